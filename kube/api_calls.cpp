@@ -55,16 +55,19 @@ ApiCalls::ApiCalls(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 ApiCalls::~ApiCalls() = default;
 
 Result<std::unique_ptr<ApiCalls>> ApiCalls::reach(const std::filesystem::path& kubeconfig,
-                                                  const std::string& context) {
+                                                  const std::string& context,
+                                                  std::optional<std::chrono::milliseconds> login_limit) {
   const Environment environment = process_environment();
   auto access = cluster_access({.kubeconfig = kubeconfig, .context = context, .reader = AccessFor::person},
                                environment);
   if (!access) return fail(std::move(access).error());
   std::shared_ptr<ExecAuthenticator> authenticator;
   if (access->exec) {
-    authenticator = std::make_shared<ExecAuthenticator>(
-        *access->exec, access->authorities,
-        ExecAuthenticator::Settings{.environment = environment, .has_terminal = ::isatty(STDIN_FILENO) == 1});
+    ExecAuthenticator::Settings settings{.environment = environment,
+                                         .has_terminal = ::isatty(STDIN_FILENO) == 1};
+    if (login_limit) settings.most = *login_limit;
+    authenticator =
+        std::make_shared<ExecAuthenticator>(*access->exec, access->authorities, std::move(settings));
     authenticator->give_to(*access);
     if (auto permitted = check_plugin_policy(*access->exec, environment); !permitted)
       return fail(std::move(permitted).error());
@@ -124,7 +127,7 @@ Result<> ApiCalls::follow(const std::vector<WatchedList>& lists,
     return list;
   };
   watched.emplace(parts_->transport, parts_->timers, draws(), lists, [&] {
-    refused = watched->forbidden();
+    refused = watched->unwatchable();
     if (refused || !look(ask)) stop.request_stop();
   });
   if (auto begun = watched->begin(); !begun) return begun;

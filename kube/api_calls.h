@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chrono>
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,9 +24,11 @@ class ApiCalls {
  public:
   /// Finds the server by cluster_access() for a person, with its errors; `kubeconfig` and `context` may be
   /// empty. Runs the credential plugin that the kubeconfig names, with the errors of check_plugin_policy()
-  /// and ExecAuthenticator::prepare(). Sends nothing yet.
-  static Result<std::unique_ptr<ApiCalls>> reach(const std::filesystem::path& kubeconfig,
-                                                 const std::string& context);
+  /// and ExecAuthenticator::prepare(). Sends nothing yet. `login_limit` is the time for a plugin that cannot
+  /// ask a person here; absent: that of ExecAuthenticator::Settings.
+  static Result<std::unique_ptr<ApiCalls>> reach(
+      const std::filesystem::path& kubeconfig, const std::string& context,
+      std::optional<std::chrono::milliseconds> login_limit = std::nullopt);
   ApiCalls(const ApiCalls&) = delete;
   ApiCalls& operator=(const ApiCalls&) = delete;
   ApiCalls(ApiCalls&&) = delete;
@@ -39,8 +43,7 @@ class ApiCalls {
 
   /// Keeps `lists` up to date by watches, and calls `look` when they are there and after each change, until
   /// it returns false. `look` gets the lists, or the error of a watch, from memory; WatchedLists::list() has
-  /// the errors. Errors: those of WatchedLists::begin(); ApiErrc::forbidden: the role does not permit one of
-  /// the watches.
+  /// the errors. Errors: those of WatchedLists::begin(), and that of WatchedLists::unwatchable().
   Result<> follow(const std::vector<WatchedList>& lists, const std::function<bool(const AskForPart&)>& look);
 
   /// The namespace of the context or the pod; empty: not given.

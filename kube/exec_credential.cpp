@@ -291,17 +291,22 @@ Result<ExecCredential> ExecAuthenticator::run() {
 }
 
 Result<> ExecAuthenticator::prepare() {
-  if (token_->error) return fail(*token_->error);
-  const auto now = std::chrono::floor<std::chrono::seconds>(settings_.now());
-  const bool has_expired = expires_ && *expires_ <= now;
-  if (runs_ > 0 && !refused_ && !has_expired) return {};
+  const auto now = settings_.now();
+  if (token_->error && now < next_run_) return fail(*token_->error);
+  const bool has_expired = expires_ && *expires_ <= std::chrono::floor<std::chrono::seconds>(now);
+  if (runs_ > 0 && !token_->error && !refused_ && !has_expired) return {};
   renewed_ = std::exchange(refused_, false);
   ++runs_;
   auto credential = run();
   if (!credential) {
     for (const auto& part : {token_, certificate_, key_}) part->error = credential.error();
+    // A run may take minutes, so the pause begins at its end.
+    next_run_ = settings_.now() + pause_;
+    pause_ = std::min(2 * pause_, kLongestPause);
     return fail(std::move(credential).error());
   }
+  for (const auto& part : {token_, certificate_, key_}) part->error.reset();
+  pause_ = kFirstPause;
   token_->text = std::move(credential->token);
   certificate_->text = std::move(credential->certificate);
   key_->text = std::move(credential->key);
@@ -315,13 +320,20 @@ void ExecAuthenticator::refuse(unsigned run) {
   if (run == runs_ && !renewed_) refused_ = true;
 }
 
+void ExecAuthenticator::accept(unsigned run) {
+  if (run == runs_) renewed_ = false;
+}
+
 ApiTransport::Call ExecTransport::send(ApiRequest request, ApiListener listener) {
   if (authenticator_ == nullptr) return under_.send(std::move(request), std::move(listener));
   // The transport below reports a failure: it finds the error in place of the credentials.
   static_cast<void>(authenticator_->prepare());
   listener.ended = [authenticator = authenticator_, run = authenticator_->runs(),
                     ended = std::move(listener.ended)](Result<ApiReply> reply) {
-    if (reply && reply->status == kUnauthorized) authenticator->refuse(run);
+    if (reply && reply->status == kUnauthorized)
+      authenticator->refuse(run);
+    else if (reply)
+      authenticator->accept(run);
     ended(std::move(reply));
   };
   return under_.send(std::move(request), std::move(listener));

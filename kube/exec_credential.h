@@ -43,12 +43,16 @@ std::string exec_info(const ExecConfig& config, bool interactive, const std::str
 Result<> check_plugin_policy(const ExecConfig& config, const Environment& environment);
 
 /// Runs a credential plugin and holds its credentials: the first time they are needed, again when they have
-/// expired, and once again after the server has refused them. A run that has failed is not repeated.
+/// expired, and once again after the server has refused them. A run that has failed is repeated after a pause
+/// of kFirstPause, doubled with each further failure up to kLongestPause; until then its error stays.
 ///
 /// The program inherits standard error, and standard input if it may ask a person. It may take minutes, and
 /// the calling thread waits for it.
 class ExecAuthenticator {
  public:
+  static constexpr std::chrono::minutes kFirstPause{1};
+  static constexpr std::chrono::minutes kLongestPause{16};
+
   struct Settings {
     Environment environment = {};  ///< the program's, besides its own variables; PATH finds it
     bool has_terminal = false;     ///< standard input is a terminal
@@ -69,8 +73,10 @@ class ExecAuthenticator {
   /// Runs so far, failed ones included.
   unsigned runs() const { return runs_; }
   /// The server has refused the credentials of this run: the next prepare() runs the program again, unless
-  /// that has been done before and the program has not run for another reason since.
+  /// these credentials come from such a run, and the server has never accepted them.
   void refuse(unsigned run);
+  /// The server has accepted the credentials of this run.
+  void accept(unsigned run);
 
  private:
   Result<ExecCredential> run();
@@ -85,7 +91,9 @@ class ExecAuthenticator {
   std::optional<std::chrono::sys_seconds> expires_;
   unsigned runs_ = 0;
   bool refused_ = false;  ///< the server does not accept the present credentials
-  bool renewed_ = false;  ///< the present credentials were printed after a refusal
+  bool renewed_ = false;  ///< the present credentials followed a refusal, and were not accepted yet
+  std::chrono::minutes pause_ = kFirstPause;             ///< after the next failed run
+  std::chrono::system_clock::time_point next_run_ = {};  ///< the earliest time after a failed run
 };
 
 /// Passes requests on when their credentials are there, and gets new ones after an answer of 401: the next

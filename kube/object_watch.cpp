@@ -96,8 +96,6 @@ constexpr seconds kMoreWatch{300};
 constexpr seconds kSilence{180};
 // A watch that lasted so long did not fail, however it ended.
 constexpr seconds kLasting{30};
-// A page comes within the deadline, even if each object is as large as etcd takes it.
-constexpr unsigned kPage = 50;
 
 std::size_t size_of(const json& object) {
   return object.dump(-1, ' ', false, json::error_handler_t::replace).size();
@@ -134,6 +132,7 @@ class ObjectWatch::Impl {
 
   const Objects& objects() const { return objects_; }
   bool listed() const { return listed_; }
+  bool only_watch_fails() const { return trouble_ && failed_ == Request::watch; }
 
  private:
   enum class Request { list, watch };
@@ -152,7 +151,7 @@ class ObjectWatch::Impl {
 
   void list_page() {
     // Without a resourceVersion etcd answers, never a cache of older state. A single name is one key.
-    std::string path = fmt::format("{}&limit={}", path_, kPage);
+    std::string path = fmt::format("{}&limit={}", path_, kept_.page);
     if (!after_.empty()) path += "&continue=" + percent_escaped(after_);
     filter_ = std::make_unique<FieldFilter>(in_a_list(kept_.fields), room_of_page());
     open_ = transport_.send({.path = std::move(path)}, {.received =
@@ -428,6 +427,10 @@ const ObjectWatch::Objects& ObjectWatch::objects() const {
 
 bool ObjectWatch::listed() const {
   return impl_->listed();
+}
+
+bool ObjectWatch::only_watch_fails() const {
+  return impl_->only_watch_fails();
 }
 
 }  // namespace ferry::kube

@@ -79,6 +79,9 @@ class ObjectWatch {
     /// Takes the part of these fields that is kept; null: the object is not kept. Absent: all of them.
     TakeOfObject take = {};
     std::size_t most = kMostKept;  ///< bytes of all objects together, and of one answer or event
+    /// Objects of one page of a list. A page of the default comes within the deadline, even if each object is
+    /// as large as etcd takes it.
+    unsigned page = 50;
   };
 
   /// Transport and timers must outlive this.
@@ -98,6 +101,8 @@ class ObjectWatch {
   const Objects& objects() const;
   /// False: objects() has never been the server's state; it is empty and says nothing.
   bool listed() const;
+  /// True: the reported trouble is that of a watch, and the list before that watch succeeded.
+  bool only_watch_fails() const;
 
  private:
   class Impl;

@@ -63,9 +63,10 @@ Result<json> WatchedLists::list(const Selection& selection) const {
   return json{{"kind", "List"}, {"metadata", json::object()}, {"items", std::move(items)}};
 }
 
-std::optional<Error> WatchedLists::forbidden() const {
+std::optional<Error> WatchedLists::unwatchable() const {
   for (const auto& entry : entries_)
-    if (entry->error && entry->error->code == ApiErrc::forbidden) return entry->error;
+    if (entry->error && (entry->error->code == ApiErrc::forbidden || entry->watch->only_watch_fails()))
+      return entry->error;
   return std::nullopt;
 }
 

@@ -49,8 +49,10 @@ class WatchedLists {
   /// after which the list may be old; Errc::not_found: no watched list has this selection, or it is not there
   /// yet.
   Result<nlohmann::json> list(const Selection& selection) const;
-  /// The error of a list that the role does not permit to watch, or to list; absent: it permits all of them.
-  std::optional<Error> forbidden() const;
+  /// The error of a list that can be read and not watched, or that the role does not permit to read; absent:
+  /// there is none. A role may forbid a watch, and a proxy may refuse it, or end each one before it brings
+  /// anything.
+  std::optional<Error> unwatchable() const;
 
  private:
   struct Entry;

@@ -47,6 +47,13 @@ std::string host_root_in(const std::vector<std::string>& words) {
   return plain ? " " + out : std::string();
 }
 
+bool has_labels_of_the_chart(const json& pod) {
+  const json& labels = field_at(pod, {"metadata", "labels"});
+  // An installer may change `app.kubernetes.io/name`; `helm.sh/chart` has the chart's own name.
+  return text_field(labels, "app.kubernetes.io/name") == "ferry" ||
+         text_field(labels, "helm.sh/chart").starts_with("ferry-");
+}
+
 /// The arguments of `ferry-agent` or `ferry agent`; absent: the container runs another program.
 std::optional<std::vector<std::string>> agent_words(const json& container) {
   const auto program = ferry_program_in(container);
@@ -76,7 +83,7 @@ std::string ferry_verb_in(const json& container) {
 }
 
 std::string status_command_in(const json& pod) {
-  if (text_field(json_at(pod, "status"), "phase") != "Running") return {};
+  if (!has_labels_of_the_chart(pod) || text_field(json_at(pod, "status"), "phase") != "Running") return {};
   const json& metadata = json_at(pod, "metadata");
   for (const json& container : items_field(json_at(pod, "spec"), "containers"))
     if (ferry_verb_in(container) == "hostd")
@@ -87,12 +94,7 @@ std::string status_command_in(const json& pod) {
 }
 
 bool is_of_ferry(const json& pod, const std::string& space) {
-  const json& metadata = json_at(pod, "metadata");
-  if (text_field(metadata, "namespace") == space) return true;
-  const json& labels = json_at(metadata, "labels");
-  // An installer may change `app.kubernetes.io/name`; `helm.sh/chart` has the chart's own name.
-  return text_field(labels, "app.kubernetes.io/name") == "ferry" ||
-         text_field(labels, "helm.sh/chart").starts_with("ferry-");
+  return text_field(json_at(pod, "metadata"), "namespace") == space || has_labels_of_the_chart(pod);
 }
 
 std::optional<agent::AgentProgramOptions> agent_options_in(const json& pod) {

@@ -19,7 +19,7 @@ std::string_view ferry_program_in(const nlohmann::json& container);
 std::string ferry_verb_in(const nlohmann::json& container);
 
 /// The command that prints each GPU of the node of a pod that runs hostd, by `kubectl exec` into that pod.
-/// Empty: the pod does not run hostd, or not now.
+/// Empty: the pod does not run hostd, or not now, or it has no labels of the chart.
 std::string status_command_in(const nlohmann::json& pod);
 
 /// True: a pod belongs to an installation of Ferry, by its namespace or by the chart's labels. The program's

@@ -350,10 +350,11 @@ std::vector<const GpuUser*> ClusterGpus::users_of(const std::string& node,
 
 ClusterGpus cluster_gpus(const ClusterObjects& objects, NodesShown shown) {
   ClusterGpus out{.nodes = {}, .users = users_in(objects), .notes = objects.notes};
-  std::map<std::string, std::string> commands;  // by node
+  std::map<std::string, std::map<std::string, std::string>> commands;  // by node and namespace
   for (const json& pod : objects.pods)
     if (std::string command = status_command_in(pod); !command.empty())
-      commands.emplace(text_field(json_at(pod, "spec"), "nodeName"), std::move(command));
+      commands[text_field(json_at(pod, "spec"), "nodeName")].emplace(
+          text_field(json_at(pod, "metadata"), "namespace"), std::move(command));
   for (const json& object : objects.nodes) {
     ClusterNode node = node_of(object);
     // An object without a name is no Node, and would get every pod that is on no node.
@@ -363,8 +364,8 @@ ClusterGpus cluster_gpus(const ClusterObjects& objects, NodesShown shown) {
       for (const auto& [resource, count] : user.resources) node.resources[resource].used += count;
     }
     tell_held_back(node.resources);
-    if (const auto command = commands.find(node.name); command != commands.end())
-      node.status_command = command->second;
+    if (const auto found = commands.find(node.name); found != commands.end() && found->second.size() == 1)
+      node.status_command = found->second.begin()->second;
     if (shown == NodesShown::all || has_to_do_with_gpus(node)) out.nodes.push_back(std::move(node));
   }
   std::ranges::sort(out.nodes, {}, &ClusterNode::name);
@@ -387,7 +388,11 @@ json counted_node(const json& node) {
     own["fieldsV1"]["f:metadata"]["f:labels"][std::string("f:") + api::kStateLabel] = json::object();
     identity["managedFields"] = json::array({std::move(own)});
   }
-  json said = only_keys(json_at(node, "status"), {"conditions"});
+  json said = json::object();
+  // The kubelet writes the time of its last heartbeat into each condition, every five minutes or sooner.
+  for (const json& condition : items_field(json_at(node, "status"), "conditions"))
+    if (text_field(condition, "type") == "Ready")
+      said["conditions"].push_back(only_keys(condition, {"type", "status"}));
   for (const char* const list : {"capacity", "allocatable"})
     said[list] = gpus_in(field_at(node, {"status", list}));
   return {{"metadata", std::move(identity)},

@@ -85,7 +85,8 @@ struct ClusterNode {
   std::string vgpu_state;                  ///< nvidia.com/vgpu.config.state
   std::string drain;                       ///< gpu-ferry.io/drain, for people; empty: no pods are evicted
   std::vector<std::string> kata_handlers;  ///< ready runtime handlers
-  /// Prints each GPU, by hostd's pod on the node; empty: no such pod is among the objects.
+  /// Prints each GPU, by hostd's pod on the node. Empty: no such pod is among the objects, or pods of two
+  /// namespaces look like it, and a tenant may have made one of them.
   std::string status_command = {};
   std::map<std::string, NodeResource> resources;
   std::map<std::string, std::string> labels;  ///< labels about GPUs

@@ -305,7 +305,8 @@ std::string node_text(const ClusterGpus& cluster, const ClusterNode& node, Colum
                  users_text(cluster, node, name)});
     out += table.text(columns);
   }
-  say("each GPU", node.status_command);
+  // A command with line breaks could not be pasted.
+  if (!node.status_command.empty()) out += fmt::format("each GPU: {}\n", node.status_command);
   add_notes(out, cluster, columns);
   return out;
 }

@@ -112,8 +112,9 @@ std::vector<kube::WatchedList> cluster_lists(const NodeChoice& choice) {
   const kube::FieldChoice no_images{.mode = kube::FieldChoice::Mode::all_but,
                                     .fields = {{"status", {{"images"}}}}};
   return {
-      {.selection = chosen_nodes(choice), .kept = {.fields = no_images, .take = counted_node, .most = kMost}},
-      {.selection = running_pods(), .kept = {.take = counted_pod, .most = kMost}}};
+      {.selection = chosen_nodes(choice),
+       .kept = {.fields = no_images, .take = counted_node, .most = kMost, .page = kube::kListPart}},
+      {.selection = running_pods(), .kept = {.take = counted_pod, .most = kMost, .page = kube::kListPart}}};
 }
 
 Result<ClusterObjects> read_cluster(const kube::AskForPart& ask, VmisRead vmis, const NodeChoice& choice) {

@@ -135,8 +135,10 @@ std::string kubectl_completion(const cli::CommandModel& root, const std::vector<
   } else if (is_option) {
     offer_options(*place.command, answer);
   } else if (!place.command->commands.empty()) {
-    for (const cli::CommandModel& below : place.command->commands)
+    for (const cli::CommandModel& below : place.command->commands) {
       answer.offer(below.path.back(), below.description);
+      for (const std::string& alias : below.aliases) answer.offer(alias, below.description);
+    }
   } else if (const cli::OptionModel* const positional = positional_at(*place.command, place.positional)) {
     answer.offer_value_of(*positional);
     offer_names(*positional, place, ask, answer);

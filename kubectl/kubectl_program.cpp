@@ -39,7 +39,6 @@
 #include "common/process/standard_streams.h"
 #include "common/version.h"
 #include "kube/api_calls.h"
-#include "kube/api_error.h"
 #include "kube/paged_list.h"
 #include "kubectl/cluster_facts.h"
 #include "kubectl/cluster_reader.h"
@@ -404,8 +403,8 @@ class WatchOutput {
 };
 
 /// Prints the list whenever it changes, until a signal ends the program or nothing can be printed. If the
-/// first look fails, it ends, too: the names or the role may be wrong. The API server reports the changes. A
-/// role that does not permit that still permits to read the list again and again.
+/// first look fails, it ends, too: the names or the role may be wrong. The API server reports the changes. If
+/// the role or a proxy does not let the watches through, the list is still read again and again.
 int watch(const Command& command, const ClusterVerb& verb, kube::ApiCalls& api,
           const std::function<Cluster()>& cluster) {
   constexpr auto kPause = std::chrono::seconds(5);
@@ -423,7 +422,7 @@ int watch(const Command& command, const ClusterVerb& verb, kube::ApiCalls& api,
   for (bool noted = false;; noted = true) {
     const auto followed = api.follow(lists, look);
     if (followed) return static_cast<int>(ExitStatus::failed);
-    if (followed.error().code != kube::ApiErrc::forbidden) return tell(followed.error());
+    if (followed.error().code == Errc::usage) return tell(followed.error());
     if (!noted)
       print_to_stderr("kubectl ferry: note: {}; the list is read again every {} seconds instead\n",
                       followed.error().text(), kPause.count());
@@ -436,7 +435,10 @@ int watch(const Command& command, const ClusterVerb& verb, kube::ApiCalls& api,
 
 int run(const Command& command, const ClusterVerb& verb) {
   if (const auto target = check_target(command); !target) return tell(target.error());
-  const auto calls = kube::ApiCalls::reach(command.kubeconfig, command.context);
+  const auto calls = [&command] {
+    const cli::WaitNote waits("logging in to the cluster");
+    return kube::ApiCalls::reach(command.kubeconfig, command.context);
+  }();
   if (!calls) return tell(calls.error());
   kube::ApiCalls& api = **calls;
   const auto cluster = [&api] {
@@ -480,12 +482,14 @@ void end_without_names(int /*signal*/) {
 /// The names of a cluster's objects, or none: a user who completes a word gets no messages and no questions.
 std::vector<std::string> names_in_cluster(const NameQuestion& question) {
   constexpr unsigned kSeconds = 3;
+  // The program that logs the user in ends before this one does.
+  constexpr std::chrono::seconds kLogin{kSeconds - 1};
   std::signal(SIGALRM, end_without_names);
   ::alarm(kSeconds);
   // A program that logs the user in has these streams, too.
   const int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
   if (null < 0 || ::dup2(null, STDIN_FILENO) < 0 || ::dup2(null, STDERR_FILENO) < 0) return {};
-  const auto api = kube::ApiCalls::reach(question.kubeconfig, question.context);
+  const auto api = kube::ApiCalls::reach(question.kubeconfig, question.context, kLogin);
   if (!api) return {};
   const bool of_vms = question.kind == NameQuestion::Kind::vms;
   const auto name_of = [of_vms](const json& object) -> json {

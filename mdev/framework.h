@@ -57,6 +57,10 @@ class Framework : Pinned {
   /// A parent lists only types that can be created now. So a vGPU may have a type that the driver names
   /// nowhere, and a type may be listed once other vGPUs are removed. False: all types are always listed.
   virtual bool lists_only_creatable_types() const = 0;
+  /// A vGPU is a virtual function on a vfio driver: vfio/ makes and removes it, whole IOMMU group at a time.
+  virtual bool binds_functions() const { return false; }
+  /// NVIDIA's vGPU host driver makes the vGPUs.
+  virtual bool by_nvidias_driver() const { return true; }
   /// The kernel itself lists the vGPUs, also while the driver does not answer.
   virtual bool kernel_lists_devices() const = 0;
   /// The driver refuses to remove a vGPU that a VM uses (EPERM). False: the write may hang until the VM ends.

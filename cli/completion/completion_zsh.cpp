@@ -73,10 +73,12 @@ std::string function_text(const CommandModel& command) {
   }
   specs.emplace_back("': :->command'");
   specs.emplace_back("'*:: :->rest'");
+  // _arguments leaves only a command and the words behind it in $words.
+  const char* const saved = command.path.empty() ? "    local -a _@_line\n    _@_line=($words)\n" : "";
   std::string out = fmt::format(
-      "{}() {{\n    local curcontext=$curcontext state line\n    local -A opt_args\n    local -a commands\n"
+      "{}() {{\n    local curcontext=$curcontext state line\n    local -A opt_args\n    local -a commands\n{}"
       "    _arguments -C -S \\\n        {}\n",
-      function_of(command), fmt::join(specs, " \\\n        "));
+      function_of(command), saved, fmt::join(specs, " \\\n        "));
   out += "    case $state in\n    (command)\n        commands=(\n";
   for (const CommandModel& below : command.commands) {
     out += "            " +
@@ -96,7 +98,7 @@ std::string function_text(const CommandModel& command) {
 constexpr const char* kNames = R"zsh(_@_names() {
     local found
     local -a names texts
-    for found in ${(f)"$(PROGRAM complete-names $argv[-1] ${words[2,-1]} 2> /dev/null)"}; do
+    for found in ${(f)"$(PROGRAM complete-names $argv[-1] ${_@_line[2,-1]} 2> /dev/null)"}; do
         names+=("${found%%$'\t'*}")
         texts+=("${found/$'\t'/  }")
     done

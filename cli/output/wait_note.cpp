@@ -5,6 +5,7 @@
 #include <csignal>
 #include <mutex>
 #include <stop_token>
+#include <system_error>
 #include <unistd.h>
 #include <utility>
 
@@ -32,25 +33,29 @@ void say_while_it_lasts(const std::stop_token& stop, const std::string& what,
 }
 
 /// The thread takes no signals: those of a change are for the thread that makes it.
-std::jthread said_beside(std::string what, std::function<void(const std::string&)> say,
-                         std::chrono::milliseconds unit) {
+std::optional<std::jthread> said_beside(std::string what, std::function<void(const std::string&)> say,
+                                        std::chrono::milliseconds unit) {
   sigset_t all{};
   sigset_t before{};
   ::sigfillset(&all);
   ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  std::jthread out([what = std::move(what), say = std::move(say), unit](const std::stop_token& stop) {
-    say_while_it_lasts(stop, what, say, unit);
-  });
+  std::optional<std::jthread> out;
+  try {
+    out.emplace([what = std::move(what), say = std::move(say), unit](const std::stop_token& stop) {
+      say_while_it_lasts(stop, what, say, unit);
+    });
+  } catch (const std::system_error&) {
+    // Without a thread, the wait goes on without notes.
+  }
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   return out;
 }
 
 }  // namespace
 
-WaitNote::WaitNote(std::string what) {
+WaitNote::WaitNote(std::string what, std::chrono::milliseconds unit) {
   if (::isatty(STDERR_FILENO) != 1) return;
-  thread_ = said_beside(
-      std::move(what), [](const std::string& line) { print_to_stderr("{}", line); }, std::chrono::seconds(1));
+  thread_ = said_beside(std::move(what), say_to_stderr_if_it_is_taken, unit);
 }
 
 WaitNote::WaitNote(std::string what, std::function<void(const std::string& line)> say,

@@ -15,9 +15,10 @@ namespace ferry::cli {
 ///   reading the cluster: 2 s so far
 class WaitNote {
  public:
-  /// `what` is an action: "reading the cluster".
-  explicit WaitNote(std::string what);
-  /// Says it in the given way, and at times of `unit` instead of seconds.
+  /// `what` is an action: "reading the cluster". A terminal that is stopped by Ctrl-S loses the notes of that
+  /// time, and does not hold up the end of this object.
+  explicit WaitNote(std::string what, std::chrono::milliseconds unit = std::chrono::seconds(1));
+  /// Says it in the given way, on a terminal or not. A test has a shorter `unit` than a second.
   WaitNote(std::string what, std::function<void(const std::string& line)> say,
            std::chrono::milliseconds unit);
   WaitNote(const WaitNote&) = delete;
@@ -27,7 +28,7 @@ class WaitNote {
   ~WaitNote() = default;
 
  private:
-  std::optional<std::jthread> thread_;  ///< absent: nothing will be said
+  std::optional<std::jthread> thread_;  ///< absent: nothing will be said, or no thread can be started
 };
 
 }  // namespace ferry::cli

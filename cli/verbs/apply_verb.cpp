@@ -105,8 +105,10 @@ ExitStatus apply_verb(const Session& session, const ProfileOptions& options) {
   if (!change) return complain(change.error());
   const auto idle = idle_items(session, *policy);
   if (!idle) return complain(idle.error());
-  const WaitNote waits(fmt::format("applying policy {}", policy->name));
-  const auto outcome = host::apply_policy(*host, *policy);
+  const auto outcome = [&] {
+    const WaitNote waits(fmt::format("applying policy {}", policy->name));
+    return host::apply_policy(*host, *policy);
+  }();
   if (!outcome) return complain(outcome.error());
   return print(session, show(session, *policy, *outcome, *idle));
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <set>
 #include <string_view>
 #include <unistd.h>
@@ -166,7 +167,7 @@ ExitStatus doctor_verb(const Session& session, const DoctorOptions& options) {
   if (const auto asked = check_usage(options, *purposes); !asked) return complain(asked.error());
   const auto rules = resource_rules(session, options.naming);
   if (!rules) return complain(rules.error());
-  const WaitNote waits("checking the host");
+  std::optional<WaitNote> waits(std::in_place, "checking the host");
   auto inventory = vfio::scan(*session.host);
   if (!inventory) return complain(inventory.error());
   const auto members = host::asked_of(*inventory, session.rules);
@@ -190,6 +191,7 @@ ExitStatus doctor_verb(const Session& session, const DoctorOptions& options) {
   std::vector<std::string> names;
   names.reserve(all.size());
   for (const OfPurpose& one : all) names.push_back(one.purpose);
+  waits.reset();
   return print(session,
                Shown{.document = {{"for", *purposes},
                                   {"checks", list},

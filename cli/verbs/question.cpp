@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/verbs/question.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <string_view>
@@ -9,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "common/process/standard_streams.h"
+#include "common/text/text.h"
 
 namespace ferry::cli {
 
@@ -28,10 +30,15 @@ Result<> ask(const std::string& question) {
   return fail(Errc::refused, "nothing was changed: the answer is not yes", "--yes asks no question");
 }
 
-Error changed_since_question(const std::string& now) {
-  return {.code = make_error_code(Errc::refused),
-          .message = fmt::format("the host has changed since the question: now it is about {}", now),
-          .hint = "run the command again"};
+Result<> check_answer(const AskedDevices& agreed, const AskedDevices& now, const std::string& noun) {
+  const auto added =
+      std::ranges::count_if(now, [&](const std::string& device) { return !agreed.contains(device); });
+  if (added == 0) return {};
+  return fail(
+      Errc::refused,
+      fmt::format("the host has changed since the question: now it is about {}, and {} of them {} new",
+                  counted(now.size(), noun), added, added == 1 ? "is" : "are"),
+      "run the command again");
 }
 
 }  // namespace ferry::cli

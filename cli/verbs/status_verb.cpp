@@ -218,8 +218,10 @@ Result<Shown> look(const Session& session) {
 }
 
 ExitStatus capture(const Session& session, const std::filesystem::path& to) {
-  const WaitNote waits("copying the host");
-  const auto captured = capture_host(*session.host, *session.writer, session.rules, to);
+  const auto captured = [&] {
+    const WaitNote waits("copying the host");
+    return capture_host(*session.host, *session.writer, session.rules, to);
+  }();
   if (!captured) return complain(captured.error());
   Shown shown;
   shown.document = {{"directory", to.string()},

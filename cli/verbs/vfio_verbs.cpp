@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <cstddef>
 #include <optional>
 #include <utility>
 
@@ -31,31 +30,35 @@ ExitStatus preview(const vfio::MoveContext& context, const Session& session, con
 
 ExitStatus apply(const vfio::MoveContext& context, const Session& session, const ChosenUnits& selection,
                  vfio::Direction direction) {
-  const WaitNote waits("changing drivers");
-  auto outcome = vfio::apply_moves(context, selection.request, direction);
+  auto outcome = [&] {
+    const WaitNote waits("changing drivers");
+    return vfio::apply_moves(context, selection.request, direction);
+  }();
   if (!outcome) return complain_of_refusal(std::move(outcome).error());
   return print(session, show_moves(session, *outcome, selection.skipped, direction));
 }
 
 /// The accelerators that a bind would change.
-Result<std::size_t> bound_by(const Session& session, const ChosenUnits& selection) {
+Result<AskedDevices> bound_by(const Session& session, const ChosenUnits& selection) {
   auto preview = vfio::preview_moves(move_context(session, selection.rules), selection.request,
                                      vfio::Direction::to_vfio);
   if (!preview) return fail(std::move(preview).error());
-  std::size_t count = 0;
+  AskedDevices out;
   for (const vfio::Move& move : preview->plan.moves)
-    if (!move.steps.empty()) count += move.devices.size();
-  return count;
+    if (!move.steps.empty())
+      for (const vfio::PciAddress& device : move.devices) out.insert(device.text());
+  return out;
 }
 
-/// Asks a person before all accelerators are bound. Returns how many may be bound.
-Result<std::size_t> answered(const Session& session, const ChosenUnits& selection) {
-  auto count = bound_by(session, selection);
-  if (!count || *count == 0) return count;
-  auto agreed = ask(fmt::format("bind {} to vfio? Containers then cannot use {}.",
-                                counted(*count, "accelerator"), *count == 1 ? "it" : "them"));
+/// Asks a person before all accelerators are bound. Returns those that may be bound.
+Result<AskedDevices> answered(const Session& session, const ChosenUnits& selection) {
+  auto devices = bound_by(session, selection);
+  if (!devices || devices->empty()) return devices;
+  auto agreed =
+      ask(fmt::format("bind {} to vfio? Containers then cannot use {}.",
+                      counted(devices->size(), "accelerator"), devices->size() == 1 ? "it" : "them"));
   if (!agreed) return fail(std::move(agreed).error());
-  return count;
+  return devices;
 }
 
 // `choose` runs under the lock of the host, since its answer may change until then, and before that for the
@@ -67,7 +70,7 @@ ExitStatus run(const Session& session, vfio::Direction direction, bool asks, Cho
     if (!selection) return complain(selection.error());
     return preview(move_context(session, selection->rules), session, *selection, direction);
   }
-  std::optional<std::size_t> agreed;
+  std::optional<AskedDevices> agreed;
   if (asks) {
     if (const auto root = require_root(session); !root) return complain(root.error());
     const auto selection = choose();
@@ -81,9 +84,10 @@ ExitStatus run(const Session& session, vfio::Direction direction, bool asks, Cho
   auto selection = choose();
   if (!selection) return complain(selection.error());
   if (agreed) {
-    const auto count = bound_by(session, *selection);
-    if (!count) return complain_of_refusal(Error(count.error()));
-    if (*count > *agreed) return complain(changed_since_question(counted(*count, "accelerator")));
+    const auto devices = bound_by(session, *selection);
+    if (!devices) return complain_of_refusal(Error(devices.error()));
+    if (const auto same = check_answer(*agreed, *devices, "accelerator"); !same)
+      return complain(same.error());
   }
   return apply(move_context(session, selection->rules), session, *selection, direction);
 }

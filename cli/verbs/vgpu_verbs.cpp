@@ -149,28 +149,28 @@ std::string types_text(const mdev::VgpuGpu& gpu, plugin::DeviceNames& names,
 }
 
 /// The vGPUs that the plan removes.
-std::size_t removed_by(const vgpu::VgpuPlan& plan) {
-  std::size_t count = 0;
+AskedDevices removed_by(const vgpu::VgpuPlan& plan) {
+  AskedDevices out;
   for (const vgpu::GpuPlan& gpu : plan.gpus)
     for (const auto* const steps : {&gpu.steps, &gpu.later})
-      count += static_cast<std::size_t>(std::ranges::count_if(
-          *steps, [](const vgpu::VgpuStep& step) { return step.kind == vgpu::VgpuStep::Kind::remove; }));
-  return count;
+      for (const vgpu::VgpuStep& step : *steps)
+        if (step.kind == vgpu::VgpuStep::Kind::remove) out.insert(step.id.text);
+  return out;
 }
 
-/// Asks a person before all vGPUs go. Returns how many may go; absent: the command asks for no answer.
-Result<std::optional<std::size_t>> answered(const Session& session, const RemovalOptions& options,
-                                            const vgpu::VgpuHost& on, const vgpu::Removal& removal) {
-  using Count = std::optional<std::size_t>;
-  if (!options.all || options.yes || session.dry_run || !can_ask()) return Count();
+/// Asks a person before all vGPUs go. Returns those that may go; absent: the command asks for no answer.
+Result<std::optional<AskedDevices>> answered(const Session& session, const RemovalOptions& options,
+                                             const vgpu::VgpuHost& on, const vgpu::Removal& removal) {
+  using Agreed = std::optional<AskedDevices>;
+  if (!options.all || options.yes || session.dry_run || !can_ask()) return Agreed();
   if (auto root = require_root(session); !root) return fail(std::move(root).error());
   const auto view = vgpu::look(on);
   if (!view) return fail(Error(view.error()));
-  const std::size_t count = removed_by(vgpu::plan_removal(removal, *view));
-  if (count == 0) return Count(0);
-  if (auto agreed = ask(fmt::format("remove {}?", counted(count, "vGPU"))); !agreed)
+  AskedDevices devices = removed_by(vgpu::plan_removal(removal, *view));
+  if (devices.empty()) return Agreed(std::move(devices));
+  if (auto agreed = ask(fmt::format("remove {}?", counted(devices.size(), "vGPU"))); !agreed)
     return fail(std::move(agreed).error());
-  return Count(count);
+  return Agreed(std::move(devices));
 }
 
 }  // namespace
@@ -226,8 +226,10 @@ ExitStatus vgpu_apply_verb(const Session& session, const ProfileOptions& options
   }
   const auto change = begin_change(session);
   if (!change) return complain(change.error());
-  const WaitNote waits("changing vGPUs");
-  auto outcome = vgpu::apply_profile(*on, *profile, log_step);
+  auto outcome = [&] {
+    const WaitNote waits("changing vGPUs");
+    return vgpu::apply_profile(*on, *profile, log_step);
+  }();
   if (!outcome) return complain(outcome.error());
   return print(session, show_vgpus(session, *outcome));
 }
@@ -277,10 +279,14 @@ ExitStatus vgpu_delete_verb(const Session& session, const RemovalOptions& option
   if (!view) return complain(view.error());
   if (auto there = check_gpus(removal->gpus, view->inventory); !there) return complain(there.error());
   if (session.dry_run) return preview(session, vgpu::plan_removal(*removal, *view));
-  const std::size_t count = *agreed ? removed_by(vgpu::plan_removal(*removal, *view)) : 0;
-  if (*agreed && count > **agreed) return complain(changed_since_question(counted(count, "vGPU")));
-  const WaitNote waits("removing vGPUs");
-  auto outcome = vgpu::remove_vgpus(*on, *removal, log_step);
+  if (*agreed) {
+    const auto same = check_answer(**agreed, removed_by(vgpu::plan_removal(*removal, *view)), "vGPU");
+    if (!same) return complain(same.error());
+  }
+  auto outcome = [&] {
+    const WaitNote waits("removing vGPUs");
+    return vgpu::remove_vgpus(*on, *removal, log_step);
+  }();
   if (!outcome) return complain(outcome.error());
   return print(session, show_vgpus(session, *outcome));
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/process/signals.h"
 
-#include <poll.h>
-#include <string_view>
 #include <system_error>
 #include <unistd.h>
+
+#include "common/process/standard_streams.h"
 
 namespace ferry {
 namespace {
@@ -23,14 +23,6 @@ sigset_t only(int signal) {
   (void)std::raise(signal);
   constexpr int kSignalled = 128;
   ::_exit(kSignalled + signal);  // PID 1 of a container survives the signal
-}
-
-// Skips the message if stderr would block (a terminal stopped by Ctrl-S, a full pipe), so that the second
-// signal is still received.
-void say_if_it_is_taken(std::string_view text) {
-  pollfd there{.fd = STDERR_FILENO, .events = POLLOUT, .revents = 0};
-  if (::poll(&there, 1, 0) != 1) return;
-  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
 }
 
 }  // namespace
@@ -77,7 +69,8 @@ void FinishOnSignal::wait() const {
   int signal = 0;
   ::sigwait(&awaited_, &signal);
   if (over_) return;
-  say_if_it_is_taken(
+  // A text that would block is skipped, so that the second signal is still received.
+  say_to_stderr_if_it_is_taken(
       "ferry: finishing what has begun; once more stops at once and leaves it as it is then\n");
   ::sigwait(&awaited_, &signal);
   if (!over_) end_by(signal);

@@ -3,6 +3,8 @@
 
 #include <cstdio>
 #include <fcntl.h>
+#include <poll.h>
+#include <string>
 #include <unistd.h>
 
 #include "common/text/visible_text.h"
@@ -21,6 +23,13 @@ namespace ferry {
 void say_to_stderr(std::string_view text) {
   const std::string shown = visible_lines(text);
   (void)std::fwrite(shown.data(), 1, shown.size(), stderr);
+}
+
+void say_to_stderr_if_it_is_taken(std::string_view text) {
+  const std::string shown = visible_lines(text);
+  pollfd there{.fd = STDERR_FILENO, .events = POLLOUT, .revents = 0};
+  if (::poll(&there, 1, 0) != 1) return;
+  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, shown.data(), shown.size());
 }
 
 }  // namespace ferry

@@ -126,6 +126,29 @@ TEST(ClusterFacts, NameTheCommandThatShowsEachGpu) {
   EXPECT_THAT(command(), IsEmpty());
 }
 
+TEST(ClusterFacts, NameNoCommandOfATenantsPod) {
+  kubectl::ClusterObjects objects = one_node({{kWholeL40s, 1}}, {test::host_pod("n")});
+  const auto command = [&objects] {
+    return kubectl::cluster_gpus(objects, kubectl::NodesShown::all).nodes.at(0).status_command;
+  };
+  json& labels = objects.pods[0]["metadata"]["labels"];
+  labels = {{"app.kubernetes.io/name", "gpus"}, {"helm.sh/chart", "ferry-0.1.0"}};
+  EXPECT_THAT(command(), Not(IsEmpty())) << "an installer may change the other label";
+  labels = {{"app.kubernetes.io/name", "game"}, {"helm.sh/chart", "game-0.1.0"}};
+  EXPECT_THAT(command(), IsEmpty());
+  objects.pods = {test::host_pod("n"), test::host_pod("n")};
+  EXPECT_THAT(command(), Not(IsEmpty())) << "an old pod and a new one of the same installation";
+  objects.pods[1]["metadata"]["namespace"] = "tenant";
+  EXPECT_THAT(command(), IsEmpty());
+}
+
+TEST(ClusterFacts, LeaveTheCommandThatShowsEachGpuOnOneLine) {
+  const auto cluster = kubectl::cluster_gpus(one_node({{kWholeL40s, 1}}, {test::host_pod("n")}));
+  EXPECT_THAT(kubectl::node_text(cluster, cluster.nodes.at(0), 80),
+              HasSubstr("\neach GPU: kubectl -n gpu-system exec ferry-host-n -c hostd -- "
+                        "ferry --host-root=/host status\n"));
+}
+
 TEST(ClusterFacts, KnowsAVmByItsPodsOwner) {
   const auto cluster = kubectl::cluster_gpus(
       one_node({{kWholeL40s, 4}}, {test::launcher("s", "render", "n", {{kWholeL40s, 2}})}));
@@ -290,6 +313,19 @@ void expect_the_same_of_what_is_counted(const kubectl::ClusterObjects& objects) 
 
 TEST(CountedObjects, SayTheSameOfACluster) {
   for (const auto& cluster : test::composed_clusters()) expect_the_same_of_what_is_counted(cluster.objects);
+}
+
+TEST(CountedObjects, AreTheSameAfterAHeartbeat) {
+  json node = gpu_node("n", {{"gpu-ferry.io/state", "ready"}}, {{kWholeL40s, 1}});
+  node["status"]["conditions"] = {
+      {{"type", "MemoryPressure"}, {"status", "False"}, {"lastHeartbeatTime", "2026-11-27T20:00:00Z"}},
+      {{"type", "Ready"}, {"status", "True"}, {"lastHeartbeatTime", "2026-11-27T20:00:00Z"}}};
+  const json before = kubectl::counted_node(node);
+  for (json& condition : node["status"]["conditions"])
+    condition["lastHeartbeatTime"] = "2026-11-27T20:05:00Z";
+  EXPECT_EQ(kubectl::counted_node(node), before);
+  node["status"]["conditions"][1]["status"] = "Unknown";
+  EXPECT_NE(kubectl::counted_node(node), before);
 }
 
 TEST(CountedObjects, AreSmallHoweverMuchThereIs) {

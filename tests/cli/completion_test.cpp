@@ -339,6 +339,22 @@ TEST(FishCompletion, HasEachOptionOfEachCommand) {
   EXPECT_EQ(lines, count);
 }
 
+// _arguments leaves only a verb and the words behind it in $words, but --host-root may stand before the verb.
+TEST(ZshCompletion, AsksForNamesWithTheWholeLine) {
+  const std::string script = zsh_completion(ferry_commands(), {"ferry"});
+  EXPECT_THAT(script, AllOf(HasSubstr("    _ferry_line=($words)\n    _arguments -C -S "),
+                            HasSubstr(" ${_ferry_line[2,-1]} 2> /dev/null")));
+  if (!is_installed("zsh")) GTEST_SKIP() << "there is no zsh";
+  const std::string standins =
+      "compdef() { }\n"
+      "compadd() { }\n"
+      "ferry() { print -r -- \"$@\" >&3 }\n"
+      "_arguments() { words=(bind --device ''); _ferry_names addresses; return 1 }\n";
+  const std::string line = "words=(ferry --host-root /host vfio bind --device '')\n_ferry\n";
+  EXPECT_THAT(run_shell("zsh", "-f", "exec 3>&1\n" + standins + script + line),
+              ElementsAre("complete-names addresses --host-root /host vfio bind --device"));
+}
+
 // Each is parsed, and nothing of it carried out.
 TEST(ZshCompletion, IsZsh) {
   if (!is_installed("zsh")) GTEST_SKIP() << "there is no zsh";

@@ -107,7 +107,10 @@ inline nlohmann::json host_pod(const std::string& node) {
   };
   return {{"apiVersion", "v1"},
           {"kind", "Pod"},
-          {"metadata", {{"name", "ferry-host-" + node}, {"namespace", "gpu-system"}}},
+          {"metadata",
+           {{"name", "ferry-host-" + node},
+            {"namespace", "gpu-system"},
+            {"labels", {{"app.kubernetes.io/name", "ferry"}, {"helm.sh/chart", "ferry-0.1.0"}}}}},
           {"spec", {{"nodeName", node}, {"containers", {container("hostd"), container("plugin")}}}},
           {"status",
            {{"phase", "Running"},

@@ -39,11 +39,12 @@ TEST(KubectlCompletion, OffersWhatMayStandInTheLastPlace) {
     std::vector<std::string> words;
     std::vector<std::string> advertised;
   };
-  const std::vector<std::string> verbs = {"list",        "node",   "vms",  "plan",    "doctor",
-                                          "kubevirt-cr", "gather", "help", "version", ":4"};
+  const std::vector<std::string> verbs = {"list",        "node",   "status", "vms",     "plan", "doctor",
+                                          "kubevirt-cr", "gather", "help",   "version", ":4"};
   for (const Row& row : {Row{{""}, verbs},
                          Row{{}, verbs},
                          Row{{"no"}, {"node", ":4"}},
+                         Row{{"st"}, {"status", ":4"}},
                          Row{{"x"}, {":4"}},
                          Row{{"-o", ""}, {"json", "table", "wide", "yaml", ":4"}},
                          Row{{"-o", "j"}, {"json", ":4"}},

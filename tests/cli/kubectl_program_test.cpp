@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstddef>
@@ -88,8 +89,11 @@ class KubectlFerry : public testing::Test {
       return {.status = 401, .body = R"({"kind": "Status", "reason": "Unauthorized", "code": 401})"};
     if (refuse_) return {.status = 403, .body = R"({"kind": "Status", "reason": "Forbidden", "code": 403})"};
     if (seen.path.find("&watch=1&") != std::string::npos) {
-      if (forbids_watches_)
+      if (refuses_watches_ && seen.path.starts_with("/api/v1/nodes?")) {
+        if (seen.path.find("labelSelector=behind") != std::string::npos)
+          return {.status = 405, .body = "a proxy refuses this\n"};
         return {.status = 403, .body = R"({"kind": "Status", "reason": "Forbidden", "code": 403})"};
+      }
       return {.headers = {"Content-Type: application/json"}, .held = true};
     }
     if (seen.path.starts_with("/api/v1/nodes?fieldSelector=&")) {
@@ -151,7 +155,8 @@ class KubectlFerry : public testing::Test {
   std::atomic<const char*> only_token_ = "";  ///< the only Authorization that is accepted; empty: each
   std::atomic<bool> refuse_ = false;
   std::atomic<bool> hides_kubevirts_ = false;
-  std::atomic<bool> forbids_watches_ = false;
+  /// Watches of Nodes get 403, as from a role, and those with the label `behind` get 405, as from a proxy.
+  std::atomic<bool> refuses_watches_ = false;
   std::atomic<bool> written_now_ = false;  ///< the agent has written labels
   std::string began_ = utc_now();
   test::ScratchDirectory folder_;
@@ -248,19 +253,32 @@ TEST_F(KubectlFerry, WatchPrintsAChangeAndNotAnAge) {
   in_wide.end_by(SIGTERM);
   in_yaml.end_by(SIGTERM);
   EXPECT_THAT(content(wide), HasSubstr("failed"));
+  EXPECT_EQ(count_of(content(wide), "CHANGED"), 2U);
   EXPECT_EQ(pod_lists(), 4) << "each program lists them for its first look, and for its watch";
+  for (const HttpSeen& seen : server_.seen()) {
+    const bool lists = seen.path.find("&watch=1&") == std::string::npos;
+    if (lists) {
+      EXPECT_THAT(seen.path, HasSubstr("&limit=200"));
+    }
+  }
 }
 
-TEST_F(KubectlFerry, WatchReadsTheListAgainIfTheRoleForbidsAWatch) {
-  forbids_watches_ = true;
+TEST_F(KubectlFerry, WatchReadsTheListAgainWhereAWatchIsRefused) {
+  refuses_watches_ = true;
   const std::vector<std::string> environment = {"KUBECONFIG=" + (folder_.path() / "config").string()};
-  const auto yaml = folder_.path() / "yaml";
-  test::RunningProgram in_yaml("kubectl-ferry", {"list", "-w", "-o", "yaml"}, environment, yaml);
-  ASSERT_TRUE(in_yaml.until([&] { return !content(yaml).empty(); }));
+  const auto by_role = folder_.path() / "by-role";
+  const auto by_proxy = folder_.path() / "by-proxy";
+  test::RunningProgram forbidden("kubectl-ferry", {"list", "-w", "-o", "yaml"}, environment, by_role);
+  test::RunningProgram behind("kubectl-ferry", {"list", "-w", "-o", "yaml", "-l", "behind"}, environment,
+                              by_proxy);
+  ASSERT_TRUE(forbidden.until([&] { return !content(by_role).empty(); }));
+  ASSERT_TRUE(behind.until([&] { return !content(by_proxy).empty(); }));
   written_now_ = true;
-  ASSERT_TRUE(in_yaml.until([&] { return count_of(content(yaml), "\n---\n") == 1; })) << content(yaml);
-  in_yaml.end_by(SIGTERM);
-  EXPECT_EQ(server_.held("/"), 0U);
+  const auto printed = [](const std::filesystem::path& file) { return count_of(content(file), "\n---\n"); };
+  ASSERT_TRUE(forbidden.until([&] { return printed(by_role) == 1; })) << content(by_role);
+  ASSERT_TRUE(behind.until([&] { return printed(by_proxy) == 1; })) << content(by_proxy);
+  forbidden.end_by(SIGTERM);
+  behind.end_by(SIGTERM);
 }
 
 TEST_F(KubectlFerry, CompletesNamesOfTheCluster) {
@@ -279,6 +297,21 @@ TEST_F(KubectlFerry, CompletesNamesOfTheCluster) {
     EXPECT_EQ(none.out, ":4\n");
     EXPECT_THAT(none.err, IsEmpty());
   }
+}
+
+TEST_F(KubectlFerry, CompletionLeavesNoLoginRunning) {
+  const std::string pid = (folder_.path() / "pid").string();
+  const std::string config = exec_config(
+      "apiVersion: client.authentication.k8s.io/v1, command: ./ferry-login, interactiveMode: IfAvailable",
+      fmt::format("echo $$ > '{}'\nexec /bin/sleep 600\n", pid));
+  const auto none =
+      test::run_beside_ferry("kubectl_complete-ferry", {"node", "--kubeconfig", config, ""}, {});
+  EXPECT_EQ(none.status, 0);
+  EXPECT_EQ(none.out, ":4\n");
+  const std::string text = content(pid);
+  ASSERT_THAT(text, Not(IsEmpty()));
+  EXPECT_EQ(::kill(std::stoi(text), 0), -1) << "the program of the kubeconfig still runs";
+  EXPECT_EQ(errno, ESRCH);
 }
 
 TEST_F(KubectlFerry, ShowsMachinesTheSame) {

@@ -55,6 +55,14 @@ TEST_F(ReplacedProgram, VfioManageExitsOneWhenAnythingIsNotAsAsked) {
   EXPECT_THAT(result.out, AllOf(HasSubstr("0000:06:00.0"), HasSubstr("already so")));
 }
 
+TEST_F(ReplacedProgram, VfioManageAsksNothingOnATerminal) {
+  kernel_.add_function({.address = "0000:65:00.0", .group = 41, .driver = "nouveau"});
+  const auto result =
+      test::run_ferry_on_terminal({"bind", "--all", "--host-root", root()}, "n\n", "vfio-manage");
+  EXPECT_EQ(result.status, 1) << "this kernel binds nothing";
+  EXPECT_THAT(result.out, AllOf(HasSubstr("0000:65:00.0"), Not(HasSubstr("[y/N]"))));
+}
+
 TEST_F(ReplacedProgram, VfioManageExitsNoughtWhenAllIsAsAsked) {
   add_gpu_on_vfio();
   const auto result = run_ferry_as("vfio-manage", {"bind", "-a"}, {"HOST_ROOT=" + root()});

@@ -82,8 +82,9 @@ ProgramResult run_ferry(const std::vector<std::string>& arguments, unsigned user
   return run(std::move(words), std::nullopt, user);
 }
 
-ProgramResult run_ferry_on_terminal(const std::vector<std::string>& arguments, const std::string& typed) {
-  std::vector<std::string> words = {FERRY_PROGRAM};
+ProgramResult run_ferry_on_terminal(const std::vector<std::string>& arguments, const std::string& typed,
+                                    const std::string& name) {
+  std::vector<std::string> words = {name.empty() ? FERRY_PROGRAM : name};
   words.insert(words.end(), arguments.begin(), arguments.end());
   const auto argv = pointers(words);
   std::vector<std::string> environment = own_environment();

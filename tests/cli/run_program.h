@@ -17,8 +17,10 @@ struct ProgramResult {
 /// Runs `ferry` with these arguments to its end, as `user` if one is given (a number; needs root).
 ProgramResult run_ferry(const std::vector<std::string>& arguments, unsigned user = 0);
 
-/// Runs it on a terminal of its own, on which `typed` is typed. `out` is all that the terminal shows.
-ProgramResult run_ferry_on_terminal(const std::vector<std::string>& arguments, const std::string& typed);
+/// Runs it on a terminal of its own, on which `typed` is typed, under another name if one is given. `out` is
+/// all that the terminal shows.
+ProgramResult run_ferry_on_terminal(const std::vector<std::string>& arguments, const std::string& typed,
+                                    const std::string& name = {});
 
 /// Runs it under another name, with `environment` ("NAME=value") alone.
 ProgramResult run_ferry_as(const std::string& name, const std::vector<std::string>& arguments,

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The vGPU verbs that only look, as a user calls them.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
+#include "cli/verbs/question.h"
 #include "tests/cli/run_program.h"
 #include "tests/support/fake_vendor_vfio.h"
 #include "tests/vfio/machines.h"
@@ -71,12 +73,34 @@ TEST_F(VgpuVerbs, DeleteAsksAPersonAboutAllVgpus) {
   EXPECT_THAT(mdev_.devices_on(kT4), testing::ElementsAre(std::string("T4-4Q ") + kA));
   const auto none = on_terminal({"vgpu", "delete", "--all"}, "");
   EXPECT_THAT(none.out, testing::Not(HasSubstr("[y/N]"))) << "Ferry made none";
-  for (const std::vector<std::string>& words :
-       {std::vector<std::string>{"--all", "--foreign", "--yes"}, {"--all", "--foreign", "--dry-run"}}) {
-    std::vector<std::string> arguments = {"vgpu", "delete"};
-    arguments.insert(arguments.end(), words.begin(), words.end());
-    EXPECT_THAT(on_terminal(arguments, "").out, testing::Not(HasSubstr("[y/N]")));
-  }
+  const std::string remove = fmt::format("sys/devices/pci0000:00/{}/{}/remove", kT4, kA);
+  const auto written = [&] { return kernel_.read_file(remove).value_or("unreadable"); };
+  const auto dry = on_terminal({"vgpu", "delete", "--all", "--foreign", "--dry-run"}, "");
+  EXPECT_EQ(dry.status, 0) << dry.out;
+  EXPECT_THAT(dry.out, testing::Not(HasSubstr("[y/N]")));
+  EXPECT_EQ(written(), "");
+  // The kernel of this host takes the write, and removes nothing.
+  const auto agreed = on_terminal({"vgpu", "delete", "--all", "--foreign"}, "y\n");
+  EXPECT_EQ(agreed.status, 1) << agreed.out;
+  EXPECT_THAT(agreed.out, HasSubstr("remove 1 vGPU? [y/N] "));
+  EXPECT_THAT(written(), testing::StartsWith("1"));
+  kernel_.file(remove, "");
+  const auto unasked = on_terminal({"vgpu", "delete", "--all", "--foreign", "--yes"}, "n\n");
+  EXPECT_EQ(unasked.status, 1) << unasked.out;
+  EXPECT_THAT(unasked.out, testing::Not(HasSubstr("[y/N]")));
+  EXPECT_THAT(written(), testing::StartsWith("1"));
+}
+
+TEST(Answer, IsAboutTheDevicesOfTheQuestion) {
+  const AskedDevices agreed = {"a", "b"};
+  EXPECT_TRUE(check_answer(agreed, agreed, "vGPU"));
+  EXPECT_TRUE(check_answer(agreed, {"b"}, "vGPU")) << "fewer are no surprise";
+  const auto another = check_answer(agreed, {"b", "c"}, "vGPU");
+  ASSERT_FALSE(another);
+  EXPECT_EQ(another.error().code, Errc::refused);
+  EXPECT_EQ(another.error().message,
+            "the host has changed since the question: now it is about 2 vGPUs, and 1 of them is new");
+  EXPECT_FALSE(check_answer({}, {"a"}, "vGPU"));
 }
 
 TEST_F(VgpuVerbs, SpareWhatFerryHasNotMadeUnlessTold) {

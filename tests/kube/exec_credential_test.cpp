@@ -279,6 +279,14 @@ TEST_F(ExecPlugin, RunsOnceMoreAfterARefusal) {
   login->refuse(login->runs());
   must(login->prepare());
   EXPECT_EQ(runs(), 2U) << "the server refuses what the program gives: a third run would not help";
+  login->accept(1);
+  login->refuse(login->runs());
+  must(login->prepare());
+  EXPECT_EQ(runs(), 2U) << "an earlier credential was accepted";
+  login->accept(login->runs());
+  login->refuse(login->runs());
+  must(login->prepare());
+  EXPECT_EQ(token_of_access(*login), "token-3") << "the server accepted the second one, and then did not";
 }
 
 TEST_F(ExecPlugin, IsLookedForInPath) {
@@ -356,15 +364,27 @@ TEST_F(ExecPlugin, SaysWhyItGaveNothing) {
   EXPECT_FALSE(authenticator(config())->prepare().has_value()) << "no program of this machine";
 }
 
-TEST_F(ExecPlugin, IsNotRunAgainWhenItHasFailed) {
+TEST_F(ExecPlugin, RunsAgainAfterAPauseWhenItHasFailed) {
   plugin("exit 1");
   const auto login = authenticator(config());
   const std::string first = login->prepare().error().message;
   login->refuse(login->runs());
-  now_ += seconds(100'000);
+  now_ += seconds(59);
   EXPECT_EQ(login->prepare().error().message, first);
   EXPECT_EQ(runs(), 1U);
   EXPECT_EQ(token_of_access(*login), "error: " + first);
+  now_ += seconds(1);
+  EXPECT_FALSE(login->prepare().has_value());
+  EXPECT_EQ(runs(), 2U);
+  now_ += seconds(119);
+  EXPECT_FALSE(login->prepare().has_value());
+  EXPECT_EQ(runs(), 2U) << "the second pause is twice as long";
+  plugin_with_tokens();
+  now_ += seconds(1);
+  must(login->prepare());
+  EXPECT_EQ(token_of_access(*login), "token-3") << "the person has logged in meanwhile";
+  must(login->prepare());
+  EXPECT_EQ(runs(), 3U);
 }
 
 TEST_F(ExecPlugin, HasATimeIfItAsksNobodyHere) {
@@ -512,6 +532,9 @@ TEST_F(ExecTransportTest, SendsTheTokenAndANewOneAfter401) {
   EXPECT_THAT(tokens_of(server), ElementsAre("Bearer token-1", "Bearer token-1", "Bearer token-1",
                                              "Bearer token-1", "Bearer token-2", "Bearer token-2"));
   EXPECT_EQ(runs(), 2U);
+  EXPECT_EQ(get_with("/status?code=401").status(), 401);
+  EXPECT_EQ(get_with("/echo").status(), 200);
+  EXPECT_EQ(tokens_of(server).back(), "Bearer token-3") << "token-2 was accepted for a while";
 }
 
 TEST_F(ExecTransportTest, ReportsAFailureAsTheRequestsOwn) {

@@ -39,6 +39,14 @@ class WatchedListsTest : public testing::Test, public KubeFixture {
     server.put(pod("a", "two", "cpu-1"));
   }
   void begin() { ASSERT_TRUE(lists.begin()); }
+  void refuse_watches_of_pods(int status, const char* reason) {
+    server.script = [status, reason](const kube::ApiRequest& request) -> std::optional<ApiFault> {
+      if (request.path.find("/pods?") == std::string::npos ||
+          request.path.find("watch=1") == std::string::npos)
+        return std::nullopt;
+      return ApiFault::status_of(status, reason);
+    };
+  }
   std::vector<std::string> names(const kube::Selection& selection) const {
     std::vector<std::string> out;
     const auto list = lists.list(selection);
@@ -64,7 +72,7 @@ TEST_F(WatchedListsTest, AreThereTogether) {
   EXPECT_THAT(names(kAllNodes), ElementsAre("gpu-1"));
   EXPECT_THAT(names(kAllPods), ElementsAre("one"));
   EXPECT_EQ(code_of(lists.list({.kind = kube::kConfigMaps})), Errc::not_found);
-  EXPECT_FALSE(lists.forbidden());
+  EXPECT_FALSE(lists.unwatchable());
 }
 
 TEST_F(WatchedListsTest, ReportWhatMattersAlone) {
@@ -102,6 +110,7 @@ TEST_F(WatchedListsTest, HaveTheErrorUntilTheServerAnswers) {
   clock.run_for(1min);
   EXPECT_GE(changes, 2);
   EXPECT_EQ(code_of(lists.list(kAllNodes)), Errc::unreachable);
+  EXPECT_FALSE(lists.unwatchable()) << "they cannot be read, either";
   server.set_down(false);
   server.put(node("gpu-2"));
   clock.run_for(3min);
@@ -110,17 +119,33 @@ TEST_F(WatchedListsTest, HaveTheErrorUntilTheServerAnswers) {
 }
 
 TEST_F(WatchedListsTest, NameWhatTheRoleForbids) {
-  server.script = [](const kube::ApiRequest& request) -> std::optional<ApiFault> {
-    if (request.path.find("/pods?") == std::string::npos || request.path.find("watch=1") == std::string::npos)
-      return std::nullopt;
-    return ApiFault::status_of(403, "Forbidden");
-  };
+  refuse_watches_of_pods(403, "Forbidden");
   begin();
   clock.run_for(5s);
-  ASSERT_TRUE(lists.forbidden());
-  EXPECT_EQ(lists.forbidden()->code, kube::ApiErrc::forbidden);
-  EXPECT_THAT(lists.forbidden()->hint, HasSubstr("the verb watch on pods"));
+  ASSERT_TRUE(lists.unwatchable());
+  EXPECT_EQ(lists.unwatchable()->code, kube::ApiErrc::forbidden);
+  EXPECT_THAT(lists.unwatchable()->hint, HasSubstr("the verb watch on pods"));
   EXPECT_GE(changes, 1);
+}
+
+TEST_F(WatchedListsTest, NameAWatchThatAProxyRefuses) {
+  refuse_watches_of_pods(405, "MethodNotAllowed");
+  begin();
+  clock.run_for(5s);
+  ASSERT_TRUE(lists.unwatchable());
+  EXPECT_EQ(lists.unwatchable()->code, kube::ApiErrc::unexpected);
+  EXPECT_GE(changes, 1);
+}
+
+TEST_F(WatchedListsTest, NameAWatchThatIsCutBeforeItBringsAnything) {
+  begin();
+  for (int cuts = 0; cuts < 4; ++cuts) {
+    EXPECT_EQ(lists.unwatchable().has_value(), cuts >= 2) << cuts;
+    clock.run_for(20s);
+    server.cut_streams();
+  }
+  ASSERT_TRUE(lists.unwatchable());
+  EXPECT_EQ(lists.unwatchable()->code, Errc::unreachable);
 }
 
 TEST_F(WatchedListsTest, SayNothingOnceTheyAreGone) {
