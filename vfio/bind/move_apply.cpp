@@ -523,7 +523,7 @@ Result<MoveOutcome> apply_moves_only(const MoveContext& context, MoveRequest req
   OneAtATime shared(context);
   const MoveContext guarded = shared.around(context);
   StoppedServices services(release_context(guarded));
-  return move_all(guarded, request, direction, services);
+  return move_all(guarded, request, direction, nullptr, services);
 }
 
 }  // namespace ferry::vfio
