@@ -195,6 +195,12 @@ Result<std::vector<vfio::Refusal>> keep_what_cannot_go(const NodeHost& host, See
   return std::move(away->plan.refusals);
 }
 
+/// Leaves out GPUs that were unplugged after the scan, as a new scan would. True: the scan is outdated.
+bool leave_out_unplugged(const HostFs& fs, vfio::MoveRequest& request) {
+  const auto is_unplugged = [&](const vfio::PciAddress& gpu) { return !fs.exists(vfio::sysfs_path(gpu)); };
+  return std::erase_if(request.accelerators, is_unplugged) > 0;
+}
+
 /// The request without the GPUs that are refused already.
 vfio::MoveRequest without(vfio::MoveRequest request, const std::vector<vfio::Refusal>& refusals) {
   for (const vfio::Refusal& refusal : refusals)
@@ -334,8 +340,8 @@ bool did_nothing(const vgpu::VgpuOutcome& outcome) {
 }
 
 // Runs the stages after the first. An error that keeps a stage from beginning ends the run. If only the last
-// stage has anything to do, the scan before the first one serves for all. The last stage plans again from a
-// new scan, behind its fences.
+// stage has anything to do, the scan before the first one serves for all, unless a GPU for the last stage was
+// unplugged since. The last stage plans again from a new scan, behind its fences.
 NodeOutcome go_on(const NodeHost& host, const policy::Policy& policy, Result<Seen> seen,
                   NodeOutcome outcome) {
   const vfio::Inventory first = seen->inventory;
@@ -361,7 +367,9 @@ NodeOutcome go_on(const NodeHost& host, const policy::Policy& policy, Result<See
     outcome.error = std::move(seen).error();
     return outcome;
   }
-  auto given_away = move(host, without(to_give_away(host, *seen), *kept), vfio::Direction::to_vfio, scanned);
+  vfio::MoveRequest away = without(to_give_away(host, *seen), *kept);
+  if (scanned != nullptr && leave_out_unplugged(*host.moves.host, away)) scanned = nullptr;
+  auto given_away = move(host, away, vfio::Direction::to_vfio, scanned);
   if (given_away) {
     outcome.given_away = std::move(*given_away);
     for (const vfio::Refusal& refusal : *kept) outcome.given_away.results.push_back(result_of(refusal));

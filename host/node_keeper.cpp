@@ -223,7 +223,8 @@ NodeKeeper::Round NodeKeeper::apply(const DesiredState& desired, RoundSnapshot s
   return in_vain ? back_off(std::move(round)) : round;
 }
 
-/// Publishes the result of a round. `scanned`: the present host; absent: it is scanned here.
+/// Publishes the result of a round. `scanned`: the host as the second preview has scanned it before its plan;
+/// the status describes that scan. Absent: the host is scanned here.
 NodeKeeper::Round NodeKeeper::settle(const NodeHost& host, const DesiredState& desired,
                                      RoundSnapshot snapshot, const NodeProbes& uses,
                                      std::optional<ScannedNode> scanned) {

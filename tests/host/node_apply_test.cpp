@@ -170,6 +170,38 @@ TEST_F(NodeApplyTest, WaitsForTheTypesOfAGpuThatComesBack) {
   EXPECT_THAT(mdev_.devices_on(kSilent), SizeIs(2));
 }
 
+// If only the last stage has anything to do, the scan before the stages serves it too. The second GPU goes
+// after that scan, and the fourth, which is in its group, stays.
+TEST_F(NodeApplyTest, LeavesOutAGpuThatIsUnpluggedAfterTheScan) {
+  constexpr const char* kFourth = "0000:08:00.0";
+  kernel_.add_function({.address = kFourth,
+                        .ids = "10de:1eb8",
+                        .subsystem_ids = "10de:12a2",
+                        .class_code = 0x030200,
+                        .group = 6,
+                        .driver = "nvidia"});
+  NodeHost on = host();
+  int asked = 0;
+  on.models = [&](const vfio::PciFunction& /*gpu*/) -> std::string {
+    // Each look at the policy asks for the models of four GPUs; the second look is that of the last stage.
+    if (++asked == 5) {
+      kernel_.remove(std::string("sys/class/mdev_bus/") + kSecond);
+      kernel_.remove_function(kSecond);
+    }
+    return "Tesla T4";
+  };
+  const auto outcome = apply_policy(on, policy("  - {model: \"*\", mode: passthrough}\n")).value();
+  EXPECT_EQ(asked, 8);
+  EXPECT_FALSE(outcome.error);
+  std::vector<std::string> given_away;
+  for (const vfio::MoveResult& result : outcome.given_away.results) {
+    EXPECT_EQ(result.status, Status::done);
+    given_away.push_back(result.devices.at(0).text());
+  }
+  EXPECT_THAT(given_away, testing::UnorderedElementsAre(kFirst, kThird, kFourth));
+  EXPECT_EQ(kernel_.driver_of(kFourth), "vfio-pci");
+}
+
 // A plan stops and starts nothing.
 class NoService final : public vfio::Releaser {
  public:

@@ -472,6 +472,31 @@ TEST_F(MoveApplyTest, OneThatVanishedBeforeTheFirstLookFailsAloneUnlessItWasName
   EXPECT_EQ(kernel_.driver_of("0000:65:00.0"), "vfio-pci");
 }
 
+// The caller's scan is for the first plan alone: behind the fences the host is scanned in any case.
+TEST_F(MoveApplyTest, PlansTheWritesFromAScanOfItsOwn) {
+  kernel_.add_driver({.name = "nova", .ids = {"10de:2684"}});
+  kernel_.add_function({.address = "0000:01:00.0", .group = 5, .driver = "nouveau"});
+  kernel_.add_function({.address = "0000:02:00.0", .group = 6, .driver = "nouveau"});
+  const Inventory old = must(scan(kernel_));
+  kernel_.remove_function("0000:01:00.0");
+  must(kernel_.write("sys/bus/pci/drivers/nouveau/unbind", "0000:02:00.0"));
+  must(kernel_.write("sys/bus/pci/drivers/nova/bind", "0000:02:00.0"));
+
+  MoveRequest request;
+  request.accelerators = {at("0000:01:00.0"), at("0000:02:00.0")};
+  const auto outcome = must(apply_moves(context(), request, Direction::to_vfio, &old));
+  ASSERT_EQ(outcome.results.size(), 2U);
+  EXPECT_EQ(outcome.results[0].status, Status::failed);
+  EXPECT_THAT(outcome.results[0].devices, ElementsAre(at("0000:01:00.0")));
+  EXPECT_EQ(test::error_of(outcome.results[0]).code, Errc::not_found);
+  ASSERT_EQ(outcome.results[1].status, Status::done) << test::error_of(outcome.results[1]).message;
+  EXPECT_THAT(outcome.results[1].devices, ElementsAre(at("0000:02:00.0")));
+  EXPECT_EQ(outcome.results[1].move.members.at(0).driver_before, "nova");
+  EXPECT_EQ(kernel_.driver_of("0000:02:00.0"), "vfio-pci");
+  ASSERT_EQ(apply(Direction::back, {"0000:02:00.0"})->results.at(0).status, Status::done);
+  EXPECT_EQ(kernel_.driver_of("0000:02:00.0"), "nova");
+}
+
 class UnloadedDriver : public MoveApplyTest {
  protected:
   /// A GPU that is on vfio while its driver, and the driver's module, were unloaded.

@@ -193,6 +193,30 @@ TEST_F(MovingTogether, RefusesWhatTheDriverRefusesAndWritesNothingThere) {
   EXPECT_FALSE(kernel_.exists("run/ferry/hostd/moves/21.json"));
 }
 
+// As by a module that is loaded at boot. The first plan does not unbind the function, so no lock is taken.
+TEST_F(MovingTogether, RefusesAFunctionThatADriverTookAfterTheFirstPlan) {
+  add_gpus(1);
+  kernel_.add_function({.address = "0000:02:00.0", .group = 22});
+  request_.accelerators.push_back(at("0000:02:00.0"));
+  lock_.when_taken = [this] {
+    EXPECT_TRUE(kernel_.write("sys/bus/pci/drivers/nouveau/bind", "0000:02:00.0"));
+  };
+  const auto outcome = apply();
+  ASSERT_EQ(statuses(outcome), (std::vector<Status>{Status::refused, Status::done}));
+  EXPECT_THAT(outcome.results[0].devices, ElementsAre(at("0000:02:00.0")));
+  EXPECT_THAT(outcome.results[0].refusal.reasons,
+              ElementsAre("the driver of 0000:02:00.0 changed meanwhile: it is on nouveau now"));
+  EXPECT_THAT(outcome.results[0].refusal.hint, HasSubstr("the next run does it"));
+  EXPECT_EQ(kernel_.driver_of("0000:02:00.0"), "nouveau");
+  EXPECT_EQ(kernel_.override_of("0000:02:00.0"), "");
+  EXPECT_FALSE(kernel_.exists("run/ferry/hostd/moves/22.json"));
+
+  lock_.when_taken = {};
+  EXPECT_EQ(statuses(apply()), (std::vector<Status>{Status::already, Status::done}));
+  EXPECT_THAT(lock_.events, Contains(HasSubstr("take 0000:02:00.0")));
+  EXPECT_EQ(kernel_.driver_of("0000:02:00.0"), "vfio-pci");
+}
+
 TEST_F(MovingTogether, FreesTheDriversLockWhenTheMoveIsCalledOff) {
   add_gpus(1);
   probe_.meanwhile = [this] {

@@ -213,6 +213,15 @@ Move move_of(const PciAddress& device) {
   return move;
 }
 
+/// The functions that these units unbind.
+std::set<PciAddress> unbound_by(const std::vector<Move>& moves) {
+  std::set<PciAddress> out;
+  for (const Move& move : moves)
+    for (const Step& step : move.steps)
+      if (step.kind == Step::Kind::unbind) out.insert(step.address);
+  return out;
+}
+
 bool is_load(const Step& step) {
   return step.kind == Step::Kind::load_module;
 }
@@ -367,8 +376,10 @@ class Apply {
           [&](Move& move) -> std::optional<MoveResult> { return failed(std::move(move), known.error()); });
       return;
     }
+    const std::set<PciAddress> fenced = unbound_by(units_.moves);
     units_.moves.clear();
     begin(plan(context_, seen_, request, direction_));
+    refuse_unfenced(fenced);
     open_fences_of_others();
     if (direction_ == Direction::back) return;
     units_.each([&](Move& move) -> std::optional<MoveResult> {
@@ -414,6 +425,22 @@ class Apply {
         users.insert(found->second.begin(), found->second.end());
     }
     quiesce_around(move.steps, users);
+  }
+
+  // A fence covers the functions that the first plan unbinds. A function that was bound only after the scan
+  // of that plan is not covered, so its users could come after the check for them.
+  void refuse_unfenced(const std::set<PciAddress>& fenced) {
+    units_.each([&](Move& move) -> std::optional<MoveResult> {
+      for (const Step& step : move.steps) {
+        if (step.kind != Step::Kind::unbind || fenced.contains(step.address)) continue;
+        return refused({.devices = move.devices,
+                        .groups = move.groups,
+                        .reasons = {"the driver of " + step.address.text() + " changed meanwhile: it is on " +
+                                    step.value + " now"},
+                        .hint = "the next run does it: run the same command again"});
+      }
+      return std::nullopt;
+    });
   }
 
   Result<> ask_what_must_stay(MoveRequest& request) const {

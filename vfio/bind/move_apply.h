@@ -81,7 +81,9 @@ Result<MovePreview> preview_moves(const MoveContext& context, const MoveRequest&
 /// users again, then changes the units side by side. A failed unit does not stop the others. A write that
 /// does not return ends its own unit only, as `failed` with Errc::stuck: nothing more is written there, not
 /// even a roll back. Everything quiesced resumes in any case, also that of a killed run. `scanned` is as for
-/// preview_moves(); behind the fences the host is scanned in any case. Errors as preview_moves().
+/// preview_moves(); behind the fences the host is scanned in any case. A unit is refused if a function that
+/// it unbinds got its driver only after the first plan, since no fence covers that function. Errors as
+/// preview_moves().
 Result<MoveOutcome> apply_moves(const MoveContext& context, const MoveRequest& request, Direction direction,
                                 const Inventory* scanned = nullptr);
 
