@@ -278,7 +278,9 @@ Result<> CurlExchange::prepare(const ClusterAccess& access, const CredentialsNow
   curl_.set(CURLOPT_PATH_AS_IS, 1L);
   curl_.set(CURLOPT_PROTOCOLS_STR, access.server.tls ? "https" : "http");
   curl_.set(CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_2TLS));
-  curl_.set(CURLOPT_PIPEWAIT, 1L);  // waits for the one connection instead of opening another
+  // Waits for the one connection instead of opening another. TLS negotiates HTTP/2. Without TLS there is
+  // HTTP/1.1, where a request would wait for the end of a watch.
+  curl_.set(CURLOPT_PIPEWAIT, access.server.tls ? 1L : 0L);
 #if LIBCURL_VERSION_NUM >= 0x075700
   // Else the end of a request waits for the thread that asks a silent DNS server.
   curl_.set(CURLOPT_QUICK_EXIT, 1L);
