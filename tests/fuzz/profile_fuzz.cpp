@@ -26,7 +26,7 @@ void check(const ferry::vgpu::ProfileFile& file) {
   std::set<std::string> names;
   for (const ferry::vgpu::Profile& profile : file.profiles) {
     require(names.insert(profile.name).second, "a name stands once in a file");
-    require(vgpu::select_profile(file, profile.name).has_value(), "each profile can be chosen");
+    require(ferry::vgpu::select_profile(file, profile.name).has_value(), "each profile can be chosen");
     require(!profile.items.empty(), "a profile has an item");
     for (const ferry::vgpu::ProfileItem& item : profile.items) check(item);
   }
