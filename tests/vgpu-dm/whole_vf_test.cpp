@@ -14,6 +14,7 @@
 #include <gmock/gmock.h>
 
 #include "mdev/framework.h"
+#include "tests/support/must.h"
 #include "tests/vgpu-dm/gpu_node.h"
 #include "vgpu-dm/plan/verdict.h"
 #include "vgpu-dm/types/export.h"
@@ -96,6 +97,15 @@ class WholeNode {
     return kernel
         .read_attribute(fmt::format("sys/bus/pci/devices/{}/sriov_admin/vf{}/profile/{}", kGpu, number, name))
         .value();
+  }
+  /// Another program binds a function, without a record of Ferry.
+  void bind_by_hand(const std::string& function) {
+    kernel.file(fmt::format("sys/devices/pci0000:00/{}/driver_override", function), "vfio-pci\n");
+    const std::string drivers = "sys/bus/pci/drivers/";
+    if (const std::string driver = kernel.driver_of(function); !driver.empty())
+      test::must(kernel.write(drivers + driver + "/unbind", function));
+    test::must(kernel.write(drivers + "vfio-pci/bind", function));
+    kernel.forget_changes();
   }
   /// The drivers of the functions, in order.
   std::vector<std::string> drivers() const {
@@ -261,12 +271,64 @@ TEST_F(WholeFunctions, OfAnotherVendorNeedAFilter) {
 
 TEST_F(WholeFunctions, AreDeletedOnRequest) {
   node.make(2);
-  const GpuOutcome left = remove_vgpus(node.host(), {}).value().gpus.at(0);
-  EXPECT_EQ(left.kind, Kind::already_so) << "nothing shows that Ferry bound them";
-  EXPECT_THAT(left.notes, SizeIs(2));
-  const GpuOutcome gone = remove_vgpus(node.host(), {.gpus = {}, .foreign = true}).value().gpus.at(0);
+  const GpuOutcome gone = remove_vgpus(node.host(), {}).value().gpus.at(0);
   EXPECT_EQ(gone.kind, Kind::changed) << message_of(gone.error);
+  EXPECT_THAT(gone.notes, IsEmpty());
   EXPECT_THAT(node.drivers(), ElementsAre("", ""));
+  node.bind_by_hand(kFirst);
+  const GpuOutcome left = remove_vgpus(node.host(), {}).value().gpus.at(0);
+  EXPECT_EQ(left.kind, Kind::already_so) << "Ferry did not bind it";
+  EXPECT_THAT(left.notes, ElementsAre("GPU 0 (0000:05:00.0): vGPU 0000:05:00.4 (1002:75b3) was not made by "
+                                      "Ferry: left; --foreign takes it too"));
+  EXPECT_EQ(remove_vgpus(node.host(), {.gpus = {}, .foreign = true}).value().gpus.at(0).kind, Kind::changed);
+  EXPECT_THAT(node.drivers(), ElementsAre("gim", "")) << "without a record the kernel chooses";
+}
+
+TEST_F(WholeFunctions, ThatAnotherProgramBoundAreTakenWithANote) {
+  node.kernel.enable_vfs(kGpu, 2);
+  node.bind_by_hand(kFirst);
+  for (const unsigned count : {0U, 1U}) {
+    const GpuPlan plan = node.plan(functions(count));
+    EXPECT_FALSE(plan.refusal) << count << message_of(plan.refusal);
+    ASSERT_THAT(plan.notes, SizeIs(1)) << count;
+    EXPECT_THAT(
+        plan.notes.front(),
+        StartsWith("GPU 0 (0000:05:00.0): vGPU 0000:05:00.4 (1002:75b3) was not made by Ferry, and is "
+                   "removed: "))
+        << count;
+  }
+  EXPECT_EQ(node.apply(functions(0)).kind, Kind::changed);
+  EXPECT_THAT(node.drivers(), ElementsAre("gim", "gim"));
+}
+
+TEST_F(WholeFunctions, ThatAnotherProgramBoundStayWhereThatIsAskedFor) {
+  node.kernel.enable_vfs(kGpu, 2);
+  node.bind_by_hand(kFirst);
+  VgpuHost host = node.host();
+  host.spares_foreign = true;
+  Profile whole = functions(0);
+  whole.items.front().whole = true;
+  for (const Profile& desired : {functions(0), functions(1), whole}) {
+    const GpuOutcome outcome = apply_profile(host, desired).value().gpus.at(0);
+    EXPECT_EQ(outcome.kind, Kind::refused);
+    EXPECT_EQ(code_of(outcome.error), Errc::refused);
+    EXPECT_EQ(message_of(outcome.error),
+              "GPU 0 (0000:05:00.0): 1 vGPU would have to be removed and was not made by Ferry: 0000:05:00.4 "
+              "(1002:75b3)");
+  }
+  EXPECT_THAT(node.kernel.changes(), IsEmpty());
+  EXPECT_EQ(apply_profile(host, functions(2)).value().gpus.at(0).kind, Kind::changed);
+  EXPECT_THAT(node.drivers(), ElementsAre("vfio-pci", "vfio-pci")) << "it fits, so it stays";
+}
+
+TEST_F(WholeFunctions, ThatFerryBoundGoWhereOthersAreSpared) {
+  node.make(2);
+  VgpuHost host = node.host();
+  host.spares_foreign = true;
+  const GpuOutcome outcome = apply_profile(host, functions(1)).value().gpus.at(0);
+  EXPECT_EQ(outcome.kind, Kind::changed) << message_of(outcome.error);
+  EXPECT_THAT(outcome.notes, IsEmpty());
+  EXPECT_THAT(node.drivers(), ElementsAre("vfio-pci"));
 }
 
 TEST_F(WholeFunctions, AreExportedWithTheFilterOfTheirGpu) {
@@ -286,9 +348,7 @@ TEST_F(WholeFunctions, AreExportedWithTheFilterOfTheirGpu) {
 
 TEST_F(WholeFunctions, BesideOthersCannotBeExported) {
   node.kernel.enable_vfs(kGpu, 2);
-  node.kernel.file(fmt::format("sys/devices/pci0000:00/{}/driver_override", kFirst), "vfio-pci\n");
-  ASSERT_TRUE(node.kernel.write("sys/bus/pci/drivers/gim/unbind", kFirst));
-  ASSERT_TRUE(node.kernel.write("sys/bus/pci/drivers/vfio-pci/bind", kFirst));
+  node.bind_by_hand(kFirst);
   const auto exported = export_profile(node.view().inventory, "now");
   ASSERT_FALSE(exported);
   EXPECT_EQ(code_of(exported.error()), Errc::unsupported);
