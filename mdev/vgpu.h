@@ -122,6 +122,8 @@ struct VgpuGpu {
   std::optional<bool> vf_autoprobe = {};
   /// Such a framework's functions: one of them is on a driver of the host.
   bool host_has_vfs = false;
+  /// Such a framework's driver has parameters of each function, in sriov_admin/.
+  bool has_vf_params = false;
   std::vector<VgpuDevice> devices;  ///< in order of parent, then id
 
   const vfio::PciAddress& address() const { return function.address; }

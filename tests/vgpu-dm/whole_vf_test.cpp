@@ -395,17 +395,25 @@ TEST_F(WholeFunctions, GetTheirProvisioningBackAfterAFailure) {
 TEST_F(WholeFunctions, HaveOnlyTheParametersOfTheirDriver) {
   Profile desired = functions(1);
   desired.items.front().vgpus.front().params = VgpuParams::parse("exec_quantum_ms=20").value();
-  GpuOutcome outcome = node.apply(desired);
-  EXPECT_EQ(outcome.kind, Kind::failed) << "gim has none";
-  EXPECT_EQ(code_of(outcome.error), Errc::unsupported);
-  EXPECT_THAT(outcome.undo_errors, IsEmpty());
-  EXPECT_THAT(node.drivers(), IsEmpty());
+  node.make(2);
+  const GpuOutcome none = node.apply(desired);
+  EXPECT_EQ(none.kind, Kind::refused) << "gim has none";
+  EXPECT_EQ(code_of(none.error), Errc::unsupported);
+  EXPECT_THAT(message_of(none.error),
+              HasSubstr("GPU 0 (0000:05:00.0): the driver of its GPU has no sriov_admin/"));
   node.add_provisioning();
-  desired.items.front().vgpus.front().params = VgpuParams::parse("frame_rate_limiter=0").value();
-  outcome = node.apply(desired);
-  EXPECT_EQ(outcome.kind, Kind::failed);
-  EXPECT_THAT(message_of(outcome.error), HasSubstr("no parameter 'frame_rate_limiter=0'"));
-  EXPECT_THAT(node.drivers(), IsEmpty());
+  for (const char* bad :
+       {"frame_rate_limiter=0", "exec_quantum_ms=0", "exec_quantum_ms=x", "exec_quantum_ms=020",
+        "exec_quantum_ms=20,preempt_timeout_us=0x10", "exec_quantum_ms=4294967296"}) {
+    desired.items.front().vgpus.front().params = VgpuParams::parse(bad).value();
+    const GpuOutcome outcome = node.apply(desired);
+    EXPECT_EQ(outcome.kind, Kind::refused) << bad;
+    EXPECT_EQ(code_of(outcome.error), Errc::unsupported) << bad;
+    EXPECT_THAT(message_of(outcome.error), HasSubstr("a virtual function has no parameter '")) << bad;
+  }
+  EXPECT_THAT(node.kernel.changes(), IsEmpty()) << "another number of functions would have destroyed both";
+  desired.items.front().vgpus.front().params = VgpuParams::parse("exec_quantum_ms=20").value();
+  EXPECT_EQ(node.apply(desired).kind, Kind::changed);
 }
 
 TEST_F(WholeFunctions, LeaveTheSettingOfProbesAsItWas) {
