@@ -120,6 +120,7 @@ struct VgpuGpu {
   std::vector<VgpuType> unlisted;
   /// read_autoprobe(); absent also if the GPU's framework leaves the setting alone.
   std::optional<bool> vf_autoprobe = {};
+  bool vf_autoprobe_left_off = false;  ///< autoprobe_was_left_off(): the setting is to be on
   /// Such a framework's functions: one of them is on a driver of the host.
   bool host_has_vfs = false;
   /// Such a framework's driver has parameters of each function, in sriov_admin/.

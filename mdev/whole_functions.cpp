@@ -192,6 +192,7 @@ class WholeFunctions final : public Framework {
   void read_gpu(const HostScan& scan, VirtualFunctions functions, VgpuGpu& gpu) const override {
     const bool stuck = scan.stuck.contains(scan.host, gpu.address());
     gpu.vf_autoprobe = read_autoprobe(scan.host, gpu.address());
+    gpu.vf_autoprobe_left_off = autoprobe_was_left_off(scan.host, gpu.address());
     gpu.has_vf_params = scan.host.exists(vfio::sysfs_path(gpu.address()) / "sriov_admin");
     const auto most = std::max(gpu.function.sriov_totalvfs, static_cast<std::uint32_t>(functions.size()));
     for (const vfio::PciFunction* function : functions) {

@@ -425,6 +425,24 @@ TEST_F(WholeFunctions, LeaveTheSettingOfProbesAsItWas) {
   EXPECT_THAT(node.writes(), testing::Not(testing::Contains(HasSubstr("autoprobe"))));
 }
 
+TEST_F(WholeFunctions, GetTheSettingOfProbesBackThatARunLeftOff) {
+  node.make(1);
+  const std::string memory = fmt::format("run/ferry/hostd/autoprobe/{}", kGpu);
+  EXPECT_FALSE(node.kernel.exists(memory));
+  node.kernel.file(fmt::format("sys/devices/pci0000:00/{}/sriov_drivers_autoprobe", kGpu), "0\n");
+  node.kernel.file(memory, "of another boot\n");
+  EXPECT_THAT(node.plan(functions(1)).steps, IsEmpty());
+  node.kernel.file(memory, node.kernel.read_attribute("proc/sys/kernel/random/boot_id").value() + "\n");
+  const GpuPlan plan = node.plan(functions(2));
+  ASSERT_THAT(plan.steps, testing::Not(IsEmpty()));
+  EXPECT_EQ(plan.steps.front().text(), "set sriov_drivers_autoprobe of 0000:05:00.0 to 1");
+  ASSERT_THAT(node.plan(functions(1)).steps, SizeIs(1));
+  EXPECT_EQ(node.apply(functions(1)).kind, Kind::changed);
+  EXPECT_EQ(node.autoprobe(), "1");
+  EXPECT_FALSE(node.kernel.exists(memory));
+  EXPECT_EQ(node.apply(functions(1)).kind, Kind::already_so);
+}
+
 /// From one number of functions on vfio-pci to another.
 struct Way {
   const char* name;
@@ -483,6 +501,7 @@ class EveryChange : public testing::TestWithParam<Way> {
     const GpuOutcome again = journey.run();
     EXPECT_FALSE(again.error) << message_of(again.error);
     EXPECT_EQ(journey.node.state(), after_);
+    EXPECT_EQ(journey.node.autoprobe(), "1");
     journey.node.kernel.forget_changes();
     EXPECT_EQ(journey.run().kind, Kind::already_so);
     EXPECT_THAT(journey.node.kernel.changes(), IsEmpty());

@@ -441,7 +441,13 @@ VgpuPlan plan_profile(const Profile& profile, const VgpuSnapshot& view) {
 }
 
 GpuPlan plan_profile(const Profile& profile, const VgpuSnapshot& view, const mdev::VgpuGpu& gpu) {
-  if (const ProfileItem* item = profile.item_for(gpu)) return plan_gpu(*item, gpu, view);
+  if (const ProfileItem* item = profile.item_for(gpu)) {
+    GpuPlan plan = plan_gpu(*item, gpu, view);
+    if (!plan.refusal && gpu.vf_autoprobe_left_off)
+      plan.steps.insert(plan.steps.begin(),
+                        autoprobe_step(gpu, true, "an earlier change ended before it wrote the 1 back"));
+    return plan;
+  }
   return {.index = gpu.index, .gpu = gpu.address(), .found = counts_of(gpu)};
 }
 
