@@ -187,9 +187,15 @@ Condition of_vgpu(const NodeSnapshot& sight, const AcceleratorDescription& view)
   return free_as_far_as_seen(sight, view);
 }
 
-// A GPU that can be divided into vGPUs is free, even if no VM can be given it whole.
+/// True if the GPU is there for vGPUs. The files of SR-IOV alone do not show it: VMs may get the GPU whole.
+bool is_for_vgpus(const AcceleratorDescription& view) {
+  return view.framework->makes_vgpus() &&
+         (!view.framework->binds_functions() || !view.vgpus.empty() || view.function.sriov_numvfs > 0);
+}
+
+// A GPU that is there for vGPUs is free, even if no VM can be given it whole.
 Condition of_host_mode(const NodeSnapshot& sight, const AcceleratorDescription& view) {
-  if (!view.users.empty() || view.framework->makes_vgpus()) return of_use(sight, view);
+  if (!view.users.empty() || is_for_vgpus(view)) return of_use(sight, view);
   if (view.status && view.status->desired == policy::Mode::vgpu && !view.obstacle.empty())
     return {.word = view.host_driver ? "no vGPU types" : "no vGPU host driver",
             .health = Health::attention,

@@ -217,13 +217,20 @@ std::vector<Check> vgpu_checks(const HostFs& host, const vfio::Inventory& invent
   bool mediated = false;
   bool on_virtual_functions = false;
   auto gpus = vgpus ? vgpus->gpus : std::vector<mdev::VgpuGpu>{};
-  std::erase_if(gpus, [](const mdev::VgpuGpu& gpu) { return gpu.by_name && !gpu.framework->makes_vgpus(); });
+  // Another GPU of its vendor may be the reason why a GPU counts by name.
+  std::erase_if(gpus, [](const mdev::VgpuGpu& gpu) {
+    const mdev::Framework& framework = *gpu.framework;
+    return gpu.by_name && (!framework.makes_vgpus() ||
+                           (framework.binds_functions() && !framework.is_shown_by_driver(gpu.function)));
+  });
   for (const mdev::VgpuGpu& gpu : gpus) {
     const Virtuals virtuals = virtual_functions(inventory, gpu);
     Check driver = driver_check(host, gpu);
     host_driver = host_driver || (driver.verdict == Verdict::pass && gpu.framework->by_nvidias_driver());
     mediated = mediated || (gpu.framework->makes_vgpus() && gpu.framework->has_mediated_devices());
-    on_virtual_functions = on_virtual_functions || !virtuals.all.empty() || gpu.on_virtual_functions();
+    // A GPU may have the files of SR-IOV for functions that no VM ever needs.
+    const bool makes_on_functions = gpu.on_virtual_functions() && !gpu.framework->binds_functions();
+    on_virtual_functions = on_virtual_functions || !virtuals.all.empty() || makes_on_functions;
     of_gpus.push_back(
         {.gpu = &gpu, .driver = std::move(driver), .functions = functions_check(gpu, virtuals)});
   }

@@ -69,6 +69,11 @@ class Framework : Pinned {
   /// one can be, if the board allows it.
   virtual std::string_view why_no_placement() const { return {}; }
 
+  /// Checks parameters before a GPU changes for them. By default all pass, since the driver judges them.
+  /// Errors: Errc::unsupported if no vGPU of the GPU can have them, with a parameter that is not known, or a
+  /// value that would read back otherwise.
+  virtual Result<> check_params(const VgpuGpu& /*gpu*/, std::string_view /*params*/) const { return {}; }
+
   // Reads.
 
   /// True if the GPU makes vGPUs by this framework now: by default if the GPU, or a virtual function of it,

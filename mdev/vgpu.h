@@ -120,8 +120,11 @@ struct VgpuGpu {
   std::vector<VgpuType> unlisted;
   /// read_autoprobe(); absent also if the GPU's framework leaves the setting alone.
   std::optional<bool> vf_autoprobe = {};
+  bool vf_autoprobe_left_off = false;  ///< autoprobe_was_left_off(): the setting is to be on
   /// Such a framework's functions: one of them is on a driver of the host.
   bool host_has_vfs = false;
+  /// Such a framework's driver has parameters of each function, in sriov_admin/.
+  bool has_vf_params = false;
   std::vector<VgpuDevice> devices;  ///< in order of parent, then id
 
   const vfio::PciAddress& address() const { return function.address; }

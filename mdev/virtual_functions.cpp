@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "common/text/text.h"
+#include "hostfs/kernel_facts.h"
 #include "vfio/pci/pci_function.h"
 
 namespace ferry::mdev {
@@ -126,6 +127,26 @@ std::filesystem::path autoprobe_path(const vfio::PciAddress& gpu) {
   return vfio::sysfs_path(gpu) / "sriov_drivers_autoprobe";
 }
 
+/// Holds the ID of the boot in which Ferry wrote a 0 for a 1.
+std::filesystem::path memory_path(const vfio::PciAddress& gpu) {
+  return std::filesystem::path("run/ferry/hostd/autoprobe") / gpu.text();
+}
+
+Result<> forget_autoprobe(HostFs& host, const vfio::PciAddress& gpu) {
+  const std::filesystem::path memory = memory_path(gpu);
+  if (!host.exists(memory)) return {};
+  return host.remove_file(memory);
+}
+
+Result<> switch_autoprobe_off(const VfSwitch& on, const vfio::PciAddress& gpu) {
+  const auto boot = boot_id(on.host);
+  if (!boot) return fail(Error(boot.error()).during("remember sriov_drivers_autoprobe of " + gpu.text()));
+  if (auto kept = on.host.write_file(memory_path(gpu), *boot + "\n"); !kept) return kept;
+  auto off = set_autoprobe(on, gpu, false);
+  if (!off && off.error().code != Errc::stuck) (void)forget_autoprobe(on.host, gpu);
+  return off;
+}
+
 Result<> write_number(const VfSwitch& on, const vfio::PciAddress& gpu, std::uint32_t number) {
   return on.writer.write(vfio::sysfs_path(gpu) / "sriov_numvfs", std::to_string(number), on.deadline);
 }
@@ -138,15 +159,22 @@ std::optional<bool> read_autoprobe(const HostFs& host, const vfio::PciAddress& g
   return *text != "0";
 }
 
+bool autoprobe_was_left_off(const HostFs& host, const vfio::PciAddress& gpu) {
+  const auto remembered = host.read_attribute(memory_path(gpu));
+  return remembered && *remembered == boot_id(host).value_or("") && read_autoprobe(host, gpu) == false;
+}
+
 Result<> set_autoprobe(const VfSwitch& on, const vfio::PciAddress& gpu, bool probe) {
-  return on.writer.write(autoprobe_path(gpu), probe ? "1" : "0", on.deadline);
+  auto done = on.writer.write(autoprobe_path(gpu), probe ? "1" : "0", on.deadline);
+  if (!done || !probe) return done;
+  return forget_autoprobe(on.host, gpu);
 }
 
 Result<> enable_bare_vfs(const VfSwitch& on, const vfio::PciAddress& gpu, std::uint32_t number,
                          bool for_host) {
   const bool probed = !for_host && read_autoprobe(on.host, gpu).value_or(false);
   if (probed) {
-    if (auto off = set_autoprobe(on, gpu, false); !off) return off;
+    if (auto off = switch_autoprobe_off(on, gpu); !off) return off;
   }
   auto done = write_number(on, gpu, number);
   // A write that has not returned keeps the GPU's lock: nothing more is written to the GPU.

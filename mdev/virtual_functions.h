@@ -21,7 +21,7 @@
 namespace ferry::mdev {
 
 struct VfSwitch {
-  const HostFs& host;
+  HostFs& host;
   HostWriter& writer;
   std::chrono::milliseconds deadline = kWriteDeadline;
   std::function<void(std::chrono::milliseconds)> pause;  ///< waits between two tries of the tool
@@ -50,12 +50,18 @@ Result<> disable_vfs(const VfSwitch& on, const vfio::PciAddress& gpu);
 /// does not say.
 std::optional<bool> read_autoprobe(const HostFs& host, const vfio::PciAddress& gpu);
 
-/// Writes sriov_drivers_autoprobe. Errors: those of HostWriter::write().
+/// True if sriov_drivers_autoprobe is 0 because Ferry wrote it since this boot, and did not come to write the
+/// 1 that was there before: the run was killed, or a write did not return. A file below
+/// run/ferry/hostd/autoprobe, named by the GPU, remembers it.
+bool autoprobe_was_left_off(const HostFs& host, const vfio::PciAddress& gpu);
+
+/// Writes sriov_drivers_autoprobe. After a 1 Ferry no longer remembers that it wrote a 0. Errors: those of
+/// HostWriter::write() and HostFs::remove_file().
 Result<> set_autoprobe(const VfSwitch& on, const vfio::PciAddress& gpu, bool probe);
 
 /// Enables `number` virtual functions on a GPU that has none, by sriov_numvfs. Unless they are `for_host`,
-/// sriov_drivers_autoprobe is 0 meanwhile, and then what it was before. Errors: those of the writes.
-/// Errc::failed: some are missing.
+/// sriov_drivers_autoprobe is 0 meanwhile, and then what it was before; after Errc::stuck it stays 0, and
+/// autoprobe_was_left_off(). Errors: those of the writes. Errc::failed: some are missing.
 Result<> enable_bare_vfs(const VfSwitch& on, const vfio::PciAddress& gpu, std::uint32_t number,
                          bool for_host);
 

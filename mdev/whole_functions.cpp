@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -52,6 +53,34 @@ std::optional<std::string> ids_to_come(const HostFs& host, const vfio::PciFuncti
   const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), device, 16);
   if (error != std::errc() || end != text->data() + text->size()) return std::nullopt;
   return fmt::format("{:04x}:{:04x}", gpu.vendor, device);
+}
+
+tl::unexpected<Error> no_params() {
+  return fail(Errc::unsupported, "the driver of its GPU has no sriov_admin/ with its parameters",
+              "leave vgpu-params out");
+}
+
+/// The values in order of kParams, 0 where the text does not name one. A value must be as the driver shows
+/// it, since it is compared as text.
+Result<std::array<std::uint32_t, kParams.size()>> parse_params(std::string_view params) {
+  std::array<std::uint32_t, kParams.size()> values{};
+  for (std::string_view left = params; !left.empty();) {
+    const auto comma = left.find(',');
+    const std::string_view one = trimmed(left.substr(0, comma));
+    left = comma == std::string_view::npos ? std::string_view() : left.substr(comma + 1);
+    if (one.empty()) continue;
+    const auto equals = one.find('=');
+    const std::string_view written = equals == std::string_view::npos ? "" : one.substr(equals + 1);
+    const auto* const known = std::ranges::find(kParams, one.substr(0, equals));
+    const std::uint32_t value = whole_number(written).value_or(0);
+    if (known == kParams.end() || value == 0 || written != std::to_string(value)) {
+      return fail(
+          Errc::unsupported, fmt::format("a virtual function has no parameter '{}'", one),
+          "exec_quantum_ms and preempt_timeout_us are known, each with a number above 0, as in 20, not 020");
+    }
+    values.at(static_cast<std::size_t>(known - kParams.begin())) = value;
+  }
+  return values;
 }
 
 /// The directory of a function's provisioning attributes; absent: the driver of its GPU has none.
@@ -136,6 +165,12 @@ class WholeFunctions final : public Framework {
     return "passes its virtual functions through whole, and no places for them can be chosen";
   }
 
+  Result<> check_params(const VgpuGpu& gpu, std::string_view params) const override {
+    if (!gpu.has_vf_params) return no_params();
+    if (auto values = parse_params(params); !values) return fail(std::move(values).error());
+    return {};
+  }
+
   bool is_on(const HostScan& scan, const vfio::PciAddress& gpu, VirtualFunctions functions) const override {
     const vfio::PciFunction* physical = scan.inventory.find(gpu);
     return physical != nullptr && has_such_driver(*physical) &&
@@ -157,6 +192,8 @@ class WholeFunctions final : public Framework {
   void read_gpu(const HostScan& scan, VirtualFunctions functions, VgpuGpu& gpu) const override {
     const bool stuck = scan.stuck.contains(scan.host, gpu.address());
     gpu.vf_autoprobe = read_autoprobe(scan.host, gpu.address());
+    gpu.vf_autoprobe_left_off = autoprobe_was_left_off(scan.host, gpu.address());
+    gpu.has_vf_params = scan.host.exists(vfio::sysfs_path(gpu.address()) / "sriov_admin");
     const auto most = std::max(gpu.function.sriov_totalvfs, static_cast<std::uint32_t>(functions.size()));
     for (const vfio::PciFunction* function : functions) {
       if (function->driver && !vfio::on_vfio_driver(*function)) gpu.host_has_vfs = true;
@@ -201,29 +238,12 @@ class WholeFunctions final : public Framework {
                                                     const VgpuId& /*id*/,
                                                     const std::string& params) const override {
     const auto profile = profile_path(host, parent);
-    if (!profile) {
-      return fail(Errc::unsupported, "the driver of its GPU has no sriov_admin/ with its parameters",
-                  "leave vgpu-params out");
-    }
-    std::array<std::uint32_t, kParams.size()> values{};
-    for (std::string_view left = params; !left.empty();) {
-      const auto comma = left.find(',');
-      const std::string_view one = trimmed(left.substr(0, comma));
-      left = comma == std::string_view::npos ? std::string_view() : left.substr(comma + 1);
-      if (one.empty()) continue;
-      const auto equals = one.find('=');
-      const auto* const known = std::ranges::find(kParams, one.substr(0, equals));
-      const auto value =
-          equals == std::string_view::npos ? std::nullopt : whole_number(one.substr(equals + 1));
-      if (known == kParams.end() || value.value_or(0) == 0) {
-        return fail(Errc::unsupported, fmt::format("a virtual function has no parameter '{}'", one),
-                    "exec_quantum_ms and preempt_timeout_us are known, each with a number above 0");
-      }
-      values.at(static_cast<std::size_t>(known - kParams.begin())) = *value;
-    }
+    if (!profile) return no_params();
+    const auto values = parse_params(params);
+    if (!values) return fail(Error(values.error()));
     std::vector<AttributeWrite> out;
     for (std::size_t i = 0; i < kParams.size(); ++i)
-      out.push_back({.path = *profile / kParams.at(i), .value = std::to_string(values.at(i))});
+      out.push_back({.path = *profile / kParams.at(i), .value = std::to_string(values->at(i))});
     return out;
   }
 

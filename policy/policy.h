@@ -28,7 +28,8 @@ struct PolicyItem {
   bool matches(const mdev::VgpuGpu& gpu, const ModelNames& models) const;
 };
 
-/// Treatment of mediated devices that Ferry has not made and that would have to be removed.
+/// Treatment of mediated devices that Ferry has not made, and of whole virtual functions that it has not
+/// bound, where they would have to be removed.
 enum class Foreign {
   keep,  ///< their GPU is refused
   take,  ///< they are removed unless in use

@@ -10,6 +10,7 @@
 #include <fmt/ranges.h>
 
 #include "common/text/text.h"
+#include "mdev/framework.h"
 #include "mdev/vgpu_inventory.h"
 #include "vfio/bind/move_members.h"
 #include "vgpu-dm/plan/stable_uuid.h"
@@ -162,8 +163,12 @@ ExplanationPart advertised_part(const ExplainInputs& inputs,
 
 std::string removal_of(const ExplainInputs& inputs, const vfio::PciAddress& address) {
   const mdev::VgpuGpu* gpu = inputs.sight.vgpus.find(address);
-  const auto ours = [&](const mdev::VgpuDevice& device) { return vgpu::is_ours(inputs.node, device); };
-  return gpu == nullptr ? "" : mdev::removal_command(*gpu, ours);
+  if (gpu == nullptr) return "";
+  const auto ours = [&](const mdev::VgpuDevice& device) {
+    return gpu->framework->binds_functions() ? inputs.sight.record.has_bound(device.parent, device.type_id)
+                                             : vgpu::is_ours(inputs.node, device);
+  };
+  return mdev::removal_command(*gpu, ours);
 }
 
 ExplanationPart ways_part(const std::vector<Way>& ways) {

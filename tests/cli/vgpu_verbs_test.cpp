@@ -519,7 +519,7 @@ TEST_F(VgpuVerbsOnWholeFunctions, DeleteNeedsTheGpusNameAndForeign) {
   EXPECT_THAT(ferry({"vgpu", "delete", "--dry-run", "--all", "--foreign"}).out,
               testing::Not(HasSubstr(kFirst)));
   EXPECT_THAT(ferry({"vgpu", "delete", "--dry-run", "--device", kGpu}).out,
-              HasSubstr("has no UUID that would tell whether Ferry made it: left"));
+              HasSubstr("vGPU 0000:05:00.4 (1002:75b3) was not made by Ferry: left; --foreign takes it too"));
   EXPECT_THAT(ferry({"vgpu", "delete", "--dry-run", "--device", kGpu, "--foreign"}).out,
               HasSubstr("  remove 1002:75b3 from 0000:05:00.4\n"));
 }

@@ -7,6 +7,7 @@
 
 #include <gmock/gmock.h>
 
+#include "mdev/framework.h"
 #include "mdev/vgpu_inventory.h"
 #include "policy/accelerators.h"
 #include "tests/support/machines.h"
@@ -90,6 +91,24 @@ TEST_F(NodeViewTest, AGpuThatCannotHaveItsVgpusYetHasAWordForTheReason) {
   EXPECT_EQ(awaited.word, "no vGPU types");
   EXPECT_EQ(awaited.health, Health::attention);
   EXPECT_THAT(awaited.reason, HasSubstr("until nvidia-vgpud lists them"));
+}
+
+TEST_F(NodeViewTest, AGpuWithSriovAndWithoutVirtualFunctionsIsJudgedAsAWhole) {
+  NodeSnapshot sight = sight_of("t4-server");
+  machine_.kernel.add_function(
+      {.address = "0000:3c:00.0", .ids = "144d:a80a", .class_code = 0x010802, .group = 30, .driver = "nvme"});
+  sight.inventory = must(vfio::scan(machine_.kernel));
+  const auto address = must(vfio::PciAddress::parse("0000:3b:00.0"));
+  const auto gpu = std::ranges::find_if(sight.vgpus.gpus,
+                                        [&](const mdev::VgpuGpu& one) { return one.address() == address; });
+  ASSERT_NE(gpu, sight.vgpus.gpus.end());
+  gpu->framework = &mdev::whole_functions();
+  EXPECT_EQ(of(sight, "0000:3b:00.0").condition.word, "not viable");
+  sight.inventory.functions.at(address).sriov_numvfs = 2;
+  EXPECT_EQ(of(sight, "0000:3b:00.0").condition.word, "free");
+  sight.inventory.functions.at(address).sriov_numvfs = 0;
+  gpu->framework = &mdev::vendor_vfio();
+  EXPECT_EQ(of(sight, "0000:3b:00.0").condition.word, "free") << "its driver makes vGPUs";
 }
 
 // Its file outlives it, and others move devices too.

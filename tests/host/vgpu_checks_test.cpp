@@ -43,9 +43,10 @@ class VgpuChecks : public testing::Test {
     mdev_.add_parent(kGpu);
   }
   std::vector<Check> checks() {
-    const vfio::AcceleratorRules rules{.vendors = {0x10de},
-                                       .classes = {vfio::PciClass::display_3d},
-                                       .of_other_vendors = {vfio::PciClass::processing_accelerator}};
+    const vfio::AcceleratorRules rules{
+        .vendors = {0x10de},
+        .classes = {vfio::PciClass::display_3d},
+        .of_other_vendors = {vfio::PciClass::vga, vfio::PciClass::processing_accelerator}};
     return vgpu_checks(kernel_, vfio::scan(kernel_).value(), rules);
   }
   /// "pass: what was found"; "(none)" for no check of that id.
@@ -208,6 +209,30 @@ TEST_F(VgpuChecks, KnowVirtualFunctionsThatVmsGetWhole) {
   kernel_.enable_vfs(kGpu, 2);
   EXPECT_EQ(answer("vgpu-virtual-functions"), "pass: 2 virtual functions, 0 of them on VFIO drivers");
   EXPECT_EQ(answer("vgpu-types-offered"), "pass: by whole virtual functions; it carries 0 vGPUs");
+}
+
+// Many processors have a GPU under xe or i915 whose SR-IOV is never used.
+TEST_F(VgpuChecks, NeedNoIommuForAGpuThatHasNoVirtualFunctions) {
+  kernel_.add_function({.address = kGpu, .ids = "10de:1eb8", .class_code = 0x030200, .driver = "nvidia"});
+  mdev_.add_parent(kGpu);
+  kernel_.add_driver({.name = "xe", .ids = {"8086:7d55"}, .sriov = true});
+  kernel_.add_function(
+      {.address = "0000:00:02.0", .ids = "8086:7d55", .class_code = 0x030000, .driver = "xe", .totalvfs = 7});
+  EXPECT_THAT(answer("vgpu-iommu"), HasSubstr("warn: "));
+}
+
+TEST_F(VgpuChecks, LeaveOutAGpuWhoseDriverMakesNoVirtualFunctions) {
+  add_t4();
+  const auto add_intel = [&](const char* address, const char* driver, const char* ids) {
+    kernel_.add_driver({.name = driver, .ids = {ids}, .sriov = true});
+    kernel_.add_function(
+        {.address = address, .ids = ids, .class_code = 0x030000, .driver = driver, .totalvfs = 7});
+  };
+  add_intel("0000:00:02.0", "i915", "8086:a780");
+  EXPECT_EQ(answer("vgpu-accelerators"), "pass: 1 GPU in /sys/bus/pci/devices");
+  add_intel("0000:03:00.0", "xe", "8086:e212");
+  EXPECT_EQ(answer("vgpu-accelerators"), "pass: 2 GPUs in /sys/bus/pci/devices")
+      << "the GPU under xe makes them, the one under i915 does not";
 }
 
 TEST_F(VgpuChecks, SayThatThereIsNoGpu) {

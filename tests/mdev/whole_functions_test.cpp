@@ -173,7 +173,8 @@ TEST_F(WholeFunctions, ShowTheirProvisioning) {
             "sys/bus/pci/devices/0000:17:00.0/sriov_admin/vf2/profile/exec_quantum_ms");
   EXPECT_EQ(writes->at(0).value, "20");
   EXPECT_EQ(writes->at(1).value, "0") << "all are replaced";
-  for (const char* bad : {"exec_quantum_ms=0", "exec_quantum_ms=x", "exec_quantum_ms", "sched_priority=low"})
+  for (const char* bad : {"exec_quantum_ms=0", "exec_quantum_ms=x", "exec_quantum_ms", "exec_quantum_ms=020",
+                          "sched_priority=low"})
     EXPECT_FALSE(whole_functions().params_writes(kernel, at(second.c_str()), id, bad)) << bad;
   EXPECT_TRUE(whole_functions().params_writes(kernel, at(second.c_str()), id, " "));
   kernel.file(std::string("sys/devices/pci0000:00/") + second + "/driver_override", "vfio-pci\n");

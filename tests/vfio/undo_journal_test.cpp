@@ -51,6 +51,19 @@ TEST(UndoJournal, IsAboutTheCardNotTheAddress) {
   EXPECT_EQ(read_records(kernel)->members.at(at("0000:01:00.0")), other);
 }
 
+TEST(UndoJournal, TellsFunctionsThatFerryBoundFromOthers) {
+  FakeKernel kernel;
+  PriorState of_another = kStub;
+  of_another.driver.reset();
+  of_another.kernels_choice = true;
+  ASSERT_TRUE(write_record(kernel, 5, {{at("0000:01:00.0"), kNouveau}, {at("0000:01:00.1"), of_another}}));
+  UndoJournal record = read_records(kernel).value();
+  EXPECT_TRUE(record.has_bound(at("0000:01:00.0"), "10de:2684"));
+  EXPECT_FALSE(record.has_bound(at("0000:01:00.0"), "10de:1db6")) << "another card";
+  EXPECT_FALSE(record.has_bound(at("0000:01:00.1"), "10de:2684")) << "it was on vfio before Ferry";
+  EXPECT_FALSE(record.has_bound(at("0000:01:00.2"), "10de:2684"));
+}
+
 TEST(UndoJournal, GoesWithItsLastMember) {
   FakeKernel kernel;
   ASSERT_TRUE(write_record(kernel, 5, {{at("0000:01:00.0"), kNouveau}, {at("0000:01:00.1"), kStub}}));

@@ -14,6 +14,7 @@
 #include <gmock/gmock.h>
 
 #include "mdev/framework.h"
+#include "tests/support/must.h"
 #include "tests/vgpu-dm/gpu_node.h"
 #include "vgpu-dm/plan/verdict.h"
 #include "vgpu-dm/types/export.h"
@@ -96,6 +97,15 @@ class WholeNode {
     return kernel
         .read_attribute(fmt::format("sys/bus/pci/devices/{}/sriov_admin/vf{}/profile/{}", kGpu, number, name))
         .value();
+  }
+  /// Another program binds a function, without a record of Ferry.
+  void bind_by_hand(const std::string& function) {
+    kernel.file(fmt::format("sys/devices/pci0000:00/{}/driver_override", function), "vfio-pci\n");
+    const std::string drivers = "sys/bus/pci/drivers/";
+    if (const std::string driver = kernel.driver_of(function); !driver.empty())
+      test::must(kernel.write(drivers + driver + "/unbind", function));
+    test::must(kernel.write(drivers + "vfio-pci/bind", function));
+    kernel.forget_changes();
   }
   /// The drivers of the functions, in order.
   std::vector<std::string> drivers() const {
@@ -261,12 +271,64 @@ TEST_F(WholeFunctions, OfAnotherVendorNeedAFilter) {
 
 TEST_F(WholeFunctions, AreDeletedOnRequest) {
   node.make(2);
-  const GpuOutcome left = remove_vgpus(node.host(), {}).value().gpus.at(0);
-  EXPECT_EQ(left.kind, Kind::already_so) << "nothing shows that Ferry bound them";
-  EXPECT_THAT(left.notes, SizeIs(2));
-  const GpuOutcome gone = remove_vgpus(node.host(), {.gpus = {}, .foreign = true}).value().gpus.at(0);
+  const GpuOutcome gone = remove_vgpus(node.host(), {}).value().gpus.at(0);
   EXPECT_EQ(gone.kind, Kind::changed) << message_of(gone.error);
+  EXPECT_THAT(gone.notes, IsEmpty());
   EXPECT_THAT(node.drivers(), ElementsAre("", ""));
+  node.bind_by_hand(kFirst);
+  const GpuOutcome left = remove_vgpus(node.host(), {}).value().gpus.at(0);
+  EXPECT_EQ(left.kind, Kind::already_so) << "Ferry did not bind it";
+  EXPECT_THAT(left.notes, ElementsAre("GPU 0 (0000:05:00.0): vGPU 0000:05:00.4 (1002:75b3) was not made by "
+                                      "Ferry: left; --foreign takes it too"));
+  EXPECT_EQ(remove_vgpus(node.host(), {.gpus = {}, .foreign = true}).value().gpus.at(0).kind, Kind::changed);
+  EXPECT_THAT(node.drivers(), ElementsAre("gim", "")) << "without a record the kernel chooses";
+}
+
+TEST_F(WholeFunctions, ThatAnotherProgramBoundAreTakenWithANote) {
+  node.kernel.enable_vfs(kGpu, 2);
+  node.bind_by_hand(kFirst);
+  for (const unsigned count : {0U, 1U}) {
+    const GpuPlan plan = node.plan(functions(count));
+    EXPECT_FALSE(plan.refusal) << count << message_of(plan.refusal);
+    ASSERT_THAT(plan.notes, SizeIs(1)) << count;
+    EXPECT_THAT(
+        plan.notes.front(),
+        StartsWith("GPU 0 (0000:05:00.0): vGPU 0000:05:00.4 (1002:75b3) was not made by Ferry, and is "
+                   "removed: "))
+        << count;
+  }
+  EXPECT_EQ(node.apply(functions(0)).kind, Kind::changed);
+  EXPECT_THAT(node.drivers(), ElementsAre("gim", "gim"));
+}
+
+TEST_F(WholeFunctions, ThatAnotherProgramBoundStayWhereThatIsAskedFor) {
+  node.kernel.enable_vfs(kGpu, 2);
+  node.bind_by_hand(kFirst);
+  VgpuHost host = node.host();
+  host.spares_foreign = true;
+  Profile whole = functions(0);
+  whole.items.front().whole = true;
+  for (const Profile& desired : {functions(0), functions(1), whole}) {
+    const GpuOutcome outcome = apply_profile(host, desired).value().gpus.at(0);
+    EXPECT_EQ(outcome.kind, Kind::refused);
+    EXPECT_EQ(code_of(outcome.error), Errc::refused);
+    EXPECT_EQ(message_of(outcome.error),
+              "GPU 0 (0000:05:00.0): 1 vGPU would have to be removed and was not made by Ferry: 0000:05:00.4 "
+              "(1002:75b3)");
+  }
+  EXPECT_THAT(node.kernel.changes(), IsEmpty());
+  EXPECT_EQ(apply_profile(host, functions(2)).value().gpus.at(0).kind, Kind::changed);
+  EXPECT_THAT(node.drivers(), ElementsAre("vfio-pci", "vfio-pci")) << "it fits, so it stays";
+}
+
+TEST_F(WholeFunctions, ThatFerryBoundGoWhereOthersAreSpared) {
+  node.make(2);
+  VgpuHost host = node.host();
+  host.spares_foreign = true;
+  const GpuOutcome outcome = apply_profile(host, functions(1)).value().gpus.at(0);
+  EXPECT_EQ(outcome.kind, Kind::changed) << message_of(outcome.error);
+  EXPECT_THAT(outcome.notes, IsEmpty());
+  EXPECT_THAT(node.drivers(), ElementsAre("vfio-pci"));
 }
 
 TEST_F(WholeFunctions, AreExportedWithTheFilterOfTheirGpu) {
@@ -286,9 +348,7 @@ TEST_F(WholeFunctions, AreExportedWithTheFilterOfTheirGpu) {
 
 TEST_F(WholeFunctions, BesideOthersCannotBeExported) {
   node.kernel.enable_vfs(kGpu, 2);
-  node.kernel.file(fmt::format("sys/devices/pci0000:00/{}/driver_override", kFirst), "vfio-pci\n");
-  ASSERT_TRUE(node.kernel.write("sys/bus/pci/drivers/gim/unbind", kFirst));
-  ASSERT_TRUE(node.kernel.write("sys/bus/pci/drivers/vfio-pci/bind", kFirst));
+  node.bind_by_hand(kFirst);
   const auto exported = export_profile(node.view().inventory, "now");
   ASSERT_FALSE(exported);
   EXPECT_EQ(code_of(exported.error()), Errc::unsupported);
@@ -335,17 +395,25 @@ TEST_F(WholeFunctions, GetTheirProvisioningBackAfterAFailure) {
 TEST_F(WholeFunctions, HaveOnlyTheParametersOfTheirDriver) {
   Profile desired = functions(1);
   desired.items.front().vgpus.front().params = VgpuParams::parse("exec_quantum_ms=20").value();
-  GpuOutcome outcome = node.apply(desired);
-  EXPECT_EQ(outcome.kind, Kind::failed) << "gim has none";
-  EXPECT_EQ(code_of(outcome.error), Errc::unsupported);
-  EXPECT_THAT(outcome.undo_errors, IsEmpty());
-  EXPECT_THAT(node.drivers(), IsEmpty());
+  node.make(2);
+  const GpuOutcome none = node.apply(desired);
+  EXPECT_EQ(none.kind, Kind::refused) << "gim has none";
+  EXPECT_EQ(code_of(none.error), Errc::unsupported);
+  EXPECT_THAT(message_of(none.error),
+              HasSubstr("GPU 0 (0000:05:00.0): the driver of its GPU has no sriov_admin/"));
   node.add_provisioning();
-  desired.items.front().vgpus.front().params = VgpuParams::parse("frame_rate_limiter=0").value();
-  outcome = node.apply(desired);
-  EXPECT_EQ(outcome.kind, Kind::failed);
-  EXPECT_THAT(message_of(outcome.error), HasSubstr("no parameter 'frame_rate_limiter=0'"));
-  EXPECT_THAT(node.drivers(), IsEmpty());
+  for (const char* bad :
+       {"frame_rate_limiter=0", "exec_quantum_ms=0", "exec_quantum_ms=x", "exec_quantum_ms=020",
+        "exec_quantum_ms=20,preempt_timeout_us=0x10", "exec_quantum_ms=4294967296"}) {
+    desired.items.front().vgpus.front().params = VgpuParams::parse(bad).value();
+    const GpuOutcome outcome = node.apply(desired);
+    EXPECT_EQ(outcome.kind, Kind::refused) << bad;
+    EXPECT_EQ(code_of(outcome.error), Errc::unsupported) << bad;
+    EXPECT_THAT(message_of(outcome.error), HasSubstr("a virtual function has no parameter '")) << bad;
+  }
+  EXPECT_THAT(node.kernel.changes(), IsEmpty()) << "another number of functions would have destroyed both";
+  desired.items.front().vgpus.front().params = VgpuParams::parse("exec_quantum_ms=20").value();
+  EXPECT_EQ(node.apply(desired).kind, Kind::changed);
 }
 
 TEST_F(WholeFunctions, LeaveTheSettingOfProbesAsItWas) {
@@ -355,6 +423,24 @@ TEST_F(WholeFunctions, LeaveTheSettingOfProbesAsItWas) {
   node.kernel.enable_vfs(kGpu, 0);
   EXPECT_EQ(node.apply(functions(1)).kind, Kind::changed);
   EXPECT_THAT(node.writes(), testing::Not(testing::Contains(HasSubstr("autoprobe"))));
+}
+
+TEST_F(WholeFunctions, GetTheSettingOfProbesBackThatARunLeftOff) {
+  node.make(1);
+  const std::string memory = fmt::format("run/ferry/hostd/autoprobe/{}", kGpu);
+  EXPECT_FALSE(node.kernel.exists(memory));
+  node.kernel.file(fmt::format("sys/devices/pci0000:00/{}/sriov_drivers_autoprobe", kGpu), "0\n");
+  node.kernel.file(memory, "of another boot\n");
+  EXPECT_THAT(node.plan(functions(1)).steps, IsEmpty());
+  node.kernel.file(memory, node.kernel.read_attribute("proc/sys/kernel/random/boot_id").value() + "\n");
+  const GpuPlan plan = node.plan(functions(2));
+  ASSERT_THAT(plan.steps, testing::Not(IsEmpty()));
+  EXPECT_EQ(plan.steps.front().text(), "set sriov_drivers_autoprobe of 0000:05:00.0 to 1");
+  ASSERT_THAT(node.plan(functions(1)).steps, SizeIs(1));
+  EXPECT_EQ(node.apply(functions(1)).kind, Kind::changed);
+  EXPECT_EQ(node.autoprobe(), "1");
+  EXPECT_FALSE(node.kernel.exists(memory));
+  EXPECT_EQ(node.apply(functions(1)).kind, Kind::already_so);
 }
 
 /// From one number of functions on vfio-pci to another.
@@ -415,6 +501,7 @@ class EveryChange : public testing::TestWithParam<Way> {
     const GpuOutcome again = journey.run();
     EXPECT_FALSE(again.error) << message_of(again.error);
     EXPECT_EQ(journey.node.state(), after_);
+    EXPECT_EQ(journey.node.autoprobe(), "1");
     journey.node.kernel.forget_changes();
     EXPECT_EQ(journey.run().kind, Kind::already_so);
     EXPECT_THAT(journey.node.kernel.changes(), IsEmpty());

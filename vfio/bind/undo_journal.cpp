@@ -167,6 +167,11 @@ bool lacks_its_override(const PriorState& recorded, const PriorState& now) {
 
 }  // namespace
 
+bool UndoJournal::has_bound(const PciAddress& address, std::string_view ids) const {
+  const auto found = members.find(address);
+  return found != members.end() && found->second.ids == ids && !found->second.kernels_choice;
+}
+
 bool UndoJournal::speaks_of(const PciFunction& function) const {
   return members.contains(function.address) ||
          (function.iommu_group && unreadable.contains(*function.iommu_group));

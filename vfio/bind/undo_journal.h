@@ -12,6 +12,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/result.h"
@@ -45,6 +46,9 @@ struct UndoJournal {
   std::vector<std::string> notes;  ///< records that were skipped, with the reason (another boot, unreadable)
   /// The members that are no accelerators: Ferry changed their drivers along with one.
   std::set<PciAddress> gone_along() const;
+  /// True if Ferry bound the function of these IDs to vfio. False for a function that was on vfio before
+  /// Ferry's first write, and for one that no readable record has.
+  bool has_bound(const PciAddress& address, std::string_view ids) const;
   /// True if the record has `function`, or may have it because its group is unreadable.
   bool speaks_of(const PciFunction& function) const;
 };

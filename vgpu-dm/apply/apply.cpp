@@ -10,6 +10,8 @@
 
 #include "common/side_by_side.h"
 #include "hostfs/stuck_writes.h"
+#include "mdev/framework.h"
+#include "vfio/bind/undo_journal.h"
 #include "vgpu-dm/apply/gpu_release.h"
 #include "vgpu-dm/apply/gpu_run.h"
 #include "vgpu-dm/apply/write_turns.h"
@@ -35,6 +37,23 @@ Result<std::set<std::string>> stuck_devices(HostFs& host, const mdev::VgpuInvent
       for (const mdev::VgpuParent& parent : gpu.parents) note(parent.address.text());
       for (const mdev::VgpuDevice& device : gpu.devices) note(device.id.text);
     }
+  }
+  return out;
+}
+
+/// The whole virtual functions that Ferry bound. No record is read on a host without one on a VFIO driver.
+Result<std::set<vfio::PciAddress>> bound_by_ferry(const HostFs& host, const mdev::VgpuInventory& inventory) {
+  const auto has_bound = [](const mdev::VgpuGpu& gpu) {
+    return gpu.framework->binds_functions() && !gpu.devices.empty();
+  };
+  if (std::ranges::none_of(inventory.gpus, has_bound)) return std::set<vfio::PciAddress>();
+  const auto journal = vfio::read_records(host);
+  if (!journal) return fail(Error(journal.error()));
+  std::set<vfio::PciAddress> out;
+  for (const mdev::VgpuGpu& gpu : inventory.gpus) {
+    if (!has_bound(gpu)) continue;
+    for (const mdev::VgpuDevice& device : gpu.devices)
+      if (journal->has_bound(device.parent, device.type_id)) out.insert(device.parent);
   }
   return out;
 }
@@ -66,6 +85,8 @@ Result<Seen> look_at_all(const VgpuHost& on, const GpuPlanner& planner,
   if (!vgpus) return fail(std::move(vgpus).error());
   auto stuck = stuck_devices(on.host, *vgpus);
   if (!stuck) return fail(std::move(stuck).error());
+  auto bound = bound_by_ferry(on.host, *vgpus);
+  if (!bound) return fail(std::move(bound).error());
   Seen seen{.inventory = std::move(*inventory),
             .view = {.inventory = std::move(*vgpus),
                      .use = {},
@@ -73,7 +94,8 @@ Result<Seen> look_at_all(const VgpuHost& on, const GpuPlanner& planner,
                      .stuck = std::move(*stuck),
                      .release = vfio::possible_release(on.release, on.releaser),
                      .persistence_by_gpu = on.persistence != nullptr,
-                     .spares_foreign = on.spares_foreign},
+                     .spares_foreign = on.spares_foreign,
+                     .bound_by_ferry = std::move(*bound)},
             .named = {}};
   for (mdev::VgpuGpu& gpu : seen.view.inventory.gpus) {
     // A driver with a stuck write is asked nothing more.
@@ -104,7 +126,8 @@ VgpuSnapshot view_of(const VgpuSnapshot& all, const vfio::PciAddress& gpu) {
                    .node = all.node,
                    .stuck = all.stuck,
                    .managed = all.managed,
-                   .spares_foreign = all.spares_foreign};
+                   .spares_foreign = all.spares_foreign,
+                   .bound_by_ferry = all.bound_by_ferry};
   out.inventory.gpus.reserve(all.inventory.gpus.size());
   for (const mdev::VgpuGpu& other : all.inventory.gpus) {
     if (other.address() == gpu) {

@@ -48,9 +48,9 @@ struct VgpuHost {
   /// Quiesced device users stay quiesced and recorded for moves that follow. These moves resume them, or
   /// start_what_was_stopped() does.
   bool more_follows = false;
-  /// If true, a vGPU that the profile does not ask for stays if its UUID shows that Ferry did not make it,
-  /// and the GPU is refused. If false, it is removed with a note. vGPUs of vendor-specific VFIO have no UUID
-  /// and are removed.
+  /// If true, a vGPU that the profile does not ask for stays if its UUID, or the undo journal for a whole
+  /// virtual function, shows that Ferry did not make it, and the GPU is refused. If false, it is removed with
+  /// a note. vGPUs of vendor-specific VFIO show no maker and are removed.
   bool spares_foreign = false;
 };
 

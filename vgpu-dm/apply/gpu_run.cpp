@@ -30,7 +30,9 @@ GpuOutcome GpuRun::run(const GpuPlan& first, Look look) {
     if (auto r = look_again(Users::ask); !r) return end(GpuOutcome::Kind::refused, std::move(r).error());
   }
 
-  const mdev::VgpuGpu before = *gpu();
+  mdev::VgpuGpu before = *gpu();
+  // A rollback does not bring back the 0 that an earlier run of Ferry left.
+  if (before.vf_autoprobe_left_off) before.vf_autoprobe = true;
   managed_before_ = managed();
   for (int stage = 0; stage < kMostStages; ++stage) {
     const auto plan = next_plan(stage == 0 ? Users::as_before : Users::ask);

@@ -102,6 +102,17 @@ std::optional<Error> has_no_places(const ProfileItem& item, const mdev::VgpuGpu&
                    "on with mixed sizes"};
 }
 
+/// Error if vGPUs of the GPU cannot have an entry's parameters. Found before a vGPU goes for those that would
+/// have them.
+std::optional<Error> cannot_have_params(const ProfileItem& item, const mdev::VgpuGpu& gpu) {
+  for (const VgpuCount& entry : item.vgpus) {
+    if (!entry.params || entry.params->entries.empty()) continue;
+    auto checked = gpu.framework->check_params(gpu, entry.params->text());
+    if (!checked) return std::move(checked).error().during(entry.place + ": " + gpu.label());
+  }
+  return std::nullopt;
+}
+
 /// The number of vGPUs decides the share of the GPU that each has, so there are no functions beside them. An
 /// item without vGPUs leaves the functions to the host.
 std::optional<std::uint32_t> other_number_of_functions(const ProfileItem& item, const mdev::VgpuGpu& gpu) {
@@ -212,6 +223,7 @@ GpuMatch match_gpu(const ProfileItem& item, const mdev::VgpuGpu& gpu, const vfio
   out.mixed_sizes = item.mixed_sizes;
   out.functions = other_number_of_functions(item, gpu);
   out.problem = has_no_places(item, gpu);
+  if (!out.problem) out.problem = cannot_have_params(item, gpu);
   std::vector<const mdev::VgpuDevice*> devices;
   devices.reserve(gpu.devices.size());
   for (const mdev::VgpuDevice& device : gpu.devices) devices.push_back(&device);

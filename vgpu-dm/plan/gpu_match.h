@@ -47,7 +47,8 @@ struct GpuMatch {
   /// The number of virtual functions that the GPU is to have in place of its present number; absent: that
   /// number stays. Only a framework with mdev::Framework::binds_functions() takes it from the item.
   std::optional<std::uint32_t> functions;
-  std::optional<Error> problem;  ///< a type name or a vGPU's type is ambiguous, or the GPU has no placements
+  /// A type name or a vGPU's type is ambiguous, or the GPU has no placements or no such parameters.
+  std::optional<Error> problem;
 
   bool agrees() const;
   std::vector<TypeCount> desired() const;

@@ -192,9 +192,19 @@ GpuPlan plan_functions(GpuPlan plan, std::vector<VgpuStep> later, const GpuMatch
   return plan;
 }
 
-// Without a UUID nothing shows who made a vGPU.
+/// True if Ferry is known to have made the vGPU, or to have bound it to its VFIO driver.
+bool is_by_ferry(const mdev::VgpuDevice& device, const mdev::VgpuGpu& gpu, const VgpuSnapshot& view) {
+  return gpu.framework->binds_functions() ? view.bound_by_ferry.contains(device.parent)
+                                          : is_ours(view.node, device);
+}
+
+/// False: nothing shows who made the vGPUs of the GPU, which have no UUIDs.
+bool shows_makers(const mdev::VgpuGpu& gpu) {
+  return gpu.framework->has_uuids() || gpu.framework->binds_functions();
+}
+
 bool is_foreign(const mdev::VgpuDevice& device, const mdev::VgpuGpu& gpu, const VgpuSnapshot& view) {
-  return gpu.framework->has_uuids() && !is_ours(view.node, device);
+  return shows_makers(gpu) && !is_by_ferry(device, gpu, view);
 }
 
 /// Error if no VM could get a virtual function of the GPU.
@@ -205,24 +215,30 @@ std::optional<Error> needs_iommu(const mdev::VgpuGpu& gpu) {
                .hint = "`ferry doctor` says why the IOMMU is off"};
 }
 
-// A foreign vGPU that is not spared is removed, as under NVIDIA's program, and a note tells of it.
+// A foreign vGPU that is not spared is removed, as under NVIDIA's program, and a note names it.
+void add_removal(const mdev::VgpuDevice& device, const std::string& why, const mdev::VgpuGpu& gpu,
+                 const VgpuSnapshot& view, GpuPlan& plan) {
+  const bool foreign = is_foreign(device, gpu, view);
+  plan.steps.push_back(removal_of(gpu, device, why + (foreign ? "; it was not made by Ferry" : "")));
+  if (!foreign) return;
+  plan.notes.push_back(fmt::format("{}: vGPU {} ({}) was not made by Ferry, and is removed: {}", gpu.label(),
+                                   device.id.text, device.short_name, why));
+}
+
 void add_removals(const ProfileItem& item, const GpuMatch& match, const mdev::VgpuGpu& gpu,
                   const VgpuSnapshot& view, GpuPlan& plan) {
   for (const mdev::VgpuDevice* device : match.leftover) {
-    const bool foreign = is_foreign(*device, gpu, view);
     const std::string why = device->iommu_group ? fmt::format("{} does not ask for it", item.place)
                                                 : "no driver has taken it, so no VM could be given it";
-    plan.steps.push_back(removal_of(gpu, *device, why + (foreign ? "; it was not made by Ferry" : "")));
-    if (!foreign) continue;
-    plan.notes.push_back(fmt::format("{}: vGPU {} ({}) was not made by Ferry, and is removed: {}",
-                                     gpu.label(), device->id.text, device->short_name, why));
+    add_removal(*device, why, gpu, view, plan);
   }
 }
 
-std::optional<Error> cannot_spare(const GpuMatch& match, const mdev::VgpuGpu& gpu, const VgpuSnapshot& view) {
+std::optional<Error> cannot_spare(const std::vector<const mdev::VgpuDevice*>& leaving,
+                                  const mdev::VgpuGpu& gpu, const VgpuSnapshot& view) {
   if (!view.spares_foreign) return std::nullopt;
   std::vector<std::string> foreign;
-  for (const mdev::VgpuDevice* device : match.leftover) {
+  for (const mdev::VgpuDevice* device : leaving) {
     if (is_foreign(*device, gpu, view))
       foreign.push_back(fmt::format("{} ({})", device->id.text, device->short_name));
   }
@@ -243,7 +259,7 @@ void refuse_for_users(const GpuMatch& match, const mdev::VgpuGpu& gpu, const Vgp
   refuse(plan, cannot_tune(match, gpu, view.use));
   refuse(plan, cannot_place(match, gpu, view.use));
   refuse(plan, in_use(gpu, match.leftover, view.use, "stop what uses it, or ask for it in the profile"));
-  refuse(plan, cannot_spare(match, gpu, view));
+  refuse(plan, cannot_spare(match.leftover, gpu, view));
 }
 
 // The steps that the types need come after the removals and before the creations.
@@ -281,7 +297,7 @@ GpuPlan plan_whole(GpuPlan plan, const ProfileItem& item, const GpuMatch& match,
     for (Error& why : functions_in_use(gpu, view.use, match.leftover)) refuse(plan, std::move(why));
   }
   refuse(plan, in_use(gpu, match.leftover, view.use, "stop what uses it"));
-  refuse(plan, cannot_spare(match, gpu, view));
+  refuse(plan, cannot_spare(match.leftover, gpu, view));
   if (plan.refusal) return plan;
   add_removals(item, match, gpu, view, plan);
   if (sheds) plan.steps.push_back(functions_off(gpu, item.place + " gives it away whole"));
@@ -313,11 +329,12 @@ GpuPlan plan_recount(GpuPlan plan, const ProfileItem& item, const GpuMatch& matc
     for (Error& why : functions_in_use(gpu, view.use, leaving)) refuse(plan, std::move(why));
   }
   refuse(plan, in_use(gpu, leaving, view.use, "stop what uses it"));
+  refuse(plan, cannot_spare(leaving, gpu, view));
   if (plan.refusal) return plan;
   const std::string why =
       fmt::format("{} asks for {}, and it has {}", item.place, counted(number, "virtual function"),
                   has_some ? std::to_string(gpu.function.sriov_numvfs) : "none");
-  for (const mdev::VgpuDevice* device : leaving) plan.steps.push_back(removal_of(gpu, *device, why));
+  for (const mdev::VgpuDevice* device : leaving) add_removal(*device, why, gpu, view, plan);
   if (has_some) plan.steps.push_back(functions_off(gpu, why));
   (has_some ? plan.later : plan.steps).push_back(functions_on(gpu, number, why));
   plan.then = plan.desired;
@@ -424,7 +441,13 @@ VgpuPlan plan_profile(const Profile& profile, const VgpuSnapshot& view) {
 }
 
 GpuPlan plan_profile(const Profile& profile, const VgpuSnapshot& view, const mdev::VgpuGpu& gpu) {
-  if (const ProfileItem* item = profile.item_for(gpu)) return plan_gpu(*item, gpu, view);
+  if (const ProfileItem* item = profile.item_for(gpu)) {
+    GpuPlan plan = plan_gpu(*item, gpu, view);
+    if (!plan.refusal && gpu.vf_autoprobe_left_off)
+      plan.steps.insert(plan.steps.begin(),
+                        autoprobe_step(gpu, true, "an earlier change ended before it wrote the 1 back"));
+    return plan;
+  }
   return {.index = gpu.index, .gpu = gpu.address(), .found = counts_of(gpu)};
 }
 
@@ -435,14 +458,13 @@ GpuPlan plan_gpu_removal(const Removal& removal, const mdev::VgpuGpu& gpu, const
   plan.found = counts_of(gpu);
   std::vector<const mdev::VgpuDevice*> leaving;
   for (const mdev::VgpuDevice& device : gpu.devices) {
-    if (removal.foreign || is_ours(view.node, device)) {
+    if (removal.foreign || is_by_ferry(device, gpu, view)) {
       leaving.push_back(&device);
     } else {
       plan.kept.push_back(device.id);
       plan.notes.push_back(fmt::format(
           "{}: vGPU {} ({}) {}: left; --foreign takes it too", gpu.label(), device.id.text, device.short_name,
-          gpu.framework->has_uuids() ? "was not made by Ferry"
-                                     : "has no UUID that would tell whether Ferry made it"));
+          shows_makers(gpu) ? "was not made by Ferry" : "has no UUID that would tell whether Ferry made it"));
     }
   }
   plan.refusal = cannot_write(gpu, view);  // a part that could not be read may hide vGPUs

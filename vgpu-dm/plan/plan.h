@@ -31,6 +31,8 @@ struct VgpuSnapshot {
   std::set<std::string> release = {};  ///< device users that may be quiesced, as far as this host can
   bool persistence_by_gpu = false;     ///< MoveRequest::persistence_by_gpu
   bool spares_foreign = false;         ///< VgpuHost::spares_foreign
+  /// Virtual functions that the undo journal shows Ferry to have bound to a VFIO driver since this boot.
+  std::set<vfio::PciAddress> bound_by_ferry = {};
 };
 
 struct GpuPlan {
@@ -77,8 +79,8 @@ GpuPlan plan_profile(const Profile& profile, const VgpuSnapshot& view, const mde
 
 struct Removal {
   std::set<vfio::PciAddress> gpus;  ///< empty: all
-  /// Also removes vGPUs that do not show that Ferry made them. The UUID shows it; a vGPU of vendor-specific
-  /// VFIO has none.
+  /// Also removes vGPUs that do not show that Ferry made them. The UUID shows it, or for a whole virtual
+  /// function the undo journal; a vGPU of vendor-specific VFIO has neither.
   bool foreign = false;
 };
 /// Plans the removal of vGPUs.

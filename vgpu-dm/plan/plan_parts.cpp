@@ -116,6 +116,12 @@ VgpuStep functions_off(const mdev::VgpuGpu& gpu, std::string why) {
   return step;
 }
 
+VgpuStep autoprobe_step(const mdev::VgpuGpu& gpu, bool probe, std::string why) {
+  VgpuStep step = functions_on(gpu, probe ? 1 : 0, std::move(why));
+  step.kind = VgpuStep::Kind::set_autoprobe;
+  return step;
+}
+
 void refuse(GpuPlan& plan, std::optional<Error> why) {
   if (!why) return;
   plan.reasons.push_back(why->message);

@@ -39,6 +39,9 @@ std::vector<Error> functions_in_use(const mdev::VgpuGpu& gpu, const vfio::UseRep
 VgpuStep functions_on(const mdev::VgpuGpu& gpu, std::uint32_t number, std::string why);
 VgpuStep functions_off(const mdev::VgpuGpu& gpu, std::string why);
 
+/// The step that writes sriov_drivers_autoprobe.
+VgpuStep autoprobe_step(const mdev::VgpuGpu& gpu, bool probe, std::string why);
+
 /// Error if a vGPU that stays may not be changed: the given text ("p.yaml:7: GPU 0 (...): ... cannot be set")
 /// and the vGPU's users; std::nullopt: it may.
 std::optional<Error> cannot_change(const mdev::VgpuDevice& device, const std::string& what,

@@ -78,11 +78,8 @@ std::vector<VgpuStep> plan_undo(const mdev::VgpuGpu& before, const mdev::VgpuGpu
     steps.push_back(functions_on(before, before.function.sriov_numvfs, "they were there before"));
     steps.back().for_host = before.host_has_vfs;
   }
-  if (before.vf_autoprobe && now.vf_autoprobe && before.vf_autoprobe != now.vf_autoprobe) {
-    VgpuStep setting = functions_on(now, *before.vf_autoprobe ? 1 : 0, "it was so before");
-    setting.kind = VgpuStep::Kind::set_autoprobe;
-    steps.push_back(std::move(setting));
-  }
+  if (before.vf_autoprobe && now.vf_autoprobe && before.vf_autoprobe != now.vf_autoprobe)
+    steps.push_back(autoprobe_step(now, *before.vf_autoprobe, "it was so before"));
   if (recount) return steps;
   std::vector<VgpuStep> made;
   std::vector<VgpuStep> params;
