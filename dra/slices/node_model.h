@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -73,6 +74,8 @@ struct NodeModel {
   SliceOwner owner;
   std::vector<Gpu> gpus;
   std::vector<HeldDevice> held = {};
+  /// The names of devices of the node's pool in the allocations of ResourceClaims, prepared or not.
+  std::set<std::string> allocated = {};
   ServerFeatures server = {};
 
   /// nullptr: the node has no such GPU.

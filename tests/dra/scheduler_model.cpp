@@ -16,7 +16,7 @@ std::string fault_of_pool(std::span<const dra::ResourceSlice* const> newest) {
   std::map<std::string, dra::Counters> sets;
   std::set<std::string> names;
   for (const dra::ResourceSlice* slice : newest) {
-    if (newest.size() < slice->count)
+    if (newest.size() != slice->count)
       return fmt::format("the pool is incomplete: {} of {} slices", newest.size(), slice->count);
     for (const dra::CounterSet& set : slice->counter_sets)
       if (!sets.emplace(set.name, set.counters).second)
@@ -129,28 +129,21 @@ bool SchedulerModel::is_available(const dra::Device& device, const DeviceRequest
 }
 
 bool SchedulerModel::has_counters(const dra::Device& device, const std::vector<Result>& chosen) const {
-  for (const dra::CounterConsumption& consumption : device.consumes) {
-    dra::Counters left = counter_sets_.at(consumption.set);
-    bool enough = true;
-    const auto take = [&](const dra::Device& taken) {
-      for (const dra::CounterConsumption& other : taken.consumes) {
-        if (other.set != consumption.set) continue;
-        for (const auto& [counter, value] : other.counters) {
-          enough = enough && left[counter] >= value;
-          left[counter] -= std::min(left[counter], value);
-        }
-      }
-    };
-    each_result(chosen, [&](const Result& result) {
-      if (const auto listed = by_name_.find(result.device); listed != by_name_.end())
-        take(devices_[listed->second]);
-    });
-    // Counters that claims overdraw are no fault of this device; it finds nothing left.
-    enough = true;
-    take(device);
-    if (!enough) return false;
-  }
-  return true;
+  if (device.consumes.empty()) return true;
+  std::map<std::pair<std::string, std::string>, std::int64_t> left;  // by set and counter
+  for (const auto& [set, counters] : counter_sets_)
+    for (const auto& [counter, value] : counters) left[{set, counter}] = static_cast<std::int64_t>(value);
+  const auto take = [&left](const dra::Device& taken) {
+    for (const dra::CounterConsumption& consumption : taken.consumes)
+      for (const auto& [counter, value] : consumption.counters)
+        left[{consumption.set, counter}] -= static_cast<std::int64_t>(value);
+  };
+  each_result(chosen, [&](const Result& result) {
+    if (const auto listed = by_name_.find(result.device); listed != by_name_.end())
+      take(devices_[listed->second]);
+  });
+  take(device);
+  return std::ranges::all_of(left, [](const auto& counter) { return counter.second >= 0; });
 }
 
 bool SchedulerModel::is_compatible(const dra::CounterConsumption& consumption,

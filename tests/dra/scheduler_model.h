@@ -4,7 +4,8 @@
 //
 // Modelled are: the newest generation counts, and only if it is complete; a pool with a name twice, or with a
 // counter that does not exist, is invalid; the first device that fits is taken, in order of slices and
-// devices; counters in use are those of allocated devices that are listed now; taints; compatibility groups,
+// devices; counters in use are those of allocated devices that are listed now, and a negative counter of any
+// set of the pool refuses each device that consumes counters; taints; compatibility groups,
 // with the snapshot in an allocation; alternatives of a request in their order; backtracking over several
 // requests. ABI: kubernetes/dynamic-resource-allocation, structured/internal/incubating; KEP 5963.
 #pragma once
