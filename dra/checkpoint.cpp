@@ -186,7 +186,8 @@ ClaimDevice read_claim_device(const JsonObject& device) {
   out.counters = device.object_or_none("counter_set", read_counter_set).value_or(CounterSet());
   for (const CounterConsumption& consumption : out.device.consumes)
     if (consumption.set != out.counters.name)
-      device.blame("counter_set", fmt::format("expected {}, from which the device consumes", consumption.set));
+      device.blame("counter_set",
+                   fmt::format("expected {}, from which the device consumes", consumption.set));
   return out;
 }
 

@@ -34,15 +34,17 @@ Result<> check_gpu(const Gpu& gpu, const PublishedDevice& device) {
               "the claim waits until the GPU is ready");
 }
 
-/// KubeVirt finds a device by the UUID of a mediated device, or by a PCI address of exactly twelve characters.
+/// KubeVirt finds a device by the UUID of a mediated device, or by a PCI address of exactly twelve
+/// characters.
 Result<> check_address(const Gpu& gpu, const PublishedDevice& device) {
   const bool has_uuid = !is_whole(device.device) && gpu.framework == VgpuFramework::mdev;
   if (has_uuid || fits_pci_bus_id(gpu.address)) return {};
-  return fail(Errc::unsupported,
-              fmt::format("{}: the PCI domain of GPU {} has more than four digits, and KubeVirt takes no such "
-                          "address",
-                          device.device.name, gpu.address.text()),
-              "let the VM ask for another GPU, and take this one out of DRA in its policy");
+  return fail(
+      Errc::unsupported,
+      fmt::format("{}: the PCI domain of GPU {} has more than four digits, and KubeVirt takes no such "
+                  "address",
+                  device.device.name, gpu.address.text()),
+      "let the VM ask for another GPU, and take this one out of DRA in its policy");
 }
 
 Result<> check_neighbour(const NodeModel& node, const Gpu& gpu, const PublishedDevice& device,

@@ -110,9 +110,9 @@ void strip_unsupported(const ServerFeatures& server, Device& device) {
 /// True if the pool stays valid with the device and the set.
 bool has_counters_of(const CounterSet& set, const Device& device) {
   return std::ranges::all_of(device.consumes, [&](const CounterConsumption& consumption) {
-    return consumption.set == set.name &&
-           std::ranges::all_of(consumption.counters,
-                               [&](const auto& counter) { return set.counters.contains(counter.first); });
+    return consumption.set == set.name && std::ranges::all_of(consumption.counters, [&](const auto& counter) {
+             return set.counters.contains(counter.first);
+           });
   });
 }
 
@@ -231,9 +231,8 @@ class GroupPlan {
     if (!names_.insert(device.name).second) return;  // a type or a placement that the driver lists twice
     if (!server_.taints) device.taints.clear();
     const bool published = allowed && all_for_dra() && (server_.taints || !unhealthy);
-    candidates_.push_back({.device = {.gpu = gpu.address, .device = std::move(device)},
-                           .type = type,
-                           .published = published});
+    candidates_.push_back(
+        {.device = {.gpu = gpu.address, .device = std::move(device)}, .type = type, .published = published});
   }
 
   /// The devices that claims have, prepared or not.
@@ -241,8 +240,8 @@ class GroupPlan {
     std::vector<const Candidate*> out;
     for (const Candidate& candidate : candidates_) {
       const std::string& name = candidate.device.device.name;
-      const bool held = std::ranges::any_of(
-          group_.held, [&](const HeldDevice* one) { return one->device.name == name; });
+      const bool held =
+          std::ranges::any_of(group_.held, [&](const HeldDevice* one) { return one->device.name == name; });
       if (held || allocated_.contains(name)) out.push_back(&candidate);
     }
     return out;

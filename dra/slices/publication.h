@@ -11,8 +11,8 @@
 //     has a taint too: the API may have forgotten its claim, and the node would refuse another claim
 //
 // The scheduler compares all counter sets of a pool for each device: a single negative counter would stop the
-// allocation of all GPUs. Claims can overdraw a set if one was allocated from old slices. Then the slices have
-// the set with as much as these claims use, and all other devices of its group get a taint.
+// allocation of all GPUs. Claims can overdraw a set if one was allocated from old slices. Then the slices
+// have the set with as much as these claims use, and all other devices of its group get a taint.
 //
 // Each IOMMU group has a counter set. The whole device of the group consumes all of it. A vGPU consumes from
 // the counters of its GPU:
@@ -69,8 +69,9 @@ std::vector<ResourceSlice> slices_of(const Publication& publication, const Slice
 std::uint64_t generation_for(std::span<const ResourceSlice> published, std::span<const ResourceSlice> next,
                              std::uint64_t last = 0);
 
-/// Copies from the `published` slices when each taint was added, to taints that have no time. Without a time the
-/// server would take each update for a new taint, and pods that tolerate it for some time would stay for ever.
+/// Copies from the `published` slices when each taint was added, to taints that have no time. Without a time
+/// the server would take each update for a new taint, and pods that tolerate it for some time would stay for
+/// ever.
 void keep_taint_times(std::span<const ResourceSlice> published, std::span<ResourceSlice> next);
 
 }  // namespace ferry::dra

@@ -106,8 +106,8 @@ nlohmann::json slice_json(const ResourceSlice& slice);
 /// numbers nor texts, are passed over. Errc::malformed_host: not such an object, or a field has a wrong type.
 Result<ResourceSlice> read_slice(const nlohmann::json& object);
 
-/// The optional fields that the API server stores. A server whose feature gate is off drops the field. All are
-/// false until a probe has found them: counters that the server drops would keep no two devices apart.
+/// The optional fields that the API server stores. A server whose feature gate is off drops the field. All
+/// are false until a probe has found them: counters that the server drops would keep no two devices apart.
 struct ServerFeatures {
   bool counters = false;  ///< sharedCounters, and consumesCounters that name a set of another slice
   bool taints = false;    ///< taints
@@ -116,13 +116,14 @@ struct ServerFeatures {
   bool operator==(const ServerFeatures&) const = default;
 };
 
-/// A slice that uses all optional fields. The caller creates it as a trial (`?dryRun=All&fieldValidation=Ignore`)
-/// when it starts, and again when the server's version changes. An update is no trial: a server whose feature
-/// gate was switched off keeps the field of an object that has it.
+/// A slice that uses all optional fields. The caller creates it as a trial
+/// (`?dryRun=All&fieldValidation=Ignore`) when it starts, and again when the server's version changes. An
+/// update is no trial: a server whose feature gate was switched off keeps the field of an object that has it.
 ResourceSlice probe_slice(const SliceOwner& owner);
-/// The features by the server's answer to that trial: the status of HTTP, and the object. A server that refuses
-/// the slice as invalid has no feature: Kubernetes 1.34 wants counter sets in the slice of their devices.
-/// Errc::failed: another status, which says nothing about features. Errc::malformed_host: as read_slice().
+/// The features by the server's answer to that trial: the status of HTTP, and the object. A server that
+/// refuses the slice as invalid has no feature: Kubernetes 1.34 wants counter sets in the slice of their
+/// devices. Errc::failed: another status, which says nothing about features. Errc::malformed_host: as
+/// read_slice().
 Result<ServerFeatures> features_of_probe(int status, const nlohmann::json& answer);
 
 }  // namespace ferry::dra

@@ -133,7 +133,8 @@ TEST(ClaimFiles, TellKubevirtTheFunctionOfAVendorsVgpu) {
   EXPECT_EQ(read_as_kubevirt(file, "card"), "0000:3b:00.4");
   EXPECT_EQ(file.find("mdevUUID"), std::string::npos);
   claim.devices[0].result.function = at("10000:3b:00.4");
-  EXPECT_EQ(read_as_kubevirt(metadata_text(claim, "card"), "card"), "") << "check_available() refuses it before";
+  EXPECT_EQ(read_as_kubevirt(metadata_text(claim, "card"), "card"), "")
+      << "check_available() refuses it before";
 }
 
 TEST(ClaimFiles, HaveAMetadataFileForEachRequest) {

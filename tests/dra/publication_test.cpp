@@ -208,8 +208,9 @@ TEST(Publication, OfAGroupWithSeveralGpusHasOneWholeDevice) {
   EXPECT_EQ(consumed(published, "whole-0000-3b-00-0"), published.counter_sets[0].counters);
   EXPECT_EQ(consumed(published, "vgpu-0000-3c-00-0-1150-0"),
             (Counters{{"framebuffer-0000-3c-00-0", 6 * kGiB}}));
-  EXPECT_THAT(published.notes, ElementsAre("IOMMU group 42: its 2 GPUs are one device, which shows the memory of "
-                                           "GPU 0000:3b:00.0 alone; KubeVirt gives a VM only that GPU"));
+  EXPECT_THAT(published.notes,
+              ElementsAre("IOMMU group 42: its 2 GPUs are one device, which shows the memory of "
+                          "GPU 0000:3b:00.0 alone; KubeVirt gives a VM only that GPU"));
   NodeModel shared = node;
   shared.gpus[0].for_dra = false;
   EXPECT_THAT(publication_of(shared).devices, IsEmpty()) << "the group can only be given whole";
@@ -520,7 +521,8 @@ TEST(Publication, WithoutCountersHasNothingBesideAWholeGpu) {
   node.held.clear();
   EXPECT_THAT(publication_of(node).devices, SizeIs(2));
   node.allocated = {"whole-0000-3b-00-0"};
-  EXPECT_THAT(names_of(publication_of(node)), ElementsAre("whole-0000-3b-00-0")) << "nor before it is prepared";
+  EXPECT_THAT(names_of(publication_of(node)), ElementsAre("whole-0000-3b-00-0"))
+      << "nor before it is prepared";
 }
 
 TEST(Publication, WithoutCountersTellsTypesApartByTheirIds) {

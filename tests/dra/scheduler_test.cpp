@@ -306,7 +306,8 @@ TEST(PublishedSlices, NeverStopOtherGpusWhenClaimsOverdrawOne) {
   EXPECT_EQ(cluster.count(whole_gpu()), 1U) << "that of the other GPU";
   EXPECT_EQ(cluster.count(vgpu_with_memory(0)), 4U) << "those of the other GPU";
   cluster.scheduler.deallocate("a");
-  EXPECT_EQ(cluster.count(device_named("vgpu-0000-3b-00-0-1150-1")), 0U) << "the other claim has the whole GPU";
+  EXPECT_EQ(cluster.count(device_named("vgpu-0000-3b-00-0-1150-1")), 0U)
+      << "the other claim has the whole GPU";
   cluster.publish();
   EXPECT_EQ(cluster.count(device_named("vgpu-0000-3b-00-0-1150-1")), 0U);
   cluster.scheduler.deallocate("b");
