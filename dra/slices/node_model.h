@@ -67,7 +67,7 @@ struct HeldDevice {
   std::string claim;  ///< UID
   vfio::PciAddress gpu;
   Device device;        ///< as it was published, without taints
-  CounterSet counters;  ///< as published; no name: the device uses no counters
+  CounterSet counters;  ///< as its Publication had it; no name: the device uses no counters
 };
 
 struct NodeModel {
