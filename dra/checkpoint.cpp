@@ -139,8 +139,14 @@ std::pair<std::string, Attribute> read_attribute(const JsonObject& attribute) {
   return {std::move(name), Attribute(attribute.text("string"))};
 }
 
+std::string read_set_name(const JsonObject& set) {
+  std::string name = set.text("name");
+  if (name.empty()) set.blame("name", "expected the name of a counter set");
+  return name;
+}
+
 CounterConsumption read_consumption(const JsonObject& consumption) {
-  return {.set = consumption.text("name"),
+  return {.set = read_set_name(consumption),
           .counters = read_counters(consumption, "counters"),
           .compatibility_groups = consumption.list(
               "compatibility_groups", [](const JsonObject& group) { return group.text("name"); })};
@@ -156,7 +162,7 @@ Device read_device(const JsonObject& device) {
 }
 
 CounterSet read_counter_set(const JsonObject& set) {
-  return {.name = set.text("name"), .counters = read_counters(set, "counters")};
+  return {.name = read_set_name(set), .counters = read_counters(set, "counters")};
 }
 
 DeviceNode read_node(const JsonObject& node) {
@@ -178,6 +184,10 @@ ClaimDevice read_claim_device(const JsonObject& device) {
   else
     device.blame("device", "expected an object");
   out.counters = device.object_or_none("counter_set", read_counter_set).value_or(CounterSet());
+  for (const CounterConsumption& consumption : out.device.consumes)
+    if (consumption.set != out.counters.name)
+      device.blame("counter_set",
+                   fmt::format("expected {}, from which the device consumes", consumption.set));
   return out;
 }
 
@@ -212,6 +222,13 @@ ClaimRecord* find_record(Checkpoint& checkpoint, std::string_view uid) {
 
 std::string label(const ClaimRecord& claim) {
   return fmt::format("the claim {}/{} (UID {})", claim.space, claim.name, claim.uid);
+}
+
+/// True if both have the same devices for the same requests.
+bool has_devices_of(const ClaimRecord& a, const ClaimRecord& b) {
+  return std::ranges::equal(a.devices, b.devices, [](const ClaimDevice& one, const ClaimDevice& other) {
+    return one.request == other.request && one.device.name == other.device.name;
+  });
 }
 
 /// nullptr: no claim has the device.
@@ -259,9 +276,12 @@ Checkpoint for_boot(Checkpoint checkpoint, std::string_view boot_id) {
 
 Result<> begin_prepare(Checkpoint& checkpoint, ClaimRecord claim) {
   if (const ClaimRecord* const known = checkpoint.find(claim.uid)) {
-    if (known->phase != ClaimPhase::unpreparing) return {};
-    return fail(Errc::refused, fmt::format("{} is being unprepared", label(*known)),
-                "the kubelet asks again; the claim waits until then");
+    if (known->phase == ClaimPhase::unpreparing)
+      return fail(Errc::refused, fmt::format("{} is being unprepared", label(*known)),
+                  "the kubelet asks again; the claim waits until then");
+    if (has_devices_of(*known, claim)) return {};
+    return fail(Errc::refused, fmt::format("{} still has the devices of a former allocation", label(*known)),
+                "the claim waits until they are undone");
   }
   for (const ClaimDevice& device : claim.devices)
     if (const ClaimRecord* const user = user_of(checkpoint, device.device.name))

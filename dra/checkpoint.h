@@ -106,7 +106,8 @@ Checkpoint for_boot(Checkpoint checkpoint, std::string_view boot_id);
 // be repeated.
 
 /// Records the intent to prepare `claim`. A claim that is recorded already stays as it is. Errc::refused:
-/// another claim has one of the devices, or the claim is being unprepared.
+/// another claim has one of the devices; or the claim is being unprepared; or it is recorded with other
+/// devices or requests, and must be unprepared first.
 Result<> begin_prepare(Checkpoint& checkpoint, ClaimRecord claim);
 /// Records hostd's answers, in order of the claim's devices. Errc::not_found: no such claim. Errc::failed:
 /// another number of devices, or the claim is being unprepared.

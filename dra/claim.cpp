@@ -132,6 +132,8 @@ Result<AllocatedClaim> read_allocated_claim(const json& object, const ClaimKey& 
     if (text_at(result, "driver") != kDriver) continue;
     auto device = read_device(result, key, pool);
     if (!device) return fail(std::move(device).error());
+    if (std::ranges::find(out.devices, device->device, &AllocatedDevice::device) != out.devices.end())
+      return malformed(key, fmt::format("it has the device '{}' twice", device->device));
     out.devices.push_back(std::move(*device));
   }
   if (out.devices.empty())

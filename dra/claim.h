@@ -46,8 +46,8 @@ std::string_view main_request(std::string_view request);
 ///
 /// Errc::not_found: the object has another UID, since the claim has been deleted and made again.
 /// Errc::refused: it is not allocated, or not to this node. Errc::unsupported: it asks for admin access, for
-/// a share of a device, or passes parameters. Errc::malformed_host: the object is no ResourceClaim, or a name
-/// in it cannot be one of Kubernetes.
+/// a share of a device, or passes parameters. Errc::malformed_host: the object is no ResourceClaim, has a
+/// device twice, or a name in it cannot be one of Kubernetes.
 Result<AllocatedClaim> read_allocated_claim(const nlohmann::json& object, const ClaimKey& key,
                                             std::string_view pool);
 

@@ -77,6 +77,11 @@ std::string pool_name(std::string_view node) {
   return fmt::format("{}-{:08x}/{}", cut, hash_of(node), label);
 }
 
+std::string slice_name_prefix(std::size_t index, std::string_view node) {
+  const std::string start = fmt::format("{:05x}-{}-", index, kDriver);
+  return fmt::format("{}{}-", start, without_end(node.substr(0, kLongestGenerateName - start.size() - 1)));
+}
+
 std::string address_label(const vfio::PciAddress& address) {
   return fmt::format("{:04x}-{:02x}-{:02x}-{:x}", address.domain, address.bus, address.device,
                      address.function);

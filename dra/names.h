@@ -18,6 +18,7 @@ inline constexpr std::string_view kDriver = "gpu-ferry.io";
 
 // Keys of taints.
 
+inline constexpr std::string_view kInUseTaint = "gpu-ferry.io/in-use";
 inline constexpr std::string_view kOtherSizeTaint = "gpu-ferry.io/other-size";
 inline constexpr std::string_view kPreparingTaint = "gpu-ferry.io/preparing";
 inline constexpr std::string_view kUnhealthyTaint = "gpu-ferry.io/unhealthy";
@@ -32,10 +33,13 @@ inline constexpr std::size_t kMostCounters = 32;           ///< in a counter set
 inline constexpr std::size_t kLongestName = 63;            ///< of a device, a counter or a counter set
 inline constexpr std::size_t kLongestText = 64;            ///< bytes of an attribute's text
 inline constexpr std::size_t kLongestPool = 253;
+inline constexpr std::size_t kLongestGenerateName = 58;  ///< the server cuts more, before its own characters
 
 /// "node7/gpu-ferry". Not the node's name alone: schedulers before July 2026 mix up the counters of two
 /// drivers whose pools have one name. A node name that leaves no room is cut and gets a hash.
 std::string pool_name(std::string_view node);
+/// "0001f-gpu-ferry.io-node7-": a slice's generateName, by its place in the pool. A long node name is cut.
+std::string slice_name_prefix(std::size_t index, std::string_view node);
 
 /// "0000-3b-00-0": an address as a part of a name.
 std::string address_label(const vfio::PciAddress& address);

@@ -29,10 +29,28 @@ std::size_t length_of(unsigned char first) {
   return 0;
 }
 
+/// False for a second byte that makes a longer form of a character than it needs, a surrogate, or a number
+/// beyond U+10FFFF.
+bool may_follow(unsigned char first, unsigned char second) {
+  switch (first) {
+    case 0xe0:
+      return second >= 0xa0;
+    case 0xed:
+      return second < 0xa0;
+    case 0xf0:
+      return second >= 0x90;
+    case 0xf4:
+      return second < 0x90;
+    default:
+      return true;
+  }
+}
+
 /// Length in bytes of the character at the front; 0: no UTF-8 begins there.
 std::size_t character_at(std::string_view text) {
   const std::size_t length = length_of(byte_at(text, 0));
   if (length == 0 || length > text.size()) return 0;
+  if (length > 1 && !may_follow(byte_at(text, 0), byte_at(text, 1))) return 0;
   const auto rest = text.substr(1, length - 1);
   return std::ranges::all_of(rest, [](char c) { return continues(static_cast<unsigned char>(c)); }) ? length
                                                                                                     : 0;

@@ -34,6 +34,19 @@ Result<> check_gpu(const Gpu& gpu, const PublishedDevice& device) {
               "the claim waits until the GPU is ready");
 }
 
+/// KubeVirt finds a device by the UUID of a mediated device, or by a PCI address of exactly twelve
+/// characters.
+Result<> check_address(const Gpu& gpu, const PublishedDevice& device) {
+  const bool has_uuid = !is_whole(device.device) && gpu.framework == VgpuFramework::mdev;
+  if (has_uuid || fits_pci_bus_id(gpu.address)) return {};
+  return fail(
+      Errc::unsupported,
+      fmt::format("{}: the PCI domain of GPU {} has more than four digits, and KubeVirt takes no such "
+                  "address",
+                  device.device.name, gpu.address.text()),
+      "let the VM ask for another GPU, and take this one out of DRA in its policy");
+}
+
 Result<> check_neighbour(const NodeModel& node, const Gpu& gpu, const PublishedDevice& device,
                          const HeldDevice& held) {
   const std::string& name = device.device.name;
@@ -96,6 +109,7 @@ Result<> check_one(const NodeModel& node, const Publication& publication, std::s
     else
       return {};
   }
+  if (auto address = check_address(*gpu, *device); !address) return address;
   if (auto ready = check_gpu(*gpu, *device); !ready) return ready;
   for (const HeldDevice& other : others)
     if (auto fits = check_neighbour(node, *gpu, *device, other); !fits) return fits;

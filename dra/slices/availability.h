@@ -14,7 +14,8 @@ namespace ferry::dra {
 /// Succeeds if a claim can have these devices now, all of them. The scheduler may have allocated devices that
 /// it cannot have: the scheduler saw older slices, or the vGPUs of the GPU have another size.
 /// Errc::not_found: the node has no such device. Errc::refused: another claim has the device, its GPU or the
-/// memory, or the GPU is not ready; the claim waits. `claim`: its UID; devices that it has already are no
+/// memory, or the GPU is not ready; the claim waits. Errc::unsupported: KubeVirt cannot take the device,
+/// since its PCI domain has more than four digits. `claim`: its UID; devices that it has already are no
 /// obstacle.
 Result<> check_available(const NodeModel& node, const Publication& publication,
                          std::span<const std::string> devices, std::string_view claim);

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -66,13 +67,15 @@ struct HeldDevice {
   std::string claim;  ///< UID
   vfio::PciAddress gpu;
   Device device;        ///< as it was published, without taints
-  CounterSet counters;  ///< as published; no name: the device uses no counters
+  CounterSet counters;  ///< as its Publication had it; no name: the device uses no counters
 };
 
 struct NodeModel {
   SliceOwner owner;
   std::vector<Gpu> gpus;
   std::vector<HeldDevice> held = {};
+  /// The names of devices of the node's pool in the allocations of ResourceClaims, prepared or not.
+  std::set<std::string> allocated = {};
   ServerFeatures server = {};
 
   /// nullptr: the node has no such GPU.

@@ -20,6 +20,7 @@ constexpr std::uint64_t kMiB = 1ULL << 20U;
 /// A device, and whether it is published while no claim has it.
 struct Candidate {
   PublishedDevice device;
+  std::string type = {};  ///< the ID of the vGPU's type
   bool published = true;
 };
 
@@ -83,6 +84,57 @@ std::vector<Taint> health_taints(const Gpu& gpu) {
   return {};
 }
 
+/// Reasons for not allocating a held device that lie in its hardware.
+std::vector<Taint> health_taints(const Group& group, const HeldDevice& held) {
+  const bool whole = is_whole(held.device);
+  const auto found = std::ranges::find_if(group.gpus, [&](const Gpu* gpu) {
+    return (whole || gpu->address == held.gpu) && gpu->health != GpuHealth::ready;
+  });
+  return found == group.gpus.end() ? std::vector<Taint>() : health_taints(**found);
+}
+
+void taint_as_in_use(Device& device) {
+  const std::string key(kInUseTaint);
+  if (std::ranges::find(device.taints, key, &Taint::key) == device.taints.end())
+    device.taints.push_back({.key = key, .value = {}});
+}
+
+/// Removes the fields that the server would drop: the slices that it returns would differ at each reading.
+void strip_unsupported(const ServerFeatures& server, Device& device) {
+  if (!server.taints) device.taints.clear();
+  if (!server.counters) device.consumes.clear();
+  if (server.compatibility_groups) return;
+  for (CounterConsumption& consumption : device.consumes) consumption.compatibility_groups.clear();
+}
+
+/// True if the pool stays valid with the device and the set.
+bool has_counters_of(const CounterSet& set, const Device& device) {
+  return std::ranges::all_of(device.consumes, [&](const CounterConsumption& consumption) {
+    return consumption.set == set.name && std::ranges::all_of(consumption.counters, [&](const auto& counter) {
+             return set.counters.contains(counter.first);
+           });
+  });
+}
+
+/// The counters that allocated devices consume of a set.
+Counters allocated_counters(std::span<const PublishedDevice> devices, const std::string& set) {
+  Counters out;
+  for (const PublishedDevice& published : devices) {
+    if (!published.allocated) continue;
+    for (const CounterConsumption& consumption : published.device.consumes)
+      if (consumption.set == set)
+        for (const auto& [counter, value] : consumption.counters) out[counter] += value;
+  }
+  return out;
+}
+
+bool is_overdrawn(std::span<const PublishedDevice> devices, const CounterSet& set) {
+  return std::ranges::any_of(allocated_counters(devices, set.name), [&](const auto& used) {
+    const auto total = set.counters.find(used.first);
+    return total != set.counters.end() && used.second > total->second;
+  });
+}
+
 /// Sizes, in bytes, of the vGPUs that claims have on a GPU.
 std::set<std::uint64_t> held_sizes(const Group& group, const Gpu& gpu) {
   std::set<std::uint64_t> out;
@@ -94,8 +146,8 @@ std::set<std::uint64_t> held_sizes(const Group& group, const Gpu& gpu) {
 /// Decides the devices of one IOMMU group.
 class GroupPlan {
  public:
-  GroupPlan(const Group& group, const ServerFeatures& server, std::vector<std::string>& notes)
-      : group_(group), server_(server) {
+  GroupPlan(const Group& group, const NodeModel& node, std::vector<std::string>& notes)
+      : group_(group), server_(node.server), allocated_(node.allocated) {
     set_.name = counter_set_name(group.number);
     for (const Gpu* gpu : group.gpus) {
       plans_.push_back(plan_gpu(*gpu, group.gpus.size(), notes));
@@ -104,8 +156,8 @@ class GroupPlan {
     if (set_.counters.empty()) set_.counters["gpu"] = 1;
     uses_groups_ = can_use_groups();
     for (std::size_t i = 0; i < plans_.size(); ++i) add_vgpus(*group.gpus[i], plans_[i]);
-    add_whole();
-    if (!server.counters) drop_counters(notes);
+    add_whole(notes);
+    if (!server_.counters) drop_counters(notes);
   }
 
   const CounterSet& set() const { return set_; }
@@ -147,11 +199,11 @@ class GroupPlan {
       else if (!gpu.mixed_sizes && !sizes.empty() && !sizes.contains(size))
         device.taints.push_back(
             {.key = std::string(kOtherSizeTaint), .value = std::to_string(*sizes.begin() / kMiB)});
-      add(gpu, std::move(device), vgpu.type->allowed, !health.empty());
+      add(gpu, std::move(device), vgpu.type->id, vgpu.type->allowed, !health.empty());
     }
   }
 
-  void add_whole() {
+  void add_whole(std::vector<std::string>& notes) {
     const Gpu& first = *group_.gpus.front();
     const GpuPlan& plan = plans_.front();
     const std::uint64_t memory = first.memory_mib != 0 ? first.memory_mib : plan.framebuffer_mib;
@@ -165,49 +217,83 @@ class GroupPlan {
     for (const Gpu* gpu : group_.gpus)
       if (device.taints.empty()) device.taints = health_taints(*gpu);
     const bool unhealthy = !device.taints.empty();
-    add(first, std::move(device), std::ranges::all_of(group_.gpus, &Gpu::whole), unhealthy);
+    const bool allowed = std::ranges::all_of(group_.gpus, &Gpu::whole);
+    if (allowed && group_.gpus.size() > 1)
+      notes.push_back(
+          fmt::format("IOMMU group {}: its {} GPUs are one device, which shows the memory of GPU {} alone; "
+                      "KubeVirt gives a VM only that GPU",
+                      group_.number, group_.gpus.size(), first.address.text()));
+    add(first, std::move(device), {}, allowed, unhealthy);
   }
 
   /// `unhealthy`: without taints in the server, the device can only be left out.
-  void add(const Gpu& gpu, Device device, bool allowed, bool unhealthy) {
+  void add(const Gpu& gpu, Device device, const std::string& type, bool allowed, bool unhealthy) {
     if (!names_.insert(device.name).second) return;  // a type or a placement that the driver lists twice
     if (!server_.taints) device.taints.clear();
     const bool published = allowed && all_for_dra() && (server_.taints || !unhealthy);
     candidates_.push_back(
-        {.device = {.gpu = gpu.address, .device = std::move(device)}, .published = published});
+        {.device = {.gpu = gpu.address, .device = std::move(device)}, .type = type, .published = published});
+  }
+
+  /// The devices that claims have, prepared or not.
+  std::vector<const Candidate*> devices_of_claims() const {
+    std::vector<const Candidate*> out;
+    for (const Candidate& candidate : candidates_) {
+      const std::string& name = candidate.device.device.name;
+      const bool held =
+          std::ranges::any_of(group_.held, [&](const HeldDevice* one) { return one->device.name == name; });
+      if (held || allocated_.contains(name)) out.push_back(&candidate);
+    }
+    return out;
+  }
+
+  /// True for devices of one group that may be allocated side by side without counters.
+  static bool can_be_together(const Candidate& a, const Candidate& b) {
+    if (a.device.device.name == b.device.device.name) return true;
+    if (is_whole(a.device.device) || is_whole(b.device.device)) return false;
+    return a.device.gpu != b.device.gpu || a.type == b.type;
   }
 
   /// Without counters the scheduler cannot keep two devices of a GPU apart. So only the whole device is
-  /// published, or else the vGPUs of the only type, and none of them while a claim has a device of the group.
+  /// published, or else the vGPUs of the only type, and none of them beside the whole device or another type
+  /// that a claim has.
   void drop_counters(std::vector<std::string>& notes) {
     set_ = {};
     std::map<vfio::PciAddress, std::set<std::string>> types;
     bool whole = false;
     for (Candidate& candidate : candidates_) {
-      Device& device = candidate.device.device;
-      device.consumes.clear();
+      candidate.device.device.consumes.clear();
       if (!candidate.published) continue;
-      if (is_whole(device))
+      if (is_whole(candidate.device.device))
         whole = true;
       else
-        types[candidate.device.gpu].insert(text_of(device, "vgpuType"));
+        types[candidate.device.gpu].insert(candidate.type);
     }
     const bool one_type =
         std::ranges::none_of(group_.gpus, &Gpu::mixed_sizes) &&
         std::ranges::all_of(types, [](const auto& of_gpu) { return of_gpu.second.size() == 1; });
-    const bool only_held = !group_.held.empty();
-    if (!only_held && (types.empty() || (!whole && one_type))) return;
-    if (!types.empty())
+    const std::vector<const Candidate*> of_claims = devices_of_claims();
+    bool lacks_vgpus = false;
+    for (Candidate& candidate : candidates_) {
+      const bool is_vgpu = !is_whole(candidate.device.device);
+      const bool kind_fits = !is_vgpu || (!whole && one_type);
+      const bool kept = kind_fits && std::ranges::all_of(of_claims, [&](const Candidate* one) {
+                          return can_be_together(*one, candidate);
+                        });
+      if (kept || !candidate.published) continue;
+      candidate.published = false;
+      lacks_vgpus = lacks_vgpus || is_vgpu;
+    }
+    if (lacks_vgpus)
       notes.push_back(
           fmt::format("IOMMU group {}: not all of its vGPUs, since the API server stores no counters "
                       "(feature gate DRAPartitionableDevices)",
                       group_.number));
-    for (Candidate& candidate : candidates_)
-      if (only_held || !is_whole(candidate.device.device)) candidate.published = false;
   }
 
   const Group& group_;
   const ServerFeatures& server_;
+  const std::set<std::string>& allocated_;
   CounterSet set_;
   std::vector<GpuPlan> plans_;
   std::vector<Candidate> candidates_;
@@ -215,27 +301,47 @@ class GroupPlan {
   bool uses_groups_ = false;
 };
 
-/// Publishes devices as claims have them, and nothing else of their group.
-void publish_as_held(const NodeModel& node, std::span<const HeldDevice* const> held, Publication& out) {
+/// Publishes devices as claims have them, and nothing else of their group. `candidates`: devices of the group
+/// as they would be without claims; those that are allocated and not held need the counters of the held ones.
+void publish_as_held(const NodeModel& node, const Group& group, std::span<const Candidate> candidates,
+                     Publication& out) {
   CounterSet set;
-  for (const HeldDevice* one : held) {
+  std::set<std::string> names;
+  const auto publish = [&](const PublishedDevice& published) {
+    out.devices.push_back(published);
+    Device& device = out.devices.back().device;
+    taint_as_in_use(device);
+    strip_unsupported(node.server, device);
+    out.devices.back().allocated = node.allocated.contains(device.name);
+    names.insert(device.name);
+  };
+  for (const HeldDevice* one : group.held) {
     set.name = one->counters.name.empty() ? set.name : one->counters.name;
     for (const auto& [name, value] : one->counters.counters)
       set.counters[name] = std::max(set.counters[name], value);
-    Device device = one->device;
-    device.taints.clear();
-    if (node.find(one->gpu) == nullptr && node.server.taints)
-      device.taints.push_back(
+    PublishedDevice published{.gpu = one->gpu, .device = one->device};
+    published.device.taints = health_taints(group, *one);
+    if (node.find(one->gpu) == nullptr)
+      published.device.taints.push_back(
           {.key = std::string(kGoneTaint), .value = {}, .effect = TaintEffect::no_execute});
-    out.devices.push_back({.gpu = one->gpu, .device = std::move(device)});
+    publish(published);
+  }
+  if (!node.server.counters) set = {};
+  for (const Candidate& candidate : candidates) {
+    const std::string& name = candidate.device.device.name;
+    if (!node.allocated.contains(name) || names.contains(name)) continue;
+    if (has_counters_of(set, candidate.device.device))
+      publish(candidate.device);
+    else
+      out.notes.push_back(fmt::format("{}: a claim has it, but its counters have changed", name));
   }
   if (!set.name.empty()) out.counter_sets.push_back(std::move(set));
 }
 
 void publish_group(const NodeModel& node, const Group& group, Publication& out) {
-  if (group.gpus.empty()) return publish_as_held(node, group.held, out);
+  if (group.gpus.empty()) return publish_as_held(node, group, {}, out);
   std::vector<std::string> notes;
-  const GroupPlan plan(group, node.server, notes);
+  const GroupPlan plan(group, node, notes);
   if (std::ranges::all_of(group.gpus, &Gpu::for_dra))
     out.notes.insert(out.notes.end(), notes.begin(), notes.end());
   const bool agree =
@@ -243,19 +349,30 @@ void publish_group(const NodeModel& node, const Group& group, Publication& out) 
   if (!agree) {
     out.notes.push_back(fmt::format(
         "IOMMU group {}: only the devices that claims have, since its counters have changed", group.number));
-    return publish_as_held(node, group.held, out);
+    return publish_as_held(node, group, plan.candidates(), out);
   }
   std::set<std::string> held_names;
   for (const HeldDevice* held : group.held) held_names.insert(held->device.name);
-  bool any = false;
+  std::vector<PublishedDevice> devices;
   for (const Candidate& candidate : plan.candidates()) {
-    const bool held = held_names.contains(candidate.device.device.name);
-    if (!candidate.published && !held) continue;
-    out.devices.push_back(candidate.device);
-    if (held) out.devices.back().device.taints.clear();
-    any = true;
+    const std::string& name = candidate.device.device.name;
+    const bool held = held_names.contains(name);
+    const bool allocated = node.allocated.contains(name);
+    if (!candidate.published && !held && !allocated) continue;
+    devices.push_back(candidate.device);
+    devices.back().allocated = allocated;
+    if (held || !candidate.published) taint_as_in_use(devices.back().device);
   }
-  if (any && !plan.set().name.empty()) out.counter_sets.push_back(plan.set());
+  if (is_overdrawn(devices, plan.set())) {
+    if (!node.server.taints)
+      std::erase_if(devices, [&](const PublishedDevice& published) {
+        return !published.allocated && !held_names.contains(published.device.name);
+      });
+    for (PublishedDevice& published : devices) taint_as_in_use(published.device);
+  }
+  for (PublishedDevice& published : devices) strip_unsupported(node.server, published.device);
+  if (!devices.empty() && !plan.set().name.empty()) out.counter_sets.push_back(plan.set());
+  out.devices.insert(out.devices.end(), devices.begin(), devices.end());
 }
 
 /// The groups by the names of their counter sets: those of GPUs, and those that only claims know. A GPU
@@ -339,9 +456,12 @@ std::vector<ResourceSlice> slices_of(const Publication& publication, const Slice
                                      std::uint64_t generation) {
   const ResourceSlice empty{.owner = owner, .pool = pool_name(owner.node), .generation = generation};
   std::vector<ResourceSlice> out;
-  for (const CounterSet& set : publication.counter_sets) {
+  for (CounterSet set : publication.counter_sets) {
+    for (const auto& [counter, used] : allocated_counters(publication.devices, set.name))
+      if (const auto value = set.counters.find(counter); value != set.counters.end())
+        value->second = std::max(value->second, used);
     if (out.empty() || out.back().counter_sets.size() == kMostCounterSets) out.push_back(empty);
-    out.back().counter_sets.push_back(set);
+    out.back().counter_sets.push_back(std::move(set));
   }
   const bool extras = std::ranges::any_of(publication.devices, [](const PublishedDevice& published) {
     return !published.device.consumes.empty() || !published.device.taints.empty();
@@ -372,6 +492,27 @@ std::uint64_t generation_for(std::span<const ResourceSlice> published, std::span
         return has_layout_of(*a, b);
       });
   return same && !current.empty() ? newest : std::max(newest, last) + 1;
+}
+
+void keep_taint_times(std::span<const ResourceSlice> published, std::span<ResourceSlice> next) {
+  std::map<std::string, std::pair<std::uint64_t, const Device*>> newest;
+  for (const ResourceSlice& slice : published)
+    for (const Device& device : slice.devices) {
+      auto& [generation, known] = newest[device.name];
+      if (known != nullptr && generation > slice.generation) continue;
+      generation = slice.generation;
+      known = &device;
+    }
+  for (ResourceSlice& slice : next)
+    for (Device& device : slice.devices) {
+      const auto known = newest.find(device.name);
+      if (known == newest.end()) continue;
+      for (Taint& taint : device.taints)
+        for (const Taint& former : known->second.second->taints)
+          if (taint.time_added.empty() && taint.key == former.key && taint.value == former.value &&
+              taint.effect == former.effect)
+            taint.time_added = former.time_added;
+    }
 }
 
 }  // namespace ferry::dra

@@ -5,8 +5,14 @@
 // no longer listed, or is listed with other counters, would free memory that a VM uses. So:
 //   - names and counters of a device depend only on the GPU's hardware, not on its vGPUs or on policies
 //   - a held device is published with the name and the counters that it had. If the counters of its group
-//     would be others by now, the group has only its held devices until the claims end
-//   - a device that must not be allocated gets a taint; only devices that no claim holds go away
+//     would be others by now, the group has only the devices of claims until these claims end
+//   - a device that is allocated stays published, also before it is prepared
+//   - a device that must not be allocated gets a taint; only devices that no claim has go away. A held device
+//     has a taint too: the API may have forgotten its claim, and the node would refuse another claim
+//
+// The scheduler compares all counter sets of a pool for each device: a single negative counter would stop the
+// allocation of all GPUs. Claims can overdraw a set if one was allocated from old slices. Then the slices
+// have the set with as much as these claims use, and all other devices of its group get a taint.
 //
 // Each IOMMU group has a counter set. The whole device of the group consumes all of it. A vGPU consumes from
 // the counters of its GPU:
@@ -33,10 +39,11 @@ namespace ferry::dra {
 struct PublishedDevice {
   vfio::PciAddress gpu;  ///< of a whole device: the first GPU of its IOMMU group
   Device device;
+  bool allocated = false;  ///< to a ResourceClaim
 };
 
 struct Publication {
-  std::vector<CounterSet> counter_sets;  ///< in order of IOMMU group
+  std::vector<CounterSet> counter_sets;  ///< in order of IOMMU group; with the GPUs' own values
   /// In order of preference, since the scheduler takes the first device that fits: vGPUs from small to large,
   /// each size from the first GPU on, then whole GPUs from the last GPU on. So vGPUs fill some GPUs, and the
   /// others stay free to be given whole.
@@ -51,7 +58,7 @@ struct Publication {
 Publication publication_of(const NodeModel& node);
 
 /// The slices of a node's pool: counter sets first, then devices. At least one slice, so that an empty pool
-/// differs from a missing one.
+/// differs from a missing one. A counter has at least the value that allocated devices consume.
 std::vector<ResourceSlice> slices_of(const Publication& publication, const SliceOwner& owner,
                                      std::uint64_t generation);
 
@@ -61,5 +68,10 @@ std::vector<ResourceSlice> slices_of(const Publication& publication, const Slice
 /// 0: none.
 std::uint64_t generation_for(std::span<const ResourceSlice> published, std::span<const ResourceSlice> next,
                              std::uint64_t last = 0);
+
+/// Copies from the `published` slices when each taint was added, to taints that have no time. Without a time
+/// the server would take each update for a new taint, and pods that tolerate it for some time would stay for
+/// ever.
+void keep_taint_times(std::span<const ResourceSlice> published, std::span<ResourceSlice> next);
 
 }  // namespace ferry::dra

@@ -22,6 +22,7 @@ constexpr const char* kApiVersion = "resource.k8s.io/v1";
 constexpr const char* kKind = "ResourceSlice";
 constexpr std::string_view kNoSchedule = "NoSchedule";
 constexpr std::string_view kNoExecute = "NoExecute";
+constexpr const char* kProbe = "probe";
 
 json quantities(const Counters& counters) {
   json out = json::object();
@@ -50,6 +51,7 @@ json json_of(const Taint& taint) {
   out["key"] = taint.key;
   if (!taint.value.empty()) out["value"] = taint.value;
   out["effect"] = taint.effect == TaintEffect::no_execute ? kNoExecute : kNoSchedule;
+  if (!taint.time_added.empty()) out["timeAdded"] = taint.time_added;
   return out;
 }
 
@@ -159,7 +161,10 @@ std::vector<Taint> read_taints(const json& values) {
   if (!values.is_array()) return out;
   for (const json& taint : values)
     if (const auto effect = parse_effect(text_at(taint, "effect")))
-      out.push_back({.key = text_at(taint, "key"), .value = text_at(taint, "value"), .effect = *effect});
+      out.push_back({.key = text_at(taint, "key"),
+                     .value = text_at(taint, "value"),
+                     .effect = *effect,
+                     .time_added = text_at(taint, "timeAdded")});
   return out;
 }
 
@@ -219,7 +224,7 @@ json slice_json(const ResourceSlice& slice) {
   out["apiVersion"] = kApiVersion;
   out["kind"] = kKind;
   json& metadata = out["metadata"];
-  metadata["generateName"] = fmt::format("{:05x}-{}-{}-", slice.index, kDriver, slice.owner.node);
+  metadata["generateName"] = slice_name_prefix(slice.index, slice.owner.node);
   if (!slice.owner.node_uid.empty()) {
     json owner = json::object();
     owner["apiVersion"] = "v1";
@@ -265,22 +270,32 @@ Result<ResourceSlice> read_slice(const json& object) {
   return out;
 }
 
-ServerFeatures features_kept(const ResourceSlice& written, const ResourceSlice& returned,
-                             ServerFeatures before) {
-  ServerFeatures out = before;
-  bool used_groups = false;
-  bool kept_groups = true;
-  if (written.counter_sets != returned.counter_sets) out.counters = false;
-  for (std::size_t i = 0; i < written.devices.size(); ++i) {
-    const Device& sent = written.devices[i];
-    const Device kept = i < returned.devices.size() ? returned.devices[i] : Device{.name = {}};
-    if (consumed_counters(sent) != consumed_counters(kept)) out.counters = false;
-    if (sent.taints != kept.taints) out.taints = false;
-    used_groups |= has_groups(sent);
-    kept_groups &= has_groups(sent) == has_groups(kept);
-  }
-  if (used_groups) out.compatibility_groups = kept_groups;
-  return out;
+ResourceSlice probe_slice(const SliceOwner& owner) {
+  const CounterConsumption consumption{
+      .set = kProbe, .counters = {{kProbe, 1}}, .compatibility_groups = {kProbe}};
+  const Taint taint{.key = fmt::format("{}/{}", kDriver, kProbe), .value = {}};
+  return {.owner = owner,
+          .pool = pool_name(owner.node),
+          .generation = 1,
+          .count = 1,
+          .devices = {{.name = kProbe, .consumes = {consumption}, .taints = {taint}}}};
+}
+
+Result<ServerFeatures> features_of_probe(int status, const json& answer) {
+  constexpr int kOk = 200;
+  constexpr int kCreated = 201;
+  constexpr int kInvalid = 422;
+  if (status == kInvalid) return ServerFeatures();
+  if (status != kOk && status != kCreated)
+    return fail(Errc::failed, fmt::format("the API server answers {} to a trial of a ResourceSlice", status));
+  const auto read = read_slice(answer);
+  if (!read) return fail(read.error());
+  const Device sent = probe_slice({.node = {}}).devices.front();
+  const Device kept = read->devices.empty() ? Device{.name = {}} : read->devices.front();
+  const bool counters = consumed_counters(kept) == consumed_counters(sent);
+  return ServerFeatures{.counters = counters,
+                        .taints = !kept.taints.empty(),
+                        .compatibility_groups = counters && has_groups(kept)};
 }
 
 }  // namespace ferry::dra

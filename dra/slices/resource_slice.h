@@ -48,6 +48,8 @@ struct Taint {
   std::string key;
   std::string value;  ///< may be empty
   TaintEffect effect = TaintEffect::no_schedule;
+  /// As the server has it: "2026-11-26T08:00:00Z". Empty: the server sets it, and waits of pods begin anew.
+  std::string time_added = {};
   bool operator==(const Taint&) const = default;
 };
 
@@ -104,18 +106,24 @@ nlohmann::json slice_json(const ResourceSlice& slice);
 /// numbers nor texts, are passed over. Errc::malformed_host: not such an object, or a field has a wrong type.
 Result<ResourceSlice> read_slice(const nlohmann::json& object);
 
-/// The optional fields that the API server stores. A server whose feature gate is off drops the field.
+/// The optional fields that the API server stores. A server whose feature gate is off drops the field. All
+/// are false until a probe has found them: counters that the server drops would keep no two devices apart.
 struct ServerFeatures {
-  bool counters = true;  ///< sharedCounters, consumesCounters
-  bool taints = true;    ///< taints
+  bool counters = false;  ///< sharedCounters, and consumesCounters that name a set of another slice
+  bool taints = false;    ///< taints
   bool compatibility_groups =
       false;  ///< compatibilityGroups; with the gate off, schedulers skip such devices
   bool operator==(const ServerFeatures&) const = default;
 };
 
-/// Compares a slice with the server's answer to its write. A field that `written` does not use counts as
-/// stored if `before` says so.
-ServerFeatures features_kept(const ResourceSlice& written, const ResourceSlice& returned,
-                             ServerFeatures before);
+/// A slice that uses all optional fields. The caller creates it as a trial
+/// (`?dryRun=All&fieldValidation=Ignore`) when it starts, and again when the server's version changes. An
+/// update is no trial: a server whose feature gate was switched off keeps the field of an object that has it.
+ResourceSlice probe_slice(const SliceOwner& owner);
+/// The features by the server's answer to that trial: the status of HTTP, and the object. A server that
+/// refuses the slice as invalid has no feature: Kubernetes 1.34 wants counter sets in the slice of their
+/// devices. Errc::failed: another status, which says nothing about features. Errc::malformed_host: as
+/// read_slice().
+Result<ServerFeatures> features_of_probe(int status, const nlohmann::json& answer);
 
 }  // namespace ferry::dra

@@ -35,6 +35,13 @@ TEST(VisibleText, ShowsBytesThatAreNoUtf8) {
                          "a"),
             R"(\xe2\x94a)");
   EXPECT_EQ(visible_line("\xc0\x9b\xf5\xff"), R"(\xc0\x9b\xf5\xff)");
+  EXPECT_EQ(visible_line("\xe0\x82\x9b \xf0\x80\x82\x9b"), R"(\xe0\x82\x9b \xf0\x80\x82\x9b)")
+      << "U+009B in a longer form than it needs";
+  EXPECT_EQ(visible_line("\xed\xa0\x80\xed\xbf\xbf"), R"(\xed\xa0\x80\xed\xbf\xbf)") << "surrogates";
+  EXPECT_EQ(visible_line("\xf4\x90\x80\x80"), R"(\xf4\x90\x80\x80)") << "beyond U+10FFFF";
+  for (const char* const text :
+       {"\xe0\xa0\x80", "\xed\x9f\xbf", "\xee\x80\x80", "\xf0\x90\x80\x80", "\xf4\x8f\xbf\xbf"})
+    EXPECT_EQ(visible_line(text), text) << "the characters beside them";
 }
 
 TEST(VisibleText, OfLinesTheLayoutStays) {

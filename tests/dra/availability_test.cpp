@@ -72,5 +72,29 @@ TEST_F(Availability, OfAGpuThatIsNotReady) {
             "enabled; the claim waits until the GPU is ready");
 }
 
+TEST_F(Availability, OfAnAddressThatKubevirtCannotTake) {
+  Gpu mediated = mixed("10000:65:00.0", 8);
+  mediated.whole = false;
+  node = node_with({l4("10000:3b:00.0", 42), mediated});
+  for (const char* const name : {"whole-10000-3b-00-0", "vgpu-10000-3b-00-0-1150-0"}) {
+    const std::vector<std::string> devices = {name};
+    const auto available = check_available(node, publication_of(node), devices, "a");
+    ASSERT_FALSE(available) << name;
+    EXPECT_EQ(available.error().code, Errc::unsupported);
+    EXPECT_EQ(available.error().message, std::string(name) +
+                                             ": the PCI domain of GPU 10000:3b:00.0 has more than four "
+                                             "digits, and KubeVirt takes no such address");
+  }
+  EXPECT_EQ(refusal({"vgpu-10000-65-00-0-590-2"}, "a"), "") << "KubeVirt takes its UUID";
+}
+
+TEST_F(Availability, OfADeviceWhosePolicyChangedAfterItsAllocation) {
+  node.gpus[0].types[0].allowed = false;
+  const std::string device = "vgpu-0000-3b-00-0-1150-2";
+  EXPECT_EQ(refusal({device}, "a"), device + ": this node has no such device now");
+  node.allocated = {device};
+  EXPECT_EQ(refusal({device}, "a"), "");
+}
+
 }  // namespace
 }  // namespace ferry::dra

@@ -127,7 +127,15 @@ TEST(CheckpointFile, OfAnotherFormIsRefusedWithTheKey) {
         {R"([{"name":"size-6144"}])", R"(["size-6144"])",
          "claims[1].devices[0].device.consumes[0].compatibility_groups[0]: expected an object"},
         {R"("counter_set":{)", R"("counter_set":7,"c":{)",
-         "claims[0].devices[0].counter_set: expected an object"}}) {
+         "claims[0].devices[0].counter_set: expected an object"},
+        {R"("counter_set":{"name":"group-7")", R"("counter_set":{"name":"")",
+         "claims[0].devices[0].counter_set.name: expected the name of a counter set"},
+        {R"("consumes":[{"name":"group-42")", R"("consumes":[{"name":"")",
+         "claims[1].devices[0].device.consumes[0].name: expected the name of a counter set"},
+        {R"("counter_set":{"name":"group-42")", R"("counter_set":{"name":"group-43")",
+         "claims[1].devices[0].counter_set: expected group-42, from which the device consumes"},
+        {R"("counter_set":{"name":"group-42")", R"("counter_set":null,"c":{"name":"group-42")",
+         "claims[1].devices[0].counter_set: expected group-42, from which the device consumes"}}) {
     std::string bad = file;
     ASSERT_NE(bad.find(from), std::string::npos) << from << " in " << file;
     bad.replace(bad.find(from), std::string_view(from).size(), to);
@@ -189,6 +197,29 @@ TEST(CheckpointSteps, NeverGiveADeviceToTwoClaims) {
   EXPECT_FALSE(begin_prepare(checkpoint, second)) << "it is not undone yet";
   finish_unprepare(checkpoint, "a");
   EXPECT_TRUE(begin_prepare(checkpoint, second));
+}
+
+TEST(CheckpointSteps, NeverTakeOtherDevicesForAClaimThatIsRecorded) {
+  const NodeModel node = node_with({l4("0000:3b:00.0", 42)});
+  Checkpoint checkpoint{.boot_id = "b"};
+  must(begin_prepare(checkpoint, claim_of(node, "a", {"vgpu-0000-3b-00-0-1150-0"})));
+  const Checkpoint before = checkpoint;
+  const ClaimRecord other = claim_of(node, "a", {"vgpu-0000-3b-00-0-1150-1"});
+  ClaimRecord renamed = before.claims.at(0);
+  renamed.devices[0].request = "other";
+  for (const ClaimRecord& claim :
+       {other, renamed, claim_of(node, "a", {"vgpu-0000-3b-00-0-1150-0", "vgpu-0000-3b-00-0-1150-1"})}) {
+    const auto refused = begin_prepare(checkpoint, claim);
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, Errc::refused);
+    EXPECT_EQ(refused.error().message,
+              "the claim studio/render-a (UID a) still has the devices of a former allocation");
+    EXPECT_EQ(checkpoint, before);
+  }
+  EXPECT_TRUE(begin_unprepare(checkpoint, "a"));
+  finish_unprepare(checkpoint, "a");
+  must(begin_prepare(checkpoint, other));
+  EXPECT_EQ(checkpoint.claims.at(0).devices.at(0).device.name, "vgpu-0000-3b-00-0-1150-1");
 }
 
 TEST(CheckpointSteps, RefuseAStepOutOfOrder) {

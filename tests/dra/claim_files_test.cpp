@@ -3,6 +3,7 @@
 
 #include <array>
 #include <filesystem>
+#include <regex>
 #include <string>
 #include <vector>
 
@@ -49,6 +50,7 @@ ClaimRecord direct() {
 /// Reads a metadata file as KubeVirt's launcher does: the attribute by which it finds the request's only
 /// device. Empty: it refuses the file.
 std::string read_as_kubevirt(const std::string& file, const std::string& request) {
+  static const std::regex kAddress("^[0-9a-f]{4}:[0-9a-f]{2}:[0-1][0-9a-f]\\.[0-7]$");
   const json object = json::parse(file);
   if (object.at("apiVersion").get<std::string>() != "metadata.resource.k8s.io/v1alpha1") return {};
   for (const json& one : object.at("requests")) {
@@ -56,7 +58,9 @@ std::string read_as_kubevirt(const std::string& file, const std::string& request
     const json& attributes = one.at("devices").at(0).at("attributes");
     for (const char* const key : {"mdevUUID", "resource.kubernetes.io/pciBusID"}) {
       if (!attributes.contains(key)) continue;
-      if (auto value = attributes.at(key).at("string").get<std::string>(); !value.empty()) return value;
+      auto value = attributes.at(key).at("string").get<std::string>();
+      if (std::string(key) != "mdevUUID" && !std::regex_match(value, kAddress)) return {};
+      if (!value.empty()) return value;
     }
   }
   return {};
@@ -124,10 +128,13 @@ TEST(ClaimFiles, TellKubevirtTheUuidOfAMediatedDevice) {
 TEST(ClaimFiles, TellKubevirtTheFunctionOfAVendorsVgpu) {
   ClaimRecord claim = direct();
   claim.devices[0].device.attributes = {{"type", "vgpu"}, {"mdevUUID", "stale"}};
-  claim.devices[0].result.function = at("10000:3b:00.4");
+  claim.devices[0].result.function = at("0000:3b:00.4");
   const std::string file = metadata_text(claim, "card");
-  EXPECT_EQ(read_as_kubevirt(file, "card"), "10000:3b:00.4");
+  EXPECT_EQ(read_as_kubevirt(file, "card"), "0000:3b:00.4");
   EXPECT_EQ(file.find("mdevUUID"), std::string::npos);
+  claim.devices[0].result.function = at("10000:3b:00.4");
+  EXPECT_EQ(read_as_kubevirt(metadata_text(claim, "card"), "card"), "")
+      << "check_available() refuses it before";
 }
 
 TEST(ClaimFiles, HaveAMetadataFileForEachRequest) {

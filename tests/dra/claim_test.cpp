@@ -115,6 +115,18 @@ TEST(AllocatedClaim, ThatCannotBePreparedSaysWhatToDo) {
   }
 }
 
+TEST(AllocatedClaim, HasEachDeviceOnce) {
+  json object = claim();
+  json again = results(object)[1];
+  again["request"] = "second";
+  results(object).push_back(again);
+  const auto read = read_allocated_claim(object, key(), kPool);
+  ASSERT_FALSE(read);
+  EXPECT_EQ(read.error().code, Errc::malformed_host);
+  EXPECT_EQ(read.error().message,
+            "claim studio/render-a: it has the device 'vgpu-0000-3b-00-0-1150-0' twice");
+}
+
 TEST(AllocatedClaim, IsNeverReadFromSomethingElse) {
   for (const char* const other : {"null", "7", "[]", "{}", "\"\"", R"({"metadata": []})"})
     EXPECT_EQ(read_allocated_claim(json::parse(other), key(), kPool).error().code, Errc::malformed_host)

@@ -25,6 +25,16 @@ TEST(DraNames, OfPoolsHaveTheDriverInThem) {
   EXPECT_EQ(dotted.find(".-"), std::string::npos) << dotted << " would be no DNS name";
 }
 
+TEST(DraNames, OfSlicesAreShortEnoughForTheServer) {
+  EXPECT_EQ(slice_name_prefix(31, "node7"), "0001f-gpu-ferry.io-node7-");
+  const std::string longest = slice_name_prefix(0, std::string(253, 'n'));
+  EXPECT_EQ(longest, "00000-gpu-ferry.io-" + std::string(38, 'n') + "-");
+  EXPECT_EQ(longest.size(), kLongestGenerateName);
+  EXPECT_EQ(slice_name_prefix(0, std::string(37, 'n') + ".example.com"),
+            "00000-gpu-ferry.io-" + std::string(37, 'n') + "-")
+      << "\".-\" would be no DNS name";
+}
+
 TEST(DraNames, OfDevicesDoNotDependOnTheOrderOfGpus) {
   EXPECT_EQ(whole_device_name(at("0000:3b:00.0")), "whole-0000-3b-00-0");
   EXPECT_EQ(vgpu_device_name(at("0000:3b:00.0"), "1150", 3), "vgpu-0000-3b-00-0-1150-3");

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <set>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -207,6 +208,9 @@ TEST(Publication, OfAGroupWithSeveralGpusHasOneWholeDevice) {
   EXPECT_EQ(consumed(published, "whole-0000-3b-00-0"), published.counter_sets[0].counters);
   EXPECT_EQ(consumed(published, "vgpu-0000-3c-00-0-1150-0"),
             (Counters{{"framebuffer-0000-3c-00-0", 6 * kGiB}}));
+  EXPECT_THAT(published.notes,
+              ElementsAre("IOMMU group 42: its 2 GPUs are one device, which shows the memory of "
+                          "GPU 0000:3b:00.0 alone; KubeVirt gives a VM only that GPU"));
   NodeModel shared = node;
   shared.gpus[0].for_dra = false;
   EXPECT_THAT(publication_of(shared).devices, IsEmpty()) << "the group can only be given whole";
@@ -220,7 +224,7 @@ TEST(Publication, OfAGroupWithVeryManyGpusHasOnlyTheWholeDevice) {
   for (int i = 0; i < 17; ++i) gpus.push_back(l4(fmt::format("0000:{:02x}:00.0", i), 1));
   const Publication published = publication_of(node_with(gpus));
   EXPECT_THAT(names_of(published), ElementsAre("whole-0000-00-00-0"));
-  EXPECT_THAT(published.notes, SizeIs(17));
+  EXPECT_THAT(published.notes, SizeIs(17 + 1));
 }
 
 // Mixed sizes.
@@ -283,7 +287,10 @@ TEST(Publication, TaintsOtherSizesWhileAClaimHasAVgpu) {
   NodeModel node = node_with({l4("0000:3b:00.0", 42), l4("0000:5e:00.0", 7)});
   hold(node, "vgpu-0000-3b-00-0-1150-2", "a");
   Publication published = publication_of(node);
-  EXPECT_THAT(tainted(published), ElementsAre("vgpu-0000-3b-00-0-1152-0", "vgpu-0000-3b-00-0-1152-1"));
+  EXPECT_THAT(tainted(published), ElementsAre("vgpu-0000-3b-00-0-1150-2", "vgpu-0000-3b-00-0-1152-0",
+                                              "vgpu-0000-3b-00-0-1152-1"));
+  EXPECT_THAT(device(published, "vgpu-0000-3b-00-0-1150-2").taints,
+              ElementsAre(Taint{.key = "gpu-ferry.io/in-use", .value = ""}));
   EXPECT_THAT(device(published, "vgpu-0000-3b-00-0-1152-0").taints,
               ElementsAre(Taint{.key = "gpu-ferry.io/other-size", .value = "6144"}));
   EXPECT_THAT(published.devices, SizeIs(14)) << "they are tainted, not removed";
@@ -308,7 +315,7 @@ TEST(Publication, HasCompatibilityGroupsWhereTheServerStoresThem) {
   EXPECT_THAT(groups("whole-0000-3b-00-0"), ElementsAre("whole"));
   EXPECT_THAT(groups("vgpu-0000-65-00-0-590-0"), IsEmpty());
   EXPECT_THAT(groups("whole-0000-65-00-0"), IsEmpty());
-  EXPECT_THAT(tainted(published), IsEmpty());
+  EXPECT_THAT(tainted(published), ElementsAre("vgpu-0000-3b-00-0-1150-2")) << "it is in use";
 }
 
 TEST(Publication, HasNoCompatibilityGroupsThatWouldSayTooMuch) {
@@ -323,7 +330,7 @@ TEST(Publication, HasNoCompatibilityGroupsThatWouldSayTooMuch) {
   const Publication published = publication_of(upgraded);
   EXPECT_THAT(device(published, "vgpu-0000-3b-00-0-1150-0").consumes.at(0).compatibility_groups, IsEmpty())
       << "the claim's allocation has none, so that no further vGPU would fit";
-  EXPECT_THAT(tainted(published), SizeIs(2));
+  EXPECT_THAT(tainted(published), SizeIs(1 + 2));
 }
 
 // Devices that claims have.
@@ -366,7 +373,8 @@ TEST(Publication, KeepsAHeldDeviceOfAGpuThatIsGone) {
   EXPECT_THAT(names_of(published), ElementsAre("whole-0000-3b-00-0"));
   EXPECT_THAT(published.counter_sets, ElementsAre(set));
   EXPECT_THAT(published.devices[0].device.taints,
-              ElementsAre(Taint{.key = "gpu-ferry.io/gone", .value = "", .effect = TaintEffect::no_execute}));
+              ElementsAre(Taint{.key = "gpu-ferry.io/gone", .value = "", .effect = TaintEffect::no_execute},
+                          Taint{.key = "gpu-ferry.io/in-use", .value = ""}));
   node.gpus = {l4("0000:86:00.0", 42)};
   EXPECT_THAT(names_of(publication_of(node)), ElementsAre("whole-0000-3b-00-0"))
       << "another GPU that has got its group waits, since a pool with two sets of one name is invalid";
@@ -382,17 +390,95 @@ TEST(Publication, TaintsGpusThatAreNotReady) {
   node.gpus[1].health = GpuHealth::unhealthy;
   node.gpus[1].reason = "fatal PCIe errors";
   Publication published = publication_of(node);
-  EXPECT_THAT(tainted(published), SizeIs(5 + 1)) << "the other vGPUs of that GPU, and the whole group";
+  EXPECT_THAT(tainted(published), SizeIs(6 + 1)) << "the vGPUs of that GPU, and the whole group";
   EXPECT_THAT(device(published, "whole-0000-3b-00-0").taints,
               ElementsAre(Taint{.key = "gpu-ferry.io/unhealthy", .value = "fatal-PCIe-errors"}));
-  EXPECT_THAT(device(published, "vgpu-0000-3c-00-0-1150-0").taints, IsEmpty())
-      << "a held device stays as it is";
+  EXPECT_THAT(device(published, "vgpu-0000-3c-00-0-1150-0").taints,
+              ElementsAre(Taint{.key = "gpu-ferry.io/unhealthy", .value = "fatal-PCIe-errors"},
+                          Taint{.key = "gpu-ferry.io/in-use", .value = ""}));
   node.server.taints = false;
   EXPECT_THAT(publication_of(node).devices, SizeIs(6 + 1)) << "left out, where the server stores no taints";
   node.server.taints = true;
   node.gpus[1].health = GpuHealth::preparing;
   published = publication_of(node);
   EXPECT_EQ(device(published, "vgpu-0000-3c-00-0-1150-1").taints.at(0).key, "gpu-ferry.io/preparing");
+}
+
+TEST(Publication, KeepsHealthTaintsOfHeldDevicesWhoseCountersHaveChanged) {
+  NodeModel node = node_with({l4("0000:3b:00.0", 42), l4("0000:3c:00.0", 42)});
+  hold(node, "whole-0000-3b-00-0", "a");
+  node.gpus[0].memory_mib = 12000;
+  node.gpus[0].types.clear();
+  node.gpus[1].health = GpuHealth::unhealthy;
+  EXPECT_THAT(device(publication_of(node), "whole-0000-3b-00-0").taints,
+              ElementsAre(Taint{.key = "gpu-ferry.io/unhealthy", .value = ""},
+                          Taint{.key = "gpu-ferry.io/in-use", .value = ""}));
+}
+
+TEST(Publication, HasNoFieldOfAHeldDeviceThatTheServerWouldDrop) {
+  NodeModel node = node_with({l4("0000:3b:00.0", 42)});
+  node.server.compatibility_groups = true;
+  hold(node, "vgpu-0000-3b-00-0-1150-2", "a");
+  node.gpus.clear();
+  node.server = {.counters = true, .taints = true};
+  const Device without_groups = device(publication_of(node), "vgpu-0000-3b-00-0-1150-2");
+  EXPECT_THAT(without_groups.consumes.at(0).compatibility_groups, IsEmpty());
+  node.server = {};
+  for (const bool present : {false, true}) {
+    if (present) node.gpus = {l4("0000:3b:00.0", 42)};
+    const Publication published = publication_of(node);
+    EXPECT_THAT(names_of(published), ElementsAre("vgpu-0000-3b-00-0-1150-2"));
+    EXPECT_THAT(published.devices.at(0).device.consumes, IsEmpty());
+    EXPECT_THAT(published.devices[0].device.taints, IsEmpty());
+    EXPECT_THAT(published.counter_sets, IsEmpty());
+  }
+}
+
+// Devices that are allocated and not prepared yet.
+
+TEST(Publication, KeepsAnAllocatedDeviceWhosePolicyHasChanged) {
+  NodeModel node = node_with({l4("0000:3b:00.0", 42)});
+  node.allocated = {"vgpu-0000-3b-00-0-1150-2", "vgpu-of-another-node"};
+  const Publication before = publication_of(node);
+  EXPECT_THAT(tainted(before), IsEmpty()) << "its claim may be removed before it is prepared";
+  node.gpus[0].types[0].allowed = false;
+  node.gpus[0].for_dra = false;
+  const Publication published = publication_of(node);
+  EXPECT_THAT(names_of(published), ElementsAre("vgpu-0000-3b-00-0-1150-2"));
+  EXPECT_EQ(published.counter_sets, before.counter_sets);
+  EXPECT_EQ(consumed(published, "vgpu-0000-3b-00-0-1150-2"), (Counters{{"framebuffer", 6 * kGiB}}));
+  EXPECT_THAT(tainted(published), SizeIs(1)) << "no further claim gets it";
+}
+
+TEST(Publication, KeepsAnAllocatedDeviceBesideHeldOnesWhoseCountersHaveChanged) {
+  NodeModel node = node_with({l4("0000:3b:00.0", 42)});
+  hold(node, "vgpu-0000-3b-00-0-1150-2", "a");
+  node.allocated = {"vgpu-0000-3b-00-0-1150-2", "vgpu-0000-3b-00-0-1150-1"};
+  node.gpus[0].types = {test::vgpu_type("1150", "L4-6Q", 6, 3)};
+  node.gpus[0].memory_mib = 18 * 1024;
+  const Publication published = publication_of(node);
+  EXPECT_THAT(names_of(published), ElementsAre("vgpu-0000-3b-00-0-1150-1", "vgpu-0000-3b-00-0-1150-2"));
+  EXPECT_EQ(published.counter_set("group-42")->counters.at("framebuffer"), 24 * kGiB);
+  EXPECT_THAT(published.notes, SizeIs(1));
+  node.gpus[0].types[0].most_per_gpu = 2U;
+  const Publication other = publication_of(node);
+  EXPECT_THAT(names_of(other), ElementsAre("vgpu-0000-3b-00-0-1150-2"))
+      << "it would consume a counter that the held one's set has not, and the pool would be invalid";
+  EXPECT_THAT(other.notes, testing::Contains(HasSubstr("vgpu-0000-3b-00-0-1150-1: a claim has it")));
+}
+
+TEST(Publication, TaintsAGroupThatClaimsOverdraw) {
+  NodeModel node = node_with({l4("0000:3b:00.0", 42), l4("0000:5e:00.0", 7)});
+  node.allocated = {"whole-0000-3b-00-0", "vgpu-0000-3b-00-0-1150-2"};
+  const Publication published = publication_of(node);
+  EXPECT_THAT(tainted(published), SizeIs(7)) << "all of the one GPU, none of the other";
+  EXPECT_EQ(published.counter_set("group-42")->counters.at("framebuffer"), 24 * kGiB);
+  const std::vector<ResourceSlice> slices = slices_of(published, node.owner, 1);
+  EXPECT_EQ(slices.at(0).counter_sets.at(0).counters.at("framebuffer"), 24 * kGiB);
+  EXPECT_EQ(slices.at(0).counter_sets.at(1).counters.at("framebuffer"), 30 * kGiB)
+      << "as much as the claims use, so that nothing is left and no counter is negative";
+  node.server.taints = false;
+  EXPECT_THAT(publication_of(node).devices, SizeIs(2 + 7));
 }
 
 // A server without counters.
@@ -412,9 +498,39 @@ TEST(Publication, WithoutCountersHasOneKindOfDevice) {
   EXPECT_THAT(names_of(publication_of(node)),
               ElementsAre("vgpu-0000-3b-00-0-1152-0", "vgpu-0000-3b-00-0-1152-1"));
   hold(node, "vgpu-0000-3b-00-0-1152-1", "a");
+  EXPECT_THAT(names_of(publication_of(node)),
+              ElementsAre("vgpu-0000-3b-00-0-1152-0", "vgpu-0000-3b-00-0-1152-1"))
+      << "the GPU serves more than one vGPU";
+  node.gpus[0].types[0].allowed = true;
+  node.gpus[0].types[1].allowed = false;
+  EXPECT_THAT(names_of(publication_of(node)), ElementsAre("vgpu-0000-3b-00-0-1152-1"))
+      << "the vGPUs of the allowed type have another size";
+  node.gpus[0].types[1].allowed = true;
   node.gpus[0].whole = true;
   EXPECT_THAT(names_of(publication_of(node)), ElementsAre("vgpu-0000-3b-00-0-1152-1"))
       << "the whole GPU is in use";
+}
+
+TEST(Publication, WithoutCountersHasNothingBesideAWholeGpu) {
+  NodeModel node = node_with({l4("0000:3b:00.0", 42)});
+  node.server.counters = false;
+  hold(node, "whole-0000-3b-00-0", "a");
+  node.gpus[0].whole = false;
+  node.gpus[0].types[0].allowed = false;
+  EXPECT_THAT(names_of(publication_of(node)), ElementsAre("whole-0000-3b-00-0"));
+  node.held.clear();
+  EXPECT_THAT(publication_of(node).devices, SizeIs(2));
+  node.allocated = {"whole-0000-3b-00-0"};
+  EXPECT_THAT(names_of(publication_of(node)), ElementsAre("whole-0000-3b-00-0"))
+      << "nor before it is prepared";
+}
+
+TEST(Publication, WithoutCountersTellsTypesApartByTheirIds) {
+  NodeModel node = node_with({l4("0000:3b:00.0", 42)});
+  node.server.counters = false;
+  node.gpus[0].whole = false;
+  node.gpus[0].types[1].short_name = node.gpus[0].types[0].short_name;
+  EXPECT_THAT(publication_of(node).devices, IsEmpty()) << "two types of one name share memory";
 }
 
 // Slices.
@@ -490,6 +606,29 @@ TEST(Slices, KeepTheirGenerationWhileOnlyTaintsAndAttributesChange) {
   half.push_back(published.back());
   half.back().generation = 8;
   EXPECT_EQ(generation_for(half, slices(0)), 10U) << "a slice is old";
+}
+
+TEST(Slices, KeepTheTimesOfTheirTaints) {
+  NodeModel node = node_with({l4("0000:3b:00.0", 42)});
+  hold(node, "vgpu-0000-3b-00-0-1150-2", "a");
+  std::vector<ResourceSlice> published = slices_of(publication_of(node), node.owner, 9);
+  const std::vector<ResourceSlice> fresh = published;
+  ASSERT_THAT(published, SizeIs(2));
+  for (Device& one : published[1].devices)
+    for (Taint& taint : one.taints) taint.time_added = "2026-11-26T08:00:00Z";
+  std::vector<ResourceSlice> next = fresh;
+  published.push_back(fresh[1]);
+  published.back().generation = 8;
+  published.back().devices[2].taints.clear();
+  keep_taint_times(published, next);
+  EXPECT_EQ(next[1].devices, published[1].devices) << "the newest slice counts";
+  EXPECT_EQ(generation_for(std::span(published).first(2), next), 9U);
+  node.gpus[0].health = GpuHealth::unhealthy;
+  next = slices_of(publication_of(node), node.owner, 9);
+  keep_taint_times(published, next);
+  for (const Device& one : next.at(1).devices)
+    for (const Taint& taint : one.taints)
+      EXPECT_EQ(taint.time_added.empty(), taint.key == kUnhealthyTaint) << one.name << " " << taint.key;
 }
 
 }  // namespace

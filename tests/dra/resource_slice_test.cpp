@@ -118,37 +118,61 @@ TEST(SliceJson, OfAnotherFormIsRefusedWithTheKey) {
     EXPECT_FALSE(read_slice(json::parse(other))) << other;
 }
 
-TEST(ServerFeatures, AreLearntFromTheAnswerToAWrite) {
-  ResourceSlice written{.owner = {.node = "n"},
-                        .pool = "n/gpu-ferry",
-                        .devices = {{.name = "a",
-                                     .consumes = {{.set = "s", .counters = {{"c", 1}}}},
-                                     .taints = {{.key = "k", .value = "v"}}}}};
-  const ServerFeatures before;
-  EXPECT_EQ(features_kept(written, written, before), before);
+TEST(SliceJson, KeepsTheTimeOfATaint) {
+  json object = slice_json(published_slices()[1]);
+  EXPECT_FALSE(object.at("spec").at("devices").at(1).at("taints").at(0).contains("timeAdded"))
+      << "the server sets it";
+  object["spec"]["devices"][1]["taints"][0]["timeAdded"] = "2026-11-26T08:00:00Z";
+  const ResourceSlice slice = must(read_slice(object));
+  EXPECT_EQ(slice.devices.at(1).taints.at(0).time_added, "2026-11-26T08:00:00Z");
+  EXPECT_EQ(slice_json(slice).at("spec").at("devices"), object.at("spec").at("devices"));
+}
 
-  ResourceSlice returned = written;
-  returned.devices[0].consumes.clear();
-  EXPECT_FALSE(features_kept(written, returned, before).counters);
-  returned = written;
-  returned.devices[0].taints.clear();
-  EXPECT_FALSE(features_kept(written, returned, before).taints);
-  returned.devices.clear();
-  EXPECT_FALSE(features_kept(written, returned, before).counters);
+TEST(SliceJson, CutsALongNodeInItsName) {
+  const ResourceSlice slice{.owner = {.node = std::string(253, 'n')}, .pool = "p", .index = 31};
+  const json object = slice_json(slice);
+  EXPECT_LE(object.at("metadata").at("generateName").get<std::string>().size(), 58U);
+  EXPECT_EQ(object.at("spec").at("nodeName"), slice.owner.node);
+}
 
-  written.devices[0].consumes[0].compatibility_groups = {"whole"};
-  returned = written;
-  EXPECT_TRUE(features_kept(written, returned, before).compatibility_groups);
-  returned.devices[0].consumes[0].compatibility_groups.clear();
-  const ServerFeatures dropped = features_kept(written, returned, {.compatibility_groups = true});
-  EXPECT_FALSE(dropped.compatibility_groups);
-  EXPECT_TRUE(dropped.counters) << "the counters themselves have come back";
+// The features of a server.
 
-  const ResourceSlice sets{
-      .owner = {.node = "n"}, .pool = "p", .counter_sets = {{.name = "s", .counters = {{"c", 1}}}}};
-  const ResourceSlice nothing{.owner = {.node = "n"}, .pool = "p"};
-  EXPECT_FALSE(features_kept(sets, nothing, before).counters);
-  EXPECT_TRUE(features_kept(nothing, nothing, {.compatibility_groups = true}).compatibility_groups);
+TEST(ServerFeatures, AreNoneBeforeAProbe) {
+  EXPECT_EQ(ServerFeatures(),
+            (ServerFeatures{.counters = false, .taints = false, .compatibility_groups = false}));
+}
+
+TEST(ServerFeatures, AreTheFieldsThatComeBackFromAProbe) {
+  const json sent = slice_json(probe_slice({.node = "node7"}));
+  EXPECT_EQ(sent.at("spec").at("nodeName"), "node7") << "a node's token may create no other";
+  const auto features = [&](const std::vector<std::string>& dropped) {
+    json answer = sent;
+    answer["metadata"]["name"] = "00000-gpu-ferry.io-node7-x8k2p";
+    for (json& taint : answer["spec"]["devices"][0]["taints"]) taint["timeAdded"] = "2026-11-26T08:00:00Z";
+    for (const std::string& field : dropped) {
+      const json::json_pointer device("/spec/devices/0");
+      answer[device].erase(field);
+      for (json& consumption : answer[device]["consumesCounters"]) consumption.erase(field);
+    }
+    return must(features_of_probe(201, answer));
+  };
+  EXPECT_EQ(features({}), (ServerFeatures{.counters = true, .taints = true, .compatibility_groups = true}));
+  EXPECT_EQ(features({"compatibilityGroups"}), (ServerFeatures{.counters = true, .taints = true}));
+  EXPECT_EQ(features({"taints"}), (ServerFeatures{.counters = true, .compatibility_groups = true}));
+  EXPECT_EQ(features({"consumesCounters"}), (ServerFeatures{.taints = true}));
+  EXPECT_EQ(features({"consumesCounters", "taints"}), ServerFeatures());
+}
+
+TEST(ServerFeatures, AreNoneOfAServerThatWantsCountersInTheSameSlice) {
+  const json invalid = json::parse(R"({"kind": "Status", "status": "Failure", "reason": "Invalid"})");
+  EXPECT_EQ(must(features_of_probe(422, invalid)), ServerFeatures());
+  const auto forbidden = features_of_probe(403, invalid);
+  ASSERT_FALSE(forbidden);
+  EXPECT_EQ(forbidden.error().code, Errc::failed);
+  EXPECT_EQ(forbidden.error().message, "the API server answers 403 to a trial of a ResourceSlice");
+  const auto other = features_of_probe(200, invalid);
+  ASSERT_FALSE(other);
+  EXPECT_EQ(other.error().code, Errc::malformed_host);
 }
 
 }  // namespace

@@ -16,7 +16,7 @@ std::string fault_of_pool(std::span<const dra::ResourceSlice* const> newest) {
   std::map<std::string, dra::Counters> sets;
   std::set<std::string> names;
   for (const dra::ResourceSlice* slice : newest) {
-    if (newest.size() < slice->count)
+    if (newest.size() != slice->count)
       return fmt::format("the pool is incomplete: {} of {} slices", newest.size(), slice->count);
     for (const dra::CounterSet& set : slice->counter_sets)
       if (!sets.emplace(set.name, set.counters).second)
@@ -34,6 +34,16 @@ std::string fault_of_pool(std::span<const dra::ResourceSlice* const> newest) {
                 "invalid resource pools were encountered: {} consumes {} of {}, which do not exist",
                 device.name, counter, consumption.set);
   return {};
+}
+
+std::int64_t consumed(const dra::Device& device, const std::string& set, const std::string& counter) {
+  std::int64_t out = 0;
+  for (const dra::CounterConsumption& consumption : device.consumes) {
+    if (consumption.set != set) continue;
+    const auto found = consumption.counters.find(counter);
+    if (found != consumption.counters.end()) out += static_cast<std::int64_t>(found->second);
+  }
+  return out;
 }
 
 }  // namespace
@@ -82,6 +92,7 @@ void SchedulerModel::see(std::span<const dra::ResourceSlice> slices) {
 bool SchedulerModel::allocate(const std::string& claim, const std::vector<DeviceRequest>& requests) {
   problem_ = pool_problem_;
   if (!problem_.empty()) return false;
+  count_counters();
   std::vector<Result> chosen;
   if (!pick(requests, chosen)) {
     problem_ = "cannot allocate all claims";
@@ -129,28 +140,32 @@ bool SchedulerModel::is_available(const dra::Device& device, const DeviceRequest
 }
 
 bool SchedulerModel::has_counters(const dra::Device& device, const std::vector<Result>& chosen) const {
-  for (const dra::CounterConsumption& consumption : device.consumes) {
-    dra::Counters left = counter_sets_.at(consumption.set);
-    bool enough = true;
-    const auto take = [&](const dra::Device& taken) {
-      for (const dra::CounterConsumption& other : taken.consumes) {
-        if (other.set != consumption.set) continue;
-        for (const auto& [counter, value] : other.counters) {
-          enough = enough && left[counter] >= value;
-          left[counter] -= std::min(left[counter], value);
-        }
-      }
-    };
-    each_result(chosen, [&](const Result& result) {
-      if (const auto listed = by_name_.find(result.device); listed != by_name_.end())
-        take(devices_[listed->second]);
-    });
-    // Counters that claims overdraw are no fault of this device; it finds nothing left.
-    enough = true;
-    take(device);
-    if (!enough) return false;
-  }
+  if (device.consumes.empty()) return true;
+  if (overdrawn_) return false;
+  for (const dra::CounterConsumption& consumption : device.consumes)
+    for (const auto& [counter, value] : consumption.counters) {
+      std::int64_t left = left_.at(consumption.set).at(counter) - static_cast<std::int64_t>(value);
+      for (const Result& result : chosen)
+        left -= consumed(devices_[by_name_.at(result.device)], consumption.set, counter);
+      if (left < 0) return false;
+    }
   return true;
+}
+
+void SchedulerModel::count_counters() {
+  left_.clear();
+  for (const auto& [set, counters] : counter_sets_)
+    for (const auto& [counter, value] : counters) left_[set][counter] = static_cast<std::int64_t>(value);
+  each_result({}, [&](const Result& result) {
+    const auto listed = by_name_.find(result.device);
+    if (listed == by_name_.end()) return;
+    for (const dra::CounterConsumption& consumption : devices_[listed->second].consumes)
+      for (const auto& [counter, value] : consumption.counters)
+        left_[consumption.set][counter] -= static_cast<std::int64_t>(value);
+  });
+  overdrawn_ = std::ranges::any_of(left_, [](const auto& set) {
+    return std::ranges::any_of(set.second, [](const auto& counter) { return counter.second < 0; });
+  });
 }
 
 bool SchedulerModel::is_compatible(const dra::CounterConsumption& consumption,

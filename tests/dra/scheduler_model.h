@@ -4,7 +4,8 @@
 //
 // Modelled are: the newest generation counts, and only if it is complete; a pool with a name twice, or with a
 // counter that does not exist, is invalid; the first device that fits is taken, in order of slices and
-// devices; counters in use are those of allocated devices that are listed now; taints; compatibility groups,
+// devices; counters in use are those of allocated devices that are listed now, and a negative counter of any
+// set of the pool refuses each device that consumes counters; taints; compatibility groups,
 // with the snapshot in an allocation; alternatives of a request in their order; backtracking over several
 // requests. ABI: kubernetes/dynamic-resource-allocation, structured/internal/incubating; KEP 5963.
 #pragma once
@@ -77,6 +78,8 @@ class SchedulerModel {
   bool is_available(const dra::Device& device, const DeviceRequest& request,
                     const std::vector<Result>& chosen) const;
   bool has_counters(const dra::Device& device, const std::vector<Result>& chosen) const;
+  /// Subtracts the counters of allocated devices that are listed.
+  void count_counters();
   bool is_compatible(const dra::CounterConsumption& consumption, const std::vector<Result>& chosen) const;
   /// Calls `visit` with the results of all claims, and with those chosen for the present one.
   void each_result(const std::vector<Result>& chosen, const std::function<void(const Result&)>& visit) const;
@@ -85,6 +88,8 @@ class SchedulerModel {
   std::vector<dra::Device> devices_;  // empty while the pool is incomplete or invalid
   std::map<std::string, std::size_t> by_name_;
   std::map<std::string, dra::Counters> counter_sets_;
+  std::map<std::string, std::map<std::string, std::int64_t>> left_;  // of each counter set, before this claim
+  bool overdrawn_ = false;                                           // a counter in it is negative
   std::map<std::string, std::vector<Result>> claims_;
   std::string pool_problem_ = "the pool has no slices";
   std::string problem_;

@@ -37,8 +37,11 @@ class Cluster {
     publish();
   }
 
-  /// The slices go through the JSON of the API.
+  /// The slices go through the JSON of the API. The node has seen all claims.
   void publish() {
+    node.allocated.clear();
+    for (const auto& [claim, results] : scheduler.claims())
+      for (const SchedulerModel::Result& result : results) node.allocated.insert(result.device);
     const std::vector<ResourceSlice> next = slices_of(publication_of(node), node.owner, 0);
     const std::uint64_t generation = generation_for(slices, next);
     std::vector<ResourceSlice> read;
@@ -82,6 +85,10 @@ TEST(SchedulerModel, TakesNothingFromAnIncompleteOrInvalidPool) {
   ASSERT_EQ(slices.size(), 2U);
   cluster.scheduler.see(std::span(slices).subspan(1));
   EXPECT_EQ(cluster.ask("a", whole_gpu()), "the pool is incomplete: 1 of 2 slices");
+  for (ResourceSlice& slice : slices) slice.count = 1;
+  cluster.scheduler.see(slices);
+  EXPECT_EQ(cluster.ask("a", whole_gpu()), "the pool is incomplete: 2 of 1 slices");
+  slices = cluster.slices;
   slices[0].generation = 7;
   cluster.scheduler.see(slices);
   EXPECT_EQ(cluster.ask("a", whole_gpu()), "the pool is incomplete: 1 of 2 slices")
@@ -112,17 +119,27 @@ TEST(SchedulerModel, GivesMemoryOutTwiceIfAnAllocatedDeviceIsNoLongerListed) {
   EXPECT_EQ(cluster.ask("b", whole_gpu()), "whole-0000-3b-00-0") << "the fault that the schedules look for";
 }
 
+TEST(SchedulerModel, TakesNoDeviceWhileACounterOfThePoolIsNegative) {
+  Cluster cluster(node_with({l4("0000:3b:00.0", 42), l4("0000:5e:00.0", 7)}));
+  ASSERT_EQ(cluster.ask("a", whole_gpu()), "whole-0000-5e-00-0");
+  cluster.slices[0].counter_sets[0].counters["framebuffer"] = 6 * kGiB;
+  cluster.scheduler.see(cluster.slices);
+  EXPECT_EQ(cluster.ask("b", whole_gpu()), kNone) << "the other GPU is free";
+}
+
 TEST(SchedulerModel, FollowsItsGates) {
   const auto device = [](SchedulerModel::Gates gates, ServerFeatures server) {
     NodeModel node = node_with({l4("0000:3b:00.0", 42)});
     node.server = server;
     return Cluster(node, gates).ask("a", whole_gpu());
   };
-  EXPECT_EQ(device({}, {}), "whole-0000-3b-00-0");
-  EXPECT_EQ(device({.partitionable = false}, {}), kNone);
-  EXPECT_EQ(device({.partitionable = false}, {.counters = false}), "whole-0000-3b-00-0");
-  EXPECT_EQ(device({.compatibility_groups = false}, {.compatibility_groups = true}), kNone);
-  EXPECT_EQ(device({}, {.compatibility_groups = true}), "whole-0000-3b-00-0");
+  const ServerFeatures counters{.counters = true, .taints = true};
+  const ServerFeatures groups{.counters = true, .taints = true, .compatibility_groups = true};
+  EXPECT_EQ(device({}, counters), "whole-0000-3b-00-0");
+  EXPECT_EQ(device({.partitionable = false}, counters), kNone);
+  EXPECT_EQ(device({.partitionable = false}, {}), "whole-0000-3b-00-0");
+  EXPECT_EQ(device({.compatibility_groups = false}, groups), kNone);
+  EXPECT_EQ(device({}, groups), "whole-0000-3b-00-0");
 }
 
 // Slices of one GPU.
@@ -245,7 +262,71 @@ TEST(PublishedSlices, NeverLetAWrongSizeThroughWithCompatibilityGroups) {
   EXPECT_EQ(cluster.count(whole_gpu()), 0U);
 }
 
+// Without counters.
+
+TEST(PublishedSlices, WithoutCountersServeAllVgpusOfAGpu) {
+  NodeModel node = node_with({l4("0000:3b:00.0", 42)});
+  node.server.counters = false;
+  node.gpus[0].whole = false;
+  node.gpus[0].types[1].allowed = false;
+  Cluster cluster(node, {.partitionable = false});
+  for (int i = 0; i < 4; ++i) {
+    const std::string device = cluster.ask(fmt::format("claim-{}", i), vgpu_of_type("L4-6Q"));
+    EXPECT_EQ(device, fmt::format("vgpu-0000-3b-00-0-1150-{}", i));
+    hold(cluster.node, device, fmt::format("claim-{}", i));
+    cluster.publish();
+  }
+  EXPECT_EQ(cluster.ask("more", vgpu_with_memory(0)), kNone);
+}
+
 // Claims that outlive slices.
+
+TEST(PublishedSlices, CountADeviceThatIsAllocatedAndNotPreparedYet) {
+  Cluster cluster(node_with({l4("0000:3b:00.0", 42)}));
+  ASSERT_EQ(cluster.ask("a", vgpu_of_type("L4-6Q")), "vgpu-0000-3b-00-0-1150-0");
+  cluster.node.gpus[0].types[0].allowed = false;
+  cluster.publish();
+  EXPECT_EQ(cluster.count(whole_gpu()), 0U) << "the policy has changed before the claim was prepared";
+  EXPECT_EQ(cluster.count(vgpu_of_type("L4-12Q")), 1U);
+  EXPECT_EQ(cluster.count(vgpu_of_type("L4-6Q")), 0U);
+  cluster.scheduler.deallocate("a");
+  EXPECT_EQ(cluster.count(vgpu_of_type("L4-6Q")), 0U) << "it stays tainted until it goes";
+  cluster.publish();
+  EXPECT_EQ(cluster.count(whole_gpu()), 1U);
+}
+
+TEST(PublishedSlices, NeverStopOtherGpusWhenClaimsOverdrawOne) {
+  Cluster cluster(node_with({l4("0000:3b:00.0", 42), l4("0000:5e:00.0", 7)}));
+  ASSERT_EQ(cluster.ask("a", vgpu_of_type("L4-6Q")), "vgpu-0000-3b-00-0-1150-0");
+  std::vector<ResourceSlice> slices = cluster.slices;
+  std::erase_if(slices[1].devices, [](const Device& device) { return !is_whole(device); });
+  cluster.scheduler.see(slices);
+  ASSERT_EQ(cluster.ask("b", device_named("whole-0000-3b-00-0")), "whole-0000-3b-00-0");
+  cluster.publish();
+  EXPECT_EQ(cluster.count(whole_gpu()), 1U) << "that of the other GPU";
+  EXPECT_EQ(cluster.count(vgpu_with_memory(0)), 4U) << "those of the other GPU";
+  cluster.scheduler.deallocate("a");
+  EXPECT_EQ(cluster.count(device_named("vgpu-0000-3b-00-0-1150-1")), 0U)
+      << "the other claim has the whole GPU";
+  cluster.publish();
+  EXPECT_EQ(cluster.count(device_named("vgpu-0000-3b-00-0-1150-1")), 0U);
+  cluster.scheduler.deallocate("b");
+  cluster.publish();
+  EXPECT_EQ(cluster.count(whole_gpu()), 2U);
+}
+
+TEST(PublishedSlices, LetAClaimPassADeviceThatTheNodeHasNotFreedYet) {
+  Cluster cluster(node_with({l4("0000:3b:00.0", 42)}));
+  const std::string former = cluster.ask("a", vgpu_of_type("L4-6Q"));
+  hold(cluster.node, former, "a");
+  cluster.scheduler.deallocate("a");
+  cluster.publish();
+  const std::string next = cluster.ask("b", vgpu_of_type("L4-6Q"));
+  EXPECT_EQ(former, "vgpu-0000-3b-00-0-1150-0");
+  EXPECT_EQ(next, "vgpu-0000-3b-00-0-1150-1") << "the API has forgotten the claim that has the first";
+  const std::vector<std::string> devices = {next};
+  EXPECT_TRUE(check_available(cluster.node, publication_of(cluster.node), devices, "b"));
+}
 
 TEST(PublishedSlices, CountADeviceThatAClaimHasWhateverHappens) {
   Cluster cluster(node_with({l4("0000:3b:00.0", 42), l4("0000:5e:00.0", 7)}));

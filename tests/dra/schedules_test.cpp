@@ -43,12 +43,20 @@ NodeModel whole_node() {
       {l4("0000:3b:00.0", 42), l4("0000:5e:00.0", 7), l4("0000:5f:00.0", 7), mixed("0000:65:00.0", 5)});
 }
 
+/// The GPUs whose vGPUs must have one size.
+enum class OneSize {
+  nowhere,       ///< the scheduler knows nothing of sizes
+  on_lone_gpus,  ///< those alone in their IOMMU group, which have compatibility groups
+  everywhere,    ///< as the hardware has it
+};
+
 /// The devices by which memory is counted, independent of counters and of slices.
 class Truth {
  public:
   Truth() {
     const NodeModel node = whole_node();
     for (const Gpu& gpu : node.gpus) {
+      const bool alone = std::ranges::count(node.gpus, gpu.iommu_group, &Gpu::iommu_group) == 1;
       // A group whose first GPU is unplugged has another whole device.
       pieces_[whole_device_name(gpu.address)] = {.gpu = gpu.address, .group = gpu.iommu_group, .whole = true};
       for (const VgpuType& type : gpu.types) {
@@ -57,6 +65,7 @@ class Truth {
           const std::uint32_t number = gpu.mixed_sizes ? type.placements.at(i) : i;
           pieces_[vgpu_device_name(gpu.address, type.id, number)] = {.gpu = gpu.address,
                                                                      .group = gpu.iommu_group,
+                                                                     .alone = alone,
                                                                      .mixed = gpu.mixed_sizes,
                                                                      .mib = type.framebuffer_mib,
                                                                      .first_unit = number,
@@ -66,16 +75,18 @@ class Truth {
     }
   }
 
-  /// Why these devices cannot exist together; empty: they can. `one_size`: as the hardware has it; else only
-  /// memory counts.
-  std::string conflict(const std::vector<std::string>& devices, bool one_size) const {
+  /// Why these devices cannot exist together; empty: they can.
+  std::string conflict(const std::vector<std::string>& devices, OneSize one_size) const {
     for (std::size_t i = 0; i < devices.size(); ++i)
       for (std::size_t j = 0; j < i; ++j) {
         const Piece& a = pieces_.at(devices[i]);
         const Piece& b = pieces_.at(devices[j]);
         const bool same_gpu = a.gpu == b.gpu;
+        const bool has_one_size =
+            one_size == OneSize::everywhere || (one_size == OneSize::on_lone_gpus && a.alone);
         if (devices[i] == devices[j] || (a.group == b.group && (a.whole || b.whole)) ||
-            (same_gpu && a.mixed && overlap(a, b)) || (same_gpu && !a.mixed && one_size && a.mib != b.mib))
+            (same_gpu && a.mixed && overlap(a, b)) ||
+            (same_gpu && !a.mixed && has_one_size && a.mib != b.mib))
           return devices[i] + " and " + devices[j];
       }
     std::map<vfio::PciAddress, std::uint64_t> used;
@@ -90,6 +101,7 @@ class Truth {
     vfio::PciAddress gpu;
     std::uint32_t group = 0;
     bool whole = false;
+    bool alone = false;
     bool mixed = false;
     std::uint32_t mib = 0;
     std::uint32_t first_unit = 0;
@@ -113,21 +125,26 @@ class ClaimSchedules : public testing::TestWithParam<int> {
     slices_wiped,
     health_changed,
     policy_changed,  // only in a rough schedule, as all that follow
-    gpu_plugged,
     taints_changed,
+    gpu_plugged,  // not in a prompt one
     count
   };
 
-  /// A rough schedule makes devices vanish that claims got and that were not prepared yet. Then two claims
-  /// may be allocated one piece of memory, and only one of them is prepared.
+  /// A rough schedule withdraws devices. If GPUs are unplugged, or the scheduler sees slices late, two claims
+  /// may be allocated one piece of memory, and only one of them is prepared. Half of the rough schedules are
+  /// prompt: they have neither, and no two claims get the same memory.
   void run(std::uint64_t seed, bool rough) {
     std::mt19937_64 random(seed);
     draw_ = [&random](std::size_t most) {
       return std::uniform_int_distribution<std::size_t>(0, most - 1)(random);
     };
     rough_ = rough;
+    prompt_ = rough && draw(2) == 0;
     node_ = whole_node();
-    node_.server.compatibility_groups = draw(2) == 0;
+    node_.server.counters = draw(4) != 0;
+    node_.server.compatibility_groups = node_.server.counters && draw(2) == 0;
+    for (Gpu& gpu : node_.gpus)
+      if (!node_.server.counters && draw(2) == 0) allow_one_type(gpu);
     checkpoint_ = {.boot_id = "boot"};
     file_ = checkpoint_text(checkpoint_);
     publish();
@@ -141,7 +158,16 @@ class ClaimSchedules : public testing::TestWithParam<int> {
   /// Half of the events begin claims, so that the GPUs are mostly in use.
   Event any_event() const {
     if (draw(2) == 0) return draw(2) == 0 ? claim_made : claim_prepared;
-    return static_cast<Event>(draw(static_cast<std::size_t>(rough_ ? count : policy_changed)));
+    Event end = rough_ ? count : policy_changed;
+    if (prompt_) end = gpu_plugged;
+    return static_cast<Event>(draw(static_cast<std::size_t>(end)));
+  }
+
+  /// Without counters, a GPU serves vGPUs of one type or is given whole.
+  void allow_one_type(Gpu& gpu) const {
+    gpu.whole = false;
+    for (VgpuType& type : gpu.types) type.allowed = false;
+    gpu.types.at(draw(gpu.types.size())).allowed = true;
   }
 
   void happen(Event event) {
@@ -168,6 +194,7 @@ class ClaimSchedules : public testing::TestWithParam<int> {
         Gpu& gpu = any_gpu();
         gpu.whole = draw(3) != 0;
         for (VgpuType& type : gpu.types) type.allowed = draw(3) != 0;
+        if (!node_.server.counters && draw(2) == 0) allow_one_type(gpu);
         return;
       }
       case gpu_plugged: {
@@ -210,17 +237,23 @@ class ClaimSchedules : public testing::TestWithParam<int> {
     return out;
   }
 
-  /// The scheduler may see slices late.
+  /// The scheduler may see slices late, but in a prompt schedule.
   void make_claim() {
-    if (draw(4) != 0) scheduler_.see(slices_);
+    if (prompt_ || draw(4) != 0) scheduler_.see(slices_);
     std::vector<DeviceRequest> requests = {any_request("a")};
     if (draw(4) == 0) requests.push_back(any_request("b"));
     scheduler_.allocate(fmt::format("claim-{:03}", ++claims_), requests);
-    if (rough_) return;
-    std::vector<std::string> devices;
+    if (rough_ && !prompt_) return;
+    const OneSize one_size = node_.server.compatibility_groups ? OneSize::on_lone_gpus : OneSize::nowhere;
+    ASSERT_EQ(truth_.conflict(allocated_devices(), one_size), "")
+        << "two claims were allocated the same memory";
+  }
+
+  std::vector<std::string> allocated_devices() const {
+    std::vector<std::string> out;
     for (const auto& [claim, results] : scheduler_.claims())
-      for (const SchedulerModel::Result& result : results) devices.push_back(result.device);
-    ASSERT_EQ(truth_.conflict(devices, false), "") << "two claims were allocated the same memory";
+      for (const SchedulerModel::Result& result : results) out.push_back(result.device);
+    return out;
   }
 
   // The driver on the node. A "crash" is a return in the middle, after which the file alone is left.
@@ -239,6 +272,7 @@ class ClaimSchedules : public testing::TestWithParam<int> {
   NodeModel with_held() const {
     NodeModel out = node_;
     out.held = held_devices(checkpoint_);
+    for (const std::string& device : allocated_devices()) out.allocated.insert(device);
     return out;
   }
 
@@ -294,7 +328,8 @@ class ClaimSchedules : public testing::TestWithParam<int> {
                          .gpu = published.gpu,
                          .device = published.device};
       device.device.taints.clear();
-      device.counters = *publication.counter_set(published.device.consumes.at(0).set);
+      if (!published.device.consumes.empty())
+        device.counters = *publication.counter_set(published.device.consumes.at(0).set);
       out.devices.push_back(std::move(device));
     }
     return out;
@@ -303,7 +338,7 @@ class ClaimSchedules : public testing::TestWithParam<int> {
   void expect_sound_hardware() const {
     std::vector<std::string> devices;
     for (const auto& [claim, names] : made_) devices.insert(devices.end(), names.begin(), names.end());
-    ASSERT_EQ(truth_.conflict(devices, true), "") << "two VMs have the same memory";
+    ASSERT_EQ(truth_.conflict(devices, OneSize::everywhere), "") << "two VMs have the same memory";
   }
 
   /// The pod ends, and its claim is removed. The API may forget the claim before the node does.
@@ -333,8 +368,25 @@ class ClaimSchedules : public testing::TestWithParam<int> {
     return true;
   }
 
+  /// No new claim gets a device that the node still has to free, also if the API has forgotten its claim.
+  void expect_progress() {
+    node_.server.taints = true;
+    const NodeModel node = with_held();
+    const std::vector<ResourceSlice> slices = slices_of(publication_of(node), node.owner, 1);
+    scheduler_.see(slices);
+    for (int i = 0; i < 8; ++i) {
+      const std::string claim = fmt::format("late-{}", i);
+      scheduler_.allocate(claim, {any_request("a")});
+      const std::vector<SchedulerModel::Result>* const results = scheduler_.find(claim);
+      if (results == nullptr) continue;
+      for (const HeldDevice& held : node.held)
+        ASSERT_NE(results->at(0).device, held.device.name) << "the claim " << held.claim << " still has it";
+    }
+  }
+
   /// All claims end. Then every GPU can be given whole.
   void settle() {
+    expect_progress();
     const NodeModel fresh = whole_node();
     std::set<std::string> claims = forgotten_;
     for (const auto& [claim, results] : scheduler_.claims()) claims.insert(claim);
@@ -358,6 +410,7 @@ class ClaimSchedules : public testing::TestWithParam<int> {
   const Truth truth_;
   std::function<std::size_t(std::size_t)> draw_;
   bool rough_ = false;
+  bool prompt_ = false;
   NodeModel node_;
   Checkpoint checkpoint_;  // in the driver's memory
   std::string file_;       // on the disk

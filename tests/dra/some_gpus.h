@@ -70,8 +70,11 @@ inline dra::Gpu mixed(std::string_view address, std::uint32_t iommu_group) {
                 placed_type("nvidia-594", "A10-8Q", 8, 8, 16)}};
 }
 
+/// The server stores counters and taints.
 inline dra::NodeModel node_with(std::vector<dra::Gpu> gpus) {
-  return {.owner = {.node = "node7", .node_uid = "8a6e"}, .gpus = std::move(gpus)};
+  return {.owner = {.node = "node7", .node_uid = "8a6e"},
+          .gpus = std::move(gpus),
+          .server = {.counters = true, .taints = true}};
 }
 
 /// The device, as a claim has it that was allocated from the slices that the node would publish now.
