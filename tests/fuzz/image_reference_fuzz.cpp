@@ -8,7 +8,7 @@ void ferry::fuzz::one_input(std::string_view text) {
   if (!reference) return require(!reference.error().message.empty(), "a refusal says why");
   const auto again = kata::ImageReference::parse(reference->text());
   require(again && *again == *reference, "what is shown can be read");
-  require(!reference->desired().empty() && !reference->repository.empty(), "something is asked for");
+  require(!reference->manifest_key().empty() && !reference->repository.empty(), "something is asked for");
   require(reference->repository.find("..") == std::string::npos, "no repository climbs");
   (void)kata::is_loopback(reference->registry);
 }
