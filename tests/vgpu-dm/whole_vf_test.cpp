@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Virtual functions that VMs get whole, by profile: made, bound, counted anew, removed and undone.
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdlib>
@@ -423,6 +424,52 @@ TEST_F(WholeFunctions, LeaveTheSettingOfProbesAsItWas) {
   node.kernel.enable_vfs(kGpu, 0);
   EXPECT_EQ(node.apply(functions(1)).kind, Kind::changed);
   EXPECT_THAT(node.writes(), testing::Not(testing::Contains(HasSubstr("autoprobe"))));
+}
+
+TEST_F(WholeFunctions, GetNoDriverOfTheHostBeforeTheyAreRemoved) {
+  const auto removes_without_drivers = [](WholeNode& one) {
+    one.kernel.forget_changes();
+    EXPECT_EQ(one.apply(functions(1)).kind, Kind::changed);
+    EXPECT_THAT(one.writes(), testing::Each(testing::Not(testing::AnyOf(HasSubstr("drivers/gim/bind"),
+                                                                        HasSubstr("drivers_probe")))));
+    EXPECT_THAT(one.drivers(), ElementsAre("vfio-pci"));
+    EXPECT_EQ(one.apply(functions(0)).kind, Kind::changed);
+    EXPECT_THAT(one.drivers(), ElementsAre("")) << "the record of the function before it is gone";
+  };
+  node.kernel.enable_vfs(kGpu, 2);
+  ASSERT_EQ(node.apply(functions(2)).kind, Kind::changed);
+  removes_without_drivers(node);
+  WholeNode other;
+  other.kernel.enable_vfs(kGpu, 2);
+  other.bind_by_hand(kFirst);
+  removes_without_drivers(other);
+}
+
+TEST_F(WholeFunctions, KnowTheirDriverOfTheHostAfterTheirRemovalFailed) {
+  const auto take_two = [](WholeNode& one) {
+    one.kernel.enable_vfs(kGpu, 2);
+    ASSERT_EQ(one.apply(functions(2)).kind, Kind::changed);
+    one.kernel.forget_changes();
+  };
+  WholeNode model;
+  take_two(model);
+  ASSERT_EQ(model.apply(functions(1)).kind, Kind::changed);
+  const auto& changes = model.kernel.changes();
+  const auto removal = std::ranges::find_if(
+      changes, [](const test::HostChange& change) { return change.path.ends_with("/sriov_numvfs"); });
+  ASSERT_NE(removal, changes.end());
+  take_two(node);
+  node.kernel.fail_change(static_cast<std::size_t>(removal - changes.begin()) + 1, EBUSY);
+  EXPECT_EQ(node.apply(functions(1)).kind, Kind::failed);
+  EXPECT_THAT(node.drivers(), ElementsAre("vfio-pci", "vfio-pci"));
+  EXPECT_EQ(node.apply(functions(0)).kind, Kind::changed);
+  EXPECT_THAT(node.drivers(), ElementsAre("gim", "gim"));
+}
+
+TEST_F(WholeFunctions, PassOnTheNotesOfTheirBinding) {
+  node.make(1);
+  node.probe.unknown = {"the kubelet was not asked"};
+  EXPECT_THAT(node.apply(functions(0)).notes, testing::Contains("the kubelet was not asked"));
 }
 
 TEST_F(WholeFunctions, GetTheSettingOfProbesBackThatARunLeftOff) {
