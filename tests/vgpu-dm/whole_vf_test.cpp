@@ -426,6 +426,37 @@ TEST_F(WholeFunctions, LeaveTheSettingOfProbesAsItWas) {
   EXPECT_THAT(node.writes(), testing::Not(testing::Contains(HasSubstr("autoprobe"))));
 }
 
+TEST_F(WholeFunctions, OfTwoGpusChangeSideBySide) {
+  constexpr const char* kOther = "0000:06:00.0";
+  node.kernel.add_function({.address = kOther,
+                            .ids = "1002:75a3",
+                            .class_code = 0x120000,
+                            .group = 6,
+                            .driver = "gim",
+                            .totalvfs = kVfs,
+                            .vf_ids = "1002:75b3"});
+  for (const unsigned count : {2U, 3U, 1U}) {
+    const VgpuOutcome outcome = apply_profile(node.host(), functions(count)).value();
+    ASSERT_THAT(outcome.gpus, SizeIs(2));
+    for (const GpuOutcome& gpu : outcome.gpus)
+      EXPECT_EQ(gpu.kind, Kind::changed) << count << message_of(gpu.error);
+    for (const std::string& gpu : {std::string(kGpu), std::string(kOther)}) {
+      EXPECT_THAT(node.kernel.vfs_of(gpu), SizeIs(count)) << gpu;
+      for (const std::string& function : node.kernel.vfs_of(gpu))
+        EXPECT_EQ(node.kernel.driver_of(function), "vfio-pci") << function;
+      EXPECT_EQ(node.kernel.read_attribute("sys/bus/pci/devices/" + gpu + "/sriov_drivers_autoprobe").value(),
+                "1");
+      EXPECT_FALSE(node.kernel.exists("run/ferry/hostd/autoprobe/" + gpu));
+    }
+  }
+  node.probe.hold(node.kernel.vfs_of(kOther).at(0));
+  const VgpuOutcome outcome = apply_profile(node.host(), functions(2)).value();
+  EXPECT_EQ(outcome.gpus.at(0).kind, Kind::changed);
+  EXPECT_EQ(outcome.gpus.at(1).kind, Kind::refused);
+  EXPECT_EQ(outcome.status(), ExitStatus::refused);
+  EXPECT_THAT(node.kernel.vfs_of(kOther), SizeIs(1));
+}
+
 TEST_F(WholeFunctions, GetNoDriverOfTheHostBeforeTheyAreRemoved) {
   const auto removes_without_drivers = [](WholeNode& one) {
     one.kernel.forget_changes();

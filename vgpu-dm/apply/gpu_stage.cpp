@@ -109,10 +109,11 @@ Result<> GpuRun::switch_functions(const VgpuStep& step) {
     done = step.kind == VgpuStep::Kind::enable_vfs
                ? step.framework->enable_functions(vf_switch(), step.parent, step.number, step.for_host)
                : step.framework->disable_functions(vf_switch(), step.parent);
-  }
-  if (done && step.kind == VgpuStep::Kind::disable_vfs) {
-    functions_are_ours_ = false;
-    if (step.framework->binds_functions()) done = vfio::forget(on_.host, gpu()->functions);
+    if (done && step.kind == VgpuStep::Kind::disable_vfs) {
+      functions_are_ours_ = false;
+      // Under the lock: new functions of another GPU may get the numbers of these IOMMU groups.
+      if (step.framework->binds_functions()) done = vfio::forget(on_.host, gpu()->functions);
+    }
   }
   // Also after a failure: some functions may have come.
   auto seen = rescan();
