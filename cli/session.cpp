@@ -75,9 +75,10 @@ Result<mdev::VgpuInventory> read_vgpus(const Session& session, const vfio::Accel
 }
 
 Result<mdev::VgpuInventory> read_vgpus(const Session& session) {
-  const auto rules = vgpu_rules(session);
-  if (!rules) return fail(Error(rules.error()));
-  return read_vgpus(session, *rules);
+  auto inventory = vfio::scan(*session.host);
+  if (!inventory) return fail(std::move(inventory).error());
+  const auto rules = mdev::naming_vgpu_vendors(*inventory, session.rules);
+  return vgpu::scan_known_vgpus(*session.host, *inventory, rules);
 }
 
 Result<> require_root(const Session& session) {

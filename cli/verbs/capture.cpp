@@ -95,6 +95,7 @@ const Names& function_texts() {
                               "sriov_offset",
                               "sriov_stride",
                               "sriov_vf_device",
+                              "sriov_drivers_autoprobe",
                               "reset_method",
                               "power_state",
                               "d3cold_allowed",
@@ -116,8 +117,8 @@ const Names& function_texts() {
 
 /// Folders of a PCI function that are captured with their content; all other folders stay empty.
 bool is_walked(std::string_view name) {
-  constexpr std::array<std::string_view, 6> kWalked = {"power",  "vfio-dev", "mdev_supported_types",
-                                                       "nvidia", "drm",      "devices"};
+  constexpr std::array<std::string_view, 7> kWalked = {
+      "power", "vfio-dev", "mdev_supported_types", "nvidia", "sriov_admin", "drm", "devices"};
   constexpr std::size_t kUuid = 36;
   return std::ranges::find(kWalked, name) != kWalked.end() || (name.size() == kUuid && name[8] == '-');
 }

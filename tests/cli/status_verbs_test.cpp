@@ -254,6 +254,34 @@ TEST_F(StatusVerbs, ACapturedHostKnowsWhichVgpusFerryMade) {
   EXPECT_THAT(on(to, {"explain", gpu}).out, Not(HasSubstr("--foreign")));
 }
 
+TEST_F(StatusVerbs, ACapturedHostHasTheParametersOfWholeFunctions) {
+  auto& kernel = machine_.kernel;
+  const std::string gpu = "0000:03:00.0";
+  kernel.add_driver({.name = "xe", .ids = {"8086:e211"}, .sriov = true});
+  kernel.add_driver({.name = "vfio-pci", .vfio = true});
+  kernel.add_function({.address = gpu,
+                       .ids = "8086:e211",
+                       .class_code = 0x030000,
+                       .group = 3,
+                       .driver = "xe",
+                       .totalvfs = 4});
+  kernel.enable_vfs(gpu, 1);
+  const std::string function = kernel.vfs_of(gpu).at(0);
+  const std::string home = "sys/devices/pci0000:00/";
+  kernel.file(home + function + "/driver_override", "vfio-pci\n");
+  ASSERT_TRUE(kernel.write("sys/bus/pci/drivers/xe/unbind", function));
+  ASSERT_TRUE(kernel.write("sys/bus/pci/drivers/vfio-pci/bind", function));
+  kernel.file(home + gpu + "/sriov_admin/vf1/profile/exec_quantum_ms", "20\n");
+  kernel.file(home + gpu + "/sriov_admin/vf1/profile/preempt_timeout_us", "0\n");
+  kernel.file("etc/machine-id", "0123456789abcdef0123456789abcdef\n");
+  const fs::path to = scratch_.path() / "captured";
+  ASSERT_EQ(on(root(), {"status", "--capture", to.string()}).status, 0);
+  const auto exported = on(root(), {"export"});
+  EXPECT_THAT(exported.out, HasSubstr("vgpu-params: \"exec_quantum_ms=20\"")) << exported.err;
+  EXPECT_EQ(on(to, {"export"}).out, exported.out);
+  EXPECT_EQ(content(to / home / gpu / "sriov_drivers_autoprobe"), "1\n");
+}
+
 void put_word(std::string& config, std::size_t at, unsigned word) {
   config[at] = static_cast<char>(word & 0xffU);
   config[at + 1] = static_cast<char>(word >> 8U);

@@ -7,6 +7,7 @@
 #include "cli/verbs/question.h"
 #include "tests/cli/run_program.h"
 #include "tests/support/fake_vendor_vfio.h"
+#include "tests/support/listings.h"
 #include "tests/vfio/machines.h"
 
 namespace ferry::cli {
@@ -484,6 +485,13 @@ TEST_F(VgpuVerbsOnWholeFunctions, TypesNamesTheTypeBeforeThereIsOne) {
   EXPECT_THAT(ferry({"vgpu", "types"}).out,
               AllOf(HasSubstr(": whole virtual functions\n"),
                     HasSubstr("1002:75b3  1002:75b3  virtual function 1002:75b3")));
+}
+
+TEST_F(VgpuVerbsOnWholeFunctions, TypesScansTheHostOnce) {
+  test::Listings scans(kernel_.root() / "sys/bus/pci/devices");
+  ASSERT_TRUE(scans.work());
+  ASSERT_EQ(ferry({"vgpu", "types"}).status, 0);
+  EXPECT_EQ(scans.count(), 1U);
 }
 
 TEST_F(VgpuVerbsOnWholeFunctions, PlanCountsThem) {

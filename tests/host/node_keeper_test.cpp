@@ -2,11 +2,8 @@
 // The rounds of hostd: the desired state, the status, and the end.
 #include "host/node_keeper.h"
 
-#include <array>
-#include <cstddef>
 #include <filesystem>
 #include <string>
-#include <sys/inotify.h>
 #include <unistd.h>
 #include <utility>
 
@@ -14,8 +11,8 @@
 
 #include "api/host_status.h"
 #include "api/serving.h"
-#include "common/unique_fd.h"
 #include "tests/host/keeper_node.h"
+#include "tests/support/listings.h"
 #include "tests/support/must.h"
 
 namespace ferry::host {
@@ -30,38 +27,6 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::IsSupersetOf;
 using testing::SizeIs;
-
-/// Counts how often a folder of the host is listed.
-class Listings {
- public:
-  explicit Listings(const std::filesystem::path& folder)
-      : inotify_(::inotify_init1(IN_NONBLOCK | IN_CLOEXEC)),
-        watch_(::inotify_add_watch(inotify_.get(), folder.c_str(),
-                                   IN_OPEN | IN_ACCESS | IN_CLOSE_NOWRITE | IN_ONLYDIR)) {}
-  bool work() const { return watch_ >= 0; }
-  /// Since the last call. An open of the path alone has no IN_ACCESS. The kernel merges events of a kind that
-  /// follow each other.
-  unsigned count() {
-    unsigned out = 0;
-    bool is_read = false;
-    alignas(inotify_event) std::array<std::byte, 4096> buffer{};
-    while (true) {
-      const ssize_t size = ::read(inotify_.get(), buffer.data(), buffer.size());
-      if (size <= 0) return out;
-      for (std::size_t at = 0; at < static_cast<std::size_t>(size);) {
-        const auto* const event = reinterpret_cast<const inotify_event*>(buffer.data() + at);
-        at += sizeof(inotify_event) + event->len;
-        if (event->len > 0) continue;  // an entry's
-        if ((event->mask & IN_ACCESS) != 0) is_read = true;
-        if ((event->mask & IN_CLOSE_NOWRITE) != 0 && std::exchange(is_read, false)) ++out;
-      }
-    }
-  }
-
- private:
-  UniqueFd inotify_;
-  int watch_;
-};
 
 TEST_F(NodeKeeperTest, ChangesNothingWhereNothingIsWanted) {
   EXPECT_EQ(round().phase, api::NodePhase::idle);
@@ -276,7 +241,7 @@ TEST_F(NodeKeeperTest, ScansTheHostFourTimesForAChangeOfEightGpus) {
   ASSERT_EQ(round().phase, api::NodePhase::idle);
   ASSERT_THAT(state().accelerators, SizeIs(8));
   want(kAllAway);
-  Listings scans(kernel_.root() / "sys/bus/pci/devices");
+  test::Listings scans(kernel_.root() / "sys/bus/pci/devices");
   ASSERT_TRUE(scans.work());
   ASSERT_TRUE(kernel_.list("sys/bus/pci/devices"));
   ASSERT_EQ(scans.count(), 1U) << "each one is counted";

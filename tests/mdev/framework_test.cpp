@@ -67,6 +67,31 @@ TEST(Framework, ChoosesPlacementsForVgpusOnVirtualFunctionsOnly) {
   EXPECT_THAT(vendor_vfio().why_no_placement(), IsEmpty());
 }
 
+TEST(Framework, BindsFunctionsThatAVmGetsWhole) {
+  EXPECT_TRUE(whole_functions().binds_functions());
+  for (const Framework* framework :
+       {&mediated_on_gpu(), &mediated_on_functions(), &vendor_vfio(), &no_framework()})
+    EXPECT_FALSE(framework->binds_functions()) << framework->name();
+}
+
+TEST(Framework, IsByNvidiasDriverUnlessAVmGetsFunctionsWhole) {
+  EXPECT_FALSE(whole_functions().by_nvidias_driver());
+  for (const Framework* framework :
+       {&mediated_on_gpu(), &mediated_on_functions(), &vendor_vfio(), &no_framework()})
+    EXPECT_TRUE(framework->by_nvidias_driver()) << framework->name();
+}
+
+TEST(Framework, ChecksParametersOfWholeFunctionsOnly) {
+  VgpuGpu gpu;
+  for (const Framework* framework :
+       {&mediated_on_gpu(), &mediated_on_functions(), &vendor_vfio(), &no_framework()})
+    EXPECT_TRUE(framework->check_params(gpu, "a=020")) << framework->name();
+  EXPECT_FALSE(whole_functions().check_params(gpu, "exec_quantum_ms=20")) << "the driver has none";
+  gpu.has_vf_params = true;
+  EXPECT_TRUE(whole_functions().check_params(gpu, "exec_quantum_ms=20"));
+  EXPECT_FALSE(whole_functions().check_params(gpu, "exec_quantum_ms=020"));
+}
+
 TEST(Framework, OfAGpuWithoutVgpusMakesNone) {
   EXPECT_FALSE(no_framework().makes_vgpus());
   EXPECT_FALSE(VgpuGpu().on_itself());

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the kernel and the driver answer to the writes that make virtual functions, and vGPUs on them.
 // On the real kernel {mdev_vfs} and {vfio_vfs} are L40S with virtual functions, without vGPUs; {mdev_vf_a},
-// {mdev_vf_b} and {vfio_vf_a}, {vfio_vf_b} are two of theirs. {sriov} can have four and has none; pci-pf-stub
-// and vfio-pci are loaded.
+// {mdev_vf_b} and {vfio_vf_a}, {vfio_vf_b} are two of theirs. {sriov} can have four and has none, and the
+// first would be {sriov_vf}; pci-pf-stub and vfio-pci are loaded.
 #include <cerrno>
 #include <memory>
 #include <utility>
@@ -310,6 +310,22 @@ std::vector<KernelEffect> vf_effects() {
        .after = {{Kind::present, kDevices + "{sriov}/virtfn0/iommu_group"},
                  {Kind::absent, kDevices + "{sriov}/virtfn0/driver"}},
        .restore = {numvfs("0"), autoprobe("1")}},
+      {.name = "WithoutProbesABindIsENODEV",
+       .before = {autoprobe("0"), numvfs("1")},
+       .write = {"sys/bus/pci/drivers/nvidia/bind", "{sriov_vf}"},
+       .error = ENODEV,
+       .after = {{Kind::absent, kDevices + "{sriov}/virtfn0/driver"}},
+       .restore = {numvfs("0"), autoprobe("1")}},
+      {.name = "WithoutProbesAProbeBindsNone",
+       .before = {autoprobe("0"), numvfs("1")},
+       .write = {"sys/bus/pci/drivers_probe", "{sriov_vf}"},
+       .after = {{Kind::absent, kDevices + "{sriov}/virtfn0/driver"}},
+       .restore = {numvfs("0"), autoprobe("1")}},
+      {.name = "WithoutProbesAnOverrideIsBound",
+       .before = {autoprobe("0"), numvfs("1"), {kDevices + "{sriov_vf}/driver_override", "vfio-pci"}},
+       .write = {"sys/bus/pci/drivers/vfio-pci/bind", "{sriov_vf}"},
+       .after = {{Kind::link_to, kDevices + "{sriov}/virtfn0/driver", "vfio-pci"}},
+       .restore = {numvfs("0"), autoprobe("1")}},
       {.name = "AnotherNumberIsEBUSY",
        .before = {numvfs("4")},
        .write = numvfs("2"),
@@ -392,6 +408,9 @@ TEST_P(VfEffects, Holds) {
     if (name == "vfio") vfio.add_gpu(address);
     if (name == "sriov") {
       names[name] = address;
+      kernel.enable_vfs(address, 1);
+      names[name + "_vf"] = kernel.vfs_of(address)[0];  // the first one's address is always the same
+      kernel.enable_vfs(address, 0);
       continue;
     }
     kernel.enable_vfs(address, 2);

@@ -287,7 +287,8 @@ void FakeKernel::put_driver(const FakeDriver& driver) {
   link(driver_path(driver.name) / "module", fs::path("../../../../module") / module);
   // A driver that comes takes what it matches and nobody has.
   for (const auto& [address, function] : functions_) {
-    if (driver_of(address).empty() && matches(driver.name, address)) attach(driver.name, address);
+    if (driver_of(address).empty() && matches(driver.name, address) && may_be_probed(address))
+      attach(driver.name, address);
   }
 }
 
@@ -704,7 +705,14 @@ void FakeKernel::detach(const std::string& address) {
 int FakeKernel::bind(const std::string& driver, const std::string& address) {
   if (!functions_.contains(address) || !matches(driver, address)) return ENODEV;
   if (!driver_of(address).empty()) return EBUSY;
-  return attach(driver, address);
+  return may_be_probed(address) ? attach(driver, address) : ENODEV;
+}
+
+// drivers/pci/pci-driver.c, pci_device_can_probe().
+bool FakeKernel::may_be_probed(const std::string& address) const {
+  const std::string& physical = functions_.at(address).physical_function;
+  if (physical.empty() || !override_of(address).empty()) return true;
+  return read_attribute(device_path(physical) / "sriov_drivers_autoprobe").value_or("1") != "0";
 }
 
 int FakeKernel::unbind(const std::string& driver, const std::string& address) {
@@ -718,7 +726,7 @@ int FakeKernel::unbind(const std::string& driver, const std::string& address) {
 
 int FakeKernel::probe(const std::string& address) {
   if (!functions_.contains(address)) return ENODEV;
-  if (!driver_of(address).empty()) return 0;
+  if (!driver_of(address).empty() || !may_be_probed(address)) return 0;
   for (const FakeDriver* driver : loaded_drivers()) {
     if (!matches(driver->name, address)) continue;
     if (attach(driver->name, address) == 0) return 0;

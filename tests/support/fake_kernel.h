@@ -190,6 +190,7 @@ class FakeKernel : private ScratchDirectory, public HostFs, public HostWriter {
   int bind(const std::string& driver, const std::string& address);
   int unbind(const std::string& driver, const std::string& address);
   int probe(const std::string& address);
+  bool may_be_probed(const std::string& address) const;
   int attach(const std::string& driver, const std::string& address);
   void detach(const std::string& address);
   bool matches(const std::string& driver, const std::string& address) const;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Virtual functions that VMs get whole, by profile: made, bound, counted anew, removed and undone.
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdlib>
@@ -423,6 +424,83 @@ TEST_F(WholeFunctions, LeaveTheSettingOfProbesAsItWas) {
   node.kernel.enable_vfs(kGpu, 0);
   EXPECT_EQ(node.apply(functions(1)).kind, Kind::changed);
   EXPECT_THAT(node.writes(), testing::Not(testing::Contains(HasSubstr("autoprobe"))));
+}
+
+TEST_F(WholeFunctions, OfTwoGpusChangeSideBySide) {
+  constexpr const char* kOther = "0000:06:00.0";
+  node.kernel.add_function({.address = kOther,
+                            .ids = "1002:75a3",
+                            .class_code = 0x120000,
+                            .group = 6,
+                            .driver = "gim",
+                            .totalvfs = kVfs,
+                            .vf_ids = "1002:75b3"});
+  for (const unsigned count : {2U, 3U, 1U}) {
+    const VgpuOutcome outcome = apply_profile(node.host(), functions(count)).value();
+    ASSERT_THAT(outcome.gpus, SizeIs(2));
+    for (const GpuOutcome& gpu : outcome.gpus)
+      EXPECT_EQ(gpu.kind, Kind::changed) << count << message_of(gpu.error);
+    for (const std::string& gpu : {std::string(kGpu), std::string(kOther)}) {
+      EXPECT_THAT(node.kernel.vfs_of(gpu), SizeIs(count)) << gpu;
+      for (const std::string& function : node.kernel.vfs_of(gpu))
+        EXPECT_EQ(node.kernel.driver_of(function), "vfio-pci") << function;
+      EXPECT_EQ(node.kernel.read_attribute("sys/bus/pci/devices/" + gpu + "/sriov_drivers_autoprobe").value(),
+                "1");
+      EXPECT_FALSE(node.kernel.exists("run/ferry/hostd/autoprobe/" + gpu));
+    }
+  }
+  node.probe.hold(node.kernel.vfs_of(kOther).at(0));
+  const VgpuOutcome outcome = apply_profile(node.host(), functions(2)).value();
+  EXPECT_EQ(outcome.gpus.at(0).kind, Kind::changed);
+  EXPECT_EQ(outcome.gpus.at(1).kind, Kind::refused);
+  EXPECT_EQ(outcome.status(), ExitStatus::refused);
+  EXPECT_THAT(node.kernel.vfs_of(kOther), SizeIs(1));
+}
+
+TEST_F(WholeFunctions, GetNoDriverOfTheHostBeforeTheyAreRemoved) {
+  const auto removes_without_drivers = [](WholeNode& one) {
+    one.kernel.forget_changes();
+    EXPECT_EQ(one.apply(functions(1)).kind, Kind::changed);
+    EXPECT_THAT(one.writes(), testing::Each(testing::Not(testing::AnyOf(HasSubstr("drivers/gim/bind"),
+                                                                        HasSubstr("drivers_probe")))));
+    EXPECT_THAT(one.drivers(), ElementsAre("vfio-pci"));
+    EXPECT_EQ(one.apply(functions(0)).kind, Kind::changed);
+    EXPECT_THAT(one.drivers(), ElementsAre("")) << "the record of the function before it is gone";
+  };
+  node.kernel.enable_vfs(kGpu, 2);
+  ASSERT_EQ(node.apply(functions(2)).kind, Kind::changed);
+  removes_without_drivers(node);
+  WholeNode other;
+  other.kernel.enable_vfs(kGpu, 2);
+  other.bind_by_hand(kFirst);
+  removes_without_drivers(other);
+}
+
+TEST_F(WholeFunctions, KnowTheirDriverOfTheHostAfterTheirRemovalFailed) {
+  const auto take_two = [](WholeNode& one) {
+    one.kernel.enable_vfs(kGpu, 2);
+    ASSERT_EQ(one.apply(functions(2)).kind, Kind::changed);
+    one.kernel.forget_changes();
+  };
+  WholeNode model;
+  take_two(model);
+  ASSERT_EQ(model.apply(functions(1)).kind, Kind::changed);
+  const auto& changes = model.kernel.changes();
+  const auto removal = std::ranges::find_if(
+      changes, [](const test::HostChange& change) { return change.path.ends_with("/sriov_numvfs"); });
+  ASSERT_NE(removal, changes.end());
+  take_two(node);
+  node.kernel.fail_change(static_cast<std::size_t>(removal - changes.begin()) + 1, EBUSY);
+  EXPECT_EQ(node.apply(functions(1)).kind, Kind::failed);
+  EXPECT_THAT(node.drivers(), ElementsAre("vfio-pci", "vfio-pci"));
+  EXPECT_EQ(node.apply(functions(0)).kind, Kind::changed);
+  EXPECT_THAT(node.drivers(), ElementsAre("gim", "gim"));
+}
+
+TEST_F(WholeFunctions, PassOnTheNotesOfTheirBinding) {
+  node.make(1);
+  node.probe.unknown = {"the kubelet was not asked"};
+  EXPECT_THAT(node.apply(functions(0)).notes, testing::Contains("the kubelet was not asked"));
 }
 
 TEST_F(WholeFunctions, GetTheSettingOfProbesBackThatARunLeftOff) {

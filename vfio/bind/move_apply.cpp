@@ -200,7 +200,7 @@ std::vector<std::string> MoveLook::notes(Direction direction) const {
 MoveResult already(const MoveContext& context, Move move, Direction direction) {
   // A run killed between its record and its first write has left a record of functions that never changed.
   if (direction == Direction::back) {
-    if (auto forgotten = forget(*context.host, move.moving()); !forgotten)
+    if (auto forgotten = forget(*context.host, move.given_back()); !forgotten)
       return failed(std::move(move), std::move(forgotten).error());
   }
   return result_of(MoveResult::Status::already, std::move(move));

@@ -53,6 +53,13 @@ std::vector<PciAddress> Move::moving() const {
   return out;
 }
 
+std::vector<PciAddress> Move::given_back() const {
+  std::vector<PciAddress> out;
+  for (const Member& member : members)
+    if (moves(member.role) && !member.removed_next) out.push_back(member.address);
+  return out;
+}
+
 Step override_step(const PciFunction& function, const std::string& value, std::string why) {
   return {
       .kind = Step::Kind::set_override, .address = function.address, .value = value, .why = std::move(why)};

@@ -39,6 +39,7 @@ struct Member {
   MemberRole role = MemberRole::in_the_way;
   std::string driver_before;  ///< empty: none
   std::string driver_after;   ///< empty: none; as before for a member that is left alone
+  bool removed_next = false;  ///< MoveRequest::removed_next
 };
 
 /// A single write, or an order to quiesce or resume. `value` is a module, an override ("" clears it) or a
@@ -84,6 +85,8 @@ struct Move {
   std::vector<std::string> notes;  ///< for people: facts to know although nothing is wrong
   /// The members that change drivers: all but bridges and bystanders.
   std::vector<PciAddress> moving() const;
+  /// Those of moving() whose record ends with an unbind: all but the functions that are removed next.
+  std::vector<PciAddress> given_back() const;
 };
 
 /// A unit that is refused and not written to.
@@ -120,7 +123,10 @@ struct MoveRequest {
   /// Accelerators whose virtual functions will be gone by then, and so are no objection now.
   std::set<PciAddress> sheds_functions = {};
   bool recorded_only = false;  ///< unbind: only functions that Ferry has a record of
-  bool force = false;          ///< change drivers although a screen depends on it (DeviceUser::only_a_screen)
+  /// Unbind: virtual functions that the caller removes next. They get no driver, and their records stay, for
+  /// a bind after a failure: the caller forgets them once the functions are gone.
+  std::set<PciAddress> removed_next = {};
+  bool force = false;  ///< change drivers although a screen depends on it (DeviceUser::only_a_screen)
   /// Services and modules to quiesce for a bind, if nothing else uses the device: release_list().
   std::set<std::string> release = {};
   bool persistence_by_gpu = false;  ///< nvidia-persistenced can be quiesced for single GPUs

@@ -151,10 +151,18 @@ MovePlan plan_unbind(const Inventory& inventory, const AcceleratorRules& rules, 
         } else if (on_vfio_driver(function) || home.in_between()) {
           member.driver_after = kKernelsChoice;
         }
+        member.removed_next = request.removed_next.contains(address);
+        if (member.removed_next && (on_vfio_driver(function) || !function.driver))
+          member.driver_after.clear();
       }
       move.members.push_back(std::move(member));
     }
     move.steps = rollback(inventory, homes, move.notes);
+    std::erase_if(move.steps, [&](const Step& step) {
+      const bool brings_driver = step.kind == Step::Kind::load_module || step.kind == Step::Kind::bind ||
+                                 step.kind == Step::Kind::probe;
+      return brings_driver && request.removed_next.contains(step.address);
+    });
     Objections objections;
     // An unreadable override may be Ferry's, so it is not certain that there is nothing to do.
     const bool unsure = std::ranges::any_of(

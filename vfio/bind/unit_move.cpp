@@ -454,7 +454,8 @@ Carried carry_out(const MoveContext& context, const Inventory& before, Move& mov
                                               : give_each_back(context, before, move);
   if (done) done = verify(context, before, move, direction);
   if (done) tell_choice(context, before, move);
-  if (done) return {.done = direction == Direction::back ? forget(*context.host, move.moving()) : Result<>()};
+  if (done)
+    return {.done = direction == Direction::back ? forget(*context.host, move.given_back()) : Result<>()};
   // A driver that has not returned keeps its device's lock, so further writes would only queue.
   if (done.error().code == Errc::stuck) return {.done = std::move(done), .hangs = true};
   if (direction == Direction::back) {

@@ -14,6 +14,7 @@
 #include "common/text/text.h"
 #include "mdev/framework.h"
 #include "mdev/vgpu_inventory.h"
+#include "vfio/bind/undo_journal.h"
 #include "vgpu-dm/apply/write_turns.h"
 #include "vgpu-dm/plan/plan_parts.h"
 #include "vgpu-dm/types/type_names.h"
@@ -108,8 +109,12 @@ Result<> GpuRun::switch_functions(const VgpuStep& step) {
     done = step.kind == VgpuStep::Kind::enable_vfs
                ? step.framework->enable_functions(vf_switch(), step.parent, step.number, step.for_host)
                : step.framework->disable_functions(vf_switch(), step.parent);
+    if (done && step.kind == VgpuStep::Kind::disable_vfs) {
+      functions_are_ours_ = false;
+      // Under the lock: new functions of another GPU may get the numbers of these IOMMU groups.
+      if (step.framework->binds_functions()) done = vfio::forget(on_.host, gpu()->functions);
+    }
   }
-  if (done && step.kind == VgpuStep::Kind::disable_vfs) functions_are_ours_ = false;
   // Also after a failure: some functions may have come.
   auto seen = rescan();
   return done ? seen : done;
@@ -158,7 +163,7 @@ Result<> GpuRun::write_now(const VgpuStep& step) {
 
 Result<> GpuRun::write_vgpu(const VgpuStep& step) {
   if (step.binds_function()) {
-    const auto moved = move_functions({&step, 1});
+    const auto moved = move_functions({&step, 1}, After::functions_stay);
     return moved_to(moved, step);
   }
   if (step.kind == VgpuStep::Kind::remove) {
@@ -176,15 +181,27 @@ Result<> GpuRun::write_vgpu(const VgpuStep& step) {
   return placed;
 }
 
-// Binds the functions of vGPUs that are made to a VFIO driver, or unbinds those of removed vGPUs.
-Result<vfio::MoveOutcome> GpuRun::move_functions(std::span<const VgpuStep> steps) {
+// Binds the functions of vGPUs that are made to a VFIO driver, or unbinds those of removed vGPUs. A driver of
+// the host would only begin to use functions that go.
+Result<vfio::MoveOutcome> GpuRun::move_functions(std::span<const VgpuStep> steps, After after) {
   const bool made = steps.front().kind == VgpuStep::Kind::create;
   const vfio::MoveContext context{
       .host = &on_.host, .writer = &on_.writer, .probe = &on_.uses, .rules = on_.rules, .on_step = {}};
   vfio::MoveRequest request;
-  for (const VgpuStep& step : steps) request.accelerators.push_back(step.parent);
-  return vfio::apply_moves_only(context, std::move(request),
-                                made ? vfio::Direction::to_vfio : vfio::Direction::back);
+  for (const VgpuStep& step : steps) {
+    request.accelerators.push_back(step.parent);
+    if (!made && after == After::functions_go) request.removed_next.insert(step.parent);
+  }
+  auto moved = vfio::apply_moves_only(context, std::move(request),
+                                      made ? vfio::Direction::to_vfio : vfio::Direction::back);
+  const auto add = [&](const std::string& note) {
+    if (std::ranges::find(outcome_.notes, note) == outcome_.notes.end()) outcome_.notes.push_back(note);
+  };
+  if (moved) {
+    std::ranges::for_each(moved->notes, add);
+    for (const vfio::MoveResult& result : moved->results) std::ranges::for_each(result.move.notes, add);
+  }
+  return moved;
 }
 
 Result<> GpuRun::moved_to(const Result<vfio::MoveOutcome>& outcome, const VgpuStep& step) {
@@ -209,8 +226,8 @@ Result<> GpuRun::moved_to(const Result<vfio::MoveOutcome>& outcome, const VgpuSt
 }
 
 // Moves the functions together; the error is that of the first function that did not change.
-Result<> GpuRun::move_all(std::span<const VgpuStep> steps) {
-  const auto moved = move_functions(steps);
+Result<> GpuRun::move_all(std::span<const VgpuStep> steps, After after) {
+  const auto moved = move_functions(steps, after);
   Result<> first;
   for (const VgpuStep& step : steps) {
     auto done = moved_to(moved, step);
@@ -328,12 +345,15 @@ Result<> GpuRun::do_stage(const std::vector<VgpuStep>& steps) {
   // Each vGPU is moved to its placement before the next is made (placement.h).
   const bool placed =
       std::ranges::any_of(stage, [](const VgpuStep& step) { return step.placement.has_value(); });
-  if (auto done = write_stage(stage, placed); !done) return done;
+  const bool off = std::ranges::any_of(
+      steps, [](const VgpuStep& step) { return step.kind == VgpuStep::Kind::disable_vfs; });
+  const After after = off ? After::functions_go : After::functions_stay;
+  if (auto done = write_stage(stage, placed, after); !done) return done;
   return read_back(stage);
 }
 
-Result<> GpuRun::write_stage(std::span<const VgpuStep> stage, bool placed) {
-  if (stage.front().binds_function()) return move_all(stage);
+Result<> GpuRun::write_stage(std::span<const VgpuStep> stage, bool placed, After after) {
+  if (stage.front().binds_function()) return move_all(stage, after);
   if (stage.front().kind == VgpuStep::Kind::remove) return remove_all(stage);
   const bool together = stage.front().target() == VgpuStep::Target::vgpu && !placed;
   if (!together) return write_each(stage);

@@ -43,6 +43,8 @@ class GpuRun {
  private:
   enum class Users { ask, as_before };
   enum class Functions { to_be_switched, already_there };
+  /// The fate of the functions of removed vGPUs, if vfio/ unbinds them.
+  enum class After { functions_stay, functions_go };
 
   // gpu_run.cpp
   Result<GpuPlan> next_plan(Users users);
@@ -81,18 +83,18 @@ class GpuRun {
     return {.host = on_.host, .writer = on_.writer, .deadline = on_.deadline, .pause = on_.pause};
   }
   Result<> do_stage(const std::vector<VgpuStep>& steps);
-  Result<> write_stage(std::span<const VgpuStep> stage, bool placed);
+  Result<> write_stage(std::span<const VgpuStep> stage, bool placed, After after);
   Result<> write_each(std::span<const VgpuStep> steps);
   Result<> write_together(std::span<const VgpuStep> steps);
   Result<> remove_all(std::span<const VgpuStep> steps);
-  Result<> move_all(std::span<const VgpuStep> steps);
+  Result<> move_all(std::span<const VgpuStep> steps, After after);
   Result<> write(const VgpuStep& step);
   Result<> write_now(const VgpuStep& step);
   Result<> write_vgpu(const VgpuStep& step);
   Result<> write_attribute_of(const VgpuStep& step);
   Result<> switch_functions(const VgpuStep& step);
   Result<> keep_users_away(std::span<const VgpuStep> removals, RemovalFence& fence);
-  Result<vfio::MoveOutcome> move_functions(std::span<const VgpuStep> steps);
+  Result<vfio::MoveOutcome> move_functions(std::span<const VgpuStep> steps, After after);
   // The result of one of the steps that move_functions() was called with.
   static Result<> moved_to(const Result<vfio::MoveOutcome>& outcome, const VgpuStep& step);
   void note_failure(const VgpuStep& step, const Error& error) {
