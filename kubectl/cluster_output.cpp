@@ -137,9 +137,12 @@ std::string mode_text(const std::string& resource) {
   return mode ? std::string(text(*mode)) : std::string();
 }
 
-// "1 of 2"; if the kubelet lists more than are allocatable, "1 of 2, 1 not well" or "1 of 2, 1 held back".
+// "1 of 2"; if the kubelet lists more than are allocatable, "1 of 2, 1 not well" or "1 of 2, 1 held back". A
+// device that became unhealthy in use is used and not allocatable: "1 used, 0 allocatable, 1 not well".
 std::string used_text(const NodeResource& resource) {
-  std::string out = fmt::format("{} of {}", resource.used, resource.allocatable);
+  std::string out = resource.used > resource.allocatable
+                        ? fmt::format("{} used\n{} allocatable", resource.used, resource.allocatable)
+                        : fmt::format("{} of {}", resource.used, resource.allocatable);
   if (resource.unwell() > 0) out += fmt::format("\n{} not well", resource.unwell());
   if (resource.held_back > 0) out += fmt::format("\n{} held back", resource.held_back);
   return out;

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cstddef>
+#include <iterator>
 #include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -24,6 +27,7 @@
 #include "vgpu-dm/apply/apply.h"
 #include "vgpu-dm/plan/verdict.h"
 #include "vgpu-dm/profile/profile_yaml.h"
+#include "vgpu-dm/types/type_names.h"
 
 namespace ferry::cli {
 namespace {
@@ -90,6 +94,44 @@ json to_json(const mdev::VgpuType& type) {
           {"framebuffer_mib", type.framebuffer_mib ? json(*type.framebuffer_mib) : json(nullptr)}};
 }
 
+std::string memory_text(const mdev::VgpuType& type) {
+  return type.framebuffer_mib ? fmt::format("{} MiB", *type.framebuffer_mib) : "";
+}
+
+std::string max_text(const mdev::VgpuType& type) {
+  return type.max_instances ? std::to_string(*type.max_instances) : "";
+}
+
+/// The types that a profile can name and that Ferry's table has for the board, if the driver lists types only
+/// while the GPU has virtual functions and it has none. Their ids and availability are known only then.
+std::vector<mdev::VgpuType> types_not_offered_yet(const mdev::VgpuGpu& gpu) {
+  std::vector<mdev::VgpuType> out;
+  if (!gpu.may_get_virtual_functions()) return out;
+  std::ranges::copy_if(gpu.unlisted, std::back_inserter(out), [](const mdev::VgpuType& type) {
+    return vgpu::VgpuTypeName::parse(type.short_name).has_value();
+  });
+  return out;
+}
+
+void add_lines(std::string& out, const std::string& line, const TextOutput& output) {
+  for (const std::string& part : output.columns ? wrapped(line, *output.columns) : std::vector{line})
+    out += part + "\n";
+}
+
+std::string not_offered_text(const std::vector<mdev::VgpuType>& types, const TextOutput& output) {
+  if (types.empty()) return {};
+  std::string out;
+  add_lines(
+      out,
+      "not offered yet: the driver lists types only while the GPU has virtual functions. Ferry's table has "
+      "these types of the board:",
+      output);
+  Table table({"TYPE", "NAME", "MEMORY", "MAX"});
+  for (const mdev::VgpuType& type : types)
+    table.add({type.short_name, type.name, memory_text(type), max_text(type)});
+  return out + table.text(output.columns);
+}
+
 /// A GPU in a line, with its types in a table below it.
 std::string types_text(const mdev::VgpuGpu& gpu, plugin::DeviceNames& names,
                        const std::vector<mdev::VgpuType>& types, const TextOutput& output) {
@@ -97,16 +139,12 @@ std::string types_text(const mdev::VgpuGpu& gpu, plugin::DeviceNames& names,
   std::string state = gpu.obstacle.empty() ? std::string(gpu.framework->name()) : gpu.obstacle;
   if (types.empty() && gpu.obstacle.empty()) state += ", full: none can be made now";
   std::string out;
-  const std::string line = fmt::format("{}, {}: {}", gpu.label(), model, state);
-  for (const std::string& part : output.columns ? wrapped(line, *output.columns) : std::vector{line})
-    out += part + "\n";
-  if (types.empty()) return out;
+  add_lines(out, fmt::format("{}, {}: {}", gpu.label(), model, state), output);
+  if (types.empty()) return out + not_offered_text(types_not_offered_yet(gpu), output);
   Table table({"ID", "TYPE", "NAME", "MEMORY", "AVAILABLE", "MAX"});
   for (const mdev::VgpuType& type : types)
-    table.add({type.id, type.short_name, type.name,
-               type.framebuffer_mib ? fmt::format("{} MiB", *type.framebuffer_mib) : "",
-               std::to_string(type.available),
-               type.max_instances ? std::to_string(*type.max_instances) : ""});
+    table.add({type.id, type.short_name, type.name, memory_text(type), std::to_string(type.available),
+               max_text(type)});
   return out + table.text(output.columns);
 }
 
@@ -156,12 +194,19 @@ ExitStatus vgpu_types_verb(const Session& session) {
     }
     json offers = json::array();
     for (const mdev::VgpuType& type : offered) offers.push_back(to_json(type));
+    json later = json::array();
+    for (const mdev::VgpuType& type : types_not_offered_yet(gpu)) {
+      json shown = to_json(type);
+      shown.erase("available_instances");
+      later.push_back(std::move(shown));
+    }
     gpus.push_back({{"index", gpu.index},
                     {"address", gpu.address().text()},
                     {"framework", gpu.framework->name()},
                     {"obstacle", gpu.obstacle},
                     {"types", types},
-                    {"offers", offers}});
+                    {"offers", offers},
+                    {"not_offered_yet", later}});
   }
   print(session, {{"gpus", gpus}, {"notes", vgpus->notes}}, out + note_lines(vgpus->notes, ""));
   return ExitStatus::done;

@@ -5,6 +5,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <memory>
+#include <string_view>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <utility>
@@ -24,40 +25,69 @@ constexpr unsigned kMostLevels = 40;
 constexpr std::size_t kMostErrors = 16;     // of a look
 constexpr std::size_t kMostWarnings = 200;  // the agent chooses the names in a tree
 
+// Names in a folder of artifacts (kata-manager/artifacts/artifact_store.h): the lock, and Ferry's store with
+// a folder for each class. There a folder that Ferry has put aside, or puts aside just now, is another
+// program's.
+constexpr const char* kLock = "k8s-kata-manager.pid";
+constexpr const char* kStore = ".ferry";
+constexpr std::string_view kPutAside = "replaced-";
+constexpr std::string_view kNewLink = "link";
+constexpr unsigned kLevelOfVersions = 2;  // .ferry/CLASS/NAME
+
 std::string doing(const std::string& path, gid_t group) {
   return fmt::format("give /{} to group {}", path, group);
 }
 
-Error not_permitted(int number, const std::string& path, gid_t group, bool folder) {
+enum class Entry { file, folder, sticky_folder };
+
+Error not_permitted(int number, const std::string& path, gid_t group, Entry entry) {
   Error error = error_from_errno(number, doing(path, group));
+  const char* mode = "g+rw";
+  if (entry == Entry::folder) mode = "g+rwxs";
+  if (entry == Entry::sticky_folder) mode = "g+rwxs,+t";
   if (number == EPERM)
     error.hint = fmt::format(
         "only the owner of a file gives it to a group, and only to one of its own groups: hostd needs group "
         "{} among its supplementary groups; or do it once on the host: `chgrp {} /{} && chmod {} /{}`",
-        group, group, path, folder ? "g+rwxs" : "g+rw", path);
+        group, group, path, mode, path);
   return error;
 }
 
+mode_t needed_mode(Entry entry) {
+  constexpr mode_t kFile = S_IRGRP | S_IWGRP;
+  constexpr mode_t kFolder = S_ISGID | S_IRWXG;
+  constexpr mode_t kStickyFolder = S_ISVTX | S_ISGID | S_IRWXG;
+  if (entry == Entry::file) return kFile;
+  return entry == Entry::folder ? kFolder : kStickyFolder;
+}
+
 /// Gives the entry that `fd` (open for reading) has open; true: its group or mode has changed.
-Result<bool> give_one(int fd, const std::string& path, gid_t group) {
+Result<bool> give_one(int fd, const std::string& path, gid_t group, Entry entry) {
   struct stat now {};
   if (::fstat(fd, &now) != 0) return fail(error_from_errno(errno, doing(path, group)));
-  const bool folder = S_ISDIR(now.st_mode);
-  const mode_t needed = folder ? S_ISGID | S_IRWXG : S_IRGRP | S_IWGRP;
+  const mode_t needed = needed_mode(entry);
   if (now.st_gid == group && (now.st_mode & needed) == needed) return false;
   if (now.st_gid != group && ::fchown(fd, static_cast<uid_t>(-1), group) != 0)
-    return fail(not_permitted(errno, path, group, folder));
+    return fail(not_permitted(errno, path, group, entry));
   if (::fchmod(fd, (now.st_mode & 07777U) | needed) != 0)
-    return fail(not_permitted(errno, path, group, folder));
+    return fail(not_permitted(errno, path, group, entry));
   return true;
 }
 
-/// Gives the entries of a folder to the group, from the bottom up. An entry that fails does not stop the
-/// others.
+/// Gives the lock and Ferry's store in a folder of artifacts to the group, from the bottom up. An entry that
+/// fails does not stop the others.
 class TreeGiver {
  public:
   TreeGiver(gid_t group, dev_t device) : group_(group), device_(device) {}
 
+  void give_ferrys_own(int folder, const std::string& path) {
+    for (const char* const name : {kLock, kStore}) add(give_entry(folder, name, path + "/" + name, 0));
+  }
+
+  std::size_t changed() const { return changed_; }
+  std::vector<Error> take_errors() { return std::move(errors_); }
+
+ private:
   void give_below(int folder, const std::string& path, unsigned level) {
     if (level > kMostLevels)
       return add(fail(Errc::refused, fmt::format("/{} has more than {} levels of folders", path, kMostLevels),
@@ -86,18 +116,20 @@ class TreeGiver {
     }
   }
 
-  std::size_t changed() const { return changed_; }
-  std::vector<Error> take_errors() { return std::move(errors_); }
-
- private:
   void add(Result<> done) {
     if (!done && errors_.size() < kMostErrors) errors_.push_back(std::move(done).error());
   }
 
   static bool is_plain(const struct stat& status) {
-    // A program with set-user-ID must not become another user's to write.
+    // A program with set-user-ID must not become another user's to write. Neither must a file of the host to
+    // which the agent has given a name here.
     return S_ISDIR(status.st_mode) ||
-           (S_ISREG(status.st_mode) && (status.st_mode & (S_ISUID | S_ISGID)) == 0);
+           (S_ISREG(status.st_mode) && status.st_nlink == 1 && (status.st_mode & (S_ISUID | S_ISGID)) == 0);
+  }
+
+  static bool is_put_aside(const std::string& name, unsigned level, const struct stat& status) {
+    return level == kLevelOfVersions && S_ISDIR(status.st_mode) &&
+           (name.starts_with(kPutAside) || name == kNewLink);
   }
 
   Result<> give_entry(int folder, const std::string& name, const std::string& path, unsigned level) {
@@ -108,10 +140,11 @@ class TreeGiver {
     if (!fd.valid() && (errno == ENOENT || errno == ELOOP)) return {};
     if (!fd.valid()) return fail(error_from_errno(errno, doing(path, group_)));
     if (::fstat(fd.get(), &status) != 0) return fail(error_from_errno(errno, doing(path, group_)));
-    if (!is_plain(status) || status.st_dev != device_) return {};
+    if (!is_plain(status) || status.st_dev != device_ || is_put_aside(name, level, status)) return {};
     if (S_ISDIR(status.st_mode)) give_below(fd.get(), path, level + 1);
     if (status.st_uid != ::geteuid()) return {};
-    const auto given = give_one(fd.get(), path, group_);
+    const auto given =
+        give_one(fd.get(), path, group_, S_ISDIR(status.st_mode) ? Entry::folder : Entry::file);
     if (!given) return fail(Error(given.error()));
     if (*given) ++changed_;
     return {};
@@ -142,8 +175,9 @@ Result<Given> give_to_group(const HostFs& host, const fs::path& folder, gid_t gr
   struct stat status {};
   if (::fstat(fd->get(), &status) != 0) return fail(error_from_errno(errno, doing(folder.string(), group)));
   TreeGiver tree(group, status.st_dev);
-  if (giving == Giving::tree) tree.give_below(fd->get(), folder.string(), 0);
-  const auto given = give_one(fd->get(), folder.string(), group);
+  if (giving == Giving::tree) tree.give_ferrys_own(fd->get(), folder.string());
+  const auto given = give_one(fd->get(), folder.string(), group,
+                              giving == Giving::folder ? Entry::folder : Entry::sticky_folder);
   if (!given) return fail(Error(given.error()));
   return Given{.changed = tree.changed() + (*given ? 1 : 0), .errors = tree.take_errors()};
 }
@@ -162,7 +196,7 @@ void AgentFolders::give_tree(const fs::path& folder) {
   const auto known = next_looks_.try_emplace(folder, now).first;
   auto& next_look = known->second;
   const bool looks = next_look && *next_look <= now;
-  const bool all_given = give(folder, looks ? Giving::tree : Giving::folder);
+  const bool all_given = give(folder, looks ? Giving::tree : Giving::tree_top);
   if (looks) next_look = all_given ? std::nullopt : std::optional(Clock::now() + settings_.between_looks);
 }
 
@@ -174,7 +208,7 @@ Result<> AgentFolders::give_lock() const {
     return fail(error_from_errno(errno, doing(settings_.lock.string(), settings_.group)));
   // The agent may have made the file itself, or have put another name of a file of ours here.
   if (!S_ISREG(status.st_mode) || status.st_uid != ::geteuid() || status.st_nlink != 1) return {};
-  const auto given = give_one(lock->get(), settings_.lock.string(), settings_.group);
+  const auto given = give_one(lock->get(), settings_.lock.string(), settings_.group, Entry::file);
   if (!given) return fail(Error(given.error()));
   return {};
 }

@@ -21,7 +21,14 @@ namespace ferry::host {
 
 enum class Giving {
   folder,  ///< what is in it stays as it is
-  tree,    ///< also each folder and each regular file of this process's user in it
+  /// A folder of Kata's artifacts, and nothing in it. The folder gets the sticky bit, so that the group
+  /// cannot remove, rename or replace an entry of another user: an administrator's folder with an artifact
+  /// stays the administrator's.
+  tree_top,
+  /// Also what is Ferry's own in a folder of artifacts: the lock, and in the store `.ferry` each folder and
+  /// each regular file of this process's user that has one name. A folder that Ferry has put aside in the
+  /// store stays as it is.
+  tree,
 };
 
 struct Given {

@@ -16,6 +16,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/text/whole_json.h"
+#include "hostfs/descriptor_reads.h"
 #include "kata-manager/artifacts/image_reference.h"
 #include "kata-manager/kata/kata_configuration.h"
 #include "kata-manager/kata/kata_users.h"
@@ -49,6 +50,57 @@ Result<UniqueFd> parent_of(const HostFs& host, const std::filesystem::path& path
   return host.open(parent.empty() ? "." : parent, O_RDONLY | O_DIRECTORY);
 }
 
+Result<UniqueFd> open_top(const HostFs& host, const ArtifactPlaces& places) {
+  return host.open(places.top().empty() ? "." : places.top(), O_RDONLY | O_DIRECTORY);
+}
+
+Error no_folder(const std::filesystem::path& store, const std::filesystem::path& part) {
+  return {.code = make_error_code(Errc::refused),
+          .message = fmt::format("/{}: '{}' is a link or no folder", store.string(), part.string()),
+          .hint = "remove it; Ferry makes the folder"};
+}
+
+// Makes a class's store in a folder that the agent may write, too: it gets the folder's group (set-group-ID).
+Result<UniqueFd> make_store(const UniqueFd& top, const ArtifactPlaces& places) {
+  constexpr mode_t kForGroup = S_ISGID | S_IRWXU | S_IRWXG | S_IROTH | S_IXOTH;
+  const auto path = places.store();
+  const std::string what = "make folder /" + path.string();
+  UniqueFd folder(::openat(top.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!folder.valid()) return fail(error_from_errno(errno, what));
+  for (const auto& part : {path.parent_path().filename(), path.filename()}) {
+    const bool is_made = ::mkdirat(folder.get(), part.c_str(), 0775) == 0;
+    if (!is_made && errno != EEXIST) return fail(error_from_errno(errno, what));
+    UniqueFd next(::openat(folder.get(), part.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+    if (!next.valid() && (errno == ELOOP || errno == ENOTDIR)) return fail(no_folder(path, part));
+    if (!next.valid()) return fail(error_from_errno(errno, what));
+    if (is_made && ::fchmod(next.get(), kForGroup) != 0) return fail(error_from_errno(errno, what));
+    folder = std::move(next);
+  }
+  return folder;
+}
+
+Result<std::vector<DirectoryEntry>> entries_of(const UniqueFd& store, const ArtifactPlaces& places) {
+  return read_entries(store.get(), [&] { return "list /" + places.store().string(); });
+}
+
+Result<> remove_entry(const UniqueFd& folder, const std::filesystem::path& path) {
+  // Goes through the open folder: a path from "/" could follow links out of the host's root.
+  std::error_code failure;
+  std::filesystem::remove_all(fmt::format("/proc/self/fd/{}/{}", folder.get(), path.filename().string()),
+                              failure);
+  if (failure) return fail(error_from_errno(failure.value(), "remove /" + path.string()));
+  return {};
+}
+
+Result<std::string> read_in_store(const HostFs& host, const ArtifactPlaces& places, const std::string& name) {
+  const auto store = open_store(host, places);
+  if (!store) return fail(Error(store.error()));
+  const HostFs inside(fmt::format("/proc/self/fd/{}", store->get()));
+  auto text = inside.read_file(name, HostFs::Links::refused);
+  if (!text) return fail(std::move(text).error().during("in /" + places.store().string()));
+  return text;
+}
+
 // How late a replaced folder of the store was put aside; 0: the entry is Ferry's.
 unsigned rank_of(const DirectoryEntry& entry) {
   // A killed switch has not put the replaced folder aside yet.
@@ -62,16 +114,14 @@ unsigned rank_of(const DirectoryEntry& entry) {
 }
 
 // Moves the last replaced folder back to the link's place, unless that is taken.
-Result<> put_back(const HostFs& host, const ArtifactPlaces& places,
+Result<> put_back(const HostFs& host, const ArtifactPlaces& places, const UniqueFd& store,
                   const std::vector<DirectoryEntry>& entries) {
   const auto last = std::ranges::max_element(entries, {}, rank_of);
   if (last == entries.end() || rank_of(*last) == 0) return {};
   const std::string what = fmt::format("put /{} back", places.version(last->name).string());
-  const auto store = host.open(places.store(), O_RDONLY | O_DIRECTORY);
-  if (!store) return fail(Error(store.error()).during(what));
-  const auto top = host.open(places.top(), O_RDONLY | O_DIRECTORY);
+  const auto top = open_top(host, places);
   if (!top) return fail(Error(top.error()).during(what));
-  if (::renameat2(store->get(), last->name.c_str(), top->get(), places.link().filename().c_str(),
+  if (::renameat2(store.get(), last->name.c_str(), top->get(), places.link().filename().c_str(),
                   RENAME_NOREPLACE) != 0) {
     return errno == EEXIST ? Result<>() : fail(error_from_errno(errno, what));
   }
@@ -119,7 +169,7 @@ Result<Artifact> read_record(const HostFs& host, const std::filesystem::path& ar
   const auto places = ArtifactPlaces::of(artifacts_dir, name);
   if (!places) return fail(places.error());
   const auto path = places->record(version);
-  const auto text = host.read_file(path);
+  const auto text = read_in_store(host, *places, path.filename());
   if (!text && is_gone(text.error()))
     return fail(Errc::not_found, fmt::format("/{} is not there", path.string()));
   if (!text) return fail(text.error());
@@ -170,20 +220,72 @@ Result<UniqueFd> open_or_make_folder(const HostFs& host, const std::filesystem::
   return host.open(path, kFlags);
 }
 
+Result<UniqueFd> open_store(const HostFs& host, const ArtifactPlaces& places) {
+  auto folder = open_top(host, places);
+  if (!folder) return folder;
+  const auto store = places.store();
+  for (const auto& part : {store.parent_path().filename(), store.filename()}) {
+    UniqueFd next(::openat(folder->get(), part.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+    if (!next.valid() && (errno == ELOOP || errno == ENOTDIR)) return fail(no_folder(store, part));
+    if (!next.valid()) return fail(error_from_errno(errno, "open /" + store.string()));
+    *folder = std::move(next);
+  }
+  return folder;
+}
+
+Result<> make_way_for_agent(const HostFs& host, const std::filesystem::path& artifacts_dir,
+                            const std::string& name) {
+  const auto places = ArtifactPlaces::of(artifacts_dir, name);
+  if (!places) return fail(places.error());
+  const auto top = open_top(host, *places);
+  if (!top && is_gone(top.error())) return {};
+  if (!top) return fail(Error(top.error()));
+  const std::string link = places->link().filename();
+  const std::string what = fmt::format("make way for the link /{}", places->link().string());
+  struct stat folder {};
+  struct stat entry {};
+  if (::fstat(top->get(), &folder) != 0) return fail(error_from_errno(errno, what));
+  if ((folder.st_mode & S_ISVTX) == 0) return {};  // the agent itself replaces what is there
+  if (::fstatat(top->get(), link.c_str(), &entry, AT_SYMLINK_NOFOLLOW) != 0)
+    return errno == ENOENT ? Result<>() : fail(error_from_errno(errno, what));
+  const bool is_link = S_ISLNK(entry.st_mode);
+  if (entry.st_uid != ::geteuid() || (!is_link && !S_ISDIR(entry.st_mode))) return {};
+  const auto lock = lock_artifacts(host, places->top());
+  // A fetch is at work: the next round tries again.
+  if (!lock) return lock.error().code == Errc::refused ? Result<>() : fail(Error(lock.error()));
+  if (is_link)
+    return ::unlinkat(top->get(), link.c_str(), 0) == 0 ? Result<>() : fail(error_from_errno(errno, what));
+  const auto store = make_store(*top, *places);
+  if (!store) return fail(Error(store.error()));
+  for (unsigned number = 1;; ++number) {
+    const std::string aside = fmt::format("{}{}", kPutAside, number);
+    if (::renameat2(top->get(), link.c_str(), store->get(), aside.c_str(), RENAME_NOREPLACE) == 0) return {};
+    if (errno != EEXIST) return fail(error_from_errno(errno, what));
+  }
+}
+
 Result<> remove_all(const HostFs& host, const std::filesystem::path& path) {
   const auto parent = parent_of(host, path);
   if (!parent && is_gone(parent.error())) return {};
   if (!parent) return fail(parent.error());
-  // Goes through the open folder: a path from "/" could follow links out of the host's root.
-  std::error_code failure;
-  std::filesystem::remove_all(fmt::format("/proc/self/fd/{}/{}", parent->get(), path.filename().string()),
-                              failure);
-  if (failure) return fail(error_from_errno(failure.value(), "remove /" + path.string()));
-  return {};
+  return remove_entry(*parent, path);
 }
 
 Result<UniqueFd> lock_artifacts(const HostFs& host, const std::filesystem::path& top) {
-  auto fd = host.open(top / kLock, O_RDWR | O_CREAT, 0664);
+  // An agent that is not root writes the folder: no link in the lock's place leads to another file, and
+  // neither does another name of one. Without O_CREAT first, since the kernel may refuse that for another
+  // user's file in a folder with the sticky bit (fs.protected_regular).
+  constexpr int kFlags = O_RDWR | O_NOFOLLOW | O_NONBLOCK;
+  auto fd = host.open(top / kLock, kFlags);
+  if (!fd && fd.error().code == std::errc::no_such_file_or_directory)
+    fd = host.open(top / kLock, kFlags | O_CREAT, 0664);
+  struct stat status {};
+  if (fd && ::fstat(fd->get(), &status) != 0)
+    return fail(error_from_errno(errno, "lock /" + (top / kLock).string()));
+  const bool is_link = !fd && fd.error().code == std::errc::too_many_symbolic_link_levels;
+  if (is_link || (fd && (!S_ISREG(status.st_mode) || status.st_nlink != 1)))
+    return fail(Errc::refused, fmt::format("/{} is no file with one name", (top / kLock).string()),
+                "remove it; Ferry makes the file");
   if (!fd) return fd;
   // hostd and an agent without root both lock the file, by its group. Only its owner may set the mode.
   static_cast<void>(::fchmod(fd->get(), 0664));
@@ -221,8 +323,10 @@ Result<std::vector<std::filesystem::path>> collect_versions(
   std::vector<std::filesystem::path> gone;
   const auto places = ArtifactPlaces::of(artifacts_dir, name);
   if (!places) return fail(places.error());
-  const auto entries = host.entries(places->store());
-  if (!entries && is_gone(entries.error())) return gone;
+  const auto store = open_store(host, *places);
+  if (!store && is_gone(store.error())) return gone;
+  if (!store) return fail(Error(store.error()));
+  const auto entries = entries_of(*store, *places);
   if (!entries) return fail(entries.error());
   const auto lock = lock_artifacts(host, places->top());
   if (!lock) return fail(lock.error());
@@ -233,8 +337,8 @@ Result<std::vector<std::filesystem::path>> collect_versions(
     if (in_use("/" / path)) continue;
     // The record goes last: a folder without a record counts as unknown, a record without a folder is
     // harmless.
-    auto removed = remove_all(host, path);
-    if (removed) removed = remove_all(host, places->record(entry.name));
+    auto removed = remove_entry(*store, path);
+    if (removed) removed = remove_entry(*store, places->record(entry.name));
     if (!removed) return fail(std::move(removed).error());
     gone.push_back("/" / path);
   }
@@ -247,13 +351,15 @@ Result<> remove_artifact(HostFs& host, const std::filesystem::path& artifacts_di
   // A folder in the link's place is not Ferry's.
   if (host.link_target(places->link()))
     if (auto removed = host.remove_file(places->link()); !removed) return removed;
-  const auto entries = host.entries(places->store());
-  if (!entries && is_gone(entries.error())) return {};
+  const auto store = open_store(host, *places);
+  if (!store && is_gone(store.error())) return {};
+  if (!store) return fail(Error(store.error()));
+  const auto entries = entries_of(*store, *places);
   if (!entries) return fail(entries.error());
-  if (auto back = put_back(host, *places, *entries); !back) return back;
+  if (auto back = put_back(host, *places, *store, *entries); !back) return back;
   for (const DirectoryEntry& entry : *entries) {
     if (rank_of(entry) > 0) continue;
-    if (auto removed = remove_all(host, places->version(entry.name)); !removed) return removed;
+    if (auto removed = remove_entry(*store, places->version(entry.name)); !removed) return removed;
   }
   // The store stays while it has a folder that is not Ferry's.
   if (auto removed = host.remove_empty_folder(places->store());

@@ -60,6 +60,17 @@ std::string record_text(const Artifact& artifact);
 /// Makes missing folders, with mode 0775 less the umask, and never leaves the host's root.
 Result<UniqueFd> open_or_make_folder(const HostFs& host, const std::filesystem::path& path);
 
+/// Opens the store of a class. No link below the artifacts' folder is followed, since an agent that is not
+/// root writes there. ENOENT: there is no store. Errc::refused: a link or a file is in its place.
+Result<UniqueFd> open_store(const HostFs& host, const ArtifactPlaces& places);
+
+/// Frees the place of a class's link for an agent of another user. The sticky bit of the artifacts' folder
+/// keeps the agent from replacing what this process's user has there. A link goes, since a fetch makes it
+/// anew; a folder is put aside, as switch_link() does. Nothing is done without the sticky bit, for an entry
+/// of another user, and while another program has the artifacts' lock.
+Result<> make_way_for_agent(const HostFs& host, const std::filesystem::path& artifacts_dir,
+                            const std::string& name);
+
 /// Removes a file, a link or a folder with its content. A missing path is no error.
 Result<> remove_all(const HostFs& host, const std::filesystem::path& path);
 

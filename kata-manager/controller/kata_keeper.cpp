@@ -11,6 +11,7 @@
 
 #include "api/files.h"
 #include "hostfs/locks.h"
+#include "kata-manager/artifacts/artifact_store.h"
 #include "kata-manager/artifacts/known_artifacts.h"
 #include "kata-manager/kata/kata_users.h"
 #include "kata-manager/runtime/runtime_record.h"
@@ -362,6 +363,7 @@ std::optional<KataKeeper::Clock::time_point> KataKeeper::keep(const DesiredClass
     file.error = words_of(plan.error());
     return now + pauses_.first;
   }
+  make_way_for_fetches(*classes, *plan);
   file.others = plan->others;
   for (const std::string& name : plan->leaving) file.ready.erase(name);
   if (!plan->needed) {
@@ -411,6 +413,21 @@ std::optional<KataKeeper::Clock::time_point> KataKeeper::keep(const DesiredClass
   // The next round reads the result. If that is not as planned, the failure's back-off delays the retry.
   fails(summary, HandlerState::pending, "it was changed a moment ago, and is not as it was planned", now);
   return now;
+}
+
+void KataKeeper::make_way_for_fetches(const ClassFile& classes, const DesiredPlan& plan) {
+  for (const KataClass& kata : classes.classes) {
+    const bool is_missing = std::ranges::any_of(plan.others, [&](const OtherHandler& other) {
+      return other.name == kata.name && other.state == HandlerState::missing_artifact;
+    });
+    // An artifact in the very place of the link is an administrator's.
+    const auto folder = kata.artifacts.folder();
+    const auto place = classes.artifacts_dir / kata.name / "";
+    const bool in_place = folder && (*folder / "").lexically_normal() == place.lexically_normal();
+    if (!is_missing || in_place) continue;
+    if (const auto r = make_way_for_agent(*uses_.host, classes.artifacts_dir, kata.name); !r)
+      tell(words_of(r.error()));
+  }
 }
 
 Result<DesiredPlan> KataKeeper::look(const DesiredClasses& desired, const ClassFile& classes,

@@ -106,6 +106,8 @@ class KataKeeper {
   std::optional<Clock::time_point> obey(const RuntimeState* state, Clock::time_point now, HandlersFile& file);
   std::optional<Clock::time_point> keep(const DesiredClasses& desired, const RuntimeState* state,
                                         Clock::time_point now, HandlersFile& file);
+  /// The agent fetches what is missing, and cannot replace what root has in the place of a class's link.
+  void make_way_for_fetches(const ClassFile& classes, const DesiredPlan& plan);
   Result<DesiredPlan> look(const DesiredClasses& desired, const ClassFile& classes, KataRuntime& runtime,
                            const RuntimeState& state) const;
   enum class Changed { all, nothing_yet };

@@ -276,6 +276,8 @@ Result<Artifact> fetch_here(HostFs& host, const FetchRequest& request, const Fet
   if (auto top = open_or_make_folder(host, places->top()); !top) return fail(std::move(top).error());
   const auto lock = lock_artifacts(host, places->top());
   if (!lock) return fail(lock.error());
+  if (const auto store = open_store(host, *places); !store && !is_gone(store.error()))
+    return fail(Error(store.error()));
   if (auto tidied = tidy_store(host, *places, false); !tidied) return fail(std::move(tidied).error());
   Fetch fetch(host, request, world, *places);
   auto artifact = request.url.starts_with(kFileScheme) ? fetch.from_folder() : fetch.from_registry();

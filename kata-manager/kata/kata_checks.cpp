@@ -28,6 +28,7 @@
 #include "kata-manager/crio/crio.h"
 #include "kata-manager/kata/confidential_mode.h"
 #include "kata-manager/kata/kata_parts.h"
+#include "kata-manager/kata/root_only.h"
 #include "kata-manager/runtime/config_files.h"
 #include "kata-manager/runtime/runtime_place.h"
 
@@ -265,9 +266,13 @@ class ClassChecks {
     const auto folder = kata_.artifacts.folder();
     if (!folder)
       return std::move(check).passed(kata_.artifacts.url + " is pulled when the class is installed");
-    if (host_.exists(folder->relative_path())) return std::move(check).passed(folder->string() + " is there");
-    return std::move(check).failed(fmt::format("there is no {}", folder->string()),
-                                   "correct the class's artifacts.url, or put the artifact there");
+    if (!host_.exists(folder->relative_path())) {
+      return std::move(check).failed(fmt::format("there is no {}", folder->string()),
+                                     "correct the class's artifacts.url, or put the artifact there");
+    }
+    if (const auto only = check_root_only(host_, *folder); !only)
+      return std::move(check).failed(only.error().message, only.error().hint);
+    return std::move(check).passed(folder->string() + " is there");
   }
 
   Check confidential_check(const Result<ConfidentialHost>& confidential) const {

@@ -2,12 +2,14 @@
 #include "kata-manager/kata/kata_setup.h"
 
 #include <algorithm>
+#include <fcntl.h>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "kata-manager/kata/confidential_mode.h"
 #include "kata-manager/kata/kata_shim.h"
+#include "kata-manager/kata/root_only.h"
 
 namespace ferry::kata {
 namespace {
@@ -29,6 +31,13 @@ Result<std::vector<KataDropInFile>> drop_ins_in(const HostFs& host, const std::f
     out.push_back({.name = name, .text = std::move(*text)});
   }
   return out;
+}
+
+/// A path by the artifact's link, in the version's folder. The link may be missing, or lead elsewhere by now.
+std::filesystem::path in_version(const Artifact& artifact, const std::filesystem::path& path) {
+  const auto inside = path.lexically_relative(artifact.folder);
+  const bool is_by_link = !inside.empty() && *inside.begin() != "..";
+  return is_by_link ? artifact.version / inside : path;
 }
 
 class SettingUp {
@@ -76,8 +85,7 @@ class SettingUp {
 
  private:
   Result<> try_to_add(const KataClass& kata, std::optional<Artifact> artifact) {
-    auto configuration = artifact ? host_.read_file(artifact->configuration.relative_path())
-                                  : Result<std::string>(std::string());
+    auto configuration = artifact ? configuration_of(kata, *artifact) : Result<std::string>(std::string());
     if (!configuration) return fail(std::move(configuration).error().during(kata.name));
     // kata_drop_in() refuses text that is not TOML.
     const auto settings = parse_toml(*configuration, kata.name);
@@ -111,6 +119,24 @@ class SettingUp {
     return {};
   }
 
+  /// The artifact's configuration. A folder of `file://` has no bounds, so only root may write it. The agent,
+  /// which need not be root, writes a pulled artifact: no link in it leads to another file of the host.
+  Result<std::string> configuration_of(const KataClass& kata, const Artifact& artifact) const {
+    const auto path = in_version(artifact, artifact.configuration);
+    if (const auto folder = kata.artifacts.folder()) {
+      if (auto r = check_root_only(host_, *folder); !r) return fail(std::move(r).error());
+      return host_.read_file(path.relative_path());
+    }
+    const auto inside = path.lexically_relative(file_.artifacts_dir);
+    if (inside.empty() || *inside.begin() == "..") return host_.read_file(path.relative_path());
+    const auto top = host_.open(file_.artifacts_dir.relative_path(), O_PATH | O_DIRECTORY);
+    if (!top) return fail(Error(top.error()));
+    const HostFs artifacts(fmt::format("/proc/self/fd/{}", top->get()));
+    auto text = artifacts.read_file(inside);
+    if (!text) return fail(std::move(text).error().during("below " + file_.artifacts_dir.string()));
+    return text;
+  }
+
   // A push to the registry can move a tag. A digest always names the same files.
   void note_tag(const KataClass& kata, const std::optional<Artifact>& artifact) {
     const std::string& url = kata.artifacts.url;
@@ -140,10 +166,7 @@ class SettingUp {
     if (!drop_in) return fail(std::move(drop_in).error());
     for (const std::string& note : drop_in->notes) out_.notes.push_back(kata.name + ": " + note);
     for (const auto& path : drop_in->host_files) {
-      // A path by the artifact's link is checked in its version folder: the link may not exist yet.
-      const auto inside = path.lexically_relative(artifact.folder);
-      const bool is_by_link = !inside.empty() && *inside.begin() != "..";
-      if (host_.exists((is_by_link ? artifact.version / inside : path).relative_path())) continue;
+      if (host_.exists(in_version(artifact, path).relative_path())) continue;
       out_.notes.push_back(
           fmt::format("{}: {} is not there, and no VM starts without it", kata.name, path.string()));
     }

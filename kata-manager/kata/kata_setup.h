@@ -57,8 +57,8 @@ struct KataSetup {
 
 /// Writes nothing. `artifact_of` returns a class's artifact if it is on the host; `version_of` asks Kata's
 /// shim for its release (kata_shim.h).
-/// Errors: Errc::not_found: no shim; Errc::invalid_config and Errc::refused: as kata_drop_in(); read
-/// errors.
+/// Errors: Errc::not_found: no shim; Errc::invalid_config and Errc::refused: as kata_drop_in(); Errc::refused
+/// also as check_root_only(), for a folder of `file://`; read errors.
 Result<KataSetup> set_up(const HostFs& host, const ClassFile& file, const KataDevices& devices,
                          const std::function<Result<std::optional<Artifact>>(const KataClass&)>& artifact_of,
                          const VersionOf& version_of = {});

@@ -75,7 +75,8 @@ TEST_F(HostdVerb, TakesOtherFiles) {
 
 TEST_F(HostdVerb, GivesTheAgentItsFoldersBeforeItLooksAtTheNode) {
   want("none");
-  kernel_.file("opt/ferry/kata/record.json", "{}");
+  kernel_.file("opt/ferry/kata/.ferry/a/record.json", "{}");
+  kernel_.file("opt/ferry/kata/local/configuration.toml", "a person's");
   // Only root can give a file to a group that it is not in.
   const gid_t group = ::geteuid() == 0 ? 64'711 : ::getegid();
   const auto shown = [&](const char* file) {
@@ -92,10 +93,13 @@ TEST_F(HostdVerb, GivesTheAgentItsFoldersBeforeItLooksAtTheNode) {
                                           "--agent-tree=/opt/ferry/kata"};
   const auto first = run_ferry(words);
   EXPECT_EQ(first.status, 0) << first.err;
-  for (const char* const folder : {"var/lib/ferry", "run/nvidia/validations", "opt/ferry/kata"})
+  for (const char* const folder : {"var/lib/ferry", "run/nvidia/validations"})
     EXPECT_EQ(shown(folder), std::pair(group, 02775U)) << folder;
+  EXPECT_EQ(shown("opt/ferry/kata"), std::pair(group, 03775U)) << "with the sticky bit";
   EXPECT_EQ(shown("var/lib/ferry/agent.lock").second & 0660U, 0660U);
-  EXPECT_EQ(shown("opt/ferry/kata/record.json").second & 0060U, 0060U);
+  EXPECT_EQ(shown("opt/ferry/kata/.ferry/a/record.json").second & 0060U, 0060U);
+  for (const char* const file : {"opt/ferry/kata/local", "opt/ferry/kata/local/configuration.toml"})
+    EXPECT_EQ(shown(file).second & 0020U, 0U) << file;
   EXPECT_EQ(shown("var/lib/ferry/desired.json").second & 0020U, 0U) << "a person's stays a person's";
   EXPECT_THAT(first.err, HasSubstr("/var/lib/ferry: the folder is given to group"));
   EXPECT_THAT(run_ferry(words).err, Not(HasSubstr("given to group"))) << "the second time nothing is written";

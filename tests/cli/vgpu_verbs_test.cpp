@@ -356,6 +356,26 @@ TEST_F(VgpuVerbsOnFunctions, TypesHasARowForEachTypeOfAGpu) {
   EXPECT_EQ(gpu.at("types").at(0).at("parent"), "0000:05:00.4");
   EXPECT_EQ(gpu.at("offers").size(), 2U);
   EXPECT_EQ(gpu.at("offers").at(1).at("available_instances"), 2);
+  EXPECT_TRUE(gpu.at("not_offered_yet").empty());
+}
+
+TEST_F(VgpuVerbsOnFunctions, TypesNamesThoseThatTheDriverDoesNotOfferYet) {
+  kernel_.enable_vfs(kGpu, 0);
+  const std::string out = ferry({"vgpu", "types"}).out;
+  EXPECT_THAT(
+      out, testing::StartsWith(
+               "GPU 0 (0000:05:00.0), AD102GL [L40S]: its driver nvidia offers no vGPU types; none of its 4 "
+               "virtual functions is enabled\n"
+               "not offered yet: the driver lists types only while the GPU has virtual functions. Ferry's "
+               "table has these types of the board:\n"
+               "TYPE      NAME             MEMORY     MAX\n"));
+  EXPECT_THAT(out, HasSubstr("\nL40S-12Q  NVIDIA L40S-12Q  12288 MiB  4\n"));
+  EXPECT_THAT(out, testing::Not(HasSubstr("GeForce"))) << "no profile can name it";
+  const json gpu = json::parse(ferry({"vgpu", "types", "-o", "json"}).out).at("gpus").at(0);
+  EXPECT_TRUE(gpu.at("types").empty());
+  EXPECT_TRUE(gpu.at("offers").empty());
+  ASSERT_FALSE(gpu.at("not_offered_yet").empty());
+  for (const json& type : gpu.at("not_offered_yet")) EXPECT_FALSE(type.contains("available_instances"));
 }
 
 TEST_F(VgpuVerbsOnFunctions, TypesSaysThatAGpuIsFull) {

@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <string>
 #include <sys/stat.h>
+#include <system_error>
 #include <unistd.h>
 #include <vector>
 
@@ -84,17 +85,79 @@ TEST_F(AgentFoldersTest, NoLinkIsFollowedAndNoSpecialFileIsTouched) {
   tree_.file("etc/shadow", "secret");
   tree_.file("etc/folder/file", "secret");
   for (const char* const file : {"etc/shadow", "etc/folder/file"}) change_mode(file, 0600);
-  tree_.directory("opt/kata");
-  tree_.link("opt/kata/file", tree_.path() / "etc/shadow");
-  tree_.link("opt/kata/folder", "../../etc/folder");
-  ASSERT_EQ(::mkfifo((tree_.path() / "opt/kata/fifo").c_str(), 0600), 0);
-  tree_.file("opt/kata/program", "with set-user-ID");
-  change_mode("opt/kata/program", 04755);
-  EXPECT_EQ(give("opt/kata", Giving::tree), 1U) << "the folder itself";
-  for (const char* const file : {"etc/shadow", "etc/folder/file", "opt/kata/fifo"})
+  tree_.directory("opt/kata/.ferry/a");
+  tree_.link("opt/kata/.ferry/a/file", tree_.path() / "etc/shadow");
+  tree_.link("opt/kata/.ferry/a/folder", "../../../../etc/folder");
+  ASSERT_EQ(::mkfifo((tree_.path() / "opt/kata/.ferry/a/fifo").c_str(), 0600), 0);
+  tree_.file("opt/kata/.ferry/a/program", "with set-user-ID");
+  change_mode("opt/kata/.ferry/a/program", 04755);
+  EXPECT_EQ(give("opt/kata", Giving::tree), 3U) << "the folder, the store, and the class's folder in it";
+  for (const char* const file : {"etc/shadow", "etc/folder/file", "opt/kata/.ferry/a/fifo"})
     EXPECT_EQ(mode(file), 0600U) << file;
-  EXPECT_EQ(mode("opt/kata/program"), 04755U);
+  EXPECT_EQ(mode("opt/kata/.ferry/a/program"), 04755U);
   EXPECT_EQ(status("etc/shadow").st_gid, ::getegid());
+}
+
+TEST_F(AgentFoldersTest, OfATreeOnlyWhatIsFerrysOwnIsGiven) {
+  tree_.file("opt/kata/k8s-kata-manager.pid", "17");
+  tree_.file("opt/kata/.ferry/a/sha256-aa/guest.img", "pulled");
+  const std::vector<std::string> others = {
+      "opt/kata/local/configuration.toml",         // an administrator's artifact
+      "opt/kata/b/configuration.toml",             // of NVIDIA's kata-manager
+      "opt/kata/.ferry/a/replaced-1/config.toml",  // of the same, put aside
+      "opt/kata/.ferry/a/link/config.toml",        // of the same, if a run was killed
+      "etc/passwd",
+  };
+  for (const std::string& file : others) {
+    tree_.file(file, "root's");
+    change_mode(file, 0644);
+  }
+  std::filesystem::create_hard_link(tree_.path() / "etc/passwd", tree_.path() / "opt/kata/.ferry/a/name");
+  EXPECT_EQ(give("opt/kata", Giving::tree), 6U);
+  EXPECT_EQ(mode("opt/kata"), 03775U);
+  for (const char* const folder : {"opt/kata/.ferry", "opt/kata/.ferry/a", "opt/kata/.ferry/a/sha256-aa"})
+    EXPECT_EQ(mode(folder), 02775U) << folder;
+  for (const char* const file : {"opt/kata/k8s-kata-manager.pid", "opt/kata/.ferry/a/sha256-aa/guest.img"}) {
+    EXPECT_EQ(mode(file) & 0060U, 0060U) << file;
+    EXPECT_EQ(status(file).st_gid, group_) << file;
+  }
+  for (const std::string& file : others) {
+    EXPECT_EQ(mode(file), 0644U) << file;
+    EXPECT_EQ(mode(std::filesystem::path(file).parent_path()) & 07020U, 0U) << file;
+    EXPECT_EQ(status(file).st_gid, ::getegid()) << file;
+  }
+}
+
+TEST_F(AgentFoldersTest, ALinkInThePlaceOfTheStoreIsNotFollowed) {
+  tree_.file("etc/containerd/config.toml", "root's");
+  change_mode("etc/containerd/config.toml", 0644);
+  tree_.directory("opt/kata");
+  tree_.link("opt/kata/.ferry", "../../etc");
+  tree_.link("opt/kata/k8s-kata-manager.pid", "../../etc/containerd/config.toml");
+  EXPECT_EQ(give("opt/kata", Giving::tree), 1U) << "the folder itself";
+  EXPECT_EQ(mode("etc/containerd/config.toml"), 0644U);
+  EXPECT_EQ(mode("etc/containerd") & 07020U, 0U);
+}
+
+TEST_F(AgentFoldersTest, TheAgentCannotReplaceAnAdministratorsFolderInATree) {
+  if (!is_root()) GTEST_SKIP() << "only root can be another user";
+  tree_.file("opt/kata/local/configuration.toml", "root's");
+  give("opt/kata", Giving::tree);
+  const auto path = [&](const char* name) { return tree_.path() / "opt/kata" / name; };
+  {
+    const test::AsUser agent(kAgent);
+    std::error_code failure;
+    std::filesystem::rename(path("local"), path("aside"), failure);
+    EXPECT_TRUE(failure) << "it was renamed";
+    EXPECT_FALSE(host_.write_file("opt/kata/local/configuration.toml", "the agent's").has_value());
+    EXPECT_FALSE(host_.write_file("opt/kata/local/more.toml", "the agent's").has_value());
+    EXPECT_TRUE(host_.write_file("opt/kata/.ferry/a/record.json", "the agent's").has_value());
+    std::filesystem::create_directory_symlink(".ferry/a", path("a"), failure);
+    EXPECT_FALSE(failure) << "the agent makes the links of its classes";
+    std::filesystem::rename(path("a"), path("b"), failure);
+    EXPECT_FALSE(failure) << "and replaces them";
+  }
+  EXPECT_EQ(host_.read_file("opt/kata/local/configuration.toml").value(), "root's");
 }
 
 TEST_F(AgentFoldersTest, AFolderThatIsALinkIsRefused) {
@@ -109,15 +172,15 @@ TEST_F(AgentFoldersTest, AFolderThatIsALinkIsRefused) {
 }
 
 TEST_F(AgentFoldersTest, ADeepTreeIsGivenAsFarAsTheBound) {
-  std::filesystem::path folder = "opt/kata";
+  std::filesystem::path folder = "opt/kata/.ferry";
   for (int i = 0; i < 60; ++i) folder /= "d";
   tree_.directory(folder);
   const auto given = test::must(give_to_group(host_, "opt/kata", group_, Giving::tree));
   ASSERT_EQ(given.errors.size(), 1U);
   EXPECT_EQ(given.errors[0].code, Errc::refused);
   EXPECT_THAT(given.errors[0].message, HasSubstr("levels of folders"));
-  EXPECT_EQ(mode("opt/kata"), 02775U);
-  EXPECT_EQ(mode("opt/kata/d/d"), 02775U);
+  EXPECT_EQ(mode("opt/kata"), 03775U);
+  EXPECT_EQ(mode("opt/kata/.ferry/d/d"), 02775U);
   EXPECT_NE(mode(folder), 02775U);
 }
 
@@ -128,7 +191,7 @@ class BadEntry : public AgentFoldersTest {
   void SetUp() override {
     if (!is_root()) GTEST_SKIP() << "only root can be another user";
     for (const char* const name : {"a", "b", "c", "d", "e", "m", "n", "o", "z"}) {
-      const std::string file = std::string("opt/kata/artifact/") + name;
+      const std::string file = std::string("opt/kata/.ferry/artifact/") + name;
       tree_.file(file, "");
       others_.push_back(file);
     }
@@ -146,7 +209,7 @@ class BadEntry : public AgentFoldersTest {
         {.group = kAgent, .lock = {}, .folders = {}, .trees = {"opt/kata"}, .between_looks = between_looks}};
   }
 
-  static constexpr const char* kBad = "opt/kata/artifact/k";
+  static constexpr const char* kBad = "opt/kata/.ferry/artifact/k";
   std::vector<std::string> others_;
 };
 
@@ -154,10 +217,10 @@ TEST_F(BadEntry, KeepsNoOtherOneFromBeingGiven) {
   const test::AsUser owner(kAgent);
   const auto given = test::must(give_to_group(host_, "opt/kata", kAgent, Giving::tree));
   ASSERT_EQ(given.errors.size(), 1U);
-  EXPECT_THAT(given.errors[0].message, HasSubstr("give /opt/kata/artifact/k to group 64711"));
+  EXPECT_THAT(given.errors[0].message, HasSubstr("give /opt/kata/.ferry/artifact/k to group 64711"));
   EXPECT_EQ(given.errors[0].code, std::errc::permission_denied);
   others_are_given();
-  EXPECT_EQ(mode("opt/kata"), 02775U) << "the agent waits for the folder alone";
+  EXPECT_EQ(mode("opt/kata"), 03775U) << "the agent waits for the folder alone";
 }
 
 TEST_F(BadEntry, IsSaidOnceAndGivenByALaterLook) {
@@ -173,10 +236,10 @@ TEST_F(BadEntry, IsSaidOnceAndGivenByALaterLook) {
   change_mode(kBad, 0600);
   looks.give();
   EXPECT_EQ(mode(kBad), 0660U);
-  tree_.file("opt/kata/later", "");
-  change_mode("opt/kata/later", 0600);
+  tree_.file("opt/kata/.ferry/later", "");
+  change_mode("opt/kata/.ferry/later", 0600);
   looks.give();
-  EXPECT_EQ(mode("opt/kata/later"), 0600U) << "a look without an error was the last one";
+  EXPECT_EQ(mode("opt/kata/.ferry/later"), 0600U) << "a look without an error was the last one";
 }
 
 TEST_F(BadEntry, BringsNoLookWithEachRound) {
@@ -190,14 +253,14 @@ TEST_F(BadEntry, BringsNoLookWithEachRound) {
 
 TEST_F(AgentFoldersTest, TheOwnerInTheGroupNeedsNoCapability) {
   if (!is_root()) GTEST_SKIP() << "only root has supplementary groups and capabilities to choose";
-  tree_.file("opt/kata/blobs/part", "half");
+  tree_.file("opt/kata/.ferry/blobs/part", "half");
   EXPECT_TRUE(test::holds_for_hostd_in_group(kAgent, [&] {
     const auto without = give_to_group(host_, "opt/kata", kAgent + 1, Giving::tree);
     const auto with = give_to_group(host_, "opt/kata", kAgent, Giving::tree);
-    return !without && with && with->changed == 3 && with->errors.empty();
+    return !without && with && with->changed == 4 && with->errors.empty();
   })) << "it is given to a group of hostd's, and to no other";
-  EXPECT_EQ(mode("opt/kata/blobs"), 02775U);
-  EXPECT_EQ(mode("opt/kata/blobs/part") & 0660U, 0660U);
+  EXPECT_EQ(mode("opt/kata/.ferry/blobs"), 02775U);
+  EXPECT_EQ(mode("opt/kata/.ferry/blobs/part") & 0660U, 0660U);
 }
 
 TEST_F(AgentFoldersTest, WhoseFolderItIsNotSaysWhatToDo) {
@@ -247,15 +310,18 @@ TEST_F(AgentFoldersTest, AnotherNameOfAFileInThePlaceOfTheLockIsLeftAlone) {
 TEST_F(AgentFoldersTest, ATreeIsLookedThroughOnceAndItsTopEachTime) {
   AgentFolders folders(
       host_, {.group = group_, .lock = {}, .folders = {"run/nvidia/validations"}, .trees = {"opt/kata"}});
-  tree_.file("opt/kata/first", "");
+  tree_.file("opt/kata/.ferry/first", "");
   folders.give();
-  EXPECT_EQ(mode("opt/kata/first") & 0060U, 0060U);
-  tree_.file("opt/kata/second", "");
-  change_mode("opt/kata/second", 0600);
+  EXPECT_EQ(mode("opt/kata/.ferry/first") & 0060U, 0060U);
+  tree_.file("opt/kata/.ferry/second", "");
+  change_mode("opt/kata/.ferry/second", 0600);
   std::filesystem::remove(tree_.path() / "run/nvidia/validations");
   folders.give();
-  EXPECT_EQ(mode("opt/kata/second"), 0600U);
+  EXPECT_EQ(mode("opt/kata/.ferry/second"), 0600U);
   EXPECT_EQ(mode("run/nvidia/validations"), 02775U);
+  std::filesystem::remove_all(tree_.path() / "opt/kata");
+  folders.give();
+  EXPECT_EQ(mode("opt/kata"), 03775U) << "a folder that is made anew";
 }
 
 }  // namespace

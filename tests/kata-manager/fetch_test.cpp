@@ -9,6 +9,7 @@
 
 #include "common/unique_fd.h"
 #include "host/system/agent_folders.h"
+#include "kata-manager/artifacts/artifact_store.h"
 #include "tests/kata-manager/archives.h"
 #include "tests/kata-manager/fetching.h"
 #include "tests/kata-manager/killed_at.h"
@@ -46,6 +47,14 @@ TEST_F(Fetch, ByAnAgentThatIsNotRootGoesOnFromRootsAndIsRemovedByHostd) {
   registry.image(layers("the agent's"));
   {
     const test::AsUser agent(kAgent);
+    const mode_t before = ::umask(S_IWOTH);
+    EXPECT_EQ(refusal().code, std::errc::operation_not_permitted) << "the link is root's";
+    ::umask(before);
+  }
+  EXPECT_TRUE(test::holds_for_hostd_in_group(
+      kAgent, [&] { return make_way_for_agent(host, request.artifacts_dir, request.name).has_value(); }));
+  {
+    const test::AsUser agent(kAgent);
     const mode_t before = ::umask(S_IWOTH);  // as ferry-agent has it
     const auto got = fetch();
     ::umask(before);
@@ -60,6 +69,92 @@ TEST_F(Fetch, ByAnAgentThatIsNotRootGoesOnFromRootsAndIsRemovedByHostd) {
   })) << "root's version and the agent's";
   EXPECT_FALSE(host.exists("opt/artifacts/kata-gpu"));
   EXPECT_FALSE(host.exists("opt/artifacts/.ferry/kata-gpu"));
+}
+
+TEST_F(Fetch, ByAnAgentGetsThePlaceOfAFolderThatHostdPutsAside) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can be another user";
+  constexpr gid_t kAgent = 64'711;
+  ASSERT_EQ(::chmod(scratch.path().c_str(), 0755), 0);
+  scratch.file("opt/artifacts/kata-gpu/guest.img", "of another program");
+  must(host::give_to_group(host, "opt/artifacts", kAgent, host::Giving::tree));
+  registry.image(layers());
+  EXPECT_TRUE(test::holds_for_hostd_in_group(
+      kAgent, [&] { return make_way_for_agent(host, request.artifacts_dir, request.name).has_value(); }));
+  {
+    const test::AsUser agent(kAgent);
+    const mode_t before = ::umask(S_IWOTH);  // as ferry-agent has it
+    const auto got = fetch();
+    ::umask(before);
+    ASSERT_TRUE(got) << got.error().message;
+    EXPECT_FALSE(host.write_file("opt/artifacts/.ferry/kata-gpu/replaced-1/guest.img", "x").has_value());
+  }
+  EXPECT_EQ(seen("guest.img"), "guest");
+  EXPECT_TRUE(test::holds_for_hostd_in_group(
+      kAgent, [&] { return remove_artifact(host, request.artifacts_dir, request.name).has_value(); }));
+  EXPECT_EQ(seen("guest.img"), "of another program");
+}
+
+TEST_F(Fetch, MakesWayOnlyWhereTheAgentCannot) {
+  const auto make_way = [&] { must(make_way_for_agent(host, request.artifacts_dir, request.name)); };
+  make_way();  // there is no folder of artifacts
+  scratch.file("opt/artifacts/kata-gpu/guest.img", "of another program");
+  make_way();
+  EXPECT_EQ(seen("guest.img"), "of another program") << "without the sticky bit the agent replaces it";
+  ASSERT_EQ(::chmod(top().c_str(), 01775), 0);
+  {
+    const auto other = must(lock_artifacts(host, "opt/artifacts"));
+    make_way();
+    EXPECT_EQ(seen("guest.img"), "of another program") << "another program is at work";
+  }
+  make_way();
+  EXPECT_FALSE(fs::exists(fs::symlink_status(top() / "kata-gpu")));
+  EXPECT_EQ(content("opt/artifacts/.ferry/kata-gpu/replaced-1/guest.img"), "of another program");
+  scratch.link("opt/artifacts/kata-gpu", "elsewhere");
+  make_way();
+  EXPECT_FALSE(fs::exists(fs::symlink_status(top() / "kata-gpu")));
+  make_way();
+  EXPECT_THAT(in_store(), ElementsAre("replaced-1"));
+}
+
+/// An agent that is taken over may write the folder of artifacts, and hostd works there as root.
+TEST_F(Fetch, FollowsNoLinkInThePlaceOfTheStore) {
+  scratch.file("etc/containerd/config.toml", "root's");
+  scratch.file("etc/containerd/sha256-x.json", "root's");
+  for (const auto& [place, target] :
+       {std::pair("opt/artifacts/.ferry", "../../etc"),
+        std::pair("opt/artifacts/.ferry/kata-gpu", "../../../etc/containerd")}) {
+    scratch.remove("opt/artifacts/.ferry");
+    request.name = std::string(place).ends_with("kata-gpu") ? "kata-gpu" : "containerd";
+    scratch.directory(fs::path(place).parent_path());
+    scratch.link(place, target);
+    const auto removed = remove_artifact(host, request.artifacts_dir, request.name);
+    ASSERT_FALSE(removed.has_value()) << place;
+    EXPECT_EQ(removed.error().code, Errc::refused);
+    EXPECT_THAT(removed.error().message, HasSubstr("is a link or no folder"));
+    EXPECT_FALSE(collect_versions(host, request.artifacts_dir, request.name, [](const fs::path&) {
+                   return false;
+                 }).has_value());
+    EXPECT_FALSE(read_record(host, request.artifacts_dir, request.name, "sha256-x").has_value());
+    EXPECT_EQ(refusal().code, Errc::refused) << place;
+    EXPECT_EQ(content("etc/containerd/config.toml"), "root's") << place;
+    EXPECT_EQ(content("etc/containerd/sha256-x.json"), "root's") << place;
+  }
+}
+
+TEST_F(Fetch, WritesNoOtherFileByItsLock) {
+  scratch.file("etc/containerd/config.toml", "root's");
+  scratch.directory("opt/artifacts");
+  scratch.link("opt/artifacts/k8s-kata-manager.pid", "../../etc/containerd/config.toml");
+  EXPECT_EQ(refusal().code, Errc::refused);
+  scratch.remove("opt/artifacts/k8s-kata-manager.pid");
+  fs::create_hard_link(scratch.path() / "etc/containerd/config.toml", top() / "k8s-kata-manager.pid");
+  const Error refused = refusal();
+  EXPECT_EQ(refused.code, Errc::refused);
+  EXPECT_THAT(refused.message, HasSubstr("/opt/artifacts/k8s-kata-manager.pid is no file with one name"));
+  scratch.remove("opt/artifacts/k8s-kata-manager.pid");
+  ASSERT_EQ(::mkfifo((top() / "k8s-kata-manager.pid").c_str(), 0600), 0);
+  EXPECT_EQ(refusal().code, Errc::refused);
+  EXPECT_EQ(content("etc/containerd/config.toml"), "root's");
 }
 
 TEST_F(Fetch, MakesTheFolderThatUsersSee) {

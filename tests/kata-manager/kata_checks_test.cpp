@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kata-manager/kata/kata_checks.h"
 
+#include <filesystem>
 #include <initializer_list>
 #include <utility>
 #include <vector>
@@ -335,6 +336,9 @@ TEST_F(KataChecks, MissAFolderOfArtifacts) {
   EXPECT_EQ(answer("kata-artifacts", file), "fail: there is no /opt/gone");
   scratch.directory("opt/gone");
   EXPECT_EQ(answer("kata-artifacts", file), "pass: /opt/gone is there");
+  std::filesystem::permissions(scratch.path() / "opt/gone", std::filesystem::perms::others_write,
+                               std::filesystem::perm_options::add);
+  EXPECT_THAT(answer("kata-artifacts", file), StartsWith("fail: /opt/gone can be written by others"));
 }
 
 class Kubelet : public testing::Test {

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <functional>
 #include <memory>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -213,6 +214,44 @@ TEST_F(KataKeeperTest, GoesOnWithoutAnArtifactThatIsNotHere) {
   EXPECT_THAT(why_of("kata-b"), HasSubstr("file:///srv/gpu is to be fetched"));
   fetch("kata-b");
   EXPECT_THAT(settle().ready, ElementsAre("kata-a", "kata-b"));
+}
+
+TEST_F(KataKeeperTest, RefusesAFolderOfTheHostThatOthersWrite) {
+  const auto file = scratch.path() / "srv/gpu/configuration.toml";
+  ASSERT_EQ(::chmod(file.c_str(), 0666), 0);
+  want(kOneClass, {"kata-a"});
+  EXPECT_THAT(settle().ready, IsEmpty());
+  EXPECT_TRUE(says("kata-a", HandlerState::blocked));
+  EXPECT_THAT(why_of("kata-a"), AllOf(HasSubstr("/srv/gpu/configuration.toml can be written by others"),
+                                      HasSubstr("chmod -R go-w /srv/gpu")));
+  EXPECT_FALSE(host.exists("etc/ferry/kata/kata-a"));
+  EXPECT_EQ(daemon->acts, 0);
+  ASSERT_EQ(::chmod(file.c_str(), 0644), 0);
+  EXPECT_THAT(settle().ready, ElementsAre("kata-a"));
+}
+
+TEST_F(KataKeeperTest, MakesWayForTheFetchOfAnAgentThatIsNotRoot) {
+  ASSERT_EQ(::chmod((scratch.path() / "opt/art").c_str(), 01775), 0);
+  want("- {name: kata-a, artifacts: {url: \"registry.example/a:2\"}}\n", {"kata-a"});
+  round();
+  EXPECT_TRUE(says("kata-a", HandlerState::missing_artifact));
+  EXPECT_FALSE(host.link_target("opt/art/kata-a").has_value());
+  EXPECT_TRUE(host.link_target("opt/art/kata-b").has_value()) << "no class of the desired state has it";
+}
+
+TEST_F(KataKeeperTest, ReadsNoFileOfTheHostByALinkInAPulledArtifact) {
+  constexpr const char* kVersion = "sha256-aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
+  const std::string store = "opt/art/.ferry/kata-a/";
+  scratch.file("etc/secret.toml", "a secret");
+  scratch.link(store + kVersion + "/configuration.toml", "/etc/secret.toml");
+  scratch.file(store + kVersion + ".json",
+               R"({"version": 1, "url": "registry.example/a:2", "digest": "sha256:aa",)"
+               R"( "configuration": "configuration.toml", "files": []})");
+  scratch.link("opt/art/kata-a", std::string(".ferry/kata-a/") + kVersion);
+  want("- {name: kata-a, artifacts: {url: \"registry.example/a:2\"}}\n", {"kata-a"});
+  round();
+  EXPECT_TRUE(says("kata-a", HandlerState::blocked));
+  EXPECT_THAT(why_of("kata-a"), AllOf(HasSubstr("No such file or directory"), Not(HasSubstr("secret"))));
 }
 
 TEST_F(KataKeeperTest, LeavesAClassAsItIsWhileItsNewArtifactIsFetched) {

@@ -89,8 +89,15 @@ classes() { # NAME...
 }
 known() { ferry -o json kata status | jq -r '.handlers[] | "\(.name)=\(.known)"' | paste -sd' '; }
 
-step "a runtime comes in, and containerd is restarted for it over D-Bus"
+step "a folder of the host that another user can write is refused"
 classes kata-a > /run/classes.yaml
+chmod 0666 /srv/gpu/configuration.toml
+expect_status "plan" 4 ferry kata plan -f /run/classes.yaml
+expect_match "the reason" "/srv/gpu/configuration.toml can be written by others" "$REPLY"
+expect_match "what to do" "chmod -R go-w /srv/gpu" "$REPLY"
+chmod 0644 /srv/gpu/configuration.toml
+
+step "a runtime comes in, and containerd is restarted for it over D-Bus"
 before=$(pid_of_containerd)
 expect_status "plan" 0 ferry kata plan -f /run/classes.yaml
 expect_match "what would come" "restart containerd.service" "$REPLY"
