@@ -241,11 +241,15 @@ Result<Artifact> read_record(const UniqueFd& store, const ArtifactPlaces& places
       return fail(Errc::malformed_host,
                   fmt::format("/{}: written by another version of ferry", path.string()));
     Artifact artifact = artifact_of(record);
-    // An agent that is not root writes records, and root reads the configuration.
-    const auto inside = inner_path(artifact.configuration.native());
-    if (!inside || inside->empty())
+    // An agent that is not root writes records, and root reads the configuration and names the files in it.
+    const auto is_inside = [](const std::filesystem::path& file) {
+      const auto parts = inner_path(file.native());
+      return parts && !parts->empty();
+    };
+    if (!is_inside(artifact.configuration) ||
+        !std::ranges::all_of(artifact.files, is_inside, &ArtifactFile::path))
       return fail(Errc::malformed_host,
-                  fmt::format("/{}: its configuration is no file of the artifact", path.string()));
+                  fmt::format("/{}: it names a file that is not of the artifact", path.string()));
     artifact.name = places.link().filename();
     artifact.folder = "/" / places.link();
     artifact.version = "/" / places.version(version);

@@ -83,7 +83,7 @@ Result<> write_pulled_version(const UniqueFd& store, const ArtifactPlaces& place
                               const std::string& version);
 
 /// The record of a version, without notes and as unchanged. Errc::not_found: no record.
-/// Errc::malformed_host: it cannot be read, or its configuration lies outside of the version.
+/// Errc::malformed_host: it cannot be read, or names a file outside of the version.
 Result<Artifact> read_record(const UniqueFd& store, const ArtifactPlaces& places, const std::string& version);
 /// Writes the record of `artifact`'s version whole or not at all.
 Result<> write_record(const UniqueFd& store, const ArtifactPlaces& places, const Artifact& artifact);

@@ -3,6 +3,7 @@
 #include "kata-manager/fetch/fetch.h"
 
 #include <fcntl.h>
+#include <stdexcept>
 #include <string>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -234,16 +235,20 @@ TEST_F(Fetch, TakesNoRecordOfAFileElsewhere) {
   const Artifact artifact = must(fetch());
   const fs::path record = artifact.version.relative_path().string() + ".json";
   const std::string whole = content(record);
-  const std::string name = "\"configuration.toml\"";
-  const auto at = whole.find(name, whole.find("\"configuration\""));
-  ASSERT_NE(at, std::string::npos) << whole;
+  const auto with = [&](const std::string& name, const std::string& after, const std::string& wrong) {
+    const auto at = whole.find('"' + name + '"', whole.find('"' + after + '"'));
+    if (at == std::string::npos) throw std::runtime_error("no " + name + " in " + whole);
+    return whole.substr(0, at + 1) + wrong + whole.substr(at + 1 + name.size());
+  };
   for (const char* const wrong : {"/etc/shadow", "../../../etc/shadow", "a/../../b", "", "."}) {
-    std::string text = whole;
-    scratch.file(record, text.replace(at + 1, name.size() - 2, wrong));
+    scratch.file(record, with("guest.img", "files", wrong));
+    EXPECT_FALSE(current_artifact(host, request.artifacts_dir, request.name, request.url).has_value())
+        << wrong;
+    scratch.file(record, with("configuration.toml", "configuration", wrong));
     const auto here = current_artifact(host, request.artifacts_dir, request.name, request.url);
     ASSERT_FALSE(here.has_value()) << wrong;
     EXPECT_EQ(here.error().code, Errc::malformed_host) << wrong;
-    EXPECT_THAT(here.error().message, HasSubstr("its configuration is no file of the artifact")) << wrong;
+    EXPECT_THAT(here.error().message, HasSubstr("it names a file that is not of the artifact")) << wrong;
   }
   must(fetch());
   EXPECT_EQ(content(record), whole) << "it is made anew";

@@ -367,7 +367,7 @@ TEST_F(KataKeeperTest, ReadsNoFileOfTheHostByARecord) {
     want(kPulledClass, {"kata-a"});
     settle();
     EXPECT_TRUE(says("kata-a", HandlerState::missing_artifact)) << wrong;
-    EXPECT_THAT(why_of("kata-a"), HasSubstr("its configuration is no file of the artifact")) << wrong;
+    EXPECT_THAT(why_of("kata-a"), HasSubstr("it names a file that is not of the artifact")) << wrong;
     EXPECT_FALSE(host.exists("etc/ferry/kata/kata-a")) << wrong;
   }
 }
