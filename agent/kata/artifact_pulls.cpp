@@ -60,8 +60,9 @@ std::map<std::string, PullState> ArtifactPulls::states() const {
 }
 
 void ArtifactPulls::begin(const PullOrder& order) {
-  const auto request = kata::fetch_request(host_, credentials_, order.file, order.kata);
+  auto request = kata::fetch_request(host_, credentials_, order.file, order.kata);
   if (!request) return failed(order, request.error());
+  request->makes_link = false;
   auto begun = fetcher_.begin(
       *request, [this](const kata::FetchProgress& progress) { report_progress(progress); },
       [this, order, request = *request](Result<kata::Artifact> artifact) {

@@ -98,8 +98,8 @@ bool rests(const KataSnapshot& snapshot, const std::string& name) {
   return found != snapshot.pulls.end() && found->second.rests;
 }
 
-/// True if pods can start with the class's present files. A pull repoints the link to them at once, and a
-/// class file or an administrator may name that link. So such a pull waits for the rollout lease.
+/// True if pods can start with the class's present files. Such a pull waits for the rollout lease, since
+/// hostd changes the class as soon as its new files are there.
 bool is_in_use(const HostSide& host, const kata::KataClass& kata) {
   return std::ranges::any_of(kata.handlers(),
                              [&](const std::string& name) { return host.kata.ready.contains(name); });

@@ -75,8 +75,8 @@ void CommandTree::add_hostd(CLI::App& app) {
       ->needs(group);
   hostd
       ->add_option("--agent-tree", keeping_.agent_trees,
-                   "a folder of Kata's artifacts that the agent may write, with Ferry's own files in it that "
-                   "root owns; other files in it stay as they are; may be repeated")
+                   "a folder of Kata's artifacts, in which the agent may write Ferry's store and the lock; "
+                   "other files in it stay root's; may be repeated")
       ->option_text("DIR ...")
       ->needs(group);
   hostd->add_flag("--lenient", keeping_.lenient,

@@ -199,7 +199,7 @@ Result<kata::KataChange> install(const Session& session, const KataOptions& opti
   if (!is_text(session.output)) add_notes(fetched, report);  // people have read them already
   if (auto r = load_modules(session, options, *file); !r) return fail(std::move(r).error());
   if (auto r = kata::apply_kata(change_context(session, options, *runtime), *session.writer, report,
-                                file->artifacts_dir);
+                                file->artifacts_dir, kata::Replaced::comes_back);
       !r)
     return fail(std::move(r).error());
   return report;
@@ -268,8 +268,8 @@ Result<kata::KataChange> uninstall(const Session& session, const KataOptions& op
     if (!folder) return fail(std::move(folder).error());
     artifacts_dir = std::move(*folder);
   }
-  const auto done =
-      kata::apply_kata(change_context(session, options, *runtime), *session.writer, report, artifacts_dir);
+  const auto done = kata::apply_kata(change_context(session, options, *runtime), *session.writer, report,
+                                     artifacts_dir, kata::Replaced::comes_back);
   if (!done) return fail(Error(done.error()));
   if (!*done || !artifacts_dir) return report;
   if (auto r = kata::forget_artifacts_dir(*session.host); !r) return fail(std::move(r).error());

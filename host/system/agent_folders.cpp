@@ -5,6 +5,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -14,6 +15,7 @@
 #include <spdlog/spdlog.h>
 
 #include "common/unique_fd.h"
+#include "hostfs/descriptor_reads.h"
 
 namespace ferry::host {
 namespace {
@@ -26,8 +28,7 @@ constexpr std::size_t kMostErrors = 16;     // of a look
 constexpr std::size_t kMostWarnings = 200;  // the agent chooses the names in a tree
 
 // Names in a folder of artifacts (kata-manager/artifacts/artifact_store.h): the lock, and Ferry's store with
-// a folder for each class. There a folder that Ferry has put aside, or puts aside just now, is another
-// program's.
+// a folder for each class. There an earlier Ferry has put folders of other programs aside.
 constexpr const char* kLock = "k8s-kata-manager.pid";
 constexpr const char* kStore = ".ferry";
 constexpr std::string_view kPutAside = "replaced-";
@@ -38,13 +39,11 @@ std::string doing(const std::string& path, gid_t group) {
   return fmt::format("give /{} to group {}", path, group);
 }
 
-enum class Entry { file, folder, sticky_folder };
+enum class Entry { file, folder };
 
 Error not_permitted(int number, const std::string& path, gid_t group, Entry entry) {
   Error error = error_from_errno(number, doing(path, group));
-  const char* mode = "g+rw";
-  if (entry == Entry::folder) mode = "g+rwxs";
-  if (entry == Entry::sticky_folder) mode = "g+rwxs,+t";
+  const char* const mode = entry == Entry::folder ? "g+rwxs" : "g+rw";
   if (number == EPERM)
     error.hint = fmt::format(
         "only the owner of a file gives it to a group, and only to one of its own groups: hostd needs group "
@@ -56,9 +55,7 @@ Error not_permitted(int number, const std::string& path, gid_t group, Entry entr
 mode_t needed_mode(Entry entry) {
   constexpr mode_t kFile = S_IRGRP | S_IWGRP;
   constexpr mode_t kFolder = S_ISGID | S_IRWXG;
-  constexpr mode_t kStickyFolder = S_ISVTX | S_ISGID | S_IRWXG;
-  if (entry == Entry::file) return kFile;
-  return entry == Entry::folder ? kFolder : kStickyFolder;
+  return entry == Entry::folder ? kFolder : kFile;
 }
 
 /// Gives the entry that `fd` (open for reading) has open; true: its group or mode has changed.
@@ -74,20 +71,107 @@ Result<bool> give_one(int fd, const std::string& path, gid_t group, Entry entry)
   return true;
 }
 
+/// Takes from the group the right to write a folder itself, which an earlier hostd gave it; true: it had
+/// that.
+Result<bool> take_from_group(int fd, const std::string& path, gid_t group) {
+  const std::string what = fmt::format("take /{} from group {}", path, group);
+  struct stat now {};
+  if (::fstat(fd, &now) != 0) return fail(error_from_errno(errno, what));
+  if (now.st_gid != group || (now.st_mode & S_IWGRP) == 0) return false;
+  constexpr mode_t kGiven = S_ISVTX | S_ISGID | S_IWGRP;
+  if (::fchmod(fd, now.st_mode & 07777U & ~kGiven) != 0) {
+    Error error = error_from_errno(errno, what);
+    error.hint = fmt::format("do it on the host: `chown root:root /{0} && chmod g-ws,-t /{0}`", path);
+    return fail(std::move(error));
+  }
+  return true;
+}
+
 /// Gives the lock and Ferry's store in a folder of artifacts to the group, from the bottom up. An entry that
 /// fails does not stop the others.
 class TreeGiver {
  public:
-  TreeGiver(gid_t group, dev_t device) : group_(group), device_(device) {}
+  TreeGiver(int top, std::string path, gid_t group) : top_(top), path_(std::move(path)), group_(group) {}
 
-  void give_ferrys_own(int folder, const std::string& path) {
-    for (const char* const name : {kLock, kStore}) add(give_entry(folder, name, path + "/" + name, 0));
+  void give_lock() { add(lock(path_ + "/" + kLock)); }
+  /// `whole`: also all in it that this process's user owns.
+  void give_store(bool whole) { add(store(path_ + "/" + kStore, whole)); }
+
+  /// Adds an error for each entry beside the lock and the store with something that the group may write.
+  void look_beside() {
+    const UniqueFd own(::openat(top_, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    const auto names = read_entries(own.get(), [&] { return "read /" + path_; });
+    if (!names) return add(fail(Error(names.error())));
+    for (const DirectoryEntry& entry : *names) {
+      if (entry.name == kLock || entry.name == kStore) continue;
+      const std::string path = path_ + "/" + entry.name;
+      const auto given = first_given(top_, entry.name, path, 0);
+      if (!given) continue;
+      add(fail(Errc::refused,
+               fmt::format("/{} can be written by group {}, the agent's: an earlier hostd gave it", *given,
+                           group_),
+               fmt::format("on the host: `chown -hR root:root /{0} && chmod -R go-w /{0}`; then check its "
+                           "content, or copy it anew: the agent may have changed it",
+                           path)));
+    }
   }
 
   std::size_t changed() const { return changed_; }
   std::vector<Error> take_errors() { return std::move(errors_); }
 
  private:
+  Result<> lock(const std::string& path) {
+    const UniqueFd fd(::openat(top_, kLock, O_RDONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0664));
+    if (!fd.valid() && errno == ELOOP) return {};  // who locks the folder says so
+    if (!fd.valid()) return fail(error_from_errno(errno, doing(path, group_)));
+    struct stat status {};
+    if (::fstat(fd.get(), &status) != 0) return fail(error_from_errno(errno, doing(path, group_)));
+    if (!S_ISREG(status.st_mode) || !is_plain(status)) return {};
+    return give_owned(fd.get(), path, status);
+  }
+
+  Result<> store(const std::string& path, bool whole) {
+    if (::mkdirat(top_, kStore, 0755) != 0 && errno != EEXIST)
+      return fail(error_from_errno(errno, "make folder /" + path));
+    const UniqueFd fd(::openat(top_, kStore, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+    if (!fd.valid() && (errno == ELOOP || errno == ENOTDIR))
+      return fail(Errc::refused, fmt::format("/{} is a symbolic link or no folder", path),
+                  "remove it; hostd makes the folder");
+    if (!fd.valid()) return fail(error_from_errno(errno, doing(path, group_)));
+    struct stat status {};
+    if (::fstat(fd.get(), &status) != 0) return fail(error_from_errno(errno, doing(path, group_)));
+    device_ = status.st_dev;
+    if (whole) give_below(fd.get(), path, 1);
+    return give_owned(fd.get(), path, status);
+  }
+
+  Result<> give_owned(int fd, const std::string& path, const struct stat& status) {
+    if (status.st_uid != ::geteuid()) return {};
+    const auto given = give_one(fd, path, group_, S_ISDIR(status.st_mode) ? Entry::folder : Entry::file);
+    if (!given) return fail(Error(given.error()));
+    if (*given) ++changed_;
+    return {};
+  }
+
+  /// The first entry that this process's user owns and the group may write; absent: none.
+  std::optional<std::string> first_given(int folder, const std::string& name, const std::string& path,
+                                         unsigned level) {
+    struct stat status {};
+    if (level > kMostLevels || ++looked_at_ > kMostEntries ||
+        ::fstatat(folder, name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0 || status.st_uid != ::geteuid() ||
+        S_ISLNK(status.st_mode))
+      return std::nullopt;
+    if (status.st_gid == group_ && (status.st_mode & S_IWGRP) != 0) return path;
+    if (!S_ISDIR(status.st_mode)) return std::nullopt;
+    const UniqueFd fd(::openat(folder, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+    if (!fd.valid()) return std::nullopt;
+    const auto names = read_entries(fd.get(), [&] { return "read /" + path; });
+    if (!names) return std::nullopt;
+    for (const DirectoryEntry& entry : *names)
+      if (auto found = first_given(fd.get(), entry.name, path + "/" + entry.name, level + 1)) return found;
+    return std::nullopt;
+  }
+
   void give_below(int folder, const std::string& path, unsigned level) {
     if (level > kMostLevels)
       return add(fail(Errc::refused, fmt::format("/{} has more than {} levels of folders", path, kMostLevels),
@@ -142,17 +226,15 @@ class TreeGiver {
     if (::fstat(fd.get(), &status) != 0) return fail(error_from_errno(errno, doing(path, group_)));
     if (!is_plain(status) || status.st_dev != device_ || is_put_aside(name, level, status)) return {};
     if (S_ISDIR(status.st_mode)) give_below(fd.get(), path, level + 1);
-    if (status.st_uid != ::geteuid()) return {};
-    const auto given =
-        give_one(fd.get(), path, group_, S_ISDIR(status.st_mode) ? Entry::folder : Entry::file);
-    if (!given) return fail(Error(given.error()));
-    if (*given) ++changed_;
-    return {};
+    return give_owned(fd.get(), path, status);
   }
 
+  int top_;
+  std::string path_;
   gid_t group_;
-  dev_t device_;
+  dev_t device_ = 0;  // the store's; what is mounted in it stays as it is
   std::size_t entries_ = 0;
+  std::size_t looked_at_ = 0;
   std::size_t changed_ = 0;
   std::vector<Error> errors_;
 };
@@ -172,14 +254,19 @@ Result<UniqueFd> open_folder(const HostFs& host, const fs::path& folder) {
 Result<Given> give_to_group(const HostFs& host, const fs::path& folder, gid_t group, Giving giving) {
   const auto fd = open_folder(host, folder);
   if (!fd) return fail(Error(fd.error()));
-  struct stat status {};
-  if (::fstat(fd->get(), &status) != 0) return fail(error_from_errno(errno, doing(folder.string(), group)));
-  TreeGiver tree(group, status.st_dev);
-  if (giving == Giving::tree) tree.give_ferrys_own(fd->get(), folder.string());
-  const auto given = give_one(fd->get(), folder.string(), group,
-                              giving == Giving::folder ? Entry::folder : Entry::sticky_folder);
-  if (!given) return fail(Error(given.error()));
-  return Given{.changed = tree.changed() + (*given ? 1 : 0), .errors = tree.take_errors()};
+  if (giving == Giving::folder) {
+    const auto given = give_one(fd->get(), folder.string(), group, Entry::folder);
+    if (!given) return fail(Error(given.error()));
+    return Given{.changed = *given ? std::size_t{1} : std::size_t{0}};
+  }
+  const auto taken = take_from_group(fd->get(), folder.string(), group);
+  if (!taken) return fail(Error(taken.error()));
+  const bool whole = giving == Giving::tree;
+  TreeGiver tree(fd->get(), folder.string(), group);
+  tree.give_lock();
+  tree.give_store(whole);
+  if (whole) tree.look_beside();
+  return Given{.changed = tree.changed(), .taken = *taken, .errors = tree.take_errors()};
 }
 
 void AgentFolders::give() {
@@ -219,11 +306,15 @@ bool AgentFolders::give(const fs::path& folder, Giving giving) {
     warn_once(given.error());
     return false;
   }
+  if (given->taken)
+    spdlog::info("/{}: group {}, the agent's, writes only /{}/{} from now on", folder.string(),
+                 settings_.group, folder.string(), kStore);
   if (given->changed > 0)
-    spdlog::info(
-        "/{}: {} given to group {}, the agent's", folder.string(),
-        given->changed == 1 ? "the folder is" : fmt::format("{} files and folders are", given->changed),
-        settings_.group);
+    spdlog::info("/{}: {} given to group {}, the agent's", folder.string(),
+                 giving == Giving::folder
+                     ? "the folder is"
+                     : fmt::format("{} of Ferry's files and folders are", given->changed),
+                 settings_.group);
   for (const Error& error : given->errors) warn_once(error);
   return given->errors.empty();
 }

@@ -21,24 +21,26 @@ namespace ferry::host {
 
 enum class Giving {
   folder,  ///< what is in it stays as it is
-  /// A folder of Kata's artifacts, and nothing in it. The folder gets the sticky bit, so that the group
-  /// cannot remove, rename or replace an entry of another user: an administrator's folder with an artifact
-  /// stays the administrator's.
+  /// A folder of Kata's artifacts: the lock in it and Ferry's store `.ferry`, both made where they are
+  /// missing. The folder itself stays root's: hostd alone makes the links of classes, and an administrator's
+  /// folders beside them stay the administrator's.
   tree_top,
-  /// Also what is Ferry's own in a folder of artifacts: the lock, and in the store `.ferry` each folder and
-  /// each regular file of this process's user that has one name. A folder that Ferry has put aside in the
-  /// store stays as it is.
+  /// Also what is in the store: each folder and each regular file of this process's user that has one name. A
+  /// folder that an earlier Ferry has put aside there stays as it is. In Given::errors is what the group may
+  /// write beside the store, as an earlier hostd gave it.
   tree,
 };
 
 struct Given {
   std::size_t changed = 0;  ///< files and folders; none where all are as they should be
+  /// The group could write the artifacts' folder itself, as an earlier hostd gave it, and no longer can.
+  bool taken = false;
   /// The first of those that kept something in a tree from being given. All else is given.
   std::vector<Error> errors = {};
 };
 
-/// Gives the folder to the group, which may then write it; makes the folder where it is missing. New files in
-/// it get the group, too (set-group-ID). No symbolic link is followed.
+/// Gives the folder, or what Ferry has in it, to the group, which may then write it; makes a missing folder.
+/// New files in it get the group, too (set-group-ID). No symbolic link is followed.
 ///
 /// Errors: Errc::refused for a folder that is a symbolic link; EPERM where this process does not own the
 /// folder, or is not in the group. In Given::errors likewise, and Errc::refused for a tree above the limits.

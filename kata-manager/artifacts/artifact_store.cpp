@@ -2,11 +2,11 @@
 #include "kata-manager/artifacts/artifact_store.h"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <charconv>
 #include <cstdio>
 #include <fcntl.h>
-#include <limits>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -18,6 +18,7 @@
 #include "common/text/whole_json.h"
 #include "hostfs/descriptor_reads.h"
 #include "kata-manager/artifacts/image_reference.h"
+#include "kata-manager/artifacts/inner_path.h"
 #include "kata-manager/kata/kata_configuration.h"
 #include "kata-manager/kata/kata_users.h"
 #include "kata-manager/runtime/container_runtime.h"
@@ -50,83 +51,95 @@ Result<UniqueFd> parent_of(const HostFs& host, const std::filesystem::path& path
   return host.open(parent.empty() ? "." : parent, O_RDONLY | O_DIRECTORY);
 }
 
-Result<UniqueFd> open_top(const HostFs& host, const ArtifactPlaces& places) {
-  return host.open(places.top().empty() ? "." : places.top(), O_RDONLY | O_DIRECTORY);
-}
-
-Error no_folder(const std::filesystem::path& store, const std::filesystem::path& part) {
+Error no_folder(const std::filesystem::path& path) {
   return {.code = make_error_code(Errc::refused),
-          .message = fmt::format("/{}: '{}' is a link or no folder", store.string(), part.string()),
+          .message = fmt::format("/{} is a link or no folder", path.string()),
           .hint = "remove it; Ferry makes the folder"};
 }
 
-// Makes a class's store in a folder that the agent may write, too: it gets the folder's group (set-group-ID).
-Result<UniqueFd> make_store(const UniqueFd& top, const ArtifactPlaces& places) {
+Result<UniqueFd> open_in(const UniqueFd& folder, const std::filesystem::path& path) {
+  UniqueFd out(
+      ::openat(folder.get(), path.filename().c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (!out.valid() && (errno == ELOOP || errno == ENOTDIR)) return fail(no_folder(path));
+  if (!out.valid()) return fail(error_from_errno(errno, "open /" + path.string()));
+  return out;
+}
+
+// Opens a folder of the store's path, and makes a missing one for the group of the folder above it.
+Result<UniqueFd> open_or_make_for_group(const UniqueFd& folder, const std::filesystem::path& path) {
   constexpr mode_t kForGroup = S_ISGID | S_IRWXU | S_IRWXG | S_IROTH | S_IXOTH;
-  const auto path = places.store();
   const std::string what = "make folder /" + path.string();
-  UniqueFd folder(::openat(top.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!folder.valid()) return fail(error_from_errno(errno, what));
-  for (const auto& part : {path.parent_path().filename(), path.filename()}) {
-    const bool is_made = ::mkdirat(folder.get(), part.c_str(), 0775) == 0;
-    if (!is_made && errno != EEXIST) return fail(error_from_errno(errno, what));
-    UniqueFd next(::openat(folder.get(), part.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-    if (!next.valid() && (errno == ELOOP || errno == ENOTDIR)) return fail(no_folder(path, part));
-    if (!next.valid()) return fail(error_from_errno(errno, what));
-    if (is_made && ::fchmod(next.get(), kForGroup) != 0) return fail(error_from_errno(errno, what));
-    folder = std::move(next);
-  }
-  return folder;
+  const bool is_made = ::mkdirat(folder.get(), path.filename().c_str(), 0775) == 0;
+  if (!is_made && errno != EEXIST) return fail(error_from_errno(errno, what));
+  auto out = open_in(folder, path);
+  if (out && is_made && ::fchmod(out->get(), kForGroup) != 0) return fail(error_from_errno(errno, what));
+  return out;
 }
 
-Result<std::vector<DirectoryEntry>> entries_of(const UniqueFd& store, const ArtifactPlaces& places) {
-  return read_entries(store.get(), [&] { return "list /" + places.store().string(); });
-}
-
-Result<> remove_entry(const UniqueFd& folder, const std::filesystem::path& path) {
-  // Goes through the open folder: a path from "/" could follow links out of the host's root.
-  std::error_code failure;
-  std::filesystem::remove_all(fmt::format("/proc/self/fd/{}/{}", folder.get(), path.filename().string()),
-                              failure);
-  if (failure) return fail(error_from_errno(failure.value(), "remove /" + path.string()));
-  return {};
-}
-
-Result<std::string> read_in_store(const HostFs& host, const ArtifactPlaces& places, const std::string& name) {
-  const auto store = open_store(host, places);
-  if (!store) return fail(Error(store.error()));
-  const HostFs inside(fmt::format("/proc/self/fd/{}", store->get()));
+Result<std::string> read_in_store(const UniqueFd& store, const ArtifactPlaces& places,
+                                  const std::string& name) {
+  const HostFs inside(fmt::format("/proc/self/fd/{}", store.get()));
   auto text = inside.read_file(name, HostFs::Links::refused);
   if (!text) return fail(std::move(text).error().during("in /" + places.store().string()));
   return text;
 }
 
-// How late a replaced folder of the store was put aside; 0: the entry is Ferry's.
-unsigned rank_of(const DirectoryEntry& entry) {
-  // A killed switch has not put the replaced folder aside yet.
-  if (entry.name == kNewLink) return entry.is_directory ? std::numeric_limits<unsigned>::max() : 0;
-  const std::string_view name = entry.name;
-  if (!entry.is_directory || !name.starts_with(kPutAside)) return 0;
-  const std::string_view digits = name.substr(std::string_view(kPutAside).size());
+bool is_folder_in(const UniqueFd& parent, const std::string& name) {
+  struct stat status {};
+  return ::fstatat(parent.get(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(status.st_mode);
+}
+
+// Folders that an earlier Ferry has put aside in the store, where the agent writes. They are not Ferry's.
+bool is_put_aside_in_store(const DirectoryEntry& entry) {
+  return entry.is_directory && (entry.name == "link" || entry.name.starts_with("replaced-"));
+}
+
+// Begins the name of a folder that a link replaced, in the artifacts' folder. It is never removed. The name
+// of a class has no dot.
+std::string put_aside_prefix(const ArtifactPlaces& places) {
+  return fmt::format(".{}.replaced-", places.link().filename().string());
+}
+
+// The name of a link before it is in its place.
+std::string fresh_name(const ArtifactPlaces& places) {
+  return fmt::format(".{}.link", places.link().filename().string());
+}
+
+// How late a replaced folder was put aside; 0: the entry is none.
+unsigned rank_of(const DirectoryEntry& entry, const std::string& prefix) {
+  if (!entry.is_directory || !entry.name.starts_with(prefix)) return 0;
+  const std::string_view digits = std::string_view(entry.name).substr(prefix.size());
   unsigned number = 0;
   (void)std::from_chars(digits.data(), digits.data() + digits.size(), number);
-  return std::max(number, 1U);
+  return number;
 }
 
 // Moves the last replaced folder back to the link's place, unless that is taken.
-Result<> put_back(const HostFs& host, const ArtifactPlaces& places, const UniqueFd& store,
-                  const std::vector<DirectoryEntry>& entries) {
-  const auto last = std::ranges::max_element(entries, {}, rank_of);
-  if (last == entries.end() || rank_of(*last) == 0) return {};
-  const std::string what = fmt::format("put /{} back", places.version(last->name).string());
-  const auto top = open_top(host, places);
-  if (!top) return fail(Error(top.error()).during(what));
-  if (::renameat2(store.get(), last->name.c_str(), top->get(), places.link().filename().c_str(),
+Result<> put_back(const UniqueFd& top, const ArtifactPlaces& places) {
+  const std::string prefix = put_aside_prefix(places);
+  const auto entries = entries_of(top, places);
+  if (!entries) return fail(Error(entries.error()));
+  const auto rank = [&](const DirectoryEntry& entry) { return rank_of(entry, prefix); };
+  const auto last = std::ranges::max_element(*entries, {}, rank);
+  if (last == entries->end() || rank(*last) == 0) return {};
+  const std::string what = fmt::format("put /{} back", (places.top() / last->name).string());
+  if (::renameat2(top.get(), last->name.c_str(), top.get(), places.link().filename().c_str(),
                   RENAME_NOREPLACE) != 0) {
     return errno == EEXIST ? Result<>() : fail(error_from_errno(errno, what));
   }
-  if (::fsync(top->get()) != 0) return fail(error_from_errno(errno, what));
+  if (::fsync(top.get()) != 0) return fail(error_from_errno(errno, what));
   return {};
+}
+
+// The process ID in a lock; empty: the file has something else. Read from the open file: at its path may be
+// another one by now, on which a read would wait.
+std::string process_in(const UniqueFd& lock) {
+  std::array<char, 20> text{};
+  const ssize_t size = ::pread(lock.get(), text.data(), text.size(), 0);
+  std::string out(text.data(), size > 0 ? static_cast<std::size_t>(size) : 0);
+  if (out.ends_with('\n')) out.pop_back();
+  const bool is_number = std::ranges::all_of(out, [](char c) { return c >= '0' && c <= '9'; });
+  return is_number ? out : std::string();
 }
 
 }  // namespace
@@ -164,12 +177,61 @@ std::optional<std::string> version_in_use(const HostFs& host, const ArtifactPlac
   return version;
 }
 
-Result<Artifact> read_record(const HostFs& host, const std::filesystem::path& artifacts_dir,
-                             const std::string& name, const std::string& version) {
-  const auto places = ArtifactPlaces::of(artifacts_dir, name);
-  if (!places) return fail(places.error());
-  const auto path = places->record(version);
-  const auto text = read_in_store(host, *places, path.filename());
+Result<UniqueFd> open_top(const HostFs& host, const ArtifactPlaces& places) {
+  return host.open(places.top().empty() ? "." : places.top(), O_RDONLY | O_DIRECTORY);
+}
+
+Result<UniqueFd> open_store(const UniqueFd& top, const ArtifactPlaces& places) {
+  const auto all = open_in(top, places.store().parent_path());
+  return all ? open_in(*all, places.store()) : Result<UniqueFd>(fail(Error(all.error())));
+}
+
+Result<UniqueFd> open_or_make_store(const UniqueFd& top, const ArtifactPlaces& places) {
+  const auto all = open_or_make_for_group(top, places.store().parent_path());
+  return all ? open_or_make_for_group(*all, places.store()) : Result<UniqueFd>(fail(Error(all.error())));
+}
+
+Result<UniqueFd> open_or_make_in(const UniqueFd& folder, const std::filesystem::path& path) {
+  if (::mkdirat(folder.get(), path.filename().c_str(), 0775) != 0 && errno != EEXIST)
+    return fail(error_from_errno(errno, "make folder /" + path.string()));
+  return open_in(folder, path);
+}
+
+Result<std::vector<DirectoryEntry>> entries_of(const UniqueFd& store, const ArtifactPlaces& places) {
+  const auto what = [&] { return "list /" + places.store().string(); };
+  if (::lseek(store.get(), 0, SEEK_SET) != 0) return fail(error_from_errno(errno, what()));
+  return read_entries(store.get(), what);
+}
+
+Result<> remove_entry(const UniqueFd& folder, const std::filesystem::path& path) {
+  // Goes through the open folder: a path from "/" could follow links out of the host's root.
+  std::error_code failure;
+  std::filesystem::remove_all(fmt::format("/proc/self/fd/{}/{}", folder.get(), path.filename().string()),
+                              failure);
+  if (failure) return fail(error_from_errno(failure.value(), "remove /" + path.string()));
+  return {};
+}
+
+std::optional<std::string> pulled_version(const UniqueFd& store) {
+  const HostFs inside(fmt::format("/proc/self/fd/{}", store.get()));
+  const auto text = inside.read_file(kPulled, HostFs::Links::refused);
+  return text && is_version(*text) ? std::optional(*text) : std::nullopt;
+}
+
+Result<> write_pulled_version(const UniqueFd& store, const ArtifactPlaces& places,
+                              const std::string& version) {
+  if (pulled_version(store) == version) return {};
+  return write_atomically({.directory = store.get(),
+                           .name = kPulled,
+                           .existing = -1,
+                           .path = "/" + (places.store() / kPulled).string()},
+                          version);
+}
+
+Result<Artifact> read_record(const UniqueFd& store, const ArtifactPlaces& places,
+                             const std::string& version) {
+  const auto path = places.record(version);
+  const auto text = read_in_store(store, places, path.filename());
   if (!text && is_gone(text.error()))
     return fail(Errc::not_found, fmt::format("/{} is not there", path.string()));
   if (!text) return fail(text.error());
@@ -179,15 +241,26 @@ Result<Artifact> read_record(const HostFs& host, const std::filesystem::path& ar
       return fail(Errc::malformed_host,
                   fmt::format("/{}: written by another version of ferry", path.string()));
     Artifact artifact = artifact_of(record);
-    artifact.name = name;
-    artifact.folder = "/" / places->link();
-    artifact.version = "/" / places->version(version);
+    // An agent that is not root writes records, and root reads the configuration and names the files in it.
+    const auto is_inside = [](const std::filesystem::path& file) {
+      const auto parts = inner_path(file.native());
+      return parts && !parts->empty();
+    };
+    if (!is_inside(artifact.configuration) ||
+        !std::ranges::all_of(artifact.files, is_inside, &ArtifactFile::path))
+      return fail(Errc::malformed_host,
+                  fmt::format("/{}: it names a file that is not of the artifact", path.string()));
+    artifact.name = places.link().filename();
+    artifact.folder = "/" / places.link();
+    artifact.version = "/" / places.version(version);
     artifact.configuration = artifact.folder / artifact.configuration;
     return artifact;
   } catch (const json::exception& error) {
     return fail(Errc::malformed_host, fmt::format("/{}: {}", path.string(), error.what()));
   }
 }
+
+namespace {
 
 std::string record_text(const Artifact& artifact) {
   json files = json::array();
@@ -209,6 +282,15 @@ std::string record_text(const Artifact& artifact) {
   return record.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
 }
 
+}  // namespace
+
+Result<> write_record(const UniqueFd& store, const ArtifactPlaces& places, const Artifact& artifact) {
+  const auto path = places.record(artifact.version.filename());
+  return write_atomically(
+      {.directory = store.get(), .name = path.filename(), .existing = -1, .path = "/" + path.string()},
+      record_text(artifact));
+}
+
 Result<UniqueFd> open_or_make_folder(const HostFs& host, const std::filesystem::path& path) {
   constexpr int kFlags = O_RDONLY | O_DIRECTORY;
   auto opened = host.open(path.empty() ? "." : path, kFlags);
@@ -220,48 +302,122 @@ Result<UniqueFd> open_or_make_folder(const HostFs& host, const std::filesystem::
   return host.open(path, kFlags);
 }
 
-Result<UniqueFd> open_store(const HostFs& host, const ArtifactPlaces& places) {
-  auto folder = open_top(host, places);
-  if (!folder) return folder;
-  const auto store = places.store();
-  for (const auto& part : {store.parent_path().filename(), store.filename()}) {
-    UniqueFd next(::openat(folder->get(), part.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-    if (!next.valid() && (errno == ELOOP || errno == ENOTDIR)) return fail(no_folder(store, part));
-    if (!next.valid()) return fail(error_from_errno(errno, "open /" + store.string()));
-    *folder = std::move(next);
-  }
-  return folder;
+namespace {
+
+// Replaces a link or nothing: the kernel puts no link in the place of a folder.
+Result<> place_link(const UniqueFd& top, const ArtifactPlaces& places, const std::filesystem::path& target) {
+  const std::string name = places.link().filename();
+  const std::string fresh = fresh_name(places);
+  const std::string what = fmt::format("make the link /{}", places.link().string());
+  // A killed run may have left it.
+  if (::unlinkat(top.get(), fresh.c_str(), 0) != 0 && errno != ENOENT)
+    return fail(error_from_errno(errno, what));
+  if (::symlinkat(target.c_str(), top.get(), fresh.c_str()) != 0 ||
+      ::renameat(top.get(), fresh.c_str(), top.get(), name.c_str()) != 0 || ::fsync(top.get()) != 0)
+    return fail(error_from_errno(errno, what));
+  return {};
 }
 
-Result<> make_way_for_agent(const HostFs& host, const std::filesystem::path& artifacts_dir,
-                            const std::string& name) {
+std::filesystem::path target_of(const ArtifactPlaces& places, const Artifact& artifact) {
+  const std::string version = artifact.version.filename();
+  if (is_version(version) && artifact.version == "/" / places.version(version))
+    return places.link_target(version);
+  // As a fetch makes it from "DIR/".
+  return artifact.version.has_filename() ? artifact.version : artifact.version.parent_path();
+}
+
+Result<bool> is_same_folder(const HostFs& host, const UniqueFd& top, const std::string& name,
+                            const std::filesystem::path& folder) {
+  const auto other = host.open(folder.relative_path(), O_PATH | O_DIRECTORY);
+  if (!other) return fail(Error(other.error()));
+  struct stat one {};
+  struct stat two {};
+  if (::fstatat(top.get(), name.c_str(), &one, AT_SYMLINK_NOFOLLOW) != 0 || ::fstat(other->get(), &two) != 0)
+    return fail(error_from_errno(errno, "stat " + folder.string()));
+  return one.st_dev == two.st_dev && one.st_ino == two.st_ino;
+}
+
+}  // namespace
+
+Result<std::optional<std::filesystem::path>> link_to_make(const HostFs& host,
+                                                          const std::filesystem::path& artifacts_dir,
+                                                          const Artifact& artifact, bool is_installed) {
+  using Target = std::optional<std::filesystem::path>;
+  const auto places = ArtifactPlaces::of(artifacts_dir, artifact.name);
+  if (!places) return fail(places.error());
+  const std::filesystem::path target = target_of(*places, artifact);
+  const auto top = open_top(host, *places);
+  if (!top && is_gone(top.error())) return Target(target);
+  if (!top) return fail(Error(top.error()));
+  const std::string name = places->link().filename();
+  const auto what = [&] { return "read link /" + places->link().string(); };
+  struct stat entry {};
+  if (::fstatat(top->get(), name.c_str(), &entry, AT_SYMLINK_NOFOLLOW) != 0)
+    return errno == ENOENT ? Result<Target>(target) : fail(error_from_errno(errno, what()));
+  if (S_ISLNK(entry.st_mode)) {
+    const auto now = read_link(top->get(), name.c_str(), what);
+    if (!now) return fail(Error(now.error()));
+    if (*now == target) return Target();
+    if (is_installed || version_in_use(host, *places)) return Target(target);
+    return fail(Errc::refused,
+                fmt::format("/{} is a link to {} that Ferry did not make, in the place of the class's link",
+                            places->link().string(), *now),
+                fmt::format("remove it: `rm /{}`; hostd makes the link", places->link().string()));
+  }
+  if (S_ISDIR(entry.st_mode)) {
+    const auto is_in_place = is_same_folder(host, *top, name, artifact.version);
+    if (!is_in_place) return fail(Error(is_in_place.error()));
+    if (*is_in_place) return Target();
+  }
+  return fail(Errc::refused,
+              fmt::format("/{} is a {} that Ferry did not make, in the place of the class's link",
+                          places->link().string(), S_ISDIR(entry.st_mode) ? "folder" : "file"),
+              "move it elsewhere, or give the class another name; hostd makes the link");
+}
+
+Result<> make_link(const HostFs& host, const std::filesystem::path& artifacts_dir, const std::string& name,
+                   const std::filesystem::path& target) {
   const auto places = ArtifactPlaces::of(artifacts_dir, name);
   if (!places) return fail(places.error());
-  const auto top = open_top(host, *places);
-  if (!top && is_gone(top.error())) return {};
+  const auto top = open_or_make_folder(host, places->top());
   if (!top) return fail(Error(top.error()));
-  const std::string link = places->link().filename();
-  const std::string what = fmt::format("make way for the link /{}", places->link().string());
-  struct stat folder {};
-  struct stat entry {};
-  if (::fstat(top->get(), &folder) != 0) return fail(error_from_errno(errno, what));
-  if ((folder.st_mode & S_ISVTX) == 0) return {};  // the agent itself replaces what is there
-  if (::fstatat(top->get(), link.c_str(), &entry, AT_SYMLINK_NOFOLLOW) != 0)
-    return errno == ENOENT ? Result<>() : fail(error_from_errno(errno, what));
-  const bool is_link = S_ISLNK(entry.st_mode);
-  if (entry.st_uid != ::geteuid() || (!is_link && !S_ISDIR(entry.st_mode))) return {};
-  const auto lock = lock_artifacts(host, places->top());
-  // A fetch is at work: the next round tries again.
-  if (!lock) return lock.error().code == Errc::refused ? Result<>() : fail(Error(lock.error()));
-  if (is_link)
-    return ::unlinkat(top->get(), link.c_str(), 0) == 0 ? Result<>() : fail(error_from_errno(errno, what));
-  const auto store = make_store(*top, *places);
-  if (!store) return fail(Error(store.error()));
-  for (unsigned number = 1;; ++number) {
-    const std::string aside = fmt::format("{}{}", kPutAside, number);
-    if (::renameat2(top->get(), link.c_str(), store->get(), aside.c_str(), RENAME_NOREPLACE) == 0) return {};
-    if (errno != EEXIST) return fail(error_from_errno(errno, what));
+  return place_link(*top, *places, target);
+}
+
+Result<bool> switch_link(const UniqueFd& top, const ArtifactPlaces& places,
+                         const std::filesystem::path& target) {
+  const std::string name = places.link().filename();
+  const auto now = read_link(top.get(), name.c_str(), [&] { return "read link /" + places.link().string(); });
+  if (now && *now == target) return false;
+  if (!is_folder_in(top, name)) {
+    if (auto placed = place_link(top, places, target); !placed) return fail(std::move(placed).error());
+    return true;
   }
+  // The replaced folder holds artifacts of another program, perhaps in use, so it is kept.
+  const std::string what = fmt::format("switch /{}", places.link().string());
+  for (unsigned number = 1;; ++number) {
+    const std::string aside = put_aside_prefix(places) + std::to_string(number);
+    if (::symlinkat(target.c_str(), top.get(), aside.c_str()) != 0) {
+      if (errno == EEXIST) continue;
+      return fail(error_from_errno(errno, what));
+    }
+    if (::renameat2(top.get(), aside.c_str(), top.get(), name.c_str(), RENAME_EXCHANGE) != 0 ||
+        ::fsync(top.get()) != 0)
+      return fail(error_from_errno(errno, what));
+    return true;
+  }
+}
+
+Result<> tidy_links(const UniqueFd& top, const ArtifactPlaces& places) {
+  const auto entries = entries_of(top, places);
+  if (!entries) return fail(Error(entries.error()));
+  for (const DirectoryEntry& entry : *entries) {
+    const bool is_left = entry.name == fresh_name(places) || entry.name.starts_with(put_aside_prefix(places));
+    if (entry.is_directory || !is_left) continue;
+    if (::unlinkat(top.get(), entry.name.c_str(), 0) != 0 && errno != ENOENT)
+      return fail(error_from_errno(errno, "tidy /" + places.top().string()));
+  }
+  return {};
 }
 
 Result<> remove_all(const HostFs& host, const std::filesystem::path& path) {
@@ -272,9 +428,10 @@ Result<> remove_all(const HostFs& host, const std::filesystem::path& path) {
 }
 
 Result<UniqueFd> lock_artifacts(const HostFs& host, const std::filesystem::path& top) {
-  // An agent that is not root writes the folder: no link in the lock's place leads to another file, and
-  // neither does another name of one. Without O_CREAT first, since the kernel may refuse that for another
-  // user's file in a folder with the sticky bit (fs.protected_regular).
+  // Another user may be able to write the folder, as an agent could under an earlier hostd: no link in the
+  // lock's place leads to another file, and neither does another name of one. Without O_CREAT first, since
+  // the kernel may refuse that for another user's file in a folder with the sticky bit
+  // (fs.protected_regular).
   constexpr int kFlags = O_RDWR | O_NOFOLLOW | O_NONBLOCK;
   auto fd = host.open(top / kLock, kFlags);
   if (!fd && fd.error().code == std::errc::no_such_file_or_directory)
@@ -291,7 +448,7 @@ Result<UniqueFd> lock_artifacts(const HostFs& host, const std::filesystem::path&
   static_cast<void>(::fchmod(fd->get(), 0664));
   if (::flock(fd->get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK) return fail(error_from_errno(errno, "lock /" + (top / kLock).string()));
-    const std::string user = host.read_attribute(top / kLock).value_or("");
+    const std::string user = process_in(*fd);
     return fail(Errc::refused,
                 fmt::format("another program works in /{}{}", top.string(),
                             user.empty() ? "" : fmt::format(" (process {})", user)),
@@ -306,15 +463,25 @@ Result<UniqueFd> lock_artifacts(const HostFs& host, const std::filesystem::path&
 
 Result<std::optional<Artifact>> current_artifact(const HostFs& host,
                                                  const std::filesystem::path& artifacts_dir,
-                                                 const std::string& name) {
+                                                 const std::string& name, const std::string& url) {
   const auto places = ArtifactPlaces::of(artifacts_dir, name);
   if (!places) return fail(places.error());
-  const auto version = version_in_use(host, *places);
-  if (!version) return std::optional<Artifact>();
-  auto artifact = read_record(host, artifacts_dir, name, *version);
-  if (!artifact && artifact.error().code == Errc::not_found) return std::optional<Artifact>();
-  if (!artifact) return fail(std::move(artifact).error());
-  return std::optional(std::move(*artifact));
+  const auto top = open_top(host, *places);
+  if (!top && is_gone(top.error())) return std::optional<Artifact>();
+  if (!top) return fail(Error(top.error()));
+  const auto store = open_store(*top, *places);
+  if (!store && is_gone(store.error())) return std::optional<Artifact>();
+  if (!store) return fail(Error(store.error()));
+  std::optional<Error> wrong;
+  for (const auto& version : {pulled_version(*store), version_in_use(host, *places)}) {
+    if (!version) continue;
+    auto artifact = read_record(*store, *places, *version);
+    if (!artifact && artifact.error().code != Errc::not_found && !wrong) wrong = artifact.error();
+    if (artifact && artifact->url == url && is_folder_in(*store, *version))
+      return std::optional(std::move(*artifact));
+  }
+  if (wrong) return fail(std::move(*wrong));
+  return std::optional<Artifact>();
 }
 
 Result<std::vector<std::filesystem::path>> collect_versions(
@@ -323,7 +490,10 @@ Result<std::vector<std::filesystem::path>> collect_versions(
   std::vector<std::filesystem::path> gone;
   const auto places = ArtifactPlaces::of(artifacts_dir, name);
   if (!places) return fail(places.error());
-  const auto store = open_store(host, *places);
+  const auto top = open_top(host, *places);
+  if (!top && is_gone(top.error())) return gone;
+  if (!top) return fail(Error(top.error()));
+  const auto store = open_store(*top, *places);
   if (!store && is_gone(store.error())) return gone;
   if (!store) return fail(Error(store.error()));
   const auto entries = entries_of(*store, *places);
@@ -331,8 +501,10 @@ Result<std::vector<std::filesystem::path>> collect_versions(
   const auto lock = lock_artifacts(host, places->top());
   if (!lock) return fail(lock.error());
   const auto current = version_in_use(host, *places);
+  const auto pulled = pulled_version(*store);  // hostd may switch the link to it later
   for (const DirectoryEntry& entry : *entries) {
-    if (!entry.is_directory || entry.name == current || !is_version(entry.name)) continue;
+    if (!entry.is_directory || entry.name == current || entry.name == pulled || !is_version(entry.name))
+      continue;
     const auto path = places->version(entry.name);
     if (in_use("/" / path)) continue;
     // The record goes last: a folder without a record counts as unknown, a record without a folder is
@@ -345,26 +517,33 @@ Result<std::vector<std::filesystem::path>> collect_versions(
   return gone;
 }
 
-Result<> remove_artifact(HostFs& host, const std::filesystem::path& artifacts_dir, const std::string& name) {
+Result<> remove_artifact(HostFs& host, const std::filesystem::path& artifacts_dir, const std::string& name,
+                         Replaced replaced) {
   const auto places = ArtifactPlaces::of(artifacts_dir, name);
   if (!places) return fail(places.error());
+  const auto top = open_top(host, *places);
+  if (!top && is_gone(top.error())) return {};
+  if (!top) return fail(Error(top.error()));
   // A folder in the link's place is not Ferry's.
   if (host.link_target(places->link()))
     if (auto removed = host.remove_file(places->link()); !removed) return removed;
-  const auto store = open_store(host, *places);
+  if (auto tidied = tidy_links(*top, *places); !tidied) return tidied;
+  if (replaced == Replaced::comes_back)
+    if (auto back = put_back(*top, *places); !back) return back;
+  const auto store = open_store(*top, *places);
   if (!store && is_gone(store.error())) return {};
   if (!store) return fail(Error(store.error()));
   const auto entries = entries_of(*store, *places);
   if (!entries) return fail(entries.error());
-  if (auto back = put_back(host, *places, *store, *entries); !back) return back;
   for (const DirectoryEntry& entry : *entries) {
-    if (rank_of(entry) > 0) continue;
+    if (is_put_aside_in_store(entry)) continue;
     if (auto removed = remove_entry(*store, places->version(entry.name)); !removed) return removed;
   }
+  const auto all = open_in(*top, places->store().parent_path());
+  if (!all) return fail(Error(all.error()));
   // The store stays while it has a folder that is not Ferry's.
-  if (auto removed = host.remove_empty_folder(places->store());
-      !removed && removed.error().code != std::errc::directory_not_empty)
-    return fail(std::move(removed).error());
+  if (::unlinkat(all->get(), name.c_str(), AT_REMOVEDIR) != 0 && errno != ENOENT && errno != ENOTEMPTY)
+    return fail(error_from_errno(errno, "remove /" + places->store().string()));
   return {};
 }
 

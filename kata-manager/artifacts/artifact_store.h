@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Internal: the places of artifacts and of unfinished work (artifacts.h), and the record of each version.
+// Internal: the places of artifacts and of unfinished work (artifacts.h), the record of each version, and the
+// links of classes.
 #pragma once
 
 #include <filesystem>
@@ -41,9 +42,8 @@ class ArtifactPlaces {
 // Names in a store, beside the versions.
 inline constexpr const char* kBlobs = "blobs";      ///< whole layers; NAME.part: not whole yet
 inline constexpr const char* kStaging = "staging";  ///< a version in the making
-inline constexpr const char* kNewLink = "link";     ///< a link before it is in its place
-/// Prefix of folders that a link replaced. They are not Ferry's and are never removed.
-inline constexpr const char* kPutAside = "replaced-";
+inline constexpr const char* kPulled =
+    "pulled";  ///< a file with the name of the version that was fetched last
 
 /// True for a version's folder; other names are unfinished work or folders put aside.
 bool is_version(std::string_view name);
@@ -51,25 +51,66 @@ bool is_version(std::string_view name);
 /// The version that link() leads to; absent: none of Ferry's.
 std::optional<std::string> version_in_use(const HostFs& host, const ArtifactPlaces& places);
 
+// The store of a class. An agent that is not root writes it, and root works there, too: a version is fetched
+// by `ferry kata install`, read and removed by hostd. So root opens the store once, follows no link to it or
+// in it, and works in the open folder, which stays the same whatever the agent puts in its place.
+
+/// Opens the artifacts' folder.
+Result<UniqueFd> open_top(const HostFs& host, const ArtifactPlaces& places);
+
+/// Opens the store of a class, in the open artifacts' folder. ENOENT: there is no store. Errc::refused: a
+/// link or a file is in its place.
+Result<UniqueFd> open_store(const UniqueFd& top, const ArtifactPlaces& places);
+
+/// Likewise, and makes a missing store. The artifacts' folder gives it its group, which may write it.
+Result<UniqueFd> open_or_make_store(const UniqueFd& top, const ArtifactPlaces& places);
+
+/// Opens a folder in an open one, and makes a missing one with mode 0775 less the umask. `path` is for
+/// messages, and its last part is the name. Errc::refused: a link or a file is in its place.
+Result<UniqueFd> open_or_make_in(const UniqueFd& folder, const std::filesystem::path& path);
+
+/// The names in an open store.
+Result<std::vector<DirectoryEntry>> entries_of(const UniqueFd& store, const ArtifactPlaces& places);
+
+/// Removes an entry of an open folder, with its content. `path` is for messages, and its last part is the
+/// name.
+Result<> remove_entry(const UniqueFd& folder, const std::filesystem::path& path);
+
+/// The version that was fetched last; absent: none, or it is not known.
+std::optional<std::string> pulled_version(const UniqueFd& store);
+/// Records it; an equal record is not written again.
+Result<> write_pulled_version(const UniqueFd& store, const ArtifactPlaces& places,
+                              const std::string& version);
+
 /// The record of a version, without notes and as unchanged. Errc::not_found: no record.
-/// Errc::malformed_host: it cannot be read.
-Result<Artifact> read_record(const HostFs& host, const std::filesystem::path& artifacts_dir,
-                             const std::string& name, const std::string& version);
-std::string record_text(const Artifact& artifact);
+/// Errc::malformed_host: it cannot be read, or names a file outside of the version.
+Result<Artifact> read_record(const UniqueFd& store, const ArtifactPlaces& places, const std::string& version);
+/// Writes the record of `artifact`'s version whole or not at all.
+Result<> write_record(const UniqueFd& store, const ArtifactPlaces& places, const Artifact& artifact);
 
 /// Makes missing folders, with mode 0775 less the umask, and never leaves the host's root.
 Result<UniqueFd> open_or_make_folder(const HostFs& host, const std::filesystem::path& path);
 
-/// Opens the store of a class. No link below the artifacts' folder is followed, since an agent that is not
-/// root writes there. ENOENT: there is no store. Errc::refused: a link or a file is in its place.
-Result<UniqueFd> open_store(const HostFs& host, const ArtifactPlaces& places);
+// The links of classes, in the artifacts' folder. Root alone writes that folder.
 
-/// Frees the place of a class's link for an agent of another user. The sticky bit of the artifacts' folder
-/// keeps the agent from replacing what this process's user has there. A link goes, since a fetch makes it
-/// anew; a folder is put aside, as switch_link() does. Nothing is done without the sticky bit, for an entry
-/// of another user, and while another program has the artifacts' lock.
-Result<> make_way_for_agent(const HostFs& host, const std::filesystem::path& artifacts_dir,
-                            const std::string& name);
+/// The target of the link that leads to `artifact`, if the link must be made or changed. Absent: it is so
+/// already, or the artifact lies in the link's own place. `is_installed`: Ferry has set the class up, so a
+/// link in the place is Ferry's. Errc::refused: a folder, a file or a link is there that Ferry did not make.
+Result<std::optional<std::filesystem::path>> link_to_make(const HostFs& host,
+                                                          const std::filesystem::path& artifacts_dir,
+                                                          const Artifact& artifact, bool is_installed);
+
+/// Makes `<artifacts_dir>/<name>` a link to `target`, in one step. It replaces a link, and never a folder.
+Result<> make_link(const HostFs& host, const std::filesystem::path& artifacts_dir, const std::string& name,
+                   const std::filesystem::path& target);
+
+/// make_link() for `ferry kata install`: a folder in its place is exchanged for the link in the same step,
+/// and stays in the artifacts' folder as `.<name>.replaced-N`. False: the link is there already.
+Result<bool> switch_link(const UniqueFd& top, const ArtifactPlaces& places,
+                         const std::filesystem::path& target);
+
+/// Removes what a killed switch_link() left.
+Result<> tidy_links(const UniqueFd& top, const ArtifactPlaces& places);
 
 /// Removes a file, a link or a folder with its content. A missing path is no error.
 Result<> remove_all(const HostFs& host, const std::filesystem::path& path);

@@ -63,8 +63,8 @@ struct Lister {
         .path = path, .size = static_cast<std::uint64_t>(status.st_size), .sha256 = {}, .link = {}};
     if (!is_folder && (status.st_mode & (S_ISUID | S_ISGID)) != 0) found.privileged = path;
     if (is_folder || contents) {
-      UniqueFd fd(
-          ::openat(parent, name.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | (is_folder ? O_DIRECTORY : 0)));
+      UniqueFd fd(::openat(parent, name.c_str(),
+                           O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | (is_folder ? O_DIRECTORY : 0)));
       if (!fd.valid()) return fail(error_from_errno(errno, "open " + path.string()));
       if (is_folder) return folder(std::move(fd), path);
       auto hash = sha256_of(fd.get(), path.string());
@@ -153,68 +153,28 @@ bool is_folder(const UniqueFd& parent, const std::string& name) {
   return ::fstatat(parent.get(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(status.st_mode);
 }
 
-// The replaced folder holds artifacts of another program, perhaps in use, so it is kept.
-Result<> put_aside(const UniqueFd& store) {
-  for (unsigned number = 1;; ++number) {
-    const std::string name = fmt::format("{}{}", kPutAside, number);
-    if (::renameat2(store.get(), kNewLink, store.get(), name.c_str(), RENAME_NOREPLACE) == 0) return {};
-    if (errno != EEXIST) return fail(error_from_errno(errno, "put the folder aside"));
-  }
-}
-
 }  // namespace
 
-Result<> publish_staging(const HostFs& host, const ArtifactPlaces& places, const std::string& version) {
-  const auto store = host.open(places.store(), O_RDONLY | O_DIRECTORY);
-  if (!store) return fail(store.error());
+Result<> publish_staging(const UniqueFd& store, const ArtifactPlaces& places, const std::string& version) {
   const std::string what = fmt::format("publish /{}", places.version(version).string());
   // A single call for the whole file system is faster than a call for each file.
-  if (::syncfs(store->get()) != 0) return fail(error_from_errno(errno, what));
-  const bool there = is_folder(*store, version);
-  if (::renameat2(store->get(), kStaging, store->get(), version.c_str(), there ? RENAME_EXCHANGE : 0) != 0)
+  if (::syncfs(store.get()) != 0) return fail(error_from_errno(errno, what));
+  const bool there = is_folder(store, version);
+  if (::renameat2(store.get(), kStaging, store.get(), version.c_str(), there ? RENAME_EXCHANGE : 0) != 0)
     return fail(error_from_errno(errno, what));
-  return sync_folder(*store, what);
+  return sync_folder(store, what);
 }
 
-Result<bool> switch_link(const HostFs& host, const ArtifactPlaces& places,
-                         const std::filesystem::path& target) {
-  const auto current = host.link_target(places.link());
-  if (current && *current == target) return false;
-  const auto store = open_or_make_folder(host, places.store());
-  if (!store) return fail(store.error());
-  const auto top = host.open(places.top(), O_RDONLY | O_DIRECTORY);
-  if (!top) return fail(top.error());
-  const std::string name = places.link().filename();
-  const std::string what = fmt::format("switch /{}", places.link().string());
-  if (::symlinkat(target.c_str(), store->get(), kNewLink) != 0) return fail(error_from_errno(errno, what));
-  const bool folder = is_folder(*top, name);
-  if (::renameat2(store->get(), kNewLink, top->get(), name.c_str(), folder ? RENAME_EXCHANGE : 0) != 0)
-    return fail(error_from_errno(errno, what));
-  if (auto synced = sync_folder(*top, what); !synced) return fail(std::move(synced).error());
-  if (folder)
-    if (auto aside = put_aside(*store); !aside) return fail(std::move(aside).error().during(what));
-  return true;
-}
-
-Result<> tidy_store(const HostFs& host, const ArtifactPlaces& places, bool blobs_too) {
-  const auto store = host.open(places.store(), O_RDONLY | O_DIRECTORY);
-  if (!store && is_gone(store.error())) return {};
-  if (!store) return fail(store.error());
-  if (is_folder(*store, kNewLink)) {
-    if (auto aside = put_aside(*store); !aside) return aside;
-  } else if (::unlinkat(store->get(), kNewLink, 0) != 0 && errno != ENOENT) {
-    return fail(error_from_errno(errno, "tidy /" + places.store().string()));
-  }
-  const auto names = host.list(places.store());
-  if (!names) return fail(names.error());
-  for (const std::string& name : *names) {
+Result<> tidy_store(const UniqueFd& store, const ArtifactPlaces& places, bool blobs_too) {
+  const auto entries = entries_of(store, places);
+  if (!entries) return fail(entries.error());
+  for (const DirectoryEntry& entry : *entries) {
     // Names that begin with a dot are files that were being written.
-    if (!name.starts_with('.')) continue;
-    if (auto removed = remove_all(host, places.store() / name); !removed) return removed;
+    const bool is_left = entry.name.starts_with('.') || entry.name == kStaging;
+    if (!is_left && !(blobs_too && entry.name == kBlobs)) continue;
+    if (auto removed = remove_entry(store, places.store() / entry.name); !removed) return removed;
   }
-  auto removed = remove_all(host, places.store() / kStaging);
-  if (removed && blobs_too) removed = remove_all(host, places.store() / kBlobs);
-  return removed;
+  return {};
 }
 
 namespace {
@@ -224,9 +184,9 @@ constexpr std::chrono::milliseconds kBetweenWords{200};
 
 class Builder {
  public:
-  Builder(const HostFs& host, const ArtifactPlaces& places, RegistryClient& registry,
+  Builder(const UniqueFd& store, const ArtifactPlaces& places, RegistryClient& registry,
           const ArtifactManifest& manifest, const FetchRequest& request, const FetchWorld& world)
-      : host_(&host),
+      : store_(&store),
         places_(&places),
         registry_(&registry),
         manifest_(&manifest),
@@ -240,7 +200,7 @@ class Builder {
       if (auto got = download(layer); !got)
         return fail(std::move(got).error().during(layer.title.empty() ? "layer" : layer.title));
     }
-    auto staging = open_or_make_folder(*host_, places_->store() / kStaging);
+    auto staging = open_or_make_in(*store_, places_->store() / kStaging);
     if (!staging) return fail(std::move(staging).error());
     SafeTree tree(std::move(*staging), request_->limits);
     for (const ArtifactLayer& layer : manifest_->layers) {
@@ -255,17 +215,18 @@ class Builder {
 
   // Removes blobs of other manifests.
   Result<> prepare() {
-    auto opened = open_or_make_folder(*host_, places_->store() / kBlobs);
+    auto opened = open_or_make_in(*store_, places_->store() / kBlobs);
     if (!opened) return fail(std::move(opened).error());
     blobs_ = std::move(*opened);
     std::set<std::string> needed;
     for (const ArtifactLayer& layer : manifest_->layers)
       needed.insert({layer.digest.file_name(), part_name(layer)});
-    const auto there = host_->list(places_->store() / kBlobs);
+    const auto there = entries_of(blobs_, *places_);
     if (!there) return fail(there.error());
-    for (const std::string& name : *there) {
-      if (needed.contains(name)) continue;
-      if (auto removed = remove_all(*host_, places_->store() / kBlobs / name); !removed) return removed;
+    for (const DirectoryEntry& entry : *there) {
+      if (needed.contains(entry.name)) continue;
+      if (auto removed = remove_entry(blobs_, places_->store() / kBlobs / entry.name); !removed)
+        return removed;
     }
     return {};
   }
@@ -288,10 +249,16 @@ class Builder {
       return {};
     }
     // The blob is removed, not overwritten: an existing version may share the file.
-    if (auto removed = remove_all(*host_, places_->store() / kBlobs / name); !removed) return removed;
+    if (auto removed = remove_entry(blobs_, places_->store() / kBlobs / name); !removed) return removed;
     const std::string part = part_name(layer);
-    UniqueFd fd(::openat(blobs_.get(), part.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644));
-    if (!fd.valid() || ::fchmod(fd.get(), 0644) != 0) return fail(error_from_errno(errno, "make " + part));
+    UniqueFd fd(
+        ::openat(blobs_.get(), part.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0644));
+    struct stat status {};
+    if (!fd.valid() || ::fstat(fd.get(), &status) != 0) return fail(error_from_errno(errno, "make " + part));
+    // An agent that is not root may have put another name of a file there.
+    if (!S_ISREG(status.st_mode) || status.st_nlink != 1)
+      return fail(Errc::refused, fmt::format("{} is no file with one name", part), "remove it");
+    if (::fchmod(fd.get(), 0644) != 0) return fail(error_from_errno(errno, "make " + part));
     auto blob = BlobFile::resume(std::move(fd), layer.digest, layer.size, part);
     if (!blob) return fail(std::move(blob).error());
     auto got = registry_->blob(*blob, [&] { return tell(blob->have()); });
@@ -322,12 +289,13 @@ class Builder {
     }
     const std::string name = layer.digest.file_name();
     if (layer.use == ArtifactLayer::Use::file) return tree.adopt(title, blobs_.get(), name, layer.size);
-    const UniqueFd archive(::openat(blobs_.get(), name.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
+    const UniqueFd archive(
+        ::openat(blobs_.get(), name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
     if (!archive.valid()) return fail(error_from_errno(errno, "open " + name));
     return unpack(archive.get(), tree, {.below = title, .allow_setuid = request_->allow_setuid});
   }
 
-  const HostFs* host_;
+  const UniqueFd* store_;
   const ArtifactPlaces* places_;
   RegistryClient* registry_;
   const ArtifactManifest* manifest_;
@@ -340,10 +308,10 @@ class Builder {
 
 }  // namespace
 
-Result<> build_version(const HostFs& host, const ArtifactPlaces& places, RegistryClient& registry,
+Result<> build_version(const UniqueFd& store, const ArtifactPlaces& places, RegistryClient& registry,
                        const ArtifactManifest& manifest, const FetchRequest& request,
                        const FetchWorld& world) {
-  return Builder(host, places, registry, manifest, request, world).build();
+  return Builder(store, places, registry, manifest, request, world).build();
 }
 
 }  // namespace ferry::kata

@@ -33,28 +33,24 @@ Result<std::filesystem::path> choose_configuration(std::span<const ArtifactFile>
                                                    const std::filesystem::path& named);
 
 /// Checks that `configuration` (relative to `folder`) can be read. Errc::refused: FILE:LINE and the reason.
+/// `host` is the root of absolute links: of a version in a store, which an agent writes, the version itself.
 Result<> check_configuration(const HostFs& host, const std::filesystem::path& folder,
                              const std::filesystem::path& configuration);
 
-// The atomic changes that users of an artifact see.
+// The atomic changes of a store. `store` is open_store(), and `places` are for its names and messages.
 
 /// Makes the folder `staging` the version of that name, in one step, after all of it is on the disk. An
 /// existing folder of that name moves to `staging`.
-Result<> publish_staging(const HostFs& host, const ArtifactPlaces& places, const std::string& version);
+Result<> publish_staging(const UniqueFd& store, const ArtifactPlaces& places, const std::string& version);
 
-/// Makes `<artifacts_dir>/<name>` a link to `target`, in one step. A folder in its place is put aside.
-/// False: the link is there already.
-Result<bool> switch_link(const HostFs& host, const ArtifactPlaces& places,
-                         const std::filesystem::path& target);
-
-/// Cleans up after a killed switch, and removes unfinished work.
-Result<> tidy_store(const HostFs& host, const ArtifactPlaces& places, bool blobs_too);
+/// Removes unfinished work.
+Result<> tidy_store(const UniqueFd& store, const ArtifactPlaces& places, bool blobs_too);
 
 // Builds a version from its manifest, in the staging folder.
 
 /// Downloads the layers into the store's `blobs`, continuing an earlier try, and makes the folder `staging`
 /// of them, which must not exist yet. A layer's content goes there only after its digest matched.
-Result<> build_version(const HostFs& host, const ArtifactPlaces& places, RegistryClient& registry,
+Result<> build_version(const UniqueFd& store, const ArtifactPlaces& places, RegistryClient& registry,
                        const ArtifactManifest& manifest, const FetchRequest& request,
                        const FetchWorld& world);
 

@@ -5,7 +5,12 @@
 //   <artifacts_dir>/<name>                     a link to the version in use; the paths below it stay valid
 //   <artifacts_dir>/.ferry/<name>/sha256-…     a version, never changed once it is there
 //   <artifacts_dir>/.ferry/<name>/sha256-….json  its record: URL, digest, files
-//   <artifacts_dir>/.ferry/<name>/blobs, staging, link   unfinished work, which the next fetch continues
+//   <artifacts_dir>/.ferry/<name>/pulled       the name of the version that was fetched last
+//   <artifacts_dir>/.ferry/<name>/blobs, staging   unfinished work, which the next fetch continues
+//   <artifacts_dir>/.<name>.replaced-N         a folder that was in the link's place
+//
+// On a cluster the agent, which is not root, fetches into `.ferry` alone. Root writes the folder above: hostd
+// makes the link once the change is permitted, and `ferry kata install` makes it at the end of its fetch.
 //
 // Another program, `ferry-fetch` (docs/adr/0012), does network, TLS and archives. It runs for one artifact,
 // reads the request and its credentials from standard input, and loads the libraries that would slow down
@@ -79,10 +84,13 @@ struct FetchRequest {
   std::string proxy = {};                  ///< URL; empty: from the environment, if set
   std::vector<std::string> no_proxy = {};  ///< hosts and domains that bypass the proxy
   std::string architecture = {};           ///< in OCI's words ("amd64"); empty: this host's
+  /// False: only the store is written, for a caller that may not write the artifacts' folder. hostd makes the
+  /// link.
+  bool makes_link = true;
   bool allow_setuid = false;    ///< false: archives with set-user-ID or set-group-ID files are refused
   bool check_contents = false;  ///< of a present version: compare digests, not only sizes
-  /// If no registry can be reached, the version in use serves, with a note, if it is whole and of the same
-  /// URL.
+  /// If no registry can be reached, the version that was fetched last or is in use serves, with a note, if it
+  /// is whole and of the same URL.
   bool or_what_is_here = false;
   ArtifactLimits limits = {};
   FetchPatience patience = {};
@@ -117,13 +125,13 @@ struct FetchProgress {
 /// `ferry-fetch` beside this executable, else the bare name for PATH to find.
 std::filesystem::path fetch_program();
 
-/// Makes <artifacts_dir>/<name> the artifact of `url`; no change if it is already. `on_progress` is called as
-/// bytes arrive, a few times a second.
-/// Errors: Errc::usage: a wrong value in the request; Errc::invalid_config: docker_config, authorities;
-/// Errc::not_found: no such artifact or folder; Errc::unreachable: the registry, a missing ferry-fetch, or
-/// the deadline; Errc::malformed_host: an unreadable answer; Errc::refused: a forbidden path, entry or
-/// size, several *.toml and none named, or another fetch or k8s-kata-manager at work; Errc::failed: refused
-/// credentials, a wrong digest. After an error the version in use is unchanged.
+/// Makes <artifacts_dir>/<name> the artifact of `url`, or only its store; no change if it is already.
+/// `on_progress` is called as bytes arrive, a few times a second. Errors: Errc::usage: a wrong value in the
+/// request; Errc::invalid_config: docker_config, authorities; Errc::not_found: no such artifact or folder;
+/// Errc::unreachable: the registry, a missing ferry-fetch, or the deadline; Errc::malformed_host: an
+/// unreadable answer; Errc::refused: a forbidden path, entry or size, several *.toml and none named, or
+/// another fetch or k8s-kata-manager at work; Errc::failed: refused credentials, a wrong digest. After an
+/// error the version in use is unchanged.
 Result<Artifact> fetch(const HostFs& host, const FetchRequest& request,
                        const std::function<void(const FetchProgress&)>& on_progress = {},
                        const std::filesystem::path& program = fetch_program());
@@ -133,22 +141,29 @@ Result<Artifact> fetch(const HostFs& host, const FetchRequest& request,
 /// lock.
 Result<UniqueFd> lock_artifacts(const HostFs& host, const std::filesystem::path& top);
 
-/// The record of the version in use; absent: Ferry fetched none (a folder from elsewhere, such as one of
-/// file://, has no record). Asks no registry and reads no file's content.
+/// The record of the version with this URL: the one that was fetched last, else the one in use. Absent: Ferry
+/// fetched none (a folder from elsewhere, such as one of file://, has no record). Asks no registry and reads
+/// no file's content.
 Result<std::optional<Artifact>> current_artifact(const HostFs& host,
                                                  const std::filesystem::path& artifacts_dir,
-                                                 const std::string& name);
+                                                 const std::string& name, const std::string& url);
 
-/// Removes versions that are not in use, except those for which `in_use` is true: a sandbox may open files
-/// of the version that it began with. A folder that was there before the first fetch stays. Returns the
-/// removed folders.
+/// Removes versions that are neither in use nor fetched last, except those for which `in_use` is true: a
+/// sandbox may open files of the version that it began with. A folder that was there before the first fetch
+/// stays. Returns the removed folders.
 Result<std::vector<std::filesystem::path>> collect_versions(
     HostFs& host, const std::filesystem::path& artifacts_dir, const std::string& name,
     const std::function<bool(const std::filesystem::path& version)>& in_use);
 
-/// Removes an artifact and its versions; a folder that file:// named stays. A folder that the link replaced
-/// comes back (the last, if there are several) unless its place is taken; other replaced folders stay put
-/// aside. No sandbox may use the artifact. A missing artifact is no error. The caller holds lock_artifacts().
-Result<> remove_artifact(HostFs& host, const std::filesystem::path& artifacts_dir, const std::string& name);
+/// A folder that a link has replaced (`.<name>.replaced-N`), once the artifact goes.
+enum class Replaced {
+  comes_back,  ///< the last one, unless its place is taken; others stay put aside
+  stays,       ///< put aside: hostd moves no folder
+};
+
+/// Removes an artifact and its versions; a folder that file:// named stays. No sandbox may use the artifact.
+/// A missing artifact is no error. The caller holds lock_artifacts().
+Result<> remove_artifact(HostFs& host, const std::filesystem::path& artifacts_dir, const std::string& name,
+                         Replaced replaced);
 
 }  // namespace ferry::kata

@@ -56,6 +56,7 @@ FetchJob job_of(const json& value) {
   read(value, "proxy", request.proxy);
   read(value, "no_proxy", request.no_proxy);
   read(value, "architecture", request.architecture);
+  read(value, "makes_link", request.makes_link);
   read(value, "allow_setuid", request.allow_setuid);
   read(value, "check_contents", request.check_contents);
   read(value, "or_what_is_here", request.or_what_is_here);
@@ -127,6 +128,7 @@ std::string job_text(const FetchJob& job) {
                {"proxy", request.proxy},
                {"no_proxy", request.no_proxy},
                {"architecture", request.architecture},
+               {"makes_link", request.makes_link},
                {"allow_setuid", request.allow_setuid},
                {"check_contents", request.check_contents},
                {"or_what_is_here", request.or_what_is_here},

@@ -52,11 +52,7 @@ Result<std::optional<Artifact>> local_artifact(const HostFs& host, const ClassFi
 Result<std::optional<Artifact>> known_artifact(const HostFs& host, const ClassFile& file,
                                                const KataClass& kata) {
   if (const auto folder = kata.artifacts.folder()) return local_artifact(host, file, kata, *folder);
-  auto known = current_artifact(host, file.artifacts_dir, kata.name);
-  if (!known) return known;
-  const auto& artifact = *known;
-  if (artifact && artifact->url == kata.artifacts.url) return known;
-  return std::optional<Artifact>();
+  return current_artifact(host, file.artifacts_dir, kata.name, kata.artifacts.url);
 }
 
 Result<> remember_artifacts_dir(HostFs& host, const std::filesystem::path& folder) {

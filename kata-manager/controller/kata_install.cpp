@@ -156,7 +156,7 @@ Result<> load_kata_modules(HostWriter& writer, const std::string& hint) {
 }
 
 Result<bool> apply_kata(const ChangeContext& context, HostWriter& writer, KataChange& change,
-                        const std::optional<std::filesystem::path>& artifacts_dir) {
+                        const std::optional<std::filesystem::path>& artifacts_dir, Replaced replaced) {
   // Lock and checks come before any write, because the plan may be old.
   const auto lock = lock_what_goes(*context.host, change, artifacts_dir);
   if (!lock) return fail(Error(lock.error()));
@@ -192,7 +192,7 @@ Result<bool> apply_kata(const ChangeContext& context, HostWriter& writer, KataCh
   // A class counts as present while it has a folder. So the folder goes last, and a killed run is resumed.
   if (artifacts_dir && *lock) {
     for (const std::string& name : change.setup.gone) {
-      if (auto r = remove_artifact(*context.host, *artifacts_dir, name); !r)
+      if (auto r = remove_artifact(*context.host, *artifacts_dir, name, replaced); !r)
         return fail(std::move(r).error());
     }
   }

@@ -12,6 +12,7 @@
 #include "common/result.h"
 #include "hostfs/host_fs.h"
 #include "hostfs/host_writer.h"
+#include "kata-manager/artifacts/artifacts.h"
 #include "kata-manager/kata/kata_setup.h"
 #include "kata-manager/runtime/container_runtime.h"
 #include "kata-manager/runtime/found_runtime.h"
@@ -73,15 +74,16 @@ Result<> load_kata_modules(HostWriter& writer, const std::string& hint);
 
 /// Writes the configuration of arriving classes, makes the container runtime take the change over
 /// (runtime_change.h), then removes the artifacts of leaving classes below `artifacts_dir` (absent: the
-/// artifacts stay), and their configuration. So each known handler and each sandbox has its configuration
-/// at all times. Files of a leaving class stay until the next run in three cases: the runtime runs and has
-/// not read its files; it knows the class by another program's file; a pod uses the class (kata_users.h).
-/// If the runtime's files are rolled back, Kata's are, too.
+/// artifacts stay), and their configuration. `replaced`: as remove_artifact(). So each known handler and each
+/// sandbox has its configuration at all times. Files of a leaving class stay until the next run in three
+/// cases: the runtime runs and has not read its files; it knows the class by another program's file; a pod
+/// uses the class (kata_users.h). If the runtime's files are rolled back, Kata's are, too.
 ///
 /// The caller holds the node lock and planned `change` under it. Outcome and notes are added to `change`.
 /// Returns true if all is done; false: `change.left` has the reason. Errors: as apply_change(); Errc::refused
 /// before any write if another program uses leaving artifacts; write errors.
 Result<bool> apply_kata(const ChangeContext& context, HostWriter& writer, KataChange& change,
-                        const std::optional<std::filesystem::path>& artifacts_dir);
+                        const std::optional<std::filesystem::path>& artifacts_dir,
+                        Replaced replaced = Replaced::stays);
 
 }  // namespace ferry::kata

@@ -33,15 +33,8 @@ std::string words_of(const Error& error) {
   return error.hint.empty() ? error.message : error.message + " (" + error.hint + ")";
 }
 
-/// Like known_artifact(), but a folder of the host counts only once its link exists.
-Result<std::optional<Artifact>> artifact_here(const HostFs& host, const ClassFile& file,
-                                              const KataClass& kata) {
-  if (const auto folder = kata.artifacts.folder()) {
-    const auto place = file.artifacts_dir / kata.name;
-    const auto link = host.link_target(place.relative_path());
-    if (place != *folder && (!link || *link != *folder)) return std::optional<Artifact>();
-  }
-  return known_artifact(host, file, kata);
+bool is_installed(const HostFs& host, const KataClass& kata) {
+  return host.exists((kata_configuration_folder(kata.name) / "configuration.toml").relative_path());
 }
 
 bool is_placed_so(const ConfiguredRuntime& placed, const RuntimeHandler& handler,
@@ -96,7 +89,7 @@ class Planner {
 
   // Each class is planned alone first, so that its error does not fail the other classes.
   void sort_out(const KataClass& kata) {
-    auto artifact = artifact_here(host_, file_, kata);
+    auto artifact = known_artifact(host_, file_, kata);
     if (!artifact) {
       const bool chosen = artifact.error().code == make_error_code(Errc::refused);
       return set_aside(kata, chosen ? HandlerState::blocked : HandlerState::missing_artifact,
@@ -112,6 +105,11 @@ class Planner {
       for (const std::string& name : kata.handlers()) say(name, HandlerState::blocked, words_of(refused.why));
     if (setup->refused.empty() && !*artifact)
       return set_aside(kata, HandlerState::missing_artifact, kata.artifacts.url + " is to be fetched");
+    if (const auto& here = *artifact; here && setup->refused.empty()) {
+      const auto link = link_to_make(host_, file_.artifacts_dir, *here, is_installed(host_, kata));
+      if (!link) return set_aside(kata, HandlerState::blocked, words_of(link.error()));
+      if (const auto& target = *link) out_.links.emplace(kata.name, *target);
+    }
     artifacts_.emplace(kata.name, std::move(*artifact));
     possible_.classes.push_back(kata);
   }
@@ -205,7 +203,8 @@ class Planner {
         return class_of_file(change.path) == class_of(handler.configuration);
       });
       all_known = all_known && is_known(handler);
-      if (!placed || !same_files || !is_known(handler)) out_.changed.insert(handler.name);
+      const bool same_link = !out_.links.contains(class_of(handler.configuration));
+      if (!placed || !same_files || !same_link || !is_known(handler)) out_.changed.insert(handler.name);
     }
     // A killed run may leave a class folder that no handler leads to, so removals count as changes.
     for (const FileChange& change : setup.files) {
@@ -213,8 +212,8 @@ class Planner {
       out_.changed.insert(class_of_file(change.path));
       out_.leaving.insert(class_of_file(change.path));
     }
-    out_.needed = !out_.change.plan.changes.empty() || !setup.files.empty() || !all_known ||
-                  host_.exists(kRuntimeRecord);
+    out_.needed = !out_.change.plan.changes.empty() || !setup.files.empty() || !out_.links.empty() ||
+                  !all_known || host_.exists(kRuntimeRecord);
     if (!out_.needed || !out_.changed.empty()) return;
     for (std::size_t i = 0; i < own_; ++i) out_.changed.insert(setup.handlers[i].name);
   }
@@ -363,7 +362,6 @@ std::optional<KataKeeper::Clock::time_point> KataKeeper::keep(const DesiredClass
     file.error = words_of(plan.error());
     return now + pauses_.first;
   }
-  make_way_for_fetches(*classes, *plan);
   file.others = plan->others;
   for (const std::string& name : plan->leaving) file.ready.erase(name);
   if (!plan->needed) {
@@ -372,7 +370,7 @@ std::optional<KataKeeper::Clock::time_point> KataKeeper::keep(const DesiredClass
     return later(now, file);
   }
   const bool awaits_restart = !runtime->control && plan->change.plan.changes.empty() &&
-                              plan->change.setup.files.empty() && !file.applying;
+                              plan->change.setup.files.empty() && plan->links.empty() && !file.applying;
   if (awaits_restart) {
     say(file, plan->changed, HandlerState::blocked,
         "it is written, and takes effect when the container runtime is restarted; Ferry does not restart it "
@@ -413,21 +411,6 @@ std::optional<KataKeeper::Clock::time_point> KataKeeper::keep(const DesiredClass
   // The next round reads the result. If that is not as planned, the failure's back-off delays the retry.
   fails(summary, HandlerState::pending, "it was changed a moment ago, and is not as it was planned", now);
   return now;
-}
-
-void KataKeeper::make_way_for_fetches(const ClassFile& classes, const DesiredPlan& plan) {
-  for (const KataClass& kata : classes.classes) {
-    const bool is_missing = std::ranges::any_of(plan.others, [&](const OtherHandler& other) {
-      return other.name == kata.name && other.state == HandlerState::missing_artifact;
-    });
-    // An artifact in the very place of the link is an administrator's.
-    const auto folder = kata.artifacts.folder();
-    const auto place = classes.artifacts_dir / kata.name / "";
-    const bool in_place = folder && (*folder / "").lexically_normal() == place.lexically_normal();
-    if (!is_missing || in_place) continue;
-    if (const auto r = make_way_for_agent(*uses_.host, classes.artifacts_dir, kata.name); !r)
-      tell(words_of(r.error()));
-  }
 }
 
 Result<DesiredPlan> KataKeeper::look(const DesiredClasses& desired, const ClassFile& classes,
@@ -479,6 +462,8 @@ Result<> KataKeeper::apply_plan(const ClassFile& classes, KataRuntime& runtime, 
     if (auto r = remember_artifacts_dir(*uses_.host, classes.artifacts_dir); !r) return r;
   const auto done = apply_kata(context_of(runtime), *uses_.writer, plan.change, classes.artifacts_dir);
   if (!done) return fail(Error(done.error()));
+  for (const auto& [name, target] : plan.links)
+    if (auto r = make_link(*uses_.host, classes.artifacts_dir, name, target); !r) return r;
   for (const std::string& note : plan.change.plan.notes) spdlog::info("{}", note);
   if (!*done) return fail(Errc::refused, plan.change.left);
   spdlog::info("Kata's runtimes match generation {}", file.generation.value_or(0));

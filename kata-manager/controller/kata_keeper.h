@@ -2,7 +2,8 @@
 // Reconciles the host with the desired Kata classes (desired_classes.h), one round at a time, and publishes
 // the state of each handler (ready_handlers.h).
 //
-// KataKeeper fetches nothing and opens no network socket. A leaving handler is first taken off the ready
+// KataKeeper fetches nothing and opens no network socket. It makes the link to an artifact that the agent has
+// fetched, as a part of the class's change. A leaving handler is first taken off the ready
 // handlers; its runtime is removed once it has no label and no pod. The host changes only while a change is
 // permitted. If a run was killed, the next permitted round finishes it (runtime_record.h).
 //
@@ -14,6 +15,7 @@
 #include <chrono>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -40,7 +42,9 @@ struct DesiredPlan {
   /// The changes that may be made now. The rest stays as it is: a class without its files, and a leaving
   /// handler that still has a label or a pod.
   KataChange change;
-  bool needed = false;               ///< a file must be written, or the runtime must read its files
+  /// The links of artifacts that must be made or changed: their targets, by class (link_to_make()).
+  std::map<std::string, std::filesystem::path> links = {};
+  bool needed = false;               ///< a file or a link must be written, or the runtime must read its files
   std::set<std::string> changed;     ///< handlers that the change adds, alters or removes
   std::set<std::string> leaving;     ///< handlers on the host that are not desired, pending ones included
   std::vector<OtherHandler> others;  ///< handlers in a state other than `pending`, by name
@@ -106,8 +110,6 @@ class KataKeeper {
   std::optional<Clock::time_point> obey(const RuntimeState* state, Clock::time_point now, HandlersFile& file);
   std::optional<Clock::time_point> keep(const DesiredClasses& desired, const RuntimeState* state,
                                         Clock::time_point now, HandlersFile& file);
-  /// The agent fetches what is missing, and cannot replace what root has in the place of a class's link.
-  void make_way_for_fetches(const ClassFile& classes, const DesiredPlan& plan);
   Result<DesiredPlan> look(const DesiredClasses& desired, const ClassFile& classes, KataRuntime& runtime,
                            const RuntimeState& state) const;
   enum class Changed { all, nothing_yet };

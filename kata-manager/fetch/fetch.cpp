@@ -33,8 +33,15 @@ FolderIdentity identity(const UniqueFd& folder) {
 
 class Fetch {
  public:
-  Fetch(HostFs& host, const FetchRequest& request, const FetchWorld& world, ArtifactPlaces places)
-      : host_(&host), request_(&request), world_(&world), places_(std::move(places)) {}
+  /// `store`: open_store(); not needed for a folder of the host.
+  Fetch(HostFs& host, const FetchRequest& request, const FetchWorld& world, ArtifactPlaces places,
+        const UniqueFd& top, const UniqueFd& store)
+      : host_(&host),
+        request_(&request),
+        world_(&world),
+        places_(std::move(places)),
+        top_(&top),
+        store_(&store) {}
 
   Result<Artifact> from_folder() {
     const std::filesystem::path folder = request_->url.substr(kFileScheme.size());
@@ -51,9 +58,9 @@ class Fetch {
     Artifact artifact = described(std::move(listing->files));
     artifact.digest = digest_of(artifact.files);
     artifact.version = "/" / inside;
-    if (auto chosen = choose(artifact, inside); !chosen) return fail(std::move(chosen).error());
+    if (auto chosen = choose(artifact, *host_, inside); !chosen) return fail(std::move(chosen).error());
     if (*in_place) return artifact;
-    auto switched = switch_link(*host_, places_, artifact.version);
+    auto switched = lead_to(artifact.version);
     if (!switched) return fail(std::move(switched).error());
     artifact.changed = *switched;
     return artifact;
@@ -149,13 +156,15 @@ class Fetch {
     return artifact;
   }
 
-  // The version that link() leads to, if it is sound and of the same URL.
+  // The version that was fetched last or that link() leads to, if it is sound and of the same URL.
   std::optional<Artifact> in_use() {
-    const auto current = version_in_use(*host_, places_);
-    if (!current || !request_->architecture.empty()) return std::nullopt;
-    auto here = sound(*current);
-    if (!here || here->url != request_->url) return std::nullopt;
-    return std::move(*here);
+    if (!request_->architecture.empty()) return std::nullopt;
+    for (const auto& version : {pulled_version(*store_), version_in_use(*host_, places_)}) {
+      if (!version) continue;
+      auto here = sound(*version);
+      if (here && here->url == request_->url) return std::move(*here);
+    }
+    return std::nullopt;
   }
 
   Result<Artifact> used_unasked(Artifact here, const Error& why) {
@@ -169,9 +178,9 @@ class Fetch {
 
   // A present version, if it equals its record.
   Result<Artifact> sound(const std::string& version) {
-    auto artifact = read_record(*host_, request_->artifacts_dir, request_->name, version);
+    auto artifact = read_record(*store_, places_, version);
     if (!artifact) return artifact;
-    const auto listing = list(places_.version(version), request_->check_contents);
+    const auto listing = list_in_store(version, request_->check_contents);
     if (!listing) return fail(Error(listing.error()));
     // The version may be from a time when such files were allowed. The files' present modes count.
     if (!request_->allow_setuid && !listing->privileged.empty())
@@ -187,40 +196,51 @@ class Fetch {
     const std::string version = artifact.version.filename();
     const Artifact before = artifact;
     artifact.url = request_->url;
-    if (auto chosen = choose(artifact, places_.version(version)); !chosen)
-      return fail(std::move(chosen).error());
+    if (auto chosen = choose_in_store(artifact, version); !chosen) return fail(std::move(chosen).error());
     if (artifact.url != before.url || artifact.configuration != before.configuration) {
-      if (auto written = host_->write_file(places_.record(version), record_text(artifact)); !written)
+      if (auto written = write_record(*store_, places_, artifact); !written)
         return fail(std::move(written).error());
       artifact.changed = true;
     }
-    auto switched = switch_link(*host_, places_, places_.link_target(version));
-    if (!switched) return fail(std::move(switched).error());
-    artifact.changed |= *switched;
-    if (auto tidied = tidy_store(*host_, places_, true); !tidied) return fail(std::move(tidied).error());
+    auto finished = finish(version);
+    if (!finished) return fail(std::move(finished).error());
+    artifact.changed |= *finished;
     return artifact;
   }
 
   Result<Artifact> made(RegistryClient& registry, const ArtifactManifest& manifest, const Digest& digest) {
-    if (auto built = build_version(*host_, places_, registry, manifest, *request_, *world_); !built)
+    if (auto built = build_version(*store_, places_, registry, manifest, *request_, *world_); !built)
       return fail(std::move(built).error());
-    const auto staging = places_.store() / kStaging;
-    auto listing = list(staging, true);
+    auto listing = list_in_store(kStaging, true);
     if (!listing) return fail(std::move(listing).error());
     Artifact artifact = described(std::move(listing->files));
     artifact.digest = digest.text();
     artifact.version = "/" / places_.version(digest.file_name());
     artifact.changed = true;
-    if (auto chosen = choose(artifact, staging); !chosen) return fail(std::move(chosen).error());
+    if (auto chosen = choose_in_store(artifact, kStaging); !chosen) return fail(std::move(chosen).error());
     // The record comes first: a record without a folder has no effect.
-    if (auto written = host_->write_file(places_.record(digest.file_name()), record_text(artifact)); !written)
+    if (auto written = write_record(*store_, places_, artifact); !written)
       return fail(std::move(written).error());
-    if (auto published = publish_staging(*host_, places_, digest.file_name()); !published)
+    if (auto published = publish_staging(*store_, places_, digest.file_name()); !published)
       return fail(std::move(published).error());
-    auto switched = switch_link(*host_, places_, places_.link_target(digest.file_name()));
-    if (!switched) return fail(std::move(switched).error());
-    if (auto tidied = tidy_store(*host_, places_, true); !tidied) return fail(std::move(tidied).error());
+    if (auto finished = finish(digest.file_name()); !finished) return fail(std::move(finished).error());
     return artifact;
+  }
+
+  // Makes a version that is whole the one in use. False: it is already.
+  Result<bool> finish(const std::string& version) {
+    const bool is_last = pulled_version(*store_) == version;
+    if (auto written = write_pulled_version(*store_, places_, version); !written)
+      return fail(std::move(written).error());
+    auto switched = lead_to(places_.link_target(version));
+    if (!switched) return switched;
+    if (auto tidied = tidy_store(*store_, places_, true); !tidied) return fail(std::move(tidied).error());
+    return !is_last || *switched;
+  }
+
+  // Makes the link, unless that is hostd's to do. False: nothing is changed.
+  Result<bool> lead_to(const std::filesystem::path& target) {
+    return request_->makes_link ? switch_link(*top_, places_, target) : Result<bool>(false);
   }
 
   Artifact described(std::vector<ArtifactFile> files) const {
@@ -232,12 +252,35 @@ class Fetch {
     return artifact;
   }
 
-  Result<> choose(Artifact& artifact, const std::filesystem::path& folder) const {
+  // `root`: HostFs of check_configuration().
+  Result<> choose(Artifact& artifact, const HostFs& root, const std::filesystem::path& folder) const {
     auto chosen = choose_configuration(artifact.files, request_->configuration);
     if (!chosen) return fail(std::move(chosen).error());
-    if (auto checked = check_configuration(*host_, folder, *chosen); !checked) return checked;
+    if (auto checked = check_configuration(root, folder, *chosen); !checked) return checked;
     artifact.configuration = artifact.folder / *chosen;
     return {};
+  }
+
+  // Opens a folder of the store. Errc::not_found: there is none.
+  Result<UniqueFd> open_in_store(const std::string& name) const {
+    UniqueFd out(::openat(store_->get(), name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+    const std::filesystem::path path = places_.store() / name;
+    if (!out.valid() && errno == ENOENT)
+      return fail(Errc::not_found, fmt::format("/{} is not there", path.string()));
+    if (!out.valid()) return fail(error_from_errno(errno, "open /" + path.string()));
+    return out;
+  }
+
+  Result<TreeListing> list_in_store(const std::string& name, bool contents) const {
+    auto folder = open_in_store(name);
+    if (!folder) return fail(std::move(folder).error());
+    return list_tree(std::move(*folder), contents, request_->limits.files);
+  }
+
+  Result<> choose_in_store(Artifact& artifact, const std::string& name) const {
+    const auto folder = open_in_store(name);
+    if (!folder) return fail(Error(folder.error()));
+    return choose(artifact, HostFs(fmt::format("/proc/self/fd/{}", folder->get())), {});
   }
 
   Result<TreeListing> list(const std::filesystem::path& folder, bool contents) const {
@@ -265,6 +308,8 @@ class Fetch {
   const FetchRequest* request_;
   const FetchWorld* world_;
   ArtifactPlaces places_;
+  const UniqueFd* top_;
+  const UniqueFd* store_;
   bool answered_ = false;  // the registry, with the version
 };
 
@@ -273,17 +318,23 @@ class Fetch {
 Result<Artifact> fetch_here(HostFs& host, const FetchRequest& request, const FetchWorld& world) {
   auto places = ArtifactPlaces::of(request.artifacts_dir, request.name);
   if (!places) return fail(std::move(places).error());
-  if (auto top = open_or_make_folder(host, places->top()); !top) return fail(std::move(top).error());
+  const auto top = open_or_make_folder(host, places->top());
+  if (!top) return fail(Error(top.error()));
   const auto lock = lock_artifacts(host, places->top());
   if (!lock) return fail(lock.error());
-  if (const auto store = open_store(host, *places); !store && !is_gone(store.error()))
-    return fail(Error(store.error()));
-  if (auto tidied = tidy_store(host, *places, false); !tidied) return fail(std::move(tidied).error());
-  Fetch fetch(host, request, world, *places);
-  auto artifact = request.url.starts_with(kFileScheme) ? fetch.from_folder() : fetch.from_registry();
+  if (request.makes_link)
+    if (auto tidied = tidy_links(*top, *places); !tidied) return fail(std::move(tidied).error());
+  const bool is_of_host = request.url.starts_with(kFileScheme);
+  auto opened = is_of_host ? open_store(*top, *places) : open_or_make_store(*top, *places);
+  if (!opened && !(is_of_host && is_gone(opened.error()))) return fail(std::move(opened).error());
+  const UniqueFd store = opened ? std::move(*opened) : UniqueFd();
+  if (store.valid())
+    if (auto tidied = tidy_store(store, *places, false); !tidied) return fail(std::move(tidied).error());
+  Fetch fetch(host, request, world, *places, *top, store);
+  auto artifact = is_of_host ? fetch.from_folder() : fetch.from_registry();
   // Whole layers stay for the next fetch; `staging` goes, since it may be as large again. A failed removal
   // is not reported: the fetch's own error matters, and the next fetch tries again.
-  if (!artifact) (void)remove_all(host, places->store() / kStaging);
+  if (!artifact && store.valid()) (void)remove_entry(store, places->store() / kStaging);
   return artifact;
 }
 

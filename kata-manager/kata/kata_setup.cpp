@@ -127,13 +127,14 @@ class SettingUp {
       if (auto r = check_root_only(host_, *folder); !r) return fail(std::move(r).error());
       return host_.read_file(path.relative_path());
     }
-    const auto inside = path.lexically_relative(file_.artifacts_dir);
-    if (inside.empty() || *inside.begin() == "..") return host_.read_file(path.relative_path());
-    const auto top = host_.open(file_.artifacts_dir.relative_path(), O_PATH | O_DIRECTORY);
-    if (!top) return fail(Error(top.error()));
-    const HostFs artifacts(fmt::format("/proc/self/fd/{}", top->get()));
-    auto text = artifacts.read_file(inside);
-    if (!text) return fail(std::move(text).error().during("below " + file_.artifacts_dir.string()));
+    const auto inside = path.lexically_relative(artifact.version);
+    if (inside.empty() || *inside.begin() == "..")
+      return fail(Errc::refused, fmt::format("{} is no file of the artifact", path.string()));
+    const auto version = host_.open(artifact.version.relative_path(), O_PATH | O_DIRECTORY | O_NOFOLLOW);
+    if (!version) return fail(Error(version.error()));
+    const HostFs root(fmt::format("/proc/self/fd/{}", version->get()));
+    auto text = root.read_file(inside);
+    if (!text) return fail(std::move(text).error().during("in " + artifact.version.string()));
     return text;
   }
 

@@ -61,13 +61,13 @@ class RootOnly {
     const auto inside = path.lexically_relative(folder_);
     const bool is_inside = folder_.has_relative_path() && !inside.empty() && *inside.begin() != "..";
     const std::string place = is_inside ? folder_.string() : path.string();
-    return fail(
-        Errc::refused,
-        fmt::format("/{} {}: root runs what the folder /{} names, so only root may write it", path.string(),
-                    why, folder_.string()),
-        fmt::format(
-            "check its content; then, on the host: `chown -h{0} root:root /{1} && chmod{2} go-w /{1}`",
-            is_inside ? "R" : "", place, is_inside ? " -R" : ""));
+    return fail(Errc::refused,
+                fmt::format("/{} {}: root runs what the folder /{} names, so only root may write it",
+                            path.string(), why, folder_.string()),
+                fmt::format("on the host: `chown -h{0} root:root /{1} && chmod{2} go-w /{1}`; then check its "
+                            "content, or copy it "
+                            "anew: another user may have changed it",
+                            is_inside ? "R" : "", place, is_inside ? " -R" : ""));
   }
 
   Result<> check_owner(const fs::path& path, const Entry& entry) const {

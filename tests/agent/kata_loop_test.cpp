@@ -126,6 +126,7 @@ TEST_F(KataLoop, PullsInstallsWithItsLeaseAndLabels) {
   EXPECT_THAT(fleet->lease_holders(), IsEmpty());
   EXPECT_EQ(of().fetcher.asked.size(), 1U);
   EXPECT_EQ(of().fetcher.asked.front().url, "registry.example/a:1");
+  EXPECT_FALSE(of().fetcher.asked.front().makes_link) << "hostd makes it";
   EXPECT_EQ(error(), "");
   EXPECT_THAT(fleet->reasons("n0"), Contains("RuntimeReady"));
   EXPECT_THAT(fleet->results().proven, testing::SizeIs(1));

@@ -69,6 +69,18 @@ TEST_P(ClusterGolden, FitsItsColumns) {
   }
 }
 
+TEST(ClusterList, CountsMoreInUseThanAreAllocatable) {
+  kubectl::ClusterObjects objects;
+  objects.nodes = {test::gpu_node("gpu-1", {{"gpu-ferry.io/state", "blocked"}}, {{test::kWholeL40s, 1}})};
+  objects.nodes[0]["status"]["allocatable"][test::kWholeL40s] = "0";
+  objects.pods = {test::launcher("demo", "gpu-vm", "gpu-1", {{test::kWholeL40s, 1}})};
+  objects.vmis = {test::vmi("demo", "gpu-vm", "gpu-1", {test::kWholeL40s})};
+  const std::string list = kubectl::list_text(kubectl::cluster_gpus(objects), 160U);
+  EXPECT_THAT(list, testing::HasSubstr("  1 used  ")) << list;
+  EXPECT_THAT(list, testing::HasSubstr("  0 allocatable")) << list;
+  EXPECT_THAT(list, testing::HasSubstr("  1 not well")) << list;
+}
+
 INSTANTIATE_TEST_SUITE_P(All, ClusterGolden, testing::ValuesIn(cluster_names()), [](const auto& name) {
   std::string out = name.param;
   std::erase(out, '-');

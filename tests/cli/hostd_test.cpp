@@ -95,7 +95,8 @@ TEST_F(HostdVerb, GivesTheAgentItsFoldersBeforeItLooksAtTheNode) {
   EXPECT_EQ(first.status, 0) << first.err;
   for (const char* const folder : {"var/lib/ferry", "run/nvidia/validations"})
     EXPECT_EQ(shown(folder), std::pair(group, 02775U)) << folder;
-  EXPECT_EQ(shown("opt/ferry/kata"), std::pair(group, 03775U)) << "with the sticky bit";
+  EXPECT_EQ(shown("opt/ferry/kata/.ferry"), std::pair(group, 02775U));
+  EXPECT_EQ(shown("opt/ferry/kata").second & 0022U, 0U) << "the folder above stays root's";
   EXPECT_EQ(shown("var/lib/ferry/agent.lock").second & 0660U, 0660U);
   EXPECT_EQ(shown("opt/ferry/kata/.ferry/a/record.json").second & 0060U, 0060U);
   for (const char* const file : {"opt/ferry/kata/local", "opt/ferry/kata/local/configuration.toml"})

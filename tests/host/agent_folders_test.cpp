@@ -2,6 +2,7 @@
 #include "host/system/agent_folders.h"
 
 #include <chrono>
+#include <fcntl.h>
 #include <filesystem>
 #include <stdexcept>
 #include <string>
@@ -65,7 +66,7 @@ TEST_F(AgentFoldersTest, AFolderIsMadeAndTheGroupMayWriteIt) {
 
 TEST_F(AgentFoldersTest, TheSecondTimeNothingIsWritten) {
   tree_.file("opt/ferry/kata/.ferry/kata-gpu/record.json", "{}");
-  EXPECT_EQ(give("opt/ferry/kata", Giving::tree), 4U);
+  EXPECT_EQ(give("opt/ferry/kata", Giving::tree), 4U) << "the lock is made";
   const auto before = status("opt/ferry/kata/.ferry/kata-gpu/record.json").st_ctim;
   EXPECT_EQ(give("opt/ferry/kata", Giving::tree), 0U);
   const auto after = status("opt/ferry/kata/.ferry/kata-gpu/record.json").st_ctim;
@@ -91,7 +92,7 @@ TEST_F(AgentFoldersTest, NoLinkIsFollowedAndNoSpecialFileIsTouched) {
   ASSERT_EQ(::mkfifo((tree_.path() / "opt/kata/.ferry/a/fifo").c_str(), 0600), 0);
   tree_.file("opt/kata/.ferry/a/program", "with set-user-ID");
   change_mode("opt/kata/.ferry/a/program", 04755);
-  EXPECT_EQ(give("opt/kata", Giving::tree), 3U) << "the folder, the store, and the class's folder in it";
+  EXPECT_EQ(give("opt/kata", Giving::tree), 3U) << "the lock, the store, and the class's folder in it";
   for (const char* const file : {"etc/shadow", "etc/folder/file", "opt/kata/.ferry/a/fifo"})
     EXPECT_EQ(mode(file), 0600U) << file;
   EXPECT_EQ(mode("opt/kata/.ferry/a/program"), 04755U);
@@ -113,8 +114,10 @@ TEST_F(AgentFoldersTest, OfATreeOnlyWhatIsFerrysOwnIsGiven) {
     change_mode(file, 0644);
   }
   std::filesystem::create_hard_link(tree_.path() / "etc/passwd", tree_.path() / "opt/kata/.ferry/a/name");
-  EXPECT_EQ(give("opt/kata", Giving::tree), 6U);
-  EXPECT_EQ(mode("opt/kata"), 03775U);
+  change_mode("opt/kata", 0755);
+  EXPECT_EQ(give("opt/kata", Giving::tree), 5U);
+  EXPECT_EQ(mode("opt/kata"), 0755U) << "hostd alone makes the links in it";
+  EXPECT_EQ(status("opt/kata").st_gid, ::getegid());
   for (const char* const folder : {"opt/kata/.ferry", "opt/kata/.ferry/a", "opt/kata/.ferry/a/sha256-aa"})
     EXPECT_EQ(mode(folder), 02775U) << folder;
   for (const char* const file : {"opt/kata/k8s-kata-manager.pid", "opt/kata/.ferry/a/sha256-aa/guest.img"}) {
@@ -134,12 +137,18 @@ TEST_F(AgentFoldersTest, ALinkInThePlaceOfTheStoreIsNotFollowed) {
   tree_.directory("opt/kata");
   tree_.link("opt/kata/.ferry", "../../etc");
   tree_.link("opt/kata/k8s-kata-manager.pid", "../../etc/containerd/config.toml");
-  EXPECT_EQ(give("opt/kata", Giving::tree), 1U) << "the folder itself";
+  for (const Giving giving : {Giving::tree_top, Giving::tree}) {
+    const auto given = test::must(give_to_group(host_, "opt/kata", group_, giving));
+    EXPECT_EQ(given.changed, 0U);
+    ASSERT_EQ(given.errors.size(), 1U);
+    EXPECT_EQ(given.errors[0].code, Errc::refused);
+    EXPECT_THAT(given.errors[0].message, HasSubstr("/opt/kata/.ferry is a symbolic link or no folder"));
+  }
   EXPECT_EQ(mode("etc/containerd/config.toml"), 0644U);
   EXPECT_EQ(mode("etc/containerd") & 07020U, 0U);
 }
 
-TEST_F(AgentFoldersTest, TheAgentCannotReplaceAnAdministratorsFolderInATree) {
+TEST_F(AgentFoldersTest, TheAgentWritesOnlyTheStoreOfATree) {
   if (!is_root()) GTEST_SKIP() << "only root can be another user";
   tree_.file("opt/kata/local/configuration.toml", "root's");
   give("opt/kata", Giving::tree);
@@ -149,15 +158,59 @@ TEST_F(AgentFoldersTest, TheAgentCannotReplaceAnAdministratorsFolderInATree) {
     std::error_code failure;
     std::filesystem::rename(path("local"), path("aside"), failure);
     EXPECT_TRUE(failure) << "it was renamed";
+    std::filesystem::create_directory_symlink(".ferry/a", path("a"), failure);
+    EXPECT_TRUE(failure) << "hostd makes the links of classes";
+    std::filesystem::rename(path(".ferry"), path("aside"), failure);
+    EXPECT_TRUE(failure) << "it was renamed";
     EXPECT_FALSE(host_.write_file("opt/kata/local/configuration.toml", "the agent's").has_value());
     EXPECT_FALSE(host_.write_file("opt/kata/local/more.toml", "the agent's").has_value());
     EXPECT_TRUE(host_.write_file("opt/kata/.ferry/a/record.json", "the agent's").has_value());
-    std::filesystem::create_directory_symlink(".ferry/a", path("a"), failure);
-    EXPECT_FALSE(failure) << "the agent makes the links of its classes";
-    std::filesystem::rename(path("a"), path("b"), failure);
-    EXPECT_FALSE(failure) << "and replaces them";
+    EXPECT_TRUE(host_.open("opt/kata/k8s-kata-manager.pid", O_RDWR).has_value()) << "the lock";
   }
   EXPECT_EQ(host_.read_file("opt/kata/local/configuration.toml").value(), "root's");
+}
+
+/// A folder of artifacts as earlier hostds left it: the agent's group could write all that is root's.
+class EarlierTree : public AgentFoldersTest {
+ protected:
+  EarlierTree() {
+    for (const char* const file : {"opt/kata/local/configuration.toml", "opt/kata/mended/configuration.toml",
+                                   "opt/kata/.ferry/a/guest.img"})
+      tree_.file(file, "root's");
+    tree_.link("opt/kata/a", ".ferry/a");
+    for (const char* const place : {"opt/kata", "opt/kata/local", "opt/kata/local/configuration.toml"})
+      if (::lchown((tree_.path() / place).c_str(), static_cast<uid_t>(-1), group_) != 0)
+        throw std::runtime_error("chown");
+    change_mode("opt/kata/local", 02775);
+    change_mode("opt/kata/local/configuration.toml", 0664);
+  }
+};
+
+TEST_F(EarlierTree, TheFolderIsTakenFromTheGroup) {
+  for (const mode_t before : {mode_t{02775}, mode_t{03775}}) {
+    change_mode("opt/kata", before);
+    EXPECT_TRUE(test::must(give_to_group(host_, "opt/kata", group_, Giving::tree_top)).taken);
+    EXPECT_EQ(mode("opt/kata"), 0755U);
+    EXPECT_FALSE(test::must(give_to_group(host_, "opt/kata", group_, Giving::tree_top)).taken);
+  }
+  EXPECT_EQ(mode("opt/kata/.ferry") & 0020U, 0020U);
+}
+
+TEST_F(EarlierTree, OthersFoldersThatTheGroupCanWriteAreNamedAndStay) {
+  const auto given = test::must(give_to_group(host_, "opt/kata", group_, Giving::tree));
+  ASSERT_EQ(given.errors.size(), 1U);
+  EXPECT_EQ(given.errors[0].code, Errc::refused);
+  EXPECT_THAT(given.errors[0].message, HasSubstr("/opt/kata/local can be written by group " +
+                                                 std::to_string(group_) + ", the agent's"));
+  EXPECT_THAT(given.errors[0].hint, HasSubstr("`chown -hR root:root /opt/kata/local && chmod -R go-w "
+                                              "/opt/kata/local`; then check its content"));
+  EXPECT_EQ(mode("opt/kata/local"), 02775U);
+  change_mode("opt/kata/local", 0755);
+  const auto file = test::must(give_to_group(host_, "opt/kata", group_, Giving::tree));
+  ASSERT_EQ(file.errors.size(), 1U);
+  EXPECT_THAT(file.errors[0].message, HasSubstr("/opt/kata/local/configuration.toml can be written"));
+  change_mode("opt/kata/local/configuration.toml", 0644);
+  EXPECT_TRUE(test::must(give_to_group(host_, "opt/kata", group_, Giving::tree)).errors.empty());
 }
 
 TEST_F(AgentFoldersTest, AFolderThatIsALinkIsRefused) {
@@ -179,7 +232,6 @@ TEST_F(AgentFoldersTest, ADeepTreeIsGivenAsFarAsTheBound) {
   ASSERT_EQ(given.errors.size(), 1U);
   EXPECT_EQ(given.errors[0].code, Errc::refused);
   EXPECT_THAT(given.errors[0].message, HasSubstr("levels of folders"));
-  EXPECT_EQ(mode("opt/kata"), 03775U);
   EXPECT_EQ(mode("opt/kata/.ferry/d/d"), 02775U);
   EXPECT_NE(mode(folder), 02775U);
 }
@@ -220,7 +272,7 @@ TEST_F(BadEntry, KeepsNoOtherOneFromBeingGiven) {
   EXPECT_THAT(given.errors[0].message, HasSubstr("give /opt/kata/.ferry/artifact/k to group 64711"));
   EXPECT_EQ(given.errors[0].code, std::errc::permission_denied);
   others_are_given();
-  EXPECT_EQ(mode("opt/kata"), 03775U) << "the agent waits for the folder alone";
+  EXPECT_EQ(mode("opt/kata/.ferry"), 02775U);
 }
 
 TEST_F(BadEntry, IsSaidOnceAndGivenByALaterLook) {
@@ -257,7 +309,7 @@ TEST_F(AgentFoldersTest, TheOwnerInTheGroupNeedsNoCapability) {
   EXPECT_TRUE(test::holds_for_hostd_in_group(kAgent, [&] {
     const auto without = give_to_group(host_, "opt/kata", kAgent + 1, Giving::tree);
     const auto with = give_to_group(host_, "opt/kata", kAgent, Giving::tree);
-    return !without && with && with->changed == 4 && with->errors.empty();
+    return without && without->errors.size() == 4 && with && with->changed == 4 && with->errors.empty();
   })) << "it is given to a group of hostd's, and to no other";
   EXPECT_EQ(mode("opt/kata/.ferry/blobs"), 02775U);
   EXPECT_EQ(mode("opt/kata/.ferry/blobs/part") & 0660U, 0660U);
@@ -321,7 +373,7 @@ TEST_F(AgentFoldersTest, ATreeIsLookedThroughOnceAndItsTopEachTime) {
   EXPECT_EQ(mode("run/nvidia/validations"), 02775U);
   std::filesystem::remove_all(tree_.path() / "opt/kata");
   folders.give();
-  EXPECT_EQ(mode("opt/kata"), 03775U) << "a folder that is made anew";
+  EXPECT_EQ(mode("opt/kata/.ferry"), 02775U) << "a folder that is made anew";
 }
 
 }  // namespace

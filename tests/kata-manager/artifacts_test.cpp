@@ -50,7 +50,7 @@ TEST_F(Artifacts, AreComparedWithWhatTheirFetchHasRecorded) {
   registry.image(layers());
   must(ferry::kata::fetch(host, request, {}, kProgram));
   const auto artifact =
-      must(current_artifact(host, request.artifacts_dir, request.name)).value_or(Artifact());
+      must(current_artifact(host, request.artifacts_dir, request.name, request.url)).value_or(Artifact());
   EXPECT_THAT(must(changes_since_fetch(host, artifact)), IsEmpty());
   const auto image = artifact.version / "guest.img";
   scratch.file(image.relative_path(), "Guest");
@@ -101,6 +101,7 @@ TEST(FetchProtocol, PassesOnEveryField) {
                  .proxy = "x",
                  .no_proxy = {"y", "z"},
                  .architecture = "arm64",
+                 .makes_link = false,
                  .allow_setuid = true,
                  .check_contents = true,
                  .or_what_is_here = true,

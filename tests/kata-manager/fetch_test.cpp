@@ -3,9 +3,13 @@
 #include "kata-manager/fetch/fetch.h"
 
 #include <fcntl.h>
+#include <stdexcept>
+#include <string>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <utility>
+#include <vector>
 
 #include "common/unique_fd.h"
 #include "host/system/agent_folders.h"
@@ -30,7 +34,26 @@ class Fetch : public test::Fetching {
  protected:
   fs::path top() const { return scratch.path() / "opt/artifacts"; }
   fs::path store() const { return top() / ".ferry/kata-gpu"; }
-  std::vector<std::string> in_store() const { return must(host.list("opt/artifacts/.ferry/kata-gpu")); }
+  /// All but the name of the version that was fetched last.
+  std::vector<std::string> in_store() const {
+    auto names = must(host.list("opt/artifacts/.ferry/kata-gpu"));
+    std::erase(names, kPulled);
+    return names;
+  }
+  std::vector<std::string> put_aside() const {
+    auto names = must(host.list("opt/artifacts"));
+    std::erase_if(names, [](const std::string& name) { return !name.starts_with(".kata-gpu.replaced-"); });
+    return names;
+  }
+  /// The target of a link that hostd would make for an artifact of this URL; empty: none.
+  Result<fs::path> link_for(const std::string& url, const fs::path& version,
+                            bool is_installed = false) const {
+    const Artifact artifact{
+        .name = request.name, .url = url, .folder = "/opt/artifacts/" + request.name, .version = version};
+    const auto link = link_to_make(host, request.artifacts_dir, artifact, is_installed);
+    if (!link) return fail(Error(link.error()));
+    return link->value_or(fs::path());
+  }
   static std::string folder_of(std::string digest) {
     digest[digest.find(':')] = '-';
     return digest;
@@ -47,73 +70,106 @@ TEST_F(Fetch, ByAnAgentThatIsNotRootGoesOnFromRootsAndIsRemovedByHostd) {
   registry.image(layers("the agent's"));
   {
     const test::AsUser agent(kAgent);
-    const mode_t before = ::umask(S_IWOTH);
-    EXPECT_EQ(refusal().code, std::errc::operation_not_permitted) << "the link is root's";
-    ::umask(before);
-  }
-  EXPECT_TRUE(test::holds_for_hostd_in_group(
-      kAgent, [&] { return make_way_for_agent(host, request.artifacts_dir, request.name).has_value(); }));
-  {
-    const test::AsUser agent(kAgent);
     const mode_t before = ::umask(S_IWOTH);  // as ferry-agent has it
+    EXPECT_EQ(refusal().code, std::errc::permission_denied) << "the link is root's";
+    request.makes_link = false;
     const auto got = fetch();
     ::umask(before);
     ASSERT_TRUE(got) << got.error().message;
   }
+  EXPECT_EQ(seen("guest.img"), "root's") << "until hostd makes the link";
+  EXPECT_TRUE(test::holds_for_hostd_in_group(kAgent, [&] {
+    const auto current = current_artifact(host, request.artifacts_dir, request.name, request.url);
+    if (!current || !*current) return false;
+    const auto link = link_to_make(host, request.artifacts_dir, **current, false);
+    return link && *link && make_link(host, request.artifacts_dir, request.name, **link).has_value();
+  }));
   EXPECT_EQ(seen("guest.img"), "the agent's");
   EXPECT_TRUE(test::holds_for_hostd_in_group(kAgent, [&] {
     const auto collected =
         collect_versions(host, request.artifacts_dir, request.name, [](const fs::path&) { return false; });
     return collected && collected->size() == 1 &&
-           remove_artifact(host, request.artifacts_dir, request.name).has_value();
+           remove_artifact(host, request.artifacts_dir, request.name, Replaced::stays).has_value();
   })) << "root's version and the agent's";
   EXPECT_FALSE(host.exists("opt/artifacts/kata-gpu"));
   EXPECT_FALSE(host.exists("opt/artifacts/.ferry/kata-gpu"));
 }
 
-TEST_F(Fetch, ByAnAgentGetsThePlaceOfAFolderThatHostdPutsAside) {
-  if (::geteuid() != 0) GTEST_SKIP() << "only root can be another user";
-  constexpr gid_t kAgent = 64'711;
-  ASSERT_EQ(::chmod(scratch.path().c_str(), 0755), 0);
+TEST_F(Fetch, WithoutTheLinkWritesTheStoreAlone) {
   scratch.file("opt/artifacts/kata-gpu/guest.img", "of another program");
-  must(host::give_to_group(host, "opt/artifacts", kAgent, host::Giving::tree));
-  registry.image(layers());
-  EXPECT_TRUE(test::holds_for_hostd_in_group(
-      kAgent, [&] { return make_way_for_agent(host, request.artifacts_dir, request.name).has_value(); }));
-  {
-    const test::AsUser agent(kAgent);
-    const mode_t before = ::umask(S_IWOTH);  // as ferry-agent has it
-    const auto got = fetch();
-    ::umask(before);
-    ASSERT_TRUE(got) << got.error().message;
-    EXPECT_FALSE(host.write_file("opt/artifacts/.ferry/kata-gpu/replaced-1/guest.img", "x").has_value());
-  }
-  EXPECT_EQ(seen("guest.img"), "guest");
-  EXPECT_TRUE(test::holds_for_hostd_in_group(
-      kAgent, [&] { return remove_artifact(host, request.artifacts_dir, request.name).has_value(); }));
+  const std::string digest = registry.image(layers());
+  request.makes_link = false;
+  const Artifact artifact = must(fetch());
+  EXPECT_TRUE(artifact.changed);
+  EXPECT_FALSE(must(fetch()).changed);
   EXPECT_EQ(seen("guest.img"), "of another program");
+  EXPECT_EQ(must(host.list("opt/artifacts")),
+            (std::vector<std::string>{".ferry", "k8s-kata-manager.pid", "kata-gpu"}));
+  const auto here = must(current_artifact(host, request.artifacts_dir, request.name, request.url));
+  EXPECT_EQ(here.value_or(Artifact{}).version, artifact.version) << "by the version that was fetched last";
+  EXPECT_FALSE(must(current_artifact(host, request.artifacts_dir, request.name, "another")).has_value());
+  EXPECT_THAT(must(collect_versions(host, request.artifacts_dir, request.name,
+                                    [](const fs::path&) { return false; })),
+              IsEmpty())
+      << "hostd may make the link to it later";
+  registry.spoil = [](const HttpSeen&, HttpAnswer& answer) { answer = {.status = 503}; };
+  request.or_what_is_here = true;
+  EXPECT_EQ(must(fetch()).digest, digest);
+  scratch.remove(artifact.version.relative_path());
+  EXPECT_FALSE(must(current_artifact(host, request.artifacts_dir, request.name, request.url)).has_value())
+      << "a record without its version";
 }
 
-TEST_F(Fetch, MakesWayOnlyWhereTheAgentCannot) {
-  const auto make_way = [&] { must(make_way_for_agent(host, request.artifacts_dir, request.name)); };
-  make_way();  // there is no folder of artifacts
-  scratch.file("opt/artifacts/kata-gpu/guest.img", "of another program");
-  make_way();
-  EXPECT_EQ(seen("guest.img"), "of another program") << "without the sticky bit the agent replaces it";
-  ASSERT_EQ(::chmod(top().c_str(), 01775), 0);
-  {
-    const auto other = must(lock_artifacts(host, "opt/artifacts"));
-    make_way();
-    EXPECT_EQ(seen("guest.img"), "of another program") << "another program is at work";
+TEST_F(Fetch, HostdMakesALinkOnlyWhereNothingOrFerrysOwnIs) {
+  const std::string version = "sha256-" + std::string(64, 'a');
+  const std::string url = "registry.example/gpu:1";
+  const fs::path pulled = "/opt/artifacts/.ferry/kata-gpu/" + version;
+  const fs::path target = ".ferry/kata-gpu/" + version;
+  EXPECT_EQ(must(link_for(url, pulled)), target) << "there is no folder of artifacts";
+  scratch.directory("opt/artifacts");
+  EXPECT_EQ(must(link_for(url, pulled)), target);
+  EXPECT_EQ(must(link_for("file:///srv/gpu/", "/srv/gpu/")), "/srv/gpu");
+  must(make_link(host, request.artifacts_dir, request.name, target));
+  EXPECT_EQ(must(host.link_target("opt/artifacts/kata-gpu")), target);
+  EXPECT_EQ(must(link_for(url, pulled)), "") << "it is so";
+  EXPECT_EQ(must(link_for("file:///srv/gpu", "/srv/gpu")), "/srv/gpu") << "it replaces Ferry's own";
+  scratch.link("opt/artifacts/kata-gpu", "/srv/other");
+  const auto other = link_for(url, pulled);
+  ASSERT_FALSE(other.has_value());
+  EXPECT_EQ(other.error().code, Errc::refused);
+  EXPECT_THAT(other.error().message,
+              HasSubstr("/opt/artifacts/kata-gpu is a link to /srv/other that Ferry did not make"));
+  EXPECT_THAT(other.error().hint, HasSubstr("`rm /opt/artifacts/kata-gpu`"));
+  EXPECT_EQ(must(link_for(url, pulled, true)), target) << "the class is installed, so it is Ferry's";
+  scratch.remove("opt/artifacts/kata-gpu");
+  scratch.file("opt/artifacts/kata-gpu", "a file");
+  EXPECT_EQ(link_for(url, pulled, true).error().code, Errc::refused);
+}
+
+TEST_F(Fetch, HostdMovesNoFolder) {
+  scratch.file("opt/artifacts/kata-gpu/deep/c.toml", "a = 1\n");
+  scratch.directory("srv/gpu");
+  scratch.link("other", "opt/artifacts");
+  for (const auto& [url, version] :
+       {std::pair("registry.example/gpu:1", "/opt/artifacts/.ferry/kata-gpu/sha256-x"),
+        std::pair("file:///srv/gpu", "/srv/gpu"),
+        std::pair("file:///opt/artifacts/kata-gpu/deep", "/opt/artifacts/kata-gpu/deep"),
+        std::pair("file:///other/kata-gpu/deep", "/other/kata-gpu/deep")}) {
+    scratch.directory(fs::path(version).relative_path());
+    for (const bool is_installed : {false, true}) {
+      const auto link = link_for(url, version, is_installed);
+      ASSERT_FALSE(link.has_value()) << url;
+      EXPECT_EQ(link.error().code, Errc::refused) << url;
+      EXPECT_THAT(link.error().message,
+                  HasSubstr("/opt/artifacts/kata-gpu is a folder that Ferry did not make"))
+          << url;
+    }
+    EXPECT_FALSE(make_link(host, request.artifacts_dir, request.name, version).has_value()) << url;
   }
-  make_way();
-  EXPECT_FALSE(fs::exists(fs::symlink_status(top() / "kata-gpu")));
-  EXPECT_EQ(content("opt/artifacts/.ferry/kata-gpu/replaced-1/guest.img"), "of another program");
-  scratch.link("opt/artifacts/kata-gpu", "elsewhere");
-  make_way();
-  EXPECT_FALSE(fs::exists(fs::symlink_status(top() / "kata-gpu")));
-  make_way();
-  EXPECT_THAT(in_store(), ElementsAre("replaced-1"));
+  for (const char* const place : {"/opt/artifacts/kata-gpu", "/other/kata-gpu", "/opt/artifacts/kata-gpu/"})
+    EXPECT_EQ(must(link_for(std::string("file://") + place, place)), "") << "it lies in the very place";
+  must(remove_artifact(host, request.artifacts_dir, request.name, Replaced::stays));
+  EXPECT_EQ(seen("deep/c.toml"), "a = 1\n");
 }
 
 /// An agent that is taken over may write the folder of artifacts, and hostd works there as root.
@@ -127,18 +183,75 @@ TEST_F(Fetch, FollowsNoLinkInThePlaceOfTheStore) {
     request.name = std::string(place).ends_with("kata-gpu") ? "kata-gpu" : "containerd";
     scratch.directory(fs::path(place).parent_path());
     scratch.link(place, target);
-    const auto removed = remove_artifact(host, request.artifacts_dir, request.name);
+    const auto removed = remove_artifact(host, request.artifacts_dir, request.name, Replaced::comes_back);
     ASSERT_FALSE(removed.has_value()) << place;
     EXPECT_EQ(removed.error().code, Errc::refused);
     EXPECT_THAT(removed.error().message, HasSubstr("is a link or no folder"));
     EXPECT_FALSE(collect_versions(host, request.artifacts_dir, request.name, [](const fs::path&) {
                    return false;
                  }).has_value());
-    EXPECT_FALSE(read_record(host, request.artifacts_dir, request.name, "sha256-x").has_value());
+    const auto places = must(ArtifactPlaces::of(request.artifacts_dir, request.name));
+    const auto folder = must(open_top(host, places));
+    EXPECT_EQ(open_store(folder, places).error().code, Errc::refused);
+    EXPECT_EQ(open_or_make_store(folder, places).error().code, Errc::refused);
     EXPECT_EQ(refusal().code, Errc::refused) << place;
     EXPECT_EQ(content("etc/containerd/config.toml"), "root's") << place;
     EXPECT_EQ(content("etc/containerd/sha256-x.json"), "root's") << place;
   }
+}
+
+TEST_F(Fetch, StaysInTheStoreThatItOpened) {
+  scratch.file("etc/containerd/config.toml", "root's");
+  const std::string digest = registry.image(layers());
+  bool is_swapped = false;
+  world.on_progress = [&](const FetchProgress&) {
+    if (!std::exchange(is_swapped, true)) {
+      fs::rename(store(), top() / ".ferry/aside");
+      scratch.link("opt/artifacts/.ferry/kata-gpu", "../../../etc/containerd");
+    }
+    return true;
+  };
+  must(fetch());
+  EXPECT_TRUE(is_swapped);
+  EXPECT_THAT(must(host.list("etc/containerd")), ElementsAre("config.toml"));
+  EXPECT_EQ(content("opt/artifacts/.ferry/aside/" + folder_of(digest) + "/guest.img"), "guest");
+  EXPECT_TRUE(host.exists("opt/artifacts/.ferry/aside/" + folder_of(digest) + ".json"));
+}
+
+TEST_F(Fetch, WritesNoOtherFileByItsParts) {
+  scratch.file("etc/containerd/config.toml", "root's");
+  registry.image(layers());
+  scratch.directory("opt/artifacts/.ferry/kata-gpu/blobs");
+  fs::create_hard_link(scratch.path() / "etc/containerd/config.toml",
+                       store() / "blobs" / (folder_of(registry.first_blob()) + ".part"));
+  const Error refused = refusal();
+  EXPECT_EQ(refused.code, Errc::refused);
+  EXPECT_THAT(refused.message, HasSubstr("is no file with one name"));
+  EXPECT_EQ(content("etc/containerd/config.toml"), "root's");
+}
+
+TEST_F(Fetch, TakesNoRecordOfAFileElsewhere) {
+  registry.image(layers());
+  const Artifact artifact = must(fetch());
+  const fs::path record = artifact.version.relative_path().string() + ".json";
+  const std::string whole = content(record);
+  const auto with = [&](const std::string& name, const std::string& after, const std::string& wrong) {
+    const auto at = whole.find('"' + name + '"', whole.find('"' + after + '"'));
+    if (at == std::string::npos) throw std::runtime_error("no " + name + " in " + whole);
+    return whole.substr(0, at + 1) + wrong + whole.substr(at + 1 + name.size());
+  };
+  for (const char* const wrong : {"/etc/shadow", "../../../etc/shadow", "a/../../b", "", "."}) {
+    scratch.file(record, with("guest.img", "files", wrong));
+    EXPECT_FALSE(current_artifact(host, request.artifacts_dir, request.name, request.url).has_value())
+        << wrong;
+    scratch.file(record, with("configuration.toml", "configuration", wrong));
+    const auto here = current_artifact(host, request.artifacts_dir, request.name, request.url);
+    ASSERT_FALSE(here.has_value()) << wrong;
+    EXPECT_EQ(here.error().code, Errc::malformed_host) << wrong;
+    EXPECT_THAT(here.error().message, HasSubstr("it names a file that is not of the artifact")) << wrong;
+  }
+  must(fetch());
+  EXPECT_EQ(content(record), whole) << "it is made anew";
 }
 
 TEST_F(Fetch, WritesNoOtherFileByItsLock) {
@@ -182,7 +295,7 @@ TEST_F(Fetch, MakesTheFolderThatUsersSee) {
   EXPECT_EQ(progress_seen.back(), 46U);
   EXPECT_THAT(in_store(), ElementsAre(folder_of(digest), folder_of(digest) + ".json"))
       << "nothing half done is left";
-  const auto current = must(current_artifact(host, request.artifacts_dir, request.name));
+  const auto current = must(current_artifact(host, request.artifacts_dir, request.name, request.url));
   EXPECT_EQ(current.value_or(Artifact{}).files, artifact.files);
   EXPECT_EQ(current.value_or(Artifact{}).configuration, artifact.configuration);
 }
@@ -310,9 +423,10 @@ TEST_F(Fetch, NeedsOneConfigurationOrItsName) {
   const Artifact other = must(fetch());
   EXPECT_EQ(other.configuration, "/opt/artifacts/kata-gpu/snp.toml");
   EXPECT_TRUE(other.changed) << "what is recorded";
-  EXPECT_EQ(
-      must(current_artifact(host, request.artifacts_dir, request.name)).value_or(Artifact{}).configuration,
-      other.configuration);
+  EXPECT_EQ(must(current_artifact(host, request.artifacts_dir, request.name, request.url))
+                .value_or(Artifact{})
+                .configuration,
+            other.configuration);
   request.configuration = "absent.toml";
   EXPECT_EQ(refusal().code, Errc::not_found);
 }
@@ -351,7 +465,7 @@ TEST_F(Fetch, PutsAsideAFolderThatWasThere) {
   registry.image(layers());
   must(fetch());
   EXPECT_EQ(seen("guest.img"), "guest");
-  EXPECT_EQ(content("opt/artifacts/.ferry/kata-gpu/replaced-1/guest.img"), "of another program");
+  EXPECT_EQ(content("opt/artifacts/.kata-gpu.replaced-1/guest.img"), "of another program");
 }
 
 TEST_F(Fetch, UsesAFolderOfTheHostWhereItLies) {
@@ -365,7 +479,7 @@ TEST_F(Fetch, UsesAFolderOfTheHostWhereItLies) {
   EXPECT_FALSE(must(fetch()).changed);
   scratch.file("srv/kata/deep/guest.img", "other");
   EXPECT_NE(must(fetch()).digest, artifact.digest);
-  EXPECT_FALSE(must(current_artifact(host, request.artifacts_dir, request.name)).has_value());
+  EXPECT_FALSE(must(current_artifact(host, request.artifacts_dir, request.name, request.url)).has_value());
   registry.image(layers());
   request.url = registry.reference();
   must(fetch());
@@ -460,12 +574,15 @@ TEST_F(Fetch, TrustsNothingThatAnEarlierOneLeft) {
   scratch.file("opt/artifacts/.ferry/kata-gpu/blobs/sha256-old.part", "of another image");
   scratch.file("opt/artifacts/.ferry/kata-gpu/staging/evil", "x");
   scratch.file("opt/artifacts/.ferry/kata-gpu/" + folder_of(digest) + "/evil", "a version without a record");
-  scratch.link("opt/artifacts/.ferry/kata-gpu/link", "half");
+  scratch.link("opt/artifacts/.kata-gpu.link", "half");
+  scratch.link("opt/artifacts/.kata-gpu.replaced-1", "half");
   must(fetch());
   EXPECT_EQ(seen("guest.img"), "guest");
   EXPECT_EQ(must(host.list("opt/artifacts/kata-gpu")),
             (std::vector<std::string>{"configuration.toml", "guest.img"}));
   EXPECT_THAT(in_store(), ElementsAre(folder_of(digest), folder_of(digest) + ".json"));
+  EXPECT_EQ(must(host.list("opt/artifacts")),
+            (std::vector<std::string>{".ferry", "k8s-kata-manager.pid", "kata-gpu"}));
 }
 
 TEST_F(Fetch, HashesABlobThatAnEarlierOneLeft) {
@@ -477,16 +594,8 @@ TEST_F(Fetch, HashesABlobThatAnEarlierOneLeft) {
     EXPECT_EQ(seen("guest.img"), "guest") << left;
     const bool right = std::string_view(left) == "guest";
     EXPECT_EQ(registry.asked(registry.first_blob()), asked + (right ? 0U : 1U)) << left;
-    must(remove_artifact(host, request.artifacts_dir, request.name));
+    must(remove_artifact(host, request.artifacts_dir, request.name, Replaced::comes_back));
   }
-}
-
-TEST_F(Fetch, PutsAsideWhatASwitchThatWasKilledLeft) {
-  registry.image(layers());
-  must(fetch());
-  scratch.file("opt/artifacts/.ferry/kata-gpu/link/guest.img", "of another program");
-  must(fetch());
-  EXPECT_EQ(content("opt/artifacts/.ferry/kata-gpu/replaced-1/guest.img"), "of another program");
 }
 
 TEST_F(Fetch, MakesAnewAVersionThatIsBroken) {
@@ -531,9 +640,10 @@ TEST_F(Fetch, IsRightAfterAKillAnywhere) {
       ASSERT_EQ(seen("deep/b"), "a") << "killed at change " << kills;
       ASSERT_FALSE(must(fetch()).changed) << "killed at change " << kills;
       for (const std::string& name : in_store())
-        ASSERT_TRUE(name.starts_with("sha256-") || name == "replaced-1") << name << " at change " << kills;
+        ASSERT_TRUE(name.starts_with("sha256-")) << name << " at change " << kills;
+      ASSERT_EQ(put_aside().size(), stranger ? 1U : 0U) << "killed at change " << kills;
       if (stranger) {
-        ASSERT_EQ(content("opt/artifacts/.ferry/kata-gpu/replaced-1/guest.img"), "before") << kills;
+        ASSERT_EQ(content("opt/artifacts/.kata-gpu.replaced-1/guest.img"), "before") << kills;
       }
     }
     EXPECT_GT(kills, 30U) << "it was killed at many places";
@@ -556,6 +666,8 @@ TEST_F(Fetch, IsAloneInItsFolder) {
   EXPECT_EQ(refused.error().code, Errc::refused);
   EXPECT_THAT(refused.error().message, HasSubstr("(process 4711)"));
   EXPECT_EQ(registry.seen().size(), 0U);
+  scratch.file("opt/artifacts/k8s-kata-manager.pid", "4711\x1b[31m");
+  EXPECT_THAT(refusal().message, testing::EndsWith("another program works in /opt/artifacts"));
 }
 
 TEST_F(Fetch, LeavesVersionsUntilNobodyUsesThem) {
@@ -575,21 +687,21 @@ TEST_F(Fetch, LeavesVersionsUntilNobodyUsesThem) {
       }));
   EXPECT_THAT(gone, ElementsAre("/opt/artifacts/.ferry/kata-gpu/" + folder_of(second)));
   EXPECT_EQ(asked.size(), 2U) << "the one in use now is not even asked about, nor is what is not ours";
-  EXPECT_THAT(in_store(),
-              testing::UnorderedElementsAre(folder_of(first), folder_of(first) + ".json", folder_of(third),
-                                            folder_of(third) + ".json", "replaced-1"));
+  EXPECT_THAT(in_store(), testing::UnorderedElementsAre(folder_of(first), folder_of(first) + ".json",
+                                                        folder_of(third), folder_of(third) + ".json"));
+  EXPECT_THAT(put_aside(), ElementsAre(".kata-gpu.replaced-1"));
   EXPECT_EQ(seen("guest.img"), "third");
 }
 
 TEST_F(Fetch, IsUndoneWhole) {
   registry.image(layers());
   must(fetch());
-  must(remove_artifact(host, request.artifacts_dir, request.name));
+  must(remove_artifact(host, request.artifacts_dir, request.name, Replaced::comes_back));
   EXPECT_FALSE(fs::exists(fs::symlink_status(top() / "kata-gpu")));
   EXPECT_FALSE(fs::exists(store()));
-  must(remove_artifact(host, request.artifacts_dir, request.name));
+  must(remove_artifact(host, request.artifacts_dir, request.name, Replaced::comes_back));
   scratch.file("opt/artifacts/kata-gpu/x", "of another program");
-  must(remove_artifact(host, request.artifacts_dir, request.name));
+  must(remove_artifact(host, request.artifacts_dir, request.name, Replaced::comes_back));
   EXPECT_EQ(seen("x"), "of another program");
   EXPECT_THAT(must(collect_versions(host, "/absent", "a", [](const fs::path&) { return false; })), IsEmpty());
 }
@@ -598,11 +710,11 @@ TEST_F(Fetch, GivesBackTheFolderThatWasThere) {
   scratch.file("opt/artifacts/kata-gpu/guest.img", "of another program");
   registry.image(layers());
   must(fetch());
-  must(remove_artifact(host, request.artifacts_dir, request.name));
+  must(remove_artifact(host, request.artifacts_dir, request.name, Replaced::comes_back));
   EXPECT_EQ(seen("guest.img"), "of another program");
   EXPECT_FALSE(fs::is_symlink(top() / "kata-gpu"));
   EXPECT_FALSE(fs::exists(store()));
-  must(remove_artifact(host, request.artifacts_dir, request.name));
+  must(remove_artifact(host, request.artifacts_dir, request.name, Replaced::comes_back));
   EXPECT_EQ(seen("guest.img"), "of another program");
 }
 
@@ -613,22 +725,23 @@ TEST_F(Fetch, GivesBackTheLastFolderThatWasThere) {
     scratch.file("opt/artifacts/kata-gpu/guest.img", std::to_string(number));
     must(fetch());
   }
-  must(remove_artifact(host, request.artifacts_dir, request.name));
+  must(remove_artifact(host, request.artifacts_dir, request.name, Replaced::comes_back));
   EXPECT_EQ(seen("guest.img"), "10");
-  EXPECT_EQ(in_store().size(), 9U) << "neither are the others ours";
-  must(remove_artifact(host, request.artifacts_dir, request.name));
+  EXPECT_EQ(put_aside().size(), 9U) << "neither are the others ours";
+  must(remove_artifact(host, request.artifacts_dir, request.name, Replaced::comes_back));
   EXPECT_EQ(seen("guest.img"), "10") << "what is there now is not replaced";
-  EXPECT_EQ(in_store().size(), 9U);
+  EXPECT_EQ(put_aside().size(), 9U);
 }
 
-TEST_F(Fetch, GivesBackWhatAKilledSwitchLeftInTheStore) {
+TEST_F(Fetch, LeavesTheFolderThatWasThereWhereItIsPutAside) {
+  scratch.file("opt/artifacts/kata-gpu/guest.img", "of another program");
   registry.image(layers());
-  scratch.file("opt/artifacts/kata-gpu/guest.img", "before");
   must(fetch());
-  scratch.file("opt/artifacts/.ferry/kata-gpu/link/guest.img", "later");
-  must(remove_artifact(host, request.artifacts_dir, request.name));
-  EXPECT_EQ(seen("guest.img"), "later");
-  EXPECT_EQ(content("opt/artifacts/.ferry/kata-gpu/replaced-1/guest.img"), "before");
+  scratch.file("opt/artifacts/.ferry/kata-gpu/replaced-1/guest.img", "put aside by an earlier Ferry");
+  must(remove_artifact(host, request.artifacts_dir, request.name, Replaced::stays));
+  EXPECT_FALSE(fs::exists(fs::symlink_status(top() / "kata-gpu")));
+  EXPECT_EQ(content("opt/artifacts/.kata-gpu.replaced-1/guest.img"), "of another program");
+  EXPECT_THAT(in_store(), ElementsAre("replaced-1"));
 }
 
 TEST_F(Fetch, IsUndoneAfterAKillAnywhere) {
@@ -638,10 +751,11 @@ TEST_F(Fetch, IsUndoneAfterAKillAnywhere) {
     fs::remove_all(top());
     scratch.file("opt/artifacts/kata-gpu/guest.img", "before");
     must(fetch());
-    killed =
-        test::killed_at(kills + 1, [&] { (void)remove_artifact(host, request.artifacts_dir, request.name); });
+    killed = test::killed_at(kills + 1, [&] {
+      (void)remove_artifact(host, request.artifacts_dir, request.name, Replaced::comes_back);
+    });
     kills += killed ? 1U : 0U;
-    must(remove_artifact(host, request.artifacts_dir, request.name));
+    must(remove_artifact(host, request.artifacts_dir, request.name, Replaced::comes_back));
     ASSERT_EQ(seen("guest.img"), "before") << "killed at change " << kills;
     ASSERT_FALSE(fs::exists(store())) << "killed at change " << kills;
   }

@@ -33,7 +33,7 @@ class FullDisk : public test::Fetching {
   /// it.
   void expect_the_old_one() const {
     EXPECT_EQ(seen("guest.img"), "small");
-    EXPECT_TRUE(must(current_artifact(host, request.artifacts_dir, request.name)).has_value());
+    EXPECT_TRUE(must(current_artifact(host, request.artifacts_dir, request.name, request.url)).has_value());
     EXPECT_FALSE(host.exists("opt/artifacts/.ferry/kata-gpu/staging"));
   }
 

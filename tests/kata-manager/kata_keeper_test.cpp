@@ -41,6 +41,10 @@ using Restart = test::RestartOfDaemon;
 using Writer = test::ModuleWriter;
 
 constexpr const char* kOneClass = "- {name: kata-a, artifacts: {url: \"file:///srv/gpu\"}}\n";
+constexpr const char* kPulledClass =
+    "- {name: kata-a, artifacts: {url: \"registry.example/a:1\", allowHostPaths: [/usr/bin/qemu]}}\n";
+constexpr const char* kNewerClass =
+    "- {name: kata-a, artifacts: {url: \"registry.example/a:2\", allowHostPaths: [/usr/bin/qemu]}}\n";
 constexpr const char* kTwoClasses =
     "- {name: kata-a, artifacts: {url: \"file:///srv/gpu\"}}\n"
     "- {name: kata-b, artifacts: {url: \"file:///srv/gpu\"}}\n";
@@ -71,7 +75,24 @@ struct Node {
     if (file.restart.how != RuntimeRestart::How::none) out.control = std::make_unique<Restart>(*daemon);
     return out;
   }
-  void fetch(const std::string& name) const { scratch.link("opt/art/" + name, "/srv/gpu"); }
+  /// The files of an artifact, in another folder.
+  void add_files(const std::string& folder) const {
+    for (const char* const file : {"configuration.toml", "vmlinuz", "image"})
+      scratch.file(folder + "/" + file, text(std::string("srv/gpu/") + file));
+  }
+  /// An artifact as the agent's fetch leaves it in the store.
+  void pull(const std::string& name, const std::string& version, const std::string& url) const {
+    const std::string store = "opt/art/.ferry/" + name + "/";
+    add_files(store + version);
+    scratch.file(store + version + ".json",
+                 R"({"version": 1, "url": ")" + url +
+                     R"(", "digest": "sha256:aa", "configuration": "configuration.toml", "files": [)"
+                     R"({"path": "configuration.toml"}, {"path": "image"}, {"path": "vmlinuz"}]})");
+    scratch.file(store + "pulled", version);
+  }
+  std::string link_of(const std::string& name) const {
+    return host.link_target("opt/art/" + name).value_or("there is none");
+  }
 
   void want(const std::string& list, std::vector<std::string> classes, std::set<std::string> unlabelled = {},
             const std::string& more = "loadModules: false\n") {
@@ -207,13 +228,17 @@ TEST_F(KataKeeperTest, LoadsTheModulesThatVmsNeed) {
 
 TEST_F(KataKeeperTest, GoesOnWithoutAnArtifactThatIsNotHere) {
   scratch.remove("opt/art/kata-b");
-  want(kTwoClasses, {"kata-a", "kata-b"});
+  want(
+      "- {name: kata-a, artifacts: {url: \"file:///srv/gpu\"}}\n"
+      "- {name: kata-b, artifacts: {url: \"file:///srv/late\"}}\n",
+      {"kata-a", "kata-b"});
   const auto said = settle();
   EXPECT_THAT(said.ready, ElementsAre("kata-a"));
   EXPECT_TRUE(says("kata-b", HandlerState::missing_artifact));
-  EXPECT_THAT(why_of("kata-b"), HasSubstr("file:///srv/gpu is to be fetched"));
-  fetch("kata-b");
+  EXPECT_THAT(why_of("kata-b"), HasSubstr("/srv/late"));
+  add_files("srv/late");
   EXPECT_THAT(settle().ready, ElementsAre("kata-a", "kata-b"));
+  EXPECT_EQ(link_of("kata-b"), "/srv/late") << "hostd makes it";
 }
 
 TEST_F(KataKeeperTest, RefusesAFolderOfTheHostThatOthersWrite) {
@@ -230,13 +255,121 @@ TEST_F(KataKeeperTest, RefusesAFolderOfTheHostThatOthersWrite) {
   EXPECT_THAT(settle().ready, ElementsAre("kata-a"));
 }
 
-TEST_F(KataKeeperTest, MakesWayForTheFetchOfAnAgentThatIsNotRoot) {
-  ASSERT_EQ(::chmod((scratch.path() / "opt/art").c_str(), 01775), 0);
-  want("- {name: kata-a, artifacts: {url: \"registry.example/a:2\"}}\n", {"kata-a"});
-  round();
-  EXPECT_TRUE(says("kata-a", HandlerState::missing_artifact));
-  EXPECT_FALSE(host.link_target("opt/art/kata-a").has_value());
-  EXPECT_TRUE(host.link_target("opt/art/kata-b").has_value()) << "no class of the desired state has it";
+TEST_F(KataKeeperTest, MakesTheLinkToAPulledArtifactOnceItIsPermitted) {
+  const std::string first = "sha256-" + std::string(64, 'a');
+  const std::string second = "sha256-" + std::string(64, 'b');
+  const auto not_permitted = [&] {
+    desired.permitted = false;
+    write_wanted();
+    settle();
+    EXPECT_TRUE(says("kata-a", HandlerState::pending)) << why_of("kata-a");
+  };
+  scratch.remove("opt/art/kata-a");
+  pull("kata-a", first, "registry.example/a:1");
+  want(kPulledClass, {"kata-a"});
+  not_permitted();
+  EXPECT_EQ(link_of("kata-a"), "there is none");
+  desired.permitted = true;
+  write_wanted();
+  EXPECT_THAT(settle().ready, ElementsAre("kata-a")) << why_of("kata-a");
+  EXPECT_EQ(link_of("kata-a"), ".ferry/kata-a/" + first);
+
+  want(kNewerClass, {"kata-a"});
+  settle();
+  EXPECT_TRUE(says("kata-a", HandlerState::missing_artifact)) << "as with a URL that has a typo";
+  EXPECT_EQ(link_of("kata-a"), ".ferry/kata-a/" + first);
+  pull("kata-a", second, "registry.example/a:2");
+  not_permitted();
+  EXPECT_EQ(link_of("kata-a"), ".ferry/kata-a/" + first) << "pods that start now use it";
+
+  want(kPulledClass, {"kata-a"});
+  EXPECT_THAT(settle().ready, ElementsAre("kata-a"));
+  EXPECT_FALSE(said_of("kata-a").has_value()) << "back again without a fetch: " << why_of("kata-a");
+  EXPECT_EQ(link_of("kata-a"), ".ferry/kata-a/" + first);
+
+  want(kNewerClass, {"kata-a"});
+  EXPECT_THAT(settle().ready, ElementsAre("kata-a"));
+  EXPECT_EQ(link_of("kata-a"), ".ferry/kata-a/" + second);
+}
+
+TEST_F(KataKeeperTest, MendsALinkWithoutARestart) {
+  want(kOneClass, {"kata-a"});
+  settle();
+  scratch.remove("opt/art/kata-a");
+  write_wanted();
+  EXPECT_THAT(settle().ready, ElementsAre("kata-a"));
+  EXPECT_EQ(link_of("kata-a"), "/srv/gpu");
+  EXPECT_EQ(daemon->acts, 1);
+}
+
+TEST_F(KataKeeperTest, LeavesALinkThatItDidNotMake) {
+  pull("kata-a", "sha256-" + std::string(64, 'a'), "registry.example/a:1");
+  want(kPulledClass, {"kata-a"});
+  settle();
+  EXPECT_TRUE(says("kata-a", HandlerState::blocked));
+  EXPECT_THAT(why_of("kata-a"),
+              AllOf(HasSubstr("/opt/art/kata-a is a link to /srv/gpu that Ferry did not make"),
+                    HasSubstr("`rm /opt/art/kata-a`")));
+  EXPECT_EQ(link_of("kata-a"), "/srv/gpu");
+  EXPECT_FALSE(host.exists("etc/ferry/kata/kata-a"));
+  scratch.remove("opt/art/kata-a");
+  EXPECT_THAT(settle().ready, ElementsAre("kata-a")) << why_of("kata-a");
+}
+
+TEST_F(KataKeeperTest, LeavesAnAdministratorsFolderWhereAClassHasItsName) {
+  for (const char* const link : {"opt/art/kata-a", "opt/art/kata-b"}) scratch.remove(link);
+  add_files("opt/art/kata-a");
+  pull("kata-a", "sha256-" + std::string(64, 'a'), "registry.example/a:1");
+  want(std::string(kPulledClass) + "- {name: kata-b, artifacts: {url: \"file:///opt/art/kata-a\"}}\n",
+       {"kata-a", "kata-b"});
+  EXPECT_THAT(settle().ready, ElementsAre("kata-b")) << why_of("kata-b");
+  EXPECT_TRUE(says("kata-a", HandlerState::blocked));
+  EXPECT_THAT(why_of("kata-a"), HasSubstr("/opt/art/kata-a is a folder that Ferry did not make"));
+  EXPECT_EQ(link_of("kata-b"), "/opt/art/kata-a");
+  EXPECT_THAT(text("opt/art/kata-a/vmlinuz"), testing::StrEq("x"));
+  EXPECT_FALSE(std::filesystem::is_symlink(scratch.path() / "opt/art/kata-a"));
+}
+
+TEST_F(KataKeeperTest, LeavesAnAdministratorsFolderBelowOrInTheLinksPlace) {
+  scratch.remove("opt/art/kata-a");
+  add_files("opt/art/kata-a/deep");
+  scratch.link("mnt/art", "/opt/art");
+  for (const char* const folder : {"/opt/art/kata-a/deep", "/mnt/art/kata-a/deep"}) {
+    want(std::string("- {name: kata-a, artifacts: {url: \"file://") + folder + "\"}}\n", {"kata-a"});
+    EXPECT_THAT(settle().ready, IsEmpty()) << folder;
+    EXPECT_TRUE(says("kata-a", HandlerState::blocked)) << folder;
+    EXPECT_THAT(why_of("kata-a"), HasSubstr("/opt/art/kata-a is a folder that Ferry did not make"));
+    EXPECT_EQ(text("opt/art/kata-a/deep/vmlinuz"), "x") << folder;
+  }
+  add_files("opt/art/kata-a");
+  for (const char* const folder : {"/mnt/art/kata-a", "/opt/art/kata-a", "/opt/art/kata-a/"}) {
+    want(std::string("- {name: kata-a, artifacts: {url: \"file://") + folder + "\"}}\n", {"kata-a"});
+    EXPECT_THAT(settle().ready, ElementsAre("kata-a")) << folder << ": " << why_of("kata-a");
+    EXPECT_EQ(text("opt/art/kata-a/vmlinuz"), "x") << folder;
+    EXPECT_FALSE(std::filesystem::is_symlink(scratch.path() / "opt/art/kata-a")) << folder;
+  }
+  want(kTwoClasses, {"kata-b"}, {"kata-a"});
+  settle();
+  EXPECT_FALSE(host.exists("etc/ferry/kata/kata-a")) << why_of("kata-a");
+  EXPECT_EQ(text("opt/art/kata-a/vmlinuz"), "x") << "hostd removes no folder that Ferry did not make";
+}
+
+TEST_F(KataKeeperTest, ReadsNoFileOfTheHostByARecord) {
+  const std::string version = "sha256-" + std::string(64, 'a');
+  scratch.remove("opt/art/kata-a");
+  scratch.file("etc/secret.toml", "a secret");
+  pull("kata-a", version, "registry.example/a:1");
+  for (const char* const wrong : {"/etc/secret.toml", "../../../../../etc/secret.toml"}) {
+    scratch.file(
+        "opt/art/.ferry/kata-a/" + version + ".json",
+        R"({"version": 1, "url": "registry.example/a:1", "digest": "sha256:aa", "configuration": ")" +
+            std::string(wrong) + R"(", "files": []})");
+    want(kPulledClass, {"kata-a"});
+    settle();
+    EXPECT_TRUE(says("kata-a", HandlerState::missing_artifact)) << wrong;
+    EXPECT_THAT(why_of("kata-a"), HasSubstr("it names a file that is not of the artifact")) << wrong;
+    EXPECT_FALSE(host.exists("etc/ferry/kata/kata-a")) << wrong;
+  }
 }
 
 TEST_F(KataKeeperTest, ReadsNoFileOfTheHostByALinkInAPulledArtifact) {
@@ -283,7 +416,6 @@ TEST_F(KataKeeperTest, OneClassThatCannotBeHereKeepsNoOtherFromIt) {
 TEST_F(KataKeeperTest, ConfidentialClassesGoByTheModeThatTheFileSays) {
   using State = ConfidentialMode::State;
   scratch.file("sys/module/kvm_amd/parameters/sev_snp", "Y\n");
-  fetch("kata-snp");
   const auto want_in = [&](State mode) {
     want("- {name: kata-snp, artifacts: {url: \"file:///srv/gpu\"}}\n", {"kata-snp"});
     desired.confidential_mode = mode;

@@ -56,7 +56,7 @@ class RealRegistry : public test::Fetching {
     request.docker_config = R"({"auths":{")" + address + "\":" + kCredentials + "}}";
   }
 
-  void remove() { must(remove_artifact(host, request.artifacts_dir, request.name)); }
+  void remove() { must(remove_artifact(host, request.artifacts_dir, request.name, Replaced::comes_back)); }
 
   test::DockerRegistry docker;
   std::string scheme_;

@@ -74,7 +74,7 @@ TEST_P(Registry, IsAskedAgainAfterWhatTimeMends) {
     pauses.clear();
     EXPECT_TRUE(must(fetch()).changed) << status;
     EXPECT_THAT(pauses, ElementsAre(200, 400)) << status;
-    must(remove_artifact(host, request.artifacts_dir, request.name));
+    must(remove_artifact(host, request.artifacts_dir, request.name, Replaced::comes_back));
   }
 }
 
@@ -498,7 +498,7 @@ TEST_P(Registry, MayBeCutOffAtAnyByte) {
   constexpr std::uint64_t kFirstWords = 20;
   const std::uint64_t step = whole / 30;  // no header is passed over
   for (std::uint64_t at = 0; at < whole; at += at < kFirstWords ? 1 : step) {
-    must(remove_artifact(host, request.artifacts_dir, request.name));
+    must(remove_artifact(host, request.artifacts_dir, request.name, Replaced::comes_back));
     wire.fail_after(at, at % 2 == 0 ? test::FaultyWire::Fault::end : test::FaultyWire::Fault::reset);
     const auto got = fetch();
     ASSERT_TRUE(got.has_value()) << "cut after " << at << " of " << whole << ": " << got.error().message;

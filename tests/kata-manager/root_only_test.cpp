@@ -19,7 +19,7 @@ using testing::HasSubstr;
 constexpr const char* kFolder = "/opt/ferry/kata/local";
 constexpr uid_t kAgent = 64'711;
 
-/// A folder of artifacts as hostd gives it to the agent, with an administrator's artifact.
+/// A folder that others may write, and that has the sticky bit, with an administrator's artifact.
 class RootOnly : public testing::Test {
  protected:
   RootOnly() {
@@ -31,7 +31,7 @@ class RootOnly : public testing::Test {
     for (const char* const file :
          {"opt/ferry/kata/local/configuration.toml", "opt/ferry/kata/local/share/kata-containers/vmlinuz"})
       change_mode(file, 0644);
-    change_mode("opt/ferry/kata", 03775);
+    change_mode("opt/ferry/kata", 01777);
   }
   void change_mode(const std::string& relative, mode_t mode) const {
     if (::chmod((scratch_.path() / relative).c_str(), mode) != 0)
@@ -87,7 +87,8 @@ TEST_F(RootOnly, AFolderOnTheWayMayBeWritableOnlyWithTheStickyBit) {
   const Error refused = refusal();
   EXPECT_THAT(refused.message, HasSubstr("/opt/ferry/kata can be written by others (mode 2775)"));
   EXPECT_THAT(refused.hint, HasSubstr("`chown -h root:root /opt/ferry/kata && chmod go-w /opt/ferry/kata`"));
-  change_mode("opt/ferry/kata", 01777);
+  EXPECT_THAT(refused.hint, HasSubstr("then check its content, or copy it anew"));
+  change_mode("opt/ferry/kata", 03775);
   EXPECT_TRUE(check());
   EXPECT_THAT(refusal("/opt/ferry/kata").message, HasSubstr("/opt/ferry/kata can be written by others"))
       << "the sticky bit does not keep others from adding files";

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <string>
 #include <string_view>
+#include <sys/stat.h>
 
 #include <gmock/gmock.h>
 
@@ -25,6 +26,7 @@ std::string echo(const ferry::HostFs& host, std::string_view request) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  ::umask(S_IWGRP | S_IWOTH);  // tests look at the modes of what they make
   if (argc > 1 && argv[1] == ferry::kHostActVerb) {
     constexpr std::array<ferry::HostLibrary, 1> kLibraries = {{{.name = "echo", .answer = echo}}};
     return ferry::host_act_main(argc, argv, kLibraries);

@@ -127,10 +127,9 @@ want_classes() { # GENERATION UNLABELLED NAME...
   mv /var/lib/ferry/.wanted /var/lib/ferry/kata-classes.json
 }
 said() { jq -r "$1" /run/ferry/kata.json 2> /dev/null; }
-# hostd fetches nothing, and a refused installation does not either: the links are those of a finished one.
+# A refused installation makes no link, and hostd makes those that are missing.
 mkdir -p /opt/ferry/kata
 ln -s /srv/gpu /opt/ferry/kata/kata-a
-ln -s /srv/gpu /opt/ferry/kata/kata-d
 classes kata-a kata-d | sed 's,^artifactsDir:.*,artifactsDir: /opt/ferry/kata,' > /run/fetched.yaml
 unit /bin/true control-group
 systemctl daemon-reload
@@ -143,6 +142,7 @@ want_classes 1 '[]' kata-a kata-d
 installed() { [[ $(said .generation) == 1 && $(said '.handlers[].name' | sort | paste -sd' ') == "kata-a kata-d" ]]; }
 wait_for installed 180 || fail "it is not installed: $(cat /run/ferry/kata.json; journalctl -u ferry-hostd | tail -n 30)"
 expect_equal "containerd knows both" "kata-a=true kata-d=true" "$(known)"
+expect_equal "hostd has made the link" /srv/gpu "$(readlink /opt/ferry/kata/kata-d)"
 expect "containerd is another process" test "$before" != "$(pid_of_containerd)"
 expect "the pod runs on" alive
 is_confined "$(systemctl show -P MainPID ferry-hostd)"
