@@ -317,7 +317,7 @@ class ValuesTest(unittest.TestCase):
                       if one["metadata"]["name"] == "ferry-own-changes")
         variables = {one["name"]: one["expression"] for one in policy["spec"]["variables"]}
         self.assertEqual([variables[name].strip("'") for name in ("leasePrefix", "proven", "failed", "most")],
-                         [constants[name] for name in ("RolloutLeasePrefix", "PassedPrefix", "FailedPrefix", "MostVerdicts")])
+                         [constants[name] for name in ("RolloutLeasePrefix", "PassedPrefix", "FailedPrefix", "MostResults")])
         self.assertEqual(re.findall("'([^']+)'", variables["oursOfNotes"]),
                          [constants["ConfigurationAnnotation"], constants["PolicyAnnotation"]])
         self.assertIn(constants["RolloutLeaseLabel"], str(policy["spec"]["validations"]))
