@@ -312,14 +312,15 @@ class ValuesTest(unittest.TestCase):
 
     def test_the_admission_policy_knows_the_leases_that_the_agent_writes(self) -> None:
         headers = "".join(file.read_text() for file in sorted((chart.REPOSITORY / "agent/rollout").glob("rollout*")))
+        headers += (chart.REPOSITORY / "api/labels.h").read_text()
         constants = dict(re.findall(r"k(\w+) = \"?([^\";]+)\"?;", headers))
         policy = next(one for one in chart.of_kind(chart.render(), "ValidatingAdmissionPolicy")
                       if one["metadata"]["name"] == "ferry-own-changes")
         variables = {one["name"]: one["expression"] for one in policy["spec"]["variables"]}
         self.assertEqual([variables[name].strip("'") for name in ("leasePrefix", "proven", "failed", "most")],
-                         [constants[name] for name in ("RolloutLeasePrefix", "PassedPrefix", "FailedPrefix", "MostVerdicts")])
+                         [constants[name] for name in ("RolloutLeasePrefix", "PassedPrefix", "FailedPrefix", "MostResults")])
         self.assertEqual(re.findall("'([^']+)'", variables["oursOfNotes"]),
-                         [constants["ConfigurationAnnotation"], constants["PolicyAnnotation"]])
+                         [constants["LeaseConfiguration"], constants["LeasePolicy"]])
         self.assertIn(constants["RolloutLeaseLabel"], str(policy["spec"]["validations"]))
         self.assertEqual(chart.of_kind(chart.render({"maxChangingNodes": 0}), "ValidatingAdmissionPolicy")[2:], [])
 
