@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <charconv>
 #include <cstdio>
+#include <deque>
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -337,6 +338,52 @@ Result<bool> is_same_folder(const HostFs& host, const UniqueFd& top, const std::
   return one.st_dev == two.st_dev && one.st_ino == two.st_ino;
 }
 
+enum class Way {
+  passes_by,      // the way does not meet the link
+  ends_at_link,   // it leads to the folder that the link leads to
+  goes_on_there,  // it leads to an entry below that folder
+};
+
+// How the way to `folder` meets `link`, by any path. A link to such a folder in the place of `link` would lead
+// to itself.
+Result<Way> way_by_link(const HostFs& host, const std::filesystem::path& folder, const struct stat& link) {
+  constexpr unsigned kMostLinks = 40;  // as the kernel has it
+  std::deque<std::filesystem::path> rest(folder.begin(), folder.end());
+  std::filesystem::path here;  // without links
+  unsigned links = 0;
+  while (!rest.empty()) {
+    const std::filesystem::path part = rest.front();
+    rest.pop_front();
+    if (part.empty() || part == "." || part == "/") continue;
+    if (part == "..") {
+      here = here.parent_path();
+      continue;
+    }
+    const auto next = here / part;
+    const auto entry = host.open(next, O_PATH | O_NOFOLLOW);
+    if (!entry && is_gone(entry.error())) return Way::passes_by;
+    if (!entry) return fail(Error(entry.error()));
+    struct stat status {};
+    if (::fstat(entry->get(), &status) != 0) return fail(error_from_errno(errno, "stat /" + next.string()));
+    if (status.st_dev == link.st_dev && status.st_ino == link.st_ino) {
+      const bool is_end =
+          std::ranges::all_of(rest, [](const auto& other) { return other.empty() || other == "."; });
+      return is_end ? Way::ends_at_link : Way::goes_on_there;
+    }
+    if (!S_ISLNK(status.st_mode)) {
+      here = next;
+      continue;
+    }
+    if (++links > kMostLinks) return fail(error_from_errno(ELOOP, "open /" + next.string()));
+    const auto target = host.link_target(next);
+    if (!target) return fail(Error(target.error()));
+    const std::filesystem::path to(*target);
+    if (to.is_absolute()) here.clear();
+    rest.insert(rest.begin(), to.begin(), to.end());
+  }
+  return Way::passes_by;
+}
+
 }  // namespace
 
 Result<std::optional<std::filesystem::path>> link_to_make(const HostFs& host,
@@ -358,6 +405,16 @@ Result<std::optional<std::filesystem::path>> link_to_make(const HostFs& host,
     const auto now = read_link(top->get(), name.c_str(), what);
     if (!now) return fail(Error(now.error()));
     if (*now == target) return Target();
+    if (target.is_absolute()) {
+      const auto way = way_by_link(host, target, entry);
+      if (!way) return fail(Error(way.error()));
+      if (*way == Way::ends_at_link) return Target();
+      if (*way == Way::goes_on_there)
+        return fail(Errc::refused,
+                    fmt::format("{}: the way to it goes through /{}, the place of the class's link",
+                                artifact.url, places->link().string()),
+                    fmt::format("name the folder by a path without /{}", places->link().string()));
+    }
     if (is_installed || version_in_use(host, *places)) return Target(target);
     return fail(Errc::refused,
                 fmt::format("/{} is a link to {} that Ferry did not make, in the place of the class's link",

@@ -95,7 +95,8 @@ Result<UniqueFd> open_or_make_folder(const HostFs& host, const std::filesystem::
 
 /// The target of the link that leads to `artifact`, if the link must be made or changed. Absent: it is so
 /// already, or the artifact lies in the link's own place. `is_installed`: Ferry has set the class up, so a
-/// link in the place is Ferry's. Errc::refused: a folder, a file or a link is there that Ferry did not make.
+/// link in the place is Ferry's. Errc::refused: a folder, a file or a link is there that Ferry did not make,
+/// or the way to the artifact goes through the link.
 Result<std::optional<std::filesystem::path>> link_to_make(const HostFs& host,
                                                           const std::filesystem::path& artifacts_dir,
                                                           const Artifact& artifact, bool is_installed);
