@@ -26,8 +26,9 @@ enum class Giving {
   /// folders beside them stay the administrator's.
   tree_top,
   /// Also what is in the store: each folder and each regular file of this process's user that has one name. A
-  /// folder that an earlier Ferry has put aside there stays as it is. In Given::errors is what the group may
-  /// write beside the store, as an earlier hostd gave it.
+  /// folder that an earlier Ferry has put aside there (`.ferry/CLASS/replaced-N`) is first moved to
+  /// `.CLASS.replaced-N` beside the store. In Given::errors is what the group may write beside the store, as an
+  /// earlier hostd gave it.
   tree,
 };
 

@@ -344,8 +344,8 @@ enum class Way {
   goes_on_there,  // it leads to an entry below that folder
 };
 
-// How the way to `folder` meets `link`, by any path. A link to such a folder in the place of `link` would lead
-// to itself.
+// How the way to `folder` meets `link`, by any path. A link to such a folder in the place of `link` would
+// lead to itself.
 Result<Way> way_by_link(const HostFs& host, const std::filesystem::path& folder, const struct stat& link) {
   constexpr unsigned kMostLinks = 40;  // as the kernel has it
   std::deque<std::filesystem::path> rest(folder.begin(), folder.end());

@@ -2,6 +2,7 @@
 #include "host/system/agent_folders.h"
 
 #include <chrono>
+#include <cstdio>
 #include <fcntl.h>
 #include <filesystem>
 #include <stdexcept>
@@ -9,6 +10,7 @@
 #include <sys/stat.h>
 #include <system_error>
 #include <unistd.h>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -103,10 +105,8 @@ TEST_F(AgentFoldersTest, OfATreeOnlyWhatIsFerrysOwnIsGiven) {
   tree_.file("opt/kata/k8s-kata-manager.pid", "17");
   tree_.file("opt/kata/.ferry/a/sha256-aa/guest.img", "pulled");
   const std::vector<std::string> others = {
-      "opt/kata/local/configuration.toml",         // an administrator's artifact
-      "opt/kata/b/configuration.toml",             // of NVIDIA's kata-manager
-      "opt/kata/.ferry/a/replaced-1/config.toml",  // of the same, put aside
-      "opt/kata/.ferry/a/link/config.toml",        // of the same, if a run was killed
+      "opt/kata/local/configuration.toml",  // an administrator's artifact
+      "opt/kata/b/configuration.toml",      // of NVIDIA's kata-manager
       "etc/passwd",
   };
   for (const std::string& file : others) {
@@ -129,6 +129,37 @@ TEST_F(AgentFoldersTest, OfATreeOnlyWhatIsFerrysOwnIsGiven) {
     EXPECT_EQ(mode(std::filesystem::path(file).parent_path()) & 07020U, 0U) << file;
     EXPECT_EQ(status(file).st_gid, ::getegid()) << file;
   }
+}
+
+TEST_F(AgentFoldersTest, FoldersThatAnEarlierFerryPutAsideLeaveTheStore) {
+  const std::vector<std::pair<std::string, std::string>> moves = {
+      {"opt/kata/.ferry/a/replaced-2", "opt/kata/.a.replaced-2"},
+      {"opt/kata/.ferry/a/replaced-10", "opt/kata/.a.replaced-10"},
+      {"opt/kata/.ferry/a/link", "opt/kata/.a.replaced-3"},  // of a run that was killed
+      {"opt/kata/.ferry/b/replaced-1", "opt/kata/.b.replaced-1"},
+  };
+  tree_.file("opt/kata/.a.replaced-1/config.toml", "put aside by this Ferry");
+  for (const auto& [from, to] : moves) {
+    tree_.file(from + "/config.toml", from);
+    change_mode(from + "/config.toml", 0644);
+  }
+  for (int look = 0; look < 2; ++look) {
+    give("opt/kata", Giving::tree);
+    for (const auto& [from, to] : moves) {
+      EXPECT_FALSE(host_.exists(from)) << from;
+      EXPECT_EQ(host_.read_file(to + "/config.toml").value_or("there is none"), from) << to;
+      EXPECT_EQ(mode(to + "/config.toml"), 0644U) << to;
+      EXPECT_EQ(mode(to) & 07020U, 0U) << to;
+      EXPECT_EQ(status(to).st_gid, ::getegid()) << to;
+    }
+    if (!is_root()) continue;
+    // Between two looks the agent tries to give such a folder another name.
+    const test::AsUser agent(kAgent);
+    for (const auto& [from, to] : moves)
+      EXPECT_NE(::rename((tree_.path() / to).c_str(), (tree_.path() / "opt/kata/.ferry/a/x").c_str()), 0)
+          << to;
+  }
+  EXPECT_EQ(host_.read_file("opt/kata/.a.replaced-1/config.toml").value(), "put aside by this Ferry");
 }
 
 TEST_F(AgentFoldersTest, ALinkInThePlaceOfTheStoreIsNotFollowed) {
