@@ -52,8 +52,8 @@ bool is_version(std::string_view name);
 std::optional<std::string> version_in_use(const HostFs& host, const ArtifactPlaces& places);
 
 // The store of a class. An agent that is not root writes it, and root works there, too: a version is fetched
-// by `ferry kata install`, read and removed by hostd. So root opens the store once, follows no link to it or
-// in it, and works in the open folder, which stays the same whatever the agent puts in its place.
+// by `ferry kata install`, read and removed by hostd. So each operation opens the store anew, follows no link
+// to it or in it, and works in the open folder, which stays the same whatever the agent puts in its place.
 
 /// Opens the artifacts' folder.
 Result<UniqueFd> open_top(const HostFs& host, const ArtifactPlaces& places);
