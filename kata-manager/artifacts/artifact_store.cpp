@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <deque>
 #include <fcntl.h>
+#include <map>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -327,6 +328,57 @@ std::filesystem::path target_of(const ArtifactPlaces& places, const Artifact& ar
   return artifact.version.has_filename() ? artifact.version : artifact.version.parent_path();
 }
 
+// hostd's own record, which only root writes: the links that hostd has made to folders of the host, and their
+// targets. A link into the store shows by its form that it is Ferry's.
+constexpr const char* kMadeLinks = "var/lib/ferry-hostd/kata/links.json";
+using MadeLinks = std::map<std::string, std::vector<std::string>>;
+
+Result<MadeLinks> made_links(const HostFs& host) {
+  const auto text = host.read_file(kMadeLinks, HostFs::Links::refused);
+  if (!text && is_gone(text.error())) return MadeLinks();
+  if (!text) return fail(Error(text.error()));
+  try {
+    return parse_whole_json(*text).get<MadeLinks>();
+  } catch (const json::exception& error) {
+    return fail(Errc::malformed_host, fmt::format("/{}: {}", kMadeLinks, error.what()),
+                "remove it, and the links of classes that Ferry made to folders of the host");
+  }
+}
+
+Result<> write_made_links(HostFs& host, const MadeLinks& links) {
+  if (links.empty()) return host.remove_file(kMadeLinks);
+  return host.write_file(kMadeLinks, json(links).dump(2) + "\n");
+}
+
+std::string key_of(const ArtifactPlaces& places) {
+  return "/" + places.link().string();
+}
+
+Result<> add_made_link(HostFs& host, const ArtifactPlaces& places, const std::string& target) {
+  auto links = made_links(host);
+  if (!links) return fail(Error(links.error()));
+  auto& targets = (*links)[key_of(places)];
+  if (std::ranges::find(targets, target) != targets.end()) return {};
+  targets.push_back(target);
+  return write_made_links(host, *links);
+}
+
+Result<> forget_made_links(HostFs& host, const ArtifactPlaces& places) {
+  auto links = made_links(host);
+  if (!links) return fail(Error(links.error()));
+  if (links->erase(key_of(places)) == 0) return {};
+  return write_made_links(host, *links);
+}
+
+// True if hostd, or a fetch into the store, has made the link in the class's place, which leads to `target`.
+Result<bool> is_ferrys_link(const HostFs& host, const ArtifactPlaces& places, const std::string& target) {
+  if (version_in_use(host, places)) return true;
+  const auto links = made_links(host);
+  if (!links) return fail(Error(links.error()));
+  const auto known = links->find(key_of(places));
+  return known != links->end() && std::ranges::find(known->second, target) != known->second.end();
+}
+
 Result<bool> is_same_folder(const HostFs& host, const UniqueFd& top, const std::string& name,
                             const std::filesystem::path& folder) {
   const auto other = host.open(folder.relative_path(), O_PATH | O_DIRECTORY);
@@ -388,7 +440,7 @@ Result<Way> way_by_link(const HostFs& host, const std::filesystem::path& folder,
 
 Result<std::optional<std::filesystem::path>> link_to_make(const HostFs& host,
                                                           const std::filesystem::path& artifacts_dir,
-                                                          const Artifact& artifact, bool is_installed) {
+                                                          const Artifact& artifact) {
   using Target = std::optional<std::filesystem::path>;
   const auto places = ArtifactPlaces::of(artifacts_dir, artifact.name);
   if (!places) return fail(places.error());
@@ -415,7 +467,9 @@ Result<std::optional<std::filesystem::path>> link_to_make(const HostFs& host,
                                 artifact.url, places->link().string()),
                     fmt::format("name the folder by a path without /{}", places->link().string()));
     }
-    if (is_installed || version_in_use(host, *places)) return Target(target);
+    const auto is_ferrys = is_ferrys_link(host, *places, *now);
+    if (!is_ferrys) return fail(Error(is_ferrys.error()));
+    if (*is_ferrys) return Target(target);
     return fail(Errc::refused,
                 fmt::format("/{} is a link to {} that Ferry did not make, in the place of the class's link",
                             places->link().string(), *now),
@@ -432,12 +486,15 @@ Result<std::optional<std::filesystem::path>> link_to_make(const HostFs& host,
               "move it elsewhere, or give the class another name; hostd makes the link");
 }
 
-Result<> make_link(const HostFs& host, const std::filesystem::path& artifacts_dir, const std::string& name,
+Result<> make_link(HostFs& host, const std::filesystem::path& artifacts_dir, const std::string& name,
                    const std::filesystem::path& target) {
   const auto places = ArtifactPlaces::of(artifacts_dir, name);
   if (!places) return fail(places.error());
   const auto top = open_or_make_folder(host, places->top());
   if (!top) return fail(Error(top.error()));
+  // First the record: a target without a link does no harm.
+  if (target.is_absolute())
+    if (auto added = add_made_link(host, *places, target.string()); !added) return added;
   return place_link(*top, *places, target);
 }
 
@@ -582,8 +639,15 @@ Result<> remove_artifact(HostFs& host, const std::filesystem::path& artifacts_di
   if (!top && is_gone(top.error())) return {};
   if (!top) return fail(Error(top.error()));
   // A folder in the link's place is not Ferry's.
-  if (host.link_target(places->link()))
-    if (auto removed = host.remove_file(places->link()); !removed) return removed;
+  if (const auto target = host.link_target(places->link())) {
+    // hostd removes no administrator's link. Links that `ferry kata install` makes are not recorded.
+    const auto goes =
+        replaced == Replaced::comes_back ? Result<bool>(true) : is_ferrys_link(host, *places, *target);
+    if (!goes) return fail(Error(goes.error()));
+    if (*goes)
+      if (auto removed = host.remove_file(places->link()); !removed) return removed;
+  }
+  if (auto forgotten = forget_made_links(host, *places); !forgotten) return forgotten;
   if (auto tidied = tidy_links(*top, *places); !tidied) return tidied;
   if (replaced == Replaced::comes_back)
     if (auto back = put_back(*top, *places); !back) return back;

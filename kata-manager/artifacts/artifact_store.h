@@ -94,15 +94,16 @@ Result<UniqueFd> open_or_make_folder(const HostFs& host, const std::filesystem::
 // The links of classes, in the artifacts' folder. Root alone writes that folder.
 
 /// The target of the link that leads to `artifact`, if the link must be made or changed. Absent: it is so
-/// already, or the artifact lies in the link's own place. `is_installed`: Ferry has set the class up, so a
-/// link in the place is Ferry's. Errc::refused: a folder, a file or a link is there that Ferry did not make,
-/// or the way to the artifact goes through the link.
+/// already, or the artifact lies in the link's own place. Errc::refused: a folder, a file or a link is there
+/// that Ferry did not make, or the way to the artifact goes through the link. A link is Ferry's if it leads
+/// into the store, or if make_link() has recorded its target.
 Result<std::optional<std::filesystem::path>> link_to_make(const HostFs& host,
                                                           const std::filesystem::path& artifacts_dir,
-                                                          const Artifact& artifact, bool is_installed);
+                                                          const Artifact& artifact);
 
-/// Makes `<artifacts_dir>/<name>` a link to `target`, in one step. It replaces a link, and never a folder.
-Result<> make_link(const HostFs& host, const std::filesystem::path& artifacts_dir, const std::string& name,
+/// Makes `<artifacts_dir>/<name>` a link to `target`, in one step. It replaces a link, and never a folder. It
+/// records a target outside of the store in hostd's own folder, which only root writes.
+Result<> make_link(HostFs& host, const std::filesystem::path& artifacts_dir, const std::string& name,
                    const std::filesystem::path& target);
 
 /// make_link() for `ferry kata install`: a folder in its place is exchanged for the link in the same step,

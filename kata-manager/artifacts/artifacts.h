@@ -161,8 +161,9 @@ enum class Replaced {
   stays,       ///< put aside: hostd moves no folder
 };
 
-/// Removes an artifact and its versions; a folder that file:// named stays. No sandbox may use the artifact.
-/// A missing artifact is no error. The caller holds lock_artifacts().
+/// Removes an artifact and its versions; a folder that file:// named stays. With Replaced::stays, a link
+/// stays that Ferry did not make. No sandbox may use the artifact. A missing artifact is no error. The caller
+/// holds lock_artifacts().
 Result<> remove_artifact(HostFs& host, const std::filesystem::path& artifacts_dir, const std::string& name,
                          Replaced replaced);
 

@@ -316,6 +316,33 @@ TEST_F(KataKeeperTest, LeavesALinkThatItDidNotMake) {
   EXPECT_THAT(settle().ready, ElementsAre("kata-a")) << why_of("kata-a");
 }
 
+TEST_F(KataKeeperTest, ChangesAndRemovesOnlyALinkThatItMade) {
+  constexpr const char* kRecord = "var/lib/ferry-hostd/kata/links.json";
+  const std::string others =
+      "- {name: kata-a, artifacts: {url: \"file:///srv/other\"}}\n"
+      "- {name: kata-b, artifacts: {url: \"file:///srv/other\"}}\n";
+  add_files("srv/other");
+  scratch.remove("opt/art/kata-b");
+  want(kTwoClasses, {"kata-a", "kata-b"});
+  EXPECT_THAT(settle().ready, ElementsAre("kata-a", "kata-b"));
+  EXPECT_EQ(link_of("kata-a"), "/srv/gpu") << "an administrator's, and as the class has it";
+  EXPECT_EQ(link_of("kata-b"), "/srv/gpu") << "hostd's";
+  EXPECT_THAT(text(kRecord), AllOf(HasSubstr("/opt/art/kata-b"), Not(HasSubstr("/opt/art/kata-a"))));
+  want(others, {"kata-a", "kata-b"});
+  settle();
+  EXPECT_TRUE(says("kata-a", HandlerState::blocked)) << "though the class is installed";
+  EXPECT_THAT(why_of("kata-a"), HasSubstr("/opt/art/kata-a is a link to /srv/gpu that Ferry did not make"));
+  EXPECT_EQ(link_of("kata-a"), "/srv/gpu");
+  EXPECT_EQ(link_of("kata-b"), "/srv/other");
+  want(others, {}, {"kata-a", "kata-b"});
+  settle();
+  EXPECT_FALSE(host.exists("etc/ferry/kata/kata-a")) << why_of("kata-a");
+  EXPECT_FALSE(host.exists("etc/ferry/kata/kata-b")) << why_of("kata-b");
+  EXPECT_EQ(link_of("kata-a"), "/srv/gpu");
+  EXPECT_EQ(link_of("kata-b"), "there is none");
+  EXPECT_FALSE(host.exists(kRecord));
+}
+
 TEST_F(KataKeeperTest, LeavesAnAdministratorsFolderWhereAClassHasItsName) {
   for (const char* const link : {"opt/art/kata-a", "opt/art/kata-b"}) scratch.remove(link);
   add_files("opt/art/kata-a");
