@@ -303,6 +303,7 @@ TEST_F(KataKeeperTest, MendsALinkWithoutARestart) {
 }
 
 TEST_F(KataKeeperTest, LeavesALinkThatItDidNotMake) {
+  scratch.remove("var/lib/ferry-hostd/kata/links.json");
   pull("kata-a", "sha256-" + std::string(64, 'a'), "registry.example/a:1");
   want(kPulledClass, {"kata-a"});
   settle();
@@ -322,6 +323,7 @@ TEST_F(KataKeeperTest, ChangesAndRemovesOnlyALinkThatItMade) {
       "- {name: kata-a, artifacts: {url: \"file:///srv/other\"}}\n"
       "- {name: kata-b, artifacts: {url: \"file:///srv/other\"}}\n";
   add_files("srv/other");
+  scratch.remove(kRecord);
   scratch.remove("opt/art/kata-b");
   want(kTwoClasses, {"kata-a", "kata-b"});
   EXPECT_THAT(settle().ready, ElementsAre("kata-a", "kata-b"));

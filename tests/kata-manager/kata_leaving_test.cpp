@@ -44,7 +44,6 @@ class KataLeaving : public testing::Test {
  protected:
   KataLeaving() {
     test::add_gpu_artifact(scratch, {"kata-a"});
-    scratch.file("var/lib/ferry-hostd/kata/links.json", R"({"/opt/art/kata-a": ["/srv/gpu"]})");
     scratch.file(kMain, std::string("imports = [\"/") + kOther + "\"]\n" + test::kMainText);
     scratch.file(kOther, kNothing);
     daemon = std::make_unique<test::PredictedDaemon>(host);
