@@ -36,6 +36,7 @@ constexpr const char* kLock = "k8s-kata-manager.pid";
 Artifact artifact_of(const json& record) {
   Artifact artifact;
   artifact.url = record.at("url").get<std::string>();
+  artifact.earlier_urls = record.value("earlier_urls", std::vector<std::string>());
   artifact.digest = record.at("digest").get<std::string>();
   artifact.configuration = record.at("configuration").get<std::string>();
   for (const json& file : record.at("files")) {
@@ -276,15 +277,29 @@ std::string record_text(const Artifact& artifact) {
     }
     files.push_back(std::move(entry));
   }
-  const json record = {{"version", kVersionOfFormat},
-                       {"url", artifact.url},
-                       {"digest", artifact.digest},
-                       {"configuration", artifact.configuration.lexically_relative(artifact.folder).string()},
-                       {"files", std::move(files)}};
+  json record = {{"version", kVersionOfFormat},
+                 {"url", artifact.url},
+                 {"digest", artifact.digest},
+                 {"configuration", artifact.configuration.lexically_relative(artifact.folder).string()},
+                 {"files", std::move(files)}};
+  if (!artifact.earlier_urls.empty()) record["earlier_urls"] = artifact.earlier_urls;
   return record.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace
+
+void change_url(Artifact& artifact, const std::string& url) {
+  constexpr std::size_t kMostEarlier = 15;
+  if (artifact.url == url) return;
+  auto& earlier = artifact.earlier_urls;
+  earlier.insert(earlier.begin(), std::exchange(artifact.url, url));
+  std::erase(earlier, url);
+  if (earlier.size() > kMostEarlier) earlier.resize(kMostEarlier);
+}
+
+bool has_url(const Artifact& artifact, const std::string& url) {
+  return artifact.url == url || std::ranges::find(artifact.earlier_urls, url) != artifact.earlier_urls.end();
+}
 
 Result<> write_record(const UniqueFd& store, const ArtifactPlaces& places, const Artifact& artifact) {
   const auto path = places.record(artifact.version.filename());
@@ -591,8 +606,9 @@ Result<std::optional<Artifact>> current_artifact(const HostFs& host,
     if (!version) continue;
     auto artifact = read_record(*store, *places, *version);
     if (!artifact && artifact.error().code != Errc::not_found && !wrong) wrong = artifact.error();
-    if (artifact && artifact->url == url && is_folder_in(*store, *version))
-      return std::optional(std::move(*artifact));
+    if (!artifact || !has_url(*artifact, url) || !is_folder_in(*store, *version)) continue;
+    change_url(*artifact, url);
+    return std::optional(std::move(*artifact));
   }
   if (wrong) return fail(std::move(*wrong));
   return std::optional<Artifact>();

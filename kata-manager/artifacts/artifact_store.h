@@ -85,6 +85,11 @@ Result<> write_pulled_version(const UniqueFd& store, const ArtifactPlaces& place
 /// The record of a version, without notes and as unchanged. Errc::not_found: no record.
 /// Errc::malformed_host: it cannot be read, or names a file outside of the version.
 Result<Artifact> read_record(const UniqueFd& store, const ArtifactPlaces& places, const std::string& version);
+/// Makes `url` the artifact's URL. The one until now stays among the earlier ones: a class that goes back to
+/// it needs no fetch.
+void change_url(Artifact& artifact, const std::string& url);
+/// True if a fetch of `url` led to this version.
+bool has_url(const Artifact& artifact, const std::string& url);
 /// Writes the record of `artifact`'s version whole or not at all.
 Result<> write_record(const UniqueFd& store, const ArtifactPlaces& places, const Artifact& artifact);
 

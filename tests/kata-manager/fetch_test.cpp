@@ -468,6 +468,27 @@ TEST_F(Fetch, PutsAsideAFolderThatWasThere) {
   EXPECT_EQ(content("opt/artifacts/.kata-gpu.replaced-1/guest.img"), "of another program");
 }
 
+TEST_F(Fetch, KeepsEachUrlThatLedToAVersion) {
+  registry.image(layers());
+  registry.image(layers(), "2");
+  request.makes_link = false;
+  const std::string first = registry.reference("1");
+  const std::string second = registry.reference("2");
+  const auto current = [&](const std::string& url) {
+    return must(current_artifact(host, request.artifacts_dir, request.name, url)).value_or(Artifact{}).url;
+  };
+  request.url = first;
+  const Artifact artifact = must(fetch());
+  request.url = second;
+  EXPECT_EQ(must(fetch()).version, artifact.version) << "two tags of one digest";
+  EXPECT_EQ(current(first), first) << "a class that still has the first one needs no fetch";
+  EXPECT_EQ(current(second), second);
+  EXPECT_EQ(current(registry.reference("3")), "");
+  scratch.remove(artifact.version.relative_path() / "guest.img");
+  EXPECT_TRUE(must(fetch()).changed) << "it is made anew";
+  EXPECT_EQ(current(first), first);
+}
+
 TEST_F(Fetch, UsesAFolderOfTheHostWhereItLies) {
   scratch.file("srv/kata/configuration.toml", "a = 1\n");
   scratch.file("srv/kata/deep/guest.img", "guest");
