@@ -126,10 +126,19 @@ class TreeGiver {
 
  private:
   Result<> lock(const std::string& path) {
-    const UniqueFd fd(::openat(top_, kLock, O_RDONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0664));
+    const auto open = [&] {
+      return UniqueFd(::openat(top_, kLock, O_RDONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0664));
+    };
+    UniqueFd fd = open();
+    struct stat status {};
+    // The agent may have given a file of the host this name while it could write the folder.
+    if (fd.valid() && ::fstat(fd.get(), &status) == 0 && S_ISREG(status.st_mode) && status.st_nlink > 1) {
+      if (::unlinkat(top_, kLock, 0) != 0 && errno != ENOENT)
+        return fail(error_from_errno(errno, "remove /" + path));
+      fd = open();
+    }
     if (!fd.valid() && errno == ELOOP) return {};  // who locks the folder says so
     if (!fd.valid()) return fail(error_from_errno(errno, doing(path, group_)));
-    struct stat status {};
     if (::fstat(fd.get(), &status) != 0) return fail(error_from_errno(errno, doing(path, group_)));
     if (!S_ISREG(status.st_mode) || !is_plain(status)) return {};
     return give_owned(fd.get(), path, status);

@@ -179,6 +179,20 @@ TEST_F(AgentFoldersTest, ALinkInThePlaceOfTheStoreIsNotFollowed) {
   EXPECT_EQ(mode("etc/containerd") & 07020U, 0U);
 }
 
+TEST_F(AgentFoldersTest, ALockWithASecondNameIsMadeAnew) {
+  tree_.file("etc/passwd", "root's");
+  change_mode("etc/passwd", 0644);
+  tree_.directory("opt/kata");
+  std::filesystem::create_hard_link(tree_.path() / "etc/passwd",
+                                    tree_.path() / "opt/kata/k8s-kata-manager.pid");
+  give("opt/kata", Giving::tree_top);
+  EXPECT_EQ(status("opt/kata/k8s-kata-manager.pid").st_nlink, 1U);
+  EXPECT_EQ(mode("opt/kata/k8s-kata-manager.pid") & 0060U, 0060U);
+  EXPECT_EQ(mode("etc/passwd"), 0644U);
+  EXPECT_EQ(status("etc/passwd").st_nlink, 1U);
+  EXPECT_EQ(host_.read_file("etc/passwd").value(), "root's");
+}
+
 TEST_F(AgentFoldersTest, TheAgentWritesOnlyTheStoreOfATree) {
   if (!is_root()) GTEST_SKIP() << "only root can be another user";
   tree_.file("opt/kata/local/configuration.toml", "root's");
