@@ -28,7 +28,7 @@ enum class Giving {
   /// Also what is in the store: each folder and each regular file of this process's user that has one name. A
   /// folder that an earlier Ferry has put aside there (`.ferry/CLASS/replaced-N`) is first moved to
   /// `.CLASS.replaced-N` beside the store. In Given::errors is what the group may write beside the store, as
-  /// an earlier hostd gave it.
+  /// an earlier hostd gave it, and what another user than root owns there.
   tree,
 };
 

@@ -258,6 +258,32 @@ TEST_F(EarlierTree, OthersFoldersThatTheGroupCanWriteAreNamedAndStay) {
   EXPECT_TRUE(test::must(give_to_group(host_, "opt/kata", group_, Giving::tree)).errors.empty());
 }
 
+TEST_F(EarlierTree, EntriesOfAnotherOwnerAreNamedAndStay) {
+  if (!is_root()) GTEST_SKIP() << "only root can give files to another user";
+  change_mode("opt/kata/local", 0755);
+  change_mode("opt/kata/local/configuration.toml", 0644);
+  tree_.link("opt/kata/planted", "local");
+  for (const char* const place : {"opt/kata/mended/configuration.toml", "opt/kata/planted"})
+    ASSERT_EQ(::lchown((tree_.path() / place).c_str(), kAgent, kAgent), 0);
+  const auto given = test::must(give_to_group(host_, "opt/kata", group_, Giving::tree));
+  ASSERT_EQ(given.errors.size(), 2U);
+  EXPECT_THAT(given.errors[0].message,
+              HasSubstr("/opt/kata/mended/configuration.toml belongs to user 64711"));
+  EXPECT_THAT(given.errors[0].hint, HasSubstr("`chown -hR root:root /opt/kata/mended && "));
+  EXPECT_THAT(given.errors[1].message, HasSubstr("/opt/kata/planted belongs to user 64711"));
+  EXPECT_EQ(status("opt/kata/planted").st_uid, kAgent);
+}
+
+TEST_F(AgentFoldersTest, ALookBesideTheStoreSaysThatItDidNotSeeAll) {
+  std::filesystem::path folder = "opt/kata/local";
+  for (int i = 0; i < 60; ++i) folder /= "d";
+  tree_.directory(folder);
+  const auto given = test::must(give_to_group(host_, "opt/kata", group_, Giving::tree));
+  ASSERT_EQ(given.errors.size(), 1U);
+  EXPECT_EQ(given.errors[0].code, Errc::refused);
+  EXPECT_THAT(given.errors[0].message, HasSubstr("the rest is not looked at"));
+}
+
 TEST_F(AgentFoldersTest, AFolderThatIsALinkIsRefused) {
   tree_.directory("data");
   const auto before = mode("data");
