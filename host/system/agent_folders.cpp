@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host/system/agent_folders.h"
 
+#include <algorithm>
 #include <cerrno>
+#include <charconv>
+#include <cstdio>
 #include <dirent.h>
 #include <fcntl.h>
 #include <memory>
 #include <optional>
+#include <ranges>
 #include <string_view>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -28,7 +32,8 @@ constexpr std::size_t kMostErrors = 16;     // of a look
 constexpr std::size_t kMostWarnings = 200;  // the agent chooses the names in a tree
 
 // Names in a folder of artifacts (kata-manager/artifacts/artifact_store.h): the lock, and Ferry's store with
-// a folder for each class. There an earlier Ferry has put folders of other programs aside.
+// a folder for each class. There an earlier Ferry has put folders of other programs aside; now they lie
+// beside the store.
 constexpr const char* kLock = "k8s-kata-manager.pid";
 constexpr const char* kStore = ".ferry";
 constexpr std::string_view kPutAside = "replaced-";
@@ -97,7 +102,8 @@ class TreeGiver {
   /// `whole`: also all in it that this process's user owns.
   void give_store(bool whole) { add(store(path_ + "/" + kStore, whole)); }
 
-  /// Adds an error for each entry beside the lock and the store with something that the group may write.
+  /// Adds an error for each entry beside the lock and the store that has something of another owner, or
+  /// something that the group may write; and one if not all could be looked at.
   void look_beside() {
     const UniqueFd own(::openat(top_, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     const auto names = read_entries(own.get(), [&] { return "read /" + path_; });
@@ -105,15 +111,19 @@ class TreeGiver {
     for (const DirectoryEntry& entry : *names) {
       if (entry.name == kLock || entry.name == kStore) continue;
       const std::string path = path_ + "/" + entry.name;
-      const auto given = first_given(top_, entry.name, path, 0);
-      if (!given) continue;
-      add(fail(Errc::refused,
-               fmt::format("/{} can be written by group {}, the agent's: an earlier hostd gave it", *given,
-                           group_),
+      const auto why = why_not_roots(top_, entry.name, path, 0);
+      if (!why) continue;
+      add(fail(Errc::refused, *why,
                fmt::format("on the host: `chown -hR root:root /{0} && chmod -R go-w /{0}`; then check its "
                            "content, or copy it anew: the agent may have changed it",
                            path)));
     }
+    if (is_cut_off_)
+      add(fail(Errc::refused,
+               fmt::format("/{} has more than {} entries beside Ferry's store, or more than {} levels of "
+                           "folders: the rest is not looked at",
+                           path_, kMostEntries, kMostLevels),
+               "move what no class uses elsewhere"));
   }
 
   std::size_t changed() const { return changed_; }
@@ -121,10 +131,19 @@ class TreeGiver {
 
  private:
   Result<> lock(const std::string& path) {
-    const UniqueFd fd(::openat(top_, kLock, O_RDONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0664));
+    const auto open_lock = [&] {
+      return UniqueFd(::openat(top_, kLock, O_RDONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0664));
+    };
+    UniqueFd fd = open_lock();
+    struct stat status {};
+    // The agent may have given a file of the host this name while it could write the folder.
+    if (fd.valid() && ::fstat(fd.get(), &status) == 0 && S_ISREG(status.st_mode) && status.st_nlink > 1) {
+      if (::unlinkat(top_, kLock, 0) != 0 && errno != ENOENT)
+        return fail(error_from_errno(errno, "remove /" + path));
+      fd = open_lock();
+    }
     if (!fd.valid() && errno == ELOOP) return {};  // who locks the folder says so
     if (!fd.valid()) return fail(error_from_errno(errno, doing(path, group_)));
-    struct stat status {};
     if (::fstat(fd.get(), &status) != 0) return fail(error_from_errno(errno, doing(path, group_)));
     if (!S_ISREG(status.st_mode) || !is_plain(status)) return {};
     return give_owned(fd.get(), path, status);
@@ -141,8 +160,53 @@ class TreeGiver {
     struct stat status {};
     if (::fstat(fd.get(), &status) != 0) return fail(error_from_errno(errno, doing(path, group_)));
     device_ = status.st_dev;
+    if (whole) move_put_aside(fd.get(), path);
     if (whole) give_below(fd.get(), path, 1);
     return give_owned(fd.get(), path, status);
+  }
+
+  /// Moves what an earlier Ferry has put aside in the folders of classes to .CLASS.replaced-N in the
+  /// artifacts' folder, where the agent can neither rename nor replace it.
+  void move_put_aside(int store, const std::string& path) {
+    const UniqueFd own(::openat(store, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    const auto classes = read_entries(own.get(), [&] { return "read /" + path; });
+    if (!classes) return add(fail(Error(classes.error())));
+    for (const DirectoryEntry& entry : *classes) {
+      if (!entry.is_directory) continue;
+      const std::string place = path + "/" + entry.name;
+      const UniqueFd fd(::openat(store, entry.name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+      const auto names = read_entries(fd.get(), [&] { return "read /" + place; });
+      if (!names) continue;  // give_below() says so
+      // From the last one, so that a number is free for its own folder. "link" is sorted before them.
+      for (const DirectoryEntry& aside : *names | std::views::reverse)
+        add(move_if_put_aside(fd.get(), aside.name, place, entry.name));
+    }
+  }
+
+  Result<> move_if_put_aside(int folder, const std::string& name, const std::string& place,
+                             const std::string& kata_class) {
+    struct stat status {};
+    if (::fstatat(folder, name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0 || status.st_uid != ::geteuid() ||
+        !is_put_aside(name, kLevelOfVersions, status))
+      return {};
+    unsigned number = 0;
+    if (name != kNewLink)
+      static_cast<void>(std::from_chars(name.data() + kPutAside.size(), name.data() + name.size(), number));
+    for (number = std::max(number, 1U);; ++number) {
+      const std::string to = fmt::format(".{}.{}{}", kata_class, kPutAside, number);
+      if (::renameat2(folder, name.c_str(), top_, to.c_str(), RENAME_NOREPLACE) == 0) {
+        spdlog::info("/{}/{} is now /{}/{}: an earlier Ferry had put it aside where the agent writes", place,
+                     name, path_, to);
+        return {};
+      }
+      if (errno == ENOENT) return {};  // the agent has renamed it
+      if (errno != EEXIST) {
+        const int why = errno;
+        Error error = error_from_errno(why, fmt::format("move /{}/{} to /{}/{}", place, name, path_, to));
+        error.hint = fmt::format("do it on the host: `mv -nT /{}/{} /{}/{}`", place, name, path_, to);
+        return fail(std::move(error));
+      }
+    }
   }
 
   Result<> give_owned(int fd, const std::string& path, const struct stat& status) {
@@ -153,22 +217,30 @@ class TreeGiver {
     return {};
   }
 
-  /// The first entry that this process's user owns and the group may write; absent: none.
-  std::optional<std::string> first_given(int folder, const std::string& name, const std::string& path,
-                                         unsigned level) {
-    struct stat status {};
-    if (level > kMostLevels || ++looked_at_ > kMostEntries ||
-        ::fstatat(folder, name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0 || status.st_uid != ::geteuid() ||
-        S_ISLNK(status.st_mode))
+  /// Names the first entry that another user than root owns, or that the group may write; absent: none.
+  std::optional<std::string> why_not_roots(int folder, const std::string& name, const std::string& path,
+                                           unsigned level) {
+    if (level > kMostLevels || looked_at_ >= kMostEntries) {
+      is_cut_off_ = true;
       return std::nullopt;
-    if (status.st_gid == group_ && (status.st_mode & S_IWGRP) != 0) return path;
+    }
+    ++looked_at_;
+    struct stat status {};
+    if (::fstatat(folder, name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) return std::nullopt;
+    if (status.st_uid != ::geteuid() && status.st_uid != 0)
+      return fmt::format("/{} belongs to user {}: only root's entries are safe from the agent", path,
+                         status.st_uid);
+    if (S_ISLNK(status.st_mode)) return std::nullopt;
+    if (status.st_gid == group_ && (status.st_mode & S_IWGRP) != 0)
+      return fmt::format("/{} can be written by group {}, the agent's: an earlier hostd gave it", path,
+                         group_);
     if (!S_ISDIR(status.st_mode)) return std::nullopt;
     const UniqueFd fd(::openat(folder, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
     if (!fd.valid()) return std::nullopt;
     const auto names = read_entries(fd.get(), [&] { return "read /" + path; });
     if (!names) return std::nullopt;
     for (const DirectoryEntry& entry : *names)
-      if (auto found = first_given(fd.get(), entry.name, path + "/" + entry.name, level + 1)) return found;
+      if (auto why = why_not_roots(fd.get(), entry.name, path + "/" + entry.name, level + 1)) return why;
     return std::nullopt;
   }
 
@@ -235,6 +307,7 @@ class TreeGiver {
   dev_t device_ = 0;  // the store's; what is mounted in it stays as it is
   std::size_t entries_ = 0;
   std::size_t looked_at_ = 0;
+  bool is_cut_off_ = false;  // by a limit of look_beside()
   std::size_t changed_ = 0;
   std::vector<Error> errors_;
 };

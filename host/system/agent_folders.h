@@ -22,12 +22,13 @@ namespace ferry::host {
 enum class Giving {
   folder,  ///< what is in it stays as it is
   /// A folder of Kata's artifacts: the lock in it and Ferry's store `.ferry`, both made where they are
-  /// missing. The folder itself stays root's: hostd alone makes the links of classes, and an administrator's
-  /// folders beside them stay the administrator's.
+  /// missing. A lock that has a second name is removed and made anew. The folder itself stays root's: hostd
+  /// alone makes the links of classes, and an administrator's folders beside them stay the administrator's.
   tree_top,
   /// Also what is in the store: each folder and each regular file of this process's user that has one name. A
-  /// folder that an earlier Ferry has put aside there stays as it is. In Given::errors is what the group may
-  /// write beside the store, as an earlier hostd gave it.
+  /// folder that an earlier Ferry has put aside there (`.ferry/CLASS/replaced-N`) is first moved to
+  /// `.CLASS.replaced-N` beside the store. In Given::errors is what the group may write beside the store, as
+  /// an earlier hostd gave it, and what another user than root owns there.
   tree,
 };
 

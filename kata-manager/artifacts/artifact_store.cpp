@@ -6,7 +6,9 @@
 #include <cerrno>
 #include <charconv>
 #include <cstdio>
+#include <deque>
 #include <fcntl.h>
+#include <map>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -34,6 +36,7 @@ constexpr const char* kLock = "k8s-kata-manager.pid";
 Artifact artifact_of(const json& record) {
   Artifact artifact;
   artifact.url = record.at("url").get<std::string>();
+  artifact.earlier_urls = record.value("earlier_urls", std::vector<std::string>());
   artifact.digest = record.at("digest").get<std::string>();
   artifact.configuration = record.at("configuration").get<std::string>();
   for (const json& file : record.at("files")) {
@@ -274,15 +277,29 @@ std::string record_text(const Artifact& artifact) {
     }
     files.push_back(std::move(entry));
   }
-  const json record = {{"version", kVersionOfFormat},
-                       {"url", artifact.url},
-                       {"digest", artifact.digest},
-                       {"configuration", artifact.configuration.lexically_relative(artifact.folder).string()},
-                       {"files", std::move(files)}};
+  json record = {{"version", kVersionOfFormat},
+                 {"url", artifact.url},
+                 {"digest", artifact.digest},
+                 {"configuration", artifact.configuration.lexically_relative(artifact.folder).string()},
+                 {"files", std::move(files)}};
+  if (!artifact.earlier_urls.empty()) record["earlier_urls"] = artifact.earlier_urls;
   return record.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace
+
+void change_url(Artifact& artifact, const std::string& url) {
+  constexpr std::size_t kMostEarlier = 15;
+  if (artifact.url == url) return;
+  auto& earlier = artifact.earlier_urls;
+  earlier.insert(earlier.begin(), std::exchange(artifact.url, url));
+  std::erase(earlier, url);
+  if (earlier.size() > kMostEarlier) earlier.resize(kMostEarlier);
+}
+
+bool has_url(const Artifact& artifact, const std::string& url) {
+  return artifact.url == url || std::ranges::find(artifact.earlier_urls, url) != artifact.earlier_urls.end();
+}
 
 Result<> write_record(const UniqueFd& store, const ArtifactPlaces& places, const Artifact& artifact) {
   const auto path = places.record(artifact.version.filename());
@@ -326,6 +343,57 @@ std::filesystem::path target_of(const ArtifactPlaces& places, const Artifact& ar
   return artifact.version.has_filename() ? artifact.version : artifact.version.parent_path();
 }
 
+// hostd's own record, which only root writes: the links that hostd has made to folders of the host, and their
+// targets. A link into the store shows by its form that it is Ferry's.
+constexpr const char* kMadeLinks = "var/lib/ferry-hostd/kata/links.json";
+using MadeLinks = std::map<std::string, std::vector<std::string>>;
+
+Result<MadeLinks> made_links(const HostFs& host) {
+  const auto text = host.read_file(kMadeLinks, HostFs::Links::refused);
+  if (!text && is_gone(text.error())) return MadeLinks();
+  if (!text) return fail(Error(text.error()));
+  try {
+    return parse_whole_json(*text).get<MadeLinks>();
+  } catch (const json::exception& error) {
+    return fail(Errc::malformed_host, fmt::format("/{}: {}", kMadeLinks, error.what()),
+                "remove it, and the links of classes that Ferry made to folders of the host");
+  }
+}
+
+Result<> write_made_links(HostFs& host, const MadeLinks& links) {
+  if (links.empty()) return host.remove_file(kMadeLinks);
+  return host.write_file(kMadeLinks, json(links).dump(2) + "\n");
+}
+
+std::string key_of(const ArtifactPlaces& places) {
+  return "/" + places.link().string();
+}
+
+Result<> add_made_link(HostFs& host, const ArtifactPlaces& places, const std::string& target) {
+  auto links = made_links(host);
+  if (!links) return fail(Error(links.error()));
+  auto& targets = (*links)[key_of(places)];
+  if (std::ranges::find(targets, target) != targets.end()) return {};
+  targets.push_back(target);
+  return write_made_links(host, *links);
+}
+
+Result<> forget_made_links(HostFs& host, const ArtifactPlaces& places) {
+  auto links = made_links(host);
+  if (!links) return fail(Error(links.error()));
+  if (links->erase(key_of(places)) == 0) return {};
+  return write_made_links(host, *links);
+}
+
+// True if hostd, or a fetch into the store, has made the link in the class's place, which leads to `target`.
+Result<bool> is_ferrys_link(const HostFs& host, const ArtifactPlaces& places, const std::string& target) {
+  if (version_in_use(host, places)) return true;
+  const auto links = made_links(host);
+  if (!links) return fail(Error(links.error()));
+  const auto known = links->find(key_of(places));
+  return known != links->end() && std::ranges::find(known->second, target) != known->second.end();
+}
+
 Result<bool> is_same_folder(const HostFs& host, const UniqueFd& top, const std::string& name,
                             const std::filesystem::path& folder) {
   const auto other = host.open(folder.relative_path(), O_PATH | O_DIRECTORY);
@@ -337,11 +405,57 @@ Result<bool> is_same_folder(const HostFs& host, const UniqueFd& top, const std::
   return one.st_dev == two.st_dev && one.st_ino == two.st_ino;
 }
 
+enum class Way {
+  passes_by,      // the way does not meet the link
+  ends_at_link,   // it leads to the folder that the link leads to
+  goes_on_there,  // it leads to an entry below that folder
+};
+
+// How the way to `folder` meets `link`, by any path. A link to such a folder in the place of `link` would
+// lead to itself.
+Result<Way> way_by_link(const HostFs& host, const std::filesystem::path& folder, const struct stat& link) {
+  constexpr unsigned kMostLinks = 40;  // as the kernel has it
+  std::deque<std::filesystem::path> rest(folder.begin(), folder.end());
+  std::filesystem::path here;  // without links
+  unsigned links = 0;
+  while (!rest.empty()) {
+    const std::filesystem::path part = rest.front();
+    rest.pop_front();
+    if (part.empty() || part == "." || part == "/") continue;
+    if (part == "..") {
+      here = here.parent_path();
+      continue;
+    }
+    const auto next = here / part;
+    const auto entry = host.open(next, O_PATH | O_NOFOLLOW);
+    if (!entry && is_gone(entry.error())) return Way::passes_by;
+    if (!entry) return fail(Error(entry.error()));
+    struct stat status {};
+    if (::fstat(entry->get(), &status) != 0) return fail(error_from_errno(errno, "stat /" + next.string()));
+    if (status.st_dev == link.st_dev && status.st_ino == link.st_ino) {
+      const bool is_end =
+          std::ranges::all_of(rest, [](const auto& other) { return other.empty() || other == "."; });
+      return is_end ? Way::ends_at_link : Way::goes_on_there;
+    }
+    if (!S_ISLNK(status.st_mode)) {
+      here = next;
+      continue;
+    }
+    if (++links > kMostLinks) return fail(error_from_errno(ELOOP, "open /" + next.string()));
+    const auto target = host.link_target(next);
+    if (!target) return fail(Error(target.error()));
+    const std::filesystem::path to(*target);
+    if (to.is_absolute()) here.clear();
+    rest.insert(rest.begin(), to.begin(), to.end());
+  }
+  return Way::passes_by;
+}
+
 }  // namespace
 
 Result<std::optional<std::filesystem::path>> link_to_make(const HostFs& host,
                                                           const std::filesystem::path& artifacts_dir,
-                                                          const Artifact& artifact, bool is_installed) {
+                                                          const Artifact& artifact) {
   using Target = std::optional<std::filesystem::path>;
   const auto places = ArtifactPlaces::of(artifacts_dir, artifact.name);
   if (!places) return fail(places.error());
@@ -358,7 +472,19 @@ Result<std::optional<std::filesystem::path>> link_to_make(const HostFs& host,
     const auto now = read_link(top->get(), name.c_str(), what);
     if (!now) return fail(Error(now.error()));
     if (*now == target) return Target();
-    if (is_installed || version_in_use(host, *places)) return Target(target);
+    if (target.is_absolute()) {
+      const auto way = way_by_link(host, target, entry);
+      if (!way) return fail(Error(way.error()));
+      if (*way == Way::ends_at_link) return Target();
+      if (*way == Way::goes_on_there)
+        return fail(Errc::refused,
+                    fmt::format("{}: the way to it goes through /{}, the place of the class's link",
+                                artifact.url, places->link().string()),
+                    fmt::format("name the folder by a path without /{}", places->link().string()));
+    }
+    const auto is_ferrys = is_ferrys_link(host, *places, *now);
+    if (!is_ferrys) return fail(Error(is_ferrys.error()));
+    if (*is_ferrys) return Target(target);
     return fail(Errc::refused,
                 fmt::format("/{} is a link to {} that Ferry did not make, in the place of the class's link",
                             places->link().string(), *now),
@@ -375,12 +501,15 @@ Result<std::optional<std::filesystem::path>> link_to_make(const HostFs& host,
               "move it elsewhere, or give the class another name; hostd makes the link");
 }
 
-Result<> make_link(const HostFs& host, const std::filesystem::path& artifacts_dir, const std::string& name,
+Result<> make_link(HostFs& host, const std::filesystem::path& artifacts_dir, const std::string& name,
                    const std::filesystem::path& target) {
   const auto places = ArtifactPlaces::of(artifacts_dir, name);
   if (!places) return fail(places.error());
   const auto top = open_or_make_folder(host, places->top());
   if (!top) return fail(Error(top.error()));
+  // First the record: a target without a link does no harm.
+  if (target.is_absolute())
+    if (auto added = add_made_link(host, *places, target.string()); !added) return added;
   return place_link(*top, *places, target);
 }
 
@@ -477,8 +606,9 @@ Result<std::optional<Artifact>> current_artifact(const HostFs& host,
     if (!version) continue;
     auto artifact = read_record(*store, *places, *version);
     if (!artifact && artifact.error().code != Errc::not_found && !wrong) wrong = artifact.error();
-    if (artifact && artifact->url == url && is_folder_in(*store, *version))
-      return std::optional(std::move(*artifact));
+    if (!artifact || !has_url(*artifact, url) || !is_folder_in(*store, *version)) continue;
+    change_url(*artifact, url);
+    return std::optional(std::move(*artifact));
   }
   if (wrong) return fail(std::move(*wrong));
   return std::optional<Artifact>();
@@ -525,8 +655,15 @@ Result<> remove_artifact(HostFs& host, const std::filesystem::path& artifacts_di
   if (!top && is_gone(top.error())) return {};
   if (!top) return fail(Error(top.error()));
   // A folder in the link's place is not Ferry's.
-  if (host.link_target(places->link()))
-    if (auto removed = host.remove_file(places->link()); !removed) return removed;
+  if (const auto target = host.link_target(places->link())) {
+    // hostd removes no administrator's link. Links that `ferry kata install` makes are not recorded.
+    const auto goes =
+        replaced == Replaced::comes_back ? Result<bool>(true) : is_ferrys_link(host, *places, *target);
+    if (!goes) return fail(Error(goes.error()));
+    if (*goes)
+      if (auto removed = host.remove_file(places->link()); !removed) return removed;
+  }
+  if (auto forgotten = forget_made_links(host, *places); !forgotten) return forgotten;
   if (auto tidied = tidy_links(*top, *places); !tidied) return tidied;
   if (replaced == Replaced::comes_back)
     if (auto back = put_back(*top, *places); !back) return back;

@@ -52,8 +52,8 @@ bool is_version(std::string_view name);
 std::optional<std::string> version_in_use(const HostFs& host, const ArtifactPlaces& places);
 
 // The store of a class. An agent that is not root writes it, and root works there, too: a version is fetched
-// by `ferry kata install`, read and removed by hostd. So root opens the store once, follows no link to it or
-// in it, and works in the open folder, which stays the same whatever the agent puts in its place.
+// by `ferry kata install`, read and removed by hostd. So each operation opens the store anew, follows no link
+// to it or in it, and works in the open folder, which stays the same whatever the agent puts in its place.
 
 /// Opens the artifacts' folder.
 Result<UniqueFd> open_top(const HostFs& host, const ArtifactPlaces& places);
@@ -85,6 +85,11 @@ Result<> write_pulled_version(const UniqueFd& store, const ArtifactPlaces& place
 /// The record of a version, without notes and as unchanged. Errc::not_found: no record.
 /// Errc::malformed_host: it cannot be read, or names a file outside of the version.
 Result<Artifact> read_record(const UniqueFd& store, const ArtifactPlaces& places, const std::string& version);
+/// Makes `url` the artifact's URL. The one until now stays among the earlier ones: a class that goes back to
+/// it needs no fetch.
+void change_url(Artifact& artifact, const std::string& url);
+/// True if a fetch of `url` led to this version.
+bool has_url(const Artifact& artifact, const std::string& url);
 /// Writes the record of `artifact`'s version whole or not at all.
 Result<> write_record(const UniqueFd& store, const ArtifactPlaces& places, const Artifact& artifact);
 
@@ -94,14 +99,16 @@ Result<UniqueFd> open_or_make_folder(const HostFs& host, const std::filesystem::
 // The links of classes, in the artifacts' folder. Root alone writes that folder.
 
 /// The target of the link that leads to `artifact`, if the link must be made or changed. Absent: it is so
-/// already, or the artifact lies in the link's own place. `is_installed`: Ferry has set the class up, so a
-/// link in the place is Ferry's. Errc::refused: a folder, a file or a link is there that Ferry did not make.
+/// already, or the artifact lies in the link's own place. Errc::refused: a folder, a file or a link is there
+/// that Ferry did not make, or the way to the artifact goes through the link. A link is Ferry's if it leads
+/// into the store, or if make_link() has recorded its target.
 Result<std::optional<std::filesystem::path>> link_to_make(const HostFs& host,
                                                           const std::filesystem::path& artifacts_dir,
-                                                          const Artifact& artifact, bool is_installed);
+                                                          const Artifact& artifact);
 
-/// Makes `<artifacts_dir>/<name>` a link to `target`, in one step. It replaces a link, and never a folder.
-Result<> make_link(const HostFs& host, const std::filesystem::path& artifacts_dir, const std::string& name,
+/// Makes `<artifacts_dir>/<name>` a link to `target`, in one step. It replaces a link, and never a folder. It
+/// records a target outside of the store in hostd's own folder, which only root writes.
+Result<> make_link(HostFs& host, const std::filesystem::path& artifacts_dir, const std::string& name,
                    const std::filesystem::path& target);
 
 /// make_link() for `ferry kata install`: a folder in its place is exchanged for the link in the same step,

@@ -4,7 +4,7 @@
 //
 //   <artifacts_dir>/<name>                     a link to the version in use; the paths below it stay valid
 //   <artifacts_dir>/.ferry/<name>/sha256-…     a version, never changed once it is there
-//   <artifacts_dir>/.ferry/<name>/sha256-….json  its record: URL, digest, files
+//   <artifacts_dir>/.ferry/<name>/sha256-….json  its record: URLs, digest, files
 //   <artifacts_dir>/.ferry/<name>/pulled       the name of the version that was fetched last
 //   <artifacts_dir>/.ferry/<name>/blobs, staging   unfinished work, which the next fetch continues
 //   <artifacts_dir>/.<name>.replaced-N         a folder that was in the link's place
@@ -107,7 +107,9 @@ struct ArtifactFile {
 
 struct Artifact {
   std::string name;
-  std::string url;                ///< the requested URL
+  std::string url;  ///< the requested URL
+  /// Of a record: URLs that earlier fetches asked for and that led to the same version; the latest is first.
+  std::vector<std::string> earlier_urls = {};
   std::string digest = {};        ///< of the image's manifest; with file://, of the files' names and contents
   std::filesystem::path folder;   ///< <artifacts_dir>/<name>, equal for all versions
   std::filesystem::path version;  ///< the folder that `folder` leads to now
@@ -161,8 +163,9 @@ enum class Replaced {
   stays,       ///< put aside: hostd moves no folder
 };
 
-/// Removes an artifact and its versions; a folder that file:// named stays. No sandbox may use the artifact.
-/// A missing artifact is no error. The caller holds lock_artifacts().
+/// Removes an artifact and its versions; a folder that file:// named stays. With Replaced::stays, a link
+/// stays that Ferry did not make. No sandbox may use the artifact. A missing artifact is no error. The caller
+/// holds lock_artifacts().
 Result<> remove_artifact(HostFs& host, const std::filesystem::path& artifacts_dir, const std::string& name,
                          Replaced replaced);
 

@@ -33,10 +33,6 @@ std::string words_of(const Error& error) {
   return error.hint.empty() ? error.message : error.message + " (" + error.hint + ")";
 }
 
-bool is_installed(const HostFs& host, const KataClass& kata) {
-  return host.exists((kata_configuration_folder(kata.name) / "configuration.toml").relative_path());
-}
-
 bool is_placed_so(const ConfiguredRuntime& placed, const RuntimeHandler& handler,
                   const ContainerdRelease& release) {
   return handler_of(placed) == handler &&
@@ -106,7 +102,7 @@ class Planner {
     if (setup->refused.empty() && !*artifact)
       return set_aside(kata, HandlerState::missing_artifact, kata.artifacts.url + " is to be fetched");
     if (const auto& here = *artifact; here && setup->refused.empty()) {
-      const auto link = link_to_make(host_, file_.artifacts_dir, *here, is_installed(host_, kata));
+      const auto link = link_to_make(host_, file_.artifacts_dir, *here);
       if (!link) return set_aside(kata, HandlerState::blocked, words_of(link.error()));
       if (const auto& target = *link) out_.links.emplace(kata.name, *target);
     }

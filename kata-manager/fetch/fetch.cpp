@@ -162,7 +162,7 @@ class Fetch {
     for (const auto& version : {pulled_version(*store_), version_in_use(*host_, places_)}) {
       if (!version) continue;
       auto here = sound(*version);
-      if (here && here->url == request_->url) return std::move(*here);
+      if (here && has_url(*here, request_->url)) return std::move(*here);
     }
     return std::nullopt;
   }
@@ -195,7 +195,7 @@ class Fetch {
   Result<Artifact> use(Artifact artifact) {
     const std::string version = artifact.version.filename();
     const Artifact before = artifact;
-    artifact.url = request_->url;
+    change_url(artifact, request_->url);
     if (auto chosen = choose_in_store(artifact, version); !chosen) return fail(std::move(chosen).error());
     if (artifact.url != before.url || artifact.configuration != before.configuration) {
       if (auto written = write_record(*store_, places_, artifact); !written)
@@ -218,6 +218,10 @@ class Fetch {
     artifact.version = "/" / places_.version(digest.file_name());
     artifact.changed = true;
     if (auto chosen = choose_in_store(artifact, kStaging); !chosen) return fail(std::move(chosen).error());
+    if (auto before = read_record(*store_, places_, digest.file_name())) {
+      change_url(*before, artifact.url);
+      artifact.earlier_urls = std::move(before->earlier_urls);
+    }
     // The record comes first: a record without a folder has no effect.
     if (auto written = write_record(*store_, places_, artifact); !written)
       return fail(std::move(written).error());

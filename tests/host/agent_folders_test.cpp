@@ -2,6 +2,7 @@
 #include "host/system/agent_folders.h"
 
 #include <chrono>
+#include <cstdio>
 #include <fcntl.h>
 #include <filesystem>
 #include <stdexcept>
@@ -9,6 +10,7 @@
 #include <sys/stat.h>
 #include <system_error>
 #include <unistd.h>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -103,10 +105,8 @@ TEST_F(AgentFoldersTest, OfATreeOnlyWhatIsFerrysOwnIsGiven) {
   tree_.file("opt/kata/k8s-kata-manager.pid", "17");
   tree_.file("opt/kata/.ferry/a/sha256-aa/guest.img", "pulled");
   const std::vector<std::string> others = {
-      "opt/kata/local/configuration.toml",         // an administrator's artifact
-      "opt/kata/b/configuration.toml",             // of NVIDIA's kata-manager
-      "opt/kata/.ferry/a/replaced-1/config.toml",  // of the same, put aside
-      "opt/kata/.ferry/a/link/config.toml",        // of the same, if a run was killed
+      "opt/kata/local/configuration.toml",  // an administrator's artifact
+      "opt/kata/b/configuration.toml",      // of NVIDIA's kata-manager
       "etc/passwd",
   };
   for (const std::string& file : others) {
@@ -131,6 +131,37 @@ TEST_F(AgentFoldersTest, OfATreeOnlyWhatIsFerrysOwnIsGiven) {
   }
 }
 
+TEST_F(AgentFoldersTest, FoldersThatAnEarlierFerryPutAsideLeaveTheStore) {
+  const std::vector<std::pair<std::string, std::string>> moves = {
+      {"opt/kata/.ferry/a/replaced-2", "opt/kata/.a.replaced-2"},
+      {"opt/kata/.ferry/a/replaced-10", "opt/kata/.a.replaced-10"},
+      {"opt/kata/.ferry/a/link", "opt/kata/.a.replaced-3"},  // of a run that was killed
+      {"opt/kata/.ferry/b/replaced-1", "opt/kata/.b.replaced-1"},
+  };
+  tree_.file("opt/kata/.a.replaced-1/config.toml", "put aside by this Ferry");
+  for (const auto& [from, to] : moves) {
+    tree_.file(from + "/config.toml", from);
+    change_mode(from + "/config.toml", 0644);
+  }
+  for (int look = 0; look < 2; ++look) {
+    give("opt/kata", Giving::tree);
+    for (const auto& [from, to] : moves) {
+      EXPECT_FALSE(host_.exists(from)) << from;
+      EXPECT_EQ(host_.read_file(to + "/config.toml").value_or("there is none"), from) << to;
+      EXPECT_EQ(mode(to + "/config.toml"), 0644U) << to;
+      EXPECT_EQ(mode(to) & 07020U, 0U) << to;
+      EXPECT_EQ(status(to).st_gid, ::getegid()) << to;
+    }
+    if (!is_root()) continue;
+    // Between two looks the agent tries to give such a folder another name.
+    const test::AsUser agent(kAgent);
+    for (const auto& [from, to] : moves)
+      EXPECT_NE(::rename((tree_.path() / to).c_str(), (tree_.path() / "opt/kata/.ferry/a/x").c_str()), 0)
+          << to;
+  }
+  EXPECT_EQ(host_.read_file("opt/kata/.a.replaced-1/config.toml").value(), "put aside by this Ferry");
+}
+
 TEST_F(AgentFoldersTest, ALinkInThePlaceOfTheStoreIsNotFollowed) {
   tree_.file("etc/containerd/config.toml", "root's");
   change_mode("etc/containerd/config.toml", 0644);
@@ -146,6 +177,20 @@ TEST_F(AgentFoldersTest, ALinkInThePlaceOfTheStoreIsNotFollowed) {
   }
   EXPECT_EQ(mode("etc/containerd/config.toml"), 0644U);
   EXPECT_EQ(mode("etc/containerd") & 07020U, 0U);
+}
+
+TEST_F(AgentFoldersTest, ALockWithASecondNameIsMadeAnew) {
+  tree_.file("etc/passwd", "root's");
+  change_mode("etc/passwd", 0644);
+  tree_.directory("opt/kata");
+  std::filesystem::create_hard_link(tree_.path() / "etc/passwd",
+                                    tree_.path() / "opt/kata/k8s-kata-manager.pid");
+  give("opt/kata", Giving::tree_top);
+  EXPECT_EQ(status("opt/kata/k8s-kata-manager.pid").st_nlink, 1U);
+  EXPECT_EQ(mode("opt/kata/k8s-kata-manager.pid") & 0060U, 0060U);
+  EXPECT_EQ(mode("etc/passwd"), 0644U);
+  EXPECT_EQ(status("etc/passwd").st_nlink, 1U);
+  EXPECT_EQ(host_.read_file("etc/passwd").value(), "root's");
 }
 
 TEST_F(AgentFoldersTest, TheAgentWritesOnlyTheStoreOfATree) {
@@ -211,6 +256,32 @@ TEST_F(EarlierTree, OthersFoldersThatTheGroupCanWriteAreNamedAndStay) {
   EXPECT_THAT(file.errors[0].message, HasSubstr("/opt/kata/local/configuration.toml can be written"));
   change_mode("opt/kata/local/configuration.toml", 0644);
   EXPECT_TRUE(test::must(give_to_group(host_, "opt/kata", group_, Giving::tree)).errors.empty());
+}
+
+TEST_F(EarlierTree, EntriesOfAnotherOwnerAreNamedAndStay) {
+  if (!is_root()) GTEST_SKIP() << "only root can give files to another user";
+  change_mode("opt/kata/local", 0755);
+  change_mode("opt/kata/local/configuration.toml", 0644);
+  tree_.link("opt/kata/planted", "local");
+  for (const char* const place : {"opt/kata/mended/configuration.toml", "opt/kata/planted"})
+    ASSERT_EQ(::lchown((tree_.path() / place).c_str(), kAgent, kAgent), 0);
+  const auto given = test::must(give_to_group(host_, "opt/kata", group_, Giving::tree));
+  ASSERT_EQ(given.errors.size(), 2U);
+  EXPECT_THAT(given.errors[0].message,
+              HasSubstr("/opt/kata/mended/configuration.toml belongs to user 64711"));
+  EXPECT_THAT(given.errors[0].hint, HasSubstr("`chown -hR root:root /opt/kata/mended && "));
+  EXPECT_THAT(given.errors[1].message, HasSubstr("/opt/kata/planted belongs to user 64711"));
+  EXPECT_EQ(status("opt/kata/planted").st_uid, kAgent);
+}
+
+TEST_F(AgentFoldersTest, ALookBesideTheStoreSaysThatItDidNotSeeAll) {
+  std::filesystem::path folder = "opt/kata/local";
+  for (int i = 0; i < 60; ++i) folder /= "d";
+  tree_.directory(folder);
+  const auto given = test::must(give_to_group(host_, "opt/kata", group_, Giving::tree));
+  ASSERT_EQ(given.errors.size(), 1U);
+  EXPECT_EQ(given.errors[0].code, Errc::refused);
+  EXPECT_THAT(given.errors[0].message, HasSubstr("the rest is not looked at"));
 }
 
 TEST_F(AgentFoldersTest, AFolderThatIsALinkIsRefused) {

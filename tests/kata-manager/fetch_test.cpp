@@ -46,11 +46,10 @@ class Fetch : public test::Fetching {
     return names;
   }
   /// The target of a link that hostd would make for an artifact of this URL; empty: none.
-  Result<fs::path> link_for(const std::string& url, const fs::path& version,
-                            bool is_installed = false) const {
+  Result<fs::path> link_for(const std::string& url, const fs::path& version) const {
     const Artifact artifact{
         .name = request.name, .url = url, .folder = "/opt/artifacts/" + request.name, .version = version};
-    const auto link = link_to_make(host, request.artifacts_dir, artifact, is_installed);
+    const auto link = link_to_make(host, request.artifacts_dir, artifact);
     if (!link) return fail(Error(link.error()));
     return link->value_or(fs::path());
   }
@@ -81,7 +80,7 @@ TEST_F(Fetch, ByAnAgentThatIsNotRootGoesOnFromRootsAndIsRemovedByHostd) {
   EXPECT_TRUE(test::holds_for_hostd_in_group(kAgent, [&] {
     const auto current = current_artifact(host, request.artifacts_dir, request.name, request.url);
     if (!current || !*current) return false;
-    const auto link = link_to_make(host, request.artifacts_dir, **current, false);
+    const auto link = link_to_make(host, request.artifacts_dir, **current);
     return link && *link && make_link(host, request.artifacts_dir, request.name, **link).has_value();
   }));
   EXPECT_EQ(seen("guest.img"), "the agent's");
@@ -140,10 +139,13 @@ TEST_F(Fetch, HostdMakesALinkOnlyWhereNothingOrFerrysOwnIs) {
   EXPECT_THAT(other.error().message,
               HasSubstr("/opt/artifacts/kata-gpu is a link to /srv/other that Ferry did not make"));
   EXPECT_THAT(other.error().hint, HasSubstr("`rm /opt/artifacts/kata-gpu`"));
-  EXPECT_EQ(must(link_for(url, pulled, true)), target) << "the class is installed, so it is Ferry's";
+  must(make_link(host, request.artifacts_dir, request.name, "/srv/gpu"));
+  EXPECT_EQ(must(link_for(url, pulled)), target) << "hostd has made the link, and recorded it";
+  scratch.link("opt/artifacts/kata-gpu", "/srv/other");
+  EXPECT_EQ(link_for(url, pulled).error().code, Errc::refused) << "its target is not recorded";
   scratch.remove("opt/artifacts/kata-gpu");
   scratch.file("opt/artifacts/kata-gpu", "a file");
-  EXPECT_EQ(link_for(url, pulled, true).error().code, Errc::refused);
+  EXPECT_EQ(link_for(url, pulled).error().code, Errc::refused);
 }
 
 TEST_F(Fetch, HostdMovesNoFolder) {
@@ -156,14 +158,12 @@ TEST_F(Fetch, HostdMovesNoFolder) {
         std::pair("file:///opt/artifacts/kata-gpu/deep", "/opt/artifacts/kata-gpu/deep"),
         std::pair("file:///other/kata-gpu/deep", "/other/kata-gpu/deep")}) {
     scratch.directory(fs::path(version).relative_path());
-    for (const bool is_installed : {false, true}) {
-      const auto link = link_for(url, version, is_installed);
-      ASSERT_FALSE(link.has_value()) << url;
-      EXPECT_EQ(link.error().code, Errc::refused) << url;
-      EXPECT_THAT(link.error().message,
-                  HasSubstr("/opt/artifacts/kata-gpu is a folder that Ferry did not make"))
-          << url;
-    }
+    const auto link = link_for(url, version);
+    ASSERT_FALSE(link.has_value()) << url;
+    EXPECT_EQ(link.error().code, Errc::refused) << url;
+    EXPECT_THAT(link.error().message,
+                HasSubstr("/opt/artifacts/kata-gpu is a folder that Ferry did not make"))
+        << url;
     EXPECT_FALSE(make_link(host, request.artifacts_dir, request.name, version).has_value()) << url;
   }
   for (const char* const place : {"/opt/artifacts/kata-gpu", "/other/kata-gpu", "/opt/artifacts/kata-gpu/"})
@@ -466,6 +466,27 @@ TEST_F(Fetch, PutsAsideAFolderThatWasThere) {
   must(fetch());
   EXPECT_EQ(seen("guest.img"), "guest");
   EXPECT_EQ(content("opt/artifacts/.kata-gpu.replaced-1/guest.img"), "of another program");
+}
+
+TEST_F(Fetch, KeepsEachUrlThatLedToAVersion) {
+  registry.image(layers());
+  registry.image(layers(), "2");
+  request.makes_link = false;
+  const std::string first = registry.reference("1");
+  const std::string second = registry.reference("2");
+  const auto current = [&](const std::string& url) {
+    return must(current_artifact(host, request.artifacts_dir, request.name, url)).value_or(Artifact{}).url;
+  };
+  request.url = first;
+  const Artifact artifact = must(fetch());
+  request.url = second;
+  EXPECT_EQ(must(fetch()).version, artifact.version) << "two tags of one digest";
+  EXPECT_EQ(current(first), first) << "a class that still has the first one needs no fetch";
+  EXPECT_EQ(current(second), second);
+  EXPECT_EQ(current(registry.reference("3")), "");
+  scratch.remove(artifact.version.relative_path() / "guest.img");
+  EXPECT_TRUE(must(fetch()).changed) << "it is made anew";
+  EXPECT_EQ(current(first), first);
 }
 
 TEST_F(Fetch, UsesAFolderOfTheHostWhereItLies) {

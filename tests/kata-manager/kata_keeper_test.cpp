@@ -260,7 +260,7 @@ TEST_F(KataKeeperTest, MakesTheLinkToAPulledArtifactOnceItIsPermitted) {
   const std::string second = "sha256-" + std::string(64, 'b');
   const auto not_permitted = [&] {
     desired.permitted = false;
-    write_wanted();
+    write_desired();
     settle();
     EXPECT_TRUE(says("kata-a", HandlerState::pending)) << why_of("kata-a");
   };
@@ -270,7 +270,7 @@ TEST_F(KataKeeperTest, MakesTheLinkToAPulledArtifactOnceItIsPermitted) {
   not_permitted();
   EXPECT_EQ(link_of("kata-a"), "there is none");
   desired.permitted = true;
-  write_wanted();
+  write_desired();
   EXPECT_THAT(settle().ready, ElementsAre("kata-a")) << why_of("kata-a");
   EXPECT_EQ(link_of("kata-a"), ".ferry/kata-a/" + first);
 
@@ -296,13 +296,14 @@ TEST_F(KataKeeperTest, MendsALinkWithoutARestart) {
   want(kOneClass, {"kata-a"});
   settle();
   scratch.remove("opt/art/kata-a");
-  write_wanted();
+  write_desired();
   EXPECT_THAT(settle().ready, ElementsAre("kata-a"));
   EXPECT_EQ(link_of("kata-a"), "/srv/gpu");
   EXPECT_EQ(daemon->acts, 1);
 }
 
 TEST_F(KataKeeperTest, LeavesALinkThatItDidNotMake) {
+  scratch.remove("var/lib/ferry-hostd/kata/links.json");
   pull("kata-a", "sha256-" + std::string(64, 'a'), "registry.example/a:1");
   want(kPulledClass, {"kata-a"});
   settle();
@@ -314,6 +315,34 @@ TEST_F(KataKeeperTest, LeavesALinkThatItDidNotMake) {
   EXPECT_FALSE(host.exists("etc/ferry/kata/kata-a"));
   scratch.remove("opt/art/kata-a");
   EXPECT_THAT(settle().ready, ElementsAre("kata-a")) << why_of("kata-a");
+}
+
+TEST_F(KataKeeperTest, ChangesAndRemovesOnlyALinkThatItMade) {
+  constexpr const char* kRecord = "var/lib/ferry-hostd/kata/links.json";
+  const std::string others =
+      "- {name: kata-a, artifacts: {url: \"file:///srv/other\"}}\n"
+      "- {name: kata-b, artifacts: {url: \"file:///srv/other\"}}\n";
+  add_files("srv/other");
+  scratch.remove(kRecord);
+  scratch.remove("opt/art/kata-b");
+  want(kTwoClasses, {"kata-a", "kata-b"});
+  EXPECT_THAT(settle().ready, ElementsAre("kata-a", "kata-b"));
+  EXPECT_EQ(link_of("kata-a"), "/srv/gpu") << "an administrator's, and as the class has it";
+  EXPECT_EQ(link_of("kata-b"), "/srv/gpu") << "hostd's";
+  EXPECT_THAT(text(kRecord), AllOf(HasSubstr("/opt/art/kata-b"), Not(HasSubstr("/opt/art/kata-a"))));
+  want(others, {"kata-a", "kata-b"});
+  settle();
+  EXPECT_TRUE(says("kata-a", HandlerState::blocked)) << "though the class is installed";
+  EXPECT_THAT(why_of("kata-a"), HasSubstr("/opt/art/kata-a is a link to /srv/gpu that Ferry did not make"));
+  EXPECT_EQ(link_of("kata-a"), "/srv/gpu");
+  EXPECT_EQ(link_of("kata-b"), "/srv/other");
+  want(others, {}, {"kata-a", "kata-b"});
+  settle();
+  EXPECT_FALSE(host.exists("etc/ferry/kata/kata-a")) << why_of("kata-a");
+  EXPECT_FALSE(host.exists("etc/ferry/kata/kata-b")) << why_of("kata-b");
+  EXPECT_EQ(link_of("kata-a"), "/srv/gpu");
+  EXPECT_EQ(link_of("kata-b"), "there is none");
+  EXPECT_FALSE(host.exists(kRecord));
 }
 
 TEST_F(KataKeeperTest, LeavesAnAdministratorsFolderWhereAClassHasItsName) {
@@ -352,6 +381,33 @@ TEST_F(KataKeeperTest, LeavesAnAdministratorsFolderBelowOrInTheLinksPlace) {
   settle();
   EXPECT_FALSE(host.exists("etc/ferry/kata/kata-a")) << why_of("kata-a");
   EXPECT_EQ(text("opt/art/kata-a/vmlinuz"), "x") << "hostd removes no folder that Ferry did not make";
+}
+
+TEST_F(KataKeeperTest, LeavesAnAdministratorsLinkWhereTheClassNamesItAsItsFolder) {
+  scratch.remove("opt/art/kata-a");
+  add_files("opt/art/kata-a-v3");
+  add_files("opt/art/kata-a-v3/deep");
+  scratch.link("mnt/art", "/opt/art");
+  scratch.link("srv/way", "../opt/art/kata-a");
+  for (const char* const target : {"kata-a-v3", "/opt/art/kata-a-v3"}) {
+    scratch.link("opt/art/kata-a", target);
+    for (const char* const folder : {"/opt/art/kata-a/deep", "/mnt/art/kata-a/deep", "/srv/way/deep"}) {
+      want(std::string("- {name: kata-a, artifacts: {url: \"file://") + folder + "\"}}\n", {"kata-a"});
+      settle();
+      EXPECT_TRUE(says("kata-a", HandlerState::blocked)) << folder;
+      EXPECT_THAT(why_of("kata-a"), HasSubstr("the way to it goes through /opt/art/kata-a")) << folder;
+      EXPECT_EQ(link_of("kata-a"), target) << folder;
+    }
+    for (const char* const folder :
+         {"/opt/art/kata-a", "/opt/art/kata-a/", "/mnt/art/kata-a", "/srv/way", "/opt/art/kata-a"}) {
+      want(std::string("- {name: kata-a, artifacts: {url: \"file://") + folder + "\"}}\n", {"kata-a"});
+      EXPECT_THAT(settle().ready, ElementsAre("kata-a")) << folder << ": " << why_of("kata-a");
+      EXPECT_FALSE(said_of("kata-a").has_value()) << folder << ": " << why_of("kata-a");
+      EXPECT_EQ(link_of("kata-a"), target) << folder << ", and the class is installed the second time";
+    }
+    EXPECT_EQ(text("opt/art/kata-a/vmlinuz"), "x") << "the link does not lead to itself";
+    scratch.remove("opt/art/kata-a");
+  }
 }
 
 TEST_F(KataKeeperTest, ReadsNoFileOfTheHostByARecord) {
