@@ -39,8 +39,8 @@ class Listings {
         watch_(::inotify_add_watch(inotify_.get(), folder.c_str(),
                                    IN_OPEN | IN_ACCESS | IN_CLOSE_NOWRITE | IN_ONLYDIR)) {}
   bool work() const { return watch_ >= 0; }
-  /// Since the last call. An open of the path alone has no IN_ACCESS. The kernel merges events of a kind that
-  /// follow each other.
+  /// Scans since the last call. An open of the path alone has no IN_ACCESS. The kernel merges events of a
+  /// kind that follow each other.
   unsigned count() {
     unsigned out = 0;
     bool is_read = false;

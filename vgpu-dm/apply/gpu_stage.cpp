@@ -110,7 +110,7 @@ Result<> GpuRun::switch_functions(const VgpuStep& step) {
                : step.framework->disable_functions(vf_switch(), step.parent);
   }
   if (done && step.kind == VgpuStep::Kind::disable_vfs) functions_are_ours_ = false;
-  // Also after a failure: some functions may have come.
+  // The scan is needed after a failure, too: some functions may have come.
   auto seen = rescan();
   return done ? seen : done;
 }
