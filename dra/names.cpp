@@ -27,7 +27,7 @@ bool is_label_character(char c) {
   return is_lower(c) || is_digit(c) || c == '-';
 }
 
-/// Without the characters at the end that no name may end in.
+/// The text, less the characters at its end that no name may end in.
 std::string_view without_end(std::string_view text) {
   while (!text.empty() && !is_alphanumeric(text.back())) text.remove_suffix(1);
   return text;

@@ -18,6 +18,7 @@
 
 #include "common/event_loop.h"
 #include "common/http/curl_request.h"
+#include "common/pinned.h"
 #include "kube/api_error.h"
 #include "kube/credential_file.h"
 
@@ -26,17 +27,13 @@ namespace {
 
 /// Connections of libcurl and the requests on them, driven by the loop, which sleeps while nothing comes.
 /// Calls that libcurl forbids within its own callbacks are made after it has returned.
-class CurlPool : public std::enable_shared_from_this<CurlPool> {
+class CurlPool : public std::enable_shared_from_this<CurlPool>, Pinned {
  public:
   /// Runs when a request has ended and left the pool. May add and remove requests, and release the pool.
   using Ended = std::function<void(CURL* request, CURLcode how)>;
 
   /// `loop` must outlive this.
   CurlPool(EventLoop& loop, Ended ended);
-  CurlPool(const CurlPool&) = delete;
-  CurlPool& operator=(const CurlPool&) = delete;
-  CurlPool(CurlPool&&) = delete;
-  CurlPool& operator=(CurlPool&&) = delete;
   ~CurlPool();
 
   /// The request stays the caller's, which removes it before freeing it.
@@ -151,15 +148,11 @@ struct CredentialsNow {
 };
 
 /// A request, and its answer so far.
-class CurlExchange {
+class CurlExchange : Pinned {
  public:
   using Clock = EventLoop::Clock;
 
   CurlExchange(ApiTransport::Call call, ApiRequest request, ApiListener listener);
-  CurlExchange(const CurlExchange&) = delete;
-  CurlExchange& operator=(const CurlExchange&) = delete;
-  CurlExchange(CurlExchange&&) = delete;
-  CurlExchange& operator=(CurlExchange&&) = delete;
   ~CurlExchange();
 
   /// Sets libcurl's options. Errc::failed: the request is invalid.

@@ -10,6 +10,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "common/pinned.h"
 #include "common/result.h"
 #include "kube/api_path.h"
 #include "kube/api_transport.h"
@@ -26,7 +27,7 @@ struct WatchedList {
 };
 
 /// Holds one ObjectWatch for each list. For one thread.
-class WatchedLists {
+class WatchedLists : Pinned {
  public:
   /// Changes within this time are reported together.
   static constexpr std::chrono::milliseconds kTogether{200};
@@ -36,10 +37,6 @@ class WatchedLists {
   /// outlive this.
   WatchedLists(ApiTransport& transport, Timers& timers, const Random& random,
                const std::vector<WatchedList>& lists, std::function<void()> changed);
-  WatchedLists(const WatchedLists&) = delete;
-  WatchedLists& operator=(const WatchedLists&) = delete;
-  WatchedLists(WatchedLists&&) = delete;
-  WatchedLists& operator=(WatchedLists&&) = delete;
   ~WatchedLists();
 
   /// Errc::usage: a selection has a name that no object can have.

@@ -145,7 +145,7 @@ std::string_view name_kind(const OptionModel& option) {
   if (option.value == "MODEL") return "models";
   if (is_called("--group")) return "groups";
   if (is_called("--numa")) return "numa-nodes";
-  // With a default it names a policy to print.
+  // A --config with a default names a policy to print.
   if (is_called("--config") && option.value == "NAME" && option.usual.empty()) return "policies";
   return {};
 }

@@ -45,7 +45,7 @@ std::optional<std::jthread> said_beside(std::string what, std::function<void(con
       say_while_it_lasts(stop, what, say, unit);
     });
   } catch (const std::system_error&) {
-    // Without a thread, the wait goes on without notes.
+    // The wait goes on without notes if no thread can start.
   }
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   return out;

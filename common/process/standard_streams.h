@@ -17,8 +17,8 @@ void guard_standard_streams();
 /// characters of terminals are escaped (visible_text.h).
 void say_to_stderr(std::string_view text);
 
-/// As say_to_stderr(), but leaves the text out if standard error would block: a terminal stopped by Ctrl-S, a
-/// full pipe. Takes no lock of stdio.
+/// Does the same as say_to_stderr(), but leaves the text out if standard error would block: a terminal
+/// stopped by Ctrl-S, a full pipe. Takes no lock of stdio.
 void say_to_stderr_if_it_is_taken(std::string_view text);
 
 template <typename... Values>

@@ -74,7 +74,7 @@ bool has_placements(const VgpuType& type) {
   return type.framebuffer_mib != 0 && type.size != 0 && !type.placements.empty();
 }
 
-/// One more than the last unit that a vGPU can take.
+/// The number of units from the first one to the last that a vGPU can take.
 std::uint64_t extent_of(const Gpu& gpu) {
   std::uint64_t extent = 0;
   for (const VgpuType& type : gpu.types) {

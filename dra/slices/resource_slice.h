@@ -18,9 +18,9 @@ namespace ferry::dra {
 
 /// The value of an attribute. The API also has booleans and versions, which Ferry does not publish.
 using Attribute = std::variant<std::int64_t, std::string>;
-/// By the attribute's name. A name without a domain ("type") belongs to the driver's domain.
+/// Values by the attribute's name. A name without a domain ("type") belongs to the driver's domain.
 using Attributes = std::map<std::string, Attribute>;
-/// By the counter's name: Quantities that are whole numbers. Memory is in bytes.
+/// Quantities by the counter's name, as whole numbers. Memory is in bytes.
 using Counters = std::map<std::string, std::uint64_t>;
 
 /// The counters that the devices of one IOMMU group share.
@@ -48,7 +48,7 @@ struct Taint {
   std::string key;
   std::string value;  ///< may be empty
   TaintEffect effect = TaintEffect::no_schedule;
-  /// As the server has it: "2026-11-26T08:00:00Z". Empty: the server sets it, and waits of pods begin anew.
+  /// The server's text: "2026-11-26T08:00:00Z". Empty: the server sets it, and waits of pods begin anew.
   std::string time_added = {};
   bool operator==(const Taint&) const = default;
 };

@@ -178,7 +178,7 @@ TEST_F(AgentNodeFeature, GoesWithItsConfigMap) {
   EXPECT_EQ(owner(), "ConfigMap");
   EXPECT_EQ(object()["metadata"]["ownerReferences"][0]["uid"],
             cluster.server.object(kOwner)["metadata"]["uid"]);
-  // As the collection of garbage does it.
+  // Kubernetes' garbage collection does the same.
   cluster.server.erase(kOwner);
   cluster.server.erase(kObject);
   pass(5min);

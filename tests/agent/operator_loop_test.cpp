@@ -32,8 +32,8 @@ using testing::Not;
 
 constexpr const char* kSecondVgpus = "  halved: [{devices: all, mode: vgpu, vgpu-devices: {L40S-24Q: 2}}]\n";
 
-// In the place of NVIDIA's vGPU device manager, whose pod, and the device plugin beside it, are of the
-// operator.
+// Ferry takes the place of NVIDIA's vGPU device manager. That one's pod, and the device plugin beside it,
+// belong to the operator.
 TEST_F(AgentLoop, ObeysOneLabelAloneAmongNvidiasPrograms) {
   cluster.settings.config_maps.clear();
   cluster.settings.config_files = {cluster.scratch.path() / "config.yaml"};
@@ -235,7 +235,7 @@ TEST_F(AgentLoop, HasThePluginServeBesideAnotherThatHasNotStarted) {
   EXPECT_EQ(cluster.standby(), "NVIDIA's sandbox-device-plugin serves this node");
 }
 
-// Not that the other one has gone is seen then, but nothing.
+// The agent then sees no pod at all, which does not show that the other plugin has gone.
 TEST_F(AgentLoop, LeavesThePluginAsItIsWhereNobodyLooks) {
   cluster.put_pod("kube-system", "plugin", "nvidia-kubevirt-gpu-dp-daemonset");
   cluster.start_agent();
@@ -319,7 +319,7 @@ TEST_F(AgentLoop, AnAnswerThatSomethingIsForbiddenIsNotTakenAtItsWordAtOnce) {
   EXPECT_EQ(cluster.label(api::kStateLabel), "ready");
 }
 
-// As a tool does that has the node's labels in a repository.
+// A tool that keeps the node's labels in a repository sets them back so.
 TEST_F(AgentLoop, DoesNotWaitForEverForALabelThatIsSetBack) {
   cluster.put_validator();
   cluster.start_agent();

@@ -146,7 +146,7 @@ TEST(WaitNote, IsForTerminals) {
   EXPECT_EQ(std::filesystem::file_size(scratch.path() / "messages"), 0U);
 }
 
-// Else the end of the wait, and the lock of the node with it, would wait for Ctrl-Q.
+// A note that blocked would keep the node's lock until a person pressed Ctrl-Q.
 TEST(WaitNote, EndsOnAStoppedTerminal) {
   const Terminal terminal;
   ASSERT_EQ(::tcflow(terminal.program.get(), TCOOFF), 0);

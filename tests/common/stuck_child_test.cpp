@@ -80,7 +80,7 @@ class StuckChildTest : public HostWriterTest {
 
   std::string proc(const char* file) const { return "proc/" + std::to_string(pid_) + "/" + file; }
 
-  /// What is recorded of an act under way; "": there is none.
+  /// The record of an act under way; "": there is none.
   std::string act() const {
     for (const std::string& name : acts()) {
       const std::string text = host_.read_file("run/ferry/hostd/acts/" + name).value_or("");
@@ -212,7 +212,7 @@ TEST_F(StuckChildTest, WritesNothingBehindTheOneThatHangs) {
   EXPECT_THAT(records(), testing::IsEmpty());
 }
 
-// What is recorded is the one that the child is at, however many of those it was given are slow.
+// The record names the write that the child is at, however many of its writes are slow.
 TEST_F(StuckChildTest, IsRecordedWithEachOfSeveralWritesThatIsSlow) {
   ASSERT_EQ(::mkfifo((tree_.path() / "sys/bind").c_str(), 0600), 0);
   std::vector<AttributeWrite> writes;
@@ -250,7 +250,7 @@ TEST_F(StuckChildTest, IsRecordedWithEachOfSeveralWritesThatIsSlow) {
   EXPECT_THAT(records(), testing::IsEmpty());
 }
 
-// Who has given up on it plans anew, and knows nothing of what it would still do.
+// The parent that gave up makes a new plan, which does not expect further writes of the child.
 TEST_F(StuckChildTest, WritesNothingMoreOnceItIsLeftBehind) {
   tree_.file("sys/first", "");
   tree_.file("sys/next", "");
@@ -278,7 +278,7 @@ TEST_F(StuckChildTest, WritesNothingMoreOnceItIsLeftBehind) {
   }
 }
 
-// What it had done before stands: whoever repeats or undoes goes by that.
+// Its earlier writes stand: a later repeat or undo relies on them.
 TEST_F(StuckChildTest, WhichDiesIsMissedAtTheWriteThatItWasAt) {
   std::vector<AttributeWrite> writes;
   for (const char* name : {"sys/a", "sys/b", "sys/c", "sys/unbind", "sys/d", "sys/e"}) {
@@ -320,7 +320,7 @@ TEST_F(StuckChildTest, IsLeftBehindAliveAndItsWriteIsMadeOnce) {
   EXPECT_EQ(read_what_it_writes(), "0000:65:00.0");
 }
 
-// Who looks from another PID namespace does not see that the process has ended.
+// A process in another PID namespace does not see that this one has ended.
 TEST_F(StuckChildTest, TakesItsOwnRecordAwayWhenItReturnsAtLast) {
   ASSERT_FALSE(hang());
   EXPECT_THAT(must(host_.list("run/ferry/hostd/stuck")), testing::SizeIs(1));
@@ -330,7 +330,7 @@ TEST_F(StuckChildTest, TakesItsOwnRecordAwayWhenItReturnsAtLast) {
 
 TEST_F(StuckChildTest, HoldsNothingOfOurs) {
   tree_.file("secret", "");
-  // As a library would: without close-on-exec.
+  // A library may open a file so: without close-on-exec.
   const UniqueFd ours(::open((tree_.path() / "secret").c_str(), O_RDONLY));
   std::optional<NodeLock> lock = must(NodeLock::take(host_, 0ms));
   tree_.file("sys/other", "");
@@ -354,7 +354,7 @@ TEST_F(StuckChildTest, HoldsNothingOfOurs) {
   EXPECT_TRUE(NodeLock::take(host_, 0ms)) << "the stuck child keeps the node's lock";
 }
 
-/// Of a run that was killed as soon as its last write had begun: nobody has recorded that as slow.
+/// The child of a run that was killed as soon as its last write had begun, so no record says that it is slow.
 class ChildOfAKilledRun : public StuckChildTest {
  protected:
   void SetUp() override {
@@ -468,7 +468,7 @@ TEST_F(HostWriterTest, DoesNothingThatHadNotBegunWhenItsRunWasKilled) {
   EXPECT_EQ(host_.read_file("sys/other").value(), "");
 }
 
-// What a child that was killed has left, and one that is idle.
+// A child that was killed has left the first record, and an idle child the second.
 TEST_F(HostWriterTest, IsTakenForAtNothingWhereNoActIsUnderWay) {
   tree_.file("run/ferry/hostd/acts/700", "700 \nwrite /x\ny");
   tree_.file("sys/other", "");

@@ -45,7 +45,7 @@ class DeviceUsers final : public vfio::UseProbe {
   }
 };
 
-/// As another one, but for what it cannot see.
+/// Answers as another probe, and reports in addition that it could not see everything.
 class Cautious final : public vfio::UseProbe {
  public:
   explicit Cautious(vfio::UseProbe& as) : as_(as) {}
@@ -76,7 +76,7 @@ class Orders final : public vfio::Releaser {
   }
 };
 
-/// Of a driver that has none, but for those that were left.
+/// A driver without locks, except for locks that a killed run left.
 class Locks final : public vfio::DriverLock {
  public:
   std::vector<std::string> released;
@@ -154,7 +154,8 @@ class NodeKeeperTest : public testing::Test {
     now_ += std::chrono::seconds(1);
     return keeper_.round(news);
   }
-  /// As the loop does it: the plugin is told, answers, and that is news.
+  /// Runs rounds as the loop does: the plugin reads the withdrawals and answers, which leads to the next
+  /// round.
   NodeKeeper::Round rounds() {
     auto last = round();
     for (int i = 0; i < 10 && plugin_follows(); ++i) last = round();

@@ -229,7 +229,7 @@ TEST_F(NodeKeeperTest, HearsThatAPodEndsWhichHasComeSinceTheFailure) {
   EXPECT_THAT(drivers(), ElementsAre("nvidia", "nvidia", "vfio-pci"));
 }
 
-// Else the echo of a long failure would be heard, and tried again at once.
+// The pause counts from the end of the attempt. The attempt's own events would else lead to the next one.
 TEST_F(NodeKeeperTest, PausesFromTheEndOfWhatItHasTried) {
   want("  - {devices: [1], mode: passthrough}\n");
   round();
@@ -261,7 +261,7 @@ TEST_F(NodeKeeperTest, DoesNothingWhileAnotherChangesTheHost) {
   EXPECT_EQ(keeper_.round().phase, api::NodePhase::ready);
 }
 
-// From any point of a run that was killed the next one gets there, and asks the plugin first.
+// The next run reaches the desired state from each point of a killed run, and asks the plugin first.
 TEST_F(NodeKeeperTest, GetsThereAfterDeathAtAnyChange) {
   constexpr const char* kMixed =
       "  - {devices: [0, 2], mode: passthrough}\n"

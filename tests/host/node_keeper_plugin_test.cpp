@@ -200,7 +200,7 @@ TEST_F(NodeKeeperTest, WaitsForThePluginNoLongerBecauseTheQuestionGrows) {
   const auto asked = now_;
   silent_ = true;
   now_ += 20s;
-  // By now a pod has another one, which is waited for too.
+  // A pod has another device by now, and hostd waits for that one, too.
   want(kAllBack);
   ASSERT_EQ(round().phase, api::NodePhase::applying) << "another desired state is another question";
   const auto asked_again = now_;

@@ -82,7 +82,7 @@ TEST_F(NodeKeeperTest, NamesOnlyThoseWhoHaveWhatShallGo) {
   EXPECT_THAT(gpu(kSecond).reason, HasSubstr("pid " + std::to_string(*gpu(kSecond).users.at(0).pid)));
 }
 
-// Of libvirt, or of QEMU by hand, neither the kubelet nor the plugin knows.
+// Neither the kubelet nor the plugin knows VMs of libvirt, or of a QEMU that a person started.
 TEST_F(NodeKeeperTest, TellsWhoHasAVgpuWithoutTheKubelet) {
   want(kDivided);
   rounds();
@@ -196,7 +196,7 @@ TEST_F(NodeKeeperTest, SaysOfAVmsGpuOnlyThatTheVmHasIt) {
   EXPECT_THAT(withdrawn(), IsEmpty()) << "it is advertised as before";
 }
 
-// What was free when the plugin was asked, and is the kubelet's to give out.
+// The device came free after the plugin was asked, so the kubelet may still allocate it.
 TEST_F(NodeKeeperTest, DoesNotTakeUnaskedWhatHasJustComeFree) {
   want(kAllAway);
   start_plugin();

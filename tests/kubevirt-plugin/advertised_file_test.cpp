@@ -75,7 +75,7 @@ TEST(AdvertisedFile, HandsFatalErrorsOn) {
   EXPECT_EQ(advertised_resources({}, {}, {}, 0, errors).fatal_errors, errors);
 }
 
-// As after a crash of the host.
+// A crash of the host can leave such files.
 TEST(AdvertisedFile, ThatCannotBeReadPassesNothingOn) {
   const test::ScratchDirectory scratch;
   const HostFs host(scratch.path());

@@ -328,7 +328,7 @@ TEST_F(PluginTest, BelievesAKubeletThatGivesADeviceOutWhereItIsNoPod) {
   predecessor_gave("0000:01:00.0");
   start_both();
   ASSERT_TRUE(allocatable(kGpu, 2) && allocatable(kAudio, 0));
-  // What it gives out counts from where the plugin has seen that it is there.
+  // Its allocations count from the moment in which the plugin saw the kubelet.
   ASSERT_TRUE(advertised_becomes([](const auto& file) {
     return file.is_object() && std::ranges::all_of(file["resources"], [](const auto& resource) {
              return resource["registered"] == true;

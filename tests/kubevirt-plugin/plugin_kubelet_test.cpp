@@ -288,7 +288,7 @@ TEST_F(PluginTest, EndsWhenTheKubeletsDirectoryGoesAway) {
   EXPECT_THAT(ended.error().message, HasSubstr("has gone away"));
 }
 
-// With no socket of ours in it nothing tells of that: an open directory that is removed raises no event.
+// The directory has no socket of the plugin, and the kernel raises no event for an open directory that goes.
 TEST_F(PluginTest, EndsWhenItHasSomethingToServeInADirectoryThatWasMadeAnew) {
   start();
   ASSERT_TRUE(advertised_becomes([](const auto& file) { return file.is_object(); }));

@@ -76,7 +76,7 @@ TEST_F(ScannerTest, SeesThatAVgpuIsGoneOrOfAnotherType) {
   EXPECT_THAT(refusal(device), HasSubstr("its model was NVIDIA A40-8Q"));
 }
 
-// As of one that was made anew under the same UUID.
+// A vGPU that was made anew under the same UUID has another group.
 TEST_F(ScannerTest, SeesThatTheGroupOfAVgpuIsAnother) {
   add_gpu("0000:81:00.0", 30, "nvidia");
   add_vgpu("0000:81:00.0", kUuid, "nvidia-558", "NVIDIA A40-8Q", 211);
@@ -85,7 +85,7 @@ TEST_F(ScannerTest, SeesThatTheGroupOfAVgpuIsAnother) {
   EXPECT_EQ(refusal(device), "its IOMMU group is 212 now and was 211");
 }
 
-// What the driver does not name a table does, and a driver may have spaces behind a name.
+// A table has the names that the driver lacks, and a driver may write spaces after a name.
 TEST_F(ScannerTest, GivesAVgpuHoweverItsTypeHasGotItsName) {
   add_gpu("0000:81:00.0", 30, "nvidia");
   add_vgpu("0000:81:00.0", kUuid, "nvidia-558", "NVIDIA A40-8Q ", 211);

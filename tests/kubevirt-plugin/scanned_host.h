@@ -77,7 +77,7 @@ class ScannerTest : public testing::Test {
   Result<std::vector<std::string>> nodes_now(const plugin::AdvertisedDevice& device) const {
     return std::move(ask_about({device}).nodes.at(0));
   }
-  /// What it gives when one more file may be open, and no second.
+  /// The result of `work` while the process may open one more file, and no second.
   template <typename Work>
   static auto with_one_descriptor(Work work) {
     rlimit limit{};

@@ -106,7 +106,7 @@ TEST_F(ScannerTest, KeepsAVirtualFunctionsVgpuWhileItsDriverIsSilent) {
   ASSERT_THAT(ids(offer.resources.at(0)), ElementsAre("0000:17:00.4", "0000:17:00.5"));
   EXPECT_THAT(offer.resources[0].devices[0].problem, HasSubstr("current_vgpu_type"));
   EXPECT_EQ(offer.resources[0].devices[1].problem, "");
-  // One that is gone does not come back by what else fails there.
+  // A vGPU that is gone stays gone, even if another attribute of its function cannot be read.
   vendor.set("0000:17:00.5", "0");
   break_it("0000:17:00.5/nvidia/creatable_vgpu_types");
   EXPECT_THAT(ids(scan().resources.at(0)), ElementsAre("0000:17:00.4"));
@@ -352,7 +352,7 @@ class ScannerBesideAWrite : public ScannerTest {
  protected:
   static constexpr const char* kWriter = "proc/700/stat";
 
-  /// By the process 700, to one function.
+  /// The process 700 begins a write to one function.
   void begin_write(const std::string& function, std::chrono::milliseconds left) {
     kernel.file(kWriter,
                 "700 (ferry) D 1" + std::string(17, ' ') + " 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 5 0\n");

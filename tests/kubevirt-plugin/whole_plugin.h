@@ -50,14 +50,14 @@ class PluginTest : public Fixture {
     return found;
   }
 
-  /// What an offered file says that is left behind.
+  /// Writes the advertised.json that an earlier plugin has left.
   void predecessor_gave(const std::string& gpu) {
     kernel.file(options.advertised_file,
                 fmt::format(R"({{"resources": [{{"name": "{}", "env": "A", "devices": [
                                                       {{"id": "{}", "allocated": true}}]}}]}})",
                             kGpu, gpu));
   }
-  /// With a vGPU that is a virtual function, 0000:17:00.4.
+  /// Starts the plugin on a host with a vGPU that is a virtual function, 0000:17:00.4.
   void start_with_virtual_function(test::FakeVendorVfio& vendor) {
     kernel.add_function(
         {.address = "0000:17:00.0", .ids = "10de:26b9", .group = 20, .driver = "nvidia", .totalvfs = 2});
@@ -70,7 +70,7 @@ class PluginTest : public Fixture {
   }
   static constexpr const char* kType = "nvidia.com/NVIDIA_L40S-12Q";
 
-  /// One that has heard of no pod yet. `lists` must outlive it.
+  /// A kubelet that knows no pod yet. `lists` must outlive it.
   std::unique_ptr<standin::Kubelet> make_ignorant_kubelet(ListCount& lists) const {
     return std::make_unique<standin::Kubelet>(
         directory(),

@@ -115,7 +115,7 @@ Result<> GpuRun::switch_functions(const VgpuStep& step) {
       if (step.framework->binds_functions()) done = vfio::forget(on_.host, gpu()->functions);
     }
   }
-  // Also after a failure: some functions may have come.
+  // The scan is needed after a failure, too: some functions may have come.
   auto seen = rescan();
   return done ? seen : done;
 }

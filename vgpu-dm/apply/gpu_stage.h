@@ -35,7 +35,7 @@ class GpuRun {
     outcome_.notes = plan.notes;
   }
 
-  /// As run_gpu().
+  /// Does the work of run_gpu(), with its result.
   GpuOutcome run(const GpuPlan& first, Look look);
   /// Undoes a run that had succeeded. Returns an error for each part that is not restored.
   std::vector<Error> put_back(const GpuOutcome& changed);
