@@ -35,6 +35,13 @@ inline constexpr int kAdvertisedVersion = 2;
 inline constexpr const char* kClaimsFile = "run/ferry/dra/claims.json";  ///< dra/checkpoint.h
 inline constexpr int kClaimsVersion = 1;
 
+// hostd writes and listens; `ferry dra` reads and connects. Only root and the group of `ferry dra` may enter
+// the folder.
+
+inline constexpr const char* kClaimableGpusFile = "run/ferry/claims/gpus.json";  ///< claimable_gpus.h
+inline constexpr int kClaimableGpusVersion = 1;
+inline constexpr const char* kClaimSocket = "run/ferry/claims/hostd.sock";  ///< claim_request.h
+
 // File locks (hostfs/locks.h). A process holds its lock while it serves the node.
 
 inline constexpr const char* kHostdLock = "run/ferry/hostd/hostd.lock";  ///< a single hostd of a host

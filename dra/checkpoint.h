@@ -29,6 +29,7 @@
 #include <string_view>
 #include <vector>
 
+#include "api/claim_request.h"
 #include "common/result.h"
 #include "dra/slices/node_model.h"
 #include "dra/slices/resource_slice.h"
@@ -41,22 +42,8 @@ std::string_view text(ClaimPhase phase);
 /// Absent: another word.
 std::optional<ClaimPhase> parse_claim_phase(std::string_view word);
 
-/// A node that a VM opens.
-struct DeviceNode {
-  std::string path;                        ///< on the host and in the container: "/dev/vfio/57"
-  std::optional<std::uint32_t> mode = {};  ///< permission bits on the host; absent: they could not be read
-  bool operator==(const DeviceNode&) const = default;
-};
-
-/// The answer of hostd about a device of a claim.
-struct PreparedDevice {
-  std::string mdev_uuid = {};  ///< of a mediated device; else empty
-  /// The function that the VM gets: the whole GPU, or a vGPU's virtual function. Absent for a mediated
-  /// device.
-  std::optional<vfio::PciAddress> function = {};
-  std::vector<DeviceNode> nodes = {};
-  bool operator==(const PreparedDevice&) const = default;
-};
+using api::DeviceNode;
+using api::PreparedDevice;
 
 /// A device that the scheduler allocated to a claim.
 struct ClaimDevice {

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// The GPUs of a node that claims can have (kClaimableGpusFile). hostd alone writes the file, atomically and
+// only after a change. `ferry dra` reads it and publishes ResourceSlices of it, since it sees no sysfs
+// itself.
+//
+//   {"version": 1, "gpus": [
+//     {"address": "0000:3b:00.0", "iommu_group": 42, "vendor": 4318, "device": 9913, "product": "AD102GL
+//     [L40S]",
+//      "memory_mib": 49140, "numa_node": 0 | null, "pcie_root": "pci0000:3a" | null,
+//      "partitions": {"2": 5}, "for_dra": true, "whole": true, "framework": "none | mdev | vendor_vfio",
+//      "mixed_sizes": false, "types": [
+//        {"id": "1150", "name": "NVIDIA L40S-6Q", "short_name": "L40S-6Q", "framebuffer_mib": 6144,
+//         "most_per_gpu": 8 | null, "allowed": true, "size": 0, "placements": []}],
+//      "health": "ready | preparing | unhealthy", "reason": null}]}
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/result.h"
+#include "vfio/pci/pci_address.h"
+
+namespace ferry::api {
+
+enum class VgpuFramework {
+  none,         ///< the GPU makes no vGPUs
+  mdev,         ///< a VM gets a mediated device, which has a UUID
+  vendor_vfio,  ///< a VM gets a virtual function
+};
+
+/// A vGPU type of a GPU without vGPUs. A GPU with vGPUs lists fewer types, so the caller remembers them.
+struct VgpuType {
+  std::string id = {};                ///< "nvidia-1150", or "1150"
+  std::string name = {};              ///< the driver's: "NVIDIA L40S-6Q"
+  std::string short_name = {};        ///< as profiles have it: "L40S-6Q"
+  std::uint32_t framebuffer_mib = 0;  ///< 0: unknown, and the type is not published
+  std::optional<std::uint32_t> most_per_gpu =
+      {};                                      ///< of vGPUs of this type alone; absent: memory is the limit
+  bool allowed = true;                         ///< the admin allows it. False: it is not published
+  std::uint32_t size = 0;                      ///< of a GPU with mixed sizes: in the driver's unit
+  std::vector<std::uint32_t> placements = {};  ///< of a GPU with mixed sizes: first units, ascending
+};
+
+enum class GpuHealth {
+  ready,
+  preparing,  ///< its mode is being changed; devices are tainted until that is done
+  unhealthy,
+};
+
+/// A GPU whose policy is `allocation: dra`, or that has claims still.
+struct ClaimableGpu {
+  vfio::PciAddress address;
+  std::uint32_t iommu_group = 0;
+  std::uint16_t vendor = 0;
+  std::uint16_t device = 0;
+  std::string product = {};      ///< "GH100 [H100 SXM5 80GB]"; may be of any length
+  std::uint32_t memory_mib = 0;  ///< 0: unknown
+  std::optional<int> numa_node = {};
+  std::string pcie_root = {};  ///< "pci0000:16"; empty: unknown
+  /// The fabric's partition of each size to which the GPU belongs: 2 -> 5. Empty: unknown.
+  std::map<std::uint32_t, std::uint32_t> partitions = {};
+  bool for_dra = true;  ///< its policy is `allocation: dra`
+  bool whole = true;    ///< the policy lets VMs have the whole GPU
+  VgpuFramework framework = VgpuFramework::none;
+  /// vGPUs of several sizes may exist at a time, each at a placement. So it is with GPU instances (MIG),
+  /// whose memory slices are the unit. False: all vGPUs have one size.
+  bool mixed_sizes = false;
+  std::vector<VgpuType> types = {};
+  GpuHealth health = GpuHealth::ready;
+  std::string reason = {};  ///< of its health, in a few words: "fatal PCIe errors"
+};
+
+/// The file's content, with the GPUs in order of address.
+std::string claimable_gpus_text(const std::vector<ClaimableGpu>& gpus);
+
+/// Unknown keys are ignored. Errc::malformed_host: not such a file, another version, or a key that is missing
+/// or has a wrong value; the message has the place.
+Result<std::vector<ClaimableGpu>> read_claimable_gpus(std::string_view text);
+
+}  // namespace ferry::api
