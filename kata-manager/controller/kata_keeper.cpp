@@ -11,7 +11,7 @@
 
 #include "api/files.h"
 #include "hostfs/locks.h"
-#include "kata-manager/artifacts/artifact_store.h"
+#include "kata-manager/artifacts/artifact_links.h"
 #include "kata-manager/artifacts/known_artifacts.h"
 #include "kata-manager/kata/kata_users.h"
 #include "kata-manager/runtime/runtime_record.h"

@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "kata-manager/artifacts/artifact_links.h"
 #include "kata-manager/artifacts/artifact_store.h"
 #include "kata-manager/artifacts/artifact_version.h"
 #include "kata-manager/fetch/registry.h"

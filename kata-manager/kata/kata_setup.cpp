@@ -33,11 +33,15 @@ Result<std::vector<KataDropInFile>> drop_ins_in(const HostFs& host, const std::f
   return out;
 }
 
+bool is_below(const std::filesystem::path& path, const std::filesystem::path& folder) {
+  const auto inside = path.lexically_relative(folder);
+  return !inside.empty() && *inside.begin() != "..";
+}
+
 /// A path by the artifact's link, in the version's folder. The link may be missing, or lead elsewhere by now.
 std::filesystem::path in_version(const Artifact& artifact, const std::filesystem::path& path) {
-  const auto inside = path.lexically_relative(artifact.folder);
-  const bool is_by_link = !inside.empty() && *inside.begin() != "..";
-  return is_by_link ? artifact.version / inside : path;
+  if (is_below(path, artifact.version) || !is_below(path, artifact.folder)) return path;
+  return artifact.version / path.lexically_relative(artifact.folder);
 }
 
 class SettingUp {
@@ -127,13 +131,12 @@ class SettingUp {
       if (auto r = check_root_only(host_, *folder); !r) return fail(std::move(r).error());
       return host_.read_file(path.relative_path());
     }
-    const auto inside = path.lexically_relative(artifact.version);
-    if (inside.empty() || *inside.begin() == "..")
+    if (!is_below(path, artifact.version))
       return fail(Errc::refused, fmt::format("{} is no file of the artifact", path.string()));
     const auto version = host_.open(artifact.version.relative_path(), O_PATH | O_DIRECTORY | O_NOFOLLOW);
     if (!version) return fail(Error(version.error()));
     const HostFs root(fmt::format("/proc/self/fd/{}", version->get()));
-    auto text = root.read_file(inside);
+    auto text = root.read_file(path.lexically_relative(artifact.version));
     if (!text) return fail(std::move(text).error().during("in " + artifact.version.string()));
     return text;
   }

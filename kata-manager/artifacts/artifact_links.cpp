@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kata-manager/artifacts/artifact_links.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
+#include <deque>
+#include <fcntl.h>
+#include <map>
+#include <string_view>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "common/text/whole_json.h"
+#include "hostfs/descriptor_reads.h"
+
+namespace ferry::kata {
+namespace {
+
+using nlohmann::json;
+
+bool is_folder_in(const UniqueFd& parent, const std::string& name) {
+  struct stat status {};
+  return ::fstatat(parent.get(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(status.st_mode);
+}
+
+// Begins the name of a folder that a link replaced, in the artifacts' folder. It is never removed. The name
+// of a class has no dot.
+std::string put_aside_prefix(const ArtifactPlaces& places) {
+  return fmt::format(".{}.replaced-", places.link().filename().string());
+}
+
+// The name of a link before it is in its place.
+std::string fresh_name(const ArtifactPlaces& places) {
+  return fmt::format(".{}.link", places.link().filename().string());
+}
+
+// How late a replaced folder was put aside; 0: the entry is none.
+unsigned rank_of(const DirectoryEntry& entry, const std::string& prefix) {
+  if (!entry.is_directory || !entry.name.starts_with(prefix)) return 0;
+  const std::string_view digits = std::string_view(entry.name).substr(prefix.size());
+  unsigned number = 0;
+  (void)std::from_chars(digits.data(), digits.data() + digits.size(), number);
+  return number;
+}
+
+// Moves the last replaced folder back to the link's place, unless that is taken.
+Result<> put_back(const UniqueFd& top, const ArtifactPlaces& places) {
+  const std::string prefix = put_aside_prefix(places);
+  const auto entries = entries_of(top, places);
+  if (!entries) return fail(Error(entries.error()));
+  const auto rank = [&](const DirectoryEntry& entry) { return rank_of(entry, prefix); };
+  const auto last = std::ranges::max_element(*entries, {}, rank);
+  if (last == entries->end() || rank(*last) == 0) return {};
+  const std::string what = fmt::format("put /{} back", (places.top() / last->name).string());
+  if (::renameat2(top.get(), last->name.c_str(), top.get(), places.link().filename().c_str(),
+                  RENAME_NOREPLACE) != 0) {
+    return errno == EEXIST ? Result<>() : fail(error_from_errno(errno, what));
+  }
+  if (::fsync(top.get()) != 0) return fail(error_from_errno(errno, what));
+  return {};
+}
+
+// Replaces a link or nothing: the kernel puts no link in the place of a folder.
+Result<> place_link(const UniqueFd& top, const ArtifactPlaces& places, const std::filesystem::path& target) {
+  const std::string name = places.link().filename();
+  const std::string fresh = fresh_name(places);
+  const std::string what = fmt::format("make the link /{}", places.link().string());
+  // A killed run may have left it.
+  if (::unlinkat(top.get(), fresh.c_str(), 0) != 0 && errno != ENOENT)
+    return fail(error_from_errno(errno, what));
+  if (::symlinkat(target.c_str(), top.get(), fresh.c_str()) != 0 ||
+      ::renameat(top.get(), fresh.c_str(), top.get(), name.c_str()) != 0 || ::fsync(top.get()) != 0)
+    return fail(error_from_errno(errno, what));
+  return {};
+}
+
+std::filesystem::path target_of(const ArtifactPlaces& places, const Artifact& artifact) {
+  const std::string version = artifact.version.filename();
+  if (is_version(version) && artifact.version == "/" / places.version(version))
+    return places.link_target(version);
+  // As a fetch makes it from "DIR/".
+  return artifact.version.has_filename() ? artifact.version : artifact.version.parent_path();
+}
+
+// hostd's own record, which only root writes: the links that hostd has made to folders of the host, and their
+// targets. A link into the store shows by its form that it is Ferry's.
+constexpr const char* kMadeLinks = "var/lib/ferry-hostd/kata/links.json";
+using MadeLinks = std::map<std::string, std::vector<std::string>>;
+
+Result<MadeLinks> made_links(const HostFs& host) {
+  const auto text = host.read_file(kMadeLinks, HostFs::Links::refused);
+  if (!text && is_gone(text.error())) return MadeLinks();
+  if (!text) return fail(Error(text.error()));
+  try {
+    return parse_whole_json(*text).get<MadeLinks>();
+  } catch (const json::exception& error) {
+    return fail(Errc::malformed_host, fmt::format("/{}: {}", kMadeLinks, error.what()),
+                "remove it, and the links of classes that Ferry made to folders of the host");
+  }
+}
+
+Result<> write_made_links(HostFs& host, const MadeLinks& links) {
+  if (links.empty()) return host.remove_file(kMadeLinks);
+  return host.write_file(kMadeLinks, json(links).dump(2) + "\n");
+}
+
+std::string key_of(const ArtifactPlaces& places) {
+  return "/" + places.link().string();
+}
+
+Result<> add_made_link(HostFs& host, const ArtifactPlaces& places, const std::string& target) {
+  auto links = made_links(host);
+  if (!links) return fail(Error(links.error()));
+  auto& targets = (*links)[key_of(places)];
+  if (std::ranges::find(targets, target) != targets.end()) return {};
+  targets.push_back(target);
+  return write_made_links(host, *links);
+}
+
+Result<> forget_made_links(HostFs& host, const ArtifactPlaces& places) {
+  auto links = made_links(host);
+  if (!links) return fail(Error(links.error()));
+  if (links->erase(key_of(places)) == 0) return {};
+  return write_made_links(host, *links);
+}
+
+// True if hostd, or a fetch into the store, has made the link in the class's place, which leads to `target`.
+Result<bool> is_ferrys_link(const HostFs& host, const ArtifactPlaces& places, const std::string& target) {
+  if (version_in_use(host, places)) return true;
+  const auto links = made_links(host);
+  if (!links) return fail(Error(links.error()));
+  const auto known = links->find(key_of(places));
+  return known != links->end() && std::ranges::find(known->second, target) != known->second.end();
+}
+
+Result<bool> is_same_folder(const HostFs& host, const UniqueFd& top, const std::string& name,
+                            const std::filesystem::path& folder) {
+  const auto other = host.open(folder.relative_path(), O_PATH | O_DIRECTORY);
+  if (!other) return fail(Error(other.error()));
+  struct stat one {};
+  struct stat two {};
+  if (::fstatat(top.get(), name.c_str(), &one, AT_SYMLINK_NOFOLLOW) != 0 || ::fstat(other->get(), &two) != 0)
+    return fail(error_from_errno(errno, "stat " + folder.string()));
+  return one.st_dev == two.st_dev && one.st_ino == two.st_ino;
+}
+
+enum class Way {
+  passes_by,      // the way does not meet the link
+  ends_at_link,   // it leads to the folder that the link leads to
+  goes_on_there,  // it leads to an entry below that folder
+};
+
+// How the way to `folder` meets `link`, by any path. A link to such a folder in the place of `link` would
+// lead to itself.
+Result<Way> way_by_link(const HostFs& host, const std::filesystem::path& folder, const struct stat& link) {
+  constexpr unsigned kMostLinks = 40;  // as the kernel has it
+  std::deque<std::filesystem::path> rest(folder.begin(), folder.end());
+  std::filesystem::path here;  // without links
+  unsigned links = 0;
+  while (!rest.empty()) {
+    const std::filesystem::path part = rest.front();
+    rest.pop_front();
+    if (part.empty() || part == "." || part == "/") continue;
+    if (part == "..") {
+      here = here.parent_path();
+      continue;
+    }
+    const auto next = here / part;
+    const auto entry = host.open(next, O_PATH | O_NOFOLLOW);
+    if (!entry && is_gone(entry.error())) return Way::passes_by;
+    if (!entry) return fail(Error(entry.error()));
+    struct stat status {};
+    if (::fstat(entry->get(), &status) != 0) return fail(error_from_errno(errno, "stat /" + next.string()));
+    if (status.st_dev == link.st_dev && status.st_ino == link.st_ino) {
+      const bool is_end =
+          std::ranges::all_of(rest, [](const auto& other) { return other.empty() || other == "."; });
+      return is_end ? Way::ends_at_link : Way::goes_on_there;
+    }
+    if (!S_ISLNK(status.st_mode)) {
+      here = next;
+      continue;
+    }
+    if (++links > kMostLinks) return fail(error_from_errno(ELOOP, "open /" + next.string()));
+    const auto target = host.link_target(next);
+    if (!target) return fail(Error(target.error()));
+    const std::filesystem::path to(*target);
+    if (to.is_absolute()) here.clear();
+    rest.insert(rest.begin(), to.begin(), to.end());
+  }
+  return Way::passes_by;
+}
+
+}  // namespace
+
+Result<std::optional<std::filesystem::path>> link_to_make(const HostFs& host,
+                                                          const std::filesystem::path& artifacts_dir,
+                                                          const Artifact& artifact) {
+  using Target = std::optional<std::filesystem::path>;
+  const auto places = ArtifactPlaces::of(artifacts_dir, artifact.name);
+  if (!places) return fail(places.error());
+  const std::filesystem::path target = target_of(*places, artifact);
+  const auto top = open_top(host, *places);
+  if (!top && is_gone(top.error())) return Target(target);
+  if (!top) return fail(Error(top.error()));
+  const std::string name = places->link().filename();
+  const auto what = [&] { return "read link /" + places->link().string(); };
+  struct stat entry {};
+  if (::fstatat(top->get(), name.c_str(), &entry, AT_SYMLINK_NOFOLLOW) != 0)
+    return errno == ENOENT ? Result<Target>(target) : fail(error_from_errno(errno, what()));
+  if (S_ISLNK(entry.st_mode)) {
+    const auto now = read_link(top->get(), name.c_str(), what);
+    if (!now) return fail(Error(now.error()));
+    if (*now == target) return Target();
+    if (target.is_absolute()) {
+      const auto way = way_by_link(host, target, entry);
+      if (!way) return fail(Error(way.error()));
+      if (*way == Way::ends_at_link) return Target();
+      if (*way == Way::goes_on_there)
+        return fail(Errc::refused,
+                    fmt::format("{}: the way to it goes through /{}, the place of the class's link",
+                                artifact.url, places->link().string()),
+                    fmt::format("name the folder by a path without /{}", places->link().string()));
+    }
+    const auto is_ferrys = is_ferrys_link(host, *places, *now);
+    if (!is_ferrys) return fail(Error(is_ferrys.error()));
+    if (*is_ferrys) return Target(target);
+    return fail(Errc::refused,
+                fmt::format("/{} is a link to {} that Ferry did not make, in the place of the class's link",
+                            places->link().string(), *now),
+                fmt::format("remove it: `rm /{}`; hostd makes the link", places->link().string()));
+  }
+  if (S_ISDIR(entry.st_mode)) {
+    const auto is_in_place = is_same_folder(host, *top, name, artifact.version);
+    if (!is_in_place) return fail(Error(is_in_place.error()));
+    if (*is_in_place) return Target();
+  }
+  return fail(Errc::refused,
+              fmt::format("/{} is a {} that Ferry did not make, in the place of the class's link",
+                          places->link().string(), S_ISDIR(entry.st_mode) ? "folder" : "file"),
+              "move it elsewhere, or give the class another name; hostd makes the link");
+}
+
+Result<> make_link(HostFs& host, const std::filesystem::path& artifacts_dir, const std::string& name,
+                   const std::filesystem::path& target) {
+  const auto places = ArtifactPlaces::of(artifacts_dir, name);
+  if (!places) return fail(places.error());
+  const auto top = open_or_make_folder(host, places->top());
+  if (!top) return fail(Error(top.error()));
+  // First the record: a target without a link does no harm.
+  if (target.is_absolute())
+    if (auto added = add_made_link(host, *places, target.string()); !added) return added;
+  return place_link(*top, *places, target);
+}
+
+Result<bool> switch_link(const UniqueFd& top, const ArtifactPlaces& places,
+                         const std::filesystem::path& target) {
+  const std::string name = places.link().filename();
+  const auto now = read_link(top.get(), name.c_str(), [&] { return "read link /" + places.link().string(); });
+  if (now && *now == target) return false;
+  if (!is_folder_in(top, name)) {
+    if (auto placed = place_link(top, places, target); !placed) return fail(std::move(placed).error());
+    return true;
+  }
+  // The replaced folder holds artifacts of another program, perhaps in use, so it is kept.
+  const std::string what = fmt::format("switch /{}", places.link().string());
+  for (unsigned number = 1;; ++number) {
+    const std::string aside = put_aside_prefix(places) + std::to_string(number);
+    if (::symlinkat(target.c_str(), top.get(), aside.c_str()) != 0) {
+      if (errno == EEXIST) continue;
+      return fail(error_from_errno(errno, what));
+    }
+    if (::renameat2(top.get(), aside.c_str(), top.get(), name.c_str(), RENAME_EXCHANGE) != 0 ||
+        ::fsync(top.get()) != 0)
+      return fail(error_from_errno(errno, what));
+    return true;
+  }
+}
+
+Result<> tidy_links(const UniqueFd& top, const ArtifactPlaces& places) {
+  const auto entries = entries_of(top, places);
+  if (!entries) return fail(Error(entries.error()));
+  for (const DirectoryEntry& entry : *entries) {
+    const bool is_left = entry.name == fresh_name(places) || entry.name.starts_with(put_aside_prefix(places));
+    if (entry.is_directory || !is_left) continue;
+    if (::unlinkat(top.get(), entry.name.c_str(), 0) != 0 && errno != ENOENT)
+      return fail(error_from_errno(errno, "tidy /" + places.top().string()));
+  }
+  return {};
+}
+
+Result<> remove_link(HostFs& host, const UniqueFd& top, const ArtifactPlaces& places, Replaced replaced) {
+  // A folder in the link's place is not Ferry's.
+  if (const auto target = host.link_target(places.link())) {
+    // hostd removes no administrator's link. Links that `ferry kata install` makes are not recorded.
+    const auto goes =
+        replaced == Replaced::comes_back ? Result<bool>(true) : is_ferrys_link(host, places, *target);
+    if (!goes) return fail(Error(goes.error()));
+    if (*goes)
+      if (auto removed = host.remove_file(places.link()); !removed) return removed;
+  }
+  if (auto forgotten = forget_made_links(host, places); !forgotten) return forgotten;
+  if (auto tidied = tidy_links(top, places); !tidied) return tidied;
+  if (replaced == Replaced::comes_back)
+    if (auto back = put_back(top, places); !back) return back;
+  return {};
+}
+
+}  // namespace ferry::kata
