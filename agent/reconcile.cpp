@@ -40,9 +40,11 @@ bool host_is_so(const policy::Policy& policy, const api::HostStatus& host) {
   const bool of_all = item.gpus.all_devices && item.gpus.filters.empty() && item.selection.models.empty() &&
                       item.selection.addresses.empty() && item.selection.numa_nodes.empty() &&
                       item.selection.vendors.empty();
+  const bool for_dra = item.allocation == policy::Allocation::dra;  // the claims of a GPU decide its mode
   return of_all && item.mode != policy::Mode::vgpu &&
-         std::ranges::all_of(host.accelerators,
-                             [&](const api::AcceleratorStatus& gpu) { return gpu.mode == item.mode; });
+         std::ranges::all_of(host.accelerators, [&](const api::AcceleratorStatus& gpu) {
+           return gpu.allocation == item.allocation && (for_dra || gpu.mode == item.mode);
+         });
 }
 
 bool is_written(const DesiredState& desired_state, const HostSide& host) {

@@ -39,6 +39,8 @@ bool is_away(const policy::DesiredState& desired, const vfio::PciAddress& gpu) {
 
 // Finds requests that no change can fulfil, before anything is begun.
 Result<> check_possible(const Seen& seen) {
+  if (auto allocations = policy::check_allocations(seen.desired, seen.inventory, seen.vgpus); !allocations)
+    return allocations;
   bool any_away = false;
   for (const auto& [gpu, mode] : seen.desired.modes) {
     if (mode != policy::Mode::passthrough || seen.inventory.find(gpu) == nullptr) continue;

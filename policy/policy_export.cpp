@@ -20,7 +20,8 @@ bool same(const PolicyItem& a, const PolicyItem& b) {
   const auto same_count = [](const vgpu::VgpuCount& one, const vgpu::VgpuCount& other) {
     return one.type == other.type && one.count == other.count && one.params == other.params;
   };
-  return a.mode == b.mode && a.gpus.mixed_sizes == b.gpus.mixed_sizes &&
+  return a.mode == b.mode && a.allocation == b.allocation && a.allow == b.allow &&
+         a.gpus.mixed_sizes == b.gpus.mixed_sizes &&
          std::ranges::equal(a.gpus.vgpus, b.gpus.vgpus, same_count);
 }
 
@@ -137,6 +138,13 @@ std::string count_text(const vgpu::VgpuCount& entry) {
   return out + "}";
 }
 
+std::string allow_text(const AllowedDevices& allow) {
+  std::vector<std::string> entries;
+  if (allow.whole) entries.emplace_back("whole");
+  entries.insert(entries.end(), allow.types.begin(), allow.types.end());
+  return list_text(entries, quoted);
+}
+
 std::string item_text(const PolicyItem& item) {
   std::vector<std::string> lines;
   const vgpu::ProfileItem& gpus = item.gpus;
@@ -163,6 +171,11 @@ std::string item_text(const PolicyItem& item) {
     lines.push_back("vendor: " + list_text(by.vendors, [](std::uint16_t vendor) {
                       return fmt::format("\"{:04x}\"", vendor);
                     }));
+  }
+  if (item.allocation == Allocation::dra) {
+    lines.push_back(fmt::format("allocation: {}", text(item.allocation)));
+    if (item.allow != AllowedDevices{}) lines.push_back("allow: " + allow_text(item.allow));
+    return fmt::format("  - {}\n", fmt::join(lines, "\n    "));
   }
   lines.push_back(fmt::format("mode: {}", text(item.mode)));
   if (gpus.mixed_sizes) lines.emplace_back("mixed-sizes: true");

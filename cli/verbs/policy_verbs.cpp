@@ -74,6 +74,7 @@ std::string line_of(const policy::NodeVerdict& verdict) {
   if (!verdict.agrees()) return verdict.difference + "\n";
   std::string out = fmt::format("{}: {}", verdict.label(), text(verdict.found));
   if (verdict.found == policy::Mode::vgpu) out += ", " + text(verdict.found_vgpus);
+  if (verdict.for_dra) return out + "; its claims decide\n";
   return out + (verdict.desired ? "\n" : "; no item is for it\n");
 }
 
@@ -82,6 +83,7 @@ json to_json(const policy::NodeVerdict& verdict) {
           {"address", verdict.gpu.text()},
           {"agrees", verdict.agrees()},
           {"desired", verdict.desired ? json(text(*verdict.desired)) : json(nullptr)},
+          {"allocation", text(verdict.for_dra ? policy::Allocation::dra : policy::Allocation::device_plugin)},
           {"found", text(verdict.found)},
           {"desired_vgpus", ferry::cli::to_json(verdict.desired_vgpus)},
           {"found_vgpus", ferry::cli::to_json(verdict.found_vgpus)},

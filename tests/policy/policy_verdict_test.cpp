@@ -364,7 +364,7 @@ TEST(PolicyExample, IsRead) {
   std::vector<std::string> names;
   for (const Policy& policy : file->policies) names.push_back(policy.name);
   EXPECT_THAT(names, ElementsAre("passthrough", "mixed", "by-model", "by-place", "one-board", "tuned",
-                                 "several-sizes"));
+                                 "several-sizes", "by-claims"));
   const std::string text = policy_text(*file);
   EXPECT_EQ(policy_text(read(text)), text);
 }
