@@ -260,8 +260,7 @@ ReconcileResult settle(const RoundSnapshot& snapshot) {
   if (error) next.error = api::StatusError{.message = error->message, .hint = error->hint};
   std::vector<api::Withdrawal> of_pods;
   if (snapshot.plugin.runs) of_pods = awaited(conditions, snapshot.node, snapshot.plugin.listed);
-  next.withdraw = of_pods;
-  merge(next.withdraw, snapshot.allocations.withdrawals);
+  merge(next.withdraw, of_pods);  // beside those for DRA
   for (const auto& [gpu, condition] : conditions)
     for (const vfio::DeviceUser& user : condition.users)
       if (user.pid) round.processes.insert(*user.pid);
