@@ -136,7 +136,7 @@ NodeChange change_of(const NodeSnapshot& snapshot, const DesiredState& desired_s
   change.is_news = host.hostd_speaks && was_blocked && says_that_it_failed(host);
   change.has_any =
       host.status && std::ranges::any_of(host.status->accelerators, [](const api::AcceleratorStatus& gpu) {
-        return gpu.desired.has_value();
+        return gpu.desired.has_value() || gpu.allocation == policy::Allocation::dra;
       });
   return change;
 }

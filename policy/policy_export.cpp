@@ -50,6 +50,23 @@ PolicyItem item_of(const mdev::VgpuGpu& gpu, const vgpu::ProfileItem* carried, c
   return item;
 }
 
+/// nullptr: the GPU is not for claims.
+const api::ClaimableGpu* for_claims(const mdev::VgpuGpu& gpu,
+                                    const std::vector<api::ClaimableGpu>& claimable) {
+  const auto found = std::ranges::find(claimable, gpu.address(), &api::ClaimableGpu::address);
+  return found != claimable.end() && found->for_dra ? &*found : nullptr;
+}
+
+/// The item of a GPU for claims, whose vGPUs are theirs.
+PolicyItem item_for_claims(const mdev::VgpuGpu& gpu, const api::ClaimableGpu& claimable,
+                           std::vector<std::string>& notes) {
+  const bool limited = !claimable.whole || !std::ranges::all_of(claimable.types, &api::VgpuType::allowed);
+  if (limited)
+    notes.push_back(
+        fmt::format("{}: claims cannot have all of its devices: `allow` is left out", gpu.label()));
+  return {.gpus = {}, .allocation = Allocation::dra};
+}
+
 /// Verifies that the file describes the host, with the code that reads policies and judges hosts.
 Result<> check(const Policy& policy, const vfio::Inventory& inventory, const mdev::VgpuInventory& vgpus) {
   PolicyFile file;
@@ -74,14 +91,17 @@ bool asks_library_to_export(const mdev::VgpuGpu& gpu) {
 }
 
 Result<ExportedPolicy> export_policy(const vfio::Inventory& inventory, const mdev::VgpuInventory& vgpus,
-                                     const std::string& name, const ManagedGpus& managed) {
+                                     const std::string& name, const ManagedGpus& managed,
+                                     const std::vector<api::ClaimableGpu>& claimable) {
   auto profile = vgpu::export_profile(vgpus, name);
   if (!profile) return fail(std::move(profile).error());
   ExportedPolicy out{.policy = {.name = name, .items = {}, .place = {}}, .notes = {}};
   auto& items = out.policy.items;
   for (const mdev::VgpuGpu& gpu : vgpus.gpus) {
-    if (gpu.by_name && gpu.devices.empty()) continue;  // not in the profile either
-    PolicyItem item = item_of(gpu, profile->item_for(gpu), managed, out.notes);
+    const api::ClaimableGpu* of_claims = for_claims(gpu, claimable);
+    if (gpu.by_name && gpu.devices.empty() && of_claims == nullptr) continue;  // not in the profile either
+    PolicyItem item = of_claims != nullptr ? item_for_claims(gpu, *of_claims, out.notes)
+                                           : item_of(gpu, profile->item_for(gpu), managed, out.notes);
     if (gpu.by_name) {
       item.gpus.all_devices = true;
       item.selection.addresses = {gpu.address()};
