@@ -2,7 +2,6 @@
 #include "host/claims/claimable_gpus.h"
 
 #include <algorithm>
-#include <cstdint>
 
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
