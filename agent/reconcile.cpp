@@ -40,9 +40,11 @@ bool host_is_so(const policy::Policy& policy, const api::HostStatus& host) {
   const bool of_all = item.gpus.all_devices && item.gpus.filters.empty() && item.selection.models.empty() &&
                       item.selection.addresses.empty() && item.selection.numa_nodes.empty() &&
                       item.selection.vendors.empty();
+  const bool for_dra = item.allocation == policy::Allocation::dra;  // the claims of a GPU decide its mode
   return of_all && item.mode != policy::Mode::vgpu &&
-         std::ranges::all_of(host.accelerators,
-                             [&](const api::AcceleratorStatus& gpu) { return gpu.mode == item.mode; });
+         std::ranges::all_of(host.accelerators, [&](const api::AcceleratorStatus& gpu) {
+           return gpu.allocation == item.allocation && (for_dra || gpu.mode == item.mode);
+         });
 }
 
 bool is_written(const DesiredState& desired_state, const HostSide& host) {
@@ -134,7 +136,7 @@ NodeChange change_of(const NodeSnapshot& snapshot, const DesiredState& desired_s
   change.is_news = host.hostd_speaks && was_blocked && says_that_it_failed(host);
   change.has_any =
       host.status && std::ranges::any_of(host.status->accelerators, [](const api::AcceleratorStatus& gpu) {
-        return gpu.desired.has_value();
+        return gpu.desired.has_value() || gpu.allocation == policy::Allocation::dra;
       });
   return change;
 }

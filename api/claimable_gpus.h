@@ -43,6 +43,7 @@ struct VgpuType {
   bool allowed = true;                         ///< the admin allows it. False: it is not published
   std::uint32_t size = 0;                      ///< of a GPU with mixed sizes: in the driver's unit
   std::vector<std::uint32_t> placements = {};  ///< of a GPU with mixed sizes: first units, ascending
+  bool operator==(const VgpuType&) const = default;
 };
 
 enum class GpuHealth {
@@ -72,13 +73,14 @@ struct ClaimableGpu {
   std::vector<VgpuType> types = {};
   GpuHealth health = GpuHealth::ready;
   std::string reason = {};  ///< of its health, in a few words: "fatal PCIe errors"
+  bool operator==(const ClaimableGpu&) const = default;
 };
 
 /// The file's content, with the GPUs in order of address.
 std::string claimable_gpus_text(const std::vector<ClaimableGpu>& gpus);
 
-/// Unknown keys are ignored. Errc::malformed_host: not such a file, another version, or a key that is missing
-/// or has a wrong value; the message has the place.
+/// Unknown keys are ignored. Errc::malformed_host: not such a file, another version, a key that is missing or
+/// has a wrong value, or an address that stands twice; the message has the place.
 Result<std::vector<ClaimableGpu>> read_claimable_gpus(std::string_view text);
 
 }  // namespace ferry::api

@@ -48,6 +48,7 @@ Json json_of(const AcceleratorStatus& gpu) {
           {"driver", or_null(gpu.driver)},
           {"mode", text(gpu.mode)},
           {"desired", gpu.desired ? Json(text(*gpu.desired)) : Json()},
+          {"allocation", text(gpu.allocation)},
           {"state", text(gpu.state)},
           {"reason", gpu.reason},
           {"hint", gpu.hint},
@@ -87,6 +88,12 @@ Withdrawal read_withdrawal(const JsonObject& device) {
   return {.id = device.text("id"), .reason = device.text_or_none("reason")};
 }
 
+/// The allocation. A hostd from before DRA wrote no such key.
+Allocation read_allocation(const JsonObject& gpu) {
+  if (gpu.text_or_none("allocation").empty()) return Allocation::device_plugin;
+  return gpu.word("allocation", parse_allocation, Allocation::device_plugin);
+}
+
 AcceleratorStatus read_accelerator(const JsonObject& gpu) {
   const auto address = vfio::PciAddress::parse(gpu.text("address"));
   if (!address) gpu.blame("address", address.error().message);
@@ -99,6 +106,7 @@ AcceleratorStatus read_accelerator(const JsonObject& gpu) {
                         .driver = {},
                         .mode = gpu.word("mode", parse_mode, Mode::host),
                         .desired = gpu.word_or_null("desired", parse_mode, Mode::host),
+                        .allocation = read_allocation(gpu),
                         .state = gpu.word("state", parse_gpu_state, GpuState::unmanaged),
                         .reason = gpu.text_or_none("reason"),
                         .hint = gpu.text_or_none("hint"),

@@ -9,6 +9,7 @@
 //      {"address": "0000:17:00.0", "id": "10de:2330", "subsystem": "10de:16c1" | null, "class": "0302",
 //       "model": "...", "iommu_group": 42 | null,
 //       "driver": "vfio-pci" | null, "mode": "host | passthrough | vgpu", "desired": as mode | null,
+//       "allocation": "device-plugin | dra",
 //       "state": "ready | blocked | failed | pending | unmanaged", "reason": "...", "hint": "...",
 //       "users": [{"kind": "virtual_machine", "name": "...", "pid": 412 | null,
 //                    "pod_uid": "..." | null, "by_the_plugin": true | false}], "only_in_use": true | false,
@@ -67,7 +68,9 @@ struct AcceleratorStatus {
   std::optional<std::uint32_t> iommu_group;
   std::optional<std::string> driver;
   Mode mode = Mode::host;       ///< the present mode
-  std::optional<Mode> desired;  ///< absent: the policy does not cover it
+  std::optional<Mode> desired;  ///< absent: the policy does not cover it, or gives it to claims
+  /// The present one. It differs from the policy's until no pod, VM or claim uses the GPU.
+  Allocation allocation = Allocation::device_plugin;
   GpuState state = GpuState::unmanaged;
   std::string reason;  ///< of blocked, failed and pending
   std::string hint;

@@ -26,6 +26,9 @@ constexpr Words<GpuState, 5> kGpuStates = {{{"ready", GpuState::ready},
                                             {"pending", GpuState::pending},
                                             {"unmanaged", GpuState::unmanaged}}};
 
+constexpr Words<Allocation, 2> kAllocations = {
+    {{"device-plugin", Allocation::device_plugin}, {"dra", Allocation::dra}}};
+
 template <typename Value, std::size_t N>
 std::string_view word_for(const Words<Value, N>& words, Value value) {
   return std::ranges::find(words, value, &std::pair<std::string_view, Value>::second)->first;
@@ -56,6 +59,12 @@ std::string_view text(GpuState state) {
 }
 std::optional<GpuState> parse_gpu_state(std::string_view word) {
   return value_for(kGpuStates, word);
+}
+std::string_view text(Allocation allocation) {
+  return word_for(kAllocations, allocation);
+}
+std::optional<Allocation> parse_allocation(std::string_view word) {
+  return value_for(kAllocations, word);
 }
 
 }  // namespace ferry::api

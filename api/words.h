@@ -38,4 +38,13 @@ enum class GpuState {
 std::string_view text(GpuState state);
 std::optional<GpuState> parse_gpu_state(std::string_view word);
 
+/// The program that gives the devices of a GPU to pods and VMs.
+enum class Allocation {
+  device_plugin,  ///< `ferry plugin`, by resources of the node
+  dra,            ///< `ferry dra`, by ResourceClaims
+};
+/// "device-plugin", "dra"
+std::string_view text(Allocation allocation);
+std::optional<Allocation> parse_allocation(std::string_view word);
+
 }  // namespace ferry::api

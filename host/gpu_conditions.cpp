@@ -251,10 +251,12 @@ std::vector<api::Withdrawal> awaited(const GpuConditions& conditions, const Scan
 std::vector<api::AcceleratorStatus> describe(const ScannedNode& node,
                                              const std::map<vfio::PciAddress, policy::Mode>& desired,
                                              const GpuConditions& conditions,
-                                             const policy::ModelNames& models) {
+                                             const policy::ModelNames& models,
+                                             const std::set<vfio::PciAddress>& dra) {
   std::vector<api::AcceleratorStatus> out;
   for (const mdev::VgpuGpu& gpu : node.vgpus.gpus) {
     const auto mode = desired.find(gpu.address());
+    const bool for_dra = dra.contains(gpu.address());
     api::AcceleratorStatus one{
         .address = gpu.address(),
         .id = gpu.function.ids(),
@@ -265,7 +267,8 @@ std::vector<api::AcceleratorStatus> describe(const ScannedNode& node,
         .driver = gpu.function.driver,
         .mode = policy::mode_of(gpu),
         .desired = mode == desired.end() ? std::nullopt : std::optional(mode->second),
-        .state = mode == desired.end() ? api::GpuState::unmanaged : api::GpuState::ready,
+        .allocation = for_dra ? api::Allocation::dra : api::Allocation::device_plugin,
+        .state = mode == desired.end() && !for_dra ? api::GpuState::unmanaged : api::GpuState::ready,
         .reason = {},
         .hint = {},
         .users = {},

@@ -70,11 +70,12 @@ std::set<std::string> ids_of(const std::vector<api::Withdrawal>& withdrawals);
 /// A device user in the form of status.json.
 api::ReportedUser reported_user(const vfio::DeviceUser& user);
 
-/// The state of each accelerator, sorted by address.
+/// The state of each accelerator, sorted by address. `dra`: the GPUs that DRA has.
 std::vector<api::AcceleratorStatus> describe(const ScannedNode& node,
                                              const std::map<vfio::PciAddress, policy::Mode>& desired,
                                              const GpuConditions& conditions,
-                                             const policy::ModelNames& models);
+                                             const policy::ModelNames& models,
+                                             const std::set<vfio::PciAddress>& dra = {});
 
 // Features of a whole node for its labels, from one scan.
 // ABI: sysfs class dmi, drivers/firmware/dmi-id.c.

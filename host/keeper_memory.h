@@ -15,6 +15,7 @@
 
 #include "api/host_status.h"
 #include "common/exit_status.h"
+#include "host/claims/gpu_allocation.h"
 #include "vfio/use_probe.h"
 
 namespace ferry::host {
@@ -67,11 +68,20 @@ struct AttemptMemory {
   Round last;                            ///< repeated during the back-off
 };
 
+/// The GPUs of DRA. Needed to report them while the policy cannot be read, and for the plugin's time limit.
+/// Lost at a restart: the GPUs are decided in the first round, from kClaimableGpusFile, and the plugin gets
+/// the whole time again.
+struct AllocationMemory {
+  Allocations last;                ///< of the last round
+  std::optional<Moment> asked_at;  ///< when GPUs for DRA were first withdrawn, until the plugin answers
+};
+
 struct KeeperMemory {
   StatusMemory status;
   ServingMemory serving;
   VgpuUseMemory vgpu_use;
   AttemptMemory attempt;
+  AllocationMemory allocation;
 };
 
 }  // namespace ferry::host

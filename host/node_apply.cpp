@@ -39,6 +39,8 @@ bool is_away(const policy::DesiredState& desired, const vfio::PciAddress& gpu) {
 
 // Finds requests that no change can fulfil, before anything is begun.
 Result<> check_possible(const Seen& seen) {
+  if (auto allocations = policy::check_allocations(seen.desired, seen.inventory, seen.vgpus); !allocations)
+    return allocations;
   bool any_away = false;
   for (const auto& [gpu, mode] : seen.desired.modes) {
     if (mode != policy::Mode::passthrough || seen.inventory.find(gpu) == nullptr) continue;
@@ -62,6 +64,9 @@ Result<Seen> see(const NodeHost& host, const policy::Policy& policy,
   auto vgpus = vgpu::scan_known_vgpus(*host.moves.host, *inventory, host.moves.rules);
   if (!vgpus) return fail(std::move(vgpus).error());
   policy::DesiredState desired = policy::desired_state(policy, *vgpus, host.models);
+  for (const vfio::PciAddress& gpu : host.dra) desired.modes.erase(gpu);
+  std::erase_if(desired.vgpus.items,
+                [&](const vgpu::ProfileItem& item) { return item.only && host.dra.contains(*item.only); });
   return Seen{.inventory = std::move(*inventory), .vgpus = std::move(*vgpus), .desired = std::move(desired)};
 }
 
@@ -391,7 +396,8 @@ Result<NodeOutcome> apply_stages(const NodeHost& host, const policy::Policy& pol
   auto given_back = give_back(host, *back);
   if (!given_back) return fail(std::move(given_back).error());
   outcome.given_back = std::move(*given_back);
-  const NodeHost on{.moves = host.moves, .vgpus = dividing(host, seen->desired), .models = host.models};
+  const NodeHost on{
+      .moves = host.moves, .vgpus = dividing(host, seen->desired), .models = host.models, .dra = host.dra};
   outcome = go_on(on, policy, std::move(seen), std::move(outcome));
   if (undo_half_done(on, *before, outcome)) {
     auto started = vfio::start_what_was_stopped(host.moves);

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "common/exit_status.h"
@@ -28,6 +29,8 @@ struct NodeHost {
   vgpu::VgpuHost vgpus;
   policy::ModelNames models =
       {};  ///< gives the `model` of policies its meaning; without it policies match IDs only
+  /// The GPUs that DRA has. They stay as they are, whatever the policy says.
+  std::set<vfio::PciAddress> dra = {};
 };
 
 /// The host with the rules of a policy (rules_for()).

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host/node_keeper.h"
 
+#include <algorithm>
 #include <map>
 #include <utility>
 #include <vector>
@@ -52,7 +53,8 @@ NodeKeeper::NodeKeeper(HostFs& host, const NodeProbes& uses, HostFor node_host, 
       uses_(uses),
       node_host_(std::move(node_host)),
       settings_(std::move(settings)),
-      status_(host_, settings_.status_file, settings_.advertised_file, memory_) {}
+      status_(host_, settings_.status_file, settings_.advertised_file, memory_),
+      claimable_(host_, settings_.claimable_file) {}
 
 NodeKeeper::Round NodeKeeper::round(News news) {
   status_.pass_on_serving(settings_.serving_file());
@@ -108,6 +110,72 @@ void NodeKeeper::remember_vgpus(const ScannedNode& node) {
     for (const mdev::VgpuDevice& vgpu : gpu.devices) questions.push_back(mdev::use_question(vgpu));
 }
 
+std::set<vfio::PciAddress> NodeKeeper::claimed_gpus() const {
+  return settings_.claimed_gpus ? settings_.claimed_gpus() : std::set<vfio::PciAddress>();
+}
+
+/// Finds the users of GPUs that change their allocation, and whether the plugin has read the withdrawals.
+void NodeKeeper::look_before_dra(const ScannedNode& node, const policy::DesiredState& desired,
+                                 AllocationFacts& facts) {
+  std::set<vfio::PciAddress> looked_at = kept_by_claims(node, facts);
+  std::erase_if(looked_at, [&](const vfio::PciAddress& gpu) { return node.vgpus.find(gpu) == nullptr; });
+  const std::set<vfio::PciAddress> going = on_the_way_to_dra(node, facts);
+  auto& asked_at = memory_.allocation.asked_at;
+  facts.plugin_is_asked = false;
+  facts.use.clear();
+  for (const vfio::PciAddress& gpu : looked_at)
+    facts.use.emplace(gpu, use_of(host_, node, uses_.moves, gpu, desired.release));
+  if (going.empty()) {
+    asked_at.reset();
+    return;
+  }
+  const std::set<std::string> asked = ids_of(withdrawn_for_dra(node, going));
+  const StatusMemory& status = memory_.status;
+  const bool published = status.published && std::ranges::includes(ids_of(status.published->withdraw), asked);
+  const auto listing = advertised();
+  const bool answered = published && (!plugin_runs(host_, settings_.plugin_liveness) ||
+                                      (listing && listing->state_generation >= status.withdrawn_in));
+  if (!asked_at) asked_at = settings_.now();
+  facts.plugin_is_asked =
+      !answered && (!published || settings_.now() < *asked_at + settings_.plugin_patience);
+  if (answered) asked_at.reset();
+  // A device that the plugin has withdrawn and still lists is a pod's. While it may still answer, only other
+  // users count.
+  Guarded guarded(host_, uses_, settings_, {asked, status.withdrawn_in});
+  const NodeProbes probes = facts.plugin_is_asked ? uses_ : guarded.probes();
+  for (const vfio::PciAddress& gpu : going)
+    facts.use.emplace(gpu, use_of(host_, node, probes.moves, gpu, desired.release));
+}
+
+/// Decides which GPUs DRA has in this round, and writes them to kClaimableGpusFile.
+Result<> NodeKeeper::allocate_gpus(const ScannedNode& node, const policy::DesiredState& desired,
+                                   const NodeHost& host) {
+  AllocationFacts facts{.for_dra = desired.for_dra, .published = {}, .claimed = claimed_gpus()};
+  for (const api::ClaimableGpu& gpu : claimable_.published()) facts.published.insert(gpu.address);
+  look_before_dra(node, desired, facts);
+  const auto write = [&](const Allocations& next) {
+    ClaimableFacts claimable{.node = node,
+                             .models = host.models,
+                             .rules = host.moves.rules,
+                             .for_dra = desired.for_dra,
+                             .dra = next.dra,
+                             .before = claimable_.published()};
+    read_claimable_facts(host_, claimable);
+    return claimable_.publish(claimable_gpus(claimable));
+  };
+  Allocations next = allocate(node, facts);
+  if (auto written = write(next); !written) return written;
+  // A claim may have got a GPU before the file was written; none gets one after it.
+  if (auto claimed = claimed_gpus(); claimed != facts.claimed) {
+    facts.claimed = std::move(claimed);
+    look_before_dra(node, desired, facts);
+    next = allocate(node, facts);
+    if (auto written = write(next); !written) return written;
+  }
+  memory_.allocation.last = std::move(next);
+  return {};
+}
+
 NodeKeeper::Round NodeKeeper::idle() {
   const auto host = node_host_(uses_);
   if (!host) return broken(std::nullopt, {.error = host.error(), .ends_withdrawals = true});
@@ -115,8 +183,11 @@ NodeKeeper::Round NodeKeeper::idle() {
     return back_off(broken(std::nullopt, {.error = *trouble, .ends_withdrawals = true}));
   auto node = scan_node(*host);
   if (!node) return broken(std::nullopt, {.error = node.error(), .ends_withdrawals = true});
+  if (auto done = allocate_gpus(*node, {}, *host); !done)
+    return broken(std::nullopt, {.error = done.error(), .ends_withdrawals = true});
   RoundSnapshot snapshot;
   snapshot.models = host->models;
+  snapshot.allocations = memory_.allocation.last;
   snapshot.node = std::move(*node);
   remember_vgpus(snapshot.node);
   ReconcileResult result = reconcile_at(Stage::idle, snapshot);
@@ -131,9 +202,17 @@ NodeKeeper::Round NodeKeeper::keep(const DesiredState& desired) {
   snapshot.desired = mark_of(desired);
   auto plain = node_host_(uses_);
   if (!plain) return broken(snapshot.desired, {.error = plain.error()});
-  const std::optional<NodeHost> host(host_for(std::move(*plain), desired.policy));
+  std::optional<NodeHost> host(host_for(std::move(*plain), desired.policy));
   auto node = scan_node(*host);
   if (!node) return begin_nothing(snapshot.desired, {.error = node.error()});
+  const policy::DesiredState state = policy::desired_state(desired.policy, node->vgpus, host->models);
+  // preview_policy() refuses a policy that fails this check; no GPU changes its allocation for it.
+  if (policy::check_allocations(state, node->inventory, node->vgpus)) {
+    if (auto done = allocate_gpus(*node, state, *host); !done)
+      return begin_nothing(snapshot.desired, {.error = done.error()});
+  }
+  snapshot.allocations = memory_.allocation.last;
+  host->dra = snapshot.allocations.dra;
   auto preview = preview_policy(*host, desired.policy, &node->inventory);
   if (!preview) {
     // A policy that asks for the impossible was read completely, so its withdrawals end.
@@ -197,7 +276,8 @@ NodeKeeper::Round NodeKeeper::apply(const DesiredState& desired, RoundSnapshot s
                                     const NodeProbes& uses) {
   auto plain = node_host_(uses);
   if (!plain) return back_off(broken(snapshot.desired, {.error = plain.error()}));
-  const std::optional<NodeHost> host(host_for(std::move(*plain), desired.policy));
+  std::optional<NodeHost> host(host_for(std::move(*plain), desired.policy));
+  host->dra = snapshot.allocations.dra;
   {
     const auto lock = NodeLock::take(host_, settings_.lock_patience);
     if (!lock) return back_off(broken(snapshot.desired, {.error = lock.error(), .of_the_lock = true}));
@@ -263,6 +343,7 @@ NodeKeeper::Round NodeKeeper::broken(const std::optional<api::DesiredMark>& desi
   RoundSnapshot snapshot;
   snapshot.desired = desired;
   snapshot.is_scanned = false;
+  snapshot.allocations = memory_.allocation.last;
   if (const auto host = node_host_(uses_)) {
     if (auto node = scan_node(*host)) {
       snapshot.is_scanned = true;
@@ -350,7 +431,7 @@ Result<> NodeKeeper::end() {
   const auto& published = memory_.status.published;
   if (!published || published->withdraw.empty()) return {};
   api::HostStatus next = *published;
-  next.withdraw.clear();
+  next.withdraw = memory_.allocation.last.withdrawals;
   // The change was not attempted, so it has not failed; the next hostd continues it.
   if (next.phase == api::NodePhase::applying) {
     next.error = api::StatusError{.message = "hostd ended before the node reached its desired state",

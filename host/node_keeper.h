@@ -8,6 +8,9 @@
 // withdrawn, so that they are free once the pod ends; devices with another user are advertised again. Without
 // a plugin there is no wait.
 //
+// GPUs that the policy gives to DRA are withdrawn, too, and stay so. A round decides which of them DRA has
+// (claims/gpu_allocation.h) and writes them to kClaimableGpusFile before it changes other GPUs.
+//
 // The first round resumes services and frees driver locks that a killed run left, whatever the desired state
 // is. Each round begins by passing on serving.json (api/serving.h), which says if the device plugin
 // may serve.
@@ -31,6 +34,8 @@
 #include "common/exit_status.h"
 #include "common/pinned.h"
 #include "common/result.h"
+#include "host/claims/claimable_gpus.h"
+#include "host/claims/gpu_allocation.h"
 #include "host/desired_state.h"
 #include "host/gpu_conditions.h"
 #include "host/keeper_memory.h"
@@ -53,6 +58,11 @@ struct KeeperSettings {
   std::filesystem::path status_file = api::kStatusFile;
   std::filesystem::path advertised_file = api::kAdvertisedFile;
   std::filesystem::path plugin_liveness = api::kPluginLiveness;
+  std::filesystem::path claimable_file = api::kClaimableGpusFile;
+  /// Gives the GPUs that ResourceClaims have: at least one of each IOMMU group. From the call on, no claim
+  /// may get a GPU that kClaimableGpusFile does not have, or has without `for_dra`. Empty: there are no
+  /// claims.
+  std::function<std::set<vfio::PciAddress>()> claimed_gpus = {};
   Reading profiles = Reading::strict;  ///< of NVIDIA's profiles (v1); Ferry's policies are always strict
   std::chrono::seconds plugin_patience{30};
   std::chrono::milliseconds lock_patience = std::chrono::seconds(30);
@@ -91,8 +101,9 @@ class NodeKeeper : Pinned {
   Result<> look_at_use();
   bool reports_vgpus() const { return !memory_.vgpu_use.questions.empty(); }
 
-  /// Advertises withdrawn devices again, since no change follows. A change that had not begun stays
-  /// `applying` with an error that says why, because the end of hostd is not a failure of the policy.
+  /// Advertises withdrawn devices again, except those for DRA, since no change follows. A change that had not
+  /// begun stays `applying` with an error that says why, because the end of hostd is not a failure of the
+  /// policy.
   Result<> end();
 
  private:
@@ -110,6 +121,9 @@ class NodeKeeper : Pinned {
   ReconcileResult reconcile_at(Stage stage, RoundSnapshot& snapshot) const;
   ReconcileResult reconcile_and_remember(Stage stage, RoundSnapshot& snapshot);
   Result<> publish(ReconcileResult& result);
+  std::set<vfio::PciAddress> claimed_gpus() const;
+  Result<> allocate_gpus(const ScannedNode& node, const policy::DesiredState& desired, const NodeHost& host);
+  void look_before_dra(const ScannedNode& node, const policy::DesiredState& desired, AllocationFacts& facts);
   void remember_vgpus(const ScannedNode& node);
 
   /// Absent also if it cannot be read: StillAdvertisedProbe then permits no change.
@@ -122,6 +136,7 @@ class NodeKeeper : Pinned {
   const KeeperSettings settings_;
   KeeperMemory memory_;
   StatusFile status_;
+  ClaimableGpusFile claimable_;
 };
 
 // `ferry hostd` as one function: it starts a NodeKeeper's round after each event that may matter.

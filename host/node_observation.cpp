@@ -4,10 +4,13 @@
 #include <algorithm>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "host/usage/advertised_resources.h"
 #include "mdev/vgpu_inventory.h"
 #include "vfio/bind/fence.h"
 #include "vfio/bind/move_plan.h"
+#include "vfio/quiesce/release.h"
 #include "vfio/quiesce/stopped_services.h"
 #include "vgpu-dm/types/type_table.h"
 
@@ -39,6 +42,28 @@ std::vector<vfio::DeviceUser> users_of(const HostFs& host, const ScannedNode& no
   return users;
 }
 
+/// True for a user that ends with its pod, VM or process. Other parts of the host are judged when a claim
+/// binds the GPU.
+bool is_temporary(const vfio::DeviceUser& user) {
+  using Kind = vfio::DeviceUser::Kind;
+  switch (user.kind) {
+    case Kind::process:
+    case Kind::virtual_machine:
+    case Kind::pod:
+    case Kind::mount:
+    case Kind::swap:
+    case Kind::claim:
+    case Kind::network_link:
+      return true;
+    case Kind::boot_display:
+    case Kind::framebuffer:
+    case Kind::fabric:
+    case Kind::console:
+      break;
+  }
+  return false;
+}
+
 }  // namespace
 
 Result<ScannedNode> scan_node(const NodeHost& host) {
@@ -61,6 +86,28 @@ void add_users(const HostFs& host, const ScannedNode& node, vfio::UseProbe& uses
   for (auto& [gpu, condition] : conditions)
     if (condition.state == api::GpuState::blocked && condition.users.empty())
       condition.users = users_of(host, node, uses, gpu);
+}
+
+GpuUse use_of(const HostFs& host, const ScannedNode& node, vfio::UseProbe& uses, const vfio::PciAddress& gpu,
+              const std::set<std::string>& release) {
+  GpuUse out;
+  const auto questions = questions_about(host, node, gpu);
+  const auto report = uses.look(questions);
+  if (!report) {
+    out.reasons.push_back(report.error().message);
+    return out;
+  }
+  for (const vfio::UseQuestion& question : questions) {
+    if (const auto why = report->blind_to(question.device); !why.empty())
+      out.reasons.push_back(
+          fmt::format("Ferry cannot find out whether {} is in use: {}", question.device, why));
+    for (const vfio::DeviceUser& user : report->of(question.device)) {
+      if (!is_temporary(user) || vfio::may_release(user, release)) continue;
+      out.reasons.push_back(fmt::format("{} is in use: {}", question.device, user.text()));
+      if (std::ranges::find(out.users, user) == out.users.end()) out.users.push_back(user);
+    }
+  }
+  return out;
 }
 
 std::map<vfio::PciAddress, std::vector<vfio::DeviceUser>> users_of_listed(

@@ -9,6 +9,7 @@
 
 #include "api/advertised_resources.h"
 #include "common/result.h"
+#include "host/claims/gpu_allocation.h"
 #include "host/gpu_conditions.h"
 #include "host/node_apply.h"
 #include "hostfs/host_fs.h"
@@ -25,6 +26,11 @@ bool has_leftovers(const HostFs& host);
 
 /// Finds the users of blocked GPUs that have none listed yet. A GPU has none if the probe fails.
 void add_users(const HostFs& host, const ScannedNode& node, vfio::UseProbe& uses, GpuConditions& conditions);
+
+/// The users of a GPU that is to change its allocation. Services and modules of `release` do not count, since
+/// a claim quiesces them. If the probe fails, the error is the reason.
+GpuUse use_of(const HostFs& host, const ScannedNode& node, vfio::UseProbe& uses, const vfio::PciAddress& gpu,
+              const std::set<std::string>& release);
 
 /// The users of the pending GPUs with a device that is among `asked` and still in the plugin's lists. The
 /// lists of Kata name IOMMU groups, so this reads sysfs.

@@ -42,13 +42,22 @@ ReconcileResult result_for(const RoundSnapshot& snapshot) {
   return out;
 }
 
+/// The conditions with those of GPUs that wait for another allocation. These GPUs have no others, since the
+/// policy's modes do not apply to them.
+GpuConditions with_allocations(const RoundSnapshot& snapshot, GpuConditions conditions) {
+  conditions.insert(snapshot.allocations.conditions.begin(), snapshot.allocations.conditions.end());
+  return conditions;
+}
+
 api::HostStatus status_of(const RoundSnapshot& snapshot, api::NodePhase phase,
                           const GpuConditions& conditions) {
   api::HostStatus out;
   out.desired = snapshot.desired;
   out.phase = phase;
+  out.withdraw = snapshot.allocations.withdrawals;
   if (!snapshot.is_scanned) return out;
-  out.accelerators = describe(snapshot.node, snapshot.modes, conditions, snapshot.models);
+  out.accelerators = describe(snapshot.node, snapshot.modes, with_allocations(snapshot, conditions),
+                              snapshot.models, snapshot.allocations.dra);
   out.features = features_of(snapshot.node);
   return out;
 }
@@ -79,7 +88,10 @@ ReconcileResult report_obstacle(const RoundSnapshot& snapshot) {
     next.accelerators = published->accelerators;
     next.features = published->features;
   }
-  if (!obstacle.ends_withdrawals) next.withdraw = snapshot.withdrawals;
+  if (!obstacle.ends_withdrawals) {
+    next.withdraw = snapshot.withdrawals;
+    merge(next.withdraw, snapshot.allocations.withdrawals);
+  }
   round.again = back_off(out.memory, snapshot.now);
   out.status = std::move(next);
   return out;
@@ -97,6 +109,7 @@ Request request_for(const RoundSnapshot& snapshot) {
               .status = status_of(snapshot, api::NodePhase::applying, snapshot.conditions)};
   merge(withdrawn, awaited(snapshot.conditions, snapshot.node, snapshot.plugin.listed));
   merge(withdrawn, coming(snapshot.plan));
+  merge(withdrawn, snapshot.allocations.withdrawals);
   out.status.withdraw = std::move(withdrawn);
   return out;
 }
@@ -225,6 +238,7 @@ bool all_reported(const GpuConditions& conditions, const std::vector<api::Withdr
 /// The result of a round, with the withdrawals for pods that still have a device.
 ReconcileResult settle(const RoundSnapshot& snapshot) {
   ReconcileResult out = result_for(snapshot);
+  out.conditions = with_allocations(snapshot, std::move(out.conditions));
   GpuConditions& conditions = out.conditions;
   for (auto& [gpu, condition] : conditions) {
     const auto silent = [](const vfio::DeviceUser& user) { return user.name == kAnyPod; };
@@ -235,12 +249,18 @@ ReconcileResult settle(const RoundSnapshot& snapshot) {
   Round& round = out.round;
   const bool failed = error || any(conditions, api::GpuState::failed);
   const bool refused = any(conditions, api::GpuState::blocked);
-  round.phase = failed ? api::NodePhase::failed : refused ? api::NodePhase::blocked : api::NodePhase::ready;
+  const bool awaits_plugin = any(snapshot.allocations.conditions, api::GpuState::pending);
+  round.phase = failed          ? api::NodePhase::failed
+                : refused       ? api::NodePhase::blocked
+                : awaits_plugin ? api::NodePhase::applying
+                                : api::NodePhase::ready;
   if (refused) round.status = ExitStatus::refused;
   if (failed) round.status = worse(round.status, error ? exit_status_of(*error) : ExitStatus::failed);
   api::HostStatus next = status_of(snapshot, round.phase, conditions);
   if (error) next.error = api::StatusError{.message = error->message, .hint = error->hint};
-  if (snapshot.plugin.runs) next.withdraw = awaited(conditions, snapshot.node, snapshot.plugin.listed);
+  std::vector<api::Withdrawal> of_pods;
+  if (snapshot.plugin.runs) of_pods = awaited(conditions, snapshot.node, snapshot.plugin.listed);
+  merge(next.withdraw, of_pods);  // beside those for DRA
   for (const auto& [gpu, condition] : conditions)
     for (const vfio::DeviceUser& user : condition.users)
       if (user.pid) round.processes.insert(*user.pid);
@@ -250,7 +270,7 @@ ReconcileResult settle(const RoundSnapshot& snapshot) {
     return out;
   }
   if (failed || in_vain ||
-      (refused && !all_reported(conditions, next.withdraw, snapshot.ends_are_reported.value_or(false)))) {
+      (refused && !all_reported(conditions, of_pods, snapshot.ends_are_reported.value_or(false)))) {
     const Moment again = back_off(out.memory, snapshot.now);
     // The kubelet forgets a pod without an event, and the agent may have evicted it, so hostd looks soon.
     const bool soon = !failed && !in_vain && only_pods_hold(conditions);
@@ -259,6 +279,11 @@ ReconcileResult settle(const RoundSnapshot& snapshot) {
     out.memory.failures = 0;
     // A device user may close the device without an exit, and the program that reports it may be gone.
     if (refused) round.again = snapshot.now + kLongestPause;
+  }
+  if (awaits_plugin && !failed && !in_vain) {
+    round.unfinished = true;
+    const Moment soon = snapshot.now + kSettlingPause;
+    round.again = std::min(round.again.value_or(soon), soon);
   }
   out.status = std::move(next);
   return out;

@@ -20,6 +20,7 @@
 #include "api/advertised_resources.h"
 #include "api/host_status.h"
 #include "common/result.h"
+#include "host/claims/gpu_allocation.h"
 #include "host/gpu_conditions.h"
 #include "host/keeper_memory.h"
 #include "host/node_apply.h"
@@ -101,6 +102,7 @@ struct RoundSnapshot {
   bool is_scanned = true;                               ///< false: of Stage::failed, `node` is unknown
   std::map<vfio::PciAddress, policy::Mode> modes = {};  ///< the desired ones of `node`
   policy::ModelNames models = {};
+  Allocations allocations = {};                   ///< by the facts at the beginning of the round
   Obstacle obstacle = {};                         ///< of Stage::failed
   std::vector<api::Withdrawal> withdrawals = {};  ///< of Stage::failed: the present ones
   NodePreview plan = {};

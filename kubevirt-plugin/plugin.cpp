@@ -282,7 +282,8 @@ class Plugin : Pinned {
   }
 
   /// Removes withdrawn devices from the scan, as if they had another purpose: they leave the lists, or stay
-  /// until their pods end. Returns those that the scan would have advertised.
+  /// until their pods end. The withdrawal of a GPU also covers its vGPUs: a claim may make one that hostd has
+  /// not listed yet. Returns the devices that the scan would have advertised.
   std::vector<NotAdvertised> withdraw(ResourceSet& scan) {
     std::vector<NotAdvertised> withheld;
     for (const auto& withdrawn : withdrawals_.withdraw) {
@@ -291,6 +292,13 @@ class Plugin : Pinned {
       std::erase_if(scan.vanished, is_it);  // the withdrawal explains its absence
       const NotAdvertised reason{.id = withdrawn.id, .reason = "unavailable: " + withdrawn.reason};
       for (auto& resource : scan.resources) {
+        for (const AdvertisedDevice& device : resource.devices)
+          if (device.gpu == withdrawn.id && device.host_name() != withdrawn.id) {
+            withheld.push_back({.id = device.id, .reason = reason.reason});
+            scan.left_to_host.push_back(withheld.back());
+          }
+        std::erase_if(resource.devices,
+                      [&](const AdvertisedDevice& device) { return device.gpu == withdrawn.id; });
         const auto matches = [&](const AdvertisedDevice& device) {
           return device.id == withdrawn.id || device.host_name() == withdrawn.id;
         };

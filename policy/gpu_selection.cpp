@@ -8,12 +8,6 @@
 namespace ferry::policy {
 namespace {
 
-// A model's own name has brackets, which a glob reads as a set of letters: the literal name must match too.
-bool fits(const std::string& pattern, const std::string& text) {
-  return (pattern.size() == text.size() && ::strcasecmp(pattern.c_str(), text.c_str()) == 0) ||
-         ::fnmatch(pattern.c_str(), text.c_str(), FNM_CASEFOLD) == 0;
-}
-
 /// The position after the bracket expression that begins at `open`; npos: it does not end.
 std::size_t behind_brackets(std::string_view pattern, std::size_t open) {
   std::size_t at = open + 1;
@@ -41,9 +35,15 @@ std::string short_model(const std::string& name) {
   return name.substr(open + 1, close - open - 1);
 }
 
+// A model's own name has brackets, which a glob reads as a set of letters: the literal name must match too.
+bool fits_glob(const std::string& pattern, const std::string& text) {
+  return (pattern.size() == text.size() && ::strcasecmp(pattern.c_str(), text.c_str()) == 0) ||
+         ::fnmatch(pattern.c_str(), text.c_str(), FNM_CASEFOLD) == 0;
+}
+
 bool fits_model(const std::string& pattern, const std::string& name, const vfio::PciFunction& gpu) {
-  return (!name.empty() && (fits(pattern, name) || fits(pattern, short_model(name)))) ||
-         fits(pattern, gpu.ids());
+  return (!name.empty() && (fits_glob(pattern, name) || fits_glob(pattern, short_model(name)))) ||
+         fits_glob(pattern, gpu.ids());
 }
 
 std::string glob_fault(std::string_view pattern) {

@@ -15,6 +15,9 @@ namespace ferry::policy {
 /// Gives the name of a model as users see it; empty: unknown. A higher layer passes the table of names in.
 using ModelNames = std::function<std::string(const vfio::PciFunction&)>;
 
+/// True if a pattern is `text`, or a glob(7) on it, ignoring case.
+bool fits_glob(const std::string& pattern, const std::string& text);
+
 /// True if a pattern is a model's name or IDs ("10de:26b9"), or a glob(7) on one of them, ignoring case.
 bool fits_model(const std::string& pattern, const std::string& name, const vfio::PciFunction& gpu);
 

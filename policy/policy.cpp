@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include <fmt/format.h>
+
 namespace ferry::policy {
 std::string_view text(Foreign foreign) {
   return foreign == Foreign::keep ? "keep" : "take";
@@ -12,6 +14,12 @@ std::optional<Foreign> parse_foreign(std::string_view word) {
   for (const Foreign one : {Foreign::keep, Foreign::take})
     if (word == text(one)) return one;
   return std::nullopt;
+}
+
+bool AllowedDevices::allows(const mdev::VgpuType& type) const {
+  return std::ranges::any_of(types, [&](const std::string& pattern) {
+    return fits_glob(pattern, type.short_name) || fits_glob(pattern, type.name);
+  });
 }
 
 bool PolicyItem::matches(const mdev::VgpuGpu& gpu, const ModelNames& models) const {
@@ -35,7 +43,9 @@ const PolicyItem* Policy::item_for(const mdev::VgpuGpu& gpu, const ModelNames& m
 }
 
 bool Policy::asks_for(Mode mode) const {
-  return std::ranges::any_of(items, [mode](const PolicyItem& item) { return item.mode == mode; });
+  return std::ranges::any_of(items, [mode](const PolicyItem& item) {
+    return item.allocation == Allocation::device_plugin && item.mode == mode;
+  });
 }
 
 DesiredState desired_state(const Policy& policy, const mdev::VgpuInventory& inventory,
@@ -48,6 +58,10 @@ DesiredState desired_state(const Policy& policy, const mdev::VgpuInventory& inve
   for (const mdev::VgpuGpu& gpu : inventory.gpus) {
     const PolicyItem* item = policy.item_for(gpu, models);
     if (item == nullptr) continue;
+    if (item->allocation == Allocation::dra) {
+      out.for_dra.emplace(gpu.address(), item->allow);
+      continue;
+    }
     out.modes.emplace(gpu.address(), item->mode);
     vgpu::ProfileItem carried;
     carried.only = gpu.address();  // another GPU may have its number by the time it is applied
@@ -60,6 +74,22 @@ DesiredState desired_state(const Policy& policy, const mdev::VgpuInventory& inve
     out.vgpus.items.push_back(std::move(carried));
   }
   return out;
+}
+
+Result<> check_allocations(const DesiredState& desired, const vfio::Inventory& inventory,
+                           const mdev::VgpuInventory& vgpus) {
+  for (const auto& [gpu, allow] : desired.for_dra) {
+    const vfio::PciFunction* function = inventory.find(gpu);
+    if (function == nullptr) continue;
+    for (const vfio::PciAddress& other : inventory.group_of(*function)) {
+      if (desired.for_dra.contains(other) || vgpus.find(other) == nullptr) continue;
+      return fail(
+          Errc::refused,
+          fmt::format("{} is for DRA and {} is not, but they share an IOMMU group", gpu.text(), other.text()),
+          "give both one allocation, or the card another slot");
+    }
+  }
+  return {};
 }
 
 }  // namespace ferry::policy

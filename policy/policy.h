@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "api/words.h"
+#include "common/result.h"
 #include "mdev/vgpu.h"
 #include "policy/gpu_selection.h"
 #include "vfio/pci/inventory.h"
@@ -18,12 +19,25 @@
 
 namespace ferry::policy {
 
+using api::Allocation;
 using api::Mode;
 
+/// The devices of a GPU that ResourceClaims can have.
+struct AllowedDevices {
+  bool whole = true;                       ///< the whole GPU
+  std::vector<std::string> types = {"*"};  ///< names of vGPU types, or globs on them; empty: no vGPUs
+
+  /// True if an entry of `types` matches one of the type's names, as fits_glob() does.
+  bool allows(const mdev::VgpuType& type) const;
+  bool operator==(const AllowedDevices&) const = default;
+};
+
 struct PolicyItem {
-  vgpu::ProfileItem gpus;  ///< the GPUs and, with Mode::vgpu, their vGPUs
-  Mode mode = Mode::host;
+  vgpu::ProfileItem gpus;       ///< the GPUs and, with Mode::vgpu, their vGPUs
+  Mode mode = Mode::host;       ///< of Allocation::device_plugin alone
   GpuSelection selection = {};  ///< limits these GPUs further
+  Allocation allocation = Allocation::device_plugin;
+  AllowedDevices allow = {};  ///< of Allocation::dra alone
 
   bool matches(const mdev::VgpuGpu& gpu, const ModelNames& models) const;
 };
@@ -49,7 +63,8 @@ struct Policy {
 
   /// The item in effect for a GPU; nullptr: none matches, and the GPU is left as it is.
   const PolicyItem* item_for(const mdev::VgpuGpu& gpu, const ModelNames& models = {}) const;
-  /// True if an item has this mode, even if this host has no GPU for it.
+  /// True if an item has this mode, even if this host has no GPU for it. Items with Allocation::dra have
+  /// none.
   bool asks_for(Mode mode) const;
 };
 
@@ -66,7 +81,9 @@ struct PolicyFile {
 
 /// A policy resolved for one host.
 struct DesiredState {
-  std::map<vfio::PciAddress, Mode> modes;  ///< without GPUs that no item matches
+  /// Without GPUs that no item matches, and without those of `for_dra`: their claims decide.
+  std::map<vfio::PciAddress, Mode> modes;
+  std::map<vfio::PciAddress, AllowedDevices> for_dra;  ///< the GPUs with Allocation::dra
   /// vGPUs of each GPU; GPUs in other modes than Mode::vgpu have none.
   vgpu::Profile vgpus;
   std::set<std::string> release;   ///< see Policy
@@ -74,5 +91,10 @@ struct DesiredState {
 };
 DesiredState desired_state(const Policy& policy, const mdev::VgpuInventory& inventory,
                            const ModelNames& models = {});
+
+/// Errc::refused: a GPU with Allocation::dra shares its IOMMU group with a GPU without it, which a claim
+/// would bind too. The message has both addresses.
+Result<> check_allocations(const DesiredState& desired, const vfio::Inventory& inventory,
+                           const mdev::VgpuInventory& vgpus);
 
 }  // namespace ferry::policy

@@ -20,7 +20,8 @@ bool same(const PolicyItem& a, const PolicyItem& b) {
   const auto same_count = [](const vgpu::VgpuCount& one, const vgpu::VgpuCount& other) {
     return one.type == other.type && one.count == other.count && one.params == other.params;
   };
-  return a.mode == b.mode && a.gpus.mixed_sizes == b.gpus.mixed_sizes &&
+  return a.mode == b.mode && a.allocation == b.allocation && a.allow == b.allow &&
+         a.gpus.mixed_sizes == b.gpus.mixed_sizes &&
          std::ranges::equal(a.gpus.vgpus, b.gpus.vgpus, same_count);
 }
 
@@ -49,6 +50,23 @@ PolicyItem item_of(const mdev::VgpuGpu& gpu, const vgpu::ProfileItem* carried, c
   return item;
 }
 
+/// nullptr: the GPU is not for claims.
+const api::ClaimableGpu* for_claims(const mdev::VgpuGpu& gpu,
+                                    const std::vector<api::ClaimableGpu>& claimable) {
+  const auto found = std::ranges::find(claimable, gpu.address(), &api::ClaimableGpu::address);
+  return found != claimable.end() && found->for_dra ? &*found : nullptr;
+}
+
+/// The item of a GPU for claims, whose vGPUs are theirs.
+PolicyItem item_for_claims(const mdev::VgpuGpu& gpu, const api::ClaimableGpu& claimable,
+                           std::vector<std::string>& notes) {
+  const bool limited = !claimable.whole || !std::ranges::all_of(claimable.types, &api::VgpuType::allowed);
+  if (limited)
+    notes.push_back(
+        fmt::format("{}: claims cannot have all of its devices: `allow` is left out", gpu.label()));
+  return {.gpus = {}, .allocation = Allocation::dra};
+}
+
 /// Verifies that the file describes the host, with the code that reads policies and judges hosts.
 Result<> check(const Policy& policy, const vfio::Inventory& inventory, const mdev::VgpuInventory& vgpus) {
   PolicyFile file;
@@ -73,14 +91,17 @@ bool asks_library_to_export(const mdev::VgpuGpu& gpu) {
 }
 
 Result<ExportedPolicy> export_policy(const vfio::Inventory& inventory, const mdev::VgpuInventory& vgpus,
-                                     const std::string& name, const ManagedGpus& managed) {
+                                     const std::string& name, const ManagedGpus& managed,
+                                     const std::vector<api::ClaimableGpu>& claimable) {
   auto profile = vgpu::export_profile(vgpus, name);
   if (!profile) return fail(std::move(profile).error());
   ExportedPolicy out{.policy = {.name = name, .items = {}, .place = {}}, .notes = {}};
   auto& items = out.policy.items;
   for (const mdev::VgpuGpu& gpu : vgpus.gpus) {
-    if (gpu.by_name && gpu.devices.empty()) continue;  // not in the profile either
-    PolicyItem item = item_of(gpu, profile->item_for(gpu), managed, out.notes);
+    const api::ClaimableGpu* of_claims = for_claims(gpu, claimable);
+    if (gpu.by_name && gpu.devices.empty() && of_claims == nullptr) continue;  // not in the profile either
+    PolicyItem item = of_claims != nullptr ? item_for_claims(gpu, *of_claims, out.notes)
+                                           : item_of(gpu, profile->item_for(gpu), managed, out.notes);
     if (gpu.by_name) {
       item.gpus.all_devices = true;
       item.selection.addresses = {gpu.address()};
@@ -137,6 +158,13 @@ std::string count_text(const vgpu::VgpuCount& entry) {
   return out + "}";
 }
 
+std::string allow_text(const AllowedDevices& allow) {
+  std::vector<std::string> entries;
+  if (allow.whole) entries.emplace_back("whole");
+  entries.insert(entries.end(), allow.types.begin(), allow.types.end());
+  return list_text(entries, quoted);
+}
+
 std::string item_text(const PolicyItem& item) {
   std::vector<std::string> lines;
   const vgpu::ProfileItem& gpus = item.gpus;
@@ -163,6 +191,11 @@ std::string item_text(const PolicyItem& item) {
     lines.push_back("vendor: " + list_text(by.vendors, [](std::uint16_t vendor) {
                       return fmt::format("\"{:04x}\"", vendor);
                     }));
+  }
+  if (item.allocation == Allocation::dra) {
+    lines.push_back(fmt::format("allocation: {}", text(item.allocation)));
+    if (item.allow != AllowedDevices{}) lines.push_back("allow: " + allow_text(item.allow));
+    return fmt::format("  - {}\n", fmt::join(lines, "\n    "));
   }
   lines.push_back(fmt::format("mode: {}", text(item.mode)));
   if (gpus.mixed_sizes) lines.emplace_back("mixed-sizes: true");

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "api/claimable_gpus.h"
 #include "common/result.h"
 #include "mdev/gpu_management.h"
 #include "policy/policy.h"
@@ -30,9 +31,13 @@ struct ExportedPolicy {
 /// without parameters have no key for them, so that they stay as they are. The driver chooses placements.
 /// `release` has its default, since no host shows it.
 ///
+/// A GPU of `claimable` with `for_dra` has the allocation dra, without `allow`: the file does not show what
+/// the policy allows.
+///
 /// Errors: see export_profile(); also Errc::unsupported: a card is half on vfio, which no policy can say.
 Result<ExportedPolicy> export_policy(const vfio::Inventory& inventory, const mdev::VgpuInventory& vgpus,
-                                     const std::string& name, const ManagedGpus& managed = {});
+                                     const std::string& name, const ManagedGpus& managed = {},
+                                     const std::vector<api::ClaimableGpu>& claimable = {});
 
 // Writes policies as a file.
 

@@ -71,6 +71,7 @@ std::vector<NodeVerdict> judge_policy(const Policy& policy, const vfio::Inventor
       compare(inventory, *gpu, carried, verdict);
       verdict.desired_vgpus = std::move(carried.desired);
     }
+    verdict.for_dra = desired.for_dra.contains(carried.gpu);
     verdict.found_vgpus = std::move(carried.found);
     out.push_back(std::move(verdict));
   }

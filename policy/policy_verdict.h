@@ -20,7 +20,8 @@ Mode mode_of(const mdev::VgpuGpu& gpu);
 struct NodeVerdict {
   unsigned index = 0;
   vfio::PciAddress gpu;
-  std::optional<Mode> desired = {};  ///< absent: no item matches it, and any mode agrees
+  std::optional<Mode> desired = {};  ///< absent: any mode agrees, since no item matches it, or it is for DRA
+  bool for_dra = false;              ///< its item has Allocation::dra
   Mode found = Mode::host;
   std::vector<vgpu::TypeCount> desired_vgpus = {};
   std::vector<vgpu::TypeCount> found_vgpus = {};

@@ -31,6 +31,9 @@ constexpr const char* kAddress = "address";
 constexpr const char* kNumaNode = "numa-node";
 constexpr const char* kVendor = "vendor";
 constexpr const char* kMixedSizes = "mixed-sizes";
+constexpr const char* kAllocation = "allocation";
+constexpr const char* kAllow = "allow";
+constexpr const char* kWhole = "whole";
 
 /// Keys that choose GPUs beside `devices`.
 constexpr std::array kSelectors = {vgpu::ItemReader::kFilter, kModel, kAddress, kNumaNode, kVendor};
@@ -45,6 +48,19 @@ Result<Mode> read_mode(const vgpu::ItemReader& reader, const ConfigNode& item, c
       mode->value, key,
       fmt::format("expected host, passthrough or vgpu, found {}{}", mode->value.described(),
                   did_you_mean(mode->value.text, std::vector<std::string>{"host", "passthrough", "vgpu"})));
+}
+
+Result<Allocation> read_allocation(const vgpu::ItemReader& reader, const ConfigNode& item,
+                                   const std::string& path) {
+  const ConfigMember* word = item.find(kAllocation);
+  if (word == nullptr) return Allocation::device_plugin;
+  if (word->value.is_string())
+    if (const auto known = api::parse_allocation(word->value.text)) return *known;
+  return reader.refuse(
+      word->value, path + "." + kAllocation,
+      fmt::format("expected device-plugin or dra, found {}{}", word->value.described(),
+                  did_you_mean(word->value.text, std::vector<std::string>{"device-plugin", "dra"})),
+      "with device-plugin pods ask for a resource of the node, with dra they have a ResourceClaim");
 }
 
 Result<> read_model(const vgpu::ItemReader& reader, const ConfigNode& node, const std::string& key,
@@ -176,6 +192,54 @@ Result<> read_carried(const vgpu::ItemReader& reader, const ConfigNode& item, co
   return read_mixed_sizes(reader, item, path, into);
 }
 
+/// Reads `allow`. Without the key, claims can have the whole GPU and all of its vGPU types.
+Result<AllowedDevices> read_allow(const vgpu::ItemReader& reader, const ConfigNode& item,
+                                  const std::string& path) {
+  const ConfigMember* member = item.find(kAllow);
+  if (member == nullptr) return AllowedDevices{};
+  const std::string key = path + "." + kAllow;
+  auto values = reader.read_some(member->value, key, "vGPU types");
+  if (!values) return fail(std::move(values).error());
+  AllowedDevices out{.whole = false, .types = {}};
+  for (const ConfigNode* value : *values) {
+    if (!value->is_string() || value->text.empty()) {
+      return reader.refuse(*value, key,
+                           fmt::format("expected whole or a vGPU type, found {}", value->described()),
+                           "a glob on the types that `ferry vgpu types` shows, as in \"L40S-*Q\"");
+    }
+    if (const std::string fault = glob_fault(value->text); !fault.empty()) {
+      return reader.refuse(*value, key, fmt::format("'{}' {}: it would match nothing", value->text, fault),
+                           "a glob has * for anything, ? for one character and [...] for one of several");
+    }
+    if (value->text == kWhole)
+      out.whole = true;
+    else
+      out.types.push_back(value->text);
+  }
+  return out;
+}
+
+/// Refuses the keys of the other allocation: claims decide the mode and the vGPUs of a GPU.
+Result<> check_allocation(const vgpu::ItemReader& reader, const ConfigNode& item, const std::string& path,
+                          Allocation allocation) {
+  const bool for_dra = allocation == Allocation::dra;
+  const std::vector<const char*> misplaced =
+      for_dra
+          ? std::vector<const char*>{kMode, vgpu::ItemReader::kVgpus, vgpu::ItemReader::kParams, kMixedSizes}
+          : std::vector<const char*>{kAllow};
+  for (const char* key : misplaced) {
+    const ConfigMember* member = item.find(key);
+    if (member == nullptr) continue;
+    return reader.refuse(
+        member->key, path + "." + key,
+        fmt::format("goes with allocation {}, not with {}",
+                    text(for_dra ? Allocation::device_plugin : Allocation::dra), text(allocation)),
+        for_dra ? "a ResourceClaim binds the GPU or makes the vGPU when a VM starts; `allow` limits claims"
+                : "claims are for GPUs with allocation: dra");
+  }
+  return {};
+}
+
 /// Errc::invalid_config, "file:line: key: fault".
 Result<PolicyItem> read_policy_item(const vgpu::ItemReader& reader, const vgpu::NamedItems::Item& item) {
   const auto& [node, path] = item;
@@ -188,7 +252,8 @@ Result<PolicyItem> read_policy_item(const vgpu::ItemReader& reader, const vgpu::
   }
   std::vector<std::string> known = {vgpu::ItemReader::kDevices};
   known.insert(known.end(), kSelectors.begin(), kSelectors.end());
-  known.insert(known.end(), {kMode, vgpu::ItemReader::kVgpus, kMixedSizes, vgpu::ItemReader::kParams});
+  known.insert(known.end(), {kMode, vgpu::ItemReader::kVgpus, kMixedSizes, vgpu::ItemReader::kParams,
+                             kAllocation, kAllow});
   if (auto r = reader.check_keys(*node, path, known); !r) return fail(std::move(r).error());
   const bool chosen_otherwise =
       std::ranges::any_of(kSelectors, [&](const char* key) { return node->find(key) != nullptr; });
@@ -198,6 +263,17 @@ Result<PolicyItem> read_policy_item(const vgpu::ItemReader& reader, const vgpu::
   if (!gpus) return fail(std::move(gpus).error());
   auto selection = read_selectors(reader, *node, path);
   if (!selection) return fail(std::move(selection).error());
+  const auto allocation = read_allocation(reader, *node, path);
+  if (!allocation) return fail(Error(allocation.error()));
+  if (auto r = check_allocation(reader, *node, path, *allocation); !r) return fail(std::move(r).error());
+  if (*allocation == Allocation::dra) {
+    auto allow = read_allow(reader, *node, path);
+    if (!allow) return fail(std::move(allow).error());
+    return PolicyItem{.gpus = std::move(*gpus),
+                      .selection = std::move(*selection),
+                      .allocation = Allocation::dra,
+                      .allow = std::move(*allow)};
+  }
   auto mode = read_mode(reader, *node, path);
   if (!mode) return fail(std::move(mode).error());
   if (auto r = read_carried(reader, *node, path, *mode, *gpus); !r) return fail(std::move(r).error());

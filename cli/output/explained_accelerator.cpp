@@ -66,6 +66,8 @@ std::vector<std::string> mode_lines(const ExplainInputs& inputs, const host::Acc
     lines.emplace_back("no policy selects it (/var/lib/ferry/desired.json)");
   } else if (view.status && view.status->desired) {
     lines.push_back(fmt::format("{} asks for {}", policy, text(*view.status->desired)));
+  } else if (view.status && view.status->allocation == api::Allocation::dra) {
+    lines.push_back(policy + " gives it to ResourceClaims (DRA), which decide its mode");
   } else {
     lines.push_back(policy + " does not name it");
   }

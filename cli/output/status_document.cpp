@@ -39,6 +39,7 @@ json to_json(const vfio::PriorState& prior) {
 
 json status_of(const api::AcceleratorStatus& status) {
   return {{"mode", status.desired ? json(std::string(text(*status.desired))) : json(nullptr)},
+          {"allocation", std::string(text(status.allocation))},
           {"state", std::string(text(status.state))},
           {"reason", status.reason},
           {"hint", status.hint}};

@@ -139,6 +139,13 @@ std::string resources_of(const host::AcceleratorDescription& view) {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
+/// The desired mode; "dra" for a GPU of DRA, whose claims decide.
+std::string desired_text(const host::AcceleratorDescription& view) {
+  if (!view.status) return "-";
+  if (view.status->desired) return std::string(text(*view.status->desired));
+  return view.status->allocation == api::Allocation::dra ? "dra" : "-";
+}
+
 Row row_of(const host::AcceleratorDescription& view, const host::NodeDescription& node, bool heads_group) {
   Row row;
   const auto& group = view.function.iommu_group;
@@ -149,8 +156,7 @@ Row row_of(const host::AcceleratorDescription& view, const host::NodeDescription
   row.cells[kLink] = link_of(view);
   row.cells[kDriver] = driver_text(view.function);
   row.cells[kMode] = std::string(text(view.mode));
-  row.cells[kDesired] =
-      view.status && view.status->desired ? std::string(text(*view.status->desired)) : std::string("-");
+  row.cells[kDesired] = desired_text(view);
   row.cells[kResource] = resources_of(view);
   row.cells[kState] = view.condition.word;
   row.state = state_tint(view);

@@ -2,10 +2,14 @@
 // `assert`, `export` and `convert`: compare a policy with the host, make one of the host, or convert a v1
 // profile to one.
 #include <charconv>
+#include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "api/claimable_gpus.h"
+#include "api/files.h"
 #include "cli/output/document.h"
 #include "cli/output/vgpu_report.h"
 #include "cli/verbs/policy_inputs.h"
@@ -70,10 +74,22 @@ ExitStatus print_policies(const Session& session, const policy::PolicyFile& file
   return ExitStatus::done;
 }
 
+/// The GPUs that hostd gives to ResourceClaims. None if their file cannot be read, with a warning.
+std::vector<api::ClaimableGpu> claimable_gpus(const Session& session) {
+  const auto text = session.host->read_file(api::kClaimableGpusFile);
+  if (!text && is_gone(text.error())) return {};
+  auto read = text ? api::read_claimable_gpus(*text)
+                   : Result<std::vector<api::ClaimableGpu>>(fail(Error(text.error())));
+  if (read) return std::move(*read);
+  print_to_stderr("warning: GPUs for ResourceClaims are not known: {}\n", read.error().message);
+  return {};
+}
+
 std::string line_of(const policy::NodeVerdict& verdict) {
   if (!verdict.agrees()) return verdict.difference + "\n";
   std::string out = fmt::format("{}: {}", verdict.label(), text(verdict.found));
   if (verdict.found == policy::Mode::vgpu) out += ", " + text(verdict.found_vgpus);
+  if (verdict.for_dra) return out + "; its claims decide\n";
   return out + (verdict.desired ? "\n" : "; no item is for it\n");
 }
 
@@ -82,6 +98,7 @@ json to_json(const policy::NodeVerdict& verdict) {
           {"address", verdict.gpu.text()},
           {"agrees", verdict.agrees()},
           {"desired", verdict.desired ? json(text(*verdict.desired)) : json(nullptr)},
+          {"allocation", text(verdict.for_dra ? policy::Allocation::dra : policy::Allocation::device_plugin)},
           {"found", text(verdict.found)},
           {"desired_vgpus", ferry::cli::to_json(verdict.desired_vgpus)},
           {"found_vgpus", ferry::cli::to_json(verdict.found_vgpus)},
@@ -122,7 +139,7 @@ ExitStatus export_verb(const Session& session, const std::string& name) {
     if (policy::asks_library_to_export(gpu))
       managed.emplace(gpu.address(), session.management->read(gpu.address()));
   }
-  auto exported = policy::export_policy(node->inventory, node->vgpus, name, managed);
+  auto exported = policy::export_policy(node->inventory, node->vgpus, name, managed, claimable_gpus(session));
   if (!exported) return complain(exported.error());
   print_to_stderr("{}", note_lines(exported->notes, ""));
   policy::PolicyFile file;

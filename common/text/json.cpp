@@ -33,6 +33,21 @@ bool JsonObject::flag_or(const char* key, bool otherwise) const {
   return object_.is_object() && object_.contains(key) ? flag(key) : otherwise;
 }
 
+std::vector<std::uint32_t> JsonObject::numbers(const char* key) const {
+  const nlohmann::json& values = needed(key);
+  std::vector<std::uint32_t> out;
+  if (!values.is_array()) return blame(key, "expected a list"), out;
+  for (const nlohmann::json& value : values) {
+    if (!value.is_number_unsigned() ||
+        value.get<std::uint64_t>() > std::numeric_limits<std::uint32_t>::max()) {
+      blame(std::string(key) + "[" + std::to_string(out.size()) + "]", "expected a number from 0 on");
+      return {};
+    }
+    out.push_back(value.get<std::uint32_t>());
+  }
+  return out;
+}
+
 std::map<std::string, std::uint32_t> JsonObject::numbers_or_none(const char* key) const {
   const auto read = [](const JsonObject& numbers) {
     std::map<std::string, std::uint32_t> out;

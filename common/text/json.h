@@ -54,6 +54,8 @@ class JsonObject {
   template <typename Read>
   auto object_or_none(const char* key, Read read) const
       -> std::optional<std::invoke_result_t<Read, const JsonObject&>>;
+  /// A list of whole numbers from 0 on.
+  std::vector<std::uint32_t> numbers(const char* key) const;
   /// An object that maps names to numbers.
   std::map<std::string, std::uint32_t> numbers_or_none(const char* key) const;
 

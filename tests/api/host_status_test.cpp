@@ -27,6 +27,7 @@ HostStatus some_state() {
                         .driver = "vfio-pci",
                         .mode = Mode::passthrough,
                         .desired = Mode::vgpu,
+                        .allocation = Allocation::dra,
                         .state = GpuState::blocked,
                         .reason = "in use",
                         .hint = "stop the VM first",
@@ -62,6 +63,8 @@ TEST(HostStatusFile, ReadsBackAsItself) {
   for (const auto phase :
        {NodePhase::idle, NodePhase::ready, NodePhase::applying, NodePhase::blocked, NodePhase::failed})
     EXPECT_EQ(parse_node_phase(text(phase)), phase);
+  for (const auto allocation : {Allocation::device_plugin, Allocation::dra})
+    EXPECT_EQ(parse_allocation(text(allocation)), allocation);
 }
 
 TEST(HostStatusFile, IsReadByThePluginWhateverElseIsInIt) {
@@ -103,7 +106,7 @@ TEST(HostStatusFile, MayLackWhatAReaderCanDoWithout) {
   EXPECT_TRUE(gpu["vgpus"][0]["users"].is_null());
   EXPECT_EQ(gpu["vgpus"][2]["users"], json::array());
   for (const char* key : {"id", "subsystem", "class", "model", "iommu_group", "driver", "reason", "hint",
-                          "only_in_use", "more_vgpus"})
+                          "only_in_use", "more_vgpus", "allocation"})
     gpu.erase(key);
   for (auto& user : gpu["users"])
     for (const char* key : {"kind", "pid", "pod_uid", "by_the_plugin"}) user.erase(key);
@@ -205,6 +208,10 @@ INSTANTIATE_TEST_SUITE_P(
               "accelerators[0].users[0].pod_uid: expected a text"},
         Fault{"given", [](json& f) { f["accelerators"][0]["users"][0]["by_the_plugin"] = "yes"; },
               "accelerators[0].users[0].by_the_plugin: expected true or false"},
+        Fault{"allocation", [](json& f) { f["accelerators"][0]["allocation"] = "DRA"; },
+              "accelerators[0].allocation: 'DRA' is none of its words"},
+        Fault{"allocation_number", [](json& f) { f["accelerators"][0]["allocation"] = 1; },
+              "accelerators[0].allocation: expected a text"},
         Fault{"only", [](json& f) { f["accelerators"][0]["only_in_use"] = "yes"; },
               "accelerators[0].only_in_use: expected true or false"},
         Fault{"group", [](json& f) { f["accelerators"][0]["iommu_group"] = -1; },

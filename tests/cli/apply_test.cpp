@@ -73,7 +73,7 @@ TEST_F(ApplyVerb, RefusesABadPolicyBeforeItLooksAtTheHost) {
 TEST_F(ApplyVerb, TakesTheExamplesAndTheUnitsCommand) {
   const std::string example = std::string(FERRY_CONFIGS) + "/examples/policy.yaml";
   for (const char* name :
-       {"passthrough", "mixed", "by-model", "by-place", "one-board", "tuned", "several-sizes"}) {
+       {"passthrough", "mixed", "by-model", "by-place", "one-board", "tuned", "several-sizes", "by-claims"}) {
     const auto result = ferry({"apply", "-f", example, "-c", name, "--dry-run"});
     EXPECT_NE(result.status, 2) << result.err;
   }

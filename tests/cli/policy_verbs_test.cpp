@@ -78,6 +78,31 @@ TEST_F(PolicyVerbs, AssertSaysWhatDiffers) {
   EXPECT_EQ(ferry({"assert", "-f", path("p.yaml")}).status, 2);
 }
 
+TEST_F(PolicyVerbs, LeaveGpusForClaimsToTheirClaims) {
+  kernel_.file("p.yaml", "version: v2\npolicies:\n  a: [{devices: all, allocation: dra}]\n");
+  const auto asserted = ferry({"assert", "-f", path("p.yaml")});
+  EXPECT_EQ(asserted.status, 0) << asserted.err;
+  EXPECT_EQ(asserted.out,
+            "GPU 0 (0000:05:00.0): vgpu, 1 x T4-4Q; its claims decide\n"
+            "GPU 1 (0000:07:00.0): passthrough; its claims decide\n"
+            "policy a: the host agrees\n");
+  const json document = json::parse(ferry({"assert", "-f", path("p.yaml"), "-o", "json"}).out);
+  EXPECT_EQ(document.at("gpus").at(1).at("allocation"), "dra");
+  EXPECT_EQ(ferry({"apply", "-f", path("p.yaml"), "--dry-run"}).status, 0);
+  kernel_.file("run/ferry/claims/gpus.json",
+               R"({"version": 1, "gpus": [{"address": "0000:05:00.0", "iommu_group": 5, "vendor": 4318,)"
+               R"("device": 7864, "memory_mib": 0, "for_dra": true, "whole": true, "framework": "mdev",)"
+               R"("mixed_sizes": false, "types": [], "health": "ready"}]})");
+  const auto exported = ferry({"export", "-c", "now"});
+  EXPECT_EQ(exported.status, 0) << exported.err;
+  EXPECT_THAT(exported.out, HasSubstr("  - devices: [0]\n    allocation: dra\n"));
+  kernel_.file("run/ferry/claims/gpus.json", "{");
+  const auto unread = ferry({"export", "-c", "now"});
+  EXPECT_EQ(unread.status, 0);
+  EXPECT_THAT(unread.err,
+              HasSubstr("warning: GPUs for ResourceClaims are not known: /run/ferry/claims/gpus"));
+}
+
 // One file is for many nodes: it agrees, and what it does not reach here is said.
 TEST_F(PolicyVerbs, WarnOfItemsThatMatchNoGpuHere) {
   const std::string first =

@@ -234,7 +234,8 @@ class NodeKeeperTest : public testing::Test {
   Cautious open_holders_{holders_};
   Orders services_;
   Locks locks_;
-  KeeperSettings settings_{.lock_patience = std::chrono::milliseconds(1),
+  KeeperSettings settings_{.claimed_gpus = [this] { return claimed_; },
+                           .lock_patience = std::chrono::milliseconds(1),
                            .watch_ends = [](const std::set<int>& processes) { return processes.size() <= 2; },
                            .now = [this] { return now_; }};
   NodeKeeper keeper_ = make_keeper();
@@ -242,6 +243,7 @@ class NodeKeeperTest : public testing::Test {
   std::optional<LivenessLock> liveness_;
   std::set<std::string> allocated_;
   std::set<std::string> listed_;
+  std::set<vfio::PciAddress> claimed_;  ///< the GPUs that claims have
   bool silent_ = false;
   bool kata_ = false;
   std::uint64_t answer_ahead_ = 0;

@@ -122,6 +122,18 @@ TEST_F(NodeApplyTest, MakesEachGpuWhatThePolicySays) {
   EXPECT_THAT(state(), ElementsAre("nvidia 0", "nvidia 0", "nvidia 0"));
 }
 
+TEST_F(NodeApplyTest, LeavesGpusForDraAsTheyAre) {
+  apply(kMixed);
+  apply("  - {devices: all, mode: passthrough}\n  - {devices: [0, 1, 2], allocation: dra}\n");
+  EXPECT_THAT(state(), ElementsAre("vfio-pci 0", "nvidia 3", "nvidia 0"));
+  NodeHost on = host();
+  on.dra = {vfio::PciAddress::parse(kFirst).value(), vfio::PciAddress::parse(kSecond).value()};
+  EXPECT_TRUE(apply_policy(on, policy("  - {devices: all, mode: passthrough}\n")));
+  EXPECT_THAT(state(), ElementsAre("vfio-pci 0", "nvidia 3", "vfio-pci 0")) << "claims have the first two";
+  EXPECT_TRUE(apply_policy(on, policy("  - {devices: all, mode: host}\n")));
+  EXPECT_THAT(state(), ElementsAre("vfio-pci 0", "nvidia 3", "nvidia 0"));
+}
+
 // The file decides, whoever applies it: hostd takes by itself, a command keeps.
 TEST_F(NodeApplyTest, KeepsOrTakesWhatFerryHasNotMadeAsThePolicySays) {
   policy::Policy desired = policy("  - {devices: [0], mode: host}\n");

@@ -464,6 +464,63 @@ TEST(HostdReconcile, AdvisesToLookAfterAPluginThatDoesNotAnswer) {
   EXPECT_THAT(reconcile(snapshot).conditions.at(kGpu).hint, HasSubstr("`ferry plugin`"));
 }
 
+// -- GPUs for DRA --
+
+/// DRA is to get the first GPU, and the plugin is asked to withdraw it.
+RoundSnapshot on_the_way() {
+  RoundSnapshot out = settled();
+  out.allocations.conditions[kGpu] = condition_with(api::GpuState::pending);
+  out.allocations.withdrawals = {{.id = kGpuId, .reason = "for claims"}};
+  return out;
+}
+
+TEST(HostdReconcile, LooksSoonWhileThePluginWithdrawsAGpuForDra) {
+  const ReconcileResult result = reconcile(on_the_way());
+  EXPECT_EQ(result.action, Action::end);
+  EXPECT_EQ(result.round.phase, api::NodePhase::applying);
+  EXPECT_TRUE(result.round.unfinished);
+  EXPECT_EQ(result.round.again, kNow + kSettlingPause);
+  const api::HostStatus status = result.status.value_or(api::HostStatus());
+  EXPECT_EQ(status.accelerators.at(0).state, api::GpuState::pending);
+  ASSERT_EQ(status.withdraw.size(), 1U);
+  EXPECT_EQ(status.withdraw[0].reason, "for claims");
+}
+
+TEST(HostdReconcile, KeepsItsBackOffWhileThePluginWithdrawsAGpuForDra) {
+  RoundSnapshot snapshot = on_the_way();
+  snapshot.error = error_of(Errc::failed);
+  snapshot.in_vain = true;
+  const ReconcileResult result = reconcile(snapshot);
+  EXPECT_EQ(result.round.phase, api::NodePhase::failed);
+  EXPECT_EQ(result.round.again, kNow + 80s);
+}
+
+TEST(HostdReconcile, KeepsTheGpusOfDraWithdrawnInAllStages) {
+  RoundSnapshot snapshot = planned_change();
+  snapshot.allocations.dra = {kOther};
+  snapshot.allocations.withdrawals = {{.id = "0000:06:00.0", .reason = "for claims"}};
+  for (const Stage stage : {Stage::idle, Stage::failed, Stage::planned, Stage::settled}) {
+    snapshot.stage = stage;
+    snapshot.obstacle = {.error = error_of(Errc::refused), .ends_withdrawals = true};
+    const api::HostStatus status = reconcile(snapshot).status.value_or(api::HostStatus());
+    EXPECT_THAT(ids_of(status.withdraw), testing::Contains("0000:06:00.0")) << static_cast<int>(stage);
+    EXPECT_EQ(status.accelerators.at(1).allocation, api::Allocation::dra);
+  }
+}
+
+TEST(HostdReconcile, BlocksTheNodeForAGpuThatAClaimHas) {
+  RoundSnapshot snapshot = settled();
+  snapshot.allocations.dra = {kGpu};
+  snapshot.allocations.conditions[kGpu] = condition_with(api::GpuState::blocked);
+  snapshot.ends_are_reported = false;
+  const ReconcileResult result = reconcile(snapshot);
+  EXPECT_EQ(result.round.phase, api::NodePhase::blocked);
+  EXPECT_TRUE(result.round.again) << "no event tells that the claim ends";
+  const api::HostStatus status = result.status.value_or(api::HostStatus());
+  EXPECT_EQ(status.accelerators.at(0).allocation, api::Allocation::dra);
+  EXPECT_EQ(status.accelerators.at(0).reason, "a reason");
+}
+
 // -- errors --
 
 TEST(HostdReconcile, ReportsAnErrorThatKeepsAChangeFromBeginning) {

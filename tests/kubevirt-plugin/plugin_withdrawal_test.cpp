@@ -218,6 +218,21 @@ TEST_F(PluginWithdrawalTest, WithdrawsAVgpu) {
   EXPECT_THAT(listed(advertised()), IsEmpty());
 }
 
+// A claim makes a vGPU before hostd can list it.
+TEST_F(PluginWithdrawalTest, WithdrawsTheVgpusOfAWithdrawnGpu) {
+  add_vgpu();
+  start_both();
+  ASSERT_TRUE(allocatable(kVgpu, 1));
+  publish(7, {"0000:81:00.0"});
+  ASSERT_TRUE(follows(7));
+  EXPECT_THAT(listed(advertised()), IsEmpty());
+  EXPECT_EQ(advertised()["not_advertised"][0]["id"], kUuid);
+  EXPECT_EQ(advertised()["not_advertised"][0]["reason"], "unavailable: it is wanted elsewhere");
+  publish(8, {});
+  ASSERT_TRUE(follows(8));
+  EXPECT_TRUE(allocatable(kVgpu, 1));
+}
+
 TEST_F(PluginWithdrawalTest, KnowsKatasDevicesByWhatSysfsCallsThem) {
   options.rules.kubevirt = false;
   options.rules.kata = true;

@@ -146,6 +146,53 @@ TEST(PolicyExport, IsWhatTheNodeAgreesWith) {
             "    mode: host\n");
 }
 
+TEST(PolicyExport, HasTheAllocationOfGpusForClaims) {
+  Host host;
+  for (const char* driver : {"nvidia", "vfio-pci", "nvidia"}) host.add(driver);
+  host.carry(0, "T4-4Q");
+  const std::vector<api::ClaimableGpu> claimable = {
+      {.address = host.vgpus.gpus[0].address()},
+      {.address = host.vgpus.gpus[1].address(), .whole = false},
+      {.address = host.vgpus.gpus[2].address(), .for_dra = false}};
+  const auto exported = export_policy(host.inventory, host.vgpus, "now", {}, claimable);
+  ASSERT_TRUE(exported) << exported.error().message;
+  EXPECT_EQ(policy_text({.file = {}, .policies = {exported->policy}}),
+            "version: v2\n"
+            "policies:\n"
+            "  now:\n"
+            "  - devices: [0, 1]\n"
+            "    allocation: dra\n"
+            "  - devices: [2]\n"
+            "    mode: host\n");
+  EXPECT_THAT(exported->notes, ElementsAre("GPU 1 (0000:01:00.0): claims cannot have all of its devices: "
+                                           "`allow` is left out"));
+}
+
+TEST(PolicyVerdict, AgreesWithAnyModeOfAGpuForClaims) {
+  Host host;
+  host.add("vfio-pci");
+  const Policy dra = policy("  - {devices: all, allocation: dra}\n");
+  const auto verdicts = judge_policy(dra, host.inventory, host.vgpus);
+  ASSERT_EQ(verdicts.size(), 1U);
+  EXPECT_TRUE(verdicts[0].agrees());
+  EXPECT_TRUE(verdicts[0].for_dra);
+  EXPECT_EQ(verdicts[0].desired, std::nullopt);
+}
+
+TEST(PolicyText, HasTheDevicesThatClaimsCanHave) {
+  const std::string text =
+      "version: v2\n"
+      "policies:\n"
+      "  a:\n"
+      "  - devices: all\n"
+      "    allocation: dra\n"
+      "    allow: [\"whole\", \"L40S-*Q\"]\n"
+      "  - address: \"0000:3b:00.0\"\n"
+      "    allocation: dra\n"
+      "    allow: \"whole\"\n";
+  EXPECT_EQ(policy_text(read(text)), text);
+}
+
 TEST(PolicyExport, RefusesWhatNoPolicyCanSay) {
   Host host;
   host.add("vfio-pci");
@@ -364,7 +411,7 @@ TEST(PolicyExample, IsRead) {
   std::vector<std::string> names;
   for (const Policy& policy : file->policies) names.push_back(policy.name);
   EXPECT_THAT(names, ElementsAre("passthrough", "mixed", "by-model", "by-place", "one-board", "tuned",
-                                 "several-sizes"));
+                                 "several-sizes", "by-claims"));
   const std::string text = policy_text(*file);
   EXPECT_EQ(policy_text(read(text)), text);
 }

@@ -165,6 +165,73 @@ TEST(PolicyFile, IsOfTheDefaultReleaseWhenItIsNvidias) {
   EXPECT_EQ(file->policies.at(0).release, vfio::default_release());
 }
 
+TEST(PolicyFile, GivesGpusToResourceClaims) {
+  const auto file = read(
+      "version: v2\npolicies:\n  a:\n"
+      "  - {devices: all, mode: passthrough, allocation: device-plugin}\n"
+      "  - {devices: [1], allocation: dra}\n"
+      "  - {devices: [2], allocation: dra, allow: [whole, \"T4-4*\"]}\n"
+      "  - {devices: [3], allocation: dra, allow: whole}\n");
+  ASSERT_TRUE(file) << file.error().message;
+  const Policy& policy = file->policies.at(0);
+  EXPECT_EQ(policy.items.at(0).allocation, Allocation::device_plugin);
+  EXPECT_EQ(policy.items.at(1).allow, AllowedDevices{}) << "the whole GPU and all types";
+  EXPECT_FALSE(policy.asks_for(Mode::host)) << "claims decide the mode";
+  mdev::VgpuInventory inventory;
+  for (unsigned i = 0; i < 4; ++i) inventory.gpus.push_back(gpu(i, 0x1eb8));
+  const DesiredState desired = desired_state(policy, inventory);
+  EXPECT_THAT(desired.modes, ElementsAre(testing::Pair(inventory.gpus[0].address(), Mode::passthrough)));
+  EXPECT_THAT(desired.vgpus.items, SizeIs(1));
+  ASSERT_THAT(desired.for_dra, SizeIs(3));
+  const AllowedDevices& quarters = desired.for_dra.at(inventory.gpus[2].address());
+  EXPECT_TRUE(quarters.whole);
+  EXPECT_THAT(quarters.types, ElementsAre("T4-4*"));
+  EXPECT_THAT(desired.for_dra.at(inventory.gpus[3].address()).types, IsEmpty());
+}
+
+TEST(AllowedDevices, MatchesTypesByTheirNames) {
+  mdev::VgpuType type;
+  type.name = "GRID T4-4Q";
+  type.short_name = "T4-4Q";
+  const auto allows = [&](const std::string& pattern) {
+    return AllowedDevices{.whole = false, .types = {pattern}}.allows(type);
+  };
+  for (const char* pattern : {"*", "T4-4Q", "t4-*q", "GRID T4-4Q", "T4-[48]Q"}) EXPECT_TRUE(allows(pattern));
+  for (const char* pattern : {"T4-8Q", "4Q", "T4-4"}) EXPECT_FALSE(allows(pattern));
+  EXPECT_FALSE((AllowedDevices{.whole = true, .types = {}}.allows(type)));
+}
+
+/// Three GPUs; the first two share an IOMMU group.
+TEST(Allocations, AreTheSameInAnIommuGroup) {
+  vfio::Inventory inventory;
+  mdev::VgpuInventory vgpus;
+  for (unsigned i = 0; i < 3; ++i) {
+    mdev::VgpuGpu one = gpu(i, 0x1eb8);
+    one.function.iommu_group = i == 2 ? 8U : 7U;
+    inventory.functions.emplace(one.address(), one.function);
+    inventory.groups[*one.function.iommu_group].push_back(one.address());
+    vgpus.gpus.push_back(one);
+  }
+  vfio::PciFunction sound = gpu(7, 0x10f8).function;
+  sound.iommu_group = 7U;
+  inventory.functions.emplace(sound.address, sound);
+  inventory.groups[7].push_back(sound.address);
+  const auto checked = [&](const std::string& items) {
+    const Policy policy = read("version: v2\npolicies:\n  a:\n" + items).value().policies.at(0);
+    return check_allocations(desired_state(policy, vgpus), inventory, vgpus);
+  };
+  EXPECT_TRUE(checked("  - {devices: [0, 1], allocation: dra}\n"));
+  EXPECT_TRUE(checked("  - {devices: all, mode: host}\n  - {devices: [2], allocation: dra}\n"));
+  for (const char* items : {"  - {devices: [0], allocation: dra}\n",
+                            "  - {devices: all, mode: passthrough}\n  - {devices: [0], allocation: dra}\n"}) {
+    const auto refused = checked(items);
+    ASSERT_FALSE(refused) << items;
+    EXPECT_EQ(refused.error().code, Errc::refused);
+    EXPECT_EQ(refused.error().message,
+              "0000:00:00.0 is for DRA and 0000:01:00.0 is not, but they share an IOMMU group");
+  }
+}
+
 struct BadPolicy {
   const char* text;
   const char* message;
@@ -241,6 +308,37 @@ INSTANTIATE_TEST_SUITE_P(
                   "p.yaml:4: policies.a[0].with: unknown key"},
         BadPolicy{"version: v2\npolicies:\n  a:\n  - {devices: all, mode: vgpu, vgpu-devices: {T4-4Q: 0}}\n",
                   "p.yaml:4: policies.a[0].vgpu-devices.T4-4Q: the count must be above 0, found 0"},
+        BadPolicy{
+            "version: v2\npolicies:\n  a:\n  - {devices: all, allocation: DRA}\n",
+            "p.yaml:4: policies.a[0].allocation: expected device-plugin or dra, found the string 'DRA'; "
+            "did you mean 'dra'?"},
+        BadPolicy{"version: v2\npolicies:\n  a:\n  - {devices: all, allocation: [dra]}\n",
+                  "p.yaml:4: policies.a[0].allocation: expected device-plugin or dra, found a list"},
+        BadPolicy{"version: v2\npolicies:\n  a:\n  - {devices: all, allocation: }\n",
+                  "p.yaml:4: policies.a[0].allocation: expected device-plugin or dra, found nothing"},
+        BadPolicy{"version: v2\npolicies:\n  a:\n  - devices: all\n    allocation: dra\n    mode: host\n",
+                  "p.yaml:6: policies.a[0].mode: goes with allocation device-plugin, not with dra"},
+        BadPolicy{
+            "version: v2\npolicies:\n  a:\n  - devices: all\n    vgpu-devices: {}\n    allocation: dra\n",
+            "p.yaml:5: policies.a[0].vgpu-devices: goes with allocation device-plugin, not with dra"},
+        BadPolicy{"version: v2\npolicies:\n  a:\n  - {devices: all, allocation: dra, vgpu-params: a=1}\n",
+                  "p.yaml:4: policies.a[0].vgpu-params: goes with allocation device-plugin, not with dra"},
+        BadPolicy{"version: v2\npolicies:\n  a:\n  - {devices: all, allocation: dra, mixed-sizes: true}\n",
+                  "p.yaml:4: policies.a[0].mixed-sizes: goes with allocation device-plugin, not with dra"},
+        BadPolicy{"version: v2\npolicies:\n  a:\n  - {devices: all, mode: host, allow: [whole]}\n",
+                  "p.yaml:4: policies.a[0].allow: goes with allocation dra, not with device-plugin"},
+        BadPolicy{"version: v2\npolicies:\n  a:\n  - {devices: all, allocation: dra, allow: []}\n",
+                  "p.yaml:4: policies.a[0].allow: expected one or a list of vGPU types, found an empty list"},
+        BadPolicy{"version: v2\npolicies:\n  a:\n  - {devices: all, allocation: dra, allow: {whole: true}}\n",
+                  "p.yaml:4: policies.a[0].allow: expected one or a list of vGPU types, found a map"},
+        BadPolicy{"version: v2\npolicies:\n  a:\n  - {devices: all, allocation: dra, allow: [whole, 4]}\n",
+                  "p.yaml:4: policies.a[0].allow: expected whole or a vGPU type, found 4"},
+        BadPolicy{"version: v2\npolicies:\n  a:\n  - {devices: all, allocation: dra, allow: [\"\"]}\n",
+                  "p.yaml:4: policies.a[0].allow: expected whole or a vGPU type, found the string ''"},
+        BadPolicy{"version: v2\npolicies:\n  a:\n  - {devices: all, allocation: dra, allow: \"L40S-[12Q\"}\n",
+                  "p.yaml:4: policies.a[0].allow: 'L40S-[12Q' has a [ without its ]: it would match nothing"},
+        BadPolicy{"version: v1\nvgpu-configs:\n  a:\n  - {devices: all, allocation: dra}\n",
+                  "p.yaml:4: vgpu-configs.a[0].allocation: unknown key"},
         BadPolicy{"version: v2\npolicies:\n  a:\n  - {modle: x, mode: host}\n",
                   "p.yaml:4: policies.a[0].modle: unknown key; did you mean 'model'?"},
         BadPolicy{"version: v2\npolicies:\n  a:\n  - {model: \"\", mode: host}\n",

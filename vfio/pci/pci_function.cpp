@@ -275,6 +275,14 @@ std::filesystem::path sysfs_path(const PciAddress& address) {
   return std::filesystem::path("sys/bus/pci/devices") / address.text();
 }
 
+std::string pcie_root(const HostFs& host, const PciAddress& address) {
+  const auto target = host.link_target(sysfs_path(address));
+  if (!target) return {};
+  for (const auto& part : std::filesystem::path(*target).parent_path())
+    if (part.native().starts_with("pci")) return part.string();
+  return {};
+}
+
 std::string path_text(const PciFunction& function, std::string_view attribute) {
   return fmt::format("/{}/{}", sysfs_path(function.address).string(), attribute);
 }

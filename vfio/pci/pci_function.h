@@ -109,6 +109,10 @@ std::string kind_of(const PciFunction& function);
 /// The function's directory: sys/bus/pci/devices/ADDRESS.
 std::filesystem::path sysfs_path(const PciAddress& address);
 
+/// The host bridge above a function, "pci0000:16". It is the root of its PCI Express hierarchy in the terms
+/// of DRA's attribute pcieRoot. Empty: sysfs does not show it.
+std::string pcie_root(const HostFs& host, const PciAddress& address);
+
 /// The absolute path of a file in the function's directory, for a message.
 std::string path_text(const PciFunction& function, std::string_view attribute);
 

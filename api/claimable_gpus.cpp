@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "api/claimable_gpus.h"
+
+#include <algorithm>
+#include <array>
+#include <set>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "api/files.h"
+#include "common/text/json.h"
+#include "common/text/text.h"
+
+namespace ferry::api {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kHint = "ferry hostd writes it: is it of the same version?";
+
+constexpr std::array<std::pair<std::string_view, VgpuFramework>, 3> kFrameworks = {
+    {{"none", VgpuFramework::none},
+     {"mdev", VgpuFramework::mdev},
+     {"vendor_vfio", VgpuFramework::vendor_vfio}}};
+
+constexpr std::array<std::pair<std::string_view, GpuHealth>, 3> kHealth = {
+    {{"ready", GpuHealth::ready}, {"preparing", GpuHealth::preparing}, {"unhealthy", GpuHealth::unhealthy}}};
+
+template <typename Table, typename Value>
+std::string_view word_for(const Table& table, Value value) {
+  const auto* const found =
+      std::ranges::find_if(table, [value](const auto& entry) { return entry.second == value; });
+  return found == table.end() ? std::string_view() : found->first;
+}
+
+std::optional<VgpuFramework> parse_framework(std::string_view word) {
+  for (const auto& [name, framework] : kFrameworks)
+    if (name == word) return framework;
+  return std::nullopt;
+}
+
+std::optional<GpuHealth> parse_health(std::string_view word) {
+  for (const auto& [name, health] : kHealth)
+    if (name == word) return health;
+  return std::nullopt;
+}
+
+Json json_of(const VgpuType& type) {
+  return {{"id", type.id},
+          {"name", type.name},
+          {"short_name", type.short_name},
+          {"framebuffer_mib", type.framebuffer_mib},
+          {"most_per_gpu", or_null(type.most_per_gpu)},
+          {"allowed", type.allowed},
+          {"size", type.size},
+          {"placements", type.placements}};
+}
+
+Json json_of(const ClaimableGpu& gpu) {
+  auto partitions = Json::object();
+  for (const auto& [size, partition] : gpu.partitions) partitions[std::to_string(size)] = partition;
+  auto types = Json::array();
+  for (const VgpuType& type : gpu.types) types.push_back(json_of(type));
+  return {{"address", gpu.address.text()},
+          {"iommu_group", gpu.iommu_group},
+          {"vendor", gpu.vendor},
+          {"device", gpu.device},
+          {"product", gpu.product},
+          {"memory_mib", gpu.memory_mib},
+          {"numa_node", or_null(gpu.numa_node)},
+          {"pcie_root", or_null(gpu.pcie_root)},
+          {"partitions", std::move(partitions)},
+          {"for_dra", gpu.for_dra},
+          {"whole", gpu.whole},
+          {"framework", word_for(kFrameworks, gpu.framework)},
+          {"mixed_sizes", gpu.mixed_sizes},
+          {"types", std::move(types)},
+          {"health", word_for(kHealth, gpu.health)},
+          {"reason", or_null(gpu.reason)}};
+}
+
+VgpuType read_type(const JsonObject& type) {
+  VgpuType out{.id = type.text("id"),
+               .name = type.text_or_none("name"),
+               .short_name = type.text_or_none("short_name"),
+               .framebuffer_mib = type.number<std::uint32_t>("framebuffer_mib"),
+               .most_per_gpu = type.number_or_none<std::uint32_t>("most_per_gpu"),
+               .allowed = type.flag("allowed"),
+               .size = type.number<std::uint32_t>("size"),
+               .placements = type.numbers("placements")};
+  if (out.id.empty()) type.blame("id", "expected the ID of a vGPU type");
+  return out;
+}
+
+std::map<std::uint32_t, std::uint32_t> read_partitions(const JsonObject& gpu) {
+  std::map<std::uint32_t, std::uint32_t> out;
+  for (const auto& [size, partition] : gpu.numbers_or_none("partitions")) {
+    const auto number = whole_number<std::uint32_t>(size);
+    if (!number) gpu.blame("partitions." + size, "the size is not a number");
+    out.emplace(number.value_or(0), partition);
+  }
+  return out;
+}
+
+ClaimableGpu read_gpu(const JsonObject& gpu) {
+  const auto address = vfio::PciAddress::parse(gpu.text("address"));
+  if (!address) gpu.blame("address", address.error().message);
+  return {.address = address.value_or(vfio::PciAddress()),
+          .iommu_group = gpu.number<std::uint32_t>("iommu_group"),
+          .vendor = gpu.number<std::uint16_t>("vendor"),
+          .device = gpu.number<std::uint16_t>("device"),
+          .product = gpu.text_or_none("product"),
+          .memory_mib = gpu.number<std::uint32_t>("memory_mib"),
+          .numa_node = gpu.number_or_none<int>("numa_node"),
+          .pcie_root = gpu.text_or_none("pcie_root"),
+          .partitions = read_partitions(gpu),
+          .for_dra = gpu.flag("for_dra"),
+          .whole = gpu.flag("whole"),
+          .framework = gpu.word("framework", parse_framework, VgpuFramework::none),
+          .mixed_sizes = gpu.flag("mixed_sizes"),
+          .types = gpu.list("types", read_type),
+          .health = gpu.word("health", parse_health, GpuHealth::unhealthy),
+          .reason = gpu.text_or_none("reason")};
+}
+
+std::vector<ClaimableGpu> read_whole(const JsonObject& file) {
+  file.expect_version(kClaimableGpusVersion);
+  std::vector<ClaimableGpu> out = file.list("gpus", read_gpu);
+  std::set<vfio::PciAddress> seen;
+  for (const ClaimableGpu& gpu : out)
+    if (!seen.insert(gpu.address).second) file.blame("gpus", gpu.address.text() + " stands twice");
+  return out;
+}
+
+}  // namespace
+
+std::string claimable_gpus_text(const std::vector<ClaimableGpu>& gpus) {
+  std::vector<const ClaimableGpu*> sorted;
+  sorted.reserve(gpus.size());
+  for (const ClaimableGpu& gpu : gpus) sorted.push_back(&gpu);
+  std::ranges::stable_sort(sorted, {}, &ClaimableGpu::address);
+  auto list = Json::array();
+  for (const ClaimableGpu* gpu : sorted) list.push_back(json_of(*gpu));
+  return json_text({{"version", kClaimableGpusVersion}, {"gpus", std::move(list)}});
+}
+
+Result<std::vector<ClaimableGpu>> read_claimable_gpus(std::string_view text) {
+  return read_json(text, kClaimableGpusFile, kHint, read_whole);
+}
+
+}  // namespace ferry::api

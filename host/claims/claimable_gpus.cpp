@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/claims/claimable_gpus.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include "hostfs/stuck_writes.h"
+#include "mdev/framework.h"
+#include "policy/accelerators.h"
+#include "vfio/bind/move_plan.h"
+#include "vgpu-dm/types/type_names.h"
+
+namespace ferry::host {
+namespace {
+
+/// The IDs of the board, "10de:16c1"; empty: it has none.
+std::string subsystem_of(const vfio::PciFunction& function) {
+  if (!function.subsystem_vendor || !function.subsystem_device) return {};
+  return fmt::format("{:04x}:{:04x}", *function.subsystem_vendor, *function.subsystem_device);
+}
+
+api::VgpuFramework framework_of(const mdev::VgpuGpu& gpu) {
+  const mdev::Framework& framework = *gpu.framework;
+  // A virtual function that VMs get whole has the size of the GPU's share, so no claim can choose one.
+  if (!framework.makes_vgpus() || framework.binds_functions()) return api::VgpuFramework::none;
+  return framework.has_mediated_devices() ? api::VgpuFramework::mdev : api::VgpuFramework::vendor_vfio;
+}
+
+bool is_mig_backed(const mdev::VgpuType& type) {
+  const auto name = vgpu::VgpuTypeName::parse(type.short_name);
+  return name && name->is_mig_backed();
+}
+
+/// True if the GPU lists now the types of an empty GPU.
+bool lists_all_types(const mdev::VgpuGpu& gpu, bool is_stuck) {
+  return !gpu.function.problem && !is_stuck && gpu.devices.empty() && !vfio::on_vfio_driver(gpu.function) &&
+         std::ranges::none_of(gpu.parents,
+                              [](const mdev::VgpuParent& parent) { return parent.problem.has_value(); });
+}
+
+/// The types by the scan. A GPU with vGPUs also has types in VgpuGpu::unlisted, of which some have no ID.
+std::vector<mdev::VgpuType> scanned_types(const mdev::VgpuGpu& gpu, bool is_empty) {
+  std::vector<mdev::VgpuType> out = mdev::types_of(gpu);
+  if (is_empty)
+    std::erase_if(out, [](const mdev::VgpuType& type) { return type.available == 0; });
+  else
+    out.insert(out.end(), gpu.unlisted.begin(), gpu.unlisted.end());
+  std::erase_if(out, [](const mdev::VgpuType& type) { return type.id.empty() || is_mig_backed(type); });
+  return out;
+}
+
+bool has_type(const std::vector<api::VgpuType>& types, const std::string& id) {
+  return std::ranges::find(types, id, &api::VgpuType::id) != types.end();
+}
+
+/// The type's names for AllowedDevices::allows().
+mdev::VgpuType named(const api::VgpuType& type) {
+  mdev::VgpuType out;
+  out.name = type.name;
+  out.short_name = type.short_name;
+  return out;
+}
+
+/// The GPU of the last round; nullptr: there is none, or another GPU had the address.
+const api::ClaimableGpu* earlier(const ClaimableFacts& facts, const mdev::VgpuGpu& gpu) {
+  const auto found = std::ranges::find(facts.before, gpu.address(), &api::ClaimableGpu::address);
+  if (found == facts.before.end()) return nullptr;
+  const bool unreadable = gpu.function.problem.has_value();
+  const bool same = found->vendor == gpu.function.vendor && found->device == gpu.function.device;
+  return same || unreadable ? &*found : nullptr;
+}
+
+void add_types(const ClaimableFacts& facts, const mdev::VgpuGpu& gpu, bool is_stuck, api::ClaimableGpu& out) {
+  const api::ClaimableGpu* before = earlier(facts, gpu);
+  const bool is_empty = lists_all_types(gpu, is_stuck);
+  out.framework = framework_of(gpu);
+  if (!is_empty && before != nullptr) {
+    out.types = before->types;
+    if (out.framework == api::VgpuFramework::none) out.framework = before->framework;
+  }
+  if (out.framework == api::VgpuFramework::none) {
+    out.types.clear();
+    return;
+  }
+  for (const mdev::VgpuType& type : scanned_types(gpu, is_empty)) {
+    if (has_type(out.types, type.id)) continue;
+    out.types.push_back({.id = type.id,
+                         .name = type.name,
+                         .short_name = type.short_name,
+                         .framebuffer_mib = type.framebuffer_mib.value_or(0),
+                         .most_per_gpu = type.max_instances});
+  }
+  const auto allow = facts.for_dra.find(gpu.address());
+  for (api::VgpuType& type : out.types)
+    type.allowed = allow == facts.for_dra.end() || allow->second.allows(named(type));
+}
+
+/// The reason why the GPU cannot be bound to a vfio driver with its group, whoever uses it; empty: it can.
+std::string bind_obstacle(const ClaimableFacts& facts, const mdev::VgpuGpu& gpu) {
+  const vfio::Inventory& inventory = facts.node.inventory;
+  if (const auto iommu = vfio::require_iommu(inventory); !iommu) return iommu.error().message;
+  if (!gpu.function.iommu_group) return "it has no IOMMU group";
+  vfio::MoveRequest request;
+  for (const vfio::PciAddress& member : inventory.group_of(gpu.function))
+    if (facts.node.vgpus.find(member) != nullptr) request.accelerators.push_back(member);
+  request.sheds_functions.insert(request.accelerators.begin(), request.accelerators.end());
+  request.force = true;
+  const vfio::MovePlan plan =
+      vfio::plan_bind(inventory, facts.rules, request, vfio::UseReport{}, vfio::VfioDriverTable{}, {}, {});
+  if (plan.refusals.empty()) return {};
+  const std::vector<std::string>& reasons = plan.refusals.front().reasons;
+  return reasons.empty() ? "it cannot be bound to a vfio driver" : reasons.front();
+}
+
+/// The reason for GpuHealth::unhealthy whatever a claim asks for; empty: there is none.
+std::string illness_of(const ClaimableFacts& facts, const mdev::VgpuGpu& gpu) {
+  if (gpu.function.problem) return "it cannot be read: " + gpu.function.problem->message;
+  for (const vfio::PciAddress& member : vfio::concerned(facts.node.inventory, {gpu.address()}))
+    if (facts.stuck.contains(member))
+      return fmt::format("a write to {} has not returned from the kernel", member.text());
+  for (const vfio::PciAddress& function : gpu.functions)
+    if (facts.stuck.contains(function))
+      return fmt::format("a write to {} has not returned from the kernel", function.text());
+  const bool unread =
+      !gpu.parents.empty() && std::ranges::all_of(gpu.parents, [](const mdev::VgpuParent& parent) {
+        return parent.problem.has_value();
+      });
+  return unread ? "its vGPU types cannot be read: " + gpu.parents.front().problem->message : std::string();
+}
+
+api::ClaimableGpu claimable_gpu(const ClaimableFacts& facts, const mdev::VgpuGpu& gpu) {
+  const vfio::PciFunction& function = gpu.function;
+  const auto allow = facts.for_dra.find(gpu.address());
+  api::ClaimableGpu out{
+      .address = gpu.address(),
+      .iommu_group = function.iommu_group.value_or(0),
+      .vendor = function.vendor,
+      .device = function.device,
+      .product = facts.models ? facts.models(function) : std::string(),
+      .memory_mib = policy::gpu_model(function.ids(), subsystem_of(function)).memory_mib.value_or(0),
+      .numa_node = function.numa_node,
+      .for_dra = allow != facts.for_dra.end(),
+      .whole = allow == facts.for_dra.end() || allow->second.whole};
+  if (const auto root = facts.roots.find(gpu.address()); root != facts.roots.end())
+    out.pcie_root = root->second;
+  out.reason = illness_of(facts, gpu);
+  add_types(facts, gpu, !out.reason.empty(), out);
+  // An unreadable GPU keeps the facts on which its published devices rest.
+  if (const api::ClaimableGpu* before = earlier(facts, gpu); function.problem && before != nullptr) {
+    const api::ClaimableGpu now = out;
+    out = *before;
+    out.for_dra = now.for_dra;
+    out.whole = now.whole;
+    out.types = now.types;
+    out.reason = now.reason;
+  }
+  if (out.reason.empty()) {
+    const std::string obstacle = bind_obstacle(facts, gpu);
+    if (!obstacle.empty()) out.whole = false;
+    if (!obstacle.empty() && out.types.empty()) out.reason = obstacle;
+  }
+  out.health = out.reason.empty() ? api::GpuHealth::ready : api::GpuHealth::unhealthy;
+  if (out.health == api::GpuHealth::ready && facts.changing.contains(gpu.address())) {
+    out.health = api::GpuHealth::preparing;
+    out.reason = "its mode is being changed";
+  }
+  return out;
+}
+
+}  // namespace
+
+std::vector<api::ClaimableGpu> claimable_gpus(const ClaimableFacts& facts) {
+  std::vector<api::ClaimableGpu> out;
+  for (const vfio::PciAddress& address : facts.dra)
+    if (const mdev::VgpuGpu* gpu = facts.node.vgpus.find(address); gpu != nullptr)
+      out.push_back(claimable_gpu(facts, *gpu));
+  return out;
+}
+
+void read_claimable_facts(const HostFs& host, ClaimableFacts& facts) {
+  if (facts.dra.empty()) return;
+  for (const vfio::PciAddress& gpu : facts.dra) facts.roots.emplace(gpu, vfio::pcie_root(host, gpu));
+  const auto writes = stuck_writes(host);
+  if (!writes) return;
+  for (const StuckWrite& write : *writes) {
+    if (is_read(write)) continue;
+    for (const auto& [address, function] : facts.node.inventory.functions)
+      if (concerns(write, address.text())) facts.stuck.insert(address);
+  }
+}
+
+const std::vector<api::ClaimableGpu>& ClaimableGpusFile::published() {
+  if (published_) return *published_;
+  published_.emplace();
+  const auto text = host_.read_file(file_, HostFs::Links::refused);
+  if (!text && is_gone(text.error())) return *published_;
+  auto read = text ? api::read_claimable_gpus(*text)
+                   : Result<std::vector<api::ClaimableGpu>>(fail(Error(text.error())));
+  if (read)
+    published_ = std::move(*read);
+  else
+    spdlog::warn("{}; the GPUs are given to DRA anew", read.error().message);
+  return *published_;
+}
+
+Result<> ClaimableGpusFile::publish(std::vector<api::ClaimableGpu> gpus) {
+  if (published() == gpus && host_.exists(file_) == !gpus.empty()) return {};
+  auto written =
+      gpus.empty() ? host_.remove_file(file_) : host_.write_file(file_, api::claimable_gpus_text(gpus));
+  if (written) published_ = std::move(gpus);
+  return written;
+}
+
+}  // namespace ferry::host

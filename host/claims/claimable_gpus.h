@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// The GPUs that claims can have (api/claimable_gpus.h), from a scan of the host, and their file.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "api/claimable_gpus.h"
+#include "common/result.h"
+#include "host/gpu_conditions.h"
+#include "hostfs/host_fs.h"
+#include "policy/policy.h"
+#include "vfio/pci/inventory.h"
+#include "vfio/pci/pci_address.h"
+
+namespace ferry::host {
+
+struct ClaimableFacts {
+  const ScannedNode& node;
+  const policy::ModelNames& models;     ///< for ClaimableGpu::product
+  const vfio::AcceleratorRules& rules;  ///< of the policy
+  /// The GPUs that the policy gives to DRA (policy::DesiredState::for_dra).
+  const std::map<vfio::PciAddress, policy::AllowedDevices>& for_dra;
+  const std::set<vfio::PciAddress>& dra;               ///< the GPUs that DRA has (Allocations::dra)
+  std::set<vfio::PciAddress> changing = {};            ///< hostd changes them now
+  std::set<vfio::PciAddress> stuck = {};               ///< functions with a write that has not returned
+  std::map<vfio::PciAddress, std::string> roots = {};  ///< pcie_root() of each GPU
+  /// The GPUs of the last round. A GPU that has vGPUs or is on a vfio driver does not list all of its types,
+  /// so they are taken from here.
+  std::vector<api::ClaimableGpu> before = {};
+};
+
+/// The GPUs of ClaimableFacts::dra that the host has, in order of address. MIG-backed types are left out,
+/// since their placements are not scanned.
+std::vector<api::ClaimableGpu> claimable_gpus(const ClaimableFacts& facts);
+
+/// Reads ClaimableFacts::stuck and `roots`. A record that cannot be read counts as none.
+void read_claimable_facts(const HostFs& host, ClaimableFacts& facts);
+
+/// kClaimableGpusFile, which this process alone writes.
+class ClaimableGpusFile {
+ public:
+  /// `host` must outlive this object.
+  ClaimableGpusFile(HostFs& host, std::filesystem::path file) : host_(host), file_(std::move(file)) {}
+
+  /// The GPUs of the file: at first those of an earlier hostd. A file that cannot be read has none.
+  const std::vector<api::ClaimableGpu>& published();
+  /// Writes the file if it changes; without a GPU the file is removed.
+  Result<> publish(std::vector<api::ClaimableGpu> gpus);
+
+ private:
+  HostFs& host_;
+  const std::filesystem::path file_;
+  std::optional<std::vector<api::ClaimableGpu>> published_;
+};
+
+}  // namespace ferry::host

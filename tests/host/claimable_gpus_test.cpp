@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/claims/claimable_gpus.h"
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+
+#include "api/files.h"
+#include "mdev/framework.h"
+#include "tests/support/fake_kernel.h"
+#include "tests/support/must.h"
+
+namespace ferry::host {
+namespace {
+
+using test::must;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+constexpr vfio::PciAddress kGpu{.domain = 0, .bus = 5, .device = 0, .function = 0};
+constexpr vfio::PciAddress kSound{.domain = 0, .bus = 5, .device = 0, .function = 1};
+constexpr vfio::PciAddress kDisk{.domain = 0, .bus = 9, .device = 0, .function = 0};
+
+mdev::VgpuType type(const std::string& name, std::uint32_t framebuffer_mib, std::uint32_t available,
+                    std::optional<std::uint32_t> most = {}) {
+  mdev::VgpuType out;
+  out.id = "nvidia-" + name;
+  out.name = "GRID " + name;
+  out.short_name = name;
+  out.framebuffer_mib = framebuffer_mib;
+  out.available = available;
+  out.max_instances = most;
+  return out;
+}
+
+std::vector<std::string> names(const std::vector<api::VgpuType>& types) {
+  std::vector<std::string> out;
+  for (const api::VgpuType& one : types) out.push_back(one.short_name);
+  return out;
+}
+
+/// A T4 with its sound function in a group, on the driver that divides it.
+class ClaimableGpusTest : public testing::Test {
+ protected:
+  ClaimableGpusTest() {
+    mdev::VgpuGpu gpu;
+    gpu.function = add(kGpu, 0x0302, 5);
+    gpu.function.numa_node = 1;
+    gpu.framework = &mdev::mediated_on_gpu();
+    gpu.parents = {
+        {.address = kGpu, .types = {type("T4-4Q", 4096, 4, 4), type("T4-8Q", 8192, 2, 2)}, .problem = {}}};
+    node_.vgpus.gpus.push_back(gpu);
+    add(kSound, 0x0403, 5);
+  }
+
+  vfio::PciFunction add(const vfio::PciAddress& address, std::uint32_t pci_class, std::uint32_t group) {
+    vfio::PciFunction function;
+    function.address = address;
+    function.vendor = 0x10de;
+    function.device = 0x1eb8;
+    function.class_code = pci_class << 8U;
+    function.driver = "nvidia";
+    function.iommu_group = group;
+    node_.inventory.functions[address] = function;
+    node_.inventory.groups[group].push_back(address);
+    return function;
+  }
+  mdev::VgpuGpu& gpu() { return node_.vgpus.gpus.front(); }
+  /// The GPU and its function change together.
+  void set(const vfio::PciFunction& function) {
+    gpu().function = function;
+    node_.inventory.functions[kGpu] = function;
+  }
+  void give_to_vfio() {
+    vfio::PciFunction function = gpu().function;
+    function.driver = "vfio-pci";
+    function.vfio_devices = {"vfio0"};
+    set(function);
+    gpu().framework = &mdev::no_framework();
+    gpu().parents.clear();
+  }
+
+  ClaimableFacts given() {
+    return {.node = node_,
+            .models = models_,
+            .rules = rules_,
+            .for_dra = for_dra_,
+            .dra = dra_,
+            .before = before_};
+  }
+  api::ClaimableGpu claimable() {
+    const std::vector<api::ClaimableGpu> all = claimable_gpus(given());
+    EXPECT_EQ(all.size(), 1U);
+    return all.empty() ? api::ClaimableGpu{} : all.front();
+  }
+
+  ScannedNode node_;
+  policy::ModelNames models_ = [](const vfio::PciFunction&) { return std::string("TU104GL [Tesla T4]"); };
+  vfio::AcceleratorRules rules_{.vendors = {0x10de}, .classes = {vfio::PciClass::display_3d}};
+  std::map<vfio::PciAddress, policy::AllowedDevices> for_dra_ = {{kGpu, {}}};
+  std::set<vfio::PciAddress> dra_ = {kGpu};
+  std::vector<api::ClaimableGpu> before_;
+};
+
+TEST_F(ClaimableGpusTest, HasTheFactsOfTheScan) {
+  ClaimableFacts facts = given();
+  facts.roots = {{kGpu, "pci0000:00"}};
+  const std::vector<api::ClaimableGpu> all = claimable_gpus(facts);
+  ASSERT_EQ(all.size(), 1U);
+  const api::ClaimableGpu& one = all.front();
+  EXPECT_EQ(one.address, kGpu);
+  EXPECT_EQ(one.iommu_group, 5U);
+  EXPECT_EQ(one.vendor, 0x10de);
+  EXPECT_EQ(one.device, 0x1eb8);
+  EXPECT_EQ(one.product, "TU104GL [Tesla T4]");
+  EXPECT_EQ(one.numa_node, 1);
+  EXPECT_EQ(one.pcie_root, "pci0000:00");
+  EXPECT_TRUE(one.for_dra);
+  EXPECT_TRUE(one.whole);
+  EXPECT_EQ(one.framework, api::VgpuFramework::mdev);
+  EXPECT_EQ(one.health, api::GpuHealth::ready) << one.reason;
+  ASSERT_THAT(names(one.types), ElementsAre("T4-4Q", "T4-8Q"));
+  EXPECT_EQ(one.types.at(0).id, "nvidia-T4-4Q");
+  EXPECT_EQ(one.types.at(0).framebuffer_mib, 4096U);
+  EXPECT_EQ(one.types.at(0).most_per_gpu, 4U);
+  EXPECT_TRUE(one.types.at(0).allowed);
+}
+
+TEST_F(ClaimableGpusTest, HasOnlyTheGpusOfDra) {
+  dra_.clear();
+  EXPECT_THAT(claimable_gpus(given()), IsEmpty());
+  dra_ = {kDisk};
+  EXPECT_THAT(claimable_gpus(given()), IsEmpty()) << "it is unplugged";
+}
+
+TEST_F(ClaimableGpusTest, AllowsThePolicysDevices) {
+  for_dra_[kGpu] = {.whole = false, .types = {"T4-8*"}};
+  const api::ClaimableGpu one = claimable();
+  EXPECT_FALSE(one.whole);
+  EXPECT_FALSE(one.types.at(0).allowed);
+  EXPECT_TRUE(one.types.at(1).allowed);
+}
+
+TEST_F(ClaimableGpusTest, SaysThatAGpuIsNoLongerForDra) {
+  for_dra_.clear();
+  EXPECT_FALSE(claimable().for_dra);
+}
+
+TEST_F(ClaimableGpusTest, LeavesOutTypesThatAnEmptyGpuCannotMake) {
+  gpu().parents.front().types.push_back(type("T4-16Q", 16384, 0, 1));
+  gpu().parents.front().types.push_back(type("A100-1-5C", 5120, 7, 7));
+  gpu().unlisted.push_back(type("T4-1Q", 1024, 16, 16));
+  EXPECT_THAT(names(claimable().types), ElementsAre("T4-4Q", "T4-8Q")) << "and MIG-backed ones";
+}
+
+TEST_F(ClaimableGpusTest, RemembersTheTypesWhileVgpusExist) {
+  before_ = {claimable()};
+  gpu().framework = &mdev::vendor_vfio();
+  gpu().parents.front().types = {type("T4-4Q", 4096, 3, 4)};
+  mdev::VgpuDevice vgpu;
+  vgpu.id.text = "5b6c0f0e-3b1d-4f0e-9a57-2f6f5f1f7a10";
+  gpu().devices.push_back(vgpu);
+  EXPECT_THAT(names(claimable().types), ElementsAre("T4-4Q", "T4-8Q"));
+  before_.clear();
+  mdev::VgpuType without_id = type("T4-16Q", 16384, 0, 1);
+  without_id.id.clear();
+  gpu().unlisted = {type("T4-8Q", 8192, 0, 2), without_id};
+  EXPECT_THAT(names(claimable().types), ElementsAre("T4-4Q", "T4-8Q")) << "by the table of boards";
+}
+
+TEST_F(ClaimableGpusTest, RemembersTheTypesWhileAClaimHasTheWholeGpu) {
+  before_ = {claimable()};
+  give_to_vfio();
+  const api::ClaimableGpu one = claimable();
+  EXPECT_THAT(names(one.types), ElementsAre("T4-4Q", "T4-8Q"));
+  EXPECT_EQ(one.framework, api::VgpuFramework::mdev);
+  EXPECT_EQ(one.health, api::GpuHealth::ready) << one.reason;
+  before_.front().device = 0x2684;
+  EXPECT_THAT(claimable().types, IsEmpty()) << "another GPU had the address";
+  before_.clear();
+  EXPECT_EQ(claimable().framework, api::VgpuFramework::none);
+}
+
+TEST_F(ClaimableGpusTest, GivesAnotherVendorsGpuWhole) {
+  gpu().framework = &mdev::whole_functions();
+  EXPECT_EQ(claimable().framework, api::VgpuFramework::none);
+  EXPECT_THAT(claimable().types, IsEmpty());
+}
+
+TEST_F(ClaimableGpusTest, IsUnhealthyWithTheReason) {
+  before_ = {claimable()};
+  vfio::PciFunction function = gpu().function;
+  function.problem = Error{.code = Errc::malformed_host, .message = "off the bus", .hint = {}};
+  function.vendor = 0xffff;
+  set(function);
+  const api::ClaimableGpu one = claimable();
+  EXPECT_EQ(one.health, api::GpuHealth::unhealthy);
+  EXPECT_EQ(one.reason, "it cannot be read: off the bus");
+  EXPECT_EQ(one.product, before_.front().product);
+  EXPECT_EQ(one.vendor, 0x10de) << "its published devices keep their attributes";
+  EXPECT_THAT(names(one.types), ElementsAre("T4-4Q", "T4-8Q"));
+}
+
+TEST_F(ClaimableGpusTest, IsUnhealthyWhileAWriteIsStuck) {
+  before_ = {claimable()};
+  gpu().parents.front().types.clear();
+  ClaimableFacts facts = given();
+  facts.stuck = {kSound};
+  const api::ClaimableGpu one = claimable_gpus(facts).at(0);
+  EXPECT_EQ(one.health, api::GpuHealth::unhealthy);
+  EXPECT_EQ(one.reason, "a write to 0000:05:00.1 has not returned from the kernel");
+  EXPECT_THAT(names(one.types), ElementsAre("T4-4Q", "T4-8Q"));
+}
+
+TEST_F(ClaimableGpusTest, IsUnhealthyIfItsTypesCannotBeRead) {
+  gpu().parents.front().problem = Error{.code = Errc::malformed_host, .message = "no answer", .hint = {}};
+  EXPECT_EQ(claimable().reason, "its vGPU types cannot be read: no answer");
+}
+
+TEST_F(ClaimableGpusTest, IsNotWholeIfItsGroupCannotBeBound) {
+  add(kDisk, 0x0108, 5);
+  api::ClaimableGpu one = claimable();
+  EXPECT_FALSE(one.whole);
+  EXPECT_EQ(one.health, api::GpuHealth::ready) << "its vGPUs have groups of their own";
+  gpu().framework = &mdev::no_framework();
+  gpu().parents.clear();
+  one = claimable();
+  EXPECT_EQ(one.health, api::GpuHealth::unhealthy);
+  EXPECT_THAT(one.reason, HasSubstr("0000:09:00.0"));
+}
+
+TEST_F(ClaimableGpusTest, IsNotWholeWithoutAnIommu) {
+  node_.inventory.groups.clear();
+  vfio::PciFunction function = gpu().function;
+  function.iommu_group.reset();
+  set(function);
+  const api::ClaimableGpu one = claimable();
+  EXPECT_FALSE(one.whole);
+  EXPECT_EQ(one.iommu_group, 0U);
+  EXPECT_EQ(one.health, api::GpuHealth::ready);
+}
+
+TEST_F(ClaimableGpusTest, IsPreparingWhileHostdChangesIt) {
+  ClaimableFacts facts = given();
+  facts.changing = {kGpu};
+  EXPECT_EQ(claimable_gpus(facts).at(0).health, api::GpuHealth::preparing);
+  facts.stuck = {kGpu};
+  EXPECT_EQ(claimable_gpus(facts).at(0).health, api::GpuHealth::unhealthy);
+}
+
+TEST(ClaimableFactsRead, HaveTheHostBridgeAndStuckWrites) {
+  test::FakeKernel kernel;
+  kernel.add_function({.address = "0000:05:00.0", .group = 5});
+  ScannedNode node;
+  node.inventory = must(vfio::scan(kernel));
+  const policy::ModelNames models;
+  const vfio::AcceleratorRules rules;
+  const std::map<vfio::PciAddress, policy::AllowedDevices> for_dra;
+  const std::set<vfio::PciAddress> dra = {kGpu};
+  ClaimableFacts facts{.node = node, .models = models, .rules = rules, .for_dra = for_dra, .dra = dra};
+  read_claimable_facts(kernel, facts);
+  EXPECT_EQ(facts.roots.at(kGpu), "pci0000:00");
+  EXPECT_THAT(facts.stuck, IsEmpty());
+}
+
+TEST(ClaimableGpusFile, IsWrittenOnlyAfterAChange) {
+  test::FakeKernel kernel;
+  ClaimableGpusFile file(kernel, api::kClaimableGpusFile);
+  EXPECT_THAT(file.published(), IsEmpty());
+  must(file.publish({}));
+  EXPECT_FALSE(kernel.exists(api::kClaimableGpusFile));
+  const std::vector<api::ClaimableGpu> gpus = {{.address = kGpu, .iommu_group = 5}};
+  must(file.publish(gpus));
+  kernel.forget_changes();
+  must(file.publish(gpus));
+  EXPECT_THAT(kernel.changes(), IsEmpty());
+  EXPECT_EQ(ClaimableGpusFile(kernel, api::kClaimableGpusFile).published(), gpus) << "after a restart";
+  kernel.remove(api::kClaimableGpusFile);
+  must(file.publish(gpus));
+  EXPECT_TRUE(kernel.exists(api::kClaimableGpusFile)) << "a removed file is written again";
+  must(file.publish({}));
+  EXPECT_FALSE(kernel.exists(api::kClaimableGpusFile));
+}
+
+TEST(ClaimableGpusFile, HasNoGpuIfItCannotBeRead) {
+  test::FakeKernel kernel;
+  kernel.file(api::kClaimableGpusFile, "{");
+  ClaimableGpusFile file(kernel, api::kClaimableGpusFile);
+  EXPECT_THAT(file.published(), IsEmpty());
+  must(file.publish({}));
+  EXPECT_FALSE(kernel.exists(api::kClaimableGpusFile));
+}
+
+}  // namespace
+}  // namespace ferry::host

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+// The rounds of hostd: GPUs that a policy gives to ResourceClaims.
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+
+#include "api/claimable_gpus.h"
+#include "api/host_status.h"
+#include "tests/host/keeper_node.h"
+#include "tests/support/must.h"
+
+namespace ferry::host {
+namespace {
+
+using namespace std::chrono_literals;
+using test::must;
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+
+constexpr const char* kFirstForDra =
+    "  - {devices: all, mode: passthrough}\n  - {devices: [0], allocation: dra}\n";
+constexpr const char* kFile = "run/ferry/claims/gpus.json";
+
+class KeeperOfClaimableGpusTest : public NodeKeeperTest {
+ protected:
+  std::vector<api::ClaimableGpu> claimable() const {
+    const auto text = kernel_.read_file(kFile);
+    return text ? must(api::read_claimable_gpus(*text)) : std::vector<api::ClaimableGpu>();
+  }
+  std::vector<std::string> addresses() const {
+    std::vector<std::string> out;
+    for (const api::ClaimableGpu& one : claimable()) out.push_back(one.address.text());
+    return out;
+  }
+  static vfio::PciAddress address(const char* text) { return must(vfio::PciAddress::parse(text)); }
+};
+
+TEST_F(KeeperOfClaimableGpusTest, LeavesAGpuForDraAsItIs) {
+  want(kFirstForDra);
+  const auto first = round();
+  EXPECT_EQ(first.phase, api::NodePhase::applying) << "the withdrawal is published before DRA has the GPU";
+  EXPECT_TRUE(first.unfinished);
+  EXPECT_EQ(first.again, now_ + 1s);
+  EXPECT_EQ(gpu(kFirst).state, api::GpuState::pending);
+  EXPECT_THAT(addresses(), IsEmpty());
+
+  EXPECT_EQ(round().phase, api::NodePhase::ready);
+  EXPECT_THAT(drivers(), ElementsAre("nvidia", "vfio-pci", "vfio-pci"));
+  EXPECT_EQ(gpu(kFirst).allocation, api::Allocation::dra);
+  EXPECT_EQ(gpu(kFirst).state, api::GpuState::ready);
+  EXPECT_EQ(gpu(kFirst).desired, std::nullopt);
+  EXPECT_EQ(gpu(kSecond).allocation, api::Allocation::device_plugin);
+  EXPECT_THAT(withdrawn(), ElementsAre(kFirst));
+  EXPECT_THAT(addresses(), ElementsAre(kFirst));
+  EXPECT_TRUE(claimable().at(0).for_dra);
+  EXPECT_EQ(claimable().at(0).framework, api::VgpuFramework::mdev);
+  EXPECT_THAT(claimable().at(0).types, Not(IsEmpty()));
+
+  kernel_.forget_changes();
+  EXPECT_EQ(round().phase, api::NodePhase::ready);
+  EXPECT_THAT(kernel_.changes(), IsEmpty()) << "no file is written without a change";
+}
+
+TEST_F(KeeperOfClaimableGpusTest, WritesNoFileWithoutSuchAPolicy) {
+  want(kAllAway);
+  rounds();
+  EXPECT_FALSE(kernel_.exists(kFile));
+  EXPECT_EQ(gpu(kFirst).allocation, api::Allocation::device_plugin);
+}
+
+TEST_F(KeeperOfClaimableGpusTest, WaitsForThePlugin) {
+  want(kAllAway);
+  start_plugin();
+  rounds();
+  plugin_follows();
+  want(kFirstForDra);
+  EXPECT_EQ(round().phase, api::NodePhase::applying);
+  EXPECT_EQ(round().phase, api::NodePhase::applying) << "it has not answered";
+  EXPECT_THAT(addresses(), IsEmpty());
+  EXPECT_EQ(gpu(kFirst).allocation, api::Allocation::device_plugin);
+  ASSERT_TRUE(plugin_follows());
+  EXPECT_EQ(round().phase, api::NodePhase::ready);
+  EXPECT_THAT(addresses(), ElementsAre(kFirst));
+  EXPECT_EQ(kernel_.driver_of(kFirst), "vfio-pci") << "its driver stays";
+}
+
+TEST_F(KeeperOfClaimableGpusTest, IsBlockedIfThePluginDoesNotAnswer) {
+  want(kAllAway);
+  start_plugin();
+  rounds();
+  silent_ = true;
+  want(kFirstForDra);
+  round();
+  now_ += 31s;
+  EXPECT_EQ(round().phase, api::NodePhase::blocked);
+  EXPECT_EQ(gpu(kFirst).state, api::GpuState::blocked);
+  EXPECT_THAT(gpu(kFirst).hint, HasSubstr("ferry plugin"));
+  EXPECT_EQ(gpu(kFirst).allocation, api::Allocation::device_plugin);
+  silent_ = false;
+  EXPECT_EQ(rounds().phase, api::NodePhase::ready);
+  EXPECT_THAT(addresses(), ElementsAre(kFirst));
+}
+
+TEST_F(KeeperOfClaimableGpusTest, WaitsForThePodThatHasTheGpu) {
+  want(kAllAway);
+  start_plugin();
+  rounds();
+  allocated_ = {kFirst};
+  holders_.held = {{kFirst, vm(412)}};
+  plugin_follows();
+  want(kFirstForDra);
+  const auto blocked = rounds();
+  EXPECT_EQ(blocked.phase, api::NodePhase::blocked);
+  EXPECT_THAT(blocked.processes, ElementsAre(412));
+  EXPECT_EQ(gpu(kFirst).state, api::GpuState::blocked);
+  EXPECT_THAT(gpu(kFirst).reason, HasSubstr("VM tenant (pid 412)"));
+  EXPECT_THAT(gpu(kFirst).users, Not(IsEmpty()));
+  EXPECT_EQ(gpu(kFirst).allocation, api::Allocation::device_plugin);
+  EXPECT_THAT(withdrawn(), Contains(kFirst)) << "no other pod gets it";
+  EXPECT_THAT(addresses(), IsEmpty());
+  EXPECT_THAT(drivers(), ElementsAre("vfio-pci", "vfio-pci", "vfio-pci")) << "the others do not wait";
+
+  holders_.held.clear();
+  allocated_.clear();
+  plugin_follows();
+  EXPECT_EQ(rounds().phase, api::NodePhase::ready);
+  EXPECT_THAT(addresses(), ElementsAre(kFirst));
+}
+
+TEST_F(KeeperOfClaimableGpusTest, WaitsForVgpusOfAnEarlierPolicy) {
+  want("  - {devices: [0], mode: vgpu, vgpu-devices: {T4-4Q: 1}}\n");
+  rounds();
+  want("  - {devices: [0], allocation: dra}\n");
+  rounds();
+  EXPECT_EQ(rounds().phase, api::NodePhase::blocked);
+  EXPECT_THAT(gpu(kFirst).reason, HasSubstr("has a vGPU that no claim made"));
+  EXPECT_THAT(mdev_.devices_on(kFirst), Not(IsEmpty()));
+  want("  - {devices: [0], mode: host}\n");
+  rounds();
+  want("  - {devices: [0], allocation: dra}\n");
+  rounds();
+  EXPECT_EQ(rounds().phase, api::NodePhase::ready);
+  EXPECT_EQ(gpu(kFirst).allocation, api::Allocation::dra);
+}
+
+TEST_F(KeeperOfClaimableGpusTest, KeepsAGpuWithDraWhileAClaimHasIt) {
+  want(kFirstForDra);
+  round();
+  round();
+  claimed_ = {address(kFirst)};
+  want(kAllAway);
+  EXPECT_EQ(round().phase, api::NodePhase::blocked);
+  EXPECT_EQ(kernel_.driver_of(kFirst), "nvidia") << "nothing is bound under a claim";
+  EXPECT_EQ(gpu(kFirst).allocation, api::Allocation::dra);
+  EXPECT_EQ(gpu(kFirst).desired, api::Mode::passthrough);
+  EXPECT_EQ(gpu(kFirst).reason, "a ResourceClaim has it");
+  EXPECT_THAT(withdrawn(), ElementsAre(kFirst));
+  ASSERT_THAT(addresses(), ElementsAre(kFirst));
+  EXPECT_FALSE(claimable().at(0).for_dra) << "no further claim gets it";
+
+  claimed_.clear();
+  EXPECT_EQ(rounds().phase, api::NodePhase::ready);
+  EXPECT_EQ(kernel_.driver_of(kFirst), "vfio-pci");
+  EXPECT_EQ(gpu(kFirst).allocation, api::Allocation::device_plugin);
+  EXPECT_THAT(withdrawn(), IsEmpty());
+  EXPECT_FALSE(kernel_.exists(kFile));
+}
+
+TEST_F(KeeperOfClaimableGpusTest, KeepsClaimsWithoutADesiredState) {
+  want(kFirstForDra);
+  round();
+  round();
+  claimed_ = {address(kFirst)};
+  kernel_.remove(kDesired);
+  EXPECT_EQ(round().phase, api::NodePhase::idle);
+  EXPECT_EQ(gpu(kFirst).allocation, api::Allocation::dra);
+  EXPECT_THAT(withdrawn(), ElementsAre(kFirst));
+  claimed_.clear();
+  round();
+  EXPECT_EQ(gpu(kFirst).allocation, api::Allocation::device_plugin);
+  EXPECT_THAT(withdrawn(), IsEmpty());
+}
+
+TEST_F(KeeperOfClaimableGpusTest, KeepsTheAllocationWhileThePolicyIsUnreadable) {
+  want(kFirstForDra);
+  round();
+  round();
+  kernel_.file(kDesired, "{");
+  EXPECT_EQ(round().phase, api::NodePhase::failed);
+  EXPECT_EQ(gpu(kFirst).allocation, api::Allocation::dra);
+  EXPECT_THAT(withdrawn(), ElementsAre(kFirst));
+  EXPECT_THAT(addresses(), ElementsAre(kFirst));
+}
+
+TEST_F(KeeperOfClaimableGpusTest, KeepsTheGpuWithdrawnWhenItEnds) {
+  want(kFirstForDra);
+  round();
+  round();
+  must(keeper_.end());
+  EXPECT_THAT(withdrawn(), ElementsAre(kFirst));
+}
+
+TEST_F(KeeperOfClaimableGpusTest, KnowsItsGpusAfterARestart) {
+  want(kFirstForDra);
+  round();
+  round();
+  holders_.held = {{kFirst, vm(412)}};
+  claimed_ = {address(kFirst)};
+  NodeKeeper next = make_keeper();
+  EXPECT_EQ(next.round().phase, api::NodePhase::ready) << "the user has it by a claim";
+  EXPECT_EQ(gpu(kFirst).allocation, api::Allocation::dra);
+  EXPECT_THAT(withdrawn(), ElementsAre(kFirst));
+}
+
+TEST_F(KeeperOfClaimableGpusTest, RemembersTheTypesOfAnEmptyGpu) {
+  want("  - {devices: [0], allocation: dra, allow: [whole, \"T4-4Q\"]}\n");
+  round();
+  round();
+  const std::vector<api::ClaimableGpu> empty = claimable();
+  ASSERT_EQ(empty.size(), 1U);
+  for (const api::VgpuType& type : empty.at(0).types) EXPECT_EQ(type.allowed, type.short_name == "T4-4Q");
+  claimed_ = {address(kFirst)};
+  mdev_.add_device(kFirst, "nvidia-232", "5b6c0f0e-3b1d-4f0e-9a57-2f6f5f1f7a10");
+  round();
+  EXPECT_EQ(claimable(), empty);
+  EXPECT_THAT(withdrawn(), Contains("5b6c0f0e-3b1d-4f0e-9a57-2f6f5f1f7a10"));
+}
+
+TEST_F(KeeperOfClaimableGpusTest, RefusesAGroupWithTwoAllocations) {
+  kernel_.add_function({.address = "0000:08:00.0",
+                        .ids = "10de:1eb8",
+                        .subsystem_ids = "10de:12a2",
+                        .class_code = 0x030200,
+                        .group = 5,
+                        .driver = "nvidia"});
+  want("  - {address: \"0000:05:00.0\", allocation: dra}\n");
+  EXPECT_EQ(round().phase, api::NodePhase::blocked);
+  EXPECT_EQ(state().error.value_or(api::StatusError()).message,
+            "0000:05:00.0 is for DRA and 0000:08:00.0 is not, but they share an IOMMU group");
+  EXPECT_THAT(addresses(), IsEmpty());
+}
+
+}  // namespace
+}  // namespace ferry::host
