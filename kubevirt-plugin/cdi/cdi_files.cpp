@@ -50,7 +50,8 @@ std::vector<CdiFailure> CdiFiles::update(std::span<const Resource> resources,
   std::set<std::string> current;
   for (const auto& resource : resources) {
     if (resource.env_prefix != EnvPrefix::none) continue;
-    const std::string content = cdi_spec(resource, [this](const std::string& node) { return vfio::node_mode(host_, node); });
+    const std::string content =
+        cdi_spec(resource, [this](const std::string& node) { return vfio::node_mode(host_, node); });
     if (content.empty()) continue;
     const std::string name = cdi_file_name(resource.name);
     current.insert(name);
