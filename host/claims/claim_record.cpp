@@ -101,12 +101,6 @@ ClaimRecord read_whole(const JsonObject& file) {
   return out;
 }
 
-bool has_gpu(const Claim& claim, const vfio::PciAddress& gpu) {
-  return std::ranges::any_of(claim.devices, [&](const ClaimedDevice& device) {
-    return std::ranges::find(device.gpus, gpu, &ClaimedGpu::address) != device.gpus.end();
-  });
-}
-
 }  // namespace
 
 std::string_view text(ClaimPhase phase) {
@@ -140,9 +134,14 @@ void ClaimRecord::remove(std::string_view uid) {
   std::erase_if(claims, [&](const Claim& claim) { return claim.uid == uid; });
 }
 
-const Claim* ClaimRecord::other_with(const vfio::PciAddress& gpu, std::string_view uid) const {
-  const auto found = std::ranges::find_if(
-      claims, [&](const Claim& claim) { return claim.uid != uid && has_gpu(claim, gpu); });
+const Claim* ClaimRecord::in_the_way(const vfio::PciAddress& gpu, std::string_view uid, bool whole) const {
+  const auto blocks = [&](const ClaimedDevice& device) {
+    return (whole || device.is_whole()) &&
+           std::ranges::find(device.gpus, gpu, &ClaimedGpu::address) != device.gpus.end();
+  };
+  const auto found = std::ranges::find_if(claims, [&](const Claim& claim) {
+    return claim.uid != uid && std::ranges::any_of(claim.devices, blocks);
+  });
   return found == claims.end() ? nullptr : &*found;
 }
 

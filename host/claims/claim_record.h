@@ -66,7 +66,7 @@ struct Claim {
   std::string space;  ///< namespace
   std::string name;
   ClaimPhase phase = ClaimPhase::intent;
-  std::vector<ClaimedDevice> devices = {};  ///< in order of the request, but for those that are undone
+  std::vector<ClaimedDevice> devices = {};  ///< in order of the request
 
   /// "claim studio/render-a"
   std::string label() const;
@@ -82,8 +82,9 @@ struct ClaimRecord {
   /// Adds the claim, or replaces the one with its UID.
   void put(Claim claim);
   void remove(std::string_view uid);
-  /// The claim other than `uid` that has the GPU, in whole or in part; nullptr: none.
-  const Claim* other_with(const vfio::PciAddress& gpu, std::string_view uid) const;
+  /// A claim other than `uid` that has the GPU whole; with `whole` also one that has a vGPU of it. nullptr:
+  /// there is none.
+  const Claim* in_the_way(const vfio::PciAddress& gpu, std::string_view uid, bool whole) const;
   std::set<vfio::PciAddress> gpus() const;
   bool operator==(const ClaimRecord&) const = default;
 };
