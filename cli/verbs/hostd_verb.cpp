@@ -109,6 +109,8 @@ ExitStatus hostd_verb(const Session& session, const KeepingOptions& keeping) {
   options.files.status_file = keeping.state.relative_path();
   options.files.profiles = keeping.lenient ? Reading::lenient : Reading::strict;
   if (!options.once) options.beside = [&](EventLoop& loop) { return kata_beside(session, loop, keeping); };
+  if (keeping.dra_user && keeping.dra_group)
+    options.claims = host::ClaimServerSettings{.user = *keeping.dra_user, .group = *keeping.dra_group};
   if (session.dry_run) return preview_desired(session, options.files.desired_file, options.files.profiles);
   if (auto root = require_root(session); !root) return complain(root.error());
   if (keeping.agent_group) {

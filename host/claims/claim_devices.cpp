@@ -51,14 +51,29 @@ mdev::VgpuId id_of(const ClaimedDevice& device) {
 
 // Plans.
 
-Result<> check_gpu(const PciAddress& gpu, bool whole, const std::string& uid, const ClaimPolicy& policy,
-                   const ClaimRecord& record) {
-  if (!policy.gpus.contains(gpu)) {
+/// Errc::refused: the policy does not give the GPU to such a device. `type`: empty for a whole device.
+Result<> check_policy(const PciAddress& gpu, const std::string& type, const ClaimPolicy& policy) {
+  const auto found = std::ranges::find(policy.gpus, gpu, &api::ClaimableGpu::address);
+  if (found == policy.gpus.end() || !found->for_dra) {
     return refuse(
         fmt::format("GPU {} is not for claims: its allocation by the node's policy is not dra", gpu.text()),
         "set `allocation: dra` for it in the policy; the value changes once the GPU is unused");
   }
-  if (const Claim* const other = record.in_the_way(gpu, uid, whole)) {
+  if (type.empty()) {
+    if (found->whole) return {};
+    return refuse(fmt::format("the node's policy gives GPU {} to no claim whole", gpu.text()),
+                  "let the policy allow it");
+  }
+  const auto known = std::ranges::find(found->types, type, &api::VgpuType::id);
+  if (known != found->types.end() && known->allowed) return {};
+  return refuse(fmt::format("the node's policy allows no vGPU of type {} on GPU {}", type, gpu.text()),
+                "let the policy allow the type");
+}
+
+Result<> check_gpu(const PciAddress& gpu, const std::string& type, const std::string& uid,
+                   const ClaimPolicy& policy, const ClaimRecord& record) {
+  if (auto allowed = check_policy(gpu, type, policy); !allowed) return allowed;
+  if (const Claim* const other = record.in_the_way(gpu, uid, type.empty())) {
     return refuse(fmt::format("GPU {} is in use by {} (UID {})", gpu.text(), other->label(), other->uid),
                   "delete the pod that has that claim");
   }
@@ -82,8 +97,7 @@ Result<ClaimedDevice> plan_whole(const api::RequestedDevice& request, const std:
   for (const PciAddress& address : node.inventory.group_of(*node.inventory.find(request.gpu))) {
     const vfio::PciFunction& function = *node.inventory.find(address);
     if (!host.moves.rules.match(function)) continue;
-    if (auto free = check_gpu(address, true, uid, policy, record); !free)
-      return fail(std::move(free).error());
+    if (auto free = check_gpu(address, {}, uid, policy, record); !free) return fail(std::move(free).error());
     if (auto empty = check_carries_none(node, address); !empty) return fail(std::move(empty).error());
     const bool on_vfio = vfio::on_vfio_driver(function);
     out.was_on_vfio = out.was_on_vfio && on_vfio;
@@ -96,7 +110,7 @@ Result<ClaimedDevice> plan_whole(const api::RequestedDevice& request, const std:
 Result<ClaimedDevice> plan_vgpu(const api::RequestedDevice& request, const std::string& uid,
                                 std::size_t index, const ScannedNode& node, const ClaimPolicy& policy,
                                 const ClaimRecord& record, std::set<PciAddress>& taken) {
-  if (auto free = check_gpu(request.gpu, false, uid, policy, record); !free)
+  if (auto free = check_gpu(request.gpu, request.type, uid, policy, record); !free)
     return fail(std::move(free).error());
   const mdev::VgpuGpu* const gpu = node.vgpus.find(request.gpu);
   if (gpu == nullptr) return gone(request.gpu);
@@ -399,8 +413,7 @@ Result<Claim> plan_claim(const api::ClaimRequest& request, const NodeHost& host,
 Result<> check_still_for_dra(const Claim& claim, const ClaimPolicy& policy) {
   for (const ClaimedDevice& device : claim.devices)
     for (const ClaimedGpu& gpu : device.gpus)
-      if (auto allowed = check_gpu(gpu.address, device.is_whole(), claim.uid, policy, {}); !allowed)
-        return allowed;
+      if (auto allowed = check_policy(gpu.address, device.request.type, policy); !allowed) return allowed;
   return {};
 }
 
@@ -417,8 +430,9 @@ bool is_intact(const Claim& claim, const ScannedNode& node) {
   });
 }
 
-std::optional<DeviceFailure> make_ready(const NodeHost& host, const ScannedNode& node, const Claim& claim,
-                                        std::size_t index, const ClaimPolicy& policy) {
+std::optional<DeviceFailure> make_device_ready(const NodeHost& host, const ScannedNode& node,
+                                               const Claim& claim, std::size_t index,
+                                               const ClaimPolicy& policy) {
   const ClaimedDevice& device = claim.devices.at(index);
   if (!device.is_whole()) return make_vgpu(host, node, claim, device);
   // The undo journal has exactly the writes that are left to be undone.

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include "host/desired_state.h"
 #include "host/node_observation.h"
 #include "host/usage/advertised_use_probe.h"
 #include "hostfs/locks.h"
@@ -103,16 +104,28 @@ ClaimKeeper::Answer ClaimKeeper::prepare(const api::ClaimRequest& request) {
   if (known != nullptr && known->phase == ClaimPhase::done && is_intact(*known, *node))
     return results_of(*known);
 
-  const auto policy = settings_.policy(host, *node);
-  if (!policy) return fail(Error(policy.error()));
+  const auto allowed = read_policy();
+  if (!allowed) return fail(Error(allowed.error()));
   if (known == nullptr) {
-    auto planned = plan_claim(request, host, *node, *policy, *record);
+    auto planned = plan_claim(request, host, *node, *allowed, *record);
     if (!planned) return fail(std::move(planned).error());
-    return make_ready(host, std::move(*node), *policy, *record, std::move(*planned), true);
+    return make_ready(host, std::move(*node), *allowed, *record, std::move(*planned), true);
   }
-  if (auto allowed = check_still_for_dra(*known, *policy); !allowed) return fail(std::move(allowed).error());
+  if (auto still = check_still_for_dra(*known, *allowed); !still) return fail(std::move(still).error());
   Claim claim = *known;
-  return make_ready(host, std::move(*node), *policy, *record, std::move(claim), false);
+  return make_ready(host, std::move(*node), *allowed, *record, std::move(claim), false);
+}
+
+Result<ClaimPolicy> ClaimKeeper::read_policy() const {
+  const auto file = host_.read_file(settings_.claimable_file, HostFs::Links::refused);
+  if (!file && file.error().code == std::errc::no_such_file_or_directory) return ClaimPolicy();
+  if (!file) return fail(Error(file.error()));
+  auto gpus = api::read_claimable_gpus(*file);
+  if (!gpus) return fail(std::move(gpus).error());
+  ClaimPolicy out{.gpus = std::move(*gpus)};
+  const auto desired = read_desired(host_, settings_.desired_file, settings_.profiles);
+  if (desired && *desired) out.release = (*desired)->policy.release;
+  return out;
 }
 
 ClaimKeeper::Answer ClaimKeeper::make_ready(const NodeHost& host, ScannedNode node, const ClaimPolicy& policy,
@@ -129,7 +142,7 @@ ClaimKeeper::Answer ClaimKeeper::make_ready(const NodeHost& host, ScannedNode no
       if (!now) return fail(give_up(host, record, claim, is_new ? i : claim.devices.size(), now.error()));
       node = std::move(*now);
     }
-    if (auto failure = host::make_ready(host, node, claim, i, policy)) {
+    if (auto failure = make_device_ready(host, node, claim, i, policy)) {
       // An earlier run may have made any device of a claim that is not new.
       const std::size_t begun = failure->is_clean ? i : i + 1;
       const std::size_t devices = is_new ? begun : claim.devices.size();

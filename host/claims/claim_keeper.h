@@ -17,6 +17,7 @@
 
 #include "api/claim_request.h"
 #include "api/files.h"
+#include "common/config/config_reader.h"
 #include "common/pinned.h"
 #include "common/result.h"
 #include "host/claims/claim_devices.h"
@@ -27,13 +28,15 @@
 
 namespace ferry::host {
 
+/// All paths are relative to the host's root.
 struct ClaimSettings {
-  /// Finds the part of the policy in effect. `node` was just scanned, and `host` counts the GPUs of the
-  /// request as accelerators. Errors: the policy cannot be read; no claim is prepared then.
-  std::function<Result<ClaimPolicy>(const NodeHost& host, const ScannedNode& node)> policy;
-  std::chrono::milliseconds lock_patience = std::chrono::seconds(30);
+  std::filesystem::path desired_file =
+      api::kDesiredFile;               ///< has the policy with the device users to quiesce
+  Reading profiles = Reading::strict;  ///< of NVIDIA's profiles in it
+  std::filesystem::path claimable_file = api::kClaimableGpusFile;
   std::filesystem::path advertised_file = api::kAdvertisedFile;
   std::filesystem::path plugin_liveness = api::kPluginLiveness;
+  std::chrono::milliseconds lock_patience = std::chrono::seconds(30);
 };
 
 class ClaimKeeper : Pinned {
@@ -52,6 +55,8 @@ class ClaimKeeper : Pinned {
 
  private:
   Answer prepare(const api::ClaimRequest& request);
+  /// Errors: kClaimableGpusFile cannot be read. An unreadable desired.json lets no device user be quiesced.
+  Result<ClaimPolicy> read_policy() const;
   Answer make_ready(const NodeHost& host, ScannedNode node, const ClaimPolicy& policy, ClaimRecord& record,
                     Claim claim, bool is_new);
   Result<> unprepare(const std::string& uid);

@@ -8,6 +8,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "api/claimable_gpus.h"
+#include "api/files.h"
 #include "common/text/json.h"
 #include "hostfs/kernel_facts.h"
 
@@ -185,10 +187,14 @@ Result<> store_claim_record(HostFs& host, const ClaimRecord& record) {
   return host.write_file(kClaimRecordFile, claim_record_text(record));
 }
 
-Result<std::set<vfio::PciAddress>> gpus_with_claims(const HostFs& host) {
-  const auto record = load_claim_record(host);
-  if (!record) return fail(Error(record.error()));
-  return record->gpus();
+std::set<vfio::PciAddress> gpus_with_claims(const HostFs& host) {
+  if (const auto record = load_claim_record(host)) return record->gpus();
+  std::set<vfio::PciAddress> out;
+  const auto file = host.read_file(api::kClaimableGpusFile);
+  const auto gpus = file ? api::read_claimable_gpus(*file) : Result<std::vector<api::ClaimableGpu>>();
+  if (!gpus) return out;
+  for (const api::ClaimableGpu& gpu : *gpus) out.insert(gpu.address);
+  return out;
 }
 
 }  // namespace ferry::host

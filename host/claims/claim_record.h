@@ -99,8 +99,8 @@ Result<ClaimRecord> load_claim_record(const HostFs& host);
 /// Writes the record.
 Result<> store_claim_record(HostFs& host, const ClaimRecord& record);
 
-/// The GPUs that claims have, in whole or in part. Whoever changes GPUs by a policy leaves these alone.
-/// Errors: those of load_claim_record().
-Result<std::set<vfio::PciAddress>> gpus_with_claims(const HostFs& host);
+/// The GPUs that claims have, in whole or in part. A change by a policy leaves these alone. If the record
+/// cannot be read, each GPU for DRA (kClaimableGpusFile) may have a claim.
+std::set<vfio::PciAddress> gpus_with_claims(const HostFs& host);
 
 }  // namespace ferry::host
