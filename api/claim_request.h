@@ -73,8 +73,8 @@ std::string claim_request_text(const ClaimRequest& request);
 /// Errc::malformed_host: no such request; the message has the place.
 Result<ClaimRequest> read_claim_request(std::string_view text);
 
-/// The answer: the devices in order of the request's (none after unprepare), or the error, whose texts are cut
-/// where the answer would be too long.
+/// The answer: the devices in order of the request's (none after unprepare), or the error, whose texts are
+/// cut where the answer would be too long.
 std::string claim_answer_text(const Result<std::vector<PreparedDevice>>& answer);
 /// The error of the answer keeps its code, message and hint. Errc::malformed_host: no such answer.
 Result<std::vector<PreparedDevice>> read_claim_answer(std::string_view text);
