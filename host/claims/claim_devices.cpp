@@ -85,8 +85,7 @@ Result<> check_carries_none(const ScannedNode& node, const PciAddress& gpu) {
   const auto carriers = mdev::carriers_of_vgpus(node.vgpus);
   const auto carrier = carriers.find(gpu);
   if (carrier == carriers.end()) return {};
-  return refuse(fmt::format("GPU {} {}", gpu.text(), carrier->second),
-                "`ferry vgpu delete` removes vGPUs that no claim has");
+  return refuse(fmt::format("GPU {} {}", gpu.text(), carrier->second));
 }
 
 Result<ClaimedDevice> plan_whole(const api::RequestedDevice& request, const std::string& uid,
