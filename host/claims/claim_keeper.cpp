@@ -169,6 +169,8 @@ Error ClaimKeeper::give_up(const NodeHost& host, ClaimRecord& record, const Clai
     why.message += "; it could not be undone: " + undone.error().message;
     return why;
   }
+  // A write that returns later may still have its effect.
+  if (why.code == Errc::stuck) return why;
   record.remove(claim.uid);
   if (const auto stored = store_claim_record(host_, record); !stored)
     why.message += "; " + stored.error().message;

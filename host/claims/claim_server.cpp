@@ -113,19 +113,17 @@ void ClaimServer::accept_all() {
 
 void ClaimServer::begin(UniqueFd fd) {
   const int number = fd.get();
-  if (const auto refusal = refuse_client(number)) {
-    warn_once(refusal->message);
-    answer(number, fail(Error(*refusal)));
-    return;
-  }
+  auto refusal = refuse_client(number);
+  if (refusal) warn_once(refusal->message);
   const auto end_at = EventLoop::Clock::now() + settings_.patience;
-  connections_.insert_or_assign(
-      number, Connection{.fd = std::move(fd), .end = loop_.at(end_at, [this, number] { end(number); })});
+  connections_.insert_or_assign(number, Connection{.fd = std::move(fd),
+                                                   .end = loop_.at(end_at, [this, number] { end(number); }),
+                                                   .refusal = std::move(refusal)});
   loop_.watch(number, [this, number] { read(number); });
   read(number);
 }
 
-std::optional<Error> ClaimServer::refuse_client(int fd) {
+std::optional<Error> ClaimServer::refuse_client(int fd) const {
   ucred client{};
   socklen_t size = sizeof(client);
   if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &client, &size) != 0)
@@ -144,15 +142,18 @@ void ClaimServer::read(int fd) {
   if (size > 0) {
     // MSG_TRUNC gives the packet's whole size. The reader names the limit.
     text.resize(static_cast<std::size_t>(size));
-    const auto request = api::read_claim_request(text);
-    if (request) {
-      answer(fd, serve_(*request));
-    } else {
-      warn_once(request.error().message);
-      answer(fd, fail(Error(request.error())));
-    }
+    answer(fd, result_of(connections_.at(fd), text));
   }
   end(fd);
+}
+
+Result<std::vector<api::PreparedDevice>> ClaimServer::result_of(const Connection& connection,
+                                                                const std::string& text) {
+  if (connection.refusal) return fail(Error(*connection.refusal));
+  const auto request = api::read_claim_request(text);
+  if (request) return serve_(*request);
+  warn_once(request.error().message);
+  return fail(Error(request.error()));
 }
 
 void ClaimServer::answer(int fd, const Result<std::vector<api::PreparedDevice>>& result) {

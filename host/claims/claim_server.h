@@ -54,6 +54,9 @@ class ClaimServer : Pinned {
   struct Connection {
     UniqueFd fd;
     EventLoop::Timer end;
+    /// Why the client may not ask; absent: it may. Its request is read before the answer, since the kernel
+    /// drops the answer of a connection that is closed with an unread packet.
+    std::optional<Error> refusal;
   };
 
   Result<> listen(UniqueFd folder);
@@ -64,10 +67,10 @@ class ClaimServer : Pinned {
   void accept_all();
   void begin(UniqueFd fd);
   void read(int fd);
+  Result<std::vector<api::PreparedDevice>> result_of(const Connection& connection, const std::string& text);
   static void answer(int fd, const Result<std::vector<api::PreparedDevice>>& result);
   void end(int fd);
-  /// The reason why the client may not ask; absent: it may.
-  std::optional<Error> refuse_client(int fd);
+  std::optional<Error> refuse_client(int fd) const;
   void warn_once(const std::string& message);
 
   EventLoop& loop_;

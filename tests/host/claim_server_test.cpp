@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <sys/socket.h>
@@ -30,14 +31,13 @@ using test::must;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
-using testing::SizeIs;
 
 constexpr auto kPatience = 20s;
 
 class ClaimServerTest : public testing::Test {
  protected:
-  void serve(ClaimServerSettings settings) {
-    server_.emplace(*loop_, kernel_, std::move(settings), [this](const api::ClaimRequest& request) {
+  void serve(const ClaimServerSettings& by) {
+    server_.emplace(*loop_, kernel_, by, [this](const api::ClaimRequest& request) {
       served_.push_back(request.claim);
       return answer_;
     });
