@@ -2,6 +2,7 @@
 #include "api/claim_request.h"
 
 #include <cerrno>
+#include <ios>
 #include <string>
 #include <system_error>
 #include <tuple>
@@ -42,9 +43,9 @@ std::vector<PreparedDevice> some_devices() {
 
 /// The text with its first `from` replaced; the text must have it.
 std::string with(std::string text, const std::string& from, const std::string& to) {
-  const auto at = text.find(from);
-  EXPECT_NE(at, std::string::npos) << from;
-  return at == std::string::npos ? text : text.replace(at, from.size(), to);
+  const auto place = text.find(from);
+  EXPECT_NE(place, std::string::npos) << from;
+  return place == std::string::npos ? text : text.replace(place, from.size(), to);
 }
 
 TEST(ClaimRequestText, HasTheFormOfItsHeader) {
