@@ -11,6 +11,7 @@
 //     {"mdev_uuid": null, "function": "0000:3b:00.0",
 //      "nodes": [{"path": "/dev/vfio/vfio", "mode": 438}, {"path": "/dev/vfio/57", "mode": null}]}, ...]}
 //   {"version": 1, "error": {"code": "refused", "message": "...", "hint": "..."}}
+//   {"version": 1, "error": {"code": "errno", "errno": 16, "message": "...", "hint": null}}
 //
 // hostd answers when the work has ended. A client that cannot wait closes the connection: hostd finishes the
 // work, and answers the same request at once when it comes again. A claim is prepared as a whole or not at
@@ -72,7 +73,8 @@ std::string claim_request_text(const ClaimRequest& request);
 /// Errc::malformed_host: no such request; the message has the place.
 Result<ClaimRequest> read_claim_request(std::string_view text);
 
-/// The answer: the devices in order of the request's (none after unprepare), or the error.
+/// The answer: the devices in order of the request's (none after unprepare), or the error, whose texts are
+/// cut where the answer would be too long.
 std::string claim_answer_text(const Result<std::vector<PreparedDevice>>& answer);
 /// The error of the answer keeps its code, message and hint. Errc::malformed_host: no such answer.
 Result<std::vector<PreparedDevice>> read_claim_answer(std::string_view text);

@@ -36,6 +36,7 @@
 #include "common/result.h"
 #include "host/claims/claimable_gpus.h"
 #include "host/claims/gpu_allocation.h"
+#include "host/claims/claim_server.h"
 #include "host/desired_state.h"
 #include "host/gpu_conditions.h"
 #include "host/keeper_memory.h"
@@ -157,6 +158,9 @@ struct NodeLoopOptions {
   /// Called at the start, also while another hostd works, and before each round: folders of the host may be
   /// gone or replaced.
   std::function<void()> keep_folders = {};
+  /// Requests about claims are served between rounds, and a round follows each of them. Absent, or with
+  /// `once`: none are.
+  std::optional<ClaimServerSettings> claims = {};
 };
 
 /// Runs until `stop` is requested. It finishes the round that has begun, and leaves the host as it is then.

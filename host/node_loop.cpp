@@ -19,6 +19,9 @@
 #include "common/event_loop.h"
 #include "common/pinned.h"
 #include "common/process/this_process.h"
+#include "host/claims/claim_keeper.h"
+#include "host/claims/claim_record.h"
+#include "host/claims/claim_server.h"
 #include "host/node_keeper.h"
 #include "host/usage/process_facts.h"
 #include "hostfs/directory_watch.h"
@@ -45,9 +48,18 @@ std::vector<fs::path> files_to_watch(const KeeperSettings& files) {
           api::kHostdLock};
 }
 
-KeeperSettings with_ends_told(KeeperSettings settings, ProcessEnds& ends) {
+KeeperSettings keeper_settings(KeeperSettings settings, const HostFs& host, ProcessEnds& ends) {
   settings.watch_ends = [&ends](const std::set<int>& processes) { return ends.watch(processes); };
+  settings.claimed_gpus = [&host] { return gpus_with_claims(host); };
   return settings;
+}
+
+ClaimSettings claim_settings(const KeeperSettings& files) {
+  return {.desired_file = files.desired_file,
+          .profiles = files.profiles,
+          .advertised_file = files.advertised_file,
+          .plugin_liveness = files.plugin_liveness,
+          .lock_patience = files.lock_patience};
 }
 
 /// Reports changes of the files that lead to a round. Belongs to the loop's thread.
@@ -163,10 +175,15 @@ class NodeLoop {
         options_(options),
         loop_(loop),
         ends_(loop, host, [this] { a_process_has_ended(); }),
-        keeper_(host, uses, std::move(node_host), with_ends_told(options.files, ends_)),
+        keeper_(host, uses, node_host, keeper_settings(options.files, host, ends_)),
         files_(
             loop, host, files_to_watch(options.files), [this] { round_soon(); },
-            [this](const Error& error) { warn_once(error); }) {}
+            [this](const Error& error) { warn_once(error); }) {
+    if (!options.claims || options.once) return;
+    claim_keeper_.emplace(host, uses, std::move(node_host), claim_settings(options.files));
+    claim_server_.emplace(loop, host, *options.claims,
+                          [this](const api::ClaimRequest& request) { return serve(request); });
+  }
 
   Result<ExitStatus> run(const std::stop_token& stop) {
     raise_descriptor_limit();
@@ -316,6 +333,7 @@ class NodeLoop {
     if (auto made = make_folders(); !made) spdlog::error("{}", made.error().message);
     files_.watch();
     if (!is_alone()) return;
+    if (claim_server_) warn_of_claims(claim_server_->keep());
     const auto done = keeper_.round(news);
     status_ = done.status;
     if (options_.once && !done.unfinished) {
@@ -328,6 +346,18 @@ class NodeLoop {
     if (files_.watch()) round_soon();
     ends_.watch(done.processes);  // empty: the keeper waits for no process
     if (done.again) due_.again = loop_.at(*done.again, [this] { round(NodeKeeper::News::anything); });
+  }
+
+  /// A request of `ferry dra`. The round after it publishes the new state of the GPUs.
+  Result<std::vector<api::PreparedDevice>> serve(const api::ClaimRequest& request) {
+    if (!holds_lock()) return fail(another_one());
+    auto answer = claim_keeper_->serve(request);
+    round_soon();
+    return answer;
+  }
+
+  void warn_of_claims(const Result<>& kept) {
+    if (!kept) warn_once(Error(kept.error()).during("requests of `ferry dra` are not served"));
   }
 
   void look_at_use() {
@@ -357,6 +387,8 @@ class NodeLoop {
   std::optional<vfio::Uevents> uevents_;
   Due due_;
   ExitStatus status_ = ExitStatus::done;
+  std::optional<ClaimKeeper> claim_keeper_;
+  std::optional<ClaimServer> claim_server_;
   std::shared_ptr<void> beside_;
 };
 

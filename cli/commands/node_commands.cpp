@@ -79,6 +79,23 @@ void CommandTree::add_hostd(CLI::App& app) {
                    "other files in it stay root's; may be repeated")
       ->option_text("DIR ...")
       ->needs(group);
+  const CLI::Range numbers(1U, std::numeric_limits<unsigned>::max() - 1);
+  CLI::Option* dra_user =
+      hostd->add_option("--dra-user", keeping_.dra_user,
+                        "the number of the user of `ferry dra`, whose requests about ResourceClaims hostd "
+                        "serves at /run/ferry/claims/hostd.sock");
+  dra_user->check(numbers)->option_text("UID");
+  CLI::Option* dra_group =
+      hostd->add_option("--dra-group", keeping_.dra_group,
+                        "the number of the group of `ferry dra`, which may enter /run/ferry/claims and write "
+                        "/run/ferry/dra");
+  dra_group->check(numbers)->option_text("GID")->needs(dra_user);
+  dra_user->needs(dra_group);
+  hostd
+      ->add_option("--dra-folder", keeping_.dra_folders,
+                   "a folder of the host that `ferry dra` may write beside /run/ferry/dra; may be repeated")
+      ->option_text("DIR ...")
+      ->needs(dra_group);
   hostd->add_flag("--lenient", keeping_.lenient,
                   "accept the faults of a vGPU profile file that NVIDIA's program accepts, with a warning");
   hostd->add_option("--wanted", keeping_.desired, "the file of the host with the desired state")

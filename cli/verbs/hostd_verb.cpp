@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <filesystem>
+#include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -73,6 +75,30 @@ host::AgentFolders agent_folders(const HostFs& host, const KeepingOptions& keepi
            .trees = of_the_host(keeping.agent_trees)}};
 }
 
+/// The folders that `ferry dra` writes. The kubelet and the runtime make most of them, as root's.
+host::AgentFolders dra_folders(const HostFs& host, const KeepingOptions& keeping) {
+  std::vector<std::filesystem::path> folders = of_the_host(keeping.dra_folders);
+  folders.insert(folders.begin(), std::filesystem::path(api::kClaimsFile).parent_path());
+  return {host,
+          {.group = *keeping.dra_group,
+           .lock = {},
+           .folders = std::move(folders),
+           .trees = {},
+           .whose = "that of `ferry dra`"}};
+}
+
+/// Gives their folders to the groups of the agent and of `ferry dra`; empty: neither is another user than
+/// root.
+std::function<void()> keep_folders(const HostFs& host, const KeepingOptions& keeping) {
+  std::vector<std::shared_ptr<host::AgentFolders>> all;
+  if (keeping.agent_group) all.push_back(std::make_shared<host::AgentFolders>(agent_folders(host, keeping)));
+  if (keeping.dra_group) all.push_back(std::make_shared<host::AgentFolders>(dra_folders(host, keeping)));
+  if (all.empty()) return {};
+  return [all = std::move(all)] {
+    for (const auto& folders : all) folders->give();
+  };
+}
+
 ExitStatus preview_desired(const Session& session, const std::filesystem::path& file, Reading profiles) {
   const auto desired = host::read_desired(*session.host, file, profiles);
   if (!desired) return complain(desired.error());
@@ -109,12 +135,11 @@ ExitStatus hostd_verb(const Session& session, const KeepingOptions& keeping) {
   options.files.status_file = keeping.state.relative_path();
   options.files.profiles = keeping.lenient ? Reading::lenient : Reading::strict;
   if (!options.once) options.beside = [&](EventLoop& loop) { return kata_beside(session, loop, keeping); };
+  if (keeping.dra_user && keeping.dra_group)
+    options.claims = host::ClaimServerSettings{.user = *keeping.dra_user, .group = *keeping.dra_group};
   if (session.dry_run) return preview_desired(session, options.files.desired_file, options.files.profiles);
   if (auto root = require_root(session); !root) return complain(root.error());
-  if (keeping.agent_group) {
-    options.keep_folders = [folders = std::make_shared<host::AgentFolders>(
-                                agent_folders(*session.host, keeping))] { folders->give(); };
-  }
+  options.keep_folders = keep_folders(*session.host, keeping);
   say_if_nothing_is_desired(session, options);
   if (!keeping.own_scope) return keep(session, options);
   const int ended =

@@ -5,6 +5,7 @@
 
 #include "cli/verbs/vgpu_inputs.h"
 #include "common/process/standard_streams.h"
+#include "host/claims/claim_record.h"
 #include "kubevirt-plugin/discovery/device_names.h"
 #include "policy/kubernetes_files.h"
 #include "policy/policy_yaml.h"
@@ -39,7 +40,8 @@ Result<host::NodeHost> node_host(const Session& session, const host::NodeProbes&
   if (!vgpus) return fail(std::move(vgpus).error());
   host::NodeHost host{.moves = move_context(session, session.rules),
                       .vgpus = std::move(*vgpus),
-                      .models = model_names(session)};
+                      .models = model_names(session),
+                      .dra = host::gpus_with_claims(*session.host)};
   host.moves.probe = &uses.moves;
   return host;
 }

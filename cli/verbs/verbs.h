@@ -106,6 +106,9 @@ struct KeepingOptions {
   std::optional<unsigned> agent_group;  ///< an agent's that is not root (host/system/agent_folders.h)
   std::vector<std::filesystem::path> agent_folders = {};  ///< beside the folder of its lock
   std::vector<std::filesystem::path> agent_trees = {};
+  std::optional<unsigned> dra_user = {};   ///< of `ferry dra`; absent: requests about claims are not served
+  std::optional<unsigned> dra_group = {};  ///< of `ferry dra`; with `dra_user`
+  std::vector<std::filesystem::path> dra_folders = {};  ///< beside the folder of its checkpoint
 };
 /// `hostd`: keeps the node as a file says, whenever the file or the node changes, until SIGTERM or SIGINT.
 /// `once`: applies the file one time and ends as apply_verb(). A dry run prints the plan.

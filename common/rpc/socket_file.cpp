@@ -26,8 +26,8 @@ Result<sockaddr_un> address_of(int directory, const std::string& name) {
   return address;
 }
 
-Result<UniqueFd> make_socket() {
-  UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+Result<UniqueFd> make_socket(int type) {
+  UniqueFd fd(::socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd.valid()) return fail(error_from_errno(errno, "make a socket"));
   return fd;
 }
@@ -38,12 +38,13 @@ std::filesystem::path path_of_directory(int directory) {
   return std::filesystem::path("/proc/self/fd") / std::to_string(directory);
 }
 
-Result<SocketFile> SocketFile::listen(int directory, const std::string& name, Rival rival) {
+Result<SocketFile> SocketFile::listen(int directory, const std::string& name, Rival rival,
+                                      const SocketKind& kind) {
   const std::string what = "make socket " + name;
   struct stat other {};
   if (::fstatat(directory, name.c_str(), &other, AT_SYMLINK_NOFOLLOW) == 0) {
     if (!S_ISSOCK(other.st_mode)) return fail(error_from_errno(EEXIST, what));
-    if (rival == Rival::yield && connect_to_socket(directory, name))
+    if (rival == Rival::yield && connect_to_socket(directory, name, kind.type))
       return fail(error_from_errno(EADDRINUSE, what + ": another process serves it"));
   }
 
@@ -51,7 +52,7 @@ Result<SocketFile> SocketFile::listen(int directory, const std::string& name, Ri
   const std::string scratch = fmt::format(".{}.{}", ::getpid(), name);
   const auto address = address_of(directory, scratch);
   if (!address) return fail(address.error());
-  auto fd = make_socket();
+  auto fd = make_socket(kind.type);
   if (!fd) return fail(std::move(fd).error());
   ::unlinkat(directory, scratch.c_str(), 0);
   struct stat made {};
@@ -59,7 +60,12 @@ Result<SocketFile> SocketFile::listen(int directory, const std::string& name, Ri
   if (::fchmod(fd->get(), S_IRUSR | S_IWUSR) != 0 ||
       ::bind(fd->get(), reinterpret_cast<const sockaddr*>(&*address), sizeof(sockaddr_un)) != 0)
     return fail(error_from_errno(errno, what));
-  if (::listen(fd->get(), kBacklog) != 0 ||
+  const auto is_given = [&] {
+    const auto& group = kind.group;
+    return !group || (::fchownat(directory, scratch.c_str(), static_cast<uid_t>(-1), *group, 0) == 0 &&
+                      ::fchmodat(directory, scratch.c_str(), 0660, 0) == 0);
+  };
+  if (!is_given() || ::listen(fd->get(), kBacklog) != 0 ||
       ::fstatat(directory, scratch.c_str(), &made, AT_SYMLINK_NOFOLLOW) != 0 ||
       ::renameat(directory, scratch.c_str(), directory, name.c_str()) != 0) {
     auto error = error_from_errno(errno, what);
@@ -95,10 +101,10 @@ std::optional<SocketIdentity> socket_identity(int directory, const std::string& 
                         std::int64_t{now.st_mtim.tv_sec} * 1'000'000'000 + std::int64_t{now.st_mtim.tv_nsec});
 }
 
-Result<UniqueFd> connect_to_socket(int directory, const std::string& name) {
+Result<UniqueFd> connect_to_socket(int directory, const std::string& name, int type) {
   const auto address = address_of(directory, name);
   if (!address) return fail(address.error());
-  auto fd = make_socket();
+  auto fd = make_socket(type);
   if (!fd) return fd;
   if (::connect(fd->get(), reinterpret_cast<const sockaddr*>(&*address), sizeof(sockaddr_un)) != 0)
     return fail(error_from_errno(errno, "connect to " + name));

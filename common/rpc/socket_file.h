@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <sys/socket.h>
 #include <sys/types.h>
 #include <utility>
 
@@ -15,6 +16,12 @@
 
 namespace ferry {
 
+/// The type of a socket, and who may connect to it.
+struct SocketKind {
+  int type = SOCK_STREAM;           ///< or SOCK_SEQPACKET
+  std::optional<gid_t> group = {};  ///< may connect too; this process is in it, or is root
+};
+
 /// A listening socket and its file, which is removed with it if the name still leads to this socket.
 class SocketFile {
  public:
@@ -22,9 +29,11 @@ class SocketFile {
   /// is about to. A running instance yields to an owner that serves it.
   enum class Rival { replace, yield };
 
-  /// Binds and listens with mode 0600. A socket that no process serves is always replaced. Errors name the
-  /// file: EEXIST, the name is no socket; EADDRINUSE, a rival serves it and is yielded to.
-  static Result<SocketFile> listen(int directory, const std::string& name, Rival rival);
+  /// Binds and listens with mode 0600, or 0660 with a group. A socket that no process serves is always
+  /// replaced. Errors name the file: EEXIST, the name is no socket; EADDRINUSE, a rival serves it and is
+  /// yielded to; EPERM, the group is none of this process's.
+  static Result<SocketFile> listen(int directory, const std::string& name, Rival rival,
+                                   const SocketKind& kind = {});
 
   SocketFile(SocketFile&& other) noexcept = default;
   SocketFile& operator=(SocketFile&&) = delete;
@@ -50,7 +59,7 @@ class SocketFile {
 };
 
 /// Connects to another process's socket. ENOENT and ECONNREFUSED: no process listens.
-Result<UniqueFd> connect_to_socket(int directory, const std::string& name);
+Result<UniqueFd> connect_to_socket(int directory, const std::string& name, int type = SOCK_STREAM);
 
 /// Tells a socket's file from a later one of its name: its inode, and its modification time in ns, since
 /// inodes are reused.

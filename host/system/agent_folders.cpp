@@ -383,11 +383,11 @@ bool AgentFolders::give(const fs::path& folder, Giving giving) {
     spdlog::info("/{}: group {}, the agent's, writes only /{}/{} from now on", folder.string(),
                  settings_.group, folder.string(), kStore);
   if (given->changed > 0)
-    spdlog::info("/{}: {} given to group {}, the agent's", folder.string(),
+    spdlog::info("/{}: {} given to group {}, {}", folder.string(),
                  giving == Giving::folder
                      ? "the folder is"
                      : fmt::format("{} of Ferry's files and folders are", given->changed),
-                 settings_.group);
+                 settings_.group, settings_.whose);
   for (const Error& error : given->errors) warn_once(error);
   return given->errors.empty();
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The folders of the host that an agent of another user than root may write. hostd makes them, and gives each
-// to the agent's group: the owner of a folder may give it to one of its own groups without any capability
-// (docs/adr/0031).
+// The folders of the host that an agent, or `ferry dra`, of another user than root may write. hostd makes
+// them, and gives each to the group of that process: the owner of a folder may give it to one of its own
+// groups without any capability (docs/adr/0031).
 #pragma once
 
 #include <chrono>
@@ -58,6 +58,7 @@ class AgentFolders {
     std::vector<std::filesystem::path> trees;
     /// The shortest time from a look through a tree that met an error to the next one.
     std::chrono::milliseconds between_looks = std::chrono::minutes(1);
+    std::string whose = "the agent's";  ///< the group, for the log
   };
 
   /// The host must outlive this.

@@ -2,12 +2,12 @@
 #include "kubevirt-plugin/cdi/cdi_files.h"
 
 #include <algorithm>
-#include <fcntl.h>
-#include <sys/stat.h>
 #include <utility>
 
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
+
+#include "vfio/pci/vm_nodes.h"
 
 namespace ferry::plugin {
 namespace {
@@ -50,7 +50,8 @@ std::vector<CdiFailure> CdiFiles::update(std::span<const Resource> resources,
   std::set<std::string> current;
   for (const auto& resource : resources) {
     if (resource.env_prefix != EnvPrefix::none) continue;
-    const std::string content = cdi_spec(resource, [this](const std::string& node) { return mode_of(node); });
+    const std::string content =
+        cdi_spec(resource, [this](const std::string& node) { return vfio::node_mode(host_, node); });
     if (content.empty()) continue;
     const std::string name = cdi_file_name(resource.name);
     current.insert(name);
@@ -61,13 +62,6 @@ std::vector<CdiFailure> CdiFiles::update(std::span<const Resource> resources,
     if (!current.contains(name) && !held.contains(kind_of(name)))
       note({}, host_.remove_file(directory_ / name));
   return failures;
-}
-
-std::optional<mode_t> CdiFiles::mode_of(const std::string& node) const {
-  const auto fd = host_.open(std::filesystem::path(node).relative_path(), O_PATH);
-  struct stat status {};
-  if (!fd || ::fstat(fd->get(), &status) != 0) return std::nullopt;
-  return status.st_mode & (S_IRWXU | S_IRWXG | S_IRWXO);
 }
 
 std::vector<std::string> CdiFiles::own_files() const {

@@ -54,7 +54,6 @@ class CdiFiles {
 
  private:
   std::vector<std::string> own_files() const;
-  std::optional<mode_t> mode_of(const std::string& node) const;
   /// Empty: the file cannot be read or has no kind.
   std::string kind_of(const std::string& file) const;
 

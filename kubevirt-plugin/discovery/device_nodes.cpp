@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <string_view>
 
-#include <fmt/compile.h>
 #include <fmt/format.h>
 
 namespace ferry::plugin {
@@ -19,24 +18,10 @@ std::string group_problem(std::uint32_t group, std::span<const GroupMember> memb
 
 std::vector<std::string> vfio_nodes(const NodeIsThere& is_there, std::uint32_t group,
                                     std::span<const GroupMember> members, GroupNode group_node) {
-  std::vector<std::string> own;
+  std::vector<std::string> devices;
   for (const auto& member : members)
-    if (!member.vfio_device.empty()) own.push_back("/dev/vfio/devices/" + member.vfio_device);
-  const bool own_nodes =
-      !own.empty() && is_there(kIommufd) &&
-      std::ranges::all_of(own, [&](const std::string& node) { return is_there(node.substr(1)); });
-  const std::string path = fmt::format(FMT_COMPILE("/dev/vfio/{}"), group);
-  const bool legacy =
-      is_there("dev/vfio/vfio") && (group_node == GroupNode::is_there || is_there(path.substr(1)));
-
-  std::vector<std::string> nodes;
-  if (own_nodes) nodes = std::move(own);
-  if (legacy) {
-    nodes.emplace_back("/dev/vfio/vfio");
-    nodes.push_back(path);
-  }
-  if (own_nodes) nodes.emplace_back("/dev/iommu");
-  return nodes;
+    if (!member.vfio_device.empty()) devices.push_back(member.vfio_device);
+  return vfio::vm_nodes(is_there, group, devices, group_node);
 }
 
 KataKey kata_key(const NodeIsThere& is_there, std::uint32_t group,
@@ -55,10 +40,6 @@ KataKey kata_key(const NodeIsThere& is_there, std::uint32_t group,
   KataKey key{.id = std::to_string(group), .nodes = vfio_nodes(is_there, group, {}), .missing = {}};
   if (key.nodes.empty()) key.missing = missing_nodes(group);
   return key;
-}
-
-std::string missing_nodes(std::uint32_t group) {
-  return fmt::format("/dev/vfio/vfio and /dev/vfio/{} are not both there", group);
 }
 
 }  // namespace ferry::plugin

@@ -5,12 +5,12 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "vfio/pci/pci_address.h"
+#include "vfio/pci/vm_nodes.h"
 
 namespace ferry::plugin {
 
@@ -25,19 +25,12 @@ struct GroupMember {
 /// The reason why the group cannot be opened, with the first function in the way; empty: it can.
 std::string group_problem(std::uint32_t group, std::span<const GroupMember> members);
 
-/// is_there: the group's own node was just opened, so it exists.
-enum class GroupNode : std::uint8_t { unknown, is_there };
+using vfio::GroupNode;
+using vfio::kIommufd;
+using vfio::missing_nodes;
+using vfio::NodeIsThere;
 
-/// This entry exists as long as /dev/iommu does; the plugin's container has only the folder /dev/vfio.
-/// Source: iommu_misc_dev in drivers/iommu/iommufd/main.c, a misc device of that name and node.
-inline constexpr const char* kIommufd = "sys/class/misc/iommu";
-
-/// True if a file exists, by its path below the host's root: "dev/vfio/vfio".
-using NodeIsThere = std::function<bool(const std::string&)>;
-
-/// Absolute paths in the order of NVIDIA's plugin: the functions' own nodes, /dev/vfio/vfio, the group's
-/// node, /dev/iommu. The legacy pair is listed only if complete, and so are the own nodes with /dev/iommu.
-/// Empty: neither is complete.
+/// vfio::vm_nodes() of a group with these members.
 std::vector<std::string> vfio_nodes(const NodeIsThere& is_there, std::uint32_t group,
                                     std::span<const GroupMember> members,
                                     GroupNode group_node = GroupNode::unknown);
@@ -53,8 +46,5 @@ struct KataKey {
 };
 /// `vfio_devices`: the names in the function's vfio-dev.
 KataKey kata_key(const NodeIsThere& is_there, std::uint32_t group, std::span<const std::string> vfio_devices);
-
-/// A sentence about the missing nodes, for an empty vfio_nodes().
-std::string missing_nodes(std::uint32_t group);
 
 }  // namespace ferry::plugin

@@ -3,9 +3,11 @@
 #include <csignal>
 #include <fstream>
 #include <sstream>
+#include <string>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <utility>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
@@ -106,6 +108,31 @@ TEST_F(HostdVerb, GivesTheAgentItsFoldersBeforeItLooksAtTheNode) {
   EXPECT_THAT(run_ferry(words).err, Not(HasSubstr("given to group"))) << "the second time nothing is written";
   EXPECT_EQ(ferry({"--once", "--agent-folder", "/run/nvidia/validations"}).status, 2) << "to which group?";
   EXPECT_EQ(ferry({"--once", "--agent-group", "0"}).status, 2) << "an agent that is root needs none of it";
+}
+
+TEST_F(HostdVerb, ListensForClaimsInAFolderOfTheirGroup) {
+  const gid_t group = ::geteuid() == 0 ? 64'712 : ::getegid();
+  const std::string number = std::to_string(group);
+  test::RunningProgram program(
+      "ferry", {"--host-root", kernel_.root().string(), "hostd", "--dra-user", "64712", "--dra-group", number,
+                "--dra-folder", "/var/lib/kubelet/plugins/x"});
+  EXPECT_TRUE(program.until([&] { return kernel_.exists("run/ferry/claims/hostd.sock"); }));
+  struct stat status {};
+  EXPECT_EQ(::stat((kernel_.root() / "run/ferry/claims").c_str(), &status), 0);
+  EXPECT_EQ(std::pair(status.st_gid, status.st_mode & 07777U), std::pair(group, 0710U));
+  for (const char* const folder : {"run/ferry/dra", "var/lib/kubelet/plugins/x"}) {
+    EXPECT_EQ(::stat((kernel_.root() / folder).c_str(), &status), 0) << folder;
+    EXPECT_EQ(std::pair(status.st_gid, status.st_mode & 07777U), std::pair(group, 02775U)) << folder;
+  }
+  const std::vector<std::vector<std::string>> halves = {{"--dra-user", "64712"},
+                                                        {"--dra-group", number},
+                                                        {"--dra-user", "0", "--dra-group", number},
+                                                        {"--dra-folder", "/x"}};
+  for (const std::vector<std::string>& half : halves) {
+    std::vector<std::string> words = {"--once"};
+    words.insert(words.end(), half.begin(), half.end());
+    EXPECT_EQ(ferry(words).status, 2);
+  }
 }
 
 TEST_F(HostdVerb, ExitsTwoForAFileThatItCannotRead) {

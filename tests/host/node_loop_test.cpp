@@ -8,7 +8,10 @@
 #include <functional>
 #include <future>
 #include <latch>
+#include <optional>
 #include <poll.h>
+#include <string>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <thread>
@@ -16,10 +19,12 @@
 
 #include <gmock/gmock.h>
 
+#include "api/claim_request.h"
 #include "api/files.h"
 #include "api/host_status.h"
 #include "api/serving.h"
 #include "common/process/this_process.h"
+#include "common/rpc/socket_file.h"
 #include "host/node_keeper.h"
 #include "hostfs/directory_watch.h"
 #include "hostfs/locks.h"
@@ -111,7 +116,8 @@ class NodeLoopTest : public testing::Test {
                       [this](EventLoop& loop) {
                         loop_ = &loop;
                         return nullptr;
-                      }},
+                      },
+                  .claims = claims_},
                  token);
     });
     result_ = task.get_future();
@@ -182,6 +188,7 @@ class NodeLoopTest : public testing::Test {
   std::chrono::milliseconds without_uevents_ = std::chrono::hours(1);
   std::function<Result<vfio::Uevents>()> open_uevents_ = vfio::Uevents::open;
   bool are_sent_ = true;
+  std::optional<ClaimServerSettings> claims_;
   std::uint64_t generation_ = 0;
   std::atomic<EventLoop*> loop_ = nullptr;  // once it has begun
   std::future<Result<ExitStatus>> result_;
@@ -207,6 +214,29 @@ TEST_F(NodeLoopTest, FollowsTheFileAsItChanges) {
   kernel_.file("var/lib/ferry/desired.json", wanted_text("host"));
   ASSERT_TRUE(becomes(api::NodePhase::ready, policy::Mode::host));
   EXPECT_EQ(stop().value_or(ExitStatus::failed), ExitStatus::done);
+}
+
+TEST_F(NodeLoopTest, ServesAClaimAndLooksAtTheNodeAfterIt) {
+  claims_ = ClaimServerSettings{.user = ::geteuid(), .group = ::getegid()};
+  start();
+  ASSERT_TRUE(becomes(api::NodePhase::idle, policy::Mode::host));
+  const auto folder = must(kernel_.open("run/ferry/claims", O_RDONLY | O_DIRECTORY));
+  const UniqueFd client = must(connect_to_socket(folder.get(), "hostd.sock", SOCK_SEQPACKET));
+  must(kernel_.write("sys/bus/pci/drivers/nvidia/unbind", kGpu));  // raises no event here
+  const std::string request = api::claim_request_text(
+      {.action = api::ClaimAction::unprepare, .claim = "a", .space = "studio", .name = "render-a"});
+  ASSERT_EQ(::send(client.get(), request.data(), request.size(), MSG_NOSIGNAL),
+            static_cast<ssize_t>(request.size()));
+  pollfd answered{.fd = client.get(), .events = POLLIN, .revents = 0};
+  ASSERT_EQ(::poll(&answered, 1, static_cast<int>(std::chrono::milliseconds(kPatience).count())), 1);
+  std::string answer(api::kLongestClaimMessage, '\0');
+  const ssize_t size = ::recv(client.get(), answer.data(), answer.size(), 0);
+  ASSERT_GT(size, 0);
+  answer.resize(static_cast<std::size_t>(size));
+  EXPECT_THAT(must(api::read_claim_answer(answer)), testing::IsEmpty()) << "hostd knows no such claim";
+  EXPECT_TRUE(told([](const api::HostStatus& state) {
+    return !state.accelerators.empty() && !state.accelerators[0].driver;
+  }));
 }
 
 // After a boot, with nobody there who could tell it: what the agent wrote before is all there is.

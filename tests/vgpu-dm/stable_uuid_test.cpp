@@ -17,6 +17,12 @@ TEST(StableUuid, IsTheSameForEver) {
   EXPECT_EQ(stable_uuid("node-a", kGpu, "T4-4Q", 0).text, "bd40a3eb-561e-5804-8816-a0891d245ae7");
 }
 
+TEST(StableUuid, OfAClaimIsTheSameForEver) {
+  constexpr const char* kClaim = "5be0c3aa-2f4d-4a3e-8d55-9d1f5a0c7711";
+  EXPECT_EQ(claim_uuid(kClaim, 0).text, "4e6f5e95-038f-5a9e-bbcd-05b340b6a27e");
+  EXPECT_EQ(claim_uuid(kClaim, 1).text, "1c4c6161-9e48-58c0-938d-256c997981ed");
+}
+
 TEST(StableUuid, IsANameBasedUuid) {
   const mdev::VgpuId id = stable_uuid("node-a", kGpu, "T4-4Q", 0);
   EXPECT_EQ(mdev::parse_mdev_uuid(id.text).value(), id);

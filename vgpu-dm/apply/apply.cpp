@@ -304,6 +304,25 @@ GpuPlanner planner_for(const Removal& removal) {
           .may_switch = [](const mdev::VgpuGpu&, const mdev::ManagedGpu*) { return false; }};
 }
 
+GpuPlanner planner_for(const Addition& addition) {
+  return {.plan = [&](const VgpuSnapshot& view,
+                      const mdev::VgpuGpu& gpu) { return plan_addition(addition, view, gpu); },
+          .asks_library = [](const mdev::VgpuGpu&) { return false; },
+          .reads_names = [](const mdev::VgpuGpu&) { return false; },
+          .may_shed_functions = [](const mdev::VgpuGpu&, const mdev::ManagedGpu*) { return false; },
+          .may_switch = [](const mdev::VgpuGpu&, const mdev::ManagedGpu*) { return false; }};
+}
+
+GpuPlanner planner_for(const FunctionsAgain& functions) {
+  return {.plan = [&](const VgpuSnapshot& view,
+                      const mdev::VgpuGpu& gpu) { return plan_functions_again(functions, view, gpu); },
+          .asks_library = [](const mdev::VgpuGpu&) { return false; },
+          .reads_names = [](const mdev::VgpuGpu&) { return false; },
+          .may_shed_functions = [](const mdev::VgpuGpu&, const mdev::ManagedGpu*) { return false; },
+          .may_switch = [gpu = functions.gpu](const mdev::VgpuGpu& one,
+                                              const mdev::ManagedGpu*) { return one.address() == gpu; }};
+}
+
 }  // namespace
 
 std::string_view text(GpuOutcome::Kind kind) {
@@ -388,6 +407,18 @@ std::vector<Error> put_back(const VgpuHost& on, const Profile& profile, const Gp
 Result<VgpuOutcome> remove_vgpus(const VgpuHost& on, const Removal& removal, const StepObserver& observe) {
   const auto plan = [&](const VgpuSnapshot& view) { return plan_removal(removal, view); };
   return plan_and_carry_out(on, planner_for(removal), plan, observe, nullptr);
+}
+
+Result<VgpuOutcome> add_vgpu(const VgpuHost& on, const Addition& addition, const StepObserver& observe,
+                             const vfio::Inventory* scanned) {
+  const auto plan = [&](const VgpuSnapshot& view) { return plan_addition(addition, view); };
+  return plan_and_carry_out(on, planner_for(addition), plan, observe, scanned);
+}
+
+Result<VgpuOutcome> enable_functions_again(const VgpuHost& on, const FunctionsAgain& functions,
+                                           const StepObserver& observe) {
+  const auto plan = [&](const VgpuSnapshot& view) { return plan_functions_again(functions, view); };
+  return plan_and_carry_out(on, planner_for(functions), plan, observe, nullptr);
 }
 
 }  // namespace ferry::vgpu

@@ -24,6 +24,7 @@
 #include "vfio/pci/inventory.h"
 #include "vfio/quiesce/release.h"
 #include "vfio/use_probe.h"
+#include "vgpu-dm/plan/addition.h"
 #include "vgpu-dm/plan/plan.h"
 #include "vgpu-dm/profile/profile.h"
 
@@ -114,6 +115,12 @@ Result<VgpuOutcome> apply_profile(const VgpuHost& on, const Profile& profile,
                                   const StepObserver& observe = {}, const vfio::Inventory* scanned = nullptr);
 Result<VgpuOutcome> remove_vgpus(const VgpuHost& on, const Removal& removal,
                                  const StepObserver& observe = {});
+/// Makes a single vGPU. `scanned` and errors as for apply_profile().
+Result<VgpuOutcome> add_vgpu(const VgpuHost& on, const Addition& addition, const StepObserver& observe = {},
+                             const vfio::Inventory* scanned = nullptr);
+/// Gives a GPU its virtual functions again, once it is back on its driver. Errors as for apply_profile().
+Result<VgpuOutcome> enable_functions_again(const VgpuHost& on, const FunctionsAgain& functions,
+                                           const StepObserver& observe = {});
 
 /// Undoes the changes of apply_profile(profile) that `changed` lists, whatever state the GPU is in now: a
 /// rollback for a failure that comes later. Previous vGPUs are made again under their UUIDs, and a vGPU in

@@ -458,7 +458,9 @@ GpuPlan plan_gpu_removal(const Removal& removal, const mdev::VgpuGpu& gpu, const
   plan.found = counts_of(gpu);
   std::vector<const mdev::VgpuDevice*> leaving;
   for (const mdev::VgpuDevice& device : gpu.devices) {
-    if (removal.foreign || is_by_ferry(device, gpu, view)) {
+    if (!removal.only.text.empty() && (device.id != removal.only || device.type_id != removal.only_type)) {
+      plan.kept.push_back(device.id);
+    } else if (removal.foreign || is_by_ferry(device, gpu, view)) {
       leaving.push_back(&device);
     } else {
       plan.kept.push_back(device.id);

@@ -82,6 +82,9 @@ struct Removal {
   /// Also removes vGPUs that do not show that Ferry made them. The UUID shows it, or for a whole virtual
   /// function the undo journal; a vGPU of vendor-specific VFIO has neither.
   bool foreign = false;
+  /// Only this vGPU, and only if it has the type; no ID: every vGPU of the GPUs.
+  mdev::VgpuId only = {};
+  std::string only_type = {};
 };
 /// Plans the removal of vGPUs.
 VgpuPlan plan_removal(const Removal& removal, const VgpuSnapshot& view);

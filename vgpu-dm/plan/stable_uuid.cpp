@@ -13,7 +13,21 @@ namespace {
 // Drawn once for Ferry's vGPUs. Another namespace would change the UUIDs on every node.
 constexpr const char* kNamespace = "737869ee-60fc-4d5b-8953-f6a06715e485";
 
+/// Version 5 of "gpu-ferry.io" in the namespace of DNS names. Another namespace would lose the vGPUs of
+/// claims whose preparation an update of Ferry interrupts.
+constexpr const char* kClaimNamespace = "9caa1be0-df21-5554-842d-2ad9efd38292";
+
 constexpr unsigned kMostNumbers = 256;  // above what any parent carries
+
+mdev::VgpuId uuid_of(const char* space_text, const std::string& name) {
+  uuid_t space{};
+  ::uuid_parse(space_text, space);
+  uuid_t uuid{};
+  ::uuid_generate_sha1(uuid, space, name.data(), name.size());
+  std::array<char, UUID_STR_LEN> text{};
+  ::uuid_unparse_lower(uuid, text.data());
+  return {text.data()};
+}
 
 }  // namespace
 
@@ -31,14 +45,11 @@ Result<std::string> node_identity(const HostFs& host) {
 
 mdev::VgpuId stable_uuid(std::string_view node, const vfio::PciAddress& parent, std::string_view short_name,
                          unsigned number) {
-  uuid_t space{};
-  ::uuid_parse(kNamespace, space);
-  const std::string name = fmt::format("{}/{}/{}/{}", node, parent.text(), short_name, number);
-  uuid_t uuid{};
-  ::uuid_generate_sha1(uuid, space, name.data(), name.size());
-  std::array<char, UUID_STR_LEN> text{};
-  ::uuid_unparse_lower(uuid, text.data());
-  return {text.data()};
+  return uuid_of(kNamespace, fmt::format("{}/{}/{}/{}", node, parent.text(), short_name, number));
+}
+
+mdev::VgpuId claim_uuid(std::string_view claim, std::size_t index) {
+  return uuid_of(kClaimNamespace, fmt::format("{}/{}", claim, index));
 }
 
 std::optional<unsigned> our_number(std::string_view node, const mdev::VgpuDevice& device) {

@@ -3,6 +3,7 @@
 // type's name and a number.
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -20,6 +21,10 @@ Result<std::string> node_identity(const HostFs& host);
 /// The UUID of the `number`th vGPU, from 0, of a type on a parent.
 mdev::VgpuId stable_uuid(std::string_view node, const vfio::PciAddress& parent, std::string_view short_name,
                          unsigned number);
+
+/// The UUID of the vGPU that device `index` of the ResourceClaim with the UID `claim` is. A preparation that
+/// is repeated makes no second vGPU, and our_number() of it is absent.
+mdev::VgpuId claim_uuid(std::string_view claim, std::size_t index);
 
 /// The number from which stable_uuid() made this vGPU's UUID; absent: Ferry did not make it on this node.
 std::optional<unsigned> our_number(std::string_view node, const mdev::VgpuDevice& device);

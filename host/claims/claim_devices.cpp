@@ -1,0 +1,465 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/claims/claim_devices.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <spdlog/spdlog.h>
+
+#include "common/text/text.h"
+#include "mdev/framework.h"
+#include "mdev/vgpu_inventory.h"
+#include "policy/policy.h"
+#include "vfio/bind/move_apply.h"
+#include "vfio/bind/move_plan.h"
+#include "vfio/pci/inventory.h"
+#include "vfio/pci/vm_nodes.h"
+#include "vgpu-dm/apply/apply.h"
+#include "vgpu-dm/plan/addition.h"
+#include "vgpu-dm/plan/stable_uuid.h"
+
+namespace ferry::host {
+namespace {
+
+using vfio::PciAddress;
+
+tl::unexpected<Error> refuse(std::string message, std::string hint = {}) {
+  return fail(Errc::refused, std::move(message), std::move(hint));
+}
+
+tl::unexpected<Error> gone(const PciAddress& gpu) {
+  return fail(Errc::not_found, fmt::format("there is no GPU {} on this node", gpu.text()),
+              "`ferry list` shows the GPUs; `ferry dra` publishes this node's devices again after a change");
+}
+
+std::vector<PciAddress> addresses_of(const ClaimedDevice& device) {
+  std::vector<PciAddress> out;
+  out.reserve(device.gpus.size());
+  for (const ClaimedGpu& gpu : device.gpus) out.push_back(gpu.address);
+  return out;
+}
+
+mdev::VgpuId id_of(const ClaimedDevice& device) {
+  const auto& function = device.result.function;
+  return {function ? function->text() : device.result.mdev_uuid};
+}
+
+// Plans.
+
+/// Errc::refused: the policy does not give the GPU to such a device. `type`: empty for a whole device.
+Result<> check_policy(const PciAddress& gpu, const std::string& type, const ClaimPolicy& policy) {
+  const auto found = std::ranges::find(policy.gpus, gpu, &api::ClaimableGpu::address);
+  if (found == policy.gpus.end() || !found->for_dra) {
+    return refuse(
+        fmt::format("GPU {} is not for claims: its allocation by the node's policy is not dra", gpu.text()),
+        "set `allocation: dra` for it in the policy; the value changes once the GPU is unused");
+  }
+  if (type.empty()) {
+    if (found->whole) return {};
+    return refuse(fmt::format("the node's policy gives GPU {} to no claim whole", gpu.text()),
+                  "let the policy allow it");
+  }
+  const auto known = std::ranges::find(found->types, type, &api::VgpuType::id);
+  if (known != found->types.end() && known->allowed) return {};
+  return refuse(fmt::format("the node's policy allows no vGPU of type {} on GPU {}", type, gpu.text()),
+                "let the policy allow the type");
+}
+
+Result<> check_gpu(const PciAddress& gpu, const std::string& type, const std::string& uid,
+                   const ClaimPolicy& policy, const ClaimRecord& record) {
+  if (auto allowed = check_policy(gpu, type, policy); !allowed) return allowed;
+  if (const Claim* const other = record.in_the_way(gpu, uid, type.empty())) {
+    return refuse(fmt::format("GPU {} is in use by {} (UID {})", gpu.text(), other->label(), other->uid),
+                  "delete the pod that has that claim");
+  }
+  return {};
+}
+
+/// Errc::refused: the GPU has vGPUs, and does not go to a VM whole.
+Result<> check_carries_none(const ScannedNode& node, const PciAddress& gpu) {
+  const auto carriers = mdev::carriers_of_vgpus(node.vgpus);
+  const auto carrier = carriers.find(gpu);
+  if (carrier == carriers.end()) return {};
+  return refuse(fmt::format("GPU {} {}", gpu.text(), carrier->second));
+}
+
+Result<ClaimedDevice> plan_whole(const api::RequestedDevice& request, const std::string& uid,
+                                 const NodeHost& host, const ScannedNode& node, const ClaimPolicy& policy,
+                                 const ClaimRecord& record) {
+  ClaimedDevice out{.request = request, .was_on_vfio = true};
+  out.result.function = request.gpu;
+  for (const PciAddress& address : node.inventory.group_of(*node.inventory.find(request.gpu))) {
+    const vfio::PciFunction& function = *node.inventory.find(address);
+    if (!host.moves.rules.match(function)) continue;
+    if (auto free = check_gpu(address, {}, uid, policy, record); !free) return fail(std::move(free).error());
+    if (auto empty = check_carries_none(node, address); !empty) return fail(std::move(empty).error());
+    const bool on_vfio = vfio::on_vfio_driver(function);
+    out.was_on_vfio = out.was_on_vfio && on_vfio;
+    out.gpus.push_back(
+        {.address = address, .removed_functions = on_vfio ? std::uint32_t{0} : function.sriov_numvfs});
+  }
+  return out;
+}
+
+Result<ClaimedDevice> plan_vgpu(const api::RequestedDevice& request, const std::string& uid,
+                                std::size_t index, const ScannedNode& node, const ClaimPolicy& policy,
+                                const ClaimRecord& record, std::set<PciAddress>& taken) {
+  if (auto free = check_gpu(request.gpu, request.type, uid, policy, record); !free)
+    return fail(std::move(free).error());
+  const mdev::VgpuGpu* const gpu = node.vgpus.find(request.gpu);
+  if (gpu == nullptr) return gone(request.gpu);
+  ClaimedDevice out{.request = request, .gpus = {{.address = request.gpu}}};
+  if (gpu->framework->has_uuids()) {
+    out.result.mdev_uuid = vgpu::claim_uuid(uid, index).text;
+    return out;
+  }
+  auto function = vgpu::free_parent(*gpu, request.type, taken);
+  if (!function) return fail(std::move(function).error());
+  taken.insert(*function);
+  out.result.function = *function;
+  return out;
+}
+
+/// The virtual functions that claims have.
+std::set<PciAddress> functions_of(const ClaimRecord& record) {
+  std::set<PciAddress> out;
+  for (const Claim& claim : record.claims)
+    for (const ClaimedDevice& device : claim.devices)
+      if (const auto& function = device.result.function) out.insert(*function);
+  return out;
+}
+
+/// True if two devices of a claim cannot be given together.
+bool exclude_each_other(const ClaimedDevice& one, const ClaimedDevice& other) {
+  return (one.is_whole() || other.is_whole()) && std::ranges::any_of(one.gpus, [&](const ClaimedGpu& gpu) {
+           return std::ranges::find(other.gpus, gpu.address, &ClaimedGpu::address) != other.gpus.end();
+         });
+}
+
+// Whole devices.
+
+/// Errc::refused if one of the GPUs, or a function beside it, is in use. A bind leaves a device that is on
+/// vfio already where it is, even with a user.
+Result<> require_unused(const NodeHost& host, const vfio::Inventory& inventory,
+                        const std::vector<PciAddress>& gpus) {
+  const auto functions = vfio::concerned(inventory, gpus);
+  const auto use = host.moves.probe->look(vfio::use_questions(*host.moves.host, inventory, functions));
+  if (!use) return fail(Error(use.error()));
+  for (const PciAddress& function : functions) {
+    const std::string name = function.text();
+    if (const auto blind = use->blind_to(name); !blind.empty())
+      return refuse(fmt::format("{}: Ferry cannot find out whether it is in use: {}", name, blind));
+    for (const vfio::DeviceUser& user : use->of(name)) {
+      if (!user.only_a_screen())
+        return refuse(fmt::format("{} is in use: {}", name, user.text()), std::string(user.remedy()));
+    }
+  }
+  return {};
+}
+
+void log_rest(const vfio::MoveOutcome& outcome) {
+  for (const std::string& note : outcome.notes) spdlog::info("{}", note);
+  for (const Error& error : outcome.errors) spdlog::warn("{}", error.text());
+}
+
+/// The result for these GPUs. Errc::not_found: one of them is gone.
+Result<> judge(const vfio::MoveOutcome& outcome, const std::vector<PciAddress>& gpus) {
+  for (const PciAddress& gpu : gpus) {
+    const auto result = std::ranges::find_if(outcome.results, [&](const vfio::MoveResult& one) {
+      return std::ranges::find(one.devices, gpu) != one.devices.end();
+    });
+    if (result == outcome.results.end()) return gone(gpu);
+    if (result->status == vfio::MoveResult::Status::refused)
+      return refuse(fmt::format("{}", fmt::join(result->refusal.reasons, "; ")), result->refusal.hint);
+    if (result->status == vfio::MoveResult::Status::failed) {
+      return fail(result->error.value_or(Error{.code = make_error_code(Errc::failed),
+                                               .message = gpu.text() + ": its driver has not changed"}));
+    }
+  }
+  return {};
+}
+
+Result<> judge(const vgpu::VgpuOutcome& outcome, const PciAddress& gpu) {
+  const auto found = std::ranges::find(outcome.gpus, gpu, &vgpu::GpuOutcome::gpu);
+  if (found == outcome.gpus.end()) return gone(gpu);
+  for (const std::string& note : found->notes) spdlog::info("{}", note);
+  const bool is_bad =
+      found->kind == vgpu::GpuOutcome::Kind::refused || found->kind == vgpu::GpuOutcome::Kind::failed;
+  if (!is_bad) return {};
+  Error error = found->error.value_or(
+      Error{.code = make_error_code(Errc::failed), .message = gpu.text() + ": it was not changed"});
+  for (const Error& undo : found->undo_errors) error.message += "; " + undo.message;
+  return fail(std::move(error));
+}
+
+/// A policy for these GPUs alone.
+policy::Policy passthrough_for(const std::vector<PciAddress>& gpus, const std::string& label,
+                               const std::set<std::string>& release) {
+  policy::Policy out;
+  out.name = label;
+  out.place = label;
+  out.release = release;
+  out.foreign = policy::Foreign::keep;
+  for (const PciAddress& gpu : gpus) {
+    policy::PolicyItem item;
+    item.mode = policy::Mode::passthrough;
+    item.gpus.only = gpu;
+    item.gpus.place = label;
+    item.selection.addresses = {gpu};
+    out.items.push_back(std::move(item));
+  }
+  return out;
+}
+
+/// Takes virtual functions away first, and rolls back both stages as `ferry apply` does.
+Result<> bind_without_functions(const NodeHost& host, const std::vector<PciAddress>& gpus,
+                                const std::string& label, const std::set<std::string>& release) {
+  const auto outcome = apply_policy(host, passthrough_for(gpus, label, release));
+  if (!outcome) return fail(Error(outcome.error()));
+  log_rest(outcome->given_back);
+  log_rest(outcome->given_away);
+  if (const auto& error = outcome->error) return fail(Error(*error));
+  for (const PciAddress& gpu : gpus)
+    if (auto done = judge(outcome->vgpus, gpu); !done) return done;
+  return judge(outcome->given_away, gpus);
+}
+
+Result<> bind_whole(const NodeHost& host, const ScannedNode& node, const Claim& claim,
+                    const ClaimedDevice& device, const ClaimPolicy& policy) {
+  const auto gpus = addresses_of(device);
+  bool has_functions = false;
+  bool on_vfio = false;
+  for (const PciAddress& gpu : gpus) {
+    const vfio::PciFunction* const function = node.inventory.find(gpu);
+    if (function == nullptr) return gone(gpu);
+    if (auto empty = check_carries_none(node, gpu); !empty) return empty;
+    if (vfio::on_vfio_driver(*function))
+      on_vfio = true;
+    else if (function->sriov_numvfs > 0)
+      has_functions = true;
+  }
+  if (on_vfio)
+    if (auto unused = require_unused(host, node.inventory, gpus); !unused) return unused;
+  if (has_functions) return bind_without_functions(host, gpus, claim.label(), policy.release);
+  vfio::MoveRequest request;
+  request.accelerators = gpus;
+  request.by_name.insert(gpus.begin(), gpus.end());
+  request.release = policy.release;
+  const auto moved = vfio::apply_moves(host.moves, request, vfio::Direction::to_vfio, &node.inventory);
+  if (!moved) return fail(Error(moved.error()));
+  log_rest(*moved);
+  return judge(*moved, gpus);
+}
+
+/// Enables the virtual functions that a GPU had. The next round does it where the policy asks for vGPUs, so a
+/// failure keeps no claim from its end.
+void restore_functions(const NodeHost& host, const ClaimedGpu& gpu) {
+  if (gpu.removed_functions == 0) return;
+  const auto warn = [&](const Error& error) {
+    spdlog::warn("{}: its {} are not enabled again: {}", gpu.address.text(),
+                 counted(gpu.removed_functions, "virtual function"), error.text());
+  };
+  const auto outcome =
+      vgpu::enable_functions_again(host.vgpus, {.gpu = gpu.address, .number = gpu.removed_functions});
+  if (!outcome) return warn(outcome.error());
+  for (const Error& error : outcome->errors) spdlog::warn("{}", error.text());
+  if (const auto done = judge(*outcome, gpu.address); !done) warn(done.error());
+}
+
+Result<> unbind_whole(const NodeHost& host, const ClaimedDevice& device) {
+  if (device.was_on_vfio) return {};
+  const auto inventory = vfio::scan(*host.moves.host);
+  if (!inventory) return fail(Error(inventory.error()));
+  vfio::MoveRequest request;
+  request.recorded_only = true;
+  for (const PciAddress& gpu : addresses_of(device))
+    if (inventory->find(gpu) != nullptr) request.accelerators.push_back(gpu);
+  if (request.accelerators.empty()) return {};
+  const auto moved = vfio::apply_moves(host.moves, request, vfio::Direction::back, &*inventory);
+  if (!moved) return fail(Error(moved.error()));
+  log_rest(*moved);
+  if (auto done = judge(*moved, request.accelerators); !done) return done;
+  for (const ClaimedGpu& gpu : device.gpus)
+    if (inventory->find(gpu.address) != nullptr) restore_functions(host, gpu);
+  return {};
+}
+
+// vGPUs.
+
+/// Errc::refused if a program has the vGPU open although no answer about it was given.
+Result<> require_unused(const NodeHost& host, const mdev::VgpuDevice& vgpu) {
+  const vfio::UseQuestion question = mdev::use_question(vgpu);
+  const auto use = host.vgpus.uses.look({&question, 1});
+  if (!use) return fail(Error(use.error()));
+  const auto users = use->of(question.device);
+  if (users.empty()) return {};
+  return refuse(
+      fmt::format("vGPU {} ({}) is in use: {}", vgpu.id.text, vgpu.short_name, users.front().text()),
+      std::string(users.front().remedy()));
+}
+
+std::optional<DeviceFailure> clean(Error error) {
+  return DeviceFailure{.error = std::move(error), .is_clean = true};
+}
+
+std::optional<DeviceFailure> make_vgpu(const NodeHost& host, const ScannedNode& node, const Claim& claim,
+                                       const ClaimedDevice& device) {
+  const mdev::VgpuGpu* const gpu = node.vgpus.find(device.request.gpu);
+  if (gpu == nullptr) return clean(gone(device.request.gpu).value());
+  const mdev::VgpuId id = id_of(device);
+  const mdev::VgpuDevice* const there = node.vgpus.find(id);
+  std::optional<PciAddress> parent = device.result.function;
+  if (there != nullptr) {
+    // The vGPU may be this claim's own one, so that it is undone, if nothing has it open.
+    if (auto unused = require_unused(host, *there); !unused)
+      return DeviceFailure{.error = std::move(unused).error()};
+    parent = there->parent;
+  } else if (!parent) {
+    auto chosen = vgpu::free_parent(*gpu, device.request.type);
+    if (!chosen) return clean(std::move(chosen).error());
+    parent = *chosen;
+  }
+  const vgpu::Addition addition{.gpu = device.request.gpu,
+                                .parent = *parent,
+                                .type_id = device.request.type,
+                                .id = id,
+                                .placement = device.request.placement,
+                                .why = claim.label() + " asks for it"};
+  const auto made = vgpu::add_vgpu(host.vgpus, addition, {}, &node.inventory);
+  if (!made) return clean(made.error());
+  const auto done = judge(*made, device.request.gpu);
+  const auto of_gpu = std::ranges::find(made->gpus, device.request.gpu, &vgpu::GpuOutcome::gpu);
+  const bool rolled_back = of_gpu == made->gpus.end() || of_gpu->undo_errors.empty();
+  if (!done) return DeviceFailure{.error = done.error(), .is_clean = there == nullptr && rolled_back};
+  // A UUID shows whose vGPU it is, and an address does not.
+  const bool is_anothers =
+      there == nullptr && device.result.function && of_gpu->kind == vgpu::GpuOutcome::Kind::already_so;
+  if (!is_anothers) return std::nullopt;
+  return clean({.code = make_error_code(Errc::refused),
+                .message = fmt::format("virtual function {} has a vGPU of another program by now", id.text),
+                .hint = "the next try takes another virtual function"});
+}
+
+Result<> remove_vgpu(const NodeHost& host, const ClaimedDevice& device) {
+  const PciAddress& gpu = device.request.gpu;
+  if (!host.moves.host->exists(vfio::sysfs_path(gpu))) return {};
+  const vgpu::Removal removal{
+      .gpus = {gpu}, .foreign = true, .only = id_of(device), .only_type = device.request.type};
+  const auto removed = vgpu::remove_vgpus(host.vgpus, removal);
+  if (!removed) return fail(Error(removed.error()));
+  return judge(*removed, gpu);
+}
+
+// Answers.
+
+/// The IOMMU group of a device, and the names of its members' own entries in vfio.
+struct VmGroup {
+  std::uint32_t group = 0;
+  std::vector<std::string> vfio_devices = {};
+};
+
+Result<VmGroup> group_of_function(const HostFs& host, const PciAddress& address) {
+  const auto function = vfio::read_function(host, address);
+  if (!function) return fail(Error(function.error()));
+  if (!function->iommu_group) return fail(Errc::failed, address.text() + " is in no IOMMU group");
+  VmGroup out{.group = *function->iommu_group};
+  const auto members = vfio::scan_members(host, {out.group}, {address});
+  if (!members) return fail(Error(members.error()));
+  for (const PciAddress& one : members->group_of(*function)) {
+    const vfio::PciFunction* const member = members->find(one);
+    // The device of another vendor in the group is given by the group's node.
+    if (member != nullptr && member->vendor == function->vendor && !member->vfio_devices.empty())
+      out.vfio_devices.push_back(member->vfio_devices.front());
+  }
+  return out;
+}
+
+Result<VmGroup> group_of_mediated_device(const HostFs& host, const std::string& uuid) {
+  const auto link = host.link_name(std::filesystem::path("sys/bus/mdev/devices") / uuid / "iommu_group");
+  if (!link) return fail(Error(link.error()));
+  const auto group = whole_number(*link);
+  if (!group) return fail(Errc::malformed_host, fmt::format("vGPU {}: its IOMMU group is '{}'", uuid, *link));
+  return VmGroup{.group = *group};
+}
+
+}  // namespace
+
+Result<Claim> plan_claim(const api::ClaimRequest& request, const NodeHost& host, const ScannedNode& node,
+                         const ClaimPolicy& policy, const ClaimRecord& record) {
+  Claim claim{.uid = request.claim, .space = request.space, .name = request.name};
+  std::set<PciAddress> taken = functions_of(record);
+  for (const api::RequestedDevice& asked : request.devices) {
+    const vfio::PciFunction* const gpu = node.inventory.find(asked.gpu);
+    if (gpu == nullptr || !host.moves.rules.match(*gpu)) return gone(asked.gpu);
+    auto device = asked.type.empty()
+                      ? plan_whole(asked, claim.uid, host, node, policy, record)
+                      : plan_vgpu(asked, claim.uid, claim.devices.size(), node, policy, record, taken);
+    if (!device) return fail(std::move(device).error());
+    for (const ClaimedDevice& other : claim.devices) {
+      if (exclude_each_other(*device, other))
+        return refuse(fmt::format("GPU {} is asked for twice, and once it is to be whole", asked.gpu.text()));
+    }
+    claim.devices.push_back(std::move(*device));
+  }
+  return claim;
+}
+
+Result<> check_still_for_dra(const Claim& claim, const ClaimPolicy& policy) {
+  for (const ClaimedDevice& device : claim.devices)
+    for (const ClaimedGpu& gpu : device.gpus)
+      if (auto allowed = check_policy(gpu.address, device.request.type, policy); !allowed) return allowed;
+  return {};
+}
+
+bool is_intact(const Claim& claim, const ScannedNode& node) {
+  return std::ranges::all_of(claim.devices, [&](const ClaimedDevice& device) {
+    if (!device.is_whole()) {
+      const mdev::VgpuDevice* const vgpu = node.vgpus.find(id_of(device));
+      return vgpu != nullptr && vgpu->type_id == device.request.type;
+    }
+    return std::ranges::all_of(device.gpus, [&](const ClaimedGpu& gpu) {
+      const vfio::PciFunction* const function = node.inventory.find(gpu.address);
+      return function != nullptr && vfio::on_vfio_driver(*function);
+    });
+  });
+}
+
+std::optional<DeviceFailure> make_device_ready(const NodeHost& host, const ScannedNode& node,
+                                               const Claim& claim, std::size_t index,
+                                               const ClaimPolicy& policy) {
+  const ClaimedDevice& device = claim.devices.at(index);
+  if (!device.is_whole()) return make_vgpu(host, node, claim, device);
+  // The undo journal has exactly the writes that are left to be undone.
+  if (auto bound = bind_whole(host, node, claim, device, policy); !bound)
+    return DeviceFailure{.error = std::move(bound).error()};
+  return std::nullopt;
+}
+
+Result<api::PreparedDevice> read_prepared(const NodeHost& host, const ClaimedDevice& device) {
+  const HostFs& fs = *host.moves.host;
+  const auto& function = device.result.function;
+  const auto group =
+      function ? group_of_function(fs, *function) : group_of_mediated_device(fs, device.result.mdev_uuid);
+  if (!group) return fail(Error(group.error()));
+  api::PreparedDevice out{.mdev_uuid = device.result.mdev_uuid, .function = function};
+  const auto is_there = [&fs](const std::string& path) { return fs.exists(path.c_str()); };
+  for (std::string& path : vfio::vm_nodes(is_there, group->group, group->vfio_devices)) {
+    const auto mode = vfio::node_mode(fs, path);
+    out.nodes.push_back(
+        {.path = std::move(path), .mode = mode ? std::optional<std::uint32_t>(*mode) : std::nullopt});
+  }
+  if (out.nodes.empty()) return fail(Errc::failed, vfio::missing_nodes(group->group));
+  return out;
+}
+
+Result<> undo_device(const NodeHost& host, const Claim& claim, std::size_t index) {
+  const ClaimedDevice& device = claim.devices.at(index);
+  return device.is_whole() ? unbind_whole(host, device) : remove_vgpu(host, device);
+}
+
+}  // namespace ferry::host

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/claims/claim_keeper.h"
+
+#include <cstddef>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include "host/desired_state.h"
+#include "host/node_observation.h"
+#include "host/usage/advertised_use_probe.h"
+#include "hostfs/locks.h"
+
+namespace ferry::host {
+namespace {
+
+using vfio::PciAddress;
+
+/// The host on which these GPUs are accelerators, whatever their vendor is.
+NodeHost with_gpus(NodeHost host, const std::set<PciAddress>& gpus) {
+  host.moves.rules.named.insert(gpus.begin(), gpus.end());
+  host.vgpus.rules.named.insert(gpus.begin(), gpus.end());
+  return host;
+}
+
+std::set<PciAddress> gpus_of(const api::ClaimRequest& request, const Claim* known) {
+  std::set<PciAddress> out;
+  for (const api::RequestedDevice& device : request.devices) out.insert(device.gpu);
+  if (known == nullptr) return out;
+  for (const ClaimedDevice& device : known->devices)
+    for (const ClaimedGpu& gpu : device.gpus) out.insert(gpu.address);
+  return out;
+}
+
+bool has_devices(const Claim& claim, const std::vector<api::RequestedDevice>& requested) {
+  if (claim.devices.size() != requested.size()) return false;
+  for (std::size_t i = 0; i < requested.size(); ++i)
+    if (claim.devices[i].request != requested[i]) return false;
+  return true;
+}
+
+std::vector<api::PreparedDevice> results_of(const Claim& claim) {
+  std::vector<api::PreparedDevice> out;
+  out.reserve(claim.devices.size());
+  for (const ClaimedDevice& device : claim.devices) out.push_back(device.result);
+  return out;
+}
+
+std::string described(const Claim& claim) {
+  std::string out;
+  for (const ClaimedDevice& device : claim.devices) {
+    const auto& [mdev_uuid, function, nodes] = device.result;
+    out += fmt::format("{}{} {}", out.empty() ? "" : ", ", device.is_whole() ? "GPU" : "vGPU",
+                       function ? function->text() : mdev_uuid);
+  }
+  return out;
+}
+
+std::string label_of(const api::ClaimRequest& request) {
+  return fmt::format("claim {}/{}", request.space, request.name);
+}
+
+}  // namespace
+
+ClaimKeeper::ClaimKeeper(HostFs& host, const NodeProbes& uses,
+                         std::function<Result<NodeHost>(const NodeProbes& uses)> node_host,
+                         ClaimSettings settings)
+    : host_(host), uses_(uses), node_host_(std::move(node_host)), settings_(std::move(settings)) {}
+
+ClaimKeeper::Answer ClaimKeeper::serve(const api::ClaimRequest& request) {
+  Answer answer;
+  if (request.action == api::ClaimAction::prepare) {
+    answer = prepare(request);
+  } else if (auto undone = unprepare(request.claim); !undone) {
+    answer = fail(std::move(undone).error());
+  }
+  if (answer) return answer;
+  answer = fail(std::move(answer).error().during(label_of(request)));
+  spdlog::warn("{}", answer.error().text());
+  return answer;
+}
+
+ClaimKeeper::Answer ClaimKeeper::prepare(const api::ClaimRequest& request) {
+  const auto lock = NodeLock::take(host_, settings_.lock_patience);
+  if (!lock) return fail(Error(lock.error()));
+  auto record = load_claim_record(host_);
+  if (!record) return fail(std::move(record).error());
+  const Claim* const known = record->find(request.claim);
+  if (known != nullptr && !has_devices(*known, request.devices)) {
+    return fail(Errc::refused, "it was prepared with other devices, or its preparation with them has begun",
+                "unprepare it first");
+  }
+  // A device that the plugin lists may go to a pod at any time, also if the policy has just changed.
+  StillAdvertisedProbe moves(host_, uses_.moves, {settings_.advertised_file, settings_.plugin_liveness}, {});
+  StillAdvertisedProbe vgpus(host_, uses_.vgpus, {settings_.advertised_file, settings_.plugin_liveness}, {});
+  auto plain = node_host_({.moves = moves, .vgpus = vgpus, .open = uses_.open});
+  if (!plain) return fail(std::move(plain).error());
+  const NodeHost host = with_gpus(std::move(*plain), gpus_of(request, known));
+  auto node = scan_node(host);
+  if (!node) return fail(std::move(node).error());
+  if (known != nullptr && known->phase == ClaimPhase::done && is_intact(*known, *node))
+    return results_of(*known);
+
+  const auto allowed = read_policy();
+  if (!allowed) return fail(Error(allowed.error()));
+  if (known == nullptr) {
+    auto planned = plan_claim(request, host, *node, *allowed, *record);
+    if (!planned) return fail(std::move(planned).error());
+    return make_ready(host, std::move(*node), *allowed, *record, std::move(*planned), true);
+  }
+  if (auto still = check_still_for_dra(*known, *allowed); !still) return fail(std::move(still).error());
+  Claim claim = *known;
+  return make_ready(host, std::move(*node), *allowed, *record, std::move(claim), false);
+}
+
+Result<ClaimPolicy> ClaimKeeper::read_policy() const {
+  const auto file = host_.read_file(settings_.claimable_file, HostFs::Links::refused);
+  if (!file && file.error().code == std::errc::no_such_file_or_directory) return ClaimPolicy();
+  if (!file) return fail(Error(file.error()));
+  auto gpus = api::read_claimable_gpus(*file);
+  if (!gpus) return fail(std::move(gpus).error());
+  ClaimPolicy out{.gpus = std::move(*gpus)};
+  const auto desired = read_desired(host_, settings_.desired_file, settings_.profiles);
+  if (desired && *desired) out.release = (*desired)->policy.release;
+  return out;
+}
+
+ClaimKeeper::Answer ClaimKeeper::make_ready(const NodeHost& host, ScannedNode node, const ClaimPolicy& policy,
+                                            ClaimRecord& record, Claim claim, bool is_new) {
+  claim.phase = ClaimPhase::intent;
+  const Claim* const known = record.find(claim.uid);
+  if (known == nullptr || *known != claim) {
+    record.put(claim);
+    if (auto stored = store_claim_record(host_, record); !stored) return fail(std::move(stored).error());
+  }
+  for (std::size_t i = 0; i < claim.devices.size(); ++i) {
+    if (i > 0) {
+      auto now = scan_node(host);
+      if (!now) return fail(give_up(host, record, claim, is_new ? i : claim.devices.size(), now.error()));
+      node = std::move(*now);
+    }
+    if (auto failure = make_device_ready(host, node, claim, i, policy)) {
+      // An earlier run may have made any device of a claim that is not new.
+      const std::size_t begun = failure->is_clean ? i : i + 1;
+      const std::size_t devices = is_new ? begun : claim.devices.size();
+      return fail(give_up(host, record, claim, devices, std::move(failure->error)));
+    }
+    auto result = read_prepared(host, claim.devices[i]);
+    if (!result) {
+      const std::size_t devices = is_new ? i + 1 : claim.devices.size();
+      return fail(give_up(host, record, claim, devices, std::move(result).error()));
+    }
+    claim.devices[i].result = std::move(*result);
+  }
+  claim.phase = ClaimPhase::done;
+  record.put(claim);
+  // Without the record the claim is still an intent, which the next request finishes.
+  if (auto stored = store_claim_record(host_, record); !stored) return fail(std::move(stored).error());
+  spdlog::info("{} is prepared: {}", claim.label(), described(claim));
+  return results_of(claim);
+}
+
+Error ClaimKeeper::give_up(const NodeHost& host, ClaimRecord& record, const Claim& claim, std::size_t devices,
+                           Error why) {
+  if (const auto undone = undo(host, claim, devices); !undone) {
+    why.message += "; it could not be undone: " + undone.error().message;
+    return why;
+  }
+  // A write that returns later may still have its effect.
+  if (why.code == Errc::stuck) return why;
+  record.remove(claim.uid);
+  if (const auto stored = store_claim_record(host_, record); !stored)
+    why.message += "; " + stored.error().message;
+  return why;
+}
+
+Result<> ClaimKeeper::undo(const NodeHost& host, const Claim& claim, std::size_t devices) {
+  Result<> first;
+  for (std::size_t i = devices; i-- > 0;) {
+    auto undone = undo_device(host, claim, i);
+    if (!undone && first) first = std::move(undone);
+  }
+  return first;
+}
+
+Result<> ClaimKeeper::unprepare(const std::string& uid) {
+  const auto lock = NodeLock::take(host_, settings_.lock_patience);
+  if (!lock) return fail(Error(lock.error()));
+  auto record = load_claim_record(host_);
+  if (!record) return fail(std::move(record).error());
+  const Claim* const known = record->find(uid);
+  if (known == nullptr) return {};
+  Claim claim = *known;
+  if (claim.phase == ClaimPhase::done) {
+    claim.phase = ClaimPhase::intent;
+    record->put(claim);
+    if (auto stored = store_claim_record(host_, *record); !stored) return stored;
+  }
+  auto plain = node_host_(uses_);
+  if (!plain) return fail(std::move(plain).error());
+  std::set<PciAddress> gpus;
+  for (const ClaimedDevice& device : claim.devices)
+    for (const ClaimedGpu& gpu : device.gpus) gpus.insert(gpu.address);
+  const NodeHost host = with_gpus(std::move(*plain), gpus);
+  if (auto undone = undo(host, claim, claim.devices.size()); !undone) return undone;
+  record->remove(uid);
+  if (auto stored = store_claim_record(host_, *record); !stored) return stored;
+  spdlog::info("{} is undone: {}", claim.label(), described(claim));
+  return {};
+}
+
+}  // namespace ferry::host

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// Serves the requests of `ferry dra` about ResourceClaims (api/claim_request.h). A claim is prepared as a
+// whole, or undone as a whole.
+//
+// The record of claims (claim_record.h) has a claim before the first write to the host for it, and as done
+// after the last one. A repeated request goes on from the record: a claim that is done gets the same answer
+// without a write, and a claim that a killed hostd left is finished. To unprepare a claim undoes the devices
+// of the record, and no others. Changes by the node's policy leave GPUs with claims alone
+// (gpus_with_claims()).
+#pragma once
+
+#include <chrono>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "api/claim_request.h"
+#include "api/files.h"
+#include "common/config/config_reader.h"
+#include "common/pinned.h"
+#include "common/result.h"
+#include "host/claims/claim_devices.h"
+#include "host/claims/claim_record.h"
+#include "host/gpu_conditions.h"
+#include "host/node_apply.h"
+#include "hostfs/host_fs.h"
+
+namespace ferry::host {
+
+/// All paths are relative to the host's root.
+struct ClaimSettings {
+  std::filesystem::path desired_file =
+      api::kDesiredFile;               ///< has the policy with the device users to quiesce
+  Reading profiles = Reading::strict;  ///< of NVIDIA's profiles in it
+  std::filesystem::path claimable_file = api::kClaimableGpusFile;
+  std::filesystem::path advertised_file = api::kAdvertisedFile;
+  std::filesystem::path plugin_liveness = api::kPluginLiveness;
+  std::chrono::milliseconds lock_patience = std::chrono::seconds(30);
+};
+
+class ClaimKeeper : Pinned {
+ public:
+  using Answer = Result<std::vector<api::PreparedDevice>>;
+
+  /// `host` and the probes must outlive this object. `node_host` builds the host with these probes.
+  ClaimKeeper(HostFs& host, const NodeProbes& uses,
+              std::function<Result<NodeHost>(const NodeProbes& uses)> node_host, ClaimSettings settings);
+
+  /// Does all work of a request under the node's lock, and logs its result. Errors: Errc::refused, with the
+  /// user of a device or the reason why the claim cannot have it; Errc::not_found, no such GPU; Errc::stuck;
+  /// those of the lock, the record and the writes. The claim has no device then, unless the error says that
+  /// it could not be undone.
+  Answer serve(const api::ClaimRequest& request);
+
+ private:
+  Answer prepare(const api::ClaimRequest& request);
+  /// Errors: kClaimableGpusFile cannot be read. An unreadable desired.json lets no device user be quiesced.
+  Result<ClaimPolicy> read_policy() const;
+  Answer make_ready(const NodeHost& host, ScannedNode node, const ClaimPolicy& policy, ClaimRecord& record,
+                    Claim claim, bool is_new);
+  Result<> unprepare(const std::string& uid);
+  /// Undoes these devices of a claim, the last one first. Returns the first error, after it has tried all.
+  static Result<> undo(const NodeHost& host, const Claim& claim, std::size_t devices);
+  /// Undoes these devices after a failure, and removes the claim from the record if nothing is left of it and
+  /// no write is stuck.
+  Error give_up(const NodeHost& host, ClaimRecord& record, const Claim& claim, std::size_t devices,
+                Error why);
+
+  HostFs& host_;
+  const NodeProbes uses_;
+  const std::function<Result<NodeHost>(const NodeProbes& uses)> node_host_;
+  const ClaimSettings settings_;
+};
+
+}  // namespace ferry::host

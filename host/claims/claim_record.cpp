@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/claims/claim_record.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "api/claimable_gpus.h"
+#include "api/files.h"
+#include "common/text/json.h"
+#include "hostfs/kernel_facts.h"
+
+namespace ferry::host {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kHint =
+    "hostd writes it: is it of the same version? If no VM of this node has a GPU by a claim, remove it";
+
+constexpr std::array<std::pair<std::string_view, ClaimPhase>, 2> kPhases = {
+    {{"intent", ClaimPhase::intent}, {"done", ClaimPhase::done}}};
+
+Json json_of(const ClaimedDevice& device) {
+  Json out = Json::object();
+  out["gpu"] = device.request.gpu.text();
+  out["type"] = or_null(device.request.type);
+  out["placement"] = or_null(device.request.placement);
+  out["was_on_vfio"] = device.was_on_vfio;
+  out["gpus"] = Json::array();
+  for (const ClaimedGpu& gpu : device.gpus) {
+    Json one = Json::object();
+    one["address"] = gpu.address.text();
+    one["removed_functions"] = gpu.removed_functions;
+    out["gpus"].push_back(std::move(one));
+  }
+  out["mdev_uuid"] = or_null(device.result.mdev_uuid);
+  out["function"] = device.result.function ? Json(device.result.function->text()) : Json();
+  out["nodes"] = Json::array();
+  for (const api::DeviceNode& node : device.result.nodes) {
+    Json one = Json::object();
+    one["path"] = node.path;
+    one["mode"] = or_null(node.mode);
+    out["nodes"].push_back(std::move(one));
+  }
+  return out;
+}
+
+Json json_of(const Claim& claim) {
+  Json out = Json::object();
+  out["uid"] = claim.uid;
+  out["namespace"] = claim.space;
+  out["name"] = claim.name;
+  out["phase"] = text(claim.phase);
+  out["devices"] = Json::array();
+  for (const ClaimedDevice& device : claim.devices) out["devices"].push_back(json_of(device));
+  return out;
+}
+
+vfio::PciAddress parse_address(const JsonObject& object, const char* key, const std::string& word) {
+  const auto address = vfio::PciAddress::parse(word);
+  if (!address) object.blame(key, "'" + word + "' is not a PCI address");
+  return address.value_or(vfio::PciAddress());
+}
+
+ClaimedGpu read_gpu(const JsonObject& gpu) {
+  return {.address = parse_address(gpu, "address", gpu.text("address")),
+          .removed_functions = gpu.number<std::uint32_t>("removed_functions")};
+}
+
+ClaimedDevice read_device(const JsonObject& device) {
+  ClaimedDevice out{.request = {.gpu = parse_address(device, "gpu", device.text("gpu")),
+                                .type = device.text_or_none("type"),
+                                .placement = device.number_or_none<std::uint32_t>("placement")},
+                    .gpus = device.list("gpus", read_gpu),
+                    .was_on_vfio = device.flag("was_on_vfio")};
+  out.result.mdev_uuid = device.text_or_none("mdev_uuid");
+  if (const std::string function = device.text_or_none("function"); !function.empty())
+    out.result.function = parse_address(device, "function", function);
+  out.result.nodes = device.list("nodes", [](const JsonObject& node) {
+    return api::DeviceNode{.path = node.text("path"), .mode = node.number_or_none<std::uint32_t>("mode")};
+  });
+  return out;
+}
+
+ClaimRecord read_whole(const JsonObject& file) {
+  file.expect_version(kClaimRecordVersion);
+  ClaimRecord out{.boot_id = file.text("boot_id")};
+  std::set<std::string> uids;
+  out.claims = file.list("claims", [&uids](const JsonObject& claim) {
+    Claim read{.uid = claim.text("uid"),
+               .space = claim.text("namespace"),
+               .name = claim.text("name"),
+               .phase = claim.word("phase", parse_claim_phase, ClaimPhase::intent),
+               .devices = claim.list("devices", read_device)};
+    if (!uids.insert(read.uid).second) claim.blame("uid", "another claim has it");
+    return read;
+  });
+  std::ranges::sort(out.claims, {}, &Claim::uid);
+  return out;
+}
+
+}  // namespace
+
+std::string_view text(ClaimPhase phase) {
+  for (const auto& [word, known] : kPhases)
+    if (known == phase) return word;
+  return "intent";
+}
+
+std::optional<ClaimPhase> parse_claim_phase(std::string_view word) {
+  for (const auto& [known, phase] : kPhases)
+    if (known == word) return phase;
+  return std::nullopt;
+}
+
+std::string Claim::label() const {
+  return fmt::format("claim {}/{}", space, name);
+}
+
+const Claim* ClaimRecord::find(std::string_view uid) const {
+  const auto found = std::ranges::find(claims, uid, &Claim::uid);
+  return found == claims.end() ? nullptr : &*found;
+}
+
+void ClaimRecord::put(Claim claim) {
+  remove(claim.uid);
+  claims.push_back(std::move(claim));
+  std::ranges::sort(claims, {}, &Claim::uid);
+}
+
+void ClaimRecord::remove(std::string_view uid) {
+  std::erase_if(claims, [&](const Claim& claim) { return claim.uid == uid; });
+}
+
+const Claim* ClaimRecord::in_the_way(const vfio::PciAddress& gpu, std::string_view uid, bool whole) const {
+  const auto blocks = [&](const ClaimedDevice& device) {
+    return (whole || device.is_whole()) &&
+           std::ranges::find(device.gpus, gpu, &ClaimedGpu::address) != device.gpus.end();
+  };
+  const auto found = std::ranges::find_if(claims, [&](const Claim& claim) {
+    return claim.uid != uid && std::ranges::any_of(claim.devices, blocks);
+  });
+  return found == claims.end() ? nullptr : &*found;
+}
+
+std::set<vfio::PciAddress> ClaimRecord::gpus() const {
+  std::set<vfio::PciAddress> out;
+  for (const Claim& claim : claims)
+    for (const ClaimedDevice& device : claim.devices)
+      for (const ClaimedGpu& gpu : device.gpus) out.insert(gpu.address);
+  return out;
+}
+
+std::string claim_record_text(const ClaimRecord& record) {
+  Json claims = Json::array();
+  for (const Claim& claim : record.claims) claims.push_back(json_of(claim));
+  Json out = Json::object();
+  out["version"] = kClaimRecordVersion;
+  out["boot_id"] = record.boot_id;
+  out["claims"] = std::move(claims);
+  return json_text(out);
+}
+
+Result<ClaimRecord> read_claim_record(std::string_view text) {
+  return read_json(text, kClaimRecordFile, kHint, read_whole);
+}
+
+Result<ClaimRecord> load_claim_record(const HostFs& host) {
+  auto boot = boot_id(host);
+  if (!boot) return fail(std::move(boot).error());
+  const auto file = host.read_file(kClaimRecordFile);
+  if (!file) {
+    if (file.error().code == std::errc::no_such_file_or_directory)
+      return ClaimRecord{.boot_id = std::move(*boot)};
+    return fail(Error(file.error()));
+  }
+  auto record = read_claim_record(*file);
+  if (record && record->boot_id != *boot) return ClaimRecord{.boot_id = std::move(*boot)};
+  return record;
+}
+
+Result<> store_claim_record(HostFs& host, const ClaimRecord& record) {
+  return host.write_file(kClaimRecordFile, claim_record_text(record));
+}
+
+std::set<vfio::PciAddress> gpus_with_claims(const HostFs& host) {
+  if (const auto record = load_claim_record(host)) return record->gpus();
+  std::set<vfio::PciAddress> out;
+  const auto file = host.read_file(api::kClaimableGpusFile);
+  const auto gpus = file ? api::read_claimable_gpus(*file) : Result<std::vector<api::ClaimableGpu>>();
+  if (!gpus) return out;
+  for (const api::ClaimableGpu& gpu : *gpus) out.insert(gpu.address);
+  return out;
+}
+
+}  // namespace ferry::host

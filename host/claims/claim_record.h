@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// hostd's record of claims (kClaimRecordFile): the devices that it has made ready for ResourceClaims, or that
+// it is making ready. It is written before the first write to the host for a claim, and after the last one.
+//
+//   {"version": 1, "boot_id": "0e7c...", "claims": [
+//     {"uid": "5be0c3aa-...", "namespace": "studio", "name": "render-a", "phase": "intent | done",
+//      "devices": [
+//        {"gpu": "0000:3b:00.0", "type": null, "placement": null, "was_on_vfio": false,
+//         "gpus": [{"address": "0000:3b:00.0", "removed_functions": 16}],
+//         "mdev_uuid": null, "function": "0000:3b:00.0",
+//         "nodes": [{"path": "/dev/vfio/57", "mode": 384}]}]}]}
+//
+// The record is void after a reboot, which its boot ID shows: vGPUs and drivers are as after a boot then. The
+// earlier drivers of a whole device are not in it, since the undo journal has them
+// (vfio/bind/undo_journal.h).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "api/claim_request.h"
+#include "common/result.h"
+#include "hostfs/host_fs.h"
+#include "vfio/pci/pci_address.h"
+
+namespace ferry::host {
+
+inline constexpr const char* kClaimRecordFile = "run/ferry/hostd/claims.json";
+inline constexpr int kClaimRecordVersion = 1;
+
+enum class ClaimPhase {
+  intent,  ///< devices are being made ready or undone; each may be in either state
+  done,
+};
+std::string_view text(ClaimPhase phase);
+/// Absent: another word.
+std::optional<ClaimPhase> parse_claim_phase(std::string_view word);
+
+/// A GPU of a device.
+struct ClaimedGpu {
+  vfio::PciAddress address;
+  /// The virtual functions that the GPU had, and that it lost because it goes to a VM whole.
+  std::uint32_t removed_functions = 0;
+  bool operator==(const ClaimedGpu&) const = default;
+};
+
+struct ClaimedDevice {
+  api::RequestedDevice request;
+  /// All GPUs of the IOMMU group of a whole device. Else the GPU of the vGPU.
+  std::vector<ClaimedGpu> gpus = {};
+  /// The whole device was on vfio before the claim, and stays there after it.
+  bool was_on_vfio = false;
+  /// The UUID or virtual function that was chosen for the vGPU; the nodes only with ClaimPhase::done.
+  api::PreparedDevice result = {};
+
+  bool is_whole() const { return request.type.empty(); }
+  bool operator==(const ClaimedDevice&) const = default;
+};
+
+struct Claim {
+  std::string uid;
+  std::string space;  ///< namespace
+  std::string name;
+  ClaimPhase phase = ClaimPhase::intent;
+  std::vector<ClaimedDevice> devices = {};  ///< in order of the request
+
+  /// "claim studio/render-a"
+  std::string label() const;
+  bool operator==(const Claim&) const = default;
+};
+
+struct ClaimRecord {
+  std::string boot_id;
+  std::vector<Claim> claims = {};  ///< in order of UID
+
+  /// nullptr: there is no such claim.
+  const Claim* find(std::string_view uid) const;
+  /// Adds the claim, or replaces the one with its UID.
+  void put(Claim claim);
+  void remove(std::string_view uid);
+  /// A claim other than `uid` that has the GPU whole; with `whole` also one that has a vGPU of it. nullptr:
+  /// there is none.
+  const Claim* in_the_way(const vfio::PciAddress& gpu, std::string_view uid, bool whole) const;
+  std::set<vfio::PciAddress> gpus() const;
+  bool operator==(const ClaimRecord&) const = default;
+};
+
+std::string claim_record_text(const ClaimRecord& record);
+/// Errc::malformed_host: no such record; the message has the place.
+Result<ClaimRecord> read_claim_record(std::string_view text);
+
+/// The record of the running boot; empty if there is none, or if it is of another boot. Errors: the boot ID
+/// or the file cannot be read. The claims are not known then, so nothing may be changed for any.
+Result<ClaimRecord> load_claim_record(const HostFs& host);
+/// Writes the record.
+Result<> store_claim_record(HostFs& host, const ClaimRecord& record);
+
+/// The GPUs that claims have, in whole or in part. A change by a policy leaves these alone. If the record
+/// cannot be read, each GPU for DRA (kClaimableGpusFile) may have a claim.
+std::set<vfio::PciAddress> gpus_with_claims(const HostFs& host);
+
+}  // namespace ferry::host

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every single change of the host for a claim fails, hangs, or is the last one before hostd's death. A claim
+// that was not prepared then leaves the node as it was, and the same request finishes it; unprepare undoes it
+// from any state.
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+
+#include "tests/host/claim_node.h"
+#include "tests/support/must.h"
+#include "tests/vfio/moves.h"
+
+namespace ferry::host {
+namespace {
+
+using test::FakeKernel;
+using test::must;
+using testing::AnyOf;
+using testing::IsEmpty;
+
+std::size_t stride() {
+  const char* const status = std::getenv("FERRY_FAULTS");  // NOLINT(concurrency-mt-unsafe): one thread
+  return status == nullptr ? 1 : std::max<std::size_t>(1, std::stoul(status));
+}
+
+struct Case {
+  const char* name;
+  std::vector<api::RequestedDevice> devices;
+};
+
+std::vector<Case> cases() {
+  using Node = ClaimNode;
+  return {{"Whole", {Node::whole(Node::kWhole)}},
+          {"WholeWithFunctions", {Node::whole(Node::kVendor)}},
+          {"Mediated", {Node::vgpu(Node::kMdev, Node::kMdevType)}},
+          {"Vendor", {Node::vgpu(Node::kVendor, Node::kVendorType)}},
+          {"Several",
+           {Node::whole(Node::kWhole), Node::vgpu(Node::kMdev, Node::kMdevType),
+            Node::vgpu(Node::kVendor, Node::kVendorType)}}};
+}
+
+class EveryChangeForAClaim : public testing::TestWithParam<Case> {
+ protected:
+  EveryChangeForAClaim() {
+    ClaimNode model;
+    before_ = model.state();
+    model.kernel.forget_changes();
+    must(model.prepare("a", devices()));
+    after_ = model.state();
+    changes_ = model.kernel.changes().size();
+    model.kernel.forget_changes();
+    must(model.unprepare("a"));
+    EXPECT_EQ(model.state(), before_);
+    changes_back_ = model.kernel.changes().size();
+  }
+  static const std::vector<api::RequestedDevice>& devices() { return GetParam().devices; }
+
+  /// The claim can be finished and undone, whatever has happened.
+  void ends_well(ClaimNode& node) const {
+    must(node.prepare("a", devices()));
+    EXPECT_EQ(node.state(), after_);
+    node.kernel.forget_changes();
+    must(node.prepare("a", devices()));
+    EXPECT_THAT(node.kernel.changes(), IsEmpty());
+    is_undone(node);
+  }
+  void is_undone(ClaimNode& node) const {
+    must(node.unprepare("a"));
+    EXPECT_EQ(node.state(), before_);
+    EXPECT_THAT(node.record().claims, IsEmpty());
+    EXPECT_THAT(node.undo_journals(), IsEmpty());
+  }
+
+  std::string before_;
+  std::string after_;
+  std::size_t changes_ = 0;
+  std::size_t changes_back_ = 0;
+};
+
+TEST_P(EveryChangeForAClaim, ThatFailsLeavesTheNodeAsItWas) {
+  for (std::size_t n = 1; n <= changes_; n += stride()) {
+    SCOPED_TRACE(n);
+    ClaimNode node;
+    node.kernel.fail_change(n, EIO);
+    const auto answer = node.prepare("a", devices());
+    // Only the last write, that of the record, comes after all others.
+    EXPECT_THAT(node.state(), AnyOf(before_, after_));
+    if (node.state() == before_ && !answer) EXPECT_THAT(node.record().claims, IsEmpty());
+    ends_well(node);
+  }
+}
+
+TEST_P(EveryChangeForAClaim, ThatIsTheLastBeforeDeathIsFinishedOrUndoneByTheNextHostd) {
+  for (std::size_t n = 1; n <= changes_; n += stride()) {
+    for (const bool finishes : {true, false}) {
+      SCOPED_TRACE(testing::Message() << "change " << n << (finishes ? ", prepared again" : ", undone"));
+      ClaimNode node;
+      ASSERT_TRUE(test::dies([&] {
+        node.kernel.die_at_change(n);
+        (void)node.prepare("a", devices());
+      }));
+      node.kernel.adopt_vfs(ClaimNode::kVendor);
+      if (finishes)
+        ends_well(node);
+      else
+        is_undone(node);
+    }
+  }
+}
+
+TEST_P(EveryChangeForAClaim, ThatHangsIsFinishedOnceItReturns) {
+  for (const auto ending : {FakeKernel::Ending::without_effect, FakeKernel::Ending::with_effect}) {
+    for (std::size_t n = 1; n <= changes_; n += stride()) {
+      SCOPED_TRACE(n);
+      ClaimNode node;
+      node.kernel.hang_change(n);
+      (void)node.prepare("a", devices());  // a file of hostd's own does not hang
+      node.kernel.release_stuck(ending);
+      ends_well(node);
+    }
+  }
+}
+
+TEST_P(EveryChangeForAClaim, ThatFailsOnTheWayBackIsRepeated) {
+  for (std::size_t n = 1; n <= changes_back_; n += stride()) {
+    SCOPED_TRACE(n);
+    ClaimNode node;
+    must(node.prepare("a", devices()));
+    node.kernel.forget_changes();
+    node.kernel.fail_change(n, EIO);
+    (void)node.unprepare("a");
+    if (!node.record().claims.empty()) is_undone(node);
+  }
+}
+
+TEST_P(EveryChangeForAClaim, ThatIsTheLastBeforeDeathOnTheWayBackIsRepeatedByTheNextHostd) {
+  for (std::size_t n = 1; n <= changes_back_; n += stride()) {
+    SCOPED_TRACE(n);
+    ClaimNode node;
+    must(node.prepare("a", devices()));
+    ASSERT_TRUE(test::dies([&] {
+      node.kernel.die_at_change(n);
+      (void)node.unprepare("a");
+    }));
+    node.kernel.adopt_vfs(ClaimNode::kVendor);
+    is_undone(node);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Claims, EveryChangeForAClaim, testing::ValuesIn(cases()),
+                         [](const testing::TestParamInfo<Case>& info) {
+                           return std::string(info.param.name);
+                         });
+
+}  // namespace
+}  // namespace ferry::host

@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/claims/claim_keeper.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+
+#include "tests/host/claim_node.h"
+#include "tests/support/must.h"
+
+namespace ferry::host {
+namespace {
+
+using test::must;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+using testing::UnorderedElementsAre;
+
+using Node = ClaimNode;
+
+constexpr const char* kAnothersUuid = "5b6c0f0e-3b1d-4f0e-9a57-2f6f5f1f7a10";
+// claim_uuid("a", 0)
+constexpr const char* kFirstUuid = "74bf4c41-cf7f-5d6a-876f-2c413df39652";
+
+class ClaimKeeperTest : public testing::Test, protected ClaimNode {
+ protected:
+  ClaimKeeperTest() : before_(state()) { kernel.forget_changes(); }
+
+  /// The node is as before the test, and no claim is recorded.
+  void nothing_is_left() const {
+    EXPECT_EQ(state(), before_);
+    EXPECT_THAT(record().claims, IsEmpty());
+    EXPECT_THAT(undo_journals(), IsEmpty());
+  }
+  static std::vector<std::string> paths_of(const api::PreparedDevice& device) {
+    std::vector<std::string> out;
+    for (const api::DeviceNode& node : device.nodes) {
+      EXPECT_TRUE(node.mode) << node.path;
+      out.push_back(node.path);
+    }
+    return out;
+  }
+  void refuses(const ClaimKeeper::Answer& answer, const std::string& reason) {
+    ASSERT_FALSE(answer);
+    EXPECT_EQ(answer.error().code, Errc::refused) << answer.error().message;
+    EXPECT_THAT(answer.error().message, HasSubstr(reason));
+    EXPECT_EQ(host_changes(), 0U) << "a refusal writes nothing to the host";
+    kernel.forget_changes();
+  }
+
+  const std::string before_;
+};
+
+vfio::DeviceUser tenant() {
+  return {.kind = vfio::DeviceUser::Kind::virtual_machine, .name = "tenant", .pid = 412, .what = "its group"};
+}
+
+TEST_F(ClaimKeeperTest, BindsAWholeGroupAndGivesItBack) {
+  const auto devices = must(prepare("a", {whole(kWhole)}));
+  ASSERT_THAT(devices, SizeIs(1));
+  EXPECT_EQ(devices[0].function, at(kWhole));
+  EXPECT_EQ(devices[0].mdev_uuid, "");
+  EXPECT_THAT(paths_of(devices[0]), ElementsAre("/dev/vfio/vfio", "/dev/vfio/5"));
+  EXPECT_EQ(kernel.driver_of(kWhole), "vfio-pci");
+  EXPECT_EQ(kernel.driver_of(kAudio), "vfio-pci") << "the whole IOMMU group";
+  ASSERT_THAT(record().claims, SizeIs(1));
+  EXPECT_EQ(record().claims[0].phase, ClaimPhase::done);
+  EXPECT_THAT(gpus_with_claims(kernel), UnorderedElementsAre(at(kWhole)));
+  EXPECT_THAT(must(unprepare("a")), IsEmpty());
+  nothing_is_left();
+}
+
+TEST_F(ClaimKeeperTest, BindsAllGpusOfAGroup) {
+  must(prepare("a", {whole(kPair)}));
+  EXPECT_EQ(kernel.driver_of(kOtherOfPair), "vfio-pci");
+  EXPECT_THAT(gpus_with_claims(kernel), UnorderedElementsAre(at(kPair), at(kOtherOfPair)));
+  kernel.forget_changes();
+  refuses(prepare("b", {whole(kOtherOfPair)}), "GPU 0000:08:00.0 is in use by claim studio/render-a (UID a)");
+  must(unprepare("a"));
+  nothing_is_left();
+}
+
+TEST_F(ClaimKeeperTest, TakesVirtualFunctionsAwayAndBringsThemBack) {
+  must(prepare("a", {whole(kVendor)}));
+  EXPECT_EQ(kernel.driver_of(kVendor), "vfio-pci");
+  EXPECT_THAT(kernel.vfs_of(kVendor), IsEmpty());
+  must(unprepare("a"));
+  nothing_is_left();
+}
+
+TEST_F(ClaimKeeperTest, LeavesAGroupThatWasOnVfioBefore) {
+  must(kernel.load_module("vfio_pci"));
+  for (const char* function : {kWhole, kAudio}) {
+    must(kernel.write(std::string("sys/bus/pci/devices/") + function + "/driver_override", "vfio-pci"));
+    must(kernel.write("sys/bus/pci/drivers/" + kernel.driver_of(function) + "/unbind", function));
+    must(kernel.write("sys/bus/pci/drivers/vfio-pci/bind", function));
+  }
+  const std::string on_vfio = state();
+  users.held.emplace(kWhole, tenant());
+  kernel.forget_changes();
+  refuses(prepare("a", {whole(kWhole)}), "0000:05:00.0 is in use: VM tenant (pid 412)");
+  EXPECT_THAT(record().claims, IsEmpty());
+  users.held.clear();
+  must(prepare("a", {whole(kWhole)}));
+  must(unprepare("a"));
+  EXPECT_EQ(state(), on_vfio);
+  EXPECT_EQ(host_changes(), 0U);
+}
+
+TEST_F(ClaimKeeperTest, MakesOneMediatedDeviceBesideOthers) {
+  mdev.add_device(kMdev, kMdevType, kAnothersUuid);
+  const std::string others = state();
+  const auto devices = must(prepare("a", {vgpu(kMdev, kMdevType), vgpu(kMdev, kMdevType)}));
+  ASSERT_THAT(devices, SizeIs(2));
+  EXPECT_EQ(devices[0].mdev_uuid, kFirstUuid) << "the UUID is by the claim";
+  EXPECT_NE(devices[1].mdev_uuid, devices[0].mdev_uuid);
+  EXPECT_FALSE(devices[0].function) << "KubeVirt would take the GPU";
+  EXPECT_THAT(paths_of(devices[0]), SizeIs(2));
+  EXPECT_THAT(mdev.devices_on(kMdev), SizeIs(3));
+  must(unprepare("a"));
+  EXPECT_EQ(state(), others);
+}
+
+TEST_F(ClaimKeeperTest, MakesAVgpuOnAFreeVirtualFunction) {
+  vendor.set("0000:07:00.4", kVendorType);
+  const std::string others = state();
+  const auto first = must(prepare("a", {vgpu(kVendor, kVendorType)}));
+  const auto second = must(prepare("b", {vgpu(kVendor, kVendorType)}));
+  EXPECT_EQ(first.at(0).function, at("0000:07:00.5"));
+  EXPECT_EQ(second.at(0).function, at("0000:07:00.6"));
+  EXPECT_THAT(paths_of(first.at(0)), SizeIs(2));
+  EXPECT_THAT(vendor.devices_on(kVendor), SizeIs(3));
+  must(unprepare("a"));
+  EXPECT_THAT(vendor.devices_on(kVendor), ElementsAre("T4-4Q 0000:07:00.4", "T4-4Q 0000:07:00.6"));
+  must(unprepare("b"));
+  EXPECT_EQ(state(), others);
+}
+
+TEST_F(ClaimKeeperTest, PutsAVgpuAtItsPlacement) {
+  api::RequestedDevice device = vgpu(kVendor, kVendorType);
+  device.placement = 2;
+  const auto devices = must(prepare("a", {device}));
+  EXPECT_EQ(must(kernel.read_attribute("sys/bus/pci/devices/0000:07:00.4/nvidia/placement_id")), "2");
+  EXPECT_EQ(devices.at(0).function, at("0000:07:00.4"));
+  kernel.forget_changes();
+  refuses(prepare("b", {device}), "placement 2 is taken by vGPU 0000:07:00.4");
+}
+
+TEST_F(ClaimKeeperTest, AnswersARepeatedRequestWithoutAWrite) {
+  const std::vector<api::RequestedDevice> devices = {whole(kWhole), vgpu(kMdev, kMdevType),
+                                                     vgpu(kVendor, kVendorType)};
+  const auto first = must(prepare("a", devices));
+  users.held = {{kWhole, tenant()}, {first.at(1).mdev_uuid, tenant()}};
+  publish({});
+  kernel.forget_changes();
+  EXPECT_EQ(must(prepare("a", devices)), first) << "also while its VM runs, and after a change of the policy";
+  EXPECT_THAT(kernel.changes(), IsEmpty());
+  refuses(prepare("a", {whole(kWhole)}), "it was prepared with other devices");
+}
+
+TEST_F(ClaimKeeperTest, MakesAVgpuAgainThatAnotherProgramHasRemoved) {
+  const auto first = must(prepare("a", {vgpu(kMdev, kMdevType)}));
+  mdev.remove_device(kMdev, first.at(0).mdev_uuid);
+  EXPECT_EQ(must(prepare("a", {vgpu(kMdev, kMdevType)})).at(0).mdev_uuid, first.at(0).mdev_uuid);
+  EXPECT_THAT(mdev.devices_on(kMdev), SizeIs(1));
+  mdev.remove_device(kMdev, first.at(0).mdev_uuid);
+  must(unprepare("a"));
+  nothing_is_left();
+}
+
+TEST_F(ClaimKeeperTest, RefusesGpusThatThePolicyGivesToNoSuchClaim) {
+  auto all = gpus();
+  all[0].for_dra = false;
+  all[1].whole = false;
+  all[2].types[0].allowed = false;
+  all.pop_back();
+  publish(all);
+  refuses(prepare("a", {whole(kWhole)}), "GPU 0000:05:00.0 is not for claims");
+  refuses(prepare("a", {whole(kMdev)}), "gives GPU 0000:06:00.0 to no claim whole");
+  refuses(prepare("a", {vgpu(kVendor, kVendorType)}), "allows no vGPU of type 232 on GPU 0000:07:00.0");
+  refuses(prepare("a", {vgpu(kMdev, "nvidia-1")}), "allows no vGPU of type nvidia-1");
+  refuses(prepare("a", {whole(kPair)}), "GPU 0000:09:00.0 is not for claims");
+  kernel.remove(api::kClaimableGpusFile);
+  refuses(prepare("a", {whole(kWhole)}), "is not for claims");
+  const auto unknown = prepare("a", {whole("0000:7f:00.0")});
+  ASSERT_FALSE(unknown);
+  EXPECT_EQ(unknown.error().code, Errc::not_found);
+  nothing_is_left();
+}
+
+TEST_F(ClaimKeeperTest, RefusesADeviceInUseAndNamesTheUser) {
+  users.held.emplace(kWhole, tenant());
+  refuses(prepare("a", {whole(kWhole)}), "VM tenant (pid 412)");
+  EXPECT_THAT(record().claims, IsEmpty());
+  vendor.set("0000:07:00.4", kVendorType);
+  refuses(prepare("a", {whole(kVendor)}), "GPU 0000:07:00.0 carries 1 vGPU");
+  vendor.set("0000:07:00.4", "0");
+  nothing_is_left();
+}
+
+TEST_F(ClaimKeeperTest, RefusesAGpuOfAnotherClaim) {
+  must(prepare("a", {vgpu(kMdev, kMdevType)}));
+  must(prepare("b", {whole(kWhole)}));
+  kernel.forget_changes();
+  refuses(prepare("c", {whole(kMdev)}), "is in use by claim studio/render-a (UID a)");
+  refuses(prepare("c", {whole(kWhole)}), "is in use by claim studio/render-b (UID b)");
+  refuses(prepare("c", {whole(kPair), whole(kOtherOfPair)}), "is asked for twice");
+  must(unprepare("a"));
+  must(unprepare("b"));
+  nothing_is_left();
+}
+
+TEST_F(ClaimKeeperTest, RefusesAVgpuThatDoesNotFit) {
+  must(prepare("a", {vgpu(kMdev, kMdevType)}));
+  auto all = gpus();
+  all[1].types.push_back({.id = "nvidia-233", .name = "GRID T4-8Q", .short_name = "T4-8Q"});
+  publish(all);
+  kernel.forget_changes();
+  refuses(prepare("b", {vgpu(kMdev, "nvidia-233")}),
+          "none of type nvidia-233 fits now; it carries 1 x T4-4Q");
+  EXPECT_THAT(record().claims, SizeIs(1));
+}
+
+TEST_F(ClaimKeeperTest, UndoesAClaimWhoseSecondDeviceCannotBeHad) {
+  users.held.emplace(kPair, tenant());
+  const auto answer = prepare("a", {whole(kWhole), vgpu(kVendor, kVendorType), whole(kPair)});
+  ASSERT_FALSE(answer);
+  EXPECT_EQ(answer.error().code, Errc::refused);
+  EXPECT_THAT(answer.error().message, HasSubstr("claim studio/render-a: "));
+  EXPECT_THAT(answer.error().message, HasSubstr("VM tenant"));
+  nothing_is_left();
+}
+
+TEST_F(ClaimKeeperTest, UndoesOnceTheVmHasEnded) {
+  const auto devices =
+      must(prepare("a", {whole(kWhole), vgpu(kMdev, kMdevType), vgpu(kVendor, kVendorType)}));
+  const std::string in_use = state();
+  users.held = {{kWhole, tenant()}, {devices.at(1).mdev_uuid, tenant()}, {"0000:07:00.4", tenant()}};
+  vendor.hold("0000:07:00.4");
+  const auto answer = unprepare("a");
+  ASSERT_FALSE(answer);
+  EXPECT_EQ(answer.error().code, Errc::refused);
+  EXPECT_THAT(answer.error().message, HasSubstr("VM tenant"));
+  EXPECT_EQ(state(), in_use);
+  EXPECT_THAT(gpus_with_claims(kernel), SizeIs(3));
+  users.held.clear();
+  vendor.hold("0000:07:00.4", false);
+  must(unprepare("a"));
+  nothing_is_left();
+}
+
+TEST_F(ClaimKeeperTest, HasNothingToUndoForAnUnknownClaim) {
+  must(unprepare("a"));
+  EXPECT_THAT(kernel.changes(), IsEmpty());
+}
+
+TEST_F(ClaimKeeperTest, LeavesAVgpuAloneThatIsNotTheClaimsAnyMore) {
+  must(prepare("a", {vgpu(kVendor, kVendorType)}));
+  vendor.set("0000:07:00.4", "0");
+  vendor.set("0000:07:00.4", "230");  // another program's, of another type
+  must(unprepare("a"));
+  EXPECT_THAT(vendor.devices_on(kVendor), ElementsAre("T4-1Q 0000:07:00.4"));
+}
+
+TEST_F(ClaimKeeperTest, ForgetsAllClaimsAtAReboot) {
+  must(prepare("a", {vgpu(kMdev, kMdevType)}));
+  const auto file = must(kernel.read_file(kClaimRecordFile));
+  kernel.new_boot();
+  kernel.file(kClaimRecordFile, file);
+  EXPECT_THAT(record().claims, IsEmpty());
+  EXPECT_THAT(gpus_with_claims(kernel), IsEmpty());
+}
+
+TEST_F(ClaimKeeperTest, DoesNothingWithoutItsRecord) {
+  kernel.file(kClaimRecordFile, "{}");
+  for (const auto& answer : {prepare("a", {whole(kWhole)}), unprepare("a")}) {
+    ASSERT_FALSE(answer);
+    EXPECT_EQ(answer.error().code, Errc::malformed_host);
+    EXPECT_THAT(answer.error().message, HasSubstr("/run/ferry/hostd/claims.json: version: expected 1"));
+  }
+  EXPECT_EQ(host_changes(), 0U);
+  EXPECT_THAT(gpus_with_claims(kernel), SizeIs(5)) << "each may have a claim";
+}
+
+TEST_F(ClaimKeeperTest, LeavesAGpuAloneWhileAWriteToItIsStuck) {
+  kernel.hang_write({.path = "sys/bus/pci/drivers/nvidia/unbind", .value = kWhole});
+  const auto stuck = prepare("a", {whole(kWhole)});
+  ASSERT_FALSE(stuck);
+  EXPECT_EQ(stuck.error().code, Errc::stuck);
+  EXPECT_THAT(record().claims, SizeIs(1)) << "the GPU may be half bound";
+  kernel.forget_changes();
+  EXPECT_FALSE(prepare("a", {whole(kWhole)}));
+  EXPECT_FALSE(unprepare("a"));
+  EXPECT_EQ(host_changes(), 0U);
+  kernel.release_stuck();
+  must(unprepare("a"));
+  nothing_is_left();
+}
+
+// The record.
+
+TEST(ClaimRecordFile, ReadsBackAsItself) {
+  ClaimRecord record{.boot_id = "b"};
+  EXPECT_EQ(must(read_claim_record(claim_record_text(record))), record);
+  Claim claim{.uid = "u", .space = "studio", .name = "render-a", .phase = ClaimPhase::done};
+  claim.devices.push_back({.request = {.gpu = Node::at(Node::kWhole)},
+                           .gpus = {{.address = Node::at(Node::kWhole), .removed_functions = 16}},
+                           .was_on_vfio = true});
+  claim.devices[0].result.function = Node::at(Node::kWhole);
+  claim.devices[0].result.nodes = {{.path = "/dev/vfio/vfio", .mode = 0666U}, {.path = "/dev/vfio/5"}};
+  claim.devices.push_back(
+      {.request = {.gpu = Node::at(Node::kMdev), .type = Node::kMdevType, .placement = 4U},
+       .gpus = {{.address = Node::at(Node::kMdev)}}});
+  claim.devices[1].result.mdev_uuid = kAnothersUuid;
+  record.put(claim);
+  EXPECT_EQ(must(read_claim_record(claim_record_text(record))), record);
+  EXPECT_THAT(record.gpus(), UnorderedElementsAre(Node::at(Node::kWhole), Node::at(Node::kMdev)));
+  EXPECT_EQ(record.in_the_way(Node::at(Node::kWhole), "u", true), nullptr) << "it is the claim's own GPU";
+  EXPECT_NE(record.in_the_way(Node::at(Node::kWhole), "v", false), nullptr);
+  EXPECT_EQ(record.in_the_way(Node::at(Node::kMdev), "v", false), nullptr) << "a vGPU leaves room for others";
+  EXPECT_NE(record.in_the_way(Node::at(Node::kMdev), "v", true), nullptr);
+  record.remove("u");
+  EXPECT_THAT(record.claims, IsEmpty());
+}
+
+TEST(ClaimRecordFile, OfAnotherFormIsRefusedWithTheKey) {
+  constexpr const char* kStart = R"({"version": 1, "boot_id": "b", "claims": [)";
+  constexpr const char* kClaim =
+      R"({"uid": "u", "namespace": "n", "name": "c", "phase": "intent", "devices": []})";
+  for (const auto& [text, message] : std::vector<std::pair<std::string, std::string>>{
+           {"", "not JSON"},
+           {"[]", "expected an object"},
+           {R"({"version": 2})", "version: expected 1"},
+           {R"({"version": 1, "claims": []})", "boot_id: the key is missing"},
+           {std::string(kStart) + kClaim + "," + kClaim + "]}", "claims[1].uid: another claim has it"},
+           {std::string(kStart) + R"({"uid": "u", "namespace": "n", "name": "c", "phase": "undone"}]})",
+            "claims[0].phase: 'undone' is none of its words"},
+           {std::string(kStart) + R"({"uid": "u", "namespace": "n", "name": "c", "phase": "done",
+              "devices": [{"gpu": "05:00.0"}]}]})",
+            "claims[0].devices[0].gpu: '05:00.0' is not a PCI address"}}) {
+    const auto read = read_claim_record(text);
+    ASSERT_FALSE(read) << text;
+    EXPECT_EQ(read.error().code, Errc::malformed_host);
+    EXPECT_EQ(read.error().message, "/run/ferry/hostd/claims.json: " + message);
+  }
+}
+
+}  // namespace
+}  // namespace ferry::host

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// Plans a single vGPU, for a caller that makes vGPUs on demand: pure functions. All other vGPUs of the GPU
+// stay as they are, and so do its virtual functions and modes.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "common/result.h"
+#include "mdev/vgpu_inventory.h"
+#include "vgpu-dm/plan/plan.h"
+
+namespace ferry::vgpu {
+
+/// A vGPU to make.
+struct Addition {
+  vfio::PciAddress gpu;
+  vfio::PciAddress parent;  ///< of free_parent()
+  std::string type_id;      ///< "nvidia-230", "1153"
+  /// The UUID that the vGPU gets. With a framework without UUIDs: the address of `parent`.
+  mdev::VgpuId id;
+  std::optional<std::uint32_t> placement = {};  ///< absent: the driver chooses
+  std::string why = {};                         ///< for VgpuStep::why
+};
+
+/// The function for one more vGPU of a type: the GPU itself, or its first free virtual function that is not
+/// in `taken`. Errors: Errc::unsupported, the GPU makes no vGPUs now, or none that are made one by one;
+/// Errc::refused, none of the type fits beside its present vGPUs.
+Result<vfio::PciAddress> free_parent(const mdev::VgpuGpu& gpu, const std::string& type_id,
+                                     const std::set<vfio::PciAddress>& taken = {});
+
+/// Plans a vGPU that is made only if it does not exist yet. Refusals: those of free_parent(); Errc::refused
+/// also if another vGPU has the ID, the parent or the placement; Errc::stuck.
+VgpuPlan plan_addition(const Addition& addition, const VgpuSnapshot& view);
+GpuPlan plan_addition(const Addition& addition, const VgpuSnapshot& view, const mdev::VgpuGpu& gpu);
+
+/// Virtual functions that a GPU had and gets again.
+struct FunctionsAgain {
+  vfio::PciAddress gpu;
+  std::uint32_t number = 0;
+};
+
+/// Plans to enable them. A GPU that has virtual functions keeps those.
+VgpuPlan plan_functions_again(const FunctionsAgain& functions, const VgpuSnapshot& view);
+GpuPlan plan_functions_again(const FunctionsAgain& functions, const VgpuSnapshot& view,
+                             const mdev::VgpuGpu& gpu);
+
+}  // namespace ferry::vgpu
