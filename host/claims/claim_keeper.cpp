@@ -19,8 +19,9 @@ namespace {
 
 using vfio::PciAddress;
 
-/// The host on which these GPUs are accelerators, whatever their vendor is.
+/// The host on which these GPUs are accelerators, whatever their vendor is, and may change for a claim.
 NodeHost with_gpus(NodeHost host, const std::set<PciAddress>& gpus) {
+  for (const PciAddress& gpu : gpus) host.dra.erase(gpu);
   host.moves.rules.named.insert(gpus.begin(), gpus.end());
   host.vgpus.rules.named.insert(gpus.begin(), gpus.end());
   return host;
