@@ -155,7 +155,8 @@ class PluginTest(unittest.TestCase):
                 self.expect_allocatable({CARD: 2, AUDIO: 1, OTHER: 1})
         self.kubernetes.run_pod("after", {AUDIO: 1}, SHOW)
         self.assertNotEqual(held[:-1], self.device_of("after")[:-1])
-        self.assertGreater(self.kubernetes.kubelet_metrics("kubelet_pod_resources_endpoint_requests_total")["v1"], 0)
+        if self.kubernetes.release.current:  # the kubelet of 1.20 does not count them
+            self.assertGreater(self.kubernetes.kubelet_metrics("kubelet_pod_resources_endpoint_requests_total")["v1"], 0)
 
     def test_what_nvidias_plugin_has_given_out_stays_given_out(self) -> None:
         theirs = Program(self.kubernetes.logs, os.environ["CLUSTER_BIN"] + "/former-plugin",
