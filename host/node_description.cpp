@@ -70,10 +70,10 @@ void add_outlook(const NodeSnapshot& sight, const vfio::AcceleratorRules& rules,
     view.not_viable = view.movable_reasons;
     return;
   }
-  vfio::MoveRequest request;
+  vfio::RebindRequest request;
   request.accelerators = {function.address};
   request.untouchable = mdev::carriers_of_vgpus(sight.vgpus);
-  const vfio::MovePlan plan =
+  const vfio::RebindPlan plan =
       vfio::plan_bind(sight.inventory, rules, request, vfio::UseReport{}, sight.drivers, {}, {});
   view.movable = plan.refusals.empty();
   if (view.movable) return;
@@ -86,7 +86,7 @@ void add_outlook(const NodeSnapshot& sight, const vfio::AcceleratorRules& rules,
       request.accelerators.push_back(address);
   }
   request.force = true;
-  const vfio::MovePlan together =
+  const vfio::RebindPlan together =
       vfio::plan_bind(sight.inventory, rules, request, vfio::UseReport{}, sight.drivers, {}, {});
   if (together.refusals.empty()) return;
   view.not_viable = together.refusals.front().reasons;

@@ -34,7 +34,7 @@ using Clock = NodeKeeper::Clock;
 
 // The symbolic link that the kubelet switches when a ConfigMap changes.
 constexpr const char* kConfigMapsData = "..data";
-// A move of one IOMMU group causes several events.
+// A bind of one IOMMU group causes several events.
 constexpr auto kSettle = std::chrono::milliseconds(100);
 // Such a round repeats a failed attempt, and a job's processes may end by the hundred.
 constexpr auto kBetweenEnds = std::chrono::seconds(1);

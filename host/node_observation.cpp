@@ -7,7 +7,7 @@
 #include "host/usage/advertised_resources.h"
 #include "mdev/vgpu_inventory.h"
 #include "vfio/bind/fence.h"
-#include "vfio/bind/move_plan.h"
+#include "vfio/bind/rebind_plan.h"
 #include "vfio/quiesce/stopped_services.h"
 #include "vgpu-dm/types/type_table.h"
 
@@ -42,13 +42,13 @@ std::vector<vfio::DeviceUser> users_of(const HostFs& host, const ScannedNode& no
 }  // namespace
 
 Result<ScannedNode> scan_node(const NodeHost& host) {
-  auto inventory = vfio::scan(*host.moves.host);
+  auto inventory = vfio::scan(*host.rebinds.host);
   if (!inventory) return fail(std::move(inventory).error());
-  auto vgpus = vgpu::scan_known_vgpus(*host.moves.host, *inventory, host.moves.rules);
+  auto vgpus = vgpu::scan_known_vgpus(*host.rebinds.host, *inventory, host.rebinds.rules);
   if (!vgpus) return fail(std::move(vgpus).error());
   return ScannedNode{.inventory = std::move(*inventory),
                      .vgpus = std::move(*vgpus),
-                     .machine = machine_name(*host.moves.host)};
+                     .machine = machine_name(*host.rebinds.host)};
 }
 
 bool has_leftovers(const HostFs& host) {

@@ -284,7 +284,7 @@ std::vector<Check> device_checks(const ResourceSet& scan, std::span<const NotAdv
   for (const auto& device : scan.not_advertised) {
     if (!device.by_kind)
       checks.push_back(device_check(
-          device, "`ferry vfio bind` moves whole groups; `ferry doctor` says what is in the way"));
+          device, "`ferry vfio bind` binds whole groups; `ferry doctor` says what is in the way"));
   }
   for (const auto& resource : scan.resources) {
     for (const auto& device : resource.devices) {

@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "vfio/bind/move_members.h"
+#include "vfio/bind/unit_members.h"
 #include "vgpu-dm/plan/verdict.h"
 
 namespace ferry::policy {

@@ -59,7 +59,7 @@ class LibvirtUseProbe final : public vfio::UseProbe {
 };
 
 /// Finds network links of a device, or of USB devices at it, that are up (IFF_UP in sysfs net/NAME/flags,
-/// include/uapi/linux/if.h). A move of the device would cut them. sysfs hides links in other network
+/// include/uapi/linux/if.h). A bind of the device would cut them. sysfs hides links in other network
 /// namespaces, such as those of containers: their directory `net` exists and looks empty. The device user for
 /// such a link has no name.
 class NetworkUseProbe final : public vfio::UseProbe {

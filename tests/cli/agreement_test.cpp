@@ -25,7 +25,7 @@
 #include "tests/kubevirt-plugin/plugin_fixture.h"
 #include "tests/support/must.h"
 #include "tests/vgpu-dm/gpu_node.h"
-#include "vfio/bind/move_apply.h"
+#include "vfio/bind/rebind_apply.h"
 #include "vgpu-dm/plan/stable_uuid.h"
 
 namespace ferry::cli {
@@ -269,17 +269,17 @@ class Agreement : public plugin_test::Fixture {
 
   // ---- what the demo does
 
-  std::vector<vfio::MoveResult::Status> move(vfio::Direction direction,
-                                             const std::vector<const char*>& gpus) {
-    vfio::MoveRequest request;
+  std::vector<vfio::RebindResult::Status> rebind(vfio::Direction direction,
+                                                 const std::vector<const char*>& gpus) {
+    vfio::RebindRequest request;
     request.recorded_only = direction == vfio::Direction::back;
     for (const char* gpu : gpus) request.accelerators.push_back(at(gpu));
-    std::vector<vfio::MoveResult::Status> out;
-    const vfio::MoveOutcome moved = must(vfio::apply_moves(moves(), request, direction));
-    for (const vfio::MoveResult& one : moved.results) out.push_back(one.status);
+    std::vector<vfio::RebindResult::Status> out;
+    const vfio::RebindOutcome rebound = must(vfio::apply_rebinds(rebinds(), request, direction));
+    for (const vfio::RebindResult& one : rebound.results) out.push_back(one.status);
     return out;
   }
-  vfio::MoveContext moves() {
+  vfio::RebindContext rebinds() {
     return {.host = &kernel, .writer = &kernel, .probe = &probe_, .rules = rules(), .on_step = {}};
   }
   vgpu::VgpuHost vgpus() {
@@ -372,16 +372,16 @@ class Agreement : public plugin_test::Fixture {
 };
 
 TEST_F(Agreement, HoldsAfterEachStepOfTheDemo) {
-  using Status = vfio::MoveResult::Status;
+  using Status = vfio::RebindResult::Status;
   EXPECT_THAT(after_a_look(), IsEmpty()) << "before";
 
-  EXPECT_THAT(move(vfio::Direction::to_vfio, {kCard, kDriverless, kBlocked, kTesla}),
+  EXPECT_THAT(rebind(vfio::Direction::to_vfio, {kCard, kDriverless, kBlocked, kTesla}),
               testing::UnorderedElementsAre(Status::done, Status::done, Status::done, Status::refused));
   EXPECT_THAT(after_a_look(), IsEmpty()) << "whole groups are on vfio";
   EXPECT_EQ(told_by_status(json::parse(ferry({"status", "-o", "json"}).out)).at(kCard).mode, "passthrough");
 
   EXPECT_EQ(kernel.driver_of(kTesla), "vfio-pci");
-  EXPECT_THAT(move(vfio::Direction::back, {kTesla}), ElementsAre(Status::done));
+  EXPECT_THAT(rebind(vfio::Direction::back, {kTesla}), ElementsAre(Status::done));
   EXPECT_EQ(kernel.driver_of(kTesla), "nvidia");
   EXPECT_THAT(after_a_look(), IsEmpty()) << "one has come back";
 
@@ -414,7 +414,7 @@ TEST_F(Agreement, HoldsAfterEachStepOfTheDemo) {
   EXPECT_EQ(ferry({"vgpu", "delete", "--all"}).status, 4);
   EXPECT_THAT(after_a_look(), IsEmpty()) << "what is in use stays";
 
-  EXPECT_THAT(move(vfio::Direction::back, {kDriverless}), ElementsAre(Status::done));
+  EXPECT_THAT(rebind(vfio::Direction::back, {kDriverless}), ElementsAre(Status::done));
   EXPECT_EQ(kernel.driver_of(kDriverless), "");
   EXPECT_EQ(kernel.driver_of(kCard), "vfio-pci");
   EXPECT_THAT(after_a_look(), IsEmpty()) << "a part comes back while pods have the rest";
@@ -426,14 +426,14 @@ TEST_F(Agreement, HoldsAfterEachStepOfTheDemo) {
   EXPECT_TRUE(stop());
   must(vgpu::remove_vgpus(vgpus(), {}));
   EXPECT_THAT(mdev_.devices_on(kTesla), IsEmpty());
-  move(vfio::Direction::back, {kCard, kDriverless, kBlocked, kTesla});
+  rebind(vfio::Direction::back, {kCard, kDriverless, kBlocked, kTesla});
   EXPECT_EQ(kernel.driver_of(kCard), "bochs-drm");
   EXPECT_THAT(after_a_look(), IsEmpty()) << "everything is put back";
 }
 
 // A sound card is no GPU, whatever hostd has to say of it.
 TEST_F(Agreement, HoldsWhereAVmKeepsTheSoundCardOfAnUnpluggedGpu) {
-  move(vfio::Direction::to_vfio, {kCard});
+  rebind(vfio::Direction::to_vfio, {kCard});
   ASSERT_EQ(kernel.driver_of(kCardsAudio), "vfio-pci");
   kernel.remove_function(kCard);
   hold_group_12();
@@ -446,7 +446,7 @@ TEST_F(Agreement, HoldsWhereAVmKeepsTheSoundCardOfAnUnpluggedGpu) {
 
 // A GPU that reads all ones, on vfio: its group is what its drivers make of it.
 TEST_F(Agreement, HoldsOfAGpuThatIsOffTheBus) {
-  move(vfio::Direction::to_vfio, {kCard});
+  rebind(vfio::Direction::to_vfio, {kCard});
   kernel.file("sys/bus/pci/devices/" + std::string(kCard) + "/config", std::string(64, '\xff'));
   EXPECT_THAT(after_a_look(), IsEmpty());
 }
@@ -454,7 +454,7 @@ TEST_F(Agreement, HoldsOfAGpuThatIsOffTheBus) {
 // So that the tests above can fail.
 TEST_F(Agreement, IsNotSaidOfWhatIsOld) {
   EXPECT_THAT(after_a_look(), IsEmpty());
-  move(vfio::Direction::to_vfio, {kCard});
+  rebind(vfio::Direction::to_vfio, {kCard});
   EXPECT_THAT(differing(), AllOf(Contains(HasSubstr("metrics of 0000:02:00.0: host in 12")),
                                  Contains(HasSubstr("metrics count other GPUs as passthrough")),
                                  Contains(HasSubstr("labels are"))));

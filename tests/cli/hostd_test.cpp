@@ -51,7 +51,7 @@ TEST_F(HostdVerb, SaysWhatItWouldDoAndWritesNothing) {
   want("all");
   const auto result = ferry({"--dry-run"});
   EXPECT_EQ(result.status, 0) << result.err;
-  EXPECT_THAT(result.out, HasSubstr("to vfio:\n0000:65:00.0 (group 41): would move"));
+  EXPECT_THAT(result.out, HasSubstr("to vfio:\n0000:65:00.0 (group 41): would bind"));
   EXPECT_FALSE(kernel_.exists("run/ferry/status.json"));
   kernel_.remove("var/lib/ferry/desired.json");
   const auto nothing = ferry({"--dry-run"});

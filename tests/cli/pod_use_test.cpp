@@ -41,7 +41,7 @@ class PodUse : public testing::Test {
                             {.pod_resources = (kernel_.root() / plugin::kPodResourcesSocket).parent_path()}};
 };
 
-TEST_F(PodUse, RefusesToMoveAGroupThatAPodWasGiven) {
+TEST_F(PodUse, RefusesToRebindAGroupThatAPodWasGiven) {
   allocate(kGpu);
   for (const char* verb : {"bind", "plan"}) {
     const auto result = ferry({"vfio", verb, "--device", kGpu});

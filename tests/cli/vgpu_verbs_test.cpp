@@ -438,7 +438,7 @@ TEST_F(VgpuVerbsOnFunctions, PlansToReleaseWhatIsListedAndRefusesTheRest) {
   EXPECT_THAT(by_policy.out, HasSubstr("  stop nvidia-dcgm.service\n"));
 }
 
-TEST_F(VgpuVerbsOnFunctions, TakesTheReleaseListOfMoves) {
+TEST_F(VgpuVerbsOnFunctions, TakesTheReleaseListOfRebinds) {
   for (const char* name : {"libvirtd", "docker.socket"}) {
     const auto refused = ferry({"vgpu", "plan", "-f", profile(), "--release", name});
     EXPECT_EQ(refused.status, 2) << name;

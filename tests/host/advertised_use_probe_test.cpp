@@ -152,7 +152,7 @@ TEST_F(OfferedUseProbeTest, StillOfferedIsHeldBesideAllOthers) {
   StillAdvertisedProbe answered(kernel_, inner, {}, {{kUuid}, 5});
   EXPECT_THAT(held(must(answered.look(questions()))), ElementsAre(kGpu, kAudio, kOther));
   offer("{");
-  EXPECT_FALSE(probe.look(questions())) << "nothing may be moved";
+  EXPECT_FALSE(probe.look(questions())) << "nothing may be bound";
 }
 
 }  // namespace

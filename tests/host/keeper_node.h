@@ -126,18 +126,18 @@ class NodeKeeperTest : public testing::Test {
   NodeHost host(const NodeProbes& uses) {
     const vfio::AcceleratorRules rules{.vendors = {0x10de}, .classes = {vfio::PciClass::display_3d}};
     return {
-        .moves = {.host = &kernel_,
-                  .writer = &kernel_,
-                  .probe = &uses.moves,
-                  .rules = rules,
-                  .on_step = {},
-                  .driver_lock = &locks_,
-                  .releaser = &services_},
+        .rebinds = {.host = &kernel_,
+                    .writer = &kernel_,
+                    .probe = &uses.rebinds,
+                    .rules = rules,
+                    .on_step = {},
+                    .driver_lock = &locks_,
+                    .releaser = &services_},
         .vgpus = {.host = kernel_, .writer = kernel_, .uses = uses.vgpus, .rules = rules, .node = "node-a"}};
   }
   NodeKeeper make_keeper() {
     return {kernel_,
-            {.moves = holders_, .vgpus = vgpu_holders_, .open = open_holders_},
+            {.rebinds = holders_, .vgpus = vgpu_holders_, .open = open_holders_},
             [this](const NodeProbes& uses) { return host(uses); },
             settings_};
   }

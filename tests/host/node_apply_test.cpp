@@ -21,7 +21,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
-using Status = vfio::MoveResult::Status;
+using Status = vfio::RebindResult::Status;
 
 policy::Policy policy(const std::string& items) {
   const auto file = policy::read_policies({.file = "p.yaml",
@@ -82,13 +82,14 @@ class NodeApplyTest : public testing::Test {
   }
   NodeHost host() {
     const vfio::AcceleratorRules rules{.vendors = {0x10de}, .classes = {vfio::PciClass::display_3d}};
-    return {.moves = {.host = &kernel_, .writer = &kernel_, .probe = &probe_, .rules = rules, .on_step = {}},
-            .vgpus = {.host = kernel_,
-                      .writer = kernel_,
-                      .uses = probe_,
-                      .rules = rules,
-                      .node = "node-a",
-                      .pause = [](auto) {}}};
+    return {
+        .rebinds = {.host = &kernel_, .writer = &kernel_, .probe = &probe_, .rules = rules, .on_step = {}},
+        .vgpus = {.host = kernel_,
+                  .writer = kernel_,
+                  .uses = probe_,
+                  .rules = rules,
+                  .node = "node-a",
+                  .pause = [](auto) {}}};
   }
   NodeOutcome apply(const std::string& items) { return apply_policy(host(), policy(items)).value(); }
   /// "nvidia" or "vfio-pci", and how many vGPUs.
@@ -158,7 +159,7 @@ TEST_F(NodeApplyTest, WaitsForTheTypesOfAGpuThatComesBack) {
   on.vgpus.rules.never_has_virtual_functions = [](const vfio::PciFunction& function) {
     return function.device == 0x1eb8;
   };
-  on.moves.rules = on.vgpus.rules;
+  on.rebinds.rules = on.vgpus.rules;
   int pauses = 0;
   on.vgpus.pause = [&](auto) {
     if (++pauses == 3) mdev_.add_parent(kSilent);
@@ -194,7 +195,7 @@ TEST_F(NodeApplyTest, LeavesOutAGpuThatIsUnpluggedAfterTheScan) {
   EXPECT_EQ(asked, 8);
   EXPECT_FALSE(outcome.error);
   std::vector<std::string> given_away;
-  for (const vfio::MoveResult& result : outcome.given_away.results) {
+  for (const vfio::RebindResult& result : outcome.given_away.results) {
     EXPECT_EQ(result.status, Status::done);
     given_away.push_back(result.devices.at(0).text());
   }
@@ -213,17 +214,17 @@ TEST_F(NodeApplyTest, ReleasesWhatIsReleasedUnasked) {
   probe_.held_by_service = kFirst;
   NoService services;
   NodeHost with_services = host();
-  with_services.moves.releaser = &services;
+  with_services.rebinds.releaser = &services;
   const auto preview = preview_policy(with_services, policy(kMixed)).value();
-  ASSERT_THAT(preview.given_away.plan.moves, SizeIs(1));
-  EXPECT_EQ(preview.given_away.plan.moves[0].steps.front().text(), "stop nvidia-persistenced.service");
+  ASSERT_THAT(preview.given_away.plan.rebinds, SizeIs(1));
+  EXPECT_EQ(preview.given_away.plan.rebinds[0].steps.front().text(), "stop nvidia-persistenced.service");
 }
 
 TEST_F(NodeApplyTest, ReleasesWhatThePolicySays) {
   probe_.held_by_service = kFirst;
   NoService services;
   NodeHost with_services = host();
-  with_services.moves.releaser = &services;
+  with_services.rebinds.releaser = &services;
   policy::Policy strict = policy(kMixed);
   strict.release = {};
   const auto preview = preview_policy(with_services, strict).value();
@@ -246,14 +247,14 @@ class Orders final : public vfio::Releaser {
   }
 };
 
-TEST_F(NodeApplyTest, StartsWhatAKilledRunLeftThoughNothingIsToMove) {
+TEST_F(NodeApplyTest, StartsWhatAKilledRunLeftThoughNothingIsToRebind) {
   for (const char* items : {"  - {devices: all, mode: host}\n", kMixed}) {
     kernel_.file("proc/sys/kernel/random/boot_id", "b\n");
     kernel_.file("run/ferry/hostd/stopped-services.json",
                  R"({"version":1,"boot_id":"b","services":{"nvidia-dcgm.service":"to start"}})");
     Orders services;
     NodeHost with_services = host();
-    with_services.moves.releaser = &services;
+    with_services.rebinds.releaser = &services;
     const auto preview = preview_policy(with_services, policy(items)).value();
     EXPECT_THAT(preview.given_away.notes, testing::Contains(HasSubstr("nvidia-dcgm.service was stopped")));
     EXPECT_THAT(services.told, IsEmpty());
@@ -282,7 +283,7 @@ TEST_F(NodeApplyTest, StartsWhatAKilledRunLeftThoughThePolicyIsRefused) {
                R"({"version":1,"boot_id":"b","services":{"nvidia-dcgm.service":"to start"}})");
   Orders services;
   NodeHost with_services = host();
-  with_services.moves.releaser = &services;
+  with_services.rebinds.releaser = &services;
   EXPECT_FALSE(apply_policy(with_services, policy("  - {devices: all, mode: passthrough}\n"
                                                   "  - {devices: [3], mode: host}\n")));
   EXPECT_THAT(services.told, ElementsAre("start nvidia-dcgm.service"));
@@ -429,7 +430,7 @@ TEST_F(NodeWithFunctions, KeepsOneThatCannotGoAllTheSame) {
   const NodeOutcome outcome = apply(kAway);
   EXPECT_EQ(outcome.vgpus.gpus.at(3).kind, vgpu::GpuOutcome::Kind::unmanaged);
   std::vector<std::string> refused;
-  for (const vfio::MoveResult& result : outcome.given_away.results) {
+  for (const vfio::RebindResult& result : outcome.given_away.results) {
     if (result.status == Status::refused) refused.push_back(result.devices.front().text());
   }
   EXPECT_THAT(refused, ElementsAre(kFourth));
@@ -483,8 +484,8 @@ TEST_F(NodeApplyTest, SaysBeforehandWhatItWouldDoAndWritesNothing) {
   kernel_.forget_changes();
   const auto preview = preview_policy(host(), policy(kOther)).value();
   EXPECT_THAT(kernel_.changes(), IsEmpty());
-  EXPECT_THAT(preview.given_back.plan.moves, SizeIs(1));
-  EXPECT_THAT(preview.given_away.plan.moves, SizeIs(2)) << "the vGPUs are gone by then";
+  EXPECT_THAT(preview.given_back.plan.rebinds, SizeIs(1));
+  EXPECT_THAT(preview.given_away.plan.rebinds, SizeIs(2)) << "the vGPUs are gone by then";
   ASSERT_THAT(preview.vgpus.gpus, SizeIs(3));
   EXPECT_FALSE(preview.vgpus.gpus[0].refusal);
   EXPECT_THAT(preview.vgpus.gpus[0].notes, ElementsAre(HasSubstr("once it is back")));
@@ -530,7 +531,7 @@ class NodeApplyUndo : public NodeApplyTest {
   static constexpr const char* kAway =
       "  - {devices: [0, 1], mode: passthrough}\n"
       "  - {devices: [2], mode: vgpu, vgpu-devices: {T4-8Q: 1}}\n";
-  static constexpr const char* kMoves = "run/ferry/hostd/moves";
+  static constexpr const char* kRecords = "run/ferry/hostd/moves";
 
   void no_bind_to_vfio(const std::string& address) {
     kernel_.fail_for_good({.path = "sys/bus/pci/drivers/vfio-pci/bind", .value = address}, EIO);
@@ -591,12 +592,12 @@ TEST_F(NodeApplyUndo, RefusesAsTheLaterStageDidWhereThatWroteNothing) {
 
 TEST_F(NodeApplyUndo, TakesAGpuToVfioAgainThatGetsNoVgpus) {
   apply(kAway);
-  const auto record = kernel_.read_file(std::string(kMoves) + "/5.json").value();
+  const auto record = kernel_.read_file(std::string(kRecords) + "/5.json").value();
   mdev_.swallow_creates = true;
   const NodeOutcome outcome = apply(kDivided);
   EXPECT_THAT(state(), ElementsAre("vfio-pci 0", "vfio-pci 0", "vfio-pci 0")) << "the others go on";
   EXPECT_EQ(kernel_.override_of(kFirst), "vfio-pci");
-  EXPECT_EQ(kernel_.read_file(std::string(kMoves) + "/5.json").value(), record);
+  EXPECT_EQ(kernel_.read_file(std::string(kRecords) + "/5.json").value(), record);
   ASSERT_THAT(outcome.given_back.results, SizeIs(1));
   ASSERT_EQ(outcome.given_back.results[0].status, Status::failed);
   EXPECT_THAT(outcome.given_back.results[0].error->message,
@@ -634,7 +635,7 @@ TEST_F(NodeApplyUndo, LeavesNoTraceOnAGpuThatSomebodyElseHadPutOnVfio) {
   EXPECT_EQ(outcome.vgpus.gpus.at(3).kind, vgpu::GpuOutcome::Kind::failed);
   EXPECT_EQ(kernel_.driver_of("0000:08:00.0"), "vfio-pci");
   EXPECT_EQ(kernel_.override_of("0000:08:00.0"), "");
-  EXPECT_THAT(kernel_.list(kMoves).value_or(std::vector<std::string>()), IsEmpty());
+  EXPECT_THAT(kernel_.list(kRecords).value_or(std::vector<std::string>()), IsEmpty());
 }
 
 TEST_F(NodeApplyUndo, TakesNoGpuFromWhoHasTakenItMeanwhile) {
@@ -741,8 +742,8 @@ TEST_F(NodeApplyUnplugged, GivesBackWhatWentAlongAndNothingElse) {
   kernel_.forget_changes();
   const auto preview = preview_policy(host(), policy(kAllAway)).value();
   EXPECT_THAT(kernel_.changes(), IsEmpty());
-  ASSERT_THAT(preview.given_back.plan.moves, SizeIs(1));
-  EXPECT_THAT(preview.given_back.plan.moves[0].steps, SizeIs(3));
+  ASSERT_THAT(preview.given_back.plan.rebinds, SizeIs(1));
+  EXPECT_THAT(preview.given_back.plan.rebinds[0].steps, SizeIs(3));
   const auto outcome = apply(kAllAway);
   EXPECT_THAT(drivers(), ElementsAre("snd_hda_intel", "vfio-pci", "vfio-pci"));
   EXPECT_EQ(kernel_.override_of(kAudio), "");

@@ -111,7 +111,7 @@ TEST_F(NodeViewTest, AGpuWithSriovAndWithoutVirtualFunctionsIsJudgedAsAWhole) {
   EXPECT_EQ(of(sight, "0000:3b:00.0").condition.word, "free") << "its driver makes vGPUs";
 }
 
-// Its file outlives it, and others move devices too.
+// Its file outlives it, and others bind devices too.
 TEST_F(NodeViewTest, WhatHostdSaidOfAnotherDriverIsNotBelieved) {
   NodeSnapshot sight = sight_of("t4-server");
   api::AcceleratorStatus old = said("0000:3b:00.0", api::GpuState::blocked);

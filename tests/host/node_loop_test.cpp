@@ -91,12 +91,13 @@ class NodeLoopTest : public testing::Test {
   Result<NodeHost> host(const NodeProbes& uses) {
     const vfio::AcceleratorRules rules{.vendors = {0x10de}, .classes = {vfio::PciClass::display_3d}};
     return NodeHost{
-        .moves = {.host = &kernel_, .writer = &kernel_, .probe = &uses.moves, .rules = rules, .on_step = {}},
+        .rebinds =
+            {.host = &kernel_, .writer = &kernel_, .probe = &uses.rebinds, .rules = rules, .on_step = {}},
         .vgpus = {.host = kernel_, .writer = kernel_, .uses = uses.vgpus, .rules = rules, .node = "node-a"}};
   }
   Result<ExitStatus> run(const NodeLoopOptions& options, const std::stop_token& token) {
     return run_node_loop(
-        kernel_, {.moves = holder_, .vgpus = holder_, .open = holder_},
+        kernel_, {.rebinds = holder_, .vgpus = holder_, .open = holder_},
         [this](const NodeProbes& uses) { return host(uses); }, options, token);
   }
   Result<ExitStatus> once() { return run({.files = {}, .once = true}, {}); }
@@ -325,7 +326,7 @@ TEST_F(NodeLoopTest, LooksAtTheHostNowAndThenWhereTheKernelTellsNothing) {
   }
 }
 
-// A job's processes end within the time of one round, and what they held cannot be moved.
+// A job's processes end within the time of one round, and their device cannot be bound.
 TEST_F(NodeLoopTest, TriesOnceWhatHoldersThatEndTogetherLetGo) {
   const std::vector<test::IdleProcess> workers(20);
   for (const test::IdleProcess& worker : workers) holder_.more.push_back(worker.pid());

@@ -371,7 +371,7 @@ TEST(ProcUseProbeForReal, FindsTheThreadThatHasATableOfItsOwn) {
 }
 
 // To compare each table with each other one takes longer than the deadline, and a process in a pod would keep
-// every device from being moved.
+// every device from being bound.
 TEST(ProcUseProbeForReal, LooksThroughAProcessWithThousandsOfTables) {
   const Terminal terminal;
   constexpr int kThreads = 3000;

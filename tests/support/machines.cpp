@@ -75,9 +75,9 @@ void add_card(FakeKernel& kernel, const std::string& slot, const std::string& id
       {.address = slot + ".1", .ids = audio, .class_code = 0x040300, .group = group, .driver = audio_driver});
 }
 
-/// What Ferry has written of a move to vfio.
-void record_move(FakeKernel& kernel, const std::string& address, const std::string& ids, unsigned group,
-                 const std::string& driver) {
+/// The undo journal after Ferry bound a GPU.
+void record_rebind(FakeKernel& kernel, const std::string& address, const std::string& ids, unsigned group,
+                   const std::string& driver) {
   must(vfio::write_record(kernel, group,
                           {{must(vfio::PciAddress::parse(address)),
                             {.ids = ids, .driver = driver, .driver_override = {}, .role = "accelerator"}}}));
@@ -171,7 +171,7 @@ void build_t4_server(Machine& machine) {
     put_reset(kernel, address, "flr bus");
   }
   put_slot(kernel, "4", "0000:5e:00.0");
-  record_move(kernel, "0000:5e:00.0", "10de:1eb8", 31, "nvidia");
+  record_rebind(kernel, "0000:5e:00.0", "10de:1eb8", 31, "nvidia");
   machine.mdev().add_parent("0000:af:00.0");
   machine.mdev().add_parent("0000:d8:00.0");
   machine.mdev().add_device("0000:af:00.0", "nvidia-232", "566b0cda-8c18-5fd3-92cb-496c5a60815f");
@@ -349,8 +349,8 @@ void build_policy_node(Machine& machine) {
   };
   add("0000:18:00.0", 51, "vfio-pci");
   add("0000:2a:00.0", 52, "vfio-pci");
-  record_move(kernel, "0000:18:00.0", "10de:2335", 51, "nvidia");
-  record_move(kernel, "0000:2a:00.0", "10de:2335", 52, "nvidia");
+  record_rebind(kernel, "0000:18:00.0", "10de:2335", 51, "nvidia");
+  record_rebind(kernel, "0000:2a:00.0", "10de:2335", 52, "nvidia");
   machine.users["0000:2a:00.0"] = {vm_holder("train", 912, "/dev/vfio/52")};
   kernel.file(
       "run/ferry/status.json",
@@ -371,7 +371,7 @@ void build_policy_node(Machine& machine) {
                                {.id = "0000:2a:00.0", .group = 52, .allocated = true}}));
 }
 
-// A host with a screen of NVIDIA's alone: moving it takes that.
+// A host with a screen of NVIDIA's alone: binding it takes that.
 void build_workstation(Machine& machine) {
   FakeKernel& kernel = machine.kernel;
   add_drivers(kernel);

@@ -183,7 +183,7 @@ TEST_P(ViabilityRule, IsTheKernels) {
   }
   const Inventory whole = scan(kernel).value();
   EXPECT_EQ(blocks_viability(*whole.find(at("0000:17:00.0"))), row.blocks);
-  // A scan of the function alone, and one after a move, say the same.
+  // A scan of the function alone, and one after a bind, say the same.
   EXPECT_EQ(blocks_viability(read_function(kernel, at("0000:17:00.0")).value()), row.blocks);
   const Inventory again = scan_members_again(kernel, {5}, {}, whole).value();
   EXPECT_EQ(blocks_viability(*again.find(at("0000:17:00.0"))), row.blocks);

@@ -299,16 +299,16 @@ std::vector<Machine> machines() {
          kernel.add_function(
              {.address = "0000:66:00.0", .ids = "144d:a80a", .class_code = 0x010802, .group = 41});
        },
-       "group-moves-whole", kGpu, pass, "0000:65:00.0 can move; 0000:66:00.0", ""},
+       "group-moves-whole", kGpu, pass, "0000:65:00.0 can be bound; 0000:66:00.0", ""},
       {"TwoGpusInAGroup",
        [](FakeKernel& kernel) {
          kernel.add_function({.address = "0000:66:00.0", .group = 41, .driver = "nouveau"});
        },
-       "group-moves-whole", kGpu, pass, "0000:65:00.0, 0000:66:00.0 can move", ""},
+       "group-moves-whole", kGpu, pass, "0000:65:00.0, 0000:66:00.0 can be bound", ""},
       {"VirtualFunctionsOn", write_gpu("virtfn0", ""), "virtual-functions-off", kGpu, fail,
        "has 1 virtual function (virtfn*)", "vGPUs"},
       {"VirtualFunctionsAreNoMatterOfTheGroup", write_gpu("virtfn0", ""), "group-moves-whole", kGpu, pass,
-       "can move", ""},
+       "can be bound", ""},
       {"BootDisplay", write_gpu("boot_vga", "1\n"), "boot-display", kGpu, warn, "boot_vga is 1", "primary"},
       {"NoVgaDevice", remove_gpu("boot_vga"), "boot-display", kGpu, pass, "no VGA device", ""},
       {"FirmwareFramebuffer",

@@ -181,7 +181,7 @@ Check iommu_check(const IommuState& state, const Result<KernelCommandLine>& comm
 Check noiommu_check(const HostFs& host) {
   constexpr const char* kPath = "sys/module/vfio/parameters/enable_unsafe_noiommu_mode";
   Check check{"noiommu-mode", kHostSubject,
-              "in that mode a guest's device reads and writes all of the host's memory; ferry moves nothing "
+              "in that mode a guest's device reads and writes all of the host's memory; ferry binds nothing "
               "while it is on"};
   const auto on = read_switch(host, kPath);
   if (!on && is_gone(on.error()))

@@ -7,7 +7,7 @@ ratios() { # PROGRAM ARGUMENT...
 }
 
 step "moves"
-ratios move_bench "$(dev card)" "$(dev lone)"
+ratios rebind_bench "$(dev card)" "$(dev lone)"
 
 step "vGPUs"
 for name in l40s-mdev l40s-vfio; do

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "vfio/bind/move_plan.h"
+#include "vfio/bind/rebind_plan.h"
 
 #include <algorithm>
 
-#include "vfio/bind/move_members.h"
+#include "vfio/bind/unit_members.h"
 
 namespace ferry::vfio {
 
@@ -46,17 +46,17 @@ std::string Step::text() const {
   return {};
 }
 
-std::vector<PciAddress> Move::moving() const {
+std::vector<PciAddress> Rebind::rebinding() const {
   std::vector<PciAddress> out;
   for (const Member& member : members)
-    if (moves(member.role)) out.push_back(member.address);
+    if (changes_driver(member.role)) out.push_back(member.address);
   return out;
 }
 
-std::vector<PciAddress> Move::given_back() const {
+std::vector<PciAddress> Rebind::given_back() const {
   std::vector<PciAddress> out;
   for (const Member& member : members)
-    if (moves(member.role) && !member.removed_next) out.push_back(member.address);
+    if (changes_driver(member.role) && !member.removed_next) out.push_back(member.address);
   return out;
 }
 

@@ -6,7 +6,7 @@
 #include <set>
 #include <vector>
 
-#include "vfio/bind/move_plan.h"
+#include "vfio/bind/rebind_plan.h"
 #include "vfio/pci/inventory.h"
 
 namespace ferry::vfio {
@@ -37,6 +37,6 @@ MemberRole role_in(const Inventory& inventory, const Unit& unit, const std::set<
                    const AcceleratorRules& rules, const PciFunction& function);
 
 /// True if a member of this role changes its driver.
-bool moves(MemberRole role);
+bool changes_driver(MemberRole role);
 
 }  // namespace ferry::vfio

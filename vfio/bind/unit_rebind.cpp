@@ -7,8 +7,8 @@
 #include "hostfs/stuck_writes.h"
 #include "vfio/bind/driver_choice.h"
 #include "vfio/bind/fence.h"
-#include "vfio/bind/move_apply.h"
-#include "vfio/bind/move_members.h"
+#include "vfio/bind/rebind_apply.h"
+#include "vfio/bind/unit_members.h"
 #include "vfio/pci/driver_modules.h"
 #include "vfio/pci/kernel_options.h"
 #include "vfio/use_probe.h"
@@ -50,7 +50,7 @@ Result<> brings_driver(const HostFs& host, const std::vector<Step>& steps, const
 }
 
 // Performs steps in order from `next` to the first failure; `next` is then the step after the failed one.
-Result<> perform_some(const MoveContext& context, const std::vector<Step>& steps, std::size_t& next) {
+Result<> perform_some(const RebindContext& context, const std::vector<Step>& steps, std::size_t& next) {
   while (next < steps.size()) {
     std::vector<AttributeWrite> writes;
     for (std::size_t i = next; i < steps.size(); ++i) {
@@ -77,7 +77,7 @@ Result<> perform_some(const MoveContext& context, const std::vector<Step>& steps
   return {};
 }
 
-Result<> perform_all(const MoveContext& context, const std::vector<Step>& steps) {
+Result<> perform_all(const RebindContext& context, const std::vector<Step>& steps) {
   std::size_t next = 0;
   return perform_some(context, steps, next);
 }
@@ -89,7 +89,7 @@ struct Failure {
 
 // Goes on with the other functions after an error, except after a hang. A function's later steps are dropped:
 // without the new driver, or with its old override, it would lose its present driver and find no other.
-std::vector<Failure> perform_each(const MoveContext& context, std::vector<Step> left) {
+std::vector<Failure> perform_each(const RebindContext& context, std::vector<Step> left) {
   std::vector<Failure> failures;
   for (std::size_t next = 0; next < left.size();) {
     auto done = perform_some(context, left, next);
@@ -124,12 +124,12 @@ std::optional<std::string> module_of(const HostFs& host, const PciFunction& func
   return function.driver ? module_of_driver(host, *function.driver) : std::nullopt;
 }
 
-Result<> record_before(const MoveContext& context, const Inventory& inventory, const Move& move) {
+Result<> record_before(const RebindContext& context, const Inventory& inventory, const Rebind& rebind) {
   std::map<std::uint32_t, std::map<PciAddress, PriorState>> by_group;
   std::set<PciAddress> fresh;
-  for (const Member& member : move.members) {
+  for (const Member& member : rebind.members) {
     const PciFunction& function = *inventory.find(member.address);
-    if (!moves(member.role) || !function.iommu_group) continue;
+    if (!changes_driver(member.role) || !function.iommu_group) continue;
     // On vfio before Ferry: the earlier driver is unknown, and "vfio-pci" is no state to restore.
     if (on_vfio_driver(function)) continue;
     // A killed run of Ferry would have left an override or no driver; this function has neither trace.
@@ -147,9 +147,10 @@ Result<> record_before(const MoveContext& context, const Inventory& inventory, c
 
 // Records functions that another program bound to vfio: between unbind and probe they have no driver, and
 // nothing else shows that they had one.
-Result<> record_before_way_back(const MoveContext& context, const Inventory& inventory, const Move& move) {
+Result<> record_before_way_back(const RebindContext& context, const Inventory& inventory,
+                                const Rebind& rebind) {
   std::map<std::uint32_t, std::map<PciAddress, PriorState>> by_group;
-  for (const Member& member : move.members) {
+  for (const Member& member : rebind.members) {
     const PciFunction& function = *inventory.find(member.address);
     if (member.driver_after != kKernelsChoice || !on_vfio_driver(function) || !function.iommu_group) continue;
     by_group[*function.iommu_group][member.address] = {.ids = function.ids(),
@@ -163,21 +164,21 @@ Result<> record_before_way_back(const MoveContext& context, const Inventory& inv
 }
 
 Result<> not_as_planned(const PciFunction& function, const std::string& planned) {
-  return fail(Errc::failed, fmt::format("{} is on {} after the move, not on {}", function.address.text(),
+  return fail(Errc::failed, fmt::format("{} is on {} after the change, not on {}", function.address.text(),
                                         function.driver.value_or("no driver"), planned));
 }
 
-std::vector<PciAddress> all_members(const Move& move) {
+std::vector<PciAddress> all_members(const Rebind& rebind) {
   std::vector<PciAddress> out;
-  out.reserve(move.members.size());
-  for (const Member& member : move.members) out.push_back(member.address);
+  out.reserve(rebind.members.size());
+  for (const Member& member : rebind.members) out.push_back(member.address);
   return out;
 }
 
 // A unit's present state, with the overrides that a roll back is planned from.
-Result<Inventory> scan_unit_to_undo(const MoveContext& context, const Move& move) {
-  auto now = scan_members(*context.host, move.groups, all_members(move));
-  if (now) read_overrides(*context.host, *context.writer, move.moving(), *now);
+Result<Inventory> scan_unit_to_undo(const RebindContext& context, const Rebind& rebind) {
+  auto now = scan_members(*context.host, rebind.groups, all_members(rebind));
+  if (now) read_overrides(*context.host, *context.writer, rebind.rebinding(), *now);
   return now;
 }
 
@@ -190,13 +191,14 @@ bool has_node(const HostFs& host, const PciFunction& function) {
 }
 
 // Scans again, since a successful write proves nothing: drivers_probe succeeds even if nothing was bound.
-Result<> verify(const MoveContext& context, const Inventory& before, const Move& move, Direction direction) {
-  auto now = scan_members_again(*context.host, move.groups, all_members(move), before);
+Result<> verify(const RebindContext& context, const Inventory& before, const Rebind& rebind,
+                Direction direction) {
+  auto now = scan_members_again(*context.host, rebind.groups, all_members(rebind), before);
   if (!now) return fail(std::move(now).error().during("read back"));
-  for (const Member& member : move.members) {
+  for (const Member& member : rebind.members) {
     const PciFunction* function = now->find(member.address);
     if (function == nullptr)
-      return fail(Errc::failed, fmt::format("{} vanished during the move", member.address.text()));
+      return fail(Errc::failed, fmt::format("{} vanished during the change", member.address.text()));
     if (member.role == MemberRole::bridge || member.role == MemberRole::bystander) continue;
     if (direction == Direction::to_vfio) {
       if (!on_vfio_driver(*function)) return not_as_planned(*function, member.driver_after);
@@ -218,7 +220,7 @@ Result<> verify(const MoveContext& context, const Inventory& before, const Move&
       return not_as_planned(*function, member.driver_after.empty() ? "none" : member.driver_after);
   }
   if (direction == Direction::to_vfio) {
-    for (const std::uint32_t group : move.groups) {
+    for (const std::uint32_t group : rebind.groups) {
       if (const auto blockers = viability_blockers(*now, group); !blockers.empty()) {
         return fail(Errc::failed,
                     fmt::format("group {} is still blocked by {}", group, blockers.front().text()));
@@ -230,20 +232,20 @@ Result<> verify(const MoveContext& context, const Inventory& before, const Move&
 
 // Fills in the drivers that the kernel chose. A GPU may have none if its driver is installed later, and a
 // note then says so.
-void tell_choice(const MoveContext& context, const Inventory& before, Move& move) {
+void tell_choice(const RebindContext& context, const Inventory& before, Rebind& rebind) {
   const auto left_to_the_kernel = [](const Member& member) { return member.driver_after == kKernelsChoice; };
-  if (std::ranges::none_of(move.members, left_to_the_kernel)) return;
-  const auto now = scan_members_again(*context.host, move.groups, all_members(move), before);
+  if (std::ranges::none_of(rebind.members, left_to_the_kernel)) return;
+  const auto now = scan_members_again(*context.host, rebind.groups, all_members(rebind), before);
   if (!now) return;
-  for (Member& member : move.members) {
+  for (Member& member : rebind.members) {
     const PciFunction* function = now->find(member.address);
     if (!left_to_the_kernel(member) || function == nullptr) continue;
     member.driver_after = function->driver.value_or("");
     if (function->driver) continue;
-    move.notes.push_back(
+    rebind.notes.push_back(
         fmt::format("{} has no driver now: none that is loaded takes it, and one that is loaded later will; "
                     "`ferry vfio bind --device {}` has it on vfio again",
-                    member.address.text(), move.devices.front().text()));
+                    member.address.text(), rebind.devices.front().text()));
   }
 }
 
@@ -256,16 +258,16 @@ std::set<PciAddress> taken_by(const std::vector<Step>& steps) {
 }
 
 // Obstacles to taking functions from vfio again: a VM may have opened them in the meantime.
-std::vector<std::string> against_undo(const MoveContext& context, const Inventory& now, const Move& undoing,
-                                      Fence& fence) {
+std::vector<std::string> against_undo(const RebindContext& context, const Inventory& now,
+                                      const Rebind& undoing, Fence& fence) {
   if (taken_by(undoing.steps).empty()) return {};
   if (auto closed = fence.close(now, undoing); !closed) return {closed.error().message};
-  const auto moving = undoing.moving();
-  auto use = context.probe->look(use_questions(*context.host, now, moving));
+  const auto rebinding = undoing.rebinding();
+  auto use = context.probe->look(use_questions(*context.host, now, rebinding));
   if (!use) return {use.error().message};
   std::vector<std::string> troubles;
   if (!use->blind.empty()) troubles.push_back(use->blind);
-  for (const PciAddress& address : moving) {
+  for (const PciAddress& address : rebinding) {
     if (const auto why = use->unseen.find(address.text()); why != use->unseen.end())
       troubles.push_back(why->second);
     for (const DeviceUser& user : use->of(address.text())) {
@@ -282,18 +284,18 @@ struct Undone {
 };
 
 // Rolls a unit back to its record.
-Undone undo(const MoveContext& context, const Move& move) {
-  const auto moving = move.moving();
-  auto now = scan_unit_to_undo(context, move);
+Undone undo(const RebindContext& context, const Rebind& rebind) {
+  const auto rebinding = rebind.rebinding();
+  auto now = scan_unit_to_undo(context, rebind);
   auto record = read_records(*context.host);
   if (!now || !record) return {.troubles = {now ? record.error().message : now.error().message}};
-  for (const std::uint32_t group : move.groups) {
+  for (const std::uint32_t group : rebind.groups) {
     const auto lost = record->unreadable.find(group);
     if (lost != record->unreadable.end()) return {.troubles = {lost->second.message}};
   }
   find_lost_modules(*context.host, *now, *record);
-  Move undoing = move;
-  undoing.steps = plan_undo(*now, *record, moving).steps;
+  Rebind undoing = rebind;
+  undoing.steps = plan_undo(*now, *record, rebinding).steps;
   Fence fence(*context.host, context.driver_lock);
   std::vector<std::string> troubles = against_undo(context, *now, undoing, fence);
   if (!troubles.empty()) {
@@ -309,20 +311,20 @@ Undone undo(const MoveContext& context, const Move& move) {
     return {.troubles = std::move(troubles), .hangs = true};
   }
   if (!troubles.empty()) return {.troubles = std::move(troubles)};
-  auto after = scan_unit_to_undo(context, move);
+  auto after = scan_unit_to_undo(context, rebind);
   if (!after) return {.troubles = {after.error().message}};
-  const Undo left = plan_undo(*after, *record, moving);
+  const Undo left = plan_undo(*after, *record, rebinding);
   troubles = left.notes;
   for (const Step& step : left.steps) {
     // A probe may find no driver: a function without one is then the best result, and no trouble.
     if (step.kind != Step::Kind::probe) troubles.push_back("still to do: " + step.text());
   }
-  for (const PciAddress& address : moving) {
+  for (const PciAddress& address : rebinding) {
     if (const PciFunction* function = after->find(address); function != nullptr && function->override_unread)
       troubles.push_back(fmt::format("driver_override of {} cannot be read", address.text()));
   }
   if (troubles.empty()) {
-    if (auto forgotten = forget(*context.host, moving); !forgotten)
+    if (auto forgotten = forget(*context.host, rebinding); !forgotten)
       troubles.push_back(forgotten.error().message);
   }
   return {.troubles = std::move(troubles)};
@@ -335,9 +337,9 @@ bool is_as_planned(const Member& member, const PciFunction& function) {
 
 // Binds a function to vfio again if the host's driver does not take it. Without a driver no VM could use it,
 // and the next unbind would not begin where this one did.
-std::vector<Failure> stay_on_vfio(const MoveContext& context, const Inventory& before, const Move& move,
+std::vector<Failure> stay_on_vfio(const RebindContext& context, const Inventory& before, const Rebind& rebind,
                                   const std::vector<Failure>& failures) {
-  const auto now = scan_unit_to_undo(context, move);
+  const auto now = scan_unit_to_undo(context, rebind);
   if (!now) return {};
   OverrideSteps overrides;
   std::vector<Step> binds;
@@ -362,21 +364,22 @@ std::vector<Failure> stay_on_vfio(const MoveContext& context, const Inventory& b
 }
 
 // A failure does not stop the others: each function that gets its driver is a gain.
-Result<> give_each_back(const MoveContext& context, const Inventory& before, const Move& move) {
-  auto failures = perform_each(context, move.steps);
+Result<> give_each_back(const RebindContext& context, const Inventory& before, const Rebind& rebind) {
+  auto failures = perform_each(context, rebind.steps);
   if (failures.empty() || hangs(failures)) return combined(std::move(failures));
-  if (auto staying = stay_on_vfio(context, before, move, failures); hangs(staying))
+  if (auto staying = stay_on_vfio(context, before, rebind, failures); hangs(staying))
     failures.push_back(std::move(staying.back()));
   return combined(std::move(failures));
 }
 
 // Adds the places of functions that the unbind has not returned to their drivers.
-Error after_way_back(const MoveContext& context, const Inventory& before, const Move& move, Error error) {
-  const auto now = scan_members_again(*context.host, move.groups, all_members(move), before);
+Error after_way_back(const RebindContext& context, const Inventory& before, const Rebind& rebind,
+                     Error error) {
+  const auto now = scan_members_again(*context.host, rebind.groups, all_members(rebind), before);
   if (!now) return error;
-  for (const Member& member : move.members) {
+  for (const Member& member : rebind.members) {
     const PciFunction* function = now->find(member.address);
-    if (function == nullptr || !moves(member.role) || is_as_planned(member, *function)) continue;
+    if (function == nullptr || !changes_driver(member.role) || is_as_planned(member, *function)) continue;
     error.message += function->driver
                          ? fmt::format("; {} stays on {}", member.address.text(), *function->driver)
                          : fmt::format("; {} has no driver now", member.address.text());
@@ -385,19 +388,19 @@ Error after_way_back(const MoveContext& context, const Inventory& before, const 
     error.hint = fmt::format(
         "mend that and run the same command again: the record is kept. To give an earlier driver up, remove "
         "/run/ferry/hostd/moves/{}.json: the kernel chooses then",
-        fmt::join(move.groups, ".json, /run/ferry/hostd/moves/"));
+        fmt::join(rebind.groups, ".json, /run/ferry/hostd/moves/"));
   }
   return error;
 }
 
 // Forgets functions that another program bound to vfio and that show no trace of the failed unbind: Ferry has
 // nothing left to finish there.
-void forget_what_stays_as_it_was(const MoveContext& context, const Move& move) {
-  const auto now = scan_unit_to_undo(context, move);
+void forget_what_stays_as_it_was(const RebindContext& context, const Rebind& rebind) {
+  const auto now = scan_unit_to_undo(context, rebind);
   const auto record = read_records(*context.host);
   if (!now || !record) return;
   std::vector<PciAddress> stays;
-  for (const PciAddress& address : move.moving()) {
+  for (const PciAddress& address : rebind.rebinding()) {
     const PciFunction* function = now->find(address);
     const auto found = record->members.find(address);
     if (function != nullptr && found != record->members.end() && found->second.kernels_choice &&
@@ -421,7 +424,7 @@ Error after_undo(Error error, const std::vector<std::string>& troubles) {
 }
 
 // While a load of the module is stuck, a second load would hang too.
-Result<> load(const MoveContext& context, const Step& step) {
+Result<> load(const RebindContext& context, const Step& step) {
   const auto stuck = stuck_writes(*context.host);
   if (stuck && std::ranges::any_of(*stuck, [&](const StuckWrite& act) { return concerns(act, step.value); }))
     return fail(Errc::stuck, "an earlier load has not returned", "see /run/ferry/hostd/stuck");
@@ -438,7 +441,7 @@ Result<> load(const MoveContext& context, const Step& step) {
 
 }  // namespace
 
-Result<> perform(const MoveContext& context, const Step& step) {
+Result<> perform(const RebindContext& context, const Step& step) {
   if (step.of_a_device_user()) return {};  // several units may share it: see StoppedServices
   if (step.kind == Step::Kind::load_module) return load(context, step);
   if (context.on_step) context.on_step(step);
@@ -446,25 +449,26 @@ Result<> perform(const MoveContext& context, const Step& step) {
   return {};
 }
 
-Carried carry_out(const MoveContext& context, const Inventory& before, Move& move, Direction direction) {
-  auto recorded = direction == Direction::to_vfio ? record_before(context, before, move)
-                                                  : record_before_way_back(context, before, move);
+Carried carry_out(const RebindContext& context, const Inventory& before, Rebind& rebind,
+                  Direction direction) {
+  auto recorded = direction == Direction::to_vfio ? record_before(context, before, rebind)
+                                                  : record_before_way_back(context, before, rebind);
   if (!recorded) return {.done = std::move(recorded)};
-  auto done = direction == Direction::to_vfio ? perform_all(context, move.steps)
-                                              : give_each_back(context, before, move);
-  if (done) done = verify(context, before, move, direction);
-  if (done) tell_choice(context, before, move);
+  auto done = direction == Direction::to_vfio ? perform_all(context, rebind.steps)
+                                              : give_each_back(context, before, rebind);
+  if (done) done = verify(context, before, rebind, direction);
+  if (done) tell_choice(context, before, rebind);
   if (done)
-    return {.done = direction == Direction::back ? forget(*context.host, move.given_back()) : Result<>()};
+    return {.done = direction == Direction::back ? forget(*context.host, rebind.given_back()) : Result<>()};
   // A driver that has not returned keeps its device's lock, so further writes would only queue.
   if (done.error().code == Errc::stuck) return {.done = std::move(done), .hangs = true};
   if (direction == Direction::back) {
-    forget_what_stays_as_it_was(context, move);
-    return {.done = fail(after_way_back(context, before, move, std::move(done).error()))};
+    forget_what_stays_as_it_was(context, rebind);
+    return {.done = fail(after_way_back(context, before, rebind, std::move(done).error()))};
   }
   // Functions that were on vfio before stay there: a VM may use them.
-  if (take_nothing(move.steps)) return {.done = std::move(done)};
-  const Undone undone = undo(context, move);
+  if (take_nothing(rebind.steps)) return {.done = std::move(done)};
+  const Undone undone = undo(context, rebind);
   return {.done = fail(after_undo(std::move(done).error(), undone.troubles)), .hangs = undone.hangs};
 }
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much applying a planned move costs beyond its writes: records, a writing process, the reading back and
-// all, against the same writes of the same values in the same order and nothing else, by a process that has
-// waited as long. The looks before either do not count. Runs on a real kernel, as root, and leaves each
-// function on the driver that it had.
+// How much applying a planned bind or unbind costs beyond its writes: records, a writing process, the reading
+// back and all, against the same writes of the same values in the same order and nothing else, by a process
+// that has waited as long. The looks before either do not count. Runs on a real kernel, as root, and leaves
+// each function on the driver that it had.
 //
-// usage: move_bench [--tight] ADDRESS...: accelerators that are not on vfio
+// usage: rebind_bench [--tight] ADDRESS...: accelerators that are not on vfio
 #include <cstdlib>
 #include <span>
 #include <stdexcept>
@@ -21,7 +21,7 @@
 #include "tests/bench/bare_writer.h"
 #include "tests/bench/pairs.h"
 #include "tests/support/must.h"
-#include "vfio/bind/move_apply.h"
+#include "vfio/bind/rebind_apply.h"
 
 namespace ferry::test {
 namespace {
@@ -49,7 +49,7 @@ AttributeWrite write_of(const vfio::Step& step) {
   throw std::runtime_error("not a plain write: " + step.text() + "; is vfio-pci loaded?");
 }
 
-/// The accelerators and what moves them.
+/// The accelerators and what binds and unbinds them.
 class Node {
  public:
   explicit Node(std::span<char*> addresses) {
@@ -60,11 +60,11 @@ class Node {
   void apply(vfio::Direction direction) {
     SpawningWriter writer(host_);
     host::NvidiaUnbindLock lock(host_, writer);
-    const auto outcome = must(vfio::apply_moves(context(&writer, &lock), request_, direction));
+    const auto outcome = must(vfio::apply_rebinds(context(&writer, &lock), request_, direction));
     took_ = outcome.applied;
-    for (const vfio::MoveResult& result : outcome.results) {
-      if (result.status != vfio::MoveResult::Status::done)
-        throw std::runtime_error(result.error ? result.error->message : "a group was not moved");
+    for (const vfio::RebindResult& result : outcome.results) {
+      if (result.status != vfio::RebindResult::Status::done)
+        throw std::runtime_error(result.error ? result.error->message : "a group was not changed");
     }
   }
   /// Of the last apply(): what the units took.
@@ -72,18 +72,18 @@ class Node {
   std::vector<AttributeWrite> writes(vfio::Direction direction) {
     std::vector<AttributeWrite> out;
     SpawningWriter reader(host_);
-    const auto preview = must(vfio::preview_moves(context(&reader, nullptr), request_, direction));
+    const auto preview = must(vfio::preview_rebinds(context(&reader, nullptr), request_, direction));
     if (!preview.plan.refusals.empty())
       throw std::runtime_error(preview.plan.refusals.front().reasons.front());
-    for (const vfio::Move& move : preview.plan.moves) {
-      for (const vfio::Step& step : move.steps) out.push_back(write_of(step));
+    for (const vfio::Rebind& rebind : preview.plan.rebinds) {
+      for (const vfio::Step& step : rebind.steps) out.push_back(write_of(step));
     }
     return out;
   }
   std::size_t functions() { return vfio::concerned(must(vfio::scan(host_)), request_.accelerators).size(); }
 
  private:
-  vfio::MoveContext context(HostWriter* writer, vfio::DriverLock* lock) {
+  vfio::RebindContext context(HostWriter* writer, vfio::DriverLock* lock) {
     return {.host = &host_,
             .writer = writer,
             .probe = probe_.get(),
@@ -96,7 +96,7 @@ class Node {
   std::unique_ptr<vfio::UseProbe> probe_ = host::all_use_probes(
       host_, policy::default_accelerator_rules(),
       []() -> Result<std::vector<vfio::PodDevice>> { return std::vector<vfio::PodDevice>{}; });
-  vfio::MoveRequest request_;
+  vfio::RebindRequest request_;
   std::chrono::nanoseconds took_{};
 };
 
@@ -113,7 +113,7 @@ int run(int argc, char** argv) {
   BareWriter there_bare(to_vfio);
   BareWriter back_bare(back);
   std::chrono::nanoseconds bare{};
-  Contest contest{.name = fmt::format("moving {} functions to vfio-pci", functions),
+  Contest contest{.name = fmt::format("binding {} functions to vfio-pci", functions),
                   .baseline = fmt::format("their {} writes alone", to_vfio.size()),
                   .ours = [&] { node.apply(vfio::Direction::to_vfio); },
                   .theirs =
@@ -129,7 +129,7 @@ int run(int argc, char** argv) {
                   .between = [&] { write_all(back); }};
   const int there = run_contest(contest, argc, argv);
   write_all(to_vfio);
-  contest.name = fmt::format("moving {} functions back", functions);
+  contest.name = fmt::format("unbinding {} functions", functions);
   contest.baseline = fmt::format("their {} writes alone", back.size());
   contest.ours = [&] { node.apply(vfio::Direction::back); };
   contest.theirs = [&] {

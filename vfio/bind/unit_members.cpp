@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "vfio/bind/move_members.h"
+#include "vfio/bind/unit_members.h"
 
 #include <algorithm>
 
@@ -92,7 +92,7 @@ MemberRole role_in(const Inventory& inventory, const Unit& unit, const std::set<
   return is_the_hosts(function) ? MemberRole::in_the_way : MemberRole::bystander;
 }
 
-bool moves(MemberRole role) {
+bool changes_driver(MemberRole role) {
   return role == MemberRole::accelerator || role == MemberRole::companion || role == MemberRole::taken_along;
 }
 

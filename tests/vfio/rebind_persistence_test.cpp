@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Moves that need nvidia-persistenced to let go of single GPUs, while it serves others.
+// Binds that need nvidia-persistenced to close single GPUs, while it serves others.
 #include <cerrno>
 
 #include <gmock/gmock.h>
 
 #include "tests/support/must.h"
 #include "tests/vfio/machines.h"
-#include "tests/vfio/moves.h"
+#include "tests/vfio/rebinds.h"
 
 namespace ferry::vfio {
 namespace {
@@ -17,7 +17,7 @@ using test::statuses;
 using testing::Contains;
 using testing::ElementsAre;
 using testing::IsEmpty;
-using Status = MoveResult::Status;
+using Status = RebindResult::Status;
 
 constexpr const char* kFirst = "0000:01:00.0";
 constexpr const char* kSecond = "0000:02:00.0";
@@ -81,7 +81,7 @@ class DaemonProbe final : public UseProbe {
   const Daemon* daemon_;
 };
 
-/// Three GPUs, each in a group of its own, of which two shall move.
+/// Three GPUs, each in a group of its own, of which two are to be bound.
 struct Host {
   Host() {
     kernel.add_driver({.name = "nvidia", .ids = {"10de:2684"}});
@@ -91,7 +91,7 @@ struct Host {
       daemon.add(address);
     }
   }
-  MoveContext context() {
+  RebindContext context() {
     return {.host = &kernel,
             .writer = &kernel,
             .probe = &probe,
@@ -100,8 +100,8 @@ struct Host {
             .releaser = &daemon,
             .persistence = &daemon};
   }
-  MoveOutcome apply(Direction direction = Direction::to_vfio) {
-    return test::must(apply_moves(context(), request, direction));
+  RebindOutcome apply(Direction direction = Direction::to_vfio) {
+    return test::must(apply_rebinds(context(), request, direction));
   }
   /// The daemon runs and wants every GPU that it could hold; what is owed is recorded.
   void expect_settled() const {
@@ -117,16 +117,16 @@ struct Host {
   FakeKernel kernel;
   Daemon daemon{kernel};
   DaemonProbe probe{daemon};
-  MoveRequest request{
+  RebindRequest request{
       .accelerators = {at(kFirst), at(kSecond)}, .with = {}, .untouchable = {}, .release = default_release()};
 };
 
-TEST(MovePersistence, IsSwitchedForTheGpusThatMoveAndTheServiceRunsOn) {
+TEST(RebindPersistence, IsSwitchedForTheGpusThatRebindAndTheServiceRunsOn) {
   Host host;
   const auto outcome = host.apply();
   EXPECT_EQ(statuses(outcome), std::vector<Status>(2, Status::done));
   EXPECT_THAT(host.daemon.orders, ElementsAre("0000:01:00.0 off", "0000:02:00.0 off"));
-  EXPECT_EQ(outcome.results[0].move.steps.front().text(), "switch persistence of 0000:01:00.0 off");
+  EXPECT_EQ(outcome.results[0].rebind.steps.front().text(), "switch persistence of 0000:01:00.0 off");
   EXPECT_TRUE(host.daemon.holds(kThird));
   host.expect_settled();
 
@@ -135,7 +135,7 @@ TEST(MovePersistence, IsSwitchedForTheGpusThatMoveAndTheServiceRunsOn) {
   EXPECT_THAT(host.kernel.changes(), IsEmpty());
 }
 
-TEST(MovePersistence, ComesBackWithItsGpu) {
+TEST(RebindPersistence, ComesBackWithItsGpu) {
   Host host;
   host.apply();
   host.daemon.orders.clear();
@@ -146,7 +146,7 @@ TEST(MovePersistence, ComesBackWithItsGpu) {
   host.expect_settled();
 }
 
-TEST(MovePersistence, StopsTheServiceWhenAllItsGpusMove) {
+TEST(RebindPersistence, StopsTheServiceWhenAllItsGpusRebind) {
   Host host;
   host.request.accelerators.push_back(at(kThird));
   EXPECT_EQ(statuses(host.apply()), std::vector<Status>(3, Status::done));
@@ -155,7 +155,7 @@ TEST(MovePersistence, StopsTheServiceWhenAllItsGpusMove) {
 }
 
 // Its tool knows GPUs alone.
-TEST(MovePersistence, StopsTheServiceThatHoldsWhatIsNoGpu) {
+TEST(RebindPersistence, StopsTheServiceThatHoldsWhatIsNoGpu) {
   Host host;
   host.kernel.add_function({.address = "0000:01:00.1",
                             .ids = "10de:22ba",
@@ -169,7 +169,7 @@ TEST(MovePersistence, StopsTheServiceThatHoldsWhatIsNoGpu) {
               ElementsAre("stop nvidia-persistenced.service", "start nvidia-persistenced.service"));
 }
 
-TEST(MovePersistence, StopsTheServiceWhenTheToolFails) {
+TEST(RebindPersistence, StopsTheServiceWhenTheToolFails) {
   Host host;
   host.daemon.tool_fails = true;
   const auto outcome = host.apply();
@@ -188,7 +188,7 @@ TEST(MovePersistence, StopsTheServiceWhenTheToolFails) {
   EXPECT_FALSE(host.kernel.exists(kRecord)) << "asked again, it would fail again";
 }
 
-TEST(MovePersistence, StopsTheServiceThatHoldsOn) {
+TEST(RebindPersistence, StopsTheServiceThatHoldsOn) {
   Host host;
   host.daemon.holds_on = true;
   EXPECT_EQ(statuses(host.apply()), std::vector<Status>(2, Status::done));
@@ -196,14 +196,14 @@ TEST(MovePersistence, StopsTheServiceThatHoldsOn) {
   EXPECT_TRUE(host.daemon.runs());
 }
 
-TEST(MovePersistence, IsLeftAloneByWhoMayReleaseNothing) {
+TEST(RebindPersistence, IsLeftAloneByWhoMayReleaseNothing) {
   Host host;
   host.request.release = {};
   EXPECT_EQ(statuses(host.apply()), std::vector<Status>(2, Status::refused));
   EXPECT_THAT(host.daemon.orders, IsEmpty());
 }
 
-TEST(MovePersistence, FailsAGpuWhoseToolDoesNotReturnAndAsksNothingMore) {
+TEST(RebindPersistence, FailsAGpuWhoseToolDoesNotReturnAndAsksNothingMore) {
   Host host;
   host.kernel.hang_change(2);  // after the record
   const auto outcome = host.apply();
@@ -219,7 +219,7 @@ TEST(MovePersistence, FailsAGpuWhoseToolDoesNotReturnAndAsksNothingMore) {
   host.expect_settled();
 }
 
-TEST(MovePersistence, IsSwitchedOnAgainForAGpuThatCouldNotMove) {
+TEST(RebindPersistence, IsSwitchedOnAgainForAGpuThatCouldNotRebind) {
   Host host;
   host.request.accelerators = {at(kFirst)};
   host.kernel.fail_change(3, EIO);  // record, switch, module
@@ -229,7 +229,7 @@ TEST(MovePersistence, IsSwitchedOnAgainForAGpuThatCouldNotMove) {
   host.expect_settled();
 }
 
-TEST(MovePersistence, EveryChangeThatFailsIsMadeGoodOrRecorded) {
+TEST(RebindPersistence, EveryChangeThatFailsIsMadeGoodOrRecorded) {
   const std::size_t count = test::changes_of_an_undisturbed_run<Host>();
   ASSERT_GT(count, 8U);
   for (std::size_t n = 1; n <= count; ++n) {
@@ -244,7 +244,7 @@ TEST(MovePersistence, EveryChangeThatFailsIsMadeGoodOrRecorded) {
   }
 }
 
-TEST(MovePersistence, AnyChangeMayBeTheLastBeforeDeathAndTheNextRunMakesItGood) {
+TEST(RebindPersistence, AnyChangeMayBeTheLastBeforeDeathAndTheNextRunMakesItGood) {
   test::die_at_every_change<Host>([](const Host& host, Direction) { host.expect_settled(); });
 }
 

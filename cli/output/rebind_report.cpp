@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/output/move_report.h"
+#include "cli/output/rebind_report.h"
 
 #include <fmt/format.h>
 
@@ -10,28 +10,28 @@ namespace {
 
 using nlohmann::json;
 
-std::string_view text(vfio::MoveResult::Status status) {
+std::string_view text(vfio::RebindResult::Status status) {
   switch (status) {
-    case vfio::MoveResult::Status::done:
+    case vfio::RebindResult::Status::done:
       return "done";
-    case vfio::MoveResult::Status::already:
+    case vfio::RebindResult::Status::already:
       return "already so";
-    case vfio::MoveResult::Status::refused:
+    case vfio::RebindResult::Status::refused:
       return "refused";
-    case vfio::MoveResult::Status::failed:
+    case vfio::RebindResult::Status::failed:
       return "failed";
   }
   return "unknown";
 }
 
-ExitStatus exit_status_of(vfio::MoveResult::Status status) {
+ExitStatus exit_status_of(vfio::RebindResult::Status status) {
   switch (status) {
-    case vfio::MoveResult::Status::done:
-    case vfio::MoveResult::Status::already:
+    case vfio::RebindResult::Status::done:
+    case vfio::RebindResult::Status::already:
       return ExitStatus::done;
-    case vfio::MoveResult::Status::refused:
+    case vfio::RebindResult::Status::refused:
       return ExitStatus::refused;
-    case vfio::MoveResult::Status::failed:
+    case vfio::RebindResult::Status::failed:
       return ExitStatus::failed;
   }
   return ExitStatus::failed;
@@ -42,9 +42,9 @@ std::string groups_text(const std::vector<std::uint32_t>& groups) {
   return fmt::format("{} {}", groups.size() == 1 ? "group" : "groups", fmt::join(groups, ", "));
 }
 
-json to_json(const vfio::Move& move) {
+json to_json(const vfio::Rebind& rebind) {
   json members = json::array();
-  for (const vfio::Member& member : move.members) {
+  for (const vfio::Member& member : rebind.members) {
     members.push_back(
         {{"address", member.address.text()},
          {"role", text(member.role)},
@@ -52,14 +52,14 @@ json to_json(const vfio::Move& move) {
          {"driver_after", member.driver_after.empty() ? json(nullptr) : json(member.driver_after)}});
   }
   json steps = json::array();
-  for (const vfio::Step& step : move.steps) steps.push_back(ferry::cli::to_json(step));
-  return {{"groups", move.groups}, {"members", members}, {"steps", steps}, {"notes", move.notes}};
+  for (const vfio::Step& step : rebind.steps) steps.push_back(ferry::cli::to_json(step));
+  return {{"groups", rebind.groups}, {"members", members}, {"steps", steps}, {"notes", rebind.notes}};
 }
 
 // The lines of one unit: each member's drivers before and after, then the steps if they are asked for.
-std::string move_lines(const vfio::Move& move, bool with_steps, bool explain) {
+std::string rebind_lines(const vfio::Rebind& rebind, bool with_steps, bool explain) {
   std::string out;
-  for (const vfio::Member& member : move.members) {
+  for (const vfio::Member& member : rebind.members) {
     const std::string before = member.driver_before.empty() ? "no driver" : member.driver_before;
     const std::string after = member.driver_after.empty() ? "no driver" : member.driver_after;
     out += before == after ? fmt::format("  {}  {} ({})\n", member.address.text(), before, text(member.role))
@@ -67,11 +67,11 @@ std::string move_lines(const vfio::Move& move, bool with_steps, bool explain) {
                                          text(member.role));
   }
   if (with_steps) {
-    for (const vfio::Step& step : move.steps) {
+    for (const vfio::Step& step : rebind.steps) {
       out += "    " + step.text() + (explain ? because(step.why) : "") + "\n";
     }
   }
-  for (const std::string& note : move.notes) out += "  note: " + note + "\n";
+  for (const std::string& note : rebind.notes) out += "  note: " + note + "\n";
   return out;
 }
 
@@ -159,36 +159,37 @@ class Report {
 
 }  // namespace
 
-Shown show_moves(const Session& session, const vfio::MovePreview& preview,
-                 const std::map<vfio::PciAddress, std::string>& skipped, vfio::Direction direction) {
+Shown show_rebinds(const Session& session, const vfio::RebindPreview& preview,
+                   const std::map<vfio::PciAddress, std::string>& skipped, vfio::Direction direction) {
   Report report(session, skipped);
+  const char* would = direction == vfio::Direction::to_vfio ? "would bind" : "would unbind";
   for (const vfio::Refusal& refusal : preview.plan.refusals) report.refuse(refusal);
-  for (const vfio::Move& move : preview.plan.moves) {
-    report.add(move.steps.empty() ? "already so" : "would move", move.devices, move.groups,
-               move_lines(move, true, session.explain), to_json(move));
+  for (const vfio::Rebind& rebind : preview.plan.rebinds) {
+    report.add(rebind.steps.empty() ? "already so" : would, rebind.devices, rebind.groups,
+               rebind_lines(rebind, true, session.explain), to_json(rebind));
   }
   report.note(preview.notes);
   return report.shown(direction, preview.plan.refusals.empty() ? ExitStatus::done : ExitStatus::refused);
 }
 
-Shown show_moves(const Session& session, const vfio::MoveOutcome& outcome,
-                 const std::map<vfio::PciAddress, std::string>& skipped, vfio::Direction direction) {
+Shown show_rebinds(const Session& session, const vfio::RebindOutcome& outcome,
+                   const std::map<vfio::PciAddress, std::string>& skipped, vfio::Direction direction) {
   Report report(session, skipped);
   ExitStatus status = ExitStatus::done;
-  for (const vfio::MoveResult& result : outcome.results) {
+  for (const vfio::RebindResult& result : outcome.results) {
     status = worse(status, exit_status_of(result.status));
-    if (result.status == vfio::MoveResult::Status::refused) {
+    if (result.status == vfio::RebindResult::Status::refused) {
       report.refuse(result.refusal);
       continue;
     }
-    std::string lines = move_lines(result.move, session.explain, session.explain);
-    json more = to_json(result.move);
+    std::string lines = rebind_lines(result.rebind, session.explain, session.explain);
+    json more = to_json(result.rebind);
     if (result.error) {
       lines += "  " + result.error->message + "\n";
       if (!result.error->hint.empty()) lines += "  hint: " + result.error->hint + "\n";
       more["error"] = ferry::cli::to_json(*result.error);
     }
-    report.add(text(result.status), result.devices, result.move.groups, lines, std::move(more));
+    report.add(text(result.status), result.devices, result.rebind.groups, lines, std::move(more));
   }
   report.note(outcome.notes);
   report.took(outcome.applied);

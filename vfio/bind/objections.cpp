@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "vfio/bind/move_objections.h"
+#include "vfio/bind/objections.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -44,8 +44,8 @@ void Objections::add_stranger(const PciFunction& function) {
 std::string Objections::hint_of_strangers() const {
   const std::string with =
       strangers_.size() == 1
-          ? fmt::format("--with {} moves that device too", strangers_.front())
-          : fmt::format("`--with {}` moves these devices too ({}), and the host loses them",
+          ? fmt::format("--with {} binds that device too", strangers_.front())
+          : fmt::format("`--with {}` binds these devices too ({}), and the host loses them",
                         fmt::join(strangers_, " --with "), fmt::join(their_kinds_, ", "));
   return "another slot, or ACS and SR-IOV in the firmware, may give the card a group of its own; " + with;
 }
@@ -75,8 +75,9 @@ void object_to_unreadable(const PciFunction& function, Objections& objections) {
                  function.problem->hint);
 }
 
-void object_to_moving(const PciFunction& function, const MoveRequest& request, const UseReport& use,
-                      const std::set<std::string>& stuck, Objections& objections, QuiescePlan* to_quiesce) {
+void object_to_rebinding(const PciFunction& function, const RebindRequest& request, const UseReport& use,
+                         const std::set<std::string>& stuck, Objections& objections,
+                         QuiescePlan* to_quiesce) {
   const std::string name = function.address.text();
   object_to_unreadable(function, objections);
   object_to_stuck(function, stuck, objections);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tests of whole moves have in common: results at a glance, and death in the middle of one.
+// Helpers for tests of whole binds and unbinds: results at a glance, and death in the middle of one.
 #pragma once
 
 #include <cstddef>
@@ -10,14 +10,14 @@
 
 #include <gmock/gmock.h>
 
-#include "vfio/bind/move_apply.h"
+#include "vfio/bind/rebind_apply.h"
 
 namespace ferry::test {
 
-inline std::vector<vfio::MoveResult::Status> statuses(const vfio::MoveOutcome& outcome) {
-  std::vector<vfio::MoveResult::Status> out;
+inline std::vector<vfio::RebindResult::Status> statuses(const vfio::RebindOutcome& outcome) {
+  std::vector<vfio::RebindResult::Status> out;
   out.reserve(outcome.results.size());
-  for (const vfio::MoveResult& result : outcome.results) out.push_back(result.status);
+  for (const vfio::RebindResult& result : outcome.results) out.push_back(result.status);
   return out;
 }
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Moves of GPUs that nvidia_drm holds for a console of its own: refused unless the module may be unloaded and
-// no GPU that stays needs it; loaded again for whatever GPU has not moved.
+// Binds of GPUs that nvidia_drm holds for a console of its own: refused unless the module may be unloaded and
+// no GPU that stays needs it; loaded again for each GPU that is not bound.
 #include <cerrno>
 
 #include <gmock/gmock.h>
 
 #include "tests/support/must.h"
 #include "tests/vfio/machines.h"
-#include "tests/vfio/moves.h"
+#include "tests/vfio/rebinds.h"
 
 namespace ferry::vfio {
 namespace {
@@ -19,7 +19,7 @@ using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
-using Status = MoveResult::Status;
+using Status = RebindResult::Status;
 
 constexpr const char* kFirst = "0000:01:00.0";
 constexpr const char* kSecond = "0000:02:00.0";
@@ -66,11 +66,11 @@ struct Host {
       request.accelerators.push_back(at(address));
     }
   }
-  MoveContext context() {
+  RebindContext context() {
     return {.host = &kernel, .writer = &kernel, .probe = &probe, .rules = test::gpu_rules(), .on_step = {}};
   }
-  MoveOutcome apply(Direction direction = Direction::to_vfio) {
-    return apply_moves(context(), request, direction).value();
+  RebindOutcome apply(Direction direction = Direction::to_vfio) {
+    return apply_rebinds(context(), request, direction).value();
   }
   /// Loaded again for the GPUs that are left, and nothing is owed.
   void expect_settled() const {
@@ -81,7 +81,7 @@ struct Host {
 
   FakeKernel kernel;
   ConsoleProbe probe{kernel};
-  MoveRequest request{.accelerators = {}, .with = {}, .untouchable = {}, .release = {"nvidia_drm"}};
+  RebindRequest request{.accelerators = {}, .with = {}, .untouchable = {}, .release = {"nvidia_drm"}};
 };
 
 std::vector<std::string> module_changes(const FakeKernel& kernel) {
@@ -92,7 +92,7 @@ std::vector<std::string> module_changes(const FakeKernel& kernel) {
   return out;
 }
 
-TEST(MoveConsole, IsRefusedOffTheListWithTheFlagAsHint) {
+TEST(RebindConsole, IsRefusedOffTheListWithTheFlagAsHint) {
   Host host;
   host.request.release = default_release();
   const auto outcome = host.apply();
@@ -103,19 +103,19 @@ TEST(MoveConsole, IsRefusedOffTheListWithTheFlagAsHint) {
   EXPECT_THAT(host.kernel.changes(), IsEmpty());
 }
 
-TEST(MoveConsole, IsNotForced) {
+TEST(RebindConsole, IsNotForced) {
   Host host;
   host.request.release = {};
   host.request.force = true;
   EXPECT_EQ(statuses(host.apply()), std::vector<Status>(2, Status::refused));
 }
 
-TEST(MoveConsole, IsQuiescedOnceForAllGpusAndComesBackWithTheFirst) {
+TEST(RebindConsole, IsQuiescedOnceForAllGpusAndComesBackWithTheFirst) {
   Host host;
   const auto outcome = host.apply();
   EXPECT_EQ(statuses(outcome), std::vector<Status>(2, Status::done));
-  EXPECT_EQ(outcome.results[0].move.steps.front().text(), "unload module nvidia_drm");
-  EXPECT_EQ(outcome.results[0].move.steps.back().text(), "load module nvidia_drm again");
+  EXPECT_EQ(outcome.results[0].rebind.steps.front().text(), "unload module nvidia_drm");
+  EXPECT_EQ(outcome.results[0].rebind.steps.back().text(), "load module nvidia_drm again");
   EXPECT_THAT(module_changes(host.kernel), ElementsAre("unload"));
   host.expect_settled();
 
@@ -129,14 +129,14 @@ TEST(MoveConsole, IsQuiescedOnceForAllGpusAndComesBackWithTheFirst) {
   host.expect_settled();
 }
 
-TEST(MoveConsole, IsRefusedWhileAnotherGpuNeedsIt) {
+TEST(RebindConsole, IsRefusedWhileAnotherGpuNeedsIt) {
   Host host;
   host.request.accelerators.pop_back();
   const auto outcome = host.apply();
   ASSERT_EQ(statuses(outcome), std::vector<Status>{Status::refused});
   EXPECT_THAT(outcome.results[0].refusal.reasons,
-              ElementsAre("nvidia_drm is not unloaded: it also serves 0000:02:00.0, which does not move with "
-                          "this"));
+              ElementsAre("nvidia_drm is not unloaded: it also serves 0000:02:00.0, which stays on its "
+                          "driver"));
   EXPECT_FALSE(outcome.results[0].refusal.hint.empty());
   EXPECT_THAT(host.kernel.changes(), IsEmpty());
 }
@@ -144,7 +144,7 @@ TEST(MoveConsole, IsRefusedWhileAnotherGpuNeedsIt) {
 constexpr const char* kTenantHasIt = "VM tenant (pid 9) holds it";
 
 // Who uses it would else let go for nothing.
-TEST(MoveConsole, IsReportedBesideTheUsersOfTheGpu) {
+TEST(RebindConsole, IsReportedBesideTheUsersOfTheGpu) {
   Host host;
   host.probe.others[kFirst] = {
       .kind = DeviceUser::Kind::virtual_machine, .name = "tenant", .pid = 9, .what = "it", .pod_uid = {}};
@@ -156,7 +156,7 @@ TEST(MoveConsole, IsReportedBesideTheUsersOfTheGpu) {
 }
 
 // That one GPU is refused refuses the other.
-TEST(MoveConsole, IsRefusedWithTheOtherGpuThatAVmHas) {
+TEST(RebindConsole, IsRefusedWithTheOtherGpuThatAVmHas) {
   Host host;
   host.probe.others[kSecond] = {
       .kind = DeviceUser::Kind::virtual_machine, .name = "tenant", .pid = 9, .what = "it", .pod_uid = {}};
@@ -171,7 +171,7 @@ class Unstoppable final : public Releaser {
   Result<> start(const std::string& /*unit*/) override { return {}; }
 };
 
-TEST(MoveConsole, StaysWhenAGpuOfItsDoesNotGetFreeAfterAll) {
+TEST(RebindConsole, StaysWhenAGpuOfItsDoesNotGetFreeAfterAll) {
   Host host;
   Unstoppable services;
   host.request.release = {"nvidia_drm", "nvidia-dcgm.service"};
@@ -180,9 +180,9 @@ TEST(MoveConsole, StaysWhenAGpuOfItsDoesNotGetFreeAfterAll) {
                                .what = "/dev/nvidia0",
                                .pod_uid = {},
                                .service = "nvidia-dcgm.service"};
-  MoveContext context = host.context();
+  RebindContext context = host.context();
   context.releaser = &services;
-  const auto outcome = apply_moves(context, host.request, Direction::to_vfio).value();
+  const auto outcome = apply_rebinds(context, host.request, Direction::to_vfio).value();
   ASSERT_EQ(statuses(outcome), (std::vector<Status>{Status::failed, Status::refused}));
   EXPECT_THAT(outcome.results[1].refusal.reasons,
               ElementsAre("nvidia_drm is not unloaded: another GPU that it serves stays"));
@@ -190,7 +190,7 @@ TEST(MoveConsole, StaysWhenAGpuOfItsDoesNotGetFreeAfterAll) {
   EXPECT_THAT(module_changes(host.kernel), IsEmpty());
 }
 
-TEST(MoveConsole, IsNotLoadedAgainWhileAnEarlierLoadHangs) {
+TEST(RebindConsole, IsNotLoadedAgainWhileAnEarlierLoadHangs) {
   Host host;
   host.apply();
   const auto before = host.kernel.changes().size();
@@ -202,14 +202,14 @@ TEST(MoveConsole, IsNotLoadedAgainWhileAnEarlierLoadHangs) {
   EXPECT_THAT(again.notes, testing::Contains(HasSubstr("waits, since an earlier order")));
 }
 
-TEST(MoveConsole, GoesForTheLastGpuThatIsLeft) {
+TEST(RebindConsole, GoesForTheLastGpuThatIsLeft) {
   Host host;
   host.request.accelerators = {at(kSecond)};
   host.kernel.remove_function(kFirst);
   EXPECT_EQ(statuses(host.apply()), std::vector<Status>{Status::done});
 }
 
-TEST(MoveConsole, FailsBothWhenSomebodyUsesTheModule) {
+TEST(RebindConsole, FailsBothWhenSomebodyUsesTheModule) {
   Host host;
   host.kernel.fail_change(2, EAGAIN);  // after the record
   const auto outcome = host.apply();
@@ -219,7 +219,7 @@ TEST(MoveConsole, FailsBothWhenSomebodyUsesTheModule) {
   host.expect_settled();
 }
 
-TEST(MoveConsole, LeavesAModuleAloneThatDoesNotReturn) {
+TEST(RebindConsole, LeavesAModuleAloneThatDoesNotReturn) {
   Host host;
   host.kernel.hang_change(2);
   const auto outcome = host.apply();
@@ -238,14 +238,14 @@ TEST(MoveConsole, LeavesAModuleAloneThatDoesNotReturn) {
   host.expect_settled();
 }
 
-TEST(MoveConsole, ComesBackForAGpuThatCouldNotMove) {
+TEST(RebindConsole, ComesBackForAGpuThatCouldNotRebind) {
   Host host;
   host.kernel.fail_for_good({.path = "sys/bus/pci/drivers/nvidia/unbind", .value = kSecond}, EIO);
   EXPECT_EQ(statuses(host.apply()), (std::vector<Status>{Status::done, Status::failed}));
   EXPECT_THAT(module_changes(host.kernel), ElementsAre("unload", "module"));
 }
 
-TEST(MoveConsole, EveryChangeThatFailsLeavesTheModuleLoadedOrRecorded) {
+TEST(RebindConsole, EveryChangeThatFailsLeavesTheModuleLoadedOrRecorded) {
   const std::size_t count = test::changes_of_an_undisturbed_run<Host>();
   ASSERT_GT(count, 8U);
   for (std::size_t n = 1; n <= count; ++n) {
@@ -260,7 +260,7 @@ TEST(MoveConsole, EveryChangeThatFailsLeavesTheModuleLoadedOrRecorded) {
   }
 }
 
-TEST(MoveConsole, AnyChangeMayBeTheLastBeforeDeathAndTheNextRunLoadsTheModule) {
+TEST(RebindConsole, AnyChangeMayBeTheLastBeforeDeathAndTheNextRunLoadsTheModule) {
   test::die_at_every_change<Host>([](const Host& host, Direction) { host.expect_settled(); });
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "vfio/bind/move_apply.h"
+#include "vfio/bind/rebind_apply.h"
 
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
@@ -18,22 +18,23 @@ using test::must;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
-using Status = MoveResult::Status;
+using Status = RebindResult::Status;
 
-class MoveApplyTest : public testing::Test {
+class RebindApplyTest : public testing::Test {
  protected:
-  MoveApplyTest() {
+  RebindApplyTest() {
     test::add_host_drivers(kernel_);
     test::add_four_function_card(kernel_);
   }
-  MoveContext context() {
+  RebindContext context() {
     return {
         .host = &kernel_, .writer = &kernel_, .probe = &probe_, .rules = test::gpu_rules(), .on_step = {}};
   }
-  Result<MoveOutcome> apply(Direction direction, const std::vector<std::string>& devices = {"0000:65:00.0"}) {
-    MoveRequest request;
+  Result<RebindOutcome> apply(Direction direction,
+                              const std::vector<std::string>& devices = {"0000:65:00.0"}) {
+    RebindRequest request;
     for (const auto& device : devices) request.accelerators.push_back(at(device));
-    return apply_moves(context(), request, direction);
+    return apply_rebinds(context(), request, direction);
   }
   std::vector<std::string> drivers() const {
     return {kernel_.driver_of("0000:65:00.0"), kernel_.driver_of("0000:65:00.1"),
@@ -45,11 +46,11 @@ class MoveApplyTest : public testing::Test {
   test::TableProbe probe_;
 };
 
-TEST_F(MoveApplyTest, MovesAGroupAndBringsItBackExactly) {
+TEST_F(RebindApplyTest, RebindsAGroupAndBringsItBackExactly) {
   must(kernel_.write_attribute("sys/bus/pci/devices/0000:65:00.2/driver_override", "xhci_hcd"));
-  auto moved = apply(Direction::to_vfio);
-  ASSERT_TRUE(moved);
-  EXPECT_EQ(moved->results.at(0).status, Status::done);
+  auto rebound = apply(Direction::to_vfio);
+  ASSERT_TRUE(rebound);
+  EXPECT_EQ(rebound->results.at(0).status, Status::done);
   EXPECT_THAT(drivers(), ElementsAre("vfio-pci", "vfio-pci", "vfio-pci", "vfio-pci", "pcieport"));
   EXPECT_TRUE(kernel_.exists("dev/vfio/41"));
 
@@ -62,7 +63,7 @@ TEST_F(MoveApplyTest, MovesAGroupAndBringsItBackExactly) {
   EXPECT_FALSE(kernel_.exists("run/ferry/hostd/moves/41.json"));
 }
 
-TEST_F(MoveApplyTest, RecordsBeforeTheFirstSysfsWrite) {
+TEST_F(RebindApplyTest, RecordsBeforeTheFirstSysfsWrite) {
   must(kernel_.load_module("vfio_pci"));
   kernel_.forget_changes();
   apply(Direction::to_vfio).value();
@@ -71,7 +72,7 @@ TEST_F(MoveApplyTest, RecordsBeforeTheFirstSysfsWrite) {
   EXPECT_THAT(kernel_.changes().front().value, HasSubstr("snd_hda_intel"));
 }
 
-TEST_F(MoveApplyTest, WritesNothingTheSecondTime) {
+TEST_F(RebindApplyTest, WritesNothingTheSecondTime) {
   apply(Direction::to_vfio).value();
   kernel_.forget_changes();
   const auto again = apply(Direction::to_vfio);
@@ -83,21 +84,21 @@ TEST_F(MoveApplyTest, WritesNothingTheSecondTime) {
   EXPECT_THAT(kernel_.changes(), IsEmpty());
 }
 
-TEST_F(MoveApplyTest, LeavesServicesToACallerThatStopsThem) {
+TEST_F(RebindApplyTest, LeavesServicesToACallerThatStopsThem) {
   std::map<Releasable, StoppedService> stopped;
   stopped[{.kind = Releasable::Kind::service, .name = "nvidia-dcgm.service"}] = StoppedService::to_start;
   ASSERT_TRUE(write_service_record(kernel_, stopped));
   const std::string record = kernel_.read_file("run/ferry/hostd/stopped-services.json").value();
-  MoveRequest request;
+  RebindRequest request;
   request.accelerators = {at("0000:65:00.0")};
-  const auto outcome = apply_moves_only(context(), request, Direction::to_vfio);
+  const auto outcome = apply_rebinds_only(context(), request, Direction::to_vfio);
   ASSERT_TRUE(outcome);
   EXPECT_EQ(outcome->results.at(0).status, Status::done);
   EXPECT_THAT(outcome->errors, IsEmpty());
   EXPECT_EQ(kernel_.read_file("run/ferry/hostd/stopped-services.json").value(), record);
 }
 
-TEST_F(MoveApplyTest, WritesNothingToARefusedGroup) {
+TEST_F(RebindApplyTest, WritesNothingToARefusedGroup) {
   kernel_.add_function(
       {.address = "0000:66:00.0", .ids = "144d:a80a", .class_code = 0x010802, .group = 41, .driver = "nvme"});
   const auto outcome = apply(Direction::to_vfio);
@@ -105,7 +106,7 @@ TEST_F(MoveApplyTest, WritesNothingToARefusedGroup) {
   EXPECT_THAT(kernel_.changes(), IsEmpty());
 }
 
-TEST_F(MoveApplyTest, MovesTheOthersWhenOneGroupIsRefused) {
+TEST_F(RebindApplyTest, RebindsTheOthersWhenOneGroupIsRefused) {
   kernel_.add_function({.address = "0000:05:01.0", .group = 12, .driver = "nouveau"});
   kernel_.add_function({.address = "0000:05:02.0", .ids = "1002:5046", .group = 12, .driver = "radeon"});
   const auto outcome = apply(Direction::to_vfio, {"0000:05:01.0", "0000:65:00.0"});
@@ -116,7 +117,7 @@ TEST_F(MoveApplyTest, MovesTheOthersWhenOneGroupIsRefused) {
   EXPECT_EQ(kernel_.override_of("0000:05:01.0"), "");
 }
 
-TEST_F(MoveApplyTest, LooksAgainRightBeforeTheFirstWrite) {
+TEST_F(RebindApplyTest, LooksAgainRightBeforeTheFirstWrite) {
   // Free when planned, taken when it comes to writing: somebody opened the GPU in between.
   class LateUser final : public UseProbe {
    public:
@@ -132,13 +133,13 @@ TEST_F(MoveApplyTest, LooksAgainRightBeforeTheFirstWrite) {
   } late;
   auto ctx = context();
   ctx.probe = &late;
-  const auto outcome = apply_moves(ctx, {.accelerators = {at("0000:65:00.0")}, .with = {}, .untouchable = {}},
-                                   Direction::to_vfio);
+  const auto outcome = apply_rebinds(
+      ctx, {.accelerators = {at("0000:65:00.0")}, .with = {}, .untouchable = {}}, Direction::to_vfio);
   EXPECT_EQ(outcome->results.at(0).status, Status::refused);
   EXPECT_THAT(kernel_.writes(), IsEmpty());
 }
 
-TEST_F(MoveApplyTest, RefusesToTakeBackWhatAVmUses) {
+TEST_F(RebindApplyTest, RefusesToTakeBackWhatAVmUses) {
   apply(Direction::to_vfio).value();
   probe_.users["0000:65:00.0"] = {{.kind = DeviceUser::Kind::virtual_machine,
                                    .name = "tenant",
@@ -153,7 +154,7 @@ TEST_F(MoveApplyTest, RefusesToTakeBackWhatAVmUses) {
   EXPECT_THAT(kernel_.changes(), IsEmpty());
 }
 
-TEST_F(MoveApplyTest, NoticesThatABindWhichSucceededBoundNothing) {
+TEST_F(RebindApplyTest, NoticesThatABindWhichSucceededBoundNothing) {
   must(kernel_.load_module("vfio_pci"));
   // A kernel whose bind reports success and does nothing.
   FakeKernel* kernel = &kernel_;
@@ -183,11 +184,11 @@ TEST_F(MoveApplyTest, NoticesThatABindWhichSucceededBoundNothing) {
   } liar(kernel);
   auto ctx = context();
   ctx.writer = &liar;
-  const auto outcome = apply_moves(ctx, {.accelerators = {at("0000:65:00.0")}, .with = {}, .untouchable = {}},
-                                   Direction::to_vfio);
+  const auto outcome = apply_rebinds(
+      ctx, {.accelerators = {at("0000:65:00.0")}, .with = {}, .untouchable = {}}, Direction::to_vfio);
   ASSERT_EQ(outcome->results.at(0).status, Status::failed);
   EXPECT_THAT(test::error_of(outcome->results[0]).message,
-              HasSubstr("0000:65:00.0 is on no driver after the move"));
+              HasSubstr("0000:65:00.0 is on no driver after the change"));
   EXPECT_THAT(drivers(), ElementsAre("nouveau", "snd_hda_intel", "xhci_hcd", "", "pcieport"));
 }
 
@@ -221,15 +222,15 @@ class ChildlessWriter final : public HostWriter {
   FakeKernel* kernel_;
 };
 
-TEST_F(MoveApplyTest, SaysInEitherDirectionThatNoWriterCanBeStarted) {
+TEST_F(RebindApplyTest, SaysInEitherDirectionThatNoWriterCanBeStarted) {
   must(kernel_.load_module("vfio_pci"));
   ChildlessWriter childless(kernel_);
-  MoveRequest request;
+  RebindRequest request;
   request.accelerators = {at("0000:65:00.0")};
   for (const Direction direction : {Direction::to_vfio, Direction::back}) {
     auto ctx = context();
     ctx.writer = &childless;
-    const auto outcome = must(apply_moves(ctx, request, direction));
+    const auto outcome = must(apply_rebinds(ctx, request, direction));
     ASSERT_EQ(outcome.results.at(0).status, Status::failed);
     EXPECT_THAT(test::error_of(outcome.results[0]).message, HasSubstr("start ferry"));
     if (direction == Direction::to_vfio) must(apply(Direction::to_vfio));
@@ -237,7 +238,7 @@ TEST_F(MoveApplyTest, SaysInEitherDirectionThatNoWriterCanBeStarted) {
   EXPECT_THAT(drivers(), ElementsAre("vfio-pci", "vfio-pci", "vfio-pci", "vfio-pci", "pcieport"));
 }
 
-TEST_F(MoveApplyTest, TakesEverythingBackWhenTheLastBindIsRefused) {
+TEST_F(RebindApplyTest, TakesEverythingBackWhenTheLastBindIsRefused) {
   must(kernel_.load_module("vfio_pci"));
   apply(Direction::to_vfio).value();
   const std::size_t changes = kernel_.changes().size();
@@ -256,7 +257,7 @@ TEST_F(MoveApplyTest, TakesEverythingBackWhenTheLastBindIsRefused) {
 }
 
 // An override of Ferry's may be what cannot be read: at home with it is not at home.
-TEST_F(MoveApplyTest, KeepsTheRecordWhileTheOverrideCannotBeRead) {
+TEST_F(RebindApplyTest, KeepsTheRecordWhileTheOverrideCannotBeRead) {
   must(kernel_.load_module("vfio_pci"));
   kernel_.forget_changes();
   kernel_.fail_change(3, EIO);  // record, the first override
@@ -293,23 +294,23 @@ TEST_F(MoveApplyTest, KeepsTheRecordWhileTheOverrideCannotBeRead) {
   EXPECT_FALSE(kernel_.exists("run/ferry/hostd/moves/41.json"));
 }
 
-TEST_F(MoveApplyTest, KeepsTheRecordWhenWhatItTookBackCannotBeReadAgain) {
+TEST_F(RebindApplyTest, KeepsTheRecordWhenWhatItTookBackCannotBeReadAgain) {
   must(kernel_.load_module("vfio_pci"));
   kernel_.fail_change(6, EIO);
-  MoveContext ctx = context();
+  RebindContext ctx = context();
   ctx.on_step = [&](const Step& step) {
     if (step.kind == Step::Kind::unbind) kernel_.hang_read("0000:65:00.3");
   };
-  MoveRequest request;
+  RebindRequest request;
   request.accelerators = {at("0000:65:00.0")};
-  const auto outcome = apply_moves(ctx, request, Direction::to_vfio);
+  const auto outcome = apply_rebinds(ctx, request, Direction::to_vfio);
   ASSERT_EQ(outcome->results.at(0).status, Status::failed);
   EXPECT_THAT(test::error_of(outcome->results[0]).message,
               HasSubstr("driver_override of 0000:65:00.3 cannot be read"));
   EXPECT_TRUE(kernel_.exists("run/ferry/hostd/moves/41.json"));
 }
 
-TEST_F(MoveApplyTest, ChangesNothingWhenTheModuleDoesNotLoad) {
+TEST_F(RebindApplyTest, ChangesNothingWhenTheModuleDoesNotLoad) {
   kernel_.fail_change(1, ENOEXEC);
   const auto outcome = apply(Direction::to_vfio);
   ASSERT_EQ(outcome->results.at(0).status, Status::failed);
@@ -317,7 +318,7 @@ TEST_F(MoveApplyTest, ChangesNothingWhenTheModuleDoesNotLoad) {
   EXPECT_THAT(drivers(), ElementsAre("nouveau", "snd_hda_intel", "xhci_hcd", "", "pcieport"));
 }
 
-TEST_F(MoveApplyTest, GivesAnAdoptedFunctionItsNaturalDriver) {
+TEST_F(RebindApplyTest, GivesAnAdoptedFunctionItsNaturalDriver) {
   kernel_.add_driver({.name = "vfio-pci", .vfio = true});
   kernel_.add_function(
       {.address = "0000:01:00.0", .group = 5, .driver = "vfio-pci", .driver_override = "vfio-pci"});
@@ -327,7 +328,7 @@ TEST_F(MoveApplyTest, GivesAnAdoptedFunctionItsNaturalDriver) {
   EXPECT_EQ(kernel_.override_of("0000:01:00.0"), "");
 }
 
-TEST_F(MoveApplyTest, KeepsNoRecordOfAnAdoptedFunctionThatStaysAsItWas) {
+TEST_F(RebindApplyTest, KeepsNoRecordOfAnAdoptedFunctionThatStaysAsItWas) {
   kernel_.add_driver({.name = "vfio-pci", .vfio = true});
   kernel_.add_function(
       {.address = "0000:01:00.0", .group = 5, .driver = "vfio-pci", .driver_override = "vfio-pci"});
@@ -335,10 +336,10 @@ TEST_F(MoveApplyTest, KeepsNoRecordOfAnAdoptedFunctionThatStaysAsItWas) {
   ASSERT_EQ(apply(Direction::back, {"0000:01:00.0"})->results.at(0).status, Status::failed);
   EXPECT_EQ(kernel_.driver_of("0000:01:00.0"), "vfio-pci");
   EXPECT_EQ(kernel_.override_of("0000:01:00.0"), "vfio-pci");
-  EXPECT_FALSE(kernel_.exists("run/ferry/hostd/moves/5.json")) << "`restore` takes back what Ferry has moved";
+  EXPECT_FALSE(kernel_.exists("run/ferry/hostd/moves/5.json")) << "`restore` takes back what Ferry has bound";
 }
 
-TEST_F(MoveApplyTest, LeavesWhatSomebodyElseMovedMeanwhile) {
+TEST_F(RebindApplyTest, LeavesWhatSomebodyElseReboundMeanwhile) {
   apply(Direction::to_vfio).value();
   kernel_.add_driver({.name = "pci-stub"});
   must(kernel_.write_attribute("sys/bus/pci/drivers/vfio-pci/unbind", "0000:65:00.1"));
@@ -346,13 +347,13 @@ TEST_F(MoveApplyTest, LeavesWhatSomebodyElseMovedMeanwhile) {
   must(kernel_.write_attribute("sys/bus/pci/drivers/pci-stub/bind", "0000:65:00.1"));
   const auto back = apply(Direction::back);
   EXPECT_EQ(back->results.at(0).status, Status::done);
-  EXPECT_THAT(back->results.at(0).move.notes,
+  EXPECT_THAT(back->results.at(0).rebind.notes,
               ElementsAre(HasSubstr("0000:65:00.1 was bound to pci-stub by another program")));
   EXPECT_EQ(kernel_.driver_of("0000:65:00.1"), "pci-stub");
   EXPECT_EQ(kernel_.driver_of("0000:65:00.0"), "nouveau");
 }
 
-TEST_F(MoveApplyTest, TakesNothingBackFromAVmThatCameInBetween) {
+TEST_F(RebindApplyTest, TakesNothingBackFromAVmThatCameInBetween) {
   must(kernel_.load_module("vfio_pci"));
   // Free at both looks before the writes; when the last bind has failed, a VM has the group.
   class Newcomer final : public UseProbe {
@@ -376,8 +377,8 @@ TEST_F(MoveApplyTest, TakesNothingBackFromAVmThatCameInBetween) {
   ctx.probe = &newcomer;
   kernel_.forget_changes();
   kernel_.fail_change(12, EBUSY);  // the last bind: a record, four overrides, three unbinds, four binds
-  const auto outcome = apply_moves(ctx, {.accelerators = {at("0000:65:00.0")}, .with = {}, .untouchable = {}},
-                                   Direction::to_vfio);
+  const auto outcome = apply_rebinds(
+      ctx, {.accelerators = {at("0000:65:00.0")}, .with = {}, .untouchable = {}}, Direction::to_vfio);
   ASSERT_EQ(outcome->results.at(0).status, Status::failed);
   EXPECT_THAT(test::error_of(outcome->results[0]).message,
               HasSubstr("0000:65:00.1 is in use meanwhile: VM vm (pid 5)"));
@@ -390,7 +391,7 @@ TEST_F(MoveApplyTest, TakesNothingBackFromAVmThatCameInBetween) {
   EXPECT_THAT(drivers(), ElementsAre("nouveau", "snd_hda_intel", "xhci_hcd", "", "pcieport"));
 }
 
-TEST_F(MoveApplyTest, WritesNothingWhileADeviceUserMayGoUnseen) {
+TEST_F(RebindApplyTest, WritesNothingWhileADeviceUserMayGoUnseen) {
   class Blind final : public UseProbe {
    public:
     Result<UseReport> look(std::span<const UseQuestion> /*questions*/) override {
@@ -401,13 +402,13 @@ TEST_F(MoveApplyTest, WritesNothingWhileADeviceUserMayGoUnseen) {
   } blind;
   auto ctx = context();
   ctx.probe = &blind;
-  const auto outcome = apply_moves(ctx, {.accelerators = {at("0000:65:00.0")}, .with = {}, .untouchable = {}},
-                                   Direction::to_vfio);
+  const auto outcome = apply_rebinds(
+      ctx, {.accelerators = {at("0000:65:00.0")}, .with = {}, .untouchable = {}}, Direction::to_vfio);
   EXPECT_EQ(outcome->results.at(0).status, Status::refused);
   EXPECT_THAT(kernel_.changes(), IsEmpty());
 }
 
-TEST_F(MoveApplyTest, RefusesOnlyTheGroupOfADeviceWhoseUsersMayGoUnseen) {
+TEST_F(RebindApplyTest, RefusesOnlyTheGroupOfADeviceWhoseUsersMayGoUnseen) {
   class BlindToOne final : public UseProbe {
    public:
     Result<UseReport> look(std::span<const UseQuestion> /*questions*/) override {
@@ -419,9 +420,9 @@ TEST_F(MoveApplyTest, RefusesOnlyTheGroupOfADeviceWhoseUsersMayGoUnseen) {
   kernel_.add_function({.address = "0000:01:00.0", .group = 5, .driver = "nouveau"});
   auto ctx = context();
   ctx.probe = &blind_to_one;
-  MoveRequest request;
+  RebindRequest request;
   request.accelerators = {at("0000:01:00.0"), at("0000:65:00.0")};
-  const auto outcome = must(apply_moves(ctx, request, Direction::to_vfio));
+  const auto outcome = must(apply_rebinds(ctx, request, Direction::to_vfio));
   ASSERT_EQ(outcome.results.size(), 2U);
   EXPECT_EQ(outcome.results[0].status, Status::refused);
   EXPECT_THAT(
@@ -430,12 +431,12 @@ TEST_F(MoveApplyTest, RefusesOnlyTheGroupOfADeviceWhoseUsersMayGoUnseen) {
   EXPECT_EQ(outcome.results[1].status, Status::done);
 }
 
-TEST_F(MoveApplyTest, MovesAVirtualFunctionAndBringsItBackBesideItsPhysicalFunction) {
+TEST_F(RebindApplyTest, RebindsAVirtualFunctionAndBringsItBackBesideItsPhysicalFunction) {
   kernel_.add_function(
       {.address = "0000:01:00.0", .group = 5, .driver = "nouveau", .totalvfs = 16, .numvfs = 1});
   kernel_.add_function({.address = "0000:01:00.4", .group = 6, .physical_function = "0000:01:00.0"});
-  const auto moved = apply(Direction::to_vfio, {"0000:01:00.4"});
-  ASSERT_EQ(moved->results.at(0).status, Status::done) << test::error_of(moved->results[0]).message;
+  const auto rebound = apply(Direction::to_vfio, {"0000:01:00.4"});
+  ASSERT_EQ(rebound->results.at(0).status, Status::done) << test::error_of(rebound->results[0]).message;
   EXPECT_EQ(kernel_.driver_of("0000:01:00.4"), "vfio-pci");
   EXPECT_EQ(kernel_.driver_of("0000:01:00.0"), "nouveau");
   ASSERT_EQ(apply(Direction::back, {"0000:01:00.4"})->results.at(0).status, Status::done);
@@ -444,25 +445,25 @@ TEST_F(MoveApplyTest, MovesAVirtualFunctionAndBringsItBackBesideItsPhysicalFunct
 }
 
 // Between the choice and the first look; none of --all was named.
-TEST_F(MoveApplyTest, OneThatVanishedBeforeTheFirstLookFailsAloneUnlessItWasNamed) {
-  MoveRequest request;
+TEST_F(RebindApplyTest, OneThatVanishedBeforeTheFirstLookFailsAloneUnlessItWasNamed) {
+  RebindRequest request;
   request.accelerators = {at("0000:01:00.0"), at("0000:65:00.0")};
-  const auto preview = preview_moves(context(), request, Direction::to_vfio);
+  const auto preview = preview_rebinds(context(), request, Direction::to_vfio);
   ASSERT_TRUE(preview) << preview.error().message;
-  EXPECT_EQ(preview->plan.moves.size(), 1U);
+  EXPECT_EQ(preview->plan.rebinds.size(), 1U);
   ASSERT_EQ(preview->plan.refusals.size(), 1U);
   EXPECT_THAT(preview->plan.refusals[0].devices, ElementsAre(at("0000:01:00.0")));
   EXPECT_THAT(preview->plan.refusals[0].reasons,
               ElementsAre("there is no PCI function 0000:01:00.0 any more"));
 
   request.by_name = {at("0000:01:00.0")};
-  const auto named = apply_moves(context(), request, Direction::to_vfio);
+  const auto named = apply_rebinds(context(), request, Direction::to_vfio);
   ASSERT_FALSE(named);
   EXPECT_EQ(named.error().code, Errc::not_found);
   EXPECT_THAT(kernel_.changes(), IsEmpty());
 
   request.by_name = {at("0000:65:00.0")};
-  const auto outcome = apply_moves(context(), request, Direction::to_vfio);
+  const auto outcome = apply_rebinds(context(), request, Direction::to_vfio);
   ASSERT_TRUE(outcome) << outcome.error().message;
   ASSERT_EQ(outcome->results.size(), 2U);
   EXPECT_EQ(outcome->results[0].status, Status::failed);
@@ -473,7 +474,7 @@ TEST_F(MoveApplyTest, OneThatVanishedBeforeTheFirstLookFailsAloneUnlessItWasName
 }
 
 // The caller's scan is for the first plan alone: behind the fences the host is scanned in any case.
-TEST_F(MoveApplyTest, PlansTheWritesFromAScanOfItsOwn) {
+TEST_F(RebindApplyTest, PlansTheWritesFromAScanOfItsOwn) {
   kernel_.add_driver({.name = "nova", .ids = {"10de:2684"}});
   kernel_.add_function({.address = "0000:01:00.0", .group = 5, .driver = "nouveau"});
   kernel_.add_function({.address = "0000:02:00.0", .group = 6, .driver = "nouveau"});
@@ -482,22 +483,22 @@ TEST_F(MoveApplyTest, PlansTheWritesFromAScanOfItsOwn) {
   must(kernel_.write("sys/bus/pci/drivers/nouveau/unbind", "0000:02:00.0"));
   must(kernel_.write("sys/bus/pci/drivers/nova/bind", "0000:02:00.0"));
 
-  MoveRequest request;
+  RebindRequest request;
   request.accelerators = {at("0000:01:00.0"), at("0000:02:00.0")};
-  const auto outcome = must(apply_moves(context(), request, Direction::to_vfio, &old));
+  const auto outcome = must(apply_rebinds(context(), request, Direction::to_vfio, &old));
   ASSERT_EQ(outcome.results.size(), 2U);
   EXPECT_EQ(outcome.results[0].status, Status::failed);
   EXPECT_THAT(outcome.results[0].devices, ElementsAre(at("0000:01:00.0")));
   EXPECT_EQ(test::error_of(outcome.results[0]).code, Errc::not_found);
   ASSERT_EQ(outcome.results[1].status, Status::done) << test::error_of(outcome.results[1]).message;
   EXPECT_THAT(outcome.results[1].devices, ElementsAre(at("0000:02:00.0")));
-  EXPECT_EQ(outcome.results[1].move.members.at(0).driver_before, "nova");
+  EXPECT_EQ(outcome.results[1].rebind.members.at(0).driver_before, "nova");
   EXPECT_EQ(kernel_.driver_of("0000:02:00.0"), "vfio-pci");
   ASSERT_EQ(apply(Direction::back, {"0000:02:00.0"})->results.at(0).status, Status::done);
   EXPECT_EQ(kernel_.driver_of("0000:02:00.0"), "nova");
 }
 
-class UnloadedDriver : public MoveApplyTest {
+class UnloadedDriver : public RebindApplyTest {
  protected:
   /// A GPU that is on vfio while its driver, and the driver's module, were unloaded.
   void unload_after_bind() {
@@ -560,20 +561,20 @@ TEST_F(UnloadedDriver, WhoseLoadHangsIsLoadedByNobodyElse) {
   EXPECT_THAT(back(), ElementsAre("bochs", "bochs-drm"));
 }
 
-TEST_F(MoveApplyTest, RestoresOnlyWhatItMoved) {
+TEST_F(RebindApplyTest, RestoresOnlyWhatItRebound) {
   must(kernel_.load_module("vfio_pci"));
   must(kernel_.write_attribute("sys/bus/pci/devices/0000:65:00.0/driver_override", "vfio-pci"));
   must(kernel_.write_attribute("sys/bus/pci/drivers/nouveau/unbind", "0000:65:00.0"));
   must(kernel_.write_attribute("sys/bus/pci/drivers/vfio-pci/bind", "0000:65:00.0"));
   ASSERT_EQ(apply(Direction::to_vfio)->results.at(0).status, Status::done);
-  MoveRequest request;
+  RebindRequest request;
   request.accelerators = {at("0000:65:00.0")};
   request.recorded_only = true;
-  ASSERT_EQ(apply_moves(context(), request, Direction::back)->results.at(0).status, Status::done);
+  ASSERT_EQ(apply_rebinds(context(), request, Direction::back)->results.at(0).status, Status::done);
   EXPECT_THAT(drivers(), ElementsAre("vfio-pci", "snd_hda_intel", "xhci_hcd", "", "pcieport"));
 }
 
-TEST_F(MoveApplyTest, GivesTheOthersBackWhenOneDoesNotGo) {
+TEST_F(RebindApplyTest, GivesTheOthersBackWhenOneDoesNotGo) {
   ASSERT_TRUE(apply(Direction::to_vfio));
   kernel_.forget_changes();
   kernel_.fail_change(4 + 4 + 1, EIO);  // the first bind, after four overrides and four unbinds
@@ -583,7 +584,7 @@ TEST_F(MoveApplyTest, GivesTheOthersBackWhenOneDoesNotGo) {
   EXPECT_THAT(drivers(), ElementsAre("nouveau", "snd_hda_intel", "xhci_hcd", "", "pcieport"));
 }
 
-TEST_F(MoveApplyTest, HoldsARecordOfAnEarlierBootForVoidAndSaysSo) {
+TEST_F(RebindApplyTest, HoldsARecordOfAnEarlierBootForVoidAndSaysSo) {
   apply(Direction::to_vfio).value();
   const std::string record = kernel_.read_file("run/ferry/hostd/moves/41.json").value();
   kernel_.new_boot();
@@ -594,7 +595,7 @@ TEST_F(MoveApplyTest, HoldsARecordOfAnEarlierBootForVoidAndSaysSo) {
 }
 
 // No lock of ours keeps a vGPU from being made between the first plan and the fence.
-TEST_F(MoveApplyTest, LooksBehindTheFenceForWhatMustStay) {
+TEST_F(RebindApplyTest, LooksBehindTheFenceForWhatMustStay) {
   must(kernel_.load_module("vfio_pci"));
   kernel_.forget_changes();
   auto ctx = context();
@@ -602,9 +603,9 @@ TEST_F(MoveApplyTest, LooksBehindTheFenceForWhatMustStay) {
     EXPECT_NE(inventory.find(at("0000:65:00.0")), nullptr);
     return std::map<PciAddress, std::string>{{at("0000:65:00.0"), "carries 1 vGPU"}};
   };
-  MoveRequest request;
+  RebindRequest request;
   request.accelerators = {at("0000:65:00.0")};
-  const auto outcome = must(apply_moves(ctx, request, Direction::to_vfio));
+  const auto outcome = must(apply_rebinds(ctx, request, Direction::to_vfio));
   ASSERT_EQ(outcome.results.at(0).status, Status::refused);
   EXPECT_THAT(outcome.results[0].refusal.reasons, ElementsAre("0000:65:00.0 carries 1 vGPU"));
   EXPECT_THAT(kernel_.changes(), IsEmpty());
@@ -612,32 +613,32 @@ TEST_F(MoveApplyTest, LooksBehindTheFenceForWhatMustStay) {
   ctx.must_stay = [](const Inventory& /*inventory*/) -> Result<std::map<PciAddress, std::string>> {
     return fail(Errc::malformed_host, "mdev bus");
   };
-  const auto blind = must(apply_moves(ctx, request, Direction::to_vfio));
+  const auto blind = must(apply_rebinds(ctx, request, Direction::to_vfio));
   ASSERT_EQ(blind.results.at(0).status, Status::failed);
   EXPECT_EQ(test::error_of(blind.results[0]).message, "look again for vGPUs: mdev bus");
   EXPECT_THAT(kernel_.changes(), IsEmpty());
 }
 
 // Nobody has asked who holds the groups of those.
-TEST_F(MoveApplyTest, MovesNothingThatIsCutIntoMediatedDevices) {
+TEST_F(RebindApplyTest, RebindsNothingThatIsCutIntoMediatedDevices) {
   kernel_.add_driver({.name = "i915", .ids = {"8086:3e98"}});
   kernel_.add_function({.address = "0000:66:00.0", .ids = "8086:3e98", .group = 41, .driver = "i915"});
   const std::string mediated = "sys/devices/pci0000:00/0000:66:00.0/83b8f4f2-509f-382f-3c1e-e6bfe0fa1001";
   kernel_.link(mediated + "/mdev_type", "../mdev_supported_types/i915-GVTg_V5_4");
-  MoveRequest request;
+  RebindRequest request;
   request.accelerators = {at("0000:65:00.0")};
   request.with = {at("0000:66:00.0")};
-  const auto outcome = must(apply_moves(context(), request, Direction::to_vfio));
+  const auto outcome = must(apply_rebinds(context(), request, Direction::to_vfio));
   ASSERT_EQ(outcome.results.at(0).status, Status::refused);
   EXPECT_THAT(outcome.results[0].refusal.reasons, ElementsAre("0000:66:00.0 carries 1 mediated device"));
   EXPECT_THAT(kernel_.changes(), IsEmpty());
 
   kernel_.remove(mediated);
-  EXPECT_EQ(must(apply_moves(context(), request, Direction::to_vfio)).results.at(0).status, Status::done);
+  EXPECT_EQ(must(apply_rebinds(context(), request, Direction::to_vfio)).results.at(0).status, Status::done);
 }
 
 // As on a kernel without CONFIG_VFIO_GROUP.
-TEST_F(MoveApplyTest, IsContentWithTheDevicesOwnNodesWhereGroupsHaveNone) {
+TEST_F(RebindApplyTest, IsContentWithTheDevicesOwnNodesWhereGroupsHaveNone) {
   kernel_.make_vfio_nodes({.of_groups = false, .of_devices = false});
   const auto none = must(apply(Direction::to_vfio));
   ASSERT_EQ(none.results.at(0).status, Status::failed);
@@ -648,22 +649,22 @@ TEST_F(MoveApplyTest, IsContentWithTheDevicesOwnNodesWhereGroupsHaveNone) {
   EXPECT_EQ(must(apply(Direction::back)).results.at(0).status, Status::done);
 }
 
-TEST_F(MoveApplyTest, SaysThatAHostHasNoIommu) {
+TEST_F(RebindApplyTest, SaysThatAHostHasNoIommu) {
   FakeKernel bare;
   test::add_host_drivers(bare);
   bare.add_function({.address = "0000:01:00.0", .driver = "nouveau"});
   auto ctx = context();
   ctx.host = &bare;
   ctx.writer = &bare;
-  const auto outcome = apply_moves(ctx, {.accelerators = {at("0000:01:00.0")}, .with = {}, .untouchable = {}},
-                                   Direction::to_vfio);
+  const auto outcome = apply_rebinds(
+      ctx, {.accelerators = {at("0000:01:00.0")}, .with = {}, .untouchable = {}}, Direction::to_vfio);
   ASSERT_FALSE(outcome);
   EXPECT_EQ(outcome.error().code, Errc::unsupported);
   EXPECT_THAT(outcome.error().hint, HasSubstr("intel_iommu=on"));
   EXPECT_THAT(bare.changes(), IsEmpty());
 }
 
-TEST_F(MoveApplyTest, AsksAboutEveryEndpointOfTheGroup) {
+TEST_F(RebindApplyTest, AsksAboutEveryEndpointOfTheGroup) {
   apply(Direction::to_vfio).value();
   EXPECT_THAT(probe_.asked, ElementsAre("0000:65:00.0", "0000:65:00.1", "0000:65:00.2", "0000:65:00.3"));
 }

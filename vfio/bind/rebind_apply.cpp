@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "vfio/bind/move_apply.h"
+#include "vfio/bind/rebind_apply.h"
 
 #include <algorithm>
 #include <chrono>
@@ -29,58 +29,58 @@ namespace ferry::vfio {
 namespace {
 
 /// Units between their first plan and their results.
-struct MovingUnits {
-  std::vector<Move> moves;          ///< units that are still to change
-  std::vector<MoveResult> results;  ///< results of all other units
+struct RebindingUnits {
+  std::vector<Rebind> rebinds;        ///< units that are still to change
+  std::vector<RebindResult> results;  ///< results of all other units
 
-  /// Calls f for each unit of `moves`; a unit for which f returns a result leaves `moves`.
+  /// Calls f for each unit of `rebinds`; a unit for which f returns a result leaves `rebinds`.
   template <typename F>
   void each(const F& f) {
-    std::vector<Move> left;
-    for (Move& move : moves) {
-      if (std::optional<MoveResult> result = f(move)) {
+    std::vector<Rebind> left;
+    for (Rebind& rebind : rebinds) {
+      if (std::optional<RebindResult> result = f(rebind)) {
         results.push_back(std::move(*result));
       } else {
-        left.push_back(std::move(move));
+        left.push_back(std::move(rebind));
       }
     }
-    moves = std::move(left);
+    rebinds = std::move(left);
   }
 
-  /// The accelerators of the units in `moves`.
+  /// The accelerators of the units in `rebinds`.
   std::vector<PciAddress> devices() const;
 };
 
-MoveResult refused(Refusal refusal) {
-  MoveResult result;
-  result.status = MoveResult::Status::refused;
+RebindResult refused(Refusal refusal) {
+  RebindResult result;
+  result.status = RebindResult::Status::refused;
   result.devices = refusal.devices;
   result.refusal = std::move(refusal);
   return result;
 }
 
-MoveResult result_of(MoveResult::Status status, Move move) {
-  MoveResult result;
+RebindResult result_of(RebindResult::Status status, Rebind rebind) {
+  RebindResult result;
   result.status = status;
-  result.devices = move.devices;
-  result.move = std::move(move);
+  result.devices = rebind.devices;
+  result.rebind = std::move(rebind);
   return result;
 }
 
-MoveResult failed(Move move, Error error) {
-  MoveResult result = result_of(MoveResult::Status::failed, std::move(move));
+RebindResult failed(Rebind rebind, Error error) {
+  RebindResult result = result_of(RebindResult::Status::failed, std::move(rebind));
   result.error = std::move(error);
   return result;
 }
 
-std::vector<PciAddress> MovingUnits::devices() const {
+std::vector<PciAddress> RebindingUnits::devices() const {
   std::vector<PciAddress> out;
-  for (const Move& move : moves) out.insert(out.end(), move.devices.begin(), move.devices.end());
+  for (const Rebind& rebind : rebinds) out.insert(out.end(), rebind.devices.begin(), rebind.devices.end());
   return out;
 }
 
 /// The snapshot that a change is planned from.
-struct MoveLook {
+struct RebindLook {
   Inventory inventory;
   VfioDriverTable drivers;
   UndoJournal record;
@@ -96,8 +96,8 @@ struct MoveLook {
 
 /// The first snapshot, and the part of the request that is still there.
 struct FirstLook {
-  MoveLook seen;
-  MoveRequest request;               ///< without the vanished accelerators
+  RebindLook seen;
+  RebindRequest request;             ///< without the vanished accelerators
   std::vector<PciAddress> vanished;  ///< gone since they were chosen: each is a failure of its own
 };
 
@@ -116,11 +116,11 @@ std::size_t mediated_devices(const HostFs& host, const PciAddress& parent) {
   }));
 }
 
-/// Takes a snapshot; `accelerators` that are gone are skipped. `scanned` as for preview_moves(). Errors: the
-/// host cannot be scanned, the records cannot be listed, or no probe for device users works.
-Result<MoveLook> look(const MoveContext& context, const std::vector<PciAddress>& accelerators,
-                      const std::set<PciAddress>& with, const Inventory* scanned = nullptr) {
-  MoveLook out;
+/// Takes a snapshot; `accelerators` that are gone are skipped. `scanned` as for preview_rebinds(). Errors:
+/// the host cannot be scanned, the records cannot be listed, or no probe for device users works.
+Result<RebindLook> look(const RebindContext& context, const std::vector<PciAddress>& accelerators,
+                        const std::set<PciAddress>& with, const Inventory* scanned = nullptr) {
+  RebindLook out;
   auto inventory = scanned != nullptr ? Result<Inventory>(*scanned) : scan(*context.host);
   if (!inventory) return fail(std::move(inventory).error());
   out.inventory = std::move(*inventory);
@@ -155,11 +155,11 @@ Result<MoveLook> look(const MoveContext& context, const std::vector<PciAddress>&
   return out;
 }
 
-MovePlan plan(const MoveContext& context, const MoveLook& seen, const MoveRequest& request,
-              Direction direction) {
+RebindPlan plan(const RebindContext& context, const RebindLook& seen, const RebindRequest& request,
+                Direction direction) {
   if (direction == Direction::back)
     return plan_unbind(seen.inventory, context.rules, request, seen.use, seen.record, seen.stuck);
-  MoveRequest possible = request;
+  RebindRequest possible = request;
   possible.release = possible_release(std::move(possible.release), context.releaser);
   for (const auto& [address, count] : seen.mediated) {
     if (!request.sheds_functions.contains(address))
@@ -169,8 +169,8 @@ MovePlan plan(const MoveContext& context, const MoveLook& seen, const MoveReques
   return plan_bind(seen.inventory, context.rules, possible, seen.use, seen.drivers, seen.record, seen.stuck);
 }
 
-/// Takes the first snapshot, in which accelerators of `by_name` must exist. Errors as preview_moves().
-Result<FirstLook> look_at_all(const MoveContext& context, const MoveRequest& request, Direction direction,
+/// Takes the first snapshot, in which accelerators of `by_name` must exist. Errors as preview_rebinds().
+Result<FirstLook> look_at_all(const RebindContext& context, const RebindRequest& request, Direction direction,
                               const Inventory* scanned) {
   auto seen = look(context, request.accelerators, request.with, scanned);
   if (!seen) return fail(std::move(seen).error());
@@ -190,34 +190,34 @@ Result<FirstLook> look_at_all(const MoveContext& context, const MoveRequest& req
   return out;
 }
 
-std::vector<std::string> MoveLook::notes(Direction direction) const {
+std::vector<std::string> RebindLook::notes(Direction direction) const {
   std::vector<std::string> out = use.unknown;
   out.insert(out.end(), record.notes.begin(), record.notes.end());
   if (direction == Direction::to_vfio && !drivers.warning().empty()) out.push_back(drivers.warning());
   return out;
 }
 
-MoveResult already(const MoveContext& context, Move move, Direction direction) {
+RebindResult already(const RebindContext& context, Rebind rebind, Direction direction) {
   // A run killed between its record and its first write has left a record of functions that never changed.
   if (direction == Direction::back) {
-    if (auto forgotten = forget(*context.host, move.given_back()); !forgotten)
-      return failed(std::move(move), std::move(forgotten).error());
+    if (auto forgotten = forget(*context.host, rebind.given_back()); !forgotten)
+      return failed(std::move(rebind), std::move(forgotten).error());
   }
-  return result_of(MoveResult::Status::already, std::move(move));
+  return result_of(RebindResult::Status::already, std::move(rebind));
 }
 
 // A vanished device has no further facts.
-Move move_of(const PciAddress& device) {
-  Move move;
-  move.devices = {device};
-  return move;
+Rebind rebind_of(const PciAddress& device) {
+  Rebind rebind;
+  rebind.devices = {device};
+  return rebind;
 }
 
 /// The functions that these units unbind.
-std::set<PciAddress> unbound_by(const std::vector<Move>& moves) {
+std::set<PciAddress> unbound_by(const std::vector<Rebind>& rebinds) {
   std::set<PciAddress> out;
-  for (const Move& move : moves)
-    for (const Step& step : move.steps)
+  for (const Rebind& rebind : rebinds)
+    for (const Step& step : rebind.steps)
       if (step.kind == Step::Kind::unbind) out.insert(step.address);
   return out;
 }
@@ -229,12 +229,12 @@ bool is_load(const Step& step) {
 /// Lets one thread at a time call the probe and the caller's on_step.
 class OneAtATime final : public UseProbe {
  public:
-  explicit OneAtATime(const MoveContext& context) : probe_(context.probe), on_step_(context.on_step) {}
+  explicit OneAtATime(const RebindContext& context) : probe_(context.probe), on_step_(context.on_step) {}
   Result<UseReport> look(std::span<const UseQuestion> questions) override {
     const std::lock_guard lock(mutex_);
     return probe_->look(questions);
   }
-  MoveContext around(MoveContext context) {
+  RebindContext around(RebindContext context) {
     context.probe = this;
     if (on_step_) {
       context.on_step = [this](const Step& step) {
@@ -251,7 +251,7 @@ class OneAtATime final : public UseProbe {
   std::mutex mutex_;
 };
 
-ReleaseContext release_context(const MoveContext& context) {
+ReleaseContext release_context(const RebindContext& context) {
   return {.host = context.host,
           .writer = context.writer,
           .probe = context.probe,
@@ -264,58 +264,59 @@ ReleaseContext release_context(const MoveContext& context) {
 /// The units between their first plan and their results.
 class Apply {
  public:
-  Apply(const MoveContext& context, const MoveRequest& request, Direction direction,
+  Apply(const RebindContext& context, const RebindRequest& request, Direction direction,
         StoppedServices& services)
       : context_(context), request_(request), direction_(direction), services_(services) {}
 
   /// Adds failures for devices that vanished before the first plan.
   void begin(const std::vector<PciAddress>& vanished) {
-    for (const PciAddress& device : vanished) units_.results.push_back(failed(move_of(device), gone(device)));
+    for (const PciAddress& device : vanished)
+      units_.results.push_back(failed(rebind_of(device), gone(device)));
   }
   /// Adds the units and refusals of a plan.
-  void begin(MovePlan plan) {
+  void begin(RebindPlan plan) {
     for (Refusal& refusal : plan.refusals) units_.results.push_back(refused(std::move(refusal)));
-    for (Move& move : plan.moves) {
-      if (move.steps.empty()) {
-        units_.results.push_back(already(context_, std::move(move), direction_));
+    for (Rebind& rebind : plan.rebinds) {
+      if (rebind.steps.empty()) {
+        units_.results.push_back(already(context_, std::move(rebind), direction_));
       } else {
-        units_.moves.push_back(std::move(move));
+        units_.rebinds.push_back(std::move(rebind));
       }
     }
   }
   /// Quiesces before anything else is touched. A unit whose service or module cannot be quiesced has failed.
   void quiesce(const Inventory& inventory) {
     std::vector<QuiesceRequest> requests;
-    requests.reserve(units_.moves.size());
-    for (const Move& move : units_.moves)
-      requests.push_back({.devices = move.moving(), .users = users_quiesced_by(move.steps)});
+    requests.reserve(units_.rebinds.size());
+    for (const Rebind& rebind : units_.rebinds)
+      requests.push_back({.devices = rebind.rebinding(), .users = users_quiesced_by(rebind.steps)});
     ferry::vfio::quiesce(release_context(context_), inventory, services_, requests);
     auto request = requests.begin();
-    units_.each([&](Move& move) -> std::optional<MoveResult> {
+    units_.each([&](Rebind& rebind) -> std::optional<RebindResult> {
       auto& [devices, users, released, failure, refusal] = *request++;
-      for (const PciAddress& device : move.devices)
+      for (const PciAddress& device : rebind.devices)
         released_[device].insert(released.begin(), released.end());
-      if (failure) return failed(std::move(move), std::move(*failure));
+      if (failure) return failed(std::move(rebind), std::move(*failure));
       if (!refusal) return std::nullopt;
-      return refused({.devices = move.devices,
-                      .groups = move.groups,
+      return refused({.devices = rebind.devices,
+                      .groups = rebind.groups,
                       .reasons = {std::move(refusal->message)},
                       .hint = std::move(refusal->hint)});
     });
   }
 
-  bool anything_left() const { return !units_.moves.empty(); }
-  std::size_t side_by_side_at_most() const { return std::min(units_.moves.size(), kMostSideBySide); }
+  bool anything_left() const { return !units_.rebinds.empty(); }
+  std::size_t side_by_side_at_most() const { return std::min(units_.rebinds.size(), kMostSideBySide); }
   /// The snapshot from behind the fence; empty if no unit was left.
-  const MoveLook& last_look() const { return seen_; }
+  const RebindLook& last_look() const { return seen_; }
 
   /// Loads drivers before anything else is touched, so that a failure has changed nothing of a unit. In an
   /// unbind a load is one step of many: a function without its driver must not keep others from theirs.
   void load_modules() {
     if (direction_ == Direction::back) return;
     std::map<std::string, std::optional<Error>> loaded;
-    units_.each([&](Move& move) -> std::optional<MoveResult> {
-      for (const Step& step : move.steps) {
+    units_.each([&](Rebind& rebind) -> std::optional<RebindResult> {
+      for (const Step& step : rebind.steps) {
         if (step.of_a_device_user()) continue;
         if (!is_load(step)) break;
         auto known = loaded.find(step.value);
@@ -323,7 +324,7 @@ class Apply {
           auto done = perform(context_, step);
           known = loaded.emplace(step.value, done ? std::nullopt : std::optional(done.error())).first;
         }
-        if (known->second) return failed(std::move(move), Error(*known->second).during(step.text()));
+        if (known->second) return failed(std::move(rebind), Error(*known->second).during(step.text()));
       }
       return std::nullopt;
     });
@@ -332,25 +333,25 @@ class Apply {
   /// Closes fences side by side: a driver that does not answer for its lock must not delay other units.
   void close_fences(const Inventory& inventory) {
     std::vector<Fence> fences;
-    fences.reserve(units_.moves.size());
-    for (std::size_t i = 0; i < units_.moves.size(); ++i)
+    fences.reserve(units_.rebinds.size());
+    for (std::size_t i = 0; i < units_.rebinds.size(); ++i)
       fences.emplace_back(*context_.host, context_.driver_lock);
     std::vector<Result<>> all_closed(fences.size());
     side_by_side(fences.size(),
-                 [&](std::size_t i) { all_closed[i] = fences[i].close(inventory, units_.moves[i]); });
+                 [&](std::size_t i) { all_closed[i] = fences[i].close(inventory, units_.rebinds[i]); });
     auto fence = fences.begin();
     auto closed = all_closed.begin();
-    units_.each([&](Move& move) -> std::optional<MoveResult> {
+    units_.each([&](Rebind& rebind) -> std::optional<RebindResult> {
       const Result<> is_closed = std::move(*closed++);
       Fence& of_unit = *fence++;
       if (is_closed) {
-        fences_.emplace(move.devices.front(), std::move(of_unit));
+        fences_.emplace(rebind.devices.front(), std::move(of_unit));
         return std::nullopt;
       }
       const Error& why = is_closed.error();
-      if (why.code != Errc::refused) return failed(std::move(move), why);
+      if (why.code != Errc::refused) return failed(std::move(rebind), why);
       return refused(
-          {.devices = move.devices, .groups = move.groups, .reasons = {why.message}, .hint = why.hint});
+          {.devices = rebind.devices, .groups = rebind.groups, .reasons = {why.message}, .hint = why.hint});
     });
   }
 
@@ -359,57 +360,62 @@ class Apply {
   void plan_again() {
     auto seen = look(context_, units_.devices(), request_.with);
     if (!seen) {
-      units_.each(
-          [&](Move& move) -> std::optional<MoveResult> { return failed(std::move(move), seen.error()); });
+      units_.each([&](Rebind& rebind) -> std::optional<RebindResult> {
+        return failed(std::move(rebind), seen.error());
+      });
       return;
     }
     seen_ = std::move(*seen);
-    units_.each([&](Move& move) -> std::optional<MoveResult> {
-      for (const PciAddress& device : move.devices)
-        if (seen_.inventory.find(device) == nullptr) return failed(std::move(move), gone(device));
+    units_.each([&](Rebind& rebind) -> std::optional<RebindResult> {
+      for (const PciAddress& device : rebind.devices)
+        if (seen_.inventory.find(device) == nullptr) return failed(std::move(rebind), gone(device));
       return std::nullopt;
     });
-    MoveRequest request = request_;
+    RebindRequest request = request_;
     request.accelerators = units_.devices();
     if (auto known = ask_what_must_stay(request); !known) {
-      units_.each(
-          [&](Move& move) -> std::optional<MoveResult> { return failed(std::move(move), known.error()); });
+      units_.each([&](Rebind& rebind) -> std::optional<RebindResult> {
+        return failed(std::move(rebind), known.error());
+      });
       return;
     }
-    const std::set<PciAddress> fenced = unbound_by(units_.moves);
-    units_.moves.clear();
+    const std::set<PciAddress> fenced = unbound_by(units_.rebinds);
+    units_.rebinds.clear();
     begin(plan(context_, seen_, request, direction_));
     refuse_unfenced(fenced);
     open_fences_of_others();
     if (direction_ == Direction::back) return;
-    units_.each([&](Move& move) -> std::optional<MoveResult> {
-      if (const Step& first = move.steps.front(); first.kind == Step::Kind::quiesce) {
+    units_.each([&](Rebind& rebind) -> std::optional<RebindResult> {
+      if (const Step& first = rebind.steps.front(); first.kind == Step::Kind::quiesce) {
         const Error held = still_in_use(first.user, "a device of the group");
-        return refused(
-            {.devices = move.devices, .groups = move.groups, .reasons = {held.message}, .hint = held.hint});
+        return refused({.devices = rebind.devices,
+                        .groups = rebind.groups,
+                        .reasons = {held.message},
+                        .hint = held.hint});
       }
-      if (!is_load(move.steps.front())) {
-        add_quiesced(move);
+      if (!is_load(rebind.steps.front())) {
+        add_quiesced(rebind);
         return std::nullopt;
       }
-      const std::string module = move.steps.front().value;
-      return failed(std::move(move), {.code = Errc::failed,
-                                      .message = "module " + module + " is loaded but brought no PCI driver",
-                                      .hint = hint_of_blocked_module(*context_.host, module)});
+      const std::string module = rebind.steps.front().value;
+      return failed(std::move(rebind),
+                    {.code = Errc::failed,
+                     .message = "module " + module + " is loaded but brought no PCI driver",
+                     .hint = hint_of_blocked_module(*context_.host, module)});
     });
     open_fences_of_others();
   }
 
-  std::vector<MoveResult> carry_out_all() {
-    std::vector<MoveResult> done(units_.moves.size());
-    side_by_side(units_.moves.size(), [&](std::size_t i) {
-      Move& move = units_.moves[i];
-      auto [moved, hangs] = carry_out(context_, seen_.inventory, move, direction_);
-      open_fences_of(move, hangs);
-      if (moved) {
-        done[i] = result_of(MoveResult::Status::done, std::move(move));
+  std::vector<RebindResult> carry_out_all() {
+    std::vector<RebindResult> done(units_.rebinds.size());
+    side_by_side(units_.rebinds.size(), [&](std::size_t i) {
+      Rebind& rebind = units_.rebinds[i];
+      auto [rebound, hangs] = carry_out(context_, seen_.inventory, rebind, direction_);
+      open_fences_of(rebind, hangs);
+      if (rebound) {
+        done[i] = result_of(RebindResult::Status::done, std::move(rebind));
       } else {
-        done[i] = failed(std::move(move), std::move(moved).error());
+        done[i] = failed(std::move(rebind), std::move(rebound).error());
       }
     });
     std::move(done.begin(), done.end(), std::back_inserter(units_.results));
@@ -418,23 +424,23 @@ class Apply {
 
  private:
   // Adds quiesced services and modules to the new plan, which does not see them as obstacles any more.
-  void add_quiesced(Move& move) const {
+  void add_quiesced(Rebind& rebind) const {
     std::set<Releasable> users;
-    for (const PciAddress& device : move.devices) {
+    for (const PciAddress& device : rebind.devices) {
       if (const auto found = released_.find(device); found != released_.end())
         users.insert(found->second.begin(), found->second.end());
     }
-    quiesce_around(move.steps, users);
+    quiesce_around(rebind.steps, users);
   }
 
   // A fence covers the functions that the first plan unbinds. A function that was bound only after the scan
   // of that plan is not covered, so its users could come after the check for them.
   void refuse_unfenced(const std::set<PciAddress>& fenced) {
-    units_.each([&](Move& move) -> std::optional<MoveResult> {
-      for (const Step& step : move.steps) {
+    units_.each([&](Rebind& rebind) -> std::optional<RebindResult> {
+      for (const Step& step : rebind.steps) {
         if (step.kind != Step::Kind::unbind || fenced.contains(step.address)) continue;
-        return refused({.devices = move.devices,
-                        .groups = move.groups,
+        return refused({.devices = rebind.devices,
+                        .groups = rebind.groups,
                         .reasons = {"the driver of " + step.address.text() + " changed meanwhile: it is on " +
                                     step.value + " now"},
                         .hint = "the next run does it: run the same command again"});
@@ -443,7 +449,7 @@ class Apply {
     });
   }
 
-  Result<> ask_what_must_stay(MoveRequest& request) const {
+  Result<> ask_what_must_stay(RebindRequest& request) const {
     if (direction_ == Direction::back || !context_.must_stay) return {};
     auto stay = context_.must_stay(seen_.inventory);
     if (!stay) return fail(std::move(stay).error().during("look again for vGPUs"));
@@ -452,8 +458,8 @@ class Apply {
   }
 
   // Each fence belongs to one unit, so units that end side by side share none.
-  void open_fences_of(const Move& move, bool stuck) {
-    for (const PciAddress& device : move.devices) {
+  void open_fences_of(const Rebind& rebind, bool stuck) {
+    for (const PciAddress& device : rebind.devices) {
       const auto fence = fences_.find(device);
       if (fence == fences_.end()) continue;
       if (stuck) fence->second.abandon_locks();
@@ -468,27 +474,27 @@ class Apply {
                   [&](const auto& fence) { return std::ranges::find(left, fence.first) == left.end(); });
   }
 
-  const MoveContext& context_;
-  const MoveRequest& request_;
+  const RebindContext& context_;
+  const RebindRequest& request_;
   const Direction direction_;
-  MovingUnits units_;
+  RebindingUnits units_;
   StoppedServices& services_;
   std::map<PciAddress, std::set<Releasable>> released_;  // by accelerator
   std::map<PciAddress, Fence> fences_;                   // by a unit's first device
-  MoveLook seen_;
+  RebindLook seen_;
 };
 
-std::vector<std::string> give_back_left_locks(const MoveContext& context) {
+std::vector<std::string> give_back_left_locks(const RebindContext& context) {
   if (context.driver_lock == nullptr) return {};
   return release_left_locks(*context.host, *context.driver_lock);
 }
 
-Result<MoveOutcome> move_all(const MoveContext& context, const MoveRequest& request, Direction direction,
-                             const Inventory* scanned, StoppedServices& services) {
+Result<RebindOutcome> rebind_all(const RebindContext& context, const RebindRequest& request,
+                                 Direction direction, const Inventory* scanned, StoppedServices& services) {
   context.writer->prepare(1);
   auto first = look_at_all(context, request, direction, scanned);
   if (!first) return fail(std::move(first).error());
-  MoveOutcome outcome{.results = {}, .notes = first->seen.notes(direction)};
+  RebindOutcome outcome{.results = {}, .notes = first->seen.notes(direction)};
   Apply apply(context, request, direction, services);
   apply.begin(first->vanished);
   apply.begin(plan(context, first->seen, first->request, direction));
@@ -509,48 +515,49 @@ Result<MoveOutcome> move_all(const MoveContext& context, const MoveRequest& requ
 
 }  // namespace
 
-Result<MovePreview> preview_moves(const MoveContext& context, const MoveRequest& request, Direction direction,
-                                  const Inventory* scanned) {
+Result<RebindPreview> preview_rebinds(const RebindContext& context, const RebindRequest& request,
+                                      Direction direction, const Inventory* scanned) {
   auto first = look_at_all(context, request, direction, scanned);
   if (!first) return fail(std::move(first).error());
   auto stopped = notes_on_stopped_services(*context.host);
   if (!stopped) return fail(std::move(stopped).error());
-  MovePreview preview{.plan = plan(context, first->seen, first->request, direction),
-                      .notes = first->seen.notes(direction)};
+  RebindPreview preview{.plan = plan(context, first->seen, first->request, direction),
+                        .notes = first->seen.notes(direction)};
   for (const PciAddress& device : first->vanished)
     preview.plan.refusals.push_back({.devices = {device}, .groups = {}, .reasons = {gone(device).message}});
   preview.notes.insert(preview.notes.end(), stopped->begin(), stopped->end());
   return preview;
 }
 
-Result<MoveOutcome> start_what_was_stopped(const MoveContext& context) {
+Result<RebindOutcome> start_what_was_stopped(const RebindContext& context) {
   StoppedServices services(release_context(context));
   if (auto read = services.take_over(); !read) return fail(std::move(read).error());
   auto notes = give_back_left_locks(context);
   auto restart = services.start_all();
   std::ranges::move(restart.notes, std::back_inserter(notes));
-  return MoveOutcome{.results = {}, .notes = std::move(notes), .errors = std::move(restart.errors)};
+  return RebindOutcome{.results = {}, .notes = std::move(notes), .errors = std::move(restart.errors)};
 }
 
-Result<MoveOutcome> apply_moves(const MoveContext& context, const MoveRequest& request, Direction direction,
-                                const Inventory* scanned) {
+Result<RebindOutcome> apply_rebinds(const RebindContext& context, const RebindRequest& request,
+                                    Direction direction, const Inventory* scanned) {
   OneAtATime shared(context);
-  const MoveContext guarded = shared.around(context);
+  const RebindContext guarded = shared.around(context);
   StoppedServices services(release_context(guarded));
   if (auto read = services.take_over(); !read) return fail(std::move(read).error());
   auto locks = give_back_left_locks(guarded);
-  auto outcome = move_all(guarded, request, direction, scanned, services);
+  auto outcome = rebind_all(guarded, request, direction, scanned, services);
   if (outcome) std::ranges::move(locks, std::back_inserter(outcome->notes));
   tell(services.start_all(), outcome);
   return outcome;
 }
 
-Result<MoveOutcome> apply_moves_only(const MoveContext& context, MoveRequest request, Direction direction) {
+Result<RebindOutcome> apply_rebinds_only(const RebindContext& context, RebindRequest request,
+                                         Direction direction) {
   request.release.clear();
   OneAtATime shared(context);
-  const MoveContext guarded = shared.around(context);
+  const RebindContext guarded = shared.around(context);
   StoppedServices services(release_context(guarded));
-  return move_all(guarded, request, direction, nullptr, services);
+  return rebind_all(guarded, request, direction, nullptr, services);
 }
 
 }  // namespace ferry::vfio

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "vfio/bind/move_members.h"
+#include "vfio/bind/unit_members.h"
 #include "vfio/quiesce/quiesce_plan.h"
 
 namespace ferry::vfio {
@@ -57,8 +57,8 @@ void object_to_unreadable(const PciFunction& function, Objections& objections);
 
 /// Objects to a change of `function`: it cannot be read, it has a stuck write (`stuck`), or it has device
 /// users or may have some. A user that may be quiesced goes to `to_quiesce`, if that is given, instead.
-void object_to_moving(const PciFunction& function, const MoveRequest& request, const UseReport& use,
-                      const std::set<std::string>& stuck, Objections& objections, QuiescePlan* to_quiesce);
+void object_to_rebinding(const PciFunction& function, const RebindRequest& request, const UseReport& use,
+                         const std::set<std::string>& stuck, Objections& objections, QuiescePlan* to_quiesce);
 
 /// Objects to any change in the group while a write to `function` is stuck. The kernel removes a function's
 /// driver before the driver has finished, so a function whose unbind hangs looks like one without a driver.

@@ -24,7 +24,7 @@ using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
-using Status = MoveResult::Status;
+using Status = RebindResult::Status;
 
 /// Free unless told; calls `meanwhile` right before its second answer.
 class SecondLook final : public UseProbe {
@@ -72,9 +72,9 @@ class BookedLock final : public DriverLock {
   std::mutex mutex_;
 };
 
-class MovingTogether : public testing::Test {
+class RebindingTogether : public testing::Test {
  protected:
-  MovingTogether() {
+  RebindingTogether() {
     test::add_host_drivers(kernel_);
     kernel_.add_driver({.name = "vfio-pci", .vfio = true});
   }
@@ -86,28 +86,28 @@ class MovingTogether : public testing::Test {
       request_.accelerators.push_back(at(address));
     }
   }
-  MoveOutcome apply(Direction direction = Direction::to_vfio) {
-    const MoveContext context{.host = &kernel_,
-                              .writer = &kernel_,
-                              .probe = &probe_,
-                              .rules = test::gpu_rules(),
-                              .on_step = {},
-                              .driver_lock = &lock_};
-    return apply_moves(context, request_, direction).value();
+  RebindOutcome apply(Direction direction = Direction::to_vfio) {
+    const RebindContext context{.host = &kernel_,
+                                .writer = &kernel_,
+                                .probe = &probe_,
+                                .rules = test::gpu_rules(),
+                                .on_step = {},
+                                .driver_lock = &lock_};
+    return apply_rebinds(context, request_, direction).value();
   }
   FakeKernel kernel_;
   SecondLook probe_;
   BookedLock lock_{kernel_};
-  MoveRequest request_;
+  RebindRequest request_;
 };
 
-std::vector<Status> statuses(const MoveOutcome& outcome) {
+std::vector<Status> statuses(const RebindOutcome& outcome) {
   std::vector<Status> out(outcome.results.size());
-  std::ranges::transform(outcome.results, out.begin(), &MoveResult::status);
+  std::ranges::transform(outcome.results, out.begin(), &RebindResult::status);
   return out;
 }
 
-TEST_F(MovingTogether, TakesAsLongAsTheSlowestGroup) {
+TEST_F(RebindingTogether, TakesAsLongAsTheSlowestGroup) {
   add_gpus(8);
   kernel_.take_time("sys/bus/pci/drivers/nouveau/unbind", 1000ms);
   // The best of three: a machine that does something else may be late by itself, not early.
@@ -122,14 +122,14 @@ TEST_F(MovingTogether, TakesAsLongAsTheSlowestGroup) {
   EXPECT_LT(took, 2s);
 }
 
-TEST_F(MovingTogether, MovesMoreGroupsThanItHasThreads) {
+TEST_F(RebindingTogether, RebindsMoreGroupsThanItHasThreads) {
   add_gpus(40);
   EXPECT_EQ(statuses(apply()), std::vector<Status>(40, Status::done));
   EXPECT_EQ(statuses(apply(Direction::back)), std::vector<Status>(40, Status::done));
   EXPECT_THAT(kernel_.list("run/ferry/hostd/moves").value(), IsEmpty());
 }
 
-TEST_F(MovingTogether, EndsOneGroupThatHangsAndMovesTheOthers) {
+TEST_F(RebindingTogether, EndsOneGroupThatHangsAndRebindsTheOthers) {
   add_gpus(3);
   kernel_.hang_write({.path = "sys/bus/pci/drivers/nouveau/unbind", .value = "0000:02:00.0"});
   const auto outcome = apply();
@@ -138,13 +138,13 @@ TEST_F(MovingTogether, EndsOneGroupThatHangsAndMovesTheOthers) {
   EXPECT_THAT(outcome.results[1].devices, ElementsAre(at("0000:02:00.0")));
 }
 
-TEST_F(MovingTogether, FailsAGroupWhoseGpuWasUnpluggedMeanwhile) {
+TEST_F(RebindingTogether, FailsAGroupWhoseGpuWasUnpluggedMeanwhile) {
   add_gpus(3);
   probe_.meanwhile = [this] { kernel_.remove_function("0000:02:00.0"); };
   const auto outcome = apply();
   ASSERT_EQ(outcome.results.size(), 3U);
   std::vector<std::string> done;
-  for (const MoveResult& result : outcome.results) {
+  for (const RebindResult& result : outcome.results) {
     if (result.status == Status::done) done.push_back(result.devices.at(0).text());
     if (const auto& error = result.error) {
       EXPECT_THAT(error->message, HasSubstr("0000:02:00.0"));
@@ -153,7 +153,7 @@ TEST_F(MovingTogether, FailsAGroupWhoseGpuWasUnpluggedMeanwhile) {
   EXPECT_THAT(done, ElementsAre("0000:01:00.0", "0000:03:00.0"));
 }
 
-TEST_F(MovingTogether, FencesBeforeTheLastLookAndTheFirstWriteAndUnlocksAfterTheLast) {
+TEST_F(RebindingTogether, FencesBeforeTheLastLookAndTheFirstWriteAndUnlocksAfterTheLast) {
   add_gpus(1);
   std::size_t events_at_look = 0;
   probe_.meanwhile = [&] { events_at_look = lock_.events.size(); };
@@ -165,7 +165,7 @@ TEST_F(MovingTogether, FencesBeforeTheLastLookAndTheFirstWriteAndUnlocksAfterThe
 }
 
 // A driver may take long over its lock.
-TEST_F(MovingTogether, AsksTheDriversOfAllUnitsForTheirLocksAtOnce) {
+TEST_F(RebindingTogether, AsksTheDriversOfAllUnitsForTheirLocksAtOnce) {
   constexpr int kAll = 4;
   add_gpus(kAll);
   std::atomic<int> asked = 0;
@@ -182,7 +182,7 @@ TEST_F(MovingTogether, AsksTheDriversOfAllUnitsForTheirLocksAtOnce) {
   EXPECT_FALSE(alone);
 }
 
-TEST_F(MovingTogether, RefusesWhatTheDriverRefusesAndWritesNothingThere) {
+TEST_F(RebindingTogether, RefusesWhatTheDriverRefusesAndWritesNothingThere) {
   add_gpus(2);
   lock_.refuses = {at("0000:01:00.0")};
   const auto outcome = apply();
@@ -194,7 +194,7 @@ TEST_F(MovingTogether, RefusesWhatTheDriverRefusesAndWritesNothingThere) {
 }
 
 // As by a module that is loaded at boot. The first plan does not unbind the function, so no lock is taken.
-TEST_F(MovingTogether, RefusesAFunctionThatADriverTookAfterTheFirstPlan) {
+TEST_F(RebindingTogether, RefusesAFunctionThatADriverTookAfterTheFirstPlan) {
   add_gpus(1);
   kernel_.add_function({.address = "0000:02:00.0", .group = 22});
   request_.accelerators.push_back(at("0000:02:00.0"));
@@ -217,7 +217,7 @@ TEST_F(MovingTogether, RefusesAFunctionThatADriverTookAfterTheFirstPlan) {
   EXPECT_EQ(kernel_.driver_of("0000:02:00.0"), "vfio-pci");
 }
 
-TEST_F(MovingTogether, FreesTheDriversLockWhenTheMoveIsCalledOff) {
+TEST_F(RebindingTogether, FreesTheDriversLockWhenTheRebindIsCalledOff) {
   add_gpus(1);
   probe_.meanwhile = [this] {
     probe_.always = {{.name = "late", .pid = 5, .what = "/dev/dri/card0", .pod_uid = {}}};
@@ -228,9 +228,9 @@ TEST_F(MovingTogether, FreesTheDriversLockWhenTheMoveIsCalledOff) {
   EXPECT_THAT(test::must(kernel_.list("run/ferry/hostd/unbind-locks")), IsEmpty());
 }
 
-TEST_F(MovingTogether, SaysWhatTheRollbackCouldNotMend) {
+TEST_F(RebindingTogether, SaysWhatTheRollbackCouldNotMend) {
   add_gpus(1);
-  kernel_.fail_change(5, EIO);  // of the lock and the move a record, override, unbind, bind
+  kernel_.fail_change(5, EIO);  // of the lock and the unit a record, override, unbind, bind
   // A kernel that takes every bind to the earlier driver and does nothing.
   class Liar final : public HostWriter {
    public:
@@ -256,13 +256,13 @@ TEST_F(MovingTogether, SaysWhatTheRollbackCouldNotMend) {
    private:
     FakeKernel& kernel_;
   } liar(kernel_);
-  const MoveContext context{.host = &kernel_,
-                            .writer = &liar,
-                            .probe = &probe_,
-                            .rules = test::gpu_rules(),
-                            .on_step = {},
-                            .driver_lock = &lock_};
-  const auto outcome = apply_moves(context, request_, Direction::to_vfio).value();
+  const RebindContext context{.host = &kernel_,
+                              .writer = &liar,
+                              .probe = &probe_,
+                              .rules = test::gpu_rules(),
+                              .on_step = {},
+                              .driver_lock = &lock_};
+  const auto outcome = apply_rebinds(context, request_, Direction::to_vfio).value();
   ASSERT_EQ(statuses(outcome), std::vector<Status>{Status::failed});
   const std::string message = test::error_of(outcome.results[0]).message;
   EXPECT_THAT(message, testing::Not(HasSubstr("was taken back")));
@@ -270,7 +270,7 @@ TEST_F(MovingTogether, SaysWhatTheRollbackCouldNotMend) {
 }
 
 // What one unit is refused for must not find its group held until the others are done.
-TEST_F(MovingTogether, FreesARefusedUnitBeforeTheOthersMove) {
+TEST_F(RebindingTogether, FreesARefusedUnitBeforeTheOthersRebind) {
   add_gpus(2);
   class LateVm final : public UseProbe {
    public:
@@ -290,27 +290,27 @@ TEST_F(MovingTogether, FreesARefusedUnitBeforeTheOthersMove) {
    private:
     int looks_ = 0;
   } probe;
-  const MoveContext context{.host = &kernel_,
-                            .writer = &kernel_,
-                            .probe = &probe,
-                            .rules = test::gpu_rules(),
-                            .on_step = {},
-                            .driver_lock = &lock_};
-  const auto outcome = apply_moves(context, request_, Direction::to_vfio).value();
+  const RebindContext context{.host = &kernel_,
+                              .writer = &kernel_,
+                              .probe = &probe,
+                              .rules = test::gpu_rules(),
+                              .on_step = {},
+                              .driver_lock = &lock_};
+  const auto outcome = apply_rebinds(context, request_, Direction::to_vfio).value();
   ASSERT_EQ(statuses(outcome), (std::vector<Status>{Status::refused, Status::done}));
   EXPECT_THAT(lock_.events, Contains("release 0000:02:00.0 after 0 writes"));
   EXPECT_THAT(outcome.notes, ElementsAre("libvirt: slow", "libvirt: gone"));
 }
 
 // Asked to give its lock back, a driver that has not returned might keep that write too.
-TEST_F(MovingTogether, AsksADriverThatHangsNothingMore) {
+TEST_F(RebindingTogether, AsksADriverThatHangsNothingMore) {
   add_gpus(1);
   kernel_.hang_write({.path = "sys/bus/pci/drivers/nouveau/unbind", .value = "0000:01:00.0"});
   ASSERT_EQ(statuses(apply()), std::vector<Status>{Status::failed});
   EXPECT_THAT(lock_.events, ElementsAre("take 0000:01:00.0 after 0 writes"));
 }
 
-TEST_F(MovingTogether, TakesNoLockForWhatIsNotUnbound) {
+TEST_F(RebindingTogether, TakesNoLockForWhatIsNotUnbound) {
   add_gpus(1);
   apply();
   lock_.events.clear();
@@ -319,7 +319,7 @@ TEST_F(MovingTogether, TakesNoLockForWhatIsNotUnbound) {
   EXPECT_THAT(lock_.events, IsEmpty()) << "a vfio group is fenced by its node";
 }
 
-TEST_F(MovingTogether, MovesAScreenOnlyWhenForced) {
+TEST_F(RebindingTogether, RebindsAScreenOnlyWhenForced) {
   add_gpus(1);
   probe_.always = {
       {.kind = DeviceUser::Kind::boot_display, .name = "boot_vga", .pid = {}, .what = {}, .pod_uid = {}}};
@@ -332,7 +332,7 @@ TEST_F(MovingTogether, MovesAScreenOnlyWhenForced) {
 }
 
 // Each other kind of holder stands, forced or not.
-class ForcedAgainst : public MovingTogether, public testing::WithParamInterface<DeviceUser::Kind> {};
+class ForcedAgainst : public RebindingTogether, public testing::WithParamInterface<DeviceUser::Kind> {};
 
 TEST_P(ForcedAgainst, ADeviceUserThatIsNoScreenIsRefusedAllTheSame) {
   add_gpus(1);

@@ -39,7 +39,7 @@ struct Member {
   MemberRole role = MemberRole::in_the_way;
   std::string driver_before;  ///< empty: none
   std::string driver_after;   ///< empty: none; as before for a member that is left alone
-  bool removed_next = false;  ///< MoveRequest::removed_next
+  bool removed_next = false;  ///< RebindRequest::removed_next
 };
 
 /// A single write, or an order to quiesce or resume. `value` is a module, an override ("" clears it) or a
@@ -77,15 +77,15 @@ void add_override(const PciFunction& function, const std::string& driver,
 bool take_nothing(const std::vector<Step>& steps);
 
 /// A unit whose drivers change.
-struct Move {
+struct Rebind {
   std::vector<PciAddress> devices;  ///< the accelerators of the request
   std::vector<std::uint32_t> groups;
   std::vector<Member> members;
   std::vector<Step> steps;         ///< empty: nothing to do
   std::vector<std::string> notes;  ///< for people: facts to know although nothing is wrong
   /// The members that change drivers: all but bridges and bystanders.
-  std::vector<PciAddress> moving() const;
-  /// Those of moving() whose record ends with an unbind: all but the functions that are removed next.
+  std::vector<PciAddress> rebinding() const;
+  /// Those of rebinding() whose record ends with an unbind: all but the functions that are removed next.
   std::vector<PciAddress> given_back() const;
 };
 
@@ -100,8 +100,8 @@ struct Refusal {
   std::optional<std::vector<PciAddress>> blockers = {};
 };
 
-struct MovePlan {
-  std::vector<Move> moves;
+struct RebindPlan {
+  std::vector<Rebind> rebinds;
   std::vector<Refusal> refusals;
 };
 
@@ -112,7 +112,7 @@ struct OnVfio {
 };
 
 /// A caller's request, and facts that the scan does not have.
-struct MoveRequest {
+struct RebindRequest {
   /// Accelerators or virtual functions of accelerators, each in the inventory and listed once.
   std::vector<PciAddress> accelerators;
   /// Accelerators that the user named: if one is gone, that is an error. Others may vanish without one.
@@ -148,14 +148,15 @@ std::vector<PciAddress> concerned(const Inventory& inventory, const std::vector<
 /// Plans to bind `request.accelerators` to vfio. A function that another program bound to vfio is taken over
 /// as it is. A function that `record` has gets the override back that a killed unbind removed. `stuck` names
 /// devices with a stuck write.
-MovePlan plan_bind(const Inventory& inventory, const AcceleratorRules& rules, const MoveRequest& request,
-                   const UseReport& use, const VfioDriverTable& drivers, const UndoJournal& record,
-                   const std::set<std::string>& stuck);
+RebindPlan plan_bind(const Inventory& inventory, const AcceleratorRules& rules, const RebindRequest& request,
+                     const UseReport& use, const VfioDriverTable& drivers, const UndoJournal& record,
+                     const std::set<std::string>& stuck);
 
 /// Plans to unbind `request.accelerators`: back to the recorded drivers or, without a record, to the kernel's
 /// choice. A function that another program rebound meanwhile is left alone and noted.
-MovePlan plan_unbind(const Inventory& inventory, const AcceleratorRules& rules, const MoveRequest& request,
-                     const UseReport& use, const UndoJournal& record, const std::set<std::string>& stuck);
+RebindPlan plan_unbind(const Inventory& inventory, const AcceleratorRules& rules,
+                       const RebindRequest& request, const UseReport& use, const UndoJournal& record,
+                       const std::set<std::string>& stuck);
 
 struct Undo {
   std::vector<Step> steps;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Moves that need a service of the host to let go: stopped before, started again whatever happens, even to
-// us.
+// Binds that need a service of the host to close the device: stopped before, started again whatever happens,
+// even to us.
 #include <algorithm>
 #include <cerrno>
 #include <functional>
@@ -10,7 +10,7 @@
 
 #include "tests/support/file_services.h"
 #include "tests/vfio/machines.h"
-#include "tests/vfio/moves.h"
+#include "tests/vfio/rebinds.h"
 
 namespace ferry::vfio {
 namespace {
@@ -25,7 +25,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
 using testing::SizeIs;
-using Status = MoveResult::Status;
+using Status = RebindResult::Status;
 
 constexpr const char* kDaemon = "nvidia-persistenced.service";
 constexpr const char* kDcgm = "nvidia-dcgm.service";
@@ -77,7 +77,7 @@ struct Host {
       probe.held[address] = {kDaemon};
     }
   }
-  MoveContext context() {
+  RebindContext context() {
     return {.host = &kernel,
             .writer = &kernel,
             .probe = &probe,
@@ -85,16 +85,16 @@ struct Host {
             .on_step = [this](const Step& step) { logged.push_back(step.text()); },
             .releaser = releaser};
   }
-  MoveOutcome apply(Direction direction = Direction::to_vfio) {
-    return apply_moves(context(), request, direction).value();
+  RebindOutcome apply(Direction direction = Direction::to_vfio) {
+    return apply_rebinds(context(), request, direction).value();
   }
-  MovePreview preview() { return preview_moves(context(), request, Direction::to_vfio).value(); }
+  RebindPreview preview() { return preview_rebinds(context(), request, Direction::to_vfio).value(); }
 
   FakeKernel kernel;
   FileServices services{kernel};
   ServiceProbe probe{kernel, services};
   Releaser* releaser = &services;
-  MoveRequest request{
+  RebindRequest request{
       .accelerators = {}, .with = {}, .untouchable = {}, .release = {"nvidia-persistenced.service"}};
   std::vector<std::string> logged;
 };
@@ -106,11 +106,11 @@ std::vector<std::string> texts(const std::vector<Step>& steps) {
   return out;
 }
 
-TEST(MoveRelease, NamesTheLineThatKeepsAModuleFromBeingLoaded) {
+TEST(RebindRelease, NamesTheLineThatKeepsAModuleFromBeingLoaded) {
   Host host(1);
   host.kernel.file("etc/modprobe.d/no-vms.conf", "install vfio-pci /bin/false\n");
   host.kernel.fail_for_good({.path = "module", .value = "vfio_pci"}, EFAULT);
-  const auto outcome = apply_moves(host.context(), host.request, Direction::to_vfio).value();
+  const auto outcome = apply_rebinds(host.context(), host.request, Direction::to_vfio).value();
   const Error error = outcome.results.at(0).error.value();
   EXPECT_EQ(error.message, "load module vfio_pci: Bad address");
   EXPECT_EQ(
@@ -119,12 +119,12 @@ TEST(MoveRelease, NamesTheLineThatKeepsAModuleFromBeingLoaded) {
       "of the initramfs");
 }
 
-TEST(MoveRelease, IsPlannedAroundAllOtherSteps) {
+TEST(RebindRelease, IsPlannedAroundAllOtherSteps) {
   Host host(1);
   const auto plan = host.preview().plan;
   ASSERT_THAT(plan.refusals, IsEmpty());
   EXPECT_THAT(
-      texts(plan.moves.at(0).steps),
+      texts(plan.rebinds.at(0).steps),
       ElementsAre("stop nvidia-persistenced.service", "load module vfio_pci",
                   "set driver_override of 0000:01:00.0 to vfio-pci", "unbind 0000:01:00.0 from nouveau",
                   "bind 0000:01:00.0 to vfio-pci", "start nvidia-persistenced.service"));
@@ -132,7 +132,7 @@ TEST(MoveRelease, IsPlannedAroundAllOtherSteps) {
   EXPECT_THAT(host.kernel.changes(), IsEmpty());
 }
 
-TEST(MoveRelease, StopsOnceForAllGroupsAndStartsOnceAfterThem) {
+TEST(RebindRelease, StopsOnceForAllGroupsAndStartsOnceAfterThem) {
   Host host(4);
   host.request.accelerators.pop_back();  // one stays with the host
   const auto outcome = host.apply();
@@ -142,15 +142,15 @@ TEST(MoveRelease, StopsOnceForAllGroupsAndStartsOnceAfterThem) {
   ASSERT_THAT(host.logged, SizeIs(testing::Gt(3U)));
   EXPECT_EQ(host.logged.front(), "stop nvidia-persistenced.service");
   EXPECT_EQ(host.logged.back(), "start nvidia-persistenced.service");
-  for (const MoveResult& result : outcome.results) {
-    EXPECT_EQ(result.move.steps.front().kind, Step::Kind::quiesce);
-    EXPECT_EQ(result.move.steps.back().kind, Step::Kind::resume);
+  for (const RebindResult& result : outcome.results) {
+    EXPECT_EQ(result.rebind.steps.front().kind, Step::Kind::quiesce);
+    EXPECT_EQ(result.rebind.steps.back().kind, Step::Kind::resume);
   }
   EXPECT_TRUE(host.services.runs(kDaemon));
   EXPECT_FALSE(host.kernel.exists(kRecord));
 }
 
-TEST(MoveRelease, RecordsBeforeTheStopAndForgetsAfterTheStart) {
+TEST(RebindRelease, RecordsBeforeTheStopAndForgetsAfterTheStart) {
   Host host(1);
   host.apply();
   const auto changes = host.kernel.changes();
@@ -167,7 +167,7 @@ TEST(MoveRelease, RecordsBeforeTheStopAndForgetsAfterTheStart) {
   EXPECT_LT(place(state, "running"), place(std::string("remove ") + kRecord, ""));
 }
 
-TEST(MoveRelease, IsNothingTheSecondTime) {
+TEST(RebindRelease, IsNothingTheSecondTime) {
   Host host(2);
   host.apply();
   host.services.orders.clear();
@@ -177,7 +177,7 @@ TEST(MoveRelease, IsNothingTheSecondTime) {
   EXPECT_THAT(host.kernel.changes(), IsEmpty());
 }
 
-TEST(MoveRelease, IsRefusedOffTheListWithTheFlagAsHint) {
+TEST(RebindRelease, IsRefusedOffTheListWithTheFlagAsHint) {
   Host host(1);
   host.request.release = {};
   const auto outcome = host.apply();
@@ -190,7 +190,7 @@ TEST(MoveRelease, IsRefusedOffTheListWithTheFlagAsHint) {
   EXPECT_THAT(host.services.orders, IsEmpty());
 }
 
-TEST(MoveRelease, IsRefusedWithoutAServiceManager) {
+TEST(RebindRelease, IsRefusedWithoutAServiceManager) {
   Host host(1);
   host.releaser = nullptr;
   EXPECT_EQ(statuses(host.apply()), std::vector<Status>{Status::refused});
@@ -198,7 +198,7 @@ TEST(MoveRelease, IsRefusedWithoutAServiceManager) {
 }
 
 // Whatever else holds the device, the service is not stopped for nothing.
-TEST(MoveRelease, StopsNothingForAGroupThatSomebodyElseHolds) {
+TEST(RebindRelease, StopsNothingForAGroupThatSomebodyElseHolds) {
   for (const auto kind : {DeviceUser::Kind::process, DeviceUser::Kind::virtual_machine, DeviceUser::Kind::pod,
                           DeviceUser::Kind::mount, DeviceUser::Kind::fabric}) {
     Host host(1);
@@ -210,7 +210,7 @@ TEST(MoveRelease, StopsNothingForAGroupThatSomebodyElseHolds) {
   }
 }
 
-TEST(MoveRelease, NeverStopsAVmThoughItsUnitIsListed) {
+TEST(RebindRelease, NeverStopsAVmThoughItsUnitIsListed) {
   Host host(1);
   DeviceUser machine = ServiceProbe::process_of(kDaemon);
   machine.kind = DeviceUser::Kind::virtual_machine;
@@ -224,7 +224,7 @@ TEST(MoveRelease, NeverStopsAVmThoughItsUnitIsListed) {
   }
 }
 
-TEST(MoveRelease, ServesTheGroupsThatCanMoveThoughOneCannot) {
+TEST(RebindRelease, ServesTheGroupsThatCanRebindThoughOneCannot) {
   Host host(2);
   host.probe.others["0000:01:00.0"] = {{.kind = DeviceUser::Kind::virtual_machine,
                                         .name = "x",
@@ -236,7 +236,7 @@ TEST(MoveRelease, ServesTheGroupsThatCanMoveThoughOneCannot) {
   EXPECT_TRUE(host.services.runs(kDaemon));
 }
 
-TEST(MoveRelease, RefusesAndStartsAgainWhenTheServiceKeepsTheDevice) {
+TEST(RebindRelease, RefusesAndStartsAgainWhenTheServiceKeepsTheDevice) {
   Host host(1);
   host.services.will_not_stop = {kDaemon};
   const auto outcome = host.apply();
@@ -248,7 +248,7 @@ TEST(MoveRelease, RefusesAndStartsAgainWhenTheServiceKeepsTheDevice) {
   EXPECT_FALSE(host.kernel.exists(kRecord));
 }
 
-TEST(MoveRelease, StartsAgainWhenSomebodyTakesTheDeviceMeanwhile) {
+TEST(RebindRelease, StartsAgainWhenSomebodyTakesTheDeviceMeanwhile) {
   Host host(1);
   host.probe.before_second_look = [&] {
     host.probe.others["0000:01:00.0"] = {
@@ -259,7 +259,7 @@ TEST(MoveRelease, StartsAgainWhenSomebodyTakesTheDeviceMeanwhile) {
   EXPECT_EQ(host.kernel.driver_of("0000:01:00.0"), "nouveau");
 }
 
-TEST(MoveRelease, StopsNoOtherServiceThatComesMeanwhile) {
+TEST(RebindRelease, StopsNoOtherServiceThatComesMeanwhile) {
   Host host(1);
   host.request.release = {kDaemon, kDcgm};
   host.probe.before_second_look = [&] { host.probe.held["0000:01:00.0"] = {kDcgm}; };
@@ -267,7 +267,7 @@ TEST(MoveRelease, StopsNoOtherServiceThatComesMeanwhile) {
   EXPECT_THAT(host.services.orders, Not(Contains("stop nvidia-dcgm.service")));
 }
 
-TEST(MoveRelease, FailsTheGroupsOfAServiceThatDoesNotStopAndStartsItAgain) {
+TEST(RebindRelease, FailsTheGroupsOfAServiceThatDoesNotStopAndStartsItAgain) {
   Host host(2);
   host.request.release = {kDaemon, kDcgm};
   host.probe.held["0000:02:00.0"] = {kDcgm};
@@ -281,7 +281,7 @@ TEST(MoveRelease, FailsTheGroupsOfAServiceThatDoesNotStopAndStartsItAgain) {
   EXPECT_TRUE(host.services.runs(kDaemon));
 }
 
-TEST(MoveRelease, StartsAgainAfterAGroupThatHangs) {
+TEST(RebindRelease, StartsAgainAfterAGroupThatHangs) {
   Host host(2);
   host.kernel.hang_write({.path = "sys/bus/pci/drivers/nouveau/unbind", .value = "0000:02:00.0"});
   EXPECT_EQ(statuses(host.apply()), (std::vector<Status>{Status::done, Status::failed}));
@@ -289,12 +289,12 @@ TEST(MoveRelease, StartsAgainAfterAGroupThatHangs) {
   EXPECT_FALSE(host.kernel.exists(kRecord));
 }
 
-TEST(MoveRelease, FailsWhenAServiceDoesNotStartThatDevicesAreLeftTo) {
+TEST(RebindRelease, FailsWhenAServiceDoesNotStartThatDevicesAreLeftTo) {
   Host host(2);
   host.request.accelerators.pop_back();
   host.services.start_fails = {kDaemon};
   const auto outcome = host.apply();
-  EXPECT_EQ(statuses(outcome), std::vector<Status>{Status::done}) << "the group has moved";
+  EXPECT_EQ(statuses(outcome), std::vector<Status>{Status::done}) << "the group is bound";
   ASSERT_THAT(outcome.errors, SizeIs(1));
   EXPECT_EQ(outcome.errors[0].message, "start nvidia-persistenced.service: systemd: the unit failed");
   EXPECT_TRUE(host.kernel.exists(kRecord));
@@ -309,7 +309,7 @@ TEST(MoveRelease, FailsWhenAServiceDoesNotStartThatDevicesAreLeftTo) {
   EXPECT_FALSE(host.kernel.exists(kRecord));
 }
 
-TEST(MoveRelease, LetsAServiceWaitThatFindsNoDeviceToStartWith) {
+TEST(RebindRelease, LetsAServiceWaitThatFindsNoDeviceToStartWith) {
   Host host(1);
   host.services.start_fails = {kDaemon};
   const auto outcome = host.apply();
@@ -329,18 +329,18 @@ TEST(MoveRelease, LetsAServiceWaitThatFindsNoDeviceToStartWith) {
   EXPECT_FALSE(host.kernel.exists(kRecord));
 }
 
-TEST(MoveRelease, MovesNothingWhileItsRecordCannotBeRead) {
+TEST(RebindRelease, RebindsNothingWhileItsRecordCannotBeRead) {
   Host host(1);
   host.kernel.file(kRecord, "{");
-  const auto outcome = apply_moves(host.context(), host.request, Direction::to_vfio);
+  const auto outcome = apply_rebinds(host.context(), host.request, Direction::to_vfio);
   ASSERT_FALSE(outcome);
   EXPECT_EQ(outcome.error().code, Errc::malformed_host);
-  EXPECT_FALSE(preview_moves(host.context(), host.request, Direction::to_vfio));
+  EXPECT_FALSE(preview_rebinds(host.context(), host.request, Direction::to_vfio));
   EXPECT_THAT(host.kernel.changes(), IsEmpty());
   EXPECT_THAT(host.services.orders, IsEmpty());
 }
 
-TEST(MoveRelease, StopsAndStartsNothingInARollback) {
+TEST(RebindRelease, StopsAndStartsNothingInARollback) {
   Host host(1);
   host.apply();
   host.services.orders.clear();
@@ -348,7 +348,7 @@ TEST(MoveRelease, StopsAndStartsNothingInARollback) {
   EXPECT_THAT(host.services.orders, IsEmpty());
 }
 
-TEST(MoveRelease, EveryChangeThatFailsLeavesTheServiceRunningOrRecorded) {
+TEST(RebindRelease, EveryChangeThatFailsLeavesTheServiceRunningOrRecorded) {
   const std::size_t count = test::changes_of_an_undisturbed_run<Host>(2U);
   ASSERT_GT(count, 8U);
   for (std::size_t n = 1; n <= count; ++n) {
@@ -357,11 +357,14 @@ TEST(MoveRelease, EveryChangeThatFailsLeavesTheServiceRunningOrRecorded) {
     host.kernel.fail_change(n, EIO);
     const auto outcome = host.apply();
     EXPECT_TRUE(host.services.runs(kDaemon) || host.kernel.exists(kRecord));
-    EXPECT_TRUE(!outcome.errors.empty() || std::ranges::any_of(outcome.results, [](const MoveResult& result) {
-      return result.status == Status::failed;
-    }) || std::ranges::any_of(outcome.notes, [](const std::string& note) {
-      return note.find("no accelerator is left") != std::string::npos;
-    })) << "a failed change went unnoticed";
+    EXPECT_TRUE(
+        !outcome.errors.empty() ||
+        std::ranges::any_of(outcome.results,
+                            [](const RebindResult& result) { return result.status == Status::failed; }) ||
+        std::ranges::any_of(
+            outcome.notes,
+            [](const std::string& note) { return note.find("no accelerator is left") != std::string::npos; }))
+        << "a failed change went unnoticed";
     EXPECT_EQ(statuses(host.apply()).size(), 2U);
     host.apply(Direction::back);
     EXPECT_TRUE(host.services.runs(kDaemon));
@@ -369,7 +372,7 @@ TEST(MoveRelease, EveryChangeThatFailsLeavesTheServiceRunningOrRecorded) {
   }
 }
 
-TEST(MoveRelease, AnyChangeMayBeTheLastBeforeDeathAndTheNextRunStartsTheService) {
+TEST(RebindRelease, AnyChangeMayBeTheLastBeforeDeathAndTheNextRunStartsTheService) {
   test::die_at_every_change<Host>(
       [](const Host& host, Direction next) {
         EXPECT_TRUE(host.services.runs(kDaemon));
@@ -380,14 +383,14 @@ TEST(MoveRelease, AnyChangeMayBeTheLastBeforeDeathAndTheNextRunStartsTheService)
       2U);
 }
 
-TEST(MoveRelease, StartsWhatAKilledRunLeftThoughNothingIsAskedFor) {
+TEST(RebindRelease, StartsWhatAKilledRunLeftThoughNothingIsAskedFor) {
   Host host(1);
   host.kernel.file("proc/sys/kernel/random/boot_id", "b\n");
   host.kernel.file(kRecord,
                    R"({"version":1,"boot_id":"b","services":{"nvidia-persistenced.service":"to start"}})");
   host.kernel.file(std::string("services/") + kDaemon, "stopped");
   host.request.accelerators.clear();
-  const auto outcome = host.apply(Direction::back);  // as `vfio restore` does with no record of a move
+  const auto outcome = host.apply(Direction::back);  // as `vfio restore` does with no record of a bind
   EXPECT_THAT(outcome.results, IsEmpty());
   EXPECT_TRUE(host.services.runs(kDaemon));
   EXPECT_FALSE(host.kernel.exists(kRecord));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "vfio/bind/move_plan.h"
+#include "vfio/bind/rebind_plan.h"
 
 #include <gmock/gmock.h>
 
@@ -15,12 +15,12 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-class MovePlanTest : public testing::Test {
+class RebindPlanTest : public testing::Test {
  protected:
-  MovePlanTest() { test::add_host_drivers(kernel_); }
+  RebindPlanTest() { test::add_host_drivers(kernel_); }
 
-  MovePlan bind(const std::vector<std::string>& devices, const std::set<std::string>& with = {}) {
-    MoveRequest request;
+  RebindPlan bind(const std::vector<std::string>& devices, const std::set<std::string>& with = {}) {
+    RebindRequest request;
     for (const auto& device : devices) request.accelerators.push_back(at(device));
     for (const auto& device : with) request.with.insert(at(device));
     request.untouchable = untouchable_;
@@ -36,9 +36,9 @@ class MovePlanTest : public testing::Test {
     for (const Step& step : steps) out.push_back(step.text());
     return out;
   }
-  static std::map<std::string, MemberRole> roles(const Move& move) {
+  static std::map<std::string, MemberRole> roles(const Rebind& rebind) {
     std::map<std::string, MemberRole> out;
-    for (const Member& member : move.members) out[member.address.text()] = member.role;
+    for (const Member& member : rebind.members) out[member.address.text()] = member.role;
     return out;
   }
 
@@ -51,33 +51,33 @@ class MovePlanTest : public testing::Test {
 };
 
 // Of somebody else's: another driver than the one that fits, and no override; or one that is no longer there.
-TEST_F(MovePlanTest, GivesWhatGoesToVfioAgainWhatItHadThere) {
+TEST_F(RebindPlanTest, GivesWhatGoesToVfioAgainWhatItHadThere) {
   kernel_.add_driver({.name = "vfio-pci", .vfio = true});
   kernel_.add_driver({.name = "other-vfio", .vfio = true});
   kernel_.add_function({.address = "0000:65:00.0", .group = 41, .driver = "nouveau"});
   as_before_ = {{at("0000:65:00.0"), {.driver = "other-vfio", .driver_override = {}}}};
-  const MovePlan plan = bind({"0000:65:00.0"});
-  ASSERT_EQ(plan.moves.size(), 1U);
-  EXPECT_THAT(texts(plan.moves[0].steps),
+  const RebindPlan plan = bind({"0000:65:00.0"});
+  ASSERT_EQ(plan.rebinds.size(), 1U);
+  EXPECT_THAT(texts(plan.rebinds[0].steps),
               ElementsAre("set driver_override of 0000:65:00.0 to other-vfio",  //
                           "unbind 0000:65:00.0 from nouveau",                   //
                           "bind 0000:65:00.0 to other-vfio",                    //
                           "clear driver_override of 0000:65:00.0"));
-  EXPECT_EQ(plan.moves[0].members[0].driver_after, "other-vfio");
+  EXPECT_EQ(plan.rebinds[0].members[0].driver_after, "other-vfio");
 
   as_before_ = {{at("0000:65:00.0"), {.driver = "unloaded", .driver_override = "vfio-pci"}}};
-  EXPECT_THAT(texts(bind({"0000:65:00.0"}).moves.at(0).steps),
+  EXPECT_THAT(texts(bind({"0000:65:00.0"}).rebinds.at(0).steps),
               ElementsAre("set driver_override of 0000:65:00.0 to vfio-pci",  //
                           "unbind 0000:65:00.0 from nouveau",                 //
                           "bind 0000:65:00.0 to vfio-pci"));
 }
 
-TEST_F(MovePlanTest, MovesEveryFunctionOfACardAndLeavesItsPort) {
+TEST_F(RebindPlanTest, RebindsEveryFunctionOfACardAndLeavesItsPort) {
   test::add_four_function_card(kernel_);
-  const MovePlan plan = bind({"0000:65:00.0"});
+  const RebindPlan plan = bind({"0000:65:00.0"});
   EXPECT_THAT(plan.refusals, IsEmpty());
-  ASSERT_EQ(plan.moves.size(), 1U);
-  EXPECT_THAT(texts(plan.moves[0].steps),
+  ASSERT_EQ(plan.rebinds.size(), 1U);
+  EXPECT_THAT(texts(plan.rebinds[0].steps),
               ElementsAre("load module vfio_pci",                             //
                           "set driver_override of 0000:65:00.1 to vfio-pci",  //
                           "set driver_override of 0000:65:00.2 to vfio-pci",  //
@@ -88,28 +88,28 @@ TEST_F(MovePlanTest, MovesEveryFunctionOfACardAndLeavesItsPort) {
                           "unbind 0000:65:00.0 from nouveau",                 //
                           "bind 0000:65:00.1 to vfio-pci", "bind 0000:65:00.2 to vfio-pci",
                           "bind 0000:65:00.3 to vfio-pci", "bind 0000:65:00.0 to vfio-pci"));
-  EXPECT_THAT(roles(plan.moves[0]), ElementsAre(testing::Pair("0000:64:00.0", MemberRole::bridge),
-                                                testing::Pair("0000:65:00.0", MemberRole::accelerator),
-                                                testing::Pair("0000:65:00.1", MemberRole::companion),
-                                                testing::Pair("0000:65:00.2", MemberRole::companion),
-                                                testing::Pair("0000:65:00.3", MemberRole::companion)));
+  EXPECT_THAT(roles(plan.rebinds[0]), ElementsAre(testing::Pair("0000:64:00.0", MemberRole::bridge),
+                                                  testing::Pair("0000:65:00.0", MemberRole::accelerator),
+                                                  testing::Pair("0000:65:00.1", MemberRole::companion),
+                                                  testing::Pair("0000:65:00.2", MemberRole::companion),
+                                                  testing::Pair("0000:65:00.3", MemberRole::companion)));
 }
 
-TEST_F(MovePlanTest, TakesCompanionsThatSitInOtherGroups) {
+TEST_F(RebindPlanTest, TakesCompanionsThatSitInOtherGroups) {
   kernel_.add_function({.address = "0000:01:00.0", .group = 5, .driver = "nouveau"});
   kernel_.add_function({.address = "0000:01:00.1",
                         .ids = "10de:22ba",
                         .class_code = 0x040300,
                         .group = 6,
                         .driver = "snd_hda_intel"});
-  const MovePlan plan = bind({"0000:01:00.0"});
-  ASSERT_EQ(plan.moves.size(), 1U);
-  EXPECT_THAT(plan.moves[0].groups, ElementsAre(5, 6));
-  EXPECT_THAT(plan.moves[0].moving(), ElementsAre(at("0000:01:00.0"), at("0000:01:00.1")));
+  const RebindPlan plan = bind({"0000:01:00.0"});
+  ASSERT_EQ(plan.rebinds.size(), 1U);
+  EXPECT_THAT(plan.rebinds[0].groups, ElementsAre(5, 6));
+  EXPECT_THAT(plan.rebinds[0].rebinding(), ElementsAre(at("0000:01:00.0"), at("0000:01:00.1")));
 }
 
 // A board with two GPUs as functions of one device, each in a group of its own, and one sound card for both.
-TEST_F(MovePlanTest, MovesOneOfTwoGpusInASlotWithoutTheOther) {
+TEST_F(RebindPlanTest, RebindsOneOfTwoGpusInASlotWithoutTheOther) {
   kernel_.add_function({.address = "0000:01:00.0", .group = 5, .driver = "nouveau"});
   kernel_.add_function({.address = "0000:01:00.1", .group = 6, .driver = "nouveau"});
   kernel_.add_function({.address = "0000:01:00.2",
@@ -117,23 +117,23 @@ TEST_F(MovePlanTest, MovesOneOfTwoGpusInASlotWithoutTheOther) {
                         .class_code = 0x040300,
                         .group = 7,
                         .driver = "snd_hda_intel"});
-  const MovePlan one = bind({"0000:01:00.1"});
+  const RebindPlan one = bind({"0000:01:00.1"});
   EXPECT_THAT(one.refusals, IsEmpty());
-  ASSERT_EQ(one.moves.size(), 1U);
-  EXPECT_THAT(one.moves[0].groups, ElementsAre(6, 7)) << "the sound card's driver would use it meanwhile";
-  EXPECT_THAT(one.moves[0].moving(), ElementsAre(at("0000:01:00.1"), at("0000:01:00.2")));
+  ASSERT_EQ(one.rebinds.size(), 1U);
+  EXPECT_THAT(one.rebinds[0].groups, ElementsAre(6, 7)) << "the sound card's driver would use it meanwhile";
+  EXPECT_THAT(one.rebinds[0].rebinding(), ElementsAre(at("0000:01:00.1"), at("0000:01:00.2")));
 
-  const MovePlan both = bind({"0000:01:00.0", "0000:01:00.1"});
+  const RebindPlan both = bind({"0000:01:00.0", "0000:01:00.1"});
   EXPECT_THAT(both.refusals, IsEmpty());
-  ASSERT_EQ(both.moves.size(), 1U) << "they share the sound card";
-  EXPECT_THAT(both.moves[0].devices, ElementsAre(at("0000:01:00.0"), at("0000:01:00.1")));
-  EXPECT_THAT(both.moves[0].moving(),
+  ASSERT_EQ(both.rebinds.size(), 1U) << "they share the sound card";
+  EXPECT_THAT(both.rebinds[0].devices, ElementsAre(at("0000:01:00.0"), at("0000:01:00.1")));
+  EXPECT_THAT(both.rebinds[0].rebinding(),
               ElementsAre(at("0000:01:00.0"), at("0000:01:00.1"), at("0000:01:00.2")));
 }
 
 /// A slot with a GPU, its audio, a network card and a disk, each in a group of its own; and in another slot a
 /// USB controller that is linked to the GPU.
-class SharedSlot : public MovePlanTest {
+class SharedSlot : public RebindPlanTest {
  protected:
   SharedSlot() {
     kernel_.add_driver({.name = "mlx5_core", .ids = {"15b3:1021"}});
@@ -164,51 +164,52 @@ class SharedSlot : public MovePlanTest {
   }
 };
 
-TEST_F(SharedSlot, MovesTheGpusOwnFunctionsAndNamesTheOthers) {
-  const MovePlan plan = bind({"0000:65:00.0"});
-  ASSERT_EQ(plan.moves.size(), 1U);
-  EXPECT_THAT(plan.moves[0].moving(), ElementsAre(at("0000:65:00.0"), at("0000:65:00.1")));
+TEST_F(SharedSlot, RebindsTheGpusOwnFunctionsAndNamesTheOthers) {
+  const RebindPlan plan = bind({"0000:65:00.0"});
+  ASSERT_EQ(plan.rebinds.size(), 1U);
+  EXPECT_THAT(plan.rebinds[0].rebinding(), ElementsAre(at("0000:65:00.0"), at("0000:65:00.1")));
   EXPECT_THAT(
-      plan.moves[0].notes,
+      plan.rebinds[0].notes,
       ElementsAre(HasSubstr("0000:65:00.2 (15b3:1021, class 0200, driver mlx5_core) is in the slot of "
                             "0000:65:00.0 and stays"),
-                  HasSubstr("--with 0000:65:00.3 moves it too")));
+                  HasSubstr("--with 0000:65:00.3 binds it too")));
 }
 
-TEST_F(SharedSlot, MovesWhatWithNamesThereAndBack) {
-  const MovePlan plan = bind({"0000:65:00.0"}, {"0000:65:00.2"});
-  ASSERT_EQ(plan.moves.size(), 1U);
-  EXPECT_EQ(roles(plan.moves[0]).at("0000:65:00.2"), MemberRole::taken_along);
-  EXPECT_THAT(plan.moves[0].groups, ElementsAre(41, 42, 43));
+TEST_F(SharedSlot, RebindsWhatWithNamesThereAndBack) {
+  const RebindPlan plan = bind({"0000:65:00.0"}, {"0000:65:00.2"});
+  ASSERT_EQ(plan.rebinds.size(), 1U);
+  EXPECT_EQ(roles(plan.rebinds[0]).at("0000:65:00.2"), MemberRole::taken_along);
+  EXPECT_THAT(plan.rebinds[0].groups, ElementsAre(41, 42, 43));
 
   record_.members[at("0000:65:00.2")] = {
       .ids = "15b3:1021", .driver = "mlx5_core", .driver_override = {}, .role = "taken_along"};
-  MoveRequest request;
+  RebindRequest request;
   request.accelerators = {at("0000:65:00.0")};
-  const MovePlan back = plan_unbind(scan(kernel_).value(), test::gpu_rules(), request, use_, record_, stuck_);
-  ASSERT_EQ(back.moves.size(), 1U);
-  EXPECT_EQ(roles(back.moves[0]).at("0000:65:00.2"), MemberRole::taken_along);
+  const RebindPlan back =
+      plan_unbind(scan(kernel_).value(), test::gpu_rules(), request, use_, record_, stuck_);
+  ASSERT_EQ(back.rebinds.size(), 1U);
+  EXPECT_EQ(roles(back.rebinds[0]).at("0000:65:00.2"), MemberRole::taken_along);
 }
 
 // In the GPU's own group it keeps the group on the host, as any foreign device does.
 TEST_F(SharedSlot, RefusesAForeignFunctionInTheGpusGroup) {
   kernel_.add_function(
       {.address = "0000:65:00.4", .ids = "144d:a80a", .class_code = 0x010802, .group = 41, .driver = "nvme"});
-  const MovePlan plan = bind({"0000:65:00.0"});
+  const RebindPlan plan = bind({"0000:65:00.0"});
   ASSERT_EQ(plan.refusals.size(), 1U);
   EXPECT_THAT(plan.refusals[0].reasons,
               ElementsAre(HasSubstr("0000:65:00.4 (144d:a80a, class 0108, driver nvme) shares the group")));
 }
 
-TEST_F(MovePlanTest, RefusesAGroupWithAForeignDeviceAndNamesIt) {
+TEST_F(RebindPlanTest, RefusesAGroupWithAForeignDeviceAndNamesIt) {
   kernel_.add_function({.address = "0000:05:01.0",
                         .ids = "10de:1db6",
                         .class_code = 0x030200,
                         .group = 12,
                         .driver = "nouveau"});
   kernel_.add_function({.address = "0000:05:02.0", .ids = "1002:5046", .group = 12, .driver = "radeon"});
-  const MovePlan plan = bind({"0000:05:01.0"});
-  EXPECT_THAT(plan.moves, IsEmpty());
+  const RebindPlan plan = bind({"0000:05:01.0"});
+  EXPECT_THAT(plan.rebinds, IsEmpty());
   ASSERT_EQ(plan.refusals.size(), 1U);
   EXPECT_THAT(plan.refusals[0].devices, ElementsAre(at("0000:05:01.0")));
   EXPECT_THAT(plan.refusals[0].reasons,
@@ -217,35 +218,35 @@ TEST_F(MovePlanTest, RefusesAGroupWithAForeignDeviceAndNamesIt) {
   EXPECT_THAT(plan.refusals[0].hint, HasSubstr("--with 0000:05:02.0"));
 }
 
-TEST_F(MovePlanTest, TakesAForeignDeviceAlongWhenAsked) {
+TEST_F(RebindPlanTest, TakesAForeignDeviceAlongWhenAsked) {
   kernel_.add_function({.address = "0000:05:01.0", .group = 12, .driver = "nouveau"});
   kernel_.add_function({.address = "0000:05:02.0", .ids = "1002:5046", .group = 12, .driver = "radeon"});
-  const MovePlan plan = bind({"0000:05:01.0"}, {"0000:05:02.0"});
-  ASSERT_EQ(plan.moves.size(), 1U);
-  EXPECT_THAT(plan.moves[0].moving(), ElementsAre(at("0000:05:01.0"), at("0000:05:02.0")));
+  const RebindPlan plan = bind({"0000:05:01.0"}, {"0000:05:02.0"});
+  ASSERT_EQ(plan.rebinds.size(), 1U);
+  EXPECT_THAT(plan.rebinds[0].rebinding(), ElementsAre(at("0000:05:01.0"), at("0000:05:02.0")));
 }
 
-TEST_F(MovePlanTest, RefusesTheOtherAcceleratorOfAGroupUnlessAskedFor) {
+TEST_F(RebindPlanTest, RefusesTheOtherAcceleratorOfAGroupUnlessAskedFor) {
   kernel_.add_function({.address = "0000:05:01.0", .group = 12, .driver = "nouveau"});
   kernel_.add_function({.address = "0000:05:02.0", .ids = "10de:1db6", .group = 12, .driver = "nouveau"});
-  const MovePlan alone = bind({"0000:05:01.0"});
+  const RebindPlan alone = bind({"0000:05:01.0"});
   ASSERT_EQ(alone.refusals.size(), 1U);
   EXPECT_EQ(alone.refusals[0].hint, "name it too: --device 0000:05:02.0");
-  const MovePlan both = bind({"0000:05:01.0", "0000:05:02.0"});
-  ASSERT_EQ(both.moves.size(), 1U);
+  const RebindPlan both = bind({"0000:05:01.0", "0000:05:02.0"});
+  ASSERT_EQ(both.rebinds.size(), 1U);
   EXPECT_THAT(both.refusals, IsEmpty());
 }
 
-TEST_F(MovePlanTest, LeavesADriverlessForeignerAloneAndSaysSo) {
+TEST_F(RebindPlanTest, LeavesADriverlessForeignerAloneAndSaysSo) {
   kernel_.add_function({.address = "0000:05:01.0", .group = 12, .driver = "nouveau"});
   kernel_.add_function({.address = "0000:06:00.0", .ids = "8086:1234", .class_code = 0x088000, .group = 12});
-  const MovePlan plan = bind({"0000:05:01.0"});
-  ASSERT_EQ(plan.moves.size(), 1U);
-  EXPECT_THAT(plan.moves[0].notes, ElementsAre(HasSubstr("0000:06:00.0")));
-  EXPECT_THAT(plan.moves[0].moving(), ElementsAre(at("0000:05:01.0")));
+  const RebindPlan plan = bind({"0000:05:01.0"});
+  ASSERT_EQ(plan.rebinds.size(), 1U);
+  EXPECT_THAT(plan.rebinds[0].notes, ElementsAre(HasSubstr("0000:06:00.0")));
+  EXPECT_THAT(plan.rebinds[0].rebinding(), ElementsAre(at("0000:05:01.0")));
 }
 
-TEST_F(MovePlanTest, IsBlockedByAHostBridgeWithADriverButNotByOneWithout) {
+TEST_F(RebindPlanTest, IsBlockedByAHostBridgeWithADriverButNotByOneWithout) {
   kernel_.add_driver({.name = "skx_uncore", .ids = {"8086:3e31"}});
   kernel_.add_function({.address = "0000:05:01.0", .group = 12, .driver = "nouveau"});
   kernel_.add_function({.address = "0000:00:00.0", .ids = "8086:3e30", .class_code = 0x060000, .group = 12});
@@ -255,25 +256,25 @@ TEST_F(MovePlanTest, IsBlockedByAHostBridgeWithADriverButNotByOneWithout) {
                         .class_code = 0x060000,
                         .group = 12,
                         .driver = "skx_uncore"});
-  const MovePlan plan = bind({"0000:05:01.0"});
+  const RebindPlan plan = bind({"0000:05:01.0"});
   ASSERT_EQ(plan.refusals.size(), 1U);
   EXPECT_THAT(plan.refusals[0].reasons, ElementsAre(HasSubstr("skx_uncore")));
 }
 
-TEST_F(MovePlanTest, RefusesWhatIsInUseNamingTheDeviceUser) {
+TEST_F(RebindPlanTest, RefusesWhatIsInUseNamingTheDeviceUser) {
   test::add_four_function_card(kernel_);
   use_.users["0000:65:00.1"] = {{.kind = DeviceUser::Kind::process,
                                  .name = "pulseaudio",
                                  .pid = 77,
                                  .what = "/dev/snd/controlC0",
                                  .pod_uid = {}}};
-  const MovePlan plan = bind({"0000:65:00.0"});
+  const RebindPlan plan = bind({"0000:65:00.0"});
   ASSERT_EQ(plan.refusals.size(), 1U);
   EXPECT_THAT(plan.refusals[0].reasons,
               ElementsAre("0000:65:00.1 is in use: process pulseaudio (pid 77) holds /dev/snd/controlC0"));
 }
 
-TEST_F(MovePlanTest, HasNothingToDoForAUnitInUseThatIsOnVfioAlready) {
+TEST_F(RebindPlanTest, HasNothingToDoForAUnitInUseThatIsOnVfioAlready) {
   kernel_.add_driver({.name = "vfio-pci", .vfio = true});
   kernel_.add_function(
       {.address = "0000:01:00.0", .group = 5, .driver = "vfio-pci", .driver_override = "vfio-pci"});
@@ -282,27 +283,27 @@ TEST_F(MovePlanTest, HasNothingToDoForAUnitInUseThatIsOnVfioAlready) {
                                  .pid = 9,
                                  .what = "/dev/vfio/5",
                                  .pod_uid = {}}};
-  const MovePlan plan = bind({"0000:01:00.0"});
-  ASSERT_EQ(plan.moves.size(), 1U);
-  EXPECT_THAT(plan.moves[0].steps, IsEmpty());
+  const RebindPlan plan = bind({"0000:01:00.0"});
+  ASSERT_EQ(plan.rebinds.size(), 1U);
+  EXPECT_THAT(plan.rebinds[0].steps, IsEmpty());
 }
 
-TEST_F(MovePlanTest, AdoptsWhatAnotherToolPutOnVfioWithoutAWrite) {
+TEST_F(RebindPlanTest, AdoptsWhatAnotherToolPutOnVfioWithoutAWrite) {
   kernel_.add_driver({.name = "vfio-pci", .vfio = true});
   kernel_.add_driver({.name = "nv_variant_vfio_pci", .ids = {}, .vfio = true});
   kernel_.add_function({.address = "0000:01:00.0", .group = 5, .driver = "nv_variant_vfio_pci"});
-  EXPECT_THAT(bind({"0000:01:00.0"}).moves.at(0).steps, IsEmpty());
+  EXPECT_THAT(bind({"0000:01:00.0"}).rebinds.at(0).steps, IsEmpty());
 }
 
-TEST_F(MovePlanTest, RefusesAPhysicalFunctionWithVirtualFunctions) {
+TEST_F(RebindPlanTest, RefusesAPhysicalFunctionWithVirtualFunctions) {
   kernel_.add_function(
       {.address = "0000:01:00.0", .group = 5, .driver = "nouveau", .totalvfs = 16, .numvfs = 4});
-  const MovePlan plan = bind({"0000:01:00.0"});
+  const RebindPlan plan = bind({"0000:01:00.0"});
   ASSERT_EQ(plan.refusals.size(), 1U);
   EXPECT_THAT(plan.refusals[0].reasons, ElementsAre("0000:01:00.0 has 4 virtual functions enabled"));
 }
 
-class VirtualFunctions : public MovePlanTest {
+class VirtualFunctions : public RebindPlanTest {
  protected:
   /// A GPU with two virtual functions in its own slot.
   void add_gpu(unsigned own_group, unsigned first_group, unsigned second_group) {
@@ -315,21 +316,21 @@ class VirtualFunctions : public MovePlanTest {
   }
 };
 
-TEST_F(VirtualFunctions, MoveAloneByTheirOwnGroup) {
+TEST_F(VirtualFunctions, RebindAloneByTheirOwnGroup) {
   add_gpu(5, 6, 7);
-  const MovePlan plan = bind({"0000:01:00.4"});
+  const RebindPlan plan = bind({"0000:01:00.4"});
   EXPECT_THAT(plan.refusals, IsEmpty());
-  ASSERT_EQ(plan.moves.size(), 1U);
-  EXPECT_THAT(plan.moves[0].groups, ElementsAre(6));
-  EXPECT_THAT(texts(plan.moves[0].steps),
+  ASSERT_EQ(plan.rebinds.size(), 1U);
+  EXPECT_THAT(plan.rebinds[0].groups, ElementsAre(6));
+  EXPECT_THAT(texts(plan.rebinds[0].steps),
               ElementsAre("load module vfio_pci", "set driver_override of 0000:01:00.4 to vfio-pci",
                           "bind 0000:01:00.4 to vfio-pci"));
-  EXPECT_EQ(bind({"0000:01:00.4", "0000:01:00.5"}).moves.size(), 2U) << "each is a unit of its own";
+  EXPECT_EQ(bind({"0000:01:00.4", "0000:01:00.5"}).rebinds.size(), 2U) << "each is a unit of its own";
 }
 
 TEST_F(VirtualFunctions, StayWhileTheirPhysicalFunctionSharesTheGroup) {
   add_gpu(5, 5, 7);
-  const MovePlan plan = bind({"0000:01:00.4"});
+  const RebindPlan plan = bind({"0000:01:00.4"});
   ASSERT_EQ(plan.refusals.size(), 1U);
   EXPECT_THAT(plan.refusals[0].reasons,
               ElementsAre("0000:01:00.0 (10de:2684, class 0300, driver nouveau) is the physical function of "
@@ -344,7 +345,7 @@ TEST_F(VirtualFunctions, StayThereToo) {
   kernel_.link(devices + "0000:01:00.0/virtfn0", "../0000:01:00.5");
   kernel_.link(devices + "0000:01:00.5/driver", "../../../bus/pci/drivers/nouveau");
   kernel_.directory(devices + "0000:01:00.5/vfio-dev/vfio0");
-  const MovePlan plan = bind({"0000:01:00.4"});
+  const RebindPlan plan = bind({"0000:01:00.4"});
   ASSERT_EQ(plan.refusals.size(), 1U);
   EXPECT_THAT(plan.refusals[0].reasons, ElementsAre(HasSubstr("is the physical function of 0000:01:00.4")));
   EXPECT_THAT(plan.refusals[0].blockers, testing::Optional(IsEmpty()));
@@ -354,7 +355,7 @@ TEST_F(VirtualFunctions, AreNamedWhereTheyShareAGroup) {
   kernel_.add_driver({.name = "nvidia-vf", .ids = {"10de:2684"}});
   add_gpu(5, 6, 6);
   ASSERT_TRUE(kernel_.write_attribute("sys/bus/pci/drivers/nvidia-vf/bind", "0000:01:00.5"));
-  const MovePlan plan = bind({"0000:01:00.4"});
+  const RebindPlan plan = bind({"0000:01:00.4"});
   ASSERT_EQ(plan.refusals.size(), 1U);
   EXPECT_THAT(plan.refusals[0].hint, "name it too: --device 0000:01:00.5");
 }
@@ -365,14 +366,14 @@ TEST_F(VirtualFunctions, KeepAPhysicalFunctionOnVfioFromGoingBack) {
   // With the module's enable_sriov.
   kernel_.file("sys/devices/pci0000:00/0000:01:00.0/virtfn0", "");
   kernel_.file("sys/devices/pci0000:00/0000:01:00.0/virtfn1", "");
-  MoveRequest request;
+  RebindRequest request;
   request.accelerators = {at("0000:01:00.0")};
-  const MovePlan plan = plan_unbind(scan(kernel_).value(), test::gpu_rules(), request, use_, {}, stuck_);
+  const RebindPlan plan = plan_unbind(scan(kernel_).value(), test::gpu_rules(), request, use_, {}, stuck_);
   ASSERT_EQ(plan.refusals.size(), 1U);
   EXPECT_THAT(plan.refusals[0].reasons, ElementsAre("0000:01:00.0 has 2 virtual functions enabled"));
 }
 
-TEST_F(MovePlanTest, RefusesWhatIsInNoGroupStuckUnreadableOrUntouchable) {
+TEST_F(RebindPlanTest, RefusesWhatIsInNoGroupStuckUnreadableOrUntouchable) {
   kernel_.add_function({.address = "0000:01:00.0", .driver = "nouveau"});
   kernel_.add_function({.address = "0000:02:00.0", .group = 2, .driver = "nouveau"});
   kernel_.add_function({.address = "0000:03:00.0", .group = 3, .driver = "nouveau"});
@@ -380,8 +381,8 @@ TEST_F(MovePlanTest, RefusesWhatIsInNoGroupStuckUnreadableOrUntouchable) {
   kernel_.file("sys/devices/pci0000:00/0000:03:00.0/config", "short");
   stuck_ = {"0000:02:00.0"};
   untouchable_[at("0000:04:00.0")] = "carries 2 vGPUs";
-  const MovePlan plan = bind({"0000:01:00.0", "0000:02:00.0", "0000:03:00.0", "0000:04:00.0"});
-  EXPECT_THAT(plan.moves, IsEmpty());
+  const RebindPlan plan = bind({"0000:01:00.0", "0000:02:00.0", "0000:03:00.0", "0000:04:00.0"});
+  EXPECT_THAT(plan.rebinds, IsEmpty());
   std::vector<std::string> reasons;
   reasons.reserve(plan.refusals.size());
   for (const Refusal& refusal : plan.refusals) reasons.push_back(refusal.reasons.at(0));
@@ -391,85 +392,86 @@ TEST_F(MovePlanTest, RefusesWhatIsInNoGroupStuckUnreadableOrUntouchable) {
 }
 
 // No VM can use it, whatever driver it is on; so neither plan says that all is well.
-TEST_F(MovePlanTest, RefusesAGpuThatIsOffTheBusWhereverItIs) {
+TEST_F(RebindPlanTest, RefusesAGpuThatIsOffTheBusWhereverItIs) {
   kernel_.add_driver({.name = "vfio-pci", .vfio = true});
   kernel_.add_function({.address = "0000:03:00.0", .group = 3, .driver = "vfio-pci"});
   kernel_.add_function({.address = "0000:04:00.0", .group = 4, .driver = "nouveau"});
   for (const char* gpu : {"0000:03:00.0", "0000:04:00.0"})
     kernel_.file("sys/devices/pci0000:00/" + std::string(gpu) + "/config", std::string(64, '\xff'));
-  const auto off_the_bus = [](const MovePlan& plan) {
-    return plan.moves.empty() && plan.refusals.size() == 2 &&
+  const auto off_the_bus = [](const RebindPlan& plan) {
+    return plan.rebinds.empty() && plan.refusals.size() == 2 &&
            plan.refusals[0].reasons.at(0).find("off the bus") != std::string::npos &&
            plan.refusals[1].reasons.at(0).find("off the bus") != std::string::npos;
   };
   EXPECT_TRUE(off_the_bus(bind({"0000:03:00.0", "0000:04:00.0"})));
-  MoveRequest request;
+  RebindRequest request;
   request.accelerators = {at("0000:03:00.0"), at("0000:04:00.0")};
   EXPECT_TRUE(
       off_the_bus(plan_unbind(scan(kernel_).value(), test::gpu_rules(), request, use_, record_, stuck_)));
 }
 
 // The kernel binds no other driver than the one that an override names.
-TEST_F(MovePlanTest, RestoresAnOverrideOfAnotherDriverAfterTheDriverIsBound) {
+TEST_F(RebindPlanTest, RestoresAnOverrideOfAnotherDriverAfterTheDriverIsBound) {
   kernel_.add_driver({.name = "vfio-pci", .vfio = true});
   kernel_.add_function(
       {.address = "0000:65:00.0", .group = 41, .driver = "nouveau", .driver_override = "vfio-pci"});
   EXPECT_THAT(
-      bind({"0000:65:00.0"}).moves.at(0).notes,
+      bind({"0000:65:00.0"}).rebinds.at(0).notes,
       ElementsAre(HasSubstr("driver_override of 0000:65:00.0 names vfio-pci, while nouveau is bound")));
 
   kernel_.add_function(
       {.address = "0000:66:00.0", .group = 42, .driver = "vfio-pci", .driver_override = "vfio-pci"});
   record_.members[at("0000:66:00.0")] = {
       .ids = "10de:2684", .driver = "nouveau", .driver_override = "vfio-pci", .role = "accelerator"};
-  MoveRequest request;
+  RebindRequest request;
   request.accelerators = {at("0000:66:00.0")};
   Inventory inventory = scan(kernel_).value();
   read_overrides(kernel_, kernel_, request.accelerators, inventory);
-  const MovePlan back = plan_unbind(inventory, test::gpu_rules(), request, use_, record_, stuck_);
-  EXPECT_THAT(texts(back.moves.at(0).steps),
+  const RebindPlan back = plan_unbind(inventory, test::gpu_rules(), request, use_, record_, stuck_);
+  EXPECT_THAT(texts(back.rebinds.at(0).steps),
               ElementsAre("set driver_override of 0000:66:00.0 to nouveau",  //
                           "unbind 0000:66:00.0 from vfio-pci",               //
                           "bind 0000:66:00.0 to nouveau",                    //
                           "set driver_override of 0000:66:00.0 to vfio-pci"));
 }
 
-TEST_F(MovePlanTest, RefusesAGroupWhoseForeignMemberCannotBeRead) {
+TEST_F(RebindPlanTest, RefusesAGroupWhoseForeignMemberCannotBeRead) {
   test::add_four_function_card(kernel_);
   kernel_.add_function({.address = "0000:66:00.0", .ids = "144d:a80a", .class_code = 0x010802, .group = 41});
-  EXPECT_EQ(bind({"0000:65:00.0"}).moves.size(), 1U);
+  EXPECT_EQ(bind({"0000:65:00.0"}).rebinds.size(), 1U);
   kernel_.file("sys/devices/pci0000:00/0000:66:00.0/driver", "no link");
-  const MovePlan plan = bind({"0000:65:00.0"});
-  EXPECT_THAT(plan.moves, IsEmpty());
+  const RebindPlan plan = bind({"0000:65:00.0"});
+  EXPECT_THAT(plan.rebinds, IsEmpty());
   ASSERT_EQ(plan.refusals.size(), 1U);
   EXPECT_THAT(plan.refusals[0].reasons,
               ElementsAre(HasSubstr("0000:66:00.0 shares the group and cannot be read: ")));
 }
 
-TEST_F(MovePlanTest, SaysWhatTheKernelWouldStillObjectTo) {
+TEST_F(RebindPlanTest, SaysWhatTheKernelWouldStillObjectTo) {
   test::add_four_function_card(kernel_);
   kernel_.add_function(
       {.address = "0000:66:00.0", .ids = "144d:a80a", .class_code = 0x010802, .group = 41, .driver = "nvme"});
-  MovePlan plan = bind({"0000:65:00.0"});
+  RebindPlan plan = bind({"0000:65:00.0"});
   EXPECT_THAT(plan.refusals.at(0).blockers, testing::Optional(ElementsAre(at("0000:66:00.0"))));
   untouchable_[at("0000:65:00.0")] = "carries 2 vGPUs";
   plan = bind({"0000:65:00.0"}, {"0000:66:00.0"});
   EXPECT_THAT(plan.refusals.at(0).blockers, testing::Optional(IsEmpty()));
 }
 
-TEST_F(MovePlanTest, GivesEachMemberTheDriverOfItsOwnIds) {
+TEST_F(RebindPlanTest, GivesEachMemberTheDriverOfItsOwnIds) {
   test::add_four_function_card(kernel_);
   kernel_.add_driver({.name = "gpu_variant", .vfio = true});
-  const MoveRequest request{.accelerators = {at("0000:65:00.0")}, .with = {}, .untouchable = {}};
+  const RebindRequest request{.accelerators = {at("0000:65:00.0")}, .with = {}, .untouchable = {}};
   const auto table = VfioDriverTable::parse("alias vfio_pci:v000010DEd00002684sv*sd*bc*sc*i* gpu_variant\n");
-  const MovePlan plan = plan_bind(scan(kernel_).value(), test::gpu_rules(), request, use_, table, {}, {});
+  const RebindPlan plan = plan_bind(scan(kernel_).value(), test::gpu_rules(), request, use_, table, {}, {});
   std::map<std::string, std::string> drivers;
-  for (const Member& member : plan.moves.at(0).members) drivers[member.address.text()] = member.driver_after;
+  for (const Member& member : plan.rebinds.at(0).members)
+    drivers[member.address.text()] = member.driver_after;
   EXPECT_EQ(drivers["0000:65:00.0"], "gpu_variant");
   EXPECT_EQ(drivers["0000:65:00.1"], "vfio-pci");
 }
 
-TEST_F(MovePlanTest, KnowsTheKernelsOwnRuleOfViability) {
+TEST_F(RebindPlanTest, KnowsTheKernelsOwnRuleOfViability) {
   test::add_four_function_card(kernel_);
   EXPECT_THAT(viability_blockers(scan(kernel_).value(), 41),
               ElementsAre(at("0000:65:00.0"), at("0000:65:00.1"), at("0000:65:00.2")));

@@ -14,7 +14,7 @@
 
 #include "tests/support/must.h"
 #include "tests/vfio/machines.h"
-#include "tests/vfio/moves.h"
+#include "tests/vfio/rebinds.h"
 
 namespace ferry::vfio {
 namespace {
@@ -25,7 +25,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
 using testing::StartsWith;
-using Status = MoveResult::Status;
+using Status = RebindResult::Status;
 
 std::filesystem::path unbind_lock(const std::string& address) {
   return std::filesystem::path("proc/driver/nvidia/gpus") / address / "unbindLock";
@@ -250,22 +250,22 @@ struct Host {
     test::add_host_drivers(kernel);
     machine.build(kernel);
   }
-  Result<MoveOutcome> apply(Direction direction, bool with_all = true) {
+  Result<RebindOutcome> apply(Direction direction, bool with_all = true) {
     AcceleratorRules rules = test::gpu_rules();
     rules.classes.insert(PciClass::bridge_other);
-    const MoveContext context{.host = &kernel,
-                              .writer = &kernel,
-                              .probe = &probe,
-                              .rules = rules,
-                              .on_step = {},
-                              .driver_lock = &lock};
-    MoveRequest request;
+    const RebindContext context{.host = &kernel,
+                                .writer = &kernel,
+                                .probe = &probe,
+                                .rules = rules,
+                                .on_step = {},
+                                .driver_lock = &lock};
+    RebindRequest request;
     for (const std::string& address : machine.asked) request.accelerators.push_back(at(address));
     for (const std::string& address : machine.with) {
       if (with_all) request.with.insert(at(address));
     }
     request.force = !machine.screens.empty();
-    return apply_moves(context, request, direction);
+    return apply_rebinds(context, request, direction);
   }
   void prepare(Direction direction) {
     if (direction == Direction::back) apply(Direction::to_vfio).value();
@@ -312,9 +312,9 @@ std::vector<Scene> scenes(const std::set<std::string>& names = {}) {
   return out;
 }
 
-bool any(const Result<MoveOutcome>& outcome, Status status) {
+bool any(const Result<RebindOutcome>& outcome, Status status) {
   return std::ranges::any_of(outcome->results,
-                             [&](const MoveResult& result) { return result.status == status; });
+                             [&](const RebindResult& result) { return result.status == status; });
 }
 
 class EveryChange : public testing::TestWithParam<Scene> {
@@ -323,13 +323,13 @@ class EveryChange : public testing::TestWithParam<Scene> {
     Host model(*GetParam().machine);
     original_ = state_of(model.kernel);
     model.apply(Direction::to_vfio).value();
-    moved_ = state_of(model.kernel);
+    rebound_ = state_of(model.kernel);
     model.apply(Direction::back).value();
     home_ = state_of(model.kernel);
     EXPECT_EQ(home_ != original_, GetParam().machine->on_vfio);
     host_.prepare(GetParam().direction);
   }
-  const State& desired() const { return GetParam().direction == Direction::to_vfio ? moved_ : home_; }
+  const State& desired() const { return GetParam().direction == Direction::to_vfio ? rebound_ : home_; }
   static bool dies_at_this(Host& host) {
     return test::dies([&] {
       host.kernel.die_at_change(GetParam().change);
@@ -337,13 +337,13 @@ class EveryChange : public testing::TestWithParam<Scene> {
     });
   }
   /// Of each unit all functions are where they were or all where they shall be, as its result says.
-  void each_unit_is_whole(const Host& host, const MoveOutcome& outcome) const {
+  void each_unit_is_whole(const Host& host, const RebindOutcome& outcome) const {
     const State now = state_of(host.kernel);
-    for (const MoveResult& result : outcome.results) {
+    for (const RebindResult& result : outcome.results) {
       const bool there = result.status == Status::done || result.status == Status::already;
-      for (const PciAddress& address : result.move.moving()) {
+      for (const PciAddress& address : result.rebind.rebinding()) {
         const std::string name = address.text();
-        EXPECT_EQ(now.at(name), (there ? moved_ : original_).at(name)) << name;
+        EXPECT_EQ(now.at(name), (there ? rebound_ : original_).at(name)) << name;
       }
     }
   }
@@ -354,7 +354,7 @@ class EveryChange : public testing::TestWithParam<Scene> {
       const std::string bound = host.kernel.driver_of(name) + " (";
       const bool comes_last = home_.at(name).starts_with(bound) && home_.at(name) != bound + ")";
       const std::string late = comes_last ? bound + host.kernel.driver_of(name) + ")" : home_.at(name);
-      EXPECT_THAT(state, testing::AnyOf(home_.at(name), moved_.at(name), late)) << name;
+      EXPECT_THAT(state, testing::AnyOf(home_.at(name), rebound_.at(name), late)) << name;
     }
   }
   void runs_again_to_the_desired_state(Host& host) const {
@@ -371,7 +371,7 @@ class EveryChange : public testing::TestWithParam<Scene> {
   }
   Host host_;
   State original_;
-  State moved_;
+  State rebound_;
   State home_;  // the original, save where somebody else had put it on vfio
 };
 
@@ -437,7 +437,7 @@ TEST_P(EveryChange, ThatIsTheLastBeforeDeathLeavesTheOtherWayOpen) {
   const auto turned = host_.apply(was_binding ? Direction::back : Direction::to_vfio);
   ASSERT_TRUE(turned);
   EXPECT_FALSE(any(turned, Status::failed));
-  EXPECT_EQ(state_of(host_.kernel), was_binding ? original_ : moved_);
+  EXPECT_EQ(state_of(host_.kernel), was_binding ? original_ : rebound_);
   ASSERT_TRUE(host_.apply(Direction::back));
   EXPECT_EQ(state_of(host_.kernel), home_);
 }
@@ -466,7 +466,7 @@ TEST_P(EveryChange, ThatHangsIsLeftAloneUntilItReturns) {
     ASSERT_TRUE(outcome);
     // A file of ours cannot hang: then the run simply went on.
     if (any(outcome, Status::failed)) {
-      for (const MoveResult& result : outcome->results) {
+      for (const RebindResult& result : outcome->results) {
         if (result.error) {
           EXPECT_EQ(result.error->code, Errc::stuck) << result.error->message;
           EXPECT_THAT(result.error->message, Not(HasSubstr("back"))) << "no way back is tried";
@@ -497,10 +497,10 @@ TEST_P(EveryFailure, AndAHangInItsRollbackIsLeftAloneUntilItReturns) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Moves, EveryChange, testing::ValuesIn(scenes()), name_of);
+INSTANTIATE_TEST_SUITE_P(Rebinds, EveryChange, testing::ValuesIn(scenes()), name_of);
 // Two faults at once are many: on a machine with most of the steps and one with the rest.
-INSTANTIATE_TEST_SUITE_P(Moves, EveryFailure, testing::ValuesIn(scenes({"FourFunctionCard", "DriversLock"})),
-                         name_of);
+INSTANTIATE_TEST_SUITE_P(Rebinds, EveryFailure,
+                         testing::ValuesIn(scenes({"FourFunctionCard", "DriversLock"})), name_of);
 
 }  // namespace
 }  // namespace ferry::vfio
