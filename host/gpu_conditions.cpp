@@ -9,7 +9,7 @@
 
 #include "host/usage/advertised_use_probe.h"
 #include "mdev/vgpu.h"
-#include "policy/policy_verdict.h"
+#include "policy/policy_comparison.h"
 
 namespace ferry::host {
 namespace {

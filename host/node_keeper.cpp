@@ -338,8 +338,8 @@ Result<> NodeKeeper::look_at_use() {
       if (found.empty() && unseen) continue;
       // The users are sorted, so that a change of order alone does not write the file.
       const std::set<vfio::DeviceUser> users(found.begin(), found.end());
-      auto& told = seen[question.device];
-      for (const vfio::DeviceUser& user : users) told.push_back(reported_user(user));
+      auto& reported = seen[question.device];
+      for (const vfio::DeviceUser& user : users) reported.push_back(reported_user(user));
     }
   }
   memory_.vgpu_use.users = std::move(seen);

@@ -45,7 +45,7 @@ std::vector<fs::path> files_to_watch(const KeeperSettings& files) {
           api::kHostdLock};
 }
 
-KeeperSettings with_ends_told(KeeperSettings settings, ProcessEnds& ends) {
+KeeperSettings with_ends_reported(KeeperSettings settings, ProcessEnds& ends) {
   settings.watch_ends = [&ends](const std::set<int>& processes) { return ends.watch(processes); };
   return settings;
 }
@@ -163,7 +163,7 @@ class NodeLoop {
         options_(options),
         loop_(loop),
         ends_(loop, host, [this] { a_process_has_ended(); }),
-        keeper_(host, uses, std::move(node_host), with_ends_told(options.files, ends_)),
+        keeper_(host, uses, std::move(node_host), with_ends_reported(options.files, ends_)),
         files_(
             loop, host, files_to_watch(options.files), [this] { round_soon(); },
             [this](const Error& error) { warn_once(error); }) {}
@@ -250,8 +250,8 @@ class NodeLoop {
     if (!shown) return spdlog::warn("other processes cannot see that hostd runs: {}", shown.error().message);
     liveness_.emplace(std::move(*shown));
     // A lock raises no event where the file was there before; closing the file does.
-    if (const auto told = host_.open(api::kHostdLiveness, O_WRONLY); !told)
-      spdlog::warn("{}", told.error().message);
+    if (const auto closed = host_.open(api::kHostdLiveness, O_WRONLY); !closed)
+      spdlog::warn("{}", closed.error().message);
   }
 
   void begin() {
@@ -331,7 +331,7 @@ class NodeLoop {
   }
 
   void look_at_use() {
-    if (auto told = keeper_.look_at_use(); !told) warn_once(told.error());
+    if (auto looked = keeper_.look_at_use(); !looked) warn_once(looked.error());
   }
 
   /// Without vGPUs no timer runs.

@@ -10,7 +10,7 @@
 #include "cli/output/wait_note.h"
 #include "cli/verbs/policy_inputs.h"
 #include "cli/verbs/verbs.h"
-#include "policy/policy_verdict.h"
+#include "policy/policy_comparison.h"
 #include "vgpu-dm/types/type_table.h"
 
 namespace ferry::cli {

@@ -33,8 +33,8 @@ bool same_vm(const vfio::DeviceUser& a, const vfio::DeviceUser& b) {
 void add(std::vector<vfio::DeviceUser>& known, const std::vector<vfio::DeviceUser>& found) {
   const std::vector<vfio::DeviceUser> earlier = known;
   for (const vfio::DeviceUser& user : found) {
-    const auto told = [&](const vfio::DeviceUser& other) { return same_vm(other, user); };
-    if (std::ranges::none_of(earlier, told)) known.push_back(user);
+    const auto is_known = [&](const vfio::DeviceUser& other) { return same_vm(other, user); };
+    if (std::ranges::none_of(earlier, is_known)) known.push_back(user);
   }
 }
 

@@ -199,7 +199,7 @@ INSTANTIATE_TEST_SUITE_P(
               "accelerators[0].mode: 'free' is none of its words"},
         Fault{"state", [](json& f) { f["accelerators"][0]["state"] = ""; },
               "accelerators[0].state: '' is none of its words"},
-        Fault{"holder", [](json& f) { f["accelerators"][0]["users"][0] = "vm"; },
+        Fault{"user", [](json& f) { f["accelerators"][0]["users"][0] = "vm"; },
               "accelerators[0].users[0]: expected an object"},
         Fault{"pod", [](json& f) { f["accelerators"][0]["users"][0]["pod_uid"] = 5; },
               "accelerators[0].users[0].pod_uid: expected a text"},

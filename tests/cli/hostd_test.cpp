@@ -148,7 +148,7 @@ TEST_F(HostdVerb, ObeysTheFileOfKatasClassesWhereItIsAskedTo) {
   EXPECT_THAT(said(), HasSubstr("does not answer"));
   kernel_.file("var/lib/ferry/kata-classes.json", "{");
   EXPECT_TRUE(program.until([&] { return said().find("kata-classes.json:1") != std::string::npos; }))
-      << "it is told of the file";
+      << "the watch reports the file";
   EXPECT_EQ(program.end_by(SIGTERM), 0);
 }
 

@@ -461,7 +461,7 @@ TEST(ReportedCases, KubeVirtsOwnNamesForTheSameGpusAreNamed) {
 }
 
 // Its GPUs are on the host's driver: the container plugin's nvidia.com/gpu is no business of Ferry's.
-TEST(ReportedCases, NothingIsAskedOfTheObjectWhereNothingIsOffered) {
+TEST(ReportedCases, NothingIsAskedOfTheObjectWhereNothingIsAdvertised) {
   const agent::PermitChange change = permits_for("r29");
   EXPECT_TRUE(change.fits());
   EXPECT_TRUE(change.patch.is_null());

@@ -104,7 +104,7 @@ TEST(Answer, IsAboutTheDevicesOfTheQuestion) {
   EXPECT_FALSE(check_answer({}, {"a"}, "vGPU"));
 }
 
-TEST_F(VgpuVerbs, SpareWhatFerryHasNotMadeUnlessTold) {
+TEST_F(VgpuVerbs, SpareWhatFerryHasNotMadeUnlessAsked) {
   mdev_.add_device(kT4, "nvidia-232", kA);
   kernel_.file("p.yaml", "version: v1\nvgpu-configs:\n  a:\n  - {devices: [0], vgpu-devices: {T4-8Q: 1}}\n");
   const auto run = [&](std::vector<std::string> words) {

@@ -68,7 +68,7 @@ TEST_F(ConsoleUseProbeTest, TellsTheOtherGpusThatTheModuleServes) {
 class NoConsole : public ConsoleUseProbeTest,
                   public testing::WithParamInterface<std::map<std::string, std::string>> {};
 
-TEST_P(NoConsole, IsNoHolder) {
+TEST_P(NoConsole, IsNoUser) {
   load(GetParam());
   EXPECT_THAT(users(), IsEmpty());
   EXPECT_THAT(look().unknown, IsEmpty());

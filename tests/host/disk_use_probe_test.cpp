@@ -93,7 +93,7 @@ TEST_F(DiskUseProbeTest, FindsWhatOnlyAContainerHasMounted) {
   EXPECT_THAT(users({disk("/dev/sdc2", 34)}), IsEmpty()) << "that namespace has been read already";
 }
 
-TEST_F(DiskUseProbeTest, ReadsProcessesWhoseNamespaceIsNotToldAsWell) {
+TEST_F(DiskUseProbeTest, ReadsProcessesWhoseNamespaceIsUnknownAsWell) {
   process(412, "", "300 299 8:33 / /data rw - xfs /dev/data rw\n");
   EXPECT_THAT(users({disk("/dev/sdc1", 33)}),
               ElementsAre("the file system mounted at /data (pid 412) holds /dev/sdc1"));

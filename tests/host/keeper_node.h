@@ -64,7 +64,7 @@ class Cautious final : public vfio::UseProbe {
   vfio::UseProbe& as_;
 };
 
-/// Keeps what it was told to start, and can do it but where a test says not.
+/// Records each service that it is asked to start. Every start succeeds unless a test says otherwise.
 class Orders final : public vfio::Releaser {
  public:
   std::vector<std::string> started;
@@ -137,7 +137,7 @@ class NodeKeeperTest : public testing::Test {
   }
   NodeKeeper make_keeper() {
     return {kernel_,
-            {.rebinds = holders_, .vgpus = vgpu_holders_, .open = open_holders_},
+            {.rebinds = users_, .vgpus = vgpu_users_, .open = open_users_},
             [this](const NodeProbes& uses) { return host(uses); },
             settings_};
   }
@@ -229,9 +229,9 @@ class NodeKeeperTest : public testing::Test {
 
   test::FakeKernel kernel_;
   test::FakeMdev mdev_{kernel_};
-  DeviceUsers holders_;
-  Cautious vgpu_holders_{holders_};
-  Cautious open_holders_{holders_};
+  DeviceUsers users_;
+  Cautious vgpu_users_{users_};
+  Cautious open_users_{users_};
   Orders services_;
   Locks locks_;
   KeeperSettings settings_{.lock_patience = std::chrono::milliseconds(1),

@@ -33,7 +33,7 @@ policy::Policy policy(const std::string& items) {
 }
 
 /// Free, unless a device is named.
-class SomeHolder final : public vfio::UseProbe {
+class SomeUser final : public vfio::UseProbe {
  public:
   std::string held;
   std::string held_by_service;
@@ -103,7 +103,7 @@ class NodeApplyTest : public testing::Test {
 
   test::FakeKernel kernel_;
   test::FakeMdev mdev_{kernel_};
-  SomeHolder probe_;
+  SomeUser probe_;
 };
 
 constexpr const char* kMixed =
@@ -236,13 +236,13 @@ TEST_F(NodeApplyTest, ReleasesWhatThePolicySays) {
 /// Takes every order and keeps it.
 class Orders final : public vfio::Releaser {
  public:
-  std::vector<std::string> told;
+  std::vector<std::string> reported;
   Result<> stop(const std::string& unit) override {
-    told.push_back("stop " + unit);
+    reported.push_back("stop " + unit);
     return {};
   }
   Result<> start(const std::string& unit) override {
-    told.push_back("start " + unit);
+    reported.push_back("start " + unit);
     return {};
   }
 };
@@ -257,18 +257,18 @@ TEST_F(NodeApplyTest, StartsWhatAKilledRunLeftThoughNothingIsToRebind) {
     with_services.rebinds.releaser = &services;
     const auto preview = preview_policy(with_services, policy(items)).value();
     EXPECT_THAT(preview.given_away.notes, testing::Contains(HasSubstr("nvidia-dcgm.service was stopped")));
-    EXPECT_THAT(services.told, IsEmpty());
+    EXPECT_THAT(services.reported, IsEmpty());
 
     const auto outcome = apply_policy(with_services, policy(items)).value();
     EXPECT_FALSE(outcome.error);
     EXPECT_THAT(outcome.given_away.notes, testing::Contains(HasSubstr("is started again")));
-    EXPECT_THAT(services.told, ElementsAre("start nvidia-dcgm.service"));
+    EXPECT_THAT(services.reported, ElementsAre("start nvidia-dcgm.service"));
     EXPECT_FALSE(kernel_.exists("run/ferry/hostd/stopped-services.json"));
 
     kernel_.forget_changes();
     EXPECT_THAT(apply_policy(with_services, policy(items)).value().given_away.notes, IsEmpty());
     EXPECT_THAT(kernel_.changes(), IsEmpty());
-    EXPECT_THAT(services.told, SizeIs(1));
+    EXPECT_THAT(services.reported, SizeIs(1));
   }
 }
 
@@ -286,7 +286,7 @@ TEST_F(NodeApplyTest, StartsWhatAKilledRunLeftThoughThePolicyIsRefused) {
   with_services.rebinds.releaser = &services;
   EXPECT_FALSE(apply_policy(with_services, policy("  - {devices: all, mode: passthrough}\n"
                                                   "  - {devices: [3], mode: host}\n")));
-  EXPECT_THAT(services.told, ElementsAre("start nvidia-dcgm.service"));
+  EXPECT_THAT(services.reported, ElementsAre("start nvidia-dcgm.service"));
 }
 
 TEST_F(NodeApplyTest, WritesNothingTheSecondTime) {

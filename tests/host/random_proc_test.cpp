@@ -197,7 +197,7 @@ TEST(RandomProcs, HideNobodyWhoIsWholeAndMakeNobodyUp) {
     EXPECT_THAT(texts(report, kDisk),
                 testing::ElementsAre("the file system mounted at /data holds /dev/nvme0n1"));
     for (const char* free : {kFree, kGpu}) EXPECT_THAT(texts(report, free), testing::IsEmpty());
-    if (testing::Test::HasFailure()) return;  // the first one is told; the others are of its kind
+    if (testing::Test::HasFailure()) return;  // the first one is reported; the others are of its kind
   }
 }
 

@@ -695,7 +695,7 @@ TEST_F(AllocationCoreTest, KeepsWhatIsHeldUnderTheNameThatItWasAskedForBy) {
 
 TEST_F(AllocationCoreTest, ListsWhatIsLostUnhealthyUntilItIsBackOrGone) {
   const std::vector<NotAdvertised> lost = {{"0000:01:00.0", "its driver is nouveau"},
-                                           {"other", "never offered"}};
+                                           {"other", "never advertised"}};
   core.replace({}, lost);
   EXPECT_EQ(reason("0000:01:00.0"), "its driver is nouveau");
   EXPECT_EQ(reason("0000:02:00.0"), "not listed") << "gone altogether";

@@ -124,7 +124,7 @@ std::vector<Machine> machines() {
          kernel.file("proc/cmdline", "quiet\n");
        },
        "iommu-active", host, fail, "0 IOMMUs in /sys/class/iommu, 0 groups", "boot with intel_iommu=on"},
-      {"IntelThatWasToldAndDidNot", no_iommu, "iommu-active", host, fail, "/proc/cmdline has intel_iommu=on",
+      {"IntelThatWasAskedAndDidNot", no_iommu, "iommu-active", host, fail, "/proc/cmdline has intel_iommu=on",
        "dmesg"},
       {"IntelSwitchedOffLast",
        [](FakeKernel& kernel) {

@@ -190,7 +190,7 @@ TEST(RandomTrees, HarmNobodyButThemselves) {
     EXPECT_EQ(kernel.driver_of(kSound), "amdgpu");
     for (const test::HostChange& change : kernel.changes())
       EXPECT_TRUE(is_ours_to_write(change.path)) << change;
-    if (testing::Test::HasFailure()) return;  // the first one is told; the others are of its kind
+    if (testing::Test::HasFailure()) return;  // the first one is reported; the others are of its kind
   }
 }
 

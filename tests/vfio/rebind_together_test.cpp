@@ -26,7 +26,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using Status = RebindResult::Status;
 
-/// Free unless told; calls `meanwhile` right before its second answer.
+/// Free unless a test says otherwise; calls `meanwhile` right before its second answer.
 class SecondLook final : public UseProbe {
  public:
   std::function<void()> meanwhile;
@@ -331,7 +331,7 @@ TEST_F(RebindingTogether, RebindsAScreenOnlyWhenForced) {
   EXPECT_EQ(statuses(apply()), std::vector<Status>{Status::done});
 }
 
-// Each other kind of holder stands, forced or not.
+// Each other kind of device user stands, forced or not.
 class ForcedAgainst : public RebindingTogether, public testing::WithParamInterface<DeviceUser::Kind> {};
 
 TEST_P(ForcedAgainst, ADeviceUserThatIsNoScreenIsRefusedAllTheSame) {

@@ -17,7 +17,7 @@
 #include "mdev/framework.h"
 #include "tests/support/must.h"
 #include "tests/vgpu-dm/gpu_node.h"
-#include "vgpu-dm/plan/verdict.h"
+#include "vgpu-dm/plan/comparison.h"
 #include "vgpu-dm/types/export.h"
 
 namespace ferry::vgpu {

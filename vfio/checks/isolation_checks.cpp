@@ -132,8 +132,8 @@ std::string cure_of_inactive(const IommuState& state, const Result<KernelCommand
   const auto has = [&](const char* table) { return std::ranges::find(tables, table) != tables.end(); };
   if (has("DMAR")) {
     if (!command_line || command_line->listing("intel_iommu", "on") == nullptr)
-      return "boot with intel_iommu=on: many kernels leave Intel's IOMMU off unless told";
-    return "the kernel was told to and did not: `dmesg` says why in its lines with DMAR; a firmware update "
+      return "boot with intel_iommu=on: many kernels leave Intel's IOMMU off by default";
+    return "the kernel was asked to and did not: `dmesg` says why in its lines with DMAR; a firmware update "
            "may mend the table";
   }
   if (has("IVRS")) {

@@ -102,7 +102,7 @@ Result<Seen> look_at_all(const VgpuHost& on, const GpuPlanner& planner,
     const auto unwritable = cannot_write(gpu, seen.view);
     if (unwritable && unwritable->code == Errc::stuck) continue;
     std::optional<Result<mdev::ManagedGpu>> said;
-    if (planner.reads_names(gpu) && driver_told_no_name(on.host, gpu)) {
+    if (planner.reads_names(gpu) && driver_lists_no_name(on.host, gpu)) {
       said = ask_library(on, gpu.address());
       if (*said) {
         name_by_library(on.host, **said, gpu);
@@ -216,7 +216,7 @@ VgpuOutcome carry_out(const VgpuHost& on, vfio::StoppedServices& services, Seen 
     out.notes.push_back("the names of vGPU types are not kept: " + kept.error().message);
   OneAtATime one(on, observe);
   const VgpuHost shared = one.around(on);
-  const StepObserver told = one.observer();
+  const StepObserver guarded_observer = one.observer();
   const auto busy = static_cast<std::size_t>(
       std::ranges::count_if(plan.gpus, [](const GpuPlan& gpu) { return !gpu.steps.empty(); }));
   // Writing processes start during the scan. A process that no turn is for would only slow the others down.
@@ -235,7 +235,8 @@ VgpuOutcome carry_out(const VgpuHost& on, vfio::StoppedServices& services, Seen 
       return;
     }
     const Look age = one_has_ended ? Look::old : Look::fresh;
-    out.gpus[i] = run_gpu(shared, planner, seen.inventory, view_of(seen.view, gpu.gpu), gpu, age, told);
+    out.gpus[i] =
+        run_gpu(shared, planner, seen.inventory, view_of(seen.view, gpu.gpu), gpu, age, guarded_observer);
     if (!gpu.steps.empty()) one_has_ended = true;
     out.gpus[i].released = std::move(requests[i].released);
   });

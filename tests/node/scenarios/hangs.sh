@@ -151,7 +151,7 @@ for signal in KILL INT; do
   expect_equal "as before" "$(< /run/left)" "$(snapshot)"
 done
 
-step "what has begun is ended before a ferry that is told to end"
+step "what has begun is ended before a ferry that gets a signal to end"
 for signal in INT TERM HUP; do
   dev second > $faults/hang_remove
   start told vfio bind --device "$(dev first)" --device "$(dev second)"

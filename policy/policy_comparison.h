@@ -17,7 +17,7 @@ namespace ferry::policy {
 /// The mode of a GPU now: `passthrough` on a vfio driver, `vgpu` if it carries vGPUs, else `host`.
 Mode mode_of(const mdev::VgpuGpu& gpu);
 
-struct NodeVerdict {
+struct ModeComparison {
   unsigned index = 0;
   vfio::PciAddress gpu;
   std::optional<Mode> desired = {};  ///< absent: no item matches it, and any mode agrees
@@ -30,10 +30,10 @@ struct NodeVerdict {
   std::string label() const;  ///< see VgpuGpu::label
 };
 
-/// Gives a verdict for each GPU of the node, in order of index: the changes that apply_policy() would make.
+/// Compares each GPU of the node, in order of index: the changes that apply_policy() would make.
 /// For passthrough, the GPU's whole card must be on vfio drivers, or without any.
-std::vector<NodeVerdict> judge_policy(const Policy& policy, const vfio::Inventory& inventory,
-                                      const mdev::VgpuInventory& vgpus, const ModelNames& models = {});
+std::vector<ModeComparison> judge_policy(const Policy& policy, const vfio::Inventory& inventory,
+                                         const mdev::VgpuInventory& vgpus, const ModelNames& models = {});
 
 // Finds items of a file that match no GPU of a node. They are no error, since a file may be for many nodes,
 // but they may be a typing mistake.

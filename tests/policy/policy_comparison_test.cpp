@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A host against a policy, and the way back: what it is as a policy, and policies as text.
-#include "policy/policy_verdict.h"
+#include "policy/policy_comparison.h"
 
 #include <gmock/gmock.h>
 
@@ -55,8 +55,8 @@ class Host {
   }
   std::vector<std::string> differences(const Policy& policy) const {
     std::vector<std::string> out;
-    for (const NodeVerdict& verdict : judge_policy(policy, inventory, vgpus))
-      out.push_back(verdict.difference);
+    for (const ModeComparison& comparison : judge_policy(policy, inventory, vgpus))
+      out.push_back(comparison.difference);
     return out;
   }
 
@@ -80,7 +80,7 @@ constexpr const char* kMixed =
     "  - {devices: [1], mode: vgpu, vgpu-devices: {T4-4Q: 1}}\n"
     "  - {devices: [2], mode: host}\n";
 
-TEST(PolicyVerdict, AgreesWithWhatIsSo) {
+TEST(PolicyComparison, AgreesWithWhatIsSo) {
   Host host;
   host.add("vfio-pci");
   host.add("nvidia");
@@ -88,13 +88,13 @@ TEST(PolicyVerdict, AgreesWithWhatIsSo) {
   host.add("nouveau");
   host.carry(1, "T4-4Q");
   EXPECT_THAT(host.differences(policy(kMixed)), ElementsAre("", "", "", ""));
-  const auto verdicts = judge_policy(policy(kMixed), host.inventory, host.vgpus);
-  EXPECT_EQ(verdicts.at(3).desired, std::nullopt);
-  EXPECT_EQ(verdicts.at(1).found, Mode::vgpu);
-  EXPECT_EQ(text(verdicts.at(1).found_vgpus), "1 x T4-4Q");
+  const auto comparisons = judge_policy(policy(kMixed), host.inventory, host.vgpus);
+  EXPECT_EQ(comparisons.at(3).desired, std::nullopt);
+  EXPECT_EQ(comparisons.at(1).found, Mode::vgpu);
+  EXPECT_EQ(text(comparisons.at(1).found_vgpus), "1 x T4-4Q");
 }
 
-TEST(PolicyVerdict, SaysWhatIsOtherwise) {
+TEST(PolicyComparison, SaysWhatIsOtherwise) {
   Host host;
   host.add("nvidia");
   host.add("vfio-pci");
@@ -106,7 +106,7 @@ TEST(PolicyVerdict, SaysWhatIsOtherwise) {
                           "GPU 2 (0000:02:00.0): expected none, found 1 x T4-8Q"));
 }
 
-TEST(PolicyVerdict, WantsTheWholeCardOnVfio) {
+TEST(PolicyComparison, WantsTheWholeCardOnVfio) {
   Host host;
   host.add("vfio-pci");
   host.companion(0).driver = "snd_hda_intel";
@@ -118,7 +118,7 @@ TEST(PolicyVerdict, WantsTheWholeCardOnVfio) {
   EXPECT_THAT(host.differences(policy("  - {devices: all, mode: passthrough}\n")), ElementsAre(""));
 }
 
-TEST(PolicyVerdict, TakesAGpuThatHasVgpusForNothingElse) {
+TEST(PolicyComparison, TakesAGpuThatHasVgpusForNothingElse) {
   Host host;
   host.add("nvidia");
   host.carry(0, "T4-4Q");
@@ -370,7 +370,7 @@ TEST(PolicyExample, IsRead) {
 }
 
 // It is on the driver that is wanted, and no VM can use it.
-TEST(PolicyVerdict, IsNoAgreementWhereAGpuCannotBeRead) {
+TEST(PolicyComparison, IsNoAgreementWhereAGpuCannotBeRead) {
   Host host;
   host.add("vfio-pci").function.problem =
       Error{.code = Errc::malformed_host, .message = "off the bus", .hint = {}};

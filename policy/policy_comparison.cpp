@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "policy/policy_verdict.h"
+#include "policy/policy_comparison.h"
 
 #include <algorithm>
 
 #include <fmt/format.h>
 
 #include "vfio/bind/unit_members.h"
-#include "vgpu-dm/plan/verdict.h"
+#include "vgpu-dm/plan/comparison.h"
 
 namespace ferry::policy {
 namespace {
@@ -29,21 +29,21 @@ std::string unfinished(const vfio::Inventory& inventory, const mdev::VgpuGpu& gp
   return {};
 }
 
-void compare(const vfio::Inventory& inventory, const mdev::VgpuGpu& gpu, const vgpu::GpuVerdict& carried,
-             NodeVerdict& verdict) {
-  const Mode desired = verdict.desired.value_or(verdict.found);
+void compare(const vfio::Inventory& inventory, const mdev::VgpuGpu& gpu, const vgpu::GpuComparison& carried,
+             ModeComparison& comparison) {
+  const Mode desired = comparison.desired.value_or(comparison.found);
   const bool away = desired == Mode::passthrough;
   if (gpu.function.problem) {
-    verdict.difference = fmt::format("{}: expected {}, but it cannot be read: {}", gpu.label(), text(desired),
-                                     gpu.function.problem->message);
-  } else if (away != (verdict.found == Mode::passthrough)) {
-    verdict.difference =
-        fmt::format("{}: expected {}, found {}", gpu.label(), text(desired), as_found(gpu, verdict.found));
+    comparison.difference = fmt::format("{}: expected {}, but it cannot be read: {}", gpu.label(),
+                                        text(desired), gpu.function.problem->message);
+  } else if (away != (comparison.found == Mode::passthrough)) {
+    comparison.difference =
+        fmt::format("{}: expected {}, found {}", gpu.label(), text(desired), as_found(gpu, comparison.found));
   } else if (away) {
     if (const std::string behind = unfinished(inventory, gpu); !behind.empty())
-      verdict.difference = fmt::format("{}: expected {}, but {}", gpu.label(), text(desired), behind);
+      comparison.difference = fmt::format("{}: expected {}, but {}", gpu.label(), text(desired), behind);
   } else {
-    verdict.difference = carried.difference;
+    comparison.difference = carried.difference;
   }
 }
 
@@ -54,25 +54,25 @@ Mode mode_of(const mdev::VgpuGpu& gpu) {
   return gpu.devices.empty() ? Mode::host : Mode::vgpu;
 }
 
-std::string NodeVerdict::label() const {
+std::string ModeComparison::label() const {
   return fmt::format("GPU {} ({})", index, gpu.text());
 }
 
-std::vector<NodeVerdict> judge_policy(const Policy& policy, const vfio::Inventory& inventory,
-                                      const mdev::VgpuInventory& vgpus, const ModelNames& models) {
+std::vector<ModeComparison> judge_policy(const Policy& policy, const vfio::Inventory& inventory,
+                                         const mdev::VgpuInventory& vgpus, const ModelNames& models) {
   const DesiredState desired = desired_state(policy, vgpus, models);
-  std::vector<NodeVerdict> out;
-  for (vgpu::GpuVerdict& carried : vgpu::judge(desired.vgpus, vgpus)) {
+  std::vector<ModeComparison> out;
+  for (vgpu::GpuComparison& carried : vgpu::judge(desired.vgpus, vgpus)) {
     const mdev::VgpuGpu* gpu = vgpus.find(carried.gpu);
     if (gpu == nullptr) continue;
-    NodeVerdict verdict{.index = carried.index, .gpu = carried.gpu, .found = mode_of(*gpu)};
+    ModeComparison comparison{.index = carried.index, .gpu = carried.gpu, .found = mode_of(*gpu)};
     if (const auto mode = desired.modes.find(carried.gpu); mode != desired.modes.end()) {
-      verdict.desired = mode->second;
-      compare(inventory, *gpu, carried, verdict);
-      verdict.desired_vgpus = std::move(carried.desired);
+      comparison.desired = mode->second;
+      compare(inventory, *gpu, carried, comparison);
+      comparison.desired_vgpus = std::move(carried.desired);
     }
-    verdict.found_vgpus = std::move(carried.found);
-    out.push_back(std::move(verdict));
+    comparison.found_vgpus = std::move(carried.found);
+    out.push_back(std::move(comparison));
   }
   return out;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "vgpu-dm/plan/verdict.h"
+#include "vgpu-dm/plan/comparison.h"
 
 #include <algorithm>
 
@@ -51,31 +51,31 @@ std::string unreadable_part(const mdev::VgpuGpu& gpu) {
   return {};
 }
 
-GpuVerdict judge_gpu(const Profile& profile, const mdev::VgpuGpu& gpu) {
-  GpuVerdict verdict{.index = gpu.index, .gpu = gpu.address()};
+GpuComparison judge_gpu(const Profile& profile, const mdev::VgpuGpu& gpu) {
+  GpuComparison comparison{.index = gpu.index, .gpu = gpu.address()};
   const ProfileItem* item = profile.item_for(gpu);
   static const ProfileItem kNothing;  // the match points into its item
   const GpuMatch match = match_gpu(item != nullptr ? *item : kNothing, gpu, {}, {});
-  verdict.desired = match.desired();
-  verdict.found = match.found();
+  comparison.desired = match.desired();
+  comparison.found = match.found();
   const std::string unreadable = unreadable_part(gpu);
   if (item == nullptr && gpu.by_name) {
-    verdict.difference.clear();  // another item may be the one that names its vendor
+    comparison.difference.clear();  // another item may be the one that names its vendor
   } else if (item == nullptr) {
-    verdict.difference = fmt::format("{}: no item of '{}' is for it", gpu.label(), profile.name);
+    comparison.difference = fmt::format("{}: no item of '{}' is for it", gpu.label(), profile.name);
   } else if (!unreadable.empty()) {
-    verdict.difference = fmt::format("{}: {}", gpu.label(), unreadable);
+    comparison.difference = fmt::format("{}: {}", gpu.label(), unreadable);
   } else if (!match.agrees()) {
-    verdict.difference = difference(gpu, match);
+    comparison.difference = difference(gpu, match);
   }
-  verdict.agrees = verdict.difference.empty();
-  return verdict;
+  comparison.agrees = comparison.difference.empty();
+  return comparison;
 }
 
 }  // namespace
 
-std::vector<GpuVerdict> judge(const Profile& profile, const mdev::VgpuInventory& inventory) {
-  std::vector<GpuVerdict> out;
+std::vector<GpuComparison> judge(const Profile& profile, const mdev::VgpuInventory& inventory) {
+  std::vector<GpuComparison> out;
   out.reserve(inventory.gpus.size());
   for (const mdev::VgpuGpu& gpu : inventory.gpus) out.push_back(judge_gpu(profile, gpu));
   return out;
@@ -83,8 +83,8 @@ std::vector<GpuVerdict> judge(const Profile& profile, const mdev::VgpuInventory&
 
 Result<> assert_profile(const Profile& profile, const mdev::VgpuInventory& inventory) {
   std::vector<std::string> differences;
-  for (const GpuVerdict& verdict : judge(profile, inventory)) {
-    if (!verdict.agrees) differences.push_back(verdict.difference);
+  for (const GpuComparison& comparison : judge(profile, inventory)) {
+    if (!comparison.agrees) differences.push_back(comparison.difference);
   }
   if (differences.empty()) return {};
   return fail(Errc::differs, fmt::format("'{}' is not what this node carries: {}", profile.name,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "vgpu-dm/plan/verdict.h"
+#include "vgpu-dm/plan/comparison.h"
 
 #include <gmock/gmock.h>
 
@@ -15,7 +15,7 @@ using test::profile;
 constexpr const char* kA = "5b6c0f0e-3b1d-4f0e-9a57-2f6f5f1f7a10";
 constexpr const char* kB = "5b6c0f0e-3b1d-4f0e-9a57-2f6f5f1f7a11";
 
-class Verdict : public testing::Test {
+class Comparison : public testing::Test {
  protected:
   std::string difference(const Profile& desired) {
     const auto result = assert_profile(desired, node.view().inventory);
@@ -26,7 +26,7 @@ class Verdict : public testing::Test {
   GpuNode node;
 };
 
-TEST_F(Verdict, AgreesWhenEachGpuHasWhatItsItemAsks) {
+TEST_F(Comparison, AgreesWhenEachGpuHasWhatItsItemAsks) {
   node.mdev.add_device(GpuNode::kFirst, "nvidia-232", kA);
   node.mdev.add_device(GpuNode::kFirst, "nvidia-232", kB);
   EXPECT_EQ(difference(profile("  - {devices: [0], vgpu-devices: {T4-4Q: 2}}\n"
@@ -34,7 +34,7 @@ TEST_F(Verdict, AgreesWhenEachGpuHasWhatItsItemAsks) {
             "");
 }
 
-TEST_F(Verdict, SaysWhatIsDesiredAndWhatIsThere) {
+TEST_F(Comparison, SaysWhatIsDesiredAndWhatIsThere) {
   node.mdev.add_device(GpuNode::kFirst, "nvidia-232", kA);
   node.mdev.add_device(GpuNode::kFirst, "nvidia-319", kB);
   EXPECT_EQ(
@@ -44,7 +44,7 @@ TEST_F(Verdict, SaysWhatIsDesiredAndWhatIsThere) {
       "T4-4Q; GPU 1 (0000:06:00.0): expected 2 x T4-4Q, found none");
 }
 
-TEST_F(Verdict, CountsMoreThanAskedAsADifference) {
+TEST_F(Comparison, CountsMoreThanAskedAsADifference) {
   node.mdev.add_device(GpuNode::kFirst, "nvidia-232", kA);
   node.mdev.add_device(GpuNode::kFirst, "nvidia-232", kB);
   EXPECT_EQ(difference(profile("  - {devices: all, vgpu-devices: {}}\n"
@@ -52,12 +52,12 @@ TEST_F(Verdict, CountsMoreThanAskedAsADifference) {
             "'mix' is not what this node carries: GPU 0 (0000:05:00.0): expected 1 x T4-4Q, found 2 x T4-4Q");
 }
 
-TEST_F(Verdict, HoldsEveryGpuOfTheNodeAgainstTheProfile) {
+TEST_F(Comparison, HoldsEveryGpuOfTheNodeAgainstTheProfile) {
   EXPECT_EQ(difference(on("[0, 1]", "{}")),
             "'mix' is not what this node carries: GPU 2 (0000:07:00.0): no item of 'mix' is for it");
 }
 
-TEST_F(Verdict, LetsTheLastOfSeveralItemsDecide) {
+TEST_F(Comparison, LetsTheLastOfSeveralItemsDecide) {
   node.mdev.add_device(GpuNode::kFirst, "nvidia-232", kA);
   EXPECT_EQ(difference(profile("  - {devices: all, vgpu-devices: {T4-8Q: 2}}\n"
                                "  - {devices: all, vgpu-devices: {}}\n"
@@ -68,7 +68,7 @@ TEST_F(Verdict, LetsTheLastOfSeveralItemsDecide) {
               testing::HasSubstr("GPU 0 (0000:05:00.0): expected none, found 1 x T4-4Q"));
 }
 
-TEST_F(Verdict, ComparesTypesByWhatTheirNamesMean) {
+TEST_F(Comparison, ComparesTypesByWhatTheirNamesMean) {
   node.mdev.add_parent(GpuNode::kSecond,
                        {{"nvidia-900", "NVIDIA RTX Pro 6000 Blackwell DC-2-48Q", 49152, 1}});
   node.mdev.add_device(GpuNode::kSecond, "nvidia-900", kA);
@@ -77,14 +77,14 @@ TEST_F(Verdict, ComparesTypesByWhatTheirNamesMean) {
             "");
 }
 
-TEST_F(Verdict, DoesNotCountWhatNoDriverHasTaken) {
+TEST_F(Comparison, DoesNotCountWhatNoDriverHasTaken) {
   node.mdev.leave_driverless = true;
   node.mdev.add_device(GpuNode::kFirst, "nvidia-232", kA);
   EXPECT_THAT(difference(on("all", "{T4-4Q: 1}")),
               testing::HasSubstr("GPU 0 (0000:05:00.0): expected 1 x T4-4Q"));
 }
 
-TEST_F(Verdict, AgreesWithNothingThatCannotBeRead) {
+TEST_F(Comparison, AgreesWithNothingThatCannotBeRead) {
   node.mdev.add_device(GpuNode::kFirst, "nvidia-232", kA);
   const std::string device = std::string("sys/devices/pci0000:00/0000:05:00.0/") + kA;
   node.kernel.remove(device + "/mdev_type");
@@ -92,18 +92,18 @@ TEST_F(Verdict, AgreesWithNothingThatCannotBeRead) {
   EXPECT_THAT(difference(on("all", "{}")), testing::HasSubstr("GPU 0 (0000:05:00.0): read link "));
 }
 
-TEST_F(Verdict, OfANodeWithoutGpusAgrees) {
+TEST_F(Comparison, OfANodeWithoutGpusAgrees) {
   EXPECT_TRUE(assert_profile(on("all", "{T4-4Q: 1}"), mdev::VgpuInventory{}));
 }
 
-TEST_F(Verdict, IsGivenForEachGpu) {
-  const auto verdicts = judge(on("[0]", "{T4-4Q: 1}"), node.view().inventory);
-  ASSERT_EQ(verdicts.size(), 3U);
-  EXPECT_EQ(verdicts[0].gpu, test::at(GpuNode::kFirst));
-  EXPECT_FALSE(verdicts[0].agrees);
-  EXPECT_EQ(text(verdicts[0].desired), "1 x T4-4Q");
-  EXPECT_EQ(text(verdicts[0].found), "none");
-  EXPECT_EQ(verdicts[2].index, 2U);
+TEST_F(Comparison, IsGivenForEachGpu) {
+  const auto comparisons = judge(on("[0]", "{T4-4Q: 1}"), node.view().inventory);
+  ASSERT_EQ(comparisons.size(), 3U);
+  EXPECT_EQ(comparisons[0].gpu, test::at(GpuNode::kFirst));
+  EXPECT_FALSE(comparisons[0].agrees);
+  EXPECT_EQ(text(comparisons[0].desired), "1 x T4-4Q");
+  EXPECT_EQ(text(comparisons[0].found), "none");
+  EXPECT_EQ(comparisons[2].index, 2U);
 }
 
 }  // namespace

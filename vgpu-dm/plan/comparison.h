@@ -14,7 +14,7 @@
 
 namespace ferry::vgpu {
 
-struct GpuVerdict {
+struct GpuComparison {
   unsigned index = 0;
   vfio::PciAddress gpu;
   bool agrees = false;
@@ -24,10 +24,10 @@ struct GpuVerdict {
       {};  ///< "GPU 0 (0000:17:00.0): expected 4 x T4-4Q, found none"; empty when it agrees
 };
 
-/// Gives a verdict for each GPU of the node, in order of index. A GPU that no item matches does not agree, as
+/// Compares each GPU of the node, in order of index. A GPU that no item matches does not agree, as
 /// under NVIDIA's program: a profile that passes describes the whole node. (An item with `devices: all` and
 /// `vgpu-devices: {}` in front covers the other GPUs.) A GPU that counts only by name agrees then.
-std::vector<GpuVerdict> judge(const Profile& profile, const mdev::VgpuInventory& inventory);
+std::vector<GpuComparison> judge(const Profile& profile, const mdev::VgpuInventory& inventory);
 
 /// Errc::differs with every difference, or success; a node without GPUs agrees.
 Result<> assert_profile(const Profile& profile, const mdev::VgpuInventory& inventory);
