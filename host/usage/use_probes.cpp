@@ -15,8 +15,6 @@
 
 #include "common/text/text.h"
 #include "host/usage/advertised_use_probe.h"
-#include "host/usage/disk_use_probe.h"
-#include "host/usage/display_use_probes.h"
 #include "host/usage/proc_use_probe.h"
 #include "host/usage/process_facts.h"
 #include "vfio/pci/pci_function.h"

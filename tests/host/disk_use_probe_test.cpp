@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "host/usage/disk_use_probe.h"
-
 #include <cerrno>
 #include <map>
 #include <sys/stat.h>
@@ -8,6 +6,7 @@
 
 #include <gmock/gmock.h>
 
+#include "host/usage/use_probes.h"
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 

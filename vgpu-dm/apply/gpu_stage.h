@@ -95,7 +95,7 @@ class GpuRun {
   Result<> switch_functions(const VgpuStep& step);
   Result<> keep_users_away(std::span<const VgpuStep> removals, RemovalFence& fence);
   Result<vfio::RebindOutcome> rebind_functions(std::span<const VgpuStep> steps, After after);
-  // The result of one of the steps that move_functions() was called with.
+  // The result of one of the steps that rebind_functions() was called with.
   static Result<> rebound_to(const Result<vfio::RebindOutcome>& outcome, const VgpuStep& step);
   void note_failure(const VgpuStep& step, const Error& error) {
     if (step.kind == VgpuStep::Kind::create && error.code != std::error_code(EEXIST, std::generic_category()))
