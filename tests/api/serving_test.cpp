@@ -32,8 +32,8 @@ TEST(ServingFile, OfAnotherFormIsRefusedWithTheKey) {
   for (const auto& [text, message] :
        {std::pair{"", "not JSON"},
         {"[]", "expected an object"},
-        {R"({"serve": false})", "version: expected 1"},
-        {R"({"version": 2, "serve": false})", "version: expected 1"},
+        {R"({"serve": false})", "version: the key is missing"},
+        {R"({"version": 2, "serve": false})", "version: expected 1, found 2"},
         {R"({"version": 1})", "serve: the key is missing"},
         {R"({"version": 1, "serve": "no"})", "serve: expected true or false"},
         {R"({"version": 1, "serve": false, "reason": 7})", "reason: expected a text"}}) {

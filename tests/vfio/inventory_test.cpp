@@ -141,6 +141,7 @@ TEST(Inventory, FailsWhereThereIsNoPciBus) {
   const auto inventory = scan(HostFs(empty.path()));
   ASSERT_FALSE(inventory);
   EXPECT_THAT(inventory.error().message, HasSubstr("scan PCI functions: open /sys/bus/pci/devices"));
+  EXPECT_THAT(inventory.error().hint, HasSubstr("is " + empty.path().string() + " the root of a host?"));
 }
 
 TEST(Inventory, OrdersFiveDigitDomainsLast) {
