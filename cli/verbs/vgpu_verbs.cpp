@@ -148,6 +148,18 @@ std::string types_text(const mdev::VgpuGpu& gpu, plugin::DeviceNames& names,
   return out + table.text(output.columns);
 }
 
+/// The reason why a host has no GPU in the list.
+std::string no_gpus_text(const Session& session) {
+  std::string out;
+  add_lines(
+      out,
+      fmt::format("no vGPU types: this host has no GPU of {}, and no other vendor's GPU on a driver that "
+                  "makes virtual functions for VMs",
+                  session.rules.whose),
+      text_output(session));
+  return out;
+}
+
 /// The vGPUs that the plan removes.
 AskedDevices removed_by(const vgpu::VgpuPlan& plan) {
   AskedDevices out;
@@ -181,6 +193,7 @@ ExitStatus vgpu_types_verb(const Session& session) {
   std::string out;
   plugin::DeviceNames names(*session.host);
   json gpus = json::array();
+  if (vgpus->gpus.empty()) out += no_gpus_text(session);
   for (const mdev::VgpuGpu& gpu : vgpus->gpus) {
     json types = json::array();
     const std::vector<mdev::VgpuType> offered = mdev::types_of(gpu);

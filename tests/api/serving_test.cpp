@@ -28,6 +28,15 @@ TEST(ServingFile, MayBeAPersons) {
       << "an empty reason would have it serve";
 }
 
+TEST(ServingFile, IsNamedByErrorsWhereverItIs) {
+  const auto read = read_serving_file("[]", "tmp/serving.json");
+  ASSERT_FALSE(read);
+  EXPECT_EQ(read.error().message, "/tmp/serving.json: expected an object");
+  EXPECT_EQ(read.error().hint,
+            "remove /tmp/serving.json to have the device plugin serve; the agent writes it anew where it is "
+            "needed");
+}
+
 TEST(ServingFile, OfAnotherFormIsRefusedWithTheKey) {
   for (const auto& [text, message] :
        {std::pair{"", "not JSON"},
