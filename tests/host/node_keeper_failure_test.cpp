@@ -33,7 +33,7 @@ constexpr const char* kStopped = "run/ferry/hostd/stopped-services.json";
 constexpr const char* kDcgmStopped =
     R"({"version":1,"boot_id":"b","services":{"nvidia-dcgm.service":"to start"}})";
 
-TEST_F(NodeKeeperTest, MakesGoodWhatWasLeftWhateverIsWanted) {
+TEST_F(NodeKeeperTest, MakesGoodWhatWasLeftWhateverIsDesired) {
   const std::map<std::string, api::NodePhase> desired = {
       {"", api::NodePhase::idle},
       {"{", api::NodePhase::failed},

@@ -28,7 +28,7 @@ using testing::IsEmpty;
 using testing::IsSupersetOf;
 using testing::SizeIs;
 
-TEST_F(NodeKeeperTest, ChangesNothingWhereNothingIsWanted) {
+TEST_F(NodeKeeperTest, ChangesNothingWhereNothingIsDesired) {
   EXPECT_EQ(round().phase, api::NodePhase::idle);
   EXPECT_THAT(host_writes(), IsEmpty());
   EXPECT_EQ(state().phase, api::NodePhase::idle);
@@ -39,7 +39,7 @@ TEST_F(NodeKeeperTest, ChangesNothingWhereNothingIsWanted) {
   EXPECT_EQ(gpu(kFirst).id, "10de:1eb8");
 }
 
-TEST_F(NodeKeeperTest, MakesTheNodeAsWantedAndSaysSo) {
+TEST_F(NodeKeeperTest, MakesTheNodeAsDesiredAndSaysSo) {
   want(kAllAway, 12);
   const auto done = round();
   EXPECT_EQ(done.phase, api::NodePhase::ready);
@@ -96,7 +96,7 @@ TEST_F(NodeKeeperTest, TakesUpAnotherDesiredState) {
   EXPECT_EQ(gpu(kFirst).state, api::GpuState::unmanaged);
 }
 
-TEST_F(NodeKeeperTest, LeavesTheHostAsItIsWhenItCannotReadWhatIsWanted) {
+TEST_F(NodeKeeperTest, LeavesTheHostAsItIsWhenItCannotReadWhatIsDesired) {
   want(kAllAway);
   round();
   kernel_.forget_changes();
@@ -173,7 +173,7 @@ TEST_F(NodeKeeperTest, GivesBackToTheKubeletWhatItNoLongerChanges) {
   EXPECT_EQ(kernel_.driver_of(kFirst), "vfio-pci");
 }
 
-TEST_F(NodeKeeperTest, ItsEndIsNoFailureOfWhatIsWanted) {
+TEST_F(NodeKeeperTest, ItsEndIsNoFailureOfWhatIsDesired) {
   want(kAllAway);
   start_plugin();
   rounds();

@@ -158,7 +158,7 @@ TEST_F(NodeKeeperTest, WithdrawsTheVgpuThatAPodsVmUses) {
 }
 
 // A file that cannot be read says nothing about the GPU that a pod has, and the next pod shall not be given.
-TEST_F(NodeKeeperTest, AwaitsThePodThoughItCannotReadWhatIsWanted) {
+TEST_F(NodeKeeperTest, AwaitsThePodThoughItCannotReadWhatIsDesired) {
   want(kAllAway);
   start_plugin();
   rounds();

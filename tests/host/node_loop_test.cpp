@@ -126,9 +126,9 @@ class NodeLoopTest : public testing::Test {
     return result_.get();
   }
   void want(const std::string& mode) {
-    must(kernel_.write_file("var/lib/ferry/desired.json", wanted_text(mode)));
+    must(kernel_.write_file("var/lib/ferry/desired.json", desired_text(mode)));
   }
-  static std::string wanted_text(const std::string& mode) {
+  static std::string desired_text(const std::string& mode) {
     return api::desired_file_text({.generation = {},
                                    .policy = "a",
                                    .config = ConfigText{.file = {}, .text = policy_text(mode)},
@@ -205,7 +205,7 @@ TEST_F(NodeLoopTest, FollowsTheFileAsItChanges) {
   want("passthrough");
   ASSERT_TRUE(becomes(api::NodePhase::ready, policy::Mode::passthrough));
   // Written into, as an editor may do it, and not replaced.
-  kernel_.file("var/lib/ferry/desired.json", wanted_text("host"));
+  kernel_.file("var/lib/ferry/desired.json", desired_text("host"));
   ASSERT_TRUE(becomes(api::NodePhase::ready, policy::Mode::host));
   EXPECT_EQ(stop().value_or(ExitStatus::failed), ExitStatus::done);
 }

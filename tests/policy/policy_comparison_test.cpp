@@ -369,7 +369,7 @@ TEST(PolicyExample, IsRead) {
   EXPECT_EQ(policy_text(read(text)), text);
 }
 
-// It is on the driver that is wanted, and no VM can use it.
+// It is on the desired driver, and no VM can use it.
 TEST(PolicyComparison, IsNoAgreementWhereAGpuCannotBeRead) {
   Host host;
   host.add("vfio-pci").function.problem =

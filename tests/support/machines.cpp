@@ -332,7 +332,7 @@ void build_one_group(Machine& machine) {
                        .driver = "mlx5_core"});
 }
 
-// A node that obeys a policy: hostd says what has become of it, a VM keeps one GPU from what is wanted.
+// A node that obeys a policy: hostd says what has become of it, a VM keeps one GPU from its desired mode.
 void build_policy_node(Machine& machine) {
   FakeKernel& kernel = machine.kernel;
   add_drivers(kernel);
