@@ -144,7 +144,7 @@ NodeKeeper::Round NodeKeeper::keep(const DesiredState& desired) {
   snapshot.plan = std::move(*preview);
   set_node(*host, desired, std::move(*node), snapshot);
   if (writes(snapshot.plan)) return change(*host, desired, std::move(snapshot));
-  snapshot.leftovers = has_leftovers(host_);
+  snapshot.leftovers = has_leftovers(host_, snapshot.node);
   if (reconcile_and_remember(Stage::planned, snapshot).action == Action::settle)
     return settle(*host, desired, std::move(snapshot), uses_);
   Guarded guarded(host_, uses_, settings_, {});

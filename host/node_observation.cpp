@@ -9,6 +9,7 @@
 #include "vfio/bind/fence.h"
 #include "vfio/bind/rebind_plan.h"
 #include "vfio/quiesce/stopped_services.h"
+#include "vgpu-dm/apply/apply.h"
 #include "vgpu-dm/types/type_table.h"
 
 namespace ferry::host {
@@ -55,6 +56,11 @@ bool has_leftovers(const HostFs& host) {
   const auto notes = vfio::notes_on_stopped_services(host);
   const auto locks = vfio::recorded_locks(host);
   return !notes || !notes->empty() || !locks || !locks->empty();
+}
+
+bool has_leftovers(const HostFs& host, const ScannedNode& node) {
+  const auto gone = vgpu::recorded_functions_gone(host, node.vgpus);
+  return has_leftovers(host) || (gone && !gone->empty());
 }
 
 void add_users(const HostFs& host, const ScannedNode& node, vfio::UseProbe& uses, GpuConditions& conditions) {

@@ -17,6 +17,8 @@
 #include "mdev/framework.h"
 #include "tests/support/must.h"
 #include "tests/vgpu-dm/gpu_node.h"
+#include "vfio/bind/undo_journal.h"
+#include "vgpu-dm/apply/apply.h"
 #include "vgpu-dm/plan/comparison.h"
 #include "vgpu-dm/types/export.h"
 
@@ -122,6 +124,15 @@ class WholeNode {
     std::string out = kernel.driver_of(kGpu) + ":";
     for (const std::string& function : kernel.vfs_of(kGpu))
       out += fmt::format(" {} {} {}", function, kernel.driver_of(function), kernel.override_of(function));
+    return out;
+  }
+  /// The functions that the undo journal has and the host does not.
+  std::vector<std::string> recorded_and_gone() const {
+    const std::vector<std::string> functions = kernel.vfs_of(kGpu);
+    const vfio::UndoJournal journal = test::must(vfio::read_records(kernel));
+    std::vector<std::string> out;
+    for (const auto& [address, prior] : journal.members)
+      if (std::ranges::find(functions, address.text()) == functions.end()) out.push_back(address.text());
     return out;
   }
   /// The attribute writes, without the folder of PCI devices.
@@ -521,6 +532,25 @@ TEST_F(WholeFunctions, GetTheSettingOfProbesBackThatARunLeftOff) {
   EXPECT_EQ(node.apply(functions(1)).kind, Kind::already_so);
 }
 
+// A run is killed after it has disabled the functions, and before it has removed their records.
+TEST_F(WholeFunctions, ThatAreGoneAreForgottenByTheNextRun) {
+  node.make(1);
+  const auto records = test::must(node.kernel.list("run/ferry/hostd/moves"));
+  ASSERT_THAT(records, SizeIs(1));
+  const std::string record = "run/ferry/hostd/moves/" + records.front();
+  const std::string text = test::must(node.kernel.read_file(record));
+  Profile none = functions(0);
+  none.items.front().whole = true;
+  ASSERT_EQ(node.apply(none).kind, Kind::changed);
+  ASSERT_THAT(node.drivers(), IsEmpty());
+  ASSERT_FALSE(node.kernel.exists(record));
+  node.kernel.file(record, text);
+  EXPECT_THAT(test::must(recorded_functions_gone(node.kernel, node.view().inventory)),
+              ElementsAre(test::at(kFirst)));
+  EXPECT_EQ(node.apply(none).kind, Kind::already_so);
+  EXPECT_FALSE(node.kernel.exists(record));
+}
+
 /// From one number of functions on vfio-pci to another.
 struct Way {
   const char* name;
@@ -580,6 +610,7 @@ class EveryChange : public testing::TestWithParam<Way> {
     EXPECT_FALSE(again.error) << message_of(again.error);
     EXPECT_EQ(journey.node.state(), after_);
     EXPECT_EQ(journey.node.autoprobe(), "1");
+    EXPECT_THAT(journey.node.recorded_and_gone(), IsEmpty());
     journey.node.kernel.forget_changes();
     EXPECT_EQ(journey.run().kind, Kind::already_so);
     EXPECT_THAT(journey.node.kernel.changes(), IsEmpty());

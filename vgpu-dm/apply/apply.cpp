@@ -12,6 +12,7 @@
 #include "hostfs/stuck_writes.h"
 #include "mdev/framework.h"
 #include "vfio/bind/undo_journal.h"
+#include "vfio/pci/pci_function.h"
 #include "vgpu-dm/apply/gpu_release.h"
 #include "vgpu-dm/apply/gpu_run.h"
 #include "vgpu-dm/apply/write_turns.h"
@@ -56,6 +57,12 @@ Result<std::set<vfio::PciAddress>> bound_by_ferry(const HostFs& host, const mdev
       if (journal->has_bound(device.parent, device.type_id)) out.insert(device.parent);
   }
   return out;
+}
+
+Result<> forget_gone_functions(HostFs& host, const mdev::VgpuInventory& vgpus) {
+  const auto gone = recorded_functions_gone(host, vgpus);
+  if (!gone) return fail(Error(gone.error()));
+  return gone->empty() ? Result<>() : vfio::forget(host, *gone);
 }
 
 struct Seen {
@@ -214,6 +221,8 @@ VgpuOutcome carry_out(const VgpuHost& on, vfio::StoppedServices& services, Seen 
   out.notes = std::move(plan.notes);
   if (auto kept = remember_names(on.host, seen.view.inventory.gpus, seen.named); !kept)
     out.notes.push_back("the names of vGPU types are not kept: " + kept.error().message);
+  if (auto forgotten = forget_gone_functions(on.host, seen.view.inventory); !forgotten)
+    out.notes.push_back("the records of removed virtual functions stay: " + forgotten.error().message);
   OneAtATime one(on, observe);
   const VgpuHost shared = one.around(on);
   const StepObserver guarded_observer = one.observer();
@@ -334,6 +343,24 @@ ExitStatus VgpuOutcome::status() const {
     if (gpu.kind == GpuOutcome::Kind::refused) status = worse(status, ExitStatus::refused);
   }
   return status;
+}
+
+Result<std::vector<vfio::PciAddress>> recorded_functions_gone(const HostFs& host,
+                                                              const mdev::VgpuInventory& vgpus) {
+  std::set<std::string> ids;  // of the functions that the GPUs have or can have
+  for (const mdev::VgpuGpu& gpu : vgpus.gpus) {
+    if (!gpu.framework->binds_functions()) continue;
+    for (const mdev::VgpuType& type : gpu.unlisted) ids.insert(type.id);
+    for (const mdev::VgpuParent& parent : gpu.parents)
+      for (const mdev::VgpuType& type : parent.types) ids.insert(type.id);
+  }
+  std::vector<vfio::PciAddress> out;
+  if (ids.empty()) return out;
+  const auto journal = vfio::read_records(host);
+  if (!journal) return fail(Error(journal.error()));
+  for (const auto& [address, prior] : journal->members)
+    if (ids.contains(prior.ids) && !host.exists(vfio::sysfs_path(address))) out.push_back(address);
+  return out;
 }
 
 Result<VgpuSnapshot> look(const VgpuHost& on) {

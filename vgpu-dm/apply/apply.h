@@ -54,6 +54,11 @@ struct VgpuHost {
   bool spares_foreign = false;
 };
 
+/// The functions of these GPUs that the undo journal has, and that are gone: a run was killed after it had
+/// disabled them. apply_profile() and remove_vgpus() forget them. Errors as vfio::read_records().
+Result<std::vector<vfio::PciAddress>> recorded_functions_gone(const HostFs& host,
+                                                              const mdev::VgpuInventory& vgpus);
+
 /// Scans the host and probes the users of its vGPUs. Reads only.
 Result<VgpuSnapshot> look(const VgpuHost& on);
 /// Also asks the driver's library about each GPU that a plan for one of these profiles needs it for.
