@@ -3,12 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstdlib>
 #include <ostream>
 #include <stdexcept>
 #include <string>
-#include <sys/wait.h>
-#include <unistd.h>
 #include <vector>
 
 #include <fmt/format.h>
@@ -16,6 +13,7 @@
 
 #include "mdev/framework.h"
 #include "tests/support/must.h"
+#include "tests/vgpu-dm/fault_test.h"
 #include "tests/vgpu-dm/gpu_node.h"
 #include "vfio/bind/undo_journal.h"
 #include "vgpu-dm/apply/apply.h"
@@ -575,6 +573,10 @@ constexpr std::array kWays = {
 
 class Journey {
  public:
+  using Param = Way;
+  static constexpr const char* kGpu = vgpu::kGpu;
+  static constexpr bool kOutlivesFaults = false;
+
   explicit Journey(const Way& way) : way_(way) {
     if (way.of_host) {
       node.kernel.enable_vfs(kGpu, way.from);
@@ -589,98 +591,36 @@ class Journey {
     return out;
   }
   GpuOutcome run() { return node.apply(profile()); }
+  static const std::string& lasting(const std::string& state) { return state; }
+  // A file of Ferry does not hang. Several functions are bound side by side, so the number of a change does
+  // not say then which change it is.
+  static bool can_hang(const Way& way, const test::HostChange& change) {
+    return way.from <= 1 && way.to <= 1 && change.path.starts_with("sys/");
+  }
+  void expect_settled() const { EXPECT_EQ(node.autoprobe(), "1"); }
+  void expect_nothing_left() const { EXPECT_THAT(node.recorded_and_gone(), IsEmpty()); }
   WholeNode node;
 
  private:
   const Way& way_;
 };
 
-class EveryChange : public testing::TestWithParam<Way> {
- protected:
-  EveryChange() {
-    Journey model(GetParam());
-    before_ = model.node.state();
-    const GpuOutcome made = model.run();
-    EXPECT_EQ(made.kind, Kind::changed) << message_of(made.error);
-    after_ = model.node.state();
-    changes_ = model.node.kernel.changes();
-  }
-  void runs_again(Journey& journey) const {
-    const GpuOutcome again = journey.run();
-    EXPECT_FALSE(again.error) << message_of(again.error);
-    EXPECT_EQ(journey.node.state(), after_);
-    EXPECT_EQ(journey.node.autoprobe(), "1");
-    EXPECT_THAT(journey.node.recorded_and_gone(), IsEmpty());
-    journey.node.kernel.forget_changes();
-    EXPECT_EQ(journey.run().kind, Kind::already_so);
-    EXPECT_THAT(journey.node.kernel.changes(), IsEmpty());
-  }
-  std::string before_;
-  std::string after_;
-  std::vector<test::HostChange> changes_;
-};
+class EveryChange : public test::FaultTest<Journey> {};
 
 TEST_P(EveryChange, ThatFailsLeavesTheGpuAsItWas) {
-  for (const int error : {EIO, EBUSY}) {
-    for (std::size_t n = 1; n <= changes_.size(); ++n) {
-      SCOPED_TRACE(testing::Message() << "change " << n << ", errno " << error);
-      Journey journey(GetParam());
-      journey.node.kernel.fail_change(n, error);
-      const GpuOutcome outcome = journey.run();
-      EXPECT_EQ(outcome.kind, Kind::failed);
-      for (const Error& undo : outcome.undo_errors) ADD_FAILURE() << undo.message;
-      EXPECT_EQ(journey.node.state(), before_);
-      EXPECT_EQ(journey.node.autoprobe(), "1");
-      runs_again(journey);
-    }
-  }
+  each_change_fails();
 }
 
 TEST_P(EveryChange, IsTakenBackWhereWhatComesBehindFails) {
-  Journey journey(GetParam());
-  const GpuOutcome outcome = journey.run();
-  EXPECT_EQ(journey.node.state(), after_);
-  for (const Error& error : put_back(journey.node.host(), journey.profile(), outcome))
-    ADD_FAILURE() << error.message;
-  EXPECT_EQ(journey.node.state(), before_);
-  EXPECT_EQ(journey.node.autoprobe(), "1");
-  runs_again(journey);
+  later_work_fails();
 }
 
-// A file of Ferry does not hang. Several functions are bound side by side, so the number of a change does not
-// tell then which change it is.
 TEST_P(EveryChange, ThatHangsIsLeftAloneUntilItReturns) {
-  if (GetParam().from > 1 || GetParam().to > 1) return;
-  for (std::size_t n = 1; n <= changes_.size(); ++n) {
-    if (!changes_[n - 1].path.starts_with("sys/")) continue;
-    SCOPED_TRACE(n);
-    Journey journey(GetParam());
-    journey.node.kernel.hang_change(n);
-    const GpuOutcome hung = journey.run();
-    EXPECT_EQ(code_of(hung.error), Errc::stuck) << message_of(hung.error);
-    EXPECT_EQ(journey.run().kind, Kind::refused);
-    journey.node.kernel.release_stuck();
-    runs_again(journey);
-  }
+  each_change_hangs();
 }
 
 TEST_P(EveryChange, ThatIsTheLastBeforeDeathIsRepairedByTheNextRun) {
-  for (std::size_t n = 1; n <= changes_.size(); ++n) {
-    SCOPED_TRACE(n);
-    Journey journey(GetParam());
-    const pid_t child = ::fork();
-    ASSERT_GE(child, 0);
-    if (child == 0) {
-      journey.node.kernel.die_at_change(n);
-      (void)journey.run();
-      ::_exit(EXIT_FAILURE);  // it should have died
-    }
-    int status = 0;
-    ASSERT_EQ(::waitpid(child, &status, 0), child);
-    ASSERT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == EXIT_SUCCESS);
-    journey.node.kernel.adopt_vfs(kGpu);
-    runs_again(journey);
-  }
+  each_change_is_the_last();
 }
 
 INSTANTIATE_TEST_SUITE_P(Ways, EveryChange, testing::ValuesIn(kWays),
