@@ -11,7 +11,7 @@
 #include "host/gpu_conditions.h"
 #include "mdev/vgpu_inventory.h"
 #include "policy/policy_yaml.h"
-#include "tests/support/fake_mdev.h"
+#include "tests/host/three_t4s.h"
 #include "tests/support/fake_vendor_vfio.h"
 
 namespace ferry::host {
@@ -60,26 +60,8 @@ class SomeUser final : public vfio::UseProbe {
   }
 };
 
-/// Three T4s, each in a group of its own, on the driver that divides them.
-class NodeApplyTest : public testing::Test {
+class NodeApplyTest : public ThreeT4s {
  protected:
-  static constexpr const char* kFirst = "0000:05:00.0";
-  static constexpr const char* kSecond = "0000:06:00.0";
-  static constexpr const char* kThird = "0000:07:00.0";
-
-  NodeApplyTest() {
-    kernel_.add_driver({.name = "nvidia", .ids = {"10de:1eb8"}});
-    unsigned group = 5;
-    for (const char* address : {kFirst, kSecond, kThird}) {
-      kernel_.add_function({.address = address,
-                            .ids = "10de:1eb8",
-                            .subsystem_ids = "10de:12a2",
-                            .class_code = 0x030200,
-                            .group = group++,
-                            .driver = "nvidia"});
-      mdev_.add_parent(address);
-    }
-  }
   NodeHost host() {
     const vfio::AcceleratorRules rules{.vendors = {0x10de}, .classes = {vfio::PciClass::display_3d}};
     return {
@@ -95,14 +77,11 @@ class NodeApplyTest : public testing::Test {
   /// "nvidia" or "vfio-pci", and how many vGPUs.
   std::vector<std::string> state() const {
     std::vector<std::string> out;
-    for (const char* address : {kFirst, kSecond, kThird}) {
+    for (const char* address : kGpus)
       out.push_back(kernel_.driver_of(address) + " " + std::to_string(mdev_.devices_on(address).size()));
-    }
     return out;
   }
 
-  test::FakeKernel kernel_;
-  test::FakeMdev mdev_{kernel_};
   SomeUser probe_;
 };
 
@@ -175,12 +154,7 @@ TEST_F(NodeApplyTest, WaitsForTheTypesOfAGpuThatComesBack) {
 // after that scan, and the fourth, which is in its group, stays.
 TEST_F(NodeApplyTest, LeavesOutAGpuThatIsUnpluggedAfterTheScan) {
   constexpr const char* kFourth = "0000:08:00.0";
-  kernel_.add_function({.address = kFourth,
-                        .ids = "10de:1eb8",
-                        .subsystem_ids = "10de:12a2",
-                        .class_code = 0x030200,
-                        .group = 6,
-                        .driver = "nvidia"});
+  add_t4(kFourth, 6);
   NodeHost on = host();
   int asked = 0;
   on.models = [&](const vfio::PciFunction& /*gpu*/) -> std::string {
@@ -469,7 +443,7 @@ TEST_F(NodeWithFunctions, PutsVgpusBackWhereFunctionsStay) {
 TEST_F(NodeApplyTest, TakesNoVgpuAwayWhereNothingCanBeGivenAway) {
   apply("  - {devices: [0], mode: vgpu, vgpu-devices: {T4-4Q: 1}}\n");
   kernel_.remove("sys/kernel/iommu_groups");
-  for (const char* address : {kFirst, kSecond, kThird}) {
+  for (const char* address : kGpus) {
     kernel_.remove(std::string("sys/devices/pci0000:00/") + address + "/iommu_group");
   }
   kernel_.forget_changes();
