@@ -76,7 +76,7 @@ void add_override(const PciFunction& function, const std::string& driver,
 /// True if `steps` only set overrides, which takes no device from its user.
 bool take_nothing(const std::vector<Step>& steps);
 
-/// A unit whose drivers change.
+/// The bind or the unbind of a unit.
 struct Rebind {
   std::vector<PciAddress> devices;  ///< the accelerators of the request
   std::vector<std::uint32_t> groups;
