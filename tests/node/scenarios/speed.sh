@@ -6,7 +6,7 @@ ratios() { # PROGRAM ARGUMENT...
   evidence "ratios" "$result"
 }
 
-step "moves"
+step "binds"
 ratios rebind_bench "$(dev card)" "$(dev lone)"
 
 step "vGPUs"

@@ -105,7 +105,7 @@ settles as-it-is
 expect_equal "bindings and vGPUs are the very same" "$(< /run/theirs)" "$(identity)"
 expect_equal "the kernel has sent no event" "" "$(grep '^KERNEL\[' /run/events || :)"
 kill $monitor
-expect "no record of a move, since there was none" bash -c '! ls /run/ferry/hostd/moves/* 2> /dev/null'
+expect "no record of a bind, since there was none" bash -c '! ls /run/ferry/hostd/moves/* 2> /dev/null'
 vms_run_on
 
 step "the kubelet keeps its devices, also over its restart"
@@ -120,7 +120,7 @@ for when in "as Ferry came" "after the kubelet's restart"; do
 done
 vms_run_on
 
-step "what is asked for then moves, and no more"
+step "what is asked for is then bound, and no more"
 expect_status "the agent" 0 agent one-home
 settles one-home
 for name in gpu-b gpu-b-audio; do expect_equal "driver of $name" "$(planned $name driver)" "$(driver $name)"; done

@@ -90,7 +90,7 @@ expect_match "why" "load module vfio_pci: Operation not permitted" "$REPLY"
 expect_equal "drivers and overrides" "$(< /run/start)" "$(snapshot)"
 
 step "without a mount of hostd's the way that needs it fails"
-lacks() { # STATUS REGEX MOUNT...: what hostd says without it; nothing is moved
+lacks() { # STATUS REGEX MOUNT...: what hostd says without it; nothing is bound
   local status=$1 regex=$2
   shift 2
   expect_status "without $*" "$status" hostd "$(without "$@")" --once
@@ -132,7 +132,7 @@ expect_equal "vGPUs" "" "$(vgpus)"
 expect_status "with it" 0 hostd . --once
 evidence "the vGPU" "$(vgpus)"
 
-step "without pod resources a pod's GPU is moved"
+step "without pod resources a pod's GPU is bound"
 want away
 expect_status "away" 0 hostd . --once
 kubelet-standin serve --dir $plugins --pod-resources /var/lib/kubelet/pod-resources > $logs/kubelet 2>&1 &

@@ -85,8 +85,8 @@ for name in gpu-a gpu-b gpu-c gpu-d; do
 done
 expect_equal "accelerators" 4 "$(jq '.accelerators | length' status.json)"
 
-step "plan: what would move, and what cannot"
-expect_status "plan with a group that cannot move" 4 run ferry vfio plan --all
+step "plan: what would be bound, and what cannot"
+expect_status "plan with a group that cannot be bound" 4 run ferry vfio plan --all
 ferry vfio plan --all -o json > plan.json || :
 jq -r '.results[] | select(.status == "refused") | "\(.devices[0])\t\(.reasons | join("; "))"' plan.json > "$report/refused"
 expect_equal "refused" "$(dev gpu-c)" "$(cut -f1 "$report/refused")"
@@ -133,7 +133,7 @@ agent "hostd is asked" "state: pending"
 settles ready
 agent "what has come of it" "state: ready"
 expect_driver gpu-d nvidia
-expect_equal "nothing else moved" "$(grep -v "^$(dev gpu-d) " now)" "$(snapshot | grep -v "^$(dev gpu-d) ")"
+expect_equal "nothing else changed" "$(grep -v "^$(dev gpu-d) " now)" "$(snapshot | grep -v "^$(dev gpu-d) ")"
 vgpus > vgpus
 cut -d' ' -f2- vgpus > "$report/vgpus"
 evidence "/sys/bus/mdev/devices" "$(cat "$report/vgpus")"

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash source-path=SCRIPTDIR/../../lib source=node.sh
-step "a whole move does not outlive the boot either"
+step "a whole bind does not outlive the boot either"
 expect_equal "drivers and overrides" "$(< /mnt/state/start)" "$(snapshot)"
 mkdir -p /run/ferry/hostd
 cp -r /mnt/state/moves /run/ferry/hostd/
