@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "api/serving.h"
 
-#include "api/files.h"
 #include "common/text/json.h"
 
 namespace ferry::api {
 namespace {
 
 constexpr const char* kAgent = "agent";
-constexpr const char* kHint =
-    "remove /var/lib/ferry/serving.json to have the device plugin serve; the agent writes it anew where it "
-    "is needed";
+std::string hint_of(std::string_view file) {
+  return "remove /" + std::string(file) +
+         " to have the device plugin serve; the agent writes it anew where it is needed";
+}
 
 std::string read_standby(const JsonObject& file) {
   file.expect_version(kServingVersion);
@@ -26,8 +26,8 @@ std::string serving_file_text(std::string_view standby) {
   return json_text({{"version", kServingVersion}, {"serve", false}, {"reason", standby}, {"by", kAgent}});
 }
 
-Result<std::string> read_serving_file(std::string_view text) {
-  return read_json(text, kServingFile, kHint, read_standby);
+Result<std::string> read_serving_file(std::string_view text, std::string_view file) {
+  return read_json(text, file, hint_of(file), read_standby);
 }
 
 bool is_of_the_agent(std::string_view serving_file) {

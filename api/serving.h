@@ -12,6 +12,7 @@
 #include <string>
 #include <string_view>
 
+#include "api/files.h"
 #include "common/result.h"
 
 namespace ferry::api {
@@ -19,9 +20,10 @@ namespace ferry::api {
 /// The agent's file. `standby`: why the plugin is on standby.
 std::string serving_file_text(std::string_view standby);
 
-/// Why the plugin is on standby, never empty then; empty: it serves. Unknown keys are ignored.
+/// Why the plugin is on standby, never empty then; empty: it serves. Unknown keys are ignored. `file`: its
+/// path below the host's root, for errors.
 /// Errc::malformed_host: not such a file, another version, or a key that is missing or has a wrong value.
-Result<std::string> read_serving_file(std::string_view text);
+Result<std::string> read_serving_file(std::string_view text, std::string_view file = kServingFile);
 
 /// True: the agent has written the file, whatever else is in it.
 bool is_of_the_agent(std::string_view serving_file);

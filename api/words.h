@@ -21,7 +21,7 @@ enum class NodePhase {
   idle,  ///< there is no desired.json, and nothing is changed
   ready,
   applying,  ///< hostd waits until the kubelet no longer lists the devices, or writes to the host
-  blocked,   ///< a device is in use or cannot be moved whole; the rest is as desired
+  blocked,   ///< a device is in use or cannot be bound whole; the rest is as desired
   failed,    ///< a change was attempted and did not succeed, or the desired state cannot be read
 };
 std::string_view text(NodePhase phase);

@@ -43,7 +43,7 @@ TextOutput text_output(const Session& session) {
   return text_output_of(session.out, process_environment(), session.colours);
 }
 
-vfio::MoveContext move_context(const Session& session, const vfio::AcceleratorRules& rules) {
+vfio::RebindContext rebind_context(const Session& session, const vfio::AcceleratorRules& rules) {
   return {.host = session.host.get(),
           .writer = session.writer.get(),
           .probe = session.probe.get(),
@@ -91,7 +91,7 @@ Result<> require_root(const Session& session) {
 
 Result<std::unique_ptr<HostChange>> begin_change(const Session& session) {
   if (auto r = require_root(session); !r) return fail(std::move(r).error());
-  constexpr std::chrono::seconds kPatience{30};  // a move of many groups takes a few seconds
+  constexpr std::chrono::seconds kPatience{30};  // a bind of many groups takes a few seconds
   auto lock = [&] {
     const WaitNote waits("waiting for another command that changes this host");
     return NodeLock::take(*session.host, kPatience);

@@ -19,7 +19,7 @@
 #include "mdev/gpu_management.h"
 #include "mdev/vgpu_inventory.h"
 #include "vfio/bind/fence.h"
-#include "vfio/bind/move_apply.h"
+#include "vfio/bind/rebind_apply.h"
 #include "vfio/pci/inventory.h"
 #include "vfio/quiesce/release.h"
 #include "vfio/use_probe.h"
@@ -51,7 +51,7 @@ TextOutput text_output(const Session& session);
 Session open_session(const std::filesystem::path& host_root);
 
 /// The context of binding, with a command's rules (ChosenUnits::rules). `session` must outlive it.
-vfio::MoveContext move_context(const Session& session, const vfio::AcceleratorRules& rules);
+vfio::RebindContext rebind_context(const Session& session, const vfio::AcceleratorRules& rules);
 
 /// The rules of a vGPU command that reads no file: session.rules, and mdev::naming_vgpu_vendors().
 Result<vfio::AcceleratorRules> vgpu_rules(const Session& session);

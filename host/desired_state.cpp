@@ -51,15 +51,16 @@ bool is_young(const Mark& mark) {
   return age > -kSettles && age < kSettles;
 }
 
-Result<ConfigText> read_named(const HostFs& host, const fs::path& path, bool& settling,
-                              std::vector<std::string>* tolerated) {
+/// `desired`: the desired state's own file, which names the file `path`.
+Result<ConfigText> read_named(const HostFs& host, const fs::path& path, const fs::path& desired,
+                              bool& settling, std::vector<std::string>* tolerated) {
   const Mark before = mark_of(host, path);
   auto text = host.read_file(path.relative_path());
   const Mark after = mark_of(host, path);
   settling = before != after || is_young(after);
   if (!text)
     return fail(Errc::invalid_config, text.error().message,
-                "the file is named by desired.json's key \"file\"");
+                fmt::format("the key \"file\" of /{} names it", desired.string()));
   if (text->size() > kLargest)
     return fail(Errc::invalid_config, fmt::format("{}: larger than {} MiB", path.string(), kLargest >> 20U));
   return carried_text(as_text(path.relative_path(), std::move(*text)), "policy", tolerated);
@@ -79,8 +80,8 @@ Result<std::optional<DesiredState>> read_desired(const HostFs& host, const fs::p
   DesiredState out{.file = std::move(*read), .policy = {}, .text = source.text};
   ConfigText config;
   if (!out.file.file.empty()) {
-    auto of_file =
-        read_named(host, out.file.file, out.settling, how == Reading::lenient ? &out.warnings : nullptr);
+    auto of_file = read_named(host, out.file.file, file, out.settling,
+                              how == Reading::lenient ? &out.warnings : nullptr);
     if (!of_file) return fail(std::move(of_file).error());
     config = std::move(*of_file);
     out.text += config.text;

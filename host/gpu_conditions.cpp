@@ -9,7 +9,7 @@
 
 #include "host/usage/advertised_use_probe.h"
 #include "mdev/vgpu.h"
-#include "policy/policy_verdict.h"
+#include "policy/policy_comparison.h"
 
 namespace ferry::host {
 namespace {
@@ -29,22 +29,23 @@ void add(GpuConditions& conditions, const vfio::PciAddress& gpu, api::GpuState s
   known = {.state = state, .reasons = std::move(reasons), .hint = std::move(hint), .users = {}};
 }
 
-void add(GpuConditions& conditions, const vfio::MovePlan& plan, const std::string& what) {
+void add(GpuConditions& conditions, const vfio::RebindPlan& plan, const std::string& what) {
   for (const vfio::Refusal& refusal : plan.refusals)
     for (const vfio::PciAddress& gpu : refusal.devices)
       add(conditions, gpu, api::GpuState::blocked, refusal.reasons, refusal.hint);
-  for (const vfio::Move& move : plan.moves) {
-    if (move.steps.empty()) continue;
-    for (const vfio::PciAddress& gpu : move.devices) add(conditions, gpu, api::GpuState::pending, {what}, {});
+  for (const vfio::Rebind& rebind : plan.rebinds) {
+    if (rebind.steps.empty()) continue;
+    for (const vfio::PciAddress& gpu : rebind.devices)
+      add(conditions, gpu, api::GpuState::pending, {what}, {});
   }
 }
 
-void add(GpuConditions& conditions, const vfio::MoveOutcome& outcome) {
-  for (const vfio::MoveResult& result : outcome.results) {
+void add(GpuConditions& conditions, const vfio::RebindOutcome& outcome) {
+  for (const vfio::RebindResult& result : outcome.results) {
     for (const vfio::PciAddress& gpu : result.devices) {
-      if (result.status == vfio::MoveResult::Status::refused)
+      if (result.status == vfio::RebindResult::Status::refused)
         add(conditions, gpu, api::GpuState::blocked, result.refusal.reasons, result.refusal.hint);
-      if (result.status != vfio::MoveResult::Status::failed) continue;
+      if (result.status != vfio::RebindResult::Status::failed) continue;
       const Error error = result.error.value_or(Error{.code = {}, .message = "not done"});
       add(conditions, gpu, api::GpuState::failed, {error.message}, error.hint);
     }
@@ -63,12 +64,12 @@ bool is_listed(const api::AdvertisedResources& advertised, const vfio::PciFuncti
   return advertised.find({function.address.text()}, groups) != nullptr;
 }
 
-void add_going(std::vector<api::Withdrawal>& out, const vfio::MovePlan& plan,
+void add_going(std::vector<api::Withdrawal>& out, const vfio::RebindPlan& plan,
                const vfio::Inventory& inventory, const api::AdvertisedResources& advertised,
                const std::string& reason) {
-  for (const vfio::Move& move : plan.moves) {
-    if (move.steps.empty()) continue;
-    for (const vfio::PciAddress& member : move.moving()) {
+  for (const vfio::Rebind& rebind : plan.rebinds) {
+    if (rebind.steps.empty()) continue;
+    for (const vfio::PciAddress& member : rebind.rebinding()) {
       const vfio::PciFunction* function = inventory.find(member);
       if (function != nullptr && (vfio::on_vfio_driver(*function) || is_listed(advertised, *function)))
         withdraw(out, member.text(), reason);
@@ -181,10 +182,12 @@ bool any(const GpuConditions& conditions, api::GpuState state) {
 }
 
 bool writes(const NodePreview& preview) {
-  const auto moves = [](const vfio::MovePlan& plan) {
-    return std::ranges::any_of(plan.moves, [](const vfio::Move& move) { return !move.steps.empty(); });
+  const auto rebinds = [](const vfio::RebindPlan& plan) {
+    return std::ranges::any_of(plan.rebinds,
+                               [](const vfio::Rebind& rebind) { return !rebind.steps.empty(); });
   };
-  return moves(preview.given_back.plan) || !preview.vgpus.writes_nothing() || moves(preview.given_away.plan);
+  return rebinds(preview.given_back.plan) || !preview.vgpus.writes_nothing() ||
+         rebinds(preview.given_away.plan);
 }
 
 std::set<std::string> ids_of(const std::vector<api::Withdrawal>& withdrawals) {
@@ -216,9 +219,9 @@ std::vector<api::Withdrawal> coming(const NodePreview& preview) {
       for (const vgpu::VgpuStep& step : steps)
         if (step.kind == vgpu::VgpuStep::Kind::create) withdraw(out, step.id.text, "it is being made");
   }
-  for (const vfio::Move& move : preview.given_away.plan.moves) {
-    if (move.steps.empty()) continue;
-    for (const vfio::PciAddress& member : move.moving())
+  for (const vfio::Rebind& rebind : preview.given_away.plan.rebinds) {
+    if (rebind.steps.empty()) continue;
+    for (const vfio::PciAddress& member : rebind.rebinding())
       withdraw(out, member.text(), "it is on its way to vfio");
   }
   return out;

@@ -59,9 +59,9 @@ Result<> check_possible(const Seen& seen) {
 // `scanned` as for preview_policy(), here and below.
 Result<Seen> see(const NodeHost& host, const policy::Policy& policy,
                  const vfio::Inventory* scanned = nullptr) {
-  auto inventory = scanned != nullptr ? Result<vfio::Inventory>(*scanned) : vfio::scan(*host.moves.host);
+  auto inventory = scanned != nullptr ? Result<vfio::Inventory>(*scanned) : vfio::scan(*host.rebinds.host);
   if (!inventory) return fail(std::move(inventory).error());
-  auto vgpus = vgpu::scan_known_vgpus(*host.moves.host, *inventory, host.moves.rules);
+  auto vgpus = vgpu::scan_known_vgpus(*host.rebinds.host, *inventory, host.rebinds.rules);
   if (!vgpus) return fail(std::move(vgpus).error());
   policy::DesiredState desired = policy::desired_state(policy, *vgpus, host.models);
   for (const vfio::PciAddress& gpu : host.dra) desired.modes.erase(gpu);
@@ -71,33 +71,33 @@ Result<Seen> see(const NodeHost& host, const policy::Policy& policy,
 }
 
 struct Rollback {
-  vfio::MoveRequest gpus;
-  vfio::MoveRequest unfinished;  ///< functions left by an unplugged GPU: no policy covers them
+  vfio::RebindRequest gpus;
+  vfio::RebindRequest unfinished;  ///< functions left by an unplugged GPU: no policy covers them
 };
 
 // Finds the GPUs that are on vfio, or that the undo journal lists because a killed run left them half-way.
 Result<Rollback> to_give_back(const NodeHost& host, const Seen& seen) {
-  auto record = vfio::read_records(*host.moves.host);
+  auto record = vfio::read_records(*host.rebinds.host);
   if (!record) return fail(std::move(record).error());
   Rollback back;
-  back.unfinished.accelerators = unfinished(seen.inventory, host.moves.rules, *record);
+  back.unfinished.accelerators = unfinished(seen.inventory, host.rebinds.rules, *record);
   back.unfinished.recorded_only = true;
   for (const auto& [address, mode] : seen.desired.modes) {
     const vfio::PciFunction* gpu = seen.inventory.find(address);
-    if (mode == policy::Mode::passthrough || gpu == nullptr || !host.moves.rules.match(*gpu)) continue;
+    if (mode == policy::Mode::passthrough || gpu == nullptr || !host.rebinds.rules.match(*gpu)) continue;
     if (vfio::on_vfio_driver(*gpu) || record->speaks_of(*gpu)) back.gpus.accelerators.push_back(address);
   }
   return back;
 }
 
-vfio::MoveRequest to_give_away(const NodeHost& host, const Seen& seen) {
-  vfio::MoveRequest request;
+vfio::RebindRequest to_give_away(const NodeHost& host, const Seen& seen) {
+  vfio::RebindRequest request;
   request.untouchable = mdev::carriers_of_vgpus(
       seen.vgpus, [&](const mdev::VgpuDevice& device) { return vgpu::is_ours(host.vgpus.node, device); });
   request.release = seen.desired.release;
   for (const auto& [address, mode] : seen.desired.modes) {
     const vfio::PciFunction* gpu = seen.inventory.find(address);
-    if (mode == policy::Mode::passthrough && gpu != nullptr && host.moves.rules.match(*gpu))
+    if (mode == policy::Mode::passthrough && gpu != nullptr && host.rebinds.rules.match(*gpu))
       request.accelerators.push_back(address);
   }
   return request;
@@ -105,19 +105,19 @@ vfio::MoveRequest to_give_away(const NodeHost& host, const Seen& seen) {
 
 // An empty request asks no probe and needs no IOMMU. Even then the last stage resumes the services that a
 // killed run left stopped; the first stage leaves that to the last.
-Result<vfio::MoveOutcome> move(const NodeHost& host, const vfio::MoveRequest& request,
-                               vfio::Direction direction, const vfio::Inventory* scanned = nullptr) {
-  if (!request.accelerators.empty()) return vfio::apply_moves(host.moves, request, direction, scanned);
-  return direction == vfio::Direction::to_vfio ? vfio::start_what_was_stopped(host.moves)
-                                               : vfio::MoveOutcome{};
+Result<vfio::RebindOutcome> rebind(const NodeHost& host, const vfio::RebindRequest& request,
+                                   vfio::Direction direction, const vfio::Inventory* scanned = nullptr) {
+  if (!request.accelerators.empty()) return vfio::apply_rebinds(host.rebinds, request, direction, scanned);
+  return direction == vfio::Direction::to_vfio ? vfio::start_what_was_stopped(host.rebinds)
+                                               : vfio::RebindOutcome{};
 }
-Result<vfio::MovePreview> preview(const NodeHost& host, const vfio::MoveRequest& request,
-                                  vfio::Direction direction, const vfio::Inventory& scanned) {
-  if (!request.accelerators.empty()) return vfio::preview_moves(host.moves, request, direction, &scanned);
-  if (direction == vfio::Direction::back) return vfio::MovePreview{};
-  auto notes = vfio::notes_on_stopped_services(*host.moves.host);
+Result<vfio::RebindPreview> preview(const NodeHost& host, const vfio::RebindRequest& request,
+                                    vfio::Direction direction, const vfio::Inventory& scanned) {
+  if (!request.accelerators.empty()) return vfio::preview_rebinds(host.rebinds, request, direction, &scanned);
+  if (direction == vfio::Direction::back) return vfio::RebindPreview{};
+  auto notes = vfio::notes_on_stopped_services(*host.rebinds.host);
   if (!notes) return fail(std::move(notes).error());
-  return vfio::MovePreview{.plan = {}, .notes = std::move(*notes)};
+  return vfio::RebindPreview{.plan = {}, .notes = std::move(*notes)};
 }
 
 /// The GPUs that go to vfio and lose vGPUs or virtual functions first.
@@ -133,22 +133,22 @@ std::set<vfio::PciAddress> to_be_emptied(const Seen& seen) {
 }
 
 /// The request for the time when these GPUs have no vGPUs or virtual functions left.
-vfio::MoveRequest once_empty(vfio::MoveRequest request, const std::set<vfio::PciAddress>& gpus) {
+vfio::RebindRequest once_empty(vfio::RebindRequest request, const std::set<vfio::PciAddress>& gpus) {
   for (const vfio::PciAddress& gpu : gpus) request.untouchable.erase(gpu);
   request.sheds_functions = gpus;
   return request;
 }
 
-/// The settings for the vGPU stage. It may quiesce the same services as the move stages, in the same way.
-/// These services stay stopped until the last stage is over, because a service started earlier would open the
-/// GPUs again before the last stage.
+/// The settings for the vGPU stage. It may quiesce the same services as the bind and unbind stages, in the
+/// same way. These services stay stopped until the last stage is over, because a service started earlier
+/// would open the GPUs again before the last stage.
 vgpu::VgpuHost dividing(const NodeHost& host, const policy::DesiredState& desired) {
   vgpu::VgpuHost out = host.vgpus;
   out.release = desired.release;
   if (desired.foreign) out.spares_foreign = *desired.foreign == policy::Foreign::keep;
-  out.releaser = host.moves.releaser;
-  out.persistence = host.moves.persistence;
-  out.on_release = host.moves.on_step;
+  out.releaser = host.rebinds.releaser;
+  out.persistence = host.rebinds.persistence;
+  out.on_release = host.rebinds.on_step;
   out.more_follows = true;
   return out;
 }
@@ -171,14 +171,14 @@ Result<> add_what_keeps_vgpus(const vgpu::VgpuHost& on, const vgpu::Profile& vgp
   return {};
 }
 
-// GPUs whose move to vfio would be refused keep their vGPUs and functions, which would otherwise be lost in
+// GPUs whose bind to vfio would be refused keep their vGPUs and functions, which would otherwise be lost in
 // vain. Returns these refusals.
 Result<std::vector<vfio::Refusal>> keep_what_cannot_go(const NodeHost& host, Seen& seen,
                                                        const vfio::Inventory* scanned) {
   const std::set<vfio::PciAddress> emptied = to_be_emptied(seen);
   if (emptied.empty()) return std::vector<vfio::Refusal>{};
-  auto away = vfio::preview_moves(host.moves, once_empty(to_give_away(host, seen), emptied),
-                                  vfio::Direction::to_vfio, scanned);
+  auto away = vfio::preview_rebinds(host.rebinds, once_empty(to_give_away(host, seen), emptied),
+                                    vfio::Direction::to_vfio, scanned);
   if (!away) return fail(std::move(away).error());
   const auto loses_nothing = [&](const vfio::Refusal& refusal) {
     return std::ranges::none_of(refusal.devices,
@@ -201,30 +201,30 @@ Result<std::vector<vfio::Refusal>> keep_what_cannot_go(const NodeHost& host, See
 }
 
 /// Leaves out GPUs that were unplugged after the scan, as a new scan would. True: the scan is outdated.
-bool leave_out_unplugged(const HostFs& fs, vfio::MoveRequest& request) {
+bool leave_out_unplugged(const HostFs& fs, vfio::RebindRequest& request) {
   const auto is_unplugged = [&](const vfio::PciAddress& gpu) { return !fs.exists(vfio::sysfs_path(gpu)); };
   return std::erase_if(request.accelerators, is_unplugged) > 0;
 }
 
 /// The request without the GPUs that are refused already.
-vfio::MoveRequest without(vfio::MoveRequest request, const std::vector<vfio::Refusal>& refusals) {
+vfio::RebindRequest without(vfio::RebindRequest request, const std::vector<vfio::Refusal>& refusals) {
   for (const vfio::Refusal& refusal : refusals)
     for (const vfio::PciAddress& gpu : refusal.devices) std::erase(request.accelerators, gpu);
   return request;
 }
 
-vfio::MoveResult result_of(const vfio::Refusal& refusal) {
-  vfio::MoveResult result;
-  result.status = vfio::MoveResult::Status::refused;
+vfio::RebindResult result_of(const vfio::Refusal& refusal) {
+  vfio::RebindResult result;
+  result.status = vfio::RebindResult::Status::refused;
   result.devices = refusal.devices;
   result.refusal = refusal;
   return result;
 }
 
-Result<vfio::MoveOutcome> give_back(const NodeHost& host, const Rollback& back) {
-  auto outcome = move(host, back.gpus, vfio::Direction::back);
+Result<vfio::RebindOutcome> give_back(const NodeHost& host, const Rollback& back) {
+  auto outcome = rebind(host, back.gpus, vfio::Direction::back);
   if (!outcome || back.unfinished.accelerators.empty()) return outcome;
-  auto more = move(host, back.unfinished, vfio::Direction::back);
+  auto more = rebind(host, back.unfinished, vfio::Direction::back);
   if (!more) {
     outcome->errors.push_back(std::move(more).error());
     return outcome;
@@ -235,22 +235,23 @@ Result<vfio::MoveOutcome> give_back(const NodeHost& host, const Rollback& back) 
   outcome->applied += more->applied;
   return outcome;
 }
-Result<vfio::MovePreview> preview_back(const NodeHost& host, const Rollback& back,
-                                       const vfio::Inventory& scanned) {
+Result<vfio::RebindPreview> preview_back(const NodeHost& host, const Rollback& back,
+                                         const vfio::Inventory& scanned) {
   auto planned = preview(host, back.gpus, vfio::Direction::back, scanned);
   if (!planned || back.unfinished.accelerators.empty()) return planned;
   auto more = preview(host, back.unfinished, vfio::Direction::back, scanned);
   if (!more) return more;
-  append(planned->plan.moves, std::move(more->plan.moves));
+  append(planned->plan.rebinds, std::move(more->plan.rebinds));
   append(planned->plan.refusals, std::move(more->plan.refusals));
   append(planned->notes, std::move(more->notes));
   return planned;
 }
 
-// A GPU that could not come back gets no vGPUs; its move has been reported already.
-vgpu::Profile without_those_still_away(Seen seen, const vfio::MoveOutcome& given_back) {
-  for (const vfio::MoveResult& result : given_back.results) {
-    if (result.status == vfio::MoveResult::Status::done || result.status == vfio::MoveResult::Status::already)
+// A GPU that could not come back gets no vGPUs; its unbind has been reported already.
+vgpu::Profile without_those_still_away(Seen seen, const vfio::RebindOutcome& given_back) {
+  for (const vfio::RebindResult& result : given_back.results) {
+    if (result.status == vfio::RebindResult::Status::done ||
+        result.status == vfio::RebindResult::Status::already)
       continue;
     for (const vfio::PciAddress& device : result.devices) {
       const mdev::VgpuGpu* gpu = seen.vgpus.find(device);
@@ -264,7 +265,7 @@ vgpu::Profile without_those_still_away(Seen seen, const vfio::MoveOutcome& given
 }  // namespace
 
 NodeHost host_for(NodeHost host, const policy::Policy& policy) {
-  host.moves.rules = policy::rules_for(policy, std::move(host.moves.rules));
+  host.rebinds.rules = policy::rules_for(policy, std::move(host.rebinds.rules));
   host.vgpus.rules = policy::rules_for(policy, std::move(host.vgpus.rules));
   return host;
 }
@@ -293,7 +294,7 @@ Result<NodePreview> preview_policy(const NodeHost& on, const policy::Policy& pol
     }
     if (gpu.matched && !gpu.refusal) emptied.insert(gpu.gpu);
   }
-  const vfio::MoveRequest away = without(to_give_away(host, *seen), *kept);
+  const vfio::RebindRequest away = without(to_give_away(host, *seen), *kept);
   auto given_away = preview(host, once_empty(away, emptied), vfio::Direction::to_vfio, seen->inventory);
   if (!given_away) return fail(std::move(given_away).error());
   std::ranges::move(*kept, std::back_inserter(given_away->plan.refusals));
@@ -304,12 +305,12 @@ Result<NodePreview> preview_policy(const NodeHost& on, const policy::Policy& pol
 namespace {
 
 // A driver that was just bound may need some seconds to list its vGPU types.
-void await_types(const NodeHost& host, const vgpu::Profile& carried, const vfio::MoveOutcome& given_back) {
+void await_types(const NodeHost& host, const vgpu::Profile& carried, const vfio::RebindOutcome& given_back) {
   constexpr int kMostLooks = 10;
   constexpr std::chrono::seconds kBetweenLooks{1};
   std::vector<vfio::PciAddress> came;
-  for (const vfio::MoveResult& result : given_back.results) {
-    if (result.status != vfio::MoveResult::Status::done) continue;
+  for (const vfio::RebindResult& result : given_back.results) {
+    if (result.status != vfio::RebindResult::Status::done) continue;
     std::ranges::copy_if(result.devices, std::back_inserter(came), [&](const vfio::PciAddress& gpu) {
       return std::ranges::any_of(carried.items, [&](const vgpu::ProfileItem& item) {
         return item.only == gpu && !item.vgpus.empty();
@@ -320,9 +321,9 @@ void await_types(const NodeHost& host, const vgpu::Profile& carried, const vfio:
     return contains(came, gpu.address()) && !gpu.framework->makes_vgpus() && !gpu.may_get_virtual_functions();
   };
   for (int look = 1; look < kMostLooks && !came.empty(); ++look) {
-    const auto inventory = vfio::scan(*host.moves.host);
+    const auto inventory = vfio::scan(*host.rebinds.host);
     if (!inventory) return;
-    const auto vgpus = mdev::scan_vgpus(*host.moves.host, *inventory, host.moves.rules);
+    const auto vgpus = mdev::scan_vgpus(*host.rebinds.host, *inventory, host.rebinds.rules);
     if (!vgpus || std::ranges::none_of(vgpus->gpus, is_silent)) return;
     host.vgpus.pause(kBetweenLooks);
   }
@@ -372,9 +373,9 @@ NodeOutcome go_on(const NodeHost& host, const policy::Policy& policy, Result<See
     outcome.error = std::move(seen).error();
     return outcome;
   }
-  vfio::MoveRequest away = without(to_give_away(host, *seen), *kept);
-  if (scanned != nullptr && leave_out_unplugged(*host.moves.host, away)) scanned = nullptr;
-  auto given_away = move(host, away, vfio::Direction::to_vfio, scanned);
+  vfio::RebindRequest away = without(to_give_away(host, *seen), *kept);
+  if (scanned != nullptr && leave_out_unplugged(*host.rebinds.host, away)) scanned = nullptr;
+  auto given_away = rebind(host, away, vfio::Direction::to_vfio, scanned);
   if (given_away) {
     outcome.given_away = std::move(*given_away);
     for (const vfio::Refusal& refusal : *kept) outcome.given_away.results.push_back(result_of(refusal));
@@ -396,11 +397,13 @@ Result<NodeOutcome> apply_stages(const NodeHost& host, const policy::Policy& pol
   auto given_back = give_back(host, *back);
   if (!given_back) return fail(std::move(given_back).error());
   outcome.given_back = std::move(*given_back);
-  const NodeHost on{
-      .moves = host.moves, .vgpus = dividing(host, seen->desired), .models = host.models, .dra = host.dra};
+  const NodeHost on{.rebinds = host.rebinds,
+                    .vgpus = dividing(host, seen->desired),
+                    .models = host.models,
+                    .dra = host.dra};
   outcome = go_on(on, policy, std::move(seen), std::move(outcome));
   if (undo_half_done(on, *before, outcome)) {
-    auto started = vfio::start_what_was_stopped(host.moves);
+    auto started = vfio::start_what_was_stopped(host.rebinds);
     if (started) {
       std::ranges::move(started->notes, std::back_inserter(outcome.given_away.notes));
       std::ranges::move(started->errors, std::back_inserter(outcome.given_away.errors));
@@ -419,7 +422,7 @@ Result<NodeOutcome> apply_policy(const NodeHost& on, const policy::Policy& polic
   const NodeHost host = host_for(on, policy);
   auto outcome = apply_stages(host, policy);
   if (outcome && !outcome->error) return outcome;
-  auto started = vfio::start_what_was_stopped(host.moves);
+  auto started = vfio::start_what_was_stopped(host.rebinds);
   if (outcome && started) {
     std::ranges::move(started->notes, std::back_inserter(outcome->given_away.notes));
     std::ranges::move(started->errors, std::back_inserter(outcome->given_away.errors));

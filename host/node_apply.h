@@ -15,7 +15,7 @@
 #include "common/exit_status.h"
 #include "common/result.h"
 #include "policy/policy.h"
-#include "vfio/bind/move_apply.h"
+#include "vfio/bind/rebind_apply.h"
 #include "vfio/bind/undo_journal.h"
 #include "vfio/pci/inventory.h"
 #include "vfio/use_probe.h"
@@ -25,7 +25,7 @@ namespace ferry::host {
 
 /// The caller holds the node's lock for apply_policy().
 struct NodeHost {
-  vfio::MoveContext moves;
+  vfio::RebindContext rebinds;
   vgpu::VgpuHost vgpus;
   policy::ModelNames models =
       {};  ///< gives the `model` of policies its meaning; without it policies match IDs only
@@ -38,21 +38,21 @@ NodeHost host_for(NodeHost host, const policy::Policy& policy);
 
 /// The probes for device users.
 struct NodeProbes {
-  vfio::UseProbe& moves;
+  vfio::UseProbe& rebinds;
   vfio::UseProbe& vgpus;  ///< strict: a deleted vGPU cannot be put back for a pod that was allocated it
   vfio::UseProbe& open;   ///< for periodic reports: looks for open nodes only, and asks no other program
 };
 
 struct NodePreview {
-  vfio::MovePreview given_back;  ///< unfinished() last
+  vfio::RebindPreview given_back;  ///< unfinished() last
   vgpu::VgpuPlan vgpus;  ///< a GPU that comes back first has only the note that its vGPUs are planned then
-  vfio::MovePreview given_away;
+  vfio::RebindPreview given_away;
 };
 
 struct NodeOutcome {
-  vfio::MoveOutcome given_back;
+  vfio::RebindOutcome given_back;
   vgpu::VgpuOutcome vgpus;
-  vfio::MoveOutcome given_away;
+  vfio::RebindOutcome given_away;
   std::optional<Error> error;  ///< a stage could not begin: this stage and those after it have done nothing
 };
 
@@ -73,7 +73,7 @@ Result<NodeOutcome> apply_policy(const NodeHost& host, const policy::Policy& pol
 
 /// The state before the stages, to which a rollback leads.
 struct BeforeStages {
-  vfio::Inventory inventory;  ///< with the driver overrides of the devices that the first stage may move
+  vfio::Inventory inventory;  ///< with the driver overrides of the devices that the first stage may unbind
   vfio::UndoJournal record;
   policy::DesiredState desired;  ///< the complete policy for this node
 };

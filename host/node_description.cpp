@@ -9,7 +9,7 @@
 #include "common/text/text.h"
 #include "mdev/framework.h"
 #include "mdev/vgpu_inventory.h"
-#include "policy/policy_verdict.h"
+#include "policy/policy_comparison.h"
 
 namespace ferry::host {
 namespace {
@@ -70,10 +70,10 @@ void add_outlook(const NodeSnapshot& sight, const vfio::AcceleratorRules& rules,
     view.not_viable = view.movable_reasons;
     return;
   }
-  vfio::MoveRequest request;
+  vfio::RebindRequest request;
   request.accelerators = {function.address};
   request.untouchable = mdev::carriers_of_vgpus(sight.vgpus);
-  const vfio::MovePlan plan =
+  const vfio::RebindPlan plan =
       vfio::plan_bind(sight.inventory, rules, request, vfio::UseReport{}, sight.drivers, {}, {});
   view.movable = plan.refusals.empty();
   if (view.movable) return;
@@ -86,7 +86,7 @@ void add_outlook(const NodeSnapshot& sight, const vfio::AcceleratorRules& rules,
       request.accelerators.push_back(address);
   }
   request.force = true;
-  const vfio::MovePlan together =
+  const vfio::RebindPlan together =
       vfio::plan_bind(sight.inventory, rules, request, vfio::UseReport{}, sight.drivers, {}, {});
   if (together.refusals.empty()) return;
   view.not_viable = together.refusals.front().reasons;
@@ -248,7 +248,7 @@ policy::Mode mode_of(const NodeSnapshot& sight, const vfio::PciFunction& functio
   return vfio::on_vfio_driver(function) ? policy::Mode::passthrough : policy::Mode::host;
 }
 
-std::string why_not_offered(const NodeSnapshot& sight, const vfio::PciAddress& address) {
+std::string why_not_advertised(const NodeSnapshot& sight, const vfio::PciAddress& address) {
   if (!sight.advertised) return {};
   const auto& all = sight.advertised->not_advertised;
   const auto left_out = std::ranges::find(all, address.text(), &api::NotAdvertised::id);
@@ -273,7 +273,7 @@ AcceleratorDescription accelerator(const NodeSnapshot& sight, const vfio::Accele
   view.advertised_as =
       advertised_as(sight, function.address.text(),
                     view.mode == policy::Mode::passthrough ? function.iommu_group : std::nullopt);
-  view.not_advertised = why_not_offered(sight, function.address);
+  view.not_advertised = why_not_advertised(sight, function.address);
   if (sight.state) {
     const auto status =
         std::ranges::find(sight.state->accelerators, function.address, &api::AcceleratorStatus::address);
@@ -300,7 +300,7 @@ NamedDescription named(const NodeSnapshot& sight, const policy::ModelNames& mode
   return {.function = function,
           .model = models ? models(function) : std::string(),
           .advertised_as = advertised_as(sight, function.address.text(), {}),
-          .not_advertised = why_not_offered(sight, function.address)};
+          .not_advertised = why_not_advertised(sight, function.address)};
 }
 
 }  // namespace

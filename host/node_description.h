@@ -16,7 +16,7 @@
 #include "mdev/vgpu.h"
 #include "policy/gpu_selection.h"
 #include "policy/policy.h"
-#include "vfio/bind/move_plan.h"
+#include "vfio/bind/rebind_plan.h"
 #include "vfio/bind/undo_journal.h"
 #include "vfio/pci/device_facts.h"
 #include "vfio/pci/inventory.h"
@@ -99,12 +99,12 @@ struct AcceleratorDescription {
   std::vector<AdvertisedAs> advertised_as;                   ///< of the function itself
   std::string not_advertised = {};  ///< reason why the plugin does not list it; empty: it does, or has none
   std::optional<api::AcceleratorStatus> status;  ///< the host status of it
-  std::optional<vfio::PriorState> prior;         ///< its state before Ferry moved it
+  std::optional<vfio::PriorState> prior;         ///< its state before Ferry bound it
   /// True if the kernel would let a VM have the group now; otherwise `group_blockers` are in the way.
   bool group_viable = false;
   std::vector<vfio::PciAddress> group_blockers;
-  /// True if `vfio bind` would move the accelerator if it were unused. That command also needs the whole
-  /// card, and moves no other accelerator unless asked to.
+  /// True if `vfio bind` would bind the accelerator if it were unused. That command also needs the whole
+  /// card, and binds no other accelerator unless asked to.
   bool movable = false;
   std::vector<std::string> movable_reasons;  ///< why not
   std::string movable_hint = {};
@@ -144,7 +144,7 @@ struct NodeDescription {
   const NamedDescription* find_by_name(const vfio::PciAddress& address) const;
 };
 
-/// The functions whose users are looked up: all that could move with any accelerator.
+/// The functions whose users are looked up: all that could change drivers with any accelerator.
 std::vector<vfio::PciAddress> asked_of(const vfio::Inventory& inventory, const vfio::AcceleratorRules& rules);
 
 /// The advertised devices that are `device`, an address or a UUID, or are of its group.

@@ -14,7 +14,7 @@
 #include "mdev/vgpu_inventory.h"
 #include "policy/policy.h"
 #include "vfio/bind/fence.h"
-#include "vfio/bind/move_apply.h"
+#include "vfio/bind/rebind_apply.h"
 
 namespace ferry::host {
 namespace {
@@ -35,13 +35,13 @@ class Guarded {
  public:
   Guarded(const HostFs& host, const NodeProbes& uses, const KeeperSettings& settings,
           const StillAdvertisedProbe::Asked& asked)
-      : moves_(host, uses.moves, {settings.advertised_file, settings.plugin_liveness}, asked),
+      : rebinds_(host, uses.rebinds, {settings.advertised_file, settings.plugin_liveness}, asked),
         vgpus_(host, uses.vgpus, {settings.advertised_file, settings.plugin_liveness}, asked),
         open_(uses.open) {}
-  NodeProbes probes() { return {.moves = moves_, .vgpus = vgpus_, .open = open_}; }
+  NodeProbes probes() { return {.rebinds = rebinds_, .vgpus = vgpus_, .open = open_}; }
 
  private:
-  StillAdvertisedProbe moves_;
+  StillAdvertisedProbe rebinds_;
   StillAdvertisedProbe vgpus_;
   vfio::UseProbe& open_;
 };
@@ -124,7 +124,7 @@ void NodeKeeper::look_before_dra(const ScannedNode& node, const policy::DesiredS
   facts.plugin_is_asked = false;
   facts.use.clear();
   for (const vfio::PciAddress& gpu : looked_at)
-    facts.use.emplace(gpu, use_of(host_, node, uses_.moves, gpu, desired.release));
+    facts.use.emplace(gpu, use_of(host_, node, uses_.rebinds, gpu, desired.release));
   if (going.empty()) {
     asked_at.reset();
     return;
@@ -144,7 +144,7 @@ void NodeKeeper::look_before_dra(const ScannedNode& node, const policy::DesiredS
   Guarded guarded(host_, uses_, settings_, {asked, status.withdrawn_in});
   const NodeProbes probes = facts.plugin_is_asked ? uses_ : guarded.probes();
   for (const vfio::PciAddress& gpu : going)
-    facts.use.emplace(gpu, use_of(host_, node, probes.moves, gpu, desired.release));
+    facts.use.emplace(gpu, use_of(host_, node, probes.rebinds, gpu, desired.release));
 }
 
 /// Decides which GPUs DRA has in this round, and writes them to kClaimableGpusFile.
@@ -156,7 +156,7 @@ Result<> NodeKeeper::allocate_gpus(const ScannedNode& node, const policy::Desire
   const auto write = [&](const Allocations& next) {
     ClaimableFacts claimable{.node = node,
                              .models = host.models,
-                             .rules = host.moves.rules,
+                             .rules = host.rebinds.rules,
                              .for_dra = desired.for_dra,
                              .dra = next.dra,
                              .before = claimable_.published()};
@@ -223,7 +223,7 @@ NodeKeeper::Round NodeKeeper::keep(const DesiredState& desired) {
   snapshot.plan = std::move(*preview);
   set_node(*host, desired, std::move(*node), snapshot);
   if (writes(snapshot.plan)) return change(*host, desired, std::move(snapshot));
-  snapshot.leftovers = has_leftovers(host_);
+  snapshot.leftovers = has_leftovers(host_, snapshot.node);
   if (reconcile_and_remember(Stage::planned, snapshot).action == Action::settle)
     return settle(*host, desired, std::move(snapshot), uses_);
   Guarded guarded(host_, uses_, settings_, {});
@@ -234,7 +234,7 @@ NodeKeeper::Round NodeKeeper::keep(const DesiredState& desired) {
 /// plugin that starts meanwhile must read the withdrawals before it lists devices.
 NodeKeeper::Round NodeKeeper::change(const NodeHost& host, const DesiredState& desired,
                                      RoundSnapshot snapshot) {
-  add_users(host_, snapshot.node, uses_.moves, snapshot.conditions);
+  add_users(host_, snapshot.node, uses_.rebinds, snapshot.conditions);
   auto listing = advertised();
   if (listing) {
     snapshot.plugin.state_generation = listing->state_generation;
@@ -255,7 +255,7 @@ NodeKeeper::Round NodeKeeper::change(const NodeHost& host, const DesiredState& d
   Guarded advertised_as(host_, uses_, settings_, {next.asked, memory_.status.withdrawn_in});
   const NodeProbes guarded = advertised_as.probes();
   if (next.action == Action::find_pods) {
-    snapshot.pods = users_of_listed(host_, snapshot.node, guarded.moves, snapshot.conditions, next.asked,
+    snapshot.pods = users_of_listed(host_, snapshot.node, guarded.rebinds, snapshot.conditions, next.asked,
                                     advertised().value_or(api::AdvertisedResources()));
     next = reconcile_and_remember(Stage::checked, snapshot);
     if (next.action == Action::roll_back) {
@@ -313,7 +313,7 @@ NodeKeeper::Round NodeKeeper::settle(const NodeHost& host, const DesiredState& d
     if (!node) return broken(snapshot.desired, {.error = node.error()});
     scanned = std::move(*node);
   }
-  add_users(host_, *scanned, uses.moves, snapshot.conditions);
+  add_users(host_, *scanned, uses.rebinds, snapshot.conditions);
   set_node(host, desired, std::move(*scanned), snapshot);
   remember_vgpus(snapshot.node);
   snapshot.plugin.runs = plugin_runs(host_, settings_.plugin_liveness);
@@ -372,13 +372,13 @@ std::optional<Error> NodeKeeper::roll_back(const NodeHost& host) const {
   if (!has_leftovers(host_)) return std::nullopt;
   const auto lock = NodeLock::take(host_, settings_.lock_patience);
   if (!lock) return lock.error();
-  auto done = vfio::start_what_was_stopped(host.moves);
+  auto done = vfio::start_what_was_stopped(host.rebinds);
   if (!done) return std::move(done).error();
   for (const std::string& note : done->notes) spdlog::info("{}", note);
   if (!done->errors.empty()) return std::move(done->errors.front());
   const auto locks = vfio::recorded_locks(host_);
   if (!locks) return locks.error();
-  if (locks->empty() || host.moves.driver_lock == nullptr) return std::nullopt;
+  if (locks->empty() || host.rebinds.driver_lock == nullptr) return std::nullopt;
   return Error{.code = Errc::failed,
                .message = "the lock of " + locks->front().text() +
                           " against unbinding was left by an earlier run and stays taken",
@@ -419,8 +419,8 @@ Result<> NodeKeeper::look_at_use() {
       if (found.empty() && unseen) continue;
       // The users are sorted, so that a change of order alone does not write the file.
       const std::set<vfio::DeviceUser> users(found.begin(), found.end());
-      auto& told = seen[question.device];
-      for (const vfio::DeviceUser& user : users) told.push_back(reported_user(user));
+      auto& reported = seen[question.device];
+      for (const vfio::DeviceUser& user : users) reported.push_back(reported_user(user));
     }
   }
   memory_.vgpu_use.users = std::move(seen);

@@ -37,7 +37,7 @@ using Clock = NodeKeeper::Clock;
 
 // The symbolic link that the kubelet switches when a ConfigMap changes.
 constexpr const char* kConfigMapsData = "..data";
-// A move of one IOMMU group causes several events.
+// A bind of one IOMMU group causes several events.
 constexpr auto kSettle = std::chrono::milliseconds(100);
 // Such a round repeats a failed attempt, and a job's processes may end by the hundred.
 constexpr auto kBetweenEnds = std::chrono::seconds(1);
@@ -267,8 +267,8 @@ class NodeLoop {
     if (!shown) return spdlog::warn("other processes cannot see that hostd runs: {}", shown.error().message);
     liveness_.emplace(std::move(*shown));
     // A lock raises no event where the file was there before; closing the file does.
-    if (const auto told = host_.open(api::kHostdLiveness, O_WRONLY); !told)
-      spdlog::warn("{}", told.error().message);
+    if (const auto closed = host_.open(api::kHostdLiveness, O_WRONLY); !closed)
+      spdlog::warn("{}", closed.error().message);
   }
 
   void begin() {
@@ -361,7 +361,7 @@ class NodeLoop {
   }
 
   void look_at_use() {
-    if (auto told = keeper_.look_at_use(); !told) warn_once(told.error());
+    if (auto looked = keeper_.look_at_use(); !looked) warn_once(looked.error());
   }
 
   /// Without vGPUs no timer runs.

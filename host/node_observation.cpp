@@ -9,9 +9,10 @@
 #include "host/usage/advertised_resources.h"
 #include "mdev/vgpu_inventory.h"
 #include "vfio/bind/fence.h"
-#include "vfio/bind/move_plan.h"
+#include "vfio/bind/rebind_plan.h"
 #include "vfio/quiesce/release.h"
 #include "vfio/quiesce/stopped_services.h"
+#include "vgpu-dm/apply/apply.h"
 #include "vgpu-dm/types/type_table.h"
 
 namespace ferry::host {
@@ -67,19 +68,24 @@ bool is_temporary(const vfio::DeviceUser& user) {
 }  // namespace
 
 Result<ScannedNode> scan_node(const NodeHost& host) {
-  auto inventory = vfio::scan(*host.moves.host);
+  auto inventory = vfio::scan(*host.rebinds.host);
   if (!inventory) return fail(std::move(inventory).error());
-  auto vgpus = vgpu::scan_known_vgpus(*host.moves.host, *inventory, host.moves.rules);
+  auto vgpus = vgpu::scan_known_vgpus(*host.rebinds.host, *inventory, host.rebinds.rules);
   if (!vgpus) return fail(std::move(vgpus).error());
   return ScannedNode{.inventory = std::move(*inventory),
                      .vgpus = std::move(*vgpus),
-                     .machine = machine_name(*host.moves.host)};
+                     .machine = machine_name(*host.rebinds.host)};
 }
 
 bool has_leftovers(const HostFs& host) {
   const auto notes = vfio::notes_on_stopped_services(host);
   const auto locks = vfio::recorded_locks(host);
   return !notes || !notes->empty() || !locks || !locks->empty();
+}
+
+bool has_leftovers(const HostFs& host, const ScannedNode& node) {
+  const auto gone = vgpu::recorded_functions_gone(host, node.vgpus);
+  return has_leftovers(host) || (gone && !gone->empty());
 }
 
 void add_users(const HostFs& host, const ScannedNode& node, vfio::UseProbe& uses, GpuConditions& conditions) {

@@ -23,6 +23,8 @@ Result<ScannedNode> scan_node(const NodeHost& host);
 /// True if a killed run left stopped services or driver locks, which any later run restores. Also if that
 /// cannot be read.
 bool has_leftovers(const HostFs& host);
+/// The same, and true if a killed run left records of virtual functions that are gone.
+bool has_leftovers(const HostFs& host, const ScannedNode& node);
 
 /// Finds the users of blocked GPUs that have none listed yet. A GPU has none if the probe fails.
 void add_users(const HostFs& host, const ScannedNode& node, vfio::UseProbe& uses, GpuConditions& conditions);

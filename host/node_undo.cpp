@@ -17,7 +17,7 @@
 namespace ferry::host {
 namespace {
 
-using Status = vfio::MoveResult::Status;
+using Status = vfio::RebindResult::Status;
 
 /// The reason why a stage has not brought a GPU to its mode.
 struct Trouble {
@@ -27,7 +27,7 @@ struct Trouble {
   std::vector<vfio::PciAddress> members = {};  ///< of the unit that the stage has written to
 };
 
-Trouble trouble_of(const vfio::MoveResult& result) {
+Trouble trouble_of(const vfio::RebindResult& result) {
   if (result.status == Status::refused) {
     return {.error = {.code = Errc::refused,
                       .message = fmt::format("{}", fmt::join(result.refusal.reasons, "; ")),
@@ -38,21 +38,21 @@ Trouble trouble_of(const vfio::MoveResult& result) {
   return {.error = result.error.value_or(Error{.code = Errc::failed, .message = "not done"}),
           .reasons = {},
           .refused = false,
-          .members = result.move.moving()};
+          .members = result.rebind.rebinding()};
 }
 
-bool is_there(const vfio::MoveResult& result) {
+bool is_there(const vfio::RebindResult& result) {
   return result.status == Status::done || result.status == Status::already;
 }
 
-bool is_about(const vfio::MoveResult& result, const vfio::PciAddress& gpu) {
+bool is_about(const vfio::RebindResult& result, const vfio::PciAddress& gpu) {
   return std::ranges::find(result.devices, gpu) != result.devices.end();
 }
 
 std::optional<Trouble> trouble_given_away(const NodeOutcome& outcome, const vfio::PciAddress& gpu) {
   const auto& results = outcome.given_away.results;
   const auto found =
-      std::ranges::find_if(results, [&](const vfio::MoveResult& result) { return is_about(result, gpu); });
+      std::ranges::find_if(results, [&](const vfio::RebindResult& result) { return is_about(result, gpu); });
   if (found != results.end()) return is_there(*found) ? std::nullopt : std::optional(trouble_of(*found));
   if (!outcome.error) return std::nullopt;  // it was unplugged, or was not in the request
   return Trouble{.error = *outcome.error, .reasons = {}};
@@ -80,7 +80,7 @@ Error left_as_it_is(const vfio::PciAddress& gpu) {
 // GPU.
 bool hangs(const NodeHost& host, const Trouble& trouble) {
   if (trouble.error.code == Errc::stuck) return true;
-  const auto stuck = stuck_writes(*host.moves.host);
+  const auto stuck = stuck_writes(*host.rebinds.host);
   return !stuck || std::ranges::any_of(*stuck, [&](const StuckWrite& write) {
     return !is_read(write) && std::ranges::any_of(trouble.members, [&](const vfio::PciAddress& member) {
       return concerns(write, member.text());
@@ -121,13 +121,13 @@ bool undo_emptied(const NodeHost& host, const BeforeStages& before, NodeOutcome&
 
 /// A unit of the first stage that is to return to vfio.
 struct Returning {
-  vfio::MoveResult* result;
+  vfio::RebindResult* result;
   Trouble why;
 };
 
 // The trouble of one GPU counts for its whole unit.
 std::optional<Trouble> trouble_of_unit(const BeforeStages& before, const NodeOutcome& outcome,
-                                       const vfio::MoveResult& result) {
+                                       const vfio::RebindResult& result) {
   for (const vfio::PciAddress& gpu : result.devices) {
     const auto mode = before.desired.modes.find(gpu);
     if (mode == before.desired.modes.end() || mode->second == policy::Mode::passthrough) continue;
@@ -142,31 +142,31 @@ std::optional<Trouble> trouble_of_unit(const BeforeStages& before, const NodeOut
 
 std::vector<Returning> returning(const BeforeStages& before, NodeOutcome& outcome) {
   std::vector<Returning> out;
-  for (vfio::MoveResult& result : outcome.given_back.results) {
+  for (vfio::RebindResult& result : outcome.given_back.results) {
     const auto was_away = [&](const vfio::Member& member) {
       const vfio::PciFunction* had = before.inventory.find(member.address);
       return had != nullptr && vfio::on_vfio_driver(*had);
     };
-    if (std::ranges::none_of(result.move.members, was_away)) continue;  // an override alone was left of it
+    if (std::ranges::none_of(result.rebind.members, was_away)) continue;  // an override alone was left of it
     auto why = trouble_of_unit(before, outcome, result);
     if (why && why->error.code != Errc::stuck) out.push_back({.result = &result, .why = std::move(*why)});
   }
   return out;
 }
 
-Result<vfio::MoveRequest> to_vfio_again(const NodeHost& host, const BeforeStages& before,
-                                        const std::vector<Returning>& units) {
-  const auto inventory = vfio::scan(*host.moves.host);
+Result<vfio::RebindRequest> to_vfio_again(const NodeHost& host, const BeforeStages& before,
+                                          const std::vector<Returning>& units) {
+  const auto inventory = vfio::scan(*host.rebinds.host);
   if (!inventory) return fail(Error(inventory.error()));
-  const auto vgpus = vgpu::scan_known_vgpus(*host.moves.host, *inventory, host.moves.rules);
+  const auto vgpus = vgpu::scan_known_vgpus(*host.rebinds.host, *inventory, host.rebinds.rules);
   if (!vgpus) return fail(Error(vgpus.error()));
-  vfio::MoveRequest request;
+  vfio::RebindRequest request;
   request.untouchable = mdev::carriers_of_vgpus(
       *vgpus, [&](const mdev::VgpuDevice& device) { return vgpu::is_ours(host.vgpus.node, device); });
   request.release = before.desired.release;
   for (const Returning& unit : units) {
     std::ranges::copy(unit.result->devices, std::back_inserter(request.accelerators));
-    for (const vfio::Member& member : unit.result->move.members) {
+    for (const vfio::Member& member : unit.result->rebind.members) {
       if (member.role == vfio::MemberRole::taken_along) request.with.insert(member.address);
       const vfio::PciFunction* had = before.inventory.find(member.address);
       if (had == nullptr || !vfio::on_vfio_driver(*had) || had->override_unread) continue;
@@ -178,28 +178,29 @@ Result<vfio::MoveRequest> to_vfio_again(const NodeHost& host, const BeforeStages
 }
 
 // Functions that were on vfio without Ferry are deleted from the undo journal again.
-Result<> forget_others(const NodeHost& host, const BeforeStages& before, const vfio::Move& move) {
+Result<> forget_others(const NodeHost& host, const BeforeStages& before, const vfio::Rebind& rebind) {
   std::vector<vfio::PciAddress> others;
-  for (const vfio::PciAddress& member : move.moving())
+  for (const vfio::PciAddress& member : rebind.rebinding())
     if (!before.record.members.contains(member)) others.push_back(member);
-  return vfio::forget(*host.moves.host, others);
+  return vfio::forget(*host.rebinds.host, others);
 }
 
 // The reason why a unit is not on vfio again; absent: it is.
 std::optional<Error> still_off_vfio(const NodeHost& host, const BeforeStages& before,
-                                    const Result<vfio::MoveOutcome>& moved, const vfio::MoveResult& unit) {
-  if (!moved) return moved.error();
-  for (const vfio::MoveResult& result : moved->results) {
+                                    const Result<vfio::RebindOutcome>& rebound,
+                                    const vfio::RebindResult& unit) {
+  if (!rebound) return rebound.error();
+  for (const vfio::RebindResult& result : rebound->results) {
     if (!is_about(result, unit.devices.front())) continue;
     if (!is_there(result)) return trouble_of(result).error;
-    if (const auto forgotten = forget_others(host, before, unit.move); !forgotten) return forgotten.error();
+    if (const auto forgotten = forget_others(host, before, unit.rebind); !forgotten) return forgotten.error();
     return std::nullopt;
   }
   return Error{.code = Errc::failed, .message = "nothing came of it"};
 }
 
 void tell(const Returning& unit, const std::optional<Error>& trouble, NodeOutcome& outcome) {
-  vfio::MoveResult& result = *unit.result;
+  vfio::RebindResult& result = *unit.result;
   Error error = unit.why.error;
   if (trouble) {
     error.message += "; taking it to vfio again failed too: " + trouble->message;
@@ -212,10 +213,10 @@ void tell(const Returning& unit, const std::optional<Error>& trouble, NodeOutcom
     }
   } else if (unit.why.refused) {
     result.refusal = {.devices = result.devices,
-                      .groups = std::move(result.move.groups),
+                      .groups = std::move(result.rebind.groups),
                       .reasons = unit.why.reasons,
                       .hint = error.hint};
-    result.move = {};
+    result.rebind = {};
     result.status = Status::refused;
     return;
   } else {
@@ -234,12 +235,13 @@ bool undo_given_back(const NodeHost& host, const BeforeStages& before, NodeOutco
       if (gpu.before && is_about(*unit.result, gpu.gpu)) undo_vgpus(host, before, gpu, unit.why);
   }
   const auto request = to_vfio_again(host, before, units);
-  auto moved = request ? vfio::apply_moves(host.moves, *request, vfio::Direction::to_vfio)
-                       : Result<vfio::MoveOutcome>(fail(Error(request.error())));
-  for (const Returning& unit : units) tell(unit, still_off_vfio(host, before, moved, *unit.result), outcome);
-  if (!moved) return true;
-  std::ranges::move(moved->notes, std::back_inserter(outcome.given_back.notes));
-  std::ranges::move(moved->errors, std::back_inserter(outcome.given_back.errors));
+  auto rebound = request ? vfio::apply_rebinds(host.rebinds, *request, vfio::Direction::to_vfio)
+                         : Result<vfio::RebindOutcome>(fail(Error(request.error())));
+  for (const Returning& unit : units)
+    tell(unit, still_off_vfio(host, before, rebound, *unit.result), outcome);
+  if (!rebound) return true;
+  std::ranges::move(rebound->notes, std::back_inserter(outcome.given_back.notes));
+  std::ranges::move(rebound->errors, std::back_inserter(outcome.given_back.errors));
   return true;
 }
 
@@ -250,10 +252,10 @@ Result<BeforeStages> before_stages(const NodeHost& host, const vfio::Inventory& 
                                    const std::vector<vfio::PciAddress>& going_back) {
   BeforeStages before{.inventory = inventory, .record = {}, .desired = desired};
   if (going_back.empty()) return before;
-  auto record = vfio::read_records(*host.moves.host);
+  auto record = vfio::read_records(*host.rebinds.host);
   if (!record) return fail(std::move(record).error());
   before.record = std::move(*record);
-  vfio::read_overrides(*host.moves.host, *host.moves.writer, vfio::concerned(inventory, going_back),
+  vfio::read_overrides(*host.rebinds.host, *host.rebinds.writer, vfio::concerned(inventory, going_back),
                        before.inventory);
   return before;
 }

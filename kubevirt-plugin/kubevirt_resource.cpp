@@ -284,16 +284,16 @@ std::vector<Check> device_checks(const ResourceSet& scan, std::span<const NotAdv
   for (const auto& device : scan.not_advertised) {
     if (!device.by_kind)
       checks.push_back(device_check(
-          device, "`ferry vfio bind` moves whole groups; `ferry doctor` says what is in the way"));
+          device, "`ferry vfio bind` binds whole groups; `ferry doctor` says what is in the way"));
   }
   for (const auto& resource : scan.resources) {
     for (const auto& device : resource.devices) {
-      const auto told = std::ranges::find(by_the_plugin, device.id, &NotAdvertised::id);
+      const auto reported = std::ranges::find(by_the_plugin, device.id, &NotAdvertised::id);
       const bool fit = device.problem.empty();
-      if (fit && told == by_the_plugin.end()) continue;
+      if (fit && reported == by_the_plugin.end()) continue;
       const bool whole = device.kind == DeviceKind::pci_function || device.kind == DeviceKind::kata_function;
       checks.push_back(device_check(
-          {.id = device.id, .reason = fit ? told->reason : device.problem},
+          {.id = device.id, .reason = fit ? reported->reason : device.problem},
           fmt::format(
               "`ferry explain` tells its whole story; after fatal PCIe errors it is advertised again {}",
               whole ? "once it is bound anew (`ferry vfio unbind`, then `bind`)"

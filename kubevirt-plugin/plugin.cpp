@@ -32,7 +32,7 @@
 namespace ferry::plugin {
 namespace {
 
-// A move of one IOMMU group causes several events, and one scan covers all of them.
+// A bind of one IOMMU group causes several events, and one scan covers all of them.
 constexpr auto kSettle = std::chrono::milliseconds(50);
 // A pod with many devices, or many pods at once, change the lists several times in a row.
 constexpr auto kTogether = std::chrono::milliseconds(20);

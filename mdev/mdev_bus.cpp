@@ -130,9 +130,9 @@ Result<VgpuDevice> read_device(const HostFs& host, VgpuFacts facts, const VgpuId
   if (!type) return fail(std::move(type).error());
   device.type_id = std::move(*type);
 
-  const auto offered = std::find_if(parent.types.begin(), parent.types.end(),
-                                    [&](const VgpuType& t) { return t.id == device.type_id; });
-  device.type_name = offered != parent.types.end() ? offered->name : device.type_id;
+  const auto listed = std::find_if(parent.types.begin(), parent.types.end(),
+                                   [&](const VgpuType& t) { return t.id == device.type_id; });
+  device.type_name = listed != parent.types.end() ? listed->name : device.type_id;
   device.short_name = last_word(device.type_name);
 
   auto group = optional_link(host, path / "iommu_group");

@@ -54,7 +54,7 @@ Result<std::optional<std::string>> read_current_type(const HostFs& host, const v
   return *id == 0 ? std::optional<std::string>() : std::to_string(*id);
 }
 
-VgpuType offered(CreatableType&& type) {
+VgpuType listed_type(CreatableType&& type) {
   VgpuType out;
   out.short_name = last_word(type.name);
   out.id = std::move(type.id);
@@ -127,7 +127,7 @@ VendorFunction read_vendor_function(const HostFs& host, const vfio::PciFunction&
   auto types = read_creatable_types(host, function.address);
   if (types) {
     out.parent.types.reserve(types->size());
-    for (CreatableType& type : *types) out.parent.types.push_back(offered(std::move(type)));
+    for (CreatableType& type : *types) out.parent.types.push_back(listed_type(std::move(type)));
   } else {
     out.parent.problem = std::move(types).error();
   }

@@ -9,7 +9,7 @@
 
 #include "common/config/config_tree.h"
 #include "mdev/framework.h"
-#include "policy/policy_verdict.h"
+#include "policy/policy_comparison.h"
 #include "policy/policy_yaml.h"
 #include "vgpu-dm/types/export.h"
 
@@ -73,8 +73,8 @@ Result<> check(const Policy& policy, const vfio::Inventory& inventory, const mde
   file.policies.push_back(policy);
   auto read = read_policies({.file = "the policy of this host", .text = policy_text(file)});
   if (!read) return fail(Errc::unsupported, read.error().message, read.error().hint);
-  for (const NodeVerdict& verdict : judge_policy(read->policies.front(), inventory, vgpus))
-    if (!verdict.agrees()) return fail(Errc::unsupported, verdict.difference);
+  for (const ModeComparison& comparison : judge_policy(read->policies.front(), inventory, vgpus))
+    if (!comparison.agrees()) return fail(Errc::unsupported, comparison.difference);
   return {};
 }
 

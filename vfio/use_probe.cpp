@@ -7,7 +7,7 @@
 
 #include "common/text/text.h"
 #include "common/text/visible_text.h"
-#include "vfio/bind/move_plan.h"
+#include "vfio/bind/rebind_plan.h"
 
 namespace ferry::vfio {
 namespace {
@@ -78,7 +78,7 @@ std::string_view DeviceUser::remedy() const {
       return "take the link down first (ip link set dev NAME down), if nothing needs it";
     case Kind::boot_display:
     case Kind::framebuffer:
-      return "`ferry vfio bind --force` moves it all the same: the screen then shows nothing more";
+      return "`ferry vfio bind --force` binds it all the same: the screen then shows nothing more";
     case Kind::fabric:
       return "stop the fabric manager first, with everything that uses the fabric";
     case Kind::console:

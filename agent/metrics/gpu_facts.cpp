@@ -7,7 +7,7 @@
 #include "agent/metrics/metric_families.h"
 #include "common/text/text.h"
 #include "mdev/stuck_gpus.h"
-#include "vfio/bind/move_plan.h"
+#include "vfio/bind/rebind_plan.h"
 #include "vfio/pci/inventory.h"
 #include "vfio/pci/pci_function.h"
 

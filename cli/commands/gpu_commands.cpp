@@ -41,7 +41,7 @@ void CommandTree::add_selection(CLI::App* verb) {
 void CommandTree::add_vfio(CLI::App& app) {
   CLI::App* vfio = add_group(app, "vfio", "bind whole GPUs to vfio-pci by IOMMU group, and unbind them");
   const auto to_vfio = [this](const Session& session) {
-    return move_verb(session, selection_, vfio::Direction::to_vfio);
+    return bind_verb(session, selection_, vfio::Direction::to_vfio);
   };
   CLI::App* plan = add_plan_verb(*vfio, "print what bind would do, and write nothing", to_vfio);
   add_selection(plan);
@@ -57,7 +57,7 @@ void CommandTree::add_vfio(CLI::App& app) {
   }
   add_selection(add_changing_verb(
       *vfio, "unbind", "return accelerators and their groups to the drivers that they had",
-      [this](const Session& session) { return move_verb(session, selection_, vfio::Direction::back); }));
+      [this](const Session& session) { return bind_verb(session, selection_, vfio::Direction::back); }));
   add_selection(add_changing_verb(
       *vfio, "restore", "return all that Ferry has bound, or the chosen part, to the earlier drivers",
       [this](const Session& session) { return restore_verb(session, selection_); }));

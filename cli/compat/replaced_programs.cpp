@@ -64,7 +64,7 @@ class VfioManage {
  public:
   explicit VfioManage(CLI::App& app) {
     app.require_subcommand(1);
-    add(app, "bind", "move GPUs to vfio, each with its whole IOMMU group", vfio::Direction::to_vfio,
+    add(app, "bind", "bind GPUs to vfio, each with its whole IOMMU group", vfio::Direction::to_vfio,
         "--bind-nvswitches");
     add(app, "unbind", "give GPUs back to the drivers they had", vfio::Direction::back,
         "--unbind-nvswitches");
@@ -83,7 +83,7 @@ class VfioManage {
     options.yes = true;  // the replaced program asks nothing
     if (!device_.empty()) options.devices = {device_};
     if (all_ && switches_) options.filter.classes = {"vga", "3d", "nvswitch"};
-    return move_verb(session, options, direction_);
+    return bind_verb(session, options, direction_);
   }
 
  private:
@@ -107,7 +107,7 @@ class VfioManage {
 };
 
 int vfio_manage(int argc, char** argv) {
-  CLI::App app("Moves GPUs to vfio and back: ferry, under the name of the program it replaces.",
+  CLI::App app("Binds GPUs to vfio and unbinds them: ferry, under the name of the program it replaces.",
                "vfio-manage");
   app.set_version_flag("--version", std::string("ferry ") + kVersion);
   const VfioManage program(app);

@@ -13,8 +13,8 @@
 #include "common/text/text.h"
 #include "policy/accelerators.h"
 #include "policy/gpu_selection.h"
-#include "vfio/bind/move_members.h"
 #include "vfio/bind/undo_journal.h"
+#include "vfio/bind/unit_members.h"
 
 namespace ferry::cli {
 namespace {
@@ -357,7 +357,7 @@ bool leaves_nothing_out(const SelectionOptions& options) {
 }
 
 // An empty selection changes nothing, so its --with is no error.
-Result<> each_shares_a_group(const vfio::Inventory& inventory, const vfio::MoveRequest& request) {
+Result<> each_shares_a_group(const vfio::Inventory& inventory, const vfio::RebindRequest& request) {
   if (request.accelerators.empty()) return {};
   const auto reached = vfio::concerned(inventory, request.accelerators, request.with);
   for (const vfio::PciAddress& address : request.with) {
@@ -468,7 +468,7 @@ Result<ChosenUnits> select_recorded(const SelectionOptions& options, const vfio:
                                     const vfio::AcceleratorRules& rules, const vfio::UndoJournal& record,
                                     plugin::DeviceNames& names) {
   ChosenUnits out;
-  out.rules = rules.asking_for_all();  // moved on request, and restored without one
+  out.rules = rules.asking_for_all();  // bound on request, and restored without one
   for (const auto& [address, prior] : record.members) out.rules.named.insert(address);
   const auto recorded = recorded_accelerators(inventory, out.rules, record);
   out.request.accelerators = recorded;

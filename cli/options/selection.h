@@ -12,7 +12,7 @@
 #include "common/result.h"
 #include "kubevirt-plugin/discovery/device_names.h"
 #include "mdev/vgpu_inventory.h"
-#include "vfio/bind/move_apply.h"
+#include "vfio/bind/rebind_apply.h"
 #include "vfio/pci/inventory.h"
 
 namespace ferry::cli {
@@ -76,18 +76,18 @@ class AcceleratorFilter {
 struct SelectionOptions {
   bool all = false;
   /// PCI addresses. A companion function stands for its accelerator, a VF for itself. For unbind and restore
-  /// any function that Ferry has moved stands for itself, too.
+  /// any function that Ferry has bound stands for itself, too.
   std::vector<std::string> devices;
   std::vector<std::uint32_t> groups;
   std::vector<std::string> with;
-  bool force = false;                     ///< see MoveRequest::force
+  bool force = false;                     ///< see RebindRequest::force
   bool yes = false;                       ///< `all` asks no person
   std::vector<std::string> release = {};  ///< names beside the default, or "none": see release_list()
   FilterOptions filter = {};              ///< alone, or narrowing `all`
 };
 
 struct ChosenUnits {
-  vfio::MoveRequest request;
+  vfio::RebindRequest request;
   vfio::AcceleratorRules rules;  ///< of this command, with the on-request classes that it names
   std::map<vfio::PciAddress, std::string>
       skipped;  ///< skipped by --all or a filter for vGPUs, with the reason
@@ -101,14 +101,14 @@ Result<ChosenUnits> select(const SelectionOptions& options, const vfio::Inventor
                            const vfio::UndoJournal& record, plugin::DeviceNames& names,
                            vfio::Direction direction);
 
-/// Selects among the accelerators that Ferry has moved (recorded_accelerators()) those that are named or fit.
-/// Without options or with --all alone it selects all. A named one that was not moved is selected and stays
+/// Selects among the accelerators that Ferry has bound (recorded_accelerators()) those that are named or fit.
+/// Without options or with --all alone it selects all. A named one that was not bound is selected and stays
 /// as it is. Errors as select().
 Result<ChosenUnits> select_recorded(const SelectionOptions& options, const vfio::Inventory& inventory,
                                     const vfio::AcceleratorRules& rules, const vfio::UndoJournal& record,
                                     plugin::DeviceNames& names);
 
-/// The accelerators, by `rules`, with a unit of which Ferry has moved a function; VFs that it has moved; and
+/// The accelerators, by `rules`, with a unit of which Ferry has bound a function; VFs that it has bound; and
 /// unfinished().
 std::vector<vfio::PciAddress> recorded_accelerators(const vfio::Inventory& inventory,
                                                     const vfio::AcceleratorRules& rules,

@@ -9,7 +9,7 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "cli/session.h"
-#include "vfio/bind/move_plan.h"
+#include "vfio/bind/rebind_plan.h"
 #include "vfio/pci/device_facts.h"
 #include "vfio/pci/pci_function.h"
 #include "vfio/use_probe.h"

@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include "cli/output/explanation_parts.h"
-#include "vfio/bind/move_members.h"
+#include "vfio/bind/unit_members.h"
 
 namespace ferry::cli {
 namespace {

@@ -12,7 +12,7 @@
 #include "common/text/text.h"
 #include "mdev/framework.h"
 #include "mdev/vgpu_inventory.h"
-#include "vfio/bind/move_members.h"
+#include "vfio/bind/unit_members.h"
 #include "vgpu-dm/plan/stable_uuid.h"
 
 namespace ferry::cli {

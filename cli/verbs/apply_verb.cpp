@@ -5,12 +5,12 @@
 #include <spdlog/spdlog.h>
 
 #include "cli/output/document.h"
-#include "cli/output/move_report.h"
+#include "cli/output/rebind_report.h"
 #include "cli/output/vgpu_report.h"
 #include "cli/output/wait_note.h"
 #include "cli/verbs/policy_inputs.h"
 #include "cli/verbs/verbs.h"
-#include "policy/policy_verdict.h"
+#include "policy/policy_comparison.h"
 #include "vgpu-dm/types/type_table.h"
 
 namespace ferry::cli {
@@ -23,21 +23,22 @@ void add(Shown& all, const char* key, const char* heading, bool anything, Shown 
   all.document[key] = std::move(stage.document);
 }
 
-template <typename Moves>
-bool any(const Moves& moves) {
-  if constexpr (std::is_same_v<Moves, vfio::MovePreview>) {
-    return !moves.plan.moves.empty() || !moves.plan.refusals.empty() || !moves.notes.empty();
+template <typename Rebinds>
+bool any(const Rebinds& rebinds) {
+  if constexpr (std::is_same_v<Rebinds, vfio::RebindPreview>) {
+    return !rebinds.plan.rebinds.empty() || !rebinds.plan.refusals.empty() || !rebinds.notes.empty();
   } else {
-    return !moves.results.empty() || !moves.notes.empty() || !moves.errors.empty();
+    return !rebinds.results.empty() || !rebinds.notes.empty() || !rebinds.errors.empty();
   }
 }
 
-bool writes(const vfio::MovePreview& moves) {
-  return std::ranges::any_of(moves.plan.moves, [](const vfio::Move& move) { return !move.steps.empty(); });
+bool writes(const vfio::RebindPreview& rebinds) {
+  return std::ranges::any_of(rebinds.plan.rebinds,
+                             [](const vfio::Rebind& rebind) { return !rebind.steps.empty(); });
 }
-bool writes(const vfio::MoveOutcome& moves) {
-  return std::ranges::any_of(moves.results, [](const vfio::MoveResult& result) {
-    return result.status == vfio::MoveResult::Status::done;
+bool writes(const vfio::RebindOutcome& rebinds) {
+  return std::ranges::any_of(rebinds.results, [](const vfio::RebindResult& result) {
+    return result.status == vfio::RebindResult::Status::done;
   });
 }
 // A failed stage need not count here: its exit status is worse than any other.
@@ -66,10 +67,10 @@ Shown show(const Session& session, const policy::Policy& policy, const Node& nod
   Shown all;
   all.document = {{"policy", policy.name}, {"dry_run", session.dry_run}, {"warnings", idle}};
   add(all, "given_back", "back to the host", any(node.given_back),
-      show_moves(session, node.given_back, {}, vfio::Direction::back));
+      show_rebinds(session, node.given_back, {}, vfio::Direction::back));
   add(all, "vgpus", "vGPUs", !node.vgpus.gpus.empty(), show_vgpus(session, node.vgpus));
   add(all, "given_away", "to vfio", any(node.given_away),
-      show_moves(session, node.given_away, {}, vfio::Direction::to_vfio));
+      show_rebinds(session, node.given_away, {}, vfio::Direction::to_vfio));
   if constexpr (std::is_same_v<Node, host::NodeOutcome>) {
     if (node.error) {
       all.status = worse(all.status, complain(*node.error));

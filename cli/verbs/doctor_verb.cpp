@@ -21,7 +21,6 @@
 #include "host/node_description.h"
 #include "host/vgpu_checks.h"
 #include "kata-manager/kata/kata_checks.h"
-#include "kata-manager/runtime/device_ownership.h"
 #include "kubevirt-plugin/discovery/device_names.h"
 #include "kubevirt-plugin/kubevirt_resource.h"
 #include "vfio/bind/driver_choice.h"

@@ -21,7 +21,7 @@ namespace {
 template <typename T>
 T or_note(Result<T> result, host::NodeSnapshot& sight) {
   if (result) return std::move(*result);
-  sight.notes.push_back(result.error().message);
+  sight.notes.push_back(result.error().text());
   return {};
 }
 
@@ -30,7 +30,7 @@ std::optional<api::HostStatus> read_state(const HostFs& host, host::NodeSnapshot
   if (!text && is_gone(text.error())) return std::nullopt;
   auto state = text ? api::read_host_status(*text) : Result<api::HostStatus>(fail(Error(text.error())));
   if (state) return std::move(*state);
-  sight.notes.push_back(state.error().message);
+  sight.notes.push_back(state.error().text());
   return std::nullopt;
 }
 
@@ -120,7 +120,7 @@ Result<ExplainInputs> look_for_stories(const Session& session) {
   for (const auto& [address, function] : inputs.sight.inventory.functions)
     inputs.places.emplace(address, vfio::read_place(*session.host, address));
   if (const auto desired = host::read_desired(*session.host, api::kDesiredFile); !desired) {
-    inputs.view.notes.push_back(desired.error().message);
+    inputs.view.notes.push_back(desired.error().text());
   } else if (*desired) {
     inputs.asked_for = (*desired)->file.policy;
   }

@@ -32,17 +32,17 @@ policy::ModelNames model_names(const Session& session) {
 }
 
 host::NodeProbes node_probes(const Session& session) {
-  return {.moves = *session.probe, .vgpus = *session.vgpu_probe, .open = *session.open_probe};
+  return {.rebinds = *session.probe, .vgpus = *session.vgpu_probe, .open = *session.open_probe};
 }
 
 Result<host::NodeHost> node_host(const Session& session, const host::NodeProbes& uses) {
   auto vgpus = vgpu_host(session, uses.vgpus);
   if (!vgpus) return fail(std::move(vgpus).error());
-  host::NodeHost host{.moves = move_context(session, session.rules),
+  host::NodeHost host{.rebinds = rebind_context(session, session.rules),
                       .vgpus = std::move(*vgpus),
                       .models = model_names(session),
                       .dra = host::gpus_with_claims(*session.host)};
-  host.moves.probe = &uses.moves;
+  host.rebinds.probe = &uses.rebinds;
   return host;
 }
 

@@ -17,8 +17,8 @@
 #include "common/config/config_tree.h"
 #include "common/process/standard_streams.h"
 #include "policy/kubernetes_files.h"
+#include "policy/policy_comparison.h"
 #include "policy/policy_export.h"
-#include "policy/policy_verdict.h"
 #include "policy/policy_yaml.h"
 #include "vgpu-dm/profile/profile.h"
 #include "vgpu-dm/types/type_table.h"
@@ -85,24 +85,24 @@ std::vector<api::ClaimableGpu> claimable_gpus(const Session& session) {
   return {};
 }
 
-std::string line_of(const policy::NodeVerdict& verdict) {
-  if (!verdict.agrees()) return verdict.difference + "\n";
-  std::string out = fmt::format("{}: {}", verdict.label(), text(verdict.found));
-  if (verdict.found == policy::Mode::vgpu) out += ", " + text(verdict.found_vgpus);
-  if (verdict.for_dra) return out + "; its claims decide\n";
-  return out + (verdict.desired ? "\n" : "; no item is for it\n");
+std::string line_of(const policy::ModeComparison& comparison) {
+  if (!comparison.agrees()) return comparison.difference + "\n";
+  std::string out = fmt::format("{}: {}", comparison.label(), text(comparison.found));
+  if (comparison.found == policy::Mode::vgpu) out += ", " + text(comparison.found_vgpus);
+  if (comparison.for_dra) return out + "; its claims decide\n";
+  return out + (comparison.desired ? "\n" : "; no item is for it\n");
 }
 
-json to_json(const policy::NodeVerdict& verdict) {
-  return {{"index", verdict.index},
-          {"address", verdict.gpu.text()},
-          {"agrees", verdict.agrees()},
-          {"desired", verdict.desired ? json(text(*verdict.desired)) : json(nullptr)},
-          {"allocation", text(verdict.for_dra ? policy::Allocation::dra : policy::Allocation::device_plugin)},
-          {"found", text(verdict.found)},
-          {"desired_vgpus", ferry::cli::to_json(verdict.desired_vgpus)},
-          {"found_vgpus", ferry::cli::to_json(verdict.found_vgpus)},
-          {"difference", verdict.difference}};
+json to_json(const policy::ModeComparison& comparison) {
+  return {{"index", comparison.index},
+          {"address", comparison.gpu.text()},
+          {"agrees", comparison.agrees()},
+          {"desired", comparison.desired ? json(text(*comparison.desired)) : json(nullptr)},
+          {"allocation", text(comparison.for_dra ? policy::Allocation::dra : policy::Allocation::device_plugin)},
+          {"found", text(comparison.found)},
+          {"desired_vgpus", ferry::cli::to_json(comparison.desired_vgpus)},
+          {"found_vgpus", ferry::cli::to_json(comparison.found_vgpus)},
+          {"difference", comparison.difference}};
 }
 
 }  // namespace
@@ -118,11 +118,11 @@ ExitStatus assert_verb(const Session& session, const ProfileOptions& options) {
   std::string out;
   json gpus = json::array();
   bool agrees = true;
-  for (const policy::NodeVerdict& verdict :
+  for (const policy::ModeComparison& comparison :
        policy::judge_policy(*policy, node->inventory, node->vgpus, models)) {
-    agrees = agrees && verdict.agrees();
-    out += line_of(verdict);
-    gpus.push_back(to_json(verdict));
+    agrees = agrees && comparison.agrees();
+    out += line_of(comparison);
+    gpus.push_back(to_json(comparison));
   }
   out += fmt::format("policy {}: {}\n", policy->name, agrees ? "the host agrees" : "the host differs");
   print(session, {{"policy", policy->name}, {"agrees", agrees}, {"gpus", gpus}, {"warnings", idle}}, out);

@@ -111,13 +111,13 @@ class Watching {
       if (!watch) continue;  // absent: its parent reports its arrival
       const int fd = watch->fd();
       folders_.emplace(folder, std::move(*watch));
-      loop_.watch(fd, [this, at = fs::path(folder)] { told(at); });
+      loop_.watch(fd, [this, at = fs::path(folder)] { changed(at); });
       anew = true;
     }
     return anew;
   }
 
-  void told(const fs::path& folder) {
+  void changed(const fs::path& folder) {
     const auto found = folders_.find(folder);
     if (found == folders_.end()) return;
     bool news = folder != "run";

@@ -13,7 +13,7 @@
 #include "cli/options/selection.h"
 #include "cli/session.h"
 #include "policy/policy.h"
-#include "vfio/bind/move_apply.h"
+#include "vfio/bind/rebind_apply.h"
 #include "virt/selftest.h"
 
 namespace ferry::cli {
@@ -50,8 +50,8 @@ struct DoctorOptions {
 ExitStatus doctor_verb(const Session& session, const DoctorOptions& options);
 
 /// `vfio plan` (a dry run of bind), `bind`, `unbind`. On a terminal a bind with `all` asks first.
-ExitStatus move_verb(const Session& session, const SelectionOptions& options, vfio::Direction direction);
-/// `vfio restore`: returns all that Ferry has moved, or the selected part, to its drivers.
+ExitStatus bind_verb(const Session& session, const SelectionOptions& options, vfio::Direction direction);
+/// `vfio restore`: returns all that Ferry has bound, or the selected part, to its drivers.
 ExitStatus restore_verb(const Session& session, const SelectionOptions& options);
 
 /// The source of a verb's profile or policy.

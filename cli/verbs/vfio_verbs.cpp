@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "cli/output/move_report.h"
+#include "cli/output/rebind_report.h"
 #include "cli/output/wait_note.h"
 #include "cli/verbs/question.h"
 #include "cli/verbs/verbs.h"
@@ -21,32 +21,32 @@ ExitStatus complain_of_refusal(Error error) {
   return complain(error);
 }
 
-ExitStatus preview(const vfio::MoveContext& context, const Session& session, const ChosenUnits& selection,
+ExitStatus preview(const vfio::RebindContext& context, const Session& session, const ChosenUnits& selection,
                    vfio::Direction direction) {
-  auto preview = vfio::preview_moves(context, selection.request, direction);
+  auto preview = vfio::preview_rebinds(context, selection.request, direction);
   if (!preview) return complain_of_refusal(std::move(preview).error());
-  return print(session, show_moves(session, *preview, selection.skipped, direction));
+  return print(session, show_rebinds(session, *preview, selection.skipped, direction));
 }
 
-ExitStatus apply(const vfio::MoveContext& context, const Session& session, const ChosenUnits& selection,
+ExitStatus apply(const vfio::RebindContext& context, const Session& session, const ChosenUnits& selection,
                  vfio::Direction direction) {
   auto outcome = [&] {
     const WaitNote waits("changing drivers");
-    return vfio::apply_moves(context, selection.request, direction);
+    return vfio::apply_rebinds(context, selection.request, direction);
   }();
   if (!outcome) return complain_of_refusal(std::move(outcome).error());
-  return print(session, show_moves(session, *outcome, selection.skipped, direction));
+  return print(session, show_rebinds(session, *outcome, selection.skipped, direction));
 }
 
 /// The accelerators that a bind would change.
 Result<AskedDevices> bound_by(const Session& session, const ChosenUnits& selection) {
-  auto preview = vfio::preview_moves(move_context(session, selection.rules), selection.request,
-                                     vfio::Direction::to_vfio);
+  auto preview = vfio::preview_rebinds(rebind_context(session, selection.rules), selection.request,
+                                       vfio::Direction::to_vfio);
   if (!preview) return fail(std::move(preview).error());
   AskedDevices out;
-  for (const vfio::Move& move : preview->plan.moves)
-    if (!move.steps.empty())
-      for (const vfio::PciAddress& device : move.devices) out.insert(device.text());
+  for (const vfio::Rebind& rebind : preview->plan.rebinds)
+    if (!rebind.steps.empty())
+      for (const vfio::PciAddress& device : rebind.devices) out.insert(device.text());
   return out;
 }
 
@@ -68,7 +68,7 @@ ExitStatus run(const Session& session, vfio::Direction direction, bool asks, Cho
   if (session.dry_run) {
     auto selection = choose();
     if (!selection) return complain(selection.error());
-    return preview(move_context(session, selection->rules), session, *selection, direction);
+    return preview(rebind_context(session, selection->rules), session, *selection, direction);
   }
   std::optional<AskedDevices> agreed;
   if (asks) {
@@ -89,12 +89,12 @@ ExitStatus run(const Session& session, vfio::Direction direction, bool asks, Cho
     if (const auto same = check_answer(*agreed, *devices, "accelerator"); !same)
       return complain(same.error());
   }
-  return apply(move_context(session, selection->rules), session, *selection, direction);
+  return apply(rebind_context(session, selection->rules), session, *selection, direction);
 }
 
 }  // namespace
 
-ExitStatus move_verb(const Session& session, const SelectionOptions& options, vfio::Direction direction) {
+ExitStatus bind_verb(const Session& session, const SelectionOptions& options, vfio::Direction direction) {
   const bool asks = direction == vfio::Direction::to_vfio && options.all && !options.yes && can_ask();
   return run(session, direction, asks, [&]() -> Result<ChosenUnits> {
     auto inventory = vfio::scan(*session.host);

@@ -12,7 +12,7 @@
 #include "cli/verbs/vgpu_inputs.h"
 #include "common/process/standard_streams.h"
 #include "common/text/text.h"
-#include "vgpu-dm/plan/verdict.h"
+#include "vgpu-dm/plan/comparison.h"
 #include "vgpu-dm/profile/profile.h"
 #include "vgpu-dm/profile/profile_yaml.h"
 
@@ -34,10 +34,10 @@ std::string gpu_lines(const vgpu::GpuCheck& gpu) {
 
 /// The report of one profile.
 std::string whole(const vgpu::HostCheck& check) {
-  const char* verdict = check.is_for_no_gpu() ? "is for no GPU of this host"
-                        : check.works()       ? "works on this host"
-                                              : "would not work on this host";
-  std::string out = fmt::format("profile {}: {}\n", check.profile, verdict);
+  const char* result = check.is_for_no_gpu() ? "is for no GPU of this host"
+                       : check.works()       ? "works on this host"
+                                             : "would not work on this host";
+  std::string out = fmt::format("profile {}: {}\n", check.profile, result);
   for (const vgpu::GpuCheck& gpu : check.gpus) out += gpu_lines(gpu);
   return out + note_lines(check.notes, "  ");
 }

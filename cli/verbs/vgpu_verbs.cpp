@@ -22,10 +22,10 @@
 #include "kubevirt-plugin/discovery/device_names.h"
 #include "mdev/framework.h"
 #include "policy/kubernetes_files.h"
-#include "policy/policy_verdict.h"
+#include "policy/policy_comparison.h"
 #include "vfio/quiesce/stopped_services.h"
 #include "vgpu-dm/apply/apply.h"
-#include "vgpu-dm/plan/verdict.h"
+#include "vgpu-dm/plan/comparison.h"
 #include "vgpu-dm/profile/profile_yaml.h"
 #include "vgpu-dm/types/type_names.h"
 
@@ -148,6 +148,18 @@ std::string types_text(const mdev::VgpuGpu& gpu, plugin::DeviceNames& names,
   return out + table.text(output.columns);
 }
 
+/// The reason why a host has no GPU in the list.
+std::string no_gpus_text(const Session& session) {
+  std::string out;
+  add_lines(
+      out,
+      fmt::format("no vGPU types: this host has no GPU of {}, and no other vendor's GPU on a driver that "
+                  "makes virtual functions for VMs",
+                  session.rules.whose),
+      text_output(session));
+  return out;
+}
+
 /// The vGPUs that the plan removes.
 AskedDevices removed_by(const vgpu::VgpuPlan& plan) {
   AskedDevices out;
@@ -181,6 +193,7 @@ ExitStatus vgpu_types_verb(const Session& session) {
   std::string out;
   plugin::DeviceNames names(*session.host);
   json gpus = json::array();
+  if (vgpus->gpus.empty()) out += no_gpus_text(session);
   for (const mdev::VgpuGpu& gpu : vgpus->gpus) {
     json types = json::array();
     const std::vector<mdev::VgpuType> offered = mdev::types_of(gpu);
@@ -244,17 +257,17 @@ ExitStatus vgpu_assert_verb(const Session& session, const ProfileOptions& option
   std::string out;
   json gpus = json::array();
   bool agrees = true;
-  for (const vgpu::GpuVerdict& verdict : vgpu::judge(*profile, *vgpus)) {
-    agrees = agrees && verdict.agrees;
-    out += verdict.agrees
-               ? fmt::format("GPU {} ({}): {}\n", verdict.index, verdict.gpu.text(), text(verdict.found))
-               : verdict.difference + "\n";
-    gpus.push_back({{"index", verdict.index},
-                    {"address", verdict.gpu.text()},
-                    {"agrees", verdict.agrees},
-                    {"desired", to_json(verdict.desired)},
-                    {"found", to_json(verdict.found)},
-                    {"difference", verdict.difference}});
+  for (const vgpu::GpuComparison& comparison : vgpu::judge(*profile, *vgpus)) {
+    agrees = agrees && comparison.agrees;
+    out += comparison.agrees ? fmt::format("GPU {} ({}): {}\n", comparison.index, comparison.gpu.text(),
+                                           text(comparison.found))
+                             : comparison.difference + "\n";
+    gpus.push_back({{"index", comparison.index},
+                    {"address", comparison.gpu.text()},
+                    {"agrees", comparison.agrees},
+                    {"desired", to_json(comparison.desired)},
+                    {"found", to_json(comparison.found)},
+                    {"difference", comparison.difference}});
   }
   out += fmt::format("profile {}: {}\n", profile->name, agrees ? "the host agrees" : "the host differs");
   print(session, {{"profile", profile->name}, {"agrees", agrees}, {"gpus", gpus}, {"warnings", idle}}, out);

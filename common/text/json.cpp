@@ -64,8 +64,11 @@ void JsonObject::expect_key(const char* key) const {
 }
 
 void JsonObject::expect_version(int version) const {
-  const nlohmann::json* const value = find("version");
-  if (value == nullptr || *value != version) blame("version", "expected " + std::to_string(version));
+  expect_key("version");
+  const nlohmann::json& value = json_at(object_, "version");
+  if (value == version) return;
+  blame("version", "expected " + std::to_string(version) + ", found " +
+                       (value.is_number() ? value.dump() : std::string("no number")));
 }
 
 void JsonObject::blame(const std::string& key, const std::string& what) const {

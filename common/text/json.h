@@ -61,6 +61,7 @@ class JsonObject {
 
   /// The key must be there, also if its value is null.
   void expect_key(const char* key) const;
+  /// The fault of another version says which one was found.
   void expect_version(int version) const;
   void blame(const std::string& key, const std::string& what) const;
 

@@ -15,8 +15,8 @@
 #include "mdev/framework.h"
 #include "mdev/vgpu_inventory.h"
 #include "policy/policy.h"
-#include "vfio/bind/move_apply.h"
-#include "vfio/bind/move_plan.h"
+#include "vfio/bind/rebind_apply.h"
+#include "vfio/bind/rebind_plan.h"
 #include "vfio/pci/inventory.h"
 #include "vfio/pci/vm_nodes.h"
 #include "vgpu-dm/apply/apply.h"
@@ -95,7 +95,7 @@ Result<ClaimedDevice> plan_whole(const api::RequestedDevice& request, const std:
   out.result.function = request.gpu;
   for (const PciAddress& address : node.inventory.group_of(*node.inventory.find(request.gpu))) {
     const vfio::PciFunction& function = *node.inventory.find(address);
-    if (!host.moves.rules.match(function)) continue;
+    if (!host.rebinds.rules.match(function)) continue;
     if (auto free = check_gpu(address, {}, uid, policy, record); !free) return fail(std::move(free).error());
     if (auto empty = check_carries_none(node, address); !empty) return fail(std::move(empty).error());
     const bool on_vfio = vfio::on_vfio_driver(function);
@@ -148,7 +148,7 @@ bool exclude_each_other(const ClaimedDevice& one, const ClaimedDevice& other) {
 Result<> require_unused(const NodeHost& host, const vfio::Inventory& inventory,
                         const std::vector<PciAddress>& gpus) {
   const auto functions = vfio::concerned(inventory, gpus);
-  const auto use = host.moves.probe->look(vfio::use_questions(*host.moves.host, inventory, functions));
+  const auto use = host.rebinds.probe->look(vfio::use_questions(*host.rebinds.host, inventory, functions));
   if (!use) return fail(Error(use.error()));
   for (const PciAddress& function : functions) {
     const std::string name = function.text();
@@ -162,21 +162,21 @@ Result<> require_unused(const NodeHost& host, const vfio::Inventory& inventory,
   return {};
 }
 
-void log_rest(const vfio::MoveOutcome& outcome) {
+void log_rest(const vfio::RebindOutcome& outcome) {
   for (const std::string& note : outcome.notes) spdlog::info("{}", note);
   for (const Error& error : outcome.errors) spdlog::warn("{}", error.text());
 }
 
 /// The result for these GPUs. Errc::not_found: one of them is gone.
-Result<> judge(const vfio::MoveOutcome& outcome, const std::vector<PciAddress>& gpus) {
+Result<> judge(const vfio::RebindOutcome& outcome, const std::vector<PciAddress>& gpus) {
   for (const PciAddress& gpu : gpus) {
-    const auto result = std::ranges::find_if(outcome.results, [&](const vfio::MoveResult& one) {
+    const auto result = std::ranges::find_if(outcome.results, [&](const vfio::RebindResult& one) {
       return std::ranges::find(one.devices, gpu) != one.devices.end();
     });
     if (result == outcome.results.end()) return gone(gpu);
-    if (result->status == vfio::MoveResult::Status::refused)
+    if (result->status == vfio::RebindResult::Status::refused)
       return refuse(fmt::format("{}", fmt::join(result->refusal.reasons, "; ")), result->refusal.hint);
-    if (result->status == vfio::MoveResult::Status::failed) {
+    if (result->status == vfio::RebindResult::Status::failed) {
       return fail(result->error.value_or(Error{.code = make_error_code(Errc::failed),
                                                .message = gpu.text() + ": its driver has not changed"}));
     }
@@ -246,14 +246,14 @@ Result<> bind_whole(const NodeHost& host, const ScannedNode& node, const Claim& 
   if (on_vfio)
     if (auto unused = require_unused(host, node.inventory, gpus); !unused) return unused;
   if (has_functions) return bind_without_functions(host, gpus, claim.label(), policy.release);
-  vfio::MoveRequest request;
+  vfio::RebindRequest request;
   request.accelerators = gpus;
   request.by_name.insert(gpus.begin(), gpus.end());
   request.release = policy.release;
-  const auto moved = vfio::apply_moves(host.moves, request, vfio::Direction::to_vfio, &node.inventory);
-  if (!moved) return fail(Error(moved.error()));
-  log_rest(*moved);
-  return judge(*moved, gpus);
+  const auto rebound = vfio::apply_rebinds(host.rebinds, request, vfio::Direction::to_vfio, &node.inventory);
+  if (!rebound) return fail(Error(rebound.error()));
+  log_rest(*rebound);
+  return judge(*rebound, gpus);
 }
 
 /// Enables the virtual functions that a GPU had. The next round does it where the policy asks for vGPUs, so a
@@ -273,17 +273,17 @@ void restore_functions(const NodeHost& host, const ClaimedGpu& gpu) {
 
 Result<> unbind_whole(const NodeHost& host, const ClaimedDevice& device) {
   if (device.was_on_vfio) return {};
-  const auto inventory = vfio::scan(*host.moves.host);
+  const auto inventory = vfio::scan(*host.rebinds.host);
   if (!inventory) return fail(Error(inventory.error()));
-  vfio::MoveRequest request;
+  vfio::RebindRequest request;
   request.recorded_only = true;
   for (const PciAddress& gpu : addresses_of(device))
     if (inventory->find(gpu) != nullptr) request.accelerators.push_back(gpu);
   if (request.accelerators.empty()) return {};
-  const auto moved = vfio::apply_moves(host.moves, request, vfio::Direction::back, &*inventory);
-  if (!moved) return fail(Error(moved.error()));
-  log_rest(*moved);
-  if (auto done = judge(*moved, request.accelerators); !done) return done;
+  const auto rebound = vfio::apply_rebinds(host.rebinds, request, vfio::Direction::back, &*inventory);
+  if (!rebound) return fail(Error(rebound.error()));
+  log_rest(*rebound);
+  if (auto done = judge(*rebound, request.accelerators); !done) return done;
   for (const ClaimedGpu& gpu : device.gpus)
     if (inventory->find(gpu.address) != nullptr) restore_functions(host, gpu);
   return {};
@@ -347,7 +347,7 @@ std::optional<DeviceFailure> make_vgpu(const NodeHost& host, const ScannedNode& 
 
 Result<> remove_vgpu(const NodeHost& host, const ClaimedDevice& device) {
   const PciAddress& gpu = device.request.gpu;
-  if (!host.moves.host->exists(vfio::sysfs_path(gpu))) return {};
+  if (!host.rebinds.host->exists(vfio::sysfs_path(gpu))) return {};
   const vgpu::Removal removal{
       .gpus = {gpu}, .foreign = true, .only = id_of(device), .only_type = device.request.type};
   const auto removed = vgpu::remove_vgpus(host.vgpus, removal);
@@ -395,7 +395,7 @@ Result<Claim> plan_claim(const api::ClaimRequest& request, const NodeHost& host,
   std::set<PciAddress> taken = functions_of(record);
   for (const api::RequestedDevice& asked : request.devices) {
     const vfio::PciFunction* const gpu = node.inventory.find(asked.gpu);
-    if (gpu == nullptr || !host.moves.rules.match(*gpu)) return gone(asked.gpu);
+    if (gpu == nullptr || !host.rebinds.rules.match(*gpu)) return gone(asked.gpu);
     auto device = asked.type.empty()
                       ? plan_whole(asked, claim.uid, host, node, policy, record)
                       : plan_vgpu(asked, claim.uid, claim.devices.size(), node, policy, record, taken);
@@ -441,7 +441,7 @@ std::optional<DeviceFailure> make_device_ready(const NodeHost& host, const Scann
 }
 
 Result<api::PreparedDevice> read_prepared(const NodeHost& host, const ClaimedDevice& device) {
-  const HostFs& fs = *host.moves.host;
+  const HostFs& fs = *host.rebinds.host;
   const auto& function = device.result.function;
   const auto group =
       function ? group_of_function(fs, *function) : group_of_mediated_device(fs, device.result.mdev_uuid);

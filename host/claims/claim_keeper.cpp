@@ -22,7 +22,7 @@ using vfio::PciAddress;
 /// The host on which these GPUs are accelerators, whatever their vendor is, and may change for a claim.
 NodeHost with_gpus(NodeHost host, const std::set<PciAddress>& gpus) {
   for (const PciAddress& gpu : gpus) host.dra.erase(gpu);
-  host.moves.rules.named.insert(gpus.begin(), gpus.end());
+  host.rebinds.rules.named.insert(gpus.begin(), gpus.end());
   host.vgpus.rules.named.insert(gpus.begin(), gpus.end());
   return host;
 }
@@ -95,9 +95,10 @@ ClaimKeeper::Answer ClaimKeeper::prepare(const api::ClaimRequest& request) {
                 "unprepare it first");
   }
   // A device that the plugin lists may go to a pod at any time, also if the policy has just changed.
-  StillAdvertisedProbe moves(host_, uses_.moves, {settings_.advertised_file, settings_.plugin_liveness}, {});
+  StillAdvertisedProbe rebinds(host_, uses_.rebinds, {settings_.advertised_file, settings_.plugin_liveness},
+                               {});
   StillAdvertisedProbe vgpus(host_, uses_.vgpus, {settings_.advertised_file, settings_.plugin_liveness}, {});
-  auto plain = node_host_({.moves = moves, .vgpus = vgpus, .open = uses_.open});
+  auto plain = node_host_({.rebinds = rebinds, .vgpus = vgpus, .open = uses_.open});
   if (!plain) return fail(std::move(plain).error());
   const NodeHost host = with_gpus(std::move(*plain), gpus_of(request, known));
   auto node = scan_node(host);

@@ -9,7 +9,7 @@
 #include "hostfs/stuck_writes.h"
 #include "mdev/framework.h"
 #include "policy/accelerators.h"
-#include "vfio/bind/move_plan.h"
+#include "vfio/bind/rebind_plan.h"
 #include "vgpu-dm/types/type_names.h"
 
 namespace ferry::host {
@@ -102,12 +102,12 @@ std::string bind_obstacle(const ClaimableFacts& facts, const mdev::VgpuGpu& gpu)
   const vfio::Inventory& inventory = facts.node.inventory;
   if (const auto iommu = vfio::require_iommu(inventory); !iommu) return iommu.error().message;
   if (!gpu.function.iommu_group) return "it has no IOMMU group";
-  vfio::MoveRequest request;
+  vfio::RebindRequest request;
   for (const vfio::PciAddress& member : inventory.group_of(gpu.function))
     if (facts.node.vgpus.find(member) != nullptr) request.accelerators.push_back(member);
   request.sheds_functions.insert(request.accelerators.begin(), request.accelerators.end());
   request.force = true;
-  const vfio::MovePlan plan =
+  const vfio::RebindPlan plan =
       vfio::plan_bind(inventory, facts.rules, request, vfio::UseReport{}, vfio::VfioDriverTable{}, {}, {});
   if (plan.refusals.empty()) return {};
   const std::vector<std::string>& reasons = plan.refusals.front().reasons;

@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "vfio/bind/move_plan.h"
+#include "vfio/bind/rebind_plan.h"
 
 namespace ferry::host {
 namespace {

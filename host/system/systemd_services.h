@@ -50,7 +50,7 @@ class SystemdServices final : public vfio::Releaser {
 std::unique_ptr<vfio::Releaser> systemd_services(const HostFs& host);
 
 // A container's control group forbids device nodes that the container was not given. hostd must open such
-// nodes while it moves their devices, so it leaves that group for a scope of the host's systemd.
+// nodes while it binds their devices, so it leaves that group for a scope of the host's systemd.
 
 /// Calls `work` in a child process and returns its result. The child runs in a scope of the host's systemd
 /// ("ferry-hostd-PID.scope") without device rules and limits. The parent keeps the container's control group

@@ -32,7 +32,7 @@ class AdvertisedUseProbe final : public vfio::UseProbe {
   ListPodDevices list_;
 };
 
-/// For moves that need withdrawals: adds the plugin's lists to the report of `inner`. If a plugin runs at the
+/// For binds that need withdrawals: adds the plugin's lists to the report of `inner`. If a plugin runs at the
 /// time of the look, the kubelet counts as the user of each device that the plugin still lists, allocated or
 /// not. The same holds for a device of which the plugin has not confirmed the withdrawal.
 class StillAdvertisedProbe final : public vfio::UseProbe {

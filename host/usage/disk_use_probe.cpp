@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "host/usage/disk_use_probe.h"
-
 #include <algorithm>
 #include <cerrno>
 #include <memory>
@@ -14,6 +12,7 @@
 
 #include "host/usage/mount_table.h"
 #include "host/usage/process_facts.h"
+#include "host/usage/use_probes.h"
 #include "hostfs/host_writer.h"
 
 namespace ferry::host {

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "host/usage/display_use_probes.h"
-
 #include <map>
 #include <optional>
 #include <set>
 #include <string>
 
+#include "host/usage/use_probes.h"
 #include "vfio/pci/inventory.h"
 #include "vfio/pci/memory_map.h"
 #include "vfio/quiesce/release.h"

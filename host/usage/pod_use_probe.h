@@ -15,7 +15,7 @@ using ListPodDevices = std::function<Result<std::vector<vfio::PodDevice>>()>;
 
 /// The meaning of a kubelet that exists and cannot be asked.
 enum class KubeletSilence {
-  noted,   ///< for moves: a broken kubelet starts no VMs, and running VMs are seen (docs/adr/0007)
+  noted,   ///< for binds: a broken kubelet starts no VMs, and running VMs are seen (docs/adr/0007)
   blinds,  ///< for vGPUs: a deleted vGPU cannot be put back for the pod that was allocated it
 };
 

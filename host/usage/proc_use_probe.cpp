@@ -177,7 +177,7 @@ class Walk {
 
   Result<vfio::UseReport> look() {
     if (auto listed = list(); !listed) return fail(std::move(listed).error());
-    // hostd opens groups itself during a move. In another PID namespace the number is absent.
+    // hostd opens groups itself during a bind. In another PID namespace the number is absent.
     const auto ourselves = pid_of(host_->link_name("proc/self").value_or(""));
     for (const int pid : pids_) {
       if (pid == ourselves || is_of_a_late_pod(pid)) continue;

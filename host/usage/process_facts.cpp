@@ -325,7 +325,7 @@ void ProcessEnds::forget_all() {
 }
 
 bool ProcessEnds::watch(const std::set<int>& processes) {
-  std::erase_if(told_, [&](int pid) { return !processes.contains(pid); });
+  std::erase_if(reported_, [&](int pid) { return !processes.contains(pid); });
   std::erase_if(watched_, [&](const auto& one) {
     if (processes.contains(one.first)) return false;
     loop_.forget(one.second.get());
@@ -336,11 +336,11 @@ bool ProcessEnds::watch(const std::set<int>& processes) {
   const std::size_t most = std::min(kMost, descriptor_limit() / 4);
   bool all = true;
   for (const int pid : processes) {
-    if (watched_.contains(pid) || told_.contains(pid)) continue;
+    if (watched_.contains(pid) || reported_.contains(pid)) continue;
     if (watched_.size() >= most) return false;
     UniqueFd fd = open_pidfd(pid);
     if (!fd.valid() && errno == ESRCH) {  // it ended between the look and now
-      tell(pid);
+      report(pid);
       continue;
     }
     if (!fd.valid() && (errno == EMFILE || errno == ENFILE)) {
@@ -351,15 +351,15 @@ bool ProcessEnds::watch(const std::set<int>& processes) {
       all = false;
       continue;
     }
-    loop_.watch(fd.get(), [this, pid] { tell(pid); });
+    loop_.watch(fd.get(), [this, pid] { report(pid); });
     watched_.emplace(pid, std::move(fd));
   }
   return all;
 }
 
 /// Reports each process once. It is not watched again if a later look still lists it as a user.
-void ProcessEnds::tell(int pid) {
-  told_.insert(pid);
+void ProcessEnds::report(int pid) {
+  reported_.insert(pid);
   if (const auto end = watched_.find(pid); end != watched_.end()) {
     loop_.forget(end->second.get());
     watched_.erase(end);

@@ -82,13 +82,13 @@ class ProcessEnds : Pinned {
 
  private:
   void forget_all();
-  void tell(int pid);
+  void report(int pid);
 
   EventLoop& loop_;
   const HostFs& host_;
   const std::function<void()> ended_;
   std::map<int, UniqueFd> watched_;
-  std::set<int> told_;  // reported ones among the last watch()'s processes
+  std::set<int> reported_;  // reported ones among the last watch()'s processes
 };
 
 }  // namespace ferry::host

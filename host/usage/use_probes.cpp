@@ -15,8 +15,6 @@
 
 #include "common/text/text.h"
 #include "host/usage/advertised_use_probe.h"
-#include "host/usage/disk_use_probe.h"
-#include "host/usage/display_use_probes.h"
 #include "host/usage/proc_use_probe.h"
 #include "host/usage/process_facts.h"
 #include "vfio/pci/pci_function.h"
@@ -33,8 +31,8 @@ bool same_vm(const vfio::DeviceUser& a, const vfio::DeviceUser& b) {
 void add(std::vector<vfio::DeviceUser>& known, const std::vector<vfio::DeviceUser>& found) {
   const std::vector<vfio::DeviceUser> earlier = known;
   for (const vfio::DeviceUser& user : found) {
-    const auto told = [&](const vfio::DeviceUser& other) { return same_vm(other, user); };
-    if (std::ranges::none_of(earlier, told)) known.push_back(user);
+    const auto is_known = [&](const vfio::DeviceUser& other) { return same_vm(other, user); };
+    if (std::ranges::none_of(earlier, is_known)) known.push_back(user);
   }
 }
 

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+// All use probes of a host together, and each probe that reads the host's files alone.
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <span>
 #include <utility>
@@ -59,7 +61,7 @@ class LibvirtUseProbe final : public vfio::UseProbe {
 };
 
 /// Finds network links of a device, or of USB devices at it, that are up (IFF_UP in sysfs net/NAME/flags,
-/// include/uapi/linux/if.h). A move of the device would cut them. sysfs hides links in other network
+/// include/uapi/linux/if.h). A bind of the device would cut them. sysfs hides links in other network
 /// namespaces, such as those of containers: their directory `net` exists and looks empty. The device user for
 /// such a link has no name.
 class NetworkUseProbe final : public vfio::UseProbe {
@@ -99,6 +101,67 @@ class FabricUseProbe final : public vfio::UseProbe {
  private:
   const HostFs* host_;
   vfio::AcceleratorRules rules_;
+};
+
+/// Finds screens that need a device: the boot display (sysfs boot_vga), and a framebuffer of the firmware
+/// inside its BARs (proc/iomem). If that file or the BARs cannot be read, or the file hides addresses for
+/// lack of CAP_SYS_ADMIN, `unknown` says so. A device on a vfio driver shows nothing. Devices that are not
+/// PCI functions are skipped.
+class ScreenUseProbe final : public vfio::UseProbe {
+ public:
+  /// `host` must outlive this.
+  explicit ScreenUseProbe(const HostFs& host) : host_(&host) {}
+  Result<vfio::UseReport> look(std::span<const vfio::UseQuestion> questions) override;
+
+ private:
+  const HostFs* host_;
+};
+
+/// Finds the GPUs that nvidia_drm uses for a console of its own, without any process. Such a GPU is on driver
+/// nvidia and has a DRM card; the module runs with modeset and fbdev on, or sys/class/graphics/fb*/device
+/// shows its framebuffer. Each GPU is reported with the others that the module serves too. The probe does not
+/// ask for the binding of the console (sys/class/vtconsole), since the module holds the GPU either way.
+/// Unreadable parameters (their mode is 0400) are reported as `unknown`. Devices that are not PCI functions
+/// are skipped. ABI: NVIDIA's open kernel module, nvidia-drm-os-interface.c.
+class ConsoleUseProbe final : public vfio::UseProbe {
+ public:
+  /// `host` must outlive this.
+  explicit ConsoleUseProbe(const HostFs& host) : host_(&host) {}
+  Result<vfio::UseReport> look(std::span<const vfio::UseQuestion> questions) override;
+
+ private:
+  const HostFs* host_;
+};
+
+/// Opens a block device exclusively (O_EXCL) and closes it at once. EBUSY: something in the kernel has
+/// claimed the device. ENXIO and ENOMEDIUM: the device has no claim and cannot be opened for another reason.
+using TryClaim = std::function<Result<>(const vfio::DeviceNode& node)>;
+
+/// Opens the device in a child process, because an open may wait in a driver where no signal ends the wait.
+/// The child is started with the first question. Needs the node in the host's /dev and permission to open it.
+TryClaim claim_by_another_process(const HostFs& host);
+
+/// Finds the users of the disks that hang on a device, for example at a GPU's USB port or in its group. It
+/// looks for uses without a process: mounted file systems in every mount namespace, swap, loop devices and
+/// NVMe targets. If it finds none for a disk, it asks the kernel for another claim: a volume, a RAID, a ZFS
+/// pool, the second disk of a btrfs or a SCSI target. The report is blind if the host's mounts cannot be read
+/// or the kernel cannot be asked; there are no errors.
+/// ABI: proc(5), /proc/PID/mountinfo, /proc/swaps; open(2), O_EXCL on a block device; loop/backing_file of
+/// sysfs; drivers/nvme/target/configfs.c.
+class DiskUseProbe final : public vfio::UseProbe {
+ public:
+  /// `host` must outlive this.
+  DiskUseProbe(const HostFs& host, TryClaim claim) : host_(&host), claim_(std::move(claim)) {}
+  Result<vfio::UseReport> look(std::span<const vfio::UseQuestion> questions) override;
+
+ private:
+  void find_mounts(std::span<const vfio::UseQuestion> questions, vfio::UseReport& report) const;
+  void find_swap(std::span<const vfio::UseQuestion> questions, vfio::UseReport& report) const;
+  void find_lent(std::span<const vfio::UseQuestion> questions, vfio::UseReport& report) const;
+  void find_claims(std::span<const vfio::UseQuestion> questions, vfio::UseReport& report) const;
+
+  const HostFs* host_;
+  TryClaim claim_;
 };
 
 }  // namespace ferry::host

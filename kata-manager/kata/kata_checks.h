@@ -41,4 +41,11 @@ std::optional<std::chrono::seconds> parse_go_duration(std::string_view text);
 std::vector<Check> kata_checks(const HostFs& host, const ClassFile& file = {},
                                const ConfidentialMode& mode = {}, const VersionOf& version_of = {});
 
+/// Reads from the container runtime's files whether a container that is not root may open its device nodes.
+/// For hosts with iommufd: KubeVirt v1.9.0 (pkg/virt-handler, prepareVFIO) gives the launcher's user the
+/// nodes in /dev/vfio, but neither /dev/iommu nor those in /dev/vfio/devices.
+/// ABI: device_ownership_from_security_context of containerd's CRI (1.6 and newer) and of CRI-O's
+/// crio.runtime; off where it is not set.
+Check device_ownership_check(const HostFs& host);
+
 }  // namespace ferry::kata

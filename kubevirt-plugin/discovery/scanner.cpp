@@ -14,7 +14,7 @@
 #include "mdev/framework.h"
 #include "mdev/stuck_gpus.h"
 #include "mdev/vgpu_inventory.h"
-#include "vfio/bind/move_members.h"
+#include "vfio/bind/unit_members.h"
 #include "vfio/pci/inventory.h"
 
 namespace ferry::plugin {

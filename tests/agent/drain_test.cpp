@@ -410,7 +410,7 @@ TEST(Drain, FailsWhenItsTimeIsUpAndIsNotTriedAgain) {
     drain_of(view).now = at(later);
     step = reconcile(view);
     EXPECT_THAT(step, leaves_it());
-    EXPECT_THAT(step.events, Not(Contains(Field(&NodeEvent::reason, "DrainFailed")))) << "told once";
+    EXPECT_THAT(step.events, Not(Contains(Field(&NodeEvent::reason, "DrainFailed")))) << "reported once";
   }
   view.host.status->phase = api::NodePhase::applying;
   EXPECT_THAT(reconcile(view), leaves_it());

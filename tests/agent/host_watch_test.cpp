@@ -25,7 +25,7 @@ class HostWatchTest : public testing::Test {
  protected:
   HostWatchTest() { EXPECT_TRUE(watch_.begin()); }
 
-  /// Whether it is told within some time that a file may be another.
+  /// True if a change of a file is reported within some time.
   bool is_notified(std::chrono::milliseconds most = seconds(10)) {
     stop_ = {};
     const auto late = loop_->at(EventLoop::Clock::now() + most, [this] { stop_.request_stop(); });
@@ -34,7 +34,7 @@ class HostWatchTest : public testing::Test {
     loop_->cancel(late);
     return notifications_ > before;
   }
-  /// Until what was told is told.
+  /// Runs until every report has arrived.
   void be_still() {
     while (is_notified(std::chrono::milliseconds(50)))
       ;

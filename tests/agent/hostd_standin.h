@@ -76,7 +76,7 @@ class HostdStandin {
     }
     runs = false;
     if (!liveness_) return;
-    wrote_();  // that its file is closed is told before its lock is let go
+    wrote_();  // the close of its file is reported before its lock is released
     liveness_.reset();
   }
   /// It runs, and has not said anything yet.
@@ -174,7 +174,7 @@ class HostdStandin {
   std::function<void()> wrote_;
   std::optional<LivenessLock> liveness_;
   std::uint64_t said_ = 0;
-  std::string config_;                       ///< of `is`, once it has been told
+  std::string config_;                       ///< of `is`, once it has been reported
   std::optional<std::uint64_t> generation_;  ///< that was spoken of last
   std::string phase_;                        ///< likewise
   std::string error_;                        ///< to be said of the whole

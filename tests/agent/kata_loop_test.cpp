@@ -221,7 +221,7 @@ TEST_F(KataLoop, WhatLeavesLosesItsLabelFirst) {
   EXPECT_EQ(label("n0", "kata-a"), "ready");
   EXPECT_EQ(error(), "");
 
-  // Back again: hostd is told before the label is set.
+  // Back again: hostd gets the classes before the label is set.
   classes(class_text("kata-a", "registry.example/a:1") + class_text("kata-b", "registry.example/b:1"));
   fleet->pass(60s);
   EXPECT_EQ(label("n0", "kata-b"), "ready");

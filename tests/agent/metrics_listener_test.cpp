@@ -299,7 +299,7 @@ TEST(MetricsListener, TwoWhoAskBesideThoseWhoTakeNothingAreBothAnswered) {
   EXPECT_THAT(receive_all(first), testing::SizeIs(testing::Gt(kLargeAnswer)));
 }
 
-/// A client that is slow, in a thread of its own, until it is told to take the rest at once.
+/// A client that is slow, in a thread of its own, until the test makes it take the rest at once.
 class SlowReader {
  public:
   explicit SlowReader(std::uint16_t port, std::size_t from = 1)

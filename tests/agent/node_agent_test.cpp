@@ -450,7 +450,7 @@ TEST_F(AgentLoop, MorePodsThanCanBeKeptPermitNoChange) {
   EXPECT_EQ(cluster.label(api::kStateLabel), "ready");
 }
 
-// The Node can be told of all the while.
+// The agent can report about the Node all the while.
 TEST_F(AgentLoop, WhatCannotBeListedIsNotWaitedForForEver) {
   for (const char* kind : {"/pods", "/daemonsets", "/configmaps"}) {
     OneNode one;

@@ -86,10 +86,9 @@ class Schedule : public AgentLoop {
     clock_set
   };
   static constexpr std::array<const char*, 13> kEventNames = {
-      "label set",         "label removed",         "agent killed",
-      "hostd restarted",   "holder came or went",   "streams cut",
-      "history compacted", "API server down or up", "owner came or went",
-      "forbidden or not",  "disk full or not",      "configuration edited",
+      "label set",          "label removed",    "agent killed",      "hostd restarted",
+      "user came or went",  "streams cut",      "history compacted", "API server down or up",
+      "owner came or went", "forbidden or not", "disk full or not",  "configuration edited",
       "clock set"};
 
   void happen(const Draw& draw, const char* name) {

@@ -465,7 +465,7 @@ TEST(Reconcile, IsNotOnStandbyWhereNothingIsAsked) {
   EXPECT_FALSE(step.remove_desired_file) << "none of ours is there";
 }
 
-// The kubelet is served whatever the labels ask for, so it has to be told then, too.
+// The kubelet is served whatever the labels ask for, so it needs the withdrawals then, too.
 TEST(Reconcile, PutsThePluginOnStandbyAlsoWhereNothingIsAsked) {
   NodeSnapshot view = view_of({});
   view.others.unserved = kUnservedPatience;

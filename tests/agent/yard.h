@@ -211,7 +211,7 @@ class Yard {
     EXPECT_TRUE(shown && shown->since) << node << ": " << mark(node);
     const auto& hostd =
         (*std::ranges::find(fleet.machines, node, [](const auto& one) { return one->name; }))->hostd;
-    // Its end is told before its lock is let go.
+    // Its end is reported before its lock is released.
     EXPECT_TRUE(hostd.runs || fleet.clock.now() - hostd.stopped < std::chrono::seconds(2))
         << "nobody would take the GPUs";
   }

@@ -135,7 +135,7 @@ TEST(AdvertisedFile, ReadsBackAsItself) {
 
 TEST(AdvertisedFile, OfAnotherFormIsRefusedWithTheKey) {
   for (const auto& [from, to, message] :
-       {std::tuple{R"("version": 2)", R"("version": 3)", "version: expected 2"},
+       {std::tuple{R"("version": 2)", R"("version": 3)", "version: expected 2, found 3"},
         {R"("state_generation": 17)", R"("state_generation": -1)",
          "state_generation: expected a number from 0 on"},
         {R"("resources": [)", R"("resources": 7, "r": [)", "resources: expected a list"},

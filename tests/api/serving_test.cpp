@@ -28,12 +28,21 @@ TEST(ServingFile, MayBeAPersons) {
       << "an empty reason would have it serve";
 }
 
+TEST(ServingFile, IsNamedByErrorsWhereverItIs) {
+  const auto read = read_serving_file("[]", "tmp/serving.json");
+  ASSERT_FALSE(read);
+  EXPECT_EQ(read.error().message, "/tmp/serving.json: expected an object");
+  EXPECT_EQ(read.error().hint,
+            "remove /tmp/serving.json to have the device plugin serve; the agent writes it anew where it is "
+            "needed");
+}
+
 TEST(ServingFile, OfAnotherFormIsRefusedWithTheKey) {
   for (const auto& [text, message] :
        {std::pair{"", "not JSON"},
         {"[]", "expected an object"},
-        {R"({"serve": false})", "version: expected 1"},
-        {R"({"version": 2, "serve": false})", "version: expected 1"},
+        {R"({"serve": false})", "version: the key is missing"},
+        {R"({"version": 2, "serve": false})", "version: expected 1, found 2"},
         {R"({"version": 1})", "serve: the key is missing"},
         {R"({"version": 1, "serve": "no"})", "serve: expected true or false"},
         {R"({"version": 1, "serve": false, "reason": 7})", "reason: expected a text"}}) {

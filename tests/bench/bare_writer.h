@@ -13,8 +13,8 @@ namespace ferry::test {
 /// One after the other, below "/", by this process. Throws at the first that fails.
 void write_all(const std::vector<AttributeWrite>& writes);
 
-/// A process that waits to be told and then does that, as our writing processes wait while we look and plan:
-/// processors that have slept make the same writes more slowly than those that have just made others.
+/// A process that waits for an order and then carries it out, as our writing processes wait while we look and
+/// plan: processors that have slept make the same writes more slowly than those that have just made others.
 class BareWriter {
  public:
   /// To be made while there is one thread.

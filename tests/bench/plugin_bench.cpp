@@ -74,7 +74,7 @@ double milliseconds(Clock::duration span) {
   return std::chrono::duration<double, std::milli>(span).count();
 }
 
-/// A program that runs until it is told to end.
+/// A program that runs until a signal ends it.
 class Program {
  public:
   /// What it says goes to `log`.

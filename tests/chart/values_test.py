@@ -180,18 +180,18 @@ class ValuesTest(unittest.TestCase):
                 more = chart.sample(chart.REPOSITORY / "tests/chart" / file)
                 requests = [*(one for one in requests if one["name"] != denied), *more]
             with self.subTest(values=values):
-                self.expect_verdicts(policies, requests)
+                self.expect_decisions(policies, requests)
 
-    def expect_verdicts(self, policies: list[Any], requests: list[Any]) -> None:
+    def expect_decisions(self, policies: list[Any], requests: list[Any]) -> None:
         cases = tempfile.NamedTemporaryFile("w", suffix=".json")  # without the table's references
         self.addCleanup(cases.close)
         json.dump(requests, cases)
         cases.flush()
 
-        def verdicts(of: list[Any]) -> subprocess.CompletedProcess[str]:
+        def decisions(of: list[Any]) -> subprocess.CompletedProcess[str]:
             return subprocess.run([os.environ["FERRY_K8S_CHECKS"] + "/k8s-admit", cases.name],
                                   input=yaml.safe_dump_all(of), capture_output=True, text=True, check=False)
-        done = verdicts(policies)
+        done = decisions(policies)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         # Each validation is one that some request fails by.
         for number, policy in enumerate(policies):
@@ -199,7 +199,7 @@ class ValuesTest(unittest.TestCase):
                 fewer = copy.deepcopy(policies)
                 del fewer[number]["spec"]["validations"][rule]
                 with self.subTest(policy=policy["metadata"]["name"], without=rule):
-                    self.assertEqual(verdicts(fewer).returncode, 1)
+                    self.assertEqual(decisions(fewer).returncode, 1)
 
     def test_the_admission_policy_knows_the_labels_that_the_agent_sets(self) -> None:
         words = (chart.REPOSITORY / "api/labels.h").read_text()
@@ -244,7 +244,7 @@ class ValuesTest(unittest.TestCase):
         for one in classes:
             self.assertNotIn("nvidia.com/kata-runtime-class", one["metadata"]["labels"])
 
-    def test_runtime_classes_are_offered_where_the_handler_is_ready(self) -> None:
+    def test_runtime_classes_are_rendered_where_the_handler_is_ready(self) -> None:
         values = chart.sample(chart.CHART / "ci/kata-values.yaml")
         prefix = re.findall('kKataPrefix = "([^"]+)"', (chart.REPOSITORY / "api/labels.h").read_text())[0]
 

@@ -210,7 +210,7 @@ TEST_F(AgentVerb, TakesDefaults) {
       HasSubstr("policy render-mix, by default workload vm-vgpu, default vGPU configuration render-mix"));
 }
 
-TEST_F(AgentVerb, BecomesTheProgramWithAllThatItIsTold) {
+TEST_F(AgentVerb, BecomesTheProgramWithAllItsArguments) {
   // Whose words these are shows that it is the program that speaks: each option is one of its own by then.
   const std::string absent = path("kubeconfig");
   const auto there =

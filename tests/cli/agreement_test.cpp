@@ -25,7 +25,7 @@
 #include "tests/kubevirt-plugin/plugin_fixture.h"
 #include "tests/support/must.h"
 #include "tests/vgpu-dm/gpu_node.h"
-#include "vfio/bind/move_apply.h"
+#include "vfio/bind/rebind_apply.h"
 #include "vgpu-dm/plan/stable_uuid.h"
 
 namespace ferry::cli {
@@ -52,7 +52,7 @@ constexpr const char* kCardResource = "nvidia.com/AD102_GEFORCE_RTX_4090";
 constexpr const char* kVgpuResource = "nvidia.com/GRID_T4-4Q";
 
 /// A GPU as one source tells it.
-struct Told {
+struct Reported {
   std::string driver = {};  ///< empty: none
   std::string mode = {};
   std::string group = {};
@@ -64,19 +64,19 @@ struct Told {
                        viable ? "viable" : "not viable", vgpus, allocated);
   }
 };
-using Node = std::map<std::string, Told>;  // by address
+using Node = std::map<std::string, Reported>;  // by address
 
 using Differences = std::vector<std::string>;
 
-Differences differences(const char* source, const Node& told, const Node& truth) {
+Differences differences(const char* source, const Node& reported, const Node& truth) {
   Differences out;
   std::set<std::string> all;
-  for (const Node* node : {&told, &truth})
+  for (const Node* node : {&reported, &truth})
     for (const auto& [address, gpu] : *node) all.insert(address);
   for (const std::string& address : all) {
-    const auto says = told.find(address);
+    const auto says = reported.find(address);
     const auto is = truth.find(address);
-    const std::string said = says == told.end() ? "nothing" : says->second.text();
+    const std::string said = says == reported.end() ? "nothing" : says->second.text();
     const std::string meant = is == truth.end() ? "nothing" : is->second.text();
     if (said != meant) out.push_back(fmt::format("{} of {}: {}; it is {}", source, address, said, meant));
   }
@@ -110,8 +110,8 @@ Node look_at_sysfs(const fs::path& root, const std::set<std::string>& allocated)
     const std::string display = line_of(entry.path() / "class").substr(0, 6);
     if (line_of(entry.path() / "vendor") != "0x10de" || (display != "0x0300" && display != "0x0302"))
       continue;
-    Told gpu{.driver = name_behind(entry.path() / "driver"),
-             .group = name_behind(entry.path() / "iommu_group")};
+    Reported gpu{.driver = name_behind(entry.path() / "driver"),
+                 .group = name_behind(entry.path() / "iommu_group")};
     gpu.viable = true;
     for (const auto& member :
          fs::directory_iterator(root / "sys/kernel/iommu_groups" / gpu.group / "devices")) {
@@ -134,23 +134,23 @@ Node look_at_sysfs(const fs::path& root, const std::set<std::string>& allocated)
 
 // ---- status
 
-Node told_by_status(const json& document) {
+Node reported_by_status(const json& document) {
   Node out;
   for (const json& gpu : document.at("accelerators")) {
-    Told told{.driver = gpu.at("driver").is_null() ? "" : gpu.at("driver").get<std::string>(),
-              .mode = gpu.at("mode"),
-              .group = std::to_string(gpu.at("iommu_group").get<unsigned>()),
-              .viable = gpu.at("group_viable")};
-    const auto note = [&told](const json& advertised_as) {
+    Reported reported{.driver = gpu.at("driver").is_null() ? "" : gpu.at("driver").get<std::string>(),
+                      .mode = gpu.at("mode"),
+                      .group = std::to_string(gpu.at("iommu_group").get<unsigned>()),
+                      .viable = gpu.at("group_viable")};
+    const auto note = [&reported](const json& advertised_as) {
       for (const json& offer : advertised_as)
-        if (offer.at("allocated").get<bool>()) told.allocated.insert(offer.at("id"));
+        if (offer.at("allocated").get<bool>()) reported.allocated.insert(offer.at("id"));
     };
     note(gpu.at("advertised"));
     for (const json& vgpu : gpu.at("vgpus")) {
-      ++told.vgpus[short_type(vgpu.at("type"))];
+      ++reported.vgpus[short_type(vgpu.at("type"))];
       note(vgpu.at("advertised"));
     }
-    out[gpu.at("address")] = told;
+    out[gpu.at("address")] = reported;
   }
   return out;
 }
@@ -172,7 +172,7 @@ std::vector<Sample> samples(const std::vector<prometheus::MetricFamily>& familie
   return out;
 }
 
-Node told_by_metrics(const std::vector<prometheus::MetricFamily>& families) {
+Node reported_by_metrics(const std::vector<prometheus::MetricFamily>& families) {
   Node out;
   for (Sample& sample : samples(families, "ferry_gpu_info"))
     out[sample["pci_bus_id"]] = {
@@ -200,7 +200,7 @@ Numbers numbers_of(const Node& node) {
   return out;
 }
 
-Numbers told_by_labels(const agent::Labels& labels) {
+Numbers reported_by_labels(const agent::Labels& labels) {
   // A number that is zero need not be said.
   Numbers out{{"all", 0}, {"mode host", 0}, {"mode passthrough", 0}, {"mode vgpu", 0}};
   const std::string end = ".count";
@@ -269,17 +269,17 @@ class Agreement : public plugin_test::Fixture {
 
   // ---- what the demo does
 
-  std::vector<vfio::MoveResult::Status> move(vfio::Direction direction,
-                                             const std::vector<const char*>& gpus) {
-    vfio::MoveRequest request;
+  std::vector<vfio::RebindResult::Status> rebind(vfio::Direction direction,
+                                                 const std::vector<const char*>& gpus) {
+    vfio::RebindRequest request;
     request.recorded_only = direction == vfio::Direction::back;
     for (const char* gpu : gpus) request.accelerators.push_back(at(gpu));
-    std::vector<vfio::MoveResult::Status> out;
-    const vfio::MoveOutcome moved = must(vfio::apply_moves(moves(), request, direction));
-    for (const vfio::MoveResult& one : moved.results) out.push_back(one.status);
+    std::vector<vfio::RebindResult::Status> out;
+    const vfio::RebindOutcome rebound = must(vfio::apply_rebinds(rebinds(), request, direction));
+    for (const vfio::RebindResult& one : rebound.results) out.push_back(one.status);
     return out;
   }
-  vfio::MoveContext moves() {
+  vfio::RebindContext rebinds() {
     return {.host = &kernel, .writer = &kernel, .probe = &probe_, .rules = rules(), .on_step = {}};
   }
   vgpu::VgpuHost vgpus() {
@@ -312,7 +312,7 @@ class Agreement : public plugin_test::Fixture {
                 R"({"version": 2, "file": "/etc/ferry/policy.yaml", "policy": "host"})");
   }
 
-  // ---- what is told
+  // ---- the reports
 
   std::set<std::string> allocated() const {
     std::set<std::string> out;
@@ -341,7 +341,7 @@ class Agreement : public plugin_test::Fixture {
       if (gpu.counts_as_gpu()) gpus.push_back(gpu.address);
     view.facts = agent::read_gpu_facts(kernel, gpus);
     const auto families = agent::metric_families(view);
-    Differences out = differences("metrics", told_by_metrics(families), truth);
+    Differences out = differences("metrics", reported_by_metrics(families), truth);
     Numbers counted = numbers_of(truth);
     for (Sample& sample : samples(families, "ferry_gpus"))
       if (std::stoi(sample[""]) != counted["mode " + sample["mode"]])
@@ -354,11 +354,11 @@ class Agreement : public plugin_test::Fixture {
         out.push_back(fmt::format("metrics say that pods have {} of {}", given[name], name));
 
     const auto status = ferry({"status", "-o", "json"});
-    const auto of_status = differences("status", told_by_status(json::parse(status.out)), truth);
+    const auto of_status = differences("status", reported_by_status(json::parse(status.out)), truth);
     out.insert(out.end(), of_status.begin(), of_status.end());
 
     const agent::Labels labels = agent::feature_labels(host_).value_or(agent::Labels());
-    if (told_by_labels(labels) != counted) out.push_back(fmt::format("labels are {}", labels));
+    if (reported_by_labels(labels) != counted) out.push_back(fmt::format("labels are {}", labels));
     return out;
   }
   Differences after_a_look() {
@@ -372,16 +372,17 @@ class Agreement : public plugin_test::Fixture {
 };
 
 TEST_F(Agreement, HoldsAfterEachStepOfTheDemo) {
-  using Status = vfio::MoveResult::Status;
+  using Status = vfio::RebindResult::Status;
   EXPECT_THAT(after_a_look(), IsEmpty()) << "before";
 
-  EXPECT_THAT(move(vfio::Direction::to_vfio, {kCard, kDriverless, kBlocked, kTesla}),
+  EXPECT_THAT(rebind(vfio::Direction::to_vfio, {kCard, kDriverless, kBlocked, kTesla}),
               testing::UnorderedElementsAre(Status::done, Status::done, Status::done, Status::refused));
   EXPECT_THAT(after_a_look(), IsEmpty()) << "whole groups are on vfio";
-  EXPECT_EQ(told_by_status(json::parse(ferry({"status", "-o", "json"}).out)).at(kCard).mode, "passthrough");
+  EXPECT_EQ(reported_by_status(json::parse(ferry({"status", "-o", "json"}).out)).at(kCard).mode,
+            "passthrough");
 
   EXPECT_EQ(kernel.driver_of(kTesla), "vfio-pci");
-  EXPECT_THAT(move(vfio::Direction::back, {kTesla}), ElementsAre(Status::done));
+  EXPECT_THAT(rebind(vfio::Direction::back, {kTesla}), ElementsAre(Status::done));
   EXPECT_EQ(kernel.driver_of(kTesla), "nvidia");
   EXPECT_THAT(after_a_look(), IsEmpty()) << "one has come back";
 
@@ -397,7 +398,7 @@ TEST_F(Agreement, HoldsAfterEachStepOfTheDemo) {
   ASSERT_TRUE(allocatable(kVgpuResource, 3));
   EXPECT_THAT(after_a_look(), IsEmpty()) << "they are advertised";
 
-  const auto offered_as_given = [&](const json& /*file*/) {
+  const auto advertised_as_allocated = [&](const json& /*file*/) {
     std::set<std::string> given;
     for (const api::AdvertisedDevice& device : offer().devices)
       if (device.allocated) given.insert(device.id);
@@ -407,33 +408,33 @@ TEST_F(Agreement, HoldsAfterEachStepOfTheDemo) {
   const auto vgpu = kubelet->allocate(kVgpuResource, 1);
   ASSERT_TRUE(vgpu.ok());
   EXPECT_EQ(allocated().size(), 2U);
-  ASSERT_TRUE(advertised_becomes(offered_as_given));
+  ASSERT_TRUE(advertised_becomes(advertised_as_allocated));
   EXPECT_THAT(after_a_look(), IsEmpty()) << "pods have some";
 
   EXPECT_EQ(ferry({"vfio", "unbind", "--device", kCard}).status, 4);
   EXPECT_EQ(ferry({"vgpu", "delete", "--all"}).status, 4);
   EXPECT_THAT(after_a_look(), IsEmpty()) << "what is in use stays";
 
-  EXPECT_THAT(move(vfio::Direction::back, {kDriverless}), ElementsAre(Status::done));
+  EXPECT_THAT(rebind(vfio::Direction::back, {kDriverless}), ElementsAre(Status::done));
   EXPECT_EQ(kernel.driver_of(kDriverless), "");
   EXPECT_EQ(kernel.driver_of(kCard), "vfio-pci");
   EXPECT_THAT(after_a_look(), IsEmpty()) << "a part comes back while pods have the rest";
 
   kubelet->release({kCard, vgpu.ids.at(0)});
-  ASSERT_TRUE(advertised_becomes(offered_as_given));
+  ASSERT_TRUE(advertised_becomes(advertised_as_allocated));
   EXPECT_THAT(after_a_look(), IsEmpty()) << "the pods have gone";
 
   EXPECT_TRUE(stop());
   must(vgpu::remove_vgpus(vgpus(), {}));
   EXPECT_THAT(mdev_.devices_on(kTesla), IsEmpty());
-  move(vfio::Direction::back, {kCard, kDriverless, kBlocked, kTesla});
+  rebind(vfio::Direction::back, {kCard, kDriverless, kBlocked, kTesla});
   EXPECT_EQ(kernel.driver_of(kCard), "bochs-drm");
   EXPECT_THAT(after_a_look(), IsEmpty()) << "everything is put back";
 }
 
 // A sound card is no GPU, whatever hostd has to say of it.
 TEST_F(Agreement, HoldsWhereAVmKeepsTheSoundCardOfAnUnpluggedGpu) {
-  move(vfio::Direction::to_vfio, {kCard});
+  rebind(vfio::Direction::to_vfio, {kCard});
   ASSERT_EQ(kernel.driver_of(kCardsAudio), "vfio-pci");
   kernel.remove_function(kCard);
   hold_group_12();
@@ -446,7 +447,7 @@ TEST_F(Agreement, HoldsWhereAVmKeepsTheSoundCardOfAnUnpluggedGpu) {
 
 // A GPU that reads all ones, on vfio: its group is what its drivers make of it.
 TEST_F(Agreement, HoldsOfAGpuThatIsOffTheBus) {
-  move(vfio::Direction::to_vfio, {kCard});
+  rebind(vfio::Direction::to_vfio, {kCard});
   kernel.file("sys/bus/pci/devices/" + std::string(kCard) + "/config", std::string(64, '\xff'));
   EXPECT_THAT(after_a_look(), IsEmpty());
 }
@@ -454,7 +455,7 @@ TEST_F(Agreement, HoldsOfAGpuThatIsOffTheBus) {
 // So that the tests above can fail.
 TEST_F(Agreement, IsNotSaidOfWhatIsOld) {
   EXPECT_THAT(after_a_look(), IsEmpty());
-  move(vfio::Direction::to_vfio, {kCard});
+  rebind(vfio::Direction::to_vfio, {kCard});
   EXPECT_THAT(differing(), AllOf(Contains(HasSubstr("metrics of 0000:02:00.0: host in 12")),
                                  Contains(HasSubstr("metrics count other GPUs as passthrough")),
                                  Contains(HasSubstr("labels are"))));

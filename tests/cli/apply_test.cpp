@@ -44,7 +44,7 @@ TEST_F(ApplyVerb, SaysWhatItWouldDo) {
   const auto result = ferry({"apply", "-f", path("etc/ferry/policy.yaml"), "--dry-run"});
   EXPECT_EQ(result.status, 0) << result.err;
   EXPECT_THAT(result.out, AllOf(HasSubstr("vGPUs:\nGPU 0 (0000:65:00.0): already so"),
-                                HasSubstr("to vfio:\n0000:65:00.0 (group 41): would move"),
+                                HasSubstr("to vfio:\n0000:65:00.0 (group 41): would bind"),
                                 HasSubstr("bind 0000:65:00.0 to vfio-pci")));
   const auto json = ferry({"apply", "-f", path("etc/ferry/policy.yaml"), "--dry-run", "-o", "json"});
   const auto document = nlohmann::json::parse(json.out);

@@ -230,7 +230,7 @@ TEST_F(ClusterGather, SaysWhereFerryIsIfNotWhereItLooked) {
               ElementsAre(HasSubstr("of namespace gpu-system; Ferry runs in ferry: say -n ferry")));
 }
 
-TEST_F(ClusterGather, MasksWhatSomebodyWasTold) {
+TEST_F(ClusterGather, MasksSecretsInLogs) {
   auto node = gpu_node("n", json::object(), {});
   node["status"]["conditions"] = {{{"type", "Ready"}, {"message", std::string("token=") + kSecret}}};
   server.put(node);

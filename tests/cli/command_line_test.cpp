@@ -422,7 +422,7 @@ TEST_F(CommandLine, ShowsThatTheKernelAllowsWhatFerryDoesNot) {
             nlohmann::json::parse(R"(["0000:70:00.0 has 2 virtual functions enabled"])"));
 }
 
-TEST_F(CommandLine, ShowsThatNothingMovesWithoutAnIommu) {
+TEST_F(CommandLine, ShowsThatNothingRebindsWithoutAnIommu) {
   FakeKernel bare;
   bare.directory("proc/1/fd");
   bare.add_function({.address = "0000:01:00.0"});
@@ -435,7 +435,7 @@ TEST_F(CommandLine, ShowsThatNothingMovesWithoutAnIommu) {
   EXPECT_THAT(table.out, HasSubstr("nothing here can be given to a VM: this host has no active IOMMU"));
 }
 
-TEST_F(CommandLine, ShowsThatNothingMovesInVfiosNoIommuMode) {
+TEST_F(CommandLine, ShowsThatNothingRebindsInVfiosNoIommuMode) {
   kernel_.file("sys/module/vfio/parameters/enable_unsafe_noiommu_mode", "Y\n");
   const auto gpu = nlohmann::json::parse(ferry({"status", "-o", "json"}).out)["accelerators"][0];
   EXPECT_THAT(gpu["movable_reasons"][0].get<std::string>(), HasSubstr("no-IOMMU mode"));
@@ -463,7 +463,7 @@ TEST_F(CommandLine, RestoresAnNvSwitchThatWasTakenOnRequest) {
   EXPECT_THAT(ferry({"vfio", "unbind", "--all", "--dry-run"}).out, HasSubstr("nothing to do"));
 }
 
-TEST_F(CommandLine, RestoresWhatIsChosenOfWhatWasMoved) {
+TEST_F(CommandLine, RestoresWhatIsChosenOfWhatWasRebound) {
   kernel_.add_driver({.name = "vfio-pci", .vfio = true});
   for (const unsigned group : {80U, 81U, 82U}) {
     const std::string address = "0000:" + std::to_string(group) + ":00.0";
@@ -494,7 +494,7 @@ TEST_F(CommandLine, RestoresWhatIsChosenOfWhatWasMoved) {
               testing::AllOf(HasSubstr("0000:81:00.0"), testing::Not(HasSubstr("0000:80:00.0"))));
   EXPECT_THAT(restored({"--all"}), testing::AllOf(HasSubstr("0000:80:00.0"), HasSubstr("0000:81:00.0"),
                                                   testing::Not(HasSubstr("0000:82:00.0"))));
-  EXPECT_THAT(restored({"--group", "82"}), testing::Not(HasSubstr("unbind"))) << "it was not moved by Ferry";
+  EXPECT_THAT(restored({"--group", "82"}), testing::Not(HasSubstr("unbind"))) << "Ferry has not bound it";
   const auto wrong = ferry({"vfio", "restore", "--device", "0000:99:00.0"});
   EXPECT_EQ(wrong.status, 2);
   EXPECT_THAT(wrong.err, HasSubstr("there is no PCI function 0000:99:00.0"));
@@ -503,7 +503,7 @@ TEST_F(CommandLine, RestoresWhatIsChosenOfWhatWasMoved) {
 TEST_F(CommandLine, PlansWithReasonsAndWritesNothing) {
   const auto result = ferry({"vfio", "plan", "--all", "--explain"});
   EXPECT_EQ(result.status, 0) << result.err;
-  EXPECT_THAT(result.out, HasSubstr("0000:65:00.0 (group 41): would move"));
+  EXPECT_THAT(result.out, HasSubstr("0000:65:00.0 (group 41): would bind"));
   EXPECT_THAT(result.out, HasSubstr("0000:65:00.1  snd_hda_intel -> vfio-pci (companion)"));
   EXPECT_THAT(result.out,
               HasSubstr("unbind 0000:65:00.0 from nouveau  because the host's driver must release it"));
@@ -511,7 +511,7 @@ TEST_F(CommandLine, PlansWithReasonsAndWritesNothing) {
   EXPECT_EQ(kernel_.driver_of("0000:65:00.0"), "nouveau");
 }
 
-TEST_F(CommandLine, ExitsWith4WhenSomethingCannotMove) {
+TEST_F(CommandLine, ExitsWith4WhenSomethingCannotRebind) {
   kernel_.add_function(
       {.address = "0000:66:00.0", .ids = "144d:a80a", .class_code = 0x010802, .group = 41, .driver = "nvme"});
   const auto plan = ferry({"vfio", "plan", "--all"});

@@ -150,6 +150,7 @@ TEST_F(Doctor, FailsWhereThereIsNoHost) {
   const auto result = test::run_ferry({"--host-root", (kernel_.root() / "proc").string(), "doctor"});
   EXPECT_EQ(result.status, 1);
   EXPECT_THAT(result.err, HasSubstr("scan PCI functions"));
+  EXPECT_THAT(result.err, HasSubstr("hint: is "));
 }
 
 }  // namespace

@@ -34,7 +34,7 @@ class StoryOfAnOffer : public testing::Test {
     inputs = must(look_for_stories(session_));
     inputs.plugin_runs = true;
   }
-  std::string told_of(const std::string& word) const {
+  std::string explained(const std::string& word) const {
     return explanation_text(explanation_of(inputs, must(find_subject(inputs, word))), {.columns = 160});
   }
   api::AdvertisedResources& advertised() {
@@ -48,14 +48,14 @@ class StoryOfAnOffer : public testing::Test {
 };
 
 TEST_F(StoryOfAnOffer, SaysNothingMoreWhereTheKubeletReadsIt) {
-  EXPECT_THAT(told_of(kGpu), AllOf(HasSubstr(kResource), Not(HasSubstr("no further pod"))));
-  EXPECT_THAT(told_of(kResource), Not(HasSubstr("no further pod")));
+  EXPECT_THAT(explained(kGpu), AllOf(HasSubstr(kResource), Not(HasSubstr("no further pod"))));
+  EXPECT_THAT(explained(kResource), Not(HasSubstr("no further pod")));
 }
 
 TEST_F(StoryOfAnOffer, SaysThatNobodyOffersItNow) {
   inputs.plugin_runs = false;
   for (const char* word : {kGpu, kResource})
-    EXPECT_THAT(told_of(word), HasSubstr("to no further pod now: ferry plugin does not run")) << word;
+    EXPECT_THAT(explained(word), HasSubstr("to no further pod now: ferry plugin does not run")) << word;
 }
 
 TEST_F(StoryOfAnOffer, SeesWhetherThePluginRuns) {
@@ -67,7 +67,7 @@ TEST_F(StoryOfAnOffer, SeesWhetherThePluginRuns) {
 TEST_F(StoryOfAnOffer, SaysWhyThePluginStandsBack) {
   advertised().standby = "NVIDIA's sandbox-device-plugin serves this node";
   for (const char* word : {kGpu, kResource})
-    EXPECT_THAT(told_of(word), HasSubstr("now: ferry plugin is on standby: NVIDIA's sandbox-device-plugin"))
+    EXPECT_THAT(explained(word), HasSubstr("now: ferry plugin is on standby: NVIDIA's sandbox-device-plugin"))
         << word;
 }
 
@@ -75,16 +75,16 @@ TEST_F(StoryOfAnOffer, SaysThatTheKubeletDoesNotReadIt) {
   for (api::AdvertisedResource& resource : advertised().resources)
     resource.registered = resource.name != kResource;
   for (const char* word : {kGpu, kResource})
-    EXPECT_THAT(told_of(word), HasSubstr("now: the kubelet does not read its list")) << word;
+    EXPECT_THAT(explained(word), HasSubstr("now: the kubelet does not read its list")) << word;
 }
 
 TEST_F(StoryOfAnOffer, KnowsAResourceThatHasPlacesAloneOrNothingNow) {
   advertised().resources.push_back(
       {.name = "nvidia.com/AUDIO", .places = std::vector<api::AdvertisedPlace>(2)});
   advertised().resources.push_back({.name = "nvidia.com/GONE"});
-  EXPECT_THAT(told_of("nvidia.com/AUDIO"),
+  EXPECT_THAT(explained("nvidia.com/AUDIO"),
               AllOf(HasSubstr("0 devices"), HasSubstr("2 places to ask for together with a GPU")));
-  EXPECT_THAT(told_of("nvidia.com/GONE"), AllOf(HasSubstr("0 devices"), Not(HasSubstr("place"))));
+  EXPECT_THAT(explained("nvidia.com/GONE"), AllOf(HasSubstr("0 devices"), Not(HasSubstr("place"))));
 }
 
 }  // namespace

@@ -53,7 +53,7 @@ TEST_F(HostdVerb, SaysWhatItWouldDoAndWritesNothing) {
   want("all");
   const auto result = ferry({"--dry-run"});
   EXPECT_EQ(result.status, 0) << result.err;
-  EXPECT_THAT(result.out, HasSubstr("to vfio:\n0000:65:00.0 (group 41): would move"));
+  EXPECT_THAT(result.out, HasSubstr("to vfio:\n0000:65:00.0 (group 41): would bind"));
   EXPECT_FALSE(kernel_.exists("run/ferry/status.json"));
   kernel_.remove("var/lib/ferry/desired.json");
   const auto nothing = ferry({"--dry-run"});
@@ -175,7 +175,7 @@ TEST_F(HostdVerb, ObeysTheFileOfKatasClassesWhereItIsAskedTo) {
   EXPECT_THAT(said(), HasSubstr("does not answer"));
   kernel_.file("var/lib/ferry/kata-classes.json", "{");
   EXPECT_TRUE(program.until([&] { return said().find("kata-classes.json:1") != std::string::npos; }))
-      << "it is told of the file";
+      << "the watch reports the file";
   EXPECT_EQ(program.end_by(SIGTERM), 0);
 }
 

@@ -81,7 +81,7 @@ TEST_F(KataManagerProgram, TakesItsSwitchesAsNvidiasDoes) {
           << variable << value;
 }
 
-TEST_F(KataManagerProgram, LoadsNoModulesWhereItIsToldSo) {
+TEST_F(KataManagerProgram, LoadsNoModulesWhereTheFlagSaysSo) {
   using Words = std::vector<std::string>;
   for (Words words : {Words{"--load-kernel-modules=false"}, Words{"--load-kernel-modules", "false"}}) {
     words.insert(words.end(), {"--runtime", "crio"});

@@ -57,8 +57,8 @@ TEST_P(KataCases, EndAsTheReportNeedsIt) {
   words.insert(words.end(), row.words.begin(), row.words.end());
   const auto result = test::run_ferry(words);
   EXPECT_EQ(result.status, row.status) << result.out << result.err;
-  const std::string& told = row.status == 0 ? result.out : result.err;
-  for (const std::string& text : row.said) EXPECT_THAT(told, HasSubstr(text));
+  const std::string& reported = row.status == 0 ? result.out : result.err;
+  for (const std::string& text : row.said) EXPECT_THAT(reported, HasSubstr(text));
   EXPECT_TRUE(row.status != 4 || result.err.find("hint: ") != std::string::npos)
       << "a refusal names its cure";
   EXPECT_THAT(result.err, Not(HasSubstr("ioio")));

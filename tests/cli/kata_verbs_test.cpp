@@ -112,19 +112,19 @@ TEST_F(KataVerbs, UninstallIsRefusedWhileAVmRunsOrWaitsForItsEnd) {
   EXPECT_THAT(refused.err, HasSubstr("process 77, Kata's shim"));
   EXPECT_EQ(text(kMain), installed);
 
-  const auto told = scratch.path() / "told";
+  const auto reported = scratch.path() / "reported";
   auto waiting = std::async(std::launch::async, [&] {
-    return test::run_ferry_redirected(
-        "2>" + told.string(), {"--host-root", scratch.path().string(), "kata", "uninstall", "--wait", "60",
-                               "--containerd-version", "1.7.24"});
+    return test::run_ferry_redirected("2>" + reported.string(),
+                                      {"--host-root", scratch.path().string(), "kata", "uninstall", "--wait",
+                                       "60", "--containerd-version", "1.7.24"});
   });
   constexpr std::chrono::milliseconds kBetweenLooks{5};
   while (waiting.wait_for(kBetweenLooks) == std::future_status::timeout &&
-         !text("told").starts_with("waiting for process 77, Kata's shim to end\n")) {
+         !text("reported").starts_with("waiting for process 77, Kata's shim to end\n")) {
   }
   EXPECT_EQ(text(kMain), installed);
   scratch.remove("proc/77");
-  EXPECT_EQ(waiting.get().status, 0) << text("told");
+  EXPECT_EQ(waiting.get().status, 0) << text("reported");
   EXPECT_EQ(text(kMain), kMainText);
 }
 

@@ -422,7 +422,7 @@ TEST_F(KubectlFerry, SaysSoonWhoNamedAServerThatDoesNotAnswer) {
                     HasSubstr(hint + (folder_.path() / "config").string()), Not(HasSubstr("secret-token"))));
 }
 
-TEST_F(KubectlFerry, IsToldHowByItsHelp) {
+TEST_F(KubectlFerry, IsExplainedByItsHelp) {
   for (const std::vector<std::string>& words :
        {std::vector<std::string>{}, {"lst"}, {"list", "--contxt", "x"}, {"node"}, {"list", "-o", "xml"}}) {
     const auto result = run(words);

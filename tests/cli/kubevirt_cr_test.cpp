@@ -63,7 +63,7 @@ class KubevirtCr : public testing::Test {
   test::FakeKernel kernel_;
 };
 
-TEST_F(KubevirtCr, HasAListForWhatIsOfferedAndNoneForWhatIsNot) {
+TEST_F(KubevirtCr, HasAListForWhatIsAdvertisedAndNoneForWhatIsNot) {
   EXPECT_EQ(permitted(), json::object());
   add_gpu();
   const std::string alone = "--no-companion-places";
@@ -74,7 +74,7 @@ TEST_F(KubevirtCr, HasAListForWhatIsOfferedAndNoneForWhatIsNot) {
   EXPECT_EQ(permitted({alone}), (json{{"pciHostDevices", {gpu}}, {"mediatedDevices", {vgpu}}}));
 }
 
-TEST_F(KubevirtCr, NamesResourcesAsThePluginIsTold) {
+TEST_F(KubevirtCr, NamesResourcesByThePluginsOptions) {
   add_gpu();
   add_vgpu();
   const auto renamed = permitted({"--alias", "NVIDIA A40-8Q=small", "--name-template", "gpu-{device}",

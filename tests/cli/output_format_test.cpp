@@ -30,10 +30,10 @@ TEST(OutputFormat, GivesATerminalNoOrders) {
 // A name from a registry or a host has no colour, wherever it is printed.
 TEST(OutputFormat, TellsTheColoursOfOthers) {
   const std::string name = "\033[32mverified\033[0m";
-  const std::string told = "\\x1b[32mverified\\x1b[0m";
-  EXPECT_EQ(printed(OutputFormat::table, {}, name), told);
+  const std::string reported = "\\x1b[32mverified\\x1b[0m";
+  EXPECT_EQ(printed(OutputFormat::table, {}, name), reported);
   for (const Tint tint : {Tint::plain, Tint::bad})
-    EXPECT_THAT(tinted({.colour = true}, tint, name), testing::HasSubstr(told));
+    EXPECT_THAT(tinted({.colour = true}, tint, name), testing::HasSubstr(reported));
 }
 
 TEST(OutputFormat, LeavesEveryColourOfOurs) {

@@ -40,8 +40,8 @@ struct NotRun {
   std::string_view why;
 };
 constexpr std::array kNotRun = {
-    NotRun{"docs/demo.md", "plugin", "serves a kubelet until it is told to end: scripts/demo runs it"},
-    NotRun{"docs/demo.md", "hostd", "keeps the node until it is told to end: scripts/demo runs it"},
+    NotRun{"docs/demo.md", "plugin", "serves a kubelet until a signal ends it: scripts/demo runs it"},
+    NotRun{"docs/demo.md", "hostd", "keeps the node until a signal ends it: scripts/demo runs it"},
     NotRun{"docs/kata.md", "kata",
            "asks a registry and restarts the container runtime: kata_verbs_test.cpp does, tests/node too"},
     NotRun{"docs/labels.md", "agent --node-name", "serves a node of an API server: tests/cluster runs it"},
@@ -105,9 +105,9 @@ class PageNode {
 
 /// "# 0" behind a command says how it ends; else it does what it is for, refuses, or finds something.
 void expect_end(const std::string& line, const CommandWords& words, const test::ProgramResult& result) {
-  const std::regex told(R"(# (\d)\s*$)");
+  const std::regex reported(R"(# (\d)\s*$)");
   std::smatch found;
-  if (std::regex_search(line, found, told)) {
+  if (std::regex_search(line, found, reported)) {
     EXPECT_EQ(result.status, std::stoi(found[1])) << line << '\n' << result.err;
     return;
   }

@@ -101,7 +101,7 @@ TEST(PluginOptions, AreEachSwitchedAlone) {
 }
 
 // As NVIDIA's plugin serves VMs that have a GPU and its audio.
-TEST(PluginOptions, LetVmsAskForTheirGpusAudioUnlessToldOtherwise) {
+TEST(PluginOptions, LetVmsAskForTheirGpusAudioUnlessSetOtherwise) {
   const auto companions = [](const std::vector<std::string>& arguments) {
     return options_for(parsed(arguments)).rules.companions;
   };

@@ -16,7 +16,7 @@ using testing::HasSubstr;
 using testing::Not;
 
 constexpr const char* kGpu = "0000:65:00.0";
-constexpr const char* kTold =
+constexpr const char* kUse =
     "pod default/vm-1 holds nvidia.com/AD102_GEFORCE_RTX_4090 (allocated by the kubelet)";
 
 class PodUse : public testing::Test {
@@ -41,12 +41,12 @@ class PodUse : public testing::Test {
                             {.pod_resources = (kernel_.root() / plugin::kPodResourcesSocket).parent_path()}};
 };
 
-TEST_F(PodUse, RefusesToMoveAGroupThatAPodWasGiven) {
+TEST_F(PodUse, RefusesToRebindAGroupThatAPodWasGiven) {
   allocate(kGpu);
   for (const char* verb : {"bind", "plan"}) {
     const auto result = ferry({"vfio", verb, "--device", kGpu});
     EXPECT_EQ(result.status, 4) << verb << result.err;
-    EXPECT_THAT(result.out, HasSubstr(std::string(kGpu) + " is in use: " + kTold));
+    EXPECT_THAT(result.out, HasSubstr(std::string(kGpu) + " is in use: " + kUse));
     EXPECT_THAT(result.out, HasSubstr("0000:65:00.1 is in use: ")) << "its audio goes with it";
     EXPECT_THAT(result.out, HasSubstr("hint: delete the pod first"));
   }
@@ -65,7 +65,7 @@ TEST_F(PodUse, StatusNamesThePod) {
   EXPECT_THAT(ferry({"status"}).out, HasSubstr("pod default/vm-1"));
   const auto gpu = nlohmann::json::parse(ferry({"status", "-o", "json"}).out)["accelerators"][0];
   ASSERT_EQ(gpu["users"].size(), 1U) << "once, whatever number of functions its group has";
-  EXPECT_EQ(gpu["users"][0]["text"], kTold);
+  EXPECT_EQ(gpu["users"][0]["text"], kUse);
 }
 
 TEST_F(PodUse, ADeviceThatWasGivenBackIsFree) {

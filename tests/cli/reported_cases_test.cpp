@@ -51,7 +51,7 @@ const std::vector<Row>& rows() {
        4,
        {"0000:01:00.0 (1022:43d0, class 0c03, driver xhci_hcd) shares the group", "0000:01:00.1 (1022:43c8",
         "0000:03:00.0 (10ec:8168",
-        "`--with 0000:01:00.0 --with 0000:01:00.1 --with 0000:03:00.0` moves these devices too (USB, disk "
+        "`--with 0000:01:00.0 --with 0000:01:00.1 --with 0000:03:00.0` binds these devices too (USB, disk "
         "controller, network)"}},
       {"r02",
        "vfio plan --device 0000:05:00.0 --with 0000:01:00.0 --with 0000:01:00.1 --with 0000:03:00.0",
@@ -461,7 +461,7 @@ TEST(ReportedCases, KubeVirtsOwnNamesForTheSameGpusAreNamed) {
 }
 
 // Its GPUs are on the host's driver: the container plugin's nvidia.com/gpu is no business of Ferry's.
-TEST(ReportedCases, NothingIsAskedOfTheObjectWhereNothingIsOffered) {
+TEST(ReportedCases, NothingIsAskedOfTheObjectWhereNothingIsAdvertised) {
   const agent::PermitChange change = permits_for("r29");
   EXPECT_TRUE(change.fits());
   EXPECT_TRUE(change.patch.is_null());

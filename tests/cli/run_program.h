@@ -34,7 +34,7 @@ ProgramResult run_kubectl_ferry(const std::vector<std::string>& arguments,
 ProgramResult run_beside_ferry(const std::string& name, const std::vector<std::string>& arguments,
                                const std::vector<std::string>& environment = {});
 
-/// `ferry` under another name, until it is told to end. What it prints goes to the file `into`, or nowhere.
+/// `ferry` under another name, until a signal ends it. What it prints goes to the file `into`, or nowhere.
 /// The name kubectl-ferry starts kubectl's plugin.
 class RunningProgram {
  public:

@@ -140,7 +140,7 @@ TEST_F(SelectionTest, AllTheWayBackMeansWhatIsOnVfioOrWasLeftHalfWay) {
 }
 
 // A virtual function too, which --all leaves where it is named nowhere else.
-TEST_F(SelectionTest, AllThatWasMovedIsAllOfItWithOrWithoutTheWord) {
+TEST_F(SelectionTest, AllThatWasReboundIsAllOfItWithOrWithoutTheWord) {
   ASSERT_TRUE(vfio::write_record(
       kernel_, 9,
       {{at("0000:0a:00.4"),
@@ -159,11 +159,11 @@ TEST_F(SelectionTest, AllThatWasMovedIsAllOfItWithOrWithoutTheWord) {
 TEST_F(SelectionTest, WhatWasTakenAlongGoesBackThoughItsAcceleratorIsGone) {
   kernel_.add_function({.address = "0000:0e:00.0", .group = 8, .driver = "nouveau"});
   test::TableProbe probe;
-  const vfio::MoveContext context{
+  const vfio::RebindContext context{
       .host = &kernel_, .writer = &kernel_, .probe = &probe, .rules = test::gpu_rules(), .on_step = {}};
   const SelectionOptions with{
       .all = false, .devices = {"0000:0e:00.0"}, .groups = {}, .with = {"0000:0b:00.0"}};
-  const auto there = vfio::apply_moves(context, choose(with).value().request, vfio::Direction::to_vfio);
+  const auto there = vfio::apply_rebinds(context, choose(with).value().request, vfio::Direction::to_vfio);
   ASSERT_TRUE(there) << there.error().message;
   ASSERT_EQ(kernel_.driver_of("0000:0b:00.0"), "vfio-pci");
   kernel_.remove_function("0000:0e:00.0");
@@ -174,14 +174,14 @@ TEST_F(SelectionTest, WhatWasTakenAlongGoesBackThoughItsAcceleratorIsGone) {
   EXPECT_FALSE(choose(named));
   EXPECT_THAT(choose(named, vfio::Direction::back)->request.accelerators, ElementsAre(at("0000:0b:00.0")));
 
-  vfio::MoveRequest restore;
+  vfio::RebindRequest restore;
   restore.accelerators = recorded_accelerators(vfio::scan(kernel_).value(), test::gpu_rules(),
                                                vfio::read_records(kernel_).value());
   restore.recorded_only = true;
   EXPECT_THAT(restore.accelerators, ElementsAre(at("0000:0b:00.0")));
-  const auto back = vfio::apply_moves(context, restore, vfio::Direction::back);
+  const auto back = vfio::apply_rebinds(context, restore, vfio::Direction::back);
   ASSERT_TRUE(back) << back.error().message;
-  EXPECT_EQ(back->results.at(0).status, vfio::MoveResult::Status::done);
+  EXPECT_EQ(back->results.at(0).status, vfio::RebindResult::Status::done);
   EXPECT_EQ(kernel_.driver_of("0000:0b:00.0"), "nvme");
 }
 
@@ -204,7 +204,7 @@ TEST_F(SelectionTest, AGroupWhoseRecordCannotBeReadIsNotPassedOver) {
 
 TEST_F(SelectionTest, VgpusThatAreMadeMeanwhileAreLookedForAgain) {
   const Session session = open_session(kernel_.root());
-  const vfio::MoveContext context = move_context(session, test::gpu_rules());
+  const vfio::RebindContext context = rebind_context(session, test::gpu_rules());
   EXPECT_THAT(context.must_stay(vfio::scan(kernel_).value()).value(), testing::IsEmpty());
   const std::string gpu = "sys/devices/pci0000:00/0000:0a:00.0";
   const std::string id = "5b6c0f0e-3b1d-4f0e-9a57-2f6f5f1f7a10";
@@ -421,9 +421,9 @@ TEST_F(FilteredSelection, WhatWasTakenOnRequestGoesBackUnasked) {
   options.filter.classes = {"nvswitch"};
   ChosenUnits selection = choose(options).value();
   test::TableProbe probe;
-  const vfio::MoveContext context{
+  const vfio::RebindContext context{
       .host = &kernel_, .writer = &kernel_, .probe = &probe, .rules = selection.rules, .on_step = {}};
-  const auto there = vfio::apply_moves(context, selection.request, vfio::Direction::to_vfio);
+  const auto there = vfio::apply_rebinds(context, selection.request, vfio::Direction::to_vfio);
   ASSERT_TRUE(there) << there.error().message;
   EXPECT_EQ(kernel_.driver_of("0000:83:00.0"), "vfio-pci");
 
@@ -432,13 +432,13 @@ TEST_F(FilteredSelection, WhatWasTakenOnRequestGoesBackUnasked) {
                                                          vfio::read_records(kernel_).value());
   selection.request.recorded_only = true;
   EXPECT_THAT(selection.request.accelerators, ElementsAre(at("0000:83:00.0")));
-  const auto back = vfio::apply_moves(context, selection.request, vfio::Direction::back);
+  const auto back = vfio::apply_rebinds(context, selection.request, vfio::Direction::back);
   ASSERT_TRUE(back) << back.error().message;
   EXPECT_EQ(kernel_.driver_of("0000:83:00.0"), "");
   EXPECT_EQ(kernel_.override_of("0000:83:00.0"), "");
 }
 
-TEST_F(FilteredSelection, AnotherVendorsGpuMovesWhereItIsNamedAndGoesBackUnasked) {
+TEST_F(FilteredSelection, AnotherVendorsGpuRebindsWhereItIsNamedAndGoesBackUnasked) {
   rules_ = policy::default_accelerator_rules();
   kernel_.add_function({.address = "0000:84:00.1", .ids = "1002:ab28", .class_code = 0x040300, .group = 84});
   SelectionOptions all;
@@ -451,9 +451,9 @@ TEST_F(FilteredSelection, AnotherVendorsGpuMovesWhereItIsNamedAndGoesBackUnasked
   device.devices = {"0000:84:00.0"};
   const ChosenUnits selection = choose(device).value();
   test::TableProbe probe;
-  const vfio::MoveContext context{
+  const vfio::RebindContext context{
       .host = &kernel_, .writer = &kernel_, .probe = &probe, .rules = selection.rules, .on_step = {}};
-  ASSERT_TRUE(vfio::apply_moves(context, selection.request, vfio::Direction::to_vfio));
+  ASSERT_TRUE(vfio::apply_rebinds(context, selection.request, vfio::Direction::to_vfio));
   EXPECT_EQ(kernel_.driver_of("0000:84:00.0"), "vfio-pci");
   EXPECT_EQ(kernel_.driver_of("0000:84:00.1"), "vfio-pci");
 

@@ -153,10 +153,10 @@ bool says_what_would_help(const Explanation& explanation) {
 }
 
 /// Each `ferry explain WORD` of a text, as its line has it.
-std::vector<std::pair<std::string, std::string>> told_explanations(const std::string& text) {
-  const std::regex told("`ferry explain ([^`]+)`[^\n]*");
+std::vector<std::pair<std::string, std::string>> explanations_of(const std::string& text) {
+  const std::regex reported("`ferry explain ([^`]+)`[^\n]*");
   std::vector<std::pair<std::string, std::string>> out;
-  for (std::sregex_iterator at(text.begin(), text.end(), told), end; at != end; ++at)
+  for (std::sregex_iterator at(text.begin(), text.end(), reported), end; at != end; ++at)
     out.emplace_back((*at)[1].str(), at->str());
   return out;
 }
@@ -167,7 +167,7 @@ TEST_P(StatusGolden, PointsToNothingThatExplainLacks) {
   test::composed_machine(GetParam()).build(machine);
   const Session session = session_at(machine.kernel.root(), machine.users);
   const ExplainInputs inputs = must(look_for_stories(session));
-  for (const auto& [word, line] : told_explanations(status_text(inputs.view, {}))) {
+  for (const auto& [word, line] : explanations_of(status_text(inputs.view, {}))) {
     const auto subject = find_subject(inputs, word);
     ASSERT_TRUE(subject) << line;
     const Explanation explanation = explanation_of(inputs, *subject);
@@ -176,7 +176,7 @@ TEST_P(StatusGolden, PointsToNothingThatExplainLacks) {
     } else {
       EXPECT_THAT(lines_of(explanation, "used by"), testing::Not(testing::IsEmpty())) << line;
     }
-    for (const auto& [next, promise] : told_explanations(explanation_text(explanation, {})))
+    for (const auto& [next, promise] : explanations_of(explanation_text(explanation, {})))
       EXPECT_TRUE(find_subject(inputs, next)) << promise;
   }
   for (const host::AcceleratorDescription& gpu : inputs.view.accelerators) {

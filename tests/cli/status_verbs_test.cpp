@@ -27,6 +27,7 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 using test::run_ferry;
 using testing::AllOf;
+using testing::Contains;
 using testing::Each;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -75,6 +76,17 @@ TEST_F(StatusVerbs, ExplainSuggestsWhatWasMeant) {
                                 HasSubstr("did you mean '0000:3b:00.0'?"), HasSubstr("hint: ")));
   EXPECT_THAT(result.out, IsEmpty());
   EXPECT_THAT(on(root(), {"explain", "3b:00.0"}).err, HasSubstr("0000:3b:00.0"));
+}
+
+TEST_F(StatusVerbs, SaysWhichProgramWritesAFileOfAnotherVersion) {
+  build("t4-server");
+  machine_.kernel.file("run/ferry/plugin/advertised.json", R"({"version": 3})");
+  machine_.kernel.file("run/ferry/status.json", R"({"version": 1})");
+  const json document = json::parse(on(root(), {"status", "-o", "json"}).out);
+  const auto notes = document.at("notes").get<std::vector<std::string>>();
+  EXPECT_THAT(notes,
+              Contains(HasSubstr("advertised.json: version: expected 2, found 3; ferry plugin writes it")));
+  EXPECT_THAT(notes, Contains(HasSubstr("status.json: version: expected 2, found 1; ferry hostd writes it")));
 }
 
 TEST_F(StatusVerbs, WatchSaysEachChangeOnceAndEndsByCtrlC) {

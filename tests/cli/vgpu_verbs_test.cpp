@@ -43,6 +43,20 @@ class VgpuVerbs : public testing::Test {
   test::FakeMdev mdev_{kernel_};
 };
 
+TEST(VgpuTypes, SaysWhyAHostHasNone) {
+  test::FakeKernel kernel;
+  kernel.add_function({.address = "0000:05:00.0", .ids = "8086:1521", .class_code = 0x020000});
+  const auto types = [&](const char* form) {
+    return run_ferry({"--host-root", kernel.root().string(), "vgpu", "types", "-o", form});
+  };
+  const auto table = types("table");
+  EXPECT_EQ(table.status, 0) << table.err;
+  EXPECT_EQ(table.out,
+            "no vGPU types: this host has no GPU of NVIDIA, and no other vendor's GPU on a driver that makes "
+            "virtual functions for VMs\n");
+  EXPECT_TRUE(json::parse(types("json").out).at("gpus").empty());
+}
+
 TEST_F(VgpuVerbs, ExportInEveryFormIsTakenBackByAssertAndApply) {
   mdev_.add_device(kT4, "nvidia-232", kA);
   for (const char* form : {"table", "json", "yaml"}) {
@@ -104,7 +118,7 @@ TEST(Answer, IsAboutTheDevicesOfTheQuestion) {
   EXPECT_FALSE(check_answer({}, {"a"}, "vGPU"));
 }
 
-TEST_F(VgpuVerbs, SpareWhatFerryHasNotMadeUnlessTold) {
+TEST_F(VgpuVerbs, SpareWhatFerryHasNotMadeUnlessAsked) {
   mdev_.add_device(kT4, "nvidia-232", kA);
   kernel_.file("p.yaml", "version: v1\nvgpu-configs:\n  a:\n  - {devices: [0], vgpu-devices: {T4-8Q: 1}}\n");
   const auto run = [&](std::vector<std::string> words) {
@@ -438,7 +452,7 @@ TEST_F(VgpuVerbsOnFunctions, PlansToReleaseWhatIsListedAndRefusesTheRest) {
   EXPECT_THAT(by_policy.out, HasSubstr("  stop nvidia-dcgm.service\n"));
 }
 
-TEST_F(VgpuVerbsOnFunctions, TakesTheReleaseListOfMoves) {
+TEST_F(VgpuVerbsOnFunctions, TakesTheReleaseListOfRebinds) {
   for (const char* name : {"libvirtd", "docker.socket"}) {
     const auto refused = ferry({"vgpu", "plan", "-f", profile(), "--release", name});
     EXPECT_EQ(refused.status, 2) << name;

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The chart's pods on a node whose GPUs can move: labels and configurations asked, in containers with the rights and the
+"""The chart's pods on a node whose GPUs can be bound: labels and configurations asked, in containers with the rights and the
 parts of the host that the chart gives them, and no more."""
 
 import os

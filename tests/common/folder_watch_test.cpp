@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 class FolderWatchTest : public testing::Test {
  protected:
-  /// Whether it is told within some time that a file may be another.
+  /// True if a change of a file is reported within some time.
   bool is_notified(std::chrono::milliseconds most = std::chrono::seconds(10)) {
     stop_ = {};
     const auto late = loop_->at(EventLoop::Clock::now() + most, [this] { stop_.request_stop(); });
@@ -29,7 +29,7 @@ class FolderWatchTest : public testing::Test {
     return notifications_ > before;
   }
   void write(const fs::path& file) { std::ofstream(scratch_.path() / file) << "a"; }
-  /// Whether a file that is written by and by is heard of; what waits to be told before that does not count.
+  /// Whether a file that is written by and by is heard of; a report that waits before that does not count.
   bool hears_of(const fs::path& file) {
     while (is_notified(std::chrono::milliseconds(50)))
       ;

@@ -74,7 +74,7 @@ class Other {
 };
 
 TEST(HiddenProcess, IsReadByNobodyOfItsUser) {
-  if (::geteuid() != 0) GTEST_SKIP() << "only root's processes can be told from hidden ones";
+  if (::geteuid() != 0) GTEST_SKIP() << "only root's processes can be distinguished from hidden ones";
   const Other open(false);
   const Other hidden(true);
   ASSERT_TRUE(open.ready() && hidden.ready());

@@ -102,7 +102,7 @@ TEST(CheckpointFile, MayLackWhatAReaderCanDoWithout) {
 TEST(CheckpointFile, OfAnotherFormIsRefusedWithTheKey) {
   const std::string file = nlohmann::ordered_json::parse(checkpoint_text(some_checkpoint())).dump();
   for (const auto& [from, to, message] :
-       {std::tuple{R"("version":1)", R"("version":2)", "version: expected 1"},
+       {std::tuple{R"("version":1)", R"("version":2)", "version: expected 1, found 2"},
         {R"("boot_id":"boot-1")", R"("boot_id":7)", "boot_id: expected a text"},
         {R"("claims":[)", R"("claims":7,"c":[)", "claims: expected a list"},
         {R"("claims":[)", R"("claims":[5,)", "claims[0]: expected an object"},

@@ -24,7 +24,7 @@ void ferry::fuzz::one_input(std::string_view text) {
   }
   for (const char c : shown)
     require(c == '\n' || (static_cast<unsigned char>(c) >= 0x20 && c != 0x7F),
-            "no terminal is told anything");
+            "no control sequence reaches a terminal");
   require(kubectl::list_document(cluster).is_object() && kubectl::vms_document(cluster).is_object(),
           "documents are objects");
   kubectl::cluster_checks(objects, objects.vmis);

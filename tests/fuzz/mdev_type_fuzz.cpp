@@ -18,7 +18,7 @@ void ferry::fuzz::one_input(std::string_view text) {
   const auto bus = mdev::read_mdev_bus(host);
   require(bus && bus->parents.size() == 1, "one bad type never ends the scan");
   const mdev::VgpuParent& parent = bus->parents.begin()->second;
-  require(parent.types.size() == 1 || parent.problem, "a type is there or its trouble is told");
+  require(parent.types.size() == 1 || parent.problem, "a type is there or its trouble is reported");
   for (const mdev::VgpuType& read : parent.types) {
     require(!read.name.empty() && read.name.ends_with(read.short_name), "the short name ends the name");
     require(read.short_name.find(' ') == std::string::npos, "the short name is one word");

@@ -34,9 +34,9 @@ std::string device(const std::string& id, unsigned group, bool allocated) {
          (allocated ? "true}" : "false}");
 }
 
-class OfferedUseProbeTest : public testing::Test {
+class AdvertisedUseProbeTest : public testing::Test {
  protected:
-  OfferedUseProbeTest() {
+  AdvertisedUseProbeTest() {
     kernel_.add_function({.address = kGpu, .group = 15});
     kernel_.add_function({.address = kAudio, .ids = "10de:22ba", .group = 15});
     kernel_.add_function({.address = kOther, .group = 16});
@@ -67,11 +67,11 @@ class OfferedUseProbeTest : public testing::Test {
   test::FakeKernel kernel_;
 };
 
-TEST_F(OfferedUseProbeTest, FindsNobodyWithoutAPlugin) {
+TEST_F(AdvertisedUseProbeTest, FindsNobodyWithoutAPlugin) {
   EXPECT_THAT(held(look(nobody())), IsEmpty());
 }
 
-TEST_F(OfferedUseProbeTest, FindsWhatIsAllocatedWithItsGroup) {
+TEST_F(AdvertisedUseProbeTest, FindsWhatIsAllocatedWithItsGroup) {
   offer(advertised(device(kGpu, 15, true) + "," + device(kOther, 16, false)));
   const auto report = look(nobody());
   EXPECT_THAT(held(report), ElementsAre(kGpu, kAudio));
@@ -79,7 +79,7 @@ TEST_F(OfferedUseProbeTest, FindsWhatIsAllocatedWithItsGroup) {
             "pod (not listed yet) holds nvidia.com/GPU (allocated by the kubelet)");
 }
 
-TEST_F(OfferedUseProbeTest, NamesThePodThatThePluginNames) {
+TEST_F(AdvertisedUseProbeTest, NamesThePodThatThePluginNames) {
   offer(advertised(R"({"id": "0000:01:00.0", "iommu_group": 15, "allocated": true, "pod": "studio/render-a"},
                    {"id": "0000:02:00.0", "iommu_group": 16, "allocated": true, "pod": null})"));
   const auto report = look(nobody());
@@ -87,18 +87,18 @@ TEST_F(OfferedUseProbeTest, NamesThePodThatThePluginNames) {
   EXPECT_EQ(report.of(kOther)[0].name, "(not listed yet)");
 }
 
-TEST_F(OfferedUseProbeTest, KnowsKatasNumbersAndVgpus) {
+TEST_F(AdvertisedUseProbeTest, KnowsKatasNumbersAndVgpus) {
   offer(advertised(device("16", 16, true) + "," + device(kUuid, 211, true)));
   EXPECT_THAT(held(look(nobody())), ElementsAre(kOther, kUuid));
 }
 
-TEST_F(OfferedUseProbeTest, TakesNoPlaceForADevice) {
+TEST_F(AdvertisedUseProbeTest, TakesNoPlaceForADevice) {
   offer(R"({"version": 2, "state_generation": 5, "resources": [{"name": "nvidia.com/AUDIO", "devices": [],
             "places": [{"id": "place-0000:01:00.1", "healthy": true, "reason": ""}]}]})");
   EXPECT_THAT(held(look(nobody())), IsEmpty());
 }
 
-TEST_F(OfferedUseProbeTest, LeavesThoseToTheKubeletThatItLists) {
+TEST_F(AdvertisedUseProbeTest, LeavesThoseToTheKubeletThatItLists) {
   offer(advertised(device(kGpu, 15, true)));
   EXPECT_THAT(held(look(std::vector<vfio::PodDevice>{{.name_space = "a",
                                                       .pod = "b",
@@ -109,7 +109,7 @@ TEST_F(OfferedUseProbeTest, LeavesThoseToTheKubeletThatItLists) {
               IsEmpty());
 }
 
-TEST_F(OfferedUseProbeTest, BelievesTheKubeletOnceItMustKnow) {
+TEST_F(AdvertisedUseProbeTest, BelievesTheKubeletOnceItMustKnow) {
   offer(advertised(device(kGpu, 15, true)));
   grow_old();
   EXPECT_THAT(held(look(nobody())), IsEmpty()) << "the plugin learns late of a release";
@@ -117,7 +117,7 @@ TEST_F(OfferedUseProbeTest, BelievesTheKubeletOnceItMustKnow) {
       << "and where the kubelet cannot be asked it is all there is";
 }
 
-TEST_F(OfferedUseProbeTest, BelievesTheKubeletThoughTheClockWasSetBack) {
+TEST_F(AdvertisedUseProbeTest, BelievesTheKubeletThoughTheClockWasSetBack) {
   offer(advertised(device(kGpu, 15, true)));
   be_written_at(::time(nullptr) + 10);
   EXPECT_THAT(held(look(nobody())), ElementsAre(kGpu, kAudio)) << "by a little, as clocks are";
@@ -125,7 +125,7 @@ TEST_F(OfferedUseProbeTest, BelievesTheKubeletThoughTheClockWasSetBack) {
   EXPECT_THAT(held(look(nobody())), IsEmpty());
 }
 
-TEST_F(OfferedUseProbeTest, SaysThatItCannotRead) {
+TEST_F(AdvertisedUseProbeTest, SaysThatItCannotRead) {
   offer("{");
   const auto report = look(nobody());
   EXPECT_THAT(held(report), IsEmpty());
@@ -133,7 +133,7 @@ TEST_F(OfferedUseProbeTest, SaysThatItCannotRead) {
 }
 
 /// Says of one device that it is held.
-class OneHolder final : public vfio::UseProbe {
+class OneUser final : public vfio::UseProbe {
  public:
   Result<vfio::UseReport> look(std::span<const vfio::UseQuestion> /*questions*/) override {
     vfio::UseReport report;
@@ -142,9 +142,9 @@ class OneHolder final : public vfio::UseProbe {
   }
 };
 
-TEST_F(OfferedUseProbeTest, StillOfferedIsHeldBesideAllOthers) {
+TEST_F(AdvertisedUseProbeTest, StillAdvertisedIsInUseBesideAllOthers) {
   offer(advertised(device(kGpu, 15, false)));
-  OneHolder inner;
+  OneUser inner;
   StillAdvertisedProbe probe(kernel_, inner, {}, {{kUuid}, 6});
   EXPECT_THAT(held(must(probe.look(questions()))), ElementsAre(kOther)) << "no plugin runs";
   const auto plugin = must(LivenessLock::announce(kernel_, api::kPluginLiveness));
@@ -152,7 +152,7 @@ TEST_F(OfferedUseProbeTest, StillOfferedIsHeldBesideAllOthers) {
   StillAdvertisedProbe answered(kernel_, inner, {}, {{kUuid}, 5});
   EXPECT_THAT(held(must(answered.look(questions()))), ElementsAre(kGpu, kAudio, kOther));
   offer("{");
-  EXPECT_FALSE(probe.look(questions())) << "nothing may be moved";
+  EXPECT_FALSE(probe.look(questions())) << "nothing may be bound";
 }
 
 }  // namespace

@@ -102,7 +102,7 @@ TEST(CombinedUseProbe, FailsWhenAProbeCanSayNothingAtAll) {
 TEST(AllUseProbes, AskProcMountsLibvirtAndTheKubelet) {
   const test::ScratchDirectory tree;
   tree.file("proc/1/mountinfo", "22 1 8:17 / /media/disk rw - ext4 /dev/sdb1 rw\n");
-  tree.file("proc/12/comm", "holder\n");
+  tree.file("proc/12/comm", "reader\n");
   tree.link("proc/12/fd/3", "/dev/null");
   tree.file("run/libvirt/libvirt-sock", "not a socket");
   const HostFs host(tree.path());
@@ -112,7 +112,7 @@ TEST(AllUseProbes, AskProcMountsLibvirtAndTheKubelet) {
   const auto no_kubelet_answers = [] { return fail(Errc::unreachable, "no answer"); };
   const vfio::UseReport report = must(all_use_probes(host, {}, no_kubelet_answers)->look(questions));
   ASSERT_EQ(report.of("a").size(), 1U);
-  EXPECT_EQ(report.of("a")[0].text(), "process holder (pid 12) holds /dev/n");
+  EXPECT_EQ(report.of("a")[0].text(), "process reader (pid 12) holds /dev/n");
   ASSERT_EQ(report.of("b").size(), 1U);
   EXPECT_EQ(report.of("b")[0].text(), "the file system mounted at /media/disk holds /dev/sdb1");
   EXPECT_THAT(report.unknown, ElementsAre(HasSubstr("libvirt: "), "pod resources: no answer"));

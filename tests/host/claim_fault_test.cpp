@@ -12,7 +12,7 @@
 
 #include "tests/host/claim_node.h"
 #include "tests/support/must.h"
-#include "tests/vfio/moves.h"
+#include "tests/vfio/rebinds.h"
 
 namespace ferry::host {
 namespace {

@@ -146,7 +146,7 @@ class ClaimNode {
   test::FakeVendorVfio vendor{kernel};
   ClaimUsers users;
   ClaimKeeper keeper{kernel,
-                     {.moves = users, .vgpus = users, .open = users},
+                     {.rebinds = users, .vgpus = users, .open = users},
                      [this](const NodeProbes& uses) { return host(uses); },
                      {.lock_patience = std::chrono::milliseconds(1)}};
 
@@ -167,14 +167,14 @@ class ClaimNode {
   }
   NodeHost host(const NodeProbes& uses) {
     const vfio::AcceleratorRules rules{.vendors = {0x10de}, .classes = {vfio::PciClass::display_3d}};
-    return {
-        .moves = {.host = &kernel, .writer = &kernel, .probe = &uses.moves, .rules = rules, .on_step = {}},
-        .vgpus = {.host = kernel,
-                  .writer = kernel,
-                  .uses = uses.vgpus,
-                  .rules = rules,
-                  .node = "node-a",
-                  .pause = [](auto) {}}};
+    return {.rebinds =
+                {.host = &kernel, .writer = &kernel, .probe = &uses.rebinds, .rules = rules, .on_step = {}},
+            .vgpus = {.host = kernel,
+                      .writer = kernel,
+                      .uses = uses.vgpus,
+                      .rules = rules,
+                      .node = "node-a",
+                      .pause = [](auto) {}}};
   }
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 
-#include "host/usage/display_use_probes.h"
+#include "host/usage/use_probes.h"
 #include "tests/support/fake_kernel.h"
 #include "tests/support/must.h"
 
@@ -68,7 +68,7 @@ TEST_F(ConsoleUseProbeTest, TellsTheOtherGpusThatTheModuleServes) {
 class NoConsole : public ConsoleUseProbeTest,
                   public testing::WithParamInterface<std::map<std::string, std::string>> {};
 
-TEST_P(NoConsole, IsNoHolder) {
+TEST_P(NoConsole, IsNoUser) {
   load(GetParam());
   EXPECT_THAT(users(), IsEmpty());
   EXPECT_THAT(look().unknown, IsEmpty());

@@ -16,7 +16,7 @@ using testing::HasSubstr;
 constexpr const char* kFile = api::kDesiredFile;
 constexpr const char* kPolicies = "version: v2\npolicies:\n  a: [{devices: all, mode: host}]\n";
 
-class WantedTest : public testing::Test {
+class DesiredStateTest : public testing::Test {
  protected:
   Result<std::optional<DesiredState>> read() const { return read_desired(kernel_, kFile); }
   std::string error() const { return read().error().message; }
@@ -29,11 +29,11 @@ class WantedTest : public testing::Test {
   test::FakeKernel kernel_;
 };
 
-TEST_F(WantedTest, IsNothingWithoutAFile) {
+TEST_F(DesiredStateTest, IsNothingWithoutAFile) {
   EXPECT_FALSE(must(read()));
 }
 
-TEST_F(WantedTest, IsThePolicyOfThatName) {
+TEST_F(DesiredStateTest, IsThePolicyOfThatName) {
   carry(kPolicies);
   const auto desired = must(read());
   EXPECT_EQ(desired.value_or(DesiredState()).policy.name, "a");
@@ -43,7 +43,7 @@ TEST_F(WantedTest, IsThePolicyOfThatName) {
       << "NVIDIA's form too";
 }
 
-TEST_F(WantedTest, LetsPassOfNvidiasWhatTheirProgramDoes) {
+TEST_F(DesiredStateTest, LetsPassOfNvidiasWhatTheirProgramDoes) {
   const std::string twice =
       "version: v1\nvgpu-configs:\n  a:\n  - devices: all\n    devices: all\n    vgpu-devices: {T4-4Q: 1}\n";
   carry(twice);
@@ -57,17 +57,17 @@ TEST_F(WantedTest, LetsPassOfNvidiasWhatTheirProgramDoes) {
               testing::ElementsAre(HasSubstr("/etc/ferry/profiles.yaml:5")));
 }
 
-TEST_F(WantedTest, SaysTheLineOfACarriedText) {
+TEST_F(DesiredStateTest, SaysTheLineOfACarriedText) {
   carry("version: v2\npolicies:\n  a: [{devices: all, mode: hots}]\n");
   EXPECT_THAT(error(), HasSubstr("/var/lib/ferry/desired.json:4 (line 3 of the text): policies.a[0].mode"));
 }
 
-TEST_F(WantedTest, SaysWhichPoliciesThereAre) {
+TEST_F(DesiredStateTest, SaysWhichPoliciesThereAre) {
   carry("version: v2\npolicies:\n  aa: [{devices: all, mode: host}]\n");
   EXPECT_THAT(error(), HasSubstr("holds no policy 'a'"));
 }
 
-TEST_F(WantedTest, ReadsTheFileBelowTheHostsRoot) {
+TEST_F(DesiredStateTest, ReadsTheFileBelowTheHostsRoot) {
   kernel_.file("etc/ferry/policy.yaml", kPolicies);
   kernel_.file(kFile, R"({"version": 2, "policy": "a", "file": "/etc/../../etc/ferry/policy.yaml"})");
   ASSERT_FALSE(read()) << "a path that leaves the root";
@@ -75,12 +75,16 @@ TEST_F(WantedTest, ReadsTheFileBelowTheHostsRoot) {
   kernel_.file(kFile, R"({"version": 2, "policy": "a", "file": "/etc/ferry/polici.yaml"})");
   ASSERT_FALSE(read());
   EXPECT_THAT(error(), HasSubstr("etc/ferry/polici.yaml: No such file"));
+  kernel_.file("tmp/w.json", R"({"version": 2, "policy": "a", "file": "/etc/ferry/polici.yaml"})");
+  const auto elsewhere = read_desired(kernel_, "tmp/w.json");
+  ASSERT_FALSE(elsewhere);
+  EXPECT_EQ(elsewhere.error().hint, "the key \"file\" of /tmp/w.json names it");
   kernel_.file(kFile, R"({"version": 2, "policy": "a", "file": "/etc/ferry/policy.yaml"})");
   EXPECT_EQ(must(read()).value_or(DesiredState()).policy.place, "/etc/ferry/policy.yaml:3");
   EXPECT_EQ(named_file(kernel_, kFile).value_or(""), "/etc/ferry/policy.yaml");
 }
 
-TEST_F(WantedTest, TakesAConfigMap) {
+TEST_F(DesiredStateTest, TakesAConfigMap) {
   kernel_.file(kFile, R"({"version": 2, "policy": "a", "file": "/etc/ferry/cm.yaml"})");
   kernel_.file(
       "etc/ferry/cm.yaml",
@@ -89,7 +93,7 @@ TEST_F(WantedTest, TakesAConfigMap) {
   EXPECT_EQ(must(read()).value_or(DesiredState()).policy.place, "/etc/ferry/cm.yaml:6");
 }
 
-TEST_F(WantedTest, IsAnotherOneWhenTheNamedFileIs) {
+TEST_F(DesiredStateTest, IsAnotherOneWhenTheNamedFileIs) {
   kernel_.file(kFile, R"({"version": 2, "policy": "a", "file": "/etc/ferry/p.yaml"})");
   kernel_.file("etc/ferry/p.yaml", kPolicies);
   const auto before = must(read()).value_or(DesiredState()).text;

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "host/usage/disk_use_probe.h"
-
 #include <cerrno>
 #include <map>
 #include <sys/stat.h>
@@ -8,6 +6,7 @@
 
 #include <gmock/gmock.h>
 
+#include "host/usage/use_probes.h"
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 
@@ -93,7 +92,7 @@ TEST_F(DiskUseProbeTest, FindsWhatOnlyAContainerHasMounted) {
   EXPECT_THAT(users({disk("/dev/sdc2", 34)}), IsEmpty()) << "that namespace has been read already";
 }
 
-TEST_F(DiskUseProbeTest, ReadsProcessesWhoseNamespaceIsNotToldAsWell) {
+TEST_F(DiskUseProbeTest, ReadsProcessesWhoseNamespaceIsUnknownAsWell) {
   process(412, "", "300 299 8:33 / /data rw - xfs /dev/data rw\n");
   EXPECT_THAT(users({disk("/dev/sdc1", 33)}),
               ElementsAre("the file system mounted at /data (pid 412) holds /dev/sdc1"));

@@ -67,7 +67,7 @@ TEST_F(FabricUseProbeTest, FindsNothingWhereTheSwitchesAreAServiceVms) {
 }
 
 TEST_F(FabricUseProbeTest, FindsGpusOfAFabricWhoseSwitchesPciDoesNotShow) {
-  const auto gpus_holders = [&] {
+  const auto gpus_users = [&] {
     const vfio::AcceleratorRules rules{.vendors = {0x10de},
                                        .classes = {vfio::PciClass::display_3d},
                                        .on_request = {vfio::PciClass::bridge_other}};
@@ -77,10 +77,10 @@ TEST_F(FabricUseProbeTest, FindsGpusOfAFabricWhoseSwitchesPciDoesNotShow) {
     for (const vfio::DeviceUser& user : report.of("0000:1b:00.0")) out.push_back(user.text());
     return out;
   };
-  EXPECT_THAT(gpus_holders(), IsEmpty());
+  EXPECT_THAT(gpus_users(), IsEmpty());
   run("nv-fabricmanage");
-  EXPECT_THAT(gpus_holders(), ElementsAre("fabric manager nv-fabricmanager (pid 812) holds the NVLink fabric "
-                                          "(whose switches are no PCI functions)"));
+  EXPECT_THAT(gpus_users(), ElementsAre("fabric manager nv-fabricmanager (pid 812) holds the NVLink fabric "
+                                        "(whose switches are no PCI functions)"));
 }
 
 }  // namespace

@@ -22,8 +22,7 @@
 #include "host/node_keeper.h"
 #include "host/usage/advertised_resources.h"
 #include "hostfs/locks.h"
-#include "tests/support/fake_kernel.h"
-#include "tests/support/fake_mdev.h"
+#include "tests/host/three_t4s.h"
 #include "tests/support/must.h"
 #include "vfio/bind/fence.h"
 #include "vfio/quiesce/release.h"
@@ -64,7 +63,7 @@ class Cautious final : public vfio::UseProbe {
   vfio::UseProbe& as_;
 };
 
-/// Keeps what it was told to start, and can do it but where a test says not.
+/// Records each service that it is asked to start. Every start succeeds unless a test says otherwise.
 class Orders final : public vfio::Releaser {
  public:
   std::vector<std::string> started;
@@ -97,47 +96,31 @@ inline vfio::DeviceUser vm(int pid) {
           .pod_uid = "uid-7"};
 }
 
-/// Three T4s, each in a group of its own, on the driver that divides them.
-class NodeKeeperTest : public testing::Test {
+/// The host of a keeper, with a stand-in for the device plugin.
+class NodeKeeperTest : public ThreeT4s {
  protected:
   using Clock = NodeKeeper::Clock;
   using News = NodeKeeper::News;
-  static constexpr const char* kFirst = "0000:05:00.0";
-  static constexpr const char* kSecond = "0000:06:00.0";
-  static constexpr const char* kThird = "0000:07:00.0";
   static constexpr const char* kDesired = "var/lib/ferry/desired.json";
   static constexpr const char* kServing = "var/lib/ferry/serving.json";
 
-  NodeKeeperTest() {
-    kernel_.add_driver({.name = "nvidia", .ids = {"10de:1eb8"}});
-    unsigned group = 5;
-    for (const char* address : {kFirst, kSecond, kThird}) {
-      kernel_.add_function({.address = address,
-                            .ids = "10de:1eb8",
-                            .subsystem_ids = "10de:12a2",
-                            .class_code = 0x030200,
-                            .group = group++,
-                            .driver = "nvidia"});
-      mdev_.add_parent(address);
-    }
-    kernel_.file("proc/sys/kernel/random/boot_id", "b\n");
-  }
+  NodeKeeperTest() { kernel_.file("proc/sys/kernel/random/boot_id", "b\n"); }
 
   NodeHost host(const NodeProbes& uses) {
     const vfio::AcceleratorRules rules{.vendors = {0x10de}, .classes = {vfio::PciClass::display_3d}};
     return {
-        .moves = {.host = &kernel_,
-                  .writer = &kernel_,
-                  .probe = &uses.moves,
-                  .rules = rules,
-                  .on_step = {},
-                  .driver_lock = &locks_,
-                  .releaser = &services_},
+        .rebinds = {.host = &kernel_,
+                    .writer = &kernel_,
+                    .probe = &uses.rebinds,
+                    .rules = rules,
+                    .on_step = {},
+                    .driver_lock = &locks_,
+                    .releaser = &services_},
         .vgpus = {.host = kernel_, .writer = kernel_, .uses = uses.vgpus, .rules = rules, .node = "node-a"}};
   }
   NodeKeeper make_keeper() {
     return {kernel_,
-            {.moves = holders_, .vgpus = vgpu_holders_, .open = open_holders_},
+            {.rebinds = users_, .vgpus = vgpu_users_, .open = open_users_},
             [this](const NodeProbes& uses) { return host(uses); },
             settings_};
   }
@@ -177,7 +160,7 @@ class NodeKeeperTest : public testing::Test {
   }
   std::vector<std::string> drivers() const {
     std::vector<std::string> out;
-    for (const char* address : {kFirst, kSecond, kThird}) out.push_back(kernel_.driver_of(address));
+    for (const char* address : kGpus) out.push_back(kernel_.driver_of(address));
     return out;
   }
   std::vector<std::string> host_writes() const {
@@ -211,7 +194,7 @@ class NodeKeeperTest : public testing::Test {
       devices.push_back(
           {{"id", kata_ ? std::to_string(group) : id}, {"iommu_group", group}, {"allocated", allocated}});
     };
-    for (const char* address : {kFirst, kSecond, kThird}) {
+    for (const char* address : kGpus) {
       const std::string driver = kernel_.driver_of(address);
       if (driver == "vfio-pci" || (driver.empty() && listed_.contains(address)))
         add(address, *iommu_group_of(kernel_, address));
@@ -227,11 +210,9 @@ class NodeKeeperTest : public testing::Test {
     return true;
   }
 
-  test::FakeKernel kernel_;
-  test::FakeMdev mdev_{kernel_};
-  DeviceUsers holders_;
-  Cautious vgpu_holders_{holders_};
-  Cautious open_holders_{holders_};
+  DeviceUsers users_;
+  Cautious vgpu_users_{users_};
+  Cautious open_users_{users_};
   Orders services_;
   Locks locks_;
   KeeperSettings settings_{.claimed_gpus = [this] { return claimed_; },

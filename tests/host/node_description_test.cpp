@@ -111,7 +111,7 @@ TEST_F(NodeViewTest, AGpuWithSriovAndWithoutVirtualFunctionsIsJudgedAsAWhole) {
   EXPECT_EQ(of(sight, "0000:3b:00.0").condition.word, "free") << "its driver makes vGPUs";
 }
 
-// Its file outlives it, and others move devices too.
+// Its file outlives it, and others bind devices too.
 TEST_F(NodeViewTest, WhatHostdSaidOfAnotherDriverIsNotBelieved) {
   NodeSnapshot sight = sight_of("t4-server");
   api::AcceleratorStatus old = said("0000:3b:00.0", api::GpuState::blocked);
@@ -133,7 +133,7 @@ TEST_F(NodeViewTest, AnActThatHangsComesFirstAndIsOfTheWholeGroup) {
   EXPECT_THAT(condition.reason, HasSubstr("snd_hda_intel/unbind (pid 7)"));
 }
 
-TEST_F(NodeViewTest, AVgpuThatNoVmCanBeGivenIsToldOf) {
+TEST_F(NodeViewTest, AVgpuThatNoVmCanBeGivenIsReported) {
   NodeSnapshot sight = sight_of("t4-server");
   for (mdev::VgpuGpu& gpu : sight.vgpus.gpus)
     if (!gpu.devices.empty()) gpu.devices.front().iommu_group.reset();
@@ -143,9 +143,9 @@ TEST_F(NodeViewTest, AVgpuThatNoVmCanBeGivenIsToldOf) {
   EXPECT_THAT(condition.reason, HasSubstr("has no IOMMU group"));
 }
 
-TEST_F(NodeViewTest, AHolderOfAnyMemberIsOneOfTheGroups) {
+TEST_F(NodeViewTest, AUserOfAnyMemberIsOneOfTheGroup) {
   NodeSnapshot sight = sight_of("one-group");
-  sight.use.users["0000:45:00.0"] = {test::vm_holder("net", 9, "/dev/vfio/7")};
+  sight.use.users["0000:45:00.0"] = {test::vm_user("net", 9, "/dev/vfio/7")};
   for (const char* gpu : {"0000:41:00.0", "0000:44:00.0"}) {
     EXPECT_EQ(of(sight, gpu).condition.word, "in use");
     EXPECT_EQ(of(sight, gpu).users.size(), 1U);
@@ -153,7 +153,7 @@ TEST_F(NodeViewTest, AHolderOfAnyMemberIsOneOfTheGroups) {
 }
 
 // On vfio, on the host's driver, with vGPUs.
-TEST_F(NodeViewTest, WhereAHolderMayHaveGoneUnseenNothingIsCalledFree) {
+TEST_F(NodeViewTest, WhereAUserMayHaveGoneUnseenNothingIsCalledFree) {
   NodeSnapshot sight = sight_of("t4-server");
   sight.use.users.clear();
   std::vector<std::string> free;
@@ -177,7 +177,7 @@ TEST_F(NodeViewTest, AMemberThatIsNotSeenIntoKeepsItsGroupFromBeingCalledFree) {
   sight.inventory.functions.at(must(vfio::PciAddress::parse("0000:45:00.0"))).driver.reset();
   sight.use.unseen["0000:45:00.0"] = "no permission";
   EXPECT_EQ(of(sight, "0000:44:00.0").condition.word, "use unknown");
-  sight.use.users["0000:45:00.0"] = {test::vm_holder("net", 9, "/dev/vfio/7")};
+  sight.use.users["0000:45:00.0"] = {test::vm_user("net", 9, "/dev/vfio/7")};
   EXPECT_EQ(of(sight, "0000:44:00.0").condition.word, "in use") << "one is seen";
 }
 

@@ -22,7 +22,7 @@
 #include "tests/support/fake_mdev.h"
 #include "tests/support/fake_vendor_vfio.h"
 #include "tests/support/must.h"
-#include "tests/vfio/moves.h"
+#include "tests/vfio/rebinds.h"
 
 namespace ferry::host {
 namespace {
@@ -103,7 +103,7 @@ class Node {
   Result<NodeOutcome> apply(const std::string& items = kTo) {
     const vfio::AcceleratorRules rules{.vendors = {0x10de}, .classes = {vfio::PciClass::display_3d}};
     const NodeHost host{
-        .moves = {.host = &kernel, .writer = &kernel, .probe = &nobody, .rules = rules, .on_step = {}},
+        .rebinds = {.host = &kernel, .writer = &kernel, .probe = &nobody, .rules = rules, .on_step = {}},
         .vgpus = {.host = kernel,
                   .writer = kernel,
                   .uses = nobody,
@@ -152,10 +152,10 @@ std::map<std::string, std::vector<Error>> errors_of(const NodeOutcome& outcome) 
     const std::string bus = gpu.text().substr(5, 2);
     out[bus == "0c" ? "0b" : bus].push_back(error);
   };
-  for (const auto* moves : {&outcome.given_back, &outcome.given_away}) {
-    for (const vfio::MoveResult& result : moves->results) {
+  for (const auto* rebinds : {&outcome.given_back, &outcome.given_away}) {
+    for (const vfio::RebindResult& result : rebinds->results) {
       if (result.error) add(result.devices.front(), *result.error);
-      if (result.status == vfio::MoveResult::Status::refused)
+      if (result.status == vfio::RebindResult::Status::refused)
         add(result.devices.front(),
             {.code = make_error_code(Errc::refused), .message = result.refusal.reasons.front(), .hint = {}});
     }

@@ -33,7 +33,7 @@ constexpr const char* kStopped = "run/ferry/hostd/stopped-services.json";
 constexpr const char* kDcgmStopped =
     R"({"version":1,"boot_id":"b","services":{"nvidia-dcgm.service":"to start"}})";
 
-TEST_F(NodeKeeperTest, MakesGoodWhatWasLeftWhateverIsWanted) {
+TEST_F(NodeKeeperTest, MakesGoodWhatWasLeftWhateverIsDesired) {
   const std::map<std::string, api::NodePhase> desired = {
       {"", api::NodePhase::idle},
       {"{", api::NodePhase::failed},
@@ -234,7 +234,7 @@ TEST_F(NodeKeeperTest, PausesFromTheEndOfWhatItHasTried) {
   want("  - {devices: [1], mode: passthrough}\n");
   round();
   kernel_.remove("sys/bus/pci/drivers/vfio-pci/bind");
-  holders_.before_look = [this] { now_ += 60s; };
+  users_.before_look = [this] { now_ += 60s; };
   want("  - {devices: [0], mode: passthrough}\n");
   const auto failed = round();
   EXPECT_EQ(failed.phase, api::NodePhase::failed);

@@ -85,7 +85,8 @@ TEST_F(NodeKeeperTest, WaitsForVgpusThatGo) {
   EXPECT_EQ(gpu(kSecond).vgpus.at(0).type, "T4-8Q");
 }
 
-// Somebody has unbound what the plugin had offered: it is listed, Unhealthy, until it is withdrawn.
+// Another program has unbound a device that the plugin had advertised: it is listed, Unhealthy, until it is
+// withdrawn.
 TEST_F(NodeKeeperTest, AsksForWhatIsListedThoughItHasLostItsDriver) {
   want(kAllAway);
   start_plugin();
@@ -156,10 +157,10 @@ TEST_F(NodeKeeperTest, RefusesWhenThePluginDoesNotAnswer) {
   EXPECT_EQ(*refused.again, now_ + 10s);
 }
 
-TEST_F(NodeKeeperTest, LetsNothingBeOfferedThatIsStillBeingMade) {
+TEST_F(NodeKeeperTest, LetsNothingBeAdvertisedThatIsStillBeingMade) {
   start_plugin();
   std::vector<std::string> withheld;
-  holders_.before_look = [&] {
+  users_.before_look = [&] {
     if (kernel_.exists("run/ferry/status.json") && state().phase == api::NodePhase::applying)
       withheld = withdrawn();
   };
@@ -177,9 +178,9 @@ TEST_F(NodeKeeperTest, LetsNothingBeOfferedThatIsStillBeingMade) {
 TEST_F(NodeKeeperTest, MindsAPluginThatHasStartedSinceThePlan) {
   want(kAllAway);
   round();
-  holders_.before_look = [this] {
+  users_.before_look = [this] {
     if (liveness_ || state().phase != api::NodePhase::applying) return;
-    // It has read an earlier file, and has offered the GPU.
+    // It has read an earlier file, and has advertised the GPU.
     kernel_.file("run/ferry/plugin/advertised.json",
                  R"({"version": 2, "resources": [{"name": "nvidia.com/T4", "devices": [
                      {"id": "0000:05:00.0", "iommu_group": 5, "allocated": false}]}]})");
@@ -206,7 +207,7 @@ TEST_F(NodeKeeperTest, WaitsForThePluginNoLongerBecauseTheQuestionGrows) {
   const auto asked_again = now_;
   EXPECT_GT(asked_again, asked);
   now_ += 20s;
-  holders_.held = {{kSecond, vm(412)}};
+  users_.held = {{kSecond, vm(412)}};
   ASSERT_EQ(round().phase, api::NodePhase::applying);
   ASSERT_THAT(withdrawn(), ElementsAre(kFirst, kThird));
   now_ = asked_again + 30s;

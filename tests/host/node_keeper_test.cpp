@@ -28,7 +28,7 @@ using testing::IsEmpty;
 using testing::IsSupersetOf;
 using testing::SizeIs;
 
-TEST_F(NodeKeeperTest, ChangesNothingWhereNothingIsWanted) {
+TEST_F(NodeKeeperTest, ChangesNothingWhereNothingIsDesired) {
   EXPECT_EQ(round().phase, api::NodePhase::idle);
   EXPECT_THAT(host_writes(), IsEmpty());
   EXPECT_EQ(state().phase, api::NodePhase::idle);
@@ -39,18 +39,18 @@ TEST_F(NodeKeeperTest, ChangesNothingWhereNothingIsWanted) {
   EXPECT_EQ(gpu(kFirst).id, "10de:1eb8");
 }
 
-TEST_F(NodeKeeperTest, MakesTheNodeAsWantedAndSaysSo) {
+TEST_F(NodeKeeperTest, MakesTheNodeAsDesiredAndSaysSo) {
   want(kAllAway, 12);
   const auto done = round();
   EXPECT_EQ(done.phase, api::NodePhase::ready);
   EXPECT_EQ(done.status, ExitStatus::done);
   EXPECT_FALSE(done.again);
   EXPECT_THAT(drivers(), ElementsAre("vfio-pci", "vfio-pci", "vfio-pci"));
-  const api::HostStatus told = state();
-  EXPECT_EQ(told.desired.value_or(api::DesiredMark()), (api::DesiredMark{12, "a", "a test"}));
-  EXPECT_EQ(told.phase, api::NodePhase::ready);
-  EXPECT_EQ(told.boot_id, "b");
-  EXPECT_EQ(told.pid, ::getpid());
+  const api::HostStatus reported = state();
+  EXPECT_EQ(reported.desired.value_or(api::DesiredMark()), (api::DesiredMark{12, "a", "a test"}));
+  EXPECT_EQ(reported.phase, api::NodePhase::ready);
+  EXPECT_EQ(reported.boot_id, "b");
+  EXPECT_EQ(reported.pid, ::getpid());
   EXPECT_EQ(gpu(kSecond).mode, policy::Mode::passthrough);
   EXPECT_EQ(gpu(kSecond).desired, policy::Mode::passthrough);
   EXPECT_EQ(gpu(kSecond).state, api::GpuState::ready);
@@ -60,14 +60,14 @@ TEST_F(NodeKeeperTest, MakesTheNodeAsWantedAndSaysSo) {
 TEST_F(NodeKeeperTest, TakesNoVgpuAwayWhileItsUsersAreNotKnown) {
   want("  - {devices: [0], mode: passthrough}\n" + std::string(kDivided));
   EXPECT_EQ(rounds().phase, api::NodePhase::ready);
-  vgpu_holders_.blind = "the kubelet does not answer";
+  vgpu_users_.blind = "the kubelet does not answer";
   want(kAllBack);
   const auto refused = rounds();
   EXPECT_EQ(refused.phase, api::NodePhase::blocked);
   EXPECT_THAT(gpu(kSecond).reason, HasSubstr("the kubelet does not answer"));
   EXPECT_THAT(mdev_.devices_on(kSecond), SizeIs(2));
   EXPECT_EQ(kernel_.driver_of(kFirst), "nvidia");
-  vgpu_holders_.blind.clear();
+  vgpu_users_.blind.clear();
   now_ += 1h;
   EXPECT_EQ(rounds().phase, api::NodePhase::ready);
   EXPECT_THAT(mdev_.devices_on(kSecond), IsEmpty());
@@ -96,7 +96,7 @@ TEST_F(NodeKeeperTest, TakesUpAnotherDesiredState) {
   EXPECT_EQ(gpu(kFirst).state, api::GpuState::unmanaged);
 }
 
-TEST_F(NodeKeeperTest, LeavesTheHostAsItIsWhenItCannotReadWhatIsWanted) {
+TEST_F(NodeKeeperTest, LeavesTheHostAsItIsWhenItCannotReadWhatIsDesired) {
   want(kAllAway);
   round();
   kernel_.forget_changes();
@@ -108,7 +108,7 @@ TEST_F(NodeKeeperTest, LeavesTheHostAsItIsWhenItCannotReadWhatIsWanted) {
   const auto error = state().error.value_or(api::StatusError());
   EXPECT_THAT(error.message,
               HasSubstr("/var/lib/ferry/desired.json:2: polcy: unknown key; did you mean 'policy'?"));
-  EXPECT_EQ(gpu(kFirst).mode, policy::Mode::passthrough) << "what is there is told all the same";
+  EXPECT_EQ(gpu(kFirst).mode, policy::Mode::passthrough) << "the present state is reported all the same";
   want(kAllBack);
   EXPECT_EQ(round().phase, api::NodePhase::ready);
   EXPECT_FALSE(state().error);
@@ -173,7 +173,7 @@ TEST_F(NodeKeeperTest, GivesBackToTheKubeletWhatItNoLongerChanges) {
   EXPECT_EQ(kernel_.driver_of(kFirst), "vfio-pci");
 }
 
-TEST_F(NodeKeeperTest, ItsEndIsNoFailureOfWhatIsWanted) {
+TEST_F(NodeKeeperTest, ItsEndIsNoFailureOfWhatIsDesired) {
   want(kAllAway);
   start_plugin();
   rounds();
@@ -204,13 +204,13 @@ TEST_F(NodeKeeperTest, GivesBackWhatAnUnpluggedGpuHasLeftBehind) {
   ASSERT_EQ(kernel_.driver_of(kAudio), "vfio-pci");
   kernel_.remove("sys/class/mdev_bus/0000:05:00.0");
   kernel_.remove_function(kFirst);
-  holders_.held[kAudio] = vm(412);
+  users_.held[kAudio] = vm(412);
   EXPECT_EQ(round().phase, api::NodePhase::blocked);
   EXPECT_EQ(kernel_.driver_of(kAudio), "vfio-pci");
   EXPECT_EQ(gpu(kAudio).state, api::GpuState::blocked);
   EXPECT_EQ(gpu(kAudio).desired, policy::Mode::host);
   EXPECT_THAT(gpu(kAudio).reason, HasSubstr("VM tenant (pid 412)"));
-  holders_.held.clear();
+  users_.held.clear();
   EXPECT_EQ(round().phase, api::NodePhase::ready);
   EXPECT_EQ(kernel_.driver_of(kAudio), "snd_hda_intel");
   EXPECT_THAT(state().accelerators, SizeIs(2)) << "a sound card is none";
@@ -218,9 +218,9 @@ TEST_F(NodeKeeperTest, GivesBackWhatAnUnpluggedGpuHasLeftBehind) {
 
 // Between the plan and what is published of it.
 TEST_F(NodeKeeperTest, OutlivesAGpuThatIsUnpluggedWhileItIsRefused) {
-  holders_.held[kFirst] = vm(412);
+  users_.held[kFirst] = vm(412);
   int looks = 0;
-  holders_.before_look = [&] {
+  users_.before_look = [&] {
     if (++looks == 2) kernel_.remove_function(kFirst);
   };
   want(kAllAway);
@@ -282,7 +282,7 @@ TEST_F(NodeKeeperTest, HandsItOnAlsoBetweenTwoTries) {
   EXPECT_THAT(host_writes(), IsEmpty());
 }
 
-TEST_F(NodeKeeperTest, KeepsToWhatItWasToldLastWhereThatCannotBeRead) {
+TEST_F(NodeKeeperTest, KeepsTheLastDesiredStateWhereThatCannotBeRead) {
   kernel_.file(kServing, api::serving_file_text("another serves"));
   round();
   kernel_.file(kServing, "{");

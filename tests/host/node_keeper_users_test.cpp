@@ -53,7 +53,7 @@ TEST_F(NodeKeeperTest, WithdrawsWhatAPodsVmUses) {
   start_plugin();
   rounds();
   allocated_ = {kFirst};
-  holders_.held = {{kFirst, vm(412)}};
+  users_.held = {{kFirst, vm(412)}};
   plugin_follows();
   want(kFirstBack);
   const auto refused = rounds();
@@ -62,7 +62,7 @@ TEST_F(NodeKeeperTest, WithdrawsWhatAPodsVmUses) {
   EXPECT_THAT(gpu(kFirst).reason, HasSubstr("VM tenant (pid 412)"));
   EXPECT_THAT(withdrawn(), ElementsAre(kFirst));
   EXPECT_EQ(refused.again, now_ + 300s) << "the plugin tells, if it lives";
-  holders_.held.clear();
+  users_.held.clear();
   allocated_.clear();
   EXPECT_EQ(rounds().phase, api::NodePhase::ready);
   EXPECT_EQ(kernel_.driver_of(kFirst), "nvidia");
@@ -74,7 +74,7 @@ TEST_F(NodeKeeperTest, NamesOnlyThoseWhoHaveWhatShallGo) {
   ASSERT_THAT(gpu(kSecond).vgpus, SizeIs(2));
   const std::string stays = gpu(kSecond).vgpus.at(0).id;
   const std::string goes = gpu(kSecond).vgpus.at(1).id;
-  holders_.held = {{stays, vm(412)}, {goes, vm(413)}};
+  users_.held = {{stays, vm(412)}, {goes, vm(413)}};
   want("  - {devices: [1], mode: vgpu, vgpu-devices: {T4-4Q: 1}}\n");
   EXPECT_EQ(rounds().phase, api::NodePhase::blocked);
   EXPECT_TRUE(gpu(kSecond).only_in_use) << gpu(kSecond).reason;
@@ -89,7 +89,7 @@ TEST_F(NodeKeeperTest, TellsWhoHasAVgpuWithoutTheKubelet) {
   ASSERT_THAT(gpu(kSecond).vgpus, SizeIs(2));
   const std::string id = gpu(kSecond).vgpus.at(0).id;
   EXPECT_FALSE(gpu(kSecond).vgpus.at(0).users) << "nobody has looked";
-  holders_.held = {{id, vm(412)}};
+  users_.held = {{id, vm(412)}};
   must(keeper_.look_at_use());
   ASSERT_TRUE(gpu(kSecond).vgpus.at(0).users);
   EXPECT_THAT(*gpu(kSecond).vgpus.at(0).users,
@@ -100,22 +100,22 @@ TEST_F(NodeKeeperTest, TellsWhoHasAVgpuWithoutTheKubelet) {
   must(keeper_.look_at_use());
   round();
   EXPECT_EQ(state().generation, generation) << "nothing has changed";
-  holders_.held.clear();
+  users_.held.clear();
   must(keeper_.look_at_use());
   EXPECT_THAT(*gpu(kSecond).vgpus.at(0).users, IsEmpty());
 }
 
-TEST_F(NodeKeeperTest, CallsNoVgpuFreeWhoseHolderMayHaveGoneUnseen) {
+TEST_F(NodeKeeperTest, CallsNoVgpuFreeWhoseUserMayHaveGoneUnseen) {
   want(kDivided);
   rounds();
   const std::string id = gpu(kSecond).vgpus.at(0).id;
-  holders_.held = {{id, vm(412)}};
-  open_holders_.blind = "a process keeps us waiting";
+  users_.held = {{id, vm(412)}};
+  open_users_.blind = "a process keeps us waiting";
   must(keeper_.look_at_use());
   EXPECT_TRUE(gpu(kSecond).vgpus.at(0).users) << "who is seen is seen";
   EXPECT_FALSE(gpu(kSecond).vgpus.at(1).users);
-  open_holders_.blind.clear();
-  open_holders_.unknown = {"process 7: permission denied"};
+  open_users_.blind.clear();
+  open_users_.unknown = {"process 7: permission denied"};
   must(keeper_.look_at_use());
   EXPECT_FALSE(gpu(kSecond).vgpus.at(1).users) << "it may be the one";
 }
@@ -124,11 +124,10 @@ TEST_F(NodeKeeperTest, SaysOfNoVgpuWhoHasItOnceNobodyCanSee) {
   want(kDivided);
   rounds();
   const std::string id = gpu(kSecond).vgpus.at(0).id;
-  holders_.held = {{id, vm(412)}};
+  users_.held = {{id, vm(412)}};
   must(keeper_.look_at_use());
   ASSERT_TRUE(gpu(kSecond).vgpus.at(0).users);
-  open_holders_.error =
-      Error{.code = make_error_code(Errc::malformed_host), .message = "no /proc", .hint = {}};
+  open_users_.error = Error{.code = make_error_code(Errc::malformed_host), .message = "no /proc", .hint = {}};
   EXPECT_FALSE(keeper_.look_at_use());
   EXPECT_FALSE(gpu(kSecond).vgpus.at(0).users);
 }
@@ -136,7 +135,7 @@ TEST_F(NodeKeeperTest, SaysOfNoVgpuWhoHasItOnceNobodyCanSee) {
 TEST_F(NodeKeeperTest, AsksNobodyWhoHasVgpusWhereThereAreNone) {
   want(kAllAway);
   rounds();
-  holders_.before_look = [] { FAIL() << "somebody is asked"; };
+  users_.before_look = [] { FAIL() << "somebody is asked"; };
   must(keeper_.look_at_use());
 }
 
@@ -146,20 +145,20 @@ TEST_F(NodeKeeperTest, WithdrawsTheVgpuThatAPodsVmUses) {
   rounds();
   const std::string id = gpu(kSecond).vgpus.at(0).id;
   allocated_ = {id};
-  holders_.held = {{id, vm(412)}};
+  users_.held = {{id, vm(412)}};
   plugin_follows();
   want("  - {devices: [1], mode: passthrough}\n");
   const auto refused = rounds();
   EXPECT_EQ(refused.phase, api::NodePhase::blocked);
   EXPECT_THAT(withdrawn(), ElementsAre(id));
-  holders_.held.clear();
+  users_.held.clear();
   allocated_.clear();
   EXPECT_EQ(rounds().phase, api::NodePhase::ready);
   EXPECT_EQ(kernel_.driver_of(kSecond), "vfio-pci");
 }
 
 // A file that cannot be read says nothing about the GPU that a pod has, and the next pod shall not be given.
-TEST_F(NodeKeeperTest, AwaitsThePodThoughItCannotReadWhatIsWanted) {
+TEST_F(NodeKeeperTest, AwaitsThePodThoughItCannotReadWhatIsDesired) {
   want(kAllAway);
   start_plugin();
   rounds();
@@ -179,13 +178,13 @@ TEST_F(NodeKeeperTest, AwaitsThePodThoughItCannotReadWhatIsWanted) {
   EXPECT_THAT(withdrawn(), IsEmpty());
 }
 
-// -- other holders --
+// -- other users --
 
 TEST_F(NodeKeeperTest, SaysOfAVmsGpuOnlyThatTheVmHasIt) {
   want(kAllAway);
   start_plugin();
   rounds();
-  holders_.held = {{kSecond, vm(412)}};
+  users_.held = {{kSecond, vm(412)}};
   want(kAllBack);
   const auto refused = rounds();
   EXPECT_EQ(refused.phase, api::NodePhase::blocked);
@@ -201,13 +200,13 @@ TEST_F(NodeKeeperTest, DoesNotTakeUnaskedWhatHasJustComeFree) {
   want(kAllAway);
   start_plugin();
   rounds();
-  holders_.held = {{kSecond, vm(412)}};
+  users_.held = {{kSecond, vm(412)}};
   want(kAllBack);
   round();
   plugin_follows();
   unsigned looks = 0;  // the first is the plan's, and decides what the plugin is asked
-  holders_.before_look = [&] {
-    if (++looks > 1) holders_.held.clear();
+  users_.before_look = [&] {
+    if (++looks > 1) users_.held.clear();
   };
   EXPECT_EQ(round().phase, api::NodePhase::blocked);
   EXPECT_EQ(kernel_.driver_of(kSecond), "vfio-pci");
@@ -216,7 +215,7 @@ TEST_F(NodeKeeperTest, DoesNotTakeUnaskedWhatHasJustComeFree) {
 TEST_F(NodeKeeperTest, RefusesWhatAVmHasAndDoesItWhenTheVmEnds) {
   want(kAllAway);
   round();
-  holders_.held = {{kSecond, vm(412)}};
+  users_.held = {{kSecond, vm(412)}};
   want(kAllBack);
   const auto refused = round();
   EXPECT_EQ(refused.phase, api::NodePhase::blocked);
@@ -229,19 +228,19 @@ TEST_F(NodeKeeperTest, RefusesWhatAVmHasAndDoesItWhenTheVmEnds) {
   EXPECT_TRUE(gpu(kSecond).only_in_use);
   EXPECT_THAT(gpu(kSecond).hint, HasSubstr("stop the VM"));
   EXPECT_THAT(withdrawn(), IsEmpty());
-  holders_.held.clear();
+  users_.held.clear();
   EXPECT_EQ(round(News::process_ended).phase, api::NodePhase::ready);
   EXPECT_THAT(drivers(), ElementsAre("nvidia", "nvidia", "nvidia"));
 }
 
-TEST_F(NodeKeeperTest, SaysWhereMoreThanAHolderStandsInTheWay) {
+TEST_F(NodeKeeperTest, SaysWhereMoreThanAUserStandsInTheWay) {
   kernel_.add_driver({.name = "e1000e", .ids = {"class:0200"}});
   kernel_.add_function({.address = "0000:09:00.0",
                         .ids = "8086:10d3",
                         .class_code = 0x020000,
                         .group = 6,
                         .driver = "e1000e"});
-  holders_.held = {{kFirst, vm(412)}, {kSecond, vm(413)}};
+  users_.held = {{kFirst, vm(412)}, {kSecond, vm(413)}};
   want(kAllAway);
   EXPECT_EQ(round().phase, api::NodePhase::blocked);
   EXPECT_TRUE(gpu(kFirst).only_in_use);
@@ -252,7 +251,7 @@ TEST_F(NodeKeeperTest, SaysWhereMoreThanAHolderStandsInTheWay) {
 TEST_F(NodeKeeperTest, WritesNothingForWhatIsStillRefused) {
   want(kAllAway);
   round();
-  holders_.held = {{kSecond, vm(412)}};
+  users_.held = {{kSecond, vm(412)}};
   want(kAllBack);
   round();
   kernel_.forget_changes();
@@ -260,12 +259,12 @@ TEST_F(NodeKeeperTest, WritesNothingForWhatIsStillRefused) {
   EXPECT_THAT(kernel_.changes(), IsEmpty());
 }
 
-TEST_F(NodeKeeperTest, ComesBackToHoldersOfWhichNobodyTells) {
+TEST_F(NodeKeeperTest, ComesBackToUsersWhoseEndIsNotReported) {
   want(kAllAway);
   round();
   vfio::DeviceUser configured = vm(0);
   configured.pid.reset();
-  holders_.held = {{kSecond, configured}};
+  users_.held = {{kSecond, configured}};
   want(kAllBack);
   const auto refused = round();
   ASSERT_TRUE(refused.again);
@@ -275,18 +274,18 @@ TEST_F(NodeKeeperTest, ComesBackToHoldersOfWhichNobodyTells) {
   EXPECT_EQ(*again.again, now_ + 20s);
 }
 
-TEST_F(NodeKeeperTest, ComesBackToThoseWhoseEndsAreNotAllTold) {
+TEST_F(NodeKeeperTest, ComesBackToUsersWhoseEndsAreNotAllReported) {
   want(kAllAway);
   round();
-  holders_.held = {{kFirst, vm(41)}, {kSecond, vm(42)}, {kThird, vm(43)}};
+  users_.held = {{kFirst, vm(41)}, {kSecond, vm(42)}, {kThird, vm(43)}};
   want(kAllBack);
-  const auto untold = round();
-  EXPECT_EQ(untold.phase, api::NodePhase::blocked);
-  EXPECT_EQ(untold.again, now_ + 10s);
-  holders_.held.erase(kThird);
-  const auto told = round();
-  EXPECT_EQ(told.phase, api::NodePhase::blocked);
-  EXPECT_EQ(told.again, now_ + 300s);
+  const auto unreported = round();
+  EXPECT_EQ(unreported.phase, api::NodePhase::blocked);
+  EXPECT_EQ(unreported.again, now_ + 10s);
+  users_.held.erase(kThird);
+  const auto reported = round();
+  EXPECT_EQ(reported.phase, api::NodePhase::blocked);
+  EXPECT_EQ(reported.again, now_ + 300s);
 }
 
 }  // namespace

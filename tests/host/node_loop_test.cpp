@@ -96,12 +96,13 @@ class NodeLoopTest : public testing::Test {
   Result<NodeHost> host(const NodeProbes& uses) {
     const vfio::AcceleratorRules rules{.vendors = {0x10de}, .classes = {vfio::PciClass::display_3d}};
     return NodeHost{
-        .moves = {.host = &kernel_, .writer = &kernel_, .probe = &uses.moves, .rules = rules, .on_step = {}},
+        .rebinds =
+            {.host = &kernel_, .writer = &kernel_, .probe = &uses.rebinds, .rules = rules, .on_step = {}},
         .vgpus = {.host = kernel_, .writer = kernel_, .uses = uses.vgpus, .rules = rules, .node = "node-a"}};
   }
   Result<ExitStatus> run(const NodeLoopOptions& options, const std::stop_token& token) {
     return run_node_loop(
-        kernel_, {.moves = holder_, .vgpus = holder_, .open = holder_},
+        kernel_, {.rebinds = user_, .vgpus = user_, .open = user_},
         [this](const NodeProbes& uses) { return host(uses); }, options, token);
   }
   Result<ExitStatus> once() { return run({.files = {}, .once = true}, {}); }
@@ -131,9 +132,9 @@ class NodeLoopTest : public testing::Test {
     return result_.get();
   }
   void want(const std::string& mode) {
-    must(kernel_.write_file("var/lib/ferry/desired.json", wanted_text(mode)));
+    must(kernel_.write_file("var/lib/ferry/desired.json", desired_text(mode)));
   }
-  static std::string wanted_text(const std::string& mode) {
+  static std::string desired_text(const std::string& mode) {
     return api::desired_file_text({.generation = {},
                                    .policy = "a",
                                    .config = ConfigText{.file = {}, .text = policy_text(mode)},
@@ -144,7 +145,7 @@ class NodeLoopTest : public testing::Test {
   }
   /// Waits for changes of status.json until it says so.
   bool becomes(api::NodePhase phase, policy::Mode mode) {
-    return told([=](const api::HostStatus& state) {
+    return reported([=](const api::HostStatus& state) {
       return state.phase == phase && !state.accelerators.empty() && state.accelerators[0].mode == mode;
     });
   }
@@ -153,7 +154,7 @@ class NodeLoopTest : public testing::Test {
     const std::uint64_t generation = ++generation_;
     must(kernel_.write_file("var/lib/ferry/desired.json", R"({"version": 2, "policy": "a", "generation": )" +
                                                               std::to_string(generation) + keys + "}"));
-    return told([=](const api::HostStatus& state) {
+    return reported([=](const api::HostStatus& state) {
       return state.desired && state.desired->generation == generation;
     });
   }
@@ -164,7 +165,7 @@ class NodeLoopTest : public testing::Test {
     loop->post([=] { loop->at(EventLoop::Clock::now(), [=] { done->set_value(); }); });
     return done->get_future().wait_for(kPatience) == std::future_status::ready;
   }
-  bool told(const std::function<bool(const api::HostStatus&)>& desired) {
+  bool reported(const std::function<bool(const api::HostStatus&)>& desired) {
     const auto watch = must(DirectoryWatch::open(kernel_.root() / "run/ferry"));
     const auto end = std::chrono::steady_clock::now() + kPatience;
     const auto is_so = [&] {
@@ -184,7 +185,7 @@ class NodeLoopTest : public testing::Test {
   }
 
   test::FakeKernel kernel_;
-  Processes holder_;
+  Processes user_;
   std::chrono::milliseconds without_uevents_ = std::chrono::hours(1);
   std::function<Result<vfio::Uevents>()> open_uevents_ = vfio::Uevents::open;
   bool are_sent_ = true;
@@ -211,7 +212,7 @@ TEST_F(NodeLoopTest, FollowsTheFileAsItChanges) {
   want("passthrough");
   ASSERT_TRUE(becomes(api::NodePhase::ready, policy::Mode::passthrough));
   // Written into, as an editor may do it, and not replaced.
-  kernel_.file("var/lib/ferry/desired.json", wanted_text("host"));
+  kernel_.file("var/lib/ferry/desired.json", desired_text("host"));
   ASSERT_TRUE(becomes(api::NodePhase::ready, policy::Mode::host));
   EXPECT_EQ(stop().value_or(ExitStatus::failed), ExitStatus::done);
 }
@@ -259,9 +260,9 @@ TEST_F(NodeLoopTest, HearsThatThePluginShallServeNoMore) {
   start();
   ASSERT_TRUE(becomes(api::NodePhase::idle, policy::Mode::host));
   must(kernel_.write_file("var/lib/ferry/serving.json", api::serving_file_text("another serves")));
-  ASSERT_TRUE(told([](const api::HostStatus& state) { return state.standby == "another serves"; }));
+  ASSERT_TRUE(reported([](const api::HostStatus& state) { return state.standby == "another serves"; }));
   must(kernel_.remove_file("var/lib/ferry/serving.json"));
-  EXPECT_TRUE(told([](const api::HostStatus& state) { return state.standby.empty(); }));
+  EXPECT_TRUE(reported([](const api::HostStatus& state) { return state.standby.empty(); }));
 }
 
 TEST_F(NodeLoopTest, FollowsTheFileThatIsNamed) {
@@ -304,9 +305,9 @@ TEST_F(NodeLoopTest, FollowsAConfigMapThatIsMounted) {
   }
 }
 
-TEST_F(NodeLoopTest, LearnsThatAHolderHasEnded) {
+TEST_F(NodeLoopTest, LearnsThatAUserHasEnded) {
   const test::IdleProcess worker;
-  holder_.pid = worker.pid();
+  user_.pid = worker.pid();
   want("passthrough");
   start();
   EXPECT_TRUE(becomes(api::NodePhase::blocked, policy::Mode::host));
@@ -319,20 +320,20 @@ TEST_F(NodeLoopTest, LearnsWhoHasAVgpuWithoutTheKubelet) {
   test::FakeMdev mdev(kernel_);
   mdev.add_parent(kGpu);
   mdev.add_device(kGpu, "nvidia-232", "5b6c0f0e-3b1d-4f0e-9a57-2f6f5f1f7a10");
-  const auto has_holders = [this](std::size_t number) {
-    return told([=](const api::HostStatus& state) {
+  const auto has_users = [this](std::size_t number) {
+    return reported([=](const api::HostStatus& state) {
       if (state.accelerators.empty() || state.accelerators[0].vgpus.empty()) return false;
       const auto& users = state.accelerators[0].vgpus[0].users;
       return users && users->size() == number;
     });
   };
   start();
-  ASSERT_TRUE(has_holders(0));
+  ASSERT_TRUE(has_users(0));
   const test::IdleProcess worker;
-  holder_.pid = worker.pid();
-  EXPECT_TRUE(has_holders(1)) << "nobody has told";
+  user_.pid = worker.pid();
+  EXPECT_TRUE(has_users(1)) << "no event has come";
   worker.end();
-  EXPECT_TRUE(has_holders(0));
+  EXPECT_TRUE(has_users(0));
   EXPECT_TRUE(stop()) << "before the process is forgotten";
 }
 
@@ -349,16 +350,17 @@ TEST_F(NodeLoopTest, LooksAtTheHostNowAndThenWhereTheKernelTellsNothing) {
     start();
     for (const char* const boot : {"one", "two"}) {
       kernel_.file("proc/sys/kernel/random/boot_id", boot);  // no event tells of it
-      EXPECT_TRUE(told([&](const api::HostStatus& state) { return state.boot_id == boot; })) << opens << boot;
+      EXPECT_TRUE(reported([&](const api::HostStatus& state) { return state.boot_id == boot; }))
+          << opens << boot;
     }
     EXPECT_TRUE(stop());
   }
 }
 
-// A job's processes end within the time of one round, and what they held cannot be moved.
-TEST_F(NodeLoopTest, TriesOnceWhatHoldersThatEndTogetherLetGo) {
+// A job's processes end within the time of one round, and their device cannot be bound.
+TEST_F(NodeLoopTest, TriesOnceForUsersThatEndTogether) {
   const std::vector<test::IdleProcess> workers(20);
-  for (const test::IdleProcess& worker : workers) holder_.more.push_back(worker.pid());
+  for (const test::IdleProcess& worker : workers) user_.more.push_back(worker.pid());
   kernel_.remove("sys/bus/pci/drivers/vfio-pci/bind");
   want("passthrough");
   start();
@@ -372,7 +374,7 @@ TEST_F(NodeLoopTest, TriesOnceWhatHoldersThatEndTogetherLetGo) {
   busy.wait();
   for (const test::IdleProcess& worker : workers) worker.end_now();
   all_ended.count_down();
-  ASSERT_TRUE(told([](const api::HostStatus& state) { return state.phase == api::NodePhase::failed; }));
+  ASSERT_TRUE(reported([](const api::HostStatus& state) { return state.phase == api::NodePhase::failed; }));
   EXPECT_TRUE(does_what_is_due());
   EXPECT_TRUE(stop());
   const auto is_a_try = [](const std::string& write) {
@@ -381,30 +383,30 @@ TEST_F(NodeLoopTest, TriesOnceWhatHoldersThatEndTogetherLetGo) {
   EXPECT_EQ(std::ranges::count_if(kernel_.writes(), is_a_try), 1);
 }
 
-TEST_F(NodeLoopTest, LeavesASecondBetweenTheEndsOfHolders) {
+TEST_F(NodeLoopTest, LeavesASecondBetweenTheEndsOfUsers) {
   const std::vector<test::IdleProcess> workers(2);
-  for (const test::IdleProcess& worker : workers) holder_.more.push_back(worker.pid());
+  for (const test::IdleProcess& worker : workers) user_.more.push_back(worker.pid());
   want("passthrough");
   start();
-  const auto has_holders = [this](std::size_t number) {
-    return told([=](const api::HostStatus& state) {
+  const auto has_users = [this](std::size_t number) {
+    return reported([=](const api::HostStatus& state) {
       return state.phase == api::NodePhase::blocked && !state.accelerators.empty() &&
              state.accelerators[0].users.size() == number;
     });
   };
-  ASSERT_TRUE(has_holders(2));
+  ASSERT_TRUE(has_users(2));
   workers[0].end();
-  ASSERT_TRUE(has_holders(1));
+  ASSERT_TRUE(has_users(1));
   const auto first = std::filesystem::last_write_time(kernel_.root() / kStatusFile);
   workers[1].end();
-  ASSERT_TRUE(told([](const api::HostStatus& state) { return state.phase == api::NodePhase::ready; }));
+  ASSERT_TRUE(reported([](const api::HostStatus& state) { return state.phase == api::NodePhase::ready; }));
   const auto second = std::filesystem::last_write_time(kernel_.root() / kStatusFile);
   EXPECT_GE(second - first, 900ms);
 }
 
-TEST_F(NodeLoopTest, OutlivesMoreHoldersThanItHasDescriptors) {
+TEST_F(NodeLoopTest, OutlivesMoreUsersThanItHasDescriptors) {
   const std::vector<test::IdleProcess> workers(150);
-  for (const test::IdleProcess& worker : workers) holder_.more.push_back(worker.pid());
+  for (const test::IdleProcess& worker : workers) user_.more.push_back(worker.pid());
   start();
   ASSERT_TRUE(becomes(api::NodePhase::idle, policy::Mode::host));
   const test::FewDescriptors few(100);
@@ -463,11 +465,11 @@ TEST_F(NodeLoopTest, EndsAsApplyDoesWhenItRunsOnce) {
   EXPECT_EQ(kernel_.driver_of(kGpu), "vfio-pci");
   {
     const test::IdleProcess worker;
-    holder_.pid = worker.pid();
+    user_.pid = worker.pid();
     want("host");
     EXPECT_EQ(must(once()), ExitStatus::refused);
     EXPECT_EQ(kernel_.driver_of(kGpu), "vfio-pci");
-    holder_.pid = 0;
+    user_.pid = 0;
   }
   kernel_.file("var/lib/ferry/desired.json", "{");
   EXPECT_EQ(must(once()), ExitStatus::usage);
@@ -526,7 +528,7 @@ TEST_F(NodeLoopTest, IsKeptWaitingByNoFifoInThePlaceOfAFile) {
   ASSERT_TRUE(becomes(api::NodePhase::ready, policy::Mode::passthrough));
   kernel_.remove("var/lib/ferry/desired.json");
   ASSERT_EQ(::mkfifo((kernel_.root() / "var/lib/ferry/desired.json").c_str(), 0600), 0);
-  EXPECT_TRUE(told([](const api::HostStatus& state) {
+  EXPECT_TRUE(reported([](const api::HostStatus& state) {
     return state.error && state.error->message.find("/var/lib/ferry/desired.json: it is no regular file") !=
                               std::string::npos;
   }));
@@ -541,7 +543,7 @@ TEST_F(NodeLoopTest, GoesOnWhenItsFolderIsRemoved) {
   ASSERT_TRUE(becomes(api::NodePhase::ready, policy::Mode::passthrough));
   kernel_.remove("run/ferry");
   kernel_.directory("run/ferry");  // for the test to watch it
-  ASSERT_TRUE(becomes(api::NodePhase::ready, policy::Mode::passthrough)) << "it is told anew";
+  ASSERT_TRUE(becomes(api::NodePhase::ready, policy::Mode::passthrough)) << "it is reported again";
   EXPECT_FALSE(InstanceLock::claim(kernel_, kLock)) << "nobody else begins";
   EXPECT_TRUE(must(is_present(kernel_, kLiveness)));
   want("host");

@@ -136,11 +136,11 @@ TEST_F(PodUseProbeTest, TellsAPodOnceForEachResource) {
   other_pod.pod = "vm-2";
   const auto report = look(
       std::vector{init, given("nvidia.com/X", {kGpu}), given("nvidia.com/X_AUDIO", {kAudio}), other_pod});
-  std::vector<std::string> told;
-  for (const vfio::DeviceUser& user : report.of(kGpu)) told.push_back(user.text());
-  EXPECT_THAT(told, ElementsAre("pod tenant/vm-1 holds nvidia.com/X (allocated by the kubelet)",
-                                "pod tenant/vm-1 holds nvidia.com/X_AUDIO (allocated by the kubelet)",
-                                "pod tenant/vm-2 holds nvidia.com/X (allocated by the kubelet)"));
+  std::vector<std::string> reported;
+  for (const vfio::DeviceUser& user : report.of(kGpu)) reported.push_back(user.text());
+  EXPECT_THAT(reported, ElementsAre("pod tenant/vm-1 holds nvidia.com/X (allocated by the kubelet)",
+                                    "pod tenant/vm-1 holds nvidia.com/X_AUDIO (allocated by the kubelet)",
+                                    "pod tenant/vm-2 holds nvidia.com/X (allocated by the kubelet)"));
 }
 
 TEST_F(PodUseProbeTest, DoesNotKnowWhenTheKubeletCannotBeAsked) {

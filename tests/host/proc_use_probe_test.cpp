@@ -371,7 +371,7 @@ TEST(ProcUseProbeForReal, FindsTheThreadThatHasATableOfItsOwn) {
 }
 
 // To compare each table with each other one takes longer than the deadline, and a process in a pod would keep
-// every device from being moved.
+// every device from being bound.
 TEST(ProcUseProbeForReal, LooksThroughAProcessWithThousandsOfTables) {
   const Terminal terminal;
   constexpr int kThreads = 3000;
@@ -460,10 +460,10 @@ TEST(ProcUseProbeForReal, NamesTheProcessesThatItMayNotLookInto) {
     const HostFs host("/");
     const auto report =
         ProcUseProbe(host).look(std::vector{ask("x", "/dev/n", {.major = 511, .minor = 511})});
-    const bool told = report && report->unknown.size() == 1 &&
-                      report->unknown[0].ends_with(" could not be looked into: not permitted") &&
-                      report->unknown[0].starts_with("processes 1 (");
-    if (!told) ::_exit(1);
+    const bool reported = report && report->unknown.size() == 1 &&
+                          report->unknown[0].ends_with(" could not be looked into: not permitted") &&
+                          report->unknown[0].starts_with("processes 1 (");
+    if (!reported) ::_exit(1);
   });
   EXPECT_GT(child.pid(), 0);
 }

@@ -30,16 +30,16 @@ class ProcessEndsTest : public testing::Test {
                                       folder / "pid");
     }
   }
-  /// Runs the loop until so many have been told; false: not in time.
-  bool told(int number) {
+  /// Runs the loop until so many ends have been reported; false: not in time.
+  bool reported(int number) {
     stop_ = {};
     awaited_ = number;
     const auto patience = loop_->at(EventLoop::Clock::now() + 20s, [this] { stop_.request_stop(); });
-    if (told_ < number) loop_->run(stop_.get_token());
+    if (reported_ < number) loop_->run(stop_.get_token());
     loop_->cancel(patience);
-    return told_ == number;
+    return reported_ == number;
   }
-  /// What is ready is told, and nothing waited for.
+  /// Reports the ends that are ready, and waits for none.
   void turn() {
     stop_ = {};
     loop_->at(EventLoop::Clock::now(), [this] { stop_.request_stop(); });
@@ -56,9 +56,9 @@ class ProcessEndsTest : public testing::Test {
   std::unique_ptr<EventLoop> loop_ = must(EventLoop::create());
   std::stop_source stop_;
   int awaited_ = 0;
-  int told_ = 0;
+  int reported_ = 0;
   ProcessEnds ends_{*loop_, host_, [this] {
-                      if (++told_ == awaited_) stop_.request_stop();
+                      if (++reported_ == awaited_) stop_.request_stop();
                     }};
 };
 
@@ -66,10 +66,10 @@ TEST_F(ProcessEndsTest, TellsOfEachOnce) {
   const std::vector<test::IdleProcess> processes(3);
   EXPECT_TRUE(ends_.watch(numbers(processes)));
   for (const auto& process : processes) process.end_now();
-  EXPECT_TRUE(told(3));
+  EXPECT_TRUE(reported(3));
   EXPECT_TRUE(ends_.watch(numbers(processes))) << "though somebody says still that they hold something";
   turn();
-  EXPECT_EQ(told_, 3);
+  EXPECT_EQ(reported_, 3);
 }
 
 TEST_F(ProcessEndsTest, WatchesNoMoreThanItSays) {
@@ -111,7 +111,7 @@ TEST_F(ProcessEndsTest, TellsNothingOfAnotherNamespacesNumbers) {
   EXPECT_FALSE(ends_.watch(numbers(processes)));
   processes[0].end_now();
   turn();
-  EXPECT_EQ(told_, 0);
+  EXPECT_EQ(reported_, 0);
 }
 
 }  // namespace

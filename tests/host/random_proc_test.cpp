@@ -13,13 +13,11 @@
 
 #include <gmock/gmock.h>
 
-#include "host/usage/disk_use_probe.h"
-#include "host/usage/display_use_probes.h"
 #include "host/usage/proc_use_probe.h"
 #include "host/usage/use_probes.h"
 #include "tests/support/fake_kernel.h"
 #include "tests/support/must.h"
-#include "vfio/bind/move_plan.h"
+#include "vfio/bind/rebind_plan.h"
 
 namespace ferry::host {
 namespace {
@@ -197,7 +195,7 @@ TEST(RandomProcs, HideNobodyWhoIsWholeAndMakeNobodyUp) {
     EXPECT_THAT(texts(report, kDisk),
                 testing::ElementsAre("the file system mounted at /data holds /dev/nvme0n1"));
     for (const char* free : {kFree, kGpu}) EXPECT_THAT(texts(report, free), testing::IsEmpty());
-    if (testing::Test::HasFailure()) return;  // the first one is told; the others are of its kind
+    if (testing::Test::HasFailure()) return;  // the first one is reported; the others are of its kind
   }
 }
 

@@ -156,14 +156,14 @@ RoundSnapshot planned_change() {
     out.node.vgpus.gpus.push_back(std::move(gpu));
     out.modes[address] = address == kGpu ? policy::Mode::host : policy::Mode::passthrough;
   }
-  vfio::Move move;
-  move.devices = {kGpu};
-  move.members = {{.address = kGpu,
-                   .role = vfio::MemberRole::accelerator,
-                   .driver_before = "vfio-pci",
-                   .driver_after = "nvidia"}};
-  move.steps = {{.kind = vfio::Step::Kind::unbind, .address = kGpu, .value = "vfio-pci"}};
-  out.plan.given_back.plan.moves = {std::move(move)};
+  vfio::Rebind rebind;
+  rebind.devices = {kGpu};
+  rebind.members = {{.address = kGpu,
+                     .role = vfio::MemberRole::accelerator,
+                     .driver_before = "vfio-pci",
+                     .driver_after = "nvidia"}};
+  rebind.steps = {{.kind = vfio::Step::Kind::unbind, .address = kGpu, .value = "vfio-pci"}};
+  out.plan.given_back.plan.rebinds = {std::move(rebind)};
   out.conditions = conditions_of(out.plan);
   out.now = kNow;
   return out;
@@ -285,8 +285,8 @@ TEST(HostdReconcile, JudgesAnAttempt) {
     bool in_vain;
     const char* error;  ///< a part of its message; empty: there is none
   };
-  const auto result_of_first = [](vfio::MoveResult::Status status) {
-    vfio::MoveResult result;
+  const auto result_of_first = [](vfio::RebindResult::Status status) {
+    vfio::RebindResult result;
     result.status = status;
     result.devices = {kGpu};
     result.refusal.reasons = {"it is in use"};
@@ -309,18 +309,18 @@ TEST(HostdReconcile, JudgesAnAttempt) {
        Action::settle, true, "it is so"},
       {"a GPU has failed",
        [&](RoundSnapshot&, NodeOutcome& outcome) {
-         outcome.given_back.results = {result_of_first(vfio::MoveResult::Status::failed)};
+         outcome.given_back.results = {result_of_first(vfio::RebindResult::Status::failed)};
        },
        Action::settle, true, ""},
       {"a GPU came into use",
        [&](RoundSnapshot&, NodeOutcome& outcome) {
-         outcome.given_back.results = {result_of_first(vfio::MoveResult::Status::refused)};
+         outcome.given_back.results = {result_of_first(vfio::RebindResult::Status::refused)};
        },
        Action::settle, true, ""},
       {"a GPU is in use as before",
        [&](RoundSnapshot& now, NodeOutcome& outcome) {
          now.conditions[kGpu] = blocked_by(process(412));
-         outcome.given_back.results = {result_of_first(vfio::MoveResult::Status::refused)};
+         outcome.given_back.results = {result_of_first(vfio::RebindResult::Status::refused)};
        },
        Action::settle, false, ""},
       {"it only resumed services", [](RoundSnapshot& now, NodeOutcome&) { now.plan = {}; }, Action::settle,
@@ -345,8 +345,8 @@ TEST(HostdReconcile, KeepsTheFirstReasonOfAGpuThatStaysBlocked) {
   RoundSnapshot snapshot = withdrawn_change();
   snapshot.stage = Stage::attempted;
   snapshot.conditions[kGpu] = blocked_by(process(412));
-  vfio::MoveResult refused;
-  refused.status = vfio::MoveResult::Status::refused;
+  vfio::RebindResult refused;
+  refused.status = vfio::RebindResult::Status::refused;
   refused.devices = {kGpu};
   refused.refusal.reasons = {"the plugin lists it"};
   NodeOutcome outcome;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 
-#include "host/usage/display_use_probes.h"
+#include "host/usage/use_probes.h"
 #include "tests/support/fake_kernel.h"
 #include "tests/support/must.h"
 

@@ -43,7 +43,7 @@ TEST_F(SystemdServicesTest, StopsAndStartsAndWaitsForTheJobsEnd) {
   EXPECT_THAT(systemd.orders(), ElementsAre("StopUnit a.service replace", "StartUnit b@1.service replace"));
 }
 
-TEST_F(SystemdServicesTest, BelievesAJobThatEndsBeforeItIsTold) {
+TEST_F(SystemdServicesTest, BelievesAJobThatEndsBeforeItIsReported) {
   const FakeSystemd systemd(door(), Manner::hasty);
   EXPECT_TRUE(stop());
 }

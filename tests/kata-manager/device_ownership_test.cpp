@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kata-manager/runtime/device_ownership.h"
-
 #include <gmock/gmock.h>
 
+#include "kata-manager/kata/kata_checks.h"
 #include "tests/support/scratch_directory.h"
 
 namespace ferry::kata {

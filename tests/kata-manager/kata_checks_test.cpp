@@ -365,7 +365,7 @@ TEST_F(Kubelet, MayHaveNoFile) {
   scratch.file("var/lib/kubelet/config.yaml", "runtimeRequestTimeout: 5m\n");
   const KubeletSettings settings = test::must(KubeletSettings::read(host));
   EXPECT_EQ(settings.file, "");
-  EXPECT_FALSE(settings.request_timeout.has_value()) << "it was not told of that file";
+  EXPECT_FALSE(settings.request_timeout.has_value()) << "no flag names that file";
 }
 
 TEST_F(Kubelet, IsKnownByItsUsualFileWhenItDoesNotRun) {

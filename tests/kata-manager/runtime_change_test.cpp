@@ -48,7 +48,7 @@ class FakeRuntime final : public ContainerRuntime, public RuntimeControl {
     return out;
   }
   Result<std::vector<RunningPod>> pods() override {
-    if (!pods_known) return fail(Errc::failed, "no pods are told");
+    if (!pods_known) return fail(Errc::failed, "no pods are listed");
     return pods_;
   }
   std::string text() const override { return "restart fake.service"; }

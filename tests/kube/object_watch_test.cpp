@@ -258,7 +258,7 @@ TEST_F(ObjectWatchTest, AServerThatForgetsEverythingAlwaysIsNotAskedWithoutEnd) 
   const auto before = server.seen().size();
   clock.run_for(1h);
   EXPECT_LE(server.seen().size() - before, 400U);
-  EXPECT_THAT(watching.said, ElementsAre("trouble")) << "told once";
+  EXPECT_THAT(watching.said, ElementsAre("trouble")) << "reported once";
   server.script = nullptr;
   server.chances = {};
   server.edit(kNode, labels("a", "2"));

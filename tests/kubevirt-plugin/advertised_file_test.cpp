@@ -24,8 +24,8 @@ TEST(AdvertisedFile, IsReadBackByASuccessor) {
                      .devices = {listed("15", true), listed("16", false), listed("17", true)}}));
   snapshot.unlisted.push_back({.resource = name.text(), .id = "18", .iommu_group = 18});
   const test::ScratchDirectory scratch;
-  scratch.file("offered.json", api::advertised_resources_text(advertised_resources(snapshot, {}, {}, 7)));
-  const auto before = read_former(HostFs(scratch.path()), "offered.json");
+  scratch.file("advertised.json", api::advertised_resources_text(advertised_resources(snapshot, {}, {}, 7)));
+  const auto before = read_former(HostFs(scratch.path()), "advertised.json");
   std::vector<std::string> ids;
   for (const Holding& one : allocated_by(before)) {
     EXPECT_EQ(one.resource, "nvidia.com/CARD");
@@ -80,8 +80,8 @@ TEST(AdvertisedFile, ThatCannotBeReadPassesNothingOn) {
   const test::ScratchDirectory scratch;
   const HostFs host(scratch.path());
   for (const char* bad : {"", "{", "[]", R"({"resources": {}, "fatal_errors": 1})"}) {
-    scratch.file("offered.json", bad);
-    const auto read = read_former(host, "offered.json");
+    scratch.file("advertised.json", bad);
+    const auto read = read_former(host, "advertised.json");
     EXPECT_THAT(read.devices, IsEmpty()) << bad;
     EXPECT_THAT(read.resources, IsEmpty()) << bad;
   }

@@ -138,7 +138,7 @@ TEST_F(CompanionPlaces, AreUnhealthyWhileAnotherHasTheGroup) {
   EXPECT_THAT(states(kUsb),
               ElementsAre(Pair("place-0000:02:00.2",
                                "0000:02:00.0: held back: 16 of its IOMMU group 16 is allocated")));
-  EXPECT_EQ(wakes, 1) << "the kubelet is told";
+  EXPECT_EQ(wakes, 1) << "the kubelet gets a new list";
   const auto list = (*stream)->take();
   ASSERT_NE(list, nullptr);
   EXPECT_FALSE(list->devices.at(0).healthy());

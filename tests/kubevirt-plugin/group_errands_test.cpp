@@ -70,7 +70,7 @@ TEST(GroupErrands, ReportsByAnotherThreadWhatIsLate) {
   EXPECT_NE(outcome.ending_thread, asker.get_id());
   EXPECT_FALSE(is_back);
   hang->unblock.set_value();
-  asker.join();  // and nobody is told again, which a promise would not survive
+  asker.join();  // and no caller gets a second answer, which a promise would not survive
 }
 
 TEST(GroupErrands, SendsNobodyAfterOneWhoIsLate) {
@@ -142,7 +142,8 @@ TEST(GroupErrands, WatchesOneAfterAnotherThatWasInTime) {
   hang->unblock.set_value();
 }
 
-// Four groups have longer than one. When the first of one group is told, the four are what is waited for.
+// Four groups have longer than one. When the first of one group has its answer, the four are what is waited
+// for.
 TEST(GroupErrands, SeesADeadlineThatIsSoonerThanTheOneItWaitsFor) {
   constexpr auto kDeadline = 1s;
   const auto hang = std::make_shared<Hang>();

@@ -179,10 +179,10 @@ TEST_F(KubeVirtTest, NamesThePluginOnStandby) {
               R"({"version": 2, "resources": [], "standby": "another serves"})");
   EXPECT_FALSE(is_reported()) << "who wrote that is gone";
   const auto plugin = must(LivenessLock::announce(kernel, api::kPluginLiveness));
-  const Check told = check("plugin-serves");
-  EXPECT_EQ(told.verdict, Verdict::warn);
-  EXPECT_THAT(told.found, HasSubstr("another serves"));
-  EXPECT_THAT(told.fix, HasSubstr("/var/lib/ferry/serving.json"));
+  const Check reported = check("plugin-serves");
+  EXPECT_EQ(reported.verdict, Verdict::warn);
+  EXPECT_THAT(reported.found, HasSubstr("another serves"));
+  EXPECT_THAT(reported.fix, HasSubstr("/var/lib/ferry/serving.json"));
 }
 
 // A scan of its own begins to count when it begins to look.
@@ -215,9 +215,9 @@ TEST_F(KubeVirtTest, DoesNotAdviseToGiveAGpuWithVgpusAway) {
   const std::vector<api::FatalErrorsOf> errors = {{.function = "0000:81:00.0", .since = 2}};
   kernel.file(api::kAdvertisedFile,
               api::advertised_resources_text(advertised_resources({}, {}, {}, 0, errors)));
-  const auto told = check("can-be-given", kUuid);
-  EXPECT_THAT(told.found, HasSubstr("its GPU had 1 fatal PCIe error"));
-  EXPECT_THAT(told.fix, testing::AllOf(HasSubstr("loaded anew"), testing::Not(HasSubstr("ferry vfio"))));
+  const auto reported = check("can-be-given", kUuid);
+  EXPECT_THAT(reported.found, HasSubstr("its GPU had 1 fatal PCIe error"));
+  EXPECT_THAT(reported.fix, testing::AllOf(HasSubstr("loaded anew"), testing::Not(HasSubstr("ferry vfio"))));
 }
 
 TEST_F(KubeVirtTest, TakesTheRunningPluginsWordForWhatIsUnfit) {
@@ -244,18 +244,18 @@ TEST_F(KubeVirtTest, TakesTheRunningPluginsWordForWhatIsUnfit) {
   advertised.devices[1].awaits_release = true;
   advertised.devices[3].healthy = true;
   kernel.file(api::kAdvertisedFile, api::advertised_resources_text(advertised));
-  const auto told = [&] {
+  const auto reported = [&] {
     std::vector<std::string> subjects;
     for (const Check& one : kubevirt_checks(kernel, rules))
       if (one.id == "can-be-given") subjects.push_back(one.subject);
     return subjects;
   };
-  EXPECT_THAT(told(), testing::IsEmpty()) << "who wrote that is gone";
+  EXPECT_THAT(reported(), testing::IsEmpty()) << "who wrote that is gone";
   const auto plugin = must(LivenessLock::announce(kernel, api::kPluginLiveness));
-  EXPECT_THAT(told(), testing::ElementsAre("0000:01:00.0"));
+  EXPECT_THAT(reported(), testing::ElementsAre("0000:01:00.0"));
   EXPECT_EQ(check("can-be-given", "0000:01:00.0").found, "its CDI file cannot be written");
   add_gpu("0000:01:00.1", 15, "nouveau");
-  EXPECT_THAT(told(), testing::ElementsAre("0000:01:00.0")) << "once, by what the host shows";
+  EXPECT_THAT(reported(), testing::ElementsAre("0000:01:00.0")) << "once, by what the host shows";
   EXPECT_THAT(check("can-be-given", "0000:01:00.0").found, HasSubstr("0000:01:00.1 (nouveau)"));
 }
 

@@ -175,7 +175,7 @@ TEST_F(PluginCallsTest, LetsAContainerStartWhoseDevicesItDoesNotKnow) {
   request.add_devices_ids("0000:ff:00.0");
   v1beta1::PreStartContainerResponse started;
   EXPECT_TRUE(caller().ask(&DevicePlugin::PreStartContainer, request, started).ok())
-      << "it has never asked to be told";
+      << "it has never subscribed";
 }
 
 // The kubelet tries again by itself.
@@ -252,7 +252,7 @@ TEST_F(PluginCallsTest, GoesOnThoughSomebodyDoesNotReadAndKeepsForHimTheNewestLi
 
   // Each of them holds its card's audio function back.
   for (const auto& gpu : gpus) ASSERT_TRUE(kubelet->allocate(kGpu, {gpu}).ok());
-  ASSERT_TRUE(allocatable(kAudio, 0)) << "who reads is told";
+  ASSERT_TRUE(allocatable(kAudio, 0)) << "a reader gets the list";
   int read = 0;
   while (healthy() > 0 && lists->Read(&list)) ++read;
   EXPECT_EQ(healthy(), 0);

@@ -152,7 +152,7 @@ class Fixture : public testing::Test {
     const auto text = kernel.read_file(options.advertised_file);
     return text ? nlohmann::json::parse(*text, nullptr, false) : nlohmann::json();
   }
-  /// Waits for a change of the offered file until it is as wanted.
+  /// Waits for a change of advertised.json until it is as expected.
   bool advertised_becomes(const std::function<bool(const nlohmann::json&)>& desired) const {
     const auto file = kernel.root() / options.advertised_file;
     std::filesystem::create_directories(file.parent_path());

@@ -22,7 +22,7 @@
 #include "tests/kubevirt-plugin/plugin_fixture.h"
 #include "tests/support/event_flood.h"
 
-// What the functions below, which take nothing of ours, are told and tell.
+// Input and output of the functions below, which take no context.
 // NOLINTBEGIN(cppcoreguidelines-avoid-non-const-global-variables)
 namespace {
 std::atomic<bool> no_descriptor_to_be_had = false;
@@ -174,7 +174,7 @@ TEST_F(PluginSocketTest, DoesNotWaitForAKubeletThatHangsWhenAnotherComes) {
   const auto begin = std::chrono::steady_clock::now();
   ASSERT_TRUE(kubelet->start());
   expect_service();
-  EXPECT_TRUE(allocatable(kH100, 1)) << "none is told over the old connection";
+  EXPECT_TRUE(allocatable(kH100, 1)) << "nothing is sent over the old connection";
   EXPECT_LT(std::chrono::steady_clock::now() - begin, 10s) << "not until the call's deadline";
 }
 
@@ -241,7 +241,8 @@ TEST_F(PluginSocketTest, WaitsForAKubeletThatIsSlowToTakeARegistration) {
   EXPECT_EQ(kubelet->registrations().size(), 2U) << "each once";
 }
 
-// As newer ones do whose registration server has failed. The streams stay, whether or not it is told again.
+// As newer ones do whose registration server has failed. The streams stay, whether or not it hears of the
+// plugin again.
 TEST_F(PluginSocketTest, StaysWithAKubeletThatMakesItsSocketAnew) {
   add_gpu("0000:01:00.0", 15);
   for (const bool refuses : {true, false}) {

@@ -150,7 +150,7 @@ TEST_F(PluginStandbyTest, KeepsNobodyWaitingWhoAskedBeforeIt) {
   EXPECT_TRUE(kubelet->allocate(kGpu, {"0000:01:00.0"}).ok());
 }
 
-// They are told nothing of a standing back that has ended: they wait, as at a start.
+// They hear nothing of a standby that has ended: they wait, as at a start.
 TEST_F(PluginStandbyTest, KeepsThoseWaitingWhoAskAfterIt) {
   std::promise<void> leave;
   const std::shared_future<void> left = leave.get_future().share();
@@ -164,7 +164,7 @@ TEST_F(PluginStandbyTest, KeepsThoseWaitingWhoAskAfterIt) {
   expect_wait("0000:01:00.0", leave);
 }
 
-// Nor are those told of it whom it serves first after it.
+// The clients that it serves first after the standby do not hear of it either.
 TEST_F(PluginStandbyTest, KeepsThoseWaitingWhereItHasServedNobodyBefore) {
   std::promise<void> leave;
   const std::shared_future<void> left = leave.get_future().share();

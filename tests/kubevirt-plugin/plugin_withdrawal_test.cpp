@@ -278,7 +278,7 @@ TEST_F(PluginWithdrawalTest, KeepsWhatKataLooksUpOverARestart) {
   EXPECT_TRUE(specification_becomes(IsEmpty())) << "its pod is gone";
 }
 
-// Kata asks the kubelet what a pod has, and is told the name that it was given by.
+// Kata asks the kubelet what a pod has, and gets the name under which it was allocated.
 TEST_F(PluginWithdrawalTest, KeepsWhatKataLooksUpUnderTheNameOfBefore) {
   const std::string before = begin_with_one_of_two_given_to_kata();
   EXPECT_TRUE(stop());

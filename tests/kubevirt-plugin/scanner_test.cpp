@@ -113,7 +113,7 @@ TEST_F(ScannerTest, AdvertisesAGpuWithAFatalErrorUnhealthyUntilItIsBoundAnew) {
   ASSERT_TRUE(kernel.write_attribute("sys/bus/pci/drivers/vfio-pci/bind", "0000:01:00.0"));
   EXPECT_EQ(only_device().problem, "");
 
-  // Off its driver and back between two scans, and nobody has told: it has the same number as before.
+  // Off its driver and back between two scans, and no event has come: it has the same number as before.
   kernel.file(counter, "Undefined 0\nDLP 4\nTOTAL_ERR_FATAL 4\n");
   EXPECT_NE(only_device().problem, "");
   ASSERT_TRUE(kernel.write_attribute("sys/bus/pci/drivers/vfio-pci/unbind", "0000:01:00.0"));

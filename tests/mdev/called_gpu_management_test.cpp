@@ -12,15 +12,15 @@ using test::must;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-/// Remembers what it was told.
+/// Records its calls.
 class Diary final : public GpuManagement {
  public:
   ManagedGpu gpu;
   std::optional<Error> error;
-  std::vector<std::string> told;
+  std::vector<std::string> reported;
 
   Result<ManagedGpu> read(const vfio::PciAddress& address) override {
-    told.push_back("read " + address.text());
+    reported.push_back("read " + address.text());
     if (error) return fail(*error);
     return gpu;
   }
@@ -37,7 +37,7 @@ class Diary final : public GpuManagement {
 
  private:
   Result<> note(const std::string& what, std::uint32_t number) {
-    told.push_back(what + " " + std::to_string(number));
+    reported.push_back(what + " " + std::to_string(number));
     if (error) return fail(*error);
     return {};
   }
@@ -81,7 +81,7 @@ TEST_F(CalledGpuManagementTest, CarriesEachActAsAChangeOfTheHost) {
   must(management_.set_mixed_sizes(gpu_, true));
   must(management_.set_mixed_sizes(gpu_, false));
   must(management_.set_mig(gpu_, true));
-  EXPECT_THAT(diary_.told, ElementsAre("make 14", "remove 2", "mixed 1", "mixed 0", "mig 1"));
+  EXPECT_THAT(diary_.reported, ElementsAre("make 14", "remove 2", "mixed 1", "mixed 0", "mig 1"));
   EXPECT_EQ(kernel_.changes().size(), 5U);
 }
 
@@ -112,13 +112,13 @@ TEST_F(CalledGpuManagementTest, TakesNoOddRequest) {
                               R"({"act":"set_mig","gpu":"0000:17:00.0","number":"on"})"}) {
     EXPECT_THAT(answer_gpu_call(diary_, request), HasSubstr(R"("error")")) << request;
   }
-  EXPECT_THAT(diary_.told, testing::IsEmpty());
+  EXPECT_THAT(diary_.reported, testing::IsEmpty());
 }
 
 TEST_F(CalledGpuManagementTest, AChangeThatDoesNotReturnIsLeftAlone) {
   kernel_.hang_change(1);
   EXPECT_EQ(management_.make_instance(gpu_, 14).error().code, Errc::stuck);
-  EXPECT_THAT(diary_.told, testing::IsEmpty());
+  EXPECT_THAT(diary_.reported, testing::IsEmpty());
 }
 
 TEST_F(CalledGpuManagementTest, AHostWithoutTheLibrarySaysSo) {

@@ -177,7 +177,7 @@ TEST_F(VendorFunctionRead, TellsThatTheTypesCannotBeRead) {
   EXPECT_FALSE(read(kSecond).parent.problem);
 }
 
-TEST_F(VendorFunctionRead, IsToldByItsAttribute) {
+TEST_F(VendorFunctionRead, IsKnownByItsAttribute) {
   const StuckGpus stuck = StuckGpus::read(kernel).value();
   const MdevBus bus{};
   const vfio::Inventory inventory{};

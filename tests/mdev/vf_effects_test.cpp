@@ -29,14 +29,14 @@ const std::string kHeader = "ID    : vGPU Name";
 
 // Mediated devices on virtual functions.
 
-std::string offered(const std::string& vf, const std::string& type) {
+std::string type_folder(const std::string& vf, const std::string& type) {
   return kDevices + "{mdev_vf_" + vf + "}/mdev_supported_types/nvidia-" + type;
 }
 std::string available(const std::string& vf, const std::string& type) {
-  return offered(vf, type) + "/available_instances";
+  return type_folder(vf, type) + "/available_instances";
 }
 EffectWrite create(const std::string& vf, const std::string& type, const std::string& uuid) {
-  return {offered(vf, type) + "/create", uuid};
+  return {type_folder(vf, type) + "/create", uuid};
 }
 EffectWrite remove(const std::string& vf, const std::string& uuid) {
   return {kDevices + "{mdev_vf_" + vf + "}/" + uuid + "/remove", "1"};
@@ -56,7 +56,7 @@ std::vector<KernelEffect> mdev_effects() {
        .error = ENOENT,
        .after = {{Kind::reads, available("a", "1147"), "1"},
                  {Kind::reads, available("b", "1153"), "1"},
-                 {Kind::reads, offered("a", "1153") + "/name", "NVIDIA L40S-12Q"},
+                 {Kind::reads, type_folder("a", "1153") + "/name", "NVIDIA L40S-12Q"},
                  {Kind::link_to, kDevices + "{mdev_vf_a}/physfn", "{mdev_vfs}"},
                  {Kind::present, "sys/class/mdev_bus/{mdev_vf_b}"}}},
       {.name = "TheGpuItselfOffersNone",

@@ -8,7 +8,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-// The functions below, which take nothing of ours, are told by these.
+// Input of the functions below, which take no context.
 // NOLINTBEGIN(cppcoreguidelines-avoid-non-const-global-variables)
 namespace {
 std::atomic<bool> no_instance = false;

@@ -75,9 +75,9 @@ void add_card(FakeKernel& kernel, const std::string& slot, const std::string& id
       {.address = slot + ".1", .ids = audio, .class_code = 0x040300, .group = group, .driver = audio_driver});
 }
 
-/// What Ferry has written of a move to vfio.
-void record_move(FakeKernel& kernel, const std::string& address, const std::string& ids, unsigned group,
-                 const std::string& driver) {
+/// The undo journal after Ferry bound a GPU.
+void record_rebind(FakeKernel& kernel, const std::string& address, const std::string& ids, unsigned group,
+                   const std::string& driver) {
   must(vfio::write_record(kernel, group,
                           {{must(vfio::PciAddress::parse(address)),
                             {.ids = ids, .driver = driver, .driver_override = {}, .role = "accelerator"}}}));
@@ -171,15 +171,15 @@ void build_t4_server(Machine& machine) {
     put_reset(kernel, address, "flr bus");
   }
   put_slot(kernel, "4", "0000:5e:00.0");
-  record_move(kernel, "0000:5e:00.0", "10de:1eb8", 31, "nvidia");
+  record_rebind(kernel, "0000:5e:00.0", "10de:1eb8", 31, "nvidia");
   machine.mdev().add_parent("0000:af:00.0");
   machine.mdev().add_parent("0000:d8:00.0");
   machine.mdev().add_device("0000:af:00.0", "nvidia-232", "566b0cda-8c18-5fd3-92cb-496c5a60815f");
   machine.mdev().add_device("0000:af:00.0", "nvidia-232", "d9a1c0de-1f2b-5a6c-8d7e-0a1b2c3d4e5f");
   machine.mdev().add_device("0000:d8:00.0", "nvidia-234", "7b1e6c52-4f0a-5d9b-a3c4-1122334455aa");
   kernel.file("sys/class/dmi/id/product_name", "Rack Server 2U (rev. B)\n");
-  machine.users["0000:5e:00.0"] = {vm_holder("whole", 670, "/dev/vfio/31")};
-  machine.users["566b0cda-8c18-5fd3-92cb-496c5a60815f"] = {vm_holder("half", 811, "/dev/vfio/200")};
+  machine.users["0000:5e:00.0"] = {vm_user("whole", 670, "/dev/vfio/31")};
+  machine.users["566b0cda-8c18-5fd3-92cb-496c5a60815f"] = {vm_user("half", 811, "/dev/vfio/200")};
   kernel.file("run/ferry/plugin/advertised.json",
               advertised_file("nvidia.com/TU104GL_TESLA_T4",
                               {{.id = "0000:5e:00.0", .group = 31, .allocated = true}}));
@@ -204,8 +204,8 @@ void build_sriov_host(Machine& machine) {
   }
   const auto first = kernel.vfs_of("0000:17:00.0");
   for (const std::size_t i : {0U, 1U, 2U}) machine.vendor().set(first[i], "1153");
-  machine.users[first[0]] = {vm_holder("desk-1", 1201, "/dev/vfio/50")};
-  machine.users[first[2]] = {vm_holder("desk-2", 1202, "/dev/vfio/52")};
+  machine.users[first[0]] = {vm_user("desk-1", 1201, "/dev/vfio/50")};
+  machine.users[first[2]] = {vm_user("desk-2", 1202, "/dev/vfio/52")};
 }
 
 // Two Grace Hopper modules: another vfio driver, and a PCI domain of their own.
@@ -280,14 +280,14 @@ void build_large(Machine& machine) {
       const auto nvidia = device_path(functions[vf]) / "nvidia";
       kernel.file(nvidia / "current_vgpu_type", vf < 8 ? "1147\n" : "0\n");
       kernel.file(nvidia / "creatable_vgpu_types", "ID    : vGPU Name\n1147  : NVIDIA L40S-1Q\n");
-      if (vf < 4) machine.users[functions[vf]] = {vm_holder(fmt::format("vm-{}-{}", i, vf), 2000, "it")};
+      if (vf < 4) machine.users[functions[vf]] = {vm_user(fmt::format("vm-{}-{}", i, vf), 2000, "it")};
     }
     kernel.file("proc/driver/nvidia/gpus/" + address + "/unbindLock", "0\n");
   }
 }
 
 // What breaks: a GPU off the bus, one whose group is half on vfio, a narrow link, one without a driver, one
-// that the kubelet is told is unhealthy.
+// that the kubelet has as unhealthy.
 void build_broken(Machine& machine) {
   FakeKernel& kernel = machine.kernel;
   add_drivers(kernel);
@@ -332,7 +332,7 @@ void build_one_group(Machine& machine) {
                        .driver = "mlx5_core"});
 }
 
-// A node that obeys a policy: hostd says what has become of it, a VM keeps one GPU from what is wanted.
+// A node that obeys a policy: hostd says what has become of it, a VM keeps one GPU from its desired mode.
 void build_policy_node(Machine& machine) {
   FakeKernel& kernel = machine.kernel;
   add_drivers(kernel);
@@ -349,9 +349,9 @@ void build_policy_node(Machine& machine) {
   };
   add("0000:18:00.0", 51, "vfio-pci");
   add("0000:2a:00.0", 52, "vfio-pci");
-  record_move(kernel, "0000:18:00.0", "10de:2335", 51, "nvidia");
-  record_move(kernel, "0000:2a:00.0", "10de:2335", 52, "nvidia");
-  machine.users["0000:2a:00.0"] = {vm_holder("train", 912, "/dev/vfio/52")};
+  record_rebind(kernel, "0000:18:00.0", "10de:2335", 51, "nvidia");
+  record_rebind(kernel, "0000:2a:00.0", "10de:2335", 52, "nvidia");
+  machine.users["0000:2a:00.0"] = {vm_user("train", 912, "/dev/vfio/52")};
   kernel.file(
       "run/ferry/status.json",
       R"({"version":2,"generation":17,"pid":4711,"boot_id":"b","desired":{"generation":12,)"
@@ -371,7 +371,7 @@ void build_policy_node(Machine& machine) {
                                {.id = "0000:2a:00.0", .group = 52, .allocated = true}}));
 }
 
-// A host with a screen of NVIDIA's alone: moving it takes that.
+// A host with a screen of NVIDIA's alone: binding it takes that.
 void build_workstation(Machine& machine) {
   FakeKernel& kernel = machine.kernel;
   add_drivers(kernel);
@@ -449,7 +449,7 @@ void put_link(FakeKernel& kernel, const std::string& address, const FakeLink& li
   kernel.file(path / "max_link_width", fmt::format("{}\n", link.max_width));
 }
 
-vfio::DeviceUser vm_holder(const std::string& name, int pid, const std::string& node) {
+vfio::DeviceUser vm_user(const std::string& name, int pid, const std::string& node) {
   return {
       .kind = vfio::DeviceUser::Kind::virtual_machine, .name = name, .pid = pid, .what = node, .pod_uid = {}};
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whole machines for tests of what people and programs are told of a node: status, explain, metrics, labels.
+// Whole machines for tests of the reports about a node: status, explain, metrics, labels.
 //
 // They are composed, not captured: IDs, names and types come from our data tables, all else is made up to be
 // likely. A captured one lies in tests/fixtures/hosts and says so.
@@ -56,6 +56,6 @@ struct FakeLink {
 void put_link(FakeKernel& kernel, const std::string& address, const FakeLink& link);
 
 /// A VM that holds a device through a node.
-vfio::DeviceUser vm_holder(const std::string& name, int pid, const std::string& node);
+vfio::DeviceUser vm_user(const std::string& name, int pid, const std::string& node);
 
 }  // namespace ferry::test

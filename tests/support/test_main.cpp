@@ -12,7 +12,7 @@
 
 namespace {
 
-// For the tests of the writer: says what it was told, or does not come back.
+// For the tests of the writer: prints its order, or does not come back.
 std::string echo(const ferry::HostFs& host, std::string_view request) {
   if (request == "die") std::abort();
   if (request == "too much") {

@@ -21,12 +21,12 @@ class FenceTest : public testing::Test {
   FenceTest() {
     kernel_.add_driver({.name = "vfio-pci", .vfio = true});
     kernel_.add_function({.address = "0000:65:00.0", .group = 41, .driver = "vfio-pci"});
-    move_.steps = {
+    rebind_.steps = {
         {.kind = Step::Kind::unbind, .address = at("0000:65:00.0"), .value = "vfio-pci", .why = "asked"}};
   }
-  Result<> close() { return Fence(kernel_, nullptr).close(scan(kernel_).value(), move_); }
+  Result<> close() { return Fence(kernel_, nullptr).close(scan(kernel_).value(), rebind_); }
   test::FakeKernel kernel_;
-  Move move_;
+  Rebind rebind_;
 };
 
 TEST_F(FenceTest, HoldsTheGroupsNode) {
@@ -83,7 +83,7 @@ class DriverLockTest : public testing::Test, public DriverLock {
   DriverLockTest() {
     kernel_.add_driver({.name = "nvidia", .ids = {"10de:2684"}, .unbind_lock = true});
     kernel_.add_function({.address = kGpu, .group = 41, .driver = "nvidia"});
-    move_.steps = {{.kind = Step::Kind::unbind, .address = at(kGpu), .value = "nvidia", .why = "asked"}};
+    rebind_.steps = {{.kind = Step::Kind::unbind, .address = at(kGpu), .value = "nvidia", .why = "asked"}};
   }
   static std::string lock_of(const PciAddress& device) {
     return "proc/driver/nvidia/gpus/" + device.text() + "/unbindLock";
@@ -101,7 +101,7 @@ class DriverLockTest : public testing::Test, public DriverLock {
   }
   Fence closed() {
     Fence fence(kernel_, this);
-    closed_ = fence.close(scan(kernel_).value(), move_);
+    closed_ = fence.close(scan(kernel_).value(), rebind_);
     return fence;
   }
   std::vector<std::string> records() const {
@@ -110,7 +110,7 @@ class DriverLockTest : public testing::Test, public DriverLock {
   bool held() const { return kernel_.read_attribute(lock_of(at(kGpu))).value_or("0") == "1"; }
 
   test::FakeKernel kernel_;
-  Move move_;
+  Rebind rebind_;
   bool in_use_ = false;
   bool answer_is_lost_ = false;
   Result<> closed_;

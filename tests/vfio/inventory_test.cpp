@@ -141,6 +141,7 @@ TEST(Inventory, FailsWhereThereIsNoPciBus) {
   const auto inventory = scan(HostFs(empty.path()));
   ASSERT_FALSE(inventory);
   EXPECT_THAT(inventory.error().message, HasSubstr("scan PCI functions: open /sys/bus/pci/devices"));
+  EXPECT_THAT(inventory.error().hint, HasSubstr("is " + empty.path().string() + " the root of a host?"));
 }
 
 TEST(Inventory, OrdersFiveDigitDomainsLast) {
@@ -183,7 +184,7 @@ TEST_P(ViabilityRule, IsTheKernels) {
   }
   const Inventory whole = scan(kernel).value();
   EXPECT_EQ(blocks_viability(*whole.find(at("0000:17:00.0"))), row.blocks);
-  // A scan of the function alone, and one after a move, say the same.
+  // A scan of the function alone, and one after a bind, say the same.
   EXPECT_EQ(blocks_viability(read_function(kernel, at("0000:17:00.0")).value()), row.blocks);
   const Inventory again = scan_members_again(kernel, {5}, {}, whole).value();
   EXPECT_EQ(blocks_viability(*again.find(at("0000:17:00.0"))), row.blocks);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the kernel answers to the writes that moving functions is made of.
+// The kernel's answers to the writes that bind and unbind functions.
 // On the real kernel {gpu} is a GPU on {gpu_driver} with {audio} on {audio_driver} in its group {group}, and
 // {other} is a driver loaded there that matches neither. {vgpu} is a GPU on a driver nvidia that can make
 // vGPUs; {port} is a bridge on pcieport.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The machines that several tests of this room move GPUs on.
+// The machines on which several tests of this room bind GPUs.
 #pragma once
 
 #include <map>
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "tests/support/fake_kernel.h"
-#include "vfio/bind/move_apply.h"
+#include "vfio/bind/rebind_apply.h"
 
 namespace ferry::test {
 
@@ -21,7 +21,7 @@ inline vfio::PciAddress at(const std::string& text) {
 }
 
 /// What a failed unit says.
-inline Error error_of(const vfio::MoveResult& result) {
+inline Error error_of(const vfio::RebindResult& result) {
   return result.error ? *result.error : Error{.code = {}, .message = "(no error)", .hint = {}};
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Hosts on which anything that Ferry reads may be anything: never a crash, never a write outside the places
-// it says it writes to, and a device that is in order is seen and can be moved whatever the others are like.
+// it says it writes to, and a device that is in order is seen and can be bound whatever the others are like.
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -167,7 +167,7 @@ TEST(RandomTrees, HarmNobodyButThemselves) {
     EXPECT_FALSE(sound->problem);
 
     const AcceleratorRules rules = test::gpu_rules();
-    MoveRequest request;
+    RebindRequest request;
     for (const auto& [address, function] : inventory->functions) {
       (void)read_device_facts(kernel, address);
       if (rules.match(function)) request.accelerators.push_back(address);
@@ -175,22 +175,22 @@ TEST(RandomTrees, HarmNobodyButThemselves) {
     (void)passthrough_checks(kernel, *inventory, rules);
 
     test::TableProbe probe;
-    const MoveContext context{
+    const RebindContext context{
         .host = &kernel, .writer = &kernel, .probe = &probe, .rules = rules, .on_step = {}};
     for (const Direction direction : {Direction::to_vfio, Direction::back}) {
-      const auto outcome = apply_moves(context, request, direction);
+      const auto outcome = apply_rebinds(context, request, direction);
       ASSERT_TRUE(outcome) << outcome.error().message;
-      const auto of_sound = std::ranges::find_if(outcome->results, [](const MoveResult& result) {
+      const auto of_sound = std::ranges::find_if(outcome->results, [](const RebindResult& result) {
         return std::ranges::find(result.devices, at(kSound)) != result.devices.end();
       });
       ASSERT_NE(of_sound, outcome->results.end());
-      EXPECT_EQ(of_sound->status, MoveResult::Status::done)
+      EXPECT_EQ(of_sound->status, RebindResult::Status::done)
           << (of_sound->error ? of_sound->error->message : testing::PrintToString(of_sound->refusal.reasons));
     }
     EXPECT_EQ(kernel.driver_of(kSound), "amdgpu");
     for (const test::HostChange& change : kernel.changes())
       EXPECT_TRUE(is_ours_to_write(change.path)) << change;
-    if (testing::Test::HasFailure()) return;  // the first one is told; the others are of its kind
+    if (testing::Test::HasFailure()) return;  // the first one is reported; the others are of its kind
   }
 }
 

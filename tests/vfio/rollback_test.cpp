@@ -21,7 +21,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
-using Status = MoveResult::Status;
+using Status = RebindResult::Status;
 
 constexpr const char* kGpu = "0000:65:00.0";
 constexpr const char* kOther = "0000:01:00.0";
@@ -39,16 +39,16 @@ class Rollback : public testing::Test {
     must(apply(Direction::to_vfio, {kGpu, kOther}));
     kernel_.forget_changes();
   }
-  MoveContext context() {
+  RebindContext context() {
     return {
         .host = &kernel_, .writer = &kernel_, .probe = &probe_, .rules = test::gpu_rules(), .on_step = {}};
   }
-  Result<MoveOutcome> apply(Direction direction, const std::vector<std::string>& devices) {
-    MoveRequest request;
+  Result<RebindOutcome> apply(Direction direction, const std::vector<std::string>& devices) {
+    RebindRequest request;
     for (const auto& device : devices) request.accelerators.push_back(at(device));
-    return apply_moves(context(), request, direction);
+    return apply_rebinds(context(), request, direction);
   }
-  MoveResult back(const std::string& device = kGpu) {
+  RebindResult back(const std::string& device = kGpu) {
     return must(apply(Direction::back, {device})).results.at(0);
   }
   void unload(const std::string& driver) {
@@ -67,7 +67,7 @@ class Rollback : public testing::Test {
 TEST_F(Rollback, LeavesAFunctionOnVfioWhoseModuleIsNotFound) {
   unload_nova();
   for (int run = 0; run < 2; ++run) {
-    const MoveResult result = back();
+    const RebindResult result = back();
     ASSERT_EQ(result.status, Status::failed);
     EXPECT_THAT(error_of(result).message, HasSubstr("load module nova: "));
     EXPECT_THAT(error_of(result).message, HasSubstr("; 0000:65:00.0 stays on vfio-pci"));
@@ -101,29 +101,29 @@ class RollbackToAContainersDriver : public Rollback {
 };
 
 TEST_F(RollbackToAContainersDriver, FreesTheFunctionForIt) {
-  const MoveResult result = back();
+  const RebindResult result = back();
   ASSERT_EQ(result.status, Status::done);
   EXPECT_THAT(drivers(), ElementsAre("nouveau", "snd_hda_intel", "xhci_hcd"));
   EXPECT_EQ(kernel_.override_of(kGpu), "");
-  EXPECT_THAT(result.move.notes, ElementsAre("0000:65:00.0 had nova, which is not loaded, and the host has "
-                                             "no module nova to load: the kernel chooses"));
+  EXPECT_THAT(result.rebind.notes, ElementsAre("0000:65:00.0 had nova, which is not loaded, and the host has "
+                                               "no module nova to load: the kernel chooses"));
 }
 
 TEST_F(RollbackToAContainersDriver, LeavesItWithoutADriverWhereNoneTakesItAndIsAtHomeThen) {
   unload("nouveau");
-  MoveRequest request;
+  RebindRequest request;
   request.accelerators = {at(kGpu)};
-  const auto preview = must(preview_moves(context(), request, Direction::back));
-  ASSERT_EQ(preview.plan.moves.size(), 1U);
-  EXPECT_EQ(preview.plan.moves[0].members.at(1).driver_after, kKernelsChoice);
-  EXPECT_THAT(preview.plan.moves[0].notes, ElementsAre(HasSubstr("the host has no module nova to load")));
+  const auto preview = must(preview_rebinds(context(), request, Direction::back));
+  ASSERT_EQ(preview.plan.rebinds.size(), 1U);
+  EXPECT_EQ(preview.plan.rebinds[0].members.at(1).driver_after, kKernelsChoice);
+  EXPECT_THAT(preview.plan.rebinds[0].notes, ElementsAre(HasSubstr("the host has no module nova to load")));
 
-  const MoveResult result = back();
+  const RebindResult result = back();
   ASSERT_EQ(result.status, Status::done);
   EXPECT_THAT(drivers(), ElementsAre("", "snd_hda_intel", "xhci_hcd"));
   EXPECT_EQ(kernel_.override_of(kGpu), "");
-  EXPECT_EQ(result.move.members.at(1).driver_after, "");
-  EXPECT_THAT(result.move.notes, testing::Contains(HasSubstr("one that is loaded later will")));
+  EXPECT_EQ(result.rebind.members.at(1).driver_after, "");
+  EXPECT_THAT(result.rebind.notes, testing::Contains(HasSubstr("one that is loaded later will")));
   EXPECT_FALSE(kernel_.exists("run/ferry/hostd/moves/41.json"));
   for (const HostChange& change : kernel_.changes()) EXPECT_NE(change.path, "module");
 
@@ -163,15 +163,15 @@ TEST_F(RollbackToAContainersDriver, IsGoneOnWhereItWasBrokenOff) {
   EXPECT_EQ(kernel_.driver_of(kGpu), "nouveau");
 }
 
-TEST_F(RollbackToAContainersDriver, LeavesWhatSomebodyElseHasMoved) {
+TEST_F(RollbackToAContainersDriver, LeavesWhatSomebodyElseHasRebound) {
   must(kernel_.write_attribute("sys/bus/pci/devices/0000:65:00.0/driver_override", "\n"));
   must(kernel_.write_attribute("sys/bus/pci/drivers/vfio-pci/unbind", kGpu));
   must(kernel_.write_attribute("sys/bus/pci/drivers/nouveau/bind", kGpu));
-  const MoveResult result = back();
+  const RebindResult result = back();
   EXPECT_EQ(result.status, Status::done) << "the others of its card";
   EXPECT_EQ(kernel_.driver_of(kGpu), "nouveau");
-  EXPECT_EQ(result.move.members.at(1).driver_after, "nouveau");
-  EXPECT_THAT(result.move.notes, IsEmpty()) << "the kernel has chosen it, for all that is known";
+  EXPECT_EQ(result.rebind.members.at(1).driver_after, "nouveau");
+  EXPECT_THAT(result.rebind.notes, IsEmpty()) << "the kernel has chosen it, for all that is known";
 }
 
 // Each way in which a load may bring it for all that is known: it is loaded, and in vain here.
@@ -190,7 +190,7 @@ TEST_F(RollbackToAContainersDriver, IsLoadedWhereTheHostMayHaveIt) {
     const auto before = kernel_.read_file(file.first);
     kernel_.file(file.first, file.second);
     kernel_.forget_changes();
-    const MoveResult result = back();
+    const RebindResult result = back();
     EXPECT_EQ(result.status, Status::failed) << what;
     EXPECT_THAT(kernel_.changes(), testing::Contains(HostChange{"module", "nova"})) << what;
     EXPECT_EQ(kernel_.driver_of(kGpu), "vfio-pci") << what;
@@ -211,7 +211,7 @@ TEST_F(RollbackToAContainersDriver, FailsWhereTheLoadOfWhatIsThereFails) {
   list_modules("extra/nova.ko:\n");
   kernel_.add_module({.name = "nova", .ids = {"10de:2684"}});
   kernel_.fail_for_good({.path = "module", .value = "nova"}, ENODEV);
-  const MoveResult result = back();
+  const RebindResult result = back();
   ASSERT_EQ(result.status, Status::failed);
   EXPECT_THAT(error_of(result).message, HasSubstr("load module nova: "));
   EXPECT_THAT(drivers(), ElementsAre("vfio-pci", "snd_hda_intel", "xhci_hcd"));
@@ -226,7 +226,7 @@ class UnloadedOnTheWay : public RollbackToAContainersDriver {
   void bind_in_vain() {
     must(kernel_.write_attribute("sys/bus/pci/drivers/vfio-pci/unbind", kGpu));
     kernel_.fail_for_good({.path = "sys/bus/pci/drivers/vfio-pci/bind", .value = kGpu}, EBUSY);
-    const MoveResult result = must(apply(Direction::to_vfio, {kGpu})).results.at(0);
+    const RebindResult result = must(apply(Direction::to_vfio, {kGpu})).results.at(0);
     ASSERT_EQ(result.status, Status::failed);
     EXPECT_THAT(error_of(result).message, HasSubstr("everything written to this group was taken back"));
     EXPECT_EQ(kernel_.override_of(kGpu), "");
@@ -247,7 +247,7 @@ TEST_F(UnloadedOnTheWay, MayBeReplacedByTheKernel) {
 TEST_F(Rollback, LeavesAFunctionOnVfioWhoseModuleBringsAnotherDriver) {
   unload_nova();
   kernel_.add_module({.name = "supernova", .module = "nova", .ids = {"10de:2684"}});
-  const MoveResult result = back();
+  const RebindResult result = back();
   ASSERT_EQ(result.status, Status::failed);
   EXPECT_THAT(error_of(result).message,
               HasSubstr("load module nova: it is loaded and has not brought driver nova"));
@@ -283,9 +283,9 @@ TEST_F(Rollback, LeavesAFunctionOnVfioWhoseOverrideStays) {
   } refusing(kernel_);
   auto ctx = context();
   ctx.writer = &refusing;
-  MoveRequest request;
+  RebindRequest request;
   request.accelerators = {at(kGpu)};
-  const auto outcome = must(apply_moves(ctx, request, Direction::back));
+  const auto outcome = must(apply_rebinds(ctx, request, Direction::back));
   ASSERT_EQ(outcome.results.at(0).status, Status::failed);
   EXPECT_THAT(error_of(outcome.results[0]).message, HasSubstr("; 0000:65:00.1 stays on vfio-pci"));
   EXPECT_THAT(drivers(), ElementsAre("nova", "vfio-pci", "xhci_hcd"));
@@ -296,7 +296,7 @@ TEST_F(Rollback, LeavesAFunctionOnVfioWhoseOverrideStays) {
 TEST_F(Rollback, LeavesOnVfioWhatTheHostsDriverDoesNotTake) {
   kernel_.fail_for_good({.path = "sys/bus/pci/drivers/nova/bind", .value = kGpu}, EIO);
   for (int run = 0; run < 2; ++run) {
-    const MoveResult result = back();
+    const RebindResult result = back();
     ASSERT_EQ(result.status, Status::failed);
     EXPECT_THAT(error_of(result).message, HasSubstr("; 0000:65:00.0 stays on vfio-pci"));
     EXPECT_THAT(error_of(result).hint, HasSubstr("run the same command again: the record is kept"));
@@ -317,7 +317,7 @@ TEST_F(Rollback, PutsTheOverrideBackOnWhatVfioKeeps) {
 TEST_F(Rollback, SaysWhatIsLeftWithoutADriver) {
   kernel_.fail_for_good({.path = "sys/bus/pci/drivers/nova/bind", .value = kGpu}, EIO);
   kernel_.fail_for_good({.path = "sys/bus/pci/drivers/vfio-pci/bind", .value = kGpu}, EBUSY);
-  const MoveResult result = back();
+  const RebindResult result = back();
   ASSERT_EQ(result.status, Status::failed);
   EXPECT_THAT(error_of(result).message, HasSubstr("; 0000:65:00.0 has no driver now"));
   kernel_.mend();
@@ -359,7 +359,7 @@ TEST_F(Rollback, KeepsOnlyTheGroupWhoseRecordCannotBeRead) {
       EXPECT_THAT(change.path, Not(HasSubstr("0000:65:")));
       EXPECT_THAT(change.value, Not(HasSubstr("0000:65:")));
     }
-    EXPECT_THAT(outcome.notes, testing::Contains(HasSubstr("nothing of group 41 is moved")));
+    EXPECT_THAT(outcome.notes, testing::Contains(HasSubstr("group 41 keeps its drivers")));
   }
 }
 
@@ -405,17 +405,17 @@ TEST(RollbackByOthers, SaysWhatTheKernelHasChosen) {
   add(kGpu, "10de:1eb8", 0x030200);  // its driver is not loaded
   add("0000:65:00.1", "10de:22ba", 0x040300);
   test::TableProbe probe;
-  const MoveContext context{
+  const RebindContext context{
       .host = &kernel, .writer = &kernel, .probe = &probe, .rules = test::gpu_rules(), .on_step = {}};
-  MoveRequest request;
+  RebindRequest request;
   request.accelerators = {at(kGpu)};
-  const MoveResult result = must(apply_moves(context, request, Direction::back)).results.at(0);
+  const RebindResult result = must(apply_rebinds(context, request, Direction::back)).results.at(0);
   EXPECT_EQ(result.status, Status::done);
   EXPECT_EQ(kernel.driver_of("0000:65:00.1"), "snd_hda_intel");
-  ASSERT_EQ(result.move.members.size(), 2U);
-  EXPECT_EQ(result.move.members[0].driver_after, "");
-  EXPECT_EQ(result.move.members[1].driver_after, "snd_hda_intel");
-  EXPECT_THAT(result.move.notes, testing::Contains(HasSubstr(std::string(kGpu) + " has no driver now")));
+  ASSERT_EQ(result.rebind.members.size(), 2U);
+  EXPECT_EQ(result.rebind.members[0].driver_after, "");
+  EXPECT_EQ(result.rebind.members[1].driver_after, "snd_hda_intel");
+  EXPECT_THAT(result.rebind.notes, testing::Contains(HasSubstr(std::string(kGpu) + " has no driver now")));
 }
 
 /// What somebody else has put on vfio, its way back broken off by a kill: all overrides are gone, and the
@@ -450,7 +450,7 @@ TEST_F(BrokenOffForOthers, IsMendedByABind) {
 // They are on somebody else's vfio, and in use there perhaps.
 TEST_F(BrokenOffForOthers, KeepsTheirsOnVfioWhenTheBindIsUndone) {
   kernel_.fail_for_good({.path = "sys/bus/pci/drivers/vfio-pci/bind", .value = kGpu}, EBUSY);
-  const MoveResult result = must(apply(Direction::to_vfio, {kGpu})).results.at(0);
+  const RebindResult result = must(apply(Direction::to_vfio, {kGpu})).results.at(0);
   ASSERT_EQ(result.status, Status::failed);
   EXPECT_THAT(error_of(result).message, HasSubstr("everything written to this group was taken back"));
   EXPECT_THAT(drivers(), ElementsAre(testing::AnyOf("nova", "nouveau"), "vfio-pci", "vfio-pci"));

@@ -107,9 +107,9 @@ TEST(UndoJournal, OfTheGroupThatTheFunctionIsInNowCounts) {
 }
 
 /// A record of this boot, in the folder where earlier versions had theirs and the plugin could write.
-class EarlierMoveRecord : public testing::Test {
+class EarlierRebindRecord : public testing::Test {
  protected:
-  EarlierMoveRecord() {
+  EarlierRebindRecord() {
     EXPECT_TRUE(write_record(kernel_, 5, {{at("0000:01:00.0"), kNouveau}}));
     text_ = kernel_.read_file("run/ferry/hostd/moves/5.json").value();
     kernel_.remove("run/ferry/hostd/moves/5.json");
@@ -119,7 +119,7 @@ class EarlierMoveRecord : public testing::Test {
   std::string text_;
 };
 
-TEST_F(EarlierMoveRecord, IsNotObeyedAndNamesFileAndRemedy) {
+TEST_F(EarlierRebindRecord, IsNotObeyedAndNamesFileAndRemedy) {
   for (const std::string& text : {text_, std::string("{")}) {
     kernel_.file("run/ferry/moves/5.json", text);
     const auto record = test::must(read_records(kernel_));
@@ -135,7 +135,7 @@ TEST_F(EarlierMoveRecord, IsNotObeyedAndNamesFileAndRemedy) {
   }
 }
 
-TEST_F(EarlierMoveRecord, CountsOnceAPersonHasMovedIt) {
+TEST_F(EarlierRebindRecord, CountsOnceAPersonHasReboundIt) {
   kernel_.file("run/ferry/hostd/moves/5.json", text_);
   EXPECT_EQ(read_records(kernel_)->members.at(at("0000:01:00.0")), kNouveau)
       << "the record in hostd's folder";
@@ -143,7 +143,7 @@ TEST_F(EarlierMoveRecord, CountsOnceAPersonHasMovedIt) {
   EXPECT_EQ(read_records(kernel_)->members.at(at("0000:01:00.0")), kNouveau);
 }
 
-TEST_F(EarlierMoveRecord, OfAnotherBootIsVoid) {
+TEST_F(EarlierRebindRecord, OfAnotherBootIsVoid) {
   kernel_.new_boot();
   kernel_.file("run/ferry/moves/5.json", text_);
   const auto record = test::must(read_records(kernel_));
@@ -152,7 +152,7 @@ TEST_F(EarlierMoveRecord, OfAnotherBootIsVoid) {
   EXPECT_TRUE(write_record(kernel_, 5, {{at("0000:01:00.0"), kStub}}));
 }
 
-TEST_F(EarlierMoveRecord, ThatIsALinkIsNotFollowed) {
+TEST_F(EarlierRebindRecord, ThatIsALinkIsNotFollowed) {
   kernel_.file("etc/secret", text_);
   kernel_.link("run/ferry/moves/5.json", "../../../etc/secret");
   EXPECT_TRUE(test::must(read_records(kernel_)).unreadable.contains(5));
@@ -180,7 +180,7 @@ TEST_P(MalformedRecord, IsKnownByItsGroupAndLosesNothing) {
     EXPECT_THAT(error.message, HasSubstr("/run/ferry/hostd/moves/5.json"));
   }
   EXPECT_THAT(record.notes,
-              testing::ElementsAre(HasSubstr("nothing of group 5 is moved: /run/ferry/hostd/moves")));
+              testing::ElementsAre(HasSubstr("group 5 keeps its drivers: /run/ferry/hostd/moves")));
   EXPECT_TRUE(record.speaks_of(function_in("0000:04:00.0", 5)));
   EXPECT_TRUE(record.speaks_of(function_in("0000:02:00.0", 6)));
   EXPECT_FALSE(record.speaks_of(function_in("0000:04:00.0", 6)));

@@ -9,7 +9,7 @@
 #include <gmock/gmock.h>
 
 #include "tests/vgpu-dm/gpu_node.h"
-#include "vgpu-dm/plan/verdict.h"
+#include "vgpu-dm/plan/comparison.h"
 
 namespace ferry::vgpu {
 namespace {

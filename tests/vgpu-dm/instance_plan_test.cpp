@@ -128,7 +128,7 @@ TEST_F(InstancePlanTest, OfTooManyOfAKindTheIdleOnesGo) {
                                    "make a GPU instance 4g.71gb"));
 }
 
-// How many of one kind are left is told; not whether two kinds fit beside each other.
+// The driver reports how many of one kind are left, and not whether two kinds fit together.
 TEST_F(InstancePlanTest, ForSeveralKindsTheIdleOnesGo) {
   want("H200X-1-18C", 1);
   want("H200X-4-71C", 1);

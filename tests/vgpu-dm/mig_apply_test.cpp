@@ -640,11 +640,11 @@ TEST(TypeNames, OfTheLibraryGoBeforeTheTables) {
   for (mdev::VgpuParent& parent : gpu.parents) parent.types.clear();
   mdev::ManagedGpu said;
   said.types = {{.id = 1414, .name = "NVIDIA H200X-1-17C", .framebuffer = 0}};
-  EXPECT_FALSE(driver_told_no_name(node.kernel, gpu));
+  EXPECT_FALSE(driver_lists_no_name(node.kernel, gpu));
   name_by_library(node.kernel, said, gpu);
   EXPECT_EQ(gpu.devices.at(0).short_name, "H200X-1-18C") << "the driver's own word is kept";
   node.kernel.remove("run/ferry/hostd/vgpu-type-names.json");
-  EXPECT_TRUE(driver_told_no_name(node.kernel, gpu));
+  EXPECT_TRUE(driver_lists_no_name(node.kernel, gpu));
   name_by_library(node.kernel, said, gpu);
   EXPECT_EQ(gpu.devices.at(0).short_name, "H200X-1-17C");
   EXPECT_EQ(gpu.devices.at(0).type_name, "NVIDIA H200X-1-17C");

@@ -5,7 +5,7 @@
 #include <gmock/gmock.h>
 
 #include "tests/vgpu-dm/kind_node.h"
-#include "vgpu-dm/plan/verdict.h"
+#include "vgpu-dm/plan/comparison.h"
 
 namespace ferry::vgpu {
 namespace {

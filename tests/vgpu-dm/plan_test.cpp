@@ -352,7 +352,7 @@ TEST_F(ProfilePlan, NotesWhatCouldNotBeAsked) {
               ElementsAre("not all users are known: libvirt: no answer in 2 s"));
 }
 
-// Without the right to look into other processes, "no holder seen" says nothing.
+// Without the right to look into other processes, "no device user seen" says nothing.
 TEST_F(ProfilePlan, KeepsTheNumbersThatARebootWouldGive) {
   node.make(on("[0]", "{T4-1Q: 8}"));
   node.make(on("[0]", "{T4-1Q: 4}"));

@@ -53,7 +53,7 @@ std::string in_a_line(const ProfileItem& item) {
   return out;
 }
 
-std::string verdict(const std::string& text, Reading how) {
+std::string result(const std::string& text, Reading how) {
   const auto file = read_profiles({.file = "p.yaml", .text = text, .first_line = 1, .one_line = false}, how);
   if (!file) {
     EXPECT_EQ(file.error().code, Errc::invalid_config);
@@ -75,8 +75,8 @@ TEST(ProfileTable, HasTheResultOfEveryRow) {
   EXPECT_GE(table.size(), 120U);
   for (const Row& row : table) {
     SCOPED_TRACE(row.name);
-    EXPECT_EQ(verdict(row.text, Reading::strict), row.strict);
-    EXPECT_EQ(verdict(row.text, Reading::lenient), row.lenient.empty() ? row.strict : row.lenient);
+    EXPECT_EQ(result(row.text, Reading::strict), row.strict);
+    EXPECT_EQ(result(row.text, Reading::lenient), row.lenient.empty() ? row.strict : row.lenient);
   }
 }
 

@@ -1,24 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every single change of the stages before vGPUs (MIG mode, virtual functions, GPU instances, mixed sizes)
 // and behind them fails, hangs and is the last one before death; then the same command runs again.
-#include <cerrno>
-#include <cstdlib>
+#include <array>
 #include <ostream>
-#include <sys/wait.h>
-#include <unistd.h>
+#include <string>
 
 #include <gmock/gmock.h>
 
+#include "tests/vgpu-dm/fault_test.h"
 #include "tests/vgpu-dm/mig_node.h"
 
 namespace ferry::vgpu {
 namespace {
 
-using Kind = GpuOutcome::Kind;
-using test::code_of;
-using test::message_of;
 using test::MigNode;
-using testing::IsEmpty;
 
 /// From one state of the GPU to another, and who switches its virtual functions.
 struct Way {
@@ -60,6 +55,11 @@ constexpr std::array kWays = {
 
 class Journey {
  public:
+  using Param = Way;
+  static constexpr const char* kGpu = MigNode::kGpu;
+  // A step that is tried again, and the list of type names, which is kept for convenience.
+  static constexpr bool kOutlivesFaults = true;
+
   explicit Journey(const Way& way) : way_(way) {
     if (way.tool) {
       node.kernel.file("usr/lib/nvidia/sriov-manage", "");
@@ -77,100 +77,33 @@ class Journey {
     return profile;
   }
   GpuOutcome run() { return node.apply(profile()); }
+  // GPU instances that a dead process would have removed may stay where they disturb no vGPU.
+  static std::string lasting(const std::string& state) { return state.substr(state.find(':')); }
+  static bool can_hang(const Way& /*way*/, const test::HostChange& /*change*/) { return true; }
+  static void expect_settled() {}
+  static void expect_nothing_left() {}
   MigNode node;
 
  private:
   const Way& way_;
 };
 
-class EveryStage : public testing::TestWithParam<Way> {
- protected:
-  EveryStage() {
-    Journey model(GetParam());
-    before_ = model.node.state();
-    const GpuOutcome made = model.run();
-    EXPECT_EQ(made.kind, Kind::changed) << message_of(made.error);
-    after_ = model.node.state();
-    changes_ = model.node.kernel.changes().size();
-  }
-  // GPU instances that a dead process would have taken away may stay where they are in nobody's way.
-  static std::string vgpus(const std::string& state) { return state.substr(state.find(':')); }
-  void runs_again(Journey& journey) const {
-    const GpuOutcome again = journey.run();
-    EXPECT_FALSE(again.error) << message_of(again.error);
-    EXPECT_EQ(vgpus(journey.node.state()), vgpus(after_));
-    journey.node.kernel.forget_changes();
-    EXPECT_EQ(journey.run().kind, Kind::already_so);
-    EXPECT_THAT(journey.node.kernel.changes(), IsEmpty());
-  }
-  std::string before_;
-  std::string after_;
-  std::size_t changes_ = 0;
-};
+class EveryStage : public test::FaultTest<Journey> {};
 
 TEST_P(EveryStage, ThatFailsLeavesTheGpuAsItWas) {
-  for (const int error : {EIO, EBUSY}) {
-    for (std::size_t n = 1; n <= changes_; ++n) {
-      SCOPED_TRACE(testing::Message() << "change " << n << ", errno " << error);
-      Journey journey(GetParam());
-      journey.node.kernel.fail_change(n, error);
-      const GpuOutcome outcome = journey.run();
-      // What is tried again, and the list of type names, which is kept for convenience.
-      if (outcome.kind == Kind::changed) {
-        EXPECT_EQ(journey.node.state(), after_);
-        continue;
-      }
-      EXPECT_EQ(outcome.kind, Kind::failed);
-      EXPECT_THAT(outcome.undo_errors, IsEmpty()) << outcome.undo_errors.front().message;
-      EXPECT_EQ(journey.node.state(), before_);
-      runs_again(journey);
-    }
-  }
+  each_change_fails();
 }
 
 TEST_P(EveryStage, IsTakenBackWhereWhatComesBehindFails) {
-  Journey journey(GetParam());
-  const GpuOutcome outcome = journey.run();
-  EXPECT_EQ(journey.node.state(), after_);
-  const auto errors = put_back(journey.node.host(), journey.profile(), outcome);
-  EXPECT_THAT(errors, IsEmpty()) << errors.front().message;
-  EXPECT_EQ(journey.node.state(), before_);
-  runs_again(journey);
+  later_work_fails();
 }
 
 TEST_P(EveryStage, ThatHangsIsLeftAloneUntilItReturns) {
-  for (std::size_t n = 1; n <= changes_; ++n) {
-    SCOPED_TRACE(n);
-    Journey journey(GetParam());
-    journey.node.kernel.hang_change(n);
-    const GpuOutcome hung = journey.run();
-    if (hung.kind == Kind::changed) continue;
-    EXPECT_EQ(code_of(hung.error), Errc::stuck) << message_of(hung.error);
-    const std::size_t then = journey.node.kernel.changes().size();
-    EXPECT_EQ(journey.run().kind, Kind::refused);
-    EXPECT_EQ(journey.node.kernel.changes().size(), then);
-    journey.node.kernel.release_stuck();
-    runs_again(journey);
-  }
+  each_change_hangs();
 }
 
 TEST_P(EveryStage, ThatIsTheLastBeforeDeathIsRepairedByTheNextRun) {
-  for (std::size_t n = 1; n <= changes_; ++n) {
-    SCOPED_TRACE(n);
-    Journey journey(GetParam());
-    const pid_t child = ::fork();
-    ASSERT_GE(child, 0);
-    if (child == 0) {
-      journey.node.kernel.die_at_change(n);
-      (void)journey.run();
-      ::_exit(EXIT_FAILURE);  // it should have died
-    }
-    int status = 0;
-    ASSERT_EQ(::waitpid(child, &status, 0), child);
-    ASSERT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == EXIT_SUCCESS);
-    journey.node.kernel.adopt_vfs(MigNode::kGpu);
-    runs_again(journey);
-  }
+  each_change_is_the_last();
 }
 
 INSTANTIATE_TEST_SUITE_P(Ways, EveryStage, testing::ValuesIn(kWays),

@@ -12,7 +12,7 @@
 
 #include "tests/vgpu-dm/kind_node.h"
 #include "vgpu-dm/apply/apply.h"
-#include "vgpu-dm/plan/verdict.h"
+#include "vgpu-dm/plan/comparison.h"
 
 namespace ferry::vgpu {
 namespace {

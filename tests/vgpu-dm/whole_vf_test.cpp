@@ -3,12 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstdlib>
 #include <ostream>
 #include <stdexcept>
 #include <string>
-#include <sys/wait.h>
-#include <unistd.h>
 #include <vector>
 
 #include <fmt/format.h>
@@ -16,8 +13,11 @@
 
 #include "mdev/framework.h"
 #include "tests/support/must.h"
+#include "tests/vgpu-dm/fault_test.h"
 #include "tests/vgpu-dm/gpu_node.h"
-#include "vgpu-dm/plan/verdict.h"
+#include "vfio/bind/undo_journal.h"
+#include "vgpu-dm/apply/apply.h"
+#include "vgpu-dm/plan/comparison.h"
 #include "vgpu-dm/types/export.h"
 
 namespace ferry::vgpu {
@@ -122,6 +122,15 @@ class WholeNode {
     std::string out = kernel.driver_of(kGpu) + ":";
     for (const std::string& function : kernel.vfs_of(kGpu))
       out += fmt::format(" {} {} {}", function, kernel.driver_of(function), kernel.override_of(function));
+    return out;
+  }
+  /// The functions that the undo journal has and the host does not.
+  std::vector<std::string> recorded_and_gone() const {
+    const std::vector<std::string> functions = kernel.vfs_of(kGpu);
+    const vfio::UndoJournal journal = test::must(vfio::read_records(kernel));
+    std::vector<std::string> out;
+    for (const auto& [address, prior] : journal.members)
+      if (std::ranges::find(functions, address.text()) == functions.end()) out.push_back(address.text());
     return out;
   }
   /// The attribute writes, without the folder of PCI devices.
@@ -521,6 +530,25 @@ TEST_F(WholeFunctions, GetTheSettingOfProbesBackThatARunLeftOff) {
   EXPECT_EQ(node.apply(functions(1)).kind, Kind::already_so);
 }
 
+// A run is killed after it has disabled the functions, and before it has removed their records.
+TEST_F(WholeFunctions, ThatAreGoneAreForgottenByTheNextRun) {
+  node.make(1);
+  const auto records = test::must(node.kernel.list("run/ferry/hostd/moves"));
+  ASSERT_THAT(records, SizeIs(1));
+  const std::string record = "run/ferry/hostd/moves/" + records.front();
+  const std::string text = test::must(node.kernel.read_file(record));
+  Profile none = functions(0);
+  none.items.front().whole = true;
+  ASSERT_EQ(node.apply(none).kind, Kind::changed);
+  ASSERT_THAT(node.drivers(), IsEmpty());
+  ASSERT_FALSE(node.kernel.exists(record));
+  node.kernel.file(record, text);
+  EXPECT_THAT(test::must(recorded_functions_gone(node.kernel, node.view().inventory)),
+              ElementsAre(test::at(kFirst)));
+  EXPECT_EQ(node.apply(none).kind, Kind::already_so);
+  EXPECT_FALSE(node.kernel.exists(record));
+}
+
 /// From one number of functions on vfio-pci to another.
 struct Way {
   const char* name;
@@ -545,6 +573,10 @@ constexpr std::array kWays = {
 
 class Journey {
  public:
+  using Param = Way;
+  static constexpr const char* kGpu = vgpu::kGpu;
+  static constexpr bool kOutlivesFaults = false;
+
   explicit Journey(const Way& way) : way_(way) {
     if (way.of_host) {
       node.kernel.enable_vfs(kGpu, way.from);
@@ -559,97 +591,36 @@ class Journey {
     return out;
   }
   GpuOutcome run() { return node.apply(profile()); }
+  static const std::string& lasting(const std::string& state) { return state; }
+  // A file of Ferry does not hang. Several functions are bound side by side, so the number of a change does
+  // not say then which change it is.
+  static bool can_hang(const Way& way, const test::HostChange& change) {
+    return way.from <= 1 && way.to <= 1 && change.path.starts_with("sys/");
+  }
+  void expect_settled() const { EXPECT_EQ(node.autoprobe(), "1"); }
+  void expect_nothing_left() const { EXPECT_THAT(node.recorded_and_gone(), IsEmpty()); }
   WholeNode node;
 
  private:
   const Way& way_;
 };
 
-class EveryChange : public testing::TestWithParam<Way> {
- protected:
-  EveryChange() {
-    Journey model(GetParam());
-    before_ = model.node.state();
-    const GpuOutcome made = model.run();
-    EXPECT_EQ(made.kind, Kind::changed) << message_of(made.error);
-    after_ = model.node.state();
-    changes_ = model.node.kernel.changes();
-  }
-  void runs_again(Journey& journey) const {
-    const GpuOutcome again = journey.run();
-    EXPECT_FALSE(again.error) << message_of(again.error);
-    EXPECT_EQ(journey.node.state(), after_);
-    EXPECT_EQ(journey.node.autoprobe(), "1");
-    journey.node.kernel.forget_changes();
-    EXPECT_EQ(journey.run().kind, Kind::already_so);
-    EXPECT_THAT(journey.node.kernel.changes(), IsEmpty());
-  }
-  std::string before_;
-  std::string after_;
-  std::vector<test::HostChange> changes_;
-};
+class EveryChange : public test::FaultTest<Journey> {};
 
 TEST_P(EveryChange, ThatFailsLeavesTheGpuAsItWas) {
-  for (const int error : {EIO, EBUSY}) {
-    for (std::size_t n = 1; n <= changes_.size(); ++n) {
-      SCOPED_TRACE(testing::Message() << "change " << n << ", errno " << error);
-      Journey journey(GetParam());
-      journey.node.kernel.fail_change(n, error);
-      const GpuOutcome outcome = journey.run();
-      EXPECT_EQ(outcome.kind, Kind::failed);
-      for (const Error& undo : outcome.undo_errors) ADD_FAILURE() << undo.message;
-      EXPECT_EQ(journey.node.state(), before_);
-      EXPECT_EQ(journey.node.autoprobe(), "1");
-      runs_again(journey);
-    }
-  }
+  each_change_fails();
 }
 
 TEST_P(EveryChange, IsTakenBackWhereWhatComesBehindFails) {
-  Journey journey(GetParam());
-  const GpuOutcome outcome = journey.run();
-  EXPECT_EQ(journey.node.state(), after_);
-  for (const Error& error : put_back(journey.node.host(), journey.profile(), outcome))
-    ADD_FAILURE() << error.message;
-  EXPECT_EQ(journey.node.state(), before_);
-  EXPECT_EQ(journey.node.autoprobe(), "1");
-  runs_again(journey);
+  later_work_fails();
 }
 
-// A file of Ferry does not hang. Several functions are bound side by side, so the number of a change does not
-// tell then which change it is.
 TEST_P(EveryChange, ThatHangsIsLeftAloneUntilItReturns) {
-  if (GetParam().from > 1 || GetParam().to > 1) return;
-  for (std::size_t n = 1; n <= changes_.size(); ++n) {
-    if (!changes_[n - 1].path.starts_with("sys/")) continue;
-    SCOPED_TRACE(n);
-    Journey journey(GetParam());
-    journey.node.kernel.hang_change(n);
-    const GpuOutcome hung = journey.run();
-    EXPECT_EQ(code_of(hung.error), Errc::stuck) << message_of(hung.error);
-    EXPECT_EQ(journey.run().kind, Kind::refused);
-    journey.node.kernel.release_stuck();
-    runs_again(journey);
-  }
+  each_change_hangs();
 }
 
 TEST_P(EveryChange, ThatIsTheLastBeforeDeathIsRepairedByTheNextRun) {
-  for (std::size_t n = 1; n <= changes_.size(); ++n) {
-    SCOPED_TRACE(n);
-    Journey journey(GetParam());
-    const pid_t child = ::fork();
-    ASSERT_GE(child, 0);
-    if (child == 0) {
-      journey.node.kernel.die_at_change(n);
-      (void)journey.run();
-      ::_exit(EXIT_FAILURE);  // it should have died
-    }
-    int status = 0;
-    ASSERT_EQ(::waitpid(child, &status, 0), child);
-    ASSERT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == EXIT_SUCCESS);
-    journey.node.kernel.adopt_vfs(kGpu);
-    runs_again(journey);
-  }
+  each_change_is_the_last();
 }
 
 INSTANTIATE_TEST_SUITE_P(Ways, EveryChange, testing::ValuesIn(kWays),

@@ -7,7 +7,7 @@
 
 #include "tests/support/must.h"
 #include "tests/vgpu-dm/gpu_node.h"
-#include "vgpu-dm/plan/verdict.h"
+#include "vgpu-dm/plan/comparison.h"
 
 namespace ferry::vgpu {
 namespace {
@@ -71,15 +71,15 @@ class RenderNode : public testing::Test {
   /// "4 x L40S-12Q" of each GPU.
   std::vector<std::string> vgpus_by_gpu() {
     std::vector<std::string> out;
-    for (const GpuVerdict& verdict : judge(named("nothing"), must(look(host())).inventory))
-      out.push_back(text(verdict.found));
+    for (const GpuComparison& comparison : judge(named("nothing"), must(look(host())).inventory))
+      out.push_back(text(comparison.found));
     return out;
   }
   /// Which GPUs agree with `render-mix`, by their indices.
   std::vector<unsigned> agreeing() {
     std::vector<unsigned> out;
-    for (const GpuVerdict& verdict : judge(named("render-mix"), must(look(host())).inventory)) {
-      if (verdict.agrees) out.push_back(verdict.index);
+    for (const GpuComparison& comparison : judge(named("render-mix"), must(look(host())).inventory)) {
+      if (comparison.agrees) out.push_back(comparison.index);
     }
     return out;
   }

@@ -82,8 +82,8 @@ bool Fence::give_back(const PciAddress& device) const {
   return released || released.error().code != Errc::stuck;
 }
 
-Result<> Fence::close(const Inventory& inventory, const Move& move) {
-  for (const Step& step : move.steps) {
+Result<> Fence::close(const Inventory& inventory, const Rebind& rebind) {
+  for (const Step& step : rebind.steps) {
     if (step.kind != Step::Kind::unbind) continue;
     const PciFunction* function = inventory.find(step.address);
     if (function == nullptr) continue;

@@ -16,7 +16,7 @@
 #include "common/result.h"
 #include "common/unique_fd.h"
 #include "hostfs/host_fs.h"
-#include "vfio/bind/move_plan.h"
+#include "vfio/bind/rebind_plan.h"
 #include "vfio/pci/pci_address.h"
 
 namespace ferry::vfio {
@@ -63,8 +63,8 @@ class Fence {
   Fence& operator=(Fence&&) = delete;
   ~Fence();
 
-  /// Fences every function that `move` unbinds. Errc::refused, with nothing held: one of them is in use.
-  Result<> close(const Inventory& inventory, const Move& move);
+  /// Fences every function that `rebind` unbinds. Errc::refused, with nothing held: one of them is in use.
+  Result<> close(const Inventory& inventory, const Rebind& rebind);
   /// Releases everything now.
   void open();
   /// Leaves drivers' locks to the next run: a driver that has not returned gets no further call.

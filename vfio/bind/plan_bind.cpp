@@ -5,8 +5,8 @@
 
 #include <fmt/format.h>
 
-#include "vfio/bind/move_objections.h"
-#include "vfio/bind/move_plan.h"
+#include "vfio/bind/objections.h"
+#include "vfio/bind/rebind_plan.h"
 
 namespace ferry::vfio {
 namespace {
@@ -14,7 +14,7 @@ namespace {
 /// A unit before it is planned or refused.
 struct Candidate {
   Unit unit;
-  Move move;
+  Rebind rebind;
   Objections objections;
   QuiescePlan to_quiesce;
 };
@@ -24,15 +24,15 @@ struct Candidate {
 void object_to_shared_modules(std::vector<Candidate>& candidates, bool (Objections::*stays)() const) {
   for (bool settled = false; !settled;) {
     settled = true;
-    std::set<std::string> moving;
+    std::set<std::string> rebinding;
     for (const Candidate& candidate : candidates) {
       if ((candidate.objections.*stays)()) continue;
-      for (const PciAddress& address : candidate.move.moving()) moving.insert(address.text());
+      for (const PciAddress& address : candidate.rebind.rebinding()) rebinding.insert(address.text());
     }
     for (Candidate& candidate : candidates) {
       if ((candidate.objections.*stays)()) continue;
       for (const Error& stays_for :
-           serving_others(candidate.to_quiesce, moving, "which does not move with this")) {
+           serving_others(candidate.to_quiesce, rebinding, "which stays on its driver")) {
         settled = false;
         candidate.objections.add(stays_for.message, stays_for.hint);
       }
@@ -41,7 +41,7 @@ void object_to_shared_modules(std::vector<Candidate>& candidates, bool (Objectio
 }
 
 std::set<Releasable> users_to_quiesce_of(const Inventory& inventory, const AcceleratorRules& rules,
-                                         const MoveRequest& request, const QuiescePlan& to_quiesce) {
+                                         const RebindRequest& request, const QuiescePlan& to_quiesce) {
   const auto is_gpu = [&](const PciAddress& address) { return rules.match(*inventory.find(address)); };
   const auto serves_others = [&](const PciAddress& held) {
     return std::ranges::any_of(inventory.functions, [&](const auto& entry) {
@@ -59,7 +59,7 @@ std::vector<const PciFunction*> in_order(const Inventory& inventory, const std::
   std::vector<const PciFunction*> out;
   const auto take = [&](bool accelerators) {
     for (const Member& member : members) {
-      if (moves(member.role) && (member.role == MemberRole::accelerator) == accelerators)
+      if (changes_driver(member.role) && (member.role == MemberRole::accelerator) == accelerators)
         out.push_back(inventory.find(member.address));
     }
   };
@@ -76,7 +76,7 @@ std::optional<std::string> override_on_vfio(const PciFunction& function, const U
 }
 
 // A function's vfio driver of a moment ago, while that is loaded, or else the driver that fits.
-VfioDriver driver_for(const Inventory& inventory, const VfioDriverTable& table, const MoveRequest& request,
+VfioDriver driver_for(const Inventory& inventory, const VfioDriverTable& table, const RebindRequest& request,
                       const PciFunction& function) {
   const auto had = request.as_before.find(function.address);
   if (had != request.as_before.end() && inventory.drivers.contains(had->second.driver))
@@ -87,7 +87,7 @@ VfioDriver driver_for(const Inventory& inventory, const VfioDriverTable& table, 
 // Restores overrides that were absent or named another driver, for example when vfio-pci knows the card by
 // its ids=. The bind needs the driver's name in the override, so these steps follow the bind.
 std::vector<Step> overrides_as_before(const std::vector<const PciFunction*>& functions,
-                                      const std::vector<Step>& steps, const MoveRequest& request) {
+                                      const std::vector<Step>& steps, const RebindRequest& request) {
   std::vector<Step> out;
   for (const PciFunction* function : functions) {
     const auto had = request.as_before.find(function->address);
@@ -103,7 +103,7 @@ std::vector<Step> overrides_as_before(const std::vector<const PciFunction*>& fun
 
 std::vector<Step> steps_to_vfio(const Inventory& inventory, const std::vector<Member>& members,
                                 const VfioDriverTable& table, const UndoJournal& record,
-                                const MoveRequest& request) {
+                                const RebindRequest& request) {
   std::vector<const PciFunction*> functions;
   std::vector<Step> lost_overrides;
   for (const PciFunction* function : in_order(inventory, members, false)) {
@@ -158,35 +158,35 @@ void note_what_stays(const Inventory& inventory, const Unit& unit, const Acceler
       if (!function.driver || on_vfio_driver(function) || rules.match(function)) continue;
       notes.push_back(
           fmt::format("{} is in the slot of {} and stays: it is none of the card's audio, USB or "
-                      "USB-C functions; --with {} moves it too",
+                      "USB-C functions; --with {} binds it too",
                       describe(function), asked.text(), address.text()));
     }
   }
 }
 
 // Members that still block by the kernel's rule once the whole request is on vfio.
-std::vector<PciAddress> still_blocking(const Inventory& inventory, const Move& move) {
-  const auto moving = move.moving();
+std::vector<PciAddress> still_blocking(const Inventory& inventory, const Rebind& rebind) {
+  const auto rebinding = rebind.rebinding();
   std::vector<PciAddress> out;
-  for (const std::uint32_t group : move.groups) {
+  for (const std::uint32_t group : rebind.groups) {
     std::ranges::copy_if(
         viability_blockers(inventory, group), std::back_inserter(out),
-        [&](const PciAddress& address) { return std::ranges::find(moving, address) == moving.end(); });
+        [&](const PciAddress& address) { return std::ranges::find(rebinding, address) == rebinding.end(); });
   }
   return out;
 }
 
 }  // namespace
 
-MovePlan plan_bind(const Inventory& inventory, const AcceleratorRules& rules, const MoveRequest& request,
-                   const UseReport& use, const VfioDriverTable& drivers, const UndoJournal& record,
-                   const std::set<std::string>& stuck) {
+RebindPlan plan_bind(const Inventory& inventory, const AcceleratorRules& rules, const RebindRequest& request,
+                     const UseReport& use, const VfioDriverTable& drivers, const UndoJournal& record,
+                     const std::set<std::string>& stuck) {
   static const UseReport kNobody;
   std::vector<Candidate> candidates;
   for (Unit& unit : units_of(inventory, request.accelerators, request.with)) {
-    Move move;
-    move.devices = unit.accelerators;
-    move.groups = groups_of(inventory, unit.functions);
+    Rebind rebind;
+    rebind.devices = unit.accelerators;
+    rebind.groups = groups_of(inventory, unit.functions);
     Objections objections;
     for (const PciAddress& address : unit.functions) {
       const PciFunction& function = *inventory.find(address);
@@ -197,27 +197,27 @@ MovePlan plan_bind(const Inventory& inventory, const AcceleratorRules& rules, co
       if (member.role == MemberRole::in_the_way) {
         object_to_member(inventory, unit, rules, function, objections);
       } else if (member.role == MemberRole::bystander && !function.driver) {
-        move.notes.push_back(
+        rebind.notes.push_back(
             fmt::format("{} shares the group without a driver and is left alone", describe(function)));
-      } else if (moves(member.role) && !on_vfio_driver(function)) {
+      } else if (changes_driver(member.role) && !on_vfio_driver(function)) {
         member.driver_after = driver_for(inventory, drivers, request, function).driver;
         if (const auto other = override_of_another_driver(function)) {
-          move.notes.push_back(*other +
-                               "; `ferry vfio unbind` brings back the driver and then this override");
+          rebind.notes.push_back(*other +
+                                 "; `ferry vfio unbind` brings back the driver and then this override");
         }
       }
-      move.members.push_back(std::move(member));
+      rebind.members.push_back(std::move(member));
     }
-    note_what_stays(inventory, unit, rules, move.notes);
-    if (!objections.any()) move.steps = steps_to_vfio(inventory, move.members, drivers, record, request);
+    note_what_stays(inventory, unit, rules, rebind.notes);
+    if (!objections.any()) rebind.steps = steps_to_vfio(inventory, rebind.members, drivers, record, request);
     QuiescePlan to_quiesce;
     // A function that is on vfio already stays there even if it is in use, since that is its purpose.
-    if (!move.steps.empty()) {
-      const bool harmless = take_nothing(move.steps);
-      object_to_unreadable_records(record, move.groups, objections);
-      for (const PciAddress& address : move.moving()) {
+    if (!rebind.steps.empty()) {
+      const bool harmless = take_nothing(rebind.steps);
+      object_to_unreadable_records(record, rebind.groups, objections);
+      for (const PciAddress& address : rebind.rebinding()) {
         const PciFunction& function = *inventory.find(address);
-        object_to_moving(function, request, harmless ? kNobody : use, stuck, objections, &to_quiesce);
+        object_to_rebinding(function, request, harmless ? kNobody : use, stuck, objections, &to_quiesce);
         if (harmless) continue;
         if (!function.iommu_group) {
           objections.add(fmt::format("{} is in no IOMMU group", address.text()),
@@ -228,37 +228,37 @@ MovePlan plan_bind(const Inventory& inventory, const AcceleratorRules& rules, co
         if (const auto kept = request.untouchable.find(address); kept != request.untouchable.end())
           objections.add(fmt::format("{} {}", address.text(), kept->second));
       }
-      for (const Member& member : move.members) {
-        if (moves(member.role) || harmless) continue;
+      for (const Member& member : rebind.members) {
+        if (changes_driver(member.role) || harmless) continue;
         const PciFunction& function = *inventory.find(member.address);
         object_to_stuck(function, stuck, objections);
         if (member.role == MemberRole::bystander) object_to_bystander(function, objections);
       }
     } else {
       // A function on vfio that no VM can use: a GPU that is off the bus.
-      for (const PciAddress& address : move.moving()) {
+      for (const PciAddress& address : rebind.rebinding()) {
         const PciFunction& function = *inventory.find(address);
         if (!function.override_unread) object_to_unreadable(function, objections);
       }
     }
     candidates.push_back({.unit = std::move(unit),
-                          .move = std::move(move),
+                          .rebind = std::move(rebind),
                           .objections = std::move(objections),
                           .to_quiesce = std::move(to_quiesce)});
   }
   // Lasting objections come first: no service should stop for a unit that is refused anyway.
   object_to_shared_modules(candidates, &Objections::lasting);
   object_to_shared_modules(candidates, &Objections::any);
-  MovePlan plan;
-  for (auto& [unit, move, objections, to_quiesce] : candidates) {
+  RebindPlan plan;
+  for (auto& [unit, rebind, objections, to_quiesce] : candidates) {
     if (objections.any()) {
-      auto blockers = still_blocking(inventory, move);
-      plan.refusals.push_back(std::move(objections).refusal(unit, std::move(move.groups)));
+      auto blockers = still_blocking(inventory, rebind);
+      plan.refusals.push_back(std::move(objections).refusal(unit, std::move(rebind.groups)));
       plan.refusals.back().blockers = std::move(blockers);
       continue;
     }
-    quiesce_around(move.steps, users_to_quiesce_of(inventory, rules, request, to_quiesce));
-    plan.moves.push_back(std::move(move));
+    quiesce_around(rebind.steps, users_to_quiesce_of(inventory, rules, request, to_quiesce));
+    plan.rebinds.push_back(std::move(rebind));
   }
   return plan;
 }

@@ -4,8 +4,8 @@
 
 #include <fmt/format.h>
 
-#include "vfio/bind/move_objections.h"
-#include "vfio/bind/move_plan.h"
+#include "vfio/bind/objections.h"
+#include "vfio/bind/rebind_plan.h"
 #include "vfio/pci/driver_modules.h"
 
 namespace ferry::vfio {
@@ -126,13 +126,14 @@ std::string driver_at(const Home& home) {
 
 }  // namespace
 
-MovePlan plan_unbind(const Inventory& inventory, const AcceleratorRules& rules, const MoveRequest& request,
-                     const UseReport& use, const UndoJournal& record, const std::set<std::string>& stuck) {
-  MovePlan plan;
+RebindPlan plan_unbind(const Inventory& inventory, const AcceleratorRules& rules,
+                       const RebindRequest& request, const UseReport& use, const UndoJournal& record,
+                       const std::set<std::string>& stuck) {
+  RebindPlan plan;
   for (const Unit& unit : units_of(inventory, request.accelerators, record.gone_along())) {
-    Move move;
-    move.devices = unit.accelerators;
-    move.groups = groups_of(inventory, unit.functions);
+    Rebind rebind;
+    rebind.devices = unit.accelerators;
+    rebind.groups = groups_of(inventory, unit.functions);
     std::vector<Home> homes;
     for (const PciAddress& address : unit.functions) {
       const PciFunction& function = *inventory.find(address);
@@ -142,9 +143,10 @@ MovePlan plan_unbind(const Inventory& inventory, const AcceleratorRules& rules, 
                     .driver_after = function.driver.value_or("")};
       const Home home = home_of(function, record);
       // A foreign function is unbound only if Ferry took it along.
-      if (home.known && !moves(member.role)) member.role = MemberRole::taken_along;
-      if (!home.known && request.recorded_only && moves(member.role)) member.role = MemberRole::bystander;
-      if (moves(member.role)) {
+      if (home.known && !changes_driver(member.role)) member.role = MemberRole::taken_along;
+      if (!home.known && request.recorded_only && changes_driver(member.role))
+        member.role = MemberRole::bystander;
+      if (changes_driver(member.role)) {
         homes.push_back(home);
         if (!home.kernel_chooses()) {
           if (!in_other_hands(home)) member.driver_after = driver_at(home);
@@ -155,10 +157,10 @@ MovePlan plan_unbind(const Inventory& inventory, const AcceleratorRules& rules, 
         if (member.removed_next && (on_vfio_driver(function) || !function.driver))
           member.driver_after.clear();
       }
-      move.members.push_back(std::move(member));
+      rebind.members.push_back(std::move(member));
     }
-    move.steps = rollback(inventory, homes, move.notes);
-    std::erase_if(move.steps, [&](const Step& step) {
+    rebind.steps = rollback(inventory, homes, rebind.notes);
+    std::erase_if(rebind.steps, [&](const Step& step) {
       const bool brings_driver = step.kind == Step::Kind::load_module || step.kind == Step::Kind::bind ||
                                  step.kind == Step::Kind::probe;
       return brings_driver && request.removed_next.contains(step.address);
@@ -167,18 +169,18 @@ MovePlan plan_unbind(const Inventory& inventory, const AcceleratorRules& rules, 
     // An unreadable override may be Ferry's, so it is not certain that there is nothing to do.
     const bool unsure = std::ranges::any_of(
         homes, [](const Home& home) { return home.known && home.function->override_unread; });
-    object_to_unreadable_records(record, move.groups, objections);
-    if (!move.steps.empty() || unsure) {
+    object_to_unreadable_records(record, rebind.groups, objections);
+    if (!rebind.steps.empty() || unsure) {
       // A bind that was killed early leaves only overrides to undo.
       static const UseReport kNobody;
-      const bool harmless = take_nothing(move.steps);
-      for (const PciAddress& address : move.moving()) {
+      const bool harmless = take_nothing(rebind.steps);
+      for (const PciAddress& address : rebind.rebinding()) {
         const PciFunction& function = *inventory.find(address);
-        object_to_moving(function, request, harmless ? kNobody : use, stuck, objections, nullptr);
+        object_to_rebinding(function, request, harmless ? kNobody : use, stuck, objections, nullptr);
         if (!harmless && on_vfio_driver(function)) object_to_virtual_functions(function, objections);
       }
-      for (const Member& member : move.members) {
-        if (!moves(member.role) && !harmless)
+      for (const Member& member : rebind.members) {
+        if (!changes_driver(member.role) && !harmless)
           object_to_stuck(*inventory.find(member.address), stuck, objections);
       }
     } else {
@@ -186,9 +188,9 @@ MovePlan plan_unbind(const Inventory& inventory, const AcceleratorRules& rules, 
         if (!home.function->override_unread) object_to_unreadable(*home.function, objections);
     }
     if (objections.any()) {
-      plan.refusals.push_back(std::move(objections).refusal(unit, std::move(move.groups)));
+      plan.refusals.push_back(std::move(objections).refusal(unit, std::move(rebind.groups)));
     } else {
-      plan.moves.push_back(std::move(move));
+      plan.rebinds.push_back(std::move(rebind));
     }
   }
   return plan;

@@ -11,7 +11,7 @@
 #include "common/version.h"
 #include "hostfs/earlier_record.h"
 #include "hostfs/kernel_facts.h"
-#include "vfio/bind/move_plan.h"
+#include "vfio/bind/rebind_plan.h"
 
 namespace ferry::vfio {
 namespace {
@@ -184,7 +184,7 @@ Result<UndoJournal> read_records(const HostFs& host) {
   for (const std::uint32_t group : *groups) {
     auto record = read_group(host, group);
     if (!record) {
-      all.notes.push_back(fmt::format("nothing of group {} is moved: {}", group, record.error().message));
+      all.notes.push_back(fmt::format("group {} keeps its drivers: {}", group, record.error().message));
       all.unreadable.emplace(group, std::move(record).error());
       continue;
     }

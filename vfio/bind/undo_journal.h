@@ -72,7 +72,7 @@ Result<> forget(HostFs& host, const std::vector<PciAddress>& addresses);
 // member that --with took along, of a GPU that was unplugged.
 
 /// A function of each unit that `record` has members of and that has no accelerator any more. The function
-/// stands for its unit in MoveRequest::accelerators of an unbind with `recorded_only`. Left out are
+/// stands for its unit in RebindRequest::accelerators of an unbind with `recorded_only`. Left out are
 /// accelerators' virtual functions, which are units of their own, and accelerators on request.
 std::vector<PciAddress> unfinished(const Inventory& inventory, const AcceleratorRules& rules,
                                    const UndoJournal& record);

@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "vfio/bind/move_members.h"
+#include "vfio/bind/unit_members.h"
 #include "vfio/checks/passthrough_checks.h"
 #include "vfio/pci/bridge_config.h"
 #include "vfio/pci/device_facts.h"

@@ -25,7 +25,7 @@ Check reset_check(const PciFunction& function, const DeviceFacts& facts) {
   if (facts.reset.methods) {
     if (!facts.reset.methods->empty())
       return std::move(check).passed(fmt::format("{} has {}", path, fmt::join(*facts.reset.methods, ", ")));
-    return std::move(check).warned(path + " is empty: the kernel knows no way, or was told to use none",
+    return std::move(check).warned(path + " is empty: the kernel knows no way, or is set to use none",
                                    fmt::format("write `default` to it; if it stays empty, {}", kCure));
   }
   if (*facts.reset.offered)

@@ -115,7 +115,7 @@ Check console_check(const HostFs& host, const PciFunction& function) {
       fmt::format("/sys/class/graphics/{} is this device's", fmt::join(ours.names, ", "));
   if (consoles->empty()) return std::move(check).passed(found + "; no console draws on framebuffers");
   return std::move(check).warned(fmt::format("{}; {} is 1", found, fmt::join(*consoles, ", ")),
-                                 fmt::format("write 0 to {} before the GPU is moved", consoles->front()));
+                                 fmt::format("write 0 to {} before the GPU is bound", consoles->front()));
 }
 
 }  // namespace

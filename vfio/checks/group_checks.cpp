@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include "hostfs/check_reading.h"
-#include "vfio/bind/move_plan.h"
+#include "vfio/bind/rebind_plan.h"
 #include "vfio/checks/passthrough_checks.h"
 
 namespace ferry::vfio::checks {
@@ -65,12 +65,13 @@ Check undecided_group_check(const PciFunction& function) {
           .why = "the kernel gives a VM a whole group or nothing of it"};
 }
 
-Check moves_check(const Move& move, const PciFunction& function) {
-  std::vector<std::string> moving;
-  for (const PciAddress& address : move.moving()) moving.push_back(address.text());
-  std::string found = fmt::format("/sys/kernel/iommu_groups/{}: {} {}", fmt::join(move.groups, ","),
-                                  fmt::join(moving, ", "), move.steps.empty() ? "on vfio" : "can move");
-  for (const std::string& note : move.notes) found += "; " + note;
+Check rebind_check(const Rebind& rebind, const PciFunction& function) {
+  std::vector<std::string> rebinding;
+  for (const PciAddress& address : rebind.rebinding()) rebinding.push_back(address.text());
+  std::string found =
+      fmt::format("/sys/kernel/iommu_groups/{}: {} {}", fmt::join(rebind.groups, ","),
+                  fmt::join(rebinding, ", "), rebind.steps.empty() ? "on vfio" : "can be bound");
+  for (const std::string& note : rebind.notes) found += "; " + note;
   return undecided_group_check(function).passed(std::move(found));
 }
 
@@ -81,7 +82,7 @@ std::vector<Check> group_checks(const Inventory& inventory, const AcceleratorRul
   // Virtual functions have a check of their own, so this check ignores them.
   Inventory without_vfs = inventory;
   for (auto& entry : without_vfs.functions) entry.second.sriov_numvfs = 0;
-  MoveRequest request;
+  RebindRequest request;
   for (const PciAddress& address : accelerators) {
     const PciFunction& function = *inventory.find(address);
     if (function.iommu_group && inventory.has_iommu()) {
@@ -92,9 +93,10 @@ std::vector<Check> group_checks(const Inventory& inventory, const AcceleratorRul
     }
   }
   // The choice of vfio driver does not decide if a function can be bound, so the driver table stays empty.
-  const MovePlan plan = plan_bind(without_vfs, rules, request, {}, {}, {}, {});
-  for (const Move& move : plan.moves)
-    for (const PciAddress& address : move.devices) out.push_back(moves_check(move, *inventory.find(address)));
+  const RebindPlan plan = plan_bind(without_vfs, rules, request, {}, {}, {}, {});
+  for (const Rebind& rebind : plan.rebinds)
+    for (const PciAddress& address : rebind.devices)
+      out.push_back(rebind_check(rebind, *inventory.find(address)));
   for (const Refusal& refusal : plan.refusals) {
     for (const PciAddress& address : refusal.devices) {
       out.push_back(undecided_group_check(*inventory.find(address))

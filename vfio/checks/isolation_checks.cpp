@@ -132,8 +132,8 @@ std::string cure_of_inactive(const IommuState& state, const Result<KernelCommand
   const auto has = [&](const char* table) { return std::ranges::find(tables, table) != tables.end(); };
   if (has("DMAR")) {
     if (!command_line || command_line->listing("intel_iommu", "on") == nullptr)
-      return "boot with intel_iommu=on: many kernels leave Intel's IOMMU off unless told";
-    return "the kernel was told to and did not: `dmesg` says why in its lines with DMAR; a firmware update "
+      return "boot with intel_iommu=on: many kernels leave Intel's IOMMU off by default";
+    return "the kernel was asked to and did not: `dmesg` says why in its lines with DMAR; a firmware update "
            "may mend the table";
   }
   if (has("IVRS")) {
@@ -181,7 +181,7 @@ Check iommu_check(const IommuState& state, const Result<KernelCommandLine>& comm
 Check noiommu_check(const HostFs& host) {
   constexpr const char* kPath = "sys/module/vfio/parameters/enable_unsafe_noiommu_mode";
   Check check{"noiommu-mode", kHostSubject,
-              "in that mode a guest's device reads and writes all of the host's memory; ferry moves nothing "
+              "in that mode a guest's device reads and writes all of the host's memory; ferry binds nothing "
               "while it is on"};
   const auto on = read_switch(host, kPath);
   if (!on && is_gone(on.error()))

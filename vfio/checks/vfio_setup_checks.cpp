@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "hostfs/check_reading.h"
-#include "vfio/bind/move_plan.h"
+#include "vfio/bind/rebind_plan.h"
 #include "vfio/checks/passthrough_checks.h"
 #include "vfio/pci/driver_modules.h"
 #include "vfio/pci/kernel_options.h"
@@ -223,7 +223,7 @@ Check override_check(const Inventory& inventory, const std::vector<PciAddress>& 
   if (differing.empty())
     return std::move(check).passed("none in /sys/bus/pci/devices names another driver than the one bound");
   return std::move(check).warned(fmt::format("{}", fmt::join(differing, "; ")),
-                                 "ferry keeps it and restores it after a move; to clear it: `echo > "
+                                 "ferry keeps it and restores it at the unbind; to clear it: `echo > "
                                  "/sys/bus/pci/devices/ADDRESS/driver_override`");
 }
 

@@ -83,12 +83,24 @@ void read_host_facts(const HostFs& host, Inventory& inventory) {
   if (inventory.groups.empty()) inventory.iommu_cure = checks::cure_of_inactive_iommu(host);
 }
 
+/// The error of a host without the folder of PCI functions: most often the root is a wrong folder.
+Error no_functions(const HostFs& host, Error error) {
+  if (is_gone(error)) {
+    error.hint =
+        host.root() == "/"
+            ? "mount sysfs at /sys; without PCI a host has no accelerators"
+            : "is " + host.root().string() +
+                  " the root of a host? --host-root needs the folder on which it is mounted, with its /sys";
+  }
+  return std::move(error).during("scan PCI functions");
+}
+
 }  // namespace
 
 Result<Inventory> scan(const HostFs& host) {
   Inventory inventory;
   auto names = host.list("sys/bus/pci/devices");
-  if (!names) return fail(std::move(names).error().during("scan PCI functions"));
+  if (!names) return fail(no_functions(host, std::move(names).error()));
   for (const std::string& name : *names) {
     // The kernel puts only PCI addresses there; any other name is ignored.
     if (const auto address = PciAddress::parse(name)) read_into(host, *address, inventory);

@@ -33,7 +33,7 @@ std::set<Releasable> users_to_quiesce(const QuiescePlan& plan, bool by_gpu,
                                       const std::function<bool(const PciAddress&)>& serves_others);
 
 /// Errors for modules of `plan` that cannot be unloaded: one for each device that such a module serves
-/// beside `freed`. `stays` describes that device ("which does not move with this").
+/// beside `freed`. `stays` describes that device ("which stays on its driver").
 std::vector<Error> serving_others(const QuiescePlan& plan, const std::set<std::string>& freed,
                                   const std::string& stays);
 

@@ -263,7 +263,7 @@ StoppedServices::Restart StoppedServices::start_all() {
     }
     after[user] = left ? StoppedService::to_start : StoppedService::waits_for_a_device;
     if (left) {
-      error.hint = "the next run that moves or divides GPUs tries again";
+      error.hint = "the next run that binds or divides GPUs tries again";
       out.errors.push_back(std::move(error));
     } else {
       out.notes.push_back(error.message + "; no accelerator is left to it, it is started with the next one");

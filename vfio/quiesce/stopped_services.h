@@ -15,7 +15,7 @@
 #include "common/result.h"
 #include "hostfs/host_fs.h"
 #include "hostfs/host_writer.h"
-#include "vfio/bind/move_plan.h"
+#include "vfio/bind/rebind_plan.h"
 #include "vfio/pci/inventory.h"
 #include "vfio/quiesce/release.h"
 #include "vfio/use_probe.h"

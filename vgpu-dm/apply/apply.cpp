@@ -12,6 +12,7 @@
 #include "hostfs/stuck_writes.h"
 #include "mdev/framework.h"
 #include "vfio/bind/undo_journal.h"
+#include "vfio/pci/pci_function.h"
 #include "vgpu-dm/apply/gpu_release.h"
 #include "vgpu-dm/apply/gpu_run.h"
 #include "vgpu-dm/apply/write_turns.h"
@@ -58,6 +59,12 @@ Result<std::set<vfio::PciAddress>> bound_by_ferry(const HostFs& host, const mdev
   return out;
 }
 
+Result<> forget_gone_functions(HostFs& host, const mdev::VgpuInventory& vgpus) {
+  const auto gone = recorded_functions_gone(host, vgpus);
+  if (!gone) return fail(Error(gone.error()));
+  return gone->empty() ? Result<>() : vfio::forget(host, *gone);
+}
+
 struct Seen {
   vfio::Inventory inventory;
   VgpuSnapshot view;
@@ -102,7 +109,7 @@ Result<Seen> look_at_all(const VgpuHost& on, const GpuPlanner& planner,
     const auto unwritable = cannot_write(gpu, seen.view);
     if (unwritable && unwritable->code == Errc::stuck) continue;
     std::optional<Result<mdev::ManagedGpu>> said;
-    if (planner.reads_names(gpu) && driver_told_no_name(on.host, gpu)) {
+    if (planner.reads_names(gpu) && driver_lists_no_name(on.host, gpu)) {
       said = ask_library(on, gpu.address());
       if (*said) {
         name_by_library(on.host, **said, gpu);
@@ -214,9 +221,11 @@ VgpuOutcome carry_out(const VgpuHost& on, vfio::StoppedServices& services, Seen 
   out.notes = std::move(plan.notes);
   if (auto kept = remember_names(on.host, seen.view.inventory.gpus, seen.named); !kept)
     out.notes.push_back("the names of vGPU types are not kept: " + kept.error().message);
+  if (auto forgotten = forget_gone_functions(on.host, seen.view.inventory); !forgotten)
+    out.notes.push_back("the records of removed virtual functions stay: " + forgotten.error().message);
   OneAtATime one(on, observe);
   const VgpuHost shared = one.around(on);
-  const StepObserver told = one.observer();
+  const StepObserver guarded_observer = one.observer();
   const auto busy = static_cast<std::size_t>(
       std::ranges::count_if(plan.gpus, [](const GpuPlan& gpu) { return !gpu.steps.empty(); }));
   // Writing processes start during the scan. A process that no turn is for would only slow the others down.
@@ -235,7 +244,8 @@ VgpuOutcome carry_out(const VgpuHost& on, vfio::StoppedServices& services, Seen 
       return;
     }
     const Look age = one_has_ended ? Look::old : Look::fresh;
-    out.gpus[i] = run_gpu(shared, planner, seen.inventory, view_of(seen.view, gpu.gpu), gpu, age, told);
+    out.gpus[i] =
+        run_gpu(shared, planner, seen.inventory, view_of(seen.view, gpu.gpu), gpu, age, guarded_observer);
     if (!gpu.steps.empty()) one_has_ended = true;
     out.gpus[i].released = std::move(requests[i].released);
   });
@@ -352,6 +362,24 @@ ExitStatus VgpuOutcome::status() const {
     if (gpu.kind == GpuOutcome::Kind::refused) status = worse(status, ExitStatus::refused);
   }
   return status;
+}
+
+Result<std::vector<vfio::PciAddress>> recorded_functions_gone(const HostFs& host,
+                                                              const mdev::VgpuInventory& vgpus) {
+  std::set<std::string> ids;  // of the functions that the GPUs have or can have
+  for (const mdev::VgpuGpu& gpu : vgpus.gpus) {
+    if (!gpu.framework->binds_functions()) continue;
+    for (const mdev::VgpuType& type : gpu.unlisted) ids.insert(type.id);
+    for (const mdev::VgpuParent& parent : gpu.parents)
+      for (const mdev::VgpuType& type : parent.types) ids.insert(type.id);
+  }
+  std::vector<vfio::PciAddress> out;
+  if (ids.empty()) return out;
+  const auto journal = vfio::read_records(host);
+  if (!journal) return fail(Error(journal.error()));
+  for (const auto& [address, prior] : journal->members)
+    if (ids.contains(prior.ids) && !host.exists(vfio::sysfs_path(address))) out.push_back(address);
+  return out;
 }
 
 Result<VgpuSnapshot> look(const VgpuHost& on) {

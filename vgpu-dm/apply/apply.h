@@ -20,7 +20,7 @@
 #include "hostfs/host_fs.h"
 #include "hostfs/host_writer.h"
 #include "mdev/gpu_management.h"
-#include "vfio/bind/move_plan.h"
+#include "vfio/bind/rebind_plan.h"
 #include "vfio/pci/inventory.h"
 #include "vfio/quiesce/release.h"
 #include "vfio/use_probe.h"
@@ -42,11 +42,11 @@ struct VgpuHost {
   std::function<void(std::chrono::milliseconds)> pause = [](auto time) { std::this_thread::sleep_for(time); };
   mdev::GpuManagement* management = nullptr;  ///< nullptr: MIG mode and mixed sizes stay as they are
   std::set<std::string> release = {};         ///< device users that may be quiesced (release_list())
-  vfio::Releaser* releaser = nullptr;         ///< see MoveContext, also for `persistence`
+  vfio::Releaser* releaser = nullptr;         ///< see RebindContext, also for `persistence`
   vfio::PersistenceSwitch* persistence = nullptr;
   std::function<void(const vfio::Step&)> on_release =
       {};  ///< called before each quiesce and resume; may be empty
-  /// Quiesced device users stay quiesced and recorded for moves that follow. These moves resume them, or
+  /// Quiesced device users stay quiesced and recorded for binds that follow. These binds resume them, or
   /// start_what_was_stopped() does.
   bool more_follows = false;
   /// If true, a vGPU that the profile does not ask for stays if its UUID, or the undo journal for a whole
@@ -54,6 +54,11 @@ struct VgpuHost {
   /// a note. vGPUs of vendor-specific VFIO show no maker and are removed.
   bool spares_foreign = false;
 };
+
+/// The functions of these GPUs that the undo journal has, and that are gone: a run was killed after it had
+/// disabled them. apply_profile() and remove_vgpus() forget them. Errors as vfio::read_records().
+Result<std::vector<vfio::PciAddress>> recorded_functions_gone(const HostFs& host,
+                                                              const mdev::VgpuInventory& vgpus);
 
 /// Scans the host and probes the users of its vGPUs. Reads only.
 Result<VgpuSnapshot> look(const VgpuHost& on);

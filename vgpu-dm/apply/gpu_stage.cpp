@@ -163,8 +163,8 @@ Result<> GpuRun::write_now(const VgpuStep& step) {
 
 Result<> GpuRun::write_vgpu(const VgpuStep& step) {
   if (step.binds_function()) {
-    const auto moved = move_functions({&step, 1}, After::functions_stay);
-    return moved_to(moved, step);
+    const auto rebound = rebind_functions({&step, 1}, After::functions_stay);
+    return rebound_to(rebound, step);
   }
   if (step.kind == VgpuStep::Kind::remove) {
     RemovalFence fence(on_.host);
@@ -183,54 +183,54 @@ Result<> GpuRun::write_vgpu(const VgpuStep& step) {
 
 // Binds the functions of vGPUs that are made to a VFIO driver, or unbinds those of removed vGPUs. A driver of
 // the host would only begin to use functions that go.
-Result<vfio::MoveOutcome> GpuRun::move_functions(std::span<const VgpuStep> steps, After after) {
+Result<vfio::RebindOutcome> GpuRun::rebind_functions(std::span<const VgpuStep> steps, After after) {
   const bool made = steps.front().kind == VgpuStep::Kind::create;
-  const vfio::MoveContext context{
+  const vfio::RebindContext context{
       .host = &on_.host, .writer = &on_.writer, .probe = &on_.uses, .rules = on_.rules, .on_step = {}};
-  vfio::MoveRequest request;
+  vfio::RebindRequest request;
   for (const VgpuStep& step : steps) {
     request.accelerators.push_back(step.parent);
     if (!made && after == After::functions_go) request.removed_next.insert(step.parent);
   }
-  auto moved = vfio::apply_moves_only(context, std::move(request),
-                                      made ? vfio::Direction::to_vfio : vfio::Direction::back);
+  auto rebound = vfio::apply_rebinds_only(context, std::move(request),
+                                          made ? vfio::Direction::to_vfio : vfio::Direction::back);
   const auto add = [&](const std::string& note) {
     if (std::ranges::find(outcome_.notes, note) == outcome_.notes.end()) outcome_.notes.push_back(note);
   };
-  if (moved) {
-    std::ranges::for_each(moved->notes, add);
-    for (const vfio::MoveResult& result : moved->results) std::ranges::for_each(result.move.notes, add);
+  if (rebound) {
+    std::ranges::for_each(rebound->notes, add);
+    for (const vfio::RebindResult& result : rebound->results) std::ranges::for_each(result.rebind.notes, add);
   }
-  return moved;
+  return rebound;
 }
 
-Result<> GpuRun::moved_to(const Result<vfio::MoveOutcome>& outcome, const VgpuStep& step) {
+Result<> GpuRun::rebound_to(const Result<vfio::RebindOutcome>& outcome, const VgpuStep& step) {
   if (!outcome) return fail(Error(outcome.error()));
-  const auto is_of = [&](const vfio::MoveResult& result) {
+  const auto is_of = [&](const vfio::RebindResult& result) {
     return std::ranges::find(result.devices, step.parent) != result.devices.end();
   };
   const auto result = std::ranges::find_if(outcome->results, is_of);
   if (result == outcome->results.end()) return fail(Errc::failed, "nothing came of it");
   switch (result->status) {
-    case vfio::MoveResult::Status::done:
-    case vfio::MoveResult::Status::already:
+    case vfio::RebindResult::Status::done:
+    case vfio::RebindResult::Status::already:
       return {};
-    case vfio::MoveResult::Status::refused:
+    case vfio::RebindResult::Status::refused:
       return fail(Errc::refused, fmt::format("{}", fmt::join(result->refusal.reasons, "; ")),
                   result->refusal.hint);
-    case vfio::MoveResult::Status::failed:
+    case vfio::RebindResult::Status::failed:
       break;
   }
   return fail(result->error.value_or(
       Error{.code = make_error_code(Errc::failed), .message = "its driver has not changed"}));
 }
 
-// Moves the functions together; the error is that of the first function that did not change.
-Result<> GpuRun::move_all(std::span<const VgpuStep> steps, After after) {
-  const auto moved = move_functions(steps, after);
+// Binds or unbinds the functions together; the error is that of the first function that did not change.
+Result<> GpuRun::rebind_all(std::span<const VgpuStep> steps, After after) {
+  const auto rebound = rebind_functions(steps, after);
   Result<> first;
   for (const VgpuStep& step : steps) {
-    auto done = moved_to(moved, step);
+    auto done = rebound_to(rebound, step);
     if (done) {
       succeeded(step);
       continue;
@@ -353,7 +353,7 @@ Result<> GpuRun::do_stage(const std::vector<VgpuStep>& steps) {
 }
 
 Result<> GpuRun::write_stage(std::span<const VgpuStep> stage, bool placed, After after) {
-  if (stage.front().binds_function()) return move_all(stage, after);
+  if (stage.front().binds_function()) return rebind_all(stage, after);
   if (stage.front().kind == VgpuStep::Kind::remove) return remove_all(stage);
   const bool together = stage.front().target() == VgpuStep::Target::vgpu && !placed;
   if (!together) return write_each(stage);

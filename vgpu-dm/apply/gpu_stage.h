@@ -15,7 +15,7 @@
 #include "mdev/gpu_management.h"
 #include "mdev/vgpu.h"
 #include "mdev/virtual_functions.h"
-#include "vfio/bind/move_apply.h"
+#include "vfio/bind/rebind_apply.h"
 #include "vfio/pci/inventory.h"
 #include "vgpu-dm/apply/apply.h"
 #include "vgpu-dm/apply/gpu_run.h"
@@ -87,16 +87,16 @@ class GpuRun {
   Result<> write_each(std::span<const VgpuStep> steps);
   Result<> write_together(std::span<const VgpuStep> steps);
   Result<> remove_all(std::span<const VgpuStep> steps);
-  Result<> move_all(std::span<const VgpuStep> steps, After after);
+  Result<> rebind_all(std::span<const VgpuStep> steps, After after);
   Result<> write(const VgpuStep& step);
   Result<> write_now(const VgpuStep& step);
   Result<> write_vgpu(const VgpuStep& step);
   Result<> write_attribute_of(const VgpuStep& step);
   Result<> switch_functions(const VgpuStep& step);
   Result<> keep_users_away(std::span<const VgpuStep> removals, RemovalFence& fence);
-  Result<vfio::MoveOutcome> move_functions(std::span<const VgpuStep> steps, After after);
-  // The result of one of the steps that move_functions() was called with.
-  static Result<> moved_to(const Result<vfio::MoveOutcome>& outcome, const VgpuStep& step);
+  Result<vfio::RebindOutcome> rebind_functions(std::span<const VgpuStep> steps, After after);
+  // The result of one of the steps that rebind_functions() was called with.
+  static Result<> rebound_to(const Result<vfio::RebindOutcome>& outcome, const VgpuStep& step);
   void note_failure(const VgpuStep& step, const Error& error) {
     if (step.kind == VgpuStep::Kind::create && error.code != std::error_code(EEXIST, std::generic_category()))
       failed_creation_ = step;

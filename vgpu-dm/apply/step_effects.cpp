@@ -28,7 +28,7 @@ Error held_by_a_vm(const Error& error) {
 }
 
 // The number still available changes with each vGPU that is made, by any program.
-bool is_offered(const VgpuHost& on, const VgpuStep& step) {
+bool is_available(const VgpuHost& on, const VgpuStep& step) {
   return step.framework->available_now(on.host, step.parent, step.type_id).value_or(1) > 0;
 }
 
@@ -97,7 +97,7 @@ Result<> place(const VgpuHost& on, const VgpuStep& step, std::uint32_t placement
 }
 
 Error explained(const VgpuHost& on, const VgpuStep& step, Error error) {
-  if (step.kind == VgpuStep::Kind::create && error.code != Errc::stuck && !is_offered(on, step)) {
+  if (step.kind == VgpuStep::Kind::create && error.code != Errc::stuck && !is_available(on, step)) {
     return {.code = Errc::failed,
             .message =
                 fmt::format("{} no longer offers {}: {}", step.parent.text(), step.short_name, error.message),

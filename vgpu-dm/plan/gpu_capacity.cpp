@@ -77,13 +77,13 @@ Limit limit_of(const Want& want, const mdev::VgpuGpu& gpu, const Sizes& sizes) {
   if (want.entry->type.is_mig_backed() && gpu.on_virtual_functions()) return {.most = functions};
   const mdev::VgpuType& type = *want.type;
   const std::uint32_t left = still_available(gpu, type);
-  const bool told = left > 0 || carried == 0 || carries_size_of(gpu, type, sizes);
+  const bool known = left > 0 || carried == 0 || carries_size_of(gpu, type, sizes);
   if (!gpu.on_virtual_functions()) {
-    return told ? Limit{.most = left + carried} : Limit{.most = type.max_instances};
+    return known ? Limit{.most = left + carried} : Limit{.most = type.max_instances};
   }
-  if (told && left == 0) return {.most = std::min(carried, type.max_instances.value_or(carried))};
+  if (known && left == 0) return {.most = std::min(carried, type.max_instances.value_or(carried))};
   const std::uint32_t most = std::min(functions, type.max_instances.value_or(functions));
-  return {.most = told ? std::min(most, left + carried) : most, .certain = type.max_instances.has_value()};
+  return {.most = known ? std::min(most, left + carried) : most, .certain = type.max_instances.has_value()};
 }
 
 std::optional<Error> two_sizes(const GpuMatch& match, const mdev::VgpuGpu& gpu) {
@@ -142,7 +142,7 @@ std::uint64_t memory_of(const mdev::VgpuGpu& gpu) {
   std::uint64_t most = 0;
   const auto count_in = [&](const std::vector<mdev::VgpuType>& types) {
     for (const mdev::VgpuType& type : types) {
-      // An offered type fits at least once.
+      // A listed type fits at least once.
       const std::uint64_t takes =
           std::uint64_t{type.framebuffer_mib.value_or(0)} * std::max(type.max_instances.value_or(1), 1U);
       if (takes > most && !is_mig_backed(type.short_name)) most = takes;

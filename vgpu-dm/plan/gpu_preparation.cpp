@@ -103,13 +103,13 @@ Preparation plan_mode(const ProfileItem& item, const GpuMatch& match, const mdev
   return out;
 }
 
-/// A MIG-backed vGPU that stays and does not tell its GPU instance; nullptr: all tell theirs.
-const mdev::VgpuDevice* on_untold_instance(const GpuMatch& match) {
+/// A MIG-backed vGPU that stays and whose GPU instance is unknown; nullptr: there is none.
+const mdev::VgpuDevice* on_unknown_instance(const GpuMatch& match) {
   for (const Want& want : match.wants) {
     if (!want.entry->type.is_mig_backed()) continue;
-    const auto untold = std::ranges::find_if(
+    const auto unknown = std::ranges::find_if(
         want.kept, [](const mdev::VgpuDevice* device) { return !device->gpu_instance.has_value(); });
-    if (untold != want.kept.end()) return *untold;
+    if (unknown != want.kept.end()) return *unknown;
   }
   return nullptr;
 }
@@ -199,7 +199,7 @@ Preparation plan_slices(const ProfileItem& item, const GpuMatch& match, const md
   InstancePlan plan = plan_instances(gpu.label(), wants, *now, BoardTypes(gpu.function), busy);
   const bool some_go = std::ranges::any_of(
       plan.steps, [](const InstanceStep& step) { return step.kind == InstanceStep::Kind::remove; });
-  if (const mdev::VgpuDevice* device = on_untold_instance(match); device != nullptr && some_go) {
+  if (const mdev::VgpuDevice* device = on_unknown_instance(match); device != nullptr && some_go) {
     return refused(Errc::refused,
                    fmt::format("{}: GPU instances would have to be removed, and vGPU {} ({}), which stays, "
                                "does not show which it is on",

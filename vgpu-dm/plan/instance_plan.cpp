@@ -59,7 +59,7 @@ const mdev::GpuInstanceProfile* profile_of(const mdev::ManagedGpu& gpu, const md
 }
 
 /// True if `desired` fits on a GPU beside `staying`, which keep their places. Counts compute slices, and the
-/// memory slices that each instance takes from its start. Also true if the driver has told too little to say
+/// memory slices that each instance takes from its start. Also true if the driver reports too little to say
 /// no. The profiles are the GPU's own.
 bool fit_together(const mdev::ManagedGpu& gpu, const InstanceCounts& desired,
                   std::span<const mdev::GpuInstance> staying) {
@@ -115,13 +115,13 @@ const mdev::ManagedType* managed_type(const mdev::ManagedGpu& gpu, const VgpuTyp
 
 // The driver's answer comes first; the table's is used if the driver does not know the type.
 std::optional<Need> need_of(const VgpuTypeName& name, const mdev::ManagedGpu& gpu, const BoardTypes& board) {
-  const mdev::ManagedType* told = managed_type(gpu, name);
-  if (told != nullptr && told->instance_profile) {
-    const mdev::GpuInstanceProfile* profile = profile_by_id(gpu, *told->instance_profile);
+  const mdev::ManagedType* listed = managed_type(gpu, name);
+  if (listed != nullptr && listed->instance_profile) {
+    const mdev::GpuInstanceProfile* profile = profile_by_id(gpu, *listed->instance_profile);
     if (profile == nullptr) return std::nullopt;
     return Need{.profile = profile,
-                .per_instance = std::max(told->most_per_instance.value_or(1), 1U),
-                .size = told->framebuffer};
+                .per_instance = std::max(listed->most_per_instance.value_or(1), 1U),
+                .size = listed->framebuffer};
   }
   const KnownType* known = board.find(name.text());
   if (known == nullptr) known = board.find(name.driver_short_name());
@@ -134,13 +134,13 @@ std::optional<Need> need_of(const VgpuTypeName& name, const mdev::ManagedGpu& gp
 }
 
 Error unknown_type(std::string_view label, const InstanceWant& want, const mdev::ManagedGpu& gpu) {
-  std::string offered;
+  std::string names;
   for (const mdev::GpuInstanceProfile& profile : gpu.profiles)
-    offered += (offered.empty() ? "" : ", ") + profile.name;
+    names += (names.empty() ? "" : ", ") + profile.name;
   return {.code = make_error_code(Errc::unsupported),
           .message = fmt::format("{}: {}: no GPU instance of this GPU is known to carry {}", want.place,
                                  label, want.type.text()),
-          .hint = offered.empty() ? "this GPU has no GPU instances (MIG)" : "its GPU instances: " + offered};
+          .hint = names.empty() ? "this GPU has no GPU instances (MIG)" : "its GPU instances: " + names};
 }
 
 /// "; GPU instance 1 keeps vGPU 0000:17:00.4", or nothing.

@@ -36,17 +36,18 @@ Error not_advertised(const Want& want, const mdev::VgpuGpu& gpu) {
                                    gpu.devices.empty() ? ", though it carries nothing" : ""),
             .hint = "types that need a GPU instance are made in MIG mode only, the others only without it"};
   }
-  std::vector<std::string> offered;
+  std::vector<std::string> short_names;
   const auto add = [&](const std::vector<mdev::VgpuType>& types) {
     for (const mdev::VgpuType& type : types) {
-      if (std::ranges::find(offered, type.short_name) == offered.end()) offered.push_back(type.short_name);
+      if (std::ranges::find(short_names, type.short_name) == short_names.end())
+        short_names.push_back(type.short_name);
     }
   };
   for (const mdev::VgpuParent& parent : gpu.parents) add(parent.types);
   add(gpu.unlisted);
   return {.code = Errc::invalid_config,
-          .message = fmt::format("{}: offers no type {}{}", place, name, did_you_mean(name, offered)),
-          .hint = fmt::format("it offers {}", fmt::join(offered, ", "))};
+          .message = fmt::format("{}: offers no type {}{}", place, name, did_you_mean(name, short_names)),
+          .hint = fmt::format("it offers {}", fmt::join(short_names, ", "))};
 }
 
 std::string hint_without_parents(const mdev::VgpuGpu& gpu) {
@@ -120,13 +121,13 @@ class ParentSource {
     if (!gpu_.on_virtual_functions()) return &gpu_.address();
     // If some free functions offer the type, functions that do not are skipped.
     const mdev::VgpuType& type = *want.type;
-    const bool offered_somewhere = std::ranges::any_of(gpu_.parents, [&](const mdev::VgpuParent& p) {
+    const bool listed_somewhere = std::ranges::any_of(gpu_.parents, [&](const mdev::VgpuParent& p) {
       return !taken_.contains(p.address) && offers(p, type);
     });
     const mdev::VgpuParent* lowest = nullptr;
     for (const mdev::VgpuParent& parent : gpu_.parents) {
       if (taken_.contains(parent.address)) continue;
-      if (offered_somewhere && !offers(parent, type) && !freed_.contains(parent.address)) continue;
+      if (listed_somewhere && !offers(parent, type) && !freed_.contains(parent.address)) continue;
       if (std::ranges::find(want.functions, parent.address) != want.functions.end()) return take(parent);
       if (lowest == nullptr) lowest = &parent;
     }

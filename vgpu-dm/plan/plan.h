@@ -29,7 +29,7 @@ struct VgpuSnapshot {
   /// NVML's answer about each GPU that it was asked about, or its error.
   std::map<vfio::PciAddress, Result<mdev::ManagedGpu>> managed = {};
   std::set<std::string> release = {};  ///< device users that may be quiesced, as far as this host can
-  bool persistence_by_gpu = false;     ///< MoveRequest::persistence_by_gpu
+  bool persistence_by_gpu = false;     ///< RebindRequest::persistence_by_gpu
   bool spares_foreign = false;         ///< VgpuHost::spares_foreign
   /// Virtual functions that the undo journal shows Ferry to have bound to a VFIO driver since this boot.
   std::set<vfio::PciAddress> bound_by_ferry = {};

@@ -10,8 +10,8 @@
 
 #include "common/config/config_tree.h"
 #include "common/text/text.h"
+#include "vgpu-dm/plan/comparison.h"
 #include "vgpu-dm/plan/gpu_capacity.h"
-#include "vgpu-dm/plan/verdict.h"
 #include "vgpu-dm/profile/profile.h"
 #include "vgpu-dm/profile/profile_yaml.h"
 

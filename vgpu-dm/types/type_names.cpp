@@ -49,9 +49,9 @@ std::string compose(const VgpuTypeName& name, MigAttribute attribute) {
 }
 
 Result<const mdev::VgpuType*> find_by_short_name(std::string_view name,
-                                                 std::span<const mdev::VgpuType> offered) {
+                                                 std::span<const mdev::VgpuType> types) {
   const mdev::VgpuType* found = nullptr;
-  for (const mdev::VgpuType& type : offered) {
+  for (const mdev::VgpuType& type : types) {
     if (type.short_name != name) continue;
     if (found != nullptr) {
       return fail(Errc::unsupported, fmt::format("{} may be {} ({}) or {} ({})", name, found->name, found->id,
@@ -113,10 +113,10 @@ std::string VgpuTypeName::driver_short_name() const {
   return compose(*this, attribute == MigAttribute::me ? MigAttribute::me : MigAttribute::none);
 }
 
-Result<const mdev::VgpuType*> find_type(const VgpuTypeName& name, std::span<const mdev::VgpuType> offered) {
-  auto found = find_by_short_name(name.text(), offered);
+Result<const mdev::VgpuType*> find_type(const VgpuTypeName& name, std::span<const mdev::VgpuType> types) {
+  auto found = find_by_short_name(name.text(), types);
   if (!found || *found != nullptr || name.driver_short_name() == name.text()) return found;
-  return find_by_short_name(name.driver_short_name(), offered);
+  return find_by_short_name(name.driver_short_name(), types);
 }
 
 namespace {
@@ -181,7 +181,7 @@ Names listed_on(const mdev::VgpuGpu& gpu) {
 }
 
 /// vGPUs whose type names the driver has listed neither now nor earlier.
-std::vector<mdev::VgpuDevice*> untold(const HostFs& host, mdev::VgpuGpu& gpu) {
+std::vector<mdev::VgpuDevice*> unlisted(const HostFs& host, mdev::VgpuGpu& gpu) {
   std::vector<mdev::VgpuDevice*> out;
   if (!gpu.framework->lists_only_creatable_types()) return out;
   const Names listed = listed_on(gpu);
@@ -209,17 +209,17 @@ void name_by_memory(const HostFs& host, mdev::VgpuGpu& gpu) {
   if (needs_names(gpu)) name(read_memory(host), gpu);
 }
 
-bool driver_told_no_name(const HostFs& host, const mdev::VgpuGpu& gpu) {
+bool driver_lists_no_name(const HostFs& host, const mdev::VgpuGpu& gpu) {
   mdev::VgpuGpu copy;
   copy.function = gpu.function;
   copy.framework = gpu.framework;
   copy.parents = gpu.parents;
   copy.devices = gpu.devices;
-  return !untold(host, copy).empty();
+  return !unlisted(host, copy).empty();
 }
 
 void name_by_library(const HostFs& host, const mdev::ManagedGpu& said, mdev::VgpuGpu& gpu) {
-  for (mdev::VgpuDevice* device : untold(host, gpu)) {
+  for (mdev::VgpuDevice* device : unlisted(host, gpu)) {
     const auto same = [&](const mdev::ManagedType& type) {
       return std::to_string(type.id) == device->type_id;
     };

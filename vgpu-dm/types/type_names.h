@@ -45,9 +45,9 @@ struct VgpuTypeName {
   bool operator==(const VgpuTypeName&) const = default;
 };
 
-/// The offered type with exactly this short name, else the type without NOME, MEALL or GFX. nullptr: none.
+/// The listed type with exactly this short name, else the type without NOME, MEALL or GFX. nullptr: none.
 /// Errc::unsupported: two types have that short name.
-Result<const mdev::VgpuType*> find_type(const VgpuTypeName& name, std::span<const mdev::VgpuType> offered);
+Result<const mdev::VgpuType*> find_type(const VgpuTypeName& name, std::span<const mdev::VgpuType> types);
 
 /// Names vGPUs that have only a type number, from earlier lists of the same GPU. An unreadable file names
 /// none.
@@ -56,12 +56,13 @@ void name_by_memory(const HostFs& host, mdev::VgpuGpu& gpu);
 
 /// True if a vGPU has a type that the driver does not list now and that is not remembered: its name is the
 /// table's, or missing.
-bool driver_told_no_name(const HostFs& host, const mdev::VgpuGpu& gpu);
+bool driver_lists_no_name(const HostFs& host, const mdev::VgpuGpu& gpu);
 /// Names such vGPUs by the library's name for the type, which has priority over the table's.
 void name_by_library(const HostFs& host, const mdev::ManagedGpu& said, mdev::VgpuGpu& gpu);
 
-/// Remembers newly listed types, and the names of the vGPUs of `named`, which the library told. Writes only
-/// if there is news. Safe for several threads of one process; the node's file lock keeps other processes out.
+/// Remembers newly listed types, and the names of the vGPUs of `named`, which the library reported. Writes
+/// only if there is news. Safe for several threads of one process; the node's file lock keeps other processes
+/// out.
 Result<> remember_names(HostFs& host, std::span<const mdev::VgpuGpu> gpus,
                         const std::set<vfio::PciAddress>& named = {});
 

@@ -11,7 +11,7 @@ prepare() {
 
 run() {
     check 'benchmarks' "$root/tests/bench/run" --tight
-    check 'the cost of a move' "$root/tests/node/run" "$root/tests/node/scenarios/soak/speed.toml"
+    check 'the cost of a bind' "$root/tests/node/run" "$root/tests/node/scenarios/soak/speed.toml"
     local registry
     if registry=$("$root/scripts/lib/docker-registry"); then
         check 'pulling 1 GiB' "$root/tests/soak/fetch" --ferry "$root/build/bin" --registry "$registry"

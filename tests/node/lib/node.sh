@@ -211,7 +211,7 @@ to_vfio() { # NAME: binds it to vfio-pci by hand, where the rig and not Ferry is
   expect_equal "$1" vfio-pci "$(driver "$1")"
 }
 
-snapshot() { # [ADDRESS]: for every function a line with its driver and one with its override, which a move has to give
+snapshot() { # [ADDRESS]: for every function a line with its driver and one with its override, which an unbind has to give
   # back; without the override of ADDRESS: reading it hangs while the function's driver does
   (
     cd /sys/bus/pci/devices

@@ -20,7 +20,7 @@ expect_equal "driver of gpu-a at first" bochs-drm "$before"
 
 step "the policy holds"
 expect_status "the dry run" 0 ferry apply -f /run/policy.yaml -c mixed --dry-run
-expect_equal "a dry run moves nothing" bochs-drm "$(driver gpu-a)"
+expect_equal "a dry run binds nothing" bochs-drm "$(driver gpu-a)"
 expect_status "apply" 0 ferry apply -f /run/policy.yaml -c mixed
 for name in gpu-a gpu-a-audio gpu-b gpu-b-audio; do
   expect_equal "driver of $name" vfio-pci "$(driver "$name")"
@@ -85,7 +85,7 @@ step "under the names of NVIDIA's programs"
 for name in vfio-manage nvidia-vgpu-dm; do ln -s "$(command -v ferry)" /run/$name; done
 expect_status "bind" 0 /run/vfio-manage bind --device-id "$(dev gpu-a)"
 for name in gpu-a gpu-a-audio; do expect_equal "driver of $name" vfio-pci "$(driver "$name")"; done
-expect_status "what cannot move whole" 1 env BIND_NVSWITCHES=true /run/vfio-manage bind --all
+expect_status "what cannot be bound whole" 1 env BIND_NVSWITCHES=true /run/vfio-manage bind --all
 expect_equal "driver of gpu-c" "" "$(driver gpu-c)"
 expect_equal "driver of gpu-b" vfio-pci "$(driver gpu-b)"
 expect_status "unbind" 0 /run/vfio-manage unbind --all

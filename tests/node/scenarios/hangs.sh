@@ -49,7 +49,7 @@ whole() { # NAME...: the functions of one group are all at home or all on vfio-p
   echo "$state"
 }
 
-recorded() { # the addresses in the records of moves, one line
+recorded() { # the addresses in the undo journal, one line
   jq -r '.devices | keys[]' /run/ferry/hostd/moves/*.json 2> /dev/null | sort | xargs || :
 }
 
@@ -111,7 +111,7 @@ exec {held}>&- {another}>&-
 expect_status "unbind" 0 ferry vfio unbind --device "$(dev lone)"
 expect_equal "as before" "$(< /run/left)" "$(snapshot)"
 
-step "a GPU is removed in the middle of its group's move"
+step "a GPU is removed in the middle of its group's bind"
 dev first > $faults/hang_remove
 start removed vfio bind --device "$(dev first)" --device "$(dev second)"
 expect "the first one's driver hangs" wait_for "named_stuck $(dev first)" 60
@@ -151,7 +151,7 @@ for signal in KILL INT; do
   expect_equal "as before" "$(< /run/left)" "$(snapshot)"
 done
 
-step "what has begun is ended before a ferry that is told to end"
+step "what has begun is ended before a ferry that gets a signal to end"
 for signal in INT TERM HUP; do
   dev second > $faults/hang_remove
   start told vfio bind --device "$(dev first)" --device "$(dev second)"
@@ -168,7 +168,7 @@ done
 step "a driver that never returns costs its own group alone"
 dev stubborn > $faults/hang_remove
 start stuck vfio bind --device "$(dev stubborn)" --device "$(dev lone)"
-expect "the other group moves" wait_for "[[ \$(driver lone) == vfio-pci ]]" 60
+expect "the other group is bound" wait_for "[[ \$(driver lone) == vfio-pci ]]" 60
 expect "the write is recorded" wait_for "named_stuck $(dev stubborn)" 60
 expect "while ferry still waits" kill -0 "$pid"
 evidence "record" "$(cat "$stuck/$hung.json")"
@@ -186,7 +186,7 @@ expect_status "the next ferry serves another group" 4 within 60 ferry vfio bind 
 expect_match "and leaves the stuck one alone" "an earlier write to $(dev stubborn) has not returned" "$REPLY"
 on vfio-pci "${card[@]}" lone
 released
-expect_status "then it moves" 0 ferry vfio bind --device "$(dev stubborn)"
+expect_status "then it is bound" 0 ferry vfio bind --device "$(dev stubborn)"
 on vfio-pci stubborn
 expect_status "all back" 0 ferry vfio restore
 expect_equal "as before" "$(< /run/left)" "$(snapshot)"

@@ -47,17 +47,17 @@ expect "the kubelet listens" wait_for "test -S /var/lib/kubelet/device-plugins/k
 
 step "all three functions are advertised"
 ferry plugin --companions 2> $logs/plugin &
-offered() { # JQ-EXPRESSION: of the file that lists the advertised devices
+advertised() { # JQ-EXPRESSION: of the file that lists the advertised devices
   jq -r "$1" /run/ferry/plugin/advertised.json 2> /dev/null
 }
 of() { # NAME KEY: of one device there
-  offered ".resources[].devices[] | select(.id == \"$(dev "$1")\") | .$2"
+  advertised ".resources[].devices[] | select(.id == \"$(dev "$1")\") | .$2"
 }
 resource() { # NAME: what the kubelet calls its kind
-  offered ".resources[] | select(.devices[].id == \"$(dev "$1")\") | .name"
+  advertised ".resources[] | select(.devices[].id == \"$(dev "$1")\") | .name"
 }
 all_free() {
-  [[ $(offered '[.resources[] | select(.registered) | .devices[] | select(.healthy and (.allocated | not))]
+  [[ $(advertised '[.resources[] | select(.registered) | .devices[] | select(.healthy and (.allocated | not))]
     | length') == 3 ]]
 }
 expect "three, each Healthy" wait_for all_free 60
@@ -65,7 +65,7 @@ for name in gpu gpu-audio other; do evidence "$name" "$(resource $name) $(dev $n
 
 # --- pods -------------------------------------------------------------------------------------------------------------
 
-# As virt-launcher does it: which devices the VM gets is in the environment, and nowhere else. Told to end, it gives the
+# As virt-launcher does it: which devices the VM gets is in the environment, and nowhere else. At its end it gives the
 # VM time, here until it may. The image has a shell and little more; QEMU is the node's.
 read -r -d '' launcher << 'SH' || :
 echo "LAUNCHER $(env | grep ^PCI_RESOURCE_)"
@@ -154,7 +154,7 @@ expect "the first runs on" test "$(status first 1 .phase)" = Running
 step "while the first is still ending, nobody gets its group"
 rm $manifests/first.json
 expect "the kubelet has forgotten it" wait_for "[[ -z \$(status first 1 .phase) ]]" 60
-# Either Allocate finds the group open, or the plugin has asked by itself and has told the kubelet already.
+# Either Allocate finds the group open, or the plugin has asked by itself and has sent the kubelet a new list already.
 refused third gpu 1 "/dev/vfio/$(group gpu) is open|$none_free"
 rm $manifests/third.json
 expect_status "longer than the plugin asks again" 1 wait_for "[[ \$(of gpu allocated) == false ]]" 12
@@ -187,7 +187,7 @@ expect "three, each Healthy" wait_for all_free 120
 
 # The group's node stays with its other function, and the next scan without news is a minute off: three times over, it is
 # the kernel's events that tell.
-step "a function's driver leaves and comes back, and the kubelet is told"
+step "a function's driver leaves and comes back, and the kubelet hears of it"
 for round in 1 2 3; do
   echo "$(dev gpu-audio)" > /sys/bus/pci/drivers/vfio-pci/unbind
   expect "round $round: without a driver it is Unhealthy" wait_for "[[ \$(of gpu-audio healthy) == false ]]" 5

@@ -61,7 +61,7 @@ expect_match "by whom" "$(dev lone) is in use: process sleep \(pid $holder\) hol
 kill $holder
 wait $holder || :
 
-step "with the three groups move both ways"
+step "with the three groups are bound and unbound"
 for verb in bind unbind; do
   expect_status "$verb" 0 with $look ferry vfio $verb --device "$(dev card)" --device "$(dev lone)"
 done

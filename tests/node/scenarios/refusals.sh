@@ -12,7 +12,7 @@ refused() { # WHAT REGEX ARGUMENT...: ferry refuses for this reason and writes n
   evidence "$what" "$(grep -E "$reason" <<< "$REPLY")"
 }
 
-moved() { # ARGUMENT...: ferry moves all that it is asked for
+changed() { # ARGUMENT...: ferry binds or unbinds all that it is asked for
   expect_status "ferry $*" 0 ferry "$@"
 }
 
@@ -39,11 +39,11 @@ refused "shpchp on the bridge" "blocked by the driver of bridge $(bridge_of left
 for name in left guest-gpu; do bridge_of "$name" > /sys/bus/pci/drivers/shpchp/unbind; done
 snapshot > /run/start
 
-step "of two GPUs in a group one is not moved alone"
+step "of two GPUs in a group one is not bound alone"
 refused "the other GPU" "$(dev right) .*another accelerator of the same group" vfio bind --device "$(dev left)"
-moved vfio bind --device "$(dev left)" --device "$(dev right)"
+changed vfio bind --device "$(dev left)" --device "$(dev right)"
 on_vfio left right
-moved vfio unbind --device "$(dev left)" --device "$(dev right)"
+changed vfio unbind --device "$(dev left)" --device "$(dev right)"
 expect_equal "all as before" "$(< /run/start)" "$(snapshot)"
 
 step "swap and a mounted file system keep their group"
@@ -84,12 +84,12 @@ expect "the link comes" wait_for "[[ -e /sys/class/net/eth0 ]]" 60
 ip link set dev eth0 up
 refused "a link that is up" "$(dev nic) is in use: network link eth0 is up" vfio bind --device "$gpu" "${with[@]}"
 
-step "with the disk unmounted and the link down the group moves and comes back"
+step "with the disk unmounted and the link down the group is bound and comes back"
 ip link set dev eth0 down
-moved vfio bind --device "$gpu" "${with[@]}"
+changed vfio bind --device "$gpu" "${with[@]}"
 on_vfio guest-gpu disk shared-disk nic
 expect_equal "disks that the host still has" "" "$(ls /sys/class/nvme)"
-moved vfio unbind --device "$gpu"
+changed vfio unbind --device "$gpu"
 expect_equal "all as before" "$(< /run/start)" "$(snapshot)"
 for name in disk shared-disk; do
   mount "$(disk_of $name)" "/run/the data"
@@ -107,20 +107,20 @@ echo 4 > "$pf/sriov_numvfs"
 refused "four virtual functions" "$(dev sriov) has 4 virtual functions enabled" vfio bind --device "$(dev sriov)"
 expect "the virtual functions are there" test -e "$pf/virtfn3"
 
-step "a virtual function moves alone, by its own group"
+step "a virtual function is bound alone, by its own group"
 vf=$(basename "$(realpath "$pf/virtfn0")")
 expect "it has no driver" test ! -e "/sys/bus/pci/devices/$vf/driver"
-moved vfio bind --device "$vf"
+changed vfio bind --device "$vf"
 expect_equal "its driver" vfio-pci "$(basename "$(realpath "/sys/bus/pci/devices/$vf/driver")")"
 expect_equal "driver of the physical function" pci-pf-stub "$(driver sriov)"
-moved vfio unbind --device "$vf"
+changed vfio unbind --device "$vf"
 expect "it has no driver again" test ! -e "/sys/bus/pci/devices/$vf/driver"
 expect_equal "its override" "(null)" "$(cat "/sys/bus/pci/devices/$vf/driver_override")"
 echo 0 > "$pf/sriov_numvfs"
 snapshot > /run/with-stub
-moved vfio bind --device "$(dev sriov)"
+changed vfio bind --device "$(dev sriov)"
 on_vfio sriov
-moved vfio unbind --device "$(dev sriov)"
+changed vfio unbind --device "$(dev sriov)"
 expect_equal "driver and the administrator's override" "$(< /run/with-stub)" "$(snapshot)"
 
 step "the boot display, with the console on its driver's framebuffer, goes only by force"
@@ -129,10 +129,10 @@ console=$(dirname "$(grep -l 'frame buffer' /sys/class/vtconsole/*/name)")
 expect_match "the framebuffer" "bochs" "$(< /proc/fb)"
 expect_equal "the console is on it" 1 "$(< "$console/bind")"
 refused "the firmware's screen" "$(dev screen) is in use: the host's boot display" vfio bind --device "$(dev screen)"
-moved vfio bind --force --device "$(dev screen)"
+changed vfio bind --force --device "$(dev screen)"
 on_vfio screen screen-audio
 expect_equal "framebuffers that are left" "" "$(< /proc/fb)"
-moved vfio unbind --device "$(dev screen)"
+changed vfio unbind --device "$(dev screen)"
 expect_match "the framebuffer again" "bochs" "$(< /proc/fb)"
 expect_equal "the console is back on it" 1 "$(< "$console/bind")"
 expect_equal "all as before" "$(< /run/with-stub)" "$(snapshot)"

@@ -84,7 +84,7 @@ systemctl stop ferry-apply
 rm -r /run/systemd/system/ferry-apply.service.d /run/ferry/{mounting,unsharing,writing} /etc/ferry/policy.yaml
 expect_status "back" 0 ferry vfio unbind --device "$(dev gpu-a)"
 
-step "hostd's unit moves a GPU within its bounds, and can write nothing else of the host"
+step "hostd's unit binds a GPU within its bounds, and can write nothing else of the host"
 cp /mnt/configs/systemd/ferry-hostd.service /run/systemd/system/
 systemctl daemon-reload
 is_bounded ferry-hostd

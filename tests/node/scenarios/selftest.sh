@@ -47,7 +47,7 @@ evidence "vgpu" "$(inside "$vgpu")"
 evidence "seconds" "$(answer test .seconds) with $(answer test .accelerator)"
 nothing_left
 
-step "running domains are told"
+step "running domains are listed"
 virt none domains
 expect_equal "no domain" '{"domains":[]}' "$(cat /mnt/state/none.json)"
 guest_start holder "pci=$(dev gpu-b)" "mdev=$vgpu"

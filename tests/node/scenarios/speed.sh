@@ -6,8 +6,8 @@ ratios() { # PROGRAM ARGUMENT...
   evidence "ratios" "$result"
 }
 
-step "moves"
-ratios move_bench "$(dev card)" "$(dev lone)"
+step "binds"
+ratios rebind_bench "$(dev card)" "$(dev lone)"
 
 step "vGPUs"
 for name in l40s-mdev l40s-vfio; do

@@ -89,7 +89,7 @@ YAML
 step "looking first: nothing would be written"
 expect_status "a dry run" 0 ferry apply -f /run/policies.yaml -c as-it-is --dry-run
 expect_status "it is so" 0 ferry assert -f /run/policies.yaml -c as-it-is
-expect_status "what the cluster would be told" 0 agent as-it-is --dry-run
+expect_status "the report that the cluster would get" 0 agent as-it-is --dry-run
 expect_equal "nothing was written" "$(< /run/theirs)" "$(identity)"
 
 step "Ferry comes, and nothing is written"
@@ -103,16 +103,16 @@ hostd=$!
 expect_status "the agent" 0 agent as-it-is
 settles as-it-is
 expect_equal "bindings and vGPUs are the very same" "$(< /run/theirs)" "$(identity)"
-expect_equal "the kernel has told of nothing" "" "$(grep '^KERNEL\[' /run/events || :)"
+expect_equal "the kernel has sent no event" "" "$(grep '^KERNEL\[' /run/events || :)"
 kill $monitor
-expect "no record of a move, since there was none" bash -c '! ls /run/ferry/hostd/moves/* 2> /dev/null'
+expect "no record of a bind, since there was none" bash -c '! ls /run/ferry/hostd/moves/* 2> /dev/null'
 vms_run_on
 
 step "the kubelet keeps its devices, also over its restart"
-offered=$(printf '%s\n' "$(dev gpu-a)" "$(dev gpu-b)" "${uuids[@]}" | sort | xargs)
+advertised=$(printf '%s\n' "$(dev gpu-a)" "$(dev gpu-b)" "${uuids[@]}" | sort | xargs)
 given=$(printf '%s\n' "$(dev gpu-a)" "${uuids[0]}" | sort | xargs)
 for when in "as Ferry came" "after the kubelet's restart"; do
-  expect "all devices are healthy under their names, $when" wait_for "[[ \$(healthy) == '$offered' ]]" 60
+  expect "all devices are healthy under their names, $when" wait_for "[[ \$(healthy) == '$advertised' ]]" 60
   expect_equal "the pods' devices $when" "$given" "$(allocated)"
   expect_status "the VM's GPU is given to nobody else, $when" 1 \
     kubelet allocate nvidia.com/AD102_GEFORCE_RTX_4090 1
@@ -120,7 +120,7 @@ for when in "as Ferry came" "after the kubelet's restart"; do
 done
 vms_run_on
 
-step "what is asked for then moves, and no more"
+step "what is asked for is then bound, and no more"
 expect_status "the agent" 0 agent one-home
 settles one-home
 for name in gpu-b gpu-b-audio; do expect_equal "driver of $name" "$(planned $name driver)" "$(driver $name)"; done

@@ -138,7 +138,7 @@ class Kubelet {
                 const std::vector<std::string>& must_include, int size);
   /// A pod of namespace "default" that was given these before this kubelet started: from its checkpoint.
   void remember(Pod pod);
-  /// The containers that had these are gone. The plugin is not told: there is no such call.
+  /// The containers that had these are gone. The plugin does not hear of it: there is no such call.
   void release(const std::vector<std::string>& ids);
 
  private:

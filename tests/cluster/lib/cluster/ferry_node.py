@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A node that Ferry keeps, as an administrator would have it: agent, hostd and plugin on a host whose GPUs can move
+"""A node that Ferry keeps, as an administrator would have it: agent, hostd and plugin on a host whose GPUs can be bound
 (living_host.py), the agent under its own service account; NVIDIA's validator beside them, as a DaemonSet of its name.
 """
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A host whose GPUs can be moved and divided: the fake kernel of the unit tests, served as a file system
+"""A host whose GPUs can be bound and divided: the fake kernel of the unit tests, served as a file system
 (kernel_standin/main.cpp), with this box's processes, nodes and kubelet.
 
 It has a 4090 and its audio in group 11, a T4 in group 12. The nodes of groups are stand-ins.

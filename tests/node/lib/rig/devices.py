@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The devices of a node: what QEMU is told, and how the node finds them again at the kernel's addresses."""
+"""The devices of a node: the arguments of QEMU, and how the node finds them again at the kernel's addresses."""
 
 import dataclasses
 import pathlib
@@ -111,7 +111,7 @@ def port_of(device: Device, devices: dict[str, Device]) -> str:
 
 
 class Topology:
-    """Where each device sits, and what QEMU and the node are told about it."""
+    """Where each device sits, and its arguments for QEMU and the node."""
 
     def __init__(self, devices: dict[str, Device], seed: int) -> None:
         self._devices = devices

@@ -90,7 +90,7 @@ expect_match "why" "load module vfio_pci: Operation not permitted" "$REPLY"
 expect_equal "drivers and overrides" "$(< /run/start)" "$(snapshot)"
 
 step "without a mount of hostd's the way that needs it fails"
-lacks() { # STATUS REGEX MOUNT...: what hostd says without it; nothing is moved
+lacks() { # STATUS REGEX MOUNT...: what hostd says without it; nothing is bound
   local status=$1 regex=$2
   shift 2
   expect_status "without $*" "$status" hostd "$(without "$@")" --once
@@ -132,7 +132,7 @@ expect_equal "vGPUs" "" "$(vgpus)"
 expect_status "with it" 0 hostd . --once
 evidence "the vGPU" "$(vgpus)"
 
-step "without pod resources a pod's GPU is moved"
+step "without pod resources a pod's GPU is bound"
 want away
 expect_status "away" 0 hostd . --once
 kubelet-standin serve --dir $plugins --pod-resources /var/lib/kubelet/pod-resources > $logs/kubelet 2>&1 &
@@ -156,7 +156,7 @@ leave_former() { # as a plugin for Kata left it
 health() { # of the GPU, as the kubelet has it
   kubelet-standin resources --dir $plugins | jq -r ".[].devices[] | select(.id == \"$(dev lone)\") | .health"
 }
-offered() { jq -r "$1" /run/ferry/plugin/advertised.json 2> /dev/null; }
+advertised() { jq -r "$1" /run/ferry/plugin/advertised.json 2> /dev/null; }
 allocate() { # the GPU for a pod
   kubelet-standin allocate --dir $plugins "$(kubelet-standin resources --dir $plugins |
     jq -r "to_entries[] | select(.value.devices[].id == \"$(dev lone)\").key")" 1 "$(dev lone)"
@@ -180,14 +180,14 @@ expect_equal "driver" vfio-pci "$(driver lone)"
 expect "it is advertised" wait_for '[[ $(health) == Healthy ]]' 60
 expect_status "a pod gets it" 0 allocate
 kubelet-standin release --dir $plugins "$(dev lone)" > /dev/null
-expect "the operator's pods are told" wait_for "test -e $ready" 60
+expect "the operator's pods get the file" wait_for "test -e $ready" 60
 expect "a plugin for KubeVirt does not have CDI's folder" test -e $former
 rm $former
 plugin_process=$(ctr tasks list | awk '$1 == "plugin" {print $2}')
 expect "hostd has its records" test -e /run/ferry/hostd/hostd.lock
 expect_equal "what the plugin sees of hostd's records" "" "$(ls "/proc/$plugin_process/root/host/run/ferry/hostd")"
 of_node() { kubectl get node node -o json | jq -r ".metadata.labels[\"gpu-ferry.io/$1\"]"; }
-expect "the cluster is told" wait_for '[[ $(of_node state) == ready ]]' 120
+expect "the cluster has the report" wait_for '[[ $(of_node state) == ready ]]' 120
 for one in plugin agent; do
   expect_equal "what the $one can write to below its read-only mounts" "" "$(writable_below_read_only $one)"
   expect_equal "the host's control groups and its debugfs in the container of the $one" "" \
@@ -253,32 +253,32 @@ refuses() { # NAME STATUS REGEX MOUNT...: the container ends at once without it
 }
 refuses plugin 1 "open /sys/bus/pci/devices: No such file or directory" sys-bus
 serves sys-devices
-expect "it offers nothing" wait_for '[[ $(offered ".resources | length") == 0 ]]' 60
+expect "it offers nothing" wait_for '[[ $(advertised ".resources | length") == 0 ]]' 60
 end plugin
 for type in "/sys/class/mdev_bus/$(dev t4)/mdev_supported_types/"*; do
   [[ $(< "$type/name") != "GRID T4-4Q" ]] || cat /proc/sys/kernel/random/uuid > "$type/create"
 done
-vgpu_offered() { [[ $(offered ".resources[].name") == *T4-4Q* ]]; }
+vgpu_advertised() { [[ $(advertised ".resources[].name") == *T4-4Q* ]]; }
 begin plugin
-expect "the vGPU is advertised" wait_for vgpu_offered 60
+expect "the vGPU is advertised" wait_for vgpu_advertised 60
 end plugin
 serves sys-class
 expect "the GPU is advertised" wait_for '[[ $(health) == Healthy ]]' 60
-expect_status "and the vGPU" 1 vgpu_offered
+expect_status "and the vGPU" 1 vgpu_advertised
 end plugin
 serves sys-groups
 expect_status "a pod gets nothing" 1 wait_for '[[ $(health) == Healthy ]] && allocate' 10
 end plugin
 refuses plugin 2 "the kubelet's directory .* does not exist" plugins
 serves vfio
-unfit() { [[ $(offered ".resources[].devices[] | select(.id == \"$(dev lone)\").reason") == *"are not both there" ]]; }
+unfit() { [[ $(advertised ".resources[].devices[] | select(.id == \"$(dev lone)\").reason") == *"are not both there" ]]; }
 expect "its node is missed" wait_for unfit 60
 expect_status "a pod gets nothing" 1 allocate
 end plugin
 serves ferry
 expect "it is advertised" wait_for '[[ $(health) == Healthy ]]' 60
 end plugin 1
-expect "nobody else is told" test ! -e /run/ferry/plugin/advertised.json
+expect "no other program gets the list" test ! -e /run/ferry/plugin/advertised.json
 expect_match "why" "/run/ferry" "$(< $logs/plugin)"
 serves pod-resources
 expect "it is advertised" wait_for '[[ $(health) == Healthy ]]' 60
@@ -293,7 +293,7 @@ refuses agent 1 "/run/ferry: Read-only file system" ferry plugin-files
 rm $ready
 begin agent "$(without validations)"
 expect "it says so" wait_for "grep -q 'make directory /run/nvidia: Read-only file system' $logs/agent" 60
-expect "nobody is told" test ! -e $ready
+expect "no file says ready" test ! -e $ready
 end agent
 
 step "where /dev/vfio is removed the plugin ends, so that its container gets the next one"

@@ -52,13 +52,13 @@ settles() { # PHASE
   wait_for "answers $1 &> /dev/null" 400 || fail "hostd does not come to $1: $(cat /run/ferry/status.json hostd.log)"
 }
 
-offered() { # what the kubelet may give out: resources and how many of each
+advertised() { # what the kubelet may give out: resources and how many of each
   kubelet-standin resources --dir $plugins | jq -cS 'map_values(.allocatable) | map_values(select(. > 0))'
 }
 
 is_offered() { # RESOURCES: waited for and shown
-  wait_for "[[ \$(offered) == '$1' ]]" 60 || fail "the advertised devices are not $1: $(offered; cat plugin.log)"
-  echo "# the kubelet can allocate $(offered)"
+  wait_for "[[ \$(advertised) == '$1' ]]" 60 || fail "the advertised devices are not $1: $(advertised; cat plugin.log)"
+  echo "# the kubelet can allocate $(advertised)"
 }
 
 declare -A launchers
@@ -85,8 +85,8 @@ for name in gpu-a gpu-b gpu-c gpu-d; do
 done
 expect_equal "accelerators" 4 "$(jq '.accelerators | length' status.json)"
 
-step "plan: what would move, and what cannot"
-expect_status "plan with a group that cannot move" 4 run ferry vfio plan --all
+step "plan: what would be bound, and what cannot"
+expect_status "plan with a group that cannot be bound" 4 run ferry vfio plan --all
 ferry vfio plan --all -o json > plan.json || :
 jq -r '.results[] | select(.status == "refused") | "\(.devices[0])\t\(.reasons | join("; "))"' plan.json > "$report/refused"
 expect_equal "refused" "$(dev gpu-c)" "$(cut -f1 "$report/refused")"
@@ -133,7 +133,7 @@ agent "hostd is asked" "state: pending"
 settles ready
 agent "what has come of it" "state: ready"
 expect_driver gpu-d nvidia
-expect_equal "nothing else moved" "$(grep -v "^$(dev gpu-d) " now)" "$(snapshot | grep -v "^$(dev gpu-d) ")"
+expect_equal "nothing else changed" "$(grep -v "^$(dev gpu-d) " now)" "$(snapshot | grep -v "^$(dev gpu-d) ")"
 vgpus > vgpus
 cut -d' ' -f2- vgpus > "$report/vgpus"
 evidence "/sys/bus/mdev/devices" "$(cat "$report/vgpus")"
@@ -151,7 +151,7 @@ expect_status "another profile differs" 3 run ferry assert -f vgpu-config.yaml -
 
 step "pods are given a GPU and a vGPU"
 is_offered '{"nvidia.com/AD102_GEFORCE_RTX_4090":1,"nvidia.com/AD102_HIGH_DEFINITION_AUDIO_CONTROLLER":1,"nvidia.com/GA102_GEFORCE_RTX_3090":1,"nvidia.com/GA102_HIGH_DEFINITION_AUDIO_CONTROLLER":1,"nvidia.com/GRID_T4-4Q":3}'
-offered > "$report/resources.json"
+advertised > "$report/resources.json"
 evidence "/proc/$plugin/status" "$(grep VmRSS /proc/$plugin/status)"
 evidence "/proc/$hostd/status" "$(grep VmRSS /proc/$hostd/status)"
 run kubelet-standin allocate --dir $plugins nvidia.com/AD102_GEFORCE_RTX_4090 1 > gpu.json

@@ -25,11 +25,11 @@ step "nothing is wanted, and nothing is changed"
 wait_for "[[ \$(state .phase) == idle ]]" 60 || fail "$(cat /mnt/state/hostd.log)"
 expect_equal "driver of gpu-a" bochs-drm "$(driver gpu-a)"
 
-step "what is wanted is done, and offered"
+step "the desired state is applied, and advertised"
 want away
 settles ready away
 for name in gpu-a gpu-a-audio gpu-b gpu-b-audio; do expect_equal "driver of $name" vfio-pci "$(driver $name)"; done
-expect "both are advertised" wait_for "[[ \$(offered) == '$gpus' ]]" 30
+expect "both are advertised" wait_for "[[ \$(advertised) == '$gpus' ]]" 30
 
 step "what a VM has is left, and done when the VM ends"
 qemu-system-x86_64 -name guest=tenant -S -accel tcg -machine q35 -m 64 -nodefaults -display none \
@@ -45,12 +45,12 @@ kill "$vm"
 settles ready home
 expect_equal "driver of gpu-a" bochs-drm "$(driver gpu-a)"
 expect_equal "driver of gpu-a-audio" snd_hda_intel "$(driver gpu-a-audio)"
-expect "nothing is advertised" wait_for "[[ -z \$(offered) ]]" 30
+expect "nothing is advertised" wait_for "[[ -z \$(advertised) ]]" 30
 
 step "what a pod has is left, and done when the pod ends"
 want away
 settles ready away
-expect "both are advertised" wait_for "[[ \$(offered) == '$gpus' ]]" 30
+expect "both are advertised" wait_for "[[ \$(advertised) == '$gpus' ]]" 30
 resource=$(jq -r ".resources[] | select(.devices[].id == \"$(dev gpu-a)\") | .name" /run/ferry/plugin/advertised.json)
 kubelet-standin allocate --dir $plugins "$resource" 1 "$(dev gpu-a)" > /mnt/state/allocated.json
 want home
@@ -74,25 +74,25 @@ expect "what it was making stays withdrawn" jq -e ".unavailable[] | select(.id =
 start_hostd
 settles ready away
 for name in gpu-a gpu-a-audio gpu-b gpu-b-audio; do expect_equal "driver of $name" vfio-pci "$(driver $name)"; done
-expect "both are advertised" wait_for "[[ \$(offered) == '$gpus' ]]" 30
+expect "both are advertised" wait_for "[[ \$(advertised) == '$gpus' ]]" 30
 
 step "what somebody else undoes is done again, as soon as the kernel tells it"
 dev gpu-b > /sys/bus/pci/drivers/vfio-pci/unbind
 expect "gpu-b is on vfio-pci again" wait_for "[[ \$(driver gpu-b) == vfio-pci ]]" 60
 settles ready away
-expect "both are advertised" wait_for "[[ \$(offered) == '$gpus' ]]" 30
+expect "both are advertised" wait_for "[[ \$(advertised) == '$gpus' ]]" 30
 
-step "a GPU that comes is bound and offered, and nobody has asked again"
+step "a GPU that comes is bound and advertised without a new request"
 want divided
 settles ready divided
-expect "two GPUs and two vGPUs are advertised" wait_for '[[ $(offered | wc -w) == 4 ]]' 30
+expect "two GPUs and two vGPUs are advertised" wait_for '[[ $(advertised | wc -w) == 4 ]]' 30
 resources > /mnt/state/resources
 snapshot > /mnt/state/bindings
 wanted=$(stat -c %i /var/lib/ferry/desired.json)
 others() { stat -c '%n %i' /sys/bus/pci/devices/*/driver | grep -v "$(dev gpu-a | sed 's/.$//')"; }
 others > /run/others
 for name in gpu-a-audio gpu-a; do echo 1 > "/sys/bus/pci/devices/$(dev $name)/remove"; done
-expect "nothing that is gone is advertised" wait_for "[[ \$(offered | wc -w) == 3 && \$(offered) != *$(dev gpu-a)* ]]" 60
+expect "nothing that is gone is advertised" wait_for "[[ \$(advertised | wc -w) == 3 && \$(advertised) != *$(dev gpu-a)* ]]" 60
 echo 1 > /sys/bus/pci/rescan
 expect "it comes, and is bound" wait_for "[[ \$(driver gpu-a) == vfio-pci && \$(driver gpu-a-audio) == vfio-pci ]]" 60
 expect "it is advertised again" wait_for '[[ $(resources) == "$(< /mnt/state/resources)" ]]' 60

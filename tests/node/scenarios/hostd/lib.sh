@@ -29,4 +29,4 @@ resources() { # devices that the kubelet may give out, a line for each: its reso
       "\($name) \(.id)"' | sort
 }
 
-offered() { resources | cut -d' ' -f2 | sort | xargs; }
+advertised() { resources | cut -d' ' -f2 | sort | xargs; }

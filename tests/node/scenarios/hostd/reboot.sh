@@ -16,5 +16,5 @@ start
 settles ready divided
 expect_equal "drivers and overrides" "$(< /mnt/state/bindings)" "$(snapshot)"
 expect "the same resources are advertised" wait_for '[[ $(resources) == "$(< /mnt/state/resources)" ]]' 60
-evidence "offered" "$(resources)"
+evidence "advertised" "$(resources)"
 ok

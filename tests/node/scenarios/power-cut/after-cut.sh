@@ -18,7 +18,7 @@ done
 evidence "notes" "$(grep note: <<< "$REPLY")"
 expect_equal "drivers and overrides" "$(< /mnt/state/start)" "$(snapshot)"
 
-step "the move succeeds from scratch"
+step "the bind succeeds from scratch"
 expect_status "bind" 0 ferry vfio bind --all
 for name in card card-audio card-usb card-ucsi lone; do expect_equal "driver of $name" vfio-pci "$(driver $name)"; done
 for record in /run/ferry/hostd/moves/*.json; do

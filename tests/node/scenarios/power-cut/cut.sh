@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash source-path=SCRIPTDIR/../../lib source=node.sh
-step "the card is moved halfway: its audio, USB and UCSI functions have no driver, its GPU's driver hangs"
+step "the card is bound halfway: its audio, USB and UCSI functions have no driver, its GPU's driver hangs"
 snapshot > /mnt/state/start
 dev card > /sys/module/ferry_testgpu/parameters/hang_remove
 ferry vfio bind --all &
-expect "the other GPU moves" wait_for "[[ \$(driver lone) == vfio-pci ]]" 60
+expect "the other GPU is bound" wait_for "[[ \$(driver lone) == vfio-pci ]]" 60
 expect "the card's hangs" wait_for "grep -qs '\"value\": \"$(dev card)\"' /run/ferry/hostd/stuck/*.json" 60
 for name in card-audio card-usb card-ucsi; do
   expect_equal "driver of $name" "" "$(driver $name)"

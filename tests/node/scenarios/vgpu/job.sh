@@ -116,7 +116,7 @@ expect_status "it is noticed" 3 ferry vgpu assert -f $profiles -c three-gpus
 apply three-gpus
 expect_equal "UUIDs and functions" "$(< /mnt/state/vgpus)" "$(vgpus)"
 
-step "hostd is told that the driver is back, and makes them again"
+step "hostd hears that the driver is back, and makes them again"
 ferry convert -f $profiles > /run/policies.yaml
 mkdir -p /var/lib/ferry
 jq -n --rawfile config /run/policies.yaml '{version: 2, policy: "three-gpus", config: $config}' > /var/lib/ferry/desired.json
@@ -145,7 +145,7 @@ step "all go"
 expect_status "delete" 0 ferry vgpu delete --all --foreign
 expect_equal "vGPUs" "" "$(vgpus)"
 
-step "what somebody else has made stays, unless told otherwise"
+step "vGPUs of another program stay, unless --foreign is set"
 stranger=5b6c0f0e-3b1d-4f0e-9a57-2f6f5f1f7a10
 for type in "$(pf t4)"/mdev_supported_types/*; do
   [[ $(< "$type/name") != "GRID T4-4Q" ]] || echo $stranger > "$type/create"

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/output/rebind_report.h"
+
+#include <fmt/format.h>
+
+#include "cli/output/document.h"
+
+namespace ferry::cli {
+namespace {
+
+using nlohmann::json;
+
+std::string_view text(vfio::RebindResult::Status status) {
+  switch (status) {
+    case vfio::RebindResult::Status::done:
+      return "done";
+    case vfio::RebindResult::Status::already:
+      return "already so";
+    case vfio::RebindResult::Status::refused:
+      return "refused";
+    case vfio::RebindResult::Status::failed:
+      return "failed";
+  }
+  return "unknown";
+}
+
+ExitStatus exit_status_of(vfio::RebindResult::Status status) {
+  switch (status) {
+    case vfio::RebindResult::Status::done:
+    case vfio::RebindResult::Status::already:
+      return ExitStatus::done;
+    case vfio::RebindResult::Status::refused:
+      return ExitStatus::refused;
+    case vfio::RebindResult::Status::failed:
+      return ExitStatus::failed;
+  }
+  return ExitStatus::failed;
+}
+
+std::string groups_text(const std::vector<std::uint32_t>& groups) {
+  if (groups.empty()) return "no group";
+  return fmt::format("{} {}", groups.size() == 1 ? "group" : "groups", fmt::join(groups, ", "));
+}
+
+json to_json(const vfio::Rebind& rebind) {
+  json members = json::array();
+  for (const vfio::Member& member : rebind.members) {
+    members.push_back(
+        {{"address", member.address.text()},
+         {"role", text(member.role)},
+         {"driver_before", member.driver_before.empty() ? json(nullptr) : json(member.driver_before)},
+         {"driver_after", member.driver_after.empty() ? json(nullptr) : json(member.driver_after)}});
+  }
+  json steps = json::array();
+  for (const vfio::Step& step : rebind.steps) steps.push_back(ferry::cli::to_json(step));
+  return {{"groups", rebind.groups}, {"members", members}, {"steps", steps}, {"notes", rebind.notes}};
+}
+
+// The lines of one unit: each member's drivers before and after, then the steps if they are asked for.
+std::string rebind_lines(const vfio::Rebind& rebind, bool with_steps, bool explain) {
+  std::string out;
+  for (const vfio::Member& member : rebind.members) {
+    const std::string before = member.driver_before.empty() ? "no driver" : member.driver_before;
+    const std::string after = member.driver_after.empty() ? "no driver" : member.driver_after;
+    out += before == after ? fmt::format("  {}  {} ({})\n", member.address.text(), before, text(member.role))
+                           : fmt::format("  {}  {} -> {} ({})\n", member.address.text(), before, after,
+                                         text(member.role));
+  }
+  if (with_steps) {
+    for (const vfio::Step& step : rebind.steps) {
+      out += "    " + step.text() + (explain ? because(step.why) : "") + "\n";
+    }
+  }
+  for (const std::string& note : rebind.notes) out += "  note: " + note + "\n";
+  return out;
+}
+
+std::string refusal_lines(const vfio::Refusal& refusal) {
+  std::string out;
+  for (const std::string& reason : refusal.reasons) out += "  " + reason + "\n";
+  if (!refusal.hint.empty()) out += "  hint: " + refusal.hint + "\n";
+  return out;
+}
+
+std::string kernels_view(const vfio::Refusal& refusal) {
+  if (refusal.groups.empty()) return {};
+  if (refusal.blockers->empty())
+    return "  the kernel's own rule would let a VM have all that is asked for, once it is on vfio\n";
+  return fmt::format("  the kernel's own rule is against it too: {} would still not be on vfio\n",
+                     join(*refusal.blockers));
+}
+
+/// Collects the output about several units.
+class Report {
+ public:
+  Report(const Session& session, const std::map<vfio::PciAddress, std::string>& skipped) : session_(session) {
+    for (const auto& [address, reason] : skipped) {
+      skipped_.push_back({{"address", address.text()}, {"reason", reason}});
+      tail_ += fmt::format("{}: skipped: {}\n", address.text(), reason);
+    }
+  }
+  void add(std::string_view status, const std::vector<vfio::PciAddress>& devices,
+           const std::vector<std::uint32_t>& groups, const std::string& lines, json more) {
+    text_ += fmt::format("{} ({}): {}\n{}", join(devices), groups_text(groups), status, lines);
+    more["status"] = status;
+    more["devices"] = ferry::cli::to_json(devices);
+    more["groups"] = groups;
+    results_.push_back(std::move(more));
+  }
+  void refuse(const vfio::Refusal& refusal) {
+    json more = {{"reasons", refusal.reasons},
+                 {"hint", refusal.hint},
+                 {"group_viable", nullptr},
+                 {"group_blockers", nullptr}};
+    // The kernel's view stands beside Ferry's reasons: it may let a VM have a group that Ferry refuses.
+    std::string lines = refusal_lines(refusal);
+    if (refusal.blockers) {
+      more["group_viable"] = !refusal.groups.empty() && refusal.blockers->empty();
+      more["group_blockers"] = ferry::cli::to_json(*refusal.blockers);
+      lines += kernels_view(refusal);
+    }
+    add("refused", refusal.devices, refusal.groups, lines, std::move(more));
+  }
+  void note(const std::vector<std::string>& notes) {
+    for (const std::string& note : notes) {
+      tail_ += "note: " + note + "\n";
+      notes_.push_back(note);
+    }
+  }
+  void fail(const Error& error) {
+    tail_ += fmt::format("failed: {}\n", error.message);
+    if (!error.hint.empty()) tail_ += "hint: " + error.hint + "\n";
+    errors_.push_back(ferry::cli::to_json(error));
+  }
+  void took(std::chrono::nanoseconds applied) { applied_ = std::chrono::duration<double>(applied).count(); }
+  Shown shown(vfio::Direction direction, ExitStatus status) {
+    if (results_.empty()) text_ += "nothing to do\n";
+    return {.document = {{"direction", direction == vfio::Direction::to_vfio ? "to_vfio" : "back"},
+                         {"dry_run", session_.dry_run},
+                         {"applied_seconds", applied_},
+                         {"results", results_},
+                         {"skipped", skipped_},
+                         {"notes", notes_},
+                         {"errors", errors_}},
+            .text = text_ + tail_,
+            .status = status};
+  }
+
+ private:
+  const Session& session_;
+  std::string text_;
+  std::string tail_;
+  json results_ = json::array();
+  json skipped_ = json::array();
+  json notes_ = json::array();
+  json errors_ = json::array();
+  double applied_ = 0;
+};
+
+}  // namespace
+
+Shown show_rebinds(const Session& session, const vfio::RebindPreview& preview,
+                   const std::map<vfio::PciAddress, std::string>& skipped, vfio::Direction direction) {
+  Report report(session, skipped);
+  const char* would = direction == vfio::Direction::to_vfio ? "would bind" : "would unbind";
+  for (const vfio::Refusal& refusal : preview.plan.refusals) report.refuse(refusal);
+  for (const vfio::Rebind& rebind : preview.plan.rebinds) {
+    report.add(rebind.steps.empty() ? "already so" : would, rebind.devices, rebind.groups,
+               rebind_lines(rebind, true, session.explain), to_json(rebind));
+  }
+  report.note(preview.notes);
+  return report.shown(direction, preview.plan.refusals.empty() ? ExitStatus::done : ExitStatus::refused);
+}
+
+Shown show_rebinds(const Session& session, const vfio::RebindOutcome& outcome,
+                   const std::map<vfio::PciAddress, std::string>& skipped, vfio::Direction direction) {
+  Report report(session, skipped);
+  ExitStatus status = ExitStatus::done;
+  for (const vfio::RebindResult& result : outcome.results) {
+    status = worse(status, exit_status_of(result.status));
+    if (result.status == vfio::RebindResult::Status::refused) {
+      report.refuse(result.refusal);
+      continue;
+    }
+    std::string lines = rebind_lines(result.rebind, session.explain, session.explain);
+    json more = to_json(result.rebind);
+    if (result.error) {
+      lines += "  " + result.error->message + "\n";
+      if (!result.error->hint.empty()) lines += "  hint: " + result.error->hint + "\n";
+      more["error"] = ferry::cli::to_json(*result.error);
+    }
+    report.add(text(result.status), result.devices, result.rebind.groups, lines, std::move(more));
+  }
+  report.note(outcome.notes);
+  report.took(outcome.applied);
+  for (const Error& error : outcome.errors) {
+    status = worse(status, ExitStatus::failed);
+    report.fail(error);
+  }
+  return report.shown(direction, status);
+}
+
+}  // namespace ferry::cli

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// The output about binding and unbinding.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "cli/output/shown.h"
+#include "cli/session.h"
+#include "vfio/bind/rebind_apply.h"
+
+namespace ferry::cli {
+
+/// `unmanaged`: accelerators that --all or a filter left out, with the reason.
+Shown show_rebinds(const Session& session, const vfio::RebindPreview& preview,
+                   const std::map<vfio::PciAddress, std::string>& skipped, vfio::Direction direction);
+Shown show_rebinds(const Session& session, const vfio::RebindOutcome& outcome,
+                   const std::map<vfio::PciAddress, std::string>& skipped, vfio::Direction direction);
+
+}  // namespace ferry::cli

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "policy/policy_comparison.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "vfio/bind/unit_members.h"
+#include "vgpu-dm/plan/comparison.h"
+
+namespace ferry::policy {
+namespace {
+
+std::string driver_of(const vfio::PciFunction& function) {
+  return function.driver ? "driver " + *function.driver : "no driver";
+}
+
+std::string as_found(const mdev::VgpuGpu& gpu, Mode found) {
+  return fmt::format("{} ({})", text(found), driver_of(gpu.function));
+}
+
+/// Names a function of the GPU's card that is still on a driver of the host; empty: none is.
+std::string unfinished(const vfio::Inventory& inventory, const mdev::VgpuGpu& gpu) {
+  for (const auto& [address, function] : inventory.functions) {
+    if (!vfio::is_companion(gpu.function, function) || !function.driver || vfio::on_vfio_driver(function))
+      continue;
+    return fmt::format("{} of its card is on {}", address.text(), *function.driver);
+  }
+  return {};
+}
+
+void compare(const vfio::Inventory& inventory, const mdev::VgpuGpu& gpu, const vgpu::GpuComparison& carried,
+             ModeComparison& comparison) {
+  const Mode desired = comparison.desired.value_or(comparison.found);
+  const bool away = desired == Mode::passthrough;
+  if (gpu.function.problem) {
+    comparison.difference = fmt::format("{}: expected {}, but it cannot be read: {}", gpu.label(),
+                                        text(desired), gpu.function.problem->message);
+  } else if (away != (comparison.found == Mode::passthrough)) {
+    comparison.difference =
+        fmt::format("{}: expected {}, found {}", gpu.label(), text(desired), as_found(gpu, comparison.found));
+  } else if (away) {
+    if (const std::string behind = unfinished(inventory, gpu); !behind.empty())
+      comparison.difference = fmt::format("{}: expected {}, but {}", gpu.label(), text(desired), behind);
+  } else {
+    comparison.difference = carried.difference;
+  }
+}
+
+}  // namespace
+
+Mode mode_of(const mdev::VgpuGpu& gpu) {
+  if (vfio::on_vfio_driver(gpu.function)) return Mode::passthrough;
+  return gpu.devices.empty() ? Mode::host : Mode::vgpu;
+}
+
+std::string ModeComparison::label() const {
+  return fmt::format("GPU {} ({})", index, gpu.text());
+}
+
+std::vector<ModeComparison> judge_policy(const Policy& policy, const vfio::Inventory& inventory,
+                                         const mdev::VgpuInventory& vgpus, const ModelNames& models) {
+  const DesiredState desired = desired_state(policy, vgpus, models);
+  std::vector<ModeComparison> out;
+  for (vgpu::GpuComparison& carried : vgpu::judge(desired.vgpus, vgpus)) {
+    const mdev::VgpuGpu* gpu = vgpus.find(carried.gpu);
+    if (gpu == nullptr) continue;
+    ModeComparison comparison{.index = carried.index, .gpu = carried.gpu, .found = mode_of(*gpu)};
+    if (const auto mode = desired.modes.find(carried.gpu); mode != desired.modes.end()) {
+      comparison.desired = mode->second;
+      compare(inventory, *gpu, carried, comparison);
+      comparison.desired_vgpus = std::move(carried.desired);
+    }
+    comparison.for_dra = desired.for_dra.contains(carried.gpu);
+    comparison.found_vgpus = std::move(carried.found);
+    out.push_back(std::move(comparison));
+  }
+  return out;
+}
+
+namespace {
+
+constexpr const char* kIdle = ": matches no GPU of this node";
+
+}  // namespace
+
+std::vector<std::string> items_without_gpu(const Policy& policy, const mdev::VgpuInventory& inventory,
+                                           const ModelNames& models) {
+  std::vector<std::string> out;
+  for (const PolicyItem& item : policy.items) {
+    const auto matches = [&](const mdev::VgpuGpu& gpu) { return item.matches(gpu, models); };
+    if (std::ranges::none_of(inventory.gpus, matches)) out.push_back(item.gpus.place + kIdle);
+  }
+  return out;
+}
+
+std::vector<std::string> items_without_gpu(const vgpu::Profile& profile,
+                                           const mdev::VgpuInventory& inventory) {
+  std::vector<std::string> out;
+  for (const vgpu::ProfileItem& item : profile.items) {
+    const auto matches = [&](const mdev::VgpuGpu& gpu) { return item.matches(gpu); };
+    if (std::ranges::none_of(inventory.gpus, matches)) out.push_back(item.place + kIdle);
+  }
+  return out;
+}
+
+}  // namespace ferry::policy

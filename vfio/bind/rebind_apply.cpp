@@ -1,0 +1,563 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "vfio/bind/rebind_apply.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <iterator>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/result.h"
+#include "common/side_by_side.h"
+#include "common/text/text.h"
+#include "hostfs/stuck_writes.h"
+#include "vfio/bind/driver_choice.h"
+#include "vfio/bind/undo_journal.h"
+#include "vfio/pci/driver_modules.h"
+#include "vfio/pci/inventory.h"
+#include "vfio/pci/kernel_options.h"
+#include "vfio/quiesce/quiesce_plan.h"
+#include "vfio/quiesce/stopped_services.h"
+
+namespace ferry::vfio {
+namespace {
+
+/// Units between their first plan and their results.
+struct RebindingUnits {
+  std::vector<Rebind> rebinds;        ///< units that are still to change
+  std::vector<RebindResult> results;  ///< results of all other units
+
+  /// Calls f for each unit of `rebinds`; a unit for which f returns a result leaves `rebinds`.
+  template <typename F>
+  void each(const F& f) {
+    std::vector<Rebind> left;
+    for (Rebind& rebind : rebinds) {
+      if (std::optional<RebindResult> result = f(rebind)) {
+        results.push_back(std::move(*result));
+      } else {
+        left.push_back(std::move(rebind));
+      }
+    }
+    rebinds = std::move(left);
+  }
+
+  /// The accelerators of the units in `rebinds`.
+  std::vector<PciAddress> devices() const;
+};
+
+RebindResult refused(Refusal refusal) {
+  RebindResult result;
+  result.status = RebindResult::Status::refused;
+  result.devices = refusal.devices;
+  result.refusal = std::move(refusal);
+  return result;
+}
+
+RebindResult result_of(RebindResult::Status status, Rebind rebind) {
+  RebindResult result;
+  result.status = status;
+  result.devices = rebind.devices;
+  result.rebind = std::move(rebind);
+  return result;
+}
+
+RebindResult failed(Rebind rebind, Error error) {
+  RebindResult result = result_of(RebindResult::Status::failed, std::move(rebind));
+  result.error = std::move(error);
+  return result;
+}
+
+std::vector<PciAddress> RebindingUnits::devices() const {
+  std::vector<PciAddress> out;
+  for (const Rebind& rebind : rebinds) out.insert(out.end(), rebind.devices.begin(), rebind.devices.end());
+  return out;
+}
+
+/// The snapshot that a change is planned from.
+struct RebindLook {
+  Inventory inventory;
+  VfioDriverTable drivers;
+  UndoJournal record;
+  UseReport use;
+  std::set<std::string> stuck;  ///< addresses with a stuck write
+  /// Members with mediated devices. A VM uses a mediated device through that device's own group, for which no
+  /// probe was asked.
+  std::map<PciAddress, std::size_t> mediated;
+
+  /// Questions without an answer, void records; for a bind also variant drivers that may be missed.
+  std::vector<std::string> notes(Direction direction) const;
+};
+
+/// The first snapshot, and the part of the request that is still there.
+struct FirstLook {
+  RebindLook seen;
+  RebindRequest request;             ///< without the vanished accelerators
+  std::vector<PciAddress> vanished;  ///< gone since they were chosen: each is a failure of its own
+};
+
+/// Errc::not_found: "there is no PCI function 0000:17:00.0 any more".
+Error gone(const PciAddress& device) {
+  return {.code = Errc::not_found, .message = "there is no PCI function " + device.text() + " any more"};
+}
+
+// Counts sys/devices/.../0000:01:00.0/UUID/mdev_type. ABI: Documentation/driver-api/vfio-mediated-device.rst
+std::size_t mediated_devices(const HostFs& host, const PciAddress& parent) {
+  constexpr std::size_t kUuid = 36;  // in letters
+  const auto entries = host.entries(sysfs_path(parent)).value_or(std::vector<DirectoryEntry>{});
+  return static_cast<std::size_t>(std::ranges::count_if(entries, [&](const DirectoryEntry& entry) {
+    return entry.is_directory && entry.name.size() == kUuid &&
+           host.link_name(sysfs_path(parent) / entry.name / "mdev_type").has_value();
+  }));
+}
+
+/// Takes a snapshot; `accelerators` that are gone are skipped. `scanned` as for preview_rebinds(). Errors:
+/// the host cannot be scanned, the records cannot be listed, or no probe for device users works.
+Result<RebindLook> look(const RebindContext& context, const std::vector<PciAddress>& accelerators,
+                        const std::set<PciAddress>& with, const Inventory* scanned = nullptr) {
+  RebindLook out;
+  auto inventory = scanned != nullptr ? Result<Inventory>(*scanned) : scan(*context.host);
+  if (!inventory) return fail(std::move(inventory).error());
+  out.inventory = std::move(*inventory);
+  out.drivers = VfioDriverTable::read(*context.host);
+  auto record = read_records(*context.host);
+  if (!record) return fail(std::move(record).error());
+  out.record = std::move(*record);
+  find_lost_modules(*context.host, out.inventory, out.record);
+
+  std::vector<PciAddress> there;
+  std::ranges::copy_if(accelerators, std::back_inserter(there),
+                       [&](const PciAddress& device) { return out.inventory.find(device) != nullptr; });
+  auto along = out.record.gone_along();
+  along.insert(with.begin(), with.end());
+  const auto members = concerned(out.inventory, there, along);
+  read_overrides(*context.host, *context.writer, members, out.inventory);
+  auto use = context.probe->look(use_questions(*context.host, out.inventory, members));
+  if (!use) return fail(std::move(use).error().during("ask who uses the devices"));
+  out.use = std::move(*use);
+  for (const PciAddress& address : members) {
+    if (const std::size_t count = mediated_devices(*context.host, address); count > 0)
+      out.mediated.emplace(address, count);
+  }
+
+  auto stuck = stuck_writes(*context.host);
+  if (!stuck) return fail(std::move(stuck).error());
+  for (const StuckWrite& write : *stuck) {
+    if (is_read(write)) continue;  // read_overrides() reports it
+    for (const PciAddress& address : members)
+      if (concerns(write, address.text())) out.stuck.insert(address.text());
+  }
+  return out;
+}
+
+RebindPlan plan(const RebindContext& context, const RebindLook& seen, const RebindRequest& request,
+                Direction direction) {
+  if (direction == Direction::back)
+    return plan_unbind(seen.inventory, context.rules, request, seen.use, seen.record, seen.stuck);
+  RebindRequest possible = request;
+  possible.release = possible_release(std::move(possible.release), context.releaser);
+  for (const auto& [address, count] : seen.mediated) {
+    if (!request.sheds_functions.contains(address))
+      possible.untouchable.emplace(address, "carries " + counted(count, "mediated device"));
+  }
+  possible.persistence_by_gpu = context.persistence != nullptr;
+  return plan_bind(seen.inventory, context.rules, possible, seen.use, seen.drivers, seen.record, seen.stuck);
+}
+
+/// Takes the first snapshot, in which accelerators of `by_name` must exist. Errors as preview_rebinds().
+Result<FirstLook> look_at_all(const RebindContext& context, const RebindRequest& request, Direction direction,
+                              const Inventory* scanned) {
+  auto seen = look(context, request.accelerators, request.with, scanned);
+  if (!seen) return fail(std::move(seen).error());
+  if (direction == Direction::to_vfio)
+    if (auto iommu = require_iommu(seen->inventory); !iommu) return fail(std::move(iommu).error());
+  FirstLook out{.seen = std::move(*seen), .request = request, .vanished = {}};
+  out.request.accelerators.clear();
+  for (const PciAddress& device : request.accelerators) {
+    if (out.seen.inventory.find(device) != nullptr) {
+      out.request.accelerators.push_back(device);
+    } else if (request.by_name.contains(device)) {
+      return fail(gone(device));
+    } else {
+      out.vanished.push_back(device);
+    }
+  }
+  return out;
+}
+
+std::vector<std::string> RebindLook::notes(Direction direction) const {
+  std::vector<std::string> out = use.unknown;
+  out.insert(out.end(), record.notes.begin(), record.notes.end());
+  if (direction == Direction::to_vfio && !drivers.warning().empty()) out.push_back(drivers.warning());
+  return out;
+}
+
+RebindResult already(const RebindContext& context, Rebind rebind, Direction direction) {
+  // A run killed between its record and its first write has left a record of functions that never changed.
+  if (direction == Direction::back) {
+    if (auto forgotten = forget(*context.host, rebind.given_back()); !forgotten)
+      return failed(std::move(rebind), std::move(forgotten).error());
+  }
+  return result_of(RebindResult::Status::already, std::move(rebind));
+}
+
+// A vanished device has no further facts.
+Rebind rebind_of(const PciAddress& device) {
+  Rebind rebind;
+  rebind.devices = {device};
+  return rebind;
+}
+
+/// The functions that these units unbind.
+std::set<PciAddress> unbound_by(const std::vector<Rebind>& rebinds) {
+  std::set<PciAddress> out;
+  for (const Rebind& rebind : rebinds)
+    for (const Step& step : rebind.steps)
+      if (step.kind == Step::Kind::unbind) out.insert(step.address);
+  return out;
+}
+
+bool is_load(const Step& step) {
+  return step.kind == Step::Kind::load_module;
+}
+
+/// Lets one thread at a time call the probe and the caller's on_step.
+class OneAtATime final : public UseProbe {
+ public:
+  explicit OneAtATime(const RebindContext& context) : probe_(context.probe), on_step_(context.on_step) {}
+  Result<UseReport> look(std::span<const UseQuestion> questions) override {
+    const std::lock_guard lock(mutex_);
+    return probe_->look(questions);
+  }
+  RebindContext around(RebindContext context) {
+    context.probe = this;
+    if (on_step_) {
+      context.on_step = [this](const Step& step) {
+        const std::lock_guard lock(mutex_);
+        on_step_(step);
+      };
+    }
+    return context;
+  }
+
+ private:
+  UseProbe* probe_;
+  std::function<void(const Step&)> on_step_;
+  std::mutex mutex_;
+};
+
+ReleaseContext release_context(const RebindContext& context) {
+  return {.host = context.host,
+          .writer = context.writer,
+          .probe = context.probe,
+          .rules = context.rules,
+          .on_step = context.on_step,
+          .releaser = context.releaser,
+          .persistence = context.persistence};
+}
+
+/// The units between their first plan and their results.
+class Apply {
+ public:
+  Apply(const RebindContext& context, const RebindRequest& request, Direction direction,
+        StoppedServices& services)
+      : context_(context), request_(request), direction_(direction), services_(services) {}
+
+  /// Adds failures for devices that vanished before the first plan.
+  void begin(const std::vector<PciAddress>& vanished) {
+    for (const PciAddress& device : vanished)
+      units_.results.push_back(failed(rebind_of(device), gone(device)));
+  }
+  /// Adds the units and refusals of a plan.
+  void begin(RebindPlan plan) {
+    for (Refusal& refusal : plan.refusals) units_.results.push_back(refused(std::move(refusal)));
+    for (Rebind& rebind : plan.rebinds) {
+      if (rebind.steps.empty()) {
+        units_.results.push_back(already(context_, std::move(rebind), direction_));
+      } else {
+        units_.rebinds.push_back(std::move(rebind));
+      }
+    }
+  }
+  /// Quiesces before anything else is touched. A unit whose service or module cannot be quiesced has failed.
+  void quiesce(const Inventory& inventory) {
+    std::vector<QuiesceRequest> requests;
+    requests.reserve(units_.rebinds.size());
+    for (const Rebind& rebind : units_.rebinds)
+      requests.push_back({.devices = rebind.rebinding(), .users = users_quiesced_by(rebind.steps)});
+    ferry::vfio::quiesce(release_context(context_), inventory, services_, requests);
+    auto request = requests.begin();
+    units_.each([&](Rebind& rebind) -> std::optional<RebindResult> {
+      auto& [devices, users, released, failure, refusal] = *request++;
+      for (const PciAddress& device : rebind.devices)
+        released_[device].insert(released.begin(), released.end());
+      if (failure) return failed(std::move(rebind), std::move(*failure));
+      if (!refusal) return std::nullopt;
+      return refused({.devices = rebind.devices,
+                      .groups = rebind.groups,
+                      .reasons = {std::move(refusal->message)},
+                      .hint = std::move(refusal->hint)});
+    });
+  }
+
+  bool anything_left() const { return !units_.rebinds.empty(); }
+  std::size_t side_by_side_at_most() const { return std::min(units_.rebinds.size(), kMostSideBySide); }
+  /// The snapshot from behind the fence; empty if no unit was left.
+  const RebindLook& last_look() const { return seen_; }
+
+  /// Loads drivers before anything else is touched, so that a failure has changed nothing of a unit. In an
+  /// unbind a load is one step of many: a function without its driver must not keep others from theirs.
+  void load_modules() {
+    if (direction_ == Direction::back) return;
+    std::map<std::string, std::optional<Error>> loaded;
+    units_.each([&](Rebind& rebind) -> std::optional<RebindResult> {
+      for (const Step& step : rebind.steps) {
+        if (step.of_a_device_user()) continue;
+        if (!is_load(step)) break;
+        auto known = loaded.find(step.value);
+        if (known == loaded.end()) {
+          auto done = perform(context_, step);
+          known = loaded.emplace(step.value, done ? std::nullopt : std::optional(done.error())).first;
+        }
+        if (known->second) return failed(std::move(rebind), Error(*known->second).during(step.text()));
+      }
+      return std::nullopt;
+    });
+  }
+
+  /// Closes fences side by side: a driver that does not answer for its lock must not delay other units.
+  void close_fences(const Inventory& inventory) {
+    std::vector<Fence> fences;
+    fences.reserve(units_.rebinds.size());
+    for (std::size_t i = 0; i < units_.rebinds.size(); ++i)
+      fences.emplace_back(*context_.host, context_.driver_lock);
+    std::vector<Result<>> all_closed(fences.size());
+    side_by_side(fences.size(),
+                 [&](std::size_t i) { all_closed[i] = fences[i].close(inventory, units_.rebinds[i]); });
+    auto fence = fences.begin();
+    auto closed = all_closed.begin();
+    units_.each([&](Rebind& rebind) -> std::optional<RebindResult> {
+      const Result<> is_closed = std::move(*closed++);
+      Fence& of_unit = *fence++;
+      if (is_closed) {
+        fences_.emplace(rebind.devices.front(), std::move(of_unit));
+        return std::nullopt;
+      }
+      const Error& why = is_closed.error();
+      if (why.code != Errc::refused) return failed(std::move(rebind), why);
+      return refused(
+          {.devices = rebind.devices, .groups = rebind.groups, .reasons = {why.message}, .hint = why.hint});
+    });
+  }
+
+  /// Plans each unit again from a snapshot behind the fence. A loaded module or another program may have
+  /// changed the host, and a VM may have started.
+  void plan_again() {
+    auto seen = look(context_, units_.devices(), request_.with);
+    if (!seen) {
+      units_.each([&](Rebind& rebind) -> std::optional<RebindResult> {
+        return failed(std::move(rebind), seen.error());
+      });
+      return;
+    }
+    seen_ = std::move(*seen);
+    units_.each([&](Rebind& rebind) -> std::optional<RebindResult> {
+      for (const PciAddress& device : rebind.devices)
+        if (seen_.inventory.find(device) == nullptr) return failed(std::move(rebind), gone(device));
+      return std::nullopt;
+    });
+    RebindRequest request = request_;
+    request.accelerators = units_.devices();
+    if (auto known = ask_what_must_stay(request); !known) {
+      units_.each([&](Rebind& rebind) -> std::optional<RebindResult> {
+        return failed(std::move(rebind), known.error());
+      });
+      return;
+    }
+    const std::set<PciAddress> fenced = unbound_by(units_.rebinds);
+    units_.rebinds.clear();
+    begin(plan(context_, seen_, request, direction_));
+    refuse_unfenced(fenced);
+    open_fences_of_others();
+    if (direction_ == Direction::back) return;
+    units_.each([&](Rebind& rebind) -> std::optional<RebindResult> {
+      if (const Step& first = rebind.steps.front(); first.kind == Step::Kind::quiesce) {
+        const Error held = still_in_use(first.user, "a device of the group");
+        return refused({.devices = rebind.devices,
+                        .groups = rebind.groups,
+                        .reasons = {held.message},
+                        .hint = held.hint});
+      }
+      if (!is_load(rebind.steps.front())) {
+        add_quiesced(rebind);
+        return std::nullopt;
+      }
+      const std::string module = rebind.steps.front().value;
+      return failed(std::move(rebind),
+                    {.code = Errc::failed,
+                     .message = "module " + module + " is loaded but brought no PCI driver",
+                     .hint = hint_of_blocked_module(*context_.host, module)});
+    });
+    open_fences_of_others();
+  }
+
+  std::vector<RebindResult> carry_out_all() {
+    std::vector<RebindResult> done(units_.rebinds.size());
+    side_by_side(units_.rebinds.size(), [&](std::size_t i) {
+      Rebind& rebind = units_.rebinds[i];
+      auto [rebound, hangs] = carry_out(context_, seen_.inventory, rebind, direction_);
+      open_fences_of(rebind, hangs);
+      if (rebound) {
+        done[i] = result_of(RebindResult::Status::done, std::move(rebind));
+      } else {
+        done[i] = failed(std::move(rebind), std::move(rebound).error());
+      }
+    });
+    std::move(done.begin(), done.end(), std::back_inserter(units_.results));
+    return std::move(units_.results);
+  }
+
+ private:
+  // Adds quiesced services and modules to the new plan, which does not see them as obstacles any more.
+  void add_quiesced(Rebind& rebind) const {
+    std::set<Releasable> users;
+    for (const PciAddress& device : rebind.devices) {
+      if (const auto found = released_.find(device); found != released_.end())
+        users.insert(found->second.begin(), found->second.end());
+    }
+    quiesce_around(rebind.steps, users);
+  }
+
+  // A fence covers the functions that the first plan unbinds. A function that was bound only after the scan
+  // of that plan is not covered, so its users could come after the check for them.
+  void refuse_unfenced(const std::set<PciAddress>& fenced) {
+    units_.each([&](Rebind& rebind) -> std::optional<RebindResult> {
+      for (const Step& step : rebind.steps) {
+        if (step.kind != Step::Kind::unbind || fenced.contains(step.address)) continue;
+        return refused({.devices = rebind.devices,
+                        .groups = rebind.groups,
+                        .reasons = {"the driver of " + step.address.text() + " changed meanwhile: it is on " +
+                                    step.value + " now"},
+                        .hint = "the next run does it: run the same command again"});
+      }
+      return std::nullopt;
+    });
+  }
+
+  Result<> ask_what_must_stay(RebindRequest& request) const {
+    if (direction_ == Direction::back || !context_.must_stay) return {};
+    auto stay = context_.must_stay(seen_.inventory);
+    if (!stay) return fail(std::move(stay).error().during("look again for vGPUs"));
+    for (auto& [address, why] : *stay) request.untouchable.insert_or_assign(address, std::move(why));
+    return {};
+  }
+
+  // Each fence belongs to one unit, so units that end side by side share none.
+  void open_fences_of(const Rebind& rebind, bool stuck) {
+    for (const PciAddress& device : rebind.devices) {
+      const auto fence = fences_.find(device);
+      if (fence == fences_.end()) continue;
+      if (stuck) fence->second.abandon_locks();
+      fence->second.open();
+    }
+  }
+
+  // A VM that caused a refusal must find its group's node free.
+  void open_fences_of_others() {
+    const auto left = units_.devices();
+    std::erase_if(fences_,
+                  [&](const auto& fence) { return std::ranges::find(left, fence.first) == left.end(); });
+  }
+
+  const RebindContext& context_;
+  const RebindRequest& request_;
+  const Direction direction_;
+  RebindingUnits units_;
+  StoppedServices& services_;
+  std::map<PciAddress, std::set<Releasable>> released_;  // by accelerator
+  std::map<PciAddress, Fence> fences_;                   // by a unit's first device
+  RebindLook seen_;
+};
+
+std::vector<std::string> give_back_left_locks(const RebindContext& context) {
+  if (context.driver_lock == nullptr) return {};
+  return release_left_locks(*context.host, *context.driver_lock);
+}
+
+Result<RebindOutcome> rebind_all(const RebindContext& context, const RebindRequest& request,
+                                 Direction direction, const Inventory* scanned, StoppedServices& services) {
+  context.writer->prepare(1);
+  auto first = look_at_all(context, request, direction, scanned);
+  if (!first) return fail(std::move(first).error());
+  RebindOutcome outcome{.results = {}, .notes = first->seen.notes(direction)};
+  Apply apply(context, request, direction, services);
+  apply.begin(first->vanished);
+  apply.begin(plan(context, first->seen, first->request, direction));
+  apply.quiesce(first->seen.inventory);
+  apply.load_modules();
+  apply.close_fences(first->seen.inventory);
+  context.writer->prepare(apply.side_by_side_at_most());  // children start during the next scan
+  if (apply.anything_left()) apply.plan_again();
+  for (std::string& note : apply.last_look().notes(direction)) {
+    if (std::ranges::find(outcome.notes, note) == outcome.notes.end())
+      outcome.notes.push_back(std::move(note));
+  }
+  const auto begin = std::chrono::steady_clock::now();
+  outcome.results = apply.carry_out_all();
+  outcome.applied = std::chrono::steady_clock::now() - begin;
+  return outcome;
+}
+
+}  // namespace
+
+Result<RebindPreview> preview_rebinds(const RebindContext& context, const RebindRequest& request,
+                                      Direction direction, const Inventory* scanned) {
+  auto first = look_at_all(context, request, direction, scanned);
+  if (!first) return fail(std::move(first).error());
+  auto stopped = notes_on_stopped_services(*context.host);
+  if (!stopped) return fail(std::move(stopped).error());
+  RebindPreview preview{.plan = plan(context, first->seen, first->request, direction),
+                        .notes = first->seen.notes(direction)};
+  for (const PciAddress& device : first->vanished)
+    preview.plan.refusals.push_back({.devices = {device}, .groups = {}, .reasons = {gone(device).message}});
+  preview.notes.insert(preview.notes.end(), stopped->begin(), stopped->end());
+  return preview;
+}
+
+Result<RebindOutcome> start_what_was_stopped(const RebindContext& context) {
+  StoppedServices services(release_context(context));
+  if (auto read = services.take_over(); !read) return fail(std::move(read).error());
+  auto notes = give_back_left_locks(context);
+  auto restart = services.start_all();
+  std::ranges::move(restart.notes, std::back_inserter(notes));
+  return RebindOutcome{.results = {}, .notes = std::move(notes), .errors = std::move(restart.errors)};
+}
+
+Result<RebindOutcome> apply_rebinds(const RebindContext& context, const RebindRequest& request,
+                                    Direction direction, const Inventory* scanned) {
+  OneAtATime shared(context);
+  const RebindContext guarded = shared.around(context);
+  StoppedServices services(release_context(guarded));
+  if (auto read = services.take_over(); !read) return fail(std::move(read).error());
+  auto locks = give_back_left_locks(guarded);
+  auto outcome = rebind_all(guarded, request, direction, scanned, services);
+  if (outcome) std::ranges::move(locks, std::back_inserter(outcome->notes));
+  tell(services.start_all(), outcome);
+  return outcome;
+}
+
+Result<RebindOutcome> apply_rebinds_only(const RebindContext& context, RebindRequest request,
+                                         Direction direction) {
+  request.release.clear();
+  OneAtATime shared(context);
+  const RebindContext guarded = shared.around(context);
+  StoppedServices services(release_context(guarded));
+  return rebind_all(guarded, request, direction, nullptr, services);
+}
+
+}  // namespace ferry::vfio

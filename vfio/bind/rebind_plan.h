@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+// Plans the steps that bind accelerators to a vfio driver or unbind them again: pure functions of a scan.
+//
+// A unit is the whole IOMMU group, with the groups of a GPU's companion functions. A unit changes with all
+// members that must change, or is refused with the obstacles and not written to.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "vfio/bind/driver_choice.h"
+#include "vfio/bind/undo_journal.h"
+#include "vfio/pci/inventory.h"
+#include "vfio/quiesce/release.h"
+#include "vfio/use_probe.h"
+
+namespace ferry::vfio {
+
+/// The role of a member in a unit.
+enum class MemberRole {
+  accelerator,  ///< of the request, also a virtual function: changes drivers
+  companion,    ///< function of the accelerator's card, or linked to it: changes drivers
+  taken_along,  ///< foreign, named by --with: changes drivers
+  bridge,       ///< PCI bridge or port without a blocking driver: left alone
+  bystander,    ///< foreign, without a driver or with one that does not block: left alone
+  in_the_way,   ///< any other member: the unit is refused
+};
+std::string_view text(MemberRole role);
+
+/// Member::driver_after of a function whose earlier driver is not recorded, or cannot be loaded.
+inline constexpr const char* kKernelsChoice = "the kernel's choice";
+
+struct Member {
+  PciAddress address;
+  MemberRole role = MemberRole::in_the_way;
+  std::string driver_before;  ///< empty: none
+  std::string driver_after;   ///< empty: none; as before for a member that is left alone
+  bool removed_next = false;  ///< RebindRequest::removed_next
+};
+
+/// A single write, or an order to quiesce or resume. `value` is a module, an override ("" clears it) or a
+/// driver, depending on the kind.
+struct Step {
+  enum class Kind { quiesce, load_module, set_override, unbind, bind, probe, resume };
+  Kind kind = Kind::bind;
+  PciAddress address = {};  ///< the function; of load_module: the one whose driver was unloaded, if any
+  std::string value = {};
+  std::string why = {};
+  Releasable user = {};  ///< the service or module to quiesce or resume; unused for other kinds
+  /// The step in words: "unbind 0000:01:00.1 from snd_hda_intel".
+  std::string text() const;
+  bool of_a_device_user() const { return kind == Kind::quiesce || kind == Kind::resume; }
+  bool of_a_function() const { return kind != Kind::load_module && !of_a_device_user(); }
+  bool operator==(const Step&) const = default;
+};
+
+/// The step that sets a function's override; "" clears it.
+Step override_step(const PciFunction& function, const std::string& value, std::string why);
+
+/// Steps for a function's override, before and after its bind.
+struct OverrideSteps {
+  std::vector<Step> before_bind;
+  std::vector<Step> after_bind;
+};
+/// Adds the steps that leave `function` with the override `override_after` once `driver` is bound; absent:
+/// unset. The kernel refuses to bind another driver than the override names (ENODEV). An override that names
+/// another driver is thus set after the bind, and is `driver` until then.
+void add_override(const PciFunction& function, const std::string& driver,
+                  const std::optional<std::string>& override_after, const std::string& why,
+                  OverrideSteps& steps);
+
+/// True if `steps` only set overrides, which takes no device from its user.
+bool take_nothing(const std::vector<Step>& steps);
+
+/// The bind or the unbind of a unit.
+struct Rebind {
+  std::vector<PciAddress> devices;  ///< the accelerators of the request
+  std::vector<std::uint32_t> groups;
+  std::vector<Member> members;
+  std::vector<Step> steps;         ///< empty: nothing to do
+  std::vector<std::string> notes;  ///< for people: facts to know although nothing is wrong
+  /// The members that change drivers: all but bridges and bystanders.
+  std::vector<PciAddress> rebinding() const;
+  /// Those of rebinding() whose record ends with an unbind: all but the functions that are removed next.
+  std::vector<PciAddress> given_back() const;
+};
+
+/// A unit that is refused and not written to.
+struct Refusal {
+  std::vector<PciAddress> devices;  ///< the accelerators of the request
+  std::vector<std::uint32_t> groups;
+  std::vector<std::string> reasons;  ///< the obstacles, each with its address
+  std::string hint = {};
+  /// The members that would block the groups by the kernel's viability rule after the whole request was bound
+  /// to vfio. Absent: the request was no bind.
+  std::optional<std::vector<PciAddress>> blockers = {};
+};
+
+struct RebindPlan {
+  std::vector<Rebind> rebinds;
+  std::vector<Refusal> refusals;
+};
+
+/// The driver and override of a function on vfio.
+struct OnVfio {
+  std::string driver;
+  std::optional<std::string> driver_override;  ///< absent: unset
+};
+
+/// A caller's request, and facts that the scan does not have.
+struct RebindRequest {
+  /// Accelerators or virtual functions of accelerators, each in the inventory and listed once.
+  std::vector<PciAddress> accelerators;
+  /// Accelerators that the user named: if one is gone, that is an error. Others may vanish without one.
+  std::set<PciAddress> by_name = {};
+  std::set<PciAddress> with;  ///< foreign members that may change drivers too
+  std::map<PciAddress, std::string>
+      untouchable;  ///< accelerators that must stay, with the reason ("carries 2 vGPUs")
+  /// Accelerators whose virtual functions will be gone by then, and so are no objection now.
+  std::set<PciAddress> sheds_functions = {};
+  bool recorded_only = false;  ///< unbind: only functions that Ferry has a record of
+  /// Unbind: virtual functions that the caller removes next. They get no driver, and their records stay, for
+  /// a bind after a failure: the caller forgets them once the functions are gone.
+  std::set<PciAddress> removed_next = {};
+  bool force = false;  ///< change drivers although a screen depends on it (DeviceUser::only_a_screen)
+  /// Services and modules to quiesce for a bind, if nothing else uses the device: release_list().
+  std::set<std::string> release = {};
+  bool persistence_by_gpu = false;  ///< nvidia-persistenced can be quiesced for single GPUs
+  /// For a bind: the drivers and overrides of functions that were on vfio a moment ago. All others get the
+  /// driver that fits, and an override that names it.
+  std::map<PciAddress, OnVfio> as_before = {};
+};
+
+/// The UseProbe questions before a change of `addresses`: every device node below each function, and its
+/// group's node. Nodes are found through the sysfs `dev` files, so they need no name.
+std::vector<UseQuestion> use_questions(const HostFs& host, const Inventory& inventory,
+                                       const std::vector<PciAddress>& addresses);
+
+/// Every function, except bridges, in the groups of `accelerators`, of their companions and of the functions
+/// of `with` in their slots. Users of these functions can block a change.
+std::vector<PciAddress> concerned(const Inventory& inventory, const std::vector<PciAddress>& accelerators,
+                                  const std::set<PciAddress>& with = {});
+
+/// Plans to bind `request.accelerators` to vfio. A function that another program bound to vfio is taken over
+/// as it is. A function that `record` has gets the override back that a killed unbind removed. `stuck` names
+/// devices with a stuck write.
+RebindPlan plan_bind(const Inventory& inventory, const AcceleratorRules& rules, const RebindRequest& request,
+                     const UseReport& use, const VfioDriverTable& drivers, const UndoJournal& record,
+                     const std::set<std::string>& stuck);
+
+/// Plans to unbind `request.accelerators`: back to the recorded drivers or, without a record, to the kernel's
+/// choice. A function that another program rebound meanwhile is left alone and noted.
+RebindPlan plan_unbind(const Inventory& inventory, const AcceleratorRules& rules,
+                       const RebindRequest& request, const UseReport& use, const UndoJournal& record,
+                       const std::set<std::string>& stuck);
+
+struct Undo {
+  std::vector<Step> steps;
+  std::vector<std::string> notes;  ///< functions that another program has rebound
+};
+/// Plans the roll back after a failure for every function of `only` that the record has, in any state. A
+/// function that was on vfio before Ferry, and still is, stays there, even if its unbind had begun.
+Undo plan_undo(const Inventory& inventory, const UndoJournal& record, const std::vector<PciAddress>& only);
+
+/// The members that block a group by the kernel's own viability rule, judged from drivers alone. Allowed are
+/// no driver, vfio drivers, and drivers that manage DMA themselves (pcieport, pci-stub, NVIDIA's for vGPU
+/// hosts): blocks_viability().
+std::vector<PciAddress> viability_blockers(const Inventory& inventory, std::uint32_t group);
+
+}  // namespace ferry::vfio

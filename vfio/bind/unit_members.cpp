@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "vfio/bind/unit_members.h"
+
+#include <algorithm>
+
+namespace ferry::vfio {
+
+// A virtual function is a unit of its own, though it may look like one more function of its card.
+bool shares_slot(const PciFunction& accelerator, const PciFunction& function) {
+  if (function.address == accelerator.address || function.is_bridge()) return false;
+  if (function.is_virtual_function() || accelerator.is_virtual_function()) return false;
+  return function.address.same_slot(accelerator.address);
+}
+
+bool is_companion(const PciFunction& accelerator, const PciFunction& function) {
+  if (!shares_slot(accelerator, function)) return false;
+  const PciClass what = function.pci_class();
+  if (what != PciClass::audio && what != PciClass::usb && what != PciClass::serial_bus_other) return false;
+  return function.vendor == accelerator.vendor ||
+         std::find(accelerator.consumers.begin(), accelerator.consumers.end(), function.address) !=
+             accelerator.consumers.end();
+}
+
+namespace {
+
+// The groups of the accelerator, of its companions, and of functions of `with` in its slot.
+Unit unit_around(const Inventory& inventory, const PciFunction& accelerator,
+                 const std::set<PciAddress>& with) {
+  Unit unit{.accelerators = {accelerator.address}, .functions = {}};
+  const auto add_group_of = [&](const PciFunction& function) {
+    const auto members = inventory.group_of(function);
+    unit.functions.insert(members.begin(), members.end());
+  };
+  add_group_of(accelerator);
+  for (const auto& [address, function] : inventory.functions) {
+    if (is_companion(accelerator, function) || (with.contains(address) && shares_slot(accelerator, function)))
+      add_group_of(function);
+  }
+  return unit;
+}
+
+// Stricter than the kernel's rule: a driver that leaves DMA to VFIO still uses its function, which a VM with
+// another function of the group may reset.
+bool is_the_hosts(const PciFunction& function) {
+  return blocks_viability(function) || function.leaves_dma;
+}
+
+}  // namespace
+
+std::vector<Unit> units_of(const Inventory& inventory, const std::vector<PciAddress>& accelerators,
+                           const std::set<PciAddress>& with) {
+  std::vector<Unit> units;
+  for (const PciAddress& address : accelerators) {
+    Unit unit = unit_around(inventory, *inventory.find(address), with);
+    for (auto other = units.begin(); other != units.end();) {
+      const bool shared = std::any_of(unit.functions.begin(), unit.functions.end(),
+                                      [&](const PciAddress& f) { return other->functions.contains(f); });
+      if (!shared) {
+        ++other;
+        continue;
+      }
+      unit.functions.merge(other->functions);
+      unit.accelerators.insert(unit.accelerators.end(), other->accelerators.begin(),
+                               other->accelerators.end());
+      other = units.erase(other);
+    }
+    std::sort(unit.accelerators.begin(), unit.accelerators.end());
+    units.push_back(std::move(unit));
+  }
+  return units;
+}
+
+std::vector<std::uint32_t> groups_of(const Inventory& inventory, const std::set<PciAddress>& functions) {
+  std::set<std::uint32_t> groups;
+  for (const PciAddress& address : functions)
+    if (const auto group = inventory.find(address)->iommu_group) groups.insert(*group);
+  return {groups.begin(), groups.end()};
+}
+
+MemberRole role_in(const Inventory& inventory, const Unit& unit, const std::set<PciAddress>& with,
+                   const AcceleratorRules& rules, const PciFunction& function) {
+  const auto asked = [&](const PciAddress& a) {
+    return std::find(unit.accelerators.begin(), unit.accelerators.end(), a) != unit.accelerators.end();
+  };
+  if (function.is_bridge()) return is_the_hosts(function) ? MemberRole::in_the_way : MemberRole::bridge;
+  if (asked(function.address)) return MemberRole::accelerator;
+  const bool companion =
+      std::any_of(unit.accelerators.begin(), unit.accelerators.end(),
+                  [&](const PciAddress& a) { return is_companion(*inventory.find(a), function); });
+  if (companion && !rules.match(function)) return MemberRole::companion;
+  if (with.contains(function.address)) return MemberRole::taken_along;
+  return is_the_hosts(function) ? MemberRole::in_the_way : MemberRole::bystander;
+}
+
+bool changes_driver(MemberRole role) {
+  return role == MemberRole::accelerator || role == MemberRole::companion || role == MemberRole::taken_along;
+}
+
+std::vector<PciAddress> concerned(const Inventory& inventory, const std::vector<PciAddress>& accelerators,
+                                  const std::set<PciAddress>& with) {
+  std::set<PciAddress> all;
+  for (const Unit& unit : units_of(inventory, accelerators, with)) {
+    for (const PciAddress& address : unit.functions)
+      if (!inventory.find(address)->is_bridge()) all.insert(address);
+  }
+  return {all.begin(), all.end()};
+}
+
+std::vector<PciAddress> viability_blockers(const Inventory& inventory, std::uint32_t group) {
+  std::vector<PciAddress> out;
+  const auto found = inventory.groups.find(group);
+  if (found == inventory.groups.end()) return out;
+  for (const PciAddress& address : found->second)
+    if (blocks_viability(*inventory.find(address))) out.push_back(address);
+  return out;
+}
+
+}  // namespace ferry::vfio

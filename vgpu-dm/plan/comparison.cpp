@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "vgpu-dm/plan/comparison.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "common/text/text.h"
+#include "mdev/framework.h"
+#include "vgpu-dm/plan/gpu_match.h"
+#include "vgpu-dm/types/type_table.h"
+
+namespace ferry::vgpu {
+namespace {
+
+std::string difference(const mdev::VgpuGpu& gpu, const GpuMatch& match) {
+  if (match.problem) return match.problem->message;
+  const bool counts_agree = match.leftover.empty() && std::ranges::all_of(match.wants, [](const Want& want) {
+                              return want.missing() == 0;
+                            });
+  if (counts_agree && match.functions) {
+    return fmt::format("{}: expected {}, found {}", gpu.label(),
+                       counted(*match.functions, "virtual function"), gpu.function.sriov_numvfs);
+  }
+  if (counts_agree) {
+    for (const Want& want : match.wants) {
+      const auto untuned = want.untuned();
+      if (untuned.empty() || !want.entry->params) continue;
+      return fmt::format("{}: vGPU {} ({}): expected the parameters '{}', found '{}'", gpu.label(),
+                         untuned.front()->id.text, untuned.front()->short_name, want.entry->params->text(),
+                         untuned.front()->params.value_or(""));
+    }
+    for (const Want& want : match.wants) {
+      const Placing placing = want.placing();
+      if (placing.moves.empty()) continue;
+      const auto& [device, to] = placing.moves.front();
+      return fmt::format("{}: vGPU {} ({}): expected placement {}, found {}", gpu.label(), device->id.text,
+                         device->short_name, to,
+                         device->placement ? std::to_string(*device->placement) : "none");
+    }
+  }
+  return fmt::format("{}: expected {}, found {}", gpu.label(), text(match.desired()), text(match.found()));
+}
+
+/// The error of a part that cannot be read, which makes all counts worthless; empty: all was read.
+std::string unreadable_part(const mdev::VgpuGpu& gpu) {
+  for (const mdev::VgpuParent& parent : gpu.parents) {
+    if (parent.problem) return parent.problem->message;
+  }
+  return {};
+}
+
+GpuComparison judge_gpu(const Profile& profile, const mdev::VgpuGpu& gpu) {
+  GpuComparison comparison{.index = gpu.index, .gpu = gpu.address()};
+  const ProfileItem* item = profile.item_for(gpu);
+  static const ProfileItem kNothing;  // the match points into its item
+  const GpuMatch match = match_gpu(item != nullptr ? *item : kNothing, gpu, {}, {});
+  comparison.desired = match.desired();
+  comparison.found = match.found();
+  const std::string unreadable = unreadable_part(gpu);
+  if (item == nullptr && gpu.by_name) {
+    comparison.difference.clear();  // another item may be the one that names its vendor
+  } else if (item == nullptr) {
+    comparison.difference = fmt::format("{}: no item of '{}' is for it", gpu.label(), profile.name);
+  } else if (!unreadable.empty()) {
+    comparison.difference = fmt::format("{}: {}", gpu.label(), unreadable);
+  } else if (!match.agrees()) {
+    comparison.difference = difference(gpu, match);
+  }
+  comparison.agrees = comparison.difference.empty();
+  return comparison;
+}
+
+}  // namespace
+
+std::vector<GpuComparison> judge(const Profile& profile, const mdev::VgpuInventory& inventory) {
+  std::vector<GpuComparison> out;
+  out.reserve(inventory.gpus.size());
+  for (const mdev::VgpuGpu& gpu : inventory.gpus) out.push_back(judge_gpu(profile, gpu));
+  return out;
+}
+
+Result<> assert_profile(const Profile& profile, const mdev::VgpuInventory& inventory) {
+  std::vector<std::string> differences;
+  for (const GpuComparison& comparison : judge(profile, inventory)) {
+    if (!comparison.agrees) differences.push_back(comparison.difference);
+  }
+  if (differences.empty()) return {};
+  return fail(Errc::differs, fmt::format("'{}' is not what this node carries: {}", profile.name,
+                                         fmt::join(differences, "; ")));
+}
+
+namespace {
+
+/// The GPU instance that NVIDIA's program derives from a MIG-backed name's slices, size and suffix alone.
+std::string derived_instance(const VgpuTypeName& name) {
+  const auto suffix = [&]() -> std::string_view {
+    switch (name.attribute) {
+      case MigAttribute::none:
+        return "";
+      case MigAttribute::me:
+        return "+me";
+      case MigAttribute::nome:
+        return "-me";
+      case MigAttribute::meall:
+        return "+me.all";
+      case MigAttribute::gfx:
+        return "+gfx";
+    }
+    return "";
+  };
+  return fmt::format("{}g.{}gb{}", name.slices.value_or(0), name.size_gib, suffix());
+}
+
+std::optional<std::string> never_under_nvidias(const VgpuTypeName& name, const KnownType& type) {
+  if (type.mig_profile.empty()) return std::nullopt;
+  const std::string derived = derived_instance(name);
+  if (derived == type.mig_profile) return std::nullopt;
+  return fmt::format(
+      "{} never works under NVIDIA's program, which makes a GPU instance {} for it; the type needs {}",
+      name.text(), derived, type.mig_profile);
+}
+
+/// The table's objection to an entry on a GPU whose driver offers no types now.
+std::optional<Error> cannot_be(const VgpuCount& entry, const mdev::VgpuGpu& gpu, const KnownType& type) {
+  const std::uint32_t most = type.max_instances.value_or(entry.count);
+  if (entry.count <= most) return std::nullopt;
+  return Error{.code = Errc::invalid_config,
+               .message = fmt::format("{}: {}: no room for {} x {}: {} fit on an empty one", entry.place,
+                                      gpu.label(), entry.count, entry.type.text(), most),
+               .hint = {}};
+}
+
+void check_by_table(const ProfileItem& item, const mdev::VgpuGpu& gpu, GpuCheck& check) {
+  const BoardTypes known(gpu.function);
+  const bool offers =
+      gpu.framework->binds_functions() ||
+      std::ranges::any_of(gpu.parents, [](const mdev::VgpuParent& parent) { return !parent.types.empty(); });
+  for (const VgpuCount& entry : item.vgpus) {
+    const KnownType* type = known.find(entry.type.text());
+    if (type == nullptr) type = known.find(entry.type.driver_short_name());
+    if (type == nullptr) {
+      if (!offers) {
+        check.notes.push_back(fmt::format(
+            "{}: no table lists {} for {}: whether it has the type shows once its driver offers types",
+            entry.place, entry.type.text(), gpu.function.ids()));
+      }
+      continue;
+    }
+    if (auto note = never_under_nvidias(entry.type, *type)) check.notes.push_back(entry.place + ": " + *note);
+    if (offers) continue;
+    // This fault outweighs a driver that offers no types now: the count will never fit.
+    if (auto fault = cannot_be(entry, gpu, *type)) check.fault = std::move(fault);
+  }
+}
+
+/// Items that are in effect on no GPU, in few words: a file for many nodes has many.
+std::vector<std::string> idle_items(const Profile& profile, const mdev::VgpuInventory& inventory) {
+  std::vector<std::string> out;
+  std::vector<std::string> unmatched;
+  for (const ProfileItem& item : profile.items) {
+    const auto matches = [&](const mdev::VgpuGpu& gpu) { return item.matches(gpu); };
+    const auto holds = [&](const mdev::VgpuGpu& gpu) { return profile.item_for(gpu) == &item; };
+    if (std::ranges::none_of(inventory.gpus, matches)) {
+      unmatched.push_back(item.place);
+    } else if (std::ranges::none_of(inventory.gpus, holds)) {
+      out.push_back(fmt::format("{}: a later item holds for every GPU that it matches", item.place));
+    }
+  }
+  constexpr std::size_t kMost = 3;
+  if (unmatched.size() > kMost) {
+    out.push_back(fmt::format("{} match no GPU of this node, the first at {}",
+                              counted(unmatched.size(), "item"), unmatched.front()));
+  } else {
+    for (const std::string& place : unmatched) out.push_back(place + ": matches no GPU of this node");
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string GpuCheck::label() const {
+  return fmt::format("GPU {} ({})", index, gpu.text());
+}
+
+bool HostCheck::works() const {
+  return std::ranges::none_of(gpus, [](const GpuCheck& gpu) { return gpu.fault.has_value(); });
+}
+
+bool HostCheck::is_for_no_gpu() const {
+  return std::ranges::none_of(gpus, &GpuCheck::matched);
+}
+
+ExitStatus HostCheck::status() const {
+  return works() ? ExitStatus::done : ExitStatus::refused;
+}
+
+HostCheck check_on_host(const Profile& profile, const VgpuSnapshot& view) {
+  HostCheck out{.profile = profile.name, .gpus = {}, .notes = idle_items(profile, view.inventory)};
+  for (GpuPlan& plan : plan_profile(profile, view).gpus) {
+    GpuCheck check{.index = plan.index,
+                   .gpu = plan.gpu,
+                   .matched = plan.matched,
+                   .place = std::move(plan.place),
+                   .desired = std::move(plan.desired),
+                   .found = std::move(plan.found),
+                   .fault = std::move(plan.refusal),
+                   .notes = std::move(plan.notes)};
+    const mdev::VgpuGpu* gpu = view.inventory.find(check.gpu);
+    const ProfileItem* item = gpu != nullptr ? profile.item_for(*gpu) : nullptr;
+    if (item != nullptr) check_by_table(*item, *gpu, check);
+    out.gpus.push_back(std::move(check));
+  }
+  return out;
+}
+
+}  // namespace ferry::vgpu
