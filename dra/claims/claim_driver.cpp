@@ -40,12 +40,6 @@ Error goes_on(const ClaimKey& key, ClaimAction action) {
           .hint = "the work goes on, and the kubelet asks again"};
 }
 
-/// True if hostd has changed nothing for the claim: it refuses a claim before its first write.
-bool has_changed_nothing(const Error& error) {
-  return error.code == Errc::refused || error.code == Errc::unsupported || error.code == Errc::not_found ||
-         error.code == Errc::usage;
-}
-
 /// The vGPU type and the placement of a published device that is not whole.
 struct VgpuOf {
   const VgpuType* type = nullptr;
@@ -123,6 +117,10 @@ api::ClaimRequest prepare_request(const ClaimRecord& claim) {
   for (const ClaimDevice& device : claim.devices)
     out.devices.push_back({.gpu = device.gpu, .type = device.type, .placement = device.placement});
   return out;
+}
+
+api::ClaimRequest unprepare_request(const ClaimKey& claim) {
+  return {.action = ClaimAction::unprepare, .claim = claim.uid, .space = claim.space, .name = claim.name};
 }
 
 /// The files of claims, below the host's root.
@@ -418,17 +416,31 @@ class ClaimDriver::Impl : Pinned {
 
   void hostd_has_prepared(Work& work, const Result<std::vector<PreparedDevice>>& devices) {
     Checkpoint next = checkpoint_;
-    if (!devices) {
-      if (has_changed_nothing(devices.error())) {
-        finish_unprepare(next, work.key.uid);
-        if (auto kept = keep(std::move(next)); !kept) spdlog::error("{}", kept.error().text());
-      }
-      return end_work(work, devices.error());
-    }
+    if (!devices) return undo_refused(work, devices.error());
     if (auto finished = finish_prepare(next, work.key.uid, *devices); !finished)
       return end_work(work, std::move(finished).error());
     if (auto kept = keep(std::move(next)); !kept) return end_work(work, std::move(kept).error());
     hand_over(work);
+  }
+
+  /// Drops the record of a claim that hostd has refused, once hostd has nothing of it: its error does not say
+  /// what it could undo. Without that the record stays, and the next request goes on from it.
+  void undo_refused(Work& work, Error why) {
+    if (why.code == Errc::unreachable) return end_work(work, std::move(why));
+    auto hostd = HostdCall::connect(parts_.loop, parts_.host, settings_.hostd_socket);
+    if (!hostd) return end_work(work, std::move(why));
+    const std::string uid = work.key.uid;
+    work.hostd = std::move(*hostd);
+    work.hostd->send(unprepare_request(work.key), settings_.hostd_limit,
+                     [this, uid, why = std::move(why)](const Result<std::vector<PreparedDevice>>& undone) {
+                       if (undone) {
+                         Checkpoint next = checkpoint_;
+                         finish_unprepare(next, uid);
+                         if (auto kept = keep(std::move(next)); !kept)
+                           spdlog::error("{}", kept.error().text());
+                       }
+                       end_work(works_.at(uid), why);
+                     });
   }
 
   /// Makes sure that the files of a prepared claim are there, and answers.
@@ -465,11 +477,10 @@ class ClaimDriver::Impl : Pinned {
     if (!hostd) return end_work(work, std::move(hostd).error());
     if (auto kept = keep(std::move(next)); !kept) return end_work(work, std::move(kept).error());
     work.hostd = std::move(*hostd);
-    work.hostd->send(
-        {.action = ClaimAction::unprepare, .claim = key.uid, .space = key.space, .name = key.name},
-        settings_.hostd_limit, [this, uid = key.uid](const Result<std::vector<PreparedDevice>>& undone) {
-          hostd_has_undone(works_.at(uid), undone);
-        });
+    work.hostd->send(unprepare_request(key), settings_.hostd_limit,
+                     [this, uid = key.uid](const Result<std::vector<PreparedDevice>>& undone) {
+                       hostd_has_undone(works_.at(uid), undone);
+                     });
   }
 
   /// Gives up the wait for hostd, which finishes its work and then undoes it.

@@ -6,7 +6,8 @@
 //   1. read the claim from the API server, and check that its devices are free
 //   2. connect to hostd: while hostd is away, nothing is recorded
 //   3. record the intent in the checkpoint (checkpoint.h)
-//   4. ask hostd, which prepares all devices of the claim or none
+//   4. ask hostd, which prepares all devices of the claim or none; if it refuses, have it undo the claim and
+//      remove the record
 //   5. record hostd's answer, write the files of the claim (claim_files.h), and answer the kubelet
 // Unprepare asks hostd to undo the claim, removes its files and then its record. It needs no API server.
 #pragma once

@@ -2,6 +2,7 @@
 #include "dra/server/dra_server.h"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <fcntl.h>
@@ -42,8 +43,8 @@ constexpr Clock::duration kLongestPause = std::chrono::seconds(10);
 constexpr Clock::duration kPatience = std::chrono::seconds(1);
 
 /// As the kubelet chooses: the first one that it knows. ABI: "<last part of the package>.<service>".
-constexpr const char* kServices[] = {"v1.DRAPlugin", "v1beta1.DRAPlugin", "v1.DRAResourceHealth",
-                                     "v1alpha1.DRAResourceHealth"};
+constexpr std::array kServices = {"v1.DRAPlugin", "v1beta1.DRAPlugin", "v1.DRAResourceHealth",
+                                  "v1alpha1.DRAResourceHealth"};
 
 /// FNV-1a with 64 bits.
 std::uint64_t hash_of(std::string_view text) {
@@ -312,7 +313,7 @@ class DraServer::Impl : Pinned {
     return std::nullopt;
   }
 
-  void answer(std::uint64_t number, RpcAnswer answer) {
+  void answer(std::uint64_t number, RpcAnswer what) {
     grpc_call* call = nullptr;
     {
       const std::scoped_lock lock(mutex_);
@@ -321,7 +322,7 @@ class DraServer::Impl : Pinned {
       call = found->second;
       calls_.erase(found);
     }
-    send_answer(call, std::move(answer));
+    send_answer(call, std::move(what));
   }
 
   void prepare(grpc_call* call, WireMessage message) {
@@ -366,14 +367,12 @@ class DraServer::Impl : Pinned {
     post([this, taken = status.plugin_registered(), why = status.error()] {
       registered_ = taken;
       if (taken) {
-        spdlog::info("the kubelet has registered {}", kDriver);
         if (listener_.registered) listener_.registered();
         return;
       }
       const Error error{.code = Errc::refused,
                         .message = fmt::format("the kubelet does not take {}: {}", kDriver, why),
-                        .hint = "DRA needs Kubernetes 1.34 or later: does another program use this name?"};
-      spdlog::error("{}", error.text());
+                        .hint = "is there another driver of this name? Claims need Kubernetes 1.34 or later"};
       if (listener_.refused) listener_.refused(error);
     });
   }
@@ -464,7 +463,8 @@ class DraServer::Impl : Pinned {
 
 Result<std::unique_ptr<DraServer>> DraServer::open(const Parts& parts, const Settings& settings,
                                                    Listener listener) {
-  const SocketNames names = socket_names("/" / settings.registry_folder, settings.pod_uid);
+  const SocketNames names =
+      socket_names(std::filesystem::path("/") / settings.registry_folder, settings.pod_uid);
   if (auto made = parts.host.make_directory(settings.plugin_folder); !made)
     return fail(std::move(made).error());
   auto plugin = open_endpoint(parts.host, settings.plugin_folder, names.plugin);
