@@ -48,7 +48,7 @@ Checkpoint some_checkpoint() {
        .nodes = {{.path = "/dev/vfio/vfio", .mode = 0666U}, {.path = "/dev/vfio/57"}}}};
   must(finish_prepare(out, "b", results));
   ClaimRecord whole = claim_of(node, "a", {"whole-10000-e1-00-0"});
-  whole.devices[0].placement = 4;
+  whole.devices[0].placement = 4U;
   must(begin_prepare(out, whole));
   return out;
 }

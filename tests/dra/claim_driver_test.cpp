@@ -3,7 +3,6 @@
 
 #include <filesystem>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -40,8 +39,6 @@ class ClaimDriverTest : public test::ClaimsFixture {
           return fail(code, message, "wait");
         });
   }
-
-  test::Gate gate;
 };
 
 TEST_F(ClaimDriverTest, PreparesAWholeGpuAndAVgpu) {
@@ -93,8 +90,8 @@ TEST_F(ClaimDriverTest, AsksForThePlacementOfAGpuWithMixedSizes) {
   ASSERT_EQ(error_of(prepare({claim})), "");
   EXPECT_THAT(hostd->requests().at(0).devices,
               ElementsAre(api::RequestedDevice{
-                  .gpu = test::at("0000:af:00.0"), .type = "nvidia-592", .placement = 4}));
-  EXPECT_EQ(on_disk().claims.at(0).devices.at(0).placement, 4);
+                  .gpu = test::at("0000:af:00.0"), .type = "nvidia-592", .placement = 4U}));
+  EXPECT_EQ(on_disk().claims.at(0).devices.at(0).placement, 4U);
 }
 
 TEST_F(ClaimDriverTest, ARepeatGivesTheSameAnswerAndWritesNothing) {
@@ -227,16 +224,15 @@ TEST_F(ClaimDriverTest, ASlowHostdIsWaitedForInTheBackground) {
       << "the kubelet asks again too early";
   gate.open();
   EXPECT_TRUE(run_until([&] { return driver->checkpoint().claims.at(0).phase == ClaimPhase::prepared; }));
-  settings.answer_within = 30s;
   EXPECT_EQ(error_of(prepare({claim})), "");
   EXPECT_THAT(hostd->requests(), SizeIs(1)) << "the repeats ask for no second time";
 }
 
 TEST_F(ClaimDriverTest, ASlowUndoIsWaitedForInTheBackground) {
-  settings.answer_within = 50ms;
-  start();
   const ClaimKey claim = allocate("render-a", {{"card", kWhole}});
   ASSERT_EQ(error_of(prepare({claim})), "");
+  settings.answer_within = 50ms;
+  start();
   slow(ClaimAction::unprepare);
   EXPECT_THAT(error_of(unprepare({claim})), HasSubstr("still being undone"));
   EXPECT_EQ(error_of(prepare({claim})),
@@ -354,20 +350,18 @@ TEST_F(ClaimDriverTest, NamesThatAreNoneAreNotAskedFor) {
 }
 
 TEST_F(ClaimDriverTest, AnApiServerThatNeverAnswersIsAskedAgain) {
-  settings.answer_within = 50ms;
+  settings.answer_within = 500ms;
   start();
   const ClaimKey claim = allocate("render-a", {{"card", kWhole}});
   reader.silent = true;
   EXPECT_THAT(error_of(prepare({claim})), HasSubstr("still being prepared"));
   reader.silent = false;
-  settings.answer_within = 30s;
   EXPECT_EQ(error_of(prepare({claim})), "");
   for (const auto& late : reader.waiting) late();
   EXPECT_THAT(hostd->requests(), SizeIs(1)) << "the late answer starts nothing";
 }
 
 TEST_F(ClaimDriverTest, AFailedWriteIsAnErrorOfTheClaim) {
-  root.directory("run/ferry/dra");
   const auto folder = root.path() / "run/ferry/dra";
   std::filesystem::remove_all(folder);
   root.file("run/ferry/dra", "no folder");

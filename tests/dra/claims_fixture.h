@@ -91,7 +91,7 @@ inline nlohmann::json claim_object(const dra::ClaimKey& key, const std::vector<A
   nlohmann::json results = nlohmann::json::array();
   for (const auto& [request, device] : devices)
     results.push_back({{"request", request},
-                       {"driver", dra::kDriver},
+                       {"driver", std::string(dra::kDriver)},
                        {"pool", dra::pool_name("node7")},
                        {"device", device}});
   nlohmann::json out;
@@ -200,6 +200,7 @@ class ClaimsFixture : public testing::Test {
   RecordedEvents events;
   int changes = 0;
   dra::ClaimDriver::Settings settings = {.node = "node7"};
+  Gate gate;  // before hostd, whose threads may wait there
   std::unique_ptr<FakeHostd> hostd;
   std::unique_ptr<EventLoop> loop;
   std::unique_ptr<dra::ClaimDriver> driver;
