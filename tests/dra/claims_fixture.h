@@ -113,6 +113,7 @@ class ClaimsFixture : public testing::Test {
     root.file("proc/sys/kernel/random/boot_id", "boot-1\n");
     start_hostd();
   }
+  ~ClaimsFixture() override { gate.open(); }
 
   void start_hostd() { hostd = std::make_unique<FakeHostd>(root.path() / api::kClaimSocket); }
 
