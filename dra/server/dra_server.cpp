@@ -10,6 +10,7 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <utility>
 
@@ -242,15 +243,7 @@ class DraServer::Impl : Pinned {
 
   void read_events(Endpoint& endpoint) {
     for (const DirectoryEvent& event : endpoint.watch.read()) {
-      if (event.kind == DirectoryEvent::Kind::gone) {
-        loop_.forget(endpoint.watch.fd());
-        if (listener_.failed)
-          listener_.failed(
-              {.code = Errc::not_found,
-               .message = fmt::format("the kubelet's directory {} has gone away", endpoint.where),
-               .hint = "start again when the kubelet has made it"});
-        return;
-      }
+      if (event.kind == DirectoryEvent::Kind::gone) return fail_without(endpoint);
       const bool may_be_ours = event.kind == DirectoryEvent::Kind::lost ||
                                (event.kind == DirectoryEvent::Kind::vanished && event.name == endpoint.file);
       // The removal of the whole directory may follow, so the socket is not made again at once.
@@ -262,12 +255,27 @@ class DraServer::Impl : Pinned {
     loop_.cancel(endpoint.timer);
     endpoint.timer = loop_.at(Clock::now() + endpoint.pause, [this, &endpoint] {
       if (is_served(endpoint)) return;
-      if (auto opened = open_socket(endpoint, SocketFile::Rival::yield); !opened) {
-        spdlog::warn("{}; trying again until it is done", opened.error().text());
-        retry(endpoint);
-      }
+      const auto opened = open_socket(endpoint, SocketFile::Rival::yield);
+      if (opened) return;
+      if (is_removed(endpoint)) return fail_without(endpoint);
+      spdlog::warn("{}; trying again until it is done", opened.error().text());
+      retry(endpoint);
     });
     endpoint.pause = std::min(2 * endpoint.pause, kLongestPause);
+  }
+
+  /// The removal of an open directory raises no event.
+  static bool is_removed(const Endpoint& endpoint) {
+    struct stat now {};
+    return ::fstat(endpoint.folder.get(), &now) == 0 && now.st_nlink == 0;
+  }
+
+  void fail_without(const Endpoint& endpoint) {
+    loop_.forget(endpoint.watch.fd());
+    if (!listener_.failed) return;
+    listener_.failed({.code = Errc::not_found,
+                      .message = fmt::format("the kubelet's directory {} has gone away", endpoint.where),
+                      .hint = "start again when the kubelet has made it"});
   }
 
   // Calls. They arrive on the queue's thread, and the driver belongs to the loop's.
