@@ -239,7 +239,7 @@ class DraServer::Impl : Pinned {
     return {};
   }
 
-  bool is_served(const Endpoint& endpoint) const { return endpoint.socket && endpoint.socket->is_there(); }
+  static bool is_served(const Endpoint& endpoint) { return endpoint.socket && endpoint.socket->is_there(); }
 
   void read_events(Endpoint& endpoint) {
     for (const DirectoryEvent& event : endpoint.watch.read()) {
