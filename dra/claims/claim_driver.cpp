@@ -190,11 +190,11 @@ class ClaimFolder {
 
 class ClaimDriver::Impl : Pinned {
  public:
-  Impl(const Parts& parts, Settings settings, Checkpoint checkpoint)
-      : parts_(parts),
+  Impl(Parts parts, Settings settings, Checkpoint checkpoint)
+      : parts_(std::move(parts)),
         settings_(std::move(settings)),
         pool_(pool_name(settings_.node)),
-        files_(parts.host, settings_.cdi_folder, settings_.metadata_folder),
+        files_(parts_.host, settings_.cdi_folder, settings_.metadata_folder),
         checkpoint_(std::move(checkpoint)) {
     tidy_files();
   }
