@@ -1,0 +1,403 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dra/claims/claim_driver.h"
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+
+#include "tests/dra/claims_fixture.h"
+
+namespace ferry::dra {
+namespace {
+
+using api::ClaimAction;
+using test::must;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+using namespace std::chrono_literals;
+
+class ClaimDriverTest : public test::ClaimsFixture {
+ protected:
+  ClaimDriverTest() { start(); }
+
+  /// hostd works on requests of this kind until the gate opens.
+  void slow(ClaimAction action) {
+    hostd->answer_by(
+        [this, action](const api::ClaimRequest& request) -> std::optional<test::FakeHostd::Answer> {
+          if (request.action == action) gate.wait();
+          return std::nullopt;
+        });
+  }
+  void refuse(Errc code, const std::string& message) {
+    hostd->answer_by(
+        [code, message](const api::ClaimRequest& request) -> std::optional<test::FakeHostd::Answer> {
+          if (request.action == ClaimAction::unprepare) return std::nullopt;
+          return fail(code, message, "wait");
+        });
+  }
+};
+
+TEST_F(ClaimDriverTest, PreparesAWholeGpuAndAVgpu) {
+  const ClaimKey claim = allocate("render-a", {{"card", kWhole}, {"small/second", kVgpu}});
+  const auto answers = prepare({claim});
+  ASSERT_EQ(error_of(answers), "");
+  EXPECT_EQ(answers[0].uid, claim.uid);
+  EXPECT_THAT(
+      *answers[0].devices,
+      ElementsAre(
+          DeviceAnswer{.request = "card",
+                       .pool = "node7/gpu-ferry",
+                       .device = kWhole,
+                       .cdi_ids = {claim_cdi_id(claim.uid, kWhole), metadata_cdi_id(claim.uid, "card")}},
+          DeviceAnswer{.request = "small",
+                       .pool = "node7/gpu-ferry",
+                       .device = kVgpu,
+                       .cdi_ids = {claim_cdi_id(claim.uid, kVgpu), metadata_cdi_id(claim.uid, "small")}}));
+
+  const auto asked = hostd->requests();
+  ASSERT_THAT(asked, SizeIs(1));
+  EXPECT_EQ(asked[0].claim, claim.uid);
+  EXPECT_EQ(asked[0].space, "studio");
+  EXPECT_EQ(asked[0].name, "render-a");
+  EXPECT_THAT(asked[0].devices,
+              ElementsAre(api::RequestedDevice{.gpu = test::at("0000:3b:00.0")},
+                          api::RequestedDevice{.gpu = test::at("0000:5e:00.0"), .type = "1150"}));
+
+  const Checkpoint kept = on_disk();
+  EXPECT_EQ(kept, driver->checkpoint());
+  ASSERT_THAT(kept.claims, SizeIs(1));
+  EXPECT_EQ(kept.boot_id, "boot-1");
+  EXPECT_EQ(kept.claims[0].phase, ClaimPhase::prepared);
+  EXPECT_EQ(kept.claims[0].devices.at(1).counters.name, "group-43");
+  EXPECT_THAT(kept.claims[0].devices[0].device.taints, IsEmpty());
+  for (const ClaimFile& file :
+       claim_files(kept.claims[0], "/var/lib/kubelet/plugins/gpu-ferry.io/metadata")) {
+    const auto& folder =
+        file.folder == ClaimFile::Folder::cdi ? settings.cdi_folder : settings.metadata_folder;
+    EXPECT_EQ(must(host.read_file(folder / file.path)), file.text) << file.path;
+  }
+  EXPECT_EQ(changes, 2) << "the intent and the result";
+  EXPECT_THAT(events.failures, IsEmpty());
+  EXPECT_THAT(events.warnings, ElementsAre(HasSubstr("do without firstAvailable")));
+}
+
+TEST_F(ClaimDriverTest, AsksForThePlacementOfAGpuWithMixedSizes) {
+  const ClaimKey claim = allocate("render-a", {{"card", "vgpu-0000-af-00-0-592-4"}});
+  ASSERT_EQ(error_of(prepare({claim})), "");
+  EXPECT_THAT(hostd->requests().at(0).devices,
+              ElementsAre(api::RequestedDevice{
+                  .gpu = test::at("0000:af:00.0"), .type = "nvidia-592", .placement = 4U}));
+  EXPECT_EQ(on_disk().claims.at(0).devices.at(0).placement, 4U);
+}
+
+TEST_F(ClaimDriverTest, ARepeatGivesTheSameAnswerAndWritesNothing) {
+  const ClaimKey claim = allocate("render-a", {{"card", kWhole}});
+  const auto first = prepare({claim});
+  ASSERT_EQ(error_of(first), "");
+  const auto written = [&] {
+    std::vector<std::filesystem::file_time_type> times;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(root.path()))
+      times.push_back(entry.last_write_time());
+    return times;
+  };
+  const auto before = written();
+  for (int i = 0; i < 3; ++i) {
+    const auto again = prepare({claim});
+    ASSERT_EQ(error_of(again), "");
+    EXPECT_EQ(*again[0].devices, *first[0].devices);
+  }
+  EXPECT_EQ(written(), before);
+  EXPECT_THAT(hostd->requests(), SizeIs(1));
+  EXPECT_EQ(changes, 2);
+}
+
+TEST_F(ClaimDriverTest, ARepeatNeedsNoApiServer) {
+  const ClaimKey claim = allocate("render-a", {{"card", kWhole}});
+  ASSERT_EQ(error_of(prepare({claim})), "");
+  reader.error = Error{.code = Errc::unreachable, .message = "claim studio/render-a: no answer"};
+  EXPECT_EQ(error_of(prepare({claim})), "");
+  const ClaimKey other = allocate("render-b", {{"card", kVgpu}});
+  EXPECT_EQ(error_of(prepare({other})), "claim studio/render-b: claim studio/render-a: no answer")
+      << "a claim that is not prepared needs it";
+}
+
+TEST_F(ClaimDriverTest, ARepeatWritesMissingFilesAnew) {
+  const ClaimKey claim = allocate("render-a", {{"card", kWhole}});
+  ASSERT_EQ(error_of(prepare({claim})), "");
+  std::filesystem::remove_all(root.path() / settings.cdi_folder);
+  std::filesystem::remove_all(root.path() / settings.metadata_folder);
+  ASSERT_EQ(error_of(prepare({claim})), "");
+  EXPECT_TRUE(has_files(claim.uid));
+}
+
+TEST_F(ClaimDriverTest, UnpreparesWithoutTheApiServer) {
+  const ClaimKey claim = allocate("render-a", {{"card", kWhole}});
+  ASSERT_EQ(error_of(prepare({claim})), "");
+  reader.error = Error{.code = Errc::unreachable, .message = "no answer"};
+  const int reads = reader.reads;
+  EXPECT_EQ(error_of(unprepare({claim})), "");
+  EXPECT_EQ(reader.reads, reads);
+  EXPECT_THAT(hostd->claims(), IsEmpty());
+  EXPECT_THAT(on_disk().claims, IsEmpty());
+  EXPECT_THAT(names_in(settings.cdi_folder), IsEmpty());
+  EXPECT_THAT(names_in(settings.metadata_folder), IsEmpty());
+  EXPECT_EQ(error_of(unprepare({claim})), "") << "an unknown claim";
+  EXPECT_EQ(hostd->count(ClaimAction::unprepare), 1U);
+}
+
+TEST_F(ClaimDriverTest, ClaimsOfARequestAreIndependent) {
+  const ClaimKey good = allocate("render-a", {{"card", kWhole}});
+  const ClaimKey bad = allocate("render-b", {{"card", "whole-0000-99-00-0"}});
+  const ClaimKey missing = key("render-c", "c-uid");
+  const auto answers = prepare({bad, good, missing});
+  ASSERT_THAT(answers, SizeIs(3));
+  EXPECT_EQ(answers[0].uid, bad.uid);
+  ASSERT_FALSE(answers[0].devices);
+  EXPECT_EQ(answers[0].devices.error().message,
+            "claim studio/render-b: whole-0000-99-00-0: this node has no such device now");
+  EXPECT_TRUE(answers[1].devices);
+  ASSERT_FALSE(answers[2].devices);
+  EXPECT_EQ(answers[2].devices.error().message, "claim studio/render-c: there is no such ResourceClaim");
+  EXPECT_THAT(on_disk().claims, SizeIs(1));
+  EXPECT_THAT(events.failures, SizeIs(2));
+  prepare({bad});
+  EXPECT_THAT(events.failures, SizeIs(2)) << "the same failure again";
+}
+
+TEST_F(ClaimDriverTest, GivesADeviceToOneClaim) {
+  const ClaimKey first = allocate("render-a", {{"card", kWhole}});
+  const ClaimKey second = allocate("render-b", {{"card", kWhole}});
+  const ClaimKey part = allocate("render-c", {{"card", "vgpu-0000-3b-00-0-1150-0"}});
+  const auto answers = prepare({first, second, part});
+  EXPECT_TRUE(answers.at(0).devices);
+  ASSERT_FALSE(answers.at(1).devices);
+  EXPECT_THAT(answers[1].devices.error().message, HasSubstr("still has it"));
+  ASSERT_FALSE(answers.at(2).devices);
+  EXPECT_THAT(answers[2].devices.error().message, HasSubstr("of the same IOMMU group"));
+  EXPECT_THAT(hostd->requests(), SizeIs(1));
+  ASSERT_EQ(error_of(unprepare({first})), "");
+  EXPECT_EQ(error_of(prepare({second})), "");
+}
+
+TEST_F(ClaimDriverTest, WhileHostdIsAwayNothingIsRecorded) {
+  hostd.reset();
+  const ClaimKey claim = allocate("render-a", {{"card", kWhole}});
+  const std::string error = error_of(prepare({claim}));
+  EXPECT_THAT(error, HasSubstr("claim studio/render-a: connect to hostd at /run/ferry/claims/hostd.sock"));
+  EXPECT_THAT(error, HasSubstr("does `ferry hostd` run on this node"));
+  EXPECT_THAT(on_disk().claims, IsEmpty());
+  EXPECT_EQ(error_of(unprepare({claim})), "") << "there is nothing to undo";
+  start_hostd();
+  EXPECT_EQ(error_of(prepare({claim})), "");
+}
+
+TEST_F(ClaimDriverTest, UnprepareWaitsForHostd) {
+  const ClaimKey claim = allocate("render-a", {{"card", kWhole}});
+  ASSERT_EQ(error_of(prepare({claim})), "");
+  hostd.reset();
+  EXPECT_THAT(error_of(unprepare({claim})), HasSubstr("connect to hostd"));
+  EXPECT_TRUE(has_files(claim.uid));
+  start_hostd();
+  EXPECT_EQ(error_of(unprepare({claim})), "");
+  EXPECT_THAT(on_disk().claims, IsEmpty());
+}
+
+TEST_F(ClaimDriverTest, ASlowHostdIsWaitedForInTheBackground) {
+  settings.answer_within = 50ms;
+  start();
+  slow(ClaimAction::prepare);
+  const ClaimKey claim = allocate("render-a", {{"card", kWhole}});
+  const ClaimKey quick = allocate("render-b", {{"card", "whole-0000-99-00-0"}});
+  const auto answers = prepare({claim, quick});
+  ASSERT_THAT(answers, SizeIs(2));
+  ASSERT_FALSE(answers[0].devices);
+  EXPECT_EQ(answers[0].devices.error().text(),
+            "claim studio/render-a: its devices are still being prepared; the work goes on, and the kubelet "
+            "asks again");
+  EXPECT_THAT(answers[1].devices.error().message, HasSubstr("no such device"));
+  EXPECT_EQ(on_disk().claims.at(0).phase, ClaimPhase::preparing);
+  EXPECT_THAT(error_of(prepare({claim})), HasSubstr("still being prepared"))
+      << "the kubelet asks again too early";
+  gate.open();
+  EXPECT_TRUE(run_until([&] { return driver->checkpoint().claims.at(0).phase == ClaimPhase::prepared; }));
+  EXPECT_EQ(error_of(prepare({claim})), "");
+  EXPECT_THAT(hostd->requests(), SizeIs(1)) << "the repeats ask for no second time";
+}
+
+TEST_F(ClaimDriverTest, ASlowUndoIsWaitedForInTheBackground) {
+  const ClaimKey claim = allocate("render-a", {{"card", kWhole}});
+  ASSERT_EQ(error_of(prepare({claim})), "");
+  settings.answer_within = 50ms;
+  start();
+  slow(ClaimAction::unprepare);
+  EXPECT_THAT(error_of(unprepare({claim})), HasSubstr("still being undone"));
+  EXPECT_EQ(error_of(prepare({claim})),
+            "claim studio/render-a: it is being undone; the kubelet asks again; the claim waits until then");
+  gate.open();
+  EXPECT_TRUE(run_until([&] { return driver->checkpoint().claims.empty(); }));
+  EXPECT_EQ(error_of(unprepare({claim})), "");
+  EXPECT_EQ(hostd->count(ClaimAction::unprepare), 1U);
+}
+
+TEST_F(ClaimDriverTest, UnprepareEndsAPreparationInProgress) {
+  slow(ClaimAction::prepare);
+  const ClaimKey claim = allocate("render-a", {{"card", kWhole}});
+  const auto asked = ask({claim});
+  ASSERT_TRUE(run_until([&] { return hostd->count(ClaimAction::prepare) == 1; }));
+  const auto undone = ask_to_undo({claim});
+  EXPECT_THAT(error_of(wait_for(asked)), HasSubstr("it is being undone"));
+  gate.open();
+  EXPECT_EQ(error_of(wait_for(undone)), "");
+  EXPECT_THAT(on_disk().claims, IsEmpty());
+}
+
+TEST_F(ClaimDriverTest, ARefusalLeavesNothingBehind) {
+  refuse(Errc::refused, "GPU 0000:3b:00.0 is in use by qemu (4711)");
+  const ClaimKey claim = allocate("render-a", {{"card", kWhole}});
+  EXPECT_EQ(error_of(prepare({claim})),
+            "claim studio/render-a: GPU 0000:3b:00.0 is in use by qemu (4711); wait");
+  EXPECT_THAT(on_disk().claims, IsEmpty());
+  EXPECT_EQ(hostd->count(ClaimAction::unprepare), 1U) << "hostd undoes what it may have of it";
+  EXPECT_THAT(events.failures, SizeIs(1));
+  hostd->answer_by({});
+  EXPECT_EQ(error_of(prepare({claim})), "");
+}
+
+TEST_F(ClaimDriverTest, ARefusedClaimThatCannotBeUndoneStaysRecorded) {
+  hostd->answer_by([](const api::ClaimRequest&) -> std::optional<test::FakeHostd::Answer> {
+    return fail(Errc::stuck, "a write to GPU 0000:3b:00.0 hangs");
+  });
+  const ClaimKey claim = allocate("render-a", {{"card", kWhole}});
+  EXPECT_THAT(error_of(prepare({claim})), HasSubstr("hangs"));
+  EXPECT_EQ(on_disk().claims.at(0).phase, ClaimPhase::preparing);
+  EXPECT_THAT(error_of(unprepare({claim})), HasSubstr("hangs"));
+  EXPECT_EQ(on_disk().claims.at(0).phase, ClaimPhase::unpreparing);
+  EXPECT_THAT(error_of(prepare({claim})), HasSubstr("is being unprepared"));
+  hostd->answer_by({});
+  EXPECT_EQ(error_of(unprepare({claim})), "");
+  EXPECT_THAT(on_disk().claims, IsEmpty());
+}
+
+TEST_F(ClaimDriverTest, AHostdThatEndsIsAskedAgain) {
+  hostd->send_text("");
+  const ClaimKey claim = allocate("render-a", {{"card", kWhole}});
+  EXPECT_THAT(error_of(prepare({claim})), HasSubstr("hostd has closed the connection without an answer"));
+  EXPECT_EQ(on_disk().claims.at(0).phase, ClaimPhase::preparing);
+  hostd->send_text(std::nullopt);
+  EXPECT_EQ(error_of(prepare({claim})), "");
+  EXPECT_THAT(hostd->claims(), ElementsAre(testing::Pair(claim.uid, 1)));
+}
+
+TEST_F(ClaimDriverTest, AHostdThatNeverAnswersIsGivenUp) {
+  settings.hostd_limit = 50ms;
+  start();
+  slow(ClaimAction::prepare);
+  const ClaimKey claim = allocate("render-a", {{"card", kWhole}});
+  EXPECT_THAT(error_of(prepare({claim})), HasSubstr("hostd has not answered"));
+  EXPECT_EQ(on_disk().claims.at(0).phase, ClaimPhase::preparing);
+  gate.open();
+  settings.hostd_limit = 30s;
+  start();
+  EXPECT_EQ(error_of(prepare({claim})), "");
+}
+
+TEST_F(ClaimDriverTest, AnAnswerOfAnotherFormIsAnError) {
+  const ClaimKey claim = allocate("render-a", {{"card", kWhole}});
+  for (const char* const text : {"no JSON", "{}", R"({"version": 1, "devices": []})"}) {
+    hostd->send_text(text);
+    EXPECT_NE(error_of(prepare({claim})), "") << text;
+  }
+  hostd->send_text(std::nullopt);
+  EXPECT_EQ(error_of(prepare({claim})), "");
+}
+
+TEST_F(ClaimDriverTest, AClaimThatWasMadeAgainWaitsForTheFormerOne) {
+  const ClaimKey former = allocate("render-a", {{"card", kWhole}}, "first-uid");
+  ASSERT_EQ(error_of(prepare({former})), "");
+  const ClaimKey present = allocate("render-a", {{"card", kWhole}}, "second-uid");
+  EXPECT_THAT(error_of(prepare({present})), HasSubstr("still has it"));
+  EXPECT_THAT(error_of(prepare({former})), HasSubstr("its UID is second-uid"));
+  EXPECT_EQ(error_of(unprepare({former})), "");
+  EXPECT_EQ(error_of(prepare({present})), "");
+  EXPECT_FALSE(has_files(former.uid));
+  EXPECT_TRUE(has_files(present.uid));
+}
+
+TEST_F(ClaimDriverTest, ANewAllocationWaitsUntilTheFormerIsUndone) {
+  const ClaimKey claim = allocate("render-a", {{"card", kWhole}});
+  ASSERT_EQ(error_of(prepare({claim})), "");
+  allocate("render-a", {{"card", kVgpu}});
+  EXPECT_THAT(error_of(prepare({claim})), HasSubstr("still has the devices of a former allocation"));
+  EXPECT_EQ(error_of(unprepare({claim})), "");
+  EXPECT_EQ(error_of(prepare({claim})), "");
+  EXPECT_EQ(on_disk().claims.at(0).devices.at(0).device.name, kVgpu);
+}
+
+TEST_F(ClaimDriverTest, NamesThatAreNoneAreNotAskedFor) {
+  for (const ClaimKey& bad :
+       {ClaimKey{.uid = "../x", .space = "a", .name = "b"}, ClaimKey{.uid = "", .space = "a", .name = "b"},
+        ClaimKey{.uid = "u", .space = "a/../b", .name = "b"}}) {
+    EXPECT_NE(error_of(prepare({bad})), "");
+    EXPECT_EQ(error_of(unprepare({bad})), "");
+  }
+  EXPECT_EQ(reader.reads, 0);
+  EXPECT_THAT(hostd->requests(), IsEmpty());
+  EXPECT_THAT(prepare({}), IsEmpty());
+}
+
+TEST_F(ClaimDriverTest, AnApiServerThatNeverAnswersIsAskedAgain) {
+  settings.answer_within = 500ms;
+  start();
+  const ClaimKey claim = allocate("render-a", {{"card", kWhole}});
+  reader.silent = true;
+  EXPECT_THAT(error_of(prepare({claim})), HasSubstr("still being prepared"));
+  reader.silent = false;
+  EXPECT_EQ(error_of(prepare({claim})), "");
+  for (const auto& late : reader.waiting) late();
+  EXPECT_THAT(hostd->requests(), SizeIs(1)) << "the late answer starts nothing";
+}
+
+TEST_F(ClaimDriverTest, AFailedWriteIsAnErrorOfTheClaim) {
+  const auto folder = root.path() / "run/ferry/dra";
+  std::filesystem::remove_all(folder);
+  root.file("run/ferry/dra", "no folder");
+  const ClaimKey claim = allocate("render-a", {{"card", kWhole}});
+  EXPECT_THAT(error_of(prepare({claim})), HasSubstr("Not a directory"));
+  EXPECT_THAT(hostd->requests(), IsEmpty()) << "without a record nothing begins";
+  std::filesystem::remove(folder);
+  EXPECT_EQ(error_of(prepare({claim})), "");
+}
+
+TEST_F(ClaimDriverTest, UndoesClaimsThatAreNoMore) {
+  const ClaimKey kept = allocate("render-a", {{"card", kWhole}});
+  const ClaimKey gone = allocate("render-b", {{"card", kVgpu}});
+  ASSERT_THAT(prepare({kept, gone}), SizeIs(2));
+  driver->unprepare_all_but({kept.uid});
+  run_for(20ms);
+  EXPECT_THAT(on_disk().claims, SizeIs(2)) << "the API server still has it: the list is old";
+  reader.objects.erase("studio/render-b");
+  reader.error = Error{.code = Errc::unreachable, .message = "no answer"};
+  driver->unprepare_all_but({kept.uid});
+  run_for(20ms);
+  EXPECT_THAT(on_disk().claims, SizeIs(2));
+  reader.error.reset();
+  driver->unprepare_all_but({kept.uid});
+  EXPECT_TRUE(run_until([&] { return driver->checkpoint().claims.size() == 1; }));
+  EXPECT_THAT(hostd->claims(), ElementsAre(testing::Pair(kept.uid, 1)));
+  EXPECT_TRUE(has_files(kept.uid));
+}
+
+TEST_F(ClaimDriverTest, WithoutAModelOfTheNodeAClaimWaits) {
+  node.error = Error{.code = Errc::unreachable, .message = "the GPUs are not known yet"};
+  const ClaimKey claim = allocate("render-a", {{"card", kWhole}});
+  EXPECT_THAT(error_of(prepare({claim})), HasSubstr("the GPUs are not known yet"));
+  node.error.reset();
+  EXPECT_EQ(error_of(prepare({claim})), "");
+}
+
+}  // namespace
+}  // namespace ferry::dra

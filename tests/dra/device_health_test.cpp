@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dra/server/device_health.h"
+
+#include <algorithm>
+#include <string>
+
+#include <gmock/gmock.h>
+
+#include "dra/slices/publication.h"
+#include "tests/dra/some_gpus.h"
+
+namespace ferry::dra {
+namespace {
+
+using test::l4;
+using test::node_with;
+
+DeviceHealth health_of(const NodeModel& node, const std::string& device) {
+  const auto all = device_health(node, publication_of(node));
+  const auto found = std::ranges::find(all, device, &DeviceHealth::device);
+  return found == all.end() ? DeviceHealth{.pool = "none", .device = "none"} : *found;
+}
+
+TEST(DeviceHealthTest, IsThatOfTheGpu) {
+  NodeModel node = node_with({l4("0000:3b:00.0", 42), l4("0000:5e:00.0", 43), l4("0000:af:00.0", 44)});
+  node.gpus[1].health = GpuHealth::preparing;
+  node.gpus[1].reason = "its mode is changed";
+  node.gpus[2].health = GpuHealth::unhealthy;
+  node.gpus[2].reason = "fatal PCIe errors";
+  EXPECT_EQ(health_of(node, "whole-0000-3b-00-0"), (DeviceHealth{.pool = "node7/gpu-ferry",
+                                                                 .device = "whole-0000-3b-00-0",
+                                                                 .state = DeviceHealth::State::healthy}));
+  EXPECT_EQ(health_of(node, "vgpu-0000-5e-00-0-1150-0").state, DeviceHealth::State::unknown);
+  EXPECT_EQ(health_of(node, "vgpu-0000-5e-00-0-1150-0").message, "GPU 0000:5e:00.0: its mode is changed");
+  EXPECT_EQ(health_of(node, "whole-0000-af-00-0").state, DeviceHealth::State::unhealthy);
+  EXPECT_EQ(health_of(node, "whole-0000-af-00-0").message, "GPU 0000:af:00.0: fatal PCIe errors");
+}
+
+TEST(DeviceHealthTest, OfAWholeGroupIsThatOfItsWorstGpu) {
+  NodeModel node = node_with({l4("0000:3b:00.0", 42), l4("0000:3c:00.0", 42)});
+  node.gpus[1].health = GpuHealth::unhealthy;
+  node.gpus[1].reason = "fatal PCIe errors";
+  EXPECT_EQ(health_of(node, "whole-0000-3b-00-0").state, DeviceHealth::State::unhealthy);
+  EXPECT_EQ(health_of(node, "whole-0000-3b-00-0").message, "GPU 0000:3c:00.0: fatal PCIe errors");
+  EXPECT_EQ(health_of(node, "vgpu-0000-3b-00-0-1150-0").state, DeviceHealth::State::healthy);
+}
+
+TEST(DeviceHealthTest, OfAGpuThatIsGoneIsBad) {
+  NodeModel node = node_with({l4("0000:3b:00.0", 42)});
+  test::hold(node, "whole-0000-3b-00-0", "a");
+  node.gpus.clear();
+  EXPECT_EQ(health_of(node, "whole-0000-3b-00-0").state, DeviceHealth::State::unhealthy);
+  EXPECT_EQ(health_of(node, "whole-0000-3b-00-0").message, "GPU 0000:3b:00.0 is gone");
+}
+
+}  // namespace
+}  // namespace ferry::dra
