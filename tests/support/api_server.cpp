@@ -17,9 +17,10 @@ using nlohmann::json;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr std::array<kube::ApiKind, 9> kKinds = {kube::kNodes,     kube::kConfigMaps, kube::kPods,
-                                                 kube::kEvents,    kube::kLeases,     kube::kDaemonSets,
-                                                 kube::kKubeVirts, kube::kVmis,       kube::kNodeFeatures};
+constexpr std::array<kube::ApiKind, 11> kKinds = {
+    kube::kNodes,        kube::kConfigMaps,     kube::kPods,          kube::kEvents,
+    kube::kLeases,       kube::kDaemonSets,     kube::kKubeVirts,     kube::kVmis,
+    kube::kNodeFeatures, kube::kResourceSlices, kube::kResourceClaims};
 constexpr seconds kBookmarks{60};
 // For an answer to begin, where there is no deadline for the whole: as the transport has it.
 constexpr milliseconds kBegins{30'000};
@@ -414,6 +415,7 @@ kube::ApiReply ApiServer::patch(const Place& place, const kube::ApiRequest& requ
   auto after = before;
   after.merge_patch(content);
   after["metadata"]["resourceVersion"] = before["metadata"]["resourceVersion"];
+  if (kept) after = kept(std::move(after));
   owners_.updated(place.path, manager + "|Update", before, after);
   return {.status = 200, .body = store(place.path, std::move(after)).dump()};
 }
@@ -442,6 +444,8 @@ kube::ApiReply ApiServer::create(const Place& place, json content) {
   if (objects_.contains(path))
     return refusal(409, "AlreadyExists", fmt::format("{} \"{}\" already exists", place.plural, name));
   if (!place.space.empty()) content["metadata"]["namespace"] = place.space;
+  if (kept) content = kept(std::move(content));
+  if (place.value("dryRun") == "All") return {.status = 201, .body = content.dump()};
   owners_.updated(path, place.value("fieldManager") + "|Update", json(), content);
   return {.status = 201, .body = store(path, std::move(content)).dump()};
 }

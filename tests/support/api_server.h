@@ -116,6 +116,8 @@ class ApiServer final : public kube::ApiTransport {
   std::set<std::string> disruption_budgeted;  ///< "namespace/name" of pods that may not be evicted now
   std::map<std::string, std::string> logs;    ///< by "namespace/pod/container"; others are not found
   std::chrono::milliseconds grace{2'000};     ///< from a pod's deletion to its end
+  /// Returns the part of a created or patched object that the server keeps; absent: all of it.
+  std::function<nlohmann::json(nlohmann::json object)> kept;
 
   const std::vector<ApiSeen>& seen() const { return seen_; }
   /// Requests of a method whose path contains that.
