@@ -30,7 +30,12 @@ constexpr const char* kDevices = "devices";
 constexpr const char* kUid = "uid";
 constexpr const char* kVersion = "resourceVersion";
 
+// Subjects of errors.
 constexpr const char* kSlices = "ResourceSlices";
+constexpr const char* kClaims = "ResourceClaims";
+constexpr const char* kGpus = "GPUs";
+constexpr const char* kFeatures = "features";
+constexpr const char* kRequests = "requests";
 
 // Slices of 8 GPUs with 12 types of 16 vGPUs each have 1.5 MB.
 constexpr std::size_t kMostOfSlices = std::size_t{16} << 20U;
@@ -124,7 +129,7 @@ SlicePublisher::SlicePublisher(const HostFs& host, kube::ApiTransport& transport
       probe_(transport),
       slices_(transport, timers, random_, kube::slices_of_node(settings_.node, kDriver), listener(kSlices),
               parts_of_slices()),
-      claims_(transport, timers, random_, {.kind = kube::kResourceClaims}, listener("ResourceClaims"),
+      claims_(transport, timers, random_, {.kind = kube::kResourceClaims}, listener(kClaims),
               parts_of_claims(pool_name(settings_.node))) {}
 
 SlicePublisher::~SlicePublisher() {
@@ -136,11 +141,11 @@ kube::ObjectWatch::Listener SlicePublisher::listener(const char* what) {
   out.changed = [this] { schedule(); };
   out.trouble = [this, what](const Error& error) {
     spdlog::warn("watch of {}: {}", what, error.text());
-    problem_ = error;
+    problems_.insert_or_assign(what, error);
   };
   out.well = [this, what] {
     spdlog::info("watch of {}: the API server answers again", what);
-    problem_.reset();
+    problems_.erase(what);
   };
   if (std::string_view(what) == kSlices) out.opened = [this] { probe(); };
   return out;
@@ -171,6 +176,16 @@ std::optional<NodeModel> SlicePublisher::model() const {
     for (const json& name : json_at(claim, kDevices))
       if (name.is_string()) out.allocated.insert(name.get<std::string>());
   return out;
+}
+
+std::optional<Error> SlicePublisher::problem() const {
+  return problems_.empty() ? std::nullopt : std::optional(problems_.begin()->second);
+}
+
+/// Records an error. True: the last one of this subject had another message.
+bool SlicePublisher::is_news(const char* subject, const Error& error) {
+  const auto [entry, is_first] = problems_.try_emplace(subject, error);
+  return is_first || std::exchange(entry->second, error).message != error.message;
 }
 
 void SlicePublisher::schedule() {
@@ -209,7 +224,7 @@ void SlicePublisher::reconcile() {
 
 void SlicePublisher::settle() {
   backoff_.reset();
-  problem_.reset();
+  problems_.erase(kRequests);
   settled_ = true;
   if (!std::exchange(wrote_, false)) return;
   spdlog::info("ResourceSlices of the node are published, generation {}", last_generation_);
@@ -224,17 +239,15 @@ void SlicePublisher::read_gpus() {
   gpus_read_ = true;
   if (gpus) {
     gpus_ = std::move(*gpus);
-    gpus_error_.reset();
+    problems_.erase(kGpus);
     return;
   }
   // A list that is gone or cannot be read is written anew by hostd, which is reported then. The former list
   // counts until then, since claims have devices of it.
-  const bool logged = gpus_error_ && gpus_error_->message == gpus.error().message;
-  if (!logged)
+  if (is_news(kGpus, gpus.error()))
     spdlog::warn("{}; {}", gpus.error().text(),
                  gpus_ ? "the former list of GPUs counts until then"
                        : "no GPUs are published before hostd has listed them");
-  gpus_error_ = gpus.error();
   if (!lacks_means(gpus.error())) return;
   gpus_read_ = false;
   retry(gpus.error());
@@ -270,15 +283,13 @@ void SlicePublisher::probe() {
 
 void SlicePublisher::probed(Result<ServerFeatures> features) {
   if (!features) {
-    const bool logged = problem_ && problem_->message == features.error().message;
-    if (!logged) spdlog::error("{}", features.error().text());
-    problem_ = features.error();
-    if (problem_->code == Errc::unsupported) features_.reset();
+    if (is_news(kFeatures, features.error())) spdlog::error("{}", features.error().text());
+    if (features.error().code == Errc::unsupported) features_.reset();
     probe_again_ = timers_.at(timers_.now() + probe_backoff_.next(random_), [this] { probe(); });
     return;
   }
   probe_backoff_.reset();
-  problem_.reset();
+  problems_.erase(kFeatures);
   probed_ = true;
   if (features_ != *features)
     spdlog::info("the API server stores counters: {}, taints: {}, compatibility groups: {}",
@@ -356,8 +367,7 @@ void SlicePublisher::failed(const Error& error) {
 }
 
 void SlicePublisher::retry(const Error& error) {
-  spdlog::error("{}", error.text());
-  problem_ = error;
+  if (is_news(kRequests, error)) spdlog::error("{}", error.text());
   pause();
 }
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -68,8 +69,8 @@ class SlicePublisher : Pinned {
   /// The node as it is known now. Absent: hostd's list, the claims or the server's features are not known
   /// yet; problem() has the reason, if there is one.
   std::optional<NodeModel> model() const;
-  /// The last error that keeps slices from being published; absent: there is none now.
-  const std::optional<Error>& problem() const { return problem_ ? problem_ : gpus_error_; }
+  /// An error that keeps slices from being published; absent: there is none now.
+  std::optional<Error> problem() const;
   /// True: the slices in the server are the desired ones, as far as it is known.
   bool is_settled() const { return settled_; }
 
@@ -78,6 +79,7 @@ class SlicePublisher : Pinned {
   void reconcile();
   void read_gpus();
   std::vector<StoredSlice> stored_slices() const;
+  bool is_news(const char* subject, const Error& error);
   void log_notes(const std::vector<std::string>& notes);
 
   void probe();
@@ -124,10 +126,9 @@ class SlicePublisher : Pinned {
 
   bool scheduled_ = false;
   bool settled_ = false;
-  std::optional<Error> problem_;
-  std::optional<Error> gpus_error_;  ///< of the last reading
-  std::vector<std::string> notes_;   ///< as they were logged last
-  kube::Backoff backoff_;            ///< of requests
+  std::map<std::string, Error> problems_;  ///< the present ones, by their subjects
+  std::vector<std::string> notes_;         ///< as they were logged last
+  kube::Backoff backoff_;                  ///< of requests
   kube::Backoff probe_backoff_;
   kube::Timers::Timer soon_;
   kube::Timers::Timer again_;
