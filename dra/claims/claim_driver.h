@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+// Prepares and unprepares ResourceClaims for the kubelet.
+//
+// A claim that is prepared passes these steps. Each may be repeated, and a process that was killed between
+// two of them goes on from the checkpoint.
+//   1. read the claim from the API server, and check that its devices are free
+//   2. connect to hostd: while hostd is away, nothing is recorded
+//   3. record the intent in the checkpoint (checkpoint.h)
+//   4. ask hostd, which prepares all devices of the claim or none
+//   5. record hostd's answer, write the files of the claim (claim_files.h), and answer the kubelet
+// Unprepare asks hostd to undo the claim, removes its files and then its record. It needs no API server.
+#pragma once
+
+#include <chrono>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "api/claim_request.h"
+#include "api/files.h"
+#include "common/event_loop.h"
+#include "common/pinned.h"
+#include "common/result.h"
+#include "dra/checkpoint.h"
+#include "dra/claim.h"
+#include "dra/claim_files.h"
+#include "dra/claims/claim_reader.h"
+#include "dra/slices/node_model.h"
+#include "hostfs/host_fs.h"
+
+namespace ferry::dra {
+
+/// The node's GPUs, as its ResourceSlices are made of them. Belongs to the loop's thread.
+class NodeView : Pinned {
+ public:
+  virtual ~NodeView() = default;
+
+  /// The present model. ClaimDriver does not read `held`, since it has the checkpoint. Errors: the GPUs are
+  /// not known yet.
+  virtual Result<NodeModel> node() const = 0;
+};
+
+/// Messages about claims for people. Belongs to the loop's thread. The kubelet repeats a failed request every
+/// few seconds: a message that has not changed is given once.
+class ClaimEvents : Pinned {
+ public:
+  virtual ~ClaimEvents() = default;
+
+  /// The claim could not be prepared, or not be unprepared.
+  virtual void failed(const ClaimKey& claim, api::ClaimAction action, const Error& error) = 0;
+  /// The claim is prepared, but a program cannot use it (AllocatedClaim::warnings).
+  virtual void warned(const ClaimKey& claim, const std::string& sentence) = 0;
+};
+
+/// The answer about one claim of a request.
+struct ClaimAnswer {
+  std::string uid;
+  Result<std::vector<DeviceAnswer>> devices;  ///< none after unprepare
+};
+
+/// Belongs to the loop's thread. A node has one at a time, since it alone writes the checkpoint: the caller
+/// holds an InstanceLock.
+class ClaimDriver : Pinned {
+ public:
+  /// All must outlive the driver.
+  struct Parts {
+    EventLoop& loop;
+    HostFs& host;
+    ClaimReader& reader;
+    const NodeView& node;
+    ClaimEvents& events;
+    /// The checkpoint has changed, so the slices may have to. Must not destroy the driver.
+    std::function<void()> changed;
+  };
+
+  /// Paths are relative to the host's root.
+  struct Settings {
+    std::string node;  ///< the Node's name
+    std::filesystem::path claims_file = api::kClaimsFile;
+    std::filesystem::path hostd_socket = api::kClaimSocket;
+    std::filesystem::path cdi_folder = "var/run/cdi";
+    std::filesystem::path metadata_folder = "var/lib/kubelet/plugins/gpu-ferry.io/metadata";
+    /// The kubelet ends a call after 45 s and loses the answers about all of its claims. A claim that takes
+    /// longer than this is answered with the error that its preparation goes on.
+    std::chrono::milliseconds answer_within = std::chrono::seconds(30);
+    /// The time until a request to hostd without an answer is given up.
+    std::chrono::milliseconds hostd_limit = std::chrono::minutes(10);
+  };
+
+  /// Reads the checkpoint, without the claims of another boot. Removes files of claims that it does not have,
+  /// and writes files of prepared claims that are missing or differ; these failures are logged, and the next
+  /// request of the kubelet tries again. Errors: the checkpoint cannot be read, or is malformed: then it is
+  /// not known which GPUs claims have.
+  static Result<std::unique_ptr<ClaimDriver>> open(const Parts& parts, Settings settings);
+  /// Requests that are not answered yet stay so. hostd finishes its work, and the next process asks again.
+  ~ClaimDriver();
+
+  /// Runs once, in the loop, with one answer for each UID of the request. It may run before the request's
+  /// function returns.
+  using Done = std::function<void(std::vector<ClaimAnswer>)>;
+
+  /// The claims are independent of each other. A claim that is prepared already gets the same answer again,
+  /// also while the API server does not answer.
+  void prepare(const std::vector<ClaimKey>& claims, Done done);
+  /// An unknown claim succeeds. Namespace and name are used for messages alone.
+  void unprepare(const std::vector<ClaimKey>& claims, Done done);
+
+  /// Undoes claims of the checkpoint that are not in `existing`, the UIDs of all ResourceClaims. A kubelet
+  /// that has lost its own records does not ask for that. Claims that hostd cannot undo yet stay for the next
+  /// call.
+  void unprepare_all_but(const std::set<std::string>& existing);
+
+  /// The claims that have devices now.
+  const Checkpoint& checkpoint() const;
+
+ private:
+  class Impl;
+  explicit ClaimDriver(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace ferry::dra
