@@ -87,6 +87,7 @@ json kept_claim(const json& object, std::string_view pool) {
       names.push_back(text_at(result, "device"));
   if (names.empty()) return {};
   json out = json::object();
+  out[kUid] = text_at(json_at(object, "metadata"), kUid);
   out[kDevices] = std::move(names);
   return out;
 }
@@ -96,15 +97,14 @@ kube::ObjectWatch::Kept parts_of_claims(std::string pool) {
           .take = [pool = std::move(pool)](const json& object) { return kept_claim(object, pool); }};
 }
 
-/// The patch that gives a stored slice its new content. A list that is absent would stay otherwise.
-json patch_of(const SliceRequest& request) {
-  json patch = slice_json(request.slice);
-  json& metadata = patch["metadata"];
-  metadata.erase("generateName");
+/// The stored slice with its new content.
+json replacement_of(const SliceRequest& request) {
+  json object = slice_json(request.slice);
+  json& metadata = object["metadata"];
+  metadata["name"] = request.name;
+  metadata[kUid] = request.uid;
   metadata[kVersion] = request.version;
-  for (const char* const list : {"devices", "sharedCounters"})
-    if (!patch["spec"].contains(list)) patch["spec"][list] = nullptr;
-  return patch;
+  return object;
 }
 
 /// True: the slice was changed or removed since it was read. The watch reports it.
@@ -165,8 +165,12 @@ void SlicePublisher::gpus_changed() {
   schedule();
 }
 
-std::optional<NodeModel> SlicePublisher::model() const {
-  if (!gpus_ || !features_ || !claims_.listed()) return std::nullopt;
+Result<NodeModel> SlicePublisher::node() const {
+  if (!gpus_ || !features_ || !claims_.listed()) {
+    constexpr const char* kWhat = "the GPUs of the node are not known yet";
+    if (auto why = problem()) return fail(std::move(*why).during(kWhat));
+    return fail(Errc::unreachable, kWhat, "`ferry dra` has just started: try again in a moment");
+  }
   NodeModel out{.owner = {.node = settings_.node, .node_uid = node_uid_},
                 .gpus = *gpus_,
                 .held = settings_.held(),
@@ -175,6 +179,13 @@ std::optional<NodeModel> SlicePublisher::model() const {
   for (const auto& [key, claim] : claims_.objects())
     for (const json& name : json_at(claim, kDevices))
       if (name.is_string()) out.allocated.insert(name.get<std::string>());
+  return out;
+}
+
+std::optional<std::set<std::string>> SlicePublisher::claims() const {
+  if (!claims_.listed()) return std::nullopt;
+  std::set<std::string> out;
+  for (const auto& [key, claim] : claims_.objects()) out.insert(text_at(claim, kUid));
   return out;
 }
 
@@ -198,17 +209,18 @@ void SlicePublisher::schedule() {
 
 void SlicePublisher::reconcile() {
   if (!gpus_read_) read_gpus();
+  if (settings_.changed) settings_.changed();
   // The end of each of these reconciles again.
   if (!round_.empty() || reading_node_ || !probed_ || pauses_) return;
-  const std::optional<NodeModel> node = model();
-  if (!node || !slices_.listed()) return;
+  const Result<NodeModel> known = node();
+  if (!known || !slices_.listed()) return;
   if (!is_reported()) return look_again();
   if (std::exchange(looks_, false)) timers_.cancel(look_);
   SlicePlan plan;
   {
-    const Publication publication = publication_of(*node);
+    const Publication publication = publication_of(*known);
     log_notes(publication.notes);
-    plan = plan_slices(stored_slices(), slices_of(publication, node->owner, 0), last_generation_);
+    plan = plan_slices(stored_slices(), slices_of(publication, known->owner, 0), last_generation_);
   }
   if (plan.requests.empty()) return settle();
   settled_ = false;
@@ -324,7 +336,7 @@ void SlicePublisher::send_next() {
       client_.create(kube::kResourceSlices, {}, slice_json(request.slice), answered);
       break;
     case SliceRequest::Action::update:
-      client_.merge_patch(slice_ref(request.name), patch_of(request), answered);
+      client_.replace(slice_ref(request.name), replacement_of(request), answered);
       break;
     case SliceRequest::Action::remove:
       client_.remove(slice_ref(request.name), request.uid,

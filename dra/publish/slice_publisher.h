@@ -16,8 +16,8 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "common/event_loop.h"
-#include "common/pinned.h"
 #include "common/result.h"
+#include "dra/claims/claim_driver.h"
 #include "dra/publish/server_features.h"
 #include "dra/publish/slice_plan.h"
 #include "dra/slices/node_model.h"
@@ -39,13 +39,15 @@ namespace ferry::dra {
 /// GPUs, claims and slices are known.
 ///
 /// The slices stay in the server when this object ends.
-class SlicePublisher : Pinned {
+class SlicePublisher final : public NodeView {
  public:
   struct Settings {
     std::string node;
     /// The devices that claims have on this node: held_devices() of the checkpoint. It is called in this
     /// thread.
     std::function<std::vector<HeldDevice>()> held;
+    /// Runs when node() or claims() may have changed. It may be absent.
+    std::function<void()> changed = {};
     /// Runs when the slices in the server are the desired ones again after requests. It may be absent.
     std::function<void()> settled = {};
   };
@@ -56,7 +58,7 @@ class SlicePublisher : Pinned {
   /// The references must outlive this object.
   SlicePublisher(const HostFs& host, kube::ApiTransport& transport, kube::Timers& timers, kube::Random random,
                  Settings settings);
-  ~SlicePublisher();
+  ~SlicePublisher() override;
 
   /// Errc::usage: the node's name cannot be one.
   Result<> begin();
@@ -66,9 +68,12 @@ class SlicePublisher : Pinned {
   /// To be called when Settings::held has changed.
   void held_changed() { schedule(); }
 
-  /// The node as it is known now. Absent: hostd's list, the claims or the server's features are not known
-  /// yet; problem() has the reason, if there is one.
-  std::optional<NodeModel> model() const;
+  /// The node with all that claims have. Errors: hostd's list, the claims or the server's features are not
+  /// known yet.
+  Result<NodeModel> node() const override;
+  /// The UIDs of claims that have a device of the node's pool, in the API server. Absent: they are not known
+  /// yet.
+  std::optional<std::set<std::string>> claims() const;
   /// An error that keeps slices from being published; absent: there is none now.
   std::optional<Error> problem() const;
   /// True: the slices in the server are the desired ones, as far as it is known.
