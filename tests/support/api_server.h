@@ -52,14 +52,13 @@ struct ApiChances {
   double too_many_requests = 0;  ///< with Retry-After up to 5 s, now and then without
   double unauthorized = 0;
   double forbidden = 0;
-  double other_writer =
-      0;                 ///< somebody else changes an object just before a patch or an update of ours arrives
-  double late = 0;       ///< takes up to a minute in place of 20 ms, each way: longer than a client waits
-  double cut = 0;        ///< of each event: the stream ends in the middle of it
-  double ended = 0;      ///< of each event: the stream ends well behind it
-  double again = 0;      ///< of each event: it, or one before it, is sent once more
-  double compacted = 0;  ///< of each watch: its place is forgotten
-  double nonsense = 0;   ///< of each event: a line that is no event
+  double other_writer = 0;  ///< somebody else changes an object just before a write of ours arrives
+  double late = 0;          ///< takes up to a minute in place of 20 ms, each way: longer than a client waits
+  double cut = 0;           ///< of each event: the stream ends in the middle of it
+  double ended = 0;         ///< of each event: the stream ends well behind it
+  double again = 0;         ///< of each event: it, or one before it, is sent once more
+  double compacted = 0;     ///< of each watch: its place is forgotten
+  double nonsense = 0;      ///< of each event: a line that is no event
 };
 
 struct ApiSeen {
