@@ -265,16 +265,24 @@ void SlicePublisher::read_gpus() {
   retry(gpus.error());
 }
 
-std::vector<StoredSlice> SlicePublisher::stored_slices() const {
+/// The slices that the watch has. A removed one may still be there for a while, but it must not be removed
+/// twice.
+std::vector<StoredSlice> SlicePublisher::stored_slices() {
   std::vector<StoredSlice> out;
+  std::set<std::string> removed;
   for (const auto& [name, kept] : slices_.objects()) {
     StoredSlice one{.name = name, .uid = text_at(kept, kUid), .version = text_at(kept, kVersion)};
+    if (removed_.contains(one.uid)) {
+      removed.insert(std::move(one.uid));
+      continue;
+    }
     if (auto slice = read_slice(json::parse(text_at(kept, kText), nullptr, false)))
       one.slice = std::move(*slice);
     else
       spdlog::warn("{}; the slice is written anew", slice.error().text());
     out.push_back(std::move(one));
   }
+  removed_ = std::move(removed);
   return out;
 }
 
@@ -361,7 +369,7 @@ void SlicePublisher::written(const Result<json>& answer) {
 
 void SlicePublisher::removed(const Result<>& answer) {
   if (!answer) return failed(answer.error());
-  awaited_ends_.insert(round_.front().uid);
+  removed_.insert(round_.front().uid);
   sent_one();
 }
 
@@ -393,12 +401,7 @@ void SlicePublisher::pause() {
 
 bool SlicePublisher::is_reported() {
   if (!awaited_version_.empty() && kube::is_later(awaited_version_, slices_.version())) return false;
-  const bool there = std::ranges::any_of(slices_.objects(), [this](const auto& entry) {
-    return awaited_ends_.contains(text_at(entry.second, kUid));
-  });
-  if (there) return false;
   awaited_version_.clear();
-  awaited_ends_.clear();
   return true;
 }
 

@@ -83,7 +83,7 @@ class SlicePublisher final : public NodeView {
   void schedule();
   void reconcile();
   void read_gpus();
-  std::vector<StoredSlice> stored_slices() const;
+  std::vector<StoredSlice> stored_slices();
   bool is_news(const char* subject, const Error& error);
   void log_notes(const std::vector<std::string>& notes);
 
@@ -99,7 +99,7 @@ class SlicePublisher final : public NodeView {
   void failed(const Error& error);
   void retry(const Error& error);
   void pause();
-  /// True: the watch has reported all that was written.
+  /// True: the watch has reported all slices that were written.
   bool is_reported();
   void look_again();
   void settle();
@@ -123,11 +123,11 @@ class SlicePublisher final : public NodeView {
   bool node_read_ = false;  ///< since the last slice was created
   bool reading_node_ = false;
 
-  std::deque<SliceRequest> round_;      ///< the first one is under way
-  bool wrote_ = false;                  ///< since the slices were settled
-  std::uint64_t last_generation_ = 0;   ///< 0: none
-  std::string awaited_version_;         ///< the watch has to report it; empty: none
-  std::set<std::string> awaited_ends_;  ///< UIDs of removed slices that the watch still has
+  std::deque<SliceRequest> round_;     ///< the first one is under way
+  bool wrote_ = false;                 ///< since the slices were settled
+  std::uint64_t last_generation_ = 0;  ///< 0: none
+  std::string awaited_version_;        ///< the watch has to report it; empty: none
+  std::set<std::string> removed_;      ///< UIDs of removed slices that the watch may still have
 
   bool scheduled_ = false;
   bool settled_ = false;

@@ -324,6 +324,25 @@ TEST_F(Publishing, TakesBackWhatAnotherHasWrittenThere) {
   EXPECT_THAT(slice_names(), Not(Contains("foreign")));
 }
 
+// As with a finalizer.
+TEST_F(Publishing, ASliceThatIsStillBeingRemovedHoldsNothingUp) {
+  start_with({l4("0000:3b:00.0", 42)});
+  server.script = [](const kube::ApiRequest& request) {
+    return request.method == "DELETE" ? std::optional(ApiFault::status_of(200, "Success")) : std::nullopt;
+  };
+  server.put({{"apiVersion", "resource.k8s.io/v1"},
+              {"kind", "ResourceSlice"},
+              {"metadata", {{"name", "foreign"}}},
+              {"spec", {{"driver", kDriver}, {"nodeName", kNode}, {"pool", "no pool"}}}});
+  clock.run_for(1s);
+  settle();
+  list({l4("0000:5e:00.0", 57)});
+  clock.run_for(1s);
+  settle();
+  EXPECT_THAT(device_names(), Contains("whole-0000-5e-00-0"));
+  EXPECT_EQ(server.count("DELETE"), 1U);
+}
+
 TEST_F(Publishing, WithoutCountersAGpuIsPublishedWhole) {
   gates = {.counters = false, .taints = false};
   start_with({l4("0000:3b:00.0", 42)});
