@@ -333,7 +333,10 @@ TEST_F(Publishing, ASliceThatIsStillBeingRemovedHoldsNothingUp) {
   server.put({{"apiVersion", "resource.k8s.io/v1"},
               {"kind", "ResourceSlice"},
               {"metadata", {{"name", "foreign"}}},
-              {"spec", {{"driver", kDriver}, {"nodeName", kNode}, {"pool", "no pool"}}}});
+              {"spec",
+               {{"driver", kDriver},
+                {"nodeName", kNode},
+                {"pool", {{"name", "other"}, {"generation", 1}, {"resourceSliceCount", 1}}}}}});
   clock.run_for(1s);
   settle();
   list({l4("0000:5e:00.0", 57)});
