@@ -29,6 +29,9 @@ constexpr auto kPatience = std::chrono::seconds(20);
 // The pause after which startup work is over and its memory can be returned.
 constexpr auto kCalm = std::chrono::seconds(5);
 
+/// The reason of an event of the Node.
+constexpr const char* kNotPublished = "ResourceSlicesNotPublished";
+
 /// hostd makes the folder, and gives it to this process's group.
 bool may_come(const Error& error) {
   return (error.code == std::errc::permission_denied && ::geteuid() != 0) ||
@@ -56,7 +59,11 @@ DraProgram::DraProgram(EventLoop& loop, HostFs& host, kube::ApiTransport& transp
            .held =
                [this] { return driver_ ? held_devices(driver_->checkpoint()) : std::vector<HeldDevice>(); },
            .changed = [this] { node_changed(); },
-           .settled = [] { drop_startup_memory(); }}),
+           .settled = [] { drop_startup_memory(); },
+           .refused =
+               [this](const Error& error) {
+                 recorder_.record(kube::EventRecorder::Type::warning, kNotPublished, error.text());
+               }}),
       lost_(reader_, timers_,
             {.checkpoint = [this]() -> const Checkpoint& { return driver_->checkpoint(); },
              .unprepare_all_but =

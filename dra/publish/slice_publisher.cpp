@@ -139,12 +139,9 @@ SlicePublisher::~SlicePublisher() {
 kube::ObjectWatch::Listener SlicePublisher::listener(const char* what) {
   kube::ObjectWatch::Listener out;
   out.changed = [this] { schedule(); };
-  out.trouble = [this, what](const Error& error) {
-    spdlog::warn("watch of {}: {}", what, error.text());
-    problems_.insert_or_assign(what, error);
-  };
+  out.trouble = [this, what](const Error& error) { report(what, error); };
   out.well = [this, what] {
-    spdlog::info("watch of {}: the API server answers again", what);
+    spdlog::info("{}: the API server answers again", what);
     problems_.erase(what);
   };
   if (std::string_view(what) == kSlices) out.opened = [this] { probe(); };
@@ -197,6 +194,13 @@ std::optional<Error> SlicePublisher::problem() const {
 bool SlicePublisher::is_news(const char* subject, const Error& error) {
   const auto [entry, is_first] = problems_.try_emplace(subject, error);
   return is_first || std::exchange(entry->second, error).message != error.message;
+}
+
+/// A server that does not answer, or is busy, comes back by itself.
+void SlicePublisher::report(const char* subject, const Error& error) {
+  if (!is_news(subject, error)) return;
+  spdlog::error("{}: {}", subject, error.text());
+  if (settings_.refused && !kube::may_mend(error)) settings_.refused(error);
 }
 
 void SlicePublisher::schedule() {
@@ -303,7 +307,7 @@ void SlicePublisher::probe() {
 
 void SlicePublisher::probed(Result<ServerFeatures> features) {
   if (!features) {
-    if (is_news(kFeatures, features.error())) spdlog::error("{}", features.error().text());
+    report(kFeatures, features.error());
     if (features.error().code == Errc::unsupported) features_.reset();
     probe_again_ = timers_.at(timers_.now() + probe_backoff_.next(random_), [this] { probe(); });
     return;
@@ -387,7 +391,7 @@ void SlicePublisher::failed(const Error& error) {
 }
 
 void SlicePublisher::retry(const Error& error) {
-  if (is_news(kRequests, error)) spdlog::error("{}", error.text());
+  report(kRequests, error);
   pause();
 }
 

@@ -50,6 +50,9 @@ class SlicePublisher final : public NodeView {
     std::function<void()> changed = {};
     /// Runs when the slices in the server are the desired ones again after requests. It may be absent.
     std::function<void()> settled = {};
+    /// Runs with an error that keeps slices from being published and that needs a person: once, and again for
+    /// another message. It may be absent.
+    std::function<void(const Error&)> refused = {};
   };
 
   /// The interval at which a write is looked for in the watch, while it has not been reported.
@@ -85,6 +88,7 @@ class SlicePublisher final : public NodeView {
   void read_gpus();
   std::vector<StoredSlice> stored_slices();
   bool is_news(const char* subject, const Error& error);
+  void report(const char* subject, const Error& error);
   void log_notes(const std::vector<std::string>& notes);
 
   void probe();

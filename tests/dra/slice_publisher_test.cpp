@@ -85,8 +85,10 @@ class Publishing : public testing::Test {
   void start() {
     publisher.emplace(
         host, server, clock, [this] { return server.draw(); },
-        SlicePublisher::Settings{
-            .node = kNode, .held = [this] { return held; }, .settled = [this] { ++settled; }});
+        SlicePublisher::Settings{.node = kNode,
+                                 .held = [this] { return held; },
+                                 .settled = [this] { ++settled; },
+                                 .refused = [this](const Error& error) { refused.push_back(error); }});
     test::must(publisher->begin());
   }
   void stop() { publisher.reset(); }
@@ -191,6 +193,7 @@ class Publishing : public testing::Test {
   HostFs host{scratch.path()};
   std::vector<HeldDevice> held;
   int settled = 0;
+  std::vector<Error> refused;
   std::optional<SlicePublisher> publisher;
 };
 
@@ -336,7 +339,7 @@ TEST_F(Publishing, ASliceThatIsStillBeingRemovedHoldsNothingUp) {
               {"spec",
                {{"driver", kDriver},
                 {"nodeName", kNode},
-                {"pool", {{"name", "other"}, {"generation", 1}, {"resourceSliceCount", 1}}}}}});
+                {"pool", {{"name", "other"}, {"generation", 1U}, {"resourceSliceCount", 1U}}}}}});
   clock.run_for(1s);
   settle();
   list({l4("0000:5e:00.0", 57)});
@@ -391,6 +394,8 @@ TEST_F(Publishing, AServerWithoutTheApiGetsNothing) {
   EXPECT_EQ(writes(), 0U);
   EXPECT_LE(server.count("POST"), 60U) << "the pause between two trials grows";
   ASSERT_TRUE(publisher->problem());
+  EXPECT_THAT(refused, Contains(testing::Field(&Error::message, HasSubstr("resource.k8s.io/v1"))));
+  EXPECT_LE(refused.size(), 3U) << "each reason once";
   server.script = nullptr;
   settle();
   expect_one_pool();
@@ -554,6 +559,7 @@ TEST_F(Publishing, WaitsForAServerThatIsAway) {
   settle();
   expect_one_pool();
   EXPECT_EQ(devices().size(), 14U);
+  EXPECT_THAT(refused, IsEmpty()) << "it came back by itself";
 }
 
 TEST_F(Publishing, AServerThatRefusesIsAskedLessAndLess) {
