@@ -6,6 +6,8 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -20,6 +22,7 @@
 #include "api/claimable_gpus.h"
 #include "api/files.h"
 #include "dra/names.h"
+#include "dra/slices/availability.h"
 #include "dra/slices/publication.h"
 #include "hostfs/host_fs.h"
 #include "kube/api_error.h"
@@ -600,6 +603,118 @@ TEST_F(Publishing, RefusesANameThatNoNodeHas) {
   const auto begun = wrong.begin();
   ASSERT_FALSE(begun);
   EXPECT_EQ(begun.error().code, Errc::usage);
+}
+
+/// A scheduler that sees the slices of the server at random times, and claims that come and go.
+class RandomSchedule : public Publishing {
+ protected:
+  void run(int steps) {
+    start_with(gpus_);
+    for (int step = 0; step < steps; ++step) {
+      const double what = server.draw();
+      if (what < 0.35)
+        allocate_one();
+      else if (what < 0.55)
+        prepare_one();
+      else if (what < 0.75)
+        end_one();
+      else if (what < 0.85)
+        change_health();
+      else if (what < 0.9)
+        change_owner();
+      else if (what < 0.95)
+        wipe();
+      else
+        restart();
+      clock.run_for(std::chrono::milliseconds(static_cast<int>(server.draw() * 3000)));
+      ASSERT_NO_FATAL_FAILURE(expect_no_counter_overdrawn()) << "step " << step;
+    }
+  }
+
+ private:
+  std::size_t any_of(std::size_t count) {
+    return static_cast<std::size_t>(server.draw() * static_cast<double>(count));
+  }
+  /// Absent: there is no claim.
+  std::optional<std::string> any_claim() {
+    if (claims_.empty()) return std::nullopt;
+    return std::next(claims_.begin(), static_cast<std::ptrdiff_t>(any_of(claims_.size())))->first;
+  }
+
+  void allocate_one() {
+    const std::vector<test::DeviceRequest::Selector> kinds = {test::whole_gpu(), test::vgpu_of_type("L4-6Q"),
+                                                              test::vgpu_of_type("L4-12Q")};
+    const std::string claim = fmt::format("c{}", ++last_claim_);
+    scheduler_.see(slices());
+    if (!scheduler_.allocate(claim, {{.name = "card", .alternatives = {kinds[any_of(kinds.size())]}}}))
+      return;
+    const std::string name = scheduler_.find(claim)->front().device;
+    claims_[claim] = name;
+    allocate(claim, name);
+  }
+  void prepare_one() {
+    const auto claim = any_claim();
+    const auto node = publisher->node();
+    if (!claim || !node) return;
+    const std::vector<std::string> names = {claims_.at(*claim)};
+    const bool is_held =
+        std::ranges::any_of(held, [&](const HeldDevice& one) { return one.claim == *claim; });
+    if (is_held || !check_available(*node, publication_of(*node), names, *claim)) return;
+    held.push_back(test::held_device(*node, names.front(), *claim));
+    publisher->held_changed();
+  }
+  void end_one() {
+    const auto claim = any_claim();
+    if (!claim) return;
+    std::erase_if(held, [&](const HeldDevice& one) { return one.claim == *claim; });
+    publisher->held_changed();
+    scheduler_.deallocate(*claim);
+    deallocate(*claim);
+    claims_.erase(*claim);
+  }
+  void change_health() {
+    Gpu& gpu = gpus_[any_of(gpus_.size())];
+    gpu.health = gpu.health == GpuHealth::ready ? GpuHealth::unhealthy : GpuHealth::ready;
+    list(gpus_);
+  }
+  /// hostd knows prepared claims alone.
+  void change_owner() {
+    Gpu& gpu = gpus_[any_of(gpus_.size())];
+    if (std::ranges::any_of(held, [&](const HeldDevice& one) { return one.gpu == gpu.address; })) return;
+    gpu.for_dra = !gpu.for_dra;
+    list(gpus_);
+  }
+  void restart() {
+    stop();
+    start();
+  }
+
+  void expect_no_counter_overdrawn() const {
+    std::map<std::string, Counters> used;
+    for (const auto& [claim, name] : claims_) {
+      const PublishedDevice* const of_claim = hardware_.device(name);
+      ASSERT_NE(of_claim, nullptr) << name;
+      for (const CounterConsumption& consumption : of_claim->device.consumes)
+        for (const auto& [counter, value] : consumption.counters) used[consumption.set][counter] += value;
+    }
+    for (const auto& [set, counters] : used)
+      for (const auto& [counter, value] : counters)
+        ASSERT_LE(value, hardware_.counter_set(set)->counters.at(counter)) << set << " " << counter;
+  }
+
+  std::vector<Gpu> gpus_ = {l4("0000:3b:00.0", 42), l4("0000:5e:00.0", 57)};
+  const Publication hardware_ = publication_of(test::node_with(gpus_));
+  test::SchedulerModel scheduler_;
+  std::map<std::string, std::string> claims_;  ///< the device of each
+  int last_claim_ = 0;
+};
+
+TEST_F(RandomSchedule, GivesNoMemoryTwice) {
+  run(600);
+  server.chances = {};
+  clock.run_for(5min);
+  EXPECT_TRUE(publisher->is_settled());
+  expect_one_pool();
 }
 
 // Whatever is lost, late or refused: in the end the slices are the desired ones, and one pool.
