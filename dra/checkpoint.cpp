@@ -88,6 +88,7 @@ Json json_of(const ClaimDevice& device) {
   out["pool"] = device.pool;
   out["gpu"] = device.gpu.text();
   out["type"] = or_null(device.type);
+  out["placement"] = or_null(device.placement);
   out["mdev_uuid"] = or_null(device.result.mdev_uuid);
   out["function"] = device.result.function ? Json(device.result.function->text()) : Json();
   Json& nodes = out["nodes"] = Json::array();
@@ -174,6 +175,7 @@ ClaimDevice read_claim_device(const JsonObject& device) {
                   .pool = device.text("pool"),
                   .gpu = parse_address(device, "gpu", device.text("gpu")),
                   .type = device.text_or_none("type"),
+                  .placement = device.number_or_none<std::uint32_t>("placement"),
                   .device = {.name = {}}};
   out.result.mdev_uuid = device.text_or_none("mdev_uuid");
   if (const std::string function = device.text_or_none("function"); !function.empty())

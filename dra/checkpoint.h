@@ -7,7 +7,7 @@
 //     {"uid": "5be0c3aa-...", "namespace": "studio", "name": "render-a", "pod_claim": null,
 //      "phase": "prepared", "devices": [
 //       {"request": "card", "pool": "node7/gpu-ferry", "gpu": "0000:3b:00.0", "type": "1150",
-//        "mdev_uuid": null, "function": "0000:3b:00.4",
+//        "placement": null, "mdev_uuid": null, "function": "0000:3b:00.4",
 //        "nodes": [{"path": "/dev/vfio/vfio", "mode": 438}, {"path": "/dev/vfio/57", "mode": null}],
 //        "device": {"name": "vgpu-0000-3b-00-0-1150-0",
 //                   "attributes": [{"name": "type", "string": "vgpu"}, {"name": "typeID", "int": 1150}],
@@ -49,8 +49,9 @@ using api::PreparedDevice;
 struct ClaimDevice {
   std::string request;  ///< "card", or "card/small" where the claim lists alternatives
   std::string pool;
-  vfio::PciAddress gpu;        ///< of a whole device: the first GPU of its IOMMU group
-  std::string type = {};       ///< the ID of the vGPU's type; empty: a whole device
+  vfio::PciAddress gpu;                         ///< of a whole device: the first GPU of its IOMMU group
+  std::string type = {};                        ///< the ID of the vGPU's type; empty: a whole device
+  std::optional<std::uint32_t> placement = {};  ///< of a GPU with mixed sizes
   Device device;               ///< as it was published, without taints: it stays published so
   CounterSet counters = {};    ///< that it consumes from, as published; no name: none
   PreparedDevice result = {};  ///< empty until the claim is prepared

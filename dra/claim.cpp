@@ -49,11 +49,6 @@ bool is_request(std::string_view request) {
   return is_label(first) && (first.size() == request.size() || is_label(request.substr(first.size() + 1)));
 }
 
-Result<> check_key(const ClaimKey& key) {
-  if (is_label(key.uid) && is_label(key.space) && is_name(key.name, kLongestObjectName)) return {};
-  return malformed(key, fmt::format("its UID {} or its name cannot be one of Kubernetes", key.uid));
-}
-
 /// Errors of one result of Ferry's driver.
 Result<AllocatedDevice> read_device(const json& result, const ClaimKey& key, std::string_view pool) {
   AllocatedDevice out{.request = text_at(result, "request"), .device = text_at(result, "device")};
@@ -104,6 +99,11 @@ std::vector<std::string> warnings_of(const AllocatedClaim& claim) {
 }
 
 }  // namespace
+
+Result<> check_key(const ClaimKey& key) {
+  if (is_label(key.uid) && is_label(key.space) && is_name(key.name, kLongestObjectName)) return {};
+  return malformed(key, fmt::format("its UID {} or its name cannot be one of Kubernetes", key.uid));
+}
 
 std::string_view main_request(std::string_view request) {
   return request.substr(0, request.find('/'));

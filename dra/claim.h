@@ -38,6 +38,10 @@ struct AllocatedClaim {
   std::vector<std::string> warnings = {};
 };
 
+/// Errc::malformed_host: the UID, the namespace or the name cannot be one of Kubernetes, and so must not
+/// become part of a path.
+Result<> check_key(const ClaimKey& key);
+
 /// The request without the alternative that was chosen: "card" of "card/small". The kubelet takes this one.
 std::string_view main_request(std::string_view request);
 

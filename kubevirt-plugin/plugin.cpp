@@ -19,6 +19,7 @@
 #include "common/event_loop.h"
 #include "common/pinned.h"
 #include "common/process/this_process.h"
+#include "common/rpc/rpc_queue.h"
 #include "hostfs/directory_watch.h"
 #include "hostfs/locks.h"
 #include "kubevirt-plugin/advertised_file.h"
@@ -27,7 +28,6 @@
 #include "kubevirt-plugin/discovery/background_scan.h"
 #include "kubevirt-plugin/discovery/sysfs_check.h"
 #include "kubevirt-plugin/server/kubelet_transport.h"
-#include "kubevirt-plugin/server/rpc_queue.h"
 
 namespace ferry::plugin {
 namespace {

@@ -51,7 +51,7 @@ class ClaimEvents : Pinned {
 
   /// The claim could not be prepared, or not be unprepared.
   virtual void failed(const ClaimKey& claim, api::ClaimAction action, const Error& error) = 0;
-  /// The claim is prepared, but a program cannot use it (AllocatedClaim::warnings).
+  /// The claim can be prepared, but a program cannot use it (AllocatedClaim::warnings).
   virtual void warned(const ClaimKey& claim, const std::string& sentence) = 0;
 };
 
@@ -108,9 +108,9 @@ class ClaimDriver : Pinned {
   /// An unknown claim succeeds. Namespace and name are used for messages alone.
   void unprepare(const std::vector<ClaimKey>& claims, Done done);
 
-  /// Undoes claims of the checkpoint that are not in `existing`, the UIDs of all ResourceClaims. A kubelet
-  /// that has lost its own records does not ask for that. Claims that hostd cannot undo yet stay for the next
-  /// call.
+  /// Undoes claims of the checkpoint that are not in `existing`, the UIDs of all ResourceClaims, once the API
+  /// server has confirmed that they are no more. A kubelet that has lost its own records does not ask for
+  /// that. Claims that hostd cannot undo yet stay for the next call.
   void unprepare_all_but(const std::set<std::string>& existing);
 
   /// The claims that have devices now.

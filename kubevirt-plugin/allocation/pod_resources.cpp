@@ -7,8 +7,8 @@
 #include <fmt/format.h>
 
 #include "common/rpc/grpc_core.h"
+#include "common/rpc/rpc_queue.h"
 #include "common/rpc/socket_file.h"
-#include "kubevirt-plugin/server/rpc_queue.h"
 
 namespace ferry::plugin {
 namespace {

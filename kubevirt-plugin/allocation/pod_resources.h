@@ -23,6 +23,10 @@
 #include "kubevirt-plugin/allocation/pod_list.h"
 #include "vfio/use_probe.h"
 
+namespace ferry {
+class RpcQueue;
+}  // namespace ferry
+
 namespace ferry::plugin {
 
 /// The path of every kubelet's socket, relative to the host's root.
@@ -43,8 +47,6 @@ Result<std::optional<UniqueFd>> connect_pod_resources(const HostFs& host,
 Result<std::vector<vfio::PodDevice>> list_pod_devices(
     const HostFs& host, const std::filesystem::path& socket = kPodResourcesSocket,
     std::chrono::milliseconds deadline = kPodListDeadline);
-
-class RpcQueue;
 
 /// v1.PodResourcesLister/List, without a deadline.
 ClientCall::Question pod_list_question();

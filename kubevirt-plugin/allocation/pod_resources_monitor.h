@@ -30,10 +30,13 @@
 #include "kubevirt-plugin/allocation/allocation_core.h"
 #include "kubevirt-plugin/allocation/pod_list.h"
 
+namespace ferry {
+class RpcQueue;
+}  // namespace ferry
+
 namespace ferry::plugin {
 
 class PodListCall;
-class RpcQueue;
 
 /// Belongs to the loop's thread.
 class PodResourcesMonitor : Pinned {

@@ -13,11 +13,12 @@
 #include "common/pinned.h"
 #include "common/rpc/client_call.h"
 #include "common/rpc/grpc_core.h"
+#include "common/rpc/rpc_queue.h"
+#include "common/rpc/socket_acceptor.h"
 #include "common/rpc/socket_file.h"
 #include "deviceplugin.pb.h"
 #include "hostfs/directory_watch.h"
 #include "kubevirt-plugin/server/resource_server.h"
-#include "kubevirt-plugin/server/rpc_queue.h"
 
 namespace ferry::plugin {
 namespace {
@@ -68,8 +69,6 @@ constexpr Clock::duration kFirstPause = std::chrono::milliseconds(2);
 constexpr Clock::duration kLongestPause = std::chrono::seconds(10);
 // The time for calls in progress at the end.
 constexpr Clock::duration kPatience = std::chrono::seconds(1);
-// The pause until descriptors may be available again.
-constexpr Clock::duration kNoDescriptors = std::chrono::seconds(1);
 
 }  // namespace
 
@@ -96,7 +95,7 @@ class KubeletTransport::Impl : Pinned {
     watch_.leave();
     for (auto& endpoint : endpoints_) {
       loop_.cancel(endpoint.timer);
-      close_socket(endpoint);  // first, so that no new connection reaches a server that ends
+      endpoint.socket.reset();  // first, so that no new connection reaches a server that ends
       endpoint.call.reset();
     }
     for (auto& endpoint : endpoints_) endpoint.server->begin_stop();
@@ -138,9 +137,8 @@ class KubeletTransport::Impl : Pinned {
         : resource(std::move(resource_name)), file(std::move(socket_name)) {}
     std::string resource;
     std::string file;
-    std::optional<SocketFile> socket;
-    EventLoop::Timer accept_timer;  // until it fires, no connection is accepted
     std::unique_ptr<ResourceServer> server;
+    std::unique_ptr<SocketAcceptor> socket;    // after the server, which gets its connections
     std::set<ResourceServer::Stream> readers;  // of its list, without those of a former kubelet
     std::optional<SocketIdentity> read_by;     // the kubelet when the first of them came
     bool removed = false;                      // its socket was removed since
@@ -177,7 +175,7 @@ class KubeletTransport::Impl : Pinned {
   }
 
   Result<> open_socket(Endpoint& endpoint, SocketFile::Rival rival) {
-    close_socket(endpoint);
+    endpoint.socket.reset();
     auto socket = SocketFile::listen(directory_.get(), endpoint.file, rival);
     if (!socket) {
       // The removal of an open directory raises no event.
@@ -185,35 +183,11 @@ class KubeletTransport::Impl : Pinned {
       if (::fstat(directory_.get(), &directory) == 0 && directory.st_nlink == 0) return fail(gone());
       return fail(std::move(socket).error().during("in " + where_));
     }
-    endpoint.socket.emplace(std::move(*socket));
-    take_connections(endpoint);
+    endpoint.socket = std::make_unique<SocketAcceptor>(loop_, std::move(*socket),
+                                                       [server = endpoint.server.get()](UniqueFd connection) {
+                                                         server->add_connection(std::move(connection));
+                                                       });
     return {};
-  }
-
-  void take_connections(Endpoint& endpoint) {
-    if (!endpoint.socket) return;
-    loop_.watch(endpoint.socket->fd(), [this, &endpoint] {
-      auto connection = endpoint.socket->accept();
-      for (; connection && *connection; connection = endpoint.socket->accept())
-        endpoint.server->add_connection(std::move(**connection));
-      // The socket would stay readable and keep the loop busy.
-      if (!connection) pause_accepting(endpoint, connection.error());
-    });
-  }
-
-  void pause_accepting(Endpoint& endpoint, const Error& error) {
-    if (!endpoint.socket) return;
-    spdlog::warn("{}; trying again in a moment", error.message);
-    loop_.forget(endpoint.socket->fd());
-    endpoint.accept_timer =
-        loop_.at(Clock::now() + kNoDescriptors, [this, &endpoint] { take_connections(endpoint); });
-  }
-
-  void close_socket(Endpoint& endpoint) {
-    loop_.cancel(endpoint.accept_timer);
-    if (!endpoint.socket) return;
-    loop_.forget(endpoint.socket->fd());
-    endpoint.socket.reset();
   }
 
   void read_directory_events() {

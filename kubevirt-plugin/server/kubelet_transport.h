@@ -24,11 +24,10 @@
 namespace ferry {
 class ClientCall;
 class ClientChannel;
+class RpcQueue;
 }  // namespace ferry
 
 namespace ferry::plugin {
-
-class RpcQueue;
 
 /// A call of v1beta1.Registration/Register.
 class RegisterCall : Pinned {
@@ -50,8 +49,6 @@ class RegisterCall : Pinned {
  private:
   std::shared_ptr<ClientCall> call_;
 };
-
-class RpcQueue;
 
 /// Belongs to the loop's thread.
 class KubeletTransport : Pinned {

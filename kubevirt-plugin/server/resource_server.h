@@ -4,9 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
-#include <grpc/grpc.h>
 #include <memory>
-#include <mutex>
 #include <string>
 
 #include "common/pinned.h"
@@ -14,38 +12,11 @@
 #include "kubevirt-plugin/allocation/allocate_gate.h"
 #include "kubevirt-plugin/allocation/allocation_core.h"
 
-namespace ferry::plugin {
-
-/// A ListAndWatch call. It sends the lists of a DeviceStream one after the other, each once gRPC has taken
-/// the one before. A kubelet that does not read delays no other call, and nothing piles up.
-class ListStream : public std::enable_shared_from_this<ListStream>, Pinned {
- public:
-  /// Takes ownership of the call.
-  explicit ListStream(grpc_call* call) : call_(call) {}
-  ~ListStream();
-
-  /// `closed` is called once, on the queue's thread, when the call has ended for any reason.
-  void start(AllocationCore& core, const std::string& resource, std::function<void()> closed);
-  /// Ends the call with OK after the list that is being sent. Any thread may call.
-  void finish();
-
- private:
-  void pump();
-  void sent(bool ok);
-  void send_status(grpc_status_code status, const std::string& message);
-
-  grpc_call* const call_;
-  int cancelled_ = 0;
-
-  std::mutex mutex_;
-  std::shared_ptr<DeviceStream> lists_;
-  bool greeted_ = false;    // initial metadata has been sent
-  bool sending_ = false;    // a list is being sent
-  bool finishing_ = false;  // the status comes next
-  bool over_ = false;       // the status has been sent, or the client has gone
-};
-
+namespace ferry {
 class RpcQueue;
+}  // namespace ferry
+
+namespace ferry::plugin {
 
 /// Answers the kubelet for one resource over connections from add_connection(). It serves
 /// v1beta1.DevicePlugin, and pluginregistration.Registration for a kubelet that finds plugins by itself.

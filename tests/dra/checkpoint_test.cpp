@@ -47,7 +47,9 @@ Checkpoint some_checkpoint() {
       {.function = at("0000:3b:00.4"),
        .nodes = {{.path = "/dev/vfio/vfio", .mode = 0666U}, {.path = "/dev/vfio/57"}}}};
   must(finish_prepare(out, "b", results));
-  must(begin_prepare(out, claim_of(node, "a", {"whole-10000-e1-00-0"})));
+  ClaimRecord whole = claim_of(node, "a", {"whole-10000-e1-00-0"});
+  whole.devices[0].placement = 4;
+  must(begin_prepare(out, whole));
   return out;
 }
 
@@ -72,6 +74,7 @@ TEST(CheckpointFile, HasTheFormOfItsHeader) {
   const auto& device = claim.at("devices").at(0);
   EXPECT_EQ(device.at("gpu"), "0000:3b:00.0");
   EXPECT_EQ(device.at("type"), "1150");
+  EXPECT_TRUE(device.at("placement").is_null());
   EXPECT_TRUE(device.at("mdev_uuid").is_null());
   EXPECT_EQ(device.at("function"), "0000:3b:00.4");
   EXPECT_EQ(device.at("nodes"),
@@ -84,6 +87,7 @@ TEST(CheckpointFile, HasTheFormOfItsHeader) {
   EXPECT_EQ(device.at("counter_set").at("counters").at(0).at("value"), 25769803776U);
   const auto& whole = file.at("claims").at(0).at("devices").at(0);
   EXPECT_TRUE(whole.at("type").is_null());
+  EXPECT_EQ(whole.at("placement"), 4);
   EXPECT_EQ(whole.at("nodes"), nlohmann::json::array());
 }
 

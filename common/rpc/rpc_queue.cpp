@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kubevirt-plugin/server/rpc_queue.h"
+#include "common/rpc/rpc_queue.h"
 
 #include <absl/synchronization/mutex.h>
 #include <cstdlib>
@@ -9,7 +9,7 @@
 
 #include <spdlog/spdlog.h>
 
-namespace ferry::plugin {
+namespace ferry {
 namespace {
 
 using Done = std::function<void(bool)>;
@@ -73,4 +73,4 @@ void RpcQueue::serve(grpc_completion_queue* queue) {
   }
 }
 
-}  // namespace ferry::plugin
+}  // namespace ferry

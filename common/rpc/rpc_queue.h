@@ -13,7 +13,7 @@
 
 #include "common/pinned.h"
 
-namespace ferry::plugin {
+namespace ferry {
 
 /// A completion queue and the thread that handles its completions, one at a time unless relieve() replaces
 /// the thread.
@@ -49,4 +49,4 @@ class RpcQueue : Pinned {
   std::thread thread_;
 };
 
-}  // namespace ferry::plugin
+}  // namespace ferry

@@ -1,0 +1,556 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dra/claims/claim_driver.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+#include <spdlog/spdlog.h>
+
+#include "common/text/json.h"
+#include "common/text/text.h"
+#include "dra/claims/hostd_client.h"
+#include "dra/names.h"
+#include "dra/slices/availability.h"
+#include "dra/slices/publication.h"
+
+namespace ferry::dra {
+namespace {
+
+using Clock = EventLoop::Clock;
+using api::ClaimAction;
+using Devices = Result<std::vector<DeviceAnswer>>;
+
+std::string label(const ClaimKey& key) {
+  return fmt::format("claim {}/{}", key.space, key.name);
+}
+
+Error goes_on(const ClaimKey& key, ClaimAction action) {
+  const char* const what = action == ClaimAction::prepare ? "its devices are still being prepared"
+                                                          : "its devices are still being undone";
+  return {.code = Errc::unreachable,
+          .message = fmt::format("{}: {}", label(key), what),
+          .hint = "the work goes on, and the kubelet asks again"};
+}
+
+/// True if hostd has changed nothing for the claim: it refuses a claim before its first write.
+bool has_changed_nothing(const Error& error) {
+  return error.code == Errc::refused || error.code == Errc::unsupported || error.code == Errc::not_found ||
+         error.code == Errc::usage;
+}
+
+/// The vGPU type and the placement of a published device that is not whole.
+struct VgpuOf {
+  const VgpuType* type = nullptr;
+  std::uint32_t number = 0;
+};
+
+/// Absent: the GPU lists no type of which the device can be.
+std::optional<VgpuOf> vgpu_of(const Gpu& gpu, const std::string& device) {
+  const auto number = whole_number(std::string_view(device).substr(device.rfind('-') + 1));
+  if (!number) return std::nullopt;
+  for (const VgpuType& type : gpu.types)
+    if (vgpu_device_name(gpu.address, type.id, *number) == device)
+      return VgpuOf{.type = &type, .number = *number};
+  return std::nullopt;
+}
+
+Result<ClaimDevice> claim_device(const NodeModel& node, const Publication& publication,
+                                 const AllocatedDevice& allocated, const std::string& pool) {
+  const PublishedDevice* const published = publication.device(allocated.device);
+  const Gpu* const gpu = published == nullptr ? nullptr : node.find(published->gpu);
+  const auto unknown = [&] {
+    return fail(Errc::not_found, fmt::format("{}: this node has no such device now", allocated.device),
+                "delete the pod, so that its claim is allocated again");
+  };
+  if (gpu == nullptr) return unknown();
+  ClaimDevice out{
+      .request = allocated.request, .pool = pool, .gpu = published->gpu, .device = published->device};
+  out.device.taints.clear();
+  if (!out.device.consumes.empty())
+    if (const CounterSet* const set = publication.counter_set(out.device.consumes.front().set))
+      out.counters = *set;
+  if (is_whole(out.device)) return out;
+  const auto vgpu = vgpu_of(*gpu, out.device.name);
+  if (!vgpu) return unknown();
+  out.type = vgpu->type->id;
+  if (gpu->mixed_sizes) out.placement = vgpu->number;
+  return out;
+}
+
+/// The record of a claim with its devices.
+Result<ClaimRecord> record_of(const AllocatedClaim& claim, NodeModel node, const Checkpoint& checkpoint,
+                              const std::string& pool) {
+  std::vector<std::string> names;
+  for (const AllocatedDevice& device : claim.devices) names.push_back(device.device);
+  node.held = held_devices(checkpoint);
+  // The publisher may not have heard of this claim yet.
+  node.allocated.insert(names.begin(), names.end());
+  const Publication publication = publication_of(node);
+  if (auto available = check_available(node, publication, names, claim.key.uid); !available)
+    return fail(std::move(available).error());
+  ClaimRecord out{
+      .uid = claim.key.uid, .space = claim.key.space, .name = claim.key.name, .pod_claim = claim.pod_claim};
+  for (const AllocatedDevice& allocated : claim.devices) {
+    auto device = claim_device(node, publication, allocated, pool);
+    if (!device) return fail(std::move(device).error());
+    out.devices.push_back(std::move(*device));
+  }
+  return out;
+}
+
+/// For begin_prepare() of a claim that is recorded, which compares requests and names alone.
+ClaimRecord names_of(const AllocatedClaim& claim) {
+  ClaimRecord out{.uid = claim.key.uid, .space = claim.key.space, .name = claim.key.name};
+  for (const AllocatedDevice& allocated : claim.devices) {
+    ClaimDevice& device = out.devices.emplace_back();
+    device.request = allocated.request;
+    device.device.name = allocated.device;
+  }
+  return out;
+}
+
+api::ClaimRequest prepare_request(const ClaimRecord& claim) {
+  api::ClaimRequest out{
+      .action = ClaimAction::prepare, .claim = claim.uid, .space = claim.space, .name = claim.name};
+  for (const ClaimDevice& device : claim.devices)
+    out.devices.push_back({.gpu = device.gpu, .type = device.type, .placement = device.placement});
+  return out;
+}
+
+/// The files of claims, below the host's root.
+class ClaimFolder {
+ public:
+  ClaimFolder(HostFs& host, std::filesystem::path cdi, std::filesystem::path metadata)
+      : host_(host), cdi_(std::move(cdi)), metadata_(std::move(metadata)) {}
+
+  /// Writes the files that are missing or differ.
+  Result<> write(const ClaimRecord& claim) {
+    for (const ClaimFile& file : claim_files(claim, "/" + metadata_.string())) {
+      const auto path = (file.folder == ClaimFile::Folder::metadata ? metadata_ : cdi_) / file.path;
+      const auto present = host_.read_file(path, HostFs::Links::refused);
+      if (present && *present == file.text) continue;
+      if (auto written = host_.write_file(path, file.text); !written) return written;
+    }
+    return {};
+  }
+
+  /// Removes the files of all claims for which `over` is true, by UID; the CDI files first, since they name
+  /// the metadata.
+  template <typename Over>
+  Result<> remove(Over over) {
+    const auto cdi_files = names_in(cdi_);
+    if (!cdi_files) return fail(Error(cdi_files.error()));
+    for (const std::string& file : *cdi_files) {
+      const auto uid = claim_of_cdi_file(file);
+      if (!uid || !over(*uid)) continue;
+      if (auto removed = host_.remove_file(cdi_ / file); !removed) return removed;
+    }
+    const auto claims = names_in(metadata_);
+    if (!claims) return fail(Error(claims.error()));
+    for (const std::string& uid : *claims)
+      if (over(uid))
+        if (auto removed = remove_metadata(metadata_ / uid); !removed) return removed;
+    return {};
+  }
+
+ private:
+  /// A missing folder has no files.
+  Result<std::vector<std::string>> names_in(const std::filesystem::path& folder) const {
+    auto names = host_.list(folder);
+    if (!names && is_gone(names.error())) return std::vector<std::string>();
+    return names;
+  }
+
+  /// Removes all files of the folders of requests, also those that a killed writer has left.
+  Result<> remove_metadata(const std::filesystem::path& claim) {
+    const auto requests = names_in(claim);
+    if (!requests) return fail(Error(requests.error()));
+    for (const std::string& request : *requests) {
+      const auto files = names_in(claim / request);
+      if (!files) return fail(Error(files.error()));
+      for (const std::string& file : *files)
+        if (auto removed = host_.remove_file(claim / request / file); !removed) return removed;
+      if (auto removed = host_.remove_empty_folder(claim / request); !removed) return removed;
+    }
+    return host_.remove_empty_folder(claim);
+  }
+
+  HostFs& host_;
+  const std::filesystem::path cdi_;
+  const std::filesystem::path metadata_;
+};
+
+}  // namespace
+
+class ClaimDriver::Impl : Pinned {
+ public:
+  Impl(const Parts& parts, Settings settings, Checkpoint checkpoint)
+      : parts_(parts),
+        settings_(std::move(settings)),
+        pool_(pool_name(settings_.node)),
+        files_(parts.host, settings_.cdi_folder, settings_.metadata_folder),
+        checkpoint_(std::move(checkpoint)) {
+    tidy_files();
+  }
+
+  void prepare(const std::vector<ClaimKey>& claims, Done done) {
+    const auto request = open_request(ClaimAction::prepare, claims, std::move(done));
+    for (std::size_t i = 0; i < claims.size(); ++i) prepare_one(claims[i], {.request = request, .index = i});
+  }
+
+  void unprepare(const std::vector<ClaimKey>& claims, Done done) {
+    const auto request = open_request(ClaimAction::unprepare, claims, std::move(done));
+    for (std::size_t i = 0; i < claims.size(); ++i)
+      unprepare_one(claims[i], Waiter{.request = request, .index = i});
+  }
+
+  void unprepare_all_but(const std::set<std::string>& existing) {
+    std::vector<ClaimKey> gone;
+    for (const ClaimRecord& claim : checkpoint_.claims)
+      if (!existing.contains(claim.uid) && !works_.contains(claim.uid))
+        gone.push_back({.uid = claim.uid, .space = claim.space, .name = claim.name});
+    for (const ClaimKey& key : gone) {
+      // `existing` may be older than the claim.
+      parts_.reader.read(
+          key, [this, alive = std::weak_ptr<const bool>(alive_), key](const Result<nlohmann::json>& object) {
+            if (alive.expired()) return;
+            const bool is_gone_now = object ? text_at(json_at(*object, "metadata"), "uid") != key.uid
+                                            : object.error().code == Errc::not_found;
+            if (!is_gone_now || checkpoint_.find(key.uid) == nullptr || works_.contains(key.uid)) return;
+            spdlog::warn("{} (UID {}) is no more, and the kubelet has not had it undone: undoing it",
+                         label(key), key.uid);
+            unprepare_one(key, std::nullopt);
+          });
+    }
+  }
+
+  const Checkpoint& checkpoint() const { return checkpoint_; }
+
+ private:
+  /// A request of the kubelet.
+  struct Request {
+    std::vector<ClaimAnswer> answers;  ///< until a claim has its answer: that its work goes on
+    std::size_t open = 0;              ///< claims without an answer
+    Done done;                         ///< empty once the request is answered
+    EventLoop::Timer timer;
+  };
+
+  /// A claim of a request that waits for its answer.
+  struct Waiter {
+    std::shared_ptr<Request> request;
+    std::size_t index = 0;
+  };
+
+  /// Work on a claim. At first the claim is read, without a call of hostd.
+  struct Work {
+    ClaimAction action = ClaimAction::prepare;
+    ClaimKey key;
+    std::uint64_t number = 0;  ///< of all works of this process
+    std::unique_ptr<HostdCall> hostd;
+    std::vector<Waiter> waiters;
+  };
+
+  // Requests and their answers.
+
+  std::shared_ptr<Request> open_request(ClaimAction action, const std::vector<ClaimKey>& claims, Done done) {
+    auto request = std::make_shared<Request>();
+    for (const ClaimKey& key : claims)
+      request->answers.push_back({.uid = key.uid, .devices = fail(goes_on(key, action))});
+    request->open = claims.size();
+    request->done = std::move(done);
+    if (claims.empty()) {
+      finish(*request);
+      return request;
+    }
+    request->timer =
+        parts_.loop.at(Clock::now() + settings_.answer_within,
+                       [this, alive = std::weak_ptr<const bool>(alive_), weak = std::weak_ptr(request)] {
+                         const auto late = weak.lock();
+                         if (alive.expired() || late == nullptr || !late->done) return;
+                         finish(*late);
+                         drop_unawaited_reads();
+                       });
+    return request;
+  }
+
+  void finish(Request& request) {
+    parts_.loop.cancel(request.timer);
+    const Done done = std::exchange(request.done, nullptr);
+    done(std::move(request.answers));
+  }
+
+  void answer(const Waiter& waiter, Devices devices) {
+    Request& request = *waiter.request;
+    if (!request.done) return;  // it was late
+    request.answers[waiter.index].devices = std::move(devices);
+    if (--request.open == 0) finish(request);
+  }
+
+  /// An API server that never answers must not keep a claim from being read again.
+  void drop_unawaited_reads() {
+    std::erase_if(works_, [](const auto& entry) {
+      const Work& work = entry.second;
+      return work.hostd == nullptr && std::ranges::none_of(work.waiters, [](const Waiter& waiter) {
+               return waiter.request->done != nullptr;
+             });
+    });
+  }
+
+  // Work.
+
+  Work& begin_work(ClaimAction action, const ClaimKey& key) {
+    Work& work = works_[key.uid];
+    work.action = action;
+    work.key = key;
+    work.number = ++last_work_;
+    return work;
+  }
+
+  /// Ends the work with an answer to all who wait for it.
+  void end_work(const std::string& uid, const Devices& devices) {
+    const auto found = works_.find(uid);
+    const Work work = std::move(found->second);
+    works_.erase(found);
+    report(work.key, work.action, devices);
+    for (const Waiter& waiter : work.waiters) answer(waiter, devices);
+  }
+
+  void end_work(const Work& work, Error error) {
+    // The message names the claim; hostd's and the file system's do not.
+    const std::string name = label(work.key);
+    if (!error.message.starts_with(name)) error = std::move(error).during(name);
+    end_work(std::string(work.key.uid), fail(std::move(error)));
+  }
+
+  void report(const ClaimKey& key, ClaimAction action, const Devices& devices) {
+    if (devices) {
+      reported_.erase(key.uid);
+      return;
+    }
+    const std::string text = devices.error().text();
+    if (std::exchange(reported_[key.uid], text) == text) return;
+    spdlog::warn("{}", text);
+    parts_.events.failed(key, action, devices.error());
+  }
+
+  /// Writes the checkpoint; only then it counts.
+  Result<> keep(Checkpoint next) {
+    if (next == checkpoint_) return {};
+    if (auto written = parts_.host.write_file(settings_.claims_file, checkpoint_text(next)); !written)
+      return written;
+    checkpoint_ = std::move(next);
+    if (parts_.changed) parts_.changed();
+    return {};
+  }
+
+  // Prepare.
+
+  void prepare_one(const ClaimKey& key, const Waiter& waiter) {
+    if (auto valid = check_key(key); !valid) return answer(waiter, fail(std::move(valid).error()));
+    if (const auto found = works_.find(key.uid); found != works_.end()) {
+      if (found->second.action == ClaimAction::prepare) {
+        found->second.waiters.push_back(waiter);
+        return;
+      }
+      return answer(waiter, fail(Errc::refused, label(key) + ": it is being undone",
+                                 "the kubelet asks again; the claim waits until then"));
+    }
+    Work& work = begin_work(ClaimAction::prepare, key);
+    work.waiters.push_back(waiter);
+    parts_.reader.read(key, [this, alive = std::weak_ptr<const bool>(alive_), uid = key.uid,
+                             number = work.number](const Result<nlohmann::json>& object) {
+      if (alive.expired()) return;
+      const auto reading = works_.find(uid);
+      if (reading != works_.end() && reading->second.number == number) claim_read(reading->second, object);
+    });
+  }
+
+  void claim_read(Work& work, const Result<nlohmann::json>& object) {
+    if (!object) {
+      const ClaimRecord* const known = checkpoint_.find(work.key.uid);
+      const bool is_prepared = known != nullptr && known->phase == ClaimPhase::prepared;
+      if (is_prepared && object.error().code == Errc::unreachable) return hand_over(work);
+      return end_work(work, object.error());
+    }
+    const auto claim = read_allocated_claim(*object, work.key, pool_);
+    if (!claim) return end_work(work, claim.error());
+    if (!claim->warnings.empty() && warned_.insert(work.key.uid).second)
+      for (const std::string& warning : claim->warnings) {
+        spdlog::warn("{}", warning);
+        parts_.events.warned(work.key, warning);
+      }
+    begin(work, *claim);
+  }
+
+  /// Records the intent, and asks hostd.
+  void begin(Work& work, const AllocatedClaim& claim) {
+    const std::string& uid = work.key.uid;
+    auto record = checkpoint_.find(uid) == nullptr ? new_record(claim) : Result<ClaimRecord>(names_of(claim));
+    if (!record) return end_work(work, std::move(record).error());
+    Checkpoint next = checkpoint_;
+    if (auto begun = begin_prepare(next, std::move(*record)); !begun)
+      return end_work(work, std::move(begun).error());
+    if (next.find(uid)->phase == ClaimPhase::prepared) return hand_over(work);
+    // Before the record: while hostd is away, there is nothing to undo.
+    auto hostd = HostdCall::connect(parts_.loop, parts_.host, settings_.hostd_socket);
+    if (!hostd) return end_work(work, std::move(hostd).error());
+    if (auto kept = keep(std::move(next)); !kept) return end_work(work, std::move(kept).error());
+    work.hostd = std::move(*hostd);
+    work.hostd->send(prepare_request(*checkpoint_.find(uid)), settings_.hostd_limit,
+                     [this, uid](const Result<std::vector<PreparedDevice>>& devices) {
+                       hostd_has_prepared(works_.at(uid), devices);
+                     });
+  }
+
+  Result<ClaimRecord> new_record(const AllocatedClaim& claim) const {
+    auto node = parts_.node.node();
+    if (!node) return fail(std::move(node).error());
+    return record_of(claim, std::move(*node), checkpoint_, pool_);
+  }
+
+  void hostd_has_prepared(Work& work, const Result<std::vector<PreparedDevice>>& devices) {
+    Checkpoint next = checkpoint_;
+    if (!devices) {
+      if (has_changed_nothing(devices.error())) {
+        finish_unprepare(next, work.key.uid);
+        if (auto kept = keep(std::move(next)); !kept) spdlog::error("{}", kept.error().text());
+      }
+      return end_work(work, devices.error());
+    }
+    if (auto finished = finish_prepare(next, work.key.uid, *devices); !finished)
+      return end_work(work, std::move(finished).error());
+    if (auto kept = keep(std::move(next)); !kept) return end_work(work, std::move(kept).error());
+    hand_over(work);
+  }
+
+  /// Makes sure that the files of a prepared claim are there, and answers.
+  void hand_over(Work& work) {
+    const ClaimRecord& claim = *checkpoint_.find(work.key.uid);
+    if (auto written = files_.write(claim); !written) return end_work(work, std::move(written).error());
+    std::vector<std::string> names;
+    for (const ClaimDevice& device : claim.devices) names.push_back(device.device.name);
+    spdlog::info("{} is prepared: {}", label(work.key), fmt::join(names, ", "));
+    end_work(std::string(work.key.uid), answer_of(claim));
+  }
+
+  // Unprepare.
+
+  /// Without a waiter, the result is only logged.
+  void unprepare_one(const ClaimKey& key, const std::optional<Waiter>& waiter) {
+    if (const auto found = works_.find(key.uid); found != works_.end()) {
+      if (found->second.action == ClaimAction::unprepare) {
+        if (waiter) found->second.waiters.push_back(*waiter);
+        return;
+      }
+      stop_preparing(found->second);
+    }
+    Checkpoint next = checkpoint_;
+    if (!begin_unprepare(next, key.uid)) {
+      reported_.erase(key.uid);
+      warned_.erase(key.uid);
+      if (waiter) answer(*waiter, std::vector<DeviceAnswer>());
+      return;
+    }
+    Work& work = begin_work(ClaimAction::unprepare, key);
+    if (waiter) work.waiters.push_back(*waiter);
+    auto hostd = HostdCall::connect(parts_.loop, parts_.host, settings_.hostd_socket);
+    if (!hostd) return end_work(work, std::move(hostd).error());
+    if (auto kept = keep(std::move(next)); !kept) return end_work(work, std::move(kept).error());
+    work.hostd = std::move(*hostd);
+    work.hostd->send(
+        {.action = ClaimAction::unprepare, .claim = key.uid, .space = key.space, .name = key.name},
+        settings_.hostd_limit, [this, uid = key.uid](const Result<std::vector<PreparedDevice>>& undone) {
+          hostd_has_undone(works_.at(uid), undone);
+        });
+  }
+
+  /// Gives up the wait for hostd, which finishes its work and then undoes it.
+  void stop_preparing(const Work& preparing) {
+    const auto found = works_.find(preparing.key.uid);
+    const Work work = std::move(found->second);
+    works_.erase(found);
+    const Devices stopped = fail(Errc::refused, label(work.key) + ": it is being undone",
+                                 "the kubelet has asked for that; the claim waits until then");
+    for (const Waiter& waiter : work.waiters) answer(waiter, stopped);
+  }
+
+  void hostd_has_undone(Work& work, const Result<std::vector<PreparedDevice>>& undone) {
+    if (!undone) return end_work(work, undone.error());
+    const std::string uid = work.key.uid;
+    if (auto removed = files_.remove([&](const std::string& of) { return of == uid; }); !removed)
+      return end_work(work, std::move(removed).error());
+    Checkpoint next = checkpoint_;
+    finish_unprepare(next, uid);
+    if (auto kept = keep(std::move(next)); !kept) return end_work(work, std::move(kept).error());
+    warned_.erase(uid);
+    spdlog::info("{} is undone", label(work.key));
+    end_work(uid, std::vector<DeviceAnswer>());
+  }
+
+  /// After a start.
+  void tidy_files() {
+    const auto is_unknown = [this](const std::string& uid) { return checkpoint_.find(uid) == nullptr; };
+    if (auto removed = files_.remove(is_unknown); !removed)
+      spdlog::error("files of claims that have ended stay: {}", removed.error().text());
+    for (const ClaimRecord& claim : checkpoint_.claims) {
+      if (claim.phase != ClaimPhase::prepared) continue;
+      if (auto written = files_.write(claim); !written) spdlog::error("{}", written.error().text());
+    }
+  }
+
+  const Parts parts_;
+  const Settings settings_;
+  const std::string pool_;
+  ClaimFolder files_;
+  Checkpoint checkpoint_;
+  std::map<std::string, Work> works_;  // by UID
+  std::uint64_t last_work_ = 0;
+  std::map<std::string, std::string> reported_;  // the last failure, by UID
+  std::set<std::string> warned_;                 // UIDs
+  const std::shared_ptr<const bool> alive_ = std::make_shared<const bool>(true);
+};
+
+Result<std::unique_ptr<ClaimDriver>> ClaimDriver::open(const Parts& parts, Settings settings) {
+  const auto boot_id = parts.host.read_attribute("proc/sys/kernel/random/boot_id");
+  if (!boot_id) return fail(Error(boot_id.error()));
+  const auto text = parts.host.read_file(settings.claims_file);
+  if (!text && !is_gone(text.error())) return fail(Error(text.error()));
+  Checkpoint checkpoint{.boot_id = *boot_id};
+  if (text) {
+    auto read = read_checkpoint(*text);
+    if (!read) return fail(std::move(read).error());
+    checkpoint = for_boot(std::move(*read), *boot_id);
+  }
+  const std::string now = checkpoint_text(checkpoint);
+  if (!text || *text != now)
+    if (auto written = parts.host.write_file(settings.claims_file, now); !written)
+      return fail(std::move(written).error());
+  return std::unique_ptr<ClaimDriver>(
+      new ClaimDriver(std::make_unique<Impl>(parts, std::move(settings), std::move(checkpoint))));
+}
+
+ClaimDriver::ClaimDriver(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+ClaimDriver::~ClaimDriver() = default;
+
+void ClaimDriver::prepare(const std::vector<ClaimKey>& claims, Done done) {
+  impl_->prepare(claims, std::move(done));
+}
+void ClaimDriver::unprepare(const std::vector<ClaimKey>& claims, Done done) {
+  impl_->unprepare(claims, std::move(done));
+}
+void ClaimDriver::unprepare_all_but(const std::set<std::string>& existing) {
+  impl_->unprepare_all_but(existing);
+}
+const Checkpoint& ClaimDriver::checkpoint() const {
+  return impl_->checkpoint();
+}
+
+}  // namespace ferry::dra
