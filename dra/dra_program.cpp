@@ -64,7 +64,7 @@ DraProgram::DraProgram(EventLoop& loop, HostFs& host, kube::ApiTransport& transp
                [this](const Error& error) {
                  recorder_.record(kube::EventRecorder::Type::warning, kNotPublished, error.text());
                }}),
-      lost_(reader_, timers_,
+      lost_(timers_,
             {.checkpoint = [this]() -> const Checkpoint& { return driver_->checkpoint(); },
              .unprepare_all_but =
                  [this](const std::set<std::string>& existing) { driver_->unprepare_all_but(existing); }}) {}
