@@ -27,7 +27,6 @@ namespace {
 
 using namespace std::chrono_literals;
 using nlohmann::json;
-using test::ApiFault;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
