@@ -48,6 +48,7 @@ inline constexpr const char* kHostdLock = "run/ferry/hostd/hostd.lock";  ///< a 
 /// A file of its own: a process that probes it holds that lock for a moment, which would keep hostd away.
 inline constexpr const char* kHostdLiveness = "run/ferry/hostd.running";
 inline constexpr const char* kPluginLiveness = "run/ferry/plugin/plugin.lock";
+inline constexpr const char* kDraLock = "run/ferry/dra/dra.lock";      ///< a single `ferry dra` of a host
 inline constexpr const char* kAgentLock = "var/lib/ferry/agent.lock";  ///< a single agent of a host
 
 }  // namespace ferry::api

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ferry-agent, the only program that talks to an API server: it links libcurl (docs/adr/0015). `ferry agent`
+// ferry-agent, which talks to an API server, and so links libcurl (docs/adr/0015). `ferry agent`
 // execs it, as does `ferry kubevirt-cr` with --check or --apply. The chart's uninstall hook runs `retire`.
 // Linked as kubectl-ferry it is `kubectl ferry`; as kubectl_complete-ferry it answers kubectl's completion.
 // This file, like main.cpp, may use all rooms.

@@ -260,6 +260,15 @@ ApiClient::Call ApiClient::merge_patch(const ObjectRef& object, const json& patc
                                                .done = tells_object(asked, std::move(done))});
 }
 
+ApiClient::Call ApiClient::replace(const ObjectRef& object, const json& content, Done done) {
+  const Asked asked{.verb = "update", .kind = object.kind, .object = object.text()};
+  return begin(
+      with_manager(path_of(object)),
+      {.request = {.method = "PUT", .path = {}, .content_type = std::string(kJson), .body = text_of(content)},
+       .asked = asked,
+       .done = tells_object(asked, std::move(done))});
+}
+
 ApiClient::Call ApiClient::apply(const ObjectRef& object, json content, Force force, Done done) {
   const Asked asked{.verb = "patch", .kind = object.kind, .object = object.text()};
   auto path = with_manager(path_of(object));

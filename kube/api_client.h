@@ -115,6 +115,11 @@ class ApiClient {
   /// The result is the changed object.
   Call change(const ObjectRef& object, MakePatch make, Done done, const nlohmann::json* known = nullptr);
 
+  /// Replaces the object with `content`, which names it and its state by metadata.resourceVersion.
+  /// ApiErrc::conflict: the object is in another state, perhaps that of our own first try, whose answer was
+  /// lost.
+  Call replace(const ObjectRef& object, const nlohmann::json& content, Done done);
+
   enum class Force { no, yes };
   /// Server-side apply: `content` is all that Ferry wants of the object, which is created if it does not
   /// exist. ApiErrc::conflict: a field belongs to another manager, and Force::yes is not given.

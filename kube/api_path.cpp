@@ -73,6 +73,11 @@ Selection pods_of_node(std::string_view node) {
           .fields = "spec.nodeName=" + selector_value(node) + "," + std::string(kNotEndedPods)};
 }
 
+Selection slices_of_node(std::string_view node, std::string_view driver) {
+  return {.kind = kResourceSlices,
+          .fields = "spec.nodeName=" + selector_value(node) + ",spec.driver=" + selector_value(driver)};
+}
+
 Result<std::string> collection_of(ApiKind kind, std::string_view space) {
   if (space.empty()) return root_of(kind) + fmt::format("/{}", kind.plural);
   if (auto good = check_name(space, "namespace"); !good) return fail(std::move(good).error());

@@ -34,6 +34,11 @@ inline constexpr ApiKind kVmis{
 inline constexpr ApiKind kNodeFeatures{
     .api_version = "nfd.k8s-sigs.io/v1alpha1", .kind = "NodeFeature", .plural = "nodefeatures"};
 
+inline constexpr ApiKind kResourceSlices{
+    .api_version = "resource.k8s.io/v1", .kind = "ResourceSlice", .plural = "resourceslices"};
+inline constexpr ApiKind kResourceClaims{
+    .api_version = "resource.k8s.io/v1", .kind = "ResourceClaim", .plural = "resourceclaims"};
+
 /// Names an object.
 struct ObjectRef {
   ApiKind kind;
@@ -78,6 +83,8 @@ Selection only(const ObjectRef& object);
 inline constexpr std::string_view kNotEndedPods = "status.phase!=Succeeded,status.phase!=Failed";
 /// Selects the pods that run on a node, or are about to.
 Selection pods_of_node(std::string_view node);
+/// Selects the ResourceSlices that a driver has published for a node.
+Selection slices_of_node(std::string_view node, std::string_view driver);
 
 /// "/api/v1/nodes/n1", and `/subresource` if given. Errc::usage: no object can have this name (empty, "..",
 /// with a slash), so that the path can mean nothing else.

@@ -18,7 +18,6 @@ using nlohmann::json;
 // Events of a node are here, since a node has no namespace.
 constexpr std::string_view kSpace = "default";
 constexpr std::string_view kComponent = "ferry";
-constexpr std::string_view kController = "gpu-ferry.io/agent";
 
 constexpr auto kSame = std::chrono::minutes(10);
 constexpr double kBurst = 10;
@@ -48,6 +47,7 @@ std::string text_of(std::chrono::system_clock::time_point time) {
 
 /// An event, as it is on the server or is about to be.
 struct EventRecorder::Recorded {
+  EventSubject subject = {};
   Type type = Type::normal;
   std::string name = {};  ///< name on the server; empty: not there
   std::uint64_t count = 0;
@@ -60,12 +60,14 @@ struct EventRecorder::Recorded {
 };
 
 EventRecorder::EventRecorder(ApiClient& client, Timers& timers, Random random, WallClock wall_clock,
-                             std::string node, std::function<void(const Error&)> refused)
+                             std::string node, std::function<void(const Error&)> refused,
+                             std::string controller)
     : client_(client),
       timers_(timers),
       random_(std::move(random)),
       wall_clock_(std::move(wall_clock)),
       node_(std::move(node)),
+      controller_(std::move(controller)),
       refused_(std::move(refused)),
       normals_{.tokens = kBurst, .at = timers.now()},
       warnings_(normals_) {}
@@ -77,19 +79,35 @@ EventRecorder::~EventRecorder() {
 }
 
 void EventRecorder::record(Type type, std::string_view reason, std::string_view message) {
+  // The kubelet names a node's events by its name in place of its UID, and kubectl looks for both.
+  add({.reason = std::string(reason), .message = cut(message)}, {.object = node_ref(node_), .uid = node_},
+      type);
+}
+
+void EventRecorder::record(const EventSubject& subject, Type type, std::string_view reason,
+                           std::string_view message) {
+  add({.space = subject.object.space,
+       .uid = subject.uid,
+       .reason = std::string(reason),
+       .message = cut(message)},
+      subject, type);
+}
+
+void EventRecorder::add(Key key, const EventSubject& subject, Type type) {
   forget_old();
-  const Key key(reason, cut(message));
   auto found = recorded_.find(key);
   if (found == recorded_.end()) {
     if (remembered(type) >= kMostRemembered) return;
-    found = recorded_.emplace(key, std::make_unique<Recorded>(Recorded{.type = type, .first = wall_clock_()}))
+    found = recorded_
+                .emplace(std::move(key), std::make_unique<Recorded>(Recorded{
+                                             .subject = subject, .type = type, .first = wall_clock_()}))
                 .first;
   }
   auto& recorded = *found->second;
   ++recorded.count;
   recorded.last = wall_clock_();
   recorded.seen = timers_.now();
-  write(key);
+  write(found->first);
 }
 
 // An equal event after this time is a new event.
@@ -150,25 +168,35 @@ void EventRecorder::write_waiting(Type type) {
   }
 }
 
+std::string EventRecorder::space_of(const Recorded& recorded) {
+  return recorded.subject.object.space.empty() ? std::string(kSpace) : recorded.subject.object.space;
+}
+
 void EventRecorder::create(const Key& key, Recorded& recorded) {
-  recorded.name = new_name();
+  const ObjectRef& object = recorded.subject.object;
+  const std::string space = space_of(recorded);
+  recorded.name = new_name(object.name);
+  json involved = {{"apiVersion", object.kind.api_version},
+                   {"kind", object.kind.kind},
+                   {"name", object.name},
+                   {"uid", recorded.subject.uid}};
+  if (!object.space.empty()) involved["namespace"] = object.space;
   const json event = {
       {"apiVersion", kEvents.api_version},
       {"kind", kEvents.kind},
-      {"metadata", {{"name", recorded.name}, {"namespace", kSpace}}},
-      // The kubelet names a node's events by its name in place of its UID, and kubectl looks for both.
-      {"involvedObject", {{"apiVersion", "v1"}, {"kind", "Node"}, {"name", node_}, {"uid", node_}}},
-      {"reason", key.first},
-      {"message", key.second},
+      {"metadata", {{"name", recorded.name}, {"namespace", space}}},
+      {"involvedObject", std::move(involved)},
+      {"reason", key.reason},
+      {"message", key.message},
       {"type", recorded.type == Type::warning ? "Warning" : "Normal"},
       {"source", {{"component", kComponent}, {"host", node_}}},
-      {"reportingComponent", kController},
+      {"reportingComponent", controller_},
       {"reportingInstance", node_},
       {"count", recorded.count},
       {"firstTimestamp", text_of(recorded.first)},
       {"lastTimestamp", text_of(recorded.last)},
   };
-  recorded.call = client_.create(kEvents, kSpace, event, [this, key, count = recorded.count](auto result) {
+  recorded.call = client_.create(kEvents, space, event, [this, key, count = recorded.count](auto result) {
     hear(result);
     auto& created = *recorded_.at(key);
     const bool there = result || result.error().code == ApiErrc::already_exists;
@@ -179,7 +207,7 @@ void EventRecorder::create(const Key& key, Recorded& recorded) {
 
 void EventRecorder::raise(const Key& key, Recorded& recorded) {
   const json patch = {{"count", recorded.count}, {"lastTimestamp", text_of(recorded.last)}};
-  const ObjectRef event{.kind = kEvents, .space = std::string(kSpace), .name = recorded.name};
+  const ObjectRef event{.kind = kEvents, .space = space_of(recorded), .name = recorded.name};
   recorded.call = client_.merge_patch(event, patch, [this, key, count = recorded.count](auto result) {
     hear(result);
     auto& raised = *recorded_.at(key);
@@ -209,10 +237,10 @@ void EventRecorder::written(const Key& key, std::uint64_t count) {
 }
 
 // The name of an object: at most 253 letters, with a letter or digit before the dot.
-std::string EventRecorder::new_name() {
+std::string EventRecorder::new_name(std::string_view object) {
   constexpr std::size_t kLongestPrefix = 220;
   constexpr double kRange = 4294967296.0;  // 2^32
-  auto prefix = node_.substr(0, kLongestPrefix);
+  std::string prefix(object.substr(0, kLongestPrefix));
   prefix.erase(prefix.find_last_not_of(".-") + 1);
   const auto since_epoch = wall_clock_().time_since_epoch();
   return fmt::format("{}.{:x}{:08x}", prefix,

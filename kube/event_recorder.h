@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Records events of a node, which `kubectl describe node` shows.
+// Records events of a node and of other objects, which `kubectl describe` shows.
 #pragma once
 
 #include <chrono>
+#include <compare>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -14,10 +15,17 @@
 
 #include "common/result.h"
 #include "kube/api_client.h"
+#include "kube/api_path.h"
 #include "kube/backoff.h"
 #include "kube/timers.h"
 
 namespace ferry::kube {
+
+/// An object that an event is about.
+struct EventSubject {
+  ObjectRef object;
+  std::string uid;
+};
 
 /// Events are for people and may be lost: nothing waits for one. An equal event within ten minutes raises the
 /// count of the first. Ten are written at once, then one each half minute, in the order in which they came;
@@ -33,9 +41,11 @@ class EventRecorder {
   /// Bytes of a message that are kept; the rest is cut off, never within a character.
   static constexpr std::size_t kLongestMessage = 1024;
 
-  /// `refused` runs if the server takes no events: once, and again after it has taken one.
+  /// `refused` runs if the server takes no events: once, and again after it has taken one. `controller` is
+  /// the reportingComponent of the events.
   EventRecorder(ApiClient& client, Timers& timers, Random random, WallClock wall_clock, std::string node,
-                std::function<void(const Error&)> refused = {});
+                std::function<void(const Error&)> refused = {},
+                std::string controller = "gpu-ferry.io/agent");
   EventRecorder(const EventRecorder&) = delete;
   EventRecorder& operator=(const EventRecorder&) = delete;
   EventRecorder(EventRecorder&&) = delete;
@@ -44,6 +54,8 @@ class EventRecorder {
 
   /// `reason` is one CamelCase word; `message` names the device, its user and a remedy.
   void record(Type type, std::string_view reason, std::string_view message);
+  /// The same for another object than the node. The event is in the object's namespace.
+  void record(const EventSubject& subject, Type type, std::string_view reason, std::string_view message);
 
  private:
   struct Recorded;
@@ -54,9 +66,16 @@ class EventRecorder {
     bool waits = false;                 ///< an event waits for a token
     Timers::Timer token = {};
   };
-  using Key = std::pair<std::string, std::string>;  // reason, message
+  struct Key {
+    std::string space = {};  ///< of the object; empty for the node
+    std::string uid = {};    ///< of the object; empty for the node
+    std::string reason;
+    std::string message;
+    auto operator<=>(const Key&) const = default;
+  };
 
   Budget& rollout(Type type) { return type == Type::warning ? warnings_ : normals_; }
+  void add(Key key, const EventSubject& subject, Type type);
   std::size_t remembered(Type type) const;
   bool may_write(Budget& rollout);
   void forget_old();
@@ -67,13 +86,15 @@ class EventRecorder {
   void raise(const Key& key, Recorded& recorded);
   void written(const Key& key, std::uint64_t count);
   void hear(const Result<nlohmann::json>& answer);
-  std::string new_name();
+  static std::string space_of(const Recorded& recorded);
+  std::string new_name(std::string_view object);
 
   ApiClient& client_;
   Timers& timers_;
   const Random random_;
   const WallClock wall_clock_;
   const std::string node_;
+  const std::string controller_;
   const std::function<void(const Error&)> refused_;
   bool refusal_reported_ = false;
   std::map<Key, std::unique_ptr<Recorded>> recorded_;

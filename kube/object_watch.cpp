@@ -132,6 +132,7 @@ class ObjectWatch::Impl {
 
   const Objects& objects() const { return objects_; }
   bool listed() const { return listed_; }
+  const std::string& version() const { return version_; }
   bool only_watch_fails() const { return trouble_ && failed_ == Request::watch; }
 
  private:
@@ -275,6 +276,7 @@ class ObjectWatch::Impl {
                open_.reset();
                watch_ended(std::move(reply));
              }});
+    if (listener_.opened) listener_.opened();
   }
 
   void received(std::string_view bytes) {
@@ -427,6 +429,10 @@ const ObjectWatch::Objects& ObjectWatch::objects() const {
 
 bool ObjectWatch::listed() const {
   return impl_->listed();
+}
+
+const std::string& ObjectWatch::version() const {
+  return impl_->version();
 }
 
 bool ObjectWatch::only_watch_fails() const {

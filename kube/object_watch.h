@@ -70,6 +70,9 @@ class ObjectWatch {
     std::function<void(const Error&)> trouble;
     /// After trouble: objects() is up to date again.
     std::function<void()> well;
+    /// A watch is requested anew: after each list, and when the server has ended the last watch. The server
+    /// may have been replaced by one of another version meanwhile.
+    std::function<void()> opened = {};
   };
 
   /// The parts of objects to keep.
@@ -101,6 +104,9 @@ class ObjectWatch {
   const Objects& objects() const;
   /// False: objects() has never been the server's state; it is empty and says nothing.
   bool listed() const;
+  /// The resourceVersion up to which objects() is complete; empty: nothing has been listed. It may rise
+  /// without a call of Listener::changed.
+  const std::string& version() const;
   /// True: the reported trouble is that of a watch, and the list before that watch succeeded.
   bool only_watch_fails() const;
 

@@ -29,6 +29,7 @@ const std::vector<CommandTree::Entry>& CommandTree::verbs() {
                                             {"vgpu", &CommandTree::add_vgpu},
                                             {"plugin", &CommandTree::add_plugin},
                                             {"agent", &CommandTree::add_agent},
+                                            {"dra", &CommandTree::add_dra},
                                             {"kubevirt-cr", &CommandTree::add_kubevirt_cr},
                                             {"kata", &CommandTree::add_kata},
                                             {"selftest", &CommandTree::add_selftest},

@@ -13,6 +13,7 @@
 #include "agent/agent_options.h"
 #include "cli/verbs/verbs.h"
 #include "common/log.h"
+#include "dra/dra_options.h"
 
 namespace ferry::cli {
 
@@ -50,6 +51,7 @@ class CommandTree {
   static CLI::App* add_group(CLI::App& app, const std::string& name, const std::string& description);
   static void add_release(CLI::App* verb, std::vector<std::string>& names);
   void add_foreign(CLI::App* verb);
+  std::vector<std::string> words_for_a_program(const CLI::Option& level) const;
   static void add_yes(CLI::App* verb, bool& yes);
 
   // looking_commands.cpp
@@ -69,6 +71,7 @@ class CommandTree {
   void add_convert(CLI::App& app);
   void add_hostd(CLI::App& app);
   void add_agent(CLI::App& app);
+  void add_dra(CLI::App& app);
   void add_plugin(CLI::App& app);
   void add_kubevirt_cr(CLI::App& app);
 
@@ -106,6 +109,7 @@ class CommandTree {
   ServingOptions serving_;
   AgentOptions agent_;
   std::optional<agent::AgentOptionList> agent_list_;
+  dra::DraProgramOptions dra_;
   KubevirtCrOptions permits_;
   std::string shell_;
 };

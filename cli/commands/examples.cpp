@@ -47,6 +47,7 @@ constexpr std::array kExamples = {
     Example{"plugin", "Advertise a model under a name of your own", "ferry plugin --alias 10de:26b9=l40s"},
     Example{"agent", "Print the desired state of a node, and the labels that the cluster would get",
             "ferry agent --once --node-file node.yaml --dry-run"},
+    Example{"dra", "Serve the ResourceClaims of a node", "ferry dra --node-name gpu-1"},
     Example{"kubevirt-cr", "Print the entries that KubeVirt needs for the GPUs of this host",
             "ferry kubevirt-cr"},
     Example{"kubevirt-cr", "Add the missing entries to the object of the cluster",

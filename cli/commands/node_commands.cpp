@@ -108,15 +108,20 @@ void CommandTree::add_hostd(CLI::App& app) {
       "and hostd changes it when its last user has ended. When hostd ends, all devices stay as they are.");
 }
 
+/// The options of every command that a program in place of this one takes, too. Its actions are worth log
+/// lines, while other verbs print theirs as output.
+std::vector<std::string> CommandTree::words_for_a_program(const CLI::Option& level) const {
+  return {"--host-root",  globals_.host_root,
+          "--log-level",  level.count() > 0 ? globals_.log_level : "info",
+          "--log-format", globals_.log_format == LogFormat::json ? "json" : "text"};
+}
+
 void CommandTree::add_agent(CLI::App& app) {
   CLI::App* agent = add_changing_verb(
       app, "agent", "turn the labels of a Node into the desired state of its host, and report the result",
       [this, level = app.get_option("--log-level")](const Session& session) {
         agent_.only_for_the_server = agent_list_->given_for_the_server();
-        // The agent's actions are worth log lines, while other verbs print theirs as output.
-        agent_.words = {"--host-root",  globals_.host_root,
-                        "--log-level",  level->count() > 0 ? globals_.log_level : "info",
-                        "--log-format", globals_.log_format == LogFormat::json ? "json" : "text"};
+        agent_.words = words_for_a_program(*level);
         const auto more = agent_list_->words();
         agent_.words.insert(agent_.words.end(), more.begin(), more.end());
         return agent_verb(session, agent_);
@@ -147,6 +152,21 @@ void CommandTree::add_plugin(CLI::App& app) {
   CLI::App* plugin = add_verb(app, "plugin", "advertise GPUs and vGPUs to the kubelet, until SIGTERM",
                               [this](const Session& session) { return plugin_verb(session, serving_); });
   add_plugin_options(*plugin, serving_);
+}
+
+void CommandTree::add_dra(CLI::App& app) {
+  CLI::App* verb = add_verb(
+      app, "dra", "publish GPUs as ResourceSlices, and prepare the devices of ResourceClaims, until SIGTERM",
+      [this, level = app.get_option("--log-level")](const Session& /*session*/) {
+        auto words = words_for_a_program(*level);
+        const auto more = dra::words_of(dra_);
+        words.insert(words.end(), more.begin(), more.end());
+        return dra_verb(words);
+      });
+  dra::add_dra_options(*verb, dra_);
+  verb->footer(
+      "It runs as the program ferry-dra, asks hostd to change GPUs, and serves those whose policy has "
+      "`allocation: dra`. Kubernetes 1.34 or later is needed. Slices and prepared claims stay when it ends.");
 }
 
 void CommandTree::add_kubevirt_cr(CLI::App& app) {

@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <system_error>
 #include <unistd.h>
+#include <utility>
 
 #include "common/unique_fd.h"
 
@@ -28,22 +29,26 @@ Result<> replace_input(const std::string& input) {
 
 }  // namespace
 
-Error become_agent_program(std::vector<std::string> arguments, const std::string& input) {
-  if (!input.empty()) {
-    if (auto replaced = replace_input(input); !replaced) return replaced.error();
-  }
-  arguments.insert(arguments.begin(), "ferry-agent");
+Error become_program(const std::string& name, std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), name);
   std::vector<char*> argv;
   argv.reserve(arguments.size() + 1);
   for (std::string& word : arguments) argv.push_back(word.data());
   argv.push_back(nullptr);
   std::error_code failure;
   const auto own = std::filesystem::read_symlink("/proc/self/exe", failure);
-  const auto program = own.parent_path() / "ferry-agent";
+  const auto program = own.parent_path() / name;
   if (!failure) ::execv(program.c_str(), argv.data());
   Error error = error_from_errno(failure ? failure.value() : errno, "start " + program.string());
-  error.hint = "install the package ferry again: it has ferry-agent in the same folder as ferry";
+  error.hint = "install the package ferry again: it has " + name + " in the same folder as ferry";
   return error;
+}
+
+Error become_agent_program(std::vector<std::string> arguments, const std::string& input) {
+  if (!input.empty()) {
+    if (auto replaced = replace_input(input); !replaced) return replaced.error();
+  }
+  return become_program("ferry-agent", std::move(arguments));
 }
 
 }  // namespace ferry::cli

@@ -8,9 +8,11 @@
 
 namespace ferry::cli {
 
-/// Execs `ferry-agent` with these arguments. It is in this program's folder and alone talks to an API server
-/// (docs/adr/0015). `input` becomes its standard input; empty: it keeps this process's own. Returns only if
-/// exec fails.
+/// Execs the program of this name in this program's folder. Returns only if exec fails.
+Error become_program(const std::string& name, std::vector<std::string> arguments);
+
+/// Execs `ferry-agent`, which talks to an API server (docs/adr/0015). `input` becomes its standard input;
+/// empty: it keeps this process's own.
 Error become_agent_program(std::vector<std::string> arguments, const std::string& input = {});
 
 }  // namespace ferry::cli

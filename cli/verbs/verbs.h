@@ -150,6 +150,9 @@ struct AgentOptions {
 /// Without `once` it execs ferry-agent, and returns only if that fails.
 ExitStatus agent_verb(const Session& session, const AgentOptions& options);
 
+/// `dra`: execs ferry-dra with these words, and returns only if that fails.
+ExitStatus dra_verb(const std::vector<std::string>& words);
+
 struct KubevirtCrOptions {
   bool check = false;
   bool apply = false;

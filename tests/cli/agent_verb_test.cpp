@@ -233,6 +233,19 @@ TEST_F(AgentVerb, BecomesTheProgramWithAllItsArguments) {
       << "before the program changes";
 }
 
+TEST_F(AgentVerb, AndTheVerbForClaimsBecomesItsProgram) {
+  const std::string absent = path("kubeconfig");
+  const auto there = run_ferry({"--host-root=" + scratch_.path().string(), "dra", "--node-name=n1",
+                                "--kubelet-dir=/data/kubelet", "--cdi-dir=/etc/cdi", "--pod-uid=u",
+                                "--context=c", "--log-level=error", "--kubeconfig=" + absent});
+  EXPECT_EQ(there.status, 2);
+  EXPECT_THAT(there.err, AllOf(HasSubstr("ferry-dra: "), HasSubstr(absent)));
+  EXPECT_THAT(run_ferry({"dra", "--kubeconfig", absent}).err, HasSubstr("--node-name is required"));
+  EXPECT_THAT(run_ferry({"dra", "--cdi-dir", "cdi"}).err,
+              AllOf(HasSubstr("ferry: "), HasSubstr("no absolute path")))
+      << "before the program changes";
+}
+
 // A person's programs do: see kubectl_program_test.cpp and kubevirt_cr_test.cpp.
 TEST_F(AgentVerb, RunsNoProgramOfAKubeconfig) {
   scratch_.file("login", "#!/bin/sh\n: > '" + path("ran") + "'\n");

@@ -67,6 +67,21 @@ class ApiClientTest : public testing::Test, public KubeFixture {
   }
 };
 
+TEST_F(ApiClientTest, ReplacesAnObjectInTheStateThatIsNamed) {
+  const auto replace = [&](const json& content) {
+    return outcome<json>([&](auto done) { client.replace(kube::node_ref("n1"), content, std::move(done)); });
+  };
+  json content = server.object(kNode);
+  content["metadata"]["labels"] = {{"b", "2"}};
+  const auto replaced = replace(content);
+  ASSERT_TRUE(replaced) << replaced.error().message;
+  EXPECT_FALSE(server.object(kNode)["metadata"]["labels"].contains("a"));
+  EXPECT_EQ(server.count("PUT", kNode + "?fieldManager=ferry"), 1U);
+  const auto stale = replace(content);
+  EXPECT_EQ(code_of(stale), kube::ApiErrc::conflict);
+  EXPECT_THAT(message_of(stale), HasSubstr("update Node n1"));
+}
+
 TEST_F(ApiClientTest, WithPatienceTriesASilentServerForThatLong) {
   server.script = [](const kube::ApiRequest&) { return std::optional(ApiFault::lost_before()); };
   kube::ApiClient hurried(

@@ -65,6 +65,27 @@ TEST_F(EventRecorderTest, WritesWhatKubectlDescribeNodeShows) {
   EXPECT_EQ(event["lastTimestamp"], "1970-01-01T01:00:00Z");
 }
 
+TEST_F(EventRecorderTest, AnEventOfAnotherObjectIsInItsNamespace) {
+  const kube::EventSubject claim{
+      .object = {.kind = kube::kResourceClaims, .space = "studio", .name = "render-a"}, .uid = "u-1"};
+  recorder.record(claim, kWarning, "Failed", "one");
+  recorder.record(claim, kWarning, "Failed", "one");
+  recorder.record({.object = claim.object, .uid = "u-2"}, kWarning, "Failed", "one");
+  recorder.record(kWarning, "Failed", "one");
+  clock.run_for(5s);
+  std::vector<json> of_claims;
+  for (const json& event : events())
+    if (event["metadata"]["namespace"] == "studio") of_claims.push_back(event);
+  EXPECT_THAT(events(), SizeIs(3));
+  ASSERT_THAT(of_claims, SizeIs(2));
+  for (const json& event : of_claims) {
+    EXPECT_EQ(event["involvedObject"]["kind"], "ResourceClaim");
+    EXPECT_EQ(event["involvedObject"]["namespace"], "studio");
+    EXPECT_EQ(event["source"]["host"], "n1");
+    EXPECT_TRUE(event["metadata"]["name"].get<std::string>().starts_with("render-a."));
+  }
+}
+
 TEST_F(EventRecorderTest, CountsTheSameAgain) {
   recorder.record(kNormal, "Bound", "one");
   clock.run_for(1min);

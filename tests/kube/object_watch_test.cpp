@@ -70,6 +70,26 @@ TEST_F(ObjectWatchTest, HasWhatTheServerHas) {
   EXPECT_THAT(watching.said, IsEmpty());
 }
 
+TEST_F(ObjectWatchTest, ReportsEachRequestForAWatchAndTheVersionThatItHas) {
+  int opened = 0;
+  kube::ObjectWatch watch(
+      server, clock, [this] { return server.draw(); }, kube::only(kube::node_ref("n1")),
+      {.changed = [] {}, .trouble = [](const Error&) {}, .well = [] {}, .opened = [&opened] { ++opened; }});
+  EXPECT_EQ(watch.version(), "");
+  ASSERT_TRUE(watch.begin());
+  EXPECT_EQ(opened, 0);
+  clock.run_for(1s);
+  EXPECT_EQ(opened, 1);
+  server.edit(kNode, labels("a", "2"));
+  clock.run_for(1s);
+  EXPECT_EQ(watch.version(), server_version());
+  server.cut_streams();
+  clock.run_for(5s);
+  EXPECT_EQ(opened, 2);
+  clock.run_for(1h);
+  EXPECT_GE(opened, 2 + 5) << "the server ends a watch after ten minutes at the latest";
+}
+
 TEST_F(ObjectWatchTest, ReportsThatThereIsNothing) {
   const Watching none(*this, kube::only(kube::config_map_ref("a", "m")), [] { return 0.5; });
   clock.run_for(1s);

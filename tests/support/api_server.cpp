@@ -17,9 +17,10 @@ using nlohmann::json;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr std::array<kube::ApiKind, 9> kKinds = {kube::kNodes,     kube::kConfigMaps, kube::kPods,
-                                                 kube::kEvents,    kube::kLeases,     kube::kDaemonSets,
-                                                 kube::kKubeVirts, kube::kVmis,       kube::kNodeFeatures};
+constexpr std::array<kube::ApiKind, 11> kKinds = {
+    kube::kNodes,        kube::kConfigMaps,     kube::kPods,          kube::kEvents,
+    kube::kLeases,       kube::kDaemonSets,     kube::kKubeVirts,     kube::kVmis,
+    kube::kNodeFeatures, kube::kResourceSlices, kube::kResourceClaims};
 constexpr seconds kBookmarks{60};
 // For an answer to begin, where there is no deadline for the whole: as the transport has it.
 constexpr milliseconds kBegins{30'000};
@@ -343,6 +344,7 @@ kube::ApiReply ApiServer::handle(const kube::ApiRequest& request) {
   if (!content.is_object()) return refusal(400, "BadRequest", "the body is no JSON object");
   if (request.method == "POST" && place->subresource == "eviction") return evict(*place, content);
   if (request.method == "POST") return create(*place, std::move(content));
+  if (request.method == "PUT") return replace(*place, std::move(content));
   if (request.method == "DELETE") return remove(*place, content);
   return refusal(405, "MethodNotAllowed", "the server does not allow this method");
 }
@@ -386,10 +388,32 @@ kube::ApiReply ApiServer::read(const Place& place) const {
                       .dump()};
 }
 
-kube::ApiReply ApiServer::patch(const Place& place, const kube::ApiRequest& request) {
+void ApiServer::let_another_write(const Place& place) {
   if (happens(chances.other_writer) && objects_.contains(place.path))
     edit(place.path,
          {{"metadata", {{"annotations", {{"example.com/other-writer", std::to_string(version_)}}}}}});
+}
+
+kube::ApiReply ApiServer::replace(const Place& place, json content) {
+  let_another_write(place);
+  const auto found = objects_.find(place.path);
+  if (found == objects_.end())
+    return refusal(404, "NotFound", fmt::format("{} \"{}\" not found", place.plural, place.name));
+  if (text_at(content, "/metadata/name") != place.name)
+    return refusal(400, "BadRequest", "the name of the object does not match the name on the URL");
+  const auto before = found->second;
+  if (text_at(content, "/metadata/resourceVersion") != text_at(before, "/metadata/resourceVersion"))
+    return refusal(409, "Conflict",
+                   fmt::format("Operation cannot be fulfilled on {} \"{}\": the object has been modified",
+                               place.plural, place.name));
+  content["metadata"]["uid"] = before["metadata"]["uid"];
+  if (kept) content = kept(std::move(content));
+  owners_.updated(place.path, place.value("fieldManager") + "|Update", before, content);
+  return {.status = 200, .body = store(place.path, std::move(content)).dump()};
+}
+
+kube::ApiReply ApiServer::patch(const Place& place, const kube::ApiRequest& request) {
+  let_another_write(place);
   auto content = json::parse(request.body, nullptr, false);
   if (!content.is_object()) return refusal(400, "BadRequest", "the body is no JSON object");
   const auto manager = place.value("fieldManager");
@@ -414,6 +438,7 @@ kube::ApiReply ApiServer::patch(const Place& place, const kube::ApiRequest& requ
   auto after = before;
   after.merge_patch(content);
   after["metadata"]["resourceVersion"] = before["metadata"]["resourceVersion"];
+  if (kept) after = kept(std::move(after));
   owners_.updated(place.path, manager + "|Update", before, after);
   return {.status = 200, .body = store(place.path, std::move(after)).dump()};
 }
@@ -442,6 +467,8 @@ kube::ApiReply ApiServer::create(const Place& place, json content) {
   if (objects_.contains(path))
     return refusal(409, "AlreadyExists", fmt::format("{} \"{}\" already exists", place.plural, name));
   if (!place.space.empty()) content["metadata"]["namespace"] = place.space;
+  if (kept) content = kept(std::move(content));
+  if (place.value("dryRun") == "All") return {.status = 201, .body = content.dump()};
   owners_.updated(path, place.value("fieldManager") + "|Update", json(), content);
   return {.status = 201, .body = store(path, std::move(content)).dump()};
 }

@@ -52,7 +52,7 @@ struct ApiChances {
   double too_many_requests = 0;  ///< with Retry-After up to 5 s, now and then without
   double unauthorized = 0;
   double forbidden = 0;
-  double other_writer = 0;  ///< somebody else changes an object just before a patch of ours arrives
+  double other_writer = 0;  ///< somebody else changes an object just before a write of ours arrives
   double late = 0;          ///< takes up to a minute in place of 20 ms, each way: longer than a client waits
   double cut = 0;           ///< of each event: the stream ends in the middle of it
   double ended = 0;         ///< of each event: the stream ends well behind it
@@ -116,6 +116,8 @@ class ApiServer final : public kube::ApiTransport {
   std::set<std::string> disruption_budgeted;  ///< "namespace/name" of pods that may not be evicted now
   std::map<std::string, std::string> logs;    ///< by "namespace/pod/container"; others are not found
   std::chrono::milliseconds grace{2'000};     ///< from a pod's deletion to its end
+  /// Returns the part of a written object that the server keeps; absent: all of it.
+  std::function<nlohmann::json(nlohmann::json object)> kept;
 
   const std::vector<ApiSeen>& seen() const { return seen_; }
   /// Requests of a method whose path contains that.
@@ -147,7 +149,9 @@ class ApiServer final : public kube::ApiTransport {
 
   kube::ApiReply handle(const kube::ApiRequest& request);
   kube::ApiReply read(const Place& place) const;
+  void let_another_write(const Place& place);
   kube::ApiReply patch(const Place& place, const kube::ApiRequest& request);
+  kube::ApiReply replace(const Place& place, nlohmann::json content);
   kube::ApiReply apply(const Place& place, const nlohmann::json& content);
   kube::ApiReply create(const Place& place, nlohmann::json content);
   kube::ApiReply remove(const Place& place, const nlohmann::json& options);

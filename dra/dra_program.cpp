@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dra/dra_program.h"
+
+#include <chrono>
+#include <filesystem>
+#include <set>
+#include <system_error>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
+#include <spdlog/spdlog.h>
+
+#include "api/files.h"
+#include "common/process/this_process.h"
+#include "dra/checkpoint.h"
+#include "dra/names.h"
+#include "dra/server/device_health.h"
+#include "dra/slices/publication.h"
+
+namespace ferry::dra {
+namespace {
+
+// The release of a flock raises no event. Neither does the change of a folder's mode before this process may
+// watch it.
+constexpr auto kBetweenTries = std::chrono::seconds(1);
+// ClaimDriver answers the kubelet after 30 s, so the API server's error comes before that.
+constexpr auto kPatience = std::chrono::seconds(20);
+// The pause after which startup work is over and its memory can be returned.
+constexpr auto kCalm = std::chrono::seconds(5);
+
+/// The reason of an event of the Node.
+constexpr const char* kNotPublished = "ResourceSlicesNotPublished";
+
+/// hostd makes the folder, and gives it to this process's group.
+bool may_come(const Error& error) {
+  return (error.code == std::errc::permission_denied && ::geteuid() != 0) ||
+         error.code == std::errc::no_such_file_or_directory;
+}
+
+}  // namespace
+
+DraProgram::DraProgram(EventLoop& loop, HostFs& host, kube::ApiTransport& transport,
+                       const kube::Random& random, DraProgramOptions options)
+    : loop_(loop),
+      host_(host),
+      options_(std::move(options)),
+      timers_(loop),
+      client_(transport, timers_, random, kPatience),
+      recorder_(
+          client_, timers_, random, [] { return std::chrono::system_clock::now(); }, options_.node,
+          [](const Error& error) { spdlog::warn("events are not recorded: {}", error.text()); },
+          KubeClaimEvents::kController),
+      reader_(client_),
+      events_(recorder_, timers_),
+      publisher_(
+          host, transport, timers_, random,
+          {.node = options_.node,
+           .held =
+               [this] { return driver_ ? held_devices(driver_->checkpoint()) : std::vector<HeldDevice>(); },
+           .changed = [this] { node_changed(); },
+           .settled = [] { drop_startup_memory(); },
+           .refused =
+               [this](const Error& error) {
+                 recorder_.record(kube::EventRecorder::Type::warning, kNotPublished, error.text());
+               }}),
+      lost_(timers_,
+            {.checkpoint = [this]() -> const Checkpoint& { return driver_->checkpoint(); },
+             .unprepare_all_but =
+                 [this](const std::set<std::string>& existing) { driver_->unprepare_all_but(existing); }}) {}
+
+DraProgram::~DraProgram() = default;
+
+Result<> DraProgram::run(const std::stop_token& stop) {
+  loop_.post([this] { try_now(); });
+  loop_.run(stop);
+  server_.reset();
+  if (failure_) return fail(std::move(*failure_));
+  return {};
+}
+
+void DraProgram::try_now() {
+  auto begun = begin();
+  if (begun) {
+    spdlog::info("ferry dra serves the node {}", options_.node);
+    loop_.at(EventLoop::Clock::now() + kCalm, [] { drop_startup_memory(); });
+    return;
+  }
+  const bool waits = may_come(begun.error()) || (!only_ && begun.error().code == Errc::refused);
+  if (!waits) return end_by(std::move(begun).error());
+  wait_for(begun.error().text());
+  loop_.at(EventLoop::Clock::now() + kBetweenTries, [this] { try_now(); });
+}
+
+/// Begins the parts that have not begun yet.
+Result<> DraProgram::begin() {
+  if (!only_) {
+    auto claimed = InstanceLock::claim(host_, api::kDraLock);
+    if (!claimed && claimed.error().code == Errc::refused)
+      return fail(Errc::refused, "another ferry dra serves this node");
+    if (!claimed) return fail(std::move(claimed).error());
+    only_.emplace(std::move(*claimed));
+  }
+  if (!folder_) {
+    auto& folder = folder_.emplace(loop_, [this] { publisher_.gpus_changed(); });
+    const auto path = std::filesystem::path(api::kClaimableGpusFile).parent_path();
+    if (auto added = folder.add(host_.root() / path); !added) {
+      folder_.reset();
+      return added;
+    }
+  }
+  if (!driver_) {
+    if (auto opened = open_driver(); !opened) return opened;
+  }
+  if (server_) return {};
+  if (auto opened = open_server(); !opened) return opened;
+  // Last, since a pod that gets a device needs the server.
+  publisher_.gpus_changed();
+  if (auto begun = publisher_.begin(); !begun) {
+    server_.reset();
+    return begun;
+  }
+  return {};
+}
+
+Result<> DraProgram::open_driver() {
+  const std::filesystem::path kubelet = options_.kubelet_folder.relative_path();
+  auto driver = ClaimDriver::open({.loop = loop_,
+                                   .host = host_,
+                                   .reader = reader_,
+                                   .node = publisher_,
+                                   .events = events_,
+                                   .changed = [this] { publisher_.held_changed(); }},
+                                  {.node = options_.node,
+                                   .cdi_folder = options_.cdi_folder.relative_path(),
+                                   .metadata_folder = kubelet / "plugins" / kDriver / "metadata"});
+  if (!driver) return fail(std::move(driver).error());
+  driver_ = std::move(*driver);
+  return {};
+}
+
+Result<> DraProgram::open_server() {
+  const std::filesystem::path kubelet = options_.kubelet_folder.relative_path();
+  auto server = DraServer::open(
+      {.loop = loop_, .queue = queue_, .host = host_, .driver = *driver_},
+      {.plugin_folder = kubelet / "plugins" / kDriver,
+       .registry_folder = kubelet / "plugins_registry",
+       .pod_uid = options_.pod_uid},
+      {.registered =
+           [this] {
+             spdlog::info("the kubelet has registered {}", kDriver);
+             publisher_.held_changed();
+           },
+       .refused =
+           [](const Error& error) { spdlog::error("the kubelet refuses the driver: {}", error.text()); },
+       .failed = [this](Error error) { end_by(std::move(error)); }});
+  if (!server) return fail(std::move(server).error());
+  server_ = std::move(*server);
+  return {};
+}
+
+void DraProgram::node_changed() {
+  if (!server_) return;
+  if (const auto node = publisher_.node()) server_->set_health(device_health(*node, publication_of(*node)));
+  if (auto claims = publisher_.claims()) lost_.look(std::move(*claims));
+}
+
+void DraProgram::end_by(Error error) {
+  failure_ = std::move(error);
+  loop_.finish();
+}
+
+void DraProgram::wait_for(const std::string& what) {
+  if (std::exchange(waits_for_, what) != what) spdlog::warn("{}: waiting for a change of that", what);
+}
+
+}  // namespace ferry::dra

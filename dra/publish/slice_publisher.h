@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+// Publishes the GPUs of the node as ResourceSlices, and keeps them as they should be. It reads hostd's list
+// of GPUs (kClaimableGpusFile), the devices that claims have on the node, the allocations of ResourceClaims,
+// and its own slices, and writes the difference alone.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "common/event_loop.h"
+#include "common/result.h"
+#include "dra/claims/claim_driver.h"
+#include "dra/publish/server_features.h"
+#include "dra/publish/slice_plan.h"
+#include "dra/slices/node_model.h"
+#include "hostfs/host_fs.h"
+#include "kube/api_client.h"
+#include "kube/api_transport.h"
+#include "kube/backoff.h"
+#include "kube/object_watch.h"
+#include "kube/timers.h"
+
+namespace ferry::dra {
+
+/// For one thread. When idle it has two open watches: of its slices, and of the ResourceClaims of the
+/// cluster, of which it keeps the names of this node's devices. It has no timer except the watches' own. A
+/// request that fails is repeated after a growing pause.
+///
+/// Each time the server begins a watch of the slices anew, the server's features are probed: it may have been
+/// restarted with another version or other feature gates. Nothing is written before the answer, nor before
+/// GPUs, claims and slices are known.
+///
+/// The slices stay in the server when this object ends.
+class SlicePublisher final : public NodeView {
+ public:
+  struct Settings {
+    std::string node;
+    /// The devices that claims have on this node: held_devices() of the checkpoint. It is called in this
+    /// thread.
+    std::function<std::vector<HeldDevice>()> held;
+    /// Runs when node() or claims() may have changed. It may be absent.
+    std::function<void()> changed = {};
+    /// Runs when the slices in the server are the desired ones again after requests. It may be absent.
+    std::function<void()> settled = {};
+    /// Runs with an error that keeps slices from being published and that needs a person: once, and again for
+    /// another message. It may be absent.
+    std::function<void(const Error&)> refused = {};
+  };
+
+  /// The interval at which a write is looked for in the watch, while it has not been reported.
+  static constexpr kube::Backoff::Pause kBetweenLooks{10'000};
+
+  /// The references must outlive this object.
+  SlicePublisher(const HostFs& host, kube::ApiTransport& transport, kube::Timers& timers, kube::Random random,
+                 Settings settings);
+  ~SlicePublisher() override;
+
+  /// Errc::usage: the node's name cannot be one.
+  Result<> begin();
+
+  /// To be called when hostd's file may have changed.
+  void gpus_changed();
+  /// To be called when Settings::held has changed.
+  void held_changed() { schedule(); }
+
+  /// The node with all that claims have. Errors: hostd's list, the claims or the server's features are not
+  /// known yet.
+  Result<NodeModel> node() const override;
+  /// The UIDs of claims that have a device of the node's pool, in the API server. Absent: they are not known
+  /// yet.
+  std::optional<std::set<std::string>> claims() const;
+  /// An error that keeps slices from being published; absent: there is none now.
+  std::optional<Error> problem() const;
+  /// True: the slices in the server are the desired ones, as far as it is known.
+  bool is_settled() const { return settled_; }
+
+ private:
+  void schedule();
+  void reconcile();
+  void read_gpus();
+  std::vector<StoredSlice> stored_slices();
+  bool is_news(const char* subject, const Error& error);
+  void report(const char* subject, const Error& error);
+  void log_notes(const std::vector<std::string>& notes);
+
+  void probe();
+  void probed(Result<ServerFeatures> features);
+  void read_node();
+  void node_read(const Result<nlohmann::json>& node);
+
+  void send_next();
+  void written(const Result<nlohmann::json>& answer);
+  void removed(const Result<>& answer);
+  void sent_one();
+  void failed(const Error& error);
+  void retry(const Error& error);
+  void pause();
+  /// True: the watch has reported all slices that were written.
+  bool is_reported();
+  void look_again();
+  void settle();
+
+  kube::ObjectWatch::Listener listener(const char* what);
+
+  const HostFs& host_;
+  kube::Timers& timers_;
+  const kube::Random random_;
+  const Settings settings_;
+  kube::ApiClient client_;
+  FeatureProbe probe_;
+  kube::ObjectWatch slices_;
+  kube::ObjectWatch claims_;
+
+  std::optional<std::vector<Gpu>> gpus_;  ///< absent: hostd has not listed them yet
+  bool gpus_read_ = false;                ///< gpus_ is the file's content
+  std::optional<ServerFeatures> features_;
+  bool probed_ = false;  ///< features_ are those of the server that answers now
+  std::string node_uid_;
+  bool node_read_ = false;  ///< since the last slice was created
+  bool reading_node_ = false;
+
+  std::deque<SliceRequest> round_;     ///< the first one is under way
+  bool wrote_ = false;                 ///< since the slices were settled
+  std::uint64_t last_generation_ = 0;  ///< 0: none
+  std::string awaited_version_;        ///< the watch has to report it; empty: none
+  std::set<std::string> removed_;      ///< UIDs of removed slices that the watch may still have
+
+  bool scheduled_ = false;
+  bool settled_ = false;
+  std::map<std::string, Error> problems_;  ///< the present ones, by their subjects
+  std::vector<std::string> notes_;         ///< as they were logged last
+  kube::Backoff backoff_;                  ///< of requests
+  kube::Backoff probe_backoff_;
+  kube::Timers::Timer soon_;
+  kube::Timers::Timer again_;
+  bool pauses_ = false;  ///< again_ is set: a request has failed
+  kube::Timers::Timer look_;
+  bool looks_ = false;  ///< look_ is set
+  kube::Timers::Timer probe_again_;
+};
+
+}  // namespace ferry::dra
