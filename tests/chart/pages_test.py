@@ -85,7 +85,7 @@ class PagesTest(unittest.TestCase):
         for block in blocks():
             for one in block.manifests():
                 if one["kind"] == "KubeVirt":
-                    lists = one["spec"]["configuration"]["permittedHostDevices"].values()
+                    lists = one["spec"]["configuration"].get("permittedHostDevices", {}).values()
                     permitted |= {(block.page, entry["resourceName"]) for entries in lists for entry in entries}
                 elif one["apiVersion"] == KUBEVIRT:
                     spec = one["spec"]["template"]["spec"] if one["kind"] == "VirtualMachine" else one["spec"]
