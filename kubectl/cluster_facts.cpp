@@ -17,6 +17,7 @@
 #include "agent/drain/drain_mark.h"
 #include "api/labels.h"
 #include "common/text/visible_text.h"
+#include "dra/names.h"
 #include "kubectl/agent_pod.h"
 #include "kubectl/cluster_reader.h"
 #include "policy/kubernetes_files.h"
@@ -33,8 +34,6 @@ constexpr std::array<std::string_view, 4> kGpuSigns = {
     "nvidia.com/gpu.present", "feature.node.kubernetes.io/pci-10de.present",
     "feature.node.kubernetes.io/pci-0300_10de.present", "feature.node.kubernetes.io/pci-0302_10de.present"};
 constexpr std::string_view kOwnWords = "gpu-ferry.io/";
-// dra/names.h
-constexpr std::string_view kDraDriver = "gpu-ferry.io";
 
 bool is_gpu_resource(std::string_view name) {
   return name.starts_with(kGpuResources) && name.size() > kGpuResources.size();
@@ -335,7 +334,7 @@ std::vector<ClaimedDevice> devices_of_claims(const std::vector<json>& claims) {
   for (const json& claim : claims) {
     const json& metadata = json_at(claim, "metadata");
     for (const json& result : results_of_claim(claim)) {
-      if (text_field(result, "driver") != kDraDriver) continue;
+      if (text_field(result, "driver") != dra::kDriver) continue;
       const std::string pool = text_field(result, "pool");
       out.push_back({.node = pool.substr(0, pool.find('/')),
                      .device = text_field(result, "device"),
@@ -475,7 +474,7 @@ json counted_vmi(const json& vmi) {
 json counted_claim(const json& claim) {
   auto results = json::array();
   for (const json& result : results_of_claim(claim))
-    if (text_field(result, "driver") == kDraDriver)
+    if (text_field(result, "driver") == dra::kDriver)
       results.push_back(only_keys(result, {"driver", "pool", "device", "request"}));
   if (results.empty()) return {};
   json said = only_keys(json_at(claim, "status"), {"reservedFor"});

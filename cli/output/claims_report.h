@@ -2,7 +2,6 @@
 // The ResourceClaims that have devices of this node, as the checkpoint of `ferry dra` has them.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 

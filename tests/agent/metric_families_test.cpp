@@ -114,6 +114,13 @@ TEST(MetricFamilies, OfTheInventory) {
               ElementsAre("ferry_process_up{process=\"hostd\"} 1", "ferry_process_up{process=\"plugin\"} 0"));
 }
 
+TEST(MetricFamilies, CountClaimsWhereThereIsACheckpoint) {
+  MetricsSnapshot view = two_gpus();
+  EXPECT_THAT(samples(view, "ferry_dra_claims"), IsEmpty());
+  view.claims = std::map<std::string, std::size_t>{{"preparing", 0}, {"prepared", 2}, {"unpreparing", 0}};
+  EXPECT_THAT(samples(view, "ferry_dra_claims"), Contains("ferry_dra_claims{phase=\"prepared\"} 2"));
+}
+
 // The sound card of one that was unplugged: status and labels do not have it either.
 TEST(MetricFamilies, WhatAnUnpluggedGpuHasLeftBehindIsNoGpu) {
   MetricsSnapshot view = two_gpus();
