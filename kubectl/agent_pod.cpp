@@ -19,8 +19,8 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::array<std::string_view, 5> kPrograms = {"ferry", "ferry-agent", "ferry-fetch", "ferry-virt",
-                                                       "kubectl-ferry"};
+constexpr std::array<std::string_view, 6> kPrograms = {"ferry",       "ferry-agent", "ferry-dra",
+                                                       "ferry-fetch", "ferry-virt",  "kubectl-ferry"};
 
 /// A container's `command` and `args` as one list.
 std::vector<std::string> words_of(const json& container) {

@@ -4,6 +4,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -12,6 +13,7 @@
 #include "agent/cluster_objects.h"
 #include "agent/operator_compat/two_owners.h"
 #include "common/kubevirt_rules.h"
+#include "common/text/text.h"
 #include "kubectl/agent_pod.h"
 #include "kubectl/cluster_reader.h"
 #include "kubectl/cluster_verbs.h"
@@ -249,6 +251,73 @@ Check kubevirt_permits(const ClusterNode& node, const std::optional<std::vector<
   return std::move(check).warned(fmt::format("{}", fmt::join(lacks, "; ")), kCure);
 }
 
+bool runs_dra(const json& pod) {
+  const auto& containers = items_field(json_at(pod, "spec"), "containers");
+  return std::ranges::any_of(
+      containers, [](const json& container) { return ferry_program_in(container) == "ferry-dra"; });
+}
+
+bool has_gate(const json& kubevirt, const char* list, std::string_view gate) {
+  const auto& gates =
+      items_field(field_at(kubevirt, {"spec", "configuration", "developerConfiguration"}), list);
+  return std::ranges::any_of(
+      gates, [&](const json& one) { return one.is_string() && one.get_ref<const std::string&>() == gate; });
+}
+
+/// True: KubeVirt 1.9 or newer, by the object's own word. Absent: it does not say.
+std::optional<bool> is_1_9_or_newer(const json& kubevirt) {
+  std::string version = text_field(json_at(kubevirt, "status"), "observedKubeVirtVersion");
+  if (version.starts_with('v')) version.erase(0, 1);
+  const auto dot = version.find('.');
+  if (dot == std::string::npos) return std::nullopt;
+  const auto first = whole_number(std::string_view(version).substr(0, dot));
+  const std::string_view rest = std::string_view(version).substr(dot + 1);
+  const auto second = whole_number(rest.substr(0, rest.find('.')));
+  if (!first || !second) return std::nullopt;
+  return *first > 1 || (*first == 1 && *second >= 9);
+}
+
+Check kubevirt_reads_claims(const ClusterNode& node, const std::optional<std::vector<json>>& kubevirts) {
+  Check check{.id = "kubevirt-claims",
+              .subject = node.name,
+              .why = "a VM gets a GPU by a ResourceClaim only with KubeVirt's feature gate GPUsWithDRA"};
+  if (!kubevirts) return std::move(check).unknown("the KubeVirt object cannot be seen");
+  if (kubevirts->empty()) return std::move(check).passed("the cluster has no KubeVirt");
+  const json& kubevirt = kubevirts->front();
+  if (has_gate(kubevirt, "disabledFeatureGates", "GPUsWithDRA"))
+    return std::move(check).warned("the gate is switched off",
+                                   "take GPUsWithDRA out of developerConfiguration.disabledFeatureGates");
+  if (has_gate(kubevirt, "featureGates", "GPUsWithDRA")) return std::move(check).passed("the gate is on");
+  const auto recent = is_1_9_or_newer(kubevirt);
+  if (!recent)
+    return std::move(check).unknown("the KubeVirt object has no version, and the gate is not in it",
+                                    "before KubeVirt 1.9: add GPUsWithDRA to "
+                                    "developerConfiguration.featureGates");
+  if (*recent) return std::move(check).passed("the gate is on by default since KubeVirt 1.9");
+  return std::move(check).warned("KubeVirt is older than 1.9, and the gate is off",
+                                 "add GPUsWithDRA to developerConfiguration.featureGates; it needs 1.8.3");
+}
+
+/// KubeVirt v1.9.0: DisableMDEVConfiguration is the former name of the setting.
+Check kubevirt_keeps_mediated(const ClusterNode& node, const std::optional<std::vector<json>>& kubevirts) {
+  Check check{.id = "kubevirt-keeps-mediated",
+              .subject = node.name,
+              .why =
+                  "each minute KubeVirt removes mediated devices of types that it does not know, also those "
+                  "that a claim has just made"};
+  if (!kubevirts) return std::move(check).unknown("the KubeVirt object cannot be seen");
+  if (kubevirts->empty()) return std::move(check).passed("the cluster has no KubeVirt");
+  const json& kubevirt = kubevirts->front();
+  const json& enabled =
+      field_at(kubevirt, {"spec", "configuration", "mediatedDevicesConfiguration", "enabled"});
+  if (enabled == false || has_gate(kubevirt, "featureGates", "DisableMDEVConfiguration"))
+    return std::move(check).passed("it is switched off");
+  return std::move(check).warned(
+      "KubeVirt looks after mediated devices; whole GPUs and vGPUs without mdev do not matter to it",
+      "set spec.configuration.mediatedDevicesConfiguration.enabled: false in the KubeVirt object, or list "
+      "each type with externalResourceProvider: true");
+}
+
 }  // namespace
 
 std::vector<Check> cluster_checks(const ClusterObjects& objects,
@@ -264,6 +333,9 @@ std::vector<Check> cluster_checks(const ClusterObjects& objects,
     out.push_back(other_programs(node, objects.pods));
     out.push_back(gpus_offered(node));
     out.push_back(kubevirt_permits(node, kubevirts));
+    if (!std::ranges::any_of(objects.pods, runs_dra)) continue;
+    out.push_back(kubevirt_reads_claims(node, kubevirts));
+    out.push_back(kubevirt_keeps_mediated(node, kubevirts));
   }
   return out;
 }

@@ -11,11 +11,13 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include "agent/drain/drain_mark.h"
 #include "api/labels.h"
 #include "common/text/visible_text.h"
+#include "dra/names.h"
 #include "kubectl/agent_pod.h"
 #include "kubectl/cluster_reader.h"
 #include "policy/kubernetes_files.h"
@@ -315,11 +317,44 @@ void tell_held_back(std::map<std::string, NodeResource>& resources) {
   }
 }
 
+std::vector<std::string> pods_of_claim(const json& claim) {
+  std::vector<std::string> out;
+  for (const json& user : items_field(json_at(claim, "status"), "reservedFor"))
+    if (text_field(user, "resource") == "pods") out.push_back(text_field(user, "name"));
+  return out;
+}
+
+const std::vector<json>& results_of_claim(const json& claim) {
+  return items_field(field_at(claim, {"status", "allocation", "devices"}), "results");
+}
+
+/// The devices of Ferry's driver. A pool is "NODE/gpu-ferry".
+std::vector<ClaimedDevice> devices_of_claims(const std::vector<json>& claims) {
+  std::vector<ClaimedDevice> out;
+  for (const json& claim : claims) {
+    const json& metadata = json_at(claim, "metadata");
+    for (const json& result : results_of_claim(claim)) {
+      if (text_field(result, "driver") != dra::kDriver) continue;
+      const std::string pool = text_field(result, "pool");
+      out.push_back({.node = pool.substr(0, pool.find('/')),
+                     .device = text_field(result, "device"),
+                     .space = text_field(metadata, "namespace"),
+                     .claim = text_field(metadata, "name"),
+                     .request = text_field(result, "request"),
+                     .pods = pods_of_claim(claim)});
+    }
+  }
+  std::ranges::sort(out, {},
+                    [](const ClaimedDevice& one) { return std::tie(one.space, one.claim, one.device); });
+  return out;
+}
+
 bool has_to_do_with_gpus(const ClusterNode& node) {
-  return !node.resources.empty() || std::ranges::any_of(node.labels, [](const auto& label) {
-    const bool sign = std::ranges::find(kGpuSigns, label.first) != kGpuSigns.end();
-    return sign ? label.second == "true" : !label.second.empty();
-  });
+  return !node.resources.empty() || !node.claims.empty() ||
+         std::ranges::any_of(node.labels, [](const auto& label) {
+           const bool sign = std::ranges::find(kGpuSigns, label.first) != kGpuSigns.end();
+           return sign ? label.second == "true" : !label.second.empty();
+         });
 }
 
 }  // namespace
@@ -340,6 +375,12 @@ std::string GpuUser::text() const {
   return fmt::format("{} {}/{}", ferry::kubectl::text(kind), space, name);
 }
 
+std::string ClaimedDevice::text() const {
+  std::string out = fmt::format("claim {}/{}: {}", space, claim, device);
+  if (!pods.empty()) out += fmt::format(", for pod {}", fmt::join(pods, ", "));
+  return out;
+}
+
 std::vector<const GpuUser*> ClusterGpus::users_of(const std::string& node,
                                                   const std::string& resource) const {
   std::vector<const GpuUser*> out;
@@ -355,6 +396,7 @@ ClusterGpus cluster_gpus(const ClusterObjects& objects, NodesShown shown) {
     if (std::string command = status_command_in(pod); !command.empty())
       commands[text_field(json_at(pod, "spec"), "nodeName")].emplace(
           text_field(json_at(pod, "metadata"), "namespace"), std::move(command));
+  const std::vector<ClaimedDevice> claimed = devices_of_claims(objects.claims);
   for (const json& object : objects.nodes) {
     ClusterNode node = node_of(object);
     // An object without a name is no Node, and would get every pod that is on no node.
@@ -364,6 +406,8 @@ ClusterGpus cluster_gpus(const ClusterObjects& objects, NodesShown shown) {
       for (const auto& [resource, count] : user.resources) node.resources[resource].used += count;
     }
     tell_held_back(node.resources);
+    for (const ClaimedDevice& device : claimed)
+      if (device.node == node.name) node.claims.push_back(device);
     if (const auto found = commands.find(node.name); found != commands.end() && found->second.size() == 1)
       node.status_command = found->second.begin()->second;
     if (shown == NodesShown::all || has_to_do_with_gpus(node)) out.nodes.push_back(std::move(node));
@@ -425,6 +469,18 @@ json counted_vmi(const json& vmi) {
   return {{"metadata", only_keys(json_at(vmi, "metadata"), {"name", "namespace"})},
           {"spec", {{"domain", {{"devices", only_keys(devices, {"gpus", "hostDevices"})}}}}},
           {"status", only_keys(json_at(vmi, "status"), {"nodeName", "phase"})}};
+}
+
+json counted_claim(const json& claim) {
+  auto results = json::array();
+  for (const json& result : results_of_claim(claim))
+    if (text_field(result, "driver") == dra::kDriver)
+      results.push_back(only_keys(result, {"driver", "pool", "device", "request"}));
+  if (results.empty()) return {};
+  json said = only_keys(json_at(claim, "status"), {"reservedFor"});
+  said["allocation"]["devices"]["results"] = std::move(results);
+  return {{"metadata", only_keys(json_at(claim, "metadata"), {"name", "namespace"})},
+          {"status", std::move(said)}};
 }
 
 std::optional<policy::Mode> mode_by_name(std::string_view resource) {

@@ -5,7 +5,8 @@
 // The kubelet reports how many devices of a resource a node has, and not which. A pod's status names its
 // devices only if the kubelet has the gate ResourceHealthStatus. Unknown facts are absent here, and not
 // guessed. A part of an object that the API server would not make so counts as absent.
-// ABI: v1 Node and Pod; kubevirt.io/v1 VirtualMachineInstance (KubeVirt v1.9.0).
+// ABI: v1 Node and Pod; resource.k8s.io/v1 ResourceClaim; kubevirt.io/v1 VirtualMachineInstance (KubeVirt
+// v1.9.0).
 #pragma once
 
 #include <cstdint>
@@ -59,6 +60,19 @@ struct GpuUser {
 };
 std::string_view text(GpuUser::Kind kind);
 
+/// A device that a ResourceClaim has by Ferry's driver.
+struct ClaimedDevice {
+  std::string node;                    ///< by the device's pool
+  std::string device;                  ///< its name in the pool: "whole-0000-65-00-0"
+  std::string space;                   ///< the claim's namespace
+  std::string claim;                   ///< the claim's name
+  std::string request;                 ///< "card", or "card/small" where the claim lists alternatives
+  std::vector<std::string> pods = {};  ///< of the claim's namespace, for which it is reserved
+
+  /// "claim studio/render-a: whole-0000-65-00-0, for pod vm-1"
+  std::string text() const;
+};
+
 /// A node's numbers of one resource.
 struct NodeResource {
   std::uint64_t capacity = 0;     ///< devices that the kubelet lists
@@ -90,6 +104,7 @@ struct ClusterNode {
   std::string status_command = {};
   std::map<std::string, NodeResource> resources;
   std::map<std::string, std::string> labels;  ///< labels about GPUs
+  std::vector<ClaimedDevice> claims = {};     ///< by claim and device; empty also if they were not read
 };
 
 /// The API server's lists of whole objects, or of the parts that counted_node() and its like keep.
@@ -97,7 +112,8 @@ struct ClusterObjects {
   std::vector<nlohmann::json> nodes;
   std::vector<nlohmann::json> pods;
   std::vector<nlohmann::json> vmis;
-  std::vector<std::string> notes;  ///< missing facts, each as a sentence
+  std::vector<std::string> notes;           ///< missing facts, each as a sentence
+  std::vector<nlohmann::json> claims = {};  ///< ResourceClaims
 };
 
 struct ClusterGpus {
@@ -123,6 +139,7 @@ bool asks_for_gpus(const nlohmann::json& pod);
 nlohmann::json counted_node(const nlohmann::json& node);  ///< never null
 nlohmann::json counted_pod(const nlohmann::json& pod);
 nlohmann::json counted_vmi(const nlohmann::json& vmi);
+nlohmann::json counted_claim(const nlohmann::json& claim);  ///< null: it has no device of Ferry's driver
 
 /// The mode of a resource's GPUs, by its name alone, if Ferry or NVIDIA's plugins make such a name by
 /// default. Absent: any mode is possible. An alias looks like none of these names, or rarely like one.

@@ -66,17 +66,24 @@ json node_part(const ClusterGpus& cluster, const ClusterNode& node) {
                          {"used", resource.used},
                          {"users", std::move(users)}});
   }
-  return {{"name", node.name},
-          {"ready", node.ready},
-          {"cordoned", node.cordoned},
-          {"state", or_null(node.state)},
-          {"last_changed", node.last_changed ? json(*node.last_changed) : json()},
-          {"asked_for", or_null(node.asked_for)},
-          {"last_error", or_null(node.last_error)},
-          {"vgpu_config_state", or_null(node.vgpu_state)},
-          {"drain", or_null(node.drain)},
-          {"kata_handlers", node.kata_handlers},
-          {"resources", std::move(resources)}};
+  json out = {{"name", node.name},
+              {"ready", node.ready},
+              {"cordoned", node.cordoned},
+              {"state", or_null(node.state)},
+              {"last_changed", node.last_changed ? json(*node.last_changed) : json()},
+              {"asked_for", or_null(node.asked_for)},
+              {"last_error", or_null(node.last_error)},
+              {"vgpu_config_state", or_null(node.vgpu_state)},
+              {"drain", or_null(node.drain)},
+              {"kata_handlers", node.kata_handlers},
+              {"resources", std::move(resources)}};
+  for (const ClaimedDevice& one : node.claims)
+    out["claims"].push_back({{"namespace", one.space},
+                             {"name", one.claim},
+                             {"request", one.request},
+                             {"device", one.device},
+                             {"pods", one.pods}});
+  return out;
 }
 
 }  // namespace
@@ -181,6 +188,11 @@ void add_notes(std::string& out, const ClusterGpus& cluster, Columns columns) {
   for (const std::string& note : cluster.notes) add_line(out, "note: " + note, columns);
 }
 
+void add_claims(std::string& out, const ClusterNode& node, Columns columns) {
+  for (const ClaimedDevice& one : node.claims)
+    add_line(out, fmt::format("{}: {}", node.name, one.text()), columns);
+}
+
 void add_troubles(std::string& out, const ClusterNode& node, Columns columns) {
   if (!node.last_error.empty()) add_line(out, fmt::format("{}: {}", node.name, node.last_error), columns);
   if (!node.drain.empty()) add_line(out, fmt::format("{}: drain: {}", node.name, node.drain), columns);
@@ -276,6 +288,7 @@ std::string list_text(const ClusterGpus& cluster, Columns columns, Now now) {
     const bool fits = !columns || table.width() <= *columns;
     out = fits ? table.text() : list_table(cluster, Names::behind_the_domain, now).text(columns);
   }
+  for (const ClusterNode& node : cluster.nodes) add_claims(out, node, columns);
   for (const ClusterNode& node : cluster.nodes) add_troubles(out, node, columns);
   add_notes(out, cluster, columns);
   return out;
@@ -305,6 +318,7 @@ std::string node_text(const ClusterGpus& cluster, const ClusterNode& node, Colum
                  users_text(cluster, node, name)});
     out += table.text(columns);
   }
+  for (const ClaimedDevice& one : node.claims) add_line(out, one.text(), columns);
   // A command with line breaks could not be pasted.
   if (!node.status_command.empty()) out += fmt::format("each GPU: {}\n", node.status_command);
   add_notes(out, cluster, columns);

@@ -105,6 +105,21 @@ kube::Selection running_pods() {
 
 }  // namespace
 
+Result<> read_claims(const kube::AskForPart& ask, ClusterObjects& objects) {
+  constexpr kube::ApiKind kClaims{
+      .api_version = "resource.k8s.io/v1", .kind = "ResourceClaim", .plural = "resourceclaims"};
+  auto claims = kube::list_by_parts(ask, {.kind = kClaims}, counted_claim);
+  if (claims) {
+    objects.claims = std::move(*claims);
+    return {};
+  }
+  const auto code = claims.error().code;
+  if (code == kube::ApiErrc::not_found) return {};
+  if (code != kube::ApiErrc::forbidden) return fail(std::move(claims).error());
+  objects.notes.push_back("ResourceClaims are not shown: " + claims.error().message);
+  return {};
+}
+
 std::vector<kube::WatchedList> cluster_lists(const NodeChoice& choice) {
   // A cluster of 5,000 nodes has some 15 MiB of these parts.
   constexpr std::size_t kMost = std::size_t{64} << 20U;

@@ -50,6 +50,10 @@ struct NodeChoice {
 /// Errc::not_found: there is no node of a chosen name.
 Result<ClusterObjects> read_cluster(const kube::AskForPart& ask, VmisRead vmis, const NodeChoice& nodes = {});
 
+/// Adds the ResourceClaims that have devices of Ferry's driver. A server without them has none; a role that
+/// hides them becomes a note. Errors: those of `ask`.
+Result<> read_claims(const kube::AskForPart& ask, ClusterObjects& objects);
+
 /// The lists that read_cluster() asks for without VMs, to be watched.
 std::vector<kube::WatchedList> cluster_lists(const NodeChoice& nodes);
 

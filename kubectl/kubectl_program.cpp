@@ -128,9 +128,11 @@ struct Cluster {
 using ClusterVerb = std::function<Result<Report>(const Cluster&)>;
 
 Result<Report> list_cluster(const Cluster& cluster, const Command& command) {
-  const auto objects =
-      read_cluster(cluster.ask, VmisRead::no, {.names = command.nodes, .labels = command.labels});
+  auto objects = read_cluster(cluster.ask, VmisRead::no, {.names = command.nodes, .labels = command.labels});
   if (!objects) return fail(objects.error());
+  // The watched lists are those of read_cluster() alone.
+  if (!command.watch)
+    if (auto read = read_claims(cluster.ask, *objects); !read) return fail(std::move(read).error());
   const bool named = !command.nodes.empty() || !command.labels.empty();
   const ClusterGpus gpus = cluster_gpus(*objects, named ? NodesShown::all : NodesShown::with_gpus);
   Report out{.document = list_document(gpus), .text = list_text(gpus, cluster.columns())};
@@ -140,8 +142,9 @@ Result<Report> list_cluster(const Cluster& cluster, const Command& command) {
 }
 
 Result<Report> show_node(const Cluster& cluster, const Command& command) {
-  const auto objects = read_cluster_node(cluster.ask, command.node);
+  auto objects = read_cluster_node(cluster.ask, command.node);
   if (!objects) return fail(objects.error());
+  if (auto read = read_claims(cluster.ask, *objects); !read) return fail(std::move(read).error());
   const ClusterGpus gpus = cluster_gpus(*objects, NodesShown::all);
   if (gpus.nodes.empty()) {
     return fail(Errc::malformed_host,

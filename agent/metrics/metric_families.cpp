@@ -379,6 +379,12 @@ void add_pulls(const PullCounts& pulls, std::vector<MetricFamily>& all) {
   for (Family* const family : {&ended, &bytes}) std::move(*family).into(all);
 }
 
+void add_claims(const std::map<std::string, std::size_t>& claims, std::vector<MetricFamily>& all) {
+  Family family = gauge("ferry_dra_claims", "ResourceClaims that have devices of the node, by phase.");
+  for (const auto& [phase, count] : claims) family.add(static_cast<double>(count), {{"phase", phase}});
+  std::move(family).into(all);
+}
+
 void add_programs(const MetricsSnapshot& snapshot, std::vector<MetricFamily>& all) {
   Family build = gauge("ferry_build_info", "The version of the agent; always 1.");
   build.add(1, {{"version", kVersion}});
@@ -418,6 +424,7 @@ std::vector<MetricFamily> metric_families(const MetricsSnapshot& snapshot) {
   if (host) add_vgpus(*host, offer, all);
   add_changes(snapshot.changes, all);
   if (snapshot.pulls) add_pulls(*snapshot.pulls, all);
+  if (snapshot.claims) add_claims(*snapshot.claims, all);
   add_requests(snapshot.requests, all);
   std::ranges::sort(all, {}, &MetricFamily::name);
   return all;

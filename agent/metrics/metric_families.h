@@ -6,6 +6,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -98,6 +99,9 @@ struct MetricsSnapshot {
   kube::RequestCounts requests;
   std::optional<PullCounts> pulls;          ///< of Kata's artifacts; absent: this agent pulls none
   std::map<std::string, std::string> vmis;  ///< by "namespace/pod": KubeVirt's VirtualMachineInstance
+  /// Number of the node's ResourceClaims by phase; absent: there is no `ferry dra`, or its file cannot be
+  /// read.
+  std::optional<std::map<std::string, std::size_t>> claims = {};
 };
 
 /// Sorted by name. The samples of a family have a fixed order, and no two have the same labels, whatever the

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/metrics/metrics_server.h"
 
+#include <cstddef>
+#include <map>
 #include <mutex>
+#include <optional>
+#include <string>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -10,6 +14,7 @@
 #include <spdlog/spdlog.h>
 
 #include "api/files.h"
+#include "dra/checkpoint.h"
 #include "hostfs/locks.h"
 
 namespace ferry::agent {
@@ -55,6 +60,20 @@ void read_into(MeetingFile<Content>& out, const HostFs& host, const char* file,
   out = {};
   out.broken = broken;
   if (!broken) out.content = std::move(*content);
+}
+
+/// Each phase has a number; absent: there is no checkpoint, or it cannot be read.
+std::optional<std::map<std::string, std::size_t>> count_claims(const HostFs& host) {
+  const auto content = host.read_file(api::kClaimsFile, HostFs::Links::refused);
+  if (!content) return std::nullopt;
+  const auto checkpoint = dra::read_checkpoint(*content);
+  if (!checkpoint) return std::nullopt;
+  std::map<std::string, std::size_t> out;
+  for (const dra::ClaimPhase phase :
+       {dra::ClaimPhase::preparing, dra::ClaimPhase::prepared, dra::ClaimPhase::unpreparing})
+    out[std::string(dra::text(phase))] = 0;
+  for (const dra::ClaimRecord& claim : checkpoint->claims) ++out[std::string(dra::text(claim.phase))];
+  return out;
 }
 
 }  // namespace
@@ -136,6 +155,7 @@ std::string NodeMetrics::text() const {
   snapshot.requests = requests_();
   snapshot.vmis = vmis_();
   snapshot.pulls = pulls_();
+  snapshot.claims = count_claims(host_);
   return metrics_text(metric_families(snapshot));
 }
 

@@ -53,10 +53,11 @@ void CommandTree::add_explain(CLI::App& app) {
 void CommandTree::add_doctor(CLI::App& app) {
   CLI::App* doctor = add_verb(app, "doctor", "find what keeps this host from giving GPUs to VMs",
                               [this](const Session& session) { return doctor_verb(session, doctor_); });
-  suggest_words(doctor->add_option(
-                    "--for", doctor_.purposes,
-                    "the purpose to check for: passthrough, vgpu, kubevirt or kata; several with commas"),
-                {"passthrough", "vgpu", "kubevirt", "kata"})
+  suggest_words(
+      doctor->add_option(
+          "--for", doctor_.purposes,
+          "the purpose to check for: passthrough, vgpu, kubevirt, kata or dra; several with commas"),
+      {"passthrough", "vgpu", "kubevirt", "kata", "dra"})
       ->option_text("PURPOSE [passthrough]");
   doctor->add_flag("-v,--verbose", doctor_.verbose, "also print the checks that passed");
   doctor->add_option("--classes", doctor_.classes, "for kata: a class file, whose classes are checked, too")

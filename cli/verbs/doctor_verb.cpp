@@ -18,9 +18,13 @@
 #include "cli/verbs/kata_inputs.h"
 #include "cli/verbs/verbs.h"
 #include "common/text/text.h"
+#include "dra/dra_checks.h"
 #include "host/node_description.h"
 #include "host/vgpu_checks.h"
 #include "kata-manager/kata/kata_checks.h"
+#include "kata-manager/runtime/cdi_setting.h"
+#include "kata-manager/runtime/found_runtime.h"
+#include "kata-manager/runtime/runtime_place.h"
 #include "kubevirt-plugin/discovery/device_names.h"
 #include "kubevirt-plugin/kubevirt_resource.h"
 #include "vfio/bind/driver_choice.h"
@@ -68,12 +72,15 @@ constexpr std::array<Purpose, 3> kPurposes = {{{.name = "passthrough", .checks =
 
 // This purpose's checks are about runtime classes, not GPUs.
 constexpr const char* kKata = "kata";
+// This one also asks the program of the container runtime.
+constexpr const char* kDra = "dra";
 
 Result<std::set<std::string>> parse_purposes(const std::string& words) {
   std::vector<std::string> known;
-  known.reserve(kPurposes.size() + 1);
+  known.reserve(kPurposes.size() + 2);
   for (const Purpose& purpose : kPurposes) known.emplace_back(purpose.name);
   known.emplace_back(kKata);
+  known.emplace_back(kDra);
   std::set<std::string> asked;
   std::size_t start = 0;
   for (;;) {
@@ -108,6 +115,26 @@ Result<std::vector<Check>> checks_for_kata(const Session& session, const DoctorO
   const auto file = kata::read_class_file(options.classes);
   if (!file) return fail(Error(file.error()));
   return kata::kata_checks(*session.host, *file, *mode, version_of);
+}
+
+/// The release of the containerd that runs; absent: another runtime, or its program cannot be asked.
+std::optional<kata::ContainerdRelease> running_containerd(const Session& session) {
+  const auto place = kata::find_runtime(*session.host, {});
+  if (!place || place->kind == kata::RuntimeKind::crio) return std::nullopt;
+  const auto program = kata::running_containerd(*session.host, *place);
+  if (!program) return std::nullopt;
+  const auto release = kata::containerd_release(*session.writer, *program);
+  if (!release) return std::nullopt;
+  return *release;
+}
+
+std::vector<Check> checks_for_dra(const Session& session, const vfio::Inventory& inventory,
+                                  const plugin::ResourceRules& rules) {
+  std::vector<Check> checks = dra::dra_checks(*session.host, inventory, rules.accelerators);
+  const auto of_a_device =
+      std::ranges::find_if(checks, [](const Check& check) { return check.subject != kHostSubject; });
+  checks.insert(of_a_device, kata::cdi_check(*session.host, running_containerd(session)));
+  return checks;
 }
 
 // "0000:65:00.0 AD102 [GeForce RTX 4090]"
@@ -182,6 +209,9 @@ ExitStatus doctor_verb(const Session& session, const DoctorOptions& options) {
     if (!more) return complain(more.error());
     all.push_back({.purpose = kKata, .checks = as_root_sees_them(std::move(*more))});
   }
+  if (purposes->contains(kDra))
+    all.push_back(
+        {.purpose = kDra, .checks = as_root_sees_them(checks_for_dra(session, *inventory, *rules))});
   const auto groups = groups_of(all, *inventory, plugin::DeviceNames(*session.host));
   const CheckCounts counts = counts_of(groups);
   json list = json::array();

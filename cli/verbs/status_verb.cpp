@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <spdlog/spdlog.h>
 
+#include "cli/output/claims_report.h"
 #include "cli/output/document.h"
 #include "cli/output/shown.h"
 #include "cli/output/status_document.h"
@@ -103,8 +104,8 @@ class Watching {
   /// Watches Ferry's own folders, or else the folder that will have them. True: a watch is new.
   bool watch_folders() {
     bool anew = false;
-    for (const char* folder : {"run/ferry", "run/ferry/plugin", "run/ferry/hostd", "run/ferry/hostd/moves",
-                               "run/ferry/hostd/stuck", "run"}) {
+    for (const char* folder : {"run/ferry", "run/ferry/plugin", "run/ferry/dra", "run/ferry/hostd",
+                               "run/ferry/hostd/moves", "run/ferry/hostd/stuck", "run"}) {
       if (folders_.contains(folder) || (std::string_view(folder) == "run" && folders_.contains("run/ferry")))
         continue;
       auto watch = DirectoryWatch::open(*session_.host, folder, DirectoryWatch::Contents::written);
@@ -206,12 +207,14 @@ Result<Shown> look(const Session& session) {
   const auto sight = look_at_node(session, rows && !wide ? Depth::rows : Depth::all);
   if (!sight) return fail(Error(sight.error()));
   const host::NodeDescription view = view_of(session, *sight);
+  const NodeClaims claims = read_claims(*session.host);
   Shown shown;
   if (rows) {
-    shown.text = status_text(view, text_output(session), wide);
+    shown.text = status_text(view, text_output(session), wide) + claims_text(claims, text_output(session));
     shown.tinted = true;
   } else {
     shown.document = to_json(view);
+    if (!claims.claims.empty()) shown.document["claims"] = claims_document(claims);
     shown.document["iommufd"] = vfio::has_iommufd(*session.host);
   }
   return shown;

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdlib>
+#include <map>
 #include <set>
 #include <sstream>
 #include <string>
@@ -112,6 +113,13 @@ TEST(MetricFamilies, OfTheInventory) {
   EXPECT_THAT(samples(view, "ferry_node_phase"), Contains("ferry_node_phase{phase=\"ready\"} 1"));
   EXPECT_THAT(samples(view, "ferry_process_up"),
               ElementsAre("ferry_process_up{process=\"hostd\"} 1", "ferry_process_up{process=\"plugin\"} 0"));
+}
+
+TEST(MetricFamilies, CountClaimsWhereThereIsACheckpoint) {
+  MetricsSnapshot view = two_gpus();
+  EXPECT_THAT(samples(view, "ferry_dra_claims"), IsEmpty());
+  view.claims = std::map<std::string, std::size_t>{{"preparing", 0}, {"prepared", 2}, {"unpreparing", 0}};
+  EXPECT_THAT(samples(view, "ferry_dra_claims"), Contains("ferry_dra_claims{phase=\"prepared\"} 2"));
 }
 
 // The sound card of one that was unplugged: status and labels do not have it either.

@@ -79,24 +79,29 @@ def of_kind(objects: list[Object], kind: str) -> list[Object]:
 
 
 def daemon_sets(objects: list[Object]) -> dict[str, Object]:
-    """By the component that their pods are: agent, node."""
+    """By the component that their pods are: agent, node, and dra with `dra.enabled`."""
     return {one["spec"]["template"]["metadata"]["labels"]["app.kubernetes.io/component"]: one
             for one in of_kind(objects, "DaemonSet")}
 
 
 def pod_of(objects: list[Object], component: str = "node") -> Object:
-    """The template of the pod with hostd and the plugin, or of the agent's."""
+    """The template of the pod with hostd and the plugin, of the agent's, or of that of `ferry dra`."""
     template: Object = daemon_sets(objects)[component]["spec"]["template"]
     return template
 
 
+def component_of(container: str) -> str:
+    """The component whose pod has the container."""
+    return container if container in ("agent", "dra") else "node"
+
+
 def volumes_of(objects: list[Object], container: str) -> dict[str, Object]:
     """By name, of the pod that has the container."""
-    pod = pod_of(objects, "agent" if container == "agent" else "node")
+    pod = pod_of(objects, component_of(container))
     return {one["name"]: one for one in pod["spec"]["volumes"]}
 
 
 def containers_of(objects: list[Object]) -> dict[str, Object]:
-    """Of both pods, by name."""
+    """Of all pods, by name."""
     return {one["name"]: one for component in daemon_sets(objects)
             for one in pod_of(objects, component)["spec"]["containers"]}

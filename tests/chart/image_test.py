@@ -29,11 +29,12 @@ class ImageTest(unittest.TestCase):
     def test_the_programs_start_with_what_is_in_it(self) -> None:
         root = self.folder / "root"
         self.build("--folder", str(root))
-        self.assertEqual(sorted(file.name for file in (root / "usr/bin").iterdir()), ["ferry", "ferry-agent", "ferry-fetch", "kubectl-ferry"])
+        self.assertEqual(sorted(file.name for file in (root / "usr/bin").iterdir()), ["ferry", "ferry-agent", "ferry-dra", "ferry-fetch",
+                                                                                   "kubectl-ferry"])
         self.assertIn("BEGIN CERTIFICATE", (root / "etc/ssl/certs/ca-certificates.crt").read_text())
         if os.geteuid() != 0:
             self.skipTest("only root can go into it")
-        used = {container["command"][0] for container in chart.containers_of(chart.render()).values()}
+        used = {container["command"][0] for container in chart.containers_of(chart.render({"dra": {"enabled": True}})).values()}
         used |= {"/usr/bin/ferry-fetch", chart.hooks(event="test")["Job"]["spec"]["template"]["spec"]["containers"][0]["command"][0]}
         for program in sorted(used):
             said = subprocess.run(["chroot", root, program, "--version"], capture_output=True, text=True, check=False)

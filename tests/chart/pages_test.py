@@ -85,15 +85,36 @@ class PagesTest(unittest.TestCase):
         for block in blocks():
             for one in block.manifests():
                 if one["kind"] == "KubeVirt":
-                    lists = one["spec"]["configuration"]["permittedHostDevices"].values()
+                    lists = one["spec"]["configuration"].get("permittedHostDevices", {}).values()
                     permitted |= {(block.page, entry["resourceName"]) for entries in lists for entry in entries}
                 elif one["apiVersion"] == KUBEVIRT:
                     spec = one["spec"]["template"]["spec"] if one["kind"] == "VirtualMachine" else one["spec"]
                     disks = {disk["name"] for disk in spec["domain"]["devices"]["disks"]}
                     self.assertEqual(disks, {volume["name"] for volume in spec["volumes"]}, block.place)
-                    asked |= {(block.page, gpu["deviceName"]) for gpu in spec["domain"]["devices"]["gpus"]}
+                    asked |= {(block.page, gpu["deviceName"]) for gpu in spec["domain"]["devices"]["gpus"] if "deviceName" in gpu}
         self.assertGreaterEqual(len(asked), 3)
         self.assertLessEqual(asked, permitted)
+
+    def test_a_vm_has_the_claim_of_its_gpu(self) -> None:
+        """By the template of the same block, one request of one device for each GPU, as KubeVirt wants it."""
+        held = 0
+        for block in blocks():
+            templates = {one["metadata"]["name"]: {request["name"]: request.get("exactly", {}) for request in
+                                                   one["spec"]["spec"]["devices"]["requests"]}
+                         for one in block.manifests() if one["kind"] == "ResourceClaimTemplate"}
+            for one in block.manifests():
+                if one["kind"] != "VirtualMachineInstance" or "resourceClaims" not in one["spec"]:
+                    continue
+                with self.subTest(block.place):
+                    claims = {claim["name"]: templates[claim["resourceClaimTemplateName"]] for claim in one["spec"]["resourceClaims"]}
+                    gpus = [(gpu["claimName"], gpu["requestName"]) for gpu in one["spec"]["domain"]["devices"]["gpus"]]
+                    self.assertEqual(len(gpus), len(set(gpus)))
+                    self.assertEqual(set(gpus), {(name, request) for name, requests in claims.items() for request in requests})
+                    for name, request in gpus:
+                        self.assertNotIn("count", claims[name][request])
+                        self.assertIn(claims[name][request]["deviceClassName"], ("whole.gpu-ferry.io", "vgpu.gpu-ferry.io"))
+                    held += 1
+        self.assertGreaterEqual(held, 3)
 
     def test_blocks_are_found(self) -> None:
         block = Block("page", 3, "# a-values.yaml\nkey: value\n---\napiVersion: v1\nkind: Pod\n")

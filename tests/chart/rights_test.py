@@ -20,6 +20,7 @@ SWITCHES: dict[str, dict[str, Any]] = {
     "kata.readyNodesOnly": {"kata": {"enabled": True, "readyNodesOnly": True}},
     "kata.install": {"kata": {"enabled": True, "readyNodesOnly": True,
                               "install": {"enabled": True, "pullSecrets": ["kata-pull"]}}},
+    "dra.enabled": {"dra": {"enabled": True}},
     "agent.featureLabels": {"agent": {"featureLabels": "file"}},
     "agent.metrics": {"agent": {"metrics": {"enabled": True, "tlsSecret": "tls", "tokenSecret": "token"}}},
 }
@@ -109,14 +110,14 @@ class RightsTest(unittest.TestCase):
             for name, container in chart.containers_of(objects).items():
                 volumes = chart.volumes_of(objects, name)
                 for mount in container["volumeMounts"]:
-                    used.setdefault("agent" if name == "agent" else "node", set()).add(mount["name"])
+                    used.setdefault(chart.component_of(name), set()).add(mount["name"])
                     if "emptyDir" in volumes[mount["name"]]:
                         self.assertTrue(mount["readOnly"])
                         continue
                     # Of the cluster, not of the host.
                     if "hostPath" not in volumes[mount["name"]]:
                         self.assertTrue(mount["readOnly"])
-                        self.assertEqual(name, "agent")
+                        self.assertIn(name, ("agent", "dra"))
                         continue
                     inside = mount["mountPath"].removeprefix("/host") or "/"
                     # Where every kubelet has it.
@@ -134,7 +135,7 @@ class RightsTest(unittest.TestCase):
     def test_what_no_container_has(self) -> None:
         for file in chart.SAMPLES:
             objects = chart.render(chart.sample(file))
-            for component in ("agent", "node"):
+            for component in chart.daemon_sets(objects):
                 pod = chart.pod_of(objects, component)["spec"]
                 self.assertIs(pod["automountServiceAccountToken"], False)
                 self.assertNotIn("hostIPC", pod)
@@ -147,7 +148,7 @@ class RightsTest(unittest.TestCase):
                     self.assertEqual(context["capabilities"]["drop"], ["ALL"])
                     self.assertEqual(context["seccompProfile"], {"type": "RuntimeDefault"})
                     self.assertEqual("token" in [mount["name"] for mount in container["volumeMounts"]],
-                                     name == "agent")
+                                     name in ("agent", "dra"))
                     self.assertLessEqual({"requests", "limits"}, set(container["resources"]))
 
     def test_the_agent_shares_nothing_with_those_that_have_rights_on_the_host(self) -> None:
@@ -155,7 +156,7 @@ class RightsTest(unittest.TestCase):
         for file in chart.SAMPLES:
             with self.subTest(values=file.name):
                 objects = chart.render(chart.sample(file))
-                self.assertEqual(set(chart.daemon_sets(objects)), {"agent", "node"})
+                self.assertEqual(set(chart.daemon_sets(objects)) - {"dra"}, {"agent", "node"})
                 agent, node = (chart.pod_of(objects, component)["spec"] for component in ("agent", "node"))
                 self.assertEqual([one["name"] for one in agent["containers"]], ["agent"])
                 self.assertNotIn("agent", [one["name"] for one in node["containers"]])
@@ -183,13 +184,53 @@ class RightsTest(unittest.TestCase):
     def test_each_daemon_set_selects_its_own_pods_alone(self) -> None:
         # What an upgrade cannot change: the chart of before had all three containers in this DaemonSet's pods.
         of_before = {"app.kubernetes.io/name": "ferry", "app.kubernetes.io/instance": "ferry"}
-        sets = chart.daemon_sets(chart.render({"podLabels": {"team": "gpus"}}))
+        sets = chart.daemon_sets(chart.render({"podLabels": {"team": "gpus"}, "dra": {"enabled": True}}))
         self.assertEqual(sets["node"]["metadata"]["name"], "ferry")
         self.assertEqual(sets["node"]["spec"]["selector"]["matchLabels"], of_before)
         for component, one in sets.items():
             selected = one["spec"]["selector"]["matchLabels"].items()
             for other, pod in ((name, other["spec"]["template"]) for name, other in sets.items()):
                 self.assertEqual(selected <= pod["metadata"]["labels"].items(), component == other, (component, other))
+
+    def test_ferry_dra_shares_no_user_and_no_namespace(self) -> None:
+        objects = chart.render({"dra": {"enabled": True}})
+        sets = chart.daemon_sets(objects)
+        self.assertEqual(set(sets), {"agent", "dra", "node"})
+        agent, dra, node = (chart.pod_of(objects, component)["spec"] for component in ("agent", "dra", "node"))
+        self.assertEqual([one["name"] for one in dra["containers"]], ["dra"])
+        for key in ("hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace"):
+            self.assertNotIn(key, dra)
+        context = dra["securityContext"]
+        self.assertIs(context["runAsNonRoot"], True)
+        user = context["runAsUser"]
+        self.assertEqual((context["runAsGroup"], context["fsGroup"]), (user, user))
+        self.assertNotIn(user, (0, agent["securityContext"]["runAsUser"]))
+        self.assertEqual(len({agent["serviceAccountName"], dra["serviceAccountName"], node["serviceAccountName"]}), 3)
+        (token,) = [one["projected"] for one in dra["volumes"] if "projected" in one]
+        self.assertEqual(token["defaultMode"], 0o440)
+        words = chart.containers_of(objects)["hostd"]["args"]
+        self.assertLessEqual({f"--dra-user={user}", f"--dra-group={user}"}, set(words))
+
+    def test_hostd_gives_ferry_dra_each_folder_that_it_writes(self) -> None:
+        for file in ("dra-values.yaml", "k0s-values.yaml"):
+            values = {**chart.sample(chart.CHART / "ci" / file), "dra": {"enabled": True}}
+            with self.subTest(values=file):
+                objects = chart.render(values)
+                containers = chart.containers_of(objects)
+                hostd = containers["hostd"]
+                given = {word.split("=")[1] for word in hostd["args"] if word.startswith("--dra-folder=")}
+                written = {one["mountPath"].removeprefix("/host") for one in containers["dra"]["volumeMounts"]
+                           if not one.get("readOnly")}
+                # hostd makes the folder of the checkpoint itself. /var/run is a link to /run on each host.
+                self.assertEqual({folder.replace("/run/cdi", "/var/run/cdi") for folder in given},
+                                 written - {"/run/ferry/dra"})
+                mounted = {one["mountPath"] for one in hostd["volumeMounts"] if not one.get("readOnly")}
+                self.assertLessEqual({f"/host{folder}" for folder in given}, mounted)
+                group = chart.pod_of(objects, "dra")["spec"]["securityContext"]["runAsGroup"]
+                self.assertIn(group, chart.pod_of(objects)["spec"]["securityContext"]["supplementalGroups"])
+                kubelet = (values.get("hostPaths") or {}).get("kubelet", "/var/lib/kubelet")
+                self.assertIn(f"--kubelet-dir={kubelet}", containers["dra"]["args"])
+                self.assertIn(f"{kubelet}/plugins_registry", given)
 
     def test_hostd_gives_the_agent_each_folder_that_it_writes(self) -> None:
         for file in chart.SAMPLES:
@@ -234,6 +275,35 @@ class RightsTest(unittest.TestCase):
                              [9417] if metrics else [])
             self.assertEqual({(port["port"], port["protocol"]) for rule in policy["spec"]["egress"] for port in rule["ports"]},
                              {(53, "UDP"), (53, "TCP"), (6443, "TCP")})
+
+    def test_a_network_policy_lets_nothing_reach_ferry_dra(self) -> None:
+        objects = chart.render({"networkPolicy": {"enabled": True, "egressPorts": [6443]}, "dra": {"enabled": True}})
+        policies = {one["metadata"]["name"]: one["spec"] for one in chart.of_kind(objects, "NetworkPolicy")}
+        self.assertEqual(set(policies), {"ferry-agent", "ferry-dra"})
+        spec = policies["ferry-dra"]
+        for component in ("agent", "dra", "node"):
+            selected = spec["podSelector"]["matchLabels"].items() <= chart.pod_of(objects, component)["metadata"]["labels"].items()
+            self.assertEqual(selected, component == "dra")
+        self.assertEqual(spec["policyTypes"], ["Ingress", "Egress"])
+        self.assertNotIn("ingress", spec)
+        self.assertEqual(spec["egress"], policies["ferry-agent"]["egress"])
+
+    def test_what_ferry_dra_may_ask(self) -> None:
+        def granted(values: Any) -> set[tuple[str, str, str]]:
+            objects = chart.render(values)
+            bound = {one["roleRef"]["name"] for one in chart.of_kind(objects, "ClusterRoleBinding")
+                     if [subject["name"] for subject in one["subjects"]] == ["ferry-dra"]}
+            return {(group, resource, verb) for one in chart.of_kind(objects, "ClusterRole") if one["metadata"]["name"] in bound
+                    for rule in one["rules"] for group in rule["apiGroups"] for resource in rule["resources"] for verb in rule["verbs"]}
+        self.assertEqual(granted({}), set())
+        self.assertEqual(granted({"dra": {"enabled": True}, "rbac": {"create": False}}), set())
+        self.assertEqual(granted({"dra": {"enabled": True}}), {
+            *(("resource.k8s.io", "resourceslices", verb) for verb in ("list", "watch", "create", "update", "delete")),
+            *(("resource.k8s.io", "resourceclaims", verb) for verb in ("get", "list", "watch")),
+            ("", "nodes", "get"), *(("", "events", verb) for verb in ("create", "patch"))})
+        # The agent and the node's pod get no more by it.
+        more = [one for kind in ("Role", "RoleBinding") for one in chart.of_kind(chart.render({"dra": {"enabled": True}}), kind)]
+        self.assertEqual(more, [one for kind in ("Role", "RoleBinding") for one in chart.of_kind(chart.render({}), kind)])
 
     def test_what_the_agent_may_ask(self) -> None:
         objects = chart.render({"gpuOperator": {"enabled": True, "namespace": "nvidia"}})

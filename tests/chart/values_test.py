@@ -173,8 +173,10 @@ class ValuesTest(unittest.TestCase):
         for values, denied, file in (({}, "", ""),
                                      ({"drain": {"enabled": True}}, "it cordons", "admission-drain.yaml"),
                                      ({"featureLabels": "node"}, "it says what its GPUs are", "admission-labels.yaml"),
-                                     ({"featureLabels": "nfd"}, "", "admission-nfd.yaml")):
-            policies = chart.of_kind(chart.render({"agent": values}), "ValidatingAdmissionPolicy")
+                                     ({"featureLabels": "nfd"}, "", "admission-nfd.yaml"),
+                                     ({"dra": True}, "", "admission-dra.yaml")):
+            given = {"dra": {"enabled": True}} if "dra" in values else {"agent": values}
+            policies = chart.of_kind(chart.render(given), "ValidatingAdmissionPolicy")
             requests = chart.sample(chart.REPOSITORY / "tests/chart/admission.yaml")
             if file:
                 more = chart.sample(chart.REPOSITORY / "tests/chart" / file)
@@ -224,6 +226,29 @@ class ValuesTest(unittest.TestCase):
         # The policy permits this one label with the value "false" alone.
         self.assertEqual([key for key in seen if not features.search(key)], ["nvidia.com/cc.ready.state"])
         self.assertIn(constants["CordonedAnnotation"], variables["markedNow"])
+
+    def test_the_names_of_dra_are_those_of_the_program(self) -> None:
+        names = (chart.REPOSITORY / "dra/names.h").read_text()
+        driver = re.findall('kDriver = "([^"]+)"', names)[0]
+        objects = chart.render({"dra": {"enabled": True}})
+        classes = {one["metadata"]["name"]: one["spec"] for one in chart.of_kind(objects, "DeviceClass")}
+        words = dict(re.findall(r'k(Whole|Vgpu|Type) = "([^"]+)"', (chart.REPOSITORY / "dra/slices/resource_slice.h").read_text()))
+        self.assertEqual(classes, {f"{words[kind]}.{driver}": {"selectors": [{"cel": {
+            "expression": f"device.driver == '{driver}' && device.attributes['{driver}'].{words['Type']} == '{words[kind]}'"}}]}
+            for kind in ("Whole", "Vgpu")})
+        self.assertIn(f"/host/var/lib/kubelet/plugins/{driver}",
+                      [one["mountPath"] for one in chart.containers_of(objects)["dra"]["volumeMounts"]])
+        policy = next(one for one in chart.of_kind(objects, "ValidatingAdmissionPolicy")
+                      if one["metadata"]["name"] == "ferry-dra-own-slices")
+        self.assertIn(f"variables.node + '/{driver.split('.')[0]}'", policy["spec"]["validations"][1]["expression"])
+        self.assertIn(f"size(variables.node) > {253 - 1 - len(driver.split('.')[0])} ", policy["spec"]["validations"][1]["expression"])
+
+    def test_an_old_manifest_asks_by_its_resource(self) -> None:
+        values = chart.sample(chart.CHART / "ci/dra-values.yaml")
+        classes = {one["metadata"]["name"]: one["spec"] for one in chart.of_kind(chart.render(values), "DeviceClass")}
+        self.assertEqual({name: spec.get("extendedResourceName") for name, spec in classes.items()}, {
+            "whole.example.com": None, "l40s.example.com": "nvidia.com/AD102GL_L40S", "six-gib.example.com": None})
+        self.assertEqual([len(spec["selectors"]) for spec in classes.values()].count(2), 2)
 
     def test_the_kubelets_classic_place_is_the_same_everywhere(self) -> None:
         def kubelets(file: str) -> dict[str, str]:

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kubectl/cluster_facts.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <set>
@@ -198,6 +199,63 @@ TEST(ClusterFacts, HasTheClaimsOfAVmsGpus) {
   const auto user = kubectl::cluster_gpus(objects).users.at(0);
   EXPECT_THAT(user.claims, ElementsAre("c/r"));
   EXPECT_THAT(user.resources, ElementsAre(Pair(kWholeL40s, 1U)));
+}
+
+json claim_of(const std::string& node) {
+  return {{"metadata", {{"name", "render-a"}, {"namespace", "studio"}, {"uid", "5be0c3aa"}}},
+          {"status",
+           {{"allocation",
+             {{"devices",
+               {{"results",
+                 {{{"request", "card"},
+                   {"driver", "gpu-ferry.io"},
+                   {"pool", node + "/gpu-ferry"},
+                   {"device", "whole-0000-65-00-0"}},
+                  {{"request", "nic"}, {"driver", "nic.example.com"}, {"pool", node}, {"device", "d"}}}}}}}},
+            {"reservedFor", {{{"resource", "pods"}, {"name", "vm-1"}, {"uid", "1"}}}}}}};
+}
+
+TEST(ClusterFacts, ShowsTheDevicesOfClaimsOnTheirNodes) {
+  kubectl::ClusterObjects objects;
+  objects.nodes = {gpu_node("n", json::object(), {}), gpu_node("other", json::object(), {})};
+  objects.claims = {kubectl::counted_claim(claim_of("n"))};
+  const auto cluster = kubectl::cluster_gpus(objects);
+  ASSERT_THAT(cluster.nodes, SizeIs(1)) << "a node with claims has GPUs";
+  ASSERT_THAT(cluster.nodes.at(0).claims, SizeIs(1)) << "those of other drivers do not count";
+  EXPECT_EQ(cluster.nodes.at(0).claims.at(0).text(),
+            "claim studio/render-a: whole-0000-65-00-0, for pod vm-1");
+  EXPECT_THAT(kubectl::list_text(cluster, std::nullopt),
+              HasSubstr("\nn: claim studio/render-a: whole-0000-65-00-0, for pod vm-1\n"));
+  EXPECT_EQ(kubectl::list_document(cluster)["nodes"][0]["claims"][0]["device"], "whole-0000-65-00-0");
+  json waits = claim_of("n");
+  waits["status"] = json::object();
+  EXPECT_TRUE(kubectl::counted_claim(waits).is_null());
+}
+
+TEST(ClusterFacts, LooksAtKubevirtsSettingsForClaims) {
+  kubectl::ClusterObjects objects = one_node({}, {});
+  const auto verdict = [&](const std::string& id, const json& kubevirt) {
+    const auto all = kubectl::cluster_checks(objects, std::vector<json>{kubevirt});
+    const auto found = std::ranges::find(all, id, &Check::id);
+    return found == all.end() ? std::string("none") : std::string(text(found->verdict));
+  };
+  EXPECT_EQ(verdict("kubevirt-claims", json::object()), "none") << "no pod of ferry dra";
+  json pod = gpu_pod("ferry", "ferry-dra-x", "n", {});
+  pod["spec"]["containers"] = {{{"name", "dra"}, {"command", {"/usr/bin/ferry-dra"}}}};
+  objects.pods = {pod};
+  EXPECT_EQ(verdict("kubevirt-claims", json::object()), "unknown");
+  EXPECT_EQ(verdict("kubevirt-keeps-mediated", json::object()), "warn");
+  json kubevirt = {{"status", {{"observedKubeVirtVersion", "v1.9.0"}}}};
+  EXPECT_EQ(verdict("kubevirt-claims", kubevirt), "pass");
+  kubevirt["spec"]["configuration"]["mediatedDevicesConfiguration"]["enabled"] = false;
+  EXPECT_EQ(verdict("kubevirt-keeps-mediated", kubevirt), "pass");
+  kubevirt["status"]["observedKubeVirtVersion"] = "v1.8.3";
+  EXPECT_EQ(verdict("kubevirt-claims", kubevirt), "warn");
+  kubevirt["spec"]["configuration"]["developerConfiguration"]["featureGates"] = json::array({"GPUsWithDRA"});
+  EXPECT_EQ(verdict("kubevirt-claims", kubevirt), "pass");
+  kubevirt["spec"]["configuration"]["developerConfiguration"]["disabledFeatureGates"] =
+      json::array({"GPUsWithDRA"});
+  EXPECT_EQ(verdict("kubevirt-claims", kubevirt), "warn");
 }
 
 TEST(ClusterFacts, ReadsQuantitiesAsTheApiServerWritesThem) {

@@ -77,6 +77,18 @@ TEST_F(ClusterReader, SaysWhatTheRoleDoesNotShow) {
   EXPECT_THAT(without_pods.error().hint, HasSubstr("list on pods"));
 }
 
+TEST_F(ClusterReader, NeedsNoClaims) {
+  kubectl::ClusterObjects objects;
+  answer_lists_of("resourceclaims", {.status = 404, .body = "404 page not found\n"});
+  EXPECT_TRUE(kubectl::read_claims(asks(), objects));
+  EXPECT_THAT(objects.notes, IsEmpty()) << "before Kubernetes 1.34";
+  answer_lists_of("resourceclaims", ApiFault::status_of(403, "Forbidden"));
+  EXPECT_TRUE(kubectl::read_claims(asks(), objects));
+  EXPECT_THAT(objects.notes, ElementsAre(HasSubstr("ResourceClaims are not shown: ")));
+  answer_lists_of("resourceclaims", ApiFault::status_of(500, "InternalError"));
+  EXPECT_FALSE(kubectl::read_claims(asks(), objects));
+}
+
 TEST_F(ClusterReader, AsksForOneNodeAlone) {
   put(composed_cluster("troubled").objects);
   server.put(gpu_pod("ml", "elsewhere", "gpu-1", {{kWholeL40s, 1}}));

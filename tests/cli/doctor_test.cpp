@@ -101,6 +101,21 @@ TEST_F(Doctor, PrintsTheSameForMachines) {
   EXPECT_THAT(doctor({"-o", "yaml"}).out, HasSubstr("verdict: \"fail\""));
 }
 
+TEST_F(Doctor, ChecksForClaims) {
+  const auto bare = doctor({"--for", "dra"});
+  EXPECT_EQ(bare.status, 0) << bare.err << bare.out;
+  EXPECT_THAT(bare.out, HasSubstr("  unknown  dra-registered "));
+  EXPECT_THAT(bare.out, HasSubstr("  warn     dra-gpus "));
+  EXPECT_THAT(bare.out, HasSubstr("  unknown  cdi-enabled ")) << "there is no container runtime";
+  kernel_.file("var/lib/kubelet/plugins_registry/gpu-ferry.io-reg.sock", "");
+  kernel_.file("run/containerd/containerd.sock", "");
+  kernel_.file("etc/containerd/config.toml", "version = 3\n");
+  const auto all = doctor({"-v", "--for", "dra"});
+  EXPECT_THAT(all.out, HasSubstr("  pass     dra-registered "));
+  EXPECT_THAT(all.out, HasSubstr("  pass     cdi-enabled "));
+  EXPECT_THAT(all.out, HasSubstr("\n0000:65:00.0 AD102 [GeForce RTX 4090]\n  pass     dra-iommu-group "));
+}
+
 TEST_F(Doctor, RefusesAPurposeThatItDoesNotKnow) {
   for (const char* purpose : {"passthrugh", "passthrough,passtrough", "Passthrougth"}) {
     const auto result = doctor({"--for", purpose});

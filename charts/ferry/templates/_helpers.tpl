@@ -41,6 +41,33 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 64711
 {{- end }}
 
+{{/* The pods of `ferry dra` have another name, as the agent's. */}}
+{{- define "ferry.draName" -}}
+{{- printf "%s-dra" (include "ferry.fullname" . | trunc 59 | trimSuffix "-") }}
+{{- end }}
+
+{{- define "ferry.draSelectorLabels" -}}
+app.kubernetes.io/name: {{ include "ferry.name" . | trunc 59 | trimSuffix "-" }}-dra
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{/* The user and group of `ferry dra` (docs/adr/0035). No file of a host or of another image belongs to this number. */}}
+{{- define "ferry.draId" -}}
+64712
+{{- end }}
+
+{{/* The name of Ferry's driver in ResourceSlices, DeviceClasses and the kubelet's folders (dra/names.h). */}}
+{{- define "ferry.draDriver" -}}
+gpu-ferry.io
+{{- end }}
+
+{{/* The folders of the host that hostd gives to the group of `ferry dra`: the kubelet's, which root makes, and the one of CDI. */}}
+{{- define "ferry.draFolders" -}}
+{{ .Values.hostPaths.kubelet }}/plugins/{{ include "ferry.draDriver" . }}
+{{ .Values.hostPaths.kubelet }}/plugins_registry
+/run/cdi
+{{- end }}
+
 {{- define "ferry.labels" -}}
 {{ include "ferry.labelsWith" (list . dict) }}
 {{- end }}
@@ -96,6 +123,15 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end }}
 {{- end }}
 
+{{/* The account of `ferry dra`. */}}
+{{- define "ferry.draAccount" -}}
+{{- if .Values.serviceAccount.create }}
+{{- default (include "ferry.draName" .) .Values.serviceAccount.draName }}
+{{- else }}
+{{- default "default" .Values.serviceAccount.draName }}
+{{- end }}
+{{- end }}
+
 {{/* Selects nodes of `gpuNodeLabels` without gpu-ferry.io/deploy=false that also fit `affinity`. Terms are alternatives, so each
      term of one list is joined with each term of the other. */}}
 {{- define "ferry.affinity" -}}
@@ -118,7 +154,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- toYaml (merge (dict "nodeAffinity" $nodeAffinity) (omit $given "nodeAffinity")) }}
 {{- end }}
 
-{{/* Selects the nodes on which both DaemonSets have a pod. */}}
+{{/* Selects the nodes on which each DaemonSet has a pod. */}}
 {{- define "ferry.placement" -}}
 {{- with .Values.imagePullSecrets }}
 imagePullSecrets: {{- toYaml . | nindent 2 }}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ferry as Helm installs it: the chart, and its two pods with the image of images/build."""
+"""Ferry as Helm installs it: the chart, and its pods with the image of images/build."""
 
 import json
 import os
@@ -62,13 +62,15 @@ class FerryChart:
         """Of that pod, once all its containers are ready; else nothing."""
         pod = self.pod(component)
         states = pod["status"].get("containerStatuses", []) if pod else []
-        ready = len(states) == {"agent": 1, "node": 2}[component] and all(one["ready"] for one in states)
+        ready = len(states) == {"agent": 1, "node": 2, "dra": 1}[component] and all(one["ready"] for one in states)
         return str(pod["metadata"]["uid"]) if ready else ""
 
-    def runs(self) -> str:
-        """The UIDs of both pods, once all their containers are ready and there is no third; else nothing."""
-        uids = [self.uid(component) for component in ("agent", "node")]
-        return " ".join(uids) if all(uids) and len(self.pods()) == 2 else ""
+    def runs(self, *more: str) -> str:
+        """The UIDs of the pods of agent, node and `more` components, once all their containers are ready and there is no
+        other pod; else nothing."""
+        components = ("agent", "node", *more)
+        uids = [self.uid(component) for component in components]
+        return " ".join(uids) if all(uids) and len(self.pods()) == len(components) else ""
 
     def tell(self) -> None:
         """Prints what its pods are and have said."""

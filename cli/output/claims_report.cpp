@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/output/claims_report.h"
+
+#include <utility>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "api/files.h"
+#include "cli/output/table.h"
+#include "common/text/visible_text.h"
+#include "dra/slices/resource_slice.h"
+#include "hostfs/kernel_facts.h"
+
+namespace ferry::cli {
+namespace {
+
+using nlohmann::json;
+
+/// A vGPU's profile; "whole" of an IOMMU group.
+std::string kind_of(const dra::ClaimDevice& device) {
+  if (dra::is_whole(device.device)) return dra::kWhole;
+  const std::string profile = dra::text_of(device.device, "profile");
+  return visible_line(profile.empty() ? device.device.name : profile);
+}
+
+/// The UUID or the function that the VM has; empty: the claim is not prepared yet.
+std::string given_as(const dra::ClaimDevice& device) {
+  if (!device.result.mdev_uuid.empty()) return visible_line(device.result.mdev_uuid);
+  return device.result.function ? device.result.function->text() : std::string();
+}
+
+}  // namespace
+
+NodeClaims read_claims(const HostFs& host) {
+  if (!host.exists(api::kClaimsFile)) return {};
+  const auto text = host.read_file(api::kClaimsFile, HostFs::Links::refused);
+  if (!text) return {.problem = text.error().message};
+  auto checkpoint = dra::read_checkpoint(*text);
+  if (!checkpoint) return {.problem = fmt::format("/{}: {}", api::kClaimsFile, checkpoint.error().message)};
+  if (const auto boot = boot_id(host)) *checkpoint = dra::for_boot(std::move(*checkpoint), *boot);
+  return {.claims = std::move(checkpoint->claims)};
+}
+
+json claims_document(const NodeClaims& node) {
+  auto out = json::array();
+  for (const dra::ClaimRecord& claim : node.claims) {
+    auto devices = json::array();
+    for (const dra::ClaimDevice& device : claim.devices) {
+      const std::string given = given_as(device);
+      devices.push_back({{"request", device.request},
+                         {"gpu", device.gpu.text()},
+                         {"device", device.device.name},
+                         {"kind", kind_of(device)},
+                         {"given_as", given.empty() ? json() : json(given)}});
+    }
+    out.push_back({{"uid", claim.uid},
+                   {"namespace", claim.space},
+                   {"name", claim.name},
+                   {"phase", text(claim.phase)},
+                   {"devices", std::move(devices)}});
+  }
+  return out;
+}
+
+std::string claims_text(const NodeClaims& node, const TextOutput& output) {
+  if (!node.problem.empty()) return fmt::format("note: claims: {}\n", visible_line(node.problem));
+  if (node.claims.empty()) return {};
+  Table table({"CLAIM", "PHASE", "GPU", "DEVICE", "GIVEN AS"});
+  for (const dra::ClaimRecord& claim : node.claims)
+    for (const dra::ClaimDevice& device : claim.devices)
+      table.add({visible_line(fmt::format("{}/{}", claim.space, claim.name)), std::string(text(claim.phase)),
+                 device.gpu.text(), kind_of(device), given_as(device)});
+  return table.text(output.columns);
+}
+
+}  // namespace ferry::cli

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dra/dra_checks.h"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "api/claimable_gpus.h"
+#include "api/files.h"
+#include "common/text/text.h"
+#include "dra/names.h"
+
+namespace ferry::dra {
+namespace {
+
+constexpr const char* kRegistry = "var/lib/kubelet/plugins_registry";
+constexpr const char* kMediatedParents = "sys/class/mdev_bus";
+
+/// A driver of another program that binds GPUs to vfio drivers, by its name.
+struct OtherDriver {
+  std::string_view name;
+  const char* cure;
+};
+constexpr std::array<OtherDriver, 3> kOtherDrivers = {{
+    {.name = "gpu.nvidia.com",
+     .cure = "switch PassthroughSupport and VGPUSupport of NVIDIA's DRA driver off, or keep the driver from "
+             "this node: it rebinds GPUs on vfio-pci that it does not know"},
+    {.name = "gpu.amd.com", .cure = "let one driver alone serve the GPUs of AMD on this node"},
+    {.name = "gpu.intel.com", .cure = "let one driver alone serve the GPUs of Intel on this node"},
+}};
+
+/// True for the registration socket of a driver: "NAME-reg.sock", or "NAME-UID-reg.sock".
+bool is_registration_of(std::string_view socket, std::string_view driver) {
+  constexpr std::string_view kEnd = "-reg.sock";
+  return socket.starts_with(driver) && socket.ends_with(kEnd) &&
+         socket.substr(driver.size()).starts_with('-');
+}
+
+Check registered_check(const Result<std::vector<std::string>>& sockets) {
+  Check check{.id = "dra-registered",
+              .subject = kHostSubject,
+              .why = "the kubelet asks the drivers that have a socket in its folder of plugins"};
+  if (!sockets)
+    return std::move(check).unknown(
+        sockets.error().message,
+        "run as root; a kubelet with another --root-dir has the folder plugins_registry there");
+  const auto found =
+      std::ranges::find_if(*sockets, [](const auto& socket) { return is_registration_of(socket, kDriver); });
+  if (found != sockets->end()) return std::move(check).passed(fmt::format("/{} has {}", kRegistry, *found));
+  return std::move(check).warned(fmt::format("/{} has no socket of {}", kRegistry, kDriver),
+                                 "set dra.enabled=true in the chart's values; if it is set, the log of the "
+                                 "DaemonSet ferry-dra has the reason");
+}
+
+Check others_check(const Result<std::vector<std::string>>& sockets) {
+  Check check{.id = "dra-other-drivers",
+              .subject = kHostSubject,
+              .why = "two programs that bind the same GPU take it from each other's VMs"};
+  if (!sockets) return std::move(check).unknown(sockets.error().message, "run as root");
+  for (const OtherDriver& other : kOtherDrivers) {
+    const auto found = std::ranges::find_if(
+        *sockets, [&](const auto& socket) { return is_registration_of(socket, other.name); });
+    if (found != sockets->end())
+      return std::move(check).warned(fmt::format("/{} has {}", kRegistry, *found), other.cure);
+  }
+  return std::move(check).passed(fmt::format("/{} has no socket of another driver of GPUs", kRegistry));
+}
+
+Check claimable_check(const HostFs& host) {
+  Check check{.id = "dra-gpus",
+              .subject = kHostSubject,
+              .why = "claims get the GPUs whose policy has `allocation: dra`, as hostd lists them"};
+  constexpr const char* kCure =
+      "give a GPU `allocation: dra` in the policy of this node, and see `ferry status` whether it is blocked";
+  if (!host.exists(api::kClaimableGpusFile))
+    return std::move(check).warned(fmt::format("there is no /{}", api::kClaimableGpusFile), kCure);
+  const auto text = host.read_file(api::kClaimableGpusFile);
+  if (!text) return std::move(check).unreadable(text.error());
+  const auto gpus = api::read_claimable_gpus(*text);
+  if (!gpus)
+    return std::move(check).unknown(fmt::format("/{}: {}", api::kClaimableGpusFile, gpus.error().message));
+  const auto count = static_cast<std::size_t>(std::ranges::count(*gpus, true, &api::ClaimableGpu::for_dra));
+  if (count == 0)
+    return std::move(check).warned(fmt::format("/{} has no GPU for claims", api::kClaimableGpusFile), kCure);
+  return std::move(check).passed(fmt::format("{} in /{}", counted(count, "GPU"), api::kClaimableGpusFile));
+}
+
+/// KubeVirt's object decides, and a node does not show it. Only hosts with parents of mediated devices need
+/// the check.
+Check mediated_check(const std::vector<std::string>& parents) {
+  Check check{.id = "kubevirt-keeps-mediated",
+              .subject = kHostSubject,
+              .why =
+                  "each minute KubeVirt removes mediated devices of types that it does not know, also those "
+                  "that a claim has just made"};
+  return std::move(check).unknown(
+      fmt::format("/{} has {}: the KubeVirt object decides, and this host does not show it", kMediatedParents,
+                  counted(parents.size(), "device")),
+      "`kubectl ferry doctor NODE` looks; spec.configuration.mediatedDevicesConfiguration.enabled: false "
+      "keeps KubeVirt from that");
+}
+
+Check group_check(const vfio::PciFunction& function) {
+  Check check{.id = "dra-iommu-group",
+              .subject = function.address.text(),
+              .why = "a claim gets an IOMMU group whole, and a GPU without one is not published"};
+  if (function.iommu_group) return std::move(check).passed(fmt::format("group {}", *function.iommu_group));
+  return std::move(check).failed("it is in no IOMMU group", "`ferry doctor` says how to switch the IOMMU on");
+}
+
+Check address_check(const vfio::PciFunction& function) {
+  Check check{.id = "dra-pci-address",
+              .subject = function.address.text(),
+              .why = "KubeVirt reads only PCI addresses whose domain has four digits"};
+  if (fits_pci_bus_id(function.address)) return std::move(check).passed("its domain has four digits");
+  return std::move(check).warned(
+      "its domain has more than four digits: VMs of KubeVirt get mediated devices "
+      "of it, and not the whole GPU",
+      "switch Intel's VMD off in the firmware, or leave the GPU to the device "
+      "plugin");
+}
+
+}  // namespace
+
+std::vector<Check> dra_checks(const HostFs& host, const vfio::Inventory& inventory,
+                              const vfio::AcceleratorRules& rules) {
+  std::vector<Check> out;
+  const auto sockets = host.list(kRegistry);
+  out.push_back(registered_check(sockets));
+  out.push_back(others_check(sockets));
+  out.push_back(claimable_check(host));
+  if (const auto parents = host.list(kMediatedParents); parents && !parents->empty())
+    out.push_back(mediated_check(*parents));
+  for (const auto& [address, function] : inventory.functions) {
+    if (!rules.match(function)) continue;
+    out.push_back(group_check(function));
+    out.push_back(address_check(function));
+  }
+  return out;
+}
+
+}  // namespace ferry::dra
