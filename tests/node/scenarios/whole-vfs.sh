@@ -43,7 +43,7 @@ expect_equal "the setting of probes" 1 "$(< "$pf/sriov_drivers_autoprobe")"
 expect_status "what KubeVirt has to permit" 0 ferry kubevirt-cr
 expect_match "the functions" "8086:0010" "$REPLY"
 
-step "what is so is not written"
+step "an equal value is not written"
 before=$(snapshot)
 inode=$(stat -L -c %i "$pf/virtfn0/driver_override")
 apply two
@@ -66,7 +66,7 @@ vm=$!
 has_it() { [[ $(readlink /proc/$vm/fd/* | grep -c vfio-device) == 1 ]]; }
 wait_for has_it 60 || fail "the VM does not start: $(< /run/part.out)"
 
-step "what would take it away is refused"
+step "a change that would remove it is refused"
 refused apply -f $profiles -c four
 refused apply -f $profiles -c none
 refused delete --device "$gpu" --foreign

@@ -85,7 +85,7 @@ for name in gpu-a gpu-b gpu-c gpu-d; do
 done
 expect_equal "accelerators" 4 "$(jq '.accelerators | length' status.json)"
 
-step "plan: what would be bound, and what cannot"
+step "plan: which GPUs would be bound, and which cannot be"
 expect_status "plan with a group that cannot be bound" 4 run ferry vfio plan --all
 ferry vfio plan --all -o json > plan.json || :
 jq -r '.results[] | select(.status == "refused") | "\(.devices[0])\t\(.reasons | join("; "))"' plan.json > "$report/refused"
@@ -93,7 +93,7 @@ expect_equal "refused" "$(dev gpu-c)" "$(cut -f1 "$report/refused")"
 expect_match "the reason names the other display" "$(dev display-c)" "$(cat "$report/refused")"
 expect_equal "nothing was written" "$(cat before)" "$(snapshot)"
 
-step "hostd and the device plugin start, and change nothing: nobody has asked for anything"
+step "hostd and the device plugin start, and change nothing: the node has no label yet"
 kubelet-standin serve --dir $plugins --pod-resources /var/lib/kubelet/pod-resources > standin.log 2>&1 &
 wait_for "[[ -S $plugins/kubelet.sock ]]" 30 || fail "the kubelet's stand-in does not start: $(cat standin.log)"
 echo "\$ ferry hostd &"
@@ -105,7 +105,7 @@ plugin=$!
 wait_for "[[ \$(jq -r .phase /run/ferry/status.json 2> /dev/null) == idle ]]" 60 || fail "hostd does not start: $(cat hostd.log)"
 expect_equal "nothing was written" "$(cat before)" "$(snapshot)"
 
-step "the node's label asks for whole GPUs: their groups go to vfio-pci, one is refused untouched"
+step "a label asks for whole GPUs: their groups get vfio-pci, and hostd refuses a GPU without a change"
 run grep nvidia.com/ node.yaml
 agent "hostd is asked" "state: pending"
 settles blocked
@@ -127,7 +127,7 @@ for name in board-display gpu-c display-c disk; do
 done
 is_offered '{"nvidia.com/AD102_GEFORCE_RTX_4090":1,"nvidia.com/AD102_HIGH_DEFINITION_AUDIO_CONTROLLER":1,"nvidia.com/GA102_GEFORCE_RTX_3090":1,"nvidia.com/GA102_HIGH_DEFINITION_AUDIO_CONTROLLER":1,"nvidia.com/TU104GL_TESLA_T4":1}'
 
-step "the label is changed: one GPU comes back to its driver and is divided, the others stay"
+step "another label: one GPU gets its own driver back and has vGPUs, the others stay as they are"
 run sed -i s/vm-passthrough/vm-vgpu/ node.yaml
 agent "hostd is asked" "state: pending"
 settles ready
@@ -141,7 +141,7 @@ expect_equal "three vGPUs of the type that the label asks for" "3 GRID T4-4Q" "$
 seen "/sys/bus/pci/devices/$(dev gpu-d)/mdev_supported_types/$(basename "$(readlink "/sys/bus/mdev/devices/$(head -n 1 "$report/vgpus" | cut -d' ' -f1)/mdev_type")")/available_instances"
 expect_equal "room for one more" 1 "$REPLY"
 
-step "commands say the same of it, and write nothing"
+step "commands agree with that, and write nothing"
 run ferry vgpu types
 run ferry assert -f vgpu-config.yaml -c T4-4Q
 run ferry vgpu apply -f vgpu-config.yaml --node node.yaml
@@ -149,7 +149,7 @@ expect_status "bind: all that can be is on vfio-pci already" 4 run ferry vfio bi
 expect_equal "the very same vGPUs" "$(cat vgpus)" "$(vgpus)"
 expect_status "another profile differs" 3 run ferry assert -f vgpu-config.yaml -c default
 
-step "pods are given a GPU and a vGPU"
+step "pods get a GPU and a vGPU"
 is_offered '{"nvidia.com/AD102_GEFORCE_RTX_4090":1,"nvidia.com/AD102_HIGH_DEFINITION_AUDIO_CONTROLLER":1,"nvidia.com/GA102_GEFORCE_RTX_3090":1,"nvidia.com/GA102_HIGH_DEFINITION_AUDIO_CONTROLLER":1,"nvidia.com/GRID_T4-4Q":3}'
 advertised > "$report/resources.json"
 evidence "/proc/$plugin/status" "$(grep VmRSS /proc/$plugin/status)"
@@ -162,14 +162,14 @@ uuid=$(jq -r '.envs["MDEV_PCI_RESOURCE_NVIDIA_COM_GRID_T4-4Q"]' vgpu.json)
 expect "environment of the vGPU" test -e "/sys/bus/mdev/devices/$uuid"
 expect_equal "nodes of the GPU" "/dev/vfio/vfio /dev/vfio/$(group gpu-a)" "$(jq -r '[.devices[].host_path] | join(" ")' gpu.json)"
 
-step "a GPU that a pod was given is not taken away, though no VM has it yet"
+step "the GPU of a pod stays bound, though no VM has opened it yet"
 expect_status "unbind between Allocate and the VM's start" 4 run ferry vfio unbind --device "$(dev gpu-a)"
 expect_match "the refusal names the pod" "pod default/pod-1 holds nvidia.com/AD102_GEFORCE_RTX_4090" "$REPLY"
 expect_status "nor is a vGPU" 4 run ferry vgpu delete --all
 expect "the vGPU is there" test -e "/sys/bus/mdev/devices/$uuid"
 expect_driver gpu-a vfio-pci
 
-step "two VMs start from what Allocate answered, and say what they see"
+step "two VMs start with the devices of Allocate, and print the devices that they see"
 mkdir -p /run/dbus /run/libvirt
 dbus-daemon --system --nosyslog
 printf 'user = "root"\ngroup = "root"\nsecurity_driver = "none"\nnamespaces = []\ncgroup_controllers = []\n' > /etc/libvirt/qemu.conf
@@ -189,7 +189,7 @@ expect "this run's random subsystem ID $(planned gpu-a subsystem_device) in the 
 expect "a vGPU in the guest" grep -q "vendor=10de device=1eb8 " "$report/guest-vgpu"
 expect "no whole GPU in the vGPU's guest" bash -c "! grep -q device=2684 $report/guest-vgpu"
 
-step "the label asks for all of it back: what the VMs use is not taken away"
+step "the label asks for the host's drivers: the devices of the VMs stay as they are"
 run sed -i s/vm-vgpu/container/ node.yaml
 agent "hostd is asked" "state: pending"
 settles blocked
@@ -201,7 +201,7 @@ for name in gpu-b gpu-b-audio; do
 done
 run ferry status
 
-step "the VMs end, and it is done without being asked again"
+step "the VMs end, and hostd finishes the change"
 stop_virt_launcher gpu
 stop_virt_launcher vgpu
 kubelet-standin release --dir $plugins "$(dev gpu-a)" "$uuid" > released.json

@@ -31,7 +31,7 @@ settles ready away
 for name in gpu-a gpu-a-audio gpu-b gpu-b-audio; do expect_equal "driver of $name" vfio-pci "$(driver $name)"; done
 expect "both are advertised" wait_for "[[ \$(advertised) == '$gpus' ]]" 30
 
-step "what a VM has is left, and done when the VM ends"
+step "the device of a VM stays as it is, and changes when the VM ends"
 qemu-system-x86_64 -name guest=tenant -S -accel tcg -machine q35 -m 64 -nodefaults -display none \
   -device "vfio-pci,host=$(dev gpu-a)" > /mnt/state/qemu.log 2>&1 &
 vm=$!
@@ -47,7 +47,7 @@ expect_equal "driver of gpu-a" bochs-drm "$(driver gpu-a)"
 expect_equal "driver of gpu-a-audio" snd_hda_intel "$(driver gpu-a-audio)"
 expect "nothing is advertised" wait_for "[[ -z \$(advertised) ]]" 30
 
-step "what a pod has is left, and done when the pod ends"
+step "the device of a pod stays as it is, and changes when the pod ends"
 want away
 settles ready away
 expect "both are advertised" wait_for "[[ \$(advertised) == '$gpus' ]]" 30
@@ -76,7 +76,7 @@ settles ready away
 for name in gpu-a gpu-a-audio gpu-b gpu-b-audio; do expect_equal "driver of $name" vfio-pci "$(driver $name)"; done
 expect "both are advertised" wait_for "[[ \$(advertised) == '$gpus' ]]" 30
 
-step "what somebody else undoes is done again, as soon as the kernel tells it"
+step "hostd repairs a change by another program as soon as the kernel reports it"
 dev gpu-b > /sys/bus/pci/drivers/vfio-pci/unbind
 expect "gpu-b is on vfio-pci again" wait_for "[[ \$(driver gpu-b) == vfio-pci ]]" 60
 settles ready away

@@ -36,7 +36,7 @@ vgpus > /mnt/state/vgpus
 evidence "vGPUs" "$(cat /mnt/state/vgpus)"
 ferry vgpu types
 
-step "what is so is not written"
+step "an equal value is not written"
 mark
 expect_status "assert" 0 ferry vgpu assert -f $profiles -c three-gpus
 apply three-gpus
@@ -62,7 +62,7 @@ has_all() { [[ $(readlink /proc/$vm/fd/* | grep -c vfio-device) == 3 ]]; }
 wait_for has_all 60 || fail "the VM does not start: $(< /run/part.out)"
 held=$(printf '%s\n' "$t4_uuid" "$mdev_uuid" "$held_vf" | sort)
 
-step "what the VM has stays while all else changes"
+step "the vGPU of the VM stays while all others change"
 apply other-series
 expect_equal "vGPUs" "2 01 GRID T4-4C
 1 01 GRID T4-4Q
@@ -72,7 +72,7 @@ expect_equal "vGPUs" "2 01 GRID T4-4C
 2 03 1182" "$(counts)"
 expect_equal "those with their mark" "$held" "$(marked | sort)"
 
-step "what would take it away is refused"
+step "a change that would remove it is refused"
 vgpus > /run/before
 for command in "apply -f $profiles -c larger" "delete --all --foreign"; do
   # shellcheck disable=SC2086 # the command's words
@@ -132,7 +132,7 @@ kill $hostd
 wait $hostd
 rm /var/lib/ferry/desired.json
 
-step "a policy moves what is at another place"
+step "a policy moves vGPUs that are at another place"
 expect_equal "places, the first ones free" "0 0 1 1 2 2" "$(places)"
 mark
 expect_status "it is noticed" 3 ferry assert -f $placed
