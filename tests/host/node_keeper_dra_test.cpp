@@ -110,7 +110,7 @@ TEST_F(KeeperOfClaimableGpusTest, WaitsForThePodThatHasTheGpu) {
   start_plugin();
   rounds();
   allocated_ = {kFirst};
-  holders_.held = {{kFirst, vm(412)}};
+  users_.held = {{kFirst, vm(412)}};
   plugin_follows();
   want(kFirstForDra);
   const auto blocked = rounds();
@@ -124,7 +124,7 @@ TEST_F(KeeperOfClaimableGpusTest, WaitsForThePodThatHasTheGpu) {
   EXPECT_THAT(addresses(), IsEmpty());
   EXPECT_THAT(drivers(), ElementsAre("vfio-pci", "vfio-pci", "vfio-pci")) << "the others do not wait";
 
-  holders_.held.clear();
+  users_.held.clear();
   allocated_.clear();
   plugin_follows();
   EXPECT_EQ(rounds().phase, api::NodePhase::ready);
@@ -208,7 +208,7 @@ TEST_F(KeeperOfClaimableGpusTest, KnowsItsGpusAfterARestart) {
   want(kFirstForDra);
   round();
   round();
-  holders_.held = {{kFirst, vm(412)}};
+  users_.held = {{kFirst, vm(412)}};
   claimed_ = {address(kFirst)};
   NodeKeeper next = make_keeper();
   EXPECT_EQ(next.round().phase, api::NodePhase::ready) << "the user has it by a claim";
