@@ -216,6 +216,41 @@ TEST_F(KeeperOfClaimableGpusTest, KnowsItsGpusAfterARestart) {
   EXPECT_THAT(withdrawn(), ElementsAre(kFirst));
 }
 
+TEST_F(KeeperOfClaimableGpusTest, KeepsItsGpusWithdrawnIfThePolicyIsRefusedAfterARestart) {
+  want(kFirstForDra);
+  round();
+  round();
+  claimed_ = {address(kFirst)};
+  kernel_.add_function({.address = "0000:08:00.0",
+                        .ids = "10de:1eb8",
+                        .subsystem_ids = "10de:12a2",
+                        .class_code = 0x030200,
+                        .group = 5,
+                        .driver = "nvidia"});
+  want("  - {address: \"0000:05:00.0\", allocation: dra}\n");
+  NodeKeeper next = make_keeper();
+  EXPECT_EQ(next.round().phase, api::NodePhase::blocked);
+  EXPECT_THAT(withdrawn(), Contains(kFirst)) << "the plugin would give a claim's GPU to a pod";
+  EXPECT_EQ(gpu(kFirst).allocation, api::Allocation::dra);
+  EXPECT_THAT(addresses(), ElementsAre(kFirst));
+}
+
+TEST_F(KeeperOfClaimableGpusTest, KeepsItsGpusWithdrawnIfItsFirstRoundFails) {
+  want(kFirstForDra);
+  round();
+  round();
+  claimed_ = {address(kFirst)};
+  kernel_.remove(kDesired);
+  kernel_.file("run/ferry/hostd/stopped-services.json",
+               R"({"version":1,"boot_id":"b","services":{"nvidia-dcgm.service":"to start"}})");
+  services_.fails = true;
+  NodeKeeper next = make_keeper();
+  EXPECT_EQ(next.round().phase, api::NodePhase::failed);
+  EXPECT_THAT(withdrawn(), ElementsAre(kFirst));
+  must(next.end());
+  EXPECT_THAT(withdrawn(), ElementsAre(kFirst));
+}
+
 TEST_F(KeeperOfClaimableGpusTest, RemembersTheTypesOfAnEmptyGpu) {
   want("  - {devices: [0], allocation: dra, allow: [whole, \"T4-4Q\"]}\n");
   round();
