@@ -86,29 +86,30 @@ Result<> ClaimServer::listen(UniqueFd folder) {
 void ClaimServer::stop_listening() {
   loop_.cancel(retry_);
   if (!socket_) return;
-  if (std::exchange(accepts_, false)) loop_.forget(socket_->fd());
+  ignore_socket();
   socket_.reset();
 }
 
 void ClaimServer::watch_socket() {
   if (!socket_ || accepts_ || connections_.size() >= settings_.most_connections) return;
   accepts_ = true;
-  loop_.watch(socket_->fd(), [this] { accept_all(); });
+  loop_.watch(socket_->fd(), [this] { accept_one(); });
 }
 
-void ClaimServer::accept_all() {
-  while (socket_) {
-    if (connections_.size() >= settings_.most_connections) break;
-    auto connection = socket_->accept();
-    if (!connection) {
-      warn_once(connection.error().message);
-      retry_ = loop_.at(EventLoop::Clock::now() + kBeforeRetry, [this] { watch_socket(); });
-      break;
-    }
-    if (!*connection) return;  // none waits
-    begin(std::move(**connection));
+void ClaimServer::ignore_socket() {
+  if (std::exchange(accepts_, false)) loop_.forget(socket_->fd());
+}
+
+void ClaimServer::accept_one() {
+  auto connection = socket_->accept();
+  if (!connection) {
+    warn_once(connection.error().message);
+    retry_ = loop_.at(EventLoop::Clock::now() + kBeforeRetry, [this] { watch_socket(); });
+    return ignore_socket();
   }
-  if (socket_ && std::exchange(accepts_, false)) loop_.forget(socket_->fd());
+  if (!*connection) return;  // none waits
+  begin(std::move(**connection));
+  if (connections_.size() >= settings_.most_connections) ignore_socket();
 }
 
 void ClaimServer::begin(UniqueFd fd) {

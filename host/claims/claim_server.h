@@ -62,9 +62,11 @@ class ClaimServer : Pinned {
   Result<> listen(UniqueFd folder);
   void stop_listening();
   void watch_socket();
-  /// Takes waiting connections. A request that is there already is served at once: requests are served in the
-  /// order in which their clients have connected.
-  void accept_all();
+  void ignore_socket();
+  /// Takes one waiting connection, so that a client which asks without end keeps no other work of the loop
+  /// from its turn. A request that is there already is served at once: requests are served in the order in
+  /// which their clients have connected.
+  void accept_one();
   void begin(UniqueFd fd);
   void read(int fd);
   Result<std::vector<api::PreparedDevice>> result_of(const Connection& connection, const std::string& text);

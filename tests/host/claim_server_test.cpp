@@ -174,6 +174,20 @@ TEST_F(ClaimServerTest, ServesInTheOrderOfTheConnections) {
   EXPECT_THAT(served_, ElementsAre("a", "b", "c"));
 }
 
+TEST_F(ClaimServerTest, LeavesTheLoopItsOtherWorkWhileClientsAskWithoutEnd) {
+  std::optional<UniqueFd> next;
+  ClaimServer server(*loop_, kernel_, settings(), [&](const api::ClaimRequest& asked) {
+    served_.push_back(asked.claim);
+    next = connect();  // the next request waits before this one is answered
+    send(*next, request("a"));
+    return std::vector<api::PreparedDevice>();
+  });
+  must(server.keep());
+  next = connect();
+  send(*next, request("a"));
+  EXPECT_TRUE(becomes([&] { return served_.size() >= 3; }));
+}
+
 TEST_F(ClaimServerTest, ServesOthersWhileAClientIsSlow) {
   serve(settings());
   const UniqueFd slow = connect();
