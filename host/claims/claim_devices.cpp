@@ -33,8 +33,9 @@ tl::unexpected<Error> refuse(std::string message, std::string hint = {}) {
 }
 
 tl::unexpected<Error> gone(const PciAddress& gpu) {
-  return fail(Errc::not_found, fmt::format("there is no GPU {} on this node", gpu.text()),
-              "`ferry list` shows the GPUs; `ferry dra` publishes this node's devices again after a change");
+  return fail(
+      Errc::not_found, fmt::format("there is no GPU {} on this node", gpu.text()),
+      "`ferry status` shows the GPUs; `ferry dra` publishes this node's devices again after a change");
 }
 
 std::vector<PciAddress> addresses_of(const ClaimedDevice& device) {

@@ -280,7 +280,8 @@ TEST_F(ClaimKeeperTest, DoesNothingWithoutItsRecord) {
   for (const auto& answer : {prepare("a", {whole(kWhole)}), unprepare("a")}) {
     ASSERT_FALSE(answer);
     EXPECT_EQ(answer.error().code, Errc::malformed_host);
-    EXPECT_THAT(answer.error().message, HasSubstr("/run/ferry/hostd/claims.json: version: expected 1"));
+    EXPECT_THAT(answer.error().message,
+                HasSubstr("/run/ferry/hostd/claims.json: version: the key is missing"));
   }
   EXPECT_EQ(host_changes(), 0U);
   EXPECT_THAT(gpus_with_claims(kernel), SizeIs(5)) << "each may have a claim";
@@ -334,7 +335,7 @@ TEST(ClaimRecordFile, OfAnotherFormIsRefusedWithTheKey) {
   for (const auto& [text, message] : std::vector<std::pair<std::string, std::string>>{
            {"", "not JSON"},
            {"[]", "expected an object"},
-           {R"({"version": 2})", "version: expected 1"},
+           {R"({"version": 2})", "version: expected 1, found 2"},
            {R"({"version": 1, "claims": []})", "boot_id: the key is missing"},
            {std::string(kStart) + kClaim + "," + kClaim + "]}", "claims[1].uid: another claim has it"},
            {std::string(kStart) + R"({"uid": "u", "namespace": "n", "name": "c", "phase": "undone"}]})",
