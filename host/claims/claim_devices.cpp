@@ -257,13 +257,14 @@ Result<> bind_whole(const NodeHost& host, const ScannedNode& node, const Claim& 
   return judge(*rebound, gpus);
 }
 
-/// Enables the virtual functions that a GPU had. The next round does it where the policy asks for vGPUs, so a
-/// failure keeps no claim from its end.
+/// Enables the virtual functions that a GPU had. A failure keeps no claim from its end: the GPU then goes to
+/// claims whole until a person enables them.
 void restore_functions(const NodeHost& host, const ClaimedGpu& gpu) {
   if (gpu.removed_functions == 0) return;
   const auto warn = [&](const Error& error) {
-    spdlog::warn("{}: its {} are not enabled again: {}", gpu.address.text(),
-                 counted(gpu.removed_functions, "virtual function"), error.text());
+    spdlog::warn("{}: its {} are not enabled again, so no claim can have a vGPU of it: {}",
+                 gpu.address.text(), counted(gpu.removed_functions, "virtual function"), error.text());
+    spdlog::warn("hint: enable them by the driver's tool, or give the GPU `mode: vgpu` for a while");
   };
   const auto outcome =
       vgpu::enable_functions_again(host.vgpus, {.gpu = gpu.address, .number = gpu.removed_functions});
