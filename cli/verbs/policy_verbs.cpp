@@ -94,15 +94,16 @@ std::string line_of(const policy::ModeComparison& comparison) {
 }
 
 json to_json(const policy::ModeComparison& comparison) {
-  return {{"index", comparison.index},
-          {"address", comparison.gpu.text()},
-          {"agrees", comparison.agrees()},
-          {"desired", comparison.desired ? json(text(*comparison.desired)) : json(nullptr)},
-          {"allocation", text(comparison.for_dra ? policy::Allocation::dra : policy::Allocation::device_plugin)},
-          {"found", text(comparison.found)},
-          {"desired_vgpus", ferry::cli::to_json(comparison.desired_vgpus)},
-          {"found_vgpus", ferry::cli::to_json(comparison.found_vgpus)},
-          {"difference", comparison.difference}};
+  return {
+      {"index", comparison.index},
+      {"address", comparison.gpu.text()},
+      {"agrees", comparison.agrees()},
+      {"desired", comparison.desired ? json(text(*comparison.desired)) : json(nullptr)},
+      {"allocation", text(comparison.for_dra ? policy::Allocation::dra : policy::Allocation::device_plugin)},
+      {"found", text(comparison.found)},
+      {"desired_vgpus", ferry::cli::to_json(comparison.desired_vgpus)},
+      {"found_vgpus", ferry::cli::to_json(comparison.found_vgpus)},
+      {"difference", comparison.difference}};
 }
 
 }  // namespace
