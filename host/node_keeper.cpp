@@ -364,15 +364,16 @@ NodeKeeper::Round NodeKeeper::broken(const std::optional<api::DesiredMark>& desi
   RoundSnapshot snapshot;
   snapshot.desired = desired;
   snapshot.is_scanned = false;
-  snapshot.allocations = memory_.allocation.last;
   if (const auto host = node_host_(uses_)) {
     if (auto node = scan_node(*host)) {
       snapshot.is_scanned = true;
       snapshot.models = host->models;
       snapshot.node = std::move(*node);
       remember_vgpus(snapshot.node);
+      keep_allocations(snapshot.node);
     }
   }
+  snapshot.allocations = memory_.allocation.last;
   // Among the earlier withdrawals are then those for DRA, which the plugin must not advertise.
   if (!knows_allocations()) obstacle.ends_withdrawals = false;
   if (!obstacle.ends_withdrawals) snapshot.withdrawals = status_.withdrawals();

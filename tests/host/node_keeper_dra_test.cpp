@@ -247,6 +247,7 @@ TEST_F(KeeperOfClaimableGpusTest, KeepsItsGpusWithdrawnIfItsFirstRoundFails) {
   NodeKeeper next = make_keeper();
   EXPECT_EQ(next.round().phase, api::NodePhase::failed);
   EXPECT_THAT(withdrawn(), ElementsAre(kFirst));
+  EXPECT_EQ(gpu(kFirst).allocation, api::Allocation::dra);
   must(next.end());
   EXPECT_THAT(withdrawn(), ElementsAre(kFirst));
 }
