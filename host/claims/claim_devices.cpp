@@ -62,8 +62,11 @@ Result<> check_policy(const PciAddress& gpu, const std::string& type, const Clai
   }
   if (type.empty()) {
     if (found->whole) return {};
-    return refuse(fmt::format("the node's policy gives GPU {} to no claim whole", gpu.text()),
-                  "let the policy allow it");
+    return refuse(
+        fmt::format("GPU {} goes to no claim whole: the node's policy does not allow it, or its IOMMU "
+                    "group cannot be bound to a vfio driver",
+                    gpu.text()),
+        "see the item's key `allow` in the policy, and `ferry doctor --for passthrough`");
   }
   const auto known = std::ranges::find(found->types, type, &api::VgpuType::id);
   if (known != found->types.end() && known->allowed) return {};
