@@ -117,9 +117,10 @@ void ClaimServer::begin(UniqueFd fd) {
   auto refusal = refuse_client(number);
   if (refusal) warn_once(refusal->message);
   const auto end_at = EventLoop::Clock::now() + settings_.patience;
-  connections_.insert_or_assign(number, Connection{.fd = std::move(fd),
-                                                   .end = loop_.at(end_at, [this, number] { end(number); }),
-                                                   .refusal = std::move(refusal)});
+  connections_.insert_or_assign(number,
+                                Connection{.fd = std::move(fd),
+                                           .end = loop_.at(end_at, [this, number] { expire(number); }),
+                                           .refusal = std::move(refusal)});
   loop_.watch(number, [this, number] { read(number); });
   read(number);
 }
@@ -171,6 +172,11 @@ void ClaimServer::end(int fd) {
   loop_.forget(fd);
   connections_.erase(found);
   watch_socket();
+}
+
+void ClaimServer::expire(int fd) {
+  read(fd);  // its request may have come while another one was served
+  end(fd);
 }
 
 void ClaimServer::warn_once(const std::string& message) {

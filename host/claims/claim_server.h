@@ -72,6 +72,7 @@ class ClaimServer : Pinned {
   Result<std::vector<api::PreparedDevice>> result_of(const Connection& connection, const std::string& text);
   static void answer(int fd, const Result<std::vector<api::PreparedDevice>>& result);
   void end(int fd);
+  void expire(int fd);
   std::optional<Error> refuse_client(int fd) const;
   void warn_once(const std::string& message);
 

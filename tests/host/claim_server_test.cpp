@@ -12,6 +12,7 @@
 #include <string>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <thread>
 #include <unistd.h>
 #include <utility>
 #include <vector>
@@ -212,6 +213,26 @@ TEST_F(ClaimServerTest, BoundsItsConnectionsAndTheirTime) {
   EXPECT_EQ(received(first), "");
   EXPECT_EQ(received(second), "");
   EXPECT_THAT(served_, ElementsAre("a"));
+}
+
+TEST_F(ClaimServerTest, ServesARequestThatCameWhileAnotherTookLong) {
+  ClaimServerSettings by = settings();
+  by.patience = 50ms;
+  UniqueFd early;
+  ClaimServer server(*loop_, kernel_, by, [&](const api::ClaimRequest& asked) {
+    served_.push_back(asked.claim);
+    if (asked.claim == "long") {
+      send(early, request("early"));
+      std::this_thread::sleep_for(by.patience * 2);
+    }
+    return std::vector<api::PreparedDevice>();
+  });
+  must(server.keep());
+  early = connect();
+  const UniqueFd client = connect();
+  send(client, request("long"));
+  EXPECT_NE(received(early), "");
+  EXPECT_THAT(served_, ElementsAre("long", "early"));
 }
 
 TEST_F(ClaimServerTest, ListensAnewAfterItsFolderIsReplaced) {
