@@ -25,7 +25,7 @@ Result<vfio::UseReport> ClaimUseProbe::look(std::span<const vfio::UseQuestion> q
   if (!report || questions.empty() || !host_->exists(kClaimRecordFile)) return report;
   const auto record = load_claim_record(*host_);
   if (!record) {
-    if (report->blind.empty()) report->blind = record.error().message;
+    if (report->blind.empty()) report->blind = record.error().text();
     return report;
   }
   for (const vfio::UseQuestion& question : questions) {
