@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host/claims/claim_server.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <fcntl.h>
 #include <sys/socket.h>
@@ -101,6 +102,7 @@ void ClaimServer::ignore_socket() {
 }
 
 void ClaimServer::accept_one() {
+  read_all();
   auto connection = socket_->accept();
   if (!connection) {
     warn_once(connection.error().message);
@@ -121,7 +123,7 @@ void ClaimServer::begin(UniqueFd fd) {
                                 Connection{.fd = std::move(fd),
                                            .end = loop_.at(end_at, [this, number] { expire(number); }),
                                            .refusal = std::move(refusal)});
-  loop_.watch(number, [this, number] { read(number); });
+  loop_.watch(number, [this] { read_all(); });
   read(number);
 }
 
@@ -135,6 +137,14 @@ std::optional<Error> ClaimServer::refuse_client(int fd) const {
                .message = fmt::format("user {} may not ask about claims: hostd serves user {}", client.uid,
                                       settings_.user),
                .hint = "`ferry hostd --dra-user` names the user of `ferry dra`"};
+}
+
+void ClaimServer::read_all() {
+  std::vector<std::pair<EventLoop::Timer, int>> in_order;  // all get the same time, from their connection on
+  in_order.reserve(connections_.size());
+  for (const auto& [fd, connection] : connections_) in_order.emplace_back(connection.end, fd);
+  std::ranges::sort(in_order);
+  for (const auto& [end_at, fd] : in_order) read(fd);
 }
 
 void ClaimServer::read(int fd) {

@@ -68,6 +68,9 @@ class ClaimServer : Pinned {
   /// which their clients have connected.
   void accept_one();
   void begin(UniqueFd fd);
+  /// Serves the requests that are there, in the order in which their clients have connected. An unprepare
+  /// must not overtake the prepare of its claim.
+  void read_all();
   void read(int fd);
   Result<std::vector<api::PreparedDevice>> result_of(const Connection& connection, const std::string& text);
   static void answer(int fd, const Result<std::vector<api::PreparedDevice>>& result);

@@ -215,6 +215,26 @@ TEST_F(ClaimServerTest, BoundsItsConnectionsAndTheirTime) {
   EXPECT_THAT(served_, ElementsAre("a"));
 }
 
+TEST_F(ClaimServerTest, LetsNoRequestOvertakeThatOfAnEarlierConnection) {
+  UniqueFd early;
+  UniqueFd late;
+  ClaimServer server(*loop_, kernel_, settings(), [&](const api::ClaimRequest& asked) {
+    served_.push_back(asked.claim);
+    if (asked.claim == "long") {
+      send(early, request("early"));
+      late = connect();
+      send(late, request("late"));
+    }
+    return std::vector<api::PreparedDevice>();
+  });
+  must(server.keep());
+  early = connect();
+  const UniqueFd client = connect();
+  send(client, request("long"));
+  EXPECT_TRUE(becomes([&] { return served_.size() == 3; }));
+  EXPECT_THAT(served_, ElementsAre("long", "early", "late"));
+}
+
 TEST_F(ClaimServerTest, ServesARequestThatCameWhileAnotherTookLong) {
   ClaimServerSettings by = settings();
   by.patience = 50ms;
