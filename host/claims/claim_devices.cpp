@@ -157,7 +157,8 @@ Result<> require_unused(const NodeHost& host, const vfio::Inventory& inventory,
   for (const PciAddress& function : functions) {
     const std::string name = function.text();
     if (const auto blind = use->blind_to(name); !blind.empty())
-      return refuse(fmt::format("{}: Ferry cannot find out whether it is in use: {}", name, blind));
+      return refuse(fmt::format("{}: Ferry cannot find out whether it is in use: {}", name, blind),
+                    "hostd needs the host's PID namespace, and the capabilities that SECURITY.md names");
     for (const vfio::DeviceUser& user : use->of(name)) {
       if (!user.only_a_screen())
         return refuse(fmt::format("{} is in use: {}", name, user.text()), std::string(user.remedy()));
@@ -371,7 +372,10 @@ struct VmGroup {
 Result<VmGroup> group_of_function(const HostFs& host, const PciAddress& address) {
   const auto function = vfio::read_function(host, address);
   if (!function) return fail(Error(function.error()));
-  if (!function->iommu_group) return fail(Errc::failed, address.text() + " is in no IOMMU group");
+  if (!function->iommu_group) {
+    return fail(Errc::failed, address.text() + " is in no IOMMU group",
+                "`ferry doctor --for passthrough` says why");
+  }
   VmGroup out{.group = *function->iommu_group};
   const auto members = vfio::scan_members(host, {out.group}, {address});
   if (!members) return fail(Error(members.error()));
@@ -458,7 +462,10 @@ Result<api::PreparedDevice> read_prepared(const NodeHost& host, const ClaimedDev
     out.nodes.push_back(
         {.path = std::move(path), .mode = mode ? std::optional<std::uint32_t>(*mode) : std::nullopt});
   }
-  if (out.nodes.empty()) return fail(Errc::failed, vfio::missing_nodes(group->group));
+  if (out.nodes.empty()) {
+    return fail(Errc::failed, vfio::missing_nodes(group->group),
+                "does udev make the nodes, and has the kernel CONFIG_VFIO_GROUP?");
+  }
   return out;
 }
 
