@@ -16,7 +16,9 @@ namespace ferry::host {
 namespace {
 
 constexpr mode_t kFolderMode = 0710;
-constexpr std::size_t kMostWarnings = 100;  // clients choose some of the texts
+// Clients choose some of the texts.
+constexpr std::size_t kMostWarnings = 100;
+constexpr std::size_t kLongestWarning = 500;
 // Descriptors are short: a waiting connection would wake the loop all the time.
 constexpr auto kBeforeRetry = std::chrono::seconds(1);
 
@@ -190,7 +192,8 @@ void ClaimServer::expire(int fd) {
 }
 
 void ClaimServer::warn_once(const std::string& message) {
-  if (warned_.size() < kMostWarnings && warned_.insert(message).second) spdlog::warn("{}", message);
+  const std::string text = message.substr(0, kLongestWarning);
+  if (warned_.size() < kMostWarnings && warned_.insert(text).second) spdlog::warn("{}", text);
 }
 
 }  // namespace ferry::host
