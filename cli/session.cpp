@@ -11,6 +11,7 @@
 #include "common/process/standard_streams.h"
 #include "host/system/nvidia_driver.h"
 #include "host/system/systemd_services.h"
+#include "host/usage/claim_use_probe.h"
 #include "host/usage/proc_use_probe.h"
 #include "host/usage/use_probes.h"
 #include "kubevirt-plugin/allocation/pod_resources.h"
@@ -29,9 +30,12 @@ Session open_session(const std::filesystem::path& host_root) {
   session.writer = std::make_unique<SpawningWriter>(*session.host);
   session.rules = policy::default_accelerator_rules();
   const auto pods = [host = session.host.get()] { return plugin::list_pod_devices(*host); };
-  session.probe = host::all_use_probes(*session.host, session.rules, pods);
+  session.hostd_probe = host::all_use_probes(*session.host, session.rules, pods);
+  session.probe = std::make_unique<host::ClaimUseProbe>(*session.host, *session.hostd_probe);
   session.open_probe = std::make_unique<host::ProcUseProbe>(*session.host);
-  session.vgpu_probe = host::all_use_probes(*session.host, session.rules, pods, host::KubeletSilence::blinds);
+  session.hostd_vgpu_probe =
+      host::all_use_probes(*session.host, session.rules, pods, host::KubeletSilence::blinds);
+  session.vgpu_probe = std::make_unique<host::ClaimUseProbe>(*session.host, *session.hostd_vgpu_probe);
   session.driver_lock = std::make_unique<host::NvidiaUnbindLock>(*session.host, *session.writer);
   session.persistence = host::nvidia_persistence(*session.host, *session.writer);
   session.management = std::make_unique<mdev::CalledGpuManagement>(*session.writer);

@@ -29,6 +29,9 @@ namespace ferry::cli {
 struct Session {
   std::unique_ptr<HostFs> host;
   std::unique_ptr<HostWriter> writer;
+  /// As `probe` and `vgpu_probe`, without the devices of ResourceClaims, which hostd makes ready and undoes.
+  std::unique_ptr<vfio::UseProbe> hostd_probe;
+  std::unique_ptr<vfio::UseProbe> hostd_vgpu_probe;
   std::unique_ptr<vfio::UseProbe> probe;       ///< for binding and unbinding
   std::unique_ptr<vfio::UseProbe> vgpu_probe;  ///< for vGPUs: blind if the kubelet does not answer
   std::unique_ptr<vfio::UseProbe> open_probe;  ///< by /proc alone

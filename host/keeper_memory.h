@@ -73,6 +73,7 @@ struct AttemptMemory {
 /// the whole time again.
 struct AllocationMemory {
   Allocations last;                ///< of the last round
+  bool is_known = false;           ///< `last` is of a round of this hostd
   std::optional<Moment> asked_at;  ///< when GPUs for DRA were first withdrawn, until the plugin answers
 };
 

@@ -173,7 +173,26 @@ Result<> NodeKeeper::allocate_gpus(const ScannedNode& node, const policy::Desire
     if (auto written = write(next); !written) return written;
   }
   memory_.allocation.last = std::move(next);
+  memory_.allocation.is_known = true;
   return {};
+}
+
+/// Lets DRA have the GPUs of the last round, of which kClaimableGpusFile tells after a restart. For a policy
+/// that gives no GPU another allocation.
+void NodeKeeper::keep_allocations(const ScannedNode& node) {
+  if (memory_.allocation.is_known) return;
+  AllocationFacts facts{.for_dra = {}, .published = {}, .claimed = claimed_gpus()};
+  for (const api::ClaimableGpu& gpu : claimable_.published()) {
+    facts.published.insert(gpu.address);
+    facts.for_dra.emplace(gpu.address, policy::AllowedDevices());
+  }
+  memory_.allocation.last = allocate(node, facts);
+  memory_.allocation.is_known = true;
+}
+
+/// False: an earlier hostd has given GPUs to DRA, and no round of this one has decided about them yet.
+bool NodeKeeper::knows_allocations() {
+  return memory_.allocation.is_known || (claimable_.published().empty() && claimed_gpus().empty());
 }
 
 NodeKeeper::Round NodeKeeper::idle() {
@@ -210,6 +229,8 @@ NodeKeeper::Round NodeKeeper::keep(const DesiredState& desired) {
   if (policy::check_allocations(state, node->inventory, node->vgpus)) {
     if (auto done = allocate_gpus(*node, state, *host); !done)
       return begin_nothing(snapshot.desired, {.error = done.error()});
+  } else {
+    keep_allocations(*node);
   }
   snapshot.allocations = memory_.allocation.last;
   host->dra = snapshot.allocations.dra;
@@ -343,15 +364,18 @@ NodeKeeper::Round NodeKeeper::broken(const std::optional<api::DesiredMark>& desi
   RoundSnapshot snapshot;
   snapshot.desired = desired;
   snapshot.is_scanned = false;
-  snapshot.allocations = memory_.allocation.last;
   if (const auto host = node_host_(uses_)) {
     if (auto node = scan_node(*host)) {
       snapshot.is_scanned = true;
       snapshot.models = host->models;
       snapshot.node = std::move(*node);
       remember_vgpus(snapshot.node);
+      keep_allocations(snapshot.node);
     }
   }
+  snapshot.allocations = memory_.allocation.last;
+  // Among the earlier withdrawals are then those for DRA, which the plugin must not advertise.
+  if (!knows_allocations()) obstacle.ends_withdrawals = false;
   if (!obstacle.ends_withdrawals) snapshot.withdrawals = status_.withdrawals();
   snapshot.obstacle = std::move(obstacle);
   ReconcileResult result = reconcile_and_remember(Stage::failed, snapshot);
@@ -431,7 +455,7 @@ Result<> NodeKeeper::end() {
   const auto& published = memory_.status.published;
   if (!published || published->withdraw.empty()) return {};
   api::HostStatus next = *published;
-  next.withdraw = memory_.allocation.last.withdrawals;
+  if (knows_allocations()) next.withdraw = memory_.allocation.last.withdrawals;
   // The change was not attempted, so it has not failed; the next hostd continues it.
   if (next.phase == api::NodePhase::applying) {
     next.error = api::StatusError{.message = "hostd ended before the node reached its desired state",

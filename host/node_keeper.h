@@ -124,6 +124,8 @@ class NodeKeeper : Pinned {
   Result<> publish(ReconcileResult& result);
   std::set<vfio::PciAddress> claimed_gpus() const;
   Result<> allocate_gpus(const ScannedNode& node, const policy::DesiredState& desired, const NodeHost& host);
+  void keep_allocations(const ScannedNode& node);
+  bool knows_allocations();
   void look_before_dra(const ScannedNode& node, const policy::DesiredState& desired, AllocationFacts& facts);
   void remember_vgpus(const ScannedNode& node);
 

@@ -41,6 +41,8 @@ constexpr const char* kConfigMapsData = "..data";
 constexpr auto kSettle = std::chrono::milliseconds(100);
 // Such a round repeats a failed attempt, and a job's processes may end by the hundred.
 constexpr auto kBetweenEnds = std::chrono::seconds(1);
+// `ferry dra` may ask without end.
+constexpr auto kBetweenClaims = std::chrono::seconds(1);
 
 // The end of a plugin closes its lock, which is an event. hostd's own lock is watched for its removal.
 std::vector<fs::path> files_to_watch(const KeeperSettings& files) {
@@ -217,6 +219,7 @@ class NodeLoop {
     bool ends_soon = false;     // a round after the end of a process
     bool looks_at_use = false;  // a timer for look_at_use() is set
     Clock::time_point no_ends_before;
+    Clock::time_point no_claims_before;
     EventLoop::Timer again;  // a round without an event
   };
 
@@ -317,6 +320,15 @@ class NodeLoop {
     loop_.at(Clock::now() + kSettle, [this] { round(NodeKeeper::News::anything); });
   }
 
+  /// Claims that are served together lead to one round; the next one follows after kBetweenClaims.
+  void a_claim_was_served() {
+    if (std::exchange(due_.soon, true)) return;
+    loop_.at(std::max(Clock::now() + kSettle, due_.no_claims_before), [this] {
+      round(NodeKeeper::News::anything);
+      due_.no_claims_before = Clock::now() + kBetweenClaims;
+    });
+  }
+
   /// Processes that end together lead to one round; the next one follows after kBetweenEnds.
   void a_process_has_ended() {
     if (std::exchange(due_.ends_soon, true)) return;
@@ -352,7 +364,7 @@ class NodeLoop {
   Result<std::vector<api::PreparedDevice>> serve(const api::ClaimRequest& request) {
     if (!holds_lock()) return fail(another_one());
     auto answer = claim_keeper_->serve(request);
-    round_soon();
+    a_claim_was_served();
     return answer;
   }
 

@@ -55,6 +55,7 @@ bool is_temporary(const vfio::DeviceUser& user) {
     case Kind::swap:
     case Kind::claim:
     case Kind::network_link:
+    case Kind::resource_claim:
       return true;
     case Kind::boot_display:
     case Kind::framebuffer:

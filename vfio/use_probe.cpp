@@ -46,6 +46,8 @@ std::string as_named(const DeviceUser& user) {
     case Kind::console:
       who = fmt::format("kernel module {} (its console)", name);
       break;
+    case Kind::resource_claim:
+      return fmt::format("ResourceClaim {} has it", name);
   }
   if (pid) who += fmt::format(" (pid {})", *pid);
   if (!pod_uid.empty()) who += fmt::format(" in pod {}", pod_uid);
@@ -83,6 +85,8 @@ std::string_view DeviceUser::remedy() const {
       return "stop the fabric manager first, with everything that uses the fabric";
     case Kind::console:
       return "unload the module first (modprobe -r), if nothing needs its screen";
+    case Kind::resource_claim:
+      return "delete the pod or the VM of the claim first";
   }
   return {};
 }
@@ -111,6 +115,8 @@ std::string_view text(DeviceUser::Kind kind) {
       return "fabric";
     case DeviceUser::Kind::console:
       return "console";
+    case DeviceUser::Kind::resource_claim:
+      return "resource_claim";
   }
   return {};
 }

@@ -39,14 +39,15 @@ struct DeviceUser {
     process,
     virtual_machine,
     pod,
-    mount,         ///< a file system on it is mounted
-    swap,          ///< the host swaps to it
-    claim,         ///< claimed elsewhere in the kernel, by `name` if that is known
-    network_link,  ///< a network link of it is up
-    boot_display,  ///< the firmware's screen
-    framebuffer,   ///< the firmware's framebuffer lies in its memory
-    fabric,        ///< part of an NVLink fabric whose manager is active
-    console,       ///< a kernel module shows a console of its own through it, without any process
+    mount,           ///< a file system on it is mounted
+    swap,            ///< the host swaps to it
+    claim,           ///< claimed elsewhere in the kernel, by `name` if that is known
+    network_link,    ///< a network link of it is up
+    boot_display,    ///< the firmware's screen
+    framebuffer,     ///< the firmware's framebuffer lies in its memory
+    fabric,          ///< part of an NVLink fabric whose manager is active
+    console,         ///< a kernel module shows a console of its own through it, without any process
+    resource_claim,  ///< of Kubernetes: hostd has prepared it for a pod
   };
   Kind kind = Kind::process;
   std::string name = {};        ///< a command, VM, mount point, link, framebuffer or module

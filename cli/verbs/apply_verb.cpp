@@ -10,6 +10,8 @@
 #include "cli/output/wait_note.h"
 #include "cli/verbs/policy_inputs.h"
 #include "cli/verbs/verbs.h"
+#include "common/process/standard_streams.h"
+#include "host/claims/claim_record.h"
 #include "policy/policy_comparison.h"
 #include "vgpu-dm/types/type_table.h"
 
@@ -82,6 +84,12 @@ Shown show(const Session& session, const policy::Policy& policy, const Node& nod
   return all;
 }
 
+/// GPUs with ResourceClaims are left out of the change.
+void warn_of_claims(const host::NodeHost& host) {
+  for (const vfio::PciAddress& gpu : host.dra)
+    print_to_stderr("warning: GPU {} has a ResourceClaim, and stays as it is\n", gpu.text());
+}
+
 }  // namespace
 
 ExitStatus apply_preview(const Session& session, const policy::Policy& policy, bool foreign) {
@@ -90,6 +98,7 @@ ExitStatus apply_preview(const Session& session, const policy::Policy& policy, b
   host->vgpus.spares_foreign = !foreign;
   const auto idle = idle_items(session, policy);
   if (!idle) return complain(idle.error());
+  warn_of_claims(*host);
   const auto preview = host::preview_policy(*host, policy);
   if (!preview) return complain(preview.error());
   return print(session, show(session, policy, *preview, *idle));
@@ -104,8 +113,11 @@ ExitStatus apply_verb(const Session& session, const ProfileOptions& options) {
   host->vgpus.spares_foreign = !options.foreign;
   const auto change = begin_change(session);
   if (!change) return complain(change.error());
+  // hostd may have prepared a claim before the lock was free.
+  host->dra = host::gpus_with_claims(*session.host);
   const auto idle = idle_items(session, *policy);
   if (!idle) return complain(idle.error());
+  warn_of_claims(*host);
   const auto outcome = [&] {
     const WaitNote waits(fmt::format("applying policy {}", policy->name));
     return host::apply_policy(*host, *policy);

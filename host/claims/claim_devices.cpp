@@ -33,8 +33,9 @@ tl::unexpected<Error> refuse(std::string message, std::string hint = {}) {
 }
 
 tl::unexpected<Error> gone(const PciAddress& gpu) {
-  return fail(Errc::not_found, fmt::format("there is no GPU {} on this node", gpu.text()),
-              "`ferry list` shows the GPUs; `ferry dra` publishes this node's devices again after a change");
+  return fail(
+      Errc::not_found, fmt::format("there is no GPU {} on this node", gpu.text()),
+      "`ferry status` shows the GPUs; `ferry dra` publishes this node's devices again after a change");
 }
 
 std::vector<PciAddress> addresses_of(const ClaimedDevice& device) {
@@ -61,8 +62,11 @@ Result<> check_policy(const PciAddress& gpu, const std::string& type, const Clai
   }
   if (type.empty()) {
     if (found->whole) return {};
-    return refuse(fmt::format("the node's policy gives GPU {} to no claim whole", gpu.text()),
-                  "let the policy allow it");
+    return refuse(
+        fmt::format("GPU {} goes to no claim whole: the node's policy does not allow it, or its IOMMU "
+                    "group cannot be bound to a vfio driver",
+                    gpu.text()),
+        "see the item's key `allow` in the policy, and `ferry doctor --for passthrough`");
   }
   const auto known = std::ranges::find(found->types, type, &api::VgpuType::id);
   if (known != found->types.end() && known->allowed) return {};
@@ -153,7 +157,8 @@ Result<> require_unused(const NodeHost& host, const vfio::Inventory& inventory,
   for (const PciAddress& function : functions) {
     const std::string name = function.text();
     if (const auto blind = use->blind_to(name); !blind.empty())
-      return refuse(fmt::format("{}: Ferry cannot find out whether it is in use: {}", name, blind));
+      return refuse(fmt::format("{}: Ferry cannot find out whether it is in use: {}", name, blind),
+                    "hostd needs the host's PID namespace, and the capabilities that SECURITY.md names");
     for (const vfio::DeviceUser& user : use->of(name)) {
       if (!user.only_a_screen())
         return refuse(fmt::format("{} is in use: {}", name, user.text()), std::string(user.remedy()));
@@ -256,13 +261,14 @@ Result<> bind_whole(const NodeHost& host, const ScannedNode& node, const Claim& 
   return judge(*rebound, gpus);
 }
 
-/// Enables the virtual functions that a GPU had. The next round does it where the policy asks for vGPUs, so a
-/// failure keeps no claim from its end.
+/// Enables the virtual functions that a GPU had. A failure keeps no claim from its end: the GPU then goes to
+/// claims whole until a person enables them.
 void restore_functions(const NodeHost& host, const ClaimedGpu& gpu) {
   if (gpu.removed_functions == 0) return;
   const auto warn = [&](const Error& error) {
-    spdlog::warn("{}: its {} are not enabled again: {}", gpu.address.text(),
-                 counted(gpu.removed_functions, "virtual function"), error.text());
+    spdlog::warn("{}: its {} are not enabled again, so no claim can have a vGPU of it: {}",
+                 gpu.address.text(), counted(gpu.removed_functions, "virtual function"), error.text());
+    spdlog::warn("hint: enable them by the driver's tool, or give the GPU `mode: vgpu` for a while");
   };
   const auto outcome =
       vgpu::enable_functions_again(host.vgpus, {.gpu = gpu.address, .number = gpu.removed_functions});
@@ -366,7 +372,10 @@ struct VmGroup {
 Result<VmGroup> group_of_function(const HostFs& host, const PciAddress& address) {
   const auto function = vfio::read_function(host, address);
   if (!function) return fail(Error(function.error()));
-  if (!function->iommu_group) return fail(Errc::failed, address.text() + " is in no IOMMU group");
+  if (!function->iommu_group) {
+    return fail(Errc::failed, address.text() + " is in no IOMMU group",
+                "`ferry doctor --for passthrough` says why");
+  }
   VmGroup out{.group = *function->iommu_group};
   const auto members = vfio::scan_members(host, {out.group}, {address});
   if (!members) return fail(Error(members.error()));
@@ -453,7 +462,10 @@ Result<api::PreparedDevice> read_prepared(const NodeHost& host, const ClaimedDev
     out.nodes.push_back(
         {.path = std::move(path), .mode = mode ? std::optional<std::uint32_t>(*mode) : std::nullopt});
   }
-  if (out.nodes.empty()) return fail(Errc::failed, vfio::missing_nodes(group->group));
+  if (out.nodes.empty()) {
+    return fail(Errc::failed, vfio::missing_nodes(group->group),
+                "does udev make the nodes, and has the kernel CONFIG_VFIO_GROUP?");
+  }
   return out;
 }
 

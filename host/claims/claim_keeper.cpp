@@ -92,7 +92,7 @@ ClaimKeeper::Answer ClaimKeeper::prepare(const api::ClaimRequest& request) {
   const Claim* const known = record->find(request.claim);
   if (known != nullptr && !has_devices(*known, request.devices)) {
     return fail(Errc::refused, "it was prepared with other devices, or its preparation with them has begun",
-                "unprepare it first");
+                "delete the pods that have the claim: the kubelet then has it undone");
   }
   // A device that the plugin lists may go to a pod at any time, also if the policy has just changed.
   StillAdvertisedProbe rebinds(host_, uses_.rebinds, {settings_.advertised_file, settings_.plugin_liveness},

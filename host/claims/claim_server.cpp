@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host/claims/claim_server.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <fcntl.h>
 #include <sys/socket.h>
@@ -15,7 +16,9 @@ namespace ferry::host {
 namespace {
 
 constexpr mode_t kFolderMode = 0710;
-constexpr std::size_t kMostWarnings = 100;  // clients choose some of the texts
+// Clients choose some of the texts.
+constexpr std::size_t kMostWarnings = 100;
+constexpr std::size_t kLongestWarning = 500;
 // Descriptors are short: a waiting connection would wake the loop all the time.
 constexpr auto kBeforeRetry = std::chrono::seconds(1);
 
@@ -86,29 +89,31 @@ Result<> ClaimServer::listen(UniqueFd folder) {
 void ClaimServer::stop_listening() {
   loop_.cancel(retry_);
   if (!socket_) return;
-  if (std::exchange(accepts_, false)) loop_.forget(socket_->fd());
+  ignore_socket();
   socket_.reset();
 }
 
 void ClaimServer::watch_socket() {
   if (!socket_ || accepts_ || connections_.size() >= settings_.most_connections) return;
   accepts_ = true;
-  loop_.watch(socket_->fd(), [this] { accept_all(); });
+  loop_.watch(socket_->fd(), [this] { accept_one(); });
 }
 
-void ClaimServer::accept_all() {
-  while (socket_) {
-    if (connections_.size() >= settings_.most_connections) break;
-    auto connection = socket_->accept();
-    if (!connection) {
-      warn_once(connection.error().message);
-      retry_ = loop_.at(EventLoop::Clock::now() + kBeforeRetry, [this] { watch_socket(); });
-      break;
-    }
-    if (!*connection) return;  // none waits
-    begin(std::move(**connection));
+void ClaimServer::ignore_socket() {
+  if (std::exchange(accepts_, false)) loop_.forget(socket_->fd());
+}
+
+void ClaimServer::accept_one() {
+  read_all();
+  auto connection = socket_->accept();
+  if (!connection) {
+    warn_once(connection.error().message);
+    retry_ = loop_.at(EventLoop::Clock::now() + kBeforeRetry, [this] { watch_socket(); });
+    return ignore_socket();
   }
-  if (socket_ && std::exchange(accepts_, false)) loop_.forget(socket_->fd());
+  if (!*connection) return;  // none waits
+  begin(std::move(**connection));
+  if (connections_.size() >= settings_.most_connections) ignore_socket();
 }
 
 void ClaimServer::begin(UniqueFd fd) {
@@ -116,10 +121,11 @@ void ClaimServer::begin(UniqueFd fd) {
   auto refusal = refuse_client(number);
   if (refusal) warn_once(refusal->message);
   const auto end_at = EventLoop::Clock::now() + settings_.patience;
-  connections_.insert_or_assign(number, Connection{.fd = std::move(fd),
-                                                   .end = loop_.at(end_at, [this, number] { end(number); }),
-                                                   .refusal = std::move(refusal)});
-  loop_.watch(number, [this, number] { read(number); });
+  connections_.insert_or_assign(number,
+                                Connection{.fd = std::move(fd),
+                                           .end = loop_.at(end_at, [this, number] { expire(number); }),
+                                           .refusal = std::move(refusal)});
+  loop_.watch(number, [this] { read_all(); });
   read(number);
 }
 
@@ -133,6 +139,14 @@ std::optional<Error> ClaimServer::refuse_client(int fd) const {
                .message = fmt::format("user {} may not ask about claims: hostd serves user {}", client.uid,
                                       settings_.user),
                .hint = "`ferry hostd --dra-user` names the user of `ferry dra`"};
+}
+
+void ClaimServer::read_all() {
+  std::vector<std::pair<EventLoop::Timer, int>> in_order;  // all get the same time, from their connection on
+  in_order.reserve(connections_.size());
+  for (const auto& [fd, connection] : connections_) in_order.emplace_back(connection.end, fd);
+  std::ranges::sort(in_order);
+  for (const auto& [end_at, fd] : in_order) read(fd);
 }
 
 void ClaimServer::read(int fd) {
@@ -172,8 +186,14 @@ void ClaimServer::end(int fd) {
   watch_socket();
 }
 
+void ClaimServer::expire(int fd) {
+  read(fd);  // its request may have come while another one was served
+  end(fd);
+}
+
 void ClaimServer::warn_once(const std::string& message) {
-  if (warned_.size() < kMostWarnings && warned_.insert(message).second) spdlog::warn("{}", message);
+  const std::string text = message.substr(0, kLongestWarning);
+  if (warned_.size() < kMostWarnings && warned_.insert(text).second) spdlog::warn("{}", text);
 }
 
 }  // namespace ferry::host

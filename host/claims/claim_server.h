@@ -62,14 +62,20 @@ class ClaimServer : Pinned {
   Result<> listen(UniqueFd folder);
   void stop_listening();
   void watch_socket();
-  /// Takes waiting connections. A request that is there already is served at once: requests are served in the
-  /// order in which their clients have connected.
-  void accept_all();
+  void ignore_socket();
+  /// Takes one waiting connection, so that a client which asks without end keeps no other work of the loop
+  /// from its turn. A request that is there already is served at once: requests are served in the order in
+  /// which their clients have connected.
+  void accept_one();
   void begin(UniqueFd fd);
+  /// Serves the requests that are there, in the order in which their clients have connected. An unprepare
+  /// must not overtake the prepare of its claim.
+  void read_all();
   void read(int fd);
   Result<std::vector<api::PreparedDevice>> result_of(const Connection& connection, const std::string& text);
   static void answer(int fd, const Result<std::vector<api::PreparedDevice>>& result);
   void end(int fd);
+  void expire(int fd);
   std::optional<Error> refuse_client(int fd) const;
   void warn_once(const std::string& message);
 

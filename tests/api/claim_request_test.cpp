@@ -77,7 +77,7 @@ TEST(ClaimRequestText, OfAnotherFormIsRefusedWithTheKey) {
   for (int i = 0; i < 31; ++i) many += R"({"gpu":"0000:01:00.0"},)";
   for (const auto& [from, to, message] : std::vector<std::tuple<std::string, std::string, std::string>>{
            {R"({"version")", R"([{"version")", "not JSON"},
-           {R"("version":1)", R"("version":2)", "version: expected 1"},
+           {R"("version":1)", R"("version":2)", "version: expected 1, found 2"},
            {R"("prepare")", R"("destroy")", "action: 'destroy' is none of its words"},
            {R"("action":"prepare")", R"("action":"unprepare")", "devices: expected none"},
            {R"("action":)", R"("act":)", "action: the key is missing"},
@@ -121,7 +121,7 @@ TEST(ClaimRequestText, OfAnotherFormIsRefusedWithTheKey) {
 TEST(ClaimAnswerText, OfAnotherFormIsRefusedWithTheKey) {
   const std::string text = claim_answer_text(some_devices());
   for (const auto& [from, to, message] : std::vector<std::tuple<std::string, std::string, std::string>>{
-           {R"("version":1)", R"("version":"1")", "version: expected 1"},
+           {R"("version":1)", R"("version":"1")", "version: expected 1, found no number"},
            {R"("devices":[)", R"("devices":{},"more":[)", "devices: expected a list"},
            {"b7064fe1", "B7064fe1", "devices[1].mdev_uuid: expected a UUID"},
            {"b7064fe1-", "b7064fe10", "devices[1].mdev_uuid: expected a UUID"},

@@ -120,8 +120,8 @@ INSTANTIATE_TEST_SUITE_P(
     Faults, BadClaimableGpusFile,
     testing::Values(
         Fault{"list", [](json& f) { f = json::array(); }, "expected an object"},
-        Fault{"version", [](json& f) { f["version"] = 2; }, "version: expected 1"},
-        Fault{"no version", [](json& f) { f.erase("version"); }, "version: expected 1"},
+        Fault{"version", [](json& f) { f["version"] = 2; }, "version: expected 1, found 2"},
+        Fault{"no version", [](json& f) { f.erase("version"); }, "version: the key is missing"},
         Fault{"no gpus", [](json& f) { f.erase("gpus"); }, "gpus: the key is missing"},
         Fault{"gpus", [](json& f) { f["gpus"] = json::object(); }, "gpus: expected a list"},
         Fault{"gpu", [](json& f) { f["gpus"][1] = 5; }, "gpus[1]: expected an object"},

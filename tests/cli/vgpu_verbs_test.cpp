@@ -141,6 +141,36 @@ TEST_F(VgpuVerbs, SpareWhatFerryHasNotMadeUnlessAsked) {
   }
 }
 
+TEST_F(VgpuVerbs, SpareVgpusOfClaims) {
+  mdev_.add_device(kT4, "nvidia-232", kA);
+  kernel_.file("proc/sys/kernel/random/boot_id", "b\n");
+  kernel_.file("run/ferry/hostd/claims.json", fmt::format(R"({{"version": 1, "boot_id": "b", "claims": [
+      {{"uid": "u", "namespace": "studio", "name": "render-a", "phase": "done", "devices": [
+        {{"gpu": "{0}", "type": "nvidia-232", "placement": null, "was_on_vfio": false,
+          "gpus": [{{"address": "{0}", "removed_functions": 0}}], "mdev_uuid": "{1}", "function": null,
+          "nodes": []}}]}}]}})",
+                                                          kT4, kA));
+  kernel_.file("p.yaml", "version: v1\nvgpu-configs:\n  a:\n  - {devices: [0], vgpu-devices: {T4-8Q: 1}}\n");
+  const std::string remove = fmt::format("sys/devices/pci0000:00/{}/{}/remove", kT4, kA);
+  const std::string file = path("p.yaml");
+  for (const auto& words :
+       std::vector<std::vector<std::string>>{{"vgpu", "plan", "-f", file, "--foreign"},
+                                             {"vgpu", "apply", "-f", file, "--foreign"},
+                                             {"vgpu", "delete", "--device", kT4, "--foreign"}}) {
+    const auto refused = ferry(words);
+    EXPECT_EQ(refused.status, 4) << refused.out << refused.err;
+    EXPECT_THAT(refused.out, HasSubstr("ResourceClaim studio/render-a has it"));
+    EXPECT_EQ(kernel_.read_file(remove).value_or("unreadable"), "");
+  }
+  for (const auto& words : std::vector<std::vector<std::string>>{{"apply", "-f", file, "--foreign"},
+                                                                 {"apply", "-f", file, "--dry-run"}}) {
+    const auto spared = ferry(words);
+    EXPECT_EQ(spared.status, 0) << spared.out << spared.err;
+    EXPECT_THAT(spared.err, HasSubstr("warning: GPU 0000:05:00.0 has a ResourceClaim, and stays as it is\n"));
+    EXPECT_EQ(kernel_.read_file(remove).value_or("unreadable"), "");
+  }
+}
+
 TEST_F(VgpuVerbs, ExportPrintsAProfileFile) {
   mdev_.add_device(kT4, "nvidia-232", kA);
   EXPECT_EQ(ferry({"vgpu", "export"}).out,

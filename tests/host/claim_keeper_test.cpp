@@ -180,7 +180,7 @@ TEST_F(ClaimKeeperTest, RefusesGpusThatThePolicyGivesToNoSuchClaim) {
   all.pop_back();
   publish(all);
   refuses(prepare("a", {whole(kWhole)}), "GPU 0000:05:00.0 is not for claims");
-  refuses(prepare("a", {whole(kMdev)}), "gives GPU 0000:06:00.0 to no claim whole");
+  refuses(prepare("a", {whole(kMdev)}), "GPU 0000:06:00.0 goes to no claim whole");
   refuses(prepare("a", {vgpu(kVendor, kVendorType)}), "allows no vGPU of type 232 on GPU 0000:07:00.0");
   refuses(prepare("a", {vgpu(kMdev, "nvidia-1")}), "allows no vGPU of type nvidia-1");
   refuses(prepare("a", {whole(kPair)}), "GPU 0000:09:00.0 is not for claims");
@@ -280,7 +280,8 @@ TEST_F(ClaimKeeperTest, DoesNothingWithoutItsRecord) {
   for (const auto& answer : {prepare("a", {whole(kWhole)}), unprepare("a")}) {
     ASSERT_FALSE(answer);
     EXPECT_EQ(answer.error().code, Errc::malformed_host);
-    EXPECT_THAT(answer.error().message, HasSubstr("/run/ferry/hostd/claims.json: version: expected 1"));
+    EXPECT_THAT(answer.error().message,
+                HasSubstr("/run/ferry/hostd/claims.json: version: the key is missing"));
   }
   EXPECT_EQ(host_changes(), 0U);
   EXPECT_THAT(gpus_with_claims(kernel), SizeIs(5)) << "each may have a claim";
@@ -334,7 +335,7 @@ TEST(ClaimRecordFile, OfAnotherFormIsRefusedWithTheKey) {
   for (const auto& [text, message] : std::vector<std::pair<std::string, std::string>>{
            {"", "not JSON"},
            {"[]", "expected an object"},
-           {R"({"version": 2})", "version: expected 1"},
+           {R"({"version": 2})", "version: expected 1, found 2"},
            {R"({"version": 1, "claims": []})", "boot_id: the key is missing"},
            {std::string(kStart) + kClaim + "," + kClaim + "]}", "claims[1].uid: another claim has it"},
            {std::string(kStart) + R"({"uid": "u", "namespace": "n", "name": "c", "phase": "undone"}]})",

@@ -12,6 +12,7 @@
 #include <string>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <thread>
 #include <unistd.h>
 #include <utility>
 #include <vector>
@@ -174,6 +175,20 @@ TEST_F(ClaimServerTest, ServesInTheOrderOfTheConnections) {
   EXPECT_THAT(served_, ElementsAre("a", "b", "c"));
 }
 
+TEST_F(ClaimServerTest, LeavesTheLoopItsOtherWorkWhileClientsAskWithoutEnd) {
+  std::optional<UniqueFd> next;
+  ClaimServer server(*loop_, kernel_, settings(), [&](const api::ClaimRequest& asked) {
+    served_.push_back(asked.claim);
+    next = connect();  // the next request waits before this one is answered
+    send(*next, request("a"));
+    return std::vector<api::PreparedDevice>();
+  });
+  must(server.keep());
+  next = connect();
+  send(*next, request("a"));
+  EXPECT_TRUE(becomes([&] { return served_.size() >= 3; }));
+}
+
 TEST_F(ClaimServerTest, ServesOthersWhileAClientIsSlow) {
   serve(settings());
   const UniqueFd slow = connect();
@@ -198,6 +213,46 @@ TEST_F(ClaimServerTest, BoundsItsConnectionsAndTheirTime) {
   EXPECT_EQ(received(first), "");
   EXPECT_EQ(received(second), "");
   EXPECT_THAT(served_, ElementsAre("a"));
+}
+
+TEST_F(ClaimServerTest, LetsNoRequestOvertakeThatOfAnEarlierConnection) {
+  UniqueFd early;
+  UniqueFd late;
+  ClaimServer server(*loop_, kernel_, settings(), [&](const api::ClaimRequest& asked) {
+    served_.push_back(asked.claim);
+    if (asked.claim == "long") {
+      send(early, request("early"));
+      late = connect();
+      send(late, request("late"));
+    }
+    return std::vector<api::PreparedDevice>();
+  });
+  must(server.keep());
+  early = connect();
+  const UniqueFd client = connect();
+  send(client, request("long"));
+  EXPECT_TRUE(becomes([&] { return served_.size() == 3; }));
+  EXPECT_THAT(served_, ElementsAre("long", "early", "late"));
+}
+
+TEST_F(ClaimServerTest, ServesARequestThatCameWhileAnotherTookLong) {
+  ClaimServerSettings by = settings();
+  by.patience = 50ms;
+  UniqueFd early;
+  ClaimServer server(*loop_, kernel_, by, [&](const api::ClaimRequest& asked) {
+    served_.push_back(asked.claim);
+    if (asked.claim == "long") {
+      send(early, request("early"));
+      std::this_thread::sleep_for(by.patience * 2);
+    }
+    return std::vector<api::PreparedDevice>();
+  });
+  must(server.keep());
+  early = connect();
+  const UniqueFd client = connect();
+  send(client, request("long"));
+  EXPECT_NE(received(early), "");
+  EXPECT_THAT(served_, ElementsAre("long", "early"));
 }
 
 TEST_F(ClaimServerTest, ListensAnewAfterItsFolderIsReplaced) {

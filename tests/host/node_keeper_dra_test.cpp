@@ -110,7 +110,7 @@ TEST_F(KeeperOfClaimableGpusTest, WaitsForThePodThatHasTheGpu) {
   start_plugin();
   rounds();
   allocated_ = {kFirst};
-  holders_.held = {{kFirst, vm(412)}};
+  users_.held = {{kFirst, vm(412)}};
   plugin_follows();
   want(kFirstForDra);
   const auto blocked = rounds();
@@ -124,7 +124,7 @@ TEST_F(KeeperOfClaimableGpusTest, WaitsForThePodThatHasTheGpu) {
   EXPECT_THAT(addresses(), IsEmpty());
   EXPECT_THAT(drivers(), ElementsAre("vfio-pci", "vfio-pci", "vfio-pci")) << "the others do not wait";
 
-  holders_.held.clear();
+  users_.held.clear();
   allocated_.clear();
   plugin_follows();
   EXPECT_EQ(rounds().phase, api::NodePhase::ready);
@@ -208,11 +208,47 @@ TEST_F(KeeperOfClaimableGpusTest, KnowsItsGpusAfterARestart) {
   want(kFirstForDra);
   round();
   round();
-  holders_.held = {{kFirst, vm(412)}};
+  users_.held = {{kFirst, vm(412)}};
   claimed_ = {address(kFirst)};
   NodeKeeper next = make_keeper();
   EXPECT_EQ(next.round().phase, api::NodePhase::ready) << "the user has it by a claim";
   EXPECT_EQ(gpu(kFirst).allocation, api::Allocation::dra);
+  EXPECT_THAT(withdrawn(), ElementsAre(kFirst));
+}
+
+TEST_F(KeeperOfClaimableGpusTest, KeepsItsGpusWithdrawnIfThePolicyIsRefusedAfterARestart) {
+  want(kFirstForDra);
+  round();
+  round();
+  claimed_ = {address(kFirst)};
+  kernel_.add_function({.address = "0000:08:00.0",
+                        .ids = "10de:1eb8",
+                        .subsystem_ids = "10de:12a2",
+                        .class_code = 0x030200,
+                        .group = 5,
+                        .driver = "nvidia"});
+  want("  - {address: \"0000:05:00.0\", allocation: dra}\n");
+  NodeKeeper next = make_keeper();
+  EXPECT_EQ(next.round().phase, api::NodePhase::blocked);
+  EXPECT_THAT(withdrawn(), Contains(kFirst)) << "the plugin would give a claim's GPU to a pod";
+  EXPECT_EQ(gpu(kFirst).allocation, api::Allocation::dra);
+  EXPECT_THAT(addresses(), ElementsAre(kFirst));
+}
+
+TEST_F(KeeperOfClaimableGpusTest, KeepsItsGpusWithdrawnIfItsFirstRoundFails) {
+  want(kFirstForDra);
+  round();
+  round();
+  claimed_ = {address(kFirst)};
+  kernel_.remove(kDesired);
+  kernel_.file("run/ferry/hostd/stopped-services.json",
+               R"({"version":1,"boot_id":"b","services":{"nvidia-dcgm.service":"to start"}})");
+  services_.fails = true;
+  NodeKeeper next = make_keeper();
+  EXPECT_EQ(next.round().phase, api::NodePhase::failed);
+  EXPECT_THAT(withdrawn(), ElementsAre(kFirst));
+  EXPECT_EQ(gpu(kFirst).allocation, api::Allocation::dra);
+  must(next.end());
   EXPECT_THAT(withdrawn(), ElementsAre(kFirst));
 }
 

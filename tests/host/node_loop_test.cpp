@@ -235,7 +235,7 @@ TEST_F(NodeLoopTest, ServesAClaimAndLooksAtTheNodeAfterIt) {
   ASSERT_GT(size, 0);
   answer.resize(static_cast<std::size_t>(size));
   EXPECT_THAT(must(api::read_claim_answer(answer)), testing::IsEmpty()) << "hostd knows no such claim";
-  EXPECT_TRUE(told([](const api::HostStatus& state) {
+  EXPECT_TRUE(reported([](const api::HostStatus& state) {
     return !state.accelerators.empty() && !state.accelerators[0].driver;
   }));
 }

@@ -87,7 +87,7 @@ TEST(MayRelease, IsForProcessesOfListedServicesAlone) {
   for (const auto kind :
        {DeviceUser::Kind::console, DeviceUser::Kind::virtual_machine, DeviceUser::Kind::pod,
         DeviceUser::Kind::mount, DeviceUser::Kind::network_link, DeviceUser::Kind::boot_display,
-        DeviceUser::Kind::framebuffer, DeviceUser::Kind::fabric}) {
+        DeviceUser::Kind::framebuffer, DeviceUser::Kind::fabric, DeviceUser::Kind::resource_claim}) {
     DeviceUser another_kind = process;
     another_kind.kind = kind;
     EXPECT_FALSE(may_release(another_kind, list));

@@ -64,7 +64,7 @@ std::optional<Error> taken_by_another(const Addition& addition, const VgpuSnapsh
   const auto refused = [&](const std::string& problem) {
     return Error{.code = make_error_code(Errc::refused),
                  .message = fmt::format("{}: {}", gpu.label(), problem),
-                 .hint = "`ferry vgpu list` shows it; something else makes vGPUs on this node"};
+                 .hint = "`ferry status` shows it; something else makes vGPUs on this node"};
   };
   if (const mdev::VgpuDevice* const same = view.inventory.find(addition.id)) {
     return refused(fmt::format("vGPU {} exists already, as {} on {}", same->id.text, same->short_name,
