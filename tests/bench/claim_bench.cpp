@@ -142,7 +142,7 @@ class Node {
     undo_();
     kernel_.forget_changes();
   }
-  /// What is the same after a claim and after the command.
+  /// The driver of the whole GPU and the number of vGPUs, which a claim and the command change alike.
   std::string state() const {
     return fmt::format("{} {}", kernel_.driver_of(kWhole), mdev_.devices_on(kDivided).size());
   }
