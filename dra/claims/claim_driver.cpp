@@ -40,6 +40,12 @@ Error goes_on(const ClaimKey& key, ClaimAction action) {
           .hint = "the work goes on, and the kubelet asks again"};
 }
 
+Error is_being_undone(const ClaimKey& key) {
+  return {.code = Errc::refused,
+          .message = label(key) + ": it is being undone",
+          .hint = "the kubelet asks again; the claim waits until then"};
+}
+
 /// The vGPU type and the placement of a published device that is not whole.
 struct VgpuOf {
   const VgpuType* type = nullptr;
@@ -117,6 +123,11 @@ api::ClaimRequest prepare_request(const ClaimRecord& claim) {
   for (const ClaimDevice& device : claim.devices)
     out.devices.push_back({.gpu = device.gpu, .type = device.type, .placement = device.placement});
   return out;
+}
+
+/// True: the kubelet has asked for the undo, and it has not ended.
+bool is_half_undone(const ClaimRecord& claim) {
+  return claim.phase == ClaimPhase::unpreparing;
 }
 
 api::ClaimRequest unprepare_request(const ClaimKey& claim) {
@@ -211,10 +222,13 @@ class ClaimDriver::Impl : Pinned {
   }
 
   void unprepare_all_but(const std::set<std::string>& existing) {
+    std::vector<ClaimKey> half_undone;
     std::vector<ClaimKey> gone;
     for (const ClaimRecord& claim : checkpoint_.claims)
       if (!existing.contains(claim.uid) && !works_.contains(claim.uid))
-        gone.push_back({.uid = claim.uid, .space = claim.space, .name = claim.name});
+        (is_half_undone(claim) ? half_undone : gone)
+            .push_back({.uid = claim.uid, .space = claim.space, .name = claim.name});
+    for (const ClaimKey& key : half_undone) unprepare_one(key, std::nullopt);
     for (const ClaimKey& key : gone) {
       // `existing` may be older than the claim.
       parts_.reader.read(
@@ -358,8 +372,13 @@ class ClaimDriver::Impl : Pinned {
         found->second.waiters.push_back(waiter);
         return;
       }
-      return answer(waiter, fail(Errc::refused, label(key) + ": it is being undone",
-                                 "the kubelet asks again; the claim waits until then"));
+      return answer(waiter, fail(is_being_undone(key)));
+    }
+    if (const ClaimRecord* const known = checkpoint_.find(key.uid);
+        known != nullptr && is_half_undone(*known)) {
+      // A kubelet that has lost its own records does not ask for the rest.
+      answer(waiter, fail(is_being_undone(key)));
+      return unprepare_one(key, std::nullopt);
     }
     Work& work = begin_work(ClaimAction::prepare, key);
     work.waiters.push_back(waiter);
@@ -375,7 +394,7 @@ class ClaimDriver::Impl : Pinned {
     if (!object) {
       const ClaimRecord* const known = checkpoint_.find(work.key.uid);
       const bool is_prepared = known != nullptr && known->phase == ClaimPhase::prepared;
-      if (is_prepared && object.error().code == Errc::unreachable) return hand_over(work);
+      if (is_prepared && object.error().code != Errc::not_found) return hand_over(work);
       return end_work(work, object.error());
     }
     const auto claim = read_allocated_claim(*object, work.key, pool_);
