@@ -314,6 +314,16 @@ TEST_F(DraServerTest, NeedsTheFolderOfTheKubelet) {
   EXPECT_THAT(opened.error().message, HasSubstr("var/lib/kubelet/plugins_registry does not exist"));
 }
 
+TEST_F(DraServerTest, RefusesPathsThatNoKubeletCanConnectTo) {
+  options.registry_folder = std::filesystem::path("var") / std::string(70, 'k') / "plugins_registry";
+  root.directory(options.registry_folder);
+  options.pod_uid = "0f3b1c2e-8a77-4f0e-9d53-6a1f0b7c1e22";
+  const auto opened = open();
+  ASSERT_FALSE(opened);
+  EXPECT_EQ(opened.error().code, Errc::invalid_config);
+  EXPECT_THAT(opened.error().message, HasSubstr("the path has 131 bytes, and that of a socket may have 107"));
+}
+
 TEST_F(DraServerTest, RemovesSocketsThatFormerPodsHaveLeft) {
   const auto leave = [&](const std::filesystem::path& path, bool served) {
     const std::filesystem::path socket = root.path() / path;
