@@ -331,7 +331,7 @@ class ClaimDriver::Impl : Pinned {
     const auto found = works_.find(uid);
     const Work work = std::move(found->second);
     works_.erase(found);
-    report(work.key, work.action, devices);
+    if (!devices) parts_.events.failed(work.key, work.action, devices.error());
     for (const Waiter& waiter : work.waiters) answer(waiter, devices);
   }
 
@@ -340,17 +340,6 @@ class ClaimDriver::Impl : Pinned {
     const std::string name = label(work.key);
     if (!error.message.starts_with(name)) error = std::move(error).during(name);
     end_work(std::string(work.key.uid), fail(std::move(error)));
-  }
-
-  void report(const ClaimKey& key, ClaimAction action, const Devices& devices) {
-    if (devices) {
-      reported_.erase(key.uid);
-      return;
-    }
-    const std::string text = devices.error().text();
-    if (std::exchange(reported_[key.uid], text) == text) return;
-    spdlog::warn("{}", text);
-    parts_.events.failed(key, action, devices.error());
   }
 
   /// Writes the checkpoint; only then it counts.
@@ -400,10 +389,7 @@ class ClaimDriver::Impl : Pinned {
     const auto claim = read_allocated_claim(*object, work.key, pool_);
     if (!claim) return end_work(work, claim.error());
     if (!claim->warnings.empty() && warned_.insert(work.key.uid).second)
-      for (const std::string& warning : claim->warnings) {
-        spdlog::warn("{}", warning);
-        parts_.events.warned(work.key, warning);
-      }
+      for (const std::string& warning : claim->warnings) parts_.events.warned(work.key, warning);
     begin(work, *claim);
   }
 
@@ -474,7 +460,7 @@ class ClaimDriver::Impl : Pinned {
 
   // Unprepare.
 
-  /// Without a waiter, the result is only logged.
+  /// Without a waiter, ClaimEvents alone gets a failure.
   void unprepare_one(const ClaimKey& key, const std::optional<Waiter>& waiter) {
     if (const auto found = works_.find(key.uid); found != works_.end()) {
       if (found->second.action == ClaimAction::unprepare) {
@@ -485,7 +471,6 @@ class ClaimDriver::Impl : Pinned {
     }
     Checkpoint next = checkpoint_;
     if (!begin_unprepare(next, key.uid)) {
-      reported_.erase(key.uid);
       warned_.erase(key.uid);
       if (waiter) answer(*waiter, std::vector<DeviceAnswer>());
       return;
@@ -543,8 +528,7 @@ class ClaimDriver::Impl : Pinned {
   Checkpoint checkpoint_;
   std::map<std::string, Work> works_;  // by UID
   std::uint64_t last_work_ = 0;
-  std::map<std::string, std::string> reported_;  // the last failure, by UID
-  std::set<std::string> warned_;                 // UIDs
+  std::set<std::string> warned_;  // UIDs
   const std::shared_ptr<const bool> alive_ = std::make_shared<const bool>(true);
 };
 

@@ -44,15 +44,16 @@ class NodeView : Pinned {
   virtual Result<NodeModel> node() const = 0;
 };
 
-/// Messages about claims for people. Belongs to the loop's thread. The kubelet repeats a failed request every
-/// few seconds: a message that has not changed is given once.
+/// Messages about claims for people. Belongs to the loop's thread.
 class ClaimEvents : Pinned {
  public:
   virtual ~ClaimEvents() = default;
 
-  /// The claim could not be prepared, or not be unprepared.
+  /// The claim could not be prepared, or not be unprepared. The kubelet repeats a failed request every few
+  /// seconds, and each failure comes here: the receiver passes repeats over, but not for ever, since events
+  /// expire.
   virtual void failed(const ClaimKey& claim, api::ClaimAction action, const Error& error) = 0;
-  /// The claim can be prepared, but a program cannot use it (AllocatedClaim::warnings).
+  /// The claim can be prepared, but a program cannot use it (AllocatedClaim::warnings). Once for each claim.
   virtual void warned(const ClaimKey& claim, const std::string& sentence) = 0;
 };
 
