@@ -40,6 +40,12 @@ Error goes_on(const ClaimKey& key, ClaimAction action) {
           .hint = "the work goes on, and the kubelet asks again"};
 }
 
+Error is_being_undone(const ClaimKey& key) {
+  return {.code = Errc::refused,
+          .message = label(key) + ": it is being undone",
+          .hint = "the kubelet asks again; the claim waits until then"};
+}
+
 /// The vGPU type and the placement of a published device that is not whole.
 struct VgpuOf {
   const VgpuType* type = nullptr;
@@ -117,6 +123,11 @@ api::ClaimRequest prepare_request(const ClaimRecord& claim) {
   for (const ClaimDevice& device : claim.devices)
     out.devices.push_back({.gpu = device.gpu, .type = device.type, .placement = device.placement});
   return out;
+}
+
+/// True: the kubelet has asked for the undo, and it has not ended.
+bool is_half_undone(const ClaimRecord& claim) {
+  return claim.phase == ClaimPhase::unpreparing;
 }
 
 api::ClaimRequest unprepare_request(const ClaimKey& claim) {
@@ -211,10 +222,13 @@ class ClaimDriver::Impl : Pinned {
   }
 
   void unprepare_all_but(const std::set<std::string>& existing) {
+    std::vector<ClaimKey> half_undone;
     std::vector<ClaimKey> gone;
     for (const ClaimRecord& claim : checkpoint_.claims)
       if (!existing.contains(claim.uid) && !works_.contains(claim.uid))
-        gone.push_back({.uid = claim.uid, .space = claim.space, .name = claim.name});
+        (is_half_undone(claim) ? half_undone : gone)
+            .push_back({.uid = claim.uid, .space = claim.space, .name = claim.name});
+    for (const ClaimKey& key : half_undone) unprepare_one(key, std::nullopt);
     for (const ClaimKey& key : gone) {
       // `existing` may be older than the claim.
       parts_.reader.read(
@@ -317,7 +331,7 @@ class ClaimDriver::Impl : Pinned {
     const auto found = works_.find(uid);
     const Work work = std::move(found->second);
     works_.erase(found);
-    report(work.key, work.action, devices);
+    if (!devices) parts_.events.failed(work.key, work.action, devices.error());
     for (const Waiter& waiter : work.waiters) answer(waiter, devices);
   }
 
@@ -326,17 +340,6 @@ class ClaimDriver::Impl : Pinned {
     const std::string name = label(work.key);
     if (!error.message.starts_with(name)) error = std::move(error).during(name);
     end_work(std::string(work.key.uid), fail(std::move(error)));
-  }
-
-  void report(const ClaimKey& key, ClaimAction action, const Devices& devices) {
-    if (devices) {
-      reported_.erase(key.uid);
-      return;
-    }
-    const std::string text = devices.error().text();
-    if (std::exchange(reported_[key.uid], text) == text) return;
-    spdlog::warn("{}", text);
-    parts_.events.failed(key, action, devices.error());
   }
 
   /// Writes the checkpoint; only then it counts.
@@ -358,8 +361,13 @@ class ClaimDriver::Impl : Pinned {
         found->second.waiters.push_back(waiter);
         return;
       }
-      return answer(waiter, fail(Errc::refused, label(key) + ": it is being undone",
-                                 "the kubelet asks again; the claim waits until then"));
+      return answer(waiter, fail(is_being_undone(key)));
+    }
+    if (const ClaimRecord* const known = checkpoint_.find(key.uid);
+        known != nullptr && is_half_undone(*known)) {
+      // A kubelet that has lost its own records does not ask for the rest.
+      answer(waiter, fail(is_being_undone(key)));
+      return unprepare_one(key, std::nullopt);
     }
     Work& work = begin_work(ClaimAction::prepare, key);
     work.waiters.push_back(waiter);
@@ -375,16 +383,13 @@ class ClaimDriver::Impl : Pinned {
     if (!object) {
       const ClaimRecord* const known = checkpoint_.find(work.key.uid);
       const bool is_prepared = known != nullptr && known->phase == ClaimPhase::prepared;
-      if (is_prepared && object.error().code == Errc::unreachable) return hand_over(work);
+      if (is_prepared && object.error().code != Errc::not_found) return hand_over(work);
       return end_work(work, object.error());
     }
     const auto claim = read_allocated_claim(*object, work.key, pool_);
     if (!claim) return end_work(work, claim.error());
     if (!claim->warnings.empty() && warned_.insert(work.key.uid).second)
-      for (const std::string& warning : claim->warnings) {
-        spdlog::warn("{}", warning);
-        parts_.events.warned(work.key, warning);
-      }
+      for (const std::string& warning : claim->warnings) parts_.events.warned(work.key, warning);
     begin(work, *claim);
   }
 
@@ -455,7 +460,7 @@ class ClaimDriver::Impl : Pinned {
 
   // Unprepare.
 
-  /// Without a waiter, the result is only logged.
+  /// Without a waiter, ClaimEvents alone gets a failure.
   void unprepare_one(const ClaimKey& key, const std::optional<Waiter>& waiter) {
     if (const auto found = works_.find(key.uid); found != works_.end()) {
       if (found->second.action == ClaimAction::unprepare) {
@@ -466,7 +471,6 @@ class ClaimDriver::Impl : Pinned {
     }
     Checkpoint next = checkpoint_;
     if (!begin_unprepare(next, key.uid)) {
-      reported_.erase(key.uid);
       warned_.erase(key.uid);
       if (waiter) answer(*waiter, std::vector<DeviceAnswer>());
       return;
@@ -524,8 +528,7 @@ class ClaimDriver::Impl : Pinned {
   Checkpoint checkpoint_;
   std::map<std::string, Work> works_;  // by UID
   std::uint64_t last_work_ = 0;
-  std::map<std::string, std::string> reported_;  // the last failure, by UID
-  std::set<std::string> warned_;                 // UIDs
+  std::set<std::string> warned_;  // UIDs
   const std::shared_ptr<const bool> alive_ = std::make_shared<const bool>(true);
 };
 

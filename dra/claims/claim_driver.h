@@ -44,15 +44,16 @@ class NodeView : Pinned {
   virtual Result<NodeModel> node() const = 0;
 };
 
-/// Messages about claims for people. Belongs to the loop's thread. The kubelet repeats a failed request every
-/// few seconds: a message that has not changed is given once.
+/// Messages about claims for people. Belongs to the loop's thread.
 class ClaimEvents : Pinned {
  public:
   virtual ~ClaimEvents() = default;
 
-  /// The claim could not be prepared, or not be unprepared.
+  /// The claim could not be prepared, or not be unprepared. The kubelet repeats a failed request every few
+  /// seconds, and each failure comes here: the receiver passes repeats over, but not for ever, since events
+  /// expire.
   virtual void failed(const ClaimKey& claim, api::ClaimAction action, const Error& error) = 0;
-  /// The claim can be prepared, but a program cannot use it (AllocatedClaim::warnings).
+  /// The claim can be prepared, but a program cannot use it (AllocatedClaim::warnings). Once for each claim.
   virtual void warned(const ClaimKey& claim, const std::string& sentence) = 0;
 };
 
@@ -104,14 +105,16 @@ class ClaimDriver : Pinned {
   using Done = std::function<void(std::vector<ClaimAnswer>)>;
 
   /// The claims are independent of each other. A claim that is prepared already gets the same answer again,
-  /// also while the API server does not answer.
+  /// also while the API server does not answer or refuses to show it. A claim whose undo has begun and failed
+  /// is undone first, and the kubelet gets an error.
   void prepare(const std::vector<ClaimKey>& claims, Done done);
   /// An unknown claim succeeds. Namespace and name are used for messages alone.
   void unprepare(const std::vector<ClaimKey>& claims, Done done);
 
-  /// Undoes claims of the checkpoint that are not in `existing`, the UIDs of all ResourceClaims, once the API
-  /// server has confirmed that they are no more. A kubelet that has lost its own records does not ask for
-  /// that. Claims that hostd cannot undo yet stay for the next call.
+  /// Undoes claims of the checkpoint that are not in `existing`, the UIDs of the ResourceClaims with devices
+  /// of this node, once the API server has confirmed that they are no more; and those whose undo has begun,
+  /// which needs no confirmation. A kubelet that has lost its own records does not ask for that. Claims that
+  /// hostd cannot undo yet stay for the next call.
   void unprepare_all_but(const std::set<std::string>& existing);
 
   /// The claims that have devices now.

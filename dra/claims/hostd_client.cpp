@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <sys/types.h>
 #include <sys/un.h>
+#include <system_error>
 
 #include <fmt/format.h>
 
@@ -40,7 +41,12 @@ Result<std::unique_ptr<HostdCall>> HostdCall::connect(EventLoop& loop, const Hos
   const std::string action = "connect to hostd at /" + socket.string();
   const auto folder = host.open(socket.parent_path(), O_PATH | O_DIRECTORY);
   if (!folder && is_gone(folder.error())) return fail(away(error_from_errno(ENOENT, action).message));
-  if (!folder) return fail(Error(folder.error()).during(action));
+  if (!folder) {
+    Error error = Error(folder.error()).during(action);
+    if (error.code == std::errc::permission_denied)
+      error.hint = "does `ferry hostd` run with --dra-user and --dra-group of this process?";
+    return fail(std::move(error));
+  }
   const auto address = address_of(*folder, socket);
   if (!address) return fail(Error(address.error()));
   UniqueFd fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));

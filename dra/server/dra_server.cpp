@@ -144,6 +144,16 @@ Result<Endpoint> open_endpoint(const HostFs& host, const std::filesystem::path& 
       .folder = std::move(*folder), .where = where, .file = std::move(file), .watch = std::move(*watch)};
 }
 
+/// Errc::invalid_config: the kubelet could not connect to a socket of this name.
+Result<> check_length(const std::filesystem::path& folder, const std::string& file) {
+  const std::string path = (std::filesystem::path("/") / folder / file).string();
+  if (path.size() <= kLongestSocketPath) return {};
+  return fail(Errc::invalid_config,
+              fmt::format("{}: the path has {} bytes, and that of a socket may have {}", path, path.size(),
+                          kLongestSocketPath),
+              "give the kubelet a folder with a shorter path (--root-dir)");
+}
+
 /// Removes sockets of other pods that no process serves any more.
 void remove_former(const HostFs& host, const std::filesystem::path& path, const Endpoint& endpoint,
                    bool (*is_name)(std::string_view)) {
@@ -473,6 +483,10 @@ Result<std::unique_ptr<DraServer>> DraServer::open(const Parts& parts, const Set
                                                    Listener listener) {
   const SocketNames names =
       socket_names(std::filesystem::path("/") / settings.registry_folder, settings.pod_uid);
+  if (auto fits = check_length(settings.plugin_folder, names.plugin); !fits)
+    return fail(std::move(fits).error());
+  if (auto fits = check_length(settings.registry_folder, names.registration); !fits)
+    return fail(std::move(fits).error());
   if (auto made = parts.host.make_directory(settings.plugin_folder); !made)
     return fail(std::move(made).error());
   auto plugin = open_endpoint(parts.host, settings.plugin_folder, names.plugin);

@@ -70,8 +70,9 @@ class DraServer : Pinned {
   };
 
   /// Serves the plugin's socket first, then the registration's. Removes sockets of former processes that are
-  /// not served any more. Errc::not_found: the kubelet's folder of plugins does not exist. Other errors: a
-  /// socket cannot be made.
+  /// not served any more. Errc::not_found: the kubelet's folder of plugins does not exist.
+  /// Errc::invalid_config: the path of a socket is too long for the kubelet. Other errors: a socket cannot be
+  /// made.
   static Result<std::unique_ptr<DraServer>> open(const Parts& parts, const Settings& settings,
                                                  Listener listener);
   /// Answers calls in progress that the driver has not answered with UNAVAILABLE, ends the health streams,

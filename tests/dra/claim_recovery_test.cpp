@@ -55,6 +55,19 @@ class DyingHost : public HostFs {
 
 class ClaimRecoveryTest : public test::ClaimsFixture {
  protected:
+  /// The file of a killed process has each claim of which there is more than the record: hostd's devices, and
+  /// files, which come after the result.
+  void expect_a_record(const ClaimKey& claim) {
+    const bool has_cdi_file = host.exists(settings.cdi_folder / claim_cdi_file(claim.uid));
+    const bool has_metadata = host.exists(settings.metadata_folder / claim.uid);
+    if (hostd->claims().empty() && !has_cdi_file && !has_metadata) return;
+    const Checkpoint kept = on_disk();
+    ASSERT_THAT(kept.claims, SizeIs(1));
+    if (has_cdi_file || has_metadata) {
+      EXPECT_NE(kept.claims[0].phase, ClaimPhase::preparing);
+    }
+  }
+
   /// True: the process was killed at this write.
   bool live_and_die(const ClaimKey& claim, int write, bool after) {
     DyingHost dying(root.path(), write, after);
@@ -67,6 +80,7 @@ class ClaimRecoveryTest : public test::ClaimsFixture {
       EXPECT_EQ(error_of(unprepare({claim})), "");
     } catch (const Killed&) {
       killed = true;
+      expect_a_record(claim);
     }
     start();
     // The kubelet has no answer, and asks again.

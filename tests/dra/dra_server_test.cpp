@@ -270,6 +270,32 @@ TEST_F(DraServerTest, SendsTheHealthOfDevices) {
   EXPECT_TRUE(stream->Finish().ok()) << "the end of the plugin ends the stream";
 }
 
+TEST_F(DraServerTest, ServesBothVersionsOfHealth) {
+  using Message = ::v1alpha1::NodeWatchResourcesResponse;
+  serve();
+  in_loop([&] {
+    server->set_health(
+        {{.pool = "node7/gpu-ferry", .device = kWhole, .state = DeviceHealth::State::healthy}});
+  });
+  const Caller caller(plugin_socket());
+  for (const char* const path :
+       {"/v1.DRAResourceHealth/NodeWatchResources", "/v1alpha1.DRAResourceHealth/NodeWatchResources"}) {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + kPatience);
+    // There are stubs of one version alone.
+    const grpc::internal::RpcMethod method(path, grpc::internal::RpcMethod::SERVER_STREAMING);
+    const std::unique_ptr<grpc::ClientReader<Message>> stream(
+        grpc::internal::ClientReaderFactory<Message>::Create(caller.channel().get(), method, &context,
+                                                             ::v1alpha1::NodeWatchResourcesRequest()));
+    Message message;
+    ASSERT_TRUE(stream->Read(&message)) << path;
+    ASSERT_THAT(message.devices(), SizeIs(1));
+    EXPECT_EQ(message.devices(0).device().device_name(), kWhole);
+    context.TryCancel();
+    EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::CANCELLED);
+  }
+}
+
 TEST_F(DraServerTest, ItsEndAnswersCallsInProgress) {
   serve();
   hostd->answer_by([this](const api::ClaimRequest&) -> std::optional<test::FakeHostd::Answer> {
@@ -284,12 +310,16 @@ TEST_F(DraServerTest, ItsEndAnswersCallsInProgress) {
     return call(caller, std::string(kV1) + "NodePrepareResources", request, prepared);
   });
   ASSERT_TRUE(soon([&] { return !hostd->requests().empty(); }));
-  stop();
+  thread.request_stop();
+  thread.join();
+  server.reset();
   const auto ended = status.get();
   EXPECT_EQ(ended.error_code(), grpc::StatusCode::UNAVAILABLE) << ended.error_message();
   EXPECT_FALSE(std::filesystem::exists(plugin_socket()));
   EXPECT_FALSE(std::filesystem::exists(registration_socket()));
   gate.open();
+  EXPECT_TRUE(run_until([&] { return driver->checkpoint().claims.at(0).phase == ClaimPhase::prepared; }))
+      << "the answer of the driver reaches no server";
 }
 
 TEST_F(DraServerTest, MakesARemovedSocketAgain) {
@@ -312,6 +342,16 @@ TEST_F(DraServerTest, NeedsTheFolderOfTheKubelet) {
   ASSERT_FALSE(opened);
   EXPECT_EQ(opened.error().code, Errc::not_found);
   EXPECT_THAT(opened.error().message, HasSubstr("var/lib/kubelet/plugins_registry does not exist"));
+}
+
+TEST_F(DraServerTest, RefusesPathsThatNoKubeletCanConnectTo) {
+  options.registry_folder = std::filesystem::path("var") / std::string(70, 'k') / "plugins_registry";
+  root.directory(options.registry_folder);
+  options.pod_uid = "0f3b1c2e-8a77-4f0e-9d53-6a1f0b7c1e22";
+  const auto opened = open();
+  ASSERT_FALSE(opened);
+  EXPECT_EQ(opened.error().code, Errc::invalid_config);
+  EXPECT_THAT(opened.error().message, HasSubstr("the path has 131 bytes, and that of a socket may have 107"));
 }
 
 TEST_F(DraServerTest, RemovesSocketsThatFormerPodsHaveLeft) {
