@@ -85,8 +85,8 @@ kube::FieldChoice claim_fields() {
                        {"allocation", {{"nodeSelector"}, {"devices", {{"config"}, results}}}}}}}};
 }
 
-/// Null: the claim has no device of the pool. A device with admin access is none: the scheduler counts it for
-/// nothing, and the claim is refused when it is prepared.
+/// Null: the claim has no device of the pool. A device with admin access does not count: the scheduler
+/// ignores it, and its claim is never prepared (read_allocated_claim()).
 json kept_claim(const json& object, std::string_view pool) {
   const json& allocation = json_at(json_at(object, "status"), "allocation");
   const json& results = json_at(json_at(allocation, "devices"), "results");
@@ -239,7 +239,7 @@ void SlicePublisher::reconcile() {
     plan = plan_slices(stored_slices(), slices_of(publication, known->owner, 0), last_generation_);
   }
   if (plan.requests.empty()) {
-    last_generation_ = plan.generation;  // that of a former process, too
+    last_generation_ = plan.generation;  // a former process may have sent it
     return settle();
   }
   settled_ = false;

@@ -507,7 +507,7 @@ TEST_F(Publishing, AnAllocatedDeviceStaysBeforeItIsPrepared) {
   EXPECT_THAT(devices(), IsEmpty());
 }
 
-// Such a claim looks at a device that others have. The scheduler counts it for nothing.
+// Such a claim observes a device that another claim may have. The scheduler does not count it.
 TEST_F(Publishing, ADeviceWithAdminAccessIsNotInUse) {
   start_with({l4("0000:3b:00.0", 42)});
   allocate("render", kSmall);
