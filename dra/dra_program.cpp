@@ -171,7 +171,7 @@ void DraProgram::end_by(Error error) {
 }
 
 void DraProgram::wait_for(const std::string& what) {
-  if (std::exchange(waits_for_, what) != what) spdlog::warn("{}: waiting for a change of that", what);
+  if (std::exchange(waits_for_, what) != what) spdlog::warn("{}; trying again each second", what);
 }
 
 }  // namespace ferry::dra
