@@ -2,6 +2,7 @@
 #include "dra/publish/claim_events_kube.h"
 
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
 
 #include "kube/api_path.h"
 
@@ -22,6 +23,7 @@ void KubeClaimEvents::give(const ClaimKey& claim, std::string_view reason, const
       given_.try_emplace(fmt::format("{}/{}", claim.uid, reason), Given{.message = message, .at = now});
   if (!is_first && given->second.message == message) return;
   given->second = {.message = message, .at = now};
+  spdlog::warn("{}: {}", reason, message);
   recorder_.record(
       {.object = {.kind = kube::kResourceClaims, .space = claim.space, .name = claim.name}, .uid = claim.uid},
       kube::EventRecorder::Type::warning, reason, message);
