@@ -82,8 +82,7 @@ Check claimable_check(const HostFs& host) {
   const auto text = host.read_file(api::kClaimableGpusFile);
   if (!text) return std::move(check).unreadable(text.error());
   const auto gpus = api::read_claimable_gpus(*text);
-  if (!gpus)
-    return std::move(check).unknown(fmt::format("/{}: {}", api::kClaimableGpusFile, gpus.error().message));
+  if (!gpus) return std::move(check).unknown(gpus.error().message, gpus.error().hint);
   const auto count = static_cast<std::size_t>(std::ranges::count(*gpus, true, &api::ClaimableGpu::for_dra));
   if (count == 0)
     return std::move(check).warned(fmt::format("/{} has no GPU for claims", api::kClaimableGpusFile), kCure);

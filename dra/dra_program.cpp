@@ -24,7 +24,7 @@ namespace {
 // The release of a flock raises no event. Neither does the change of a folder's mode before this process may
 // watch it.
 constexpr auto kBetweenTries = std::chrono::seconds(1);
-// ClaimDriver answers the kubelet after 30 s, so the API server's error comes before that.
+// Shorter than KubeClaimReader::kLongest, so that the error of the last try says why no answer comes.
 constexpr auto kPatience = std::chrono::seconds(20);
 // The pause after which startup work is over and its memory can be returned.
 constexpr auto kCalm = std::chrono::seconds(5);
@@ -51,7 +51,7 @@ DraProgram::DraProgram(EventLoop& loop, HostFs& host, kube::ApiTransport& transp
           client_, timers_, random, [] { return std::chrono::system_clock::now(); }, options_.node,
           [](const Error& error) { spdlog::warn("events are not recorded: {}", error.text()); },
           KubeClaimEvents::kController),
-      reader_(client_),
+      reader_(client_, timers_),
       events_(recorder_, timers_),
       publisher_(
           host, transport, timers_, random,
@@ -171,7 +171,7 @@ void DraProgram::end_by(Error error) {
 }
 
 void DraProgram::wait_for(const std::string& what) {
-  if (std::exchange(waits_for_, what) != what) spdlog::warn("{}: waiting for a change of that", what);
+  if (std::exchange(waits_for_, what) != what) spdlog::warn("{}; trying again each second", what);
 }
 
 }  // namespace ferry::dra

@@ -106,9 +106,7 @@ kube::Selection running_pods() {
 }  // namespace
 
 Result<> read_claims(const kube::AskForPart& ask, ClusterObjects& objects) {
-  constexpr kube::ApiKind kClaims{
-      .api_version = "resource.k8s.io/v1", .kind = "ResourceClaim", .plural = "resourceclaims"};
-  auto claims = kube::list_by_parts(ask, {.kind = kClaims}, counted_claim);
+  auto claims = kube::list_by_parts(ask, {.kind = kube::kResourceClaims}, counted_claim);
   if (claims) {
     objects.claims = std::move(*claims);
     return {};

@@ -37,7 +37,7 @@ NodeClaims read_claims(const HostFs& host) {
   const auto text = host.read_file(api::kClaimsFile, HostFs::Links::refused);
   if (!text) return {.problem = text.error().message};
   auto checkpoint = dra::read_checkpoint(*text);
-  if (!checkpoint) return {.problem = fmt::format("/{}: {}", api::kClaimsFile, checkpoint.error().message)};
+  if (!checkpoint) return {.problem = checkpoint.error().text()};
   if (const auto boot = boot_id(host)) *checkpoint = dra::for_boot(std::move(*checkpoint), *boot);
   return {.claims = std::move(checkpoint->claims)};
 }

@@ -23,7 +23,7 @@ void KubeClaimEvents::give(const ClaimKey& claim, std::string_view reason, const
       given_.try_emplace(fmt::format("{}/{}", claim.uid, reason), Given{.message = message, .at = now});
   if (!is_first && given->second.message == message) return;
   given->second = {.message = message, .at = now};
-  spdlog::warn("claim {}/{}: {}: {}", claim.space, claim.name, reason, message);
+  spdlog::warn("{}: {}", reason, message);
   recorder_.record(
       {.object = {.kind = kube::kResourceClaims, .space = claim.space, .name = claim.name}, .uid = claim.uid},
       kube::EventRecorder::Type::warning, reason, message);

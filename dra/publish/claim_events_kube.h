@@ -15,7 +15,8 @@
 
 namespace ferry::dra {
 
-/// Records events of ResourceClaims, which `kubectl describe resourceclaim` shows, and logs their messages.
+/// Records events of ResourceClaims, which `kubectl describe resourceclaim` shows, and logs their messages,
+/// each of which names its claim.
 class KubeClaimEvents final : public ClaimEvents {
  public:
   // Reasons of the events.

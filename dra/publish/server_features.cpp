@@ -15,6 +15,7 @@
 namespace ferry::dra {
 namespace {
 
+constexpr const char* kTrial = "create a ResourceSlice as a trial";
 constexpr int kNotFound = 404;
 constexpr int kInvalid = 422;
 
@@ -33,14 +34,16 @@ std::string trial_path() {
 Result<ServerFeatures> features_of_answer(const Result<kube::ApiReply>& reply) {
   const kube::Asked asked{
       .verb = "create", .kind = kube::kResourceSlices, .object = "a ResourceSlice as a trial"};
-  if (!reply) return fail(Error(reply.error()).during("create a ResourceSlice as a trial"));
+  if (!reply) return fail(Error(reply.error()).during(kTrial));
   if (reply->status == kNotFound)
     return fail(
         Errc::unsupported, "the API server has no resource.k8s.io/v1, so no ResourceSlices are published",
         "use Kubernetes 1.34 or later, or do without DRA (dra.enabled=false in the chart): the device "
         "plugin serves the GPUs on any version");
   if (reply->status != kInvalid && !is_success(reply->status)) return fail(kube::error_of(*reply, asked));
-  return features_of_probe(reply->status, parse_answer_json(reply->body));
+  auto features = features_of_probe(reply->status, parse_answer_json(reply->body));
+  if (!features) return fail(std::move(features).error().during(kTrial));
+  return features;
 }
 
 FeatureProbe::~FeatureProbe() {

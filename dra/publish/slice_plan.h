@@ -41,8 +41,9 @@ struct SlicePlan {
 };
 
 /// `desired`: as slices_of() has them, one at least; their generation is not read. `last`: the last
-/// generation that this process used; 0: none. A slice that exists is updated in place, since schedulers read
-/// slices in order of their names. A desired slice without the UID of its Node keeps the stored one.
+/// generation that this process sent or found; 0: none. A slice that exists is updated in place, since
+/// schedulers read slices in order of their names. A desired slice without the UID of its Node keeps the
+/// stored one.
 SlicePlan plan_slices(std::vector<StoredSlice> stored, std::vector<ResourceSlice> desired,
                       std::uint64_t last = 0);
 

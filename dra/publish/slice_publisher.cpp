@@ -65,26 +65,38 @@ kube::ObjectWatch::Kept parts_of_slices() {
           .page = kSlicesOfPage};
 }
 
-/// All but the fields that tenants write, and the large ones.
+/// All but the fields that tenants write, and the large ones. The scheduler copies tolerations of a request
+/// to each of its results.
 kube::FieldChoice claim_fields() {
-  return {
-      .mode = kube::FieldChoice::Mode::all_but,
-      .fields = {
-          {"metadata", {{"managedFields"}, {"annotations"}, {"labels"}, {"finalizers"}, {"ownerReferences"}}},
-          {"spec"},
-          {"status",
-           {{"reservedFor"}, {"devices"}, {"allocation", {{"nodeSelector"}, {"devices", {{"config"}}}}}}}}};
+  const kube::Field results{.name = "results",
+                            .inner = {{"tolerations"},
+                                      {"bindingConditions"},
+                                      {"bindingFailureConditions"},
+                                      {"consumedCapacity"},
+                                      {"compatibilityGroups"},
+                                      {"skipNodeOperations"}}};
+  return {.mode = kube::FieldChoice::Mode::all_but,
+          .fields = {{"metadata",
+                      {{"managedFields"}, {"annotations"}, {"labels"}, {"finalizers"}, {"ownerReferences"}}},
+                     {"spec"},
+                     {"status",
+                      {{"reservedFor"},
+                       {"devices"},
+                       {"allocation", {{"nodeSelector"}, {"devices", {{"config"}, results}}}}}}}};
 }
 
-/// Null: the claim has no device of the pool.
+/// Null: the claim has no device of the pool. A device with admin access does not count: the scheduler
+/// ignores it, and its claim is never prepared (read_allocated_claim()).
 json kept_claim(const json& object, std::string_view pool) {
   const json& allocation = json_at(json_at(object, "status"), "allocation");
   const json& results = json_at(json_at(allocation, "devices"), "results");
   if (!results.is_array()) return {};
   json names = json::array();
-  for (const json& result : results)
-    if (text_at(result, "driver") == kDriver && text_at(result, "pool") == pool)
+  for (const json& result : results) {
+    const bool is_counted = !(json_at(result, "adminAccess") == true);
+    if (is_counted && text_at(result, "driver") == kDriver && text_at(result, "pool") == pool)
       names.push_back(text_at(result, "device"));
+  }
   if (names.empty()) return {};
   json out = json::object();
   out[kUid] = text_at(json_at(object, "metadata"), kUid);
@@ -226,7 +238,10 @@ void SlicePublisher::reconcile() {
     log_notes(publication.notes);
     plan = plan_slices(stored_slices(), slices_of(publication, known->owner, 0), last_generation_);
   }
-  if (plan.requests.empty()) return settle();
+  if (plan.requests.empty()) {
+    last_generation_ = plan.generation;  // a former process may have sent it
+    return settle();
+  }
   settled_ = false;
   const bool creates = std::ranges::any_of(plan.requests, [](const SliceRequest& request) {
     return request.action == SliceRequest::Action::create;

@@ -129,7 +129,7 @@ class SlicePublisher final : public NodeView {
 
   std::deque<SliceRequest> round_;     ///< the first one is under way
   bool wrote_ = false;                 ///< since the slices were settled
-  std::uint64_t last_generation_ = 0;  ///< 0: none
+  std::uint64_t last_generation_ = 0;  ///< that was sent or found; 0: none
   std::string awaited_version_;        ///< the watch has to report it; empty: none
   std::set<std::string> removed_;      ///< UIDs of removed slices that the watch may still have
 

@@ -81,7 +81,8 @@ TEST_F(ClaimsReport, HasNoneOfAnotherBoot) {
 
 TEST_F(ClaimsReport, SaysWhyTheyAreNotKnown) {
   scratch.file(api::kClaimsFile, "{\"version\": 1");
-  EXPECT_THAT(claims_text(read_claims(host), {}), HasSubstr("note: claims: /run/ferry/dra/claims.json: "));
+  EXPECT_THAT(claims_text(read_claims(host), {}),
+              HasSubstr("note: claims: /run/ferry/dra/claims.json: not JSON"));
   EXPECT_THAT(claims_document(read_claims(host)), IsEmpty());
 }
 

@@ -73,7 +73,7 @@ class ClaimsOfServer : public testing::Test {
   test::VirtualClock clock;
   test::ApiServer server{clock};
   kube::ApiClient client{server, clock, [this] { return server.draw(); }, kPatience};
-  KubeClaimReader reader{client};
+  KubeClaimReader reader{client, clock};
 };
 
 TEST_F(ClaimsOfServer, AreReadWithAllThatIsNeeded) {
@@ -133,6 +133,24 @@ TEST_F(ClaimsOfServer, HaveEachMessageOnce) {
   given.failed(key, api::ClaimAction::prepare, {.code = error.code, .message = "another"});
   clock.run_for(5s);
   EXPECT_THAT(events(), SizeIs(4));
+}
+
+// A connection whose other end is gone: no try ends by itself before its deadline.
+TEST_F(ClaimsOfServer, AReadEndsBeforeTheKubeletIsAnswered) {
+  const ClaimKey key = put("render-a");
+  server.chances.lost_before = 1;
+  for (int i = 0; i < 20; ++i) {
+    const auto began = clock.now();
+    const auto claim = read(key);
+    ASSERT_FALSE(claim);
+    EXPECT_EQ(claim.error().code, Errc::unreachable);
+    EXPECT_THAT(claim.error().message, HasSubstr("studio/render-a"));
+    EXPECT_LE(clock.now() - began, KubeClaimReader::kLongest);
+  }
+  server.chances = {};
+  EXPECT_TRUE(read(key));
+  clock.run_for(5min);
+  EXPECT_EQ(clock.waiting(), 0U);
 }
 
 class LostClaimsTest : public testing::Test {

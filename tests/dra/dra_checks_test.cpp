@@ -88,6 +88,8 @@ TEST_F(DraChecks, CountTheGpusThatClaimsCanHave) {
   EXPECT_THAT(check("dra-gpus").found, HasSubstr("1 GPU in /run/ferry/claims/gpus.json"));
   scratch.file(api::kClaimableGpusFile, "{");
   EXPECT_EQ(verdict("dra-gpus"), "unknown");
+  EXPECT_THAT(check("dra-gpus").found, testing::StartsWith("/run/ferry/claims/gpus.json: not JSON"));
+  EXPECT_THAT(check("dra-gpus").fix, HasSubstr("of the same version"));
 }
 
 TEST_F(DraChecks, RemindOfKubevirtWhereThereAreMediatedDevices) {

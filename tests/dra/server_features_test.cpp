@@ -59,8 +59,10 @@ TEST(ServerFeatures, OtherAnswersSayNothing) {
   EXPECT_EQ(forbidden.error().code, kube::ApiErrc::forbidden);
   EXPECT_EQ(features_of_answer(fail(Errc::unreachable, "the connection was lost")).error().code,
             Errc::unreachable);
-  EXPECT_EQ(features_of_answer(kube::ApiReply{.status = 201, .body = "?"}).error().code,
-            Errc::malformed_host);
+  const auto nonsense = features_of_answer(kube::ApiReply{.status = 201, .body = "?"});
+  ASSERT_FALSE(nonsense);
+  EXPECT_EQ(nonsense.error().code, Errc::malformed_host);
+  EXPECT_THAT(nonsense.error().message, HasSubstr("as a trial: "));
 }
 
 TEST(FeatureProbe, StoresNothing) {

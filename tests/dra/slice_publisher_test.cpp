@@ -152,18 +152,22 @@ class Publishing : public testing::Test {
   void wipe() {
     for (const std::string& name : slice_names()) server.erase(kSlicePath + name);
   }
+  /// A claim with this allocation. `results`: a list.
+  void put_claim(const std::string& claim, const json& results) {
+    json object = {{"apiVersion", "resource.k8s.io/v1"},
+                   {"kind", "ResourceClaim"},
+                   {"metadata", {{"name", claim}, {"namespace", "studio"}}},
+                   {"spec", {{"devices", {{"requests", json::array()}}}}}};
+    object["status"]["allocation"]["devices"]["results"] = results;
+    server.put(std::move(object));
+  }
+  static json result_of(std::string_view name, std::string_view pool = "node7/gpu-ferry") {
+    return {{"request", "card"}, {"driver", kDriver}, {"pool", pool}, {"device", name}};
+  }
   void allocate(const std::string& claim, std::string_view name, std::string_view pool = "node7/gpu-ferry") {
-    server.put(
-        {{"apiVersion", "resource.k8s.io/v1"},
-         {"kind", "ResourceClaim"},
-         {"metadata", {{"name", claim}, {"namespace", "studio"}}},
-         {"spec", {{"devices", {{"requests", json::array()}}}}},
-         {"status",
-          {{"allocation",
-            {{"devices",
-              {{"results",
-                json::array(
-                    {{{"request", "card"}, {"driver", kDriver}, {"pool", pool}, {"device", name}}})}}}}}}}});
+    json results = json::array();
+    results.push_back(result_of(name, pool));
+    put_claim(claim, results);
   }
   void deallocate(const std::string& claim) {
     server.erase("/apis/resource.k8s.io/v1/namespaces/studio/resourceclaims/" + claim);
@@ -246,6 +250,17 @@ TEST_F(Publishing, PublishesAgainWhatTheKubeletHasWiped) {
   expect_one_pool();
   EXPECT_EQ(slices().front().generation, 2U) << "readers may still have the former one";
   EXPECT_TRUE(can_allocate(kSmall));
+}
+
+TEST_F(Publishing, ARestartedProcessGoesOnFromTheGenerationThatItFound) {
+  start_with({l4("0000:3b:00.0", 42)});
+  stop();
+  start();
+  settle();
+  wipe();
+  settle();
+  expect_one_pool();
+  EXPECT_EQ(slices().front().generation, 2U) << "readers may still have the former one";
 }
 
 TEST_F(Publishing, PublishesAgainWhatWasWipedWhileTheWatchWasLost) {
@@ -490,6 +505,41 @@ TEST_F(Publishing, AnAllocatedDeviceStaysBeforeItIsPrepared) {
   clock.run_for(1s);
   settle();
   EXPECT_THAT(devices(), IsEmpty());
+}
+
+// Such a claim observes a device that another claim may have. The scheduler does not count it.
+TEST_F(Publishing, ADeviceWithAdminAccessIsNotInUse) {
+  start_with({l4("0000:3b:00.0", 42)});
+  allocate("render", kSmall);
+  clock.run_for(1min);
+  const std::size_t before = writes();
+  json of_a_watcher = json::array();
+  of_a_watcher.push_back(result_of(kWholeDevice));
+  of_a_watcher.front()["adminAccess"] = true;
+  put_claim("watcher", of_a_watcher);
+  clock.run_for(1min);
+  EXPECT_EQ(writes(), before);
+  const auto claims = publisher->claims();
+  ASSERT_TRUE(claims);
+  EXPECT_THAT(*claims, testing::SizeIs(1));
+  EXPECT_THAT(test::must(publisher->node()).allocated, testing::ElementsAre(kSmall));
+}
+
+// A tenant writes the tolerations of a request, and the scheduler copies them to each result.
+TEST_F(Publishing, LargeClaimsOfOtherDriversAreNoTrouble) {
+  const json toleration = {{"key", std::string(300, 'k')}, {"operator", "Exists"}};
+  json tolerations = json::array();
+  for (int i = 0; i < 16; ++i) tolerations.push_back(toleration);
+  json results = json::array();
+  for (int i = 0; i < 32; ++i) {
+    json result = result_of(fmt::format("device-{}", i), "elsewhere");
+    result["tolerations"] = tolerations;
+    results.push_back(std::move(result));
+  }
+  for (int i = 0; i < 20; ++i) put_claim(fmt::format("large-{}", i), results);
+  start_with({l4("0000:3b:00.0", 42)});
+  expect_one_pool();
+  EXPECT_FALSE(publisher->problem());
 }
 
 TEST_F(Publishing, EightGpusOfTwelveTypesFitTheServersLimits) {
