@@ -50,8 +50,8 @@ class ClaimableGpusFile {
 
   /// The GPUs of the file: at first those of an earlier hostd. A file that cannot be read has none.
   const std::vector<api::ClaimableGpu>& published();
-  /// Writes the file if it changes. A node that had no GPU for claims yet has no file. After the last such GPU
-  /// the file has an empty list: `ferry dra` goes on with its former list while there is no file.
+  /// Writes the file if it changes. A node that had no GPU for claims yet has no file. After the last such
+  /// GPU the file has an empty list: `ferry dra` goes on with its former list while there is no file.
   Result<> publish(std::vector<api::ClaimableGpu> gpus);
 
  private:
