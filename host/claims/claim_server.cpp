@@ -15,7 +15,8 @@
 namespace ferry::host {
 namespace {
 
-constexpr mode_t kFolderMode = 0710;
+// `ferry dra` watches the folder, for which inotify wants the right to read it.
+constexpr mode_t kFolderMode = 0750;
 // Clients choose some of the texts.
 constexpr std::size_t kMostWarnings = 100;
 constexpr std::size_t kLongestWarning = 500;

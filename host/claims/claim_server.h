@@ -27,8 +27,8 @@ namespace ferry::host {
 
 struct ClaimServerSettings {
   uid_t user = 0;   ///< the only user whose requests are served (SO_PEERCRED)
-  gid_t group = 0;  ///< may enter the socket's folder; this process is in it, or is root
-  /// Relative to the host's root. Its folder gets mode 0710 and the group.
+  gid_t group = 0;  ///< may enter and read the socket's folder; this process is in it, or is root
+  /// Relative to the host's root. Its folder gets mode 0750 and the group.
   std::filesystem::path socket = api::kClaimSocket;
   /// Further clients wait until a connection ends.
   std::size_t most_connections = 16;

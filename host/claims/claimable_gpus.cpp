@@ -198,6 +198,7 @@ const std::vector<api::ClaimableGpu>& ClaimableGpusFile::published() {
   if (!text && is_gone(text.error())) return *published_;
   auto read = text ? api::read_claimable_gpus(*text)
                    : Result<std::vector<api::ClaimableGpu>>(fail(Error(text.error())));
+  is_readable_ = read.has_value();
   if (read)
     published_ = std::move(*read);
   else
@@ -206,11 +207,12 @@ const std::vector<api::ClaimableGpu>& ClaimableGpusFile::published() {
 }
 
 Result<> ClaimableGpusFile::publish(std::vector<api::ClaimableGpu> gpus) {
-  if (published() == gpus && host_.exists(file_) == !gpus.empty()) return {};
-  auto written =
-      gpus.empty() ? host_.remove_file(file_) : host_.write_file(file_, api::claimable_gpus_text(gpus));
-  if (written) published_ = std::move(gpus);
-  return written;
+  const bool is_same = published() == gpus && is_readable_;
+  if (is_same && (gpus.empty() || host_.exists(file_))) return {};
+  if (auto written = host_.write_file(file_, api::claimable_gpus_text(gpus)); !written) return written;
+  published_ = std::move(gpus);
+  is_readable_ = true;
+  return {};
 }
 
 }  // namespace ferry::host

@@ -50,13 +50,15 @@ class ClaimableGpusFile {
 
   /// The GPUs of the file: at first those of an earlier hostd. A file that cannot be read has none.
   const std::vector<api::ClaimableGpu>& published();
-  /// Writes the file if it changes; without a GPU the file is removed.
+  /// Writes the file if it changes. A node that had no GPU for claims yet has no file. After the last such
+  /// GPU the file has an empty list: `ferry dra` goes on with its former list while there is no file.
   Result<> publish(std::vector<api::ClaimableGpu> gpus);
 
  private:
   HostFs& host_;
   const std::filesystem::path file_;
   std::optional<std::vector<api::ClaimableGpu>> published_;
+  bool is_readable_ = true;  // false: the file's content is none
 };
 
 }  // namespace ferry::host

@@ -119,7 +119,7 @@ TEST_F(HostdVerb, ListensForClaimsInAFolderOfTheirGroup) {
   EXPECT_TRUE(program.until([&] { return kernel_.exists("run/ferry/claims/hostd.sock"); }));
   struct stat status {};
   EXPECT_EQ(::stat((kernel_.root() / "run/ferry/claims").c_str(), &status), 0);
-  EXPECT_EQ(std::pair(status.st_gid, status.st_mode & 07777U), std::pair(group, 0710U));
+  EXPECT_EQ(std::pair(status.st_gid, status.st_mode & 07777U), std::pair(group, 0750U));
   for (const char* const folder : {"run/ferry/dra", "var/lib/kubelet/plugins/x"}) {
     EXPECT_EQ(::stat((kernel_.root() / folder).c_str(), &status), 0) << folder;
     EXPECT_EQ(std::pair(status.st_gid, status.st_mode & 07777U), std::pair(group, 02775U)) << folder;

@@ -124,7 +124,7 @@ TEST_F(ClaimServerTest, PassesTheErrorOn) {
 
 TEST_F(ClaimServerTest, LetsOnlyItsGroupIn) {
   serve(settings());
-  EXPECT_EQ(status_of("run/ferry/claims").st_mode & 07777U, 0710U);
+  EXPECT_EQ(status_of("run/ferry/claims").st_mode & 07777U, 0750U);
   EXPECT_EQ(status_of("run/ferry/claims").st_gid, ::getegid());
   EXPECT_EQ(status_of("run/ferry/claims/hostd.sock").st_mode & 07777U, 0660U);
   EXPECT_EQ(status_of("run/ferry/claims/hostd.sock").st_gid, ::getegid());

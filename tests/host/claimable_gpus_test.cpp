@@ -285,7 +285,11 @@ TEST(ClaimableGpusFile, IsWrittenOnlyAfterAChange) {
   must(file.publish(gpus));
   EXPECT_TRUE(kernel.exists(api::kClaimableGpusFile)) << "a removed file is written again";
   must(file.publish({}));
-  EXPECT_FALSE(kernel.exists(api::kClaimableGpusFile));
+  EXPECT_EQ(kernel.read_file(api::kClaimableGpusFile).value(), api::claimable_gpus_text({}))
+      << "ferry dra has to see that the last GPU has gone";
+  kernel.forget_changes();
+  must(file.publish({}));
+  EXPECT_THAT(kernel.changes(), IsEmpty());
 }
 
 TEST(ClaimableGpusFile, HasNoGpuIfItCannotBeRead) {
@@ -294,7 +298,7 @@ TEST(ClaimableGpusFile, HasNoGpuIfItCannotBeRead) {
   ClaimableGpusFile file(kernel, api::kClaimableGpusFile);
   EXPECT_THAT(file.published(), IsEmpty());
   must(file.publish({}));
-  EXPECT_FALSE(kernel.exists(api::kClaimableGpusFile));
+  EXPECT_EQ(kernel.read_file(api::kClaimableGpusFile).value(), api::claimable_gpus_text({}));
 }
 
 }  // namespace
