@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash source-path=SCRIPTDIR source=lib.sh
-PATH=$PATH:/mnt/kubernetes
+PATH=/mnt/kubernetes:$PATH # its ctr can choose a user, which that of containerd 1.6 cannot
 . /mnt/tests/scenarios/container/lib.sh
 begin_api_server # which takes its time
 
