@@ -101,7 +101,7 @@ lacks() { # STATUS REGEX MOUNT...: what hostd says without it; nothing is moved
 lacks 1 "open /sys/bus/pci/devices: No such file or directory" sys
 lacks 1 "load module vfio_pci: No such file or directory" modules
 lacks 1 "open /proc/.*: No such file or directory" proc
-lacks 1 "make directory /var/lib/ferry: Read-only file system" wanted
+lacks 1 "make directory /var/lib/ferry: Read-only file system" desired
 lacks 1 "/run/ferry: Read-only file system" ferry
 modprobe -r vfio_pci # which was loaded before it was found that there is no /proc
 expect_status "without modprobe-0" 0 hostd "$(without modprobe-0)" --once
@@ -288,7 +288,7 @@ end plugin
 
 step "without a mount of the agent's the way that needs it fails"
 refuses agent 2 "read .*/serviceaccount/token: No such file or directory" token
-refuses agent 1 "/var/lib/ferry: Read-only file system" wanted
+refuses agent 1 "/var/lib/ferry: Read-only file system" desired
 refuses agent 1 "/run/ferry: Read-only file system" ferry plugin-files
 rm $ready
 begin agent "$(without validations)"
