@@ -150,6 +150,7 @@ kubelet-standin release --dir $plugins "$(dev lone)" > /dev/null
 
 ready=/run/nvidia/validations/vfio-pci-ready
 former=/var/run/cdi/nvidia.com-FORMER.yaml
+mkdir -p /var/run/cdi
 leave_former() { # as a plugin for Kata left it
   printf '# Made by `ferry plugin`, and removed by it.\ncdiVersion: "0.5.0"\nkind: nvidia.com/FORMER\n' > $former
 }
