@@ -96,6 +96,8 @@ constexpr seconds kMoreWatch{300};
 constexpr seconds kSilence{180};
 // A watch that lasted so long did not fail, however it ended.
 constexpr seconds kLasting{30};
+// For so long a list is fresh: its history is still there for a watch.
+constexpr seconds kFreshList{60};
 
 std::size_t size_of(const json& object) {
   return object.dump(-1, ' ', false, json::error_handler_t::replace).size();
@@ -187,6 +189,7 @@ class ObjectWatch::Impl {
 
   void list_ended() {
     list_rounds_ = 0;
+    listed_at_ = timers_.now();
     version_ = list_version_;
     const bool changed = !std::exchange(listed_, true) || listed_so_far_ != objects_;
     objects_ = std::exchange(listed_so_far_, {});
@@ -350,7 +353,10 @@ class ObjectWatch::Impl {
 
   void failed(Request which, const Error& error, std::optional<seconds> retry_after) {
     // Soon at first, even if forbidden: a restarted server refuses all requests until it has read the roles.
-    later(backoff_.next(random_, retry_after), &Impl::list);
+    // A busy server refuses a watch before it looks at its version, so a list of this minute is still good.
+    const bool is_busy = which == Request::watch && error.code == ApiErrc::too_many_requests;
+    const bool is_fresh = timers_.now() - listed_at_ < kFreshList;
+    later(backoff_.next(random_, retry_after), is_busy && is_fresh ? &Impl::watch : &Impl::list);
     // A first failure that may pass is not reported: the server was busy or restarted, or the token was
     // replaced, and the transport sends the new one next.
     const bool passes = may_mend(error) || error.code == ApiErrc::unauthorized;
@@ -402,6 +408,7 @@ class ObjectWatch::Impl {
   Backoff backoff_;
   std::optional<std::error_code> trouble_;  ///< the reported error
   std::optional<Request> failed_;           ///< the last that failed since all was well
+  Timers::Clock::time_point listed_at_;     ///< time of the last complete list
   bool expired_ = false;                    ///< a 410 since the last watch that worked
 
   // State of the open watch.

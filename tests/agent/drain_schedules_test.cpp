@@ -2,13 +2,13 @@
 // All that may happen to a few nodes whose GPUs pods hold, beside the operator: turns, drains, pauses, edits,
 // deaths, outages and clocks, at once. Against an API server in memory.
 #include <array>
-#include <cstdlib>
 #include <functional>
 #include <random>
 
 #include <gmock/gmock.h>
 
 #include "tests/agent/overlaps.h"
+#include "tests/agent/schedules.h"
 #include "tests/agent/yard.h"
 
 namespace ferry::agent {
@@ -24,10 +24,7 @@ using testing::IsEmpty;
 constexpr auto kShortTimeout = 30s;
 
 int schedules() {
-  const char* const desired_state =
-      std::getenv("FERRY_SCHEDULES");  // NOLINT(concurrency-mt-unsafe): one thread
-  return (desired_state == nullptr ? 1'000 : std::atoi(desired_state)) /
-         10;  // NOLINT(cert-err34-c): 0 runs none
+  return test::schedules() / 10;
 }
 
 class DrainSchedules : public testing::TestWithParam<int> {
@@ -229,8 +226,8 @@ class DrainSchedules : public testing::TestWithParam<int> {
     return all;
   }
   static void TearDownTestSuite() {
-    const bool many = schedules() >= 100;
-    const bool all_pairs = schedules() >= 200;  // there are so many by now
+    const bool many = test::share_of(schedules()) >= 100;
+    const bool all_pairs = test::share_of(schedules()) >= 200;  // there are so many by now
     overlaps().show(kEventNames, all_pairs);
     fmt::print("{} drains begun, {} ended without success, {} evictions asked for\n", begun_, failed_,
                asked_);

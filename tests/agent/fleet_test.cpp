@@ -4,10 +4,10 @@
 #include "tests/agent/fleet.h"
 
 #include <array>
-#include <cstdlib>
 #include <random>
 
 #include "tests/agent/overlaps.h"
+#include "tests/agent/schedules.h"
 
 namespace ferry::agent {
 namespace {
@@ -407,10 +407,7 @@ TEST(Fleet, AChangeFromBeforeABootNeedsNoLease) {
 }
 
 int schedules() {
-  const char* const desired_state =
-      std::getenv("FERRY_SCHEDULES");  // NOLINT(concurrency-mt-unsafe): one thread
-  return (desired_state == nullptr ? 1'000 : std::atoi(desired_state)) /
-         10;  // NOLINT(cert-err34-c): 0 runs none
+  return test::schedules() / 10;
 }
 
 class FleetSchedules : public testing::TestWithParam<int> {
@@ -528,7 +525,7 @@ class FleetSchedules : public testing::TestWithParam<int> {
     static Overlaps all;
     return all;
   }
-  static void TearDownTestSuite() { overlaps().show(kEventNames, schedules() >= 100); }
+  static void TearDownTestSuite() { overlaps().show(kEventNames, test::share_of(schedules()) >= 100); }
 
  private:
   std::function<int(int)> draw_;

@@ -2,7 +2,6 @@
 // Kata's runtimes in the agent's loop: an API server in memory, with what stands for hostd and for
 // ferry-fetch on each node; hours pass in milliseconds.
 #include <algorithm>
-#include <cstdlib>
 #include <map>
 #include <memory>
 #include <optional>
@@ -16,6 +15,7 @@
 #include "api/labels.h"
 #include "tests/agent/fleet.h"
 #include "tests/agent/kata_standin.h"
+#include "tests/agent/schedules.h"
 
 namespace ferry::agent {
 namespace {
@@ -470,10 +470,7 @@ TEST_F(KataLoop, ALeaseIsNotKeptForAHostdThatDies) {
 }
 
 int schedules() {
-  const char* const desired_runtimes =
-      std::getenv("FERRY_SCHEDULES");  // NOLINT(concurrency-mt-unsafe): one thread
-  return (desired_runtimes == nullptr ? 1'000 : std::atoi(desired_runtimes)) /
-         50;  // NOLINT(cert-err34-c): 0 runs none
+  return test::schedules() / 50;
 }
 
 /// Whatever happens in whatever order: no handler goes before its label, no more nodes change than may, and

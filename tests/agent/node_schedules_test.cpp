@@ -3,7 +3,6 @@
 // sockets and TLS between.
 #include <algorithm>
 #include <array>
-#include <cstdlib>
 #include <ctime>
 #include <filesystem>
 #include <functional>
@@ -23,6 +22,7 @@
 #include "kube/curl_transport.h"
 #include "tests/agent/one_node.h"
 #include "tests/agent/overlaps.h"
+#include "tests/agent/schedules.h"
 #include "tests/kube/certificates.h"
 #include "tests/support/must.h"
 #include "tests/support/tls_front.h"
@@ -36,12 +36,7 @@ using test::AgentLoop;
 using test::forbids;
 using test::kValidator;
 using test::kVfioManager;
-
-int schedules() {
-  const char* const desired_state =
-      std::getenv("FERRY_SCHEDULES");  // NOLINT(concurrency-mt-unsafe): one thread
-  return desired_state == nullptr ? 1'000 : std::atoi(desired_state);  // NOLINT(cert-err34-c): 0 runs none
-}
+using test::schedules;
 
 /// Everything that may happen to a node, in any order and at once.
 class Schedule : public AgentLoop {
@@ -164,7 +159,7 @@ class Schedule : public AgentLoop {
     return all;
   }
 
-  static void TearDownTestSuite() { overlaps().show(kEventNames, schedules() >= 1'000); }
+  static void TearDownTestSuite() { overlaps().show(kEventNames, test::share_of(schedules()) >= 1'000); }
 
   /// All goes well again, and everything becomes as it shall be.
   void settle(const char* name) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kube/object_watch.h"
 
+#include <limits>
 #include <set>
 #include <string>
 #include <vector>
@@ -461,6 +462,24 @@ INSTANTIATE_TEST_SUITE_P(
                     Documented{"Unavailable", 503, "ServiceUnavailable", kube::ApiErrc::server_fault},
                     Documented{"TooLargeVersion", 504, "Timeout", kube::ApiErrc::server_fault}),
     [](const auto& row) { return row.param.what; });
+
+TEST_F(ObjectWatchTest, AListStaysGoodWhileTheServerIsBusy) {
+  std::size_t asked = 0;
+  std::size_t busy = 3;
+  server.script = [&](const kube::ApiRequest& request) -> std::optional<ApiFault> {
+    if (request.path.find("watch=1") == std::string::npos || ++asked > busy) return std::nullopt;
+    return ApiFault::status_of(429, "TooManyRequests", "because");
+  };
+  settle();
+  clock.run_for(1min);
+  EXPECT_EQ(asked, busy + 1);
+  EXPECT_EQ(lists(), 1U);
+  // A list that is older is made anew.
+  busy = std::numeric_limits<std::size_t>::max();
+  server.cut_streams();
+  clock.run_for(10min);
+  EXPECT_GT(lists(), 1U);
+}
 
 TEST_F(ObjectWatchTest, SaysWhichRightIsMissingAndAsksAgainSoonAndThenSeldom) {
   server.script = [](const kube::ApiRequest&) { return ApiFault::status_of(403, "Forbidden", "no"); };

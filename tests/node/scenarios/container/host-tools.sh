@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash source-path=SCRIPTDIR source=lib.sh
 # What hostd.hostTools adds to hostd's container: the host's root, and the right to make it a program's own.
-PATH=$PATH:/mnt/kubernetes
+PATH=/mnt/kubernetes:$PATH # its ctr can choose a user, which that of containerd 1.6 cannot
 . /mnt/tests/scenarios/container/lib.sh
 # shellcheck source-path=SCRIPTDIR/../vgpu source=lib.sh
 . /mnt/tests/scenarios/vgpu/lib.sh

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash source-path=SCRIPTDIR source=lib.sh
-PATH=$PATH:/mnt/kubernetes
+PATH=/mnt/kubernetes:$PATH # its ctr can choose a user, which that of containerd 1.6 cannot
 . /mnt/tests/scenarios/container/lib.sh
 begin_api_server # which takes its time
 
@@ -101,8 +101,8 @@ lacks() { # STATUS REGEX MOUNT...: what hostd says without it; nothing is bound
 lacks 1 "open /sys/bus/pci/devices: No such file or directory" sys
 lacks 1 "load module vfio_pci: No such file or directory" modules
 lacks 1 "open /proc/.*: No such file or directory" proc
-lacks 1 "make directory /var/lib/ferry: Read-only file system" wanted
-lacks 1 "/run/ferry: Read-only file system" ferry
+lacks 1 "make directory /var/lib/ferry: Read-only file system" desired
+lacks 1 "/run/ferry.*: Read-only file system" ferry
 modprobe -r vfio_pci # which was loaded before it was found that there is no /proc
 expect_status "without modprobe-0" 0 hostd "$(without modprobe-0)" --once
 expect_equal "the module, as nobody has it" N "$(< /sys/module/vfio_pci/parameters/disable_idle_d3)"
@@ -150,6 +150,7 @@ kubelet-standin release --dir $plugins "$(dev lone)" > /dev/null
 
 ready=/run/nvidia/validations/vfio-pci-ready
 former=/var/run/cdi/nvidia.com-FORMER.yaml
+mkdir -p /var/run/cdi
 leave_former() { # as a plugin for Kata left it
   printf '# Made by `ferry plugin`, and removed by it.\ncdiVersion: "0.5.0"\nkind: nvidia.com/FORMER\n' > $former
 }
@@ -288,7 +289,7 @@ end plugin
 
 step "without a mount of the agent's the way that needs it fails"
 refuses agent 2 "read .*/serviceaccount/token: No such file or directory" token
-refuses agent 1 "/var/lib/ferry: Read-only file system" wanted
+refuses agent 1 "/var/lib/ferry: Read-only file system" desired
 refuses agent 1 "/run/ferry: Read-only file system" ferry plugin-files
 rm $ready
 begin agent "$(without validations)"
