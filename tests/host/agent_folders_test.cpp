@@ -53,10 +53,11 @@ class AgentFoldersTest : public testing::Test {
     return given.changed;
   }
 
-  /// Makes a folder with 60 levels of folders in it, more than the agent's folders may have.
-  void make_deep(std::filesystem::path folder) {
+  /// Makes 60 levels of folders, more than a look has, and returns the last one.
+  std::filesystem::path make_deep(std::filesystem::path folder) {
     for (int level = 0; level < 60; ++level) folder /= "d";
     tree_.directory(folder);
+    return folder;
   }
 
   test::ScratchDirectory tree_;
@@ -300,7 +301,7 @@ TEST_F(AgentFoldersTest, AFolderThatIsALinkIsRefused) {
 }
 
 TEST_F(AgentFoldersTest, ADeepTreeIsGivenAsFarAsTheBound) {
-  make_deep("opt/kata/.ferry");
+  const auto folder = make_deep("opt/kata/.ferry");
   const auto given = test::must(give_to_group(host_, "opt/kata", group_, Giving::tree));
   ASSERT_EQ(given.errors.size(), 1U);
   EXPECT_EQ(given.errors[0].code, Errc::refused);
