@@ -353,7 +353,8 @@ class ObjectWatch::Impl {
 
   void failed(Request which, const Error& error, std::optional<seconds> retry_after) {
     // Soon at first, even if forbidden: a restarted server refuses all requests until it has read the roles.
-    // A busy server refuses a watch before it looks at its version, so a list of this minute is still good.
+    // A busy server refuses a watch before it looks at the version. Many agents that all list again would
+    // keep it busy.
     const bool is_busy = which == Request::watch && error.code == ApiErrc::too_many_requests;
     const bool is_fresh = timers_.now() - listed_at_ < kFreshList;
     later(backoff_.next(random_, retry_after), is_busy && is_fresh ? &Impl::watch : &Impl::list);

@@ -46,7 +46,8 @@ bool is_later(std::string_view version, std::string_view than);
 
 /// Lists once, then watches: one open request, and no timer while nothing happens. A watch that ends is
 /// resumed from its resourceVersion. If the server no longer knows that version, and after trouble, all is
-/// listed anew, so that deleted objects go. The watch never gives up.
+/// listed anew, so that deleted objects go. A busy server (429) is asked for the watch alone while the list
+/// is less than a minute old. The watch never gives up.
 ///
 /// The server's resourceVersions give the order, not its clock. An event that comes twice or late changes
 /// nothing.

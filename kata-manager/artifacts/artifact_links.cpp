@@ -85,7 +85,7 @@ std::filesystem::path target_of(const ArtifactPlaces& places, const Artifact& ar
   const std::string version = artifact.version.filename();
   if (is_version(version) && artifact.version == "/" / places.version(version))
     return places.link_target(version);
-  // As a fetch makes it from "DIR/".
+  // A fetch from "DIR/" makes the link without the slash.
   return artifact.version.has_filename() ? artifact.version : artifact.version.parent_path();
 }
 

@@ -108,7 +108,7 @@ struct ArtifactFile {
 struct Artifact {
   std::string name;
   std::string url;  ///< the requested URL
-  /// Of a record: URLs that earlier fetches asked for and that led to the same version; the latest is first.
+  /// URLs of earlier fetches that led to the same version, the latest first. Only a record has them.
   std::vector<std::string> earlier_urls = {};
   std::string digest = {};        ///< of the image's manifest; with file://, of the files' names and contents
   std::filesystem::path folder;   ///< <artifacts_dir>/<name>, equal for all versions

@@ -23,7 +23,7 @@ CHARACTER, BOLD = 5.9, 7.4  # width of a character: small, and of a title
 NAMED = {"green": "#73bf69", "light-green": "#96d98d", "red": "#f2495c", "dark-red": "#c4162a", "orange": "#ff9830", "blue": "#5794f2",
          "light-blue": "#8ab8ff", "purple": "#b877d9", "gray": "#8e8e99", "text": "#d8d9e3"}
 CLASSIC = ["#7eb26d", "#eab839", "#6ed0e0", "#ef843c", "#e24d42", "#1f78c1", "#ba43a9", "#705da0", "#508642", "#cca300"]
-SAID = "Drawn by tests/chart/picture from Prometheus' answers about three played nodes; Grafana's own drawing differs in detail"
+SAID = "Drawn by tests/chart/picture from Prometheus' answers about three simulated nodes; Grafana's own drawing differs in detail"
 
 
 def in_tag(attributes: dict[str, str]) -> str:

@@ -53,6 +53,13 @@ class AgentFoldersTest : public testing::Test {
     return given.changed;
   }
 
+  /// Makes 60 levels of folders, more than a look has, and returns the last one.
+  std::filesystem::path make_deep(std::filesystem::path folder) {
+    for (int level = 0; level < 60; ++level) folder /= "d";
+    tree_.directory(folder);
+    return folder;
+  }
+
   test::ScratchDirectory tree_;
   HostFs host_{tree_.path()};
   // Only root can give a file to a group that it is not in.
@@ -275,9 +282,7 @@ TEST_F(EarlierTree, EntriesOfAnotherOwnerAreNamedAndStay) {
 }
 
 TEST_F(AgentFoldersTest, ALookBesideTheStoreSaysThatItDidNotSeeAll) {
-  std::filesystem::path folder = "opt/kata/local";
-  for (int i = 0; i < 60; ++i) folder /= "d";
-  tree_.directory(folder);
+  make_deep("opt/kata/local");
   const auto given = test::must(give_to_group(host_, "opt/kata", group_, Giving::tree));
   ASSERT_EQ(given.errors.size(), 1U);
   EXPECT_EQ(given.errors[0].code, Errc::refused);
@@ -296,9 +301,7 @@ TEST_F(AgentFoldersTest, AFolderThatIsALinkIsRefused) {
 }
 
 TEST_F(AgentFoldersTest, ADeepTreeIsGivenAsFarAsTheBound) {
-  std::filesystem::path folder = "opt/kata/.ferry";
-  for (int i = 0; i < 60; ++i) folder /= "d";
-  tree_.directory(folder);
+  const auto folder = make_deep("opt/kata/.ferry");
   const auto given = test::must(give_to_group(host_, "opt/kata", group_, Giving::tree));
   ASSERT_EQ(given.errors.size(), 1U);
   EXPECT_EQ(given.errors[0].code, Errc::refused);

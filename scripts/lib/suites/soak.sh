@@ -39,7 +39,7 @@ random_trees() {
 run() {
     local kubernetes containerds
     check 'each fault of each change of a policy' for_minutes 6 2 "$root/build/tests/node_fault_test" --gtest_brief=1
-    check '10,000 schedules of the agent, 100 over TLS, 1,000 of several' for_minutes 6 10 \
+    check '10,000 schedules of the agent, 100 over TLS, 1,000 of several' for_minutes 6 5 \
         env FERRY_SCHEDULES=10000 "$root/build/tests/agent_loop_test" --gtest_brief=1 --gtest_filter='*Schedules*'
     check '10,000 schedules of claims by DRA, twice' for_minutes 3 50 \
         env FERRY_SCHEDULES=10000 "$root/build/tests/dra_test" --gtest_brief=1 --gtest_filter='*Schedules*'
