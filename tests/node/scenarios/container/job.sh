@@ -277,7 +277,18 @@ unfit() { [[ $(advertised ".resources[].devices[] | select(.id == \"$(dev lone)\
 expect "its node is missed" wait_for unfit 60
 expect_status "a pod gets nothing" 1 allocate
 end plugin
+cp /run/ferry/status.json /run/report
+jq --arg id "$(dev lone)" '.unavailable = [{id: $id, reason: "it is being bound"}]' /run/report > /run/ferry/status.json
+unavailable() { [[ $(advertised ".not_advertised[] | select(.id == \"$(dev lone)\").reason") == *"it is being bound"* ]]; }
+begin plugin
+expect "it withdraws what hostd's report names" wait_for unavailable 60
+expect_match "what the kubelet gets" "^(Unhealthy)?$" "$(health)"
+end plugin
 serves ferry
+expect "it advertises what hostd's report withdraws" wait_for '[[ $(health) == Healthy ]]' 60
+end plugin
+cp /run/report /run/ferry/status.json
+serves plugin-files
 expect "it is advertised" wait_for '[[ $(health) == Healthy ]]' 60
 end plugin 1
 expect "no other program gets the list" test ! -e /run/ferry/plugin/advertised.json
