@@ -89,7 +89,9 @@ TEST_P(EveryChangeForAClaim, ThatFailsLeavesTheNodeAsItWas) {
     const auto answer = node.prepare("a", devices());
     // Only the last write, that of the record, comes after all others.
     EXPECT_THAT(node.state(), AnyOf(before_, after_));
-    if (node.state() == before_ && !answer) EXPECT_THAT(node.record().claims, IsEmpty());
+    if (node.state() == before_ && !answer) {
+      EXPECT_THAT(node.record().claims, IsEmpty());
+    }
     ends_well(node);
   }
 }
@@ -158,8 +160,8 @@ TEST_P(EveryChangeForAClaim, ThatIsTheLastBeforeDeathOnTheWayBackIsRepeatedByThe
 }
 
 INSTANTIATE_TEST_SUITE_P(Claims, EveryChangeForAClaim, testing::ValuesIn(cases()),
-                         [](const testing::TestParamInfo<Case>& info) {
-                           return std::string(info.param.name);
+                         [](const testing::TestParamInfo<Case>& param) {
+                           return std::string(param.param.name);
                          });
 
 }  // namespace

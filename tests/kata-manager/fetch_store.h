@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "kata-manager/artifacts/artifact_links.h"
 #include "kata-manager/artifacts/artifact_store.h"
 #include "tests/kata-manager/fetching.h"
 

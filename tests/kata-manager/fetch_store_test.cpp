@@ -13,6 +13,7 @@
 
 #include "common/unique_fd.h"
 #include "host/system/agent_folders.h"
+#include "kata-manager/artifacts/artifact_links.h"
 #include "kata-manager/artifacts/artifact_store.h"
 #include "tests/kata-manager/archives.h"
 #include "tests/kata-manager/killed_at.h"

@@ -79,7 +79,7 @@ TEST_F(ApiServerTest, RefusesWhatItDoesNotKnow) {
   EXPECT_EQ(status({.path = "/api/v1/nodes/n1"}), 404);
   EXPECT_EQ(status({.path = "/api/v1/secrets"}), 404);
   EXPECT_EQ(status({.path = "/"}), 404);
-  EXPECT_EQ(status({.method = "PUT", .path = kNode, .content_type = {}, .body = "{}"}), 405);
+  EXPECT_EQ(status({.method = "OPTIONS", .path = kNode, .content_type = {}, .body = "{}"}), 405);
   EXPECT_EQ(status({.method = "POST", .path = "/api/v1/nodes", .content_type = {}, .body = "x"}), 400);
   server.put(node("n1"));
   EXPECT_EQ(status({.method = "PATCH", .path = kNode, .content_type = "application/json", .body = "{}"}),
