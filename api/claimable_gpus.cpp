@@ -24,8 +24,8 @@ constexpr std::array<std::pair<std::string_view, VgpuFramework>, 3> kFrameworks 
      {"mdev", VgpuFramework::mdev},
      {"vendor_vfio", VgpuFramework::vendor_vfio}}};
 
-constexpr std::array<std::pair<std::string_view, GpuHealth>, 3> kHealth = {
-    {{"ready", GpuHealth::ready}, {"preparing", GpuHealth::preparing}, {"unhealthy", GpuHealth::unhealthy}}};
+constexpr std::array<std::pair<std::string_view, GpuHealth>, 2> kHealth = {
+    {{"ready", GpuHealth::ready}, {"unhealthy", GpuHealth::unhealthy}}};
 
 template <typename Table, typename Value>
 std::string_view word_for(const Table& table, Value value) {

@@ -11,7 +11,7 @@
 //      "mixed_sizes": false, "types": [
 //        {"id": "1150", "name": "NVIDIA L40S-6Q", "short_name": "L40S-6Q", "framebuffer_mib": 6144,
 //         "most_per_gpu": 8 | null, "allowed": true, "size": 0, "placements": []}],
-//      "health": "ready | preparing | unhealthy", "reason": null}]}
+//      "health": "ready | unhealthy", "reason": null}]}
 #pragma once
 
 #include <cstdint>
@@ -48,8 +48,7 @@ struct VgpuType {
 
 enum class GpuHealth {
   ready,
-  preparing,  ///< its mode is being changed; devices are tainted until that is done
-  unhealthy,
+  unhealthy,  ///< no new claim gets a device of it
 };
 
 /// A GPU whose policy is `allocation: dra`, or that has claims still.

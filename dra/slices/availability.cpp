@@ -28,9 +28,8 @@ bool is_in_group_of(const NodeModel& node, const vfio::PciAddress& a, const vfio
 
 Result<> check_gpu(const Gpu& gpu, const PublishedDevice& device) {
   if (gpu.health == GpuHealth::ready) return {};
-  const char* const state = gpu.health == GpuHealth::preparing ? "being prepared" : "unhealthy";
   return fail(Errc::refused,
-              fmt::format("{}: GPU {} is {}: {}", device.device.name, gpu.address.text(), state, gpu.reason),
+              fmt::format("{}: GPU {} is unhealthy: {}", device.device.name, gpu.address.text(), gpu.reason),
               "the claim waits until the GPU is ready");
 }
 

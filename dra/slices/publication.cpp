@@ -73,15 +73,8 @@ Attributes attributes_of(const Gpu& gpu, const VgpuType* type) {
 }
 
 std::vector<Taint> health_taints(const Gpu& gpu) {
-  switch (gpu.health) {
-    case GpuHealth::ready:
-      break;
-    case GpuHealth::preparing:
-      return {{.key = std::string(kPreparingTaint), .value = taint_value(gpu.reason)}};
-    case GpuHealth::unhealthy:
-      return {{.key = std::string(kUnhealthyTaint), .value = taint_value(gpu.reason)}};
-  }
-  return {};
+  if (gpu.health == GpuHealth::ready) return {};
+  return {{.key = std::string(kUnhealthyTaint), .value = taint_value(gpu.reason)}};
 }
 
 /// Reasons for not allocating a held device that lie in its hardware.

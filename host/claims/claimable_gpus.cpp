@@ -162,10 +162,6 @@ api::ClaimableGpu claimable_gpu(const ClaimableFacts& facts, const mdev::VgpuGpu
     if (!obstacle.empty() && out.types.empty()) out.reason = obstacle;
   }
   out.health = out.reason.empty() ? api::GpuHealth::ready : api::GpuHealth::unhealthy;
-  if (out.health == api::GpuHealth::ready && facts.changing.contains(gpu.address())) {
-    out.health = api::GpuHealth::preparing;
-    out.reason = "its mode is being changed";
-  }
   return out;
 }
 

@@ -27,7 +27,6 @@ struct ClaimableFacts {
   /// The GPUs that the policy gives to DRA (policy::DesiredState::for_dra).
   const std::map<vfio::PciAddress, policy::AllowedDevices>& for_dra;
   const std::set<vfio::PciAddress>& dra;               ///< the GPUs that DRA has (Allocations::dra)
-  std::set<vfio::PciAddress> changing = {};            ///< hostd changes them now
   std::set<vfio::PciAddress> stuck = {};               ///< functions with a write that has not returned
   std::map<vfio::PciAddress, std::string> roots = {};  ///< pcie_root() of each GPU
   /// The GPUs of the last round. A GPU that has vGPUs or is on a vfio driver does not list all of its types,

@@ -56,7 +56,7 @@ std::vector<ClaimableGpu> two_gpus() {
 TEST(ClaimableGpusFile, ReadsBackAsItself) {
   EXPECT_EQ(must(read_claimable_gpus(claimable_gpus_text(two_gpus()))), two_gpus());
   EXPECT_EQ(must(read_claimable_gpus(claimable_gpus_text({}))), std::vector<ClaimableGpu>());
-  for (const auto health : {GpuHealth::ready, GpuHealth::preparing, GpuHealth::unhealthy}) {
+  for (const auto health : {GpuHealth::ready, GpuHealth::unhealthy}) {
     for (const auto framework : {VgpuFramework::none, VgpuFramework::mdev, VgpuFramework::vendor_vfio}) {
       std::vector<ClaimableGpu> gpus = two_gpus();
       gpus[0].health = health;

@@ -246,14 +246,6 @@ TEST_F(ClaimableGpusTest, IsNotWholeWithoutAnIommu) {
   EXPECT_EQ(one.health, api::GpuHealth::ready);
 }
 
-TEST_F(ClaimableGpusTest, IsPreparingWhileHostdChangesIt) {
-  ClaimableFacts facts = given();
-  facts.changing = {kGpu};
-  EXPECT_EQ(claimable_gpus(facts).at(0).health, api::GpuHealth::preparing);
-  facts.stuck = {kGpu};
-  EXPECT_EQ(claimable_gpus(facts).at(0).health, api::GpuHealth::unhealthy);
-}
-
 TEST(ClaimableFactsRead, HaveTheHostBridgeAndStuckWrites) {
   test::FakeKernel kernel;
   kernel.add_function({.address = "0000:05:00.0", .group = 5});
