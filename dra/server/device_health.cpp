@@ -11,9 +11,12 @@
 namespace ferry::dra {
 namespace {
 
-/// The GPU that makes the device unhealthy; nullptr: it is healthy. `first`: the device's own GPU.
+/// The GPU that makes the device unhealthy; nullptr: it is healthy. `first`: the device's own GPU. A vGPU
+/// that a claim has stays healthy if its GPU makes no further ones.
 const Gpu* unhealthy_gpu(const NodeModel& node, const Gpu& first, const Device& device) {
-  if (first.health != GpuHealth::ready) return &first;
+  const bool is_held =
+      std::ranges::any_of(node.held, [&](const HeldDevice& held) { return held.device.name == device.name; });
+  if (!first.is_ready(is_held || is_whole(device))) return &first;
   if (!is_whole(device)) return nullptr;
   const auto found = std::ranges::find_if(node.gpus, [&](const Gpu& gpu) {
     return gpu.iommu_group == first.iommu_group && gpu.health != GpuHealth::ready;
@@ -32,7 +35,7 @@ std::vector<DeviceHealth> device_health(const NodeModel& node, const Publication
     if (first == nullptr) {
       health.message = fmt::format("GPU {} is gone", published.gpu.text());
     } else if (const Gpu* const gpu = unhealthy_gpu(node, *first, published.device)) {
-      health.message = fmt::format("GPU {}: {}", gpu->address.text(), gpu->reason);
+      health.message = fmt::format("GPU {}: {}", gpu->address.text(), gpu->obstacle());
     } else {
       health.state = DeviceHealth::State::healthy;
     }

@@ -73,6 +73,18 @@ TEST_F(Availability, OfAGpuThatIsNotReady) {
       "the GPU is ready");
 }
 
+TEST_F(Availability, OfAGpuThatMakesNoVgpus) {
+  node.gpus[0].vgpu_reason = "its 16 virtual functions are missing";
+  const std::vector<std::string> vgpu = {"vgpu-0000-3b-00-0-1150-2"};
+  const auto refused = check_available(node, publication_of(node), vgpu, "a");
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().message,
+            "vgpu-0000-3b-00-0-1150-2: GPU 0000:3b:00.0 makes no vGPUs now: its 16 virtual functions are "
+            "missing");
+  const std::vector<std::string> whole = {"whole-0000-3b-00-0"};
+  EXPECT_TRUE(check_available(node, publication_of(node), whole, "a"));
+}
+
 TEST_F(Availability, OfAnAddressThatKubevirtCannotTake) {
   Gpu mediated = mixed("10000:65:00.0", 8);
   mediated.whole = false;

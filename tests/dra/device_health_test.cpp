@@ -42,6 +42,17 @@ TEST(DeviceHealthTest, OfAWholeGroupIsThatOfItsWorstGpu) {
   EXPECT_EQ(health_of(node, "vgpu-0000-3b-00-0-1150-0").state, DeviceHealth::State::healthy);
 }
 
+TEST(DeviceHealthTest, OfFurtherVgpusIsBadOnAGpuThatMakesNone) {
+  NodeModel node = node_with({l4("0000:3b:00.0", 42)});
+  test::hold(node, "vgpu-0000-3b-00-0-1150-0", "a");
+  node.gpus[0].vgpu_reason = "its virtual functions are missing";
+  EXPECT_EQ(health_of(node, "vgpu-0000-3b-00-0-1150-0").state, DeviceHealth::State::healthy);
+  EXPECT_EQ(health_of(node, "whole-0000-3b-00-0").state, DeviceHealth::State::healthy);
+  EXPECT_EQ(health_of(node, "vgpu-0000-3b-00-0-1150-1").state, DeviceHealth::State::unhealthy);
+  EXPECT_EQ(health_of(node, "vgpu-0000-3b-00-0-1150-1").message,
+            "GPU 0000:3b:00.0: its virtual functions are missing");
+}
+
 TEST(DeviceHealthTest, OfAGpuThatIsGoneIsBad) {
   NodeModel node = node_with({l4("0000:3b:00.0", 42)});
   test::hold(node, "whole-0000-3b-00-0", "a");

@@ -400,6 +400,17 @@ TEST(Publication, TaintsGpusThatAreNotReady) {
   EXPECT_THAT(publication_of(node).devices, SizeIs(6 + 1)) << "left out, where the server stores no taints";
 }
 
+TEST(Publication, TaintsTheVgpusOfAGpuThatMakesNone) {
+  NodeModel node = node_with({l4("0000:3b:00.0", 42), l4("0000:3c:00.0", 43)});
+  node.gpus[1].vgpu_reason = "its virtual functions are missing";
+  const Publication published = publication_of(node);
+  EXPECT_THAT(tainted(published), SizeIs(6));
+  EXPECT_THAT(device(published, "whole-0000-3c-00-0").taints, IsEmpty());
+  EXPECT_THAT(
+      device(published, "vgpu-0000-3c-00-0-1150-0").taints,
+      ElementsAre(Taint{.key = "gpu-ferry.io/unhealthy", .value = "its-virtual-functions-are-missing"}));
+}
+
 TEST(Publication, KeepsHealthTaintsOfHeldDevicesWhoseCountersHaveChanged) {
   NodeModel node = node_with({l4("0000:3b:00.0", 42), l4("0000:3c:00.0", 42)});
   hold(node, "whole-0000-3b-00-0", "a");
