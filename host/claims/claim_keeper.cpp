@@ -103,6 +103,10 @@ ClaimKeeper::Answer ClaimKeeper::prepare(const api::ClaimRequest& request) {
   const NodeHost host = with_gpus(std::move(*plain), gpus_of(request, known));
   auto node = scan_node(host);
   if (!node) return fail(std::move(node).error());
+  std::erase_if(record->missing_functions, [&](const MissingFunctions& missing) {
+    const vfio::PciFunction* const gpu = node->inventory.find(missing.gpu);
+    return gpu != nullptr && gpu->sriov_numvfs >= missing.functions;
+  });
   if (known != nullptr && known->phase == ClaimPhase::done && is_intact(*known, *node))
     return results_of(*known);
 
@@ -167,7 +171,7 @@ ClaimKeeper::Answer ClaimKeeper::make_ready(const NodeHost& host, ScannedNode no
 
 Error ClaimKeeper::give_up(const NodeHost& host, ClaimRecord& record, const Claim& claim, std::size_t devices,
                            Error why) {
-  if (const auto undone = undo(host, claim, devices); !undone) {
+  if (const auto undone = undo(host, record, claim, devices); !undone) {
     why.message += "; it could not be undone: " + undone.error().message;
     return why;
   }
@@ -179,10 +183,11 @@ Error ClaimKeeper::give_up(const NodeHost& host, ClaimRecord& record, const Clai
   return why;
 }
 
-Result<> ClaimKeeper::undo(const NodeHost& host, const Claim& claim, std::size_t devices) {
+Result<> ClaimKeeper::undo(const NodeHost& host, ClaimRecord& record, const Claim& claim,
+                           std::size_t devices) {
   Result<> first;
   for (std::size_t i = devices; i-- > 0;) {
-    auto undone = undo_device(host, claim, i);
+    auto undone = undo_device(host, claim, i, record);
     if (!undone && first) first = std::move(undone);
   }
   return first;
@@ -207,7 +212,7 @@ Result<> ClaimKeeper::unprepare(const std::string& uid) {
   for (const ClaimedDevice& device : claim.devices)
     for (const ClaimedGpu& gpu : device.gpus) gpus.insert(gpu.address);
   const NodeHost host = with_gpus(std::move(*plain), gpus);
-  if (auto undone = undo(host, claim, claim.devices.size()); !undone) return undone;
+  if (auto undone = undo(host, *record, claim, claim.devices.size()); !undone) return undone;
   record->remove(uid);
   if (auto stored = store_claim_record(host_, *record); !stored) return stored;
   spdlog::info("{} is undone: {}", claim.label(), described(claim));

@@ -61,7 +61,7 @@ class ClaimKeeper : Pinned {
                     Claim claim, bool is_new);
   Result<> unprepare(const std::string& uid);
   /// Undoes these devices of a claim, the last one first. Returns the first error, after it has tried all.
-  static Result<> undo(const NodeHost& host, const Claim& claim, std::size_t devices);
+  static Result<> undo(const NodeHost& host, ClaimRecord& record, const Claim& claim, std::size_t devices);
   /// Undoes these devices after a failure, and removes the claim from the record if nothing is left of it and
   /// no write is stuck.
   Error give_up(const NodeHost& host, ClaimRecord& record, const Claim& claim, std::size_t devices,

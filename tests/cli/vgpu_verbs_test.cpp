@@ -147,7 +147,7 @@ TEST_F(VgpuVerbs, SpareVgpusOfClaims) {
   kernel_.file("run/ferry/hostd/claims.json", fmt::format(R"({{"version": 1, "boot_id": "b", "claims": [
       {{"uid": "u", "namespace": "studio", "name": "render-a", "phase": "done", "devices": [
         {{"gpu": "{0}", "type": "nvidia-232", "placement": null, "was_on_vfio": false,
-          "gpus": [{{"address": "{0}", "removed_functions": 0}}], "mdev_uuid": "{1}", "function": null,
+          "gpus": [{{"address": "{0}", "functions": 0}}], "mdev_uuid": "{1}", "function": null,
           "nodes": []}}]}}]}})",
                                                           kT4, kA));
   kernel_.file("p.yaml", "version: v1\nvgpu-configs:\n  a:\n  - {devices: [0], vgpu-devices: {T4-8Q: 1}}\n");
