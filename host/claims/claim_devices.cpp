@@ -487,4 +487,20 @@ Result<> undo_device(const NodeHost& host, const Claim& claim, std::size_t index
   return device.is_whole() ? unbind_whole(host, device, record) : remove_vgpu(host, device, record);
 }
 
+Result<> check_unused(const NodeHost& host, const ScannedNode& node, const Claim& claim) {
+  for (const ClaimedDevice& device : claim.devices) {
+    if (device.is_whole()) {
+      std::vector<PciAddress> gpus = addresses_of(device);
+      std::erase_if(gpus, [&](const PciAddress& gpu) { return node.inventory.find(gpu) == nullptr; });
+      if (gpus.empty()) continue;
+      if (auto unused = require_unused(host, node.inventory, gpus); !unused) return unused;
+      continue;
+    }
+    const mdev::VgpuDevice* const vgpu = node.vgpus.find(id_of(device));
+    if (vgpu == nullptr || vgpu->type_id != device.request.type) continue;  // it is not the claim's any more
+    if (auto unused = require_unused(host, *vgpu); !unused) return unused;
+  }
+  return {};
+}
+
 }  // namespace ferry::host

@@ -84,6 +84,21 @@ ClaimKeeper::Answer ClaimKeeper::serve(const api::ClaimRequest& request) {
   return answer;
 }
 
+Result<std::optional<Claim>> ClaimKeeper::find_unused(const std::string& uid) const {
+  const auto record = load_claim_record(host_);
+  if (!record) return fail(Error(record.error()));
+  const Claim* const known = record->find(uid);
+  if (known == nullptr) return std::optional<Claim>();
+  auto plain = node_host_(uses_);
+  if (!plain) return fail(std::move(plain).error());
+  const NodeHost host = with_gpus(std::move(*plain), gpus_of(api::ClaimRequest(), known));
+  const auto node = scan_node(host);
+  if (!node) return fail(Error(node.error()));
+  if (auto unused = check_unused(host, *node, *known); !unused)
+    return fail(std::move(unused).error().during(known->label()));
+  return std::optional<Claim>(*known);
+}
+
 ClaimKeeper::Answer ClaimKeeper::prepare(const api::ClaimRequest& request) {
   const auto lock = NodeLock::take(host_, settings_.lock_patience);
   if (!lock) return fail(Error(lock.error()));

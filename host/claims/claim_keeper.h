@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Serves the requests of `ferry dra` about ResourceClaims (api/claim_request.h). A claim is prepared as a
+// Serves the requests of `ferry dra` about ResourceClaims (api/claim_request.h), and those of `ferry claims
+// release`. A claim is prepared as a
 // whole, or undone as a whole.
 //
 // The record of claims (claim_record.h) has a claim before the first write to the host for it, and as done
@@ -12,6 +13,7 @@
 #include <chrono>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -52,6 +54,10 @@ class ClaimKeeper : Pinned {
   /// those of the lock, the record and the writes. The claim has no device then, unless the error says that
   /// it could not be undone.
   Answer serve(const api::ClaimRequest& request);
+
+  /// The claim of the record, if no program uses its devices now; without the node's lock. Absent: there is
+  /// no such claim. Errors: Errc::refused, with the user of a device; those of the record and of the scan.
+  Result<std::optional<Claim>> find_unused(const std::string& uid) const;
 
  private:
   Answer prepare(const api::ClaimRequest& request);
