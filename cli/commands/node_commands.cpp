@@ -176,7 +176,7 @@ void CommandTree::add_claims(CLI::App& app) {
   CLI::App* release = add_changing_verb(
       *claims, "release", "undo the devices of a claim that `ferry dra` cannot undo any more",
       [this](const Session& session) { return claims_release_verb(session, claim_); });
-  release->add_option("uid", claim_, "the UID of the claim, as `ferry claims list` prints it")
+  release->add_option("uid", claim_, "the UID of a claim: `ferry claims list` prints it")
       ->required()
       ->option_text("UID");
   release->footer(

@@ -2,6 +2,7 @@
 #include "host/claims/claim_keeper.h"
 
 #include <cerrno>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -276,6 +277,23 @@ TEST_F(ClaimKeeperTest, UndoesOnceTheVmHasEnded) {
   vendor.hold("0000:07:00.4", false);
   must(unprepare("a"));
   nothing_is_left();
+}
+
+TEST_F(ClaimKeeperTest, FindsAClaimOnceItIsUnused) {
+  EXPECT_EQ(must(keeper.find_unused("a")), std::nullopt);
+  const auto devices = must(prepare("a", {whole(kWhole), vgpu(kMdev, kMdevType)}));
+  kernel.forget_changes();
+  const auto unused = must(keeper.find_unused("a"));
+  ASSERT_TRUE(unused);
+  EXPECT_EQ(unused->label(), "claim studio/render-a");
+  for (const std::string& device : {std::string(kWhole), devices.at(1).mdev_uuid}) {
+    users.held = {{device, tenant()}};
+    const auto refused = keeper.find_unused("a");
+    ASSERT_FALSE(refused) << device;
+    EXPECT_EQ(refused.error().code, Errc::refused);
+    EXPECT_THAT(refused.error().message, HasSubstr("VM tenant (pid 412)"));
+  }
+  EXPECT_EQ(host_changes(), 0U);
 }
 
 TEST_F(ClaimKeeperTest, HasNothingToUndoForAnUnknownClaim) {
