@@ -79,19 +79,23 @@ Result<> check_uid(const std::string& uid) {
               "`ferry claims list` prints the UIDs");
 }
 
-/// Errc::refused: `ferry dra` runs and has the claim, and would go on to hand its devices to pods.
+/// Errc::refused: `ferry dra` runs and has the claim, or may have it, and would go on to hand its devices to
+/// pods.
 Result<> check_not_served(const Session& session, const std::string& uid) {
   const NodeClaims known = read_claims(*session.host);
-  if (std::ranges::find(known.claims, uid, &dra::ClaimRecord::uid) == known.claims.end()) return {};
+  const bool has_it = std::ranges::find(known.claims, uid, &dra::ClaimRecord::uid) != known.claims.end();
+  if (!has_it && known.problem.empty()) return {};
   const auto runs = is_present(*session.host, api::kDraLock);
   if (!runs) return fail(Error(runs.error()));
   if (*runs) {
-    return fail(Errc::refused, fmt::format("claim {}: `ferry dra` runs on this node and has it", uid),
-                "delete the pods that use the claim: the kubelet then has `ferry dra` release it");
+    return fail(
+        Errc::refused,
+        fmt::format("claim {}: `ferry dra` runs on this node and {} it", uid, has_it ? "has" : "may have"),
+        "delete the pods that use the claim: the kubelet then has `ferry dra` release it");
   }
-  print_to_stderr(
-      "warning: /{} still has claim {}: remove this file before `ferry dra` runs again on this node\n",
-      api::kClaimsFile, uid);
+  if (has_it)
+    print_to_stderr("warning: /{} still has claim {}: delete its pods before `ferry dra` runs again here\n",
+                    api::kClaimsFile, uid);
   return {};
 }
 

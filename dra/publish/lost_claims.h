@@ -13,8 +13,8 @@
 namespace ferry::dra {
 
 /// Finds claims of the checkpoint that have no device of this node in the API server, so that their GPUs
-/// become free also if the kubelet has lost its own records and does not ask for that. The kubelet first has kPatience to ask as
-/// usual. For one thread.
+/// become free also if the kubelet has lost its own records and does not ask for that. The kubelet first has
+/// kPatience to ask as usual. For one thread.
 class LostClaims : Pinned {
  public:
   static constexpr std::chrono::minutes kPatience{5};

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Serves the requests of `ferry dra` about ResourceClaims (api/claim_request.h), and those of `ferry claims
-// release`. A claim is prepared as a
-// whole, or undone as a whole.
+// release`. A claim is prepared as a whole, or undone as a whole.
 //
 // The record of claims (claim_record.h) has a claim before the first write to the host for it, and as done
 // after the last one. A repeated request goes on from the record: a claim that is done gets the same answer

@@ -15,9 +15,7 @@ constexpr const char* kForDra = "the policy gives this GPU to DRA claims";
 constexpr const char* kWaitsForPlugin = "it goes to DRA once the device plugin has withdrawn it";
 constexpr const char* kClaimed = "a ResourceClaim has it";
 constexpr const char* kFunctionsRemedy =
-    "enable them by the driver's tool (`sriov-manage -e GPU`), or give the GPU `mode: vgpu` for a while; "
-    "until "
-    "then claims get it whole alone";
+    "enable them by the driver's tool (`sriov-manage -e GPU`), or give the GPU `mode: vgpu` for a while";
 constexpr const char* kClaimsRemedy = "delete the pod or the VM of the claim first";
 
 /// The GPUs of a function's IOMMU group, with the GPU itself.
