@@ -137,7 +137,8 @@ bool has_ended_here(const Result<nlohmann::json>& object, const ClaimKey& key, c
   if (text_at(json_at(*object, "metadata"), "uid") != key.uid) return true;
   const nlohmann::json& allocation = json_at(json_at(*object, "status"), "allocation");
   const nlohmann::json& results = json_at(json_at(allocation, "devices"), "results");
-  return !results.is_array() || std::ranges::none_of(results, [&](const nlohmann::json& result) {
+  if (!results.is_array()) return true;
+  return std::none_of(results.begin(), results.end(), [&](const nlohmann::json& result) {
     return text_at(result, "driver") == kDriver && text_at(result, "pool") == pool;
   });
 }
