@@ -24,8 +24,8 @@ constexpr std::array<std::pair<std::string_view, VgpuFramework>, 3> kFrameworks 
      {"mdev", VgpuFramework::mdev},
      {"vendor_vfio", VgpuFramework::vendor_vfio}}};
 
-constexpr std::array<std::pair<std::string_view, GpuHealth>, 3> kHealth = {
-    {{"ready", GpuHealth::ready}, {"preparing", GpuHealth::preparing}, {"unhealthy", GpuHealth::unhealthy}}};
+constexpr std::array<std::pair<std::string_view, GpuHealth>, 2> kHealth = {
+    {{"ready", GpuHealth::ready}, {"unhealthy", GpuHealth::unhealthy}}};
 
 template <typename Table, typename Value>
 std::string_view word_for(const Table& table, Value value) {
@@ -77,7 +77,8 @@ Json json_of(const ClaimableGpu& gpu) {
           {"mixed_sizes", gpu.mixed_sizes},
           {"types", std::move(types)},
           {"health", word_for(kHealth, gpu.health)},
-          {"reason", or_null(gpu.reason)}};
+          {"reason", or_null(gpu.reason)},
+          {"vgpu_reason", or_null(gpu.vgpu_reason)}};
 }
 
 VgpuType read_type(const JsonObject& type) {
@@ -121,7 +122,8 @@ ClaimableGpu read_gpu(const JsonObject& gpu) {
           .mixed_sizes = gpu.flag("mixed_sizes"),
           .types = gpu.list("types", read_type),
           .health = gpu.word("health", parse_health, GpuHealth::unhealthy),
-          .reason = gpu.text_or_none("reason")};
+          .reason = gpu.text_or_none("reason"),
+          .vgpu_reason = gpu.text_or_none("vgpu_reason")};
 }
 
 std::vector<ClaimableGpu> read_whole(const JsonObject& file) {

@@ -11,7 +11,7 @@
 //      "mixed_sizes": false, "types": [
 //        {"id": "1150", "name": "NVIDIA L40S-6Q", "short_name": "L40S-6Q", "framebuffer_mib": 6144,
 //         "most_per_gpu": 8 | null, "allowed": true, "size": 0, "placements": []}],
-//      "health": "ready | preparing | unhealthy", "reason": null}]}
+//      "health": "ready | unhealthy", "reason": null, "vgpu_reason": null}]}
 #pragma once
 
 #include <cstdint>
@@ -48,8 +48,7 @@ struct VgpuType {
 
 enum class GpuHealth {
   ready,
-  preparing,  ///< its mode is being changed; devices are tainted until that is done
-  unhealthy,
+  unhealthy,  ///< no new claim gets a device of it
 };
 
 /// A GPU whose policy is `allocation: dra`, or that has claims still.
@@ -73,6 +72,16 @@ struct ClaimableGpu {
   std::vector<VgpuType> types = {};
   GpuHealth health = GpuHealth::ready;
   std::string reason = {};  ///< of its health, in a few words: "fatal PCIe errors"
+  /// Why no new claim gets a vGPU of it, although it may be had whole: "8 of its 16 virtual functions are
+  /// missing since a claim has ended". Empty: one may.
+  std::string vgpu_reason = {};
+
+  /// True if a new claim may get the whole GPU, or with `whole_gpu` false a vGPU of it.
+  bool is_ready(bool whole_gpu) const {
+    return health == GpuHealth::ready && (whole_gpu || vgpu_reason.empty());
+  }
+  /// Why is_ready() is false. May be empty.
+  const std::string& obstacle() const { return health == GpuHealth::ready ? vgpu_reason : reason; }
   bool operator==(const ClaimableGpu&) const = default;
 };
 

@@ -20,7 +20,6 @@ inline constexpr std::string_view kDriver = "gpu-ferry.io";
 
 inline constexpr std::string_view kInUseTaint = "gpu-ferry.io/in-use";
 inline constexpr std::string_view kOtherSizeTaint = "gpu-ferry.io/other-size";
-inline constexpr std::string_view kPreparingTaint = "gpu-ferry.io/preparing";
 inline constexpr std::string_view kUnhealthyTaint = "gpu-ferry.io/unhealthy";
 inline constexpr std::string_view kGoneTaint = "gpu-ferry.io/gone";
 

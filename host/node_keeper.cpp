@@ -110,8 +110,9 @@ void NodeKeeper::remember_vgpus(const ScannedNode& node) {
     for (const mdev::VgpuDevice& vgpu : gpu.devices) questions.push_back(mdev::use_question(vgpu));
 }
 
-std::set<vfio::PciAddress> NodeKeeper::claimed_gpus() const {
-  return settings_.claimed_gpus ? settings_.claimed_gpus() : std::set<vfio::PciAddress>();
+Result<GpusWithClaims> NodeKeeper::gpus_of_claims() const {
+  if (!settings_.gpus_with_claims) return GpusWithClaims();
+  return settings_.gpus_with_claims();
 }
 
 /// Finds the users of GPUs that change their allocation, and whether the plugin has read the withdrawals.
@@ -150,7 +151,10 @@ void NodeKeeper::look_before_dra(const ScannedNode& node, const policy::DesiredS
 /// Decides which GPUs DRA has in this round, and writes them to kClaimableGpusFile.
 Result<> NodeKeeper::allocate_gpus(const ScannedNode& node, const policy::DesiredState& desired,
                                    const NodeHost& host) {
-  AllocationFacts facts{.for_dra = desired.for_dra, .published = {}, .claimed = claimed_gpus()};
+  auto claims = gpus_of_claims();
+  if (!claims) return fail(std::move(claims).error());
+  AllocationFacts facts{.for_dra = desired.for_dra, .published = {}, .claimed = std::move(claims->gpus)};
+  facts.without_functions = gpus_without_functions(claims->missing_functions, node.inventory);
   for (const api::ClaimableGpu& gpu : claimable_.published()) facts.published.insert(gpu.address);
   look_before_dra(node, desired, facts);
   const auto write = [&](const Allocations& next) {
@@ -159,6 +163,7 @@ Result<> NodeKeeper::allocate_gpus(const ScannedNode& node, const policy::Desire
                              .rules = host.rebinds.rules,
                              .for_dra = desired.for_dra,
                              .dra = next.dra,
+                             .without_functions = facts.without_functions,
                              .before = claimable_.published()};
     read_claimable_facts(host_, claimable);
     return claimable_.publish(claimable_gpus(claimable));
@@ -166,33 +171,43 @@ Result<> NodeKeeper::allocate_gpus(const ScannedNode& node, const policy::Desire
   Allocations next = allocate(node, facts);
   if (auto written = write(next); !written) return written;
   // A claim may have got a GPU before the file was written; none gets one after it.
-  if (auto claimed = claimed_gpus(); claimed != facts.claimed) {
-    facts.claimed = std::move(claimed);
+  claims = gpus_of_claims();
+  if (!claims) return fail(std::move(claims).error());
+  if (claims->gpus != facts.claimed) {
+    facts.claimed = std::move(claims->gpus);
     look_before_dra(node, desired, facts);
     next = allocate(node, facts);
     if (auto written = write(next); !written) return written;
   }
+  next.fault = std::move(claims->fault);
   memory_.allocation.last = std::move(next);
   memory_.allocation.is_known = true;
   return {};
 }
 
 /// Lets DRA have the GPUs of the last round, of which kClaimableGpusFile tells after a restart. For a policy
-/// that gives no GPU another allocation.
+/// that gives no GPU another allocation. Without any record of the claims the allocations stay unknown.
 void NodeKeeper::keep_allocations(const ScannedNode& node) {
   if (memory_.allocation.is_known) return;
-  AllocationFacts facts{.for_dra = {}, .published = {}, .claimed = claimed_gpus()};
+  auto claims = gpus_of_claims();
+  if (!claims) return;
+  AllocationFacts facts{.for_dra = {}, .published = {}, .claimed = std::move(claims->gpus)};
+  facts.without_functions = gpus_without_functions(claims->missing_functions, node.inventory);
   for (const api::ClaimableGpu& gpu : claimable_.published()) {
     facts.published.insert(gpu.address);
     facts.for_dra.emplace(gpu.address, policy::AllowedDevices());
   }
   memory_.allocation.last = allocate(node, facts);
+  memory_.allocation.last.fault = std::move(claims->fault);
   memory_.allocation.is_known = true;
 }
 
-/// False: an earlier hostd has given GPUs to DRA, and no round of this one has decided about them yet.
+/// False: an earlier hostd has given GPUs to DRA, or may have, and no round of this one has decided about
+/// them yet.
 bool NodeKeeper::knows_allocations() {
-  return memory_.allocation.is_known || (claimable_.published().empty() && claimed_gpus().empty());
+  if (memory_.allocation.is_known) return true;
+  const auto claims = gpus_of_claims();
+  return claims && claims->gpus.empty() && claimable_.published().empty();
 }
 
 NodeKeeper::Round NodeKeeper::idle() {

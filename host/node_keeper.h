@@ -34,6 +34,7 @@
 #include "common/exit_status.h"
 #include "common/pinned.h"
 #include "common/result.h"
+#include "host/claims/claim_record.h"
 #include "host/claims/claim_server.h"
 #include "host/claims/claimable_gpus.h"
 #include "host/claims/gpu_allocation.h"
@@ -61,9 +62,9 @@ struct KeeperSettings {
   std::filesystem::path plugin_liveness = api::kPluginLiveness;
   std::filesystem::path claimable_file = api::kClaimableGpusFile;
   /// Gives the GPUs that ResourceClaims have: at least one of each IOMMU group. From the call on, no claim
-  /// may get a GPU that kClaimableGpusFile does not have, or has without `for_dra`. Empty: there are no
-  /// claims.
-  std::function<std::set<vfio::PciAddress>()> claimed_gpus = {};
+  /// may get a GPU that kClaimableGpusFile does not have, or has without `for_dra`. An error: any GPU may
+  /// have a claim, and the round changes none. Empty: there are no claims.
+  std::function<Result<GpusWithClaims>()> gpus_with_claims = {};
   Reading profiles = Reading::strict;  ///< of NVIDIA's profiles (v1); Ferry's policies are always strict
   std::chrono::seconds plugin_patience{30};
   std::chrono::milliseconds lock_patience = std::chrono::seconds(30);
@@ -122,7 +123,7 @@ class NodeKeeper : Pinned {
   ReconcileResult reconcile_at(Stage stage, RoundSnapshot& snapshot) const;
   ReconcileResult reconcile_and_remember(Stage stage, RoundSnapshot& snapshot);
   Result<> publish(ReconcileResult& result);
-  std::set<vfio::PciAddress> claimed_gpus() const;
+  Result<GpusWithClaims> gpus_of_claims() const;
   Result<> allocate_gpus(const ScannedNode& node, const policy::DesiredState& desired, const NodeHost& host);
   void keep_allocations(const ScannedNode& node);
   bool knows_allocations();

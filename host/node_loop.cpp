@@ -52,7 +52,7 @@ std::vector<fs::path> files_to_watch(const KeeperSettings& files) {
 
 KeeperSettings keeper_settings(KeeperSettings settings, const HostFs& host, ProcessEnds& ends) {
   settings.watch_ends = [&ends](const std::set<int>& processes) { return ends.watch(processes); };
-  settings.claimed_gpus = [&host] { return gpus_with_claims(host); };
+  settings.gpus_with_claims = [&host] { return gpus_with_claims(host); };
   return settings;
 }
 

@@ -55,6 +55,8 @@ api::HostStatus status_of(const RoundSnapshot& snapshot, api::NodePhase phase,
   out.desired = snapshot.desired;
   out.phase = phase;
   out.withdraw = snapshot.allocations.withdrawals;
+  if (const auto& fault = snapshot.allocations.fault)
+    out.error = api::StatusError{.message = fault->message, .hint = fault->hint};
   if (!snapshot.is_scanned) return out;
   out.accelerators = describe(snapshot.node, snapshot.modes, with_allocations(snapshot, conditions),
                               snapshot.models, snapshot.allocations.dra);
@@ -64,9 +66,15 @@ api::HostStatus status_of(const RoundSnapshot& snapshot, api::NodePhase phase,
 
 ReconcileResult report_idle(const RoundSnapshot& snapshot) {
   ReconcileResult out = result_for(snapshot);
-  out.status = status_of(snapshot, api::NodePhase::idle, {});
-  out.round.phase = api::NodePhase::idle;
-  out.memory.failures = 0;
+  const auto& fault = snapshot.allocations.fault;
+  out.round.phase = fault ? api::NodePhase::failed : api::NodePhase::idle;
+  out.status = status_of(snapshot, out.round.phase, {});
+  if (!fault) {
+    out.memory.failures = 0;
+    return out;
+  }
+  out.round.status = exit_status_of(*fault);
+  out.round.again = back_off(out.memory, snapshot.now);
   return out;
 }
 
@@ -245,7 +253,7 @@ ReconcileResult settle(const RoundSnapshot& snapshot) {
     if (condition.state == api::GpuState::blocked && std::ranges::any_of(condition.users, silent))
       condition.hint = kPluginsRemedy;
   }
-  const auto& error = snapshot.error;
+  const std::optional<Error>& error = snapshot.error ? snapshot.error : snapshot.allocations.fault;
   Round& round = out.round;
   const bool failed = error || any(conditions, api::GpuState::failed);
   const bool refused = any(conditions, api::GpuState::blocked);

@@ -30,6 +30,7 @@ const std::vector<CommandTree::Entry>& CommandTree::verbs() {
                                             {"plugin", &CommandTree::add_plugin},
                                             {"agent", &CommandTree::add_agent},
                                             {"dra", &CommandTree::add_dra},
+                                            {"claims", &CommandTree::add_claims},
                                             {"kubevirt-cr", &CommandTree::add_kubevirt_cr},
                                             {"kata", &CommandTree::add_kata},
                                             {"selftest", &CommandTree::add_selftest},

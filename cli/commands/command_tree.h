@@ -72,6 +72,7 @@ class CommandTree {
   void add_hostd(CLI::App& app);
   void add_agent(CLI::App& app);
   void add_dra(CLI::App& app);
+  void add_claims(CLI::App& app);
   void add_plugin(CLI::App& app);
   void add_kubevirt_cr(CLI::App& app);
 
@@ -111,6 +112,7 @@ class CommandTree {
   std::optional<agent::AgentOptionList> agent_list_;
   dra::DraProgramOptions dra_;
   KubevirtCrOptions permits_;
+  std::string claim_;
   std::string shell_;
 };
 

@@ -169,6 +169,21 @@ void CommandTree::add_dra(CLI::App& app) {
       "`allocation: dra`. Kubernetes 1.34 or later is needed. Slices and prepared claims stay when it ends.");
 }
 
+void CommandTree::add_claims(CLI::App& app) {
+  CLI::App* claims =
+      add_group(app, "claims", "list the ResourceClaims of this host, and release their devices");
+  add_verb(*claims, "list", "list the ResourceClaims whose devices hostd has prepared", claims_list_verb);
+  CLI::App* release = add_changing_verb(
+      *claims, "release", "undo the devices of a claim that `ferry dra` cannot undo any more",
+      [this](const Session& session) { return claims_release_verb(session, claim_); });
+  release->add_option("uid", claim_, "the UID of a claim: `ferry claims list` prints it")
+      ->required()
+      ->option_text("UID");
+  release->footer(
+      "Use it if `ferry dra` is gone from the node for good. While it runs, delete the pods of the claim "
+      "instead. A claim whose device a program uses is refused, with the name of that program.");
+}
+
 void CommandTree::add_kubevirt_cr(CLI::App& app) {
   CLI::App* verb =
       add_verb(app, "kubevirt-cr", "print the part of the KubeVirt object that permits this host's devices",

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <utility>
 
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
@@ -114,7 +115,9 @@ ExitStatus apply_verb(const Session& session, const ProfileOptions& options) {
   const auto change = begin_change(session);
   if (!change) return complain(change.error());
   // hostd may have prepared a claim before the lock was free.
-  host->dra = host::gpus_with_claims(*session.host);
+  auto claims = host::gpus_with_claims(*session.host);
+  if (!claims) return complain(claims.error());
+  host->dra = std::move(claims->gpus);
   const auto idle = idle_items(session, *policy);
   if (!idle) return complain(idle.error());
   warn_of_claims(*host);

@@ -117,15 +117,11 @@ void say_if_nothing_is_desired(const Session& session, const host::NodeLoopOptio
                     options.files.desired_file.string());
 }
 
-host::NodeProbes hostd_probes(const Session& session) {
-  return {.rebinds = *session.hostd_probe, .vgpus = *session.hostd_vgpu_probe, .open = *session.open_probe};
-}
-
 ExitStatus keep(const Session& session, const host::NodeLoopOptions& options) {
   const StopOnSignal stop;
   const auto ended = host::run_node_loop(
       *session.host, hostd_probes(session),
-      [&session](const host::NodeProbes& uses) { return node_host(session, uses); }, options, stop.token());
+      [&session](const host::NodeProbes& uses) { return hostd_host(session, uses); }, options, stop.token());
   if (!ended) return complain(ended.error());
   return *ended;
 }

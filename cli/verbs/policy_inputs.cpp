@@ -2,6 +2,7 @@
 #include "cli/verbs/policy_inputs.h"
 
 #include <memory>
+#include <utility>
 
 #include "cli/verbs/vgpu_inputs.h"
 #include "common/process/standard_streams.h"
@@ -35,13 +36,26 @@ host::NodeProbes node_probes(const Session& session) {
   return {.rebinds = *session.probe, .vgpus = *session.vgpu_probe, .open = *session.open_probe};
 }
 
+host::NodeProbes hostd_probes(const Session& session) {
+  return {.rebinds = *session.hostd_probe, .vgpus = *session.hostd_vgpu_probe, .open = *session.open_probe};
+}
+
 Result<host::NodeHost> node_host(const Session& session, const host::NodeProbes& uses) {
+  auto claims = host::gpus_with_claims(*session.host);
+  if (!claims) return fail(std::move(claims).error());
+  auto host = hostd_host(session, uses);
+  if (host) host->dra = std::move(claims->gpus);
+  return host;
+}
+
+Result<host::NodeHost> hostd_host(const Session& session, const host::NodeProbes& uses) {
   auto vgpus = vgpu_host(session, uses.vgpus);
   if (!vgpus) return fail(std::move(vgpus).error());
   host::NodeHost host{.rebinds = rebind_context(session, session.rules),
                       .vgpus = std::move(*vgpus),
-                      .models = model_names(session),
-                      .dra = host::gpus_with_claims(*session.host)};
+                      .models = model_names(session)};
+  // hostd reports the error, and changes no GPU then.
+  if (auto claims = host::gpus_with_claims(*session.host)) host.dra = std::move(claims->gpus);
   host.rebinds.probe = &uses.rebinds;
   return host;
 }

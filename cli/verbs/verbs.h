@@ -150,6 +150,13 @@ struct AgentOptions {
 /// Without `once` it execs ferry-agent, and returns only if that fails.
 ExitStatus agent_verb(const Session& session, const AgentOptions& options);
 
+/// `claims list`: the ResourceClaims whose devices hostd has prepared, by its record.
+ExitStatus claims_list_verb(const Session& session);
+/// `claims release`: undoes the devices of a claim as hostd does for `ferry dra`, when that is gone. Done:
+/// also if hostd has no such claim. Usage error: the text is no UID. Refused: a program uses a device, or
+/// `ferry dra` runs and has the claim.
+ExitStatus claims_release_verb(const Session& session, const std::string& uid);
+
 /// `dra`: execs ferry-dra with these words, and returns only if that fails.
 ExitStatus dra_verb(const std::vector<std::string>& words);
 

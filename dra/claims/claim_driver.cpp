@@ -130,6 +130,19 @@ bool is_half_undone(const ClaimRecord& claim) {
   return claim.phase == ClaimPhase::unpreparing;
 }
 
+/// True if the claim is no more, or its allocation has no device of this pool. By then no pod has reserved
+/// it: the API server ends an allocation only after that. Errors of the server prove nothing.
+bool has_ended_here(const Result<nlohmann::json>& object, const ClaimKey& key, const std::string& pool) {
+  if (!object) return object.error().code == Errc::not_found;
+  if (text_at(json_at(*object, "metadata"), "uid") != key.uid) return true;
+  const nlohmann::json& allocation = json_at(json_at(*object, "status"), "allocation");
+  const nlohmann::json& results = json_at(json_at(allocation, "devices"), "results");
+  if (!results.is_array()) return true;
+  return std::none_of(results.begin(), results.end(), [&](const nlohmann::json& result) {
+    return text_at(result, "driver") == kDriver && text_at(result, "pool") == pool;
+  });
+}
+
 api::ClaimRequest unprepare_request(const ClaimKey& claim) {
   return {.action = ClaimAction::unprepare, .claim = claim.uid, .space = claim.space, .name = claim.name};
 }
@@ -234,10 +247,10 @@ class ClaimDriver::Impl : Pinned {
       parts_.reader.read(
           key, [this, alive = std::weak_ptr<const bool>(alive_), key](const Result<nlohmann::json>& object) {
             if (alive.expired()) return;
-            const bool is_gone_now = object ? text_at(json_at(*object, "metadata"), "uid") != key.uid
-                                            : object.error().code == Errc::not_found;
-            if (!is_gone_now || checkpoint_.find(key.uid) == nullptr || works_.contains(key.uid)) return;
-            spdlog::warn("{} (UID {}) is no more, and the kubelet has not had it undone: undoing it",
+            if (!has_ended_here(object, key, pool_) || checkpoint_.find(key.uid) == nullptr ||
+                works_.contains(key.uid))
+              return;
+            spdlog::warn("{} (UID {}) has ended, and the kubelet has not had it undone: undoing it",
                          label(key), key.uid);
             unprepare_one(key, std::nullopt);
           });

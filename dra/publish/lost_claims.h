@@ -12,9 +12,9 @@
 
 namespace ferry::dra {
 
-/// Finds claims of the checkpoint that the API server seems to lack, so that their GPUs become free also if
-/// the kubelet has lost its own records and does not ask for that. The kubelet first has kPatience to ask as
-/// usual. For one thread.
+/// Finds claims of the checkpoint that have no device of this node in the API server, so that their GPUs
+/// become free also if the kubelet has lost its own records and does not ask for that. The kubelet first has
+/// kPatience to ask as usual. For one thread.
 class LostClaims : Pinned {
  public:
   static constexpr std::chrono::minutes kPatience{5};
@@ -22,8 +22,8 @@ class LostClaims : Pinned {
   struct Settings {
     /// The claims that have devices on this node.
     std::function<const Checkpoint&()> checkpoint;
-    /// ClaimDriver::unprepare_all_but(), which reads each of the other claims before it undoes one: a claim
-    /// whose allocation has ended may still exist.
+    /// ClaimDriver::unprepare_all_but(), which reads each of the other claims before it undoes one, since
+    /// `existing` may be older than the claim.
     std::function<void(const std::set<std::string>& existing)> unprepare_all_but;
   };
 

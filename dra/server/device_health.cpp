@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dra/server/device_health.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <fmt/format.h>
@@ -10,31 +11,17 @@
 namespace ferry::dra {
 namespace {
 
-using State = DeviceHealth::State;
-
-/// The worse of two: a greater number is worse.
-int rank(State state) {
-  switch (state) {
-    case State::healthy:
-      return 0;
-    case State::unknown:
-      return 1;
-    case State::unhealthy:
-      return 2;
-  }
-  return 2;
-}
-
-State state_of(const Gpu& gpu) {
-  switch (gpu.health) {
-    case GpuHealth::ready:
-      return State::healthy;
-    case GpuHealth::preparing:
-      return State::unknown;
-    case GpuHealth::unhealthy:
-      return State::unhealthy;
-  }
-  return State::unknown;
+/// The GPU that makes the device unhealthy; nullptr: it is healthy. `first`: the device's own GPU. A vGPU
+/// that a claim has stays healthy if its GPU makes no further ones.
+const Gpu* unhealthy_gpu(const NodeModel& node, const Gpu& first, const Device& device) {
+  const bool is_held =
+      std::ranges::any_of(node.held, [&](const HeldDevice& held) { return held.device.name == device.name; });
+  if (!first.is_ready(is_held || is_whole(device))) return &first;
+  if (!is_whole(device)) return nullptr;
+  const auto found = std::ranges::find_if(node.gpus, [&](const Gpu& gpu) {
+    return gpu.iommu_group == first.iommu_group && gpu.health != GpuHealth::ready;
+  });
+  return found == node.gpus.end() ? nullptr : &*found;
 }
 
 }  // namespace
@@ -46,21 +33,12 @@ std::vector<DeviceHealth> device_health(const NodeModel& node, const Publication
     DeviceHealth health{.pool = pool, .device = published.device.name};
     const Gpu* const first = node.find(published.gpu);
     if (first == nullptr) {
-      health.state = State::unhealthy;
       health.message = fmt::format("GPU {} is gone", published.gpu.text());
-      out.push_back(std::move(health));
-      continue;
+    } else if (const Gpu* const gpu = unhealthy_gpu(node, *first, published.device)) {
+      health.message = fmt::format("GPU {}: {}", gpu->address.text(), gpu->obstacle());
+    } else {
+      health.state = DeviceHealth::State::healthy;
     }
-    health.state = state_of(*first);
-    const Gpu* worst = first;
-    for (const Gpu& gpu : node.gpus) {
-      const bool is_part = is_whole(published.device) && gpu.iommu_group == first->iommu_group;
-      if (!is_part || rank(state_of(gpu)) <= rank(health.state)) continue;
-      health.state = state_of(gpu);
-      worst = &gpu;
-    }
-    if (health.state != State::healthy)
-      health.message = fmt::format("GPU {}: {}", worst->address.text(), worst->reason);
     out.push_back(std::move(health));
   }
   return out;

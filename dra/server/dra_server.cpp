@@ -106,8 +106,6 @@ RpcAnswer unprepared(const std::vector<ClaimAnswer>& answers) {
 
 ::v1alpha1::HealthStatus status_of(DeviceHealth::State state) {
   switch (state) {
-    case DeviceHealth::State::unknown:
-      break;
     case DeviceHealth::State::healthy:
       return ::v1alpha1::HEALTHY;
     case DeviceHealth::State::unhealthy:

@@ -27,10 +27,10 @@ bool is_in_group_of(const NodeModel& node, const vfio::PciAddress& a, const vfio
 }
 
 Result<> check_gpu(const Gpu& gpu, const PublishedDevice& device) {
-  if (gpu.health == GpuHealth::ready) return {};
-  const char* const state = gpu.health == GpuHealth::preparing ? "being prepared" : "unhealthy";
+  if (gpu.is_ready(is_whole(device.device))) return {};
+  const char* const state = gpu.health == GpuHealth::ready ? "makes no vGPUs now" : "is unhealthy";
   return fail(Errc::refused,
-              fmt::format("{}: GPU {} is {}: {}", device.device.name, gpu.address.text(), state, gpu.reason),
+              fmt::format("{}: GPU {} {}: {}", device.device.name, gpu.address.text(), state, gpu.obstacle()),
               "the claim waits until the GPU is ready");
 }
 

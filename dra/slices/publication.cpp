@@ -72,25 +72,18 @@ Attributes attributes_of(const Gpu& gpu, const VgpuType* type) {
   return out;
 }
 
-std::vector<Taint> health_taints(const Gpu& gpu) {
-  switch (gpu.health) {
-    case GpuHealth::ready:
-      break;
-    case GpuHealth::preparing:
-      return {{.key = std::string(kPreparingTaint), .value = taint_value(gpu.reason)}};
-    case GpuHealth::unhealthy:
-      return {{.key = std::string(kUnhealthyTaint), .value = taint_value(gpu.reason)}};
-  }
-  return {};
+std::vector<Taint> health_taints(const Gpu& gpu, bool whole) {
+  if (gpu.is_ready(whole)) return {};
+  return {{.key = std::string(kUnhealthyTaint), .value = taint_value(gpu.obstacle())}};
 }
 
 /// Reasons for not allocating a held device that lie in its hardware.
 std::vector<Taint> health_taints(const Group& group, const HeldDevice& held) {
   const bool whole = is_whole(held.device);
   const auto found = std::ranges::find_if(group.gpus, [&](const Gpu* gpu) {
-    return (whole || gpu->address == held.gpu) && gpu->health != GpuHealth::ready;
+    return (whole || gpu->address == held.gpu) && !gpu->is_ready(whole);
   });
-  return found == group.gpus.end() ? std::vector<Taint>() : health_taints(**found);
+  return found == group.gpus.end() ? std::vector<Taint>() : health_taints(**found, whole);
 }
 
 void taint_as_in_use(Device& device) {
@@ -186,7 +179,7 @@ class GroupPlan {
 
   void add_vgpus(const Gpu& gpu, const GpuPlan& plan) {
     const std::set<std::uint64_t> sizes = held_sizes(group_, gpu);
-    const std::vector<Taint> health = health_taints(gpu);
+    const std::vector<Taint> health = health_taints(gpu, false);
     for (const Vgpu& vgpu : plan.vgpus) {
       const std::uint64_t size = vgpu.type->framebuffer_mib * kMiB;
       Device device{.name = vgpu_device_name(gpu.address, vgpu.type->id, vgpu.number),
@@ -215,7 +208,7 @@ class GroupPlan {
       device.attributes["resource.kubernetes.io/pciBusID"] = first.address.text();
     if (uses_groups_) device.consumes.front().compatibility_groups = {kWhole};
     for (const Gpu* gpu : group_.gpus)
-      if (device.taints.empty()) device.taints = health_taints(*gpu);
+      if (device.taints.empty()) device.taints = health_taints(*gpu, true);
     const bool unhealthy = !device.taints.empty();
     const bool allowed = std::ranges::all_of(group_.gpus, &Gpu::whole);
     if (allowed && group_.gpus.size() > 1)

@@ -104,8 +104,9 @@ Result<ClaimedDevice> plan_whole(const api::RequestedDevice& request, const std:
     if (auto empty = check_carries_none(node, address); !empty) return fail(std::move(empty).error());
     const bool on_vfio = vfio::on_vfio_driver(function);
     out.was_on_vfio = out.was_on_vfio && on_vfio;
-    out.gpus.push_back(
-        {.address = address, .removed_functions = on_vfio ? std::uint32_t{0} : function.sriov_numvfs});
+    // Functions that an earlier claim has cost are enabled after this one, if that is possible by then.
+    const std::uint32_t functions = std::max(function.sriov_numvfs, record.functions_of(address));
+    out.gpus.push_back({.address = address, .functions = on_vfio ? std::uint32_t{0} : functions});
   }
   return out;
 }
@@ -117,7 +118,8 @@ Result<ClaimedDevice> plan_vgpu(const api::RequestedDevice& request, const std::
     return fail(std::move(free).error());
   const mdev::VgpuGpu* const gpu = node.vgpus.find(request.gpu);
   if (gpu == nullptr) return gone(request.gpu);
-  ClaimedDevice out{.request = request, .gpus = {{.address = request.gpu}}};
+  ClaimedDevice out{.request = request,
+                    .gpus = {{.address = request.gpu, .functions = gpu->function.sriov_numvfs}}};
   if (gpu->framework->has_uuids()) {
     out.result.mdev_uuid = vgpu::claim_uuid(uid, index).text;
     return out;
@@ -262,22 +264,30 @@ Result<> bind_whole(const NodeHost& host, const ScannedNode& node, const Claim& 
 }
 
 /// Enables the virtual functions that a GPU had. A failure keeps no claim from its end: the GPU then goes to
-/// claims whole until a person enables them.
-void restore_functions(const NodeHost& host, const ClaimedGpu& gpu) {
-  if (gpu.removed_functions == 0) return;
-  const auto warn = [&](const Error& error) {
-    spdlog::warn("{}: its {} are not enabled again, so no claim can have a vGPU of it: {}",
-                 gpu.address.text(), counted(gpu.removed_functions, "virtual function"), error.text());
-    spdlog::warn("hint: enable them by the driver's tool, or give the GPU `mode: vgpu` for a while");
-  };
+/// claims whole alone until a person enables them. Returns the error; empty: there was none.
+std::string restore_functions(const NodeHost& host, const ClaimedGpu& gpu) {
   const auto outcome =
-      vgpu::enable_functions_again(host.vgpus, {.gpu = gpu.address, .number = gpu.removed_functions});
-  if (!outcome) return warn(outcome.error());
+      vgpu::enable_functions_again(host.vgpus, {.gpu = gpu.address, .number = gpu.functions});
+  if (!outcome) return outcome.error().text();
   for (const Error& error : outcome->errors) spdlog::warn("{}", error.text());
-  if (const auto done = judge(*outcome, gpu.address); !done) warn(done.error());
+  const auto done = judge(*outcome, gpu.address);
+  return done ? std::string() : done.error().text();
 }
 
-Result<> unbind_whole(const NodeHost& host, const ClaimedDevice& device) {
+/// Records the virtual functions that the GPU lacks after its claim. A GPU that is gone lacks none.
+void note_missing(const NodeHost& host, const ClaimedGpu& gpu, std::string reason, ClaimRecord& record) {
+  const auto now = vfio::read_function(*host.rebinds.host, gpu.address);
+  if (!now || vfio::on_vfio_driver(*now)) return;
+  // An earlier claim may have cost the GPU functions.
+  const std::uint32_t functions = std::max(gpu.functions, record.functions_of(gpu.address));
+  record.remove_missing(gpu.address);
+  if (now->sriov_numvfs >= functions) return;
+  spdlog::warn("{}: it has {} of the {} that it had before the claim{}{}", gpu.address.text(),
+               now->sriov_numvfs, counted(functions, "virtual function"), reason.empty() ? "" : ": ", reason);
+  record.put(MissingFunctions{.gpu = gpu.address, .functions = functions, .reason = std::move(reason)});
+}
+
+Result<> unbind_whole(const NodeHost& host, const ClaimedDevice& device, ClaimRecord& record) {
   if (device.was_on_vfio) return {};
   const auto inventory = vfio::scan(*host.rebinds.host);
   if (!inventory) return fail(Error(inventory.error()));
@@ -291,7 +301,8 @@ Result<> unbind_whole(const NodeHost& host, const ClaimedDevice& device) {
   log_rest(*rebound);
   if (auto done = judge(*rebound, request.accelerators); !done) return done;
   for (const ClaimedGpu& gpu : device.gpus)
-    if (inventory->find(gpu.address) != nullptr) restore_functions(host, gpu);
+    if (gpu.functions > 0 && inventory->find(gpu.address) != nullptr)
+      note_missing(host, gpu, restore_functions(host, gpu), record);
   return {};
 }
 
@@ -351,14 +362,16 @@ std::optional<DeviceFailure> make_vgpu(const NodeHost& host, const ScannedNode& 
                 .hint = "the next try takes another virtual function"});
 }
 
-Result<> remove_vgpu(const NodeHost& host, const ClaimedDevice& device) {
+Result<> remove_vgpu(const NodeHost& host, const ClaimedDevice& device, ClaimRecord& record) {
   const PciAddress& gpu = device.request.gpu;
   if (!host.rebinds.host->exists(vfio::sysfs_path(gpu))) return {};
   const vgpu::Removal removal{
       .gpus = {gpu}, .foreign = true, .only = id_of(device), .only_type = device.request.type};
   const auto removed = vgpu::remove_vgpus(host.vgpus, removal);
   if (!removed) return fail(Error(removed.error()));
-  return judge(*removed, gpu);
+  if (auto done = judge(*removed, gpu); !done) return done;
+  for (const ClaimedGpu& one : device.gpus) note_missing(host, one, {}, record);
+  return {};
 }
 
 // Answers.
@@ -469,9 +482,25 @@ Result<api::PreparedDevice> read_prepared(const NodeHost& host, const ClaimedDev
   return out;
 }
 
-Result<> undo_device(const NodeHost& host, const Claim& claim, std::size_t index) {
+Result<> undo_device(const NodeHost& host, const Claim& claim, std::size_t index, ClaimRecord& record) {
   const ClaimedDevice& device = claim.devices.at(index);
-  return device.is_whole() ? unbind_whole(host, device) : remove_vgpu(host, device);
+  return device.is_whole() ? unbind_whole(host, device, record) : remove_vgpu(host, device, record);
+}
+
+Result<> check_unused(const NodeHost& host, const ScannedNode& node, const Claim& claim) {
+  for (const ClaimedDevice& device : claim.devices) {
+    if (device.is_whole()) {
+      std::vector<PciAddress> gpus = addresses_of(device);
+      std::erase_if(gpus, [&](const PciAddress& gpu) { return node.inventory.find(gpu) == nullptr; });
+      if (gpus.empty()) continue;
+      if (auto unused = require_unused(host, node.inventory, gpus); !unused) return unused;
+      continue;
+    }
+    const mdev::VgpuDevice* const vgpu = node.vgpus.find(id_of(device));
+    if (vgpu == nullptr || vgpu->type_id != device.request.type) continue;  // it is not the claim's any more
+    if (auto unused = require_unused(host, *vgpu); !unused) return unused;
+  }
+  return {};
 }
 
 }  // namespace ferry::host

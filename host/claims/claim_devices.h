@@ -53,8 +53,13 @@ std::optional<DeviceFailure> make_device_ready(const NodeHost& host, const Scann
 /// The answer about a device that is ready. Errc::failed: its nodes are missing.
 Result<api::PreparedDevice> read_prepared(const NodeHost& host, const ClaimedDevice& device);
 
+/// Errc::refused: a program uses a device of the claim, or it cannot be found out.
+Result<> check_unused(const NodeHost& host, const ScannedNode& node, const Claim& claim);
+
 /// Undoes a device, whether it is ready, half ready or undone already. A GPU that is gone has nothing left to
-/// undo. Errors: Errc::refused with the device user; Errc::stuck; those of the writes.
-Result<> undo_device(const NodeHost& host, const Claim& claim, std::size_t index);
+/// undo. Virtual functions that do not come back are added to the record's missing ones, and are no error.
+/// The caller stores the record. Errors: Errc::refused with the device user; Errc::stuck; those of the
+/// writes.
+Result<> undo_device(const NodeHost& host, const Claim& claim, std::size_t index, ClaimRecord& record);
 
 }  // namespace ferry::host

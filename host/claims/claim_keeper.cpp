@@ -84,6 +84,21 @@ ClaimKeeper::Answer ClaimKeeper::serve(const api::ClaimRequest& request) {
   return answer;
 }
 
+Result<std::optional<Claim>> ClaimKeeper::find_unused(const std::string& uid) const {
+  const auto record = load_claim_record(host_);
+  if (!record) return fail(Error(record.error()));
+  const Claim* const known = record->find(uid);
+  if (known == nullptr) return std::optional<Claim>();
+  auto plain = node_host_(uses_);
+  if (!plain) return fail(std::move(plain).error());
+  const NodeHost host = with_gpus(std::move(*plain), gpus_of(api::ClaimRequest(), known));
+  const auto node = scan_node(host);
+  if (!node) return fail(Error(node.error()));
+  if (auto unused = check_unused(host, *node, *known); !unused)
+    return fail(std::move(unused).error().during(known->label()));
+  return std::optional<Claim>(*known);
+}
+
 ClaimKeeper::Answer ClaimKeeper::prepare(const api::ClaimRequest& request) {
   const auto lock = NodeLock::take(host_, settings_.lock_patience);
   if (!lock) return fail(Error(lock.error()));
@@ -103,6 +118,10 @@ ClaimKeeper::Answer ClaimKeeper::prepare(const api::ClaimRequest& request) {
   const NodeHost host = with_gpus(std::move(*plain), gpus_of(request, known));
   auto node = scan_node(host);
   if (!node) return fail(std::move(node).error());
+  std::erase_if(record->missing_functions, [&](const MissingFunctions& missing) {
+    const vfio::PciFunction* const gpu = node->inventory.find(missing.gpu);
+    return gpu != nullptr && gpu->sriov_numvfs >= missing.functions;
+  });
   if (known != nullptr && known->phase == ClaimPhase::done && is_intact(*known, *node))
     return results_of(*known);
 
@@ -167,7 +186,7 @@ ClaimKeeper::Answer ClaimKeeper::make_ready(const NodeHost& host, ScannedNode no
 
 Error ClaimKeeper::give_up(const NodeHost& host, ClaimRecord& record, const Claim& claim, std::size_t devices,
                            Error why) {
-  if (const auto undone = undo(host, claim, devices); !undone) {
+  if (const auto undone = undo(host, record, claim, devices); !undone) {
     why.message += "; it could not be undone: " + undone.error().message;
     return why;
   }
@@ -179,10 +198,11 @@ Error ClaimKeeper::give_up(const NodeHost& host, ClaimRecord& record, const Clai
   return why;
 }
 
-Result<> ClaimKeeper::undo(const NodeHost& host, const Claim& claim, std::size_t devices) {
+Result<> ClaimKeeper::undo(const NodeHost& host, ClaimRecord& record, const Claim& claim,
+                           std::size_t devices) {
   Result<> first;
   for (std::size_t i = devices; i-- > 0;) {
-    auto undone = undo_device(host, claim, i);
+    auto undone = undo_device(host, claim, i, record);
     if (!undone && first) first = std::move(undone);
   }
   return first;
@@ -207,7 +227,7 @@ Result<> ClaimKeeper::unprepare(const std::string& uid) {
   for (const ClaimedDevice& device : claim.devices)
     for (const ClaimedGpu& gpu : device.gpus) gpus.insert(gpu.address);
   const NodeHost host = with_gpus(std::move(*plain), gpus);
-  if (auto undone = undo(host, claim, claim.devices.size()); !undone) return undone;
+  if (auto undone = undo(host, *record, claim, claim.devices.size()); !undone) return undone;
   record->remove(uid);
   if (auto stored = store_claim_record(host_, *record); !stored) return stored;
   spdlog::info("{} is undone: {}", claim.label(), described(claim));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Serves the requests of `ferry dra` about ResourceClaims (api/claim_request.h). A claim is prepared as a
-// whole, or undone as a whole.
+// Serves the requests of `ferry dra` about ResourceClaims (api/claim_request.h), and those of `ferry claims
+// release`. A claim is prepared as a whole, or undone as a whole.
 //
 // The record of claims (claim_record.h) has a claim before the first write to the host for it, and as done
 // after the last one. A repeated request goes on from the record: a claim that is done gets the same answer
@@ -12,6 +12,7 @@
 #include <chrono>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -53,6 +54,10 @@ class ClaimKeeper : Pinned {
   /// it could not be undone.
   Answer serve(const api::ClaimRequest& request);
 
+  /// The claim of the record, if no program uses its devices now; without the node's lock. Absent: there is
+  /// no such claim. Errors: Errc::refused, with the user of a device; those of the record and of the scan.
+  Result<std::optional<Claim>> find_unused(const std::string& uid) const;
+
  private:
   Answer prepare(const api::ClaimRequest& request);
   /// Errors: kClaimableGpusFile cannot be read. An unreadable desired.json lets no device user be quiesced.
@@ -61,7 +66,7 @@ class ClaimKeeper : Pinned {
                     Claim claim, bool is_new);
   Result<> unprepare(const std::string& uid);
   /// Undoes these devices of a claim, the last one first. Returns the first error, after it has tried all.
-  static Result<> undo(const NodeHost& host, const Claim& claim, std::size_t devices);
+  static Result<> undo(const NodeHost& host, ClaimRecord& record, const Claim& claim, std::size_t devices);
   /// Undoes these devices after a failure, and removes the claim from the record if nothing is left of it and
   /// no write is stuck.
   Error give_up(const NodeHost& host, ClaimRecord& record, const Claim& claim, std::size_t devices,

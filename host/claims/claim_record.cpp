@@ -11,6 +11,7 @@
 #include "api/claimable_gpus.h"
 #include "api/files.h"
 #include "common/text/json.h"
+#include "common/text/text.h"
 #include "hostfs/kernel_facts.h"
 
 namespace ferry::host {
@@ -34,7 +35,7 @@ Json json_of(const ClaimedDevice& device) {
   for (const ClaimedGpu& gpu : device.gpus) {
     Json one = Json::object();
     one["address"] = gpu.address.text();
-    one["removed_functions"] = gpu.removed_functions;
+    one["functions"] = gpu.functions;
     out["gpus"].push_back(std::move(one));
   }
   out["mdev_uuid"] = or_null(device.result.mdev_uuid);
@@ -60,6 +61,14 @@ Json json_of(const Claim& claim) {
   return out;
 }
 
+Json json_of(const MissingFunctions& missing) {
+  Json out = Json::object();
+  out["gpu"] = missing.gpu.text();
+  out["functions"] = missing.functions;
+  out["reason"] = or_null(missing.reason);
+  return out;
+}
+
 vfio::PciAddress parse_address(const JsonObject& object, const char* key, const std::string& word) {
   const auto address = vfio::PciAddress::parse(word);
   if (!address) object.blame(key, "'" + word + "' is not a PCI address");
@@ -68,7 +77,13 @@ vfio::PciAddress parse_address(const JsonObject& object, const char* key, const 
 
 ClaimedGpu read_gpu(const JsonObject& gpu) {
   return {.address = parse_address(gpu, "address", gpu.text("address")),
-          .removed_functions = gpu.number<std::uint32_t>("removed_functions")};
+          .functions = gpu.number<std::uint32_t>("functions")};
+}
+
+MissingFunctions read_missing(const JsonObject& missing) {
+  return {.gpu = parse_address(missing, "gpu", missing.text("gpu")),
+          .functions = missing.number<std::uint32_t>("functions"),
+          .reason = missing.text_or_none("reason")};
 }
 
 ClaimedDevice read_device(const JsonObject& device) {
@@ -100,6 +115,9 @@ ClaimRecord read_whole(const JsonObject& file) {
     return read;
   });
   std::ranges::sort(out.claims, {}, &Claim::uid);
+  // A hostd of an earlier version wrote no such key.
+  const auto missing = file.list_or_none("missing_functions", read_missing);
+  for (const MissingFunctions& one : missing.value_or(std::vector<MissingFunctions>())) out.put(one);
   return out;
 }
 
@@ -155,6 +173,21 @@ std::set<vfio::PciAddress> ClaimRecord::gpus() const {
   return out;
 }
 
+void ClaimRecord::put(MissingFunctions missing) {
+  remove_missing(missing.gpu);
+  missing_functions.push_back(std::move(missing));
+  std::ranges::sort(missing_functions, {}, &MissingFunctions::gpu);
+}
+
+void ClaimRecord::remove_missing(const vfio::PciAddress& gpu) {
+  std::erase_if(missing_functions, [&](const MissingFunctions& one) { return one.gpu == gpu; });
+}
+
+std::uint32_t ClaimRecord::functions_of(const vfio::PciAddress& gpu) const {
+  const auto found = std::ranges::find(missing_functions, gpu, &MissingFunctions::gpu);
+  return found == missing_functions.end() ? 0 : found->functions;
+}
+
 std::string claim_record_text(const ClaimRecord& record) {
   Json claims = Json::array();
   for (const Claim& claim : record.claims) claims.push_back(json_of(claim));
@@ -162,6 +195,9 @@ std::string claim_record_text(const ClaimRecord& record) {
   out["version"] = kClaimRecordVersion;
   out["boot_id"] = record.boot_id;
   out["claims"] = std::move(claims);
+  out["missing_functions"] = Json::array();
+  for (const MissingFunctions& missing : record.missing_functions)
+    out["missing_functions"].push_back(json_of(missing));
   return json_text(out);
 }
 
@@ -187,13 +223,31 @@ Result<> store_claim_record(HostFs& host, const ClaimRecord& record) {
   return host.write_file(kClaimRecordFile, claim_record_text(record));
 }
 
-std::set<vfio::PciAddress> gpus_with_claims(const HostFs& host) {
-  if (const auto record = load_claim_record(host)) return record->gpus();
-  std::set<vfio::PciAddress> out;
+Result<GpusWithClaims> gpus_with_claims(const HostFs& host) {
+  auto record = load_claim_record(host);
+  if (record)
+    return GpusWithClaims{
+        .gpus = record->gpus(), .missing_functions = std::move(record->missing_functions), .fault = {}};
   const auto file = host.read_file(api::kClaimableGpusFile);
-  const auto gpus = file ? api::read_claimable_gpus(*file) : Result<std::vector<api::ClaimableGpu>>();
-  if (!gpus) return out;
-  for (const api::ClaimableGpu& gpu : *gpus) out.insert(gpu.address);
+  if (!file) return fail(std::move(record).error());
+  const auto gpus = api::read_claimable_gpus(*file);
+  if (!gpus) return fail(std::move(record).error());
+  GpusWithClaims out{.fault = std::move(record).error()};
+  for (const api::ClaimableGpu& gpu : *gpus) out.gpus.insert(gpu.address);
+  return out;
+}
+
+std::map<vfio::PciAddress, std::string> gpus_without_functions(const std::vector<MissingFunctions>& missing,
+                                                               const vfio::Inventory& inventory) {
+  std::map<vfio::PciAddress, std::string> out;
+  for (const MissingFunctions& one : missing) {
+    const vfio::PciFunction* const gpu = inventory.find(one.gpu);
+    if (gpu == nullptr || vfio::on_vfio_driver(*gpu) || gpu->sriov_numvfs >= one.functions) continue;
+    std::string text = fmt::format("it has {} of the {} that it had before a claim", gpu->sriov_numvfs,
+                                   counted(one.functions, "virtual function"));
+    if (!one.reason.empty()) text += ": " + one.reason;
+    out.emplace(one.gpu, std::move(text));
+  }
   return out;
 }
 

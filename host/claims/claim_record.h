@@ -6,9 +6,10 @@
 //     {"uid": "5be0c3aa-...", "namespace": "studio", "name": "render-a", "phase": "intent | done",
 //      "devices": [
 //        {"gpu": "0000:3b:00.0", "type": null, "placement": null, "was_on_vfio": false,
-//         "gpus": [{"address": "0000:3b:00.0", "removed_functions": 16}],
+//         "gpus": [{"address": "0000:3b:00.0", "functions": 16}],
 //         "mdev_uuid": null, "function": "0000:3b:00.0",
-//         "nodes": [{"path": "/dev/vfio/57", "mode": 384}]}]}]}
+//         "nodes": [{"path": "/dev/vfio/57", "mode": 384}]}]}],
+//    "missing_functions": [{"gpu": "0000:5e:00.0", "functions": 16, "reason": "..." | null}]}
 //
 // The record is void after a reboot, which its boot ID shows: vGPUs and drivers are as after a boot then. The
 // earlier drivers of a whole device are not in it, since the undo journal has them
@@ -16,6 +17,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -25,6 +27,7 @@
 #include "api/claim_request.h"
 #include "common/result.h"
 #include "hostfs/host_fs.h"
+#include "vfio/pci/inventory.h"
 #include "vfio/pci/pci_address.h"
 
 namespace ferry::host {
@@ -43,8 +46,9 @@ std::optional<ClaimPhase> parse_claim_phase(std::string_view word);
 /// A GPU of a device.
 struct ClaimedGpu {
   vfio::PciAddress address;
-  /// The virtual functions that the GPU had, and that it lost because it goes to a VM whole.
-  std::uint32_t removed_functions = 0;
+  /// The virtual functions that the GPU had before the claim. It loses them if it goes to a VM whole. 0:
+  /// none, or the whole GPU was on vfio.
+  std::uint32_t functions = 0;
   bool operator==(const ClaimedGpu&) const = default;
 };
 
@@ -73,9 +77,19 @@ struct Claim {
   bool operator==(const Claim&) const = default;
 };
 
+/// A GPU that had fewer virtual functions after a claim than before it.
+struct MissingFunctions {
+  vfio::PciAddress gpu;
+  std::uint32_t functions = 0;  ///< before the claim
+  std::string reason = {};      ///< of the failure to enable them again; empty: none is known
+  bool operator==(const MissingFunctions&) const = default;
+};
+
 struct ClaimRecord {
   std::string boot_id;
   std::vector<Claim> claims = {};  ///< in order of UID
+  /// In order of GPU, once each. A GPU whose functions are back stays here until the next claim.
+  std::vector<MissingFunctions> missing_functions = {};
 
   /// nullptr: there is no such claim.
   const Claim* find(std::string_view uid) const;
@@ -86,6 +100,11 @@ struct ClaimRecord {
   /// there is none.
   const Claim* in_the_way(const vfio::PciAddress& gpu, std::string_view uid, bool whole) const;
   std::set<vfio::PciAddress> gpus() const;
+  /// Adds the entry, or replaces the one of its GPU.
+  void put(MissingFunctions missing);
+  void remove_missing(const vfio::PciAddress& gpu);
+  /// The virtual functions that the GPU should have; 0: none are missing.
+  std::uint32_t functions_of(const vfio::PciAddress& gpu) const;
   bool operator==(const ClaimRecord&) const = default;
 };
 
@@ -99,8 +118,21 @@ Result<ClaimRecord> load_claim_record(const HostFs& host);
 /// Writes the record.
 Result<> store_claim_record(HostFs& host, const ClaimRecord& record);
 
-/// The GPUs that claims have, in whole or in part. A change by a policy leaves these alone. If the record
-/// cannot be read, each GPU for DRA (kClaimableGpusFile) may have a claim.
-std::set<vfio::PciAddress> gpus_with_claims(const HostFs& host);
+struct GpusWithClaims {
+  /// The GPUs that claims have, in whole or in part. A change by a policy leaves these alone.
+  std::set<vfio::PciAddress> gpus = {};
+  std::vector<MissingFunctions> missing_functions = {};
+  /// Why the record cannot be read. Each GPU for DRA (kClaimableGpusFile) may have a claim then, so that
+  /// `gpus` has all of them. Absent: it was read.
+  std::optional<Error> fault = {};
+};
+
+/// Errors: those of the record, if kClaimableGpusFile cannot be read either. Any GPU may have a claim then.
+Result<GpusWithClaims> gpus_with_claims(const HostFs& host);
+
+/// The GPUs that lack virtual functions now, with a sentence for people. A GPU on a vfio driver has none by
+/// right.
+std::map<vfio::PciAddress, std::string> gpus_without_functions(const std::vector<MissingFunctions>& missing,
+                                                               const vfio::Inventory& inventory);
 
 }  // namespace ferry::host

@@ -34,8 +34,8 @@ bool is_mig_backed(const mdev::VgpuType& type) {
 }
 
 /// True if the GPU lists now the types of an empty GPU.
-bool lists_all_types(const mdev::VgpuGpu& gpu, bool is_stuck) {
-  return !gpu.function.problem && !is_stuck && gpu.devices.empty() && !vfio::on_vfio_driver(gpu.function) &&
+bool lists_all_types(const mdev::VgpuGpu& gpu, bool lacks_some) {
+  return !gpu.function.problem && !lacks_some && gpu.devices.empty() && !vfio::on_vfio_driver(gpu.function) &&
          std::ranges::none_of(gpu.parents,
                               [](const mdev::VgpuParent& parent) { return parent.problem.has_value(); });
 }
@@ -72,9 +72,11 @@ const api::ClaimableGpu* earlier(const ClaimableFacts& facts, const mdev::VgpuGp
   return same || unreadable ? &*found : nullptr;
 }
 
-void add_types(const ClaimableFacts& facts, const mdev::VgpuGpu& gpu, bool is_stuck, api::ClaimableGpu& out) {
+/// `lacks_some`: the GPU does not list all of its types now.
+void add_types(const ClaimableFacts& facts, const mdev::VgpuGpu& gpu, bool lacks_some,
+               api::ClaimableGpu& out) {
   const api::ClaimableGpu* before = earlier(facts, gpu);
-  const bool is_empty = lists_all_types(gpu, is_stuck);
+  const bool is_empty = lists_all_types(gpu, lacks_some);
   out.framework = framework_of(gpu);
   if (!is_empty && before != nullptr) {
     out.types = before->types;
@@ -146,7 +148,9 @@ api::ClaimableGpu claimable_gpu(const ClaimableFacts& facts, const mdev::VgpuGpu
   if (const auto root = facts.roots.find(gpu.address()); root != facts.roots.end())
     out.pcie_root = root->second;
   out.reason = illness_of(facts, gpu);
-  add_types(facts, gpu, !out.reason.empty(), out);
+  if (const auto lacks = facts.without_functions.find(gpu.address()); lacks != facts.without_functions.end())
+    out.vgpu_reason = lacks->second;
+  add_types(facts, gpu, !out.reason.empty() || !out.vgpu_reason.empty(), out);
   // An unreadable GPU keeps the facts on which its published devices rest.
   if (const api::ClaimableGpu* before = earlier(facts, gpu); function.problem && before != nullptr) {
     const api::ClaimableGpu now = out;
@@ -155,6 +159,7 @@ api::ClaimableGpu claimable_gpu(const ClaimableFacts& facts, const mdev::VgpuGpu
     out.whole = now.whole;
     out.types = now.types;
     out.reason = now.reason;
+    out.vgpu_reason = now.vgpu_reason;
   }
   if (out.reason.empty()) {
     const std::string obstacle = bind_obstacle(facts, gpu);
@@ -162,10 +167,6 @@ api::ClaimableGpu claimable_gpu(const ClaimableFacts& facts, const mdev::VgpuGpu
     if (!obstacle.empty() && out.types.empty()) out.reason = obstacle;
   }
   out.health = out.reason.empty() ? api::GpuHealth::ready : api::GpuHealth::unhealthy;
-  if (out.health == api::GpuHealth::ready && facts.changing.contains(gpu.address())) {
-    out.health = api::GpuHealth::preparing;
-    out.reason = "its mode is being changed";
-  }
   return out;
 }
 

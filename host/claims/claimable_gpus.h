@@ -27,9 +27,10 @@ struct ClaimableFacts {
   /// The GPUs that the policy gives to DRA (policy::DesiredState::for_dra).
   const std::map<vfio::PciAddress, policy::AllowedDevices>& for_dra;
   const std::set<vfio::PciAddress>& dra;               ///< the GPUs that DRA has (Allocations::dra)
-  std::set<vfio::PciAddress> changing = {};            ///< hostd changes them now
   std::set<vfio::PciAddress> stuck = {};               ///< functions with a write that has not returned
   std::map<vfio::PciAddress, std::string> roots = {};  ///< pcie_root() of each GPU
+  /// The GPUs that lack virtual functions since a claim, with the sentence (gpus_without_functions()).
+  std::map<vfio::PciAddress, std::string> without_functions = {};
   /// The GPUs of the last round. A GPU that has vGPUs or is on a vfio driver does not list all of its types,
   /// so they are taken from here.
   std::vector<api::ClaimableGpu> before = {};

@@ -14,6 +14,8 @@ namespace {
 constexpr const char* kForDra = "the policy gives this GPU to DRA claims";
 constexpr const char* kWaitsForPlugin = "it goes to DRA once the device plugin has withdrawn it";
 constexpr const char* kClaimed = "a ResourceClaim has it";
+constexpr const char* kFunctionsRemedy =
+    "enable them by the driver's tool (`sriov-manage -e GPU`), or give the GPU `mode: vgpu` for a while";
 constexpr const char* kClaimsRemedy = "delete the pod or the VM of the claim first";
 
 /// The GPUs of a function's IOMMU group, with the GPU itself.
@@ -120,6 +122,12 @@ Allocations allocate(const ScannedNode& node, const AllocationFacts& facts) {
       condition = {.state = api::GpuState::pending, .reasons = {kWaitsForPlugin}, .hint = {}, .users = {}};
     }
     out.conditions.emplace(gpu, std::move(condition));
+  }
+  for (const auto& [gpu, reason] : facts.without_functions) {
+    if (!out.dra.contains(gpu)) continue;
+    out.conditions.emplace(
+        gpu, GpuCondition{
+                 .state = api::GpuState::failed, .reasons = {reason}, .hint = kFunctionsRemedy, .users = {}});
   }
   std::set<vfio::PciAddress> withdrawn = out.dra;
   withdrawn.insert(candidates.begin(), candidates.end());

@@ -5,11 +5,13 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "api/host_status.h"
+#include "common/result.h"
 #include "host/gpu_conditions.h"
 #include "policy/policy.h"
 #include "vfio/pci/pci_address.h"
@@ -30,6 +32,8 @@ struct AllocationFacts {
   std::map<vfio::PciAddress, policy::AllowedDevices> for_dra = {};
   std::set<vfio::PciAddress> published = {};  ///< the GPUs that DRA had in the last round
   std::set<vfio::PciAddress> claimed = {};    ///< the GPUs that claims have, at least one of a group
+  /// The GPUs that lack virtual functions since a claim, with the sentence (gpus_without_functions()).
+  std::map<vfio::PciAddress, std::string> without_functions = {};
   /// By GPU; needed of GPUs that are about to change. Absent: free.
   std::map<vfio::PciAddress, GpuUse> use = {};
   /// The device plugin may not have read yet that the GPUs are withdrawn.
@@ -39,8 +43,11 @@ struct AllocationFacts {
 struct Allocations {
   /// The GPUs that DRA has. They keep their drivers and vGPUs, whatever the policy says.
   std::set<vfio::PciAddress> dra = {};
-  /// Of the GPUs that wait for their desired allocation: pending, or blocked with their users.
+  /// Of the GPUs that wait for their desired allocation: pending, or blocked with their users. And of DRA's
+  /// GPUs that lack virtual functions: failed.
   GpuConditions conditions = {};
+  /// Why the record of claims cannot be read (GpusWithClaims::fault).
+  std::optional<Error> fault = {};
   /// The devices of DRA's GPUs, and of those that are to become so. The plugin must not advertise them.
   std::vector<api::Withdrawal> withdrawals = {};
 };

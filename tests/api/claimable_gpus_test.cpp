@@ -50,13 +50,14 @@ std::vector<ClaimableGpu> two_gpus() {
            .pcie_root = "pci0000:3a",
            .partitions = {{2, 5}, {4, 1}},
            .framework = VgpuFramework::vendor_vfio,
-           .types = {sixths}}};
+           .types = {sixths},
+           .vgpu_reason = "its 16 virtual functions are missing"}};
 }
 
 TEST(ClaimableGpusFile, ReadsBackAsItself) {
   EXPECT_EQ(must(read_claimable_gpus(claimable_gpus_text(two_gpus()))), two_gpus());
   EXPECT_EQ(must(read_claimable_gpus(claimable_gpus_text({}))), std::vector<ClaimableGpu>());
-  for (const auto health : {GpuHealth::ready, GpuHealth::preparing, GpuHealth::unhealthy}) {
+  for (const auto health : {GpuHealth::ready, GpuHealth::unhealthy}) {
     for (const auto framework : {VgpuFramework::none, VgpuFramework::mdev, VgpuFramework::vendor_vfio}) {
       std::vector<ClaimableGpu> gpus = two_gpus();
       gpus[0].health = health;
@@ -178,7 +179,9 @@ INSTANTIATE_TEST_SUITE_P(
               "gpus[0].types[0].placements[1]: expected a number from 0 on"},
         Fault{"health", [](json& f) { f["gpus"][0]["health"] = "good"; },
               "gpus[0].health: 'good' is none of its words"},
-        Fault{"reason", [](json& f) { f["gpus"][0]["reason"] = 5; }, "gpus[0].reason: expected a text"}));
+        Fault{"reason", [](json& f) { f["gpus"][0]["reason"] = 5; }, "gpus[0].reason: expected a text"},
+        Fault{"vgpu reason", [](json& f) { f["gpus"][0]["vgpu_reason"] = true; },
+              "gpus[0].vgpu_reason: expected a text"}));
 
 TEST(ClaimableGpusFile, IsNotWhatIsNoJson) {
   for (const char* text : {"", "{", "nonsense"})

@@ -93,6 +93,18 @@ INSTANTIATE_TEST_SUITE_P(
                  2,
                  "ferry: name a device\n",
                  "for example `ferry explain 0000:3b:00.0`"},
+        BadInput{"NoVerbBelowClaims", {"claims"}, 2, "a verb is missing", "ferry claims --help"},
+        BadInput{"NoClaimToRelease",
+                 {"claims", "release"},
+                 2,
+                 "ferry: name the UID of a claim\n",
+                 "ferry claims release --help"},
+        BadInput{"ClaimByItsName",
+                 {"claims", "release", "studio/render-a"},
+                 2,
+                 "'studio/render-a' is not the UID of a ResourceClaim",
+                 "`ferry claims list` prints the UIDs"},
+        BadInput{"ClaimWithoutAName", {"claims", "release", ""}, 2, "'' is not the UID", "ferry claims list"},
         BadInput{"NoShell", {"completion"}, 2, "name a shell", "completion --help"},
         BadInput{"UnknownOptionWithAValue",
                  {"vfio", "bind", "--devcie", "0000:01:00.0"},
@@ -340,6 +352,7 @@ TEST_F(CommandLine, NeedsRootToChangeThisHostAndSaysSo) {
   for (const std::vector<std::string>& verb : {std::vector<std::string>{"vfio", "bind", "--all"},
                                                {"vfio", "unbind", "--all"},
                                                {"vfio", "restore"},
+                                               {"claims", "release", "u"},
                                                {"vgpu", "delete", "--all"}}) {
     const auto result = run_ferry(verb, kNobody);
     EXPECT_EQ(result.status, 1) << verb[1];

@@ -4,10 +4,14 @@
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
+#include "api/files.h"
 #include "cli/verbs/question.h"
+#include "dra/checkpoint.h"
+#include "hostfs/locks.h"
 #include "tests/cli/run_program.h"
 #include "tests/support/fake_vendor_vfio.h"
 #include "tests/support/listings.h"
+#include "tests/support/must.h"
 #include "tests/vfio/machines.h"
 
 namespace ferry::cli {
@@ -141,15 +145,20 @@ TEST_F(VgpuVerbs, SpareWhatFerryHasNotMadeUnlessAsked) {
   }
 }
 
-TEST_F(VgpuVerbs, SpareVgpusOfClaims) {
-  mdev_.add_device(kT4, "nvidia-232", kA);
-  kernel_.file("proc/sys/kernel/random/boot_id", "b\n");
-  kernel_.file("run/ferry/hostd/claims.json", fmt::format(R"({{"version": 1, "boot_id": "b", "claims": [
+/// hostd's record with a claim that has vGPU kA.
+void record_claim(test::FakeKernel& kernel) {
+  kernel.file("proc/sys/kernel/random/boot_id", "b\n");
+  kernel.file("run/ferry/hostd/claims.json", fmt::format(R"({{"version": 1, "boot_id": "b", "claims": [
       {{"uid": "u", "namespace": "studio", "name": "render-a", "phase": "done", "devices": [
         {{"gpu": "{0}", "type": "nvidia-232", "placement": null, "was_on_vfio": false,
-          "gpus": [{{"address": "{0}", "removed_functions": 0}}], "mdev_uuid": "{1}", "function": null,
+          "gpus": [{{"address": "{0}", "functions": 0}}], "mdev_uuid": "{1}", "function": null,
           "nodes": []}}]}}]}})",
-                                                          kT4, kA));
+                                                         kT4, kA));
+}
+
+TEST_F(VgpuVerbs, SpareVgpusOfClaims) {
+  mdev_.add_device(kT4, "nvidia-232", kA);
+  record_claim(kernel_);
   kernel_.file("p.yaml", "version: v1\nvgpu-configs:\n  a:\n  - {devices: [0], vgpu-devices: {T4-8Q: 1}}\n");
   const std::string remove = fmt::format("sys/devices/pci0000:00/{}/{}/remove", kT4, kA);
   const std::string file = path("p.yaml");
@@ -168,6 +177,70 @@ TEST_F(VgpuVerbs, SpareVgpusOfClaims) {
     EXPECT_EQ(spared.status, 0) << spared.out << spared.err;
     EXPECT_THAT(spared.err, HasSubstr("warning: GPU 0000:05:00.0 has a ResourceClaim, and stays as it is\n"));
     EXPECT_EQ(kernel_.read_file(remove).value_or("unreadable"), "");
+  }
+}
+
+TEST_F(VgpuVerbs, ListAClaimAndReleaseIt) {
+  EXPECT_EQ(ferry({"claims", "list"}).out, "no ResourceClaim has a device of this host\n");
+  mdev_.add_device(kT4, "nvidia-232", kA);
+  record_claim(kernel_);
+  const auto listed = ferry({"claims", "list"});
+  EXPECT_EQ(listed.status, 0) << listed.err;
+  EXPECT_THAT(listed.out, AllOf(HasSubstr("studio/render-a"), HasSubstr("nvidia-232"), HasSubstr(kA)));
+  EXPECT_EQ(
+      json::parse(ferry({"claims", "list", "-o", "json"}).out),
+      (json{{"claims",
+             json::array({{{"uid", "u"},
+                           {"namespace", "studio"},
+                           {"name", "render-a"},
+                           {"phase", "done"},
+                           {"devices",
+                            json::array({{{"gpu", kT4}, {"kind", "nvidia-232"}, {"given_as", kA}}})}}})}}));
+  const auto record = kernel_.read_file("run/ferry/hostd/claims.json").value_or("");
+  const auto planned = ferry({"claims", "release", "u", "--dry-run"});
+  EXPECT_EQ(planned.status, 0) << planned.err;
+  EXPECT_EQ(planned.out, fmt::format("claim studio/render-a: would release nvidia-232 {}\n", kA));
+  EXPECT_EQ(kernel_.read_file("run/ferry/hostd/claims.json").value_or(""), record);
+
+  mdev_.remove_device(kT4, kA);  // the files of this test remove none
+  const auto released = ferry({"claims", "release", "u"});
+  EXPECT_EQ(released.status, 0) << released.err;
+  EXPECT_EQ(released.out, fmt::format("claim studio/render-a: released nvidia-232 {}\n", kA));
+  EXPECT_EQ(ferry({"claims", "list"}).out, "no ResourceClaim has a device of this host\n");
+  const auto again = ferry({"claims", "release", "u"});
+  EXPECT_EQ(again.status, 0) << again.err;
+  EXPECT_EQ(again.out, "claim u has no device of this host: there is nothing to release\n");
+}
+
+TEST_F(VgpuVerbs, ReleaseNoClaimOfARunningDriver) {
+  mdev_.add_device(kT4, "nvidia-232", kA);
+  record_claim(kernel_);
+  kernel_.file(api::kClaimsFile,
+               dra::checkpoint_text(
+                   {.boot_id = "b", .claims = {{.uid = "u", .space = "studio", .name = "render-a"}}}));
+  {
+    const auto runs = test::must(InstanceLock::claim(kernel_, api::kDraLock));
+    const auto refused = ferry({"claims", "release", "u"});
+    EXPECT_EQ(refused.status, 4) << refused.out;
+    EXPECT_THAT(refused.err,
+                AllOf(HasSubstr("`ferry dra` runs on this node and has it"), HasSubstr("hint: ")));
+  }
+  const auto planned = ferry({"claims", "release", "u", "--dry-run"});
+  EXPECT_EQ(planned.status, 0) << planned.err;
+  EXPECT_THAT(planned.err, HasSubstr("warning: /run/ferry/dra/claims.json still has claim u"));
+}
+
+TEST_F(VgpuVerbs, KnowNoClaimsByABrokenRecord) {
+  kernel_.file("run/ferry/hostd/claims.json", "{");
+  kernel_.file("p.yaml", "version: v1\nvgpu-configs:\n  a:\n  - {devices: [0], vgpu-devices: {T4-8Q: 1}}\n");
+  const std::string file = path("p.yaml");
+  for (const auto& words : std::vector<std::vector<std::string>>{{"claims", "list"},
+                                                                 {"claims", "release", "u"},
+                                                                 {"apply", "-f", file},
+                                                                 {"apply", "--dry-run", "-f", file}}) {
+    const auto result = ferry(words);
+    EXPECT_NE(result.status, 0) << words[0];
+    EXPECT_THAT(result.err, AllOf(HasSubstr("/run/ferry/hostd/claims.json: not JSON"), HasSubstr("hint: ")));
   }
 }
 

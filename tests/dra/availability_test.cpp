@@ -61,15 +61,28 @@ TEST_F(Availability, OfMemoryThatAnotherVgpuHas) {
 }
 
 TEST_F(Availability, OfAGpuThatIsNotReady) {
-  node.gpus[0].health = GpuHealth::preparing;
-  node.gpus[0].reason = "its virtual functions are being enabled";
+  node.gpus[0].health = GpuHealth::unhealthy;
+  node.gpus[0].reason = "fatal PCIe errors";
   const std::vector<std::string> devices = {"vgpu-0000-3b-00-0-1150-2"};
   const auto available = check_available(node, publication_of(node), devices, "a");
   ASSERT_FALSE(available);
   EXPECT_EQ(available.error().code, Errc::refused);
-  EXPECT_EQ(available.error().text(),
-            "vgpu-0000-3b-00-0-1150-2: GPU 0000:3b:00.0 is being prepared: its virtual functions are being "
-            "enabled; the claim waits until the GPU is ready");
+  EXPECT_EQ(
+      available.error().text(),
+      "vgpu-0000-3b-00-0-1150-2: GPU 0000:3b:00.0 is unhealthy: fatal PCIe errors; the claim waits until "
+      "the GPU is ready");
+}
+
+TEST_F(Availability, OfAGpuThatMakesNoVgpus) {
+  node.gpus[0].vgpu_reason = "its 16 virtual functions are missing";
+  const std::vector<std::string> vgpu = {"vgpu-0000-3b-00-0-1150-2"};
+  const auto refused = check_available(node, publication_of(node), vgpu, "a");
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().message,
+            "vgpu-0000-3b-00-0-1150-2: GPU 0000:3b:00.0 makes no vGPUs now: its 16 virtual functions are "
+            "missing");
+  const std::vector<std::string> whole = {"whole-0000-3b-00-0"};
+  EXPECT_TRUE(check_available(node, publication_of(node), whole, "a"));
 }
 
 TEST_F(Availability, OfAnAddressThatKubevirtCannotTake) {

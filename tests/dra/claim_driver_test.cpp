@@ -425,6 +425,20 @@ TEST_F(ClaimDriverTest, UndoesClaimsThatAreNoMore) {
   EXPECT_TRUE(has_files(kept.uid));
 }
 
+TEST_F(ClaimDriverTest, UndoesClaimsWhoseAllocationHasEnded) {
+  const ClaimKey without = allocate("render-a", {{"card", kWhole}});
+  const ClaimKey moved = allocate("render-b", {{"card", kVgpu}});
+  ASSERT_THAT(prepare({without, moved}), SizeIs(2));
+  reader.objects["studio/render-a"]["status"].erase("allocation");
+  auto& results = reader.objects["studio/render-b"]["status"]["allocation"]["devices"]["results"];
+  results[0]["pool"] = pool_name("node8");
+  driver->unprepare_all_but({});
+  EXPECT_TRUE(run_until([&] { return driver->checkpoint().claims.empty(); })) << "their devices stay bound";
+  EXPECT_THAT(hostd->claims(), IsEmpty());
+  EXPECT_FALSE(has_files(without.uid));
+  EXPECT_FALSE(has_files(moved.uid));
+}
+
 TEST_F(ClaimDriverTest, FinishesAnUndoThatNoKubeletAsksFor) {
   const ClaimKey claim = allocate("render-a", {{"card", kWhole}});
   ASSERT_EQ(error_of(prepare({claim})), "");

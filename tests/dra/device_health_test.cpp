@@ -22,16 +22,13 @@ DeviceHealth health_of(const NodeModel& node, const std::string& device) {
 }
 
 TEST(DeviceHealthTest, IsThatOfTheGpu) {
-  NodeModel node = node_with({l4("0000:3b:00.0", 42), l4("0000:5e:00.0", 43), l4("0000:af:00.0", 44)});
-  node.gpus[1].health = GpuHealth::preparing;
-  node.gpus[1].reason = "its mode is changed";
-  node.gpus[2].health = GpuHealth::unhealthy;
-  node.gpus[2].reason = "fatal PCIe errors";
+  NodeModel node = node_with({l4("0000:3b:00.0", 42), l4("0000:af:00.0", 44)});
+  node.gpus[1].health = GpuHealth::unhealthy;
+  node.gpus[1].reason = "fatal PCIe errors";
   EXPECT_EQ(health_of(node, "whole-0000-3b-00-0"), (DeviceHealth{.pool = "node7/gpu-ferry",
                                                                  .device = "whole-0000-3b-00-0",
                                                                  .state = DeviceHealth::State::healthy}));
-  EXPECT_EQ(health_of(node, "vgpu-0000-5e-00-0-1150-0").state, DeviceHealth::State::unknown);
-  EXPECT_EQ(health_of(node, "vgpu-0000-5e-00-0-1150-0").message, "GPU 0000:5e:00.0: its mode is changed");
+  EXPECT_EQ(health_of(node, "vgpu-0000-af-00-0-1150-0").state, DeviceHealth::State::unhealthy);
   EXPECT_EQ(health_of(node, "whole-0000-af-00-0").state, DeviceHealth::State::unhealthy);
   EXPECT_EQ(health_of(node, "whole-0000-af-00-0").message, "GPU 0000:af:00.0: fatal PCIe errors");
 }
@@ -43,6 +40,17 @@ TEST(DeviceHealthTest, OfAWholeGroupIsThatOfItsWorstGpu) {
   EXPECT_EQ(health_of(node, "whole-0000-3b-00-0").state, DeviceHealth::State::unhealthy);
   EXPECT_EQ(health_of(node, "whole-0000-3b-00-0").message, "GPU 0000:3c:00.0: fatal PCIe errors");
   EXPECT_EQ(health_of(node, "vgpu-0000-3b-00-0-1150-0").state, DeviceHealth::State::healthy);
+}
+
+TEST(DeviceHealthTest, OfFurtherVgpusIsBadOnAGpuThatMakesNone) {
+  NodeModel node = node_with({l4("0000:3b:00.0", 42)});
+  test::hold(node, "vgpu-0000-3b-00-0-1150-0", "a");
+  node.gpus[0].vgpu_reason = "its virtual functions are missing";
+  EXPECT_EQ(health_of(node, "vgpu-0000-3b-00-0-1150-0").state, DeviceHealth::State::healthy);
+  EXPECT_EQ(health_of(node, "whole-0000-3b-00-0").state, DeviceHealth::State::healthy);
+  EXPECT_EQ(health_of(node, "vgpu-0000-3b-00-0-1150-1").state, DeviceHealth::State::unhealthy);
+  EXPECT_EQ(health_of(node, "vgpu-0000-3b-00-0-1150-1").message,
+            "GPU 0000:3b:00.0: its virtual functions are missing");
 }
 
 TEST(DeviceHealthTest, OfAGpuThatIsGoneIsBad) {

@@ -389,7 +389,7 @@ TEST(Publication, TaintsGpusThatAreNotReady) {
   hold(node, "vgpu-0000-3c-00-0-1150-0", "a");
   node.gpus[1].health = GpuHealth::unhealthy;
   node.gpus[1].reason = "fatal PCIe errors";
-  Publication published = publication_of(node);
+  const Publication published = publication_of(node);
   EXPECT_THAT(tainted(published), SizeIs(6 + 1)) << "the vGPUs of that GPU, and the whole group";
   EXPECT_THAT(device(published, "whole-0000-3b-00-0").taints,
               ElementsAre(Taint{.key = "gpu-ferry.io/unhealthy", .value = "fatal-PCIe-errors"}));
@@ -398,10 +398,17 @@ TEST(Publication, TaintsGpusThatAreNotReady) {
                           Taint{.key = "gpu-ferry.io/in-use", .value = ""}));
   node.server.taints = false;
   EXPECT_THAT(publication_of(node).devices, SizeIs(6 + 1)) << "left out, where the server stores no taints";
-  node.server.taints = true;
-  node.gpus[1].health = GpuHealth::preparing;
-  published = publication_of(node);
-  EXPECT_EQ(device(published, "vgpu-0000-3c-00-0-1150-1").taints.at(0).key, "gpu-ferry.io/preparing");
+}
+
+TEST(Publication, TaintsTheVgpusOfAGpuThatMakesNone) {
+  NodeModel node = node_with({l4("0000:3b:00.0", 42), l4("0000:3c:00.0", 43)});
+  node.gpus[1].vgpu_reason = "its virtual functions are missing";
+  const Publication published = publication_of(node);
+  EXPECT_THAT(tainted(published), SizeIs(6));
+  EXPECT_THAT(device(published, "whole-0000-3c-00-0").taints, IsEmpty());
+  EXPECT_THAT(
+      device(published, "vgpu-0000-3c-00-0-1150-0").taints,
+      ElementsAre(Taint{.key = "gpu-ferry.io/unhealthy", .value = "its-virtual-functions-are-missing"}));
 }
 
 TEST(Publication, KeepsHealthTaintsOfHeldDevicesWhoseCountersHaveChanged) {

@@ -186,7 +186,7 @@ class ClaimSchedules : public testing::TestWithParam<int> {
         return slices_.clear();
       case health_changed: {
         Gpu& gpu = any_gpu();
-        gpu.health = draw(3) != 0 ? GpuHealth::ready : static_cast<GpuHealth>(draw(3));
+        gpu.health = draw(5) != 0 ? GpuHealth::ready : GpuHealth::unhealthy;
         gpu.reason = "by chance";
         return;
       }

@@ -101,7 +101,7 @@ TEST(SlicePlan, UpdatesTaintsAloneAndKeepsTheTimeOfTheFormerOnes) {
   EXPECT_THAT(actions_of(tainted), ElementsAre(Action::update)) << "the counters stay as they are";
   store.publish();
   store.now = "2026-11-28T01:00:00Z";
-  store.node.gpus.back().health = GpuHealth::preparing;
+  store.node.gpus.back().health = GpuHealth::unhealthy;
   store.publish();
   std::map<std::string, int> times;
   for (const ResourceSlice& slice : store.read())

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host/claims/claim_keeper.h"
 
+#include <cerrno>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -9,6 +11,7 @@
 
 #include "tests/host/claim_node.h"
 #include "tests/support/must.h"
+#include "vfio/pci/inventory.h"
 
 namespace ferry::host {
 namespace {
@@ -69,7 +72,7 @@ TEST_F(ClaimKeeperTest, BindsAWholeGroupAndGivesItBack) {
   EXPECT_EQ(kernel.driver_of(kAudio), "vfio-pci") << "the whole IOMMU group";
   ASSERT_THAT(record().claims, SizeIs(1));
   EXPECT_EQ(record().claims[0].phase, ClaimPhase::done);
-  EXPECT_THAT(gpus_with_claims(kernel), UnorderedElementsAre(at(kWhole)));
+  EXPECT_THAT(must(gpus_with_claims(kernel)).gpus, UnorderedElementsAre(at(kWhole)));
   EXPECT_THAT(must(unprepare("a")), IsEmpty());
   nothing_is_left();
 }
@@ -77,7 +80,7 @@ TEST_F(ClaimKeeperTest, BindsAWholeGroupAndGivesItBack) {
 TEST_F(ClaimKeeperTest, BindsAllGpusOfAGroup) {
   must(prepare("a", {whole(kPair)}));
   EXPECT_EQ(kernel.driver_of(kOtherOfPair), "vfio-pci");
-  EXPECT_THAT(gpus_with_claims(kernel), UnorderedElementsAre(at(kPair), at(kOtherOfPair)));
+  EXPECT_THAT(must(gpus_with_claims(kernel)).gpus, UnorderedElementsAre(at(kPair), at(kOtherOfPair)));
   kernel.forget_changes();
   refuses(prepare("b", {whole(kOtherOfPair)}), "GPU 0000:08:00.0 is in use by claim studio/render-a (UID a)");
   must(unprepare("a"));
@@ -89,6 +92,29 @@ TEST_F(ClaimKeeperTest, TakesVirtualFunctionsAwayAndBringsThemBack) {
   EXPECT_EQ(kernel.driver_of(kVendor), "vfio-pci");
   EXPECT_THAT(kernel.vfs_of(kVendor), IsEmpty());
   must(unprepare("a"));
+  nothing_is_left();
+}
+
+TEST_F(ClaimKeeperTest, RecordsVirtualFunctionsThatDoNotComeBack) {
+  must(prepare("a", {whole(kVendor)}));
+  kernel.fail_for_good(
+      {.path = std::string("sys/bus/pci/devices/") + kVendor + "/sriov_numvfs", .value = "4"}, EBUSY);
+  must(unprepare("a"));
+  EXPECT_THAT(record().claims, IsEmpty()) << "the claim ends all the same";
+  ASSERT_THAT(record().missing_functions, SizeIs(1));
+  EXPECT_EQ(record().missing_functions[0].gpu, at(kVendor));
+  EXPECT_EQ(record().missing_functions[0].functions, 4U);
+  const auto lacks =
+      gpus_without_functions(must(gpus_with_claims(kernel)).missing_functions, must(vfio::scan(kernel)));
+  ASSERT_TRUE(lacks.contains(at(kVendor)));
+  EXPECT_THAT(lacks.at(at(kVendor)),
+              HasSubstr("it has 0 of the 4 virtual functions that it had before a claim"));
+  must(prepare("b", {whole(kVendor)}));
+  EXPECT_THAT(gpus_without_functions(record().missing_functions, must(vfio::scan(kernel))), IsEmpty())
+      << "a GPU on vfio has none by right";
+  kernel.mend();
+  must(unprepare("b"));
+  EXPECT_THAT(record().missing_functions, IsEmpty()) << "the end of the next claim enables them";
   nothing_is_left();
 }
 
@@ -246,11 +272,28 @@ TEST_F(ClaimKeeperTest, UndoesOnceTheVmHasEnded) {
   EXPECT_EQ(answer.error().code, Errc::refused);
   EXPECT_THAT(answer.error().message, HasSubstr("VM tenant"));
   EXPECT_EQ(state(), in_use);
-  EXPECT_THAT(gpus_with_claims(kernel), SizeIs(3));
+  EXPECT_THAT(must(gpus_with_claims(kernel)).gpus, SizeIs(3));
   users.held.clear();
   vendor.hold("0000:07:00.4", false);
   must(unprepare("a"));
   nothing_is_left();
+}
+
+TEST_F(ClaimKeeperTest, FindsAClaimOnceItIsUnused) {
+  EXPECT_EQ(must(keeper.find_unused("a")), std::nullopt);
+  const auto devices = must(prepare("a", {whole(kWhole), vgpu(kMdev, kMdevType)}));
+  kernel.forget_changes();
+  const auto unused = must(keeper.find_unused("a"));
+  ASSERT_TRUE(unused);
+  EXPECT_EQ(unused->label(), "claim studio/render-a");
+  for (const std::string& device : {std::string(kWhole), devices.at(1).mdev_uuid}) {
+    users.held = {{device, tenant()}};
+    const auto refused = keeper.find_unused("a");
+    ASSERT_FALSE(refused) << device;
+    EXPECT_EQ(refused.error().code, Errc::refused);
+    EXPECT_THAT(refused.error().message, HasSubstr("VM tenant (pid 412)"));
+  }
+  EXPECT_EQ(host_changes(), 0U);
 }
 
 TEST_F(ClaimKeeperTest, HasNothingToUndoForAnUnknownClaim) {
@@ -272,7 +315,7 @@ TEST_F(ClaimKeeperTest, ForgetsAllClaimsAtAReboot) {
   kernel.new_boot();
   kernel.file(kClaimRecordFile, file);
   EXPECT_THAT(record().claims, IsEmpty());
-  EXPECT_THAT(gpus_with_claims(kernel), IsEmpty());
+  EXPECT_THAT(must(gpus_with_claims(kernel)).gpus, IsEmpty());
 }
 
 TEST_F(ClaimKeeperTest, DoesNothingWithoutItsRecord) {
@@ -284,7 +327,20 @@ TEST_F(ClaimKeeperTest, DoesNothingWithoutItsRecord) {
                 HasSubstr("/run/ferry/hostd/claims.json: version: the key is missing"));
   }
   EXPECT_EQ(host_changes(), 0U);
-  EXPECT_THAT(gpus_with_claims(kernel), SizeIs(5)) << "each may have a claim";
+  const GpusWithClaims possible = must(gpus_with_claims(kernel));
+  EXPECT_THAT(possible.gpus, SizeIs(5)) << "each may have a claim";
+  ASSERT_TRUE(possible.fault);
+  EXPECT_THAT(possible.fault->message, HasSubstr("/run/ferry/hostd/claims.json"));
+  EXPECT_THAT(possible.fault->hint, HasSubstr("remove it"));
+  for (const char* const gpus : {"{", ""}) {
+    kernel.file(api::kClaimableGpusFile, gpus);
+    const auto unknown = gpus_with_claims(kernel);
+    ASSERT_FALSE(unknown) << "no claim is forgotten";
+    EXPECT_THAT(unknown.error().message, HasSubstr("/run/ferry/hostd/claims.json"));
+  }
+  kernel.remove(api::kClaimableGpusFile);
+  EXPECT_FALSE(gpus_with_claims(kernel));
+  EXPECT_EQ(must(kernel.read_file(kClaimRecordFile)), "{}") << "the file is kept";
 }
 
 TEST_F(ClaimKeeperTest, LeavesAGpuAloneWhileAWriteToItIsStuck) {
@@ -309,7 +365,7 @@ TEST(ClaimRecordFile, ReadsBackAsItself) {
   EXPECT_EQ(must(read_claim_record(claim_record_text(record))), record);
   Claim claim{.uid = "u", .space = "studio", .name = "render-a", .phase = ClaimPhase::done};
   claim.devices.push_back({.request = {.gpu = Node::at(Node::kWhole)},
-                           .gpus = {{.address = Node::at(Node::kWhole), .removed_functions = 16}},
+                           .gpus = {{.address = Node::at(Node::kWhole), .functions = 16}},
                            .was_on_vfio = true});
   claim.devices[0].result.function = Node::at(Node::kWhole);
   claim.devices[0].result.nodes = {{.path = "/dev/vfio/vfio", .mode = 0666U}, {.path = "/dev/vfio/5"}};
@@ -318,6 +374,8 @@ TEST(ClaimRecordFile, ReadsBackAsItself) {
        .gpus = {{.address = Node::at(Node::kMdev)}}});
   claim.devices[1].result.mdev_uuid = kAnothersUuid;
   record.put(claim);
+  record.put(MissingFunctions{.gpu = Node::at(Node::kVendor), .functions = 16, .reason = "busy"});
+  record.put(MissingFunctions{.gpu = Node::at(Node::kWhole), .functions = 8});
   EXPECT_EQ(must(read_claim_record(claim_record_text(record))), record);
   EXPECT_THAT(record.gpus(), UnorderedElementsAre(Node::at(Node::kWhole), Node::at(Node::kMdev)));
   EXPECT_EQ(record.in_the_way(Node::at(Node::kWhole), "u", true), nullptr) << "it is the claim's own GPU";
@@ -342,7 +400,12 @@ TEST(ClaimRecordFile, OfAnotherFormIsRefusedWithTheKey) {
             "claims[0].phase: 'undone' is none of its words"},
            {std::string(kStart) + R"({"uid": "u", "namespace": "n", "name": "c", "phase": "done",
               "devices": [{"gpu": "05:00.0"}]}]})",
-            "claims[0].devices[0].gpu: '05:00.0' is not a PCI address"}}) {
+            "claims[0].devices[0].gpu: '05:00.0' is not a PCI address"},
+           {std::string(kStart) + R"(], "missing_functions": 5})", "missing_functions: expected a list"},
+           {std::string(kStart) + R"(], "missing_functions": [{"gpu": "x", "functions": 4}]})",
+            "missing_functions[0].gpu: 'x' is not a PCI address"},
+           {std::string(kStart) + R"(], "missing_functions": [{"gpu": "0000:05:00.0", "functions": -1}]})",
+            "missing_functions[0].functions: expected a number from 0 on"}}) {
     const auto read = read_claim_record(text);
     ASSERT_FALSE(read) << text;
     EXPECT_EQ(read.error().code, Errc::malformed_host);

@@ -246,12 +246,17 @@ TEST_F(ClaimableGpusTest, IsNotWholeWithoutAnIommu) {
   EXPECT_EQ(one.health, api::GpuHealth::ready);
 }
 
-TEST_F(ClaimableGpusTest, IsPreparingWhileHostdChangesIt) {
+TEST_F(ClaimableGpusTest, KeepsItsTypesWhileItLacksFunctions) {
+  const api::ClaimableGpu before = claimable();
+  before_ = {before};
+  gpu().parents.clear();
   ClaimableFacts facts = given();
-  facts.changing = {kGpu};
-  EXPECT_EQ(claimable_gpus(facts).at(0).health, api::GpuHealth::preparing);
-  facts.stuck = {kGpu};
-  EXPECT_EQ(claimable_gpus(facts).at(0).health, api::GpuHealth::unhealthy);
+  facts.without_functions = {{kGpu, "it has 0 of the 4 virtual functions that it had before a claim"}};
+  const api::ClaimableGpu one = claimable_gpus(facts).at(0);
+  EXPECT_EQ(one.types, before.types);
+  EXPECT_EQ(one.framework, before.framework);
+  EXPECT_EQ(one.health, api::GpuHealth::ready) << "claims can have it whole";
+  EXPECT_THAT(one.vgpu_reason, HasSubstr("0 of the 4"));
 }
 
 TEST(ClaimableFactsRead, HaveTheHostBridgeAndStuckWrites) {

@@ -215,7 +215,12 @@ class NodeKeeperTest : public ThreeT4s {
   Cautious open_users_{users_};
   Orders services_;
   Locks locks_;
-  KeeperSettings settings_{.claimed_gpus = [this] { return claimed_; },
+  KeeperSettings settings_{.gpus_with_claims = [this]() -> Result<GpusWithClaims> {
+                             if (claims_error_) return fail(Error(*claims_error_));
+                             return GpusWithClaims{.gpus = claimed_,
+                                                   .missing_functions = missing_functions_,
+                                                   .fault = claims_fault_};
+                           },
                            .lock_patience = std::chrono::milliseconds(1),
                            .watch_ends = [](const std::set<int>& processes) { return processes.size() <= 2; },
                            .now = [this] { return now_; }};
@@ -225,6 +230,9 @@ class NodeKeeperTest : public ThreeT4s {
   std::set<std::string> allocated_;
   std::set<std::string> listed_;
   std::set<vfio::PciAddress> claimed_;  ///< the GPUs that claims have
+  std::vector<MissingFunctions> missing_functions_;
+  std::optional<Error> claims_fault_;
+  std::optional<Error> claims_error_;
   bool silent_ = false;
   bool kata_ = false;
   std::uint64_t answer_ahead_ = 0;

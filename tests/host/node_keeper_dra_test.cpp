@@ -186,6 +186,68 @@ TEST_F(KeeperOfClaimableGpusTest, KeepsClaimsWithoutADesiredState) {
   EXPECT_THAT(withdrawn(), IsEmpty());
 }
 
+TEST_F(KeeperOfClaimableGpusTest, ShowsAGpuThatLacksVirtualFunctions) {
+  want(kFirstForDra);
+  round();
+  round();
+  missing_functions_ = {{.gpu = address(kFirst), .functions = 4, .reason = "busy"}};
+  const auto failed = round();
+  EXPECT_EQ(failed.phase, api::NodePhase::failed);
+  EXPECT_TRUE(failed.again);
+  EXPECT_EQ(gpu(kFirst).state, api::GpuState::failed);
+  EXPECT_EQ(gpu(kFirst).reason, "it has 0 of the 4 virtual functions that it had before a claim: busy");
+  EXPECT_THAT(gpu(kFirst).hint, HasSubstr("sriov-manage"));
+  EXPECT_EQ(claimable().at(0).vgpu_reason, gpu(kFirst).reason);
+  EXPECT_EQ(claimable().at(0).health, api::GpuHealth::ready);
+  missing_functions_.clear();
+  EXPECT_EQ(rounds().phase, api::NodePhase::ready);
+  EXPECT_EQ(claimable().at(0).vgpu_reason, "");
+}
+
+TEST_F(KeeperOfClaimableGpusTest, ShowsThatTheRecordOfClaimsIsUnreadable) {
+  const Error broken{.code = make_error_code(Errc::malformed_host),
+                     .message = "/run/ferry/hostd/claims.json: not JSON",
+                     .hint = "remove it"};
+  want(kFirstForDra);
+  round();
+  round();
+  claimed_ = {address(kFirst)};
+  claims_fault_ = broken;
+  EXPECT_EQ(round().phase, api::NodePhase::failed);
+  ASSERT_TRUE(state().error);
+  EXPECT_EQ(state().error->message, broken.message);
+  EXPECT_EQ(state().error->hint, broken.hint);
+  EXPECT_EQ(gpu(kFirst).allocation, api::Allocation::dra);
+  kernel_.remove(kDesired);
+  EXPECT_EQ(round().phase, api::NodePhase::failed) << "also without a desired state";
+  EXPECT_EQ(state().error->message, broken.message);
+  claims_fault_.reset();
+  EXPECT_EQ(round().phase, api::NodePhase::idle);
+  EXPECT_FALSE(state().error);
+}
+
+TEST_F(KeeperOfClaimableGpusTest, ChangesNothingWhileItKnowsNoClaims) {
+  want(kFirstForDra);
+  round();
+  round();
+  claims_error_ = Error{.code = make_error_code(Errc::malformed_host),
+                        .message = "/run/ferry/hostd/claims.json: not JSON",
+                        .hint = "remove it"};
+  want(kAllAway);
+  EXPECT_EQ(round().phase, api::NodePhase::failed);
+  EXPECT_EQ(kernel_.driver_of(kFirst), "nvidia") << "a claim may have it";
+  ASSERT_TRUE(state().error);
+  EXPECT_EQ(state().error->message, "/run/ferry/hostd/claims.json: not JSON");
+  EXPECT_THAT(withdrawn(), ElementsAre(kFirst));
+  NodeKeeper next = make_keeper();
+  EXPECT_EQ(next.round().phase, api::NodePhase::failed) << "after a restart, too";
+  EXPECT_EQ(kernel_.driver_of(kFirst), "nvidia");
+  EXPECT_THAT(withdrawn(), ElementsAre(kFirst));
+  claims_error_.reset();
+  EXPECT_EQ(rounds().phase, api::NodePhase::ready);
+  EXPECT_EQ(kernel_.driver_of(kFirst), "vfio-pci");
+}
+
 TEST_F(KeeperOfClaimableGpusTest, KeepsTheAllocationWhileThePolicyIsUnreadable) {
   want(kFirstForDra);
   round();
