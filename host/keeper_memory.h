@@ -71,8 +71,8 @@ struct AttemptMemory {
   Round last;                            ///< repeated during the back-off
 };
 
-/// The last answer of the driver's library about a GPU. Needed since asking takes seconds, and a GPU without an
-/// answer would be asked about in each round. Lost at a restart: the library is asked again.
+/// The last answer of the driver's library about a GPU. Needed since asking takes seconds, and a GPU without
+/// an answer would be asked about in each round. Lost at a restart: the library is asked again.
 struct LibraryAnswer {
   Result<mdev::ManagedGpu> said;
   Moment again;  ///< the GPU is not asked about before

@@ -119,7 +119,8 @@ Result<ClaimedDevice> plan_whole(const api::RequestedDevice& request, const std:
   for (const PciAddress& address : node.inventory.group_of(*node.inventory.find(request.gpu))) {
     const vfio::PciFunction& function = *node.inventory.find(address);
     if (!host.rebinds.rules.match(function)) continue;
-    if (auto free = check_gpu(address, request, uid, policy, record); !free) return fail(std::move(free).error());
+    if (auto free = check_gpu(address, request, uid, policy, record); !free)
+      return fail(std::move(free).error());
     if (auto empty = check_carries_none(node, address); !empty) return fail(std::move(empty).error());
     const bool on_vfio = vfio::on_vfio_driver(function);
     out.was_on_vfio = out.was_on_vfio && on_vfio;

@@ -109,8 +109,11 @@ class ClaimSizesTest : public testing::Test {
 
  private:
   NodeHost host(const NodeProbes& uses) {
-    return {.rebinds =
-                {.host = &kernel_, .writer = &kernel_, .probe = &uses.rebinds, .rules = rules_, .on_step = {}},
+    return {.rebinds = {.host = &kernel_,
+                        .writer = &kernel_,
+                        .probe = &uses.rebinds,
+                        .rules = rules_,
+                        .on_step = {}},
             .vgpus = {.host = kernel_,
                       .writer = kernel_,
                       .uses = uses.vgpus,

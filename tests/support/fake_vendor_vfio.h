@@ -43,8 +43,7 @@ class FakeVendorVfio {
     unsigned size = 1;
     std::vector<unsigned> starts;
   };
-  using PlacesOf =
-      std::function<std::optional<TypePlaces>(const std::string& gpu, const FakeVgpuType& type)>;
+  using PlacesOf = std::function<std::optional<TypePlaces>(const std::string& gpu, const FakeVgpuType& type)>;
   void set_places(PlacesOf places) { places_of_ = std::move(places); }
   /// "35C at 0": each vGPU on a GPU with its place, sorted.
   std::vector<std::string> places_of_devices(const std::string& address) const;

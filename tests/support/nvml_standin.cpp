@@ -59,10 +59,11 @@ struct Type {
   std::array<unsigned, 2> placements = {};
   unsigned places = 0;
 };
-constexpr std::array<Type, 4> kTypes = {{{1500, "NVIDIA H200-1-18C", 18432, 19, 7},
-                                         {1501, "NVIDIA H200-3-71C", 72704, 9, 2},
-                                         {1510, "NVIDIA H200-35C", 35840, nvml::kNoInstanceProfile, 4, 1, {3, 0}, 2},
-                                         {1511, "NVIDIA H200-70C", 71680, nvml::kNoInstanceProfile, 2, 2, {1}, 1}}};
+constexpr std::array<Type, 4> kTypes = {
+    {{1500, "NVIDIA H200-1-18C", 18432, 19, 7},
+     {1501, "NVIDIA H200-3-71C", 72704, 9, 2},
+     {1510, "NVIDIA H200-35C", 35840, nvml::kNoInstanceProfile, 4, 1, {3, 0}, 2},
+     {1511, "NVIDIA H200-70C", 71680, nvml::kNoInstanceProfile, 2, 2, {1}, 1}}};
 
 /// All that a driver keeps.
 struct State {

@@ -170,8 +170,9 @@ TEST_F(SingleVgpuOfMixedSizes, IsRefusedBesideVgpusOfOneSize) {
   vendor.set(kOne, kLarge);
   const auto why = refusal(kLarge, kTwo, 1);
   EXPECT_EQ(test::code_of(why), Errc::refused);
-  EXPECT_THAT(test::message_of(why), HasSubstr("mixed sizes are off, and can be switched on only while it has "
-                                               "no vGPUs; it has 1 x H200X-70C"));
+  EXPECT_THAT(test::message_of(why),
+              HasSubstr("mixed sizes are off, and can be switched on only while it has "
+                        "no vGPUs; it has 1 x H200X-70C"));
 }
 
 TEST_F(SingleVgpuOfMixedSizes, IsRefusedWithoutTheLibrary) {

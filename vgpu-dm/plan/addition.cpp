@@ -120,11 +120,11 @@ std::optional<Error> cannot_be_placed(const Addition& addition, const mdev::Vgpu
     if (!device.placement || other == nullptr) continue;
     const std::uint64_t taken = *device.placement;
     if (begin >= taken + other->size || taken >= begin + type->size) continue;
-    return Error{.code = make_error_code(Errc::refused),
-                 .message = fmt::format("{}: a part of placement {} of {} is taken by vGPU {} ({}) at {}",
-                                        gpu.label(), begin, type->name, device.id.text, device.short_name,
-                                        taken),
-                 .hint = "`ferry status` shows it; something else makes vGPUs on this node"};
+    return Error{
+        .code = make_error_code(Errc::refused),
+        .message = fmt::format("{}: a part of placement {} of {} is taken by vGPU {} ({}) at {}", gpu.label(),
+                               begin, type->name, device.id.text, device.short_name, taken),
+        .hint = "`ferry status` shows it; something else makes vGPUs on this node"};
   }
   return std::nullopt;
 }
@@ -137,11 +137,11 @@ std::optional<Error> lacks_mixed_sizes(const Addition& addition, const VgpuSnaps
   if (now == nullptr) {
     const auto said = view.managed.find(gpu.address());
     const bool has_failed = said != view.managed.end();
-    return Error{.code = make_error_code(Errc::unsupported),
-                 .message = fmt::format("{}: its vGPUs need mixed sizes, which NVML alone can switch on: {}",
-                                        gpu.label(),
-                                        has_failed ? said->second.error().message : "it was not asked"),
-                 .hint = has_failed ? said->second.error().hint : std::string()};
+    return Error{
+        .code = make_error_code(Errc::unsupported),
+        .message = fmt::format("{}: its vGPUs need mixed sizes, which NVML alone can switch on: {}",
+                               gpu.label(), has_failed ? said->second.error().message : "it was not asked"),
+        .hint = has_failed ? said->second.error().hint : std::string()};
   }
   if (now->mixed_sizes == mdev::GpuSwitch::unsupported) {
     return Error{.code = make_error_code(Errc::unsupported),
@@ -149,11 +149,12 @@ std::optional<Error> lacks_mixed_sizes(const Addition& addition, const VgpuSnaps
                  .hint = {}};
   }
   if (now->mixed_sizes == mdev::GpuSwitch::off && !gpu.devices.empty()) {
-    return Error{.code = make_error_code(Errc::refused),
-                 .message = fmt::format("{}: mixed sizes are off, and can be switched on only while it has no "
-                                        "vGPUs; it has {}",
-                                        gpu.label(), text(counts_of(gpu))),
-                 .hint = "they are switched on once these vGPUs are gone"};
+    return Error{
+        .code = make_error_code(Errc::refused),
+        .message = fmt::format("{}: mixed sizes are off, and can be switched on only while it has no "
+                               "vGPUs; it has {}",
+                               gpu.label(), text(counts_of(gpu))),
+        .hint = "they are switched on once these vGPUs are gone"};
   }
   return cannot_be_placed(addition, gpu, *now);
 }
