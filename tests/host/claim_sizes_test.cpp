@@ -97,7 +97,8 @@ class ClaimSizesTest : public testing::Test {
   mdev::CalledGpuManagement management_{kernel_};
   const vfio::AcceleratorRules rules_{.vendors = {0x10de}, .classes = {vfio::PciClass::display_3d}};
   policy::ModelNames models_ = [](const vfio::PciFunction&) { return std::string("GH100 [H200 SXM]"); };
-  std::map<vfio::PciAddress, policy::AllowedDevices> for_dra_ = {{gpu(), {.mixed_sizes = true}}};
+  std::map<vfio::PciAddress, policy::AllowedDevices> for_dra_ = {
+      {gpu(), policy::AllowedDevices{.mixed_sizes = true}}};
   std::set<vfio::PciAddress> dra_ = {gpu()};
   std::vector<api::ClaimableGpu> claimable_;
   std::set<vfio::PciAddress> asked_;  // by the last round
