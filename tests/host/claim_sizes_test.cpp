@@ -2,6 +2,7 @@
 // Claims for vGPUs of different sizes on one GPU: each gets the placement that the scheduler has chosen.
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -21,6 +22,7 @@
 #include "tests/host/claim_node.h"
 #include "tests/support/fake_mig.h"
 #include "tests/support/must.h"
+#include "tests/vfio/rebinds.h"
 #include "vgpu-dm/types/type_table.h"
 
 namespace ferry::host {
@@ -35,11 +37,11 @@ constexpr const char* kSmall = "1500";  // H200X-35C: one unit at 0 or 3
 constexpr const char* kLarge = "1501";  // H200X-70C: two units from 1 or 2 on
 
 /// An H200 with its virtual functions, whose policy is `{allocation: dra, mixed-sizes: true}`.
-class ClaimSizesTest : public testing::Test {
- protected:
+class SizesNode {
+ public:
   static constexpr const char* kGpu = "0000:17:00.0";
 
-  ClaimSizesTest() {
+  SizesNode() {
     kernel_.add_driver({.name = "nvidia", .ids = {"10de:2335"}, .sriov = true});
     kernel_.file("proc/sys/kernel/random/boot_id", "b\n");
     kernel_.file("dev/vfio/vfio", "");
@@ -125,19 +127,21 @@ class ClaimSizesTest : public testing::Test {
   }
 };
 
+class ClaimSizesTest : public testing::Test, protected SizesNode {};
+
 TEST_F(ClaimSizesTest, ArePublishedWithTheirPlacements) {
   ASSERT_EQ(claimable_.size(), 1U);
   EXPECT_TRUE(claimable_[0].mixed_sizes);
   EXPECT_EQ(claimable_[0].health, api::GpuHealth::ready) << claimable_[0].reason;
   EXPECT_EQ(claimable_[0].types.size(), 2U) << "MIG-backed types are not for claims";
   EXPECT_EQ(type(kSmall).size, 1U);
-  EXPECT_THAT(type(kSmall).placements, ElementsAre(0, 3));
+  EXPECT_THAT(type(kSmall).placements, ElementsAre(0U, 3U));
   EXPECT_EQ(type(kLarge).size, 2U);
-  EXPECT_THAT(type(kLarge).placements, ElementsAre(1, 2));
+  EXPECT_THAT(type(kLarge).placements, ElementsAre(1U, 2U));
   EXPECT_THAT(asked_, ElementsAre(gpu()));
   publish();
   EXPECT_THAT(asked_, IsEmpty()) << "the last round has them";
-  EXPECT_THAT(type(kSmall).placements, ElementsAre(0, 3));
+  EXPECT_THAT(type(kSmall).placements, ElementsAre(0U, 3U));
 }
 
 TEST_F(ClaimSizesTest, GetTheirPlacementsInAnyOrder) {
@@ -149,7 +153,7 @@ TEST_F(ClaimSizesTest, GetTheirPlacementsInAnyOrder) {
   must(prepare("c", kSmall, 0));
   EXPECT_THAT(vgpus(), ElementsAre("35C at 0", "35C at 3", "70C at 1"));
   publish();
-  EXPECT_THAT(type(kLarge).placements, ElementsAre(1, 2)) << "a full GPU lists no type";
+  EXPECT_THAT(type(kLarge).placements, ElementsAre(1U, 2U)) << "a full GPU lists no type";
   must(unprepare("a"));
   must(unprepare("c"));
   must(prepare("d", kSmall, 3));
@@ -203,13 +207,37 @@ TEST_F(ClaimSizesTest, KeepTheModeUntilTheLastVgpuIsGone) {
   for_dra_[gpu()].mixed_sizes = false;
   publish();
   EXPECT_TRUE(claimable_.at(0).mixed_sizes);
-  EXPECT_THAT(type(kSmall).placements, ElementsAre(0, 3));
+  EXPECT_THAT(type(kSmall).placements, ElementsAre(0U, 3U));
   must(unprepare("a"));
   publish();
   EXPECT_FALSE(claimable_.at(0).mixed_sizes);
   EXPECT_THAT(type(kSmall).placements, IsEmpty());
   must(prepare("b", kSmall, std::nullopt));
   EXPECT_EQ(mixed_sizes(), mdev::GpuSwitch::off) << "more of one size fit then";
+}
+
+TEST(ClaimSizes, AreRightAfterADeathAtAnyChange) {
+  std::size_t changes = 0;
+  {
+    SizesNode model;
+    model.kernel_.forget_changes();
+    must(model.prepare("a", kSmall, 3));
+    changes = model.kernel_.changes().size();
+  }
+  ASSERT_GT(changes, 3U) << "the record, the mode, the vGPU, its placement";
+  for (std::size_t n = 1; n <= changes; ++n) {
+    SCOPED_TRACE(n);
+    SizesNode node;
+    node.kernel_.forget_changes();
+    ASSERT_TRUE(test::dies([&] {
+      node.kernel_.die_at_change(n);
+      (void)node.prepare("a", kSmall, 3);
+    }));
+    must(node.prepare("a", kSmall, 3));
+    EXPECT_THAT(node.vgpus(), ElementsAre("35C at 3"));
+    must(node.unprepare("a"));
+    EXPECT_THAT(node.vgpus(), IsEmpty());
+  }
 }
 
 }  // namespace

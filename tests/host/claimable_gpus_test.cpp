@@ -162,8 +162,8 @@ TEST_F(MixedSizesTest, HavePlacementsOfTheLibrary) {
   const api::ClaimableGpu one = claimable_gpus(facts).at(0);
   EXPECT_TRUE(one.mixed_sizes);
   EXPECT_EQ(one.types.at(0).size, 4U);
-  EXPECT_THAT(one.types.at(0).placements, ElementsAre(0, 12));
-  EXPECT_THAT(one.types.at(1).placements, ElementsAre(4));
+  EXPECT_THAT(one.types.at(0).placements, ElementsAre(0U, 12U));
+  EXPECT_THAT(one.types.at(1).placements, ElementsAre(4U));
   before_ = {one};
   EXPECT_THAT(gpus_without_placements(given()), IsEmpty());
   EXPECT_EQ(claimable(), one) << "the last round has them";

@@ -81,7 +81,7 @@ TEST_F(NvmlTest, ReadsWhatItKnowsOfAGpu) {
                                        .most_per_instance = {},
                                        .size = 2,
                                        .placements = {1}}));
-  EXPECT_THAT(gpu.types[2].placements, testing::ElementsAre(0, 3)) << "in order, while mixed sizes are off";
+  EXPECT_THAT(gpu.types[2].placements, testing::ElementsAre(0U, 3U)) << "in order, while mixed sizes are off";
   EXPECT_FALSE(is_open()) << "the driver would keep its unbind lock";
 }
 
@@ -90,7 +90,7 @@ TEST_F(NvmlTest, ReadsPlacementsFromAnOlderLibrary) {
   const ManagedGpu gpu = must(nvml_.read(gpu_));
   ASSERT_EQ(gpu.types.size(), 4U);
   EXPECT_EQ(gpu.types[2].size, 1U);
-  EXPECT_THAT(gpu.types[2].placements, testing::ElementsAre(0, 3));
+  EXPECT_THAT(gpu.types[2].placements, testing::ElementsAre(0U, 3U));
   EXPECT_THAT(gpu.types[0].placements, IsEmpty()) << "it is MIG-backed";
 }
 
