@@ -115,8 +115,10 @@ void add_types(const ClaimableFacts& facts, const mdev::VgpuGpu& gpu, bool is_st
     out.types.clear();
     return;
   }
+  // One more type would change the counters under claims that have vGPUs.
+  const bool is_settled = out.mixed_sizes && !is_empty && !out.types.empty();
   for (const mdev::VgpuType& type : scanned_types(gpu, is_empty)) {
-    if (has_type(out.types, type.id)) continue;
+    if (is_settled || has_type(out.types, type.id)) continue;
     out.types.push_back({.id = type.id,
                          .name = type.name,
                          .short_name = type.short_name,

@@ -174,6 +174,8 @@ TEST_F(MixedSizesTest, HavePlacementsOfTheLibrary) {
   vgpu.id = {kUuid};
   gpu().devices = {vgpu};
   EXPECT_EQ(claimable(), one) << "its vGPUs keep the mode";
+  gpu().unlisted = {type("T4-16Q", 16384, 0, 1)};
+  EXPECT_EQ(claimable(), one) << "and the types, on which the counters rest";
 }
 
 TEST_F(MixedSizesTest, AreNotAskedAboutOnVfio) {
