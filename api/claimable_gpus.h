@@ -66,8 +66,8 @@ struct ClaimableGpu {
   bool for_dra = true;  ///< its policy is `allocation: dra`
   bool whole = true;    ///< the policy lets VMs have the whole GPU
   VgpuFramework framework = VgpuFramework::none;
-  /// vGPUs of several sizes may exist at a time, each at a placement. So it is with GPU instances (MIG),
-  /// whose memory slices are the unit. False: all vGPUs have one size.
+  /// vGPUs of several sizes may exist at a time, each at a placement. It changes only while the GPU has no
+  /// vGPUs. False: all vGPUs have one size.
   bool mixed_sizes = false;
   std::vector<VgpuType> types = {};
   GpuHealth health = GpuHealth::ready;

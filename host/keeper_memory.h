@@ -15,7 +15,10 @@
 
 #include "api/host_status.h"
 #include "common/exit_status.h"
+#include "common/result.h"
 #include "host/claims/gpu_allocation.h"
+#include "mdev/gpu_management.h"
+#include "vfio/pci/pci_address.h"
 #include "vfio/use_probe.h"
 
 namespace ferry::host {
@@ -68,6 +71,13 @@ struct AttemptMemory {
   Round last;                            ///< repeated during the back-off
 };
 
+/// The last answer of the driver's library about a GPU. Needed since asking takes seconds, and a GPU without
+/// an answer would be asked about in each round. Lost at a restart: the library is asked again.
+struct LibraryAnswer {
+  Result<mdev::ManagedGpu> said;
+  Moment again;  ///< the GPU is not asked about before
+};
+
 /// The GPUs of DRA. Needed to report them while the policy cannot be read, and for the plugin's time limit.
 /// Lost at a restart: the GPUs are decided in the first round, from kClaimableGpusFile, and the plugin gets
 /// the whole time again.
@@ -75,6 +85,8 @@ struct AllocationMemory {
   Allocations last;                ///< of the last round
   bool is_known = false;           ///< `last` is of a round of this hostd
   std::optional<Moment> asked_at;  ///< when GPUs for DRA were first withdrawn, until the plugin answers
+  /// By GPU for mixed sizes that lacks placements. A GPU that has them is in kClaimableGpusFile.
+  std::map<vfio::PciAddress, LibraryAnswer> library;
 };
 
 struct KeeperMemory {

@@ -2,6 +2,7 @@
 #include "host/node_keeper.h"
 
 #include <algorithm>
+#include <chrono>
 #include <map>
 #include <utility>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "host/node_observation.h"
 #include "host/usage/advertised_use_probe.h"
 #include "hostfs/locks.h"
+#include "mdev/gpu_management.h"
 #include "mdev/vgpu_inventory.h"
 #include "policy/policy.h"
 #include "vfio/bind/fence.h"
@@ -18,6 +20,9 @@
 
 namespace ferry::host {
 namespace {
+
+// Loading the driver's library takes seconds per GPU.
+constexpr std::chrono::minutes kBetweenQuestions{5};
 
 api::DesiredMark mark_of(const DesiredState& desired) {
   return {
@@ -77,6 +82,7 @@ NodeKeeper::Round NodeKeeper::round(News news) {
                 : !desired ? begin_nothing(std::nullopt, {.error = desired.error()})
                 : *desired ? keep(**desired)
                            : idle();
+  come_again_to_ask(round);
   round.file = named_file(host_, settings_.desired_file);
   if (begin.kind == BeginResult::Kind::settles) return round;
   if (round.phase != api::NodePhase::applying) memory_.attempt.asked_at.reset();
@@ -148,6 +154,33 @@ void NodeKeeper::look_before_dra(const ScannedNode& node, const policy::DesiredS
     facts.use.emplace(gpu, use_of(host_, node, probes.rebinds, gpu, desired.release));
 }
 
+/// Asks the driver's library about GPUs for mixed sizes whose placements are not known yet.
+void NodeKeeper::ask_for_placements(const NodeHost& host, ClaimableFacts& facts) {
+  auto& library = memory_.allocation.library;
+  const std::set<vfio::PciAddress> unknown = gpus_without_placements(facts);
+  std::erase_if(library, [&](const auto& entry) { return !unknown.contains(entry.first); });
+  for (const vfio::PciAddress& gpu : unknown) {
+    const auto known = library.find(gpu);
+    if (known == library.end() || settings_.now() >= known->second.again) {
+      auto said = host.vgpus.management != nullptr
+                      ? host.vgpus.management->read(gpu)
+                      : Result<mdev::ManagedGpu>(fail(Errc::unsupported, "this hostd has no library to ask"));
+      const std::string why = why_no_mixed_sizes(said);
+      const bool is_news = known == library.end() || why != why_no_mixed_sizes(known->second.said);
+      if (is_news && !why.empty()) spdlog::warn("GPU {}: claims get no vGPUs of it: {}", gpu.text(), why);
+      library.insert_or_assign(
+          gpu, LibraryAnswer{.said = std::move(said), .again = settings_.now() + kBetweenQuestions});
+    }
+    facts.managed.emplace(gpu, library.at(gpu).said);
+  }
+}
+
+/// A driver that is loaded later, or a mode that a person switches, may cause no event.
+void NodeKeeper::come_again_to_ask(Round& round) const {
+  for (const auto& [gpu, answer] : memory_.allocation.library)
+    if (!round.again || answer.again < *round.again) round.again = answer.again;
+}
+
 /// Decides which GPUs DRA has in this round, and writes them to kClaimableGpusFile.
 Result<> NodeKeeper::allocate_gpus(const ScannedNode& node, const policy::DesiredState& desired,
                                    const NodeHost& host) {
@@ -166,6 +199,7 @@ Result<> NodeKeeper::allocate_gpus(const ScannedNode& node, const policy::Desire
                              .without_functions = facts.without_functions,
                              .before = claimable_.published()};
     read_claimable_facts(host_, claimable);
+    ask_for_placements(host, claimable);
     return claimable_.publish(claimable_gpus(claimable));
   };
   Allocations next = allocate(node, facts);

@@ -125,6 +125,8 @@ class NodeKeeper : Pinned {
   Result<> publish(ReconcileResult& result);
   Result<GpusWithClaims> gpus_of_claims() const;
   Result<> allocate_gpus(const ScannedNode& node, const policy::DesiredState& desired, const NodeHost& host);
+  void ask_for_placements(const NodeHost& host, ClaimableFacts& facts);
+  void come_again_to_ask(Round& round) const;
   void keep_allocations(const ScannedNode& node);
   bool knows_allocations();
   void look_before_dra(const ScannedNode& node, const policy::DesiredState& desired, AllocationFacts& facts);

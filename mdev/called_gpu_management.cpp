@@ -33,7 +33,8 @@ json to_json(const ManagedGpu& gpu) {
   json types = json::array();
   for (const ManagedType& type : gpu.types) {
     types.push_back({type.id, type.name, type.framebuffer, or_null(type.instance_profile),
-                     or_null(type.most_per_gpu), or_null(type.most_per_instance)});
+                     or_null(type.most_per_gpu), or_null(type.most_per_instance), type.size,
+                     type.placements});
   }
   return {{"vgpu_host", gpu.vgpu_host},
           {"mig", gpu.mig},
@@ -72,7 +73,9 @@ ManagedGpu gpu_from(const json& value) {
                          .framebuffer = type.at(2),
                          .instance_profile = number_or_none(type.at(3)),
                          .most_per_gpu = number_or_none(type.at(4)),
-                         .most_per_instance = number_or_none(type.at(5))});
+                         .most_per_instance = number_or_none(type.at(5)),
+                         .size = type.at(6),
+                         .placements = type.at(7).get<std::vector<std::uint32_t>>()});
   }
   return gpu;
 }

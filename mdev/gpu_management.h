@@ -50,6 +50,10 @@ struct ManagedType {
       {};  ///< the GPU instance that it needs; absent: time-sliced
   std::optional<std::uint32_t> most_per_gpu = {};
   std::optional<std::uint32_t> most_per_instance = {};  ///< absent: time-sliced
+  /// Units of the GPU's memory that a vGPU takes while mixed sizes are on, and the units at which it may
+  /// begin, ascending. Both are facts of the board, also while the mode is off. 0 and empty: unknown.
+  std::uint32_t size = 0;
+  std::vector<std::uint32_t> placements = {};
   bool operator==(const ManagedType&) const = default;
 };
 
@@ -100,7 +104,8 @@ class GpuManagement {
 // handle keeps the driver from granting its unbind lock, without which no virtual functions are enabled.
 // Only the host writer's child uses this class; other code uses CalledGpuManagement.
 // ABI: nvml.h, API version 13. Calls that work without a vGPU driver were tried with 580.159.04, except
-// nvmlDeviceGetGpuInstancePossiblePlacements.
+// nvmlDeviceGetGpuInstancePossiblePlacements. From release 560 on, nvmlDeviceGetVgpuTypeSupportedPlacements
+// answers for mixed sizes and for one size, as asked; before, only for mixed sizes.
 
 class Nvml final : public GpuManagement {
  public:

@@ -297,6 +297,23 @@ std::string type_name(const Library& library, unsigned id) {
   return name;
 }
 
+template <typename Placements>
+bool read_placements(const Library& library, nvml::Device device, unsigned version, ManagedType& type) {
+  std::vector<unsigned> ids(nvml::kTypePlacements);
+  Placements list;
+  list.version = nvml::version_of<Placements>(version);
+  list.count = nvml::kTypePlacements;
+  list.ids = ids.data();
+  if (library.call("nvmlDeviceGetVgpuTypeSupportedPlacements", device, type.id, &list) != nvml::kSuccess)
+    return false;
+  ids.resize(std::min(list.count, nvml::kTypePlacements));
+  if (list.size == 0 || ids.empty()) return true;
+  std::ranges::sort(ids);
+  type.size = list.size;
+  type.placements = std::move(ids);
+  return true;
+}
+
 ManagedType type_of(const Library& library, nvml::Device device, unsigned id) {
   ManagedType type{.id = id, .name = type_name(library, id)};
   unsigned long long framebuffer = 0;
@@ -312,6 +329,9 @@ ManagedType type_of(const Library& library, nvml::Device device, unsigned id) {
       .version = nvml::version_of<nvml::MaxInstancesPerGpuInstance>(1), .type_id = id, .most = 0};
   if (library.call("nvmlVgpuTypeGetMaxInstancesPerGpuInstance", &per) == nvml::kSuccess)
     type.most_per_instance = per.most;
+  // An older library does not know the newer list.
+  if (!type.instance_profile && !read_placements<nvml::VgpuPlacements>(library, device, 2, type))
+    (void)read_placements<nvml::OldVgpuPlacements>(library, device, 1, type);
   return type;
 }
 

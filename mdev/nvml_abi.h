@@ -84,6 +84,26 @@ struct HeterogeneousMode {  // nvmlVgpuHeterogeneousMode_v1_t
   unsigned mode = 0;
 };
 
+inline constexpr unsigned kMixedSizePlacements = 0;  // NVML_VGPU_PGPU_HETEROGENEOUS_MODE
+inline constexpr unsigned kTypePlacements = 256;     // far more than the vGPUs of any GPU
+
+struct VgpuPlacements {  // nvmlVgpuPlacementList_v2_t
+  unsigned version = 0;
+  unsigned size = 0;
+  unsigned count = 0;
+  unsigned* ids = nullptr;
+  unsigned mode = kMixedSizePlacements;
+};
+static_assert(sizeof(VgpuPlacements) == 32);
+
+struct OldVgpuPlacements {  // nvmlVgpuPlacementList_v1_t
+  unsigned version = 0;
+  unsigned count = 0;
+  unsigned size = 0;
+  unsigned* ids = nullptr;
+};
+static_assert(sizeof(OldVgpuPlacements) == 24);
+
 struct MaxInstancesPerGpuInstance {  // nvmlVgpuTypeMaxInstance_v1_t
   unsigned version = 0;
   unsigned type_id = 0;

@@ -26,6 +26,8 @@ using api::Mode;
 struct AllowedDevices {
   bool whole = true;                       ///< the whole GPU
   std::vector<std::string> types = {"*"};  ///< names of vGPU types, or globs on them; empty: no vGPUs
+  /// vGPUs of several sizes may be on the GPU at a time. False: all its vGPUs have one size.
+  bool mixed_sizes = false;
 
   /// True if an entry of `types` matches one of the type's names, as fits_glob() does.
   bool allows(const mdev::VgpuType& type) const;

@@ -64,7 +64,7 @@ PolicyItem item_for_claims(const mdev::VgpuGpu& gpu, const api::ClaimableGpu& cl
   if (limited)
     notes.push_back(
         fmt::format("{}: claims cannot have all of its devices: `allow` is left out", gpu.label()));
-  return {.gpus = {}, .allocation = Allocation::dra};
+  return {.gpus = {}, .allocation = Allocation::dra, .allow = {.mixed_sizes = claimable.mixed_sizes}};
 }
 
 /// Verifies that the file describes the host, with the code that reads policies and judges hosts.
@@ -194,7 +194,9 @@ std::string item_text(const PolicyItem& item) {
   }
   if (item.allocation == Allocation::dra) {
     lines.push_back(fmt::format("allocation: {}", text(item.allocation)));
-    if (item.allow != AllowedDevices{}) lines.push_back("allow: " + allow_text(item.allow));
+    const AllowedDevices all{.mixed_sizes = item.allow.mixed_sizes};
+    if (item.allow != all) lines.push_back("allow: " + allow_text(item.allow));
+    if (item.allow.mixed_sizes) lines.emplace_back("mixed-sizes: true");
     return fmt::format("  - {}\n", fmt::join(lines, "\n    "));
   }
   lines.push_back(fmt::format("mode: {}", text(item.mode)));

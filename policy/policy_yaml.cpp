@@ -224,9 +224,8 @@ Result<> check_allocation(const vgpu::ItemReader& reader, const ConfigNode& item
                           Allocation allocation) {
   const bool for_dra = allocation == Allocation::dra;
   const std::vector<const char*> misplaced =
-      for_dra
-          ? std::vector<const char*>{kMode, vgpu::ItemReader::kVgpus, vgpu::ItemReader::kParams, kMixedSizes}
-          : std::vector<const char*>{kAllow};
+      for_dra ? std::vector<const char*>{kMode, vgpu::ItemReader::kVgpus, vgpu::ItemReader::kParams}
+              : std::vector<const char*>{kAllow};
   for (const char* key : misplaced) {
     const ConfigMember* member = item.find(key);
     if (member == nullptr) continue;
@@ -269,6 +268,11 @@ Result<PolicyItem> read_policy_item(const vgpu::ItemReader& reader, const vgpu::
   if (*allocation == Allocation::dra) {
     auto allow = read_allow(reader, *node, path);
     if (!allow) return fail(std::move(allow).error());
+    if (const ConfigMember* member = node->find(kMixedSizes)) {
+      const auto on = reader.read_flag(member->value, path + "." + kMixedSizes);
+      if (!on) return fail(Error(on.error()));
+      allow->mixed_sizes = *on;
+    }
     return PolicyItem{.gpus = std::move(*gpus),
                       .selection = std::move(*selection),
                       .allocation = Allocation::dra,

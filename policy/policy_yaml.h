@@ -10,10 +10,11 @@
 //       mode: passthrough               # host, passthrough or vgpu
 //     - model: "*L40S*"                 # GPUs by name, address, numa-node, vendor, device-filter
 //       mode: vgpu
-//       vgpu-devices: {"L40S-12Q": 4}   # with mode vgpu, and only there; so mixed-sizes, vgpu-params
+//       vgpu-devices: {"L40S-12Q": 4}   # with mode vgpu, and only there; so vgpu-params
 //     - devices: [7]
 //       allocation: dra                 # for ResourceClaims, without a mode; default: device-plugin
 //       allow: [whole, "L40S-*Q"]       # with allocation dra, and only there; default: whole and all types
+//       mixed-sizes: true               # also with allocation dra
 //
 // `release` and `foreign` apply to all policies of the file. `release` adds to nvidia-persistenced; [none]
 // excludes even that. If several items match a GPU, the last one is in effect, as in v1. A GPU that no item

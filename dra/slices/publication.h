@@ -3,7 +3,8 @@
 //
 // The scheduler adds up the counters of allocated devices that are listed now. A device that is allocated and
 // no longer listed, or is listed with other counters, would free memory that a VM uses. So:
-//   - names and counters of a device depend only on the GPU's hardware, not on its vGPUs or on policies
+//   - names and counters of a device depend only on the GPU's hardware and on its mode (one size or mixed
+//     sizes), not on its vGPUs. A policy changes the mode only while the GPU has no vGPUs
 //   - a held device is published with the name and the counters that it had. If the counters of its group
 //     would be others by now, the group has only the devices of claims until these claims end
 //   - a device that is allocated stays published, also before it is prepared

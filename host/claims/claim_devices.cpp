@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -52,8 +53,25 @@ mdev::VgpuId id_of(const ClaimedDevice& device) {
 
 // Plans.
 
-/// Errc::refused: the policy does not give the GPU to such a device. `type`: empty for a whole device.
-Result<> check_policy(const PciAddress& gpu, const std::string& type, const ClaimPolicy& policy) {
+/// Errc::refused: the scheduler has chosen the device while the GPU had another mode, or other placements.
+Result<> check_placement(const api::ClaimableGpu& gpu, const api::VgpuType& type,
+                         const std::optional<std::uint32_t>& placement) {
+  constexpr const char* kHint = "delete the pod, so that its claim is allocated again";
+  if (gpu.mixed_sizes != placement.has_value()) {
+    return refuse(fmt::format("GPU {} has vGPUs of {} by now, and the claim was allocated for {}",
+                              gpu.address.text(), gpu.mixed_sizes ? "mixed sizes" : "one size",
+                              gpu.mixed_sizes ? "one size" : "mixed sizes"),
+                  kHint);
+  }
+  if (!placement || std::ranges::find(type.placements, *placement) != type.placements.end()) return {};
+  return refuse(
+      fmt::format("GPU {}: type {} has no placement {}", gpu.address.text(), type.short_name, *placement),
+      kHint);
+}
+
+/// Errc::refused: the policy does not give the GPU to such a device.
+Result<> check_policy(const PciAddress& gpu, const api::RequestedDevice& request, const ClaimPolicy& policy) {
+  const std::string& type = request.type;
   const auto found = std::ranges::find(policy.gpus, gpu, &api::ClaimableGpu::address);
   if (found == policy.gpus.end() || !found->for_dra) {
     return refuse(
@@ -69,15 +87,16 @@ Result<> check_policy(const PciAddress& gpu, const std::string& type, const Clai
         "see the item's key `allow` in the policy, and `ferry doctor --for passthrough`");
   }
   const auto known = std::ranges::find(found->types, type, &api::VgpuType::id);
-  if (known != found->types.end() && known->allowed) return {};
+  if (known != found->types.end() && known->allowed)
+    return check_placement(*found, *known, request.placement);
   return refuse(fmt::format("the node's policy allows no vGPU of type {} on GPU {}", type, gpu.text()),
                 "let the policy allow the type");
 }
 
-Result<> check_gpu(const PciAddress& gpu, const std::string& type, const std::string& uid,
+Result<> check_gpu(const PciAddress& gpu, const api::RequestedDevice& request, const std::string& uid,
                    const ClaimPolicy& policy, const ClaimRecord& record) {
-  if (auto allowed = check_policy(gpu, type, policy); !allowed) return allowed;
-  if (const Claim* const other = record.in_the_way(gpu, uid, type.empty())) {
+  if (auto allowed = check_policy(gpu, request, policy); !allowed) return allowed;
+  if (const Claim* const other = record.in_the_way(gpu, uid, request.type.empty())) {
     return refuse(fmt::format("GPU {} is in use by {} (UID {})", gpu.text(), other->label(), other->uid),
                   "delete the pod that has that claim");
   }
@@ -100,7 +119,8 @@ Result<ClaimedDevice> plan_whole(const api::RequestedDevice& request, const std:
   for (const PciAddress& address : node.inventory.group_of(*node.inventory.find(request.gpu))) {
     const vfio::PciFunction& function = *node.inventory.find(address);
     if (!host.rebinds.rules.match(function)) continue;
-    if (auto free = check_gpu(address, {}, uid, policy, record); !free) return fail(std::move(free).error());
+    if (auto free = check_gpu(address, request, uid, policy, record); !free)
+      return fail(std::move(free).error());
     if (auto empty = check_carries_none(node, address); !empty) return fail(std::move(empty).error());
     const bool on_vfio = vfio::on_vfio_driver(function);
     out.was_on_vfio = out.was_on_vfio && on_vfio;
@@ -114,7 +134,7 @@ Result<ClaimedDevice> plan_whole(const api::RequestedDevice& request, const std:
 Result<ClaimedDevice> plan_vgpu(const api::RequestedDevice& request, const std::string& uid,
                                 std::size_t index, const ScannedNode& node, const ClaimPolicy& policy,
                                 const ClaimRecord& record, std::set<PciAddress>& taken) {
-  if (auto free = check_gpu(request.gpu, request.type, uid, policy, record); !free)
+  if (auto free = check_gpu(request.gpu, request, uid, policy, record); !free)
     return fail(std::move(free).error());
   const mdev::VgpuGpu* const gpu = node.vgpus.find(request.gpu);
   if (gpu == nullptr) return gone(request.gpu);
@@ -325,7 +345,7 @@ std::optional<DeviceFailure> clean(Error error) {
 }
 
 std::optional<DeviceFailure> make_vgpu(const NodeHost& host, const ScannedNode& node, const Claim& claim,
-                                       const ClaimedDevice& device) {
+                                       const ClaimedDevice& device, const ClaimPolicy& policy) {
   const mdev::VgpuGpu* const gpu = node.vgpus.find(device.request.gpu);
   if (gpu == nullptr) return clean(gone(device.request.gpu).value());
   const mdev::VgpuId id = id_of(device);
@@ -346,8 +366,11 @@ std::optional<DeviceFailure> make_vgpu(const NodeHost& host, const ScannedNode& 
                                 .type_id = device.request.type,
                                 .id = id,
                                 .placement = device.request.placement,
+                                .sizes = device.request.placement ? vgpu::Sizes::mixed : vgpu::Sizes::equal,
                                 .why = claim.label() + " asks for it"};
-  const auto made = vgpu::add_vgpu(host.vgpus, addition, {}, &node.inventory);
+  vgpu::VgpuHost vgpus = host.vgpus;
+  vgpus.release = policy.release;
+  const auto made = vgpu::add_vgpu(vgpus, addition, {}, &node.inventory);
   if (!made) return clean(made.error());
   const auto done = judge(*made, device.request.gpu);
   const auto of_gpu = std::ranges::find(made->gpus, device.request.gpu, &vgpu::GpuOutcome::gpu);
@@ -434,7 +457,7 @@ Result<Claim> plan_claim(const api::ClaimRequest& request, const NodeHost& host,
 Result<> check_still_for_dra(const Claim& claim, const ClaimPolicy& policy) {
   for (const ClaimedDevice& device : claim.devices)
     for (const ClaimedGpu& gpu : device.gpus)
-      if (auto allowed = check_policy(gpu.address, device.request.type, policy); !allowed) return allowed;
+      if (auto allowed = check_policy(gpu.address, device.request, policy); !allowed) return allowed;
   return {};
 }
 
@@ -442,7 +465,9 @@ bool is_intact(const Claim& claim, const ScannedNode& node) {
   return std::ranges::all_of(claim.devices, [&](const ClaimedDevice& device) {
     if (!device.is_whole()) {
       const mdev::VgpuDevice* const vgpu = node.vgpus.find(id_of(device));
-      return vgpu != nullptr && vgpu->type_id == device.request.type;
+      const auto& placement = device.request.placement;
+      return vgpu != nullptr && vgpu->type_id == device.request.type &&
+             (!placement || !vgpu->placement || vgpu->placement == placement);
     }
     return std::ranges::all_of(device.gpus, [&](const ClaimedGpu& gpu) {
       const vfio::PciFunction* const function = node.inventory.find(gpu.address);
@@ -455,7 +480,7 @@ std::optional<DeviceFailure> make_device_ready(const NodeHost& host, const Scann
                                                const Claim& claim, std::size_t index,
                                                const ClaimPolicy& policy) {
   const ClaimedDevice& device = claim.devices.at(index);
-  if (!device.is_whole()) return make_vgpu(host, node, claim, device);
+  if (!device.is_whole()) return make_vgpu(host, node, claim, device, policy);
   // The undo journal has exactly the writes that are left to be undone.
   if (auto bound = bind_whole(host, node, claim, device, policy); !bound)
     return DeviceFailure{.error = std::move(bound).error()};

@@ -2,10 +2,12 @@
 #include "host/claims/claimable_gpus.h"
 
 #include <algorithm>
+#include <string_view>
 
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include "common/text/text.h"
 #include "hostfs/stuck_writes.h"
 #include "mdev/framework.h"
 #include "policy/accelerators.h"
@@ -72,11 +74,40 @@ const api::ClaimableGpu* earlier(const ClaimableFacts& facts, const mdev::VgpuGp
   return same || unreadable ? &*found : nullptr;
 }
 
+/// Adds the placements of a type, by its ID: from the library's answer, else from the last round.
+void add_placements(const mdev::ManagedGpu* managed, const api::ClaimableGpu* before, api::VgpuType& type) {
+  if (managed != nullptr) {
+    const auto number = whole_number(std::string_view(type.id).substr(type.id.find_last_of('-') + 1));
+    const auto found = std::ranges::find_if(managed->types, [&](const mdev::ManagedType& one) {
+      return one.id == number && !one.instance_profile;
+    });
+    if (found != managed->types.end() && !found->placements.empty()) {
+      type.size = found->size;
+      type.placements = found->placements;
+      return;
+    }
+  }
+  if (before == nullptr) return;
+  const auto known = std::ranges::find(before->types, type.id, &api::VgpuType::id);
+  if (known == before->types.end()) return;
+  type.size = known->size;
+  type.placements = known->placements;
+}
+
+/// `is_empty`: the GPU has no vGPUs, so that a policy may change its value.
+bool has_mixed_sizes(const ClaimableFacts& facts, const mdev::VgpuGpu& gpu, bool is_empty,
+                     const api::ClaimableGpu* before) {
+  if (!is_empty && before != nullptr) return before->mixed_sizes;
+  const auto allow = facts.for_dra.find(gpu.address());
+  return allow != facts.for_dra.end() && allow->second.mixed_sizes;
+}
+
 /// `lacks_some`: the GPU does not list all of its types now.
 void add_types(const ClaimableFacts& facts, const mdev::VgpuGpu& gpu, bool lacks_some,
                api::ClaimableGpu& out) {
   const api::ClaimableGpu* before = earlier(facts, gpu);
   const bool is_empty = lists_all_types(gpu, lacks_some);
+  out.mixed_sizes = has_mixed_sizes(facts, gpu, is_empty, before);
   out.framework = framework_of(gpu);
   if (!is_empty && before != nullptr) {
     out.types = before->types;
@@ -86,17 +117,33 @@ void add_types(const ClaimableFacts& facts, const mdev::VgpuGpu& gpu, bool lacks
     out.types.clear();
     return;
   }
+  // One more type would change the counters under claims that have vGPUs.
+  const bool is_settled = out.mixed_sizes && !is_empty && !out.types.empty();
   for (const mdev::VgpuType& type : scanned_types(gpu, is_empty)) {
-    if (has_type(out.types, type.id)) continue;
+    if (is_settled || has_type(out.types, type.id)) continue;
     out.types.push_back({.id = type.id,
                          .name = type.name,
                          .short_name = type.short_name,
                          .framebuffer_mib = type.framebuffer_mib.value_or(0),
                          .most_per_gpu = type.max_instances});
   }
+  const auto said = facts.managed.find(gpu.address());
+  const bool is_answered = said != facts.managed.end() && said->second;
   const auto allow = facts.for_dra.find(gpu.address());
-  for (api::VgpuType& type : out.types)
+  for (api::VgpuType& type : out.types) {
     type.allowed = allow == facts.for_dra.end() || allow->second.allows(named(type));
+    if (out.mixed_sizes) add_placements(is_answered ? &*said->second : nullptr, before, type);
+  }
+}
+
+/// The reason why a GPU for mixed sizes has no vGPUs; empty: there is none, or it may have some.
+std::string why_no_placements(const ClaimableFacts& facts, const mdev::VgpuGpu& gpu,
+                              const api::ClaimableGpu& claimable) {
+  const auto has_placements = [](const api::VgpuType& type) { return !type.placements.empty(); };
+  if (!claimable.mixed_sizes || std::ranges::any_of(claimable.types, has_placements)) return {};
+  if (const std::string_view why = gpu.framework->why_no_placement(); !why.empty()) return std::string(why);
+  const auto said = facts.managed.find(gpu.address());
+  return said == facts.managed.end() ? std::string() : why_no_mixed_sizes(said->second);
 }
 
 /// The reason why the GPU cannot be bound to a vfio driver with its group, whoever uses it; empty: it can.
@@ -165,6 +212,8 @@ api::ClaimableGpu claimable_gpu(const ClaimableFacts& facts, const mdev::VgpuGpu
     const std::string obstacle = bind_obstacle(facts, gpu);
     if (!obstacle.empty()) out.whole = false;
     if (!obstacle.empty() && out.types.empty()) out.reason = obstacle;
+    const std::string unplaced = why_no_placements(facts, gpu, out);
+    if (!out.whole && out.reason.empty()) out.reason = unplaced;
   }
   out.health = out.reason.empty() ? api::GpuHealth::ready : api::GpuHealth::unhealthy;
   return out;
@@ -178,6 +227,31 @@ std::vector<api::ClaimableGpu> claimable_gpus(const ClaimableFacts& facts) {
     if (const mdev::VgpuGpu* gpu = facts.node.vgpus.find(address); gpu != nullptr)
       out.push_back(claimable_gpu(facts, *gpu));
   return out;
+}
+
+std::set<vfio::PciAddress> gpus_without_placements(const ClaimableFacts& facts) {
+  std::set<vfio::PciAddress> out;
+  for (const api::ClaimableGpu& claimable : claimable_gpus(facts)) {
+    const mdev::VgpuGpu& gpu = *facts.node.vgpus.find(claimable.address);
+    const bool can_be_asked = !gpu.function.problem && !vfio::on_vfio_driver(gpu.function) &&
+                              !facts.stuck.contains(claimable.address) &&
+                              gpu.framework->by_nvidias_driver() && gpu.framework->why_no_placement().empty();
+    const bool lacks_some = std::ranges::any_of(
+        claimable.types, [](const api::VgpuType& type) { return type.placements.empty(); });
+    if (claimable.mixed_sizes && can_be_asked && lacks_some) out.insert(claimable.address);
+  }
+  return out;
+}
+
+std::string why_no_mixed_sizes(const Result<mdev::ManagedGpu>& managed) {
+  if (!managed) return "its vGPUs need placements, and NVML does not tell them: " + managed.error().message;
+  if (managed->mig == mdev::GpuSwitch::on) return "it is in MIG mode, in which it has no mixed sizes";
+  if (managed->mixed_sizes == mdev::GpuSwitch::unsupported)
+    return "its board or its driver has no mixed sizes of vGPUs";
+  const auto has_placements = [](const mdev::ManagedType& type) { return !type.placements.empty(); };
+  return std::ranges::any_of(managed->types, has_placements)
+             ? std::string()
+             : "NVML tells no placements for vGPUs of different sizes";
 }
 
 void read_claimable_facts(const HostFs& host, ClaimableFacts& facts) {

@@ -14,6 +14,7 @@
 #include "common/result.h"
 #include "host/gpu_conditions.h"
 #include "hostfs/host_fs.h"
+#include "mdev/gpu_management.h"
 #include "policy/policy.h"
 #include "vfio/pci/inventory.h"
 #include "vfio/pci/pci_address.h"
@@ -34,11 +35,25 @@ struct ClaimableFacts {
   /// The GPUs of the last round. A GPU that has vGPUs or is on a vfio driver does not list all of its types,
   /// so they are taken from here.
   std::vector<api::ClaimableGpu> before = {};
+  /// The answer of the driver's library about GPUs for mixed sizes, or its error, which becomes the reason
+  /// why they have no vGPUs. Absent: it was not asked.
+  std::map<vfio::PciAddress, Result<mdev::ManagedGpu>> managed = {};
 };
 
-/// The GPUs of ClaimableFacts::dra that the host has, in order of address. MIG-backed types are left out,
-/// since their placements are not scanned.
+/// The GPUs of ClaimableFacts::dra that the host has, in order of address. MIG-backed types are left out:
+/// they need GPU instances, which claims do not make.
+///
+/// A GPU has mixed sizes if the policy says so. While it has vGPUs, it keeps the value of the last round, so
+/// that a policy changes no counters under a claim. The placements of its types come from the driver's
+/// library, and later from the last round. A type without placements is not published.
 std::vector<api::ClaimableGpu> claimable_gpus(const ClaimableFacts& facts);
+
+/// The GPUs for mixed sizes of which the library has to be asked, since a type has no placements yet. Asking
+/// is slow. A GPU that no driver can be asked about now is not among them.
+std::set<vfio::PciAddress> gpus_without_placements(const ClaimableFacts& facts);
+
+/// The reason why a GPU cannot have mixed sizes, by the library's answer; empty: it can.
+std::string why_no_mixed_sizes(const Result<mdev::ManagedGpu>& managed);
 
 /// Reads ClaimableFacts::stuck and `roots`. A record that cannot be read counts as none.
 void read_claimable_facts(const HostFs& host, ClaimableFacts& facts);

@@ -169,6 +169,46 @@ TEST(PublishedSlices, FillAGpuWithMixedSizes) {
   EXPECT_EQ(cluster.ask("e", whole_gpu()), kNone);
 }
 
+TEST(PublishedSlices, GivePlacementsAtBothEndsOfTheMemory) {
+  Gpu gpu = mixed("0000:65:00.0", 5);
+  gpu.memory_mib = 143771;
+  gpu.types = {test::placed_type("1500", "H200X-35C", 35, 1, 4),
+               test::placed_type("1501", "H200X-70C", 70, 2, 4)};
+  gpu.types[0].placements = {0, 3};
+  gpu.types[1].placements = {1, 2};
+  Cluster cluster(node_with({gpu}));
+  EXPECT_EQ(cluster.count(vgpu_of_type("H200X-35C")), 2U);
+  EXPECT_EQ(cluster.count(vgpu_of_type("H200X-70C")), 1U);
+  EXPECT_EQ(cluster.ask("a", vgpu_of_type("H200X-70C")), "vgpu-0000-65-00-0-1501-1");
+  EXPECT_EQ(cluster.ask("b", vgpu_of_type("H200X-35C")), "vgpu-0000-65-00-0-1500-0");
+  EXPECT_EQ(cluster.ask("c", vgpu_of_type("H200X-35C")), "vgpu-0000-65-00-0-1500-3");
+  EXPECT_EQ(cluster.ask("d", whole_gpu()), kNone);
+  cluster.scheduler.deallocate("a");
+  cluster.scheduler.deallocate("c");
+  cluster.publish();
+  EXPECT_EQ(cluster.count(vgpu_of_type("H200X-70C")), 1U) << "at 1 or at 2, which overlap";
+}
+
+/// hostd changes the mode only on an empty GPU. A claim that is being prepared meanwhile loses nothing
+/// either.
+TEST(PublishedSlices, KeepAClaimOfOneSizeWhenItsGpuGetsMixedSizes) {
+  Cluster cluster(node_with({l4("0000:3b:00.0", 42)}));
+  ASSERT_EQ(cluster.ask("a", vgpu_of_type("L4-6Q")), "vgpu-0000-3b-00-0-1150-0");
+  hold(cluster.node, "vgpu-0000-3b-00-0-1150-0", "a");
+  Gpu& gpu = cluster.node.gpus.front();
+  gpu.mixed_sizes = true;
+  gpu.types = {test::placed_type("1150", "L4-6Q", 6, 1, 4), test::placed_type("1152", "L4-12Q", 12, 2, 4)};
+  cluster.publish();
+  EXPECT_EQ(cluster.count(vgpu_with_memory(0)), 0U);
+  EXPECT_EQ(cluster.count(whole_gpu()), 0U);
+  cluster.node.held.clear();
+  cluster.scheduler.deallocate("a");
+  cluster.publish();
+  EXPECT_EQ(cluster.count(vgpu_of_type("L4-6Q")), 4U);
+  EXPECT_EQ(cluster.count(vgpu_of_type("L4-12Q")), 2U);
+  EXPECT_EQ(cluster.count(whole_gpu()), 1U);
+}
+
 TEST(PublishedSlices, KeepTheMaximumOfATypeThatIsBelowItsMemory) {
   Gpu gpu = l4("0000:3b:00.0", 42);
   gpu.types = {test::vgpu_type("1", "L4-1Q", 1, 16), test::vgpu_type("2", "L4-1B", 1, 12)};

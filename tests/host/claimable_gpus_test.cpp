@@ -12,6 +12,7 @@
 
 #include "api/files.h"
 #include "mdev/framework.h"
+#include "mdev/gpu_management.h"
 #include "tests/support/fake_kernel.h"
 #include "tests/support/must.h"
 
@@ -130,6 +131,81 @@ TEST_F(ClaimableGpusTest, HasTheFactsOfTheScan) {
   EXPECT_EQ(one.types.at(0).framebuffer_mib, 4096U);
   EXPECT_EQ(one.types.at(0).most_per_gpu, 4U);
   EXPECT_TRUE(one.types.at(0).allowed);
+}
+
+/// The library's answer about the types of the test's GPU.
+mdev::ManagedGpu answer() {
+  return {.vgpu_host = true,
+          .mixed_sizes = mdev::GpuSwitch::off,
+          .profiles = {},
+          .instances = {},
+          .types = {{.id = 4, .name = "T4-4Q", .framebuffer = 4ULL << 30U, .size = 4, .placements = {0, 12}},
+                    {.id = 8, .name = "T4-8Q", .framebuffer = 8ULL << 30U, .size = 8, .placements = {4}}}};
+}
+
+class MixedSizesTest : public ClaimableGpusTest {
+ protected:
+  MixedSizesTest() {
+    for_dra_[kGpu].mixed_sizes = true;
+    gpu().framework = &mdev::mediated_on_functions();
+    gpu().parents.front().types = {type("T4-4Q", 4096, 1, 4), type("T4-8Q", 8192, 1, 2)};
+    gpu().parents.front().types[0].id = "nvidia-4";
+    gpu().parents.front().types[1].id = "nvidia-8";
+  }
+  static constexpr const char* kUuid = "5b6c0f0e-3b1d-4f0e-9a57-2f6f5f1f7a10";
+};
+
+TEST_F(MixedSizesTest, HavePlacementsOfTheLibrary) {
+  ClaimableFacts facts = given();
+  EXPECT_THAT(gpus_without_placements(facts), ElementsAre(kGpu));
+  facts.managed.emplace(kGpu, answer());
+  const api::ClaimableGpu one = claimable_gpus(facts).at(0);
+  EXPECT_TRUE(one.mixed_sizes);
+  EXPECT_EQ(one.types.at(0).size, 4U);
+  EXPECT_THAT(one.types.at(0).placements, ElementsAre(0U, 12U));
+  EXPECT_THAT(one.types.at(1).placements, ElementsAre(4U));
+  before_ = {one};
+  EXPECT_THAT(gpus_without_placements(given()), IsEmpty());
+  EXPECT_EQ(claimable(), one) << "the last round has them";
+  for_dra_[kGpu].mixed_sizes = false;
+  EXPECT_FALSE(claimable().mixed_sizes);
+  EXPECT_THAT(claimable().types.at(0).placements, IsEmpty());
+  mdev::VgpuDevice vgpu;
+  vgpu.id = {kUuid};
+  gpu().devices = {vgpu};
+  EXPECT_EQ(claimable(), one) << "its vGPUs keep the mode";
+  gpu().unlisted = {type("T4-16Q", 16384, 0, 1)};
+  EXPECT_EQ(claimable(), one) << "and the types, on which the counters rest";
+}
+
+TEST_F(MixedSizesTest, AreNotAskedAboutOnVfio) {
+  for_dra_[kGpu].types = {"T4-8Q"};
+  before_ = {claimable()};
+  give_to_vfio();
+  EXPECT_THAT(gpus_without_placements(given()), IsEmpty());
+}
+
+TEST_F(MixedSizesTest, HaveAReasonWhereThereAreNone) {
+  for_dra_[kGpu].whole = false;
+  ClaimableFacts facts = given();
+  facts.managed.emplace(kGpu, fail(Errc::unsupported, "this host has no library"));
+  EXPECT_EQ(claimable_gpus(facts).at(0).health, api::GpuHealth::unhealthy);
+  EXPECT_THAT(claimable_gpus(facts).at(0).reason, HasSubstr("this host has no library"));
+  for_dra_[kGpu].whole = true;
+  EXPECT_EQ(claimable_gpus(facts).at(0).health, api::GpuHealth::ready) << "the whole GPU is there";
+  mdev::ManagedGpu said = answer();
+  EXPECT_EQ(why_no_mixed_sizes(said), "");
+  said.mixed_sizes = mdev::GpuSwitch::unsupported;
+  EXPECT_THAT(why_no_mixed_sizes(said), HasSubstr("has no mixed sizes"));
+  said.mig = mdev::GpuSwitch::on;
+  EXPECT_THAT(why_no_mixed_sizes(said), HasSubstr("MIG mode"));
+  said = answer();
+  said.types.clear();
+  EXPECT_THAT(why_no_mixed_sizes(said), HasSubstr("tells no placements"));
+  for_dra_[kGpu].whole = false;
+  gpu().framework = &mdev::mediated_on_gpu();
+  EXPECT_THAT(claimable().reason, HasSubstr("no places for them can be chosen there"));
+  EXPECT_THAT(gpus_without_placements(given()), IsEmpty());
 }
 
 TEST_F(ClaimableGpusTest, HasOnlyTheGpusOfDra) {

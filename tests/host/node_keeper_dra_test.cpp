@@ -65,6 +65,29 @@ TEST_F(KeeperOfClaimableGpusTest, LeavesAGpuForDraAsItIs) {
   EXPECT_THAT(kernel_.changes(), IsEmpty()) << "no file is written without a change";
 }
 
+TEST_F(KeeperOfClaimableGpusTest, AsksForPlacementsNowAndThen) {
+  constexpr const char* kDivided = "0000:0a:00.0";
+  kernel_.add_function({.address = kDivided,
+                        .ids = "10de:1eb8",
+                        .subsystem_ids = "10de:12a2",
+                        .class_code = 0x030200,
+                        .group = 10,
+                        .driver = "nvidia",
+                        .totalvfs = 4});
+  mdev_.add_vf_parents(kDivided);
+  kernel_.enable_vfs(kDivided, 4);
+  want("  - {address: \"0000:0a:00.0\", allocation: dra, mixed-sizes: true}\n");
+  round();
+  const auto asked = round();
+  EXPECT_EQ(asked.phase, api::NodePhase::ready);
+  EXPECT_EQ(asked.again, now_ + 5min) << "this host has no library";
+  ASSERT_THAT(addresses(), ElementsAre(kDivided));
+  EXPECT_TRUE(claimable().at(0).mixed_sizes);
+  EXPECT_EQ(claimable().at(0).health, api::GpuHealth::ready) << "claims can have it whole";
+  const auto next = round();
+  EXPECT_EQ(next.again, asked.again) << "it is not asked again before";
+}
+
 TEST_F(KeeperOfClaimableGpusTest, WritesNoFileWithoutSuchAPolicy) {
   want(kAllAway);
   rounds();

@@ -63,7 +63,12 @@ TEST_F(CalledGpuManagementTest, CarriesAllThatIsRead) {
       .profiles =
           {{.id = 14, .name = "2g.35gb", .most = 3, .left = 1, .slices = 2, .size = 2, .starts = {0, 4}}},
       .instances = {{.id = 2, .profile = 14}, {.id = 5, .profile = 14, .start = 4, .divided = true}},
-      .types = {{.id = 1153, .name = "NVIDIA L40S-12Q", .framebuffer = 12ULL << 30U, .most_per_gpu = 4},
+      .types = {{.id = 1153,
+                 .name = "NVIDIA L40S-12Q",
+                 .framebuffer = 12ULL << 30U,
+                 .most_per_gpu = 4,
+                 .size = 12,
+                 .placements = {0, 12, 36}},
                 {.id = 1500,
                  .name = "odd \xff name",
                  .framebuffer = 1,

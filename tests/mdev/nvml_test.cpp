@@ -78,8 +78,20 @@ TEST_F(NvmlTest, ReadsWhatItKnowsOfAGpu) {
                                        .framebuffer = 70ULL << 30U,
                                        .instance_profile = {},
                                        .most_per_gpu = 2,
-                                       .most_per_instance = {}}));
+                                       .most_per_instance = {},
+                                       .size = 2,
+                                       .placements = {1}}));
+  EXPECT_THAT(gpu.types[2].placements, testing::ElementsAre(0U, 3U)) << "in order, while mixed sizes are off";
   EXPECT_FALSE(is_open()) << "the driver would keep its unbind lock";
+}
+
+TEST_F(NvmlTest, ReadsPlacementsFromAnOlderLibrary) {
+  state("old 1\n");
+  const ManagedGpu gpu = must(nvml_.read(gpu_));
+  ASSERT_EQ(gpu.types.size(), 4U);
+  EXPECT_EQ(gpu.types[2].size, 1U);
+  EXPECT_THAT(gpu.types[2].placements, testing::ElementsAre(0U, 3U));
+  EXPECT_THAT(gpu.types[0].placements, IsEmpty()) << "it is MIG-backed";
 }
 
 TEST_F(NvmlTest, AnOrdinaryDriverHasNoTypes) {

@@ -189,7 +189,10 @@ TEST(PolicyText, HasTheDevicesThatClaimsCanHave) {
       "    allow: [\"whole\", \"L40S-*Q\"]\n"
       "  - address: \"0000:3b:00.0\"\n"
       "    allocation: dra\n"
-      "    allow: \"whole\"\n";
+      "    allow: \"whole\"\n"
+      "  - address: \"0000:af:00.0\"\n"
+      "    allocation: dra\n"
+      "    mixed-sizes: true\n";
   EXPECT_EQ(policy_text(read(text)), text);
 }
 

@@ -171,7 +171,7 @@ TEST(PolicyFile, GivesGpusToResourceClaims) {
       "  - {devices: all, mode: passthrough, allocation: device-plugin}\n"
       "  - {devices: [1], allocation: dra}\n"
       "  - {devices: [2], allocation: dra, allow: [whole, \"T4-4*\"]}\n"
-      "  - {devices: [3], allocation: dra, allow: whole}\n");
+      "  - {devices: [3], allocation: dra, allow: whole, mixed-sizes: true}\n");
   ASSERT_TRUE(file) << file.error().message;
   const Policy& policy = file->policies.at(0);
   EXPECT_EQ(policy.items.at(0).allocation, Allocation::device_plugin);
@@ -186,7 +186,10 @@ TEST(PolicyFile, GivesGpusToResourceClaims) {
   const AllowedDevices& quarters = desired.for_dra.at(inventory.gpus[2].address());
   EXPECT_TRUE(quarters.whole);
   EXPECT_THAT(quarters.types, ElementsAre("T4-4*"));
-  EXPECT_THAT(desired.for_dra.at(inventory.gpus[3].address()).types, IsEmpty());
+  EXPECT_FALSE(quarters.mixed_sizes);
+  const AllowedDevices& whole = desired.for_dra.at(inventory.gpus[3].address());
+  EXPECT_THAT(whole.types, IsEmpty());
+  EXPECT_TRUE(whole.mixed_sizes);
 }
 
 TEST(AllowedDevices, MatchesTypesByTheirNames) {
@@ -323,8 +326,8 @@ INSTANTIATE_TEST_SUITE_P(
             "p.yaml:5: policies.a[0].vgpu-devices: goes with allocation device-plugin, not with dra"},
         BadPolicy{"version: v2\npolicies:\n  a:\n  - {devices: all, allocation: dra, vgpu-params: a=1}\n",
                   "p.yaml:4: policies.a[0].vgpu-params: goes with allocation device-plugin, not with dra"},
-        BadPolicy{"version: v2\npolicies:\n  a:\n  - {devices: all, allocation: dra, mixed-sizes: true}\n",
-                  "p.yaml:4: policies.a[0].mixed-sizes: goes with allocation device-plugin, not with dra"},
+        BadPolicy{"version: v2\npolicies:\n  a:\n  - {devices: all, allocation: dra, mixed-sizes: yes}\n",
+                  "p.yaml:4: policies.a[0].mixed-sizes: expected true or false, found yes"},
         BadPolicy{"version: v2\npolicies:\n  a:\n  - {devices: all, mode: host, allow: [whole]}\n",
                   "p.yaml:4: policies.a[0].allow: goes with allocation dra, not with device-plugin"},
         BadPolicy{"version: v2\npolicies:\n  a:\n  - {devices: all, allocation: dra, allow: []}\n",

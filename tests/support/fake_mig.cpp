@@ -42,6 +42,13 @@ std::optional<std::uint32_t> needed_profile(const FakeVgpuType& type) {
   return found == kNeeded.end() ? std::nullopt : std::optional(found->second);
 }
 
+// With mixed sizes: at both ends of the memory, and in its middle.
+std::optional<FakeVendorVfio::TypePlaces> mixed_places(const FakeVgpuType& type) {
+  if (type.id == "nvidia-1500") return FakeVendorVfio::TypePlaces{.size = 1, .starts = {0, 3}};
+  if (type.id == "nvidia-1501") return FakeVendorVfio::TypePlaces{.size = 2, .starts = {1, 2}};
+  return std::nullopt;
+}
+
 std::filesystem::path state_path(const std::string& gpu) {
   return std::filesystem::path("fake/mig") / gpu;
 }
@@ -62,6 +69,9 @@ FakeMig::FakeMig(FakeKernel& kernel, FakeVendorVfio& vendor) : kernel_(kernel), 
   kernel_.on_call([this](const LibraryCall& call) { return mdev::answer_gpu_call(*this, call.request); });
   vendor_.set_rule([this](const std::string& gpu, const FakeVgpuType& type,
                           const std::vector<FakeVgpuType>& present) { return fits(gpu, type, present); });
+  vendor_.set_places([this](const std::string& gpu, const FakeVgpuType& type) {
+    return load(gpu).mixed ? mixed_places(type) : std::nullopt;
+  });
   const auto wipe = [this](const std::string& function) {
     const auto gpu = kernel_.link_name(std::filesystem::path("sys/bus/pci/devices") / function / "physfn");
     if (!gpu || !kernel_.exists(state_path(*gpu))) return;
@@ -151,6 +161,10 @@ Result<mdev::ManagedGpu> FakeMig::read(const vfio::PciAddress& gpu) {
                          .framebuffer = std::uint64_t{type.framebuffer_mib} << 20U,
                          .instance_profile = needed_profile(type),
                          .most_per_gpu = most});
+    const auto places = mixed_places(type);
+    if (!places) continue;
+    out.types.back().size = places->size;
+    out.types.back().placements.assign(places->starts.begin(), places->starts.end());
   }
   std::map<std::uint32_t, std::uint32_t> count;
   for (const auto& [id, instance] : state.instances) {

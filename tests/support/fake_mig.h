@@ -15,7 +15,9 @@ namespace ferry::test {
 /// Time-sliced and MIG-backed types of an H200.
 std::vector<FakeVgpuType> h200_types();
 
-/// An instance gets the last place that is free for its profile, and keeps it.
+/// An instance gets the last place that is free for its profile, and keeps it. With mixed sizes vGPUs have
+/// places: an H200X-35C one unit at 0 or 3, an H200X-70C two units from 1 or 2 on.
+///
 /// Keeps what changes in the kernel's tree. Switching virtual functions on or off takes all GPU instances,
 /// and mixed sizes, as it does on the real thing.
 class FakeMig final : public mdev::GpuManagement {

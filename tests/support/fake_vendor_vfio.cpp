@@ -137,7 +137,8 @@ bool FakeVendorVfio::creatable(const std::string& address, const Occupancy& pres
                                const std::string& function, const FakeVgpuType& type) const {
   if (!present.free.at(function)) return false;
   if (rule_) {
-    if (const auto ruled = rule_(address, type, types_on(address))) return *ruled;
+    if (const auto ruled = rule_(address, type, types_on(address)))
+      return *ruled && free_place(address, type).has_value();
   }
   const bool fits = present.all == 0 || present.framebuffer == type.framebuffer_mib;
   return fits && present.all < type.max_instances;
@@ -164,7 +165,48 @@ std::set<unsigned> FakeVendorVfio::places_on(const std::string& address) const {
   return out;
 }
 
-// As in the test module of the node: a vGPU takes one place, whatever its size.
+std::optional<FakeVendorVfio::TypePlaces> FakeVendorVfio::places_of(const std::string& gpu,
+                                                                    const FakeVgpuType& type) const {
+  return places_of_ ? places_of_(gpu, type) : std::nullopt;
+}
+
+bool FakeVendorVfio::is_free(const std::string& gpu, unsigned start, unsigned size,
+                             const std::string& except) const {
+  return std::ranges::none_of(kernel_.vfs_of(gpu), [&](const std::string& function) {
+    const FakeVgpuType* other = find(gpu, type_on(function));
+    const auto place = kernel_.read_attribute(placement_path(function));
+    if (function == except || other == nullptr || !place) return false;
+    const auto taken = static_cast<unsigned>(std::stoul(*place));
+    const auto places = places_of(gpu, *other);
+    return start < taken + (places ? places->size : 1U) && taken < start + size;
+  });
+}
+
+std::optional<unsigned> FakeVendorVfio::free_place(const std::string& gpu, const FakeVgpuType& type) const {
+  if (const auto places = places_of(gpu, type)) {
+    const auto found = std::ranges::find_if(
+        places->starts, [&](unsigned start) { return is_free(gpu, start, places->size, {}); });
+    return found == places->starts.end() ? std::nullopt : std::optional(*found);
+  }
+  const auto taken = places_on(gpu);
+  unsigned place = 0;
+  while (taken.contains(place)) ++place;
+  return place;
+}
+
+std::vector<std::string> FakeVendorVfio::places_of_devices(const std::string& address) const {
+  std::vector<std::string> out;
+  for (const std::string& function : kernel_.vfs_of(address)) {
+    const FakeVgpuType* type = find(address, type_on(function));
+    if (type == nullptr) continue;
+    const std::string name = type->name.substr(type->name.find_last_of('-') + 1);
+    out.push_back(name + " at " + kernel_.read_attribute(placement_path(function)).value_or("?"));
+  }
+  std::ranges::sort(out);
+  return out;
+}
+
+// As in the test module of the node: a vGPU takes one place, whatever its size, unless set_places() is used.
 int FakeVendorVfio::move(const std::string& function, const std::string& value) {
   if (value.empty() || value.find_first_not_of("0123456789") != std::string::npos) return EINVAL;
   const auto now = kernel_.read_attribute(placement_path(function));
@@ -173,8 +215,13 @@ int FakeVendorVfio::move(const std::string& function, const std::string& value) 
   const auto place = static_cast<unsigned>(std::stoul(value));
   const std::string gpu = owner(function);
   const FakeVgpuType* type = find(gpu, type_on(function));
-  if (type == nullptr || place >= type->max_instances) return EINVAL;
-  if (*now != value && places_on(gpu).contains(place)) return EINVAL;
+  if (type == nullptr) return EINVAL;
+  if (const auto places = places_of(gpu, *type)) {
+    if (std::ranges::find(places->starts, place) == places->starts.end()) return EINVAL;
+    if (!is_free(gpu, place, places->size, function)) return EINVAL;
+  } else if (place >= type->max_instances || (*now != value && places_on(gpu).contains(place))) {
+    return EINVAL;
+  }
   if (!swallow_moves) kernel_.file(placement_path(function), value + "\n");
   return 0;
 }
@@ -196,14 +243,11 @@ int FakeVendorVfio::write(const std::string& function, const std::string& value)
     present.all += present.all == 0 ? 0 : hidden_vgpus;
     if (!creatable(gpu, present, function, *type)) return EIO;
     if (swallow_creates) return 0;
+    const auto place = free_place(gpu, *type);
+    if (!place) return EIO;
     kernel_.file(current_path(function), value + "\n");
     kernel_.file(params_path(function), "\n");  // not readable before
-    if (has_placements) {
-      const auto taken = places_on(gpu);
-      unsigned place = 0;
-      while (taken.contains(place)) ++place;
-      kernel_.file(placement_path(function), std::to_string(place) + "\n");
-    }
+    if (has_placements) kernel_.file(placement_path(function), std::to_string(*place) + "\n");
   }
   update_creatable(gpu);
   return 0;

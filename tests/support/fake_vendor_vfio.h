@@ -37,6 +37,16 @@ class FakeVendorVfio {
   using Rule = std::function<std::optional<bool>(const std::string& gpu, const FakeVgpuType& type,
                                                  const std::vector<FakeVgpuType>& present)>;
   void set_rule(Rule rule) { rule_ = std::move(rule); }
+  /// Where vGPUs of a type may begin, and how many units they take. Absent: each takes one place, at any
+  /// number below the type's maximum.
+  struct TypePlaces {
+    unsigned size = 1;
+    std::vector<unsigned> starts;
+  };
+  using PlacesOf = std::function<std::optional<TypePlaces>(const std::string& gpu, const FakeVgpuType& type)>;
+  void set_places(PlacesOf places) { places_of_ = std::move(places); }
+  /// "35C at 0": each vGPU on a GPU with its place, sorted.
+  std::vector<std::string> places_of_devices(const std::string& address) const;
   /// What can be created has changed by other means than a write.
   void refresh(const std::string& address) { update_creatable(address); }
   /// The types of a GPU's vGPUs.
@@ -57,6 +67,10 @@ class FakeVendorVfio {
   int write(const std::string& function, const std::string& value);
   int move(const std::string& function, const std::string& value);
   std::set<unsigned> places_on(const std::string& address) const;
+  std::optional<TypePlaces> places_of(const std::string& gpu, const FakeVgpuType& type) const;
+  bool is_free(const std::string& gpu, unsigned start, unsigned size, const std::string& except) const;
+  /// The first free place for one more of a type; absent: there is none.
+  std::optional<unsigned> free_place(const std::string& gpu, const FakeVgpuType& type) const;
   void add_function(const std::string& function);
   void update_creatable(const std::string& address);
   struct Occupancy {
@@ -74,6 +88,7 @@ class FakeVendorVfio {
   FakeKernel& kernel_;
   std::map<std::string, std::vector<FakeVgpuType>> gpus_;
   Rule rule_;
+  PlacesOf places_of_;
 };
 
 }  // namespace ferry::test

@@ -54,11 +54,16 @@ struct Type {
   unsigned long long mib;
   unsigned profile;
   unsigned most;
+  // With mixed sizes: the units that it takes, and where it may begin.
+  unsigned size = 0;
+  std::array<unsigned, 2> placements = {};
+  unsigned places = 0;
 };
-constexpr std::array<Type, 4> kTypes = {{{1500, "NVIDIA H200-1-18C", 18432, 19, 7},
-                                         {1501, "NVIDIA H200-3-71C", 72704, 9, 2},
-                                         {1510, "NVIDIA H200-35C", 35840, nvml::kNoInstanceProfile, 4},
-                                         {1511, "NVIDIA H200-70C", 71680, nvml::kNoInstanceProfile, 2}}};
+constexpr std::array<Type, 4> kTypes = {
+    {{1500, "NVIDIA H200-1-18C", 18432, 19, 7},
+     {1501, "NVIDIA H200-3-71C", 72704, 9, 2},
+     {1510, "NVIDIA H200-35C", 35840, nvml::kNoInstanceProfile, 4, 1, {3, 0}, 2},
+     {1511, "NVIDIA H200-70C", 71680, nvml::kNoInstanceProfile, 2, 2, {1}, 1}}};
 
 /// All that a driver keeps.
 struct State {
@@ -70,6 +75,7 @@ struct State {
   unsigned busy = 0;        // a vGPU is there
   unsigned held = 0;        // GPU instances do not go
   unsigned no_compute = 0;  // compute instances cannot be made
+  unsigned old = 0;         // it knows only the first version of lists of placements
   unsigned no_driver = 0;
   unsigned open = 0;
   unsigned next = 1;
@@ -121,6 +127,7 @@ struct State {
             {"busy", &busy},
             {"no_compute", &no_compute},
             {"no_driver", &no_driver},
+            {"old", &old},
             {"held", &held},
             {"open", &open},
             {"next", &next}};
@@ -146,6 +153,14 @@ nvml::GpuInstanceHandle* find(State& state, unsigned id) {
 const Type* type_of(unsigned id) {
   const auto* found = std::find_if(kTypes.begin(), kTypes.end(), [&](const Type& t) { return t.id == id; });
   return found == kTypes.end() ? nullptr : found;
+}
+template <typename Placements>
+Status list_placements(const Type& type, Placements& out) {
+  if (out.count < type.places) return nvml::kInsufficientSize;
+  out.size = type.size;
+  out.count = type.places;
+  std::copy_n(type.placements.begin(), type.places, out.ids);
+  return nvml::kSuccess;
 }
 
 }  // namespace
@@ -343,6 +358,17 @@ Status nvmlVgpuTypeGetGpuInstanceProfileId(unsigned id, unsigned* profile) {
 Status nvmlVgpuTypeGetMaxInstances(nvml::Device /*device*/, unsigned id, unsigned* most) {
   *most = type_of(id)->most;
   return nvml::kSuccess;
+}
+Status nvmlDeviceGetVgpuTypeSupportedPlacements(nvml::Device /*device*/, unsigned id, void* list) {
+  constexpr Status kVersionMismatch = 25;  // NVML_ERROR_ARGUMENT_VERSION_MISMATCH
+  const Type* type = type_of(id);
+  if (type == nullptr || type->places == 0) return nvml::kNotSupported;
+  const unsigned version = *static_cast<const unsigned*>(list);  // the first member of each
+  if (version == nvml::version_of<nvml::OldVgpuPlacements>(1))
+    return list_placements(*type, *static_cast<nvml::OldVgpuPlacements*>(list));
+  if (State::read().old != 0 || version != nvml::version_of<nvml::VgpuPlacements>(2)) return kVersionMismatch;
+  auto* const now = static_cast<nvml::VgpuPlacements*>(list);
+  return now->mode == nvml::kMixedSizePlacements ? list_placements(*type, *now) : nvml::kInvalidArgument;
 }
 Status nvmlVgpuTypeGetMaxInstancesPerGpuInstance(nvml::MaxInstancesPerGpuInstance* per) {
   if (type_of(per->type_id)->profile == nvml::kNoInstanceProfile) return nvml::kNotSupported;

@@ -2,11 +2,14 @@
 #include "vgpu-dm/plan/addition.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 
+#include "common/text/text.h"
 #include "mdev/framework.h"
 #include "vgpu-dm/apply/gpu_release.h"
 #include "vgpu-dm/plan/placement.h"
@@ -86,6 +89,85 @@ std::optional<Error> cannot_choose_placement(const Addition& addition, const mde
                .message = fmt::format("{}: no placement can be chosen: {}", gpu.label(), why)};
 }
 
+/// NVML's answer; nullptr: it was not asked, or gave none.
+const mdev::ManagedGpu* managed(const VgpuSnapshot& view, const mdev::VgpuGpu& gpu) {
+  const auto found = view.managed.find(gpu.address());
+  return found == view.managed.end() || !found->second ? nullptr : &*found->second;
+}
+
+/// nullptr: NVML has no such type, or no placements for it.
+const mdev::ManagedType* placed_type(const mdev::ManagedGpu& gpu, std::string_view id) {
+  const auto number = whole_number(id.substr(id.find_last_of('-') + 1));
+  const auto found = std::ranges::find_if(gpu.types, [&](const mdev::ManagedType& type) {
+    return type.id == number && !type.placements.empty();
+  });
+  return found == gpu.types.end() ? nullptr : &*found;
+}
+
+/// Error if the type has no such placement, or if a vGPU takes a part of it.
+std::optional<Error> cannot_be_placed(const Addition& addition, const mdev::VgpuGpu& gpu,
+                                      const mdev::ManagedGpu& now) {
+  const mdev::ManagedType* const type = placed_type(now, addition.type_id);
+  if (!addition.placement || type == nullptr) return std::nullopt;
+  const std::uint64_t begin = *addition.placement;
+  if (std::ranges::find(type->placements, *addition.placement) == type->placements.end()) {
+    return Error{.code = make_error_code(Errc::refused),
+                 .message = fmt::format("{}: {} has no placement {}", gpu.label(), type->name, begin),
+                 .hint = {}};
+  }
+  for (const mdev::VgpuDevice& device : gpu.devices) {
+    const mdev::ManagedType* const other = placed_type(now, device.type_id);
+    if (!device.placement || other == nullptr) continue;
+    const std::uint64_t taken = *device.placement;
+    if (begin >= taken + other->size || taken >= begin + type->size) continue;
+    return Error{
+        .code = make_error_code(Errc::refused),
+        .message = fmt::format("{}: a part of placement {} of {} is taken by vGPU {} ({}) at {}", gpu.label(),
+                               begin, type->name, device.id.text, device.short_name, taken),
+        .hint = "`ferry status` shows it; something else makes vGPUs on this node"};
+  }
+  return std::nullopt;
+}
+
+/// Error if the GPU cannot have mixed sizes now. Without an error they are on, or can be switched on.
+std::optional<Error> lacks_mixed_sizes(const Addition& addition, const VgpuSnapshot& view,
+                                       const mdev::VgpuGpu& gpu) {
+  if (addition.sizes != Sizes::mixed) return std::nullopt;
+  const mdev::ManagedGpu* const now = managed(view, gpu);
+  if (now == nullptr) {
+    const auto said = view.managed.find(gpu.address());
+    const bool has_failed = said != view.managed.end();
+    return Error{
+        .code = make_error_code(Errc::unsupported),
+        .message = fmt::format("{}: its vGPUs need mixed sizes, which NVML alone can switch on: {}",
+                               gpu.label(), has_failed ? said->second.error().message : "it was not asked"),
+        .hint = has_failed ? said->second.error().hint : std::string()};
+  }
+  if (now->mixed_sizes == mdev::GpuSwitch::unsupported) {
+    return Error{.code = make_error_code(Errc::unsupported),
+                 .message = gpu.label() + ": cannot have vGPUs of different sizes",
+                 .hint = {}};
+  }
+  if (now->mixed_sizes == mdev::GpuSwitch::off && !gpu.devices.empty()) {
+    return Error{
+        .code = make_error_code(Errc::refused),
+        .message = fmt::format("{}: mixed sizes are off, and can be switched on only while it has no "
+                               "vGPUs; it has {}",
+                               gpu.label(), text(counts_of(gpu))),
+        .hint = "they are switched on once these vGPUs are gone"};
+  }
+  return cannot_be_placed(addition, gpu, *now);
+}
+
+/// Absent: the mode stays.
+std::optional<bool> mixed_sizes_to_set(const Addition& addition, const mdev::VgpuGpu& gpu,
+                                       const mdev::ManagedGpu* now) {
+  if (now == nullptr || !gpu.devices.empty()) return std::nullopt;
+  if (addition.sizes == Sizes::mixed && now->mixed_sizes == mdev::GpuSwitch::off) return true;
+  if (addition.sizes == Sizes::equal && now->mixed_sizes == mdev::GpuSwitch::on) return false;
+  return std::nullopt;
+}
+
 /// The plan for a vGPU that exists. A run that was killed between the creation and the next write may have
 /// left it at another placement.
 GpuPlan plan_present(GpuPlan plan, const Addition& addition, const VgpuSnapshot& view,
@@ -126,6 +208,16 @@ Result<vfio::PciAddress> free_parent(const mdev::VgpuGpu& gpu, const std::string
   return fail(no_room(gpu, type_id));
 }
 
+bool needs_library(const Addition& addition, const mdev::VgpuGpu& gpu) {
+  if (addition.sizes == Sizes::as_now || gpu.address() != addition.gpu) return false;
+  if (!gpu.framework->by_nvidias_driver() || !gpu.on_virtual_functions()) return false;
+  return addition.sizes == Sizes::mixed || gpu.devices.empty();
+}
+
+bool may_switch_sizes(const Addition& addition, const mdev::VgpuGpu& gpu, const mdev::ManagedGpu* said) {
+  return gpu.address() == addition.gpu && mixed_sizes_to_set(addition, gpu, said).has_value();
+}
+
 GpuPlan plan_addition(const Addition& addition, const VgpuSnapshot& view, const mdev::VgpuGpu& gpu) {
   GpuPlan plan = unmatched(gpu);
   if (gpu.address() != addition.gpu) return plan;
@@ -138,21 +230,36 @@ GpuPlan plan_addition(const Addition& addition, const VgpuSnapshot& view, const 
   if (!plan.refusal) plan.refusal = makes_no_vgpu(gpu);
   if (!plan.refusal) plan.refusal = taken_by_another(addition, view, gpu);
   if (!plan.refusal) plan.refusal = cannot_choose_placement(addition, gpu);
+  if (!plan.refusal) plan.refusal = lacks_mixed_sizes(addition, view, gpu);
   if (plan.refusal) return plan;
   const auto parent = std::ranges::find(gpu.parents, addition.parent, &mdev::VgpuParent::address);
   if (parent == gpu.parents.end() || !has_room(*parent, addition.type_id)) {
     plan.refusal = no_room(gpu, addition.type_id);
     return plan;
   }
-  plan.steps.push_back({.kind = VgpuStep::Kind::create,
+  VgpuStep creation{.kind = VgpuStep::Kind::create,
+                    .framework = gpu.framework,
+                    .id = addition.id,
+                    .parent = addition.parent,
+                    .number = 0,
+                    .type_id = addition.type_id,
+                    .short_name = type_on(*parent, addition.type_id)->short_name,
+                    .why = addition.why};
+  creation.placement = addition.placement;
+  const auto mixed = mixed_sizes_to_set(addition, gpu, managed(view, gpu));
+  if (!mixed) {
+    plan.steps.push_back(std::move(creation));
+    return plan;
+  }
+  plan.steps.push_back({.kind = VgpuStep::Kind::set_mixed_sizes,
                         .framework = gpu.framework,
-                        .id = addition.id,
-                        .parent = addition.parent,
-                        .number = 0,
-                        .type_id = addition.type_id,
-                        .short_name = type_on(*parent, addition.type_id)->short_name,
+                        .id = {},
+                        .parent = gpu.address(),
+                        .number = *mixed ? 1U : 0U,
+                        .type_id = {},
+                        .short_name = {},
                         .why = addition.why});
-  plan.steps.back().placement = addition.placement;
+  plan.later.push_back(std::move(creation));
   return plan;
 }
 

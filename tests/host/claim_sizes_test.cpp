@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+// Claims for vGPUs of different sizes on one GPU: each gets the placement that the scheduler has chosen.
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+
+#include "api/claim_request.h"
+#include "api/claimable_gpus.h"
+#include "api/files.h"
+#include "host/claims/claim_keeper.h"
+#include "host/claims/claim_record.h"
+#include "host/claims/claimable_gpus.h"
+#include "mdev/gpu_management.h"
+#include "tests/host/claim_node.h"
+#include "tests/support/fake_mig.h"
+#include "tests/support/must.h"
+#include "tests/vfio/rebinds.h"
+#include "vgpu-dm/types/type_table.h"
+
+namespace ferry::host {
+namespace {
+
+using test::must;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+constexpr const char* kSmall = "1500";  // H200X-35C: one unit at 0 or 3
+constexpr const char* kLarge = "1501";  // H200X-70C: two units from 1 or 2 on
+
+/// An H200 with its virtual functions, whose policy is `{allocation: dra, mixed-sizes: true}`.
+class SizesNode {
+ public:
+  static constexpr const char* kGpu = "0000:17:00.0";
+
+  SizesNode() {
+    kernel_.add_driver({.name = "nvidia", .ids = {"10de:2335"}, .sriov = true});
+    kernel_.file("proc/sys/kernel/random/boot_id", "b\n");
+    kernel_.file("dev/vfio/vfio", "");
+    kernel_.add_function({.address = kGpu,
+                          .ids = "10de:2335",
+                          .subsystem_ids = "10de:18be",
+                          .class_code = 0x030200,
+                          .group = 17,
+                          .driver = "nvidia",
+                          .totalvfs = 8});
+    vendor_.add_gpu(kGpu, test::h200_types());
+    kernel_.enable_vfs(kGpu, 8);
+    publish();
+  }
+
+  static vfio::PciAddress gpu() { return must(vfio::PciAddress::parse(kGpu)); }
+
+  /// A round of hostd, which asks the library.
+  void publish() {
+    const vfio::Inventory inventory = must(vfio::scan(kernel_));
+    const ScannedNode node{.inventory = inventory,
+                           .vgpus = must(vgpu::scan_known_vgpus(kernel_, inventory, rules_))};
+    ClaimableFacts facts{.node = node,
+                         .models = models_,
+                         .rules = rules_,
+                         .for_dra = for_dra_,
+                         .dra = dra_,
+                         .before = claimable_};
+    read_claimable_facts(kernel_, facts);
+    asked_ = gpus_without_placements(facts);
+    for (const vfio::PciAddress& one : asked_) facts.managed.emplace(one, mig_.read(one));
+    claimable_ = claimable_gpus(facts);
+    kernel_.file(api::kClaimableGpusFile, api::claimable_gpus_text(claimable_));
+  }
+  const api::VgpuType& type(const std::string& id) const {
+    return *std::ranges::find(claimable_.at(0).types, id, &api::VgpuType::id);
+  }
+
+  ClaimKeeper::Answer prepare(const std::string& uid, const char* id,
+                              std::optional<std::uint32_t> placement) {
+    const api::RequestedDevice device{.gpu = gpu(), .type = id, .placement = placement};
+    return keeper_.serve(ClaimNode::request(uid, {device}));
+  }
+  ClaimKeeper::Answer unprepare(const std::string& uid) {
+    api::ClaimRequest undo = ClaimNode::request(uid, {});
+    undo.action = api::ClaimAction::unprepare;
+    return keeper_.serve(undo);
+  }
+  mdev::GpuSwitch mixed_sizes() { return must(mig_.read(gpu())).mixed_sizes; }
+  std::vector<std::string> vgpus() const { return vendor_.places_of_devices(kGpu); }
+
+  test::FakeKernel kernel_;
+  test::FakeVendorVfio vendor_{kernel_};
+  test::FakeMig mig_{kernel_, vendor_};
+  mdev::CalledGpuManagement management_{kernel_};
+  const vfio::AcceleratorRules rules_{.vendors = {0x10de}, .classes = {vfio::PciClass::display_3d}};
+  policy::ModelNames models_ = [](const vfio::PciFunction&) { return std::string("GH100 [H200 SXM]"); };
+  std::map<vfio::PciAddress, policy::AllowedDevices> for_dra_ = {
+      {gpu(), policy::AllowedDevices{.mixed_sizes = true}}};
+  std::set<vfio::PciAddress> dra_ = {gpu()};
+  std::vector<api::ClaimableGpu> claimable_;
+  std::set<vfio::PciAddress> asked_;  // by the last round
+  ClaimUsers users_;
+  ClaimKeeper keeper_{kernel_,
+                      {.rebinds = users_, .vgpus = users_, .open = users_},
+                      [this](const NodeProbes& uses) { return host(uses); },
+                      {.lock_patience = std::chrono::milliseconds(1)}};
+
+ private:
+  NodeHost host(const NodeProbes& uses) {
+    return {.rebinds = {.host = &kernel_,
+                        .writer = &kernel_,
+                        .probe = &uses.rebinds,
+                        .rules = rules_,
+                        .on_step = {}},
+            .vgpus = {.host = kernel_,
+                      .writer = kernel_,
+                      .uses = uses.vgpus,
+                      .rules = rules_,
+                      .node = "node-a",
+                      .pause = [](auto) {},
+                      .management = &management_}};
+  }
+};
+
+class ClaimSizesTest : public testing::Test, protected SizesNode {};
+
+TEST_F(ClaimSizesTest, ArePublishedWithTheirPlacements) {
+  ASSERT_EQ(claimable_.size(), 1U);
+  EXPECT_TRUE(claimable_[0].mixed_sizes);
+  EXPECT_EQ(claimable_[0].health, api::GpuHealth::ready) << claimable_[0].reason;
+  EXPECT_EQ(claimable_[0].types.size(), 2U) << "MIG-backed types are not for claims";
+  EXPECT_EQ(type(kSmall).size, 1U);
+  EXPECT_THAT(type(kSmall).placements, ElementsAre(0U, 3U));
+  EXPECT_EQ(type(kLarge).size, 2U);
+  EXPECT_THAT(type(kLarge).placements, ElementsAre(1U, 2U));
+  EXPECT_THAT(asked_, ElementsAre(gpu()));
+  publish();
+  EXPECT_THAT(asked_, IsEmpty()) << "the last round has them";
+  EXPECT_THAT(type(kSmall).placements, ElementsAre(0U, 3U));
+}
+
+TEST_F(ClaimSizesTest, GetTheirPlacementsInAnyOrder) {
+  EXPECT_EQ(mixed_sizes(), mdev::GpuSwitch::off);
+  must(prepare("a", kSmall, 3));
+  EXPECT_EQ(mixed_sizes(), mdev::GpuSwitch::on);
+  EXPECT_THAT(vgpus(), ElementsAre("35C at 3"));
+  must(prepare("b", kLarge, 1));
+  must(prepare("c", kSmall, 0));
+  EXPECT_THAT(vgpus(), ElementsAre("35C at 0", "35C at 3", "70C at 1"));
+  publish();
+  EXPECT_THAT(type(kLarge).placements, ElementsAre(1U, 2U)) << "a full GPU lists no type";
+  must(unprepare("a"));
+  must(unprepare("c"));
+  must(prepare("d", kSmall, 3));
+  EXPECT_THAT(vgpus(), ElementsAre("35C at 3", "70C at 1"));
+  for (const char* uid : {"b", "d"}) must(unprepare(uid));
+  EXPECT_THAT(vgpus(), IsEmpty());
+  EXPECT_THAT(must(load_claim_record(kernel_)).claims, IsEmpty());
+}
+
+TEST_F(ClaimSizesTest, FailWhereAnotherProgramHasThePlacement) {
+  must(mig_.set_mixed_sizes(gpu(), true));
+  vendor_.set("0000:17:00.5", kSmall);  // at 0
+  const auto refused = prepare("a", kSmall, 0);
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().message, HasSubstr("placement 0 is taken by vGPU 0000:17:00.5"));
+  EXPECT_THAT(must(load_claim_record(kernel_)).claims, IsEmpty());
+  must(prepare("a", kSmall, 3));
+  EXPECT_THAT(vgpus(), ElementsAre("35C at 0", "35C at 3"));
+}
+
+TEST_F(ClaimSizesTest, FailIfTheDriverChoosesAnotherPlacement) {
+  vendor_.swallow_moves = true;
+  const auto failed = prepare("a", kSmall, 3);
+  ASSERT_FALSE(failed);
+  EXPECT_THAT(failed.error().message, HasSubstr("it is at another placement"));
+  EXPECT_THAT(vgpus(), IsEmpty());
+  EXPECT_THAT(must(load_claim_record(kernel_)).claims, IsEmpty());
+  EXPECT_EQ(mixed_sizes(), mdev::GpuSwitch::off);
+}
+
+TEST_F(ClaimSizesTest, FailForAnotherModeOfTheGpu) {
+  const auto of_one_size = prepare("a", kSmall, std::nullopt);
+  ASSERT_FALSE(of_one_size);
+  EXPECT_THAT(of_one_size.error().message,
+              HasSubstr("has vGPUs of mixed sizes by now, and the claim was allocated for one size"));
+  const auto misplaced = prepare("a", kSmall, 1);
+  ASSERT_FALSE(misplaced);
+  EXPECT_THAT(misplaced.error().message, HasSubstr("type H200X-35C has no placement 1"));
+  for_dra_[gpu()].mixed_sizes = false;
+  publish();
+  const auto of_mixed_sizes = prepare("a", kSmall, 3);
+  ASSERT_FALSE(of_mixed_sizes);
+  EXPECT_THAT(of_mixed_sizes.error().message, HasSubstr("has vGPUs of one size by now"));
+  EXPECT_THAT(vgpus(), IsEmpty());
+  must(prepare("a", kSmall, std::nullopt));
+  EXPECT_THAT(vgpus(), ElementsAre("35C at 0"));
+}
+
+TEST_F(ClaimSizesTest, KeepTheModeUntilTheLastVgpuIsGone) {
+  must(prepare("a", kSmall, 3));
+  for_dra_[gpu()].mixed_sizes = false;
+  publish();
+  EXPECT_TRUE(claimable_.at(0).mixed_sizes);
+  EXPECT_THAT(type(kSmall).placements, ElementsAre(0U, 3U));
+  must(unprepare("a"));
+  publish();
+  EXPECT_FALSE(claimable_.at(0).mixed_sizes);
+  EXPECT_THAT(type(kSmall).placements, IsEmpty());
+  must(prepare("b", kSmall, std::nullopt));
+  EXPECT_EQ(mixed_sizes(), mdev::GpuSwitch::off) << "more of one size fit then";
+}
+
+TEST(ClaimSizes, AreRightAfterADeathAtAnyChange) {
+  std::size_t changes = 0;
+  {
+    SizesNode model;
+    model.kernel_.forget_changes();
+    must(model.prepare("a", kSmall, 3));
+    changes = model.kernel_.changes().size();
+  }
+  ASSERT_GT(changes, 3U) << "the record, the mode, the vGPU, its placement";
+  for (std::size_t n = 1; n <= changes; ++n) {
+    SCOPED_TRACE(n);
+    SizesNode node;
+    node.kernel_.forget_changes();
+    ASSERT_TRUE(test::dies([&] {
+      node.kernel_.die_at_change(n);
+      (void)node.prepare("a", kSmall, 3);
+    }));
+    must(node.prepare("a", kSmall, 3));
+    EXPECT_THAT(node.vgpus(), ElementsAre("35C at 3"));
+    must(node.unprepare("a"));
+    EXPECT_THAT(node.vgpus(), IsEmpty());
+  }
+}
+
+}  // namespace
+}  // namespace ferry::host
