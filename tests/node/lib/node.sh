@@ -27,7 +27,7 @@ _json() { # TEXT: as a JSON string, in $REPLY
 }
 
 _record() { # KIND [KEY VALUE]...: one line to the runner; a KEY that begins with # has a number as its value
-  local line
+  local line REPLY
   _json "$1"
   line="{\"record\":$REPLY"
   shift
