@@ -81,7 +81,7 @@ Result<> check_policy(const PciAddress& gpu, const api::RequestedDevice& request
   if (type.empty()) {
     if (found->whole) return {};
     return refuse(
-        fmt::format("GPU {} goes to no claim whole: the node's policy does not allow it, or its IOMMU "
+        fmt::format("no claim can have GPU {} as a whole: the node's policy does not allow it, or its IOMMU "
                     "group cannot be bound to a vfio driver",
                     gpu.text()),
         "see the item's key `allow` in the policy, and `ferry doctor --for passthrough`");

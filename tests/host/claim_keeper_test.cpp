@@ -206,7 +206,7 @@ TEST_F(ClaimKeeperTest, RefusesGpusThatThePolicyGivesToNoSuchClaim) {
   all.pop_back();
   publish(all);
   refuses(prepare("a", {whole(kWhole)}), "GPU 0000:05:00.0 is not for claims");
-  refuses(prepare("a", {whole(kMdev)}), "GPU 0000:06:00.0 goes to no claim whole");
+  refuses(prepare("a", {whole(kMdev)}), "no claim can have GPU 0000:06:00.0 as a whole");
   refuses(prepare("a", {vgpu(kVendor, kVendorType)}), "allows no vGPU of type 232 on GPU 0000:07:00.0");
   refuses(prepare("a", {vgpu(kMdev, "nvidia-1")}), "allows no vGPU of type nvidia-1");
   refuses(prepare("a", {whole(kPair)}), "GPU 0000:09:00.0 is not for claims");

@@ -265,7 +265,7 @@ expect_match "the reason" "$(dev gpu-d) is not for claims" "$REPLY"
 expect_status "a disk" 2 prepare other "$(dev disk)"
 expect_match "the reason" "there is no GPU $(dev disk)" "$REPLY"
 expect_status "a GPU that claims cannot have whole" 4 prepare other "$(dev l40s-vfio)"
-expect_match "the reason" "gives GPU $(dev l40s-vfio) to no claim whole" "$REPLY"
+expect_match "the reason" "no claim can have GPU $(dev l40s-vfio) as a whole" "$REPLY"
 expect_status "a type that the policy does not allow" 4 prepare other "$(dev l40s-vfio)=$(type_of l40s-vfio L40S-24Q)"
 expect_match "the reason" "allows no vGPU of type $(type_of l40s-vfio L40S-24Q)" "$REPLY"
 request prepare other "$(dev gpu-a)" > /run/request
