@@ -169,6 +169,14 @@ bool exclude_each_other(const ClaimedDevice& one, const ClaimedDevice& other) {
 
 // Whole devices.
 
+/// Errc::refused if a user of the device may have been missed.
+Result<> require_seen(const vfio::UseReport& use, const std::string& device) {
+  const auto blind = use.blind_to(device);
+  if (blind.empty()) return {};
+  return refuse(fmt::format("{}: Ferry cannot find out whether it is in use: {}", device, blind),
+                "hostd needs the host's PID namespace, and the capabilities that SECURITY.md names");
+}
+
 /// Errc::refused if one of the GPUs, or a function beside it, is in use. A bind leaves a device that is on
 /// vfio already where it is, even with a user.
 Result<> require_unused(const NodeHost& host, const vfio::Inventory& inventory,
@@ -178,9 +186,7 @@ Result<> require_unused(const NodeHost& host, const vfio::Inventory& inventory,
   if (!use) return fail(Error(use.error()));
   for (const PciAddress& function : functions) {
     const std::string name = function.text();
-    if (const auto blind = use->blind_to(name); !blind.empty())
-      return refuse(fmt::format("{}: Ferry cannot find out whether it is in use: {}", name, blind),
-                    "hostd needs the host's PID namespace, and the capabilities that SECURITY.md names");
+    if (auto seen = require_seen(*use, name); !seen) return seen;
     for (const vfio::DeviceUser& user : use->of(name)) {
       if (!user.only_a_screen())
         return refuse(fmt::format("{} is in use: {}", name, user.text()), std::string(user.remedy()));
@@ -328,12 +334,15 @@ Result<> unbind_whole(const NodeHost& host, const ClaimedDevice& device, ClaimRe
 
 // vGPUs.
 
-/// Errc::refused if a program has the vGPU open although no answer about it was given.
-Result<> require_unused(const NodeHost& host, const mdev::VgpuDevice& vgpu) {
+Result<vfio::UseReport> use_of_vgpu(const NodeHost& host, const mdev::VgpuDevice& vgpu) {
   const vfio::UseQuestion question = mdev::use_question(vgpu);
-  const auto use = host.vgpus.uses.look({&question, 1});
+  return host.vgpus.uses.look({&question, 1});
+}
+
+/// Errc::refused if the report names a program that has the vGPU open.
+Result<> require_unused(const Result<vfio::UseReport>& use, const mdev::VgpuDevice& vgpu) {
   if (!use) return fail(Error(use.error()));
-  const auto users = use->of(question.device);
+  const auto users = use->of(vgpu.id.text);
   if (users.empty()) return {};
   return refuse(
       fmt::format("vGPU {} ({}) is in use: {}", vgpu.id.text, vgpu.short_name, users.front().text()),
@@ -353,7 +362,7 @@ std::optional<DeviceFailure> make_vgpu(const NodeHost& host, const ScannedNode& 
   std::optional<PciAddress> parent = device.result.function;
   if (there != nullptr) {
     // The vGPU may be this claim's own one, so that it is undone, if nothing has it open.
-    if (auto unused = require_unused(host, *there); !unused)
+    if (auto unused = require_unused(use_of_vgpu(host, *there), *there); !unused)
       return DeviceFailure{.error = std::move(unused).error()};
     parent = there->parent;
   } else if (!parent) {
@@ -523,7 +532,9 @@ Result<> check_unused(const NodeHost& host, const ScannedNode& node, const Claim
     }
     const mdev::VgpuDevice* const vgpu = node.vgpus.find(id_of(device));
     if (vgpu == nullptr || vgpu->type_id != device.request.type) continue;  // it is not the claim's any more
-    if (auto unused = require_unused(host, *vgpu); !unused) return unused;
+    const auto use = use_of_vgpu(host, *vgpu);
+    if (auto unused = require_unused(use, *vgpu); !unused) return unused;
+    if (auto seen = require_seen(*use, vgpu->id.text); !seen) return seen;
   }
   return {};
 }

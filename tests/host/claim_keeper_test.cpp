@@ -293,6 +293,16 @@ TEST_F(ClaimKeeperTest, FindsAClaimOnceItIsUnused) {
     EXPECT_EQ(refused.error().code, Errc::refused);
     EXPECT_THAT(refused.error().message, HasSubstr("VM tenant (pid 412)"));
   }
+  must(prepare("b", {vgpu(kVendor, kVendorType)}));
+  kernel.forget_changes();
+  users.held.clear();
+  users.blind = "process 7 hides";
+  for (const char* uid : {"a", "b"}) {
+    const auto unknown = keeper.find_unused(uid);
+    ASSERT_FALSE(unknown) << uid;
+    EXPECT_EQ(unknown.error().code, Errc::refused);
+    EXPECT_THAT(unknown.error().message, HasSubstr("process 7 hides"));
+  }
   EXPECT_EQ(host_changes(), 0U);
 }
 
