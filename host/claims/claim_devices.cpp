@@ -125,7 +125,9 @@ Result<ClaimedDevice> plan_whole(const api::RequestedDevice& request, const std:
     const bool on_vfio = vfio::on_vfio_driver(function);
     out.was_on_vfio = out.was_on_vfio && on_vfio;
     // Functions that an earlier claim has cost are enabled after this one, if that is possible by then.
-    const std::uint32_t functions = std::max(function.sriov_numvfs, record.functions_of(address));
+    const MissingFunctions* const missing = record.missing_of(address);
+    const std::uint32_t functions =
+        std::max(function.sriov_numvfs, missing != nullptr ? missing->functions : 0U);
     out.gpus.push_back({.address = address, .functions = on_vfio ? std::uint32_t{0} : functions});
   }
   return out;
@@ -300,12 +302,15 @@ std::string restore_functions(const NodeHost& host, const ClaimedGpu& gpu) {
   return done ? std::string() : done.error().text();
 }
 
-/// Records the virtual functions that the GPU lacks after its claim. A GPU that is gone lacks none.
+/// Records the virtual functions that the GPU lacks after its claim. A GPU that is gone lacks none. Empty
+/// `reason`: a reason of an earlier claim stays.
 void note_missing(const NodeHost& host, const ClaimedGpu& gpu, std::string reason, ClaimRecord& record) {
   const auto now = vfio::read_function(*host.rebinds.host, gpu.address);
   if (!now || vfio::on_vfio_driver(*now)) return;
   // An earlier claim may have cost the GPU functions.
-  const std::uint32_t functions = std::max(gpu.functions, record.functions_of(gpu.address));
+  const MissingFunctions* const before = record.missing_of(gpu.address);
+  const std::uint32_t functions = std::max(gpu.functions, before != nullptr ? before->functions : 0U);
+  if (before != nullptr && reason.empty()) reason = before->reason;
   record.remove_missing(gpu.address);
   if (now->sriov_numvfs >= functions) return;
   spdlog::warn("{}: it has {} of the {} that it had before the claim{}{}", gpu.address.text(),

@@ -183,9 +183,9 @@ void ClaimRecord::remove_missing(const vfio::PciAddress& gpu) {
   std::erase_if(missing_functions, [&](const MissingFunctions& one) { return one.gpu == gpu; });
 }
 
-std::uint32_t ClaimRecord::functions_of(const vfio::PciAddress& gpu) const {
+const MissingFunctions* ClaimRecord::missing_of(const vfio::PciAddress& gpu) const {
   const auto found = std::ranges::find(missing_functions, gpu, &MissingFunctions::gpu);
-  return found == missing_functions.end() ? 0 : found->functions;
+  return found == missing_functions.end() ? nullptr : &*found;
 }
 
 std::string claim_record_text(const ClaimRecord& record) {

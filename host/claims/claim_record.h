@@ -104,8 +104,8 @@ struct ClaimRecord {
   /// Adds the entry, or replaces the one of its GPU.
   void put(MissingFunctions missing);
   void remove_missing(const vfio::PciAddress& gpu);
-  /// The virtual functions that the GPU should have; 0: none are missing.
-  std::uint32_t functions_of(const vfio::PciAddress& gpu) const;
+  /// nullptr: the GPU lacks none.
+  const MissingFunctions* missing_of(const vfio::PciAddress& gpu) const;
   bool operator==(const ClaimRecord&) const = default;
 };
 
