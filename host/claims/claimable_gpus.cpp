@@ -244,14 +244,14 @@ std::set<vfio::PciAddress> gpus_without_placements(const ClaimableFacts& facts) 
 }
 
 std::string why_no_mixed_sizes(const Result<mdev::ManagedGpu>& managed) {
-  if (!managed) return "its vGPUs need placements, and NVML does not tell them: " + managed.error().message;
+  if (!managed) return "its vGPUs need placements, and NVML does not report them: " + managed.error().message;
   if (managed->mig == mdev::GpuSwitch::on) return "it is in MIG mode, in which it has no mixed sizes";
   if (managed->mixed_sizes == mdev::GpuSwitch::unsupported)
     return "its board or its driver has no mixed sizes of vGPUs";
   const auto has_placements = [](const mdev::ManagedType& type) { return !type.placements.empty(); };
   return std::ranges::any_of(managed->types, has_placements)
              ? std::string()
-             : "NVML tells no placements for vGPUs of different sizes";
+             : "NVML reports no placements for vGPUs of different sizes";
 }
 
 void read_claimable_facts(const HostFs& host, ClaimableFacts& facts) {

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
+#include "api/claimable_gpus.h"
 #include "api/files.h"
 #include "cli/verbs/question.h"
 #include "dra/checkpoint.h"
@@ -242,6 +243,17 @@ TEST_F(VgpuVerbs, KnowNoClaimsByABrokenRecord) {
     EXPECT_NE(result.status, 0) << words[0];
     EXPECT_THAT(result.err, AllOf(HasSubstr("/run/ferry/hostd/claims.json: not JSON"), HasSubstr("hint: ")));
   }
+}
+
+TEST_F(VgpuVerbs, SayWhyAGpuMayHaveAClaim) {
+  kernel_.file("proc/sys/kernel/random/boot_id", "b\n");
+  kernel_.file("run/ferry/hostd/claims.json", "{");
+  const std::vector<api::ClaimableGpu> gpus = {{.address = test::must(vfio::PciAddress::parse(kT4))}};
+  kernel_.file(api::kClaimableGpusFile, api::claimable_gpus_text(gpus));
+  kernel_.file("p.yaml", "version: v1\nvgpu-configs:\n  a:\n  - {devices: [0], vgpu-devices: {T4-8Q: 1}}\n");
+  const auto spared = ferry({"apply", "--dry-run", "-f", path("p.yaml")});
+  EXPECT_THAT(spared.err, AllOf(HasSubstr("/run/ferry/hostd/claims.json: not JSON: each GPU for DRA"),
+                                HasSubstr("hint: "), HasSubstr("warning: GPU 0000:05:00.0 has")));
 }
 
 TEST_F(VgpuVerbs, ExportPrintsAProfileFile) {
