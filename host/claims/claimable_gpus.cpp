@@ -236,9 +236,11 @@ std::set<vfio::PciAddress> gpus_without_placements(const ClaimableFacts& facts) 
     const bool can_be_asked = !gpu.function.problem && !vfio::on_vfio_driver(gpu.function) &&
                               !facts.stuck.contains(claimable.address) &&
                               gpu.framework->by_nvidias_driver() && gpu.framework->why_no_placement().empty();
-    const bool lacks_some = std::ranges::any_of(
+    const auto lacking = std::ranges::count_if(
         claimable.types, [](const api::VgpuType& type) { return type.placements.empty(); });
-    if (claimable.mixed_sizes && can_be_asked && lacks_some) out.insert(claimable.address);
+    // While vGPUs exist, placements of one more type would change the counters under claims.
+    const bool is_settled = !gpu.devices.empty() && lacking < std::ranges::ssize(claimable.types);
+    if (claimable.mixed_sizes && can_be_asked && lacking > 0 && !is_settled) out.insert(claimable.address);
   }
   return out;
 }
