@@ -175,10 +175,13 @@ void NodeKeeper::ask_for_placements(const NodeHost& host, ClaimableFacts& facts)
   }
 }
 
-/// A driver that is loaded later, or a mode that a person switches, may cause no event.
+/// A driver that is loaded later, or a mode that a person switches, may cause no event. A question that is
+/// due stays due if the round failed before it, and waits for the next round: else rounds would follow each
+/// other without a pause.
 void NodeKeeper::come_again_to_ask(Round& round) const {
   for (const auto& [gpu, answer] : memory_.allocation.library)
-    if (!round.again || answer.again < *round.again) round.again = answer.again;
+    if (settings_.now() < answer.again && (!round.again || answer.again < *round.again))
+      round.again = answer.again;
 }
 
 /// Decides which GPUs DRA has in this round, and writes them to kClaimableGpusFile.

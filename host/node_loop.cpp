@@ -45,9 +45,10 @@ constexpr auto kBetweenEnds = std::chrono::seconds(1);
 constexpr auto kBetweenClaims = std::chrono::seconds(1);
 
 // The end of a plugin closes its lock, which is an event. hostd's own lock is watched for its removal.
+// `ferry claims release` writes the record of claims, and a person removes a record that cannot be read.
 std::vector<fs::path> files_to_watch(const KeeperSettings& files) {
-  return {files.desired_file, files.serving_file(), files.advertised_file, files.plugin_liveness,
-          api::kHostdLock};
+  return {files.desired_file,    files.serving_file(), files.advertised_file,
+          files.plugin_liveness, api::kHostdLock,      kClaimRecordFile};
 }
 
 KeeperSettings keeper_settings(KeeperSettings settings, const HostFs& host, ProcessEnds& ends) {

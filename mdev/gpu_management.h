@@ -104,8 +104,8 @@ class GpuManagement {
 // handle keeps the driver from granting its unbind lock, without which no virtual functions are enabled.
 // Only the host writer's child uses this class; other code uses CalledGpuManagement.
 // ABI: nvml.h, API version 13. Calls that work without a vGPU driver were tried with 580.159.04, except
-// nvmlDeviceGetGpuInstancePossiblePlacements. From release 560 on, nvmlDeviceGetVgpuTypeSupportedPlacements
-// answers for mixed sizes and for one size, as asked; before, only for mixed sizes.
+// nvmlDeviceGetGpuInstancePossiblePlacements. nvmlDeviceGetVgpuTypeSupportedPlacements answers also while
+// mixed sizes are off. Version 2 of its list asks for mixed sizes or one size; version 1 has mixed sizes.
 
 class Nvml final : public GpuManagement {
  public:

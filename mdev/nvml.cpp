@@ -297,11 +297,10 @@ std::string type_name(const Library& library, unsigned id) {
   return name;
 }
 
-template <typename Placements>
 bool read_placements(const Library& library, nvml::Device device, unsigned version, ManagedType& type) {
   std::vector<unsigned> ids(nvml::kTypePlacements);
-  Placements list;
-  list.version = nvml::version_of<Placements>(version);
+  nvml::VgpuPlacements list;
+  list.version = version;
   list.count = nvml::kTypePlacements;
   list.ids = ids.data();
   if (library.call("nvmlDeviceGetVgpuTypeSupportedPlacements", device, type.id, &list) != nvml::kSuccess)
@@ -330,8 +329,9 @@ ManagedType type_of(const Library& library, nvml::Device device, unsigned id) {
   if (library.call("nvmlVgpuTypeGetMaxInstancesPerGpuInstance", &per) == nvml::kSuccess)
     type.most_per_instance = per.most;
   // An older library does not know the newer list.
-  if (!type.instance_profile && !read_placements<nvml::VgpuPlacements>(library, device, 2, type))
-    (void)read_placements<nvml::OldVgpuPlacements>(library, device, 1, type);
+  constexpr unsigned kPlacements = nvml::version_of<nvml::VgpuPlacements>(2);
+  if (!type.instance_profile && !read_placements(library, device, kPlacements, type))
+    (void)read_placements(library, device, nvml::kOldPlacements, type);
   return type;
 }
 

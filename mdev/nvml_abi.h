@@ -87,22 +87,18 @@ struct HeterogeneousMode {  // nvmlVgpuHeterogeneousMode_v1_t
 inline constexpr unsigned kMixedSizePlacements = 0;  // NVML_VGPU_PGPU_HETEROGENEOUS_MODE
 inline constexpr unsigned kTypePlacements = 256;     // far more than the vGPUs of any GPU
 
-struct VgpuPlacements {  // nvmlVgpuPlacementList_v2_t
+// nvmlVgpuPlacementList_v2_t. Version 1 ends before `mode`, and has no other members.
+struct VgpuPlacements {
   unsigned version = 0;
   unsigned size = 0;
   unsigned count = 0;
   unsigned* ids = nullptr;
   unsigned mode = kMixedSizePlacements;
 };
+inline constexpr unsigned kOldPlacements = 24U | 1U << 24U;  // nvmlVgpuPlacementList_v1
 static_assert(sizeof(VgpuPlacements) == 32);
-
-struct OldVgpuPlacements {  // nvmlVgpuPlacementList_v1_t
-  unsigned version = 0;
-  unsigned count = 0;
-  unsigned size = 0;
-  unsigned* ids = nullptr;
-};
-static_assert(sizeof(OldVgpuPlacements) == 24);
+static_assert(offsetof(VgpuPlacements, size) == 4 && offsetof(VgpuPlacements, count) == 8);
+static_assert(offsetof(VgpuPlacements, ids) == 16 && offsetof(VgpuPlacements, mode) == 24);
 
 struct MaxInstancesPerGpuInstance {  // nvmlVgpuTypeMaxInstance_v1_t
   unsigned version = 0;

@@ -43,6 +43,9 @@ host::NodeProbes hostd_probes(const Session& session) {
 Result<host::NodeHost> node_host(const Session& session, const host::NodeProbes& uses) {
   auto claims = host::gpus_with_claims(*session.host);
   if (!claims) return fail(std::move(claims).error());
+  if (const auto& fault = claims->fault)
+    print_to_stderr("warning: {}: each GPU for DRA counts as claimed\nhint: {}\n", fault->message,
+                    fault->hint);
   auto host = hostd_host(session, uses);
   if (host) host->dra = std::move(claims->gpus);
   return host;

@@ -125,7 +125,9 @@ Result<ClaimedDevice> plan_whole(const api::RequestedDevice& request, const std:
     const bool on_vfio = vfio::on_vfio_driver(function);
     out.was_on_vfio = out.was_on_vfio && on_vfio;
     // Functions that an earlier claim has cost are enabled after this one, if that is possible by then.
-    const std::uint32_t functions = std::max(function.sriov_numvfs, record.functions_of(address));
+    const MissingFunctions* const missing = record.missing_of(address);
+    const std::uint32_t functions =
+        std::max(function.sriov_numvfs, missing != nullptr ? missing->functions : 0U);
     out.gpus.push_back({.address = address, .functions = on_vfio ? std::uint32_t{0} : functions});
   }
   return out;
@@ -169,6 +171,14 @@ bool exclude_each_other(const ClaimedDevice& one, const ClaimedDevice& other) {
 
 // Whole devices.
 
+/// Errc::refused if a user of the device may have been missed.
+Result<> require_seen(const vfio::UseReport& use, const std::string& device) {
+  const auto blind = use.blind_to(device);
+  if (blind.empty()) return {};
+  return refuse(fmt::format("{}: Ferry cannot find out whether it is in use: {}", device, blind),
+                "hostd needs the host's PID namespace, and the capabilities that SECURITY.md names");
+}
+
 /// Errc::refused if one of the GPUs, or a function beside it, is in use. A bind leaves a device that is on
 /// vfio already where it is, even with a user.
 Result<> require_unused(const NodeHost& host, const vfio::Inventory& inventory,
@@ -178,9 +188,7 @@ Result<> require_unused(const NodeHost& host, const vfio::Inventory& inventory,
   if (!use) return fail(Error(use.error()));
   for (const PciAddress& function : functions) {
     const std::string name = function.text();
-    if (const auto blind = use->blind_to(name); !blind.empty())
-      return refuse(fmt::format("{}: Ferry cannot find out whether it is in use: {}", name, blind),
-                    "hostd needs the host's PID namespace, and the capabilities that SECURITY.md names");
+    if (auto seen = require_seen(*use, name); !seen) return seen;
     for (const vfio::DeviceUser& user : use->of(name)) {
       if (!user.only_a_screen())
         return refuse(fmt::format("{} is in use: {}", name, user.text()), std::string(user.remedy()));
@@ -294,12 +302,15 @@ std::string restore_functions(const NodeHost& host, const ClaimedGpu& gpu) {
   return done ? std::string() : done.error().text();
 }
 
-/// Records the virtual functions that the GPU lacks after its claim. A GPU that is gone lacks none.
+/// Records the virtual functions that the GPU lacks after its claim. A GPU that is gone lacks none. Empty
+/// `reason`: a reason of an earlier claim stays.
 void note_missing(const NodeHost& host, const ClaimedGpu& gpu, std::string reason, ClaimRecord& record) {
   const auto now = vfio::read_function(*host.rebinds.host, gpu.address);
   if (!now || vfio::on_vfio_driver(*now)) return;
   // An earlier claim may have cost the GPU functions.
-  const std::uint32_t functions = std::max(gpu.functions, record.functions_of(gpu.address));
+  const MissingFunctions* const before = record.missing_of(gpu.address);
+  const std::uint32_t functions = std::max(gpu.functions, before != nullptr ? before->functions : 0U);
+  if (before != nullptr && reason.empty()) reason = before->reason;
   record.remove_missing(gpu.address);
   if (now->sriov_numvfs >= functions) return;
   spdlog::warn("{}: it has {} of the {} that it had before the claim{}{}", gpu.address.text(),
@@ -328,12 +339,15 @@ Result<> unbind_whole(const NodeHost& host, const ClaimedDevice& device, ClaimRe
 
 // vGPUs.
 
-/// Errc::refused if a program has the vGPU open although no answer about it was given.
-Result<> require_unused(const NodeHost& host, const mdev::VgpuDevice& vgpu) {
+Result<vfio::UseReport> use_of_vgpu(const NodeHost& host, const mdev::VgpuDevice& vgpu) {
   const vfio::UseQuestion question = mdev::use_question(vgpu);
-  const auto use = host.vgpus.uses.look({&question, 1});
+  return host.vgpus.uses.look({&question, 1});
+}
+
+/// Errc::refused if the report names a program that has the vGPU open.
+Result<> require_unused(const Result<vfio::UseReport>& use, const mdev::VgpuDevice& vgpu) {
   if (!use) return fail(Error(use.error()));
-  const auto users = use->of(question.device);
+  const auto users = use->of(vgpu.id.text);
   if (users.empty()) return {};
   return refuse(
       fmt::format("vGPU {} ({}) is in use: {}", vgpu.id.text, vgpu.short_name, users.front().text()),
@@ -353,7 +367,7 @@ std::optional<DeviceFailure> make_vgpu(const NodeHost& host, const ScannedNode& 
   std::optional<PciAddress> parent = device.result.function;
   if (there != nullptr) {
     // The vGPU may be this claim's own one, so that it is undone, if nothing has it open.
-    if (auto unused = require_unused(host, *there); !unused)
+    if (auto unused = require_unused(use_of_vgpu(host, *there), *there); !unused)
       return DeviceFailure{.error = std::move(unused).error()};
     parent = there->parent;
   } else if (!parent) {
@@ -523,7 +537,9 @@ Result<> check_unused(const NodeHost& host, const ScannedNode& node, const Claim
     }
     const mdev::VgpuDevice* const vgpu = node.vgpus.find(id_of(device));
     if (vgpu == nullptr || vgpu->type_id != device.request.type) continue;  // it is not the claim's any more
-    if (auto unused = require_unused(host, *vgpu); !unused) return unused;
+    const auto use = use_of_vgpu(host, *vgpu);
+    if (auto unused = require_unused(use, *vgpu); !unused) return unused;
+    if (auto seen = require_seen(*use, vgpu->id.text); !seen) return seen;
   }
   return {};
 }

@@ -35,7 +35,7 @@ Json json_of(const ClaimedDevice& device) {
   for (const ClaimedGpu& gpu : device.gpus) {
     Json one = Json::object();
     one["address"] = gpu.address.text();
-    one["functions"] = gpu.functions;
+    one["removed_functions"] = gpu.functions;
     out["gpus"].push_back(std::move(one));
   }
   out["mdev_uuid"] = or_null(device.result.mdev_uuid);
@@ -77,7 +77,7 @@ vfio::PciAddress parse_address(const JsonObject& object, const char* key, const 
 
 ClaimedGpu read_gpu(const JsonObject& gpu) {
   return {.address = parse_address(gpu, "address", gpu.text("address")),
-          .functions = gpu.number<std::uint32_t>("functions")};
+          .functions = gpu.number<std::uint32_t>("removed_functions")};
 }
 
 MissingFunctions read_missing(const JsonObject& missing) {
@@ -183,9 +183,9 @@ void ClaimRecord::remove_missing(const vfio::PciAddress& gpu) {
   std::erase_if(missing_functions, [&](const MissingFunctions& one) { return one.gpu == gpu; });
 }
 
-std::uint32_t ClaimRecord::functions_of(const vfio::PciAddress& gpu) const {
+const MissingFunctions* ClaimRecord::missing_of(const vfio::PciAddress& gpu) const {
   const auto found = std::ranges::find(missing_functions, gpu, &MissingFunctions::gpu);
-  return found == missing_functions.end() ? 0 : found->functions;
+  return found == missing_functions.end() ? nullptr : &*found;
 }
 
 std::string claim_record_text(const ClaimRecord& record) {

@@ -236,22 +236,24 @@ std::set<vfio::PciAddress> gpus_without_placements(const ClaimableFacts& facts) 
     const bool can_be_asked = !gpu.function.problem && !vfio::on_vfio_driver(gpu.function) &&
                               !facts.stuck.contains(claimable.address) &&
                               gpu.framework->by_nvidias_driver() && gpu.framework->why_no_placement().empty();
-    const bool lacks_some = std::ranges::any_of(
+    const auto lacking = std::ranges::count_if(
         claimable.types, [](const api::VgpuType& type) { return type.placements.empty(); });
-    if (claimable.mixed_sizes && can_be_asked && lacks_some) out.insert(claimable.address);
+    // While vGPUs exist, placements of one more type would change the counters under claims.
+    const bool is_settled = !gpu.devices.empty() && lacking < std::ranges::ssize(claimable.types);
+    if (claimable.mixed_sizes && can_be_asked && lacking > 0 && !is_settled) out.insert(claimable.address);
   }
   return out;
 }
 
 std::string why_no_mixed_sizes(const Result<mdev::ManagedGpu>& managed) {
-  if (!managed) return "its vGPUs need placements, and NVML does not tell them: " + managed.error().message;
+  if (!managed) return "its vGPUs need placements, and NVML does not report them: " + managed.error().message;
   if (managed->mig == mdev::GpuSwitch::on) return "it is in MIG mode, in which it has no mixed sizes";
   if (managed->mixed_sizes == mdev::GpuSwitch::unsupported)
     return "its board or its driver has no mixed sizes of vGPUs";
   const auto has_placements = [](const mdev::ManagedType& type) { return !type.placements.empty(); };
   return std::ranges::any_of(managed->types, has_placements)
              ? std::string()
-             : "NVML tells no placements for vGPUs of different sizes";
+             : "NVML reports no placements for vGPUs of different sizes";
 }
 
 void read_claimable_facts(const HostFs& host, ClaimableFacts& facts) {

@@ -49,7 +49,8 @@ struct ClaimableFacts {
 std::vector<api::ClaimableGpu> claimable_gpus(const ClaimableFacts& facts);
 
 /// The GPUs for mixed sizes of which the library has to be asked, since a type has no placements yet. Asking
-/// is slow. A GPU that no driver can be asked about now is not among them.
+/// is slow. A GPU that no driver can be asked about now is not among them, and none with vGPUs of which a
+/// type has placements.
 std::set<vfio::PciAddress> gpus_without_placements(const ClaimableFacts& facts);
 
 /// The reason why a GPU cannot have mixed sizes, by the library's answer; empty: it can.

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
+#include "api/claimable_gpus.h"
 #include "api/files.h"
 #include "cli/verbs/question.h"
 #include "dra/checkpoint.h"
@@ -151,7 +152,7 @@ void record_claim(test::FakeKernel& kernel) {
   kernel.file("run/ferry/hostd/claims.json", fmt::format(R"({{"version": 1, "boot_id": "b", "claims": [
       {{"uid": "u", "namespace": "studio", "name": "render-a", "phase": "done", "devices": [
         {{"gpu": "{0}", "type": "nvidia-232", "placement": null, "was_on_vfio": false,
-          "gpus": [{{"address": "{0}", "functions": 0}}], "mdev_uuid": "{1}", "function": null,
+          "gpus": [{{"address": "{0}", "removed_functions": 0}}], "mdev_uuid": "{1}", "function": null,
           "nodes": []}}]}}]}})",
                                                          kT4, kA));
 }
@@ -242,6 +243,17 @@ TEST_F(VgpuVerbs, KnowNoClaimsByABrokenRecord) {
     EXPECT_NE(result.status, 0) << words[0];
     EXPECT_THAT(result.err, AllOf(HasSubstr("/run/ferry/hostd/claims.json: not JSON"), HasSubstr("hint: ")));
   }
+}
+
+TEST_F(VgpuVerbs, SayWhyAGpuMayHaveAClaim) {
+  kernel_.file("proc/sys/kernel/random/boot_id", "b\n");
+  kernel_.file("run/ferry/hostd/claims.json", "{");
+  const std::vector<api::ClaimableGpu> gpus = {{.address = test::must(vfio::PciAddress::parse(kT4))}};
+  kernel_.file(api::kClaimableGpusFile, api::claimable_gpus_text(gpus));
+  kernel_.file("p.yaml", "version: v1\nvgpu-configs:\n  a:\n  - {devices: [0], vgpu-devices: {T4-8Q: 1}}\n");
+  const auto spared = ferry({"apply", "--dry-run", "-f", path("p.yaml")});
+  EXPECT_THAT(spared.err, AllOf(HasSubstr("/run/ferry/hostd/claims.json: not JSON: each GPU for DRA"),
+                                HasSubstr("hint: "), HasSubstr("warning: GPU 0000:05:00.0 has")));
 }
 
 TEST_F(VgpuVerbs, ExportPrintsAProfileFile) {

@@ -118,6 +118,20 @@ TEST_F(ClaimKeeperTest, RecordsVirtualFunctionsThatDoNotComeBack) {
   nothing_is_left();
 }
 
+TEST_F(ClaimKeeperTest, KeepsTheReasonWhyVirtualFunctionsAreMissing) {
+  must(prepare("a", {whole(kVendor)}));
+  kernel.fail_for_good(
+      {.path = std::string("sys/bus/pci/devices/") + kVendor + "/sriov_numvfs", .value = "4"}, EBUSY);
+  must(unprepare("a"));
+  ASSERT_THAT(record().missing_functions, SizeIs(1));
+  const MissingFunctions missing = record().missing_functions[0];
+  EXPECT_NE(missing.reason, "");
+  kernel.enable_vfs(kVendor, 2);
+  must(prepare("b", {vgpu(kVendor, kVendorType)}));
+  must(unprepare("b"));
+  EXPECT_THAT(record().missing_functions, testing::ElementsAre(missing));
+}
+
 TEST_F(ClaimKeeperTest, LeavesAGroupThatWasOnVfioBefore) {
   must(kernel.load_module("vfio_pci"));
   for (const char* function : {kWhole, kAudio}) {
@@ -292,6 +306,16 @@ TEST_F(ClaimKeeperTest, FindsAClaimOnceItIsUnused) {
     ASSERT_FALSE(refused) << device;
     EXPECT_EQ(refused.error().code, Errc::refused);
     EXPECT_THAT(refused.error().message, HasSubstr("VM tenant (pid 412)"));
+  }
+  must(prepare("b", {vgpu(kVendor, kVendorType)}));
+  kernel.forget_changes();
+  users.held.clear();
+  users.blind = "process 7 hides";
+  for (const char* uid : {"a", "b"}) {
+    const auto unknown = keeper.find_unused(uid);
+    ASSERT_FALSE(unknown) << uid;
+    EXPECT_EQ(unknown.error().code, Errc::refused);
+    EXPECT_THAT(unknown.error().message, HasSubstr("process 7 hides"));
   }
   EXPECT_EQ(host_changes(), 0U);
 }

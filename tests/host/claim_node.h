@@ -26,8 +26,10 @@ namespace ferry::host {
 class ClaimUsers final : public vfio::UseProbe {
  public:
   std::map<std::string, vfio::DeviceUser> held;
+  std::string blind;
   Result<vfio::UseReport> look(std::span<const vfio::UseQuestion> questions) override {
     vfio::UseReport report;
+    report.blind = blind;
     for (const vfio::UseQuestion& question : questions)
       if (const auto user = held.find(question.device); user != held.end())
         report.users[question.device] = {user->second};

@@ -216,6 +216,19 @@ TEST_F(ClaimSizesTest, KeepTheModeUntilTheLastVgpuIsGone) {
   EXPECT_EQ(mixed_sizes(), mdev::GpuSwitch::off) << "more of one size fit then";
 }
 
+TEST_F(ClaimSizesTest, GetNoFurtherPlacementsWhileVgpusExist) {
+  must(prepare("a", kSmall, 3));
+  for (api::VgpuType& one : claimable_.at(0).types)
+    if (one.id == kLarge) one.placements.clear();
+  publish();
+  EXPECT_THAT(asked_, IsEmpty()) << "other counters would leave the GPU to this claim alone";
+  EXPECT_THAT(type(kLarge).placements, IsEmpty());
+  must(unprepare("a"));
+  publish();
+  EXPECT_THAT(asked_, ElementsAre(gpu()));
+  EXPECT_THAT(type(kLarge).placements, ElementsAre(1U, 2U));
+}
+
 TEST(ClaimSizes, AreRightAfterADeathAtAnyChange) {
   std::size_t changes = 0;
   {

@@ -201,7 +201,7 @@ TEST_F(MixedSizesTest, HaveAReasonWhereThereAreNone) {
   EXPECT_THAT(why_no_mixed_sizes(said), HasSubstr("MIG mode"));
   said = answer();
   said.types.clear();
-  EXPECT_THAT(why_no_mixed_sizes(said), HasSubstr("tells no placements"));
+  EXPECT_THAT(why_no_mixed_sizes(said), HasSubstr("reports no placements"));
   for_dra_[kGpu].whole = false;
   gpu().framework = &mdev::mediated_on_gpu();
   EXPECT_THAT(claimable().reason, HasSubstr("no places for them can be chosen there"));

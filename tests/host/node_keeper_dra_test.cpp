@@ -86,6 +86,12 @@ TEST_F(KeeperOfClaimableGpusTest, AsksForPlacementsNowAndThen) {
   EXPECT_EQ(claimable().at(0).health, api::GpuHealth::ready) << "claims can have it whole";
   const auto next = round();
   EXPECT_EQ(next.again, asked.again) << "it is not asked again before";
+  kernel_.file(kDesired, "{");
+  now_ += 6min;
+  const auto failed = round();
+  EXPECT_EQ(failed.phase, api::NodePhase::failed);
+  ASSERT_TRUE(failed.again);
+  EXPECT_GT(*failed.again, now_) << "a question that is due makes no row of rounds without a pause";
 }
 
 TEST_F(KeeperOfClaimableGpusTest, WritesNoFileWithoutSuchAPolicy) {

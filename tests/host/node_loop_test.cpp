@@ -25,6 +25,7 @@
 #include "api/serving.h"
 #include "common/process/this_process.h"
 #include "common/rpc/socket_file.h"
+#include "host/claims/claim_record.h"
 #include "host/node_keeper.h"
 #include "hostfs/directory_watch.h"
 #include "hostfs/locks.h"
@@ -237,6 +238,16 @@ TEST_F(NodeLoopTest, ServesAClaimAndLooksAtTheNodeAfterIt) {
   EXPECT_THAT(must(api::read_claim_answer(answer)), testing::IsEmpty()) << "hostd knows no such claim";
   EXPECT_TRUE(reported([](const api::HostStatus& state) {
     return !state.accelerators.empty() && !state.accelerators[0].driver;
+  }));
+}
+
+TEST_F(NodeLoopTest, SeesThatAnotherProgramHasWrittenTheRecordOfClaims) {
+  start();
+  ASSERT_TRUE(becomes(api::NodePhase::idle, policy::Mode::host));
+  must(kernel_.write_file(kClaimRecordFile, "{"));
+  EXPECT_TRUE(reported([](const api::HostStatus& state) {
+    return state.phase == api::NodePhase::failed && state.error &&
+           state.error->message.find("claims.json") != std::string::npos;
   }));
 }
 

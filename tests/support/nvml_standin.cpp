@@ -154,6 +154,14 @@ const Type* type_of(unsigned id) {
   const auto* found = std::find_if(kTypes.begin(), kTypes.end(), [&](const Type& t) { return t.id == id; });
   return found == kTypes.end() ? nullptr : found;
 }
+/// nvmlVgpuPlacementList_v1_t, as nvml.h declares it.
+struct OldPlacements {
+  unsigned version = 0;
+  unsigned size = 0;
+  unsigned count = 0;
+  unsigned* ids = nullptr;
+};
+static_assert(nvml::version_of<OldPlacements>(1) == nvml::kOldPlacements);
 template <typename Placements>
 Status list_placements(const Type& type, Placements& out) {
   if (out.count < type.places) return nvml::kInsufficientSize;
@@ -364,8 +372,7 @@ Status nvmlDeviceGetVgpuTypeSupportedPlacements(nvml::Device /*device*/, unsigne
   const Type* type = type_of(id);
   if (type == nullptr || type->places == 0) return nvml::kNotSupported;
   const unsigned version = *static_cast<const unsigned*>(list);  // the first member of each
-  if (version == nvml::version_of<nvml::OldVgpuPlacements>(1))
-    return list_placements(*type, *static_cast<nvml::OldVgpuPlacements*>(list));
+  if (version == nvml::kOldPlacements) return list_placements(*type, *static_cast<OldPlacements*>(list));
   if (State::read().old != 0 || version != nvml::version_of<nvml::VgpuPlacements>(2)) return kVersionMismatch;
   auto* const now = static_cast<nvml::VgpuPlacements*>(list);
   return now->mode == nvml::kMixedSizePlacements ? list_placements(*type, *now) : nvml::kInvalidArgument;
