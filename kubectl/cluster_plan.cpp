@@ -287,9 +287,7 @@ json plan_document(const LabelPlan& plan) {
 std::string plan_text(const LabelPlan& plan, std::optional<std::size_t> columns) {
   std::string out = fmt::format("node {}\n", plan.node.name);
   const auto say = [&](const std::string& text) {
-    std::vector<std::string> lines = {text};
-    if (columns) lines = cli::wrapped(text, *columns);
-    for (const std::string& line : lines) out += line + "\n";
+    for (const std::string& line : cli::wrapped(text, columns)) out += line + "\n";
   };
   if (!plan.labels.empty()) {
     cli::Table table({"LABEL", "CURRENT", "DESIRED"});
