@@ -306,29 +306,20 @@ GpuPlanner planner_for(const Profile& profile) {
 }
 
 GpuPlanner planner_for(const Removal& removal) {
-  return {.plan = [&](const VgpuSnapshot& view,
-                      const mdev::VgpuGpu& gpu) { return plan_removal(removal, view, gpu); },
-          .asks_library = [](const mdev::VgpuGpu&) { return false; },
-          .reads_names = [](const mdev::VgpuGpu&) { return false; },
-          .may_shed_functions = [](const mdev::VgpuGpu&, const mdev::ManagedGpu*) { return false; },
-          .may_switch = [](const mdev::VgpuGpu&, const mdev::ManagedGpu*) { return false; }};
+  return {.plan = [&](const VgpuSnapshot& view, const mdev::VgpuGpu& gpu) {
+    return plan_removal(removal, view, gpu);
+  }};
 }
 
 GpuPlanner planner_for(const Addition& addition) {
-  return {.plan = [&](const VgpuSnapshot& view,
-                      const mdev::VgpuGpu& gpu) { return plan_addition(addition, view, gpu); },
-          .asks_library = [](const mdev::VgpuGpu&) { return false; },
-          .reads_names = [](const mdev::VgpuGpu&) { return false; },
-          .may_shed_functions = [](const mdev::VgpuGpu&, const mdev::ManagedGpu*) { return false; },
-          .may_switch = [](const mdev::VgpuGpu&, const mdev::ManagedGpu*) { return false; }};
+  return {.plan = [&](const VgpuSnapshot& view, const mdev::VgpuGpu& gpu) {
+    return plan_addition(addition, view, gpu);
+  }};
 }
 
 GpuPlanner planner_for(const FunctionsAgain& functions) {
   return {.plan = [&](const VgpuSnapshot& view,
                       const mdev::VgpuGpu& gpu) { return plan_functions_again(functions, view, gpu); },
-          .asks_library = [](const mdev::VgpuGpu&) { return false; },
-          .reads_names = [](const mdev::VgpuGpu&) { return false; },
-          .may_shed_functions = [](const mdev::VgpuGpu&, const mdev::ManagedGpu*) { return false; },
           .may_switch = [gpu = functions.gpu](const mdev::VgpuGpu& one,
                                               const mdev::ManagedGpu*) { return one.address() == gpu; }};
 }
