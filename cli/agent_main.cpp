@@ -6,8 +6,6 @@
 #include <array>
 #include <charconv>
 #include <chrono>
-#include <filesystem>
-#include <memory>
 #include <optional>
 #include <stop_token>
 #include <string>
@@ -20,7 +18,6 @@
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include "agent/agent_instance.h"
 #include "agent/agent_options.h"
