@@ -140,10 +140,7 @@ class Planner {
   // Existing DaemonSets of the operator are not looked up, so a label without a pod is only a note.
   void judge(const agent::Labels& labels, const std::vector<json>& pods) {
     std::map<std::string, json> by_name;
-    for (const json& pod : pods) {
-      const json& metadata = json_at(pod, "metadata");
-      by_name.emplace(text_field(metadata, "namespace") + "/" + text_field(metadata, "name"), pod);
-    }
+    for (const json& pod : pods) by_name.emplace(full_name(pod), pod);
     const auto owners = agent::other_owners(
         labels, {.pods = agent::pods_of(by_name, agent::believed_by(agent_)), .daemon_sets = {}});
     const bool here = std::ranges::any_of(owners, &agent::OtherOwner::seen);
