@@ -15,6 +15,7 @@
 #include "cli/output/table.h"
 #include "cli/output/text_output.h"
 #include "common/text/text.h"
+#include "common/text/words.h"
 #include "kata-manager/classes/kubernetes_words.h"
 #include "kube/api_error.h"
 #include "kubectl/agent_pod.h"
@@ -244,19 +245,13 @@ Result<LabelPlan> read_label_plan(const kube::AskForPart& ask, const std::string
 }
 
 std::string_view text(LabelPlan::Effect effect) {
-  switch (effect) {
-    case LabelPlan::Effect::same:
-      return "same";
-    case LabelPlan::Effect::change:
-      return "change";
-    case LabelPlan::Effect::left_as_is:
-      return "left_as_is";
-    case LabelPlan::Effect::standby:
-      return "standby";
-    case LabelPlan::Effect::invalid:
-      break;
-  }
-  return "invalid";
+  using Effect = LabelPlan::Effect;
+  constexpr Words<Effect, 5> kWords = {{{"same", Effect::same},
+                                        {"change", Effect::change},
+                                        {"left_as_is", Effect::left_as_is},
+                                        {"standby", Effect::standby},
+                                        {"invalid", Effect::invalid}}};
+  return word_for(kWords, effect, "invalid");
 }
 
 json plan_document(const LabelPlan& plan) {

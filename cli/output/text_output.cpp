@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "common/text/visible_text.h"
+#include "common/text/words.h"
 
 namespace ferry::cli {
 namespace {
@@ -39,21 +40,13 @@ bool is_utf8() {
 }
 
 std::string_view code_of(Tint tint) {
-  switch (tint) {
-    case Tint::plain:
-      return "";
-    case Tint::heading:
-      return "1";
-    case Tint::dim:
-      return "2";
-    case Tint::good:
-      return "32";
-    case Tint::attention:
-      return "33";
-    case Tint::bad:
-      return "31";
-  }
-  return "";
+  constexpr Words<Tint, 6> kWords = {{{"", Tint::plain},
+                                      {"1", Tint::heading},
+                                      {"2", Tint::dim},
+                                      {"32", Tint::good},
+                                      {"33", Tint::attention},
+                                      {"31", Tint::bad}}};
+  return word_for(kWords, tint);
 }
 
 // The offset after the first `width` characters.

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "common/side_by_side.h"
+#include "common/text/words.h"
 #include "hostfs/stuck_writes.h"
 #include "mdev/framework.h"
 #include "vfio/bind/undo_journal.h"
@@ -327,19 +328,13 @@ GpuPlanner planner_for(const FunctionsAgain& functions) {
 }  // namespace
 
 std::string_view text(GpuOutcome::Kind kind) {
-  switch (kind) {
-    case GpuOutcome::Kind::unmanaged:
-      return "skipped";
-    case GpuOutcome::Kind::already_so:
-      return "already so";
-    case GpuOutcome::Kind::changed:
-      return "changed";
-    case GpuOutcome::Kind::refused:
-      return "refused";
-    case GpuOutcome::Kind::failed:
-      return "failed";
-  }
-  return "unknown";
+  using Kind = GpuOutcome::Kind;
+  constexpr Words<Kind, 5> kWords = {{{"skipped", Kind::unmanaged},
+                                      {"already so", Kind::already_so},
+                                      {"changed", Kind::changed},
+                                      {"refused", Kind::refused},
+                                      {"failed", Kind::failed}}};
+  return word_for(kWords, kind, "unknown");
 }
 
 bool VgpuOutcome::wrote() const {
