@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/session.h"
 
-#include <cstdio>
 #include <unistd.h>
 
-#include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
 #include "cli/output/wait_note.h"

@@ -13,7 +13,6 @@
 #include <fcntl.h>
 #include <filesystem>
 #include <functional>
-#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // `agent --once`: reconciles a Node object and the host once, without an API server.
 #include <chrono>
-#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>

@@ -2,7 +2,6 @@
 #include <algorithm>
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include "cli/output/document.h"
 #include "cli/output/rebind_report.h"
