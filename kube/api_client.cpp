@@ -2,25 +2,23 @@
 #include "kube/api_client.h"
 
 #include <algorithm>
-#include <array>
 #include <variant>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "common/text/whole_json.h"
+#include "common/text/words.h"
 #include "kube/object_watch.h"
 
 namespace ferry::kube {
 namespace {
 
 std::string verb_of(const ApiRequest& request) {
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kVerbs = {
+  constexpr Words<std::string_view, 5> kVerbs = {
       {{"GET", "get"}, {"PATCH", "patch"}, {"POST", "post"}, {"PUT", "put"}, {"DELETE", "delete"}}};
   if (request.deadline.count() == 0) return "watch";
-  const auto* const known =
-      std::ranges::find(kVerbs, request.method, &std::pair<std::string_view, std::string_view>::first);
-  return known == kVerbs.end() ? "other" : std::string(known->second);
+  return std::string(value_for(kVerbs, request.method).value_or("other"));
 }
 
 std::string code_of(const Result<ApiReply>& reply) {
