@@ -8,6 +8,8 @@
 #include <string>
 #include <string_view>
 
+#include "common/text/text.h"
+
 namespace ferry::mdev {
 
 /// The decimal number at the start of a text.
@@ -16,12 +18,6 @@ inline std::optional<std::uint32_t> number_at_start(std::string_view text) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc()) return std::nullopt;
   return value;
-}
-
-/// A text as one decimal number; absent if it has any other character.
-inline std::optional<std::uint32_t> whole_number(std::string_view text) {
-  if (text.empty() || text.find_first_not_of("0123456789") != std::string_view::npos) return std::nullopt;
-  return number_at_start(text);
 }
 
 /// A text without the white space at both ends.
