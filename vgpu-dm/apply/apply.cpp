@@ -313,9 +313,12 @@ GpuPlanner planner_for(const Removal& removal) {
 }
 
 GpuPlanner planner_for(const Addition& addition) {
-  return {.plan = [&](const VgpuSnapshot& view, const mdev::VgpuGpu& gpu) {
-    return plan_addition(addition, view, gpu);
-  }};
+  return {.plan = [&](const VgpuSnapshot& view,
+                      const mdev::VgpuGpu& gpu) { return plan_addition(addition, view, gpu); },
+          .asks_library = [](const mdev::VgpuGpu&) { return false; },
+          .reads_names = [](const mdev::VgpuGpu&) { return false; },
+          .may_shed_functions = [](const mdev::VgpuGpu&, const mdev::ManagedGpu*) { return false; },
+          .may_switch = [](const mdev::VgpuGpu&, const mdev::ManagedGpu*) { return false; }};
 }
 
 GpuPlanner planner_for(const FunctionsAgain& functions) {
