@@ -2,27 +2,26 @@
 #include "agent/node_report.h"
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "api/labels.h"
+#include "common/text/words.h"
 
 namespace ferry::agent {
 namespace {
 
-constexpr std::array<std::pair<NodeCondition, std::string_view>, 9> kConditions = {
-    {{NodeCondition::ready, "ready"},
-     {NodeCondition::pending, "pending"},
-     {NodeCondition::applying, "applying"},
-     {NodeCondition::draining, "draining"},
-     {NodeCondition::blocked, "blocked"},
-     {NodeCondition::failed, "failed"},
-     {NodeCondition::idle, "idle"},
-     {NodeCondition::standby, "standby"},
-     {NodeCondition::unknown, "unknown"}}};
+constexpr Words<NodeCondition, 9> kConditions = {{{"ready", NodeCondition::ready},
+                                                  {"pending", NodeCondition::pending},
+                                                  {"applying", NodeCondition::applying},
+                                                  {"draining", NodeCondition::draining},
+                                                  {"blocked", NodeCondition::blocked},
+                                                  {"failed", NodeCondition::failed},
+                                                  {"idle", NodeCondition::idle},
+                                                  {"standby", NodeCondition::standby},
+                                                  {"unknown", NodeCondition::unknown}}};
 
 NodeCondition condition_of(api::NodePhase phase) {
   switch (phase) {
@@ -182,8 +181,7 @@ std::optional<std::string> vgpu_state(NodeCondition condition, const HostSide& h
 }  // namespace
 
 std::string_view text(NodeCondition condition) {
-  return std::ranges::find(kConditions, condition, &std::pair<NodeCondition, std::string_view>::first)
-      ->second;
+  return word_for(kConditions, condition);
 }
 
 bool hostd_is_gone(const HostSide& host) {

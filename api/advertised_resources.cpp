@@ -2,7 +2,6 @@
 #include "api/advertised_resources.h"
 
 #include <algorithm>
-#include <iterator>
 #include <limits>
 #include <utility>
 

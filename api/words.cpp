@@ -1,15 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "api/words.h"
 
-#include <algorithm>
-#include <array>
-#include <utility>
+#include "common/text/words.h"
 
 namespace ferry::api {
 namespace {
-
-template <typename Value, std::size_t N>
-using Words = std::array<std::pair<std::string_view, Value>, N>;
 
 constexpr Words<Mode, 3> kModes = {
     {{"host", Mode::host}, {"passthrough", Mode::passthrough}, {"vgpu", Mode::vgpu}}};
@@ -28,17 +23,6 @@ constexpr Words<GpuState, 5> kGpuStates = {{{"ready", GpuState::ready},
 
 constexpr Words<Allocation, 2> kAllocations = {
     {{"device-plugin", Allocation::device_plugin}, {"dra", Allocation::dra}}};
-
-template <typename Value, std::size_t N>
-std::string_view word_for(const Words<Value, N>& words, Value value) {
-  return std::ranges::find(words, value, &std::pair<std::string_view, Value>::second)->first;
-}
-
-template <typename Value, std::size_t N>
-std::optional<Value> value_for(const Words<Value, N>& words, std::string_view word) {
-  const auto* const found = std::ranges::find(words, word, &std::pair<std::string_view, Value>::first);
-  return found == words.end() ? std::nullopt : std::optional(found->second);
-}
 
 }  // namespace
 

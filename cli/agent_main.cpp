@@ -6,12 +6,7 @@
 #include <array>
 #include <charconv>
 #include <chrono>
-#include <cstddef>
-#include <filesystem>
-#include <memory>
 #include <optional>
-#include <random>
-#include <span>
 #include <stop_token>
 #include <string>
 #include <string_view>
@@ -23,7 +18,6 @@
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include "agent/agent_instance.h"
 #include "agent/agent_options.h"
@@ -33,12 +27,8 @@
 #include "agent/metrics/metrics_server.h"
 #include "agent/node_agent.h"
 #include "agent/programs/programs.h"
-#include "cli/options/usage_fault.h"
-#include "cli/output/help_text.h"
+#include "cli/options/daemon.h"
 #include "common/event_loop.h"
-#include "common/exit_status.h"
-#include "common/log.h"
-#include "common/process/signals.h"
 #include "common/process/standard_streams.h"
 #include "common/process/this_process.h"
 #include "common/version.h"
@@ -55,9 +45,7 @@ namespace {
 
 struct AgentCommand {
   agent::AgentProgramOptions options;
-  std::filesystem::path host_root = "/";
-  std::string log_level = "info";
-  std::string log_format = "text";
+  DaemonOptions daemon;
 };
 
 void describe(CLI::App& app, AgentCommand& command) {
@@ -65,15 +53,7 @@ void describe(CLI::App& app, AgentCommand& command) {
   const agent::AgentOptionList list(app, command.options);
   app.get_option("--node-name")->envname("NODE_NAME")->required();
   app.get_option("--namespace")->envname("POD_NAMESPACE");
-  app.add_option("--host-root", command.host_root, "the folder on which the root of the host is mounted")
-      ->check(CLI::ExistingDirectory)
-      ->option_text("DIR [/]");
-  app.add_option("--log-level", command.log_level,
-                 "the least severe messages to log: trace, debug, info, warn, error or off")
-      ->option_text("LEVEL [info]");
-  app.add_option("--log-format", command.log_format, "the format of the log: text or json")
-      ->check(CLI::IsMember({"text", "json"}))
-      ->option_text("FORMAT [text]");
+  add_daemon_options(app, command.daemon);
 }
 
 Result<std::chrono::seconds> duration_of(const char* option, const std::string& text) {
@@ -89,12 +69,6 @@ Result<std::chrono::seconds> duration_of(const char* option, const std::string& 
   }
   return fail(Errc::usage, fmt::format("{} {}: that is no duration", option, text),
               "a number and its unit, up to a day: 90s, 10m or 1h");
-}
-
-int complain(const Error& error) {
-  print_to_stderr("ferry-agent: {}\n", error.message);
-  if (!error.hint.empty()) print_to_stderr("hint: {}\n", error.hint);
-  return static_cast<int>(exit_status_of(error));
 }
 
 /// Splits "NAMESPACE/NAME". A name without a namespace gets `space`.
@@ -136,10 +110,7 @@ Result<> serve(const agent::AgentProgramOptions& command, HostFs& host, const st
   kube::LoopTimers timers(**loop);
   kube::CurlTransport curl(**loop, std::move(*access));
   kube::CountedTransport transport(curl);
-  std::mt19937_64 generator(std::random_device{}());
-  const kube::Random random = [&generator] {
-    return std::uniform_real_distribution<double>(0, 1)(generator);
-  };
+  const kube::Random random = kube::random_numbers();
   const auto [kata_space, kata_classes] = config_map_of(command.kata_classes, space);
   agent::FetchRunner fetcher(**loop, host);
   agent::NodeAgent agent(
@@ -212,24 +183,11 @@ int main(int argc, char** argv) {
                "ferry agent");
   ferry::cli::AgentCommand command;
   ferry::cli::describe(app, command);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::Success& help_or_version) {
-    return ferry::cli::print_help(app, help_or_version);
-  } catch (const CLI::ParseError& error) {
-    const std::span<char* const> words(argv, static_cast<std::size_t>(argc));
-    const auto fault = ferry::cli::usage_fault(app, error, words, {.program = "ferry agent"});
-    ferry::print_to_stderr("ferry agent: {}\nhint: {}\n", fault.message, fault.hint);
-    return static_cast<int>(ferry::ExitStatus::usage);
-  }
-  const auto format = command.log_format == "json" ? ferry::LogFormat::json : ferry::LogFormat::text;
-  if (auto log = ferry::set_up_log(command.log_level, format); !log) return ferry::cli::complain(log.error());
-  ferry::hide_process();  // its memory has a token of the API server
-  // hostd removes the files that this agent pulls, as a member of their group: new files stay group-writable.
-  if (::geteuid() != 0) ::umask(S_IWOTH);
-  const ferry::StopOnSignal stop;
-  ferry::HostFs host(command.host_root);
-  if (auto served = ferry::cli::serve(command.options, host, stop.token()); !served)
-    return ferry::cli::complain(served.error());
-  return 0;
+  return ferry::cli::run_daemon(app, argc, argv, command.daemon, "ferry-agent",
+                                [&](ferry::HostFs& host, const std::stop_token& stop) {
+                                  // hostd removes the files that this agent pulls, as a member of their
+                                  // group: new files stay group-writable.
+                                  if (::geteuid() != 0) ::umask(S_IWOTH);
+                                  return ferry::cli::serve(command.options, host, stop);
+                                });
 }

@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/session.h"
 
-#include <cstdio>
 #include <unistd.h>
 
-#include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
 #include "cli/output/wait_note.h"
-#include "common/process/standard_streams.h"
 #include "host/system/nvidia_driver.h"
 #include "host/system/systemd_services.h"
 #include "host/usage/claim_use_probe.h"
@@ -105,9 +102,7 @@ Result<std::unique_ptr<HostChange>> begin_change(const Session& session) {
 }
 
 ExitStatus complain(const Error& error) {
-  print_to_stderr("ferry: {}\n", error.message);
-  if (!error.hint.empty()) print_to_stderr("hint: {}\n", error.hint);
-  return exit_status_of(error);
+  return print_error("ferry", error);
 }
 
 }  // namespace ferry::cli

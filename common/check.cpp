@@ -1,20 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/check.h"
 
+#include "common/text/words.h"
+
 namespace ferry {
 
 std::string_view text(Verdict verdict) {
-  switch (verdict) {
-    case Verdict::pass:
-      return "pass";
-    case Verdict::warn:
-      return "warn";
-    case Verdict::fail:
-      return "fail";
-    case Verdict::unknown:
-      return "unknown";
-  }
-  return "unknown";
+  constexpr Words<Verdict, 4> kWords = {{{"pass", Verdict::pass},
+                                         {"warn", Verdict::warn},
+                                         {"fail", Verdict::fail},
+                                         {"unknown", Verdict::unknown}}};
+  return word_for(kWords, verdict, "unknown");
 }
 
 }  // namespace ferry

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 #include "common/result.h"
+#include "common/text/words.h"
 
 namespace ferry {
 namespace {
@@ -9,29 +10,17 @@ class Category final : public std::error_category {
  public:
   const char* name() const noexcept override { return "ferry"; }
   std::string message(int value) const override {
-    switch (static_cast<Errc>(value)) {
-      case Errc::usage:
-        return "wrong usage";
-      case Errc::invalid_config:
-        return "invalid configuration";
-      case Errc::not_found:
-        return "not found";
-      case Errc::refused:
-        return "refused";
-      case Errc::differs:
-        return "differs";
-      case Errc::stuck:
-        return "stuck in the kernel";
-      case Errc::unreachable:
-        return "unreachable";
-      case Errc::unsupported:
-        return "not supported here";
-      case Errc::malformed_host:
-        return "unreadable host state";
-      case Errc::failed:
-        return "failed";
-    }
-    return "unknown";
+    constexpr Words<Errc, 10> kWords = {{{"wrong usage", Errc::usage},
+                                         {"invalid configuration", Errc::invalid_config},
+                                         {"not found", Errc::not_found},
+                                         {"refused", Errc::refused},
+                                         {"differs", Errc::differs},
+                                         {"stuck in the kernel", Errc::stuck},
+                                         {"unreachable", Errc::unreachable},
+                                         {"not supported here", Errc::unsupported},
+                                         {"unreadable host state", Errc::malformed_host},
+                                         {"failed", Errc::failed}}};
+    return std::string(word_for(kWords, static_cast<Errc>(value), "unknown"));
   }
 };
 

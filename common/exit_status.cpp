@@ -3,6 +3,8 @@
 
 #include <array>
 
+#include "common/process/standard_streams.h"
+
 namespace ferry {
 
 ExitStatus exit_status_of(const Error& error) noexcept {
@@ -11,6 +13,12 @@ ExitStatus exit_status_of(const Error& error) noexcept {
   if (error.code == Errc::differs) return ExitStatus::differs;
   if (error.code == Errc::refused) return ExitStatus::refused;
   return ExitStatus::failed;
+}
+
+ExitStatus print_error(std::string_view program, const Error& error) {
+  print_to_stderr("{}: {}\n", program, error.message);
+  if (!error.hint.empty()) print_to_stderr("hint: {}\n", error.hint);
+  return exit_status_of(error);
 }
 
 ExitStatus worse(ExitStatus a, ExitStatus b) noexcept {

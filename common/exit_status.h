@@ -2,6 +2,8 @@
 // Exit statuses that scripts rely on.
 #pragma once
 
+#include <string_view>
+
 #include "common/result.h"
 
 namespace ferry {
@@ -16,6 +18,9 @@ enum class ExitStatus {
 
 /// The only table from error codes to exit statuses; a code without an entry is `failed`.
 ExitStatus exit_status_of(const Error& error) noexcept;
+
+/// Prints an error of `program`, and its hint, to standard error. Returns exit_status_of() it.
+ExitStatus print_error(std::string_view program, const Error& error);
 
 /// The status for several devices: failed before refused before usage before differs. once_written() says why
 /// `usage` comes after refused.

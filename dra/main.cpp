@@ -1,22 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // ferry-dra, the program of `ferry dra` (docs/adr/0035). It is a program of its own, since `ferry` links no
 // libcurl. This file may use all rooms.
-#include <cstddef>
-#include <filesystem>
-#include <random>
-#include <span>
 #include <stop_token>
 #include <string>
 #include <utility>
 
 #include <CLI/CLI.hpp>
 
-#include "cli/options/usage_fault.h"
-#include "cli/output/help_text.h"
+#include "cli/options/daemon.h"
 #include "common/event_loop.h"
-#include "common/exit_status.h"
-#include "common/log.h"
-#include "common/process/signals.h"
 #include "common/process/standard_streams.h"
 #include "common/process/this_process.h"
 #include "common/version.h"
@@ -31,9 +23,7 @@ namespace {
 
 struct DraCommand {
   DraProgramOptions options;
-  std::filesystem::path host_root = "/";
-  std::string log_level = "info";
-  std::string log_format = "text";
+  cli::DaemonOptions daemon;
 };
 
 void describe(CLI::App& app, DraCommand& command) {
@@ -41,21 +31,7 @@ void describe(CLI::App& app, DraCommand& command) {
   add_dra_options(app, command.options);
   app.get_option("--node-name")->envname("NODE_NAME")->required();
   app.get_option("--pod-uid")->envname("POD_UID");
-  app.add_option("--host-root", command.host_root, "the folder on which the root of the host is mounted")
-      ->check(CLI::ExistingDirectory)
-      ->option_text("DIR [/]");
-  app.add_option("--log-level", command.log_level,
-                 "the least severe messages to log: trace, debug, info, warn, error or off")
-      ->option_text("LEVEL [info]");
-  app.add_option("--log-format", command.log_format, "the format of the log: text or json")
-      ->check(CLI::IsMember({"text", "json"}))
-      ->option_text("FORMAT [text]");
-}
-
-int complain(const Error& error) {
-  print_to_stderr("ferry-dra: {}\n", error.message);
-  if (!error.hint.empty()) print_to_stderr("hint: {}\n", error.hint);
-  return static_cast<int>(exit_status_of(error));
+  cli::add_daemon_options(app, command.daemon);
 }
 
 Result<> serve(const DraProgramOptions& options, HostFs& host, const std::stop_token& stop) {
@@ -65,10 +41,7 @@ Result<> serve(const DraProgramOptions& options, HostFs& host, const std::stop_t
   auto loop = EventLoop::create();
   if (!loop) return fail(std::move(loop).error());
   kube::CurlTransport transport(**loop, std::move(*access));
-  std::mt19937_64 generator(std::random_device{}());
-  const kube::Random random = [&generator] {
-    return std::uniform_real_distribution<double>(0, 1)(generator);
-  };
+  const kube::Random random = kube::random_numbers();
   DraProgram program(**loop, host, transport, random, options);
   return program.run(stop);
 }
@@ -81,22 +54,8 @@ int main(int argc, char** argv) {
   CLI::App app("Publishes GPUs as ResourceSlices, and prepares the devices of ResourceClaims", "ferry dra");
   ferry::dra::DraCommand command;
   ferry::dra::describe(app, command);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::Success& help_or_version) {
-    return ferry::cli::print_help(app, help_or_version);
-  } catch (const CLI::ParseError& error) {
-    const std::span<char* const> words(argv, static_cast<std::size_t>(argc));
-    const auto fault = ferry::cli::usage_fault(app, error, words, {.program = "ferry dra"});
-    ferry::print_to_stderr("ferry dra: {}\nhint: {}\n", fault.message, fault.hint);
-    return static_cast<int>(ferry::ExitStatus::usage);
-  }
-  const auto format = command.log_format == "json" ? ferry::LogFormat::json : ferry::LogFormat::text;
-  if (auto log = ferry::set_up_log(command.log_level, format); !log) return ferry::dra::complain(log.error());
-  ferry::hide_process();  // its memory has a token of the API server
-  const ferry::StopOnSignal stop;
-  ferry::HostFs host(command.host_root);
-  if (auto served = ferry::dra::serve(command.options, host, stop.token()); !served)
-    return ferry::dra::complain(served.error());
-  return 0;
+  return ferry::cli::run_daemon(app, argc, argv, command.daemon, "ferry-dra",
+                                [&](ferry::HostFs& host, const std::stop_token& stop) {
+                                  return ferry::dra::serve(command.options, host, stop);
+                                });
 }

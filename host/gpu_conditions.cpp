@@ -114,8 +114,21 @@ std::string subsystem_of(const vfio::PciFunction& function) {
   return fmt::format("{:04x}:{:04x}", *function.subsystem_vendor, *function.subsystem_device);
 }
 
-std::string class_of(const vfio::PciFunction& function) {
-  return fmt::format("{:04x}", static_cast<std::uint16_t>(function.pci_class()));
+// The facts about the function itself, on the host and ready.
+api::AcceleratorStatus status_of(const vfio::PciFunction& function, const policy::ModelNames& models) {
+  return {.address = function.address,
+          .id = function.ids(),
+          .subsystem = subsystem_of(function),
+          .pci_class = fmt::format("{:04x}", static_cast<std::uint16_t>(function.pci_class())),
+          .model = models ? models(function) : std::string(),
+          .iommu_group = function.iommu_group,
+          .driver = function.driver,
+          .desired = std::nullopt,
+          .state = api::GpuState::ready,
+          .reason = {},
+          .hint = {},
+          .users = {},
+          .vgpus = {}};
 }
 
 constexpr const char* kGoesBack = "its GPU goes back to the host";
@@ -260,22 +273,11 @@ std::vector<api::AcceleratorStatus> describe(const ScannedNode& node,
   for (const mdev::VgpuGpu& gpu : node.vgpus.gpus) {
     const auto mode = desired.find(gpu.address());
     const bool for_dra = dra.contains(gpu.address());
-    api::AcceleratorStatus one{
-        .address = gpu.address(),
-        .id = gpu.function.ids(),
-        .subsystem = subsystem_of(gpu.function),
-        .pci_class = class_of(gpu.function),
-        .model = models ? models(gpu.function) : std::string(),
-        .iommu_group = gpu.function.iommu_group,
-        .driver = gpu.function.driver,
-        .mode = policy::mode_of(gpu),
-        .desired = mode == desired.end() ? std::nullopt : std::optional(mode->second),
-        .allocation = for_dra ? api::Allocation::dra : api::Allocation::device_plugin,
-        .state = mode == desired.end() && !for_dra ? api::GpuState::unmanaged : api::GpuState::ready,
-        .reason = {},
-        .hint = {},
-        .users = {},
-        .vgpus = {}};
+    api::AcceleratorStatus one = status_of(gpu.function, models);
+    one.mode = policy::mode_of(gpu);
+    if (mode != desired.end()) one.desired = mode->second;
+    if (for_dra) one.allocation = api::Allocation::dra;
+    if (mode == desired.end() && !for_dra) one.state = api::GpuState::unmanaged;
     if (const auto condition = conditions.find(gpu.address()); condition != conditions.end())
       tell(condition->second, one);
     for (const mdev::VgpuDevice& vgpu : gpu.devices)
@@ -287,21 +289,11 @@ std::vector<api::AcceleratorStatus> describe(const ScannedNode& node,
   for (const auto& [address, condition] : conditions) {
     const vfio::PciFunction* function = node.inventory.find(address);
     if (function == nullptr || node.vgpus.find(address) != nullptr) continue;
-    out.push_back({.address = address,
-                   .id = function->ids(),
-                   .subsystem = subsystem_of(*function),
-                   .pci_class = class_of(*function),
-                   .model = models ? models(*function) : std::string(),
-                   .iommu_group = function->iommu_group,
-                   .driver = function->driver,
-                   .mode = vfio::on_vfio_driver(*function) ? policy::Mode::passthrough : policy::Mode::host,
-                   .desired = policy::Mode::host,
-                   .state = api::GpuState::ready,
-                   .reason = {},
-                   .hint = {},
-                   .users = {},
-                   .vgpus = {}});
-    tell(condition, out.back());
+    api::AcceleratorStatus one = status_of(*function, models);
+    if (vfio::on_vfio_driver(*function)) one.mode = policy::Mode::passthrough;
+    one.desired = policy::Mode::host;
+    tell(condition, one);
+    out.push_back(std::move(one));
   }
   return out;
 }

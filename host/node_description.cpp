@@ -7,6 +7,7 @@
 #include <fmt/ranges.h>
 
 #include "common/text/text.h"
+#include "common/text/words.h"
 #include "mdev/framework.h"
 #include "mdev/vgpu_inventory.h"
 #include "policy/policy_comparison.h"
@@ -306,15 +307,9 @@ NamedDescription named(const NodeSnapshot& sight, const policy::ModelNames& mode
 }  // namespace
 
 std::string_view text(Health health) {
-  switch (health) {
-    case Health::good:
-      return "good";
-    case Health::attention:
-      return "attention";
-    case Health::bad:
-      return "bad";
-  }
-  return {};
+  constexpr Words<Health, 3> kWords = {
+      {{"good", Health::good}, {"attention", Health::attention}, {"bad", Health::bad}}};
+  return word_for(kWords, health);
 }
 
 std::vector<vfio::PciAddress> asked_of(const vfio::Inventory& inventory,

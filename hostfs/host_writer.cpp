@@ -16,6 +16,7 @@
 #include <spdlog/spdlog.h>
 
 #include "common/process/spawn.h"
+#include "common/text/text.h"
 #include "hostfs/stuck_writes.h"
 
 namespace ferry {
@@ -90,9 +91,8 @@ Result<> done(const Result<std::string>& answer) {
 }  // namespace
 
 bool is_unset(std::string_view attribute) {
-  const auto begin = attribute.find_first_not_of(" \t\n");
-  return begin == std::string_view::npos ||
-         attribute.substr(begin, attribute.find_last_not_of(" \t\n") + 1 - begin) == "0";
+  const std::string_view set = trimmed(attribute, " \t\n");
+  return set.empty() || set == "0";
 }
 
 Result<> HostWriter::write_checked(const AttributeWrite& write) {

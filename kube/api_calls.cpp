@@ -3,7 +3,6 @@
 
 #include <chrono>
 #include <optional>
-#include <random>
 #include <stop_token>
 #include <unistd.h>
 #include <utility>
@@ -22,12 +21,6 @@ namespace {
 // A person waits. A server that restarts, or a load balancer that changes over, is back by then.
 constexpr std::chrono::milliseconds kPatience{5'000};
 
-Random draws() {
-  return [generator = std::mt19937_64(std::random_device{}())]() mutable {
-    return std::uniform_real_distribution<double>(0, 1)(generator);
-  };
-}
-
 }  // namespace
 
 struct ApiCalls::Parts {
@@ -40,7 +33,7 @@ struct ApiCalls::Parts {
         timers(*loop),
         curl(*loop, std::move(access)),
         transport(curl, std::move(authenticator)),
-        client(transport, timers, draws(), kPatience) {}
+        client(transport, timers, random_numbers(), kPatience) {}
 
   const std::string space;
   const std::string how;  ///< how the server is reached
@@ -126,7 +119,7 @@ Result<> ApiCalls::follow(const std::vector<WatchedList>& lists,
     if (!list) return fail(with_way(std::move(list).error()));
     return list;
   };
-  watched.emplace(parts_->transport, parts_->timers, draws(), lists, [&] {
+  watched.emplace(parts_->transport, parts_->timers, random_numbers(), lists, [&] {
     refused = watched->unwatchable();
     if (refused || !look(ask)) stop.request_stop();
   });

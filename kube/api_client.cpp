@@ -2,25 +2,23 @@
 #include "kube/api_client.h"
 
 #include <algorithm>
-#include <array>
 #include <variant>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "common/text/whole_json.h"
+#include "common/text/words.h"
 #include "kube/object_watch.h"
 
 namespace ferry::kube {
 namespace {
 
 std::string verb_of(const ApiRequest& request) {
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kVerbs = {
+  constexpr Words<std::string_view, 5> kVerbs = {
       {{"GET", "get"}, {"PATCH", "patch"}, {"POST", "post"}, {"PUT", "put"}, {"DELETE", "delete"}}};
   if (request.deadline.count() == 0) return "watch";
-  const auto* const known =
-      std::ranges::find(kVerbs, request.method, &std::pair<std::string_view, std::string_view>::first);
-  return known == kVerbs.end() ? "other" : std::string(known->second);
+  return std::string(value_for(kVerbs, request.method).value_or("other"));
 }
 
 std::string code_of(const Result<ApiReply>& reply) {
@@ -53,6 +51,11 @@ constexpr std::string_view kJson = "application/json";
 // The value may hold words of a driver or a file: invalid UTF-8 in them must not throw.
 std::string text_of(const json& value) {
   return value.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+// The path is filled in by begin().
+ApiRequest request_of(std::string method, std::string_view type, const json& body) {
+  return {.method = std::move(method), .path = {}, .content_type = std::string(type), .body = text_of(body)};
 }
 
 Result<std::string> with_manager(Result<std::string> path) {
@@ -252,21 +255,16 @@ ApiClient::Call ApiClient::log(const ObjectRef& pod, const LogEnd& end,
 
 ApiClient::Call ApiClient::merge_patch(const ObjectRef& object, const json& patch, Done done) {
   const Asked asked{.verb = "patch", .kind = object.kind, .object = object.text()};
-  return begin(with_manager(path_of(object)), {.request = {.method = "PATCH",
-                                                           .path = {},
-                                                           .content_type = std::string(kMergePatch),
-                                                           .body = text_of(patch)},
+  return begin(with_manager(path_of(object)), {.request = request_of("PATCH", kMergePatch, patch),
                                                .asked = asked,
                                                .done = tells_object(asked, std::move(done))});
 }
 
 ApiClient::Call ApiClient::replace(const ObjectRef& object, const json& content, Done done) {
   const Asked asked{.verb = "update", .kind = object.kind, .object = object.text()};
-  return begin(
-      with_manager(path_of(object)),
-      {.request = {.method = "PUT", .path = {}, .content_type = std::string(kJson), .body = text_of(content)},
-       .asked = asked,
-       .done = tells_object(asked, std::move(done))});
+  return begin(with_manager(path_of(object)), {.request = request_of("PUT", kJson, content),
+                                               .asked = asked,
+                                               .done = tells_object(asked, std::move(done))});
 }
 
 ApiClient::Call ApiClient::apply(const ObjectRef& object, json content, Force force, Done done) {
@@ -277,10 +275,7 @@ ApiClient::Call ApiClient::apply(const ObjectRef& object, json content, Force fo
   content["kind"] = object.kind.kind;
   content["metadata"]["name"] = object.name;
   if (!object.space.empty()) content["metadata"]["namespace"] = object.space;
-  return begin(std::move(path), {.request = {.method = "PATCH",
-                                             .path = {},
-                                             .content_type = std::string(kApplyPatch),
-                                             .body = text_of(content)},
+  return begin(std::move(path), {.request = request_of("PATCH", kApplyPatch, content),
                                  .asked = asked,
                                  .done = tells_object(asked, std::move(done))});
 }
@@ -290,10 +285,7 @@ ApiClient::Call ApiClient::create(ApiKind kind, std::string_view space, const js
   const ObjectRef object{
       .kind = kind, .space = std::string(space), .name = metadata.value("name", std::string())};
   const Asked asked{.verb = "create", .kind = kind, .object = object.text()};
-  return begin(with_manager(collection_of(kind, space)), {.request = {.method = "POST",
-                                                                      .path = {},
-                                                                      .content_type = std::string(kJson),
-                                                                      .body = text_of(content)},
+  return begin(with_manager(collection_of(kind, space)), {.request = request_of("POST", kJson, content),
                                                           .asked = asked,
                                                           .repeatable = !object.name.empty(),
                                                           .done = tells_object(asked, std::move(done))});
@@ -309,10 +301,7 @@ ApiClient::Call ApiClient::remove(const ObjectRef& object, std::string_view uid,
                       is_another_of_the_name(reply.error());
     done(gone ? Result<>() : Result<>(fail(std::move(reply).error())));
   };
-  return begin(path_of(object), {.request = {.method = "DELETE",
-                                             .path = {},
-                                             .content_type = std::string(kJson),
-                                             .body = text_of(options)},
+  return begin(path_of(object), {.request = request_of("DELETE", kJson, options),
                                  .asked = asked,
                                  .repeatable = !uid.empty(),
                                  .done = std::move(answered)});
@@ -420,10 +409,7 @@ ApiClient::Exchange ApiClient::eviction(const ObjectRef& pod, std::string_view u
     // The server knows neither version, or a policy refuses the request: the first answer says why.
     done(fail(error.code == ApiErrc::invalid && first ? *first : error));
   };
-  return {.request = {.method = "POST",
-                      .path = {},
-                      .content_type = std::string(kJson),
-                      .body = text_of(eviction_of(pod, uid, old_policy))},
+  return {.request = request_of("POST", kJson, eviction_of(pod, uid, old_policy)),
           .asked = {.verb = "create",
                     .kind = pod.kind,
                     .subresource = "eviction",

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/text/whole_json.h"
+#include "common/text/words.h"
 
 namespace ferry::kube {
 namespace {
@@ -17,31 +18,18 @@ class Category final : public std::error_category {
  public:
   const char* name() const noexcept override { return "kubernetes"; }
   std::string message(int value) const override {
-    switch (static_cast<ApiErrc>(value)) {
-      case ApiErrc::invalid:
-        return "invalid";
-      case ApiErrc::unauthorized:
-        return "unauthorized";
-      case ApiErrc::forbidden:
-        return "forbidden";
-      case ApiErrc::not_found:
-        return "not found";
-      case ApiErrc::already_exists:
-        return "already exists";
-      case ApiErrc::conflict:
-        return "conflict";
-      case ApiErrc::expired:
-        return "expired";
-      case ApiErrc::too_many_requests:
-        return "too many requests";
-      case ApiErrc::server_fault:
-        return "the API server's fault";
-      case ApiErrc::too_large:
-        return "too large";
-      case ApiErrc::unexpected:
-        return "unexpected answer";
-    }
-    return "unknown";
+    constexpr Words<ApiErrc, 11> kWords = {{{"invalid", ApiErrc::invalid},
+                                            {"unauthorized", ApiErrc::unauthorized},
+                                            {"forbidden", ApiErrc::forbidden},
+                                            {"not found", ApiErrc::not_found},
+                                            {"already exists", ApiErrc::already_exists},
+                                            {"conflict", ApiErrc::conflict},
+                                            {"expired", ApiErrc::expired},
+                                            {"too many requests", ApiErrc::too_many_requests},
+                                            {"the API server's fault", ApiErrc::server_fault},
+                                            {"too large", ApiErrc::too_large},
+                                            {"unexpected answer", ApiErrc::unexpected}}};
+    return std::string(word_for(kWords, static_cast<ApiErrc>(value), "unknown"));
   }
 };
 

@@ -2,9 +2,17 @@
 #include "kube/backoff.h"
 
 #include <algorithm>
+#include <memory>
+#include <random>
 #include <utility>
 
 namespace ferry::kube {
+
+Random random_numbers() {
+  return [generator = std::make_shared<std::mt19937_64>(std::random_device{}())] {
+    return std::uniform_real_distribution<double>(0, 1)(*generator);
+  };
+}
 
 Backoff::Pause Backoff::next(const Random& random, std::optional<std::chrono::seconds> asked) {
   const auto whole = std::exchange(whole_, std::min(whole_ * 2, kLongest));

@@ -9,6 +9,8 @@ namespace ferry::kube {
 
 /// Random numbers in [0, 1), evenly.
 using Random = std::function<double()>;
+/// Numbers of a generator with a seed of its own, which all copies share. For one thread.
+Random random_numbers();
 
 /// The pause before the next try: a second, doubled each time up to a minute. A random part of it between a
 /// tenth and the whole is used, so that ten thousand nodes do not return at once.

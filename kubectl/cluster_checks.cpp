@@ -45,11 +45,6 @@ std::string idle_because(const json& pod) {
   return fmt::format("{}", fmt::join(waiting, ", "));
 }
 
-std::string name_of(const json& pod) {
-  const json& metadata = json_at(pod, "metadata");
-  return text_field(metadata, "namespace") + "/" + text_field(metadata, "name");
-}
-
 bool serves_host_side(const json& pod) {
   const auto& containers = items_field(json_at(pod, "spec"), "containers");
   return std::ranges::any_of(containers,
@@ -62,7 +57,7 @@ Check agent_runs(const ClusterNode& node, const std::vector<json>& pods) {
   std::optional<std::string> fault;
   for (const json& pod : pods) {
     if (!agent_options_in(pod)) continue;
-    const std::string name = name_of(pod);
+    const std::string name = full_name(pod);
     const std::string why = idle_because(pod);
     if (why.empty()) return std::move(check).passed("pod " + name);
     if (!fault) fault = fmt::format("pod {} does not run: {}", name, why);
@@ -101,7 +96,7 @@ Check host_side_runs(const ClusterNode& node, const std::vector<json>& pods) {
     if (const std::string why = idle_because(pod); why.empty())
       running.merge(verbs);
     else if (!fault)
-      fault = fmt::format("pod {} does not run: {}", name_of(pod), why);
+      fault = fmt::format("pod {} does not run: {}", full_name(pod), why);
   }
   // hostd may be a service of the host (hostd.enabled=false). The chart's plugin never is.
   if (running.contains("plugin"))
@@ -161,8 +156,7 @@ Check other_programs(const ClusterNode& node, const std::vector<json>& pods) {
   std::map<std::string, json> by_name;
   agent::AgentProgramOptions agent;  // options of the agent's pod, if there is one
   for (const json& pod : pods) {
-    const json& metadata = json_at(pod, "metadata");
-    by_name.emplace(text_field(metadata, "namespace") + "/" + text_field(metadata, "name"), pod);
+    by_name.emplace(full_name(pod), pod);
     if (auto options = agent_options_in(pod)) agent = std::move(*options);
   }
   const auto on_node = agent::pods_of(by_name, agent::believed_by(agent));

@@ -179,9 +179,7 @@ std::string users_text(const ClusterGpus& cluster, const ClusterNode& node, cons
 }
 
 void add_line(std::string& out, const std::string& text, Columns columns) {
-  std::vector<std::string> lines = {text};
-  if (columns) lines = cli::wrapped(text, *columns);
-  for (const std::string& line : lines) out += line + "\n";
+  for (const std::string& line : cli::wrapped(text, columns)) out += line + "\n";
 }
 
 void add_notes(std::string& out, const ClusterGpus& cluster, Columns columns) {

@@ -15,6 +15,7 @@
 #include "cli/output/table.h"
 #include "cli/output/text_output.h"
 #include "common/text/text.h"
+#include "common/text/words.h"
 #include "kata-manager/classes/kubernetes_words.h"
 #include "kube/api_error.h"
 #include "kubectl/agent_pod.h"
@@ -140,10 +141,7 @@ class Planner {
   // Existing DaemonSets of the operator are not looked up, so a label without a pod is only a note.
   void judge(const agent::Labels& labels, const std::vector<json>& pods) {
     std::map<std::string, json> by_name;
-    for (const json& pod : pods) {
-      const json& metadata = json_at(pod, "metadata");
-      by_name.emplace(text_field(metadata, "namespace") + "/" + text_field(metadata, "name"), pod);
-    }
+    for (const json& pod : pods) by_name.emplace(full_name(pod), pod);
     const auto owners = agent::other_owners(
         labels, {.pods = agent::pods_of(by_name, agent::believed_by(agent_)), .daemon_sets = {}});
     const bool here = std::ranges::any_of(owners, &agent::OtherOwner::seen);
@@ -247,19 +245,13 @@ Result<LabelPlan> read_label_plan(const kube::AskForPart& ask, const std::string
 }
 
 std::string_view text(LabelPlan::Effect effect) {
-  switch (effect) {
-    case LabelPlan::Effect::same:
-      return "same";
-    case LabelPlan::Effect::change:
-      return "change";
-    case LabelPlan::Effect::left_as_is:
-      return "left_as_is";
-    case LabelPlan::Effect::standby:
-      return "standby";
-    case LabelPlan::Effect::invalid:
-      break;
-  }
-  return "invalid";
+  using Effect = LabelPlan::Effect;
+  constexpr Words<Effect, 5> kWords = {{{"same", Effect::same},
+                                        {"change", Effect::change},
+                                        {"left_as_is", Effect::left_as_is},
+                                        {"standby", Effect::standby},
+                                        {"invalid", Effect::invalid}}};
+  return word_for(kWords, effect, "invalid");
 }
 
 json plan_document(const LabelPlan& plan) {
@@ -287,9 +279,7 @@ json plan_document(const LabelPlan& plan) {
 std::string plan_text(const LabelPlan& plan, std::optional<std::size_t> columns) {
   std::string out = fmt::format("node {}\n", plan.node.name);
   const auto say = [&](const std::string& text) {
-    std::vector<std::string> lines = {text};
-    if (columns) lines = cli::wrapped(text, *columns);
-    for (const std::string& line : lines) out += line + "\n";
+    for (const std::string& line : cli::wrapped(text, columns)) out += line + "\n";
   };
   if (!plan.labels.empty()) {
     cli::Table table({"LABEL", "CURRENT", "DESIRED"});

@@ -25,6 +25,11 @@ std::string text_field(const json& object, std::string_view key) {
   return value.is_string() ? visible_line(value.get<std::string>()) : std::string();
 }
 
+std::string full_name(const json& object) {
+  const json& metadata = json_at(object, "metadata");
+  return text_field(metadata, "namespace") + "/" + text_field(metadata, "name");
+}
+
 bool flag_field(const json& object, std::string_view key) {
   const json& value = json_at(object, key);
   return value.is_boolean() && value.get<bool>();
@@ -60,16 +65,18 @@ const std::vector<json>& items_field(const json& object, std::string_view key) {
 
 namespace {
 
-Result<> read_vmis(const kube::AskForPart& ask, ClusterObjects& objects) {
-  auto vmis = kube::list_by_parts(ask, {.kind = kube::kVmis}, counted_vmi);
-  if (vmis) {
-    objects.vmis = std::move(*vmis);
+// Reads objects of a kind that the cluster may not know. A role that hides them becomes the note `hidden`.
+Result<> read_if_known(const kube::AskForPart& ask, const kube::ApiKind& kind, json (*part)(const json&),
+                       std::vector<json>& into, const char* hidden, std::vector<std::string>& notes) {
+  auto objects = kube::list_by_parts(ask, {.kind = kind}, part);
+  if (objects) {
+    into = std::move(*objects);
     return {};
   }
-  const auto code = vmis.error().code;
+  const auto code = objects.error().code;
   if (code == kube::ApiErrc::not_found) return {};
-  if (code != kube::ApiErrc::forbidden) return fail(std::move(vmis).error());
-  objects.notes.push_back("VMs that have no pod yet are not shown: " + vmis.error().message);
+  if (code != kube::ApiErrc::forbidden) return fail(std::move(objects).error());
+  notes.push_back(hidden + objects.error().message);
   return {};
 }
 
@@ -106,16 +113,8 @@ kube::Selection running_pods() {
 }  // namespace
 
 Result<> read_claims(const kube::AskForPart& ask, ClusterObjects& objects) {
-  auto claims = kube::list_by_parts(ask, {.kind = kube::kResourceClaims}, counted_claim);
-  if (claims) {
-    objects.claims = std::move(*claims);
-    return {};
-  }
-  const auto code = claims.error().code;
-  if (code == kube::ApiErrc::not_found) return {};
-  if (code != kube::ApiErrc::forbidden) return fail(std::move(claims).error());
-  objects.notes.push_back("ResourceClaims are not shown: " + claims.error().message);
-  return {};
+  return read_if_known(ask, kube::kResourceClaims, counted_claim, objects.claims,
+                       "ResourceClaims are not shown: ", objects.notes);
 }
 
 std::vector<kube::WatchedList> cluster_lists(const NodeChoice& choice) {
@@ -139,8 +138,10 @@ Result<ClusterObjects> read_cluster(const kube::AskForPart& ask, VmisRead vmis, 
   auto pods = kube::list_by_parts(ask, running_pods(), counted_pod);
   if (!pods) return fail(std::move(pods).error());
   out.pods = std::move(*pods);
-  if (vmis == VmisRead::yes)
-    if (auto read = read_vmis(ask, out); !read) return fail(std::move(read).error());
+  if (vmis == VmisRead::no) return out;
+  auto read = read_if_known(ask, kube::kVmis, counted_vmi, out.vmis,
+                            "VMs that have no pod yet are not shown: ", out.notes);
+  if (!read) return fail(std::move(read).error());
   return out;
 }
 

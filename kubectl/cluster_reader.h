@@ -28,6 +28,8 @@ namespace ferry::kubectl {
 const nlohmann::json& field_at(const nlohmann::json& object, std::initializer_list<std::string_view> keys);
 /// A string as one line that a terminal can show (visible_text.h).
 std::string text_field(const nlohmann::json& object, std::string_view key);
+/// "NAMESPACE/NAME" of a Kubernetes object
+std::string full_name(const nlohmann::json& object);
 bool flag_field(const nlohmann::json& object, std::string_view key);
 /// The values that are strings.
 std::map<std::string, std::string> texts_field(const nlohmann::json& object, std::string_view key);

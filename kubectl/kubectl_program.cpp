@@ -13,7 +13,6 @@
 #include <fcntl.h>
 #include <filesystem>
 #include <functional>
-#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -351,9 +350,7 @@ class PluginVerbs {
 };
 
 int tell(const Error& error) {
-  print_to_stderr("kubectl ferry: {}\n", error.message);
-  if (!error.hint.empty()) print_to_stderr("hint: {}\n", error.hint);
-  return static_cast<int>(exit_status_of(error));
+  return static_cast<int>(print_error("kubectl ferry", error));
 }
 
 /// A report in the format of `-o`.

@@ -77,9 +77,7 @@ std::string permitted_text(const std::vector<PermittedResource>& resources, cons
                fmt::format("{}", fmt::join(one.nodes, ", "))});
   std::string out = table.text(columns);
   const auto say = [&](const std::string& text) {
-    std::vector<std::string> lines = {text};
-    if (columns) lines = cli::wrapped(text, *columns);
-    for (const std::string& line : lines) out += line + "\n";
+    for (const std::string& line : cli::wrapped(text, columns)) out += line + "\n";
   };
   const auto missing = std::ranges::find_if_not(resources, &PermittedResource::permitted);
   if (missing == resources.end()) return out;

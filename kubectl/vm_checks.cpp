@@ -143,7 +143,7 @@ Check resource_is_permitted(const std::optional<std::vector<json>>& kubevirts, c
 std::vector<Check> vm_checks(const json& vmi, const ClusterObjects& objects,
                              const std::optional<std::vector<json>>& kubevirts) {
   const json& metadata = json_at(vmi, "metadata");
-  const std::string vm = text_field(metadata, "namespace") + "/" + text_field(metadata, "name");
+  const std::string vm = full_name(vmi);
   const ClusterGpus cluster = cluster_gpus(objects, NodesShown::all);
   const ResourceCounts asked = asked_by(vmi);
   const bool runs = text_field(json_at(vmi, "status"), "phase") == "Running";

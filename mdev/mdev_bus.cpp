@@ -6,8 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "common/text/text.h"
 #include "mdev/stuck_gpus.h"
-#include "mdev/text_parts.h"
 #include "mdev/vfio_nodes.h"
 
 namespace ferry::mdev {
@@ -63,13 +63,8 @@ Result<VgpuType> read_constants(const HostFs& host, const std::filesystem::path&
 
 Result<VgpuType> read_type(const HostFs& host, const std::filesystem::path& directory,
                            const std::string& owner, KnownTypes& known) {
-  auto available = host.read_attribute(directory / "available_instances");
-  if (!available) return fail(std::move(available).error());
-  const auto number = number_at_start(*available);
-  if (!number) {
-    return fail(Errc::malformed_host,
-                fmt::format("/{}/available_instances: '{}' is not a number", directory.string(), *available));
-  }
+  auto number = read_available(host, directory / "available_instances");
+  if (!number) return fail(std::move(number).error());
   const std::pair<std::string, std::string> key = {owner, directory.filename()};
   auto found = known.find(key);
   if (found == known.end()) {
@@ -272,6 +267,13 @@ std::filesystem::path placement_path(const vfio::PciAddress& parent, const VgpuI
 
 std::filesystem::path available_path(const vfio::PciAddress& parent, const std::string& type_id) {
   return types_path(parent) / type_id / "available_instances";
+}
+
+Result<std::uint32_t> read_available(const HostFs& host, const std::filesystem::path& path) {
+  auto text = host.read_attribute(path);
+  if (!text) return fail(std::move(text).error());
+  if (const auto number = number_at_start(*text)) return *number;
+  return fail(Errc::malformed_host, fmt::format("/{}: '{}' is not a number", path.string(), *text));
 }
 
 std::filesystem::path remove_path(const vfio::PciAddress& parent, const VgpuId& id) {

@@ -51,5 +51,7 @@ std::filesystem::path params_path(const vfio::PciAddress& parent, const VgpuId& 
 
 /// The file with the number of devices of a type that a parent can still create.
 std::filesystem::path available_path(const vfio::PciAddress& parent, const std::string& type_id);
+/// Reads that file. Errc::malformed_host: it has no number.
+Result<std::uint32_t> read_available(const HostFs& host, const std::filesystem::path& path);
 
 }  // namespace ferry::mdev

@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The frameworks whose vGPUs are mediated devices (mdev_bus.h), made on the GPU itself or on its virtual
 // functions.
-#include <fmt/format.h>
-
 #include "mdev/framework.h"
-#include "mdev/text_parts.h"
 
 namespace ferry::mdev {
 namespace {
@@ -42,14 +39,7 @@ class MediatedDevices : public Framework {
 
   Result<std::uint32_t> available_now(const HostFs& host, const vfio::PciAddress& parent,
                                       const std::string& type_id) const final {
-    const auto path = available_path(parent, type_id);
-    auto text = host.read_attribute(path);
-    if (!text) return fail(std::move(text).error());
-    const auto number = number_at_start(*text);
-    if (!number) {
-      return fail(Errc::malformed_host, fmt::format("/{}: '{}' is not a number", path.string(), *text));
-    }
-    return *number;
+    return read_available(host, available_path(parent, type_id));
   }
 
   AttributeWrite creation_write(const vfio::PciAddress& parent, const std::string& type_id,

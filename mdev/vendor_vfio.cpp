@@ -6,8 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "common/text/text.h"
 #include "mdev/framework.h"
-#include "mdev/text_parts.h"
 #include "mdev/vfio_nodes.h"
 
 namespace ferry::mdev {

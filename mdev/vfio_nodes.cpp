@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "mdev/text_parts.h"
+#include "common/text/text.h"
 #include "vfio/use_probe.h"
 
 namespace ferry::mdev {

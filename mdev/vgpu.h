@@ -161,4 +161,9 @@ struct VgpuInventory {
   const VgpuDevice* find(const VgpuId& id) const;
 };
 
+/// VgpuType::short_name for the name that a driver gives.
+inline std::string last_word(std::string_view name) {
+  return std::string(name.substr(name.find_last_of(' ') + 1));  // npos + 1 is 0
+}
+
 }  // namespace ferry::mdev

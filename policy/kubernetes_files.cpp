@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "common/config/config_tree.h"
+#include "common/config/config_reader.h"
 #include "common/text/text.h"
 #include "policy/policy_yaml.h"
 #include "vgpu-dm/profile/profile_yaml.h"
@@ -126,32 +126,12 @@ Result<std::string> profile_name(const NodeObject& node, const std::optional<std
                           kVgpuConfigLabel));
 }
 
-namespace {
-
-template <typename File>
-Result<File> read_carried(const std::filesystem::path& path, Reading how,
-                          Result<File> (*read)(const ConfigText&, Reading)) {
-  std::vector<std::string> outside;
-  auto text = read_carried_text(path, "profile", how == Reading::lenient ? &outside : nullptr);
-  if (!text) return fail(std::move(text).error());
-  auto file = read(*text, how);
-  if (!file) return file;
-  // Skips repeated warnings: a profile file is read twice, a ConfigMap and its content once each.
-  for (std::string& warning : outside) {
-    if (std::ranges::find(file->warnings, warning) == file->warnings.end())
-      file->warnings.push_back(std::move(warning));
-  }
-  return file;
-}
-
-}  // namespace
-
 Result<vgpu::ProfileFile> read_profile_file(const std::filesystem::path& path, Reading how) {
-  return read_carried(path, how, &vgpu::read_profiles);
+  return read_carried(path, "profile", how, &vgpu::read_profiles);
 }
 
 Result<PolicyFile> read_policy_file(const std::filesystem::path& path, Reading how) {
-  return read_carried(path, how, &read_policies);
+  return read_carried(path, "profile", how, &read_policies);
 }
 
 }  // namespace ferry::policy

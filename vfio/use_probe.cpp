@@ -7,6 +7,7 @@
 
 #include "common/text/text.h"
 #include "common/text/visible_text.h"
+#include "common/text/words.h"
 #include "vfio/bind/rebind_plan.h"
 
 namespace ferry::vfio {
@@ -92,33 +93,20 @@ std::string_view DeviceUser::remedy() const {
 }
 
 std::string_view text(DeviceUser::Kind kind) {
-  switch (kind) {
-    case DeviceUser::Kind::process:
-      return "process";
-    case DeviceUser::Kind::virtual_machine:
-      return "virtual_machine";
-    case DeviceUser::Kind::pod:
-      return "pod";
-    case DeviceUser::Kind::mount:
-      return "mount";
-    case DeviceUser::Kind::swap:
-      return "swap";
-    case DeviceUser::Kind::claim:
-      return "claim";
-    case DeviceUser::Kind::network_link:
-      return "network_link";
-    case DeviceUser::Kind::boot_display:
-      return "boot_display";
-    case DeviceUser::Kind::framebuffer:
-      return "framebuffer";
-    case DeviceUser::Kind::fabric:
-      return "fabric";
-    case DeviceUser::Kind::console:
-      return "console";
-    case DeviceUser::Kind::resource_claim:
-      return "resource_claim";
-  }
-  return {};
+  using Kind = DeviceUser::Kind;
+  constexpr Words<Kind, 12> kWords = {{{"process", Kind::process},
+                                       {"virtual_machine", Kind::virtual_machine},
+                                       {"pod", Kind::pod},
+                                       {"mount", Kind::mount},
+                                       {"swap", Kind::swap},
+                                       {"claim", Kind::claim},
+                                       {"network_link", Kind::network_link},
+                                       {"boot_display", Kind::boot_display},
+                                       {"framebuffer", Kind::framebuffer},
+                                       {"fabric", Kind::fabric},
+                                       {"console", Kind::console},
+                                       {"resource_claim", Kind::resource_claim}}};
+  return word_for(kWords, kind);
 }
 
 std::span<const DeviceUser> UseReport::of(const std::string& device) const {

@@ -29,9 +29,7 @@ ExitStatus answer(const std::string& text, ExitStatus status) {
 }
 
 ExitStatus answer(const Error& error) {
-  print_to_stderr("ferry-virt: {}\n", error.message);
-  if (!error.hint.empty()) print_to_stderr("hint: {}\n", error.hint);
-  return answer(answer_text(error), exit_status_of(error));
+  return answer(answer_text(error), print_error("ferry-virt", error));
 }
 
 ExitStatus run_domains(const Options& options) {

@@ -2,7 +2,6 @@
 #include "agent/desired_state/desired_state.h"
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include <fmt/format.h>
@@ -11,6 +10,7 @@
 #include "agent/desired_state/known_policies.h"
 #include "api/labels.h"
 #include "common/text/text.h"
+#include "common/text/words.h"
 #include "policy/policy_export.h"
 #include "vgpu-dm/profile/profile.h"
 
@@ -93,10 +93,9 @@ Result<FoundPolicy> find_policy(std::span<const ConfigText> configs, std::span<c
               "there are: " + listed(names));
 }
 
-constexpr std::array<std::pair<std::string_view, Workload>, 3> kWorkloads = {
-    {{"container", Workload::container},
-     {"vm-passthrough", Workload::vm_passthrough},
-     {"vm-vgpu", Workload::vm_vgpu}}};
+constexpr Words<Workload, 3> kWorkloads = {{{"container", Workload::container},
+                                            {"vm-passthrough", Workload::vm_passthrough},
+                                            {"vm-vgpu", Workload::vm_vgpu}}};
 
 std::string text_of(const policy::Policy& policy) {
   return policy::policy_text({.file = {}, .policies = {policy}});
@@ -231,14 +230,11 @@ class DesiredStateReader {
 }  // namespace
 
 std::string_view text(Workload workload) {
-  return std::ranges::find(kWorkloads, workload, &std::pair<std::string_view, Workload>::second)->first;
+  return word_for(kWorkloads, workload);
 }
 
 std::optional<Workload> parse_workload(std::string_view word) {
-  const auto* const found =
-      std::ranges::find(kWorkloads, word, &std::pair<std::string_view, Workload>::first);
-  if (found == kWorkloads.end()) return std::nullopt;
-  return found->second;
+  return value_for(kWorkloads, word);
 }
 
 DesiredState resolve_desired_state(const policy::NodeObject& node, std::span<const ConfigText> configs,

@@ -4,7 +4,6 @@
 #include <set>
 #include <utility>
 
-#include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
 #include "kube/api_error.h"

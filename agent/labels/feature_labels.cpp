@@ -14,6 +14,7 @@
 #include <fmt/format.h>
 
 #include "common/text/text.h"
+#include "common/text/words.h"
 #include "policy/accelerators.h"
 #include "vgpu-dm/profile/profile.h"
 
@@ -151,12 +152,11 @@ bool is_own_feature(std::string_view key) {
 }  // namespace
 
 std::optional<FeatureWay> parse_feature_way(std::string_view word) {
-  constexpr std::array<std::pair<std::string_view, FeatureWay>, 4> kWays = {{{"none", FeatureWay::none},
-                                                                             {"node", FeatureWay::node},
-                                                                             {"file", FeatureWay::file},
-                                                                             {"nfd", FeatureWay::nfd}}};
-  const auto* const found = std::ranges::find(kWays, word, &std::pair<std::string_view, FeatureWay>::first);
-  return found == kWays.end() ? std::nullopt : std::optional(found->second);
+  constexpr Words<FeatureWay, 4> kWays = {{{"none", FeatureWay::none},
+                                           {"node", FeatureWay::node},
+                                           {"file", FeatureWay::file},
+                                           {"nfd", FeatureWay::nfd}}};
+  return value_for(kWays, word);
 }
 
 std::optional<Labels> feature_labels(const api::HostStatus& host) {

@@ -400,12 +400,6 @@ Result<ExitStatus> compare(const Command& command, const json& ours) {
   return status_of(command, *change);
 }
 
-ExitStatus complain(const Error& error) {
-  print_to_stderr("ferry kubevirt-cr: {}\n", error.message);
-  if (!error.hint.empty()) print_to_stderr("hint: {}\n", error.hint);
-  return exit_status_of(error);
-}
-
 }  // namespace
 
 int kubevirt_cr_program(int argc, char** argv) {
@@ -436,7 +430,7 @@ int kubevirt_cr_program(int argc, char** argv) {
     return static_cast<int>(ExitStatus::usage);
   }
   const auto status = compare(command, ours);
-  return static_cast<int>(status ? *status : complain(status.error()));
+  return static_cast<int>(status ? *status : print_error("ferry kubevirt-cr", status.error()));
 }
 
 }  // namespace ferry::agent

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <filesystem>
-#include <random>
 #include <stop_token>
 #include <utility>
 
@@ -124,10 +123,7 @@ Result<> retire(const Command& command, const std::stop_token& stop) {
   if (!loop) return fail(std::move(loop).error());
   kube::LoopTimers timers(**loop);
   kube::CurlTransport transport(**loop, std::move(*access));
-  std::mt19937_64 generator(std::random_device{}());
-  const kube::Random random = [&generator] {
-    return std::uniform_real_distribution<double>(0, 1)(generator);
-  };
+  const kube::Random random = kube::random_numbers();
   kube::ApiClient client(transport, timers, random);
   std::stop_source over;
   const std::stop_callback on_stop(stop, [&over] { over.request_stop(); });
@@ -173,9 +169,7 @@ int retire_program(int argc, char** argv) {
   const auto logs = set_up_log("info", LogFormat::text);
   const auto done = logs ? retire(command, stop.token()) : logs;
   if (done) return static_cast<int>(ExitStatus::done);
-  print_to_stderr("ferry-agent retire: {}\n", done.error().message);
-  if (!done.error().hint.empty()) print_to_stderr("hint: {}\n", done.error().hint);
-  return static_cast<int>(exit_status_of(done.error()));
+  return static_cast<int>(print_error("ferry-agent retire", done.error()));
 }
 
 }  // namespace ferry::agent

@@ -3,8 +3,6 @@
 
 #include <utility>
 
-#include <fmt/format.h>
-
 #include "cli/completion/command_model.h"
 #include "cli/options/choice_option.h"
 #include "common/version.h"

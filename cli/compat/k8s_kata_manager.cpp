@@ -5,7 +5,6 @@
 #include <string>
 
 #include <CLI/CLI.hpp>
-#include <fmt/format.h>
 
 #include "cli/compat/replaced_programs.h"
 #include "cli/verbs/verbs.h"

@@ -2,7 +2,6 @@
 #include "cli/options/usage_fault.h"
 
 #include <algorithm>
-#include <iterator>
 #include <optional>
 #include <string>
 #include <string_view>

@@ -34,8 +34,7 @@ Tint tint_of(Verdict verdict) {
 /// Adds `text` behind `head`, which takes `start` columns. Further lines begin below the text.
 void add(std::string& out, const std::string& head, std::size_t start, const std::string& text,
          const TextOutput& output) {
-  std::vector<std::string> lines = {text};
-  if (output.columns) lines = wrapped(text, std::max(*output.columns, start + kLeast) - start);
+  const std::vector<std::string> lines = wrapped(text, width_behind(output, start, kLeast));
   out += head;
   for (std::size_t i = 0; i < lines.size(); ++i)
     out += (i == 0 ? "" : std::string(start, ' ')) + tinted(output, Tint::plain, lines[i]) + "\n";

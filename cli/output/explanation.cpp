@@ -147,17 +147,14 @@ std::string explanation_text(const Explanation& explanation, const TextOutput& o
   std::size_t label = 0;
   for (const ExplanationPart& part : explanation.parts) label = std::max(label, width_of(part.label));
   std::string out;
-  for (const std::string& line : output.columns ? wrapped(explanation.title, *output.columns)
-                                                : std::vector<std::string>{explanation.title})
+  for (const std::string& line : wrapped(explanation.title, output.columns))
     out += tinted(output, Tint::heading, line) + "\n";
   for (const ExplanationPart& part : explanation.parts) {
     std::string head = part.label;
     for (const ExplanationLine& line : part.lines) {
       constexpr std::size_t kLeast = 24;
       const std::size_t start = kGap + label + kGap;
-      std::vector<std::string> texts = {line.text};
-      if (output.columns) texts = wrapped(line.text, std::max(*output.columns, start + kLeast) - start);
-      for (const std::string& text : texts) {
+      for (const std::string& text : wrapped(line.text, width_behind(output, start, kLeast))) {
         out += std::string(kGap, ' ') + tinted(output, Tint::dim, padded(head, label + kGap)) +
                tinted(output, line.tint, text) + "\n";
         head.clear();

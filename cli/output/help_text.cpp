@@ -40,10 +40,8 @@ class HelpWriter {
   /// `text` with `before` in front of its first line, and as many blanks in front of the others.
   void lines(const std::string& before, std::string_view text) {
     std::string head = before;
-    std::vector<std::string> parts = {std::string(text)};
     const std::size_t start = width_of(before);
-    if (output_.columns) parts = wrapped(text, std::max(*output_.columns, start + kLeastRight) - start);
-    for (const std::string& part : parts) {
+    for (const std::string& part : wrapped(text, width_behind(output_, start, kLeastRight))) {
       out_ += head + part + "\n";
       head.assign(start, ' ');
     }

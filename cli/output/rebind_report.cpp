@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "cli/output/document.h"
+#include "common/text/words.h"
 
 namespace ferry::cli {
 namespace {
@@ -11,17 +12,12 @@ namespace {
 using nlohmann::json;
 
 std::string_view text(vfio::RebindResult::Status status) {
-  switch (status) {
-    case vfio::RebindResult::Status::done:
-      return "done";
-    case vfio::RebindResult::Status::already:
-      return "already so";
-    case vfio::RebindResult::Status::refused:
-      return "refused";
-    case vfio::RebindResult::Status::failed:
-      return "failed";
-  }
-  return "unknown";
+  using Status = vfio::RebindResult::Status;
+  constexpr Words<Status, 4> kWords = {{{"done", Status::done},
+                                        {"already so", Status::already},
+                                        {"refused", Status::refused},
+                                        {"failed", Status::failed}}};
+  return word_for(kWords, status, "unknown");
 }
 
 ExitStatus exit_status_of(vfio::RebindResult::Status status) {

@@ -271,10 +271,7 @@ class Drawing {
   }
 
   void draw(const Note& note, const std::string& below, std::string& out) const {
-    std::vector<std::string> lines = {note.text};
-    if (output_.columns)
-      lines = wrapped(note.text, std::max(*output_.columns, kIndent + kLeastNote) - kIndent);
-    for (const std::string& line : lines)
+    for (const std::string& line : wrapped(note.text, width_behind(output_, kIndent, kLeastNote)))
       out += tinted(output_, Tint::dim, below) + std::string(kIndent - width_of(below), ' ') +
              tinted(output_, note.tint, line) + "\n";
   }
@@ -299,15 +296,11 @@ Tint tint_of(api::NodePhase phase) {
   return Tint::plain;
 }
 
-std::vector<std::string> fitted(const std::string& text, const TextOutput& output) {
-  return output.columns ? wrapped(text, *output.columns) : std::vector<std::string>{text};
-}
-
 /// A line for each function that counts only if it is named.
 std::string by_name_lines(const host::NodeDescription& view, const TextOutput& output) {
   if (view.by_name.empty()) return {};
   const auto in_lines = [&](const std::string& text) {
-    return fmt::format("{}\n", fmt::join(fitted(visible_line(text), output), "\n"));
+    return fmt::format("{}\n", fmt::join(wrapped(visible_line(text), output.columns), "\n"));
   };
   std::string out =
       in_lines(fmt::format("counted only where they are named, as in `ferry vfio bind --device {}`:",
@@ -356,15 +349,16 @@ std::string policy_lines(const host::NodeDescription& view, const TextOutput& ou
   if (view.desired && !view.desired->source.empty()) head += fmt::format(" ({})", view.desired->source);
   head = visible_line(head + ": ");
   const std::string rest = view.error ? visible_line(", " + view.error->message) : std::string();
-  std::string out = fmt::format("{}\n", fmt::join(fitted(head + phase + rest, output), "\n"));
+  std::string out = fmt::format("{}\n", fmt::join(wrapped(head + phase + rest, output.columns), "\n"));
   // Line breaks replace blanks, so the phase keeps its place, unless a word before it was broken: then it has
   // no colour.
   if (out.compare(head.size(), phase.size(), phase) == 0)
     out.replace(head.size(), phase.size(), tinted(output, tint_of(*view.phase), phase));
   if (view.error && !view.error->hint.empty())
-    out += fmt::format("{}\n", fmt::join(fitted(visible_line("hint: " + view.error->hint), output), "\n"));
+    out += fmt::format("{}\n",
+                       fmt::join(wrapped(visible_line("hint: " + view.error->hint), output.columns), "\n"));
   if (const std::string stale = stale_failure(view); !stale.empty())
-    out += fmt::format("{}\n", fmt::join(fitted(stale, output), "\n"));
+    out += fmt::format("{}\n", fmt::join(wrapped(stale, output.columns), "\n"));
   return out;
 }
 
@@ -394,7 +388,7 @@ std::string status_text(const host::NodeDescription& view, const TextOutput& out
   out += by_name_lines(view, output);
   out += policy_lines(view, output);
   const auto add = [&](const std::string& text, Tint tint = Tint::plain) {
-    for (const std::string& line : fitted(text, output)) out += tinted(output, tint, line) + "\n";
+    for (const std::string& line : wrapped(text, output.columns)) out += tinted(output, tint, line) + "\n";
   };
   if (view.no_iommu) {
     add("nothing here can be given to a VM: " + view.no_iommu->message, Tint::bad);

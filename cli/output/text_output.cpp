@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "common/text/visible_text.h"
+#include "common/text/words.h"
 
 namespace ferry::cli {
 namespace {
@@ -39,21 +40,13 @@ bool is_utf8() {
 }
 
 std::string_view code_of(Tint tint) {
-  switch (tint) {
-    case Tint::plain:
-      return "";
-    case Tint::heading:
-      return "1";
-    case Tint::dim:
-      return "2";
-    case Tint::good:
-      return "32";
-    case Tint::attention:
-      return "33";
-    case Tint::bad:
-      return "31";
-  }
-  return "";
+  constexpr Words<Tint, 6> kWords = {{{"", Tint::plain},
+                                      {"1", Tint::heading},
+                                      {"2", Tint::dim},
+                                      {"32", Tint::good},
+                                      {"33", Tint::attention},
+                                      {"31", Tint::bad}}};
+  return word_for(kWords, tint);
 }
 
 // The offset after the first `width` characters.
@@ -113,7 +106,8 @@ std::size_t end_of_part(std::string_view word, std::size_t width) {
   return found != std::string_view::npos && found > 0 ? found + 1 : end;
 }
 
-std::vector<std::string> wrapped(std::string_view text, std::size_t width) {
+std::vector<std::string> wrapped(std::string_view text, std::optional<std::size_t> width) {
+  if (!width) return {std::string(text)};
   std::vector<std::string> lines(1);
   while (!text.empty()) {
     const auto end = std::min(text.find(' '), text.size());
@@ -121,14 +115,14 @@ std::vector<std::string> wrapped(std::string_view text, std::size_t width) {
     text.remove_prefix(std::min(end + 1, text.size()));
     if (lines.back().empty()) {
       lines.back() = word;
-    } else if (width_of(lines.back()) + 1 + width_of(word) <= width) {
+    } else if (width_of(lines.back()) + 1 + width_of(word) <= *width) {
       lines.back().append(" ").append(word);
       continue;
     } else {
       lines.emplace_back(word);
     }
-    while (width_of(word) > width) {
-      const std::size_t part = end_of_part(word, width);
+    while (width_of(word) > *width) {
+      const std::size_t part = end_of_part(word, *width);
       if (part == word.size()) break;  // a single character wider than `width`
       lines.back().resize(part);
       word.remove_prefix(part);
@@ -136,6 +130,11 @@ std::vector<std::string> wrapped(std::string_view text, std::size_t width) {
     }
   }
   return lines;
+}
+
+std::optional<std::size_t> width_behind(const TextOutput& output, std::size_t start, std::size_t least) {
+  if (!output.columns) return std::nullopt;
+  return std::max(*output.columns, start + least) - start;
 }
 
 }  // namespace ferry::cli

@@ -44,7 +44,9 @@ std::string padded(std::string text, std::size_t width);
 /// that ends parts of names, if one fits. It has at least one character.
 std::size_t end_of_part(std::string_view word, std::size_t width);
 /// `text` broken at blanks into lines of at most `width` columns. A longer word starts a line of its own and
-/// is broken, too.
-std::vector<std::string> wrapped(std::string_view text, std::size_t width);
+/// is broken, too. `width` absent: one line.
+std::vector<std::string> wrapped(std::string_view text, std::optional<std::size_t> width);
+/// The width that is left of `output` behind `start` columns, at least `least`; absent: no limit.
+std::optional<std::size_t> width_behind(const TextOutput& output, std::size_t start, std::size_t least);
 
 }  // namespace ferry::cli

@@ -8,6 +8,7 @@
 
 #include "cli/output/document.h"
 #include "common/process/standard_streams.h"
+#include "common/text/words.h"
 #include "vfio/quiesce/quiesce_plan.h"
 
 namespace ferry::cli {
@@ -15,32 +16,20 @@ namespace {
 
 using nlohmann::json;
 
-const char* kind_of(const vgpu::VgpuStep& step) {
-  switch (step.kind) {
-    case vgpu::VgpuStep::Kind::enable_vfs:
-      return "enable_virtual_functions";
-    case vgpu::VgpuStep::Kind::remove:
-      return "remove";
-    case vgpu::VgpuStep::Kind::create:
-      return "create";
-    case vgpu::VgpuStep::Kind::disable_vfs:
-      return "disable_virtual_functions";
-    case vgpu::VgpuStep::Kind::set_mig:
-      return "set_mig_mode";
-    case vgpu::VgpuStep::Kind::make_instance:
-      return "make_gpu_instance";
-    case vgpu::VgpuStep::Kind::remove_instance:
-      return "remove_gpu_instance";
-    case vgpu::VgpuStep::Kind::set_mixed_sizes:
-      return "set_mixed_sizes";
-    case vgpu::VgpuStep::Kind::set_autoprobe:
-      return "set_autoprobe";
-    case vgpu::VgpuStep::Kind::set_params:
-      return "set_params";
-    case vgpu::VgpuStep::Kind::set_placement:
-      return "set_placement";
-  }
-  return "";
+std::string_view kind_of(const vgpu::VgpuStep& step) {
+  using Kind = vgpu::VgpuStep::Kind;
+  constexpr Words<Kind, 11> kWords = {{{"enable_virtual_functions", Kind::enable_vfs},
+                                       {"remove", Kind::remove},
+                                       {"create", Kind::create},
+                                       {"disable_virtual_functions", Kind::disable_vfs},
+                                       {"set_mig_mode", Kind::set_mig},
+                                       {"make_gpu_instance", Kind::make_instance},
+                                       {"remove_gpu_instance", Kind::remove_instance},
+                                       {"set_mixed_sizes", Kind::set_mixed_sizes},
+                                       {"set_autoprobe", Kind::set_autoprobe},
+                                       {"set_params", Kind::set_params},
+                                       {"set_placement", Kind::set_placement}}};
+  return word_for(kWords, step.kind);
 }
 
 json described(const vgpu::VgpuStep& step) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // `agent --once`: reconciles a Node object and the host once, without an API server.
 #include <chrono>
-#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
@@ -19,6 +18,7 @@
 #include "cli/verbs/agent_program.h"
 #include "cli/verbs/verbs.h"
 #include "common/config/config_tree.h"
+#include "common/text/words.h"
 #include "hostfs/locks.h"
 #include "policy/kubernetes_files.h"
 #include "vfio/quiesce/release.h"
@@ -84,17 +84,10 @@ agent::ReconcileResult steps_of(agent::NodeSnapshot view) {
 }
 
 std::string_view kind_of(const agent::DesiredState& desired_state) {
-  switch (desired_state.kind) {
-    case agent::DesiredState::Kind::policy:
-      return "policy";
-    case agent::DesiredState::Kind::nothing:
-      return "nothing";
-    case agent::DesiredState::Kind::standby:
-      return "standby";
-    case agent::DesiredState::Kind::invalid:
-      break;
-  }
-  return "invalid";
+  using Kind = agent::DesiredState::Kind;
+  constexpr Words<Kind, 3> kWords = {
+      {{"policy", Kind::policy}, {"nothing", Kind::nothing}, {"standby", Kind::standby}}};
+  return word_for(kWords, desired_state.kind, "invalid");
 }
 
 std::string sentence(const agent::DesiredState& desired_state) {

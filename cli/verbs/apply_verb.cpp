@@ -3,7 +3,6 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include "cli/output/document.h"
 #include "cli/output/rebind_report.h"

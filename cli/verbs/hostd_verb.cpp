@@ -5,8 +5,6 @@
 #include <utility>
 #include <vector>
 
-#include <fmt/format.h>
-
 #include "agent/host_files.h"
 #include "api/files.h"
 #include "cli/verbs/kata_inputs.h"

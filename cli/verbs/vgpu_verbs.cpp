@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <cstddef>
 #include <iterator>
 #include <optional>
 #include <string>
@@ -114,8 +113,7 @@ std::vector<mdev::VgpuType> types_not_offered_yet(const mdev::VgpuGpu& gpu) {
 }
 
 void add_lines(std::string& out, const std::string& line, const TextOutput& output) {
-  for (const std::string& part : output.columns ? wrapped(line, *output.columns) : std::vector{line})
-    out += part + "\n";
+  for (const std::string& part : wrapped(line, output.columns)) out += part + "\n";
 }
 
 std::string not_offered_text(const std::vector<mdev::VgpuType>& types, const TextOutput& output) {

@@ -2,10 +2,14 @@
 // Shared by the readers of configuration files: errors with a place, and refusal of unknown keys.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "common/config/config_tree.h"
@@ -53,5 +57,22 @@ class ConfigReader {
   const ConfigText* source_;
   std::vector<std::string>* tolerated_;
 };
+
+/// Reads a configuration file, or the text in a ConfigMap, as read_carried_text() does, and its content by
+/// `read`. A plain file is parsed twice, and a ConfigMap and its content once each; each warning comes once.
+template <typename File>
+Result<File> read_carried(const std::filesystem::path& path, std::string_view of_what, Reading how,
+                          Result<File> (*read)(const ConfigText&, Reading)) {
+  std::vector<std::string> outside;
+  auto text = read_carried_text(path, of_what, how == Reading::lenient ? &outside : nullptr);
+  if (!text) return fail(std::move(text).error());
+  auto file = read(*text, how);
+  if (!file) return file;
+  for (std::string& warning : outside) {
+    if (std::ranges::find(file->warnings, warning) == file->warnings.end())
+      file->warnings.push_back(std::move(warning));
+  }
+  return file;
+}
 
 }  // namespace ferry

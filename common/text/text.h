@@ -28,6 +28,12 @@ std::optional<Number> whole_number(std::string_view text, std::same_as<int> auto
   return value;
 }
 
+/// The decimal number at the start of a text.
+std::optional<std::uint32_t> number_at_start(std::string_view text);
+
+/// A text without the blanks at both ends.
+std::string_view trimmed(std::string_view text, std::string_view blanks = " \t\r\n");
+
 // Classes of ASCII characters, whatever the process's locale is.
 constexpr bool is_digit(char c) {
   return c >= '0' && c <= '9';

@@ -2,11 +2,11 @@
 #include "host/usage/nvidia_nodes.h"
 
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
 #include <memory>
 #include <string>
 
+#include "common/text/text.h"
 #include "hostfs/host_writer.h"
 #include "hostfs/stuck_writes.h"
 
@@ -14,12 +14,6 @@ namespace ferry::host {
 namespace {
 
 constexpr std::string_view kSwitchDriver = "nvidia-nvswitch";  // of PCI functions, and in proc/devices
-
-std::optional<std::uint32_t> number_at_start(std::string_view text) {
-  std::uint32_t number = 0;
-  if (std::from_chars(text.data(), text.data() + text.size(), number).ec != std::errc()) return {};
-  return number;
-}
 
 std::string_view without_blanks(std::string_view text) {
   text.remove_prefix(std::min(text.find_first_not_of(" \t"), text.size()));

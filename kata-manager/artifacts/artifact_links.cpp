@@ -25,11 +25,6 @@ namespace {
 
 using nlohmann::json;
 
-bool is_folder_in(const UniqueFd& parent, const std::string& name) {
-  struct stat status {};
-  return ::fstatat(parent.get(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(status.st_mode);
-}
-
 // Begins the name of a folder that a link replaced, in the artifacts' folder. It is never removed. The name
 // of a class has no dot.
 std::string put_aside_prefix(const ArtifactPlaces& places) {

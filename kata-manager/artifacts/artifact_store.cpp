@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstdio>
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -85,11 +84,6 @@ Result<std::string> read_in_store(const UniqueFd& store, const ArtifactPlaces& p
   return text;
 }
 
-bool is_folder_in(const UniqueFd& parent, const std::string& name) {
-  struct stat status {};
-  return ::fstatat(parent.get(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(status.st_mode);
-}
-
 // Folders that an earlier Ferry has put aside in the store, where the agent writes. They are not Ferry's.
 bool is_put_aside_in_store(const DirectoryEntry& entry) {
   return entry.is_directory && (entry.name == "link" || entry.name.starts_with("replaced-"));
@@ -159,6 +153,11 @@ Result<UniqueFd> open_or_make_in(const UniqueFd& folder, const std::filesystem::
   if (::mkdirat(folder.get(), path.filename().c_str(), 0775) != 0 && errno != EEXIST)
     return fail(error_from_errno(errno, "make folder /" + path.string()));
   return open_in(folder, path);
+}
+
+bool is_folder_in(const UniqueFd& parent, const std::string& name) {
+  struct stat status {};
+  return ::fstatat(parent.get(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(status.st_mode);
 }
 
 Result<std::vector<DirectoryEntry>> entries_of(const UniqueFd& store, const ArtifactPlaces& places) {

@@ -68,6 +68,9 @@ Result<UniqueFd> open_or_make_store(const UniqueFd& top, const ArtifactPlaces& p
 /// messages, and its last part is the name. Errc::refused: a link or a file is in its place.
 Result<UniqueFd> open_or_make_in(const UniqueFd& folder, const std::filesystem::path& path);
 
+/// True if the open folder has a folder of that name, and no link to one.
+bool is_folder_in(const UniqueFd& parent, const std::string& name);
+
 /// The names in an open store.
 Result<std::vector<DirectoryEntry>> entries_of(const UniqueFd& store, const ArtifactPlaces& places);
 

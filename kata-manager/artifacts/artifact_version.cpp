@@ -148,18 +148,13 @@ Result<> sync_folder(const UniqueFd& folder, const std::string& what) {
   return {};
 }
 
-bool is_folder(const UniqueFd& parent, const std::string& name) {
-  struct stat status {};
-  return ::fstatat(parent.get(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(status.st_mode);
-}
-
 }  // namespace
 
 Result<> publish_staging(const UniqueFd& store, const ArtifactPlaces& places, const std::string& version) {
   const std::string what = fmt::format("publish /{}", places.version(version).string());
   // A single call for the whole file system is faster than a call for each file.
   if (::syncfs(store.get()) != 0) return fail(error_from_errno(errno, what));
-  const bool there = is_folder(store, version);
+  const bool there = is_folder_in(store, version);
   if (::renameat2(store.get(), kStaging, store.get(), version.c_str(), there ? RENAME_EXCHANGE : 0) != 0)
     return fail(error_from_errno(errno, what));
   return sync_folder(store, what);

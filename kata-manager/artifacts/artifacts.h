@@ -87,8 +87,7 @@ struct FetchRequest {
   /// False: only the store is written, for a caller that may not write the artifacts' folder. hostd makes the
   /// link.
   bool makes_link = true;
-  bool allow_setuid = false;    ///< false: archives with set-user-ID or set-group-ID files are refused
-  bool check_contents = false;  ///< of a present version: compare digests, not only sizes
+  bool allow_setuid = false;  ///< false: archives with set-user-ID or set-group-ID files are refused
   /// If no registry can be reached, the version that was fetched last or is in use serves, with a note, if it
   /// is whole and of the same URL.
   bool or_what_is_here = false;

@@ -58,7 +58,6 @@ FetchJob job_of(const json& value) {
   read(value, "architecture", request.architecture);
   read(value, "makes_link", request.makes_link);
   read(value, "allow_setuid", request.allow_setuid);
-  read(value, "check_contents", request.check_contents);
   read(value, "or_what_is_here", request.or_what_is_here);
   read(value, "deadline_s", request.deadline);
   for (const json& registry : value.at("registries")) {
@@ -130,7 +129,6 @@ std::string job_text(const FetchJob& job) {
                {"architecture", request.architecture},
                {"makes_link", request.makes_link},
                {"allow_setuid", request.allow_setuid},
-               {"check_contents", request.check_contents},
                {"or_what_is_here", request.or_what_is_here},
                {"deadline_s", request.deadline.count()},
                {"limits", limits_json(request.limits)},

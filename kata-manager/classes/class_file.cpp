@@ -241,17 +241,7 @@ Result<ClassFile> read_classes(const ConfigText& source, Reading how) {
 }
 
 Result<ClassFile> read_class_file(const std::filesystem::path& path, Reading how) {
-  std::vector<std::string> outside;
-  auto text = read_carried_text(path, "class", how == Reading::lenient ? &outside : nullptr);
-  if (!text) return fail(std::move(text).error());
-  auto file = read_classes(*text, how);
-  if (!file) return file;
-  // A plain class file was parsed twice, so each warning is added once.
-  for (std::string& warning : outside) {
-    if (std::ranges::find(file->warnings, warning) == file->warnings.end())
-      file->warnings.push_back(std::move(warning));
-  }
-  return file;
+  return read_carried(path, "class", how, &read_classes);
 }
 
 Result<KataClass> select_class(const ClassFile& file, std::string_view name) {

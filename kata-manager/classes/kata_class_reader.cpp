@@ -7,6 +7,7 @@
 #include <fmt/ranges.h>
 
 #include "common/text/text.h"
+#include "common/text/words.h"
 #include "kata-manager/classes/class_parts.h"
 #include "kata-manager/classes/kubernetes_words.h"
 #include "kata-manager/runtime/container_runtime.h"
@@ -205,17 +206,9 @@ Result<> read_ours(const ClassPart& part, KataClass& into) {
 }  // namespace
 
 std::string_view text(KataKind kind) {
-  switch (kind) {
-    case KataKind::gpu:
-      return "gpu";
-    case KataKind::vgpu:
-      return "vgpu";
-    case KataKind::snp:
-      return "snp";
-    case KataKind::tdx:
-      return "tdx";
-  }
-  return "gpu";
+  constexpr Words<KataKind, 4> kWords = {
+      {{"gpu", KataKind::gpu}, {"vgpu", KataKind::vgpu}, {"snp", KataKind::snp}, {"tdx", KataKind::tdx}}};
+  return word_for(kWords, kind, "gpu");
 }
 
 std::optional<std::filesystem::path> KataArtifacts::folder() const {

@@ -2,11 +2,10 @@
 #include "kata-manager/classes/kubernetes_words.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <utility>
 
 #include "common/text/text.h"
+#include "common/text/words.h"
 #include "kata-manager/runtime/container_runtime.h"
 
 namespace ferry::kata {
@@ -17,25 +16,23 @@ constexpr std::size_t kLongestLabel = 63;
 
 // A suffix's factor: decimal suffixes are powers of ten, binary ones of 1024.
 std::optional<long double> suffix_factor(std::string_view suffix) {
-  constexpr std::array<std::pair<std::string_view, long double>, 16> kFactors = {{{"", 1.0L},
-                                                                                  {"n", 1e-9L},
-                                                                                  {"u", 1e-6L},
-                                                                                  {"m", 1e-3L},
-                                                                                  {"k", 1e3L},
-                                                                                  {"M", 1e6L},
-                                                                                  {"G", 1e9L},
-                                                                                  {"T", 1e12L},
-                                                                                  {"P", 1e15L},
-                                                                                  {"E", 1e18L},
-                                                                                  {"Ki", 0x1p10L},
-                                                                                  {"Mi", 0x1p20L},
-                                                                                  {"Gi", 0x1p30L},
-                                                                                  {"Ti", 0x1p40L},
-                                                                                  {"Pi", 0x1p50L},
-                                                                                  {"Ei", 0x1p60L}}};
-  const auto* const found =
-      std::ranges::find(kFactors, suffix, &std::pair<std::string_view, long double>::first);
-  if (found != kFactors.end()) return found->second;
+  constexpr Words<long double, 16> kFactors = {{{"", 1.0L},
+                                                {"n", 1e-9L},
+                                                {"u", 1e-6L},
+                                                {"m", 1e-3L},
+                                                {"k", 1e3L},
+                                                {"M", 1e6L},
+                                                {"G", 1e9L},
+                                                {"T", 1e12L},
+                                                {"P", 1e15L},
+                                                {"E", 1e18L},
+                                                {"Ki", 0x1p10L},
+                                                {"Mi", 0x1p20L},
+                                                {"Gi", 0x1p30L},
+                                                {"Ti", 0x1p40L},
+                                                {"Pi", 0x1p50L},
+                                                {"Ei", 0x1p60L}}};
+  if (const auto factor = value_for(kFactors, suffix)) return factor;
   if (suffix.size() < 2 || (suffix.front() != 'e' && suffix.front() != 'E')) return std::nullopt;
   const auto exponent = whole_number<int>(suffix.substr(1));
   constexpr int kMost = 30;

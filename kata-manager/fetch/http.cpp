@@ -14,12 +14,6 @@
 namespace ferry::kata {
 namespace {
 
-std::string_view trimmed(std::string_view text) {
-  const auto begin = text.find_first_not_of(" \t\r\n");
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(" \t\r\n") - begin + 1);
-}
-
 struct FreeUrl {
   void operator()(CURLU* url) const { ::curl_url_cleanup(url); }
 };

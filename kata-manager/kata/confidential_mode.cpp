@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kata-manager/kata/confidential_mode.h"
 
-#include <algorithm>
-#include <array>
-
 #include <fmt/format.h>
 
 #include "api/labels.h"
+#include "common/text/words.h"
 #include "hostfs/check_reading.h"
 
 namespace ferry::kata {
@@ -54,7 +52,11 @@ using State = ConfidentialMode::State;
 constexpr const char* kAskedFor = "nvidia.com/cc.mode";
 constexpr const char* kReached = "nvidia.com/cc.mode.state";
 
-constexpr std::array kWritten = {State::off, State::on, State::devtools, State::ppcie, State::failed};
+constexpr Words<State, 5> kWritten = {{{"off", State::off},
+                                       {"on", State::on},
+                                       {"devtools", State::devtools},
+                                       {"ppcie", State::ppcie},
+                                       {"failed", State::failed}}};
 
 std::string value_of(const std::map<std::string, std::string>& labels, const char* key) {
   const auto found = labels.find(key);
@@ -63,28 +65,12 @@ std::string value_of(const std::map<std::string, std::string>& labels, const cha
 
 }  // namespace
 
-const char* text(State state) {
-  switch (state) {
-    case State::unknown:
-      break;
-    case State::off:
-      return "off";
-    case State::on:
-      return "on";
-    case State::devtools:
-      return "devtools";
-    case State::ppcie:
-      return "ppcie";
-    case State::failed:
-      return "failed";
-  }
-  return "unknown";
+std::string_view text(State state) {
+  return word_for(kWritten, state, "unknown");
 }
 
 std::optional<State> confidential_state(std::string_view text) {
-  const auto* const found =
-      std::ranges::find_if(kWritten, [&](State each) { return text == ferry::kata::text(each); });
-  return found == kWritten.end() ? std::nullopt : std::optional(*found);
+  return value_for(kWritten, text);
 }
 
 ConfidentialMode ConfidentialMode::of_labels(const std::map<std::string, std::string>& labels) {
@@ -104,7 +90,7 @@ ConfidentialMode ConfidentialMode::of_labels(const std::map<std::string, std::st
 }
 
 std::string ConfidentialMode::text() const {
-  std::string out = ferry::kata::text(state);
+  std::string out(ferry::kata::text(state));
   if (!known()) out += ": " + why_unknown;
   if (!asked_for.empty() && asked_for != ferry::kata::text(state))
     out += fmt::format("; {} is asked for", asked_for);

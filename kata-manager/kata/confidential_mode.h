@@ -62,7 +62,7 @@ struct ConfidentialMode {
 };
 
 /// "on", for example; "unknown" for State::unknown.
-const char* text(ConfidentialMode::State state);
+std::string_view text(ConfidentialMode::State state);
 /// Parses a mode. Absent: the manager writes no such text; it never writes "unknown".
 std::optional<ConfidentialMode::State> confidential_state(std::string_view text);
 

@@ -2,7 +2,6 @@
 #include "kata-manager/runtime/cdi_setting.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <string>
 #include <string_view>
 #include <utility>

@@ -5,18 +5,14 @@
 #include <map>
 #include <sstream>
 
+#include "common/text/text.h"
+
 namespace ferry::kata {
 namespace {
 
 // The first folder with a file of the name counts.
 constexpr std::array kFolders = {"etc/systemd/system", "run/systemd/system", "usr/local/lib/systemd/system",
                                  "usr/lib/systemd/system", "lib/systemd/system"};
-
-std::string_view trimmed(std::string_view text) {
-  const auto first = text.find_first_not_of(" \t\r");
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(" \t\r") - first + 1);
-}
 
 /// Reads the next line, and the lines that a backslash joins to it. Comments among those are skipped, as
 /// systemd does.

@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "common/text/text.h"
+
 // The table is embedded unchanged, so nothing is generated, parsed at start or relocated.
 // NOLINTNEXTLINE(hicpp-no-assembler)
 asm(R"(
@@ -31,10 +33,8 @@ constexpr std::uint16_t kShippedVendor = 0x10de;
 constexpr std::array kPciIds = {"usr/share/misc/pci.ids", "usr/share/hwdata/pci.ids", "usr/share/pci.ids"};
 
 std::optional<std::string> unless_empty(std::string_view text) {
-  constexpr std::string_view kSpace = " \t\r\v\f";
-  const auto first = text.find_first_not_of(kSpace);
-  if (first == std::string_view::npos) return std::nullopt;
-  return std::string(text.substr(first, text.find_last_not_of(kSpace) - first + 1));
+  const std::string_view name = trimmed(text, " \t\r\v\f");
+  return name.empty() ? std::nullopt : std::optional<std::string>(name);
 }
 
 std::optional<std::string> find_shipped(std::uint16_t device) {

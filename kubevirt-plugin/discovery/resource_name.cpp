@@ -26,12 +26,6 @@ constexpr char upper(char c) {
   return is_lower(c) ? static_cast<char>(c - 'a' + 'A') : c;
 }
 
-std::string_view trimmed(std::string_view text) {
-  while (!text.empty() && is_space(text.front())) text.remove_prefix(1);
-  while (!text.empty() && is_space(text.back())) text.remove_suffix(1);
-  return text;
-}
-
 std::string with_spaces_joined(std::string_view text) {
   std::string joined;
   joined.reserve(text.size());
@@ -45,6 +39,15 @@ std::string with_spaces_joined(std::string_view text) {
     in_space = is_space(c);
   }
   return joined;
+}
+
+// `marks`: the characters that are kept beside letters and digits.
+std::string resource_part(std::string_view human_name, std::string_view marks) {
+  std::string part = with_spaces_joined(trimmed(human_name, " \t\n\v\f\r"));
+  for (char& c : part) c = c == '/' || c == '.' ? '_' : upper(c);
+  std::erase_if(
+      part, [&](char c) { return !is_upper(c) && !is_digit(c) && marks.find(c) == std::string_view::npos; });
+  return part;
 }
 
 bool is_dns_label(std::string_view label) {
@@ -104,10 +107,7 @@ std::string_view ResourceName::name() const {
 }
 
 std::string pci_resource_part(std::string_view human_name) {
-  std::string part = with_spaces_joined(trimmed(human_name));
-  for (char& c : part) c = c == '/' || c == '.' ? '_' : upper(c);
-  std::erase_if(part, [](char c) { return !is_upper(c) && !is_digit(c) && c != '_'; });
-  return part;
+  return resource_part(human_name, "_");
 }
 
 std::string vendor_domain(std::string_view vendor_name) {
@@ -125,10 +125,7 @@ std::string vendor_domain(std::string_view vendor_name) {
 
 std::string kata_resource_part(std::string_view human_name) {
   if (human_name.empty()) return "UNKNOWN_DEVICE";
-  std::string part = with_spaces_joined(trimmed(human_name));
-  for (char& c : part) c = c == '/' || c == '.' ? '_' : upper(c);
-  std::erase_if(part, [](char c) { return !is_upper(c) && !is_digit(c) && c != '_' && c != '-'; });
-  return part;
+  return resource_part(human_name, "_-");
 }
 
 std::string mdev_resource_part(std::string_view type_name) {

@@ -18,7 +18,6 @@
 #include "common/text/text.h"
 #include "kubevirt-plugin/discovery/device_nodes.h"
 #include "mdev/stuck_gpus.h"
-#include "mdev/text_parts.h"
 #include "mdev/vendor_vfio.h"
 
 namespace ferry::plugin {
@@ -176,7 +175,7 @@ Result<std::string> ids_now(const HostDirectory& function) {
 Result<> expect_same_type(const HostFs& host, const AdvertisedDevice& advertised) {
   const auto path = sysfs_path_of(advertised);
   auto name = host.read_attribute(path / "mdev_type/name");
-  if (name) name = std::string(mdev::trimmed(*name));
+  if (name) name = std::string(trimmed(*name));
   const bool nameless = name ? name->empty() : is_gone(name.error());
   return nameless ? expect("its vGPU type", host.link_name(path / "mdev_type"), advertised.vgpu_type)
                   : expect("its model", std::move(name), advertised.model);

@@ -103,7 +103,6 @@ TEST(FetchProtocol, PassesOnEveryField) {
                  .architecture = "arm64",
                  .makes_link = false,
                  .allow_setuid = true,
-                 .check_contents = true,
                  .or_what_is_here = true,
                  .limits = {.bytes = 1, .files = 2, .layers = 3, .document = 4},
                  .patience = {.connect = std::chrono::milliseconds(5),

@@ -170,7 +170,7 @@ TEST_F(KataKeeperTest, ConfidentialClassesGoByTheModeThatTheFileSays) {
     EXPECT_THAT(want_in(mode), IsEmpty()) << ferry::kata::text(mode);
     EXPECT_TRUE(says("kata-snp", HandlerState::blocked));
     EXPECT_THAT(why_of("kata-snp"),
-                HasSubstr(std::string("confidential computing is ") + ferry::kata::text(mode)));
+                HasSubstr(std::string("confidential computing is ") + std::string(ferry::kata::text(mode))));
     EXPECT_EQ(daemon->acts, 0);
   }
   EXPECT_THAT(want_in(State::on), ElementsAre("kata-snp"));

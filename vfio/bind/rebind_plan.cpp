@@ -3,26 +3,19 @@
 
 #include <algorithm>
 
+#include "common/text/words.h"
 #include "vfio/bind/unit_members.h"
 
 namespace ferry::vfio {
 
 std::string_view text(MemberRole role) {
-  switch (role) {
-    case MemberRole::accelerator:
-      return "accelerator";
-    case MemberRole::companion:
-      return "companion";
-    case MemberRole::taken_along:
-      return "taken along";
-    case MemberRole::bridge:
-      return "bridge";
-    case MemberRole::bystander:
-      return "bystander";
-    case MemberRole::in_the_way:
-      return "in the way";
-  }
-  return "unknown";
+  constexpr Words<MemberRole, 6> kWords = {{{"accelerator", MemberRole::accelerator},
+                                            {"companion", MemberRole::companion},
+                                            {"taken along", MemberRole::taken_along},
+                                            {"bridge", MemberRole::bridge},
+                                            {"bystander", MemberRole::bystander},
+                                            {"in the way", MemberRole::in_the_way}}};
+  return word_for(kWords, role, "unknown");
 }
 
 std::string Step::text() const {

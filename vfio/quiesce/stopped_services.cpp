@@ -155,26 +155,14 @@ void StoppedServices::tell(Step::Kind kind, const Releasable& user) const {
   if (context_.on_step) context_.on_step({.kind = kind, .user = user});
 }
 
-Result<> StoppedServices::quiesce(const Releasable& user) const {
+Result<> StoppedServices::let(const Releasable& user, bool run) const {
   switch (user.kind) {
     case Releasable::Kind::persistence:
-      return context_.persistence->set(PciAddress::parse(user.name).value(), false);
+      return context_.persistence->set(PciAddress::parse(user.name).value(), run);
     case Releasable::Kind::service:
-      return context_.releaser->stop(user.name);
+      return run ? context_.releaser->start(user.name) : context_.releaser->stop(user.name);
     case Releasable::Kind::module:
-      return context_.writer->unload_module(user.name);
-  }
-  return {};
-}
-
-Result<> StoppedServices::resume(const Releasable& user) const {
-  switch (user.kind) {
-    case Releasable::Kind::persistence:
-      return context_.persistence->set(PciAddress::parse(user.name).value(), true);
-    case Releasable::Kind::service:
-      return context_.releaser->start(user.name);
-    case Releasable::Kind::module:
-      return context_.writer->load_module(user.name);
+      return run ? context_.writer->load_module(user.name) : context_.writer->unload_module(user.name);
   }
   return {};
 }
@@ -203,7 +191,7 @@ Result<> StoppedServices::stop(const Releasable& user) {
   Result<> done = record(std::move(after));
   if (done) {
     tell(Step::Kind::quiesce, user);
-    done = quiesce(user);
+    done = let(user, false);
     // A tool that could not be run at all cannot switch persistence on either; the service that is stopped
     // instead does so at its start. A tool that ran and failed may still have switched it off.
     const bool asked = done || done.error().code == Errc::stuck || done.error().code == Errc::failed;
@@ -250,7 +238,7 @@ StoppedServices::Restart StoppedServices::start_all() {
       continue;
     }
     tell(Step::Kind::resume, user);
-    auto started = resume(user);
+    auto started = let(user, true);
     if (started) {
       out.notes.push_back(again(user, tried_.contains(user)));
       continue;

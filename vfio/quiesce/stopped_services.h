@@ -77,8 +77,8 @@ class StoppedServices {
 
  private:
   void tell(Step::Kind kind, const Releasable& user) const;
-  Result<> quiesce(const Releasable& user) const;
-  Result<> resume(const Releasable& user) const;
+  /// Starts the user again, or stops it.
+  Result<> let(const Releasable& user, bool run) const;
   Result<> record(std::map<Releasable, StoppedService> after);
   /// True if an earlier order about `user`, from any run, has not returned: a second would queue behind it.
   bool is_stuck(const Releasable& user) const;

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "common/side_by_side.h"
+#include "common/text/words.h"
 #include "hostfs/stuck_writes.h"
 #include "mdev/framework.h"
 #include "vfio/bind/undo_journal.h"
@@ -306,12 +307,9 @@ GpuPlanner planner_for(const Profile& profile) {
 }
 
 GpuPlanner planner_for(const Removal& removal) {
-  return {.plan = [&](const VgpuSnapshot& view,
-                      const mdev::VgpuGpu& gpu) { return plan_removal(removal, view, gpu); },
-          .asks_library = [](const mdev::VgpuGpu&) { return false; },
-          .reads_names = [](const mdev::VgpuGpu&) { return false; },
-          .may_shed_functions = [](const mdev::VgpuGpu&, const mdev::ManagedGpu*) { return false; },
-          .may_switch = [](const mdev::VgpuGpu&, const mdev::ManagedGpu*) { return false; }};
+  return {.plan = [&](const VgpuSnapshot& view, const mdev::VgpuGpu& gpu) {
+    return plan_removal(removal, view, gpu);
+  }};
 }
 
 GpuPlanner planner_for(const Addition& addition) {
@@ -327,9 +325,6 @@ GpuPlanner planner_for(const Addition& addition) {
 GpuPlanner planner_for(const FunctionsAgain& functions) {
   return {.plan = [&](const VgpuSnapshot& view,
                       const mdev::VgpuGpu& gpu) { return plan_functions_again(functions, view, gpu); },
-          .asks_library = [](const mdev::VgpuGpu&) { return false; },
-          .reads_names = [](const mdev::VgpuGpu&) { return false; },
-          .may_shed_functions = [](const mdev::VgpuGpu&, const mdev::ManagedGpu*) { return false; },
           .may_switch = [gpu = functions.gpu](const mdev::VgpuGpu& one,
                                               const mdev::ManagedGpu*) { return one.address() == gpu; }};
 }
@@ -337,19 +332,13 @@ GpuPlanner planner_for(const FunctionsAgain& functions) {
 }  // namespace
 
 std::string_view text(GpuOutcome::Kind kind) {
-  switch (kind) {
-    case GpuOutcome::Kind::unmanaged:
-      return "skipped";
-    case GpuOutcome::Kind::already_so:
-      return "already so";
-    case GpuOutcome::Kind::changed:
-      return "changed";
-    case GpuOutcome::Kind::refused:
-      return "refused";
-    case GpuOutcome::Kind::failed:
-      return "failed";
-  }
-  return "unknown";
+  using Kind = GpuOutcome::Kind;
+  constexpr Words<Kind, 5> kWords = {{{"skipped", Kind::unmanaged},
+                                      {"already so", Kind::already_so},
+                                      {"changed", Kind::changed},
+                                      {"refused", Kind::refused},
+                                      {"failed", Kind::failed}}};
+  return word_for(kWords, kind, "unknown");
 }
 
 bool VgpuOutcome::wrote() const {

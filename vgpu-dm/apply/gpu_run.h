@@ -27,15 +27,17 @@ struct GpuPlanner {
   /// Plans the change of one GPU in a view.
   std::function<GpuPlan(const VgpuSnapshot&, const mdev::VgpuGpu&)> plan;
   /// True if the plan needs the driver's library's answer about the GPU.
-  std::function<bool(const mdev::VgpuGpu&)> asks_library;
+  std::function<bool(const mdev::VgpuGpu&)> asks_library = [](const mdev::VgpuGpu&) { return false; };
   /// True if the plan depends on the names of the vGPUs' types. The library is then asked for names that the
   /// driver does not list.
-  std::function<bool(const mdev::VgpuGpu&)> reads_names;
+  std::function<bool(const mdev::VgpuGpu&)> reads_names = [](const mdev::VgpuGpu&) { return false; };
   /// True if virtual functions may have to be switched off, so that their users must be known. The second
   /// argument is the library's answer; nullptr: none.
-  std::function<bool(const mdev::VgpuGpu&, const mdev::ManagedGpu*)> may_shed_functions;
+  std::function<bool(const mdev::VgpuGpu&, const mdev::ManagedGpu*)> may_shed_functions =
+      [](const mdev::VgpuGpu&, const mdev::ManagedGpu*) { return false; };
   /// True if the GPU may be switched, so that its users must be known. Arguments as above.
-  std::function<bool(const mdev::VgpuGpu&, const mdev::ManagedGpu*)> may_switch;
+  std::function<bool(const mdev::VgpuGpu&, const mdev::ManagedGpu*)> may_switch =
+      [](const mdev::VgpuGpu&, const mdev::ManagedGpu*) { return false; };
 };
 
 /// Age of a view: `fresh` was taken right before, `old` before other GPUs were changed.

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "vgpu-dm/profile/item_reader.h"
 
-#include <algorithm>
-
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 

@@ -2,7 +2,6 @@
 #include "vgpu-dm/types/type_names.h"
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <map>
 #include <mutex>
@@ -14,6 +13,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "common/text/words.h"
 #include "hostfs/kernel_facts.h"
 #include "mdev/framework.h"
 
@@ -22,30 +22,17 @@ namespace {
 
 constexpr std::size_t kLongest = 64;  // longer than any label value; std::regex needs a bound
 
-constexpr std::array<std::pair<MigAttribute, std::string_view>, 5> kAttributes = {{
-    {MigAttribute::none, ""},
-    {MigAttribute::me, "ME"},
-    {MigAttribute::nome, "NOME"},
-    {MigAttribute::meall, "MEALL"},
-    {MigAttribute::gfx, "GFX"},
-}};
-
-std::string_view text_of(MigAttribute attribute) {
-  const auto* found = std::find_if(kAttributes.begin(), kAttributes.end(),
-                                   [&](const auto& entry) { return entry.first == attribute; });
-  return found == kAttributes.end() ? std::string_view() : found->second;
-}
-
-MigAttribute attribute_of(std::string_view text) {
-  const auto* found = std::find_if(kAttributes.begin(), kAttributes.end(),
-                                   [&](const auto& entry) { return entry.second == text; });
-  return found == kAttributes.end() ? MigAttribute::none : found->first;
-}
+constexpr Words<MigAttribute, 5> kAttributes = {{{"", MigAttribute::none},
+                                                 {"ME", MigAttribute::me},
+                                                 {"NOME", MigAttribute::nome},
+                                                 {"MEALL", MigAttribute::meall},
+                                                 {"GFX", MigAttribute::gfx}}};
 
 std::string compose(const VgpuTypeName& name, MigAttribute attribute) {
   if (name.is_whole_function()) return name.board;
   const std::string slices = name.slices ? fmt::format("-{}", *name.slices) : "";
-  return fmt::format("{}{}-{}{}{}", name.board, slices, name.size_gib, name.series, text_of(attribute));
+  return fmt::format("{}{}-{}{}{}", name.board, slices, name.size_gib, name.series,
+                     word_for(kAttributes, attribute));
 }
 
 Result<const mdev::VgpuType*> find_by_short_name(std::string_view name,
@@ -89,7 +76,7 @@ Result<VgpuTypeName> VgpuTypeName::parse(std::string_view text) {
   int size_part = 2;
   if (std::regex_match(text.begin(), text.end(), match, kMigBacked)) {
     name.slices = static_cast<std::uint32_t>(*match[2].first - '0');
-    name.attribute = attribute_of(match[5].str());
+    name.attribute = value_for(kAttributes, match[5].str()).value_or(MigAttribute::none);
     size_part = 3;
   } else if (std::regex_match(text.begin(), text.end(), kWholeFunction)) {
     name.board = text;

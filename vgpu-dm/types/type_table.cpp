@@ -2,7 +2,6 @@
 #include "vgpu-dm/types/type_table.h"
 
 #include <algorithm>
-#include <charconv>
 #include <functional>
 #include <map>
 #include <set>
@@ -10,6 +9,8 @@
 
 #include <fmt/format.h>
 
+#include "common/text/text.h"
+#include "hostfs/check_reading.h"
 #include "mdev/framework.h"
 #include "mdev/vgpu_inventory.h"
 #include "vgpu-dm/types/type_names.h"
@@ -33,20 +34,6 @@ extern const char ferry_vgpu_types_end[];
 namespace ferry::vgpu {
 namespace {
 
-std::optional<std::uint32_t> number(std::string_view text) {
-  std::uint32_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
-
-std::string_view next_part(std::string_view& text, char separator) {
-  const auto end = text.find(separator);
-  const auto part = text.substr(0, end);
-  text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
-  return part;
-}
-
 struct Line {
   std::string_view boards;
   KnownType type;
@@ -57,7 +44,7 @@ std::optional<std::uint32_t> max_per_instance(const KnownType& type) {
   const auto dot = type.mig_profile.find('.');
   const auto unit = type.mig_profile.find("gb");
   if (dot >= unit || unit == std::string_view::npos) return std::nullopt;
-  const auto gib = number(type.mig_profile.substr(dot + 1, unit - dot - 1));
+  const auto gib = whole_number(type.mig_profile.substr(dot + 1, unit - dot - 1));
   const std::uint32_t size = type.framebuffer_mib.value_or(0);
   if (!gib || size == 0) return std::nullopt;
   return std::max(1U, *gib * 1024 / size);
@@ -65,13 +52,13 @@ std::optional<std::uint32_t> max_per_instance(const KnownType& type) {
 
 Line parse_line(std::string_view line) {
   Line out;
-  out.boards = next_part(line, '\t');
+  out.boards = cut(line, '\t');
   KnownType& type = out.type;
-  type.name = next_part(line, '\t');
+  type.name = cut(line, '\t');
   type.short_name = type.name.substr(type.name.find_last_of(' ') + 1);  // npos + 1 is 0
-  type.number = number(next_part(line, '\t'));
-  type.framebuffer_mib = number(next_part(line, '\t'));
-  type.max_instances = number(next_part(line, '\t'));
+  type.number = whole_number(cut(line, '\t'));
+  type.framebuffer_mib = whole_number(cut(line, '\t'));
+  type.max_instances = whole_number(cut(line, '\t'));
   type.mig_backed = !line.empty();
   if (line != "?") type.mig_profile = line;
   type.max_per_instance = max_per_instance(type);
@@ -80,7 +67,7 @@ Line parse_line(std::string_view line) {
 
 bool lists(std::string_view boards, std::string_view board) {
   while (!boards.empty()) {
-    if (next_part(boards, ',') == board) return true;
+    if (cut(boards, ',') == board) return true;
   }
   return false;
 }
@@ -94,7 +81,7 @@ std::vector<KnownType> types_of(const vfio::PciFunction& gpu) {
   const std::string_view start = std::string_view(head).substr(1);
   std::vector<Line> lines;  // lines of one device stand together
   while (text.starts_with(start)) {
-    lines.push_back(parse_line(next_part(text, '\n').substr(start.size())));
+    lines.push_back(parse_line(cut(text, '\n').substr(start.size())));
   }
 
   const std::string board =
@@ -242,7 +229,7 @@ const KnownType* BoardTypes::find(std::string_view name) const {
 }
 
 const KnownType* BoardTypes::find_id(std::string_view id) const {
-  const auto digits = number(id.substr(id.find_last_of('-') + 1));
+  const auto digits = whole_number(id.substr(id.find_last_of('-') + 1));
   if (!digits) return nullptr;
   const auto found = by_number_.find(*digits);
   return found == by_number_.end() ? nullptr : &types_[found->second];

@@ -7,7 +7,6 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
-#include <random>
 #include <string>
 #include <sys/resource.h>
 #include <utility>
@@ -76,10 +75,7 @@ Result<> serve(const std::filesystem::path& kubeconfig, const std::filesystem::p
   auto loop = EventLoop::create();
   if (!loop) return fail(std::move(loop).error());
   kube::LoopTimers timers(**loop);
-  std::mt19937_64 generator(std::random_device{}());
-  const kube::Random random = [&generator] {
-    return std::uniform_real_distribution<double>(0, 1)(generator);
-  };
+  const kube::Random random = kube::random_numbers();
   std::vector<std::unique_ptr<Node>> nodes;
   for (unsigned number = 0; number < count; ++number) {
     const std::string name = fmt::format("n{}", number);
