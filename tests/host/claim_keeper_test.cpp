@@ -180,16 +180,6 @@ TEST_F(ClaimKeeperTest, MakesAVgpuOnAFreeVirtualFunction) {
   EXPECT_EQ(state(), others);
 }
 
-TEST_F(ClaimKeeperTest, PutsAVgpuAtItsPlacement) {
-  api::RequestedDevice device = vgpu(kVendor, kVendorType);
-  device.placement = 2;
-  const auto devices = must(prepare("a", {device}));
-  EXPECT_EQ(must(kernel.read_attribute("sys/bus/pci/devices/0000:07:00.4/nvidia/placement_id")), "2");
-  EXPECT_EQ(devices.at(0).function, at("0000:07:00.4"));
-  kernel.forget_changes();
-  refuses(prepare("b", {device}), "placement 2 is taken by vGPU 0000:07:00.4");
-}
-
 TEST_F(ClaimKeeperTest, AnswersARepeatedRequestWithoutAWrite) {
   const std::vector<api::RequestedDevice> devices = {whole(kWhole), vgpu(kMdev, kMdevType),
                                                      vgpu(kVendor, kVendorType)};
