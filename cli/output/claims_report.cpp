@@ -25,7 +25,7 @@ std::string kind_of(const dra::ClaimDevice& device) {
 }
 
 /// The UUID or the function that the VM has; empty: the claim is not prepared yet.
-std::string given_as(const dra::ClaimDevice& device) {
+std::string id_of(const dra::ClaimDevice& device) {
   if (!device.result.mdev_uuid.empty()) return visible_line(device.result.mdev_uuid);
   return device.result.function ? device.result.function->text() : std::string();
 }
@@ -47,12 +47,12 @@ json claims_document(const NodeClaims& node) {
   for (const dra::ClaimRecord& claim : node.claims) {
     auto devices = json::array();
     for (const dra::ClaimDevice& device : claim.devices) {
-      const std::string given = given_as(device);
+      const std::string id = id_of(device);
       devices.push_back({{"request", device.request},
                          {"gpu", device.gpu.text()},
                          {"device", device.device.name},
                          {"kind", kind_of(device)},
-                         {"given_as", given.empty() ? json() : json(given)}});
+                         {"id", id.empty() ? json() : json(id)}});
     }
     out.push_back({{"uid", claim.uid},
                    {"namespace", claim.space},
@@ -66,11 +66,11 @@ json claims_document(const NodeClaims& node) {
 std::string claims_text(const NodeClaims& node, const TextOutput& output) {
   if (!node.problem.empty()) return fmt::format("note: claims: {}\n", visible_line(node.problem));
   if (node.claims.empty()) return {};
-  Table table({"CLAIM", "PHASE", "GPU", "DEVICE", "GIVEN AS"});
+  Table table({"CLAIM", "PHASE", "GPU", "DEVICE", "ID"});
   for (const dra::ClaimRecord& claim : node.claims)
     for (const dra::ClaimDevice& device : claim.devices)
       table.add({visible_line(fmt::format("{}/{}", claim.space, claim.name)), std::string(text(claim.phase)),
-                 device.gpu.text(), kind_of(device), given_as(device)});
+                 device.gpu.text(), kind_of(device), id_of(device)});
   return table.text(output.columns);
 }
 

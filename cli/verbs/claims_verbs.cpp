@@ -40,23 +40,28 @@ std::string kind_of(const host::ClaimedDevice& device) {
 }
 
 /// The UUID or the function that the VM gets.
-std::string given_as(const host::ClaimedDevice& device) {
+std::string id_of(const host::ClaimedDevice& device) {
   const auto& function = device.result.function;
   return function ? function->text() : visible_line(device.result.mdev_uuid);
+}
+
+/// "unfinished": the devices are being prepared or undone, and each may be in either state.
+std::string phase_of(const host::Claim& claim) {
+  return claim.phase == host::ClaimPhase::done ? "prepared" : "unfinished";
 }
 
 json document_of(const host::Claim& claim) {
   auto devices = json::array();
   for (const host::ClaimedDevice& device : claim.devices) {
-    const std::string given = given_as(device);
+    const std::string id = id_of(device);
     devices.push_back({{"gpu", device.request.gpu.text()},
                        {"kind", kind_of(device)},
-                       {"given_as", given.empty() ? json() : json(given)}});
+                       {"id", id.empty() ? json() : json(id)}});
   }
   return {{"uid", claim.uid},
           {"namespace", claim.space},
           {"name", claim.name},
-          {"phase", text(claim.phase)},
+          {"phase", phase_of(claim)},
           {"devices", std::move(devices)}};
 }
 
@@ -64,9 +69,9 @@ json document_of(const host::Claim& claim) {
 std::string devices_text(const host::Claim& claim) {
   std::string out;
   for (const host::ClaimedDevice& device : claim.devices) {
-    const std::string given = given_as(device);
+    const std::string id = id_of(device);
     out += fmt::format("{}{} {}", out.empty() ? "" : ", ", kind_of(device),
-                       given.empty() ? device.request.gpu.text() : given);
+                       id.empty() ? device.request.gpu.text() : id);
   }
   return out;
 }
@@ -122,13 +127,12 @@ ExitStatus claims_list_verb(const Session& session) {
   if (!record) return complain(record.error());
   Shown shown;
   auto claims = json::array();
-  Table table({"UID", "CLAIM", "PHASE", "GPU", "DEVICE", "GIVEN AS"});
+  Table table({"UID", "CLAIM", "PHASE", "GPU", "DEVICE", "ID"});
   for (const host::Claim& claim : record->claims) {
     claims.push_back(document_of(claim));
     for (const host::ClaimedDevice& device : claim.devices)
       table.add({visible_line(claim.uid), visible_line(fmt::format("{}/{}", claim.space, claim.name)),
-                 std::string(text(claim.phase)), device.request.gpu.text(), kind_of(device),
-                 given_as(device)});
+                 phase_of(claim), device.request.gpu.text(), kind_of(device), id_of(device)});
   }
   shown.document = {{"claims", std::move(claims)}};
   shown.text = record->claims.empty() ? "no ResourceClaim has a device of this host\n"

@@ -70,7 +70,7 @@ TEST_F(ClaimsReport, HasARowForEachDevice) {
   ASSERT_EQ(document.size(), 1U);
   EXPECT_EQ(document[0]["phase"], "prepared");
   EXPECT_EQ(document[0]["devices"][0]["kind"], "whole");
-  EXPECT_EQ(document[0]["devices"][0]["given_as"], "0000:3b:00.0");
+  EXPECT_EQ(document[0]["devices"][0]["id"], "0000:3b:00.0");
   EXPECT_EQ(document[0]["devices"][1]["kind"], "NVIDIA L40S-6Q");
 }
 

@@ -188,15 +188,14 @@ TEST_F(VgpuVerbs, ListAClaimAndReleaseIt) {
   const auto listed = ferry({"claims", "list"});
   EXPECT_EQ(listed.status, 0) << listed.err;
   EXPECT_THAT(listed.out, AllOf(HasSubstr("studio/render-a"), HasSubstr("nvidia-232"), HasSubstr(kA)));
-  EXPECT_EQ(
-      json::parse(ferry({"claims", "list", "-o", "json"}).out),
-      (json{{"claims",
-             json::array({{{"uid", "u"},
-                           {"namespace", "studio"},
-                           {"name", "render-a"},
-                           {"phase", "done"},
-                           {"devices",
-                            json::array({{{"gpu", kT4}, {"kind", "nvidia-232"}, {"given_as", kA}}})}}})}}));
+  EXPECT_EQ(json::parse(ferry({"claims", "list", "-o", "json"}).out),
+            (json{{"claims",
+                   json::array({{{"uid", "u"},
+                                 {"namespace", "studio"},
+                                 {"name", "render-a"},
+                                 {"phase", "prepared"},
+                                 {"devices",
+                                  json::array({{{"gpu", kT4}, {"kind", "nvidia-232"}, {"id", kA}}})}}})}}));
   const auto record = kernel_.read_file("run/ferry/hostd/claims.json").value_or("");
   const auto planned = ferry({"claims", "release", "u", "--dry-run"});
   EXPECT_EQ(planned.status, 0) << planned.err;
