@@ -69,7 +69,9 @@ DraProgram::DraProgram(EventLoop& loop, HostFs& host, kube::ApiTransport& transp
              .unprepare_all_but =
                  [this](const std::set<std::string>& existing) { driver_->unprepare_all_but(existing); }}) {}
 
-DraProgram::~DraProgram() = default;
+DraProgram::~DraProgram() {
+  timers_.cancel(memory_timer_);
+}
 
 Result<> DraProgram::run(const std::stop_token& stop) {
   loop_.post([this] { try_now(); });
@@ -160,9 +162,19 @@ Result<> DraProgram::open_server() {
 }
 
 void DraProgram::node_changed() {
+  drop_memory_later();
   if (!server_) return;
   if (const auto node = publisher_.node()) server_->set_health(device_health(*node, publication_of(*node)));
   if (auto claims = publisher_.claims()) lost_.look(std::move(*claims));
+}
+
+/// Each reconcile of the slices touches as much memory as a start, even if it writes none.
+void DraProgram::drop_memory_later() {
+  if (std::exchange(drops_memory_, true)) return;
+  memory_timer_ = timers_.at(timers_.now() + kCalm, [this] {
+    drops_memory_ = false;
+    drop_startup_memory();
+  });
 }
 
 void DraProgram::end_by(Error error) {

@@ -50,6 +50,7 @@ class DraProgram : Pinned {
   Result<> open_driver();
   Result<> open_server();
   void node_changed();
+  void drop_memory_later();
   void end_by(Error error);
   void wait_for(const std::string& what);
 
@@ -69,6 +70,8 @@ class DraProgram : Pinned {
   std::unique_ptr<DraServer> server_;  ///< null: not begun
   std::optional<FolderWatch> folder_;  ///< of hostd's list
   std::string waits_for_;              ///< last logged message
+  kube::Timers::Timer memory_timer_;
+  bool drops_memory_ = false;  ///< memory_timer_ is set
   std::optional<Error> failure_;
 };
 

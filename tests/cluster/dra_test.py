@@ -14,12 +14,13 @@ import unittest
 from collections.abc import Iterator
 from typing import Any
 
+from cluster.claims import DRIVER, allocations, claim_of, devices_in, spec_of, vgpu, whole
 from cluster.ferry_chart import CHART, PRESENT, SPACE, VALUES, FerryChart, helms
 from cluster.kubernetes import IMAGE, NODE, Kubernetes
 from cluster.living_host import CARD, TESLA, LivingHost
 from cluster.programs import wait_until
 
-DRIVER, POOL = "gpu-ferry.io", f"{NODE}/gpu-ferry"
+POOL = f"{NODE}/gpu-ferry"
 WHOLE_CARD, WHOLE_TESLA = "whole-0000-01-00-0", "whole-0000-02-00-0"
 STATE = "gpu-ferry.io/state"
 DAEMON_SET = "ferry-dra"
@@ -36,17 +37,6 @@ policies:
 """
 CHOSEN: dict[str, Any] = {**VALUES, "defaults": {"policy": "claims"}, "config": {"policies": POLICIES},
                           "dra": {"enabled": True, "extraEnv": VALUES["agent"]["extraEnv"]}}
-
-
-def whole(device: str) -> dict[str, Any]:
-    """A request for a GPU with this device ID, in the form of `exactly`."""
-    return {"deviceClassName": "whole.gpu-ferry.io",
-            "selectors": [{"cel": {"expression": f"device.attributes['{DRIVER}'].deviceID == '{device}'"}}]}
-
-
-def vgpu(kind: str) -> dict[str, Any]:
-    return {"deviceClassName": "vgpu.gpu-ferry.io",
-            "selectors": [{"cel": {"expression": f"device.attributes['{DRIVER}'].vgpuType == '{kind}'"}}]}
 
 
 A_CARD, A_TESLA, FOUR_GIB = whole("0x2684"), whole("0x1eb8"), vgpu("T4-4Q")
@@ -87,18 +77,11 @@ class DraTest(unittest.TestCase):
     # --- what people do ----------------------------------------------------------------------------------------------
 
     def claim(self, name: str, requests: dict[str, dict[str, Any]], **more: Any) -> None:
-        self.kubernetes.apply({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim",
-                               "metadata": {"name": name, "namespace": "default"}, "spec": self.spec_of(requests, **more)})
+        self.kubernetes.apply(claim_of(name, requests, **more))
 
     def template(self, name: str, requests: dict[str, dict[str, Any]]) -> None:
         self.kubernetes.apply({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate",
-                               "metadata": {"name": name, "namespace": "default"}, "spec": {"spec": self.spec_of(requests)}})
-
-    @staticmethod
-    def spec_of(requests: dict[str, dict[str, Any]], **more: Any) -> dict[str, Any]:
-        """A request with `firstAvailable` has that key alone; each other one is exact."""
-        return {"devices": {"requests": [{"name": name, **(what if "firstAvailable" in what else {"exactly": what})}
-                                         for name, what in requests.items()], **more}}
+                               "metadata": {"name": name, "namespace": "default"}, "spec": {"spec": spec_of(requests)}})
 
     def run_pod(self, name: str, claims: dict[str, dict[str, str]], command: str = ":") -> None:
         """`claims`: what the pod calls each, and where it is from: {"resourceClaimName": NAME}."""
@@ -130,6 +113,23 @@ class DraTest(unittest.TestCase):
             patch(None)
             wait_until("it runs again", lambda: self.ferry.runs("dra"), 120)
 
+    @contextlib.contextmanager
+    def halted_ferry_dra(self) -> Iterator[None]:
+        """It is registered, and does nothing."""
+        names = {file: file.read_text() for file in pathlib.Path("/proc").glob("[0-9]*/comm")}
+        (pid,) = [int(file.parent.name) for file, name in names.items() if name == "ferry-dra\n"]
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
+    def choose_policies(self, policies: str) -> None:
+        self.ferry.helm(self.program, "upgrade", "ferry", CHART, "--reuse-values", values={"config": {"policies": policies}})
+
+    def update_ferry_dra(self, **spec: Any) -> None:
+        self.kubernetes.kubectl("patch", "daemonset", DAEMON_SET, "-n", SPACE, "-p", json.dumps({"spec": spec}))
+
     # --- what is to be seen ------------------------------------------------------------------------------------------
 
     @classmethod
@@ -138,13 +138,7 @@ class DraTest(unittest.TestCase):
 
     @classmethod
     def devices(cls) -> dict[str, Any]:
-        """By name, of the newest generation; nothing while a slice of that is missing."""
-        pools = [one["spec"] for one in cls.slices()]
-        newest = max((spec["pool"]["generation"] for spec in pools), default=0)
-        now = [spec for spec in pools if spec["pool"]["generation"] == newest]
-        if not now or len(now) != now[0]["pool"]["resourceSliceCount"]:
-            return {}
-        return {device["name"]: device for spec in now for device in spec.get("devices") or []}
+        return devices_in(cls.slices())
 
     @staticmethod
     def checkpoint() -> dict[str, Any]:
@@ -171,6 +165,11 @@ class DraTest(unittest.TestCase):
     def events_of(self, claim: str) -> list[tuple[str, str]]:
         found = self.kubernetes.get("events", "--field-selector", f"involvedObject.kind=ResourceClaim,involvedObject.name={claim}")
         return [(one["reason"], one["message"]) for one in found["items"]]
+
+    def wait_until_refused(self, pod: str) -> None:
+        """By the scheduler."""
+        wait_until(f"the scheduler has found nothing for {pod}", lambda: any(
+            one.get("reason") == "Unschedulable" for one in self.kubernetes.pod(pod).get("conditions", [])), 60)
 
     def phase(self, pod: str) -> str:
         return str(self.kubernetes.pod(pod)["phase"])
@@ -228,10 +227,48 @@ class DraTest(unittest.TestCase):
         self.assertEqual(2, len(self.host.vgpus()))
         self.claim("eight", {"card": vgpu("T4-8Q")})
         self.run_pod("waits", {"gpu": {"resourceClaimName": "eight"}})
-        wait_until("the scheduler has looked", lambda: any(
-            one.get("reason") == "Unschedulable" for one in self.kubernetes.pod("waits").get("conditions", [])), 60)
+        self.wait_until_refused("waits")
         self.kubernetes.kubectl("delete", "pods", "guest", "other", "--grace-period=1", "--timeout=120s")
         self.kubernetes.wait_for_pod("waits")
+        self.assertEqual(1, len(self.host.vgpus()))
+
+    def test_the_next_pod_waits_for_a_full_gpu(self) -> None:
+        guests = [f"guest-{number}" for number in range(4)]
+        for name in (*guests, "next"):
+            self.claim(name, {"card": FOUR_GIB})
+        for name in guests:
+            self.run_pod(name, {"gpu": {"resourceClaimName": name}})
+        for name in guests:
+            self.kubernetes.wait_for_pod(name)
+        full = self.host.vgpus()
+        self.assertEqual(4, len(full))
+        self.run_pod("next", {"gpu": {"resourceClaimName": "next"}})
+        self.wait_until_refused("next")
+        self.assertEqual(full, self.host.vgpus())
+        (device,) = [result["device"] for result in self.allocated("guest-2")]
+        self.kubernetes.kubectl("delete", "pod", "guest-2", "--timeout=60s")
+        self.kubernetes.wait_for_pod("next")
+        self.assertEqual([device], [result["device"] for result in self.allocated("next")])
+        self.assertEqual((4, 3), (len(self.host.vgpus()), len(set(full) & set(self.host.vgpus()))))
+        self.assertEqual(["Running"] * 3, [self.phase(name) for name in guests if name != "guest-2"])
+
+    def test_two_sizes_of_one_gpu_at_once(self) -> None:
+        """The scheduler allocates both, since nothing shows yet that the GPU has vGPUs of a size."""
+        for name, request in (("four", FOUR_GIB), ("eight", vgpu("T4-8Q"))):
+            self.claim(name, {"card": request})
+        with self.halted_ferry_dra():
+            for name in ("four", "eight"):
+                self.run_pod(name, {"gpu": {"resourceClaimName": name}})
+            wait_until("both are allocated", lambda: self.allocated("four") and self.allocated("eight"), 30)
+        first = wait_until("one of them runs", lambda: [name for name in ("four", "eight") if self.phase(name) == "Running"], 90)
+        self.assertEqual(1, len(first), first)
+        (second,) = {"four", "eight"} - set(first)
+        wait_until("an event of the other claim names the reason", lambda: any(
+            reason == "GpuPrepareFailed" and "MiB each now" in message for reason, message in self.events_of(second)), 60)
+        self.assertEqual("Pending", self.phase(second))
+        self.assertEqual(1, len(self.host.vgpus()))
+        self.kubernetes.kubectl("delete", "pod", *first, "--timeout=60s")
+        self.kubernetes.wait_for_pod(second)
         self.assertEqual(1, len(self.host.vgpus()))
 
     def test_first_available_takes_the_first_that_there_is(self) -> None:
@@ -324,6 +361,68 @@ class DraTest(unittest.TestCase):
         self.assertEqual({POOL}, {one["spec"]["pool"]["name"] for one in self.slices()})
         self.assertEqual({NODE}, {one["spec"]["nodeName"] for one in self.slices()})
 
+    def test_slices_and_the_policy_change_while_a_vgpu_is_in_use(self) -> None:
+        """No claim gets a device that is in use, nor one beside it that cannot be."""
+        self.claim("kept", {"card": FOUR_GIB})
+        self.run_pod("guest", {"gpu": {"resourceClaimName": "kept"}})
+        self.kubernetes.wait_for_pod("guest")
+        (kept,) = [result["device"] for result in self.allocated("kept")]
+
+        def published() -> dict[str, list[str]]:
+            """The keys of the taints of each vGPU of its type."""
+            return {name: [taint["key"] for taint in device.get("taints", [])] for name, device in self.devices().items()
+                    if device["attributes"]["vgpuType"] == {"string": "T4-4Q"}}
+        self.addCleanup(wait_until, "claims can have all vGPUs again", lambda: len(published()) == 4, 60)
+        self.addCleanup(self.choose_policies, POLICIES)
+        self.kubernetes.kubectl("delete", "resourceslices", "--all")
+        self.choose_policies(POLICIES + f'  - {{address: "{TESLA}", allocation: dra, allow: [whole, T4-8Q]}}\n')
+        wait_until("of its type it is published alone", lambda: published() == {kept: ["gpu-ferry.io/in-use"]}, 60)
+        self.kubernetes.kubectl("delete", "resourceslices", "--all", "--wait=false")
+        others = {"four": FOUR_GIB, "eight": vgpu("T4-8Q"), "tesla": A_TESLA}
+        for name, request in (*others.items(), ("card", A_CARD)):
+            self.claim(name, {"card": request})
+            self.run_pod(name, {"gpu": {"resourceClaimName": name}})
+            self.kubernetes.kubectl("delete", "resourceslices", "--all", "--wait=false")
+        self.kubernetes.wait_for_pod("card")
+        for name in others:
+            self.wait_until_refused(name)
+        taken = allocations(self.kubernetes.get("resourceclaims")["items"], POOL)
+        self.assertEqual([(kept, "kept"), (WHOLE_CARD, "card")], sorted(taken))
+        self.assertEqual({kept: ["gpu-ferry.io/in-use"]}, published())
+        self.assertEqual("Running", self.phase("guest"))
+        self.kubernetes.kubectl("delete", "pod", "guest", "--timeout=60s")
+        wait_until("another one has the GPU", lambda: any(self.phase(name) == "Running" for name in ("eight", "tesla")), 90)
+        self.assertEqual("Pending", self.phase("four"))
+
+    def test_a_second_ferry_dra_starts_before_the_first_ends(self) -> None:
+        """As a DaemonSet that adds a pod on each node has it. Only one of both works."""
+        self.claim("kept", {"card": A_CARD})
+        self.run_pod("guest", {"gpu": {"resourceClaimName": "kept"}})
+        self.kubernetes.wait_for_pod("guest")
+        before, first = self.checkpoint(), self.ferry.uid("dra")
+
+        def pods() -> list[str]:
+            """The UIDs of those whose container runs."""
+            return [pod["metadata"]["uid"] for pod in self.ferry.pods() if pod["metadata"]["labels"].get(
+                "app.kubernetes.io/component") == "dra" and pod["status"]["phase"] == "Running"]
+        self.addCleanup(self.update_ferry_dra, minReadySeconds=1,
+                        updateStrategy={"rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}})
+        self.update_ferry_dra(minReadySeconds=600, updateStrategy={"rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
+                              template={"metadata": {"annotations": {"example.com/version": "2"}}})
+        wait_until("both run", lambda: len(pods()) == 2, 60)
+        for number, both in enumerate((True, False)):
+            if not both:
+                self.update_ferry_dra(minReadySeconds=1)
+                wait_until("the second one is alone", lambda: self.ferry.uid("dra") not in ("", first), 60)
+            self.claim(f"new-{number}", {"card": FOUR_GIB})
+            self.run_pod(f"other-{number}", {"gpu": {"resourceClaimName": f"new-{number}"}})
+            self.kubernetes.wait_for_pod(f"other-{number}")
+            self.assertEqual(both, first in pods())
+            self.assertEqual(number + 1, len(self.host.vgpus()))
+            self.assertEqual("Running", self.phase("guest"))
+            self.assertEqual(before["kept"], self.checkpoint()["kept"])
+            self.assertEqual("vfio-pci", self.host.driver_of(CARD))
+
     def test_a_claim_goes_while_ferry_dra_is_down(self) -> None:
         self.claim("kept", {"card": A_CARD})
         self.run_pod("guest", {"gpu": {"resourceClaimName": "kept"}})
@@ -345,10 +444,8 @@ class DraTest(unittest.TestCase):
         self.run_pod("guest", {"gpu": {"resourceClaimName": "kept"}})
         self.kubernetes.wait_for_pod("guest")
         self.addCleanup(wait_until, "claims can have it again", lambda: WHOLE_CARD in self.devices(), 120)
-        self.addCleanup(self.ferry.helm, self.program, "upgrade", "ferry", CHART, "--reuse-values",
-                        values={"config": {"policies": POLICIES}})
-        self.ferry.helm(self.program, "upgrade", "ferry", CHART, "--reuse-values", values={
-            "config": {"policies": POLICIES.replace("allocation: dra", "mode: host")}})
+        self.addCleanup(self.choose_policies, POLICIES)
+        self.choose_policies(POLICIES.replace("allocation: dra", "mode: host"))
         wait_until("the node is blocked", lambda: self.kubernetes.node()["metadata"]["labels"].get(STATE) == "blocked", 90)
         self.assertEqual("vfio-pci", self.host.driver_of(CARD))
         self.assertEqual("Running", self.phase("guest"))

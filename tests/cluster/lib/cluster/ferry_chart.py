@@ -28,6 +28,15 @@ def helms() -> list[str]:
     return [line.split(maxsplit=1)[1] + "/helm" for line in done.stdout.splitlines()]
 
 
+def helm(kubernetes: Kubernetes, program: str, *words: str, values: Any = None) -> subprocess.CompletedProcess[str]:
+    more = ["--values", "-"] if values else []
+    done = subprocess.run([program, "--kubeconfig", str(kubernetes.kubeconfig("admin")), "--namespace", SPACE,
+                           *words, *more], input=json.dumps(values), capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise Failure(f"helm {' '.join(words)}: {done.stderr}")
+    return done
+
+
 class FerryChart:
     def __init__(self, kubernetes: Kubernetes) -> None:
         """Has the image loaded, and makes the namespace."""
@@ -41,11 +50,7 @@ class FerryChart:
         kubernetes.kubectl("create", "namespace", SPACE)
 
     def helm(self, program: str, *words: str, values: Any = None) -> str:
-        more = ["--values", "-"] if values else []
-        done = subprocess.run([program, "--kubeconfig", str(self.kubernetes.kubeconfig("admin")), "--namespace", SPACE,
-                               *words, *more], input=json.dumps(values), capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise Failure(f"helm {' '.join(words)}: {done.stderr}")
+        done = helm(self.kubernetes, program, *words, values=values)
         self.logs_of_hooks = done.stderr
         return done.stdout
 
