@@ -70,7 +70,7 @@ class DraProgram : Pinned {
   std::unique_ptr<DraServer> server_;  ///< null: not begun
   std::optional<FolderWatch> folder_;  ///< of hostd's list
   std::string waits_for_;              ///< last logged message
-  kube::Timers::Timer memory_timer_;
+  kube::Timers::Timer memory_timer_ = {};
   bool drops_memory_ = false;  ///< memory_timer_ is set
   std::optional<Error> failure_;
 };
