@@ -108,7 +108,7 @@ class WordsTest(unittest.TestCase):
 class AlertsTest(unittest.TestCase):
     """When alerts fire."""
 
-    def tested(self, rules: Any, of: str = "") -> subprocess.CompletedProcess[str]:
+    def checked(self, rules: Any, of: str = "") -> subprocess.CompletedProcess[str]:
         """What the cases say of rules; those alone, where an alert is named, that name it."""
         with tempfile.TemporaryDirectory() as folder:
             place = pathlib.Path(folder)
@@ -126,7 +126,7 @@ class AlertsTest(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
     def test_they_fire_when_they_should(self) -> None:
-        done = self.tested(chart.sample(ALERTS))
+        done = self.checked(chart.sample(ALERTS))
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
     def test_each_is_tried(self) -> None:
@@ -141,5 +141,5 @@ class AlertsTest(unittest.TestCase):
                 if not meant:
                     continue
                 with self.subTest(alert=rule["alert"], gone=changed is fewer):
-                    done = self.tested({"groups": [{"name": "ferry", "rules": changed}]}, of=rule["alert"])
+                    done = self.checked({"groups": [{"name": "ferry", "rules": changed}]}, of=rule["alert"])
                     self.assertEqual(done.returncode, 1, done.stdout + done.stderr)

@@ -17,8 +17,9 @@ from cluster.page_blocks import Block, blocks  # noqa: E402
 
 KUBEVIRT = "kubevirt.io/v1"  # whose types are not had here
 # Parts of a file, by page and first key. Other suites read the whole files of these forms.
-FRAGMENTS = {("docs/agent.md", "spec"), ("docs/kata.md", "runtimeRequestTimeout"), ("docs/kata.md", "version"),
-             ("docs/kubectl.md", "current-context"), ("docs/labels.md", "master"), ("docs/policy.md", "version")}
+FRAGMENTS = {("docs/agent.md", "spec"), ("docs/dra.md", "version"), ("docs/kata.md", "runtimeRequestTimeout"),
+             ("docs/kata.md", "version"), ("docs/kubectl.md", "current-context"), ("docs/labels.md", "master"),
+             ("docs/policy.md", "version")}
 
 
 class PagesTest(unittest.TestCase):

@@ -371,6 +371,7 @@ class ValuesTest(unittest.TestCase):
         page = (chart.REPOSITORY / "docs/upgrade-and-uninstall.md").read_text().split("## Uninstall\n")[1]
         page = re.sub(r" \\\n +", " ", page.split("## When the uninstall fails")[0])  # a command on two lines
         manual = [re.sub(" +#.*", "", line) for line in page.splitlines() if line.startswith("    kubectl")]
+        manual += re.findall(r"^\|.*`(kubectl [^`]+)` \|$", page, re.MULTILINE)  # those of the table
         words = (chart.REPOSITORY / "api/labels.h").read_text()
         taken_off = set(re.findall(r"([a-z-]+[.][a-z.]+/[a-zA-Z.-]+)-(?= |$)", "\n".join(manual), re.MULTILINE))
         for name, word in re.findall(r"k(\w+) = \"([^\"]+)\"", words):

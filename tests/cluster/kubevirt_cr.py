@@ -38,6 +38,7 @@ DEFINITION = {
                 "configuration": {"type": "object", "properties": {
                     "developerConfiguration": {"type": "object", "properties": {
                         "featureGates": {"type": "array", "items": {"type": "string"}}}},
+                    "mediatedDevicesConfiguration": {"type": "object", "properties": {"enabled": {"type": "boolean"}}},
                     "permittedHostDevices": {"type": "object", "properties": {
                         "pciHostDevices": list_of("pciVendorSelector"),
                         "mediatedDevices": list_of("mdevNameSelector")}}}}}}}}}}]}}
