@@ -24,7 +24,7 @@ constexpr std::size_t kLongestName = 253;
 constexpr std::size_t kLongestType = 64;
 constexpr std::size_t kUuid = 36;
 constexpr int kHighestErrno = 4095;  // MAX_ERRNO of the kernel
-// As text of JSON a byte has six bytes at most: both together stay below kLongestClaimMessage.
+// A byte takes six bytes of JSON text at most, so both together stay below kLongestClaimMessage.
 constexpr std::size_t kLongestErrorText = 8000;
 constexpr std::size_t kLongestHint = 2000;
 

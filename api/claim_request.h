@@ -38,7 +38,7 @@ enum class ClaimAction { prepare, unprepare };
 struct RequestedDevice {
   vfio::PciAddress gpu;   ///< of a whole device: the first GPU of its IOMMU group
   std::string type = {};  ///< the ID of the vGPU's type: "nvidia-1150", "1150"; empty: a whole device
-  /// Of a GPU with mixed sizes: the first placement unit.
+  /// The first placement unit, for a GPU with mixed sizes.
   std::optional<std::uint32_t> placement = {};
   bool operator==(const RequestedDevice&) const = default;
 };

@@ -29,7 +29,8 @@ namespace ferry::cli {
 struct Session {
   std::unique_ptr<HostFs> host;
   std::unique_ptr<HostWriter> writer;
-  /// As `probe` and `vgpu_probe`, without the devices of ResourceClaims, which hostd makes ready and undoes.
+  /// The same as `probe` and `vgpu_probe`, without devices of ResourceClaims: hostd prepares and undoes
+  /// these.
   std::unique_ptr<vfio::UseProbe> hostd_probe;
   std::unique_ptr<vfio::UseProbe> hostd_vgpu_probe;
   std::unique_ptr<vfio::UseProbe> probe;       ///< for binding and unbinding

@@ -86,7 +86,7 @@ struct AllocationMemory {
   bool is_known = false;           ///< `last` is of a round of this hostd
   std::optional<Moment> asked_at;  ///< when GPUs for DRA were first withdrawn, until the plugin answers
   /// By GPU for mixed sizes that lacks placements. A GPU that has them is in kClaimableGpusFile.
-  std::map<vfio::PciAddress, LibraryAnswer> library;
+  std::map<vfio::PciAddress, LibraryAnswer> placements_of;
 };
 
 struct KeeperMemory {

@@ -156,22 +156,22 @@ void NodeKeeper::look_before_dra(const ScannedNode& node, const policy::DesiredS
 
 /// Asks the driver's library about GPUs for mixed sizes whose placements are not known yet.
 void NodeKeeper::ask_for_placements(const NodeHost& host, ClaimableFacts& facts) {
-  auto& library = memory_.allocation.library;
+  auto& answers = memory_.allocation.placements_of;
   const std::set<vfio::PciAddress> unknown = gpus_without_placements(facts);
-  std::erase_if(library, [&](const auto& entry) { return !unknown.contains(entry.first); });
+  std::erase_if(answers, [&](const auto& entry) { return !unknown.contains(entry.first); });
   for (const vfio::PciAddress& gpu : unknown) {
-    const auto known = library.find(gpu);
-    if (known == library.end() || settings_.now() >= known->second.again) {
+    const auto known = answers.find(gpu);
+    if (known == answers.end() || settings_.now() >= known->second.again) {
       auto said = host.vgpus.management != nullptr
                       ? host.vgpus.management->read(gpu)
                       : Result<mdev::ManagedGpu>(fail(Errc::unsupported, "this hostd has no library to ask"));
       const std::string why = why_no_mixed_sizes(said);
-      const bool is_news = known == library.end() || why != why_no_mixed_sizes(known->second.said);
+      const bool is_news = known == answers.end() || why != why_no_mixed_sizes(known->second.said);
       if (is_news && !why.empty()) spdlog::warn("GPU {}: claims get no vGPUs of it: {}", gpu.text(), why);
-      library.insert_or_assign(
+      answers.insert_or_assign(
           gpu, LibraryAnswer{.said = std::move(said), .again = settings_.now() + kBetweenQuestions});
     }
-    facts.managed.emplace(gpu, library.at(gpu).said);
+    facts.managed.emplace(gpu, answers.at(gpu).said);
   }
 }
 
@@ -179,7 +179,7 @@ void NodeKeeper::ask_for_placements(const NodeHost& host, ClaimableFacts& facts)
 /// due stays due if the round failed before it, and waits for the next round: else rounds would follow each
 /// other without a pause.
 void NodeKeeper::come_again_to_ask(Round& round) const {
-  for (const auto& [gpu, answer] : memory_.allocation.library)
+  for (const auto& [gpu, answer] : memory_.allocation.placements_of)
     if (settings_.now() < answer.again && (!round.again || answer.again < *round.again))
       round.again = answer.again;
 }

@@ -23,7 +23,7 @@ Error away(std::string message) {
   return {.code = Errc::unreachable, .message = std::move(message), .hint = kAway};
 }
 
-/// By the folder's descriptor, so that a long path does no harm.
+/// Goes by the folder's descriptor, so that a long path does no harm.
 Result<sockaddr_un> address_of(const UniqueFd& folder, const std::filesystem::path& socket) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;

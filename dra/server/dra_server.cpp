@@ -43,7 +43,7 @@ constexpr Clock::duration kLongestPause = std::chrono::seconds(10);
 /// The time for calls in progress at the end.
 constexpr Clock::duration kPatience = std::chrono::seconds(1);
 
-/// As the kubelet chooses: the first one that it knows. ABI: "<last part of the package>.<service>".
+/// The kubelet chooses the first one that it knows. ABI: "<last part of the package>.<service>".
 constexpr std::array kServices = {"v1.DRAPlugin", "v1beta1.DRAPlugin", "v1.DRAResourceHealth",
                                   "v1alpha1.DRAResourceHealth"};
 
@@ -441,7 +441,7 @@ class DraServer::Impl : Pinned {
     for (const auto& stream : streams) stream->pump();
   }
 
-  /// As long as there are streams.
+  /// Runs while there are streams.
   void send_health_later() {
     health_timer_ = loop_.at(Clock::now() + interval_, [this] {
       {

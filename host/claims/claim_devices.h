@@ -20,7 +20,7 @@ namespace ferry::host {
 
 /// The facts of a node's policy on which claims depend.
 struct ClaimPolicy {
-  /// Those of kClaimableGpusFile, which a round has written. Only a GPU with `for_dra` goes to a claim.
+  /// The GPUs of kClaimableGpusFile, which a round has written. Only a GPU with `for_dra` goes to a claim.
   std::vector<api::ClaimableGpu> gpus = {};
   std::set<std::string> release = {};  ///< device users that may be quiesced; see policy::Policy
 };

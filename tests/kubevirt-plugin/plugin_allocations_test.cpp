@@ -217,7 +217,8 @@ TEST_F(PluginTest, TakesNothingForReleasedFromAKubeletThatHasNotComeYet) {
 
 // Without the API server a kubelet serves, and lists none of the pods whose devices its checkpoint has.
 TEST_F(PluginTest, TakesNothingForReleasedFromAKubeletThatDoesNotKnowItsPodsYet) {
-  options.pod_resources.period = 1ms;
+  // Longer than the stand-in takes from the answer to its list: two lists without an allocation release it.
+  options.pod_resources.period = 20ms;
   options.rules.companions = Companions::devices;
   add_gpu("0000:01:00.0", 15);
   add_audio("0000:01:00.1", 15);
