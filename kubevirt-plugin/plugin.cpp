@@ -195,7 +195,8 @@ class Plugin : Pinned {
                                    .cdi_names = options_.cdi_names,
                                    .found_by_kubelet = options_.plugin_watcher,
                                    .unanswered = options_.unanswered,
-                                   .unread = options_.unread},
+                                   .unread = options_.unread,
+                                   .dropped = options_.dropped},
                                   std::move(*directory), where,
                                   {.changed = [this] { registrations_changed(); },
                                    .failed = [this](Error error) { end_by(std::move(error)); }});

@@ -83,6 +83,7 @@ class KubeletTransport::Impl : Pinned {
         found_by_kubelet_(parts.found_by_kubelet),
         unanswered_(parts.unanswered),
         unread_(parts.unread),
+        after_drop_(parts.dropped),
         directory_(std::move(directory)),
         where_(std::move(where)),
         watch_(std::move(watch)),
@@ -321,8 +322,8 @@ class KubeletTransport::Impl : Pinned {
     retry(endpoint);
   }
 
-  void retry(Endpoint& endpoint) {
-    retry_in(endpoint, endpoint.pause);
+  void retry(Endpoint& endpoint, Clock::duration at_least = {}) {
+    retry_in(endpoint, std::max(endpoint.pause, at_least));
     endpoint.pause = std::min(2 * endpoint.pause, kLongestPause);
   }
 
@@ -347,7 +348,7 @@ class KubeletTransport::Impl : Pinned {
       spdlog::warn("the kubelet no longer reads the list of {}", endpoint.resource);
       // A kubelet that drops the plugin at once, perhaps for another one, is not asked ever faster.
       if (Clock::now() - endpoint.streaming_since > kLongestPause) endpoint.pause = kFirstPause;
-      retry(endpoint);
+      retry(endpoint, after_drop_);
     }
     listener_.changed();
   }
@@ -360,6 +361,7 @@ class KubeletTransport::Impl : Pinned {
   const bool found_by_kubelet_;
   const std::chrono::milliseconds unanswered_;
   const Clock::duration unread_;  // the kubelet normally reads right after Register
+  const Clock::duration after_drop_;
   const UniqueFd directory_;
   const std::string where_;
   const DirectoryWatch watch_;

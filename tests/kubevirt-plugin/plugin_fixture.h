@@ -175,6 +175,7 @@ class Fixture : public testing::Test {
       .kubelet_directory = "kubelet",
       .rules = test::nvidia_rules(),
       .advertised_file = "run/ferry/plugin/advertised.json",
+      .dropped = 2ms,
       .pod_resources = {.socket = "pods/kubelet.sock", .settling = 0ms, .own_pod = "default/ferry"}};
   std::unique_ptr<standin::Kubelet> kubelet = make_kubelet();
   std::future<Result<>> result;

@@ -96,6 +96,19 @@ TEST_F(PluginTest, RegistersAgainWhenTheKubeletDropsItAndNothingChangesOnDisk) {
   EXPECT_TRUE(allocatable(kGpu, 1));
 }
 
+// The kubelet marks the resource as ended only after it has closed the stream.
+TEST_F(PluginTest, LetsTheKubeletEndAResourceBeforeItRegistersItAgain) {
+  options.dropped = 300ms;
+  add_gpu("0000:01:00.0", 15);
+  start_both();
+  ASSERT_TRUE(allocatable(kGpu, 1));
+  const auto begin = std::chrono::steady_clock::now();
+  kubelet->drop(kGpu);
+  EXPECT_TRUE(calls_become(2));
+  EXPECT_GE(std::chrono::steady_clock::now() - begin, options.dropped);
+  EXPECT_TRUE(allocatable(kGpu, 1));
+}
+
 TEST_F(PluginTest, MakesItsSocketAnewAndRegistersWhenItVanishes) {
   add_gpu("0000:01:00.0", 15);
   start_both();
