@@ -173,9 +173,10 @@ void CommandTree::add_claims(CLI::App& app) {
   CLI::App* claims =
       add_group(app, "claims", "list the ResourceClaims of this host, and release their devices");
   add_verb(*claims, "list", "list the ResourceClaims whose devices hostd has prepared", claims_list_verb);
-  CLI::App* release = add_changing_verb(
-      *claims, "release", "undo the devices of a claim that `ferry dra` cannot undo any more",
-      [this](const Session& session) { return claims_release_verb(session, claim_); });
+  CLI::App* release =
+      add_verb(*claims, "release", "undo the devices of a claim that `ferry dra` cannot undo any more",
+               [this](const Session& session) { return claims_release_verb(session, claim_); });
+  release->add_flag("--dry-run", globals_.dry_run, "print the devices and release none");
   release->add_option("uid", claim_, "the UID of a claim: `ferry claims list` prints it")
       ->required()
       ->option_text("UID");

@@ -13,6 +13,7 @@
 #include "api/files.h"
 #include "common/process/this_process.h"
 #include "common/text/visible_text.h"
+#include "host/claims/claim_record.h"
 #include "hostfs/host_fs.h"
 #include "kubevirt-plugin/discovery/device_names.h"
 #include "policy/accelerators.h"
@@ -112,6 +113,13 @@ Names devices(const HostFs& host) {
   return out;
 }
 
+Names claims(const HostFs& host) {
+  Names out;
+  if (const auto record = host::load_claim_record(host))
+    for (const host::Claim& claim : record->claims) out.emplace(claim.uid, claim.label());
+  return out;
+}
+
 Names policies(const std::vector<std::string>& words) {
   const std::filesystem::path path = given_value(words, "--file", "-f");
   std::error_code fault;
@@ -131,6 +139,7 @@ Names names(std::string_view kind, const std::vector<std::string>& words) {
   if (kind == "models") return models(host);
   if (kind == "groups") return groups(host);
   if (kind == "numa-nodes") return numa_nodes(host);
+  if (kind == "claims") return claims(host);
   return {};
 }
 
@@ -143,6 +152,7 @@ std::string_view name_kind(const OptionModel& option) {
   if (option.value == "ADDRESS") return "addresses";
   if (option.value.starts_with("ADDRESS|")) return "devices";
   if (option.value == "MODEL") return "models";
+  if (option.value == "UID" && option.names.empty()) return "claims";
   if (is_called("--group")) return "groups";
   if (is_called("--numa")) return "numa-nodes";
   // A --config with a default names a policy to print.

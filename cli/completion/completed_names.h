@@ -21,6 +21,7 @@ inline constexpr std::string_view kNamesWord = "complete-names";
 ///   models       IDs of accelerators: "10de:26b9"
 ///   groups       IOMMU groups of accelerators
 ///   numa-nodes   NUMA nodes of accelerators
+///   claims       UIDs of ResourceClaims with devices of this host; root reads them
 ///   policies     policies or profiles of the file that the command line names
 std::string_view name_kind(const OptionModel& option);
 

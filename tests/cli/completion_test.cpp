@@ -21,6 +21,7 @@
 #include "cli/completion/completed_names.h"
 #include "common/process/spawn.h"
 #include "common/unique_fd.h"
+#include "host/claims/claim_record.h"
 #include "tests/cli/run_program.h"
 #include "tests/support/machines.h"
 #include "tests/support/scratch_directory.h"
@@ -228,6 +229,16 @@ TEST_F(CompletedNames, AreAdvertisedResources) {
   machine_.kernel.file(api::kAdvertisedFile, api::advertised_resources_text(advertised));
   EXPECT_THAT(names("devices"), Contains("nvidia.com/TU104GL_TESLA_T4"));
   EXPECT_THAT(names("devices"), Not(Contains("not; plain")));
+}
+
+TEST_F(CompletedNames, AreClaimsThatHostdHasPrepared) {
+  build("t4-server");
+  EXPECT_THAT(names("claims"), IsEmpty());
+  host::ClaimRecord record;
+  record.put({.uid = "5be0c3aa-2f4d-4a3e-8d55-9d1f5a0c7711", .space = "studio", .name = "render-a"});
+  ASSERT_TRUE(host::store_claim_record(machine_.kernel, record));
+  EXPECT_EQ(completed_names("claims", {"--host-root", root()}),
+            "5be0c3aa-2f4d-4a3e-8d55-9d1f5a0c7711\tclaim studio/render-a\n");
 }
 
 TEST_F(CompletedNames, ArePoliciesOfTheFileOnTheCommandLine) {
