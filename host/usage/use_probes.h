@@ -44,6 +44,20 @@ std::unique_ptr<vfio::UseProbe> all_use_probes(const HostFs& host, const vfio::A
                                                ListPodDevices pods,
                                                KubeletSilence silence = KubeletSilence::noted);
 
+/// For commands of people, and not for hostd: adds to the report of `inner` the ResourceClaims that have a
+/// device by hostd's record (claims/claim_record.h). The pod of a claim may not have opened the device yet.
+/// If the record is there and cannot be read, the report is blind.
+class ClaimUseProbe final : public vfio::UseProbe {
+ public:
+  /// Both must outlive this object.
+  ClaimUseProbe(const HostFs& host, vfio::UseProbe& inner) : host_(&host), inner_(&inner) {}
+  Result<vfio::UseReport> look(std::span<const vfio::UseQuestion> questions) override;
+
+ private:
+  const HostFs* host_;
+  vfio::UseProbe* inner_;
+};
+
 /// Asks libvirt which running domains have a device, including a domain that is just starting and has opened
 /// nothing yet. Without a libvirt socket nothing is asked. A missing answer is noted in UseReport::unknown
 /// and is never an error.
