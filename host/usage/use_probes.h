@@ -173,6 +173,20 @@ class ConsoleUseProbe final : public vfio::UseProbe {
   const HostFs* host_;
 };
 
+// The users of disks. mount_table.cpp reads the kernel's lists of mounted file systems and of swap.
+
+struct Mount {
+  std::string number;  ///< of the device, in the kernel's form: "8:17"
+  std::string point;
+  std::string source;  ///< "/dev/sdb1"; needed for btrfs, whose number is not the device's
+};
+
+/// Reads a proc/PID/mountinfo. Lines of another form are skipped. ABI: proc(5).
+std::vector<Mount> parse_mountinfo(std::string_view text);
+
+/// The paths in a proc/swaps, both partitions and files. ABI: proc(5).
+std::vector<std::string> parse_swaps(std::string_view text);
+
 /// Opens a block device exclusively (O_EXCL) and closes it at once. EBUSY: something in the kernel has
 /// claimed the device. ENXIO and ENOMEDIUM: the device has no claim and cannot be opened for another reason.
 using TryClaim = std::function<Result<>(const vfio::DeviceNode& node)>;
