@@ -10,7 +10,6 @@
 #include <fmt/format.h>
 
 #include "dra/names.h"
-#include "dra/slices/gpu_plan.h"
 
 namespace ferry::dra {
 namespace {
