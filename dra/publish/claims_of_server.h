@@ -15,7 +15,6 @@
 #include "dra/checkpoint.h"
 #include "dra/claim.h"
 #include "dra/claims/claim_driver.h"
-#include "dra/claims/claim_reader.h"
 #include "kube/api_client.h"
 #include "kube/event_recorder.h"
 #include "kube/timers.h"
