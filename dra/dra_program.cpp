@@ -15,7 +15,6 @@
 #include "common/process/this_process.h"
 #include "dra/checkpoint.h"
 #include "dra/names.h"
-#include "dra/server/device_health.h"
 #include "dra/slices/publication.h"
 
 namespace ferry::dra {

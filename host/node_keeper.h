@@ -27,6 +27,8 @@
 #include <set>
 #include <stop_token>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "api/files.h"
 #include "api/host_status.h"
@@ -43,7 +45,6 @@
 #include "host/keeper_memory.h"
 #include "host/node_apply.h"
 #include "host/reconcile.h"
-#include "host/status_file.h"
 #include "host/usage/advertised_resources.h"
 #include "hostfs/host_fs.h"
 #include "vfio/pci/uevents.h"
@@ -73,6 +74,37 @@ struct KeeperSettings {
   std::function<bool(const std::set<int>& processes)> watch_ends = {};
   /// A change may take minutes, so a round's requeue time counts from its end.
   std::function<std::chrono::steady_clock::time_point()> now = std::chrono::steady_clock::now;
+};
+
+/// Writes the host status, and only after a change of it (status_file.cpp).
+class StatusFile {
+ public:
+  /// `host` and `memory` must outlive this object. `advertised`: the plugin's file, which names the last
+  /// status that the plugin has answered.
+  StatusFile(HostFs& host, std::filesystem::path file, std::filesystem::path advertised, KeeperMemory& memory)
+      : host_(host), file_(std::move(file)), advertised_(std::move(advertised)), memory_(memory) {}
+
+  /// Publishes a new status, after it has added this process, the boot, and the plugin's order.
+  Result<> publish(api::HostStatus next);
+  /// Publishes a status that was published before, with changes.
+  Result<> publish_again(api::HostStatus next);
+
+  /// Passes on serving.json, the plugin's order. It is published at once, even if the round has no other
+  /// news, because a change of the host may take minutes. If the file is unreadable, the last order stands,
+  /// also one from an earlier hostd.
+  void pass_on_serving(const std::filesystem::path& serving_file);
+
+  /// The present withdrawals, or those that an earlier hostd published.
+  std::vector<api::Withdrawal> withdrawals() const;
+
+ private:
+  api::HostStatus left_by_the_last() const;
+  void begin_generations();
+
+  HostFs& host_;
+  const std::filesystem::path file_;
+  const std::filesystem::path advertised_;
+  KeeperMemory& memory_;
 };
 
 /// The loop's rounds: reads the facts of each stage, reconciles (reconcile.h), and carries out the action.

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "host/status_file.h"
-
 #include <algorithm>
 #include <cstdint>
 #include <optional>
@@ -12,6 +10,7 @@
 
 #include "api/serving.h"
 #include "host/gpu_conditions.h"
+#include "host/node_keeper.h"
 #include "host/usage/advertised_resources.h"
 #include "hostfs/kernel_facts.h"
 

@@ -22,7 +22,6 @@
 #include "host/node_description.h"
 #include "host/vgpu_checks.h"
 #include "kata-manager/kata/kata_checks.h"
-#include "kata-manager/runtime/cdi_setting.h"
 #include "kata-manager/runtime/found_runtime.h"
 #include "kata-manager/runtime/runtime_place.h"
 #include "kubevirt-plugin/discovery/device_names.h"

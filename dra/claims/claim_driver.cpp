@@ -18,7 +18,6 @@
 #include "common/text/text.h"
 #include "dra/claims/hostd_client.h"
 #include "dra/names.h"
-#include "dra/slices/availability.h"
 #include "dra/slices/publication.h"
 
 namespace ferry::dra {

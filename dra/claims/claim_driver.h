@@ -20,6 +20,8 @@
 #include <string>
 #include <vector>
 
+#include <nlohmann/json_fwd.hpp>
+
 #include "api/claim_request.h"
 #include "api/files.h"
 #include "common/event_loop.h"
@@ -28,11 +30,23 @@
 #include "dra/checkpoint.h"
 #include "dra/claim.h"
 #include "dra/claim_files.h"
-#include "dra/claims/claim_reader.h"
 #include "dra/slices/node_model.h"
 #include "hostfs/host_fs.h"
 
 namespace ferry::dra {
+
+/// Reads ResourceClaims from the API server. Belongs to the loop's thread.
+class ClaimReader : Pinned {
+ public:
+  using Done = std::function<void(Result<nlohmann::json>)>;
+
+  virtual ~ClaimReader() = default;
+
+  /// Reads the claim of this namespace and name, whatever its UID is. `done` runs once, in the loop; it may
+  /// run before read() returns. Errc::not_found: there is no such claim. Errc::unreachable: the API server
+  /// does not answer. Each error's message names the claim.
+  virtual void read(const ClaimKey& key, Done done) = 0;
+};
 
 /// The node's GPUs, as its ResourceSlices are made of them. Belongs to the loop's thread.
 class NodeView : Pinned {

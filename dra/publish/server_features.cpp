@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "dra/publish/server_features.h"
-
 #include <string>
 #include <utility>
 
@@ -8,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/text/whole_json.h"
+#include "dra/publish/slice_publisher.h"
 #include "kube/api_client.h"
 #include "kube/api_error.h"
 #include "kube/api_path.h"

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "dra/server/device_health.h"
-
 #include <algorithm>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "dra/names.h"
+#include "dra/server/dra_server.h"
 
 namespace ferry::dra {
 namespace {

@@ -17,7 +17,8 @@
 #include "common/event_loop.h"
 #include "common/pinned.h"
 #include "common/result.h"
-#include "dra/server/device_health.h"
+#include "dra/slices/node_model.h"
+#include "dra/slices/publication.h"
 #include "hostfs/host_fs.h"
 
 namespace ferry {
@@ -37,6 +38,20 @@ struct SocketNames {
 /// `registry`: the folder's absolute path on the host. A UID that would make the path of a socket too long is
 /// replaced by a hash.
 SocketNames socket_names(const std::filesystem::path& registry, std::string_view pod_uid);
+
+/// The health of a published device, which the kubelet shows in the status of the pods that have it.
+struct DeviceHealth {
+  enum class State { healthy, unhealthy };
+  std::string pool;
+  std::string device;
+  State state = State::unhealthy;
+  std::string message = {};  ///< the reason; empty: healthy
+  bool operator==(const DeviceHealth&) const = default;
+};
+
+/// The health of all devices of the publication. A device whose GPU is gone is unhealthy. A whole device is
+/// unhealthy if one of the GPUs of its IOMMU group is.
+std::vector<DeviceHealth> device_health(const NodeModel& node, const Publication& publication);
 
 /// Belongs to the loop's thread.
 class DraServer : Pinned {

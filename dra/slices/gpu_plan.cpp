@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "dra/slices/gpu_plan.h"
-
 #include <algorithm>
 #include <numeric>
 #include <set>
@@ -9,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "dra/names.h"
+#include "dra/slices/publication.h"
 
 namespace ferry::dra {
 namespace {

@@ -10,7 +10,6 @@
 #include <fmt/format.h>
 
 #include "dra/names.h"
-#include "dra/slices/gpu_plan.h"
 
 namespace ferry::dra {
 namespace {
@@ -38,12 +37,13 @@ bool has_compatibility_groups(const Device& device) {
 }
 
 const char* framework_word(VgpuFramework framework) {
+  using enum VgpuFramework;
   switch (framework) {
-    case VgpuFramework::none:
+    case none:
       break;
-    case VgpuFramework::mdev:
+    case mdev:
       return "mdev";
-    case VgpuFramework::vendor_vfio:
+    case vendor_vfio:
       return "vdev";
   }
   return "";

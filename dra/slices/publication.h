@@ -25,17 +25,39 @@
 // If the group has several GPUs, each counter ends in the GPU's address.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "common/result.h"
 #include "dra/slices/node_model.h"
 #include "dra/slices/resource_slice.h"
 #include "vfio/pci/pci_address.h"
 
 namespace ferry::dra {
+
+// The counters of one GPU, and the vGPUs that consume them (gpu_plan.cpp).
+
+/// A vGPU that a GPU can make.
+struct Vgpu {
+  const VgpuType* type = nullptr;  ///< in the GPU's types
+  std::uint32_t number = 0;        ///< slot or placement
+  Counters counters = {};
+};
+
+/// The counters of a GPU, and all vGPUs that it can make, also of types that the admin does not allow.
+struct GpuPlan {
+  Counters counters;
+  std::vector<Vgpu> vgpus = {};
+  std::uint64_t framebuffer_mib = 0;  ///< 0: unknown
+};
+
+/// `gpus_of_group`: GPUs of the IOMMU group, which share the counters that a set can have. `notes` gets a
+/// line for each type that is left out.
+GpuPlan plan_gpu(const Gpu& gpu, std::size_t gpus_of_group, std::vector<std::string>& notes);
 
 struct PublishedDevice {
   vfio::PciAddress gpu;  ///< of a whole device: the first GPU of its IOMMU group
@@ -74,5 +96,14 @@ std::uint64_t generation_for(std::span<const ResourceSlice> published, std::span
 /// the server would take each update for a new taint, and pods that tolerate it for some time would stay for
 /// ever.
 void keep_taint_times(std::span<const ResourceSlice> published, std::span<ResourceSlice> next);
+
+/// Succeeds if a claim can have these devices now, all of them. The scheduler may have allocated devices that
+/// it cannot have: the scheduler saw older slices, or the vGPUs of the GPU have another size.
+/// Errc::not_found: the node has no such device. Errc::refused: another claim has the device, its GPU or the
+/// memory, or the GPU is not ready; the claim waits. Errc::unsupported: KubeVirt cannot take the device,
+/// since its PCI domain has more than four digits. `claim`: its UID; devices that it has already are no
+/// obstacle.
+Result<> check_available(const NodeModel& node, const Publication& publication,
+                         std::span<const std::string> devices, std::string_view claim);
 
 }  // namespace ferry::dra

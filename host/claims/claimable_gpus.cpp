@@ -24,10 +24,11 @@ std::string subsystem_of(const vfio::PciFunction& function) {
 }
 
 api::VgpuFramework framework_of(const mdev::VgpuGpu& gpu) {
-  const mdev::Framework& framework = *gpu.framework;
+  using enum api::VgpuFramework;
+  const auto& framework = *gpu.framework;
   // A virtual function that VMs get whole has the size of the GPU's share, so no claim can choose one.
-  if (!framework.makes_vgpus() || framework.binds_functions()) return api::VgpuFramework::none;
-  return framework.has_mediated_devices() ? api::VgpuFramework::mdev : api::VgpuFramework::vendor_vfio;
+  if (!framework.makes_vgpus() || framework.binds_functions()) return none;
+  return framework.has_mediated_devices() ? mdev : vendor_vfio;
 }
 
 bool is_mig_backed(const mdev::VgpuType& type) {

@@ -10,7 +10,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "host/usage/mount_table.h"
 #include "host/usage/process_facts.h"
 #include "host/usage/use_probes.h"
 #include "hostfs/host_writer.h"

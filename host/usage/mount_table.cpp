@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "host/usage/mount_table.h"
-
 #include <algorithm>
 #include <cstddef>
 #include <utility>
+
+#include "host/usage/use_probes.h"
 
 namespace ferry::host {
 namespace {

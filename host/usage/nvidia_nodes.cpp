@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "host/usage/nvidia_nodes.h"
-
 #include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <string>
 
 #include "common/text/text.h"
+#include "host/usage/use_probes.h"
 #include "hostfs/host_writer.h"
 #include "hostfs/stuck_writes.h"
 

@@ -14,6 +14,7 @@
 #include <fmt/ranges.h>
 
 #include "common/text/text.h"
+#include "host/claims/claim_record.h"
 #include "host/usage/advertised_use_probe.h"
 #include "host/usage/proc_use_probe.h"
 #include "host/usage/process_facts.h"
@@ -71,6 +72,39 @@ std::unique_ptr<vfio::UseProbe> all_use_probes(const HostFs& host, const vfio::A
   probes.push_back(std::make_unique<PodUseProbe>(host, pods, silence));
   probes.push_back(std::make_unique<AdvertisedUseProbe>(host, std::move(pods)));
   return std::make_unique<CombinedUseProbe>(host, read_by_another_process(host), std::move(probes));
+}
+
+namespace {
+
+/// True if the device of a claim is this function or mediated device.
+bool is_on(const ClaimedDevice& device, const std::string& name) {
+  if (device.is_whole())
+    return std::ranges::any_of(device.gpus,
+                               [&](const ClaimedGpu& gpu) { return gpu.address.text() == name; });
+  const auto& function = device.result.function;
+  return name == (function ? function->text() : device.result.mdev_uuid);
+}
+
+}  // namespace
+
+Result<vfio::UseReport> ClaimUseProbe::look(std::span<const vfio::UseQuestion> questions) {
+  auto report = inner_->look(questions);
+  if (!report || questions.empty() || !host_->exists(kClaimRecordFile)) return report;
+  const auto record = load_claim_record(*host_);
+  if (!record) {
+    if (report->blind.empty()) report->blind = record.error().text();
+    return report;
+  }
+  for (const vfio::UseQuestion& question : questions) {
+    for (const Claim& claim : record->claims) {
+      const auto has_it = [&](const ClaimedDevice& device) { return is_on(device, question.device); };
+      if (std::ranges::any_of(claim.devices, has_it))
+        report->users[question.device].push_back({.kind = vfio::DeviceUser::Kind::resource_claim,
+                                                  .name = claim.space + "/" + claim.name,
+                                                  .what = {}});
+    }
+  }
+  return report;
 }
 
 namespace {

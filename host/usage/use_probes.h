@@ -3,14 +3,18 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "common/result.h"
-#include "host/usage/nvidia_nodes.h"
 #include "host/usage/pod_use_probe.h"
 #include "hostfs/host_fs.h"
 #include "vfio/pci/inventory.h"
@@ -18,6 +22,28 @@
 #include "virt/virt_client.h"
 
 namespace ferry::host {
+
+// The device nodes of NVIDIA's drivers, which these drivers create without an entry in sysfs
+// (nvidia_nodes.cpp).
+
+/// Reads a file below the host's root. Its driver may block the read.
+using ReadElsewhere = std::function<Result<std::string>(const std::filesystem::path& file)>;
+
+/// Reads in a child process, with kReadDeadline as the limit. The child is started with the first question.
+ReadElsewhere read_by_another_process(const HostFs& host);
+
+/// Adds the nodes through which a process uses a GPU or an NVSwitch on a driver of NVIDIA's. The driver does
+/// not say which node belongs to which switch. A user of one switch node therefore counts as a user of every
+/// switch; the nodes appear as "/dev/nvidia-nvswitch*". Errors: the driver does not say which node is this
+/// GPU's. The driver is not asked about a GPU that a stuck write concerns (stuck_writes.h).
+Result<> add_nvidia_nodes(const HostFs& host, const ReadElsewhere& read, vfio::UseQuestion& question);
+
+/// N of /dev/nvidiaN, from a file proc/driver/nvidia/gpus/ADDRESS/information: "Device Minor: \t 0". ABI:
+/// NVIDIA's driver README, "/proc interface".
+std::optional<std::uint32_t> device_minor(std::string_view information);
+
+/// The major number of a character device driver, by its name in proc/devices. ABI: proc(5).
+std::optional<std::uint32_t> character_major(std::string_view devices, std::string_view driver);
 
 /// Asks several probes and merges their reports. A VM that an earlier probe found by its open device node is
 /// not listed again by a later probe that found it by configuration. An error of any probe is an error.
@@ -43,6 +69,20 @@ class CombinedUseProbe final : public vfio::UseProbe {
 std::unique_ptr<vfio::UseProbe> all_use_probes(const HostFs& host, const vfio::AcceleratorRules& rules,
                                                ListPodDevices pods,
                                                KubeletSilence silence = KubeletSilence::noted);
+
+/// For commands of people, and not for hostd: adds to the report of `inner` the ResourceClaims that have a
+/// device by hostd's record (claims/claim_record.h). The pod of a claim may not have opened the device yet.
+/// If the record is there and cannot be read, the report is blind.
+class ClaimUseProbe final : public vfio::UseProbe {
+ public:
+  /// Both must outlive this object.
+  ClaimUseProbe(const HostFs& host, vfio::UseProbe& inner) : host_(&host), inner_(&inner) {}
+  Result<vfio::UseReport> look(std::span<const vfio::UseQuestion> questions) override;
+
+ private:
+  const HostFs* host_;
+  vfio::UseProbe* inner_;
+};
 
 /// Asks libvirt which running domains have a device, including a domain that is just starting and has opened
 /// nothing yet. Without a libvirt socket nothing is asked. A missing answer is noted in UseReport::unknown
@@ -132,6 +172,20 @@ class ConsoleUseProbe final : public vfio::UseProbe {
  private:
   const HostFs* host_;
 };
+
+// The users of disks. mount_table.cpp reads the kernel's lists of mounted file systems and of swap.
+
+struct Mount {
+  std::string number;  ///< of the device, in the kernel's form: "8:17"
+  std::string point;
+  std::string source;  ///< "/dev/sdb1"; needed for btrfs, whose number is not the device's
+};
+
+/// Reads a proc/PID/mountinfo. Lines of another form are skipped. ABI: proc(5).
+std::vector<Mount> parse_mountinfo(std::string_view text);
+
+/// The paths in a proc/swaps, both partitions and files. ABI: proc(5).
+std::vector<std::string> parse_swaps(std::string_view text);
 
 /// Opens a block device exclusively (O_EXCL) and closes it at once. EBUSY: something in the kernel has
 /// claimed the device. ENXIO and ENOMEDIUM: the device has no claim and cannot be opened for another reason.

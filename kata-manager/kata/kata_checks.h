@@ -13,6 +13,7 @@
 #include "common/result.h"
 #include "hostfs/host_fs.h"
 #include "kata-manager/classes/class_file.h"
+#include "kata-manager/containerd/containerd_release.h"
 #include "kata-manager/kata/confidential_mode.h"
 #include "kata-manager/kata/kata_shim.h"
 
@@ -47,5 +48,12 @@ std::vector<Check> kata_checks(const HostFs& host, const ClassFile& file = {},
 /// ABI: device_ownership_from_security_context of containerd's CRI (1.6 and newer) and of CRI-O's
 /// crio.runtime; off where it is not set.
 Check device_ownership_check(const HostFs& host);
+
+/// Reads from the container runtime's files whether it gives pods the device nodes of CDI files in
+/// /var/run/cdi, by which a ResourceClaim's devices reach a pod. `running`: the release of the containerd
+/// that runs; absent: unknown, and both ways of reading the files are tried.
+/// ABI: enable_cdi and cdi_spec_dirs of containerd's CRI: since 1.7, where it is off unless it is set; on by
+/// default since 2.0. CRI-O always reads CDI files.
+Check cdi_check(const HostFs& host, const std::optional<ContainerdRelease>& running);
 
 }  // namespace ferry::kata

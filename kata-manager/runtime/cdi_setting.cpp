@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kata-manager/runtime/cdi_setting.h"
-
 #include <algorithm>
 #include <string>
 #include <string_view>
@@ -10,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "kata-manager/containerd/containerd_config.h"
+#include "kata-manager/kata/kata_checks.h"
 #include "kata-manager/runtime/config_files.h"
 #include "kata-manager/runtime/runtime_place.h"
 #include "kata-manager/toml/toml.h"

@@ -18,7 +18,6 @@
 #include "common/rpc/socket_file.h"
 #include "deviceplugin.pb.h"
 #include "hostfs/directory_watch.h"
-#include "kubevirt-plugin/server/resource_server.h"
 
 namespace ferry::plugin {
 namespace {

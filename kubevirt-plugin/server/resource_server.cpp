@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kubevirt-plugin/server/resource_server.h"
-
 #include <exception>
 #include <future>
 #include <mutex>
@@ -18,6 +16,7 @@
 #include "common/rpc/rpc_server.h"
 #include "common/rpc/rpc_stream.h"
 #include "deviceplugin.pb.h"
+#include "kubevirt-plugin/server/kubelet_transport.h"
 #include "pluginregistration.pb.h"
 
 namespace ferry::plugin {

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "dra/slices/availability.h"
-
 #include <string>
 #include <vector>
 
 #include <gmock/gmock.h>
 
+#include "dra/slices/publication.h"
 #include "tests/dra/some_gpus.h"
 
 namespace ferry::dra {

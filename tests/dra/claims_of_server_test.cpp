@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // ResourceClaims in an API server in memory: reading them, their events, and claims that are gone.
+#include "dra/publish/claims_of_server.h"
+
 #include <chrono>
 #include <optional>
 #include <set>
@@ -13,9 +15,6 @@
 #include "dra/checkpoint.h"
 #include "dra/claim.h"
 #include "dra/names.h"
-#include "dra/publish/claim_events_kube.h"
-#include "dra/publish/claim_reader_kube.h"
-#include "dra/publish/lost_claims.h"
 #include "kube/api_client.h"
 #include "kube/api_path.h"
 #include "kube/event_recorder.h"

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "dra/server/device_health.h"
-
 #include <algorithm>
 #include <string>
 
 #include <gmock/gmock.h>
 
+#include "dra/server/dra_server.h"
 #include "dra/slices/publication.h"
 #include "tests/dra/some_gpus.h"
 

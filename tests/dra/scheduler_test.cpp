@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "dra/names.h"
-#include "dra/slices/availability.h"
+#include "dra/slices/publication.h"
 #include "tests/dra/scheduler_model.h"
 #include "tests/dra/some_gpus.h"
 

@@ -16,7 +16,7 @@
 
 #include "dra/checkpoint.h"
 #include "dra/names.h"
-#include "dra/slices/availability.h"
+#include "dra/slices/publication.h"
 #include "tests/dra/scheduler_model.h"
 #include "tests/dra/some_gpus.h"
 

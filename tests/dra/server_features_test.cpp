@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "dra/publish/server_features.h"
-
 #include <chrono>
 #include <string>
 #include <utility>
@@ -9,6 +7,7 @@
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
+#include "dra/publish/slice_publisher.h"
 #include "kube/api_error.h"
 #include "kube/api_path.h"
 #include "tests/support/api_server.h"

@@ -22,7 +22,6 @@
 #include "api/claimable_gpus.h"
 #include "api/files.h"
 #include "dra/names.h"
-#include "dra/slices/availability.h"
 #include "dra/slices/publication.h"
 #include "hostfs/host_fs.h"
 #include "kube/api_error.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
-#include "host/usage/mount_table.h"
+#include "host/usage/use_probes.h"
 #include "tests/fuzz/fuzz.h"
 
 // What the kernel lists, with what people call their mount points.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "host/usage/nvidia_nodes.h"
+#include "host/usage/use_probes.h"
 #include "tests/fuzz/fuzz.h"
 
 // A GPU's information file, and the list of drivers' numbers.

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "host/usage/claim_use_probe.h"
-
 #include <string>
 #include <vector>
 
 #include <gmock/gmock.h>
 
+#include "host/usage/use_probes.h"
 #include "tests/host/claim_node.h"
 #include "tests/support/must.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "host/usage/mount_table.h"
-
 #include <gmock/gmock.h>
+
+#include "host/usage/use_probes.h"
 
 namespace ferry::host {
 namespace {

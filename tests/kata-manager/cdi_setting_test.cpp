@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kata-manager/runtime/cdi_setting.h"
-
 #include <optional>
 #include <string>
 
 #include <gmock/gmock.h>
 
+#include "kata-manager/kata/kata_checks.h"
 #include "tests/support/scratch_directory.h"
 
 namespace ferry::kata {

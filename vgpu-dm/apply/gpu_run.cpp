@@ -8,7 +8,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "vgpu-dm/apply/gpu_stage.h"
 #include "vgpu-dm/plan/gpu_preparation.h"
 
 namespace ferry::vgpu {

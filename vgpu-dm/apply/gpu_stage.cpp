@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "vgpu-dm/apply/gpu_stage.h"
-
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
@@ -15,6 +13,7 @@
 #include "mdev/framework.h"
 #include "mdev/vgpu_inventory.h"
 #include "vfio/bind/undo_journal.h"
+#include "vgpu-dm/apply/gpu_run.h"
 #include "vgpu-dm/apply/write_turns.h"
 #include "vgpu-dm/plan/plan_parts.h"
 #include "vgpu-dm/types/type_names.h"

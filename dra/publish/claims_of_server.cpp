@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "dra/publish/claim_reader_kube.h"
+#include "dra/publish/claims_of_server.h"
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
+#include <spdlog/spdlog.h>
 
 #include "kube/api_error.h"
 #include "kube/api_path.h"
@@ -64,6 +66,54 @@ void KubeClaimReader::read(const ClaimKey& key, Done done) {
     reading->done(fail(
         Errc::unreachable,
         fmt::format("get {}: the API server has not answered for {} s", name, kLongest.count()), kAgain));
+  });
+}
+
+void KubeClaimEvents::failed(const ClaimKey& claim, api::ClaimAction action, const Error& error) {
+  give(claim, action == api::ClaimAction::prepare ? kPrepareFailed : kUnprepareFailed, error.text());
+}
+
+void KubeClaimEvents::warned(const ClaimKey& claim, const std::string& sentence) {
+  give(claim, kWarning, sentence);
+}
+
+void KubeClaimEvents::give(const ClaimKey& claim, std::string_view reason, const std::string& message) {
+  const auto now = timers_.now();
+  std::erase_if(given_, [&](const auto& entry) { return now - entry.second.at >= kOnce; });
+  const auto [given, is_first] =
+      given_.try_emplace(fmt::format("{}/{}", claim.uid, reason), Given{.message = message, .at = now});
+  if (!is_first && given->second.message == message) return;
+  given->second = {.message = message, .at = now};
+  spdlog::warn("{}: {}", reason, message);
+  recorder_.record(
+      {.object = {.kind = kube::kResourceClaims, .space = claim.space, .name = claim.name}, .uid = claim.uid},
+      kube::EventRecorder::Type::warning, reason, message);
+}
+
+LostClaims::LostClaims(kube::Timers& timers, Settings settings)
+    : timers_(timers), settings_(std::move(settings)) {}
+
+LostClaims::~LostClaims() {
+  timers_.cancel(timer_);
+}
+
+bool LostClaims::lacks_one() const {
+  return std::ranges::any_of(settings_.checkpoint().claims,
+                             [this](const ClaimRecord& claim) { return !in_server_.contains(claim.uid); });
+}
+
+void LostClaims::look(std::set<std::string> in_server) {
+  in_server_ = std::move(in_server);
+  if (!lacks_one()) {
+    if (std::exchange(waits_, false)) timers_.cancel(timer_);
+    return;
+  }
+  if (std::exchange(waits_, true)) return;
+  timer_ = timers_.at(timers_.now() + kPatience, [this] {
+    waits_ = false;
+    settings_.unprepare_all_but(in_server_);
+    // A claim that still exists, or cannot be undone yet, is looked at again.
+    look(std::set<std::string>(in_server_));
   });
 }
 

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// ResourceClaims in the API server: reading them, their events, and claims of the checkpoint that are gone.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+#include <string_view>
+
+#include "api/claim_request.h"
+#include "common/pinned.h"
+#include "common/result.h"
+#include "dra/checkpoint.h"
+#include "dra/claim.h"
+#include "dra/claims/claim_driver.h"
+#include "kube/api_client.h"
+#include "kube/event_recorder.h"
+#include "kube/timers.h"
+
+namespace ferry::dra {
+
+/// Reads ResourceClaims from the API server, without the fields that are of no use to read_allocated_claim().
+class KubeClaimReader final : public ClaimReader {
+ public:
+  /// The time for an answer, all tries together: a connection whose other end is gone is silent for longer.
+  /// ClaimDriver answers the kubelet after 30 s, and has to know by then that no answer comes.
+  static constexpr std::chrono::seconds kLongest{25};
+
+  /// Both must outlive this and its reads.
+  KubeClaimReader(kube::ApiClient& client, kube::Timers& timers) : client_(client), timers_(timers) {}
+
+  void read(const ClaimKey& key, Done done) override;
+
+ private:
+  kube::ApiClient& client_;
+  kube::Timers& timers_;
+};
+
+/// Records events of ResourceClaims, which `kubectl describe resourceclaim` shows, and logs their messages,
+/// each of which names its claim.
+class KubeClaimEvents final : public ClaimEvents {
+ public:
+  // Reasons of the events.
+
+  static constexpr std::string_view kPrepareFailed = "GpuPrepareFailed";
+  static constexpr std::string_view kUnprepareFailed = "GpuUnprepareFailed";
+  static constexpr std::string_view kWarning = "GpuClaimWarning";
+
+  /// An equal message about the same claim within this time is not given again.
+  static constexpr kube::Timers::Clock::duration kOnce = std::chrono::minutes(10);
+
+  /// Both must outlive this. The recorder's events have kController as their reportingComponent.
+  KubeClaimEvents(kube::EventRecorder& recorder, kube::Timers& timers)
+      : recorder_(recorder), timers_(timers) {}
+
+  static constexpr const char* kController = "gpu-ferry.io/dra";
+
+  void failed(const ClaimKey& claim, api::ClaimAction action, const Error& error) override;
+  void warned(const ClaimKey& claim, const std::string& sentence) override;
+
+ private:
+  struct Given {
+    std::string message;
+    kube::Timers::Clock::time_point at;
+  };
+
+  void give(const ClaimKey& claim, std::string_view reason, const std::string& message);
+
+  kube::EventRecorder& recorder_;
+  kube::Timers& timers_;
+  std::map<std::string, Given> given_;  ///< by the claim's UID and the reason
+};
+
+/// Finds claims of the checkpoint that have no device of this node in the API server, so that their GPUs
+/// become free also if the kubelet has lost its own records and does not ask for that. The kubelet first has
+/// kPatience to ask as usual. For one thread.
+class LostClaims : Pinned {
+ public:
+  static constexpr std::chrono::minutes kPatience{5};
+
+  struct Settings {
+    /// The claims that have devices on this node.
+    std::function<const Checkpoint&()> checkpoint;
+    /// ClaimDriver::unprepare_all_but(), which reads each of the other claims before it undoes one, since
+    /// `existing` may be older than the claim.
+    std::function<void(const std::set<std::string>& existing)> unprepare_all_but;
+  };
+
+  /// The timers must outlive this.
+  LostClaims(kube::Timers& timers, Settings settings);
+  ~LostClaims();
+
+  /// To be called when the checkpoint, or the claims with devices of this node, may have changed.
+  /// `in_server`: the UIDs of the latter.
+  void look(std::set<std::string> in_server);
+
+ private:
+  bool lacks_one() const;
+
+  kube::Timers& timers_;
+  const Settings settings_;
+  std::set<std::string> in_server_;
+  bool waits_ = false;  ///< timer_ is set
+  kube::Timers::Timer timer_;
+};
+
+}  // namespace ferry::dra
