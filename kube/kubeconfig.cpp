@@ -260,14 +260,19 @@ Result<> read_cluster(const Part& cluster, const Environment& environment, Clust
 
   const auto proxy = cluster.text("proxy-url");
   if (!proxy) return fail(Error(proxy.error()));
-  auto url = proxy->empty() ? proxy_of_environment(into.server, environment) : proxy_url(*proxy);
-  if (!url && proxy->empty()) return fail(Errc::invalid_config, url.error().message, url.error().hint);
-  if (!url)
-    return cluster.refuse(*cluster.find("proxy-url"), "proxy-url", url.error().message, url.error().hint);
-  if (!url->empty() && !into.server.tls)
-    return cluster.refuse(*cluster.find("proxy-url"), "proxy-url",
-                          "without TLS a proxy would see our credentials", "write https:// in server");
-  into.proxy = std::move(*url);
+  if (proxy->empty()) {
+    auto found = proxy_of_environment(into.server, environment);
+    if (!found) return fail(Errc::invalid_config, found.error().message, found.error().hint);
+    into.proxy = std::move(*found);
+    return {};
+  }
+  const ConfigNode& node = *cluster.find("proxy-url");
+  auto url = proxy_url(*proxy);
+  if (!url) return cluster.refuse(node, "proxy-url", url.error().message, url.error().hint);
+  if (!into.server.tls)
+    return cluster.refuse(node, "proxy-url", "without TLS a proxy would see our credentials",
+                          "write https:// in server");
+  into.proxy.url = std::move(*url);
   return {};
 }
 
