@@ -19,25 +19,25 @@ std::string driver_of(const vfio::PciFunction& function) {
   return function.driver ? "driver " + *function.driver : "no driver";
 }
 
-std::vector<vfio::DeviceUser> users_of(const NodeSnapshot& sight, const vfio::PciFunction& function) {
+std::vector<vfio::DeviceUser> users_of(const NodeSnapshot& snapshot, const vfio::PciFunction& function) {
   std::vector<vfio::DeviceUser> out;
   const auto add = [&](const std::string& device) {
-    for (const vfio::DeviceUser& user : sight.use.of(device)) {
+    for (const vfio::DeviceUser& user : snapshot.use.of(device)) {
       if (std::ranges::find(out, user) == out.end()) out.push_back(user);
     }
   };
-  for (const vfio::PciAddress& member : sight.inventory.group_of(function)) add(member.text());
-  if (const mdev::VgpuGpu* gpu = sight.vgpus.find(function.address)) {
+  for (const vfio::PciAddress& member : snapshot.inventory.group_of(function)) add(member.text());
+  if (const mdev::VgpuGpu* gpu = snapshot.vgpus.find(function.address)) {
     for (const mdev::VgpuDevice& device : gpu->devices) add(device.id.text);
   }
   return out;
 }
 
-std::vector<MemberDescription> members_of(const NodeSnapshot& sight, const vfio::AcceleratorRules& rules,
+std::vector<MemberDescription> members_of(const NodeSnapshot& snapshot, const vfio::AcceleratorRules& rules,
                                           const vfio::PciFunction& function) {
   std::vector<MemberDescription> out;
-  for (const vfio::PciAddress& address : sight.inventory.group_of(function)) {
-    const vfio::PciFunction* other = sight.inventory.find(address);
+  for (const vfio::PciAddress& address : snapshot.inventory.group_of(function)) {
+    const vfio::PciFunction* other = snapshot.inventory.find(address);
     if (address == function.address || other == nullptr) continue;
     out.push_back({.function = *other,
                    .what = vfio::kind_of(*other),
@@ -47,25 +47,25 @@ std::vector<MemberDescription> members_of(const NodeSnapshot& sight, const vfio:
   return out;
 }
 
-std::vector<VgpuDescription> vgpus_of(const NodeSnapshot& sight, const mdev::VgpuGpu* gpu) {
+std::vector<VgpuDescription> vgpus_of(const NodeSnapshot& snapshot, const mdev::VgpuGpu* gpu) {
   std::vector<VgpuDescription> out;
   if (gpu == nullptr) return out;
   for (const mdev::VgpuDevice& device : gpu->devices) {
-    const auto users = sight.use.of(device.id.text);
+    const auto users = snapshot.use.of(device.id.text);
     out.push_back({.device = device,
                    .users = {users.begin(), users.end()},
-                   .advertised_as = advertised_as(sight, device.id.text, device.iommu_group)});
+                   .advertised_as = advertised_as(snapshot, device.id.text, device.iommu_group)});
   }
   return out;
 }
 
-void add_outlook(const NodeSnapshot& sight, const vfio::AcceleratorRules& rules,
+void add_outlook(const NodeSnapshot& snapshot, const vfio::AcceleratorRules& rules,
                  AcceleratorDescription& view) {
   const vfio::PciFunction& function = view.function;
   if (function.iommu_group)
-    view.group_blockers = vfio::viability_blockers(sight.inventory, *function.iommu_group);
-  view.group_viable = sight.inventory.has_iommu() && function.iommu_group && view.group_blockers.empty();
-  if (const auto iommu = vfio::require_iommu(sight.inventory); !iommu) {
+    view.group_blockers = vfio::viability_blockers(snapshot.inventory, *function.iommu_group);
+  view.group_viable = snapshot.inventory.has_iommu() && function.iommu_group && view.group_blockers.empty();
+  if (const auto iommu = vfio::require_iommu(snapshot.inventory); !iommu) {
     view.movable_reasons = {iommu.error().message};
     view.movable_hint = iommu.error().hint;
     view.not_viable = view.movable_reasons;
@@ -73,31 +73,31 @@ void add_outlook(const NodeSnapshot& sight, const vfio::AcceleratorRules& rules,
   }
   vfio::RebindRequest request;
   request.accelerators = {function.address};
-  request.untouchable = mdev::carriers_of_vgpus(sight.vgpus);
+  request.untouchable = mdev::carriers_of_vgpus(snapshot.vgpus);
   const vfio::RebindPlan plan =
-      vfio::plan_bind(sight.inventory, rules, request, vfio::UseReport{}, sight.drivers, {}, {});
+      vfio::plan_bind(snapshot.inventory, rules, request, vfio::UseReport{}, snapshot.drivers, {}, {});
   view.movable = plan.refusals.empty();
   if (view.movable) return;
   view.movable_reasons = plan.refusals.front().reasons;
   view.movable_hint = plan.refusals.front().hint;
   // The group may still be bound as a whole, by a command that names all its accelerators.
-  for (const vfio::PciAddress& address : sight.inventory.group_of(function)) {
-    const vfio::PciFunction* other = sight.inventory.find(address);
+  for (const vfio::PciAddress& address : snapshot.inventory.group_of(function)) {
+    const vfio::PciFunction* other = snapshot.inventory.find(address);
     if (other != nullptr && address != function.address && rules.match(*other))
       request.accelerators.push_back(address);
   }
   request.force = true;
   const vfio::RebindPlan together =
-      vfio::plan_bind(sight.inventory, rules, request, vfio::UseReport{}, sight.drivers, {}, {});
+      vfio::plan_bind(snapshot.inventory, rules, request, vfio::UseReport{}, snapshot.drivers, {}, {});
   if (together.refusals.empty()) return;
   view.not_viable = together.refusals.front().reasons;
   view.not_viable_hint = together.refusals.front().hint;
 }
 
-std::string blocked_reason(const NodeSnapshot& sight, const AcceleratorDescription& view) {
+std::string blocked_reason(const NodeSnapshot& snapshot, const AcceleratorDescription& view) {
   std::vector<std::string> who;
   for (const vfio::PciAddress& address : view.group_blockers) {
-    const vfio::PciFunction* function = sight.inventory.find(address);
+    const vfio::PciFunction* function = snapshot.inventory.find(address);
     if (function != nullptr)
       who.push_back(
           fmt::format("{} ({}, {})", address.text(), vfio::kind_of(*function), driver_of(*function)));
@@ -106,14 +106,14 @@ std::string blocked_reason(const NodeSnapshot& sight, const AcceleratorDescripti
                      who.size() == 1 ? "keeps" : "keep");
 }
 
-const StuckWrite* stuck_on(const NodeSnapshot& sight, const AcceleratorDescription& view) {
-  const auto found = std::ranges::find_if(sight.stuck, [&](const StuckWrite& act) {
+const StuckWrite* stuck_on(const NodeSnapshot& snapshot, const AcceleratorDescription& view) {
+  const auto found = std::ranges::find_if(snapshot.stuck, [&](const StuckWrite& act) {
     return concerns(act, view.address().text()) ||
            std::ranges::any_of(view.members, [&](const MemberDescription& member) {
              return concerns(act, member.function.address.text());
            });
   });
-  return found == sight.stuck.end() ? nullptr : &*found;
+  return found == snapshot.stuck.end() ? nullptr : &*found;
 }
 
 // The host status comes before the observed state, since hostd knows the desired state.
@@ -136,9 +136,9 @@ std::optional<Condition> of_status(const api::AcceleratorStatus& status) {
 }
 
 // An empty list of users proves nothing if users may have been missed.
-Condition free_as_far_as_seen(const NodeSnapshot& sight, const AcceleratorDescription& view) {
+Condition free_as_far_as_seen(const NodeSnapshot& snapshot, const AcceleratorDescription& view) {
   const auto unseen = [&](const vfio::PciFunction& function) {
-    return !sight.use.blind_to(function.address.text()).empty();
+    return !snapshot.use.blind_to(function.address.text()).empty();
   };
   if (!unseen(view.function) && std::ranges::none_of(view.members, unseen, &MemberDescription::function))
     return {.word = "free"};
@@ -147,18 +147,18 @@ Condition free_as_far_as_seen(const NodeSnapshot& sight, const AcceleratorDescri
           .reason = "no device user was found, but Ferry cannot see all of them"};
 }
 
-Condition of_use(const NodeSnapshot& sight, const AcceleratorDescription& view) {
+Condition of_use(const NodeSnapshot& snapshot, const AcceleratorDescription& view) {
   if (!view.users.empty()) return {.word = "in use"};
-  return free_as_far_as_seen(sight, view);
+  return free_as_far_as_seen(snapshot, view);
 }
 
-Condition of_passthrough(const NodeSnapshot& sight, const AcceleratorDescription& view) {
-  if (!sight.inventory.has_iommu() || !view.function.iommu_group)
+Condition of_passthrough(const NodeSnapshot& snapshot, const AcceleratorDescription& view) {
+  if (!snapshot.inventory.has_iommu() || !view.function.iommu_group)
     return {.word = "no group",
             .health = Health::bad,
             .reason = "on a vfio driver without an IOMMU group: no VM can be given it"};
   if (!view.group_viable)
-    return {.word = "not viable", .health = Health::bad, .reason = blocked_reason(sight, view)};
+    return {.word = "not viable", .health = Health::bad, .reason = blocked_reason(snapshot, view)};
   const auto sick = std::ranges::find_if(view.advertised_as, &AdvertisedAs::sick);
   if (sick != view.advertised_as.end())
     return {
@@ -169,10 +169,10 @@ Condition of_passthrough(const NodeSnapshot& sight, const AcceleratorDescription
                             "bound anew: `ferry vfio unbind --device {0}`, then `bind --device {0}`",
                             view.address().text())};
   if (std::ranges::any_of(view.advertised_as, &AdvertisedAs::held_with_group)) return {.word = "in use"};
-  return of_use(sight, view);
+  return of_use(snapshot, view);
 }
 
-Condition of_vgpu(const NodeSnapshot& sight, const AcceleratorDescription& view) {
+Condition of_vgpu(const NodeSnapshot& snapshot, const AcceleratorDescription& view) {
   const auto used =
       std::ranges::count_if(view.vgpus, [](const VgpuDescription& vgpu) { return !vgpu.users.empty(); });
   const auto lost = std::ranges::find_if(view.vgpus, [](const VgpuDescription& vgpu) {
@@ -185,7 +185,7 @@ Condition of_vgpu(const NodeSnapshot& sight, const AcceleratorDescription& view)
                                   lost->device.driver ? "IOMMU group" : "driver"),
             .hint = "removed and made again, it may get one: `ferry vgpu delete`, then `apply`"};
   if (used > 0) return {.word = fmt::format("{} in use", used)};
-  return free_as_far_as_seen(sight, view);
+  return free_as_far_as_seen(snapshot, view);
 }
 
 /// True if the GPU is there for vGPUs. The files of SR-IOV alone do not show it: VMs may get the GPU whole.
@@ -195,8 +195,8 @@ bool is_for_vgpus(const AcceleratorDescription& view) {
 }
 
 // A GPU that is there for vGPUs is free, even if no VM can be given it whole.
-Condition of_host_mode(const NodeSnapshot& sight, const AcceleratorDescription& view) {
-  if (!view.users.empty() || is_for_vgpus(view)) return of_use(sight, view);
+Condition of_host_mode(const NodeSnapshot& snapshot, const AcceleratorDescription& view) {
+  if (!view.users.empty() || is_for_vgpus(view)) return of_use(snapshot, view);
   if (view.status && view.status->desired == policy::Mode::vgpu && !view.obstacle.empty())
     return {.word = view.host_driver ? "no vGPU types" : "no vGPU host driver",
             .health = Health::attention,
@@ -207,10 +207,10 @@ Condition of_host_mode(const NodeSnapshot& sight, const AcceleratorDescription& 
             .health = Health::attention,
             .reason = fmt::format("{}", fmt::join(view.not_viable, "; ")),
             .hint = view.not_viable_hint};
-  return of_use(sight, view);
+  return of_use(snapshot, view);
 }
 
-Condition condition_of(const NodeSnapshot& sight, const AcceleratorDescription& view) {
+Condition condition_of(const NodeSnapshot& snapshot, const AcceleratorDescription& view) {
   if (view.function.problem)
     return {.word = "unreadable",
             .health = Health::bad,
@@ -219,7 +219,7 @@ Condition condition_of(const NodeSnapshot& sight, const AcceleratorDescription& 
                         ? "`dmesg` says what the kernel saw; a reset of its slot, or the machine off and on "
                           "again, may bring it back"
                         : view.function.problem->hint};
-  if (const StuckWrite* act = stuck_on(sight, view))
+  if (const StuckWrite* act = stuck_on(snapshot, view))
     return {.word = "stuck",
             .health = Health::bad,
             .reason = fmt::format("an earlier act has not returned from the kernel: {} (pid {})", act->act,
@@ -231,9 +231,9 @@ Condition condition_of(const NodeSnapshot& sight, const AcceleratorDescription& 
   }
   switch (view.mode) {
     case policy::Mode::passthrough:
-      return of_passthrough(sight, view);
+      return of_passthrough(snapshot, view);
     case policy::Mode::vgpu:
-      return of_vgpu(sight, view);
+      return of_vgpu(snapshot, view);
     case policy::Mode::host:
       break;
   }
@@ -241,51 +241,51 @@ Condition condition_of(const NodeSnapshot& sight, const AcceleratorDescription& 
     return {.word = "no driver",
             .health = Health::attention,
             .reason = "no driver has taken it: neither the host nor a VM can use it now"};
-  return of_host_mode(sight, view);
+  return of_host_mode(snapshot, view);
 }
 
-policy::Mode mode_of(const NodeSnapshot& sight, const vfio::PciFunction& function) {
-  if (const mdev::VgpuGpu* gpu = sight.vgpus.find(function.address)) return ferry::policy::mode_of(*gpu);
+policy::Mode mode_of(const NodeSnapshot& snapshot, const vfio::PciFunction& function) {
+  if (const mdev::VgpuGpu* gpu = snapshot.vgpus.find(function.address)) return ferry::policy::mode_of(*gpu);
   return vfio::on_vfio_driver(function) ? policy::Mode::passthrough : policy::Mode::host;
 }
 
-std::string why_not_advertised(const NodeSnapshot& sight, const vfio::PciAddress& address) {
-  if (!sight.advertised) return {};
-  const auto& all = sight.advertised->not_advertised;
+std::string why_not_advertised(const NodeSnapshot& snapshot, const vfio::PciAddress& address) {
+  if (!snapshot.advertised) return {};
+  const auto& all = snapshot.advertised->not_advertised;
   const auto left_out = std::ranges::find(all, address.text(), &api::NotAdvertised::id);
   return left_out == all.end() ? std::string() : left_out->reason;
 }
 
-AcceleratorDescription accelerator(const NodeSnapshot& sight, const vfio::AcceleratorRules& rules,
+AcceleratorDescription accelerator(const NodeSnapshot& snapshot, const vfio::AcceleratorRules& rules,
                                    const policy::ModelNames& models, const vfio::PciFunction& function) {
-  const mdev::VgpuGpu* gpu = sight.vgpus.find(function.address);
+  const mdev::VgpuGpu* gpu = snapshot.vgpus.find(function.address);
   AcceleratorDescription view;
   view.function = function;
   view.model = models ? models(function) : function.ids();
-  view.mode = mode_of(sight, function);
-  view.members = members_of(sight, rules, function);
-  view.users = users_of(sight, function);
-  view.vgpus = vgpus_of(sight, gpu);
+  view.mode = mode_of(snapshot, function);
+  view.members = members_of(snapshot, rules, function);
+  view.users = users_of(snapshot, function);
+  view.vgpus = vgpus_of(snapshot, gpu);
   view.framework = gpu == nullptr ? &mdev::no_framework() : gpu->framework;
   view.host_driver = gpu != nullptr && gpu->host_driver;
   view.obstacle = gpu == nullptr ? "" : gpu->obstacle;
   // Kata's plugin advertises numbers, so the IOMMU group tells which GPU is meant; a whole group is one GPU
   // then.
   view.advertised_as =
-      advertised_as(sight, function.address.text(),
+      advertised_as(snapshot, function.address.text(),
                     view.mode == policy::Mode::passthrough ? function.iommu_group : std::nullopt);
-  view.not_advertised = why_not_advertised(sight, function.address);
-  if (sight.state) {
+  view.not_advertised = why_not_advertised(snapshot, function.address);
+  if (snapshot.state) {
     const auto status =
-        std::ranges::find(sight.state->accelerators, function.address, &api::AcceleratorStatus::address);
-    if (status != sight.state->accelerators.end()) view.status = *status;
+        std::ranges::find(snapshot.state->accelerators, function.address, &api::AcceleratorStatus::address);
+    if (status != snapshot.state->accelerators.end()) view.status = *status;
   }
-  if (const auto prior = sight.record.members.find(function.address); prior != sight.record.members.end())
+  if (const auto prior = snapshot.record.members.find(function.address); prior != snapshot.record.members.end())
     view.prior = prior->second;
-  if (const auto facts = sight.facts.find(function.address); facts != sight.facts.end())
+  if (const auto facts = snapshot.facts.find(function.address); facts != snapshot.facts.end())
     view.facts = facts->second;
-  add_outlook(sight, rules, view);
-  view.condition = condition_of(sight, view);
+  add_outlook(snapshot, rules, view);
+  view.condition = condition_of(snapshot, view);
   return view;
 }
 
@@ -296,12 +296,12 @@ bool is_passed_through_vf(const vfio::Inventory& inventory, const vfio::Accelera
          vfio::is_accelerators_vf(inventory, rules, function);
 }
 
-NamedDescription named(const NodeSnapshot& sight, const policy::ModelNames& models,
+NamedDescription named(const NodeSnapshot& snapshot, const policy::ModelNames& models,
                        const vfio::PciFunction& function) {
   return {.function = function,
           .model = models ? models(function) : std::string(),
-          .advertised_as = advertised_as(sight, function.address.text(), {}),
-          .not_advertised = why_not_advertised(sight, function.address)};
+          .advertised_as = advertised_as(snapshot, function.address.text(), {}),
+          .not_advertised = why_not_advertised(snapshot, function.address)};
 }
 
 }  // namespace
@@ -321,15 +321,15 @@ std::vector<vfio::PciAddress> asked_of(const vfio::Inventory& inventory,
   return vfio::concerned(inventory, accelerators);
 }
 
-std::vector<AdvertisedAs> advertised_as(const NodeSnapshot& sight, const std::string& device,
+std::vector<AdvertisedAs> advertised_as(const NodeSnapshot& snapshot, const std::string& device,
                                         std::optional<std::uint32_t> group) {
   std::vector<AdvertisedAs> out;
-  if (!sight.advertised) return out;
+  if (!snapshot.advertised) return out;
   // A number is Kata's ID for a group. An address or a UUID belongs to one device, even in the same group.
   const auto is_number = [](const std::string& id) {
     return id.find_first_not_of("0123456789") == std::string::npos;
   };
-  for (const api::AdvertisedDevice& advertised : sight.advertised->devices) {
+  for (const api::AdvertisedDevice& advertised : snapshot.advertised->devices) {
     if (advertised.id != device && !(is_number(advertised.id) && group == advertised.iommu_group)) continue;
     out.push_back({.resource = advertised.resource,
                    .id = advertised.id,
@@ -353,29 +353,29 @@ const NamedDescription* NodeDescription::find_by_name(const vfio::PciAddress& ad
   return found == by_name.end() ? nullptr : &*found;
 }
 
-NodeDescription view_of(const NodeSnapshot& sight, const vfio::AcceleratorRules& rules,
+NodeDescription view_of(const NodeSnapshot& snapshot, const vfio::AcceleratorRules& rules,
                         const policy::ModelNames& models) {
   NodeDescription view;
-  for (const auto& [address, function] : sight.inventory.functions) {
+  for (const auto& [address, function] : snapshot.inventory.functions) {
     if (rules.match(function)) {
-      view.accelerators.push_back(accelerator(sight, rules, models, function));
-    } else if (rules.match_by_name(function) || is_passed_through_vf(sight.inventory, rules, function)) {
-      view.by_name.push_back(named(sight, models, function));
+      view.accelerators.push_back(accelerator(snapshot, rules, models, function));
+    } else if (rules.match_by_name(function) || is_passed_through_vf(snapshot.inventory, rules, function)) {
+      view.by_name.push_back(named(snapshot, models, function));
     }
   }
   view.whose = rules.whose;
-  if (const auto iommu = vfio::require_iommu(sight.inventory); !iommu) view.no_iommu = iommu.error();
-  view.iommu = sight.inventory.has_iommu();
-  if (sight.state) {
-    view.desired = sight.state->desired;
-    view.phase = sight.state->phase;
-    view.error = sight.state->error;
-    view.hostd_runs = sight.hostd_runs;
-    view.state_age = sight.state_age;
+  if (const auto iommu = vfio::require_iommu(snapshot.inventory); !iommu) view.no_iommu = iommu.error();
+  view.iommu = snapshot.inventory.has_iommu();
+  if (snapshot.state) {
+    view.desired = snapshot.state->desired;
+    view.phase = snapshot.state->phase;
+    view.error = snapshot.state->error;
+    view.hostd_runs = snapshot.hostd_runs;
+    view.state_age = snapshot.state_age;
   }
-  view.unknown = sight.use.unknown;
-  view.notes = sight.vgpus.notes;
-  view.notes.insert(view.notes.end(), sight.notes.begin(), sight.notes.end());
+  view.unknown = snapshot.use.unknown;
+  view.notes = snapshot.vgpus.notes;
+  view.notes.insert(view.notes.end(), snapshot.notes.begin(), snapshot.notes.end());
   return view;
 }
 

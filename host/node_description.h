@@ -148,10 +148,10 @@ struct NodeDescription {
 std::vector<vfio::PciAddress> asked_of(const vfio::Inventory& inventory, const vfio::AcceleratorRules& rules);
 
 /// The advertised devices that are `device`, an address or a UUID, or are of its group.
-std::vector<AdvertisedAs> advertised_as(const NodeSnapshot& sight, const std::string& device,
+std::vector<AdvertisedAs> advertised_as(const NodeSnapshot& snapshot, const std::string& device,
                                         std::optional<std::uint32_t> group);
 
-NodeDescription view_of(const NodeSnapshot& sight, const vfio::AcceleratorRules& rules,
+NodeDescription view_of(const NodeSnapshot& snapshot, const vfio::AcceleratorRules& rules,
                         const policy::ModelNames& models);
 
 }  // namespace ferry::host

@@ -199,9 +199,9 @@ class NodeLoop {
       begin();
     } else {
       spdlog::warn("another ferry hostd keeps this node: waiting for its end");
-      turn_.emplace(loop_, host_, api::kHostdLock, [this](InstanceLock mine) {
+      lock_queue_.emplace(loop_, host_, api::kHostdLock, [this](InstanceLock mine) {
         only_.emplace(std::move(mine));
-        turn_.reset();
+        lock_queue_.reset();
         begin();
       });
     }
@@ -392,7 +392,7 @@ class NodeLoop {
   ProcessEnds ends_;
   NodeKeeper keeper_;
   std::optional<InstanceLock> only_;
-  std::optional<InstanceLockQueue> turn_;
+  std::optional<InstanceLockQueue> lock_queue_;
   std::optional<LivenessLock> liveness_;
   std::optional<Error> failure_;
   WatchedFiles files_;

@@ -71,13 +71,13 @@ Explanation of_function(const ExplainInputs& inputs, const vfio::PciFunction& fu
                                   : fmt::format("{}  {}", vgpu->device.id.text, vgpu->device.type_name)}));
     explanation.parts.push_back(
         advertised_part(inputs,
-                        vgpu == nullptr ? host::advertised_as(inputs.sight, function.address.text(), {})
+                        vgpu == nullptr ? host::advertised_as(inputs.snapshot, function.address.text(), {})
                                         : vgpu->advertised_as,
                         {}));
   }
   if (named != nullptr)
     explanation.parts.push_back(advertised_part(inputs, named->advertised_as, named->not_advertised));
-  const auto users = inputs.sight.use.of(function.address.text());
+  const auto users = inputs.snapshot.use.of(function.address.text());
   if (!users.empty()) explanation.parts.push_back(part("used by", user_lines({users.begin(), users.end()})));
   if (named != nullptr || is_vf) {
     explanation.parts.push_back(ways_part({way_by_name(function)}));

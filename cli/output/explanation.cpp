@@ -27,8 +27,8 @@ std::vector<std::string> known_names(const ExplainInputs& inputs) {
     for (const host::MemberDescription& member : gpu.members) names.push_back(member.function.address.text());
     for (const host::VgpuDescription& vgpu : gpu.vgpus) names.push_back(vgpu.device.id.text);
   }
-  if (inputs.sight.advertised)
-    for (const api::AdvertisedResource& resource : inputs.sight.advertised->resources)
+  if (inputs.snapshot.advertised)
+    for (const api::AdvertisedResource& resource : inputs.snapshot.advertised->resources)
       names.push_back(resource.name);
   return names;
 }
@@ -56,13 +56,13 @@ Result<Subject> find_subject(const ExplainInputs& inputs, const std::string& wor
   const std::string small = lower(word);
   if (find_vgpu(inputs.view, small).vgpu != nullptr && !vfio::PciAddress::parse(small))
     return Subject{.kind = Subject::Kind::vgpu, .address = {}, .vgpu = {small}};
-  if (inputs.sight.advertised && inputs.sight.advertised->resource(word) != nullptr)
+  if (inputs.snapshot.advertised && inputs.snapshot.advertised->resource(word) != nullptr)
     return Subject{.kind = Subject::Kind::resource, .address = {}, .resource = word};
   const auto address = vfio::PciAddress::parse(word);
-  if (address && inputs.sight.inventory.find(*address) != nullptr)
+  if (address && inputs.snapshot.inventory.find(*address) != nullptr)
     return Subject{.kind = Subject::Kind::function, .address = *address};
-  if (inputs.sight.advertised) {
-    const auto& devices = inputs.sight.advertised->devices;
+  if (inputs.snapshot.advertised) {
+    const auto& devices = inputs.snapshot.advertised->devices;
     const auto advertised = std::ranges::find(devices, word, &api::AdvertisedDevice::id);
     const auto subject = advertised == devices.end() ? std::nullopt : subject_of(inputs, *advertised);
     if (subject) return *subject;
@@ -90,7 +90,7 @@ Explanation explanation_of(const ExplainInputs& inputs, const Subject& subject) 
   }
   if (const host::AcceleratorDescription* view = inputs.view.find(subject.address))
     return of_accelerator(inputs, *view);
-  return of_function(inputs, *inputs.sight.inventory.find(subject.address));
+  return of_function(inputs, *inputs.snapshot.inventory.find(subject.address));
 }
 
 json to_json(const ExplainInputs& inputs, const Subject& subject) {
@@ -98,7 +98,7 @@ json to_json(const ExplainInputs& inputs, const Subject& subject) {
   switch (subject.kind) {
     case Subject::Kind::function: {
       out["kind"] = "function";
-      const vfio::PciFunction& function = *inputs.sight.inventory.find(subject.address);
+      const vfio::PciFunction& function = *inputs.snapshot.inventory.find(subject.address);
       const host::AcceleratorDescription* view = inputs.view.find(subject.address);
       out["function"] = view == nullptr ? to_json(function) : to_json(*view);
       const host::AcceleratorDescription* gpu = view == nullptr ? gpu_of(inputs, function) : view;

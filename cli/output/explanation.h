@@ -33,7 +33,7 @@ struct Explanation {
 
 /// The snapshot that a story is made of.
 struct ExplainInputs {
-  host::NodeSnapshot sight;
+  host::NodeSnapshot snapshot;
   host::NodeDescription view;
   std::map<vfio::PciAddress, vfio::DevicePlace> places;
   bool hostd_runs = false;

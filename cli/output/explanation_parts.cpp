@@ -43,7 +43,7 @@ std::vector<std::string> place_lines(const ExplainInputs& inputs, const vfio::Pc
 
 ExplanationPart group_part(const ExplainInputs& inputs, const vfio::PciFunction& function) {
   ExplanationPart out{.label = "group", .lines = {}};
-  const vfio::Inventory& inventory = inputs.sight.inventory;
+  const vfio::Inventory& inventory = inputs.snapshot.inventory;
   if (!function.iommu_group) {
     const auto& none = inputs.view.no_iommu;
     out.lines.push_back(
@@ -128,10 +128,10 @@ std::string allocated_text(const std::string& pod) {
 
 std::string not_served(const ExplainInputs& inputs, const std::string& resource) {
   if (!inputs.plugin_runs) return "ferry plugin does not run";
-  if (!inputs.sight.advertised) return {};
-  if (!inputs.sight.advertised->standby.empty())
-    return "ferry plugin is on standby: " + inputs.sight.advertised->standby;
-  const api::AdvertisedResource* found = inputs.sight.advertised->resource(resource);
+  if (!inputs.snapshot.advertised) return {};
+  if (!inputs.snapshot.advertised->standby.empty())
+    return "ferry plugin is on standby: " + inputs.snapshot.advertised->standby;
+  const api::AdvertisedResource* found = inputs.snapshot.advertised->resource(resource);
   return found == nullptr || found->registered ? std::string() : "the kubelet does not read its list";
 }
 
@@ -157,15 +157,15 @@ ExplanationPart advertised_part(const ExplainInputs& inputs,
   if (!not_advertised.empty())
     out.lines.push_back({.text = "not: " + not_advertised, .tint = Tint::attention});
   if (out.lines.empty())
-    out.lines.push_back({.text = inputs.sight.advertised ? "to no pod" : "ferry plugin has not run here"});
+    out.lines.push_back({.text = inputs.snapshot.advertised ? "to no pod" : "ferry plugin has not run here"});
   return out;
 }
 
 std::string removal_of(const ExplainInputs& inputs, const vfio::PciAddress& address) {
-  const mdev::VgpuGpu* gpu = inputs.sight.vgpus.find(address);
+  const mdev::VgpuGpu* gpu = inputs.snapshot.vgpus.find(address);
   if (gpu == nullptr) return "";
   const auto ours = [&](const mdev::VgpuDevice& device) {
-    return gpu->framework->binds_functions() ? inputs.sight.record.has_bound(device.parent, device.type_id)
+    return gpu->framework->binds_functions() ? inputs.snapshot.record.has_bound(device.parent, device.type_id)
                                              : vgpu::is_ours(inputs.node, device);
   };
   return mdev::removal_command(*gpu, ours);

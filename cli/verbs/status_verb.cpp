@@ -204,9 +204,9 @@ ExitStatus watch(const Session& session, const std::function<Result<Shown>()>& l
 Result<Shown> look(const Session& session) {
   const bool rows = is_text(session.output);
   const bool wide = session.output == OutputFormat::wide;
-  const auto sight = look_at_node(session, rows && !wide ? Depth::rows : Depth::all);
-  if (!sight) return fail(Error(sight.error()));
-  const host::NodeDescription view = view_of(session, *sight);
+  const auto snapshot = look_at_node(session, rows && !wide ? Depth::rows : Depth::all);
+  if (!snapshot) return fail(Error(snapshot.error()));
+  const host::NodeDescription view = view_of(session, *snapshot);
   const NodeClaims claims = read_claims(*session.host);
   Shown shown;
   if (rows) {

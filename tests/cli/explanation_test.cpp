@@ -38,8 +38,8 @@ class StoryOfAnOffer : public testing::Test {
     return explanation_text(explanation_of(inputs, must(find_subject(inputs, word))), {.columns = 160});
   }
   api::AdvertisedResources& advertised() {
-    if (!inputs.sight.advertised) throw std::runtime_error("the machine offers nothing");
-    return *inputs.sight.advertised;
+    if (!inputs.snapshot.advertised) throw std::runtime_error("the machine offers nothing");
+    return *inputs.snapshot.advertised;
   }
 
   ExplainInputs inputs;

@@ -308,8 +308,8 @@ TEST(ExplainResource, NamesWhatCanBeAskedForNext) {
   const Session session = session_at(machine.kernel.root(), machine.users);
   ExplainInputs inputs = must(look_for_stories(session));
   const std::string gpu = "0000:3b:00.0";
-  const auto group = inputs.sight.inventory.find(*vfio::PciAddress::parse(gpu))->iommu_group;
-  inputs.sight.advertised = api::AdvertisedResources{.devices = {{.resource = "nvidia.com/pgpu",
+  const auto group = inputs.snapshot.inventory.find(*vfio::PciAddress::parse(gpu))->iommu_group;
+  inputs.snapshot.advertised = api::AdvertisedResources{.devices = {{.resource = "nvidia.com/pgpu",
                                                                   .id = "42",
                                                                   .iommu_group = group.value_or(0),
                                                                   .allocated = true,
@@ -338,7 +338,7 @@ TEST(StatusText, FitsIntoEightyColumnsWithLongNames) {
   host::AcceleratorDescription& gpu = inputs.view.accelerators.at(0);
   gpu.condition = {.word = "blocked", .health = host::Health::bad, .reason = "in use: pod " + pod};
   gpu.advertised_as = {{.resource = resource, .id = "0000:3b:00.0", .allocated = true, .pod = pod}};
-  inputs.sight.advertised = api::AdvertisedResources{
+  inputs.snapshot.advertised = api::AdvertisedResources{
       .devices = {{.resource = resource, .id = "0000:3b:00.0", .allocated = true, .pod = pod}},
       .resources = {{.name = resource}}};
   for (const std::size_t columns : {40U, 80U}) {

@@ -229,7 +229,7 @@ VgpuOutcome carry_out(const VgpuHost& on, vfio::StoppedServices& services, Seen 
   const StepObserver guarded_observer = one.observer();
   const auto busy = static_cast<std::size_t>(
       std::ranges::count_if(plan.gpus, [](const GpuPlan& gpu) { return !gpu.steps.empty(); }));
-  // Writing processes start during the scan. A process that no turn is for would only slow the others down.
+  // Writing processes start during the scan. A process without a permit would only slow the others down.
   on.writer.prepare(std::min({busy, kMostSideBySide, std::size_t{WriteTurns::at_once()}}));
   auto requests = quiesce(release_context(on), seen.inventory, services, plan);
   look_again(on, planner, seen, plan);

@@ -128,7 +128,7 @@ Result<> GpuRun::rescan() {
   return {};
 }
 
-// While this GPU waited for its turn, other programs may have switched its functions, put vGPUs on them or
+// While this GPU waited for its permit, other programs may have switched its functions, put vGPUs on them or
 // given them to VMs as they are.
 Result<GpuRun::Functions> GpuRun::still_free(const VgpuStep& step) {
   if (auto r = rescan(); !r) return fail(std::move(r).error());
@@ -268,8 +268,8 @@ Result<> GpuRun::keep_users_away(std::span<const VgpuStep> removals, RemovalFenc
 // Fences all vGPUs together, so that none is removed if a VM has taken another one, or singly if the fence
 // cannot hold them all.
 Result<> GpuRun::remove_all(std::span<const VgpuStep> steps) {
-  // The turn comes first: no wait may come between the fence, or the probe, and the removal.
-  const WriteTurns::InstanceLockQueue turn(WriteTurns::shared());
+  // The permit comes first: no wait may come between the fence, or the probe, and the removal.
+  const WriteTurns::Permit permit(WriteTurns::shared());
   RemovalFence fence(on_.host);
   if (auto closed = fence.close(*gpu(), steps); !closed) return closed;
   if (std::ranges::none_of(steps, [&](const VgpuStep& step) { return fence.leaves_open(step); }))
@@ -290,7 +290,7 @@ Result<> GpuRun::write(const VgpuStep& step) {
   return done;
 }
 
-// Hands all writes to the writing process at once: waiting for each would double the cost. Needs a turn.
+// Hands all writes to the writing process at once: waiting for each would double the cost. Needs a permit.
 Result<> GpuRun::write_together(std::span<const VgpuStep> steps) {
   std::vector<AttributeWrite> writes;
   std::vector<std::size_t> step_of;  // the step of each write
@@ -357,7 +357,7 @@ Result<> GpuRun::write_stage(std::span<const VgpuStep> stage, bool placed, After
   if (stage.front().kind == VgpuStep::Kind::remove) return remove_all(stage);
   const bool together = stage.front().target() == VgpuStep::Target::vgpu && !placed;
   if (!together) return write_each(stage);
-  const WriteTurns::InstanceLockQueue turn(WriteTurns::shared());
+  const WriteTurns::Permit permit(WriteTurns::shared());
   return write_together(stage);
 }
 
