@@ -156,12 +156,12 @@ vgpu::VgpuHost dividing(const NodeHost& host, const policy::DesiredState& desire
 /// Adds the other obstacles for these GPUs: those to the loss of their vGPUs and functions.
 Result<> add_what_keeps_vgpus(const vgpu::VgpuHost& on, const vgpu::Profile& vgpus,
                               const vfio::Inventory* scanned, std::vector<vfio::Refusal>& refusals) {
-  auto view = look(on, {&vgpus, 1}, scanned);
-  if (!view) return fail(Error(view.error()));
+  auto snapshot = look(on, {&vgpus, 1}, scanned);
+  if (!snapshot) return fail(Error(snapshot.error()));
   // The users of the GPU itself are among the reasons already.
   for (const vfio::Refusal& refusal : refusals)
-    for (const vfio::PciAddress& gpu : refusal.devices) view->use.users.erase(gpu.text());
-  for (const vgpu::GpuPlan& plan : vgpu::plan_profile(vgpus, *view).gpus) {
+    for (const vfio::PciAddress& gpu : refusal.devices) snapshot->use.users.erase(gpu.text());
+  for (const vgpu::GpuPlan& plan : vgpu::plan_profile(vgpus, *snapshot).gpus) {
     if (!plan.refusal) continue;
     for (vfio::Refusal& refusal : refusals) {
       if (contains(refusal.devices, plan.gpu))
@@ -283,9 +283,9 @@ Result<NodePreview> preview_policy(const NodeHost& on, const policy::Policy& pol
 
   auto kept = keep_what_cannot_go(host, *seen, &seen->inventory);
   if (!kept) return fail(std::move(kept).error());
-  auto view = look(dividing(host, seen->desired), {&seen->desired.vgpus, 1}, &seen->inventory);
-  if (!view) return fail(std::move(view).error());
-  vgpu::VgpuPlan vgpus = vgpu::plan_profile(seen->desired.vgpus, *view);
+  auto snapshot = look(dividing(host, seen->desired), {&seen->desired.vgpus, 1}, &seen->inventory);
+  if (!snapshot) return fail(std::move(snapshot).error());
+  vgpu::VgpuPlan vgpus = vgpu::plan_profile(seen->desired.vgpus, *snapshot);
   std::set<vfio::PciAddress> emptied;
   for (vgpu::GpuPlan& gpu : vgpus.gpus) {
     if (contains(back->gpus.accelerators, gpu.gpu)) {

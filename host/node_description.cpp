@@ -60,15 +60,16 @@ std::vector<VgpuDescription> vgpus_of(const NodeSnapshot& snapshot, const mdev::
 }
 
 void add_outlook(const NodeSnapshot& snapshot, const vfio::AcceleratorRules& rules,
-                 AcceleratorDescription& view) {
-  const vfio::PciFunction& function = view.function;
+                 AcceleratorDescription& description) {
+  const vfio::PciFunction& function = description.function;
   if (function.iommu_group)
-    view.group_blockers = vfio::viability_blockers(snapshot.inventory, *function.iommu_group);
-  view.group_viable = snapshot.inventory.has_iommu() && function.iommu_group && view.group_blockers.empty();
+    description.group_blockers = vfio::viability_blockers(snapshot.inventory, *function.iommu_group);
+  description.group_viable =
+      snapshot.inventory.has_iommu() && function.iommu_group && description.group_blockers.empty();
   if (const auto iommu = vfio::require_iommu(snapshot.inventory); !iommu) {
-    view.movable_reasons = {iommu.error().message};
-    view.movable_hint = iommu.error().hint;
-    view.not_viable = view.movable_reasons;
+    description.movable_reasons = {iommu.error().message};
+    description.movable_hint = iommu.error().hint;
+    description.not_viable = description.movable_reasons;
     return;
   }
   vfio::RebindRequest request;
@@ -76,10 +77,10 @@ void add_outlook(const NodeSnapshot& snapshot, const vfio::AcceleratorRules& rul
   request.untouchable = mdev::carriers_of_vgpus(snapshot.vgpus);
   const vfio::RebindPlan plan =
       vfio::plan_bind(snapshot.inventory, rules, request, vfio::UseReport{}, snapshot.drivers, {}, {});
-  view.movable = plan.refusals.empty();
-  if (view.movable) return;
-  view.movable_reasons = plan.refusals.front().reasons;
-  view.movable_hint = plan.refusals.front().hint;
+  description.movable = plan.refusals.empty();
+  if (description.movable) return;
+  description.movable_reasons = plan.refusals.front().reasons;
+  description.movable_hint = plan.refusals.front().hint;
   // The group may still be bound as a whole, by a command that names all its accelerators.
   for (const vfio::PciAddress& address : snapshot.inventory.group_of(function)) {
     const vfio::PciFunction* other = snapshot.inventory.find(address);
@@ -90,13 +91,13 @@ void add_outlook(const NodeSnapshot& snapshot, const vfio::AcceleratorRules& rul
   const vfio::RebindPlan together =
       vfio::plan_bind(snapshot.inventory, rules, request, vfio::UseReport{}, snapshot.drivers, {}, {});
   if (together.refusals.empty()) return;
-  view.not_viable = together.refusals.front().reasons;
-  view.not_viable_hint = together.refusals.front().hint;
+  description.not_viable = together.refusals.front().reasons;
+  description.not_viable_hint = together.refusals.front().hint;
 }
 
-std::string blocked_reason(const NodeSnapshot& snapshot, const AcceleratorDescription& view) {
+std::string blocked_reason(const NodeSnapshot& snapshot, const AcceleratorDescription& description) {
   std::vector<std::string> who;
-  for (const vfio::PciAddress& address : view.group_blockers) {
+  for (const vfio::PciAddress& address : description.group_blockers) {
     const vfio::PciFunction* function = snapshot.inventory.find(address);
     if (function != nullptr)
       who.push_back(
@@ -106,10 +107,10 @@ std::string blocked_reason(const NodeSnapshot& snapshot, const AcceleratorDescri
                      who.size() == 1 ? "keeps" : "keep");
 }
 
-const StuckWrite* stuck_on(const NodeSnapshot& snapshot, const AcceleratorDescription& view) {
+const StuckWrite* stuck_on(const NodeSnapshot& snapshot, const AcceleratorDescription& description) {
   const auto found = std::ranges::find_if(snapshot.stuck, [&](const StuckWrite& act) {
-    return concerns(act, view.address().text()) ||
-           std::ranges::any_of(view.members, [&](const MemberDescription& member) {
+    return concerns(act, description.address().text()) ||
+           std::ranges::any_of(description.members, [&](const MemberDescription& member) {
              return concerns(act, member.function.address.text());
            });
   });
@@ -136,112 +137,117 @@ std::optional<Condition> of_status(const api::AcceleratorStatus& status) {
 }
 
 // An empty list of users proves nothing if users may have been missed.
-Condition free_as_far_as_seen(const NodeSnapshot& snapshot, const AcceleratorDescription& view) {
+Condition free_as_far_as_seen(const NodeSnapshot& snapshot, const AcceleratorDescription& description) {
   const auto unseen = [&](const vfio::PciFunction& function) {
     return !snapshot.use.blind_to(function.address.text()).empty();
   };
-  if (!unseen(view.function) && std::ranges::none_of(view.members, unseen, &MemberDescription::function))
+  if (!unseen(description.function) &&
+      std::ranges::none_of(description.members, unseen, &MemberDescription::function))
     return {.word = "free"};
   return {.word = "use unknown",
           .health = Health::attention,
           .reason = "no device user was found, but Ferry cannot see all of them"};
 }
 
-Condition of_use(const NodeSnapshot& snapshot, const AcceleratorDescription& view) {
-  if (!view.users.empty()) return {.word = "in use"};
-  return free_as_far_as_seen(snapshot, view);
+Condition of_use(const NodeSnapshot& snapshot, const AcceleratorDescription& description) {
+  if (!description.users.empty()) return {.word = "in use"};
+  return free_as_far_as_seen(snapshot, description);
 }
 
-Condition of_passthrough(const NodeSnapshot& snapshot, const AcceleratorDescription& view) {
-  if (!snapshot.inventory.has_iommu() || !view.function.iommu_group)
+Condition of_passthrough(const NodeSnapshot& snapshot, const AcceleratorDescription& description) {
+  if (!snapshot.inventory.has_iommu() || !description.function.iommu_group)
     return {.word = "no group",
             .health = Health::bad,
             .reason = "on a vfio driver without an IOMMU group: no VM can be given it"};
-  if (!view.group_viable)
-    return {.word = "not viable", .health = Health::bad, .reason = blocked_reason(snapshot, view)};
-  const auto sick = std::ranges::find_if(view.advertised_as, &AdvertisedAs::sick);
-  if (sick != view.advertised_as.end())
+  if (!description.group_viable)
+    return {.word = "not viable", .health = Health::bad, .reason = blocked_reason(snapshot, description)};
+  const auto sick = std::ranges::find_if(description.advertised_as, &AdvertisedAs::sick);
+  if (sick != description.advertised_as.end())
     return {
         .word = "unhealthy",
         .health = Health::bad,
         .reason = sick->reason,
         .hint = fmt::format("it is advertised again when that is over; an error of PCIe counts until it is "
                             "bound anew: `ferry vfio unbind --device {0}`, then `bind --device {0}`",
-                            view.address().text())};
-  if (std::ranges::any_of(view.advertised_as, &AdvertisedAs::held_with_group)) return {.word = "in use"};
-  return of_use(snapshot, view);
+                            description.address().text())};
+  if (std::ranges::any_of(description.advertised_as, &AdvertisedAs::held_with_group))
+    return {.word = "in use"};
+  return of_use(snapshot, description);
 }
 
-Condition of_vgpu(const NodeSnapshot& snapshot, const AcceleratorDescription& view) {
-  const auto used =
-      std::ranges::count_if(view.vgpus, [](const VgpuDescription& vgpu) { return !vgpu.users.empty(); });
-  const auto lost = std::ranges::find_if(view.vgpus, [](const VgpuDescription& vgpu) {
+Condition of_vgpu(const NodeSnapshot& snapshot, const AcceleratorDescription& description) {
+  const auto used = std::ranges::count_if(description.vgpus,
+                                          [](const VgpuDescription& vgpu) { return !vgpu.users.empty(); });
+  const auto lost = std::ranges::find_if(description.vgpus, [](const VgpuDescription& vgpu) {
     return !vgpu.device.iommu_group || !vgpu.device.driver;
   });
-  if (lost != view.vgpus.end())
+  if (lost != description.vgpus.end())
     return {.word = "unusable",
             .health = Health::bad,
             .reason = fmt::format("vGPU {} has no {}: no VM can be given it", lost->device.id.text,
                                   lost->device.driver ? "IOMMU group" : "driver"),
             .hint = "removed and made again, it may get one: `ferry vgpu delete`, then `apply`"};
   if (used > 0) return {.word = fmt::format("{} in use", used)};
-  return free_as_far_as_seen(snapshot, view);
+  return free_as_far_as_seen(snapshot, description);
 }
 
 /// True if the GPU is there for vGPUs. The files of SR-IOV alone do not show it: VMs may get the GPU whole.
-bool is_for_vgpus(const AcceleratorDescription& view) {
-  return view.framework->makes_vgpus() &&
-         (!view.framework->binds_functions() || !view.vgpus.empty() || view.function.sriov_numvfs > 0);
+bool is_for_vgpus(const AcceleratorDescription& description) {
+  return description.framework->makes_vgpus() &&
+         (!description.framework->binds_functions() || !description.vgpus.empty() ||
+          description.function.sriov_numvfs > 0);
 }
 
 // A GPU that is there for vGPUs is free, even if no VM can be given it whole.
-Condition of_host_mode(const NodeSnapshot& snapshot, const AcceleratorDescription& view) {
-  if (!view.users.empty() || is_for_vgpus(view)) return of_use(snapshot, view);
-  if (view.status && view.status->desired == policy::Mode::vgpu && !view.obstacle.empty())
-    return {.word = view.host_driver ? "no vGPU types" : "no vGPU host driver",
+Condition of_host_mode(const NodeSnapshot& snapshot, const AcceleratorDescription& description) {
+  if (!description.users.empty() || is_for_vgpus(description)) return of_use(snapshot, description);
+  if (description.status && description.status->desired == policy::Mode::vgpu &&
+      !description.obstacle.empty())
+    return {.word = description.host_driver ? "no vGPU types" : "no vGPU host driver",
             .health = Health::attention,
-            .reason = view.obstacle,
+            .reason = description.obstacle,
             .hint = "`ferry doctor --for vgpu` lists what is missing"};
-  if (!view.not_viable.empty())
+  if (!description.not_viable.empty())
     return {.word = "not viable",
             .health = Health::attention,
-            .reason = fmt::format("{}", fmt::join(view.not_viable, "; ")),
-            .hint = view.not_viable_hint};
-  return of_use(snapshot, view);
+            .reason = fmt::format("{}", fmt::join(description.not_viable, "; ")),
+            .hint = description.not_viable_hint};
+  return of_use(snapshot, description);
 }
 
-Condition condition_of(const NodeSnapshot& snapshot, const AcceleratorDescription& view) {
-  if (view.function.problem)
+Condition condition_of(const NodeSnapshot& snapshot, const AcceleratorDescription& description) {
+  if (description.function.problem)
     return {.word = "unreadable",
             .health = Health::bad,
-            .reason = view.function.problem->message,
-            .hint = view.function.problem->hint.empty()
+            .reason = description.function.problem->message,
+            .hint = description.function.problem->hint.empty()
                         ? "`dmesg` says what the kernel saw; a reset of its slot, or the machine off and on "
                           "again, may bring it back"
-                        : view.function.problem->hint};
-  if (const StuckWrite* act = stuck_on(snapshot, view))
+                        : description.function.problem->hint};
+  if (const StuckWrite* act = stuck_on(snapshot, description))
     return {.word = "stuck",
             .health = Health::bad,
             .reason = fmt::format("an earlier act has not returned from the kernel: {} (pid {})", act->act,
                                   act->pid),
             .hint = "it is left alone until then; if that never comes, only a reboot helps"};
   // The host status may be outdated: it does not apply to a GPU whose mode or driver has changed since.
-  if (view.status && view.status->mode == view.mode && view.status->driver == view.function.driver) {
-    if (auto condition = of_status(*view.status)) return *condition;
+  if (description.status && description.status->mode == description.mode &&
+      description.status->driver == description.function.driver) {
+    if (auto condition = of_status(*description.status)) return *condition;
   }
-  switch (view.mode) {
+  switch (description.mode) {
     case policy::Mode::passthrough:
-      return of_passthrough(snapshot, view);
+      return of_passthrough(snapshot, description);
     case policy::Mode::vgpu:
-      return of_vgpu(snapshot, view);
+      return of_vgpu(snapshot, description);
     case policy::Mode::host:
       break;
   }
-  if (!view.function.driver)
+  if (!description.function.driver)
     return {.word = "no driver",
             .health = Health::attention,
             .reason = "no driver has taken it: neither the host nor a VM can use it now"};
-  return of_host_mode(snapshot, view);
+  return of_host_mode(snapshot, description);
 }
 
 policy::Mode mode_of(const NodeSnapshot& snapshot, const vfio::PciFunction& function) {
@@ -259,34 +265,35 @@ std::string why_not_advertised(const NodeSnapshot& snapshot, const vfio::PciAddr
 AcceleratorDescription accelerator(const NodeSnapshot& snapshot, const vfio::AcceleratorRules& rules,
                                    const policy::ModelNames& models, const vfio::PciFunction& function) {
   const mdev::VgpuGpu* gpu = snapshot.vgpus.find(function.address);
-  AcceleratorDescription view;
-  view.function = function;
-  view.model = models ? models(function) : function.ids();
-  view.mode = mode_of(snapshot, function);
-  view.members = members_of(snapshot, rules, function);
-  view.users = users_of(snapshot, function);
-  view.vgpus = vgpus_of(snapshot, gpu);
-  view.framework = gpu == nullptr ? &mdev::no_framework() : gpu->framework;
-  view.host_driver = gpu != nullptr && gpu->host_driver;
-  view.obstacle = gpu == nullptr ? "" : gpu->obstacle;
+  AcceleratorDescription description;
+  description.function = function;
+  description.model = models ? models(function) : function.ids();
+  description.mode = mode_of(snapshot, function);
+  description.members = members_of(snapshot, rules, function);
+  description.users = users_of(snapshot, function);
+  description.vgpus = vgpus_of(snapshot, gpu);
+  description.framework = gpu == nullptr ? &mdev::no_framework() : gpu->framework;
+  description.host_driver = gpu != nullptr && gpu->host_driver;
+  description.obstacle = gpu == nullptr ? "" : gpu->obstacle;
   // Kata's plugin advertises numbers, so the IOMMU group tells which GPU is meant; a whole group is one GPU
   // then.
-  view.advertised_as =
+  description.advertised_as =
       advertised_as(snapshot, function.address.text(),
-                    view.mode == policy::Mode::passthrough ? function.iommu_group : std::nullopt);
-  view.not_advertised = why_not_advertised(snapshot, function.address);
+                    description.mode == policy::Mode::passthrough ? function.iommu_group : std::nullopt);
+  description.not_advertised = why_not_advertised(snapshot, function.address);
   if (snapshot.state) {
     const auto status =
         std::ranges::find(snapshot.state->accelerators, function.address, &api::AcceleratorStatus::address);
-    if (status != snapshot.state->accelerators.end()) view.status = *status;
+    if (status != snapshot.state->accelerators.end()) description.status = *status;
   }
-  if (const auto prior = snapshot.record.members.find(function.address); prior != snapshot.record.members.end())
-    view.prior = prior->second;
+  if (const auto prior = snapshot.record.members.find(function.address);
+      prior != snapshot.record.members.end())
+    description.prior = prior->second;
   if (const auto facts = snapshot.facts.find(function.address); facts != snapshot.facts.end())
-    view.facts = facts->second;
-  add_outlook(snapshot, rules, view);
-  view.condition = condition_of(snapshot, view);
-  return view;
+    description.facts = facts->second;
+  add_outlook(snapshot, rules, description);
+  description.condition = condition_of(snapshot, description);
+  return description;
 }
 
 /// A virtual function of another vendor's accelerator that a vfio driver has.
@@ -349,34 +356,35 @@ const AcceleratorDescription* NodeDescription::find(const vfio::PciAddress& addr
 
 const NamedDescription* NodeDescription::find_by_name(const vfio::PciAddress& address) const {
   const auto found = std::ranges::find_if(
-      by_name, [&](const NamedDescription& view) { return view.function.address == address; });
+      by_name, [&](const NamedDescription& description) { return description.function.address == address; });
   return found == by_name.end() ? nullptr : &*found;
 }
 
-NodeDescription view_of(const NodeSnapshot& snapshot, const vfio::AcceleratorRules& rules,
-                        const policy::ModelNames& models) {
-  NodeDescription view;
+NodeDescription describe(const NodeSnapshot& snapshot, const vfio::AcceleratorRules& rules,
+                         const policy::ModelNames& models) {
+  NodeDescription description;
   for (const auto& [address, function] : snapshot.inventory.functions) {
     if (rules.match(function)) {
-      view.accelerators.push_back(accelerator(snapshot, rules, models, function));
+      description.accelerators.push_back(accelerator(snapshot, rules, models, function));
     } else if (rules.match_by_name(function) || is_passed_through_vf(snapshot.inventory, rules, function)) {
-      view.by_name.push_back(named(snapshot, models, function));
+      description.by_name.push_back(named(snapshot, models, function));
     }
   }
-  view.whose = rules.whose;
-  if (const auto iommu = vfio::require_iommu(snapshot.inventory); !iommu) view.no_iommu = iommu.error();
-  view.iommu = snapshot.inventory.has_iommu();
+  description.whose = rules.whose;
+  if (const auto iommu = vfio::require_iommu(snapshot.inventory); !iommu)
+    description.no_iommu = iommu.error();
+  description.iommu = snapshot.inventory.has_iommu();
   if (snapshot.state) {
-    view.desired = snapshot.state->desired;
-    view.phase = snapshot.state->phase;
-    view.error = snapshot.state->error;
-    view.hostd_runs = snapshot.hostd_runs;
-    view.state_age = snapshot.state_age;
+    description.desired = snapshot.state->desired;
+    description.phase = snapshot.state->phase;
+    description.error = snapshot.state->error;
+    description.hostd_runs = snapshot.hostd_runs;
+    description.state_age = snapshot.state_age;
   }
-  view.unknown = snapshot.use.unknown;
-  view.notes = snapshot.vgpus.notes;
-  view.notes.insert(view.notes.end(), snapshot.notes.begin(), snapshot.notes.end());
-  return view;
+  description.unknown = snapshot.use.unknown;
+  description.notes = snapshot.vgpus.notes;
+  description.notes.insert(description.notes.end(), snapshot.notes.begin(), snapshot.notes.end());
+  return description;
 }
 
 }  // namespace ferry::host

@@ -24,9 +24,9 @@ std::string relation(const host::AcceleratorDescription& gpu, const vfio::PciFun
   return "of the same IOMMU group as " + gpu.address().text();
 }
 
-std::string by_name_text(const host::NamedDescription& view) {
+std::string by_name_text(const host::NamedDescription& description) {
   return fmt::format("{}: counted only where it is named, not by `--all` or `devices: all`",
-                     view.model.empty() ? view.function.ids() : view.model);
+                     description.model.empty() ? description.function.ids() : description.model);
 }
 
 std::string virtual_function_text(const host::NamedDescription& physical) {
@@ -53,9 +53,9 @@ Explanation of_function(const ExplainInputs& inputs, const vfio::PciFunction& fu
   if (function.problem)
     explanation.parts.push_back(
         {.label = "problem", .lines = {{.text = function.problem->message, .tint = Tint::bad}}});
-  const host::NamedDescription* named = inputs.view.find_by_name(function.address);
+  const host::NamedDescription* named = inputs.description.find_by_name(function.address);
   const host::NamedDescription* physical =
-      inputs.view.find_by_name(function.physical_function.value_or(function.address));
+      inputs.description.find_by_name(function.physical_function.value_or(function.address));
   const bool is_vf = physical != nullptr && function.physical_function;
   explanation.parts.push_back(
       part("is", {is_vf              ? virtual_function_text(*physical)

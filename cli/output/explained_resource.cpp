@@ -54,12 +54,12 @@ std::vector<api::AdvertisedDevice> devices_of(const ExplainInputs& inputs, const
 
 // Kata's device ID is a number without a meaning for people, so the IOMMU group identifies the device.
 std::optional<Subject> subject_of(const ExplainInputs& inputs, const api::AdvertisedDevice& device) {
-  if (find_vgpu(inputs.view, device.id).vgpu != nullptr)
+  if (find_vgpu(inputs.description, device.id).vgpu != nullptr)
     return Subject{.kind = Subject::Kind::vgpu, .address = {}, .vgpu = {device.id}};
   const auto address = vfio::PciAddress::parse(device.id);
   if (address && inputs.snapshot.inventory.find(*address) != nullptr)
     return Subject{.kind = Subject::Kind::function, .address = *address};
-  for (const host::AcceleratorDescription& gpu : inputs.view.accelerators) {
+  for (const host::AcceleratorDescription& gpu : inputs.description.accelerators) {
     for (const host::VgpuDescription& vgpu : gpu.vgpus)
       if (vgpu.device.iommu_group == device.iommu_group)
         return Subject{.kind = Subject::Kind::vgpu, .address = {}, .vgpu = vgpu.device.id};

@@ -34,7 +34,7 @@ struct Explanation {
 /// The snapshot that a story is made of.
 struct ExplainInputs {
   host::NodeSnapshot snapshot;
-  host::NodeDescription view;
+  host::NodeDescription description;
   std::map<vfio::PciAddress, vfio::DevicePlace> places;
   bool hostd_runs = false;
   bool plugin_runs = false;

@@ -45,7 +45,7 @@ ExplanationPart group_part(const ExplainInputs& inputs, const vfio::PciFunction&
   ExplanationPart out{.label = "group", .lines = {}};
   const vfio::Inventory& inventory = inputs.snapshot.inventory;
   if (!function.iommu_group) {
-    const auto& none = inputs.view.no_iommu;
+    const auto& none = inputs.description.no_iommu;
     out.lines.push_back(
         {.text = none ? "none: " + none->message : "none: no IOMMU handles it", .tint = Tint::bad});
     if (none && !none->hint.empty()) out.lines.push_back({.text = "hint: " + none->hint, .tint = Tint::dim});
@@ -118,7 +118,7 @@ std::vector<std::string> user_lines(const std::vector<vfio::DeviceUser>& users) 
 ExplanationPart users_part(const ExplainInputs& inputs, const std::vector<vfio::DeviceUser>& users) {
   auto lines = user_lines(users);
   if (lines.empty()) lines.emplace_back("no user was found");
-  for (const std::string& unknown : inputs.view.unknown) lines.push_back("not known: " + unknown);
+  for (const std::string& unknown : inputs.description.unknown) lines.push_back("not known: " + unknown);
   return part("used by", std::move(lines));
 }
 
@@ -179,19 +179,20 @@ ExplanationPart ways_part(const std::vector<Way>& ways) {
   return out;
 }
 
-FoundVgpu find_vgpu(const host::NodeDescription& view, const std::string& id) {
-  for (const host::AcceleratorDescription& gpu : view.accelerators)
+FoundVgpu find_vgpu(const host::NodeDescription& description, const std::string& id) {
+  for (const host::AcceleratorDescription& gpu : description.accelerators)
     for (const host::VgpuDescription& vgpu : gpu.vgpus)
       if (vgpu.device.id.text == id) return {.gpu = &gpu, .vgpu = &vgpu};
   return {};
 }
 
 const host::AcceleratorDescription* gpu_of(const ExplainInputs& inputs, const vfio::PciFunction& function) {
-  if (function.physical_function) return inputs.view.find(*function.physical_function);
-  for (const host::AcceleratorDescription& view : inputs.view.accelerators)
-    if (view.address().same_slot(function.address)) return &view;
-  for (const host::AcceleratorDescription& view : inputs.view.accelerators)
-    if (view.function.iommu_group && view.function.iommu_group == function.iommu_group) return &view;
+  if (function.physical_function) return inputs.description.find(*function.physical_function);
+  for (const host::AcceleratorDescription& description : inputs.description.accelerators)
+    if (description.address().same_slot(function.address)) return &description;
+  for (const host::AcceleratorDescription& description : inputs.description.accelerators)
+    if (description.function.iommu_group && description.function.iommu_group == function.iommu_group)
+      return &description;
   return nullptr;
 }
 

@@ -108,7 +108,8 @@ class Report {
                  {"hint", refusal.hint},
                  {"group_viable", nullptr},
                  {"group_blockers", nullptr}};
-    // The kernel's view stands beside Ferry's reasons: it may let a VM have a group that Ferry refuses.
+    // The kernel's answer stands beside Ferry's reasons: the kernel may let a VM have a group that Ferry
+    // refuses.
     std::string lines = refusal_lines(refusal);
     if (refusal.blockers) {
       more["group_viable"] = !refusal.groups.empty() && refusal.blockers->empty();

@@ -107,20 +107,20 @@ Result<host::NodeSnapshot> look_at_node(const Session& session, Depth depth) {
   return snapshot;
 }
 
-host::NodeDescription view_of(const Session& session, const host::NodeSnapshot& snapshot) {
-  return view_of(snapshot, session.rules, model_names(session));
+host::NodeDescription describe(const Session& session, const host::NodeSnapshot& snapshot) {
+  return describe(snapshot, session.rules, model_names(session));
 }
 
 Result<ExplainInputs> look_for_stories(const Session& session) {
   auto snapshot = look_at_node(session, Depth::all);
   if (!snapshot) return fail(std::move(snapshot).error());
-  ExplainInputs inputs{.snapshot = std::move(*snapshot), .view = {}, .places = {}};
-  inputs.view = view_of(session, inputs.snapshot);
+  ExplainInputs inputs{.snapshot = std::move(*snapshot), .description = {}, .places = {}};
+  inputs.description = describe(session, inputs.snapshot);
   inputs.node = vgpu::node_identity(*session.host).value_or("");
   for (const auto& [address, function] : inputs.snapshot.inventory.functions)
     inputs.places.emplace(address, vfio::read_place(*session.host, address));
   if (const auto desired = host::read_desired(*session.host, api::kDesiredFile); !desired) {
-    inputs.view.notes.push_back(desired.error().text());
+    inputs.description.notes.push_back(desired.error().text());
   } else if (*desired) {
     inputs.asked_for = (*desired)->file.policy;
   }

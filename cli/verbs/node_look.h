@@ -18,8 +18,8 @@ enum class Depth {
 /// Errors: the host itself cannot be scanned.
 Result<host::NodeSnapshot> look_at_node(const Session& session, Depth depth);
 
-/// The view of `snapshot` with the names of this host's models.
-host::NodeDescription view_of(const Session& session, const host::NodeSnapshot& snapshot);
+/// Describes `snapshot` with the names of this host's models.
+host::NodeDescription describe(const Session& session, const host::NodeSnapshot& snapshot);
 
 /// Reads all inputs of stories.
 Result<ExplainInputs> look_for_stories(const Session& session);

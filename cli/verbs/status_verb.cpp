@@ -206,14 +206,15 @@ Result<Shown> look(const Session& session) {
   const bool wide = session.output == OutputFormat::wide;
   const auto snapshot = look_at_node(session, rows && !wide ? Depth::rows : Depth::all);
   if (!snapshot) return fail(Error(snapshot.error()));
-  const host::NodeDescription view = view_of(session, *snapshot);
+  const host::NodeDescription description = describe(session, *snapshot);
   const NodeClaims claims = read_claims(*session.host);
   Shown shown;
   if (rows) {
-    shown.text = status_text(view, text_output(session), wide) + claims_text(claims, text_output(session));
+    shown.text =
+        status_text(description, text_output(session), wide) + claims_text(claims, text_output(session));
     shown.tinted = true;
   } else {
-    shown.document = to_json(view);
+    shown.document = to_json(description);
     if (!claims.claims.empty()) shown.document["claims"] = claims_document(claims);
     shown.document["iommufd"] = vfio::has_iommufd(*session.host);
   }

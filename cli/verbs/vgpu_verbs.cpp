@@ -174,9 +174,9 @@ Result<std::optional<AskedDevices>> answered(const Session& session, const Remov
   using Agreed = std::optional<AskedDevices>;
   if (!options.all || options.yes || session.dry_run || !can_ask()) return Agreed();
   if (auto root = require_root(session); !root) return fail(std::move(root).error());
-  const auto view = vgpu::look(on);
-  if (!view) return fail(Error(view.error()));
-  AskedDevices devices = removed_by(vgpu::plan_removal(removal, *view));
+  const auto snapshot = vgpu::look(on);
+  if (!snapshot) return fail(Error(snapshot.error()));
+  AskedDevices devices = removed_by(vgpu::plan_removal(removal, *snapshot));
   if (devices.empty()) return Agreed(std::move(devices));
   if (auto agreed = ask(fmt::format("remove {}?", counted(devices.size(), "vGPU"))); !agreed)
     return fail(std::move(agreed).error());
@@ -231,9 +231,9 @@ ExitStatus vgpu_apply_verb(const Session& session, const ProfileOptions& options
   on->rules = vgpu::rules_for(*profile, std::move(on->rules));
   on->spares_foreign = !options.foreign;
   if (session.dry_run) {
-    auto view = vgpu::look(*on, {&*profile, 1});
-    if (!view) return complain(view.error());
-    return preview(session, vgpu::plan_profile(*profile, *view));
+    auto snapshot = vgpu::look(*on, {&*profile, 1});
+    if (!snapshot) return complain(snapshot.error());
+    return preview(session, vgpu::plan_profile(*profile, *snapshot));
   }
   const auto change = begin_change(session);
   if (!change) return complain(change.error());
@@ -286,12 +286,12 @@ ExitStatus vgpu_delete_verb(const Session& session, const RemovalOptions& option
   if (!agreed) return complain(agreed.error());
   auto change = session.dry_run ? Result<std::unique_ptr<HostChange>>() : begin_change(session);
   if (!change) return complain(change.error());
-  auto view = vgpu::look(*on);
-  if (!view) return complain(view.error());
-  if (auto there = check_gpus(removal->gpus, view->inventory); !there) return complain(there.error());
-  if (session.dry_run) return preview(session, vgpu::plan_removal(*removal, *view));
+  auto snapshot = vgpu::look(*on);
+  if (!snapshot) return complain(snapshot.error());
+  if (auto there = check_gpus(removal->gpus, snapshot->inventory); !there) return complain(there.error());
+  if (session.dry_run) return preview(session, vgpu::plan_removal(*removal, *snapshot));
   if (*agreed) {
-    const auto same = check_answer(**agreed, removed_by(vgpu::plan_removal(*removal, *view)), "vGPU");
+    const auto same = check_answer(**agreed, removed_by(vgpu::plan_removal(*removal, *snapshot)), "vGPU");
     if (!same) return complain(same.error());
   }
   auto outcome = [&] {

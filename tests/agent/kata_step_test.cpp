@@ -64,7 +64,7 @@ TEST(DesiredRuntimes, EverythingGoesOnlyByAFileThatSaysSo) {
 struct Scene {
   policy::NodeObject node = node_with({});
   HostSide host;
-  KataSnapshot view{.source = source(kTwo), .pulls = {}};
+  KataSnapshot snapshot{.source = source(kTwo), .pulls = {}};
   bool may_begin = true;
 
   Scene() {
@@ -72,12 +72,12 @@ struct Scene {
     host.kata.generation = 1;
   }
   KataStep step() {
-    const KataPlan plan = kata_plan(node, host, view, nullptr);
+    const KataPlan plan = kata_plan(node, host, snapshot, nullptr);
     begin = plan.change.begin;
     outcome = plan.change.outcome;
     RolloutStep turn;
     turn.may_begin = may_begin;
-    return kata_step(node, host, view, plan, turn);
+    return kata_step(node, host, snapshot, plan, turn);
   }
   void write() {
     if (const auto file = step().file) host.kata_written = file;
@@ -191,7 +191,7 @@ TEST(KataStep, IsProvenByTheKubeletToo) {
   EXPECT_TRUE(step.awaits_kubelet) << "nobody tells that nothing happens";
 
   scene.host.kata_unlisted += std::chrono::seconds(1);
-  const KataPlan plan = kata_plan(scene.node, scene.host, scene.view, nullptr);
+  const KataPlan plan = kata_plan(scene.node, scene.host, scene.snapshot, nullptr);
   EXPECT_EQ(plan.change.outcome, ChangeOutcome::failed);
   EXPECT_THAT(plan.change.why, HasSubstr("kata-a: "));
   step = scene.step();
@@ -225,7 +225,7 @@ constexpr const char* kConfidential =
 
 TEST(KataStep, PassesTheModeOfTheGpusToConfidentialClasses) {
   Scene scene;
-  scene.view.source = source(kConfidential);
+  scene.snapshot.source = source(kConfidential);
   scene.write();
   EXPECT_EQ(scene.host.kata_written->generation, 2U);
   EXPECT_FALSE(kata::confidential_mode_of(*scene.host.kata_written).known());
@@ -242,7 +242,7 @@ TEST(KataStep, PassesTheModeOfTheGpusToConfidentialClasses) {
 
 TEST(KataStep, AModeThatAdmitsTheSameIsNoNewGeneration) {
   Scene scene;
-  scene.view.source = source(kConfidential);
+  scene.snapshot.source = source(kConfidential);
   scene.write();
   for (const char* mode : {"on", "ppcie", "", "no mode"}) {
     scene.node.labels[kModeLabel] = mode;
@@ -273,7 +273,7 @@ TEST(KataStep, PullsWhatIsMissingAndWithItsLeaseWhatIsInUse) {
   scene.may_begin = true;
   EXPECT_THAT(scene.step().pulls, SizeIs(1));
   scene.write();
-  scene.view.pulls["kata-a"] = {.error = "nobody answers", .rests = true};
+  scene.snapshot.pulls["kata-a"] = {.error = "nobody answers", .rests = true};
   EXPECT_FALSE(scene.step().file->permitted) << "the turn is not kept for a registry that is away";
 }
 

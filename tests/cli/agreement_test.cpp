@@ -333,14 +333,14 @@ class Agreement : public plugin_test::Fixture {
   /// Of all that is said, by hostd's last look, what differs from what is.
   Differences differing() {
     const Node truth = look_at_sysfs(kernel.root(), allocated());
-    agent::MetricsSnapshot view;
-    view.host.content = host_;
-    view.offer.content = offer();
+    agent::MetricsSnapshot snapshot;
+    snapshot.host.content = host_;
+    snapshot.offer.content = offer();
     std::vector<vfio::PciAddress> gpus;
     for (const api::AcceleratorStatus& gpu : host_.accelerators)
       if (gpu.counts_as_gpu()) gpus.push_back(gpu.address);
-    view.facts = agent::read_gpu_facts(kernel, gpus);
-    const auto families = agent::metric_families(view);
+    snapshot.facts = agent::read_gpu_facts(kernel, gpus);
+    const auto families = agent::metric_families(snapshot);
     Differences out = differences("metrics", reported_by_metrics(families), truth);
     Numbers counted = numbers_of(truth);
     for (Sample& sample : samples(families, "ferry_gpus"))

@@ -33,8 +33,8 @@ class NodeViewTest : public testing::Test {
     return snapshot;
   }
   static AcceleratorDescription of(const NodeSnapshot& snapshot, const std::string& address) {
-    const NodeDescription view = view_of(snapshot, policy::default_accelerator_rules(), {});
-    return *view.find(must(vfio::PciAddress::parse(address)));
+    const NodeDescription description = describe(snapshot, policy::default_accelerator_rules(), {});
+    return *description.find(must(vfio::PciAddress::parse(address)));
   }
   static api::AcceleratorStatus said(const std::string& address, api::GpuState condition) {
     api::AcceleratorStatus state;
@@ -124,9 +124,9 @@ TEST_F(NodeViewTest, WhatHostdSaidOfAnotherDriverIsNotBelieved) {
 TEST_F(NodeViewTest, AnActThatHangsComesFirstAndIsOfTheWholeGroup) {
   NodeSnapshot snapshot = snapshot_of("laptop");
   snapshot.stuck = {{.pid = 7,
-                  .act = "write /sys/bus/pci/drivers/snd_hda_intel/unbind",
-                  .value = "0000:01:00.1",
-                  .kernel_state = {}}};
+                     .act = "write /sys/bus/pci/drivers/snd_hda_intel/unbind",
+                     .value = "0000:01:00.1",
+                     .kernel_state = {}}};
   snapshot.state.emplace().accelerators = {said("0000:01:00.0", api::GpuState::blocked)};
   const Condition condition = of(snapshot, "0000:01:00.0").condition;
   EXPECT_EQ(condition.word, "stuck");
@@ -157,9 +157,9 @@ TEST_F(NodeViewTest, WhereAUserMayHaveGoneUnseenNothingIsCalledFree) {
   NodeSnapshot snapshot = snapshot_of("t4-server");
   snapshot.use.users.clear();
   std::vector<std::string> free;
-  for (const AcceleratorDescription& view :
-       view_of(snapshot, policy::default_accelerator_rules(), {}).accelerators)
-    if (view.condition.word == "free") free.push_back(view.address().text());
+  for (const AcceleratorDescription& description :
+       describe(snapshot, policy::default_accelerator_rules(), {}).accelerators)
+    if (description.condition.word == "free") free.push_back(description.address().text());
   ASSERT_GE(free.size(), 3U);
   snapshot.use.blind = "process 7 could not be looked into";
   for (const std::string& gpu : free) {
@@ -192,13 +192,13 @@ TEST_F(NodeViewTest, KatasNumberIsKnownByItsGroup) {
        .reason = "gone"},
       {.resource = "nvidia.com/other", .id = "0000:d8:00.0", .iommu_group = 31}};
   snapshot.advertised->not_advertised = {{.id = "0000:3b:00.0", .reason = "on driver nvidia"}};
-  const AcceleratorDescription view = of(snapshot, "0000:5e:00.0");
+  const AcceleratorDescription description = of(snapshot, "0000:5e:00.0");
   std::vector<std::string> names;
-  std::ranges::transform(view.advertised_as, std::back_inserter(names), &AdvertisedAs::resource);
+  std::ranges::transform(description.advertised_as, std::back_inserter(names), &AdvertisedAs::resource);
   EXPECT_THAT(names, ElementsAre("nvidia.com/pgpu", "nvidia.com/TU104GL_TESLA_T4"));
-  EXPECT_EQ(view.condition.word, "unhealthy");
-  EXPECT_THAT(view.condition.hint, testing::HasSubstr("bound anew"));
-  EXPECT_EQ(view.condition.reason, "gone");
+  EXPECT_EQ(description.condition.word, "unhealthy");
+  EXPECT_THAT(description.condition.hint, testing::HasSubstr("bound anew"));
+  EXPECT_EQ(description.condition.reason, "gone");
   EXPECT_EQ(of(snapshot, "0000:3b:00.0").not_advertised, "on driver nvidia");
   EXPECT_THAT(of(snapshot, "0000:3b:00.0").advertised_as, IsEmpty());
 }
@@ -213,9 +213,9 @@ TEST_F(NodeViewTest, WhatIsHeldWithItsGroupIsInUse) {
        .healthy = false,
        .reason = "held back: 0000:5e:00.1 of its IOMMU group 31 is allocated",
        .held_with_group = true}};
-  const AcceleratorDescription view = of(snapshot, "0000:5e:00.0");
-  EXPECT_EQ(view.condition.word, "in use");
-  EXPECT_EQ(view.condition.health, Health::good);
+  const AcceleratorDescription description = of(snapshot, "0000:5e:00.0");
+  EXPECT_EQ(description.condition.word, "in use");
+  EXPECT_EQ(description.condition.health, Health::good);
 }
 
 }  // namespace

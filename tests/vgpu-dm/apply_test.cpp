@@ -56,7 +56,7 @@ TEST_F(Apply, MakesTheNodeAgreeByTheFewestWrites) {
                   remove(GpuNode::kFirst, kA), create(GpuNode::kFirst, "nvidia-232", ours("T4-4Q", 0)),
                   create(GpuNode::kFirst, "nvidia-232", ours("T4-4Q", 1)),
                   create(GpuNode::kSecond, "nvidia-232", GpuNode::uuid(GpuNode::kSecond, "T4-4Q", 0))));
-  EXPECT_TRUE(assert_profile(desired, node.view().inventory));
+  EXPECT_TRUE(assert_profile(desired, node.snapshot().inventory));
 }
 
 TEST_F(Apply, WritesNothingTheSecondTime) {

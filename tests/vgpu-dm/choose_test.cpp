@@ -29,7 +29,7 @@ class Choose : public testing::Test {
  protected:
   Choice choose(std::uint32_t mib, std::optional<char> series = {},
                 const std::set<vfio::PciAddress>& gpus = {}) {
-    return choose_types(node.view().inventory, gpus, {.framebuffer_mib = mib, .series = series});
+    return choose_types(node.snapshot().inventory, gpus, {.framebuffer_mib = mib, .series = series});
   }
   Choice choose_on_first(std::uint32_t mib, std::optional<char> series = {}) {
     return choose(mib, series, {at(GpuNode::kFirst)});

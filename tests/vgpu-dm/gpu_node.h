@@ -103,7 +103,7 @@ class GpuNode {
             .node = "node-a",
             .pause = [](auto) {}};
   }
-  vgpu::VgpuSnapshot view() { return look(host()).value(); }
+  vgpu::VgpuSnapshot snapshot() { return look(host()).value(); }
   vgpu::VgpuOutcome apply(const vgpu::Profile& profile) {
     return vgpu::apply_profile(host(), profile).value();
   }

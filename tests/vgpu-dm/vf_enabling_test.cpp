@@ -25,7 +25,7 @@ constexpr const char* kNumvfs = "0000:05:00.0/sriov_numvfs";
 class EnablingFunctions : public testing::TestWithParam<const mdev::Framework*> {
  protected:
   GpuOutcome apply(const char* vgpus) { return node.apply(on("[0]", vgpus)).gpus.at(0); }
-  GpuPlan plan(const char* vgpus) { return plan_profile(on("[0]", vgpus), node.view()).gpus.at(0); }
+  GpuPlan plan(const char* vgpus) { return plan_profile(on("[0]", vgpus), node.snapshot()).gpus.at(0); }
   std::size_t functions() const { return node.kernel.vfs_of(KindNode::kGpu).size(); }
   /// The driver's tool below a root, which does what `effect` says: its exit status.
   void add_tool(const std::string& root, const std::function<int(bool on)>& effect) {
@@ -74,7 +74,7 @@ TEST_P(EnablingFunctions, IsTheStageBeforeTheVgpus) {
   EXPECT_THAT(outcome.done, SizeIs(4));
   EXPECT_EQ(node.writes().at(0), std::string("8 > ") + kNumvfs);
   EXPECT_THAT(node.devices(), SizeIs(3));
-  EXPECT_TRUE(assert_profile(on("[0]", "{T4-4Q: 3}"), node.view().inventory));
+  EXPECT_TRUE(assert_profile(on("[0]", "{T4-4Q: 3}"), node.snapshot().inventory));
   node.kernel.forget_changes();
   EXPECT_EQ(apply("{T4-4Q: 3}").kind, Kind::already_so);
   EXPECT_THAT(node.kernel.changes(), IsEmpty());
@@ -291,7 +291,7 @@ TEST_P(EnablingFunctions, AreNotTakenAwayUnreadInARollback) {
 
 TEST_P(EnablingFunctions, ArePlannedBackOnlyWhereAllIsRead) {
   node.kernel.enable_vfs(KindNode::kGpu, KindNode::kVfs);
-  mdev::VgpuGpu now = node.view().inventory.gpus.at(0);
+  mdev::VgpuGpu now = node.snapshot().inventory.gpus.at(0);
   mdev::VgpuGpu before = now;
   before.function.sriov_numvfs = 0;
   EXPECT_THAT(plan_undo(before, now, {}), SizeIs(1));

@@ -24,7 +24,7 @@
 namespace ferry::vgpu {
 
 struct GpuPlanner {
-  /// Plans the change of one GPU in a view.
+  /// Plans the change of one GPU in a snapshot.
   std::function<GpuPlan(const VgpuSnapshot&, const mdev::VgpuGpu&)> plan;
   /// True if the plan needs the driver's library's answer about the GPU.
   std::function<bool(const mdev::VgpuGpu&)> asks_library = [](const mdev::VgpuGpu&) { return false; };
@@ -40,18 +40,18 @@ struct GpuPlanner {
       [](const mdev::VgpuGpu&, const mdev::ManagedGpu*) { return false; };
 };
 
-/// Age of a view: `fresh` was taken right before, `old` before other GPUs were changed.
+/// Age of a snapshot: `fresh` was taken right before, `old` before other GPUs were changed.
 enum class Look { fresh, old };
 
-/// Applies the plan made from `view`, stage by stage; each further stage is planned from a scan after the
-/// stage before. `view` must come from right before the first write, so an `old` view is replaced first.
-/// `first` is the plan of an earlier view; if it has no steps, it says why.
+/// Applies the plan made from `snapshot`, stage by stage; each further stage is planned from a scan after the
+/// stage before. `snapshot` must come from right before the first write, so an `old` one is replaced first.
+/// `first` is the plan of an earlier snapshot; if it has no steps, it says why.
 GpuOutcome run_gpu(const VgpuHost& on, const GpuPlanner& planner, const vfio::Inventory& inventory,
-                   VgpuSnapshot view, const GpuPlan& first, Look look, const StepObserver& observe);
+                   VgpuSnapshot snapshot, const GpuPlan& first, Look look, const StepObserver& observe);
 
-/// Undoes the changes of a run; `view` is from now. Returns an error for each part that is not restored.
+/// Undoes the changes of a run; `snapshot` is from now. Returns an error for each part that is not restored.
 std::vector<Error> undo_gpu(const VgpuHost& on, const GpuPlanner& planner, const vfio::Inventory& inventory,
-                            VgpuSnapshot view, const GpuOutcome& changed, const StepObserver& observe);
+                            VgpuSnapshot snapshot, const GpuOutcome& changed, const StepObserver& observe);
 
 /// The library's answer about a GPU. Errc::unsupported if there is no library.
 Result<mdev::ManagedGpu> ask_library(const VgpuHost& on, const vfio::PciAddress& gpu);

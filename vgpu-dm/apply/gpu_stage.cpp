@@ -41,7 +41,7 @@ std::mutex& driver_calls() {
 // A driver that has just come back may take a while to offer its types.
 Result<> GpuRun::can_be_put_back(const mdev::VgpuGpu& before) {
   for (int look = 1;; ++look) {
-    if (auto unwritable = cannot_write(*gpu(), view_)) return fail(std::move(*unwritable));
+    if (auto unwritable = cannot_write(*gpu(), snapshot_)) return fail(std::move(*unwritable));
     if (gpu()->function.driver != before.function.driver) {
       return fail(Errc::failed, fmt::format("{}: it is on {} instead of on {}", before.label(),
                                             gpu()->function.driver.value_or("no driver"),
@@ -56,10 +56,11 @@ Result<> GpuRun::can_be_put_back(const mdev::VgpuGpu& before) {
 
 // Asking is slow: the answer is renewed only after a stage that may have changed it.
 void GpuRun::ask_library_again() {
-  if (!library_is_stale_ && (view_.managed.contains(outcome_.gpu) || !planner_.asks_library(*gpu()))) return;
+  if (!library_is_stale_ && (snapshot_.managed.contains(outcome_.gpu) || !planner_.asks_library(*gpu())))
+    return;
   auto said = ask_library(on_, outcome_.gpu);
   library_is_stale_ = !said;  // its earlier answer no longer holds
-  view_.managed.insert_or_assign(outcome_.gpu, std::move(said));
+  snapshot_.managed.insert_or_assign(outcome_.gpu, std::move(said));
   if (!prepared_ && !managed_before_) managed_before_ = managed();
 }
 
@@ -80,7 +81,7 @@ Result<> GpuRun::look_again(Users users) {
   };
   auto use = ask(on_, *inventory_, {gpu(), 1}, besides);
   if (!use) return fail(std::move(use).error());
-  view_.use = std::move(*use);
+  snapshot_.use = std::move(*use);
   return {};
 }
 
@@ -154,7 +155,7 @@ Result<GpuRun::Functions> GpuRun::still_free(const VgpuStep& step) {
 Result<> GpuRun::write_now(const VgpuStep& step) {
   const VgpuStep::Target target = step.target();
   if (target == VgpuStep::Target::vgpu) return write_vgpu(step);
-  library_is_stale_ = view_.managed.contains(outcome_.gpu);
+  library_is_stale_ = snapshot_.managed.contains(outcome_.gpu);
   prepared_ = true;
   if (target == VgpuStep::Target::functions) return switch_functions(step);
   const std::lock_guard lock(driver_calls());
@@ -366,13 +367,13 @@ Result<> GpuRun::read_back(std::span<const VgpuStep> steps) {
     if (steps.front().target() == VgpuStep::Target::vgpu) {
       look_at_devices(steps);
     } else {
-      library_is_stale_ = view_.managed.contains(outcome_.gpu);
+      library_is_stale_ = snapshot_.managed.contains(outcome_.gpu);
       if (auto r = look_again(Users::as_before); !r) return r;
     }
-    const auto said = view_.managed.find(outcome_.gpu);
+    const auto said = snapshot_.managed.find(outcome_.gpu);
     Result<> held;
     for (const VgpuStep& step : steps) {
-      held = verify(step, *gpu(), said == view_.managed.end() ? nullptr : &said->second);
+      held = verify(step, *gpu(), said == snapshot_.managed.end() ? nullptr : &said->second);
       if (!held) break;
     }
     // A daemon of the driver may register the functions one by one.

@@ -29,7 +29,7 @@ class GpuRun {
  public:
   GpuRun(const VgpuHost& on, const GpuPlanner& planner, const vfio::Inventory& inventory, VgpuSnapshot first,
          const GpuPlan& plan, const StepObserver& observe)
-      : on_(on), planner_(planner), inventory_(&inventory), view_(std::move(first)), observe_(observe) {
+      : on_(on), planner_(planner), inventory_(&inventory), snapshot_(std::move(first)), observe_(observe) {
     outcome_.index = plan.index;
     outcome_.gpu = plan.gpu;
     outcome_.notes = plan.notes;
@@ -61,13 +61,13 @@ class GpuRun {
 
   // gpu_stage.cpp: scans
   mdev::VgpuGpu* gpu() {
-    return &*std::ranges::find(view_.inventory.gpus, outcome_.gpu,
+    return &*std::ranges::find(snapshot_.inventory.gpus, outcome_.gpu,
                                [](const mdev::VgpuGpu& g) { return g.address(); });
   }
   // The library's answer; absent: it was not asked, or gave none.
   std::optional<mdev::ManagedGpu> managed() const {
-    const auto found = view_.managed.find(outcome_.gpu);
-    if (found == view_.managed.end() || !found->second) return std::nullopt;
+    const auto found = snapshot_.managed.find(outcome_.gpu);
+    if (found == snapshot_.managed.end() || !found->second) return std::nullopt;
     return *found->second;
   }
   Result<> can_be_put_back(const mdev::VgpuGpu& before);
@@ -114,9 +114,9 @@ class GpuRun {
   bool functions_are_ours_ = false;  // this run was the last to switch them on
   const vfio::Inventory* inventory_;
   vfio::Inventory own_;  // used once virtual functions have come or gone
-  VgpuSnapshot view_;
+  VgpuSnapshot snapshot_;
   bool only_devices_are_fresh_ =
-      false;  // in view_: the numbers of vGPUs still available are older than the last stage
+      false;  // in snapshot_: the numbers of vGPUs still available are older than the last stage
   std::optional<VgpuStep> failed_creation_;  // it may exist all the same
   std::optional<mdev::VgpuId> misplaced_;    // it exists, but not at its placement
   const StepObserver& observe_;
