@@ -68,7 +68,7 @@ class AgentOptionList {
 
  private:
   std::vector<CLI::Option*> for_the_server_;
-  std::vector<CLI::Option*> for_any_look_;
+  std::vector<CLI::Option*> for_any_mode_;
 };
 
 }  // namespace ferry::agent

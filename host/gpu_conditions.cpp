@@ -135,7 +135,7 @@ constexpr const char* kGoesBack = "its GPU goes back to the host";
 constexpr const char* kDivided = "the vGPUs of its GPU change";
 
 // Types without a name of their own are left out, since a policy cannot ask for them.
-std::map<std::string, std::uint32_t> room_of(const mdev::VgpuGpu& gpu) {
+std::map<std::string, std::uint32_t> capacity_of(const mdev::VgpuGpu& gpu) {
   std::map<std::string, std::uint32_t> out;
   for (const mdev::VgpuType& type : mdev::types_of(gpu))
     if (type.name != type.id) out[type.short_name] += type.available;
@@ -282,7 +282,7 @@ std::vector<api::AcceleratorStatus> describe(const ScannedNode& node,
       tell(condition->second, one);
     for (const mdev::VgpuDevice& vgpu : gpu.devices)
       one.vgpus.push_back({.id = vgpu.id.text, .type = vgpu.short_name});
-    if (one.mode != policy::Mode::passthrough) one.more_vgpus = room_of(gpu);
+    if (one.mode != policy::Mode::passthrough) one.more_vgpus = capacity_of(gpu);
     out.push_back(std::move(one));
   }
   // Functions that a removed GPU left behind, as long as they do not come back.

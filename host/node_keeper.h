@@ -152,7 +152,7 @@ struct NodeLoopOptions {
   bool once = false;  ///< until the node is in its desired state, or is known not to become so
   /// The time between two looks for users of vGPUs. A program that opens one without the kubelet causes no
   /// event, and a look walks all of /proc.
-  std::chrono::milliseconds between_use_looks = std::chrono::seconds(30);
+  std::chrono::milliseconds use_poll_period = std::chrono::seconds(30);
   /// The time between two rounds if the kernel sends no events of devices.
   std::chrono::milliseconds without_uevents = std::chrono::seconds(30);
   /// The kernel's events of devices. An error: it sends none.

@@ -383,7 +383,7 @@ class NodeLoop {
     if (!due_.looks_at_use) return;
     // If another hostd has begun, the next round reports it.
     if (holds_lock()) look_at_use();
-    loop_.at(Clock::now() + options_.between_use_looks, [this] { keep_looking_at_use(); });
+    loop_.at(Clock::now() + options_.use_poll_period, [this] { keep_looking_at_use(); });
   }
 
   HostFs& host_;

@@ -22,7 +22,7 @@ namespace ferry {
 namespace {
 
 constexpr const char* kDirectory = "run/ferry/hostd/acts";
-constexpr std::chrono::milliseconds kBetweenLooks{20};
+constexpr std::chrono::milliseconds kPollPeriod{20};
 // Room for the longest path and for the recorded part of a value.
 constexpr std::size_t kSize = 8192;
 constexpr std::size_t kLongestValue = 1024;
@@ -180,7 +180,7 @@ Result<> wait_for_acts(HostFs& host, std::chrono::milliseconds patience) {
       auto act = parse(*text);
       if (act && is_recorded(host, act->by)) break;  // recorded as stuck: waiting is over
       if (std::chrono::steady_clock::now() < deadline) {
-        std::this_thread::sleep_for(kBetweenLooks);
+        std::this_thread::sleep_for(kPollPeriod);
         continue;
       }
       if (!act)

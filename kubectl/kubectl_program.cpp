@@ -408,7 +408,7 @@ class WatchOutput {
 int watch(const Command& command, const ClusterVerb& verb, kube::ApiCalls& api,
           const std::function<Cluster()>& cluster) {
   constexpr auto kPause = std::chrono::seconds(5);
-  constexpr unsigned kLooksBetweenWatches = 12;
+  constexpr unsigned kPollsBetweenWatches = 12;
   WatchOutput output(command);
   const auto first = with_note(verb, cluster);
   if (!first) return tell(first.error());
@@ -426,7 +426,7 @@ int watch(const Command& command, const ClusterVerb& verb, kube::ApiCalls& api,
     if (!noted)
       print_to_stderr("kubectl ferry: note: {}; the list is read again every {} seconds instead\n",
                       followed.error().text(), kPause.count());
-    for (unsigned looks = 0; looks < kLooksBetweenWatches; ++looks) {
+    for (unsigned polls = 0; polls < kPollsBetweenWatches; ++polls) {
       std::this_thread::sleep_for(kPause);
       if (!output.look(verb(cluster()))) return static_cast<int>(ExitStatus::failed);
     }

@@ -312,7 +312,7 @@ void add_vgpus(const api::HostStatus& host, const std::optional<api::AdvertisedR
   std::move(instances).into(all);
 }
 
-void add_room(const api::HostStatus& host, std::vector<MetricFamily>& all) {
+void add_capacity(const api::HostStatus& host, std::vector<MetricFamily>& all) {
   Family more = gauge("ferry_vgpu_creatable_instances",
                       "How many more vGPUs of a type the GPU's driver would create now.");
   for (const api::AcceleratorStatus& gpu : host.accelerators)
@@ -411,7 +411,7 @@ std::vector<MetricFamily> metric_families(const MetricsSnapshot& snapshot) {
     add_inventory(*host, snapshot.facts, all);
     add_refusals(*host, all);
     add_phase(*host, all);
-    add_room(*host, all);
+    add_capacity(*host, all);
   }
   add_links(snapshot.facts, all);
   add_errors(snapshot.facts, all);

@@ -101,7 +101,7 @@ class RolloutLeases : Pinned {
 
  private:
   using Moment = kube::Timers::Clock::time_point;
-  struct Seen {
+  struct Observed {
     std::string sign;
     Moment since;
   };
@@ -129,7 +129,7 @@ class RolloutLeases : Pinned {
 
   std::unique_ptr<kube::ObjectWatch> watch_;
   std::map<std::string, nlohmann::json> ours_;  ///< as written by this node, until the watch shows it
-  std::map<std::size_t, Seen> seen_;            ///< since when the leases of other nodes are unchanged
+  std::map<std::size_t, Observed> observed_;    ///< since when the leases of other nodes are unchanged
   bool searched_ = false;  ///< the Leases have been listed once: a lease from before a restart is known
   std::string watch_trouble_;
   std::string write_trouble_;

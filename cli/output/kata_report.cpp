@@ -122,7 +122,7 @@ std::string ending(const kata::KataChange& report) {
                : "then: " + report.control + "\n";
   }
   const kata::RuntimeOutcome& outcome = *report.outcome;
-  if (outcome.unproven) return fmt::format("{}: {}\n", report.runtime.text(), *outcome.unproven);
+  if (outcome.unverified) return fmt::format("{}: {}\n", report.runtime.text(), *outcome.unverified);
   if (!outcome.written && !outcome.acted && report.setup.files.empty())
     return "nothing to do: no file has to change\n";
   return outcome.acted ? fmt::format("{} has read its files; its handlers match the class file\n",
@@ -155,8 +155,8 @@ Shown show(const Session& session, const kata::KataChange& report) {
   if (report.outcome) {
     out.document["written"] = report.outcome->written;
     out.document["restarted"] = report.outcome->acted;
-    out.document["proven"] = !report.outcome->unproven.has_value();
-    if (report.outcome->unproven) out.document["unproven"] = *report.outcome->unproven;
+    out.document["proven"] = !report.outcome->unverified.has_value();
+    if (report.outcome->unverified) out.document["unproven"] = *report.outcome->unverified;
   }
 
   out.text = fmt::format("{}, {}\n", report.runtime.text(), report.runtime.place.configuration.string());
@@ -187,7 +187,7 @@ Shown show(const Session& session, const kata::KataChange& report) {
   return out;
 }
 
-Shown show_status(const kata::FoundRuntime& runtime, const std::vector<kata::ConfiguredRuntime>& placed,
+Shown show_status(const kata::FoundRuntime& runtime, const std::vector<kata::ConfiguredRuntime>& configured,
                   const Result<kata::RuntimeState>& state, const Result<std::vector<kata::RunningPod>>& pods,
                   const kata::ConfidentialMode& mode) {
   Shown out;
@@ -202,7 +202,7 @@ Shown show_status(const kata::FoundRuntime& runtime, const std::vector<kata::Con
     out.text += fmt::format("it cannot be asked: {}\n", state.error().message);
   }
   Table table({"HANDLER", "KNOWN", "PODS", "FILE"});
-  for (const kata::ConfiguredRuntime& runtime_here : placed) {
+  for (const kata::ConfiguredRuntime& runtime_here : configured) {
     const kata::RuntimeHandler handler = kata::handler_of(runtime_here);
     const bool tells = state && state->tells();
     std::vector<kata::RunningPod> with_it;
@@ -227,7 +227,7 @@ Shown show_status(const kata::FoundRuntime& runtime, const std::vector<kata::Con
                pods ? fmt::format("{}", with_it.size()) : "?",
                runtime_here.file.string() + (runtime_here.unmarked ? " (unmarked)" : "")});
   }
-  out.text += placed.empty() ? "its files have no runtime of Ferry's\n" : table.text();
+  out.text += configured.empty() ? "its files have no runtime of Ferry's\n" : table.text();
   return out;
 }
 

@@ -36,7 +36,7 @@ class FetchProgressLines {
 
 Shown show(const Session& session, const kata::KataChange& report);
 
-Shown show_status(const kata::FoundRuntime& runtime, const std::vector<kata::ConfiguredRuntime>& placed,
+Shown show_status(const kata::FoundRuntime& runtime, const std::vector<kata::ConfiguredRuntime>& configured,
                   const Result<kata::RuntimeState>& state, const Result<std::vector<kata::RunningPod>>& pods,
                   const kata::ConfidentialMode& mode);
 

@@ -75,7 +75,7 @@ void add_condition(const host::AcceleratorDescription& description, const host::
 }
 
 // A user that the reason already names is left out.
-void add_holders(const host::AcceleratorDescription& description, std::vector<Note>& notes) {
+void add_users(const host::AcceleratorDescription& description, std::vector<Note>& notes) {
   std::vector<std::string> texts;
   for (const vfio::DeviceUser& user : description.users) {
     const bool of_a_vgpu = std::ranges::any_of(description.vgpus, [&](const host::VgpuDescription& vgpu) {
@@ -167,7 +167,7 @@ Row row_of(const host::AcceleratorDescription& description, const host::NodeDesc
   add_condition(description, node, row.notes);
   if (auto other = vfio::override_of_another_driver(description.function))
     row.notes.push_back({.text = std::move(*other), .tint = Tint::dim});
-  add_holders(description, row.notes);
+  add_users(description, row.notes);
   add_vgpus(description, row.notes);
   return row;
 }

@@ -71,8 +71,8 @@ void add(agent::LabelChanges& all, const agent::LabelChanges& later) {
 // Without an API server each label counts as set at once, so the reconciles of one change run in a row.
 agent::ReconcileResult steps_of(agent::NodeSnapshot snapshot) {
   agent::ReconcileResult all = agent::reconcile(snapshot);
-  constexpr int kMostLooks = 3;
-  for (int look = 1; look < kMostLooks && !all.waits_for.empty(); ++look) {
+  constexpr int kMostAttempts = 3;
+  for (int attempt = 1; attempt < kMostAttempts && !all.waits_for.empty(); ++attempt) {
     snapshot.node.labels = agent::with_changes(snapshot.node.labels, all.labels);
     snapshot.node.annotations = agent::with_changes(snapshot.node.annotations, all.annotations);
     agent::ReconcileResult next = agent::reconcile(snapshot);

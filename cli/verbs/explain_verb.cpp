@@ -8,7 +8,7 @@
 
 namespace ferry::cli {
 ExitStatus explain_verb(const Session& session, const std::string& word) {
-  const auto inputs = look_for_stories(session);
+  const auto inputs = read_explain_inputs(session);
   if (!inputs) return complain(inputs.error());
   const auto subject = find_subject(*inputs, word);
   if (!subject) return complain(subject.error());

@@ -145,7 +145,7 @@ void add_control(const Session& session, const KataOptions& options, const kata:
     runtime.control = run_of_command(*session.writer, file->restart.command);
     return;
   }
-  const kata::RuntimePlace& place = runtime.at_hand.place;
+  const kata::RuntimePlace& place = runtime.found_runtime.place;
   if (place.kind == kata::RuntimeKind::k0s) {
     runtime.control = left_to(place.name);
     return;
@@ -206,10 +206,10 @@ Result<kata::KataRuntime> kata_runtime(const Session& session, const KataOptions
   if (!place) return fail(std::move(place).error());
   kata::KataRuntime out;
   out.asked = std::make_unique<kata::CriClient>(*session.host, place->socket);
-  auto at_hand =
+  auto found_runtime =
       kata::found_runtime(*session.host, *session.writer, *out.asked, *place, options.containerd_version);
-  if (!at_hand) return fail(std::move(at_hand).error());
-  out.at_hand = std::move(*at_hand);
+  if (!found_runtime) return fail(std::move(found_runtime).error());
+  out.found_runtime = std::move(*found_runtime);
   add_control(session, options, file, out);
   return out;
 }

@@ -76,7 +76,7 @@ void add_use(const Session& session, host::NodeSnapshot& snapshot,
 
 }  // namespace
 
-Result<host::NodeSnapshot> look_at_node(const Session& session, Depth depth) {
+Result<host::NodeSnapshot> read_node(const Session& session, Depth depth) {
   host::NodeSnapshot snapshot;
   auto inventory = vfio::scan(*session.host);
   if (!inventory) return fail(std::move(inventory).error());
@@ -111,8 +111,8 @@ host::NodeDescription describe(const Session& session, const host::NodeSnapshot&
   return describe(snapshot, session.rules, model_names(session));
 }
 
-Result<ExplainInputs> look_for_stories(const Session& session) {
-  auto snapshot = look_at_node(session, Depth::all);
+Result<ExplainInputs> read_explain_inputs(const Session& session) {
+  auto snapshot = read_node(session, Depth::all);
   if (!snapshot) return fail(std::move(snapshot).error());
   ExplainInputs inputs{.snapshot = std::move(*snapshot), .description = {}, .places = {}};
   inputs.description = describe(session, inputs.snapshot);

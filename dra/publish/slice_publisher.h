@@ -56,7 +56,7 @@ class SlicePublisher final : public NodeView {
   };
 
   /// The interval at which a write is looked for in the watch, while it has not been reported.
-  static constexpr kube::Backoff::Pause kBetweenLooks{10'000};
+  static constexpr kube::Backoff::Pause kPollPeriod{10'000};
 
   /// The references must outlive this object.
   SlicePublisher(const HostFs& host, kube::ApiTransport& transport, kube::Timers& timers, kube::Random random,

@@ -353,11 +353,11 @@ void AgentFolders::give() {
 
 void AgentFolders::give_tree(const fs::path& folder) {
   const auto now = Clock::now();
-  const auto known = next_looks_.try_emplace(folder, now).first;
-  auto& next_look = known->second;
-  const bool looks = next_look && *next_look <= now;
+  const auto known = next_scans_.try_emplace(folder, now).first;
+  auto& next_scan = known->second;
+  const bool looks = next_scan && *next_scan <= now;
   const bool all_given = give(folder, looks ? Giving::tree : Giving::tree_top);
-  if (looks) next_look = all_given ? std::nullopt : std::optional(Clock::now() + settings_.between_looks);
+  if (looks) next_scan = all_given ? std::nullopt : std::optional(Clock::now() + settings_.poll_period);
 }
 
 Result<> AgentFolders::give_lock() const {

@@ -57,7 +57,7 @@ class AgentFolders {
     std::vector<std::filesystem::path> folders;
     std::vector<std::filesystem::path> trees;
     /// The shortest time from a look through a tree that met an error to the next one.
-    std::chrono::milliseconds between_looks = std::chrono::minutes(1);
+    std::chrono::milliseconds poll_period = std::chrono::minutes(1);
     std::string whose = "the agent's";  ///< the group, for the log
   };
 
@@ -80,7 +80,7 @@ class AgentFolders {
   const HostFs& host_;
   const Settings settings_;
   /// The time of each tree's next look; absent: the last look met no error, and no further one is needed.
-  std::map<std::filesystem::path, std::optional<Clock::time_point>> next_looks_;
+  std::map<std::filesystem::path, std::optional<Clock::time_point>> next_scans_;
   std::set<std::string> warned_;
 };
 

@@ -62,9 +62,9 @@ std::vector<std::string> shared_mappings(std::string_view maps) {
 }
 
 // The open and mapped files of one process.
-class Look {
+class ProcessScan {
  public:
-  Look(const HostFs& host, int pid, const AskedNodes& asked, LookDeadline until)
+  ProcessScan(const HostFs& host, int pid, const AskedNodes& asked, ScanDeadline until)
       : host_(&host), pid_(pid), asked_(&asked), until_(until) {}
 
   void at_descriptors() {
@@ -125,31 +125,31 @@ class Look {
   const HostFs* host_;
   int pid_;
   const AskedNodes* asked_;
-  LookDeadline until_;
+  ScanDeadline until_;
   std::set<Asked> found_;
   bool blocked_ = false;
   bool late_ = false;
 };
 
 /// The uses of the asked devices by one process.
-struct Seen {
+struct ProcessUse {
   std::map<std::string, std::vector<vfio::DeviceUser>> users;  ///< by device
   bool blocked = false;                                        ///< a part could not be looked at
   bool late = false;                                           ///< the look took too long
 };
 
-Seen look_into(const HostFs& host, int pid, const AskedNodes& asked, LookDeadline until) {
-  Look process(host, pid, asked, until);
+ProcessUse scan_process(const HostFs& host, int pid, const AskedNodes& asked, ScanDeadline until) {
+  ProcessScan process(host, pid, asked, until);
   process.at_descriptors();
   process.at_mappings();
-  Seen seen{.users = {}, .blocked = process.blocked(), .late = process.late()};
+  ProcessUse use{.users = {}, .blocked = process.blocked(), .late = process.late()};
   for (const auto& [device, node] : process.found())
-    seen.users[device].push_back(describe_process(host, pid, node, until));
-  return seen;
+    use.users[device].push_back(describe_process(host, pid, node, until));
+  return use;
 }
 
 // True if a process of this service is a VM or in a pod, so that stopping the service would end it.
-bool is_vm_or_pod(const HostFs& host, int pid, const std::string& service, LookDeadline until) {
+bool is_vm_or_pod(const HostFs& host, int pid, const std::string& service, ScanDeadline until) {
   const auto directory = fs::path("proc") / std::to_string(pid);
   const auto cgroup = host.read_file(directory / "cgroup");
   // A process that ended meanwhile is no VM; a process that cannot be looked at may be one.
@@ -181,14 +181,14 @@ class Walk {
     const auto ourselves = pid_of(host_->link_name("proc/self").value_or(""));
     for (const int pid : pids_) {
       if (pid == ourselves || is_of_a_late_pod(pid)) continue;
-      auto seen = ask<Seen>(pid, [host = host_, asked = asked_, pid, patience = patience_] {
-        return look_into(*host, pid, *asked, std::chrono::steady_clock::now() + patience);
+      auto use = ask<ProcessUse>(pid, [host = host_, asked = asked_, pid, patience = patience_] {
+        return scan_process(*host, pid, *asked, std::chrono::steady_clock::now() + patience);
       });
-      if (!seen) continue;
-      if (seen->blocked) blocked_.push_back(pid);
-      for (auto& [device, users] : seen->users)
+      if (!use) continue;
+      if (use->blocked) blocked_.push_back(pid);
+      for (auto& [device, users] : use->users)
         std::ranges::move(users, std::back_inserter(report_.users[device]));
-      if (seen->late) has_too_many_files(pid);
+      if (use->late) has_too_many_files(pid);
     }
     keep_only_harmless_services();
     tell_what_was_not_seen();

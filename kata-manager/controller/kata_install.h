@@ -22,7 +22,7 @@ namespace ferry::kata {
 
 /// The container runtime of a host, how Ferry queries it, and how Ferry makes it read its files.
 struct KataRuntime {
-  FoundRuntime at_hand;
+  FoundRuntime found_runtime;
   std::unique_ptr<ContainerRuntime> asked;
   std::unique_ptr<RuntimeControl> control;  ///< nullptr: Ferry does not restart the runtime
   /// Why there is no control although one is needed: the runtime has no unit here. Matters only if it runs.

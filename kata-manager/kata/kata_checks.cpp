@@ -191,10 +191,10 @@ Result<std::optional<Installed>> find_installed(const HostFs& host, const ClassF
     if (!runtimes) return fail(runtimes.error());
     return installed_in(*runtimes, handler);
   }
-  const auto placed = configured_in_crio(place->configuration, files);
-  if (!placed) return fail(placed.error());
-  const auto found = std::ranges::find(*placed, handler, &ConfiguredRuntime::name);
-  if (found == placed->end()) return std::optional<Installed>();
+  const auto configured = configured_in_crio(place->configuration, files);
+  if (!configured) return fail(configured.error());
+  const auto found = std::ranges::find(*configured, handler, &ConfiguredRuntime::name);
+  if (found == configured->end()) return std::optional<Installed>();
   return std::optional<Installed>({.configuration = found->configuration});
 }
 

@@ -61,7 +61,7 @@ class PodResourcesMonitor : Pinned {
     /// Ask also until the pods of all allocated devices are known, and as long as there are any.
     bool names = false;
     /// The time between two such questions. A device counts as released after two lists without it.
-    std::chrono::milliseconds between_looks = std::chrono::seconds(10);
+    std::chrono::milliseconds poll_period = std::chrono::seconds(10);
   };
 
   /// All must outlive this object. `learnt` is called once known() is true.
@@ -93,7 +93,7 @@ class PodResourcesMonitor : Pinned {
  private:
   void ask_now();
   void somebody_waits();
-  void start_patience();
+  void start_timer();
   void ask();
   void answered(Result<PodList> listed);
   void next_time();
@@ -124,9 +124,9 @@ class PodResourcesMonitor : Pinned {
   bool learnt_reported_ = false;
   EventLoop::Clock::time_point anew_since_;  // the time of begin_anew(); earlier questions do not decide
   bool learning_ = false;                    // the allocations of a kubelet that came since are awaited
-  bool patient_ = false;                     // the timer runs; when it ends, the gate closes
+  bool timer_runs_ = false;                  // the timer runs; when it ends, the gate closes
   bool too_late_ = false;                    // the gate is closed until there is an answer
-  EventLoop::Timer patience_timer_;
+  EventLoop::Timer gate_timer_;
   EventLoop::Clock::duration pause_;
   Error last_error_;
 
@@ -137,8 +137,8 @@ class PodResourcesMonitor : Pinned {
   std::optional<EventLoop::Clock::time_point> there_since_;  // since a kubelet reads the lists
   AllocationCore::Ticket there_at_ = 0;                      // the last allocation before that
   /// The kubelet's knowledge, by its lists: not shown yet; of pods, perhaps not all; of all its pods.
-  enum class PodsKnown { unproven, some, all };
-  PodsKnown pods_known_ = PodsKnown::unproven;
+  enum class PodsKnown { unverified, some, all };
+  PodsKnown pods_known_ = PodsKnown::unverified;
   bool doubt_logged_ = false;
   bool once_more_ = false;  // when the call is over
   EventLoop::Clock::time_point asked_when_;

@@ -55,8 +55,8 @@ class KataConversation : public testing::Test {
 
   Result<kata::KataRuntime> runtime() const {
     kata::KataRuntime out;
-    out.at_hand.place = must(kata::runtime_place("containerd"));
-    out.at_hand.release = test::kRelease;
+    out.found_runtime.place = must(kata::runtime_place("containerd"));
+    out.found_runtime.release = test::kRelease;
     out.asked = std::make_unique<test::AskedDaemon>(*daemon);
     out.control = std::make_unique<test::RestartOfDaemon>(*daemon);
     return out;
@@ -67,9 +67,9 @@ class KataConversation : public testing::Test {
   void look() {
     const HostSide side = host_side();
     const KataPlan plan = kata_plan(node, side, snapshot, nullptr);
-    RolloutStep turn;
-    turn.may_begin = true;
-    const KataStep step = kata_step(node, side, snapshot, plan, turn);
+    RolloutStep rollout_step;
+    rollout_step.may_begin = true;
+    const KataStep step = kata_step(node, side, snapshot, plan, rollout_step);
     trouble = step.trouble;
     if (step.file) must(write_desired_classes(host, *step.file));
     std::erase_if(node.labels, [](const auto& label) { return label.first.starts_with(api::kKataPrefix); });

@@ -75,9 +75,9 @@ struct Scene {
     const KataPlan plan = kata_plan(node, host, snapshot, nullptr);
     begin = plan.change.begin;
     outcome = plan.change.outcome;
-    RolloutStep turn;
-    turn.may_begin = may_begin;
-    return kata_step(node, host, snapshot, plan, turn);
+    RolloutStep rollout_step;
+    rollout_step.may_begin = may_begin;
+    return kata_step(node, host, snapshot, plan, rollout_step);
   }
   void write() {
     if (const auto file = step().file) host.kata_written = file;
@@ -302,16 +302,16 @@ TEST(SharedLease, IsOfOneOfTheTwo) {
   const std::string id = kata_configuration_id(config("f", "x"));
   Rollout rollout;
   rollout.known = rollout.searched = rollout.renewed = true;
-  SharedLease turn = share_lease(rollout, change("8f3a"), change(id));
-  EXPECT_EQ(turn.lease.configuration, "8f3a");
-  EXPECT_FALSE(turn.kata.may_begin);
+  SharedLease rollout_step = share_lease(rollout, change("8f3a"), change(id));
+  EXPECT_EQ(rollout_step.lease.configuration, "8f3a");
+  EXPECT_FALSE(rollout_step.kata.may_begin);
   EXPECT_EQ(share_lease(rollout, change(""), change(id)).lease.configuration, id);
 
   rollout.leases = {{.index = 0, .holder = "n1", .configuration = id}};
-  turn = share_lease(rollout, change("8f3a"), change(id));
-  EXPECT_FALSE(turn.gpus.may_begin);
-  EXPECT_TRUE(turn.kata.may_begin);
-  EXPECT_EQ(turn.lease.kind, RolloutStep::Kind::nothing);
+  rollout_step = share_lease(rollout, change("8f3a"), change(id));
+  EXPECT_FALSE(rollout_step.gpus.may_begin);
+  EXPECT_TRUE(rollout_step.kata.may_begin);
+  EXPECT_EQ(rollout_step.lease.kind, RolloutStep::Kind::nothing);
   EXPECT_TRUE(share_lease(rollout, change(""), change(id)).gpus.may_begin);
 
   // Held until a person does something: nobody waits for that.

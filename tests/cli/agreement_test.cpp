@@ -263,7 +263,7 @@ class Agreement : public plugin_test::Fixture {
                              .period = 20ms,
                              .settling = 0ms,
                              .names = true,
-                             .between_looks = 20ms};
+                             .poll_period = 20ms};
     kubelet = make_kubelet();
   }
 

@@ -77,7 +77,7 @@ std::string on_all_canvases(const std::string& head, const Draw& draw) {
 }
 
 std::string status_of(const Session& session, const std::string& head) {
-  const host::NodeDescription description = describe(session, must(look_at_node(session, Depth::rows)));
+  const host::NodeDescription description = describe(session, must(read_node(session, Depth::rows)));
   return on_all_canvases(head, [&](const TextOutput& output) { return status_text(description, output); });
 }
 
@@ -97,7 +97,7 @@ TEST_P(StatusGolden, IsAsTheDocumentSays) {
   test::Machine machine;
   test::composed_machine(GetParam()).build(machine);
   const Session session = session_at(machine.kernel.root(), machine.users);
-  const host::NodeDescription description = describe(session, must(look_at_node(session, Depth::all)));
+  const host::NodeDescription description = describe(session, must(read_node(session, Depth::all)));
   const std::string text = status_text(description, {});
   const json document = to_json(description);
   for (const json& gpu : document.at("accelerators")) {
@@ -117,7 +117,7 @@ TEST_P(StatusGolden, FitsIntoEightyColumns) {
   test::Machine machine;
   test::composed_machine(GetParam()).build(machine);
   const Session session = session_at(machine.kernel.root(), machine.users);
-  const host::NodeDescription description = describe(session, must(look_at_node(session, Depth::rows)));
+  const host::NodeDescription description = describe(session, must(read_node(session, Depth::rows)));
   const TextOutput output{.columns = 80};
   expect_to_fit(status_text(description, output), output);
 }
@@ -166,7 +166,7 @@ TEST_P(StatusGolden, PointsToNothingThatExplainLacks) {
   test::Machine machine;
   test::composed_machine(GetParam()).build(machine);
   const Session session = session_at(machine.kernel.root(), machine.users);
-  const ExplainInputs inputs = must(look_for_stories(session));
+  const ExplainInputs inputs = must(read_explain_inputs(session));
   for (const auto& [word, line] : explanations_of(status_text(inputs.description, {}))) {
     const auto subject = find_subject(inputs, word);
     ASSERT_TRUE(subject) << line;
@@ -191,7 +191,7 @@ TEST(StatusText, PointsToADoctorWhereNothingElseIsKnown) {
   test::Machine machine;
   test::composed_machine("broken").build(machine);
   const Session session = session_at(machine.kernel.root(), machine.users);
-  ExplainInputs inputs = must(look_for_stories(session));
+  ExplainInputs inputs = must(read_explain_inputs(session));
   host::AcceleratorDescription& gpu = inputs.description.accelerators.at(1);
   gpu.movable = false;
   gpu.movable_reasons = {"nobody knows"};
@@ -237,7 +237,7 @@ TEST_P(ExplainGolden, OfAComposedMachine) {
   test::Machine machine;
   composed.build(machine);
   const Session session = session_at(machine.kernel.root(), machine.users);
-  ExplainInputs inputs = must(look_for_stories(session));
+  ExplainInputs inputs = must(read_explain_inputs(session));
   inputs.plugin_runs = true;
   test::expect_golden(fixture("explain", composed.name),
                       explained(inputs, GetParam().words, fmt::format("Composed: {}.\n", composed.what)));
@@ -246,7 +246,7 @@ TEST_P(ExplainGolden, OfAComposedMachine) {
 TEST_P(CapturedGolden, ExplainsEachAccelerator) {
   const test::CapturedHost host(GetParam());
   const Session session = session_at(host.root(), {});
-  const ExplainInputs inputs = must(look_for_stories(session));
+  const ExplainInputs inputs = must(read_explain_inputs(session));
   std::vector<std::string> words;
   words.reserve(inputs.description.accelerators.size());
   for (const host::AcceleratorDescription& gpu : inputs.description.accelerators)
@@ -277,7 +277,7 @@ TEST(ExplainUnknown, NamesWhatWasProbablyMeant) {
   test::Machine machine;
   test::composed_machine("t4-server").build(machine);
   const Session session = session_at(machine.kernel.root(), machine.users);
-  const ExplainInputs inputs = must(look_for_stories(session));
+  const ExplainInputs inputs = must(read_explain_inputs(session));
   struct Row {
     std::string word;
     std::string message;
@@ -306,7 +306,7 @@ TEST(ExplainResource, NamesWhatCanBeAskedForNext) {
   test::Machine machine;
   test::composed_machine("t4-server").build(machine);
   const Session session = session_at(machine.kernel.root(), machine.users);
-  ExplainInputs inputs = must(look_for_stories(session));
+  ExplainInputs inputs = must(read_explain_inputs(session));
   const std::string gpu = "0000:3b:00.0";
   const auto group = inputs.snapshot.inventory.find(*vfio::PciAddress::parse(gpu))->iommu_group;
   inputs.snapshot.advertised = api::AdvertisedResources{.devices = {{.resource = "nvidia.com/pgpu",
@@ -330,7 +330,7 @@ TEST(StatusText, FitsIntoEightyColumnsWithLongNames) {
   test::Machine machine;
   test::composed_machine("t4-server").build(machine);
   const Session session = session_at(machine.kernel.root(), machine.users);
-  ExplainInputs inputs = must(look_for_stories(session));
+  ExplainInputs inputs = must(read_explain_inputs(session));
   const std::string pod =
       "team-with-a-rather-long-namespace-name-01/virt-launcher-workstation-of-the-design-department-x7k2p";
   const std::string resource =
@@ -369,7 +369,7 @@ TEST(StatusText, FitsIntoEightyColumnsWithAnError) {
   test::Machine machine;
   test::composed_machine("policy-node").build(machine);
   const Session session = session_at(machine.kernel.root(), machine.users);
-  host::NodeDescription description = describe(session, must(look_at_node(session, Depth::rows)));
+  host::NodeDescription description = describe(session, must(read_node(session, Depth::rows)));
   const std::string message =
       "read /var/lib/ferry/desired.json: devices[3].vgpu-devices: expected the name of a type and how many "
       "of "

@@ -329,10 +329,9 @@ class BadEntry : public AgentFoldersTest {
   void others_are_given() const {
     for (const std::string& file : others_) EXPECT_EQ(mode(file) & 0060U, 0060U) << file;
   }
-  AgentFolders folders(std::chrono::milliseconds between_looks) const {
-    return {
-        host_,
-        {.group = kAgent, .lock = {}, .folders = {}, .trees = {"opt/kata"}, .between_looks = between_looks}};
+  AgentFolders folders(std::chrono::milliseconds poll_period) const {
+    return {host_,
+            {.group = kAgent, .lock = {}, .folders = {}, .trees = {"opt/kata"}, .poll_period = poll_period}};
   }
 
   static constexpr const char* kBad = "opt/kata/.ferry/artifact/k";

@@ -33,9 +33,9 @@ namespace ferry::host {
 class DeviceUsers final : public vfio::UseProbe {
  public:
   std::map<std::string, vfio::DeviceUser> held;
-  std::function<void()> before_look;
+  std::function<void()> before_scan;
   Result<vfio::UseReport> look(std::span<const vfio::UseQuestion> questions) override {
-    if (before_look) before_look();
+    if (before_scan) before_scan();
     vfio::UseReport report;
     for (const vfio::UseQuestion& question : questions)
       if (const auto user = held.find(question.device); user != held.end())

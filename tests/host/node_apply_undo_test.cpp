@@ -73,7 +73,7 @@ TEST_F(NodeApplyUndo, RefusesAsTheLaterStageDidWhereThatWroteNothing) {
   apply(kDivided);
   const auto vgpus = mdev_.devices_on(kFirst);
   // A VM takes the GPU once its vGPUs have gone: there is no other moment for it.
-  probe_.before_look = [&] {
+  probe_.before_scan = [&] {
     if (mdev_.devices_on(kFirst).empty()) probe_.held = kFirst;
   };
   const NodeOutcome outcome = apply("  - {devices: [0], mode: passthrough}\n");
@@ -135,7 +135,7 @@ TEST_F(NodeApplyUndo, LeavesNoTraceOnAGpuThatSomebodyElseHadPutOnVfio) {
 TEST_F(NodeApplyUndo, TakesNoGpuFromWhoHasTakenItMeanwhile) {
   apply(kAway);
   mdev_.swallow_creates = true;
-  probe_.before_look = [&] {
+  probe_.before_scan = [&] {
     if (kernel_.driver_of(kFirst) == "nvidia") probe_.held = kFirst;
   };
   const NodeOutcome outcome = apply("  - {devices: [0], mode: vgpu, vgpu-devices: {T4-4Q: 2}}\n");
@@ -187,7 +187,7 @@ TEST_F(NodeApplyUndoOfTwo, TakesBothToVfioAgain) {
 }
 
 TEST_F(NodeApplyUndoOfTwo, TakesNoVgpuFromAVm) {
-  probe_.before_look = [&] {
+  probe_.before_scan = [&] {
     if (const auto vgpus = mdev_.devices_on(kFirst); !vgpus.empty()) probe_.held = vgpus.front().substr(6);
   };
   const NodeOutcome outcome = apply(kBothDivided);

@@ -234,7 +234,7 @@ TEST_F(NodeKeeperTest, PausesFromTheEndOfWhatItHasTried) {
   want("  - {devices: [1], mode: passthrough}\n");
   round();
   kernel_.remove("sys/bus/pci/drivers/vfio-pci/bind");
-  users_.before_look = [this] { now_ += 60s; };
+  users_.before_scan = [this] { now_ += 60s; };
   want("  - {devices: [0], mode: passthrough}\n");
   const auto failed = round();
   EXPECT_EQ(failed.phase, api::NodePhase::failed);

@@ -160,7 +160,7 @@ TEST_F(NodeKeeperTest, RefusesWhenThePluginDoesNotAnswer) {
 TEST_F(NodeKeeperTest, LetsNothingBeAdvertisedThatIsStillBeingMade) {
   start_plugin();
   std::vector<std::string> withheld;
-  users_.before_look = [&] {
+  users_.before_scan = [&] {
     if (kernel_.exists("run/ferry/status.json") && state().phase == api::NodePhase::applying)
       withheld = withdrawn();
   };
@@ -178,7 +178,7 @@ TEST_F(NodeKeeperTest, LetsNothingBeAdvertisedThatIsStillBeingMade) {
 TEST_F(NodeKeeperTest, MindsAPluginThatHasStartedSinceThePlan) {
   want(kAllAway);
   round();
-  users_.before_look = [this] {
+  users_.before_scan = [this] {
     if (liveness_ || state().phase != api::NodePhase::applying) return;
     // It has read an earlier file, and has advertised the GPU.
     kernel_.file("run/ferry/plugin/advertised.json",

@@ -220,7 +220,7 @@ TEST_F(NodeKeeperTest, GivesBackWhatAnUnpluggedGpuHasLeftBehind) {
 TEST_F(NodeKeeperTest, OutlivesAGpuThatIsUnpluggedWhileItIsRefused) {
   users_.held[kFirst] = vm(412);
   int looks = 0;
-  users_.before_look = [&] {
+  users_.before_scan = [&] {
     if (++looks == 2) kernel_.remove_function(kFirst);
   };
   want(kAllAway);

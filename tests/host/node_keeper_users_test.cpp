@@ -135,7 +135,7 @@ TEST_F(NodeKeeperTest, SaysOfNoVgpuWhoHasItOnceNobodyCanSee) {
 TEST_F(NodeKeeperTest, AsksNobodyWhoHasVgpusWhereThereAreNone) {
   want(kAllAway);
   rounds();
-  users_.before_look = [] { FAIL() << "somebody is asked"; };
+  users_.before_scan = [] { FAIL() << "somebody is asked"; };
   must(keeper_.look_at_use());
 }
 
@@ -205,7 +205,7 @@ TEST_F(NodeKeeperTest, DoesNotTakeUnaskedWhatHasJustComeFree) {
   round();
   plugin_follows();
   unsigned looks = 0;  // the first is the plan's, and decides what the plugin is asked
-  users_.before_look = [&] {
+  users_.before_scan = [&] {
     if (++looks > 1) users_.held.clear();
   };
   EXPECT_EQ(round().phase, api::NodePhase::blocked);

@@ -110,7 +110,7 @@ class NodeLoopTest : public testing::Test {
   void start() {
     std::packaged_task<Result<ExitStatus>(std::stop_token)> task([this](const std::stop_token& token) {
       return run({.files = {},
-                  .between_use_looks = 20ms,
+                  .use_poll_period = 20ms,
                   .without_uevents = without_uevents_,
                   .open_uevents = open_uevents_,
                   .uevents_are_sent = [this] { return are_sent_; },

@@ -59,10 +59,10 @@ TEST_F(AtHand, TheProgramOfTheUnitSaysWhatARestartStarts) {
   program("/opt/bin/containerd", "2.1.9");
   program("/usr/bin/containerd", "1.6.20");
   running.version = "2.0.11";
-  const auto at_hand = look();
-  EXPECT_EQ(at_hand.release.text(), "2.1.9");
-  EXPECT_EQ(at_hand.release_by, "/opt/bin/containerd, which its unit starts");
-  EXPECT_THAT(at_hand.notes,
+  const auto found_runtime = look();
+  EXPECT_EQ(found_runtime.release.text(), "2.1.9");
+  EXPECT_EQ(found_runtime.release_by, "/opt/bin/containerd, which its unit starts");
+  EXPECT_THAT(found_runtime.notes,
               ElementsAre(HasSubstr("containerd 2.0.11 runs, and 2.1.9 starts with its next")));
   EXPECT_THAT(writer.asked, ElementsAre("/opt/bin/containerd --version"));
 }
@@ -97,10 +97,10 @@ TEST_F(AtHand, TheUsualProgramCountsWhereNobodySaysOtherwise) {
   program("/usr/bin/containerd", "1.7.24");
   for (const char* version : {"", "1.7.24"}) {
     running.version = version;
-    const auto at_hand = look();
-    EXPECT_EQ(at_hand.release_by, "/usr/bin/containerd, where containerd usually is");
-    EXPECT_EQ(at_hand.program, "/usr/bin/containerd");
-    EXPECT_THAT(notes_of_plan(at_hand), Not(testing::Contains(HasSubstr("alone"))));
+    const auto found_runtime = look();
+    EXPECT_EQ(found_runtime.release_by, "/usr/bin/containerd, where containerd usually is");
+    EXPECT_EQ(found_runtime.program, "/usr/bin/containerd");
+    EXPECT_THAT(notes_of_plan(found_runtime), Not(testing::Contains(HasSubstr("alone"))));
   }
 }
 
@@ -108,13 +108,13 @@ TEST_F(AtHand, TheUsualProgramCountsWhereNobodySaysOtherwise) {
 TEST_F(AtHand, ThePlanSaysThatTheModelAloneProvesIt) {
   scratch.file("usr/bin/containerd", "");
   running.version = "1.7.24";
-  auto at_hand = look();
-  EXPECT_EQ(at_hand.release.text(), "1.7.24");
-  EXPECT_THAT(notes_of_plan(at_hand),
+  auto found_runtime = look();
+  EXPECT_EQ(found_runtime.release.text(), "1.7.24");
+  EXPECT_THAT(notes_of_plan(found_runtime),
               ElementsAre(testing::AllOf(HasSubstr("proven by Ferry's model of containerd 1.7.24 alone"),
                                          HasSubstr("/usr/bin/containerd --version"))));
-  EXPECT_THAT(must(plan_runtime(host, at_hand, {})).notes, IsEmpty()) << "nothing is changed";
-  EXPECT_FALSE(config_dump_check(writer, at_hand, RuntimePlan(), ours));
+  EXPECT_THAT(must(plan_runtime(host, found_runtime, {})).notes, IsEmpty()) << "nothing is changed";
+  EXPECT_FALSE(config_dump_check(writer, found_runtime, RuntimePlan(), ours));
 }
 
 TEST_F(AtHand, SaysThatTheReleaseIsUnknown) {

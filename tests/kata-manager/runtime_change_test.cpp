@@ -180,7 +180,7 @@ class RuntimeChangeTest : public testing::Test {
 TEST_F(RuntimeChangeTest, IsWrittenReadAndProvenAndTheSecondTimeNothing) {
   const auto first = test::must(apply_change(context(), installation()));
   EXPECT_TRUE(first.written && first.acted);
-  EXPECT_EQ(first.unproven, std::nullopt);
+  EXPECT_EQ(first.unverified, std::nullopt);
   EXPECT_EQ(drop_in(), "ours\n");
   EXPECT_FALSE(host.exists(kRuntimeRecord));
   const int writes = host.writes;
@@ -272,13 +272,13 @@ TEST_F(RuntimeChangeTest, IsReadLaterWhereNobodyRestartsAndProvenThen) {
   alone.control = nullptr;
   const auto outcome = test::must(apply_change(alone, installation()));
   EXPECT_TRUE(outcome.written);
-  EXPECT_THAT(outcome.unproven.value_or(""), HasSubstr("next start"));
+  EXPECT_THAT(outcome.unverified.value_or(""), HasSubstr("next start"));
   RuntimeChange again = installation();
   again.files.clear();
   const auto later = test::must(apply_change(context(), again));
   EXPECT_TRUE(later.acted) << "it runs with what it has read before";
   EXPECT_FALSE(later.written);
-  EXPECT_EQ(later.unproven, std::nullopt);
+  EXPECT_EQ(later.unverified, std::nullopt);
 }
 
 // Who wrote it is long gone when the runtime is made to read it.
@@ -410,13 +410,13 @@ TEST_F(RuntimeChangeTest, OfARuntimeThatDoesNotRunIsWrittenOnly) {
   const auto outcome = test::must(apply_change(context(), installation()));
   EXPECT_TRUE(outcome.written);
   EXPECT_FALSE(outcome.acted);
-  EXPECT_THAT(outcome.unproven.value_or(""), HasSubstr("does not run"));
+  EXPECT_THAT(outcome.unverified.value_or(""), HasSubstr("does not run"));
   EXPECT_FALSE(host.exists(kRuntimeRecord));
 }
 
 TEST_F(RuntimeChangeTest, OfARuntimeThatReportsNothingIsTriedByItsAnswering) {
   runtime.tells = false;
-  EXPECT_THAT(test::must(apply_change(context(), installation())).unproven.value_or(""),
+  EXPECT_THAT(test::must(apply_change(context(), installation())).unverified.value_or(""),
               HasSubstr("does not say"));
   EXPECT_THAT(
       error_of(apply_change(

@@ -132,7 +132,7 @@ TEST_F(PluginTest, SaysWhichPodHasADeviceWhereThatIsAskedFor) {
 
 TEST_F(PluginTest, SaysThatAPodHasGoneWherePodsAreNamed) {
   options.pod_resources.period = 1ms;
-  options.pod_resources.between_looks = 1ms;
+  options.pod_resources.poll_period = 1ms;
   options.pod_resources.names = true;
   add_gpu("0000:01:00.0", 15);
   start_both();

@@ -273,7 +273,7 @@ TEST(MigApply, AFunctionTakenAtTheLastMomentKeepsTheMode) {
   node.make("{H200X-35C: 1}");
   node.make("{}");
   node.probe.looks = 0;
-  node.probe.before_look = [&](int look) {
+  node.probe.before_scan = [&](int look) {
     if (look == 3) node.probe.hold("0000:17:00.7");  // behind the plan's and the one before the first write
   };
   const std::string before = node.state();
@@ -289,7 +289,7 @@ TEST(MigApply, AFunctionThatCannotBeReadKeepsTheMode) {
   node.make("{H200X-35C: 1}");
   node.make("{}");
   node.probe.looks = 0;
-  node.probe.before_look = [&](int look) {
+  node.probe.before_scan = [&](int look) {
     if (look == 2)  // behind the last scan before the first write
       node.kernel.file("sys/devices/pci0000:00/0000:17:00.7/nvidia/current_vgpu_type", "?\n");
   };
@@ -306,7 +306,7 @@ TEST(MigApply, TheRollbackLeavesFunctionsThatAreInUse) {
   node.make("{}");
   node.kernel.fail_change(4, EIO);  // the GPU instance, behind functions off, the mode, functions on
   const int before_undo = node.probe.looks + 3;
-  node.probe.before_look = [&](int look) {
+  node.probe.before_scan = [&](int look) {
     if (look > before_undo) node.probe.hold("0000:17:00.7");
   };
   const GpuOutcome failed = node.apply(on("[0]", "{H200X-1-18C: 1}"));

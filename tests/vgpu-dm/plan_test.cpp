@@ -164,7 +164,7 @@ TEST_F(ProfilePlan, AppliesNothingToWhatItSpares) {
 TEST_F(ProfilePlan, SparesWhatComesMeanwhile) {
   add_vgpu("nvidia-233", ours("T4-8Q", 0).c_str());
   // The last question before the first write.
-  node.probe.before_look = [this](int look) {
+  node.probe.before_scan = [this](int look) {
     if (look == 2) add_vgpu("nvidia-233", kA);
   };
   VgpuHost host = node.host();

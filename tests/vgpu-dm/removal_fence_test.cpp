@@ -110,7 +110,7 @@ TEST_F(RemovalFenceTest, WhereThereIsNoneUsersAreLookedForBeforeEach) {
   const std::string first = removals().at(0).id.text;
   const std::string second = removals().at(1).id.text;
   const auto before = node_.devices();
-  node_.probe.before_look = [&](int) {
+  node_.probe.before_scan = [&](int) {
     if (node_.devices().size() == 1) node_.probe.hold(second);
   };
   const GpuOutcome outcome = node_.apply(on("[0]", "{}")).gpus.at(0);

@@ -449,8 +449,8 @@ Result<> perform(const RebindContext& context, const Step& step) {
   return {};
 }
 
-Carried carry_out(const RebindContext& context, const Inventory& before, Rebind& rebind,
-                  Direction direction) {
+Applied apply_unit(const RebindContext& context, const Inventory& before, Rebind& rebind,
+                   Direction direction) {
   auto recorded = direction == Direction::to_vfio ? record_before(context, before, rebind)
                                                   : record_before_way_back(context, before, rebind);
   if (!recorded) return {.done = std::move(recorded)};

@@ -22,11 +22,11 @@ constexpr int kMostUndoStages = 6;
 
 }  // namespace
 
-GpuOutcome GpuRun::run(const GpuPlan& first, Look look) {
+GpuOutcome GpuRun::run(const GpuPlan& first, SnapshotAge age) {
   if (first.refusal) return refused(first);
   if (!first.matched) return end(GpuOutcome::Kind::unmanaged);
   if (first.steps.empty()) return end(GpuOutcome::Kind::already_so);
-  if (look == Look::old) {
+  if (age == SnapshotAge::old) {
     if (auto r = look_again(Users::ask); !r) return end(GpuOutcome::Kind::refused, std::move(r).error());
   }
 
@@ -221,8 +221,9 @@ std::vector<Error> undo_gpu(const VgpuHost& on, const GpuPlanner& planner, const
 }
 
 GpuOutcome run_gpu(const VgpuHost& on, const GpuPlanner& planner, const vfio::Inventory& inventory,
-                   VgpuSnapshot snapshot, const GpuPlan& first, Look look, const StepObserver& observe) {
-  return GpuRun(on, planner, inventory, std::move(snapshot), first, observe).run(first, look);
+                   VgpuSnapshot snapshot, const GpuPlan& first, SnapshotAge age,
+                   const StepObserver& observe) {
+  return GpuRun(on, planner, inventory, std::move(snapshot), first, observe).run(first, age);
 }
 
 }  // namespace ferry::vgpu

@@ -41,13 +41,13 @@ struct GpuPlanner {
 };
 
 /// Age of a snapshot: `fresh` was taken right before, `old` before other GPUs were changed.
-enum class Look { fresh, old };
+enum class SnapshotAge { fresh, old };
 
 /// Applies the plan made from `snapshot`, stage by stage; each further stage is planned from a scan after the
 /// stage before. `snapshot` must come from right before the first write, so an `old` one is replaced first.
 /// `first` is the plan of an earlier snapshot; if it has no steps, it says why.
 GpuOutcome run_gpu(const VgpuHost& on, const GpuPlanner& planner, const vfio::Inventory& inventory,
-                   VgpuSnapshot snapshot, const GpuPlan& first, Look look, const StepObserver& observe);
+                   VgpuSnapshot snapshot, const GpuPlan& first, SnapshotAge age, const StepObserver& observe);
 
 /// Undoes the changes of a run; `snapshot` is from now. Returns an error for each part that is not restored.
 std::vector<Error> undo_gpu(const VgpuHost& on, const GpuPlanner& planner, const vfio::Inventory& inventory,

@@ -24,10 +24,10 @@ namespace ferry::vgpu {
 namespace {
 
 // A driver may answer a write before its effect shows.
-constexpr int kMostLooks = 10;
-constexpr std::chrono::milliseconds kBetweenLooks{100};
+constexpr int kMostAttempts = 10;
+constexpr std::chrono::milliseconds kPollPeriod{100};
 // A daemon of the driver may have to register new functions first.
-constexpr std::chrono::seconds kBetweenLooksForTypes{1};
+constexpr std::chrono::seconds kTypesPollPeriod{1};
 
 // The tool that switches functions binds a GPU anew, one GPU at a time as with its "ALL". It needs a lock
 // that an open handle of the library blocks, whichever GPU the handle is for.
@@ -40,7 +40,7 @@ std::mutex& driver_calls() {
 
 // A driver that has just come back may take a while to offer its types.
 Result<> GpuRun::can_be_put_back(const mdev::VgpuGpu& before) {
-  for (int look = 1;; ++look) {
+  for (int attempt = 1;; ++attempt) {
     if (auto unwritable = cannot_write(*gpu(), snapshot_)) return fail(std::move(*unwritable));
     if (gpu()->function.driver != before.function.driver) {
       return fail(Errc::failed, fmt::format("{}: it is on {} instead of on {}", before.label(),
@@ -48,8 +48,8 @@ Result<> GpuRun::can_be_put_back(const mdev::VgpuGpu& before) {
                                             before.function.driver.value_or("none")));
     }
     const bool offers = !gpu()->parents.empty() || !before.on_itself();
-    if (offers || look == kMostLooks) return {};
-    on_.pause(kBetweenLooksForTypes);
+    if (offers || attempt == kMostAttempts) return {};
+    on_.pause(kTypesPollPeriod);
     if (auto r = look_again(Users::as_before); !r) return r;
   }
 }
@@ -363,7 +363,7 @@ Result<> GpuRun::write_stage(std::span<const VgpuStep> stage, bool placed, After
 }
 
 Result<> GpuRun::read_back(std::span<const VgpuStep> steps) {
-  for (int look = 1;; ++look) {
+  for (int attempt = 1;; ++attempt) {
     if (steps.front().target() == VgpuStep::Target::vgpu) {
       look_at_devices(steps);
     } else {
@@ -379,9 +379,9 @@ Result<> GpuRun::read_back(std::span<const VgpuStep> steps) {
     // A daemon of the driver may register the functions one by one.
     const bool all_there =
         steps.front().kind != VgpuStep::Kind::enable_vfs || gpu()->parents.size() >= steps.front().number;
-    if ((held && all_there) || look == kMostLooks) return held;
+    if ((held && all_there) || attempt == kMostAttempts) return held;
     const bool of_functions = steps.front().target() == VgpuStep::Target::functions;
-    on_.pause(of_functions ? kBetweenLooksForTypes : kBetweenLooks);
+    on_.pause(of_functions ? kTypesPollPeriod : kPollPeriod);
   }
 }
 

@@ -36,7 +36,7 @@ class GpuRun {
   }
 
   /// Does the work of run_gpu(), with its result.
-  GpuOutcome run(const GpuPlan& first, Look look);
+  GpuOutcome run(const GpuPlan& first, SnapshotAge age);
   /// Undoes a run that had succeeded. Returns an error for each part that is not restored.
   std::vector<Error> put_back(const GpuOutcome& changed);
 

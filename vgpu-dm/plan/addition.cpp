@@ -38,7 +38,7 @@ const mdev::VgpuType* type_on(const mdev::VgpuParent& parent, const std::string&
   return found == parent.types.end() ? nullptr : &*found;
 }
 
-bool has_room(const mdev::VgpuParent& parent, const std::string& type_id) {
+bool has_capacity(const mdev::VgpuParent& parent, const std::string& type_id) {
   const mdev::VgpuType* const type = type_on(parent, type_id);
   return type != nullptr && type->available > 0;
 }
@@ -49,7 +49,7 @@ bool is_taken(const mdev::VgpuGpu& gpu, const vfio::PciAddress& parent) {
          std::ranges::find(gpu.devices, parent, &mdev::VgpuDevice::parent) != gpu.devices.end();
 }
 
-Error no_room(const mdev::VgpuGpu& gpu, const std::string& type_id) {
+Error no_capacity_on(const mdev::VgpuGpu& gpu, const std::string& type_id) {
   return {.code = make_error_code(Errc::refused),
           .message = fmt::format("{}: none of type {} fits now; it carries {}", gpu.label(), type_id,
                                  text(counts_of(gpu))),
@@ -202,9 +202,9 @@ Result<vfio::PciAddress> free_parent(const mdev::VgpuGpu& gpu, const std::string
   if (auto none = makes_no_vgpu(gpu)) return fail(std::move(*none));
   for (const mdev::VgpuParent& parent : gpu.parents) {
     if (parent.problem || is_taken(gpu, parent.address) || taken.contains(parent.address)) continue;
-    if (has_room(parent, type_id)) return parent.address;
+    if (has_capacity(parent, type_id)) return parent.address;
   }
-  return fail(no_room(gpu, type_id));
+  return fail(no_capacity_on(gpu, type_id));
 }
 
 bool needs_library(const Addition& addition, const mdev::VgpuGpu& gpu) {
@@ -232,8 +232,8 @@ GpuPlan plan_addition(const Addition& addition, const VgpuSnapshot& snapshot, co
   if (!plan.refusal) plan.refusal = lacks_mixed_sizes(addition, snapshot, gpu);
   if (plan.refusal) return plan;
   const auto parent = std::ranges::find(gpu.parents, addition.parent, &mdev::VgpuParent::address);
-  if (parent == gpu.parents.end() || !has_room(*parent, addition.type_id)) {
-    plan.refusal = no_room(gpu, addition.type_id);
+  if (parent == gpu.parents.end() || !has_capacity(*parent, addition.type_id)) {
+    plan.refusal = no_capacity_on(gpu, addition.type_id);
     return plan;
   }
   VgpuStep creation{.kind = VgpuStep::Kind::create,

@@ -149,9 +149,9 @@ class ParentSource {
   std::set<vfio::PciAddress> freed_;
 };
 
-void add_creations(const Room& room, const mdev::VgpuGpu& gpu, ParentSource parents, IdSource ids,
-                   GpuPlan& plan) {
-  for (const Want* want : room.order) {
+void add_creations(const CapacityCheck& capacity, const mdev::VgpuGpu& gpu, ParentSource parents,
+                   IdSource ids, GpuPlan& plan) {
+  for (const Want* want : capacity.order) {
     if (!want->listed || !plan.then.empty()) {  // keeps their order
       plan.then.push_back({.type = want->entry->type.text(), .count = want->missing()});
       continue;
@@ -397,18 +397,18 @@ GpuPlan plan_gpu(const ProfileItem& item, const mdev::VgpuGpu& gpu, const VgpuSn
     return plan_functions(std::move(plan), std::move(first.later), match, gpu);
   plan.refusal = cannot_create(match, gpu);
   if (plan.refusal) return plan;
-  Room room = check_capacity(match, gpu);
-  plan.notes = std::move(room.notes);
-  plan.refusal = std::move(room.lacking);
+  CapacityCheck capacity = check_capacity(match, gpu);
+  plan.notes = std::move(capacity.notes);
+  plan.refusal = std::move(capacity.lacking);
   if (plan.refusal) return plan;
-  const auto hidden = std::ranges::find(room.order, false, &Want::listed);
-  if (match.leftover.empty() && hidden != room.order.end()) refuse(plan, not_advertised(**hidden, gpu));
+  const auto hidden = std::ranges::find(capacity.order, false, &Want::listed);
+  if (match.leftover.empty() && hidden != capacity.order.end()) refuse(plan, not_advertised(**hidden, gpu));
   refuse_for_users(match, gpu, snapshot, plan);
   if (plan.refusal) return plan;
 
   add_removals(item, match, gpu, snapshot, plan);
   add_moves(match, gpu, plan);
-  add_creations(room, gpu, ParentSource(gpu, match.leftover), IdSource(snapshot, match.leftover), plan);
+  add_creations(capacity, gpu, ParentSource(gpu, match.leftover), IdSource(snapshot, match.leftover), plan);
   place_creations(match, plan);
   add_params(match, gpu, plan);
   refuse_for_bound(gpu, snapshot, plan);
