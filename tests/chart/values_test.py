@@ -342,7 +342,7 @@ class ValuesTest(unittest.TestCase):
         policy = next(one for one in chart.of_kind(chart.render(), "ValidatingAdmissionPolicy")
                       if one["metadata"]["name"] == "ferry-own-changes")
         variables = {one["name"]: one["expression"] for one in policy["spec"]["variables"]}
-        self.assertEqual([variables[name].strip("'") for name in ("leasePrefix", "proven", "failed", "most")],
+        self.assertEqual([variables[name].strip("'") for name in ("leasePrefix", "passed", "failed", "most")],
                          [constants[name] for name in ("RolloutLeasePrefix", "PassedPrefix", "FailedPrefix", "MostResults")])
         self.assertEqual(re.findall("'([^']+)'", variables["oursOfNotes"]),
                          [constants["LeaseConfiguration"], constants["LeasePolicy"]])
