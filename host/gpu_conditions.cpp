@@ -52,8 +52,9 @@ void add(GpuConditions& conditions, const vfio::RebindOutcome& outcome) {
   }
 }
 
-void withdraw(std::vector<api::Withdrawal>& out, const std::string& id, const std::string& reason) {
-  const auto same = [&](const api::Withdrawal& one) { return one.id == id; };
+void add_unavailable(std::vector<api::UnavailableDevice>& out, const std::string& id,
+                     const std::string& reason) {
+  const auto same = [&](const api::UnavailableDevice& one) { return one.id == id; };
   if (std::ranges::none_of(out, same)) out.push_back({.id = id, .reason = reason});
 }
 
@@ -64,7 +65,7 @@ bool is_listed(const api::AdvertisedResources& advertised, const vfio::PciFuncti
   return advertised.find({function.address.text()}, groups) != nullptr;
 }
 
-void add_going(std::vector<api::Withdrawal>& out, const vfio::RebindPlan& plan,
+void add_going(std::vector<api::UnavailableDevice>& out, const vfio::RebindPlan& plan,
                const vfio::Inventory& inventory, const api::AdvertisedResources& advertised,
                const std::string& reason) {
   for (const vfio::Rebind& rebind : plan.rebinds) {
@@ -72,7 +73,7 @@ void add_going(std::vector<api::Withdrawal>& out, const vfio::RebindPlan& plan,
     for (const vfio::PciAddress& member : rebind.rebinding()) {
       const vfio::PciFunction* function = inventory.find(member);
       if (function != nullptr && (vfio::on_vfio_driver(*function) || is_listed(advertised, *function)))
-        withdraw(out, member.text(), reason);
+        add_unavailable(out, member.text(), reason);
     }
   }
 }
@@ -203,63 +204,63 @@ bool writes(const NodePreview& preview) {
          rebinds(preview.given_away.plan);
 }
 
-std::set<std::string> ids_of(const std::vector<api::Withdrawal>& withdrawals) {
+std::set<std::string> ids_of(const std::vector<api::UnavailableDevice>& unavailable) {
   std::set<std::string> ids;
-  for (const api::Withdrawal& one : withdrawals) ids.insert(one.id);
+  for (const api::UnavailableDevice& one : unavailable) ids.insert(one.id);
   return ids;
 }
 
-std::vector<api::Withdrawal> going(const NodePreview& preview, const ScannedNode& node,
-                                   const api::AdvertisedResources& advertised) {
-  std::vector<api::Withdrawal> out;
+std::vector<api::UnavailableDevice> going(const NodePreview& preview, const ScannedNode& node,
+                                          const api::AdvertisedResources& advertised) {
+  std::vector<api::UnavailableDevice> out;
   add_going(out, preview.given_back.plan, node.inventory, advertised, kGoesBack);
   for (const vgpu::GpuPlan& gpu : preview.vgpus.gpus) {
     if (gpu.refusal) continue;
     for (const auto& steps : {gpu.steps, gpu.later})
       for (const vgpu::VgpuStep& step : steps)
         if (step.kind != vgpu::VgpuStep::Kind::create && gpu_of(node.vgpus, step) != nullptr)
-          withdraw(out, step.id.text, kDivided);
+          add_unavailable(out, step.id.text, kDivided);
   }
   add_going(out, preview.given_away.plan, node.inventory, advertised, "its group gets another vfio driver");
   return out;
 }
 
-std::vector<api::Withdrawal> coming(const NodePreview& preview) {
-  std::vector<api::Withdrawal> out;
+std::vector<api::UnavailableDevice> coming(const NodePreview& preview) {
+  std::vector<api::UnavailableDevice> out;
   for (const vgpu::GpuPlan& gpu : preview.vgpus.gpus) {
     if (gpu.refusal) continue;
     for (const auto& steps : {gpu.steps, gpu.later})
       for (const vgpu::VgpuStep& step : steps)
-        if (step.kind == vgpu::VgpuStep::Kind::create) withdraw(out, step.id.text, "it is being made");
+        if (step.kind == vgpu::VgpuStep::Kind::create) add_unavailable(out, step.id.text, "it is being made");
   }
   for (const vfio::Rebind& rebind : preview.given_away.plan.rebinds) {
     if (rebind.steps.empty()) continue;
     for (const vfio::PciAddress& member : rebind.rebinding())
-      withdraw(out, member.text(), "it is on its way to vfio");
+      add_unavailable(out, member.text(), "it is on its way to vfio");
   }
   return out;
 }
 
-std::vector<api::Withdrawal> awaited(const GpuConditions& conditions, const ScannedNode& node,
-                                     const api::AdvertisedResources& advertised) {
-  std::vector<api::Withdrawal> out;
+std::vector<api::UnavailableDevice> awaited(const GpuConditions& conditions, const ScannedNode& node,
+                                            const api::AdvertisedResources& advertised) {
+  std::vector<api::UnavailableDevice> out;
   for (const auto& [address, condition] : conditions) {
     const vfio::PciFunction* function = node.inventory.find(address);
     if (condition.state != api::GpuState::blocked || function == nullptr || !condition.only_in_use())
       continue;
     if (is_allocated(advertised, address.text(), function->iommu_group))
       for (const vfio::PciAddress& member : node.inventory.group_of(*function))
-        withdraw(out, member.text(), kGoesBack);
+        add_unavailable(out, member.text(), kGoesBack);
     const mdev::VgpuGpu* gpu = node.vgpus.find(address);
     if (gpu == nullptr) continue;
-    // Only vGPUs of pods that the reasons name are withdrawn. A free one may be desired; if not, it goes
+    // Only vGPUs of pods that the reasons name are unavailable. A free one may be desired; if not, it goes
     // first.
     for (const mdev::VgpuDevice& vgpu : gpu->devices)
       if (is_allocated(advertised, vgpu.id.text, vgpu.iommu_group) &&
           std::ranges::any_of(condition.reasons, [&](const std::string& reason) {
             return reason.find(vgpu.id.text) != std::string::npos;
           }))
-        withdraw(out, vgpu.id.text, kDivided);
+        add_unavailable(out, vgpu.id.text, kDivided);
   }
   return out;
 }

@@ -2,13 +2,13 @@
 // The reconciler of a node: one round reads the desired state (desired_state.h) and writes the host status
 // (api/host_status.h).
 //
-// Before a change, devices that will change are published as withdrawn. hostd writes nothing to the host
+// Before a change, devices that will change are published as unavailable. hostd writes nothing to the host
 // before the device plugin has confirmed exactly this list in advertised.json, nor while the plugin still
-// lists any of them. Devices in the making are withdrawn until they are complete. Devices that a pod has stay
-// withdrawn, so that they are free once the pod ends; devices with another user are advertised again. Without
-// a plugin there is no wait.
+// lists any of them. Devices in the making are unavailable until they are complete. Devices that a pod has
+// stay unavailable, so that they are free once the pod ends; devices with another user are advertised again.
+// Without a plugin there is no wait.
 //
-// GPUs that the policy gives to DRA are withdrawn, too, and stay so. A round decides which of them DRA has
+// GPUs that the policy gives to DRA are unavailable, too, and stay so. A round decides which of them DRA has
 // (claims/gpu_allocation.h) and writes them to kClaimableGpusFile before it changes other GPUs.
 //
 // The first round resumes services and frees driver locks that a killed run left, whatever the desired state
@@ -103,8 +103,8 @@ class NodeKeeper : Pinned {
   Result<> look_at_use();
   bool reports_vgpus() const { return !memory_.vgpu_use.questions.empty(); }
 
-  /// Advertises withdrawn devices again, except those for DRA, since no change follows. A change that had not
-  /// begun stays `applying` with an error that says why, because the end of hostd is not a failure of the
+  /// Advertises unavailable devices again, except those for DRA, since no change follows. A change that had
+  /// not begun stays `applying` with an error that says why, because the end of hostd is not a failure of the
   /// policy.
   Result<> end();
 

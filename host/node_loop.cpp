@@ -206,7 +206,7 @@ class NodeLoop {
       });
     }
     loop_.run(stop);
-    // If another hostd has begun, the withdrawals belong to it.
+    // If another hostd has begun, the unavailable devices belong to it.
     const bool ours = only_ && !(failure_ && failure_->code == Errc::refused);
     if (auto ended = ours ? keeper_.end() : Result<>(); !ended) spdlog::error("{}", ended.error().message);
     if (failure_) return fail(std::move(*failure_));

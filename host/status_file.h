@@ -30,8 +30,8 @@ class StatusFile {
   /// also one from an earlier hostd.
   void pass_on_serving(const std::filesystem::path& serving_file);
 
-  /// The present withdrawals, or those that an earlier hostd published.
-  std::vector<api::Withdrawal> withdrawals() const;
+  /// The present unavailable devices, or those that an earlier hostd published.
+  std::vector<api::UnavailableDevice> unavailable() const;
 
  private:
   api::HostStatus left_by_the_last() const;

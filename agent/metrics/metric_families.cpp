@@ -218,7 +218,7 @@ class Owners {
       if (gpu.iommu_group) by_group_[*gpu.iommu_group] = address;
       for (const api::VgpuStatus& vgpu : gpu.vgpus) by_id_[vgpu.id] = address;
     }
-    for (const api::Withdrawal& device : host->withdraw) withdrawn_.insert(device.id);
+    for (const api::UnavailableDevice& device : host->unavailable) unavailable_.insert(device.id);
   }
   /// Empty: it is not known. For Kata a device has a number of its own, and its group tells which it is.
   std::string of(const api::AdvertisedDevice& device) const {
@@ -228,13 +228,13 @@ class Owners {
   }
   /// hostd waits for its pod's end: it has no fault, and is Unhealthy so that no other pod gets it.
   bool awaited(const api::AdvertisedDevice& device) const {
-    return withdrawn_.contains(device.id) || withdrawn_.contains(of(device));
+    return unavailable_.contains(device.id) || unavailable_.contains(of(device));
   }
 
  private:
   std::map<std::string, std::string> by_id_;
   std::map<std::uint32_t, std::string> by_group_;
-  std::set<std::string> withdrawn_;
+  std::set<std::string> unavailable_;
 };
 
 std::string_view state_of(const api::AdvertisedDevice& device, const Owners& owners) {

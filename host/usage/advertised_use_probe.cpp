@@ -77,7 +77,7 @@ Result<vfio::UseReport> StillAdvertisedProbe::look(std::span<const vfio::UseQues
               ? by_the_kubelet(kSomePod, listed->resource)
               : by_the_kubelet(kAnyPod, listed->resource + ", which the device plugin still advertises"));
     } else if (!answered && asked_.devices.contains(question.device)) {
-      users.push_back(by_the_kubelet(kAnyPod, "it, which the device plugin has not withdrawn"));
+      users.push_back(by_the_kubelet(kAnyPod, "it, which the device plugin has not made unavailable"));
     }
   }
   return report;

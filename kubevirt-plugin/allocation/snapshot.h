@@ -27,7 +27,7 @@ struct ListedDevice {
   bool operator==(const ListedDevice&) const = default;
 };
 
-/// A device that is allocated under an advertised resource and in no list: withdrawn, or unfit now.
+/// A device that is allocated under an advertised resource and in no list: unavailable or unusable now.
 struct UnlistedDevice {
   std::string resource;
   std::string id;

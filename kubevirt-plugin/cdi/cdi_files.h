@@ -80,7 +80,7 @@ class CdiWatch {
 
 // The content of the CDI specifications from scan to scan: devices that are advertised for Kata, and devices
 // that a pod still has. Kata looks a device up whenever it creates a sandbox of the pod, so also after the
-// device has been withdrawn.
+// device has become unavailable.
 
 class CdiEntries {
  public:

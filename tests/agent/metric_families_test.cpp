@@ -208,7 +208,7 @@ TEST(MetricFamilies, WhatAPodHasAndHostdAwaitsIsNotUnhealthy) {
   MetricsSnapshot snapshot = two_gpus();
   api::AdvertisedDevice& device = snapshot.offer.content->devices[0];
   device.healthy = false;
-  snapshot.host.content->withdraw = {{.id = "0000:3b:00.0", .reason = {}}};
+  snapshot.host.content->unavailable = {{.id = "0000:3b:00.0", .reason = {}}};
   const auto counted = Contains("ferry_resource_devices{resource=\"nvidia.com/L40S\",state=\"allocated\"} 1");
   EXPECT_THAT(samples(snapshot, "ferry_resource_devices"), counted);
   device.id = "3";

@@ -179,7 +179,7 @@ TEST_F(NodeKeeperTest, OffersWhatWasTakenBackAndTriesAgain) {
   EXPECT_THAT(gpu(kFirst).reason, HasSubstr("it could not be bound for passthrough: bind 0000:05:00.0"));
   EXPECT_EQ(gpu(kSecond).state, api::GpuState::blocked);
   EXPECT_THAT(gpu(kSecond).reason, HasSubstr("L40S-12Q"));
-  EXPECT_THAT(withdrawn(), IsEmpty());
+  EXPECT_THAT(unavailable(), IsEmpty());
 
   kernel_.mend();
   ASSERT_TRUE(failed.again);
@@ -300,7 +300,7 @@ TEST_F(NodeKeeperTest, GetsThereAfterDeathAtAnyChange) {
     ASSERT_TRUE(reach(kOther));
     EXPECT_THAT(drivers(), ElementsAre("nvidia", "vfio-pci", "vfio-pci"));
     EXPECT_THAT(mdev_.devices_on(kFirst), ElementsAre(HasSubstr("T4-8Q")));
-    EXPECT_THAT(withdrawn(), IsEmpty());
+    EXPECT_THAT(unavailable(), IsEmpty());
   }
 }
 

@@ -167,9 +167,9 @@ TEST_F(NodeKeeperTest, GivesBackToTheKubeletWhatItNoLongerChanges) {
   rounds();
   want(kFirstBack);
   round();
-  EXPECT_THAT(withdrawn(), ElementsAre(kFirst));
+  EXPECT_THAT(unavailable(), ElementsAre(kFirst));
   must(keeper_.end());
-  EXPECT_THAT(withdrawn(), IsEmpty());
+  EXPECT_THAT(unavailable(), IsEmpty());
   EXPECT_EQ(kernel_.driver_of(kFirst), "vfio-pci");
 }
 

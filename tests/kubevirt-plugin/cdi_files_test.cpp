@@ -97,9 +97,9 @@ TEST(CdiEntries, KeepWhatAPodHasWithItsNodes) {
   EXPECT_TRUE(entries.drop_released(allocated("8")));
   EXPECT_THAT(entries.resources(), testing::ElementsAre(eight));
   EXPECT_FALSE(entries.drop_released(allocated("8")));
-  Snapshot withdrawn;
-  withdrawn.unlisted.push_back({.resource = "nvidia.com/pgpu", .id = "8"});
-  EXPECT_FALSE(entries.drop_released(withdrawn));
+  Snapshot unavailable;
+  unavailable.unlisted.push_back({.resource = "nvidia.com/pgpu", .id = "8"});
+  EXPECT_FALSE(entries.drop_released(unavailable));
   EXPECT_TRUE(entries.drop_released(Snapshot()));
   EXPECT_THAT(entries.resources(), testing::ElementsAre(none));
 }
