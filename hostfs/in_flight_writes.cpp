@@ -185,7 +185,7 @@ Result<> wait_for_acts(HostFs& host, std::chrono::milliseconds patience) {
       }
       if (!act)
         return fail(Errc::stuck,
-                    "/" + path.string() + " tells of an act of an earlier run that has not returned",
+                    "/" + path.string() + " records a write of an earlier run that has not returned",
                     "wait for its process to end; only a reboot helps if that never comes");
       const auto left = std::max(kWriteDeadline - patience, std::chrono::milliseconds(0));
       auto recorded = record_stuck_act(host, act->by, std::move(act->act), std::move(act->value), left);

@@ -267,10 +267,11 @@ KataKeeper::Round KataKeeper::round(Clock::time_point now) {
   if (state) {
     const auto ready = ready_handlers(*state);
     if (!ready) {
-      tell(state->name + " does not tell what its runtimes are: nodes get no labels for Kata's");
+      tell(state->name + " does not report its runtimes: nodes get no labels for Kata's");
     } else if (const auto names = unstartable_handlers(*state); !names.empty() && !uses_.runtime_for) {
       tell(
-          fmt::format("{} {} finds the shim of {} by its path alone, and is not told it: no pod starts with "
+          fmt::format("{} {} finds the shim of {} by its path alone, and its configuration lacks that path: "
+                      "no pod starts with "
                       "it until `ferry kata install` has written it anew",
                       state->name, state->version, fmt::join(names, ", ")));
     } else if (!failure_) {

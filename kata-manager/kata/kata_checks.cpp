@@ -374,9 +374,9 @@ class ClassChecks {
 
   // Runs after configuration_check(), which sets `memory_mib_`.
   Check overhead_check() const {
-    Check check =
-        question("overhead-covers-memory",
-                 "a guest's memory is outside of its containers' limits: the node gives out what it has not");
+    Check check = question("overhead-covers-memory",
+                           "a guest's memory is outside of its containers' limits: the node promises memory "
+                           "that it does not have");
     const std::uint64_t guest = memory_mib_.value_or(guest_memory_mib(kata_));
     if (!kata_.overhead) return std::move(check).passed(fmt::format("made for a guest of {} MiB", guest));
     constexpr unsigned kMib = 20;
@@ -457,7 +457,8 @@ Check gate_check(const ClassFile& file, const Result<KubeletSettings>& kubelet) 
     return std::move(check).passed("the gate KubeletPodResourcesGet is on");
   if (kubelet->pod_resources_get)
     return std::move(check).failed("the gate KubeletPodResourcesGet is off", kFix);
-  return std::move(check).warned("the kubelet was told nothing of its gate KubeletPodResourcesGet", kFix);
+  return std::move(check).warned("the kubelet's configuration does not set the gate KubeletPodResourcesGet",
+                                 kFix);
 }
 
 Check timeout_check(const Result<KubeletSettings>& kubelet) {

@@ -77,9 +77,9 @@ void PodResourcesMonitor::start_timer() {
     too_late_ = true;
     const std::string why =
         last_error_.message.empty() ? "the kubelet has not answered yet" : last_error_.message;
-    spdlog::error("who holds devices is not known, so none is given out: {}", why);
+    spdlog::error("the users of devices are not known, so none is allocated: {}", why);
     gate_.close({.code = Errc::unreachable,
-                 .message = "who holds devices is not known: " + why,
+                 .message = "the users of devices are not known: " + why,
                  .hint = "see whether the kubelet answers on its pod resources socket"});
   });
 }

@@ -424,8 +424,8 @@ class SysfsCheck::Inquiry {
     if (at_) answer.groups[at_->group] = at_->when_late;
     if (forbidden_ && !source_->warned.exchange(true)) {
       spdlog::warn(
-          "/dev/vfio/{} may not be opened: whether a VM still has a device that its pod has given up cannot "
-          "be learnt, and such a device is given out again at once; let this container open the nodes of "
+          "/dev/vfio/{} may not be opened: whether a VM still has a device that its pod has released cannot "
+          "be learnt, and such a device is allocated again at once; let this container open the nodes of "
           "/dev/vfio",
           *forbidden_);
     }

@@ -225,7 +225,7 @@ TEST_F(KataLeaving, DoesNotWaitForARuntimeThatIsForgottenAndIsNotKatas) {
   EXPECT_TRUE(must(uninstall()));
 }
 
-// CRI-O does not tell what its runtimes are made of.
+// CRI-O does not report the settings of its runtimes.
 TEST_F(KataLeaving, IsKeptForAPodOfARuntimeThatReportsNothing) {
   daemon->tells = false;
   shim("80", "abc");

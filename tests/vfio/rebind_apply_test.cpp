@@ -615,7 +615,7 @@ TEST_F(RebindApplyTest, LooksBehindTheFenceForWhatMustStay) {
   };
   const auto blind = must(apply_rebinds(ctx, request, Direction::to_vfio));
   ASSERT_EQ(blind.results.at(0).status, Status::failed);
-  EXPECT_EQ(test::error_of(blind.results[0]).message, "look again for vGPUs: mdev bus");
+  EXPECT_EQ(test::error_of(blind.results[0]).message, "scan again for vGPUs: mdev bus");
   EXPECT_THAT(kernel_.changes(), IsEmpty());
 }
 

@@ -455,7 +455,7 @@ class Apply {
   Result<> ask_what_must_stay(RebindRequest& request) const {
     if (direction_ == Direction::back || !context_.must_stay) return {};
     auto stay = context_.must_stay(snapshot_.inventory);
-    if (!stay) return fail(std::move(stay).error().during("look again for vGPUs"));
+    if (!stay) return fail(std::move(stay).error().during("scan again for vGPUs"));
     for (auto& [address, why] : *stay) request.untouchable.insert_or_assign(address, std::move(why));
     return {};
   }
