@@ -53,7 +53,7 @@ struct ServingMemory {
   std::string fault;    ///< why serving.json could not be read last; logged once
 };
 
-/// The users of vGPUs. Needed because a look for them is not a part of each round. Lost at a restart: they
+/// The users of vGPUs. Needed because not every round scans for them. Lost at a restart: they
 /// are absent in status.json until the first look.
 struct VgpuUseMemory {
   std::vector<vfio::UseQuestion> questions;                     ///< about the vGPUs of the last scan

@@ -224,7 +224,7 @@ Result<> NodeKeeper::allocate_gpus(const ScannedNode& node, const policy::Desire
   return {};
 }
 
-/// Lets DRA have the GPUs of the last round, of which kClaimableGpusFile tells after a restart. For a policy
+/// Lets DRA have the GPUs of the last round, which kClaimableGpusFile names after a restart. For a policy
 /// that gives no GPU another allocation. Without any record of the claims the allocations stay unknown.
 void NodeKeeper::keep_allocations(const ScannedNode& node) {
   if (memory_.allocation.is_known) return;

@@ -53,7 +53,7 @@ namespace ferry::host {
 /// All paths are relative to the host's root.
 struct KeeperSettings {
   std::filesystem::path desired_file = api::kDesiredFile;
-  /// In the folder of `desired_file`.
+  /// The file is in the folder of `desired_file`.
   std::filesystem::path serving_file() const {
     return desired_file.parent_path() / std::filesystem::path(api::kServingFile).filename();
   }
@@ -151,7 +151,7 @@ struct NodeLoopOptions {
   KeeperSettings files;
   bool once = false;  ///< until the node is in its desired state, or is known not to become so
   /// The time between two looks for users of vGPUs. A program that opens one without the kubelet causes no
-  /// event, and a look walks all of /proc.
+  /// event, and a scan walks all of /proc.
   std::chrono::milliseconds use_poll_period = std::chrono::seconds(30);
   /// The time between two rounds if the kernel sends no events of devices.
   std::chrono::milliseconds without_uevents = std::chrono::seconds(30);

@@ -78,7 +78,8 @@ class WatchedFiles : Pinned {
         changed_(std::move(changed)),
         failed_(std::move(failed)) {}
 
-  /// Also watches this policy file, and its targets if it is a link, from the next watch() on. Absent: none.
+  /// From the next watch() on, this policy file is watched too, and its targets if it is a link. Absent:
+  /// none.
   void set_policy(std::optional<fs::path> policy) { policy_ = std::move(policy); }
 
   /// Watches the folders of the present files and no others. True: a folder was added.
@@ -284,7 +285,8 @@ class NodeLoop {
     if (options_.beside) beside_ = options_.beside(loop_);
   }
 
-  /// Where the kernel tells of no devices they are looked at now and then, and it is asked again each time.
+  /// If the kernel reports no devices, they are scanned periodically, and the kernel is asked again each
+  /// time.
   void listen_to_the_kernel() {
     if (!uevents_) {
       if (auto uevents = options_.open_uevents()) {

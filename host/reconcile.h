@@ -140,7 +140,7 @@ enum class Action {
 
 struct ReconcileResult {
   Action action = Action::end;
-  /// To be published before the action; absent: the present one stays.
+  /// It is published before the action; absent: the present one stays.
   std::optional<api::HostStatus> status = {};
   std::set<std::string> asked = {};  ///< devices that the plugin must make unavailable before the change
   GpuConditions conditions = {};     ///< for the next stage

@@ -391,11 +391,11 @@ class Plugin : Pinned {
     publish_soon();
   }
 
-  /// After an event.
+  /// Scans after an event.
   void scan_soon() {
     if (!std::exchange(scan_waits_, true)) set_scan(kSettle);
   }
-  /// Without an event; a scan that is due comes sooner.
+  /// Scans after `pause` even without an event; a scan that is due comes sooner.
   void scan_in(EventLoop::Clock::duration pause) {
     if (!scan_waits_) set_scan(pause);
   }
@@ -407,7 +407,7 @@ class Plugin : Pinned {
     });
   }
 
-  /// After a quiet moment.
+  /// Drops the memory of the start after a quiet moment.
   void drop_memory_soon() {
     loop_.cancel(memory_timer_);
     memory_timer_ = loop_.at(EventLoop::Clock::now() + kCalm, drop_startup_memory);

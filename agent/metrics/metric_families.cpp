@@ -40,7 +40,7 @@ class Family {
     metric.label = std::move(labels);
     family_.metric.push_back(std::move(metric));
   }
-  /// Nothing is said of a family without samples.
+  /// A family without samples is left out.
   void into(std::vector<MetricFamily>& all) && {
     if (!family_.metric.empty()) all.push_back(std::move(family_));
   }

@@ -49,7 +49,7 @@ class MetricsServer : Pinned {
 // Answers a scrape with the node's last known state. Files are read when they change. Another thread reads
 // sysfs every few seconds, so that a read that hangs delays no scrape: the last facts stay, with their time.
 
-/// For the loop's thread only.
+/// Only the loop's thread may use it.
 class NodeMetrics : Pinned {
  public:
   using Vmis = std::function<std::map<std::string, std::string>()>;
@@ -68,7 +68,7 @@ class NodeMetrics : Pinned {
 
   /// Reads now, and periodically from then on.
   void begin();
-  /// To be called when a file of run/ferry may have changed.
+  /// Call this when a file of run/ferry may have changed.
   void host_changed();
 
   std::string text() const;

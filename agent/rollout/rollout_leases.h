@@ -74,8 +74,8 @@ nlohmann::json both(nlohmann::json patch, const nlohmann::json& other);
 /// The object to create for a lease that has none yet.
 nlohmann::json new_rollout_lease(const std::string& space, std::size_t index, const nlohmann::json& patch);
 
-/// For one thread. While this node has no change to begin and no lease, there is neither a request nor a
-/// timer.
+/// Only one thread may use it. While this node has no change to begin and no lease, there is neither a
+/// request nor a timer.
 class RolloutLeases : Pinned {
  public:
   using WallClock = std::function<std::chrono::system_clock::time_point()>;

@@ -17,7 +17,7 @@ namespace {
 
 using nlohmann::json;
 
-// Only what Ferry handles: a host bridge is no suggestion.
+// Returns only functions that Ferry handles: a host bridge is no suggestion.
 std::vector<std::string> known_names(const ExplainInputs& inputs) {
   std::vector<std::string> names;
   for (const host::NamedDescription& named : inputs.description.by_name)

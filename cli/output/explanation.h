@@ -31,7 +31,7 @@ struct Explanation {
   std::vector<ExplanationPart> parts;
 };
 
-/// The snapshot that a story is made of.
+/// The input of an explanation.
 struct ExplainInputs {
   host::NodeSnapshot snapshot;
   host::NodeDescription description;

@@ -259,7 +259,8 @@ Result<kata::Artifact> fetch_class(const Session& session, const KataOptions& op
                                    const kata::ClassFile& file, const kata::KataClass& kata) {
   auto request = kata::fetch_request(*session.host, credentials(options), file, kata);
   if (!request) return fail(std::move(request).error());
-  // Without a registry the files here will do: a change that began with them can end, or be reported again.
+  // Without a registry the files here are enough: a change that began with them can end, or be reported
+  // again.
   request->or_what_is_here = true;
   auto artifact = kata::fetch(*session.host, *request, told_to_people(kata.name));
   if (!artifact) return fail(kata::explained(std::move(artifact).error(), kata, *request));

@@ -21,7 +21,7 @@ Result<host::NodeSnapshot> read_node(const Session& session, Depth depth);
 /// Describes `snapshot` with the names of this host's models.
 host::NodeDescription describe(const Session& session, const host::NodeSnapshot& snapshot);
 
-/// Reads all inputs of stories.
+/// Reads the input of an explanation.
 Result<ExplainInputs> read_explain_inputs(const Session& session);
 
 }  // namespace ferry::cli

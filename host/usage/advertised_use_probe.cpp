@@ -61,7 +61,7 @@ bool plugin_runs(const HostFs& host, const std::filesystem::path& liveness) {
 
 Result<vfio::UseReport> StillAdvertisedProbe::look(std::span<const vfio::UseQuestion> questions) {
   auto report = inner_->look(questions);
-  // The liveness is checked at each look, because a plugin may have started since the plan.
+  // The liveness is checked at each scan, because a plugin may have started since the plan.
   if (!report || !plugin_runs(*host_, files_.liveness)) return report;
   // An unreadable file does not show that the device is not advertised.
   auto read = read_advertised_resources(*host_, files_.advertised);

@@ -135,7 +135,7 @@ class ProcessScan {
 struct ProcessUse {
   std::map<std::string, std::vector<vfio::DeviceUser>> users;  ///< by device
   bool blocked = false;                                        ///< a part could not be looked at
-  bool late = false;                                           ///< the look took too long
+  bool late = false;                                           ///< the scan took too long
 };
 
 ProcessUse scan_process(const HostFs& host, int pid, const AskedNodes& asked, ScanDeadline until) {
@@ -161,7 +161,7 @@ bool is_vm_or_pod(const HostFs& host, int pid, const std::string& service, ScanD
 /// Looks at all processes, one by one. Reading mappings and command lines takes the lock of the process's
 /// memory, which a hanging process may keep. A signal ends that wait (fs/proc/task_mmu.c, since 5.3).
 class Walk {
-  // A look ends by itself at its deadline. The caller waits this much longer, which tells a process with too
+  // A scan ends by itself at its deadline. The caller waits this much longer, which tells a process with too
   // many files from a process whose look the kernel blocks.
   static constexpr std::chrono::milliseconds kToStop{1000};
   // A limit for many processes that each take a little less than `patience`.
@@ -237,7 +237,7 @@ class Walk {
                        patience_.count());
   }
 
-  // Each process that takes too long costs the whole patience, so three of them end the look.
+  // Each process that takes too long costs the whole patience, so three of them end the scan.
   template <typename T>
   std::optional<T> ask(int pid, std::function<T()> question) {
     constexpr std::size_t kEnough = 3;
@@ -295,7 +295,8 @@ class Walk {
     }
     if (!blocked_.empty()) blind(named(blocked_) + " could not be looked into: not permitted");
   }
-  // For example "process 1 (systemd)" or "processes 1 (systemd), 7 (a) in pod UID, 9 (b) and 12 others".
+  // Returns for example "process 1 (systemd)" or "processes 1 (systemd), 7 (a) in pod UID, 9 (b) and 12
+  // others".
   std::string named(const std::vector<int>& pids) const {
     constexpr std::size_t kMostNamed = 3;
     std::vector<std::string> names;
@@ -322,12 +323,12 @@ class Walk {
   std::chrono::milliseconds patience_;
   BoundedCaller caller_;
   std::vector<int> pids_;
-  std::vector<int> silent_;  // the kernel blocked the look at these
+  std::vector<int> silent_;  // the kernel blocked the scan of these
   Clock::time_point begun_ = Clock::now();
   Clock::duration longest_{};        // the longest time for one process
   int slowest_ = 0;                  // the number of that process
   std::size_t unasked_ = 0;          // processes left when the time was over
-  std::vector<int> late_;            // the look ended at its own deadline, and the process is in no pod
+  std::vector<int> late_;            // the scan ended at its own deadline, and the process is in no pod
   std::set<std::string> late_pods_;  // the UIDs of pods with such a process
   std::vector<int> blocked_;
   vfio::UseReport report_;

@@ -339,7 +339,7 @@ bool ProcessEnds::watch(const std::set<int>& processes) {
     if (watched_.contains(pid) || reported_.contains(pid)) continue;
     if (watched_.size() >= most) return false;
     UniqueFd fd = open_pidfd(pid);
-    if (!fd.valid() && errno == ESRCH) {  // it ended between the look and now
+    if (!fd.valid() && errno == ESRCH) {  // it ended after the scan
       report(pid);
       continue;
     }

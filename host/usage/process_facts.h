@@ -21,7 +21,7 @@
 
 namespace ferry::host {
 
-/// The end of a look into a process, needed because the process itself chooses how many files it opens.
+/// The deadline for the scan of a process, needed because the process itself chooses how many files it opens.
 using ScanDeadline = std::chrono::steady_clock::time_point;
 
 /// A process as the user of `what`. A virtual machine has its own name or command name, another process its

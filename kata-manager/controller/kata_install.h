@@ -36,8 +36,8 @@ struct KataChange {
   RuntimePlan plan;
   std::string control = {};                    ///< "restart containerd.service"; empty: no restart
   std::optional<RuntimeOutcome> outcome = {};  ///< absent: not applied
-  /// For a plan that is not applied: why a run would be refused as a whole now. Absent: it would not be, or
-  /// that is not known.
+  /// Why a run would be refused as a whole now; set for a plan that is not applied. Absent: it would not be,
+  /// or that is not known.
   std::optional<Error> refusal = {};
   std::string left = {};  ///< why Kata's files of leaving classes stay; empty: they do not
 };

@@ -22,7 +22,7 @@ bool looks_the_same(const ListedResource& one, const ListedResource& other) {
 
 using HeldGroups = std::unordered_map<std::uint32_t, std::string>;
 
-/// For each allocated IOMMU group, the reason why its other devices are not available.
+/// Returns for each allocated IOMMU group the reason why its other devices are not available.
 HeldGroups held_groups(const Allocations& allocations) {
   HeldGroups held;
   for (const auto& resource_devices : allocations.device_lists())

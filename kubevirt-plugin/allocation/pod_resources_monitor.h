@@ -53,7 +53,8 @@ class PodResourcesMonitor : Pinned {
     /// that was allocated before it came. The pods of its own allocations it knows.
     std::chrono::milliseconds settling = std::chrono::seconds(30);
     /// "namespace/name" of the pod that we run in, one of the API server's: a kubelet that lists it knows its
-    /// pods. Empty: none. Then one does that lists a device of anybody's, or has asked for one of ours.
+    /// pods. Empty: none. Then any list counts that has a device, or an Allocate call for a device of
+    /// Ferry's.
     std::string own_pod = {};
     /// A kubelet that has shown none of that for so long counts as one that knows its pods: without our own
     /// if it lists a device, and where we are in no pod whatever it lists.
@@ -76,8 +77,8 @@ class PodResourcesMonitor : Pinned {
   /// The gate opens for calls that had arrived when the question was asked, and for all calls once the
   /// kubelet knows its pods.
   void begin();
-  /// Like begin(), after another plugin has allocated devices unseen: only the answer to a question asked
-  /// from now on opens the gate.
+  /// Does the same as begin() after another plugin has allocated devices unseen: only the answer to a
+  /// question asked from now on opens the gate.
   void begin_anew();
   /// A kubelet has begun to read the lists. Its earlier allocations are learnt. It must settle, and show that
   /// it knows its pods.
@@ -124,7 +125,7 @@ class PodResourcesMonitor : Pinned {
   bool learnt_reported_ = false;
   EventLoop::Clock::time_point anew_since_;  // the time of begin_anew(); earlier questions do not decide
   bool learning_ = false;                    // the allocations of a kubelet that came since are awaited
-  bool timer_runs_ = false;                  // the timer runs; when it ends, the gate closes
+  bool timer_runs_ = false;                  // gate_timer_ runs; when it fires, the gate closes
   bool too_late_ = false;                    // the gate is closed until there is an answer
   EventLoop::Timer gate_timer_;
   EventLoop::Clock::duration pause_;

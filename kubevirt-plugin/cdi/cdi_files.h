@@ -94,7 +94,7 @@ class CdiEntries {
   /// Drops devices that are neither advertised nor allocated. True: there was one.
   bool drop_released(const Snapshot& snapshot);
 
-  /// For CdiFiles::update(): only resources for Kata.
+  /// Only resources for Kata, which CdiFiles::update() needs.
   const std::vector<Resource>& resources() const { return resources_; }
 
  private:

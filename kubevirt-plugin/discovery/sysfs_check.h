@@ -88,7 +88,8 @@ struct DeviceDirectories {
   HostDirectory own;
   /// Absent: for a vGPU, whose GPU's says more, or if it cannot be opened.
   std::optional<UniqueFd> config = {};
-  /// At group_path_of(). Absent: for a mediated device, alone in its group, or if it cannot be opened.
+  /// Reads the file at group_path_of(). Absent: for a mediated device, alone in its group, or if it cannot be
+  /// opened.
   std::optional<HostDirectory> group = {};
 
   static Result<DeviceDirectories> open(const HostFs& host, const AdvertisedDevice& advertised);

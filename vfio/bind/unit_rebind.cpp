@@ -130,7 +130,8 @@ Result<> record_before(const RebindContext& context, const Inventory& inventory,
   for (const Member& member : rebind.members) {
     const PciFunction& function = *inventory.find(member.address);
     if (!changes_driver(member.role) || !function.iommu_group) continue;
-    // On vfio before Ferry: the earlier driver is unknown, and "vfio-pci" is no state to restore.
+    // The function was on vfio before Ferry: the earlier driver is unknown, and "vfio-pci" is no state to
+    // restore.
     if (on_vfio_driver(function)) continue;
     // A killed run of Ferry would have left an override or no driver; this function has neither trace.
     if (function.driver && function.driver_override != member.driver_after) fresh.insert(member.address);

@@ -112,7 +112,7 @@ Result<> GpuRun::switch_functions(const VgpuStep& step) {
                : step.framework->disable_functions(vf_switch(), step.parent);
     if (done && step.kind == VgpuStep::Kind::disable_vfs) {
       functions_are_ours_ = false;
-      // Under the lock: new functions of another GPU may get the numbers of these IOMMU groups.
+      // This is done under the lock: new functions of another GPU may get the numbers of these IOMMU groups.
       if (step.framework->binds_functions()) done = vfio::forget(on_.host, gpu()->functions);
     }
   }

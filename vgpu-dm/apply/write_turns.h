@@ -44,7 +44,7 @@ class WriteTurns {
   };
 
  private:
-  // Not a std::counting_semaphore: the wait of GCC 12's sleeps half as long again as it has waited.
+  // std::counting_semaphore is no choice: the wait of GCC 12's sleeps half as long again as it has waited.
   bool take() {
     std::unique_lock lock(mutex_);
     if (!given_back_.wait_for(lock, longest_wait_, [this] { return free_ > 0; })) return false;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks before any removal that a GPU has room for a profile's vGPUs.
+// Checks before any removal that a GPU has the capacity for a profile's vGPUs.
 #pragma once
 
 #include <optional>

@@ -22,7 +22,7 @@ namespace {
 // Present vGPUs may hide a type: true if the driver may list it once they are removed.
 bool may_be_listed_later(const Want& want, const GpuMatch& match, const mdev::VgpuGpu& gpu) {
   if (!gpu.framework->lists_only_creatable_types() || gpu.devices.empty()) return false;
-  // check_capacity() reports missing room beside vGPUs that stay. For a board that is not in the table,
+  // check_capacity() reports missing capacity beside vGPUs that stay. For a board that is not in the table,
   // unlisted types are unknown.
   return want.type != nullptr || (gpu.unlisted.empty() && !match.leftover.empty());
 }
@@ -108,7 +108,7 @@ class IdSource {
 
 /// Chooses functions for a GPU's new vGPUs: the GPU itself, or virtual functions. A type gets the functions
 /// that it has on an empty GPU, so that the same ones come after a reboot. If vGPUs that stay occupy these,
-/// it gets the lowest free one. The choice does not affect the room.
+/// it gets the lowest free one. The choice does not affect the capacity.
 class ParentSource {
  public:
   ParentSource(const mdev::VgpuGpu& gpu, const std::vector<const mdev::VgpuDevice*>& leaving) : gpu_(gpu) {

@@ -79,10 +79,10 @@ GpuPlan plan_profile(const Profile& profile, const VgpuSnapshot& snapshot, const
 
 struct Removal {
   std::set<vfio::PciAddress> gpus;  ///< empty: all
-  /// Also removes vGPUs that do not show that Ferry made them. The UUID shows it, or for a whole virtual
-  /// function the undo journal; a vGPU of vendor-specific VFIO has neither.
+  /// True: vGPUs that do not show that Ferry made them are removed too. The UUID shows it, or for a whole
+  /// virtual function the undo journal; a vGPU of vendor-specific VFIO has neither.
   bool foreign = false;
-  /// Only this vGPU, and only if it has the type; no ID: every vGPU of the GPUs.
+  /// The removal is of this vGPU alone, if it has the type; no ID: every vGPU of the GPUs.
   mdev::VgpuId only = {};
   std::string only_type = {};
 };

@@ -40,8 +40,9 @@ struct GpuChoice {
   unsigned index = 0;
   vfio::PciAddress gpu;
   std::optional<MatchingType> fit;
-  /// Set if there is no fit. Errc::refused: a type fits, but the present vGPUs leave no room for it now.
-  /// Errc::unsupported: the GPU has no such type (the message names the largest) or can make no vGPU of it.
+  /// Set if no type matches. Errc::refused: a type matches, but the present vGPUs leave no capacity for it
+  /// now. Errc::unsupported: the GPU has no such type (the message names the largest) or can make no vGPU of
+  /// it.
   std::optional<Error> reason;
 };
 
@@ -49,7 +50,7 @@ struct Choice {
   std::vector<GpuChoice> gpus;  ///< in order of index
   std::optional<MatchingType>
       smallest;  ///< among all fits; `left` is the sum over the GPUs that chose this type
-  /// Set if no GPU has a fit: a common reason. Codes as GpuChoice::reason.
+  /// Set if no GPU has a matching type: a common reason. Codes as GpuChoice::reason.
   std::optional<Error> reason;
 };
 
