@@ -53,8 +53,8 @@ class PodResourcesMonitor : Pinned {
     /// that was allocated before it came. The pods of its own allocations it knows.
     std::chrono::milliseconds settling = std::chrono::seconds(30);
     /// "namespace/name" of the pod that we run in, one of the API server's: a kubelet that lists it knows its
-    /// pods. Empty: none. Then any list counts that has a device, or an Allocate call for a device of
-    /// Ferry's.
+    /// pods. Empty: none. Then a kubelet that lists any device, or has asked for one of Ferry's, knows
+    /// its pods.
     std::string own_pod = {};
     /// A kubelet that has shown none of that for so long counts as one that knows its pods: without our own
     /// if it lists a device, and where we are in no pod whatever it lists.

@@ -102,10 +102,10 @@ class GrafanaSchemaTest(unittest.TestCase):
         # One run for all, since most of its time goes into reading the types.
         cls.said = compiled({"ours": parts(DASHBOARD)} | {title: faulty(change) for title, (change, _) in FAULTS.items()})
 
-    def test_the_dashboard_is_what_grafana_says_one_is(self) -> None:
+    def test_the_dashboard_matches_grafanas_schema(self) -> None:
         self.assertEqual([], self.said["ours"] + self.said[""])
 
-    def test_a_faulty_copy_is_noticed_for_its_fault(self) -> None:
+    def test_a_faulty_copy_is_refused_for_its_fault(self) -> None:
         for title, (_, complaint) in FAULTS.items():
             with self.subTest(title):
                 self.assertIn(complaint, "\n".join(self.said[title]))

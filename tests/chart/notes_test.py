@@ -99,7 +99,7 @@ class NotesTest(unittest.TestCase):
                          "It runs on nodes with a label of gpuNodeLabels.")):
                     self.assertEqual(self.said(address, values, helm), wanted)
 
-    def test_nodes_whose_taints_are_not_tolerated_are_counted_apart(self) -> None:
+    def test_nodes_with_other_taints_are_counted_separately(self) -> None:
         gpus = {**LINUX, PRESENT: "true"}
 
         def taint(key: str, value: str = "", effect: str = "NoSchedule") -> list[Any]:

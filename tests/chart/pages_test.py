@@ -23,7 +23,7 @@ FRAGMENTS = {("docs/agent.md", "spec"), ("docs/dra.md", "version"), ("docs/kata.
 
 
 class PagesTest(unittest.TestCase):
-    def test_each_block_is_of_a_form_that_is_known(self) -> None:
+    def test_each_block_has_a_known_form(self) -> None:
         met = set()
         for block in blocks():
             with self.subTest(block.place):
@@ -81,7 +81,7 @@ class PagesTest(unittest.TestCase):
                             held += 1
         self.assertGreaterEqual(held, 4)
 
-    def test_a_vm_asks_for_a_device_that_its_page_permits(self) -> None:
+    def test_a_vm_requests_a_device_that_its_page_permits(self) -> None:
         asked, permitted = set(), set()
         for block in blocks():
             for one in block.manifests():

@@ -93,12 +93,12 @@ class TokenTest(unittest.TestCase):
             plugin.stdin.close()
         return taken
 
-    def test_an_agent_of_another_user_gives_away_nothing_while_it_starts(self) -> None:
+    def test_an_agent_of_another_user_reveals_nothing_while_it_starts(self) -> None:
         taken = self.taken_from(64711)
         self.assertEqual({"its name"}, set(taken))
         self.assertGreater(taken["its name"], STARTS // 2, "they were there to be attacked")
 
-    def test_an_agent_of_the_same_user_gives_away_its_environment_while_it_starts(self) -> None:
+    def test_an_agent_of_the_same_user_reveals_its_environment_while_it_starts(self) -> None:
         """Hiding itself comes too late: this is what the other test would see if it looked badly."""
         taken = self.taken_from(0)
         self.assertGreater(taken["environ"], 0)

@@ -54,7 +54,7 @@ class AgentOutageTest(unittest.TestCase):
         self.node.wait_until_is(*OWN)
         return time.monotonic() - begin
 
-    def test_each_program_may_be_killed_in_each_phase(self) -> None:
+    def test_a_change_survives_the_kill_of_each_program_in_each_phase(self) -> None:
         node = self.node
         for program, phase in itertools.product((node.agent, node.hostd, node.plugin), PHASES):
             def kill() -> None:
@@ -63,7 +63,7 @@ class AgentOutageTest(unittest.TestCase):
             with self.subTest(f"{program.name}, {phase}"):
                 print(f"{program.name} killed in {phase}: as wanted {self.change_with(phase, kill):.1f} s later")
 
-    def test_the_api_server_may_be_killed_in_each_phase(self) -> None:
+    def test_a_change_survives_the_kill_of_the_api_server_in_each_phase(self) -> None:
         server = self.node.kubernetes
 
         for phase in PHASES:
@@ -73,7 +73,7 @@ class AgentOutageTest(unittest.TestCase):
             with self.subTest(phase):
                 print(f"API server killed in {phase}: as wanted {self.change_with(phase, kill):.1f} s later")
 
-    def test_all_of_them_may_be_killed_while_it_drains(self) -> None:
+    def test_a_drain_survives_the_kill_of_all_programs(self) -> None:
         """One after the other, in the same change: a budget keeps the pod that has a GPU from being evicted meanwhile."""
         node, server = self.node, self.node.kubernetes
         self.addCleanup(server.remove_pods)
@@ -111,7 +111,7 @@ class AgentOutageTest(unittest.TestCase):
         self.assertEqual("vfio-pci", node.host.drivers()[0], "a pod has it")
         wait_until("nothing is advertised", lambda: not sum(node.kubernetes.devices().values()), 60)
 
-    def test_the_host_changes_while_there_is_no_api_server(self) -> None:
+    def test_the_host_changes_without_an_api_server(self) -> None:
         self.give_away()
         with self.node.held_in("pending", self.take_back):
             # Until then the agent waits for a pod of the operator's to go, which the API server tells.
@@ -123,7 +123,7 @@ class AgentOutageTest(unittest.TestCase):
             self.node.kubernetes.start_api_server()
         self.node.wait_until_is(*OWN)
 
-    def test_the_connections_may_be_cut_every_second(self) -> None:
+    def test_a_change_ends_although_connections_are_cut_every_second(self) -> None:
         self.node.agent.stop()
         with CuttingProxy(API_SERVER, 1) as proxy:
             agent = self.node.agent_at(proxy.address)
@@ -139,14 +139,14 @@ class AgentOutageTest(unittest.TestCase):
         self.assertGreater(proxy.cut, 5)
         self.node.agent.start()
 
-    def test_labels_that_change_all_the_time_end_in_the_last(self) -> None:
+    def test_the_last_of_many_label_changes_is_applied(self) -> None:
         for number in range(20):
             self.node.label(WORKLOAD, ("container", "vm-passthrough")[number % 2])
         self.node.wait_until_is(*GIVEN)
         self.take_back()
         self.node.wait_until_is(*OWN)
 
-    def test_a_node_obeys_when_it_has_been_without_an_agent(self) -> None:
+    def test_a_node_applies_the_label_after_a_time_without_an_agent(self) -> None:
         self.node.agent.stop()
         self.node.label(WORKLOAD, "vm-passthrough")
         self.assertEqual("ready", self.node.labels()[STATE], "the last word there was")

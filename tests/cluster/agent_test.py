@@ -58,7 +58,7 @@ class AgentTest(unittest.TestCase):
 
     # --- what labels ask for -----------------------------------------------------------------------------------------
 
-    def test_a_label_gives_the_gpus_away_and_its_removal_takes_them_back(self) -> None:
+    def test_a_label_binds_the_gpus_to_vfio_and_its_removal_unbinds_them(self) -> None:
         before = self.node.events()
         self.assertEqual({}, self.node.host.status_files())
         with watched(self.node.kubernetes) as witness:
@@ -82,7 +82,7 @@ class AgentTest(unittest.TestCase):
         seen = iter(witness.values(STATE))
         self.assertTrue(all(state in seen for state in least), witness.values(STATE))
 
-    def test_a_pod_gets_a_gpu_and_what_would_take_it_waits_for_the_pods_end(self) -> None:
+    def test_a_change_waits_for_the_end_of_the_pod_that_has_the_gpu(self) -> None:
         self.node.label(WORKLOAD, "vm-passthrough")
         wait_until("the kubelet has them", lambda: self.advertised() == ALL, 60)
         self.node.kubernetes.run_pod("guest", {CARD: 1}, "env | grep ^PCI_RESOURCE_")
@@ -140,7 +140,7 @@ class AgentTest(unittest.TestCase):
         self.node.wait_until_is(*OWN)
         self.assertNotIn(VGPU_STATE, self.node.labels())
 
-    def test_a_configuration_that_is_edited_counts(self) -> None:
+    def test_an_edited_configuration_is_applied(self) -> None:
         self.addCleanup(self.node.configure)
         self.node.label(POLICY, "mixed")
         self.node.wait_until_is("nvidia", "snd_hda_intel", "vfio-pci")
@@ -154,7 +154,7 @@ class AgentTest(unittest.TestCase):
 
     # --- beside others -----------------------------------------------------------------------------------------------
 
-    def test_operands_are_gone_before_anything_changes(self) -> None:
+    def test_operands_end_before_anything_changes(self) -> None:
         """NVIDIA's validator, by the DaemonSet controller."""
         with self.node.held_in("changing", lambda: self.node.label(WORKLOAD, "vm-passthrough")):
             self.assertEqual(PAUSED, self.node.labels()[OPERAND])
@@ -163,7 +163,7 @@ class AgentTest(unittest.TestCase):
             self.assertEqual([], [phase for phase in phases if phase not in ("Failed", "Succeeded")])
         self.node.wait_until_is(*GIVEN)
 
-    def test_ferry_stands_back_while_nvidias_program_serves_the_node(self) -> None:
+    def test_ferry_is_on_standby_while_nvidias_program_serves_the_node(self) -> None:
         name, key = "nvidia-vfio-manager", "nvidia.com/gpu.deploy.vfio-manager"
         self.addCleanup(self.node.label, key)
         self.addCleanup(self.node.kubernetes.try_kubectl, "delete", "daemonset", "-n", OPERATOR, name)
@@ -179,7 +179,7 @@ class AgentTest(unittest.TestCase):
         self.node.kubernetes.kubectl("delete", "daemonset", "-n", OPERATOR, name)
         self.node.wait_until_is(*GIVEN)
 
-    def test_in_the_place_of_nvidias_vgpu_device_manager(self) -> None:
+    def test_ferry_replaces_nvidias_vgpu_device_manager(self) -> None:
         """`nvidia-k8s-vgpu-dm`, told as the operator tells it, with the rights of its role and `patch` of nodes."""
         for program in (self.node.agent, self.node.hostd):
             program.stop()
@@ -322,7 +322,7 @@ class AgentTest(unittest.TestCase):
                       for name in rule.get("resourceNames", [""])}
         return found
 
-    def test_what_the_account_may_not_do_is_forbidden(self) -> None:
+    def test_other_requests_of_the_account_are_forbidden(self) -> None:
         account = f"system:serviceaccount:{AUDITED}:{ACCOUNT}"
         for verb, what, space in FORBIDDEN:
             with self.subTest(f"{verb} {what} {space}"):
@@ -337,7 +337,7 @@ class AgentTest(unittest.TestCase):
                 self.assertIsNone(self.node.kubernetes.try_kubectl(*command, user="agent"))
                 self.assertRegex(self.node.kubernetes.last_error, "(?i)forbidden")
 
-    def test_what_it_costs_the_api_server(self) -> None:
+    def test_the_load_on_the_api_server(self) -> None:
         started = moment()
         self.restart_agent()
         wait_until("it has listed what it watches", lambda: 5 == len([

@@ -90,7 +90,7 @@ class ChartGpusTest(unittest.TestCase):
 
     # --- and what happens --------------------------------------------------------------------------------------------
 
-    def test_labels_move_and_divide_the_gpus(self) -> None:
+    def test_labels_bind_the_gpus_and_create_vgpus(self) -> None:
         try:
             self.obey()
         except Exception:

@@ -70,7 +70,7 @@ class ChartTest(unittest.TestCase):
             with self.subTest(helm=pathlib.Path(program).parent.name):
                 self.live(program)
 
-    def test_the_prometheus_operators_resources_accept_the_charts_objects(self) -> None:
+    def test_the_prometheus_operator_accepts_the_charts_objects(self) -> None:
         crds = pathlib.Path(os.environ["CLUSTER_PROGRAMS"]) / "crds"
         if not self.kubernetes.release.current:
             self.skipTest("only scripts/lib/kubernetes brings the operator's custom resources")
@@ -185,7 +185,7 @@ class ChartTest(unittest.TestCase):
         done = subprocess.run([*without_capabilities, "kill", "-KILL", process], capture_output=True, text=True, check=False)
         self.assertNotEqual(0, done.returncode, "it cannot end it either")
 
-    def test_an_upgrade_of_a_release_whose_agent_was_root_in_the_pod_of_hostd(self) -> None:
+    def test_an_upgrade_from_a_release_with_the_agent_in_hostds_pod(self) -> None:
         """The DaemonSet with the three containers keeps its name and its selector; its files become the agent's."""
         ferry, wanted = self.ferry, pathlib.Path("/var/lib/ferry/desired.json")
         program = self.helms[-1]

@@ -74,7 +74,7 @@ class RolloutTest(unittest.TestCase):
     def label(self, policy: str) -> None:
         self.kubernetes.kubectl("label", "nodes", "-l", "rollout", "--overwrite", f"{POLICY}={policy}")
 
-    def test_no_more_than_so_many_and_one_where_it_fails(self) -> None:
+    def test_at_most_the_limit_changes_at_once_and_one_node_fails(self) -> None:
         self.label("given")
         self.wait_until_are("ready", NODES)
         wait_until("the last one has given back", lambda: self.leases.seen()[-1][1] == "", 30)
