@@ -32,7 +32,7 @@ def expressions() -> list[tuple[str, str]]:
 
 
 def filled_in(expression: str) -> str:
-    """As Grafana asks it, with all chosen."""
+    """The query that Grafana sends, with all nodes and GPUs chosen."""
     for name, value in (("$__rate_interval", "5m"), ("$node", ".*"), ("$gpu", ".*")):
         expression = expression.replace(name, value)
     return expression
@@ -85,7 +85,7 @@ class DashboardTest(unittest.TestCase):
             numbers = {number: word for word, number in re.findall(r'="(\w+)"} == 1\) \* (\d)', target["expr"])}
             self.assertEqual(numbers, {number: shown["text"] for number, shown in mapping["options"].items()}, title)
             self.assertEqual(len(numbers), states, title)
-            # As the agent knows them; a state without a number would be a gap.
+            # The states are the agent's; a state without a number would be a gap.
             known = re.search(rf'{{([^}}]*"{numbers["1"]}"[^}}]*)}}', (ROOT / "agent/metrics/metric_families.cpp").read_text())
             assert known
             self.assertEqual(set(numbers.values()), set(re.findall(r'"(\w+)"', known[1])), title)

@@ -71,8 +71,8 @@ class ImageTest(unittest.TestCase):
         source = (chart.REPOSITORY / "host/system/systemd_services.cpp").read_text()
         for name in re.findall(r'"(lib[\w.-]+\.so\.\d+)"', source):
             (library,) = root.rglob(name)
-            told = subprocess.run(["objdump", "-p", library], capture_output=True, text=True, check=True).stdout
-            needed = set(re.findall(r"NEEDED\s+(\S+)", told))
+            printed = subprocess.run(["objdump", "-p", library], capture_output=True, text=True, check=True).stdout
+            needed = set(re.findall(r"NEEDED\s+(\S+)", printed))
             self.assertTrue(needed)
             self.assertLessEqual(needed, files)
 

@@ -20,7 +20,7 @@ DOCUMENT = chart.REPOSITORY / "docs/metrics.md"
 
 
 def families() -> set[str]:
-    """Those that the agent knows."""
+    """The metric families that the agent knows."""
     return set(re.findall(r'"(ferry_[a-z_]+)"', (chart.REPOSITORY / "agent/metrics/metric_families.cpp").read_text()))
 
 
@@ -29,16 +29,16 @@ def with_metrics(**more: Any) -> list[chart.Object]:
 
 
 class MetricsTest(unittest.TestCase):
-    """What values come to."""
+    """The objects that values lead to."""
 
     def test_metrics_are_off_by_default(self) -> None:
         self.assertNotIn("metrics", str(chart.containers_of(chart.render())))
         self.assertEqual(chart.render(), chart.render({"agent": {"metrics": {"tlsSecret": "a", "tokenSecret": "b"}}}))
 
     def test_the_address_of_the_listener(self) -> None:
-        for address, told in (("0.0.0.0", "0.0.0.0:9417"), ("::", "[::]:9417"), ("127.0.0.1", "127.0.0.1:9417")):
+        for address, listen in (("0.0.0.0", "0.0.0.0:9417"), ("::", "[::]:9417"), ("127.0.0.1", "127.0.0.1:9417")):
             agent = chart.containers_of(with_metrics(address=address))["agent"]
-            self.assertIn(f"--metrics-address={told}", agent["args"])
+            self.assertIn(f"--metrics-address={listen}", agent["args"])
             self.assertEqual(agent["ports"], [{"name": "metrics", "containerPort": 9417, "protocol": "TCP"}])
 
     def test_files_are_in_the_secrets_mounts(self) -> None:
@@ -47,11 +47,11 @@ class MetricsTest(unittest.TestCase):
         secrets = {one["name"]: one["secret"]["secretName"]
                    for one in chart.volumes_of(objects, "agent").values() if "secret" in one}
         mounts = {one["mountPath"]: secrets[one["name"]] for one in agent["volumeMounts"] if one["name"] in secrets}
-        told = {option: word.split("=")[1] for option in ("certificate", "key", "token-file") for word in agent["args"]
+        paths = {option: word.split("=")[1] for option in ("certificate", "key", "token-file") for word in agent["args"]
                 if word.startswith(f"--metrics-{option}=")}
-        self.assertEqual({option: mounts[str(pathlib.PurePath(file).parent)] for option, file in told.items()},
+        self.assertEqual({option: mounts[str(pathlib.PurePath(file).parent)] for option, file in paths.items()},
                          {"certificate": "tls", "key": "tls", "token-file": "tok"})
-        # One that is not there yet keeps the agent from nothing else.
+        # A missing Secret does not keep the pod from starting.
         for one in chart.volumes_of(objects, "agent").values():
             if "secret" in one:
                 self.assertIs(one["secret"].get("optional"), True, one["name"])
@@ -66,7 +66,7 @@ class MetricsTest(unittest.TestCase):
         self.assertEqual((end["port"], end["scheme"], end["tlsConfig"]["serverName"],
                           end["authorization"]["credentials"]),
                          ("metrics", "https", "ferry.example", {"name": "ferry-metrics-token", "key": "token"}))
-        # Whose pod has a device is not said by the labels of the agent's own.
+        # The agent pod's own labels must not replace those of the pod that has a device.
         dropped = next(one["regex"] for one in end["relabelings"] if one.get("action") == "labeldrop")
         for label in ("namespace", "pod"):
             self.assertTrue(re.fullmatch(dropped, label))
@@ -82,7 +82,7 @@ class MetricsTest(unittest.TestCase):
 
 
 class WordsTest(unittest.TestCase):
-    """What is written of them."""
+    """The pages about them."""
 
     def test_each_family_is_described(self) -> None:
         self.assertTrue(families())
@@ -109,7 +109,7 @@ class AlertsTest(unittest.TestCase):
     """When alerts fire."""
 
     def checked(self, rules: Any, of: str = "") -> subprocess.CompletedProcess[str]:
-        """What the cases say of rules; those alone, where an alert is named, that name it."""
+        """The results of the test cases; with an alert, only of the cases that name it."""
         with tempfile.TemporaryDirectory() as folder:
             place = pathlib.Path(folder)
             (place / "rules.yaml").write_text(yaml.safe_dump(rules))

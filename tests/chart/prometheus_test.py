@@ -36,14 +36,14 @@ def gpu_row(node: str, address: str, group: str, driver: str, mode: str, desired
     return of(1, desired, "10de:26b9", driver, node, group, mode, *numa, address, "NVIDIA L40S")
 
 
-# By title, for each query of the panel.
+# The expected results by title, for each query of the panel.
 PANEL_RESULTS: dict[str, list[list[Sample]]] = {
     "GPUs by mode": [[of(2, "host"), of(2, "passthrough"), of(2, "vgpu")]],
     "Blocked": [[of(1)]],
     "Stuck": [[of(1)]],
     "Groups that no VM can use": [[of(1)]],
     "Nodes without hostd or plugin": [[of(1, "hostd"), of(1, "plugin")]],
-    # By their numbers in the panel's own words.
+    # The states by their numbers in the panel's mappings.
     "Phase of each node": [[of(1, "n1"), of(4, "n2"), of(2, "n3")]],
     "Changes that ended": [[of(None, "ready"), of(None, "failed"), of(0, "idle"), of(0, "blocked")]],
     "How long a change takes": [[of(None)], [of(None)]],
@@ -122,10 +122,10 @@ class PrometheusTest(unittest.TestCase):
         cls.addClassCleanup(cls.nodes.stop)
         cls.nodes.go_on()
 
-    def expect(self, wanted: list[Sample], found: list[tuple[dict[str, str], float]]) -> None:
+    def expect(self, expected: list[Sample], found: list[tuple[dict[str, str], float]]) -> None:
         got = {tuple(text for key, text in sorted(labels.items()) if key != "__name__"): value for labels, value in found}
-        self.assertEqual(set(got), {labels for labels, _ in wanted})
-        for labels, value in wanted:
+        self.assertEqual(set(got), {labels for labels, _ in expected})
+        for labels, value in expected:
             if value is None:
                 self.assertGreater(got[labels], 0, labels)
             else:
@@ -143,9 +143,9 @@ class PrometheusTest(unittest.TestCase):
                     raise
             time.sleep(0.5)
 
-    def expect_soon(self, wanted: list[Sample], expression: str, ahead: float = 0) -> None:
+    def expect_soon(self, expected: list[Sample], expression: str, ahead: float = 0) -> None:
         """`ahead`: so many seconds from now."""
-        self.soon(lambda: self.expect(wanted, self.nodes.now(expression, str(time.time() + ahead) if ahead else "")))
+        self.soon(lambda: self.expect(expected, self.nodes.now(expression, str(time.time() + ahead) if ahead else "")))
 
     def test_each_panel_shows_the_expected_values(self) -> None:
         self.assertEqual(set(PANEL_RESULTS), {panel["title"] for panel in PANELS})
@@ -189,7 +189,7 @@ class PrometheusTest(unittest.TestCase):
                         self.assertLessEqual(shown, set(change["options"]["indexByName"]))
 
     def labels_of(self, expression: str) -> set[str]:
-        """Those that all its samples have."""
+        """The labels that all its samples have."""
         samples = wait_until(f"samples of {expression}", lambda: self.nodes.now(expression), 10)
         return set.intersection(*(set(sample) for sample, _ in samples))
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Helm makes of the chart, by every release of it that is tried."""
+"""The objects that each tested release of Helm renders from the chart."""
 
 import base64
 import json
@@ -114,14 +114,14 @@ class RenderTest(unittest.TestCase):
             shutil.copy(program, copy)
             values = copy / "ferry/values.yaml"
             text = values.read_text()
-            for changed, wanted in ((text.replace("  # The registry, such", "  # Some registry, such"), "is stale"),
+            for changed, expected in ((text.replace("  # The registry, such", "  # Some registry, such"), "is stale"),
                                     (text.replace("uninstall:\n", "uninstall:\n  more: 1\n"), "does not know uninstall.more"),
                                     (text.replace("  # The tag. Empty: the chart's appVersion.\n", ""), "image.tag has no comment right above it")):
                 self.assertNotEqual(changed, text)
                 values.write_text(changed)
                 done = subprocess.run([copy / "describe", "--check"], capture_output=True, text=True, check=False)
-                self.assertEqual(done.returncode, 1, wanted)
-                self.assertIn(wanted, done.stderr)
+                self.assertEqual(done.returncode, 1, expected)
+                self.assertIn(expected, done.stderr)
 
     def test_each_value_can_be_set_to_its_default(self) -> None:
         """Each alone, as `--set-json` takes it, so that the schema and the templates take what the table shows."""

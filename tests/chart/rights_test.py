@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the chart's containers may do: held against the table of SECURITY.md and what no container may have."""
+"""The rights of the chart's containers, compared with the table of SECURITY.md and with rights that no container may have."""
 
 import re
 import unittest
@@ -10,7 +10,7 @@ import yaml
 import chart
 
 TITLE = "## What the chart's containers have"
-# Of the table's last word but one "with `VALUE`": what to set it to.
+# The value to set for each "with `VALUE`" of the table.
 SWITCHES: dict[str, dict[str, Any]] = {
     "hostd.hostTools": {"hostd": {"hostTools": True}},
     "hostd.systemd": {"hostd": {"systemd": True}},
@@ -114,7 +114,7 @@ class RightsTest(unittest.TestCase):
                     if "emptyDir" in volumes[mount["name"]]:
                         self.assertTrue(mount["readOnly"])
                         continue
-                    # Of the cluster, not of the host.
+                    # The right is about the cluster, not about the host.
                     if "hostPath" not in volumes[mount["name"]]:
                         self.assertTrue(mount["readOnly"])
                         self.assertIn(name, ("agent", "dra"))
@@ -182,7 +182,7 @@ class RightsTest(unittest.TestCase):
                             self.assertEqual(volume[kind]["defaultMode"], 0o440, volume["name"])
 
     def test_each_daemon_set_selects_only_its_own_pods(self) -> None:
-        # What an upgrade cannot change: the chart of before had all three containers in this DaemonSet's pods.
+        # An upgrade cannot change this: the earlier chart had all three containers in this DaemonSet's pods.
         of_before = {"app.kubernetes.io/name": "ferry", "app.kubernetes.io/instance": "ferry"}
         sets = chart.daemon_sets(chart.render({"podLabels": {"team": "gpus"}, "dra": {"enabled": True}}))
         self.assertEqual(sets["node"]["metadata"]["name"], "ferry")

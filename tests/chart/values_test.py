@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What values come to in the objects that are rendered."""
+"""The effect of values on the rendered objects."""
 
 import copy
 import json
@@ -16,7 +16,7 @@ import chart
 
 
 class ValuesTest(unittest.TestCase):
-    """What values come to."""
+    """The effect of each value."""
 
     def test_each_option_exists_in_its_program(self) -> None:
         programs = os.environ["FERRY_BIN"]
@@ -30,21 +30,21 @@ class ValuesTest(unittest.TestCase):
                 command = [programs + "/" + container["command"][0].removeprefix("/usr/bin/")]
                 # Parsed, and not run: what is asked for first is help.
                 verb = [word for word in container["args"] if not word.startswith("-")]
-                told = subprocess.run([*command, *verb, "--help"], capture_output=True, text=True, check=True).stdout
-                told += subprocess.run([*command, "--help"], capture_output=True, text=True, check=True).stdout
+                printed = subprocess.run([*command, *verb, "--help"], capture_output=True, text=True, check=True).stdout
+                printed += subprocess.run([*command, "--help"], capture_output=True, text=True, check=True).stdout
                 for word in container["args"]:
                     if word.startswith("--"):
                         with self.subTest(values=file.name, container=name, option=word):
                             option = re.escape(word.split("=")[0])
-                            self.assertTrue(re.search(rf"(?m)^\s+(-\w,\s*)?{option}\b", told),
+                            self.assertTrue(re.search(rf"(?m)^\s+(-\w,\s*)?{option}\b", printed),
                                             f"{command[0]} has no such option")
 
     def test_the_agent_may_read_the_config_maps_of_its_options(self) -> None:
         objects = chart.render({"config": {"configMaps": ["more", "others"]}})
-        told = [word.split("=")[1] for word in chart.containers_of(objects)["agent"]["args"] if "config-map" in word]
+        config_maps = [word.split("=")[1] for word in chart.containers_of(objects)["agent"]["args"] if "config-map" in word]
         (role,) = [one for one in chart.of_kind(objects, "Role") if one["metadata"]["name"] == "ferry-config"]
-        self.assertEqual(role["rules"][0]["resourceNames"], told)
-        self.assertEqual(told, ["ferry-policies", "ferry-vgpu-profiles", "more", "others"])
+        self.assertEqual(role["rules"][0]["resourceNames"], config_maps)
+        self.assertEqual(config_maps, ["ferry-policies", "ferry-vgpu-profiles", "more", "others"])
 
     def test_the_values_about_the_operator(self) -> None:
         alone = chart.render()

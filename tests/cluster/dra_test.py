@@ -63,7 +63,7 @@ class DraTest(unittest.TestCase):
             wait_until("the pods run", lambda: cls.ferry.runs("dra"), 180)
             wait_until("both GPUs are published", lambda: {WHOLE_CARD, WHOLE_TESLA} <= set(cls.devices()), 120)
         except Exception:
-            cls.ferry.tell()
+            cls.ferry.print_logs()
             raise
 
     @classmethod
@@ -167,7 +167,7 @@ class DraTest(unittest.TestCase):
         return [(one["reason"], one["message"]) for one in found["items"]]
 
     def wait_until_refused(self, pod: str) -> None:
-        """By the scheduler."""
+        """Waits until the scheduler has found no device for the pod."""
         wait_until(f"the scheduler has found nothing for {pod}", lambda: any(
             one.get("reason") == "Unschedulable" for one in self.kubernetes.pod(pod).get("conditions", [])), 60)
 
@@ -395,7 +395,7 @@ class DraTest(unittest.TestCase):
         self.assertEqual("Pending", self.phase("four"))
 
     def test_a_second_ferry_dra_starts_before_the_first_ends(self) -> None:
-        """As a DaemonSet that adds a pod on each node has it. Only one of both works."""
+        """A second DaemonSet adds a pod on each node. Only one of the two works."""
         self.claim("kept", {"card": A_CARD})
         self.run_pod("guest", {"gpu": {"resourceClaimName": "kept"}})
         self.kubernetes.wait_for_pod("guest")
@@ -432,7 +432,7 @@ class DraTest(unittest.TestCase):
             self.kubernetes.kubectl("delete", "resourceclaim", "kept", "--timeout=120s")
             self.assertIn("kept", self.checkpoint())
             self.assertEqual("vfio-pci", self.host.driver_of(CARD), "nothing is undone without the kubelet's word")
-        # By the kubelet's repeated request, or by a look at the claims that there are.
+        # The kubelet's repeated request removes it, or a list of the existing claims.
         wait_until("the GPU is back", lambda: self.host.drivers() == OWN and not self.checkpoint(), 400)
         self.claim("next", {"card": A_CARD})
         self.run_pod("other", {"gpu": {"resourceClaimName": "next"}})

@@ -78,12 +78,12 @@ class PluginTest(unittest.TestCase):
         self.addCleanup(self.kubernetes.remove_pods)
 
     def devices(self, of: str = "allocatable") -> dict[str, int]:
-        """Those that there are; a Node never forgets a resource that it has had."""
+        """The resources with devices; a Node never forgets a resource that it has had."""
         return {name: count for name, count in self.kubernetes.devices(of).items() if count != 0}
 
-    def expect_allocatable(self, wanted: dict[str, int]) -> None:
-        wait_until(f"{wanted} are allocatable",
-                   lambda: self.devices() == {name: count for name, count in wanted.items() if count != 0}, 60)
+    def expect_allocatable(self, expected: dict[str, int]) -> None:
+        wait_until(f"{expected} are allocatable",
+                   lambda: self.devices() == {name: count for name, count in expected.items() if count != 0}, 60)
 
     def shown_by(self, pod: str) -> list[str]:
         """The lines of SHOW in a pod that runs."""
@@ -96,7 +96,7 @@ class PluginTest(unittest.TestCase):
         return self.shown_by(pod)[0].split("=")[1]
 
     def noted_by_kubelet(self) -> dict[str, list[str]]:
-        """What the kubelet itself keeps: resource -> the IDs that are Healthy."""
+        """The kubelet's own list: resource -> the IDs that are Healthy."""
         file = pathlib.Path("/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint")
         found: dict[str, list[str]] = json.loads(file.read_text())["Data"]["RegisteredDevices"]
         return {resource: sorted(ids) for resource, ids in found.items() if ids}
@@ -124,7 +124,7 @@ class PluginTest(unittest.TestCase):
         self.expect_allocatable({CARD: 2, AUDIO: 0, OTHER: 1})
         self.kubernetes.run_pod("audio", {AUDIO: 1}, SHOW)
 
-        def looked_at() -> Any:
+        def is_reported() -> Any:
             # A scheduler that has not heard of the Node's change yet gives it the pod, and the kubelet does not take it.
             status = self.kubernetes.pod("audio")
             if status["phase"] == "Failed" and status.get("reason") == "UnexpectedAdmissionError":
@@ -132,7 +132,7 @@ class PluginTest(unittest.TestCase):
                 self.kubernetes.run_pod("audio", {AUDIO: 1}, SHOW)
                 return None
             return self.status_of("audio")[1]
-        wait_until("the scheduler has looked", looked_at, 60)
+        wait_until("the scheduler has tried the pod", is_reported, 60)
         phase, messages = self.status_of("audio")
         self.assertEqual("Pending", phase)
         self.assertIn(f"Insufficient {AUDIO}", messages[0])
@@ -210,10 +210,10 @@ class PluginTest(unittest.TestCase):
         self.kubernetes.run_pod("after", {CARD: 1}, SHOW)
         self.assertNotEqual(held, self.device_of("after"))
         self.kubernetes.run_pod("too-many", {CARD: 1}, SHOW)
-        wait_until("the scheduler has looked", lambda: self.status_of("too-many")[1], 60)
+        wait_until("the scheduler has tried the pod", lambda: self.status_of("too-many")[1], 60)
         self.assertEqual("Pending", self.status_of("too-many")[0])
 
-    # --- what else it can be told to do ------------------------------------------------------------------------------
+    # --- further options of the plugin -------------------------------------------------------------------------------
 
     def test_the_kubelets_plugin_watcher_finds_the_plugin(self) -> None:
         with self.in_its_place(self.plugin_with("--companions", "--plugin-watcher")):
@@ -271,7 +271,7 @@ class PluginTest(unittest.TestCase):
 
     @staticmethod
     def node_number(number: int) -> str:
-        """As `stat -c %t:%T` prints it."""
+        """The device number in the form of `stat -c %t:%T`."""
         return f"{os.major(number):x}:{os.minor(number):x}"
 
     def test_vgpus_are_created_and_removed_while_the_plugin_runs(self) -> None:
