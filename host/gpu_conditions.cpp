@@ -161,7 +161,7 @@ api::ReportedUser reported_user(const vfio::DeviceUser& user) {
 
 GpuConditions conditions_of(const NodePreview& preview) {
   GpuConditions out;
-  add(out, preview.given_back.plan, "goes back to the host");
+  add(out, preview.unbound.plan, "goes back to the host");
   for (const vgpu::GpuPlan& gpu : preview.vgpus.gpus) {
     if (!gpu.matched) continue;
     if (gpu.refusal) {
@@ -171,13 +171,13 @@ GpuConditions conditions_of(const NodePreview& preview) {
       add(out, gpu.gpu, api::GpuState::pending, {"its vGPUs change"}, {});
     }
   }
-  add(out, preview.given_away.plan, "goes to vfio");
+  add(out, preview.bound.plan, "goes to vfio");
   return out;
 }
 
 GpuConditions conditions_of(const NodeOutcome& outcome) {
   GpuConditions out;
-  add(out, outcome.given_back);
+  add(out, outcome.unbound);
   for (const vgpu::GpuOutcome& gpu : outcome.vgpus.gpus) {
     if (gpu.kind != vgpu::GpuOutcome::Kind::refused && gpu.kind != vgpu::GpuOutcome::Kind::failed) continue;
     const Error error = gpu.error.value_or(Error{.code = {}, .message = "not done"});
@@ -187,7 +187,7 @@ GpuConditions conditions_of(const NodeOutcome& outcome) {
         gpu.kind == vgpu::GpuOutcome::Kind::failed ? api::GpuState::failed : api::GpuState::blocked, reasons,
         error.hint);
   }
-  add(out, outcome.given_away);
+  add(out, outcome.bound);
   return out;
 }
 
@@ -200,8 +200,7 @@ bool writes(const NodePreview& preview) {
     return std::ranges::any_of(plan.rebinds,
                                [](const vfio::Rebind& rebind) { return !rebind.steps.empty(); });
   };
-  return rebinds(preview.given_back.plan) || !preview.vgpus.writes_nothing() ||
-         rebinds(preview.given_away.plan);
+  return rebinds(preview.unbound.plan) || !preview.vgpus.writes_nothing() || rebinds(preview.bound.plan);
 }
 
 std::set<std::string> ids_of(const std::vector<api::UnavailableDevice>& unavailable) {
@@ -213,7 +212,7 @@ std::set<std::string> ids_of(const std::vector<api::UnavailableDevice>& unavaila
 std::vector<api::UnavailableDevice> going(const NodePreview& preview, const ScannedNode& node,
                                           const api::AdvertisedResources& advertised) {
   std::vector<api::UnavailableDevice> out;
-  add_going(out, preview.given_back.plan, node.inventory, advertised, kGoesBack);
+  add_going(out, preview.unbound.plan, node.inventory, advertised, kGoesBack);
   for (const vgpu::GpuPlan& gpu : preview.vgpus.gpus) {
     if (gpu.refusal) continue;
     for (const auto& steps : {gpu.steps, gpu.later})
@@ -221,7 +220,7 @@ std::vector<api::UnavailableDevice> going(const NodePreview& preview, const Scan
         if (step.kind != vgpu::VgpuStep::Kind::create && gpu_of(node.vgpus, step) != nullptr)
           add_unavailable(out, step.id.text, kDivided);
   }
-  add_going(out, preview.given_away.plan, node.inventory, advertised, "its group gets another vfio driver");
+  add_going(out, preview.bound.plan, node.inventory, advertised, "its group gets another vfio driver");
   return out;
 }
 
@@ -233,7 +232,7 @@ std::vector<api::UnavailableDevice> coming(const NodePreview& preview) {
       for (const vgpu::VgpuStep& step : steps)
         if (step.kind == vgpu::VgpuStep::Kind::create) add_unavailable(out, step.id.text, "it is being made");
   }
-  for (const vfio::Rebind& rebind : preview.given_away.plan.rebinds) {
+  for (const vfio::Rebind& rebind : preview.bound.plan.rebinds) {
     if (rebind.steps.empty()) continue;
     for (const vfio::PciAddress& member : rebind.rebinding())
       add_unavailable(out, member.text(), "it is on its way to vfio");

@@ -249,8 +249,8 @@ Result<vfio::RebindPreview> preview_back(const NodeHost& host, const Rollback& b
 }
 
 // A GPU that could not come back gets no vGPUs; its unbind has been reported already.
-vgpu::Profile without_those_still_away(PolicyInput input, const vfio::RebindOutcome& given_back) {
-  for (const vfio::RebindResult& result : given_back.results) {
+vgpu::Profile without_those_still_away(PolicyInput input, const vfio::RebindOutcome& unbound) {
+  for (const vfio::RebindResult& result : unbound.results) {
     if (result.status == vfio::RebindResult::Status::done ||
         result.status == vfio::RebindResult::Status::already)
       continue;
@@ -279,8 +279,8 @@ Result<NodePreview> preview_policy(const NodeHost& on, const policy::Policy& pol
   if (auto possible = check_possible(*input); !possible) return fail(std::move(possible).error());
   const auto back = to_give_back(host, *input);
   if (!back) return fail(Error(back.error()));
-  auto given_back = preview_back(host, *back, input->inventory);
-  if (!given_back) return fail(std::move(given_back).error());
+  auto unbound = preview_back(host, *back, input->inventory);
+  if (!unbound) return fail(std::move(unbound).error());
 
   auto kept = keep_what_cannot_go(host, *input, &input->inventory);
   if (!kept) return fail(std::move(kept).error());
@@ -296,21 +296,20 @@ Result<NodePreview> preview_policy(const NodeHost& on, const policy::Policy& pol
     if (gpu.matched && !gpu.refusal) emptied.insert(gpu.gpu);
   }
   const vfio::RebindRequest away = without(to_give_away(host, *input), *kept);
-  auto given_away = preview(host, once_empty(away, emptied), vfio::Direction::to_vfio, input->inventory);
-  if (!given_away) return fail(std::move(given_away).error());
-  std::ranges::move(*kept, std::back_inserter(given_away->plan.refusals));
-  return NodePreview{
-      .given_back = std::move(*given_back), .vgpus = std::move(vgpus), .given_away = std::move(*given_away)};
+  auto bound = preview(host, once_empty(away, emptied), vfio::Direction::to_vfio, input->inventory);
+  if (!bound) return fail(std::move(bound).error());
+  std::ranges::move(*kept, std::back_inserter(bound->plan.refusals));
+  return NodePreview{.unbound = std::move(*unbound), .vgpus = std::move(vgpus), .bound = std::move(*bound)};
 }
 
 namespace {
 
 // A driver that was just bound may need some seconds to list its vGPU types.
-void await_types(const NodeHost& host, const vgpu::Profile& carried, const vfio::RebindOutcome& given_back) {
+void await_types(const NodeHost& host, const vgpu::Profile& carried, const vfio::RebindOutcome& unbound) {
   constexpr int kMostAttempts = 10;
   constexpr std::chrono::seconds kPollPeriod{1};
   std::vector<vfio::PciAddress> came;
-  for (const vfio::RebindResult& result : given_back.results) {
+  for (const vfio::RebindResult& result : unbound.results) {
     if (result.status != vfio::RebindResult::Status::done) continue;
     std::ranges::copy_if(result.devices, std::back_inserter(came), [&](const vfio::PciAddress& gpu) {
       return std::ranges::any_of(carried.items, [&](const vgpu::ProfileItem& item) {
@@ -352,15 +351,15 @@ bool did_nothing(const vgpu::VgpuOutcome& outcome) {
 NodeOutcome go_on(const NodeHost& host, const policy::Policy& policy, Result<PolicyInput> input,
                   NodeOutcome outcome) {
   const vfio::Inventory first = input->inventory;
-  const bool is_unchanged = outcome.given_back.results.empty() && has_whole_gpus_only(*input);
+  const bool is_unchanged = outcome.unbound.results.empty() && has_whole_gpus_only(*input);
   const vfio::Inventory* scanned = is_unchanged ? &first : nullptr;
   const auto kept = keep_what_cannot_go(host, *input, nullptr);
   if (!kept) {
     outcome.error = kept.error();
     return outcome;
   }
-  const vgpu::Profile carried = without_those_still_away(std::move(*input), outcome.given_back);
-  await_types(host, carried, outcome.given_back);
+  const vgpu::Profile carried = without_those_still_away(std::move(*input), outcome.unbound);
+  await_types(host, carried, outcome.unbound);
   auto vgpus = vgpu::apply_profile(host.vgpus, carried, {}, scanned);
   if (!vgpus) {
     outcome.error = std::move(vgpus).error().during("vGPUs");
@@ -376,12 +375,12 @@ NodeOutcome go_on(const NodeHost& host, const policy::Policy& policy, Result<Pol
   }
   vfio::RebindRequest away = without(to_give_away(host, *input), *kept);
   if (scanned != nullptr && leave_out_unplugged(*host.rebinds.host, away)) scanned = nullptr;
-  auto given_away = rebind(host, away, vfio::Direction::to_vfio, scanned);
-  if (given_away) {
-    outcome.given_away = std::move(*given_away);
-    for (const vfio::Refusal& refusal : *kept) outcome.given_away.results.push_back(result_of(refusal));
+  auto bound = rebind(host, away, vfio::Direction::to_vfio, scanned);
+  if (bound) {
+    outcome.bound = std::move(*bound);
+    for (const vfio::Refusal& refusal : *kept) outcome.bound.results.push_back(result_of(refusal));
   } else {
-    outcome.error = std::move(given_away).error();
+    outcome.error = std::move(bound).error();
   }
   return outcome;
 }
@@ -395,9 +394,9 @@ Result<NodeOutcome> apply_stages(const NodeHost& host, const policy::Policy& pol
   const auto before = before_stages(host, input->inventory, input->desired, back->gpus.accelerators);
   if (!before) return fail(Error(before.error()));
   NodeOutcome outcome;
-  auto given_back = give_back(host, *back);
-  if (!given_back) return fail(std::move(given_back).error());
-  outcome.given_back = std::move(*given_back);
+  auto unbound = give_back(host, *back);
+  if (!unbound) return fail(std::move(unbound).error());
+  outcome.unbound = std::move(*unbound);
   const NodeHost on{.rebinds = host.rebinds,
                     .vgpus = dividing(host, input->desired),
                     .models = host.models,
@@ -406,10 +405,10 @@ Result<NodeOutcome> apply_stages(const NodeHost& host, const policy::Policy& pol
   if (undo_half_done(on, *before, outcome)) {
     auto started = vfio::start_what_was_stopped(host.rebinds);
     if (started) {
-      std::ranges::move(started->notes, std::back_inserter(outcome.given_away.notes));
-      std::ranges::move(started->errors, std::back_inserter(outcome.given_away.errors));
+      std::ranges::move(started->notes, std::back_inserter(outcome.bound.notes));
+      std::ranges::move(started->errors, std::back_inserter(outcome.bound.errors));
     } else {
-      outcome.given_away.errors.push_back(std::move(started).error());
+      outcome.bound.errors.push_back(std::move(started).error());
     }
   }
   return outcome;
@@ -425,8 +424,8 @@ Result<NodeOutcome> apply_policy(const NodeHost& on, const policy::Policy& polic
   if (outcome && !outcome->error) return outcome;
   auto started = vfio::start_what_was_stopped(host.rebinds);
   if (outcome && started) {
-    std::ranges::move(started->notes, std::back_inserter(outcome->given_away.notes));
-    std::ranges::move(started->errors, std::back_inserter(outcome->given_away.errors));
+    std::ranges::move(started->notes, std::back_inserter(outcome->bound.notes));
+    std::ranges::move(started->errors, std::back_inserter(outcome->bound.errors));
     return outcome;
   }
   std::string troubles;

@@ -192,7 +192,7 @@ ReconcileResult refuse_devices_of_pods(const RoundSnapshot& snapshot) {
 
 std::optional<Error> first_error_of(const NodeOutcome& outcome) {
   if (outcome.error) return outcome.error;
-  for (const auto* errors : {&outcome.given_back.errors, &outcome.given_away.errors, &outcome.vgpus.errors})
+  for (const auto* errors : {&outcome.unbound.errors, &outcome.bound.errors, &outcome.vgpus.errors})
     if (!errors->empty()) return errors->front();
   return std::nullopt;
 }

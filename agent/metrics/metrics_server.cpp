@@ -111,7 +111,7 @@ void NodeMetrics::begin() {
 
 void NodeMetrics::host_changed() {
   read_into<api::HostStatus>(snapshot_.host, host_, api::kStatusFile, api::read_host_status);
-  read_into<api::AdvertisedResources>(snapshot_.offer, host_, api::kAdvertisedFile,
+  read_into<api::AdvertisedResources>(snapshot_.advertised, host_, api::kAdvertisedFile,
                                       api::read_advertised_resources);
   if (snapshot_.host.content) history_.saw(*snapshot_.host.content, ChangeHistory::Clock::now());
 }

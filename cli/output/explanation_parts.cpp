@@ -139,15 +139,15 @@ ExplanationPart advertised_part(const ExplainInputs& inputs,
                                 const std::vector<host::AdvertisedAs>& advertised_as,
                                 const std::string& not_advertised) {
   ExplanationPart out{.label = "advertised", .lines = {}};
-  for (const host::AdvertisedAs& offer : advertised_as) {
+  for (const host::AdvertisedAs& listed : advertised_as) {
     const std::string who =
-        fmt::format("as {}{}", offer.resource, offer.allocated ? ", " + allocated_text(offer.pod) : "");
-    if (offer.healthy) {
+        fmt::format("as {}{}", listed.resource, listed.allocated ? ", " + allocated_text(listed.pod) : "");
+    if (listed.healthy) {
       out.lines.push_back({.text = who});
-    } else if (!offer.sick()) {
-      out.lines.push_back({.text = fmt::format("{}, {}", who, offer.reason)});
+    } else if (!listed.sick()) {
+      out.lines.push_back({.text = fmt::format("{}, {}", who, listed.reason)});
     } else {
-      out.lines.push_back({.text = fmt::format("{}, unhealthy: {}", who, offer.reason), .tint = Tint::bad});
+      out.lines.push_back({.text = fmt::format("{}, unhealthy: {}", who, listed.reason), .tint = Tint::bad});
     }
   }
   if (!advertised_as.empty()) {

@@ -25,12 +25,12 @@ double mib(std::uint64_t bytes) {
 }  // namespace
 
 FetchProgressLines::FetchProgressLines(std::string name, std::function<Clock::time_point()> now)
-    : name_(std::move(name)), now_(std::move(now)), told_(now_()) {}
+    : name_(std::move(name)), now_(std::move(now)), last_(now_()) {}
 
 std::optional<std::string> FetchProgressLines::line(const kata::FetchProgress& progress) {
   const auto now = now_();
-  if (now - told_ < kTellAfter) return std::nullopt;
-  told_ = now;
+  if (now - last_ < kTellAfter) return std::nullopt;
+  last_ = now;
   return fmt::format("{}: {:.0f} of {:.0f} MiB\n", name_, mib(progress.done), mib(progress.total));
 }
 
@@ -132,8 +132,8 @@ std::string ending(const kata::KataChange& report) {
 
 }  // namespace
 
-Shown show(const Session& session, const kata::KataChange& report) {
-  Shown out;
+VerbOutput show(const Session& session, const kata::KataChange& report) {
+  VerbOutput out;
   out.document = {
       {"runtime", to_json(report.runtime)}, {"classes", json::array()},          {"files", json::array()},
       {"leaving", report.plan.leaving},     {"gone_classes", report.setup.gone}, {"refused", json::array()},
@@ -187,10 +187,12 @@ Shown show(const Session& session, const kata::KataChange& report) {
   return out;
 }
 
-Shown show_status(const kata::FoundRuntime& runtime, const std::vector<kata::ConfiguredRuntime>& configured,
-                  const Result<kata::RuntimeState>& state, const Result<std::vector<kata::RunningPod>>& pods,
-                  const kata::ConfidentialMode& mode) {
-  Shown out;
+VerbOutput show_status(const kata::FoundRuntime& runtime,
+                       const std::vector<kata::ConfiguredRuntime>& configured,
+                       const Result<kata::RuntimeState>& state,
+                       const Result<std::vector<kata::RunningPod>>& pods,
+                       const kata::ConfidentialMode& mode) {
+  VerbOutput out;
   out.document = {{"runtime", to_json(runtime)}, {"running", state.has_value()}, {"handlers", json::array()}};
   out.document["confidential_mode"] = {
       {"state", text(mode.state)},
@@ -260,8 +262,8 @@ std::vector<std::string> differences(const kata::KataSetup& setup, const kata::R
   return out;
 }
 
-Shown show_differences(const std::vector<std::string>& differences, bool runs) {
-  Shown out;
+VerbOutput show_differences(const std::vector<std::string>& differences, bool runs) {
+  VerbOutput out;
   out.document = {{"differences", differences}, {"container_runtime_runs", runs}};
   for (const std::string& difference : differences) out.text += difference + "\n";
   if (differences.empty()) {

@@ -27,8 +27,8 @@ json to_json(const host::NamedDescription& description) {
   out["what"] = vfio::kind_of(description.function);
   out["model"] = description.model.empty() ? description.function.ids() : description.model;
   out["advertised"] = json::array();
-  for (const host::AdvertisedAs& offer : description.advertised_as)
-    out["advertised"].push_back(to_json(offer));
+  for (const host::AdvertisedAs& advertised : description.advertised_as)
+    out["advertised"].push_back(to_json(advertised));
   out["not_advertised"] = or_null(description.not_advertised);
   return out;
 }
@@ -68,9 +68,10 @@ json to_json(const host::Condition& condition) {
           {"hint", condition.hint}};
 }
 
-json to_json(const host::AdvertisedAs& offer) {
-  return {{"resource", offer.resource},   {"id", offer.id},         {"healthy", offer.healthy},
-          {"allocated", offer.allocated}, {"reason", offer.reason}, {"pod", or_null(offer.pod)}};
+json to_json(const host::AdvertisedAs& advertised) {
+  return {{"resource", advertised.resource}, {"id", advertised.id},
+          {"healthy", advertised.healthy},   {"allocated", advertised.allocated},
+          {"reason", advertised.reason},     {"pod", or_null(advertised.pod)}};
 }
 
 json to_json(const host::VgpuDescription& description) {

@@ -315,9 +315,9 @@ std::string by_name_lines(const host::NodeDescription& description, const TextOu
                     model.empty() ? function.ids() : model,
                     function.iommu_group ? fmt::format("group {}", *function.iommu_group) : "no group",
                     function.driver ? "driver " + *function.driver : "no driver");
-    for (const host::AdvertisedAs& offer : advertised_as)
-      line += fmt::format(", advertised as {}{}", offer.resource,
-                          offer.healthy ? "" : ", unhealthy: " + offer.reason);
+    for (const host::AdvertisedAs& advertised : advertised_as)
+      line += fmt::format(", advertised as {}{}", advertised.resource,
+                          advertised.healthy ? "" : ", unhealthy: " + advertised.reason);
     if (!not_advertised.empty()) line += ", not advertised: " + not_advertised;
     out += in_lines(line);
   }

@@ -176,7 +176,7 @@ bool goes_with_one(const vfio::Inventory& inventory, const vfio::AcceleratorRule
 }
 
 /// Prints progress to stderr, since stdout is for data.
-std::function<void(const kata::FetchProgress&)> told_to_people(const std::string& name) {
+std::function<void(const kata::FetchProgress&)> fetch_note(const std::string& name) {
   return [lines = FetchProgressLines(name)](const kata::FetchProgress& progress) mutable {
     if (const auto line = lines.line(progress)) print_to_stderr("{}", *line);
   };
@@ -252,7 +252,7 @@ Result<std::string> credentials_of(const Session& session, const KataOptions& op
 }
 
 Result<std::vector<std::string>> check_files(const Session& session, const kata::Artifact& artifact) {
-  return kata::changes_since_fetch(*session.host, artifact, told_to_people(artifact.name));
+  return kata::changes_since_fetch(*session.host, artifact, fetch_note(artifact.name));
 }
 
 Result<kata::Artifact> fetch_class(const Session& session, const KataOptions& options,
@@ -262,7 +262,7 @@ Result<kata::Artifact> fetch_class(const Session& session, const KataOptions& op
   // Without a registry the files here are enough: a change that began with them can end, or be reported
   // again.
   request->or_what_is_here = true;
-  auto artifact = kata::fetch(*session.host, *request, told_to_people(kata.name));
+  auto artifact = kata::fetch(*session.host, *request, fetch_note(kata.name));
   if (!artifact) return fail(kata::explained(std::move(artifact).error(), kata, *request));
   return artifact;
 }

@@ -63,7 +63,7 @@ std::string in_place(const std::string& text, std::size_t rows, bool first) {
 
 class Watching {
  public:
-  Watching(const Session& session, const std::function<Result<Shown>()>& report, EventLoop& loop)
+  Watching(const Session& session, const std::function<Result<VerbOutput>()>& report, EventLoop& loop)
       : session_(session), report_(report), loop_(loop) {}
 
   ExitStatus run(const std::stop_token& stop) {
@@ -173,7 +173,7 @@ class Watching {
   }
 
   const Session& session_;
-  const std::function<Result<Shown>()>& report_;
+  const std::function<Result<VerbOutput>()>& report_;
   EventLoop& loop_;
   std::map<fs::path, DirectoryWatch> folders_;
   std::optional<vfio::Uevents> uevents_;
@@ -190,7 +190,7 @@ class Watching {
 /// when a file of Ferry's changes, and periodically for device users, which no event announces. A terminal is
 /// redrawn in place; elsewhere blocks follow each other. SIGINT or SIGTERM ends it: done. Each error of a
 /// report is printed once and ends nothing. Failed: nothing can be waited for or printed.
-ExitStatus watch(const Session& session, const std::function<Result<Shown>()>& report) {
+ExitStatus watch(const Session& session, const std::function<Result<VerbOutput>()>& report) {
   sigset_t resized;
   sigemptyset(&resized);
   sigaddset(&resized, SIGWINCH);
@@ -201,14 +201,14 @@ ExitStatus watch(const Session& session, const std::function<Result<Shown>()>& r
   return Watching(session, report, **loop).run(stop.token());
 }
 
-Result<Shown> report_of(const Session& session) {
+Result<VerbOutput> report_of(const Session& session) {
   const bool rows = is_text(session.output);
   const bool wide = session.output == OutputFormat::wide;
   const auto snapshot = read_node(session, rows && !wide ? Depth::rows : Depth::all);
   if (!snapshot) return fail(Error(snapshot.error()));
   const host::NodeDescription description = describe(session, *snapshot);
   const NodeClaims claims = read_claims(*session.host);
-  Shown shown;
+  VerbOutput shown;
   if (rows) {
     shown.text =
         status_text(description, text_output(session), wide) + claims_text(claims, text_output(session));
@@ -227,7 +227,7 @@ ExitStatus capture(const Session& session, const std::filesystem::path& to) {
     return capture_host(*session.host, *session.writer, session.rules, to);
   }();
   if (!captured) return complain(captured.error());
-  Shown shown;
+  VerbOutput shown;
   shown.document = {{"directory", to.string()},
                     {"files", captured->files},
                     {"links", captured->links},

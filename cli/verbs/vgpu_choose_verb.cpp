@@ -52,7 +52,7 @@ ExitStatus status_of(const vgpu::Choice& choice, bool named) {
   return status;
 }
 
-Shown show(const vgpu::TypeRequest& request, const vgpu::Choice& choice, bool named) {
+VerbOutput show(const vgpu::TypeRequest& request, const vgpu::Choice& choice, bool named) {
   Table table({"GPU", "TYPE", "NAME", "MEMORY", "AVAILABLE"});
   json gpus = json::array();
   for (const vgpu::GpuChoice& gpu : choice.gpus) {

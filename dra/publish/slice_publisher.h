@@ -39,7 +39,7 @@ namespace ferry::dra {
 /// GPUs, claims and slices are known.
 ///
 /// The slices stay in the server when this object ends.
-class SlicePublisher final : public NodeView {
+class SlicePublisher final : public ModelSource {
  public:
   struct Settings {
     std::string node;

@@ -210,7 +210,7 @@ TEST(Fleet, AFailureAfterTheDeviceUserHasEndedStopsTheOthers) {
   EXPECT_THAT(fleet.results().failed, IsEmpty());
 }
 
-TEST(Fleet, ANodeWithoutSuchGpusProvesNothing) {
+TEST(Fleet, ANodeWithoutSuchGpusIsNoCanary) {
   Fleet fleet(3, 3);
   fleet.machines.at(0)->hostd.matches = false;
   fleet.start();

@@ -179,7 +179,7 @@ TEST(KataStep, LabelsWhatTheKubeletListsToo) {
   EXPECT_EQ(scene.step().trouble, "");
 }
 
-TEST(KataStep, IsProvenByTheKubeletToo) {
+TEST(KataStep, IsConfirmedByTheKubeletToo) {
   Scene scene;
   scene.host.kata_written->permitted = true;
   scene.host.kata.ready = {"kata-a", "kata-b"};
@@ -209,7 +209,7 @@ TEST(KataStep, IsProvenByTheKubeletToo) {
   EXPECT_EQ(scene.outcome, ChangeOutcome::done);
 }
 
-TEST(KataStep, ProvesNothingWithoutALeaseBeforeTheKubeletListsIt) {
+TEST(KataStep, IsNotDoneWithoutALeaseBeforeTheKubeletListsIt) {
   Scene scene;
   scene.host.kata.ready = {"kata-a"};
   scene.node.runtime_handlers = {"runc"};

@@ -77,7 +77,7 @@ MetricsSnapshot two_gpus() {
   host.accelerators = {divided_gpu(), whole_gpu()};
   const std::string whole = "nvidia.com/L40S";
   const std::string divided = "nvidia.com/NVIDIA_L40S-12Q";
-  snapshot.offer.content = api::AdvertisedResources{
+  snapshot.advertised.content = api::AdvertisedResources{
       .devices = {{.resource = whole,
                    .id = "0000:3b:00.0",
                    .iommu_group = 42,
@@ -184,7 +184,7 @@ TEST(MetricFamilies, OfAllocations) {
 // Nobody shall read it, and an alert that nobody does would say the wrong thing.
 TEST(MetricFamilies, SayNothingOfRegistrationsWhileThePluginIsOnStandby) {
   MetricsSnapshot snapshot;
-  snapshot.offer.content = api::AdvertisedResources{
+  snapshot.advertised.content = api::AdvertisedResources{
       .resources = {{.name = "nvidia.com/L40S", .registered = false}}, .standby = "another serves"};
   EXPECT_THAT(samples(snapshot, "ferry_resource_registered"), testing::IsEmpty());
   EXPECT_THAT(samples(snapshot, "ferry_resource_devices"), testing::SizeIs(4)) << "what there is, is shown";
@@ -193,7 +193,7 @@ TEST(MetricFamilies, SayNothingOfRegistrationsWhileThePluginIsOnStandby) {
 // A GPU that dies in a VM.
 TEST(MetricFamilies, WhatAPodHasMayBeUnhealthyToo) {
   MetricsSnapshot snapshot = two_gpus();
-  snapshot.offer.content->devices[0].healthy = false;
+  snapshot.advertised.content->devices[0].healthy = false;
   const auto of_state = [](const std::string& state, int count) {
     return "ferry_resource_devices{resource=\"nvidia.com/L40S\",state=\"" + state + "\"} " +
            std::to_string(count);
@@ -206,7 +206,7 @@ TEST(MetricFamilies, WhatAPodHasMayBeUnhealthyToo) {
 // hostd waits for the VM's end, and has it withdrawn: that is no fault.
 TEST(MetricFamilies, WhatAPodHasAndHostdAwaitsIsNotUnhealthy) {
   MetricsSnapshot snapshot = two_gpus();
-  api::AdvertisedDevice& device = snapshot.offer.content->devices[0];
+  api::AdvertisedDevice& device = snapshot.advertised.content->devices[0];
   device.healthy = false;
   snapshot.host.content->unavailable = {{.id = "0000:3b:00.0", .reason = {}}};
   const auto counted = Contains("ferry_resource_devices{resource=\"nvidia.com/L40S\",state=\"allocated\"} 1");
@@ -218,12 +218,12 @@ TEST(MetricFamilies, WhatAPodHasAndHostdAwaitsIsNotUnhealthy) {
 // A GPU's audio while a pod has the GPU: nothing is wrong with it.
 TEST(MetricFamilies, WhatIsHeldWithItsGroupIsNotUnhealthy) {
   MetricsSnapshot snapshot = two_gpus();
-  snapshot.offer.content->resources.push_back({.name = "nvidia.com/AUDIO"});
-  snapshot.offer.content->devices.push_back({.resource = "nvidia.com/AUDIO",
-                                             .id = "0000:3b:00.1",
-                                             .iommu_group = 3,
-                                             .healthy = false,
-                                             .held_with_group = true});
+  snapshot.advertised.content->resources.push_back({.name = "nvidia.com/AUDIO"});
+  snapshot.advertised.content->devices.push_back({.resource = "nvidia.com/AUDIO",
+                                                  .id = "0000:3b:00.1",
+                                                  .iommu_group = 3,
+                                                  .healthy = false,
+                                                  .held_with_group = true});
   const auto of_state = [](const std::string& state, int count) {
     return "ferry_resource_devices{resource=\"nvidia.com/AUDIO\",state=\"" + state + "\"} " +
            std::to_string(count);
@@ -235,17 +235,17 @@ TEST(MetricFamilies, WhatIsHeldWithItsGroupIsNotUnhealthy) {
 // For Kata a device has a number of its own.
 TEST(MetricFamilies, ADeviceOfKataIsKnownByItsGroup) {
   MetricsSnapshot snapshot = two_gpus();
-  snapshot.offer.content->devices[0].id = "3";
+  snapshot.advertised.content->devices[0].id = "3";
   EXPECT_THAT(samples(snapshot, "ferry_device_allocated"),
               Contains(StartsWith("ferry_device_allocated{pci_bus_id=\"0000:3b:00.0\",device=\"3\"")));
-  snapshot.offer.content->devices[0].iommu_group = 99;
+  snapshot.advertised.content->devices[0].iommu_group = 99;
   EXPECT_THAT(samples(snapshot, "ferry_device_allocated"),
               Contains(StartsWith("ferry_device_allocated{pci_bus_id=\"\",device=\"3\"")));
 }
 
 TEST(MetricFamilies, APodThatNoLongerHasItIsNotNamed) {
   MetricsSnapshot snapshot = two_gpus();
-  snapshot.offer.content->devices[0].allocated = false;
+  snapshot.advertised.content->devices[0].allocated = false;
   EXPECT_THAT(samples(snapshot, "ferry_device_allocated"), Not(Contains(HasSubstr("studio"))));
 }
 
@@ -257,7 +257,7 @@ TEST(MetricFamilies, OfVgpus) {
                   "ferry_vgpu_instances{pci_bus_id=\"0000:02:00.0\",type=\"L40S-24Q\",state=\"free\"} 1",
                   "ferry_vgpu_instances{pci_bus_id=\"0000:02:00.0\",type=\"L40S-24Q\",state=\"used\"} 0"));
   MetricsSnapshot unknown = two_gpus();
-  unknown.offer.content.reset();
+  unknown.advertised.content.reset();
   EXPECT_THAT(samples(unknown, "ferry_vgpu_instances"), IsEmpty());  // nobody says who has them
 }
 
@@ -274,7 +274,7 @@ TEST(MetricFamilies, OfVgpusThatNoPodHas) {
                   "ferry_vgpu_instances{pci_bus_id=\"0000:02:00.0\",type=\"L40S-12Q\",state=\"used\"} 2",
                   "ferry_vgpu_instances{pci_bus_id=\"0000:02:00.0\",type=\"L40S-24Q\",state=\"free\"} 1",
                   "ferry_vgpu_instances{pci_bus_id=\"0000:02:00.0\",type=\"L40S-24Q\",state=\"used\"} 0"));
-  snapshot.offer.content.reset();
+  snapshot.advertised.content.reset();
   EXPECT_THAT(
       samples(snapshot, "ferry_vgpu_instances"),
       Contains("ferry_vgpu_instances{pci_bus_id=\"0000:02:00.0\",type=\"L40S-12Q\",state=\"used\"} 1"))
@@ -283,7 +283,7 @@ TEST(MetricFamilies, OfVgpusThatNoPodHas) {
 
 TEST(MetricFamilies, OfRoomForMoreVgpus) {
   MetricsSnapshot snapshot = two_gpus();
-  snapshot.offer.content.reset();
+  snapshot.advertised.content.reset();
   EXPECT_THAT(samples(snapshot, "ferry_vgpu_creatable_instances"),
               ElementsAre("ferry_vgpu_creatable_instances{pci_bus_id=\"0000:02:00.0\",type=\"L40S-12Q\"} 1",
                           "ferry_vgpu_creatable_instances{pci_bus_id=\"0000:02:00.0\",type=\"L40S-24Q\"} 0"))
@@ -399,9 +399,9 @@ TEST(MetricFamilies, WordsThatNobodyKnowsDoNotMultiply) {
 TEST(MetricFamilies, NoSampleStandsTwice) {
   MetricsSnapshot snapshot = two_gpus();
   snapshot.host.content->accelerators.push_back(whole_gpu());
-  auto& offer = *snapshot.offer.content;
-  offer.resources.push_back(offer.resources[0]);
-  offer.devices.push_back(offer.devices[1]);
+  auto& advertised = *snapshot.advertised.content;
+  advertised.resources.push_back(advertised.resources[0]);
+  advertised.devices.push_back(advertised.devices[1]);
   std::set<std::string> seen;
   for (const std::string& line : lines(snapshot)) {
     if (line.starts_with('#')) continue;

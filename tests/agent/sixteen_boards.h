@@ -51,20 +51,21 @@ inline agent::MetricsSnapshot sixteen_boards() {
   agent::MetricsSnapshot snapshot;
   snapshot.host.content.emplace();
   snapshot.runs = {{"hostd", true}, {"plugin", true}};
-  auto& offer = snapshot.offer.content.emplace();
-  offer.resources = {{.name = "nvidia.com/NVIDIA_L40S-1Q"}};
+  auto& advertised = snapshot.advertised.content.emplace();
+  advertised.resources = {{.name = "nvidia.com/NVIDIA_L40S-1Q"}};
   for (unsigned i = 1; i <= kGpus; ++i) {
     const api::AcceleratorStatus gpu = board(i);
     snapshot.host.content->accelerators.push_back(gpu);
     snapshot.facts.push_back(facts_of(gpu));
     for (const api::VgpuStatus& vgpu : gpu.vgpus) {
-      const std::string pod = fmt::format("team-{}/virt-launcher-desktop-{}-x7x2k", i, offer.devices.size());
-      offer.devices.push_back({.resource = offer.resources[0].name,
-                               .id = vgpu.id,
-                               .iommu_group = 100 + i,
-                               .allocated = true,
-                               .pod = pod});
-      snapshot.vmis[pod] = fmt::format("desktop-{}", offer.devices.size());
+      const std::string pod =
+          fmt::format("team-{}/virt-launcher-desktop-{}-x7x2k", i, advertised.devices.size());
+      advertised.devices.push_back({.resource = advertised.resources[0].name,
+                                    .id = vgpu.id,
+                                    .iommu_group = 100 + i,
+                                    .allocated = true,
+                                    .pod = pod});
+      snapshot.vmis[pod] = fmt::format("desktop-{}", advertised.devices.size());
     }
   }
   return snapshot;

@@ -78,7 +78,7 @@ TEST(AgentOptions, WhatIsNotGivenIsNotHandedOn) {
   EXPECT_TRUE(parse({"--config-map=a", "--config-map=b"}).options.has_config_map);
 }
 
-TEST(AgentOptions, SomeCountForOneLookToo) {
+TEST(AgentOptions, SomeCountForOneReconcileToo) {
   std::vector<std::string> of_any_mode;
   for (const std::string& name : names())
     if (parse(given(name)).for_the_server.empty()) of_any_mode.push_back(name);

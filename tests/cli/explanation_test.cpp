@@ -52,7 +52,7 @@ TEST_F(ExplainAdvertisedDevice, SaysNothingMoreWhereTheKubeletReadsIt) {
   EXPECT_THAT(explained(kResource), Not(HasSubstr("no further pod")));
 }
 
-TEST_F(ExplainAdvertisedDevice, SaysThatNobodyOffersItNow) {
+TEST_F(ExplainAdvertisedDevice, SaysThatItIsNotAdvertisedNow) {
   inputs.plugin_runs = false;
   for (const char* word : {kGpu, kResource})
     EXPECT_THAT(explained(word), HasSubstr("to no further pod now: ferry plugin does not run")) << word;
@@ -64,7 +64,7 @@ TEST_F(ExplainAdvertisedDevice, SeesWhetherThePluginRuns) {
   EXPECT_TRUE(must(read_explain_inputs(session_)).plugin_runs);
 }
 
-TEST_F(ExplainAdvertisedDevice, SaysWhyThePluginStandsBack) {
+TEST_F(ExplainAdvertisedDevice, SaysWhyThePluginIsOnStandby) {
   advertised().standby = "NVIDIA's sandbox-device-plugin serves this node";
   for (const char* word : {kGpu, kResource})
     EXPECT_THAT(explained(word), HasSubstr("now: ferry plugin is on standby: NVIDIA's sandbox-device-plugin"))

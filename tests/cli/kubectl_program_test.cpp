@@ -223,7 +223,7 @@ TEST_F(KubectlFerry, SaysWhyNoKubevirtObjectIsThere) {
                                 HasSubstr("let your role list `kubevirts`"), Not(HasSubstr("operator"))));
 }
 
-TEST_F(KubectlFerry, WatchesNothingIfItsFirstLookFails) {
+TEST_F(KubectlFerry, WatchesNothingIfItsFirstReadFails) {
   const auto no_node = run({"list", "-w", "gpu-11"});
   EXPECT_EQ(no_node.status, 2);
   EXPECT_THAT(no_node.err, HasSubstr("there is no node 'gpu-11'"));

@@ -281,7 +281,7 @@ TEST_F(EarlierTree, EntriesOfAnotherOwnerAreNamedAndStay) {
   EXPECT_EQ(status("opt/kata/planted").st_uid, kAgent);
 }
 
-TEST_F(AgentFoldersTest, ALookBesideTheStoreSaysThatItDidNotSeeAll) {
+TEST_F(AgentFoldersTest, AScanBesideTheStoreSaysThatItDidNotSeeAll) {
   make_deep("opt/kata/local");
   const auto given = test::must(give_to_group(host_, "opt/kata", group_, Giving::tree));
   ASSERT_EQ(given.errors.size(), 1U);
@@ -367,7 +367,7 @@ TEST_F(BadEntry, IsSaidOnceAndGivenByALaterLook) {
   EXPECT_EQ(mode("opt/kata/.ferry/later"), 0600U) << "a look without an error was the last one";
 }
 
-TEST_F(BadEntry, BringsNoLookWithEachRound) {
+TEST_F(BadEntry, BringsNoScanWithEachRound) {
   const test::AsUser owner(kAgent);
   AgentFolders looks = folders(std::chrono::hours(1));
   looks.give();

@@ -21,7 +21,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-class NodeViewTest : public testing::Test {
+class NodeDescriptionTest : public testing::Test {
  protected:
   NodeSnapshot snapshot_of(const std::string& machine) {
     test::composed_machine(machine).build(machine_);
@@ -49,7 +49,7 @@ class NodeViewTest : public testing::Test {
   test::Machine machine_;
 };
 
-TEST_F(NodeViewTest, WhatHostdSaysComesBeforeWhatIsSeen) {
+TEST_F(NodeDescriptionTest, WhatHostdSaysComesBeforeWhatIsSeen) {
   NodeSnapshot snapshot = snapshot_of("t4-server");
   struct Row {
     api::GpuState condition;
@@ -73,7 +73,7 @@ TEST_F(NodeViewTest, WhatHostdSaysComesBeforeWhatIsSeen) {
 }
 
 // A host driver may offer no types yet, for example until nvidia-vgpud lists them.
-TEST_F(NodeViewTest, AGpuThatCannotHaveItsVgpusYetHasAWordForTheReason) {
+TEST_F(NodeDescriptionTest, AGpuThatCannotHaveItsVgpusYetHasAWordForTheReason) {
   NodeSnapshot snapshot = snapshot_of("t4-server");
   api::AcceleratorStatus asked = said("0000:3b:00.0", api::GpuState::ready);
   asked.desired = api::Mode::vgpu;
@@ -93,7 +93,7 @@ TEST_F(NodeViewTest, AGpuThatCannotHaveItsVgpusYetHasAWordForTheReason) {
   EXPECT_THAT(awaited.reason, HasSubstr("until nvidia-vgpud lists them"));
 }
 
-TEST_F(NodeViewTest, AGpuWithSriovAndWithoutVirtualFunctionsIsJudgedAsAWhole) {
+TEST_F(NodeDescriptionTest, AGpuWithSriovAndWithoutVirtualFunctionsIsJudgedAsAWhole) {
   NodeSnapshot snapshot = snapshot_of("t4-server");
   machine_.kernel.add_function(
       {.address = "0000:3c:00.0", .ids = "144d:a80a", .class_code = 0x010802, .group = 30, .driver = "nvme"});
@@ -112,7 +112,7 @@ TEST_F(NodeViewTest, AGpuWithSriovAndWithoutVirtualFunctionsIsJudgedAsAWhole) {
 }
 
 // Its file outlives it, and others bind devices too.
-TEST_F(NodeViewTest, WhatHostdSaidOfAnotherDriverIsNotBelieved) {
+TEST_F(NodeDescriptionTest, WhatHostdSaidOfAnotherDriverIsNotBelieved) {
   NodeSnapshot snapshot = snapshot_of("t4-server");
   api::AcceleratorStatus old = said("0000:3b:00.0", api::GpuState::blocked);
   old.driver = "vfio-pci";
@@ -121,7 +121,7 @@ TEST_F(NodeViewTest, WhatHostdSaidOfAnotherDriverIsNotBelieved) {
   EXPECT_EQ(of(snapshot, "0000:3b:00.0").condition.word, "free");
 }
 
-TEST_F(NodeViewTest, AnActThatHangsComesFirstAndIsOfTheWholeGroup) {
+TEST_F(NodeDescriptionTest, AnActThatHangsComesFirstAndIsOfTheWholeGroup) {
   NodeSnapshot snapshot = snapshot_of("laptop");
   snapshot.stuck = {{.pid = 7,
                      .act = "write /sys/bus/pci/drivers/snd_hda_intel/unbind",
@@ -133,7 +133,7 @@ TEST_F(NodeViewTest, AnActThatHangsComesFirstAndIsOfTheWholeGroup) {
   EXPECT_THAT(condition.reason, HasSubstr("snd_hda_intel/unbind (pid 7)"));
 }
 
-TEST_F(NodeViewTest, AVgpuThatNoVmCanBeGivenIsReported) {
+TEST_F(NodeDescriptionTest, AVgpuThatNoVmCanBeGivenIsReported) {
   NodeSnapshot snapshot = snapshot_of("t4-server");
   for (mdev::VgpuGpu& gpu : snapshot.vgpus.gpus)
     if (!gpu.devices.empty()) gpu.devices.front().iommu_group.reset();
@@ -143,7 +143,7 @@ TEST_F(NodeViewTest, AVgpuThatNoVmCanBeGivenIsReported) {
   EXPECT_THAT(condition.reason, HasSubstr("has no IOMMU group"));
 }
 
-TEST_F(NodeViewTest, AUserOfAnyMemberIsOneOfTheGroup) {
+TEST_F(NodeDescriptionTest, AUserOfAnyMemberIsOneOfTheGroup) {
   NodeSnapshot snapshot = snapshot_of("one-group");
   snapshot.use.users["0000:45:00.0"] = {test::vm_user("net", 9, "/dev/vfio/7")};
   for (const char* gpu : {"0000:41:00.0", "0000:44:00.0"}) {
@@ -153,7 +153,7 @@ TEST_F(NodeViewTest, AUserOfAnyMemberIsOneOfTheGroup) {
 }
 
 // On vfio, on the host's driver, with vGPUs.
-TEST_F(NodeViewTest, WhereAUserMayHaveGoneUnseenNothingIsCalledFree) {
+TEST_F(NodeDescriptionTest, WhereAUserMayHaveGoneUnseenNothingIsCalledFree) {
   NodeSnapshot snapshot = snapshot_of("t4-server");
   snapshot.use.users.clear();
   std::vector<std::string> free;
@@ -170,7 +170,7 @@ TEST_F(NodeViewTest, WhereAUserMayHaveGoneUnseenNothingIsCalledFree) {
   }
 }
 
-TEST_F(NodeViewTest, AMemberThatIsNotSeenIntoKeepsItsGroupFromBeingCalledFree) {
+TEST_F(NodeDescriptionTest, AMemberThatIsNotSeenIntoKeepsItsGroupFromBeingCalledFree) {
   NodeSnapshot snapshot = snapshot_of("one-group");
   snapshot.use.users.clear();
   // Without a driver it keeps nothing from a VM.
@@ -181,7 +181,7 @@ TEST_F(NodeViewTest, AMemberThatIsNotSeenIntoKeepsItsGroupFromBeingCalledFree) {
   EXPECT_EQ(of(snapshot, "0000:44:00.0").condition.word, "in use") << "one is seen";
 }
 
-TEST_F(NodeViewTest, KatasNumberIsKnownByItsGroup) {
+TEST_F(NodeDescriptionTest, KatasNumberIsKnownByItsGroup) {
   NodeSnapshot snapshot = snapshot_of("t4-server");
   snapshot.advertised.emplace().devices = {
       {.resource = "nvidia.com/pgpu", .id = "0", .iommu_group = 31},
@@ -204,7 +204,7 @@ TEST_F(NodeViewTest, KatasNumberIsKnownByItsGroup) {
 }
 
 // A pod has another function of its group: it is taken, and well.
-TEST_F(NodeViewTest, WhatIsHeldWithItsGroupIsInUse) {
+TEST_F(NodeDescriptionTest, WhatIsHeldWithItsGroupIsInUse) {
   NodeSnapshot snapshot = snapshot_of("t4-server");
   snapshot.advertised.emplace().devices = {
       {.resource = "nvidia.com/TU104GL_TESLA_T4",

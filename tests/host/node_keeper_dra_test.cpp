@@ -288,7 +288,7 @@ TEST_F(KeeperOfClaimableGpusTest, KeepsTheAllocationWhileThePolicyIsUnreadable) 
   EXPECT_THAT(addresses(), ElementsAre(kFirst));
 }
 
-TEST_F(KeeperOfClaimableGpusTest, KeepsTheGpuWithdrawnWhenItEnds) {
+TEST_F(KeeperOfClaimableGpusTest, KeepsTheGpuUnavailableWhenItEnds) {
   want(kFirstForDra);
   round();
   round();
@@ -308,7 +308,7 @@ TEST_F(KeeperOfClaimableGpusTest, KnowsItsGpusAfterARestart) {
   EXPECT_THAT(unavailable(), ElementsAre(kFirst));
 }
 
-TEST_F(KeeperOfClaimableGpusTest, KeepsItsGpusWithdrawnIfThePolicyIsRefusedAfterARestart) {
+TEST_F(KeeperOfClaimableGpusTest, KeepsItsGpusUnavailableIfThePolicyIsRefusedAfterARestart) {
   want(kFirstForDra);
   round();
   round();
@@ -327,7 +327,7 @@ TEST_F(KeeperOfClaimableGpusTest, KeepsItsGpusWithdrawnIfThePolicyIsRefusedAfter
   EXPECT_THAT(addresses(), ElementsAre(kFirst));
 }
 
-TEST_F(KeeperOfClaimableGpusTest, KeepsItsGpusWithdrawnIfItsFirstRoundFails) {
+TEST_F(KeeperOfClaimableGpusTest, KeepsItsGpusUnavailableIfItsFirstRoundFails) {
   want(kFirstForDra);
   round();
   round();

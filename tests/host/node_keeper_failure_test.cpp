@@ -162,7 +162,7 @@ TEST_F(NodeKeeperTest, TriesAgainAfterAFailureWhenItIsTimeAndNotBefore) {
   EXPECT_EQ(round().phase, api::NodePhase::ready);
 }
 
-TEST_F(NodeKeeperTest, OffersWhatWasTakenBackAndTriesAgain) {
+TEST_F(NodeKeeperTest, AdvertisesUnboundGpusAndTriesAgain) {
   start_plugin();
   want("  - {devices: [0], mode: vgpu, vgpu-devices: {T4-4Q: 2}}\n  - {devices: [1], mode: passthrough}\n");
   ASSERT_EQ(rounds().phase, api::NodePhase::ready);

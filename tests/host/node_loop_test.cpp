@@ -577,7 +577,7 @@ TEST_F(NodeLoopTest, EndsWhenAnotherHasBegunSinceItsFolderWasRemoved) {
   EXPECT_EQ(kernel_.driver_of(kGpu), "vfio-pci");
 }
 
-TEST_F(NodeLoopTest, OffersAgainWhatIsWithdrawnWhenItCannotGoOn) {
+TEST_F(NodeLoopTest, AdvertisesUnavailableDevicesAgainWhenItCannotGoOn) {
   want("passthrough");
   const auto plugin = must(LivenessLock::announce(kernel_, "run/ferry/plugin/plugin.lock"));
   start();

@@ -163,7 +163,7 @@ RoundSnapshot planned_change() {
                      .driver_before = "vfio-pci",
                      .driver_after = "nvidia"}};
   rebind.steps = {{.kind = vfio::Step::Kind::unbind, .address = kGpu, .value = "vfio-pci"}};
-  out.plan.given_back.plan.rebinds = {std::move(rebind)};
+  out.plan.unbound.plan.rebinds = {std::move(rebind)};
   out.conditions = conditions_of(out.plan);
   out.now = kNow;
   return out;
@@ -305,22 +305,22 @@ TEST(HostdReconcile, JudgesAnAttempt) {
        [](RoundSnapshot&, NodeOutcome& outcome) { outcome.error = error_of(Errc::failed); }, Action::settle,
        true, "it is so"},
       {"a service does not start again",
-       [](RoundSnapshot&, NodeOutcome& outcome) { outcome.given_away.errors = {error_of(Errc::failed)}; },
+       [](RoundSnapshot&, NodeOutcome& outcome) { outcome.bound.errors = {error_of(Errc::failed)}; },
        Action::settle, true, "it is so"},
       {"a GPU has failed",
        [&](RoundSnapshot&, NodeOutcome& outcome) {
-         outcome.given_back.results = {result_of_first(vfio::RebindResult::Status::failed)};
+         outcome.unbound.results = {result_of_first(vfio::RebindResult::Status::failed)};
        },
        Action::settle, true, ""},
       {"a GPU came into use",
        [&](RoundSnapshot&, NodeOutcome& outcome) {
-         outcome.given_back.results = {result_of_first(vfio::RebindResult::Status::refused)};
+         outcome.unbound.results = {result_of_first(vfio::RebindResult::Status::refused)};
        },
        Action::settle, true, ""},
       {"a GPU is in use as before",
        [&](RoundSnapshot& now, NodeOutcome& outcome) {
          now.conditions[kGpu] = blocked_by(process(412));
-         outcome.given_back.results = {result_of_first(vfio::RebindResult::Status::refused)};
+         outcome.unbound.results = {result_of_first(vfio::RebindResult::Status::refused)};
        },
        Action::settle, false, ""},
       {"it only resumed services", [](RoundSnapshot& now, NodeOutcome&) { now.plan = {}; }, Action::settle,
@@ -350,7 +350,7 @@ TEST(HostdReconcile, KeepsTheFirstReasonOfAGpuThatStaysBlocked) {
   refused.devices = {kGpu};
   refused.refusal.reasons = {"the plugin lists it"};
   NodeOutcome outcome;
-  outcome.given_back.results = {refused};
+  outcome.unbound.results = {refused};
   snapshot.outcome = std::move(outcome);
   EXPECT_THAT(reconcile(snapshot).conditions.at(kGpu).reasons, ElementsAre(HasSubstr("worker (pid 412)")));
 }
@@ -446,7 +446,7 @@ TEST(HostdReconcile, HasTheEndsOfDeviceUsersWatched) {
   EXPECT_EQ(reconcile(snapshot).action, Action::end) << "the back-off ignores them";
 }
 
-TEST(HostdReconcile, KeepsTheDeviceOfAPodWithdrawn) {
+TEST(HostdReconcile, KeepsTheDeviceOfAPodUnavailable) {
   RoundSnapshot snapshot = settled();
   snapshot.conditions[kGpu] = blocked_by(pod(kSomePod));
   snapshot.plugin.listed.devices = {
@@ -496,7 +496,7 @@ TEST(HostdReconcile, KeepsItsBackOffWhileThePluginWithdrawsAGpuForDra) {
   EXPECT_EQ(result.round.again, kNow + 80s);
 }
 
-TEST(HostdReconcile, KeepsTheGpusOfDraWithdrawnInAllStages) {
+TEST(HostdReconcile, KeepsTheGpusOfDraUnavailableInAllStages) {
   RoundSnapshot snapshot = planned_change();
   snapshot.allocations.dra = {kOther};
   snapshot.allocations.unavailable = {{.id = "0000:06:00.0", .reason = "for claims"}};

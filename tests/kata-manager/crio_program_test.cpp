@@ -129,7 +129,7 @@ TEST_F(Crio, OneThatCannotReadThemIsAFault) {
   EXPECT_EQ(must(ask()), "it cannot read them");
 }
 
-TEST_F(Crio, OneThatCouldNotReadThemBeforeIsNoWitness) {
+TEST_F(Crio, OneThatCouldNotReadThemBeforeVerifiesNothing) {
   writer.programs["/usr/bin/crio"] = [](const auto&) -> Result<std::string> {
     return fail(Errc::failed, "it ends with 1");
   };

@@ -28,7 +28,7 @@ class Answering final : public ContainerRuntime {
   std::string version;
 };
 
-class AtHand : public testing::Test {
+class FoundRuntimeTest : public testing::Test {
  protected:
   void program(const std::string& path, const std::string& release) {
     scratch.file(path.substr(1), "");
@@ -54,7 +54,7 @@ class AtHand : public testing::Test {
       {.name = "kata-a", .shim = "/opt/kata/bin/containerd-shim-kata-v2", .configuration = "/opt/a.toml"}};
 };
 
-TEST_F(AtHand, TheProgramOfTheUnitSaysWhatARestartStarts) {
+TEST_F(FoundRuntimeTest, TheProgramOfTheUnitSaysWhatARestartStarts) {
   scratch.file("lib/systemd/system/containerd.service", "[Service]\nExecStart=/opt/bin/containerd\n");
   program("/opt/bin/containerd", "2.1.9");
   program("/usr/bin/containerd", "1.6.20");
@@ -67,7 +67,7 @@ TEST_F(AtHand, TheProgramOfTheUnitSaysWhatARestartStarts) {
   EXPECT_THAT(writer.asked, ElementsAre("/opt/bin/containerd --version"));
 }
 
-TEST_F(AtHand, AStrayProgramIsNotTakenForTheOneThatRuns) {
+TEST_F(FoundRuntimeTest, AStrayProgramIsNotTakenForTheOneThatRuns) {
   program("/usr/bin/containerd", "1.6.20");
   running.version = "2.1.9";
   const auto by_itself = look();
@@ -93,7 +93,7 @@ TEST_F(AtHand, AStrayProgramIsNotTakenForTheOneThatRuns) {
   EXPECT_EQ(look().release_by, "the running containerd itself");
 }
 
-TEST_F(AtHand, TheUsualProgramCountsWhereNobodySaysOtherwise) {
+TEST_F(FoundRuntimeTest, TheUsualProgramCountsWhereNobodySaysOtherwise) {
   program("/usr/bin/containerd", "1.7.24");
   for (const char* version : {"", "1.7.24"}) {
     running.version = version;
@@ -105,7 +105,7 @@ TEST_F(AtHand, TheUsualProgramCountsWhereNobodySaysOtherwise) {
 }
 
 // As in the chart without hostTools: no program of the host's may be started.
-TEST_F(AtHand, ThePlanSaysThatTheModelAloneProvesIt) {
+TEST_F(FoundRuntimeTest, ThePlanSaysThatOnlyTheModelVerifiesIt) {
   scratch.file("usr/bin/containerd", "");
   running.version = "1.7.24";
   auto found_runtime = look();
@@ -117,7 +117,7 @@ TEST_F(AtHand, ThePlanSaysThatTheModelAloneProvesIt) {
   EXPECT_FALSE(config_dump_check(writer, found_runtime, RuntimePlan(), ours));
 }
 
-TEST_F(AtHand, SaysThatTheReleaseIsUnknown) {
+TEST_F(FoundRuntimeTest, SaysThatTheReleaseIsUnknown) {
   scratch.file("etc/containerd/config.toml", "");
   const auto unknown = found_runtime(host, writer, running, must(find_runtime(host, {})), {});
   ASSERT_FALSE(unknown);

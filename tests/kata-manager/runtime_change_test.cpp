@@ -177,7 +177,7 @@ class RuntimeChangeTest : public testing::Test {
   std::vector<RuntimeHandler> ours = {{.name = "ours", .shim = "/shim", .configuration = "/configuration"}};
 };
 
-TEST_F(RuntimeChangeTest, IsWrittenReadAndProvenAndTheSecondTimeNothing) {
+TEST_F(RuntimeChangeTest, IsWrittenReadAndVerifiedAndUnchangedTheSecondTime) {
   const auto first = test::must(apply_change(context(), installation()));
   EXPECT_TRUE(first.written && first.acted);
   EXPECT_EQ(first.unverified, std::nullopt);
@@ -267,7 +267,7 @@ TEST_F(RuntimeChangeTest, IsRefusedWhereARestartEndsThePodsThatRun) {
   EXPECT_TRUE(test::must(apply_change(context(), installation())).acted) << "no pod is there to be hurt";
 }
 
-TEST_F(RuntimeChangeTest, IsReadLaterWhereNobodyRestartsAndProvenThen) {
+TEST_F(RuntimeChangeTest, IsReadLaterWithoutARestartAndVerifiedThen) {
   auto alone = context();
   alone.control = nullptr;
   const auto outcome = test::must(apply_change(alone, installation()));

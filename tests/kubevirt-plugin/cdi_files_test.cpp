@@ -104,7 +104,7 @@ TEST(CdiEntries, KeepWhatAPodHasWithItsNodes) {
   EXPECT_THAT(entries.resources(), testing::ElementsAre(none));
 }
 
-TEST(CdiEntries, HaveWhatWasFoundAndIsWithdrawnFromTheStart) {
+TEST(CdiEntries, HaveWhatWasFoundAndIsUnavailableFromTheStart) {
   const auto eight = kata("pgpu", {{"8", {"/dev/vfio/8"}}});
   auto kubevirt = kata("GPU", {{"0000:01:00.0", {"/dev/vfio/8"}}});
   kubevirt.env_prefix = EnvPrefix::pci_resource;

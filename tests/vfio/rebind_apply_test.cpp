@@ -445,7 +445,7 @@ TEST_F(RebindApplyTest, RebindsAVirtualFunctionAndBringsItBackBesideItsPhysicalF
 }
 
 // Between the choice and the first look; none of --all was named.
-TEST_F(RebindApplyTest, OneThatVanishedBeforeTheFirstLookFailsAloneUnlessItWasNamed) {
+TEST_F(RebindApplyTest, OneThatVanishedBeforeTheFirstScanFailsAloneUnlessItWasNamed) {
   RebindRequest request;
   request.accelerators = {at("0000:01:00.0"), at("0000:65:00.0")};
   const auto preview = preview_rebinds(context(), request, Direction::to_vfio);

@@ -203,7 +203,7 @@ std::vector<std::string> RebindSnapshot::notes(Direction direction) const {
 RebindResult already(const RebindContext& context, Rebind rebind, Direction direction) {
   // A run killed between its record and its first write has left a record of functions that never changed.
   if (direction == Direction::back) {
-    if (auto forgotten = forget(*context.host, rebind.given_back()); !forgotten)
+    if (auto forgotten = forget(*context.host, rebind.unbound()); !forgotten)
       return failed(std::move(rebind), std::move(forgotten).error());
   }
   return result_of(RebindResult::Status::already, std::move(rebind));

@@ -86,7 +86,7 @@ struct Rebind {
   /// The members that change drivers: all but bridges and bystanders.
   std::vector<PciAddress> rebinding() const;
   /// Those of rebinding() whose record ends with an unbind: all but the functions that are removed next.
-  std::vector<PciAddress> given_back() const;
+  std::vector<PciAddress> unbound() const;
 };
 
 /// A unit that is refused and not written to.

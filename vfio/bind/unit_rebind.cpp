@@ -460,7 +460,7 @@ Applied apply_unit(const RebindContext& context, const Inventory& before, Rebind
   if (done) done = verify(context, before, rebind, direction);
   if (done) tell_choice(context, before, rebind);
   if (done)
-    return {.done = direction == Direction::back ? forget(*context.host, rebind.given_back()) : Result<>()};
+    return {.done = direction == Direction::back ? forget(*context.host, rebind.unbound()) : Result<>()};
   // A driver that has not returned keeps its device's lock, so further writes would only queue.
   if (done.error().code == Errc::stuck) return {.done = std::move(done), .hangs = true};
   if (direction == Direction::back) {
