@@ -360,8 +360,8 @@ const NamedDescription* NodeDescription::find_by_name(const vfio::PciAddress& ad
   return found == by_name.end() ? nullptr : &*found;
 }
 
-NodeDescription describe(const NodeSnapshot& snapshot, const vfio::AcceleratorRules& rules,
-                         const policy::ModelNames& models) {
+NodeDescription describe_node(const NodeSnapshot& snapshot, const vfio::AcceleratorRules& rules,
+                              const policy::ModelNames& models) {
   NodeDescription description;
   for (const auto& [address, function] : snapshot.inventory.functions) {
     if (rules.match(function)) {

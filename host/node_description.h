@@ -24,7 +24,7 @@
 
 namespace ferry::host {
 
-/// The input of describe().
+/// The input of describe_node().
 struct NodeSnapshot {
   vfio::Inventory inventory;
   mdev::VgpuInventory vgpus;
@@ -151,7 +151,7 @@ std::vector<vfio::PciAddress> asked_of(const vfio::Inventory& inventory, const v
 std::vector<AdvertisedAs> advertised_as(const NodeSnapshot& snapshot, const std::string& device,
                                         std::optional<std::uint32_t> group);
 
-NodeDescription describe(const NodeSnapshot& snapshot, const vfio::AcceleratorRules& rules,
-                         const policy::ModelNames& models);
+NodeDescription describe_node(const NodeSnapshot& snapshot, const vfio::AcceleratorRules& rules,
+                              const policy::ModelNames& models);
 
 }  // namespace ferry::host

@@ -76,7 +76,7 @@ void add_use(const Session& session, host::NodeSnapshot& snapshot,
 
 }  // namespace
 
-Result<host::NodeSnapshot> read_node(const Session& session, Depth depth) {
+Result<host::NodeSnapshot> snapshot_node(const Session& session, Depth depth) {
   host::NodeSnapshot snapshot;
   auto inventory = vfio::scan(*session.host);
   if (!inventory) return fail(std::move(inventory).error());
@@ -107,15 +107,15 @@ Result<host::NodeSnapshot> read_node(const Session& session, Depth depth) {
   return snapshot;
 }
 
-host::NodeDescription describe(const Session& session, const host::NodeSnapshot& snapshot) {
-  return describe(snapshot, session.rules, model_names(session));
+host::NodeDescription describe_node(const Session& session, const host::NodeSnapshot& snapshot) {
+  return describe_node(snapshot, session.rules, model_names(session));
 }
 
 Result<ExplainInputs> read_explain_inputs(const Session& session) {
-  auto snapshot = read_node(session, Depth::all);
+  auto snapshot = snapshot_node(session, Depth::all);
   if (!snapshot) return fail(std::move(snapshot).error());
   ExplainInputs inputs{.snapshot = std::move(*snapshot), .description = {}, .places = {}};
-  inputs.description = describe(session, inputs.snapshot);
+  inputs.description = describe_node(session, inputs.snapshot);
   inputs.node = vgpu::node_identity(*session.host).value_or("");
   for (const auto& [address, function] : inputs.snapshot.inventory.functions)
     inputs.places.emplace(address, vfio::read_place(*session.host, address));

@@ -16,10 +16,10 @@ enum class Depth {
 
 /// Reads everything that is known of the node now. Facts that cannot be read beside the scan become notes.
 /// Errors: the host itself cannot be scanned.
-Result<host::NodeSnapshot> read_node(const Session& session, Depth depth);
+Result<host::NodeSnapshot> snapshot_node(const Session& session, Depth depth);
 
 /// Describes `snapshot` with the names of this host's models.
-host::NodeDescription describe(const Session& session, const host::NodeSnapshot& snapshot);
+host::NodeDescription describe_node(const Session& session, const host::NodeSnapshot& snapshot);
 
 /// Reads the input of an explanation.
 Result<ExplainInputs> read_explain_inputs(const Session& session);

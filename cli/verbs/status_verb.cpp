@@ -204,9 +204,9 @@ ExitStatus watch(const Session& session, const std::function<Result<VerbOutput>(
 Result<VerbOutput> report_of(const Session& session) {
   const bool rows = is_text(session.output);
   const bool wide = session.output == OutputFormat::wide;
-  const auto snapshot = read_node(session, rows && !wide ? Depth::rows : Depth::all);
+  const auto snapshot = snapshot_node(session, rows && !wide ? Depth::rows : Depth::all);
   if (!snapshot) return fail(Error(snapshot.error()));
-  const host::NodeDescription description = describe(session, *snapshot);
+  const host::NodeDescription description = describe_node(session, *snapshot);
   const NodeClaims claims = read_claims(*session.host);
   VerbOutput shown;
   if (rows) {

@@ -77,7 +77,7 @@ std::string on_all_canvases(const std::string& head, const Draw& draw) {
 }
 
 std::string status_of(const Session& session, const std::string& head) {
-  const host::NodeDescription description = describe(session, must(read_node(session, Depth::rows)));
+  const host::NodeDescription description = describe_node(session, must(snapshot_node(session, Depth::rows)));
   return on_all_canvases(head, [&](const TextOutput& output) { return status_text(description, output); });
 }
 
@@ -97,7 +97,7 @@ TEST_P(StatusGolden, IsAsTheDocumentSays) {
   test::Machine machine;
   test::composed_machine(GetParam()).build(machine);
   const Session session = session_at(machine.kernel.root(), machine.users);
-  const host::NodeDescription description = describe(session, must(read_node(session, Depth::all)));
+  const host::NodeDescription description = describe_node(session, must(snapshot_node(session, Depth::all)));
   const std::string text = status_text(description, {});
   const json document = to_json(description);
   for (const json& gpu : document.at("accelerators")) {
@@ -117,7 +117,7 @@ TEST_P(StatusGolden, FitsIntoEightyColumns) {
   test::Machine machine;
   test::composed_machine(GetParam()).build(machine);
   const Session session = session_at(machine.kernel.root(), machine.users);
-  const host::NodeDescription description = describe(session, must(read_node(session, Depth::rows)));
+  const host::NodeDescription description = describe_node(session, must(snapshot_node(session, Depth::rows)));
   const TextOutput output{.columns = 80};
   expect_to_fit(status_text(description, output), output);
 }
@@ -369,7 +369,7 @@ TEST(StatusText, FitsIntoEightyColumnsWithAnError) {
   test::Machine machine;
   test::composed_machine("policy-node").build(machine);
   const Session session = session_at(machine.kernel.root(), machine.users);
-  host::NodeDescription description = describe(session, must(read_node(session, Depth::rows)));
+  host::NodeDescription description = describe_node(session, must(snapshot_node(session, Depth::rows)));
   const std::string message =
       "read /var/lib/ferry/desired.json: devices[3].vgpu-devices: expected the name of a type and how many "
       "of "

@@ -33,7 +33,7 @@ class NodeDescriptionTest : public testing::Test {
     return snapshot;
   }
   static AcceleratorDescription of(const NodeSnapshot& snapshot, const std::string& address) {
-    const NodeDescription description = describe(snapshot, policy::default_accelerator_rules(), {});
+    const NodeDescription description = describe_node(snapshot, policy::default_accelerator_rules(), {});
     return *description.find(must(vfio::PciAddress::parse(address)));
   }
   static api::AcceleratorStatus said(const std::string& address, api::GpuState condition) {
@@ -158,7 +158,7 @@ TEST_F(NodeDescriptionTest, WhereAUserMayHaveGoneUnseenNothingIsCalledFree) {
   snapshot.use.users.clear();
   std::vector<std::string> free;
   for (const AcceleratorDescription& description :
-       describe(snapshot, policy::default_accelerator_rules(), {}).accelerators)
+       describe_node(snapshot, policy::default_accelerator_rules(), {}).accelerators)
     if (description.condition.word == "free") free.push_back(description.address().text());
   ASSERT_GE(free.size(), 3U);
   snapshot.use.blind = "process 7 could not be looked into";
