@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The agent's control loop. A change of the Node, a configuration, NVIDIA's pods or hostd's files starts a
-// reconcile (reconcile.h), and so does a timer. The loop observes the cluster and the host, carries out the
+// reconcile (reconcile.h), and so does a timer. The loop observes the cluster and the host, performs the
 // actions that the reconcile returns, and waits for the next event or deadline. Each action starts the next
 // reconcile.
 #pragma once

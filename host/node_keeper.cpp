@@ -305,7 +305,7 @@ NodeKeeper::Round NodeKeeper::keep(const DesiredState& desired) {
   return apply(desired, std::move(snapshot), guarded.probes());
 }
 
-/// Carries out a plan that writes. The facts are read in this order, between the writes of status.json: a
+/// Applies a plan that writes. The facts are read in this order, between the writes of status.json: a
 /// plugin that starts meanwhile must read the unavailable devices before it lists devices.
 NodeKeeper::Round NodeKeeper::change(const NodeHost& host, const DesiredState& desired,
                                      RoundSnapshot snapshot) {

@@ -75,7 +75,7 @@ struct KeeperSettings {
   std::function<std::chrono::steady_clock::time_point()> now = std::chrono::steady_clock::now;
 };
 
-/// The loop's rounds: reads the facts of each stage, reconciles (reconcile.h), and carries out the action.
+/// The loop's rounds: reads the facts of each stage, reconciles (reconcile.h), and performs the action.
 class NodeKeeper : Pinned {
  public:
   using Clock = std::chrono::steady_clock;

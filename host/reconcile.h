@@ -6,7 +6,7 @@
 // A round has several stages, each with a reconcile of its own. Each stage needs facts that exist only after
 // the action of the stage before it. First the devices that will change are published as unavailable, and the
 // plugin is observed. Then the policy is applied, and the host is scanned again. NodeKeeper reads the facts
-// and carries out the actions.
+// and performs the actions.
 #pragma once
 
 #include <chrono>

@@ -92,7 +92,7 @@ class RolloutLeases : Pinned {
   ~RolloutLeases();
 
   Rollout rollout();
-  /// Carries out `step`, a single write at a time; `policy` is the configuration's name, for people.
+  /// Performs `step`, a single write at a time; `policy` is the configuration's name, for people.
   void act(const RolloutStep& step, const std::string& policy);
 
   /// True if this node has a lease, as far as is known, or a write that may take a lease is under way.
