@@ -98,7 +98,7 @@ bool is_named(const vfio::DeviceUser& user, const std::string& reason) {
 
 // If device users are the only obstacle, only those that the reasons name are listed: the users of a vGPU
 // that stays may keep it.
-void tell(const GpuCondition& condition, api::AcceleratorStatus& of) {
+void copy_into(const GpuCondition& condition, api::AcceleratorStatus& of) {
   of.state = condition.state;
   of.reason = fmt::format("{}", fmt::join(condition.reasons, "; "));
   of.hint = condition.hint;
@@ -279,7 +279,7 @@ std::vector<api::AcceleratorStatus> describe(const ScannedNode& node,
     if (for_dra) one.allocation = api::Allocation::dra;
     if (mode == desired.end() && !for_dra) one.state = api::GpuState::unmanaged;
     if (const auto condition = conditions.find(gpu.address()); condition != conditions.end())
-      tell(condition->second, one);
+      copy_into(condition->second, one);
     for (const mdev::VgpuDevice& vgpu : gpu.devices)
       one.vgpus.push_back({.id = vgpu.id.text, .type = vgpu.short_name});
     if (one.mode != policy::Mode::passthrough) one.more_vgpus = capacity_of(gpu);
@@ -292,7 +292,7 @@ std::vector<api::AcceleratorStatus> describe(const ScannedNode& node,
     api::AcceleratorStatus one = status_of(*function, models);
     if (vfio::on_vfio_driver(*function)) one.mode = policy::Mode::passthrough;
     one.desired = policy::Mode::host;
-    tell(condition, one);
+    copy_into(condition, one);
     out.push_back(std::move(one));
   }
   return out;

@@ -199,7 +199,7 @@ std::optional<Error> still_off_vfio(const NodeHost& host, const BeforeStages& be
   return Error{.code = Errc::failed, .message = "nothing came of it"};
 }
 
-void tell(const Returning& unit, const std::optional<Error>& trouble, NodeOutcome& outcome) {
+void add_failure(const Returning& unit, const std::optional<Error>& trouble, NodeOutcome& outcome) {
   vfio::RebindResult& result = *unit.result;
   Error error = unit.why.error;
   if (trouble) {
@@ -238,7 +238,7 @@ bool undo_unbind(const NodeHost& host, const BeforeStages& before, NodeOutcome& 
   auto rebound = request ? vfio::apply_rebinds(host.rebinds, *request, vfio::Direction::to_vfio)
                          : Result<vfio::RebindOutcome>(fail(Error(request.error())));
   for (const Returning& unit : units)
-    tell(unit, still_off_vfio(host, before, rebound, *unit.result), outcome);
+    add_failure(unit, still_off_vfio(host, before, rebound, *unit.result), outcome);
   if (!rebound) return true;
   std::ranges::move(rebound->notes, std::back_inserter(outcome.unbound.notes));
   std::ranges::move(rebound->errors, std::back_inserter(outcome.unbound.errors));

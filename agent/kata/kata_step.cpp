@@ -265,8 +265,8 @@ std::vector<Line> lines_of(const policy::NodeObject& node, const HostSide& host,
   return out;
 }
 
-void tell(const policy::NodeObject& node, const HostSide& host, const std::vector<Line>& lines,
-          KataStep& step) {
+void record_events(const policy::NodeObject& node, const HostSide& host, const std::vector<Line>& lines,
+                   KataStep& step) {
   std::string all;
   for (const Line& line : lines) all += (all.empty() ? "" : "; ") + line.text;
   step.trouble = one_line(all);
@@ -365,7 +365,7 @@ KataStep kata_step(const policy::NodeObject& node, const HostSide& host, const K
   if (plan.next && !plan.answered) out.awaited = kAnswerPatience;
   if (plan.change.outcome == ChangeOutcome::open) out.awaited = kChangePatience;
   out.awaits_kubelet = plan.next && !unknown_to_kubelet(node, host.kata.ready).empty();
-  tell(node, host, lines_of(node, host, snapshot, plan, rollout_step), out);
+  record_events(node, host, lines_of(node, host, snapshot, plan, rollout_step), out);
   return out;
 }
 

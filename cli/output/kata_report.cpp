@@ -206,7 +206,7 @@ VerbOutput show_status(const kata::FoundRuntime& runtime,
   Table table({"HANDLER", "KNOWN", "PODS", "FILE"});
   for (const kata::ConfiguredRuntime& runtime_here : configured) {
     const kata::RuntimeHandler handler = kata::handler_of(runtime_here);
-    const bool tells = state && state->tells();
+    const bool reports_handlers = state && state->reports_handlers();
     std::vector<kata::RunningPod> with_it;
     if (pods) {
       std::ranges::copy_if(*pods, std::back_inserter(with_it),
@@ -217,7 +217,7 @@ VerbOutput show_status(const kata::FoundRuntime& runtime,
                   {"shim", handler.shim.string()},
                   {"configuration", handler.configuration.string()},
                   {"unmarked", runtime_here.unmarked},
-                  {"known", tells ? json(state->knows(handler)) : json(nullptr)},
+                  {"known", reports_handlers ? json(state->knows(handler)) : json(nullptr)},
                   {"pods", nullptr}};
     if (pods) {
       entry["pods"] = json::array();
@@ -225,7 +225,7 @@ VerbOutput show_status(const kata::FoundRuntime& runtime,
         entry["pods"].push_back({{"namespace", pod.name_space}, {"name", pod.name}});
     }
     out.document["handlers"].push_back(std::move(entry));
-    table.add({handler.name, tells ? (state->knows(handler) ? "yes" : "no") : "?",
+    table.add({handler.name, reports_handlers ? (state->knows(handler) ? "yes" : "no") : "?",
                pods ? fmt::format("{}", with_it.size()) : "?",
                runtime_here.file.string() + (runtime_here.unmarked ? " (unmarked)" : "")});
   }
@@ -254,7 +254,7 @@ std::vector<std::string> differences(const kata::KataSetup& setup, const kata::R
   }
   if (!state && state.error().code != make_error_code(Errc::not_found))
     out.push_back("the container runtime cannot be asked: " + state.error().message);
-  if (!state || !state->tells()) return out;
+  if (!state || !state->reports_handlers()) return out;
   for (const kata::RuntimeHandler& handler : setup.handlers) {
     if (!state->knows(handler))
       out.push_back(fmt::format("the container runtime does not know {} as it is written", handler.name));

@@ -292,7 +292,7 @@ Result<std::vector<std::string>> changed_files(const Session& session, const kat
   return out;
 }
 
-ExitStatus tell(const Session& session, const Result<kata::KataChange>& report) {
+ExitStatus finish(const Session& session, const Result<kata::KataChange>& report) {
   if (!report) return complain(report.error());
   return print(session, show(session, *report));
 }
@@ -300,17 +300,17 @@ ExitStatus tell(const Session& session, const Result<kata::KataChange>& report) 
 }  // namespace
 
 ExitStatus kata_install_verb(const Session& session, const KataOptions& options) {
-  return tell(session, install(session, options));
+  return finish(session, install(session, options));
 }
 
 bool kata_install_what_can_be(const Session& session, const KataOptions& options) {
   const auto report = install(session, options);
-  tell(session, report);
+  finish(session, report);
   return report && kata::has_what_it_can(*report);
 }
 
 ExitStatus kata_uninstall_verb(const Session& session, const KataOptions& options) {
-  return tell(session, uninstall(session, options));
+  return finish(session, uninstall(session, options));
 }
 
 ExitStatus kata_status_verb(const Session& session, const KataOptions& options) {

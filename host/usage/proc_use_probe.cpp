@@ -191,7 +191,7 @@ class Walk {
       if (use->late) has_too_many_files(pid);
     }
     keep_only_harmless_services();
-    tell_what_was_not_seen();
+    report_blind_spots();
     return std::move(report_);
   }
 
@@ -280,7 +280,7 @@ class Walk {
     });
   }
 
-  void tell_what_was_not_seen() {
+  void report_blind_spots() {
     // ABI: include/linux/proc_ns.h, PROC_PID_INIT_INO. A /proc of another namespace misses most of the host.
     constexpr std::string_view kHostsNamespace = "pid:[4026531836]";
     const auto space = host_->link_target("proc/1/ns/pid");

@@ -190,7 +190,7 @@ class Planner {
   }
 
   bool is_known(const RuntimeHandler& handler) const {
-    return !inputs_.state.tells() || inputs_.state.knows(handler);
+    return !inputs_.state.reports_handlers() || inputs_.state.knows(handler);
   }
 
   void find_what_changes() {
@@ -267,9 +267,9 @@ KataKeeper::Round KataKeeper::round(Clock::time_point now) {
   if (state) {
     const auto ready = ready_handlers(*state);
     if (!ready) {
-      tell(state->name + " does not report its runtimes: nodes get no labels for Kata's");
+      log_once(state->name + " does not report its runtimes: nodes get no labels for Kata's");
     } else if (const auto names = unstartable_handlers(*state); !names.empty() && !uses_.runtime_for) {
-      tell(
+      log_once(
           fmt::format("{} {} finds the shim of {} by its path alone, and its configuration lacks that path: "
                       "no pod starts with "
                       "it until `ferry kata install` has written it anew",
@@ -279,7 +279,7 @@ KataKeeper::Round KataKeeper::round(Clock::time_point now) {
     }
     file.ready = ready.value_or(std::set<std::string>());
   } else {
-    tell(state.error().message);
+    log_once(state.error().message);
   }
   Round out{.answered = state.has_value()};
   if (uses_.runtime_for) {
@@ -290,7 +290,7 @@ KataKeeper::Round KataKeeper::round(Clock::time_point now) {
   // Before the runtime's first answer nothing is published, so no label appears or goes.
   if (!state && !uses_.runtime_for) return out;
   if (auto published = publish(file); !published) {
-    tell(published.error().message);
+    log_once(published.error().message);
     out.answered = false;
   }
   return out;
@@ -401,7 +401,7 @@ std::optional<KataKeeper::Clock::time_point> KataKeeper::keep(const DesiredClass
   const auto changed = change(desired, *classes, *runtime, file);
   if (!changed) {
     const bool refused = changed.error().code == Errc::refused;
-    tell("Kata's runtimes: " + words_of(changed.error()));
+    log_once("Kata's runtimes: " + words_of(changed.error()));
     const Failure& failure = fails(summary, refused ? HandlerState::blocked : HandlerState::failed,
                                    words_of(changed.error()), now);
     file.others = plan->others;
@@ -507,7 +507,7 @@ Result<> KataKeeper::publish(const HandlersFile& file) {
   return written;
 }
 
-void KataKeeper::tell(const std::string& news) {
+void KataKeeper::log_once(const std::string& news) {
   if (std::exchange(logged_, news) != news) spdlog::warn("{}", news);
 }
 

@@ -50,7 +50,7 @@ class Changing {
     auto proof = context_.control->act();
     if (proof) proof = wait_for_the_proof();
     if (!proof) return with_own_words(put_back(std::move(proof).error(), true).value());
-    if (!tells_) outcome_.unverified = "it answers, but does not say which runtimes it knows";
+    if (!reports_handlers_) outcome_.unverified = "it answers, but does not say which runtimes it knows";
     return finish();
   }
 
@@ -117,7 +117,7 @@ class Changing {
 
   // If the daemon reports its runtimes, it has read the earlier changes, too.
   Result<RuntimeOutcome> nothing_to_do() const {
-    if (!running_ || !state_.tells()) return outcome_;
+    if (!running_ || !state_.reports_handlers()) return outcome_;
     if (auto r = forget_runtime_record(*context_.host); !r) return fail(std::move(r).error());
     return outcome_;
   }
@@ -131,7 +131,7 @@ class Changing {
   }
 
   bool knows_all(const RuntimeState& state) const {
-    if (!state.tells()) return true;
+    if (!state.reports_handlers()) return true;
     return std::ranges::all_of(change_.handlers, [&](const auto& handler) { return state.knows(handler); }) &&
            std::ranges::none_of(leaving_, [&](const auto& name) { return state.has(name); });
   }
@@ -225,7 +225,7 @@ class Changing {
       const auto state = context_.runtime->state();
       const auto lost = state ? lost_of_others(*state) : std::nullopt;
       if (state && knows_all(*state) && !lost) {
-        tells_ = state->tells();
+        reports_handlers_ = state->reports_handlers();
         return {};
       }
       why = !state ? state.error().message
@@ -304,7 +304,7 @@ class Changing {
   std::vector<FileChange> written_;  // this run's part of them
   bool interrupted_ = false;         // an earlier run was killed
   bool running_ = false;
-  bool tells_ = true;
+  bool reports_handlers_ = true;
   RuntimeState state_;
   RuntimeOutcome outcome_;
 };

@@ -219,11 +219,11 @@ class AllocationCore {
   /// Maps each group of devices that may have been released to whether it is open.
   std::map<std::uint32_t, bool> ask_released(std::span<const Holding> held, const ListTime& time) const;
 
-  // The caller of these holds mutex_, except the caller of tell().
+  // The caller of these holds mutex_, except the caller of notify().
   Result<std::vector<Allocation>> take_places(std::size_t resource_devices,
                                               std::span<const std::vector<std::string>> containers) const;
   News publish();
-  void tell(const News& news) const;
+  void notify(const News& news) const;
 
   const DeviceCheck& check_;
   const Listener listener_;

@@ -227,7 +227,7 @@ TEST_F(KataLeaving, DoesNotWaitForARuntimeThatIsForgottenAndIsNotKatas) {
 
 // CRI-O does not report the settings of its runtimes.
 TEST_F(KataLeaving, IsKeptForAPodOfARuntimeThatReportsNothing) {
-  daemon->tells = false;
+  daemon->reports_handlers = false;
   shim("80", "abc");
   daemon->running = {pod("kata-alias")};
   expect_refused("ns/vm (kata-alias)");

@@ -36,7 +36,7 @@ class FakeRuntime final : public ContainerRuntime, public RuntimeControl {
     if (slow && acts < 1) return fail(Errc::unreachable, "no answer in time");
     if (!runs_) return fail(Errc::not_found, "nobody listens");
     RuntimeState out{.name = "fake", .version = "1", .handlers = {}, .runtimes = {}};
-    if (tells) {
+    if (reports_handlers) {
       auto& known = out.runtimes.emplace();
       for (const std::string& name : names_) {
         known.push_back({.name = name,
@@ -69,7 +69,7 @@ class FakeRuntime final : public ContainerRuntime, public RuntimeControl {
 
   bool there = true;
   bool slow = false;  // until it is restarted
-  bool tells = true;
+  bool reports_handlers = true;
   bool pods_known = true;
   bool forgets = false;
   bool refuses_to_act = false;
@@ -415,7 +415,7 @@ TEST_F(RuntimeChangeTest, OfARuntimeThatDoesNotRunIsWrittenOnly) {
 }
 
 TEST_F(RuntimeChangeTest, OfARuntimeThatReportsNothingIsTriedByItsAnswering) {
-  runtime.tells = false;
+  runtime.reports_handlers = false;
   EXPECT_THAT(test::must(apply_change(context(), installation())).unverified.value_or(""),
               HasSubstr("does not say"));
   EXPECT_THAT(

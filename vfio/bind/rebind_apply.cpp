@@ -550,7 +550,7 @@ Result<RebindOutcome> apply_rebinds(const RebindContext& context, const RebindRe
   auto locks = give_back_left_locks(guarded);
   auto outcome = rebind_all(guarded, request, direction, scanned, services);
   if (outcome) std::ranges::move(locks, std::back_inserter(outcome->notes));
-  tell(services.start_all(), outcome);
+  add_results(services.start_all(), outcome);
   return outcome;
 }
 

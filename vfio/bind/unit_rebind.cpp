@@ -233,7 +233,7 @@ Result<> verify(const RebindContext& context, const Inventory& before, const Reb
 
 // Fills in the drivers that the kernel chose. A GPU may have none if its driver is installed later, and a
 // note then says so.
-void tell_choice(const RebindContext& context, const Inventory& before, Rebind& rebind) {
+void report_choice(const RebindContext& context, const Inventory& before, Rebind& rebind) {
   const auto left_to_the_kernel = [](const Member& member) { return member.driver_after == kKernelsChoice; };
   if (std::ranges::none_of(rebind.members, left_to_the_kernel)) return;
   const auto now = scan_members_again(*context.host, rebind.groups, all_members(rebind), before);
@@ -458,7 +458,7 @@ Applied apply_unit(const RebindContext& context, const Inventory& before, Rebind
   auto done = direction == Direction::to_vfio ? perform_all(context, rebind.steps)
                                               : give_each_back(context, before, rebind);
   if (done) done = verify(context, before, rebind, direction);
-  if (done) tell_choice(context, before, rebind);
+  if (done) report_choice(context, before, rebind);
   if (done)
     return {.done = direction == Direction::back ? forget(*context.host, rebind.unbound()) : Result<>()};
   // A driver that has not returned keeps its device's lock, so further writes would only queue.

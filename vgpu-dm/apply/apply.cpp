@@ -264,7 +264,7 @@ Result<VgpuOutcome> plan_and_apply(const VgpuHost& on, const GpuPlanner& planner
     VgpuPlan planned = plan(full.snapshot);
     return apply_plan(on, services, std::move(full), std::move(planned), planner, observe);
   });
-  if (!on.more_follows) vfio::tell(services.start_all(), outcome);
+  if (!on.more_follows) vfio::add_results(services.start_all(), outcome);
   return outcome;
 }
 
