@@ -302,16 +302,16 @@ TEST(SharedLease, IsOfOneOfTheTwo) {
   const std::string id = kata_configuration_id(config("f", "x"));
   Rollout rollout;
   rollout.known = rollout.searched = rollout.renewed = true;
-  SharedLease rollout_step = share_lease(rollout, change("8f3a"), change(id));
-  EXPECT_EQ(rollout_step.lease.configuration, "8f3a");
-  EXPECT_FALSE(rollout_step.kata.may_begin);
+  SharedLease shared = share_lease(rollout, change("8f3a"), change(id));
+  EXPECT_EQ(shared.lease.configuration, "8f3a");
+  EXPECT_FALSE(shared.kata.may_begin);
   EXPECT_EQ(share_lease(rollout, change(""), change(id)).lease.configuration, id);
 
   rollout.leases = {{.index = 0, .holder = "n1", .configuration = id}};
-  rollout_step = share_lease(rollout, change("8f3a"), change(id));
-  EXPECT_FALSE(rollout_step.gpus.may_begin);
-  EXPECT_TRUE(rollout_step.kata.may_begin);
-  EXPECT_EQ(rollout_step.lease.kind, RolloutStep::Kind::nothing);
+  shared = share_lease(rollout, change("8f3a"), change(id));
+  EXPECT_FALSE(shared.gpus.may_begin);
+  EXPECT_TRUE(shared.kata.may_begin);
+  EXPECT_EQ(shared.lease.kind, RolloutStep::Kind::nothing);
   EXPECT_TRUE(share_lease(rollout, change(""), change(id)).gpus.may_begin);
 
   // Held until a person does something: nobody waits for that.
