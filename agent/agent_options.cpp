@@ -30,7 +30,7 @@ BelievedOwners believed_by(const AgentProgramOptions& options) {
 
 AgentOptionList::AgentOptionList(CLI::App& app, AgentProgramOptions& options) {
   const auto of_server = [this](CLI::Option* option) { return for_the_server_.emplace_back(option); };
-  const auto of_any_look = [this](CLI::Option* option) { return for_any_look_.emplace_back(option); };
+  const auto of_any_mode = [this](CLI::Option* option) { return for_any_mode_.emplace_back(option); };
 
   of_server(app.add_option("--node-name", options.node,
                            "the name of the Node that this host is; the default is $NODE_NAME")
@@ -77,22 +77,22 @@ AgentOptionList::AgentOptionList(CLI::App& app, AgentProgramOptions& options) {
   of_server(app.add_option("--context", options.context,
                            "the context of that file; the default is its current context")
                 ->option_text("NAME"));
-  CLI::Option* const workload = of_any_look(
+  CLI::Option* const workload = of_any_mode(
       app.add_option(
              "--default-workload", options.default_workload,
              "the workload of a node without labels: container, vm-passthrough or vm-vgpu; without it "
              "the GPUs of such a node stay as they are")
           ->check(CLI::IsMember({"container", "vm-passthrough", "vm-vgpu"}))
           ->option_text("WORKLOAD"));
-  of_any_look(app.add_option("--default-policy", options.default_policy,
+  of_any_mode(app.add_option("--default-policy", options.default_policy,
                              "the policy of a node without labels, instead of a workload")
                   ->excludes(workload)
                   ->option_text("NAME"));
-  of_any_look(app.add_option("--default-vgpu-config", options.default_vgpu_config,
+  of_any_mode(app.add_option("--default-vgpu-config", options.default_vgpu_config,
                              "the vGPU profile of a vGPU node without a label for one")
                   ->capture_default_str()
                   ->option_text("NAME"));
-  of_any_look(
+  of_any_mode(
       app.add_option("--release", options.release,
                      "a service of the host that may be stopped during a change for a workload or a vGPU "
                      "profile, as for `ferry vfio bind`; policies have their own list; may be repeated")
@@ -111,7 +111,7 @@ AgentOptionList::AgentOptionList(CLI::App& app, AgentProgramOptions& options) {
                            "the time after which the agent stops evicting and only waits: 90s, 10m or 1h")
                 ->needs(drain)
                 ->option_text("DURATION [10m]"));
-  CLI::Option* const features = of_any_look(
+  CLI::Option* const features = of_any_mode(
       app.add_option(
              "--feature-labels", options.feature_labels,
              "how labels describe the GPUs of the node: none; node (the agent sets them); file or nfd "
@@ -169,7 +169,7 @@ std::string AgentOptionList::given_for_the_server() const {
 
 std::vector<std::string> AgentOptionList::words() const {
   std::vector<std::string> out;
-  for (const auto* options : {&for_the_server_, &for_any_look_})
+  for (const auto* options : {&for_the_server_, &for_any_mode_})
     for (const CLI::Option* option : *options) add_words(*option, out);
   return out;
 }

@@ -58,7 +58,7 @@ class AgentOptionList {
   /// `app` and `options` must outlive the parsing.
   AgentOptionList(CLI::App& app, AgentProgramOptions& options);
 
-  // To be called after the parsing:
+  // Call this after the parsing:
 
   /// The first given option that needs an API server, as in "--drain"; empty: none was given.
   std::string given_for_the_server() const;
@@ -68,7 +68,7 @@ class AgentOptionList {
 
  private:
   std::vector<CLI::Option*> for_the_server_;
-  std::vector<CLI::Option*> for_any_look_;
+  std::vector<CLI::Option*> for_any_mode_;
 };
 
 }  // namespace ferry::agent

@@ -26,7 +26,8 @@ namespace ferry::agent {
 // Asks the API server for the DaemonSets that pods name as their owners, as `kubectl drain` does. Any tenant
 // may write an owner into a pod, and a drain leaves the pods of DaemonSets alone.
 
-/// For one thread. While no relevant pod names a DaemonSet, there is neither a request nor a timer.
+/// Only one thread may use it. While no relevant pod names a DaemonSet, there is neither a request nor a
+/// timer.
 class NamedDaemonSets : Pinned {
  public:
   /// `changed` is called, never from within a call, when kept_because() may differ or ask() is due. The

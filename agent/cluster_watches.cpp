@@ -35,7 +35,8 @@ ClusterWatches::ClusterWatches(kube::ApiTransport& transport, kube::Timers& time
     : transport_(transport), timers_(timers), random_(std::move(random)), settings_(settings), queue_(queue) {
   watch(node_, kube::only(kube::node_ref(settings_.node)));
   if (!settings_.operator_space.empty() || settings_.drain_timeout) {
-    // In all namespaces: a device plugin can be installed without the operator, in any namespace.
+    // The watch is of all namespaces: a device plugin can be installed without the operator, in any
+    // namespace.
     kube::Selection pods = kube::pods_of_node(settings_.node);
     if (settings_.among_others) pods.space = settings_.operator_space;
     watch(pods_, std::move(pods), pod_fields());

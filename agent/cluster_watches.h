@@ -45,7 +45,7 @@ class ClusterWatches {
   /// Null: there is no such Node, or it is not listed yet.
   const nlohmann::json* node() const;
   bool lists_node() const { return node_.watch->listed(); }
-  /// To be called before a patch of the Node is sent, and with the Node of the answer. The latter counts
+  /// Call this before a patch of the Node is sent, and with the Node of the answer. The latter counts
   /// until the watch reports the Node. The watch may report later changes before the answer comes.
   void expect_patch() { reported_since_patch_ = false; }
   void patched(nlohmann::json node) {

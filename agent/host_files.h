@@ -28,7 +28,7 @@ Result<> write_desired_classes(HostFs& host, const kata::DesiredClasses& desired
 
 // Watches the files by which the agent, hostd and the device plugin communicate.
 
-/// Watches the folders of desired.json, status.json and advertised.json. For the loop's thread only.
+/// Watches the folders of desired.json, status.json and advertised.json. Only the loop's thread may use it.
 class HostWatch {
  public:
   /// `changed` runs when a file may have changed. The loop and the host must outlive this object.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The agent's control loop. A change of the Node, a configuration, NVIDIA's pods or hostd's files starts a
-// reconcile (reconcile.h), and so does a timer. The loop observes the cluster and the host, carries out the
+// reconcile (reconcile.h), and so does a timer. The loop observes the cluster and the host, performs the
 // actions that the reconcile returns, and waits for the next event or deadline. Each action starts the next
 // reconcile.
 #pragma once
@@ -27,11 +27,11 @@
 
 namespace ferry::agent {
 
-/// For one thread. When idle it has an open watch for the Node, for each configuration, for the pods on the
-/// node and for the DaemonSets of NVIDIA's operator. It has no timer except the watches' own. While the node
-/// changes, or waits for a rollout lease, it also watches the Leases. FeatureWay::nfd adds a watch for its
-/// NodeFeature, and another for the owner if that is not the Node. Pods are watched where there may be an
-/// operator, or where pods may be evicted; the ConfigMap with Kata's classes where one is named.
+/// Only one thread may use it. When idle it has an open watch for the Node, for each configuration, for the
+/// pods on the node and for the DaemonSets of NVIDIA's operator. It has no timer except the watches' own.
+/// While the node changes, or waits for a rollout lease, it also watches the Leases. FeatureWay::nfd adds a
+/// watch for its NodeFeature, and another for the owner if that is not the Node. Pods are watched where there
+/// may be an operator, or where pods may be evicted; the ConfigMap with Kata's classes where one is named.
 class NodeAgent {
  public:
   struct Settings {
@@ -73,10 +73,10 @@ class NodeAgent {
   /// Errc::usage: a name that no object can have.
   Result<> begin();
 
-  /// To be called when a file shared with hostd may have changed, or hostd may have started or stopped.
+  /// Call this when a file shared with hostd may have changed, or hostd may have started or stopped.
   void host_changed();
 
-  /// To be called when a configuration file may have changed.
+  /// Call this when a configuration file may have changed.
   void configurations_changed();
 
   /// Prepares the end of the process. No change begins any more. Once hostd has ended its change or stopped,

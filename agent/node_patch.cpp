@@ -110,7 +110,7 @@ void NodePatch::accepted(const ReconcileResult& sent) {
   memory.last = changes;
 }
 
-/// To be called when the Node shows the agent's labels, or none are to be set.
+/// Call this when the Node shows the agent's labels, or none are to be set.
 void NodePatch::forget_refusals() {
   memory_.patch.refusals.forget_own();
   memory_.messages.events.clear();

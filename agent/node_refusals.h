@@ -48,7 +48,7 @@ class NodeRefusals {
   void refuse(const NodeChanges& sent, const std::string& why, Moment now, const kube::Random& random);
   /// The Node accepted `sent`.
   void take(const NodeChanges& sent);
-  /// To be called when the Node shows the agent's own labels, or none are to be set.
+  /// Call this when the Node shows the agent's own labels, or none are to be set.
   void forget_own();
 
   /// Why the kind is left out now; empty: it is not.
@@ -62,7 +62,7 @@ class NodeRefusals {
   bool remembers(Moment now) const { return own_.why.empty() && !are_notes_left_out(now); }
   bool may_forget_own(Moment now) const { return now >= own_.until; }
 
-  /// When a kind may be tried again; some times may be over.
+  /// The time when a kind may be tried again; some times may be over.
   std::vector<Moment> moments() const { return {cordon_.until, labels_.until, notes_.until, own_.until}; }
 
   /// Removes the annotations for people from `changes` while they are refused.

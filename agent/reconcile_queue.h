@@ -68,7 +68,7 @@ class ReconcileQueue {
     spdlog::error("{}", error.text());
     requeue(timers_.now() + backoff_.next(random_));
   }
-  /// To be called when all actions have succeeded: there is no time for the next reconcile.
+  /// Call this when all actions have succeeded: there is no time for the next reconcile.
   void forget() {
     backoff_.reset();
     later_.cancel();

@@ -109,7 +109,7 @@ void Shutdown::give_lease_back(const json& node) {
 }
 
 void Shutdown::keep_lease(const std::string& why) {
-  spdlog::error("the turn of Node {} is not given back: {}", parts_.node, why);
+  spdlog::error("the rollout lease of Node {} is not freed: {}", parts_.node, why);
   end();
 }
 

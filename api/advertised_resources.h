@@ -16,10 +16,10 @@
 // A place has no IOMMU group, and its allocation gives a pod no device.
 //
 // `devices` also has devices that a pod has and that the kubelet's list lacks, as Unhealthy: a process that
-// has just started does not advertise withdrawn devices. The file outlives its writer. The next process takes
-// over its allocations, since the kubelet reports a pod only a little after its Allocate. A reader sees by
-// the lock kPluginLiveness whether a plugin serves now. New versions of Ferry only add keys; another change
-// raises `version`.
+// has just started does not advertise unavailable devices. The file outlives its writer. The next process
+// takes over its allocations, since the kubelet reports a pod only a little after its Allocate. A reader sees
+// by the lock kPluginLiveness whether a plugin serves now. New versions of Ferry only add keys; another
+// change raises `version`.
 #pragma once
 
 #include <cstdint>
@@ -75,8 +75,9 @@ struct FatalErrorsOf {
 struct AdvertisedResources {
   std::uint64_t generation = 0;
   int pid = 0;
-  /// Generation of the status.json whose withdrawals are complete. 0: there is none, or the plugin does not
-  /// know yet which devices are allocated. A device that is withdrawn and listed all the same is a pod's.
+  /// Generation of the status.json whose unavailable devices the plugin has followed. 0: there is none, or
+  /// the plugin does not know yet which devices are allocated. An unavailable device that is listed all the
+  /// same is a pod's.
   std::uint64_t state_generation = 0;
   std::vector<AdvertisedDevice> devices = {};      ///< in order of the resources
   std::vector<AdvertisedResource> resources = {};  ///< also those without a device now

@@ -84,7 +84,7 @@ VgpuStatus read_vgpu(const JsonObject& vgpu) {
           .users = vgpu.list_or_none("users", read_user)};
 }
 
-Withdrawal read_withdrawal(const JsonObject& device) {
+UnavailableDevice read_unavailable_device(const JsonObject& device) {
   return {.id = device.text("id"), .reason = device.text_or_none("reason")};
 }
 
@@ -139,7 +139,7 @@ HostStatus read_plugins_part(const JsonObject& file) {
   file.expect_version(kStatusVersion);
   HostStatus out;
   out.generation = file.number_or_none<std::uint64_t>("generation").value_or(0);
-  out.withdraw = file.list("unavailable", read_withdrawal);
+  out.unavailable = file.list("unavailable", read_unavailable_device);
   out.standby = file.text_or_none("standby");
   return out;
 }
@@ -181,9 +181,9 @@ bool AcceleratorStatus::counts_as_gpu() const {
 std::string host_status_text(const HostStatus& status) {
   auto accelerators = Json::array();
   for (const AcceleratorStatus& gpu : status.accelerators) accelerators.push_back(json_of(gpu));
-  auto withdraw = Json::array();
-  for (const Withdrawal& device : status.withdraw)
-    withdraw.push_back({{"id", device.id}, {"reason", device.reason}});
+  auto unavailable = Json::array();
+  for (const UnavailableDevice& device : status.unavailable)
+    unavailable.push_back({{"id", device.id}, {"reason", device.reason}});
   Json error;
   if (status.error) error = {{"message", status.error->message}, {"hint", status.error->hint}};
   return json_text({{"version", kStatusVersion},
@@ -193,7 +193,7 @@ std::string host_status_text(const HostStatus& status) {
                     {"desired", status.desired ? json_of(*status.desired) : Json()},
                     {"phase", text(status.phase)},
                     {"accelerators", std::move(accelerators)},
-                    {"unavailable", std::move(withdraw)},
+                    {"unavailable", std::move(unavailable)},
                     {"error", std::move(error)},
                     {"features", status.features ? json_of(*status.features) : Json()},
                     {"standby", or_null(status.standby)}});
@@ -203,7 +203,7 @@ Result<HostStatus> read_host_status(std::string_view text) {
   return read_json(text, kStatusFile, kHint, read_whole);
 }
 
-Result<HostStatus> read_withdrawals(std::string_view text) {
+Result<HostStatus> read_unavailable(std::string_view text) {
   return read_json(text, kStatusFile, kHint, read_order_for_plugin);
 }
 

@@ -112,10 +112,10 @@ struct StatusError {
 };
 
 /// A device that the plugin must not advertise now, since it is about to change.
-struct Withdrawal {
+struct UnavailableDevice {
   std::string id;      ///< its name in sysfs: the address of a function, a mediated device's UUID
   std::string reason;  ///< for people
-  bool operator==(const Withdrawal&) const = default;
+  bool operator==(const UnavailableDevice&) const = default;
 };
 
 struct HostStatus {
@@ -125,9 +125,9 @@ struct HostStatus {
   std::optional<DesiredMark> desired;  ///< absent: no desired state, or it cannot be read
   NodePhase phase = NodePhase::idle;
   std::vector<AcceleratorStatus> accelerators;
-  std::vector<Withdrawal> withdraw;           ///< devices that must not be advertised now
-  std::optional<StatusError> error;           ///< an error that concerns the node and not one accelerator
-  std::optional<NodeFeatures> features = {};  ///< absent: the host could not be scanned
+  std::vector<UnavailableDevice> unavailable;  ///< devices that must not be advertised now
+  std::optional<StatusError> error;            ///< an error that concerns the node and not one accelerator
+  std::optional<NodeFeatures> features = {};   ///< absent: the host could not be scanned
   std::string standby = {};  ///< why the plugin must advertise nothing (serving.h); empty: it may serve
 
   /// The generation of desired.json that this is about; absent: none, or a person's file without one.
@@ -144,8 +144,8 @@ std::string host_status_text(const HostStatus& status);
 /// such a file, another version, or a key that is missing or has a wrong value; the message has the place.
 Result<HostStatus> read_host_status(std::string_view text);
 
-/// Reads `generation`, `withdraw` and `standby` alone. The device plugin must obey them, whatever else is in
-/// the file of a newer hostd.
-Result<HostStatus> read_withdrawals(std::string_view text);
+/// Reads `generation`, `unavailable` and `standby` alone. The device plugin must obey them, whatever else is
+/// in the file of a newer hostd.
+Result<HostStatus> read_unavailable(std::string_view text);
 
 }  // namespace ferry::api

@@ -52,8 +52,9 @@ void add(GpuConditions& conditions, const vfio::RebindOutcome& outcome) {
   }
 }
 
-void withdraw(std::vector<api::Withdrawal>& out, const std::string& id, const std::string& reason) {
-  const auto same = [&](const api::Withdrawal& one) { return one.id == id; };
+void add_unavailable(std::vector<api::UnavailableDevice>& out, const std::string& id,
+                     const std::string& reason) {
+  const auto same = [&](const api::UnavailableDevice& one) { return one.id == id; };
   if (std::ranges::none_of(out, same)) out.push_back({.id = id, .reason = reason});
 }
 
@@ -64,7 +65,7 @@ bool is_listed(const api::AdvertisedResources& advertised, const vfio::PciFuncti
   return advertised.find({function.address.text()}, groups) != nullptr;
 }
 
-void add_going(std::vector<api::Withdrawal>& out, const vfio::RebindPlan& plan,
+void add_going(std::vector<api::UnavailableDevice>& out, const vfio::RebindPlan& plan,
                const vfio::Inventory& inventory, const api::AdvertisedResources& advertised,
                const std::string& reason) {
   for (const vfio::Rebind& rebind : plan.rebinds) {
@@ -72,7 +73,7 @@ void add_going(std::vector<api::Withdrawal>& out, const vfio::RebindPlan& plan,
     for (const vfio::PciAddress& member : rebind.rebinding()) {
       const vfio::PciFunction* function = inventory.find(member);
       if (function != nullptr && (vfio::on_vfio_driver(*function) || is_listed(advertised, *function)))
-        withdraw(out, member.text(), reason);
+        add_unavailable(out, member.text(), reason);
     }
   }
 }
@@ -97,7 +98,7 @@ bool is_named(const vfio::DeviceUser& user, const std::string& reason) {
 
 // If device users are the only obstacle, only those that the reasons name are listed: the users of a vGPU
 // that stays may keep it.
-void tell(const GpuCondition& condition, api::AcceleratorStatus& of) {
+void copy_into(const GpuCondition& condition, api::AcceleratorStatus& of) {
   of.state = condition.state;
   of.reason = fmt::format("{}", fmt::join(condition.reasons, "; "));
   of.hint = condition.hint;
@@ -135,7 +136,7 @@ constexpr const char* kGoesBack = "its GPU goes back to the host";
 constexpr const char* kDivided = "the vGPUs of its GPU change";
 
 // Types without a name of their own are left out, since a policy cannot ask for them.
-std::map<std::string, std::uint32_t> room_of(const mdev::VgpuGpu& gpu) {
+std::map<std::string, std::uint32_t> capacity_of(const mdev::VgpuGpu& gpu) {
   std::map<std::string, std::uint32_t> out;
   for (const mdev::VgpuType& type : mdev::types_of(gpu))
     if (type.name != type.id) out[type.short_name] += type.available;
@@ -160,7 +161,7 @@ api::ReportedUser reported_user(const vfio::DeviceUser& user) {
 
 GpuConditions conditions_of(const NodePreview& preview) {
   GpuConditions out;
-  add(out, preview.given_back.plan, "goes back to the host");
+  add(out, preview.unbound.plan, "goes back to the host");
   for (const vgpu::GpuPlan& gpu : preview.vgpus.gpus) {
     if (!gpu.matched) continue;
     if (gpu.refusal) {
@@ -170,13 +171,13 @@ GpuConditions conditions_of(const NodePreview& preview) {
       add(out, gpu.gpu, api::GpuState::pending, {"its vGPUs change"}, {});
     }
   }
-  add(out, preview.given_away.plan, "goes to vfio");
+  add(out, preview.bound.plan, "goes to vfio");
   return out;
 }
 
 GpuConditions conditions_of(const NodeOutcome& outcome) {
   GpuConditions out;
-  add(out, outcome.given_back);
+  add(out, outcome.unbound);
   for (const vgpu::GpuOutcome& gpu : outcome.vgpus.gpus) {
     if (gpu.kind != vgpu::GpuOutcome::Kind::refused && gpu.kind != vgpu::GpuOutcome::Kind::failed) continue;
     const Error error = gpu.error.value_or(Error{.code = {}, .message = "not done"});
@@ -186,7 +187,7 @@ GpuConditions conditions_of(const NodeOutcome& outcome) {
         gpu.kind == vgpu::GpuOutcome::Kind::failed ? api::GpuState::failed : api::GpuState::blocked, reasons,
         error.hint);
   }
-  add(out, outcome.given_away);
+  add(out, outcome.bound);
   return out;
 }
 
@@ -199,67 +200,66 @@ bool writes(const NodePreview& preview) {
     return std::ranges::any_of(plan.rebinds,
                                [](const vfio::Rebind& rebind) { return !rebind.steps.empty(); });
   };
-  return rebinds(preview.given_back.plan) || !preview.vgpus.writes_nothing() ||
-         rebinds(preview.given_away.plan);
+  return rebinds(preview.unbound.plan) || !preview.vgpus.writes_nothing() || rebinds(preview.bound.plan);
 }
 
-std::set<std::string> ids_of(const std::vector<api::Withdrawal>& withdrawals) {
+std::set<std::string> ids_of(const std::vector<api::UnavailableDevice>& unavailable) {
   std::set<std::string> ids;
-  for (const api::Withdrawal& one : withdrawals) ids.insert(one.id);
+  for (const api::UnavailableDevice& one : unavailable) ids.insert(one.id);
   return ids;
 }
 
-std::vector<api::Withdrawal> going(const NodePreview& preview, const ScannedNode& node,
-                                   const api::AdvertisedResources& advertised) {
-  std::vector<api::Withdrawal> out;
-  add_going(out, preview.given_back.plan, node.inventory, advertised, kGoesBack);
+std::vector<api::UnavailableDevice> going(const NodePreview& preview, const ScannedNode& node,
+                                          const api::AdvertisedResources& advertised) {
+  std::vector<api::UnavailableDevice> out;
+  add_going(out, preview.unbound.plan, node.inventory, advertised, kGoesBack);
   for (const vgpu::GpuPlan& gpu : preview.vgpus.gpus) {
     if (gpu.refusal) continue;
     for (const auto& steps : {gpu.steps, gpu.later})
       for (const vgpu::VgpuStep& step : steps)
         if (step.kind != vgpu::VgpuStep::Kind::create && gpu_of(node.vgpus, step) != nullptr)
-          withdraw(out, step.id.text, kDivided);
+          add_unavailable(out, step.id.text, kDivided);
   }
-  add_going(out, preview.given_away.plan, node.inventory, advertised, "its group gets another vfio driver");
+  add_going(out, preview.bound.plan, node.inventory, advertised, "its group gets another vfio driver");
   return out;
 }
 
-std::vector<api::Withdrawal> coming(const NodePreview& preview) {
-  std::vector<api::Withdrawal> out;
+std::vector<api::UnavailableDevice> coming(const NodePreview& preview) {
+  std::vector<api::UnavailableDevice> out;
   for (const vgpu::GpuPlan& gpu : preview.vgpus.gpus) {
     if (gpu.refusal) continue;
     for (const auto& steps : {gpu.steps, gpu.later})
       for (const vgpu::VgpuStep& step : steps)
-        if (step.kind == vgpu::VgpuStep::Kind::create) withdraw(out, step.id.text, "it is being made");
+        if (step.kind == vgpu::VgpuStep::Kind::create) add_unavailable(out, step.id.text, "it is being made");
   }
-  for (const vfio::Rebind& rebind : preview.given_away.plan.rebinds) {
+  for (const vfio::Rebind& rebind : preview.bound.plan.rebinds) {
     if (rebind.steps.empty()) continue;
     for (const vfio::PciAddress& member : rebind.rebinding())
-      withdraw(out, member.text(), "it is on its way to vfio");
+      add_unavailable(out, member.text(), "it is on its way to vfio");
   }
   return out;
 }
 
-std::vector<api::Withdrawal> awaited(const GpuConditions& conditions, const ScannedNode& node,
-                                     const api::AdvertisedResources& advertised) {
-  std::vector<api::Withdrawal> out;
+std::vector<api::UnavailableDevice> awaited(const GpuConditions& conditions, const ScannedNode& node,
+                                            const api::AdvertisedResources& advertised) {
+  std::vector<api::UnavailableDevice> out;
   for (const auto& [address, condition] : conditions) {
     const vfio::PciFunction* function = node.inventory.find(address);
     if (condition.state != api::GpuState::blocked || function == nullptr || !condition.only_in_use())
       continue;
     if (is_allocated(advertised, address.text(), function->iommu_group))
       for (const vfio::PciAddress& member : node.inventory.group_of(*function))
-        withdraw(out, member.text(), kGoesBack);
+        add_unavailable(out, member.text(), kGoesBack);
     const mdev::VgpuGpu* gpu = node.vgpus.find(address);
     if (gpu == nullptr) continue;
-    // Only vGPUs of pods that the reasons name are withdrawn. A free one may be desired; if not, it goes
+    // Only vGPUs of pods that the reasons name are unavailable. A free one may be desired; if not, it goes
     // first.
     for (const mdev::VgpuDevice& vgpu : gpu->devices)
       if (is_allocated(advertised, vgpu.id.text, vgpu.iommu_group) &&
           std::ranges::any_of(condition.reasons, [&](const std::string& reason) {
             return reason.find(vgpu.id.text) != std::string::npos;
           }))
-        withdraw(out, vgpu.id.text, kDivided);
+        add_unavailable(out, vgpu.id.text, kDivided);
   }
   return out;
 }
@@ -279,10 +279,10 @@ std::vector<api::AcceleratorStatus> describe(const ScannedNode& node,
     if (for_dra) one.allocation = api::Allocation::dra;
     if (mode == desired.end() && !for_dra) one.state = api::GpuState::unmanaged;
     if (const auto condition = conditions.find(gpu.address()); condition != conditions.end())
-      tell(condition->second, one);
+      copy_into(condition->second, one);
     for (const mdev::VgpuDevice& vgpu : gpu.devices)
       one.vgpus.push_back({.id = vgpu.id.text, .type = vgpu.short_name});
-    if (one.mode != policy::Mode::passthrough) one.more_vgpus = room_of(gpu);
+    if (one.mode != policy::Mode::passthrough) one.more_vgpus = capacity_of(gpu);
     out.push_back(std::move(one));
   }
   // Functions that a removed GPU left behind, as long as they do not come back.
@@ -292,7 +292,7 @@ std::vector<api::AcceleratorStatus> describe(const ScannedNode& node,
     api::AcceleratorStatus one = status_of(*function, models);
     if (vfio::on_vfio_driver(*function)) one.mode = policy::Mode::passthrough;
     one.desired = policy::Mode::host;
-    tell(condition, one);
+    copy_into(condition, one);
     out.push_back(std::move(one));
   }
   return out;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The state of each accelerator, and the withdrawals that a change needs, by a plan or an outcome. Only
-// machine_name() reads the host.
+// The state of each accelerator, and the devices that a change makes unavailable, by a plan or an outcome.
+// Only machine_name() reads the host.
 #pragma once
 
 #include <map>
@@ -52,20 +52,20 @@ bool writes(const NodePreview& preview);
 
 /// Devices that may be advertised now and would change: functions on vfio drivers, functions in the plugin's
 /// lists whatever their driver, and vGPUs.
-std::vector<api::Withdrawal> going(const NodePreview& preview, const ScannedNode& node,
-                                   const api::AdvertisedResources& advertised);
+std::vector<api::UnavailableDevice> going(const NodePreview& preview, const ScannedNode& node,
+                                          const api::AdvertisedResources& advertised);
 
 /// Devices that will exist before the change is complete and may still be taken back: new vGPUs and functions
-/// on their way to vfio. There is no wait for the plugin, since they are withdrawn before they exist. The
+/// on their way to vfio. There is no wait for the plugin, since they are unavailable before they exist. The
 /// vGPUs of a GPU that comes back from vfio first are not known yet.
-std::vector<api::Withdrawal> coming(const NodePreview& preview);
+std::vector<api::UnavailableDevice> coming(const NodePreview& preview);
 
 /// Devices that a pod has, according to the plugin, if device users are the only obstacle to the change. They
-/// are withdrawn, so that no other pod gets them when this pod ends.
-std::vector<api::Withdrawal> awaited(const GpuConditions& conditions, const ScannedNode& node,
-                                     const api::AdvertisedResources& advertised);
+/// are unavailable, so that no other pod gets them when this pod ends.
+std::vector<api::UnavailableDevice> awaited(const GpuConditions& conditions, const ScannedNode& node,
+                                            const api::AdvertisedResources& advertised);
 
-std::set<std::string> ids_of(const std::vector<api::Withdrawal>& withdrawals);
+std::set<std::string> ids_of(const std::vector<api::UnavailableDevice>& unavailable);
 
 /// A device user in the form of status.json.
 api::ReportedUser reported_user(const vfio::DeviceUser& user);

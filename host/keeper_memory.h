@@ -37,11 +37,12 @@ struct Round {
 
 /// The last status.json of this hostd. Needed to write the file only after a change, to report accelerators
 /// while the host cannot be scanned, and to see which status the plugin has answered. Lost at a restart: the
-/// file is written once more. Its generation and withdrawals are read from the file of the earlier hostd.
+/// file is written once more. Its generation and unavailable devices are read from the file of the earlier
+/// hostd.
 struct StatusMemory {
   std::optional<api::HostStatus> published;  ///< absent: this hostd has written none yet
   std::uint64_t generation = 0;              ///< of the last file
-  std::uint64_t withdrawn_in = 0;            ///< generation that first had the present withdrawals
+  std::uint64_t unavailable_since = 0;       ///< generation that first had the present unavailable devices
 };
 
 /// The last serving.json that could be read. Needed because the last order stands while the file is
@@ -52,7 +53,7 @@ struct ServingMemory {
   std::string fault;    ///< why serving.json could not be read last; logged once
 };
 
-/// The users of vGPUs. Needed because a look for them is not a part of each round. Lost at a restart: they
+/// The users of vGPUs. Needed because not every round scans for them. Lost at a restart: they
 /// are absent in status.json until the first look.
 struct VgpuUseMemory {
   std::vector<vfio::UseQuestion> questions;                     ///< about the vGPUs of the last scan
@@ -84,7 +85,7 @@ struct LibraryAnswer {
 struct AllocationMemory {
   Allocations last;                ///< of the last round
   bool is_known = false;           ///< `last` is of a round of this hostd
-  std::optional<Moment> asked_at;  ///< when GPUs for DRA were first withdrawn, until the plugin answers
+  std::optional<Moment> asked_at;  ///< when GPUs for DRA first became unavailable, until the plugin answers
   /// By GPU for mixed sizes that lacks placements. A GPU that has them is in kClaimableGpusFile.
   std::map<vfio::PciAddress, LibraryAnswer> placements_of;
 };

@@ -27,7 +27,7 @@ bool contains(const std::vector<vfio::PciAddress>& addresses, const vfio::PciAdd
   return std::ranges::find(addresses, address) != addresses.end();
 }
 
-struct Seen {
+struct PolicyInput {
   vfio::Inventory inventory;
   mdev::VgpuInventory vgpus;
   policy::DesiredState desired;
@@ -38,27 +38,27 @@ bool is_away(const policy::DesiredState& desired, const vfio::PciAddress& gpu) {
 }
 
 // Finds requests that no change can fulfil, before anything is begun.
-Result<> check_possible(const Seen& seen) {
-  if (auto allocations = policy::check_allocations(seen.desired, seen.inventory, seen.vgpus); !allocations)
+Result<> check_possible(const PolicyInput& input) {
+  if (auto allocations = policy::check_allocations(input.desired, input.inventory, input.vgpus); !allocations)
     return allocations;
   bool any_away = false;
-  for (const auto& [gpu, mode] : seen.desired.modes) {
-    if (mode != policy::Mode::passthrough || seen.inventory.find(gpu) == nullptr) continue;
+  for (const auto& [gpu, mode] : input.desired.modes) {
+    if (mode != policy::Mode::passthrough || input.inventory.find(gpu) == nullptr) continue;
     any_away = true;
-    for (const vfio::PciAddress& other : vfio::concerned(seen.inventory, {gpu})) {
-      if (!seen.desired.modes.contains(other) || is_away(seen.desired, other)) continue;
+    for (const vfio::PciAddress& other : vfio::concerned(input.inventory, {gpu})) {
+      if (!input.desired.modes.contains(other) || is_away(input.desired, other)) continue;
       return fail(Errc::refused,
                   fmt::format("{} is to be passed through and {} is not, but they share an IOMMU group",
                               gpu.text(), other.text()),
                   "give both one mode, or the card another slot");
     }
   }
-  return any_away ? vfio::require_iommu(seen.inventory) : Result<>();
+  return any_away ? vfio::require_iommu(input.inventory) : Result<>();
 }
 
 // `scanned` as for preview_policy(), here and below.
-Result<Seen> see(const NodeHost& host, const policy::Policy& policy,
-                 const vfio::Inventory* scanned = nullptr) {
+Result<PolicyInput> read_input(const NodeHost& host, const policy::Policy& policy,
+                               const vfio::Inventory* scanned = nullptr) {
   auto inventory = scanned != nullptr ? Result<vfio::Inventory>(*scanned) : vfio::scan(*host.rebinds.host);
   if (!inventory) return fail(std::move(inventory).error());
   auto vgpus = vgpu::scan_known_vgpus(*host.rebinds.host, *inventory, host.rebinds.rules);
@@ -67,7 +67,8 @@ Result<Seen> see(const NodeHost& host, const policy::Policy& policy,
   for (const vfio::PciAddress& gpu : host.dra) desired.modes.erase(gpu);
   std::erase_if(desired.vgpus.items,
                 [&](const vgpu::ProfileItem& item) { return item.only && host.dra.contains(*item.only); });
-  return Seen{.inventory = std::move(*inventory), .vgpus = std::move(*vgpus), .desired = std::move(desired)};
+  return PolicyInput{
+      .inventory = std::move(*inventory), .vgpus = std::move(*vgpus), .desired = std::move(desired)};
 }
 
 struct Rollback {
@@ -76,27 +77,27 @@ struct Rollback {
 };
 
 // Finds the GPUs that are on vfio, or that the undo journal lists because a killed run left them half-way.
-Result<Rollback> to_give_back(const NodeHost& host, const Seen& seen) {
+Result<Rollback> to_give_back(const NodeHost& host, const PolicyInput& input) {
   auto record = vfio::read_records(*host.rebinds.host);
   if (!record) return fail(std::move(record).error());
   Rollback back;
-  back.unfinished.accelerators = unfinished(seen.inventory, host.rebinds.rules, *record);
+  back.unfinished.accelerators = unfinished(input.inventory, host.rebinds.rules, *record);
   back.unfinished.recorded_only = true;
-  for (const auto& [address, mode] : seen.desired.modes) {
-    const vfio::PciFunction* gpu = seen.inventory.find(address);
+  for (const auto& [address, mode] : input.desired.modes) {
+    const vfio::PciFunction* gpu = input.inventory.find(address);
     if (mode == policy::Mode::passthrough || gpu == nullptr || !host.rebinds.rules.match(*gpu)) continue;
     if (vfio::on_vfio_driver(*gpu) || record->speaks_of(*gpu)) back.gpus.accelerators.push_back(address);
   }
   return back;
 }
 
-vfio::RebindRequest to_give_away(const NodeHost& host, const Seen& seen) {
+vfio::RebindRequest to_give_away(const NodeHost& host, const PolicyInput& input) {
   vfio::RebindRequest request;
   request.untouchable = mdev::carriers_of_vgpus(
-      seen.vgpus, [&](const mdev::VgpuDevice& device) { return vgpu::is_ours(host.vgpus.node, device); });
-  request.release = seen.desired.release;
-  for (const auto& [address, mode] : seen.desired.modes) {
-    const vfio::PciFunction* gpu = seen.inventory.find(address);
+      input.vgpus, [&](const mdev::VgpuDevice& device) { return vgpu::is_ours(host.vgpus.node, device); });
+  request.release = input.desired.release;
+  for (const auto& [address, mode] : input.desired.modes) {
+    const vfio::PciFunction* gpu = input.inventory.find(address);
     if (mode == policy::Mode::passthrough && gpu != nullptr && host.rebinds.rules.match(*gpu))
       request.accelerators.push_back(address);
   }
@@ -121,11 +122,11 @@ Result<vfio::RebindPreview> preview(const NodeHost& host, const vfio::RebindRequ
 }
 
 /// The GPUs that go to vfio and lose vGPUs or virtual functions first.
-std::set<vfio::PciAddress> to_be_emptied(const Seen& seen) {
+std::set<vfio::PciAddress> to_be_emptied(const PolicyInput& input) {
   std::set<vfio::PciAddress> out;
-  for (const mdev::VgpuGpu& gpu : seen.vgpus.gpus) {
-    const auto mode = seen.desired.modes.find(gpu.address());
-    const bool away = mode != seen.desired.modes.end() && mode->second == policy::Mode::passthrough;
+  for (const mdev::VgpuGpu& gpu : input.vgpus.gpus) {
+    const auto mode = input.desired.modes.find(gpu.address());
+    const bool away = mode != input.desired.modes.end() && mode->second == policy::Mode::passthrough;
     const bool loses = !gpu.devices.empty() || gpu.function.sriov_numvfs > 0;
     if (away && loses && !vfio::on_vfio_driver(gpu.function)) out.insert(gpu.address());
   }
@@ -156,12 +157,12 @@ vgpu::VgpuHost dividing(const NodeHost& host, const policy::DesiredState& desire
 /// Adds the other obstacles for these GPUs: those to the loss of their vGPUs and functions.
 Result<> add_what_keeps_vgpus(const vgpu::VgpuHost& on, const vgpu::Profile& vgpus,
                               const vfio::Inventory* scanned, std::vector<vfio::Refusal>& refusals) {
-  auto view = look(on, {&vgpus, 1}, scanned);
-  if (!view) return fail(Error(view.error()));
+  auto snapshot = look(on, {&vgpus, 1}, scanned);
+  if (!snapshot) return fail(Error(snapshot.error()));
   // The users of the GPU itself are among the reasons already.
   for (const vfio::Refusal& refusal : refusals)
-    for (const vfio::PciAddress& gpu : refusal.devices) view->use.users.erase(gpu.text());
-  for (const vgpu::GpuPlan& plan : vgpu::plan_profile(vgpus, *view).gpus) {
+    for (const vfio::PciAddress& gpu : refusal.devices) snapshot->use.users.erase(gpu.text());
+  for (const vgpu::GpuPlan& plan : vgpu::plan_profile(vgpus, *snapshot).gpus) {
     if (!plan.refusal) continue;
     for (vfio::Refusal& refusal : refusals) {
       if (contains(refusal.devices, plan.gpu))
@@ -173,11 +174,11 @@ Result<> add_what_keeps_vgpus(const vgpu::VgpuHost& on, const vgpu::Profile& vgp
 
 // GPUs whose bind to vfio would be refused keep their vGPUs and functions, which would otherwise be lost in
 // vain. Returns these refusals.
-Result<std::vector<vfio::Refusal>> keep_what_cannot_go(const NodeHost& host, Seen& seen,
+Result<std::vector<vfio::Refusal>> keep_what_cannot_go(const NodeHost& host, PolicyInput& input,
                                                        const vfio::Inventory* scanned) {
-  const std::set<vfio::PciAddress> emptied = to_be_emptied(seen);
+  const std::set<vfio::PciAddress> emptied = to_be_emptied(input);
   if (emptied.empty()) return std::vector<vfio::Refusal>{};
-  auto away = vfio::preview_rebinds(host.rebinds, once_empty(to_give_away(host, seen), emptied),
+  auto away = vfio::preview_rebinds(host.rebinds, once_empty(to_give_away(host, input), emptied),
                                     vfio::Direction::to_vfio, scanned);
   if (!away) return fail(std::move(away).error());
   const auto loses_nothing = [&](const vfio::Refusal& refusal) {
@@ -191,10 +192,10 @@ Result<std::vector<vfio::Refusal>> keep_what_cannot_go(const NodeHost& host, See
            });
   };
   if (away->plan.refusals.empty()) return std::vector<vfio::Refusal>{};
-  vgpu::Profile refused = seen.desired.vgpus;
+  vgpu::Profile refused = input.desired.vgpus;
   std::erase_if(refused.items, [&](const vgpu::ProfileItem& item) { return !is_refused(item); });
-  std::erase_if(seen.desired.vgpus.items, is_refused);
-  if (auto added = add_what_keeps_vgpus(dividing(host, seen.desired), refused, scanned, away->plan.refusals);
+  std::erase_if(input.desired.vgpus.items, is_refused);
+  if (auto added = add_what_keeps_vgpus(dividing(host, input.desired), refused, scanned, away->plan.refusals);
       !added)
     return fail(std::move(added).error());
   return std::move(away->plan.refusals);
@@ -248,18 +249,18 @@ Result<vfio::RebindPreview> preview_back(const NodeHost& host, const Rollback& b
 }
 
 // A GPU that could not come back gets no vGPUs; its unbind has been reported already.
-vgpu::Profile without_those_still_away(Seen seen, const vfio::RebindOutcome& given_back) {
-  for (const vfio::RebindResult& result : given_back.results) {
+vgpu::Profile without_those_still_away(PolicyInput input, const vfio::RebindOutcome& unbound) {
+  for (const vfio::RebindResult& result : unbound.results) {
     if (result.status == vfio::RebindResult::Status::done ||
         result.status == vfio::RebindResult::Status::already)
       continue;
     for (const vfio::PciAddress& device : result.devices) {
-      const mdev::VgpuGpu* gpu = seen.vgpus.find(device);
-      std::erase_if(seen.desired.vgpus.items,
+      const mdev::VgpuGpu* gpu = input.vgpus.find(device);
+      std::erase_if(input.desired.vgpus.items,
                     [&](const vgpu::ProfileItem& item) { return gpu != nullptr && item.matches(*gpu); });
     }
   }
-  return std::move(seen.desired.vgpus);
+  return std::move(input.desired.vgpus);
 }
 
 }  // namespace
@@ -273,19 +274,19 @@ NodeHost host_for(NodeHost host, const policy::Policy& policy) {
 Result<NodePreview> preview_policy(const NodeHost& on, const policy::Policy& policy,
                                    const vfio::Inventory* scanned) {
   const NodeHost host = host_for(on, policy);
-  auto seen = see(host, policy, scanned);
-  if (!seen) return fail(std::move(seen).error());
-  if (auto possible = check_possible(*seen); !possible) return fail(std::move(possible).error());
-  const auto back = to_give_back(host, *seen);
+  auto input = read_input(host, policy, scanned);
+  if (!input) return fail(std::move(input).error());
+  if (auto possible = check_possible(*input); !possible) return fail(std::move(possible).error());
+  const auto back = to_give_back(host, *input);
   if (!back) return fail(Error(back.error()));
-  auto given_back = preview_back(host, *back, seen->inventory);
-  if (!given_back) return fail(std::move(given_back).error());
+  auto unbound = preview_back(host, *back, input->inventory);
+  if (!unbound) return fail(std::move(unbound).error());
 
-  auto kept = keep_what_cannot_go(host, *seen, &seen->inventory);
+  auto kept = keep_what_cannot_go(host, *input, &input->inventory);
   if (!kept) return fail(std::move(kept).error());
-  auto view = look(dividing(host, seen->desired), {&seen->desired.vgpus, 1}, &seen->inventory);
-  if (!view) return fail(std::move(view).error());
-  vgpu::VgpuPlan vgpus = vgpu::plan_profile(seen->desired.vgpus, *view);
+  auto snapshot = look(dividing(host, input->desired), {&input->desired.vgpus, 1}, &input->inventory);
+  if (!snapshot) return fail(std::move(snapshot).error());
+  vgpu::VgpuPlan vgpus = vgpu::plan_profile(input->desired.vgpus, *snapshot);
   std::set<vfio::PciAddress> emptied;
   for (vgpu::GpuPlan& gpu : vgpus.gpus) {
     if (contains(back->gpus.accelerators, gpu.gpu)) {
@@ -294,22 +295,21 @@ Result<NodePreview> preview_policy(const NodeHost& on, const policy::Policy& pol
     }
     if (gpu.matched && !gpu.refusal) emptied.insert(gpu.gpu);
   }
-  const vfio::RebindRequest away = without(to_give_away(host, *seen), *kept);
-  auto given_away = preview(host, once_empty(away, emptied), vfio::Direction::to_vfio, seen->inventory);
-  if (!given_away) return fail(std::move(given_away).error());
-  std::ranges::move(*kept, std::back_inserter(given_away->plan.refusals));
-  return NodePreview{
-      .given_back = std::move(*given_back), .vgpus = std::move(vgpus), .given_away = std::move(*given_away)};
+  const vfio::RebindRequest away = without(to_give_away(host, *input), *kept);
+  auto bound = preview(host, once_empty(away, emptied), vfio::Direction::to_vfio, input->inventory);
+  if (!bound) return fail(std::move(bound).error());
+  std::ranges::move(*kept, std::back_inserter(bound->plan.refusals));
+  return NodePreview{.unbound = std::move(*unbound), .vgpus = std::move(vgpus), .bound = std::move(*bound)};
 }
 
 namespace {
 
 // A driver that was just bound may need some seconds to list its vGPU types.
-void await_types(const NodeHost& host, const vgpu::Profile& carried, const vfio::RebindOutcome& given_back) {
-  constexpr int kMostLooks = 10;
-  constexpr std::chrono::seconds kBetweenLooks{1};
+void await_types(const NodeHost& host, const vgpu::Profile& carried, const vfio::RebindOutcome& unbound) {
+  constexpr int kMostAttempts = 10;
+  constexpr std::chrono::seconds kPollPeriod{1};
   std::vector<vfio::PciAddress> came;
-  for (const vfio::RebindResult& result : given_back.results) {
+  for (const vfio::RebindResult& result : unbound.results) {
     if (result.status != vfio::RebindResult::Status::done) continue;
     std::ranges::copy_if(result.devices, std::back_inserter(came), [&](const vfio::PciAddress& gpu) {
       return std::ranges::any_of(carried.items, [&](const vgpu::ProfileItem& item) {
@@ -320,20 +320,20 @@ void await_types(const NodeHost& host, const vgpu::Profile& carried, const vfio:
   const auto is_silent = [&](const mdev::VgpuGpu& gpu) {
     return contains(came, gpu.address()) && !gpu.framework->makes_vgpus() && !gpu.may_get_virtual_functions();
   };
-  for (int look = 1; look < kMostLooks && !came.empty(); ++look) {
+  for (int attempt = 1; attempt < kMostAttempts && !came.empty(); ++attempt) {
     const auto inventory = vfio::scan(*host.rebinds.host);
     if (!inventory) return;
     const auto vgpus = mdev::scan_vgpus(*host.rebinds.host, *inventory, host.rebinds.rules);
     if (!vgpus || std::ranges::none_of(vgpus->gpus, is_silent)) return;
-    host.vgpus.pause(kBetweenLooks);
+    host.vgpus.pause(kPollPeriod);
   }
 }
 
 // True if no GPU has vGPUs or virtual functions, and none is to have vGPUs.
-bool has_whole_gpus_only(const Seen& seen) {
-  return std::ranges::all_of(seen.desired.vgpus.items,
+bool has_whole_gpus_only(const PolicyInput& input) {
+  return std::ranges::all_of(input.desired.vgpus.items,
                              [](const vgpu::ProfileItem& item) { return item.vgpus.empty(); }) &&
-         std::ranges::all_of(seen.vgpus.gpus, [](const mdev::VgpuGpu& gpu) {
+         std::ranges::all_of(input.vgpus.gpus, [](const mdev::VgpuGpu& gpu) {
            return gpu.devices.empty() && gpu.function.sriov_numvfs == 0;
          });
 }
@@ -348,18 +348,18 @@ bool did_nothing(const vgpu::VgpuOutcome& outcome) {
 // Runs the stages after the first. An error that keeps a stage from beginning ends the run. If only the last
 // stage has anything to do, the scan before the first one serves for all, unless a GPU for the last stage was
 // unplugged since. The last stage plans again from a new scan, behind its fences.
-NodeOutcome go_on(const NodeHost& host, const policy::Policy& policy, Result<Seen> seen,
+NodeOutcome go_on(const NodeHost& host, const policy::Policy& policy, Result<PolicyInput> input,
                   NodeOutcome outcome) {
-  const vfio::Inventory first = seen->inventory;
-  const bool is_unchanged = outcome.given_back.results.empty() && has_whole_gpus_only(*seen);
+  const vfio::Inventory first = input->inventory;
+  const bool is_unchanged = outcome.unbound.results.empty() && has_whole_gpus_only(*input);
   const vfio::Inventory* scanned = is_unchanged ? &first : nullptr;
-  const auto kept = keep_what_cannot_go(host, *seen, nullptr);
+  const auto kept = keep_what_cannot_go(host, *input, nullptr);
   if (!kept) {
     outcome.error = kept.error();
     return outcome;
   }
-  const vgpu::Profile carried = without_those_still_away(std::move(*seen), outcome.given_back);
-  await_types(host, carried, outcome.given_back);
+  const vgpu::Profile carried = without_those_still_away(std::move(*input), outcome.unbound);
+  await_types(host, carried, outcome.unbound);
   auto vgpus = vgpu::apply_profile(host.vgpus, carried, {}, scanned);
   if (!vgpus) {
     outcome.error = std::move(vgpus).error().during("vGPUs");
@@ -368,47 +368,47 @@ NodeOutcome go_on(const NodeHost& host, const policy::Policy& policy, Result<See
   outcome.vgpus = std::move(*vgpus);
 
   if (!did_nothing(outcome.vgpus)) scanned = nullptr;
-  seen = see(host, policy, scanned);
-  if (!seen) {
-    outcome.error = std::move(seen).error();
+  input = read_input(host, policy, scanned);
+  if (!input) {
+    outcome.error = std::move(input).error();
     return outcome;
   }
-  vfio::RebindRequest away = without(to_give_away(host, *seen), *kept);
+  vfio::RebindRequest away = without(to_give_away(host, *input), *kept);
   if (scanned != nullptr && leave_out_unplugged(*host.rebinds.host, away)) scanned = nullptr;
-  auto given_away = rebind(host, away, vfio::Direction::to_vfio, scanned);
-  if (given_away) {
-    outcome.given_away = std::move(*given_away);
-    for (const vfio::Refusal& refusal : *kept) outcome.given_away.results.push_back(result_of(refusal));
+  auto bound = rebind(host, away, vfio::Direction::to_vfio, scanned);
+  if (bound) {
+    outcome.bound = std::move(*bound);
+    for (const vfio::Refusal& refusal : *kept) outcome.bound.results.push_back(result_of(refusal));
   } else {
-    outcome.error = std::move(given_away).error();
+    outcome.error = std::move(bound).error();
   }
   return outcome;
 }
 
 Result<NodeOutcome> apply_stages(const NodeHost& host, const policy::Policy& policy) {
-  auto seen = see(host, policy);
-  if (!seen) return fail(std::move(seen).error());
-  if (auto possible = check_possible(*seen); !possible) return fail(std::move(possible).error());
-  const auto back = to_give_back(host, *seen);
+  auto input = read_input(host, policy);
+  if (!input) return fail(std::move(input).error());
+  if (auto possible = check_possible(*input); !possible) return fail(std::move(possible).error());
+  const auto back = to_give_back(host, *input);
   if (!back) return fail(Error(back.error()));
-  const auto before = before_stages(host, seen->inventory, seen->desired, back->gpus.accelerators);
+  const auto before = before_stages(host, input->inventory, input->desired, back->gpus.accelerators);
   if (!before) return fail(Error(before.error()));
   NodeOutcome outcome;
-  auto given_back = give_back(host, *back);
-  if (!given_back) return fail(std::move(given_back).error());
-  outcome.given_back = std::move(*given_back);
+  auto unbound = give_back(host, *back);
+  if (!unbound) return fail(std::move(unbound).error());
+  outcome.unbound = std::move(*unbound);
   const NodeHost on{.rebinds = host.rebinds,
-                    .vgpus = dividing(host, seen->desired),
+                    .vgpus = dividing(host, input->desired),
                     .models = host.models,
                     .dra = host.dra};
-  outcome = go_on(on, policy, std::move(seen), std::move(outcome));
+  outcome = go_on(on, policy, std::move(input), std::move(outcome));
   if (undo_half_done(on, *before, outcome)) {
     auto started = vfio::start_what_was_stopped(host.rebinds);
     if (started) {
-      std::ranges::move(started->notes, std::back_inserter(outcome.given_away.notes));
-      std::ranges::move(started->errors, std::back_inserter(outcome.given_away.errors));
+      std::ranges::move(started->notes, std::back_inserter(outcome.bound.notes));
+      std::ranges::move(started->errors, std::back_inserter(outcome.bound.errors));
     } else {
-      outcome.given_away.errors.push_back(std::move(started).error());
+      outcome.bound.errors.push_back(std::move(started).error());
     }
   }
   return outcome;
@@ -424,8 +424,8 @@ Result<NodeOutcome> apply_policy(const NodeHost& on, const policy::Policy& polic
   if (outcome && !outcome->error) return outcome;
   auto started = vfio::start_what_was_stopped(host.rebinds);
   if (outcome && started) {
-    std::ranges::move(started->notes, std::back_inserter(outcome->given_away.notes));
-    std::ranges::move(started->errors, std::back_inserter(outcome->given_away.errors));
+    std::ranges::move(started->notes, std::back_inserter(outcome->bound.notes));
+    std::ranges::move(started->errors, std::back_inserter(outcome->bound.errors));
     return outcome;
   }
   std::string troubles;

@@ -44,15 +44,15 @@ struct NodeProbes {
 };
 
 struct NodePreview {
-  vfio::RebindPreview given_back;  ///< unfinished() last
+  vfio::RebindPreview unbound;  ///< unfinished() last
   vgpu::VgpuPlan vgpus;  ///< a GPU that comes back first has only the note that its vGPUs are planned then
-  vfio::RebindPreview given_away;
+  vfio::RebindPreview bound;
 };
 
 struct NodeOutcome {
-  vfio::RebindOutcome given_back;
+  vfio::RebindOutcome unbound;
   vgpu::VgpuOutcome vgpus;
-  vfio::RebindOutcome given_away;
+  vfio::RebindOutcome bound;
   std::optional<Error> error;  ///< a stage could not begin: this stage and those after it have done nothing
 };
 

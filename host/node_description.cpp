@@ -19,25 +19,25 @@ std::string driver_of(const vfio::PciFunction& function) {
   return function.driver ? "driver " + *function.driver : "no driver";
 }
 
-std::vector<vfio::DeviceUser> users_of(const NodeSnapshot& sight, const vfio::PciFunction& function) {
+std::vector<vfio::DeviceUser> users_of(const NodeSnapshot& snapshot, const vfio::PciFunction& function) {
   std::vector<vfio::DeviceUser> out;
   const auto add = [&](const std::string& device) {
-    for (const vfio::DeviceUser& user : sight.use.of(device)) {
+    for (const vfio::DeviceUser& user : snapshot.use.of(device)) {
       if (std::ranges::find(out, user) == out.end()) out.push_back(user);
     }
   };
-  for (const vfio::PciAddress& member : sight.inventory.group_of(function)) add(member.text());
-  if (const mdev::VgpuGpu* gpu = sight.vgpus.find(function.address)) {
+  for (const vfio::PciAddress& member : snapshot.inventory.group_of(function)) add(member.text());
+  if (const mdev::VgpuGpu* gpu = snapshot.vgpus.find(function.address)) {
     for (const mdev::VgpuDevice& device : gpu->devices) add(device.id.text);
   }
   return out;
 }
 
-std::vector<MemberDescription> members_of(const NodeSnapshot& sight, const vfio::AcceleratorRules& rules,
+std::vector<MemberDescription> members_of(const NodeSnapshot& snapshot, const vfio::AcceleratorRules& rules,
                                           const vfio::PciFunction& function) {
   std::vector<MemberDescription> out;
-  for (const vfio::PciAddress& address : sight.inventory.group_of(function)) {
-    const vfio::PciFunction* other = sight.inventory.find(address);
+  for (const vfio::PciAddress& address : snapshot.inventory.group_of(function)) {
+    const vfio::PciFunction* other = snapshot.inventory.find(address);
     if (address == function.address || other == nullptr) continue;
     out.push_back({.function = *other,
                    .what = vfio::kind_of(*other),
@@ -47,57 +47,58 @@ std::vector<MemberDescription> members_of(const NodeSnapshot& sight, const vfio:
   return out;
 }
 
-std::vector<VgpuDescription> vgpus_of(const NodeSnapshot& sight, const mdev::VgpuGpu* gpu) {
+std::vector<VgpuDescription> vgpus_of(const NodeSnapshot& snapshot, const mdev::VgpuGpu* gpu) {
   std::vector<VgpuDescription> out;
   if (gpu == nullptr) return out;
   for (const mdev::VgpuDevice& device : gpu->devices) {
-    const auto users = sight.use.of(device.id.text);
+    const auto users = snapshot.use.of(device.id.text);
     out.push_back({.device = device,
                    .users = {users.begin(), users.end()},
-                   .advertised_as = advertised_as(sight, device.id.text, device.iommu_group)});
+                   .advertised_as = advertised_as(snapshot, device.id.text, device.iommu_group)});
   }
   return out;
 }
 
-void add_outlook(const NodeSnapshot& sight, const vfio::AcceleratorRules& rules,
-                 AcceleratorDescription& view) {
-  const vfio::PciFunction& function = view.function;
+void add_outlook(const NodeSnapshot& snapshot, const vfio::AcceleratorRules& rules,
+                 AcceleratorDescription& description) {
+  const vfio::PciFunction& function = description.function;
   if (function.iommu_group)
-    view.group_blockers = vfio::viability_blockers(sight.inventory, *function.iommu_group);
-  view.group_viable = sight.inventory.has_iommu() && function.iommu_group && view.group_blockers.empty();
-  if (const auto iommu = vfio::require_iommu(sight.inventory); !iommu) {
-    view.movable_reasons = {iommu.error().message};
-    view.movable_hint = iommu.error().hint;
-    view.not_viable = view.movable_reasons;
+    description.group_blockers = vfio::viability_blockers(snapshot.inventory, *function.iommu_group);
+  description.group_viable =
+      snapshot.inventory.has_iommu() && function.iommu_group && description.group_blockers.empty();
+  if (const auto iommu = vfio::require_iommu(snapshot.inventory); !iommu) {
+    description.movable_reasons = {iommu.error().message};
+    description.movable_hint = iommu.error().hint;
+    description.not_viable = description.movable_reasons;
     return;
   }
   vfio::RebindRequest request;
   request.accelerators = {function.address};
-  request.untouchable = mdev::carriers_of_vgpus(sight.vgpus);
+  request.untouchable = mdev::carriers_of_vgpus(snapshot.vgpus);
   const vfio::RebindPlan plan =
-      vfio::plan_bind(sight.inventory, rules, request, vfio::UseReport{}, sight.drivers, {}, {});
-  view.movable = plan.refusals.empty();
-  if (view.movable) return;
-  view.movable_reasons = plan.refusals.front().reasons;
-  view.movable_hint = plan.refusals.front().hint;
+      vfio::plan_bind(snapshot.inventory, rules, request, vfio::UseReport{}, snapshot.drivers, {}, {});
+  description.movable = plan.refusals.empty();
+  if (description.movable) return;
+  description.movable_reasons = plan.refusals.front().reasons;
+  description.movable_hint = plan.refusals.front().hint;
   // The group may still be bound as a whole, by a command that names all its accelerators.
-  for (const vfio::PciAddress& address : sight.inventory.group_of(function)) {
-    const vfio::PciFunction* other = sight.inventory.find(address);
+  for (const vfio::PciAddress& address : snapshot.inventory.group_of(function)) {
+    const vfio::PciFunction* other = snapshot.inventory.find(address);
     if (other != nullptr && address != function.address && rules.match(*other))
       request.accelerators.push_back(address);
   }
   request.force = true;
   const vfio::RebindPlan together =
-      vfio::plan_bind(sight.inventory, rules, request, vfio::UseReport{}, sight.drivers, {}, {});
+      vfio::plan_bind(snapshot.inventory, rules, request, vfio::UseReport{}, snapshot.drivers, {}, {});
   if (together.refusals.empty()) return;
-  view.not_viable = together.refusals.front().reasons;
-  view.not_viable_hint = together.refusals.front().hint;
+  description.not_viable = together.refusals.front().reasons;
+  description.not_viable_hint = together.refusals.front().hint;
 }
 
-std::string blocked_reason(const NodeSnapshot& sight, const AcceleratorDescription& view) {
+std::string blocked_reason(const NodeSnapshot& snapshot, const AcceleratorDescription& description) {
   std::vector<std::string> who;
-  for (const vfio::PciAddress& address : view.group_blockers) {
-    const vfio::PciFunction* function = sight.inventory.find(address);
+  for (const vfio::PciAddress& address : description.group_blockers) {
+    const vfio::PciFunction* function = snapshot.inventory.find(address);
     if (function != nullptr)
       who.push_back(
           fmt::format("{} ({}, {})", address.text(), vfio::kind_of(*function), driver_of(*function)));
@@ -106,14 +107,14 @@ std::string blocked_reason(const NodeSnapshot& sight, const AcceleratorDescripti
                      who.size() == 1 ? "keeps" : "keep");
 }
 
-const StuckWrite* stuck_on(const NodeSnapshot& sight, const AcceleratorDescription& view) {
-  const auto found = std::ranges::find_if(sight.stuck, [&](const StuckWrite& act) {
-    return concerns(act, view.address().text()) ||
-           std::ranges::any_of(view.members, [&](const MemberDescription& member) {
+const StuckWrite* stuck_on(const NodeSnapshot& snapshot, const AcceleratorDescription& description) {
+  const auto found = std::ranges::find_if(snapshot.stuck, [&](const StuckWrite& act) {
+    return concerns(act, description.address().text()) ||
+           std::ranges::any_of(description.members, [&](const MemberDescription& member) {
              return concerns(act, member.function.address.text());
            });
   });
-  return found == sight.stuck.end() ? nullptr : &*found;
+  return found == snapshot.stuck.end() ? nullptr : &*found;
 }
 
 // The host status comes before the observed state, since hostd knows the desired state.
@@ -136,157 +137,163 @@ std::optional<Condition> of_status(const api::AcceleratorStatus& status) {
 }
 
 // An empty list of users proves nothing if users may have been missed.
-Condition free_as_far_as_seen(const NodeSnapshot& sight, const AcceleratorDescription& view) {
+Condition free_as_far_as_seen(const NodeSnapshot& snapshot, const AcceleratorDescription& description) {
   const auto unseen = [&](const vfio::PciFunction& function) {
-    return !sight.use.blind_to(function.address.text()).empty();
+    return !snapshot.use.blind_to(function.address.text()).empty();
   };
-  if (!unseen(view.function) && std::ranges::none_of(view.members, unseen, &MemberDescription::function))
+  if (!unseen(description.function) &&
+      std::ranges::none_of(description.members, unseen, &MemberDescription::function))
     return {.word = "free"};
   return {.word = "use unknown",
           .health = Health::attention,
           .reason = "no device user was found, but Ferry cannot see all of them"};
 }
 
-Condition of_use(const NodeSnapshot& sight, const AcceleratorDescription& view) {
-  if (!view.users.empty()) return {.word = "in use"};
-  return free_as_far_as_seen(sight, view);
+Condition of_use(const NodeSnapshot& snapshot, const AcceleratorDescription& description) {
+  if (!description.users.empty()) return {.word = "in use"};
+  return free_as_far_as_seen(snapshot, description);
 }
 
-Condition of_passthrough(const NodeSnapshot& sight, const AcceleratorDescription& view) {
-  if (!sight.inventory.has_iommu() || !view.function.iommu_group)
+Condition of_passthrough(const NodeSnapshot& snapshot, const AcceleratorDescription& description) {
+  if (!snapshot.inventory.has_iommu() || !description.function.iommu_group)
     return {.word = "no group",
             .health = Health::bad,
             .reason = "on a vfio driver without an IOMMU group: no VM can be given it"};
-  if (!view.group_viable)
-    return {.word = "not viable", .health = Health::bad, .reason = blocked_reason(sight, view)};
-  const auto sick = std::ranges::find_if(view.advertised_as, &AdvertisedAs::sick);
-  if (sick != view.advertised_as.end())
+  if (!description.group_viable)
+    return {.word = "not viable", .health = Health::bad, .reason = blocked_reason(snapshot, description)};
+  const auto sick = std::ranges::find_if(description.advertised_as, &AdvertisedAs::sick);
+  if (sick != description.advertised_as.end())
     return {
         .word = "unhealthy",
         .health = Health::bad,
         .reason = sick->reason,
         .hint = fmt::format("it is advertised again when that is over; an error of PCIe counts until it is "
                             "bound anew: `ferry vfio unbind --device {0}`, then `bind --device {0}`",
-                            view.address().text())};
-  if (std::ranges::any_of(view.advertised_as, &AdvertisedAs::held_with_group)) return {.word = "in use"};
-  return of_use(sight, view);
+                            description.address().text())};
+  if (std::ranges::any_of(description.advertised_as, &AdvertisedAs::held_with_group))
+    return {.word = "in use"};
+  return of_use(snapshot, description);
 }
 
-Condition of_vgpu(const NodeSnapshot& sight, const AcceleratorDescription& view) {
-  const auto used =
-      std::ranges::count_if(view.vgpus, [](const VgpuDescription& vgpu) { return !vgpu.users.empty(); });
-  const auto lost = std::ranges::find_if(view.vgpus, [](const VgpuDescription& vgpu) {
+Condition of_vgpu(const NodeSnapshot& snapshot, const AcceleratorDescription& description) {
+  const auto used = std::ranges::count_if(description.vgpus,
+                                          [](const VgpuDescription& vgpu) { return !vgpu.users.empty(); });
+  const auto lost = std::ranges::find_if(description.vgpus, [](const VgpuDescription& vgpu) {
     return !vgpu.device.iommu_group || !vgpu.device.driver;
   });
-  if (lost != view.vgpus.end())
+  if (lost != description.vgpus.end())
     return {.word = "unusable",
             .health = Health::bad,
             .reason = fmt::format("vGPU {} has no {}: no VM can be given it", lost->device.id.text,
                                   lost->device.driver ? "IOMMU group" : "driver"),
             .hint = "removed and made again, it may get one: `ferry vgpu delete`, then `apply`"};
   if (used > 0) return {.word = fmt::format("{} in use", used)};
-  return free_as_far_as_seen(sight, view);
+  return free_as_far_as_seen(snapshot, description);
 }
 
 /// True if the GPU is there for vGPUs. The files of SR-IOV alone do not show it: VMs may get the GPU whole.
-bool is_for_vgpus(const AcceleratorDescription& view) {
-  return view.framework->makes_vgpus() &&
-         (!view.framework->binds_functions() || !view.vgpus.empty() || view.function.sriov_numvfs > 0);
+bool is_for_vgpus(const AcceleratorDescription& description) {
+  return description.framework->makes_vgpus() &&
+         (!description.framework->binds_functions() || !description.vgpus.empty() ||
+          description.function.sriov_numvfs > 0);
 }
 
 // A GPU that is there for vGPUs is free, even if no VM can be given it whole.
-Condition of_host_mode(const NodeSnapshot& sight, const AcceleratorDescription& view) {
-  if (!view.users.empty() || is_for_vgpus(view)) return of_use(sight, view);
-  if (view.status && view.status->desired == policy::Mode::vgpu && !view.obstacle.empty())
-    return {.word = view.host_driver ? "no vGPU types" : "no vGPU host driver",
+Condition of_host_mode(const NodeSnapshot& snapshot, const AcceleratorDescription& description) {
+  if (!description.users.empty() || is_for_vgpus(description)) return of_use(snapshot, description);
+  if (description.status && description.status->desired == policy::Mode::vgpu &&
+      !description.obstacle.empty())
+    return {.word = description.host_driver ? "no vGPU types" : "no vGPU host driver",
             .health = Health::attention,
-            .reason = view.obstacle,
+            .reason = description.obstacle,
             .hint = "`ferry doctor --for vgpu` lists what is missing"};
-  if (!view.not_viable.empty())
+  if (!description.not_viable.empty())
     return {.word = "not viable",
             .health = Health::attention,
-            .reason = fmt::format("{}", fmt::join(view.not_viable, "; ")),
-            .hint = view.not_viable_hint};
-  return of_use(sight, view);
+            .reason = fmt::format("{}", fmt::join(description.not_viable, "; ")),
+            .hint = description.not_viable_hint};
+  return of_use(snapshot, description);
 }
 
-Condition condition_of(const NodeSnapshot& sight, const AcceleratorDescription& view) {
-  if (view.function.problem)
+Condition condition_of(const NodeSnapshot& snapshot, const AcceleratorDescription& description) {
+  if (description.function.problem)
     return {.word = "unreadable",
             .health = Health::bad,
-            .reason = view.function.problem->message,
-            .hint = view.function.problem->hint.empty()
+            .reason = description.function.problem->message,
+            .hint = description.function.problem->hint.empty()
                         ? "`dmesg` says what the kernel saw; a reset of its slot, or the machine off and on "
                           "again, may bring it back"
-                        : view.function.problem->hint};
-  if (const StuckWrite* act = stuck_on(sight, view))
+                        : description.function.problem->hint};
+  if (const StuckWrite* act = stuck_on(snapshot, description))
     return {.word = "stuck",
             .health = Health::bad,
             .reason = fmt::format("an earlier act has not returned from the kernel: {} (pid {})", act->act,
                                   act->pid),
             .hint = "it is left alone until then; if that never comes, only a reboot helps"};
   // The host status may be outdated: it does not apply to a GPU whose mode or driver has changed since.
-  if (view.status && view.status->mode == view.mode && view.status->driver == view.function.driver) {
-    if (auto condition = of_status(*view.status)) return *condition;
+  if (description.status && description.status->mode == description.mode &&
+      description.status->driver == description.function.driver) {
+    if (auto condition = of_status(*description.status)) return *condition;
   }
-  switch (view.mode) {
+  switch (description.mode) {
     case policy::Mode::passthrough:
-      return of_passthrough(sight, view);
+      return of_passthrough(snapshot, description);
     case policy::Mode::vgpu:
-      return of_vgpu(sight, view);
+      return of_vgpu(snapshot, description);
     case policy::Mode::host:
       break;
   }
-  if (!view.function.driver)
+  if (!description.function.driver)
     return {.word = "no driver",
             .health = Health::attention,
             .reason = "no driver has taken it: neither the host nor a VM can use it now"};
-  return of_host_mode(sight, view);
+  return of_host_mode(snapshot, description);
 }
 
-policy::Mode mode_of(const NodeSnapshot& sight, const vfio::PciFunction& function) {
-  if (const mdev::VgpuGpu* gpu = sight.vgpus.find(function.address)) return ferry::policy::mode_of(*gpu);
+policy::Mode mode_of(const NodeSnapshot& snapshot, const vfio::PciFunction& function) {
+  if (const mdev::VgpuGpu* gpu = snapshot.vgpus.find(function.address)) return ferry::policy::mode_of(*gpu);
   return vfio::on_vfio_driver(function) ? policy::Mode::passthrough : policy::Mode::host;
 }
 
-std::string why_not_advertised(const NodeSnapshot& sight, const vfio::PciAddress& address) {
-  if (!sight.advertised) return {};
-  const auto& all = sight.advertised->not_advertised;
+std::string why_not_advertised(const NodeSnapshot& snapshot, const vfio::PciAddress& address) {
+  if (!snapshot.advertised) return {};
+  const auto& all = snapshot.advertised->not_advertised;
   const auto left_out = std::ranges::find(all, address.text(), &api::NotAdvertised::id);
   return left_out == all.end() ? std::string() : left_out->reason;
 }
 
-AcceleratorDescription accelerator(const NodeSnapshot& sight, const vfio::AcceleratorRules& rules,
+AcceleratorDescription accelerator(const NodeSnapshot& snapshot, const vfio::AcceleratorRules& rules,
                                    const policy::ModelNames& models, const vfio::PciFunction& function) {
-  const mdev::VgpuGpu* gpu = sight.vgpus.find(function.address);
-  AcceleratorDescription view;
-  view.function = function;
-  view.model = models ? models(function) : function.ids();
-  view.mode = mode_of(sight, function);
-  view.members = members_of(sight, rules, function);
-  view.users = users_of(sight, function);
-  view.vgpus = vgpus_of(sight, gpu);
-  view.framework = gpu == nullptr ? &mdev::no_framework() : gpu->framework;
-  view.host_driver = gpu != nullptr && gpu->host_driver;
-  view.obstacle = gpu == nullptr ? "" : gpu->obstacle;
+  const mdev::VgpuGpu* gpu = snapshot.vgpus.find(function.address);
+  AcceleratorDescription description;
+  description.function = function;
+  description.model = models ? models(function) : function.ids();
+  description.mode = mode_of(snapshot, function);
+  description.members = members_of(snapshot, rules, function);
+  description.users = users_of(snapshot, function);
+  description.vgpus = vgpus_of(snapshot, gpu);
+  description.framework = gpu == nullptr ? &mdev::no_framework() : gpu->framework;
+  description.host_driver = gpu != nullptr && gpu->host_driver;
+  description.obstacle = gpu == nullptr ? "" : gpu->obstacle;
   // Kata's plugin advertises numbers, so the IOMMU group tells which GPU is meant; a whole group is one GPU
   // then.
-  view.advertised_as =
-      advertised_as(sight, function.address.text(),
-                    view.mode == policy::Mode::passthrough ? function.iommu_group : std::nullopt);
-  view.not_advertised = why_not_advertised(sight, function.address);
-  if (sight.state) {
+  description.advertised_as =
+      advertised_as(snapshot, function.address.text(),
+                    description.mode == policy::Mode::passthrough ? function.iommu_group : std::nullopt);
+  description.not_advertised = why_not_advertised(snapshot, function.address);
+  if (snapshot.state) {
     const auto status =
-        std::ranges::find(sight.state->accelerators, function.address, &api::AcceleratorStatus::address);
-    if (status != sight.state->accelerators.end()) view.status = *status;
+        std::ranges::find(snapshot.state->accelerators, function.address, &api::AcceleratorStatus::address);
+    if (status != snapshot.state->accelerators.end()) description.status = *status;
   }
-  if (const auto prior = sight.record.members.find(function.address); prior != sight.record.members.end())
-    view.prior = prior->second;
-  if (const auto facts = sight.facts.find(function.address); facts != sight.facts.end())
-    view.facts = facts->second;
-  add_outlook(sight, rules, view);
-  view.condition = condition_of(sight, view);
-  return view;
+  if (const auto prior = snapshot.record.members.find(function.address);
+      prior != snapshot.record.members.end())
+    description.prior = prior->second;
+  if (const auto facts = snapshot.facts.find(function.address); facts != snapshot.facts.end())
+    description.facts = facts->second;
+  add_outlook(snapshot, rules, description);
+  description.condition = condition_of(snapshot, description);
+  return description;
 }
 
 /// A virtual function of another vendor's accelerator that a vfio driver has.
@@ -296,12 +303,12 @@ bool is_passed_through_vf(const vfio::Inventory& inventory, const vfio::Accelera
          vfio::is_accelerators_vf(inventory, rules, function);
 }
 
-NamedDescription named(const NodeSnapshot& sight, const policy::ModelNames& models,
+NamedDescription named(const NodeSnapshot& snapshot, const policy::ModelNames& models,
                        const vfio::PciFunction& function) {
   return {.function = function,
           .model = models ? models(function) : std::string(),
-          .advertised_as = advertised_as(sight, function.address.text(), {}),
-          .not_advertised = why_not_advertised(sight, function.address)};
+          .advertised_as = advertised_as(snapshot, function.address.text(), {}),
+          .not_advertised = why_not_advertised(snapshot, function.address)};
 }
 
 }  // namespace
@@ -321,15 +328,15 @@ std::vector<vfio::PciAddress> asked_of(const vfio::Inventory& inventory,
   return vfio::concerned(inventory, accelerators);
 }
 
-std::vector<AdvertisedAs> advertised_as(const NodeSnapshot& sight, const std::string& device,
+std::vector<AdvertisedAs> advertised_as(const NodeSnapshot& snapshot, const std::string& device,
                                         std::optional<std::uint32_t> group) {
   std::vector<AdvertisedAs> out;
-  if (!sight.advertised) return out;
+  if (!snapshot.advertised) return out;
   // A number is Kata's ID for a group. An address or a UUID belongs to one device, even in the same group.
   const auto is_number = [](const std::string& id) {
     return id.find_first_not_of("0123456789") == std::string::npos;
   };
-  for (const api::AdvertisedDevice& advertised : sight.advertised->devices) {
+  for (const api::AdvertisedDevice& advertised : snapshot.advertised->devices) {
     if (advertised.id != device && !(is_number(advertised.id) && group == advertised.iommu_group)) continue;
     out.push_back({.resource = advertised.resource,
                    .id = advertised.id,
@@ -349,34 +356,35 @@ const AcceleratorDescription* NodeDescription::find(const vfio::PciAddress& addr
 
 const NamedDescription* NodeDescription::find_by_name(const vfio::PciAddress& address) const {
   const auto found = std::ranges::find_if(
-      by_name, [&](const NamedDescription& view) { return view.function.address == address; });
+      by_name, [&](const NamedDescription& description) { return description.function.address == address; });
   return found == by_name.end() ? nullptr : &*found;
 }
 
-NodeDescription view_of(const NodeSnapshot& sight, const vfio::AcceleratorRules& rules,
-                        const policy::ModelNames& models) {
-  NodeDescription view;
-  for (const auto& [address, function] : sight.inventory.functions) {
+NodeDescription describe_node(const NodeSnapshot& snapshot, const vfio::AcceleratorRules& rules,
+                              const policy::ModelNames& models) {
+  NodeDescription description;
+  for (const auto& [address, function] : snapshot.inventory.functions) {
     if (rules.match(function)) {
-      view.accelerators.push_back(accelerator(sight, rules, models, function));
-    } else if (rules.match_by_name(function) || is_passed_through_vf(sight.inventory, rules, function)) {
-      view.by_name.push_back(named(sight, models, function));
+      description.accelerators.push_back(accelerator(snapshot, rules, models, function));
+    } else if (rules.match_by_name(function) || is_passed_through_vf(snapshot.inventory, rules, function)) {
+      description.by_name.push_back(named(snapshot, models, function));
     }
   }
-  view.whose = rules.whose;
-  if (const auto iommu = vfio::require_iommu(sight.inventory); !iommu) view.no_iommu = iommu.error();
-  view.iommu = sight.inventory.has_iommu();
-  if (sight.state) {
-    view.desired = sight.state->desired;
-    view.phase = sight.state->phase;
-    view.error = sight.state->error;
-    view.hostd_runs = sight.hostd_runs;
-    view.state_age = sight.state_age;
+  description.whose = rules.whose;
+  if (const auto iommu = vfio::require_iommu(snapshot.inventory); !iommu)
+    description.no_iommu = iommu.error();
+  description.iommu = snapshot.inventory.has_iommu();
+  if (snapshot.state) {
+    description.desired = snapshot.state->desired;
+    description.phase = snapshot.state->phase;
+    description.error = snapshot.state->error;
+    description.hostd_runs = snapshot.hostd_runs;
+    description.state_age = snapshot.state_age;
   }
-  view.unknown = sight.use.unknown;
-  view.notes = sight.vgpus.notes;
-  view.notes.insert(view.notes.end(), sight.notes.begin(), sight.notes.end());
-  return view;
+  description.unknown = snapshot.use.unknown;
+  description.notes = snapshot.vgpus.notes;
+  description.notes.insert(description.notes.end(), snapshot.notes.begin(), snapshot.notes.end());
+  return description;
 }
 
 }  // namespace ferry::host

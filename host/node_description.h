@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The node's view: one value for everything that is known of a node, so that all tables, documents and
-// metrics agree. Pure functions; other files read the host.
+// The description of a node: one value for everything that is known of a node, so that all tables, documents
+// and metrics agree. Pure functions; other files read the host.
 #pragma once
 
 #include <chrono>
@@ -24,7 +24,7 @@
 
 namespace ferry::host {
 
-/// The input of a node's view.
+/// The input of describe_node().
 struct NodeSnapshot {
   vfio::Inventory inventory;
   mdev::VgpuInventory vgpus;
@@ -148,10 +148,10 @@ struct NodeDescription {
 std::vector<vfio::PciAddress> asked_of(const vfio::Inventory& inventory, const vfio::AcceleratorRules& rules);
 
 /// The advertised devices that are `device`, an address or a UUID, or are of its group.
-std::vector<AdvertisedAs> advertised_as(const NodeSnapshot& sight, const std::string& device,
+std::vector<AdvertisedAs> advertised_as(const NodeSnapshot& snapshot, const std::string& device,
                                         std::optional<std::uint32_t> group);
 
-NodeDescription view_of(const NodeSnapshot& sight, const vfio::AcceleratorRules& rules,
-                        const policy::ModelNames& models);
+NodeDescription describe_node(const NodeSnapshot& snapshot, const vfio::AcceleratorRules& rules,
+                              const policy::ModelNames& models);
 
 }  // namespace ferry::host

@@ -121,7 +121,8 @@ Result<GpusWithClaims> NodeKeeper::gpus_of_claims() const {
   return settings_.gpus_with_claims();
 }
 
-/// Finds the users of GPUs that change their allocation, and whether the plugin has read the withdrawals.
+/// Finds the users of GPUs that change their allocation, and whether the plugin has read that they are
+/// unavailable.
 void NodeKeeper::look_before_dra(const ScannedNode& node, const policy::DesiredState& desired,
                                  AllocationFacts& facts) {
   std::set<vfio::PciAddress> looked_at = kept_by_claims(node, facts);
@@ -136,19 +137,20 @@ void NodeKeeper::look_before_dra(const ScannedNode& node, const policy::DesiredS
     asked_at.reset();
     return;
   }
-  const std::set<std::string> asked = ids_of(withdrawn_for_dra(node, going));
+  const std::set<std::string> asked = ids_of(unavailable_for_dra(node, going));
   const StatusMemory& status = memory_.status;
-  const bool published = status.published && std::ranges::includes(ids_of(status.published->withdraw), asked);
+  const bool published =
+      status.published && std::ranges::includes(ids_of(status.published->unavailable), asked);
   const auto listing = advertised();
   const bool answered = published && (!plugin_runs(host_, settings_.plugin_liveness) ||
-                                      (listing && listing->state_generation >= status.withdrawn_in));
+                                      (listing && listing->state_generation >= status.unavailable_since));
   if (!asked_at) asked_at = settings_.now();
   facts.plugin_is_asked =
       !answered && (!published || settings_.now() < *asked_at + settings_.plugin_patience);
   if (answered) asked_at.reset();
-  // A device that the plugin has withdrawn and still lists is a pod's. While it may still answer, only other
-  // users count.
-  Guarded guarded(host_, uses_, settings_, {asked, status.withdrawn_in});
+  // An unavailable device that the plugin has read and still lists is a pod's. While it may still answer,
+  // only other users count.
+  Guarded guarded(host_, uses_, settings_, {asked, status.unavailable_since});
   const NodeProbes probes = facts.plugin_is_asked ? uses_ : guarded.probes();
   for (const vfio::PciAddress& gpu : going)
     facts.use.emplace(gpu, use_of(host_, node, probes.rebinds, gpu, desired.release));
@@ -222,7 +224,7 @@ Result<> NodeKeeper::allocate_gpus(const ScannedNode& node, const policy::Desire
   return {};
 }
 
-/// Lets DRA have the GPUs of the last round, of which kClaimableGpusFile tells after a restart. For a policy
+/// Lets DRA have the GPUs of the last round, which kClaimableGpusFile names after a restart. For a policy
 /// that gives no GPU another allocation. Without any record of the claims the allocations stay unknown.
 void NodeKeeper::keep_allocations(const ScannedNode& node) {
   if (memory_.allocation.is_known) return;
@@ -249,13 +251,13 @@ bool NodeKeeper::knows_allocations() {
 
 NodeKeeper::Round NodeKeeper::idle() {
   const auto host = node_host_(uses_);
-  if (!host) return broken(std::nullopt, {.error = host.error(), .ends_withdrawals = true});
+  if (!host) return broken(std::nullopt, {.error = host.error(), .ends_unavailability = true});
   if (const auto trouble = roll_back(*host))
-    return back_off(broken(std::nullopt, {.error = *trouble, .ends_withdrawals = true}));
+    return back_off(broken(std::nullopt, {.error = *trouble, .ends_unavailability = true}));
   auto node = scan_node(*host);
-  if (!node) return broken(std::nullopt, {.error = node.error(), .ends_withdrawals = true});
+  if (!node) return broken(std::nullopt, {.error = node.error(), .ends_unavailability = true});
   if (auto done = allocate_gpus(*node, {}, *host); !done)
-    return broken(std::nullopt, {.error = done.error(), .ends_withdrawals = true});
+    return broken(std::nullopt, {.error = done.error(), .ends_unavailability = true});
   RoundSnapshot snapshot;
   snapshot.models = host->models;
   snapshot.allocations = memory_.allocation.last;
@@ -263,7 +265,7 @@ NodeKeeper::Round NodeKeeper::idle() {
   remember_vgpus(snapshot.node);
   ReconcileResult result = reconcile_at(Stage::idle, snapshot);
   if (auto published = publish(result); !published)
-    return broken(std::nullopt, {.error = published.error(), .ends_withdrawals = true});
+    return broken(std::nullopt, {.error = published.error(), .ends_unavailability = true});
   memory_.attempt = std::move(result.memory);  // a status that is not published ends no row of failures
   return std::move(result.round);
 }
@@ -288,9 +290,9 @@ NodeKeeper::Round NodeKeeper::keep(const DesiredState& desired) {
   host->dra = snapshot.allocations.dra;
   auto preview = preview_policy(*host, desired.policy, &node->inventory);
   if (!preview) {
-    // A policy that asks for the impossible was read completely, so its withdrawals end.
+    // A policy that asks for the impossible was read completely, so its devices become available again.
     const bool refused = preview.error().code == Errc::refused;
-    return begin_nothing(snapshot.desired, {.error = preview.error(), .ends_withdrawals = refused});
+    return begin_nothing(snapshot.desired, {.error = preview.error(), .ends_unavailability = refused});
   }
   snapshot.conditions = conditions_of(*preview);
   snapshot.plan = std::move(*preview);
@@ -303,8 +305,8 @@ NodeKeeper::Round NodeKeeper::keep(const DesiredState& desired) {
   return apply(desired, std::move(snapshot), guarded.probes());
 }
 
-/// Carries out a plan that writes. The facts are read in this order, between the writes of status.json: a
-/// plugin that starts meanwhile must read the withdrawals before it lists devices.
+/// Applies a plan that writes. The facts are read in this order, between the writes of status.json: a
+/// plugin that starts meanwhile must read the unavailable devices before it lists devices.
 NodeKeeper::Round NodeKeeper::change(const NodeHost& host, const DesiredState& desired,
                                      RoundSnapshot snapshot) {
   add_users(host_, snapshot.node, uses_.rebinds, snapshot.conditions);
@@ -321,11 +323,11 @@ NodeKeeper::Round NodeKeeper::change(const NodeHost& host, const DesiredState& d
   snapshot.plugin.runs = plugin_runs(host_, settings_.plugin_liveness);
   listing = advertised();
   snapshot.plugin.state_generation = listing ? std::optional(listing->state_generation) : std::nullopt;
-  next = reconcile_and_remember(Stage::withdrawn, snapshot);
+  next = reconcile_and_remember(Stage::published, snapshot);
   if (next.action == Action::end) return std::move(next.round);  // it waits for the plugin
 
   // The plugin's list also counts while no plugin runs, since one may start before the node's lock is taken.
-  Guarded advertised_as(host_, uses_, settings_, {next.asked, memory_.status.withdrawn_in});
+  Guarded advertised_as(host_, uses_, settings_, {next.asked, memory_.status.unavailable_since});
   const NodeProbes guarded = advertised_as.probes();
   if (next.action == Action::find_pods) {
     snapshot.pods = users_of_listed(host_, snapshot.node, guarded.rebinds, snapshot.conditions, next.asked,
@@ -426,9 +428,9 @@ NodeKeeper::Round NodeKeeper::broken(const std::optional<api::DesiredMark>& desi
     }
   }
   snapshot.allocations = memory_.allocation.last;
-  // Among the earlier withdrawals are then those for DRA, which the plugin must not advertise.
-  if (!knows_allocations()) obstacle.ends_withdrawals = false;
-  if (!obstacle.ends_withdrawals) snapshot.withdrawals = status_.withdrawals();
+  // Among the earlier unavailable devices are then those for DRA, which the plugin must not advertise.
+  if (!knows_allocations()) obstacle.ends_unavailability = false;
+  if (!obstacle.ends_unavailability) snapshot.unavailable = status_.unavailable();
   snapshot.obstacle = std::move(obstacle);
   ReconcileResult result = reconcile_and_remember(Stage::failed, snapshot);
   if (auto published = publish(result); !published) spdlog::error("{}", published.error().message);
@@ -505,9 +507,9 @@ Result<> NodeKeeper::look_at_use() {
 
 Result<> NodeKeeper::end() {
   const auto& published = memory_.status.published;
-  if (!published || published->withdraw.empty()) return {};
+  if (!published || published->unavailable.empty()) return {};
   api::HostStatus next = *published;
-  if (knows_allocations()) next.withdraw = memory_.allocation.last.withdrawals;
+  if (knows_allocations()) next.unavailable = memory_.allocation.last.unavailable;
   // The change was not attempted, so it has not failed; the next hostd continues it.
   if (next.phase == api::NodePhase::applying) {
     next.error = api::StatusError{.message = "hostd ended before the node reached its desired state",

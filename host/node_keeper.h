@@ -2,13 +2,13 @@
 // The reconciler of a node: one round reads the desired state (desired_state.h) and writes the host status
 // (api/host_status.h).
 //
-// Before a change, devices that will change are published as withdrawn. hostd writes nothing to the host
+// Before a change, devices that will change are published as unavailable. hostd writes nothing to the host
 // before the device plugin has confirmed exactly this list in advertised.json, nor while the plugin still
-// lists any of them. Devices in the making are withdrawn until they are complete. Devices that a pod has stay
-// withdrawn, so that they are free once the pod ends; devices with another user are advertised again. Without
-// a plugin there is no wait.
+// lists any of them. Devices in the making are unavailable until they are complete. Devices that a pod has
+// stay unavailable, so that they are free once the pod ends; devices with another user are advertised again.
+// Without a plugin there is no wait.
 //
-// GPUs that the policy gives to DRA are withdrawn, too, and stay so. A round decides which of them DRA has
+// GPUs that the policy gives to DRA are unavailable, too, and stay so. A round decides which of them DRA has
 // (claims/gpu_allocation.h) and writes them to kClaimableGpusFile before it changes other GPUs.
 //
 // The first round resumes services and frees driver locks that a killed run left, whatever the desired state
@@ -54,7 +54,7 @@ namespace ferry::host {
 /// All paths are relative to the host's root.
 struct KeeperSettings {
   std::filesystem::path desired_file = api::kDesiredFile;
-  /// In the folder of `desired_file`.
+  /// The file is in the folder of `desired_file`.
   std::filesystem::path serving_file() const {
     return desired_file.parent_path() / std::filesystem::path(api::kServingFile).filename();
   }
@@ -94,8 +94,8 @@ class StatusFile {
   /// also one from an earlier hostd.
   void pass_on_serving(const std::filesystem::path& serving_file);
 
-  /// The present withdrawals, or those that an earlier hostd published.
-  std::vector<api::Withdrawal> withdrawals() const;
+  /// The present unavailable devices, or those that an earlier hostd published.
+  std::vector<api::UnavailableDevice> unavailable() const;
 
  private:
   api::HostStatus left_by_the_last() const;
@@ -107,7 +107,7 @@ class StatusFile {
   KeeperMemory& memory_;
 };
 
-/// The loop's rounds: reads the facts of each stage, reconciles (reconcile.h), and carries out the action.
+/// The loop's rounds: reads the facts of each stage, reconciles (reconcile.h), and performs the action.
 class NodeKeeper : Pinned {
  public:
   using Clock = std::chrono::steady_clock;
@@ -135,8 +135,8 @@ class NodeKeeper : Pinned {
   Result<> look_at_use();
   bool reports_vgpus() const { return !memory_.vgpu_use.questions.empty(); }
 
-  /// Advertises withdrawn devices again, except those for DRA, since no change follows. A change that had not
-  /// begun stays `applying` with an error that says why, because the end of hostd is not a failure of the
+  /// Advertises unavailable devices again, except those for DRA, since no change follows. A change that had
+  /// not begun stays `applying` with an error that says why, because the end of hostd is not a failure of the
   /// policy.
   Result<> end();
 
@@ -183,8 +183,8 @@ struct NodeLoopOptions {
   KeeperSettings files;
   bool once = false;  ///< until the node is in its desired state, or is known not to become so
   /// The time between two looks for users of vGPUs. A program that opens one without the kubelet causes no
-  /// event, and a look walks all of /proc.
-  std::chrono::milliseconds between_use_looks = std::chrono::seconds(30);
+  /// event, and a scan walks all of /proc.
+  std::chrono::milliseconds use_poll_period = std::chrono::seconds(30);
   /// The time between two rounds if the kernel sends no events of devices.
   std::chrono::milliseconds without_uevents = std::chrono::seconds(30);
   /// The kernel's events of devices. An error: it sends none.

@@ -78,7 +78,8 @@ class WatchedFiles : Pinned {
         changed_(std::move(changed)),
         failed_(std::move(failed)) {}
 
-  /// Also watches this policy file, and its targets if it is a link, from the next watch() on. Absent: none.
+  /// From the next watch() on, this policy file is watched too, and its targets if it is a link. Absent:
+  /// none.
   void set_policy(std::optional<fs::path> policy) { policy_ = std::move(policy); }
 
   /// Watches the folders of the present files and no others. True: a folder was added.
@@ -199,14 +200,14 @@ class NodeLoop {
       begin();
     } else {
       spdlog::warn("another ferry hostd keeps this node: waiting for its end");
-      turn_.emplace(loop_, host_, api::kHostdLock, [this](InstanceLock mine) {
+      lock_queue_.emplace(loop_, host_, api::kHostdLock, [this](InstanceLock mine) {
         only_.emplace(std::move(mine));
-        turn_.reset();
+        lock_queue_.reset();
         begin();
       });
     }
     loop_.run(stop);
-    // If another hostd has begun, the withdrawals belong to it.
+    // If another hostd has begun, the unavailable devices belong to it.
     const bool ours = only_ && !(failure_ && failure_->code == Errc::refused);
     if (auto ended = ours ? keeper_.end() : Result<>(); !ended) spdlog::error("{}", ended.error().message);
     if (failure_) return fail(std::move(*failure_));
@@ -284,7 +285,8 @@ class NodeLoop {
     if (options_.beside) beside_ = options_.beside(loop_);
   }
 
-  /// Where the kernel tells of no devices they are looked at now and then, and it is asked again each time.
+  /// If the kernel reports no devices, they are scanned periodically, and the kernel is asked again each
+  /// time.
   void listen_to_the_kernel() {
     if (!uevents_) {
       if (auto uevents = options_.open_uevents()) {
@@ -383,7 +385,7 @@ class NodeLoop {
     if (!due_.looks_at_use) return;
     // If another hostd has begun, the next round reports it.
     if (holds_lock()) look_at_use();
-    loop_.at(Clock::now() + options_.between_use_looks, [this] { keep_looking_at_use(); });
+    loop_.at(Clock::now() + options_.use_poll_period, [this] { keep_looking_at_use(); });
   }
 
   HostFs& host_;
@@ -392,7 +394,7 @@ class NodeLoop {
   ProcessEnds ends_;
   NodeKeeper keeper_;
   std::optional<InstanceLock> only_;
-  std::optional<InstanceLockQueue> turn_;
+  std::optional<InstanceLockQueue> lock_queue_;
   std::optional<LivenessLock> liveness_;
   std::optional<Error> failure_;
   WatchedFiles files_;

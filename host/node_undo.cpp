@@ -49,8 +49,8 @@ bool is_about(const vfio::RebindResult& result, const vfio::PciAddress& gpu) {
   return std::ranges::find(result.devices, gpu) != result.devices.end();
 }
 
-std::optional<Trouble> trouble_given_away(const NodeOutcome& outcome, const vfio::PciAddress& gpu) {
-  const auto& results = outcome.given_away.results;
+std::optional<Trouble> trouble_of_bind(const NodeOutcome& outcome, const vfio::PciAddress& gpu) {
+  const auto& results = outcome.bound.results;
   const auto found =
       std::ranges::find_if(results, [&](const vfio::RebindResult& result) { return is_about(result, gpu); });
   if (found != results.end()) return is_there(*found) ? std::nullopt : std::optional(trouble_of(*found));
@@ -111,7 +111,7 @@ bool undo_emptied(const NodeHost& host, const BeforeStages& before, NodeOutcome&
     const auto mode = before.desired.modes.find(gpu.gpu);
     const bool away = mode != before.desired.modes.end() && mode->second == policy::Mode::passthrough;
     if (!away || !gpu.before) continue;
-    const auto trouble = trouble_given_away(outcome, gpu.gpu);
+    const auto trouble = trouble_of_bind(outcome, gpu.gpu);
     if (!trouble) continue;
     any = true;
     undo_vgpus(host, before, gpu, prefixed(*trouble, "it could not be bound for passthrough"));
@@ -142,7 +142,7 @@ std::optional<Trouble> trouble_of_unit(const BeforeStages& before, const NodeOut
 
 std::vector<Returning> returning(const BeforeStages& before, NodeOutcome& outcome) {
   std::vector<Returning> out;
-  for (vfio::RebindResult& result : outcome.given_back.results) {
+  for (vfio::RebindResult& result : outcome.unbound.results) {
     const auto was_away = [&](const vfio::Member& member) {
       const vfio::PciFunction* had = before.inventory.find(member.address);
       return had != nullptr && vfio::on_vfio_driver(*had);
@@ -199,7 +199,7 @@ std::optional<Error> still_off_vfio(const NodeHost& host, const BeforeStages& be
   return Error{.code = Errc::failed, .message = "nothing came of it"};
 }
 
-void tell(const Returning& unit, const std::optional<Error>& trouble, NodeOutcome& outcome) {
+void add_failure(const Returning& unit, const std::optional<Error>& trouble, NodeOutcome& outcome) {
   vfio::RebindResult& result = *unit.result;
   Error error = unit.why.error;
   if (trouble) {
@@ -227,7 +227,7 @@ void tell(const Returning& unit, const std::optional<Error>& trouble, NodeOutcom
 }
 
 // A GPU that came back from vfio for vGPUs and got none is of no use on the host, so it returns to vfio.
-bool undo_given_back(const NodeHost& host, const BeforeStages& before, NodeOutcome& outcome) {
+bool undo_unbind(const NodeHost& host, const BeforeStages& before, NodeOutcome& outcome) {
   const std::vector<Returning> units = returning(before, outcome);
   if (units.empty()) return false;
   for (const Returning& unit : units) {
@@ -238,10 +238,10 @@ bool undo_given_back(const NodeHost& host, const BeforeStages& before, NodeOutco
   auto rebound = request ? vfio::apply_rebinds(host.rebinds, *request, vfio::Direction::to_vfio)
                          : Result<vfio::RebindOutcome>(fail(Error(request.error())));
   for (const Returning& unit : units)
-    tell(unit, still_off_vfio(host, before, rebound, *unit.result), outcome);
+    add_failure(unit, still_off_vfio(host, before, rebound, *unit.result), outcome);
   if (!rebound) return true;
-  std::ranges::move(rebound->notes, std::back_inserter(outcome.given_back.notes));
-  std::ranges::move(rebound->errors, std::back_inserter(outcome.given_back.errors));
+  std::ranges::move(rebound->notes, std::back_inserter(outcome.unbound.notes));
+  std::ranges::move(rebound->errors, std::back_inserter(outcome.unbound.errors));
   return true;
 }
 
@@ -262,7 +262,7 @@ Result<BeforeStages> before_stages(const NodeHost& host, const vfio::Inventory& 
 
 bool undo_half_done(const NodeHost& host, const BeforeStages& before, NodeOutcome& outcome) {
   const bool emptied = undo_emptied(host, before, outcome);
-  return undo_given_back(host, before, outcome) || emptied;
+  return undo_unbind(host, before, outcome) || emptied;
 }
 
 }  // namespace ferry::host

@@ -14,8 +14,8 @@ constexpr const char* kPodsRemedy = "delete the pod first";
 constexpr const char* kPluginsRemedy =
     "see by its log whether `ferry plugin` answers, and restart it where it does not";
 
-void merge(std::vector<api::Withdrawal>& into, const std::vector<api::Withdrawal>& more) {
-  for (const api::Withdrawal& one : more)
+void merge(std::vector<api::UnavailableDevice>& into, const std::vector<api::UnavailableDevice>& more) {
+  for (const api::UnavailableDevice& one : more)
     if (!ids_of(into).contains(one.id)) into.push_back(one);
 }
 
@@ -54,7 +54,7 @@ api::HostStatus status_of(const RoundSnapshot& snapshot, api::NodePhase phase,
   api::HostStatus out;
   out.desired = snapshot.desired;
   out.phase = phase;
-  out.withdraw = snapshot.allocations.withdrawals;
+  out.unavailable = snapshot.allocations.unavailable;
   if (const auto& fault = snapshot.allocations.fault)
     out.error = api::StatusError{.message = fault->message, .hint = fault->hint};
   if (!snapshot.is_scanned) return out;
@@ -96,9 +96,9 @@ ReconcileResult report_obstacle(const RoundSnapshot& snapshot) {
     next.accelerators = published->accelerators;
     next.features = published->features;
   }
-  if (!obstacle.ends_withdrawals) {
-    next.withdraw = snapshot.withdrawals;
-    merge(next.withdraw, snapshot.allocations.withdrawals);
+  if (!obstacle.ends_unavailability) {
+    next.unavailable = snapshot.unavailable;
+    merge(next.unavailable, snapshot.allocations.unavailable);
   }
   round.again = back_off(out.memory, snapshot.now);
   out.status = std::move(next);
@@ -108,26 +108,27 @@ ReconcileResult report_obstacle(const RoundSnapshot& snapshot) {
 /// The request to the plugin before a change. It is the same in all stages of the change.
 struct Request {
   std::set<std::string> asked;  ///< ReconcileResult::asked
-  api::HostStatus status;       ///< with all withdrawals
+  api::HostStatus status;       ///< with all unavailable devices
 };
 
 Request request_for(const RoundSnapshot& snapshot) {
-  std::vector<api::Withdrawal> withdrawn = going(snapshot.plan, snapshot.node, snapshot.plugin.listed);
-  Request out{.asked = ids_of(withdrawn),
+  std::vector<api::UnavailableDevice> unavailable =
+      going(snapshot.plan, snapshot.node, snapshot.plugin.listed);
+  Request out{.asked = ids_of(unavailable),
               .status = status_of(snapshot, api::NodePhase::applying, snapshot.conditions)};
-  merge(withdrawn, awaited(snapshot.conditions, snapshot.node, snapshot.plugin.listed));
-  merge(withdrawn, coming(snapshot.plan));
-  merge(withdrawn, snapshot.allocations.withdrawals);
-  out.status.withdraw = std::move(withdrawn);
+  merge(unavailable, awaited(snapshot.conditions, snapshot.node, snapshot.plugin.listed));
+  merge(unavailable, coming(snapshot.plan));
+  merge(unavailable, snapshot.allocations.unavailable);
+  out.status.unavailable = std::move(unavailable);
   return out;
 }
 
-/// True if the plugin has read that these devices are withdrawn.
-bool has_withdrawn(const RoundSnapshot& snapshot, const std::set<std::string>& asked) {
+/// True if the plugin has read that these devices are unavailable.
+bool has_read_unavailable(const RoundSnapshot& snapshot, const std::set<std::string>& asked) {
   const StatusMemory& memory = snapshot.memory.status;
-  if (!memory.published || !std::ranges::includes(ids_of(memory.published->withdraw), asked)) return false;
+  if (!memory.published || !std::ranges::includes(ids_of(memory.published->unavailable), asked)) return false;
   const auto& answered = snapshot.plugin.state_generation;
-  return answered && *answered >= memory.withdrawn_in;
+  return answered && *answered >= memory.unavailable_since;
 }
 
 ReconcileResult begin_change(const RoundSnapshot& snapshot) {
@@ -139,7 +140,7 @@ ReconcileResult begin_change(const RoundSnapshot& snapshot) {
   Request request = request_for(snapshot);
   out.action = Action::observe_plugin;
   // The list is published even without a plugin, since one that starts now reads it before it lists devices.
-  if (!request.asked.empty() && !has_withdrawn(snapshot, request.asked))
+  if (!request.asked.empty() && !has_read_unavailable(snapshot, request.asked))
     out.status = std::move(request.status);
   return out;
 }
@@ -156,7 +157,7 @@ ReconcileResult await_plugin(const RoundSnapshot& snapshot) {
   ReconcileResult out = result_for(snapshot);
   Request request = request_for(snapshot);
   const bool answered =
-      !snapshot.plugin.runs || request.asked.empty() || has_withdrawn(snapshot, request.asked);
+      !snapshot.plugin.runs || request.asked.empty() || has_read_unavailable(snapshot, request.asked);
   // The deadline counts from the first request, whatever came or went since.
   if (!answered && !out.memory.asked_at) out.memory.asked_at = snapshot.now;
   const Moment deadline = out.memory.asked_at.value_or(Moment()) + snapshot.plugin_patience;
@@ -172,7 +173,7 @@ ReconcileResult await_plugin(const RoundSnapshot& snapshot) {
   return out;
 }
 
-/// The plugin has read the withdrawals, so a device that it still lists has been allocated to a pod.
+/// The plugin has read the unavailable devices, so a device that it still lists has been allocated to a pod.
 ReconcileResult refuse_devices_of_pods(const RoundSnapshot& snapshot) {
   ReconcileResult out = result_for(snapshot);
   for (const auto& [gpu, users] : snapshot.pods) {
@@ -191,7 +192,7 @@ ReconcileResult refuse_devices_of_pods(const RoundSnapshot& snapshot) {
 
 std::optional<Error> first_error_of(const NodeOutcome& outcome) {
   if (outcome.error) return outcome.error;
-  for (const auto* errors : {&outcome.given_back.errors, &outcome.given_away.errors, &outcome.vgpus.errors})
+  for (const auto* errors : {&outcome.unbound.errors, &outcome.bound.errors, &outcome.vgpus.errors})
     if (!errors->empty()) return errors->front();
   return std::nullopt;
 }
@@ -231,7 +232,7 @@ ReconcileResult judge_attempt(const RoundSnapshot& snapshot) {
 
 /// True if an event follows for each blocked GPU that becomes free: from the plugin for a pod's device, and
 /// from the kernel for the end of a process.
-bool all_reported(const GpuConditions& conditions, const std::vector<api::Withdrawal>& awaited,
+bool all_reported(const GpuConditions& conditions, const std::vector<api::UnavailableDevice>& awaited,
                   bool ends_are_reported) {
   const auto ids = ids_of(awaited);
   return std::ranges::all_of(conditions, [&](const auto& one) {
@@ -243,7 +244,7 @@ bool all_reported(const GpuConditions& conditions, const std::vector<api::Withdr
   });
 }
 
-/// The result of a round, with the withdrawals for pods that still have a device.
+/// The result of a round, with the unavailable devices of pods that still have a device.
 ReconcileResult settle(const RoundSnapshot& snapshot) {
   ReconcileResult out = result_for(snapshot);
   out.conditions = with_allocations(snapshot, std::move(out.conditions));
@@ -266,9 +267,9 @@ ReconcileResult settle(const RoundSnapshot& snapshot) {
   if (failed) round.status = worse(round.status, error ? exit_status_of(*error) : ExitStatus::failed);
   api::HostStatus next = status_of(snapshot, round.phase, conditions);
   if (error) next.error = api::StatusError{.message = error->message, .hint = error->hint};
-  std::vector<api::Withdrawal> of_pods;
+  std::vector<api::UnavailableDevice> of_pods;
   if (snapshot.plugin.runs) of_pods = awaited(conditions, snapshot.node, snapshot.plugin.listed);
-  merge(next.withdraw, of_pods);  // beside those for DRA
+  merge(next.unavailable, of_pods);  // beside those for DRA
   for (const auto& [gpu, condition] : conditions)
     for (const vfio::DeviceUser& user : condition.users)
       if (user.pid) round.processes.insert(*user.pid);
@@ -336,7 +337,7 @@ ReconcileResult reconcile(const RoundSnapshot& snapshot) {
       return report_obstacle(snapshot);
     case Stage::planned:
       return begin_change(snapshot);
-    case Stage::withdrawn:
+    case Stage::published:
       return await_plugin(snapshot);
     case Stage::checked:
       return refuse_devices_of_pods(snapshot);

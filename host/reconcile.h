@@ -4,9 +4,9 @@
 // that hostd continues after a crash at any point. The snapshot has the rest (keeper_memory.h).
 //
 // A round has several stages, each with a reconcile of its own. Each stage needs facts that exist only after
-// the action of the stage before it. First the devices that will change are published as withdrawn, and the
+// the action of the stage before it. First the devices that will change are published as unavailable, and the
 // plugin is observed. Then the policy is applied, and the host is scanned again. NodeKeeper reads the facts
-// and carries out the actions.
+// and performs the actions.
 #pragma once
 
 #include <chrono>
@@ -72,13 +72,13 @@ enum class Stage {
   idle,       ///< there is no desired state
   failed,     ///< `obstacle` keeps the change from beginning
   planned,    ///< the change is planned, and nothing is published or written to the host
-  withdrawn,  ///< the withdrawals are published, and the plugin was observed after that
+  published,  ///< the unavailable devices are published, and the plugin was observed after that
   checked,    ///< `pods` has the users of devices that the plugin still lists
   attempted,  ///< apply_policy() has returned
   settled,    ///< no write to the host follows in this round; `node` is the last scan
 };
 
-/// The plugin's side of the withdrawals.
+/// The plugin's answer about unavailable devices.
 struct PluginSnapshot {
   bool runs = false;                                   ///< also if that is not known
   api::AdvertisedResources listed = {};                ///< at the time of the plan
@@ -88,9 +88,9 @@ struct PluginSnapshot {
 /// An error that keeps a change from beginning.
 struct Obstacle {
   Error error = {};
-  /// The present withdrawals end: there is no desired state, or it asks for the impossible. Otherwise they
-  /// stay, so that no new pod gets these devices while no better list is known.
-  bool ends_withdrawals = false;
+  /// The present unavailable devices become available: there is no desired state, or it asks for the
+  /// impossible. Otherwise they stay, so that no new pod gets these devices while no better list is known.
+  bool ends_unavailability = false;
   bool of_the_lock = false;  ///< the node's lock could not be taken
 };
 
@@ -102,17 +102,17 @@ struct RoundSnapshot {
   bool is_scanned = true;                               ///< false: of Stage::failed, `node` is unknown
   std::map<vfio::PciAddress, policy::Mode> modes = {};  ///< the desired ones of `node`
   policy::ModelNames models = {};
-  Allocations allocations = {};                   ///< by the facts at the beginning of the round
-  Obstacle obstacle = {};                         ///< of Stage::failed
-  std::vector<api::Withdrawal> withdrawals = {};  ///< of Stage::failed: the present ones
+  Allocations allocations = {};                          ///< by the facts at the beginning of the round
+  Obstacle obstacle = {};                                ///< of Stage::failed
+  std::vector<api::UnavailableDevice> unavailable = {};  ///< of Stage::failed: the present ones
   NodePreview plan = {};
   /// The GPUs by the plan, with their users if the plan writes. After an attempt: by its outcome.
   GpuConditions conditions = {};
   /// A killed run left stopped services or driver locks; only needed if the plan writes nothing.
   bool leftovers = false;
   PluginSnapshot plugin = {};
-  /// Users of the GPUs that change and that the plugin still lists. It has read the withdrawals, so each such
-  /// device has been allocated to a pod.
+  /// Users of the GPUs that change and that the plugin still lists. It has read the unavailable devices, so
+  /// each such device has been allocated to a pod.
   std::map<vfio::PciAddress, std::vector<vfio::DeviceUser>> pods = {};
   std::optional<NodeOutcome> outcome = {};  ///< of the attempt; absent: it could not begin
   std::optional<Error> error = {};          ///< of the attempt, or of the roll back of a killed run
@@ -129,7 +129,7 @@ struct RoundSnapshot {
 /// The next action of the round.
 enum class Action {
   end,             ///< the status is published, and the round ends
-  observe_plugin,  ///< the status is published, and the plugin is observed again: Stage::withdrawn
+  observe_plugin,  ///< the status is published, and the plugin is observed again: Stage::published
   find_pods,       ///< RoundSnapshot::pods are found: Stage::checked
   roll_back,       ///< services resume and locks are freed after a killed run: Stage::settled
   apply,           ///< the status is published, and the policy is applied: Stage::attempted
@@ -140,9 +140,9 @@ enum class Action {
 
 struct ReconcileResult {
   Action action = Action::end;
-  /// To be published before the action; absent: the present one stays.
+  /// It is published before the action; absent: the present one stays.
   std::optional<api::HostStatus> status = {};
-  std::set<std::string> asked = {};  ///< devices that the plugin must withdraw before the change
+  std::set<std::string> asked = {};  ///< devices that the plugin must make unavailable before the change
   GpuConditions conditions = {};     ///< for the next stage
   std::optional<Error> error = {};   ///< of Stage::attempted, for the next stage
   bool in_vain = false;              ///< of Stage::attempted, for the next stage

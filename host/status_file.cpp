@@ -60,8 +60,8 @@ Result<> StatusFile::publish_again(api::HostStatus next) {
   next.generation = ++memory.generation;
   if (auto written = host_.write_file(file_, api::host_status_text(next)); !written) return written;
   log_change(next, published);
-  if (!published || ids_of(published->withdraw) != ids_of(next.withdraw))
-    memory.withdrawn_in = memory.generation;
+  if (!published || ids_of(published->unavailable) != ids_of(next.unavailable))
+    memory.unavailable_since = memory.generation;
   published = std::move(next);
   return {};
 }
@@ -89,14 +89,14 @@ void StatusFile::pass_on_serving(const std::filesystem::path& serving_file) {
   if (auto written = publish_again(std::move(next)); !written) spdlog::error("{}", written.error().message);
 }
 
-std::vector<api::Withdrawal> StatusFile::withdrawals() const {
-  if (const auto& published = memory_.status.published) return published->withdraw;
-  return left_by_the_last().withdraw;
+std::vector<api::UnavailableDevice> StatusFile::unavailable() const {
+  if (const auto& published = memory_.status.published) return published->unavailable;
+  return left_by_the_last().unavailable;
 }
 
 api::HostStatus StatusFile::left_by_the_last() const {
   const auto text = host_.read_file(file_);
-  return text ? api::read_withdrawals(*text).value_or(api::HostStatus()) : api::HostStatus();
+  return text ? api::read_unavailable(*text).value_or(api::HostStatus()) : api::HostStatus();
 }
 
 /// Generations continue after a restart: the plugin's answer to an earlier hostd is no answer to this one.

@@ -115,7 +115,7 @@ int open_in_root(int root, const char* path, int flags, mode_t mode) {
     if (fd >= 0 || errno != EAGAIN) break;
   }
   if (fd >= 0 || (errno != ENOSYS && errno != EPERM)) return fd;
-  // Before 5.6, or filtered by an old container runtime: openat(2) repeats a real EPERM.
+  // The kernel is before 5.6, or an old container runtime filters the call: openat(2) repeats a real EPERM.
   return ::openat(root, path, flags, mode);
 }
 

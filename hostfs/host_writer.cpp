@@ -220,7 +220,7 @@ std::optional<SpawningWriter::Answer> SpawningWriter::wait_for_answer(const Chil
     if ((ready < 0 && errno != EINTR) || left.count() <= 0) return std::nullopt;
   }
   int number = 0;
-  // Not touched beforehand: most answers are the number alone.
+  // The buffer is not cleared beforehand: most answers are the number alone.
   const auto read = std::make_unique_for_overwrite<char[]>(kLongestAnswer);  // NOLINT(*-avoid-c-arrays)
   std::array<iovec, 2> parts = {iovec{.iov_base = &number, .iov_len = sizeof number},
                                 iovec{.iov_base = read.get(), .iov_len = kLongestAnswer}};

@@ -43,7 +43,7 @@ struct HostCommand {
   std::filesystem::path root = {};  ///< the program's root directory below the host's root; empty: the host's
   std::vector<std::string> words;   ///< the program's path there, and its arguments
   std::string device = {};          ///< the device it acts on; named by its stuck record
-  /// For a program without a device: at the deadline it is killed with its process group, and its end is
+  /// Set for a program without a device: at the deadline it is killed with its process group, and its end is
   /// awaited. Other programs are left behind, since a driver may be half way.
   bool killed_when_late = false;
   std::string text() const;  ///< "/usr/bin/nvidia-smi -i 0000:01:00.0 -pm 0"

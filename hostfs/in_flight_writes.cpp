@@ -22,7 +22,7 @@ namespace ferry {
 namespace {
 
 constexpr const char* kDirectory = "run/ferry/hostd/acts";
-constexpr std::chrono::milliseconds kBetweenLooks{20};
+constexpr std::chrono::milliseconds kPollPeriod{20};
 // Room for the longest path and for the recorded part of a value.
 constexpr std::size_t kSize = 8192;
 constexpr std::size_t kLongestValue = 1024;
@@ -180,12 +180,12 @@ Result<> wait_for_acts(HostFs& host, std::chrono::milliseconds patience) {
       auto act = parse(*text);
       if (act && is_recorded(host, act->by)) break;  // recorded as stuck: waiting is over
       if (std::chrono::steady_clock::now() < deadline) {
-        std::this_thread::sleep_for(kBetweenLooks);
+        std::this_thread::sleep_for(kPollPeriod);
         continue;
       }
       if (!act)
         return fail(Errc::stuck,
-                    "/" + path.string() + " tells of an act of an earlier run that has not returned",
+                    "/" + path.string() + " records a write of an earlier run that has not returned",
                     "wait for its process to end; only a reboot helps if that never comes");
       const auto left = std::max(kWriteDeadline - patience, std::chrono::milliseconds(0));
       auto recorded = record_stuck_act(host, act->by, std::move(act->act), std::move(act->value), left);

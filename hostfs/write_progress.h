@@ -26,9 +26,10 @@ inline UniqueFd make_memory_file(const char* name) {
 
 class WriteProgress {
  public:
-  /// For the parent: nothing done, no single write awaited. The errno: no memory is left.
+  /// The parent makes it: nothing is done, and no single write is awaited. The errno: no memory is left.
   static Result<WriteProgress> make();
-  /// For the child: maps the page of a descriptor from make(). The errno: the descriptor is something else.
+  /// The child calls this: it maps the page of a descriptor from make(). The errno: the descriptor is
+  /// something else.
   static Result<WriteProgress> of(UniqueFd memory);
 
   int descriptor() const { return memory_.get(); }

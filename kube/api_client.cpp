@@ -96,7 +96,7 @@ Result<json> object_in(Result<ApiReply> reply, const Asked& asked) {
   return object_of(reply->body, asked);
 }
 
-auto tells_object(Asked asked, ApiClient::Done done) {
+auto on_object(Asked asked, ApiClient::Done done) {
   return [asked = std::move(asked), done = std::move(done)](ApiClient::Call, Result<ApiReply> reply, auto) {
     done(object_in(std::move(reply), asked));
   };
@@ -226,19 +226,19 @@ void ApiClient::finish(Call call, Result<ApiReply> reply, std::optional<std::chr
 
 ApiClient::Call ApiClient::get(const ObjectRef& object, Done done) {
   const Asked asked{.verb = "get", .kind = object.kind, .object = object.text()};
-  return begin(path_of(object), {.asked = asked, .done = tells_object(asked, std::move(done))});
+  return begin(path_of(object), {.asked = asked, .done = on_object(asked, std::move(done))});
 }
 
 ApiClient::Call ApiClient::get(const ObjectRef& object, Done done, const FieldChoice& fields) {
   const Asked asked{.verb = "get", .kind = object.kind, .object = object.text()};
   return begin(path_of(object), {.asked = asked,
-                                 .done = tells_object(asked, std::move(done)),
+                                 .done = on_object(asked, std::move(done)),
                                  .filter = std::make_unique<FieldFilter>(fields, kMostKept)});
 }
 
 ApiClient::Call ApiClient::list(const Selection& selection, const ListRange& range, Done done) {
   const Asked asked{.verb = "list", .kind = selection.kind, .object = selection.text()};
-  return begin(path_of(selection, range), {.asked = asked, .done = tells_object(asked, std::move(done))});
+  return begin(path_of(selection, range), {.asked = asked, .done = on_object(asked, std::move(done))});
 }
 
 ApiClient::Call ApiClient::log(const ObjectRef& pod, const LogEnd& end,
@@ -257,14 +257,14 @@ ApiClient::Call ApiClient::merge_patch(const ObjectRef& object, const json& patc
   const Asked asked{.verb = "patch", .kind = object.kind, .object = object.text()};
   return begin(with_manager(path_of(object)), {.request = request_of("PATCH", kMergePatch, patch),
                                                .asked = asked,
-                                               .done = tells_object(asked, std::move(done))});
+                                               .done = on_object(asked, std::move(done))});
 }
 
 ApiClient::Call ApiClient::replace(const ObjectRef& object, const json& content, Done done) {
   const Asked asked{.verb = "update", .kind = object.kind, .object = object.text()};
   return begin(with_manager(path_of(object)), {.request = request_of("PUT", kJson, content),
                                                .asked = asked,
-                                               .done = tells_object(asked, std::move(done))});
+                                               .done = on_object(asked, std::move(done))});
 }
 
 ApiClient::Call ApiClient::apply(const ObjectRef& object, json content, Force force, Done done) {
@@ -277,7 +277,7 @@ ApiClient::Call ApiClient::apply(const ObjectRef& object, json content, Force fo
   if (!object.space.empty()) content["metadata"]["namespace"] = object.space;
   return begin(std::move(path), {.request = request_of("PATCH", kApplyPatch, content),
                                  .asked = asked,
-                                 .done = tells_object(asked, std::move(done))});
+                                 .done = on_object(asked, std::move(done))});
 }
 
 ApiClient::Call ApiClient::create(ApiKind kind, std::string_view space, const json& content, Done done) {
@@ -288,7 +288,7 @@ ApiClient::Call ApiClient::create(ApiKind kind, std::string_view space, const js
   return begin(with_manager(collection_of(kind, space)), {.request = request_of("POST", kJson, content),
                                                           .asked = asked,
                                                           .repeatable = !object.name.empty(),
-                                                          .done = tells_object(asked, std::move(done))});
+                                                          .done = on_object(asked, std::move(done))});
 }
 
 ApiClient::Call ApiClient::remove(const ObjectRef& object, std::string_view uid,

@@ -62,9 +62,9 @@ struct Eviction {
   std::optional<std::chrono::seconds> retry_after = {};
 };
 
-/// For one thread. Each call's function runs once, never within the call that began it, and not after
-/// cancel() or the end of this object. The function may begin and cancel calls, and must not destroy this
-/// object.
+/// Only one thread may use it. Each call's function runs once, never within the call that began it, and not
+/// after cancel() or the end of this object. The function may begin and cancel calls, and must not destroy
+/// this object.
 ///
 /// A few tries with growing pauses are made for requests that the server did not do: 429; 401 once, since
 /// tokens are replaced. The same holds without an answer or after 5xx, if a second time does no harm. Errors:
@@ -132,7 +132,7 @@ class ApiClient {
   /// Evicts the pod with this `uid`, never a later pod of its name.
   Call evict(const ObjectRef& pod, std::string_view uid, std::function<void(Result<Eviction>)> done);
 
-  /// When the object's dependents go: after it, or before it, so that it is there until they are gone.
+  /// The object's dependents are deleted after it, or before it, so that it is there until they are gone.
   enum class Dependents { after, first };
   /// Success also if the object is gone already. Without a `uid` the request is not repeated after silence:
   /// the name may be another object's by then.

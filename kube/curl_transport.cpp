@@ -178,7 +178,7 @@ class CurlExchange : Pinned {
   /// Runs when the answer begins: from then on late_at() may be earlier.
   EventLoop::Job begun;
 
-  /// For CurlRequest.
+  /// CurlRequest calls these.
   bool take_header(std::string_view line);
   bool take_body(std::string_view bytes);
 
@@ -275,7 +275,7 @@ Result<> CurlExchange::prepare(const ClusterAccess& access, const CredentialsNow
   // HTTP/1.1, where a request would wait for the end of a watch.
   curl_.set(CURLOPT_PIPEWAIT, access.server.tls ? 1L : 0L);
 #if LIBCURL_VERSION_NUM >= 0x075700
-  // Else the end of a request waits for the thread that asks a silent DNS server.
+  // Without this option the end of a request waits for the thread that asks a silent DNS server.
   curl_.set(CURLOPT_QUICK_EXIT, 1L);
 #endif
   curl_.set(CURLOPT_TCP_KEEPIDLE, kKeepaliveSeconds);

@@ -227,7 +227,7 @@ void EventRecorder::hear(const Result<json>& answer) {
   if (!std::exchange(refusal_reported_, true) && refused_) refused_(answer.error());
 }
 
-// Then writes the counts that have come meanwhile.
+// Called when a write is done. Writes the counts that have come meanwhile.
 void EventRecorder::written(const Key& key, std::uint64_t count) {
   auto& recorded = *recorded_.at(key);
   recorded.call.reset();

@@ -32,7 +32,7 @@ struct EventSubject {
 /// an event that has waited for ten minutes is lost. Each type has its own budget, so that no warning waits
 /// for normal events.
 ///
-/// For one thread. Client and timers must outlive this.
+/// Only one thread may use it. Client and timers must outlive this.
 class EventRecorder {
  public:
   enum class Type { normal, warning };

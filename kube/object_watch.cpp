@@ -96,7 +96,7 @@ constexpr seconds kMoreWatch{300};
 constexpr seconds kSilence{180};
 // A watch that lasted so long did not fail, however it ended.
 constexpr seconds kLasting{30};
-// For so long a list is fresh: its history is still there for a watch.
+// A list is fresh for this long: its history is still there for a watch.
 constexpr seconds kFreshList{60};
 
 std::size_t size_of(const json& object) {

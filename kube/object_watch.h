@@ -56,7 +56,8 @@ bool is_later(std::string_view version, std::string_view than);
 /// follows the parts that are kept, whatever else the objects hold. If these parts exceed the limit, the
 /// trouble is ApiErrc::too_large, and objects() keeps its earlier content.
 ///
-/// For one thread. The listener is never called within a call of this object, and must not destroy it.
+/// Only one thread may use it. The listener is never called within a call of this object, and must not
+/// destroy it.
 class ObjectWatch {
  public:
   /// Objects by "namespace/name" or "name", with the chosen fields.
@@ -69,7 +70,7 @@ class ObjectWatch {
     /// The server failed to answer twice, or answered wrongly: objects() may be old. Runs once, and again for
     /// another kind of error; the next try comes by itself.
     std::function<void(const Error&)> trouble;
-    /// After trouble: objects() is up to date again.
+    /// Trouble is over: objects() is up to date again.
     std::function<void()> well;
     /// A watch is requested anew: after each list, and when the server has ended the last watch. The server
     /// may have been replaced by one of another version meanwhile.

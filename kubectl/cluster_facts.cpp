@@ -306,7 +306,7 @@ bool is_companions_name(const std::string& resource) {
 
 // Companions hold no device back: else an unhealthy GPU would look held back while a VM has another GPU and
 // that GPU's audio.
-void tell_held_back(std::map<std::string, NodeResource>& resources) {
+void mark_held_back(std::map<std::string, NodeResource>& resources) {
   std::uint64_t used = 0;
   for (const auto& [name, resource] : resources)
     if (may_share_a_group(name) && !is_companions_name(name)) used += resource.used;
@@ -405,7 +405,7 @@ ClusterGpus cluster_gpus(const ClusterObjects& objects, NodesShown shown) {
       if (!user.is_on(node.name)) continue;
       for (const auto& [resource, count] : user.resources) node.resources[resource].used += count;
     }
-    tell_held_back(node.resources);
+    mark_held_back(node.resources);
     for (const ClaimedDevice& device : claimed)
       if (device.node == node.name) node.claims.push_back(device);
     if (const auto found = commands.find(node.name); found != commands.end() && found->second.size() == 1)

@@ -349,7 +349,7 @@ class PluginVerbs {
   ClusterVerb& verb_;
 };
 
-int tell(const Error& error) {
+int report_error(const Error& error) {
   return static_cast<int>(print_error("kubectl ferry", error));
 }
 
@@ -382,7 +382,8 @@ class WatchOutput {
   /// True: all was printed, if anything was to print.
   bool look(const Result<Report>& report) {
     if (!report) {
-      if (std::exchange(complaint_, report.error().message) != report.error().message) tell(report.error());
+      if (std::exchange(complaint_, report.error().message) != report.error().message)
+        report_error(report.error());
       return true;
     }
     complaint_.clear();
@@ -408,10 +409,10 @@ class WatchOutput {
 int watch(const Command& command, const ClusterVerb& verb, kube::ApiCalls& api,
           const std::function<Cluster()>& cluster) {
   constexpr auto kPause = std::chrono::seconds(5);
-  constexpr unsigned kLooksBetweenWatches = 12;
+  constexpr unsigned kPollsBetweenWatches = 12;
   WatchOutput output(command);
   const auto first = with_note(verb, cluster);
-  if (!first) return tell(first.error());
+  if (!first) return report_error(first.error());
   if (!output.look(first)) return static_cast<int>(ExitStatus::failed);
   const auto lists = cluster_lists({.names = command.nodes, .labels = command.labels});
   const auto look = [&](const kube::AskForPart& ask) {
@@ -422,11 +423,11 @@ int watch(const Command& command, const ClusterVerb& verb, kube::ApiCalls& api,
   for (bool noted = false;; noted = true) {
     const auto followed = api.follow(lists, look);
     if (followed) return static_cast<int>(ExitStatus::failed);
-    if (followed.error().code == Errc::usage) return tell(followed.error());
+    if (followed.error().code == Errc::usage) return report_error(followed.error());
     if (!noted)
       print_to_stderr("kubectl ferry: note: {}; the list is read again every {} seconds instead\n",
                       followed.error().text(), kPause.count());
-    for (unsigned looks = 0; looks < kLooksBetweenWatches; ++looks) {
+    for (unsigned polls = 0; polls < kPollsBetweenWatches; ++polls) {
       std::this_thread::sleep_for(kPause);
       if (!output.look(verb(cluster()))) return static_cast<int>(ExitStatus::failed);
     }
@@ -434,12 +435,12 @@ int watch(const Command& command, const ClusterVerb& verb, kube::ApiCalls& api,
 }
 
 int run(const Command& command, const ClusterVerb& verb) {
-  if (const auto target = check_target(command); !target) return tell(target.error());
+  if (const auto target = check_target(command); !target) return report_error(target.error());
   const auto calls = [&command] {
     const cli::WaitNote waits("logging in to the cluster");
     return kube::ApiCalls::reach(command.kubeconfig, command.context);
   }();
-  if (!calls) return tell(calls.error());
+  if (!calls) return report_error(calls.error());
   kube::ApiCalls& api = **calls;
   const auto cluster = [&api] {
     return Cluster{.ask = [&api](const kube::Selection& what,
@@ -452,7 +453,7 @@ int run(const Command& command, const ClusterVerb& verb) {
   };
   if (command.watch) return watch(command, verb, api, cluster);
   const auto report = with_note(verb, cluster);
-  if (!report) return tell(report.error());
+  if (!report) return report_error(report.error());
   if (const ExitStatus status = write_out(formatted(command, *report)); status != ExitStatus::done)
     return static_cast<int>(status);
   for (const std::string& note : report->notes) print_to_stderr("kubectl ferry: note: {}\n", note);
@@ -467,7 +468,7 @@ int run_alone(const CLI::App& app, const Command& command) {
   }
   const auto text =
       cli::help_of(cli::command_model(app), command.help_for, frame(), cli::text_output_of(stdout));
-  if (!text) return tell(text.error());
+  if (!text) return report_error(text.error());
   fmt::print("{}", *text);
   return static_cast<int>(ExitStatus::done);
 }
@@ -540,7 +541,7 @@ int kubectl_program(int argc, char** argv) {
   } catch (const CLI::Success& help_or_version) {
     return cli::print_help(app, help_or_version, frame());
   } catch (const CLI::ParseError& error) {
-    return tell(cli::usage_fault(app, error, {argv, static_cast<std::size_t>(argc)}, frame()));
+    return report_error(cli::usage_fault(app, error, {argv, static_cast<std::size_t>(argc)}, frame()));
   }
   try {
     return verb ? run(command, verb) : run_alone(app, command);

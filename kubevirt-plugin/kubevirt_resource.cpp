@@ -133,7 +133,7 @@ Check pods_check(const HostFs& host) {
   if (!host.exists(std::filesystem::path(kPlugins) / "kubelet.sock"))
     return std::move(check).warned(fmt::format("there is no /{}", kPods), kFix);
   return std::move(check).failed(
-      fmt::format("there is no /{}, though the kubelet is there: nothing is given out", kPods), kFix);
+      fmt::format("there is no /{}, though the kubelet is there: no device is allocated", kPods), kFix);
 }
 
 // True for a captured host, which has no processes and no held locks.
@@ -295,7 +295,7 @@ std::vector<Check> device_checks(const ResourceSet& scan, std::span<const NotAdv
       checks.push_back(device_check(
           {.id = device.id, .reason = fit ? reported->reason : device.problem},
           fmt::format(
-              "`ferry explain` tells its whole story; after fatal PCIe errors it is advertised again {}",
+              "`ferry explain` describes it in full; after fatal PCIe errors it is advertised again {}",
               whole ? "once it is bound anew (`ferry vfio unbind`, then `bind`)"
                     : "once the host's driver of its GPU is loaded anew, or the host has booted")));
     }

@@ -140,7 +140,7 @@ class Plugin : Pinned {
 
   /// Serves or goes on standby, according to hostd's last order.
   Result<> serve_or_stand_by() {
-    if (!withdrawals_.standby.empty()) return standby_ ? Result<>() : standby();
+    if (!host_status_.standby.empty()) return standby_ ? Result<>() : standby();
     if (std::exchange(standby_, false)) {
       spdlog::info("the node is ours to serve again");
       monitor_.begin_anew();  // the other plugin's allocations must be learnt first
@@ -158,9 +158,9 @@ class Plugin : Pinned {
     spdlog::warn(
         "standby: {}; nothing is advertised to the kubelet until that ends: hostd says so in /{} as "
         "long as the host's /{} does",
-        withdrawals_.standby, options_.status_file.string(), api::kServingFile);
+        host_status_.standby, options_.status_file.string(), api::kServingFile);
     // No call may wait at the gate when a server ends. It opens after standby, once allocations are known.
-    gate_.close({.code = Errc::refused, .message = "the plugin is on standby: " + withdrawals_.standby});
+    gate_.close({.code = Errc::refused, .message = "the plugin is on standby: " + host_status_.standby});
     transport_ = std::move(*idle);
     registrations_changed();
     return {};
@@ -168,7 +168,7 @@ class Plugin : Pinned {
 
   /// Follows a change of standby at once, without a scan.
   void follow_standby() {
-    if (!advertised_ || standby_ != withdrawals_.standby.empty()) return;
+    if (!advertised_ || standby_ != host_status_.standby.empty()) return;
     if (auto done = serve_or_stand_by(); !done) not_done(std::move(done).error());
   }
 
@@ -202,8 +202,8 @@ class Plugin : Pinned {
                                    .failed = [this](Error error) { end_by(std::move(error)); }});
   }
 
-  /// From now on hostd waits for withdrawals before it changes devices. Without the liveness lock it does not
-  /// wait; it still checks which processes have the devices open.
+  /// From now on hostd waits until devices are unavailable before it changes devices. Without the liveness
+  /// lock it does not wait; it still checks which processes have the devices open.
   void show_liveness() {
     auto shown = LivenessLock::announce(host_, options_.liveness_file);
     if (!shown) return spdlog::error("{}", shown.error().message);
@@ -258,16 +258,16 @@ class Plugin : Pinned {
     return true;
   }
 
-  /// An unreadable file leaves the withdrawals as they were.
+  /// An unreadable file leaves the host status as it was.
   void read_state() {
     const auto text = host_.read_file(options_.status_file);
     if (!text && is_gone(text.error())) {
-      withdrawals_ = {};
+      host_status_ = {};
       return;
     }
-    auto read = text ? api::read_withdrawals(*text) : Result<api::HostStatus>(fail(Error(text.error())));
+    auto read = text ? api::read_unavailable(*text) : Result<api::HostStatus>(fail(Error(text.error())));
     if (read) {
-      withdrawals_ = std::move(*read);
+      host_status_ = std::move(*read);
     } else if (warned_.insert(read.error().message).second) {
       spdlog::warn("{}", read.error().message);
     }
@@ -277,31 +277,31 @@ class Plugin : Pinned {
     read_state();
     follow_standby();
     // The comparison is with AllocationCore's state, since the scan in between may have failed.
-    if (withdrawals_.withdraw != followed_.withdraw) return scan_soon();
-    if (std::exchange(followed_.generation, withdrawals_.generation) != withdrawals_.generation)
+    if (host_status_.unavailable != followed_.unavailable) return scan_soon();
+    if (std::exchange(followed_.generation, host_status_.generation) != host_status_.generation)
       publish_soon();
   }
 
-  /// Removes withdrawn devices from the scan, as if they had another purpose: they leave the lists, or stay
-  /// until their pods end. The withdrawal of a GPU also covers its vGPUs: a claim may make one that hostd has
+  /// Removes unavailable devices from the scan, as if they had another purpose: they leave the lists, or stay
+  /// until their pods end. An unavailable GPU also stands for its vGPUs: a claim may make one that hostd has
   /// not listed yet. Returns the devices that the scan would have advertised.
-  std::vector<NotAdvertised> withdraw(ResourceSet& scan) {
+  std::vector<NotAdvertised> remove_unavailable(ResourceSet& scan) {
     std::vector<NotAdvertised> withheld;
-    for (const auto& withdrawn : withdrawals_.withdraw) {
-      const auto is_it = [&](const auto& device) { return device.id == withdrawn.id; };
+    for (const auto& unavailable : host_status_.unavailable) {
+      const auto is_it = [&](const auto& device) { return device.id == unavailable.id; };
       for (auto* const lost : {&scan.not_advertised, &scan.driverless}) std::erase_if(*lost, is_it);
-      std::erase_if(scan.vanished, is_it);  // the withdrawal explains its absence
-      const NotAdvertised reason{.id = withdrawn.id, .reason = "unavailable: " + withdrawn.reason};
+      std::erase_if(scan.vanished, is_it);  // hostd made it unavailable, which explains its absence
+      const NotAdvertised reason{.id = unavailable.id, .reason = "unavailable: " + unavailable.reason};
       for (auto& resource : scan.resources) {
         for (const AdvertisedDevice& device : resource.devices)
-          if (device.gpu == withdrawn.id && device.host_name() != withdrawn.id) {
+          if (device.gpu == unavailable.id && device.host_name() != unavailable.id) {
             withheld.push_back({.id = device.id, .reason = reason.reason});
             scan.left_to_host.push_back(withheld.back());
           }
         std::erase_if(resource.devices,
-                      [&](const AdvertisedDevice& device) { return device.gpu == withdrawn.id; });
+                      [&](const AdvertisedDevice& device) { return device.gpu == unavailable.id; });
         const auto matches = [&](const AdvertisedDevice& device) {
-          return device.id == withdrawn.id || device.host_name() == withdrawn.id;
+          return device.id == unavailable.id || device.host_name() == unavailable.id;
         };
         if (std::erase_if(resource.devices, matches) > 0) withheld.push_back(reason);
       }
@@ -358,7 +358,7 @@ class Plugin : Pinned {
     }
     const auto found = options_.rules.kata ? scan.resources : std::vector<Resource>();
     read_state();  // after the scan, since hostd announces new devices before it creates them
-    auto not_advertised = withdraw(scan);
+    auto not_advertised = remove_unavailable(scan);
     not_advertised.insert(not_advertised.begin(), scan.not_advertised.begin(), scan.not_advertised.end());
     for (const auto& warning : scan.warnings)
       if (warned_.insert(warning).second) spdlog::warn("{}", warning);
@@ -380,7 +380,7 @@ class Plugin : Pinned {
       written = cdi_.replace(found, scan.resources, monitor_.known());
     core_.replace(scan.resources, lost, scan.left_to_host);
     written = cdi_.drop_released(monitor_.known()) && written;  // after they can no longer be allocated
-    if (std::exchange(followed_, withdrawals_) != withdrawals_) publish_soon();
+    if (std::exchange(followed_, host_status_) != host_status_) publish_soon();
     drop_memory_soon();
     if (host_watch_.watch_nodes()) scan_soon();  // nodes that came before the watch raised no event
     const bool settled = written && !scan.unsettled;
@@ -392,11 +392,11 @@ class Plugin : Pinned {
     publish_soon();
   }
 
-  /// After an event.
+  /// Scans after an event.
   void scan_soon() {
     if (!std::exchange(scan_waits_, true)) set_scan(kSettle);
   }
-  /// Without an event; a scan that is due comes sooner.
+  /// Scans after `pause` even without an event; a scan that is due comes sooner.
   void scan_in(EventLoop::Clock::duration pause) {
     if (!scan_waits_) set_scan(pause);
   }
@@ -408,7 +408,7 @@ class Plugin : Pinned {
     });
   }
 
-  /// After a quiet moment.
+  /// Drops the memory of the start after a quiet moment.
   void drop_memory_soon() {
     loop_.cancel(memory_timer_);
     memory_timer_ = loop_.at(EventLoop::Clock::now() + kCalm, drop_startup_memory);
@@ -443,10 +443,10 @@ class Plugin : Pinned {
   }
 
   Result<> write_advertised(const std::set<std::string>& registered) {
-    // Until the allocations are known, a device that is withdrawn and not listed may be a pod's.
+    // Until the allocations are known, an unavailable device that is not listed may be a pod's.
     const auto content = api::advertised_resources_text(advertised_resources(
         *core_.snapshot(), registered, not_advertised_, monitor_.known() ? followed_.generation : 0,
-        fatal_errors_, standby_ ? withdrawals_.standby : std::string()));
+        fatal_errors_, standby_ ? host_status_.standby : std::string()));
     if (content == published_) return {};
     if (auto written = host_.write_file(options_.advertised_file, content); !written) return written;
     published_ = content;
@@ -483,7 +483,7 @@ class Plugin : Pinned {
   bool advertised_ = false;
   int failed_before_first_ = 0;  // scans
   std::optional<DirectoryWatch> state_;
-  api::HostStatus withdrawals_;  // by read_withdrawals()
+  api::HostStatus host_status_;  // by read_unavailable()
   api::HostStatus followed_;     // those that AllocationCore has
   std::unique_ptr<KubeletTransport> transport_;
   std::optional<Error> failure_;

@@ -115,8 +115,8 @@ Result<json> ask(HostWriter& writer, const vfio::PciAddress& gpu, const std::str
   return said;
 }
 
-Result<> tell(HostWriter& writer, const vfio::PciAddress& gpu, const std::string& act, std::uint32_t number,
-              std::string what) {
+Result<> order(HostWriter& writer, const vfio::PciAddress& gpu, const std::string& act, std::uint32_t number,
+               std::string what) {
   auto answer = ask(writer, gpu, act, number, std::move(what));
   if (!answer) return fail(std::move(answer).error());
   return {};
@@ -164,20 +164,20 @@ Result<ManagedGpu> CalledGpuManagement::read(const vfio::PciAddress& gpu) {
 }
 
 Result<> CalledGpuManagement::make_instance(const vfio::PciAddress& gpu, std::uint32_t profile) {
-  return tell(*writer_, gpu, "make_instance", profile,
-              fmt::format("make a GPU instance of profile {} on {}", profile, gpu.text()));
+  return order(*writer_, gpu, "make_instance", profile,
+               fmt::format("make a GPU instance of profile {} on {}", profile, gpu.text()));
 }
 Result<> CalledGpuManagement::remove_instance(const vfio::PciAddress& gpu, std::uint32_t instance) {
-  return tell(*writer_, gpu, "remove_instance", instance,
-              fmt::format("remove GPU instance {} of {}", instance, gpu.text()));
+  return order(*writer_, gpu, "remove_instance", instance,
+               fmt::format("remove GPU instance {} of {}", instance, gpu.text()));
 }
 Result<> CalledGpuManagement::set_mixed_sizes(const vfio::PciAddress& gpu, bool on) {
-  return tell(*writer_, gpu, "set_mixed_sizes", on ? 1 : 0,
-              fmt::format("switch vGPUs of different sizes {} on {}", on ? "on" : "off", gpu.text()));
+  return order(*writer_, gpu, "set_mixed_sizes", on ? 1 : 0,
+               fmt::format("switch vGPUs of different sizes {} on {}", on ? "on" : "off", gpu.text()));
 }
 Result<> CalledGpuManagement::set_mig(const vfio::PciAddress& gpu, bool on) {
-  return tell(*writer_, gpu, "set_mig", on ? 1 : 0,
-              fmt::format("switch MIG mode {} on {}", on ? "on" : "off", gpu.text()));
+  return order(*writer_, gpu, "set_mig", on ? 1 : 0,
+               fmt::format("switch MIG mode {} on {}", on ? "on" : "off", gpu.text()));
 }
 
 std::string answer_gpu_call(GpuManagement& management, std::string_view request) {

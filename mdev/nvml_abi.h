@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inside this room: the part of NVML's binary interface that Ferry calls, declared here because no Debian
-// package has the header. Names and layouts are those of nvml.h (API version 13).
+// The part of NVML's binary interface that Ferry calls, for mdev/ alone. It is declared here because no
+// Debian package has the header. Names and layouts are those of nvml.h (API version 13).
 #pragma once
 
 #include <array>

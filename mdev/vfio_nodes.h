@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inside this room: the device nodes through which a VM uses a vGPU.
+// The device nodes through which a VM uses a vGPU.
 // ABI: Documentation/driver-api/vfio.rst; Documentation/ABI/testing/sysfs-class-vfio.
 #pragma once
 

@@ -52,8 +52,8 @@ struct VgpuType {
 /// A function on which vGPUs can be created.
 struct VgpuParent {
   vfio::PciAddress address;
-  /// In order of their numbers. With vendor-specific VFIO only types that can be created now: none on a
-  /// function with a vGPU, or on a full GPU.
+  /// They are in order of their numbers. With vendor-specific VFIO only types that can be created now: none
+  /// on a function with a vGPU, or on a full GPU.
   std::vector<VgpuType> types;
   std::optional<Error> problem;  ///< set: its types could not be read, so nothing is created on it
 };
@@ -112,7 +112,8 @@ struct VgpuGpu {
   /// The reason, as a clause, why no vGPU can be created here now ("bound to vfio-pci for passthrough").
   /// Empty: vGPUs can be created as far as types are available.
   std::string obstacle;
-  /// In order of address, which is also the order of virtual functions' numbers (SR-IOV counts upwards).
+  /// They are in order of address, which is also the order of virtual functions' numbers (SR-IOV counts
+  /// upwards).
   std::vector<VgpuParent> parents;
   /// Types that the board is known to have but no parent lists now, because the GPU's vGPUs hide them, or
   /// because the GPU has no virtual functions. Those of a table may have an empty id, which must be read from

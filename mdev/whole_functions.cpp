@@ -224,7 +224,7 @@ class WholeFunctions final : public Framework {
     return function->ids() == type_id && !vfio::on_vfio_driver(*function) ? 1U : 0U;
   }
 
-  // No step has these two writes: see binds_functions().
+  // No step uses these two writes: see binds_functions().
   AttributeWrite creation_write(const vfio::PciAddress& /*parent*/, const std::string& /*type_id*/,
                                 const VgpuId& /*id*/) const override {
     return {};

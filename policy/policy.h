@@ -83,7 +83,7 @@ struct PolicyFile {
 
 /// A policy resolved for one host.
 struct DesiredState {
-  /// Without GPUs that no item matches, and without those of `for_dra`: their claims decide.
+  /// GPUs that no item matches are left out, and those of `for_dra`: their claims decide.
   std::map<vfio::PciAddress, Mode> modes;
   std::map<vfio::PciAddress, AllowedDevices> for_dra;  ///< the GPUs with Allocation::dra
   /// vGPUs of each GPU; GPUs in other modes than Mode::vgpu have none.

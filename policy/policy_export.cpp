@@ -40,7 +40,7 @@ PolicyItem item_of(const mdev::VgpuGpu& gpu, const vgpu::ProfileItem* carried, c
   PolicyItem item{.gpus = {}, .mode = mode_of(gpu)};
   if (item.mode != Mode::vgpu || carried == nullptr) return item;
   item.gpus.vgpus = carried->vgpus;
-  vgpu::CarriedExtras extras = vgpu::extras_of(gpu);
+  vgpu::ExtraSettings extras = vgpu::extras_of(gpu);
   for (vgpu::VgpuCount& entry : item.gpus.vgpus) {
     const auto params = extras.params.find(entry.type.text());
     if (params != extras.params.end()) entry.params = std::move(params->second);

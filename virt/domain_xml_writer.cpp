@@ -15,7 +15,8 @@ std::string escaped(const std::string& text) {
   return reinterpret_cast<const char*>(out.get());
 }
 
-// Without its ROM: firmware would run it, which takes long under emulation and which the test does not need.
+// The device has no ROM for the guest: firmware would run it, which takes long under emulation and which the
+// test does not need.
 std::string hostdev(const vfio::PciAddress& address) {
   return fmt::format(R"(    <hostdev mode="subsystem" type="pci" managed="no">
       <source>

@@ -16,7 +16,7 @@
 
 namespace ferry::agent {
 
-/// For one thread. Without pods to evict there is neither a request nor a timer.
+/// Only one thread may use it. Without pods to evict there is neither a request nor a timer.
 class Evictions : Pinned {
  public:
   /// `changed` is called, never from within a call, when refused() may differ or act() is due. The references

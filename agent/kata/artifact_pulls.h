@@ -42,14 +42,14 @@ class Fetcher : Pinned {
 
   virtual ~Fetcher() = default;
 
-  /// To be called only while no fetch runs. `done` is called once, never from within this call, and not at
+  /// Call this only while no fetch runs. `done` is called once, never from within this call, and not at
   /// all after stop(). Errors: the fetch was not started.
   virtual Result<> begin(const kata::FetchRequest& request, OnProgress on_progress, Done done) = 0;
   /// Ends the running fetch, if any. The next fetch of the same artifact resumes where this fetch ended.
   virtual void stop() = 0;
 };
 
-/// For one thread. While no artifact is missing there is neither a child process nor a timer.
+/// Only one thread may use it. While no artifact is missing there is neither a child process nor a timer.
 class ArtifactPulls : Pinned {
  public:
   /// Pause before a failed pull is tried again: kFirstPause at first, then twice as long each time.

@@ -130,8 +130,8 @@ ChangeOutcome outcome_of(const HostSide& host, const KataSnapshot& snapshot,
 
 /// The container runtime's answer is half of the proof: the kubelet, which starts pods, must list the
 /// handlers.
-ChangeOutcome proven_by_kubelet(const policy::NodeObject& node, const HostSide& host, ChangeOutcome outcome,
-                                bool has_begun) {
+ChangeOutcome confirmed_by_kubelet(const policy::NodeObject& node, const HostSide& host,
+                                   ChangeOutcome outcome, bool has_begun) {
   if (outcome != ChangeOutcome::done || unknown_to_kubelet(node, host.kata.ready).empty()) return outcome;
   if (host.kata_unlisted > kListPatience) return ChangeOutcome::failed;
   return has_begun ? ChangeOutcome::open : ChangeOutcome::none;
@@ -231,7 +231,7 @@ void add_handlers(std::vector<Line>& out, const kata::HandlersFile& said) {
 }
 
 std::vector<Line> lines_of(const policy::NodeObject& node, const HostSide& host, const KataSnapshot& snapshot,
-                           const KataPlan& plan, const RolloutStep& turn) {
+                           const KataPlan& plan, const RolloutStep& rollout_step) {
   std::vector<Line> out;
   if (!plan.desired_runtimes.trouble.empty())
     out.push_back({api::event::kInvalidRuntimeClasses, plan.desired_runtimes.trouble});
@@ -259,14 +259,14 @@ std::vector<Line> lines_of(const policy::NodeObject& node, const HostSide& host,
         out.push_back({api::event::kArtifactPullFailed, pull->second.error});
     }
   }
-  if (!turn.held.empty())
-    out.push_back({api::event::kRolloutHeld,
-                   fmt::format("Kata's runtimes ({}) are held back: {}", plan.next->source, turn.held)});
+  if (!rollout_step.held.empty())
+    out.push_back({api::event::kRolloutHeld, fmt::format("Kata's runtimes ({}) are held back: {}",
+                                                         plan.next->source, rollout_step.held)});
   return out;
 }
 
-void tell(const policy::NodeObject& node, const HostSide& host, const std::vector<Line>& lines,
-          KataStep& step) {
+void record_events(const policy::NodeObject& node, const HostSide& host, const std::vector<Line>& lines,
+                   KataStep& step) {
   std::string all;
   for (const Line& line : lines) all += (all.empty() ? "" : "; ") + line.text;
   step.trouble = one_line(all);
@@ -310,7 +310,7 @@ KataPlan kata_plan(const policy::NodeObject& node, const HostSide& host, const K
   NodeChange& change = out.change;
   change.node = node.name;
   change.written = written ? kata_configuration_id(written->config) : std::string();
-  const bool has_turn =
+  const bool has_lease =
       rollout != nullptr && std::ranges::any_of(rollout->leases, [&](const RolloutLease& lease) {
         return lease.holder == node.name && is_kata_configuration(lease.configuration);
       });
@@ -318,7 +318,7 @@ KataPlan kata_plan(const policy::NodeObject& node, const HostSide& host, const K
   if (host.kata.applying) {
     change.outcome = ChangeOutcome::open;
   } else if (!out.answered) {
-    change.outcome = asked || has_turn ? ChangeOutcome::open : ChangeOutcome::none;
+    change.outcome = asked || has_lease ? ChangeOutcome::open : ChangeOutcome::none;
   } else if (asked) {
     change.outcome = outcome_of(host, snapshot, out.file);
   } else if (has_state(host.kata, kata::HandlerState::failed)) {
@@ -326,7 +326,7 @@ KataPlan kata_plan(const policy::NodeObject& node, const HostSide& host, const K
   } else {
     change.outcome = host.kata.others.empty() ? ChangeOutcome::done : ChangeOutcome::none;
   }
-  change.outcome = proven_by_kubelet(node, host, change.outcome, asked || has_turn);
+  change.outcome = confirmed_by_kubelet(node, host, change.outcome, asked || has_lease);
   if (change.outcome == ChangeOutcome::open && host.kata_silent > kChangePatience)
     change.outcome = ChangeOutcome::failed;
   if (change.outcome == ChangeOutcome::failed) change.why = why_failed(node, host);
@@ -339,25 +339,25 @@ KataPlan kata_plan(const policy::NodeObject& node, const HostSide& host, const K
 }
 
 KataStep kata_step(const policy::NodeObject& node, const HostSide& host, const KataSnapshot& snapshot,
-                   const KataPlan& plan, const RolloutStep& turn) {
+                   const KataPlan& plan, const RolloutStep& rollout_step) {
   KataStep out;
   if (plan.next) {
     kata::DesiredClasses next = *plan.next;
     const auto& written = host.kata_written;
     if (next.permitted) {
       next.permitted = plan.change.outcome == ChangeOutcome::open;
-    } else if (!plan.change.begin.empty() && turn.may_begin) {
+    } else if (!plan.change.begin.empty() && rollout_step.may_begin) {
       next.permitted = true;
       // Only hostd's answer to this generation is the result of the permission.
       ++next.generation;
     }
-    const bool has_turn = next.permitted;
+    const bool has_lease = next.permitted;
     if (!written || !says_the_same(next, *written)) out.file = std::move(next);
     std::set<std::string> named;
     for (const kata::OtherHandler& other : host.kata.others) {
       const kata::KataClass* const kata = class_of(plan.file, other.name);
       if (other.state != kata::HandlerState::missing_artifact || !plan.file || kata == nullptr) continue;
-      if ((is_in_use(host, *kata) && !has_turn) || !named.insert(kata->name).second) continue;
+      if ((is_in_use(host, *kata) && !has_lease) || !named.insert(kata->name).second) continue;
       out.pulls.push_back(
           {.file = *plan.file, .kata = *kata, .configuration = kata_configuration_id(plan.next->config)});
     }
@@ -365,7 +365,7 @@ KataStep kata_step(const policy::NodeObject& node, const HostSide& host, const K
   if (plan.next && !plan.answered) out.awaited = kAnswerPatience;
   if (plan.change.outcome == ChangeOutcome::open) out.awaited = kChangePatience;
   out.awaits_kubelet = plan.next && !unknown_to_kubelet(node, host.kata.ready).empty();
-  tell(node, host, lines_of(node, host, snapshot, plan, turn), out);
+  record_events(node, host, lines_of(node, host, snapshot, plan, rollout_step), out);
   return out;
 }
 

@@ -94,9 +94,9 @@ struct KataStep {
 KataPlan kata_plan(const policy::NodeObject& node, const HostSide& host, const KataSnapshot& snapshot,
                    const Rollout* rollout);
 
-/// `turn`: the rollout's answer to KataPlan::change.
+/// `rollout_step`: the rollout's answer to KataPlan::change.
 KataStep kata_step(const policy::NodeObject& node, const HostSide& host, const KataSnapshot& snapshot,
-                   const KataPlan& plan, const RolloutStep& turn);
+                   const KataPlan& plan, const RolloutStep& rollout_step);
 
 /// Time limit for the kubelet to list a ready handler. The kubelet asks its container runtime every few
 /// seconds, and reports with the node's next status. After the limit it must use another container runtime

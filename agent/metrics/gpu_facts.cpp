@@ -86,7 +86,7 @@ std::optional<Number> of_both(const std::optional<Number>& gpu, const std::optio
   return gpu && above ? std::min(gpu, above) : gpu;
 }
 
-/// To be called only for an awake GPU: the port above it is awake then too.
+/// The GPU must be awake: the port above it is awake then too.
 LinkNumbers link_of(const HostFs& host, const Reader& gpu, const std::optional<vfio::PciAddress>& above) {
   LinkNumbers out{.current_speed = gpu.speed("current_link_speed"),
                   .max_speed = gpu.speed("max_link_speed"),

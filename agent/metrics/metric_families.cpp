@@ -40,7 +40,7 @@ class Family {
     metric.label = std::move(labels);
     family_.metric.push_back(std::move(metric));
   }
-  /// Nothing is said of a family without samples.
+  /// A family without samples is left out.
   void into(std::vector<MetricFamily>& all) && {
     if (!family_.metric.empty()) all.push_back(std::move(family_));
   }
@@ -218,7 +218,7 @@ class Owners {
       if (gpu.iommu_group) by_group_[*gpu.iommu_group] = address;
       for (const api::VgpuStatus& vgpu : gpu.vgpus) by_id_[vgpu.id] = address;
     }
-    for (const api::Withdrawal& device : host->withdraw) withdrawn_.insert(device.id);
+    for (const api::UnavailableDevice& device : host->unavailable) unavailable_.insert(device.id);
   }
   /// Empty: it is not known. For Kata a device has a number of its own, and its group tells which it is.
   std::string of(const api::AdvertisedDevice& device) const {
@@ -228,13 +228,13 @@ class Owners {
   }
   /// hostd waits for its pod's end: it has no fault, and is Unhealthy so that no other pod gets it.
   bool awaited(const api::AdvertisedDevice& device) const {
-    return withdrawn_.contains(device.id) || withdrawn_.contains(of(device));
+    return unavailable_.contains(device.id) || unavailable_.contains(of(device));
   }
 
  private:
   std::map<std::string, std::string> by_id_;
   std::map<std::uint32_t, std::string> by_group_;
-  std::set<std::string> withdrawn_;
+  std::set<std::string> unavailable_;
 };
 
 std::string_view state_of(const api::AdvertisedDevice& device, const Owners& owners) {
@@ -243,7 +243,7 @@ std::string_view state_of(const api::AdvertisedDevice& device, const Owners& own
   return device.healthy || owners.awaited(device) ? "allocated" : "allocated_unhealthy";
 }
 
-void add_resources(const api::AdvertisedResources& offer, const Owners& owners,
+void add_resources(const api::AdvertisedResources& advertised, const Owners& owners,
                    std::vector<MetricFamily>& all) {
   Family registered = gauge("ferry_resource_registered", "1 while the kubelet reads a resource's list.");
   Family devices = gauge(
@@ -251,24 +251,25 @@ void add_resources(const api::AdvertisedResources& offer, const Owners& owners,
       "Devices of a resource. No pod has a free or unhealthy one; a pod has an allocated one, or another "
       "device of its IOMMU group; an allocated_unhealthy one failed while a pod had it.");
   Family left_out = gauge("ferry_devices_not_advertised", "Devices that are not advertised now.");
-  for (const api::AdvertisedResource& resource : offer.resources) {
+  for (const api::AdvertisedResource& resource : advertised.resources) {
     // On standby no kubelet reads the lists, and a 0 would fire FerryResourceNotRegistered.
-    if (offer.standby.empty()) registered.add(resource.registered ? 1 : 0, {{"resource", resource.name}});
+    if (advertised.standby.empty())
+      registered.add(resource.registered ? 1 : 0, {{"resource", resource.name}});
     std::map<std::string_view, std::size_t> counts = {
         {"allocated", 0}, {"allocated_unhealthy", 0}, {"free", 0}, {"unhealthy", 0}};
-    for (const api::AdvertisedDevice& device : offer.devices)
+    for (const api::AdvertisedDevice& device : advertised.devices)
       if (device.resource == resource.name) ++counts[state_of(device, owners)];
     for (const auto& [state, count] : counts)
       devices.add(static_cast<double>(count), {{"resource", resource.name}, {"state", std::string(state)}});
   }
-  left_out.add(static_cast<double>(offer.not_advertised.size()));
+  left_out.add(static_cast<double>(advertised.not_advertised.size()));
   for (Family* const family : {&registered, &devices, &left_out}) std::move(*family).into(all);
 }
 
-void add_allocations(const api::AdvertisedResources& offer, const Owners& owners,
+void add_allocations(const api::AdvertisedResources& advertised, const Owners& owners,
                      const std::map<std::string, std::string>& vmis, std::vector<MetricFamily>& all) {
   Family allocated = gauge("ferry_device_allocated", "1 if a pod has the device, else 0.");
-  for (const api::AdvertisedDevice& device : offer.devices) {
+  for (const api::AdvertisedDevice& device : advertised.devices) {
     const auto slash = device.pod.find('/');
     const bool named = device.allocated && slash != std::string::npos;
     const auto vmi = named ? vmis.find(device.pod) : vmis.end();
@@ -283,11 +284,11 @@ void add_allocations(const api::AdvertisedResources& offer, const Owners& owners
   std::move(allocated).into(all);
 }
 
-void add_vgpus(const api::HostStatus& host, const std::optional<api::AdvertisedResources>& offer,
+void add_vgpus(const api::HostStatus& host, const std::optional<api::AdvertisedResources>& advertised,
                std::vector<MetricFamily>& all) {
   std::set<std::string_view> given;
-  if (offer) {
-    for (const api::AdvertisedDevice& device : offer->devices)
+  if (advertised) {
+    for (const api::AdvertisedDevice& device : advertised->devices)
       if (device.allocated) given.insert(device.id);
   }
   Family instances =
@@ -295,7 +296,7 @@ void add_vgpus(const api::HostStatus& host, const std::optional<api::AdvertisedR
   const auto looked_at = [](const api::VgpuStatus& vgpu) { return vgpu.users.has_value(); };
   for (const api::AcceleratorStatus& gpu : host.accelerators) {
     // A vGPU counts as free only if the plugin knows the pods' allocations, or hostd the vGPU's users.
-    if (!offer && !std::ranges::all_of(gpu.vgpus, looked_at)) continue;
+    if (!advertised && !std::ranges::all_of(gpu.vgpus, looked_at)) continue;
     std::map<std::string, std::pair<std::size_t, std::size_t>> by_type;  // free, used
     for (const api::VgpuStatus& vgpu : gpu.vgpus) {
       auto& [free, taken] = by_type[vgpu.type];
@@ -312,7 +313,7 @@ void add_vgpus(const api::HostStatus& host, const std::optional<api::AdvertisedR
   std::move(instances).into(all);
 }
 
-void add_room(const api::HostStatus& host, std::vector<MetricFamily>& all) {
+void add_capacity(const api::HostStatus& host, std::vector<MetricFamily>& all) {
   Family more = gauge("ferry_vgpu_creatable_instances",
                       "How many more vGPUs of a type the GPU's driver would create now.");
   for (const api::AcceleratorStatus& gpu : host.accelerators)
@@ -392,7 +393,7 @@ void add_programs(const MetricsSnapshot& snapshot, std::vector<MetricFamily>& al
   for (const auto& [process, up] : snapshot.runs) runs.add(up ? 1 : 0, {{"process", process}});
   Family broken = gauge("ferry_file_unreadable", "1 while this file of hostd or the plugin cannot be read.");
   broken.add(snapshot.host.broken ? 1 : 0, {{"file", "status.json"}});
-  broken.add(snapshot.offer.broken ? 1 : 0, {{"file", "advertised.json"}});
+  broken.add(snapshot.advertised.broken ? 1 : 0, {{"file", "advertised.json"}});
   Family looked =
       gauge("ferry_sysfs_read_timestamp_seconds", "Time of the last read of sysfs, in seconds since 1970.");
   if (snapshot.looked_at)
@@ -406,22 +407,22 @@ std::vector<MetricFamily> metric_families(const MetricsSnapshot& snapshot) {
   std::vector<MetricFamily> all;
   add_programs(snapshot, all);
   const auto& host = snapshot.host.content;
-  const auto& offer = snapshot.offer.content;
+  const auto& advertised = snapshot.advertised.content;
   if (host) {
     add_inventory(*host, snapshot.facts, all);
     add_refusals(*host, all);
     add_phase(*host, all);
-    add_room(*host, all);
+    add_capacity(*host, all);
   }
   add_links(snapshot.facts, all);
   add_errors(snapshot.facts, all);
   add_condition(snapshot.facts, all);
-  if (offer) {
+  if (advertised) {
     const Owners owners(host);
-    add_resources(*offer, owners, all);
-    add_allocations(*offer, owners, snapshot.vmis, all);
+    add_resources(*advertised, owners, all);
+    add_allocations(*advertised, owners, snapshot.vmis, all);
   }
-  if (host) add_vgpus(*host, offer, all);
+  if (host) add_vgpus(*host, advertised, all);
   add_changes(snapshot.changes, all);
   if (snapshot.pulls) add_pulls(*snapshot.pulls, all);
   if (snapshot.claims) add_claims(*snapshot.claims, all);

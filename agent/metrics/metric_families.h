@@ -90,7 +90,7 @@ struct MeetingFile {
 
 struct MetricsSnapshot {
   MeetingFile<api::HostStatus> host;
-  MeetingFile<api::AdvertisedResources> offer;
+  MeetingFile<api::AdvertisedResources> advertised;
   std::map<std::string, bool> runs;  ///< "hostd", "plugin"; absent: unknown
   std::vector<GpuFacts> facts;
   /// Time at which `facts` were read; absent: not yet.

@@ -39,7 +39,7 @@ struct ListenAddress {
   std::string text() const;  ///< in the form that parse() takes
 };
 
-/// For the loop's thread only. There are at most kMostConnections. If another client comes, the oldest
+/// Only the loop's thread may use it. There are at most kMostConnections. If another client comes, the oldest
 /// connection of an address that has more than kMostOfOneAddress ends, whatever it does. Without such an
 /// address the client waits until a connection ends, at most about `to_stall` while others make no progress:
 /// then all that take nothing of their answers end, and if there are none, all that send nothing of their

@@ -87,13 +87,13 @@ struct NodeMetrics::Mailbox {
 };
 
 NodeMetrics::NodeMetrics(EventLoop& loop, const HostFs& host, std::function<kube::RequestCounts()> requests,
-                         Vmis vmis, Pulls pulls, std::chrono::milliseconds between_looks)
+                         Vmis vmis, Pulls pulls, std::chrono::milliseconds poll_period)
     : loop_(loop),
       host_(host),
       requests_(std::move(requests)),
       vmis_(std::move(vmis)),
       pulls_(std::move(pulls)),
-      between_looks_(between_looks),
+      poll_period_(poll_period),
       mailbox_(std::make_shared<Mailbox>(host.root())) {
   mailbox_->reader = this;
 }
@@ -111,7 +111,7 @@ void NodeMetrics::begin() {
 
 void NodeMetrics::host_changed() {
   read_into<api::HostStatus>(snapshot_.host, host_, api::kStatusFile, api::read_host_status);
-  read_into<api::AdvertisedResources>(snapshot_.offer, host_, api::kAdvertisedFile,
+  read_into<api::AdvertisedResources>(snapshot_.advertised, host_, api::kAdvertisedFile,
                                       api::read_advertised_resources);
   if (snapshot_.host.content) history_.saw(*snapshot_.host.content, ChangeHistory::Clock::now());
 }
@@ -136,14 +136,14 @@ void NodeMetrics::look() {
     }).detach();
   } catch (const std::system_error& error) {
     spdlog::warn("metrics: sysfs is not read now: {}", error.what());
-    timer_ = loop_.at(EventLoop::Clock::now() + between_looks_, [this] { look(); });
+    timer_ = loop_.at(EventLoop::Clock::now() + poll_period_, [this] { look(); });
   }
 }
 
 void NodeMetrics::looked(std::vector<GpuFacts> facts) {
   snapshot_.facts = std::move(facts);
   snapshot_.looked_at = std::chrono::system_clock::now();
-  timer_ = loop_.at(EventLoop::Clock::now() + between_looks_, [this] { look(); });
+  timer_ = loop_.at(EventLoop::Clock::now() + poll_period_, [this] { look(); });
 }
 
 std::string NodeMetrics::text() const {

@@ -49,7 +49,7 @@ class MetricsServer : Pinned {
 // Answers a scrape with the node's last known state. Files are read when they change. Another thread reads
 // sysfs every few seconds, so that a read that hangs delays no scrape: the last facts stay, with their time.
 
-/// For the loop's thread only.
+/// Only the loop's thread may use it.
 class NodeMetrics : Pinned {
  public:
   using Vmis = std::function<std::map<std::string, std::string>()>;
@@ -57,18 +57,18 @@ class NodeMetrics : Pinned {
 
   /// Pause between two reads of sysfs: shorter than a scrape interval, and long beside the milliseconds that
   /// reading 16 GPUs takes.
-  static constexpr std::chrono::seconds kBetweenLooks{10};
+  static constexpr std::chrono::seconds kPollPeriod{10};
 
   /// `requests`, `vmis` and `pulls` return present values. The loop, the host and the objects behind these
   /// functions must outlive this object.
   NodeMetrics(EventLoop& loop, const HostFs& host, std::function<kube::RequestCounts()> requests, Vmis vmis,
-              Pulls pulls, std::chrono::milliseconds between_looks = kBetweenLooks);
+              Pulls pulls, std::chrono::milliseconds poll_period = kPollPeriod);
   /// Abandons a read that hangs.
   ~NodeMetrics();
 
   /// Reads now, and periodically from then on.
   void begin();
-  /// To be called when a file of run/ferry may have changed.
+  /// Call this when a file of run/ferry may have changed.
   void host_changed();
 
   std::string text() const;
@@ -84,7 +84,7 @@ class NodeMetrics : Pinned {
   const std::function<kube::RequestCounts()> requests_;
   const Vmis vmis_;
   const Pulls pulls_;
-  const std::chrono::milliseconds between_looks_;
+  const std::chrono::milliseconds poll_period_;
   const std::shared_ptr<Mailbox> mailbox_;
   MetricsSnapshot snapshot_;
   ChangeHistory history_;

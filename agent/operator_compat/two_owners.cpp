@@ -105,7 +105,7 @@ std::optional<std::string> plugin_is_on_standby(const OtherPrograms& others) {
   if (!others.pods) return std::nullopt;
   for (const PodOnNode& pod : *others.pods) {
     const auto* const program = offering_program(pod);
-    // Without the pod's name, which changes at each restart.
+    // Leaves out the pod's name, which changes at each restart.
     if (pod.runs && program != kPrograms.end())
       return fmt::format("NVIDIA's {} serves this node", program->name);
   }

@@ -240,8 +240,8 @@ void keep_grace_apart(const std::vector<Entry>& own, const std::vector<Entry>& t
 }
 
 /// A vGPU type may be a mediated device on one node and a virtual function on another.
-void tell_of_two_kinds(const std::vector<Entry>& pci, const std::vector<Entry>& mediated,
-                       const std::set<std::string>& offered_here, PermitChange& change) {
+void report_two_kinds(const std::vector<Entry>& pci, const std::vector<Entry>& mediated,
+                      const std::set<std::string>& offered_here, PermitChange& change) {
   for (const std::string& name : offered_here) {
     if (std::ranges::find(pci, name, &Entry::resource) == pci.end() ||
         std::ranges::find(mediated, name, &Entry::resource) == mediated.end())
@@ -293,7 +293,7 @@ Result<PermitChange> permit_change(const json& kubevirt, const json& ours) {
       list.add((*own)[at], (*member(permitted(ours), kind.key))[at]);
     list.finish();
   }
-  tell_of_two_kinds(all[kPci.key], all[kMediated.key], offered_here, change);
+  report_two_kinds(all[kPci.key], all[kMediated.key], offered_here, change);
   const bool has_vgpus = !entries(ours, kMediated)->empty();
   if (permitted(kubevirt) == nullptr) {
     change.notes.emplace_back("without permittedHostDevices every resource is permitted");

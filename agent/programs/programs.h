@@ -66,7 +66,7 @@ int kubevirt_cr_program(int argc, char** argv);
 /// A DaemonSet that Helm has not installed stays: a person who applies the rendered chart, with the Job that
 /// runs this program, does not want it removed.
 ///
-/// For one thread.
+/// Only one thread may use it.
 class Retirement : Pinned {
  public:
   /// Transport, client and timers must outlive this object. `ended` is called once, and must not destroy this

@@ -128,7 +128,7 @@ Result<> retire(const Command& command, const std::stop_token& stop) {
   std::stop_source over;
   const std::stop_callback on_stop(stop, [&over] { over.request_stop(); });
   Result<> outcome =
-      fail(Errc::stuck, "told to end before the agents had", "`helm uninstall` can be repeated");
+      fail(Errc::stuck, "stopped before the agents had ended", "`helm uninstall` can be repeated");
   Retirement retirement(transport, client, timers, random,
                         {.kind = kube::kDaemonSets, .space = std::move(space), .name = command.daemon_set},
                         std::chrono::seconds(command.seconds), [&](Result<> how) {

@@ -36,7 +36,7 @@ class ChangeHistory {
     std::map<RefusalReason, std::uint64_t> refusals;              ///< accelerators that became refused
   };
 
-  /// To be called with each new status.json. The first call counts nothing: that state is older than the
+  /// Call this with each new status.json. The first call counts nothing: that state is older than the
   /// agent.
   void saw(const api::HostStatus& host, Clock::time_point now);
 

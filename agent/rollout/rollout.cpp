@@ -34,16 +34,16 @@ bool is_free(const Rollout& rollout, std::size_t index) {
   return lease == nullptr || lease->holder.empty() || lease->silent;
 }
 
-bool is_proven(const Rollout& rollout, const std::string& configuration) {
-  return rollout.results.proven.contains(configuration);
+bool has_passed(const Rollout& rollout, const std::string& configuration) {
+  return rollout.results.passed.contains(configuration);
 }
 
 /// Why the configuration may not begin; empty: it may. A failure elsewhere does not hold back a node whose
-/// own label asks for the configuration, once another node has proven it.
+/// own label asks for the configuration, once another node has passed it.
 std::string failure(const Rollout& rollout, const NodeChange& change) {
   const auto found = rollout.results.failed.find(change.begin);
   if (found == rollout.results.failed.end()) return {};
-  return change.by_label && is_proven(rollout, change.begin) ? std::string() : found->second;
+  return change.by_label && has_passed(rollout, change.begin) ? std::string() : found->second;
 }
 
 bool is_of(const std::string& result, const std::string& node) {
@@ -71,7 +71,7 @@ std::optional<std::string> failure_to_report(const Rollout& rollout, const NodeC
 /// Result of a change that has ended in this node's lease; absent: none is to be written.
 std::optional<std::string> result_with_lease(const Rollout& rollout, const NodeChange& change) {
   const bool proves = change.outcome == ChangeOutcome::done && change.has_any;
-  if (proves && (is_mended(rollout, change) || !is_proven(rollout, change.written))) return std::string();
+  if (proves && (is_mended(rollout, change) || !has_passed(rollout, change.written))) return std::string();
   return failure_to_report(rollout, change);
 }
 
@@ -96,17 +96,17 @@ RolloutStep step_in(const RolloutLease& lease, const Rollout& rollout, const Nod
   step.looks = true;
   const bool goes_on = change.outcome == ChangeOutcome::open;
   const bool fits = lease.configuration == change.begin && lease.index < rollout.most &&
-                    (lease.index == 0 || is_proven(rollout, change.begin)) &&
+                    (lease.index == 0 || has_passed(rollout, change.begin)) &&
                     failure(rollout, change).empty();
   if (goes_on || fits) {
     if (!rollout.renewed) step.kind = Kind::take;
-    if (!fits && !change.begin.empty()) return waits(step, "what was begun before to end");
-    return rollout.renewed || change.begin.empty() ? step : waits(step, "our turn to be written down");
+    if (!fits && !change.begin.empty()) return waits(step, "the change begun before to end");
+    return rollout.renewed || change.begin.empty() ? step : waits(step, "its rollout lease to be written");
   }
   if (lease.configuration == change.written) step.result = result_with_lease(rollout, change);
   // Lease 0 holds the results, so there a single write does both. For other leases the result comes first.
   step.kind = step.result && lease.index != 0 ? Kind::report : Kind::give_back;
-  return change.begin.empty() ? step : waits(step, "our turn for another configuration to be given back");
+  return change.begin.empty() ? step : waits(step, "its lease of another configuration to be freed");
 }
 
 std::string holders(const Rollout& rollout) {
@@ -126,7 +126,7 @@ RolloutStep step_outside(const Rollout& rollout, const NodeChange& change) {
   }
   step.looks = !change.begin.empty() || change.outcome == ChangeOutcome::failed || is_blamed(rollout, change);
   if (change.begin.empty()) return step;
-  if (step.result) return waits(step, "what has come of the last change to be written down");
+  if (step.result) return waits(step, "the result of the last change to be written");
 
   if (const std::string why = failure(rollout, change); !why.empty()) {
     step.held = fmt::format(
@@ -134,23 +134,23 @@ RolloutStep step_outside(const Rollout& rollout, const NodeChange& change) {
         rollout.space, kRolloutLeasePrefix, kFailedPrefix, change.begin);
     return waits(step, step.held);
   }
-  const bool proven = is_proven(rollout, change.begin);
+  const bool passed = has_passed(rollout, change.begin);
   const RolloutLease* const first = lease_at(rollout, 0);
-  if (first != nullptr && first->silent && first->configuration == change.begin && !proven) {
+  if (first != nullptr && first->silent && first->configuration == change.begin && !passed) {
     step.kind = Kind::close;
     step.configuration = change.begin;
     step.result = fmt::format("{}: the node has gone silent in the middle of it", first->holder);
-    return waits(step, "what has become of " + first->holder);
+    return waits(step, "the result of " + first->holder);
   }
-  // The highest free lease first: lease 0 is kept for configurations that are not proven yet.
-  for (std::size_t index = proven ? rollout.most : std::min<std::size_t>(rollout.most, 1); index-- > 0;) {
+  // The highest free lease first: lease 0 is kept for configurations that no node has passed yet.
+  for (std::size_t index = passed ? rollout.most : std::min<std::size_t>(rollout.most, 1); index-- > 0;) {
     if (!is_free(rollout, index)) continue;
     step.kind = Kind::take;
     step.index = index;
     step.configuration = change.begin;
-    return waits(step, "our turn to be written down");
+    return waits(step, "its rollout lease to be written");
   }
-  return waits(step, proven || first == nullptr
+  return waits(step, passed || first == nullptr
                          ? fmt::format("one of {} to be done", holders(rollout))
                          : fmt::format("{} to be done, which goes ahead of others", first->holder));
 }

@@ -3,7 +3,7 @@
 // its first node. Pure; the input comes from Leases (rollout_leases.h).
 //
 // A change needs one of a fixed number of rollout leases, from before its first action until its end. A
-// configuration that no node has proven needs lease 0, so that a single node goes first. A configuration that
+// configuration that no node has passed needs lease 0, so that a single node goes first. A configuration that
 // has failed on a node begins on no other node, also if it failed outside a lease, as when a blocked change
 // is tried again later. If desired.json already holds the configuration, as after a boot, no lease is needed:
 // a change that has begun goes on.
@@ -36,7 +36,7 @@ struct RolloutLease {
 
 /// Results of configurations, by configuration_id().
 struct CanaryResults {
-  std::set<std::string> proven;               ///< a node has reached the configuration
+  std::set<std::string> passed;               ///< a node has reached the configuration
   std::map<std::string, std::string> failed;  ///< node and reason: "gpu-7: why"
 };
 
@@ -85,7 +85,7 @@ struct RolloutStep {
   Kind kind = Kind::nothing;
   std::size_t index = 0;      ///< of the lease
   std::string configuration;  ///< the configuration to take, or of the result
-  /// Absent: no result. Empty: the configuration is proven. Otherwise the reason of its failure.
+  /// Absent: no result. Empty: the configuration has passed. Otherwise the reason of its failure.
   std::optional<std::string> result;
   bool may_begin = true;  ///< false: the change has to wait
   bool looks = false;     ///< the Leases have to be watched

@@ -71,11 +71,11 @@ void read_canary_results(const json& lease, CanaryResults& out) {
   const auto rollout_lease = rollout_lease_of(lease);
   const json& annotations = annotations_of(lease);
   if (!rollout_lease || rollout_lease->index != 0 || !annotations.is_object()) return;
-  const std::string_view proven = kPassedPrefix;
+  const std::string_view passed = kPassedPrefix;
   const std::string_view failed = kFailedPrefix;
   for (const auto& [key, value] : annotations.items()) {
     if (!value.is_string()) continue;
-    if (key.starts_with(proven)) out.proven.insert(key.substr(proven.size()));
+    if (key.starts_with(passed)) out.passed.insert(key.substr(passed.size()));
     if (key.starts_with(failed)) out.failed[key.substr(failed.size())] = value.get<std::string>();
   }
 }
@@ -111,19 +111,19 @@ json patch_to_give_back() {
 
 json patch_to_report(const json& lease, const std::string& node, const std::string& configuration,
                      const std::string& result) {
-  const std::string proven = kPassedPrefix + configuration;
+  const std::string passed = kPassedPrefix + configuration;
   const std::string failed = kFailedPrefix + configuration;
   json changes = json::object();
   const json& annotations = annotations_of(lease);
   if (result.empty()) {
-    changes[proven] = node;
+    changes[passed] = node;
     // A failure on another node stays: only that node's own success removes it.
     if (text_at(annotations, failed.c_str()).starts_with(node + ":")) changes[failed] = nullptr;
   } else {
     changes[failed] = one_line(result, kLongestResult);
   }
   if (annotations.is_object()) {
-    for (const auto& [prefix, ours] : {std::pair<std::string, std::string>{kPassedPrefix, proven},
+    for (const auto& [prefix, ours] : {std::pair<std::string, std::string>{kPassedPrefix, passed},
                                        std::pair<std::string, std::string>{kFailedPrefix, failed}}) {
       std::size_t others = count_others(annotations, prefix, ours);
       for (const auto& [key, value] : annotations.items()) {
@@ -206,14 +206,14 @@ void RolloutLeases::open() {
                                         spdlog::warn("{}", error.message);
                                         // Holders may have renewed
                                         // unseen.
-                                        seen_.clear();
+                                        observed_.clear();
                                         if (kube::may_mend(error)) return;
                                         watch_trouble_ = error.message;
                                         changed_();
                                       },
                                   .well =
                                       [this] {
-                                        seen_.clear();
+                                        observed_.clear();
                                         watch_trouble_.clear();
                                         changed_();
                                       }});
@@ -231,7 +231,7 @@ void RolloutLeases::forget_older() {
 void RolloutLeases::close() {
   watch_.reset();
   ours_.clear();
-  seen_.clear();
+  observed_.clear();
   renewed_.reset();
   not_before_.reset();
   watch_trouble_.clear();
@@ -265,13 +265,13 @@ bool RolloutLeases::may_have_one() const {
 
 void RolloutLeases::observe(RolloutLease& rollout_lease, const json& lease) {
   if (rollout_lease.holder.empty() || rollout_lease.holder == settings_.node) {
-    seen_.erase(rollout_lease.index);
+    observed_.erase(rollout_lease.index);
     return;
   }
-  Seen& seen = seen_[rollout_lease.index];
-  if (std::string sign = sign_of_life(lease); seen.sign != sign)
-    seen = {.sign = sign, .since = timers_.now()};
-  rollout_lease.silent = timers_.now() - seen.since >= kLeaseLife;
+  Observed& observed = observed_[rollout_lease.index];
+  if (std::string sign = sign_of_life(lease); observed.sign != sign)
+    observed = {.sign = sign, .since = timers_.now()};
+  rollout_lease.silent = timers_.now() - observed.since >= kLeaseLife;
 }
 
 Rollout RolloutLeases::rollout() {
@@ -386,8 +386,8 @@ void RolloutLeases::wait_for(const RolloutStep& step) {
   std::optional<Moment> next;
   if (renewed_ && is_ours(*renewed_)) next = renewed_at_ + kRenewEvery;
   if (!step.may_begin) {
-    for (const auto& [index, seen] : seen_) {
-      const Moment end = seen.since + kLeaseLife;
+    for (const auto& [index, observed] : observed_) {
+      const Moment end = observed.since + kLeaseLife;
       if (end > timers_.now()) next = next ? std::min(*next, end) : end;
     }
   }

@@ -74,8 +74,8 @@ nlohmann::json both(nlohmann::json patch, const nlohmann::json& other);
 /// The object to create for a lease that has none yet.
 nlohmann::json new_rollout_lease(const std::string& space, std::size_t index, const nlohmann::json& patch);
 
-/// For one thread. While this node has no change to begin and no lease, there is neither a request nor a
-/// timer.
+/// Only one thread may use it. While this node has no change to begin and no lease, there is neither a
+/// request nor a timer.
 class RolloutLeases : Pinned {
  public:
   using WallClock = std::function<std::chrono::system_clock::time_point()>;
@@ -92,7 +92,7 @@ class RolloutLeases : Pinned {
   ~RolloutLeases();
 
   Rollout rollout();
-  /// Carries out `step`, a single write at a time; `policy` is the configuration's name, for people.
+  /// Performs `step`, a single write at a time; `policy` is the configuration's name, for people.
   void act(const RolloutStep& step, const std::string& policy);
 
   /// True if this node has a lease, as far as is known, or a write that may take a lease is under way.
@@ -101,7 +101,7 @@ class RolloutLeases : Pinned {
 
  private:
   using Moment = kube::Timers::Clock::time_point;
-  struct Seen {
+  struct Observed {
     std::string sign;
     Moment since;
   };
@@ -129,7 +129,7 @@ class RolloutLeases : Pinned {
 
   std::unique_ptr<kube::ObjectWatch> watch_;
   std::map<std::string, nlohmann::json> ours_;  ///< as written by this node, until the watch shows it
-  std::map<std::size_t, Seen> seen_;            ///< since when the leases of other nodes are unchanged
+  std::map<std::size_t, Observed> observed_;    ///< since when the leases of other nodes are unchanged
   bool searched_ = false;  ///< the Leases have been listed once: a lease from before a restart is known
   std::string watch_trouble_;
   std::string write_trouble_;

@@ -29,7 +29,8 @@ void emit(YAML::Emitter& out, const json& value) {
       out << YAML::EndSeq;
       break;
     case json::value_t::string:
-      // Always quoted, since some readers take a plain "0000:01:00.0", "no" or "010" for another type.
+      // The text is always quoted, since some readers take a plain "0000:01:00.0", "no" or "010" for another
+      // type.
       out << YAML::DoubleQuoted << value.get<std::string>();
       break;
     case json::value_t::null:

@@ -12,11 +12,11 @@ namespace ferry::cli {
 
 using nlohmann::json;
 
-std::string printed(const Session& session, const Shown& shown) {
+std::string printed(const Session& session, const VerbOutput& shown) {
   return printed(session.output, shown.document, shown.text, shown.tinted ? Colours::kept : Colours::escaped);
 }
 
-ExitStatus print(const Session& session, const Shown& shown) {
+ExitStatus print(const Session& session, const VerbOutput& shown) {
   const std::string out = printed(session, shown);
   static_cast<void>(std::fwrite(out.data(), 1, out.size(), session.out));
   return shown.status;

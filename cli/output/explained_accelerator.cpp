@@ -20,16 +20,17 @@ std::string before(const vfio::PriorState& prior) {
   return "before that it had " + driver_text(prior.driver);
 }
 
-std::vector<std::string> mode_lines(const ExplainInputs& inputs, const host::AcceleratorDescription& view) {
+std::vector<std::string> mode_lines(const ExplainInputs& inputs,
+                                    const host::AcceleratorDescription& description) {
   std::vector<std::string> lines;
-  switch (view.mode) {
+  switch (description.mode) {
     case policy::Mode::passthrough:
-      if (view.prior) {
-        lines.push_back("Ferry bound it to vfio; " + before(*view.prior));
-      } else if (view.function.driver_override) {
+      if (description.prior) {
+        lines.push_back("Ferry bound it to vfio; " + before(*description.prior));
+      } else if (description.function.driver_override) {
         lines.push_back(fmt::format(
             "its driver_override is {}, and Ferry did not set it: another program or a person did",
-            *view.function.driver_override));
+            *description.function.driver_override));
       } else {
         lines.emplace_back(
             "there is no driver override and no record of Ferry: the driver took it by its IDs (ids= of "
@@ -37,36 +38,37 @@ std::vector<std::string> mode_lines(const ExplainInputs& inputs, const host::Acc
       }
       break;
     case policy::Mode::vgpu:
-      lines.push_back(
-          fmt::format("it has {} ({})", counted(view.vgpus.size(), "vGPU"), view.framework->name()));
+      lines.push_back(fmt::format("it has {} ({})", counted(description.vgpus.size(), "vGPU"),
+                                  description.framework->name()));
       break;
     case policy::Mode::host:
-      if (view.prior) {
-        lines.push_back("Ferry has a record of binding it; " + before(*view.prior));
-      } else if (view.function.driver) {
-        lines.push_back(
-            view.function.driver_override
-                ? fmt::format("its driver_override is {}", *view.function.driver_override)
-                : fmt::format("the kernel's choice: {} took it when it was found", *view.function.driver));
+      if (description.prior) {
+        lines.push_back("Ferry has a record of binding it; " + before(*description.prior));
+      } else if (description.function.driver) {
+        lines.push_back(description.function.driver_override
+                            ? fmt::format("its driver_override is {}", *description.function.driver_override)
+                            : fmt::format("the kernel's choice: {} took it when it was found",
+                                          *description.function.driver));
       } else {
         lines.emplace_back("no driver of the host takes it, or it was unbound from its driver");
       }
       break;
   }
-  const std::string policy =
-      inputs.view.desired
-          ? fmt::format("policy {}{}", inputs.view.desired->policy,
-                        inputs.view.desired->source.empty() ? "" : " (" + inputs.view.desired->source + ")")
-          : std::string();
+  const std::string policy = inputs.description.desired
+                                 ? fmt::format("policy {}{}", inputs.description.desired->policy,
+                                               inputs.description.desired->source.empty()
+                                                   ? ""
+                                                   : " (" + inputs.description.desired->source + ")")
+                                 : std::string();
   if (policy.empty() && inputs.asked_for) {
     lines.push_back(
         fmt::format("policy {} is desired (/var/lib/ferry/desired.json), and ferry hostd has not applied it",
                     *inputs.asked_for));
   } else if (policy.empty()) {
     lines.emplace_back("no policy selects it (/var/lib/ferry/desired.json)");
-  } else if (view.status && view.status->desired) {
-    lines.push_back(fmt::format("{} asks for {}", policy, text(*view.status->desired)));
-  } else if (view.status && view.status->allocation == api::Allocation::dra) {
+  } else if (description.status && description.status->desired) {
+    lines.push_back(fmt::format("{} asks for {}", policy, text(*description.status->desired)));
+  } else if (description.status && description.status->allocation == api::Allocation::dra) {
     lines.push_back(policy + " gives it to ResourceClaims (DRA), which decide its mode");
   } else {
     lines.push_back(policy + " does not name it");
@@ -76,11 +78,13 @@ std::vector<std::string> mode_lines(const ExplainInputs& inputs, const host::Acc
   return lines;
 }
 
-void add_objections(const host::AcceleratorDescription& view, const std::string& so, std::vector<Way>& ways) {
-  for (const std::string& reason : view.movable_reasons) ways.push_back({.command = {}, .does = so + reason});
-  if (!view.movable_hint.empty()) {
-    ways.push_back({.command = {}, .does = "hint: " + view.movable_hint});
-  } else if (view.condition.health == host::Health::bad && view.condition.hint.empty()) {
+void add_objections(const host::AcceleratorDescription& description, const std::string& so,
+                    std::vector<Way>& ways) {
+  for (const std::string& reason : description.movable_reasons)
+    ways.push_back({.command = {}, .does = so + reason});
+  if (!description.movable_hint.empty()) {
+    ways.push_back({.command = {}, .does = "hint: " + description.movable_hint});
+  } else if (description.condition.health == host::Health::bad && description.condition.hint.empty()) {
     ways.push_back({.command = "ferry doctor", .does = "lists what is wrong with this host"});
   }
 }
@@ -94,19 +98,20 @@ ExplanationPart condition_part(policy::Mode mode, const host::Condition& conditi
   return out;
 }
 
-ExplanationPart vgpus_part(const host::AcceleratorDescription& view) {
+ExplanationPart vgpus_part(const host::AcceleratorDescription& description) {
   ExplanationPart out{.label = "vGPUs", .lines = {}};
-  for (const host::VgpuDescription& vgpu : view.vgpus) {
+  for (const host::VgpuDescription& vgpu : description.vgpus) {
     std::vector<std::string> users;
     std::ranges::transform(vgpu.users, std::back_inserter(users), who);
     out.lines.push_back({.text = fmt::format("{}  {}{}{}", vgpu.device.id.text, vgpu.device.type_name,
                                              users.empty() ? "" : ", in use: ", fmt::join(users, ", "))});
   }
   if (out.lines.empty()) {
-    if (view.framework->makes_vgpus()) {
-      out.lines.push_back({.text = fmt::format("none made ({})", view.framework->name())});
+    if (description.framework->makes_vgpus()) {
+      out.lines.push_back({.text = fmt::format("none made ({})", description.framework->name())});
     } else {
-      out.lines.push_back({.text = "none" + (view.obstacle.empty() ? "" : ": " + view.obstacle)});
+      out.lines.push_back(
+          {.text = "none" + (description.obstacle.empty() ? "" : ": " + description.obstacle)});
     }
   }
   return out;
@@ -127,62 +132,63 @@ void add_facts(Explanation& explanation, const vfio::DeviceFacts& facts) {
 
 }  // namespace
 
-std::vector<Way> ways_of(const ExplainInputs& inputs, const host::AcceleratorDescription& view) {
-  const std::string address = view.address().text();
+std::vector<Way> ways_of(const ExplainInputs& inputs, const host::AcceleratorDescription& description) {
+  const std::string address = description.address().text();
   std::vector<Way> ways;
-  for (const vfio::DeviceUser& user : view.users) {
+  for (const vfio::DeviceUser& user : description.users) {
     if (ways.empty() || ways.back().does != user.remedy())
       ways.push_back({.command = {}, .does = std::string(user.remedy())});
   }
-  if (inputs.view.desired && view.status && view.status->desired) {
-    const std::string& source = inputs.view.desired->source;
+  if (inputs.description.desired && description.status && description.status->desired) {
+    const std::string& source = inputs.description.desired->source;
     ways.push_back({.command = {},
                     .does = fmt::format("choose another policy{}: hostd undoes a change by hand",
                                         source.empty() ? "" : " (" + source + " names this one)")});
   }
-  switch (view.mode) {
+  switch (description.mode) {
     case policy::Mode::passthrough:
-      if (!view.group_viable && view.movable) {
+      if (!description.group_viable && description.movable) {
         ways.push_back({.command = "ferry vfio bind --device " + address,
                         .does = "also binds the rest of its card and group"});
-      } else if (!view.group_viable) {
-        add_objections(view, "no VM can have it: ", ways);
+      } else if (!description.group_viable) {
+        add_objections(description, "no VM can have it: ", ways);
       }
       ways.push_back({.command = "ferry vfio unbind --device " + address,
-                      .does = view.prior && view.prior->driver ? "returns it to " + *view.prior->driver
-                                                               : "returns it to the host"});
+                      .does = description.prior && description.prior->driver
+                                  ? "returns it to " + *description.prior->driver
+                                  : "returns it to the host"});
       break;
     case policy::Mode::vgpu:
-      ways.push_back({.command = removal_of(inputs, view.address()), .does = "removes its vGPUs"});
+      ways.push_back({.command = removal_of(inputs, description.address()), .does = "removes its vGPUs"});
       break;
     case policy::Mode::host:
-      if (view.movable) {
+      if (description.movable) {
         ways.push_back(
             {.command = "ferry vfio bind --device " + address, .does = "binds it to vfio, for a VM"});
       } else {
-        add_objections(view, "it cannot be bound to vfio: ", ways);
+        add_objections(description, "it cannot be bound to vfio: ", ways);
       }
-      if (view.framework->makes_vgpus())
+      if (description.framework->makes_vgpus())
         ways.push_back({.command = "ferry vgpu apply -f FILE", .does = "divides it by a profile"});
       break;
   }
   return ways;
 }
 
-Explanation of_accelerator(const ExplainInputs& inputs, const host::AcceleratorDescription& view) {
-  Explanation explanation{
-      .title = fmt::format("{}  {} ({})", view.address().text(), view.model, view.function.ids()),
-      .parts = {}};
-  explanation.parts.push_back(condition_part(view.mode, view.condition));
-  explanation.parts.push_back(part("place", place_lines(inputs, view.function)));
-  explanation.parts.push_back(group_part(inputs, view.function));
-  if (view.facts) add_facts(explanation, *view.facts);
-  explanation.parts.push_back(part("reason", mode_lines(inputs, view)));
-  explanation.parts.push_back(vgpus_part(view));
-  explanation.parts.push_back(users_part(inputs, view.users));
-  explanation.parts.push_back(advertised_part(inputs, view.advertised_as, view.not_advertised));
-  explanation.parts.push_back(ways_part(ways_of(inputs, view)));
-  if (!inputs.view.notes.empty()) explanation.parts.push_back(part("notes", inputs.view.notes));
+Explanation of_accelerator(const ExplainInputs& inputs, const host::AcceleratorDescription& description) {
+  Explanation explanation{.title = fmt::format("{}  {} ({})", description.address().text(), description.model,
+                                               description.function.ids()),
+                          .parts = {}};
+  explanation.parts.push_back(condition_part(description.mode, description.condition));
+  explanation.parts.push_back(part("place", place_lines(inputs, description.function)));
+  explanation.parts.push_back(group_part(inputs, description.function));
+  if (description.facts) add_facts(explanation, *description.facts);
+  explanation.parts.push_back(part("reason", mode_lines(inputs, description)));
+  explanation.parts.push_back(vgpus_part(description));
+  explanation.parts.push_back(users_part(inputs, description.users));
+  explanation.parts.push_back(advertised_part(inputs, description.advertised_as, description.not_advertised));
+  explanation.parts.push_back(ways_part(ways_of(inputs, description)));
+  if (!inputs.description.notes.empty()) explanation.parts.push_back(part("notes", inputs.description.notes));
   return explanation;
 }
 

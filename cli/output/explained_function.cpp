@@ -24,9 +24,9 @@ std::string relation(const host::AcceleratorDescription& gpu, const vfio::PciFun
   return "of the same IOMMU group as " + gpu.address().text();
 }
 
-std::string by_name_text(const host::NamedDescription& view) {
+std::string by_name_text(const host::NamedDescription& description) {
   return fmt::format("{}: counted only where it is named, not by `--all` or `devices: all`",
-                     view.model.empty() ? view.function.ids() : view.model);
+                     description.model.empty() ? description.function.ids() : description.model);
 }
 
 std::string virtual_function_text(const host::NamedDescription& physical) {
@@ -53,9 +53,9 @@ Explanation of_function(const ExplainInputs& inputs, const vfio::PciFunction& fu
   if (function.problem)
     explanation.parts.push_back(
         {.label = "problem", .lines = {{.text = function.problem->message, .tint = Tint::bad}}});
-  const host::NamedDescription* named = inputs.view.find_by_name(function.address);
+  const host::NamedDescription* named = inputs.description.find_by_name(function.address);
   const host::NamedDescription* physical =
-      inputs.view.find_by_name(function.physical_function.value_or(function.address));
+      inputs.description.find_by_name(function.physical_function.value_or(function.address));
   const bool is_vf = physical != nullptr && function.physical_function;
   explanation.parts.push_back(
       part("is", {is_vf              ? virtual_function_text(*physical)
@@ -71,13 +71,13 @@ Explanation of_function(const ExplainInputs& inputs, const vfio::PciFunction& fu
                                   : fmt::format("{}  {}", vgpu->device.id.text, vgpu->device.type_name)}));
     explanation.parts.push_back(
         advertised_part(inputs,
-                        vgpu == nullptr ? host::advertised_as(inputs.sight, function.address.text(), {})
+                        vgpu == nullptr ? host::advertised_as(inputs.snapshot, function.address.text(), {})
                                         : vgpu->advertised_as,
                         {}));
   }
   if (named != nullptr)
     explanation.parts.push_back(advertised_part(inputs, named->advertised_as, named->not_advertised));
-  const auto users = inputs.sight.use.of(function.address.text());
+  const auto users = inputs.snapshot.use.of(function.address.text());
   if (!users.empty()) explanation.parts.push_back(part("used by", user_lines({users.begin(), users.end()})));
   if (named != nullptr || is_vf) {
     explanation.parts.push_back(ways_part({way_by_name(function)}));

@@ -15,7 +15,7 @@ Explanation of_vgpu(const ExplainInputs& inputs, const FoundVgpu& found) {
   Explanation explanation{.title = fmt::format("{}  vGPU {}", device.id.text, device.type_name), .parts = {}};
   const bool usable = device.iommu_group && device.driver;
   const bool used = !found.vgpu->users.empty();
-  const bool seen = inputs.sight.use.blind_to(device.id.text).empty();
+  const bool seen = inputs.snapshot.use.blind_to(device.id.text).empty();
   explanation.parts.push_back({.label = "state",
                                .lines = {{.text = used      ? "in use"
                                                   : !usable ? "broken: no VM can be given it"
@@ -46,20 +46,20 @@ Explanation of_vgpu(const ExplainInputs& inputs, const FoundVgpu& found) {
 
 std::vector<api::AdvertisedDevice> devices_of(const ExplainInputs& inputs, const std::string& resource) {
   std::vector<api::AdvertisedDevice> out;
-  if (!inputs.sight.advertised) return out;
-  for (const api::AdvertisedDevice& device : inputs.sight.advertised->devices)
+  if (!inputs.snapshot.advertised) return out;
+  for (const api::AdvertisedDevice& device : inputs.snapshot.advertised->devices)
     if (device.resource == resource) out.push_back(device);
   return out;
 }
 
 // Kata's device ID is a number without a meaning for people, so the IOMMU group identifies the device.
 std::optional<Subject> subject_of(const ExplainInputs& inputs, const api::AdvertisedDevice& device) {
-  if (find_vgpu(inputs.view, device.id).vgpu != nullptr)
+  if (find_vgpu(inputs.description, device.id).vgpu != nullptr)
     return Subject{.kind = Subject::Kind::vgpu, .address = {}, .vgpu = {device.id}};
   const auto address = vfio::PciAddress::parse(device.id);
-  if (address && inputs.sight.inventory.find(*address) != nullptr)
+  if (address && inputs.snapshot.inventory.find(*address) != nullptr)
     return Subject{.kind = Subject::Kind::function, .address = *address};
-  for (const host::AcceleratorDescription& gpu : inputs.view.accelerators) {
+  for (const host::AcceleratorDescription& gpu : inputs.description.accelerators) {
     for (const host::VgpuDescription& vgpu : gpu.vgpus)
       if (vgpu.device.iommu_group == device.iommu_group)
         return Subject{.kind = Subject::Kind::vgpu, .address = {}, .vgpu = vgpu.device.id};
@@ -90,7 +90,7 @@ Explanation of_resource(const ExplainInputs& inputs, const std::string& resource
       part("state", {fmt::format("{}, {} healthy, {} allocated to pods{}", counted(devices.size(), "device"),
                                  healthy, taken, held == 0 ? "" : fmt::format(", {} held back", held))});
   const api::AdvertisedResource* advertised =
-      inputs.sight.advertised ? inputs.sight.advertised->resource(resource) : nullptr;
+      inputs.snapshot.advertised ? inputs.snapshot.advertised->resource(resource) : nullptr;
   if (advertised != nullptr && advertised->places && !advertised->places->empty())
     state.lines.push_back(
         {.text = counted(advertised->places->size(), "place") + " to ask for together with a GPU"});

@@ -17,18 +17,18 @@ namespace {
 
 using nlohmann::json;
 
-// Only what Ferry handles: a host bridge is no suggestion.
+// Returns only functions that Ferry handles: a host bridge is no suggestion.
 std::vector<std::string> known_names(const ExplainInputs& inputs) {
   std::vector<std::string> names;
-  for (const host::NamedDescription& named : inputs.view.by_name)
+  for (const host::NamedDescription& named : inputs.description.by_name)
     names.push_back(named.function.address.text());
-  for (const host::AcceleratorDescription& gpu : inputs.view.accelerators) {
+  for (const host::AcceleratorDescription& gpu : inputs.description.accelerators) {
     names.push_back(gpu.address().text());
     for (const host::MemberDescription& member : gpu.members) names.push_back(member.function.address.text());
     for (const host::VgpuDescription& vgpu : gpu.vgpus) names.push_back(vgpu.device.id.text);
   }
-  if (inputs.sight.advertised)
-    for (const api::AdvertisedResource& resource : inputs.sight.advertised->resources)
+  if (inputs.snapshot.advertised)
+    for (const api::AdvertisedResource& resource : inputs.snapshot.advertised->resources)
       names.push_back(resource.name);
   return names;
 }
@@ -54,15 +54,15 @@ json parts_document(const Explanation& explanation) {
 
 Result<Subject> find_subject(const ExplainInputs& inputs, const std::string& word) {
   const std::string small = lower(word);
-  if (find_vgpu(inputs.view, small).vgpu != nullptr && !vfio::PciAddress::parse(small))
+  if (find_vgpu(inputs.description, small).vgpu != nullptr && !vfio::PciAddress::parse(small))
     return Subject{.kind = Subject::Kind::vgpu, .address = {}, .vgpu = {small}};
-  if (inputs.sight.advertised && inputs.sight.advertised->resource(word) != nullptr)
+  if (inputs.snapshot.advertised && inputs.snapshot.advertised->resource(word) != nullptr)
     return Subject{.kind = Subject::Kind::resource, .address = {}, .resource = word};
   const auto address = vfio::PciAddress::parse(word);
-  if (address && inputs.sight.inventory.find(*address) != nullptr)
+  if (address && inputs.snapshot.inventory.find(*address) != nullptr)
     return Subject{.kind = Subject::Kind::function, .address = *address};
-  if (inputs.sight.advertised) {
-    const auto& devices = inputs.sight.advertised->devices;
+  if (inputs.snapshot.advertised) {
+    const auto& devices = inputs.snapshot.advertised->devices;
     const auto advertised = std::ranges::find(devices, word, &api::AdvertisedDevice::id);
     const auto subject = advertised == devices.end() ? std::nullopt : subject_of(inputs, *advertised);
     if (subject) return *subject;
@@ -82,15 +82,15 @@ Result<Subject> find_subject(const ExplainInputs& inputs, const std::string& wor
 Explanation explanation_of(const ExplainInputs& inputs, const Subject& subject) {
   switch (subject.kind) {
     case Subject::Kind::vgpu:
-      return of_vgpu(inputs, find_vgpu(inputs.view, subject.vgpu.text));
+      return of_vgpu(inputs, find_vgpu(inputs.description, subject.vgpu.text));
     case Subject::Kind::resource:
       return of_resource(inputs, subject.resource);
     case Subject::Kind::function:
       break;
   }
-  if (const host::AcceleratorDescription* view = inputs.view.find(subject.address))
-    return of_accelerator(inputs, *view);
-  return of_function(inputs, *inputs.sight.inventory.find(subject.address));
+  if (const host::AcceleratorDescription* description = inputs.description.find(subject.address))
+    return of_accelerator(inputs, *description);
+  return of_function(inputs, *inputs.snapshot.inventory.find(subject.address));
 }
 
 json to_json(const ExplainInputs& inputs, const Subject& subject) {
@@ -98,18 +98,19 @@ json to_json(const ExplainInputs& inputs, const Subject& subject) {
   switch (subject.kind) {
     case Subject::Kind::function: {
       out["kind"] = "function";
-      const vfio::PciFunction& function = *inputs.sight.inventory.find(subject.address);
-      const host::AcceleratorDescription* view = inputs.view.find(subject.address);
-      out["function"] = view == nullptr ? to_json(function) : to_json(*view);
-      const host::AcceleratorDescription* gpu = view == nullptr ? gpu_of(inputs, function) : view;
+      const vfio::PciFunction& function = *inputs.snapshot.inventory.find(subject.address);
+      const host::AcceleratorDescription* description = inputs.description.find(subject.address);
+      out["function"] = description == nullptr ? to_json(function) : to_json(*description);
+      const host::AcceleratorDescription* gpu =
+          description == nullptr ? gpu_of(inputs, function) : description;
       out["accelerator"] = gpu == nullptr ? json(nullptr) : json(gpu->address().text());
       out["place"] = place_document(inputs, subject.address);
       json ways = json::array();
-      if (view != nullptr) {
-        for (const Way& way : ways_of(inputs, *view))
+      if (description != nullptr) {
+        for (const Way& way : ways_of(inputs, *description))
           ways.push_back(
               {{"command", way.command.empty() ? json(nullptr) : json(way.command)}, {"does", way.does}});
-      } else if (inputs.view.find_by_name(subject.address) != nullptr) {
+      } else if (inputs.description.find_by_name(subject.address) != nullptr) {
         const Way way = way_by_name(function);
         ways.push_back({{"command", way.command}, {"does", way.does}});
       }
@@ -118,7 +119,7 @@ json to_json(const ExplainInputs& inputs, const Subject& subject) {
     }
     case Subject::Kind::vgpu: {
       out["kind"] = "vgpu";
-      if (const FoundVgpu found = find_vgpu(inputs.view, subject.vgpu.text); found.vgpu != nullptr) {
+      if (const FoundVgpu found = find_vgpu(inputs.description, subject.vgpu.text); found.vgpu != nullptr) {
         out["vgpu"] = to_json(*found.vgpu);
         out["accelerator"] = found.gpu->address().text();
       }

@@ -31,10 +31,10 @@ struct Explanation {
   std::vector<ExplanationPart> parts;
 };
 
-/// The snapshot that a story is made of.
+/// The input of an explanation.
 struct ExplainInputs {
-  host::NodeSnapshot sight;
-  host::NodeDescription view;
+  host::NodeSnapshot snapshot;
+  host::NodeDescription description;
   std::map<vfio::PciAddress, vfio::DevicePlace> places;
   bool hostd_runs = false;
   bool plugin_runs = false;

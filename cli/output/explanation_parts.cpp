@@ -43,9 +43,9 @@ std::vector<std::string> place_lines(const ExplainInputs& inputs, const vfio::Pc
 
 ExplanationPart group_part(const ExplainInputs& inputs, const vfio::PciFunction& function) {
   ExplanationPart out{.label = "group", .lines = {}};
-  const vfio::Inventory& inventory = inputs.sight.inventory;
+  const vfio::Inventory& inventory = inputs.snapshot.inventory;
   if (!function.iommu_group) {
-    const auto& none = inputs.view.no_iommu;
+    const auto& none = inputs.description.no_iommu;
     out.lines.push_back(
         {.text = none ? "none: " + none->message : "none: no IOMMU handles it", .tint = Tint::bad});
     if (none && !none->hint.empty()) out.lines.push_back({.text = "hint: " + none->hint, .tint = Tint::dim});
@@ -118,7 +118,7 @@ std::vector<std::string> user_lines(const std::vector<vfio::DeviceUser>& users) 
 ExplanationPart users_part(const ExplainInputs& inputs, const std::vector<vfio::DeviceUser>& users) {
   auto lines = user_lines(users);
   if (lines.empty()) lines.emplace_back("no user was found");
-  for (const std::string& unknown : inputs.view.unknown) lines.push_back("not known: " + unknown);
+  for (const std::string& unknown : inputs.description.unknown) lines.push_back("not known: " + unknown);
   return part("used by", std::move(lines));
 }
 
@@ -128,10 +128,10 @@ std::string allocated_text(const std::string& pod) {
 
 std::string not_served(const ExplainInputs& inputs, const std::string& resource) {
   if (!inputs.plugin_runs) return "ferry plugin does not run";
-  if (!inputs.sight.advertised) return {};
-  if (!inputs.sight.advertised->standby.empty())
-    return "ferry plugin is on standby: " + inputs.sight.advertised->standby;
-  const api::AdvertisedResource* found = inputs.sight.advertised->resource(resource);
+  if (!inputs.snapshot.advertised) return {};
+  if (!inputs.snapshot.advertised->standby.empty())
+    return "ferry plugin is on standby: " + inputs.snapshot.advertised->standby;
+  const api::AdvertisedResource* found = inputs.snapshot.advertised->resource(resource);
   return found == nullptr || found->registered ? std::string() : "the kubelet does not read its list";
 }
 
@@ -139,15 +139,15 @@ ExplanationPart advertised_part(const ExplainInputs& inputs,
                                 const std::vector<host::AdvertisedAs>& advertised_as,
                                 const std::string& not_advertised) {
   ExplanationPart out{.label = "advertised", .lines = {}};
-  for (const host::AdvertisedAs& offer : advertised_as) {
+  for (const host::AdvertisedAs& listed : advertised_as) {
     const std::string who =
-        fmt::format("as {}{}", offer.resource, offer.allocated ? ", " + allocated_text(offer.pod) : "");
-    if (offer.healthy) {
+        fmt::format("as {}{}", listed.resource, listed.allocated ? ", " + allocated_text(listed.pod) : "");
+    if (listed.healthy) {
       out.lines.push_back({.text = who});
-    } else if (!offer.sick()) {
-      out.lines.push_back({.text = fmt::format("{}, {}", who, offer.reason)});
+    } else if (!listed.sick()) {
+      out.lines.push_back({.text = fmt::format("{}, {}", who, listed.reason)});
     } else {
-      out.lines.push_back({.text = fmt::format("{}, unhealthy: {}", who, offer.reason), .tint = Tint::bad});
+      out.lines.push_back({.text = fmt::format("{}, unhealthy: {}", who, listed.reason), .tint = Tint::bad});
     }
   }
   if (!advertised_as.empty()) {
@@ -157,15 +157,15 @@ ExplanationPart advertised_part(const ExplainInputs& inputs,
   if (!not_advertised.empty())
     out.lines.push_back({.text = "not: " + not_advertised, .tint = Tint::attention});
   if (out.lines.empty())
-    out.lines.push_back({.text = inputs.sight.advertised ? "to no pod" : "ferry plugin has not run here"});
+    out.lines.push_back({.text = inputs.snapshot.advertised ? "to no pod" : "ferry plugin has not run here"});
   return out;
 }
 
 std::string removal_of(const ExplainInputs& inputs, const vfio::PciAddress& address) {
-  const mdev::VgpuGpu* gpu = inputs.sight.vgpus.find(address);
+  const mdev::VgpuGpu* gpu = inputs.snapshot.vgpus.find(address);
   if (gpu == nullptr) return "";
   const auto ours = [&](const mdev::VgpuDevice& device) {
-    return gpu->framework->binds_functions() ? inputs.sight.record.has_bound(device.parent, device.type_id)
+    return gpu->framework->binds_functions() ? inputs.snapshot.record.has_bound(device.parent, device.type_id)
                                              : vgpu::is_ours(inputs.node, device);
   };
   return mdev::removal_command(*gpu, ours);
@@ -179,19 +179,20 @@ ExplanationPart ways_part(const std::vector<Way>& ways) {
   return out;
 }
 
-FoundVgpu find_vgpu(const host::NodeDescription& view, const std::string& id) {
-  for (const host::AcceleratorDescription& gpu : view.accelerators)
+FoundVgpu find_vgpu(const host::NodeDescription& description, const std::string& id) {
+  for (const host::AcceleratorDescription& gpu : description.accelerators)
     for (const host::VgpuDescription& vgpu : gpu.vgpus)
       if (vgpu.device.id.text == id) return {.gpu = &gpu, .vgpu = &vgpu};
   return {};
 }
 
 const host::AcceleratorDescription* gpu_of(const ExplainInputs& inputs, const vfio::PciFunction& function) {
-  if (function.physical_function) return inputs.view.find(*function.physical_function);
-  for (const host::AcceleratorDescription& view : inputs.view.accelerators)
-    if (view.address().same_slot(function.address)) return &view;
-  for (const host::AcceleratorDescription& view : inputs.view.accelerators)
-    if (view.function.iommu_group && view.function.iommu_group == function.iommu_group) return &view;
+  if (function.physical_function) return inputs.description.find(*function.physical_function);
+  for (const host::AcceleratorDescription& description : inputs.description.accelerators)
+    if (description.address().same_slot(function.address)) return &description;
+  for (const host::AcceleratorDescription& description : inputs.description.accelerators)
+    if (description.function.iommu_group && description.function.iommu_group == function.iommu_group)
+      return &description;
   return nullptr;
 }
 

@@ -42,15 +42,15 @@ struct FoundVgpu {
   const host::AcceleratorDescription* gpu = nullptr;
   const host::VgpuDescription* vgpu = nullptr;
 };
-FoundVgpu find_vgpu(const host::NodeDescription& view, const std::string& id);
+FoundVgpu find_vgpu(const host::NodeDescription& description, const std::string& id);
 
 /// The accelerator on the function's card or in its group; nullptr: none.
 const host::AcceleratorDescription* gpu_of(const ExplainInputs& inputs, const vfio::PciFunction& function);
 
 // The explanations of the kinds of objects, each with the commands that would change it.
 
-std::vector<Way> ways_of(const ExplainInputs& inputs, const host::AcceleratorDescription& view);
-Explanation of_accelerator(const ExplainInputs& inputs, const host::AcceleratorDescription& view);
+std::vector<Way> ways_of(const ExplainInputs& inputs, const host::AcceleratorDescription& description);
+Explanation of_accelerator(const ExplainInputs& inputs, const host::AcceleratorDescription& description);
 
 Way way_by_name(const vfio::PciFunction& function);
 Explanation of_function(const ExplainInputs& inputs, const vfio::PciFunction& function);

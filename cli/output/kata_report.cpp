@@ -25,12 +25,12 @@ double mib(std::uint64_t bytes) {
 }  // namespace
 
 FetchProgressLines::FetchProgressLines(std::string name, std::function<Clock::time_point()> now)
-    : name_(std::move(name)), now_(std::move(now)), told_(now_()) {}
+    : name_(std::move(name)), now_(std::move(now)), last_(now_()) {}
 
 std::optional<std::string> FetchProgressLines::line(const kata::FetchProgress& progress) {
   const auto now = now_();
-  if (now - told_ < kTellAfter) return std::nullopt;
-  told_ = now;
+  if (now - last_ < kTellAfter) return std::nullopt;
+  last_ = now;
   return fmt::format("{}: {:.0f} of {:.0f} MiB\n", name_, mib(progress.done), mib(progress.total));
 }
 
@@ -122,7 +122,7 @@ std::string ending(const kata::KataChange& report) {
                : "then: " + report.control + "\n";
   }
   const kata::RuntimeOutcome& outcome = *report.outcome;
-  if (outcome.unproven) return fmt::format("{}: {}\n", report.runtime.text(), *outcome.unproven);
+  if (outcome.unverified) return fmt::format("{}: {}\n", report.runtime.text(), *outcome.unverified);
   if (!outcome.written && !outcome.acted && report.setup.files.empty())
     return "nothing to do: no file has to change\n";
   return outcome.acted ? fmt::format("{} has read its files; its handlers match the class file\n",
@@ -132,8 +132,8 @@ std::string ending(const kata::KataChange& report) {
 
 }  // namespace
 
-Shown show(const Session& session, const kata::KataChange& report) {
-  Shown out;
+VerbOutput show(const Session& session, const kata::KataChange& report) {
+  VerbOutput out;
   out.document = {
       {"runtime", to_json(report.runtime)}, {"classes", json::array()},          {"files", json::array()},
       {"leaving", report.plan.leaving},     {"gone_classes", report.setup.gone}, {"refused", json::array()},
@@ -155,8 +155,8 @@ Shown show(const Session& session, const kata::KataChange& report) {
   if (report.outcome) {
     out.document["written"] = report.outcome->written;
     out.document["restarted"] = report.outcome->acted;
-    out.document["proven"] = !report.outcome->unproven.has_value();
-    if (report.outcome->unproven) out.document["unproven"] = *report.outcome->unproven;
+    out.document["proven"] = !report.outcome->unverified.has_value();
+    if (report.outcome->unverified) out.document["unproven"] = *report.outcome->unverified;
   }
 
   out.text = fmt::format("{}, {}\n", report.runtime.text(), report.runtime.place.configuration.string());
@@ -187,10 +187,12 @@ Shown show(const Session& session, const kata::KataChange& report) {
   return out;
 }
 
-Shown show_status(const kata::FoundRuntime& runtime, const std::vector<kata::ConfiguredRuntime>& placed,
-                  const Result<kata::RuntimeState>& state, const Result<std::vector<kata::RunningPod>>& pods,
-                  const kata::ConfidentialMode& mode) {
-  Shown out;
+VerbOutput show_status(const kata::FoundRuntime& runtime,
+                       const std::vector<kata::ConfiguredRuntime>& configured,
+                       const Result<kata::RuntimeState>& state,
+                       const Result<std::vector<kata::RunningPod>>& pods,
+                       const kata::ConfidentialMode& mode) {
+  VerbOutput out;
   out.document = {{"runtime", to_json(runtime)}, {"running", state.has_value()}, {"handlers", json::array()}};
   out.document["confidential_mode"] = {
       {"state", text(mode.state)},
@@ -202,9 +204,9 @@ Shown show_status(const kata::FoundRuntime& runtime, const std::vector<kata::Con
     out.text += fmt::format("it cannot be asked: {}\n", state.error().message);
   }
   Table table({"HANDLER", "KNOWN", "PODS", "FILE"});
-  for (const kata::ConfiguredRuntime& runtime_here : placed) {
+  for (const kata::ConfiguredRuntime& runtime_here : configured) {
     const kata::RuntimeHandler handler = kata::handler_of(runtime_here);
-    const bool tells = state && state->tells();
+    const bool reports_handlers = state && state->reports_handlers();
     std::vector<kata::RunningPod> with_it;
     if (pods) {
       std::ranges::copy_if(*pods, std::back_inserter(with_it),
@@ -215,7 +217,7 @@ Shown show_status(const kata::FoundRuntime& runtime, const std::vector<kata::Con
                   {"shim", handler.shim.string()},
                   {"configuration", handler.configuration.string()},
                   {"unmarked", runtime_here.unmarked},
-                  {"known", tells ? json(state->knows(handler)) : json(nullptr)},
+                  {"known", reports_handlers ? json(state->knows(handler)) : json(nullptr)},
                   {"pods", nullptr}};
     if (pods) {
       entry["pods"] = json::array();
@@ -223,11 +225,11 @@ Shown show_status(const kata::FoundRuntime& runtime, const std::vector<kata::Con
         entry["pods"].push_back({{"namespace", pod.name_space}, {"name", pod.name}});
     }
     out.document["handlers"].push_back(std::move(entry));
-    table.add({handler.name, tells ? (state->knows(handler) ? "yes" : "no") : "?",
+    table.add({handler.name, reports_handlers ? (state->knows(handler) ? "yes" : "no") : "?",
                pods ? fmt::format("{}", with_it.size()) : "?",
                runtime_here.file.string() + (runtime_here.unmarked ? " (unmarked)" : "")});
   }
-  out.text += placed.empty() ? "its files have no runtime of Ferry's\n" : table.text();
+  out.text += configured.empty() ? "its files have no runtime of Ferry's\n" : table.text();
   return out;
 }
 
@@ -252,7 +254,7 @@ std::vector<std::string> differences(const kata::KataSetup& setup, const kata::R
   }
   if (!state && state.error().code != make_error_code(Errc::not_found))
     out.push_back("the container runtime cannot be asked: " + state.error().message);
-  if (!state || !state->tells()) return out;
+  if (!state || !state->reports_handlers()) return out;
   for (const kata::RuntimeHandler& handler : setup.handlers) {
     if (!state->knows(handler))
       out.push_back(fmt::format("the container runtime does not know {} as it is written", handler.name));
@@ -260,8 +262,8 @@ std::vector<std::string> differences(const kata::KataSetup& setup, const kata::R
   return out;
 }
 
-Shown show_differences(const std::vector<std::string>& differences, bool runs) {
-  Shown out;
+VerbOutput show_differences(const std::vector<std::string>& differences, bool runs) {
+  VerbOutput out;
   out.document = {{"differences", differences}, {"container_runtime_runs", runs}};
   for (const std::string& difference : differences) out.text += difference + "\n";
   if (differences.empty()) {

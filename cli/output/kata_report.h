@@ -31,14 +31,15 @@ class FetchProgressLines {
  private:
   std::string name_;
   std::function<Clock::time_point()> now_;
-  Clock::time_point told_;
+  Clock::time_point last_;
 };
 
-Shown show(const Session& session, const kata::KataChange& report);
+VerbOutput show(const Session& session, const kata::KataChange& report);
 
-Shown show_status(const kata::FoundRuntime& runtime, const std::vector<kata::ConfiguredRuntime>& placed,
-                  const Result<kata::RuntimeState>& state, const Result<std::vector<kata::RunningPod>>& pods,
-                  const kata::ConfidentialMode& mode);
+VerbOutput show_status(const kata::FoundRuntime& runtime,
+                       const std::vector<kata::ConfiguredRuntime>& configured,
+                       const Result<kata::RuntimeState>& state,
+                       const Result<std::vector<kata::RunningPod>>& pods, const kata::ConfidentialMode& mode);
 
 /// An error as one line of a list: "MESSAGE (HINT)".
 std::string with_hint(const Error& error);
@@ -47,6 +48,6 @@ std::string with_hint(const Error& error);
 std::vector<std::string> differences(const kata::KataSetup& setup, const kata::RuntimePlan& plan,
                                      const Result<kata::RuntimeState>& state);
 /// `runs` false: the container runtime does not run and cannot be asked. That alone is no difference.
-Shown show_differences(const std::vector<std::string>& differences, bool runs);
+VerbOutput show_differences(const std::vector<std::string>& differences, bool runs);
 
 }  // namespace ferry::cli

@@ -108,7 +108,8 @@ class Report {
                  {"hint", refusal.hint},
                  {"group_viable", nullptr},
                  {"group_blockers", nullptr}};
-    // The kernel's view stands beside Ferry's reasons: it may let a VM have a group that Ferry refuses.
+    // The kernel's answer stands beside Ferry's reasons: the kernel may let a VM have a group that Ferry
+    // refuses.
     std::string lines = refusal_lines(refusal);
     if (refusal.blockers) {
       more["group_viable"] = !refusal.groups.empty() && refusal.blockers->empty();
@@ -129,7 +130,7 @@ class Report {
     errors_.push_back(ferry::cli::to_json(error));
   }
   void took(std::chrono::nanoseconds applied) { applied_ = std::chrono::duration<double>(applied).count(); }
-  Shown shown(vfio::Direction direction, ExitStatus status) {
+  VerbOutput shown(vfio::Direction direction, ExitStatus status) {
     if (results_.empty()) text_ += "nothing to do\n";
     return {.document = {{"direction", direction == vfio::Direction::to_vfio ? "to_vfio" : "back"},
                          {"dry_run", session_.dry_run},
@@ -155,8 +156,8 @@ class Report {
 
 }  // namespace
 
-Shown show_rebinds(const Session& session, const vfio::RebindPreview& preview,
-                   const std::map<vfio::PciAddress, std::string>& skipped, vfio::Direction direction) {
+VerbOutput show_rebinds(const Session& session, const vfio::RebindPreview& preview,
+                        const std::map<vfio::PciAddress, std::string>& skipped, vfio::Direction direction) {
   Report report(session, skipped);
   const char* would = direction == vfio::Direction::to_vfio ? "would bind" : "would unbind";
   for (const vfio::Refusal& refusal : preview.plan.refusals) report.refuse(refusal);
@@ -168,8 +169,8 @@ Shown show_rebinds(const Session& session, const vfio::RebindPreview& preview,
   return report.shown(direction, preview.plan.refusals.empty() ? ExitStatus::done : ExitStatus::refused);
 }
 
-Shown show_rebinds(const Session& session, const vfio::RebindOutcome& outcome,
-                   const std::map<vfio::PciAddress, std::string>& skipped, vfio::Direction direction) {
+VerbOutput show_rebinds(const Session& session, const vfio::RebindOutcome& outcome,
+                        const std::map<vfio::PciAddress, std::string>& skipped, vfio::Direction direction) {
   Report report(session, skipped);
   ExitStatus status = ExitStatus::done;
   for (const vfio::RebindResult& result : outcome.results) {

@@ -12,9 +12,9 @@
 namespace ferry::cli {
 
 /// `unmanaged`: accelerators that --all or a filter left out, with the reason.
-Shown show_rebinds(const Session& session, const vfio::RebindPreview& preview,
-                   const std::map<vfio::PciAddress, std::string>& skipped, vfio::Direction direction);
-Shown show_rebinds(const Session& session, const vfio::RebindOutcome& outcome,
-                   const std::map<vfio::PciAddress, std::string>& skipped, vfio::Direction direction);
+VerbOutput show_rebinds(const Session& session, const vfio::RebindPreview& preview,
+                        const std::map<vfio::PciAddress, std::string>& skipped, vfio::Direction direction);
+VerbOutput show_rebinds(const Session& session, const vfio::RebindOutcome& outcome,
+                        const std::map<vfio::PciAddress, std::string>& skipped, vfio::Direction direction);
 
 }  // namespace ferry::cli

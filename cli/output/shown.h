@@ -11,7 +11,7 @@
 namespace ferry::cli {
 
 /// A verb's output in both forms, and its exit status.
-struct Shown {  // NOLINT(bugprone-exception-escape): JSON is moved, which throws nothing
+struct VerbOutput {  // NOLINT(bugprone-exception-escape): JSON is moved, which throws nothing
   nlohmann::json document;
   std::string text;  ///< for people, whole lines
   ExitStatus status = ExitStatus::done;
@@ -19,9 +19,9 @@ struct Shown {  // NOLINT(bugprone-exception-escape): JSON is moved, which throw
 };
 
 /// The form that the session asks for.
-std::string printed(const Session& session, const Shown& shown);
+std::string printed(const Session& session, const VerbOutput& shown);
 
 /// Prints that form; returns the status.
-ExitStatus print(const Session& session, const Shown& shown);
+ExitStatus print(const Session& session, const VerbOutput& shown);
 
 }  // namespace ferry::cli

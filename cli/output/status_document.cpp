@@ -22,13 +22,14 @@ json to_json(const host::MemberDescription& member) {
   return out;
 }
 
-json to_json(const host::NamedDescription& view) {
-  json out = to_json(view.function);
-  out["what"] = vfio::kind_of(view.function);
-  out["model"] = view.model.empty() ? view.function.ids() : view.model;
+json to_json(const host::NamedDescription& description) {
+  json out = to_json(description.function);
+  out["what"] = vfio::kind_of(description.function);
+  out["model"] = description.model.empty() ? description.function.ids() : description.model;
   out["advertised"] = json::array();
-  for (const host::AdvertisedAs& offer : view.advertised_as) out["advertised"].push_back(to_json(offer));
-  out["not_advertised"] = or_null(view.not_advertised);
+  for (const host::AdvertisedAs& advertised : description.advertised_as)
+    out["advertised"].push_back(to_json(advertised));
+  out["not_advertised"] = or_null(description.not_advertised);
   return out;
 }
 
@@ -67,49 +68,50 @@ json to_json(const host::Condition& condition) {
           {"hint", condition.hint}};
 }
 
-json to_json(const host::AdvertisedAs& offer) {
-  return {{"resource", offer.resource},   {"id", offer.id},         {"healthy", offer.healthy},
-          {"allocated", offer.allocated}, {"reason", offer.reason}, {"pod", or_null(offer.pod)}};
+json to_json(const host::AdvertisedAs& advertised) {
+  return {{"resource", advertised.resource}, {"id", advertised.id},
+          {"healthy", advertised.healthy},   {"allocated", advertised.allocated},
+          {"reason", advertised.reason},     {"pod", or_null(advertised.pod)}};
 }
 
-json to_json(const host::VgpuDescription& view) {
-  return {{"id", view.device.id.text},      {"type", view.device.type_name},
-          {"type_id", view.device.type_id}, {"parent", view.device.parent.text()},
-          {"users", list_of(view.users)},   {"advertised", list_of(view.advertised_as)}};
+json to_json(const host::VgpuDescription& description) {
+  return {{"id", description.device.id.text},      {"type", description.device.type_name},
+          {"type_id", description.device.type_id}, {"parent", description.device.parent.text()},
+          {"users", list_of(description.users)},   {"advertised", list_of(description.advertised_as)}};
 }
 
-json to_json(const host::AcceleratorDescription& view) {
-  json entry = to_json(view.function);
-  entry["model"] = view.model;
-  entry["mode"] = std::string(text(view.mode));
-  entry["condition"] = to_json(view.condition);
-  entry["members"] = list_of(view.members);
-  entry["group_viable"] = view.group_viable;
-  entry["group_blockers"] = to_json(view.group_blockers);
-  entry["movable"] = view.movable;
-  entry["movable_reasons"] = view.movable_reasons;
-  entry["not_viable"] = view.not_viable;
-  if (view.facts) entry["facts"] = to_json(*view.facts);
-  entry["vgpu_framework"] = view.framework->name();
-  entry["vgpus"] = list_of(view.vgpus);
-  entry["users"] = list_of(view.users);
-  entry["advertised"] = list_of(view.advertised_as);
-  entry["not_advertised"] = or_null(view.not_advertised);
-  entry["desired"] = view.status ? status_of(*view.status) : json(nullptr);
-  entry["before"] = view.prior ? to_json(*view.prior) : json(nullptr);
-  entry["problem"] = view.function.problem ? to_json(*view.function.problem) : json(nullptr);
+json to_json(const host::AcceleratorDescription& description) {
+  json entry = to_json(description.function);
+  entry["model"] = description.model;
+  entry["mode"] = std::string(text(description.mode));
+  entry["condition"] = to_json(description.condition);
+  entry["members"] = list_of(description.members);
+  entry["group_viable"] = description.group_viable;
+  entry["group_blockers"] = to_json(description.group_blockers);
+  entry["movable"] = description.movable;
+  entry["movable_reasons"] = description.movable_reasons;
+  entry["not_viable"] = description.not_viable;
+  if (description.facts) entry["facts"] = to_json(*description.facts);
+  entry["vgpu_framework"] = description.framework->name();
+  entry["vgpus"] = list_of(description.vgpus);
+  entry["users"] = list_of(description.users);
+  entry["advertised"] = list_of(description.advertised_as);
+  entry["not_advertised"] = or_null(description.not_advertised);
+  entry["desired"] = description.status ? status_of(*description.status) : json(nullptr);
+  entry["before"] = description.prior ? to_json(*description.prior) : json(nullptr);
+  entry["problem"] = description.function.problem ? to_json(*description.function.problem) : json(nullptr);
   return entry;
 }
 
-json to_json(const host::NodeDescription& view) {
-  return {{"accelerators", list_of(view.accelerators)},
-          {"by_name", list_of(view.by_name)},
-          {"iommu", view.iommu},
-          {"desired", view.desired ? to_json(*view.desired) : json(nullptr)},
-          {"phase", view.phase ? json(std::string(text(*view.phase))) : json(nullptr)},
-          {"hostd_runs", view.hostd_runs},
-          {"unknown", view.unknown},
-          {"notes", view.notes}};
+json to_json(const host::NodeDescription& description) {
+  return {{"accelerators", list_of(description.accelerators)},
+          {"by_name", list_of(description.by_name)},
+          {"iommu", description.iommu},
+          {"desired", description.desired ? to_json(*description.desired) : json(nullptr)},
+          {"phase", description.phase ? json(std::string(text(*description.phase))) : json(nullptr)},
+          {"hostd_runs", description.hostd_runs},
+          {"unknown", description.unknown},
+          {"notes", description.notes}};
 }
 
 }  // namespace ferry::cli

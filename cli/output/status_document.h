@@ -8,11 +8,11 @@
 namespace ferry::cli {
 
 /// The document of `ferry status`.
-nlohmann::json to_json(const host::NodeDescription& view);
+nlohmann::json to_json(const host::NodeDescription& description);
 /// An entry of its `accelerators`.
-nlohmann::json to_json(const host::AcceleratorDescription& view);
-nlohmann::json to_json(const host::VgpuDescription& view);
+nlohmann::json to_json(const host::AcceleratorDescription& description);
+nlohmann::json to_json(const host::VgpuDescription& description);
 nlohmann::json to_json(const host::Condition& condition);
-nlohmann::json to_json(const host::AdvertisedAs& offer);
+nlohmann::json to_json(const host::AdvertisedAs& advertised);
 
 }  // namespace ferry::cli

@@ -58,9 +58,9 @@ std::string others(std::size_t count, const vfio::PciAddress& address) {
   return fmt::format("and {} more: `ferry explain {}`", count, address.text());
 }
 
-void add_condition(const host::AcceleratorDescription& view, const host::NodeDescription& node,
+void add_condition(const host::AcceleratorDescription& description, const host::NodeDescription& node,
                    std::vector<Note>& notes) {
-  const host::Condition& condition = view.condition;
+  const host::Condition& condition = description.condition;
   // A line below the table says it of all accelerators.
   if (node.no_iommu && condition.reason == node.no_iommu->message) return;
   if (!condition.reason.empty())
@@ -69,34 +69,36 @@ void add_condition(const host::AcceleratorDescription& view, const host::NodeDes
     notes.push_back({.text = "hint: " + condition.hint, .tint = Tint::dim});
   } else if (condition.health == host::Health::bad) {
     notes.push_back(
-        {.text = fmt::format("hint: `ferry explain {}` says what would help", view.address().text()),
+        {.text = fmt::format("hint: `ferry explain {}` says what would help", description.address().text()),
          .tint = Tint::dim});
   }
 }
 
 // A user that the reason already names is left out.
-void add_holders(const host::AcceleratorDescription& view, std::vector<Note>& notes) {
+void add_users(const host::AcceleratorDescription& description, std::vector<Note>& notes) {
   std::vector<std::string> texts;
-  for (const vfio::DeviceUser& user : view.users) {
-    const bool of_a_vgpu = std::ranges::any_of(view.vgpus, [&](const host::VgpuDescription& vgpu) {
+  for (const vfio::DeviceUser& user : description.users) {
+    const bool of_a_vgpu = std::ranges::any_of(description.vgpus, [&](const host::VgpuDescription& vgpu) {
       return std::ranges::find(vgpu.users, user) != vgpu.users.end();
     });
     std::string text = user.text();
-    if (!of_a_vgpu && view.condition.reason.find(text) == std::string::npos) texts.push_back(std::move(text));
+    if (!of_a_vgpu && description.condition.reason.find(text) == std::string::npos)
+      texts.push_back(std::move(text));
   }
   for (std::size_t i = 0; i < std::min(texts.size(), kMostNamed); ++i) notes.push_back({.text = texts[i]});
-  if (texts.size() > kMostNamed) notes.push_back({.text = others(texts.size() - kMostNamed, view.address())});
+  if (texts.size() > kMostNamed)
+    notes.push_back({.text = others(texts.size() - kMostNamed, description.address())});
 }
 
 // "2 x GRID T4-4Q, 1 in use: VM half (pid 811)"
-void add_vgpus(const host::AcceleratorDescription& view, std::vector<Note>& notes) {
+void add_vgpus(const host::AcceleratorDescription& description, std::vector<Note>& notes) {
   struct Made {
     std::size_t count = 0;
     std::size_t used = 0;
     std::vector<std::string> users;
   };
   std::map<std::string, Made> types;
-  for (const host::VgpuDescription& vgpu : view.vgpus) {
+  for (const host::VgpuDescription& vgpu : description.vgpus) {
     Made& made = types[vgpu.device.type_name];
     ++made.count;
     if (!vgpu.users.empty()) ++made.used;
@@ -108,63 +110,65 @@ void add_vgpus(const host::AcceleratorDescription& view, std::vector<Note>& note
       const std::size_t left_out = made.users.size() > kMostNamed ? made.users.size() - kMostNamed : 0;
       made.users.resize(made.users.size() - left_out);
       text += fmt::format(", {} in use: {}", made.used, fmt::join(made.users, ", "));
-      if (left_out > 0) text += " " + others(left_out, view.address());
+      if (left_out > 0) text += " " + others(left_out, description.address());
     }
     notes.push_back({.text = std::move(text)});
   }
-  if (types.empty() && view.framework->makes_vgpus())
-    notes.push_back({.text = fmt::format("no vGPU made ({})", view.framework->name()), .tint = Tint::dim});
+  if (types.empty() && description.framework->makes_vgpus())
+    notes.push_back(
+        {.text = fmt::format("no vGPU made ({})", description.framework->name()), .tint = Tint::dim});
 }
 
 std::string driver_text(const vfio::PciFunction& function) {
   return function.driver.value_or("none");
 }
 
-Tint state_tint(const host::AcceleratorDescription& view) {
-  return tint_of(view.condition.health);
+Tint state_tint(const host::AcceleratorDescription& description) {
+  return tint_of(description.condition.health);
 }
 
 // "16.0 GT/s x16", without what it could be.
-std::string link_of(const host::AcceleratorDescription& view) {
-  if (!view.facts) return {};
-  const std::string line = link_line(view.facts->link).text;
+std::string link_of(const host::AcceleratorDescription& description) {
+  if (!description.facts) return {};
+  const std::string line = link_line(description.facts->link).text;
   return line.substr(0, line.find_first_of(",:("));
 }
 
-std::string resources_of(const host::AcceleratorDescription& view) {
+std::string resources_of(const host::AcceleratorDescription& description) {
   std::set<std::string> names;
-  for (const host::AdvertisedAs& one : view.advertised_as) names.insert(one.resource);
-  for (const host::VgpuDescription& vgpu : view.vgpus)
+  for (const host::AdvertisedAs& one : description.advertised_as) names.insert(one.resource);
+  for (const host::VgpuDescription& vgpu : description.vgpus)
     for (const host::AdvertisedAs& one : vgpu.advertised_as) names.insert(one.resource);
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
 /// The desired mode; "dra" for a GPU of DRA, whose claims decide.
-std::string desired_text(const host::AcceleratorDescription& view) {
-  if (!view.status) return "-";
-  if (view.status->desired) return std::string(text(*view.status->desired));
-  return view.status->allocation == api::Allocation::dra ? "dra" : "-";
+std::string desired_text(const host::AcceleratorDescription& description) {
+  if (!description.status) return "-";
+  if (description.status->desired) return std::string(text(*description.status->desired));
+  return description.status->allocation == api::Allocation::dra ? "dra" : "-";
 }
 
-Row row_of(const host::AcceleratorDescription& view, const host::NodeDescription& node, bool heads_group) {
+Row row_of(const host::AcceleratorDescription& description, const host::NodeDescription& node,
+           bool heads_group) {
   Row row;
-  const auto& group = view.function.iommu_group;
-  row.cells[kAddress] = view.address().text();
-  row.cells[kModel] = view.model;
+  const auto& group = description.function.iommu_group;
+  row.cells[kAddress] = description.address().text();
+  row.cells[kModel] = description.model;
   row.cells[kGroup] = heads_group ? (group ? std::to_string(*group) : "none") : "";
-  row.cells[kNuma] = view.function.numa_node ? std::to_string(*view.function.numa_node) : "-";
-  row.cells[kLink] = link_of(view);
-  row.cells[kDriver] = driver_text(view.function);
-  row.cells[kMode] = std::string(text(view.mode));
-  row.cells[kDesired] = desired_text(view);
-  row.cells[kResource] = resources_of(view);
-  row.cells[kState] = view.condition.word;
-  row.state = state_tint(view);
-  add_condition(view, node, row.notes);
-  if (auto other = vfio::override_of_another_driver(view.function))
+  row.cells[kNuma] = description.function.numa_node ? std::to_string(*description.function.numa_node) : "-";
+  row.cells[kLink] = link_of(description);
+  row.cells[kDriver] = driver_text(description.function);
+  row.cells[kMode] = std::string(text(description.mode));
+  row.cells[kDesired] = desired_text(description);
+  row.cells[kResource] = resources_of(description);
+  row.cells[kState] = description.condition.word;
+  row.state = state_tint(description);
+  add_condition(description, node, row.notes);
+  if (auto other = vfio::override_of_another_driver(description.function))
     row.notes.push_back({.text = std::move(*other), .tint = Tint::dim});
-  add_holders(view, row.notes);
-  add_vgpus(view, row.notes);
+  add_users(description, row.notes);
+  add_vgpus(description, row.notes);
   return row;
 }
 
@@ -178,21 +182,21 @@ Row row_of(const host::MemberDescription& member) {
 }
 
 /// The rows in the order of the output, with those of a group together.
-std::vector<Row> rows_of(const host::NodeDescription& view, const TextOutput& output) {
+std::vector<Row> rows_of(const host::NodeDescription& description, const TextOutput& output) {
   const std::string more = output.unicode ? "├─ " : "|- ";
   const std::string last = output.unicode ? "└─ " : "`- ";
   const std::string down = output.unicode ? "│" : "|";
   std::vector<Row> rows;
   std::set<vfio::PciAddress> drawn;
-  for (const host::AcceleratorDescription& head : view.accelerators) {
+  for (const host::AcceleratorDescription& head : description.accelerators) {
     if (!drawn.insert(head.address()).second) continue;
-    rows.push_back(row_of(head, view, true));
+    rows.push_back(row_of(head, description, true));
     if (!head.members.empty()) rows.back().below = down;
     for (std::size_t i = 0; i < head.members.size(); ++i) {
       const host::MemberDescription& member = head.members[i];
       const bool ends = i + 1 == head.members.size();
-      const host::AcceleratorDescription* known = view.find(member.function.address);
-      rows.push_back(known == nullptr ? row_of(member) : row_of(*known, view, false));
+      const host::AcceleratorDescription* known = description.find(member.function.address);
+      rows.push_back(known == nullptr ? row_of(member) : row_of(*known, description, false));
       rows.back().cells[kAddress].insert(0, ends ? last : more);
       if (!ends) rows.back().below = down;
       drawn.insert(member.function.address);
@@ -297,23 +301,23 @@ Tint tint_of(api::NodePhase phase) {
 }
 
 /// A line for each function that counts only if it is named.
-std::string by_name_lines(const host::NodeDescription& view, const TextOutput& output) {
-  if (view.by_name.empty()) return {};
+std::string by_name_lines(const host::NodeDescription& description, const TextOutput& output) {
+  if (description.by_name.empty()) return {};
   const auto in_lines = [&](const std::string& text) {
     return fmt::format("{}\n", fmt::join(wrapped(visible_line(text), output.columns), "\n"));
   };
   std::string out =
       in_lines(fmt::format("counted only where they are named, as in `ferry vfio bind --device {}`:",
-                           view.by_name.front().function.address.text()));
-  for (const auto& [function, model, advertised_as, not_advertised] : view.by_name) {
+                           description.by_name.front().function.address.text()));
+  for (const auto& [function, model, advertised_as, not_advertised] : description.by_name) {
     std::string line =
         fmt::format("{}  {} {}, {}, {}", function.address.text(), vfio::kind_of(function),
                     model.empty() ? function.ids() : model,
                     function.iommu_group ? fmt::format("group {}", *function.iommu_group) : "no group",
                     function.driver ? "driver " + *function.driver : "no driver");
-    for (const host::AdvertisedAs& offer : advertised_as)
-      line += fmt::format(", advertised as {}{}", offer.resource,
-                          offer.healthy ? "" : ", unhealthy: " + offer.reason);
+    for (const host::AdvertisedAs& advertised : advertised_as)
+      line += fmt::format(", advertised as {}{}", advertised.resource,
+                          advertised.healthy ? "" : ", unhealthy: " + advertised.reason);
     if (!not_advertised.empty()) line += ", not advertised: " + not_advertised;
     out += in_lines(line);
   }
@@ -332,32 +336,35 @@ std::string age_text(const std::optional<std::chrono::seconds>& age) {
 }
 
 /// A failure that no hostd retries, with its age; empty: hostd runs, or there is no failure.
-std::string stale_failure(const host::NodeDescription& view) {
-  const bool fault = view.phase == api::NodePhase::failed || view.phase == api::NodePhase::blocked;
-  if (!fault || view.hostd_runs) return {};
-  const std::string age = age_text(view.state_age);
+std::string stale_failure(const host::NodeDescription& description) {
+  const bool fault =
+      description.phase == api::NodePhase::failed || description.phase == api::NodePhase::blocked;
+  if (!fault || description.hostd_runs) return {};
+  const std::string age = age_text(description.state_age);
   return fmt::format("{}ferry hostd does not run, so nothing has looked again; `ferry hostd --once` does",
                      age.empty() ? "" : fmt::format("that was {} ago: ", age));
 }
 
 // "policy mixed (label gpu-ferry.io/policy=mixed): ready"
-std::string policy_lines(const host::NodeDescription& view, const TextOutput& output) {
-  if (!view.phase || (!view.desired && !view.error)) return {};
-  const std::string phase(text(*view.phase));
+std::string policy_lines(const host::NodeDescription& description, const TextOutput& output) {
+  if (!description.phase || (!description.desired && !description.error)) return {};
+  const std::string phase(text(*description.phase));
   std::string head = "policy";
-  if (view.desired) head += " " + view.desired->policy;
-  if (view.desired && !view.desired->source.empty()) head += fmt::format(" ({})", view.desired->source);
+  if (description.desired) head += " " + description.desired->policy;
+  if (description.desired && !description.desired->source.empty())
+    head += fmt::format(" ({})", description.desired->source);
   head = visible_line(head + ": ");
-  const std::string rest = view.error ? visible_line(", " + view.error->message) : std::string();
+  const std::string rest =
+      description.error ? visible_line(", " + description.error->message) : std::string();
   std::string out = fmt::format("{}\n", fmt::join(wrapped(head + phase + rest, output.columns), "\n"));
   // Line breaks replace blanks, so the phase keeps its place, unless a word before it was broken: then it has
   // no colour.
   if (out.compare(head.size(), phase.size(), phase) == 0)
-    out.replace(head.size(), phase.size(), tinted(output, tint_of(*view.phase), phase));
-  if (view.error && !view.error->hint.empty())
-    out += fmt::format("{}\n",
-                       fmt::join(wrapped(visible_line("hint: " + view.error->hint), output.columns), "\n"));
-  if (const std::string stale = stale_failure(view); !stale.empty())
+    out.replace(head.size(), phase.size(), tinted(output, tint_of(*description.phase), phase));
+  if (description.error && !description.error->hint.empty())
+    out += fmt::format(
+        "{}\n", fmt::join(wrapped(visible_line("hint: " + description.error->hint), output.columns), "\n"));
+  if (const std::string stale = stale_failure(description); !stale.empty())
     out += fmt::format("{}\n", fmt::join(wrapped(stale, output.columns), "\n"));
   return out;
 }
@@ -381,21 +388,22 @@ std::string who(const vfio::DeviceUser& user) {
   return text.substr(0, text.find(" holds "));
 }
 
-std::string status_text(const host::NodeDescription& view, const TextOutput& output, bool wide) {
-  std::string out = !view.accelerators.empty() ? Drawing(rows_of(view, output), output, wide).text()
-                    : view.by_name.empty()     ? "no accelerators on this host\n"
-                                           : fmt::format("no accelerators of {} on this host\n", view.whose);
-  out += by_name_lines(view, output);
-  out += policy_lines(view, output);
+std::string status_text(const host::NodeDescription& description, const TextOutput& output, bool wide) {
+  std::string out =
+      !description.accelerators.empty() ? Drawing(rows_of(description, output), output, wide).text()
+      : description.by_name.empty()     ? "no accelerators on this host\n"
+                                    : fmt::format("no accelerators of {} on this host\n", description.whose);
+  out += by_name_lines(description, output);
+  out += policy_lines(description, output);
   const auto add = [&](const std::string& text, Tint tint = Tint::plain) {
     for (const std::string& line : wrapped(text, output.columns)) out += tinted(output, tint, line) + "\n";
   };
-  if (view.no_iommu) {
-    add("nothing here can be given to a VM: " + view.no_iommu->message, Tint::bad);
-    add("hint: " + view.no_iommu->hint);
+  if (description.no_iommu) {
+    add("nothing here can be given to a VM: " + description.no_iommu->message, Tint::bad);
+    add("hint: " + description.no_iommu->hint);
   }
-  for (const std::string& note : view.unknown) add("note: " + note);
-  for (const std::string& note : view.notes) add("note: " + note);
+  for (const std::string& note : description.unknown) add("note: " + note);
+  for (const std::string& note : description.notes) add("note: " + note);
   return out;
 }
 

@@ -9,9 +9,10 @@
 namespace ferry::cli {
 
 /// `ferry status` for people: a row for each accelerator, those of an IOMMU group together with its other
-/// members. A fault has its reason beside the row, or below it where the canvas is narrow.
+/// members. A fault has its reason beside the row, or below it where the output is narrow.
 /// `wide` adds the columns NUMA, LINK, DESIRED and RESOURCE; their facts must have been read.
-std::string status_text(const host::NodeDescription& view, const TextOutput& output, bool wide = false);
+std::string status_text(const host::NodeDescription& description, const TextOutput& output,
+                        bool wide = false);
 
 /// The colour of a health.
 Tint tint_of(host::Health health);

@@ -25,18 +25,18 @@ struct TextOutput {
   bool unicode = false;  ///< false: ASCII only
 };
 
-/// The canvas of an open file. COLUMNS overrides the terminal's own width and is the only width of a file
+/// The output for an open file. COLUMNS overrides the terminal's own width and is the only width of a file
 /// that is no terminal. A terminal has colours unless NO_COLOR is set to anything or TERM is "dumb"
 /// (no-color.org). The locale's character set decides about `unicode`.
 TextOutput text_output_of(std::FILE* out, const Environment& environment = process_environment(),
                           ColourChoice colours = ColourChoice::terminal);
 
-/// `text` in the tint's colour, if the canvas has colours.
+/// `text` in the tint's colour, if the output has colours.
 std::string tinted(const TextOutput& output, Tint tint, std::string_view text);
 
 /// The columns that UTF-8 text takes, counted in characters: Ferry prints no wide ones.
 std::size_t width_of(std::string_view text);
-/// At most `width` columns of `text`, with a mark if the end was cut off.
+/// Returns at most `width` columns of `text`, with a mark if the end was cut off.
 std::string cut_to(const TextOutput& output, std::string_view text, std::size_t width);
 /// `text` filled with blanks up to `width` columns.
 std::string padded(std::string text, std::size_t width);

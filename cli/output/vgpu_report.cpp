@@ -94,7 +94,7 @@ std::string note_lines(const std::vector<std::string>& notes, const char* indent
   return out;
 }
 
-Shown show_vgpus(const Session& session, const vgpu::VgpuPlan& plan) {
+VerbOutput show_vgpus(const Session& session, const vgpu::VgpuPlan& plan) {
   std::string out;
   json gpus = json::array();
   ExitStatus status = ExitStatus::done;
@@ -136,7 +136,7 @@ Shown show_vgpus(const Session& session, const vgpu::VgpuPlan& plan) {
           .status = status};
 }
 
-Shown show_vgpus(const Session& session, const vgpu::VgpuOutcome& outcome) {
+VerbOutput show_vgpus(const Session& session, const vgpu::VgpuOutcome& outcome) {
   std::string out;
   json gpus = json::array();
   for (const vgpu::GpuOutcome& gpu : outcome.gpus) {

@@ -12,8 +12,8 @@
 
 namespace ferry::cli {
 
-Shown show_vgpus(const Session& session, const vgpu::VgpuPlan& plan);
-Shown show_vgpus(const Session& session, const vgpu::VgpuOutcome& outcome);
+VerbOutput show_vgpus(const Session& session, const vgpu::VgpuPlan& plan);
+VerbOutput show_vgpus(const Session& session, const vgpu::VgpuOutcome& outcome);
 
 /// {"T4-4Q": 2}
 nlohmann::json to_json(const std::vector<vgpu::TypeCount>& counts);

@@ -29,29 +29,30 @@ namespace {
 using nlohmann::json;
 
 /// The snapshot without the host's side, which is read only once no other agent writes there.
-Result<agent::NodeSnapshot> view_of(const AgentOptions& options) {
-  agent::NodeSnapshot view;
+Result<agent::NodeSnapshot> snapshot_of(const AgentOptions& options) {
+  agent::NodeSnapshot snapshot;
   auto node = policy::read_node_object(options.node);
   if (!node) return fail(std::move(node).error());
-  view.node = std::move(*node);
+  snapshot.node = std::move(*node);
   for (const auto& file : options.configs) {
     auto text = read_carried_text(file, "policy");
     if (!text) return fail(std::move(text).error());
-    view.configs.push_back(std::move(*text));
+    snapshot.configs.push_back(std::move(*text));
   }
   auto release = vfio::release_list(options.program.release);
   if (!release) return fail(std::move(release).error());
-  view.defaults = {.workload = agent::parse_workload(options.program.default_workload),
-                   .policy = options.program.default_policy,
-                   .vgpu_config = options.program.default_vgpu_config,
-                   .release = std::move(*release)};
-  view.features = agent::parse_feature_way(options.program.feature_labels).value_or(agent::FeatureWay::none);
-  view.others.pods = std::vector<agent::PodOnNode>();  // a single reconcile waits for no pods
+  snapshot.defaults = {.workload = agent::parse_workload(options.program.default_workload),
+                       .policy = options.program.default_policy,
+                       .vgpu_config = options.program.default_vgpu_config,
+                       .release = std::move(*release)};
+  snapshot.features =
+      agent::parse_feature_way(options.program.feature_labels).value_or(agent::FeatureWay::none);
+  snapshot.others.pods = std::vector<agent::PodOnNode>();  // a single reconcile waits for no pods
   if (options.handed_over) {
-    view.others.daemon_sets = std::set<std::string>();
-    view.others.unserved = agent::kUnservedPatience;
+    snapshot.others.daemon_sets = std::set<std::string>();
+    snapshot.others.unserved = agent::kUnservedPatience;
   }
-  return view;
+  return snapshot;
 }
 
 /// Claims the agent's lock: a running agent would overwrite the files, and the GPUs would change twice.
@@ -68,13 +69,13 @@ void add(agent::LabelChanges& all, const agent::LabelChanges& later) {
 }
 
 // Without an API server each label counts as set at once, so the reconciles of one change run in a row.
-agent::ReconcileResult steps_of(agent::NodeSnapshot view) {
-  agent::ReconcileResult all = agent::reconcile(view);
-  constexpr int kMostLooks = 3;
-  for (int look = 1; look < kMostLooks && !all.waits_for.empty(); ++look) {
-    view.node.labels = agent::with_changes(view.node.labels, all.labels);
-    view.node.annotations = agent::with_changes(view.node.annotations, all.annotations);
-    agent::ReconcileResult next = agent::reconcile(view);
+agent::ReconcileResult steps_of(agent::NodeSnapshot snapshot) {
+  agent::ReconcileResult all = agent::reconcile(snapshot);
+  constexpr int kMostAttempts = 3;
+  for (int attempt = 1; attempt < kMostAttempts && !all.waits_for.empty(); ++attempt) {
+    snapshot.node.labels = agent::with_changes(snapshot.node.labels, all.labels);
+    snapshot.node.annotations = agent::with_changes(snapshot.node.annotations, all.annotations);
+    agent::ReconcileResult next = agent::reconcile(snapshot);
     add(all.labels, next.labels);
     add(all.annotations, next.annotations);
     all.desired_file = std::move(next.desired_file);
@@ -146,8 +147,8 @@ const char* action_on_serving(const agent::ReconcileResult& step, const Written&
   return step.standby->empty() ? "removed" : "written";
 }
 
-json document_of(const agent::NodeSnapshot& view, const agent::ReconcileResult& step, const Written& written,
-                 bool dry_run) {
+json document_of(const agent::NodeSnapshot& snapshot, const agent::ReconcileResult& step,
+                 const Written& written, bool dry_run) {
   const agent::DesiredState& desired_state = step.desired_state;
   const bool policy = desired_state.kind == agent::DesiredState::Kind::policy;
   const bool invalid = desired_state.kind == agent::DesiredState::Kind::invalid;
@@ -163,7 +164,7 @@ json document_of(const agent::NodeSnapshot& view, const agent::ReconcileResult& 
         {{"path", "/" + file.path}, {"action", file.removed ? "removed" : "written"}, {"why", file.why}});
   }
   const json generation = step.desired_file ? json(step.desired_file->generation.value_or(0)) : json();
-  return {{"node", view.node.name},
+  return {{"node", snapshot.node.name},
           {"dry_run", dry_run},
           {"desired_state",
            {{"kind", kind_of(desired_state)},
@@ -196,10 +197,10 @@ void add_rows(Table& table, const char* kind, const agent::Labels& now, const ag
   }
 }
 
-std::string text_of(const Session& session, const agent::NodeSnapshot& view,
+std::string text_of(const Session& session, const agent::NodeSnapshot& snapshot,
                     const agent::ReconcileResult& step, const Written& written) {
   const char* const would = session.dry_run ? "would be " : "";
-  std::string out = fmt::format("node {}: {}\nstate: {}\n", view.node.name, sentence(step.desired_state),
+  std::string out = fmt::format("node {}: {}\nstate: {}\n", snapshot.node.name, sentence(step.desired_state),
                                 text(step.report.condition));
   if (const auto more = how_it_goes_on(step, written, session.dry_run); !more.empty())
     out += fmt::format("  {}\n", more);
@@ -221,8 +222,8 @@ std::string text_of(const Session& session, const agent::NodeSnapshot& view,
   if (step.feature_file) file(agent::kFeatureFile, action_on_features(step), "--feature-labels=file");
   if (!step.labels.empty() || !step.annotations.empty()) {
     Table table({"KIND", "NAME", "CURRENT", "DESIRED"});
-    add_rows(table, "label", view.node.labels, step.labels);
-    add_rows(table, "annotation", view.node.annotations, step.annotations);
+    add_rows(table, "label", snapshot.node.labels, step.labels);
+    add_rows(table, "annotation", snapshot.node.annotations, step.annotations);
     out += table.text();
   }
   if (step.node_feature && !step.node_feature->empty()) {
@@ -262,8 +263,8 @@ std::optional<Error> misuse(const Session& session, const AgentOptions& options)
 ExitStatus agent_verb(const Session& session, const AgentOptions& options) {
   if (const auto wrong = misuse(session, options)) return complain(*wrong);
   if (!options.once) return complain(become_agent_program(options.words));
-  auto view = view_of(options);
-  if (!view) return complain(view.error());
+  auto snapshot = snapshot_of(options);
+  if (!snapshot) return complain(snapshot.error());
   std::optional<InstanceLock> only;
   if (!session.dry_run) {
     if (auto allowed = require_root(session); !allowed) return complain(allowed.error());
@@ -273,10 +274,10 @@ ExitStatus agent_verb(const Session& session, const AgentOptions& options) {
   }
   auto host = agent::read_host_side(*session.host);
   if (!host) return complain(host.error());
-  view->host = std::move(*host);
-  agent::ReconcileResult step = steps_of(*view);
+  snapshot->host = std::move(*host);
+  agent::ReconcileResult step = steps_of(*snapshot);
   // Empties a feature file of an earlier agent. Node Feature Discovery would believe it for a day.
-  if (view->features != agent::FeatureWay::file && session.host->exists(agent::kFeatureFile))
+  if (snapshot->features != agent::FeatureWay::file && session.host->exists(agent::kFeatureFile))
     step.feature_file = agent::Labels();
   if (!session.dry_run) {
     if (auto written = agent::write_desired_file(*session.host, step); !written)
@@ -293,7 +294,8 @@ ExitStatus agent_verb(const Session& session, const AgentOptions& options) {
   if (!files) return complain(files.error());
   Written written = {.serving = *serving, .files = *files};
   if (const auto runs = is_present(*session.host, api::kHostdLiveness)) written.hostd_runs = *runs;
-  print(session, document_of(*view, step, written, session.dry_run), text_of(session, *view, step, written));
+  print(session, document_of(*snapshot, step, written, session.dry_run),
+        text_of(session, *snapshot, step, written));
   if (step.desired_state.kind == agent::DesiredState::Kind::invalid) {
     Error error = step.desired_state.error;
     // The original hint is made for the cluster and names ConfigMaps.

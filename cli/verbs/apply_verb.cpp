@@ -19,7 +19,7 @@ namespace ferry::cli {
 namespace {
 
 // A stage without results adds no text.
-void add(Shown& all, const char* key, const char* heading, bool anything, Shown stage) {
+void add(VerbOutput& all, const char* key, const char* heading, bool anything, VerbOutput stage) {
   all.status = worse(all.status, stage.status);
   if (anything) all.text += fmt::format("{}:\n{}", heading, stage.text);
   all.document[key] = std::move(stage.document);
@@ -45,10 +45,10 @@ bool writes(const vfio::RebindOutcome& rebinds) {
 }
 // A failed stage need not count here: its exit status is worse than any other.
 bool writes(const host::NodePreview& node) {
-  return writes(node.given_back) || !node.vgpus.writes_nothing() || writes(node.given_away);
+  return writes(node.unbound) || !node.vgpus.writes_nothing() || writes(node.bound);
 }
 bool writes(const host::NodeOutcome& node) {
-  return writes(node.given_back) || node.vgpus.wrote() || writes(node.given_away);
+  return writes(node.unbound) || node.vgpus.wrote() || writes(node.bound);
 }
 
 /// Returns the items that match no GPU, and warns of them on stderr.
@@ -64,15 +64,15 @@ Result<std::vector<std::string>> idle_items(const Session& session, const policy
 }
 
 template <typename Node>
-Shown show(const Session& session, const policy::Policy& policy, const Node& node,
-           const std::vector<std::string>& idle) {
-  Shown all;
+VerbOutput show(const Session& session, const policy::Policy& policy, const Node& node,
+                const std::vector<std::string>& idle) {
+  VerbOutput all;
   all.document = {{"policy", policy.name}, {"dry_run", session.dry_run}, {"warnings", idle}};
-  add(all, "given_back", "back to the host", any(node.given_back),
-      show_rebinds(session, node.given_back, {}, vfio::Direction::back));
+  add(all, "given_back", "back to the host", any(node.unbound),
+      show_rebinds(session, node.unbound, {}, vfio::Direction::back));
   add(all, "vgpus", "vGPUs", !node.vgpus.gpus.empty(), show_vgpus(session, node.vgpus));
-  add(all, "given_away", "to vfio", any(node.given_away),
-      show_rebinds(session, node.given_away, {}, vfio::Direction::to_vfio));
+  add(all, "given_away", "to vfio", any(node.bound),
+      show_rebinds(session, node.bound, {}, vfio::Direction::to_vfio));
   if constexpr (std::is_same_v<Node, host::NodeOutcome>) {
     if (node.error) {
       all.status = worse(all.status, complain(*node.error));

@@ -104,15 +104,15 @@ Result<> check_not_served(const Session& session, const std::string& uid) {
   return {};
 }
 
-Shown unknown_claim(const std::string& uid) {
-  Shown out;
+VerbOutput unknown_claim(const std::string& uid) {
+  VerbOutput out;
   out.document = {{"uid", uid}, {"outcome", "unknown"}, {"claim", json()}};
   out.text = fmt::format("claim {} has no device of this host: there is nothing to release\n", uid);
   return out;
 }
 
-Shown released(const host::Claim& claim, bool dry_run) {
-  Shown out;
+VerbOutput released(const host::Claim& claim, bool dry_run) {
+  VerbOutput out;
   out.document = {
       {"uid", claim.uid}, {"outcome", dry_run ? "would release" : "released"}, {"claim", document_of(claim)}};
   out.text = fmt::format("{}: {} {}\n", visible_line(claim.label()), dry_run ? "would release" : "released",
@@ -125,7 +125,7 @@ Shown released(const host::Claim& claim, bool dry_run) {
 ExitStatus claims_list_verb(const Session& session) {
   const auto record = host::load_claim_record(*session.host);
   if (!record) return complain(record.error());
-  Shown shown;
+  VerbOutput shown;
   auto claims = json::array();
   Table table({"UID", "CLAIM", "PHASE", "GPU", "DEVICE", "ID"});
   for (const host::Claim& claim : record->claims) {

@@ -220,17 +220,17 @@ ExitStatus doctor_verb(const Session& session, const DoctorOptions& options) {
   names.reserve(all.size());
   for (const OfPurpose& one : all) names.push_back(one.purpose);
   waits.reset();
-  return print(session,
-               Shown{.document = {{"for", *purposes},
-                                  {"checks", list},
-                                  {"summary",
-                                   {{"passed", counts.passed},
-                                    {"warnings", counts.warnings},
-                                    {"failed", counts.failed},
-                                    {"unknown", counts.unknown}}}},
-                     .text = checks_text(join(names, ", "), groups, options.verbose, text_output(session)),
-                     .status = counts.failed > 0 ? ExitStatus::failed : ExitStatus::done,
-                     .tinted = true});
+  return print(session, VerbOutput{.document = {{"for", *purposes},
+                                                {"checks", list},
+                                                {"summary",
+                                                 {{"passed", counts.passed},
+                                                  {"warnings", counts.warnings},
+                                                  {"failed", counts.failed},
+                                                  {"unknown", counts.unknown}}}},
+                                   .text = checks_text(join(names, ", "), groups, options.verbose,
+                                                       text_output(session)),
+                                   .status = counts.failed > 0 ? ExitStatus::failed : ExitStatus::done,
+                                   .tinted = true});
 }
 
 }  // namespace ferry::cli

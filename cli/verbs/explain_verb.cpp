@@ -8,11 +8,11 @@
 
 namespace ferry::cli {
 ExitStatus explain_verb(const Session& session, const std::string& word) {
-  const auto inputs = look_for_stories(session);
+  const auto inputs = read_explain_inputs(session);
   if (!inputs) return complain(inputs.error());
   const auto subject = find_subject(*inputs, word);
   if (!subject) return complain(subject.error());
-  Shown shown;
+  VerbOutput shown;
   if (is_text(session.output)) {
     shown.text = explanation_text(explanation_of(*inputs, *subject), text_output(session));
     shown.tinted = true;

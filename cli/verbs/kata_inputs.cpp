@@ -145,7 +145,7 @@ void add_control(const Session& session, const KataOptions& options, const kata:
     runtime.control = run_of_command(*session.writer, file->restart.command);
     return;
   }
-  const kata::RuntimePlace& place = runtime.at_hand.place;
+  const kata::RuntimePlace& place = runtime.found_runtime.place;
   if (place.kind == kata::RuntimeKind::k0s) {
     runtime.control = left_to(place.name);
     return;
@@ -176,7 +176,7 @@ bool goes_with_one(const vfio::Inventory& inventory, const vfio::AcceleratorRule
 }
 
 /// Prints progress to stderr, since stdout is for data.
-std::function<void(const kata::FetchProgress&)> told_to_people(const std::string& name) {
+std::function<void(const kata::FetchProgress&)> fetch_note(const std::string& name) {
   return [lines = FetchProgressLines(name)](const kata::FetchProgress& progress) mutable {
     if (const auto line = lines.line(progress)) print_to_stderr("{}", *line);
   };
@@ -206,10 +206,10 @@ Result<kata::KataRuntime> kata_runtime(const Session& session, const KataOptions
   if (!place) return fail(std::move(place).error());
   kata::KataRuntime out;
   out.asked = std::make_unique<kata::CriClient>(*session.host, place->socket);
-  auto at_hand =
+  auto found_runtime =
       kata::found_runtime(*session.host, *session.writer, *out.asked, *place, options.containerd_version);
-  if (!at_hand) return fail(std::move(at_hand).error());
-  out.at_hand = std::move(*at_hand);
+  if (!found_runtime) return fail(std::move(found_runtime).error());
+  out.found_runtime = std::move(*found_runtime);
   add_control(session, options, file, out);
   return out;
 }
@@ -252,16 +252,17 @@ Result<std::string> credentials_of(const Session& session, const KataOptions& op
 }
 
 Result<std::vector<std::string>> check_files(const Session& session, const kata::Artifact& artifact) {
-  return kata::changes_since_fetch(*session.host, artifact, told_to_people(artifact.name));
+  return kata::changes_since_fetch(*session.host, artifact, fetch_note(artifact.name));
 }
 
 Result<kata::Artifact> fetch_class(const Session& session, const KataOptions& options,
                                    const kata::ClassFile& file, const kata::KataClass& kata) {
   auto request = kata::fetch_request(*session.host, credentials(options), file, kata);
   if (!request) return fail(std::move(request).error());
-  // Without a registry the files here will do: a change that began with them can end, or be reported again.
+  // Without a registry the files here are enough: a change that began with them can end, or be reported
+  // again.
   request->or_what_is_here = true;
-  auto artifact = kata::fetch(*session.host, *request, told_to_people(kata.name));
+  auto artifact = kata::fetch(*session.host, *request, fetch_note(kata.name));
   if (!artifact) return fail(kata::explained(std::move(artifact).error(), kata, *request));
   return artifact;
 }

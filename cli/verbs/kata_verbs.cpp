@@ -25,7 +25,7 @@ namespace ferry::cli {
 namespace {
 
 // No event that Ferry receives announces the end of a pod, so it is polled while a verb waits.
-constexpr std::chrono::seconds kBetweenLooks{1};
+constexpr std::chrono::seconds kPollPeriod{1};
 
 kata::ChangeContext change_context(const Session& session, const KataOptions& options,
                                    const kata::KataRuntime& runtime) {
@@ -55,7 +55,7 @@ void wait_for_users(const Session& session, const KataOptions& options, kata::Co
         kata::who_has(*session.host, runtime, state ? std::optional(*state) : std::nullopt, leaving);
     if (!who || !*who) return;
     if (!std::exchange(printed, true)) print_to_stderr("waiting for {} to end\n", **who);
-    std::this_thread::sleep_for(kBetweenLooks);
+    std::this_thread::sleep_for(kPollPeriod);
   }
 }
 
@@ -161,7 +161,7 @@ Result<kata::KataChange> install(const Session& session, const KataOptions& opti
     const auto of_host = [&](const kata::KataClass& kata) {
       return kata.artifacts.folder() ? known(kata) : Result<std::optional<kata::Artifact>>(std::nullopt);
     };
-    auto planned = kata::plan_kata(*session.host, *file, *devices, runtime->at_hand, of_host);
+    auto planned = kata::plan_kata(*session.host, *file, *devices, runtime->found_runtime, of_host);
     if (!planned) return fail(std::move(planned).error());
     if (auto r = check_fetches(session, options, *file, *planned); !r) return fail(std::move(r).error());
     if (auto r = kata::check_control(*runtime, planned->plan); !r) return fail(std::move(r).error());
@@ -185,7 +185,7 @@ Result<kata::KataChange> install(const Session& session, const KataOptions& opti
     const auto found = fetched.find(kata.name);  // a class that is refused is not fetched
     return found == fetched.end() ? known(kata) : std::optional(found->second);
   };
-  auto planned = kata::plan_kata(*session.host, *file, *devices, runtime->at_hand,
+  auto planned = kata::plan_kata(*session.host, *file, *devices, runtime->found_runtime,
                                  session.dry_run ? kata::ArtifactOf(known) : kata::ArtifactOf(here));
   if (!planned) return planned;
   kata::KataChange report = std::move(*planned);
@@ -231,19 +231,19 @@ Result<kata::KataChange> uninstall(const Session& session, const KataOptions& op
   if (!runtime) return fail(std::move(runtime).error());
   const auto classes = kata::classes_here(*session.host);
   if (!classes) return fail(Error(classes.error()));
-  auto here = kata::configured_runtimes(*session.host, runtime->at_hand);
+  auto here = kata::configured_runtimes(*session.host, runtime->found_runtime);
   if (!here) return fail(std::move(here).error());
   const auto state = runtime->asked->state();
   const bool known = state && knows_any_of_ours(*state);
   if (here->empty() && !classes->empty() && known) {
     return fail(Errc::refused,
-                fmt::format("{} knows runtimes of Ferry that are not in {}", runtime->at_hand.text(),
-                            runtime->at_hand.place.configuration.string()),
+                fmt::format("{} knows runtimes of Ferry that are not in {}", runtime->found_runtime.text(),
+                            runtime->found_runtime.place.configuration.string()),
                 "name the class file that they were installed by (-f); take a copy of our section out of its "
                 "other files; or restart it if they were removed without");
   }
   kata::LeavingClasses leaving{.classes = *classes, .handlers = {}, .others = {}};
-  for (const kata::ConfiguredRuntime& placed : *here) leaving.handlers.push_back(placed.name);
+  for (const kata::ConfiguredRuntime& configured : *here) leaving.handlers.push_back(configured.name);
   std::unique_ptr<HostChange> change;
   if (!session.dry_run) {
     wait_for_users(session, options, *runtime->asked, leaving);
@@ -251,7 +251,7 @@ Result<kata::KataChange> uninstall(const Session& session, const KataOptions& op
     if (!taken) return fail(std::move(taken).error());
     change = std::move(*taken);
   }
-  auto planned = kata::plan_no_kata(*session.host, runtime->at_hand);
+  auto planned = kata::plan_no_kata(*session.host, runtime->found_runtime);
   if (!planned) return planned;
   kata::KataChange report = std::move(*planned);
   if (runtime->control) report.control = runtime->control->text();
@@ -292,7 +292,7 @@ Result<std::vector<std::string>> changed_files(const Session& session, const kat
   return out;
 }
 
-ExitStatus tell(const Session& session, const Result<kata::KataChange>& report) {
+ExitStatus finish(const Session& session, const Result<kata::KataChange>& report) {
   if (!report) return complain(report.error());
   return print(session, show(session, *report));
 }
@@ -300,17 +300,17 @@ ExitStatus tell(const Session& session, const Result<kata::KataChange>& report) 
 }  // namespace
 
 ExitStatus kata_install_verb(const Session& session, const KataOptions& options) {
-  return tell(session, install(session, options));
+  return finish(session, install(session, options));
 }
 
 bool kata_install_what_can_be(const Session& session, const KataOptions& options) {
   const auto report = install(session, options);
-  tell(session, report);
+  finish(session, report);
   return report && kata::has_what_it_can(*report);
 }
 
 ExitStatus kata_uninstall_verb(const Session& session, const KataOptions& options) {
-  return tell(session, uninstall(session, options));
+  return finish(session, uninstall(session, options));
 }
 
 ExitStatus kata_status_verb(const Session& session, const KataOptions& options) {
@@ -319,13 +319,13 @@ ExitStatus kata_status_verb(const Session& session, const KataOptions& options) 
   const auto& file = *named;
   auto runtime = kata_runtime(session, options, file ? &*file : nullptr);
   if (!runtime) return complain(runtime.error());
-  auto placed = kata::configured_runtimes(*session.host, runtime->at_hand);
-  if (!placed) return complain(placed.error());
+  auto configured = kata::configured_runtimes(*session.host, runtime->found_runtime);
+  if (!configured) return complain(configured.error());
   const auto mode = confidential_mode(options.node);
   if (!mode) return complain(mode.error());
   const auto state = runtime->asked->state();
   const auto pods = runtime->asked->pods();
-  return print(session, show_status(runtime->at_hand, *placed, state, pods, *mode));
+  return print(session, show_status(runtime->found_runtime, *configured, state, pods, *mode));
 }
 
 ExitStatus kata_verify_verb(const Session& session, const KataOptions& options) {
@@ -338,7 +338,7 @@ ExitStatus kata_verify_verb(const Session& session, const KataOptions& options) 
   auto setup = kata::set_up(
       *session.host, *file, *devices,
       [&](const kata::KataClass& kata) { return kata::known_artifact(*session.host, *file, kata); },
-      runtime->at_hand.version_of);
+      runtime->found_runtime.version_of);
   const auto changed = changed_files(session, *file);
   if (!changed) return complain(changed.error());
   // A changed configuration may be the reason why the set-up fails, so both are printed.
@@ -349,7 +349,7 @@ ExitStatus kata_verify_verb(const Session& session, const KataOptions& options) 
     all.push_back(with_hint(setup.error()));
     return print(session, show_differences(all, state.has_value()));
   }
-  auto plan = kata::plan_runtime(*session.host, runtime->at_hand, setup->handlers);
+  auto plan = kata::plan_runtime(*session.host, runtime->found_runtime, setup->handlers);
   if (!plan) return complain(plan.error());
   std::vector<std::string> missing = differences(*setup, *plan, state);
   for (const kata::KataClassSetup& kata : setup->classes) {

@@ -73,11 +73,11 @@ ExitStatus kubevirt_cr_verb(const Session& session, const KubevirtCrOptions& opt
   if (const auto wrong = misuse(session, options)) return complain(*wrong);
   const auto rules = resource_rules(session, options.naming);
   if (!rules) return complain(rules.error());
-  const auto offer = plugin::Scanner(*session.host, *rules, vgpu::scan_known_vgpus).scan();
-  if (!offer) return complain(offer.error());
-  for (const auto& device : offer->not_advertised)
+  const auto resources = plugin::Scanner(*session.host, *rules, vgpu::scan_known_vgpus).scan();
+  if (!resources) return complain(resources.error());
+  for (const auto& device : resources->not_advertised)
     print_to_stderr("{} is left out: {}\n", device.id, device.reason);
-  const auto devices = plugin::permitted_host_devices(*session.host, *offer);
+  const auto devices = plugin::permitted_host_devices(*session.host, *resources);
   if (!devices) return complain(devices.error());
   if (options.check || options.apply) {
     return complain(

@@ -19,18 +19,18 @@ namespace {
 
 /// The value. An error becomes a note.
 template <typename T>
-T or_note(Result<T> result, host::NodeSnapshot& sight) {
+T or_note(Result<T> result, host::NodeSnapshot& snapshot) {
   if (result) return std::move(*result);
-  sight.notes.push_back(result.error().text());
+  snapshot.notes.push_back(result.error().text());
   return {};
 }
 
-std::optional<api::HostStatus> read_state(const HostFs& host, host::NodeSnapshot& sight) {
+std::optional<api::HostStatus> read_state(const HostFs& host, host::NodeSnapshot& snapshot) {
   const auto text = host.read_file(api::kStatusFile);
   if (!text && is_gone(text.error())) return std::nullopt;
   auto state = text ? api::read_host_status(*text) : Result<api::HostStatus>(fail(Error(text.error())));
   if (state) return std::move(*state);
-  sight.notes.push_back(state.error().text());
+  snapshot.notes.push_back(state.error().text());
   return std::nullopt;
 }
 
@@ -60,67 +60,67 @@ void read_overrides_for(const Session& session, Depth depth, const std::vector<v
     inventory.functions.at(address).driver_override = read.find(address)->driver_override;
 }
 
-void add_use(const Session& session, host::NodeSnapshot& sight,
+void add_use(const Session& session, host::NodeSnapshot& snapshot,
              const std::vector<vfio::PciAddress>& members) {
-  auto questions = vfio::use_questions(*session.host, sight.inventory, members);
-  for (const mdev::VgpuGpu& gpu : sight.vgpus.gpus) {
+  auto questions = vfio::use_questions(*session.host, snapshot.inventory, members);
+  for (const mdev::VgpuGpu& gpu : snapshot.vgpus.gpus) {
     for (const mdev::VgpuDevice& device : gpu.devices) questions.push_back(mdev::use_question(device));
   }
   auto use = session.probe->look(questions);
   if (use) {
-    sight.use = std::move(*use);
+    snapshot.use = std::move(*use);
   } else {
-    sight.use.unknown.push_back(use.error().message);  // a captured machine has no processes
+    snapshot.use.unknown.push_back(use.error().message);  // a captured machine has no processes
   }
 }
 
 }  // namespace
 
-Result<host::NodeSnapshot> look_at_node(const Session& session, Depth depth) {
-  host::NodeSnapshot sight;
+Result<host::NodeSnapshot> snapshot_node(const Session& session, Depth depth) {
+  host::NodeSnapshot snapshot;
   auto inventory = vfio::scan(*session.host);
   if (!inventory) return fail(std::move(inventory).error());
-  sight.inventory = std::move(*inventory);
-  auto vgpus = mdev::scan_vgpus(*session.host, sight.inventory, session.rules);
+  snapshot.inventory = std::move(*inventory);
+  auto vgpus = mdev::scan_vgpus(*session.host, snapshot.inventory, session.rules);
   if (!vgpus) return fail(std::move(vgpus).error());
-  sight.vgpus = std::move(*vgpus);
-  sight.drivers = vfio::VfioDriverTable::read(*session.host);
+  snapshot.vgpus = std::move(*vgpus);
+  snapshot.drivers = vfio::VfioDriverTable::read(*session.host);
 
-  const auto members = host::asked_of(sight.inventory, session.rules);
-  read_overrides_for(session, depth, members, sight.inventory);
+  const auto members = host::asked_of(snapshot.inventory, session.rules);
+  read_overrides_for(session, depth, members, snapshot.inventory);
   if (depth == Depth::all) {
-    for (const auto& [address, function] : sight.inventory.functions) {
+    for (const auto& [address, function] : snapshot.inventory.functions) {
       if (session.rules.match(function))
-        sight.facts.emplace(address, vfio::read_device_facts(*session.host, address));
+        snapshot.facts.emplace(address, vfio::read_device_facts(*session.host, address));
     }
   }
-  add_use(session, sight, members);
-  sight.record = or_note(vfio::read_records(*session.host), sight);
-  sight.notes.insert(sight.notes.end(), sight.record.notes.begin(), sight.record.notes.end());
-  sight.stuck = or_note(stuck_writes(*session.host), sight);
-  sight.advertised = or_note(host::read_advertised_resources(*session.host), sight);
-  sight.state = read_state(*session.host, sight);
-  if (sight.state) {
-    sight.hostd_runs = is_present(*session.host, api::kHostdLiveness).value_or(false);
-    sight.state_age = age_of(*session.host, api::kStatusFile);
+  add_use(session, snapshot, members);
+  snapshot.record = or_note(vfio::read_records(*session.host), snapshot);
+  snapshot.notes.insert(snapshot.notes.end(), snapshot.record.notes.begin(), snapshot.record.notes.end());
+  snapshot.stuck = or_note(stuck_writes(*session.host), snapshot);
+  snapshot.advertised = or_note(host::read_advertised_resources(*session.host), snapshot);
+  snapshot.state = read_state(*session.host, snapshot);
+  if (snapshot.state) {
+    snapshot.hostd_runs = is_present(*session.host, api::kHostdLiveness).value_or(false);
+    snapshot.state_age = age_of(*session.host, api::kStatusFile);
   }
-  return sight;
+  return snapshot;
 }
 
-host::NodeDescription view_of(const Session& session, const host::NodeSnapshot& sight) {
-  return view_of(sight, session.rules, model_names(session));
+host::NodeDescription describe_node(const Session& session, const host::NodeSnapshot& snapshot) {
+  return describe_node(snapshot, session.rules, model_names(session));
 }
 
-Result<ExplainInputs> look_for_stories(const Session& session) {
-  auto sight = look_at_node(session, Depth::all);
-  if (!sight) return fail(std::move(sight).error());
-  ExplainInputs inputs{.sight = std::move(*sight), .view = {}, .places = {}};
-  inputs.view = view_of(session, inputs.sight);
+Result<ExplainInputs> read_explain_inputs(const Session& session) {
+  auto snapshot = snapshot_node(session, Depth::all);
+  if (!snapshot) return fail(std::move(snapshot).error());
+  ExplainInputs inputs{.snapshot = std::move(*snapshot), .description = {}, .places = {}};
+  inputs.description = describe_node(session, inputs.snapshot);
   inputs.node = vgpu::node_identity(*session.host).value_or("");
-  for (const auto& [address, function] : inputs.sight.inventory.functions)
+  for (const auto& [address, function] : inputs.snapshot.inventory.functions)
     inputs.places.emplace(address, vfio::read_place(*session.host, address));
   if (const auto desired = host::read_desired(*session.host, api::kDesiredFile); !desired) {
-    inputs.view.notes.push_back(desired.error().text());
+    inputs.description.notes.push_back(desired.error().text());
   } else if (*desired) {
     inputs.asked_for = (*desired)->file.policy;
   }

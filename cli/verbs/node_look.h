@@ -16,12 +16,12 @@ enum class Depth {
 
 /// Reads everything that is known of the node now. Facts that cannot be read beside the scan become notes.
 /// Errors: the host itself cannot be scanned.
-Result<host::NodeSnapshot> look_at_node(const Session& session, Depth depth);
+Result<host::NodeSnapshot> snapshot_node(const Session& session, Depth depth);
 
-/// The view of `sight` with the names of this host's models.
-host::NodeDescription view_of(const Session& session, const host::NodeSnapshot& sight);
+/// Describes `snapshot` with the names of this host's models.
+host::NodeDescription describe_node(const Session& session, const host::NodeSnapshot& snapshot);
 
-/// Reads all inputs of stories.
-Result<ExplainInputs> look_for_stories(const Session& session);
+/// Reads the input of an explanation.
+Result<ExplainInputs> read_explain_inputs(const Session& session);
 
 }  // namespace ferry::cli

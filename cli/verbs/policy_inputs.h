@@ -17,7 +17,8 @@ Result<policy::PolicyFile> policies_of(const ProfileOptions& options);
 /// The names of this host's models, as `status` shows them. `session` must outlive them.
 policy::ModelNames model_names(const Session& session);
 
-/// For verbs that change the node themselves: devices of ResourceClaims are in use. hostd has other probes.
+/// Verbs that change the node themselves need these: devices of ResourceClaims count as in use. hostd has
+/// other probes.
 host::NodeProbes node_probes(const Session& session);
 
 /// The host; `uses` finds its device users. Errors: the host has no identity to make UUIDs from, or it is not

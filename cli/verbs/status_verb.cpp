@@ -63,11 +63,11 @@ std::string in_place(const std::string& text, std::size_t rows, bool first) {
 
 class Watching {
  public:
-  Watching(const Session& session, const std::function<Result<Shown>()>& look, EventLoop& loop)
-      : session_(session), look_(look), loop_(loop) {}
+  Watching(const Session& session, const std::function<Result<VerbOutput>()>& report, EventLoop& loop)
+      : session_(session), report_(report), loop_(loop) {}
 
   ExitStatus run(const std::stop_token& stop) {
-    watch_folders();  // before the first look, so that no change is missed
+    watch_folders();  // before the first report, so that no change is missed
     if (auto uevents = vfio::Uevents::open()) {
       uevents_.emplace(std::move(*uevents));
       loop_.watch(uevents_->fd(), [this] {
@@ -142,10 +142,10 @@ class Watching {
   void draw() {
     soon_ = false;
     loop_.cancel(again_);
-    // A change between the look and a new watch would be missed.
+    // A change between the report and a new watch would be missed.
     if (watch_folders()) draw_soon();
     again_ = loop_.at(Clock::now() + kRescan, [this] { draw(); });
-    const auto shown = look_();
+    const auto shown = report_();
     if (!shown) {
       if (complaint_ != shown.error().message) complain(shown.error());
       complaint_ = shown.error().message;
@@ -173,24 +173,24 @@ class Watching {
   }
 
   const Session& session_;
-  const std::function<Result<Shown>()>& look_;
+  const std::function<Result<VerbOutput>()>& report_;
   EventLoop& loop_;
   std::map<fs::path, DirectoryWatch> folders_;
   std::optional<vfio::Uevents> uevents_;
   UniqueFd resized_;
   std::string drawn_;      // the last block
-  std::string complaint_;  // of the last look
+  std::string complaint_;  // of the last report
   bool begun_ = false;
   bool soon_ = false;
   EventLoop::Timer again_;
   ExitStatus status_ = ExitStatus::done;
 };
 
-/// Prints a verb's output, and again whenever it changes. It looks when the kernel reports a device, when a
-/// file of Ferry's changes, and periodically for device users, which no event announces. A terminal is
+/// Prints a verb's output, and again whenever it changes. It is made again when the kernel reports a device,
+/// when a file of Ferry's changes, and periodically for device users, which no event announces. A terminal is
 /// redrawn in place; elsewhere blocks follow each other. SIGINT or SIGTERM ends it: done. Each error of a
-/// look is printed once and ends nothing. Failed: nothing can be waited for or printed.
-ExitStatus watch(const Session& session, const std::function<Result<Shown>()>& look) {
+/// report is printed once and ends nothing. Failed: nothing can be waited for or printed.
+ExitStatus watch(const Session& session, const std::function<Result<VerbOutput>()>& report) {
   sigset_t resized;
   sigemptyset(&resized);
   sigaddset(&resized, SIGWINCH);
@@ -198,22 +198,23 @@ ExitStatus watch(const Session& session, const std::function<Result<Shown>()>& l
   const StopOnSignal stop;
   auto loop = EventLoop::create();
   if (!loop) return complain(loop.error());
-  return Watching(session, look, **loop).run(stop.token());
+  return Watching(session, report, **loop).run(stop.token());
 }
 
-Result<Shown> look(const Session& session) {
+Result<VerbOutput> report_of(const Session& session) {
   const bool rows = is_text(session.output);
   const bool wide = session.output == OutputFormat::wide;
-  const auto sight = look_at_node(session, rows && !wide ? Depth::rows : Depth::all);
-  if (!sight) return fail(Error(sight.error()));
-  const host::NodeDescription view = view_of(session, *sight);
+  const auto snapshot = snapshot_node(session, rows && !wide ? Depth::rows : Depth::all);
+  if (!snapshot) return fail(Error(snapshot.error()));
+  const host::NodeDescription description = describe_node(session, *snapshot);
   const NodeClaims claims = read_claims(*session.host);
-  Shown shown;
+  VerbOutput shown;
   if (rows) {
-    shown.text = status_text(view, text_output(session), wide) + claims_text(claims, text_output(session));
+    shown.text =
+        status_text(description, text_output(session), wide) + claims_text(claims, text_output(session));
     shown.tinted = true;
   } else {
-    shown.document = to_json(view);
+    shown.document = to_json(description);
     if (!claims.claims.empty()) shown.document["claims"] = claims_document(claims);
     shown.document["iommufd"] = vfio::has_iommufd(*session.host);
   }
@@ -226,7 +227,7 @@ ExitStatus capture(const Session& session, const std::filesystem::path& to) {
     return capture_host(*session.host, *session.writer, session.rules, to);
   }();
   if (!captured) return complain(captured.error());
-  Shown shown;
+  VerbOutput shown;
   shown.document = {{"directory", to.string()},
                     {"files", captured->files},
                     {"links", captured->links},
@@ -244,8 +245,8 @@ ExitStatus capture(const Session& session, const std::filesystem::path& to) {
 
 ExitStatus status_verb(const Session& session, const StatusOptions& options) {
   if (!options.capture.empty()) return capture(session, options.capture);
-  if (options.watch) return watch(session, [&session] { return look(session); });
-  const auto shown = look(session);
+  if (options.watch) return watch(session, [&session] { return report_of(session); });
+  const auto shown = report_of(session);
   return shown ? print(session, *shown) : complain(shown.error());
 }
 

@@ -28,7 +28,7 @@ Result<vgpu::TypeRequest> request_of(const ChoiceOptions& options) {
   return request;
 }
 
-json to_json(const std::optional<vgpu::TypeFit>& fit) {
+json to_json(const std::optional<vgpu::MatchingType>& fit) {
   if (!fit) return nullptr;
   return {{"id", fit->id},
           {"name", fit->name},
@@ -38,7 +38,7 @@ json to_json(const std::optional<vgpu::TypeFit>& fit) {
           {"left", fit->left}};
 }
 
-std::string memory_of(const vgpu::TypeFit& fit) {
+std::string memory_of(const vgpu::MatchingType& fit) {
   return fmt::format("{}{} MiB", fit.by_its_name ? "about " : "", fit.framebuffer_mib);
 }
 
@@ -52,7 +52,7 @@ ExitStatus status_of(const vgpu::Choice& choice, bool named) {
   return status;
 }
 
-Shown show(const vgpu::TypeRequest& request, const vgpu::Choice& choice, bool named) {
+VerbOutput show(const vgpu::TypeRequest& request, const vgpu::Choice& choice, bool named) {
   Table table({"GPU", "TYPE", "NAME", "MEMORY", "AVAILABLE"});
   json gpus = json::array();
   for (const vgpu::GpuChoice& gpu : choice.gpus) {

@@ -78,11 +78,11 @@ Result<std::vector<vgpu::HostCheck>> checks_of(const Session& session, const vgp
   std::ranges::copy_if(file.profiles, std::back_inserter(profiles),
                        [&](const vgpu::Profile& profile) { return !name || profile.name == *name; });
   for (const vgpu::Profile& profile : profiles) on->rules = vgpu::rules_for(profile, std::move(on->rules));
-  auto view = vgpu::look(*on, profiles);
-  if (!view) return fail(std::move(view).error());
+  auto snapshot = vgpu::look(*on, profiles);
+  if (!snapshot) return fail(std::move(snapshot).error());
   std::vector<vgpu::HostCheck> out;
   out.reserve(profiles.size());
-  for (const vgpu::Profile& profile : profiles) out.push_back(vgpu::check_on_host(profile, *view));
+  for (const vgpu::Profile& profile : profiles) out.push_back(vgpu::check_on_host(profile, *snapshot));
   return out;
 }
 

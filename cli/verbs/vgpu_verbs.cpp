@@ -103,7 +103,7 @@ std::string max_text(const mdev::VgpuType& type) {
 
 /// The types that a profile can name and that Ferry's table has for the board, if the driver lists types only
 /// while the GPU has virtual functions and it has none. Their ids and availability are known only then.
-std::vector<mdev::VgpuType> types_not_offered_yet(const mdev::VgpuGpu& gpu) {
+std::vector<mdev::VgpuType> types_not_listed_yet(const mdev::VgpuGpu& gpu) {
   std::vector<mdev::VgpuType> out;
   if (!gpu.may_get_virtual_functions()) return out;
   std::ranges::copy_if(gpu.unlisted, std::back_inserter(out), [](const mdev::VgpuType& type) {
@@ -116,7 +116,7 @@ void add_lines(std::string& out, const std::string& line, const TextOutput& outp
   for (const std::string& part : wrapped(line, output.columns)) out += part + "\n";
 }
 
-std::string not_offered_text(const std::vector<mdev::VgpuType>& types, const TextOutput& output) {
+std::string not_advertised_text(const std::vector<mdev::VgpuType>& types, const TextOutput& output) {
   if (types.empty()) return {};
   std::string out;
   add_lines(
@@ -138,7 +138,7 @@ std::string types_text(const mdev::VgpuGpu& gpu, plugin::DeviceNames& names,
   if (types.empty() && gpu.obstacle.empty()) state += ", full: none can be made now";
   std::string out;
   add_lines(out, fmt::format("{}, {}: {}", gpu.label(), model, state), output);
-  if (types.empty()) return out + not_offered_text(types_not_offered_yet(gpu), output);
+  if (types.empty()) return out + not_advertised_text(types_not_listed_yet(gpu), output);
   Table table({"ID", "TYPE", "NAME", "MEMORY", "AVAILABLE", "MAX"});
   for (const mdev::VgpuType& type : types)
     table.add({type.id, type.short_name, type.name, memory_text(type), std::to_string(type.available),
@@ -174,9 +174,9 @@ Result<std::optional<AskedDevices>> answered(const Session& session, const Remov
   using Agreed = std::optional<AskedDevices>;
   if (!options.all || options.yes || session.dry_run || !can_ask()) return Agreed();
   if (auto root = require_root(session); !root) return fail(std::move(root).error());
-  const auto view = vgpu::look(on);
-  if (!view) return fail(Error(view.error()));
-  AskedDevices devices = removed_by(vgpu::plan_removal(removal, *view));
+  const auto snapshot = vgpu::look(on);
+  if (!snapshot) return fail(Error(snapshot.error()));
+  AskedDevices devices = removed_by(vgpu::plan_removal(removal, *snapshot));
   if (devices.empty()) return Agreed(std::move(devices));
   if (auto agreed = ask(fmt::format("remove {}?", counted(devices.size(), "vGPU"))); !agreed)
     return fail(std::move(agreed).error());
@@ -206,7 +206,7 @@ ExitStatus vgpu_types_verb(const Session& session) {
     json offers = json::array();
     for (const mdev::VgpuType& type : offered) offers.push_back(to_json(type));
     json later = json::array();
-    for (const mdev::VgpuType& type : types_not_offered_yet(gpu)) {
+    for (const mdev::VgpuType& type : types_not_listed_yet(gpu)) {
       json shown = to_json(type);
       shown.erase("available_instances");
       later.push_back(std::move(shown));
@@ -231,9 +231,9 @@ ExitStatus vgpu_apply_verb(const Session& session, const ProfileOptions& options
   on->rules = vgpu::rules_for(*profile, std::move(on->rules));
   on->spares_foreign = !options.foreign;
   if (session.dry_run) {
-    auto view = vgpu::look(*on, {&*profile, 1});
-    if (!view) return complain(view.error());
-    return preview(session, vgpu::plan_profile(*profile, *view));
+    auto snapshot = vgpu::look(*on, {&*profile, 1});
+    if (!snapshot) return complain(snapshot.error());
+    return preview(session, vgpu::plan_profile(*profile, *snapshot));
   }
   const auto change = begin_change(session);
   if (!change) return complain(change.error());
@@ -286,12 +286,12 @@ ExitStatus vgpu_delete_verb(const Session& session, const RemovalOptions& option
   if (!agreed) return complain(agreed.error());
   auto change = session.dry_run ? Result<std::unique_ptr<HostChange>>() : begin_change(session);
   if (!change) return complain(change.error());
-  auto view = vgpu::look(*on);
-  if (!view) return complain(view.error());
-  if (auto there = check_gpus(removal->gpus, view->inventory); !there) return complain(there.error());
-  if (session.dry_run) return preview(session, vgpu::plan_removal(*removal, *view));
+  auto snapshot = vgpu::look(*on);
+  if (!snapshot) return complain(snapshot.error());
+  if (auto there = check_gpus(removal->gpus, snapshot->inventory); !there) return complain(there.error());
+  if (session.dry_run) return preview(session, vgpu::plan_removal(*removal, *snapshot));
   if (*agreed) {
-    const auto same = check_answer(**agreed, removed_by(vgpu::plan_removal(*removal, *view)), "vGPU");
+    const auto same = check_answer(**agreed, removed_by(vgpu::plan_removal(*removal, *snapshot)), "vGPU");
     if (!same) return complain(same.error());
   }
   auto outcome = [&] {

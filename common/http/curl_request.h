@@ -33,7 +33,7 @@ class CurlRequest {
   CURL* handle() const { return easy_; }
   /// Forgets the former request but for its open connections, and sets the rules.
   void begin(const std::string& url, std::chrono::milliseconds connect);
-  /// For options that only one of the callers has.
+  /// Sets an option that only one of the callers has.
   template <typename Value>
   void set(CURLoption option, Value value) {
     ::curl_easy_setopt(easy_, option, value);
@@ -69,7 +69,7 @@ class CurlRequest {
   Error failure(CURLcode code) const;
   /// The HTTP status of the answer, also while the answer comes; 0: none yet.
   int status() const;
-  /// From Retry-After, at most a day; 0: none.
+  /// The value of Retry-After, at most a day; 0: none.
   std::chrono::seconds retry_after() const;
 
  private:

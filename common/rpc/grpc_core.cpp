@@ -4,7 +4,7 @@
 #include <grpc/byte_buffer.h>
 #include <grpc/byte_buffer_reader.h>
 
-// NOLINTBEGIN(cppcoreguidelines-pro-type-union-access): that is how the library is asked.
+// NOLINTBEGIN(cppcoreguidelines-pro-type-union-access): gRPC's operations and arguments are unions.
 
 namespace ferry {
 namespace {

@@ -17,11 +17,11 @@ namespace ferry {
 grpc_op send_metadata_op();
 grpc_op send_message_op(grpc_byte_buffer* message);
 
-// For servers.
+// A server uses these.
 grpc_op send_status_op(grpc_status_code status, grpc_slice* message);
 grpc_op recv_close_op(int* cancelled);
 
-// For clients.
+// A client uses these.
 grpc_op send_close_op();
 grpc_op recv_metadata_op(grpc_metadata_array* metadata);
 grpc_op recv_message_op(grpc_byte_buffer** message);
@@ -38,7 +38,7 @@ struct DestroyBuffer {
 using WireMessage = std::unique_ptr<grpc_byte_buffer, DestroyBuffer>;
 
 WireMessage to_wire(const google::protobuf::MessageLite& message);
-/// The bytes of a message behind the filters of its channel; absent: no message.
+/// Returns the bytes of a message after its channel's filters; absent: no message.
 std::optional<std::string> bytes_of(grpc_byte_buffer* wire);
 /// False: no message, or not one of this type.
 bool from_wire(grpc_byte_buffer* wire, google::protobuf::MessageLite& message);

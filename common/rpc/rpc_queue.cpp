@@ -14,7 +14,7 @@ namespace {
 
 using Done = std::function<void(bool)>;
 
-// For the serving thread; leave() is called far below serve().
+// Set by leave() in the serving thread, which calls leave() far below serve().
 thread_local bool has_left = false;  // NOLINT(cppcoreguidelines-avoid-non-const-global-variables)
 
 grpc_completion_queue* make_queue() {
@@ -43,7 +43,7 @@ void RpcQueue::start(grpc_call* call, std::span<const grpc_op> ops, Done done) {
   const auto error = grpc_call_start_batch(call, ops.data(), ops.size(), tag(std::move(done)), nullptr);
   if (error == GRPC_CALL_OK) return;
   spdlog::critical("gRPC takes no operation: {}", grpc_call_error_to_string(error));
-  std::abort();  // a wrong order of operations is a bug of the plugin
+  std::abort();  // a wrong order of operations is a bug of this process
 }
 
 bool RpcQueue::relieve(std::thread::id held) {
@@ -53,7 +53,7 @@ bool RpcQueue::relieve(std::thread::id held) {
     thread_.detach();
     thread_ = std::move(next);
   } catch (const std::system_error& error) {
-    spdlog::error("the kubelet is not served until the host answers: {}", error.what());
+    spdlog::error("no thread for gRPC: calls wait until the host answers: {}", error.what());
     return false;
   }
   return true;

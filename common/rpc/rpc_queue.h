@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of gRPC's core that the kubelet's protocol needs.
+// The part of gRPC's core that Ferry's servers and clients of Unix sockets need.
 //
-// gRPC's C++ layer gives each server, and so each resource, completion queues and threads of its own. Here
-// one queue and one thread serve all, with a third of the memory and no needless wakeups.
+// gRPC's C++ layer gives each server completion queues and threads of its own, and the device plugin has a
+// server for each resource. Here one queue and one thread serve all servers of a process, with a third of the
+// memory and no needless wakeups.
 #pragma once
 
 #include <functional>

@@ -34,7 +34,7 @@ void send_answer(grpc_call* call, RpcAnswer answer);
 
 /// A server of gRPC for connections from add_connection(), without gRPC's filters, which cost a fifth of a
 /// call. It limits messages itself. The client keeps its deadline and ends the call then. A compressed
-/// request, which no kubelet sends, cannot be read.
+/// request cannot be read; no kubelet sends one.
 class RpcServer : Pinned {
  public:
   struct Method {

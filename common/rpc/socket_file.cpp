@@ -14,7 +14,7 @@
 namespace ferry {
 namespace {
 
-// The kubelet makes two connections at most; further clients may have to wait.
+// A kubelet makes two connections to a socket at most; further clients may have to wait.
 constexpr int kBacklog = 64;
 
 Result<sockaddr_un> address_of(int directory, const std::string& name) {

@@ -105,7 +105,7 @@ Result<ClaimRecord> record_of(const AllocatedClaim& claim, NodeModel node, const
   return out;
 }
 
-/// For begin_prepare() of a claim that is recorded, which compares requests and names alone.
+/// begin_prepare() needs only these of a recorded claim, since it compares requests and names alone.
 ClaimRecord names_of(const AllocatedClaim& claim) {
   ClaimRecord out{.uid = claim.key.uid, .space = claim.key.space, .name = claim.key.name};
   for (const AllocatedDevice& allocated : claim.devices) {
@@ -414,7 +414,7 @@ class ClaimDriver::Impl : Pinned {
     if (auto begun = begin_prepare(next, std::move(*record)); !begun)
       return end_work(work, std::move(begun).error());
     if (next.find(uid)->phase == ClaimPhase::prepared) return hand_over(work);
-    // Before the record: while hostd is away, there is nothing to undo.
+    // The connection comes before the record: while hostd is away, there is nothing to undo.
     auto hostd = HostdCall::connect(parts_.loop, parts_.host, settings_.hostd_socket);
     if (!hostd) return end_work(work, std::move(hostd).error());
     if (auto kept = keep(std::move(next)); !kept) return end_work(work, std::move(kept).error());
@@ -522,7 +522,7 @@ class ClaimDriver::Impl : Pinned {
     end_work(uid, std::vector<DeviceAnswer>());
   }
 
-  /// After a start.
+  /// Removes files of unknown claims, after a start.
   void tidy_files() {
     const auto is_unknown = [this](const std::string& uid) { return checkpoint_.find(uid) == nullptr; };
     if (auto removed = files_.remove(is_unknown); !removed)

@@ -49,9 +49,9 @@ class ClaimReader : Pinned {
 };
 
 /// The node's GPUs, as its ResourceSlices are made of them. Belongs to the loop's thread.
-class NodeView : Pinned {
+class ModelSource : Pinned {
  public:
-  virtual ~NodeView() = default;
+  virtual ~ModelSource() = default;
 
   /// The present model. ClaimDriver does not read `held`, since it has the checkpoint. Errors: the GPUs are
   /// not known yet.
@@ -86,7 +86,7 @@ class ClaimDriver : Pinned {
     EventLoop& loop;
     HostFs& host;
     ClaimReader& reader;
-    const NodeView& node;
+    const ModelSource& node;
     ClaimEvents& events;
     /// The checkpoint has changed, so the slices may have to. Must not destroy the driver.
     std::function<void()> changed;

@@ -92,7 +92,7 @@ class LostClaims : Pinned {
   LostClaims(kube::Timers& timers, Settings settings);
   ~LostClaims();
 
-  /// To be called when the checkpoint, or the claims with devices of this node, may have changed.
+  /// Call this when the checkpoint, or the claims with devices of this node, may have changed.
   /// `in_server`: the UIDs of the latter.
   void look(std::set<std::string> in_server);
 

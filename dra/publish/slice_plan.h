@@ -31,7 +31,7 @@ struct SliceRequest {
 
 struct SlicePlan {
   std::uint64_t generation = 0;  ///< of the pool afterwards
-  /// In the order in which they are sent, each after the success of the one before it. Empty: the API server
+  /// They are sent in this order, each after the success of the one before it. Empty: the API server
   /// has the desired slices already.
   ///
   /// Either all slices get a higher generation, and the scheduler allocates nothing from the pool until the

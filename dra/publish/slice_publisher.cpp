@@ -428,7 +428,7 @@ bool SlicePublisher::is_reported() {
 // slices.
 void SlicePublisher::look_again() {
   if (std::exchange(looks_, true)) return;
-  look_ = timers_.at(timers_.now() + kBetweenLooks, [this] {
+  look_ = timers_.at(timers_.now() + kPollPeriod, [this] {
     looks_ = false;
     schedule();
   });

@@ -57,16 +57,16 @@ class FeatureProbe : Pinned {
   std::optional<kube::ApiTransport::Call> call_;
 };
 
-/// For one thread. When idle it has two open watches: of its slices, and of the ResourceClaims of the
-/// cluster, of which it keeps the names of this node's devices. It has no timer except the watches' own. A
-/// request that fails is repeated after a growing pause.
+/// Only one thread may use it. When idle it has two open watches: of its slices, and of the ResourceClaims of
+/// the cluster, of which it keeps the names of this node's devices. It has no timer except the watches' own.
+/// A request that fails is repeated after a growing pause.
 ///
 /// Each time the server begins a watch of the slices anew, the server's features are probed: it may have been
 /// restarted with another version or other feature gates. Nothing is written before the answer, nor before
 /// GPUs, claims and slices are known.
 ///
 /// The slices stay in the server when this object ends.
-class SlicePublisher final : public NodeView {
+class SlicePublisher final : public ModelSource {
  public:
   struct Settings {
     std::string node;
@@ -83,7 +83,7 @@ class SlicePublisher final : public NodeView {
   };
 
   /// The interval at which a write is looked for in the watch, while it has not been reported.
-  static constexpr kube::Backoff::Pause kBetweenLooks{10'000};
+  static constexpr kube::Backoff::Pause kPollPeriod{10'000};
 
   /// The references must outlive this object.
   SlicePublisher(const HostFs& host, kube::ApiTransport& transport, kube::Timers& timers, kube::Random random,
@@ -93,9 +93,9 @@ class SlicePublisher final : public NodeView {
   /// Errc::usage: the node's name cannot be one.
   Result<> begin();
 
-  /// To be called when hostd's file may have changed.
+  /// Call this when hostd's file may have changed.
   void gpus_changed();
-  /// To be called when Settings::held has changed.
+  /// Call this when Settings::held has changed.
   void held_changed() { schedule(); }
 
   /// The node with all that claims have. Errors: hostd's list, the claims or the server's features are not

@@ -67,9 +67,9 @@ struct PublishedDevice {
 
 struct Publication {
   std::vector<CounterSet> counter_sets;  ///< in order of IOMMU group; with the GPUs' own values
-  /// In order of preference, since the scheduler takes the first device that fits: vGPUs from small to large,
-  /// each size from the first GPU on, then whole GPUs from the last GPU on. So vGPUs fill some GPUs, and the
-  /// others stay free to be given whole.
+  /// They are in order of preference, since the scheduler takes the first device that fits: vGPUs from small
+  /// to large, each size from the first GPU on, then whole GPUs from the last GPU on. So vGPUs fill some
+  /// GPUs, and the others stay free to be given whole.
   std::vector<PublishedDevice> devices;
   std::vector<std::string> notes;  ///< parts of the hardware that are not published, each with the reason
 

@@ -256,12 +256,12 @@ Result<> bind_without_functions(const NodeHost& host, const std::vector<PciAddre
                                 const std::string& label, const std::set<std::string>& release) {
   const auto outcome = apply_policy(host, passthrough_for(gpus, label, release));
   if (!outcome) return fail(Error(outcome.error()));
-  log_rest(outcome->given_back);
-  log_rest(outcome->given_away);
+  log_rest(outcome->unbound);
+  log_rest(outcome->bound);
   if (const auto& error = outcome->error) return fail(Error(*error));
   for (const PciAddress& gpu : gpus)
     if (auto done = judge(outcome->vgpus, gpu); !done) return done;
-  return judge(outcome->given_away, gpus);
+  return judge(outcome->bound, gpus);
 }
 
 Result<> bind_whole(const NodeHost& host, const ScannedNode& node, const Claim& claim,

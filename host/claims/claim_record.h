@@ -89,7 +89,7 @@ struct MissingFunctions {
 struct ClaimRecord {
   std::string boot_id;
   std::vector<Claim> claims = {};  ///< in order of UID
-  /// In order of GPU, once each. A GPU whose functions are back stays here until the next claim.
+  /// Each GPU once, in order. A GPU whose functions are back stays here until the next claim.
   std::vector<MissingFunctions> missing_functions = {};
 
   /// nullptr: there is no such claim.

@@ -12,7 +12,7 @@ namespace ferry::host {
 namespace {
 
 constexpr const char* kForDra = "the policy gives this GPU to DRA claims";
-constexpr const char* kWaitsForPlugin = "it goes to DRA once the device plugin has withdrawn it";
+constexpr const char* kWaitsForPlugin = "it goes to DRA once the device plugin has made it unavailable";
 constexpr const char* kClaimed = "a ResourceClaim has it";
 constexpr const char* kFunctionsRemedy =
     "enable them by the driver's tool (`sriov-manage -e GPU`), or give the GPU `mode: vgpu` for a while";
@@ -84,9 +84,9 @@ std::set<vfio::PciAddress> kept_by_claims(const ScannedNode& node, const Allocat
   return out;
 }
 
-std::vector<api::Withdrawal> withdrawn_for_dra(const ScannedNode& node,
-                                               const std::set<vfio::PciAddress>& gpus) {
-  std::vector<api::Withdrawal> out;
+std::vector<api::UnavailableDevice> unavailable_for_dra(const ScannedNode& node,
+                                                        const std::set<vfio::PciAddress>& gpus) {
+  std::vector<api::UnavailableDevice> out;
   std::set<std::string> listed;
   const auto add = [&](const std::string& id) {
     if (listed.insert(id).second) out.push_back({.id = id, .reason = kForDra});
@@ -129,9 +129,9 @@ Allocations allocate(const ScannedNode& node, const AllocationFacts& facts) {
         gpu, GpuCondition{
                  .state = api::GpuState::failed, .reasons = {reason}, .hint = kFunctionsRemedy, .users = {}});
   }
-  std::set<vfio::PciAddress> withdrawn = out.dra;
-  withdrawn.insert(candidates.begin(), candidates.end());
-  out.withdrawals = withdrawn_for_dra(node, withdrawn);
+  std::set<vfio::PciAddress> unavailable = out.dra;
+  unavailable.insert(candidates.begin(), candidates.end());
+  out.unavailable = unavailable_for_dra(node, unavailable);
   return out;
 }
 

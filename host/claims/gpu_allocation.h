@@ -36,7 +36,7 @@ struct AllocationFacts {
   std::map<vfio::PciAddress, std::string> without_functions = {};
   /// By GPU; needed of GPUs that are about to change. Absent: free.
   std::map<vfio::PciAddress, GpuUse> use = {};
-  /// The device plugin may not have read yet that the GPUs are withdrawn.
+  /// The device plugin may not have read yet that the GPUs are unavailable.
   bool plugin_is_asked = false;
 };
 
@@ -49,7 +49,7 @@ struct Allocations {
   /// Why the record of claims cannot be read (GpusWithClaims::fault).
   std::optional<Error> fault = {};
   /// The devices of DRA's GPUs, and of those that are to become so. The plugin must not advertise them.
-  std::vector<api::Withdrawal> withdrawals = {};
+  std::vector<api::UnavailableDevice> unavailable = {};
 };
 
 /// The GPUs that the policy gives to DRA and that the device plugin still has.
@@ -58,8 +58,8 @@ std::set<vfio::PciAddress> on_the_way_to_dra(const ScannedNode& node, const Allo
 std::set<vfio::PciAddress> kept_by_claims(const ScannedNode& node, const AllocationFacts& facts);
 
 /// The functions of the GPUs and of their IOMMU groups, their virtual functions and their vGPUs.
-std::vector<api::Withdrawal> withdrawn_for_dra(const ScannedNode& node,
-                                               const std::set<vfio::PciAddress>& gpus);
+std::vector<api::UnavailableDevice> unavailable_for_dra(const ScannedNode& node,
+                                                        const std::set<vfio::PciAddress>& gpus);
 
 /// All GPUs of an IOMMU group have the same value in `facts.for_dra` (policy::check_allocations()).
 Allocations allocate(const ScannedNode& node, const AllocationFacts& facts);

@@ -177,7 +177,8 @@ class TreeGiver {
       const UniqueFd fd(::openat(store, entry.name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
       const auto names = read_entries(fd.get(), [&] { return "read /" + place; });
       if (!names) continue;  // give_below() says so
-      // From the last one, so that a number is free for its own folder. "link" is sorted before them.
+      // The loop begins with the last one, so that a number is free for its own folder. "link" is sorted
+      // before them.
       for (const DirectoryEntry& aside : *names | std::views::reverse)
         add(move_if_put_aside(fd.get(), aside.name, place, entry.name));
     }
@@ -353,11 +354,11 @@ void AgentFolders::give() {
 
 void AgentFolders::give_tree(const fs::path& folder) {
   const auto now = Clock::now();
-  const auto known = next_looks_.try_emplace(folder, now).first;
-  auto& next_look = known->second;
-  const bool looks = next_look && *next_look <= now;
+  const auto known = next_scans_.try_emplace(folder, now).first;
+  auto& next_scan = known->second;
+  const bool looks = next_scan && *next_scan <= now;
   const bool all_given = give(folder, looks ? Giving::tree : Giving::tree_top);
-  if (looks) next_look = all_given ? std::nullopt : std::optional(Clock::now() + settings_.between_looks);
+  if (looks) next_scan = all_given ? std::nullopt : std::optional(Clock::now() + settings_.poll_period);
 }
 
 Result<> AgentFolders::give_lock() const {
@@ -366,7 +367,7 @@ Result<> AgentFolders::give_lock() const {
   struct stat status {};
   if (::fstat(lock->get(), &status) != 0)
     return fail(error_from_errno(errno, doing(settings_.lock.string(), settings_.group)));
-  // The agent may have made the file itself, or have put another name of a file of ours here.
+  // The agent may have made the file itself, or have put another name of a file of Ferry's here.
   if (!S_ISREG(status.st_mode) || status.st_uid != ::geteuid() || status.st_nlink != 1) return {};
   const auto given = give_one(lock->get(), settings_.lock.string(), settings_.group, Entry::file);
   if (!given) return fail(Error(given.error()));

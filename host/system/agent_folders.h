@@ -56,8 +56,8 @@ class AgentFolders {
     std::filesystem::path lock;  ///< made empty where it is missing, so that the agent can lock it
     std::vector<std::filesystem::path> folders;
     std::vector<std::filesystem::path> trees;
-    /// The shortest time from a look through a tree that met an error to the next one.
-    std::chrono::milliseconds between_looks = std::chrono::minutes(1);
+    /// The shortest time from a scan of a tree that met an error to the next one.
+    std::chrono::milliseconds poll_period = std::chrono::minutes(1);
     std::string whose = "the agent's";  ///< the group, for the log
   };
 
@@ -65,7 +65,7 @@ class AgentFolders {
   AgentFolders(const HostFs& host, Settings settings) : host_(host), settings_(std::move(settings)) {}
 
   /// Gives the folders to the group, and logs what it has changed; an error is logged once. A tree is looked
-  /// through until a look has met no error.
+  /// through until a scan has met no error.
   void give();
 
  private:
@@ -79,8 +79,8 @@ class AgentFolders {
 
   const HostFs& host_;
   const Settings settings_;
-  /// The time of each tree's next look; absent: the last look met no error, and no further one is needed.
-  std::map<std::filesystem::path, std::optional<Clock::time_point>> next_looks_;
+  /// The time of each tree's next scan; absent: the last scan met no error, and no further one is needed.
+  std::map<std::filesystem::path, std::optional<Clock::time_point>> next_scans_;
   std::set<std::string> warned_;
 };
 

@@ -61,7 +61,7 @@ bool plugin_runs(const HostFs& host, const std::filesystem::path& liveness) {
 
 Result<vfio::UseReport> StillAdvertisedProbe::look(std::span<const vfio::UseQuestion> questions) {
   auto report = inner_->look(questions);
-  // The liveness is checked at each look, because a plugin may have started since the plan.
+  // The liveness is checked at each scan, because a plugin may have started since the plan.
   if (!report || !plugin_runs(*host_, files_.liveness)) return report;
   // An unreadable file does not show that the device is not advertised.
   auto read = read_advertised_resources(*host_, files_.advertised);
@@ -77,7 +77,7 @@ Result<vfio::UseReport> StillAdvertisedProbe::look(std::span<const vfio::UseQues
               ? by_the_kubelet(kSomePod, listed->resource)
               : by_the_kubelet(kAnyPod, listed->resource + ", which the device plugin still advertises"));
     } else if (!answered && asked_.devices.contains(question.device)) {
-      users.push_back(by_the_kubelet(kAnyPod, "it, which the device plugin has not withdrawn"));
+      users.push_back(by_the_kubelet(kAnyPod, "it, which the device plugin has not made unavailable"));
     }
   }
   return report;

@@ -32,14 +32,15 @@ class AdvertisedUseProbe final : public vfio::UseProbe {
   ListPodDevices list_;
 };
 
-/// For binds that need withdrawals: adds the plugin's lists to the report of `inner`. If a plugin runs at the
-/// time of the look, the kubelet counts as the user of each device that the plugin still lists, allocated or
-/// not. The same holds for a device of which the plugin has not confirmed the withdrawal.
+/// Serves binds of devices that must be unavailable first. It adds the plugin's lists to the report of
+/// `inner`. If a plugin runs at the time of the look, the kubelet counts as the user of each device that the
+/// plugin still lists, allocated or not. The same holds for a device of which the plugin has not confirmed
+/// that it is unavailable.
 class StillAdvertisedProbe final : public vfio::UseProbe {
  public:
   struct Asked {
-    std::set<std::string> devices;  ///< the devices that the plugin must withdraw
-    std::uint64_t generation = 0;   ///< of the status.json with these withdrawals
+    std::set<std::string> devices;  ///< the devices that the plugin must make unavailable
+    std::uint64_t generation = 0;   ///< of the status.json with these unavailable devices
   };
   struct Files {
     std::filesystem::path advertised = api::kAdvertisedFile;

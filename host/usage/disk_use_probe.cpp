@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 const std::error_code kNoMedium(ENOMEDIUM, std::generic_category());
 
 /// The mounts of one mount namespace.
-struct MountView {
+struct MountTable {
   std::optional<int> pid;  ///< a process in that namespace; absent: the host's own
   std::vector<Mount> mounts;
 };
@@ -32,13 +32,13 @@ bool has_number(const Mount& mount, const vfio::DeviceNode& node) {
 }
 
 // A host has thousands of processes and some tens of mount namespaces; each namespace is read once.
-std::vector<MountView> views_of_others(const HostFs& host, const std::string& own) {
+std::vector<MountTable> tables_of_others(const HostFs& host, const std::string& own) {
   const auto space_of = [&](const std::string& pid) {
     return host.link_target(fs::path("proc") / pid / "ns/mnt").value_or("");
   };
   std::set<std::string> spaces = {space_of("1")};
   std::set<std::string> tables = {own};
-  std::vector<MountView> views;
+  std::vector<MountTable> tables_of;
   for (const std::string& name : host.list("proc").value_or(std::vector<std::string>{})) {
     const auto pid = pid_of(name);
     if (!pid || *pid == 1) continue;
@@ -46,9 +46,9 @@ std::vector<MountView> views_of_others(const HostFs& host, const std::string& ow
     if (!space.empty() && !spaces.insert(space).second) continue;
     auto table = host.read_file(fs::path("proc") / name / "mountinfo");
     if (!table || !tables.insert(*table).second) continue;
-    views.push_back({.pid = pid, .mounts = parse_mountinfo(*table)});
+    tables_of.push_back({.pid = pid, .mounts = parse_mountinfo(*table)});
   }
-  return views;
+  return tables_of;
 }
 
 bool asks_about_disks(std::span<const vfio::UseQuestion> questions) {
@@ -122,7 +122,7 @@ void DiskUseProbe::find_mounts(std::span<const vfio::UseQuestion> questions, vfi
   const auto own = host_->read_file("proc/1/mountinfo");
   if (!own) return be_blind(report, "mounted file systems: " + own.error().message);
   const auto mounts = parse_mountinfo(*own);
-  const auto others = views_of_others(*host_, *own);
+  const auto others = tables_of_others(*host_, *own);
   for (const vfio::UseQuestion& question : questions) {
     for (const vfio::DeviceNode& node : question.nodes) {
       if (!node.block) continue;
@@ -138,13 +138,13 @@ void DiskUseProbe::find_mounts(std::span<const vfio::UseQuestion> questions, vfi
       for (const Mount& mount : mounts)
         if (has_number(mount, node) || mount.source == node.name) add(mount, {}, "");
       if (users.size() != before) continue;  // the mounts in other namespaces are copies of the host's
-      for (const MountView& view : others) {
-        for (const Mount& mount : view.mounts) {
+      for (const MountTable& copy : others) {
+        for (const Mount& mount : copy.mounts) {
           // The source is not compared, since a user who mounts a tmpfs in a namespace of his own chooses its
           // source freely.
           if (!has_number(mount, node)) continue;
-          const auto cgroup = host_->read_file(fs::path("proc") / std::to_string(*view.pid) / "cgroup");
-          add(mount, view.pid, pod_uid(cgroup.value_or("")));
+          const auto cgroup = host_->read_file(fs::path("proc") / std::to_string(*copy.pid) / "cgroup");
+          add(mount, copy.pid, pod_uid(cgroup.value_or("")));
         }
       }
     }

@@ -62,9 +62,9 @@ std::vector<std::string> shared_mappings(std::string_view maps) {
 }
 
 // The open and mapped files of one process.
-class Look {
+class ProcessScan {
  public:
-  Look(const HostFs& host, int pid, const AskedNodes& asked, LookDeadline until)
+  ProcessScan(const HostFs& host, int pid, const AskedNodes& asked, ScanDeadline until)
       : host_(&host), pid_(pid), asked_(&asked), until_(until) {}
 
   void at_descriptors() {
@@ -125,31 +125,31 @@ class Look {
   const HostFs* host_;
   int pid_;
   const AskedNodes* asked_;
-  LookDeadline until_;
+  ScanDeadline until_;
   std::set<Asked> found_;
   bool blocked_ = false;
   bool late_ = false;
 };
 
 /// The uses of the asked devices by one process.
-struct Seen {
+struct ProcessUse {
   std::map<std::string, std::vector<vfio::DeviceUser>> users;  ///< by device
   bool blocked = false;                                        ///< a part could not be looked at
-  bool late = false;                                           ///< the look took too long
+  bool late = false;                                           ///< the scan took too long
 };
 
-Seen look_into(const HostFs& host, int pid, const AskedNodes& asked, LookDeadline until) {
-  Look process(host, pid, asked, until);
+ProcessUse scan_process(const HostFs& host, int pid, const AskedNodes& asked, ScanDeadline until) {
+  ProcessScan process(host, pid, asked, until);
   process.at_descriptors();
   process.at_mappings();
-  Seen seen{.users = {}, .blocked = process.blocked(), .late = process.late()};
+  ProcessUse use{.users = {}, .blocked = process.blocked(), .late = process.late()};
   for (const auto& [device, node] : process.found())
-    seen.users[device].push_back(describe_process(host, pid, node, until));
-  return seen;
+    use.users[device].push_back(describe_process(host, pid, node, until));
+  return use;
 }
 
 // True if a process of this service is a VM or in a pod, so that stopping the service would end it.
-bool is_vm_or_pod(const HostFs& host, int pid, const std::string& service, LookDeadline until) {
+bool is_vm_or_pod(const HostFs& host, int pid, const std::string& service, ScanDeadline until) {
   const auto directory = fs::path("proc") / std::to_string(pid);
   const auto cgroup = host.read_file(directory / "cgroup");
   // A process that ended meanwhile is no VM; a process that cannot be looked at may be one.
@@ -161,7 +161,7 @@ bool is_vm_or_pod(const HostFs& host, int pid, const std::string& service, LookD
 /// Looks at all processes, one by one. Reading mappings and command lines takes the lock of the process's
 /// memory, which a hanging process may keep. A signal ends that wait (fs/proc/task_mmu.c, since 5.3).
 class Walk {
-  // A look ends by itself at its deadline. The caller waits this much longer, which tells a process with too
+  // A scan ends by itself at its deadline. The caller waits this much longer, which tells a process with too
   // many files from a process whose look the kernel blocks.
   static constexpr std::chrono::milliseconds kToStop{1000};
   // A limit for many processes that each take a little less than `patience`.
@@ -181,17 +181,17 @@ class Walk {
     const auto ourselves = pid_of(host_->link_name("proc/self").value_or(""));
     for (const int pid : pids_) {
       if (pid == ourselves || is_of_a_late_pod(pid)) continue;
-      auto seen = ask<Seen>(pid, [host = host_, asked = asked_, pid, patience = patience_] {
-        return look_into(*host, pid, *asked, std::chrono::steady_clock::now() + patience);
+      auto use = ask<ProcessUse>(pid, [host = host_, asked = asked_, pid, patience = patience_] {
+        return scan_process(*host, pid, *asked, std::chrono::steady_clock::now() + patience);
       });
-      if (!seen) continue;
-      if (seen->blocked) blocked_.push_back(pid);
-      for (auto& [device, users] : seen->users)
+      if (!use) continue;
+      if (use->blocked) blocked_.push_back(pid);
+      for (auto& [device, users] : use->users)
         std::ranges::move(users, std::back_inserter(report_.users[device]));
-      if (seen->late) has_too_many_files(pid);
+      if (use->late) has_too_many_files(pid);
     }
     keep_only_harmless_services();
-    tell_what_was_not_seen();
+    report_blind_spots();
     return std::move(report_);
   }
 
@@ -237,7 +237,7 @@ class Walk {
                        patience_.count());
   }
 
-  // Each process that takes too long costs the whole patience, so three of them end the look.
+  // Each process that takes too long costs the whole patience, so three of them end the scan.
   template <typename T>
   std::optional<T> ask(int pid, std::function<T()> question) {
     constexpr std::size_t kEnough = 3;
@@ -280,7 +280,7 @@ class Walk {
     });
   }
 
-  void tell_what_was_not_seen() {
+  void report_blind_spots() {
     // ABI: include/linux/proc_ns.h, PROC_PID_INIT_INO. A /proc of another namespace misses most of the host.
     constexpr std::string_view kHostsNamespace = "pid:[4026531836]";
     const auto space = host_->link_target("proc/1/ns/pid");
@@ -295,7 +295,8 @@ class Walk {
     }
     if (!blocked_.empty()) blind(named(blocked_) + " could not be looked into: not permitted");
   }
-  // For example "process 1 (systemd)" or "processes 1 (systemd), 7 (a) in pod UID, 9 (b) and 12 others".
+  // Returns for example "process 1 (systemd)" or "processes 1 (systemd), 7 (a) in pod UID, 9 (b) and 12
+  // others".
   std::string named(const std::vector<int>& pids) const {
     constexpr std::size_t kMostNamed = 3;
     std::vector<std::string> names;
@@ -322,12 +323,12 @@ class Walk {
   std::chrono::milliseconds patience_;
   BoundedCaller caller_;
   std::vector<int> pids_;
-  std::vector<int> silent_;  // the kernel blocked the look at these
+  std::vector<int> silent_;  // the kernel blocked the scan of these
   Clock::time_point begun_ = Clock::now();
   Clock::duration longest_{};        // the longest time for one process
   int slowest_ = 0;                  // the number of that process
   std::size_t unasked_ = 0;          // processes left when the time was over
-  std::vector<int> late_;            // the look ended at its own deadline, and the process is in no pod
+  std::vector<int> late_;            // the scan ended at its own deadline, and the process is in no pod
   std::set<std::string> late_pods_;  // the UIDs of pods with such a process
   std::vector<int> blocked_;
   vfio::UseReport report_;

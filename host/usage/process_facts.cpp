@@ -43,7 +43,7 @@ bool ended(const Error& error) {
   return is_gone(error) || error.code == std::errc::no_such_process;
 }
 
-bool has_passed(LookDeadline until) {
+bool has_passed(ScanDeadline until) {
   return std::chrono::steady_clock::now() >= until;
 }
 
@@ -247,7 +247,7 @@ std::string service_of(std::string_view cgroup) {
   return agree ? std::string(service_at(own)) : "";
 }
 
-bool each_table(const HostFs& host, int pid, LookDeadline until,
+bool each_table(const HostFs& host, int pid, ScanDeadline until,
                 const std::function<bool(const OpenFiles&)>& visit) {
   const auto own = directory_of(pid) / "fd";
   const OpenFiles first{.directory = own, .names = host.list(own)};
@@ -265,7 +265,7 @@ bool each_table(const HostFs& host, int pid, LookDeadline until,
   return true;
 }
 
-bool runs_a_vm(const HostFs& host, int pid, LookDeadline until) {
+bool runs_a_vm(const HostFs& host, int pid, ScanDeadline until) {
   if (vm_name(command_line(host, pid))) return true;
   bool vm = false;
   const bool all = each_table(host, pid, until, [&](const OpenFiles& files) {
@@ -281,7 +281,7 @@ bool runs_a_vm(const HostFs& host, int pid, LookDeadline until) {
   return vm || !all;
 }
 
-vfio::DeviceUser describe_process(const HostFs& host, int pid, std::string what, LookDeadline until) {
+vfio::DeviceUser describe_process(const HostFs& host, int pid, std::string what, ScanDeadline until) {
   const auto directory = directory_of(pid);
   const std::string comm = host.read_attribute(directory / "comm").value_or("?");
   const auto name = vm_name(command_line(host, pid)).value_or("");
@@ -339,7 +339,7 @@ bool ProcessEnds::watch(const std::set<int>& processes) {
     if (watched_.contains(pid) || reported_.contains(pid)) continue;
     if (watched_.size() >= most) return false;
     UniqueFd fd = open_pidfd(pid);
-    if (!fd.valid() && errno == ESRCH) {  // it ended between the look and now
+    if (!fd.valid() && errno == ESRCH) {  // it ended after the scan
       report(pid);
       continue;
     }

@@ -21,14 +21,14 @@
 
 namespace ferry::host {
 
-/// The end of a look into a process, needed because the process itself chooses how many files it opens.
-using LookDeadline = std::chrono::steady_clock::time_point;
+/// The deadline for the scan of a process, needed because the process itself chooses how many files it opens.
+using ScanDeadline = std::chrono::steady_clock::time_point;
 
 /// A process as the user of `what`. A virtual machine has its own name or command name, another process its
 /// command name ("?" once it has ended). The service stays empty for a VM, and for a user of a VFIO node,
 /// since its purpose is unknown. `until` works as in runs_a_vm().
 vfio::DeviceUser describe_process(const HostFs& host, int pid, std::string what,
-                                  LookDeadline until = LookDeadline::max());
+                                  ScanDeadline until = ScanDeadline::max());
 
 /// The process number in a name of proc/; absent: the name is no number.
 std::optional<int> pid_of(std::string_view name);
@@ -42,13 +42,13 @@ struct OpenFiles {
 /// tables of threads that have their own. Threads get their own by unshare(2), or when the first thread ends.
 /// The kernel says which threads share a table; if it does not, each thread's table is shown. False: `until`
 /// passed before all were shown. ABI: proc(5), kcmp(2).
-bool each_table(const HostFs& host, int pid, LookDeadline until,
+bool each_table(const HostFs& host, int pid, ScanDeadline until,
                 const std::function<bool(const OpenFiles&)>& visit);
 
 /// True if a process runs a VM: its program is known to, or it has a VM of KVM open. The latter covers
 /// unknown programs and a container's shim. Also true if its files may not be looked at, or there are too
 /// many of them to finish by `until`.
-bool runs_a_vm(const HostFs& host, int pid, LookDeadline until = LookDeadline::max());
+bool runs_a_vm(const HostFs& host, int pid, ScanDeadline until = ScanDeadline::max());
 
 /// The guest's name on the command line of a program that runs VMs (proc/PID/cmdline, NUL between arguments).
 /// QEMU has `-name guest=NAME,…` or `-name NAME`. Empty: the VM has no name; absent: another program.

@@ -70,9 +70,9 @@ std::unique_ptr<vfio::UseProbe> all_use_probes(const HostFs& host, const vfio::A
                                                ListPodDevices pods,
                                                KubeletSilence silence = KubeletSilence::noted);
 
-/// For commands of people, and not for hostd: adds to the report of `inner` the ResourceClaims that have a
-/// device by hostd's record (claims/claim_record.h). The pod of a claim may not have opened the device yet.
-/// If the record is there and cannot be read, the report is blind.
+/// Adds to the report of `inner` the ResourceClaims that have a device by hostd's record
+/// (claims/claim_record.h). The pod of a claim may not have opened the device yet. If the record is there and
+/// cannot be read, the report is blind. Only commands of people use it, not hostd.
 class ClaimUseProbe final : public vfio::UseProbe {
  public:
   /// Both must outlive this object.

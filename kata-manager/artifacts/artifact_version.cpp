@@ -256,18 +256,18 @@ class Builder {
     if (::fchmod(fd.get(), 0644) != 0) return fail(error_from_errno(errno, "make " + part));
     auto blob = BlobFile::resume(std::move(fd), layer.digest, layer.size, part);
     if (!blob) return fail(std::move(blob).error());
-    auto got = registry_->blob(*blob, [&] { return tell(blob->have()); });
+    auto got = registry_->blob(*blob, [&] { return report_progress(blob->have()); });
     if (!got) return got;
     if (::renameat(blobs_.get(), part.c_str(), blobs_.get(), name.c_str()) != 0)
       return fail(error_from_errno(errno, "rename " + part));
     done_ += layer.size;
     last_word_ = {};  // so that the end of each layer is reported
-    if (!tell(0))
+    if (!report_progress(0))
       return fail(Errc::failed, "ended: the program that asked for this download no longer waits for it");
     return {};
   }
 
-  bool tell(std::uint64_t of_this_one) {
+  bool report_progress(std::uint64_t of_this_one) {
     const auto now = Clock::now();
     if (!world_->on_progress || now < last_word_ + kBetweenWords) return true;
     last_word_ = now;

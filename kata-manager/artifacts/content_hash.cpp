@@ -138,13 +138,13 @@ class Comparison {
     const auto size = static_cast<std::uint64_t>(status.st_size);
     if (size != file.size)
       return Found(fmt::format("has {} bytes, and had {} when it was fetched", size, file.size));
-    const auto hash = sha256_of(fd->get(), path.string(), [&](std::size_t bytes) { tell(bytes); });
+    const auto hash = sha256_of(fd->get(), path.string(), [&](std::size_t bytes) { report_progress(bytes); });
     if (!hash) return fail(Error(hash.error()));
     if (*hash != file.sha256) return Found("has another content than when it was fetched");
     return Found();
   }
 
-  void tell(std::size_t bytes) {
+  void report_progress(std::size_t bytes) {
     progress_.done += bytes;
     if (on_progress_) on_progress_(progress_);
   }

@@ -30,7 +30,7 @@ class FetchProcess {
   /// Kills the process. The next fetch continues its work.
   ~FetchProcess();
 
-  /// For poll(); reads never block.
+  /// poll() takes this descriptor; reads never block.
   int fd() const { return answers_.get(); }
 
   /// Reads the messages so far, once fd() is readable. True: the process ended, or closed its output.

@@ -139,7 +139,7 @@ Result<FetchJob> read_job(std::string_view text) {
   try {
     return job_of(parse_whole_json(text));
   } catch (const json::exception& error) {
-    // Only the error's number: the library's message could quote a piece of the credentials.
+    // The message has only the error's number: the library's message could quote a piece of the credentials.
     return fail(Errc::malformed_host,
                 "ferry's request cannot be read (JSON error " + std::to_string(error.id) + ")");
   }

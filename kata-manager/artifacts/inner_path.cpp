@@ -18,7 +18,7 @@ bool is_control(char c) {
   return static_cast<unsigned char>(c) < kFirstReadable || static_cast<unsigned char>(c) == kDelete;
 }
 
-// For messages: control characters become '?', so that a terminal does not obey them.
+// Messages show this form: control characters become '?', so that a terminal does not obey them.
 std::string shown(std::string_view path) {
   constexpr std::size_t kEnough = 200;
   std::string text(path.substr(0, kEnough));

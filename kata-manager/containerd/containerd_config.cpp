@@ -169,7 +169,7 @@ std::optional<Error> merge_then_migrate(const ContainerdRelease& release, Contai
   return std::nullopt;
 }
 
-// From 2.3 on each file is migrated by itself, then merged.
+// containerd 2.3 and later: each file is migrated by itself, then merged.
 std::optional<Error> migrate_then_merge(const ContainerdRelease& release, ContainerdOutcome& out) {
   const std::int64_t root = out.files.front().version();
   for (const ContainerdFile& file : out.files) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plans the edit that adds Ferry's runtimes to containerd and changes nothing else. The plan is proven by
+// Plans the edit that adds Ferry's runtimes to containerd and changes nothing else. The plan is verified by
 // prediction (containerd_config.h) before any write.
 #pragma once
 
@@ -37,7 +37,7 @@ struct RuntimePlan {
 };
 
 /// Plans that Ferry's runtimes are these and no others; with none, the files become as before the first. A
-/// runtime stays in its file while that can be proven right.
+/// runtime stays in its file while that can be verified.
 /// Errors: Errc::refused: no place works without other changes (the error names one), another program has a
 /// runtime of the name, or containerd would not start as it is. Errc::unsupported: the release has no
 /// snapshotter for a single runtime. Errc::invalid_config: an unreadable file.

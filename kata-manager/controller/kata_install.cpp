@@ -37,9 +37,9 @@ Result<std::optional<std::string>> still_needed(const ChangeContext& context, co
   if (!answer && answer.error().code != make_error_code(Errc::not_found))
     return std::optional("the container runtime does not answer: " + answer.error().message);
   const auto state = answer ? std::optional(*answer) : std::nullopt;
-  // A restarted runtime may never report its runtimes, so only `unproven` without a restart counts.
+  // A restarted runtime may never report its runtimes, so only `unverified` without a restart counts.
   const RuntimeOutcome outcome = change.outcome.value_or(RuntimeOutcome());
-  if (state && outcome.unproven && !outcome.acted)
+  if (state && outcome.unverified && !outcome.acted)
     return std::optional<std::string>("the container runtime has not read its own files yet");
   const auto known = runtimes_of_classes(state ? *state : as_predicted(change.plan), gone);
   if (!known.empty())
@@ -111,7 +111,7 @@ Result<KataChange> plan_no_kata(const HostFs& host, const FoundRuntime& runtime)
 bool is_left_undone(const KataChange& change) {
   if (change.left.empty()) return false;
   const auto& outcome = change.outcome;
-  return !outcome || !outcome->unproven || outcome->acted;
+  return !outcome || !outcome->unverified || outcome->acted;
 }
 
 bool has_what_it_can(const KataChange& change) {

@@ -22,7 +22,7 @@ namespace ferry::kata {
 
 /// The container runtime of a host, how Ferry queries it, and how Ferry makes it read its files.
 struct KataRuntime {
-  FoundRuntime at_hand;
+  FoundRuntime found_runtime;
   std::unique_ptr<ContainerRuntime> asked;
   std::unique_ptr<RuntimeControl> control;  ///< nullptr: Ferry does not restart the runtime
   /// Why there is no control although one is needed: the runtime has no unit here. Matters only if it runs.
@@ -36,8 +36,8 @@ struct KataChange {
   RuntimePlan plan;
   std::string control = {};                    ///< "restart containerd.service"; empty: no restart
   std::optional<RuntimeOutcome> outcome = {};  ///< absent: not applied
-  /// For a plan that is not applied: why a run would be refused as a whole now. Absent: it would not be, or
-  /// that is not known.
+  /// Why a run would be refused as a whole now; set for a plan that is not applied. Absent: it would not be,
+  /// or that is not known.
   std::optional<Error> refusal = {};
   std::string left = {};  ///< why Kata's files of leaving classes stay; empty: they do not
 };

@@ -33,10 +33,10 @@ std::string words_of(const Error& error) {
   return error.hint.empty() ? error.message : error.message + " (" + error.hint + ")";
 }
 
-bool is_placed_so(const ConfiguredRuntime& placed, const RuntimeHandler& handler,
-                  const ContainerdRelease& release) {
-  return handler_of(placed) == handler &&
-         (placed.type.empty() || handler.may_have_type(placed.type, release));
+bool is_configured_so(const ConfiguredRuntime& configured, const RuntimeHandler& handler,
+                      const ContainerdRelease& release) {
+  return handler_of(configured) == handler &&
+         (configured.type.empty() || handler.may_have_type(configured.type, release));
 }
 
 class Planner {
@@ -48,9 +48,9 @@ class Planner {
   }
 
   Result<DesiredPlan> plan() {
-    auto placed = configured_runtimes(host_, *inputs_.runtime);
-    if (!placed) return fail(std::move(placed).error());
-    placed_ = std::move(*placed);
+    auto configured = configured_runtimes(host_, *inputs_.runtime);
+    if (!configured) return fail(std::move(configured).error());
+    configured_ = std::move(*configured);
     for (const KataClass& kata : file_.classes) sort_out(kata);
     auto setup = set_up(
         host_, possible_, inputs_.devices,
@@ -66,7 +66,7 @@ class Planner {
     if (!plan) return fail(std::move(plan).error());
     out_.change.plan = std::move(*plan);
     // The same handlers in another order need no restart.
-    if (handlers().size() > own_ && is_placed_already()) out_.change.plan.changes.clear();
+    if (handlers().size() > own_ && is_in_place()) out_.change.plan.changes.clear();
     find_what_changes();
     for (auto& [name, other] : others_) out_.others.push_back(std::move(other));
     return std::move(out_);
@@ -111,32 +111,34 @@ class Planner {
   }
 
   void look_at_what_leaves() {
-    for (const ConfiguredRuntime& placed : placed_) {
-      if (std::ranges::find(handlers(), placed.name, &RuntimeHandler::name) != handlers().end()) continue;
+    for (const ConfiguredRuntime& configured : configured_) {
+      if (std::ranges::find(handlers(), configured.name, &RuntimeHandler::name) != handlers().end()) continue;
       const auto set_aside = [&](const KataClass& kata) {
         const auto names = kata.handlers();
-        return kept_.contains(kata.name) && std::ranges::find(names, placed.name) != names.end();
+        return kept_.contains(kata.name) && std::ranges::find(names, configured.name) != names.end();
       };
-      if (kept_.contains(class_of(placed.configuration)) || std::ranges::any_of(file_.classes, set_aside)) {
-        out_.change.setup.handlers.push_back(handler_of(placed));
+      if (kept_.contains(class_of(configured.configuration)) ||
+          std::ranges::any_of(file_.classes, set_aside)) {
+        out_.change.setup.handlers.push_back(handler_of(configured));
         continue;
       }
-      out_.leaving.insert(placed.name);
-      if (!desired_.unlabelled.contains(placed.name)) {
-        const auto refused = others_.find(placed.name);
-        keep(placed, HandlerState::leaving,
+      out_.leaving.insert(configured.name);
+      if (!desired_.unlabelled.contains(configured.name)) {
+        const auto refused = others_.find(configured.name);
+        keep(configured, HandlerState::leaving,
              refused == others_.end() ? "no desired class has it" : refused->second.why);
         continue;
       }
-      if (const auto why = in_use(class_of(placed.configuration), {placed.name})) {
-        keep(placed, HandlerState::blocked, *why);
+      if (const auto why = in_use(class_of(configured.configuration), {configured.name})) {
+        keep(configured, HandlerState::blocked, *why);
       } else {
-        out_.changed.insert(placed.name);
+        out_.changed.insert(configured.name);
       }
     }
     // A killed run may leave a class folder that no handler leads to.
     for (const std::string& name : out_.change.setup.gone) {
-      if (kept_.contains(name) || std::ranges::find(placed_, name, class_of_placed) != placed_.end())
+      if (kept_.contains(name) ||
+          std::ranges::find(configured_, name, class_of_configured) != configured_.end())
         continue;
       if (const auto why = in_use(name, {})) {
         say(name, HandlerState::blocked, *why);
@@ -145,15 +147,15 @@ class Planner {
     }
   }
 
-  static std::string class_of_placed(const ConfiguredRuntime& placed) {
-    return class_of(placed.configuration);
+  static std::string class_of_configured(const ConfiguredRuntime& configured) {
+    return class_of(configured.configuration);
   }
 
   std::optional<std::string> in_use(const std::string& name, std::vector<std::string> handlers) const {
     LeavingClasses leaving{.classes = {name}, .handlers = std::move(handlers), .others = {}};
     for (const RuntimeHandler& handler : this->handlers()) leaving.others.push_back(handler.name);
-    for (const ConfiguredRuntime& placed : placed_)
-      if (class_of(placed.configuration) != name) leaving.others.push_back(placed.name);
+    for (const ConfiguredRuntime& configured : configured_)
+      if (class_of(configured.configuration) != name) leaving.others.push_back(configured.name);
     const auto who = who_has(host_, *inputs_.asked, inputs_.state, leaving);
     if (!who) return "whether it is in use is not known: " + words_of(who.error());
     const auto& users = *who;
@@ -161,10 +163,10 @@ class Planner {
     return "it is no longer desired, and is removed once it is unused: " + *users;
   }
 
-  void keep(const ConfiguredRuntime& placed, HandlerState state, std::string why) {
-    say(placed.name, state, std::move(why));
-    out_.change.setup.handlers.push_back(handler_of(placed));
-    kept_.insert(class_of(placed.configuration));
+  void keep(const ConfiguredRuntime& configured, HandlerState state, std::string why) {
+    say(configured.name, state, std::move(why));
+    out_.change.setup.handlers.push_back(handler_of(configured));
+    kept_.insert(class_of(configured.configuration));
   }
 
   // set_up() plans to remove the folders of kept classes, because `possible_` lacks them. They stay.
@@ -176,17 +178,19 @@ class Planner {
     });
   }
 
-  bool is_so(const ConfiguredRuntime& placed, const RuntimeHandler& handler) const {
-    return is_placed_so(placed, handler, inputs_.runtime->release);
+  bool is_so(const ConfiguredRuntime& configured, const RuntimeHandler& handler) const {
+    return is_configured_so(configured, handler, inputs_.runtime->release);
   }
-  bool is_placed_already() const {
-    return placed_.size() == handlers().size() && std::ranges::all_of(handlers(), [&](const auto& handler) {
-             return std::ranges::any_of(placed_, [&](const auto& placed) { return is_so(placed, handler); });
+  bool is_in_place() const {
+    return configured_.size() == handlers().size() &&
+           std::ranges::all_of(handlers(), [&](const auto& handler) {
+             return std::ranges::any_of(configured_,
+                                        [&](const auto& configured) { return is_so(configured, handler); });
            });
   }
 
   bool is_known(const RuntimeHandler& handler) const {
-    return !inputs_.state.tells() || inputs_.state.knows(handler);
+    return !inputs_.state.reports_handlers() || inputs_.state.knows(handler);
   }
 
   void find_what_changes() {
@@ -194,13 +198,14 @@ class Planner {
     bool all_known = true;
     for (std::size_t i = 0; i < own_; ++i) {
       const RuntimeHandler& handler = setup.handlers[i];
-      const bool placed = std::ranges::any_of(placed_, [&](const auto& p) { return is_so(p, handler); });
+      const bool configured =
+          std::ranges::any_of(configured_, [&](const auto& p) { return is_so(p, handler); });
       const bool same_files = std::ranges::none_of(setup.files, [&](const FileChange& change) {
         return class_of_file(change.path) == class_of(handler.configuration);
       });
       all_known = all_known && is_known(handler);
       const bool same_link = !out_.links.contains(class_of(handler.configuration));
-      if (!placed || !same_files || !same_link || !is_known(handler)) out_.changed.insert(handler.name);
+      if (!configured || !same_files || !same_link || !is_known(handler)) out_.changed.insert(handler.name);
     }
     // A killed run may leave a class folder that no handler leads to, so removals count as changes.
     for (const FileChange& change : setup.files) {
@@ -220,7 +225,7 @@ class Planner {
   const DesiredInputs& inputs_;
   ClassFile possible_;  // `file_` without the classes that are set aside
   std::map<std::string, std::optional<Artifact>> artifacts_;
-  std::vector<ConfiguredRuntime> placed_;
+  std::vector<ConfiguredRuntime> configured_;
   std::set<std::string> kept_;  // classes whose folder and artifact stay as they are
   std::map<std::string, OtherHandler> others_;
   std::size_t own_ = 0;  // number of handlers from set_up(); kept handlers follow them
@@ -262,10 +267,11 @@ KataKeeper::Round KataKeeper::round(Clock::time_point now) {
   if (state) {
     const auto ready = ready_handlers(*state);
     if (!ready) {
-      tell(state->name + " does not tell what its runtimes are: nodes get no labels for Kata's");
+      log_once(state->name + " does not report its runtimes: nodes get no labels for Kata's");
     } else if (const auto names = unstartable_handlers(*state); !names.empty() && !uses_.runtime_for) {
-      tell(
-          fmt::format("{} {} finds the shim of {} by its path alone, and is not told it: no pod starts with "
+      log_once(
+          fmt::format("{} {} finds the shim of {} by its path alone, and its configuration lacks that path: "
+                      "no pod starts with "
                       "it until `ferry kata install` has written it anew",
                       state->name, state->version, fmt::join(names, ", ")));
     } else if (!failure_) {
@@ -273,7 +279,7 @@ KataKeeper::Round KataKeeper::round(Clock::time_point now) {
     }
     file.ready = ready.value_or(std::set<std::string>());
   } else {
-    tell(state.error().message);
+    log_once(state.error().message);
   }
   Round out{.answered = state.has_value()};
   if (uses_.runtime_for) {
@@ -284,7 +290,7 @@ KataKeeper::Round KataKeeper::round(Clock::time_point now) {
   // Before the runtime's first answer nothing is published, so no label appears or goes.
   if (!state && !uses_.runtime_for) return out;
   if (auto published = publish(file); !published) {
-    tell(published.error().message);
+    log_once(published.error().message);
     out.answered = false;
   }
   return out;
@@ -395,7 +401,7 @@ std::optional<KataKeeper::Clock::time_point> KataKeeper::keep(const DesiredClass
   const auto changed = change(desired, *classes, *runtime, file);
   if (!changed) {
     const bool refused = changed.error().code == Errc::refused;
-    tell("Kata's runtimes: " + words_of(changed.error()));
+    log_once("Kata's runtimes: " + words_of(changed.error()));
     const Failure& failure = fails(summary, refused ? HandlerState::blocked : HandlerState::failed,
                                    words_of(changed.error()), now);
     file.others = plan->others;
@@ -415,7 +421,7 @@ Result<DesiredPlan> KataKeeper::look(const DesiredClasses& desired, const ClassF
   if (!devices) return fail(std::move(devices).error());
   devices->mode = confidential_mode_of(desired);
   return plan_desired(*uses_.host, desired, classes,
-                      {.runtime = &runtime.at_hand,
+                      {.runtime = &runtime.found_runtime,
                        .asked = runtime.asked.get(),
                        .state = state,
                        .devices = std::move(*devices)});
@@ -501,7 +507,7 @@ Result<> KataKeeper::publish(const HandlersFile& file) {
   return written;
 }
 
-void KataKeeper::tell(const std::string& news) {
+void KataKeeper::log_once(const std::string& news) {
   if (std::exchange(logged_, news) != news) spdlog::warn("{}", news);
 }
 

@@ -121,7 +121,7 @@ class KataKeeper {
                        Clock::time_point now);
   Clock::time_point later(Clock::time_point now, const HandlersFile& file);
   Result<> publish(const HandlersFile& file);
-  void tell(const std::string& news);
+  void log_once(const std::string& news);
 
   const Uses uses_;
   const Pauses pauses_;

@@ -5,7 +5,7 @@
 //    "handlers": [{"name": "kata-nvidia-gpu"}],   ready; a reader may know only this key
 //    "generation": 3,                             of kata-classes.json (desired_classes.h), as last read;
 //                                                 absent: no such file, or hostd does not follow one
-//    "applying": false,                           true: a change is neither proven nor rolled back, and the
+//    "applying": false,                           true: a change is neither verified nor rolled back, and the
 //                                                 agent keeps the node's Lease
 //    "others": [{"name": "kata-old", "state": "leaving", "why": "..."}],
 //    "error": "..."}                              blocks all classes, such as an unreadable file
@@ -51,7 +51,7 @@ struct OtherHandler {
 struct HandlersFile {
   std::set<std::string> ready;
   std::optional<std::uint64_t> generation = {};
-  bool applying = false;                  ///< a change is neither proven nor rolled back
+  bool applying = false;                  ///< a change is neither verified nor rolled back
   std::vector<OtherHandler> others = {};  ///< each name once
   std::string error = {};                 ///< empty: none
   bool operator==(const HandlersFile&) const = default;

@@ -51,22 +51,23 @@ std::string everything(std::FILE* from) {
   return text;
 }
 
-bool tell(const std::string& line) {
+bool print_line(const std::string& line) {
   return std::fputs(line.c_str(), stdout) >= 0 && std::fflush(stdout) == 0;
 }
 
 ExitStatus answer(const Error& error) {
-  return tell(message_text(error)) ? exit_status_of(error) : ExitStatus::failed;
+  return print_line(message_text(error)) ? exit_status_of(error) : ExitStatus::failed;
 }
 
 ExitStatus run() {
   const auto job = read_job(everything(stdin));
   if (!job) return answer(job.error());
   HostFs host(job->host_root);
-  const auto artifact = fetch_here(
-      host, job->request, {.on_progress = [](const FetchProgress& p) { return tell(message_text(p)); }});
+  const auto artifact =
+      fetch_here(host, job->request,
+                 {.on_progress = [](const FetchProgress& p) { return print_line(message_text(p)); }});
   if (!artifact) return answer(artifact.error());
-  return tell(message_text(*artifact)) ? ExitStatus::done : ExitStatus::failed;
+  return print_line(message_text(*artifact)) ? ExitStatus::done : ExitStatus::failed;
 }
 
 }  // namespace

@@ -191,10 +191,10 @@ Result<std::optional<Installed>> find_installed(const HostFs& host, const ClassF
     if (!runtimes) return fail(runtimes.error());
     return installed_in(*runtimes, handler);
   }
-  const auto placed = configured_in_crio(place->configuration, files);
-  if (!placed) return fail(placed.error());
-  const auto found = std::ranges::find(*placed, handler, &ConfiguredRuntime::name);
-  if (found == placed->end()) return std::optional<Installed>();
+  const auto configured = configured_in_crio(place->configuration, files);
+  if (!configured) return fail(configured.error());
+  const auto found = std::ranges::find(*configured, handler, &ConfiguredRuntime::name);
+  if (found == configured->end()) return std::optional<Installed>();
   return std::optional<Installed>({.configuration = found->configuration});
 }
 
@@ -374,9 +374,9 @@ class ClassChecks {
 
   // Runs after configuration_check(), which sets `memory_mib_`.
   Check overhead_check() const {
-    Check check =
-        question("overhead-covers-memory",
-                 "a guest's memory is outside of its containers' limits: the node gives out what it has not");
+    Check check = question("overhead-covers-memory",
+                           "a guest's memory is outside of its containers' limits: the node promises memory "
+                           "that it does not have");
     const std::uint64_t guest = memory_mib_.value_or(guest_memory_mib(kata_));
     if (!kata_.overhead) return std::move(check).passed(fmt::format("made for a guest of {} MiB", guest));
     constexpr unsigned kMib = 20;
@@ -457,7 +457,8 @@ Check gate_check(const ClassFile& file, const Result<KubeletSettings>& kubelet) 
     return std::move(check).passed("the gate KubeletPodResourcesGet is on");
   if (kubelet->pod_resources_get)
     return std::move(check).failed("the gate KubeletPodResourcesGet is off", kFix);
-  return std::move(check).warned("the kubelet was told nothing of its gate KubeletPodResourcesGet", kFix);
+  return std::move(check).warned("the kubelet's configuration does not set the gate KubeletPodResourcesGet",
+                                 kFix);
 }
 
 Check timeout_check(const Result<KubeletSettings>& kubelet) {

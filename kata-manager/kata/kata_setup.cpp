@@ -62,7 +62,7 @@ class SettingUp {
     out_.refused.push_back({.name = kata.name, .why = std::move(why)});
   }
 
-  void tell_mode(const KataClass& kata) {
+  void report_mode(const KataClass& kata) {
     if (!is_confidential(kata.kind)) return;
     out_.notes.push_back(fmt::format("{}: the mode of the GPUs for confidential computing is {}", kata.name,
                                      devices_.mode.text()));
@@ -212,7 +212,7 @@ Result<KataSetup> set_up(const HostFs& host, const ClassFile& file, const KataDe
       setting_up.refuse(kata, std::move(r).error());
       continue;
     }
-    setting_up.tell_mode(kata);
+    setting_up.report_mode(kata);
     auto artifact = artifact_of(kata);
     if (!artifact) return fail(std::move(artifact).error().during(kata.name));
     if (auto r = setting_up.add(kata, std::move(*artifact)); !r) return fail(std::move(r).error());

@@ -90,7 +90,7 @@ std::string KataShim::text() const {
                      release ? " " + release->text() : "");
 }
 
-// From Kata's sources: the Go runtime asks from 3.24.0 on; runtime-rs has the setting from 3.25 on,
+// Kata's sources show this: the Go runtime asks from 3.24.0 on; runtime-rs has the setting from 3.25 on,
 // except for 3.29 and 3.30.
 bool KataShim::asks_kubelet() const {
   if (!release) return true;

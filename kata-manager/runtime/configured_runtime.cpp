@@ -19,13 +19,13 @@ ConfiguredRuntime configured_runtime(const std::string& name, const std::filesys
           .container_annotations = texts_at(entry, {"container_annotations"})};
 }
 
-RuntimeHandler handler_of(const ConfiguredRuntime& placed) {
-  RuntimeHandler out{.name = placed.name,
-                     .shim = placed.shim,
-                     .configuration = placed.configuration,
-                     .pod_annotations = placed.pod_annotations,
-                     .container_annotations = placed.container_annotations};
-  if (!placed.snapshotter.empty()) out.snapshotter = placed.snapshotter;
+RuntimeHandler handler_of(const ConfiguredRuntime& configured) {
+  RuntimeHandler out{.name = configured.name,
+                     .shim = configured.shim,
+                     .configuration = configured.configuration,
+                     .pod_annotations = configured.pod_annotations,
+                     .container_annotations = configured.container_annotations};
+  if (!configured.snapshotter.empty()) out.snapshotter = configured.snapshotter;
   return out;
 }
 

@@ -31,7 +31,7 @@ ConfiguredRuntime configured_runtime(const std::string& name, const std::filesys
                                      const TomlTable& entry);
 
 /// The handler that would produce this runtime.
-RuntimeHandler handler_of(const ConfiguredRuntime& placed);
+RuntimeHandler handler_of(const ConfiguredRuntime& configured);
 
 // Ferry's runtime tables outside of its blocks (with_block() in config_files.h). A program that parses and
 // reprints containerd's file drops comments, and Ferry's marks with them.

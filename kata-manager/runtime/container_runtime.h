@@ -73,7 +73,7 @@ struct RuntimeState {
   std::optional<std::vector<KnownRuntime>> runtimes;
 
   /// True: the daemon reports its runtimes. The two functions below need that.
-  bool tells() const { return handlers || runtimes; }
+  bool reports_handlers() const { return handlers || runtimes; }
   /// True: a pod gets the shim of this runtime, and not a program found by its type
   /// (ContainerdRelease::starts_shims_by_path()).
   bool starts_shim_of(const KnownRuntime& known) const;

@@ -15,7 +15,7 @@
 namespace ferry::kata {
 namespace {
 
-// For hundreds of pods with annotations, or a configuration with hundreds of registries.
+// The answer may describe hundreds of pods with annotations, or a configuration with hundreds of registries.
 constexpr int kLargestAnswer = 16 * 1024 * 1024;
 
 Result<UniqueFd> connect(const HostFs& host, const std::filesystem::path& socket) {

@@ -65,7 +65,7 @@ class RuntimeSearch {
       out_.release = *by_itself;
       out_.release_by = "the running containerd itself";
     } else {
-      return fail(Errc::failed, "containerd was not found, or does not tell its version: " + why(),
+      return fail(Errc::failed, "containerd was not found, or does not report its version: " + why(),
                   "install or start containerd, or name its version: --containerd-version 1.7.24");
     }
     if (by_itself && *by_itself != out_.release) {

@@ -50,7 +50,7 @@ Result<RuntimePlan> plan_runtime(const HostFs& host, const FoundRuntime& runtime
 /// Calls configured_in_containerd(), configured_in_crio() or configured_in_k0s().
 Result<std::vector<ConfiguredRuntime>> configured_runtimes(const HostFs& host, const FoundRuntime& runtime);
 
-/// For ChangeContext::contradiction: compares the program's present reading of the files with a later one.
+/// Compares the program's present reading of the files with a later one; see ChangeContext::contradiction.
 /// Empty: the program cannot be asked, or k0s writes the files only later. The arguments must outlive the
 /// result.
 std::function<Result<std::optional<std::string>>()> config_dump_check(

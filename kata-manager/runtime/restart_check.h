@@ -61,7 +61,7 @@ struct RestartCheck {
 /// words. Other runtimes pass unchecked.
 Result<> check_restart(const RestartCheck& check);
 
-/// Only the check of the files' age, for a plan; starts nothing. Passes if there is a program to ask.
+/// Does only the check of the files' age, for a plan; starts nothing. Passes if there is a program to ask.
 Result<> foresee_restart(const RestartCheck& check);
 
 /// Why containerd does not run with the planned files, in its own words; absent: it cannot be asked, or CRI

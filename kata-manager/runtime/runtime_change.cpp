@@ -24,9 +24,9 @@ class Changing {
       : context_(context), change_(change), leaving_(change.leaving) {}
 
   Result<RuntimeOutcome> apply_change() {
-    auto unproven = read_runtime_record(*context_.host);
-    if (!unproven) return fail(std::move(unproven).error());
-    undo_ = std::move(*unproven);
+    auto unverified = read_runtime_record(*context_.host);
+    if (!unverified) return fail(std::move(unverified).error());
+    undo_ = std::move(*unverified);
     interrupted_ = context_.host->exists(kRuntimeRecord);
     if (auto r = look_before(); !r) return fail(std::move(r).error());
     if (auto r = leave_out_what_was_read(); !r) return fail(std::move(r).error());
@@ -38,11 +38,11 @@ class Changing {
     // A killed run may be why the daemon does not run.
     const bool taken_up = interrupted_ && context_.control != nullptr;
     if (!running_ && !taken_up) {
-      outcome_.unproven = "it does not run: it reads them when it starts";
+      outcome_.unverified = "it does not run: it reads them when it starts";
       return finish();
     }
     if (context_.control == nullptr) {
-      outcome_.unproven = "it runs on with what it has read before, until its next start";
+      outcome_.unverified = "it runs on with what it has read before, until its next start";
       return finish();
     }
     say(context_.control->text());
@@ -50,13 +50,13 @@ class Changing {
     auto proof = context_.control->act();
     if (proof) proof = wait_for_the_proof();
     if (!proof) return with_own_words(put_back(std::move(proof).error(), true).value());
-    if (!tells_) outcome_.unproven = "it answers, but does not say which runtimes it knows";
+    if (!reports_handlers_) outcome_.unverified = "it answers, but does not say which runtimes it knows";
     return finish();
   }
 
   Result<> may_apply_change() {
-    if (auto unproven = read_runtime_record(*context_.host); !unproven)
-      return fail(std::move(unproven).error());
+    if (auto unverified = read_runtime_record(*context_.host); !unverified)
+      return fail(std::move(unverified).error());
     interrupted_ = context_.host->exists(kRuntimeRecord);
     if (auto r = look_before(); !r) return r;
     if (auto r = nobody_has_what_goes(); !r) return r;
@@ -117,21 +117,21 @@ class Changing {
 
   // If the daemon reports its runtimes, it has read the earlier changes, too.
   Result<RuntimeOutcome> nothing_to_do() const {
-    if (!running_ || !state_.tells()) return outcome_;
+    if (!running_ || !state_.reports_handlers()) return outcome_;
     if (auto r = forget_runtime_record(*context_.host); !r) return fail(std::move(r).error());
     return outcome_;
   }
 
   bool is_as_it_shall_be() {
     if (!running_) {
-      outcome_.unproven = "it does not run: it reads them when it starts";
+      outcome_.unverified = "it does not run: it reads them when it starts";
       return true;
     }
     return knows_all(state_);
   }
 
   bool knows_all(const RuntimeState& state) const {
-    if (!state.tells()) return true;
+    if (!state.reports_handlers()) return true;
     return std::ranges::all_of(change_.handlers, [&](const auto& handler) { return state.knows(handler); }) &&
            std::ranges::none_of(leaving_, [&](const auto& name) { return state.has(name); });
   }
@@ -225,7 +225,7 @@ class Changing {
       const auto state = context_.runtime->state();
       const auto lost = state ? lost_of_others(*state) : std::nullopt;
       if (state && knows_all(*state) && !lost) {
-        tells_ = state->tells();
+        reports_handlers_ = state->reports_handlers();
         return {};
       }
       why = !state ? state.error().message
@@ -287,9 +287,9 @@ class Changing {
   }
 
   Result<RuntimeOutcome> finish() {
-    // The journal of a killed run stays until its changes are proven.
-    if (outcome_.unproven && !outcome_.acted && interrupted_) return outcome_;
-    const bool unread = outcome_.unproven && !outcome_.acted;
+    // The journal of a killed run stays until its changes are verified.
+    if (outcome_.unverified && !outcome_.acted && interrupted_) return outcome_;
+    const bool unread = outcome_.unverified && !outcome_.acted;
     if (unread && !outcome_.written && !interrupted_) return outcome_;
     auto kept = unread ? leave_unread(*context_.host, undo_, change_.handlers, leaving_)
                        : forget_runtime_record(*context_.host);
@@ -300,11 +300,11 @@ class Changing {
   const ChangeContext& context_;
   const RuntimeChange& change_;
   std::vector<std::string> leaving_;
-  std::vector<FileChange> undo_;     // unproven changes, one for each file
+  std::vector<FileChange> undo_;     // unverified changes, one for each file
   std::vector<FileChange> written_;  // this run's part of them
   bool interrupted_ = false;         // an earlier run was killed
   bool running_ = false;
-  bool tells_ = true;
+  bool reports_handlers_ = true;
   RuntimeState state_;
   RuntimeOutcome outcome_;
 };

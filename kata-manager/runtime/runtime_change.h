@@ -3,7 +3,7 @@
 // own program, makes the daemon read them, verifies its answer, and rolls back on a failure.
 //
 // A daemon that does not come back takes every pod of the node out of service. So the daemon's files are
-// always either the earlier or the verified ones. A killed run leaves an undo journal of unproven changes
+// always either the earlier or the verified ones. A killed run leaves an undo journal of unverified changes
 // (runtime_record.h), which the next run continues.
 #pragma once
 
@@ -68,7 +68,7 @@ struct RuntimeOutcome {
   bool acted = false;    ///< the runtime was made to read the files
   /// Absent: the runtime answered, and knows the handlers. Else why that is not known: it does not run, or
   /// was not made to read the files.
-  std::optional<std::string> unproven;
+  std::optional<std::string> unverified;
 };
 
 /// Fails with the errors of apply_change() if that would be refused now. Writes nothing.
@@ -76,7 +76,7 @@ Result<> may_apply_change(const ChangeContext& context, const RuntimeChange& cha
 
 /// A runtime with a leaving class's configuration, which the files will no longer have, leaves too, even if
 /// the present files lost it already. If the daemon does not come back, earlier changes that it never
-/// showed to have read (RuntimeOutcome::unproven) are rolled back as well. If a killed run may be why the
+/// showed to have read (RuntimeOutcome::unverified) are rolled back as well. If a killed run may be why the
 /// daemon is down, pods are not asked for: the daemon must come back first.
 ///
 /// Errors: Errc::refused, without a write: a pod has, or may have, a leaving runtime or class

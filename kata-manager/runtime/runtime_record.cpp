@@ -155,7 +155,7 @@ Result<bool> has_been_read(const HostFs& host, const RuntimeState& state) {
   const auto read = document_of(host, kUnreadRecord);
   if (!read) return fail(Error(read.error()));
   const json& document = *read;
-  if (document.is_null() || !state.tells()) return false;
+  if (document.is_null() || !state.reports_handlers()) return false;
   for (const json& name : document.value("knows_no_more", json::array()))
     if (!name.is_string() || state.has(name.get<std::string>())) return false;
   for (const json& handler : document.value("knows", json::array())) {

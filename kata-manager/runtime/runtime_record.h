@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The undo journal of a container runtime's configuration: changes that are written but not proven. A run
+// The undo journal of a container runtime's configuration: changes that are written but not verified. A run
 // that is killed after a write leaves the rollback to the next run. A run that only writes, for a later
 // start of the runtime, does so, too.
 #pragma once
@@ -21,7 +21,7 @@ inline constexpr const char* kRuntimeRecord = "var/lib/ferry-hostd/kata/unproven
 /// A path below the host's root: changes that the runtime was not made to read.
 inline constexpr const char* kUnreadRecord = "var/lib/ferry-hostd/kata/unread.json";
 
-/// Written before the first write. `changes` begin with the earlier, unproven ones, which it replaces.
+/// Written before the first write. `changes` begin with the earlier, unverified ones, which it replaces.
 Result<> write_runtime_record(HostFs& host, const std::vector<FileChange>& changes);
 
 /// Ends a run whose changes wait for the runtime's next start. After that the runtime must know `handlers`,
@@ -34,11 +34,11 @@ Result<bool> has_been_read(const HostFs& host, const RuntimeState& state);
 
 /// A killed run's changes, else the unread ones, merged to one for each file: from the content before the
 /// first to the present content. A file with other content, because the run did not reach it or another
-/// program changed it, is left out. Empty: nothing is unproven. Errors: Errc::malformed_host: an unreadable
+/// program changed it, is left out. Empty: nothing is unverified. Errors: Errc::malformed_host: an unreadable
 /// journal; Errc::refused: a journal is where earlier versions had it (earlier_record.h).
 Result<std::vector<FileChange>> read_runtime_record(const HostFs& host);
 
-/// Ends a run whose changes are proven, or rolled back.
+/// Ends a run whose changes are verified, or rolled back.
 Result<> forget_runtime_record(HostFs& host);
 
 /// Ends a run that was rolled back before the runtime read it. Earlier unread changes stay.

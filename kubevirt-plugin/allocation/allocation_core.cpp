@@ -22,7 +22,7 @@ bool looks_the_same(const ListedResource& one, const ListedResource& other) {
 
 using HeldGroups = std::unordered_map<std::uint32_t, std::string>;
 
-/// For each allocated IOMMU group, the reason why its other devices are not available.
+/// Returns for each allocated IOMMU group the reason why its other devices are not available.
 HeldGroups held_groups(const Allocations& allocations) {
   HeldGroups held;
   for (const auto& resource_devices : allocations.device_lists())
@@ -287,7 +287,7 @@ void AllocationCore::replace(std::span<const Resource> scanned, std::span<const 
     allocations_.replace(scanned, lost, reassigned, groups);
     news = publish();
   }
-  tell(news);
+  notify(news);
 }
 
 void AllocationCore::node_gone(const std::string& node) {
@@ -297,7 +297,7 @@ void AllocationCore::node_gone(const std::string& node) {
     allocations_.node_gone(node);
     news = publish();
   }
-  tell(news);
+  notify(news);
 }
 
 Result<std::shared_ptr<DeviceStream>> AllocationCore::watch(std::string_view resource,
@@ -373,7 +373,7 @@ Result<std::vector<Allocation>> AllocationCore::conclude(const Allocations::Gran
     }
     news = publish();
   }
-  tell(news);
+  notify(news);
   if (!found.error) return std::move(found.allocations);
   if (!found.faulty.empty() && listener_.doubted) listener_.doubted();
   return fail(std::move(*found.error));
@@ -381,8 +381,8 @@ Result<std::vector<Allocation>> AllocationCore::conclude(const Allocations::Gran
 
 void AllocationCore::allocate(std::string_view resource, std::span<const std::vector<std::string>> containers,
                               Allocated allocated) {
-  Allocated tell_whom = [allocated = std::move(allocated),
-                         name = std::string(resource)](Result<std::vector<Allocation>> result) {
+  Allocated reply_to_kubelet = [allocated = std::move(allocated),
+                                name = std::string(resource)](Result<std::vector<Allocation>> result) {
     if (!result) result = fail(std::move(result).error().during("allocate " + name));
     allocated(std::move(result));
   };
@@ -393,13 +393,13 @@ void AllocationCore::allocate(std::string_view resource, std::span<const std::ve
         resource_devices && allocations_.device_lists()[*resource_devices].places) {
       auto taken = take_places(*resource_devices, containers);
       lock.unlock();
-      return tell_whom(std::move(taken));
+      return reply_to_kubelet(std::move(taken));
     }
     // A request that is refused in any case must not open a node that a VM may be about to open.
     auto reserved = allocations_.reserve(resource, containers);
     if (!reserved) {
       lock.unlock();
-      return tell_whom(fail(std::move(reserved).error()));
+      return reply_to_kubelet(fail(std::move(reserved).error()));
     }
     *grant = std::move(*reserved);
   }
@@ -407,8 +407,8 @@ void AllocationCore::allocate(std::string_view resource, std::span<const std::ve
   // The host is asked under no lock; the groups are reserved meanwhile.
   HandOut what{.groups = {}, .containers = grant->containers};
   for (const auto& [group, id] : grant->groups) what.groups.insert(group);
-  check_.ask(std::move(what), [this, grant, tell_whom = std::move(tell_whom)](HostAnswer said) {
-    tell_whom(conclude(*grant, std::move(said)));
+  check_.ask(std::move(what), [this, grant, reply_to_kubelet = std::move(reply_to_kubelet)](HostAnswer said) {
+    reply_to_kubelet(conclude(*grant, std::move(said)));
   });
 }
 
@@ -478,7 +478,7 @@ void AllocationCore::reconcile(std::span<const Holding> held, const ListTime& ti
     allocations_.reconcile(held, groups, asked_open, time);
     news = publish();
   }
-  tell(news);
+  notify(news);
 }
 
 AllocationCore::News AllocationCore::publish() {
@@ -496,7 +496,7 @@ AllocationCore::News AllocationCore::publish() {
   return news;
 }
 
-void AllocationCore::tell(const News& news) const {
+void AllocationCore::notify(const News& news) const {
   for (const auto& stream : news.wakes) stream->wake();
   if (news.snapshot && listener_.changed) listener_.changed();
 }

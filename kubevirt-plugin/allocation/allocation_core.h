@@ -94,7 +94,8 @@ class DeviceStream {
     return std::exchange(next_, nullptr);
   }
 
-  /// For AllocationCore. Its own lock keeps the lists in order, and it wakes the listener after unlocking.
+  /// AllocationCore calls this. Its own lock keeps the lists in order, and it wakes the listener after
+  /// unlocking.
   void put(std::shared_ptr<const ListedResource> list) {
     const std::scoped_lock lock(mutex_);
     next_ = std::move(list);
@@ -212,17 +213,17 @@ class AllocationCore {
   static Verdict judge(const Allocations::Grant& grant, HostAnswer said);
   Result<std::vector<Allocation>> conclude(const Allocations::Grant& grant, HostAnswer said);
 
-  // Without mutex_: these ask the host.
+  // The caller of these does not hold mutex_, because they ask the host.
   /// `scanned`: resources that are about to be advertised, too.
   Allocations::Groups ask_groups(std::span<const Holding> held, std::span<const Resource> scanned = {}) const;
   /// Maps each group of devices that may have been released to whether it is open.
   std::map<std::uint32_t, bool> ask_released(std::span<const Holding> held, const ListTime& time) const;
 
-  // These want mutex_ held, save tell().
+  // The caller of these holds mutex_, except the caller of notify().
   Result<std::vector<Allocation>> take_places(std::size_t resource_devices,
                                               std::span<const std::vector<std::string>> containers) const;
   News publish();
-  void tell(const News& news) const;
+  void notify(const News& news) const;
 
   const DeviceCheck& check_;
   const Listener listener_;

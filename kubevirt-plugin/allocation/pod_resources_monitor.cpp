@@ -52,7 +52,7 @@ PodResourcesMonitor::PodResourcesMonitor(const HostFs& host, EventLoop& loop, Rp
 PodResourcesMonitor::~PodResourcesMonitor() {
   gate_.on_wait({});
   loop_.cancel(timer_);
-  loop_.cancel(patience_timer_);
+  loop_.cancel(gate_timer_);
 }
 
 void PodResourcesMonitor::begin_anew() {
@@ -65,21 +65,21 @@ void PodResourcesMonitor::begin_anew() {
 }
 
 void PodResourcesMonitor::begin() {
-  start_patience();
+  start_timer();
   ask_now();
 }
 
-void PodResourcesMonitor::start_patience() {
-  loop_.cancel(patience_timer_);
-  patient_ = true;
-  patience_timer_ = loop_.at(Clock::now() + settings_.patience, [this] {
-    patient_ = false;
+void PodResourcesMonitor::start_timer() {
+  loop_.cancel(gate_timer_);
+  timer_runs_ = true;
+  gate_timer_ = loop_.at(Clock::now() + settings_.patience, [this] {
+    timer_runs_ = false;
     too_late_ = true;
     const std::string why =
         last_error_.message.empty() ? "the kubelet has not answered yet" : last_error_.message;
-    spdlog::error("who holds devices is not known, so none is given out: {}", why);
+    spdlog::error("the users of devices are not known, so none is allocated: {}", why);
     gate_.close({.code = Errc::unreachable,
-                 .message = "who holds devices is not known: " + why,
+                 .message = "the users of devices are not known: " + why,
                  .hint = "see whether the kubelet answers on its pod resources socket"});
   });
 }
@@ -87,7 +87,7 @@ void PodResourcesMonitor::start_patience() {
 /// A question that was sent before a call arrived does not help it; another question follows that one.
 void PodResourcesMonitor::somebody_waits() {
   if (!gate_.anybody_waits()) return;
-  if (!patient_) start_patience();
+  if (!timer_runs_) start_timer();
   pause_ = kFirstPause;
   if (!call_) ask();
 }
@@ -95,7 +95,7 @@ void PodResourcesMonitor::somebody_waits() {
 void PodResourcesMonitor::kubelet_is_there() {
   there_since_ = Clock::now();
   there_at_ = core_.ticket();
-  pods_known_ = PodsKnown::unproven;
+  pods_known_ = PodsKnown::unverified;
   doubt_logged_ = false;
   learning_ = true;
   pause_ = kFirstPause;
@@ -137,7 +137,7 @@ std::optional<Clock::duration> PodResourcesMonitor::pause_for(const Snapshot& sn
   const bool doubted = there_since_ && pods_known_ != PodsKnown::all;
   if (doubted || snapshot.awaits_release || (settings_.names && snapshot.awaits_name))
     return settings_.period;
-  if (settings_.names && snapshot.is_allocated) return settings_.between_looks;
+  if (settings_.names && snapshot.is_allocated) return settings_.poll_period;
   return std::nullopt;
 }
 
@@ -176,7 +176,7 @@ PodResourcesMonitor::ListTime PodResourcesMonitor::time_of_list() {
     settled_when_ = asked_when_;
     time.settled = std::exchange(settled_, asked_at_);
   }
-  if (!there_since_ || asked_when_ < *there_since_ || pods_known_ == PodsKnown::unproven) {
+  if (!there_since_ || asked_when_ < *there_since_ || pods_known_ == PodsKnown::unverified) {
     time.settled = 0;
   } else if (asked_when_ < *there_since_ + settings_.settling) {
     time.kept = there_at_;
@@ -188,7 +188,7 @@ PodResourcesMonitor::ListTime PodResourcesMonitor::time_of_list() {
 /// incomplete.
 void PodResourcesMonitor::judge(const PodList& list) {
   if (!there_since_ || asked_when_ < *there_since_) return;  // of the one before, perhaps
-  if (pods_known_ != PodsKnown::unproven) {
+  if (pods_known_ != PodsKnown::unverified) {
     pods_known_ = PodsKnown::all;
     return;
   }
@@ -226,11 +226,11 @@ void PodResourcesMonitor::answered(Result<PodList> listed) {
 }
 
 void PodResourcesMonitor::decide_gate() {
-  loop_.cancel(patience_timer_);
-  patient_ = false;
+  loop_.cancel(gate_timer_);
+  timer_runs_ = false;
   too_late_ = false;
   knows_all_pods() ? gate_.open() : gate_.let_pass(asked_for_);
-  if (gate_.anybody_waits()) start_patience();
+  if (gate_.anybody_waits()) start_timer();
   if (!std::exchange(learnt_reported_, true)) learnt_();
 }
 

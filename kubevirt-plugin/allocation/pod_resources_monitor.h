@@ -53,7 +53,8 @@ class PodResourcesMonitor : Pinned {
     /// that was allocated before it came. The pods of its own allocations it knows.
     std::chrono::milliseconds settling = std::chrono::seconds(30);
     /// "namespace/name" of the pod that we run in, one of the API server's: a kubelet that lists it knows its
-    /// pods. Empty: none. Then one does that lists a device of anybody's, or has asked for one of ours.
+    /// pods. Empty: none. Then a kubelet that lists any device, or has asked for one of Ferry's, knows
+    /// its pods.
     std::string own_pod = {};
     /// A kubelet that has shown none of that for so long counts as one that knows its pods: without our own
     /// if it lists a device, and where we are in no pod whatever it lists.
@@ -61,7 +62,7 @@ class PodResourcesMonitor : Pinned {
     /// Ask also until the pods of all allocated devices are known, and as long as there are any.
     bool names = false;
     /// The time between two such questions. A device counts as released after two lists without it.
-    std::chrono::milliseconds between_looks = std::chrono::seconds(10);
+    std::chrono::milliseconds poll_period = std::chrono::seconds(10);
   };
 
   /// All must outlive this object. `learnt` is called once known() is true.
@@ -76,8 +77,8 @@ class PodResourcesMonitor : Pinned {
   /// The gate opens for calls that had arrived when the question was asked, and for all calls once the
   /// kubelet knows its pods.
   void begin();
-  /// Like begin(), after another plugin has allocated devices unseen: only the answer to a question asked
-  /// from now on opens the gate.
+  /// Does the same as begin() after another plugin has allocated devices unseen: only the answer to a
+  /// question asked from now on opens the gate.
   void begin_anew();
   /// A kubelet has begun to read the lists. Its earlier allocations are learnt. It must settle, and show that
   /// it knows its pods.
@@ -93,7 +94,7 @@ class PodResourcesMonitor : Pinned {
  private:
   void ask_now();
   void somebody_waits();
-  void start_patience();
+  void start_timer();
   void ask();
   void answered(Result<PodList> listed);
   void next_time();
@@ -124,9 +125,9 @@ class PodResourcesMonitor : Pinned {
   bool learnt_reported_ = false;
   EventLoop::Clock::time_point anew_since_;  // the time of begin_anew(); earlier questions do not decide
   bool learning_ = false;                    // the allocations of a kubelet that came since are awaited
-  bool patient_ = false;                     // the timer runs; when it ends, the gate closes
+  bool timer_runs_ = false;                  // gate_timer_ runs; when it fires, the gate closes
   bool too_late_ = false;                    // the gate is closed until there is an answer
-  EventLoop::Timer patience_timer_;
+  EventLoop::Timer gate_timer_;
   EventLoop::Clock::duration pause_;
   Error last_error_;
 
@@ -137,8 +138,8 @@ class PodResourcesMonitor : Pinned {
   std::optional<EventLoop::Clock::time_point> there_since_;  // since a kubelet reads the lists
   AllocationCore::Ticket there_at_ = 0;                      // the last allocation before that
   /// The kubelet's knowledge, by its lists: not shown yet; of pods, perhaps not all; of all its pods.
-  enum class PodsKnown { unproven, some, all };
-  PodsKnown pods_known_ = PodsKnown::unproven;
+  enum class PodsKnown { unverified, some, all };
+  PodsKnown pods_known_ = PodsKnown::unverified;
   bool doubt_logged_ = false;
   bool once_more_ = false;  // when the call is over
   EventLoop::Clock::time_point asked_when_;

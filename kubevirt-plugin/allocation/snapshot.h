@@ -27,7 +27,7 @@ struct ListedDevice {
   bool operator==(const ListedDevice&) const = default;
 };
 
-/// A device that is allocated under an advertised resource and in no list: withdrawn, or unfit now.
+/// A device that is allocated under an advertised resource and in no list: unavailable or unusable now.
 struct UnlistedDevice {
   std::string resource;
   std::string id;
@@ -48,7 +48,7 @@ struct ListedResource {
 /// The lists and allocations at one moment. A snapshot never changes.
 struct Snapshot {
   std::uint64_t generation = 0;  ///< grows by one with each change
-  /// In order of first appearance.
+  /// They are in order of first appearance.
   std::vector<std::shared_ptr<const ListedResource>> resources;
   /// Allocated devices without a list entry, except other plugins' and those without a known group.
   std::vector<UnlistedDevice> unlisted;

@@ -30,7 +30,7 @@ std::string cdi_spec(const Resource& resource, const NodeMode& mode_of) {
     devices += fmt::format("- name: \"{}\"\n  containerEdits:\n    deviceNodes:\n", device.id);
     for (const auto& node : device.nodes) {
       devices += fmt::format("    - path: {}\n", node);
-      // In decimal, because readers of YAML 1.1 and 1.2 disagree about 0600.
+      // The mode is in decimal, because readers of YAML 1.1 and 1.2 disagree about 0600.
       if (const auto mode = mode_of(node)) devices += fmt::format("      fileMode: {:d}\n", *mode);
     }
   }

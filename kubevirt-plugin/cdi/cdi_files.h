@@ -80,7 +80,7 @@ class CdiWatch {
 
 // The content of the CDI specifications from scan to scan: devices that are advertised for Kata, and devices
 // that a pod still has. Kata looks a device up whenever it creates a sandbox of the pod, so also after the
-// device has been withdrawn.
+// device has become unavailable.
 
 class CdiEntries {
  public:
@@ -94,7 +94,7 @@ class CdiEntries {
   /// Drops devices that are neither advertised nor allocated. True: there was one.
   bool drop_released(const Snapshot& snapshot);
 
-  /// For CdiFiles::update(): only resources for Kata.
+  /// Only resources for Kata, which CdiFiles::update() needs.
   const std::vector<Resource>& resources() const { return resources_; }
 
  private:

@@ -40,8 +40,8 @@ std::string FatalErrors::problem(const HostFs& host, const vfio::PciAddress& fun
   const auto text = host.read_attribute(path);
   const auto total = text ? total_of(*text) : std::nullopt;
   if (!total) return {};
-  const Seen now{.count = *total, .binding = binding_of(host, function), .had_some = false};
-  auto& first = seen_.try_emplace(function, now).first->second;
+  const LastRead now{.count = *total, .binding = binding_of(host, function), .had_some = false};
+  auto& first = last_read_.try_emplace(function, now).first->second;
   if (first.binding == 0) first.binding = now.binding;
   const bool bound_anew = first.binding != now.binding && now.binding != 0;
   if (bound_anew || *total < first.count) first = now;
@@ -53,7 +53,7 @@ std::string FatalErrors::problem(const HostFs& host, const vfio::PciAddress& fun
 
 std::vector<api::FatalErrorsOf> FatalErrors::found() const {
   std::vector<api::FatalErrorsOf> out;
-  for (const auto& [address, seen] : seen_)
+  for (const auto& [address, seen] : last_read_)
     if (seen.had_some)
       out.push_back({.function = address.text(), .since = seen.count, .binding = seen.binding});
   return out;
@@ -61,8 +61,8 @@ std::vector<api::FatalErrorsOf> FatalErrors::found() const {
 
 void FatalErrors::remember(const api::FatalErrorsOf& before) {
   if (const auto address = vfio::PciAddress::parse(before.function))
-    seen_.insert_or_assign(*address,
-                           Seen{.count = before.since, .binding = before.binding, .had_some = true});
+    last_read_.insert_or_assign(*address,
+                                LastRead{.count = before.since, .binding = before.binding, .had_some = true});
 }
 
 }  // namespace ferry::plugin

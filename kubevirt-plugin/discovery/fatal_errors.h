@@ -35,12 +35,12 @@ class FatalErrors {
   void remember(const api::FatalErrorsOf& before);
 
  private:
-  struct Seen {
+  struct LastRead {
     std::uint64_t count = 0;
     std::uint64_t binding = 0;  // 0: unknown
     bool had_some = false;
   };
-  std::map<vfio::PciAddress, Seen> seen_;
+  std::map<vfio::PciAddress, LastRead> last_read_;
 };
 
 }  // namespace ferry::plugin

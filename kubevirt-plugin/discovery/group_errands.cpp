@@ -103,7 +103,7 @@ void GroupErrands::run(const std::shared_ptr<State>& state, const std::set<std::
   lock.unlock();
 
   job([&state, &errand](std::uint32_t group) {
-    const std::scoped_lock turn(state->mutex);
+    const std::scoped_lock guard(state->mutex);
     if (!errand->then) return false;
     errand->at = group;
     return true;

@@ -327,7 +327,7 @@ class Scanner::Round {
     const auto key = kata_key(nodes_, device.iommu_group, function.vfio_devices);
     const std::string address = function.address.text();
     const auto [seen, is_new] =
-        kata_seen_.try_emplace(key.id, Seen{.address = address, .group = device.iommu_group});
+        kata_devices_.try_emplace(key.id, KataDevice{.address = address, .group = device.iommu_group});
     if (!is_new && seen->second.group == device.iommu_group)
       return;  // advertised by another function of the group
     if (!is_new) {
@@ -420,11 +420,11 @@ class Scanner::Round {
   std::map<std::string, std::vector<std::string>> known_nodes_;  // of each folder, sorted
   ResourceAssembly assembly_{rules_.domain};
   std::string gpu_problem_;  // of the GPU whose vGPUs are being added
-  struct Seen {
+  struct KataDevice {
     std::string address;
     std::uint32_t group = 0;
   };
-  std::map<std::string, Seen> kata_seen_;  // by the ID
+  std::map<std::string, KataDevice> kata_devices_;  // by the ID
   struct ForKata {
     AdvertisedDevice device;
     std::string part;

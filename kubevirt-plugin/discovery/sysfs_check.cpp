@@ -409,9 +409,9 @@ class SysfsCheck::Inquiry {
   const std::set<std::uint32_t>& groups() const { return what_.groups; }
 
   /// Runs on the asking thread.
-  void ask(const GroupErrands::InstanceLockQueue& turn) {
+  void ask(const GroupErrands::MayGoOn& may_go_on) {
     try {
-      ask_all(turn);
+      ask_all(may_go_on);
     } catch (const std::exception& error) {  // out of memory, or an error of a library
       spdlog::error("asking the host about IOMMU groups: {}", error.what());
     }
@@ -424,8 +424,8 @@ class SysfsCheck::Inquiry {
     if (at_) answer.groups[at_->group] = at_->when_late;
     if (forbidden_ && !source_->warned.exchange(true)) {
       spdlog::warn(
-          "/dev/vfio/{} may not be opened: whether a VM still has a device that its pod has given up cannot "
-          "be learnt, and such a device is given out again at once; let this container open the nodes of "
+          "/dev/vfio/{} may not be opened: whether a VM still has a device that its pod has released cannot "
+          "be learnt, and such a device is allocated again at once; let this container open the nodes of "
           "/dev/vfio",
           *forbidden_);
     }
@@ -433,14 +433,14 @@ class SysfsCheck::Inquiry {
   }
 
  private:
-  void ask_all(const GroupErrands::InstanceLockQueue& turn) {
+  void ask_all(const GroupErrands::MayGoOn& may_go_on) {
     for (const auto group : what_.groups)
-      if (!turn(group) || !is_closed(group)) return;
+      if (!may_go_on(group) || !is_closed(group)) return;
     std::vector<HostAnswer::Container> containers;
     for (const auto& devices : what_.containers) {
       auto& container = containers.emplace_back();
       for (const auto& device : devices) {
-        if (!turn(device.iommu_group)) return;
+        if (!may_go_on(device.iommu_group)) return;
         container.nodes.push_back(ask_about(device));
       }
       container.shared = shared_nodes(source_->host, devices);
@@ -516,7 +516,7 @@ class SysfsCheck::Inquiry {
 void SysfsCheck::ask(HandOut what, Answered answered) const {
   const auto inquiry = std::make_shared<Inquiry>(source_, std::move(what));
   errands_.run(
-      inquiry->groups(), [inquiry](const GroupErrands::InstanceLockQueue& turn) { inquiry->ask(turn); },
+      inquiry->groups(), [inquiry](const GroupErrands::MayGoOn& may_go_on) { inquiry->ask(may_go_on); },
       [inquiry, answered = std::move(answered)](const GroupErrands::End& end) {
         answered(inquiry->answer(end));
       });
@@ -530,7 +530,7 @@ std::set<std::uint32_t> SysfsCheck::open_groups(const std::set<std::uint32_t>& g
     const auto promise = std::make_shared<std::promise<HostAnswer>>();
     answers.emplace(group, promise->get_future());
     errands_.begin(
-        {group}, [inquiry](const GroupErrands::InstanceLockQueue& turn) { inquiry->ask(turn); },
+        {group}, [inquiry](const GroupErrands::MayGoOn& may_go_on) { inquiry->ask(may_go_on); },
         [inquiry, promise](const GroupErrands::End& end) { promise->set_value(inquiry->answer(end)); });
   }
   std::set<std::uint32_t> open;

@@ -35,9 +35,9 @@ class GroupErrands : Pinned {
  public:
   /// The job calls this before each step, with the step's group. False: the job is late, its remaining result
   /// is not needed, and its other groups may be in use by other jobs.
-  using InstanceLockQueue = std::function<bool(std::uint32_t group)>;
+  using MayGoOn = std::function<bool(std::uint32_t group)>;
   /// The job must own all that it uses, since it may outlive this object and its caller. It must not throw.
-  using Job = std::function<void(const InstanceLockQueue& turn)>;
+  using Job = std::function<void(const MayGoOn& may_go_on)>;
   struct End {
     bool done = false;                    ///< the job is done; false: it is late, or never began
     std::optional<std::uint32_t> behind;  ///< if it never began: the group at which another job is late
@@ -88,7 +88,8 @@ struct DeviceDirectories {
   HostDirectory own;
   /// Absent: for a vGPU, whose GPU's says more, or if it cannot be opened.
   std::optional<UniqueFd> config = {};
-  /// At group_path_of(). Absent: for a mediated device, alone in its group, or if it cannot be opened.
+  /// Reads the file at group_path_of(). Absent: for a mediated device, alone in its group, or if it cannot be
+  /// opened.
   std::optional<HostDirectory> group = {};
 
   static Result<DeviceDirectories> open(const HostFs& host, const AdvertisedDevice& advertised);

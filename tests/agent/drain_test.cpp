@@ -61,32 +61,32 @@ api::AcceleratorStatus held_by(std::vector<api::ReportedUser> users, bool only =
 
 /// A node that has been refused what its label asks for.
 NodeSnapshot refused(std::vector<api::AcceleratorStatus> gpus, std::vector<NodePod> pods) {
-  NodeSnapshot view;
-  view.node = test::node_with({{api::kWorkloadLabel, "vm-passthrough"}});
-  view.configs = test::usual_configs();
-  view.host = test::answer(resolve_desired_state(view.node, view.configs, view.defaults),
-                           api::NodePhase::blocked, std::move(gpus));
+  NodeSnapshot snapshot;
+  snapshot.node = test::node_with({{api::kWorkloadLabel, "vm-passthrough"}});
+  snapshot.configs = test::usual_configs();
+  snapshot.host = test::answer(resolve_desired_state(snapshot.node, snapshot.configs, snapshot.defaults),
+                               api::NodePhase::blocked, std::move(gpus));
   DrainSnapshot drain;
   drain.timeout = kTimeout;
   drain.pods = std::move(pods);
   drain.now = at(0);
-  view.drain = std::move(drain);
-  return view;
+  snapshot.drain = std::move(drain);
+  return snapshot;
 }
 /// And shows that its pods are being evicted.
 NodeSnapshot begun(std::vector<api::AcceleratorStatus> gpus, std::vector<NodePod> pods) {
-  NodeSnapshot view = refused(std::move(gpus), std::move(pods));
-  view.node.labels[api::kStateLabel] = "draining";
-  view.node.annotations = {{api::kDrainAnnotation, running()}, {api::kCordonedAnnotation, kOurs}};
-  if (view.drain) view.drain->cordoned = true;
-  return view;
+  NodeSnapshot snapshot = refused(std::move(gpus), std::move(pods));
+  snapshot.node.labels[api::kStateLabel] = "draining";
+  snapshot.node.annotations = {{api::kDrainAnnotation, running()}, {api::kCordonedAnnotation, kOurs}};
+  if (snapshot.drain) snapshot.drain->cordoned = true;
+  return snapshot;
 }
-DrainSnapshot& drain_of(NodeSnapshot& view) {
-  if (!view.drain) view.drain = DrainSnapshot();
-  return *view.drain;
+DrainSnapshot& drain_of(NodeSnapshot& snapshot) {
+  if (!snapshot.drain) snapshot.drain = DrainSnapshot();
+  return *snapshot.drain;
 }
-std::string state_of(const NodeSnapshot& view) {
-  return with_changes(view.node.labels, reconcile(view).labels).at(api::kStateLabel);
+std::string state_of(const NodeSnapshot& snapshot) {
+  return with_changes(snapshot.node.labels, reconcile(snapshot).labels).at(api::kStateLabel);
 }
 auto undoes_all() {
   return testing::AllOf(Field(&ReconcileResult::unschedulable, std::optional(false)),
@@ -105,12 +105,12 @@ auto leaves_it() {
 // An operand that came back would have the GPUs open, and nobody may evict a DaemonSet's pod.
 TEST(Drain, KeepsOperandsAwayMeanwhile) {
   constexpr const char* kDcgm = "nvidia.com/gpu.deploy.dcgm";
-  for (NodeSnapshot view :
+  for (NodeSnapshot snapshot :
        {refused({held_by({vm_in("vm")})}, {pod("vm")}), begun({held_by({vm_in("vm")})}, {pod("vm")})}) {
-    view.node.labels[kDcgm] = "paused-for-gpu-ferry";
-    EXPECT_FALSE(reconcile(view).labels.contains(kDcgm));
-    view.node.labels[kDcgm] = "true";
-    EXPECT_THAT(reconcile(view).labels, Contains(Pair(kDcgm, "paused-for-gpu-ferry")));
+    snapshot.node.labels[kDcgm] = "paused-for-gpu-ferry";
+    EXPECT_FALSE(reconcile(snapshot).labels.contains(kDcgm));
+    snapshot.node.labels[kDcgm] = "true";
+    EXPECT_THAT(reconcile(snapshot).labels, Contains(Pair(kDcgm, "paused-for-gpu-ferry")));
   }
   NodeSnapshot late = begun({held_by({vm_in("vm")})}, {pod("vm")});
   late.node.labels[kDcgm] = "paused-for-gpu-ferry";
@@ -121,9 +121,9 @@ TEST(Drain, KeepsOperandsAwayMeanwhile) {
 // --- Its beginning -----------------------------------------------------------------------------------------
 
 TEST(Drain, CordonsFirstAndEvictsOnceTheNodeShowsIt) {
-  NodeSnapshot view =
+  NodeSnapshot snapshot =
       refused({held_by({vm_in("vm"), of_kubelet("vm"), kByThePlugin})}, {pod("vm"), pod("other")});
-  ReconcileResult step = reconcile(view);
+  ReconcileResult step = reconcile(snapshot);
   EXPECT_EQ(step.unschedulable, true);
   EXPECT_THAT(step.annotations, Contains(Pair(api::kDrainAnnotation, running())));
   EXPECT_THAT(step.annotations, Contains(Pair(api::kCordonedAnnotation, kOurs)));
@@ -132,10 +132,10 @@ TEST(Drain, CordonsFirstAndEvictsOnceTheNodeShowsIt) {
   EXPECT_THAT(step.events, Contains(Field(&NodeEvent::reason, "Draining")));
   EXPECT_THAT(step.events, Contains(Field(&NodeEvent::message, HasSubstr("a/vm"))));
 
-  view.node.labels = with_changes(view.node.labels, step.labels);
-  view.node.annotations = with_changes(view.node.annotations, step.annotations);
-  drain_of(view).cordoned = true;
-  step = reconcile(view);
+  snapshot.node.labels = with_changes(snapshot.node.labels, step.labels);
+  snapshot.node.annotations = with_changes(snapshot.node.annotations, step.annotations);
+  drain_of(snapshot).cordoned = true;
+  step = reconcile(snapshot);
   EXPECT_EQ(step.unschedulable, std::nullopt);
   EXPECT_THAT(step.annotations, IsEmpty());
   EXPECT_THAT(step.labels, IsEmpty());
@@ -145,23 +145,23 @@ TEST(Drain, CordonsFirstAndEvictsOnceTheNodeShowsIt) {
 }
 
 TEST(Drain, WhatSomebodyElseHasCordonedIsNotOurs) {
-  NodeSnapshot view = refused({held_by({of_kubelet("p")})}, {pod("p")});
-  drain_of(view).cordoned = true;
-  const ReconcileResult step = reconcile(view);
+  NodeSnapshot snapshot = refused({held_by({of_kubelet("p")})}, {pod("p")});
+  drain_of(snapshot).cordoned = true;
+  const ReconcileResult step = reconcile(snapshot);
   EXPECT_EQ(step.unschedulable, std::nullopt);
   EXPECT_THAT(step.annotations, Contains(Pair(api::kDrainAnnotation, running())));
   EXPECT_THAT(step.annotations, Not(Contains(testing::Key(api::kCordonedAnnotation))));
 
-  view.node.annotations = {{api::kDrainAnnotation, running()}};
-  EXPECT_THAT(reconcile(view).evict, ElementsAre(pod("p")));
-  view.host.status->phase = api::NodePhase::ready;
-  EXPECT_EQ(reconcile(view).unschedulable, std::nullopt) << "nor is it given back";
-  EXPECT_THAT(reconcile(view).annotations, Contains(Pair(api::kDrainAnnotation, std::nullopt)));
+  snapshot.node.annotations = {{api::kDrainAnnotation, running()}};
+  EXPECT_THAT(reconcile(snapshot).evict, ElementsAre(pod("p")));
+  snapshot.host.status->phase = api::NodePhase::ready;
+  EXPECT_EQ(reconcile(snapshot).unschedulable, std::nullopt) << "nor is it given back";
+  EXPECT_THAT(reconcile(snapshot).annotations, Contains(Pair(api::kDrainAnnotation, std::nullopt)));
 }
 
 struct NoDrain {
   const char* name;
-  NodeSnapshot view;
+  NodeSnapshot snapshot;
   const char* said;  ///< part of what the annotation says; empty: nothing of it
 };
 void PrintTo(const NoDrain& row, std::ostream* out) {
@@ -171,17 +171,17 @@ void PrintTo(const NoDrain& row, std::ostream* out) {
 class NobodyIsEvicted : public testing::TestWithParam<NoDrain> {};
 
 TEST_P(NobodyIsEvicted, AndTheNodeIsLeftAlone) {
-  const ReconcileResult step = reconcile(GetParam().view);
+  const ReconcileResult step = reconcile(GetParam().snapshot);
   EXPECT_THAT(step, leaves_it());
   EXPECT_THAT(step.report.trouble, HasSubstr(GetParam().said));
   EXPECT_EQ(step.report.trouble.find("evicted") != std::string::npos, *GetParam().said != '\0')
       << step.report.trouble;
-  EXPECT_EQ(state_of(GetParam().view), "blocked");
+  EXPECT_EQ(state_of(GetParam().snapshot), "blocked");
 }
 
-NodeSnapshot with(NodeSnapshot view, const std::function<void(NodeSnapshot&)>& change) {
-  change(view);
-  return view;
+NodeSnapshot with(NodeSnapshot snapshot, const std::function<void(NodeSnapshot&)>& change) {
+  change(snapshot);
+  return snapshot;
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -189,7 +189,7 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         NoDrain{"switched off",
                 with(refused({held_by({of_kubelet("p")})}, {pod("p")}),
-                     [](NodeSnapshot& view) { drain_of(view).timeout.reset(); }),
+                     [](NodeSnapshot& snapshot) { drain_of(snapshot).timeout.reset(); }),
                 ""},
         NoDrain{"a process of the host's", refused({held_by({of_kubelet("p"), kProcess})}, {pod("p")}),
                 "process python3 (pid 9) would stay"},
@@ -211,16 +211,18 @@ INSTANTIATE_TEST_SUITE_P(
                 "no such pod is seen here: pod (any"},
         NoDrain{"pods that cannot be seen",
                 with(refused({held_by({of_kubelet("p")})}, {}),
-                     [](NodeSnapshot& view) { drain_of(view).pods.reset(); }),
+                     [](NodeSnapshot& snapshot) { drain_of(snapshot).pods.reset(); }),
                 "cannot be seen"},
         NoDrain{"evictions that are refused",
                 with(refused({held_by({of_kubelet("p")})}, {pod("p")}),
-                     [](NodeSnapshot& view) { drain_of(view).eviction_refused = "the right is missing"; }),
+                     [](NodeSnapshot& snapshot) {
+                       drain_of(snapshot).eviction_refused = "the right is missing";
+                     }),
                 "the right is missing"},
         NoDrain{"all are going", refused({held_by({of_kubelet("p")})}, {pod("p", "", true)}), ""},
         NoDrain{"it is not their turn",
                 with(refused({held_by({of_kubelet("p")})}, {pod("p")}),
-                     [](NodeSnapshot& view) { view.rollout = Rollout(); }),
+                     [](NodeSnapshot& snapshot) { snapshot.rollout = Rollout(); }),
                 ""}));
 
 TEST(Drain, OfAnotherUidUnderTheSameNameIsAnotherPod) {
@@ -233,79 +235,79 @@ TEST(Drain, OfAnotherUidUnderTheSameNameIsAnotherPod) {
 TEST(Drain, BeginsOnlyForARefusalOfWhatIsAskedForNow) {
   for (const api::NodePhase phase :
        {api::NodePhase::ready, api::NodePhase::applying, api::NodePhase::failed, api::NodePhase::idle}) {
-    NodeSnapshot view = refused({held_by({of_kubelet("p")})}, {pod("p")});
-    view.host.status->phase = phase;
-    EXPECT_THAT(reconcile(view), leaves_it());
+    NodeSnapshot snapshot = refused({held_by({of_kubelet("p")})}, {pod("p")});
+    snapshot.host.status->phase = phase;
+    EXPECT_THAT(reconcile(snapshot), leaves_it());
   }
-  NodeSnapshot view = refused({held_by({of_kubelet("p")})}, {pod("p")});
-  view.host.status->desired->generation = kGeneration - 1;
-  EXPECT_THAT(reconcile(view), leaves_it()) << "an answer to something else";
-  view = refused({held_by({of_kubelet("p")})}, {pod("p")});
-  view.node.labels[api::kWorkloadLabel] = "container";
-  EXPECT_THAT(reconcile(view), leaves_it());
-  view = refused({held_by({of_kubelet("p")})}, {pod("p")});
-  view.host.hostd_down = kGonePatience + seconds(1);
-  EXPECT_THAT(reconcile(view), leaves_it()) << "the word of a hostd that is gone";
-  view = refused({held_by({of_kubelet("p")})}, {pod("p")});
-  view.host.hostd_speaks = false;
-  EXPECT_THAT(reconcile(view), leaves_it()) << "or of one that has just gone";
+  NodeSnapshot snapshot = refused({held_by({of_kubelet("p")})}, {pod("p")});
+  snapshot.host.status->desired->generation = kGeneration - 1;
+  EXPECT_THAT(reconcile(snapshot), leaves_it()) << "an answer to something else";
+  snapshot = refused({held_by({of_kubelet("p")})}, {pod("p")});
+  snapshot.node.labels[api::kWorkloadLabel] = "container";
+  EXPECT_THAT(reconcile(snapshot), leaves_it());
+  snapshot = refused({held_by({of_kubelet("p")})}, {pod("p")});
+  snapshot.host.hostd_down = kGonePatience + seconds(1);
+  EXPECT_THAT(reconcile(snapshot), leaves_it()) << "the word of a hostd that is gone";
+  snapshot = refused({held_by({of_kubelet("p")})}, {pod("p")});
+  snapshot.host.hostd_speaks = false;
+  EXPECT_THAT(reconcile(snapshot), leaves_it()) << "or of one that has just gone";
 }
 
 // --- Its turn ----------------------------------------------------------------------------------------------
 
-Rollout rollout_of(const NodeSnapshot& view, bool renewed) {
+Rollout rollout_of(const NodeSnapshot& snapshot, bool renewed) {
   Rollout rollout;
   rollout.known = rollout.searched = true;
   rollout.leases = {{.index = 0,
-                     .holder = view.node.name,
+                     .holder = snapshot.node.name,
                      .configuration = configuration_id(
-                         resolve_desired_state(view.node, view.configs, {}).desired_policy.policy)}};
+                         resolve_desired_state(snapshot.node, snapshot.configs, {}).desired_policy.policy)}};
   rollout.renewed = renewed;
   return rollout;
 }
 
 TEST(Drain, NeedsALeaseOfItsOwn) {
-  NodeSnapshot view = refused({held_by({of_kubelet("p")})}, {pod("p")});
+  NodeSnapshot snapshot = refused({held_by({of_kubelet("p")})}, {pod("p")});
   Rollout nobody_changes;
   nobody_changes.known = nobody_changes.searched = true;
-  view.rollout = nobody_changes;
-  ReconcileResult step = reconcile(view);
+  snapshot.rollout = nobody_changes;
+  ReconcileResult step = reconcile(snapshot);
   EXPECT_THAT(step, leaves_it());
   EXPECT_EQ(step.rollout.kind, RolloutStep::Kind::take);
-  view.rollout = rollout_of(view, true);
-  step = reconcile(view);
+  snapshot.rollout = rollout_of(snapshot, true);
+  step = reconcile(snapshot);
   EXPECT_EQ(step.rollout.kind, RolloutStep::Kind::nothing) << "it keeps the one of the change";
   EXPECT_EQ(step.unschedulable, true);
 
-  view = begun({held_by({of_kubelet("p")})}, {pod("p")});
-  view.rollout = rollout_of(view, true);
-  EXPECT_THAT(reconcile(view).evict, SizeIs(1));
-  view.rollout = rollout_of(view, false);
-  step = reconcile(view);
+  snapshot = begun({held_by({of_kubelet("p")})}, {pod("p")});
+  snapshot.rollout = rollout_of(snapshot, true);
+  EXPECT_THAT(reconcile(snapshot).evict, SizeIs(1));
+  snapshot.rollout = rollout_of(snapshot, false);
+  step = reconcile(snapshot);
   EXPECT_THAT(step, leaves_it()) << "somebody else may have taken it";
   EXPECT_EQ(step.rollout.kind, RolloutStep::Kind::take);
-  EXPECT_EQ(state_of(view), "draining");
+  EXPECT_EQ(state_of(snapshot), "draining");
 }
 
 TEST(Drain, IsUndoneWhereItsPolicyIsHeldBack) {
-  NodeSnapshot view = begun({held_by({of_kubelet("p")})}, {pod("p")});
-  Rollout rollout = rollout_of(view, true);
+  NodeSnapshot snapshot = begun({held_by({of_kubelet("p")})}, {pod("p")});
+  Rollout rollout = rollout_of(snapshot, true);
   rollout.results.failed[rollout.leases.front().configuration] = "n9: no";
-  view.rollout = rollout;
-  EXPECT_THAT(reconcile(view), leaves_it());
-  EXPECT_EQ(reconcile(view).rollout.kind, RolloutStep::Kind::give_back);
+  snapshot.rollout = rollout;
+  EXPECT_THAT(reconcile(snapshot), leaves_it());
+  EXPECT_EQ(reconcile(snapshot).rollout.kind, RolloutStep::Kind::give_back);
   rollout.leases.front().holder.clear();
-  view.rollout = rollout;
-  EXPECT_THAT(reconcile(view), undoes_all());
-  EXPECT_THAT(reconcile(view).report.trouble, HasSubstr("pods are not evicted: it has failed on n9: no"));
+  snapshot.rollout = rollout;
+  EXPECT_THAT(reconcile(snapshot), undoes_all());
+  EXPECT_THAT(reconcile(snapshot).report.trouble, HasSubstr("pods are not evicted: it has failed on n9: no"));
 }
 
 TEST(Drain, FreesItsLeaseWhenItHasFailed) {
-  NodeSnapshot view = begun({held_by({of_kubelet("p")})}, {pod("p")});
-  view.rollout = rollout_of(view, true);
-  drain_of(view).now = at(600);
-  EXPECT_EQ(reconcile(view).rollout.kind, RolloutStep::Kind::give_back);
-  EXPECT_EQ(reconcile(view).rollout.result, std::nullopt) << "it says nothing of the policy";
+  NodeSnapshot snapshot = begun({held_by({of_kubelet("p")})}, {pod("p")});
+  snapshot.rollout = rollout_of(snapshot, true);
+  drain_of(snapshot).now = at(600);
+  EXPECT_EQ(reconcile(snapshot).rollout.kind, RolloutStep::Kind::give_back);
+  EXPECT_EQ(reconcile(snapshot).rollout.result, std::nullopt) << "it says nothing of the policy";
 }
 
 // --- Its course --------------------------------------------------------------------------------------------
@@ -318,81 +320,81 @@ TEST(Drain, AsksOnlyThoseThatAreNotGoing) {
 }
 
 TEST(Drain, WaitsWhileSomebodyElseHoldsItToo) {
-  const NodeSnapshot view = begun({held_by({of_kubelet("p"), kProcess})}, {pod("p")});
-  EXPECT_THAT(reconcile(view), leaves_it());
-  EXPECT_EQ(state_of(view), "draining");
+  const NodeSnapshot snapshot = begun({held_by({of_kubelet("p"), kProcess})}, {pod("p")});
+  EXPECT_THAT(reconcile(snapshot), leaves_it());
+  EXPECT_EQ(state_of(snapshot), "draining");
 }
 
 TEST(Drain, StaysWhileHostdIsAtIt) {
-  NodeSnapshot view = begun({held_by({of_kubelet("p")})}, {pod("p")});
-  view.host.status->phase = api::NodePhase::applying;
-  drain_of(view).now = at(5'000);
-  EXPECT_THAT(reconcile(view), leaves_it()) << "it has worked, however long ago it began";
-  view.host.silent = kChangePatience + seconds(1);
-  EXPECT_THAT(reconcile(view), undoes_all()) << "nobody stays cordoned for a host that says nothing more";
-  view = begun({held_by({of_kubelet("p")})}, {pod("p")});
-  view.host.status.reset();
-  EXPECT_THAT(reconcile(view), leaves_it()) << "hostd may be starting";
-  view.host.silent = kAnswerPatience + seconds(1);
-  EXPECT_THAT(reconcile(view), undoes_all());
+  NodeSnapshot snapshot = begun({held_by({of_kubelet("p")})}, {pod("p")});
+  snapshot.host.status->phase = api::NodePhase::applying;
+  drain_of(snapshot).now = at(5'000);
+  EXPECT_THAT(reconcile(snapshot), leaves_it()) << "it has worked, however long ago it began";
+  snapshot.host.silent = kChangePatience + seconds(1);
+  EXPECT_THAT(reconcile(snapshot), undoes_all()) << "nobody stays cordoned for a host that says nothing more";
+  snapshot = begun({held_by({of_kubelet("p")})}, {pod("p")});
+  snapshot.host.status.reset();
+  EXPECT_THAT(reconcile(snapshot), leaves_it()) << "hostd may be starting";
+  snapshot.host.silent = kAnswerPatience + seconds(1);
+  EXPECT_THAT(reconcile(snapshot), undoes_all());
 }
 
 // --- Its end -----------------------------------------------------------------------------------------------
 
 TEST(Drain, WaitsForAHostdThatDoesNotRunAsLongAsItMayTakeAndHasNotFailedThen) {
-  NodeSnapshot view = begun({held_by({of_kubelet("p")})}, {pod("p")});
-  view.host.hostd_speaks = false;
-  ReconcileResult step = reconcile(view);
+  NodeSnapshot snapshot = begun({held_by({of_kubelet("p")})}, {pod("p")});
+  snapshot.host.hostd_speaks = false;
+  ReconcileResult step = reconcile(snapshot);
   EXPECT_THAT(step, leaves_it());
   EXPECT_EQ(step.drain_left, kTimeout);
   EXPECT_THAT(step.labels, IsEmpty()) << "it is draining";
-  drain_of(view).now = at(static_cast<int>(kTimeout.count()));
-  EXPECT_THAT(reconcile(view), undoes_all());
+  drain_of(snapshot).now = at(static_cast<int>(kTimeout.count()));
+  EXPECT_THAT(reconcile(snapshot), undoes_all());
 }
 
 TEST(Drain, IsUndoneWhenThereIsNoReasonForItAnyMore) {
   const NodeSnapshot before = begun({held_by({of_kubelet("p")})}, {pod("p")});
-  NodeSnapshot view = before;
-  view.host.status->phase = api::NodePhase::ready;
-  EXPECT_THAT(reconcile(view), undoes_all());
-  view.host.status->phase = api::NodePhase::failed;
-  EXPECT_THAT(reconcile(view), undoes_all());
-  view = before;
-  view.host.hostd_down = kGonePatience + seconds(1);
-  EXPECT_THAT(reconcile(view), undoes_all()) << "nobody would do what they make room for";
-  view = before;
-  view.node.labels.erase(api::kWorkloadLabel);
-  EXPECT_THAT(reconcile(view), undoes_all());
-  view = before;
-  view.node.labels[api::kWorkloadLabel] = "container";
-  EXPECT_THAT(reconcile(view), undoes_all());
-  view = before;
-  view.node.labels[api::kOperandsLabel] = "false";
-  EXPECT_THAT(reconcile(view), undoes_all());
-  view = before;
-  view.host.written->generation = view.host.status->desired->generation.emplace(8);
-  EXPECT_THAT(reconcile(view).annotations, Contains(Pair(api::kDrainAnnotation, running(0, 8))))
+  NodeSnapshot snapshot = before;
+  snapshot.host.status->phase = api::NodePhase::ready;
+  EXPECT_THAT(reconcile(snapshot), undoes_all());
+  snapshot.host.status->phase = api::NodePhase::failed;
+  EXPECT_THAT(reconcile(snapshot), undoes_all());
+  snapshot = before;
+  snapshot.host.hostd_down = kGonePatience + seconds(1);
+  EXPECT_THAT(reconcile(snapshot), undoes_all()) << "nobody would do what they make room for";
+  snapshot = before;
+  snapshot.node.labels.erase(api::kWorkloadLabel);
+  EXPECT_THAT(reconcile(snapshot), undoes_all());
+  snapshot = before;
+  snapshot.node.labels[api::kWorkloadLabel] = "container";
+  EXPECT_THAT(reconcile(snapshot), undoes_all());
+  snapshot = before;
+  snapshot.node.labels[api::kOperandsLabel] = "false";
+  EXPECT_THAT(reconcile(snapshot), undoes_all());
+  snapshot = before;
+  snapshot.host.written->generation = snapshot.host.status->desired->generation.emplace(8);
+  EXPECT_THAT(reconcile(snapshot).annotations, Contains(Pair(api::kDrainAnnotation, running(0, 8))))
       << "it is another one for another desired state";
-  view = before;
-  drain_of(view).timeout.reset();
-  EXPECT_THAT(reconcile(view), undoes_all()) << "an agent that is started without it";
-  view = before;
-  view.drain.reset();
-  EXPECT_THAT(reconcile(view), leaves_it()) << "whoever has nothing to do with it";
-  view = before;
-  view.node.annotations.erase(api::kDrainAnnotation);
-  view.host.status->phase = api::NodePhase::ready;
-  const ReconcileResult step = reconcile(view);
+  snapshot = before;
+  drain_of(snapshot).timeout.reset();
+  EXPECT_THAT(reconcile(snapshot), undoes_all()) << "an agent that is started without it";
+  snapshot = before;
+  snapshot.drain.reset();
+  EXPECT_THAT(reconcile(snapshot), leaves_it()) << "whoever has nothing to do with it";
+  snapshot = before;
+  snapshot.node.annotations.erase(api::kDrainAnnotation);
+  snapshot.host.status->phase = api::NodePhase::ready;
+  const ReconcileResult step = reconcile(snapshot);
   EXPECT_EQ(step.unschedulable, false) << "half a mark is one";
   EXPECT_THAT(step.annotations, Contains(Pair(api::kCordonedAnnotation, std::nullopt)));
 }
 
 TEST(Drain, FailsWhenItsTimeIsUpAndIsNotTriedAgain) {
-  NodeSnapshot view = begun({held_by({vm_in("vm"), kProcess})}, {pod("vm")});
-  drain_of(view).now = at(599);
-  EXPECT_EQ(reconcile(view).drain_left, seconds(1));
-  drain_of(view).now = at(600);
-  ReconcileResult step = reconcile(view);
+  NodeSnapshot snapshot = begun({held_by({vm_in("vm"), kProcess})}, {pod("vm")});
+  drain_of(snapshot).now = at(599);
+  EXPECT_EQ(reconcile(snapshot).drain_left, seconds(1));
+  drain_of(snapshot).now = at(600);
+  ReconcileResult step = reconcile(snapshot);
   const std::string why = "after 600 seconds the GPUs are still in use by pod a/vm, process python3 (pid 9)";
   EXPECT_EQ(step.unschedulable, false);
   EXPECT_THAT(step.evict, IsEmpty());
@@ -402,68 +404,69 @@ TEST(Drain, FailsWhenItsTimeIsUpAndIsNotTriedAgain) {
   EXPECT_THAT(step.labels, Contains(Pair(api::kStateLabel, "blocked"))) << "it is done when they have let go";
   EXPECT_THAT(step.events, Contains(Field(&NodeEvent::reason, "DrainFailed")));
 
-  view.node.labels = with_changes(view.node.labels, step.labels);
-  view.node.annotations = with_changes(view.node.annotations, step.annotations);
-  drain_of(view).cordoned = false;
-  view.host.status->accelerators = {held_by({of_kubelet("vm")})};
+  snapshot.node.labels = with_changes(snapshot.node.labels, step.labels);
+  snapshot.node.annotations = with_changes(snapshot.node.annotations, step.annotations);
+  drain_of(snapshot).cordoned = false;
+  snapshot.host.status->accelerators = {held_by({of_kubelet("vm")})};
   for (const int later : {601, 100'000}) {
-    drain_of(view).now = at(later);
-    step = reconcile(view);
+    drain_of(snapshot).now = at(later);
+    step = reconcile(snapshot);
     EXPECT_THAT(step, leaves_it());
     EXPECT_THAT(step.events, Not(Contains(Field(&NodeEvent::reason, "DrainFailed")))) << "reported once";
   }
-  view.host.status->phase = api::NodePhase::applying;
-  EXPECT_THAT(reconcile(view), leaves_it());
-  view.host.status->phase = api::NodePhase::failed;
-  EXPECT_THAT(reconcile(view), leaves_it());
-  view.host.status->phase = api::NodePhase::blocked;
-  view.host.written->generation = view.host.status->desired->generation.emplace(8);
-  EXPECT_EQ(reconcile(view).unschedulable, true) << "another desired state";
-  view.host.status->phase = api::NodePhase::ready;
-  EXPECT_THAT(reconcile(view).annotations, Contains(Pair(api::kDrainAnnotation, std::nullopt)));
+  snapshot.host.status->phase = api::NodePhase::applying;
+  EXPECT_THAT(reconcile(snapshot), leaves_it());
+  snapshot.host.status->phase = api::NodePhase::failed;
+  EXPECT_THAT(reconcile(snapshot), leaves_it());
+  snapshot.host.status->phase = api::NodePhase::blocked;
+  snapshot.host.written->generation = snapshot.host.status->desired->generation.emplace(8);
+  EXPECT_EQ(reconcile(snapshot).unschedulable, true) << "another desired state";
+  snapshot.host.status->phase = api::NodePhase::ready;
+  EXPECT_THAT(reconcile(snapshot).annotations, Contains(Pair(api::kDrainAnnotation, std::nullopt)));
 }
 
 TEST(Drain, AClockThatWasSetBackEndsItTooSomeTime) {
-  NodeSnapshot view = begun({held_by({of_kubelet("p")})}, {pod("p")});
-  drain_of(view).now = at(-100'000);
-  EXPECT_EQ(reconcile(view).unschedulable, false);
+  NodeSnapshot snapshot = begun({held_by({of_kubelet("p")})}, {pod("p")});
+  drain_of(snapshot).now = at(-100'000);
+  EXPECT_EQ(reconcile(snapshot).unschedulable, false);
 }
 
 TEST(Drain, WhoeverUncordonsEndsIt) {
-  NodeSnapshot view = begun({held_by({of_kubelet("p")})}, {pod("p")});
-  drain_of(view).cordoned = false;
-  const ReconcileResult step = reconcile(view);
+  NodeSnapshot snapshot = begun({held_by({of_kubelet("p")})}, {pod("p")});
+  drain_of(snapshot).cordoned = false;
+  const ReconcileResult step = reconcile(snapshot);
   EXPECT_EQ(step.unschedulable, std::nullopt);
   EXPECT_THAT(step.evict, IsEmpty());
   EXPECT_THAT(step.report.trouble, HasSubstr("the node was uncordoned during the drain"));
 }
 
 TEST(Drain, AMissingRightEndsIt) {
-  NodeSnapshot view = begun({held_by({of_kubelet("p")})}, {pod("p")});
-  drain_of(view).eviction_refused = "create on pods/eviction";
-  const ReconcileResult step = reconcile(view);
+  NodeSnapshot snapshot = begun({held_by({of_kubelet("p")})}, {pod("p")});
+  drain_of(snapshot).eviction_refused = "create on pods/eviction";
+  const ReconcileResult step = reconcile(snapshot);
   EXPECT_EQ(step.unschedulable, false);
   EXPECT_THAT(step.annotations, Contains(Pair(api::kDrainAnnotation, has_failed("create on pods/eviction"))));
 }
 
 TEST(Drain, WhereCordoningIsRefusedTheRestIsSaid) {
-  NodeSnapshot view = refused({held_by({of_kubelet("p")})}, {pod("p")});
-  drain_of(view).cordon_refused = "a policy is against it";
-  const ReconcileResult step = reconcile(view);
+  NodeSnapshot snapshot = refused({held_by({of_kubelet("p")})}, {pod("p")});
+  drain_of(snapshot).cordon_refused = "a policy is against it";
+  const ReconcileResult step = reconcile(snapshot);
   EXPECT_THAT(step, leaves_it());
   EXPECT_THAT(step.labels, Contains(Pair(api::kStateLabel, "blocked")));
   EXPECT_THAT(step.report.trouble, HasSubstr("a policy is against it"));
-  view = begun({held_by({of_kubelet("p")})}, {pod("p")});
-  view.host.status->phase = api::NodePhase::ready;
-  drain_of(view).cordon_refused = "a policy is against it";
-  EXPECT_THAT(reconcile(view), leaves_it());
+  snapshot = begun({held_by({of_kubelet("p")})}, {pod("p")});
+  snapshot.host.status->phase = api::NodePhase::ready;
+  drain_of(snapshot).cordon_refused = "a policy is against it";
+  EXPECT_THAT(reconcile(snapshot), leaves_it());
 }
 
 TEST(Drain, RecordsForPeersThatItIsOnItsWay) {
-  NodeSnapshot view = refused({held_by({of_kubelet("p")})}, {pod("p")});
-  view.node.labels = {{policy::kVgpuConfigLabel, "render-mix"}};
-  view.host.written = test::written(resolve_desired_state(view.node, view.configs, view.defaults));
-  EXPECT_THAT(reconcile(view).labels, Contains(Pair(api::kVgpuStateLabel, "pending")));
+  NodeSnapshot snapshot = refused({held_by({of_kubelet("p")})}, {pod("p")});
+  snapshot.node.labels = {{policy::kVgpuConfigLabel, "render-mix"}};
+  snapshot.host.written =
+      test::written(resolve_desired_state(snapshot.node, snapshot.configs, snapshot.defaults));
+  EXPECT_THAT(reconcile(snapshot).labels, Contains(Pair(api::kVgpuStateLabel, "pending")));
 }
 
 // --- What is remembered ------------------------------------------------------------------------------------
@@ -505,10 +508,10 @@ TEST(DrainMark, OfAnotherFormIsNotOurs) {
 }
 
 TEST(DrainMark, ThatCannotBeReadIsTakenOff) {
-  NodeSnapshot view = begun({held_by({of_kubelet("p")})}, {pod("p")});
-  view.node.annotations[api::kDrainAnnotation] = "by hand";
-  view.host.status->phase = api::NodePhase::ready;
-  EXPECT_THAT(reconcile(view), undoes_all());
+  NodeSnapshot snapshot = begun({held_by({of_kubelet("p")})}, {pod("p")});
+  snapshot.node.annotations[api::kDrainAnnotation] = "by hand";
+  snapshot.host.status->phase = api::NodePhase::ready;
+  EXPECT_THAT(reconcile(snapshot), undoes_all());
 }
 
 }  // namespace

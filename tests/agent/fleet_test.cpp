@@ -53,7 +53,7 @@ TEST(Fleet, ChangesOneNodeAtATime) {
   EXPECT_EQ(fleet.in_state("ready"), 4U);
   EXPECT_EQ(fleet.most_seen, 1U);
   EXPECT_THAT(fleet.lease_holders(), IsEmpty());
-  EXPECT_EQ(fleet.results().proven.size(), 1U);
+  EXPECT_EQ(fleet.results().passed.size(), 1U);
 }
 
 TEST(Fleet, LetsOneGoAheadAndThenSoManyAsMay) {
@@ -62,7 +62,7 @@ TEST(Fleet, LetsOneGoAheadAndThenSoManyAsMay) {
   fleet.configure(2);
   fleet.clock.run_until([&] { return !fleet.lease_holders().empty(); }, 10s);
   std::size_t most_before = 0;
-  while (fleet.results().proven.size() < 2) {
+  while (fleet.results().passed.size() < 2) {
     most_before = fleet.most_seen;
     fleet.pass(1s);
   }
@@ -210,14 +210,14 @@ TEST(Fleet, AFailureAfterTheDeviceUserHasEndedStopsTheOthers) {
   EXPECT_THAT(fleet.results().failed, IsEmpty());
 }
 
-TEST(Fleet, ANodeWithoutSuchGpusProvesNothing) {
+TEST(Fleet, ANodeWithoutSuchGpusIsNoCanary) {
   Fleet fleet(3, 3);
   fleet.machines.at(0)->hostd.matches = false;
   fleet.start();
   fleet.label("n0", "divided");
   fleet.pass(1min);
   EXPECT_EQ(fleet.state("n0"), "ready");
-  EXPECT_THAT(fleet.results().proven, IsEmpty());
+  EXPECT_THAT(fleet.results().passed, IsEmpty());
   EXPECT_THAT(fleet.lease_holders(), IsEmpty());
   for (const auto& machine : fleet.machines) machine->hostd.fails = true;
   fleet.label_all("divided");
@@ -233,7 +233,7 @@ TEST(Fleet, ADeadNodesLeaseIsTakenWhenItHasBeenSilentForLong) {
   ASSERT_EQ(fleet.in_state("ready"), 3U);
   fleet.configure(3);
   // The second of them: what it changes to has proven itself.
-  for (int i = 0; i < 60 && (fleet.results().proven.size() < 3 || fleet.lease_holders().empty()); ++i)
+  for (int i = 0; i < 60 && (fleet.results().passed.size() < 3 || fleet.lease_holders().empty()); ++i)
     fleet.pass(1s);
   const std::string dead = fleet.lease_holders().begin()->second;
   Fleet::Machine& machine = *fleet.machines.at(static_cast<std::size_t>(dead.at(1) - '0'));
@@ -287,7 +287,7 @@ TEST(Fleet, AnAgentThatEndsInAChangeReportsItsResultFirst) {
     fleet.pass(4s);
     ASSERT_TRUE(first.hostd.under_way);
     EXPECT_GT(fleet.end(first), 10s);
-    EXPECT_EQ(fleet.results().proven.size(), fails ? 1U : 2U);
+    EXPECT_EQ(fleet.results().passed.size(), fails ? 1U : 2U);
     EXPECT_EQ(fleet.results().failed.size(), fails ? 1U : 0U);
     EXPECT_NE(fleet.lease_holders()[0], first.name);
   }

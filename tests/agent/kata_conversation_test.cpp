@@ -55,8 +55,8 @@ class KataConversation : public testing::Test {
 
   Result<kata::KataRuntime> runtime() const {
     kata::KataRuntime out;
-    out.at_hand.place = must(kata::runtime_place("containerd"));
-    out.at_hand.release = test::kRelease;
+    out.found_runtime.place = must(kata::runtime_place("containerd"));
+    out.found_runtime.release = test::kRelease;
     out.asked = std::make_unique<test::AskedDaemon>(*daemon);
     out.control = std::make_unique<test::RestartOfDaemon>(*daemon);
     return out;
@@ -66,10 +66,10 @@ class KataConversation : public testing::Test {
   /// One look of the agent, that has its turn whenever it asks for one, and what the API server makes of it.
   void look() {
     const HostSide side = host_side();
-    const KataPlan plan = kata_plan(node, side, view, nullptr);
-    RolloutStep turn;
-    turn.may_begin = true;
-    const KataStep step = kata_step(node, side, view, plan, turn);
+    const KataPlan plan = kata_plan(node, side, snapshot, nullptr);
+    RolloutStep rollout_step;
+    rollout_step.may_begin = true;
+    const KataStep step = kata_step(node, side, snapshot, plan, rollout_step);
     trouble = step.trouble;
     if (step.file) must(write_desired_classes(host, *step.file));
     std::erase_if(node.labels, [](const auto& label) { return label.first.starts_with(api::kKataPrefix); });
@@ -99,8 +99,8 @@ class KataConversation : public testing::Test {
   HostFs host{scratch.path()};
   test::ModuleWriter writer;
   policy::NodeObject node = test::node_with({});
-  KataSnapshot view{.source = {.name = "ConfigMap gpus/kata", .texts = {test::config("kata", kClasses)}},
-                    .pulls = {}};
+  KataSnapshot snapshot{.source = {.name = "ConfigMap gpus/kata", .texts = {test::config("kata", kClasses)}},
+                        .pulls = {}};
   kata::KataKeeper::Clock::time_point now{seconds(1000)};
   std::unique_ptr<test::PredictedDaemon> daemon;
   std::unique_ptr<kata::KataKeeper> keeper;

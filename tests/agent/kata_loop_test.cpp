@@ -129,7 +129,7 @@ TEST_F(KataLoop, PullsInstallsWithItsLeaseAndLabels) {
   EXPECT_FALSE(of().fetcher.asked.front().makes_link) << "hostd makes it";
   EXPECT_EQ(error(), "");
   EXPECT_THAT(fleet->reasons("n0"), Contains("RuntimeReady"));
-  EXPECT_THAT(fleet->results().proven, testing::SizeIs(1));
+  EXPECT_THAT(fleet->results().passed, testing::SizeIs(1));
   EXPECT_EQ(fleet->state("n0"), "idle") << "the GPUs' state is about GPUs";
   const auto asked = fleet->server.seen().size();
   fleet->pass(10min);
@@ -147,7 +147,7 @@ TEST_F(KataLoop, AnAgentThatEndsTakesThePermissionBackBeforeItFreesItsLease) {
   EXPECT_FALSE(of().hostd.changing());
   EXPECT_FALSE(written()->permitted);
   EXPECT_THAT(fleet->lease_holders(), IsEmpty());
-  EXPECT_THAT(fleet->results().proven, testing::SizeIs(1));
+  EXPECT_THAT(fleet->results().passed, testing::SizeIs(1));
 }
 
 // Nobody may come after it, and nothing has begun: the others would wait for its silence to be a failure.
@@ -195,7 +195,7 @@ TEST_F(KataLoop, AnAgentThatEndsWaitsForTheAnswerToAPermission) {
   EXPECT_GT(fleet->end(*fleet->machines[0]), 10s);
   EXPECT_FALSE(permitted());
   EXPECT_THAT(fleet->lease_holders(), IsEmpty());
-  EXPECT_THAT(fleet->results().proven, testing::SizeIs(1));
+  EXPECT_THAT(fleet->results().passed, testing::SizeIs(1));
 }
 
 TEST_F(KataLoop, WhatLeavesLosesItsLabelFirst) {
@@ -349,7 +349,7 @@ TEST_F(KataLoop, AKubeletThatDoesNotListTheHandlerIsAFailureAndNoOtherNodeBegins
   EXPECT_EQ(label(first, "kata-a"), "");
   EXPECT_FALSE(written(first)->permitted);
   EXPECT_THAT(fleet->lease_holders(), IsEmpty());
-  EXPECT_THAT(fleet->results().proven, IsEmpty());
+  EXPECT_THAT(fleet->results().passed, IsEmpty());
   ASSERT_THAT(fleet->results().failed, testing::SizeIs(1));
   const std::string second = first == "n0" ? "n1" : "n0";
   EXPECT_EQ(of(second).hostd.changes, 0U);

@@ -64,7 +64,7 @@ TEST(DesiredRuntimes, EverythingGoesOnlyByAFileThatSaysSo) {
 struct Scene {
   policy::NodeObject node = node_with({});
   HostSide host;
-  KataSnapshot view{.source = source(kTwo), .pulls = {}};
+  KataSnapshot snapshot{.source = source(kTwo), .pulls = {}};
   bool may_begin = true;
 
   Scene() {
@@ -72,12 +72,12 @@ struct Scene {
     host.kata.generation = 1;
   }
   KataStep step() {
-    const KataPlan plan = kata_plan(node, host, view, nullptr);
+    const KataPlan plan = kata_plan(node, host, snapshot, nullptr);
     begin = plan.change.begin;
     outcome = plan.change.outcome;
-    RolloutStep turn;
-    turn.may_begin = may_begin;
-    return kata_step(node, host, view, plan, turn);
+    RolloutStep rollout_step;
+    rollout_step.may_begin = may_begin;
+    return kata_step(node, host, snapshot, plan, rollout_step);
   }
   void write() {
     if (const auto file = step().file) host.kata_written = file;
@@ -179,7 +179,7 @@ TEST(KataStep, LabelsWhatTheKubeletListsToo) {
   EXPECT_EQ(scene.step().trouble, "");
 }
 
-TEST(KataStep, IsProvenByTheKubeletToo) {
+TEST(KataStep, IsConfirmedByTheKubeletToo) {
   Scene scene;
   scene.host.kata_written->permitted = true;
   scene.host.kata.ready = {"kata-a", "kata-b"};
@@ -191,7 +191,7 @@ TEST(KataStep, IsProvenByTheKubeletToo) {
   EXPECT_TRUE(step.awaits_kubelet) << "nobody tells that nothing happens";
 
   scene.host.kata_unlisted += std::chrono::seconds(1);
-  const KataPlan plan = kata_plan(scene.node, scene.host, scene.view, nullptr);
+  const KataPlan plan = kata_plan(scene.node, scene.host, scene.snapshot, nullptr);
   EXPECT_EQ(plan.change.outcome, ChangeOutcome::failed);
   EXPECT_THAT(plan.change.why, HasSubstr("kata-a: "));
   step = scene.step();
@@ -209,7 +209,7 @@ TEST(KataStep, IsProvenByTheKubeletToo) {
   EXPECT_EQ(scene.outcome, ChangeOutcome::done);
 }
 
-TEST(KataStep, ProvesNothingWithoutALeaseBeforeTheKubeletListsIt) {
+TEST(KataStep, IsNotDoneWithoutALeaseBeforeTheKubeletListsIt) {
   Scene scene;
   scene.host.kata.ready = {"kata-a"};
   scene.node.runtime_handlers = {"runc"};
@@ -225,7 +225,7 @@ constexpr const char* kConfidential =
 
 TEST(KataStep, PassesTheModeOfTheGpusToConfidentialClasses) {
   Scene scene;
-  scene.view.source = source(kConfidential);
+  scene.snapshot.source = source(kConfidential);
   scene.write();
   EXPECT_EQ(scene.host.kata_written->generation, 2U);
   EXPECT_FALSE(kata::confidential_mode_of(*scene.host.kata_written).known());
@@ -242,7 +242,7 @@ TEST(KataStep, PassesTheModeOfTheGpusToConfidentialClasses) {
 
 TEST(KataStep, AModeThatAdmitsTheSameIsNoNewGeneration) {
   Scene scene;
-  scene.view.source = source(kConfidential);
+  scene.snapshot.source = source(kConfidential);
   scene.write();
   for (const char* mode : {"on", "ppcie", "", "no mode"}) {
     scene.node.labels[kModeLabel] = mode;
@@ -273,7 +273,7 @@ TEST(KataStep, PullsWhatIsMissingAndWithItsLeaseWhatIsInUse) {
   scene.may_begin = true;
   EXPECT_THAT(scene.step().pulls, SizeIs(1));
   scene.write();
-  scene.view.pulls["kata-a"] = {.error = "nobody answers", .rests = true};
+  scene.snapshot.pulls["kata-a"] = {.error = "nobody answers", .rests = true};
   EXPECT_FALSE(scene.step().file->permitted) << "the turn is not kept for a registry that is away";
 }
 
@@ -302,16 +302,16 @@ TEST(SharedLease, IsOfOneOfTheTwo) {
   const std::string id = kata_configuration_id(config("f", "x"));
   Rollout rollout;
   rollout.known = rollout.searched = rollout.renewed = true;
-  SharedLease turn = share_lease(rollout, change("8f3a"), change(id));
-  EXPECT_EQ(turn.lease.configuration, "8f3a");
-  EXPECT_FALSE(turn.kata.may_begin);
+  SharedLease shared = share_lease(rollout, change("8f3a"), change(id));
+  EXPECT_EQ(shared.lease.configuration, "8f3a");
+  EXPECT_FALSE(shared.kata.may_begin);
   EXPECT_EQ(share_lease(rollout, change(""), change(id)).lease.configuration, id);
 
   rollout.leases = {{.index = 0, .holder = "n1", .configuration = id}};
-  turn = share_lease(rollout, change("8f3a"), change(id));
-  EXPECT_FALSE(turn.gpus.may_begin);
-  EXPECT_TRUE(turn.kata.may_begin);
-  EXPECT_EQ(turn.lease.kind, RolloutStep::Kind::nothing);
+  shared = share_lease(rollout, change("8f3a"), change(id));
+  EXPECT_FALSE(shared.gpus.may_begin);
+  EXPECT_TRUE(shared.kata.may_begin);
+  EXPECT_EQ(shared.lease.kind, RolloutStep::Kind::nothing);
   EXPECT_TRUE(share_lease(rollout, change(""), change(id)).gpus.may_begin);
 
   // Held until a person does something: nobody waits for that.

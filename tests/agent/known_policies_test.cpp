@@ -42,7 +42,7 @@ TEST(KnownPolicies, OfManyEachIsReadOnce) {
   for (int look = 0; look < 100; ++look) EXPECT_EQ(each(), first);
 }
 
-TEST(KnownPolicies, WhatALookHasNotAskedForIsForgotten) {
+TEST(KnownPolicies, WhatAReconcileHasNotAskedForIsForgotten) {
   const std::weak_ptr<const Result<policy::PolicyFile>> first = known_policies(text_with("a"));
   drop_unused_policies();
   EXPECT_FALSE(first.expired());

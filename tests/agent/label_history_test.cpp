@@ -26,10 +26,10 @@ constexpr std::string_view kOthersPause = "paused-for-cc-mode-change";
 class World {
  public:
   explicit World(unsigned seed) : random_(seed) {
-    view_.node = test::node_with({});
-    view_.configs = test::usual_configs();
-    view_.others = {.pods = std::vector<PodOnNode>(), .daemon_sets = std::set<std::string>()};
-    if (one_in(2)) view_.defaults.workload = pick({Workload::container, Workload::vm_vgpu});
+    snapshot_.node = test::node_with({});
+    snapshot_.configs = test::usual_configs();
+    snapshot_.others = {.pods = std::vector<PodOnNode>(), .daemon_sets = std::set<std::string>()};
+    if (one_in(2)) snapshot_.defaults.workload = pick({Workload::container, Workload::vm_vgpu});
     for (const char* key : kOperands) operator_sets(key);
     host_policy_ = resolve_desired_state(test::node_with({{api::kWorkloadLabel, "container"}}), {}, {})
                        .desired_policy.policy;
@@ -56,7 +56,7 @@ class World {
       case 9:
         return hostd(one_in(4));
       case 10:
-        view_.features = pick({FeatureWay::none, FeatureWay::node, FeatureWay::file});
+        snapshot_.features = pick({FeatureWay::none, FeatureWay::node, FeatureWay::file});
         return;
       case 11:
         return another_counts();
@@ -77,22 +77,23 @@ class World {
   }
 
   void expect_all_is_well() const {
-    const Labels& labels = view_.node.labels;
+    const Labels& labels = snapshot_.node.labels;
     for (const auto& [key, value] : intended_) {
       const auto now = labels.find(key);
       EXPECT_EQ(now == labels.end() ? "(absent)" : now->second, value) << key;
     }
-    const auto owners = other_owners(labels, view_.others);
-    const DesiredState desired_state = resolve_desired_state(view_.node, view_.configs, view_.defaults);
+    const auto owners = other_owners(labels, snapshot_.others);
+    const DesiredState desired_state =
+        resolve_desired_state(snapshot_.node, snapshot_.configs, snapshot_.defaults);
     const bool standby = !owners.empty() && desired_state.kind != DesiredState::Kind::nothing;
     const std::string state = labels.at(api::kStateLabel);
-    const bool troubled = view_.node.annotations.contains(api::kErrorAnnotation);
+    const bool troubled = snapshot_.node.annotations.contains(api::kErrorAnnotation);
     if (standby) {
       EXPECT_EQ(state, "standby");
-      EXPECT_EQ(view_.host.written.has_value(), false);
+      EXPECT_EQ(snapshot_.host.written.has_value(), false);
     } else if (desired_state.kind == DesiredState::Kind::nothing) {
       EXPECT_EQ(state, "idle");
-      EXPECT_EQ(view_.host.written.has_value(), false);
+      EXPECT_EQ(snapshot_.host.written.has_value(), false);
     } else if (desired_state.kind == DesiredState::Kind::invalid) {
       EXPECT_EQ(state, "failed");
     } else {
@@ -107,7 +108,7 @@ class World {
     expect_features();
     EXPECT_EQ(troubled, standby || desired_state.kind == DesiredState::Kind::invalid);
     // What no one disturbs is not written again.
-    const ReconcileResult step = reconcile(view_);
+    const ReconcileResult step = reconcile(snapshot_);
     EXPECT_TRUE(step.labels.empty() && step.annotations.empty() && step.events.empty() &&
                 !step.desired_file && !step.remove_desired_file);
   }
@@ -121,13 +122,14 @@ class World {
 
   /// What GPUs are is said whatever they shall be, and what another says of them stays.
   void expect_features() const {
-    const bool said = view_.features == FeatureWay::node;
-    const Labels features = feature_labels(view_.host.status.value_or(api::HostStatus())).value_or(Labels());
+    const bool said = snapshot_.features == FeatureWay::node;
+    const Labels features =
+        feature_labels(snapshot_.host.status.value_or(api::HostStatus())).value_or(Labels());
     EXPECT_FALSE(features.empty());
     for (const auto& [key, value] : features) {
       const std::string expected = key == kCount && counted_ ? *counted_ : said ? value : "(absent)";
-      const auto now = view_.node.labels.find(key);
-      EXPECT_EQ(now == view_.node.labels.end() ? "(absent)" : now->second, expected) << key;
+      const auto now = snapshot_.node.labels.find(key);
+      EXPECT_EQ(now == snapshot_.node.labels.end() ? "(absent)" : now->second, expected) << key;
     }
   }
 
@@ -141,9 +143,9 @@ class World {
 
   void set(std::string_view key, const std::string& value) {
     if (value == "(absent)") {
-      view_.node.labels.erase(std::string(key));
+      snapshot_.node.labels.erase(std::string(key));
     } else {
-      view_.node.labels[std::string(key)] = value;
+      snapshot_.node.labels[std::string(key)] = value;
     }
   }
 
@@ -175,8 +177,8 @@ class World {
 
   // As the CC manager does.
   void another_pauses(const char* key) {
-    const auto label = view_.node.labels.find(key);
-    if (label == view_.node.labels.end() || label->second.empty() || label->second == "false" ||
+    const auto label = snapshot_.node.labels.find(key);
+    if (label == snapshot_.node.labels.end() || label->second.empty() || label->second == "false" ||
         label->second.find(kOthersPause) != std::string::npos) {
       return;
     }
@@ -185,8 +187,8 @@ class World {
   }
   void another_resumes() {
     for (const char* key : kOperands) {
-      const auto label = view_.node.labels.find(key);
-      if (label == view_.node.labels.end()) continue;
+      const auto label = snapshot_.node.labels.find(key);
+      if (label == snapshot_.node.labels.end()) continue;
       const auto at = label->second.find(kOthersPause);
       if (at == std::string::npos) continue;
       label->second = at == 0 ? "true" : label->second.substr(0, at - 1);
@@ -196,60 +198,62 @@ class World {
 
   void owner(bool here) {
     set(kOwner, here ? "true" : "(absent)");
-    view_.others.daemon_sets = here ? std::set<std::string>{"nvidia-vfio-manager"} : std::set<std::string>();
+    snapshot_.others.daemon_sets =
+        here ? std::set<std::string>{"nvidia-vfio-manager"} : std::set<std::string>();
   }
 
   void clock(seconds passed) {
-    view_.host.silent += passed;
-    view_.paused += passed;
+    snapshot_.host.silent += passed;
+    snapshot_.paused += passed;
   }
 
   // Its effects are in order; it is killed after so many of them.
   void agent(unsigned effects) {
     if (effects != kWhole) ++kills_;
     update_pods();
-    const ReconcileResult step = reconcile(view_);
+    const ReconcileResult step = reconcile(snapshot_);
     if (effects == 0) return;
-    Labels& labels = view_.node.labels;
+    Labels& labels = snapshot_.node.labels;
     labels = with_changes(labels, step.labels);
-    view_.node.annotations = with_changes(view_.node.annotations, step.annotations);
+    snapshot_.node.annotations = with_changes(snapshot_.node.annotations, step.annotations);
     if (effects == 1) return;
     if (step.desired_file || step.remove_desired_file) {
       EXPECT_TRUE(!step.desired_file || step.desired_state.kind == DesiredState::Kind::policy);
-      view_.host.written = step.desired_file;
-      view_.host.silent = seconds(0);
+      snapshot_.host.written = step.desired_file;
+      snapshot_.host.silent = seconds(0);
       relabelled_ = false;
     }
     if (effects == 2) return;
-    for (const NodeEvent& event : step.events) view_.memory.messages.warnings.insert(event.message);
-    if (effects == 3) view_.memory.messages.warnings.clear();
+    for (const NodeEvent& event : step.events) snapshot_.memory.messages.warnings.insert(event.message);
+    if (effects == 3) snapshot_.memory.messages.warnings.clear();
   }
 
   // A pod goes a while after its label.
   void update_pods() {
     std::vector<PodOnNode> pods;
     if (one_in(4)) {
-      for (const std::string& set : paused_daemon_sets(view_.node.labels))
+      for (const std::string& set : paused_daemon_sets(snapshot_.node.labels))
         if (set == "nvidia-sandbox-validator") pods.push_back({.name = set + "-x", .daemon_set = set});
     }
-    view_.others.pods = std::move(pods);
+    snapshot_.others.pods = std::move(pods);
   }
 
   void publish(api::NodePhase phase) {
     api::HostStatus seen;
-    if (view_.host.written) seen.desired = api::DesiredMark{.generation = view_.host.written->generation};
-    seen.phase = view_.host.written ? phase : api::NodePhase::idle;
+    if (snapshot_.host.written)
+      seen.desired = api::DesiredMark{.generation = snapshot_.host.written->generation};
+    seen.phase = snapshot_.host.written ? phase : api::NodePhase::idle;
     const policy::Mode mode = host_policy_.items.back().mode;
     seen.accelerators = {test::gpu(mode, mode)};
     seen.accelerators[0].pci_class = "0302";
     seen.features = api::NodeFeatures{.iommu = "on"};
     if (phase == api::NodePhase::blocked) seen.accelerators[0].state = api::GpuState::blocked;
-    view_.host.status = seen;
-    view_.host.silent = seconds(0);
+    snapshot_.host.status = seen;
+    snapshot_.host.silent = seconds(0);
   }
 
   void hostd(bool busy) {
-    const HostSide& host = view_.host;
+    const HostSide& host = snapshot_.host;
     if (!host.written) return publish(api::NodePhase::idle);
     const auto file = policy::read_policies(host.written->config);
     ASSERT_EQ(file.has_value(), true);
@@ -269,13 +273,13 @@ class World {
   // Nobody who would look at GPUs runs when a desired state that changes them comes to hostd.
   void expect_paused() const {
     for (const char* key : kOperands) {
-      const auto label = view_.node.labels.find(key);
-      EXPECT_TRUE(label == view_.node.labels.end() || label->second != "true") << key;
+      const auto label = snapshot_.node.labels.find(key);
+      EXPECT_TRUE(label == snapshot_.node.labels.end() || label->second != "true") << key;
     }
   }
 
   std::mt19937 random_;
-  NodeSnapshot view_;
+  NodeSnapshot snapshot_;
   std::map<std::string, std::string> intended_;  ///< what the operands' labels are without anybody's pause
   policy::Policy host_policy_;
   std::optional<std::string> counted_;  ///< how many GPUs another program says

@@ -33,8 +33,8 @@ using testing::IsEmpty;
 using testing::Not;
 using testing::StartsWith;
 
-std::vector<std::string> lines(const MetricsSnapshot& view) {
-  std::istringstream text(metrics_text(metric_families(view)));
+std::vector<std::string> lines(const MetricsSnapshot& snapshot) {
+  std::istringstream text(metrics_text(metric_families(snapshot)));
   std::vector<std::string> out;
   for (std::string line; std::getline(text, line);) out.push_back(line);
   return out;
@@ -44,9 +44,9 @@ std::vector<std::string> lines(const MetricsSnapshot& view) {
 constexpr std::size_t kFamilies = 31;
 
 /// The samples of one family.
-std::vector<std::string> samples(const MetricsSnapshot& view, const std::string& family) {
+std::vector<std::string> samples(const MetricsSnapshot& snapshot, const std::string& family) {
   std::vector<std::string> out;
-  for (const std::string& line : lines(view))
+  for (const std::string& line : lines(snapshot))
     if (line.starts_with(family + "{") || line.starts_with(family + " ")) out.push_back(line);
   return out;
 }
@@ -70,14 +70,14 @@ api::AcceleratorStatus divided_gpu() {
 }
 
 MetricsSnapshot two_gpus() {
-  MetricsSnapshot view;
-  view.runs = {{"hostd", true}, {"plugin", false}};
-  auto& host = view.host.content.emplace();
+  MetricsSnapshot snapshot;
+  snapshot.runs = {{"hostd", true}, {"plugin", false}};
+  auto& host = snapshot.host.content.emplace();
   host.phase = api::NodePhase::ready;
   host.accelerators = {divided_gpu(), whole_gpu()};
   const std::string whole = "nvidia.com/L40S";
   const std::string divided = "nvidia.com/NVIDIA_L40S-12Q";
-  view.offer.content = api::AdvertisedResources{
+  snapshot.advertised.content = api::AdvertisedResources{
       .devices = {{.resource = whole,
                    .id = "0000:3b:00.0",
                    .iommu_group = 42,
@@ -92,76 +92,76 @@ MetricsSnapshot two_gpus() {
                   {.resource = divided, .id = "0000:02:00.6", .iommu_group = 52, .healthy = false}},
       .resources = {{.name = whole}, {.name = divided, .registered = false}},
       .not_advertised = {{.id = "0000:65:00.0", .reason = {}}}};
-  return view;
+  return snapshot;
 }
 
 // ---- what is shown
 
 TEST(MetricFamilies, OfTheInventory) {
-  MetricsSnapshot view = two_gpus();
-  view.facts = {{.address = must(vfio::PciAddress::parse("0000:3b:00.0")), .numa_node = 1}};
+  MetricsSnapshot snapshot = two_gpus();
+  snapshot.facts = {{.address = must(vfio::PciAddress::parse("0000:3b:00.0")), .numa_node = 1}};
   EXPECT_THAT(
-      samples(view, "ferry_gpu_info"),
+      samples(snapshot, "ferry_gpu_info"),
       Contains("ferry_gpu_info{pci_bus_id=\"0000:3b:00.0\",product=\"NVIDIA L40S\",device_id=\"10de:26b9\","
                "iommu_group=\"42\",numa_node=\"1\",driver=\"vfio-pci\",mode=\"passthrough\","
                "desired=\"passthrough\"} 1"));
-  EXPECT_THAT(samples(view, "ferry_gpus"),
+  EXPECT_THAT(samples(snapshot, "ferry_gpus"),
               ElementsAre("ferry_gpus{mode=\"host\"} 0", "ferry_gpus{mode=\"passthrough\"} 1",
                           "ferry_gpus{mode=\"vgpu\"} 1"));
-  EXPECT_THAT(samples(view, "ferry_gpu_state"),
+  EXPECT_THAT(samples(snapshot, "ferry_gpu_state"),
               Contains("ferry_gpu_state{pci_bus_id=\"0000:3b:00.0\",state=\"ready\"} 1"));
-  EXPECT_THAT(samples(view, "ferry_node_phase"), Contains("ferry_node_phase{phase=\"ready\"} 1"));
-  EXPECT_THAT(samples(view, "ferry_process_up"),
+  EXPECT_THAT(samples(snapshot, "ferry_node_phase"), Contains("ferry_node_phase{phase=\"ready\"} 1"));
+  EXPECT_THAT(samples(snapshot, "ferry_process_up"),
               ElementsAre("ferry_process_up{process=\"hostd\"} 1", "ferry_process_up{process=\"plugin\"} 0"));
 }
 
 TEST(MetricFamilies, CountClaimsWhereThereIsACheckpoint) {
-  MetricsSnapshot view = two_gpus();
-  EXPECT_THAT(samples(view, "ferry_dra_claims"), IsEmpty());
-  view.claims = std::map<std::string, std::size_t>{{"preparing", 0}, {"prepared", 2}, {"unpreparing", 0}};
-  EXPECT_THAT(samples(view, "ferry_dra_claims"), Contains("ferry_dra_claims{phase=\"prepared\"} 2"));
+  MetricsSnapshot snapshot = two_gpus();
+  EXPECT_THAT(samples(snapshot, "ferry_dra_claims"), IsEmpty());
+  snapshot.claims = std::map<std::string, std::size_t>{{"preparing", 0}, {"prepared", 2}, {"unpreparing", 0}};
+  EXPECT_THAT(samples(snapshot, "ferry_dra_claims"), Contains("ferry_dra_claims{phase=\"prepared\"} 2"));
 }
 
 // The sound card of one that was unplugged: status and labels do not have it either.
 TEST(MetricFamilies, WhatAnUnpluggedGpuHasLeftBehindIsNoGpu) {
-  MetricsSnapshot view = two_gpus();
+  MetricsSnapshot snapshot = two_gpus();
   api::AcceleratorStatus audio =
       test::gpu(policy::Mode::passthrough, policy::Mode::host, api::GpuState::blocked);
   audio.address = {.bus = 0x65, .function = 1};
   audio.pci_class = "0403";
-  view.host.content->accelerators.push_back(audio);
-  EXPECT_THAT(samples(view, "ferry_gpus"), Contains("ferry_gpus{mode=\"passthrough\"} 1"));
-  EXPECT_THAT(samples(view, "ferry_gpu_info"), Not(Contains(HasSubstr("0000:65:00.1"))));
+  snapshot.host.content->accelerators.push_back(audio);
+  EXPECT_THAT(samples(snapshot, "ferry_gpus"), Contains("ferry_gpus{mode=\"passthrough\"} 1"));
+  EXPECT_THAT(samples(snapshot, "ferry_gpu_info"), Not(Contains(HasSubstr("0000:65:00.1"))));
   for (const char* gpu : {"0300", "0302", ""}) {
-    view.host.content->accelerators.back().pci_class = gpu;
-    EXPECT_THAT(samples(view, "ferry_gpus"), Contains("ferry_gpus{mode=\"passthrough\"} 2")) << gpu;
+    snapshot.host.content->accelerators.back().pci_class = gpu;
+    EXPECT_THAT(samples(snapshot, "ferry_gpus"), Contains("ferry_gpus{mode=\"passthrough\"} 2")) << gpu;
   }
 }
 
 // FerryGpuBlocked needs both samples: another attempt does not restart its time.
 TEST(MetricFamilies, WhatIsLeftBehindHasAStateWhileItIsRefusedOrTriedAgain) {
-  MetricsSnapshot view = two_gpus();
+  MetricsSnapshot snapshot = two_gpus();
   api::AcceleratorStatus audio =
       test::gpu(policy::Mode::passthrough, policy::Mode::host, api::GpuState::blocked);
   audio.address = {.bus = 0x65, .function = 1};
   audio.pci_class = "0403";
-  view.host.content->accelerators.push_back(audio);
-  api::AcceleratorStatus& unfinished = view.host.content->accelerators.back();
-  EXPECT_THAT(samples(view, "ferry_gpu_blocked"), Contains(HasSubstr("0000:65:00.1")));
-  EXPECT_THAT(samples(view, "ferry_gpu_state"),
+  snapshot.host.content->accelerators.push_back(audio);
+  api::AcceleratorStatus& unfinished = snapshot.host.content->accelerators.back();
+  EXPECT_THAT(samples(snapshot, "ferry_gpu_blocked"), Contains(HasSubstr("0000:65:00.1")));
+  EXPECT_THAT(samples(snapshot, "ferry_gpu_state"),
               Contains("ferry_gpu_state{pci_bus_id=\"0000:65:00.1\",state=\"blocked\"} 1"));
   unfinished.state = api::GpuState::pending;
-  EXPECT_THAT(samples(view, "ferry_gpu_state"),
+  EXPECT_THAT(samples(snapshot, "ferry_gpu_state"),
               Contains("ferry_gpu_state{pci_bus_id=\"0000:65:00.1\",state=\"pending\"} 1"));
   unfinished.state = api::GpuState::ready;
-  EXPECT_THAT(samples(view, "ferry_gpu_state"), Not(Contains(HasSubstr("0000:65:00.1"))));
+  EXPECT_THAT(samples(snapshot, "ferry_gpu_state"), Not(Contains(HasSubstr("0000:65:00.1"))));
 }
 
 TEST(MetricFamilies, OfAllocations) {
-  MetricsSnapshot view = two_gpus();
-  view.vmis = {{"studio/virt-launcher-render-x7x2k", "render"}};
+  MetricsSnapshot snapshot = two_gpus();
+  snapshot.vmis = {{"studio/virt-launcher-render-x7x2k", "render"}};
   EXPECT_THAT(
-      samples(view, "ferry_device_allocated"),
+      samples(snapshot, "ferry_device_allocated"),
       ElementsAre(
           "ferry_device_allocated{pci_bus_id=\"0000:3b:00.0\",device=\"0000:3b:00.0\",resource=\"nvidia.com/"
           "L40S\","
@@ -173,79 +173,80 @@ TEST(MetricFamilies, OfAllocations) {
           "ferry_device_allocated{pci_bus_id=\"0000:02:00.0\",device=\"0000:02:00.6\",resource=\"nvidia.com/"
           "NVIDIA_L40S-12Q\",namespace=\"\",pod=\"\",vmi=\"\"} 0"));
   EXPECT_THAT(
-      samples(view, "ferry_resource_devices"),
+      samples(snapshot, "ferry_resource_devices"),
       Contains("ferry_resource_devices{resource=\"nvidia.com/NVIDIA_L40S-12Q\",state=\"unhealthy\"} 1"));
-  EXPECT_THAT(samples(view, "ferry_resource_registered"),
+  EXPECT_THAT(samples(snapshot, "ferry_resource_registered"),
               Contains("ferry_resource_registered{resource=\"nvidia.com/NVIDIA_L40S-12Q\"} 0"));
-  EXPECT_THAT(samples(view, "ferry_devices_not_advertised"), ElementsAre("ferry_devices_not_advertised 1"));
+  EXPECT_THAT(samples(snapshot, "ferry_devices_not_advertised"),
+              ElementsAre("ferry_devices_not_advertised 1"));
 }
 
 // Nobody shall read it, and an alert that nobody does would say the wrong thing.
 TEST(MetricFamilies, SayNothingOfRegistrationsWhileThePluginIsOnStandby) {
-  MetricsSnapshot view;
-  view.offer.content = api::AdvertisedResources{
+  MetricsSnapshot snapshot;
+  snapshot.advertised.content = api::AdvertisedResources{
       .resources = {{.name = "nvidia.com/L40S", .registered = false}}, .standby = "another serves"};
-  EXPECT_THAT(samples(view, "ferry_resource_registered"), testing::IsEmpty());
-  EXPECT_THAT(samples(view, "ferry_resource_devices"), testing::SizeIs(4)) << "what there is, is shown";
+  EXPECT_THAT(samples(snapshot, "ferry_resource_registered"), testing::IsEmpty());
+  EXPECT_THAT(samples(snapshot, "ferry_resource_devices"), testing::SizeIs(4)) << "what there is, is shown";
 }
 
 // A GPU that dies in a VM.
 TEST(MetricFamilies, WhatAPodHasMayBeUnhealthyToo) {
-  MetricsSnapshot view = two_gpus();
-  view.offer.content->devices[0].healthy = false;
+  MetricsSnapshot snapshot = two_gpus();
+  snapshot.advertised.content->devices[0].healthy = false;
   const auto of_state = [](const std::string& state, int count) {
     return "ferry_resource_devices{resource=\"nvidia.com/L40S\",state=\"" + state + "\"} " +
            std::to_string(count);
   };
-  EXPECT_THAT(samples(view, "ferry_resource_devices"),
+  EXPECT_THAT(samples(snapshot, "ferry_resource_devices"),
               AllOf(Contains(of_state("allocated", 0)), Contains(of_state("allocated_unhealthy", 1)),
                     Contains(of_state("free", 0)), Contains(of_state("unhealthy", 0))));
 }
 
 // hostd waits for the VM's end, and has it withdrawn: that is no fault.
 TEST(MetricFamilies, WhatAPodHasAndHostdAwaitsIsNotUnhealthy) {
-  MetricsSnapshot view = two_gpus();
-  api::AdvertisedDevice& device = view.offer.content->devices[0];
+  MetricsSnapshot snapshot = two_gpus();
+  api::AdvertisedDevice& device = snapshot.advertised.content->devices[0];
   device.healthy = false;
-  view.host.content->withdraw = {{.id = "0000:3b:00.0", .reason = {}}};
+  snapshot.host.content->unavailable = {{.id = "0000:3b:00.0", .reason = {}}};
   const auto counted = Contains("ferry_resource_devices{resource=\"nvidia.com/L40S\",state=\"allocated\"} 1");
-  EXPECT_THAT(samples(view, "ferry_resource_devices"), counted);
+  EXPECT_THAT(samples(snapshot, "ferry_resource_devices"), counted);
   device.id = "3";
-  EXPECT_THAT(samples(view, "ferry_resource_devices"), counted) << "for Kata it has a number of its own";
+  EXPECT_THAT(samples(snapshot, "ferry_resource_devices"), counted) << "for Kata it has a number of its own";
 }
 
 // A GPU's audio while a pod has the GPU: nothing is wrong with it.
 TEST(MetricFamilies, WhatIsHeldWithItsGroupIsNotUnhealthy) {
-  MetricsSnapshot view = two_gpus();
-  view.offer.content->resources.push_back({.name = "nvidia.com/AUDIO"});
-  view.offer.content->devices.push_back({.resource = "nvidia.com/AUDIO",
-                                         .id = "0000:3b:00.1",
-                                         .iommu_group = 3,
-                                         .healthy = false,
-                                         .held_with_group = true});
+  MetricsSnapshot snapshot = two_gpus();
+  snapshot.advertised.content->resources.push_back({.name = "nvidia.com/AUDIO"});
+  snapshot.advertised.content->devices.push_back({.resource = "nvidia.com/AUDIO",
+                                                  .id = "0000:3b:00.1",
+                                                  .iommu_group = 3,
+                                                  .healthy = false,
+                                                  .held_with_group = true});
   const auto of_state = [](const std::string& state, int count) {
     return "ferry_resource_devices{resource=\"nvidia.com/AUDIO\",state=\"" + state + "\"} " +
            std::to_string(count);
   };
-  EXPECT_THAT(samples(view, "ferry_resource_devices"),
+  EXPECT_THAT(samples(snapshot, "ferry_resource_devices"),
               AllOf(Contains(of_state("allocated", 1)), Contains(of_state("unhealthy", 0))));
 }
 
 // For Kata a device has a number of its own.
 TEST(MetricFamilies, ADeviceOfKataIsKnownByItsGroup) {
-  MetricsSnapshot view = two_gpus();
-  view.offer.content->devices[0].id = "3";
-  EXPECT_THAT(samples(view, "ferry_device_allocated"),
+  MetricsSnapshot snapshot = two_gpus();
+  snapshot.advertised.content->devices[0].id = "3";
+  EXPECT_THAT(samples(snapshot, "ferry_device_allocated"),
               Contains(StartsWith("ferry_device_allocated{pci_bus_id=\"0000:3b:00.0\",device=\"3\"")));
-  view.offer.content->devices[0].iommu_group = 99;
-  EXPECT_THAT(samples(view, "ferry_device_allocated"),
+  snapshot.advertised.content->devices[0].iommu_group = 99;
+  EXPECT_THAT(samples(snapshot, "ferry_device_allocated"),
               Contains(StartsWith("ferry_device_allocated{pci_bus_id=\"\",device=\"3\"")));
 }
 
 TEST(MetricFamilies, APodThatNoLongerHasItIsNotNamed) {
-  MetricsSnapshot view = two_gpus();
-  view.offer.content->devices[0].allocated = false;
-  EXPECT_THAT(samples(view, "ferry_device_allocated"), Not(Contains(HasSubstr("studio"))));
+  MetricsSnapshot snapshot = two_gpus();
+  snapshot.advertised.content->devices[0].allocated = false;
+  EXPECT_THAT(samples(snapshot, "ferry_device_allocated"), Not(Contains(HasSubstr("studio"))));
 }
 
 TEST(MetricFamilies, OfVgpus) {
@@ -256,67 +257,68 @@ TEST(MetricFamilies, OfVgpus) {
                   "ferry_vgpu_instances{pci_bus_id=\"0000:02:00.0\",type=\"L40S-24Q\",state=\"free\"} 1",
                   "ferry_vgpu_instances{pci_bus_id=\"0000:02:00.0\",type=\"L40S-24Q\",state=\"used\"} 0"));
   MetricsSnapshot unknown = two_gpus();
-  unknown.offer.content.reset();
+  unknown.advertised.content.reset();
   EXPECT_THAT(samples(unknown, "ferry_vgpu_instances"), IsEmpty());  // nobody says who has them
 }
 
 // A VM of libvirt's, or QEMU by hand: the kubelet knows nothing of it.
 TEST(MetricFamilies, OfVgpusThatNoPodHas) {
-  MetricsSnapshot view = two_gpus();
-  auto& vgpus = view.host.content->accelerators[0].vgpus;
+  MetricsSnapshot snapshot = two_gpus();
+  auto& vgpus = snapshot.host.content->accelerators[0].vgpus;
   vgpus[0].users.emplace().push_back({.kind = "virtual_machine", .name = "by-hand"});
   vgpus[1].users.emplace();  // what a pod was given and has not opened yet
   vgpus[2].users.emplace();
   EXPECT_THAT(
-      samples(view, "ferry_vgpu_instances"),
+      samples(snapshot, "ferry_vgpu_instances"),
       ElementsAre("ferry_vgpu_instances{pci_bus_id=\"0000:02:00.0\",type=\"L40S-12Q\",state=\"free\"} 0",
                   "ferry_vgpu_instances{pci_bus_id=\"0000:02:00.0\",type=\"L40S-12Q\",state=\"used\"} 2",
                   "ferry_vgpu_instances{pci_bus_id=\"0000:02:00.0\",type=\"L40S-24Q\",state=\"free\"} 1",
                   "ferry_vgpu_instances{pci_bus_id=\"0000:02:00.0\",type=\"L40S-24Q\",state=\"used\"} 0"));
-  view.offer.content.reset();
+  snapshot.advertised.content.reset();
   EXPECT_THAT(
-      samples(view, "ferry_vgpu_instances"),
+      samples(snapshot, "ferry_vgpu_instances"),
       Contains("ferry_vgpu_instances{pci_bus_id=\"0000:02:00.0\",type=\"L40S-12Q\",state=\"used\"} 1"))
       << "hostd alone says it";
 }
 
 TEST(MetricFamilies, OfRoomForMoreVgpus) {
-  MetricsSnapshot view = two_gpus();
-  view.offer.content.reset();
-  EXPECT_THAT(samples(view, "ferry_vgpu_creatable_instances"),
+  MetricsSnapshot snapshot = two_gpus();
+  snapshot.advertised.content.reset();
+  EXPECT_THAT(samples(snapshot, "ferry_vgpu_creatable_instances"),
               ElementsAre("ferry_vgpu_creatable_instances{pci_bus_id=\"0000:02:00.0\",type=\"L40S-12Q\"} 1",
                           "ferry_vgpu_creatable_instances{pci_bus_id=\"0000:02:00.0\",type=\"L40S-24Q\"} 0"))
       << "hostd alone says it, a full GPU has zero, and one that cannot be divided has none";
 }
 
 TEST(MetricFamilies, OfRefusals) {
-  MetricsSnapshot view = two_gpus();
-  api::AcceleratorStatus& gpu = view.host.content->accelerators[1];
+  MetricsSnapshot snapshot = two_gpus();
+  api::AcceleratorStatus& gpu = snapshot.host.content->accelerators[1];
   gpu.state = api::GpuState::blocked;
   gpu.only_in_use = true;
   gpu.users = {
       {.kind = "process", .name = "a"}, {.kind = "process", .name = "b"}, {.kind = "ghost", .name = "c"}};
-  EXPECT_THAT(samples(view, "ferry_gpu_blocked"),
+  EXPECT_THAT(samples(snapshot, "ferry_gpu_blocked"),
               ElementsAre("ferry_gpu_blocked{pci_bus_id=\"0000:3b:00.0\",reason=\"in_use\"} 1"));
-  EXPECT_THAT(samples(view, "ferry_gpu_users"),
+  EXPECT_THAT(samples(snapshot, "ferry_gpu_users"),
               ElementsAre("ferry_gpu_users{pci_bus_id=\"0000:3b:00.0\",kind=\"other\"} 1",
                           "ferry_gpu_users{pci_bus_id=\"0000:3b:00.0\",kind=\"process\"} 2"));
 }
 
 TEST(MetricFamilies, OfSysfs) {
-  MetricsSnapshot view;
-  view.looked_at = std::chrono::system_clock::time_point(std::chrono::milliseconds(1'700'000'000'250));
-  view.facts = {{.address = must(vfio::PciAddress::parse("0000:3b:00.0")),
-                 .power_state = "D0",
-                 .link = {.current_speed = 2.5e9, .max_speed = 16e9, .current_lanes = 8, .max_lanes = 16},
-                 .errors = {{.end = LinkEnd::upstream,
-                             .severity = Severity::correctable,
-                             .counts = {.total = 7, .counts = {{"BadTLP", 3}, {"RxErr", 0}}}},
-                            {.severity = Severity::fatal, .counts = {.total = std::nullopt, .counts = {}}}},
-                 .group_viable = false},
-                {.address = must(vfio::PciAddress::parse("0000:3c:00.0")), .held = true}};
+  MetricsSnapshot snapshot;
+  snapshot.looked_at = std::chrono::system_clock::time_point(std::chrono::milliseconds(1'700'000'000'250));
+  snapshot.facts = {
+      {.address = must(vfio::PciAddress::parse("0000:3b:00.0")),
+       .power_state = "D0",
+       .link = {.current_speed = 2.5e9, .max_speed = 16e9, .current_lanes = 8, .max_lanes = 16},
+       .errors = {{.end = LinkEnd::upstream,
+                   .severity = Severity::correctable,
+                   .counts = {.total = 7, .counts = {{"BadTLP", 3}, {"RxErr", 0}}}},
+                  {.severity = Severity::fatal, .counts = {.total = std::nullopt, .counts = {}}}},
+       .group_viable = false},
+      {.address = must(vfio::PciAddress::parse("0000:3c:00.0")), .held = true}};
   EXPECT_THAT(
-      lines(view),
+      lines(snapshot),
       AllOf(Contains("ferry_pcie_link_transfers_per_second{pci_bus_id=\"0000:3b:00.0\"} 2500000000"),
             Contains("ferry_pcie_link_max_transfers_per_second{pci_bus_id=\"0000:3b:00.0\"} 16000000000"),
             Contains("ferry_pcie_link_lanes{pci_bus_id=\"0000:3b:00.0\"} 8"),
@@ -328,46 +330,46 @@ TEST(MetricFamilies, OfSysfs) {
             Contains("ferry_gpu_stuck{pci_bus_id=\"0000:3c:00.0\"} 1"),
             Contains("ferry_sysfs_read_timestamp_seconds 1700000000.25")));
   EXPECT_THAT(
-      samples(view, "ferry_pcie_aer_errors_total"),
+      samples(snapshot, "ferry_pcie_aer_errors_total"),
       ElementsAre("ferry_pcie_aer_errors_total{pci_bus_id=\"0000:3b:00.0\",port=\"upstream\",severity="
                   "\"correctable\"} 7"));
-  EXPECT_THAT(samples(view, "ferry_pcie_aer_errors_by_kind_total"),
+  EXPECT_THAT(samples(snapshot, "ferry_pcie_aer_errors_by_kind_total"),
               ElementsAre("ferry_pcie_aer_errors_by_kind_total{pci_bus_id=\"0000:3b:00.0\",port=\"upstream\","
                           "severity=\"correctable\",error=\"BadTLP\"} 3"));
-  EXPECT_THAT(samples(view, "ferry_pcie_link_lanes"), testing::SizeIs(1));  // nothing of the held one
+  EXPECT_THAT(samples(snapshot, "ferry_pcie_link_lanes"), testing::SizeIs(1));  // nothing of the held one
 }
 
 TEST(MetricFamilies, OfWhatHasHappened) {
-  MetricsSnapshot view;
-  view.changes.ended = {{api::NodePhase::failed, 2}};
-  view.changes.by_duration.at(0) = 1;
-  view.changes.by_duration.back() = 1;
-  view.changes.seconds = 400.5;
-  view.requests = {{{.verb = "watch", .code = "200"}, 3}, {{.verb = "get", .code = "none"}, 1}};
+  MetricsSnapshot snapshot;
+  snapshot.changes.ended = {{api::NodePhase::failed, 2}};
+  snapshot.changes.by_duration.at(0) = 1;
+  snapshot.changes.by_duration.back() = 1;
+  snapshot.changes.seconds = 400.5;
+  snapshot.requests = {{{.verb = "watch", .code = "200"}, 3}, {{.verb = "get", .code = "none"}, 1}};
   EXPECT_THAT(
-      samples(view, "ferry_reconciles_total"),
+      samples(snapshot, "ferry_reconciles_total"),
       ElementsAre("ferry_reconciles_total{result=\"ready\"} 0", "ferry_reconciles_total{result=\"failed\"} 2",
                   "ferry_reconciles_total{result=\"idle\"} 0",
                   "ferry_reconciles_total{result=\"blocked\"} 0"));
-  EXPECT_THAT(lines(view), AllOf(Contains("ferry_reconcile_duration_seconds_bucket{le=\"300\"} 1"),
-                                 Contains("ferry_reconcile_duration_seconds_bucket{le=\"+Inf\"} 2"),
-                                 Contains("ferry_reconcile_duration_seconds_sum 400.5"),
-                                 Contains("ferry_reconcile_duration_seconds_count 2")));
-  EXPECT_THAT(samples(view, "ferry_api_requests_total"),
+  EXPECT_THAT(lines(snapshot), AllOf(Contains("ferry_reconcile_duration_seconds_bucket{le=\"300\"} 1"),
+                                     Contains("ferry_reconcile_duration_seconds_bucket{le=\"+Inf\"} 2"),
+                                     Contains("ferry_reconcile_duration_seconds_sum 400.5"),
+                                     Contains("ferry_reconcile_duration_seconds_count 2")));
+  EXPECT_THAT(samples(snapshot, "ferry_api_requests_total"),
               ElementsAre("ferry_api_requests_total{verb=\"get\",code=\"none\"} 1",
                           "ferry_api_requests_total{verb=\"watch\",code=\"200\"} 3"));
-  EXPECT_THAT(samples(view, "ferry_artifact_pulls_total"), testing::IsEmpty());
-  view.pulls =
+  EXPECT_THAT(samples(snapshot, "ferry_artifact_pulls_total"), testing::IsEmpty());
+  snapshot.pulls =
       PullCounts{.done = 2, .failed = 1, .under_way = "kata-a", .progress = {.done = 30, .total = 100}};
-  EXPECT_THAT(samples(view, "ferry_artifact_pulls_total"),
+  EXPECT_THAT(samples(snapshot, "ferry_artifact_pulls_total"),
               ElementsAre("ferry_artifact_pulls_total{result=\"done\"} 2",
                           "ferry_artifact_pulls_total{result=\"failed\"} 1"));
-  EXPECT_THAT(samples(view, "ferry_artifact_pull_bytes"),
+  EXPECT_THAT(samples(snapshot, "ferry_artifact_pull_bytes"),
               ElementsAre("ferry_artifact_pull_bytes{class=\"kata-a\",state=\"here\"} 30",
                           "ferry_artifact_pull_bytes{class=\"kata-a\",state=\"missing\"} 70"));
-  view.pulls->under_way.clear();
-  EXPECT_THAT(samples(view, "ferry_artifact_pull_bytes"), testing::IsEmpty());
-  EXPECT_THAT(samples(view, "ferry_blocked_changes_total"),
+  snapshot.pulls->under_way.clear();
+  EXPECT_THAT(samples(snapshot, "ferry_artifact_pull_bytes"), testing::IsEmpty());
+  EXPECT_THAT(samples(snapshot, "ferry_blocked_changes_total"),
               ElementsAre("ferry_blocked_changes_total{reason=\"in_use\"} 0",
                           "ferry_blocked_changes_total{reason=\"other\"} 0"));
 }
@@ -375,61 +377,62 @@ TEST(MetricFamilies, OfWhatHasHappened) {
 // ---- what is not
 
 TEST(MetricFamilies, WhatIsNotKnownHasNoSample) {
-  MetricsSnapshot view;
-  view.host.broken = true;
-  for (const std::string& line : lines(view)) {
+  MetricsSnapshot snapshot;
+  snapshot.host.broken = true;
+  for (const std::string& line : lines(snapshot)) {
     EXPECT_THAT(line, Not(HasSubstr("ferry_gpu"))) << line;
     EXPECT_THAT(line, Not(HasSubstr("pci_bus_id"))) << line;
     EXPECT_THAT(line, Not(HasSubstr("ferry_sysfs"))) << line;
   }
-  EXPECT_THAT(samples(view, "ferry_file_unreadable"),
+  EXPECT_THAT(samples(snapshot, "ferry_file_unreadable"),
               ElementsAre("ferry_file_unreadable{file=\"status.json\"} 1",
                           "ferry_file_unreadable{file=\"advertised.json\"} 0"));
 }
 
 TEST(MetricFamilies, WordsThatNobodyKnowsDoNotMultiply) {
-  MetricsSnapshot view = two_gpus();
-  view.facts = {{.address = must(vfio::PciAddress::parse("0000:3b:00.0")), .power_state = "D9"}};
-  EXPECT_THAT(samples(view, "ferry_gpu_power_state"), IsEmpty());
+  MetricsSnapshot snapshot = two_gpus();
+  snapshot.facts = {{.address = must(vfio::PciAddress::parse("0000:3b:00.0")), .power_state = "D9"}};
+  EXPECT_THAT(samples(snapshot, "ferry_gpu_power_state"), IsEmpty());
 }
 
 // Prometheus takes nothing of a scrape in which a sample stands twice.
 TEST(MetricFamilies, NoSampleStandsTwice) {
-  MetricsSnapshot view = two_gpus();
-  view.host.content->accelerators.push_back(whole_gpu());
-  auto& offer = *view.offer.content;
-  offer.resources.push_back(offer.resources[0]);
-  offer.devices.push_back(offer.devices[1]);
+  MetricsSnapshot snapshot = two_gpus();
+  snapshot.host.content->accelerators.push_back(whole_gpu());
+  auto& advertised = *snapshot.advertised.content;
+  advertised.resources.push_back(advertised.resources[0]);
+  advertised.devices.push_back(advertised.devices[1]);
   std::set<std::string> seen;
-  for (const std::string& line : lines(view)) {
+  for (const std::string& line : lines(snapshot)) {
     if (line.starts_with('#')) continue;
     EXPECT_TRUE(seen.insert(line.substr(0, line.rfind(' '))).second) << line;
   }
 }
 
 TEST(MetricFamilies, TextFromOutsideStaysOneLine) {
-  MetricsSnapshot view = two_gpus();
-  view.host.content->accelerators[1].model = "a\"b\\c\nd";
-  EXPECT_THAT(samples(view, "ferry_gpu_info"), Contains(HasSubstr(R"(product="a\"b\\c\nd",)")));
+  MetricsSnapshot snapshot = two_gpus();
+  snapshot.host.content->accelerators[1].model = "a\"b\\c\nd";
+  EXPECT_THAT(samples(snapshot, "ferry_gpu_info"), Contains(HasSubstr(R"(product="a\"b\\c\nd",)")));
 }
 
 // What Prometheus' own linter says of names, types and help.
 TEST(MetricFamilies, KeepPrometheusConventions) {
   const char* const promtool = std::getenv("FERRY_PROMTOOL");
   if (promtool == nullptr) GTEST_SKIP() << "FERRY_PROMTOOL names no promtool";
-  MetricsSnapshot view = two_gpus();
-  view.pulls = PullCounts{.done = 1, .failed = 0, .under_way = "kata-a", .progress = {.done = 1, .total = 2}};
-  view.looked_at = std::chrono::system_clock::now();
-  view.host.content->accelerators[1].state = api::GpuState::blocked;
-  view.host.content->accelerators[1].users = {{.kind = "process", .name = "a"}};
-  view.requests = {{{.verb = "get", .code = "200"}, 1}};
-  view.facts = {{.address = must(vfio::PciAddress::parse("0000:3b:00.0")),
-                 .power_state = "D0",
-                 .link = {.current_speed = 2.5e9, .max_speed = 16e9, .current_lanes = 8, .max_lanes = 16},
-                 .errors = {{.counts = {.total = 7, .counts = {{"BadTLP", 3}}}}},
-                 .group_viable = true}};
+  MetricsSnapshot snapshot = two_gpus();
+  snapshot.pulls =
+      PullCounts{.done = 1, .failed = 0, .under_way = "kata-a", .progress = {.done = 1, .total = 2}};
+  snapshot.looked_at = std::chrono::system_clock::now();
+  snapshot.host.content->accelerators[1].state = api::GpuState::blocked;
+  snapshot.host.content->accelerators[1].users = {{.kind = "process", .name = "a"}};
+  snapshot.requests = {{{.verb = "get", .code = "200"}, 1}};
+  snapshot.facts = {{.address = must(vfio::PciAddress::parse("0000:3b:00.0")),
+                     .power_state = "D0",
+                     .link = {.current_speed = 2.5e9, .max_speed = 16e9, .current_lanes = 8, .max_lanes = 16},
+                     .errors = {{.counts = {.total = 7, .counts = {{"BadTLP", 3}}}}},
+                     .group_viable = true}};
   const test::ScratchDirectory scratch;
-  const auto families = metric_families(view);
+  const auto families = metric_families(snapshot);
   EXPECT_EQ(families.size(), kFamilies);
   scratch.file("metrics", metrics_text(families));
   const std::string line =

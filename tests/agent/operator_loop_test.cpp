@@ -63,7 +63,7 @@ TEST_F(AgentLoop, ObeysOneLabelAloneAmongNvidiasPrograms) {
   cluster.agent->configurations_changed();
   pass(150s);
   EXPECT_EQ(cluster.desired(), "typo") << "the file has it by now";
-  for (const test::ApiSeen& asked : cluster.server.seen()) {
+  for (const test::ReceivedApiRequest& asked : cluster.server.seen()) {
     EXPECT_THAT(asked.request.path, Not(HasSubstr("daemonsets")));
     EXPECT_THAT(asked.request.path, Not(HasSubstr("configmaps")));
     if (asked.request.path.find("/pods") != std::string::npos) {

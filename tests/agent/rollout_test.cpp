@@ -66,8 +66,8 @@ Rollout with(Rollout rollout, const std::function<void(Rollout&)>& more) {
   more(rollout);
   return rollout;
 }
-Rollout proven(Rollout rollout) {
-  rollout.results.proven.insert("new");
+Rollout passed(Rollout rollout) {
+  rollout.results.passed.insert("new");
   return rollout;
 }
 Rollout failed(Rollout rollout, const std::string& node = "gpu-7") {
@@ -130,18 +130,18 @@ INSTANTIATE_TEST_SUITE_P(
                     Kind::nothing, 0, false, true},
         RolloutCase{"CanaryBesideOthers", rollout_of(3, {lease(2, "gpu-1", "old")}), begins("new"),
                     Kind::take, 0, false, true},
-        RolloutCase{"AfterTheCanary", proven(rollout_of(3, {lease(0, "gpu-1", "other")})), begins("new"),
+        RolloutCase{"AfterTheCanary", passed(rollout_of(3, {lease(0, "gpu-1", "other")})), begins("new"),
                     Kind::take, 2, false, true},
         RolloutCase{
             "LastFreeOne",
-            proven(rollout_of(3, {lease(1, "gpu-1", "new"), lease(2, "gpu-2", "new"), lease(0, "", "")})),
+            passed(rollout_of(3, {lease(1, "gpu-1", "new"), lease(2, "gpu-2", "new"), lease(0, "", "")})),
             begins("new"), Kind::take, 0, false, true},
-        RolloutCase{"NoneFree", proven(rollout_of(1, {lease(0, "gpu-1", "new")})), begins("new"),
+        RolloutCase{"NoneFree", passed(rollout_of(1, {lease(0, "gpu-1", "new")})), begins("new"),
                     Kind::nothing, 0, false, true},
         RolloutCase{"LeaseOfAnotherNumber",
-                    proven(rollout_of(1, {lease(0, "gpu-1", "new"), lease(4, "", "")})), begins("new"),
+                    passed(rollout_of(1, {lease(0, "gpu-1", "new"), lease(4, "", "")})), begins("new"),
                     Kind::nothing, 0, false, true},
-        RolloutCase{"LeaseOfASilentNode", proven(rollout_of(1, {lease(0, "gpu-1", "new", true)})),
+        RolloutCase{"LeaseOfASilentNode", passed(rollout_of(1, {lease(0, "gpu-1", "new", true)})),
                     begins("new"), Kind::take, 0, false, true},
         RolloutCase{"SilentCanary", rollout_of(1, {lease(0, "gpu-1", "new", true)}), begins("new"),
                     Kind::close, 0, false, true},
@@ -153,8 +153,8 @@ INSTANTIATE_TEST_SUITE_P(
         RolloutCase{"OnItsWay", kMine, has_written("new", kOpen), Kind::nothing, 0, true, true},
         RolloutCase{"OnItsWayNotSaidLately", kStale, has_written("new", kOpen), Kind::take, 0, true, true},
         RolloutCase{"UnprovenWithAHigherLease", kMyThird, begins("new"), Kind::give_back, 2, false, true},
-        RolloutCase{"ProvenWithAHigherLease", proven(kMyThird), begins("new"), Kind::nothing, 2, true, true},
-        RolloutCase{"LeaseBeyondTheLimit", proven(rollout_of(1, {lease(2, "me", "new")})), begins("new"),
+        RolloutCase{"ProvenWithAHigherLease", passed(kMyThird), begins("new"), Kind::nothing, 2, true, true},
+        RolloutCase{"LeaseBeyondTheLimit", passed(rollout_of(1, {lease(2, "me", "new")})), begins("new"),
                     Kind::give_back, 2, false, true},
         RolloutCase{"AskedForNoMore", kMine, has_written("old", kDone), Kind::give_back, 0, true, true},
         RolloutCase{"AnotherDesiredStateBeforeItBegan", kMine, begins("newer"), Kind::give_back, 0, false,
@@ -164,26 +164,26 @@ INSTANTIATE_TEST_SUITE_P(
         RolloutCase{"Refused", kMine, has_written("new", kRefused), Kind::give_back, 0, true, true},
         RolloutCase{"Done", kMine, has_written("new", kDone), Kind::give_back, 0, true, true},
         RolloutCase{"Failed", kMine, has_written("new", kFailed), Kind::give_back, 0, true, true},
-        RolloutCase{"DoneWithAHigherLease", proven(kMyThird), has_written("new", kDone), Kind::give_back, 2,
+        RolloutCase{"DoneWithAHigherLease", passed(kMyThird), has_written("new", kDone), Kind::give_back, 2,
                     true, true},
-        RolloutCase{"FailedWithAHigherLease", proven(kMyThird), has_written("new", kFailed), Kind::report, 0,
+        RolloutCase{"FailedWithAHigherLease", passed(kMyThird), has_written("new", kFailed), Kind::report, 0,
                     true, true},
-        RolloutCase{"FailedAndSaid", failed(proven(kMyThird)), has_written("new", kFailed), Kind::give_back,
+        RolloutCase{"FailedAndSaid", failed(passed(kMyThird)), has_written("new", kFailed), Kind::give_back,
                     2, true, true},
         // Failures.
         RolloutCase{"FailedElsewhere", failed(kFree), begins("new"), Kind::nothing, 0, false, true},
-        RolloutCase{"FailedElsewhereAfterItsCanary", failed(proven(kFree)), begins("new"), Kind::nothing, 0,
+        RolloutCase{"FailedElsewhereAfterItsCanary", failed(passed(kFree)), begins("new"), Kind::nothing, 0,
                     false, true},
-        RolloutCase{"LabelledThoughItFailed", failed(proven(kFree)), by_label(begins("new")), Kind::take, 2,
+        RolloutCase{"LabelledThoughItFailed", failed(passed(kFree)), by_label(begins("new")), Kind::take, 2,
                     false, true},
         RolloutCase{"LabelledThoughItWorksNowhere", failed(kFree), by_label(begins("new")), Kind::nothing, 0,
                     false, true},
         RolloutCase{"FailedWhileWeHaveALease", failed(kMine), begins("new"), Kind::give_back, 0, false, true},
         RolloutCase{"StillFailed", failed(kFree, "me"), has_written("new", kFailed), Kind::nothing, 0, true,
                     true},
-        RolloutCase{"FailedWithoutALease", proven(kFree), as_news(has_written("new", kFailed)), Kind::report,
+        RolloutCase{"FailedWithoutALease", passed(kFree), as_news(has_written("new", kFailed)), Kind::report,
                     0, true, true},
-        RolloutCase{"FailedWithoutALeaseAndReported", proven(kFree), has_written("new", kFailed),
+        RolloutCase{"FailedWithoutALeaseAndReported", passed(kFree), has_written("new", kFailed),
                     Kind::nothing, 0, true, true},
         RolloutCase{"FailedWithoutALeaseAsAnotherHas", failed(kFree), as_news(has_written("new", kFailed)),
                     Kind::nothing, 0, true, true},
@@ -199,7 +199,7 @@ TEST(RolloutResult, OfWhatHasEnded) {
   EXPECT_EQ(rollout_step(kMine, has_written("new", kFailed)).result, "me: 0000:02:00.0: no");
   EXPECT_EQ(rollout_step(kMine, has_written("new", kRefused)).result, std::nullopt) << "it was not tried";
   EXPECT_EQ(rollout_step(kMine, has_written("old", kDone)).result, std::nullopt) << "of another one";
-  EXPECT_EQ(rollout_step(proven(kMine), has_written("new", kDone)).result, std::nullopt);
+  EXPECT_EQ(rollout_step(passed(kMine), has_written("new", kDone)).result, std::nullopt);
   const auto silent = rollout_step(rollout_of(1, {lease(0, "gpu-1", "new", true)}), begins("new"));
   EXPECT_THAT(silent.result.value_or(""), HasSubstr("gpu-1: the node has gone silent"));
 }
@@ -230,7 +230,7 @@ TEST(RolloutMessage, WhatOnlyAPersonEnds) {
 }
 
 TEST(RolloutMessage, WhoIsWaitedFor) {
-  const auto busy = proven(rollout_of(2, {lease(0, "gpu-1", "new"), lease(1, "gpu-2", "new")}));
+  const auto busy = passed(rollout_of(2, {lease(0, "gpu-1", "new"), lease(1, "gpu-2", "new")}));
   EXPECT_EQ(rollout_step(busy, begins("new")).waits_for, "one of gpu-1, gpu-2 to be done");
   EXPECT_EQ(rollout_step(rollout_of(2, {lease(0, "gpu-1", "new")}), begins("new")).waits_for,
             "gpu-1 to be done, which goes ahead of others");

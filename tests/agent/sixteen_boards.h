@@ -48,26 +48,27 @@ inline agent::GpuFacts facts_of(const api::AcceleratorStatus& gpu) {
 /// 16 GPUs with 32 virtual functions each, all of which pods have.
 inline agent::MetricsSnapshot sixteen_boards() {
   constexpr unsigned kGpus = 16;
-  agent::MetricsSnapshot view;
-  view.host.content.emplace();
-  view.runs = {{"hostd", true}, {"plugin", true}};
-  auto& offer = view.offer.content.emplace();
-  offer.resources = {{.name = "nvidia.com/NVIDIA_L40S-1Q"}};
+  agent::MetricsSnapshot snapshot;
+  snapshot.host.content.emplace();
+  snapshot.runs = {{"hostd", true}, {"plugin", true}};
+  auto& advertised = snapshot.advertised.content.emplace();
+  advertised.resources = {{.name = "nvidia.com/NVIDIA_L40S-1Q"}};
   for (unsigned i = 1; i <= kGpus; ++i) {
     const api::AcceleratorStatus gpu = board(i);
-    view.host.content->accelerators.push_back(gpu);
-    view.facts.push_back(facts_of(gpu));
+    snapshot.host.content->accelerators.push_back(gpu);
+    snapshot.facts.push_back(facts_of(gpu));
     for (const api::VgpuStatus& vgpu : gpu.vgpus) {
-      const std::string pod = fmt::format("team-{}/virt-launcher-desktop-{}-x7x2k", i, offer.devices.size());
-      offer.devices.push_back({.resource = offer.resources[0].name,
-                               .id = vgpu.id,
-                               .iommu_group = 100 + i,
-                               .allocated = true,
-                               .pod = pod});
-      view.vmis[pod] = fmt::format("desktop-{}", offer.devices.size());
+      const std::string pod =
+          fmt::format("team-{}/virt-launcher-desktop-{}-x7x2k", i, advertised.devices.size());
+      advertised.devices.push_back({.resource = advertised.resources[0].name,
+                                    .id = vgpu.id,
+                                    .iommu_group = 100 + i,
+                                    .allocated = true,
+                                    .pod = pod});
+      snapshot.vmis[pod] = fmt::format("desktop-{}", advertised.devices.size());
     }
   }
-  return view;
+  return snapshot;
 }
 
 }  // namespace ferry::test

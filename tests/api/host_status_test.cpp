@@ -45,7 +45,7 @@ HostStatus some_state() {
           .desired = DesiredMark{12, "halves", "a label"},
           .phase = NodePhase::blocked,
           .accelerators = {gpu, {}},
-          .withdraw = {{"0000:17:00.0", "it goes"}},
+          .unavailable = {{"0000:17:00.0", "it goes"}},
           .error = StatusError{"what", "hint"},
           .features = NodeFeatures{.iommu = "on",
                                    .largest_group = 2,
@@ -72,9 +72,9 @@ TEST(HostStatusFile, IsReadByThePluginWhateverElseIsInIt) {
   file["phase"] = "of a newer hostd";
   file["accelerators"] = 5;
   ASSERT_FALSE(read_host_status(file.dump()));
-  const auto read = must(read_withdrawals(file.dump()));
+  const auto read = must(read_unavailable(file.dump()));
   EXPECT_EQ(read.generation, 17U);
-  EXPECT_EQ(read.withdraw, some_state().withdraw);
+  EXPECT_EQ(read.unavailable, some_state().unavailable);
   EXPECT_EQ(read.standby, "another serves");
   EXPECT_TRUE(read.boot_id.empty()) << "nothing else is read";
 }
@@ -124,9 +124,9 @@ TEST(HostStatusFile, MayLackWhatAReaderCanDoWithout) {
   for (const char* name : {"tenant", "a/b", "(given)"}) first.users.push_back({.kind = {}, .name = name});
   for (const char* id : {"0000:17:00.4", "0000:17:00.5", "0000:17:00.6"})
     first.vgpus.push_back({.id = id, .type = {}});
-  expected.withdraw = some_state().withdraw;
+  expected.unavailable = some_state().unavailable;
   EXPECT_EQ(must(read_host_status(file.dump())), expected);
-  EXPECT_FALSE(read_withdrawals(file.dump())) << "the plugin answers with the generation";
+  EXPECT_FALSE(read_unavailable(file.dump())) << "the plugin answers with the generation";
 }
 
 TEST(HostStatusFile, NamesAUserForPeople) {
@@ -174,7 +174,7 @@ TEST(Withdrawals, OfAnotherFormAreRefusedWithTheKey) {
         {R"({"version": 2, "generation": 1, "unavailable": ["a"]})", "unavailable[0]: expected an object"},
         {R"({"version": 2, "generation": 1, "unavailable": [{"id": 5}]})",
          "unavailable[0].id: expected a text"}}) {
-    const auto read = read_withdrawals(text);
+    const auto read = read_unavailable(text);
     ASSERT_FALSE(read) << text;
     EXPECT_EQ(read.error().message, std::string("/run/ferry/status.json: ") + message);
   }

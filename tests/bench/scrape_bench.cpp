@@ -34,8 +34,8 @@ double milliseconds() {
 }
 
 int run(int argc, char** argv) {
-  const agent::MetricsSnapshot view = sixteen_boards();
-  const auto families = agent::metric_families(view);
+  const agent::MetricsSnapshot snapshot = sixteen_boards();
+  const auto families = agent::metric_families(snapshot);
   const std::string text = agent::metrics_text(families);
   require(text.size() < kMostBytes, fmt::format("{} bytes are more than {}", text.size(), kMostBytes));
   double best = std::numeric_limits<double>::infinity();
@@ -46,7 +46,8 @@ int run(int argc, char** argv) {
        .ours =
            [&] {
              const double begin = milliseconds();
-             require(agent::metrics_text(agent::metric_families(view)).size() == text.size(), "another text");
+             require(agent::metrics_text(agent::metric_families(snapshot)).size() == text.size(),
+                     "another text");
              best = std::min(best, milliseconds() - begin);
            },
        .theirs = [&] { require(agent::metrics_text(families).size() == text.size(), "another text"); },

@@ -69,27 +69,27 @@ double best_of(int passes, const std::function<void()>& work) {
 }
 
 int run(int argc, char** argv) {
-  vgpu::VgpuSnapshot view;
-  view.node = "node-a";
-  for (unsigned i = 0; i < kGpus; ++i) view.inventory.gpus.push_back(gpu_number(i));
+  vgpu::VgpuSnapshot snapshot;
+  snapshot.node = "node-a";
+  for (unsigned i = 0; i < kGpus; ++i) snapshot.inventory.gpus.push_back(gpu_number(i));
   const auto file = must(vgpu::read_profiles(
       {.file = "p.yaml",
        .text = "version: v1\nvgpu-configs:\n  all:\n  - {devices: all, vgpu-devices: {L40S-1Q: 32}}\n",
        .first_line = 1,
        .one_line = false}));
   const vgpu::Profile& profile = file.profiles.front();
-  const vgpu::VgpuPlan plan = vgpu::plan_profile(profile, view);
+  const vgpu::VgpuPlan plan = vgpu::plan_profile(profile, snapshot);
   if (plan.gpus.at(0).steps.size() != kFunctions)
     throw std::runtime_error("the plan is not what it should be");
 
-  const double took = best_of(10, [&] { vgpu::plan_profile(profile, view); });
+  const double took = best_of(10, [&] { vgpu::plan_profile(profile, snapshot); });
   const bool soon = took <= kMostMilliseconds;
   fmt::print("planning {} GPUs with {} functions each: {:.2f} ms (bound {:.0f} ms): {}\n", kGpus, kFunctions,
              took, kMostMilliseconds, soon ? "ok" : "TOO SLOW");
   const int ratio = run_contest({.name = fmt::format("planning {} vGPUs", kGpus * kFunctions),
                                  .baseline = "copying what they are planned from",
-                                 .ours = [&] { vgpu::plan_profile(profile, view); },
-                                 .theirs = [&] { const vgpu::VgpuSnapshot copy(view); },
+                                 .ours = [&] { vgpu::plan_profile(profile, snapshot); },
+                                 .theirs = [&] { const vgpu::VgpuSnapshot copy(snapshot); },
                                  .bound = 4.0},
                                 argc, argv);
   return soon ? ratio : EXIT_FAILURE;

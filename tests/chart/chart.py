@@ -79,7 +79,7 @@ def of_kind(objects: list[Object], kind: str) -> list[Object]:
 
 
 def daemon_sets(objects: list[Object]) -> dict[str, Object]:
-    """By the component that their pods are: agent, node, and dra with `dra.enabled`."""
+    """The DaemonSets by the component of their pods: agent, node, and dra with `dra.enabled`."""
     return {one["spec"]["template"]["metadata"]["labels"]["app.kubernetes.io/component"]: one
             for one in of_kind(objects, "DaemonSet")}
 
@@ -96,12 +96,12 @@ def component_of(container: str) -> str:
 
 
 def volumes_of(objects: list[Object], container: str) -> dict[str, Object]:
-    """By name, of the pod that has the container."""
+    """The volumes by name, of the pod that has the container."""
     pod = pod_of(objects, component_of(container))
     return {one["name"]: one for one in pod["spec"]["volumes"]}
 
 
 def containers_of(objects: list[Object]) -> dict[str, Object]:
-    """Of all pods, by name."""
+    """The containers of all pods, by name."""
     return {one["name"]: one for component in daemon_sets(objects)
             for one in pod_of(objects, component)["spec"]["containers"]}

@@ -58,7 +58,7 @@ def name_of(series: Json, target: Json, panel: Json) -> str:
 
 
 def colour_of(name: str, index: int, panel: Json) -> str:
-    """By the panel's exceptions, else the classic palette."""
+    """The colour from the panel's exceptions, else from the classic palette."""
     for override in panel["fieldConfig"]["overrides"]:
         if re.search(override["matcher"]["options"].strip("/"), name):
             for one in override["properties"]:

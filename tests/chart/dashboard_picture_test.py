@@ -34,7 +34,7 @@ def words_of(picture: str) -> list[str]:
 
 
 class DashboardPictureTest(unittest.TestCase):
-    def test_it_has_each_panel_with_its_series(self) -> None:
+    def test_the_picture_has_each_panel_with_its_series(self) -> None:
         words = words_of(draw(DASHBOARD, composed()))
         self.assertNotIn("No data", words)
         joined = " ".join(words)
@@ -47,7 +47,7 @@ class DashboardPictureTest(unittest.TestCase):
             self.assertIn(column, words)
         self.assertIn("D0", words)  # by its number
 
-    def test_all_of_it_is_inside(self) -> None:
+    def test_the_drawing_stays_inside_the_picture(self) -> None:
         picture = xml.etree.ElementTree.fromstring(draw(DASHBOARD, composed()))
         _, _, width, height = map(float, picture.attrib["viewBox"].split())
         for one in picture.iter():
@@ -64,19 +64,19 @@ class DashboardPictureTest(unittest.TestCase):
             answers["panels"]["Blocked"][0][0]["values"] = [[SECONDS, value]]
             self.assertIn(f'fill="{NAMED[colour]}">{value}</text>', draw(DASHBOARD, answers))
 
-    def test_a_state_that_changes_is_seen(self) -> None:
+    def test_a_changing_state_is_drawn(self) -> None:
         answers = composed()
         answers["panels"]["Phase of each node"][0][0]["values"] = [[at, 2 if at < 30 else 4] for at in range(SECONDS + 1)]
         words = words_of(draw(DASHBOARD, answers))
         self.assertLess(words.index("applying"), words.index("failed"))
 
-    def test_a_panel_without_answers_says_so(self) -> None:
+    def test_a_panel_without_data_says_so(self) -> None:
         answers = composed()
         for title, queries in answers["panels"].items():
             answers["panels"][title] = [[] for _ in queries]
         self.assertEqual(words_of(draw(DASHBOARD, answers)).count("No data"), len(PANELS))
 
-    def test_answers_are_what_prometheus_says_of_the_last_seconds(self) -> None:
+    def test_answers_are_prometheus_data_of_the_last_seconds(self) -> None:
         def query(path: str, **form: str) -> Any:
             self.assertNotIn("$", form["query"])
             if path == "query":
@@ -89,7 +89,7 @@ class DashboardPictureTest(unittest.TestCase):
         self.assertEqual(answers["panels"]["Device users"], [[{"labels": {"instance": "n1"}, "values": [[2, 1.23457]]}]])
         self.assertEqual(set(answers["panels"]), {panel["title"] for panel in PANELS})
 
-    def test_the_one_in_the_pages_is_drawn_from_its_answers(self) -> None:
+    def test_the_pages_picture_is_drawn_from_its_answers(self) -> None:
         file = ROOT / "docs/images/dashboard.json"
         if not file.exists():
             self.skipTest("there is none yet: tests/chart/picture makes it")

@@ -32,7 +32,7 @@ def expressions() -> list[tuple[str, str]]:
 
 
 def filled_in(expression: str) -> str:
-    """As Grafana asks it, with all chosen."""
+    """The query that Grafana sends, with all nodes and GPUs chosen."""
     for name, value in (("$__rate_interval", "5m"), ("$node", ".*"), ("$gpu", ".*")):
         expression = expression.replace(name, value)
     return expression
@@ -49,7 +49,7 @@ class DashboardTest(unittest.TestCase):
                 self.assertNotIn(cell, cells, f"{panel['title']} lies on {cells.get(cell)}")
                 cells[cell] = panel["title"]
 
-    def test_each_panel_says_what_it_shows_and_asks_the_chosen_source(self) -> None:
+    def test_each_panel_has_a_description_and_the_chosen_source(self) -> None:
         for panel in PANELS:
             self.assertTrue(panel["title"] and panel["description"], panel["title"])
             for asks in [panel, *panel["targets"]]:
@@ -57,7 +57,7 @@ class DashboardTest(unittest.TestCase):
             references = [target["refId"] for target in panel["targets"]]
             self.assertEqual(len(set(references)), len(references), panel["title"])
 
-    def test_it_asks_for_metrics_that_there_are_and_for_all_that_say_something_of_gpus(self) -> None:
+    def test_the_dashboard_queries_existing_metrics_and_all_about_gpus(self) -> None:
         asked = set()
         for title, expression in expressions():
             names = set(re.findall(r"\bferry_\w+", expression))
@@ -67,7 +67,7 @@ class DashboardTest(unittest.TestCase):
         self.assertLessEqual({name for name in documented() if name.startswith(("ferry_gpu", "ferry_vgpu", "ferry_device"))} -
                              asked, {"ferry_gpu_state"}, "shown nowhere")
 
-    def test_its_variables_come_from_metrics_that_every_node_and_every_gpu_has(self) -> None:
+    def test_variables_come_from_metrics_of_every_node_and_gpu(self) -> None:
         self.assertEqual(["datasource", "node", "gpu"], list(VARIABLES))
         for name, metric in (("node", "ferry_build_info"), ("gpu", "ferry_gpu_info")):
             variable = VARIABLES[name]
@@ -85,12 +85,12 @@ class DashboardTest(unittest.TestCase):
             numbers = {number: word for word, number in re.findall(r'="(\w+)"} == 1\) \* (\d)', target["expr"])}
             self.assertEqual(numbers, {number: shown["text"] for number, shown in mapping["options"].items()}, title)
             self.assertEqual(len(numbers), states, title)
-            # As the agent knows them; a state without a number would be a gap.
+            # The states are the agent's; a state without a number would be a gap.
             known = re.search(rf'{{([^}}]*"{numbers["1"]}"[^}}]*)}}', (ROOT / "agent/metrics/metric_families.cpp").read_text())
             assert known
             self.assertEqual(set(numbers.values()), set(re.findall(r'"(\w+)"', known[1])), title)
 
-    def test_prometheus_can_read_what_it_asks(self) -> None:
+    def test_prometheus_can_parse_the_queries(self) -> None:
         promtool = os.environ.get("FERRY_PROMTOOL")
         if not promtool:
             self.skipTest("there is no promtool")

@@ -25,7 +25,7 @@ def panel(dashboard: Any, kind: str) -> Any:
     return next(one for one in dashboard["panels"] if one["type"] == kind)
 
 
-# What is done to a copy, and what is said of that.
+# A change to a copy, and the compiler's message about it.
 FAULTS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "a key of nobody's": (lambda d: d.update(tittle="x"), '"tittle"\' does not exist'),
     "a number as text": (lambda d: d.update(schemaVersion="39"), "'string' is not assignable to type 'number'"),
@@ -58,20 +58,20 @@ def parts(dashboard: Any) -> list[tuple[str, Any]]:
 
 
 def spelt(some: list[tuple[str, Any]]) -> str:
-    """As TypeScript."""
+    """The dashboard as TypeScript."""
     lines = [f"export const part{number}: Type.{kind} = {json.dumps(part)};" for number, (kind, part) in enumerate(some)]
     return "\n".join(["import type * as Type from './dashboard-types';", *lines, ""])
 
 
 def faulty(change: Callable[[Any], Any]) -> list[tuple[str, Any]]:
-    """What is not ours of a copy of which something is changed."""
+    """The parts of a changed copy that the dashboard itself does not have."""
     dashboard = copy.deepcopy(DASHBOARD)
     change(dashboard)
     return [part for part in parts(dashboard) if part not in parts(DASHBOARD)]
 
 
 def compiled(dashboards: dict[str, list[tuple[str, Any]]]) -> dict[str, list[str]]:
-    """What the compiler says of each; under "" what it says of no dashboard."""
+    """The compiler's messages about each dashboard; "" has those about none."""
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         (folder / "node_modules").symlink_to(pathlib.Path(SCHEMA) / "node_modules")
@@ -99,13 +99,13 @@ class GrafanaSchemaTest(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls) -> None:
-        # One run for all, since most of its time goes into reading the types.
+        # A single run serves all, since most of its time goes into reading the types.
         cls.said = compiled({"ours": parts(DASHBOARD)} | {title: faulty(change) for title, (change, _) in FAULTS.items()})
 
-    def test_the_dashboard_is_what_grafana_says_one_is(self) -> None:
+    def test_the_dashboard_matches_grafanas_schema(self) -> None:
         self.assertEqual([], self.said["ours"] + self.said[""])
 
-    def test_a_faulty_copy_is_noticed_for_its_fault(self) -> None:
+    def test_a_faulty_copy_is_refused_for_its_fault(self) -> None:
         for title, (_, complaint) in FAULTS.items():
             with self.subTest(title):
                 self.assertIn(complaint, "\n".join(self.said[title]))

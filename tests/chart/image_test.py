@@ -26,7 +26,7 @@ class ImageTest(unittest.TestCase):
         return subprocess.run([BUILD, "--bin", os.environ["FERRY_BIN"], *words], capture_output=True, text=True,
                               check=True).stdout
 
-    def test_the_programs_start_with_what_is_in_it(self) -> None:
+    def test_the_programs_start_in_the_image(self) -> None:
         root = self.folder / "root"
         self.build("--folder", str(root))
         self.assertEqual(sorted(file.name for file in (root / "usr/bin").iterdir()), ["ferry", "ferry-agent", "ferry-dra", "ferry-fetch",
@@ -40,7 +40,7 @@ class ImageTest(unittest.TestCase):
             said = subprocess.run(["chroot", root, program, "--version"], capture_output=True, text=True, check=False)
             self.assertEqual(said.returncode, 0, said.stderr)
 
-    def test_other_vendors_devices_have_the_names_of_its_pci_ids(self) -> None:
+    def test_other_vendors_devices_have_names_from_pci_ids(self) -> None:
         """The plugin's container has folders of the host below /host, and no pci.ids of the host's."""
         for mode in ("kubevirt", "kata", "both"):
             plugin = chart.containers_of(chart.render({"plugin": {"mode": mode}}))["plugin"]
@@ -64,15 +64,15 @@ class ImageTest(unittest.TestCase):
                               text=True, check=True).stdout
         self.assertRegex(said, r"resourceName: amd\.com/NAVI_31\w*\n")
 
-    def test_what_is_loaded_later_is_in_it_with_all_that_it_loads(self) -> None:
+    def test_the_image_has_libraries_that_are_loaded_later(self) -> None:
         root = self.folder / "root"
         self.build("--folder", str(root))
         files = {file.name for file in root.rglob("*.so*")}
         source = (chart.REPOSITORY / "host/system/systemd_services.cpp").read_text()
         for name in re.findall(r'"(lib[\w.-]+\.so\.\d+)"', source):
             (library,) = root.rglob(name)
-            told = subprocess.run(["objdump", "-p", library], capture_output=True, text=True, check=True).stdout
-            needed = set(re.findall(r"NEEDED\s+(\S+)", told))
+            printed = subprocess.run(["objdump", "-p", library], capture_output=True, text=True, check=True).stdout
+            needed = set(re.findall(r"NEEDED\s+(\S+)", printed))
             self.assertTrue(needed)
             self.assertLessEqual(needed, files)
 

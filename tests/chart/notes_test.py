@@ -87,7 +87,7 @@ class NotesTest(unittest.TestCase):
                  {**LINUX, PRESENT: "false"}, LINUX, {**gpus, "gpu-ferry.io/deploy": "true"}, {}]
         for helm in chart.helms().values():
             with api_server(nodes) as address:
-                for values, wanted in (
+                for values, expected in (
                         ({}, "It runs on nodes with a label of gpuNodeLabels: 2 of 8 nodes today."),
                         ({"gpuNodeLabels": []}, "It runs on all nodes of nodeSelector: 4 of 8 nodes today."),
                         ({"gpuNodeLabels": ["a"]}, "No node of 8 has a label of gpuNodeLabels: install Node Feature Discovery, or "
@@ -97,9 +97,9 @@ class NotesTest(unittest.TestCase):
                         ({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
                             "nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "Exists"}]}]}}}},
                          "It runs on nodes with a label of gpuNodeLabels.")):
-                    self.assertEqual(self.said(address, values, helm), wanted)
+                    self.assertEqual(self.said(address, values, helm), expected)
 
-    def test_nodes_whose_taints_are_not_tolerated_are_counted_apart(self) -> None:
+    def test_nodes_with_other_taints_are_counted_separately(self) -> None:
         gpus = {**LINUX, PRESENT: "true"}
 
         def taint(key: str, value: str = "", effect: str = "NoSchedule") -> list[Any]:

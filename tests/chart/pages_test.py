@@ -23,7 +23,7 @@ FRAGMENTS = {("docs/agent.md", "spec"), ("docs/dra.md", "version"), ("docs/kata.
 
 
 class PagesTest(unittest.TestCase):
-    def test_each_block_is_of_a_form_that_is_known(self) -> None:
+    def test_each_block_has_a_known_form(self) -> None:
         met = set()
         for block in blocks():
             with self.subTest(block.place):
@@ -56,7 +56,7 @@ class PagesTest(unittest.TestCase):
                 self.assertTrue(chart.render(block.documents()[0]))
 
     def test_policies_and_profiles_are_read(self) -> None:
-        """By the program, on a host without GPUs: a fault of the file ends with 2."""
+        """The program reads them on a host without GPUs: a fault of the file ends with 2."""
         held = 0
         with tempfile.TemporaryDirectory() as folder:
             root = pathlib.Path(folder)
@@ -81,7 +81,7 @@ class PagesTest(unittest.TestCase):
                             held += 1
         self.assertGreaterEqual(held, 4)
 
-    def test_a_vm_asks_for_a_device_that_its_page_permits(self) -> None:
+    def test_a_vm_requests_a_device_that_its_page_permits(self) -> None:
         asked, permitted = set(), set()
         for block in blocks():
             for one in block.manifests():
@@ -97,7 +97,7 @@ class PagesTest(unittest.TestCase):
         self.assertLessEqual(asked, permitted)
 
     def test_a_vm_has_the_claim_of_its_gpu(self) -> None:
-        """By the template of the same block, one request of one device for each GPU, as KubeVirt wants it."""
+        """The template of the same block has one request of one device for each GPU, as KubeVirt requires."""
         held = 0
         for block in blocks():
             templates = {one["metadata"]["name"]: {request["name"]: request.get("exactly", {}) for request in

@@ -49,7 +49,7 @@ def loopback() -> str:
 
 
 class ApiServer(http.server.ThreadingHTTPServer):
-    """As much of one as agents need that shall find it there: lists, streams on which nothing comes, and thanks."""
+    """The part of an API server that agents need: lists, watches without events, and success for each write."""
 
     daemon_threads = True
     PODS = [{"kind": "Pod", "apiVersion": "v1",
@@ -144,7 +144,7 @@ class PlayedHost:
             link.symlink_to(os.path.relpath(target, link.parent))
 
     def errors(self, address: str, severity: str, count: int) -> None:
-        """As the kernel shows them."""
+        """The GPUs as the kernel shows them."""
         kind, total = {"correctable": ("BadTLP", "COR"), "nonfatal": ("CmpltTO", "NONFATAL"),
                        "fatal": ("DLP", "FATAL")}[severity]
         self.put(f"sys/bus/pci/devices/{address}/aer_dev_{severity}", f"{kind} {count}\nTOTAL_ERR_{total} {count}\n")

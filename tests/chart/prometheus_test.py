@@ -36,14 +36,14 @@ def gpu_row(node: str, address: str, group: str, driver: str, mode: str, desired
     return of(1, desired, "10de:26b9", driver, node, group, mode, *numa, address, "NVIDIA L40S")
 
 
-# By title, for each query of the panel.
+# The expected results by title, for each query of the panel.
 PANEL_RESULTS: dict[str, list[list[Sample]]] = {
     "GPUs by mode": [[of(2, "host"), of(2, "passthrough"), of(2, "vgpu")]],
     "Blocked": [[of(1)]],
     "Stuck": [[of(1)]],
     "Groups that no VM can use": [[of(1)]],
     "Nodes without hostd or plugin": [[of(1, "hostd"), of(1, "plugin")]],
-    # By their numbers in the panel's own words.
+    # The states by their numbers in the panel's mappings.
     "Phase of each node": [[of(1, "n1"), of(4, "n2"), of(2, "n3")]],
     "Changes that ended": [[of(None, "ready"), of(None, "failed"), of(0, "idle"), of(0, "blocked")]],
     "How long a change takes": [[of(None)], [of(None)]],
@@ -122,10 +122,10 @@ class PrometheusTest(unittest.TestCase):
         cls.addClassCleanup(cls.nodes.stop)
         cls.nodes.go_on()
 
-    def expect(self, wanted: list[Sample], found: list[tuple[dict[str, str], float]]) -> None:
+    def expect(self, expected: list[Sample], found: list[tuple[dict[str, str], float]]) -> None:
         got = {tuple(text for key, text in sorted(labels.items()) if key != "__name__"): value for labels, value in found}
-        self.assertEqual(set(got), {labels for labels, _ in wanted})
-        for labels, value in wanted:
+        self.assertEqual(set(got), {labels for labels, _ in expected})
+        for labels, value in expected:
             if value is None:
                 self.assertGreater(got[labels], 0, labels)
             else:
@@ -143,17 +143,17 @@ class PrometheusTest(unittest.TestCase):
                     raise
             time.sleep(0.5)
 
-    def expect_soon(self, wanted: list[Sample], expression: str, ahead: float = 0) -> None:
+    def expect_soon(self, expected: list[Sample], expression: str, ahead: float = 0) -> None:
         """`ahead`: so many seconds from now."""
-        self.soon(lambda: self.expect(wanted, self.nodes.now(expression, str(time.time() + ahead) if ahead else "")))
+        self.soon(lambda: self.expect(expected, self.nodes.now(expression, str(time.time() + ahead) if ahead else "")))
 
-    def test_each_panel_shows_what_it_should(self) -> None:
+    def test_each_panel_shows_the_expected_values(self) -> None:
         self.assertEqual(set(PANEL_RESULTS), {panel["title"] for panel in PANELS})
         for title, number, target, _ in queries():
             with self.subTest(panel=title, query=number):
                 self.expect_soon(PANEL_RESULTS[title][number], filled_in(target["expr"]))
 
-    def test_what_is_drawn_over_time_has_a_past(self) -> None:
+    def test_time_series_panels_have_past_values(self) -> None:
         for title, number, target, panel in queries():
             if panel["type"] not in ("timeseries", "state-timeline"):
                 continue
@@ -169,7 +169,7 @@ class PrometheusTest(unittest.TestCase):
             return any(len(one["values"]) > 1 for one in found) and found
         return len(wait_until(f"a past of {expression}", series, 10))
 
-    def test_the_picture_is_drawn_from_such_answers(self) -> None:
+    def test_the_picture_is_drawn_from_these_answers(self) -> None:
         def expect_no_gap() -> None:
             answers = ask(PANELS, filled_in, self.nodes.ask, 5)
             picture = draw(DASHBOARD, answers)
@@ -178,7 +178,7 @@ class PrometheusTest(unittest.TestCase):
                 self.assertIn(words, picture)
         self.soon(expect_no_gap)
 
-    def test_legends_and_columns_are_of_labels_that_there_are(self) -> None:
+    def test_legends_and_columns_name_existing_labels(self) -> None:
         for title, number, target, panel in queries():
             with self.subTest(panel=title, query=number):
                 labels = self.labels_of(filled_in(target["expr"]))
@@ -189,11 +189,11 @@ class PrometheusTest(unittest.TestCase):
                         self.assertLessEqual(shown, set(change["options"]["indexByName"]))
 
     def labels_of(self, expression: str) -> set[str]:
-        """Those that all its samples have."""
+        """The labels that all its samples have."""
         samples = wait_until(f"samples of {expression}", lambda: self.nodes.now(expression), 10)
         return set.intersection(*(set(sample) for sample, _ in samples))
 
-    def test_what_is_not_chosen_is_not_shown(self) -> None:
+    def test_nodes_that_are_not_chosen_are_not_shown(self) -> None:
         for title, number, target, _ in queries():
             with self.subTest(panel=title, query=number):
                 of_nobody = self.nodes.now(filled_in(target["expr"].replace("$node", "nobody")))
@@ -211,7 +211,7 @@ class PrometheusTest(unittest.TestCase):
         self.assertEqual(choices("gpu", ".*"), sorted({WHOLE, DIVIDED, REFUSED, BLOCKED, HELD, BUSY}))
         self.assertEqual(choices("gpu", "n1"), [WHOLE, DIVIDED])
 
-    def test_each_alert_is_of_the_node_that_has_the_fault(self) -> None:
+    def test_each_alert_names_the_faulty_node(self) -> None:
         self.assertEqual(set(ALERT_RESULTS), set(ALERTS))
         for alert, expression in ALERTS.items():
             with self.subTest(alert=alert):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Helm makes of the chart, by every release of it that is tried."""
+"""The objects that each tested release of Helm renders from the chart."""
 
 import base64
 import json
@@ -37,7 +37,7 @@ class RenderTest(unittest.TestCase):
                 for other in others:
                     self.assertEqual(first, other)
 
-    def test_what_is_rendered_is_of_kubernetes(self) -> None:
+    def test_rendered_objects_are_valid_in_kubernetes(self) -> None:
         if not os.environ["FERRY_K8S_CHECKS"]:
             self.skipTest("k8s-strict cannot be had, and nothing is held against the types of Kubernetes")
         program = os.environ["FERRY_K8S_CHECKS"] + "/k8s-strict"
@@ -59,7 +59,7 @@ class RenderTest(unittest.TestCase):
         done = subprocess.run([program, str(chart.CHART.parent / "static/ferry.yaml")], check=False)
         self.assertEqual(done.returncode, 0)
 
-    def test_the_static_manifests_are_the_chart_as_it_comes(self) -> None:
+    def test_the_static_manifests_are_the_chart_with_default_values(self) -> None:
         folder = chart.CHART.parent / "static"
         now = subprocess.run([folder / "render", "--print"], capture_output=True, text=True, check=True).stdout
         self.assertEqual((folder / "ferry.yaml").read_text(), now, "hint: charts/static/render")
@@ -88,7 +88,7 @@ class RenderTest(unittest.TestCase):
                     self.assertIn("schema", done.stderr)
                     self.assertRegex(done.stderr, rf"\b{re.escape(wrong['names'])}\b")
 
-    def test_the_schema_knows_the_values_that_there_are_and_no_others(self) -> None:
+    def test_the_schema_has_exactly_the_charts_values(self) -> None:
         schema = json.loads((chart.CHART / "values.schema.json").read_text())
         values = chart.sample(chart.CHART / "values.yaml")
         def compare(where: str, part: Any, value: Any) -> None:
@@ -104,7 +104,7 @@ class RenderTest(unittest.TestCase):
 
         compare("", schema, values)
 
-    def test_what_follows_from_the_comments_of_the_values_is_not_stale(self) -> None:
+    def test_files_made_from_the_values_comments_are_current(self) -> None:
         program = chart.CHART.parent / "describe"
         done = subprocess.run([program, "--check"], capture_output=True, text=True, check=False)
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -114,14 +114,14 @@ class RenderTest(unittest.TestCase):
             shutil.copy(program, copy)
             values = copy / "ferry/values.yaml"
             text = values.read_text()
-            for changed, wanted in ((text.replace("  # The registry, such", "  # Some registry, such"), "is stale"),
+            for changed, expected in ((text.replace("  # The registry, such", "  # Some registry, such"), "is stale"),
                                     (text.replace("uninstall:\n", "uninstall:\n  more: 1\n"), "does not know uninstall.more"),
                                     (text.replace("  # The tag. Empty: the chart's appVersion.\n", ""), "image.tag has no comment right above it")):
                 self.assertNotEqual(changed, text)
                 values.write_text(changed)
                 done = subprocess.run([copy / "describe", "--check"], capture_output=True, text=True, check=False)
-                self.assertEqual(done.returncode, 1, wanted)
-                self.assertIn(wanted, done.stderr)
+                self.assertEqual(done.returncode, 1, expected)
+                self.assertIn(expected, done.stderr)
 
     def test_each_value_can_be_set_to_its_default(self) -> None:
         """Each alone, as `--set-json` takes it, so that the schema and the templates take what the table shows."""
@@ -142,7 +142,7 @@ class RenderTest(unittest.TestCase):
                 part = part["properties"][key]
             self.assertIn(part["description"].replace("|", "\\|"), (chart.CHART / "README.md").read_text(), path)
 
-    def test_a_sample_sets_each_value_to_something_else(self) -> None:
+    def test_a_sample_sets_each_value_to_another_one(self) -> None:
         """So each is linted, rendered by every Helm and held against the types of Kubernetes."""
         def changed(schema: Any, defaults: Any, given: Any, where: str = "") -> set[str]:
             out: set[str] = set()
@@ -158,10 +158,10 @@ class RenderTest(unittest.TestCase):
         defaults = chart.sample(chart.CHART / "values.yaml")
         found = set().union(*(changed(schema, defaults, chart.sample(file)) for file in chart.SAMPLES))
         shown = set(re.findall(r"^\| `([\w.]+)` \|", (chart.CHART / "README.md").read_text(), re.MULTILINE))
-        # Without a chart around it `enabled` can only be true: test_it_can_be_a_dependency.
+        # Without a chart around it `enabled` can only be true: test_the_chart_can_be_a_dependency.
         self.assertEqual(shown - found, {"enabled"})
 
-    def test_former_names_are_refused_with_the_new_one(self) -> None:
+    def test_former_names_are_refused_with_the_new_name(self) -> None:
         former = chart.sample(chart.CHART / "files/renamed.yaml")
         defaults = chart.sample(chart.CHART / "values.yaml")
         table = (chart.REPOSITORY / "docs/compatibility.md").read_text()
@@ -188,13 +188,13 @@ class RenderTest(unittest.TestCase):
                 place = place[key]
         self.assertEqual(set(former["elsewhere"]) & set(defaults), set())
 
-    def test_all_complaints_come_at_once(self) -> None:
+    def test_all_errors_are_reported_at_once(self) -> None:
         done = chart.run(chart.newest(), "template", "ferry", str(chart.CHART),
                          values={"nodes": {"selector": {"a": "b"}}, "kata": {"classes": "x"}})
         for words in ("nodes.selector is nodeSelector now", "image.repository is not set", "kata.classes have no effect"):
             self.assertIn(words, done.stderr)
 
-    def test_it_can_be_a_dependency(self) -> None:
+    def test_the_chart_can_be_a_dependency(self) -> None:
         for helm in chart.helms().values():
             with tempfile.TemporaryDirectory() as folder:
                 parent = pathlib.Path(folder)
@@ -221,7 +221,7 @@ class RenderTest(unittest.TestCase):
             done = chart.run(helm, "template", "ferry", str(chart.CHART), values=chart.with_image({"enabled": False}))
             self.assertIn("enabled=false has no effect here", done.stderr)
 
-    def test_what_a_catalog_shows(self) -> None:
+    def test_the_charts_metadata_for_catalogs(self) -> None:
         about = chart.sample(chart.CHART / "Chart.yaml")
         for helm in chart.helms().values():
             self.assertIn("| `nodeSelector` |", chart.run(helm, "show", "readme", str(chart.CHART)).stdout)
@@ -246,7 +246,7 @@ class RenderTest(unittest.TestCase):
         (config,) = chart.of_kind(chart.render(), "ConfigMap")
         self.assertEqual(config["data"]["config.yaml"], PROFILES.read_text())
 
-    def test_texts_come_through_as_they_are(self) -> None:
+    def test_texts_are_rendered_unchanged(self) -> None:
         text = "version: v2\n\n# {{ no template }}\npolicies:\n  a:\n  - {devices: all, mode: host}  # trailing\n"
         for helm in chart.helms().values():
             objects = chart.render({"config": {"policies": text}, "kata": {"enabled": True, "classes": text}}, helm=helm)
@@ -269,7 +269,7 @@ class RenderTest(unittest.TestCase):
             done = chart.run(helm, "template", "ferry", str(chart.CHART), "--kube-version", "1.20.2", values=chart.with_image({}))
             self.assertEqual(done.returncode, 0, done.stderr)
 
-    def test_the_package_has_all(self) -> None:
+    def test_the_package_has_all_files(self) -> None:
         for version, helm in chart.helms().items():
             with self.subTest(helm=version):
                 done = subprocess.run(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the chart's containers may do: held against the table of SECURITY.md and what no container may have."""
+"""The rights of the chart's containers, compared with the table of SECURITY.md and with rights that no container may have."""
 
 import re
 import unittest
@@ -10,7 +10,7 @@ import yaml
 import chart
 
 TITLE = "## What the chart's containers have"
-# Of the table's last word but one "with `VALUE`": what to set it to.
+# The value to set for each "with `VALUE`" of the table.
 SWITCHES: dict[str, dict[str, Any]] = {
     "hostd.hostTools": {"hostd": {"hostTools": True}},
     "hostd.systemd": {"hostd": {"systemd": True}},
@@ -91,7 +91,7 @@ class AttackersTest(unittest.TestCase):
 
 
 class RightsTest(unittest.TestCase):
-    def test_each_right_stands_in_the_table(self) -> None:
+    def test_the_table_has_each_right(self) -> None:
         listed = table()
         self.assertEqual(set(listed.values()) - {""}, set(SWITCHES))
         bare = rights(chart.render(OFF))
@@ -102,7 +102,7 @@ class RightsTest(unittest.TestCase):
                                                       for key, below in values.items()}})) - bare
                 self.assertEqual(more, {right for right, of in listed.items() if of in {switch} | NEEDS.get(switch, set())})
 
-    def test_a_mount_shows_what_is_there_on_the_host(self) -> None:
+    def test_a_mount_has_the_hosts_path(self) -> None:
         for file in chart.SAMPLES:
             objects = chart.render(chart.sample(file))
             kubelet = (chart.sample(file).get("hostPaths") or {}).get("kubelet", "/var/lib/kubelet")
@@ -114,7 +114,7 @@ class RightsTest(unittest.TestCase):
                     if "emptyDir" in volumes[mount["name"]]:
                         self.assertTrue(mount["readOnly"])
                         continue
-                    # Of the cluster, not of the host.
+                    # The right is about the cluster, not about the host.
                     if "hostPath" not in volumes[mount["name"]]:
                         self.assertTrue(mount["readOnly"])
                         self.assertIn(name, ("agent", "dra"))
@@ -127,12 +127,12 @@ class RightsTest(unittest.TestCase):
                 there_are = {one["name"] for one in chart.pod_of(objects, component)["spec"]["volumes"]}
                 self.assertEqual(names, there_are, file.name)
 
-    def test_only_a_plugin_for_kata_has_the_folder_of_cdi(self) -> None:
+    def test_only_a_plugin_for_kata_mounts_the_cdi_folder(self) -> None:
         for mode, has in (("kubevirt", False), ("kata", True), ("both", True)):
             mounts = chart.containers_of(chart.render({"plugin": {"mode": mode}}))["plugin"]["volumeMounts"]
             self.assertEqual("/host/var/run/cdi" in [mount["mountPath"] for mount in mounts], has, mode)
 
-    def test_what_no_container_has(self) -> None:
+    def test_no_container_has_forbidden_rights(self) -> None:
         for file in chart.SAMPLES:
             objects = chart.render(chart.sample(file))
             for component in chart.daemon_sets(objects):
@@ -151,7 +151,7 @@ class RightsTest(unittest.TestCase):
                                      name in ("agent", "dra"))
                     self.assertLessEqual({"requests", "limits"}, set(container["resources"]))
 
-    def test_the_agent_shares_nothing_with_those_that_have_rights_on_the_host(self) -> None:
+    def test_the_agent_shares_nothing_with_privileged_pods(self) -> None:
         """A process of the same user without capabilities could read the agent's token while it starts."""
         for file in chart.SAMPLES:
             with self.subTest(values=file.name):
@@ -181,8 +181,8 @@ class RightsTest(unittest.TestCase):
                         if kind in volume:
                             self.assertEqual(volume[kind]["defaultMode"], 0o440, volume["name"])
 
-    def test_each_daemon_set_selects_its_own_pods_alone(self) -> None:
-        # What an upgrade cannot change: the chart of before had all three containers in this DaemonSet's pods.
+    def test_each_daemon_set_selects_only_its_own_pods(self) -> None:
+        # An upgrade cannot change this: the earlier chart had all three containers in this DaemonSet's pods.
         of_before = {"app.kubernetes.io/name": "ferry", "app.kubernetes.io/instance": "ferry"}
         sets = chart.daemon_sets(chart.render({"podLabels": {"team": "gpus"}, "dra": {"enabled": True}}))
         self.assertEqual(sets["node"]["metadata"]["name"], "ferry")
@@ -251,7 +251,7 @@ class RightsTest(unittest.TestCase):
                 self.assertIn(group, chart.pod_of(objects)["spec"]["securityContext"]["supplementalGroups"])
                 self.assertNotIn("CHOWN", containers["hostd"]["securityContext"]["capabilities"]["add"])
 
-    def test_the_folders_that_the_agent_writes_stand_in_the_table(self) -> None:
+    def test_the_table_has_the_folders_that_the_agent_writes(self) -> None:
         text = (chart.REPOSITORY / "SECURITY.md").read_text().split("### Folders that the agent writes")[1].split("\n## ")[0]
         rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("| `")]
         listed = {row[0].strip("`"): row[1] for row in rows}
@@ -261,7 +261,7 @@ class RightsTest(unittest.TestCase):
             written = {one["mountPath"].removeprefix("/host") for one in agent["volumeMounts"] if not one.get("readOnly")}
             self.assertEqual(written, {folder for folder, of in listed.items() if of in ("always", switch)})
 
-    def test_a_network_policy_holds_the_agent_alone(self) -> None:
+    def test_a_network_policy_selects_only_the_agent(self) -> None:
         self.assertEqual(chart.of_kind(chart.render(), "NetworkPolicy"), [])
         for metrics in (False, True):
             objects = chart.render({"networkPolicy": {"enabled": True, "egressPorts": [6443]},
@@ -276,7 +276,7 @@ class RightsTest(unittest.TestCase):
             self.assertEqual({(port["port"], port["protocol"]) for rule in policy["spec"]["egress"] for port in rule["ports"]},
                              {(53, "UDP"), (53, "TCP"), (6443, "TCP")})
 
-    def test_a_network_policy_lets_nothing_reach_ferry_dra(self) -> None:
+    def test_a_network_policy_denies_traffic_to_ferry_dra(self) -> None:
         objects = chart.render({"networkPolicy": {"enabled": True, "egressPorts": [6443]}, "dra": {"enabled": True}})
         policies = {one["metadata"]["name"]: one["spec"] for one in chart.of_kind(objects, "NetworkPolicy")}
         self.assertEqual(set(policies), {"ferry-agent", "ferry-dra"})
@@ -288,7 +288,7 @@ class RightsTest(unittest.TestCase):
         self.assertNotIn("ingress", spec)
         self.assertEqual(spec["egress"], policies["ferry-agent"]["egress"])
 
-    def test_what_ferry_dra_may_ask(self) -> None:
+    def test_the_api_rights_of_ferry_dra(self) -> None:
         def granted(values: Any) -> set[tuple[str, str, str]]:
             objects = chart.render(values)
             bound = {one["roleRef"]["name"] for one in chart.of_kind(objects, "ClusterRoleBinding")
@@ -305,7 +305,7 @@ class RightsTest(unittest.TestCase):
         more = [one for kind in ("Role", "RoleBinding") for one in chart.of_kind(chart.render({"dra": {"enabled": True}}), kind)]
         self.assertEqual(more, [one for kind in ("Role", "RoleBinding") for one in chart.of_kind(chart.render({}), kind)])
 
-    def test_what_the_agent_may_ask(self) -> None:
+    def test_the_api_rights_of_the_agent(self) -> None:
         objects = chart.render({"gpuOperator": {"enabled": True, "namespace": "nvidia"}})
         rules = {(one["kind"], one["metadata"].get("namespace", ""), *rule["apiGroups"], *rule["resources"]):
                  rule["verbs"] for kind in ("ClusterRole", "Role") for one in chart.of_kind(objects, kind)
@@ -326,7 +326,7 @@ class RightsTest(unittest.TestCase):
         for one in bindings:
             self.assertEqual(one["subjects"], [{"kind": "ServiceAccount", "name": "ferry", "namespace": "gpus"}])
 
-    def test_what_the_agent_may_ask_to_evict_pods(self) -> None:
+    def test_the_api_rights_of_an_agent_that_drains(self) -> None:
         def rules(values: Any) -> set[tuple[str, str, str]]:
             objects = chart.render(values)
             bound = {one["roleRef"]["name"] for one in chart.of_kind(objects, "ClusterRoleBinding")}
@@ -340,7 +340,7 @@ class RightsTest(unittest.TestCase):
         arguments = chart.containers_of(chart.render({"agent": {"drain": {"enabled": True, "timeout": "90s"}}}))["agent"]["args"]
         self.assertLessEqual({"--drain", "--drain-timeout=90s"}, set(arguments))
 
-    def test_what_the_agent_may_ask_to_have_nodes_labelled(self) -> None:
+    def test_the_api_rights_of_an_agent_with_node_features(self) -> None:
         def rules(values: Any) -> set[tuple[str, str, str, str]]:
             objects = chart.render(values)
             bound = {one["roleRef"]["name"] for one in chart.of_kind(objects, "RoleBinding")}
@@ -358,7 +358,7 @@ class RightsTest(unittest.TestCase):
         self.assertLessEqual({"--feature-labels=nfd", "--feature-owner=ferry-features"}, set(arguments))
         self.assertIn("ferry-features", [one["metadata"]["name"] for one in chart.of_kind(objects, "ConfigMap")])
 
-    def test_the_cluster_of_the_tests_gives_the_agent_the_same(self) -> None:
+    def test_the_test_clusters_agent_has_the_same_rights(self) -> None:
         def granted(objects: list[chart.Object]) -> Any:
             return {(one["kind"], one["metadata"]["name"]): (one["metadata"].get("namespace"), one.get("rules"),
                                                              one.get("roleRef"), one.get("subjects"))
@@ -367,7 +367,7 @@ class RightsTest(unittest.TestCase):
         there = [one for one in yaml.safe_load_all(file.read_text()) if one]
         self.assertEqual(granted(there), granted(chart.render({"gpuOperator": {"enabled": True}}, space="ferry")))
 
-    def test_what_ends_the_agents_may_do_that_alone(self) -> None:
+    def test_the_uninstall_hook_has_only_the_rights_it_needs(self) -> None:
         for file in chart.SAMPLES:
             with self.subTest(values=file.name):
                 values = chart.sample(file)
@@ -405,7 +405,7 @@ class RightsTest(unittest.TestCase):
                     self.assertFalse(selected.items() <= template["metadata"]["labels"].items())
         self.assertEqual(chart.hooks({"uninstall": {"endsAgentsFirst": False}}), {})
 
-    def test_what_the_charts_test_may_do(self) -> None:
+    def test_the_api_rights_of_the_charts_test(self) -> None:
         for file in chart.SAMPLES:
             with self.subTest(values=file.name):
                 values = chart.sample(file)

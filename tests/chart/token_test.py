@@ -17,7 +17,7 @@ import unittest
 STARTS = 30
 MARK = "FERRY_TOKEN_OF_A_TEST=once-seen-never-forgotten"
 PTRACE_SEIZE, PTRACE_INTERRUPT, PTRACE_DETACH, WALL = 0x4206, 0x4207, 17, 0x40000000
-# What the chart leaves to the agent and to the plugin.
+# Both the agent and the plugin run with only this in the chart: no capabilities.
 BARE = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", "--clear-groups", "--no-new-privs"]
 
 
@@ -34,7 +34,7 @@ def trace(process: int) -> bool:
 
 
 def attack(process: int) -> set[str]:
-    """What of an agent can be had, again and again until it has ended."""
+    """The secrets of an agent that can be read, tried again and again until it has ended."""
     folder, got = pathlib.Path(f"/proc/{process}"), set()
     while True:
         try:
@@ -59,7 +59,7 @@ def attack(process: int) -> set[str]:
 
 
 def attacker() -> None:
-    """For each process of its standard input."""
+    """Attacks each process that its standard input names."""
     for line in sys.stdin:
         print(json.dumps(sorted(attack(int(line)))), flush=True)
 
@@ -73,7 +73,7 @@ class TokenTest(unittest.TestCase):
         shutil.copy(os.environ["FERRY_BIN"] + "/ferry-agent", self.folder)
 
     def taken_from(self, user: int) -> collections.Counter[str]:
-        """Of how many agents of that user root without capabilities got what, each attacked from its exec to its end."""
+        """How many agents of that user revealed each secret to root without capabilities, attacked from exec to end."""
         taken: collections.Counter[str] = collections.Counter()
         name, value = MARK.split("=")
         environment = {"PATH": os.environ["PATH"], name: value}
@@ -93,12 +93,12 @@ class TokenTest(unittest.TestCase):
             plugin.stdin.close()
         return taken
 
-    def test_an_agent_of_another_user_gives_away_nothing_while_it_starts(self) -> None:
+    def test_an_agent_of_another_user_reveals_nothing_while_it_starts(self) -> None:
         taken = self.taken_from(64711)
         self.assertEqual({"its name"}, set(taken))
         self.assertGreater(taken["its name"], STARTS // 2, "they were there to be attacked")
 
-    def test_an_agent_of_the_same_user_gives_away_its_environment_while_it_starts(self) -> None:
+    def test_an_agent_of_the_same_user_reveals_its_environment_while_it_starts(self) -> None:
         """Hiding itself comes too late: this is what the other test would see if it looked badly."""
         taken = self.taken_from(0)
         self.assertGreater(taken["environ"], 0)

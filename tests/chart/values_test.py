@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What values come to in the objects that are rendered."""
+"""The effect of values on the rendered objects."""
 
 import copy
 import json
@@ -16,9 +16,9 @@ import chart
 
 
 class ValuesTest(unittest.TestCase):
-    """What values come to."""
+    """The effect of each value."""
 
-    def test_every_option_is_one_that_the_program_has(self) -> None:
+    def test_each_option_exists_in_its_program(self) -> None:
         programs = os.environ["FERRY_BIN"]
         for file in chart.SAMPLES:
             containers = chart.containers_of(chart.render(chart.sample(file)))
@@ -30,23 +30,23 @@ class ValuesTest(unittest.TestCase):
                 command = [programs + "/" + container["command"][0].removeprefix("/usr/bin/")]
                 # Parsed, and not run: what is asked for first is help.
                 verb = [word for word in container["args"] if not word.startswith("-")]
-                told = subprocess.run([*command, *verb, "--help"], capture_output=True, text=True, check=True).stdout
-                told += subprocess.run([*command, "--help"], capture_output=True, text=True, check=True).stdout
+                printed = subprocess.run([*command, *verb, "--help"], capture_output=True, text=True, check=True).stdout
+                printed += subprocess.run([*command, "--help"], capture_output=True, text=True, check=True).stdout
                 for word in container["args"]:
                     if word.startswith("--"):
                         with self.subTest(values=file.name, container=name, option=word):
                             option = re.escape(word.split("=")[0])
-                            self.assertTrue(re.search(rf"(?m)^\s+(-\w,\s*)?{option}\b", told),
+                            self.assertTrue(re.search(rf"(?m)^\s+(-\w,\s*)?{option}\b", printed),
                                             f"{command[0]} has no such option")
 
-    def test_the_agent_may_read_the_config_maps_that_it_is_told_of(self) -> None:
+    def test_the_agent_may_read_the_config_maps_of_its_options(self) -> None:
         objects = chart.render({"config": {"configMaps": ["more", "others"]}})
-        told = [word.split("=")[1] for word in chart.containers_of(objects)["agent"]["args"] if "config-map" in word]
+        config_maps = [word.split("=")[1] for word in chart.containers_of(objects)["agent"]["args"] if "config-map" in word]
         (role,) = [one for one in chart.of_kind(objects, "Role") if one["metadata"]["name"] == "ferry-config"]
-        self.assertEqual(role["rules"][0]["resourceNames"], told)
-        self.assertEqual(told, ["ferry-policies", "ferry-vgpu-profiles", "more", "others"])
+        self.assertEqual(role["rules"][0]["resourceNames"], config_maps)
+        self.assertEqual(config_maps, ["ferry-policies", "ferry-vgpu-profiles", "more", "others"])
 
-    def test_the_operator(self) -> None:
+    def test_the_values_about_the_operator(self) -> None:
         alone = chart.render()
         self.assertIn("--without-operator", chart.containers_of(alone)["agent"]["args"])
         self.assertEqual({one["metadata"]["namespace"] for one in chart.of_kind(alone, "Role")}, {"gpus", "default"})
@@ -55,7 +55,7 @@ class ValuesTest(unittest.TestCase):
         self.assertEqual({one["metadata"]["namespace"] for one in chart.of_kind(beside, "Role")},
                          {"gpus", "default", "nvidia"})
 
-    def test_nodes(self) -> None:
+    def test_the_nodes_of_the_pods(self) -> None:
         def terms(values: Any) -> Any:
             found = [chart.pod_of(chart.render(values), component)["spec"]["affinity"]["nodeAffinity"][
                 "requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"] for component in ("agent", "node")]
@@ -66,7 +66,7 @@ class ValuesTest(unittest.TestCase):
         self.assertEqual(terms({"gpuNodeLabels": ["a", "b"]}), [
             {"matchExpressions": [{"key": key, "operator": "In", "values": ["true"]}, out]} for key in "ab"])
 
-    def test_an_affinity_counts_in_addition(self) -> None:
+    def test_an_affinity_is_added(self) -> None:
         """Terms are alternatives, and the expressions of a term all count."""
         key = "requiredDuringSchedulingIgnoredDuringExecution"
         zones = [{"key": "zone", "operator": "In", "values": [zone]} for zone in ("eu", "us")]
@@ -83,7 +83,7 @@ class ValuesTest(unittest.TestCase):
             self.assertEqual([term["matchExpressions"][2:] for term in terms], [[zones[0]], [zones[1]]] * 2)
             self.assertEqual([term.get("matchFields") for term in terms], [None, zones] * 2)
 
-    def test_names_of_the_users_reach_all_objects(self) -> None:
+    def test_custom_names_reach_all_objects(self) -> None:
         values = chart.sample(chart.CHART / "ci/names-values.yaml")
         for one in chart.render_all(values):
             with self.subTest(kind=one["kind"], name=one["metadata"]["name"]):
@@ -117,7 +117,7 @@ class ValuesTest(unittest.TestCase):
             (volume,) = [one["name"] for one in containers[name]["volumeMounts"] if one["mountPath"] == mount]
             self.assertIn(volume, chart.volumes_of(chart.render(values), name))
 
-    def test_a_pods_own_label_counts_before_a_common_one(self) -> None:
+    def test_a_pods_own_label_overrides_a_common_one(self) -> None:
         values = {"commonLabels": {"team": "a"}, "podLabels": {"team": "b"}}
         for one in chart.daemon_sets(chart.render(values)).values():
             self.assertEqual(one["metadata"]["labels"]["team"], "a")
@@ -129,7 +129,7 @@ class ValuesTest(unittest.TestCase):
                             ({"repository": "a", "tag": "x", "digest": "sha256:" + "0" * 64}, "a@sha256:" + "0" * 64)):
             self.assertEqual(chart.containers_of(chart.render({"image": image}))["agent"]["image"], name)
 
-    def test_what_is_there_by_default_can_be_taken_away(self) -> None:
+    def test_defaults_can_be_removed(self) -> None:
         for helm in chart.helms().values():
             for component in ("agent", "node"):
                 def pod(values: Any, helm: Any = helm, component: str = component) -> Any:
@@ -151,7 +151,7 @@ class ValuesTest(unittest.TestCase):
                              if one["metadata"]["name"] == "ferry-dashboard"]
                 self.assertEqual({key: value for key, value in labels.items() if "/" not in key}, there)
 
-    def test_apparmor_by_field_or_by_annotation(self) -> None:
+    def test_apparmor_is_set_by_field_or_annotation(self) -> None:
         for version, field in (("1.29.9", False), ("1.30.0", True), ("1.31.2-gke.1", True)):
             pod = chart.pod_of(chart.render(kube_version=version))
             context = next(one for one in pod["spec"]["containers"] if one["name"] == "hostd")["securityContext"]
@@ -166,7 +166,7 @@ class ValuesTest(unittest.TestCase):
         self.assertEqual([there("1.29.9", word) for word in ("auto", "always", "never")], [False, True, False])
         self.assertEqual([there("1.30.0", word) for word in ("auto", "always", "never")], [True, True, False])
 
-    def test_what_the_admission_policy_says(self) -> None:
+    def test_the_admission_policy_permits_and_denies(self) -> None:
         if not os.environ["FERRY_K8S_CHECKS"]:
             self.skipTest("k8s-admit cannot be had, and no admission policy is evaluated")
         # A value that permits more, what is denied without it, and what is said instead.
@@ -243,14 +243,14 @@ class ValuesTest(unittest.TestCase):
         self.assertIn(f"variables.node + '/{driver.split('.')[0]}'", policy["spec"]["validations"][1]["expression"])
         self.assertIn(f"size(variables.node) > {253 - 1 - len(driver.split('.')[0])} ", policy["spec"]["validations"][1]["expression"])
 
-    def test_an_old_manifest_asks_by_its_resource(self) -> None:
+    def test_an_older_manifest_names_its_resource(self) -> None:
         values = chart.sample(chart.CHART / "ci/dra-values.yaml")
         classes = {one["metadata"]["name"]: one["spec"] for one in chart.of_kind(chart.render(values), "DeviceClass")}
         self.assertEqual({name: spec.get("extendedResourceName") for name, spec in classes.items()}, {
             "whole.example.com": None, "l40s.example.com": "nvidia.com/AD102GL_L40S", "six-gib.example.com": None})
         self.assertEqual([len(spec["selectors"]) for spec in classes.values()].count(2), 2)
 
-    def test_the_kubelets_classic_place_is_the_same_everywhere(self) -> None:
+    def test_the_kubelets_default_folder_is_the_same_everywhere(self) -> None:
         def kubelets(file: str) -> dict[str, str]:
             volumes = chart.volumes_of(chart.render(chart.sample(chart.CHART / "ci" / file)), "plugin")
             return {name: volumes[name]["hostPath"]["path"] for name in ("plugins", "pod-resources")}
@@ -260,7 +260,7 @@ class ValuesTest(unittest.TestCase):
         self.assertEqual(kubelets("microk8s-values.yaml"), {"plugins": f"{root}/plugins_registry",
                                                             "pod-resources": f"{root}/pod-resources"})
 
-    def test_runtime_classes_lack_the_label_that_has_them_deleted(self) -> None:
+    def test_runtime_classes_lack_the_label_for_deletion(self) -> None:
         self.assertEqual(chart.of_kind(chart.render(), "RuntimeClass"), [])
         file = chart.CHART / "ci/kata-values.yaml"
         classes = chart.of_kind(chart.render(chart.sample(file)), "RuntimeClass")
@@ -269,7 +269,7 @@ class ValuesTest(unittest.TestCase):
         for one in classes:
             self.assertNotIn("nvidia.com/kata-runtime-class", one["metadata"]["labels"])
 
-    def test_runtime_classes_are_rendered_where_the_handler_is_ready(self) -> None:
+    def test_runtime_classes_select_nodes_with_a_ready_handler(self) -> None:
         values = chart.sample(chart.CHART / "ci/kata-values.yaml")
         prefix = re.findall('kKataPrefix = "([^"]+)"', (chart.REPOSITORY / "api/labels.h").read_text())[0]
 
@@ -290,7 +290,7 @@ class ValuesTest(unittest.TestCase):
         self.assertEqual(selectors(), [{"example.com/gpu": "true"}, None])
         self.assertEqual(asks(), [])
 
-    def test_runtimes_are_installed_where_that_is_asked_for_alone(self) -> None:
+    def test_runtimes_are_installed_only_on_request(self) -> None:
         values = chart.sample(chart.CHART / "ci/kata-install-values.yaml")
 
         def kata_words(name: str) -> list[str]:
@@ -315,7 +315,7 @@ class ValuesTest(unittest.TestCase):
         values["kata"]["install"]["enabled"] = False
         self.assertEqual(kata_words("agent") + kata_words("hostd"), [])
 
-    def test_what_may_be_released_is_what_the_agent_takes(self) -> None:
+    def test_the_schema_and_the_agent_accept_the_same_operands(self) -> None:
         source = (chart.REPOSITORY / "vfio/quiesce/release.cpp").read_text()
         def words_of(constant: str) -> list[str]:
             found = re.search(constant + r" = \{([^}]*)\}", source)
@@ -342,21 +342,21 @@ class ValuesTest(unittest.TestCase):
         policy = next(one for one in chart.of_kind(chart.render(), "ValidatingAdmissionPolicy")
                       if one["metadata"]["name"] == "ferry-own-changes")
         variables = {one["name"]: one["expression"] for one in policy["spec"]["variables"]}
-        self.assertEqual([variables[name].strip("'") for name in ("leasePrefix", "proven", "failed", "most")],
+        self.assertEqual([variables[name].strip("'") for name in ("leasePrefix", "passed", "failed", "most")],
                          [constants[name] for name in ("RolloutLeasePrefix", "PassedPrefix", "FailedPrefix", "MostResults")])
         self.assertEqual(re.findall("'([^']+)'", variables["oursOfNotes"]),
                          [constants["LeaseConfiguration"], constants["LeasePolicy"]])
         self.assertIn(constants["RolloutLeaseLabel"], str(policy["spec"]["validations"]))
         self.assertEqual(chart.of_kind(chart.render({"maxChangingNodes": 0}), "ValidatingAdmissionPolicy")[2:], [])
 
-    def test_an_update_takes_nothing_from_a_node(self) -> None:
+    def test_an_update_keeps_a_nodes_gpus(self) -> None:
         for daemon_set in chart.of_kind(chart.render(), "DaemonSet"):
             self.assertEqual(daemon_set["spec"]["updateStrategy"],
                              {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1}})
         for container in chart.containers_of(chart.render()).values():
             self.assertNotIn("lifecycle", container)  # nothing is run when it stops
 
-    def test_edits_of_configurations_restart_nothing(self) -> None:
+    def test_edited_configurations_restart_no_pod(self) -> None:
         before = chart.daemon_sets(chart.render({"config": {"policies": "version: v2\n"}}))
         after = chart.daemon_sets(chart.render({"config": {"policies": "version: v2\npolicies: {}\n"}}))
         self.assertEqual(before, after)
@@ -367,7 +367,7 @@ class ValuesTest(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         return done.stdout.split("NOTES:")[1]
 
-    def test_the_manual_cleans_a_node_of_all_that_ferry_writes(self) -> None:
+    def test_the_manual_removes_all_files_that_ferry_writes(self) -> None:
         page = (chart.REPOSITORY / "docs/upgrade-and-uninstall.md").read_text().split("## Uninstall\n")[1]
         page = re.sub(r" \\\n +", " ", page.split("## When the uninstall fails")[0])  # a command on two lines
         manual = [re.sub(" +#.*", "", line) for line in page.splitlines() if line.startswith("    kubectl")]
@@ -378,7 +378,7 @@ class ValuesTest(unittest.TestCase):
             if name in ("StateLabel", "VgpuStateLabel") or name.endswith("Annotation") and word.startswith("gpu-ferry.io/"):
                 self.assertIn(word, taken_off)
 
-    def test_the_notes_say_what_to_do(self) -> None:
+    def test_the_notes_name_the_next_steps(self) -> None:
         notes = self.notes
         self.assertIn("kubectl label node NODE nvidia.com/gpu.workload.config=vm-passthrough", notes({}))
         self.assertNotIn("vfioManager", notes({}))

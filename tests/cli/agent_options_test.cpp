@@ -78,11 +78,11 @@ TEST(AgentOptions, WhatIsNotGivenIsNotHandedOn) {
   EXPECT_TRUE(parse({"--config-map=a", "--config-map=b"}).options.has_config_map);
 }
 
-TEST(AgentOptions, SomeCountForOneLookToo) {
-  std::vector<std::string> of_any_look;
+TEST(AgentOptions, SomeCountForOneReconcileToo) {
+  std::vector<std::string> of_any_mode;
   for (const std::string& name : names())
-    if (parse(given(name)).for_the_server.empty()) of_any_look.push_back(name);
-  EXPECT_THAT(of_any_look, ElementsAre("--default-workload", "--default-policy", "--default-vgpu-config",
+    if (parse(given(name)).for_the_server.empty()) of_any_mode.push_back(name);
+  EXPECT_THAT(of_any_mode, ElementsAre("--default-workload", "--default-policy", "--default-vgpu-config",
                                        "--release", "--feature-labels"));
   EXPECT_EQ(parse({"--release=a", "--kubeconfig=b"}).for_the_server, "--kubeconfig");
 }

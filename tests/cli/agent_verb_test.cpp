@@ -90,7 +90,7 @@ TEST_F(AgentVerb, AsksTheHostAndSaysWhatItAnswers) {
   EXPECT_EQ(document.at("desired_state").at("kind"), "policy");
 }
 
-TEST_F(AgentVerb, SaysWhoseTurnItIsUntilItIsDone) {
+TEST_F(AgentVerb, SaysWhichNodeHasTheLeaseUntilItIsDone) {
   constexpr const char* kAbsent = "ferry hostd does not run, so nothing is applied now";
   constexpr const char* kAtIt = "ferry hostd is at it";
   EXPECT_THAT(agent({"--dry-run"}).out, HasSubstr(kAbsent));
@@ -184,7 +184,7 @@ TEST_F(AgentVerb, LeavesTheHostAsItIsForATypo) {
   EXPECT_EQ(content("var/lib/ferry/desired.json"), before);
 }
 
-TEST_F(AgentVerb, StandsBackUntilTheNodeIsHandedOver) {
+TEST_F(AgentVerb, IsOnStandbyUntilTheNodeIsHandedOver) {
   node("nvidia.com/vgpu.config: render-mix, nvidia.com/gpu.deploy.vgpu-device-manager: \"true\"");
   const auto theirs = agent();
   EXPECT_EQ(theirs.status, 4);

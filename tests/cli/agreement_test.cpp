@@ -142,8 +142,8 @@ Node reported_by_status(const json& document) {
                       .group = std::to_string(gpu.at("iommu_group").get<unsigned>()),
                       .viable = gpu.at("group_viable")};
     const auto note = [&reported](const json& advertised_as) {
-      for (const json& offer : advertised_as)
-        if (offer.at("allocated").get<bool>()) reported.allocated.insert(offer.at("id"));
+      for (const json& advertised : advertised_as)
+        if (advertised.at("allocated").get<bool>()) reported.allocated.insert(advertised.at("id"));
     };
     note(gpu.at("advertised"));
     for (const json& vgpu : gpu.at("vgpus")) {
@@ -263,7 +263,7 @@ class Agreement : public plugin_test::Fixture {
                              .period = 20ms,
                              .settling = 0ms,
                              .names = true,
-                             .between_looks = 20ms};
+                             .poll_period = 20ms};
     kubelet = make_kubelet();
   }
 
@@ -325,7 +325,7 @@ class Agreement : public plugin_test::Fixture {
     EXPECT_TRUE(kernel.exists(api::kStatusFile)) << looked.err;
     host_ = must(api::read_host_status(must(kernel.read_file(api::kStatusFile))));
   }
-  api::AdvertisedResources offer() const {
+  api::AdvertisedResources advertised() const {
     const auto text = kernel.read_file(api::kAdvertisedFile);
     return text ? must(api::read_advertised_resources(*text)) : api::AdvertisedResources();
   }
@@ -333,14 +333,14 @@ class Agreement : public plugin_test::Fixture {
   /// Of all that is said, by hostd's last look, what differs from what is.
   Differences differing() {
     const Node truth = look_at_sysfs(kernel.root(), allocated());
-    agent::MetricsSnapshot view;
-    view.host.content = host_;
-    view.offer.content = offer();
+    agent::MetricsSnapshot snapshot;
+    snapshot.host.content = host_;
+    snapshot.advertised.content = advertised();
     std::vector<vfio::PciAddress> gpus;
     for (const api::AcceleratorStatus& gpu : host_.accelerators)
       if (gpu.counts_as_gpu()) gpus.push_back(gpu.address);
-    view.facts = agent::read_gpu_facts(kernel, gpus);
-    const auto families = agent::metric_families(view);
+    snapshot.facts = agent::read_gpu_facts(kernel, gpus);
+    const auto families = agent::metric_families(snapshot);
     Differences out = differences("metrics", reported_by_metrics(families), truth);
     Numbers counted = numbers_of(truth);
     for (Sample& sample : samples(families, "ferry_gpus"))
@@ -400,7 +400,7 @@ TEST_F(Agreement, HoldsAfterEachStepOfTheDemo) {
 
   const auto advertised_as_allocated = [&](const json& /*file*/) {
     std::set<std::string> given;
-    for (const api::AdvertisedDevice& device : offer().devices)
+    for (const api::AdvertisedDevice& device : advertised().devices)
       if (device.allocated) given.insert(device.id);
     return given == allocated();
   };

@@ -247,7 +247,7 @@ TEST_F(ClusterGather, MasksSecretsInLogs) {
   EXPECT_EQ(document["events"][0]["message"], "pull of https://***@r failed");
 }
 
-TEST_F(ClusterGather, TakesEventsOfNodesAndTurns) {
+TEST_F(ClusterGather, TakesEventsOfNodesAndLeases) {
   server.put(gpu_node("n", json::object(), {}));
   server.put({{"apiVersion", "v1"},
               {"kind", "Event"},

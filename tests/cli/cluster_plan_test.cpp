@@ -116,7 +116,7 @@ TEST_F(ClusterPlan, SaysWhatItAssumesWithoutAPod) {
   EXPECT_THAT(assumed->notes, Contains(HasSubstr("no pod on this node runs ferry-agent")));
 }
 
-TEST_F(ClusterPlan, StandsBackWhereNvidiasProgramsServeTheNode) {
+TEST_F(ClusterPlan, IsOnStandbyWhereNvidiasProgramsServeTheNode) {
   auto owner = gpu_pod("gpu-operator", "nvidia-vfio-manager-x7k2p", "gpu-3", {});
   owner["metadata"]["ownerReferences"] = {{{"kind", "DaemonSet"}, {"name", "nvidia-vfio-manager"}}};
   server.put(owner);

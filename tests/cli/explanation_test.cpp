@@ -25,21 +25,21 @@ constexpr const char* kGpu = "0000:5e:00.0";
 constexpr const char* kResource = "nvidia.com/TU104GL_TESLA_T4";
 
 /// A machine with a GPU that the plugin offers, which runs unless a test says otherwise.
-class StoryOfAnOffer : public testing::Test {
+class ExplainAdvertisedDevice : public testing::Test {
  protected:
-  StoryOfAnOffer() {
+  ExplainAdvertisedDevice() {
     test::composed_machine("t4-server").build(machine_);
     session_ = open_session(machine_.kernel.root());
     session_.probe = std::make_unique<test::TableProbe>();
-    inputs = must(look_for_stories(session_));
+    inputs = must(read_explain_inputs(session_));
     inputs.plugin_runs = true;
   }
   std::string explained(const std::string& word) const {
     return explanation_text(explanation_of(inputs, must(find_subject(inputs, word))), {.columns = 160});
   }
   api::AdvertisedResources& advertised() {
-    if (!inputs.sight.advertised) throw std::runtime_error("the machine offers nothing");
-    return *inputs.sight.advertised;
+    if (!inputs.snapshot.advertised) throw std::runtime_error("the machine offers nothing");
+    return *inputs.snapshot.advertised;
   }
 
   ExplainInputs inputs;
@@ -47,38 +47,38 @@ class StoryOfAnOffer : public testing::Test {
   Session session_;
 };
 
-TEST_F(StoryOfAnOffer, SaysNothingMoreWhereTheKubeletReadsIt) {
+TEST_F(ExplainAdvertisedDevice, SaysNothingMoreWhereTheKubeletReadsIt) {
   EXPECT_THAT(explained(kGpu), AllOf(HasSubstr(kResource), Not(HasSubstr("no further pod"))));
   EXPECT_THAT(explained(kResource), Not(HasSubstr("no further pod")));
 }
 
-TEST_F(StoryOfAnOffer, SaysThatNobodyOffersItNow) {
+TEST_F(ExplainAdvertisedDevice, SaysThatItIsNotAdvertisedNow) {
   inputs.plugin_runs = false;
   for (const char* word : {kGpu, kResource})
     EXPECT_THAT(explained(word), HasSubstr("to no further pod now: ferry plugin does not run")) << word;
 }
 
-TEST_F(StoryOfAnOffer, SeesWhetherThePluginRuns) {
-  EXPECT_FALSE(must(look_for_stories(session_)).plugin_runs);
+TEST_F(ExplainAdvertisedDevice, SeesWhetherThePluginRuns) {
+  EXPECT_FALSE(must(read_explain_inputs(session_)).plugin_runs);
   const auto plugin = must(LivenessLock::announce(machine_.kernel, api::kPluginLiveness));
-  EXPECT_TRUE(must(look_for_stories(session_)).plugin_runs);
+  EXPECT_TRUE(must(read_explain_inputs(session_)).plugin_runs);
 }
 
-TEST_F(StoryOfAnOffer, SaysWhyThePluginStandsBack) {
+TEST_F(ExplainAdvertisedDevice, SaysWhyThePluginIsOnStandby) {
   advertised().standby = "NVIDIA's sandbox-device-plugin serves this node";
   for (const char* word : {kGpu, kResource})
     EXPECT_THAT(explained(word), HasSubstr("now: ferry plugin is on standby: NVIDIA's sandbox-device-plugin"))
         << word;
 }
 
-TEST_F(StoryOfAnOffer, SaysThatTheKubeletDoesNotReadIt) {
+TEST_F(ExplainAdvertisedDevice, SaysThatTheKubeletDoesNotReadIt) {
   for (api::AdvertisedResource& resource : advertised().resources)
     resource.registered = resource.name != kResource;
   for (const char* word : {kGpu, kResource})
     EXPECT_THAT(explained(word), HasSubstr("now: the kubelet does not read its list")) << word;
 }
 
-TEST_F(StoryOfAnOffer, KnowsAResourceThatHasPlacesAloneOrNothingNow) {
+TEST_F(ExplainAdvertisedDevice, KnowsAResourceThatHasPlacesAloneOrNothingNow) {
   advertised().resources.push_back(
       {.name = "nvidia.com/AUDIO", .places = std::vector<api::AdvertisedPlace>(2)});
   advertised().resources.push_back({.name = "nvidia.com/GONE"});

@@ -118,8 +118,8 @@ TEST_F(KataVerbs, UninstallIsRefusedWhileAVmRunsOrWaitsForItsEnd) {
                                       {"--host-root", scratch.path().string(), "kata", "uninstall", "--wait",
                                        "60", "--containerd-version", "1.7.24"});
   });
-  constexpr std::chrono::milliseconds kBetweenLooks{5};
-  while (waiting.wait_for(kBetweenLooks) == std::future_status::timeout &&
+  constexpr std::chrono::milliseconds kPollPeriod{5};
+  while (waiting.wait_for(kPollPeriod) == std::future_status::timeout &&
          !text("reported").starts_with("waiting for process 77, Kata's shim to end\n")) {
   }
   EXPECT_EQ(text(kMain), installed);

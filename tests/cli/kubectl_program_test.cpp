@@ -33,7 +33,7 @@ namespace {
 
 using nlohmann::json;
 using test::HttpAnswer;
-using test::HttpSeen;
+using test::ReceivedRequest;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -77,7 +77,7 @@ class KubectlFerry : public testing::Test {
     environment.insert(environment.end(), more.begin(), more.end());
     return test::run_kubectl_ferry(arguments, environment);
   }
-  HttpAnswer answer(const HttpSeen& seen) const {
+  HttpAnswer answer(const ReceivedRequest& seen) const {
     const auto list = [](const std::vector<json>& items) {
       return HttpAnswer{
           .headers = {"Content-Type: application/json"},
@@ -134,7 +134,7 @@ class KubectlFerry : public testing::Test {
   /// The lists of pods that were asked for.
   std::ptrdiff_t pod_lists() const {
     const auto seen = server_.seen();
-    return std::ranges::count_if(seen, [](const HttpSeen& one) {
+    return std::ranges::count_if(seen, [](const ReceivedRequest& one) {
       return one.path.starts_with("/api/v1/pods?") && one.path.find("&watch=1&") == std::string::npos;
     });
   }
@@ -160,7 +160,7 @@ class KubectlFerry : public testing::Test {
   std::atomic<bool> written_now_ = false;  ///< the agent has written labels
   std::string began_ = utc_now();
   test::ScratchDirectory folder_;
-  test::HttpStandin server_{[this](const HttpSeen& seen) { return answer(seen); }};
+  test::HttpStandin server_{[this](const ReceivedRequest& seen) { return answer(seen); }};
 };
 
 TEST_F(KubectlFerry, ShowsTheCluster) {
@@ -175,7 +175,7 @@ TEST_F(KubectlFerry, ShowsTheCluster) {
   EXPECT_EQ(node.status, 0) << node.err;
   EXPECT_THAT(node.out, HasSubstr("asked for: vm-passthrough"));
   EXPECT_EQ(run({"status", "gpu-1"}).out, node.out);
-  for (const HttpSeen& seen : server_.seen()) {
+  for (const ReceivedRequest& seen : server_.seen()) {
     EXPECT_EQ(seen.method, "GET");
     EXPECT_EQ(seen.header("authorization"), "Bearer secret-token");
   }
@@ -188,7 +188,7 @@ TEST_F(KubectlFerry, ShowsTheChosenNodes) {
   EXPECT_THAT(run({"list", "gpu-11"}).err, HasSubstr("there is no node 'gpu-11'; did you mean 'gpu-1'?"));
   EXPECT_EQ(run({"list", "-l", "zone=a"}).status, 0);
   EXPECT_THAT(server_.seen().back().path, Not(HasSubstr("zone")));
-  EXPECT_TRUE(std::ranges::any_of(server_.seen(), [](const HttpSeen& seen) {
+  EXPECT_TRUE(std::ranges::any_of(server_.seen(), [](const ReceivedRequest& seen) {
     return seen.path.find("labelSelector=zone%3Da") != std::string::npos;
   }));
 }
@@ -223,7 +223,7 @@ TEST_F(KubectlFerry, SaysWhyNoKubevirtObjectIsThere) {
                                 HasSubstr("let your role list `kubevirts`"), Not(HasSubstr("operator"))));
 }
 
-TEST_F(KubectlFerry, WatchesNothingIfItsFirstLookFails) {
+TEST_F(KubectlFerry, WatchesNothingIfItsFirstReadFails) {
   const auto no_node = run({"list", "-w", "gpu-11"});
   EXPECT_EQ(no_node.status, 2);
   EXPECT_THAT(no_node.err, HasSubstr("there is no node 'gpu-11'"));
@@ -255,7 +255,7 @@ TEST_F(KubectlFerry, WatchPrintsAChangeAndNotAnAge) {
   EXPECT_THAT(content(wide), HasSubstr("failed"));
   EXPECT_EQ(count_of(content(wide), "CHANGED"), 2U);
   EXPECT_EQ(pod_lists(), 4) << "each program lists them for its first look, and for its watch";
-  for (const HttpSeen& seen : server_.seen()) {
+  for (const ReceivedRequest& seen : server_.seen()) {
     const bool lists = seen.path.find("&watch=1&") == std::string::npos;
     if (lists) {
       EXPECT_THAT(seen.path, HasSubstr("&limit=200"));
@@ -369,7 +369,8 @@ TEST_F(KubectlFerry, LogsInByTheProgramOfTheKubeconfig) {
   EXPECT_EQ(list.status, 0) << list.err;
   EXPECT_THAT(list.out, StartsWith("NODE   STATE"));
   EXPECT_EQ(list.err, "get-token: run 1\n");
-  for (const HttpSeen& seen : server_.seen()) EXPECT_EQ(seen.header("authorization"), "Bearer token-1");
+  for (const ReceivedRequest& seen : server_.seen())
+    EXPECT_EQ(seen.header("authorization"), "Bearer token-1");
 
   // The first run of this command gives token-2, which the server refuses.
   only_token_ = "Bearer token-3";

@@ -21,9 +21,9 @@ namespace {
 using nlohmann::json;
 using test::gpu_node;
 using test::HttpAnswer;
-using test::HttpSeen;
 using test::kWholeL40s;
 using test::launcher;
+using test::ReceivedRequest;
 using test::vmi;
 
 const std::filesystem::path kSource = FERRY_SOURCE;
@@ -132,7 +132,7 @@ class PageOutputs : public testing::Test {
   }
 
  private:
-  HttpAnswer answer(const HttpSeen& seen) const {
+  HttpAnswer answer(const ReceivedRequest& seen) const {
     const auto list = [](const std::vector<json>& items) {
       return HttpAnswer{
           .headers = {"Content-Type: application/json"},
@@ -152,7 +152,7 @@ class PageOutputs : public testing::Test {
 
   const kubectl::ClusterObjects* now_ = nullptr;
   test::ScratchDirectory folder_;
-  test::HttpStandin server_{[this](const HttpSeen& seen) { return answer(seen); }};
+  test::HttpStandin server_{[this](const ReceivedRequest& seen) { return answer(seen); }};
 };
 
 TEST_F(PageOutputs, AreThoseOfTheProgram) {

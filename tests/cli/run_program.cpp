@@ -150,14 +150,14 @@ RunningProgram::~RunningProgram() {
 
 bool RunningProgram::until(const std::function<bool()>& there) {
   constexpr std::chrono::seconds kPatience{30};
-  constexpr std::chrono::milliseconds kBetweenLooks{5};
+  constexpr std::chrono::milliseconds kPollPeriod{5};
   const auto end = std::chrono::steady_clock::now() + kPatience;
   while (!there()) {
     siginfo_t ended{};
     if (::waitid(P_PID, static_cast<id_t>(pid_), &ended, WEXITED | WNOHANG | WNOWAIT) != 0 ||
         ended.si_pid != 0 || std::chrono::steady_clock::now() > end)
       return false;
-    std::this_thread::sleep_for(kBetweenLooks);
+    std::this_thread::sleep_for(kPollPeriod);
   }
   return true;
 }

@@ -123,7 +123,7 @@ TEST_F(SelectionTest, ACompanionStandsForItsAcceleratorAndEachCountsOnce) {
   EXPECT_THAT(selection->request.accelerators, ElementsAre(at("0000:65:00.0")));
 }
 
-TEST_F(SelectionTest, AllTheWayBackMeansWhatIsOnVfioOrWasLeftHalfWay) {
+TEST_F(SelectionTest, UnbindAllMeansWhatIsOnVfioOrWasLeftHalfWay) {
   const SelectionOptions all{.all = true, .devices = {}, .groups = {}, .with = {}};
   EXPECT_THAT(choose(all, vfio::Direction::back)->request.accelerators, testing::IsEmpty());
   kernel_.add_driver({.name = "vfio-pci", .vfio = true});
@@ -392,7 +392,7 @@ INSTANTIATE_TEST_SUITE_P(
                  {"0000:82:00.0"}}),
     [](const auto& row) { return row.param.name; });
 
-TEST_F(FilteredSelection, TheWayBackIsForWhatFitsAndIsOnVfio) {
+TEST_F(FilteredSelection, UnbindIsForWhatFitsAndIsOnVfio) {
   kernel_.add_driver({.name = "vfio-pci", .vfio = true});
   for (const char* const address : {"0000:65:00.0", "0000:82:00.0"}) {
     const std::string driver = kernel_.driver_of(address);

@@ -77,8 +77,8 @@ std::string on_all_canvases(const std::string& head, const Draw& draw) {
 }
 
 std::string status_of(const Session& session, const std::string& head) {
-  const host::NodeDescription view = view_of(session, must(look_at_node(session, Depth::rows)));
-  return on_all_canvases(head, [&](const TextOutput& output) { return status_text(view, output); });
+  const host::NodeDescription description = describe_node(session, must(snapshot_node(session, Depth::rows)));
+  return on_all_canvases(head, [&](const TextOutput& output) { return status_text(description, output); });
 }
 
 class StatusGolden : public testing::TestWithParam<std::string> {};
@@ -97,9 +97,9 @@ TEST_P(StatusGolden, IsAsTheDocumentSays) {
   test::Machine machine;
   test::composed_machine(GetParam()).build(machine);
   const Session session = session_at(machine.kernel.root(), machine.users);
-  const host::NodeDescription view = view_of(session, must(look_at_node(session, Depth::all)));
-  const std::string text = status_text(view, {});
-  const json document = to_json(view);
+  const host::NodeDescription description = describe_node(session, must(snapshot_node(session, Depth::all)));
+  const std::string text = status_text(description, {});
+  const json document = to_json(description);
   for (const json& gpu : document.at("accelerators")) {
     const auto line_at = text.find(gpu.at("address").get<std::string>());
     ASSERT_NE(line_at, std::string::npos);
@@ -117,9 +117,9 @@ TEST_P(StatusGolden, FitsIntoEightyColumns) {
   test::Machine machine;
   test::composed_machine(GetParam()).build(machine);
   const Session session = session_at(machine.kernel.root(), machine.users);
-  const host::NodeDescription view = view_of(session, must(look_at_node(session, Depth::rows)));
+  const host::NodeDescription description = describe_node(session, must(snapshot_node(session, Depth::rows)));
   const TextOutput output{.columns = 80};
-  expect_to_fit(status_text(view, output), output);
+  expect_to_fit(status_text(description, output), output);
 }
 
 INSTANTIATE_TEST_SUITE_P(Machines, StatusGolden, testing::ValuesIn(test::machine_names()),
@@ -166,8 +166,8 @@ TEST_P(StatusGolden, PointsToNothingThatExplainLacks) {
   test::Machine machine;
   test::composed_machine(GetParam()).build(machine);
   const Session session = session_at(machine.kernel.root(), machine.users);
-  const ExplainInputs inputs = must(look_for_stories(session));
-  for (const auto& [word, line] : explanations_of(status_text(inputs.view, {}))) {
+  const ExplainInputs inputs = must(read_explain_inputs(session));
+  for (const auto& [word, line] : explanations_of(status_text(inputs.description, {}))) {
     const auto subject = find_subject(inputs, word);
     ASSERT_TRUE(subject) << line;
     const Explanation explanation = explanation_of(inputs, *subject);
@@ -179,7 +179,7 @@ TEST_P(StatusGolden, PointsToNothingThatExplainLacks) {
     for (const auto& [next, promise] : explanations_of(explanation_text(explanation, {})))
       EXPECT_TRUE(find_subject(inputs, next)) << promise;
   }
-  for (const host::AcceleratorDescription& gpu : inputs.view.accelerators) {
+  for (const host::AcceleratorDescription& gpu : inputs.description.accelerators) {
     if (gpu.condition.health != host::Health::bad || !gpu.condition.hint.empty()) continue;
     const Explanation explanation = explanation_of(inputs, must(find_subject(inputs, gpu.address().text())));
     EXPECT_TRUE(says_what_would_help(explanation)) << gpu.address().text() << ": " << gpu.condition.reason;
@@ -191,8 +191,8 @@ TEST(StatusText, PointsToADoctorWhereNothingElseIsKnown) {
   test::Machine machine;
   test::composed_machine("broken").build(machine);
   const Session session = session_at(machine.kernel.root(), machine.users);
-  ExplainInputs inputs = must(look_for_stories(session));
-  host::AcceleratorDescription& gpu = inputs.view.accelerators.at(1);
+  ExplainInputs inputs = must(read_explain_inputs(session));
+  host::AcceleratorDescription& gpu = inputs.description.accelerators.at(1);
   gpu.movable = false;
   gpu.movable_reasons = {"nobody knows"};
   gpu.movable_hint.clear();
@@ -237,7 +237,7 @@ TEST_P(ExplainGolden, OfAComposedMachine) {
   test::Machine machine;
   composed.build(machine);
   const Session session = session_at(machine.kernel.root(), machine.users);
-  ExplainInputs inputs = must(look_for_stories(session));
+  ExplainInputs inputs = must(read_explain_inputs(session));
   inputs.plugin_runs = true;
   test::expect_golden(fixture("explain", composed.name),
                       explained(inputs, GetParam().words, fmt::format("Composed: {}.\n", composed.what)));
@@ -246,10 +246,10 @@ TEST_P(ExplainGolden, OfAComposedMachine) {
 TEST_P(CapturedGolden, ExplainsEachAccelerator) {
   const test::CapturedHost host(GetParam());
   const Session session = session_at(host.root(), {});
-  const ExplainInputs inputs = must(look_for_stories(session));
+  const ExplainInputs inputs = must(read_explain_inputs(session));
   std::vector<std::string> words;
-  words.reserve(inputs.view.accelerators.size());
-  for (const host::AcceleratorDescription& gpu : inputs.view.accelerators)
+  words.reserve(inputs.description.accelerators.size());
+  for (const host::AcceleratorDescription& gpu : inputs.description.accelerators)
     words.push_back(gpu.address().text());
   EXPECT_THAT(words, testing::Not(testing::IsEmpty()));
   test::expect_golden(fixture("explain", GetParam()),
@@ -277,7 +277,7 @@ TEST(ExplainUnknown, NamesWhatWasProbablyMeant) {
   test::Machine machine;
   test::composed_machine("t4-server").build(machine);
   const Session session = session_at(machine.kernel.root(), machine.users);
-  const ExplainInputs inputs = must(look_for_stories(session));
+  const ExplainInputs inputs = must(read_explain_inputs(session));
   struct Row {
     std::string word;
     std::string message;
@@ -306,15 +306,15 @@ TEST(ExplainResource, NamesWhatCanBeAskedForNext) {
   test::Machine machine;
   test::composed_machine("t4-server").build(machine);
   const Session session = session_at(machine.kernel.root(), machine.users);
-  ExplainInputs inputs = must(look_for_stories(session));
+  ExplainInputs inputs = must(read_explain_inputs(session));
   const std::string gpu = "0000:3b:00.0";
-  const auto group = inputs.sight.inventory.find(*vfio::PciAddress::parse(gpu))->iommu_group;
-  inputs.sight.advertised = api::AdvertisedResources{.devices = {{.resource = "nvidia.com/pgpu",
-                                                                  .id = "42",
-                                                                  .iommu_group = group.value_or(0),
-                                                                  .allocated = true,
-                                                                  .pod = "studio/render-a"}},
-                                                     .resources = {{.name = "nvidia.com/pgpu"}}};
+  const auto group = inputs.snapshot.inventory.find(*vfio::PciAddress::parse(gpu))->iommu_group;
+  inputs.snapshot.advertised = api::AdvertisedResources{.devices = {{.resource = "nvidia.com/pgpu",
+                                                                     .id = "42",
+                                                                     .iommu_group = group.value_or(0),
+                                                                     .allocated = true,
+                                                                     .pod = "studio/render-a"}},
+                                                        .resources = {{.name = "nvidia.com/pgpu"}}};
   const std::string text =
       explanation_text(explanation_of(inputs, must(find_subject(inputs, "nvidia.com/pgpu"))), {});
   EXPECT_THAT(text, HasSubstr("42 (0000:3b:00.0), allocated to pod studio/render-a\n"));
@@ -330,21 +330,21 @@ TEST(StatusText, FitsIntoEightyColumnsWithLongNames) {
   test::Machine machine;
   test::composed_machine("t4-server").build(machine);
   const Session session = session_at(machine.kernel.root(), machine.users);
-  ExplainInputs inputs = must(look_for_stories(session));
+  ExplainInputs inputs = must(read_explain_inputs(session));
   const std::string pod =
       "team-with-a-rather-long-namespace-name-01/virt-launcher-workstation-of-the-design-department-x7k2p";
   const std::string resource =
       "nvidia.com/GB202GL_RTX_PRO_6000_BLACKWELL_MAXQ_WORKSTATION_EDITION_IN_FRANKFURT";
-  host::AcceleratorDescription& gpu = inputs.view.accelerators.at(0);
+  host::AcceleratorDescription& gpu = inputs.description.accelerators.at(0);
   gpu.condition = {.word = "blocked", .health = host::Health::bad, .reason = "in use: pod " + pod};
   gpu.advertised_as = {{.resource = resource, .id = "0000:3b:00.0", .allocated = true, .pod = pod}};
-  inputs.sight.advertised = api::AdvertisedResources{
+  inputs.snapshot.advertised = api::AdvertisedResources{
       .devices = {{.resource = resource, .id = "0000:3b:00.0", .allocated = true, .pod = pod}},
       .resources = {{.name = resource}}};
   for (const std::size_t columns : {40U, 80U}) {
     const TextOutput output{.columns = columns};
     // The columns of the table themselves take 60 and more.
-    if (columns == 80U) expect_to_fit(status_text(inputs.view, output), output);
+    if (columns == 80U) expect_to_fit(status_text(inputs.description, output), output);
     for (const std::string& word : {std::string("0000:3b:00.0"), resource}) {
       std::string text = explanation_text(explanation_of(inputs, must(find_subject(inputs, word))), output);
       expect_to_fit(text, output);
@@ -369,7 +369,7 @@ TEST(StatusText, FitsIntoEightyColumnsWithAnError) {
   test::Machine machine;
   test::composed_machine("policy-node").build(machine);
   const Session session = session_at(machine.kernel.root(), machine.users);
-  host::NodeDescription view = view_of(session, must(look_at_node(session, Depth::rows)));
+  host::NodeDescription description = describe_node(session, must(snapshot_node(session, Depth::rows)));
   const std::string message =
       "read /var/lib/ferry/desired.json: devices[3].vgpu-devices: expected the name of a type and how many "
       "of "
@@ -377,19 +377,19 @@ TEST(StatusText, FitsIntoEightyColumnsWithAnError) {
   const std::string hint =
       "docs/policy.md says how a policy file is written; `ferry apply --dry-run -f FILE` "
       "says what one would change";
-  view.desired =
+  description.desired =
       api::DesiredMark{.generation = 1, .policy = "mixed", .source = "label gpu-ferry.io/policy=mixed"};
-  view.phase = api::NodePhase::failed;
-  view.error = api::StatusError{.message = message, .hint = hint};
-  std::istringstream lines(status_text(view, {.columns = 80}));
+  description.phase = api::NodePhase::failed;
+  description.error = api::StatusError{.message = message, .hint = hint};
+  std::istringstream lines(status_text(description, {.columns = 80}));
   std::string all;
   for (std::string line; std::getline(lines, line);) {
     EXPECT_THAT(width_of(line), Le(80U)) << line;
     all += line + " ";
   }
   EXPECT_THAT(all, HasSubstr("): failed, " + message + " hint: " + hint + " "));
-  EXPECT_THAT(status_text(view, {}), HasSubstr(": failed, " + message + "\nhint: " + hint + "\n"));
-  EXPECT_THAT(status_text(view, {.columns = 80, .colour = true}),
+  EXPECT_THAT(status_text(description, {}), HasSubstr(": failed, " + message + "\nhint: " + hint + "\n"));
+  EXPECT_THAT(status_text(description, {.columns = 80, .colour = true}),
               HasSubstr("(label gpu-ferry.io/policy=mixed): \033[31mfailed\033[0m, read\n"));
 }
 

@@ -102,7 +102,7 @@ class AdmissionTest(unittest.TestCase):
                                            stdin=json.dumps(request.object) if request.object else "")
         return "" if done is not None else self.kubernetes.last_error
 
-    def test_the_token_of_the_pod_may_do_the_agents_work_and_nothing_else(self) -> None:
+    def test_the_pods_token_permits_only_the_agents_work(self) -> None:
         pod = self.ferry.pod("agent")["metadata"]
         self.kubernetes.add_user(AGENT, self.kubernetes.kubectl(
             "create", "token", ACCOUNT, "-n", SPACE, "--bound-object-kind=Pod", f"--bound-object-name={pod['name']}",
@@ -115,12 +115,12 @@ class AdmissionTest(unittest.TestCase):
                 else:
                     self.assertEqual("", answer)
 
-    def test_a_token_of_no_pod_may_change_no_node(self) -> None:
+    def test_a_token_without_a_pod_changes_no_node(self) -> None:
         self.kubernetes.add_user(AGENT, self.kubernetes.token_of(SPACE, ACCOUNT))
         answer = self.answer(Request("", patch(NODE, metadata(labels={STATE: "applying"}))))
         self.assertIn(f"ValidatingAdmissionPolicy '{NODE_POLICY}'", answer)
 
-    def test_the_api_server_has_no_warning_about_a_policy(self) -> None:
+    def test_the_api_server_accepts_the_policies_without_a_warning(self) -> None:
         """It checks the types of each expression."""
         policies = self.kubernetes.get("validatingadmissionpolicies")["items"]
         self.assertEqual({NODE_POLICY, EVENTS_POLICY, LEASE_POLICY}, {one["metadata"]["name"] for one in policies})

@@ -14,7 +14,7 @@ from typing import Any
 
 from cluster.box import NODE_ADDRESS
 from cluster.ferry_node import (ACCOUNT, CONFIGURATIONS, OPERAND, OPERATOR, PAUSED, POLICY, STATE, VGPU_CONFIG,
-                                VGPU_STATE, VALIDATOR, WORKLOAD, FerryNode, Witness, daemon_set, watched)
+                                VGPU_STATE, VALIDATOR, WORKLOAD, FerryNode, NodeWatch, daemon_set, watched)
 from cluster.kubernetes import API_SERVER, AUDITED, NODE, moment
 from cluster.programs import wait_until
 
@@ -23,14 +23,14 @@ AUDIO = "nvidia.com/AD102_HIGH_DEFINITION_AUDIO_CONTROLLER"
 ALL = {CARD: 1, AUDIO: 1, TESLA: 1}
 VGPU = "nvidia.com/GRID_T4-4Q"
 DEVICE_PLUGIN = "nvidia.com/gpu.deploy.sandbox-device-plugin"
-OWN, GIVEN = ("nvidia", "snd_hda_intel", "nvidia"), ("vfio-pci", "vfio-pci", "vfio-pci")
+OWN, ON_VFIO = ("nvidia", "snd_hda_intel", "nvidia"), ("vfio-pci", "vfio-pci", "vfio-pci")
 HOLD = "sleep 1"
 MOST_MIB = 25  # of the agent's memory
 IDLE_SECONDS = 120
 
 
 class AgentTest(unittest.TestCase):
-    """By default every GPU is the host's."""
+    """The default policy leaves every GPU to the host."""
 
     @classmethod
     def setUpClass(cls) -> None:
@@ -42,7 +42,7 @@ class AgentTest(unittest.TestCase):
         cls.node.stop()
 
     def setUp(self) -> None:
-        # One that starts may tell ten events at once; after those, and many changes, some go untold.
+        # A starting agent may record ten events at once; after those, and many changes, some are not recorded.
         self.restart_agent()
         self.addCleanup(self.node.wait_until_is, *OWN)
         for key in (WORKLOAD, VGPU_CONFIG, POLICY):
@@ -58,31 +58,31 @@ class AgentTest(unittest.TestCase):
 
     # --- what labels ask for -----------------------------------------------------------------------------------------
 
-    def test_a_label_gives_the_gpus_away_and_its_removal_takes_them_back(self) -> None:
+    def test_a_label_binds_the_gpus_to_vfio_and_its_removal_unbinds_them(self) -> None:
         before = self.node.events()
         self.assertEqual({}, self.node.host.status_files())
-        with watched(self.node.kubernetes) as witness:
+        with watched(self.node.kubernetes) as watch:
             self.node.label(WORKLOAD, "vm-passthrough")
-            self.node.wait_until_is(*GIVEN)
+            self.node.wait_until_is(*ON_VFIO)
             self.assertEqual({"workload-type": "vm-passthrough\n", "vfio-pci-ready": "gpu-ferry"},
                              {name: text.replace("gpu-ferry\n", "gpu-ferry")
                               for name, text in self.node.host.status_files().items()})
             wait_until("the kubelet has them", lambda: self.advertised() == ALL, 60)
             with self.node.held_in("withdrawing", lambda: self.node.label(WORKLOAD)):
-                self.assertEqual(GIVEN, self.node.host.drivers(), "they are still the kubelet's")
+                self.assertEqual(ON_VFIO, self.node.host.drivers(), "they are still the kubelet's")
             self.node.wait_until_is(*OWN)
         self.assertEqual({}, self.node.host.status_files())
         wait_until("the kubelet has none", lambda: not self.advertised(), 60)
-        self.expect_states(witness, ["ready", "ready", "applying", "ready"])
-        self.assertEqual(["true", PAUSED, "true", PAUSED, "true"], witness.values(OPERAND))
+        self.expect_states(watch, ["ready", "ready", "applying", "ready"])
+        self.assertEqual(["true", PAUSED, "true", PAUSED, "true"], watch.values(OPERAND))
         self.node.wait_until_recorded("Ready", after=before, times=2)
 
-    def expect_states(self, witness: Witness, least: list[str]) -> None:
-        """Those, among others that may be too short to be seen, in that order."""
-        seen = iter(witness.values(STATE))
-        self.assertTrue(all(state in seen for state in least), witness.values(STATE))
+    def expect_states(self, watch: NodeWatch, least: list[str]) -> None:
+        """The states in `least` came in that order, among others that may be too short to be observed."""
+        seen = iter(watch.values(STATE))
+        self.assertTrue(all(state in seen for state in least), watch.values(STATE))
 
-    def test_a_pod_gets_a_gpu_and_what_would_take_it_waits_for_the_pods_end(self) -> None:
+    def test_a_change_waits_for_the_end_of_the_pod_that_has_the_gpu(self) -> None:
         self.node.label(WORKLOAD, "vm-passthrough")
         wait_until("the kubelet has them", lambda: self.advertised() == ALL, 60)
         self.node.kubernetes.run_pod("guest", {CARD: 1}, "env | grep ^PCI_RESOURCE_")
@@ -104,7 +104,7 @@ class AgentTest(unittest.TestCase):
     def test_a_label_chooses_the_vgpus(self) -> None:
         """vgpu.config alone counts where there is no default workload; here the workload says that there are some."""
         before = self.node.events()
-        with watched(self.node.kubernetes) as witness:
+        with watched(self.node.kubernetes) as watch:
             self.node.label(WORKLOAD, "vm-vgpu")
             self.node.wait_until_is(*OWN)
             self.node.wait_for(VGPU_STATE, "success")
@@ -114,16 +114,16 @@ class AgentTest(unittest.TestCase):
             self.node.wait_for(VGPU_STATE, "success")
             self.node.wait_until_is(*OWN)
         self.assertEqual({"workload-type", "vgpu-devices-ready"}, set(self.node.host.status_files()))
-        self.assertEqual(["", "pending", "success", "pending", "success"], witness.values(VGPU_STATE))
-        self.assertEqual(["true", PAUSED, "true", PAUSED, "true"], witness.values(OPERAND))
+        self.assertEqual(["", "pending", "success", "pending", "success"], watch.values(VGPU_STATE))
+        self.assertEqual(["true", PAUSED, "true", PAUSED, "true"], watch.values(OPERAND))
         wait_until("the kubelet has them", lambda: self.advertised() == {VGPU: 3}, 60)
         made = self.node.host.vgpus()
-        with watched(self.node.kubernetes) as witness:
+        with watched(self.node.kubernetes) as watch:
             self.node.label(VGPU_CONFIG, "render-mx")
             self.node.wait_for(STATE, "failed")
             self.node.wait_for(VGPU_STATE, "failed")
-        self.assertEqual(["success", "failed"], witness.values(VGPU_STATE))
-        self.assertEqual(["true"], witness.values(OPERAND))
+        self.assertEqual(["success", "failed"], watch.values(VGPU_STATE))
+        self.assertEqual(["true"], watch.values(OPERAND))
         self.assertEqual(made, self.node.host.vgpus())
         self.assertIn("render-mix", self.node.annotation(), "it says what was meant")
         self.node.wait_until_recorded("InvalidConfig", "render-mix", after=before)
@@ -140,7 +140,7 @@ class AgentTest(unittest.TestCase):
         self.node.wait_until_is(*OWN)
         self.assertNotIn(VGPU_STATE, self.node.labels())
 
-    def test_a_configuration_that_is_edited_counts(self) -> None:
+    def test_an_edited_configuration_is_applied(self) -> None:
         self.addCleanup(self.node.configure)
         self.node.label(POLICY, "mixed")
         self.node.wait_until_is("nvidia", "snd_hda_intel", "vfio-pci")
@@ -154,16 +154,16 @@ class AgentTest(unittest.TestCase):
 
     # --- beside others -----------------------------------------------------------------------------------------------
 
-    def test_operands_are_gone_before_anything_changes(self) -> None:
+    def test_operands_end_before_anything_changes(self) -> None:
         """NVIDIA's validator, by the DaemonSet controller."""
         with self.node.held_in("changing", lambda: self.node.label(WORKLOAD, "vm-passthrough")):
             self.assertEqual(PAUSED, self.node.labels()[OPERAND])
             # The kubelet may keep the object of a pod that has ended for a moment.
             phases = [pod["status"]["phase"] for pod in self.node.kubernetes.get("pods", "-n", OPERATOR)["items"]]
             self.assertEqual([], [phase for phase in phases if phase not in ("Failed", "Succeeded")])
-        self.node.wait_until_is(*GIVEN)
+        self.node.wait_until_is(*ON_VFIO)
 
-    def test_ferry_stands_back_while_nvidias_program_serves_the_node(self) -> None:
+    def test_ferry_is_on_standby_while_nvidias_program_serves_the_node(self) -> None:
         name, key = "nvidia-vfio-manager", "nvidia.com/gpu.deploy.vfio-manager"
         self.addCleanup(self.node.label, key)
         self.addCleanup(self.node.kubernetes.try_kubectl, "delete", "daemonset", "-n", OPERATOR, name)
@@ -177,10 +177,10 @@ class AgentTest(unittest.TestCase):
             "get", "pods", "-n", OPERATOR, "-l", f"app={name}"), 60)
         self.assertEqual(OWN, self.node.host.drivers())
         self.node.kubernetes.kubectl("delete", "daemonset", "-n", OPERATOR, name)
-        self.node.wait_until_is(*GIVEN)
+        self.node.wait_until_is(*ON_VFIO)
 
-    def test_in_the_place_of_nvidias_vgpu_device_manager(self) -> None:
-        """`nvidia-k8s-vgpu-dm`, told as the operator tells it, with the rights of its role and `patch` of nodes."""
+    def test_ferry_replaces_nvidias_vgpu_device_manager(self) -> None:
+        """`nvidia-k8s-vgpu-dm`, with the operator's flags and environment, with the rights of its role and `patch` of nodes."""
         for program in (self.node.agent, self.node.hostd):
             program.stop()
             self.addCleanup(program.start)  # the agent last of all that is to be undone
@@ -190,25 +190,25 @@ class AgentTest(unittest.TestCase):
         self.addCleanup(lambda: manager.runs and manager.stop())
         manager.wait_until("the default is there", lambda: len(self.node.host.vgpus()) == 2, 60)
         self.node.wait_for(VGPU_STATE, "success")
-        with watched(self.node.kubernetes) as witness:
+        with watched(self.node.kubernetes) as watch:
             self.node.label(VGPU_CONFIG, "render-mix")
             wait_until("they are others", lambda: len(self.node.host.vgpus()) == 3, 60)
             self.node.wait_for(VGPU_STATE, "success")
             for operand in (DEVICE_PLUGIN, OPERAND):
                 self.node.wait_for(operand, "true")
-        self.assertEqual(["success", "pending", "success"], witness.values(VGPU_STATE))
+        self.assertEqual(["success", "pending", "success"], watch.values(VGPU_STATE))
         for operand in (DEVICE_PLUGIN, OPERAND):
-            self.assertEqual(["true", PAUSED, "true"], witness.values(operand))
+            self.assertEqual(["true", PAUSED, "true"], watch.values(operand))
         made = self.node.host.vgpus()
-        with watched(self.node.kubernetes) as witness:
+        with watched(self.node.kubernetes) as watch:
             self.node.label(VGPU_CONFIG, "typo")
             self.node.wait_for(VGPU_STATE, "failed")
             self.node.label(WORKLOAD, "vm-passthrough")
             self.node.label(VGPU_CONFIG, "render-mix")
             self.node.wait_for(VGPU_STATE, "success")
-        self.assertEqual(["success", "failed", "success"], witness.values(VGPU_STATE), "no other label counts")
+        self.assertEqual(["success", "failed", "success"], watch.values(VGPU_STATE), "no other label counts")
         for operand in (DEVICE_PLUGIN, OPERAND):
-            self.assertEqual(["true"], witness.values(operand))
+            self.assertEqual(["true"], watch.values(operand))
         self.assertEqual(made, self.node.host.vgpus())
         self.assertEqual(OWN, self.node.host.drivers())
         self.node.label(WORKLOAD)
@@ -235,12 +235,12 @@ class AgentTest(unittest.TestCase):
         self.node.kubernetes.run_pod("guest", {CARD: 1}, HOLD)
         self.node.kubernetes.wait_for_pod("guest")
         before = self.node.events()
-        with watched(self.node.kubernetes) as witness:
+        with watched(self.node.kubernetes) as watch:
             self.node.label(WORKLOAD, "container")
             self.node.wait_until_is(*OWN)
         wait_until("the pod is gone", lambda: self.node.kubernetes.try_kubectl("get", "pod", "guest") is None, 120)
-        self.expect_states(witness, ["ready", "draining", "ready"])
-        self.assertEqual(["", "true", ""], witness.values("gpu-ferry.io/cordoned"))
+        self.expect_states(watch, ["ready", "draining", "ready"])
+        self.assertEqual(["", "true", ""], watch.values("gpu-ferry.io/cordoned"))
         self.assertNotIn("unschedulable", self.node.kubernetes.get("node", NODE)["spec"])
         self.node.wait_until_recorded("Draining", "default/guest", after=before)
         # After changes, beside an operator's pods; kata_test.py has the rest of what it can do at work.
@@ -305,7 +305,7 @@ class AgentTest(unittest.TestCase):
         finally:
             over.set()
             other.join()
-        wait_until("an event is told once more", lambda: has_asked("patch", "", "events", "default", ""), 90)
+        wait_until("an event is recorded once more", lambda: has_asked("patch", "", "events", "default", ""), 90)
 
     def granted(self) -> set[tuple[str, ...]]:
         """(verb, API group, resource, namespace, name) that the cluster's bindings give the account."""
@@ -322,7 +322,7 @@ class AgentTest(unittest.TestCase):
                       for name in rule.get("resourceNames", [""])}
         return found
 
-    def test_what_the_account_may_not_do_is_forbidden(self) -> None:
+    def test_other_requests_of_the_account_are_forbidden(self) -> None:
         account = f"system:serviceaccount:{AUDITED}:{ACCOUNT}"
         for verb, what, space in FORBIDDEN:
             with self.subTest(f"{verb} {what} {space}"):
@@ -337,7 +337,7 @@ class AgentTest(unittest.TestCase):
                 self.assertIsNone(self.node.kubernetes.try_kubectl(*command, user="agent"))
                 self.assertRegex(self.node.kubernetes.last_error, "(?i)forbidden")
 
-    def test_what_it_costs_the_api_server(self) -> None:
+    def test_the_load_on_the_api_server(self) -> None:
         started = moment()
         self.restart_agent()
         wait_until("it has listed what it watches", lambda: 5 == len([
@@ -347,7 +347,7 @@ class AgentTest(unittest.TestCase):
         moments = [moment()]
         time.sleep(IDLE_SECONDS)
         moments.append(moment())
-        for value, drivers in (("vm-passthrough", GIVEN), ("container", OWN)):
+        for value, drivers in (("vm-passthrough", ON_VFIO), ("container", OWN)):
             self.node.label(WORKLOAD, value)
             self.node.wait_until_is(*drivers)
             moments.append(moment())
@@ -375,7 +375,7 @@ def kind_of(request: dict[str, Any]) -> tuple[str, str]:
 
 
 def right_of(request: dict[str, Any]) -> tuple[str, ...]:
-    """What a request needs, as granted() has it. A list or watch of one name counts as of that name."""
+    """The right that a request needs, in the form of granted(). A list or watch of one name counts as of that name."""
     what = request["objectRef"]
     # A Role for a name may be used for all verbs; that for a kind shows no names.
     name = what.get("name", "") if what["resource"] == "configmaps" else ""

@@ -16,7 +16,7 @@ from cluster.programs import Failure, wait_until
 
 AUDIO = "nvidia.com/AD102_HIGH_DEFINITION_AUDIO_CONTROLLER"
 CARD, TESLA, VGPU = "nvidia.com/AD102_GEFORCE_RTX_4090", "nvidia.com/TU104GL_TESLA_T4", "nvidia.com/GRID_T4-4Q"
-OWN, GIVEN = ("nvidia", "snd_hda_intel", "nvidia"), ("vfio-pci", "vfio-pci", "vfio-pci")
+OWN, ON_VFIO = ("nvidia", "snd_hda_intel", "nvidia"), ("vfio-pci", "vfio-pci", "vfio-pci")
 WORKLOAD, POLICY = "nvidia.com/gpu.workload.config", "gpu-ferry.io/policy"
 VGPU_CONFIG = "nvidia.com/vgpu.config"
 VGPU_STATE, STATE, ERROR = "nvidia.com/vgpu.config.state", "gpu-ferry.io/state", "gpu-ferry.io/last-error"
@@ -35,7 +35,7 @@ CHOSEN: dict[str, Any] = {**VALUES, "defaults": {"workload": "container"}, "conf
 
 
 class ChartGpusTest(unittest.TestCase):
-    """By default every GPU is the host's."""
+    """The default policy leaves every GPU to the host."""
 
     @classmethod
     def setUpClass(cls) -> None:
@@ -65,11 +65,11 @@ class ChartGpusTest(unittest.TestCase):
         return str(self.metadata().get("annotations", {}).get(ERROR, ""))
 
     def wait_until_is(self, *drivers: str) -> None:
-        wait_until(f"the drivers are {drivers}, and that is told", lambda: self.host.drivers() == drivers
+        wait_until(f"the drivers are {drivers}, and the Node reports it", lambda: self.host.drivers() == drivers
                    and self.metadata()["labels"].get(STATE) == "ready" and not self.error(), 90)
 
-    def wait_for_offer(self, wanted: dict[str, int]) -> None:
-        wait_until(f"the kubelet has {wanted}", lambda: wanted == {
+    def wait_until_allocatable(self, expected: dict[str, int]) -> None:
+        wait_until(f"the kubelet has {expected}", lambda: expected == {
             name: count for name, count in self.kubernetes.devices().items() if count}, 60)
 
     def label(self, key: str, value: str = "") -> None:
@@ -80,8 +80,8 @@ class ChartGpusTest(unittest.TestCase):
         return {file.name for file in pathlib.Path("/run/nvidia/validations").iterdir()}
 
     def shown_by_guest_with(self, resource: str) -> str:
-        """Of a pod with one of them: the variable that says which it is, and its nodes."""
-        # Not by `env`: a shell passes no variables on that have "-" in their names.
+        """A pod with one device: the variable that names the device, and its device nodes."""
+        # `env` is no use: a shell passes no variables on that have "-" in their names.
         self.kubernetes.run_pod("guest", {resource: 1}, "tr '\\0' '\\n' < /proc/1/environ | grep PCI_RESOURCE_; "
                                 "ls /dev/vfio; echo END")
         self.kubernetes.wait_for_pod("guest")
@@ -90,12 +90,12 @@ class ChartGpusTest(unittest.TestCase):
 
     # --- and what happens --------------------------------------------------------------------------------------------
 
-    def test_labels_move_and_divide_the_gpus(self) -> None:
+    def test_labels_bind_the_gpus_and_create_vgpus(self) -> None:
         try:
             self.obey()
         except Exception:
             print(self.host.drivers(), self.host.vgpus(), self.metadata())
-            self.ferry.tell()
+            self.ferry.print_logs()
             raise
 
     def obey(self) -> None:
@@ -108,9 +108,9 @@ class ChartGpusTest(unittest.TestCase):
         self.wait_until_is(*OWN)
 
         self.label(WORKLOAD, "vm-passthrough")
-        self.wait_until_is(*GIVEN)
+        self.wait_until_is(*ON_VFIO)
         self.assertEqual({"workload-type", "vfio-pci-ready"}, self.status_files())
-        self.wait_for_offer({CARD: 1, AUDIO: 1, TESLA: 1})
+        self.wait_until_allocatable({CARD: 1, AUDIO: 1, TESLA: 1})
         self.assertRegex(self.shown_by_guest_with(CARD), "(?s)=0000:01:00.0\n.*11\nvfio\n")
 
         # Another version of both pods, below a pod that has a GPU.
@@ -118,8 +118,8 @@ class ChartGpusTest(unittest.TestCase):
                         values={"agent": {"logLevel": "debug"}, "hostd": {"logLevel": "debug"}})
         wait_until("other pods run", lambda: self.ferry.runs() and not set(first.split()) & set(self.ferry.runs().split()),
                    120)
-        self.wait_for_offer({CARD: 1, AUDIO: 1, TESLA: 1})
-        self.assertEqual(GIVEN, self.host.drivers())
+        self.wait_until_allocatable({CARD: 1, AUDIO: 1, TESLA: 1})
+        self.assertEqual(ON_VFIO, self.host.drivers())
         self.assertIn("running", kubernetes.pod("guest")["containerStatuses"][0]["state"])
 
         # It keeps its GPU; the other one goes back.
@@ -129,13 +129,13 @@ class ChartGpusTest(unittest.TestCase):
         self.assertEqual(("vfio-pci", "vfio-pci", "nvidia"), self.host.drivers())
         kubernetes.remove_pods()
         self.wait_until_is(*OWN)
-        self.wait_for_offer({})
+        self.wait_until_allocatable({})
 
         self.label(VGPU_CONFIG, "four")
         self.label(WORKLOAD, "vm-vgpu")
         wait_until("it is divided", lambda: self.metadata()["labels"].get(VGPU_STATE) == "success", 60)
         self.assertEqual(4, len(self.host.vgpus()))
-        self.wait_for_offer({VGPU: 4})
+        self.wait_until_allocatable({VGPU: 4})
         self.assertIn(self.shown_by_guest_with(VGPU).split("=")[1].split()[0], self.host.vgpus())
         kubernetes.remove_pods()
 
@@ -147,7 +147,7 @@ class ChartGpusTest(unittest.TestCase):
             "config": {"policies": MIXED.replace("*T4*", "*4090*")}, "agent": {"drain": {"enabled": True}},
             "uninstall": {"seconds": 5}})
         self.wait_until_is("vfio-pci", "vfio-pci", "nvidia")
-        self.wait_for_offer({CARD: 1, AUDIO: 1})
+        self.wait_until_allocatable({CARD: 1, AUDIO: 1})
         self.leave_in_the_middle_of_a_drain()
 
     def leave_in_the_middle_of_a_drain(self) -> None:

@@ -70,7 +70,7 @@ class ChartTest(unittest.TestCase):
             with self.subTest(helm=pathlib.Path(program).parent.name):
                 self.live(program)
 
-    def test_the_prometheus_operators_resources_accept_the_charts_objects(self) -> None:
+    def test_the_prometheus_operator_accepts_the_charts_objects(self) -> None:
         crds = pathlib.Path(os.environ["CLUSTER_PROGRAMS"]) / "crds"
         if not self.kubernetes.release.current:
             self.skipTest("only scripts/lib/kubernetes brings the operator's custom resources")
@@ -94,11 +94,11 @@ class ChartTest(unittest.TestCase):
 
     def live(self, program: str) -> None:
         ferry = self.ferry
-        offered = pathlib.Path("/run/ferry/plugin/advertised.json")
-        offered.unlink(missing_ok=True)  # of the Helm before
-        told = ferry.helm(program, "install", "ferry", CHART, values=VALUES)
-        self.assertIn("kubectl label node NODE", told)
-        self.assertIn("No node of 1 has a label of gpuNodeLabels", told)
+        advertised = pathlib.Path("/run/ferry/plugin/advertised.json")
+        advertised.unlink(missing_ok=True)  # of the Helm before
+        notes = ferry.helm(program, "install", "ferry", CHART, values=VALUES)
+        self.assertIn("kubectl label node NODE", notes)
+        self.assertIn("No node of 1 has a label of gpuNodeLabels", notes)
         self.assertEqual(ferry.pods(), [], "the node has no GPU yet")
         self.kubernetes.kubectl("label", "node", NODE, f"{PRESENT}=true")
         try:
@@ -106,8 +106,8 @@ class ChartTest(unittest.TestCase):
             wait_until("the agent tells of the node", lambda: self.label(STATE) == "idle", 60)
             state = json.loads(pathlib.Path("/run/ferry/status.json").read_text())
             self.assertEqual(state["phase"], "idle", "hostd says it on the host")
-            wait_until("the plugin says it on the host", offered.exists, 60)
-            self.expect_the_charts_test_to_tell(program)
+            wait_until("the plugin says it on the host", advertised.exists, 60)
+            self.expect_the_charts_test_to_report(program)
 
             # A configuration is taken up, and restarts nothing.
             ferry.helm(program, "upgrade", "ferry", CHART, "--reuse-values", values={"config": {"policies": POLICIES}})
@@ -120,7 +120,7 @@ class ChartTest(unittest.TestCase):
 
             self.expect_the_agent_alone_with_its_token()
 
-            # What changes a pod replaces it, and not the other one.
+            # A change to one pod replaces that pod and not the other one.
             ferry.helm(program, "upgrade", "ferry", CHART, "--reuse-values",
                        values={"agent": {"logLevel": "debug"}})
             second = wait_until("another pod runs", lambda: ferry.runs() not in ("", first) and ferry.runs(), 120)
@@ -149,13 +149,13 @@ class ChartTest(unittest.TestCase):
             self.assertEqual([], [request for request in self.kubernetes.requests()
                                   if request.get("responseStatus", {}).get("code") in (401, 403)], "RBAC refused nothing")
         except Failure:
-            ferry.tell()
+            ferry.print_logs()
             ferry.helm(program, "uninstall", "ferry")
             raise
         finally:
             self.kubernetes.try_kubectl("label", "node", NODE, f"{PRESENT}-", f"{STATE}-")
 
-    def expect_the_charts_test_to_tell(self, program: str) -> None:
+    def expect_the_charts_test_to_report(self, program: str) -> None:
         """`helm test` passes, shows the checks of a node and leaves nothing; its account may do no more than it asks for."""
         self.assertIn("Succeeded", self.ferry.helm(program, "test", "ferry"))
         for check in ("ferry-agent", "ferry-hostd"):
@@ -166,7 +166,7 @@ class ChartTest(unittest.TestCase):
             self.assertNotIn("ferry-test", left, kind)
 
     def expect_the_agent_alone_with_its_token(self) -> None:
-        """As another process of the node's root has it that has no capability: the plugin."""
+        """The plugin's container is another process of root on the node, without a capability."""
         agent, node = self.ferry.pod("agent"), self.ferry.pod("node")
         self.assertNotEqual(agent["status"]["podIP"], node["status"]["podIP"])
         (process,) = [file.parent.name for file in pathlib.Path("/proc").glob("[0-9]*/comm")
@@ -185,9 +185,9 @@ class ChartTest(unittest.TestCase):
         done = subprocess.run([*without_capabilities, "kill", "-KILL", process], capture_output=True, text=True, check=False)
         self.assertNotEqual(0, done.returncode, "it cannot end it either")
 
-    def test_an_upgrade_of_a_release_whose_agent_was_root_in_the_pod_of_hostd(self) -> None:
+    def test_an_upgrade_from_a_release_with_the_agent_in_hostds_pod(self) -> None:
         """The DaemonSet with the three containers keeps its name and its selector; its files become the agent's."""
-        ferry, wanted = self.ferry, pathlib.Path("/var/lib/ferry/desired.json")
+        ferry, desired = self.ferry, pathlib.Path("/var/lib/ferry/desired.json")
         program = self.helms[-1]
         with tempfile.TemporaryDirectory() as folder:
             ferry.helm(program, "install", "ferry", write_former_chart(pathlib.Path(folder), ferry.helm(
@@ -195,19 +195,19 @@ class ChartTest(unittest.TestCase):
                 values={**VALUES, "config": {"policies": POLICIES}})))
         self.kubernetes.kubectl("label", "node", NODE, f"{PRESENT}=true", "gpu-ferry.io/policy=given")
         try:
-            wait_until("the former agent has written the file", wanted.exists, 120)
-            self.assertEqual(0, wanted.stat().st_uid)
+            wait_until("the former agent has written the file", desired.exists, 120)
+            self.assertEqual(0, desired.stat().st_uid)
             ferry.helm(program, "upgrade", "ferry", CHART, values={**VALUES, "config": {"policies": POLICIES}})
             wait_until("the pods run", ferry.runs, 180)
             self.kubernetes.kubectl("label", "node", NODE, "gpu-ferry.io/policy-")
-            wait_until("the agent removes the former one's file", lambda: not wanted.exists(), 120)
+            wait_until("the agent removes the former one's file", lambda: not desired.exists(), 120)
             wait_until("hostd obeys", lambda: json.loads(pathlib.Path("/run/ferry/status.json").read_text())["phase"]
                        == "idle", 60)
             said = self.kubernetes.kubectl("logs", "-n", SPACE, ferry.pod("agent")["metadata"]["name"])
             self.assertIn("this agent serves the node now", said, "it has waited for hostd, and has not ended")
             self.assertEqual(0, ferry.pod("agent")["status"]["containerStatuses"][0]["restartCount"])
         except Failure:
-            ferry.tell()
+            ferry.print_logs()
             raise
         finally:
             ferry.helm(program, "uninstall", "ferry")

@@ -48,7 +48,7 @@ class SchedulerTest(unittest.TestCase):
         return taken
 
     def wait_until_refused(self, pod: str) -> None:
-        wait_until(f"the scheduler has looked at {pod}", lambda: any(
+        wait_until(f"the scheduler has tried {pod}", lambda: any(
             one.get("reason") == "Unschedulable" for one in self.kubernetes.pod(pod).get("conditions", [])), 60)
 
     def test_eight_gpus_with_twelve_types_of_sixteen_vgpus(self) -> None:

@@ -45,7 +45,7 @@ def a_request(rng: random.Random) -> dict[str, Any]:
 
 
 class Schedule:
-    """One schedule on a Node that has no claims when it begins."""
+    """A schedule on a Node that has no claims when it begins."""
 
     def __init__(self, api: Api, node: ListedNode, seed: int, done: collections.Counter[str]) -> None:
         self._api, self._node, self._rng, self._done = api, node, random.Random(seed), done
@@ -79,7 +79,7 @@ class Schedule:
             self._api.create(PODS, pod_on(self._node.name, names[-1], names[-1]))
         if self._rng.random() < 0.3:
             self.delete_slices()  # while the scheduler looks at them
-        wait_until("the scheduler has looked at each pod", lambda: all(map(self._is_seen, names)), 60)
+        wait_until("the scheduler has tried each pod", lambda: all(map(self._is_seen, names)), 60)
         self._done["claims"] += len(names)
 
     def remove(self) -> None:
@@ -107,7 +107,7 @@ class Schedule:
         self._node.list_gpus(*gpus)
 
     def restart(self) -> None:
-        """By a signal, or killed; at times its slices are deleted meanwhile."""
+        """It ends by SIGTERM or SIGKILL; at times its slices are deleted meanwhile."""
         dra, how = self._node.dra, self._rng.choice((signal.SIGTERM, signal.SIGKILL))
         dra.stop(how)
         if self._rng.random() < 0.5:
@@ -132,16 +132,16 @@ class Schedule:
 
     def check(self) -> None:
         """Also that allocated devices are published, as soon as all slices are there again."""
-        self._look()
+        self._observe()
 
         def is_published() -> bool:
-            taken = self._look()
+            taken = self._observe()
             devices = devices_in(self._api.slices(self._node.name))
             return bool(devices) and {device for device, _ in taken} <= set(devices)
         wait_until("all devices that are allocated are published", is_published, 30)
-        self._done["looks with allocations"] += bool(self._look())
+        self._done["observations with allocations"] += bool(self._observe())
 
-    def _look(self) -> list[tuple[str, str]]:
+    def _observe(self) -> list[tuple[str, str]]:
         taken = self._api.allocations(self._node.name)
         if found := faults(GPUS, taken):
             raise Failure("; ".join(found))
@@ -181,4 +181,4 @@ class DraSoak(unittest.TestCase):
             done = sum(pool.map(self.run_on, nodes, seeds), collections.Counter[str]())
         print(", ".join(f"{count} {what}" for what, count in done.items()), f"in {time.monotonic() - before:.0f} s")
         self.assertEqual(SCHEDULES, done["schedules"])
-        self.assertGreater(done["looks with allocations"], SCHEDULES)
+        self.assertGreater(done["observations with allocations"], SCHEDULES)

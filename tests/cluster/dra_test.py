@@ -63,7 +63,7 @@ class DraTest(unittest.TestCase):
             wait_until("the pods run", lambda: cls.ferry.runs("dra"), 180)
             wait_until("both GPUs are published", lambda: {WHOLE_CARD, WHOLE_TESLA} <= set(cls.devices()), 120)
         except Exception:
-            cls.ferry.tell()
+            cls.ferry.print_logs()
             raise
 
     @classmethod
@@ -167,7 +167,7 @@ class DraTest(unittest.TestCase):
         return [(one["reason"], one["message"]) for one in found["items"]]
 
     def wait_until_refused(self, pod: str) -> None:
-        """By the scheduler."""
+        """Waits until the scheduler has found no device for the pod."""
         wait_until(f"the scheduler has found nothing for {pod}", lambda: any(
             one.get("reason") == "Unschedulable" for one in self.kubernetes.pod(pod).get("conditions", [])), 60)
 
@@ -271,7 +271,7 @@ class DraTest(unittest.TestCase):
         self.kubernetes.wait_for_pod(second)
         self.assertEqual(1, len(self.host.vgpus()))
 
-    def test_first_available_takes_the_first_that_there_is(self) -> None:
+    def test_first_available_takes_the_first_device_available(self) -> None:
         self.claim("some", {"card": {"firstAvailable": [{"name": "large", **vgpu("L40S-48Q")}, {"name": "small", **FOUR_GIB}]}})
         self.run_pod("guest", {"gpu": {"resourceClaimName": "some"}},
                      f"cat {METADATA}/resourceclaims/some/card/*-metadata.json")
@@ -293,7 +293,7 @@ class DraTest(unittest.TestCase):
                                 text=True, check=True).stdout
         self.assertEqual(2, len([name for name in folder.split() if name.startswith(DRIVER)]), "the CDI library reads both files")
 
-    def test_two_claims_of_a_pod_of_which_one_fails(self) -> None:
+    def test_one_of_a_pods_two_claims_fails(self) -> None:
         """`ferry dra` refuses parameters. The other claim is prepared, and undone with the pod."""
         self.claim("good", {"card": A_CARD})
         self.claim("bad", {"card": FOUR_GIB}, config=[{"opaque": {"driver": DRIVER, "parameters": {"kind": "None"}}}])
@@ -305,7 +305,7 @@ class DraTest(unittest.TestCase):
         self.assertEqual([], self.host.vgpus())
         self.assertEqual("Pending", self.phase("guest"))
 
-    def test_the_kubelet_restarts_below_a_pod(self) -> None:
+    def test_the_kubelet_restarts_under_a_running_pod(self) -> None:
         self.claim("kept", {"card": A_CARD})
         self.run_pod("guest", {"gpu": {"resourceClaimName": "kept"}})
         self.kubernetes.wait_for_pod("guest")
@@ -321,7 +321,7 @@ class DraTest(unittest.TestCase):
         self.run_pod("other", {"gpu": {"resourceClaimName": "new"}})
         self.kubernetes.wait_for_pod("other")
 
-    def test_ferry_dra_restarts_below_a_pod(self) -> None:
+    def test_ferry_dra_restarts_under_a_running_pod(self) -> None:
         self.claim("kept", {"card": A_CARD})
         self.run_pod("guest", {"gpu": {"resourceClaimName": "kept"}})
         self.kubernetes.wait_for_pod("guest")
@@ -337,7 +337,7 @@ class DraTest(unittest.TestCase):
         self.kubernetes.wait_for_pod("other")
         self.assertEqual("vfio-pci", self.host.driver_of(TESLA))
 
-    def test_hostd_restarts_below_a_pod(self) -> None:
+    def test_hostd_restarts_under_a_running_pod(self) -> None:
         self.claim("kept", {"card": A_CARD})
         self.run_pod("guest", {"gpu": {"resourceClaimName": "kept"}})
         self.kubernetes.wait_for_pod("guest")
@@ -351,7 +351,7 @@ class DraTest(unittest.TestCase):
         self.assertEqual("vfio-pci", self.host.driver_of(CARD))
         self.assertEqual("Running", self.phase("guest"))
 
-    def test_slices_that_are_deleted_come_back(self) -> None:
+    def test_deleted_slices_are_published_again(self) -> None:
         self.claim("kept", {"card": FOUR_GIB})
         self.run_pod("guest", {"gpu": {"resourceClaimName": "kept"}})
         self.kubernetes.wait_for_pod("guest")
@@ -395,7 +395,7 @@ class DraTest(unittest.TestCase):
         self.assertEqual("Pending", self.phase("four"))
 
     def test_a_second_ferry_dra_starts_before_the_first_ends(self) -> None:
-        """As a DaemonSet that adds a pod on each node has it. Only one of both works."""
+        """A second DaemonSet adds a pod on each node. Only one of the two works."""
         self.claim("kept", {"card": A_CARD})
         self.run_pod("guest", {"gpu": {"resourceClaimName": "kept"}})
         self.kubernetes.wait_for_pod("guest")
@@ -423,7 +423,7 @@ class DraTest(unittest.TestCase):
             self.assertEqual(before["kept"], self.checkpoint()["kept"])
             self.assertEqual("vfio-pci", self.host.driver_of(CARD))
 
-    def test_a_claim_goes_while_ferry_dra_is_down(self) -> None:
+    def test_a_claim_is_deleted_while_ferry_dra_is_down(self) -> None:
         self.claim("kept", {"card": A_CARD})
         self.run_pod("guest", {"gpu": {"resourceClaimName": "kept"}})
         self.kubernetes.wait_for_pod("guest")
@@ -432,13 +432,13 @@ class DraTest(unittest.TestCase):
             self.kubernetes.kubectl("delete", "resourceclaim", "kept", "--timeout=120s")
             self.assertIn("kept", self.checkpoint())
             self.assertEqual("vfio-pci", self.host.driver_of(CARD), "nothing is undone without the kubelet's word")
-        # By the kubelet's repeated request, or by a look at the claims that there are.
+        # The kubelet's repeated request removes it, or a list of the existing claims.
         wait_until("the GPU is back", lambda: self.host.drivers() == OWN and not self.checkpoint(), 400)
         self.claim("next", {"card": A_CARD})
         self.run_pod("other", {"gpu": {"resourceClaimName": "next"}})
         self.kubernetes.wait_for_pod("other")
 
-    def test_a_gpu_that_a_claim_has_stays_with_dra(self) -> None:
+    def test_a_claimed_gpu_stays_with_dra(self) -> None:
         """A policy that takes it back is blocked until the claim has ended."""
         self.claim("kept", {"card": A_CARD})
         self.run_pod("guest", {"gpu": {"resourceClaimName": "kept"}})
@@ -456,7 +456,7 @@ class DraTest(unittest.TestCase):
 
     # --- what its token may do ---------------------------------------------------------------------------------------
 
-    def test_the_token_of_the_pod_writes_its_own_slices_alone(self) -> None:
+    def test_the_pods_token_writes_only_its_own_slices(self) -> None:
         pod = self.ferry.pod("dra")["metadata"]
         self.kubernetes.add_user(OF_THE_POD, self.kubernetes.kubectl(
             "create", "token", ACCOUNT, "-n", SPACE, "--bound-object-kind=Pod", f"--bound-object-name={pod['name']}",
@@ -495,7 +495,7 @@ class DraTest(unittest.TestCase):
                     self.assertEqual("", said)
         self.assertIn("forbidden", answer({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": SPACE}}))
 
-    def test_the_api_server_has_no_warning_about_a_policy(self) -> None:
+    def test_the_api_server_accepts_the_policies_without_a_warning(self) -> None:
         for name in (SLICES_POLICY, EVENTS_POLICY):
             status = wait_until(f"{name} has been checked", lambda name=name: [
                 found["status"] for found in [self.kubernetes.get("validatingadmissionpolicy", name)]

@@ -50,7 +50,7 @@ def as_varint(value: int) -> bytes:
 
 
 def fields(message: bytes) -> Iterator[tuple[int, bytes, bytes]]:
-    """Of a protobuf message: number, contents (of those with any), and all of its bytes."""
+    """The fields of a protobuf message: number, contents (if any), and all bytes of the field."""
     at = 0
     while at < len(message):
         begin = at

@@ -118,17 +118,17 @@ class KataTest(unittest.TestCase):
 
     @staticmethod
     def lives_of(pod: Any) -> dict[str, tuple[str, int]]:
-        """Of its containers, which run: their IDs, and how often each was begun anew."""
+        """The IDs of its running containers, and how often each was restarted."""
         return {one["name"]: (one["containerID"], one["restartCount"])
                 for one in pod["status"]["containerStatuses"] if "running" in one["state"]}
 
     def lives(self) -> dict[str, tuple[str, int]]:
-        """Of the chart's containers and of the pod that stays."""
+        """The containers of the chart and of the pod that stays."""
         pods = [self.kubernetes.get("pod", "stays"), self.ferry.pod("agent"), self.ferry.pod("node")]
         return {name: life for pod in pods for name, life in self.lives_of(pod).items()}
 
     def resident_mib(self) -> float:
-        """Of the agent, its libraries too."""
+        """The memory of the agent, its libraries too."""
         status = [text.splitlines() for file in pathlib.Path("/proc").glob("[0-9]*/status") for text in [said_by(file)]
                   if text.startswith("Name:\tferry-agent\n")]
         self.assertEqual(1, len(status), status)
@@ -140,7 +140,7 @@ class KataTest(unittest.TestCase):
         try:
             self.comes_and_goes()
         except Exception:
-            self.ferry.tell()
+            self.ferry.print_logs()
             print(CONTAINERD_CONFIGURATION.read_text())
             raise
 
@@ -177,7 +177,7 @@ class KataTest(unittest.TestCase):
         wait_until("the runtime is gone", lambda: CONTAINERD_CONFIGURATION.read_bytes() == original, 400)
         if kubernetes.release.current:
             wait_until("the node's status lists it no more", lambda: HANDLER not in self.handlers_of_the_status(), 60)
-        wait_until("the cluster is told", lambda: READY not in self.node()["labels"] and not self.error(), 60)
+        wait_until("the Node reports it", lambda: READY not in self.node()["labels"] and not self.error(), 60)
         self.assertEqual(2, self.restarts_of_containerd())
         self.assertEqual(before, self.lives())
 

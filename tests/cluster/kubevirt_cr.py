@@ -19,7 +19,7 @@ STATUS_DONE, STATUS_USAGE, STATUS_DIFFERS, STATUS_REFUSED = 0, 2, 3, 4
 
 
 def list_of(selector: str) -> dict[str, Any]:
-    """As KubeVirt's own: one list, which whoever writes it writes whole."""
+    """The form of KubeVirt's own list, which each writer writes whole."""
     fields = {selector: {"type": "string"}, "resourceName": {"type": "string"},
               "externalResourceProvider": {"type": "boolean"}}
     return {"type": "array", "x-kubernetes-list-type": "atomic", "items": {

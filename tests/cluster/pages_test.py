@@ -39,7 +39,7 @@ class PagesTest(unittest.TestCase):
 
     @classmethod
     def runtime_classes(cls) -> list[Any]:
-        """Those that the chart makes of the values that a page shows: a pod of a class that is not there is refused."""
+        """The classes that the chart renders from a page's values: a pod of a missing class is refused."""
         out: list[Any] = []
         for block in cls.shown:
             if block.file.endswith("values.yaml"):

@@ -78,12 +78,12 @@ class PluginTest(unittest.TestCase):
         self.addCleanup(self.kubernetes.remove_pods)
 
     def devices(self, of: str = "allocatable") -> dict[str, int]:
-        """Those that there are; a Node never forgets a resource that it has had."""
+        """The resources with devices; a Node never forgets a resource that it has had."""
         return {name: count for name, count in self.kubernetes.devices(of).items() if count != 0}
 
-    def expect_allocatable(self, wanted: dict[str, int]) -> None:
-        wait_until(f"{wanted} are allocatable",
-                   lambda: self.devices() == {name: count for name, count in wanted.items() if count != 0}, 60)
+    def expect_allocatable(self, expected: dict[str, int]) -> None:
+        wait_until(f"{expected} are allocatable",
+                   lambda: self.devices() == {name: count for name, count in expected.items() if count != 0}, 60)
 
     def shown_by(self, pod: str) -> list[str]:
         """The lines of SHOW in a pod that runs."""
@@ -96,7 +96,7 @@ class PluginTest(unittest.TestCase):
         return self.shown_by(pod)[0].split("=")[1]
 
     def noted_by_kubelet(self) -> dict[str, list[str]]:
-        """What the kubelet itself keeps: resource -> the IDs that are Healthy."""
+        """The kubelet's own list: resource -> the IDs that are Healthy."""
         file = pathlib.Path("/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint")
         found: dict[str, list[str]] = json.loads(file.read_text())["Data"]["RegisteredDevices"]
         return {resource: sorted(ids) for resource, ids in found.items() if ids}
@@ -111,7 +111,7 @@ class PluginTest(unittest.TestCase):
                           f"13 {self.node_number(number_of(13))}", f"vfio {self.node_number(NODE_OF_ALL)}"],
                          self.shown_by("one"))
 
-    def test_a_pod_gets_two_of_a_kind(self) -> None:
+    def test_a_pod_gets_two_devices_of_a_resource(self) -> None:
         self.kubernetes.run_pod("both", {CARD: 2}, SHOW)
         environment, *nodes = self.shown_by("both")
         self.assertEqual(["0000:01:00.0", "0000:02:00.0"], sorted(environment.split("=")[1].split(",")))
@@ -124,7 +124,7 @@ class PluginTest(unittest.TestCase):
         self.expect_allocatable({CARD: 2, AUDIO: 0, OTHER: 1})
         self.kubernetes.run_pod("audio", {AUDIO: 1}, SHOW)
 
-        def looked_at() -> Any:
+        def is_reported() -> Any:
             # A scheduler that has not heard of the Node's change yet gives it the pod, and the kubelet does not take it.
             status = self.kubernetes.pod("audio")
             if status["phase"] == "Failed" and status.get("reason") == "UnexpectedAdmissionError":
@@ -132,7 +132,7 @@ class PluginTest(unittest.TestCase):
                 self.kubernetes.run_pod("audio", {AUDIO: 1}, SHOW)
                 return None
             return self.status_of("audio")[1]
-        wait_until("the scheduler has looked", looked_at, 60)
+        wait_until("the scheduler has tried the pod", is_reported, 60)
         phase, messages = self.status_of("audio")
         self.assertEqual("Pending", phase)
         self.assertIn(f"Insufficient {AUDIO}", messages[0])
@@ -149,7 +149,7 @@ class PluginTest(unittest.TestCase):
         self.host.add_node(12)
         self.expect_allocatable({CARD: 2, AUDIO: 1, OTHER: 1})
 
-    def test_a_new_plugin_knows_what_pods_have(self) -> None:
+    def test_a_new_plugin_knows_the_allocations(self) -> None:
         self.kubernetes.run_pod("before", {CARD: 1}, SHOW)
         held = self.device_of("before")
         for how in (signal.SIGTERM, signal.SIGKILL):
@@ -163,7 +163,7 @@ class PluginTest(unittest.TestCase):
         if self.kubernetes.release.current:  # the kubelet of 1.20 does not count them
             self.assertGreater(self.kubernetes.kubelet_metrics("kubelet_pod_resources_endpoint_requests_total")["v1"], 0)
 
-    def test_what_nvidias_plugin_has_given_out_stays_given_out(self) -> None:
+    def test_allocations_of_nvidias_plugin_are_kept(self) -> None:
         theirs = Program(self.kubernetes.logs, os.environ["CLUSTER_BIN"] + "/former-plugin",
                          "/var/lib/kubelet/device-plugins", CARD.split("/")[1],
                          *[f"{address}={group}" for address, group in list(GROUPS.items())[:2]])
@@ -180,7 +180,7 @@ class PluginTest(unittest.TestCase):
         self.kubernetes.run_pod("after", {CARD: 1}, SHOW)
         self.assertEqual({"0000:01:00.0", "0000:02:00.0"}, {held, self.device_of("after")})
 
-    def test_twenty_kubelets_know_every_device_once_each(self) -> None:
+    def test_twenty_kubelets_list_every_device_once(self) -> None:
         self.kubernetes.run_pod("before", {CARD: 1}, SHOW)
         held = self.device_of("before")
         with_one_held = {CARD: 2, AUDIO: 1, OTHER: 1}
@@ -210,12 +210,12 @@ class PluginTest(unittest.TestCase):
         self.kubernetes.run_pod("after", {CARD: 1}, SHOW)
         self.assertNotEqual(held, self.device_of("after"))
         self.kubernetes.run_pod("too-many", {CARD: 1}, SHOW)
-        wait_until("the scheduler has looked", lambda: self.status_of("too-many")[1], 60)
+        wait_until("the scheduler has tried the pod", lambda: self.status_of("too-many")[1], 60)
         self.assertEqual("Pending", self.status_of("too-many")[0])
 
-    # --- what else it can be told to do ------------------------------------------------------------------------------
+    # --- further options of the plugin -------------------------------------------------------------------------------
 
-    def test_a_kubelet_finds_the_plugin_by_its_watcher(self) -> None:
+    def test_the_kubelets_plugin_watcher_finds_the_plugin(self) -> None:
         with self.in_its_place(self.plugin_with("--companions", "--plugin-watcher")):
             self.expect_allocatable(ALL)
             self.kubernetes.run_pod("one", {OTHER: 1}, SHOW)
@@ -226,7 +226,7 @@ class PluginTest(unittest.TestCase):
             self.kubernetes.remove_pods()
         self.assertEqual([], list(pathlib.Path("/var/lib/kubelet/plugins_registry").glob("*.sock")), "it has left nothing")
 
-    def test_virtual_machines_and_kata_are_served_by_one_node(self) -> None:
+    def test_one_node_serves_virtual_machines_and_kata(self) -> None:
         with self.in_its_place(self.plugin_with("--mode", "both", environment={"P_GPU_ALIAS": "pgpu"})):
             # The kubelet forgets what nobody offers any more only after some minutes.
             self.expect_allocatable({CARD: 2, AUDIO: 2, OTHER: 1, PGPU: 3})
@@ -244,7 +244,7 @@ class PluginTest(unittest.TestCase):
             self.expect_allocatable({CARD: 2, AUDIO: 2, OTHER: 1, PGPU: 3})
         self.expect_allocatable(ALL | {PGPU: 0})
 
-    def test_containerd_injects_the_devices_that_cdi_names(self) -> None:
+    def test_containerd_injects_the_cdi_devices(self) -> None:
         """Allocate answers with CDI names alone; containerd reads Ferry's CDI file and gives the pod the device nodes."""
         if not self.kubernetes.release.current:
             self.skipTest("the kubelet passes CDI names on since 1.29, and containerd reads CDI files since 1.7")
@@ -271,10 +271,10 @@ class PluginTest(unittest.TestCase):
 
     @staticmethod
     def node_number(number: int) -> str:
-        """As `stat -c %t:%T` prints it."""
+        """The device number in the form of `stat -c %t:%T`."""
         return f"{os.major(number):x}:{os.minor(number):x}"
 
-    def test_vgpus_come_and_go_while_it_runs(self) -> None:
+    def test_vgpus_are_created_and_removed_while_the_plugin_runs(self) -> None:
         uuids = ["3f0c6f6e-0000-4000-8000-00000000000" + digit for digit in "12"]
         self.host.add("0000:04:00.0", "10de:2235", "030200", 14, driver="nvidia")
         for number, uuid in enumerate(uuids):
@@ -294,7 +294,7 @@ class PluginTest(unittest.TestCase):
 
     # --- the KubeVirt object -----------------------------------------------------------------------------------------
 
-    def test_the_kubevirt_object_gets_what_it_lacks_and_keeps_the_rest(self) -> None:
+    def test_the_kubevirt_object_gets_missing_devices_and_keeps_the_rest(self) -> None:
         kubevirt = KubevirtObject(self.kubernetes, self.host.root)
         status, said = kubevirt.ferry("--check")
         self.assertEqual(STATUS_USAGE, status, said)

@@ -74,15 +74,15 @@ class RolloutTest(unittest.TestCase):
     def label(self, policy: str) -> None:
         self.kubernetes.kubectl("label", "nodes", "-l", "rollout", "--overwrite", f"{POLICY}={policy}")
 
-    def test_no_more_than_so_many_and_one_where_it_fails(self) -> None:
+    def test_at_most_the_limit_changes_at_once_and_one_node_fails(self) -> None:
         self.label("given")
         self.wait_until_are("ready", NODES)
-        wait_until("the last one has given back", lambda: self.leases.seen()[-1][1] == "", 30)
+        wait_until("the last lease is free", lambda: self.leases.seen()[-1][1] == "", 30)
         seen = self.leases.seen()
         holders = [holder for _, holder in seen if holder]
         self.assertEqual({f"n{number}" for number in range(NODES)}, set(holders))
         self.assertEqual(MOST, LeaseWatch.most_at_once(seen))
-        # One lease alone is used until the first node has proven the policy.
+        # A single lease is used until the first node has passed the policy.
         first = holders[0]
         alone = seen[:1 + next(at for at, (_, holder) in enumerate(seen) if holder not in ("", first))]
         self.assertIn(("ferry-rollout-0", ""), alone, "the others have waited for it")
@@ -93,7 +93,7 @@ class RolloutTest(unittest.TestCase):
         wait_until("all the others say why", lambda: NODES - 1 == len([
             one for one in self.kubernetes.get("nodes", "-l", "rollout")["items"]
             if "has failed on n" in one["metadata"].get("annotations", {}).get("gpu-ferry.io/last-error", "")]), 60)
-        self.assertEqual(1, len({holder for _, holder in self.leases.seen()[len(seen):] if holder}), "nobody else has begun")
+        self.assertEqual(1, len({holder for _, holder in self.leases.seen()[len(seen):] if holder}), "no other node has begun")
         self.assertEqual(1, self.in_state("failed"))
         # A person has the way out: another policy is not held.
         self.label("given")

@@ -17,10 +17,10 @@ constexpr const char* kFile = "run/ferry/it.lock";
 
 class InstanceLockQueueTest : public testing::Test {
  protected:
-  /// Runs the loop until it is our turn; false: not in time.
+  /// Runs the loop until it has the lock; false: not in time.
   bool comes() {
     std::optional<InstanceLock> mine;
-    const InstanceLockQueue turn(*loop_, host_, kFile, [&](InstanceLock only) {
+    const InstanceLockQueue queue(*loop_, host_, kFile, [&](InstanceLock only) {
       mine.emplace(std::move(only));
       loop_->finish();
     });

@@ -17,7 +17,7 @@ namespace {
 
 using test::must;
 
-class PresenceTest : public testing::Test {
+class InstanceLockTest : public testing::Test {
  protected:
   static constexpr const char* kFile = "run/ferry/some.lock";
   bool present() const { return must(is_present(host_, kFile)); }
@@ -25,7 +25,7 @@ class PresenceTest : public testing::Test {
   HostFs host_{tree_.path()};
 };
 
-TEST_F(PresenceTest, LastsAsLongAsAnyOfTheKind) {
+TEST_F(InstanceLockTest, LastsAsLongAsAnyOfTheKind) {
   EXPECT_FALSE(present()) << "there is no file";
   std::optional<LivenessLock> first = must(LivenessLock::announce(host_, kFile));
   EXPECT_TRUE(present());
@@ -36,7 +36,7 @@ TEST_F(PresenceTest, LastsAsLongAsAnyOfTheKind) {
   EXPECT_FALSE(present()) << "the file stays, and says nothing";
 }
 
-TEST_F(PresenceTest, EndsWithAProcessThatIsKilled) {
+TEST_F(InstanceLockTest, EndsWithAProcessThatIsKilled) {
   int ready[2] = {};
   ASSERT_EQ(::pipe(ready), 0);
   const pid_t child = ::fork();
@@ -58,7 +58,7 @@ TEST_F(PresenceTest, EndsWithAProcessThatIsKilled) {
   ::close(ready[1]);
 }
 
-TEST_F(PresenceTest, LetsOneAlone) {
+TEST_F(InstanceLockTest, LetsOneAlone) {
   std::optional<InstanceLock> first = must(InstanceLock::claim(host_, kFile));
   const auto second = InstanceLock::claim(host_, kFile);
   ASSERT_FALSE(second);
@@ -67,7 +67,7 @@ TEST_F(PresenceTest, LetsOneAlone) {
   EXPECT_TRUE(InstanceLock::claim(host_, kFile));
 }
 
-TEST_F(PresenceTest, DistinguishesThatItsNameIsGoneFromThatItCannotBeAsked) {
+TEST_F(InstanceLockTest, DistinguishesThatItsNameIsGoneFromThatItCannotBeAsked) {
   const auto only = must(InstanceLock::claim(host_, kFile));
   EXPECT_TRUE(must(only.is_at(host_, kFile)));
   // A sanitizer's first look at the type of an error takes a pipe, which is not to be had below.

@@ -59,7 +59,7 @@ class FakeReader : public dra::ClaimReader {
   }
 };
 
-class FakeNode : public dra::NodeView {
+class FakeNode : public dra::ModelSource {
  public:
   Result<dra::NodeModel> node() const override {
     if (error) return fail(Error(*error));

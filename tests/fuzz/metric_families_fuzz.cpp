@@ -4,12 +4,12 @@
 
 // Makes metrics of each advertised.json that can be read.
 void ferry::fuzz::one_input(std::string_view text) {
-  auto offer = api::read_advertised_resources(text);
-  if (!offer) return;
-  agent::MetricsSnapshot view;
-  view.host.content.emplace();
-  view.offer.content = std::move(*offer);
-  const std::string shown = agent::metrics_text(agent::metric_families(view));
+  auto advertised = api::read_advertised_resources(text);
+  if (!advertised) return;
+  agent::MetricsSnapshot snapshot;
+  snapshot.host.content.emplace();
+  snapshot.advertised.content = std::move(*advertised);
+  const std::string shown = agent::metrics_text(agent::metric_families(snapshot));
   for (std::size_t begin = 0; begin < shown.size();) {
     const auto end = shown.find('\n', begin);
     require(end != std::string::npos, "the last line ends");

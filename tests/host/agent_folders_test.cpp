@@ -281,7 +281,7 @@ TEST_F(EarlierTree, EntriesOfAnotherOwnerAreNamedAndStay) {
   EXPECT_EQ(status("opt/kata/planted").st_uid, kAgent);
 }
 
-TEST_F(AgentFoldersTest, ALookBesideTheStoreSaysThatItDidNotSeeAll) {
+TEST_F(AgentFoldersTest, AScanBesideTheStoreSaysThatItDidNotSeeAll) {
   make_deep("opt/kata/local");
   const auto given = test::must(give_to_group(host_, "opt/kata", group_, Giving::tree));
   ASSERT_EQ(given.errors.size(), 1U);
@@ -329,10 +329,9 @@ class BadEntry : public AgentFoldersTest {
   void others_are_given() const {
     for (const std::string& file : others_) EXPECT_EQ(mode(file) & 0060U, 0060U) << file;
   }
-  AgentFolders folders(std::chrono::milliseconds between_looks) const {
-    return {
-        host_,
-        {.group = kAgent, .lock = {}, .folders = {}, .trees = {"opt/kata"}, .between_looks = between_looks}};
+  AgentFolders folders(std::chrono::milliseconds poll_period) const {
+    return {host_,
+            {.group = kAgent, .lock = {}, .folders = {}, .trees = {"opt/kata"}, .poll_period = poll_period}};
   }
 
   static constexpr const char* kBad = "opt/kata/.ferry/artifact/k";
@@ -368,7 +367,7 @@ TEST_F(BadEntry, IsSaidOnceAndGivenByALaterLook) {
   EXPECT_EQ(mode("opt/kata/.ferry/later"), 0600U) << "a look without an error was the last one";
 }
 
-TEST_F(BadEntry, BringsNoLookWithEachRound) {
+TEST_F(BadEntry, BringsNoScanWithEachRound) {
   const test::AsUser owner(kAgent);
   AgentFolders looks = folders(std::chrono::hours(1));
   looks.give();

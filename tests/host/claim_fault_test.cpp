@@ -127,7 +127,7 @@ TEST_P(EveryChangeForAClaim, ThatHangsIsFinishedOnceItReturns) {
   }
 }
 
-TEST_P(EveryChangeForAClaim, ThatFailsOnTheWayBackIsRepeated) {
+TEST_P(EveryChangeForAClaim, ThatFailsInTheRollBackIsRepeated) {
   for (std::size_t n = 1; n <= changes_back_; n += stride()) {
     SCOPED_TRACE(n);
     ClaimNode node;
@@ -145,7 +145,7 @@ TEST_P(EveryChangeForAClaim, ThatFailsOnTheWayBackIsRepeated) {
   }
 }
 
-TEST_P(EveryChangeForAClaim, ThatIsTheLastBeforeDeathOnTheWayBackIsRepeatedByTheNextHostd) {
+TEST_P(EveryChangeForAClaim, ThatIsTheLastBeforeDeathInTheRollBackIsRepeatedByTheNextHostd) {
   for (std::size_t n = 1; n <= changes_back_; n += stride()) {
     SCOPED_TRACE(n);
     ClaimNode node;

@@ -60,14 +60,14 @@ GpuUse used_by_a_vm() {
 }
 
 std::set<std::string> ids(const Allocations& allocations) {
-  return ids_of(allocations.withdrawals);
+  return ids_of(allocations.unavailable);
 }
 
 TEST(GpuAllocation, IsTheDevicePluginsByDefault) {
   const Allocations out = allocate(three_gpus(), {});
   EXPECT_THAT(out.dra, IsEmpty());
   EXPECT_THAT(out.conditions, IsEmpty());
-  EXPECT_THAT(out.withdrawals, IsEmpty());
+  EXPECT_THAT(out.unavailable, IsEmpty());
 }
 
 TEST(GpuAllocation, ChangesToDraOnceThePluginHasWithdrawnTheGpu) {
@@ -78,7 +78,7 @@ TEST(GpuAllocation, ChangesToDraOnceThePluginHasWithdrawnTheGpu) {
   EXPECT_THAT(asked.dra, IsEmpty());
   EXPECT_EQ(asked.conditions.at(kThird).state, api::GpuState::pending);
   EXPECT_THAT(ids(asked), ElementsAre("0000:07:00.0"));
-  EXPECT_EQ(asked.withdrawals.at(0).reason, "the policy gives this GPU to DRA claims");
+  EXPECT_EQ(asked.unavailable.at(0).reason, "the policy gives this GPU to DRA claims");
   facts.plugin_is_asked = false;
   const Allocations done = allocate(node, facts);
   EXPECT_THAT(done.dra, ElementsAre(kThird));
@@ -163,7 +163,7 @@ TEST(GpuAllocation, LosesAGpuThatIsUnplugged) {
   const Allocations out = allocate(three_gpus(), facts);
   EXPECT_THAT(out.dra, ElementsAre(kGone));
   EXPECT_THAT(out.conditions, IsEmpty());
-  EXPECT_THAT(out.withdrawals, IsEmpty());
+  EXPECT_THAT(out.unavailable, IsEmpty());
 }
 
 TEST(GpuAllocation, ShowsInTheStatus) {

@@ -33,9 +33,9 @@ namespace ferry::host {
 class DeviceUsers final : public vfio::UseProbe {
  public:
   std::map<std::string, vfio::DeviceUser> held;
-  std::function<void()> before_look;
+  std::function<void()> before_scan;
   Result<vfio::UseReport> look(std::span<const vfio::UseQuestion> questions) override {
-    if (before_look) before_look();
+    if (before_scan) before_scan();
     vfio::UseReport report;
     for (const vfio::UseQuestion& question : questions)
       if (const auto user = held.find(question.device); user != held.end())
@@ -153,9 +153,9 @@ class NodeKeeperTest : public ThreeT4s {
       if (one.address.text() == address) return one;
     throw std::runtime_error("no " + address + " in status.json");
   }
-  std::vector<std::string> withdrawn() const {
+  std::vector<std::string> unavailable() const {
     std::vector<std::string> ids;
-    for (const api::Withdrawal& one : state().withdraw) ids.push_back(one.id);
+    for (const api::UnavailableDevice& one : state().unavailable) ids.push_back(one.id);
     return ids;
   }
   std::vector<std::string> drivers() const {
@@ -180,11 +180,11 @@ class NodeKeeperTest : public ThreeT4s {
   bool plugin_follows() {
     if (!liveness_ || silent_) return false;
     const auto text = kernel_.read_file("run/ferry/status.json");
-    const auto withdrawals = text ? test::must(api::read_withdrawals(*text)) : api::HostStatus();
+    const auto host_status = text ? test::must(api::read_unavailable(*text)) : api::HostStatus();
     auto devices = nlohmann::json::array();
     const auto add = [&](const std::string& id, unsigned group) {
       const bool allocated = allocated_.contains(id);
-      if (!allocated && std::ranges::any_of(withdrawals.withdraw, [&](const api::Withdrawal& one) {
+      if (!allocated && std::ranges::any_of(host_status.unavailable, [&](const api::UnavailableDevice& one) {
             return one.id == id || (kata_ && iommu_group_of(kernel_, one.id) == group);
           })) {
         listed_.erase(id);
@@ -202,7 +202,7 @@ class NodeKeeperTest : public ThreeT4s {
       for (const std::string& vgpu : mdev_.devices_on(address)) add(vgpu.substr(vgpu.find(' ') + 1), 200);
     }
     const nlohmann::json file = {{"version", 2},
-                                 {"state_generation", withdrawals.generation + answer_ahead_},
+                                 {"state_generation", host_status.generation + answer_ahead_},
                                  {"resources", {{{"name", "nvidia.com/T4"}, {"devices", devices}}}}};
     const std::string now = file.dump();
     if (now == kernel_.read_file("run/ferry/plugin/advertised.json").value_or("")) return false;

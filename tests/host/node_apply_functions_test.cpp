@@ -53,13 +53,13 @@ class NodeWithFunctions : public NodeApplyTest {
   test::FakeVendorVfio vendor_{kernel_};
 };
 
-TEST_F(NodeWithFunctions, GivesAwayOneWhoseFunctionsNobodyUses) {
+TEST_F(NodeWithFunctions, BindsOneWhoseFunctionsNoProcessUses) {
   const auto preview = preview_policy(host(), policy(kAway)).value();
   EXPECT_THAT(texts(preview.vgpus),
               ElementsAre("remove T4-4Q from 0000:08:00.4", "remove T4-4Q from 0000:08:00.5",
                           "disable 4 virtual functions of 0000:08:00.0"));
   EXPECT_EQ(preview.vgpus.gpus[3].steps[2].why, "p.yaml:4 gives it away whole");
-  EXPECT_THAT(preview.given_away.plan.refusals, IsEmpty());
+  EXPECT_THAT(preview.bound.plan.refusals, IsEmpty());
   EXPECT_THAT(kernel_.changes(), IsEmpty());
   const NodeOutcome outcome = apply(kAway);
   EXPECT_FALSE(outcome.error);
@@ -87,7 +87,7 @@ TEST_F(NodeWithFunctions, KeepsOneOfWhoseFunctionsOneIsInUse) {
   EXPECT_EQ(kernel_.driver_of(kFirst), "vfio-pci") << "the others go";
 }
 
-TEST_F(NodeWithFunctions, KeepsOneOfWhoseFunctionsOneIsGivenAway) {
+TEST_F(NodeWithFunctions, KeepsOneOfWhoseFunctionsOneIsBound) {
   kernel_.remove("sys/devices/pci0000:00/0000:08:00.7/nvidia/current_vgpu_type");
   kernel_.link("sys/devices/pci0000:00/0000:08:00.7/driver", "../../../bus/pci/drivers/vfio-pci");
   EXPECT_THAT(refusal_of(apply(kAway)), HasSubstr("0000:08:00.7 is bound to a VFIO driver for passthrough"));
@@ -99,13 +99,13 @@ TEST_F(NodeWithFunctions, KeepsOneThatCannotGoAllTheSame) {
   probe_.held = kFourth;
   const auto preview = preview_policy(host(), policy(kAway)).value();
   EXPECT_THAT(texts(preview.vgpus), IsEmpty());
-  ASSERT_THAT(preview.given_away.plan.refusals, SizeIs(1));
-  EXPECT_THAT(preview.given_away.plan.refusals[0].reasons, ElementsAre(HasSubstr("0000:08:00.0 is in use")))
+  ASSERT_THAT(preview.bound.plan.refusals, SizeIs(1));
+  EXPECT_THAT(preview.bound.plan.refusals[0].reasons, ElementsAre(HasSubstr("0000:08:00.0 is in use")))
       << "what would go with it is no reason";
   const NodeOutcome outcome = apply(kAway);
   EXPECT_EQ(outcome.vgpus.gpus.at(3).kind, vgpu::GpuOutcome::Kind::unmanaged);
   std::vector<std::string> refused;
-  for (const vfio::RebindResult& result : outcome.given_away.results) {
+  for (const vfio::RebindResult& result : outcome.bound.results) {
     if (result.status == Status::refused) refused.push_back(result.devices.front().text());
   }
   EXPECT_THAT(refused, ElementsAre(kFourth));

@@ -29,9 +29,9 @@ class SomeUser final : public vfio::UseProbe {
  public:
   std::string held;
   std::string held_by_service;
-  std::function<void()> before_look;  ///< what happens on the host meanwhile
+  std::function<void()> before_scan;  ///< what happens on the host meanwhile
   Result<vfio::UseReport> look(std::span<const vfio::UseQuestion> questions) override {
-    if (before_look) before_look();
+    if (before_scan) before_scan();
     vfio::UseReport report;
     for (const vfio::UseQuestion& question : questions) {
       if (question.device == held_by_service) {

@@ -105,12 +105,12 @@ TEST_F(NodeApplyTest, LeavesOutAGpuThatIsUnpluggedAfterTheScan) {
   const auto outcome = apply_policy(on, policy("  - {model: \"*\", mode: passthrough}\n")).value();
   EXPECT_EQ(asked, 8);
   EXPECT_FALSE(outcome.error);
-  std::vector<std::string> given_away;
-  for (const vfio::RebindResult& result : outcome.given_away.results) {
+  std::vector<std::string> bound;
+  for (const vfio::RebindResult& result : outcome.bound.results) {
     EXPECT_EQ(result.status, Status::done);
-    given_away.push_back(result.devices.at(0).text());
+    bound.push_back(result.devices.at(0).text());
   }
-  EXPECT_THAT(given_away, testing::UnorderedElementsAre(kFirst, kThird, kFourth));
+  EXPECT_THAT(bound, testing::UnorderedElementsAre(kFirst, kThird, kFourth));
   EXPECT_EQ(kernel_.driver_of(kFourth), "vfio-pci");
 }
 
@@ -127,8 +127,8 @@ TEST_F(NodeApplyTest, ReleasesWhatIsReleasedUnasked) {
   NodeHost with_services = host();
   with_services.rebinds.releaser = &services;
   const auto preview = preview_policy(with_services, policy(kMixed)).value();
-  ASSERT_THAT(preview.given_away.plan.rebinds, SizeIs(1));
-  EXPECT_EQ(preview.given_away.plan.rebinds[0].steps.front().text(), "stop nvidia-persistenced.service");
+  ASSERT_THAT(preview.bound.plan.rebinds, SizeIs(1));
+  EXPECT_EQ(preview.bound.plan.rebinds[0].steps.front().text(), "stop nvidia-persistenced.service");
 }
 
 TEST_F(NodeApplyTest, ReleasesWhatThePolicySays) {
@@ -139,8 +139,8 @@ TEST_F(NodeApplyTest, ReleasesWhatThePolicySays) {
   policy::Policy strict = policy(kMixed);
   strict.release = {};
   const auto preview = preview_policy(with_services, strict).value();
-  ASSERT_THAT(preview.given_away.plan.refusals, SizeIs(1));
-  EXPECT_THAT(preview.given_away.plan.refusals[0].hint,
+  ASSERT_THAT(preview.bound.plan.refusals, SizeIs(1));
+  EXPECT_THAT(preview.bound.plan.refusals[0].hint,
               HasSubstr("in a policy: release: [nvidia-persistenced.service]"));
 }
 
@@ -167,17 +167,17 @@ TEST_F(NodeApplyTest, StartsWhatAKilledRunLeftThoughNothingIsToRebind) {
     NodeHost with_services = host();
     with_services.rebinds.releaser = &services;
     const auto preview = preview_policy(with_services, policy(items)).value();
-    EXPECT_THAT(preview.given_away.notes, testing::Contains(HasSubstr("nvidia-dcgm.service was stopped")));
+    EXPECT_THAT(preview.bound.notes, testing::Contains(HasSubstr("nvidia-dcgm.service was stopped")));
     EXPECT_THAT(services.reported, IsEmpty());
 
     const auto outcome = apply_policy(with_services, policy(items)).value();
     EXPECT_FALSE(outcome.error);
-    EXPECT_THAT(outcome.given_away.notes, testing::Contains(HasSubstr("is started again")));
+    EXPECT_THAT(outcome.bound.notes, testing::Contains(HasSubstr("is started again")));
     EXPECT_THAT(services.reported, ElementsAre("start nvidia-dcgm.service"));
     EXPECT_FALSE(kernel_.exists("run/ferry/hostd/stopped-services.json"));
 
     kernel_.forget_changes();
-    EXPECT_THAT(apply_policy(with_services, policy(items)).value().given_away.notes, IsEmpty());
+    EXPECT_THAT(apply_policy(with_services, policy(items)).value().bound.notes, IsEmpty());
     EXPECT_THAT(kernel_.changes(), IsEmpty());
     EXPECT_THAT(services.reported, SizeIs(1));
   }
@@ -205,9 +205,9 @@ TEST_F(NodeApplyTest, WritesNothingTheSecondTime) {
   kernel_.forget_changes();
   const NodeOutcome again = apply(kMixed);
   EXPECT_THAT(kernel_.changes(), IsEmpty());
-  ASSERT_THAT(again.given_away.results, SizeIs(1));
-  EXPECT_EQ(again.given_away.results[0].status, Status::already);
-  EXPECT_THAT(again.given_back.results, IsEmpty());
+  ASSERT_THAT(again.bound.results, SizeIs(1));
+  EXPECT_EQ(again.bound.results[0].status, Status::already);
+  EXPECT_THAT(again.unbound.results, IsEmpty());
 }
 
 TEST_F(NodeApplyTest, LeavesAGpuThatNoItemIsFor) {
@@ -222,9 +222,9 @@ TEST_F(NodeApplyTest, RefusesAGpuWhoseVgpuAVmHasAndDoesTheOthers) {
   const NodeOutcome outcome = apply(kOther);
   EXPECT_THAT(state(), ElementsAre("nvidia 1", "nvidia 3", "vfio-pci 0"));
   EXPECT_EQ(outcome.vgpus.status(), ExitStatus::refused);
-  ASSERT_THAT(outcome.given_away.results, SizeIs(2));
-  EXPECT_EQ(outcome.given_away.results[0].status, Status::refused);
-  EXPECT_THAT(outcome.given_away.results[0].refusal.reasons, ElementsAre(HasSubstr("carries 3 vGPUs")));
+  ASSERT_THAT(outcome.bound.results, SizeIs(2));
+  EXPECT_EQ(outcome.bound.results[0].status, Status::refused);
+  EXPECT_THAT(outcome.bound.results[0].refusal.reasons, ElementsAre(HasSubstr("carries 3 vGPUs")));
 }
 
 TEST_F(NodeApplyTest, RefusesToTakeAGpuFromAVm) {
@@ -232,8 +232,8 @@ TEST_F(NodeApplyTest, RefusesToTakeAGpuFromAVm) {
   probe_.held = kFirst;
   const NodeOutcome outcome = apply(kOther);
   EXPECT_THAT(state(), ElementsAre("vfio-pci 0", "vfio-pci 0", "vfio-pci 0"));
-  ASSERT_THAT(outcome.given_back.results, SizeIs(1));
-  EXPECT_EQ(outcome.given_back.results[0].status, Status::refused);
+  ASSERT_THAT(outcome.unbound.results, SizeIs(1));
+  EXPECT_EQ(outcome.unbound.results[0].status, Status::refused);
 }
 
 TEST_F(NodeApplyTest, RefusesTwoPlacesForOneGroupAndWritesNothing) {
@@ -251,7 +251,7 @@ TEST_F(NodeApplyTest, RefusesTwoPlacesForOneGroupAndWritesNothing) {
   EXPECT_THAT(kernel_.changes(), IsEmpty());
 }
 
-TEST_F(NodeApplyTest, TakesNoVgpuAwayWhereNothingCanBeGivenAway) {
+TEST_F(NodeApplyTest, RemovesNoVgpuWhereNothingCanBeBoundToVfio) {
   apply("  - {devices: [0], mode: vgpu, vgpu-devices: {T4-4Q: 1}}\n");
   kernel_.remove("sys/kernel/iommu_groups");
   for (const char* address : kGpus) {
@@ -269,8 +269,8 @@ TEST_F(NodeApplyTest, SaysBeforehandWhatItWouldDoAndWritesNothing) {
   kernel_.forget_changes();
   const auto preview = preview_policy(host(), policy(kOther)).value();
   EXPECT_THAT(kernel_.changes(), IsEmpty());
-  EXPECT_THAT(preview.given_back.plan.rebinds, SizeIs(1));
-  EXPECT_THAT(preview.given_away.plan.rebinds, SizeIs(2)) << "the vGPUs are gone by then";
+  EXPECT_THAT(preview.unbound.plan.rebinds, SizeIs(1));
+  EXPECT_THAT(preview.bound.plan.rebinds, SizeIs(2)) << "the vGPUs are gone by then";
   ASSERT_THAT(preview.vgpus.gpus, SizeIs(3));
   EXPECT_FALSE(preview.vgpus.gpus[0].refusal);
   EXPECT_THAT(preview.vgpus.gpus[0].notes, ElementsAre(HasSubstr("once it is back")));

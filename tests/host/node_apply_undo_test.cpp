@@ -37,7 +37,7 @@ class NodeApplyUndo : public NodeApplyTest {
   GpuConditions standings_;
 };
 
-TEST_F(NodeApplyUndo, MakesVgpusAgainUnderTheirUuidsWhereTheGpuCannotBeGivenAway) {
+TEST_F(NodeApplyUndo, MakesVgpusAgainUnderTheirUuidsWhereTheGpuCannotBeBoundToVfio) {
   apply(kDivided);
   const auto vgpus = mdev_.devices_on(kFirst);
   no_bind_to_vfio(kFirst);
@@ -73,7 +73,7 @@ TEST_F(NodeApplyUndo, RefusesAsTheLaterStageDidWhereThatWroteNothing) {
   apply(kDivided);
   const auto vgpus = mdev_.devices_on(kFirst);
   // A VM takes the GPU once its vGPUs have gone: there is no other moment for it.
-  probe_.before_look = [&] {
+  probe_.before_scan = [&] {
     if (mdev_.devices_on(kFirst).empty()) probe_.held = kFirst;
   };
   const NodeOutcome outcome = apply("  - {devices: [0], mode: passthrough}\n");
@@ -92,9 +92,9 @@ TEST_F(NodeApplyUndo, TakesAGpuToVfioAgainThatGetsNoVgpus) {
   EXPECT_THAT(state(), ElementsAre("vfio-pci 0", "vfio-pci 0", "vfio-pci 0")) << "the others go on";
   EXPECT_EQ(kernel_.override_of(kFirst), "vfio-pci");
   EXPECT_EQ(kernel_.read_file(std::string(kRecords) + "/5.json").value(), record);
-  ASSERT_THAT(outcome.given_back.results, SizeIs(1));
-  ASSERT_EQ(outcome.given_back.results[0].status, Status::failed);
-  EXPECT_THAT(outcome.given_back.results[0].error->message,
+  ASSERT_THAT(outcome.unbound.results, SizeIs(1));
+  ASSERT_EQ(outcome.unbound.results[0].status, Status::failed);
+  EXPECT_THAT(outcome.unbound.results[0].error->message,
               testing::AllOf(HasSubstr("0000:05:00.0 could not be given its vGPUs: "),
                              HasSubstr("; all of it is on vfio as before")));
   EXPECT_THAT(condition(outcome, kFirst).reasons, SizeIs(1));
@@ -109,9 +109,9 @@ TEST_F(NodeApplyUndo, TakesAGpuToVfioAgainThatOffersNoSuchType) {
   apply(kAway);
   const NodeOutcome outcome = apply("  - {devices: [0], mode: vgpu, vgpu-devices: {L40S-12Q: 1}}\n");
   EXPECT_EQ(kernel_.driver_of(kFirst), "vfio-pci");
-  ASSERT_THAT(outcome.given_back.results, SizeIs(1));
-  ASSERT_EQ(outcome.given_back.results[0].status, Status::refused);
-  EXPECT_THAT(outcome.given_back.results[0].refusal.reasons, ElementsAre(HasSubstr("L40S-12Q")));
+  ASSERT_THAT(outcome.unbound.results, SizeIs(1));
+  ASSERT_EQ(outcome.unbound.results[0].status, Status::refused);
+  EXPECT_THAT(outcome.unbound.results[0].refusal.reasons, ElementsAre(HasSubstr("L40S-12Q")));
 }
 
 // Nobody knows what it had before; what it has is all that can be put back.
@@ -135,13 +135,13 @@ TEST_F(NodeApplyUndo, LeavesNoTraceOnAGpuThatSomebodyElseHadPutOnVfio) {
 TEST_F(NodeApplyUndo, TakesNoGpuFromWhoHasTakenItMeanwhile) {
   apply(kAway);
   mdev_.swallow_creates = true;
-  probe_.before_look = [&] {
+  probe_.before_scan = [&] {
     if (kernel_.driver_of(kFirst) == "nvidia") probe_.held = kFirst;
   };
   const NodeOutcome outcome = apply("  - {devices: [0], mode: vgpu, vgpu-devices: {T4-4Q: 2}}\n");
   EXPECT_EQ(kernel_.driver_of(kFirst), "nvidia");
-  ASSERT_TRUE(outcome.given_back.results.at(0).error);
-  EXPECT_THAT(outcome.given_back.results[0].error->message,
+  ASSERT_TRUE(outcome.unbound.results.at(0).error);
+  EXPECT_THAT(outcome.unbound.results[0].error->message,
               testing::ContainsRegex("could not be given its vGPUs: .*; taking it to vfio again failed too: "
                                      ".*in use: VM tenant"));
   EXPECT_THAT(outcome.vgpus.gpus.at(0).undo_errors, SizeIs(1));
@@ -187,7 +187,7 @@ TEST_F(NodeApplyUndoOfTwo, TakesBothToVfioAgain) {
 }
 
 TEST_F(NodeApplyUndoOfTwo, TakesNoVgpuFromAVm) {
-  probe_.before_look = [&] {
+  probe_.before_scan = [&] {
     if (const auto vgpus = mdev_.devices_on(kFirst); !vgpus.empty()) probe_.held = vgpus.front().substr(6);
   };
   const NodeOutcome outcome = apply(kBothDivided);
@@ -236,13 +236,13 @@ TEST_F(NodeApplyUnplugged, GivesBackWhatWentAlongAndNothingElse) {
   kernel_.forget_changes();
   const auto preview = preview_policy(host(), policy(kAllAway)).value();
   EXPECT_THAT(kernel_.changes(), IsEmpty());
-  ASSERT_THAT(preview.given_back.plan.rebinds, SizeIs(1));
-  EXPECT_THAT(preview.given_back.plan.rebinds[0].steps, SizeIs(3));
+  ASSERT_THAT(preview.unbound.plan.rebinds, SizeIs(1));
+  EXPECT_THAT(preview.unbound.plan.rebinds[0].steps, SizeIs(3));
   const auto outcome = apply(kAllAway);
   EXPECT_THAT(drivers(), ElementsAre("snd_hda_intel", "vfio-pci", "vfio-pci"));
   EXPECT_EQ(kernel_.override_of(kAudio), "");
-  ASSERT_THAT(outcome.given_back.results, SizeIs(1));
-  EXPECT_EQ(outcome.given_back.results[0].status, Status::done);
+  ASSERT_THAT(outcome.unbound.results, SizeIs(1));
+  EXPECT_EQ(outcome.unbound.results[0].status, Status::done);
   kernel_.forget_changes();
   apply(kAllAway);
   EXPECT_THAT(kernel_.changes(), IsEmpty());
@@ -252,10 +252,9 @@ TEST_F(NodeApplyUnplugged, LeavesItToAVmThatHasItAndDoesTheRest) {
   probe_.held = kAudio;
   const auto outcome = apply("  - {devices: all, mode: host}\n");
   EXPECT_THAT(drivers(), ElementsAre("vfio-pci", "vfio-pci", "nvidia"));
-  ASSERT_THAT(outcome.given_back.results, SizeIs(3));
-  EXPECT_EQ(outcome.given_back.results[2].status, Status::refused);
-  EXPECT_THAT(outcome.given_back.results[2].refusal.reasons,
-              ElementsAre(HasSubstr("0000:05:00.1 is in use")));
+  ASSERT_THAT(outcome.unbound.results, SizeIs(3));
+  EXPECT_EQ(outcome.unbound.results[2].status, Status::refused);
+  EXPECT_THAT(outcome.unbound.results[2].refusal.reasons, ElementsAre(HasSubstr("0000:05:00.1 is in use")));
 }
 
 TEST_F(NodeApplyUnplugged, GivesItBackThoughNoGpuIsLeft) {

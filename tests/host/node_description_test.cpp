@@ -21,20 +21,20 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-class NodeViewTest : public testing::Test {
+class NodeDescriptionTest : public testing::Test {
  protected:
-  NodeSnapshot sight_of(const std::string& machine) {
+  NodeSnapshot snapshot_of(const std::string& machine) {
     test::composed_machine(machine).build(machine_);
-    NodeSnapshot sight;
-    sight.inventory = must(vfio::scan(machine_.kernel));
-    sight.vgpus =
-        must(mdev::scan_vgpus(machine_.kernel, sight.inventory, policy::default_accelerator_rules()));
-    sight.use.users = machine_.users;
-    return sight;
+    NodeSnapshot snapshot;
+    snapshot.inventory = must(vfio::scan(machine_.kernel));
+    snapshot.vgpus =
+        must(mdev::scan_vgpus(machine_.kernel, snapshot.inventory, policy::default_accelerator_rules()));
+    snapshot.use.users = machine_.users;
+    return snapshot;
   }
-  static AcceleratorDescription of(const NodeSnapshot& sight, const std::string& address) {
-    const NodeDescription view = view_of(sight, policy::default_accelerator_rules(), {});
-    return *view.find(must(vfio::PciAddress::parse(address)));
+  static AcceleratorDescription of(const NodeSnapshot& snapshot, const std::string& address) {
+    const NodeDescription description = describe_node(snapshot, policy::default_accelerator_rules(), {});
+    return *description.find(must(vfio::PciAddress::parse(address)));
   }
   static api::AcceleratorStatus said(const std::string& address, api::GpuState condition) {
     api::AcceleratorStatus state;
@@ -49,8 +49,8 @@ class NodeViewTest : public testing::Test {
   test::Machine machine_;
 };
 
-TEST_F(NodeViewTest, WhatHostdSaysComesBeforeWhatIsSeen) {
-  NodeSnapshot sight = sight_of("t4-server");
+TEST_F(NodeDescriptionTest, WhatHostdSaysComesBeforeWhatIsSeen) {
+  NodeSnapshot snapshot = snapshot_of("t4-server");
   struct Row {
     api::GpuState condition;
     std::string word;
@@ -59,131 +59,131 @@ TEST_F(NodeViewTest, WhatHostdSaysComesBeforeWhatIsSeen) {
   for (const Row& row : {Row{api::GpuState::failed, "failed", Health::bad},
                          Row{api::GpuState::blocked, "blocked", Health::bad},
                          Row{api::GpuState::pending, "pending", Health::attention}}) {
-    sight.state.emplace().accelerators = {said("0000:3b:00.0", row.condition)};
-    const Condition condition = of(sight, "0000:3b:00.0").condition;
+    snapshot.state.emplace().accelerators = {said("0000:3b:00.0", row.condition)};
+    const Condition condition = of(snapshot, "0000:3b:00.0").condition;
     EXPECT_EQ(condition.word, row.word);
     EXPECT_EQ(condition.health, row.health);
     EXPECT_EQ(condition.reason, "why");
     EXPECT_EQ(condition.hint, "what to do");
   }
   for (const api::GpuState condition : {api::GpuState::ready, api::GpuState::unmanaged}) {
-    sight.state.emplace().accelerators = {said("0000:3b:00.0", condition)};
-    EXPECT_EQ(of(sight, "0000:3b:00.0").condition.word, "free");
+    snapshot.state.emplace().accelerators = {said("0000:3b:00.0", condition)};
+    EXPECT_EQ(of(snapshot, "0000:3b:00.0").condition.word, "free");
   }
 }
 
 // A host driver may offer no types yet, for example until nvidia-vgpud lists them.
-TEST_F(NodeViewTest, AGpuThatCannotHaveItsVgpusYetHasAWordForTheReason) {
-  NodeSnapshot sight = sight_of("t4-server");
+TEST_F(NodeDescriptionTest, AGpuThatCannotHaveItsVgpusYetHasAWordForTheReason) {
+  NodeSnapshot snapshot = snapshot_of("t4-server");
   api::AcceleratorStatus asked = said("0000:3b:00.0", api::GpuState::ready);
   asked.desired = api::Mode::vgpu;
-  sight.state.emplace().accelerators = {asked};
-  const Condition without = of(sight, "0000:3b:00.0").condition;
+  snapshot.state.emplace().accelerators = {asked};
+  const Condition without = of(snapshot, "0000:3b:00.0").condition;
   EXPECT_EQ(without.word, "no vGPU host driver");
   EXPECT_EQ(without.health, Health::attention);
   EXPECT_THAT(without.reason, HasSubstr("is no vGPU host driver"));
-  for (mdev::VgpuGpu& gpu : sight.vgpus.gpus) {
+  for (mdev::VgpuGpu& gpu : snapshot.vgpus.gpus) {
     if (gpu.address().text() != "0000:3b:00.0") continue;
     gpu.host_driver = true;
     gpu.obstacle = "its driver nvidia offers no vGPU types until nvidia-vgpud lists them";
   }
-  const Condition awaited = of(sight, "0000:3b:00.0").condition;
+  const Condition awaited = of(snapshot, "0000:3b:00.0").condition;
   EXPECT_EQ(awaited.word, "no vGPU types");
   EXPECT_EQ(awaited.health, Health::attention);
   EXPECT_THAT(awaited.reason, HasSubstr("until nvidia-vgpud lists them"));
 }
 
-TEST_F(NodeViewTest, AGpuWithSriovAndWithoutVirtualFunctionsIsJudgedAsAWhole) {
-  NodeSnapshot sight = sight_of("t4-server");
+TEST_F(NodeDescriptionTest, AGpuWithSriovAndWithoutVirtualFunctionsIsJudgedAsAWhole) {
+  NodeSnapshot snapshot = snapshot_of("t4-server");
   machine_.kernel.add_function(
       {.address = "0000:3c:00.0", .ids = "144d:a80a", .class_code = 0x010802, .group = 30, .driver = "nvme"});
-  sight.inventory = must(vfio::scan(machine_.kernel));
+  snapshot.inventory = must(vfio::scan(machine_.kernel));
   const auto address = must(vfio::PciAddress::parse("0000:3b:00.0"));
-  const auto gpu = std::ranges::find_if(sight.vgpus.gpus,
+  const auto gpu = std::ranges::find_if(snapshot.vgpus.gpus,
                                         [&](const mdev::VgpuGpu& one) { return one.address() == address; });
-  ASSERT_NE(gpu, sight.vgpus.gpus.end());
+  ASSERT_NE(gpu, snapshot.vgpus.gpus.end());
   gpu->framework = &mdev::whole_functions();
-  EXPECT_EQ(of(sight, "0000:3b:00.0").condition.word, "not viable");
-  sight.inventory.functions.at(address).sriov_numvfs = 2;
-  EXPECT_EQ(of(sight, "0000:3b:00.0").condition.word, "free");
-  sight.inventory.functions.at(address).sriov_numvfs = 0;
+  EXPECT_EQ(of(snapshot, "0000:3b:00.0").condition.word, "not viable");
+  snapshot.inventory.functions.at(address).sriov_numvfs = 2;
+  EXPECT_EQ(of(snapshot, "0000:3b:00.0").condition.word, "free");
+  snapshot.inventory.functions.at(address).sriov_numvfs = 0;
   gpu->framework = &mdev::vendor_vfio();
-  EXPECT_EQ(of(sight, "0000:3b:00.0").condition.word, "free") << "its driver makes vGPUs";
+  EXPECT_EQ(of(snapshot, "0000:3b:00.0").condition.word, "free") << "its driver makes vGPUs";
 }
 
 // Its file outlives it, and others bind devices too.
-TEST_F(NodeViewTest, WhatHostdSaidOfAnotherDriverIsNotBelieved) {
-  NodeSnapshot sight = sight_of("t4-server");
+TEST_F(NodeDescriptionTest, WhatHostdSaidOfAnotherDriverIsNotBelieved) {
+  NodeSnapshot snapshot = snapshot_of("t4-server");
   api::AcceleratorStatus old = said("0000:3b:00.0", api::GpuState::blocked);
   old.driver = "vfio-pci";
   old.mode = policy::Mode::passthrough;
-  sight.state.emplace().accelerators = {old};
-  EXPECT_EQ(of(sight, "0000:3b:00.0").condition.word, "free");
+  snapshot.state.emplace().accelerators = {old};
+  EXPECT_EQ(of(snapshot, "0000:3b:00.0").condition.word, "free");
 }
 
-TEST_F(NodeViewTest, AnActThatHangsComesFirstAndIsOfTheWholeGroup) {
-  NodeSnapshot sight = sight_of("laptop");
-  sight.stuck = {{.pid = 7,
-                  .act = "write /sys/bus/pci/drivers/snd_hda_intel/unbind",
-                  .value = "0000:01:00.1",
-                  .kernel_state = {}}};
-  sight.state.emplace().accelerators = {said("0000:01:00.0", api::GpuState::blocked)};
-  const Condition condition = of(sight, "0000:01:00.0").condition;
+TEST_F(NodeDescriptionTest, AnActThatHangsComesFirstAndIsOfTheWholeGroup) {
+  NodeSnapshot snapshot = snapshot_of("laptop");
+  snapshot.stuck = {{.pid = 7,
+                     .act = "write /sys/bus/pci/drivers/snd_hda_intel/unbind",
+                     .value = "0000:01:00.1",
+                     .kernel_state = {}}};
+  snapshot.state.emplace().accelerators = {said("0000:01:00.0", api::GpuState::blocked)};
+  const Condition condition = of(snapshot, "0000:01:00.0").condition;
   EXPECT_EQ(condition.word, "stuck");
   EXPECT_THAT(condition.reason, HasSubstr("snd_hda_intel/unbind (pid 7)"));
 }
 
-TEST_F(NodeViewTest, AVgpuThatNoVmCanBeGivenIsReported) {
-  NodeSnapshot sight = sight_of("t4-server");
-  for (mdev::VgpuGpu& gpu : sight.vgpus.gpus)
+TEST_F(NodeDescriptionTest, AVgpuThatNoVmCanBeGivenIsReported) {
+  NodeSnapshot snapshot = snapshot_of("t4-server");
+  for (mdev::VgpuGpu& gpu : snapshot.vgpus.gpus)
     if (!gpu.devices.empty()) gpu.devices.front().iommu_group.reset();
-  const Condition condition = of(sight, "0000:af:00.0").condition;
+  const Condition condition = of(snapshot, "0000:af:00.0").condition;
   EXPECT_EQ(condition.word, "unusable");
   EXPECT_THAT(condition.hint, HasSubstr("made again"));
   EXPECT_THAT(condition.reason, HasSubstr("has no IOMMU group"));
 }
 
-TEST_F(NodeViewTest, AUserOfAnyMemberIsOneOfTheGroup) {
-  NodeSnapshot sight = sight_of("one-group");
-  sight.use.users["0000:45:00.0"] = {test::vm_user("net", 9, "/dev/vfio/7")};
+TEST_F(NodeDescriptionTest, AUserOfAnyMemberIsOneOfTheGroup) {
+  NodeSnapshot snapshot = snapshot_of("one-group");
+  snapshot.use.users["0000:45:00.0"] = {test::vm_user("net", 9, "/dev/vfio/7")};
   for (const char* gpu : {"0000:41:00.0", "0000:44:00.0"}) {
-    EXPECT_EQ(of(sight, gpu).condition.word, "in use");
-    EXPECT_EQ(of(sight, gpu).users.size(), 1U);
+    EXPECT_EQ(of(snapshot, gpu).condition.word, "in use");
+    EXPECT_EQ(of(snapshot, gpu).users.size(), 1U);
   }
 }
 
 // On vfio, on the host's driver, with vGPUs.
-TEST_F(NodeViewTest, WhereAUserMayHaveGoneUnseenNothingIsCalledFree) {
-  NodeSnapshot sight = sight_of("t4-server");
-  sight.use.users.clear();
+TEST_F(NodeDescriptionTest, WhereAUserMayHaveGoneUnseenNothingIsCalledFree) {
+  NodeSnapshot snapshot = snapshot_of("t4-server");
+  snapshot.use.users.clear();
   std::vector<std::string> free;
-  for (const AcceleratorDescription& view :
-       view_of(sight, policy::default_accelerator_rules(), {}).accelerators)
-    if (view.condition.word == "free") free.push_back(view.address().text());
+  for (const AcceleratorDescription& description :
+       describe_node(snapshot, policy::default_accelerator_rules(), {}).accelerators)
+    if (description.condition.word == "free") free.push_back(description.address().text());
   ASSERT_GE(free.size(), 3U);
-  sight.use.blind = "process 7 could not be looked into";
+  snapshot.use.blind = "process 7 could not be looked into";
   for (const std::string& gpu : free) {
-    const Condition condition = of(sight, gpu).condition;
+    const Condition condition = of(snapshot, gpu).condition;
     EXPECT_EQ(condition.word, "use unknown") << gpu;
     EXPECT_EQ(condition.health, Health::attention);
     EXPECT_FALSE(condition.reason.empty());
   }
 }
 
-TEST_F(NodeViewTest, AMemberThatIsNotSeenIntoKeepsItsGroupFromBeingCalledFree) {
-  NodeSnapshot sight = sight_of("one-group");
-  sight.use.users.clear();
+TEST_F(NodeDescriptionTest, AMemberThatIsNotSeenIntoKeepsItsGroupFromBeingCalledFree) {
+  NodeSnapshot snapshot = snapshot_of("one-group");
+  snapshot.use.users.clear();
   // Without a driver it keeps nothing from a VM.
-  sight.inventory.functions.at(must(vfio::PciAddress::parse("0000:45:00.0"))).driver.reset();
-  sight.use.unseen["0000:45:00.0"] = "no permission";
-  EXPECT_EQ(of(sight, "0000:44:00.0").condition.word, "use unknown");
-  sight.use.users["0000:45:00.0"] = {test::vm_user("net", 9, "/dev/vfio/7")};
-  EXPECT_EQ(of(sight, "0000:44:00.0").condition.word, "in use") << "one is seen";
+  snapshot.inventory.functions.at(must(vfio::PciAddress::parse("0000:45:00.0"))).driver.reset();
+  snapshot.use.unseen["0000:45:00.0"] = "no permission";
+  EXPECT_EQ(of(snapshot, "0000:44:00.0").condition.word, "use unknown");
+  snapshot.use.users["0000:45:00.0"] = {test::vm_user("net", 9, "/dev/vfio/7")};
+  EXPECT_EQ(of(snapshot, "0000:44:00.0").condition.word, "in use") << "one is seen";
 }
 
-TEST_F(NodeViewTest, KatasNumberIsKnownByItsGroup) {
-  NodeSnapshot sight = sight_of("t4-server");
-  sight.advertised.emplace().devices = {
+TEST_F(NodeDescriptionTest, KatasNumberIsKnownByItsGroup) {
+  NodeSnapshot snapshot = snapshot_of("t4-server");
+  snapshot.advertised.emplace().devices = {
       {.resource = "nvidia.com/pgpu", .id = "0", .iommu_group = 31},
       {.resource = "nvidia.com/TU104GL_TESLA_T4",
        .id = "0000:5e:00.0",
@@ -191,31 +191,31 @@ TEST_F(NodeViewTest, KatasNumberIsKnownByItsGroup) {
        .healthy = false,
        .reason = "gone"},
       {.resource = "nvidia.com/other", .id = "0000:d8:00.0", .iommu_group = 31}};
-  sight.advertised->not_advertised = {{.id = "0000:3b:00.0", .reason = "on driver nvidia"}};
-  const AcceleratorDescription view = of(sight, "0000:5e:00.0");
+  snapshot.advertised->not_advertised = {{.id = "0000:3b:00.0", .reason = "on driver nvidia"}};
+  const AcceleratorDescription description = of(snapshot, "0000:5e:00.0");
   std::vector<std::string> names;
-  std::ranges::transform(view.advertised_as, std::back_inserter(names), &AdvertisedAs::resource);
+  std::ranges::transform(description.advertised_as, std::back_inserter(names), &AdvertisedAs::resource);
   EXPECT_THAT(names, ElementsAre("nvidia.com/pgpu", "nvidia.com/TU104GL_TESLA_T4"));
-  EXPECT_EQ(view.condition.word, "unhealthy");
-  EXPECT_THAT(view.condition.hint, testing::HasSubstr("bound anew"));
-  EXPECT_EQ(view.condition.reason, "gone");
-  EXPECT_EQ(of(sight, "0000:3b:00.0").not_advertised, "on driver nvidia");
-  EXPECT_THAT(of(sight, "0000:3b:00.0").advertised_as, IsEmpty());
+  EXPECT_EQ(description.condition.word, "unhealthy");
+  EXPECT_THAT(description.condition.hint, testing::HasSubstr("bound anew"));
+  EXPECT_EQ(description.condition.reason, "gone");
+  EXPECT_EQ(of(snapshot, "0000:3b:00.0").not_advertised, "on driver nvidia");
+  EXPECT_THAT(of(snapshot, "0000:3b:00.0").advertised_as, IsEmpty());
 }
 
 // A pod has another function of its group: it is taken, and well.
-TEST_F(NodeViewTest, WhatIsHeldWithItsGroupIsInUse) {
-  NodeSnapshot sight = sight_of("t4-server");
-  sight.advertised.emplace().devices = {
+TEST_F(NodeDescriptionTest, WhatIsHeldWithItsGroupIsInUse) {
+  NodeSnapshot snapshot = snapshot_of("t4-server");
+  snapshot.advertised.emplace().devices = {
       {.resource = "nvidia.com/TU104GL_TESLA_T4",
        .id = "0000:5e:00.0",
        .iommu_group = 31,
        .healthy = false,
        .reason = "held back: 0000:5e:00.1 of its IOMMU group 31 is allocated",
        .held_with_group = true}};
-  const AcceleratorDescription view = of(sight, "0000:5e:00.0");
-  EXPECT_EQ(view.condition.word, "in use");
-  EXPECT_EQ(view.condition.health, Health::good);
+  const AcceleratorDescription description = of(snapshot, "0000:5e:00.0");
+  EXPECT_EQ(description.condition.word, "in use");
+  EXPECT_EQ(description.condition.health, Health::good);
 }
 
 }  // namespace

@@ -152,7 +152,7 @@ std::map<std::string, std::vector<Error>> errors_of(const NodeOutcome& outcome) 
     const std::string bus = gpu.text().substr(5, 2);
     out[bus == "0c" ? "0b" : bus].push_back(error);
   };
-  for (const auto* rebinds : {&outcome.given_back, &outcome.given_away}) {
+  for (const auto* rebinds : {&outcome.unbound, &outcome.bound}) {
     for (const vfio::RebindResult& result : rebinds->results) {
       if (result.error) add(result.devices.front(), *result.error);
       if (result.status == vfio::RebindResult::Status::refused)
@@ -350,16 +350,16 @@ HostChange not_divided(const std::vector<HostChange>& changes) {
   throw std::logic_error("nothing is made on 0000:06:00.0");
 }
 
-TEST_F(EveryChangeOfAPolicy, AndADeathOnTheWayBackOfAnEmptiedOneAreRepairedByTheNextRun) {
+TEST_F(EveryChangeOfAPolicy, AndADeathInTheRollBackOfAnEmptiedOneAreRepairedByTheNextRun) {
   die_on_the_way_back(kNotBound);
 }
-TEST_F(EveryChangeOfAPolicy, AndADeathOnTheWayBackToVfioAreRepairedByTheNextRun) {
+TEST_F(EveryChangeOfAPolicy, AndADeathInTheRollBackToVfioAreRepairedByTheNextRun) {
   die_on_the_way_back(not_divided(changes()));
 }
-TEST_F(EveryChangeOfAPolicy, AndAHangOnTheWayBackOfAnEmptiedOneIsLeftAlone) {
+TEST_F(EveryChangeOfAPolicy, AndAHangInTheRollBackOfAnEmptiedOneIsLeftAlone) {
   hang_on_the_way_back(kNotBound);
 }
-TEST_F(EveryChangeOfAPolicy, AndAHangOnTheWayBackToVfioIsLeftAlone) {
+TEST_F(EveryChangeOfAPolicy, AndAHangInTheRollBackToVfioIsLeftAlone) {
   hang_on_the_way_back(not_divided(changes()));
 }
 

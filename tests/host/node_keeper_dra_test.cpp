@@ -54,7 +54,7 @@ TEST_F(KeeperOfClaimableGpusTest, LeavesAGpuForDraAsItIs) {
   EXPECT_EQ(gpu(kFirst).state, api::GpuState::ready);
   EXPECT_EQ(gpu(kFirst).desired, std::nullopt);
   EXPECT_EQ(gpu(kSecond).allocation, api::Allocation::device_plugin);
-  EXPECT_THAT(withdrawn(), ElementsAre(kFirst));
+  EXPECT_THAT(unavailable(), ElementsAre(kFirst));
   EXPECT_THAT(addresses(), ElementsAre(kFirst));
   EXPECT_TRUE(claimable().at(0).for_dra);
   EXPECT_EQ(claimable().at(0).framework, api::VgpuFramework::mdev);
@@ -149,7 +149,7 @@ TEST_F(KeeperOfClaimableGpusTest, WaitsForThePodThatHasTheGpu) {
   EXPECT_THAT(gpu(kFirst).reason, HasSubstr("VM tenant (pid 412)"));
   EXPECT_THAT(gpu(kFirst).users, Not(IsEmpty()));
   EXPECT_EQ(gpu(kFirst).allocation, api::Allocation::device_plugin);
-  EXPECT_THAT(withdrawn(), Contains(kFirst)) << "no other pod gets it";
+  EXPECT_THAT(unavailable(), Contains(kFirst)) << "no other pod gets it";
   EXPECT_THAT(addresses(), IsEmpty());
   EXPECT_THAT(drivers(), ElementsAre("vfio-pci", "vfio-pci", "vfio-pci")) << "the others do not wait";
 
@@ -187,7 +187,7 @@ TEST_F(KeeperOfClaimableGpusTest, KeepsAGpuWithDraWhileAClaimHasIt) {
   EXPECT_EQ(gpu(kFirst).allocation, api::Allocation::dra);
   EXPECT_EQ(gpu(kFirst).desired, api::Mode::passthrough);
   EXPECT_EQ(gpu(kFirst).reason, "a ResourceClaim has it");
-  EXPECT_THAT(withdrawn(), ElementsAre(kFirst));
+  EXPECT_THAT(unavailable(), ElementsAre(kFirst));
   ASSERT_THAT(addresses(), ElementsAre(kFirst));
   EXPECT_FALSE(claimable().at(0).for_dra) << "no further claim gets it";
 
@@ -195,7 +195,7 @@ TEST_F(KeeperOfClaimableGpusTest, KeepsAGpuWithDraWhileAClaimHasIt) {
   EXPECT_EQ(rounds().phase, api::NodePhase::ready);
   EXPECT_EQ(kernel_.driver_of(kFirst), "vfio-pci");
   EXPECT_EQ(gpu(kFirst).allocation, api::Allocation::device_plugin);
-  EXPECT_THAT(withdrawn(), IsEmpty());
+  EXPECT_THAT(unavailable(), IsEmpty());
   EXPECT_TRUE(kernel_.exists(kFile)) << "ferry dra reads there that it has no GPU";
   EXPECT_THAT(claimable(), IsEmpty());
 }
@@ -208,11 +208,11 @@ TEST_F(KeeperOfClaimableGpusTest, KeepsClaimsWithoutADesiredState) {
   kernel_.remove(kDesired);
   EXPECT_EQ(round().phase, api::NodePhase::idle);
   EXPECT_EQ(gpu(kFirst).allocation, api::Allocation::dra);
-  EXPECT_THAT(withdrawn(), ElementsAre(kFirst));
+  EXPECT_THAT(unavailable(), ElementsAre(kFirst));
   claimed_.clear();
   round();
   EXPECT_EQ(gpu(kFirst).allocation, api::Allocation::device_plugin);
-  EXPECT_THAT(withdrawn(), IsEmpty());
+  EXPECT_THAT(unavailable(), IsEmpty());
 }
 
 TEST_F(KeeperOfClaimableGpusTest, ShowsAGpuThatLacksVirtualFunctions) {
@@ -267,11 +267,11 @@ TEST_F(KeeperOfClaimableGpusTest, ChangesNothingWhileItKnowsNoClaims) {
   EXPECT_EQ(kernel_.driver_of(kFirst), "nvidia") << "a claim may have it";
   ASSERT_TRUE(state().error);
   EXPECT_EQ(state().error->message, "/run/ferry/hostd/claims.json: not JSON");
-  EXPECT_THAT(withdrawn(), ElementsAre(kFirst));
+  EXPECT_THAT(unavailable(), ElementsAre(kFirst));
   NodeKeeper next = make_keeper();
   EXPECT_EQ(next.round().phase, api::NodePhase::failed) << "after a restart, too";
   EXPECT_EQ(kernel_.driver_of(kFirst), "nvidia");
-  EXPECT_THAT(withdrawn(), ElementsAre(kFirst));
+  EXPECT_THAT(unavailable(), ElementsAre(kFirst));
   claims_error_.reset();
   EXPECT_EQ(rounds().phase, api::NodePhase::ready);
   EXPECT_EQ(kernel_.driver_of(kFirst), "vfio-pci");
@@ -284,16 +284,16 @@ TEST_F(KeeperOfClaimableGpusTest, KeepsTheAllocationWhileThePolicyIsUnreadable) 
   kernel_.file(kDesired, "{");
   EXPECT_EQ(round().phase, api::NodePhase::failed);
   EXPECT_EQ(gpu(kFirst).allocation, api::Allocation::dra);
-  EXPECT_THAT(withdrawn(), ElementsAre(kFirst));
+  EXPECT_THAT(unavailable(), ElementsAre(kFirst));
   EXPECT_THAT(addresses(), ElementsAre(kFirst));
 }
 
-TEST_F(KeeperOfClaimableGpusTest, KeepsTheGpuWithdrawnWhenItEnds) {
+TEST_F(KeeperOfClaimableGpusTest, KeepsTheGpuUnavailableWhenItEnds) {
   want(kFirstForDra);
   round();
   round();
   must(keeper_.end());
-  EXPECT_THAT(withdrawn(), ElementsAre(kFirst));
+  EXPECT_THAT(unavailable(), ElementsAre(kFirst));
 }
 
 TEST_F(KeeperOfClaimableGpusTest, KnowsItsGpusAfterARestart) {
@@ -305,10 +305,10 @@ TEST_F(KeeperOfClaimableGpusTest, KnowsItsGpusAfterARestart) {
   NodeKeeper next = make_keeper();
   EXPECT_EQ(next.round().phase, api::NodePhase::ready) << "the user has it by a claim";
   EXPECT_EQ(gpu(kFirst).allocation, api::Allocation::dra);
-  EXPECT_THAT(withdrawn(), ElementsAre(kFirst));
+  EXPECT_THAT(unavailable(), ElementsAre(kFirst));
 }
 
-TEST_F(KeeperOfClaimableGpusTest, KeepsItsGpusWithdrawnIfThePolicyIsRefusedAfterARestart) {
+TEST_F(KeeperOfClaimableGpusTest, KeepsItsGpusUnavailableIfThePolicyIsRefusedAfterARestart) {
   want(kFirstForDra);
   round();
   round();
@@ -322,12 +322,12 @@ TEST_F(KeeperOfClaimableGpusTest, KeepsItsGpusWithdrawnIfThePolicyIsRefusedAfter
   want("  - {address: \"0000:05:00.0\", allocation: dra}\n");
   NodeKeeper next = make_keeper();
   EXPECT_EQ(next.round().phase, api::NodePhase::blocked);
-  EXPECT_THAT(withdrawn(), Contains(kFirst)) << "the plugin would give a claim's GPU to a pod";
+  EXPECT_THAT(unavailable(), Contains(kFirst)) << "the plugin would give a claim's GPU to a pod";
   EXPECT_EQ(gpu(kFirst).allocation, api::Allocation::dra);
   EXPECT_THAT(addresses(), ElementsAre(kFirst));
 }
 
-TEST_F(KeeperOfClaimableGpusTest, KeepsItsGpusWithdrawnIfItsFirstRoundFails) {
+TEST_F(KeeperOfClaimableGpusTest, KeepsItsGpusUnavailableIfItsFirstRoundFails) {
   want(kFirstForDra);
   round();
   round();
@@ -338,10 +338,10 @@ TEST_F(KeeperOfClaimableGpusTest, KeepsItsGpusWithdrawnIfItsFirstRoundFails) {
   services_.fails = true;
   NodeKeeper next = make_keeper();
   EXPECT_EQ(next.round().phase, api::NodePhase::failed);
-  EXPECT_THAT(withdrawn(), ElementsAre(kFirst));
+  EXPECT_THAT(unavailable(), ElementsAre(kFirst));
   EXPECT_EQ(gpu(kFirst).allocation, api::Allocation::dra);
   must(next.end());
-  EXPECT_THAT(withdrawn(), ElementsAre(kFirst));
+  EXPECT_THAT(unavailable(), ElementsAre(kFirst));
 }
 
 TEST_F(KeeperOfClaimableGpusTest, RemembersTheTypesOfAnEmptyGpu) {
@@ -355,7 +355,7 @@ TEST_F(KeeperOfClaimableGpusTest, RemembersTheTypesOfAnEmptyGpu) {
   mdev_.add_device(kFirst, "nvidia-232", "5b6c0f0e-3b1d-4f0e-9a57-2f6f5f1f7a10");
   round();
   EXPECT_EQ(claimable(), empty);
-  EXPECT_THAT(withdrawn(), Contains("5b6c0f0e-3b1d-4f0e-9a57-2f6f5f1f7a10"));
+  EXPECT_THAT(unavailable(), Contains("5b6c0f0e-3b1d-4f0e-9a57-2f6f5f1f7a10"));
 }
 
 TEST_F(KeeperOfClaimableGpusTest, RefusesAGroupWithTwoAllocations) {

@@ -162,7 +162,7 @@ TEST_F(NodeKeeperTest, TriesAgainAfterAFailureWhenItIsTimeAndNotBefore) {
   EXPECT_EQ(round().phase, api::NodePhase::ready);
 }
 
-TEST_F(NodeKeeperTest, OffersWhatWasTakenBackAndTriesAgain) {
+TEST_F(NodeKeeperTest, AdvertisesUnboundGpusAndTriesAgain) {
   start_plugin();
   want("  - {devices: [0], mode: vgpu, vgpu-devices: {T4-4Q: 2}}\n  - {devices: [1], mode: passthrough}\n");
   ASSERT_EQ(rounds().phase, api::NodePhase::ready);
@@ -179,7 +179,7 @@ TEST_F(NodeKeeperTest, OffersWhatWasTakenBackAndTriesAgain) {
   EXPECT_THAT(gpu(kFirst).reason, HasSubstr("it could not be bound for passthrough: bind 0000:05:00.0"));
   EXPECT_EQ(gpu(kSecond).state, api::GpuState::blocked);
   EXPECT_THAT(gpu(kSecond).reason, HasSubstr("L40S-12Q"));
-  EXPECT_THAT(withdrawn(), IsEmpty());
+  EXPECT_THAT(unavailable(), IsEmpty());
 
   kernel_.mend();
   ASSERT_TRUE(failed.again);
@@ -234,7 +234,7 @@ TEST_F(NodeKeeperTest, PausesFromTheEndOfWhatItHasTried) {
   want("  - {devices: [1], mode: passthrough}\n");
   round();
   kernel_.remove("sys/bus/pci/drivers/vfio-pci/bind");
-  users_.before_look = [this] { now_ += 60s; };
+  users_.before_scan = [this] { now_ += 60s; };
   want("  - {devices: [0], mode: passthrough}\n");
   const auto failed = round();
   EXPECT_EQ(failed.phase, api::NodePhase::failed);
@@ -300,7 +300,7 @@ TEST_F(NodeKeeperTest, GetsThereAfterDeathAtAnyChange) {
     ASSERT_TRUE(reach(kOther));
     EXPECT_THAT(drivers(), ElementsAre("nvidia", "vfio-pci", "vfio-pci"));
     EXPECT_THAT(mdev_.devices_on(kFirst), ElementsAre(HasSubstr("T4-8Q")));
-    EXPECT_THAT(withdrawn(), IsEmpty());
+    EXPECT_THAT(unavailable(), IsEmpty());
   }
 }
 

@@ -34,7 +34,7 @@ TEST_F(NodeKeeperTest, WaitsForThePluginBeforeItTakesAGpuBack) {
   const auto waiting = round();
   EXPECT_EQ(waiting.phase, api::NodePhase::applying);
   EXPECT_TRUE(waiting.again) << "a plugin that never answers";
-  EXPECT_THAT(withdrawn(), ElementsAre(kFirst));
+  EXPECT_THAT(unavailable(), ElementsAre(kFirst));
   EXPECT_EQ(gpu(kFirst).state, api::GpuState::pending);
   EXPECT_EQ(round().phase, api::NodePhase::applying) << "other news";
   EXPECT_THAT(host_writes(), IsEmpty());
@@ -42,7 +42,7 @@ TEST_F(NodeKeeperTest, WaitsForThePluginBeforeItTakesAGpuBack) {
   ASSERT_TRUE(plugin_follows());
   EXPECT_EQ(round().phase, api::NodePhase::ready);
   EXPECT_THAT(drivers(), ElementsAre("nvidia", "vfio-pci", "vfio-pci"));
-  EXPECT_THAT(withdrawn(), IsEmpty()) << "whatever is there now may be advertised";
+  EXPECT_THAT(unavailable(), IsEmpty()) << "whatever is there now may be advertised";
 }
 
 TEST_F(NodeKeeperTest, TakesNoAnswerToAnEarlierFile) {
@@ -79,7 +79,7 @@ TEST_F(NodeKeeperTest, WaitsForVgpusThatGo) {
   want("  - {devices: [1], mode: vgpu, vgpu-devices: {T4-8Q: 1}}\n");
   kernel_.forget_changes();
   EXPECT_EQ(round().phase, api::NodePhase::applying);
-  EXPECT_THAT(withdrawn(), AllOf(SizeIs(3), Contains(id))) << "and the one that is made in their place";
+  EXPECT_THAT(unavailable(), AllOf(SizeIs(3), Contains(id))) << "and the one that is made in their place";
   EXPECT_THAT(host_writes(), IsEmpty());
   EXPECT_EQ(rounds().phase, api::NodePhase::ready);
   EXPECT_EQ(gpu(kSecond).vgpus.at(0).type, "T4-8Q");
@@ -96,11 +96,11 @@ TEST_F(NodeKeeperTest, AsksForWhatIsListedThoughItHasLostItsDriver) {
   plugin_follows();
   ASSERT_TRUE(listed_.contains(kFirst));
   EXPECT_EQ(round().phase, api::NodePhase::applying);
-  EXPECT_THAT(withdrawn(), ElementsAre(kFirst));
+  EXPECT_THAT(unavailable(), ElementsAre(kFirst));
   ASSERT_TRUE(plugin_follows());
   EXPECT_EQ(rounds().phase, api::NodePhase::ready);
   EXPECT_EQ(kernel_.driver_of(kFirst), "vfio-pci");
-  EXPECT_THAT(withdrawn(), IsEmpty());
+  EXPECT_THAT(unavailable(), IsEmpty());
 }
 
 TEST_F(NodeKeeperTest, KnowsKatasNumbersByTheirGroups) {
@@ -152,7 +152,7 @@ TEST_F(NodeKeeperTest, RefusesWhenThePluginDoesNotAnswer) {
   EXPECT_THAT(host_writes(), IsEmpty());
   EXPECT_THAT(gpu(kFirst).reason, HasSubstr("the device plugin"));
   EXPECT_THAT(gpu(kFirst).hint, HasSubstr("`ferry plugin`")) << "there is no pod to delete";
-  EXPECT_THAT(withdrawn(), IsEmpty()) << "the node is as it was";
+  EXPECT_THAT(unavailable(), IsEmpty()) << "the node is as it was";
   ASSERT_TRUE(refused.again) << "nobody tells when it wakes up";
   EXPECT_EQ(*refused.again, now_ + 10s);
 }
@@ -160,9 +160,9 @@ TEST_F(NodeKeeperTest, RefusesWhenThePluginDoesNotAnswer) {
 TEST_F(NodeKeeperTest, LetsNothingBeAdvertisedThatIsStillBeingMade) {
   start_plugin();
   std::vector<std::string> withheld;
-  users_.before_look = [&] {
+  users_.before_scan = [&] {
     if (kernel_.exists("run/ferry/status.json") && state().phase == api::NodePhase::applying)
-      withheld = withdrawn();
+      withheld = unavailable();
   };
   want(
       "  - {devices: [0], mode: passthrough}\n"
@@ -171,14 +171,14 @@ TEST_F(NodeKeeperTest, LetsNothingBeAdvertisedThatIsStillBeingMade) {
   ASSERT_THAT(gpu(kSecond).vgpus, SizeIs(2));
   EXPECT_THAT(withheld, testing::UnorderedElementsAre(kFirst, gpu(kSecond).vgpus.at(0).id,
                                                       gpu(kSecond).vgpus.at(1).id));
-  EXPECT_THAT(withdrawn(), IsEmpty()) << "and then it is";
+  EXPECT_THAT(unavailable(), IsEmpty()) << "and then it is";
 }
 
 // It may take half a minute to get the node's lock.
 TEST_F(NodeKeeperTest, MindsAPluginThatHasStartedSinceThePlan) {
   want(kAllAway);
   round();
-  users_.before_look = [this] {
+  users_.before_scan = [this] {
     if (liveness_ || state().phase != api::NodePhase::applying) return;
     // It has read an earlier file, and has advertised the GPU.
     kernel_.file("run/ferry/plugin/advertised.json",
@@ -209,7 +209,7 @@ TEST_F(NodeKeeperTest, WaitsForThePluginNoLongerBecauseTheQuestionGrows) {
   now_ += 20s;
   users_.held = {{kSecond, vm(412)}};
   ASSERT_EQ(round().phase, api::NodePhase::applying);
-  ASSERT_THAT(withdrawn(), ElementsAre(kFirst, kThird));
+  ASSERT_THAT(unavailable(), ElementsAre(kFirst, kThird));
   now_ = asked_again + 30s;
   EXPECT_EQ(round().phase, api::NodePhase::blocked);
 }

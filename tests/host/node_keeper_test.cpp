@@ -167,9 +167,9 @@ TEST_F(NodeKeeperTest, GivesBackToTheKubeletWhatItNoLongerChanges) {
   rounds();
   want(kFirstBack);
   round();
-  EXPECT_THAT(withdrawn(), ElementsAre(kFirst));
+  EXPECT_THAT(unavailable(), ElementsAre(kFirst));
   must(keeper_.end());
-  EXPECT_THAT(withdrawn(), IsEmpty());
+  EXPECT_THAT(unavailable(), IsEmpty());
   EXPECT_EQ(kernel_.driver_of(kFirst), "vfio-pci");
 }
 
@@ -220,7 +220,7 @@ TEST_F(NodeKeeperTest, GivesBackWhatAnUnpluggedGpuHasLeftBehind) {
 TEST_F(NodeKeeperTest, OutlivesAGpuThatIsUnpluggedWhileItIsRefused) {
   users_.held[kFirst] = vm(412);
   int looks = 0;
-  users_.before_look = [&] {
+  users_.before_scan = [&] {
     if (++looks == 2) kernel_.remove_function(kFirst);
   };
   want(kAllAway);

@@ -36,7 +36,7 @@ TEST_F(NodeKeeperTest, LeavesWhatAPodHasAndTakesItWhenThePodEnds) {
   EXPECT_EQ(gpu(kFirst).users.at(0).kind, "pod");
   EXPECT_TRUE(gpu(kFirst).users.at(0).by_the_plugin);
   EXPECT_TRUE(gpu(kFirst).only_in_use);
-  EXPECT_THAT(withdrawn(), ElementsAre(kFirst)) << "no other pod shall get it when this one ends";
+  EXPECT_THAT(unavailable(), ElementsAre(kFirst)) << "no other pod shall get it when this one ends";
 
   kernel_.forget_changes();
   EXPECT_EQ(rounds().phase, api::NodePhase::blocked);
@@ -45,7 +45,7 @@ TEST_F(NodeKeeperTest, LeavesWhatAPodHasAndTakesItWhenThePodEnds) {
   allocated_.clear();
   EXPECT_EQ(rounds().phase, api::NodePhase::ready);
   EXPECT_THAT(drivers(), ElementsAre("nvidia", "nvidia", "nvidia"));
-  EXPECT_THAT(withdrawn(), IsEmpty());
+  EXPECT_THAT(unavailable(), IsEmpty());
 }
 
 TEST_F(NodeKeeperTest, WithdrawsWhatAPodsVmUses) {
@@ -60,7 +60,7 @@ TEST_F(NodeKeeperTest, WithdrawsWhatAPodsVmUses) {
   EXPECT_EQ(refused.phase, api::NodePhase::blocked);
   EXPECT_THAT(refused.processes, ElementsAre(412));
   EXPECT_THAT(gpu(kFirst).reason, HasSubstr("VM tenant (pid 412)"));
-  EXPECT_THAT(withdrawn(), ElementsAre(kFirst));
+  EXPECT_THAT(unavailable(), ElementsAre(kFirst));
   EXPECT_EQ(refused.again, now_ + 300s) << "the plugin tells, if it lives";
   users_.held.clear();
   allocated_.clear();
@@ -135,7 +135,7 @@ TEST_F(NodeKeeperTest, SaysOfNoVgpuWhoHasItOnceNobodyCanSee) {
 TEST_F(NodeKeeperTest, AsksNobodyWhoHasVgpusWhereThereAreNone) {
   want(kAllAway);
   rounds();
-  users_.before_look = [] { FAIL() << "somebody is asked"; };
+  users_.before_scan = [] { FAIL() << "somebody is asked"; };
   must(keeper_.look_at_use());
 }
 
@@ -150,7 +150,7 @@ TEST_F(NodeKeeperTest, WithdrawsTheVgpuThatAPodsVmUses) {
   want("  - {devices: [1], mode: passthrough}\n");
   const auto refused = rounds();
   EXPECT_EQ(refused.phase, api::NodePhase::blocked);
-  EXPECT_THAT(withdrawn(), ElementsAre(id));
+  EXPECT_THAT(unavailable(), ElementsAre(id));
   users_.held.clear();
   allocated_.clear();
   EXPECT_EQ(rounds().phase, api::NodePhase::ready);
@@ -166,16 +166,16 @@ TEST_F(NodeKeeperTest, AwaitsThePodThoughItCannotReadWhatIsDesired) {
   plugin_follows();
   want(kFirstBack);
   rounds();
-  ASSERT_THAT(withdrawn(), ElementsAre(kFirst));
+  ASSERT_THAT(unavailable(), ElementsAre(kFirst));
   kernel_.file(kDesired, "{");
   EXPECT_EQ(round().phase, api::NodePhase::failed);
-  EXPECT_THAT(withdrawn(), ElementsAre(kFirst));
+  EXPECT_THAT(unavailable(), ElementsAre(kFirst));
   NodeKeeper next = make_keeper();
   next.round();
-  EXPECT_THAT(withdrawn(), ElementsAre(kFirst)) << "after a restart too";
+  EXPECT_THAT(unavailable(), ElementsAre(kFirst)) << "after a restart too";
   kernel_.remove(kDesired);
   EXPECT_EQ(next.round().phase, api::NodePhase::idle);
-  EXPECT_THAT(withdrawn(), IsEmpty());
+  EXPECT_THAT(unavailable(), IsEmpty());
 }
 
 // -- other users --
@@ -192,7 +192,7 @@ TEST_F(NodeKeeperTest, SaysOfAVmsGpuOnlyThatTheVmHasIt) {
   EXPECT_EQ(gpu(kSecond).reason, "0000:06:00.0 is in use: VM tenant (pid 412) in pod uid-7 holds its group");
   EXPECT_THAT(gpu(kSecond).users, SizeIs(1));
   EXPECT_EQ(refused.again, now_ + 300s);
-  EXPECT_THAT(withdrawn(), IsEmpty()) << "it is advertised as before";
+  EXPECT_THAT(unavailable(), IsEmpty()) << "it is advertised as before";
 }
 
 // The device came free after the plugin was asked, so the kubelet may still allocate it.
@@ -205,7 +205,7 @@ TEST_F(NodeKeeperTest, DoesNotTakeUnaskedWhatHasJustComeFree) {
   round();
   plugin_follows();
   unsigned looks = 0;  // the first is the plan's, and decides what the plugin is asked
-  users_.before_look = [&] {
+  users_.before_scan = [&] {
     if (++looks > 1) users_.held.clear();
   };
   EXPECT_EQ(round().phase, api::NodePhase::blocked);
@@ -227,7 +227,7 @@ TEST_F(NodeKeeperTest, RefusesWhatAVmHasAndDoesItWhenTheVmEnds) {
   EXPECT_EQ(gpu(kSecond).users.at(0), (api::ReportedUser{"virtual_machine", "tenant", 412, "uid-7"}));
   EXPECT_TRUE(gpu(kSecond).only_in_use);
   EXPECT_THAT(gpu(kSecond).hint, HasSubstr("stop the VM"));
-  EXPECT_THAT(withdrawn(), IsEmpty());
+  EXPECT_THAT(unavailable(), IsEmpty());
   users_.held.clear();
   EXPECT_EQ(round(News::process_ended).phase, api::NodePhase::ready);
   EXPECT_THAT(drivers(), ElementsAre("nvidia", "nvidia", "nvidia"));

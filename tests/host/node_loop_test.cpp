@@ -110,7 +110,7 @@ class NodeLoopTest : public testing::Test {
   void start() {
     std::packaged_task<Result<ExitStatus>(std::stop_token)> task([this](const std::stop_token& token) {
       return run({.files = {},
-                  .between_use_looks = 20ms,
+                  .use_poll_period = 20ms,
                   .without_uevents = without_uevents_,
                   .open_uevents = open_uevents_,
                   .uevents_are_sent = [this] { return are_sent_; },
@@ -443,7 +443,7 @@ TEST_F(NodeLoopTest, LearnsWhatThePluginAnswers) {
   ASSERT_TRUE(becomes(api::NodePhase::ready, policy::Mode::passthrough));
   want("host");
   ASSERT_TRUE(becomes(api::NodePhase::applying, policy::Mode::passthrough));
-  const auto generation = must(api::read_withdrawals(must(kernel_.read_file(kStatusFile)))).generation;
+  const auto generation = must(api::read_unavailable(must(kernel_.read_file(kStatusFile)))).generation;
   must(kernel_.write_file(
       "run/ferry/plugin/advertised.json",
       R"({"version": 2, "resources": [], "state_generation": )" + std::to_string(generation) + "}"));
@@ -458,7 +458,7 @@ TEST_F(NodeLoopTest, LearnsThatThePluginHasDied) {
   ASSERT_TRUE(becomes(api::NodePhase::ready, policy::Mode::passthrough));
   want("host");
   ASSERT_TRUE(becomes(api::NodePhase::applying, policy::Mode::passthrough));
-  const auto generation = must(api::read_withdrawals(must(kernel_.read_file(kStatusFile)))).generation;
+  const auto generation = must(api::read_unavailable(must(kernel_.read_file(kStatusFile)))).generation;
   must(kernel_.write_file("run/ferry/plugin/advertised.json",
                           R"({"version": 2, "resources": [{"name": "nvidia.com/GPU", "devices": [
           {"id": "0000:05:00.0", "iommu_group": 5, "allocated": true}]}], "state_generation": )" +
@@ -577,7 +577,7 @@ TEST_F(NodeLoopTest, EndsWhenAnotherHasBegunSinceItsFolderWasRemoved) {
   EXPECT_EQ(kernel_.driver_of(kGpu), "vfio-pci");
 }
 
-TEST_F(NodeLoopTest, OffersAgainWhatIsWithdrawnWhenItCannotGoOn) {
+TEST_F(NodeLoopTest, AdvertisesUnavailableDevicesAgainWhenItCannotGoOn) {
   want("passthrough");
   const auto plugin = must(LivenessLock::announce(kernel_, "run/ferry/plugin/plugin.lock"));
   start();
@@ -595,7 +595,7 @@ TEST_F(NodeLoopTest, OffersAgainWhatIsWithdrawnWhenItCannotGoOn) {
   EXPECT_FALSE(result_.get());
   const api::HostStatus left = must(api::read_host_status(must(kernel_.read_file(kStatusFile))));
   EXPECT_EQ(left.phase, api::NodePhase::applying) << "nothing has failed";
-  EXPECT_THAT(left.withdraw, testing::IsEmpty());
+  EXPECT_THAT(left.unavailable, testing::IsEmpty());
 }
 
 }  // namespace

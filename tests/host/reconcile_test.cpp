@@ -163,19 +163,19 @@ RoundSnapshot planned_change() {
                      .driver_before = "vfio-pci",
                      .driver_after = "nvidia"}};
   rebind.steps = {{.kind = vfio::Step::Kind::unbind, .address = kGpu, .value = "vfio-pci"}};
-  out.plan.given_back.plan.rebinds = {std::move(rebind)};
+  out.plan.unbound.plan.rebinds = {std::move(rebind)};
   out.conditions = conditions_of(out.plan);
   out.now = kNow;
   return out;
 }
 
 /// The same after status.json of generation 5 had the withdrawals.
-RoundSnapshot withdrawn_change() {
+RoundSnapshot unavailable_change() {
   RoundSnapshot out = planned_change();
   out.memory.status.published = reconcile(out).status;
   out.memory.status.generation = 5;
-  out.memory.status.withdrawn_in = 5;
-  out.stage = Stage::withdrawn;
+  out.memory.status.unavailable_since = 5;
+  out.stage = Stage::published;
   out.plugin.runs = true;
   return out;
 }
@@ -186,15 +186,15 @@ TEST(HostdReconcile, WithdrawsADeviceBeforeAnythingElse) {
   ASSERT_TRUE(result.status);
   EXPECT_EQ(result.status->phase, api::NodePhase::applying);
   EXPECT_EQ(result.status->desired_generation(), 7U);
-  ASSERT_EQ(result.status->withdraw.size(), 1U);
-  EXPECT_EQ(result.status->withdraw[0].id, kGpuId);
+  ASSERT_EQ(result.status->unavailable.size(), 1U);
+  EXPECT_EQ(result.status->unavailable[0].id, kGpuId);
   ASSERT_EQ(result.status->accelerators.size(), 2U);
   EXPECT_EQ(result.status->accelerators[0].state, api::GpuState::pending);
   EXPECT_EQ(result.status->accelerators[1].state, api::GpuState::ready);
 }
 
 TEST(HostdReconcile, PublishesNoWithdrawalThatThePluginHasAnswered) {
-  RoundSnapshot snapshot = withdrawn_change();
+  RoundSnapshot snapshot = unavailable_change();
   snapshot.stage = Stage::planned;
   snapshot.plugin.state_generation = 5;
   EXPECT_FALSE(reconcile(snapshot).status);
@@ -230,7 +230,7 @@ TEST(HostdReconcile, WaitsForThePluginUntilItsDeadline) {
   };
   for (const Row& row : rows) {
     SCOPED_TRACE(row.name);
-    RoundSnapshot snapshot = withdrawn_change();
+    RoundSnapshot snapshot = unavailable_change();
     snapshot.plugin.runs = row.runs;
     snapshot.plugin.state_generation = row.answered;
     snapshot.memory.attempt.asked_at = row.asked_at;
@@ -250,7 +250,7 @@ TEST(HostdReconcile, WaitsForThePluginUntilItsDeadline) {
 }
 
 TEST(HostdReconcile, RefusesADeviceThatAPodHas) {
-  RoundSnapshot snapshot = withdrawn_change();
+  RoundSnapshot snapshot = unavailable_change();
   snapshot.stage = Stage::checked;
   EXPECT_EQ(reconcile(snapshot).action, Action::apply) << "the plugin lists no device any more";
   snapshot.pods[kGpu] = {pod(kSomePod)};
@@ -263,7 +263,7 @@ TEST(HostdReconcile, RefusesADeviceThatAPodHas) {
 }
 
 TEST(HostdReconcile, AppliesTheRestOfAChange) {
-  RoundSnapshot snapshot = withdrawn_change();
+  RoundSnapshot snapshot = unavailable_change();
   snapshot.stage = Stage::checked;
   snapshot.conditions[kOther] = condition_with(api::GpuState::pending);
   snapshot.pods[kGpu] = {pod(kSomePod)};
@@ -305,22 +305,22 @@ TEST(HostdReconcile, JudgesAnAttempt) {
        [](RoundSnapshot&, NodeOutcome& outcome) { outcome.error = error_of(Errc::failed); }, Action::settle,
        true, "it is so"},
       {"a service does not start again",
-       [](RoundSnapshot&, NodeOutcome& outcome) { outcome.given_away.errors = {error_of(Errc::failed)}; },
+       [](RoundSnapshot&, NodeOutcome& outcome) { outcome.bound.errors = {error_of(Errc::failed)}; },
        Action::settle, true, "it is so"},
       {"a GPU has failed",
        [&](RoundSnapshot&, NodeOutcome& outcome) {
-         outcome.given_back.results = {result_of_first(vfio::RebindResult::Status::failed)};
+         outcome.unbound.results = {result_of_first(vfio::RebindResult::Status::failed)};
        },
        Action::settle, true, ""},
       {"a GPU came into use",
        [&](RoundSnapshot&, NodeOutcome& outcome) {
-         outcome.given_back.results = {result_of_first(vfio::RebindResult::Status::refused)};
+         outcome.unbound.results = {result_of_first(vfio::RebindResult::Status::refused)};
        },
        Action::settle, true, ""},
       {"a GPU is in use as before",
        [&](RoundSnapshot& now, NodeOutcome& outcome) {
          now.conditions[kGpu] = blocked_by(process(412));
-         outcome.given_back.results = {result_of_first(vfio::RebindResult::Status::refused)};
+         outcome.unbound.results = {result_of_first(vfio::RebindResult::Status::refused)};
        },
        Action::settle, false, ""},
       {"it only resumed services", [](RoundSnapshot& now, NodeOutcome&) { now.plan = {}; }, Action::settle,
@@ -328,7 +328,7 @@ TEST(HostdReconcile, JudgesAnAttempt) {
   };
   for (const Row& row : rows) {
     SCOPED_TRACE(row.name);
-    RoundSnapshot snapshot = withdrawn_change();
+    RoundSnapshot snapshot = unavailable_change();
     snapshot.stage = Stage::attempted;
     NodeOutcome outcome;
     row.change(snapshot, outcome);
@@ -342,7 +342,7 @@ TEST(HostdReconcile, JudgesAnAttempt) {
 }
 
 TEST(HostdReconcile, KeepsTheFirstReasonOfAGpuThatStaysBlocked) {
-  RoundSnapshot snapshot = withdrawn_change();
+  RoundSnapshot snapshot = unavailable_change();
   snapshot.stage = Stage::attempted;
   snapshot.conditions[kGpu] = blocked_by(process(412));
   vfio::RebindResult refused;
@@ -350,7 +350,7 @@ TEST(HostdReconcile, KeepsTheFirstReasonOfAGpuThatStaysBlocked) {
   refused.devices = {kGpu};
   refused.refusal.reasons = {"the plugin lists it"};
   NodeOutcome outcome;
-  outcome.given_back.results = {refused};
+  outcome.unbound.results = {refused};
   snapshot.outcome = std::move(outcome);
   EXPECT_THAT(reconcile(snapshot).conditions.at(kGpu).reasons, ElementsAre(HasSubstr("worker (pid 412)")));
 }
@@ -446,15 +446,16 @@ TEST(HostdReconcile, HasTheEndsOfDeviceUsersWatched) {
   EXPECT_EQ(reconcile(snapshot).action, Action::end) << "the back-off ignores them";
 }
 
-TEST(HostdReconcile, KeepsTheDeviceOfAPodWithdrawn) {
+TEST(HostdReconcile, KeepsTheDeviceOfAPodUnavailable) {
   RoundSnapshot snapshot = settled();
   snapshot.conditions[kGpu] = blocked_by(pod(kSomePod));
   snapshot.plugin.listed.devices = {
       {.resource = "nvidia.com/T4", .id = kGpuId, .iommu_group = 5, .allocated = true}};
-  EXPECT_THAT(reconcile(snapshot).status.value_or(api::HostStatus()).withdraw, IsEmpty()) << "no plugin runs";
+  EXPECT_THAT(reconcile(snapshot).status.value_or(api::HostStatus()).unavailable, IsEmpty())
+      << "no plugin runs";
   snapshot.plugin.runs = true;
   const ReconcileResult result = reconcile(snapshot);
-  ASSERT_EQ(result.status.value_or(api::HostStatus()).withdraw.size(), 1U);
+  ASSERT_EQ(result.status.value_or(api::HostStatus()).unavailable.size(), 1U);
   EXPECT_EQ(result.round.again, kNow + 300s) << "the plugin reports the end of the pod";
 }
 
@@ -470,7 +471,7 @@ TEST(HostdReconcile, AdvisesToLookAfterAPluginThatDoesNotAnswer) {
 RoundSnapshot on_the_way() {
   RoundSnapshot out = settled();
   out.allocations.conditions[kGpu] = condition_with(api::GpuState::pending);
-  out.allocations.withdrawals = {{.id = kGpuId, .reason = "for claims"}};
+  out.allocations.unavailable = {{.id = kGpuId, .reason = "for claims"}};
   return out;
 }
 
@@ -482,8 +483,8 @@ TEST(HostdReconcile, LooksSoonWhileThePluginWithdrawsAGpuForDra) {
   EXPECT_EQ(result.round.again, kNow + kSettlingPause);
   const api::HostStatus status = result.status.value_or(api::HostStatus());
   EXPECT_EQ(status.accelerators.at(0).state, api::GpuState::pending);
-  ASSERT_EQ(status.withdraw.size(), 1U);
-  EXPECT_EQ(status.withdraw[0].reason, "for claims");
+  ASSERT_EQ(status.unavailable.size(), 1U);
+  EXPECT_EQ(status.unavailable[0].reason, "for claims");
 }
 
 TEST(HostdReconcile, KeepsItsBackOffWhileThePluginWithdrawsAGpuForDra) {
@@ -495,15 +496,15 @@ TEST(HostdReconcile, KeepsItsBackOffWhileThePluginWithdrawsAGpuForDra) {
   EXPECT_EQ(result.round.again, kNow + 80s);
 }
 
-TEST(HostdReconcile, KeepsTheGpusOfDraWithdrawnInAllStages) {
+TEST(HostdReconcile, KeepsTheGpusOfDraUnavailableInAllStages) {
   RoundSnapshot snapshot = planned_change();
   snapshot.allocations.dra = {kOther};
-  snapshot.allocations.withdrawals = {{.id = "0000:06:00.0", .reason = "for claims"}};
+  snapshot.allocations.unavailable = {{.id = "0000:06:00.0", .reason = "for claims"}};
   for (const Stage stage : {Stage::idle, Stage::failed, Stage::planned, Stage::settled}) {
     snapshot.stage = stage;
-    snapshot.obstacle = {.error = error_of(Errc::refused), .ends_withdrawals = true};
+    snapshot.obstacle = {.error = error_of(Errc::refused), .ends_unavailability = true};
     const api::HostStatus status = reconcile(snapshot).status.value_or(api::HostStatus());
-    EXPECT_THAT(ids_of(status.withdraw), testing::Contains("0000:06:00.0")) << static_cast<int>(stage);
+    EXPECT_THAT(ids_of(status.unavailable), testing::Contains("0000:06:00.0")) << static_cast<int>(stage);
     EXPECT_EQ(status.accelerators.at(1).allocation, api::Allocation::dra);
   }
 }
@@ -529,7 +530,7 @@ TEST(HostdReconcile, ReportsAnErrorThatKeepsAChangeFromBeginning) {
     Obstacle obstacle;
     api::NodePhase phase;
     ExitStatus status;
-    std::size_t withdrawals;
+    std::size_t unavailable;
   };
   const std::vector<Row> rows = {
       {"desired.json is faulty",
@@ -538,7 +539,7 @@ TEST(HostdReconcile, ReportsAnErrorThatKeepsAChangeFromBeginning) {
        ExitStatus::usage,
        1},
       {"the policy asks for the impossible",
-       {.error = error_of(Errc::refused), .ends_withdrawals = true},
+       {.error = error_of(Errc::refused), .ends_unavailability = true},
        api::NodePhase::blocked,
        ExitStatus::refused,
        0},
@@ -557,7 +558,7 @@ TEST(HostdReconcile, ReportsAnErrorThatKeepsAChangeFromBeginning) {
     SCOPED_TRACE(row.name);
     RoundSnapshot snapshot = settled();
     snapshot.stage = Stage::failed;
-    snapshot.withdrawals = {{.id = kGpuId, .reason = "a pod has it"}};
+    snapshot.unavailable = {{.id = kGpuId, .reason = "a pod has it"}};
     snapshot.obstacle = row.obstacle;
     snapshot.memory.attempt.asked_at = kNow - 5s;
     const ReconcileResult result = reconcile(snapshot);
@@ -568,7 +569,7 @@ TEST(HostdReconcile, ReportsAnErrorThatKeepsAChangeFromBeginning) {
     EXPECT_EQ(result.memory.failures, 4U);
     EXPECT_EQ(result.memory.asked_at.has_value(), !row.obstacle.of_the_lock);
     ASSERT_TRUE(result.status);
-    EXPECT_EQ(result.status->withdraw.size(), row.withdrawals);
+    EXPECT_EQ(result.status->unavailable.size(), row.unavailable);
     EXPECT_EQ(result.status->error.value_or(api::StatusError()).message, "it is so");
   }
 }

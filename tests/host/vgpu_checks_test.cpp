@@ -82,7 +82,7 @@ TEST_F(VgpuChecks, TellAnOrdinaryDriver) {
   EXPECT_EQ(answer("vgpu-host-driver"), "pass: its driver nvidia makes vGPUs by mdev on the GPU");
 }
 
-TEST_F(VgpuChecks, TellAGpuThatIsGivenAway) {
+TEST_F(VgpuChecks, RecognizeAGpuThatIsOnVfio) {
   add_gpu("vfio-pci");
   EXPECT_EQ(answer("vgpu-host-driver"), "warn: bound to vfio-pci for passthrough");
 }

@@ -10,8 +10,8 @@ namespace ferry::kata {
 namespace {
 
 using test::HttpAnswer;
-using test::HttpSeen;
 using test::must;
+using test::ReceivedRequest;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -29,7 +29,7 @@ class Artifacts : public test::Fetching {
 
 TEST_F(Artifacts, ComeByAnotherProgram) {
   registry.image(layers());
-  registry.instead = [](const HttpSeen& seen) -> std::optional<HttpAnswer> {
+  registry.instead = [](const ReceivedRequest& seen) -> std::optional<HttpAnswer> {
     if (!seen.header("authorization").empty()) return std::nullopt;
     return HttpAnswer{.status = 401, .headers = {"WWW-Authenticate: Basic realm=\"x\""}};
   };
@@ -78,7 +78,7 @@ TEST_F(Artifacts, DoNotComeWithoutTheProgram) {
 
 TEST_F(Artifacts, AreNotWaitedForWithoutEnd) {
   registry.image(layers());
-  registry.spoil = [](const HttpSeen&, HttpAnswer& answer) {
+  registry.spoil = [](const ReceivedRequest&, HttpAnswer& answer) {
     answer.sent = 1;
     answer.stalls = true;
   };

@@ -42,7 +42,7 @@ ConfigPath = "/nowhere/a.toml"
     const auto state = test::must(client.state());
     EXPECT_EQ(state.name, "containerd");
     EXPECT_EQ(test::must(ContainerdRelease::parse(state.version)), binary.release);
-    EXPECT_TRUE(state.tells());
+    EXPECT_TRUE(state.reports_handlers());
     EXPECT_TRUE(state.has("runc"));
     EXPECT_TRUE(state.knows(ours));
     RuntimeHandler other = ours;

@@ -71,7 +71,7 @@ class Crio : public testing::Test {
     return out;
   }
 
-  FoundRuntime at_hand() {
+  FoundRuntime found_runtime() {
     FoundRuntime out;
     out.place = must(runtime_place("cri-o"));
     out.program = "/usr/bin/crio";
@@ -79,7 +79,7 @@ class Crio : public testing::Test {
   }
   /// Planned, written, and asked.
   std::optional<std::string> fault(const std::vector<RuntimeHandler>& handlers) {
-    const FoundRuntime runtime = at_hand();
+    const FoundRuntime runtime = found_runtime();
     const RuntimePlan plan = must(plan_runtime(host, runtime, handlers));
     const auto ask = config_dump_check(writer, runtime, plan, handlers);
     for (const FileChange& change : plan.changes) must(make(host, change));
@@ -121,7 +121,7 @@ TEST_F(Crio, WhatElseWouldChangeIsAFault) {
 }
 
 TEST_F(Crio, OneThatCannotReadThemIsAFault) {
-  const FoundRuntime runtime = at_hand();
+  const FoundRuntime runtime = found_runtime();
   const RuntimePlan plan = must(plan_runtime(host, runtime, ours));
   const auto ask = config_dump_check(writer, runtime, plan, ours);
   EXPECT_EQ(must(ask()), "runtime kata-a is not there") << "nothing was written";
@@ -129,16 +129,16 @@ TEST_F(Crio, OneThatCannotReadThemIsAFault) {
   EXPECT_EQ(must(ask()), "it cannot read them");
 }
 
-TEST_F(Crio, OneThatCouldNotReadThemBeforeIsNoWitness) {
+TEST_F(Crio, OneThatCouldNotReadThemBeforeVerifiesNothing) {
   writer.programs["/usr/bin/crio"] = [](const auto&) -> Result<std::string> {
     return fail(Errc::failed, "it ends with 1");
   };
-  const FoundRuntime runtime = at_hand();
+  const FoundRuntime runtime = found_runtime();
   EXPECT_FALSE(config_dump_check(writer, runtime, must(plan_runtime(host, runtime, ours)), ours));
 }
 
 TEST_F(Crio, WithoutItsProgramThePlanSaysSo) {
-  FoundRuntime runtime = at_hand();
+  FoundRuntime runtime = found_runtime();
   runtime.program.reset();
   runtime.no_program = "there is no /usr/bin/crio";
   EXPECT_THAT(must(plan_runtime(host, runtime, ours)).notes,

@@ -108,19 +108,19 @@ void DockerRegistry::keep_manifest(const std::string& tag, const std::string& ty
        url() + kRepository + "/manifests/" + tag, 201);
 }
 
-HttpAnswer DockerRegistry::answer(const HttpSeen& seen) {
+HttpAnswer DockerRegistry::answer(const ReceivedRequest& seen) {
   if (!seen.path.starts_with('/')) return {.status = 404};  // asked as a proxy, which it is not
   return ask(seen, url() + seen.path);
 }
 
-HttpAnswer DockerRegistry::push(const HttpSeen& question, const std::string& url, int desired) const {
+HttpAnswer DockerRegistry::push(const ReceivedRequest& question, const std::string& url, int desired) const {
   HttpAnswer answer = ask(question, url);
   if (answer.status != desired)
     throw std::runtime_error(fmt::format("{} {}: {} {}", question.method, url, answer.status, answer.body));
   return answer;
 }
 
-HttpAnswer DockerRegistry::ask(const HttpSeen& question, const std::string& url) const {
+HttpAnswer DockerRegistry::ask(const ReceivedRequest& question, const std::string& url) const {
   const std::unique_ptr<CURL, FreeEasy> easy(::curl_easy_init());
   std::unique_ptr<curl_slist, FreeList> headers;
   const auto add = [&](const std::string& header) {

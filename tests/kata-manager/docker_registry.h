@@ -43,12 +43,12 @@ class DockerRegistry final : public RegistryStore {
   void keep_blob(const std::string& bytes) override;
   void keep_manifest(const std::string& tag, const std::string& type, const std::string& text) override;
   void damage_blob(const std::string& digest, const std::string& bytes) override;
-  HttpAnswer answer(const HttpSeen& seen) override;
+  HttpAnswer answer(const ReceivedRequest& seen) override;
 
  private:
   void stop();
-  HttpAnswer ask(const HttpSeen& question, const std::string& url) const;
-  HttpAnswer push(const HttpSeen& question, const std::string& url, int desired) const;
+  HttpAnswer ask(const ReceivedRequest& question, const std::string& url) const;
+  HttpAnswer push(const ReceivedRequest& question, const std::string& url, int desired) const;
 
   ScratchDirectory folder_;
   std::uint16_t port_ = free_port();

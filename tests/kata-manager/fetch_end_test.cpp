@@ -21,8 +21,8 @@ namespace ferry::kata {
 namespace {
 
 using test::HttpAnswer;
-using test::HttpSeen;
 using test::must;
+using test::ReceivedRequest;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -31,7 +31,7 @@ namespace fs = std::filesystem;
 TEST_F(Fetch, GoesOnAfterItsEnd) {
   registry.image(layers(std::string(3'000'000, 'g')));
   request.patience.tries = 1;
-  registry.spoil = [](const HttpSeen& seen, HttpAnswer& answer) {
+  registry.spoil = [](const ReceivedRequest& seen, HttpAnswer& answer) {
     if (seen.path.find("/blobs/") != std::string::npos) answer.sent = 1'000'000;
   };
   EXPECT_FALSE(fetch().has_value());
@@ -40,8 +40,8 @@ TEST_F(Fetch, GoesOnAfterItsEnd) {
   must(fetch());
   EXPECT_EQ(seen("guest.img"), std::string(3'000'000, 'g'));
   const auto all = registry.seen();
-  EXPECT_TRUE(
-      std::ranges::any_of(all, [](const HttpSeen& one) { return one.header("range") == "bytes=1000000-"; }));
+  EXPECT_TRUE(std::ranges::any_of(
+      all, [](const ReceivedRequest& one) { return one.header("range") == "bytes=1000000-"; }));
 }
 
 TEST_F(Fetch, TrustsNothingThatAnEarlierOneLeft) {

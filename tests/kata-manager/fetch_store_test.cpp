@@ -23,8 +23,8 @@ namespace ferry::kata {
 namespace {
 
 using test::HttpAnswer;
-using test::HttpSeen;
 using test::must;
+using test::ReceivedRequest;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -82,7 +82,7 @@ TEST_F(Fetch, WithoutTheLinkWritesTheStoreAlone) {
                                     [](const fs::path&) { return false; })),
               IsEmpty())
       << "hostd may make the link to it later";
-  registry.spoil = [](const HttpSeen&, HttpAnswer& answer) { answer = {.status = 503}; };
+  registry.spoil = [](const ReceivedRequest&, HttpAnswer& answer) { answer = {.status = 503}; };
   request.or_what_is_here = true;
   EXPECT_EQ(must(fetch()).digest, digest);
   scratch.remove(artifact.version.relative_path());

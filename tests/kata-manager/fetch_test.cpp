@@ -24,8 +24,8 @@ namespace ferry::kata {
 namespace {
 
 using test::HttpAnswer;
-using test::HttpSeen;
 using test::must;
+using test::ReceivedRequest;
 using testing::ElementsAre;
 using testing::HasSubstr;
 namespace fs = std::filesystem;
@@ -51,7 +51,7 @@ TEST_F(Fetch, OfADigestThatIsHereAsksNobody) {
 TEST_F(Fetch, UsesWhatIsHereWhereNoRegistryCanBeReached) {
   const std::string digest = registry.image(layers());
   must(fetch());
-  registry.spoil = [](const HttpSeen&, HttpAnswer& answer) { answer = {.status = 503}; };
+  registry.spoil = [](const ReceivedRequest&, HttpAnswer& answer) { answer = {.status = 503}; };
   EXPECT_EQ(refusal().code, Errc::unreachable) << "only where that is asked for";
   request.or_what_is_here = true;
   const Artifact artifact = must(fetch());
@@ -60,10 +60,10 @@ TEST_F(Fetch, UsesWhatIsHereWhereNoRegistryCanBeReached) {
   EXPECT_THAT(artifact.notes, ElementsAre(testing::AllOf(HasSubstr("cannot be reached"), HasSubstr(digest),
                                                          HasSubstr("503"))));
   for (const int status : {401, 403, 404}) {
-    registry.spoil = [&](const HttpSeen&, HttpAnswer& answer) { answer = {.status = status}; };
+    registry.spoil = [&](const ReceivedRequest&, HttpAnswer& answer) { answer = {.status = status}; };
     EXPECT_FALSE(fetch().has_value()) << status;
   }
-  registry.spoil = [](const HttpSeen&, HttpAnswer& answer) { answer = {.status = 503}; };
+  registry.spoil = [](const ReceivedRequest&, HttpAnswer& answer) { answer = {.status = 503}; };
   request.url = registry.reference("another");
   EXPECT_EQ(refusal().code, Errc::unreachable) << "what is here is not that";
   request.url = registry.reference();
@@ -75,7 +75,7 @@ TEST_F(Fetch, UsesNotWhatIsHereOnceTheRegistryHasSaidThatItIsAnother) {
   registry.image(layers());
   must(fetch());
   registry.image(layers("newer"));
-  registry.spoil = [](const HttpSeen& seen, HttpAnswer& answer) {
+  registry.spoil = [](const ReceivedRequest& seen, HttpAnswer& answer) {
     if (seen.path.find("/blobs/") != std::string::npos) answer = {.status = 503};
   };
   request.or_what_is_here = true;

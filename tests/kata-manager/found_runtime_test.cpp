@@ -28,7 +28,7 @@ class Answering final : public ContainerRuntime {
   std::string version;
 };
 
-class AtHand : public testing::Test {
+class FoundRuntimeTest : public testing::Test {
  protected:
   void program(const std::string& path, const std::string& release) {
     scratch.file(path.substr(1), "");
@@ -54,20 +54,20 @@ class AtHand : public testing::Test {
       {.name = "kata-a", .shim = "/opt/kata/bin/containerd-shim-kata-v2", .configuration = "/opt/a.toml"}};
 };
 
-TEST_F(AtHand, TheProgramOfTheUnitSaysWhatARestartStarts) {
+TEST_F(FoundRuntimeTest, TheProgramOfTheUnitSaysWhatARestartStarts) {
   scratch.file("lib/systemd/system/containerd.service", "[Service]\nExecStart=/opt/bin/containerd\n");
   program("/opt/bin/containerd", "2.1.9");
   program("/usr/bin/containerd", "1.6.20");
   running.version = "2.0.11";
-  const auto at_hand = look();
-  EXPECT_EQ(at_hand.release.text(), "2.1.9");
-  EXPECT_EQ(at_hand.release_by, "/opt/bin/containerd, which its unit starts");
-  EXPECT_THAT(at_hand.notes,
+  const auto found_runtime = look();
+  EXPECT_EQ(found_runtime.release.text(), "2.1.9");
+  EXPECT_EQ(found_runtime.release_by, "/opt/bin/containerd, which its unit starts");
+  EXPECT_THAT(found_runtime.notes,
               ElementsAre(HasSubstr("containerd 2.0.11 runs, and 2.1.9 starts with its next")));
   EXPECT_THAT(writer.asked, ElementsAre("/opt/bin/containerd --version"));
 }
 
-TEST_F(AtHand, AStrayProgramIsNotTakenForTheOneThatRuns) {
+TEST_F(FoundRuntimeTest, AStrayProgramIsNotTakenForTheOneThatRuns) {
   program("/usr/bin/containerd", "1.6.20");
   running.version = "2.1.9";
   const auto by_itself = look();
@@ -93,31 +93,31 @@ TEST_F(AtHand, AStrayProgramIsNotTakenForTheOneThatRuns) {
   EXPECT_EQ(look().release_by, "the running containerd itself");
 }
 
-TEST_F(AtHand, TheUsualProgramCountsWhereNobodySaysOtherwise) {
+TEST_F(FoundRuntimeTest, TheUsualProgramCountsWhereNobodySaysOtherwise) {
   program("/usr/bin/containerd", "1.7.24");
   for (const char* version : {"", "1.7.24"}) {
     running.version = version;
-    const auto at_hand = look();
-    EXPECT_EQ(at_hand.release_by, "/usr/bin/containerd, where containerd usually is");
-    EXPECT_EQ(at_hand.program, "/usr/bin/containerd");
-    EXPECT_THAT(notes_of_plan(at_hand), Not(testing::Contains(HasSubstr("alone"))));
+    const auto found_runtime = look();
+    EXPECT_EQ(found_runtime.release_by, "/usr/bin/containerd, where containerd usually is");
+    EXPECT_EQ(found_runtime.program, "/usr/bin/containerd");
+    EXPECT_THAT(notes_of_plan(found_runtime), Not(testing::Contains(HasSubstr("alone"))));
   }
 }
 
 // As in the chart without hostTools: no program of the host's may be started.
-TEST_F(AtHand, ThePlanSaysThatTheModelAloneProvesIt) {
+TEST_F(FoundRuntimeTest, ThePlanSaysThatOnlyTheModelVerifiesIt) {
   scratch.file("usr/bin/containerd", "");
   running.version = "1.7.24";
-  auto at_hand = look();
-  EXPECT_EQ(at_hand.release.text(), "1.7.24");
-  EXPECT_THAT(notes_of_plan(at_hand),
+  auto found_runtime = look();
+  EXPECT_EQ(found_runtime.release.text(), "1.7.24");
+  EXPECT_THAT(notes_of_plan(found_runtime),
               ElementsAre(testing::AllOf(HasSubstr("proven by Ferry's model of containerd 1.7.24 alone"),
                                          HasSubstr("/usr/bin/containerd --version"))));
-  EXPECT_THAT(must(plan_runtime(host, at_hand, {})).notes, IsEmpty()) << "nothing is changed";
-  EXPECT_FALSE(config_dump_check(writer, at_hand, RuntimePlan(), ours));
+  EXPECT_THAT(must(plan_runtime(host, found_runtime, {})).notes, IsEmpty()) << "nothing is changed";
+  EXPECT_FALSE(config_dump_check(writer, found_runtime, RuntimePlan(), ours));
 }
 
-TEST_F(AtHand, SaysThatTheReleaseIsUnknown) {
+TEST_F(FoundRuntimeTest, SaysThatTheReleaseIsUnknown) {
   scratch.file("etc/containerd/config.toml", "");
   const auto unknown = found_runtime(host, writer, running, must(find_runtime(host, {})), {});
   ASSERT_FALSE(unknown);

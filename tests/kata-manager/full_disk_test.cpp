@@ -54,7 +54,7 @@ TEST_F(FullDisk, WhatDoesNotFitOnTheWayLeavesTheVersionInUse) {
   EXPECT_EQ(seen("guest.img"), large);
   const auto asked = registry.seen();
   const auto with_range = std::ranges::find_if(
-      asked, [](const test::HttpSeen& one) { return one.header("range").starts_with("bytes="); });
+      asked, [](const test::ReceivedRequest& one) { return one.header("range").starts_with("bytes="); });
   EXPECT_NE(with_range, asked.end()) << "what had come is not fetched twice";
 }
 

@@ -17,8 +17,8 @@ namespace ferry::kata {
 namespace {
 
 using test::HttpAnswer;
-using test::HttpSeen;
 using test::must;
+using test::ReceivedRequest;
 using testing::HasSubstr;
 
 std::string certificate_in(const test::ScratchDirectory& folder) {
@@ -78,7 +78,7 @@ TEST(Tls, IsSpokenForHttp1Alone) {
 }
 
 TEST(Http, KeepsHeadersOfTheLastAnswerOnly) {
-  const test::HttpStandin server([](const HttpSeen&) {
+  const test::HttpStandin server([](const ReceivedRequest&) {
     return HttpAnswer{.headers = {"X-One: a ", "x-one:b", "X-Empty:"}, .body = "text"};
   });
   const HttpReply reply = must(ask("http://" + server.address() + "/"));

@@ -174,7 +174,7 @@ TEST_F(KataChecks, ReadTheKubeletsGate) {
   EXPECT_EQ(answer("pod-resources-get"), "fail: the gate KubeletPodResourcesGet is off");
   scratch.file("etc/kubelet.yaml", "featureGates: {}\n");
   EXPECT_EQ(answer("pod-resources-get"),
-            "warn: the kubelet was told nothing of its gate KubeletPodResourcesGet");
+            "warn: the kubelet's configuration does not set the gate KubeletPodResourcesGet");
   scratch.file("etc/kubelet.yaml", "a: [\n");
   EXPECT_THAT(answer("pod-resources-get"), StartsWith("unknown: /etc/kubelet.yaml:1: not readable as YAML"));
 }

@@ -60,7 +60,7 @@ TEST_F(KataCollect, TakesNothingWhileAPodRunsWithTheClass) {
   EXPECT_EQ(left().size(), 3U);
 }
 
-// CRI-O does not tell what its runtimes are made of.
+// CRI-O does not report the settings of its runtimes.
 TEST_F(KataCollect, KnowsThePodsOfOtherClasses) {
   scratch.link("proc/7/exe", "/opt/kata/bin/containerd-shim-kata-v2");
   scratch.file("proc/7/cmdline", std::string("containerd-shim-kata-v2\0-id\0s\0", 30));

@@ -351,7 +351,7 @@ TEST_F(KataKeeperTest, PutsBackWhatFailsAndTriesAgainWithGrowingPauses) {
   EXPECT_THAT(settle().ready, ElementsAre("kata-a"));
 }
 
-TEST_F(KataKeeperTest, AnotherSnapshotterIsProvenToo) {
+TEST_F(KataKeeperTest, AnotherSnapshotterIsVerifiedToo) {
   const std::string list = "- {name: kata-a, artifacts: {url: 'file:///srv/gpu'}, snapshotter: ";
   constexpr const char* kOfKata = "etc/ferry/kata/kata-a/config.d/60-ferry.toml";
   want(list + "nydus}\n", {"kata-a"});

@@ -225,9 +225,9 @@ TEST_F(KataLeaving, DoesNotWaitForARuntimeThatIsForgottenAndIsNotKatas) {
   EXPECT_TRUE(must(uninstall()));
 }
 
-// CRI-O does not tell what its runtimes are made of.
+// CRI-O does not report the settings of its runtimes.
 TEST_F(KataLeaving, IsKeptForAPodOfARuntimeThatReportsNothing) {
-  daemon->tells = false;
+  daemon->reports_handlers = false;
   shim("80", "abc");
   daemon->running = {pod("kata-alias")};
   expect_refused("ns/vm (kata-alias)");
@@ -379,7 +379,7 @@ TEST(KataChanges, LeaveAHostWithWhatItCanHave) {
   change.left = "Kata's files of what leaves stay";
   change.outcome.emplace();
   EXPECT_FALSE(has_what_it_can(change)) << "somebody has them";
-  change.outcome->unproven = "it runs on with what it has read before";
+  change.outcome->unverified = "it runs on with what it has read before";
   EXPECT_TRUE(has_what_it_can(change)) << "nobody was to make it read its files";
   change.outcome->acted = true;
   EXPECT_FALSE(has_what_it_can(change));

@@ -55,8 +55,8 @@ struct KeptNode {
   }
   Result<KataRuntime> runtime_for(const ClassFile& file) const {
     KataRuntime out;
-    out.at_hand.place = test::must(runtime_place("containerd"));
-    out.at_hand.release = release;
+    out.found_runtime.place = test::must(runtime_place("containerd"));
+    out.found_runtime.release = release;
     out.asked = std::make_unique<test::AskedDaemon>(*daemon);
     if (file.restart.how != RuntimeRestart::How::none)
       out.control = std::make_unique<test::RestartOfDaemon>(*daemon);

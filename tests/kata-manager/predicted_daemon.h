@@ -38,7 +38,7 @@ class PredictedDaemon final : public kata::ContainerRuntime, public kata::Runtim
     return kata::RuntimeState{.name = "containerd",
                               .version = release_.text(),
                               .handlers = {},
-                              .runtimes = tells ? std::optional(known_) : std::nullopt};
+                              .runtimes = reports_handlers ? std::optional(known_) : std::nullopt};
   }
   Result<std::vector<kata::RunningPod>> pods() override {
     if (!runs) return fail(Errc::not_found, "nobody listens");
@@ -71,7 +71,7 @@ class PredictedDaemon final : public kata::ContainerRuntime, public kata::Runtim
 
   bool runs = false;
   int acts = -1;  // the first is its own start
-  bool tells = true;
+  bool reports_handlers = true;
   std::string forgets;
   std::optional<std::string> keeps_snapshotter;  // whatever its files say
   std::function<void()> meanwhile;               // once, at the next start

@@ -115,7 +115,7 @@ TEST_F(RealChange, ComesInIsChangedAndLeavesAsIfItHadNeverBeen) {
     for (const char* configuration : {"/opt/a.toml", "/opt/b.toml"}) {
       const auto outcome = test::must(node.install(ours(configuration)));
       EXPECT_TRUE(outcome.written && outcome.acted);
-      EXPECT_EQ(outcome.unproven, std::nullopt);
+      EXPECT_EQ(outcome.unverified, std::nullopt);
       EXPECT_TRUE(test::must(node.runtime.state()).knows(ours(configuration).front()));
       EXPECT_FALSE(test::must(node.install(ours(configuration))).acted) << "it knows";
     }
@@ -148,7 +148,7 @@ TEST_F(RealChange, OfASnapshotterOrAnAnnotationIsKnownToWhoAsks) {
     EXPECT_FALSE(before.knows(handlers.front()));
     const auto outcome = test::must(node.install(handlers));
     EXPECT_TRUE(outcome.acted);
-    EXPECT_EQ(outcome.unproven, std::nullopt);
+    EXPECT_EQ(outcome.unverified, std::nullopt);
     EXPECT_TRUE(test::must(node.runtime.state()).knows(handlers.front()));
     EXPECT_FALSE(test::must(node.runtime.state()).knows(ours("/opt/a.toml").front()));
   }
@@ -220,9 +220,10 @@ TEST_F(RealChange, IsWhatAFileAsksForAndNothingThatHasALabelLeaves) {
                        .runtime_for =
                            [&](const ClassFile&) {
                              KataRuntime out;
-                             out.at_hand.place = test::must(runtime_place("containerd"));
-                             out.at_hand.release = binary.release;
-                             out.asked = std::make_unique<CriClient>(node.host, out.at_hand.place.socket);
+                             out.found_runtime.place = test::must(runtime_place("containerd"));
+                             out.found_runtime.release = binary.release;
+                             out.asked =
+                                 std::make_unique<CriClient>(node.host, out.found_runtime.place.socket);
                              out.control = std::make_unique<RestartOf>(node.restart);
                              return Result<KataRuntime>(std::move(out));
                            },

@@ -225,7 +225,7 @@ TEST_F(RealRegistry, MayFallSilentAnywhere) {
 // By its own redirect, as one that keeps its blobs in an object store does.
 TEST_F(RealRegistry, SendsElsewhereWithoutCredentials) {
   test::push_image(docker, layers());
-  const test::HttpStandin elsewhere([&](const test::HttpSeen& seen) {
+  const test::HttpStandin elsewhere([&](const test::ReceivedRequest& seen) {
     return test::HttpAnswer{.body = text_in(docker.folder().path() / ("storage" + seen.path))};
   });
   const std::string redirect =
@@ -242,7 +242,7 @@ TEST_F(RealRegistry, SendsElsewhereWithoutCredentials) {
   must(fetch());
   EXPECT_EQ(seen("guest.img"), "guest");
   EXPECT_EQ(elsewhere.seen().size(), 2U);
-  for (const test::HttpSeen& seen : elsewhere.seen()) EXPECT_EQ(seen.header("authorization"), "");
+  for (const test::ReceivedRequest& seen : elsewhere.seen()) EXPECT_EQ(seen.header("authorization"), "");
 }
 
 }  // namespace

@@ -7,7 +7,7 @@
 namespace ferry::test {
 
 RegistryFront::RegistryFront(std::unique_ptr<RegistryStore> behind)
-    : store_(std::move(behind)), server_([this](const HttpSeen& seen) {
+    : store_(std::move(behind)), server_([this](const ReceivedRequest& seen) {
         if (instead) {
           if (auto other = instead(seen)) return *other;
         }
@@ -30,7 +30,7 @@ std::string RegistryFront::image(const std::vector<ImageLayer>& layers, const st
 std::size_t RegistryFront::asked(const std::string& part) const {
   const auto all = seen();
   return static_cast<std::size_t>(std::ranges::count_if(
-      all, [&](const HttpSeen& one) { return one.path.find(part) != std::string::npos; }));
+      all, [&](const ReceivedRequest& one) { return one.path.find(part) != std::string::npos; }));
 }
 
 }  // namespace ferry::test

@@ -29,11 +29,11 @@ class RegistryFront {
   RegistryStore& store() { return *store_; }
 
   /// What it says instead of the truth, if it says something; set before the first question.
-  std::function<std::optional<HttpAnswer>(const HttpSeen&)> instead;
+  std::function<std::optional<HttpAnswer>(const ReceivedRequest&)> instead;
   /// What the truth becomes on its way.
-  std::function<void(const HttpSeen&, HttpAnswer&)> spoil;
+  std::function<void(const ReceivedRequest&, HttpAnswer&)> spoil;
 
-  std::vector<HttpSeen> seen() const { return server_.seen(); }
+  std::vector<ReceivedRequest> seen() const { return server_.seen(); }
   /// How often a path with that in it was asked for.
   std::size_t asked(const std::string& part) const;
 

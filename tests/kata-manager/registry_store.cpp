@@ -46,7 +46,7 @@ void MemoryStore::keep_manifest(const std::string& tag, const std::string& type,
   manifests_[sha256_of_text(text)] = manifests_[tag];
 }
 
-HttpAnswer MemoryStore::answer(const HttpSeen& seen) {
+HttpAnswer MemoryStore::answer(const ReceivedRequest& seen) {
   const std::string manifests = "/v2/kata/gpu/manifests/";
   const std::string blobs = "/v2/kata/gpu/blobs/";
   if (seen.path.starts_with(manifests)) {

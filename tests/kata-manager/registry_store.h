@@ -39,7 +39,7 @@ class RegistryStore {
   /// Another content where that blob lies, as a disk that rots has it.
   virtual void damage_blob(const std::string& digest, const std::string& bytes) = 0;
 
-  virtual HttpAnswer answer(const HttpSeen& seen) = 0;
+  virtual HttpAnswer answer(const ReceivedRequest& seen) = 0;
 };
 
 /// Pushes an image as that tag; the digest of its manifest.
@@ -51,7 +51,7 @@ class MemoryStore final : public RegistryStore {
   void keep_blob(const std::string& bytes) override { blobs_[sha256_of_text(bytes)] = bytes; }
   void keep_manifest(const std::string& tag, const std::string& type, const std::string& text) override;
   void damage_blob(const std::string& digest, const std::string& bytes) override { blobs_[digest] = bytes; }
-  HttpAnswer answer(const HttpSeen& seen) override;
+  HttpAnswer answer(const ReceivedRequest& seen) override;
 
  private:
   struct Manifest {

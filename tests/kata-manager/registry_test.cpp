@@ -16,8 +16,8 @@ namespace ferry::kata {
 namespace {
 
 using test::HttpAnswer;
-using test::HttpSeen;
 using test::must;
+using test::ReceivedRequest;
 using test::RegistryFront;
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -51,7 +51,7 @@ class Registry : public test::Fetching, public testing::WithParamInterface<Behin
     request.docker_config = R"({"auths":{")" + key + "\":" + entry + "}}";
   }
 
-  bool is_blob(const HttpSeen& seen) const {
+  bool is_blob(const ReceivedRequest& seen) const {
     return seen.path.find("/blobs/" + registry.first_blob()) != std::string::npos;
   }
 
@@ -66,7 +66,7 @@ class Registry : public test::Fetching, public testing::WithParamInterface<Behin
 TEST_P(Registry, IsAskedAgainAfterWhatTimeMends) {
   for (const int status : {408, 429, 500, 502, 503}) {
     int left = 2;
-    registry.instead = [&](const HttpSeen& seen) -> std::optional<HttpAnswer> {
+    registry.instead = [&](const ReceivedRequest& seen) -> std::optional<HttpAnswer> {
       if (!is_blob(seen) || left == 0) return std::nullopt;
       --left;
       return HttpAnswer{.status = status};
@@ -80,7 +80,7 @@ TEST_P(Registry, IsAskedAgainAfterWhatTimeMends) {
 
 TEST_P(Registry, SaysWhenToAskAgain) {
   int left = 2;
-  registry.instead = [&](const HttpSeen&) -> std::optional<HttpAnswer> {
+  registry.instead = [&](const ReceivedRequest&) -> std::optional<HttpAnswer> {
     if (left == 0) return std::nullopt;
     return HttpAnswer{.status = 429, .headers = {left-- == 2 ? "Retry-After: 7" : "Retry-After: 86400"}};
   };
@@ -89,7 +89,7 @@ TEST_P(Registry, SaysWhenToAskAgain) {
 }
 
 TEST_P(Registry, IsGivenUpAfterSoManyTries) {
-  registry.instead = [](const HttpSeen&) { return HttpAnswer{.status = 503}; };
+  registry.instead = [](const ReceivedRequest&) { return HttpAnswer{.status = 503}; };
   const Error error = failure();
   EXPECT_EQ(error.code, Errc::unreachable);
   EXPECT_THAT(error.message, HasSubstr("HTTP 503"));
@@ -100,7 +100,7 @@ TEST_P(Registry, IsNotAskedAgainWhereItSaysNo) {
   for (const auto& [status, code] :
        {std::pair{403, Errc::failed}, {404, Errc::not_found}, {400, Errc::malformed_host}}) {
     const auto before = registry.seen().size();
-    registry.instead = [&, status = status](const HttpSeen& seen) -> std::optional<HttpAnswer> {
+    registry.instead = [&, status = status](const ReceivedRequest& seen) -> std::optional<HttpAnswer> {
       if (!is_blob(seen)) return std::nullopt;
       return HttpAnswer{.status = status,
                         .body = R"({"errors":[{"code":"DENIED","message":"not\u001b[2Jyou"}]})"};
@@ -114,13 +114,13 @@ TEST_P(Registry, IsNotAskedAgainWhereItSaysNo) {
 
 TEST_P(Registry, GoesOnWhereItWasCutOff) {
   int cuts = 0;
-  registry.spoil = [&](const HttpSeen& seen, HttpAnswer& answer) {
+  registry.spoil = [&](const ReceivedRequest& seen, HttpAnswer& answer) {
     if (is_blob(seen) && cuts++ < 10) answer.sent = 300'000;
   };
   must(fetch());
   EXPECT_EQ(seen("guest.img"), std::string(3'000'000, 'g'));
   std::vector<std::string> ranges;
-  for (const HttpSeen& one : registry.seen())
+  for (const ReceivedRequest& one : registry.seen())
     if (is_blob(one)) ranges.push_back(one.header("range"));
   ASSERT_EQ(ranges.size(), 10U);
   EXPECT_EQ(ranges[0], "");
@@ -129,7 +129,7 @@ TEST_P(Registry, GoesOnWhereItWasCutOff) {
 }
 
 TEST_P(Registry, IsGivenUpWhereItIsCutOffWithoutEnd) {
-  registry.spoil = [&](const HttpSeen& seen, HttpAnswer& answer) {
+  registry.spoil = [&](const ReceivedRequest& seen, HttpAnswer& answer) {
     if (is_blob(seen)) answer.sent = 1000;
   };
   EXPECT_EQ(failure().code, Errc::unreachable);
@@ -138,7 +138,7 @@ TEST_P(Registry, IsGivenUpWhereItIsCutOffWithoutEnd) {
 
 TEST_P(Registry, MaySendAllOfItAgain) {
   bool first = true;
-  registry.instead = [&](const HttpSeen& seen) -> std::optional<HttpAnswer> {
+  registry.instead = [&](const ReceivedRequest& seen) -> std::optional<HttpAnswer> {
     if (!is_blob(seen)) return std::nullopt;
     HttpAnswer answer{.body = std::string(3'000'000, 'g')};  // whatever range was asked for
     if (std::exchange(first, false)) answer.sent = 1'500'000;
@@ -149,7 +149,7 @@ TEST_P(Registry, MaySendAllOfItAgain) {
 }
 
 TEST_P(Registry, IsNotAskedForWhatLiesBehindTheEnd) {
-  registry.spoil = [&](const HttpSeen& seen, HttpAnswer& answer) {
+  registry.spoil = [&](const ReceivedRequest& seen, HttpAnswer& answer) {
     if (!is_blob(seen)) return;
     answer.body += "more";
     answer.sent = 3'000'000;  // cut off behind the blob's last byte
@@ -160,7 +160,7 @@ TEST_P(Registry, IsNotAskedForWhatLiesBehindTheEnd) {
 }
 
 TEST_P(Registry, IsAskedForPiecesThatDoNotFitOnceMore) {
-  registry.spoil = [&](const HttpSeen& seen, HttpAnswer& answer) {
+  registry.spoil = [&](const ReceivedRequest& seen, HttpAnswer& answer) {
     if (!is_blob(seen)) return;
     answer.body.front() = 'x';
     if (seen.header("range").empty()) answer.sent = 1'500'000;
@@ -173,7 +173,7 @@ TEST_P(Registry, IsAskedForPiecesThatDoNotFitOnceMore) {
 
 TEST_P(Registry, MayNotSendAnotherRange) {
   bool first = true;
-  registry.spoil = [&](const HttpSeen& seen, HttpAnswer& answer) {
+  registry.spoil = [&](const ReceivedRequest& seen, HttpAnswer& answer) {
     if (!is_blob(seen)) return;
     if (std::exchange(first, false)) answer.sent = 1'500'000;
     for (std::string& header : answer.headers)
@@ -186,7 +186,7 @@ TEST_P(Registry, MayNotSendAnotherRange) {
 
 TEST_P(Registry, EndsABlobBeforeItsSizeWithoutSaying) {
   bool first = true;
-  registry.spoil = [&](const HttpSeen& seen, HttpAnswer& answer) {
+  registry.spoil = [&](const ReceivedRequest& seen, HttpAnswer& answer) {
     if (!is_blob(seen)) return;
     answer.chunked = true;
     if (std::exchange(first, false)) answer.body.resize(100);
@@ -198,7 +198,7 @@ TEST_P(Registry, EndsABlobBeforeItsSizeWithoutSaying) {
 TEST_P(Registry, IsGivenUpWhereItSendsNothing) {
   request.patience.slow = std::chrono::seconds(1);
   request.patience.tries = 2;
-  registry.spoil = [&](const HttpSeen& seen, HttpAnswer& answer) {
+  registry.spoil = [&](const ReceivedRequest& seen, HttpAnswer& answer) {
     if (!is_blob(seen)) return;
     answer.sent = 10;
     answer.stalls = true;
@@ -209,13 +209,13 @@ TEST_P(Registry, IsGivenUpWhereItSendsNothing) {
 }
 
 TEST_P(Registry, IsNotBelievedAboutWhatItSends) {
-  registry.spoil = [&](const HttpSeen& seen, HttpAnswer& answer) {
+  registry.spoil = [&](const ReceivedRequest& seen, HttpAnswer& answer) {
     if (is_blob(seen)) answer.body.back() = 'x';
   };
   const Error wrong = failure();
   EXPECT_EQ(wrong.code, Errc::failed);
   EXPECT_THAT(wrong.message, HasSubstr("what came has the digest sha256:"));
-  registry.spoil = [&](const HttpSeen& seen, HttpAnswer& answer) {
+  registry.spoil = [&](const ReceivedRequest& seen, HttpAnswer& answer) {
     if (is_blob(seen)) answer.body += "more";
   };
   const Error more = failure();
@@ -225,7 +225,7 @@ TEST_P(Registry, IsNotBelievedAboutWhatItSends) {
 
 TEST_P(Registry, IsHeldToAManifestsDigest) {
   request.url = registry.address() + "/kata/gpu@" + registry.image(layers());
-  registry.spoil = [](const HttpSeen&, HttpAnswer& answer) { answer.body += "\n"; };
+  registry.spoil = [](const ReceivedRequest&, HttpAnswer& answer) { answer.body += "\n"; };
   const Error error = failure();
   EXPECT_EQ(error.code, Errc::failed);
   EXPECT_THAT(error.message, HasSubstr("what came has the digest"));
@@ -233,12 +233,12 @@ TEST_P(Registry, IsHeldToAManifestsDigest) {
 
 TEST_P(Registry, SendsNoManifestWithoutEnd) {
   request.limits.document = 1000;
-  registry.spoil = [](const HttpSeen&, HttpAnswer& answer) { answer.body.append(1000, ' '); };
+  registry.spoil = [](const ReceivedRequest&, HttpAnswer& answer) { answer.body.append(1000, ' '); };
   EXPECT_EQ(failure().code, Errc::refused);
 }
 
 TEST_P(Registry, LetsInByPassword) {
-  registry.instead = [](const HttpSeen& seen) -> std::optional<HttpAnswer> {
+  registry.instead = [](const ReceivedRequest& seen) -> std::optional<HttpAnswer> {
     if (seen.header("authorization") == kBasic) return std::nullopt;
     return HttpAnswer{.status = 401, .headers = {"WWW-Authenticate: Basic realm=\"x\""}};
   };
@@ -254,7 +254,7 @@ TEST_P(Registry, LetsInByPassword) {
 
 TEST_P(Registry, LetsInByToken) {
   int given = 0;
-  registry.instead = [&](const HttpSeen& seen) -> std::optional<HttpAnswer> {
+  registry.instead = [&](const ReceivedRequest& seen) -> std::optional<HttpAnswer> {
     if (seen.path.starts_with("/token")) {
       ++given;
       EXPECT_EQ(seen.path, "/token?service=the%20registry&scope=repository%3Akata%2Fgpu%3Apull");
@@ -277,7 +277,7 @@ TEST_P(Registry, LetsInByToken) {
 // As the large public ones do: nobody is let in without a token, and anybody gets one for what is public.
 TEST_P(Registry, LetsAnybodyInByAToken) {
   int given = 0;
-  registry.instead = [&](const HttpSeen& seen) -> std::optional<HttpAnswer> {
+  registry.instead = [&](const ReceivedRequest& seen) -> std::optional<HttpAnswer> {
     if (seen.path.starts_with("/token")) {
       ++given;
       EXPECT_EQ(seen.method, "GET");
@@ -295,7 +295,7 @@ TEST_P(Registry, LetsAnybodyInByAToken) {
 }
 
 TEST_P(Registry, LetsInByIdentityToken) {
-  registry.instead = [&](const HttpSeen& seen) -> std::optional<HttpAnswer> {
+  registry.instead = [&](const ReceivedRequest& seen) -> std::optional<HttpAnswer> {
     if (seen.path == "/token") {
       EXPECT_EQ(seen.method, "POST");
       EXPECT_EQ(seen.body, "grant_type=refresh_token&client_id=ferry&service=s&scope=p&refresh_token=r%26t");
@@ -314,7 +314,7 @@ TEST_P(Registry, LetsInByIdentityToken) {
 TEST_P(Registry, GivesATokenThatFitsIntoAHeader) {
   for (const char* reply :
        {R"({"token":"a\r\nX-Evil:1"})", R"({"token":""})", "{}", "[]", "no", R"({"token":5})"}) {
-    registry.instead = [&](const HttpSeen& seen) -> std::optional<HttpAnswer> {
+    registry.instead = [&](const ReceivedRequest& seen) -> std::optional<HttpAnswer> {
       if (seen.path.starts_with("/token")) return HttpAnswer{.body = reply};
       EXPECT_EQ(seen.header("x-evil"), "");
       return HttpAnswer{
@@ -326,7 +326,7 @@ TEST_P(Registry, GivesATokenThatFitsIntoAHeader) {
 }
 
 TEST_P(Registry, GivesATokenThatIsInNoMessage) {
-  registry.instead = [&](const HttpSeen& seen) -> std::optional<HttpAnswer> {
+  registry.instead = [&](const ReceivedRequest& seen) -> std::optional<HttpAnswer> {
     if (seen.path.starts_with("/token")) return HttpAnswer{.body = R"({"token":"hunter2)"};
     return HttpAnswer{
         .status = 401,
@@ -340,7 +340,9 @@ TEST_P(Registry, GivesATokenThatIsInNoMessage) {
 
 TEST_P(Registry, LeadsToNobodyElseInTheClear) {
   const auto lead = [&](int status, const std::string& header) {
-    registry.instead = [=](const HttpSeen&) { return HttpAnswer{.status = status, .headers = {header}}; };
+    registry.instead = [=](const ReceivedRequest&) {
+      return HttpAnswer{.status = status, .headers = {header}};
+    };
   };
   request.patience.tries = 1;
   log_in(registry.address());
@@ -356,8 +358,8 @@ TEST_P(Registry, LeadsToNobodyElseInTheClear) {
 
 TEST_P(Registry, SendsElsewhereWithoutCredentials) {
   const test::HttpStandin elsewhere(
-      [](const HttpSeen&) { return HttpAnswer{.body = std::string(3'000'000, 'g')}; });
-  registry.instead = [&](const HttpSeen& seen) -> std::optional<HttpAnswer> {
+      [](const ReceivedRequest&) { return HttpAnswer{.body = std::string(3'000'000, 'g')}; });
+  registry.instead = [&](const ReceivedRequest& seen) -> std::optional<HttpAnswer> {
     if (seen.header("authorization") != kBasic)
       return HttpAnswer{.status = 401, .headers = {"WWW-Authenticate: Basic realm=\"x\""}};
     if (!is_blob(seen)) return std::nullopt;
@@ -372,23 +374,23 @@ TEST_P(Registry, SendsElsewhereWithoutCredentials) {
 }
 
 TEST_P(Registry, IsNotLoggedInToByAnother) {
-  const test::HttpStandin elsewhere([](const HttpSeen&) {
+  const test::HttpStandin elsewhere([](const ReceivedRequest&) {
     return HttpAnswer{.status = 401, .headers = {"WWW-Authenticate: Basic realm=\"x\""}};
   });
-  registry.instead = [&](const HttpSeen&) {
+  registry.instead = [&](const ReceivedRequest&) {
     return HttpAnswer{.status = 302, .headers = {"Location: http://" + elsewhere.address() + "/"}};
   };
   request.docker_config = R"({"auths":{"127.0.0.1":{"username":"user","password":"secret"},")" +
                           registry.address() + R"(":{"username":"user","password":"secret"}}})";
   EXPECT_EQ(failure().code, Errc::failed);
-  for (const HttpSeen& seen : elsewhere.seen()) EXPECT_EQ(seen.header("authorization"), "");
+  for (const ReceivedRequest& seen : elsewhere.seen()) EXPECT_EQ(seen.header("authorization"), "");
   EXPECT_EQ(elsewhere.seen().size(), 1U);
 }
 
 TEST_P(Registry, IsNotFollowedAnywhere) {
   for (const char* location :
        {"", "ftp://127.0.0.1/x", "file:///etc/passwd", "http://user:pw@127.0.0.1/x", "/round"}) {
-    registry.instead = [&](const HttpSeen&) {
+    registry.instead = [&](const ReceivedRequest&) {
       return HttpAnswer{.status = 302, .headers = {std::string("Location: ") + location}};
     };
     EXPECT_EQ(failure().code, Errc::malformed_host) << location;
@@ -403,13 +405,13 @@ TEST_P(Registry, IsSparedByAMirror) {
   log_in("registry.example");
   must(fetch());
   EXPECT_EQ(seen("guest.img"), "guest");
-  for (const HttpSeen& seen : mirror.seen()) EXPECT_EQ(seen.header("authorization"), "");
+  for (const ReceivedRequest& seen : mirror.seen()) EXPECT_EQ(seen.header("authorization"), "");
 }
 
 TEST_P(Registry, IsAskedWhereAMirrorFails) {
   RegistryFront broken;
   broken.image(layers(std::string(3'000'000, 'g')));
-  broken.spoil = [](const HttpSeen& seen, HttpAnswer& answer) {
+  broken.spoil = [](const ReceivedRequest& seen, HttpAnswer& answer) {
     if (seen.path.find("/blobs/") != std::string::npos) answer.body.front() ^= 1;
   };
   const RegistryFront empty;
@@ -508,7 +510,7 @@ TEST_P(Registry, MayBeCutOffAtAnyByte) {
 
 TEST_P(Registry, MayMoveATagUnderWay) {
   const std::string before = registry.image(layers("before"));
-  registry.spoil = [&](const HttpSeen& seen, HttpAnswer&) {
+  registry.spoil = [&](const ReceivedRequest& seen, HttpAnswer&) {
     if (seen.path.ends_with("/manifests/1")) registry.image(layers("after"));
   };
   EXPECT_EQ(must(fetch()).digest, before) << "what was begun is ended";
@@ -518,7 +520,7 @@ TEST_P(Registry, MayMoveATagUnderWay) {
 }
 
 TEST_P(Registry, MayChangeABlobUnderWay) {
-  registry.spoil = [&](const HttpSeen& seen, HttpAnswer& answer) {
+  registry.spoil = [&](const ReceivedRequest& seen, HttpAnswer& answer) {
     if (!is_blob(seen) || !seen.header("range").empty()) return;
     answer.sent = 1'500'000;
     registry.store().damage_blob(registry.first_blob(), std::string(3'000'000, 'h'));

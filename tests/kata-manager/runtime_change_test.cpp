@@ -36,7 +36,7 @@ class FakeRuntime final : public ContainerRuntime, public RuntimeControl {
     if (slow && acts < 1) return fail(Errc::unreachable, "no answer in time");
     if (!runs_) return fail(Errc::not_found, "nobody listens");
     RuntimeState out{.name = "fake", .version = "1", .handlers = {}, .runtimes = {}};
-    if (tells) {
+    if (reports_handlers) {
       auto& known = out.runtimes.emplace();
       for (const std::string& name : names_) {
         known.push_back({.name = name,
@@ -69,7 +69,7 @@ class FakeRuntime final : public ContainerRuntime, public RuntimeControl {
 
   bool there = true;
   bool slow = false;  // until it is restarted
-  bool tells = true;
+  bool reports_handlers = true;
   bool pods_known = true;
   bool forgets = false;
   bool refuses_to_act = false;
@@ -177,10 +177,10 @@ class RuntimeChangeTest : public testing::Test {
   std::vector<RuntimeHandler> ours = {{.name = "ours", .shim = "/shim", .configuration = "/configuration"}};
 };
 
-TEST_F(RuntimeChangeTest, IsWrittenReadAndProvenAndTheSecondTimeNothing) {
+TEST_F(RuntimeChangeTest, IsWrittenReadAndVerifiedAndUnchangedTheSecondTime) {
   const auto first = test::must(apply_change(context(), installation()));
   EXPECT_TRUE(first.written && first.acted);
-  EXPECT_EQ(first.unproven, std::nullopt);
+  EXPECT_EQ(first.unverified, std::nullopt);
   EXPECT_EQ(drop_in(), "ours\n");
   EXPECT_FALSE(host.exists(kRuntimeRecord));
   const int writes = host.writes;
@@ -267,18 +267,18 @@ TEST_F(RuntimeChangeTest, IsRefusedWhereARestartEndsThePodsThatRun) {
   EXPECT_TRUE(test::must(apply_change(context(), installation())).acted) << "no pod is there to be hurt";
 }
 
-TEST_F(RuntimeChangeTest, IsReadLaterWhereNobodyRestartsAndProvenThen) {
+TEST_F(RuntimeChangeTest, IsReadLaterWithoutARestartAndVerifiedThen) {
   auto alone = context();
   alone.control = nullptr;
   const auto outcome = test::must(apply_change(alone, installation()));
   EXPECT_TRUE(outcome.written);
-  EXPECT_THAT(outcome.unproven.value_or(""), HasSubstr("next start"));
+  EXPECT_THAT(outcome.unverified.value_or(""), HasSubstr("next start"));
   RuntimeChange again = installation();
   again.files.clear();
   const auto later = test::must(apply_change(context(), again));
   EXPECT_TRUE(later.acted) << "it runs with what it has read before";
   EXPECT_FALSE(later.written);
-  EXPECT_EQ(later.unproven, std::nullopt);
+  EXPECT_EQ(later.unverified, std::nullopt);
 }
 
 // Who wrote it is long gone when the runtime is made to read it.
@@ -410,13 +410,13 @@ TEST_F(RuntimeChangeTest, OfARuntimeThatDoesNotRunIsWrittenOnly) {
   const auto outcome = test::must(apply_change(context(), installation()));
   EXPECT_TRUE(outcome.written);
   EXPECT_FALSE(outcome.acted);
-  EXPECT_THAT(outcome.unproven.value_or(""), HasSubstr("does not run"));
+  EXPECT_THAT(outcome.unverified.value_or(""), HasSubstr("does not run"));
   EXPECT_FALSE(host.exists(kRuntimeRecord));
 }
 
 TEST_F(RuntimeChangeTest, OfARuntimeThatReportsNothingIsTriedByItsAnswering) {
-  runtime.tells = false;
-  EXPECT_THAT(test::must(apply_change(context(), installation())).unproven.value_or(""),
+  runtime.reports_handlers = false;
+  EXPECT_THAT(test::must(apply_change(context(), installation())).unverified.value_or(""),
               HasSubstr("does not say"));
   EXPECT_THAT(
       error_of(apply_change(

@@ -82,7 +82,7 @@ std::string body_of(const std::string& pem) {
 }  // namespace
 
 TokenServer::TokenServer(const ScratchDirectory& folder, Terms terms)
-    : terms_(std::move(terms)), server_([this](const HttpSeen& seen) { return answer(seen); }) {
+    : terms_(std::move(terms)), server_([this](const ReceivedRequest& seen) { return answer(seen); }) {
   const auto key = folder.path() / "token-key.pem";
   const auto cert = folder.path() / "token-cert.pem";
   const int pid = must(spawn("openssl",
@@ -94,7 +94,7 @@ TokenServer::TokenServer(const ScratchDirectory& folder, Terms terms)
   cert_ = body_of(text_of(cert));
 }
 
-HttpAnswer TokenServer::answer(const HttpSeen& seen) const {
+HttpAnswer TokenServer::answer(const ReceivedRequest& seen) const {
   const bool by_password = seen.method == "GET" && seen.header("authorization") == "Basic " + terms_.basic;
   const bool by_token = seen.method == "POST" && !terms_.refresh_token.empty() &&
                         seen.body.find("refresh_token=" + terms_.refresh_token) != std::string::npos;

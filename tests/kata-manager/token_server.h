@@ -24,10 +24,10 @@ class TokenServer {
   TokenServer(const ScratchDirectory& folder, Terms terms);
 
   std::string realm() const { return "http://" + server_.address() + "/token"; }
-  std::vector<HttpSeen> seen() const { return server_.seen(); }
+  std::vector<ReceivedRequest> seen() const { return server_.seen(); }
 
  private:
-  HttpAnswer answer(const HttpSeen& seen) const;
+  HttpAnswer answer(const ReceivedRequest& seen) const;
   std::string token() const;
 
   Terms terms_;

@@ -55,8 +55,8 @@ ApiStandin::~ApiStandin() {
   reap(pid_);
 }
 
-std::vector<ApiSeen> ApiStandin::seen() const {
-  std::vector<ApiSeen> out;
+std::vector<ReceivedApiRequest> ApiStandin::seen() const {
+  std::vector<ReceivedApiRequest> out;
   std::ifstream file(folder_.path() / "seen");
   for (std::string line; std::getline(file, line);) {
     const auto json = nlohmann::json::parse(line);

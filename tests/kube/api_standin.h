@@ -11,7 +11,7 @@
 
 namespace ferry::test {
 
-struct ApiSeen {
+struct ReceivedApiRequest {
   std::string method;
   std::string path;
   std::map<std::string, std::string> headers;  ///< names in lower case
@@ -35,7 +35,7 @@ class ApiStandin {
 
   std::uint16_t port() const { return port_; }
   /// Requests, in the order in which they came.
-  std::vector<ApiSeen> seen() const;
+  std::vector<ReceivedApiRequest> seen() const;
 
  private:
   ScratchDirectory folder_;

@@ -38,9 +38,9 @@ namespace ferry::kube {
 namespace {
 
 using std::chrono::milliseconds;
-using test::ApiSeen;
 using test::ApiStandin;
 using test::must;
+using test::ReceivedApiRequest;
 using testing::AllOf;
 using testing::Each;
 using testing::ElementsAre;
@@ -65,7 +65,7 @@ TEST_F(CurlTransportTest, AsksForJson) {
   const Heard heard = get("/echo?limit=1&continue=a%2Fb");
   EXPECT_EQ(heard.status(), 200) << heard.message();
   EXPECT_EQ(nlohmann::json::parse(heard.body()).at("path"), "/echo?limit=1&continue=a%2Fb");
-  const ApiSeen seen = server_.seen().at(0);
+  const ReceivedApiRequest seen = server_.seen().at(0);
   EXPECT_EQ(seen.method, "GET");
   EXPECT_EQ(seen.header("accept"), "application/json");
   EXPECT_THAT(seen.header("user-agent"), testing::StartsWith("ferry/"));
@@ -114,7 +114,7 @@ TEST_F(CurlTransportTest, SendsABodyWithItsType) {
   EXPECT_EQ(seen[1].header("content-length"), "0");
   EXPECT_EQ(seen[2].method, "DELETE");
   EXPECT_EQ(seen[2].header("content-type"), "");
-  EXPECT_THAT(seen, Each(Field(&ApiSeen::connection, 1))) << "one connection is enough";
+  EXPECT_THAT(seen, Each(Field(&ReceivedApiRequest::connection, 1))) << "one connection is enough";
 }
 
 TEST_F(CurlTransportTest, GivesAStreamAsItComesHoweverItIsCut) {

@@ -21,9 +21,9 @@ namespace {
 using nlohmann::json;
 using std::chrono::seconds;
 using std::chrono::sys_seconds;
-using test::ApiSeen;
 using test::ApiStandin;
 using test::must;
+using test::ReceivedApiRequest;
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -513,7 +513,7 @@ class ExecTransportTest : public ExecPlugin {
   }
   static std::vector<std::string> tokens_of(const ApiStandin& server) {
     std::vector<std::string> out;
-    for (const ApiSeen& seen : server.seen()) out.push_back(seen.header("authorization"));
+    for (const ReceivedApiRequest& seen : server.seen()) out.push_back(seen.header("authorization"));
     return out;
   }
   std::unique_ptr<ExecTransport> exec_;

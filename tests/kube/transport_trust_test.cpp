@@ -10,9 +10,9 @@
 namespace ferry::kube {
 namespace {
 
-using test::ApiSeen;
 using test::ApiStandin;
 using test::must;
+using test::ReceivedApiRequest;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -149,7 +149,7 @@ TEST_F(TransportTrust, FollowsANewToken) {
   folder_.file("token", "third");
   EXPECT_EQ(get("/echo").status(), 200);
   std::vector<std::string> tokens;
-  for (const ApiSeen& seen : server.seen()) {
+  for (const ReceivedApiRequest& seen : server.seen()) {
     tokens.push_back(seen.header("authorization"));
     EXPECT_EQ(seen.connection, 1);
   }

@@ -16,30 +16,30 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-class AllocationBookTest : public testing::Test {
+class AllocationsTest : public testing::Test {
  protected:
   void SetUp() override {
-    book.replace(std::vector{resource("CARD", {device("0000:01:00.0", 15)})}, {}, {}, {});
-    book.take_stale();
+    allocations.replace(std::vector{resource("CARD", {device("0000:01:00.0", 15)})}, {}, {}, {});
+    allocations.take_stale();
   }
   Allocations::Grant reserve() {
-    return book.reserve("nvidia.com/CARD", std::vector<Ids>{{"0000:01:00.0"}}).value();
+    return allocations.reserve("nvidia.com/CARD", std::vector<Ids>{{"0000:01:00.0"}}).value();
   }
-  void allocate() { book.commit(reserve()); }
+  void allocate() { allocations.commit(reserve()); }
   /// By a list that was asked for just now.
   void name(const std::string& pod) {
     const Holding held{.resource = "nvidia.com/CARD", .ids = {"0000:01:00.0"}, .pod = pod};
-    book.reconcile(std::vector{held}, {}, {}, {.asked = book.ticket()});
+    allocations.reconcile(std::vector{held}, {}, {}, {.asked = allocations.ticket()});
   }
-  bool list_is_stale() { return book.take_stale().front(); }
+  bool list_is_stale() { return allocations.take_stale().front(); }
   std::string listed_pod() const {
-    const auto next = next_lists(book, {true}, Snapshot());
+    const auto next = next_lists(allocations, {true}, Snapshot());
     return next ? next->snapshot->resources.front()->devices.front().pod : "nothing is listed";
   }
-  Allocations book;
+  Allocations allocations;
 };
 
-TEST_F(AllocationBookTest, KeepsItsListWhereTheLastPodIsNotNamed) {
+TEST_F(AllocationsTest, KeepsItsListWhereTheLastPodIsNotNamed) {
   allocate();
   EXPECT_TRUE(list_is_stale());
   allocate();
@@ -52,18 +52,18 @@ TEST_F(AllocationBookTest, KeepsItsListWhereTheLastPodIsNotNamed) {
   EXPECT_FALSE(list_is_stale());
 }
 
-TEST_F(AllocationBookTest, NamesNobodyForARequestThatIsNotAnswered) {
+TEST_F(AllocationsTest, NamesNobodyForARequestThatIsNotAnswered) {
   allocate();
   name("default/vm");
   ASSERT_EQ(listed_pod(), "default/vm");
   const auto refused = reserve();
   name("default/vm");
   EXPECT_EQ(listed_pod(), "");
-  book.give_up(refused, {});
+  allocations.give_up(refused, {});
   EXPECT_EQ(listed_pod(), "default/vm") << "the last one has it again";
   const auto answered = reserve();
   name("default/vm");
-  book.commit(answered);
+  allocations.commit(answered);
   EXPECT_TRUE(list_is_stale());
   EXPECT_EQ(listed_pod(), "");
 }

@@ -97,14 +97,14 @@ TEST(CdiEntries, KeepWhatAPodHasWithItsNodes) {
   EXPECT_TRUE(entries.drop_released(allocated("8")));
   EXPECT_THAT(entries.resources(), testing::ElementsAre(eight));
   EXPECT_FALSE(entries.drop_released(allocated("8")));
-  Snapshot withdrawn;
-  withdrawn.unlisted.push_back({.resource = "nvidia.com/pgpu", .id = "8"});
-  EXPECT_FALSE(entries.drop_released(withdrawn));
+  Snapshot unavailable;
+  unavailable.unlisted.push_back({.resource = "nvidia.com/pgpu", .id = "8"});
+  EXPECT_FALSE(entries.drop_released(unavailable));
   EXPECT_TRUE(entries.drop_released(Snapshot()));
   EXPECT_THAT(entries.resources(), testing::ElementsAre(none));
 }
 
-TEST(CdiEntries, HaveWhatWasFoundAndIsWithdrawnFromTheStart) {
+TEST(CdiEntries, HaveWhatWasFoundAndIsUnavailableFromTheStart) {
   const auto eight = kata("pgpu", {{"8", {"/dev/vfio/8"}}});
   auto kubevirt = kata("GPU", {{"0000:01:00.0", {"/dev/vfio/8"}}});
   kubevirt.env_prefix = EnvPrefix::pci_resource;

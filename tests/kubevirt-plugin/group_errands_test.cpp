@@ -48,7 +48,7 @@ TEST(GroupErrands, DoesAJobWhereItIsAsked) {
   std::thread::id doer;
   Outcome outcome;
   errands.run(
-      {15, 16}, [&](const auto& /*turn*/) { doer = std::this_thread::get_id(); }, outcome.then());
+      {15, 16}, [&](const auto& /*may_go_on*/) { doer = std::this_thread::get_id(); }, outcome.then());
   EXPECT_TRUE(outcome.end.get().done);
   EXPECT_EQ(doer, std::this_thread::get_id());
   EXPECT_EQ(outcome.ending_thread, std::this_thread::get_id());
@@ -61,7 +61,7 @@ TEST(GroupErrands, ReportsByAnotherThreadWhatIsLate) {
   std::atomic<bool> is_back = false;
   std::thread asker([&] {
     errands.run(
-        {15}, [hang](const auto& /*turn*/) { hang->released.wait(); }, outcome.then());
+        {15}, [hang](const auto& /*may_go_on*/) { hang->released.wait(); }, outcome.then());
     is_back = true;
   });
   const auto end = outcome.end.get();
@@ -81,25 +81,25 @@ TEST(GroupErrands, SendsNobodyAfterOneWhoIsLate) {
   const auto went_on = std::make_shared<std::promise<bool>>();
   errands.begin(
       {14, 15},
-      [hang, went_on](const auto& turn) {
-        if (turn(14) && turn(15)) hang->released.wait();
-        went_on->set_value(turn(14));
+      [hang, went_on](const auto& may_go_on) {
+        if (may_go_on(14) && may_go_on(15)) hang->released.wait();
+        went_on->set_value(may_go_on(14));
       },
       late.then());
   EXPECT_FALSE(late.end.get().done);
   const auto begin = std::chrono::steady_clock::now();
   Outcome behind;
   errands.run(
-      {14, 15}, [calls](const auto& /*turn*/) { ++*calls; }, behind.then());
+      {14, 15}, [calls](const auto& /*may_go_on*/) { ++*calls; }, behind.then());
   EXPECT_EQ(behind.end.get().behind, 15U);
   EXPECT_LT(std::chrono::steady_clock::now() - begin, 900ms);
   EXPECT_EQ(*calls, 0) << "nobody is sent after one who does not come back";
-  EXPECT_TRUE(is_done(errands, 16, [](const auto& /*turn*/) {})) << "another group is";
-  EXPECT_TRUE(is_done(errands, 14, [](const auto& /*turn*/) {})) << "nor is it at that one any more";
+  EXPECT_TRUE(is_done(errands, 16, [](const auto& /*may_go_on*/) {})) << "another group is";
+  EXPECT_TRUE(is_done(errands, 14, [](const auto& /*may_go_on*/) {})) << "nor is it at that one any more";
 
   hang->unblock.set_value();
   const auto give_up = std::chrono::steady_clock::now() + kPatience;
-  while (!is_done(errands, 15, [calls](const auto& /*turn*/) { ++*calls; }) &&
+  while (!is_done(errands, 15, [calls](const auto& /*may_go_on*/) { ++*calls; }) &&
          std::chrono::steady_clock::now() < give_up)
     std::this_thread::yield();
   EXPECT_GE(*calls, 1) << "once the first has ended";
@@ -115,17 +115,17 @@ TEST(GroupErrands, HasOneJobAtATimeOnAGroup) {
   Outcome first;
   errands.begin(
       {15},
-      [hang, begun, &first_is_over](const auto& /*turn*/) {
+      [hang, begun, &first_is_over](const auto& /*may_go_on*/) {
         begun->set_value();
         hang->released.wait();
         first_is_over = true;
       },
       first.then());
   begun->get_future().wait();
-  EXPECT_TRUE(is_done(errands, 16, [](const auto& /*turn*/) {}));
+  EXPECT_TRUE(is_done(errands, 16, [](const auto& /*may_go_on*/) {}));
   std::thread releaser([hang] { hang->unblock.set_value(); });
   bool was_over = false;
-  EXPECT_TRUE(is_done(errands, 15, [&](const auto& /*turn*/) { was_over = first_is_over; }));
+  EXPECT_TRUE(is_done(errands, 15, [&](const auto& /*may_go_on*/) { was_over = first_is_over; }));
   EXPECT_TRUE(was_over);
   EXPECT_TRUE(first.end.get().done);
   releaser.join();
@@ -134,10 +134,10 @@ TEST(GroupErrands, HasOneJobAtATimeOnAGroup) {
 TEST(GroupErrands, WatchesOneAfterAnotherThatWasInTime) {
   const auto hang = std::make_shared<Hang>();
   const GroupErrands errands(100ms);
-  for (int round = 0; round < 100; ++round) is_done(errands, 15, [](const auto& /*turn*/) {});
+  for (int round = 0; round < 100; ++round) is_done(errands, 15, [](const auto& /*may_go_on*/) {});
   Outcome late;
   errands.begin(
-      {15}, [hang](const auto& /*turn*/) { hang->released.wait(); }, late.then());
+      {15}, [hang](const auto& /*may_go_on*/) { hang->released.wait(); }, late.then());
   EXPECT_FALSE(late.end.get().done);
   hang->unblock.set_value();
 }
@@ -149,7 +149,7 @@ TEST(GroupErrands, SeesADeadlineThatIsSoonerThanTheOneItWaitsFor) {
   const auto hang = std::make_shared<Hang>();
   const GroupErrands errands(kDeadline);
   const auto began = std::chrono::steady_clock::now();
-  const auto hangs = [hang](const auto& /*turn*/) { hang->released.wait(); };
+  const auto hangs = [hang](const auto& /*may_go_on*/) { hang->released.wait(); };
   Outcome four;
   errands.begin({1, 2, 3, 4}, hangs, four.then());
   for (const std::uint32_t group : {15U, 16U}) {
@@ -170,7 +170,7 @@ TEST(GroupErrands, EndsWithoutWaitingForWhatHangs) {
     const auto begun = std::make_shared<std::promise<void>>();
     errands.begin(
         {15},
-        [hang, begun](const auto& /*turn*/) {
+        [hang, begun](const auto& /*may_go_on*/) {
           begun->set_value();
           hang->released.wait();
         },

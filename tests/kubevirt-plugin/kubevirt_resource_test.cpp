@@ -313,7 +313,7 @@ TEST_F(KubeVirtTest, NamesWhatIsInTheWay) {
   EXPECT_EQ(check("resources-advertised").verdict, Verdict::fail);
   kernel.file("var/lib/kubelet/device-plugins/kubelet.sock", "");
   EXPECT_EQ(check("pod-resources").verdict, Verdict::fail);
-  EXPECT_THAT(check("pod-resources").found, HasSubstr("nothing is given out"));
+  EXPECT_THAT(check("pod-resources").found, HasSubstr("no device is allocated"));
   kernel.file("var/lib/kubelet/device-plugins/kubevirt-nvidia.com-GH100_H100_SXM5_80GB.sock", "");
   const Check rival = check("kubevirt-leaves-them");
   EXPECT_EQ(rival.verdict, Verdict::warn);

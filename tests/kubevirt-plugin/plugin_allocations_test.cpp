@@ -92,7 +92,7 @@ TEST_F(PluginTest, SaysThatAllocationsAreUnknownAndGoesOnOnceTheyAreKnown) {
   start_both();
   ASSERT_TRUE(allocatable(kGpu, 1));
   EXPECT_THAT(kubelet->allocate(kGpu, {"0000:01:00.0"}).error,
-              testing::AllOf(HasSubstr("who holds devices is not known"),
+              testing::AllOf(HasSubstr("the users of devices are not known"),
                              HasSubstr("; see whether the kubelet answers")));
   kubelet->stop();
   kubelet = make_kubelet();
@@ -132,7 +132,7 @@ TEST_F(PluginTest, SaysWhichPodHasADeviceWhereThatIsAskedFor) {
 
 TEST_F(PluginTest, SaysThatAPodHasGoneWherePodsAreNamed) {
   options.pod_resources.period = 1ms;
-  options.pod_resources.between_looks = 1ms;
+  options.pod_resources.poll_period = 1ms;
   options.pod_resources.names = true;
   add_gpu("0000:01:00.0", 15);
   start_both();
@@ -297,7 +297,8 @@ TEST_F(PluginTest, RefusesWhatItCannotAskAKubeletAboutThatDoesNotKnowItsPods) {
   ASSERT_TRUE(allocatable(kGpu, 1));
   ASSERT_TRUE(lists.are(2));
   hangs = true;
-  EXPECT_THAT(kubelet->allocate(kGpu, {"0000:01:00.0"}).error, HasSubstr("who holds devices is not known: "));
+  EXPECT_THAT(kubelet->allocate(kGpu, {"0000:01:00.0"}).error,
+              HasSubstr("the users of devices are not known: "));
   hangs = false;
   leave.set_value();
   const auto end = std::chrono::steady_clock::now() + kPatience;

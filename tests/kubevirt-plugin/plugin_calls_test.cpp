@@ -93,7 +93,7 @@ TEST_F(PluginCallsTest, GivesNothingToAKubeletThatFindsItAndListsNoPods) {
   const auto status = allocate({{kFirst}}, response);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
   EXPECT_THAT(status.error_message(),
-              testing::AllOf(HasSubstr("who holds devices is not known: there is no /"),
+              testing::AllOf(HasSubstr("the users of devices are not known: there is no /"),
                              HasSubstr("though a kubelet may be there")));
   EXPECT_EQ(advertised()["state_generation"], 0) << "nor does hostd get a word";
   ASSERT_TRUE(kubelet->start());

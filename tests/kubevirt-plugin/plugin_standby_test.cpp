@@ -181,7 +181,7 @@ TEST_F(PluginStandbyTest, KeepsThoseWaitingWhereItHasServedNobodyBefore) {
 // While another serves nobody tells what it gives out, and what comes free.
 TEST_F(PluginStandbyTest, GivesNothingOutBeforeItHasLearntWhatTheOtherOneDid) {
   options.pod_resources.names = true;
-  options.pod_resources.between_looks = 20ms;
+  options.pod_resources.poll_period = 20ms;
   std::promise<void> leave;
   const std::shared_future<void> left = leave.get_future().share();
   const auto blocks = std::make_shared<std::atomic<bool>>(false);

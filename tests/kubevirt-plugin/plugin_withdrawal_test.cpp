@@ -169,7 +169,7 @@ TEST_F(PluginWithdrawalTest, RemembersOverARestartWhatItHasJustAllocated) {
   EXPECT_EQ(advertised()["resources"][0]["devices"][0]["allocated"], true);
 }
 
-TEST_F(PluginWithdrawalTest, ListsWhatAPodHasThoughItIsWithdrawnAtTheStart) {
+TEST_F(PluginWithdrawalTest, ListsWhatAPodHasThoughItIsUnavailableAtTheStart) {
   options.pod_resources.period = 20ms;
   add_gpu("0000:01:00.0", 15);
   publish(7, {"0000:01:00.0"});

@@ -604,7 +604,7 @@ void ApiServer::say(std::string_view line) {
 }
 
 std::size_t ApiServer::count(std::string_view method, std::string_view part) const {
-  return static_cast<std::size_t>(std::ranges::count_if(seen_, [&](const ApiSeen& seen) {
+  return static_cast<std::size_t>(std::ranges::count_if(seen_, [&](const ReceivedApiRequest& seen) {
     return seen.request.method == method && seen.request.path.find(part) != std::string::npos;
   }));
 }

@@ -61,7 +61,7 @@ struct ApiChances {
   double nonsense = 0;      ///< of each event: a line that is no event
 };
 
-struct ApiSeen {
+struct ReceivedApiRequest {
   kube::Timers::Clock::time_point time;
   kube::ApiRequest request;
   bool is_watch() const { return request.path.find("watch=1") != std::string::npos; }
@@ -119,7 +119,7 @@ class ApiServer final : public kube::ApiTransport {
   /// Returns the part of a written object that the server keeps; absent: all of it.
   std::function<nlohmann::json(nlohmann::json object)> kept;
 
-  const std::vector<ApiSeen>& seen() const { return seen_; }
+  const std::vector<ReceivedApiRequest>& seen() const { return seen_; }
   /// Requests of a method whose path contains that.
   std::size_t count(std::string_view method, std::string_view part = {}) const;
   std::size_t open_streams() const { return streams_.size(); }
@@ -181,7 +181,7 @@ class ApiServer final : public kube::ApiTransport {
   Call last_call_ = 0;
   std::map<Call, std::unique_ptr<Waiting>> waiting_;  ///< without an answer yet
   std::map<Call, std::unique_ptr<Stream>> streams_;
-  std::vector<ApiSeen> seen_;
+  std::vector<ReceivedApiRequest> seen_;
 };
 
 }  // namespace ferry::test

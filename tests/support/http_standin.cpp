@@ -28,8 +28,8 @@ std::string chunk_of(std::string_view bytes) {
 }
 
 // The head's lines; what is behind it stays in `text`.
-HttpSeen parse_head(const std::string& head) {
-  HttpSeen seen;
+ReceivedRequest parse_head(const std::string& head) {
+  ReceivedRequest seen;
   const auto first_end = head.find("\r\n");
   const auto method_end = head.find(' ');
   const auto path_end = head.find(' ', method_end + 1);
@@ -47,10 +47,10 @@ HttpSeen parse_head(const std::string& head) {
 
 }  // namespace
 
-HttpStandin::HttpStandin(std::function<HttpAnswer(const HttpSeen&)> handler)
+HttpStandin::HttpStandin(std::function<HttpAnswer(const ReceivedRequest&)> handler)
     : handler_(std::move(handler)), server_([this](int connection) { answer(connection); }) {}
 
-std::vector<HttpSeen> HttpStandin::seen() const {
+std::vector<ReceivedRequest> HttpStandin::seen() const {
   const std::lock_guard guard(mutex_);
   return seen_;
 }
@@ -76,7 +76,7 @@ void HttpStandin::answer(int connection) {
   std::string text;
   std::array<char, 4096> buffer{};
   std::size_t whole = std::string::npos;  // of head and body
-  HttpSeen seen;
+  ReceivedRequest seen;
   while (text.size() < whole) {
     if (server_.readable({connection}).empty()) return;
     const ssize_t n = ::recv(connection, buffer.data(), buffer.size(), 0);

@@ -18,7 +18,7 @@
 
 namespace ferry::test {
 
-struct HttpSeen {
+struct ReceivedRequest {
   std::string method = {};
   std::string path = {};                            ///< with its query
   std::map<std::string, std::string> headers = {};  ///< names in lower case
@@ -41,13 +41,13 @@ struct HttpAnswer {
 
 class HttpStandin {
  public:
-  explicit HttpStandin(std::function<HttpAnswer(const HttpSeen&)> handler);
+  explicit HttpStandin(std::function<HttpAnswer(const ReceivedRequest&)> handler);
 
   std::uint16_t port() const { return server_.port(); }
   std::string address() const { return "127.0.0.1:" + std::to_string(port()); }
   /// Another origin for the same server.
   std::string other_address() const { return "localhost:" + std::to_string(port()); }
-  std::vector<HttpSeen> seen() const;
+  std::vector<ReceivedRequest> seen() const;
 
   /// Sends a chunk to whoever asked for a path that begins so, and was given an answer that is held.
   void send_to_held(std::string_view path, std::string_view bytes);
@@ -59,9 +59,9 @@ class HttpStandin {
  private:
   void answer(int connection);
 
-  std::function<HttpAnswer(const HttpSeen&)> handler_;
+  std::function<HttpAnswer(const ReceivedRequest&)> handler_;
   mutable std::mutex mutex_;
-  std::vector<HttpSeen> seen_;
+  std::vector<ReceivedRequest> seen_;
   std::vector<std::pair<std::string, UniqueFd>> held_;  ///< by path
   LoopbackServer server_;
 };

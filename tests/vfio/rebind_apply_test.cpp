@@ -445,7 +445,7 @@ TEST_F(RebindApplyTest, RebindsAVirtualFunctionAndBringsItBackBesideItsPhysicalF
 }
 
 // Between the choice and the first look; none of --all was named.
-TEST_F(RebindApplyTest, OneThatVanishedBeforeTheFirstLookFailsAloneUnlessItWasNamed) {
+TEST_F(RebindApplyTest, OneThatVanishedBeforeTheFirstScanFailsAloneUnlessItWasNamed) {
   RebindRequest request;
   request.accelerators = {at("0000:01:00.0"), at("0000:65:00.0")};
   const auto preview = preview_rebinds(context(), request, Direction::to_vfio);
@@ -615,7 +615,7 @@ TEST_F(RebindApplyTest, LooksBehindTheFenceForWhatMustStay) {
   };
   const auto blind = must(apply_rebinds(ctx, request, Direction::to_vfio));
   ASSERT_EQ(blind.results.at(0).status, Status::failed);
-  EXPECT_EQ(test::error_of(blind.results[0]).message, "look again for vGPUs: mdev bus");
+  EXPECT_EQ(test::error_of(blind.results[0]).message, "scan again for vGPUs: mdev bus");
   EXPECT_THAT(kernel_.changes(), IsEmpty());
 }
 

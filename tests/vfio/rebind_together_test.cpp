@@ -153,7 +153,7 @@ TEST_F(RebindingTogether, FailsAGroupWhoseGpuWasUnpluggedMeanwhile) {
   EXPECT_THAT(done, ElementsAre("0000:01:00.0", "0000:03:00.0"));
 }
 
-TEST_F(RebindingTogether, FencesBeforeTheLastLookAndTheFirstWriteAndUnlocksAfterTheLast) {
+TEST_F(RebindingTogether, FencesBeforeTheLastScanAndTheFirstWriteAndUnlocksAfterTheLast) {
   add_gpus(1);
   std::size_t events_at_look = 0;
   probe_.meanwhile = [&] { events_at_look = lock_.events.size(); };

@@ -33,7 +33,7 @@ TEST(UndoJournal, OfAFunctionThatIsAtHomeAgainIsTheNewLook) {
   EXPECT_EQ(read_records(kernel)->members.at(gpu).driver, "nouveau");
 }
 
-TEST(UndoJournal, KeepsTheFirstLookAtAFunction) {
+TEST(UndoJournal, KeepsTheFirstRecordOfAFunction) {
   FakeKernel kernel;
   ASSERT_TRUE(write_record(kernel, 5, {{at("0000:01:00.0"), kNouveau}}));
   ASSERT_TRUE(write_record(kernel, 5, {{at("0000:01:00.0"), kStub}, {at("0000:01:00.1"), kStub}}));

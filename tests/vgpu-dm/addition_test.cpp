@@ -36,7 +36,7 @@ class SingleVgpu : public testing::Test, protected GpuNode {
     return *std::ranges::find(outcome.gpus, one.gpu, &GpuOutcome::gpu);
   }
   GpuPlan plan_of(const Addition& one) {
-    const VgpuSnapshot now = view();
+    const VgpuSnapshot now = snapshot();
     return plan_addition(one, now, *now.inventory.find(one.gpu));
   }
 };
@@ -62,7 +62,7 @@ TEST_F(SingleVgpu, IsRefusedWhereItDoesNotFit) {
   mdev.add_device(kFirst, kType, kAnothers);
   EXPECT_THAT(test::message_of(plan_of(addition("nvidia-233")).refusal),
               HasSubstr("none of type nvidia-233 fits now; it carries 1 x T4-4Q"));
-  const VgpuSnapshot now = view();
+  const VgpuSnapshot now = snapshot();
   const auto parent = free_parent(*now.inventory.find(at(kFirst)), "nvidia-233");
   ASSERT_FALSE(parent);
   EXPECT_EQ(parent.error().code, Errc::refused);
@@ -92,7 +92,7 @@ TEST_F(SingleVgpu, IsRolledBackWhenItFails) {
 }
 
 TEST_F(SingleVgpu, LeavesTheOtherGpusOutOfThePlan) {
-  const VgpuPlan plan = plan_addition(addition(), view());
+  const VgpuPlan plan = plan_addition(addition(), snapshot());
   ASSERT_THAT(plan.gpus, SizeIs(3));
   EXPECT_TRUE(plan.gpus[0].matched);
   EXPECT_EQ(plan.gpus[0].steps.at(0).text(), std::string("create T4-4Q ") + kOurs + " on 0000:05:00.0");

@@ -56,7 +56,7 @@ TEST_F(Apply, MakesTheNodeAgreeByTheFewestWrites) {
                   remove(GpuNode::kFirst, kA), create(GpuNode::kFirst, "nvidia-232", ours("T4-4Q", 0)),
                   create(GpuNode::kFirst, "nvidia-232", ours("T4-4Q", 1)),
                   create(GpuNode::kSecond, "nvidia-232", GpuNode::uuid(GpuNode::kSecond, "T4-4Q", 0))));
-  EXPECT_TRUE(assert_profile(desired, node.view().inventory));
+  EXPECT_TRUE(assert_profile(desired, node.snapshot().inventory));
 }
 
 TEST_F(Apply, WritesNothingTheSecondTime) {
@@ -88,7 +88,7 @@ TEST_F(Apply, RefusesOneGpuAndChangesTheOther) {
 
 TEST_F(Apply, RefusesWhatAVmTookRightBeforeTheFirstWrite) {
   node.mdev.add_device(GpuNode::kFirst, "nvidia-233", kA);
-  node.probe.before_look = [&](int look) {
+  node.probe.before_scan = [&](int look) {
     if (look == 2) node.probe.hold(kA);
   };
   const VgpuOutcome outcome = node.apply(on("[0]", "{T4-4Q: 1}"));
@@ -210,7 +210,7 @@ TEST_F(Apply, ReplacesAVgpuThatNoDriverHasTaken) {
 
 TEST_F(Apply, UndoesWithoutTakingAwayWhatAVmHasTakenMeanwhile) {
   node.mdev.hidden_vgpus = 3;  // one can be made
-  node.probe.before_look = [&](int look) {
+  node.probe.before_scan = [&](int look) {
     if (look == 1) node.probe.hold(ours("T4-4Q", 0));
   };
   const VgpuOutcome outcome = node.apply(on("[0]", "{T4-4Q: 2}"));
@@ -247,7 +247,7 @@ TEST_F(Apply, LogsEachWriteAndItsResult) {
 
 TEST_F(Apply, LeavesAGpuAloneWhoseDeviceWentAwayMeanwhile) {
   node.mdev.add_device(GpuNode::kFirst, "nvidia-233", kA);
-  node.probe.before_look = [&](int look) {
+  node.probe.before_scan = [&](int look) {
     if (look == 2) node.mdev.remove_device(GpuNode::kFirst, kA);
   };
   const VgpuOutcome outcome = node.apply(on("[0]", "{}"));
@@ -259,7 +259,7 @@ TEST_F(Apply, RemovesTheOthersWhereOneWentAwayMeanwhile) {
   node.mdev.add_device(GpuNode::kFirst, "nvidia-232", kA);
   node.mdev.add_device(GpuNode::kFirst, "nvidia-232", ours("T4-4Q", 0));
   node.mdev.add_device(GpuNode::kFirst, "nvidia-232", ours("T4-4Q", 1));
-  node.probe.before_look = [&](int look) {
+  node.probe.before_scan = [&](int look) {
     if (look == 2) node.mdev.remove_device(GpuNode::kFirst, kA);
   };
   const VgpuOutcome outcome = node.apply(on("[0]", "{}"));

@@ -19,7 +19,7 @@ constexpr const char* kA = "5b6c0f0e-3b1d-4f0e-9a57-2f6f5f1f7a10";
 constexpr const char* kB = "5b6c0f0e-3b1d-4f0e-9a57-2f6f5f1f7a11";
 
 /// "T4-8Q (8192 MiB), 2 left"
-std::string text(const std::optional<TypeFit>& fit) {
+std::string text(const std::optional<MatchingType>& fit) {
   if (!fit) return "none";
   return fit->short_name + " (" + std::to_string(fit->framebuffer_mib) + " MiB), " +
          std::to_string(fit->left) + " left";
@@ -29,7 +29,7 @@ class Choose : public testing::Test {
  protected:
   Choice choose(std::uint32_t mib, std::optional<char> series = {},
                 const std::set<vfio::PciAddress>& gpus = {}) {
-    return choose_types(node.view().inventory, gpus, {.framebuffer_mib = mib, .series = series});
+    return choose_types(node.snapshot().inventory, gpus, {.framebuffer_mib = mib, .series = series});
   }
   Choice choose_on_first(std::uint32_t mib, std::optional<char> series = {}) {
     return choose(mib, series, {at(GpuNode::kFirst)});

@@ -18,7 +18,7 @@ constexpr const char* kB = "5b6c0f0e-3b1d-4f0e-9a57-2f6f5f1f7a11";
 class Comparison : public testing::Test {
  protected:
   std::string difference(const Profile& desired) {
-    const auto result = assert_profile(desired, node.view().inventory);
+    const auto result = assert_profile(desired, node.snapshot().inventory);
     if (result) return "";
     EXPECT_EQ(result.error().code, Errc::differs);
     return result.error().message;
@@ -97,7 +97,7 @@ TEST_F(Comparison, OfANodeWithoutGpusAgrees) {
 }
 
 TEST_F(Comparison, IsGivenForEachGpu) {
-  const auto comparisons = judge(on("[0]", "{T4-4Q: 1}"), node.view().inventory);
+  const auto comparisons = judge(on("[0]", "{T4-4Q: 1}"), node.snapshot().inventory);
   ASSERT_EQ(comparisons.size(), 3U);
   EXPECT_EQ(comparisons[0].gpu, test::at(GpuNode::kFirst));
   EXPECT_FALSE(comparisons[0].agrees);

@@ -24,11 +24,11 @@ constexpr const char* kC = "5b6c0f0e-3b1d-4f0e-9a57-2f6f5f1f7a12";
 class Export : public testing::Test {
  protected:
   std::string exported(const std::string& name = "current") {
-    const auto result = export_profile(node.view().inventory, name);
+    const auto result = export_profile(node.snapshot().inventory, name);
     return result ? profile_text(*result) : result.error().message;
   }
   std::optional<Error> refusal(const std::string& name = "current") {
-    auto result = export_profile(node.view().inventory, name);
+    auto result = export_profile(node.snapshot().inventory, name);
     return result ? std::nullopt : std::optional<Error>(std::move(result).error());
   }
   /// The file that was exported, as `apply` and `assert` read it.
@@ -69,7 +69,7 @@ TEST_F(Export, IsTakenBackWithoutAWrite) {
   node.make(profile("  - {devices: [1], vgpu-devices: {T4-4Q: 2, T4-4C: 1}}\n"));
   const Profile back = read(exported("no"));  // a word that YAML 1.1 takes for a boolean
   EXPECT_EQ(back.name, "no");
-  const auto agrees = assert_profile(back, node.view().inventory);
+  const auto agrees = assert_profile(back, node.snapshot().inventory);
   EXPECT_TRUE(agrees) << agrees.error().message;
   const VgpuOutcome outcome = node.apply(back);
   EXPECT_EQ(outcome.status(), ExitStatus::done);
@@ -126,11 +126,11 @@ TEST_F(Export, RefusesANameThatMayBeTwoTypes) {
 }
 
 TEST_F(Export, SaysWhatV1HasNoWordsFor) {
-  EXPECT_THAT(unsaid_by_v1(node.view().inventory), IsEmpty());
+  EXPECT_THAT(unsaid_by_v1(node.snapshot().inventory), IsEmpty());
   Profile tuned = profile("  - {devices: [1], vgpu-devices: {T4-4Q: 2}}\n");
   tuned.items.front().vgpus.front().params = VgpuParams::parse("a=1").value();
   node.make(tuned);
-  mdev::VgpuInventory inventory = node.view().inventory;
+  mdev::VgpuInventory inventory = node.snapshot().inventory;
   EXPECT_THAT(unsaid_by_v1(inventory),
               testing::ElementsAre(HasSubstr("GPU 1 (0000:06:00.0): its vGPUs have parameters")));
   inventory.gpus[1].devices[0].type_id = "nvidia-233";  // of another size

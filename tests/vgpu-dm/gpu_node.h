@@ -53,11 +53,11 @@ class TableProbe final : public vfio::UseProbe {
   std::string blind;
   std::optional<Error> error;
   int looks = 0;
-  std::function<void(int)> before_look;  ///< what happens on the host meanwhile; the number of the look
+  std::function<void(int)> before_scan;  ///< what happens on the host meanwhile; the number of the look
 
   Result<vfio::UseReport> look(std::span<const vfio::UseQuestion> questions) override {
     ++looks;
-    if (before_look) before_look(looks);
+    if (before_scan) before_scan(looks);
     if (error) return fail(*error);
     vfio::UseReport report{.users = {}, .unknown = unknown, .blind = blind};
     for (const vfio::UseQuestion& question : questions) {
@@ -103,7 +103,7 @@ class GpuNode {
             .node = "node-a",
             .pause = [](auto) {}};
   }
-  vgpu::VgpuSnapshot view() { return look(host()).value(); }
+  vgpu::VgpuSnapshot snapshot() { return look(host()).value(); }
   vgpu::VgpuOutcome apply(const vgpu::Profile& profile) {
     return vgpu::apply_profile(host(), profile).value();
   }

@@ -61,7 +61,7 @@ class Held : public Node {
   explicit Held(Args... args) : Node(args...) {
     services.add(kDaemon);
     services.add(kDcgm);
-    this->probe.before_look = [this](int look) {
+    this->probe.before_scan = [this](int look) {
       this->probe.users = others;
       for (const auto& [gpu, unit] : held) {
         const bool closes_alone = unit == kDaemon && !persistence.on_of(gpu);

@@ -19,7 +19,7 @@ constexpr const char* kA = "5b6c0f0e-3b1d-4f0e-9a57-2f6f5f1f7a10";
 
 class HostCheckTest : public testing::Test {
  protected:
-  HostCheck check(const Profile& desired) { return check_on_host(desired, node.view()); }
+  HostCheck check(const Profile& desired) { return check_on_host(desired, node.snapshot()); }
   /// A GPU on vfio-pci, at a higher address than the others.
   void add_bare(const char* ids, const char* subsystem = "10de:0001") {
     node.kernel.add_driver({.name = "vfio-pci", .ids = {ids}});

@@ -64,7 +64,7 @@ class KindNode {
             .node = "node-a",
             .pause = [this](auto) { ++pauses; }};
   }
-  vgpu::VgpuSnapshot view() { return vgpu::look(host()).value(); }
+  vgpu::VgpuSnapshot snapshot() { return vgpu::look(host()).value(); }
   vgpu::VgpuOutcome apply(const vgpu::Profile& profile) {
     return vgpu::apply_profile(host(), profile).value();
   }

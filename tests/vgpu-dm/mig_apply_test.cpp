@@ -105,12 +105,12 @@ TEST(MigPlan, TakesNoInstanceAwayWhileOneThatStaysDoesNotReportItsOwn) {
   MigNode node;
   node.make("{H200X-1-18C: 7}");
   const Profile profile = on("[0]", "{H200X-1-18C: 1, H200X-3-71C: 1}");
-  VgpuSnapshot view = must(look(node.host(), {&profile, 1}));
+  VgpuSnapshot snapshot = must(look(node.host(), {&profile, 1}));
   std::uint32_t instance = 0;
-  for (mdev::VgpuDevice& device : view.inventory.gpus.at(0).devices) device.gpu_instance = ++instance;
-  EXPECT_FALSE(plan_profile(profile, view).gpus.at(0).refusal);
-  view.inventory.gpus.at(0).devices.at(0).gpu_instance.reset();
-  const GpuPlan refused = plan_profile(profile, view).gpus.at(0);
+  for (mdev::VgpuDevice& device : snapshot.inventory.gpus.at(0).devices) device.gpu_instance = ++instance;
+  EXPECT_FALSE(plan_profile(profile, snapshot).gpus.at(0).refusal);
+  snapshot.inventory.gpus.at(0).devices.at(0).gpu_instance.reset();
+  const GpuPlan refused = plan_profile(profile, snapshot).gpus.at(0);
   EXPECT_EQ(code_of(refused.refusal), Errc::refused);
   EXPECT_THAT(message_of(refused.refusal), HasSubstr("does not show which it is on"));
   EXPECT_THAT(refused.steps, IsEmpty());
@@ -142,14 +142,14 @@ TEST(MigPlan, CountsTheInstancesThatThoseWhichStayAreOn) {
   node.probe.hold("0000:17:00.4");
   node.probe.hold("0000:17:00.5");
   const Profile both = on("[0]", "{H200X-1-18C: 2, H200X-2-35C: 1}");
-  VgpuSnapshot view = must(look(node.host(), {&both, 1}));
-  view.managed.insert_or_assign(test::at(MigNode::kGpu), with_shared_instances(node));
-  std::vector<mdev::VgpuDevice>& devices = view.inventory.gpus.at(0).devices;
+  VgpuSnapshot snapshot = must(look(node.host(), {&both, 1}));
+  snapshot.managed.insert_or_assign(test::at(MigNode::kGpu), with_shared_instances(node));
+  std::vector<mdev::VgpuDevice>& devices = snapshot.inventory.gpus.at(0).devices;
   devices.at(0).gpu_instance = devices.at(1).gpu_instance = 1;
   devices.at(2).gpu_instance = 2;
-  EXPECT_EQ(message_of(plan_profile(both, view).gpus.at(0).refusal), "(no error)");
+  EXPECT_EQ(message_of(plan_profile(both, snapshot).gpus.at(0).refusal), "(no error)");
   devices.at(1).gpu_instance = 2;
-  const GpuPlan refused = plan_profile(both, view).gpus.at(0);
+  const GpuPlan refused = plan_profile(both, snapshot).gpus.at(0);
   EXPECT_THAT(refused.steps, IsEmpty());
   EXPECT_THAT(
       message_of(refused.refusal),
@@ -163,11 +163,12 @@ TEST(MigPlan, KeepsTogetherWhatSharesAnInstance) {
   node.make("{H200X-1-18C: 5}");
   const Profile both = on("[0]", "{H200X-1-18C: 2, H200X-2-35C: 1}");
   const auto kept = [&] {
-    VgpuSnapshot view = must(look(node.host(), {&both, 1}));
-    view.managed.insert_or_assign(test::at(MigNode::kGpu), with_shared_instances(node));
+    VgpuSnapshot snapshot = must(look(node.host(), {&both, 1}));
+    snapshot.managed.insert_or_assign(test::at(MigNode::kGpu), with_shared_instances(node));
     std::uint32_t number = 0;
-    for (mdev::VgpuDevice& device : view.inventory.gpus.at(0).devices) device.gpu_instance = 1 + number++ % 2;
-    const GpuPlan made = plan_profile(both, view).gpus.at(0);
+    for (mdev::VgpuDevice& device : snapshot.inventory.gpus.at(0).devices)
+      device.gpu_instance = 1 + number++ % 2;
+    const GpuPlan made = plan_profile(both, snapshot).gpus.at(0);
     EXPECT_FALSE(made.refusal) << message_of(made.refusal);
     std::vector<std::string> out;
     out.reserve(made.kept.size());
@@ -184,9 +185,9 @@ TEST(MigPlan, MakesLastWhatMayGoBesideThoseThatStay) {
   MigNode node;
   node.make("{H200X-1-18C: 3, H200X-3-71C: 1}");
   const Profile both = on("[0]", "{H200X-1-18C: 4, H200X-2-35C: 1}");
-  VgpuSnapshot view = must(look(node.host(), {&both, 1}));
-  view.managed.insert_or_assign(test::at(MigNode::kGpu), with_shared_instances(node));
-  mdev::VgpuGpu& gpu = view.inventory.gpus.at(0);
+  VgpuSnapshot snapshot = must(look(node.host(), {&both, 1}));
+  snapshot.managed.insert_or_assign(test::at(MigNode::kGpu), with_shared_instances(node));
+  mdev::VgpuGpu& gpu = snapshot.inventory.gpus.at(0);
   for (mdev::VgpuDevice& device : gpu.devices)
     device.gpu_instance = device.short_name == "H200X-1-18C" ? 2 : 1;
   const mdev::VgpuType late_type = {.id = "1414",
@@ -198,7 +199,7 @@ TEST(MigPlan, MakesLastWhatMayGoBesideThoseThatStay) {
                                     .device_api = {}};
   for (const bool listed : {false, true}) {
     if (listed) gpu.parents.back().types.push_back(late_type);
-    const GpuPlan made = plan_profile(both, view).gpus.at(0);
+    const GpuPlan made = plan_profile(both, snapshot).gpus.at(0);
     EXPECT_EQ(message_of(made.refusal), "(no error)");
     EXPECT_THAT(texts(made.steps), ElementsAre("remove H200X-3-71C from 0000:17:00.7"));
     EXPECT_EQ(text(made.then), "1 x H200X-2-35C, 1 x H200X-1-18C");
@@ -272,7 +273,7 @@ TEST(MigApply, AFunctionTakenAtTheLastMomentKeepsTheMode) {
   node.make("{H200X-35C: 1}");
   node.make("{}");
   node.probe.looks = 0;
-  node.probe.before_look = [&](int look) {
+  node.probe.before_scan = [&](int look) {
     if (look == 3) node.probe.hold("0000:17:00.7");  // behind the plan's and the one before the first write
   };
   const std::string before = node.state();
@@ -288,7 +289,7 @@ TEST(MigApply, AFunctionThatCannotBeReadKeepsTheMode) {
   node.make("{H200X-35C: 1}");
   node.make("{}");
   node.probe.looks = 0;
-  node.probe.before_look = [&](int look) {
+  node.probe.before_scan = [&](int look) {
     if (look == 2)  // behind the last scan before the first write
       node.kernel.file("sys/devices/pci0000:00/0000:17:00.7/nvidia/current_vgpu_type", "?\n");
   };
@@ -305,7 +306,7 @@ TEST(MigApply, TheRollbackLeavesFunctionsThatAreInUse) {
   node.make("{}");
   node.kernel.fail_change(4, EIO);  // the GPU instance, behind functions off, the mode, functions on
   const int before_undo = node.probe.looks + 3;
-  node.probe.before_look = [&](int look) {
+  node.probe.before_scan = [&](int look) {
     if (look > before_undo) node.probe.hold("0000:17:00.7");
   };
   const GpuOutcome failed = node.apply(on("[0]", "{H200X-1-18C: 1}"));
@@ -466,14 +467,14 @@ TEST(MixedSizes, AreNoMoreThanThereAreFunctions) {
   MigNode node;
   node.make("{}");
   node.kernel.enable_vfs(MigNode::kGpu, MigNode::kVfs);
-  VgpuSnapshot view = must(look(node.host()));
+  VgpuSnapshot snapshot = must(look(node.host()));
   mdev::ManagedGpu said = must(node.mig.read(test::at(MigNode::kGpu)));
   said.mixed_sizes = mdev::GpuSwitch::on;
   said.types.clear();  // which would refuse them before
-  view.managed.insert_or_assign(test::at(MigNode::kGpu), said);
+  snapshot.managed.insert_or_assign(test::at(MigNode::kGpu), said);
   Profile mixed = on("[0]", "{H200X-70C: 1, H200X-35C: 8}");
   mixed.items[0].mixed_sizes = true;
-  const GpuPlan refused = plan_profile(mixed, view).gpus.at(0);
+  const GpuPlan refused = plan_profile(mixed, snapshot).gpus.at(0);
   EXPECT_THAT(message_of(refused.refusal), HasSubstr("no room for 8 x H200X-35C: 8 fit"));
   EXPECT_THAT(refused.steps, IsEmpty());
 }
@@ -519,21 +520,21 @@ TEST(MixedSizes, AreLeftToTheDriverWhereNothingIsKnown) {
   node.make("{H200X-35C: 4}");
   const Profile three = of_mixed_sizes("{H200X-70C: 3}");
   const Profile both = of_mixed_sizes("{H200X-28C: 4, H200X-70C: 1}");
-  VgpuSnapshot view = must(look(node.host()));
+  VgpuSnapshot snapshot = must(look(node.host()));
   mdev::ManagedGpu said = must(node.mig.read(test::at(MigNode::kGpu)));
   said.mixed_sizes = mdev::GpuSwitch::on;
   said.types.clear();
-  view.managed.insert_or_assign(test::at(MigNode::kGpu), said);
-  EXPECT_THAT(message_of(plan_profile(three, view).gpus.at(0).refusal), HasSubstr("2 fit"));
-  EXPECT_THAT(message_of(plan_profile(both, view).gpus.at(0).refusal), HasSubstr("144384 MiB"));
-  mdev::VgpuGpu& gpu = view.inventory.gpus.at(0);
+  snapshot.managed.insert_or_assign(test::at(MigNode::kGpu), said);
+  EXPECT_THAT(message_of(plan_profile(three, snapshot).gpus.at(0).refusal), HasSubstr("2 fit"));
+  EXPECT_THAT(message_of(plan_profile(both, snapshot).gpus.at(0).refusal), HasSubstr("144384 MiB"));
+  mdev::VgpuGpu& gpu = snapshot.inventory.gpus.at(0);
   const auto forget = [](std::vector<mdev::VgpuType>& types) {
     for (mdev::VgpuType& type : types) type.max_instances = type.framebuffer_mib = std::nullopt;
   };
   forget(gpu.unlisted);
   for (mdev::VgpuParent& parent : gpu.parents) forget(parent.types);
-  EXPECT_FALSE(plan_profile(three, view).gpus.at(0).refusal);
-  EXPECT_FALSE(plan_profile(both, view).gpus.at(0).refusal);
+  EXPECT_FALSE(plan_profile(three, snapshot).gpus.at(0).refusal);
+  EXPECT_FALSE(plan_profile(both, snapshot).gpus.at(0).refusal);
 }
 
 // Without a vGPU host driver nothing is begun.
@@ -570,12 +571,12 @@ TEST(MigPlan, TakesNoInstanceAwayThatIsDivided) {
   node.make("{H200X-1-18C: 7}");
   const auto refusal_of = [&](const char* vgpus, bool divided) {
     const Profile profile = on("[0]", vgpus);
-    VgpuSnapshot view = must(look(node.host(), {&profile, 1}));
-    mdev::ManagedGpu& gpu = *view.managed.at(test::at(MigNode::kGpu));
+    VgpuSnapshot snapshot = must(look(node.host(), {&profile, 1}));
+    mdev::ManagedGpu& gpu = *snapshot.managed.at(test::at(MigNode::kGpu));
     gpu.instances.back().divided = divided;
     std::uint32_t instance = 0;
-    for (mdev::VgpuDevice& device : view.inventory.gpus.at(0).devices) device.gpu_instance = ++instance;
-    return plan_profile(profile, view).gpus.at(0).refusal;
+    for (mdev::VgpuDevice& device : snapshot.inventory.gpus.at(0).devices) device.gpu_instance = ++instance;
+    return plan_profile(profile, snapshot).gpus.at(0).refusal;
   };
   for (const char* vgpus : {"{H200X-3-71C: 2}", "{H200X-35C: 1}"}) {  // by itself, and with the mode
     EXPECT_FALSE(refusal_of(vgpus, false));
@@ -596,15 +597,15 @@ TEST(MigPlan, ReportsBesideTheUsersWhatLasts) {
   node.make("{H200X-1-18C: 2}");
   Profile whole = on("[0]", "{}");
   whole.items[0].whole = true;
-  VgpuSnapshot view = must(look(node.host(), {&whole, 1}));
-  view.managed.at(test::at(MigNode::kGpu))->instances.back().divided = true;
-  const std::string used = view.inventory.gpus.at(0).devices.at(0).id.text;
-  view.use.users[used] = {{.kind = vfio::DeviceUser::Kind::virtual_machine,
-                           .name = "tenant",
-                           .pid = 412,
-                           .what = "it",
-                           .pod_uid = {}}};
-  const GpuPlan plan = plan_profile(whole, view).gpus.at(0);
+  VgpuSnapshot snapshot = must(look(node.host(), {&whole, 1}));
+  snapshot.managed.at(test::at(MigNode::kGpu))->instances.back().divided = true;
+  const std::string used = snapshot.inventory.gpus.at(0).devices.at(0).id.text;
+  snapshot.use.users[used] = {{.kind = vfio::DeviceUser::Kind::virtual_machine,
+                               .name = "tenant",
+                               .pid = 412,
+                               .what = "it",
+                               .pod_uid = {}}};
+  const GpuPlan plan = plan_profile(whole, snapshot).gpus.at(0);
   EXPECT_THAT(plan.reasons,
               ElementsAre(HasSubstr("divided into compute instances"),
                           HasSubstr("(H200X-1-18C) would have to be removed: VM tenant (pid 412)")));

@@ -31,17 +31,17 @@ class ParamsApply : public testing::TestWithParam<const mdev::Framework*> {
   /// What the driver shows of each vGPU of the GPU.
   std::vector<std::string> params() {
     std::vector<std::string> out;
-    const VgpuSnapshot view = node.view();
-    for (const mdev::VgpuDevice& device : view.inventory.gpus.front().devices) {
+    const VgpuSnapshot snapshot = node.snapshot();
+    for (const mdev::VgpuDevice& device : snapshot.inventory.gpus.front().devices) {
       out.push_back(device.params.value_or("(none)"));
     }
     return out;
   }
   GpuOutcome apply(const Profile& profile) { return node.apply(profile).gpus.front(); }
   std::string difference(const Profile& profile) {
-    return judge(profile, node.view().inventory).front().difference;
+    return judge(profile, node.snapshot().inventory).front().difference;
   }
-  mdev::VgpuDevice first_vgpu() { return node.view().inventory.gpus.front().devices.front(); }
+  mdev::VgpuDevice first_vgpu() { return node.snapshot().inventory.gpus.front().devices.front(); }
   KindNode node{GetParam()};
 };
 
@@ -59,7 +59,7 @@ TEST_P(ParamsApply, SetsThemOnceTheVgpusAreMade) {
 }
 
 TEST_P(ParamsApply, SaysThemInADryRun) {
-  const VgpuPlan plan = plan_profile(tuned("{T4-4Q: 1}", "a=1"), node.view());
+  const VgpuPlan plan = plan_profile(tuned("{T4-4Q: 1}", "a=1"), node.snapshot());
   ASSERT_THAT(plan.gpus.front().steps, SizeIs(2));
   EXPECT_THAT(plan.gpus.front().steps[1].text(), HasSubstr("set the parameters of T4-4Q "));
   EXPECT_THAT(plan.gpus.front().steps[1].text(), HasSubstr(" to 'a=1'"));

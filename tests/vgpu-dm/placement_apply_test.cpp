@@ -32,15 +32,17 @@ class PlacementApply : public testing::TestWithParam<const mdev::Framework*> {
   /// "T4-4Q 3" of each vGPU, in order of its virtual function.
   std::vector<std::string> places() {
     std::vector<std::string> out;
-    const VgpuSnapshot view = node.view();
-    for (const mdev::VgpuDevice& device : view.inventory.gpus.front().devices) {
+    const VgpuSnapshot snapshot = node.snapshot();
+    for (const mdev::VgpuDevice& device : snapshot.inventory.gpus.front().devices) {
       out.push_back(device.short_name + " " +
                     (device.placement ? std::to_string(*device.placement) : std::string("none")));
     }
     return out;
   }
   GpuOutcome apply(const Profile& profile) { return node.apply(profile).gpus.front(); }
-  mdev::VgpuDevice vgpu(std::size_t number) { return node.view().inventory.gpus.front().devices.at(number); }
+  mdev::VgpuDevice vgpu(std::size_t number) {
+    return node.snapshot().inventory.gpus.front().devices.at(number);
+  }
   KindNode node{GetParam()};
 };
 
@@ -52,14 +54,14 @@ TEST_P(PlacementApply, MakesEachAtItsPlace) {
   EXPECT_THAT(places(), ElementsAre("T4-4C 0", "T4-4Q 3", "T4-4Q 1"));
   // The last one is where it shall be as soon as it is made.
   EXPECT_THAT(node.writes(), SizeIs(5));
-  EXPECT_EQ(judge(profile, node.view().inventory).front().difference, "");
+  EXPECT_EQ(judge(profile, node.snapshot().inventory).front().difference, "");
   node.kernel.forget_changes();
   EXPECT_EQ(apply(profile).kind, Kind::already_so);
   EXPECT_THAT(node.writes(), IsEmpty());
 }
 
 TEST_P(PlacementApply, SaysThePlacesInADryRun) {
-  const VgpuPlan plan = plan_profile(placed("{T4-4Q: 1}", {{2}}), node.view());
+  const VgpuPlan plan = plan_profile(placed("{T4-4Q: 1}", {{2}}), node.snapshot());
   ASSERT_THAT(plan.gpus.front().steps, SizeIs(1));
   EXPECT_THAT(plan.gpus.front().steps.front().text(), EndsWith(" at placement 2"));
 }
@@ -73,7 +75,7 @@ TEST_P(PlacementApply, MovesWhatIsElsewhereAndLeavesTheRest) {
   node.make(placed("{T4-4Q: 3}", {{0, 1, 2}}));
   const mdev::VgpuId first = vgpu(0).id;
   const Profile other = placed("{T4-4Q: 3}", {{3, 2, 1}});
-  EXPECT_EQ(judge(other, node.view().inventory).front().difference,
+  EXPECT_EQ(judge(other, node.snapshot().inventory).front().difference,
             "GPU 0 (0000:05:00.0): vGPU " + first.text + " (T4-4Q): expected placement 3, found 0");
   const GpuOutcome moved = apply(other);
   EXPECT_EQ(moved.kind, Kind::changed) << message_of(moved.error);

@@ -25,7 +25,7 @@ std::string ours(const char* type, unsigned number) {
 
 class ProfilePlan : public testing::Test {
  protected:
-  GpuPlan first(const Profile& desired) { return plan_profile(desired, node.view()).gpus.at(0); }
+  GpuPlan first(const Profile& desired) { return plan_profile(desired, node.snapshot()).gpus.at(0); }
   static std::vector<std::string> steps(const GpuPlan& plan) {
     std::vector<std::string> out;
     out.reserve(plan.steps.size());
@@ -113,12 +113,12 @@ TEST_F(ProfilePlan, NamesWhatGoesAndIsNotOurs) {
 TEST_F(ProfilePlan, SparesWhatIsNotOursWhereThatIsAskedFor) {
   add_vgpu("nvidia-233", kA);
   add_vgpu("nvidia-233", ours("T4-8Q", 0).c_str());
-  VgpuSnapshot view = node.view();
-  view.spares_foreign = true;
+  VgpuSnapshot snapshot = node.snapshot();
+  snapshot.spares_foreign = true;
   Profile whole = on("[0]", "{}");
   whole.items.at(0).whole = true;
   for (const Profile& desired : {on("[0]", "{}"), on("[0]", "{T4-4Q: 1}"), whole}) {
-    const GpuPlan plan = plan_profile(desired, view).gpus.at(0);
+    const GpuPlan plan = plan_profile(desired, snapshot).gpus.at(0);
     EXPECT_EQ(
         refusal(plan, Errc::refused),
         std::string("GPU 0 (0000:05:00.0): 1 vGPU would have to be removed and was not made by Ferry: ") +
@@ -126,7 +126,7 @@ TEST_F(ProfilePlan, SparesWhatIsNotOursWhereThatIsAskedFor) {
     EXPECT_THAT(test::hint_of(plan.refusal), testing::HasSubstr("--foreign"));
   }
   // What fits stays, and what is ours goes.
-  EXPECT_THAT(steps(plan_profile(on("[0]", "{T4-8Q: 1}"), view).gpus.at(0)),
+  EXPECT_THAT(steps(plan_profile(on("[0]", "{T4-8Q: 1}"), snapshot).gpus.at(0)),
               ElementsAre("remove T4-8Q " + ours("T4-8Q", 0) + " from 0000:05:00.0"));
 }
 
@@ -135,19 +135,19 @@ TEST_F(ProfilePlan, TakesOursBeforeThoseThatItSpares) {
   add_vgpu("nvidia-232", kA);
   add_vgpu("nvidia-232", ours("T4-4Q", 0).c_str());
   add_vgpu("nvidia-232", ours("T4-4Q", 1).c_str());
-  VgpuSnapshot view = node.view();
+  VgpuSnapshot snapshot = node.snapshot();
   const Profile two = on("[0]", "{T4-4Q: 2}");
-  EXPECT_THAT(kept(plan_profile(two, view).gpus.at(0)), ElementsAre(ours("T4-4Q", 0), ours("T4-4Q", 1)));
-  view.spares_foreign = true;
-  const GpuPlan sparing = plan_profile(two, view).gpus.at(0);
+  EXPECT_THAT(kept(plan_profile(two, snapshot).gpus.at(0)), ElementsAre(ours("T4-4Q", 0), ours("T4-4Q", 1)));
+  snapshot.spares_foreign = true;
+  const GpuPlan sparing = plan_profile(two, snapshot).gpus.at(0);
   EXPECT_FALSE(sparing.refusal) << test::message_of(sparing.refusal);
   EXPECT_THAT(kept(sparing), ElementsAre(kA, ours("T4-4Q", 0)));
   EXPECT_THAT(steps(sparing), ElementsAre("remove T4-4Q " + ours("T4-4Q", 1) + " from 0000:05:00.0"));
   node.probe.hold(ours("T4-4Q", 0));
   node.probe.hold(ours("T4-4Q", 1));
-  view = node.view();
-  view.spares_foreign = true;
-  EXPECT_THAT(refusal(plan_profile(two, view).gpus.at(0), Errc::refused),
+  snapshot = node.snapshot();
+  snapshot.spares_foreign = true;
+  EXPECT_THAT(refusal(plan_profile(two, snapshot).gpus.at(0), Errc::refused),
               testing::HasSubstr(std::string("was not made by Ferry: ") + kA))
       << "ours in use stay before all";
 }
@@ -164,7 +164,7 @@ TEST_F(ProfilePlan, AppliesNothingToWhatItSpares) {
 TEST_F(ProfilePlan, SparesWhatComesMeanwhile) {
   add_vgpu("nvidia-233", ours("T4-8Q", 0).c_str());
   // The last question before the first write.
-  node.probe.before_look = [this](int look) {
+  node.probe.before_scan = [this](int look) {
     if (look == 2) add_vgpu("nvidia-233", kA);
   };
   VgpuHost host = node.host();
@@ -220,7 +220,7 @@ TEST_F(ProfilePlan, FiltersByBoard) {
   const VgpuPlan plan = plan_profile(
       profile("  - {device-filter: \"0x1EB810DE:0x12A210DE\", devices: all, vgpu-devices: {T4-16Q: 1}}\n"
               "  - {device-filter: \"0x1EB810DE:0x12A310DE\", devices: all, vgpu-devices: {T4-8Q: 1}}\n"),
-      node.view());
+      node.snapshot());
   EXPECT_THAT(
       steps(plan.gpus.at(1)),
       ElementsAre("create T4-16Q " + GpuNode::uuid(GpuNode::kSecond, "T4-16Q", 0) + " on 0000:06:00.0"));
@@ -300,33 +300,33 @@ TEST_F(ProfilePlan, RefusesATypeThatTheGpuDoesNotHave) {
 }
 
 TEST_F(ProfilePlan, RefusesAGpuThatHasNoVgpuTypes) {
-  const GpuPlan plan = plan_profile(on("[2]", "{T4-4Q: 1}"), node.view()).gpus.at(2);
+  const GpuPlan plan = plan_profile(on("[2]", "{T4-4Q: 1}"), node.snapshot()).gpus.at(2);
   EXPECT_EQ(refusal(plan, Errc::unsupported),
             "p.yaml:5: GPU 2 (0000:07:00.0): no parent devices found: its driver nouveau "
             "offers no vGPU types and is no vGPU host driver");
 }
 
 TEST_F(ProfilePlan, AsksNothingOfAGpuThatShallHaveNone) {
-  const GpuPlan plan = plan_profile(on("[2]", "{}"), node.view()).gpus.at(2);
+  const GpuPlan plan = plan_profile(on("[2]", "{}"), node.snapshot()).gpus.at(2);
   EXPECT_TRUE(plan.matched);
   EXPECT_FALSE(plan.refusal);
   EXPECT_THAT(plan.steps, IsEmpty());
 }
 
 TEST_F(ProfilePlan, WritesNothingWhileAnEarlierWriteIsStuck) {
-  VgpuSnapshot view = node.view();
-  view.stuck = {GpuNode::kFirst};
-  const VgpuPlan plan = plan_profile(on("[0, 1]", "{T4-4Q: 1}"), view);
+  VgpuSnapshot snapshot = node.snapshot();
+  snapshot.stuck = {GpuNode::kFirst};
+  const VgpuPlan plan = plan_profile(on("[0, 1]", "{T4-4Q: 1}"), snapshot);
   EXPECT_EQ(refusal(plan.gpus.at(0), Errc::stuck),
             "GPU 0 (0000:05:00.0): an earlier write has not returned from the kernel");
   EXPECT_EQ(plan.gpus.at(1).steps.size(), 1U);
 }
 
 TEST_F(ProfilePlan, DoesNotActOnACountThatCouldNotBeRead) {
-  VgpuSnapshot view = node.view();
-  view.inventory.gpus[0].parents[0].problem =
+  VgpuSnapshot snapshot = node.snapshot();
+  snapshot.inventory.gpus[0].parents[0].problem =
       Error{.code = Errc::malformed_host, .message = "read x: no", .hint = {}};
-  EXPECT_EQ(refusal(plan_profile(on("[0]", "{}"), view).gpus.at(0), Errc::malformed_host),
+  EXPECT_EQ(refusal(plan_profile(on("[0]", "{}"), snapshot).gpus.at(0), Errc::malformed_host),
             "GPU 0 (0000:05:00.0): read x: no");
 }
 
@@ -348,7 +348,7 @@ TEST_F(ProfilePlan, NeverDrawsAUuidThatIsTakenElsewhere) {
 TEST_F(ProfilePlan, NotesWhatCouldNotBeAsked) {
   add_vgpu("nvidia-232", kA);
   node.probe.unknown = {"libvirt: no answer in 2 s"};
-  EXPECT_THAT(plan_profile(on("[0]", "{}"), node.view()).notes,
+  EXPECT_THAT(plan_profile(on("[0]", "{}"), node.snapshot()).notes,
               ElementsAre("not all users are known: libvirt: no answer in 2 s"));
 }
 
@@ -360,8 +360,8 @@ TEST_F(ProfilePlan, KeepsTheNumbersThatARebootWouldGive) {
   for (unsigned number = 0; number < 4; ++number)
     expected.push_back(GpuNode::uuid(GpuNode::kFirst, "T4-1Q", number));
   std::vector<std::string> kept;
-  const VgpuSnapshot view = node.view();
-  for (const mdev::VgpuDevice& device : view.inventory.gpus.at(0).devices) kept.push_back(device.id.text);
+  const VgpuSnapshot snapshot = node.snapshot();
+  for (const mdev::VgpuDevice& device : snapshot.inventory.gpus.at(0).devices) kept.push_back(device.id.text);
   EXPECT_THAT(kept, testing::UnorderedElementsAreArray(expected));
 }
 
@@ -372,7 +372,7 @@ TEST_F(ProfilePlan, TakesNothingAwayWhenDeviceUsersMayBeUnseen) {
             "GPU 0 (0000:05:00.0): Ferry cannot find out whether its vGPUs are in use: 2 processes cannot be "
             "looked into");
   EXPECT_FALSE(first(on("[0]", "{T4-4Q: 2}")).refusal) << "nothing has to go for that";
-  EXPECT_EQ(refusal(plan_removal({.gpus = {}, .foreign = true}, node.view()).gpus.at(0), Errc::refused),
+  EXPECT_EQ(refusal(plan_removal({.gpus = {}, .foreign = true}, node.snapshot()).gpus.at(0), Errc::refused),
             "GPU 0 (0000:05:00.0): Ferry cannot find out whether its vGPUs are in use: 2 processes cannot be "
             "looked into");
 }
@@ -381,13 +381,13 @@ TEST_F(ProfilePlan, FindsTypesByWhatTheirNamesMean) {
   node.mdev.add_parent(GpuNode::kSecond,
                        {{"nvidia-900", "NVIDIA RTX Pro 6000 Blackwell DC-2-48Q", 49152, 1}});
   EXPECT_THAT(
-      steps(plan_profile(on("[1]", "{DC-2-48QGFX: 1}"), node.view()).gpus.at(1)),
+      steps(plan_profile(on("[1]", "{DC-2-48QGFX: 1}"), node.snapshot()).gpus.at(1)),
       ElementsAre("create DC-2-48Q " + GpuNode::uuid(GpuNode::kSecond, "DC-2-48Q", 0) + " on 0000:06:00.0"));
 }
 
 class RemovalPlan : public ProfilePlan {
  protected:
-  GpuPlan remove_first(const Removal& removal) { return plan_removal(removal, node.view()).gpus.at(0); }
+  GpuPlan remove_first(const Removal& removal) { return plan_removal(removal, node.snapshot()).gpus.at(0); }
 };
 
 TEST_F(RemovalPlan, TakesOursAndLeavesTheOthers) {
@@ -430,7 +430,7 @@ TEST_F(RemovalPlan, IsNotKeptByAVmOnAForeignOne) {
 }
 
 TEST_F(RemovalPlan, IsEmptyWhereNothingIs) {
-  EXPECT_TRUE(plan_removal({}, node.view()).writes_nothing());
+  EXPECT_TRUE(plan_removal({}, node.snapshot()).writes_nothing());
 }
 
 class UndoPlan : public ProfilePlan {};
@@ -438,10 +438,10 @@ class UndoPlan : public ProfilePlan {};
 TEST_F(UndoPlan, IsTheRollbackFromAnyState) {
   add_vgpu("nvidia-232", kA);
   add_vgpu("nvidia-319", kB);
-  const mdev::VgpuGpu before = node.view().inventory.gpus[0];
+  const mdev::VgpuGpu before = node.snapshot().inventory.gpus[0];
   node.mdev.remove_device(GpuNode::kFirst, kA);
   add_vgpu("nvidia-232", kC);
-  const auto undo = plan_undo(before, node.view().inventory.gpus[0], {});
+  const auto undo = plan_undo(before, node.snapshot().inventory.gpus[0], {});
   ASSERT_EQ(undo.size(), 2U);
   EXPECT_EQ(undo[0].text(), std::string("remove T4-4Q ") + kC + " from 0000:05:00.0");
   EXPECT_EQ(undo[1].text(), std::string("create T4-4Q ") + kA + " on 0000:05:00.0");
@@ -450,27 +450,27 @@ TEST_F(UndoPlan, IsTheRollbackFromAnyState) {
 
 TEST_F(UndoPlan, MakesAgainWhatCameBackAsAnotherType) {
   add_vgpu("nvidia-232", kA);
-  const mdev::VgpuGpu before = node.view().inventory.gpus[0];
+  const mdev::VgpuGpu before = node.snapshot().inventory.gpus[0];
   node.mdev.remove_device(GpuNode::kFirst, kA);
   add_vgpu("nvidia-233", kA);
-  const auto undo = plan_undo(before, node.view().inventory.gpus[0], {});
+  const auto undo = plan_undo(before, node.snapshot().inventory.gpus[0], {});
   ASSERT_EQ(undo.size(), 2U);
   EXPECT_EQ(undo[0].text(), std::string("remove T4-8Q ") + kA + " from 0000:05:00.0");
   EXPECT_EQ(undo[1].text(), std::string("create T4-4Q ") + kA + " on 0000:05:00.0");
 }
 
 TEST_F(UndoPlan, LeavesWhatAVmHasTakenMeanwhile) {
-  const mdev::VgpuGpu before = node.view().inventory.gpus[0];
+  const mdev::VgpuGpu before = node.snapshot().inventory.gpus[0];
   add_vgpu("nvidia-232", kA);
   node.probe.hold(kA);
-  const VgpuSnapshot view = node.view();
-  EXPECT_THAT(plan_undo(before, view.inventory.gpus[0], view.use), IsEmpty());
+  const VgpuSnapshot snapshot = node.snapshot();
+  EXPECT_THAT(plan_undo(before, snapshot.inventory.gpus[0], snapshot.use), IsEmpty());
 }
 
 TEST_F(UndoPlan, TakesNothingAwayWhenDeviceUsersMayBeUnseen) {
-  const mdev::VgpuGpu before = node.view().inventory.gpus.at(0);
+  const mdev::VgpuGpu before = node.snapshot().inventory.gpus.at(0);
   node.mdev.add_device(GpuNode::kFirst, "nvidia-232", kA);
-  const mdev::VgpuGpu now = node.view().inventory.gpus.at(0);
+  const mdev::VgpuGpu now = node.snapshot().inventory.gpus.at(0);
   vfio::UseReport blind;
   blind.blind = "1 process cannot be looked into";
   EXPECT_EQ(plan_undo(before, now, {}).size(), 1U);
@@ -479,7 +479,7 @@ TEST_F(UndoPlan, TakesNothingAwayWhenDeviceUsersMayBeUnseen) {
 
 TEST_F(UndoPlan, IsEmptyWhereNothingChanged) {
   add_vgpu("nvidia-232", kA);
-  const mdev::VgpuGpu gpu = node.view().inventory.gpus[0];
+  const mdev::VgpuGpu gpu = node.snapshot().inventory.gpus[0];
   EXPECT_THAT(plan_undo(gpu, gpu, {}), IsEmpty());
 }
 

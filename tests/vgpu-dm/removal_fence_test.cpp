@@ -23,8 +23,10 @@ using testing::SizeIs;
 class RemovalFenceTest : public testing::Test {
  protected:
   RemovalFenceTest() { node_.make(on("[0]", "{T4-4Q: 2}")); }
-  std::vector<VgpuStep> removals() { return plan_profile(on("[0]", "{}"), node_.view()).gpus.at(0).steps; }
-  mdev::VgpuGpu gpu() { return node_.view().inventory.gpus.at(0); }
+  std::vector<VgpuStep> removals() {
+    return plan_profile(on("[0]", "{}"), node_.snapshot()).gpus.at(0).steps;
+  }
+  mdev::VgpuGpu gpu() { return node_.snapshot().inventory.gpus.at(0); }
   /// The node of the vGPU that goes as the `number`th.
   std::string group_node(std::size_t number) {
     const mdev::VgpuGpu now = gpu();
@@ -85,11 +87,11 @@ TEST_F(RemovalFenceTest, LeavesOpenWhatItMayNotOpen) {
 TEST(RemovalFenceOfVendorVfio, IsTheDrivers) {
   KindNode node(&mdev::vendor_vfio());
   node.make(on("[0]", "{T4-4Q: 1}"));
-  const auto steps = plan_profile(on("[0]", "{}"), node.view()).gpus.at(0).steps;
+  const auto steps = plan_profile(on("[0]", "{}"), node.snapshot()).gpus.at(0).steps;
   RemovalFence fence(
       [](const std::filesystem::path&) -> Result<UniqueFd> { return fail(error_from_errno(EBUSY, "open")); });
   ASSERT_THAT(steps, SizeIs(1));
-  EXPECT_TRUE(fence.close(node.view().inventory.gpus.at(0), steps));
+  EXPECT_TRUE(fence.close(node.snapshot().inventory.gpus.at(0), steps));
   EXPECT_FALSE(fence.leaves_open(steps.front()));
 }
 
@@ -108,7 +110,7 @@ TEST_F(RemovalFenceTest, WhereThereIsNoneUsersAreLookedForBeforeEach) {
   const std::string first = removals().at(0).id.text;
   const std::string second = removals().at(1).id.text;
   const auto before = node_.devices();
-  node_.probe.before_look = [&](int) {
+  node_.probe.before_scan = [&](int) {
     if (node_.devices().size() == 1) node_.probe.hold(second);
   };
   const GpuOutcome outcome = node_.apply(on("[0]", "{}")).gpus.at(0);

@@ -30,7 +30,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, StuckGpu, testing::ValuesIn(test::frameworks()),
                          [](const auto& row) { return test::name_of(row.param); });
 
 TEST_P(StuckGpu, IsReportedWithoutItsDriver) {
-  const mdev::VgpuInventory now = node.view().inventory;
+  const mdev::VgpuInventory now = node.snapshot().inventory;
   const mdev::VgpuGpu& stuck = now.gpus.at(0);
   EXPECT_EQ(stuck.framework, GetParam());
   ASSERT_FALSE(stuck.parents.empty());
@@ -52,7 +52,7 @@ TEST_P(StuckGpu, IsReportedWithoutItsDriver) {
 TEST_P(StuckGpu, IsReadAgainWithoutItsDriver) {
   const vfio::Inventory inventory = vfio::scan(node.kernel).value();
   mdev::VgpuGpu again =
-      mdev::scan_gpu_again(node.kernel, inventory, node.view().inventory.gpus.at(0)).value();
+      mdev::scan_gpu_again(node.kernel, inventory, node.snapshot().inventory.gpus.at(0)).value();
   mdev::scan_devices_again(node.kernel, inventory, mdev::VgpuFacts::all, again);
   for (const mdev::VgpuParent& parent : again.parents) EXPECT_EQ(test::code_of(parent.problem), Errc::stuck);
   for (const mdev::VgpuDevice& device : again.devices) EXPECT_FALSE(device.placement || device.params);

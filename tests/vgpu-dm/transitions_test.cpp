@@ -114,7 +114,7 @@ TEST_P(EveryTransition, EndsAsAskedByTheFewestWrites) {
     node.kernel.forget_changes();
     const GpuOutcome outcome = node.apply(profile_of(desired)).gpus.at(0);
     ASSERT_FALSE(outcome.error) << test::message_of(outcome.error);
-    ASSERT_TRUE(assert_profile(profile_of(desired), node.view().inventory));
+    ASSERT_TRUE(assert_profile(profile_of(desired), node.snapshot().inventory));
     DesiredState now;
     for (const std::string& device : node.devices()) ++now[type_of(device)];
     ASSERT_EQ(now, desired);
@@ -209,7 +209,7 @@ class DisturbedTransition : public testing::TestWithParam<Way> {
   static void runs_again(KindNode& node) {
     const VgpuOutcome again = node.apply(to());
     EXPECT_EQ(again.status(), ExitStatus::done) << test::message_of(again.gpus.at(0).error);
-    EXPECT_TRUE(assert_profile(to(), node.view().inventory));
+    EXPECT_TRUE(assert_profile(to(), node.snapshot().inventory));
     node.kernel.forget_changes();
     node.apply(to());
     EXPECT_THAT(node.kernel.changes(), IsEmpty());

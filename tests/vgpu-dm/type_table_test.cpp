@@ -211,7 +211,7 @@ TEST(FillIn, BoundsATypeWithoutAMaximumByTheFramebuffer) {
 
 TEST(FillIn, IsPartOfEveryLook) {
   test::GpuNode node;
-  const mdev::VgpuInventory inventory = node.view().inventory;
+  const mdev::VgpuInventory inventory = node.snapshot().inventory;
   for (const mdev::VgpuType& type : inventory.gpus[0].parents[0].types) {
     EXPECT_TRUE(type.framebuffer_mib.has_value()) << type.name;
   }

@@ -43,7 +43,7 @@ class OnFunctions : public testing::TestWithParam<const mdev::Framework*> {
   }
   /// What stands behind the type in "remove T4-8Q UUID from ...".
   static std::string named(const std::string& id) { return vendor() ? "" : " " + id; }
-  GpuPlan plan(const Profile& desired) { return plan_profile(desired, node.view()).gpus.at(0); }
+  GpuPlan plan(const Profile& desired) { return plan_profile(desired, node.snapshot()).gpus.at(0); }
   GpuOutcome apply(const Profile& desired) { return node.apply(desired).gpus.at(0); }
 
   KindNode node{GetParam()};
@@ -60,7 +60,7 @@ TEST_P(OnFunctions, GoOneOnEachOfTheLowestFreeOnes) {
   EXPECT_EQ(apply(desired).kind, Kind::changed);
   EXPECT_THAT(node.writes(), ElementsAre(create(kFirst, "232", "T4-4Q"), create(kSecond, "232", "T4-4Q"),
                                          create(kThird, "232", "T4-4Q")));
-  EXPECT_TRUE(assert_profile(desired, node.view().inventory));
+  EXPECT_TRUE(assert_profile(desired, node.snapshot().inventory));
 }
 
 TEST_P(OnFunctions, AreNotMadeTwice) {
@@ -68,7 +68,7 @@ TEST_P(OnFunctions, AreNotMadeTwice) {
     const Profile desired = on("[0]", vgpus);
     node.make(desired);
     EXPECT_EQ(apply(desired).kind, Kind::already_so) << vgpus;
-    EXPECT_TRUE(assert_profile(desired, node.view().inventory)) << vgpus;
+    EXPECT_TRUE(assert_profile(desired, node.snapshot().inventory)) << vgpus;
     EXPECT_THAT(node.kernel.changes(), IsEmpty()) << vgpus;
   }
 }
@@ -128,7 +128,7 @@ TEST_P(OnFunctions, AreAskedAboutByTheirNodes) {
             "GPU 0 (0000:05:00.0): vGPU " + held +
                 " (T4-8Q) would have to be removed: VM render (pid 412) holds /dev/vfio/100");
   EXPECT_THAT(node.writes(), IsEmpty());
-  const vfio::UseQuestion question = mdev::use_question(node.view().inventory.gpus.at(0).devices.at(0));
+  const vfio::UseQuestion question = mdev::use_question(node.snapshot().inventory.gpus.at(0).devices.at(0));
   EXPECT_EQ(question.device, held);
   EXPECT_THAT(question.nodes, SizeIs(2));
 }
@@ -271,7 +271,7 @@ TEST_P(OnFunctions, AreRemovedWhereTheyAreOurs) {
 
 TEST_P(OnFunctions, AreLeftOnAFunctionThatAVmHasTakenDuringTheUndo) {
   node.add_vgpu(kFirst, "nvidia-233");
-  const mdev::VgpuGpu before = node.view().inventory.gpus[0];
+  const mdev::VgpuGpu before = node.snapshot().inventory.gpus[0];
   node.kernel.forget_changes();
   if (vendor()) {
     node.vendor.set(kFirst, "0");
@@ -280,9 +280,9 @@ TEST_P(OnFunctions, AreLeftOnAFunctionThatAVmHasTakenDuringTheUndo) {
   }
   node.add_vgpu(kFirst, "nvidia-232", "5b6c0f0e-3b1d-4f0e-9a57-2f6f5f1f7a11");
   node.probe.hold(vendor() ? kFirst : "5b6c0f0e-3b1d-4f0e-9a57-2f6f5f1f7a11");
-  const VgpuSnapshot view = node.view();
-  EXPECT_THAT(plan_undo(before, view.inventory.gpus[0], view.use), IsEmpty());
-  EXPECT_THAT(plan_undo(before, view.inventory.gpus[0], {}), SizeIs(2));
+  const VgpuSnapshot snapshot = node.snapshot();
+  EXPECT_THAT(plan_undo(before, snapshot.inventory.gpus[0], snapshot.use), IsEmpty());
+  EXPECT_THAT(plan_undo(before, snapshot.inventory.gpus[0], {}), SizeIs(2));
 }
 
 class VendorVfio : public testing::Test {
@@ -320,7 +320,7 @@ TEST_F(VendorVfio, PutsBackWhatWentBeforeTheOneThatAVmHolds) {
 
 TEST_F(VendorVfio, SaysWhatComesOnceTheDriverListsIt) {
   node.add_vgpu(kFirst, "nvidia-233");
-  const GpuPlan plan = plan_profile(on("[0]", "{T4-4Q: 2, T4-4C: 1}"), node.view()).gpus.at(0);
+  const GpuPlan plan = plan_profile(on("[0]", "{T4-4Q: 2, T4-4C: 1}"), node.snapshot()).gpus.at(0);
   EXPECT_FALSE(plan.refusal) << test::message_of(plan.refusal);
   ASSERT_THAT(plan.steps, SizeIs(1));
   EXPECT_EQ(plan.steps[0].text(), "remove T4-8Q from 0000:05:00.4");
@@ -329,9 +329,9 @@ TEST_F(VendorVfio, SaysWhatComesOnceTheDriverListsIt) {
 
 TEST_F(VendorVfio, RemembersNamesThatTheDriverNoLongerLists) {
   node.make(on("[0]", "{T4-16Q: 1}"));  // full, and the table has no numbers of this board
-  EXPECT_EQ(text(plan_profile(on("[0]", "{}"), node.view()).gpus.at(0).found), "1 x T4-16Q");
+  EXPECT_EQ(text(plan_profile(on("[0]", "{}"), node.snapshot()).gpus.at(0).found), "1 x T4-16Q");
   node.kernel.new_boot();
-  EXPECT_EQ(text(plan_profile(on("[0]", "{}"), node.view()).gpus.at(0).found), "1 x 234");
+  EXPECT_EQ(text(plan_profile(on("[0]", "{}"), node.snapshot()).gpus.at(0).found), "1 x 234");
 }
 
 TEST_F(VendorVfio, TakesNothingAwayThatMayBeWhatIsAsked) {
@@ -347,7 +347,7 @@ TEST_F(VendorVfio, TakesNothingAwayThatMayBeWhatIsAsked) {
 
 TEST_F(VendorVfio, DoesNotTakeAFullGpuForAnother) {
   node.make(on("[0]", "{T4-8Q: 2}"));
-  EXPECT_FALSE(assert_profile(on("[0]", "{T4-8C: 2}"), node.view().inventory));
+  EXPECT_FALSE(assert_profile(on("[0]", "{T4-8C: 2}"), node.snapshot().inventory));
   EXPECT_EQ(apply(on("[0]", "{T4-8C: 2}")).kind, Kind::changed);
   EXPECT_THAT(node.devices(), ElementsAre("T4-8C 0000:05:00.4", "T4-8C 0000:05:00.5"));
 }

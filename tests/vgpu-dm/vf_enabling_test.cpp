@@ -25,7 +25,7 @@ constexpr const char* kNumvfs = "0000:05:00.0/sriov_numvfs";
 class EnablingFunctions : public testing::TestWithParam<const mdev::Framework*> {
  protected:
   GpuOutcome apply(const char* vgpus) { return node.apply(on("[0]", vgpus)).gpus.at(0); }
-  GpuPlan plan(const char* vgpus) { return plan_profile(on("[0]", vgpus), node.view()).gpus.at(0); }
+  GpuPlan plan(const char* vgpus) { return plan_profile(on("[0]", vgpus), node.snapshot()).gpus.at(0); }
   std::size_t functions() const { return node.kernel.vfs_of(KindNode::kGpu).size(); }
   /// The driver's tool below a root, which does what `effect` says: its exit status.
   void add_tool(const std::string& root, const std::function<int(bool on)>& effect) {
@@ -74,7 +74,7 @@ TEST_P(EnablingFunctions, IsTheStageBeforeTheVgpus) {
   EXPECT_THAT(outcome.done, SizeIs(4));
   EXPECT_EQ(node.writes().at(0), std::string("8 > ") + kNumvfs);
   EXPECT_THAT(node.devices(), SizeIs(3));
-  EXPECT_TRUE(assert_profile(on("[0]", "{T4-4Q: 3}"), node.view().inventory));
+  EXPECT_TRUE(assert_profile(on("[0]", "{T4-4Q: 3}"), node.snapshot().inventory));
   node.kernel.forget_changes();
   EXPECT_EQ(apply("{T4-4Q: 3}").kind, Kind::already_so);
   EXPECT_THAT(node.kernel.changes(), IsEmpty());
@@ -262,7 +262,7 @@ TEST_P(EnablingFunctions, IsUndoneWhereTheVgpusCannotBeMade) {
 TEST_P(EnablingFunctions, IsNotUndoneUnderAVm) {
   // The second vGPU; between comes the file of names, where there is one.
   node.kernel.fail_change(GetParam() == &mdev::vendor_vfio() ? 4 : 3, EIO);
-  node.probe.before_look = [this](int) {
+  node.probe.before_scan = [this](int) {
     for (const std::string& device : node.devices()) node.probe.hold(device.substr(device.find(' ') + 1));
   };
   const GpuOutcome outcome = apply("{T4-4Q: 2}");
@@ -275,7 +275,7 @@ TEST_P(EnablingFunctions, IsNotUndoneUnderAVm) {
 // What cannot be read may carry a vGPU.
 TEST_P(EnablingFunctions, AreNotTakenAwayUnreadInARollback) {
   node.kernel.fail_change(first_vgpu() + 1, EIO);
-  node.probe.before_look = [this](int) {
+  node.probe.before_scan = [this](int) {
     if (functions() == 0) return;
     const std::string function = "sys/devices/pci0000:00/" + node.vf(7);
     const bool vendor = GetParam() == &mdev::vendor_vfio();
@@ -291,7 +291,7 @@ TEST_P(EnablingFunctions, AreNotTakenAwayUnreadInARollback) {
 
 TEST_P(EnablingFunctions, ArePlannedBackOnlyWhereAllIsRead) {
   node.kernel.enable_vfs(KindNode::kGpu, KindNode::kVfs);
-  mdev::VgpuGpu now = node.view().inventory.gpus.at(0);
+  mdev::VgpuGpu now = node.snapshot().inventory.gpus.at(0);
   mdev::VgpuGpu before = now;
   before.function.sriov_numvfs = 0;
   EXPECT_THAT(plan_undo(before, now, {}), SizeIs(1));
@@ -302,7 +302,7 @@ TEST_P(EnablingFunctions, ArePlannedBackOnlyWhereAllIsRead) {
 // A VM has one of them as it is, without a vGPU.
 TEST_P(EnablingFunctions, AreNotTakenFromAVmInARollback) {
   node.kernel.fail_change(first_vgpu(), EIO);
-  node.probe.before_look = [this](int) {
+  node.probe.before_scan = [this](int) {
     if (functions() > 0) node.probe.hold(node.vf(5));
   };
   const GpuOutcome outcome = apply("{T4-4Q: 1}");
@@ -317,7 +317,7 @@ TEST_P(EnablingFunctions, AreNotTakenFromAVmInARollback) {
 TEST(UndoOfFunctions, WaitsForVgpusThatDoNotGo) {
   KindNode node(&mdev::vendor_vfio(), 1, false);
   node.kernel.fail_change(4, EIO);
-  node.probe.before_look = [&](int) {
+  node.probe.before_scan = [&](int) {
     for (const std::string& device : node.devices()) node.vendor.hold(device.substr(device.find(' ') + 1));
   };
   const GpuOutcome outcome = node.apply(on("[0]", "{T4-4Q: 2}")).gpus.at(0);
@@ -404,7 +404,7 @@ TEST_P(SideBySide, WhoWaitsIsLookedAtAgain) {
   constexpr unsigned kGpus = 18;
   KindNode node(GetParam(), kGpus);
   node.make(on("all", "{T4-16Q: 1}"));
-  node.probe.before_look = [&](int look) {
+  node.probe.before_scan = [&](int look) {
     if (look != 3) return;  // behind the first one, and the one right before the first write
     for (unsigned i = 0; i < kGpus; ++i) {
       for (const std::string& device : node.devices(KindNode::gpu(i)))

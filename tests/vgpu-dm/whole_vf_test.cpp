@@ -74,7 +74,7 @@ class WholeNode {
             .node = "node-a",
             .pause = [](auto) {}};
   }
-  VgpuSnapshot view() { return look(host()).value(); }
+  VgpuSnapshot snapshot() { return look(host()).value(); }
   GpuOutcome apply(const Profile& desired) { return apply_profile(host(), desired).value().gpus.at(0); }
   GpuPlan plan(const Profile& desired) {
     return plan_profile(desired, look(host(), {&desired, 1}).value()).gpus.at(0);
@@ -159,14 +159,14 @@ TEST_F(WholeFunctions, ComeWithoutADriverAndAreBound) {
                   "1 > devices/0000:05:00.0/sriov_drivers_autoprobe",
                   "vfio-pci > devices/0000:05:00.4/driver_override", "0000:05:00.4 > drivers/vfio-pci/bind"));
   EXPECT_EQ(node.kernel.driver_of(kGpu), "gim");
-  EXPECT_TRUE(assert_profile(desired, node.view().inventory));
+  EXPECT_TRUE(assert_profile(desired, node.snapshot().inventory));
 }
 
 TEST_F(WholeFunctions, AreNotMadeTwice) {
   for (const unsigned count : {3U, 1U, 8U, 0U}) {
     node.make(count);
     EXPECT_EQ(node.apply(functions(count)).kind, Kind::already_so) << count;
-    EXPECT_TRUE(assert_profile(functions(count), node.view().inventory)) << count;
+    EXPECT_TRUE(assert_profile(functions(count), node.snapshot().inventory)) << count;
     EXPECT_THAT(node.kernel.changes(), IsEmpty()) << count;
   }
 }
@@ -276,7 +276,7 @@ TEST_F(WholeFunctions, OfAnotherVendorNeedAFilter) {
                   .inventory.gpus,
               IsEmpty());
   EXPECT_EQ(node.apply(all).kind, Kind::unmanaged) << "`devices: all` names no GPU of another vendor";
-  EXPECT_TRUE(assert_profile(all, node.view().inventory));
+  EXPECT_TRUE(assert_profile(all, node.snapshot().inventory));
 }
 
 TEST_F(WholeFunctions, AreDeletedOnRequest) {
@@ -343,7 +343,7 @@ TEST_F(WholeFunctions, ThatFerryBoundGoWhereOthersAreSpared) {
 
 TEST_F(WholeFunctions, AreExportedWithTheFilterOfTheirGpu) {
   node.make(2);
-  const auto exported = export_profile(node.view().inventory, "now");
+  const auto exported = export_profile(node.snapshot().inventory, "now");
   ASSERT_TRUE(exported) << exported.error().message;
   EXPECT_EQ(profile_text(*exported),
             "version: v1\n"
@@ -359,7 +359,7 @@ TEST_F(WholeFunctions, AreExportedWithTheFilterOfTheirGpu) {
 TEST_F(WholeFunctions, BesideOthersCannotBeExported) {
   node.kernel.enable_vfs(kGpu, 2);
   node.bind_by_hand(kFirst);
-  const auto exported = export_profile(node.view().inventory, "now");
+  const auto exported = export_profile(node.snapshot().inventory, "now");
   ASSERT_FALSE(exported);
   EXPECT_EQ(code_of(exported.error()), Errc::unsupported);
   EXPECT_THAT(exported.error().message, HasSubstr("expected 1 virtual function, found 2"));
@@ -381,7 +381,7 @@ TEST_F(WholeFunctions, GetTheirProvisioning) {
   EXPECT_EQ(node.apply(desired).kind, Kind::changed);
   EXPECT_EQ(node.provisioning(1, "exec_quantum_ms"), "40");
   EXPECT_EQ(node.provisioning(1, "preempt_timeout_us"), "0") << "all parameters are replaced";
-  EXPECT_THAT(unsaid_by_v1(node.view().inventory), SizeIs(1));
+  EXPECT_THAT(unsaid_by_v1(node.snapshot().inventory), SizeIs(1));
 }
 
 TEST_F(WholeFunctions, GetTheirProvisioningBackAfterAFailure) {
@@ -543,7 +543,7 @@ TEST_F(WholeFunctions, ThatAreGoneAreForgottenByTheNextRun) {
   ASSERT_THAT(node.drivers(), IsEmpty());
   ASSERT_FALSE(node.kernel.exists(record));
   node.kernel.file(record, text);
-  EXPECT_THAT(test::must(recorded_functions_gone(node.kernel, node.view().inventory)),
+  EXPECT_THAT(test::must(recorded_functions_gone(node.kernel, node.snapshot().inventory)),
               ElementsAre(test::at(kFirst)));
   EXPECT_EQ(node.apply(none).kind, Kind::already_so);
   EXPECT_FALSE(node.kernel.exists(record));

@@ -22,13 +22,13 @@ TEST(WriteTurns, LeaveTheKernelAProcessorOfItsOwn) {
 
 TEST(WriteTurns, AreNotMoreThanThereAre) {
   WriteTurns turns(2, 1h);
-  std::optional<WriteTurns::InstanceLockQueue> first(std::in_place, turns);
-  const WriteTurns::InstanceLockQueue second(turns);
+  std::optional<WriteTurns::Permit> first(std::in_place, turns);
+  const WriteTurns::Permit second(turns);
   std::atomic<bool> waited = true;
   std::promise<void> begun;
   auto third = std::async(std::launch::async, [&] {
     begun.set_value();
-    const WriteTurns::InstanceLockQueue turn(turns);
+    const WriteTurns::Permit permit(turns);
     EXPECT_FALSE(waited) << "before one of the others was over";
   });
   begun.get_future().wait();
@@ -40,10 +40,10 @@ TEST(WriteTurns, AreNotMoreThanThereAre) {
 
 TEST(WriteTurns, DoNotWaitForEverForOneThatHangs) {
   WriteTurns turns(1, 20ms);
-  const WriteTurns::InstanceLockQueue hangs(turns);
+  const WriteTurns::Permit hangs(turns);
   const auto begin = Clock::now();
-  { const WriteTurns::InstanceLockQueue second(turns); }
-  { const WriteTurns::InstanceLockQueue third(turns); }  // the second had none that it could give back
+  { const WriteTurns::Permit second(turns); }
+  { const WriteTurns::Permit third(turns); }  // the second had none that it could give back
   EXPECT_GE(Clock::now() - begin, 40ms);
 }
 

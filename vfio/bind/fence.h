@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keeps devices from being opened between the last look at their users and the write that rebinds them.
+// Keeps devices from being opened between the last scan for their users and the write that rebinds them.
 //
 // A group on vfio is held open: the kernel gives its node to one opener at a time (drivers/vfio/group.c). So
 // no VM can start with the group. The node stays held while members are unbound. A device on a host driver is

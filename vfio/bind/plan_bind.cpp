@@ -113,7 +113,7 @@ std::vector<Step> steps_to_vfio(const Inventory& inventory, const std::vector<Me
                had && !function->override_unread && function->driver_override != had) {
       lost_overrides.push_back(override_step(
           *function, *had,
-          "its way back was begun: without the override a driver that is loaded later takes it"));
+          "its roll back was begun: without the override a driver that is loaded later takes it"));
     }
   }
   std::vector<Step> steps;

@@ -80,7 +80,7 @@ std::vector<PciAddress> RebindingUnits::devices() const {
 }
 
 /// The snapshot that a change is planned from.
-struct RebindLook {
+struct RebindSnapshot {
   Inventory inventory;
   VfioDriverTable drivers;
   UndoJournal record;
@@ -95,8 +95,8 @@ struct RebindLook {
 };
 
 /// The first snapshot, and the part of the request that is still there.
-struct FirstLook {
-  RebindLook seen;
+struct FirstSnapshot {
+  RebindSnapshot snapshot;
   RebindRequest request;             ///< without the vanished accelerators
   std::vector<PciAddress> vanished;  ///< gone since they were chosen: each is a failure of its own
 };
@@ -118,9 +118,10 @@ std::size_t mediated_devices(const HostFs& host, const PciAddress& parent) {
 
 /// Takes a snapshot; `accelerators` that are gone are skipped. `scanned` as for preview_rebinds(). Errors:
 /// the host cannot be scanned, the records cannot be listed, or no probe for device users works.
-Result<RebindLook> look(const RebindContext& context, const std::vector<PciAddress>& accelerators,
-                        const std::set<PciAddress>& with, const Inventory* scanned = nullptr) {
-  RebindLook out;
+Result<RebindSnapshot> take_snapshot(const RebindContext& context,
+                                     const std::vector<PciAddress>& accelerators,
+                                     const std::set<PciAddress>& with, const Inventory* scanned = nullptr) {
+  RebindSnapshot out;
   auto inventory = scanned != nullptr ? Result<Inventory>(*scanned) : scan(*context.host);
   if (!inventory) return fail(std::move(inventory).error());
   out.inventory = std::move(*inventory);
@@ -137,7 +138,7 @@ Result<RebindLook> look(const RebindContext& context, const std::vector<PciAddre
   along.insert(with.begin(), with.end());
   const auto members = concerned(out.inventory, there, along);
   read_overrides(*context.host, *context.writer, members, out.inventory);
-  auto use = context.probe->look(use_questions(*context.host, out.inventory, members));
+  auto use = context.probe->take_snapshot(use_questions(*context.host, out.inventory, members));
   if (!use) return fail(std::move(use).error().during("ask who uses the devices"));
   out.use = std::move(*use);
   for (const PciAddress& address : members) {
@@ -155,31 +156,33 @@ Result<RebindLook> look(const RebindContext& context, const std::vector<PciAddre
   return out;
 }
 
-RebindPlan plan(const RebindContext& context, const RebindLook& seen, const RebindRequest& request,
+RebindPlan plan(const RebindContext& context, const RebindSnapshot& snapshot, const RebindRequest& request,
                 Direction direction) {
   if (direction == Direction::back)
-    return plan_unbind(seen.inventory, context.rules, request, seen.use, seen.record, seen.stuck);
+    return plan_unbind(snapshot.inventory, context.rules, request, snapshot.use, snapshot.record,
+                       snapshot.stuck);
   RebindRequest possible = request;
   possible.release = possible_release(std::move(possible.release), context.releaser);
-  for (const auto& [address, count] : seen.mediated) {
+  for (const auto& [address, count] : snapshot.mediated) {
     if (!request.sheds_functions.contains(address))
       possible.untouchable.emplace(address, "carries " + counted(count, "mediated device"));
   }
   possible.persistence_by_gpu = context.persistence != nullptr;
-  return plan_bind(seen.inventory, context.rules, possible, seen.use, seen.drivers, seen.record, seen.stuck);
+  return plan_bind(snapshot.inventory, context.rules, possible, snapshot.use, snapshot.drivers,
+                   snapshot.record, snapshot.stuck);
 }
 
 /// Takes the first snapshot, in which accelerators of `by_name` must exist. Errors as preview_rebinds().
-Result<FirstLook> look_at_all(const RebindContext& context, const RebindRequest& request, Direction direction,
-                              const Inventory* scanned) {
-  auto seen = look(context, request.accelerators, request.with, scanned);
-  if (!seen) return fail(std::move(seen).error());
+Result<FirstSnapshot> take_first_snapshot(const RebindContext& context, const RebindRequest& request,
+                                          Direction direction, const Inventory* scanned) {
+  auto snapshot = take_snapshot(context, request.accelerators, request.with, scanned);
+  if (!snapshot) return fail(std::move(snapshot).error());
   if (direction == Direction::to_vfio)
-    if (auto iommu = require_iommu(seen->inventory); !iommu) return fail(std::move(iommu).error());
-  FirstLook out{.seen = std::move(*seen), .request = request, .vanished = {}};
+    if (auto iommu = require_iommu(snapshot->inventory); !iommu) return fail(std::move(iommu).error());
+  FirstSnapshot out{.snapshot = std::move(*snapshot), .request = request, .vanished = {}};
   out.request.accelerators.clear();
   for (const PciAddress& device : request.accelerators) {
-    if (out.seen.inventory.find(device) != nullptr) {
+    if (out.snapshot.inventory.find(device) != nullptr) {
       out.request.accelerators.push_back(device);
     } else if (request.by_name.contains(device)) {
       return fail(gone(device));
@@ -190,7 +193,7 @@ Result<FirstLook> look_at_all(const RebindContext& context, const RebindRequest&
   return out;
 }
 
-std::vector<std::string> RebindLook::notes(Direction direction) const {
+std::vector<std::string> RebindSnapshot::notes(Direction direction) const {
   std::vector<std::string> out = use.unknown;
   out.insert(out.end(), record.notes.begin(), record.notes.end());
   if (direction == Direction::to_vfio && !drivers.warning().empty()) out.push_back(drivers.warning());
@@ -200,7 +203,7 @@ std::vector<std::string> RebindLook::notes(Direction direction) const {
 RebindResult already(const RebindContext& context, Rebind rebind, Direction direction) {
   // A run killed between its record and its first write has left a record of functions that never changed.
   if (direction == Direction::back) {
-    if (auto forgotten = forget(*context.host, rebind.given_back()); !forgotten)
+    if (auto forgotten = forget(*context.host, rebind.unbound()); !forgotten)
       return failed(std::move(rebind), std::move(forgotten).error());
   }
   return result_of(RebindResult::Status::already, std::move(rebind));
@@ -230,9 +233,9 @@ bool is_load(const Step& step) {
 class OneAtATime final : public UseProbe {
  public:
   explicit OneAtATime(const RebindContext& context) : probe_(context.probe), on_step_(context.on_step) {}
-  Result<UseReport> look(std::span<const UseQuestion> questions) override {
+  Result<UseReport> take_snapshot(std::span<const UseQuestion> questions) override {
     const std::lock_guard lock(mutex_);
-    return probe_->look(questions);
+    return probe_->take_snapshot(questions);
   }
   RebindContext around(RebindContext context) {
     context.probe = this;
@@ -308,7 +311,7 @@ class Apply {
   bool anything_left() const { return !units_.rebinds.empty(); }
   std::size_t side_by_side_at_most() const { return std::min(units_.rebinds.size(), kMostSideBySide); }
   /// The snapshot from behind the fence; empty if no unit was left.
-  const RebindLook& last_look() const { return seen_; }
+  const RebindSnapshot& last_snapshot() const { return snapshot_; }
 
   /// Loads drivers before anything else is touched, so that a failure has changed nothing of a unit. In an
   /// unbind a load is one step of many: a function without its driver must not keep others from theirs.
@@ -358,17 +361,17 @@ class Apply {
   /// Plans each unit again from a snapshot behind the fence. A loaded module or another program may have
   /// changed the host, and a VM may have started.
   void plan_again() {
-    auto seen = look(context_, units_.devices(), request_.with);
-    if (!seen) {
+    auto snapshot = take_snapshot(context_, units_.devices(), request_.with);
+    if (!snapshot) {
       units_.each([&](Rebind& rebind) -> std::optional<RebindResult> {
-        return failed(std::move(rebind), seen.error());
+        return failed(std::move(rebind), snapshot.error());
       });
       return;
     }
-    seen_ = std::move(*seen);
+    snapshot_ = std::move(*snapshot);
     units_.each([&](Rebind& rebind) -> std::optional<RebindResult> {
       for (const PciAddress& device : rebind.devices)
-        if (seen_.inventory.find(device) == nullptr) return failed(std::move(rebind), gone(device));
+        if (snapshot_.inventory.find(device) == nullptr) return failed(std::move(rebind), gone(device));
       return std::nullopt;
     });
     RebindRequest request = request_;
@@ -381,7 +384,7 @@ class Apply {
     }
     const std::set<PciAddress> fenced = unbound_by(units_.rebinds);
     units_.rebinds.clear();
-    begin(plan(context_, seen_, request, direction_));
+    begin(plan(context_, snapshot_, request, direction_));
     refuse_unfenced(fenced);
     open_fences_of_others();
     if (direction_ == Direction::back) return;
@@ -406,11 +409,11 @@ class Apply {
     open_fences_of_others();
   }
 
-  std::vector<RebindResult> carry_out_all() {
+  std::vector<RebindResult> apply_all() {
     std::vector<RebindResult> done(units_.rebinds.size());
     side_by_side(units_.rebinds.size(), [&](std::size_t i) {
       Rebind& rebind = units_.rebinds[i];
-      auto [rebound, hangs] = carry_out(context_, seen_.inventory, rebind, direction_);
+      auto [rebound, hangs] = apply_unit(context_, snapshot_.inventory, rebind, direction_);
       open_fences_of(rebind, hangs);
       if (rebound) {
         done[i] = result_of(RebindResult::Status::done, std::move(rebind));
@@ -451,8 +454,8 @@ class Apply {
 
   Result<> ask_what_must_stay(RebindRequest& request) const {
     if (direction_ == Direction::back || !context_.must_stay) return {};
-    auto stay = context_.must_stay(seen_.inventory);
-    if (!stay) return fail(std::move(stay).error().during("look again for vGPUs"));
+    auto stay = context_.must_stay(snapshot_.inventory);
+    if (!stay) return fail(std::move(stay).error().during("scan again for vGPUs"));
     for (auto& [address, why] : *stay) request.untouchable.insert_or_assign(address, std::move(why));
     return {};
   }
@@ -481,7 +484,7 @@ class Apply {
   StoppedServices& services_;
   std::map<PciAddress, std::set<Releasable>> released_;  // by accelerator
   std::map<PciAddress, Fence> fences_;                   // by a unit's first device
-  RebindLook seen_;
+  RebindSnapshot snapshot_;
 };
 
 std::vector<std::string> give_back_left_locks(const RebindContext& context) {
@@ -492,23 +495,23 @@ std::vector<std::string> give_back_left_locks(const RebindContext& context) {
 Result<RebindOutcome> rebind_all(const RebindContext& context, const RebindRequest& request,
                                  Direction direction, const Inventory* scanned, StoppedServices& services) {
   context.writer->prepare(1);
-  auto first = look_at_all(context, request, direction, scanned);
+  auto first = take_first_snapshot(context, request, direction, scanned);
   if (!first) return fail(std::move(first).error());
-  RebindOutcome outcome{.results = {}, .notes = first->seen.notes(direction)};
+  RebindOutcome outcome{.results = {}, .notes = first->snapshot.notes(direction)};
   Apply apply(context, request, direction, services);
   apply.begin(first->vanished);
-  apply.begin(plan(context, first->seen, first->request, direction));
-  apply.quiesce(first->seen.inventory);
+  apply.begin(plan(context, first->snapshot, first->request, direction));
+  apply.quiesce(first->snapshot.inventory);
   apply.load_modules();
-  apply.close_fences(first->seen.inventory);
+  apply.close_fences(first->snapshot.inventory);
   context.writer->prepare(apply.side_by_side_at_most());  // children start during the next scan
   if (apply.anything_left()) apply.plan_again();
-  for (std::string& note : apply.last_look().notes(direction)) {
+  for (std::string& note : apply.last_snapshot().notes(direction)) {
     if (std::ranges::find(outcome.notes, note) == outcome.notes.end())
       outcome.notes.push_back(std::move(note));
   }
   const auto begin = std::chrono::steady_clock::now();
-  outcome.results = apply.carry_out_all();
+  outcome.results = apply.apply_all();
   outcome.applied = std::chrono::steady_clock::now() - begin;
   return outcome;
 }
@@ -517,12 +520,12 @@ Result<RebindOutcome> rebind_all(const RebindContext& context, const RebindReque
 
 Result<RebindPreview> preview_rebinds(const RebindContext& context, const RebindRequest& request,
                                       Direction direction, const Inventory* scanned) {
-  auto first = look_at_all(context, request, direction, scanned);
+  auto first = take_first_snapshot(context, request, direction, scanned);
   if (!first) return fail(std::move(first).error());
   auto stopped = notes_on_stopped_services(*context.host);
   if (!stopped) return fail(std::move(stopped).error());
-  RebindPreview preview{.plan = plan(context, first->seen, first->request, direction),
-                        .notes = first->seen.notes(direction)};
+  RebindPreview preview{.plan = plan(context, first->snapshot, first->request, direction),
+                        .notes = first->snapshot.notes(direction)};
   for (const PciAddress& device : first->vanished)
     preview.plan.refusals.push_back({.devices = {device}, .groups = {}, .reasons = {gone(device).message}});
   preview.notes.insert(preview.notes.end(), stopped->begin(), stopped->end());
@@ -547,7 +550,7 @@ Result<RebindOutcome> apply_rebinds(const RebindContext& context, const RebindRe
   auto locks = give_back_left_locks(guarded);
   auto outcome = rebind_all(guarded, request, direction, scanned, services);
   if (outcome) std::ranges::move(locks, std::back_inserter(outcome->notes));
-  tell(services.start_all(), outcome);
+  add_results(services.start_all(), outcome);
   return outcome;
 }
 

@@ -104,7 +104,7 @@ Result<RebindOutcome> start_what_was_stopped(const RebindContext& context);
 Result<> perform(const RebindContext& context, const Step& step);
 
 /// The result of a unit's change.
-struct Carried {
+struct Applied {
   Result<> done;
   /// A write of the change or of its roll back has not returned. Whatever the error says, nothing more may be
   /// written to the unit.
@@ -115,6 +115,7 @@ struct Carried {
 /// the error says. An unbind tries the steps of every function, and a function that the host's driver does
 /// not take stays on vfio. Errc::stuck: nothing more is written to this unit, not even a roll back. Sets
 /// `driver_after` of each member whose driver the kernel chose.
-Carried carry_out(const RebindContext& context, const Inventory& before, Rebind& rebind, Direction direction);
+Applied apply_unit(const RebindContext& context, const Inventory& before, Rebind& rebind,
+                   Direction direction);
 
 }  // namespace ferry::vfio

@@ -46,7 +46,7 @@ std::vector<PciAddress> Rebind::rebinding() const {
   return out;
 }
 
-std::vector<PciAddress> Rebind::given_back() const {
+std::vector<PciAddress> Rebind::unbound() const {
   std::vector<PciAddress> out;
   for (const Member& member : members)
     if (changes_driver(member.role) && !member.removed_next) out.push_back(member.address);

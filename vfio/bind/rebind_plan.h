@@ -86,7 +86,7 @@ struct Rebind {
   /// The members that change drivers: all but bridges and bystanders.
   std::vector<PciAddress> rebinding() const;
   /// Those of rebinding() whose record ends with an unbind: all but the functions that are removed next.
-  std::vector<PciAddress> given_back() const;
+  std::vector<PciAddress> unbound() const;
 };
 
 /// A unit that is refused and not written to.
@@ -130,7 +130,7 @@ struct RebindRequest {
   /// Services and modules to quiesce for a bind, if nothing else uses the device: release_list().
   std::set<std::string> release = {};
   bool persistence_by_gpu = false;  ///< nvidia-persistenced can be quiesced for single GPUs
-  /// For a bind: the drivers and overrides of functions that were on vfio a moment ago. All others get the
+  /// A bind uses the drivers and overrides of functions that were on vfio a moment ago. All others get the
   /// driver that fits, and an override that names it.
   std::map<PciAddress, OnVfio> as_before = {};
 };

@@ -130,7 +130,8 @@ Result<> record_before(const RebindContext& context, const Inventory& inventory,
   for (const Member& member : rebind.members) {
     const PciFunction& function = *inventory.find(member.address);
     if (!changes_driver(member.role) || !function.iommu_group) continue;
-    // On vfio before Ferry: the earlier driver is unknown, and "vfio-pci" is no state to restore.
+    // The function was on vfio before Ferry: the earlier driver is unknown, and "vfio-pci" is no state to
+    // restore.
     if (on_vfio_driver(function)) continue;
     // A killed run of Ferry would have left an override or no driver; this function has neither trace.
     if (function.driver && function.driver_override != member.driver_after) fresh.insert(member.address);
@@ -232,7 +233,7 @@ Result<> verify(const RebindContext& context, const Inventory& before, const Reb
 
 // Fills in the drivers that the kernel chose. A GPU may have none if its driver is installed later, and a
 // note then says so.
-void tell_choice(const RebindContext& context, const Inventory& before, Rebind& rebind) {
+void report_choice(const RebindContext& context, const Inventory& before, Rebind& rebind) {
   const auto left_to_the_kernel = [](const Member& member) { return member.driver_after == kKernelsChoice; };
   if (std::ranges::none_of(rebind.members, left_to_the_kernel)) return;
   const auto now = scan_members_again(*context.host, rebind.groups, all_members(rebind), before);
@@ -449,17 +450,17 @@ Result<> perform(const RebindContext& context, const Step& step) {
   return {};
 }
 
-Carried carry_out(const RebindContext& context, const Inventory& before, Rebind& rebind,
-                  Direction direction) {
+Applied apply_unit(const RebindContext& context, const Inventory& before, Rebind& rebind,
+                   Direction direction) {
   auto recorded = direction == Direction::to_vfio ? record_before(context, before, rebind)
                                                   : record_before_way_back(context, before, rebind);
   if (!recorded) return {.done = std::move(recorded)};
   auto done = direction == Direction::to_vfio ? perform_all(context, rebind.steps)
                                               : give_each_back(context, before, rebind);
   if (done) done = verify(context, before, rebind, direction);
-  if (done) tell_choice(context, before, rebind);
+  if (done) report_choice(context, before, rebind);
   if (done)
-    return {.done = direction == Direction::back ? forget(*context.host, rebind.given_back()) : Result<>()};
+    return {.done = direction == Direction::back ? forget(*context.host, rebind.unbound()) : Result<>()};
   // A driver that has not returned keeps its device's lock, so further writes would only queue.
   if (done.error().code == Errc::stuck) return {.done = std::move(done), .hangs = true};
   if (direction == Direction::back) {

@@ -102,8 +102,9 @@ Result<std::vector<std::string>> bound_consoles(const HostFs& host) {
 }
 
 Check console_check(const HostFs& host, const PciFunction& function) {
-  Check check{"console-framebuffer", function.address.text(),
-              "a text console that draws on the GPU uses its driver, and may keep it from letting go"};
+  Check check{
+      "console-framebuffer", function.address.text(),
+      "a text console that draws on the GPU uses its driver, and may keep the driver from being unbound"};
   const Framebuffers ours = framebuffers_of(host, function);
   if (ours.names.empty()) {
     if (!ours.trouble.empty()) return std::move(check).unknown(ours.trouble, "run as root");

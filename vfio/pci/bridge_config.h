@@ -26,7 +26,7 @@ struct PortIsolation {
   std::uint16_t control = 0;   ///< the ACS control register, with bits_off
   std::size_t control_at = 0;  ///< offset of that register in config space, with bits_off
   std::uint16_t missing = 0;   ///< bits of the four that the port supports and that are off
-  /// For no_acs: true if config space reaches the extended capabilities (256 bytes of it do not).
+  /// Set with no_acs: true if config space reaches the extended capabilities (256 bytes of it do not).
   bool extended = true;
 };
 

@@ -31,7 +31,7 @@ class KernelCommandLine {
   /// Parses proc/cmdline.
   static Result<KernelCommandLine> read(const HostFs& host);
 
-  /// In order of appearance.
+  /// They are in order of appearance.
   const std::vector<KernelParameter>& parameters() const { return parameters_; }
   /// The last parameter of that name; nullptr: there is none. `name` is written with '_'.
   const KernelParameter* last(std::string_view name) const;

@@ -26,7 +26,8 @@ struct Bar {
   bool is_64bit() const { return (flags & 0x100000U) != 0; }
   /// False: firmware and kernel found no room for the BAR, and `start` means nothing.
   bool is_assigned() const { return (flags & 0x20000000U) == 0; }
-  /// For an expansion ROM: the range is the copy in RAM that a PC's firmware has run, not the card's ROM.
+  /// True for an expansion ROM whose range is the copy in RAM that a PC's firmware has run, not the card's
+  /// ROM.
   bool is_rom_copy() const { return (flags & 0x2U) != 0; }
   bool operator==(const Bar&) const = default;
 };
@@ -37,8 +38,9 @@ struct PciResources {
   std::vector<std::string> notes;  ///< lines that could not be read, each with its number, from 1
 };
 
-/// Never fails: a malformed BAR line is noted and left out, and a line of zeros is a register that does not
-/// exist. Lines after the seventh (virtual functions, a bridge's windows) and further columns are ignored.
+/// Reads the whole text and never fails: a malformed BAR line is noted and left out, and a line of zeros is a
+/// register that does not exist. Lines after the seventh (virtual functions, a bridge's windows) and further
+/// columns are ignored.
 PciResources parse_pci_resources(std::string_view text);
 
 /// The sizes in MiB that a resizable BAR supports, ascending, from its `resourceN_resize` file: a hexadecimal

@@ -151,7 +151,7 @@ Result<> StoppedServices::take_over() {
   return {};
 }
 
-void StoppedServices::tell(Step::Kind kind, const Releasable& user) const {
+void StoppedServices::report_step(Step::Kind kind, const Releasable& user) const {
   if (context_.on_step) context_.on_step({.kind = kind, .user = user});
 }
 
@@ -190,7 +190,7 @@ Result<> StoppedServices::stop(const Releasable& user) {
   after[user] = StoppedService::to_start;
   Result<> done = record(std::move(after));
   if (done) {
-    tell(Step::Kind::quiesce, user);
+    report_step(Step::Kind::quiesce, user);
     done = let(user, false);
     // A tool that could not be run at all cannot switch persistence on either; the service that is stopped
     // instead does so at its start. A tool that ran and failed may still have switched it off.
@@ -237,7 +237,7 @@ StoppedServices::Restart StoppedServices::start_all() {
                       user.resume_text()));
       continue;
     }
-    tell(Step::Kind::resume, user);
+    report_step(Step::Kind::resume, user);
     auto started = let(user, true);
     if (started) {
       out.notes.push_back(again(user, tried_.contains(user)));

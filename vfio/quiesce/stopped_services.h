@@ -76,7 +76,7 @@ class StoppedServices {
   Restart start_all();
 
  private:
-  void tell(Step::Kind kind, const Releasable& user) const;
+  void report_step(Step::Kind kind, const Releasable& user) const;
   /// Starts the user again, or stops it.
   Result<> let(const Releasable& user, bool run) const;
   Result<> record(std::map<Releasable, StoppedService> after);
@@ -91,7 +91,7 @@ class StoppedServices {
 
 /// Adds the results of Restart to the outcome of the change.
 template <typename Outcome>
-void tell(const StoppedServices::Restart& restart, Result<Outcome>& outcome) {
+void add_results(const StoppedServices::Restart& restart, Result<Outcome>& outcome) {
   if (outcome) {
     std::ranges::copy(restart.notes, std::back_inserter(outcome->notes));
     std::ranges::copy(restart.errors, std::back_inserter(outcome->errors));

@@ -66,18 +66,18 @@ Result<> forget_gone_functions(HostFs& host, const mdev::VgpuInventory& vgpus) {
   return gone->empty() ? Result<>() : vfio::forget(host, *gone);
 }
 
-struct Seen {
+struct FullSnapshot {
   vfio::Inventory inventory;
-  VgpuSnapshot view;
+  VgpuSnapshot snapshot;
   std::set<vfio::PciAddress> named;  // GPUs whose vGPUs have the library's names
 };
 
 /// Runs after the library was asked: its answer tells which GPUs may be switched or lose virtual functions.
-Result<vfio::UseReport> ask_users(const VgpuHost& on, const GpuPlanner& planner, const Seen& seen,
+Result<vfio::UseReport> ask_users(const VgpuHost& on, const GpuPlanner& planner, const FullSnapshot& full,
                                   std::span<const mdev::VgpuGpu> gpus) {
-  return ask(on, seen.inventory, gpus, [&](const mdev::VgpuGpu& gpu) {
-    const auto found = seen.view.managed.find(gpu.address());
-    const bool known = found != seen.view.managed.end() && found->second;
+  return ask(on, full.inventory, gpus, [&](const mdev::VgpuGpu& gpu) {
+    const auto found = full.snapshot.managed.find(gpu.address());
+    const bool known = found != full.snapshot.managed.end() && found->second;
     const mdev::ManagedGpu* said = known ? &*found->second : nullptr;
     auto out = planner.may_shed_functions(gpu, said) ? gpu.functions : std::vector<vfio::PciAddress>();
     if (planner.may_switch(gpu, said)) out.push_back(gpu.address());
@@ -85,8 +85,8 @@ Result<vfio::UseReport> ask_users(const VgpuHost& on, const GpuPlanner& planner,
   });
 }
 
-Result<Seen> look_at_all(const VgpuHost& on, const GpuPlanner& planner,
-                         const vfio::Inventory* scanned = nullptr) {
+Result<FullSnapshot> look_at_all(const VgpuHost& on, const GpuPlanner& planner,
+                                 const vfio::Inventory* scanned = nullptr) {
   auto inventory = scanned != nullptr ? Result<vfio::Inventory>(*scanned) : vfio::scan(on.host);
   if (!inventory) return fail(std::move(inventory).error());
   auto vgpus = scan_known_vgpus(on.host, *inventory, on.rules);
@@ -95,40 +95,40 @@ Result<Seen> look_at_all(const VgpuHost& on, const GpuPlanner& planner,
   if (!stuck) return fail(std::move(stuck).error());
   auto bound = bound_by_ferry(on.host, *vgpus);
   if (!bound) return fail(std::move(bound).error());
-  Seen seen{.inventory = std::move(*inventory),
-            .view = {.inventory = std::move(*vgpus),
-                     .use = {},
-                     .node = on.node,
-                     .stuck = std::move(*stuck),
-                     .release = vfio::possible_release(on.release, on.releaser),
-                     .persistence_by_gpu = on.persistence != nullptr,
-                     .spares_foreign = on.spares_foreign,
-                     .bound_by_ferry = std::move(*bound)},
-            .named = {}};
-  for (mdev::VgpuGpu& gpu : seen.view.inventory.gpus) {
+  FullSnapshot full{.inventory = std::move(*inventory),
+                    .snapshot = {.inventory = std::move(*vgpus),
+                                 .use = {},
+                                 .node = on.node,
+                                 .stuck = std::move(*stuck),
+                                 .release = vfio::possible_release(on.release, on.releaser),
+                                 .persistence_by_gpu = on.persistence != nullptr,
+                                 .spares_foreign = on.spares_foreign,
+                                 .bound_by_ferry = std::move(*bound)},
+                    .named = {}};
+  for (mdev::VgpuGpu& gpu : full.snapshot.inventory.gpus) {
     // A driver with a stuck write is asked nothing more.
-    const auto unwritable = cannot_write(gpu, seen.view);
+    const auto unwritable = cannot_write(gpu, full.snapshot);
     if (unwritable && unwritable->code == Errc::stuck) continue;
     std::optional<Result<mdev::ManagedGpu>> said;
     if (planner.reads_names(gpu) && driver_lists_no_name(on.host, gpu)) {
       said = ask_library(on, gpu.address());
       if (*said) {
         name_by_library(on.host, **said, gpu);
-        seen.named.insert(gpu.address());
+        full.named.insert(gpu.address());
       }
     }
     if (!planner.asks_library(gpu)) continue;
     if (!said) said = ask_library(on, gpu.address());
-    seen.view.managed.emplace(gpu.address(), std::move(*said));
+    full.snapshot.managed.emplace(gpu.address(), std::move(*said));
   }
-  auto use = ask_users(on, planner, seen, seen.view.inventory.gpus);
+  auto use = ask_users(on, planner, full, full.snapshot.inventory.gpus);
   if (!use) return fail(std::move(use).error());
-  seen.view.use = std::move(*use);
-  return seen;
+  full.snapshot.use = std::move(*use);
+  return full;
 }
 
-/// The view for one GPU; it needs only the vGPUs of other GPUs.
-VgpuSnapshot view_of(const VgpuSnapshot& all, const vfio::PciAddress& gpu) {
+/// The snapshot for one GPU; it needs only the vGPUs of other GPUs.
+VgpuSnapshot snapshot_of(const VgpuSnapshot& all, const vfio::PciAddress& gpu) {
   VgpuSnapshot out{.inventory = {},
                    .use = all.use,
                    .node = all.node,
@@ -185,21 +185,21 @@ class OneAtATime final : public vfio::UseProbe {
 
 /// Scans the GPUs that will be written to again, right before the first write: a VM may have started since. A
 /// failed scan or probe becomes the GPU's refusal.
-void look_again(const VgpuHost& on, const GpuPlanner& planner, Seen& seen, VgpuPlan& plan) {
+void look_again(const VgpuHost& on, const GpuPlanner& planner, FullSnapshot& full, VgpuPlan& plan) {
   std::vector<mdev::VgpuGpu> looked_at;
   for (GpuPlan& of_gpu : plan.gpus) {
     if (of_gpu.steps.empty()) continue;
-    mdev::VgpuGpu& gpu = *std::ranges::find(seen.view.inventory.gpus, of_gpu.gpu,
+    mdev::VgpuGpu& gpu = *std::ranges::find(full.snapshot.inventory.gpus, of_gpu.gpu,
                                             [](const mdev::VgpuGpu& known) { return known.address(); });
-    if (auto now = scan_known_gpu_again(on.host, seen.inventory, gpu)) {
+    if (auto now = scan_known_gpu_again(on.host, full.inventory, gpu)) {
       gpu = std::move(*now);
       looked_at.push_back(gpu);
     } else {
       of_gpu.refusal = std::move(now).error();
     }
   }
-  if (auto use = ask_users(on, planner, seen, looked_at)) {
-    seen.view.use = std::move(*use);
+  if (auto use = ask_users(on, planner, full, looked_at)) {
+    full.snapshot.use = std::move(*use);
   } else {
     for (GpuPlan& of_gpu : plan.gpus) {
       if (!of_gpu.steps.empty()) of_gpu.refusal = use.error();
@@ -216,24 +216,24 @@ GpuOutcome not_quiesced(const GpuPlan& plan, Error why) {
   return out;
 }
 
-VgpuOutcome carry_out(const VgpuHost& on, vfio::StoppedServices& services, Seen seen, VgpuPlan plan,
-                      const GpuPlanner& planner, const StepObserver& observe) {
+VgpuOutcome apply_plan(const VgpuHost& on, vfio::StoppedServices& services, FullSnapshot full, VgpuPlan plan,
+                       const GpuPlanner& planner, const StepObserver& observe) {
   VgpuOutcome out;
   out.notes = std::move(plan.notes);
-  if (auto kept = remember_names(on.host, seen.view.inventory.gpus, seen.named); !kept)
+  if (auto kept = remember_names(on.host, full.snapshot.inventory.gpus, full.named); !kept)
     out.notes.push_back("the names of vGPU types are not kept: " + kept.error().message);
-  if (auto forgotten = forget_gone_functions(on.host, seen.view.inventory); !forgotten)
+  if (auto forgotten = forget_gone_functions(on.host, full.snapshot.inventory); !forgotten)
     out.notes.push_back("the records of removed virtual functions stay: " + forgotten.error().message);
   OneAtATime one(on, observe);
   const VgpuHost shared = one.around(on);
   const StepObserver guarded_observer = one.observer();
   const auto busy = static_cast<std::size_t>(
       std::ranges::count_if(plan.gpus, [](const GpuPlan& gpu) { return !gpu.steps.empty(); }));
-  // Writing processes start during the scan. A process that no turn is for would only slow the others down.
+  // Writing processes start during the scan. A process without a permit would only slow the others down.
   on.writer.prepare(std::min({busy, kMostSideBySide, std::size_t{WriteTurns::at_once()}}));
-  auto requests = quiesce(release_context(on), seen.inventory, services, plan);
-  look_again(on, planner, seen, plan);
-  refuse_held(seen.view, plan);
+  auto requests = quiesce(release_context(on), full.inventory, services, plan);
+  look_again(on, planner, full, plan);
+  refuse_held(full.snapshot, plan);
   const auto begin = std::chrono::steady_clock::now();
   out.gpus.resize(plan.gpus.size());
   // Once a GPU has finished, the common scan is old for GPUs that still wait: a VM may have started since.
@@ -244,9 +244,9 @@ VgpuOutcome carry_out(const VgpuHost& on, vfio::StoppedServices& services, Seen 
       out.gpus[i] = not_quiesced(gpu, std::move(*failure));
       return;
     }
-    const Look age = one_has_ended ? Look::old : Look::fresh;
-    out.gpus[i] =
-        run_gpu(shared, planner, seen.inventory, view_of(seen.view, gpu.gpu), gpu, age, guarded_observer);
+    const SnapshotAge age = one_has_ended ? SnapshotAge::old : SnapshotAge::fresh;
+    out.gpus[i] = run_gpu(shared, planner, full.inventory, snapshot_of(full.snapshot, gpu.gpu), gpu, age,
+                          guarded_observer);
     if (!gpu.steps.empty()) one_has_ended = true;
     out.gpus[i].released = std::move(requests[i].released);
   });
@@ -256,24 +256,24 @@ VgpuOutcome carry_out(const VgpuHost& on, vfio::StoppedServices& services, Seen 
 
 /// Scans, plans and applies; quiesces device users for it and resumes them.
 template <typename Plan>
-Result<VgpuOutcome> plan_and_carry_out(const VgpuHost& on, const GpuPlanner& planner, const Plan& plan,
-                                       const StepObserver& observe, const vfio::Inventory* scanned) {
+Result<VgpuOutcome> plan_and_apply(const VgpuHost& on, const GpuPlanner& planner, const Plan& plan,
+                                   const StepObserver& observe, const vfio::Inventory* scanned) {
   vfio::StoppedServices services(release_context(on));
   if (auto read = services.take_over(); !read) return fail(std::move(read).error());
-  Result<VgpuOutcome> outcome = look_at_all(on, planner, scanned).map([&](Seen seen) {
-    VgpuPlan planned = plan(seen.view);
-    return carry_out(on, services, std::move(seen), std::move(planned), planner, observe);
+  Result<VgpuOutcome> outcome = look_at_all(on, planner, scanned).map([&](FullSnapshot full) {
+    VgpuPlan planned = plan(full.snapshot);
+    return apply_plan(on, services, std::move(full), std::move(planned), planner, observe);
   });
-  if (!on.more_follows) vfio::tell(services.start_all(), outcome);
+  if (!on.more_follows) vfio::add_results(services.start_all(), outcome);
   return outcome;
 }
 
 /// Device users of the GPU that may be quiesced. Modules are left out: other GPUs may need them by now.
-std::set<vfio::Releasable> users_to_quiesce_of(const VgpuHost& on, const Seen& seen, const mdev::VgpuGpu& gpu,
-                                               const vfio::UseReport& use) {
+std::set<vfio::Releasable> users_to_quiesce_of(const VgpuHost& on, const FullSnapshot& full,
+                                               const mdev::VgpuGpu& gpu, const vfio::UseReport& use) {
   vfio::QuiescePlan out;
   for (const vfio::DeviceUser& user : use.of(gpu.address().text())) {
-    const auto may = vfio::may_release(user, seen.view.release);
+    const auto may = vfio::may_release(user, full.snapshot.release);
     if (may && may->kind != vfio::Releasable::Kind::module) out.add(*may, user, gpu.address());
   }
   const auto yes = [](const vfio::PciAddress&) { return true; };
@@ -300,21 +300,21 @@ GpuPlanner looker_for(std::span<const Profile> profiles) {
 
 GpuPlanner planner_for(const Profile& profile) {
   GpuPlanner planner = looker_for({&profile, 1});
-  planner.plan = [&](const VgpuSnapshot& view, const mdev::VgpuGpu& gpu) {
-    return plan_profile(profile, view, gpu);
+  planner.plan = [&](const VgpuSnapshot& snapshot, const mdev::VgpuGpu& gpu) {
+    return plan_profile(profile, snapshot, gpu);
   };
   return planner;
 }
 
 GpuPlanner planner_for(const Removal& removal) {
-  return {.plan = [&](const VgpuSnapshot& view, const mdev::VgpuGpu& gpu) {
-    return plan_removal(removal, view, gpu);
+  return {.plan = [&](const VgpuSnapshot& snapshot, const mdev::VgpuGpu& gpu) {
+    return plan_removal(removal, snapshot, gpu);
   }};
 }
 
 GpuPlanner planner_for(const Addition& addition) {
-  return {.plan = [&](const VgpuSnapshot& view,
-                      const mdev::VgpuGpu& gpu) { return plan_addition(addition, view, gpu); },
+  return {.plan = [&](const VgpuSnapshot& snapshot,
+                      const mdev::VgpuGpu& gpu) { return plan_addition(addition, snapshot, gpu); },
           .asks_library = [&](const mdev::VgpuGpu& gpu) { return needs_library(addition, gpu); },
           .reads_names = [](const mdev::VgpuGpu&) { return false; },
           .may_shed_functions = [](const mdev::VgpuGpu&, const mdev::ManagedGpu*) { return false; },
@@ -323,8 +323,8 @@ GpuPlanner planner_for(const Addition& addition) {
 }
 
 GpuPlanner planner_for(const FunctionsAgain& functions) {
-  return {.plan = [&](const VgpuSnapshot& view,
-                      const mdev::VgpuGpu& gpu) { return plan_functions_again(functions, view, gpu); },
+  return {.plan = [&](const VgpuSnapshot& snapshot,
+                      const mdev::VgpuGpu& gpu) { return plan_functions_again(functions, snapshot, gpu); },
           .may_switch = [gpu = functions.gpu](const mdev::VgpuGpu& one,
                                               const mdev::ManagedGpu*) { return one.address() == gpu; }};
 }
@@ -378,23 +378,23 @@ Result<VgpuSnapshot> look(const VgpuHost& on) {
 
 Result<VgpuSnapshot> look(const VgpuHost& on, std::span<const Profile> profiles,
                           const vfio::Inventory* scanned) {
-  auto seen = look_at_all(on, looker_for(profiles), scanned);
-  if (!seen) return fail(std::move(seen).error());
-  return std::move(seen->view);
+  auto full = look_at_all(on, looker_for(profiles), scanned);
+  if (!full) return fail(std::move(full).error());
+  return std::move(full->snapshot);
 }
 
 Result<VgpuOutcome> apply_profile(const VgpuHost& on, const Profile& profile, const StepObserver& observe,
                                   const vfio::Inventory* scanned) {
-  const auto plan = [&](const VgpuSnapshot& view) { return plan_profile(profile, view); };
-  return plan_and_carry_out(on, planner_for(profile), plan, observe, scanned);
+  const auto plan = [&](const VgpuSnapshot& snapshot) { return plan_profile(profile, snapshot); };
+  return plan_and_apply(on, planner_for(profile), plan, observe, scanned);
 }
 
 std::vector<Error> put_back(const VgpuHost& on, const Profile& profile, const GpuOutcome& changed,
                             const StepObserver& observe) {
   const GpuPlanner planner = planner_for(profile);
-  auto seen = look_at_all(on, planner);
-  if (!seen) return {std::move(seen).error()};
-  if (seen->view.inventory.find(changed.gpu) == nullptr) {
+  auto full = look_at_all(on, planner);
+  if (!full) return {std::move(full).error()};
+  if (full->snapshot.inventory.find(changed.gpu) == nullptr) {
     return {
         {.code = make_error_code(Errc::not_found), .message = changed.gpu.text() + " is gone", .hint = {}}};
   }
@@ -403,19 +403,20 @@ std::vector<Error> put_back(const VgpuHost& on, const Profile& profile, const Gp
   std::vector<vfio::QuiesceRequest> requests(1);
   if (std::ranges::any_of(changed.done, &VgpuStep::needs_gpu_free)) {
     if (auto read = services.take_over(); !read) return {std::move(read).error()};
-    const mdev::VgpuGpu& gpu = *seen->view.inventory.find(changed.gpu);
+    const mdev::VgpuGpu& gpu = *full->snapshot.inventory.find(changed.gpu);
     const auto itself = [](const mdev::VgpuGpu& one) { return std::vector{one.address()}; };
-    const auto use = ask(on, seen->inventory, {&gpu, 1}, itself);
+    const auto use = ask(on, full->inventory, {&gpu, 1}, itself);
     if (!use) return {use.error()};
     requests.front().devices = {changed.gpu};
-    requests.front().users = users_to_quiesce_of(on, *seen, gpu, *use);
-    quiesce(release_context(on), seen->inventory, services, requests);
+    requests.front().users = users_to_quiesce_of(on, *full, gpu, *use);
+    quiesce(release_context(on), full->inventory, services, requests);
     for (const auto& why : {requests.front().failure, requests.front().refusal})
       if (why) errors.push_back(*why);
   }
   // After a stuck order about the GPU nothing more is written.
   if (errors.empty() || errors.front().code != Errc::stuck) {
-    auto undone = undo_gpu(on, planner, seen->inventory, view_of(seen->view, changed.gpu), changed, observe);
+    auto undone =
+        undo_gpu(on, planner, full->inventory, snapshot_of(full->snapshot, changed.gpu), changed, observe);
     std::ranges::move(undone, std::back_inserter(errors));
   }
   if (!on.more_follows) std::ranges::move(services.start_all().errors, std::back_inserter(errors));
@@ -423,20 +424,20 @@ std::vector<Error> put_back(const VgpuHost& on, const Profile& profile, const Gp
 }
 
 Result<VgpuOutcome> remove_vgpus(const VgpuHost& on, const Removal& removal, const StepObserver& observe) {
-  const auto plan = [&](const VgpuSnapshot& view) { return plan_removal(removal, view); };
-  return plan_and_carry_out(on, planner_for(removal), plan, observe, nullptr);
+  const auto plan = [&](const VgpuSnapshot& snapshot) { return plan_removal(removal, snapshot); };
+  return plan_and_apply(on, planner_for(removal), plan, observe, nullptr);
 }
 
 Result<VgpuOutcome> add_vgpu(const VgpuHost& on, const Addition& addition, const StepObserver& observe,
                              const vfio::Inventory* scanned) {
-  const auto plan = [&](const VgpuSnapshot& view) { return plan_addition(addition, view); };
-  return plan_and_carry_out(on, planner_for(addition), plan, observe, scanned);
+  const auto plan = [&](const VgpuSnapshot& snapshot) { return plan_addition(addition, snapshot); };
+  return plan_and_apply(on, planner_for(addition), plan, observe, scanned);
 }
 
 Result<VgpuOutcome> enable_functions_again(const VgpuHost& on, const FunctionsAgain& functions,
                                            const StepObserver& observe) {
-  const auto plan = [&](const VgpuSnapshot& view) { return plan_functions_again(functions, view); };
-  return plan_and_carry_out(on, planner_for(functions), plan, observe, nullptr);
+  const auto plan = [&](const VgpuSnapshot& snapshot) { return plan_functions_again(functions, snapshot); };
+  return plan_and_apply(on, planner_for(functions), plan, observe, nullptr);
 }
 
 }  // namespace ferry::vgpu

@@ -62,9 +62,9 @@ Result<std::vector<vfio::PciAddress>> recorded_functions_gone(const HostFs& host
 
 /// Scans the host and probes the users of its vGPUs. Reads only.
 Result<VgpuSnapshot> look(const VgpuHost& on);
-/// Also asks the driver's library about each GPU that a plan for one of these profiles needs it for.
-/// `scanned`: the PCI functions of the present host, if the caller has just scanned them; nullptr: they are
-/// scanned here.
+/// Does the same, and asks the driver's library about each GPU that a plan for one of these profiles needs it
+/// for. `scanned`: the PCI functions of the present host, if the caller has just scanned them; nullptr: they
+/// are scanned here.
 Result<VgpuSnapshot> look(const VgpuHost& on, std::span<const Profile> profiles,
                           const vfio::Inventory* scanned = nullptr);
 

@@ -81,13 +81,13 @@ void refuse_for_modules(std::vector<Candidate>& candidates) {
 
 }  // namespace
 
-void plan_release(const VgpuSnapshot& view, VgpuPlan& plan) {
+void plan_release(const VgpuSnapshot& snapshot, VgpuPlan& plan) {
   auto candidates = candidates_of(plan);
   for (Candidate& candidate : candidates) {
     const vfio::PciAddress& gpu = candidate.plan->gpu;
-    for (const vfio::DeviceUser& user : view.use.of(gpu.text())) {
+    for (const vfio::DeviceUser& user : snapshot.use.of(gpu.text())) {
       if (!has_it_open(user)) continue;
-      if (const auto may = vfio::may_release(user, view.release)) {
+      if (const auto may = vfio::may_release(user, snapshot.release)) {
         candidate.to_quiesce.add(*may, user, gpu);
       } else {
         refuse(*candidate.plan, in_the_way(candidate, user));
@@ -107,15 +107,15 @@ void plan_release(const VgpuSnapshot& view, VgpuPlan& plan) {
     }
   }
   const auto serves_others = [&](const vfio::PciAddress& held) {
-    const auto& driver = view.inventory.find(held)->function.driver;
-    return std::ranges::any_of(view.inventory.gpus, [&](const mdev::VgpuGpu& other) {
+    const auto& driver = snapshot.inventory.find(held)->function.driver;
+    return std::ranges::any_of(snapshot.inventory.gpus, [&](const mdev::VgpuGpu& other) {
       return other.function.driver == driver && !freed.contains(other.address());
     });
   };
   for (const Candidate& candidate : candidates) {
     if (candidate.plan->refusal) continue;
     candidate.plan->releases = vfio::users_to_quiesce(
-        candidate.to_quiesce, view.persistence_by_gpu, [](const vfio::PciAddress&) { return true; },
+        candidate.to_quiesce, snapshot.persistence_by_gpu, [](const vfio::PciAddress&) { return true; },
         serves_others);
   }
 }
@@ -138,12 +138,12 @@ std::vector<vfio::QuiesceRequest> quiesce(const vfio::ReleaseContext& context,
   return requests;
 }
 
-void refuse_held(const VgpuSnapshot& view, VgpuPlan& plan) {
+void refuse_held(const VgpuSnapshot& snapshot, VgpuPlan& plan) {
   for (const Candidate& candidate : candidates_of(plan)) {
     GpuPlan& gpu = *candidate.plan;
-    for (const vfio::DeviceUser& user : view.use.of(gpu.gpu.text())) {
+    for (const vfio::DeviceUser& user : snapshot.use.of(gpu.gpu.text())) {
       if (!has_it_open(user)) continue;
-      const auto asked = vfio::may_release(user, view.release);
+      const auto asked = vfio::may_release(user, snapshot.release);
       refuse(gpu, asked && gpu.releases.contains(*asked) ? vfio::still_in_use(*asked, gpu.label())
                                                          : in_the_way(candidate, user));
     }

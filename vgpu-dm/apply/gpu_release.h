@@ -14,7 +14,7 @@ namespace ferry::vgpu {
 
 /// Refuses GPUs that would be switched and that other users have open. Adds to the other plans the device
 /// users to quiesce (GpuPlan::releases).
-void plan_release(const VgpuSnapshot& view, VgpuPlan& plan);
+void plan_release(const VgpuSnapshot& snapshot, VgpuPlan& plan);
 
 /// Quiesces these users and returns the result for each GPU of the plan. A GPU is refused in the plan if one
 /// of its users was not even asked.
@@ -23,7 +23,7 @@ std::vector<vfio::QuiesceRequest> quiesce(const vfio::ReleaseContext& context,
                                           VgpuPlan& plan);
 
 /// Decides from a scan after the quiesce: refuses GPUs that are still, or again, open.
-void refuse_held(const VgpuSnapshot& view, VgpuPlan& plan);
+void refuse_held(const VgpuSnapshot& snapshot, VgpuPlan& plan);
 
 vfio::ReleaseContext release_context(const VgpuHost& on);
 

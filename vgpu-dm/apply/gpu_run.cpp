@@ -21,11 +21,11 @@ constexpr int kMostUndoStages = 6;
 
 }  // namespace
 
-GpuOutcome GpuRun::run(const GpuPlan& first, Look look) {
+GpuOutcome GpuRun::run(const GpuPlan& first, SnapshotAge age) {
   if (first.refusal) return refused(first);
   if (!first.matched) return end(GpuOutcome::Kind::unmanaged);
   if (first.steps.empty()) return end(GpuOutcome::Kind::already_so);
-  if (look == Look::old) {
+  if (age == SnapshotAge::old) {
     if (auto r = look_again(Users::ask); !r) return end(GpuOutcome::Kind::refused, std::move(r).error());
   }
 
@@ -77,14 +77,14 @@ std::vector<Error> GpuRun::put_back(const GpuOutcome& changed) {
 // A plan without steps may be made from a scan of the devices alone; steps are planned from a complete
 // scan. Users::ask probes users again: another program may have made a vGPU and given it to a VM since.
 Result<GpuPlan> GpuRun::next_plan(Users users) {
-  GpuPlan plan = planner_.plan(view_, *gpu());
+  GpuPlan plan = planner_.plan(snapshot_, *gpu());
   if (only_devices_are_fresh_ && (plan.refusal || !plan.steps.empty())) {
     if (auto r = look_again(Users::as_before); !r) return fail(std::move(r).error());
-    plan = planner_.plan(view_, *gpu());
+    plan = planner_.plan(snapshot_, *gpu());
   }
   if (users == Users::ask && !plan.steps.empty() && !plan.steps.front().only_adds()) {
     if (auto r = look_again(Users::ask); !r) return fail(std::move(r).error());
-    plan = planner_.plan(view_, *gpu());
+    plan = planner_.plan(snapshot_, *gpu());
   }
   return plan;
 }
@@ -118,7 +118,7 @@ GpuOutcome GpuRun::fail_and_undo(const mdev::VgpuGpu& before, Error error) {
 Result<> GpuRun::undo(const mdev::VgpuGpu& before) {
   const auto vgpus = [&](VgpuStep::Kind kind) {
     return [&, kind] {
-      auto steps = plan_undo(with_strangers(before), *gpu(), view_.use);
+      auto steps = plan_undo(with_strangers(before), *gpu(), snapshot_.use);
       std::erase_if(steps, [kind](const VgpuStep& step) { return step.kind != kind; });
       return steps;
     };
@@ -149,7 +149,7 @@ Result<> GpuRun::undo(const mdev::VgpuGpu& before) {
   if (!outcome_.undo_errors.empty()) return {};
   if (!left.empty()) return fail(Errc::failed, fmt::format("undo: still to do: {}", left.front().text()));
   if (managed_before_ && prepared_ && !managed()) {
-    return fail(Error(view_.managed.at(outcome_.gpu).error())
+    return fail(Error(snapshot_.managed.at(outcome_.gpu).error())
                     .during("undo: Ferry cannot find out whether MIG mode, GPU instances and mixed sizes "
                             "are as before"));
   }
@@ -183,7 +183,7 @@ std::vector<VgpuStep> GpuRun::undo_of_preparation(const mdev::VgpuGpu& before) {
   const auto now = managed();
   if (!managed_before_ || !now) return {};
   auto steps =
-      plan_undo_preparation(*gpu(), before.function.sriov_numvfs > 0, *managed_before_, *now, view_.use);
+      plan_undo_preparation(*gpu(), before.function.sriov_numvfs > 0, *managed_before_, *now, snapshot_.use);
   // Functions of another program keep the mode as it is.
   if (functions_of_strangers() && !steps.empty() && steps.front().kind == VgpuStep::Kind::disable_vfs)
     return {};
@@ -214,14 +214,15 @@ Result<> GpuRun::undo_stage(const Steps& steps) {
 }
 
 std::vector<Error> undo_gpu(const VgpuHost& on, const GpuPlanner& planner, const vfio::Inventory& inventory,
-                            VgpuSnapshot view, const GpuOutcome& changed, const StepObserver& observe) {
+                            VgpuSnapshot snapshot, const GpuOutcome& changed, const StepObserver& observe) {
   const GpuPlan plan{.index = changed.index, .gpu = changed.gpu};
-  return GpuRun(on, planner, inventory, std::move(view), plan, observe).put_back(changed);
+  return GpuRun(on, planner, inventory, std::move(snapshot), plan, observe).put_back(changed);
 }
 
 GpuOutcome run_gpu(const VgpuHost& on, const GpuPlanner& planner, const vfio::Inventory& inventory,
-                   VgpuSnapshot view, const GpuPlan& first, Look look, const StepObserver& observe) {
-  return GpuRun(on, planner, inventory, std::move(view), first, observe).run(first, look);
+                   VgpuSnapshot snapshot, const GpuPlan& first, SnapshotAge age,
+                   const StepObserver& observe) {
+  return GpuRun(on, planner, inventory, std::move(snapshot), first, observe).run(first, age);
 }
 
 }  // namespace ferry::vgpu

@@ -33,7 +33,7 @@
 namespace ferry::vgpu {
 
 struct GpuPlanner {
-  /// Plans the change of one GPU in a view.
+  /// Plans the change of one GPU in a snapshot.
   std::function<GpuPlan(const VgpuSnapshot&, const mdev::VgpuGpu&)> plan;
   /// True if the plan needs the driver's library's answer about the GPU.
   std::function<bool(const mdev::VgpuGpu&)> asks_library = [](const mdev::VgpuGpu&) { return false; };
@@ -49,18 +49,18 @@ struct GpuPlanner {
       [](const mdev::VgpuGpu&, const mdev::ManagedGpu*) { return false; };
 };
 
-/// Age of a view: `fresh` was taken right before, `old` before other GPUs were changed.
-enum class Look { fresh, old };
+/// Age of a snapshot: `fresh` was taken right before, `old` before other GPUs were changed.
+enum class SnapshotAge { fresh, old };
 
-/// Applies the plan made from `view`, stage by stage; each further stage is planned from a scan after the
-/// stage before. `view` must come from right before the first write, so an `old` view is replaced first.
-/// `first` is the plan of an earlier view; if it has no steps, it says why.
+/// Applies the plan made from `snapshot`, stage by stage; each further stage is planned from a scan after the
+/// stage before. `snapshot` must come from right before the first write, so an `old` one is replaced first.
+/// `first` is the plan of an earlier snapshot; if it has no steps, it says why.
 GpuOutcome run_gpu(const VgpuHost& on, const GpuPlanner& planner, const vfio::Inventory& inventory,
-                   VgpuSnapshot view, const GpuPlan& first, Look look, const StepObserver& observe);
+                   VgpuSnapshot snapshot, const GpuPlan& first, SnapshotAge age, const StepObserver& observe);
 
-/// Undoes the changes of a run; `view` is from now. Returns an error for each part that is not restored.
+/// Undoes the changes of a run; `snapshot` is from now. Returns an error for each part that is not restored.
 std::vector<Error> undo_gpu(const VgpuHost& on, const GpuPlanner& planner, const vfio::Inventory& inventory,
-                            VgpuSnapshot view, const GpuOutcome& changed, const StepObserver& observe);
+                            VgpuSnapshot snapshot, const GpuOutcome& changed, const StepObserver& observe);
 
 /// The library's answer about a GPU. Errc::unsupported if there is no library.
 Result<mdev::ManagedGpu> ask_library(const VgpuHost& on, const vfio::PciAddress& gpu);
@@ -125,14 +125,14 @@ class GpuRun {
  public:
   GpuRun(const VgpuHost& on, const GpuPlanner& planner, const vfio::Inventory& inventory, VgpuSnapshot first,
          const GpuPlan& plan, const StepObserver& observe)
-      : on_(on), planner_(planner), inventory_(&inventory), view_(std::move(first)), observe_(observe) {
+      : on_(on), planner_(planner), inventory_(&inventory), snapshot_(std::move(first)), observe_(observe) {
     outcome_.index = plan.index;
     outcome_.gpu = plan.gpu;
     outcome_.notes = plan.notes;
   }
 
   /// Does the work of run_gpu(), with its result.
-  GpuOutcome run(const GpuPlan& first, Look look);
+  GpuOutcome run(const GpuPlan& first, SnapshotAge age);
   /// Undoes a run that had succeeded. Returns an error for each part that is not restored.
   std::vector<Error> put_back(const GpuOutcome& changed);
 
@@ -157,13 +157,13 @@ class GpuRun {
 
   // gpu_stage.cpp: scans
   mdev::VgpuGpu* gpu() {
-    return &*std::ranges::find(view_.inventory.gpus, outcome_.gpu,
+    return &*std::ranges::find(snapshot_.inventory.gpus, outcome_.gpu,
                                [](const mdev::VgpuGpu& g) { return g.address(); });
   }
   // The library's answer; absent: it was not asked, or gave none.
   std::optional<mdev::ManagedGpu> managed() const {
-    const auto found = view_.managed.find(outcome_.gpu);
-    if (found == view_.managed.end() || !found->second) return std::nullopt;
+    const auto found = snapshot_.managed.find(outcome_.gpu);
+    if (found == snapshot_.managed.end() || !found->second) return std::nullopt;
     return *found->second;
   }
   Result<> can_be_put_back(const mdev::VgpuGpu& before);
@@ -210,9 +210,9 @@ class GpuRun {
   bool functions_are_ours_ = false;  // this run was the last to switch them on
   const vfio::Inventory* inventory_;
   vfio::Inventory own_;  // used once virtual functions have come or gone
-  VgpuSnapshot view_;
+  VgpuSnapshot snapshot_;
   bool only_devices_are_fresh_ =
-      false;  // in view_: the numbers of vGPUs still available are older than the last stage
+      false;  // in snapshot_: the numbers of vGPUs still available are older than the last stage
   std::optional<VgpuStep> failed_creation_;  // it may exist all the same
   std::optional<mdev::VgpuId> misplaced_;    // it exists, but not at its placement
   const StepObserver& observe_;

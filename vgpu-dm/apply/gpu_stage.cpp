@@ -23,10 +23,10 @@ namespace ferry::vgpu {
 namespace {
 
 // A driver may answer a write before its effect shows.
-constexpr int kMostLooks = 10;
-constexpr std::chrono::milliseconds kBetweenLooks{100};
+constexpr int kMostAttempts = 10;
+constexpr std::chrono::milliseconds kPollPeriod{100};
 // A daemon of the driver may have to register new functions first.
-constexpr std::chrono::seconds kBetweenLooksForTypes{1};
+constexpr std::chrono::seconds kTypesPollPeriod{1};
 
 // The tool that switches functions binds a GPU anew, one GPU at a time as with its "ALL". It needs a lock
 // that an open handle of the library blocks, whichever GPU the handle is for.
@@ -39,26 +39,27 @@ std::mutex& driver_calls() {
 
 // A driver that has just come back may take a while to offer its types.
 Result<> GpuRun::can_be_put_back(const mdev::VgpuGpu& before) {
-  for (int look = 1;; ++look) {
-    if (auto unwritable = cannot_write(*gpu(), view_)) return fail(std::move(*unwritable));
+  for (int attempt = 1;; ++attempt) {
+    if (auto unwritable = cannot_write(*gpu(), snapshot_)) return fail(std::move(*unwritable));
     if (gpu()->function.driver != before.function.driver) {
       return fail(Errc::failed, fmt::format("{}: it is on {} instead of on {}", before.label(),
                                             gpu()->function.driver.value_or("no driver"),
                                             before.function.driver.value_or("none")));
     }
     const bool offers = !gpu()->parents.empty() || !before.on_itself();
-    if (offers || look == kMostLooks) return {};
-    on_.pause(kBetweenLooksForTypes);
+    if (offers || attempt == kMostAttempts) return {};
+    on_.pause(kTypesPollPeriod);
     if (auto r = look_again(Users::as_before); !r) return r;
   }
 }
 
 // Asking is slow: the answer is renewed only after a stage that may have changed it.
 void GpuRun::ask_library_again() {
-  if (!library_is_stale_ && (view_.managed.contains(outcome_.gpu) || !planner_.asks_library(*gpu()))) return;
+  if (!library_is_stale_ && (snapshot_.managed.contains(outcome_.gpu) || !planner_.asks_library(*gpu())))
+    return;
   auto said = ask_library(on_, outcome_.gpu);
   library_is_stale_ = !said;  // its earlier answer no longer holds
-  view_.managed.insert_or_assign(outcome_.gpu, std::move(said));
+  snapshot_.managed.insert_or_assign(outcome_.gpu, std::move(said));
   if (!prepared_ && !managed_before_) managed_before_ = managed();
 }
 
@@ -79,7 +80,7 @@ Result<> GpuRun::look_again(Users users) {
   };
   auto use = ask(on_, *inventory_, {gpu(), 1}, besides);
   if (!use) return fail(std::move(use).error());
-  view_.use = std::move(*use);
+  snapshot_.use = std::move(*use);
   return {};
 }
 
@@ -110,7 +111,7 @@ Result<> GpuRun::switch_functions(const VgpuStep& step) {
                : step.framework->disable_functions(vf_switch(), step.parent);
     if (done && step.kind == VgpuStep::Kind::disable_vfs) {
       functions_are_ours_ = false;
-      // Under the lock: new functions of another GPU may get the numbers of these IOMMU groups.
+      // This is done under the lock: new functions of another GPU may get the numbers of these IOMMU groups.
       if (step.framework->binds_functions()) done = vfio::forget(on_.host, gpu()->functions);
     }
   }
@@ -127,7 +128,7 @@ Result<> GpuRun::rescan() {
   return {};
 }
 
-// While this GPU waited for its turn, other programs may have switched its functions, put vGPUs on them or
+// While this GPU waited for its permit, other programs may have switched its functions, put vGPUs on them or
 // given them to VMs as they are.
 Result<GpuRun::Functions> GpuRun::still_free(const VgpuStep& step) {
   if (auto r = rescan(); !r) return fail(std::move(r).error());
@@ -153,7 +154,7 @@ Result<GpuRun::Functions> GpuRun::still_free(const VgpuStep& step) {
 Result<> GpuRun::write_now(const VgpuStep& step) {
   const VgpuStep::Target target = step.target();
   if (target == VgpuStep::Target::vgpu) return write_vgpu(step);
-  library_is_stale_ = view_.managed.contains(outcome_.gpu);
+  library_is_stale_ = snapshot_.managed.contains(outcome_.gpu);
   prepared_ = true;
   if (target == VgpuStep::Target::functions) return switch_functions(step);
   const std::lock_guard lock(driver_calls());
@@ -267,8 +268,8 @@ Result<> GpuRun::keep_users_away(std::span<const VgpuStep> removals, RemovalFenc
 // Fences all vGPUs together, so that none is removed if a VM has taken another one, or singly if the fence
 // cannot hold them all.
 Result<> GpuRun::remove_all(std::span<const VgpuStep> steps) {
-  // The turn comes first: no wait may come between the fence, or the probe, and the removal.
-  const WriteTurns::InstanceLockQueue turn(WriteTurns::shared());
+  // The permit comes first: no wait may come between the fence, or the probe, and the removal.
+  const WriteTurns::Permit permit(WriteTurns::shared());
   RemovalFence fence(on_.host);
   if (auto closed = fence.close(*gpu(), steps); !closed) return closed;
   if (std::ranges::none_of(steps, [&](const VgpuStep& step) { return fence.leaves_open(step); }))
@@ -289,7 +290,7 @@ Result<> GpuRun::write(const VgpuStep& step) {
   return done;
 }
 
-// Hands all writes to the writing process at once: waiting for each would double the cost. Needs a turn.
+// Hands all writes to the writing process at once: waiting for each would double the cost. Needs a permit.
 Result<> GpuRun::write_together(std::span<const VgpuStep> steps) {
   std::vector<AttributeWrite> writes;
   std::vector<std::size_t> step_of;  // the step of each write
@@ -356,30 +357,30 @@ Result<> GpuRun::write_stage(std::span<const VgpuStep> stage, bool placed, After
   if (stage.front().kind == VgpuStep::Kind::remove) return remove_all(stage);
   const bool together = stage.front().target() == VgpuStep::Target::vgpu && !placed;
   if (!together) return write_each(stage);
-  const WriteTurns::InstanceLockQueue turn(WriteTurns::shared());
+  const WriteTurns::Permit permit(WriteTurns::shared());
   return write_together(stage);
 }
 
 Result<> GpuRun::read_back(std::span<const VgpuStep> steps) {
-  for (int look = 1;; ++look) {
+  for (int attempt = 1;; ++attempt) {
     if (steps.front().target() == VgpuStep::Target::vgpu) {
       look_at_devices(steps);
     } else {
-      library_is_stale_ = view_.managed.contains(outcome_.gpu);
+      library_is_stale_ = snapshot_.managed.contains(outcome_.gpu);
       if (auto r = look_again(Users::as_before); !r) return r;
     }
-    const auto said = view_.managed.find(outcome_.gpu);
+    const auto said = snapshot_.managed.find(outcome_.gpu);
     Result<> held;
     for (const VgpuStep& step : steps) {
-      held = verify(step, *gpu(), said == view_.managed.end() ? nullptr : &said->second);
+      held = verify(step, *gpu(), said == snapshot_.managed.end() ? nullptr : &said->second);
       if (!held) break;
     }
     // A daemon of the driver may register the functions one by one.
     const bool all_there =
         steps.front().kind != VgpuStep::Kind::enable_vfs || gpu()->parents.size() >= steps.front().number;
-    if ((held && all_there) || look == kMostLooks) return held;
+    if ((held && all_there) || attempt == kMostAttempts) return held;
     const bool of_functions = steps.front().target() == VgpuStep::Target::functions;
-    on_.pause(of_functions ? kBetweenLooksForTypes : kBetweenLooks);
+    on_.pause(of_functions ? kTypesPollPeriod : kPollPeriod);
   }
 }
 

@@ -15,26 +15,26 @@ namespace ferry::vgpu {
 
 class WriteTurns {
  public:
-  /// A caller that has waited `longest_wait` goes on without a turn: the callers before it may hang.
+  /// A caller that has waited `longest_wait` goes on without a permit: the callers before it may hang.
   explicit WriteTurns(unsigned at_a_time, std::chrono::milliseconds longest_wait = std::chrono::seconds(1))
       : free_(std::max(1U, at_a_time)), longest_wait_(longest_wait) {}
 
-  /// The instance of this process, with at_once() turns.
+  /// The instance of this process, with at_once() permits.
   static WriteTurns& shared() {
     static WriteTurns turns(at_once());
     return turns;
   }
   static unsigned at_once() { return std::max(1U, std::thread::hardware_concurrency() / 2); }
 
-  /// Holds a turn as long as it lives.
-  class InstanceLockQueue {
+  /// Holds a permit as long as it lives.
+  class Permit {
    public:
-    explicit InstanceLockQueue(WriteTurns& turns) : turns_(turns), has_it_(turns.take()) {}
-    InstanceLockQueue(const InstanceLockQueue&) = delete;
-    InstanceLockQueue& operator=(const InstanceLockQueue&) = delete;
-    InstanceLockQueue(InstanceLockQueue&&) = delete;
-    InstanceLockQueue& operator=(InstanceLockQueue&&) = delete;
-    ~InstanceLockQueue() {
+    explicit Permit(WriteTurns& turns) : turns_(turns), has_it_(turns.take()) {}
+    Permit(const Permit&) = delete;
+    Permit& operator=(const Permit&) = delete;
+    Permit(Permit&&) = delete;
+    Permit& operator=(Permit&&) = delete;
+    ~Permit() {
       if (has_it_) turns_.give_back();
     }
 
@@ -44,7 +44,7 @@ class WriteTurns {
   };
 
  private:
-  // Not a std::counting_semaphore: the wait of GCC 12's sleeps half as long again as it has waited.
+  // std::counting_semaphore is no choice: the wait of GCC 12's sleeps half as long again as it has waited.
   bool take() {
     std::unique_lock lock(mutex_);
     if (!given_back_.wait_for(lock, longest_wait_, [this] { return free_ > 0; })) return false;

@@ -38,7 +38,7 @@ const mdev::VgpuType* type_on(const mdev::VgpuParent& parent, const std::string&
   return found == parent.types.end() ? nullptr : &*found;
 }
 
-bool has_room(const mdev::VgpuParent& parent, const std::string& type_id) {
+bool has_capacity(const mdev::VgpuParent& parent, const std::string& type_id) {
   const mdev::VgpuType* const type = type_on(parent, type_id);
   return type != nullptr && type->available > 0;
 }
@@ -49,7 +49,7 @@ bool is_taken(const mdev::VgpuGpu& gpu, const vfio::PciAddress& parent) {
          std::ranges::find(gpu.devices, parent, &mdev::VgpuDevice::parent) != gpu.devices.end();
 }
 
-Error no_room(const mdev::VgpuGpu& gpu, const std::string& type_id) {
+Error no_capacity_on(const mdev::VgpuGpu& gpu, const std::string& type_id) {
   return {.code = make_error_code(Errc::refused),
           .message = fmt::format("{}: none of type {} fits now; it carries {}", gpu.label(), type_id,
                                  text(counts_of(gpu))),
@@ -61,14 +61,14 @@ GpuPlan unmatched(const mdev::VgpuGpu& gpu) {
 }
 
 /// Error if the vGPU's ID or placement belongs to another vGPU.
-std::optional<Error> taken_by_another(const Addition& addition, const VgpuSnapshot& view,
+std::optional<Error> taken_by_another(const Addition& addition, const VgpuSnapshot& snapshot,
                                       const mdev::VgpuGpu& gpu) {
   const auto refused = [&](const std::string& problem) {
     return Error{.code = make_error_code(Errc::refused),
                  .message = fmt::format("{}: {}", gpu.label(), problem),
                  .hint = "`ferry status` shows it; something else makes vGPUs on this node"};
   };
-  if (const mdev::VgpuDevice* const same = view.inventory.find(addition.id)) {
+  if (const mdev::VgpuDevice* const same = snapshot.inventory.find(addition.id)) {
     return refused(fmt::format("vGPU {} exists already, as {} on {}", same->id.text, same->short_name,
                                same->parent.text()));
   }
@@ -89,9 +89,9 @@ std::optional<Error> cannot_choose_placement(const Addition& addition, const mde
 }
 
 /// NVML's answer; nullptr: it was not asked, or gave none.
-const mdev::ManagedGpu* managed(const VgpuSnapshot& view, const mdev::VgpuGpu& gpu) {
-  const auto found = view.managed.find(gpu.address());
-  return found == view.managed.end() || !found->second ? nullptr : &*found->second;
+const mdev::ManagedGpu* managed(const VgpuSnapshot& snapshot, const mdev::VgpuGpu& gpu) {
+  const auto found = snapshot.managed.find(gpu.address());
+  return found == snapshot.managed.end() || !found->second ? nullptr : &*found->second;
 }
 
 /// nullptr: NVML has no such type, or no placements for it.
@@ -129,13 +129,13 @@ std::optional<Error> cannot_be_placed(const Addition& addition, const mdev::Vgpu
 }
 
 /// Error if the GPU cannot have mixed sizes now. Without an error they are on, or can be switched on.
-std::optional<Error> lacks_mixed_sizes(const Addition& addition, const VgpuSnapshot& view,
+std::optional<Error> lacks_mixed_sizes(const Addition& addition, const VgpuSnapshot& snapshot,
                                        const mdev::VgpuGpu& gpu) {
   if (addition.sizes != Sizes::mixed) return std::nullopt;
-  const mdev::ManagedGpu* const now = managed(view, gpu);
+  const mdev::ManagedGpu* const now = managed(snapshot, gpu);
   if (now == nullptr) {
-    const auto said = view.managed.find(gpu.address());
-    const bool has_failed = said != view.managed.end();
+    const auto said = snapshot.managed.find(gpu.address());
+    const bool has_failed = said != snapshot.managed.end();
     return Error{
         .code = make_error_code(Errc::unsupported),
         .message = fmt::format("{}: its vGPUs need mixed sizes, which NVML alone can switch on: {}",
@@ -169,16 +169,16 @@ std::optional<bool> mixed_sizes_to_set(const Addition& addition, const mdev::Vgp
 
 /// The plan for a vGPU that exists. A run that was killed between the creation and the next write may have
 /// left it at another placement.
-GpuPlan plan_present(GpuPlan plan, const Addition& addition, const VgpuSnapshot& view,
+GpuPlan plan_present(GpuPlan plan, const Addition& addition, const VgpuSnapshot& snapshot,
                      const mdev::VgpuGpu& gpu, const mdev::VgpuDevice& device) {
   plan.kept.push_back(device.id);
   if (!addition.placement || device.placement == addition.placement) return plan;
-  plan.refusal = cannot_write(gpu, view);
+  plan.refusal = cannot_write(gpu, snapshot);
   if (!plan.refusal) {
     plan.refusal = cannot_change(device,
                                  fmt::format("{}: vGPU {} cannot be moved to placement {}", gpu.label(),
                                              device.id.text, *addition.placement),
-                                 view.use);
+                                 snapshot.use);
   }
   if (!plan.refusal)
     plan.steps.push_back(move_of(gpu, {.device = &device, .to = *addition.placement}, addition.why));
@@ -186,12 +186,12 @@ GpuPlan plan_present(GpuPlan plan, const Addition& addition, const VgpuSnapshot&
 }
 
 template <typename PlanOne>
-VgpuPlan plan_each(const VgpuSnapshot& view, const PlanOne& plan_one) {
+VgpuPlan plan_each(const VgpuSnapshot& snapshot, const PlanOne& plan_one) {
   VgpuPlan plan;
-  plan.notes = use_notes(view);
-  plan.gpus.reserve(view.inventory.gpus.size());
-  for (const mdev::VgpuGpu& gpu : view.inventory.gpus) plan.gpus.push_back(plan_one(gpu));
-  plan_release(view, plan);
+  plan.notes = use_notes(snapshot);
+  plan.gpus.reserve(snapshot.inventory.gpus.size());
+  for (const mdev::VgpuGpu& gpu : snapshot.inventory.gpus) plan.gpus.push_back(plan_one(gpu));
+  plan_release(snapshot, plan);
   return plan;
 }
 
@@ -202,9 +202,9 @@ Result<vfio::PciAddress> free_parent(const mdev::VgpuGpu& gpu, const std::string
   if (auto none = makes_no_vgpu(gpu)) return fail(std::move(*none));
   for (const mdev::VgpuParent& parent : gpu.parents) {
     if (parent.problem || is_taken(gpu, parent.address) || taken.contains(parent.address)) continue;
-    if (has_room(parent, type_id)) return parent.address;
+    if (has_capacity(parent, type_id)) return parent.address;
   }
-  return fail(no_room(gpu, type_id));
+  return fail(no_capacity_on(gpu, type_id));
 }
 
 bool needs_library(const Addition& addition, const mdev::VgpuGpu& gpu) {
@@ -217,23 +217,23 @@ bool may_switch_sizes(const Addition& addition, const mdev::VgpuGpu& gpu, const 
   return gpu.address() == addition.gpu && mixed_sizes_to_set(addition, gpu, said).has_value();
 }
 
-GpuPlan plan_addition(const Addition& addition, const VgpuSnapshot& view, const mdev::VgpuGpu& gpu) {
+GpuPlan plan_addition(const Addition& addition, const VgpuSnapshot& snapshot, const mdev::VgpuGpu& gpu) {
   GpuPlan plan = unmatched(gpu);
   if (gpu.address() != addition.gpu) return plan;
   plan.matched = true;
   for (const mdev::VgpuDevice& device : gpu.devices) {
     if (device.id == addition.id && device.type_id == addition.type_id && device.parent == addition.parent)
-      return plan_present(std::move(plan), addition, view, gpu, device);
+      return plan_present(std::move(plan), addition, snapshot, gpu, device);
   }
-  plan.refusal = cannot_write(gpu, view);
+  plan.refusal = cannot_write(gpu, snapshot);
   if (!plan.refusal) plan.refusal = makes_no_vgpu(gpu);
-  if (!plan.refusal) plan.refusal = taken_by_another(addition, view, gpu);
+  if (!plan.refusal) plan.refusal = taken_by_another(addition, snapshot, gpu);
   if (!plan.refusal) plan.refusal = cannot_choose_placement(addition, gpu);
-  if (!plan.refusal) plan.refusal = lacks_mixed_sizes(addition, view, gpu);
+  if (!plan.refusal) plan.refusal = lacks_mixed_sizes(addition, snapshot, gpu);
   if (plan.refusal) return plan;
   const auto parent = std::ranges::find(gpu.parents, addition.parent, &mdev::VgpuParent::address);
-  if (parent == gpu.parents.end() || !has_room(*parent, addition.type_id)) {
-    plan.refusal = no_room(gpu, addition.type_id);
+  if (parent == gpu.parents.end() || !has_capacity(*parent, addition.type_id)) {
+    plan.refusal = no_capacity_on(gpu, addition.type_id);
     return plan;
   }
   VgpuStep creation{.kind = VgpuStep::Kind::create,
@@ -245,7 +245,7 @@ GpuPlan plan_addition(const Addition& addition, const VgpuSnapshot& view, const 
                     .short_name = type_on(*parent, addition.type_id)->short_name,
                     .why = addition.why};
   creation.placement = addition.placement;
-  const auto mixed = mixed_sizes_to_set(addition, gpu, managed(view, gpu));
+  const auto mixed = mixed_sizes_to_set(addition, gpu, managed(snapshot, gpu));
   if (!mixed) {
     plan.steps.push_back(std::move(creation));
     return plan;
@@ -262,25 +262,26 @@ GpuPlan plan_addition(const Addition& addition, const VgpuSnapshot& view, const 
   return plan;
 }
 
-VgpuPlan plan_addition(const Addition& addition, const VgpuSnapshot& view) {
-  return plan_each(view, [&](const mdev::VgpuGpu& gpu) { return plan_addition(addition, view, gpu); });
+VgpuPlan plan_addition(const Addition& addition, const VgpuSnapshot& snapshot) {
+  return plan_each(snapshot,
+                   [&](const mdev::VgpuGpu& gpu) { return plan_addition(addition, snapshot, gpu); });
 }
 
-GpuPlan plan_functions_again(const FunctionsAgain& functions, const VgpuSnapshot& view,
+GpuPlan plan_functions_again(const FunctionsAgain& functions, const VgpuSnapshot& snapshot,
                              const mdev::VgpuGpu& gpu) {
   GpuPlan plan = unmatched(gpu);
   if (gpu.address() != functions.gpu) return plan;
   plan.matched = true;
   if (gpu.function.sriov_numvfs > 0) return plan;
-  plan.refusal = cannot_write(gpu, view);
+  plan.refusal = cannot_write(gpu, snapshot);
   if (!plan.refusal)
     plan.steps.push_back(functions_on(gpu, functions.number, "it had them before it went to a VM whole"));
   return plan;
 }
 
-VgpuPlan plan_functions_again(const FunctionsAgain& functions, const VgpuSnapshot& view) {
-  return plan_each(view,
-                   [&](const mdev::VgpuGpu& gpu) { return plan_functions_again(functions, view, gpu); });
+VgpuPlan plan_functions_again(const FunctionsAgain& functions, const VgpuSnapshot& snapshot) {
+  return plan_each(snapshot,
+                   [&](const mdev::VgpuGpu& gpu) { return plan_functions_again(functions, snapshot, gpu); });
 }
 
 }  // namespace ferry::vgpu

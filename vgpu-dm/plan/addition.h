@@ -50,8 +50,8 @@ bool may_switch_sizes(const Addition& addition, const mdev::VgpuGpu& gpu, const 
 /// Plans a vGPU that is made only if it does not exist yet. Refusals: those of free_parent(); Errc::refused
 /// also if another vGPU has the ID, the parent or a part of the placement, or if vGPUs keep mixed sizes off;
 /// Errc::unsupported also if the GPU has no mixed sizes, or NVML does not answer; Errc::stuck.
-VgpuPlan plan_addition(const Addition& addition, const VgpuSnapshot& view);
-GpuPlan plan_addition(const Addition& addition, const VgpuSnapshot& view, const mdev::VgpuGpu& gpu);
+VgpuPlan plan_addition(const Addition& addition, const VgpuSnapshot& snapshot);
+GpuPlan plan_addition(const Addition& addition, const VgpuSnapshot& snapshot, const mdev::VgpuGpu& gpu);
 
 /// Virtual functions that a GPU had and gets again.
 struct FunctionsAgain {
@@ -60,8 +60,8 @@ struct FunctionsAgain {
 };
 
 /// Plans to enable them. A GPU that has virtual functions keeps those.
-VgpuPlan plan_functions_again(const FunctionsAgain& functions, const VgpuSnapshot& view);
-GpuPlan plan_functions_again(const FunctionsAgain& functions, const VgpuSnapshot& view,
+VgpuPlan plan_functions_again(const FunctionsAgain& functions, const VgpuSnapshot& snapshot);
+GpuPlan plan_functions_again(const FunctionsAgain& functions, const VgpuSnapshot& snapshot,
                              const mdev::VgpuGpu& gpu);
 
 }  // namespace ferry::vgpu

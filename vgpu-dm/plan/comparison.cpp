@@ -196,9 +196,9 @@ ExitStatus HostCheck::status() const {
   return works() ? ExitStatus::done : ExitStatus::refused;
 }
 
-HostCheck check_on_host(const Profile& profile, const VgpuSnapshot& view) {
-  HostCheck out{.profile = profile.name, .gpus = {}, .notes = idle_items(profile, view.inventory)};
-  for (GpuPlan& plan : plan_profile(profile, view).gpus) {
+HostCheck check_on_host(const Profile& profile, const VgpuSnapshot& snapshot) {
+  HostCheck out{.profile = profile.name, .gpus = {}, .notes = idle_items(profile, snapshot.inventory)};
+  for (GpuPlan& plan : plan_profile(profile, snapshot).gpus) {
     GpuCheck check{.index = plan.index,
                    .gpu = plan.gpu,
                    .matched = plan.matched,
@@ -207,7 +207,7 @@ HostCheck check_on_host(const Profile& profile, const VgpuSnapshot& view) {
                    .found = std::move(plan.found),
                    .fault = std::move(plan.refusal),
                    .notes = std::move(plan.notes)};
-    const mdev::VgpuGpu* gpu = view.inventory.find(check.gpu);
+    const mdev::VgpuGpu* gpu = snapshot.inventory.find(check.gpu);
     const ProfileItem* item = gpu != nullptr ? profile.item_for(*gpu) : nullptr;
     if (item != nullptr) check_by_table(*item, *gpu, check);
     out.gpus.push_back(std::move(check));

@@ -61,6 +61,6 @@ struct HostCheck {
 };
 
 /// Follows the plan of an apply. GPUs whose drivers offer no types now are checked by the table of types.
-HostCheck check_on_host(const Profile& profile, const VgpuSnapshot& view);
+HostCheck check_on_host(const Profile& profile, const VgpuSnapshot& snapshot);
 
 }  // namespace ferry::vgpu

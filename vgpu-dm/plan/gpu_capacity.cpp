@@ -209,51 +209,51 @@ bool carries_several_sizes(const mdev::VgpuGpu& gpu) {
   return carries_two_sizes(time_sliced, sizes_on(gpu));
 }
 
-Room check_capacity(const GpuMatch& match, const mdev::VgpuGpu& gpu) {
-  Room room;
+CapacityCheck check_capacity(const GpuMatch& match, const mdev::VgpuGpu& gpu) {
+  CapacityCheck capacity;
   std::uint32_t carried = 0;
   for (const Want& want : match.wants) {
     carried += static_cast<std::uint32_t>(want.kept.size());
-    if (want.missing() > 0) room.order.push_back(&want);
+    if (want.missing() > 0) capacity.order.push_back(&want);
   }
-  if (room.order.empty()) return room;
+  if (capacity.order.empty()) return capacity;
 
   if (gpu.on_virtual_functions()) {
     std::uint32_t desired = carried;
-    for (const Want* want : room.order) {
+    for (const Want* want : capacity.order) {
       desired += want->missing();
       if (desired <= gpu.parents.size()) continue;
-      room.lacking = no_capacity(*want, gpu, desired, static_cast<std::uint32_t>(gpu.parents.size()));
-      return room;
+      capacity.lacking = no_capacity(*want, gpu, desired, static_cast<std::uint32_t>(gpu.parents.size()));
+      return capacity;
     }
   }
 
   const Sizes sizes = sizes_on(gpu);
   const bool mixed = match.mixed_sizes || carries_two_sizes(gpu, sizes);
-  room.lacking = mixed ? lacking_of_mixed_sizes(match, gpu) : two_sizes(match, gpu);
-  if (room.lacking) return room;
+  capacity.lacking = mixed ? lacking_of_mixed_sizes(match, gpu) : two_sizes(match, gpu);
+  if (capacity.lacking) return capacity;
 
   std::map<const Want*, Limit> limits;
-  for (const Want* want : room.order) {
+  for (const Want* want : capacity.order) {
     limits[want] = mixed ? Limit{.most = {}, .certain = false} : limit_of(*want, gpu, sizes);
   }
-  std::ranges::stable_sort(room.order, {}, [&](const Want* want) {
+  std::ranges::stable_sort(capacity.order, {}, [&](const Want* want) {
     constexpr auto kUnknown = std::numeric_limits<std::uint32_t>::max();
     return std::tuple(may_go_beside(*want, match), !want->listed, limits[want].most.value_or(kUnknown));
   });
-  for (const Want* want : room.order) {
+  for (const Want* want : capacity.order) {
     carried += want->missing();
     const auto [limit, certain] = limits[want];
     if (!limit || (!certain && carried <= *limit)) {
-      room.notes.push_back(fmt::format(
+      capacity.notes.push_back(fmt::format(
           "{}: whether {} x {} fit shows {}", gpu.label(), want->missing(), want->entry->type.text(),
           gpu.devices.empty() ? "only when they are made" : "once the others are gone"));
     } else if (carried > *limit) {
-      room.lacking = no_capacity(*want, gpu, carried, *limit);
-      return room;
+      capacity.lacking = no_capacity(*want, gpu, carried, *limit);
+      return capacity;
     }
   }
-  return room;
+  return capacity;
 }
 
 }  // namespace ferry::vgpu

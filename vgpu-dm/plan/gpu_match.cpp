@@ -128,7 +128,7 @@ bool is_at_a_place(const mdev::VgpuDevice& device, const VgpuCount& entry) {
 }
 
 /// Ranks MIG-backed vGPUs so that vGPUs on one GPU instance stay together, first those beside a vGPU in use.
-/// A kept vGPU limits its instance to vGPUs of its size; one alone on its instance takes no other's room.
+/// A kept vGPU limits its instance to vGPUs of its size; one alone on its instance takes no other's capacity.
 auto instance_rank(const Want& want, const vfio::UseReport& use, const mdev::VgpuDevice& device) {
   std::uint32_t sharers = 0;
   bool in_use = false;

@@ -55,29 +55,30 @@ std::string label(const ProfileItem& item, const mdev::VgpuGpu& gpu) {
 }
 
 /// The library's answer; nullptr: it was not asked, or gave none.
-const mdev::ManagedGpu* managed(const VgpuSnapshot& view, const mdev::VgpuGpu& gpu) {
-  const auto found = view.managed.find(gpu.address());
-  return found == view.managed.end() || !found->second ? nullptr : &*found->second;
+const mdev::ManagedGpu* managed(const VgpuSnapshot& snapshot, const mdev::VgpuGpu& gpu) {
+  const auto found = snapshot.managed.find(gpu.address());
+  return found == snapshot.managed.end() || !found->second ? nullptr : &*found->second;
 }
 
-Preparation cannot_ask(const ProfileItem& item, const mdev::VgpuGpu& gpu, const VgpuSnapshot& view,
+Preparation cannot_ask(const ProfileItem& item, const mdev::VgpuGpu& gpu, const VgpuSnapshot& snapshot,
                        const char* what) {
-  const auto found = view.managed.find(gpu.address());
-  const std::string why = found == view.managed.end() ? "it was not asked" : found->second.error().message;
+  const auto found = snapshot.managed.find(gpu.address());
+  const std::string why =
+      found == snapshot.managed.end() ? "it was not asked" : found->second.error().message;
   return refused(Errc::unsupported,
                  fmt::format("{}: {}, which NVML alone can see to: {}", label(item, gpu), what, why),
-                 found == view.managed.end() ? "" : found->second.error().hint);
+                 found == snapshot.managed.end() ? "" : found->second.error().hint);
 }
 
 // Plans the MIG mode that the item's types need, before there are virtual functions.
 Preparation plan_mode(const ProfileItem& item, const GpuMatch& match, const mdev::VgpuGpu& gpu,
-                      const VgpuSnapshot& view) {
+                      const VgpuSnapshot& snapshot) {
   const bool on = wants_instances(item);
-  const mdev::ManagedGpu* now = managed(view, gpu);
+  const mdev::ManagedGpu* now = managed(snapshot, gpu);
   if (now == nullptr) {
     // Another program may have set the mode. If not, the GPU offers no type, and that is reported later.
     if (!on || all_listed(match)) return {};
-    return cannot_ask(item, gpu, view, "its vGPUs need GPU instances (MIG)");
+    return cannot_ask(item, gpu, snapshot, "its vGPUs need GPU instances (MIG)");
   }
   if (!now->vgpu_host) {
     return refused(Errc::unsupported, label(item, gpu) + ": its driver is not one that makes vGPUs",
@@ -152,8 +153,8 @@ Preparation plan_one_size(const ProfileItem& item, const GpuMatch& match, const 
 }
 
 Preparation plan_mixed_sizes(const ProfileItem& item, const GpuMatch& match, const mdev::VgpuGpu& gpu,
-                             const VgpuSnapshot& view, const mdev::ManagedGpu* now) {
-  if (now == nullptr) return cannot_ask(item, gpu, view, "it shall carry vGPUs of different sizes");
+                             const VgpuSnapshot& snapshot, const mdev::ManagedGpu* now) {
+  if (now == nullptr) return cannot_ask(item, gpu, snapshot, "it shall carry vGPUs of different sizes");
   if (now->mixed_sizes == mdev::GpuSwitch::unsupported)
     return refused(Errc::unsupported, label(item, gpu) + ": cannot carry vGPUs of different sizes", "");
   // While the mode is off, the library tells the maximum of one size. Never more fit with the mode on.
@@ -179,9 +180,9 @@ Preparation plan_mixed_sizes(const ProfileItem& item, const GpuMatch& match, con
 // Plans GPU instances for MIG-backed types, or mixed sizes, once there are virtual functions. `now`: the
 // library's answer, or nullptr.
 Preparation plan_slices(const ProfileItem& item, const GpuMatch& match, const mdev::VgpuGpu& gpu,
-                        const VgpuSnapshot& view, const mdev::ManagedGpu* now) {
+                        const VgpuSnapshot& snapshot, const mdev::ManagedGpu* now) {
   if (!wants_instances(item)) {
-    if (item.mixed_sizes) return plan_mixed_sizes(item, match, gpu, view, now);
+    if (item.mixed_sizes) return plan_mixed_sizes(item, match, gpu, snapshot, now);
     return now == nullptr ? Preparation() : plan_one_size(item, match, gpu, *now);
   }
   if (now == nullptr) return {};  // plan_mode() found nothing missing
@@ -229,13 +230,13 @@ mdev::ManagedGpu behind_functions(const mdev::ManagedGpu& now, bool mig) {
 
 /// Steps of the stages after a switch of MIG mode or of functions.
 std::vector<VgpuStep> foreseen(const ProfileItem& item, const GpuMatch& match, const mdev::VgpuGpu& gpu,
-                               const VgpuSnapshot& view, bool mode_changes) {
+                               const VgpuSnapshot& snapshot, bool mode_changes) {
   std::vector<VgpuStep> out;
   if (mode_changes) out.push_back(switch_on_functions(gpu, item.place + " asks for vGPUs"));
-  const mdev::ManagedGpu* now = managed(view, gpu);
+  const mdev::ManagedGpu* now = managed(snapshot, gpu);
   if (now == nullptr) return out;
   const mdev::ManagedGpu then = behind_functions(*now, wants_instances(item));
-  Preparation slices = plan_slices(item, match, gpu, view, &then);
+  Preparation slices = plan_slices(item, match, gpu, snapshot, &then);
   std::ranges::move(slices.steps, std::back_inserter(out));
   return out;
 }
@@ -265,8 +266,8 @@ Preparation cannot_lose(const ProfileItem& item, const mdev::VgpuGpu& gpu,
 }  // namespace
 
 std::optional<Error> cannot_lose_instances(const ProfileItem& item, const mdev::VgpuGpu& gpu,
-                                           const VgpuSnapshot& view) {
-  const mdev::GpuInstance* lost = lost_by({}, true, managed(view, gpu));
+                                           const VgpuSnapshot& snapshot) {
+  const mdev::GpuInstance* lost = lost_by({}, true, managed(snapshot, gpu));
   if (lost == nullptr) return std::nullopt;
   return cannot_lose(item, gpu, *lost).refusal;
 }
@@ -302,16 +303,16 @@ bool may_switch(const ProfileItem& item, const mdev::VgpuGpu& gpu, const mdev::M
 }
 
 Preparation prepare(const ProfileItem& item, const GpuMatch& match, const mdev::VgpuGpu& gpu,
-                    const VgpuSnapshot& view) {
-  Preparation mode = plan_mode(item, match, gpu, view);
+                    const VgpuSnapshot& snapshot) {
+  Preparation mode = plan_mode(item, match, gpu, snapshot);
   if (mode.refusal) return mode;
   const bool functions_first = !mode.steps.empty() || gpu.may_get_virtual_functions();
-  Preparation slices = plan_slices(item, match, gpu, view, managed(view, gpu));
-  if (const mdev::GpuInstance* lost = lost_by(slices.steps, functions_first, managed(view, gpu)))
+  Preparation slices = plan_slices(item, match, gpu, snapshot, managed(snapshot, gpu));
+  if (const mdev::GpuInstance* lost = lost_by(slices.steps, functions_first, managed(snapshot, gpu)))
     return cannot_lose(item, gpu, *lost);
   if (slices.refusal && (wants_instances(item) || !functions_first)) return slices;
   if (!functions_first) return slices;
-  mode.later = foreseen(item, match, gpu, view, !mode.steps.empty());
+  mode.later = foreseen(item, match, gpu, snapshot, !mode.steps.empty());
   return mode;
 }
 

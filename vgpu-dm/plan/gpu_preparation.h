@@ -88,12 +88,12 @@ struct Preparation {
 /// Steps of the next stage. They assume that vGPUs which the item does not ask for are already removed. A
 /// request that can never fit is refused before any step.
 Preparation prepare(const ProfileItem& item, const GpuMatch& match, const mdev::VgpuGpu& gpu,
-                    const VgpuSnapshot& view);
+                    const VgpuSnapshot& snapshot);
 
 /// Error if switching off virtual functions would delete a GPU instance that cannot be restored.
 /// std::nullopt: none would be lost, or the library has not answered.
 std::optional<Error> cannot_lose_instances(const ProfileItem& item, const mdev::VgpuGpu& gpu,
-                                           const VgpuSnapshot& view);
+                                           const VgpuSnapshot& snapshot);
 
 /// Plans the rollback of a preparation, one stage at a time. While the GPU carries a vGPU, only GPU instances
 /// without vGPUs change. Virtual functions in use stay, and so does the mode. `had_functions`: the GPU had

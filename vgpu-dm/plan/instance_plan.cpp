@@ -194,7 +194,7 @@ class Demand {
       if (instance == gpu_.instances.end()) continue;
       const mdev::GpuInstanceProfile* profile = profile_by_id(gpu_, instance->profile);
       if (profile == nullptr) continue;
-      std::uint32_t& left = room_[{profile, need.size}];
+      std::uint32_t& left = capacity_[{profile, need.size}];
       if (hosts_.insert(instance->id).second) {
         ++needed[profile];
         left += need.per_instance;
@@ -206,7 +206,7 @@ class Demand {
 
   void add(const InstanceWant& want, const Need& need) {
     const std::uint32_t missing = want.count - std::min(want.count, settled_[&want]);
-    std::uint32_t& left = room_[{need.profile, need.size}];
+    std::uint32_t& left = capacity_[{need.profile, need.size}];
     const std::uint32_t more = missing - std::min(missing, left);
     const std::uint32_t instances = (more + need.per_instance - 1) / need.per_instance;
     left += instances * need.per_instance - missing;
@@ -221,7 +221,7 @@ class Demand {
   const mdev::ManagedGpu& gpu_;
   std::set<std::uint32_t> hosts_;
   std::map<const InstanceWant*, std::uint32_t> settled_;
-  std::map<std::pair<const mdev::GpuInstanceProfile*, std::uint64_t>, std::uint32_t> room_;
+  std::map<std::pair<const mdev::GpuInstanceProfile*, std::uint64_t>, std::uint32_t> capacity_;
 };
 
 InstanceCounts existing(const mdev::ManagedGpu& gpu) {
@@ -245,8 +245,8 @@ bool all_fit(const mdev::ManagedGpu& gpu, const InstanceCounts& needed, const st
   return fit_together(gpu, free_to_place, staying);
 }
 
-Error no_room_together(std::string_view label, std::span<const InstanceWant> wants,
-                       const InstanceCounts& needed) {
+Error no_capacity_together(std::string_view label, std::span<const InstanceWant> wants,
+                           const InstanceCounts& needed) {
   std::vector<std::pair<const mdev::GpuInstanceProfile*, std::uint32_t>> kinds(needed.begin(), needed.end());
   std::ranges::sort(kinds, {}, [](const auto& kind) { return kind.first->id; });
   std::vector<std::string> parts;
@@ -301,7 +301,7 @@ std::vector<mdev::GpuInstance> giving_way(const mdev::ManagedGpu& gpu, const Ins
   // A divided instance is picked last: it cannot be restored as it is, so its removal is refused.
   std::ranges::stable_sort(idle, {}, &mdev::GpuInstance::divided);
   if (idle.size() > kMostTried) return idle;
-  const auto makes_room = [&](std::size_t chosen) {
+  const auto frees_capacity = [&](std::size_t chosen) {
     InstanceCounts to_make = missing;
     std::vector<mdev::GpuInstance> staying = left;
     for (const mdev::GpuInstance& instance : pick(idle, chosen)) {
@@ -312,7 +312,7 @@ std::vector<mdev::GpuInstance> giving_way(const mdev::ManagedGpu& gpu, const Ins
   };
   for (std::size_t count = 0; count <= idle.size(); ++count) {
     for (std::size_t chosen = 0; chosen < std::size_t{1} << idle.size(); ++chosen) {
-      if (static_cast<std::size_t>(std::popcount(chosen)) == count && makes_room(chosen))
+      if (static_cast<std::size_t>(std::popcount(chosen)) == count && frees_capacity(chosen))
         return pick(idle, chosen);
     }
   }
@@ -320,8 +320,8 @@ std::vector<mdev::GpuInstance> giving_way(const mdev::ManagedGpu& gpu, const Ins
 }
 
 /// `steps` make missing instances; adds in front the removals that these need.
-void make_room(const mdev::ManagedGpu& gpu, const InstanceCounts& needed, const std::set<std::uint32_t>& busy,
-               std::vector<InstanceStep>& steps) {
+void free_capacity(const mdev::ManagedGpu& gpu, const InstanceCounts& needed,
+                   const std::set<std::uint32_t>& busy, std::vector<InstanceStep>& steps) {
   std::vector<InstanceStep> first = removals(gpu, needed, busy);
   std::vector<mdev::GpuInstance> left = gpu.instances;
   for (const InstanceStep& step : first)
@@ -392,12 +392,12 @@ InstancePlan plan_instances(std::string_view label, std::span<const InstanceWant
     }
   }
   if (!plan.steps.empty() && !all_fit(gpu, needed, busy)) {
-    plan.refusal = no_room_together(label, wants, needed);
+    plan.refusal = no_capacity_together(label, wants, needed);
     plan.steps.clear();
     return plan;
   }
   // The driver tells how many of one kind are left, but not if several kinds fit together.
-  if (!fits || kinds > 1) make_room(gpu, needed, busy, plan.steps);
+  if (!fits || kinds > 1) free_capacity(gpu, needed, busy, plan.steps);
   return plan;
 }
 

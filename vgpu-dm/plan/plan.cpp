@@ -22,7 +22,7 @@ namespace {
 // Present vGPUs may hide a type: true if the driver may list it once they are removed.
 bool may_be_listed_later(const Want& want, const GpuMatch& match, const mdev::VgpuGpu& gpu) {
   if (!gpu.framework->lists_only_creatable_types() || gpu.devices.empty()) return false;
-  // check_capacity() reports missing room beside vGPUs that stay. For a board that is not in the table,
+  // check_capacity() reports missing capacity beside vGPUs that stay. For a board that is not in the table,
   // unlisted types are unknown.
   return want.type != nullptr || (gpu.unlisted.empty() && !match.leftover.empty());
 }
@@ -87,8 +87,9 @@ std::optional<Error> cannot_create(const GpuMatch& match, const mdev::VgpuGpu& g
 /// Draws UUIDs that no vGPU which stays has.
 class IdSource {
  public:
-  IdSource(const VgpuSnapshot& view, const std::vector<const mdev::VgpuDevice*>& leaving) : node_(view.node) {
-    for (const mdev::VgpuGpu& gpu : view.inventory.gpus) {
+  IdSource(const VgpuSnapshot& snapshot, const std::vector<const mdev::VgpuDevice*>& leaving)
+      : node_(snapshot.node) {
+    for (const mdev::VgpuGpu& gpu : snapshot.inventory.gpus) {
       for (const mdev::VgpuDevice& device : gpu.devices) taken_.insert(device.id);
     }
     for (const mdev::VgpuDevice* device : leaving) taken_.erase(device->id);
@@ -107,7 +108,7 @@ class IdSource {
 
 /// Chooses functions for a GPU's new vGPUs: the GPU itself, or virtual functions. A type gets the functions
 /// that it has on an empty GPU, so that the same ones come after a reboot. If vGPUs that stay occupy these,
-/// it gets the lowest free one. The choice does not affect the room.
+/// it gets the lowest free one. The choice does not affect the capacity.
 class ParentSource {
  public:
   ParentSource(const mdev::VgpuGpu& gpu, const std::vector<const mdev::VgpuDevice*>& leaving) : gpu_(gpu) {
@@ -148,9 +149,9 @@ class ParentSource {
   std::set<vfio::PciAddress> freed_;
 };
 
-void add_creations(const Room& room, const mdev::VgpuGpu& gpu, ParentSource parents, IdSource ids,
-                   GpuPlan& plan) {
-  for (const Want* want : room.order) {
+void add_creations(const CapacityCheck& capacity, const mdev::VgpuGpu& gpu, ParentSource parents,
+                   IdSource ids, GpuPlan& plan) {
+  for (const Want* want : capacity.order) {
     if (!want->listed || !plan.then.empty()) {  // keeps their order
       plan.then.push_back({.type = want->entry->type.text(), .count = want->missing()});
       continue;
@@ -194,9 +195,9 @@ GpuPlan plan_functions(GpuPlan plan, std::vector<VgpuStep> later, const GpuMatch
 }
 
 /// True if Ferry is known to have made the vGPU, or to have bound it to its VFIO driver.
-bool is_by_ferry(const mdev::VgpuDevice& device, const mdev::VgpuGpu& gpu, const VgpuSnapshot& view) {
-  return gpu.framework->binds_functions() ? view.bound_by_ferry.contains(device.parent)
-                                          : is_ours(view.node, device);
+bool is_by_ferry(const mdev::VgpuDevice& device, const mdev::VgpuGpu& gpu, const VgpuSnapshot& snapshot) {
+  return gpu.framework->binds_functions() ? snapshot.bound_by_ferry.contains(device.parent)
+                                          : is_ours(snapshot.node, device);
 }
 
 /// False: nothing shows who made the vGPUs of the GPU, which have no UUIDs.
@@ -204,8 +205,8 @@ bool shows_makers(const mdev::VgpuGpu& gpu) {
   return gpu.framework->has_uuids() || gpu.framework->binds_functions();
 }
 
-bool is_foreign(const mdev::VgpuDevice& device, const mdev::VgpuGpu& gpu, const VgpuSnapshot& view) {
-  return shows_makers(gpu) && !is_by_ferry(device, gpu, view);
+bool is_foreign(const mdev::VgpuDevice& device, const mdev::VgpuGpu& gpu, const VgpuSnapshot& snapshot) {
+  return shows_makers(gpu) && !is_by_ferry(device, gpu, snapshot);
 }
 
 /// Error if no VM could get a virtual function of the GPU.
@@ -218,8 +219,8 @@ std::optional<Error> needs_iommu(const mdev::VgpuGpu& gpu) {
 
 // A foreign vGPU that is not spared is removed, as under NVIDIA's program, and a note names it.
 void add_removal(const mdev::VgpuDevice& device, const std::string& why, const mdev::VgpuGpu& gpu,
-                 const VgpuSnapshot& view, GpuPlan& plan) {
-  const bool foreign = is_foreign(device, gpu, view);
+                 const VgpuSnapshot& snapshot, GpuPlan& plan) {
+  const bool foreign = is_foreign(device, gpu, snapshot);
   plan.steps.push_back(removal_of(gpu, device, why + (foreign ? "; it was not made by Ferry" : "")));
   if (!foreign) return;
   plan.notes.push_back(fmt::format("{}: vGPU {} ({}) was not made by Ferry, and is removed: {}", gpu.label(),
@@ -227,20 +228,20 @@ void add_removal(const mdev::VgpuDevice& device, const std::string& why, const m
 }
 
 void add_removals(const ProfileItem& item, const GpuMatch& match, const mdev::VgpuGpu& gpu,
-                  const VgpuSnapshot& view, GpuPlan& plan) {
+                  const VgpuSnapshot& snapshot, GpuPlan& plan) {
   for (const mdev::VgpuDevice* device : match.leftover) {
     const std::string why = device->iommu_group ? fmt::format("{} does not ask for it", item.place)
                                                 : "no driver has taken it, so no VM could be given it";
-    add_removal(*device, why, gpu, view, plan);
+    add_removal(*device, why, gpu, snapshot, plan);
   }
 }
 
 std::optional<Error> cannot_spare(const std::vector<const mdev::VgpuDevice*>& leaving,
-                                  const mdev::VgpuGpu& gpu, const VgpuSnapshot& view) {
-  if (!view.spares_foreign) return std::nullopt;
+                                  const mdev::VgpuGpu& gpu, const VgpuSnapshot& snapshot) {
+  if (!snapshot.spares_foreign) return std::nullopt;
   std::vector<std::string> foreign;
   for (const mdev::VgpuDevice* device : leaving) {
-    if (is_foreign(*device, gpu, view))
+    if (is_foreign(*device, gpu, snapshot))
       foreign.push_back(fmt::format("{} ({})", device->id.text, device->short_name));
   }
   if (foreign.empty()) return std::nullopt;
@@ -255,17 +256,17 @@ std::optional<Error> cannot_spare(const std::vector<const mdev::VgpuDevice*>& le
 }
 
 // Refuses to remove or change vGPUs that are in use, or that cannot be changed.
-void refuse_for_users(const GpuMatch& match, const mdev::VgpuGpu& gpu, const VgpuSnapshot& view,
+void refuse_for_users(const GpuMatch& match, const mdev::VgpuGpu& gpu, const VgpuSnapshot& snapshot,
                       GpuPlan& plan) {
-  refuse(plan, cannot_tune(match, gpu, view.use));
-  refuse(plan, cannot_place(match, gpu, view.use));
-  refuse(plan, in_use(gpu, match.leftover, view.use, "stop what uses it, or ask for it in the profile"));
-  refuse(plan, cannot_spare(match.leftover, gpu, view));
+  refuse(plan, cannot_tune(match, gpu, snapshot.use));
+  refuse(plan, cannot_place(match, gpu, snapshot.use));
+  refuse(plan, in_use(gpu, match.leftover, snapshot.use, "stop what uses it, or ask for it in the profile"));
+  refuse(plan, cannot_spare(match.leftover, gpu, snapshot));
 }
 
 // The steps that the types need come after the removals and before the creations.
 GpuPlan plan_prepared(GpuPlan plan, const ProfileItem& item, Preparation first, const GpuMatch& match,
-                      const mdev::VgpuGpu& gpu, const VgpuSnapshot& view) {
+                      const mdev::VgpuGpu& gpu, const VgpuSnapshot& snapshot) {
   plan.refusal = lacking_on_functions(match, gpu);
   for (const Want& want : match.wants) {
     // A driver that does not list all its types may have more than are listed; the table knows them.
@@ -276,11 +277,11 @@ GpuPlan plan_prepared(GpuPlan plan, const ProfileItem& item, Preparation first, 
   if (plan.refusal) return plan;
   const auto takes_functions = [](const VgpuStep& step) { return step.kind == VgpuStep::Kind::disable_vfs; };
   if (std::ranges::any_of(first.steps, takes_functions)) {
-    for (Error& why : functions_in_use(gpu, view.use, match.leftover)) refuse(plan, std::move(why));
+    for (Error& why : functions_in_use(gpu, snapshot.use, match.leftover)) refuse(plan, std::move(why));
   }
-  refuse_for_users(match, gpu, view, plan);
+  refuse_for_users(match, gpu, snapshot, plan);
   if (plan.refusal) return plan;
-  add_removals(item, match, gpu, view, plan);
+  add_removals(item, match, gpu, snapshot, plan);
   plan.steps.insert(plan.steps.end(), first.steps.begin(), first.steps.end());
   plan.later = std::move(first.later);
   for (const Want& want : match.wants) {
@@ -291,23 +292,23 @@ GpuPlan plan_prepared(GpuPlan plan, const ProfileItem& item, Preparation first, 
 
 // Plans a GPU that goes to a VM whole: no vfio driver binds a GPU that has virtual functions.
 GpuPlan plan_whole(GpuPlan plan, const ProfileItem& item, const GpuMatch& match, const mdev::VgpuGpu& gpu,
-                   const VgpuSnapshot& view) {
+                   const VgpuSnapshot& snapshot) {
   const bool sheds = sheds_functions(item, gpu);
   if (sheds) {
-    refuse(plan, cannot_lose_instances(item, gpu, view));
-    for (Error& why : functions_in_use(gpu, view.use, match.leftover)) refuse(plan, std::move(why));
+    refuse(plan, cannot_lose_instances(item, gpu, snapshot));
+    for (Error& why : functions_in_use(gpu, snapshot.use, match.leftover)) refuse(plan, std::move(why));
   }
-  refuse(plan, in_use(gpu, match.leftover, view.use, "stop what uses it"));
-  refuse(plan, cannot_spare(match.leftover, gpu, view));
+  refuse(plan, in_use(gpu, match.leftover, snapshot.use, "stop what uses it"));
+  refuse(plan, cannot_spare(match.leftover, gpu, snapshot));
   if (plan.refusal) return plan;
-  add_removals(item, match, gpu, view, plan);
+  add_removals(item, match, gpu, snapshot, plan);
   if (sheds) plan.steps.push_back(functions_off(gpu, item.place + " gives it away whole"));
   return plan;
 }
 
 // The kernel changes the number of virtual functions only from and to 0, so every vGPU goes first.
 GpuPlan plan_recount(GpuPlan plan, const ProfileItem& item, const GpuMatch& match, const mdev::VgpuGpu& gpu,
-                     const VgpuSnapshot& view, std::uint32_t number) {
+                     const VgpuSnapshot& snapshot, std::uint32_t number) {
   plan.kept.clear();
   for (const Want& want : match.wants) {
     if (plan.refusal) return plan;
@@ -327,15 +328,15 @@ GpuPlan plan_recount(GpuPlan plan, const ProfileItem& item, const GpuMatch& matc
   for (const mdev::VgpuDevice& device : gpu.devices) leaving.push_back(&device);
   const bool has_some = gpu.function.sriov_numvfs > 0;
   if (has_some) {
-    for (Error& why : functions_in_use(gpu, view.use, leaving)) refuse(plan, std::move(why));
+    for (Error& why : functions_in_use(gpu, snapshot.use, leaving)) refuse(plan, std::move(why));
   }
-  refuse(plan, in_use(gpu, leaving, view.use, "stop what uses it"));
-  refuse(plan, cannot_spare(leaving, gpu, view));
+  refuse(plan, in_use(gpu, leaving, snapshot.use, "stop what uses it"));
+  refuse(plan, cannot_spare(leaving, gpu, snapshot));
   if (plan.refusal) return plan;
   const std::string why =
       fmt::format("{} asks for {}, and it has {}", item.place, counted(number, "virtual function"),
                   has_some ? std::to_string(gpu.function.sriov_numvfs) : "none");
-  for (const mdev::VgpuDevice* device : leaving) add_removal(*device, why, gpu, view, plan);
+  for (const mdev::VgpuDevice* device : leaving) add_removal(*device, why, gpu, snapshot, plan);
   if (has_some) plan.steps.push_back(functions_off(gpu, why));
   (has_some ? plan.later : plan.steps).push_back(functions_on(gpu, number, why));
   plan.then = plan.desired;
@@ -343,18 +344,19 @@ GpuPlan plan_recount(GpuPlan plan, const ProfileItem& item, const GpuMatch& matc
 }
 
 // Refuses functions that have another user and would have to be bound.
-void refuse_for_bound(const mdev::VgpuGpu& gpu, const VgpuSnapshot& view, GpuPlan& plan) {
+void refuse_for_bound(const mdev::VgpuGpu& gpu, const VgpuSnapshot& snapshot, GpuPlan& plan) {
   std::vector<std::string> reasons;
   bool any = false;
   for (const VgpuStep& step : plan.steps) {
     if (step.kind != VgpuStep::Kind::create || !step.binds_function()) continue;
     any = true;
-    for (const vfio::DeviceUser& user : view.use.of(step.parent.text()))
+    for (const vfio::DeviceUser& user : snapshot.use.of(step.parent.text()))
       reasons.push_back(fmt::format("virtual function {} would have to be bound to a VFIO driver: {}",
                                     step.parent.text(), user.text()));
   }
-  if (any && !view.use.blind.empty())
-    reasons.push_back("Ferry cannot find out whether its virtual functions are in use: " + view.use.blind);
+  if (any && !snapshot.use.blind.empty())
+    reasons.push_back("Ferry cannot find out whether its virtual functions are in use: " +
+                      snapshot.use.blind);
   if (any) refuse(plan, needs_iommu(gpu));
   if (!reasons.empty()) {
     refuse(plan, Error{.code = make_error_code(Errc::refused),
@@ -364,51 +366,52 @@ void refuse_for_bound(const mdev::VgpuGpu& gpu, const VgpuSnapshot& view, GpuPla
   if (plan.refusal) plan.steps.clear();
 }
 
-GpuPlan plan_gpu(const ProfileItem& item, const mdev::VgpuGpu& gpu, const VgpuSnapshot& view) {
+GpuPlan plan_gpu(const ProfileItem& item, const mdev::VgpuGpu& gpu, const VgpuSnapshot& snapshot) {
   GpuPlan plan{.index = gpu.index, .gpu = gpu.address(), .matched = true, .place = item.place};
-  const GpuMatch match = match_gpu(item, gpu, view.use, view.node, view.spares_foreign);
+  const GpuMatch match = match_gpu(item, gpu, snapshot.use, snapshot.node, snapshot.spares_foreign);
   plan.desired = match.desired();
   plan.found = match.found();
   for (const Want& want : match.wants) {
     for (const mdev::VgpuDevice* device : want.kept) plan.kept.push_back(device->id);
   }
   if (match.agrees() && !sheds_functions(item, gpu)) {
-    plan.refusal = cannot_write(gpu, view);  // a count that could not be read does not agree
+    plan.refusal = cannot_write(gpu, snapshot);  // a count that could not be read does not agree
     return plan;
   }
 
-  plan.refusal = cannot_write(gpu, view);
+  plan.refusal = cannot_write(gpu, snapshot);
   if (!plan.refusal) plan.refusal = match.problem;
-  if (!plan.refusal && item.whole) return plan_whole(std::move(plan), item, match, gpu, view);
+  if (!plan.refusal && item.whole) return plan_whole(std::move(plan), item, match, gpu, snapshot);
   if (const auto number = match.functions; number && !plan.refusal)
-    return plan_recount(std::move(plan), item, match, gpu, view, *number);
+    return plan_recount(std::move(plan), item, match, gpu, snapshot, *number);
   // No preparation would help such a GPU.
   if (!plan.refusal && !gpu.framework->makes_vgpus() && !gpu.may_get_virtual_functions())
     plan.refusal = cannot_create(match, gpu);
   if (plan.refusal) return plan;
-  Preparation first = prepare(item, match, gpu, view);
+  Preparation first = prepare(item, match, gpu, snapshot);
   plan.refusal = std::move(first.refusal);
   if (plan.refusal) return plan;
-  if (!first.steps.empty()) return plan_prepared(std::move(plan), item, std::move(first), match, gpu, view);
+  if (!first.steps.empty())
+    return plan_prepared(std::move(plan), item, std::move(first), match, gpu, snapshot);
   if (gpu.may_get_virtual_functions())
     return plan_functions(std::move(plan), std::move(first.later), match, gpu);
   plan.refusal = cannot_create(match, gpu);
   if (plan.refusal) return plan;
-  Room room = check_capacity(match, gpu);
-  plan.notes = std::move(room.notes);
-  plan.refusal = std::move(room.lacking);
+  CapacityCheck capacity = check_capacity(match, gpu);
+  plan.notes = std::move(capacity.notes);
+  plan.refusal = std::move(capacity.lacking);
   if (plan.refusal) return plan;
-  const auto hidden = std::ranges::find(room.order, false, &Want::listed);
-  if (match.leftover.empty() && hidden != room.order.end()) refuse(plan, not_advertised(**hidden, gpu));
-  refuse_for_users(match, gpu, view, plan);
+  const auto hidden = std::ranges::find(capacity.order, false, &Want::listed);
+  if (match.leftover.empty() && hidden != capacity.order.end()) refuse(plan, not_advertised(**hidden, gpu));
+  refuse_for_users(match, gpu, snapshot, plan);
   if (plan.refusal) return plan;
 
-  add_removals(item, match, gpu, view, plan);
+  add_removals(item, match, gpu, snapshot, plan);
   add_moves(match, gpu, plan);
-  add_creations(room, gpu, ParentSource(gpu, match.leftover), IdSource(view, match.leftover), plan);
+  add_creations(capacity, gpu, ParentSource(gpu, match.leftover), IdSource(snapshot, match.leftover), plan);
   place_creations(match, plan);
   add_params(match, gpu, plan);
-  refuse_for_bound(gpu, view, plan);
+  refuse_for_bound(gpu, snapshot, plan);
   return plan;
 }
 
@@ -426,24 +429,25 @@ bool VgpuPlan::writes_nothing() const {
   return std::all_of(gpus.begin(), gpus.end(), [](const GpuPlan& plan) { return plan.steps.empty(); });
 }
 
-VgpuPlan plan_profile(const Profile& profile, const VgpuSnapshot& view) {
+VgpuPlan plan_profile(const Profile& profile, const VgpuSnapshot& snapshot) {
   VgpuPlan plan;
-  plan.notes = use_notes(view);
+  plan.notes = use_notes(snapshot);
   for (const ProfileItem& item : profile.items) {
-    const auto& gpus = view.inventory.gpus;
+    const auto& gpus = snapshot.inventory.gpus;
     if (std::none_of(gpus.begin(), gpus.end(), [&](const mdev::VgpuGpu& gpu) { return item.matches(gpu); })) {
       plan.notes.push_back(item.place + ": matches no GPU of this node");
     }
   }
-  plan.gpus.reserve(view.inventory.gpus.size());
-  for (const mdev::VgpuGpu& gpu : view.inventory.gpus) plan.gpus.push_back(plan_profile(profile, view, gpu));
-  plan_release(view, plan);
+  plan.gpus.reserve(snapshot.inventory.gpus.size());
+  for (const mdev::VgpuGpu& gpu : snapshot.inventory.gpus)
+    plan.gpus.push_back(plan_profile(profile, snapshot, gpu));
+  plan_release(snapshot, plan);
   return plan;
 }
 
-GpuPlan plan_profile(const Profile& profile, const VgpuSnapshot& view, const mdev::VgpuGpu& gpu) {
+GpuPlan plan_profile(const Profile& profile, const VgpuSnapshot& snapshot, const mdev::VgpuGpu& gpu) {
   if (const ProfileItem* item = profile.item_for(gpu)) {
-    GpuPlan plan = plan_gpu(*item, gpu, view);
+    GpuPlan plan = plan_gpu(*item, gpu, snapshot);
     if (!plan.refusal && gpu.vf_autoprobe_left_off)
       plan.steps.insert(plan.steps.begin(),
                         autoprobe_step(gpu, true, "an earlier change ended before it wrote the 1 back"));
@@ -454,14 +458,14 @@ GpuPlan plan_profile(const Profile& profile, const VgpuSnapshot& view, const mde
 
 namespace {
 
-GpuPlan plan_gpu_removal(const Removal& removal, const mdev::VgpuGpu& gpu, const VgpuSnapshot& view) {
+GpuPlan plan_gpu_removal(const Removal& removal, const mdev::VgpuGpu& gpu, const VgpuSnapshot& snapshot) {
   GpuPlan plan{.index = gpu.index, .gpu = gpu.address(), .matched = true};
   plan.found = counts_of(gpu);
   std::vector<const mdev::VgpuDevice*> leaving;
   for (const mdev::VgpuDevice& device : gpu.devices) {
     if (!removal.only.text.empty() && (device.id != removal.only || device.type_id != removal.only_type)) {
       plan.kept.push_back(device.id);
-    } else if (removal.foreign || is_by_ferry(device, gpu, view)) {
+    } else if (removal.foreign || is_by_ferry(device, gpu, snapshot)) {
       leaving.push_back(&device);
     } else {
       plan.kept.push_back(device.id);
@@ -470,9 +474,9 @@ GpuPlan plan_gpu_removal(const Removal& removal, const mdev::VgpuGpu& gpu, const
           shows_makers(gpu) ? "was not made by Ferry" : "has no UUID that would tell whether Ferry made it"));
     }
   }
-  plan.refusal = cannot_write(gpu, view);  // a part that could not be read may hide vGPUs
+  plan.refusal = cannot_write(gpu, snapshot);  // a part that could not be read may hide vGPUs
   if (leaving.empty()) return plan;
-  if (!plan.refusal) plan.refusal = in_use(gpu, leaving, view.use, "stop what uses it");
+  if (!plan.refusal) plan.refusal = in_use(gpu, leaving, snapshot.use, "stop what uses it");
   if (plan.refusal) return plan;
   for (const mdev::VgpuDevice* device : leaving)
     plan.steps.push_back(removal_of(gpu, *device, "asked to go"));
@@ -481,17 +485,18 @@ GpuPlan plan_gpu_removal(const Removal& removal, const mdev::VgpuGpu& gpu, const
 
 }  // namespace
 
-VgpuPlan plan_removal(const Removal& removal, const VgpuSnapshot& view) {
+VgpuPlan plan_removal(const Removal& removal, const VgpuSnapshot& snapshot) {
   VgpuPlan plan;
-  plan.notes = use_notes(view);
-  plan.gpus.reserve(view.inventory.gpus.size());
-  for (const mdev::VgpuGpu& gpu : view.inventory.gpus) plan.gpus.push_back(plan_removal(removal, view, gpu));
+  plan.notes = use_notes(snapshot);
+  plan.gpus.reserve(snapshot.inventory.gpus.size());
+  for (const mdev::VgpuGpu& gpu : snapshot.inventory.gpus)
+    plan.gpus.push_back(plan_removal(removal, snapshot, gpu));
   return plan;
 }
 
-GpuPlan plan_removal(const Removal& removal, const VgpuSnapshot& view, const mdev::VgpuGpu& gpu) {
+GpuPlan plan_removal(const Removal& removal, const VgpuSnapshot& snapshot, const mdev::VgpuGpu& gpu) {
   if (removal.gpus.empty() || removal.gpus.contains(gpu.address())) {
-    return plan_gpu_removal(removal, gpu, view);
+    return plan_gpu_removal(removal, gpu, snapshot);
   }
   return {.index = gpu.index, .gpu = gpu.address(), .found = counts_of(gpu)};
 }

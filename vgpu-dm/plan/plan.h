@@ -73,22 +73,22 @@ struct VgpuPlan {
 };
 
 /// Makes the node agree with a profile.
-VgpuPlan plan_profile(const Profile& profile, const VgpuSnapshot& view);
-/// Plans a single GPU of the view.
-GpuPlan plan_profile(const Profile& profile, const VgpuSnapshot& view, const mdev::VgpuGpu& gpu);
+VgpuPlan plan_profile(const Profile& profile, const VgpuSnapshot& snapshot);
+/// Plans a single GPU of the snapshot.
+GpuPlan plan_profile(const Profile& profile, const VgpuSnapshot& snapshot, const mdev::VgpuGpu& gpu);
 
 struct Removal {
   std::set<vfio::PciAddress> gpus;  ///< empty: all
-  /// Also removes vGPUs that do not show that Ferry made them. The UUID shows it, or for a whole virtual
-  /// function the undo journal; a vGPU of vendor-specific VFIO has neither.
+  /// True: vGPUs that do not show that Ferry made them are removed too. The UUID shows it, or for a whole
+  /// virtual function the undo journal; a vGPU of vendor-specific VFIO has neither.
   bool foreign = false;
-  /// Only this vGPU, and only if it has the type; no ID: every vGPU of the GPUs.
+  /// The removal is of this vGPU alone, if it has the type; no ID: every vGPU of the GPUs.
   mdev::VgpuId only = {};
   std::string only_type = {};
 };
 /// Plans the removal of vGPUs.
-VgpuPlan plan_removal(const Removal& removal, const VgpuSnapshot& view);
-GpuPlan plan_removal(const Removal& removal, const VgpuSnapshot& view, const mdev::VgpuGpu& gpu);
+VgpuPlan plan_removal(const Removal& removal, const VgpuSnapshot& snapshot);
+GpuPlan plan_removal(const Removal& removal, const VgpuSnapshot& snapshot, const mdev::VgpuGpu& gpu);
 
 /// Rolls one GPU back to `before`, from a scan made now. vGPUs made since are removed unless in use. Missing
 /// vGPUs are made again under their old UUIDs, on their old functions unless a vGPU stays there. Virtual

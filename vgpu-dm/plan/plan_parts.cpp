@@ -147,8 +147,8 @@ std::optional<Error> cannot_change(const mdev::VgpuDevice& device, const std::st
                .hint = "stop what uses it"};
 }
 
-std::optional<Error> cannot_write(const mdev::VgpuGpu& gpu, const VgpuSnapshot& view) {
-  const auto stuck = [&](const std::string& device) { return view.stuck.contains(device); };
+std::optional<Error> cannot_write(const mdev::VgpuGpu& gpu, const VgpuSnapshot& snapshot) {
+  const auto stuck = [&](const std::string& device) { return snapshot.stuck.contains(device); };
   if (stuck(gpu.address().text()) ||
       std::ranges::any_of(gpu.parents, [&](const mdev::VgpuParent& p) { return stuck(p.address.text()); }) ||
       std::ranges::any_of(gpu.devices, [&](const mdev::VgpuDevice& d) { return stuck(d.id.text); })) {
@@ -162,9 +162,10 @@ std::optional<Error> cannot_write(const mdev::VgpuGpu& gpu, const VgpuSnapshot& 
   return std::nullopt;
 }
 
-std::vector<std::string> use_notes(const VgpuSnapshot& view) {
-  std::vector<std::string> out = view.inventory.notes;
-  for (const std::string& unknown : view.use.unknown) out.push_back("not all users are known: " + unknown);
+std::vector<std::string> use_notes(const VgpuSnapshot& snapshot) {
+  std::vector<std::string> out = snapshot.inventory.notes;
+  for (const std::string& unknown : snapshot.use.unknown)
+    out.push_back("not all users are known: " + unknown);
   return out;
 }
 

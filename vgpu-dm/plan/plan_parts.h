@@ -48,14 +48,14 @@ std::optional<Error> cannot_change(const mdev::VgpuDevice& device, const std::st
                                    const vfio::UseReport& use);
 
 /// Error if a GPU must not be written to: a stuck write, or a part that could not be read.
-std::optional<Error> cannot_write(const mdev::VgpuGpu& gpu, const VgpuSnapshot& view);
+std::optional<Error> cannot_write(const mdev::VgpuGpu& gpu, const VgpuSnapshot& snapshot);
 
 /// Adds a reason why a GPU is refused. All reasons are reported: a user should not be stopped for a GPU that
 /// another reason still keeps unchanged.
 void refuse(GpuPlan& plan, std::optional<Error> why);
 
 /// Notes of a scan about the node as a whole, beside its GPUs.
-std::vector<std::string> use_notes(const VgpuSnapshot& view);
+std::vector<std::string> use_notes(const VgpuSnapshot& snapshot);
 
 // Sets parameters of existing vGPUs, without making the vGPUs anew.
 

@@ -69,7 +69,8 @@ std::vector<VgpuStep> plan_undo(const mdev::VgpuGpu& before, const mdev::VgpuGpu
       occupied.insert(device.parent);
     }
   }
-  // Only if no vGPU is on them, whoever made it: a vGPU to be removed may still turn out to be in use.
+  // Functions are switched off only if no vGPU is on them, whoever made it: a vGPU to be removed may still
+  // turn out to be in use.
   const bool had_none = before.function.sriov_numvfs == 0 && now.function.sriov_numvfs > 0;
   if ((had_none || recount) && !may_carry(now) && functions_in_use(now, use).empty())
     steps.push_back(

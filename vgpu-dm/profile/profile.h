@@ -87,7 +87,7 @@ struct ProfileFile {
 // a valid label value. ABI: the syntax of label values,
 // https://kubernetes.io/docs/concepts/overview/working-with-objects/labels.
 
-/// At most 63 letters, digits, `-`, `_` and `.`, the first and the last a letter or digit.
+/// True for at most 63 letters, digits, `-`, `_` and `.`, the first and the last a letter or digit.
 bool can_be_label(std::string_view name);
 inline constexpr const char* kLabelNames =
     "at most 63 letters, digits, - _ and ., the first and the last a letter or a digit";

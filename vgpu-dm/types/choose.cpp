@@ -76,11 +76,11 @@ std::optional<std::uint32_t> size_by_name(const VgpuTypeName& name) {
 }
 
 struct Candidate {
-  TypeFit fit;
+  MatchingType fit;
   char series = 'Q';
 };
 
-std::tuple<std::uint32_t, std::size_t, std::string> rank(const TypeFit& fit, char series) {
+std::tuple<std::uint32_t, std::size_t, std::string> rank(const MatchingType& fit, char series) {
   return {fit.framebuffer_mib, std::string_view("QCBA").find(series), fit.short_name};
 }
 bool before(const Candidate& a, const Candidate& b) {
@@ -112,7 +112,7 @@ std::vector<Candidate> candidates_on(const mdev::VgpuGpu& gpu) {
   return out;
 }
 
-std::string described(const TypeFit& fit) {
+std::string described(const MatchingType& fit) {
   return fmt::format("{} ({} MiB)", fit.short_name, fit.framebuffer_mib);
 }
 

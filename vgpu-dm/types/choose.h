@@ -27,7 +27,7 @@ struct TypeRequest {
 };
 
 /// A type that fulfils a TypeRequest and of which at least one vGPU can be made now.
-struct TypeFit {
+struct MatchingType {
   std::string id;  ///< see VgpuType
   std::string name;
   std::string short_name;  ///< its name in a profile
@@ -39,16 +39,18 @@ struct TypeFit {
 struct GpuChoice {
   unsigned index = 0;
   vfio::PciAddress gpu;
-  std::optional<TypeFit> fit;
-  /// Set if there is no fit. Errc::refused: a type fits, but the present vGPUs leave no room for it now.
-  /// Errc::unsupported: the GPU has no such type (the message names the largest) or can make no vGPU of it.
+  std::optional<MatchingType> fit;
+  /// Set if no type matches. Errc::refused: a type matches, but the present vGPUs leave no capacity for it
+  /// now. Errc::unsupported: the GPU has no such type (the message names the largest) or can make no vGPU of
+  /// it.
   std::optional<Error> reason;
 };
 
 struct Choice {
-  std::vector<GpuChoice> gpus;      ///< in order of index
-  std::optional<TypeFit> smallest;  ///< among all fits; `left` is the sum over the GPUs that chose this type
-  /// Set if no GPU has a fit: a common reason. Codes as GpuChoice::reason.
+  std::vector<GpuChoice> gpus;  ///< in order of index
+  std::optional<MatchingType>
+      smallest;  ///< among all fits; `left` is the sum over the GPUs that chose this type
+  /// Set if no GPU has a matching type: a common reason. Codes as GpuChoice::reason.
   std::optional<Error> reason;
 };
 

@@ -26,8 +26,8 @@ std::map<std::string, std::vector<const mdev::VgpuDevice*>> by_type(const mdev::
 
 }  // namespace
 
-CarriedExtras extras_of(const mdev::VgpuGpu& gpu) {
-  CarriedExtras out;
+ExtraSettings extras_of(const mdev::VgpuGpu& gpu) {
+  ExtraSettings out;
   out.several_sizes = carries_several_sizes(gpu);
   for (const auto& [type, devices] : by_type(gpu)) {
     const std::string text = devices.front()->params.value_or("");
@@ -57,7 +57,7 @@ CarriedExtras extras_of(const mdev::VgpuGpu& gpu) {
 std::vector<std::string> unsaid_by_v1(const mdev::VgpuInventory& inventory) {
   std::vector<std::string> out;
   for (const mdev::VgpuGpu& gpu : inventory.gpus) {
-    const CarriedExtras extras = extras_of(gpu);
+    const ExtraSettings extras = extras_of(gpu);
     if (extras.several_sizes) {
       out.push_back(gpu.label() +
                     ": carries vGPUs of several sizes; v1 cannot say that it may, and they could not be made "

@@ -15,7 +15,7 @@ namespace ferry::vgpu {
 
 // Properties of a GPU's vGPUs beside types and counts, for commands that write them to a file.
 
-struct CarriedExtras {
+struct ExtraSettings {
   /// True if time-sliced vGPUs have several framebuffer sizes, as far as sizes are known. If false, mixed
   /// sizes may still be on: only NVML tells (ManagedGpu::mixed_sizes).
   bool several_sizes = false;
@@ -25,7 +25,7 @@ struct CarriedExtras {
   /// Parameters that cannot be written once for their type, each as a sentence.
   std::vector<std::string> unsaid;
 };
-CarriedExtras extras_of(const mdev::VgpuGpu& gpu);
+ExtraSettings extras_of(const mdev::VgpuGpu& gpu);
 
 /// Facts about these GPUs that a v1 file cannot express, each as a sentence; empty: none.
 std::vector<std::string> unsaid_by_v1(const mdev::VgpuInventory& inventory);

@@ -133,7 +133,7 @@ bool has_nothing_to_complete(const mdev::VgpuGpu& gpu) {
          !gpu.awaits_types();
 }
 
-// For a driver that lists only creatable types, or a GPU that may come to have such a driver's functions.
+// Serves a driver that lists only creatable types, or a GPU that may come to have such a driver's functions.
 void add_unlisted(const BoardTypes& known, mdev::VgpuGpu& gpu) {
   std::set<std::string_view> listed;  // names and ids: a release may have another name for an id
   for (const mdev::VgpuParent& parent : gpu.parents) {

@@ -27,7 +27,7 @@
 namespace ferry {
 namespace {
 
-constexpr std::chrono::milliseconds kBetweenLooks{100};
+constexpr std::chrono::milliseconds kPollPeriod{100};
 
 struct Node {
   Node(EventLoop& loop, kube::Timers& its_timers, const kube::Random& random,
@@ -56,7 +56,7 @@ struct Node {
       hostd->fails = desired && desired->policy == "wrong";
       hostd->desired_changed();
     }
-    timers.at(timers.now() + kBetweenLooks, [this] { look(); });
+    timers.at(timers.now() + kPollPeriod, [this] { look(); });
   }
 
   kube::Timers& timers;

@@ -55,7 +55,7 @@ def _mount(*arguments: str) -> None:
 
 
 def _overlay(folder: pathlib.Path) -> None:
-    """What is in it stays to be seen; what is made in it is the box's alone."""
+    """Files of the folder stay visible; files that are made in it belong to the box alone."""
     own = pathlib.Path("/run/own") / folder.name
     for name in ("upper", "work"):
         (own / name).mkdir(parents=True)
@@ -94,8 +94,8 @@ def _make_control_groups(group: str) -> None:
         folder.mkdir()
         controllers = folder / "cgroup.controllers"
         if controllers.exists():
-            wanted = " ".join(f"+{name}" for name in controllers.read_text().split())
-            (folder / "cgroup.subtree_control").write_text(wanted)
+            enabled = " ".join(f"+{name}" for name in controllers.read_text().split())
+            (folder / "cgroup.subtree_control").write_text(enabled)
 
 
 def _remove_control_groups(group: str) -> None:

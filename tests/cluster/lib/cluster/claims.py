@@ -220,6 +220,6 @@ class ListedNode:
         new.rename(self._list)
 
     def wait_until_published(self) -> None:
-        """For the first time."""
+        """Waits for the first publication."""
         self.dra.wait_until(f"the GPUs of {self.name} are published",
                             lambda: "are published, generation" in self.dra.log.read_text(), 60)

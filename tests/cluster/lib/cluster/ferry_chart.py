@@ -16,7 +16,7 @@ REPOSITORY = pathlib.Path(__file__).resolve().parents[4]
 CHART = str(REPOSITORY / "charts/ferry")
 SPACE = "ferry"
 PRESENT = "feature.node.kubernetes.io/pci-10de.present"
-# Nobody forwards the address that the cluster gives its API server here; what a container is told itself counts.
+# No proxy forwards the cluster's address of the API server here; a container gets the real address itself.
 VALUES = {"image": {"repository": "ferry"}, "minReadySeconds": 1,
           "agent": {"extraEnv": [{"name": "KUBERNETES_SERVICE_HOST", "value": NODE_ADDRESS},
                                  {"name": "KUBERNETES_SERVICE_PORT", "value": "6443"}]}}
@@ -64,7 +64,7 @@ class FerryChart:
         return found[0] if len(found) == 1 else None
 
     def uid(self, component: str) -> str:
-        """Of that pod, once all its containers are ready; else nothing."""
+        """The UID of that pod, once all its containers are ready; else an empty text."""
         pod = self.pod(component)
         states = pod["status"].get("containerStatuses", []) if pod else []
         ready = len(states) == {"agent": 1, "node": 2, "dra": 1}[component] and all(one["ready"] for one in states)
@@ -77,8 +77,8 @@ class FerryChart:
         uids = [self.uid(component) for component in components]
         return " ".join(uids) if all(uids) and len(self.pods()) == len(components) else ""
 
-    def tell(self) -> None:
-        """Prints what its pods are and have said."""
+    def print_logs(self) -> None:
+        """Prints the descriptions and logs of its pods."""
         print(self.kubernetes.try_kubectl("describe", "pods", "-n", SPACE))
         for pod in self.pods():
             print(self.kubernetes.try_kubectl("logs", "-n", SPACE, pod["metadata"]["name"], "--all-containers"))

@@ -30,7 +30,7 @@ PAUSED = "paused-for-gpu-ferry"
 ERROR = "gpu-ferry.io/last-error"
 EVICTIONS = "ferry-evictions"
 
-# By the names of their ConfigMaps.
+# The keys are the names of their ConfigMaps.
 CONFIGURATIONS = {
     "ferry-vgpu-profiles": """version: v1
 vgpu-configs:
@@ -65,7 +65,7 @@ VGPU_DEVICE_MANAGER_RIGHTS: list[dict[str, Any]] = [
 
 
 def daemon_set(name: str, selector: dict[str, str]) -> dict[str, Any]:
-    """One of the operator's, with a pod that does nothing."""
+    """A DaemonSet of the operator, with a pod that does nothing."""
     return {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": name, "namespace": OPERATOR},
             "spec": {"selector": {"matchLabels": {"app": name}}, "template": {
                 "metadata": {"labels": {"app": name}},
@@ -75,8 +75,8 @@ def daemon_set(name: str, selector: dict[str, str]) -> dict[str, Any]:
                              "command": ["sh", "-c", "trap exit TERM; sleep infinity & wait"]}]}}}}
 
 
-class Witness:
-    """What kubectl sees of the Node's labels and annotations while it watches, each state once."""
+class NodeWatch:
+    """The labels and annotations of the Node as a watching kubectl prints them, each state once."""
 
     def __init__(self, kubernetes: Kubernetes) -> None:
         self._kubernetes = kubernetes
@@ -104,7 +104,7 @@ class Witness:
             self._version = int(metadata["resourceVersion"])
 
     def values(self, key: str) -> list[str]:
-        """Of a label, in order; "" where it was not there."""
+        """The values of a label, in order; "" if it was absent."""
         out: list[str] = []
         for seen in list(self._seen):
             value = seen.get(key, "")
@@ -113,9 +113,9 @@ class Witness:
         return out
 
     def catch_up(self) -> None:
-        """Until it has seen the Node as that is now: kubectl tells a moment later."""
-        wanted = int(self._kubernetes.get("node", NODE)["metadata"]["resourceVersion"])
-        wait_until(f"kubectl, which watches, shows version {wanted} of the Node", lambda: self._version >= wanted, 60)
+        """Waits until kubectl has printed the present Node: kubectl reports it a moment later."""
+        expected = int(self._kubernetes.get("node", NODE)["metadata"]["resourceVersion"])
+        wait_until(f"kubectl, which watches, shows version {expected} of the Node", lambda: self._version >= expected, 60)
 
     def end(self) -> None:
         self._kubectl.terminate()
@@ -137,7 +137,7 @@ class FerryNode:
         self.agent = self.agent_at(API_SERVER)
 
     def agent_at(self, server: str, *options: str) -> Program:
-        """As in a pod: the server from its environment, credentials from files."""
+        """The agent's start as in a pod: the server from its environment, credentials from files."""
         address, port = server.removeprefix("https://").split(":")
         return Program(self.kubernetes.logs, *self._agent, *options, environment={
             "KUBERNETES_SERVICE_HOST": address, "KUBERNETES_SERVICE_PORT": port, "POD_NAMESPACE": AUDITED,
@@ -194,7 +194,7 @@ class FerryNode:
             program.start()
         self.wait_for(STATE, "ready")
         wait_until("the validator's pod runs", self.validator_runs, 180)
-        print(f"the node is as wanted after {time.monotonic() - begin:.0f} s")
+        print(f"the node is as desired after {time.monotonic() - begin:.0f} s")
 
     def stop(self) -> None:
         for program in (self.agent, self.hostd, self.plugin, self.host.kernel):
@@ -236,7 +236,7 @@ class FerryNode:
         wait_until(f"label {key} is {value}", lambda: self.labels().get(key) == value, seconds)
 
     def wait_until_is(self, *drivers: str) -> None:
-        """What all should come to: the host as wanted, the cluster told, nobody kept away."""
+        """Waits for the end of a change: the host is as desired, the cluster reports it, and no pod is kept off."""
 
         def all_is_well() -> bool:
             labels = self.labels()
@@ -283,12 +283,12 @@ class FerryNode:
     def halted(self, program: Program) -> Iterator[None]:
         """It does nothing, unless it is killed and started meanwhile."""
         before = program.pid
-        program.tell(signal.SIGSTOP)
+        program.send(signal.SIGSTOP)
         try:
             yield
         finally:
             if program.runs and program.pid == before:
-                program.tell(signal.SIGCONT)
+                program.send(signal.SIGCONT)
 
     @contextlib.contextmanager
     def held_in(self, phase: str, change: Callable[[], None]) -> Iterator[None]:
@@ -303,10 +303,10 @@ class FerryNode:
 
 
 @contextlib.contextmanager
-def watched(kubernetes: Kubernetes) -> Iterator[Witness]:
-    witness = Witness(kubernetes)
+def watched(kubernetes: Kubernetes) -> Iterator[NodeWatch]:
+    watch = NodeWatch(kubernetes)
     try:
-        yield witness
-        witness.catch_up()
+        yield watch
+        watch.catch_up()
     finally:
-        witness.end()
+        watch.end()

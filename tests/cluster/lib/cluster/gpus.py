@@ -17,7 +17,7 @@ NODE_OF_ALL = os.makedev(MEMORY_MAJOR, 3)
 
 
 def number_of(group: int) -> int:
-    """Of the stand-in for the group's node."""
+    """The device number of the stand-in for the group's device node."""
     return os.makedev(MEMORY_MAJOR, 100 + group)
 
 

@@ -80,7 +80,7 @@ class LivingHost:
 
     @contextlib.contextmanager
     def slow_driver(self) -> Iterator[None]:
-        """What is written to sysfs meanwhile returns only at the end of it."""
+        """A write to sysfs meanwhile returns only at the end of it."""
         with open(self._gate, "rb") as gate:
             fcntl.flock(gate, fcntl.LOCK_EX)
             yield
@@ -105,5 +105,5 @@ class LivingHost:
         folder = self.root / "run/nvidia/validations"
         return {file.name: file.read_text() for file in folder.iterdir()} if folder.is_dir() else {}
 
-    def wait_for_drivers(self, *wanted: str) -> None:
-        wait_until(f"the drivers are {wanted}", lambda: self.drivers() == wanted, 60)
+    def wait_for_drivers(self, *expected: str) -> None:
+        wait_until(f"the drivers are {expected}", lambda: self.drivers() == expected, 60)

@@ -56,8 +56,8 @@ def _add(network: str, version: str) -> dict[str, Any]:
 
 
 def main() -> int:
-    command, told = os.environ["CNI_COMMAND"], json.load(sys.stdin)
-    version, network = told["cniVersion"], os.environ.get("CNI_NETNS", "")
+    command, config = os.environ["CNI_COMMAND"], json.load(sys.stdin)
+    version, network = config["cniVersion"], os.environ.get("CNI_NETNS", "")
     answer: dict[str, Any] = {}
     if command == "VERSION":
         answer = {"supportedVersions": VERSIONS}

@@ -11,7 +11,7 @@ from typing import Any
 
 
 class Failure(Exception):
-    """What must come did not; the message says what and where to look."""
+    """An awaited event did not come; the message names it and the log."""
 
 
 def wait_until(what: str, condition: Callable[[], Any], seconds: float) -> Any:
@@ -25,7 +25,7 @@ def wait_until(what: str, condition: Callable[[], Any], seconds: float) -> Any:
 
 
 class Program:
-    """One program, at most once at a time. Its log grows over its starts."""
+    """A program, with at most one process at a time. Its log grows over its starts."""
 
     def __init__(self, logs: pathlib.Path, *command: str, name: str = "",
                  environment: dict[str, str] | None = None) -> None:
@@ -53,11 +53,11 @@ class Program:
         return self._process.pid
 
     def resident_mib(self) -> float:
-        """What it has in memory now, its libraries too."""
+        """Its memory now, its libraries too."""
         status = pathlib.Path(f"/proc/{self.pid}/status").read_text().splitlines()
         return sum(int(line.split()[1]) for line in status if line.startswith("VmRSS:")) / 1024
 
-    def tell(self, what: signal.Signals) -> None:
+    def send(self, what: signal.Signals) -> None:
         assert self._process
         self._process.send_signal(what)
 
@@ -68,7 +68,7 @@ class Program:
         self._process = None
 
     def wait_until(self, what: str, condition: Callable[[], Any], seconds: float) -> Any:
-        """As above, and at once a Failure when the program ends."""
+        """Does the same, and raises a Failure at once when the program ends."""
 
         def or_ended() -> Any:
             assert self._process

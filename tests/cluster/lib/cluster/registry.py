@@ -38,7 +38,7 @@ class Registry:
             return False
 
     def push(self, name: str, tag: str, files: dict[str, bytes]) -> None:
-        """As an artifact of one layer."""
+        """Stores it as an artifact of a single layer."""
         unpacked = io.BytesIO()
         with tarfile.open(fileobj=unpacked, mode="w") as tar:
             for path, contents in files.items():

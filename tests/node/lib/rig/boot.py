@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One boot of a scenario: runs the machine, does the steps from outside, and says what was true."""
+"""A boot of a scenario: runs the machine, does the steps from outside, and says what was true."""
 
 import dataclasses
 import json
@@ -65,7 +65,7 @@ class Console:
         self._log, self._echo, self._start = log, echo, time.monotonic()
 
     def add(self, line: str) -> None:
-        # What firmware and terminals send to place the cursor is no text.
+        # Control sequences of firmware and terminals that move the cursor are no text.
         line = re.sub(r"\x1b(\[[0-9;?=]*[A-Za-z]|c)", "", line)
         self.lines.append(line)
         stamped = f"[{time.monotonic() - self._start:8.3f}] {line}\n"
@@ -292,10 +292,10 @@ def check(boot: Boot, result: BootResult, console: list[str], state: pathlib.Pat
         if one.absent:
             say(f"state file {one.file} is absent", False, "it is there")
             continue
-        wanted = one.has or one.lacks
-        assert wanted
-        match = wanted.search(text)
-        say(f'state file {one.file} {"has" if one.has else "lacks"} "{wanted.pattern}"',
+        expected = one.has or one.lacks
+        assert expected
+        match = expected.search(text)
+        say(f'state file {one.file} {"has" if one.has else "lacks"} "{expected.pattern}"',
             (match is not None) == (one.has is not None), match.group(0) if match else "no such text")
     for name in expect.steps:
         ended = next((step for step in result.steps if step.name == name), None)

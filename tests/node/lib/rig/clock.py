@@ -10,7 +10,7 @@ SLOWEST = 0.1
 
 
 def waited(pid: int) -> dict[str, float]:
-    """For each thread of the process: the seconds that it was ready to run and had no processor."""
+    """The seconds that each thread of the process was ready to run and had no processor."""
     found = {}
     for file in pathlib.Path(f"/proc/{pid}/task").glob("*/schedstat"):
         try:

@@ -30,7 +30,7 @@ LAST_PORT_SLOT = 0x1E
 
 @dataclasses.dataclass(frozen=True)
 class Device:
-    """One PCI function of the node, under the name that jobs use."""
+    """A PCI function of the node, under the name that jobs use."""
 
     name: str
     model: str  # QEMU's
@@ -143,7 +143,7 @@ class Topology:
         return [*others, name]
 
     def properties(self, name: str) -> dict[str, str | int | bool]:
-        """What -device or device_add is given."""
+        """The arguments of -device or device_add."""
         device = self._devices[name]
         bus = device.behind or f"port-{port_of(device, self._devices)}"
         first = any(other.function_of == name for other in self._devices.values())

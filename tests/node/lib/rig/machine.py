@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One running QEMU: its command line, its console, its record channel and its QMP monitor, read by one loop."""
+"""A running QEMU: its command line, its console, its record channel and its QMP monitor, read by one loop."""
 
 import contextlib
 import json
@@ -118,7 +118,7 @@ class Machine:
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def kill(self) -> None:
-        """As when the power is cut."""
+        """Ends the machine as a power cut does."""
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGKILL)
         self._process.wait()

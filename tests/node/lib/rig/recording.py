@@ -31,7 +31,7 @@ def of_the_node(line: str) -> str | None:
 
 
 def story(console: list[str]) -> list[Line]:
-    """What scripts/demo prints of a console: from the first step on, with an empty line before each."""
+    """The part of a console that scripts/demo prints: from the first step on, with an empty line before each."""
     out: list[Line] = []
     begin: float | None = None
     for line in console:
@@ -47,7 +47,7 @@ def story(console: list[str]) -> list[Line]:
 
 
 def cast(lines: list[Line], title: str) -> str:
-    """As asciinema reads it, version 2 of its format."""
+    """The recording in version 2 of asciinema's format."""
     header = {"version": 2, "width": COLUMNS, "height": ROWS, "title": title, "idle_time_limit": 2}
     events = [[round(at, 3), "o", text + "\r\n"] for at, text in lines]
     return "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in [header, *events])

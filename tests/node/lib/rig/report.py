@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run came to, for programs (result.json) and for people."""
+"""The result of a run, for programs (result.json) and for people."""
 
 import dataclasses
 import json

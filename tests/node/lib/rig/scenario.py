@@ -32,7 +32,7 @@ class Step:
 
 @dataclasses.dataclass(frozen=True)
 class StateCheck:
-    """What must be true of a file in the state folder after a boot. Exactly one of the three is given."""
+    """A requirement on a file in the state folder after a boot. Exactly one of the three is set."""
 
     file: str
     has: re.Pattern[str] | None

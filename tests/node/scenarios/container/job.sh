@@ -296,7 +296,7 @@ expect_match "why" "/run/ferry" "$(< $logs/plugin)"
 serves pod-resources
 expect "it is advertised" wait_for '[[ $(health) == Healthy ]]' 60
 expect_status "a pod gets nothing" 1 allocate
-expect_match "why" "who holds devices is not known: there is no /var/lib/kubelet/pod-resources/kubelet.sock" "$REPLY"
+expect_match "why" "the users of devices are not known: there is no /var/lib/kubelet/pod-resources/kubelet.sock" "$REPLY"
 end plugin
 
 step "without a mount of the agent's the way that needs it fails"
