@@ -348,7 +348,7 @@ const std::vector<Row>& rows() {
       {"r30",
        "agent --once --node-file @nodes/n2-empty-deploy-labels --config @vgpu/p6-a40-configmap",
        2,
-       {"no configuration holds 'default'", "there are: a40-8q"}},
+       {"no policy or profile is called 'default'", "there are: a40-8q"}},
       {"r16",
        "agent --once --node-file @nodes/n3-vgpu-with-container-operands-off --config @vgpu/p7b-by-last-word",
        0,
@@ -361,7 +361,7 @@ const std::vector<Row>& rows() {
       {"r30",
        "agent --once --node-file @nodes/n6-profile-unknown --config @vgpu/p6-a40-configmap",
        2,
-       {"no configuration holds 'A40-8Q'; did you mean 'a40-8q'?"}},
+       {"no policy or profile is called 'A40-8Q'; did you mean 'a40-8q'?"}},
   };
   return kRows;
 }
