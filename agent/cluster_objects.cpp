@@ -260,7 +260,7 @@ std::vector<std::string> passed_over_of(const json& config_map) {
   const auto texts = texts_at(config_map, "data");
   for (const auto& [key, text] : texts) {
     if (texts.contains(kUsualKey) && key != kUsualKey)
-      out.push_back(fmt::format("{}: key {} is passed over beside {}", map, key, kUsualKey));
+      out.push_back(fmt::format("{}: key {} is passed over, since there is a key {}", map, key, kUsualKey));
   }
   const json& binary = json_at(config_map, "binaryData");
   if (!binary.is_object()) return out;

@@ -65,7 +65,7 @@ class Reader : public ConfigReader {
     const ConfigNode* carried = value(kConfig);
     const ConfigNode* named = value(kFile);
     if (carried != nullptr && named != nullptr)
-      return refuse(*named, kFile, "stands beside config; one of the two is expected", kHint);
+      return refuse(*named, kFile, "config is there, too; one of the two is expected", kHint);
     if (carried == nullptr && named == nullptr)
       return refuse(root_, kConfig, "the key is missing, and so is file", kHint);
     if (carried != nullptr) {
@@ -109,7 +109,7 @@ Result<DesiredFile> read_desired_file(const ConfigText& source) {
   if (auto version = reader.check_version(); !version) return fail(std::move(version).error());
   auto generation = reader.generation();
   if (!generation) return fail(std::move(generation).error());
-  auto policy = reader.word(kPolicy, "name the policy of the configuration that shall hold");
+  auto policy = reader.word(kPolicy, "name one policy of the configuration");
   if (!policy) return fail(std::move(policy).error());
   DesiredFile out{.generation = *generation, .policy = std::move(*policy)};
   if (auto config = reader.config(out); !config) return fail(std::move(config).error());

@@ -261,8 +261,7 @@ class Spec {
       }
     }
     if (static_cast<std::size_t>(known - kVersions.begin()) >= needed) return true;
-    return refuse(*at,
-                  fmt::format("cdiVersion is {}, and what is said needs {}", version, kVersions.at(needed)));
+    return refuse(*at, fmt::format("cdiVersion is {}, and the file needs {}", version, kVersions.at(needed)));
   }
 
   bool check_kind(const ConfigNode& root) {

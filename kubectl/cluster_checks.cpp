@@ -74,8 +74,8 @@ Check agent_runs(const ClusterNode& node, const std::vector<json>& pods) {
                                     "where it is a service of the host: systemctl status ferry-agent");
   return std::move(check).failed(
       "no pod of this node runs it",
-      fmt::format("`kubectl get node {} --show-labels`: does the node lack the label that the chart's "
-                  "nodeSelector names, or has it gpu-ferry.io/deploy=false?",
+      fmt::format("`kubectl get node {} --show-labels`: does the node lack a label of the chart's "
+                  "gpuNodeLabels or nodeSelector, or has it gpu-ferry.io/deploy=false?",
                   node.name));
 }
 

@@ -149,7 +149,8 @@ Result<std::string> ask(const VirtHelper& helper, std::vector<std::string> argum
   if (!helper.uri.empty()) arguments.insert(arguments.end(), {"--connect", helper.uri});
   auto output = run_helper(helper.program, arguments, deadline, on_ctrl_c);
   if (!output && is_gone(output.error()))
-    return fail(Errc::unreachable, std::move(output.error().message), "install ferry-virt beside ferry");
+    return fail(Errc::unreachable, std::move(output.error().message),
+                "install ferry-virt in the folder of ferry");
   if (!output) return fail(std::move(output).error());
   // Without any answer the program was called wrongly or died; its last message is the reason.
   if (output->out.empty()) {

@@ -43,7 +43,7 @@ std::string listed(std::span<const std::string> names) {
 
 /// The first policy with the name; all others with it must have the same content. `unreadable`: errors of
 /// configurations that could not be fetched. Unneeded unreadable configurations, and names that no label can
-/// have, are added to `warnings`. Errc::invalid_config: no configuration has the name, and the message says
+/// have, are added to `warnings`. Errc::invalid_config: no policy has the name, and the message says
 /// why one cannot be read, or which name was probably meant; or two policies differ.
 Result<FoundPolicy> find_policy(std::span<const ConfigText> configs, std::span<const Error> unreadable,
                                 const std::string& name, std::vector<std::string>& warnings) {
@@ -82,14 +82,14 @@ Result<FoundPolicy> find_policy(std::span<const ConfigText> configs, std::span<c
   if (!faults.empty()) {
     Error fault = std::move(faults.front());
     return fail(std::move(fault).during(
-        fmt::format("'{}' stands in no configuration that can be read, and this one cannot", name)));
+        fmt::format("no policy or profile that can be read is called '{}', and this cannot be read", name)));
   }
   if (names.empty()) {
-    return fail(Errc::invalid_config, fmt::format("'{}' is asked for, and no configuration holds any", name),
+    return fail(Errc::invalid_config, fmt::format("no policy or profile is called '{}': there is none", name),
                 "a policy (docs/policy.md) or a vGPU profile file, in a ConfigMap that the agent is given");
   }
   return fail(Errc::invalid_config,
-              fmt::format("no configuration holds '{}'{}", name, did_you_mean(name, names)),
+              fmt::format("no policy or profile is called '{}'{}", name, did_you_mean(name, names)),
               "there are: " + listed(names));
 }
 

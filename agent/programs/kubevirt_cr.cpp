@@ -166,7 +166,7 @@ class ListChange {
         if (!entry.external) mark(at, own, said);
       } else if (!entry.external) {
         change_.by_hand.push_back(
-            fmt::format("KubeVirt itself offers {} as {}, beside {}: give that entry "
+            fmt::format("KubeVirt itself offers {} as {}, in addition to {}: give that entry "
                         "externalResourceProvider: true, or remove it",
                         said, entry.resource, own.resource));
       }

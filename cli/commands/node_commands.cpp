@@ -92,8 +92,9 @@ void CommandTree::add_hostd(CLI::App& app) {
   dra_group->check(numbers)->option_text("GID")->needs(dra_user);
   dra_user->needs(dra_group);
   hostd
-      ->add_option("--dra-folder", keeping_.dra_folders,
-                   "a folder of the host that `ferry dra` may write beside /run/ferry/dra; may be repeated")
+      ->add_option(
+          "--dra-folder", keeping_.dra_folders,
+          "a folder of the host that `ferry dra` may write in addition to /run/ferry/dra; may be repeated")
       ->option_text("DIR ...")
       ->needs(dra_group);
   hostd->add_flag("--lenient", keeping_.lenient,

@@ -67,8 +67,13 @@ void add(json& out, const Steps& steps) {
   for (const auto& step : steps) out.push_back(described(step));
 }
 
-std::string error_lines(const Error& error) {
-  return "  " + error.message + "\n" + (error.hint.empty() ? "" : "  hint: " + error.hint + "\n");
+/// The heading has the GPU's label, so the message goes without it.
+std::string error_lines(const Error& error, const std::string& label) {
+  std::string message = error.message;
+  const std::string named = label + ": ";
+  for (auto at = message.find(named); at != std::string::npos; at = message.find(named, at))
+    message.erase(at, named.size());
+  return "  " + message + "\n" + (error.hint.empty() ? "" : "  hint: " + error.hint + "\n");
 }
 
 }  // namespace
@@ -109,7 +114,7 @@ VerbOutput show_vgpus(const Session& session, const vgpu::VgpuPlan& plan) {
     out += fmt::format("{}: {}\n", gpu.label(), what) + step_lines(quiesce, session.explain) +
            step_lines(gpu.steps, session.explain);
     if (refused) {
-      out += error_lines(*gpu.refusal);
+      out += error_lines(*gpu.refusal, gpu.label());
       status = worse(status, ExitStatus::refused);
     }
     out += step_lines(gpu.later, session.explain, "  then ");
@@ -141,9 +146,10 @@ VerbOutput show_vgpus(const Session& session, const vgpu::VgpuOutcome& outcome) 
   json gpus = json::array();
   for (const vgpu::GpuOutcome& gpu : outcome.gpus) {
     const auto [quiesce, resume] = around(gpu.released);
-    out += fmt::format("GPU {} ({}): {}\n", gpu.index, gpu.gpu.text(), text(gpu.kind)) +
-           step_lines(quiesce, session.explain) + step_lines(gpu.done, session.explain);
-    if (gpu.error) out += error_lines(*gpu.error);
+    const std::string label = fmt::format("GPU {} ({})", gpu.index, gpu.gpu.text());
+    out += fmt::format("{}: {}\n", label, text(gpu.kind)) + step_lines(quiesce, session.explain) +
+           step_lines(gpu.done, session.explain);
+    if (gpu.error) out += error_lines(*gpu.error, label);
     json undo = json::array();
     for (const Error& error : gpu.undo_errors) {
       out += "  not put back: " + error.message + "\n";

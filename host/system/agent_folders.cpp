@@ -120,7 +120,7 @@ class TreeGiver {
     }
     if (is_cut_off_)
       add(fail(Errc::refused,
-               fmt::format("/{} has more than {} entries beside Ferry's store, or more than {} levels of "
+               fmt::format("/{} has more than {} entries apart from Ferry's store, or more than {} levels of "
                            "folders: the rest is not looked at",
                            path_, kMostEntries, kMostLevels),
                "move what no class uses elsewhere"));

@@ -44,7 +44,7 @@ Result<FetchProcess> FetchProcess::start(const HostFs& host, const FetchRequest&
   const auto pid =
       spawn(program, {"ferry-fetch"}, {.in = input->get(), .out = writer.get(), .err = STDERR_FILENO});
   if (!pid && is_gone(pid.error()))
-    return fail(Errc::unreachable, pid.error().message, "install ferry-fetch beside ferry");
+    return fail(Errc::unreachable, pid.error().message, "install ferry-fetch in the folder of ferry");
   if (!pid) return fail(pid.error());
   return FetchProcess(*pid, std::move(reader));
 }

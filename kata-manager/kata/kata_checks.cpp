@@ -470,7 +470,7 @@ Check timeout_check(const Result<KubeletSettings>& kubelet) {
   if (!kubelet) return std::move(check).unknown(kubelet.error().message, fix);
   const std::chrono::seconds timeout = kubelet->request_timeout.value_or(kUsualTimeout);
   const std::string found = fmt::format("runtimeRequestTimeout is {} s{}", timeout.count(),
-                                        kubelet->request_timeout ? "" : ", since nothing is said of it");
+                                        kubelet->request_timeout ? "" : ", the kubelet's default");
   if (timeout >= kLongStart) return std::move(check).passed(found);
   return std::move(check).warned(found, fix);
 }

@@ -68,7 +68,7 @@ std::string text_of(const TomlTable& ours, const KataClass& kata) {
   if (ours.empty()) return {};
   std::string out = fmt::format(
       "# Written by Ferry for the class {} ({}), and written anew whenever that changes.\n"
-      "# Kata reads it after the configuration beside this folder; a file of a later name counts more.\n",
+      "# Kata reads it after the configuration in the folder above; a file of a later name counts more.\n",
       kata.name, text(kata.kind));
   for (const auto& [name, value] : ours) {
     const TomlTable& table = *value.table();
@@ -162,7 +162,7 @@ class DropInMaker {
     for (std::size_t i = 1; i < earlier_.size(); ++i) names.push_back(earlier_[i].name);
     if (!kata_.configuration.empty()) names.emplace_back("the class's configuration");
     for (const Source& source : later_) names.push_back(source.name);
-    return fmt::format("it is said in {}: {}; later ones count more", base_.file.parent_path().string(),
+    return fmt::format("settings come from {}: {}; later ones count more", base_.file.parent_path().string(),
                        fmt::join(names, ", "));
   }
 

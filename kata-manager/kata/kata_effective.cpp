@@ -62,9 +62,9 @@ Wrong wrong_ports(const HypervisorSettings& settings) {
 Wrong wrong_boot(const HypervisorSettings& settings, const std::string& hypervisor) {
   const bool image = !settings.text("image").empty();
   const bool initrd = !settings.text("initrd").empty();
-  if (settings.text("kernel").empty()) return "kernel is not said";
-  if (image && initrd) return "image and initrd are both said: Kata takes one of them";
-  if (!image && !initrd) return "neither image nor initrd is said";
+  if (settings.text("kernel").empty()) return "kernel is not set";
+  if (image && initrd) return "image and initrd are both set: Kata takes one of them";
+  if (!image && !initrd) return "neither image nor initrd is set";
   const std::string machine = settings.text("machine_type");
   if (hypervisor == kQemu && !machine.empty() && machine != "q35" && machine != "virt")
     return fmt::format("machine_type is '{}', which has no PCIe ports; q35 and virt have", machine);

@@ -67,7 +67,7 @@ TEST(ClusterObjects, KeysThatAreNotLookedAtAreNamed) {
     return passed_over_of(object);
   };
   EXPECT_THAT(named(R"({"data":{"config.yaml":"x","other":"y"},"binaryData":{"b":"eA=="}})"),
-              ElementsAre("ConfigMap s/m: key other is passed over beside config.yaml",
+              ElementsAre("ConfigMap s/m: key other is passed over, since there is a key config.yaml",
                           "ConfigMap s/m: key b is passed over: binaryData is not read"));
   EXPECT_THAT(named(R"({"data":{"a.yaml":"x","b.yaml":"y"}})"), IsEmpty());
   EXPECT_THAT(passed_over_of(json()), IsEmpty());

@@ -325,8 +325,8 @@ TEST(NodeEvents, OfADesiredStateThatCannotBeSayWhy) {
   const DesiredState desired_state = desired_state_for({{api::kPolicyLabel, "mixd"}});
   const auto recorded_once = events(shows("ready"), desired_state, {});
   EXPECT_THAT(recorded_once,
-              ElementsAre("Warning InvalidConfig: label gpu-ferry.io/policy=mixd: no configuration "
-                          "holds 'mixd'; did you mean 'mixed'?; there are: default, render-mix, "
+              ElementsAre("Warning InvalidConfig: label gpu-ferry.io/policy=mixd: no policy or "
+                          "profile is called 'mixd'; did you mean 'mixed'?; there are: default, render-mix, "
                           "mixed, quarters"));
   EXPECT_THAT(events(shows("failed", node_report(desired_state, {}).trouble), desired_state, {}), IsEmpty());
 }

@@ -82,7 +82,7 @@ INSTANTIATE_TEST_SUITE_P(
                 "policy: expected a string, found 5"},
         BadFile{R"({"version": 2, "policy": "a"})", "config: the key is missing, and so is file"},
         BadFile{R"({"version": 2, "policy": "a", "config": "x", "file": "/etc/ferry/a"})",
-                "file: stands beside config; one of the two is expected"},
+                "file: config is there, too; one of the two is expected"},
         BadFile{R"({"version": 2, "policy": "a", "config": {"version": "v2"}})",
                 "config: expected a string, found a map"},
         BadFile{R"({"version": 2, "policy": "a", "file": "policy.yaml"})",

@@ -280,11 +280,11 @@ TEST_F(AgentVerb, SaysWhatItCannotUse) {
   EXPECT_THAT(agent({"--metrics-address", "127.0.0.1:9417"}).err, HasSubstr("asks no API server"));
   EXPECT_THAT(agent({"--config-file", path("policies.yaml")}).err,
               HasSubstr("hint: --config FILE names what it reads"));
-  EXPECT_THAT(
-      run_ferry(
-          {"--host-root", scratch_.path().string(), "agent", "--once", "--node-file", node_file, "--dry-run"})
-          .err,
-      AllOf(HasSubstr("no configuration holds any"), HasSubstr("hint: --config FILE names a policy")));
+  EXPECT_THAT(run_ferry({"--host-root", scratch_.path().string(), "agent", "--once", "--node-file", node_file,
+                         "--dry-run"})
+                  .err,
+              AllOf(HasSubstr("no policy or profile is called '"), HasSubstr("': there is none"),
+                    HasSubstr("hint: --config FILE names a policy")));
   EXPECT_EQ(agent({"--default-workload", "vm"}).status, 2);
   EXPECT_EQ(agent({"--default-workload", "container", "--default-policy", "a"}).status, 2);
   EXPECT_EQ(agent({"--release", "kubelet"}).status, 2);

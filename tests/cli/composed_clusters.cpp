@@ -68,7 +68,7 @@ kubectl::ClusterObjects troubled() {
       "0000:3b:00.0 AD102GL [L40S]: in use: VM guest-7 (pid 4711) holds /dev/vfio/42; stop the VM first";
   auto failed = gpu_node("gpu-5", {{"gpu-ferry.io/policy", "quarter"}, {"gpu-ferry.io/state", "failed"}}, {});
   failed["metadata"]["annotations"]["gpu-ferry.io/last-error"] =
-      "label gpu-ferry.io/policy=quarter: no configuration holds 'quarter'; did you mean 'quarters'?";
+      "label gpu-ferry.io/policy=quarter: no policy or profile is called 'quarter'; did you mean 'quarters'?";
   auto draining = gpu_node("gpu-6", {{"gpu-ferry.io/policy", "mixed"}, {"gpu-ferry.io/state", "draining"}},
                            {{kWholeL40s, 1}});
   draining["spec"]["unschedulable"] = true;

@@ -130,6 +130,20 @@ TEST(HelpText, FitsTheTerminalWhateverTheCommand) {
   }
 }
 
+TEST(HelpText, IsInPlainEnglish) {
+  EXPECT_THAT(test::faults_of("It is one. It shall be one. `shall`"), testing::SizeIs(1));
+  EXPECT_THAT(
+      test::faults_of("one two three four five six seven eight nine ten eleven twelve thirteen fourteen "
+                      "fifteen sixteen seventeen eighteen nineteen twenty one two three four five six "
+                      "seven eight nine thirty one two three four five six"),
+      testing::SizeIs(1));
+  EXPECT_THAT(test::faults_of_help(ferry_commands()), IsEmpty());
+  for (const Example& example : help_frame().examples)
+    EXPECT_THAT(test::faults_of(std::string(example.does)), IsEmpty());
+  for (const StatusMeaning& status : help_frame().statuses)
+    EXPECT_THAT(test::faults_of(std::string(status.meaning)), IsEmpty());
+}
+
 TEST(HelpText, EndsWithExamplesThatAreUnderstood) {
   const CommandModel root = ferry_commands();
   std::set<std::string> with_examples;

@@ -505,6 +505,10 @@ TEST_F(KubectlFerry, DoesWhatThePagesShow) {
   EXPECT_GE(ran, 3U);
 }
 
+TEST(KubectlHelp, IsInPlainEnglish) {
+  EXPECT_THAT(test::faults_of_help(kubectl::kubectl_commands()), IsEmpty());
+}
+
 // Those within a sentence or a table have words that stand for others.
 TEST(KubectlPage, NamesCommandsThatAreUnderstood) {
   const CommandModel root = kubectl::kubectl_commands();

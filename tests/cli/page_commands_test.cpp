@@ -209,6 +209,52 @@ TEST(PageCommands, PrintWhatTheQuickStartShows) {
   }
 }
 
+// The node that docs/kata.md prepares, with Kata's archive unpacked.
+TEST(PageCommands, PrintTheChecksThatTheKataPageShows) {
+  test::FakeKernel kernel;
+  kernel.add_function({.address = "0000:17:00.0", .ids = "10de:26b9", .class_code = 0x030200, .group = 17});
+  for (const char* const path :
+       {"dev/kvm", "dev/vhost-vsock", "dev/vhost-net", "opt/kata/bin/containerd-shim-kata-v2",
+        "var/lib/kubelet/pod-resources/kubelet.sock"})
+    kernel.file(path, "");
+  kernel.file("opt/kata/VERSION", "4.1.0\n");
+  kernel.file("var/lib/kubelet/config.yaml",
+              "featureGates: {KubeletPodResourcesGet: true}\nruntimeRequestTimeout: 20m\n");
+  const auto result =
+      test::run_ferry({"--host-root", kernel.root().string(), "doctor", "-v", "--for", "kata"});
+  EXPECT_EQ(result.status, 0) << result.err;
+  // The shim of this tree does not start, so that no runtime is named: the file VERSION has the release.
+  const std::string shown = shown_below(kSource / "docs/kata.md", "$ ferry doctor -v --for kata");
+  EXPECT_EQ(result.out, std::regex_replace(shown, std::regex("Kata's Go runtime"), "Kata"));
+}
+
+// The claim of docs/dra.md. Its GPU is not in this tree, so that no driver has to react.
+TEST(PageCommands, ListAndReleaseTheClaimAsTheDraPageShows) {
+  const fs::path page = kSource / "docs/dra.md";
+  test::FakeKernel kernel;
+  kernel.add_driver({.name = "nvidia", .ids = {"10de:26b9"}});
+  kernel.add_function({.address = "0000:17:00.0",
+                       .ids = "10de:26b9",
+                       .class_code = 0x030200,
+                       .group = 17,
+                       .driver = "nvidia"});
+  kernel.directory("proc/1/fd");
+  kernel.file("etc/machine-id", "0123456789abcdef0123456789abcdef\n");
+  kernel.file("proc/sys/kernel/random/boot_id", "b\n");
+  const std::string uid = "5be0c3aa-2f4d-4a3e-8d55-9d1f5a0c7711";
+  kernel.file("run/ferry/hostd/claims.json", fmt::format(R"({{"version": 1, "boot_id": "b", "claims": [
+      {{"uid": "{}", "namespace": "gpu-demo", "name": "gpu-r4k", "phase": "done", "devices": [
+        {{"gpu": "0000:65:00.0", "type": null, "placement": null, "was_on_vfio": true,
+          "gpus": [{{"address": "0000:65:00.0", "removed_functions": 0}}], "mdev_uuid": null,
+          "function": "0000:65:00.0", "nodes": []}}]}}]}})",
+                                                         uid));
+  const std::string root = kernel.root().string();
+  EXPECT_EQ(test::run_ferry({"--host-root", root, "claims", "list"}).out,
+            shown_below(page, "$ ferry claims list"));
+  const auto released = test::run_ferry({"--host-root", root, "claims", "release", uid});
+  EXPECT_EQ(released.out, shown_below(page, "$ ferry claims release " + uid)) << released.err;
+}
+
 // Its vGPU types, once the driver has made the virtual functions.
 TEST(PageCommands, ListTheTypesThatTheQuickStartShows) {
   test::FakeKernel kernel;

@@ -28,8 +28,10 @@ using test::vmi;
 
 const std::filesystem::path kSource = FERRY_SOURCE;
 constexpr const char* kState = "gpu-ferry.io/state";
+constexpr const char* kPolicy = "gpu-ferry.io/policy";
 constexpr const char* kWorkload = "nvidia.com/gpu.workload.config";
 constexpr const char* kQuarterL40s = "nvidia.com/NVIDIA_L40S-12Q";
+constexpr const char* kHalfL40s = "nvidia.com/NVIDIA_L40S-24Q";
 
 json passthrough_node() {
   return gpu_node("gpu-1", {{kWorkload, "vm-passthrough"}, {kState, "ready"}}, {{kWholeL40s, 2}});
@@ -50,7 +52,19 @@ json host_side() {
   return as_in_the_page(test::host_pod("gpu-1"), "ferry-7xk2p");
 }
 
-/// The node of docs/quickstart.md, in the page's order.
+/// The claim of the VM of docs/dra.md.
+json claim() {
+  json out;
+  out["metadata"] = {{"name", "virt-launcher-claimed-gpu-h7x2p-gpu-r4k9d"}, {"namespace", "gpu-demo"}};
+  out["status"]["allocation"]["devices"]["results"] = {{{"request", "gpu"},
+                                                        {"driver", "gpu-ferry.io"},
+                                                        {"pool", "gpu-1/gpu-ferry"},
+                                                        {"device", "whole-0000-65-00-0"}}};
+  out["status"]["reservedFor"] = {{{"resource", "pods"}, {"name", "virt-launcher-claimed-gpu-h7x2p"}}};
+  return out;
+}
+
+/// The node of docs/quickstart.md, in the page's order; then those of docs/faq.md, policy.md and dra.md.
 std::vector<kubectl::ClusterObjects> steps() {
   auto kata_node = passthrough_node();
   kata_node["status"]["capacity"]["nvidia.com/pgpu"] = "2";
@@ -86,6 +100,12 @@ std::vector<kubectl::ClusterObjects> steps() {
   add(kata_node, {kata_pod}, {});
   add(refused, {vm_pod}, {vm});
   add(gpu_node("gpu-1", {{kWorkload, "container"}, {kState, "ready"}}, {}), {}, {});
+  add(gpu_node("gpu-1", {{kWorkload, "vm-vgpu"}, {"nvidia.com/vgpu.config", "L40S-24Q"}, {kState, "ready"}},
+               {{kHalfL40s, 4}}),
+      {}, {});
+  add(gpu_node("gpu-1", {{kPolicy, "one-for-vms"}, {kState, "ready"}}, {{kWholeL40s, 1}}), {}, {});
+  add(gpu_node("gpu-1", {{kPolicy, "second-for-claims"}, {kState, "ready"}}, {}), {}, {});
+  out.back().claims = {claim()};
   return out;
 }
 
@@ -147,6 +167,7 @@ class PageOutputs : public testing::Test {
     if (seen.path.starts_with("/api/v1/pods?")) return list(now_->pods);
     if (seen.path.starts_with("/apis/kubevirt.io/v1/virtualmachineinstances?")) return list(now_->vmis);
     if (seen.path.starts_with("/apis/kubevirt.io/v1/kubevirts?")) return list({permitted});
+    if (seen.path.starts_with("/apis/resource.k8s.io/v1/resourceclaims?")) return list(now_->claims);
     return {.status = 404, .body = "404 page not found\n"};
   }
 
@@ -157,9 +178,13 @@ class PageOutputs : public testing::Test {
 
 TEST_F(PageOutputs, AreThoseOfTheProgram) {
   const std::vector<kubectl::ClusterObjects> all = steps();
-  std::vector<ShownOutput> shown = shown_outputs("README.md");
-  EXPECT_THAT(shown, testing::SizeIs(1));
-  for (ShownOutput& one : shown_outputs("docs/quickstart.md")) shown.push_back(std::move(one));
+  std::vector<ShownOutput> shown = shown_outputs("docs/quickstart.md");
+  for (const char* const page :
+       {"README.md", "docs/faq.md", "docs/policy.md", "docs/vgpu.md", "docs/dra.md"}) {
+    std::vector<ShownOutput> of_page = shown_outputs(page);
+    EXPECT_THAT(of_page, testing::SizeIs(1)) << page;
+    for (ShownOutput& one : of_page) shown.push_back(std::move(one));
+  }
   std::vector<bool> met(all.size());
   for (const ShownOutput& one : shown) {
     std::vector<std::string> printed;

@@ -268,7 +268,8 @@ const std::vector<Row>& rows() {
       {"r17",
        "vgpu plan -f @vgpu/p12-m60-0b",
        4,
-       {"GPU 0 (0000:07:00.0): offers no type M60-0B", "create M60-0B"}},
+       {"GPU 0 (0000:07:00.0): refused\n", ": offers no type M60-0B", "create M60-0B"},
+       {"GPU 0 (0000:07:00.0): offers"}},
       {"r17", "vgpu validate --host -f @vgpu/p5-t4-by-number -c T4-1Q", 4, {"offers no type T4-1Q"}},
       {"r20", "vgpu plan -f @vgpu/p11-a100d", 4, {"offers no vGPU types on its 20 virtual functions"}},
       {"r20", "doctor --for vgpu", 1, {"fail     vgpu-manager-runs", "start nvidia-vgpu-mgr.service"}},
@@ -347,7 +348,7 @@ const std::vector<Row>& rows() {
       {"r30",
        "agent --once --node-file @nodes/n2-empty-deploy-labels --config @vgpu/p6-a40-configmap",
        2,
-       {"no configuration holds 'default'", "there are: a40-8q"}},
+       {"no policy or profile is called 'default'", "there are: a40-8q"}},
       {"r16",
        "agent --once --node-file @nodes/n3-vgpu-with-container-operands-off --config @vgpu/p7b-by-last-word",
        0,
@@ -360,7 +361,7 @@ const std::vector<Row>& rows() {
       {"r30",
        "agent --once --node-file @nodes/n6-profile-unknown --config @vgpu/p6-a40-configmap",
        2,
-       {"no configuration holds 'A40-8Q'; did you mean 'a40-8q'?"}},
+       {"no policy or profile is called 'A40-8Q'; did you mean 'a40-8q'?"}},
   };
   return kRows;
 }

@@ -3,6 +3,9 @@
 
 #include <algorithm>
 #include <fstream>
+#include <iterator>
+#include <regex>
+#include <sstream>
 #include <string_view>
 #include <utility>
 
@@ -102,6 +105,41 @@ std::string problem_with(const cli::CommandModel& root, const CommandWords& word
   }
   if (!at->commands.empty() && !asks_for_help) return fmt::format("'{}' needs a command", at->words());
   return {};
+}
+
+std::vector<std::string> faults_of(const std::string& text) {
+  static const std::regex code("`[^`]*`");
+  static const std::regex end(R"re(\n|[.!?][)"]?\s+(?=[A-Z"(]))re");
+  static const std::regex banned(
+      R"re(\b(shall|given away|(is|are|be) (told|said)|of ours|nobody|somebody|likewise|beside)\b)re",
+      std::regex::icase);
+  constexpr std::ptrdiff_t kMostWords = 35;
+  std::vector<std::string> out;
+  const std::string plain = std::regex_replace(text, code, "CODE");
+  for (std::sregex_token_iterator sentence(plain.begin(), plain.end(), end, -1), none; sentence != none;
+       ++sentence) {
+    const std::string one = sentence->str();
+    std::smatch word;
+    if (std::regex_search(one, word, banned)) out.push_back(fmt::format("'{}' in: {}", word.str(), one));
+    std::istringstream in(one);
+    const auto words = std::distance(std::istream_iterator<std::string>(in), {});
+    if (words > kMostWords) out.push_back(fmt::format("{} words: {}", words, one));
+  }
+  return out;
+}
+
+std::vector<std::string> faults_of_help(const cli::CommandModel& root) {
+  std::vector<std::string> out;
+  const auto add = [&out](const std::string& text) {
+    for (std::string& fault : faults_of(text)) out.push_back(std::move(fault));
+  };
+  for (const cli::CommandModel* command : cli::all_commands(root)) {
+    add(command->description);
+    add(command->notes);
+    for (const auto* some : {&command->options, &command->positionals})
+      for (const cli::OptionModel& option : *some) add(option.description);
+  }
+  return out;
 }
 
 std::vector<std::string> lines_of(const std::filesystem::path& file) {

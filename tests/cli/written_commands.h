@@ -19,6 +19,13 @@ std::vector<CommandWords> commands_in(const std::string& line, const std::string
 /// Why `root` would not understand these words; empty: it would.
 std::string problem_with(const cli::CommandModel& root, const CommandWords& words);
 
+/// The faults of a text by the rules of scripts/lib/check-pages: banned words, sentences of more than 35
+/// words.
+std::vector<std::string> faults_of(const std::string& text);
+
+/// faults_of() all texts of the help of `root` and of the commands below it.
+std::vector<std::string> faults_of_help(const cli::CommandModel& root);
+
 std::vector<std::string> lines_of(const std::filesystem::path& file);
 
 }  // namespace ferry::test

@@ -183,7 +183,7 @@ TEST_F(KataChecks, ReadHowLongTheKubeletWaits) {
   scratch.file("etc/kubelet.yaml", "runtimeRequestTimeout: 15m\n");
   EXPECT_EQ(answer("kubelet-waits"), "warn: runtimeRequestTimeout is 900 s");
   scratch.file("etc/kubelet.yaml", "runtimeRequestTimeout: 0s\n");
-  EXPECT_EQ(answer("kubelet-waits"), "warn: runtimeRequestTimeout is 120 s, since nothing is said of it");
+  EXPECT_EQ(answer("kubelet-waits"), "warn: runtimeRequestTimeout is 120 s, the kubelet's default");
   scratch.file("etc/kubelet.yaml", "runtimeRequestTimeout: 1h\n");
   EXPECT_EQ(answer("kubelet-waits"), "pass: runtimeRequestTimeout is 3600 s");
 }

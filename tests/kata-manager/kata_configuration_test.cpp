@@ -96,7 +96,7 @@ TEST(KataDropIn, SaysOnlyWhatTheArtifactDoesNot) {
   EXPECT_EQ(
       made.text,
       "# Written by Ferry for the class gpu (gpu), and written anew whenever that changes.\n"
-      "# Kata reads it after the configuration beside this folder; a file of a later name counts more.\n"
+      "# Kata reads it after the configuration in the folder above; a file of a later name counts more.\n"
       "\n"
       "[agent.kata]\n"
       "dial_timeout = 1200\n"
@@ -411,11 +411,11 @@ INSTANTIATE_TEST_SUITE_P(
         NoVm{"too many ports", kGpu, kGpuBase, "[hypervisor.qemu]\npcie_root_port = 17\n",
              std::string(kOf) + "pcie_root_port is 17, and Kata makes 16 at most"},
         NoVm{"no kernel", kGpu, "[hypervisor.qemu]\nimage = \"/i\"\n", "",
-             std::string(kOf) + "kernel is not said"},
+             std::string(kOf) + "kernel is not set"},
         NoVm{"nothing to boot from", kGpu, "[hypervisor.qemu]\nkernel = \"/k\"\n", "",
-             std::string(kOf) + "neither image nor initrd is said"},
+             std::string(kOf) + "neither image nor initrd is set"},
         NoVm{"two to boot from", kGpu, with_qemu("image = \"/i\"\n"), "",
-             std::string(kOf) + "image and initrd are both said: Kata takes one of them"},
+             std::string(kOf) + "image and initrd are both set: Kata takes one of them"},
         NoVm{"no PCIe", kGpu, with_qemu("machine_type = \"pc\"\n"), "",
              std::string(kOf) + "machine_type is 'pc', which has no PCIe ports; q35 and virt have"},
         NoVm{"memory in words", kGpu, with_qemu("default_memory = \"8 GiB\"\n"),
@@ -452,9 +452,9 @@ TEST(KataDropIn, IsRefusedWhereALaterFileBreaksIt) {
               {{.name = "99-site.toml", .text = "[hypervisor.qemu]\nhot_plug_vfio = \"root-port\"\n"}}),
       {.gpus = 1}, kSocket);
   ASSERT_FALSE(made);
-  EXPECT_EQ(
-      made.error().hint,
-      "it is said in /opt/classes/gpu: configuration.toml, config.d/99-site.toml; later ones count more");
+  EXPECT_EQ(made.error().hint,
+            "settings come from /opt/classes/gpu: configuration.toml, config.d/99-site.toml; later ones "
+            "count more");
   const auto broken =
       kata_drop_in(class_of(KataKind::gpu),
                    base_of(kGpuBase, {{.name = "99-site.toml", .text = "a = = b\n"}}), {.gpus = 1}, kSocket);

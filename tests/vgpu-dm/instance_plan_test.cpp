@@ -269,10 +269,9 @@ TEST_F(KindsTogether, FitByTheirMemoryAndTheirSlices) {
   // Seven of seven slices, but nine of eight of the memory.
   want_only({{"H200X-3-71C", 2}, {"H200X-1-18C", 1}});
   EXPECT_FALSE(fit());
-  EXPECT_EQ(
-      message_of(plan().refusal),
-      "p.yaml:6: GPU 0: the GPU instances that its vGPUs need do not fit beside each other: 2 x 3g.71gb, "
-      "1 x 1g.18gb");
+  EXPECT_EQ(message_of(plan().refusal),
+            "p.yaml:6: GPU 0: the GPU instances that its vGPUs need do not fit together: 2 x 3g.71gb, "
+            "1 x 1g.18gb");
   // Eight of eight of the memory, but eight of seven slices.
   want_only({{"H200X-4-71C", 1}, {"H200X-2-35C", 2}});
   EXPECT_FALSE(fit());

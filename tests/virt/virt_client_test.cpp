@@ -88,7 +88,7 @@ TEST_F(VirtClient, SaysWhyThereIsNoAnswer) {
   ASSERT_FALSE(missing);
   EXPECT_EQ(missing.error().code, Errc::unreachable);
   EXPECT_THAT(missing.error().message, HasSubstr("start /nowhere/ferry-virt: No such file"));
-  EXPECT_EQ(missing.error().hint, "install ferry-virt beside ferry");
+  EXPECT_EQ(missing.error().hint, "install ferry-virt in the folder of ferry");
 }
 
 TEST_F(VirtClient, TakesNothingForAnAnswerThatIsNone) {

@@ -44,10 +44,11 @@ Result<> ItemReader::read_vgpus(const ConfigNode& node, const std::string& path,
     }
     if (!entry) return fail(std::move(entry).error());
     if (!item.vgpus.empty() && item.vgpus.front().type.is_mig_backed() != type->is_mig_backed()) {
-      return refuse(member.key, key,
-                    fmt::format("a GPU cannot carry it beside {}: one is MIG-backed, the other time-sliced",
-                                item.vgpus.front().type.text()),
-                    "give each kind an item of its own, for other GPUs");
+      return refuse(
+          member.key, key,
+          fmt::format("a GPU cannot carry it together with {}: one is MIG-backed, the other time-sliced",
+                      item.vgpus.front().type.text()),
+          "give each kind an item of its own, for other GPUs");
     }
     if (const auto [other, fresh] = meanings.emplace(type->driver_short_name(), member.key.text); !fresh) {
       const std::string first = other->second;

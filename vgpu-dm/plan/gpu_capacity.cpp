@@ -108,7 +108,7 @@ std::optional<Error> two_sizes(const GpuMatch& match, const mdev::VgpuGpu& gpu) 
           .code = Errc::invalid_config,
           .message = both + " are of two sizes, and mixed-sizes is not set",
           .hint =
-              "write `mixed-sizes: true` beside vgpu-devices in a policy file (v2; `ferry convert -f "
+              "write `mixed-sizes: true` next to vgpu-devices in a policy file (v2; `ferry convert -f "
               "FILE` prints a profile file as one), or give each size GPUs of its own"};
     }
     return Error{

@@ -154,7 +154,7 @@ Preparation plan_one_size(const ProfileItem& item, const GpuMatch& match, const 
 
 Preparation plan_mixed_sizes(const ProfileItem& item, const GpuMatch& match, const mdev::VgpuGpu& gpu,
                              const VgpuSnapshot& snapshot, const mdev::ManagedGpu* now) {
-  if (now == nullptr) return cannot_ask(item, gpu, snapshot, "it shall carry vGPUs of different sizes");
+  if (now == nullptr) return cannot_ask(item, gpu, snapshot, "it is to have vGPUs of different sizes");
   if (now->mixed_sizes == mdev::GpuSwitch::unsupported)
     return refused(Errc::unsupported, label(item, gpu) + ": cannot carry vGPUs of different sizes", "");
   // While the mode is off, the library tells the maximum of one size. Never more fit with the mode on.

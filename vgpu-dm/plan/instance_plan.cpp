@@ -253,9 +253,8 @@ Error no_capacity_together(std::string_view label, std::span<const InstanceWant>
   parts.reserve(kinds.size());
   for (const auto& [profile, count] : kinds) parts.push_back(fmt::format("{} x {}", count, profile->name));
   return {.code = make_error_code(Errc::invalid_config),
-          .message =
-              fmt::format("{}: {}: the GPU instances that its vGPUs need do not fit beside each other: {}{}",
-                          wants.front().place, label, fmt::join(parts, ", "), who_stays(wants)),
+          .message = fmt::format("{}: {}: the GPU instances that its vGPUs need do not fit together: {}{}",
+                                 wants.front().place, label, fmt::join(parts, ", "), who_stays(wants)),
           .hint = hint_for_capacity(wants)};
 }
 

@@ -16,8 +16,8 @@ namespace ferry::vgpu {
 namespace {
 
 constexpr const char* kSeeAll =
-    "run as root in the host's PID namespace, with the capabilities that SECURITY.md names, and beside a "
-    "kubelet that answers";
+    "run as root in the host's PID namespace, with the capabilities that SECURITY.md names, and while "
+    "the kubelet answers";
 
 }  // namespace
 
