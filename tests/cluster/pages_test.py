@@ -15,7 +15,7 @@ from cluster.kubernetes import Kubernetes
 from cluster.page_blocks import Block, blocks
 from cluster.programs import Failure, wait_until
 
-MACHINES = {"VirtualMachine", "VirtualMachineInstance"}  # of which no schema is had here
+MACHINES = {"VirtualMachine", "VirtualMachineInstance"}  # tests/chart/kubevirt_test.py has them
 
 
 class PagesTest(unittest.TestCase):

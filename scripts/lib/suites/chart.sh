@@ -10,6 +10,7 @@ prepare() {
     "$root/scripts/lib/kubernetes" >/dev/null || true
     "$root/scripts/lib/prometheus" >/dev/null || true
     "$root/scripts/lib/grafana-schema" >/dev/null || true
+    "$root/scripts/lib/kubevirt-strict" >/dev/null || true
 }
 
 run() {
@@ -26,6 +27,10 @@ run() {
     if FERRY_GRAFANA_SCHEMA=$("$root/scripts/lib/grafana-schema"); then export FERRY_GRAFANA_SCHEMA; else
         unset FERRY_GRAFANA_SCHEMA
         skipped "Grafana's types cannot be had: the dashboard is not held against them"
+    fi
+    if FERRY_KUBEVIRT_STRICT=$("$root/scripts/lib/kubevirt-strict"); then export FERRY_KUBEVIRT_STRICT; else
+        unset FERRY_KUBEVIRT_STRICT
+        skipped 'kubevirt-strict cannot be had: no manifest is held against the types and schemas of KubeVirt'
     fi
     "$root/tests/chart/run" || status=$?
     case $status in

@@ -3,11 +3,17 @@
 
 import dataclasses
 import pathlib
+import re
 from typing import Any
 
 import yaml
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[4]
+
+
+def is_of_kubevirt(document: Any) -> bool:
+    group = document.get("apiVersion", "").split("/")[0]
+    return bool(group == "kubevirt.io" or group.endswith(".kubevirt.io"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,8 +32,12 @@ class Block:
         first = self.text.split("\n", 1)[0]
         return first.removeprefix("# ") if first.startswith("# ") and first.endswith(".yaml") else ""
 
+    def texts(self) -> list[str]:
+        """Each document as it is written: of a key that stands twice, loading keeps one."""
+        return [one for one in re.split(r"^---$", self.text, flags=re.MULTILINE) if yaml.safe_load(one) is not None]
+
     def documents(self) -> list[Any]:
-        return [one for one in yaml.safe_load_all(self.text) if one is not None]
+        return [yaml.safe_load(one) for one in self.texts()]
 
     def manifests(self) -> list[Any]:
         return [one for one in self.documents() if "apiVersion" in one and "kind" in one]

@@ -1,0 +1,5 @@
+module ferry.invalid/tests/kubevirt
+
+go 1.26.6
+
+require kubevirt.io/kubevirt v1.9.0
