@@ -50,8 +50,7 @@ const char* framework_word(VgpuFramework framework) {
 }
 
 /// Every device has the same attributes of the driver's domain, since a CEL selector that reads a missing one
-/// ends the pod's scheduling. Only partitions are absent where they are unknown: constraints compare them,
-/// and two unknown ones are not equal.
+/// ends the pod's scheduling.
 Attributes attributes_of(const Gpu& gpu, const VgpuType* type) {
   Attributes out = {
       {kType, std::string(type == nullptr ? kWhole : kVgpu)},
@@ -67,8 +66,6 @@ Attributes attributes_of(const Gpu& gpu, const VgpuType* type) {
   if (gpu.numa_node && *gpu.numa_node >= 0)
     out["resource.kubernetes.io/numaNode"] = std::int64_t{*gpu.numa_node};
   if (!gpu.pcie_root.empty()) out["resource.kubernetes.io/pcieRoot"] = attribute_text(gpu.pcie_root);
-  for (const auto& [size, partition] : gpu.partitions)
-    out[fmt::format("partition{}", size)] = std::int64_t{partition};
   return out;
 }
 

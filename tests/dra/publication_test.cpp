@@ -63,9 +63,7 @@ TEST(Publication, OfAGpuHasItsVgpusAndTheWholeGpuLast) {
 }
 
 TEST(Publication, GivesEachDeviceTheSameAttributes) {
-  Gpu gpu = l4("0000:3b:00.0", 42);
-  gpu.partitions = {{1, 3}, {2, 7}};
-  const Publication published = publication_of(node_with({gpu}));
+  const Publication published = publication_of(node_with({l4("0000:3b:00.0", 42)}));
   const Device& whole = device(published, "whole-0000-3b-00-0");
   EXPECT_EQ(whole.attributes, (Attributes{{"type", "whole"},
                                           {"productName", "AD104GL [L4]"},
@@ -76,8 +74,6 @@ TEST(Publication, GivesEachDeviceTheSameAttributes) {
                                           {"vgpuType", ""},
                                           {"typeID", 0},
                                           {"vgpuFramework", ""},
-                                          {"partition1", 3},
-                                          {"partition2", 7},
                                           {"resource.kubernetes.io/numaNode", 1},
                                           {"resource.kubernetes.io/pcieRoot", "pci0000:3a"},
                                           {"resource.kubernetes.io/pciBusID", "0000:3b:00.0"}}));
