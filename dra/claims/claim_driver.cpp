@@ -233,16 +233,16 @@ class ClaimDriver::Impl : Pinned {
       unprepare_one(claims[i], Waiter{.request = request, .index = i});
   }
 
-  void unprepare_all_but(const std::set<std::string>& existing) {
+  void unprepare_all_but(const std::set<std::string>& kept) {
     std::vector<ClaimKey> half_undone;
     std::vector<ClaimKey> gone;
     for (const ClaimRecord& claim : checkpoint_.claims)
-      if (!existing.contains(claim.uid) && !works_.contains(claim.uid))
+      if (!kept.contains(claim.uid) && !works_.contains(claim.uid))
         (is_half_undone(claim) ? half_undone : gone)
             .push_back({.uid = claim.uid, .space = claim.space, .name = claim.name});
     for (const ClaimKey& key : half_undone) unprepare_one(key, std::nullopt);
     for (const ClaimKey& key : gone) {
-      // `existing` may be older than the claim.
+      // `kept` may be older than the claim.
       parts_.reader.read(
           key, [this, alive = std::weak_ptr<const bool>(alive_), key](const Result<nlohmann::json>& object) {
             if (alive.expired()) return;
@@ -572,8 +572,8 @@ void ClaimDriver::prepare(const std::vector<ClaimKey>& claims, Done done) {
 void ClaimDriver::unprepare(const std::vector<ClaimKey>& claims, Done done) {
   impl_->unprepare(claims, std::move(done));
 }
-void ClaimDriver::unprepare_all_but(const std::set<std::string>& existing) {
-  impl_->unprepare_all_but(existing);
+void ClaimDriver::unprepare_all_but(const std::set<std::string>& kept) {
+  impl_->unprepare_all_but(kept);
 }
 const Checkpoint& ClaimDriver::checkpoint() const {
   return impl_->checkpoint();

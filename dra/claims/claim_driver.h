@@ -125,11 +125,11 @@ class ClaimDriver : Pinned {
   /// An unknown claim succeeds. Namespace and name are used for messages alone.
   void unprepare(const std::vector<ClaimKey>& claims, Done done);
 
-  /// Undoes claims of the checkpoint that are not in `existing`, the UIDs of the ResourceClaims with devices
-  /// of this node, once the API server has confirmed that they are no more, or that they are allocated
-  /// elsewhere or not at all; and those whose undo has begun, which needs no confirmation. A kubelet that has
-  /// lost its own records does not ask for that. Claims that hostd cannot undo yet stay for the next call.
-  void unprepare_all_but(const std::set<std::string>& existing);
+  /// Undoes claims of the checkpoint whose UIDs are not in `kept`, once the API server has confirmed that
+  /// they are no more, or that they are allocated elsewhere or not at all; and those whose undo has begun,
+  /// which needs no confirmation. A kubelet that has lost its own records does not ask for that. Claims that
+  /// hostd cannot undo yet stay for the next call.
+  void unprepare_all_but(const std::set<std::string>& kept);
 
   /// The claims that have devices now.
   const Checkpoint& checkpoint() const;
