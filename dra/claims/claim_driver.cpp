@@ -411,8 +411,14 @@ class ClaimDriver::Impl : Pinned {
     auto record = checkpoint_.find(uid) == nullptr ? new_record(claim) : Result<ClaimRecord>(names_of(claim));
     if (!record) return end_work(work, std::move(record).error());
     Checkpoint next = checkpoint_;
-    if (auto begun = begin_prepare(next, std::move(*record)); !begun)
-      return end_work(work, std::move(begun).error());
+    if (auto begun = begin_prepare(next, std::move(*record)); !begun) {
+      const ClaimKey key = work.key;
+      end_work(work, std::move(begun).error());
+      // The devices of a former allocation. A kubelet that has lost its own records does not have them
+      // undone.
+      if (checkpoint_.find(key.uid) != nullptr) unprepare_one(key, std::nullopt);
+      return;
+    }
     if (next.find(uid)->phase == ClaimPhase::prepared) return hand_over(work);
     // Before the record: while hostd is away, there is nothing to undo.
     auto hostd = HostdCall::connect(parts_.loop, parts_.host, settings_.hostd_socket);

@@ -359,8 +359,17 @@ TEST_F(ClaimDriverTest, ANewAllocationWaitsUntilTheFormerIsUndone) {
   const ClaimKey claim = allocate("render-a", {{"card", kWhole}});
   ASSERT_EQ(error_of(prepare({claim})), "");
   allocate("render-a", {{"card", kVgpu}});
+  hostd->answer_by([](const api::ClaimRequest&) -> std::optional<test::FakeHostd::Answer> {
+    return fail(Errc::refused, "GPU 0000:3b:00.0 is in use by qemu (4711)");
+  });
   EXPECT_THAT(error_of(prepare({claim})), HasSubstr("still has the devices of a former allocation"));
-  EXPECT_EQ(error_of(unprepare({claim})), "");
+  EXPECT_TRUE(run_until([&] { return events.failures.size() == 2; }));
+  EXPECT_THAT(events.failures.back(), HasSubstr("in use by qemu"));
+  EXPECT_EQ(on_disk().claims.at(0).devices.at(0).device.name, kWhole) << "a VM has it still";
+  hostd->answer_by({});
+  EXPECT_THAT(error_of(prepare({claim})), HasSubstr("it is being undone"));
+  EXPECT_TRUE(run_until([&] { return driver->checkpoint().claims.empty(); }))
+      << "the kubelet has lost its records, and does not ask for the undo";
   EXPECT_EQ(error_of(prepare({claim})), "");
   EXPECT_EQ(on_disk().claims.at(0).devices.at(0).device.name, kVgpu);
 }
