@@ -488,14 +488,14 @@ class ClaimDriver::Impl : Pinned {
       stop_preparing(found->second);
     }
     Checkpoint next = checkpoint_;
-    if (!begin_unprepare(next, key.uid)) {
-      warned_.erase(key.uid);
-      if (waiter) answer(*waiter, std::vector<DeviceAnswer>());
-      return;
-    }
+    const bool is_known = begin_unprepare(next, key.uid);
     Work& work = begin_work(ClaimAction::unprepare, key);
     if (waiter) work.waiters.push_back(*waiter);
+    if (!is_known && !check_key(key)) return hostd_has_undone(work, std::vector<PreparedDevice>());
     auto hostd = HostdCall::connect(parts_.loop, parts_.host, settings_.hostd_socket);
+    // hostd's record may have a claim that the checkpoint has lost. While hostd is away, an unknown claim is
+    // most likely one that was never begun, and its pod may end. `ferry claims release` frees the others.
+    if (!hostd && !is_known) return hostd_has_undone(work, std::vector<PreparedDevice>());
     if (!hostd) return end_work(work, std::move(hostd).error());
     if (auto kept = keep(std::move(next)); !kept) return end_work(work, std::move(kept).error());
     work.hostd = std::move(*hostd);

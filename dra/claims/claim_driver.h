@@ -122,7 +122,8 @@ class ClaimDriver : Pinned {
   /// also while the API server does not answer or refuses to show it. A claim whose undo has begun and failed,
   /// or that has the devices of a former allocation, is undone first, and the kubelet gets an error.
   void prepare(const std::vector<ClaimKey>& claims, Done done);
-  /// An unknown claim succeeds. Namespace and name are used for messages alone.
+  /// hostd is asked about an unknown claim too, since its record may have the claim. While hostd is away, an
+  /// unknown claim succeeds. Namespace and name are used for messages alone.
   void unprepare(const std::vector<ClaimKey>& claims, Done done);
 
   /// Undoes claims of the checkpoint whose UIDs are not in `kept`, once the API server has confirmed that
