@@ -129,6 +129,11 @@ bool is_half_undone(const ClaimRecord& claim) {
   return claim.phase == ClaimPhase::unpreparing;
 }
 
+bool is_prepared(const Checkpoint& checkpoint, const std::string& uid) {
+  const ClaimRecord* const claim = checkpoint.find(uid);
+  return claim != nullptr && claim->phase == ClaimPhase::prepared;
+}
+
 /// True if the claim is no more, or its allocation has no device of this pool. By then no pod has reserved
 /// it: the API server ends an allocation only after that. Errors of the server prove nothing.
 bool has_ended_here(const Result<nlohmann::json>& object, const ClaimKey& key, const std::string& pool) {
@@ -393,9 +398,8 @@ class ClaimDriver::Impl : Pinned {
 
   void claim_read(Work& work, const Result<nlohmann::json>& object) {
     if (!object) {
-      const ClaimRecord* const known = checkpoint_.find(work.key.uid);
-      const bool is_prepared = known != nullptr && known->phase == ClaimPhase::prepared;
-      if (is_prepared && object.error().code != Errc::not_found) return hand_over(work);
+      if (is_prepared(checkpoint_, work.key.uid) && object.error().code != Errc::not_found)
+        return ask_hostd(work, checkpoint_);
       return end_work(work, object.error());
     }
     const auto claim = read_allocated_claim(*object, work.key, pool_);
@@ -405,7 +409,6 @@ class ClaimDriver::Impl : Pinned {
     begin(work, *claim);
   }
 
-  /// Records the intent, and asks hostd.
   void begin(Work& work, const AllocatedClaim& claim) {
     const std::string& uid = work.key.uid;
     auto record = checkpoint_.find(uid) == nullptr ? new_record(claim) : Result<ClaimRecord>(names_of(claim));
@@ -419,9 +422,16 @@ class ClaimDriver::Impl : Pinned {
       if (checkpoint_.find(key.uid) != nullptr) unprepare_one(key, std::nullopt);
       return;
     }
-    if (next.find(uid)->phase == ClaimPhase::prepared) return hand_over(work);
+    ask_hostd(work, std::move(next));
+  }
+
+  /// Records the intent, and asks hostd. Another program may have removed a vGPU of a claim that is prepared
+  /// already: hostd then makes the vGPU again. While hostd is away, such a claim is answered from its record.
+  void ask_hostd(Work& work, Checkpoint next) {
+    const std::string uid = work.key.uid;
     // Before the record: while hostd is away, there is nothing to undo.
     auto hostd = HostdCall::connect(parts_.loop, parts_.host, settings_.hostd_socket);
+    if (!hostd && is_prepared(next, uid)) return hand_over(work);
     if (!hostd) return end_work(work, std::move(hostd).error());
     if (auto kept = keep(std::move(next)); !kept) return end_work(work, std::move(kept).error());
     work.hostd = std::move(*hostd);
@@ -447,9 +457,11 @@ class ClaimDriver::Impl : Pinned {
   }
 
   /// Drops the record of a claim that hostd has refused, once hostd has nothing of it: its error does not say
-  /// what it could undo. Without that the record stays, and the next request goes on from it.
+  /// what it could undo. Without that the record stays, and the next request goes on from it. So does the
+  /// record of a claim that was prepared before: its pods may have its devices.
   void undo_refused(Work& work, Error why) {
-    if (why.code == Errc::unreachable) return end_work(work, std::move(why));
+    if (why.code == Errc::unreachable || is_prepared(checkpoint_, work.key.uid))
+      return end_work(work, std::move(why));
     auto hostd = HostdCall::connect(parts_.loop, parts_.host, settings_.hostd_socket);
     if (!hostd) return end_work(work, std::move(why));
     const std::string uid = work.key.uid;

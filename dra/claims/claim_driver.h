@@ -119,7 +119,8 @@ class ClaimDriver : Pinned {
   using Done = std::function<void(std::vector<ClaimAnswer>)>;
 
   /// The claims are independent of each other. A claim that is prepared already gets the same answer again,
-  /// also while the API server does not answer or refuses to show it. A claim whose undo has begun and failed,
+  /// also while the API server does not answer or refuses to show it, and while hostd is away. If another
+  /// program has removed its vGPU, hostd makes the vGPU again. A claim whose undo has begun and failed,
   /// or that has the devices of a former allocation, is undone first, and the kubelet gets an error.
   void prepare(const std::vector<ClaimKey>& claims, Done done);
   /// hostd is asked about an unknown claim too, since its record may have the claim. While hostd is away, an
