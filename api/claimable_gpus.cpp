@@ -10,7 +10,6 @@
 
 #include "api/files.h"
 #include "common/text/json.h"
-#include "common/text/text.h"
 
 namespace ferry::api {
 namespace {
@@ -58,8 +57,6 @@ Json json_of(const VgpuType& type) {
 }
 
 Json json_of(const ClaimableGpu& gpu) {
-  auto partitions = Json::object();
-  for (const auto& [size, partition] : gpu.partitions) partitions[std::to_string(size)] = partition;
   auto types = Json::array();
   for (const VgpuType& type : gpu.types) types.push_back(json_of(type));
   return {{"address", gpu.address.text()},
@@ -70,7 +67,6 @@ Json json_of(const ClaimableGpu& gpu) {
           {"memory_mib", gpu.memory_mib},
           {"numa_node", or_null(gpu.numa_node)},
           {"pcie_root", or_null(gpu.pcie_root)},
-          {"partitions", std::move(partitions)},
           {"for_dra", gpu.for_dra},
           {"whole", gpu.whole},
           {"framework", word_for(kFrameworks, gpu.framework)},
@@ -94,16 +90,6 @@ VgpuType read_type(const JsonObject& type) {
   return out;
 }
 
-std::map<std::uint32_t, std::uint32_t> read_partitions(const JsonObject& gpu) {
-  std::map<std::uint32_t, std::uint32_t> out;
-  for (const auto& [size, partition] : gpu.numbers_or_none("partitions")) {
-    const auto number = whole_number<std::uint32_t>(size);
-    if (!number) gpu.blame("partitions." + size, "the size is not a number");
-    out.emplace(number.value_or(0), partition);
-  }
-  return out;
-}
-
 ClaimableGpu read_gpu(const JsonObject& gpu) {
   const auto address = vfio::PciAddress::parse(gpu.text("address"));
   if (!address) gpu.blame("address", address.error().message);
@@ -115,7 +101,6 @@ ClaimableGpu read_gpu(const JsonObject& gpu) {
           .memory_mib = gpu.number<std::uint32_t>("memory_mib"),
           .numa_node = gpu.number_or_none<int>("numa_node"),
           .pcie_root = gpu.text_or_none("pcie_root"),
-          .partitions = read_partitions(gpu),
           .for_dra = gpu.flag("for_dra"),
           .whole = gpu.flag("whole"),
           .framework = gpu.word("framework", parse_framework, VgpuFramework::none),

@@ -7,15 +7,14 @@
 //     {"address": "0000:3b:00.0", "iommu_group": 42, "vendor": 4318, "device": 9913, "product": "AD102GL
 //     [L40S]",
 //      "memory_mib": 49140, "numa_node": 0 | null, "pcie_root": "pci0000:3a" | null,
-//      "partitions": {"2": 5}, "for_dra": true, "whole": true, "framework": "none | mdev | vendor_vfio",
-//      "mixed_sizes": false, "types": [
+//      "for_dra": true, "whole": true, "framework": "none | mdev | vendor_vfio", "mixed_sizes": false,
+//      "types": [
 //        {"id": "1150", "name": "NVIDIA L40S-6Q", "short_name": "L40S-6Q", "framebuffer_mib": 6144,
 //         "most_per_gpu": 8 | null, "allowed": true, "size": 0, "placements": []}],
 //      "health": "ready | unhealthy", "reason": null, "vgpu_reason": null}]}
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -61,10 +60,8 @@ struct ClaimableGpu {
   std::uint32_t memory_mib = 0;  ///< 0: unknown
   std::optional<int> numa_node = {};
   std::string pcie_root = {};  ///< "pci0000:16"; empty: unknown
-  /// The fabric's partition of each size to which the GPU belongs: 2 -> 5. Empty: unknown.
-  std::map<std::uint32_t, std::uint32_t> partitions = {};
-  bool for_dra = true;  ///< its policy is `allocation: dra`
-  bool whole = true;    ///< the policy lets VMs have the whole GPU
+  bool for_dra = true;         ///< its policy is `allocation: dra`
+  bool whole = true;           ///< the policy lets VMs have the whole GPU
   VgpuFramework framework = VgpuFramework::none;
   /// vGPUs of several sizes may exist at a time, each at a placement. It changes only while the GPU has no
   /// vGPUs. False: all vGPUs have one size.

@@ -63,10 +63,9 @@ DraProgram::DraProgram(EventLoop& loop, HostFs& host, kube::ApiTransport& transp
                [this](const Error& error) {
                  recorder_.record(kube::EventRecorder::Type::warning, kNotPublished, error.text());
                }}),
-      lost_(timers_,
-            {.checkpoint = [this]() -> const Checkpoint& { return driver_->checkpoint(); },
-             .unprepare_all_but =
-                 [this](const std::set<std::string>& existing) { driver_->unprepare_all_but(existing); }}) {}
+      lost_(timers_, {.checkpoint = [this]() -> const Checkpoint& { return driver_->checkpoint(); },
+                      .unprepare_all_but =
+                          [this](const std::set<std::string>& kept) { driver_->unprepare_all_but(kept); }}) {}
 
 DraProgram::~DraProgram() {
   timers_.cancel(memory_timer_);

@@ -43,6 +43,8 @@ constexpr auto kSettle = std::chrono::milliseconds(100);
 constexpr auto kBetweenEnds = std::chrono::seconds(1);
 // `ferry dra` may ask without end.
 constexpr auto kBetweenClaims = std::chrono::seconds(1);
+// A change by a person may take minutes, and rounds wait behind each request. The kubelet asks again.
+constexpr auto kClaimLockPatience = std::chrono::milliseconds(250);
 
 // The end of a plugin closes its lock, which is an event. hostd's own lock is watched for its removal.
 // `ferry claims release` writes the record of claims, and a person removes a record that cannot be read.
@@ -62,7 +64,7 @@ ClaimSettings claim_settings(const KeeperSettings& files) {
           .profiles = files.profiles,
           .advertised_file = files.advertised_file,
           .plugin_liveness = files.plugin_liveness,
-          .lock_patience = files.lock_patience};
+          .lock_patience = kClaimLockPatience};
 }
 
 /// Reports changes of the files that lead to a round. Belongs to the loop's thread.

@@ -129,6 +129,11 @@ bool is_half_undone(const ClaimRecord& claim) {
   return claim.phase == ClaimPhase::unpreparing;
 }
 
+bool is_prepared(const Checkpoint& checkpoint, const std::string& uid) {
+  const ClaimRecord* const claim = checkpoint.find(uid);
+  return claim != nullptr && claim->phase == ClaimPhase::prepared;
+}
+
 /// True if the claim is no more, or its allocation has no device of this pool. By then no pod has reserved
 /// it: the API server ends an allocation only after that. Errors of the server prove nothing.
 bool has_ended_here(const Result<nlohmann::json>& object, const ClaimKey& key, const std::string& pool) {
@@ -233,16 +238,16 @@ class ClaimDriver::Impl : Pinned {
       unprepare_one(claims[i], Waiter{.request = request, .index = i});
   }
 
-  void unprepare_all_but(const std::set<std::string>& existing) {
+  void unprepare_all_but(const std::set<std::string>& kept) {
     std::vector<ClaimKey> half_undone;
     std::vector<ClaimKey> gone;
     for (const ClaimRecord& claim : checkpoint_.claims)
-      if (!existing.contains(claim.uid) && !works_.contains(claim.uid))
+      if (!kept.contains(claim.uid) && !works_.contains(claim.uid))
         (is_half_undone(claim) ? half_undone : gone)
             .push_back({.uid = claim.uid, .space = claim.space, .name = claim.name});
     for (const ClaimKey& key : half_undone) unprepare_one(key, std::nullopt);
     for (const ClaimKey& key : gone) {
-      // `existing` may be older than the claim.
+      // `kept` may be older than the claim.
       parts_.reader.read(
           key, [this, alive = std::weak_ptr<const bool>(alive_), key](const Result<nlohmann::json>& object) {
             if (alive.expired()) return;
@@ -393,9 +398,8 @@ class ClaimDriver::Impl : Pinned {
 
   void claim_read(Work& work, const Result<nlohmann::json>& object) {
     if (!object) {
-      const ClaimRecord* const known = checkpoint_.find(work.key.uid);
-      const bool is_prepared = known != nullptr && known->phase == ClaimPhase::prepared;
-      if (is_prepared && object.error().code != Errc::not_found) return hand_over(work);
+      if (is_prepared(checkpoint_, work.key.uid) && object.error().code != Errc::not_found)
+        return ask_hostd(work, checkpoint_);
       return end_work(work, object.error());
     }
     const auto claim = read_allocated_claim(*object, work.key, pool_);
@@ -405,17 +409,29 @@ class ClaimDriver::Impl : Pinned {
     begin(work, *claim);
   }
 
-  /// Records the intent, and asks hostd.
   void begin(Work& work, const AllocatedClaim& claim) {
     const std::string& uid = work.key.uid;
     auto record = checkpoint_.find(uid) == nullptr ? new_record(claim) : Result<ClaimRecord>(names_of(claim));
     if (!record) return end_work(work, std::move(record).error());
     Checkpoint next = checkpoint_;
-    if (auto begun = begin_prepare(next, std::move(*record)); !begun)
-      return end_work(work, std::move(begun).error());
-    if (next.find(uid)->phase == ClaimPhase::prepared) return hand_over(work);
+    if (auto begun = begin_prepare(next, std::move(*record)); !begun) {
+      const ClaimKey key = work.key;
+      end_work(work, std::move(begun).error());
+      // The devices of a former allocation. A kubelet that has lost its own records does not have them
+      // undone.
+      if (checkpoint_.find(key.uid) != nullptr) unprepare_one(key, std::nullopt);
+      return;
+    }
+    ask_hostd(work, std::move(next));
+  }
+
+  /// Records the intent, and asks hostd. Another program may have removed a vGPU of a claim that is prepared
+  /// already: hostd then makes the vGPU again. While hostd is away, such a claim is answered from its record.
+  void ask_hostd(Work& work, Checkpoint next) {
+    const std::string uid = work.key.uid;
     // The connection comes before the record: while hostd is away, there is nothing to undo.
     auto hostd = HostdCall::connect(parts_.loop, parts_.host, settings_.hostd_socket);
+    if (!hostd && is_prepared(next, uid)) return hand_over(work);
     if (!hostd) return end_work(work, std::move(hostd).error());
     if (auto kept = keep(std::move(next)); !kept) return end_work(work, std::move(kept).error());
     work.hostd = std::move(*hostd);
@@ -441,9 +457,11 @@ class ClaimDriver::Impl : Pinned {
   }
 
   /// Drops the record of a claim that hostd has refused, once hostd has nothing of it: its error does not say
-  /// what it could undo. Without that the record stays, and the next request goes on from it.
+  /// what it could undo. Without that the record stays, and the next request goes on from it. So does the
+  /// record of a claim that was prepared before: its pods may have its devices.
   void undo_refused(Work& work, Error why) {
-    if (why.code == Errc::unreachable) return end_work(work, std::move(why));
+    if (why.code == Errc::unreachable || is_prepared(checkpoint_, work.key.uid))
+      return end_work(work, std::move(why));
     auto hostd = HostdCall::connect(parts_.loop, parts_.host, settings_.hostd_socket);
     if (!hostd) return end_work(work, std::move(why));
     const std::string uid = work.key.uid;
@@ -482,14 +500,14 @@ class ClaimDriver::Impl : Pinned {
       stop_preparing(found->second);
     }
     Checkpoint next = checkpoint_;
-    if (!begin_unprepare(next, key.uid)) {
-      warned_.erase(key.uid);
-      if (waiter) answer(*waiter, std::vector<DeviceAnswer>());
-      return;
-    }
+    const bool is_known = begin_unprepare(next, key.uid);
     Work& work = begin_work(ClaimAction::unprepare, key);
     if (waiter) work.waiters.push_back(*waiter);
+    if (!is_known && !check_key(key)) return hostd_has_undone(work, std::vector<PreparedDevice>());
     auto hostd = HostdCall::connect(parts_.loop, parts_.host, settings_.hostd_socket);
+    // hostd's record may have a claim that the checkpoint has lost. While hostd is away, an unknown claim is
+    // most likely one that was never begun, and its pod may end. `ferry claims release` frees the others.
+    if (!hostd && !is_known) return hostd_has_undone(work, std::vector<PreparedDevice>());
     if (!hostd) return end_work(work, std::move(hostd).error());
     if (auto kept = keep(std::move(next)); !kept) return end_work(work, std::move(kept).error());
     work.hostd = std::move(*hostd);
@@ -572,8 +590,8 @@ void ClaimDriver::prepare(const std::vector<ClaimKey>& claims, Done done) {
 void ClaimDriver::unprepare(const std::vector<ClaimKey>& claims, Done done) {
   impl_->unprepare(claims, std::move(done));
 }
-void ClaimDriver::unprepare_all_but(const std::set<std::string>& existing) {
-  impl_->unprepare_all_but(existing);
+void ClaimDriver::unprepare_all_but(const std::set<std::string>& kept) {
+  impl_->unprepare_all_but(kept);
 }
 const Checkpoint& ClaimDriver::checkpoint() const {
   return impl_->checkpoint();

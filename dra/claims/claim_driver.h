@@ -119,17 +119,19 @@ class ClaimDriver : Pinned {
   using Done = std::function<void(std::vector<ClaimAnswer>)>;
 
   /// The claims are independent of each other. A claim that is prepared already gets the same answer again,
-  /// also while the API server does not answer or refuses to show it. A claim whose undo has begun and failed
-  /// is undone first, and the kubelet gets an error.
+  /// also while the API server does not answer or refuses to show it, and while hostd is away. If another
+  /// program has removed its vGPU, hostd makes the vGPU again. A claim whose undo has begun and failed,
+  /// or that has the devices of a former allocation, is undone first, and the kubelet gets an error.
   void prepare(const std::vector<ClaimKey>& claims, Done done);
-  /// An unknown claim succeeds. Namespace and name are used for messages alone.
+  /// hostd is asked about an unknown claim too, since its record may have the claim. While hostd is away, an
+  /// unknown claim succeeds. Namespace and name are used for messages alone.
   void unprepare(const std::vector<ClaimKey>& claims, Done done);
 
-  /// Undoes claims of the checkpoint that are not in `existing`, the UIDs of the ResourceClaims with devices
-  /// of this node, once the API server has confirmed that they are no more, or that they are allocated
-  /// elsewhere or not at all; and those whose undo has begun, which needs no confirmation. A kubelet that has
-  /// lost its own records does not ask for that. Claims that hostd cannot undo yet stay for the next call.
-  void unprepare_all_but(const std::set<std::string>& existing);
+  /// Undoes claims of the checkpoint whose UIDs are not in `kept`, once the API server has confirmed that
+  /// they are no more, or that they are allocated elsewhere or not at all; and those whose undo has begun,
+  /// which needs no confirmation. A kubelet that has lost its own records does not ask for that. Claims that
+  /// hostd cannot undo yet stay for the next call.
+  void unprepare_all_but(const std::set<std::string>& kept);
 
   /// The claims that have devices now.
   const Checkpoint& checkpoint() const;

@@ -97,24 +97,31 @@ LostClaims::~LostClaims() {
   timers_.cancel(timer_);
 }
 
-bool LostClaims::lacks_one() const {
-  return std::ranges::any_of(settings_.checkpoint().claims,
-                             [this](const ClaimRecord& claim) { return !in_server_.contains(claim.uid); });
-}
-
 void LostClaims::look(std::set<std::string> in_server) {
   in_server_ = std::move(in_server);
-  if (!lacks_one()) {
-    if (std::exchange(waits_, false)) timers_.cancel(timer_);
-    return;
+  std::map<std::string, Clock::time_point> lost;
+  for (const ClaimRecord& claim : settings_.checkpoint().claims) {
+    if (in_server_.contains(claim.uid)) continue;
+    const auto known = undone_at_.find(claim.uid);
+    lost.emplace(claim.uid, known == undone_at_.end() ? timers_.now() + kPatience : known->second);
   }
-  if (std::exchange(waits_, true)) return;
-  timer_ = timers_.at(timers_.now() + kPatience, [this] {
-    waits_ = false;
-    settings_.unprepare_all_but(in_server_);
-    // A claim that still exists, or cannot be undone yet, is looked at again.
-    look(std::set<std::string>(in_server_));
-  });
+  undone_at_ = std::move(lost);
+  timers_.cancel(timer_);
+  if (undone_at_.empty()) return;
+  const auto first = std::ranges::min_element(undone_at_, {}, [](const auto& entry) { return entry.second; });
+  timer_ = timers_.at(first->second, [this] { undo_due(); });
+}
+
+void LostClaims::undo_due() {
+  std::set<std::string> kept = in_server_;
+  for (auto& [uid, at] : undone_at_) {
+    if (at > timers_.now())
+      kept.insert(uid);
+    else
+      at = timers_.now() + kPatience;  // a claim that still exists, or cannot be undone yet, is tried again
+  }
+  settings_.unprepare_all_but(kept);
+  look(std::set<std::string>(in_server_));
 }
 
 }  // namespace ferry::dra

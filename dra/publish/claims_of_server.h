@@ -74,8 +74,8 @@ class KubeClaimEvents final : public ClaimEvents {
 };
 
 /// Finds claims of the checkpoint that have no device of this node in the API server, so that their GPUs
-/// become free also if the kubelet has lost its own records and does not ask for that. The kubelet first has
-/// kPatience to ask as usual. For one thread.
+/// become free also if the kubelet has lost its own records and does not ask for that. For each claim the
+/// kubelet first has kPatience to ask as usual. For one thread.
 class LostClaims : Pinned {
  public:
   static constexpr std::chrono::minutes kPatience{5};
@@ -84,8 +84,8 @@ class LostClaims : Pinned {
     /// The claims that have devices on this node.
     std::function<const Checkpoint&()> checkpoint;
     /// ClaimDriver::unprepare_all_but(), which reads each of the other claims before it undoes one, since
-    /// `existing` may be older than the claim.
-    std::function<void(const std::set<std::string>& existing)> unprepare_all_but;
+    /// `kept` may be older than the claim.
+    std::function<void(const std::set<std::string>& kept)> unprepare_all_but;
   };
 
   /// The timers must outlive this.
@@ -97,12 +97,14 @@ class LostClaims : Pinned {
   void look(std::set<std::string> in_server);
 
  private:
-  bool lacks_one() const;
+  using Clock = kube::Timers::Clock;
+
+  void undo_due();
 
   kube::Timers& timers_;
   const Settings settings_;
   std::set<std::string> in_server_;
-  bool waits_ = false;  ///< timer_ is set
+  std::map<std::string, Clock::time_point> undone_at_;  ///< lost claims, by UID
   kube::Timers::Timer timer_;
 };
 

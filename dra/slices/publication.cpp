@@ -50,8 +50,7 @@ const char* framework_word(VgpuFramework framework) {
 }
 
 /// Every device has the same attributes of the driver's domain, since a CEL selector that reads a missing one
-/// ends the pod's scheduling. Only partitions are absent where they are unknown: constraints compare them,
-/// and two unknown ones are not equal.
+/// ends the pod's scheduling.
 Attributes attributes_of(const Gpu& gpu, const VgpuType* type) {
   Attributes out = {
       {kType, std::string(type == nullptr ? kWhole : kVgpu)},
@@ -67,8 +66,6 @@ Attributes attributes_of(const Gpu& gpu, const VgpuType* type) {
   if (gpu.numa_node && *gpu.numa_node >= 0)
     out["resource.kubernetes.io/numaNode"] = std::int64_t{*gpu.numa_node};
   if (!gpu.pcie_root.empty()) out["resource.kubernetes.io/pcieRoot"] = attribute_text(gpu.pcie_root);
-  for (const auto& [size, partition] : gpu.partitions)
-    out[fmt::format("partition{}", size)] = std::int64_t{partition};
   return out;
 }
 
@@ -109,23 +106,46 @@ bool has_counters_of(const CounterSet& set, const Device& device) {
   });
 }
 
+/// Adds the counters that the device consumes of a set.
+void add_counters(const Device& device, const std::string& set, Counters& out) {
+  for (const CounterConsumption& consumption : device.consumes)
+    if (consumption.set == set)
+      for (const auto& [counter, value] : consumption.counters) out[counter] += value;
+}
+
 /// The counters that allocated devices consume of a set.
 Counters allocated_counters(std::span<const PublishedDevice> devices, const std::string& set) {
   Counters out;
-  for (const PublishedDevice& published : devices) {
-    if (!published.allocated) continue;
-    for (const CounterConsumption& consumption : published.device.consumes)
-      if (consumption.set == set)
-        for (const auto& [counter, value] : consumption.counters) out[counter] += value;
-  }
+  for (const PublishedDevice& published : devices)
+    if (published.allocated) add_counters(published.device, set, out);
   return out;
 }
 
-bool is_overdrawn(std::span<const PublishedDevice> devices, const CounterSet& set) {
-  return std::ranges::any_of(allocated_counters(devices, set.name), [&](const auto& used) {
-    const auto total = set.counters.find(used.first);
-    return total != set.counters.end() && used.second > total->second;
+/// True if more is used of a counter than the set has.
+bool is_overdrawn(const CounterSet& set, const Counters& used) {
+  return std::ranges::any_of(used, [&](const auto& counter) {
+    const auto total = set.counters.find(counter.first);
+    return total != set.counters.end() && counter.second > total->second;
   });
+}
+
+/// The scheduler does not count a held device whose claim the API has forgotten. While there is one, each
+/// device for which no room is left beside those of claims gets a taint.
+void taint_without_room(const CounterSet& set, const std::set<std::string>& held,
+                        std::span<PublishedDevice> devices) {
+  Counters used;
+  bool forgotten = false;
+  for (const PublishedDevice& published : devices) {
+    const bool is_held = held.contains(published.device.name);
+    if (is_held || published.allocated) add_counters(published.device, set.name, used);
+    forgotten = forgotten || (is_held && !published.allocated);
+  }
+  if (!forgotten) return;
+  for (PublishedDevice& published : devices) {
+    Counters with_it = used;
+    add_counters(published.device, set.name, with_it);
+    if (!published.allocated && is_overdrawn(set, with_it)) taint_as_in_use(published.device);
+  }
 }
 
 /// Sizes, in bytes, of the vGPUs that claims have on a GPU.
@@ -189,7 +209,8 @@ class GroupPlan {
                     .taints = health};
       if (uses_groups_)
         device.consumes.front().compatibility_groups = {fmt::format("size-{}", vgpu.type->framebuffer_mib)};
-      else if (!gpu.mixed_sizes && !sizes.empty() && !sizes.contains(size))
+      // Also beside compatibility groups: the scheduler reads those of claims that the API knows.
+      if (!gpu.mixed_sizes && !sizes.empty() && !sizes.contains(size))
         device.taints.push_back(
             {.key = std::string(kOtherSizeTaint), .value = std::to_string(*sizes.begin() / kMiB)});
       add(gpu, std::move(device), vgpu.type->id, vgpu.type->allowed, !health.empty());
@@ -356,7 +377,8 @@ void publish_group(const NodeModel& node, const Group& group, Publication& out) 
     devices.back().allocated = allocated;
     if (held || !candidate.published) taint_as_in_use(devices.back().device);
   }
-  if (is_overdrawn(devices, plan.set())) {
+  taint_without_room(plan.set(), held_names, devices);
+  if (is_overdrawn(plan.set(), allocated_counters(devices, plan.set().name))) {
     if (!node.server.taints)
       std::erase_if(devices, [&](const PublishedDevice& published) {
         return !published.allocated && !held_names.contains(published.device.name);

@@ -9,7 +9,8 @@
 //     would be others by now, the group has only the devices of claims until these claims end
 //   - a device that is allocated stays published, also before it is prepared
 //   - a device that must not be allocated gets a taint; only devices that no claim has go away. A held device
-//     has a taint too: the API may have forgotten its claim, and the node would refuse another claim
+//     has a taint too: the API may have forgotten its claim, and the node would refuse another claim. Each
+//     device for which such a forgotten claim leaves no room has a taint as well
 //
 // The scheduler compares all counter sets of a pool for each device: a single negative counter would stop the
 // allocation of all GPUs. Claims can overdraw a set if one was allocated from old slices. Then the slices

@@ -319,7 +319,6 @@ void note_missing(const NodeHost& host, const ClaimedGpu& gpu, std::string reaso
 }
 
 Result<> unbind_whole(const NodeHost& host, const ClaimedDevice& device, ClaimRecord& record) {
-  if (device.was_on_vfio) return {};
   const auto inventory = vfio::scan(*host.rebinds.host);
   if (!inventory) return fail(Error(inventory.error()));
   vfio::RebindRequest request;
@@ -327,6 +326,7 @@ Result<> unbind_whole(const NodeHost& host, const ClaimedDevice& device, ClaimRe
   for (const PciAddress& gpu : addresses_of(device))
     if (inventory->find(gpu) != nullptr) request.accelerators.push_back(gpu);
   if (request.accelerators.empty()) return {};
+  if (device.was_on_vfio) return require_unused(host, *inventory, request.accelerators);
   const auto rebound = vfio::apply_rebinds(host.rebinds, request, vfio::Direction::back, &*inventory);
   if (!rebound) return fail(Error(rebound.error()));
   log_rest(*rebound);
@@ -495,9 +495,10 @@ std::optional<DeviceFailure> make_device_ready(const NodeHost& host, const Scann
                                                const ClaimPolicy& policy) {
   const ClaimedDevice& device = claim.devices.at(index);
   if (!device.is_whole()) return make_vgpu(host, node, claim, device, policy);
-  // The undo journal has exactly the writes that are left to be undone.
+  // The undo journal has exactly the writes that are left to be undone. A GPU that was on vfio before has
+  // none.
   if (auto bound = bind_whole(host, node, claim, device, policy); !bound)
-    return DeviceFailure{.error = std::move(bound).error()};
+    return DeviceFailure{.error = std::move(bound).error(), .is_clean = device.was_on_vfio};
   return std::nullopt;
 }
 

@@ -48,7 +48,6 @@ std::vector<ClaimableGpu> two_gpus() {
            .memory_mib = 49140,
            .numa_node = 0,
            .pcie_root = "pci0000:3a",
-           .partitions = {{2, 5}, {4, 1}},
            .framework = VgpuFramework::vendor_vfio,
            .types = {sixths},
            .vgpu_reason = "its 16 virtual functions are missing"}};
@@ -141,18 +140,6 @@ INSTANTIATE_TEST_SUITE_P(
         Fault{"numa", [](json& f) { f["gpus"][1]["numa_node"] = -1; },
               "gpus[1].numa_node: expected a number from 0 on"},
         Fault{"root", [](json& f) { f["gpus"][1]["pcie_root"] = 0; }, "gpus[1].pcie_root: expected a text"},
-        Fault{"partitions",
-              [](json& f) {
-                f["gpus"][1]["partitions"] = {1, 2};
-              },
-              "gpus[1].partitions: expected an object"},
-        Fault{"partition", [](json& f) { f["gpus"][1]["partitions"]["2"] = "5"; },
-              "gpus[1].partitions.2: expected a number from 0 on"},
-        Fault{"partition size",
-              [](json& f) {
-                f["gpus"][1]["partitions"] = {{"two", 5}};
-              },
-              "gpus[1].partitions.two: the size is not a number"},
         Fault{"for_dra", [](json& f) { f["gpus"][0]["for_dra"] = "yes"; },
               "gpus[0].for_dra: expected true or false"},
         Fault{"whole", [](json& f) { f["gpus"][0].erase("whole"); }, "gpus[0].whole: the key is missing"},

@@ -116,7 +116,10 @@ class DraTest(unittest.TestCase):
     @contextlib.contextmanager
     def halted_ferry_dra(self) -> Iterator[None]:
         """It is registered, and does nothing."""
-        names = {file: file.read_text() for file in pathlib.Path("/proc").glob("[0-9]*/comm")}
+        names = {}
+        for file in pathlib.Path("/proc").glob("[0-9]*/comm"):
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # the process has ended meanwhile
+                names[file] = file.read_text()
         (pid,) = [int(file.parent.name) for file, name in names.items() if name == "ferry-dra\n"]
         os.kill(pid, signal.SIGSTOP)
         try:

@@ -111,8 +111,44 @@ TEST_F(ClaimDriverTest, ARepeatGivesTheSameAnswerAndWritesNothing) {
     EXPECT_EQ(*again[0].devices, *first[0].devices);
   }
   EXPECT_EQ(written(), before);
-  EXPECT_THAT(hostd->requests(), SizeIs(1));
+  EXPECT_THAT(hostd->claims(), ElementsAre(testing::Pair(claim.uid, 1)));
   EXPECT_EQ(changes, 2);
+}
+
+TEST_F(ClaimDriverTest, ARepeatGetsAVgpuThatHostdHasMadeAgain) {
+  const ClaimKey claim = allocate("render-a", {{"card", kVgpu}});
+  ASSERT_EQ(error_of(prepare({claim})), "");
+  refuse(Errc::refused, "none of type 1150 fits now");
+  EXPECT_THAT(error_of(prepare({claim})), HasSubstr("none of type 1150 fits now"));
+  EXPECT_EQ(on_disk().claims.at(0).phase, ClaimPhase::prepared);
+  EXPECT_EQ(hostd->count(ClaimAction::unprepare), 0U) << "a pod may have a device of the claim";
+  api::PreparedDevice again{.mdev_uuid = "74bf4c41-cf7f-5d6a-876f-2c413df39652", .function = std::nullopt};
+  again.nodes = {{.path = "/dev/vfio/vfio", .mode = 0666U}, {.path = "/dev/vfio/200", .mode = 0600U}};
+  hostd->answer_by([again](const api::ClaimRequest&) -> std::optional<test::FakeHostd::Answer> {
+    return std::vector<api::PreparedDevice>{again};
+  });
+  const auto is_handed_over = [&] {
+    return must(host.read_file(settings.cdi_folder / claim_cdi_file(claim.uid))).find("/dev/vfio/200") !=
+           std::string::npos;
+  };
+  EXPECT_FALSE(is_handed_over());
+  EXPECT_EQ(error_of(prepare({claim})), "");
+  EXPECT_EQ(on_disk().claims.at(0).devices.at(0).result, again);
+  EXPECT_TRUE(is_handed_over());
+  reader.error = Error{.code = Errc::unreachable, .message = "no answer"};
+  hostd->answer_by({});
+  EXPECT_EQ(error_of(prepare({claim})), "");
+  EXPECT_FALSE(is_handed_over()) << "hostd is asked while the API server is away, too";
+}
+
+TEST_F(ClaimDriverTest, ARepeatNeedsNoHostd) {
+  const ClaimKey claim = allocate("render-a", {{"card", kWhole}});
+  const auto first = prepare({claim});
+  ASSERT_EQ(error_of(first), "");
+  hostd.reset();
+  const auto again = prepare({claim});
+  ASSERT_EQ(error_of(again), "");
+  EXPECT_EQ(*again[0].devices, *first[0].devices);
 }
 
 TEST_F(ClaimDriverTest, ARepeatNeedsNoApiServer) {
@@ -151,7 +187,21 @@ TEST_F(ClaimDriverTest, UnpreparesWithoutTheApiServer) {
   EXPECT_THAT(names_in(settings.cdi_folder), IsEmpty());
   EXPECT_THAT(names_in(settings.metadata_folder), IsEmpty());
   EXPECT_EQ(error_of(unprepare({claim})), "") << "an unknown claim";
-  EXPECT_EQ(hostd->count(ClaimAction::unprepare), 1U);
+}
+
+TEST_F(ClaimDriverTest, UnpreparesAClaimThatOnlyHostdKnows) {
+  const ClaimKey claim = allocate("render-a", {{"card", kWhole}});
+  ASSERT_EQ(error_of(prepare({claim})), "");
+  std::filesystem::remove(root.path() / settings.claims_file);  // as the hint of an unreadable one says
+  start();
+  ASSERT_THAT(driver->checkpoint().claims, IsEmpty());
+  hostd->answer_by([](const api::ClaimRequest&) -> std::optional<test::FakeHostd::Answer> {
+    return fail(Errc::refused, "GPU 0000:3b:00.0 is in use by qemu (4711)");
+  });
+  EXPECT_THAT(error_of(unprepare({claim})), HasSubstr("in use by qemu"));
+  hostd->answer_by({});
+  EXPECT_EQ(error_of(unprepare({claim})), "");
+  EXPECT_THAT(hostd->claims(), IsEmpty()) << "the GPU stays on vfio";
 }
 
 TEST_F(ClaimDriverTest, ClaimsOfARequestAreIndependent) {
@@ -233,8 +283,10 @@ TEST_F(ClaimDriverTest, ASlowHostdIsWaitedForInTheBackground) {
       << "the kubelet asks again too early";
   gate.open();
   EXPECT_TRUE(run_until([&] { return driver->checkpoint().claims.at(0).phase == ClaimPhase::prepared; }));
-  EXPECT_EQ(error_of(prepare({claim})), "");
   EXPECT_THAT(hostd->requests(), SizeIs(1)) << "the repeats ask for no second time";
+  settings.answer_within = 30s;
+  start();
+  EXPECT_EQ(error_of(prepare({claim})), "");
 }
 
 TEST_F(ClaimDriverTest, ASlowUndoIsWaitedForInTheBackground) {
@@ -248,8 +300,10 @@ TEST_F(ClaimDriverTest, ASlowUndoIsWaitedForInTheBackground) {
             "claim studio/render-a: it is being undone; the kubelet asks again; the claim waits until then");
   gate.open();
   EXPECT_TRUE(run_until([&] { return driver->checkpoint().claims.empty(); }));
-  EXPECT_EQ(error_of(unprepare({claim})), "");
   EXPECT_EQ(hostd->count(ClaimAction::unprepare), 1U);
+  settings.answer_within = 30s;
+  start();
+  EXPECT_EQ(error_of(unprepare({claim})), "");
 }
 
 TEST_F(ClaimDriverTest, UnprepareEndsAPreparationInProgress) {
@@ -359,8 +413,17 @@ TEST_F(ClaimDriverTest, ANewAllocationWaitsUntilTheFormerIsUndone) {
   const ClaimKey claim = allocate("render-a", {{"card", kWhole}});
   ASSERT_EQ(error_of(prepare({claim})), "");
   allocate("render-a", {{"card", kVgpu}});
+  hostd->answer_by([](const api::ClaimRequest&) -> std::optional<test::FakeHostd::Answer> {
+    return fail(Errc::refused, "GPU 0000:3b:00.0 is in use by qemu (4711)");
+  });
   EXPECT_THAT(error_of(prepare({claim})), HasSubstr("still has the devices of a former allocation"));
-  EXPECT_EQ(error_of(unprepare({claim})), "");
+  EXPECT_TRUE(run_until([&] { return events.failures.size() == 2; }));
+  EXPECT_THAT(events.failures.back(), HasSubstr("in use by qemu"));
+  EXPECT_EQ(on_disk().claims.at(0).devices.at(0).device.name, kWhole) << "a VM has it still";
+  hostd->answer_by({});
+  EXPECT_THAT(error_of(prepare({claim})), HasSubstr("it is being undone"));
+  EXPECT_TRUE(run_until([&] { return driver->checkpoint().claims.empty(); }))
+      << "the kubelet has lost its records, and does not ask for the undo";
   EXPECT_EQ(error_of(prepare({claim})), "");
   EXPECT_EQ(on_disk().claims.at(0).devices.at(0).device.name, kVgpu);
 }

@@ -193,6 +193,31 @@ TEST_F(LostClaimsTest, OnesThatAreGoneAreUndoneAfterAPatience) {
   EXPECT_EQ(clock.waiting(), 0U);
 }
 
+TEST_F(LostClaimsTest, EachHasThePatienceOfItsOwn) {
+  hold("a");
+  hold("b");
+  lost.look({"b"});
+  clock.run_for(4min + 50s);
+  lost.look({});
+  clock.run_for(20s);
+  EXPECT_THAT(undone, ElementsAre(std::set<std::string>{"b"})) << "the kubelet may still ask for b";
+  clock.run_for(4min + 30s);
+  EXPECT_THAT(undone, SizeIs(1));
+  clock.run_for(20s);
+  EXPECT_THAT(undone, ElementsAre(std::set<std::string>{"b"}, std::set<std::string>{}));
+  EXPECT_EQ(clock.waiting(), 0U);
+}
+
+TEST_F(LostClaimsTest, OneThatComesBackHasItsPatienceAnew) {
+  hold("a");
+  lost.look({});
+  clock.run_for(4min);
+  lost.look({"a"});
+  lost.look({});
+  clock.run_for(4min);
+  EXPECT_THAT(undone, IsEmpty());
+}
+
 TEST_F(LostClaimsTest, TheKubeletsOwnRequestIsEnough) {
   hold("a");
   lost.look({});

@@ -63,9 +63,7 @@ TEST(Publication, OfAGpuHasItsVgpusAndTheWholeGpuLast) {
 }
 
 TEST(Publication, GivesEachDeviceTheSameAttributes) {
-  Gpu gpu = l4("0000:3b:00.0", 42);
-  gpu.partitions = {{1, 3}, {2, 7}};
-  const Publication published = publication_of(node_with({gpu}));
+  const Publication published = publication_of(node_with({l4("0000:3b:00.0", 42)}));
   const Device& whole = device(published, "whole-0000-3b-00-0");
   EXPECT_EQ(whole.attributes, (Attributes{{"type", "whole"},
                                           {"productName", "AD104GL [L4]"},
@@ -76,8 +74,6 @@ TEST(Publication, GivesEachDeviceTheSameAttributes) {
                                           {"vgpuType", ""},
                                           {"typeID", 0},
                                           {"vgpuFramework", ""},
-                                          {"partition1", 3},
-                                          {"partition2", 7},
                                           {"resource.kubernetes.io/numaNode", 1},
                                           {"resource.kubernetes.io/pcieRoot", "pci0000:3a"},
                                           {"resource.kubernetes.io/pciBusID", "0000:3b:00.0"}}));
@@ -315,7 +311,9 @@ TEST(Publication, HasCompatibilityGroupsWhereTheServerStoresThem) {
   EXPECT_THAT(groups("whole-0000-3b-00-0"), ElementsAre("whole"));
   EXPECT_THAT(groups("vgpu-0000-65-00-0-590-0"), IsEmpty());
   EXPECT_THAT(groups("whole-0000-65-00-0"), IsEmpty());
-  EXPECT_THAT(tainted(published), ElementsAre("vgpu-0000-3b-00-0-1150-2")) << "it is in use";
+  EXPECT_THAT(tainted(published),
+              ElementsAre("vgpu-0000-3b-00-0-1150-2", "vgpu-0000-3b-00-0-1152-0", "vgpu-0000-3b-00-0-1152-1"))
+      << "it is in use, and the API may forget its claim";
 }
 
 TEST(Publication, HasNoCompatibilityGroupsThatWouldSayTooMuch) {
@@ -382,6 +380,49 @@ TEST(Publication, KeepsAHeldDeviceOfAGpuThatIsGone) {
   const Publication renumbered = publication_of(node);
   EXPECT_THAT(names_of(renumbered), ElementsAre("whole-0000-3b-00-0"));
   EXPECT_THAT(renumbered.counter_sets, ElementsAre(set));
+}
+
+// The scheduler does not count a device whose claim the API has forgotten.
+
+TEST(Publication, TaintsAllBesideAForgottenWholeGpu) {
+  NodeModel node = node_with({l4("0000:3b:00.0", 42), l4("0000:5e:00.0", 7), l4("0000:5f:00.0", 7)});
+  hold(node, "whole-0000-5e-00-0", "a");
+  EXPECT_THAT(tainted(publication_of(node)), ElementsAre("whole-0000-5e-00-0"));
+  const Publication before = publication_of(node);
+  node.allocated.clear();
+  const Publication published = publication_of(node);
+  EXPECT_THAT(tainted(published), SizeIs(6 + 6 + 1)) << "all of both GPUs of its group, none of the other";
+  EXPECT_THAT(device(published, "vgpu-0000-5f-00-0-1150-0").taints,
+              ElementsAre(Taint{.key = "gpu-ferry.io/in-use", .value = ""}));
+  EXPECT_EQ(published.counter_sets, before.counter_sets);
+  EXPECT_EQ(generation_for(slices_of(before, node.owner, 9), slices_of(published, node.owner, 0)), 9U);
+}
+
+TEST(Publication, TaintsDevicesThatAForgottenVgpuLeavesNoRoomFor) {
+  NodeModel node = node_with({l4("0000:3b:00.0", 42)});
+  node.gpus[0].types.push_back(test::vgpu_type("1151", "L4-6B", 6, 4));
+  for (const bool groups : {false, true}) {
+    node.server.compatibility_groups = groups;
+    node.held.clear();
+    hold(node, "vgpu-0000-3b-00-0-1150-2", "a");
+    node.allocated.clear();
+    EXPECT_THAT(tainted(publication_of(node)),
+                ElementsAre("vgpu-0000-3b-00-0-1150-2", "vgpu-0000-3b-00-0-1152-0",
+                            "vgpu-0000-3b-00-0-1152-1", "whole-0000-3b-00-0"));
+  }
+  node.allocated = {"vgpu-0000-3b-00-0-1150-0", "vgpu-0000-3b-00-0-1150-1"};
+  EXPECT_THAT(tainted(publication_of(node)), SizeIs(4)) << "there is room for one more";
+  node.allocated.insert("vgpu-0000-3b-00-0-1150-3");
+  EXPECT_THAT(tainted(publication_of(node)), SizeIs(4 + 4)) << "none of its other type fits now";
+}
+
+TEST(Publication, TaintsPlacementsThatAForgottenVgpuCovers) {
+  NodeModel node = node_with({mixed("0000:65:00.0", 5)});
+  hold(node, "vgpu-0000-65-00-0-592-4", "a");
+  node.allocated.clear();
+  EXPECT_THAT(tainted(publication_of(node)),
+              ElementsAre("vgpu-0000-65-00-0-590-4", "vgpu-0000-65-00-0-590-6", "vgpu-0000-65-00-0-592-4",
+                          "vgpu-0000-65-00-0-594-0", "whole-0000-65-00-0"));
 }
 
 TEST(Publication, TaintsGpusThatAreNotReady) {
@@ -526,6 +567,7 @@ TEST(Publication, WithoutCountersHasNothingBesideAWholeGpu) {
   node.gpus[0].types[0].allowed = false;
   EXPECT_THAT(names_of(publication_of(node)), ElementsAre("whole-0000-3b-00-0"));
   node.held.clear();
+  node.allocated.clear();
   EXPECT_THAT(publication_of(node).devices, SizeIs(2));
   node.allocated = {"whole-0000-3b-00-0"};
   EXPECT_THAT(names_of(publication_of(node)), ElementsAre("whole-0000-3b-00-0"))

@@ -368,6 +368,29 @@ TEST(PublishedSlices, LetAClaimPassADeviceThatTheNodeHasNotFreedYet) {
   EXPECT_TRUE(check_available(cluster.node, publication_of(cluster.node), devices, "b"));
 }
 
+TEST(PublishedSlices, LetClaimsPassAGpuThatTheNodeHasNotFreedYet) {
+  for (const bool groups : {false, true}) {
+    NodeModel node = node_with({l4("0000:3b:00.0", 42), l4("0000:5e:00.0", 7)});
+    node.server.compatibility_groups = groups;
+    for (const char* const former : {"whole-0000-3b-00-0", "vgpu-0000-3b-00-0-1150-0"}) {
+      SCOPED_TRACE(fmt::format("{}{}", former, groups ? ", with compatibility groups" : ""));
+      Cluster cluster(node);
+      ASSERT_EQ(cluster.ask("a", device_named(former)), former);
+      hold(cluster.node, former, "a");
+      cluster.scheduler.deallocate("a");
+      cluster.publish();
+      EXPECT_EQ(cluster.count(whole_gpu()), 1U) << "the free GPU";
+      EXPECT_EQ(cluster.ask("b", vgpu_of_type("L4-12Q")), "vgpu-0000-5e-00-0-1152-0")
+          << "the node would refuse those of the first GPU until its VM has ended";
+      cluster.scheduler.deallocate("b");
+      EXPECT_EQ(cluster.count(vgpu_of_type("L4-6Q")), former == std::string("whole-0000-3b-00-0") ? 4U : 7U);
+      cluster.node.held.clear();
+      cluster.publish();
+      EXPECT_EQ(cluster.count(whole_gpu()), 2U);
+    }
+  }
+}
+
 TEST(PublishedSlices, CountADeviceThatAClaimHasWhateverHappens) {
   Cluster cluster(node_with({l4("0000:3b:00.0", 42), l4("0000:5e:00.0", 7)}));
   const std::string device = cluster.ask("a", vgpu_of_type("L4-6Q"));

@@ -90,8 +90,10 @@ inline dra::HeldDevice held_device(const dra::NodeModel& node, std::string_view 
   return out;
 }
 
+/// The API knows the claim, too.
 inline void hold(dra::NodeModel& node, std::string_view name, std::string claim) {
   node.held.push_back(held_device(node, name, std::move(claim)));
+  node.allocated.emplace(name);
 }
 
 inline std::vector<std::string> names_of(const dra::Publication& publication) {

@@ -146,7 +146,12 @@ TEST_F(ClaimKeeperTest, LeavesAGroupThatWasOnVfioBefore) {
   EXPECT_THAT(record().claims, IsEmpty());
   users.held.clear();
   must(prepare("a", {whole(kWhole)}));
+  users.held.emplace(kWhole, tenant());
+  refuses(unprepare("a"), "0000:05:00.0 is in use: VM tenant (pid 412)");
+  EXPECT_THAT(record().claims, SizeIs(1)) << "its VM runs still";
+  users.held.clear();
   must(unprepare("a"));
+  EXPECT_THAT(record().claims, IsEmpty());
   EXPECT_EQ(state(), on_vfio);
   EXPECT_EQ(host_changes(), 0U);
 }

@@ -16,6 +16,7 @@
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
+#include <vector>
 
 #include <gmock/gmock.h>
 
@@ -166,6 +167,21 @@ class NodeLoopTest : public testing::Test {
     loop->post([=] { loop->at(EventLoop::Clock::now(), [=] { done->set_value(); }); });
     return done->get_future().wait_for(kPatience) == std::future_status::ready;
   }
+  /// Asks to undo a claim.
+  Result<std::vector<api::PreparedDevice>> unprepare() {
+    const auto folder = must(kernel_.open("run/ferry/claims", O_RDONLY | O_DIRECTORY));
+    const UniqueFd client = must(connect_to_socket(folder.get(), "hostd.sock", SOCK_SEQPACKET));
+    const std::string request = api::claim_request_text(
+        {.action = api::ClaimAction::unprepare, .claim = "a", .space = "studio", .name = "render-a"});
+    EXPECT_EQ(::send(client.get(), request.data(), request.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(request.size()));
+    pollfd answered{.fd = client.get(), .events = POLLIN, .revents = 0};
+    EXPECT_EQ(::poll(&answered, 1, static_cast<int>(std::chrono::milliseconds(kPatience).count())), 1);
+    std::string answer(api::kLongestClaimMessage, '\0');
+    const ssize_t size = ::recv(client.get(), answer.data(), answer.size(), MSG_DONTWAIT);
+    answer.resize(size < 0 ? 0 : static_cast<std::size_t>(size));
+    return api::read_claim_answer(answer);
+  }
   bool reported(const std::function<bool(const api::HostStatus&)>& desired) {
     const auto watch = must(DirectoryWatch::open(kernel_.root() / "run/ferry"));
     const auto end = std::chrono::steady_clock::now() + kPatience;
@@ -222,23 +238,23 @@ TEST_F(NodeLoopTest, ServesAClaimAndLooksAtTheNodeAfterIt) {
   claims_ = ClaimServerSettings{.user = ::geteuid(), .group = ::getegid()};
   start();
   ASSERT_TRUE(becomes(api::NodePhase::idle, policy::Mode::host));
-  const auto folder = must(kernel_.open("run/ferry/claims", O_RDONLY | O_DIRECTORY));
-  const UniqueFd client = must(connect_to_socket(folder.get(), "hostd.sock", SOCK_SEQPACKET));
   must(kernel_.write("sys/bus/pci/drivers/nvidia/unbind", kGpu));  // raises no event here
-  const std::string request = api::claim_request_text(
-      {.action = api::ClaimAction::unprepare, .claim = "a", .space = "studio", .name = "render-a"});
-  ASSERT_EQ(::send(client.get(), request.data(), request.size(), MSG_NOSIGNAL),
-            static_cast<ssize_t>(request.size()));
-  pollfd answered{.fd = client.get(), .events = POLLIN, .revents = 0};
-  ASSERT_EQ(::poll(&answered, 1, static_cast<int>(std::chrono::milliseconds(kPatience).count())), 1);
-  std::string answer(api::kLongestClaimMessage, '\0');
-  const ssize_t size = ::recv(client.get(), answer.data(), answer.size(), 0);
-  ASSERT_GT(size, 0);
-  answer.resize(static_cast<std::size_t>(size));
-  EXPECT_THAT(must(api::read_claim_answer(answer)), testing::IsEmpty()) << "hostd knows no such claim";
+  EXPECT_THAT(must(unprepare()), testing::IsEmpty()) << "hostd knows no such claim";
   EXPECT_TRUE(reported([](const api::HostStatus& state) {
     return !state.accelerators.empty() && !state.accelerators[0].driver;
   }));
+}
+
+TEST_F(NodeLoopTest, AnswersAClaimWhileAnotherFerryChangesTheHost) {
+  claims_ = ClaimServerSettings{.user = ::geteuid(), .group = ::getegid()};
+  start();
+  ASSERT_TRUE(becomes(api::NodePhase::idle, policy::Mode::host));
+  const NodeLock other = must(NodeLock::take(kernel_, 0ms));
+  const auto began = std::chrono::steady_clock::now();
+  const auto answer = unprepare();
+  EXPECT_LT(std::chrono::steady_clock::now() - began, 10s) << "rounds wait behind each claim";
+  ASSERT_FALSE(answer);
+  EXPECT_THAT(answer.error().message, testing::HasSubstr("another ferry is changing this host"));
 }
 
 TEST_F(NodeLoopTest, SeesThatAnotherProgramHasWrittenTheRecordOfClaims) {

@@ -70,7 +70,7 @@ def vgpu_type(number: int, name: str, memory: int, **more: Any) -> dict[str, Any
 
 def listed_gpu(address: str, group: int, memory: int, types: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
     return {"address": address, "iommu_group": group, "vendor": 0x10de, "device": 0x26b9, "product": "AD102GL [L40S]",
-            "memory_mib": memory, "numa_node": 0, "pcie_root": None, "partitions": {}, "for_dra": True, "whole": True,
+            "memory_mib": memory, "numa_node": 0, "pcie_root": None, "for_dra": True, "whole": True,
             "framework": "vendor_vfio" if types else "none", "mixed_sizes": False, "types": types, "health": "ready",
             "reason": None, **more}
 
