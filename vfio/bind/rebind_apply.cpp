@@ -138,7 +138,7 @@ Result<RebindSnapshot> take_snapshot(const RebindContext& context,
   along.insert(with.begin(), with.end());
   const auto members = concerned(out.inventory, there, along);
   read_overrides(*context.host, *context.writer, members, out.inventory);
-  auto use = context.probe->take_snapshot(use_questions(*context.host, out.inventory, members));
+  auto use = context.probe->look(use_questions(*context.host, out.inventory, members));
   if (!use) return fail(std::move(use).error().during("ask who uses the devices"));
   out.use = std::move(*use);
   for (const PciAddress& address : members) {
@@ -233,9 +233,9 @@ bool is_load(const Step& step) {
 class OneAtATime final : public UseProbe {
  public:
   explicit OneAtATime(const RebindContext& context) : probe_(context.probe), on_step_(context.on_step) {}
-  Result<UseReport> take_snapshot(std::span<const UseQuestion> questions) override {
+  Result<UseReport> look(std::span<const UseQuestion> questions) override {
     const std::lock_guard lock(mutex_);
-    return probe_->take_snapshot(questions);
+    return probe_->look(questions);
   }
   RebindContext around(RebindContext context) {
     context.probe = this;
