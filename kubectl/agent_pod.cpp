@@ -82,6 +82,12 @@ std::string ferry_verb_in(const json& container) {
   return verb == words.end() ? std::string() : *verb;
 }
 
+bool runs_dra(const json& pod) {
+  const auto& containers = items_field(json_at(pod, "spec"), "containers");
+  return std::ranges::any_of(
+      containers, [](const json& container) { return ferry_program_in(container) == "ferry-dra"; });
+}
+
 std::string status_command_in(const json& pod) {
   if (!has_labels_of_the_chart(pod) || text_field(json_at(pod, "status"), "phase") != "Running") return {};
   const json& metadata = json_at(pod, "metadata");

@@ -22,6 +22,9 @@ std::string ferry_verb_in(const nlohmann::json& container);
 /// Empty: the pod does not run hostd, or not now, or it has no labels of the chart.
 std::string status_command_in(const nlohmann::json& pod);
 
+/// True: a container of the pod runs `ferry dra`.
+bool runs_dra(const nlohmann::json& pod);
+
 /// True: a pod belongs to an installation of Ferry, by its namespace or by the chart's labels. The program's
 /// name is not enough, since other programs may be called `ferry`, too.
 bool is_of_ferry(const nlohmann::json& pod, const std::string& space);

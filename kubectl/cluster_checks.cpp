@@ -14,6 +14,7 @@
 #include "agent/operator_compat/two_owners.h"
 #include "common/kubevirt_rules.h"
 #include "common/text/text.h"
+#include "kube/api_error.h"
 #include "kubectl/agent_pod.h"
 #include "kubectl/cluster_reader.h"
 #include "kubectl/cluster_verbs.h"
@@ -245,12 +246,6 @@ Check kubevirt_permits(const ClusterNode& node, const std::optional<std::vector<
   return std::move(check).warned(fmt::format("{}", fmt::join(lacks, "; ")), kCure);
 }
 
-bool runs_dra(const json& pod) {
-  const auto& containers = items_field(json_at(pod, "spec"), "containers");
-  return std::ranges::any_of(
-      containers, [](const json& container) { return ferry_program_in(container) == "ferry-dra"; });
-}
-
 bool has_gate(const json& kubevirt, const char* list, std::string_view gate) {
   const auto& gates =
       items_field(field_at(kubevirt, {"spec", "configuration", "developerConfiguration"}), list);
@@ -312,10 +307,38 @@ Check kubevirt_keeps_mediated(const ClusterNode& node, const std::optional<std::
       "each type with externalResourceProvider: true");
 }
 
+/// An API server before Kubernetes 1.34 does not know the kind. Later ones drop counters without an error,
+/// so the slices show whether they were stored.
+Check slices_have_counters(const ClusterNode& node, const Result<std::vector<json>>& slices) {
+  Check check{.id = "dra-counters",
+              .subject = node.name,
+              .why =
+                  "without counters the scheduler keeps no two devices of a GPU apart, so claims get each "
+                  "GPU in one way only"};
+  if (!slices && slices.error().code == kube::ApiErrc::not_found)
+    return std::move(check).failed("the API server has no resource.k8s.io/v1",
+                                   "claims need Kubernetes 1.34 or later; with dra.enabled=false in the "
+                                   "chart's values the device plugin serves the GPUs on any version");
+  if (!slices) return std::move(check).unknown(slices.error().message, slices.error().hint);
+  const auto has = [&](const char* list) {
+    return std::ranges::any_of(
+        *slices, [&](const json& slice) { return !items_field(json_at(slice, "spec"), list).empty(); });
+  };
+  if (!has("devices"))
+    return std::move(check).unknown("the node has no ResourceSlices with devices",
+                                    "`kubectl describe node` has an event if they are refused; `ferry doctor "
+                                    "--for dra` on the node says whether a GPU is for claims");
+  if (has("sharedCounters")) return std::move(check).passed("the node's ResourceSlices have counters");
+  return std::move(check).warned("the node's ResourceSlices have no counters",
+                                 "on Kubernetes 1.35 switch the feature gate DRAPartitionableDevices on, for "
+                                 "the API server and the scheduler; 1.36 has it on, and 1.34 cannot");
+}
+
 }  // namespace
 
 std::vector<Check> cluster_checks(const ClusterObjects& objects,
-                                  const std::optional<std::vector<json>>& kubevirts) {
+                                  const std::optional<std::vector<json>>& kubevirts,
+                                  const Result<std::vector<json>>& slices) {
   const ClusterGpus cluster = cluster_gpus(objects, NodesShown::all);
   std::vector<Check> out;
   for (const ClusterNode& node : cluster.nodes) {
@@ -328,6 +351,7 @@ std::vector<Check> cluster_checks(const ClusterObjects& objects,
     out.push_back(gpus_offered(node));
     out.push_back(kubevirt_permits(node, kubevirts));
     if (!std::ranges::any_of(objects.pods, runs_dra)) continue;
+    out.push_back(slices_have_counters(node, slices));
     out.push_back(kubevirt_reads_claims(node, kubevirts));
     out.push_back(kubevirt_keeps_mediated(node, kubevirts));
   }

@@ -7,6 +7,7 @@
 
 #include "common/text/text.h"
 #include "common/text/visible_text.h"
+#include "dra/names.h"
 #include "kube/api_error.h"
 #include "kube/field_filter.h"
 
@@ -170,6 +171,10 @@ Result<json> read_vmi(const kube::AskForPart& ask, const std::string& space, con
               "there is no VirtualMachineInstance '" + space + "/" + name +
                   "': the VM is stopped, or has another name",
               "`kubectl get vm -A` lists the VMs; `virtctl start` starts one");
+}
+
+Result<std::vector<json>> read_slices(const kube::AskForPart& ask, const std::string& node) {
+  return kube::list_by_parts(ask, kube::slices_of_node(node, dra::kDriver));
 }
 
 Result<std::optional<std::vector<json>>> read_kubevirts(const kube::AskForPart& ask) {

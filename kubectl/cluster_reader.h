@@ -66,6 +66,10 @@ Result<ClusterObjects> read_cluster_node(const kube::AskForPart& ask, const std:
 Result<nlohmann::json> read_vmi(const kube::AskForPart& ask, const std::string& space,
                                 const std::string& name);
 
+/// Reads the ResourceSlices of Ferry's driver on a node. ApiErrc::not_found: the API server does not know the
+/// kind. Other errors: those of `ask`.
+Result<std::vector<nlohmann::json>> read_slices(const kube::AskForPart& ask, const std::string& node);
+
 /// Reads the KubeVirt objects. Empty: the cluster has no KubeVirt. Absent: the role hides them. Errors: those
 /// of `ask`.
 Result<std::optional<std::vector<nlohmann::json>>> read_kubevirts(const kube::AskForPart& ask);

@@ -39,6 +39,7 @@
 #include "common/version.h"
 #include "kube/api_calls.h"
 #include "kube/paged_list.h"
+#include "kubectl/agent_pod.h"
 #include "kubectl/cluster_facts.h"
 #include "kubectl/cluster_reader.h"
 #include "kubectl/cluster_verbs.h"
@@ -196,8 +197,10 @@ Result<Report> check_node(const Cluster& cluster, const Command& command) {
   if (!objects) return fail(objects.error());
   const auto kubevirts = read_kubevirts(cluster.ask);
   if (!kubevirts) return fail(kubevirts.error());
-  return checks_report("node " + name, json::object({{"node", name}}), cluster_checks(*objects, *kubevirts),
-                       cluster, command);
+  const bool has_dra = std::ranges::any_of(objects->pods, runs_dra);
+  const auto slices = has_dra ? read_slices(cluster.ask, name) : Result<std::vector<json>>();
+  return checks_report("node " + name, json::object({{"node", name}}),
+                       cluster_checks(*objects, *kubevirts, slices), cluster, command);
 }
 
 Result<Report> check_vm(const Cluster& cluster, const Command& command) {

@@ -2,11 +2,14 @@
 // How long hostd takes to prepare a ResourceClaim, from the request at its socket to the answer, against the
 // command that does the same by hand: a whole IOMMU group against `ferry vfio bind`, a vGPU against `ferry
 // vgpu apply`. The command is a start of the program (`ferry --version`) and its verb, which runs here, since
-// the fake kernel reacts to writes of this process alone.
+// the fake kernel reacts to writes of this process alone. Then the same from the kubelet's request on, as
+// `ferry dra` serves it: it reads the claim, asks hostd, and writes its checkpoint and the files of the pod.
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <functional>
+#include <future>
 #include <memory>
 #include <span>
 #include <stdexcept>
@@ -19,6 +22,7 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "api/claim_request.h"
 #include "api/claimable_gpus.h"
@@ -32,6 +36,8 @@
 #include "common/log.h"
 #include "common/process/spawn.h"
 #include "common/result.h"
+#include "dra/claims/claim_driver.h"
+#include "dra/names.h"
 #include "host/claims/claim_keeper.h"
 #include "host/claims/claim_server.h"
 #include "host/node_apply.h"
@@ -56,6 +62,10 @@ constexpr const char* kType = "nvidia-232";       // T4-4Q
 constexpr const char* kProfile =
     "version: v1\nvgpu-configs:\n  one: [{devices: [7], vgpu-devices: {T4-4Q: 1}}]\n";
 constexpr std::chrono::seconds kPatience{20};
+constexpr const char* kNode = "node7";
+constexpr const char* kUid = "5be0c3aa-2f4d-4a3e-8d55-9d1f5a0c7711";
+constexpr const char* kSpace = "studio";
+constexpr const char* kName = "render-a";
 
 /// No device has a user.
 class NoUsers final : public vfio::UseProbe {
@@ -91,6 +101,42 @@ class WriterOf final : public HostWriter {
   FakeKernel& kernel_;
 };
 
+/// An API server whose claims all have one device.
+class OneDevice final : public dra::ClaimReader {
+ public:
+  void read(const dra::ClaimKey& key, Done done) override {
+    nlohmann::json claim;
+    claim["metadata"]["uid"] = key.uid;
+    nlohmann::json& results = claim["status"]["allocation"]["devices"]["results"];
+    results = nlohmann::json::array();
+    results.push_back({{"request", "card"},
+                       {"driver", std::string(dra::kDriver)},
+                       {"pool", dra::pool_name(kNode)},
+                       {"device", device}});
+    done(Result<nlohmann::json>(std::move(claim)));
+  }
+
+  std::string device;
+};
+
+class PublishedGpus final : public dra::NodeView {
+ public:
+  explicit PublishedGpus(std::vector<api::ClaimableGpu> gpus) : gpus_(std::move(gpus)) {}
+  Result<dra::NodeModel> node() const override {
+    return dra::NodeModel{
+        .owner = {.node = kNode}, .gpus = gpus_, .server = {.counters = true, .taints = true}};
+  }
+
+ private:
+  const std::vector<api::ClaimableGpu> gpus_;
+};
+
+class NoEvents final : public dra::ClaimEvents {
+ public:
+  void failed(const dra::ClaimKey& /*claim*/, api::ClaimAction /*action*/, const Error& /*error*/) override {}
+  void warned(const dra::ClaimKey& /*claim*/, const std::string& /*sentence*/) override {}
+};
+
 struct CloseFile {
   void operator()(std::FILE* file) const {
     (void)std::fclose(file);  // NOLINT(cppcoreguidelines-owning-memory): unique_ptr owns it
@@ -118,6 +164,12 @@ class Node {
   void prepare(const api::RequestedDevice& device) {
     ask(api::ClaimAction::prepare, {device});
     undo_ = [this] { ask(api::ClaimAction::unprepare, {}); };
+  }
+  /// As the kubelet has it prepared. `device`: its name in the slices.
+  void prepare_for_kubelet(const std::string& device) {
+    claims_.device = device;
+    call(&dra::ClaimDriver::prepare);
+    undo_ = [this] { call(&dra::ClaimDriver::unprepare); };
   }
   void bind() {
     start_program();
@@ -164,6 +216,9 @@ class Node {
     must(kernel_.load_module("vfio_pci"));
     must(kernel_.write_file(api::kClaimableGpusFile, api::claimable_gpus_text(gpus_for_claims())));
     must(server_.keep());
+    driver_ = must(dra::ClaimDriver::open(
+        {.loop = *loop_, .host = kernel_, .reader = claims_, .node = gpus_, .events = events_, .changed = {}},
+        {.node = kNode}));
     thread_ = std::jthread([this](const std::stop_token& stop) { loop_->run(stop); });
   }
   void add_gpu(unsigned number) {
@@ -203,12 +258,19 @@ class Node {
   }
 
   void ask(api::ClaimAction action, std::vector<api::RequestedDevice> devices) const {
-    const api::ClaimRequest request{.action = action,
-                                    .claim = "5be0c3aa-2f4d-4a3e-8d55-9d1f5a0c7711",
-                                    .space = "studio",
-                                    .name = "render-a",
-                                    .devices = std::move(devices)};
+    const api::ClaimRequest request{
+        .action = action, .claim = kUid, .space = kSpace, .name = kName, .devices = std::move(devices)};
     must(api::read_claim_answer(must(ask_hostd(kernel_, api::claim_request_text(request), kPatience))));
+  }
+  using Call = void (dra::ClaimDriver::*)(const std::vector<dra::ClaimKey>&, dra::ClaimDriver::Done);
+  void call(Call method) {
+    std::promise<std::vector<dra::ClaimAnswer>> answered;
+    loop_->post([&] {
+      ((*driver_).*method)(
+          {{.uid = kUid, .space = kSpace, .name = kName}},
+          [&](std::vector<dra::ClaimAnswer> answers) { answered.set_value(std::move(answers)); });
+    });
+    must(answered.get_future().get().front().devices);
   }
   void start_program() {
     const auto begin = std::chrono::steady_clock::now();
@@ -238,6 +300,10 @@ class Node {
   host::ClaimServer server_{*loop_, kernel_,
                             host::ClaimServerSettings{.user = ::geteuid(), .group = ::getegid()},
                             [this](const api::ClaimRequest& request) { return keeper_.serve(request); }};
+  OneDevice claims_;
+  PublishedGpus gpus_{gpus_for_claims()};
+  NoEvents events_;
+  std::unique_ptr<dra::ClaimDriver> driver_;
   std::jthread thread_;  // last: it uses all of these
 };
 
@@ -260,29 +326,39 @@ void compare(Node& node, const std::function<void()>& claim, const std::function
 int run(int argc, char** argv) {
   must(set_up_log("warn", LogFormat::text));
   Node node;
-  const auto contest = [&](std::string name, std::string baseline, const std::function<void()>& claim,
-                           const std::function<void()>& command) {
+  int worst = 0;
+  const auto contest = [&](std::string name, std::string baseline, double bound,
+                           const std::function<void()>& claim, const std::function<void()>& command) {
     compare(node, claim, command);
-    return run_contest({.name = std::move(name),
-                        .baseline = std::move(baseline),
-                        .ours = claim,
-                        .theirs = command,
-                        .bound = 1.3,
-                        .waits = true,
-                        .passes = 4,
-                        .between = [&node] { node.undo(); }},
-                       argc, argv);
+    const int status = run_contest({.name = std::move(name),
+                                    .baseline = std::move(baseline),
+                                    .ours = claim,
+                                    .theirs = command,
+                                    .bound = bound,
+                                    .waits = true,
+                                    .passes = 4,
+                                    .pairs = 5,
+                                    .between = [&node] { node.undo(); }},
+                                   argc, argv);
+    worst = std::max(worst, status);
   };
   const api::RequestedDevice whole{.gpu = must(vfio::PciAddress::parse(kWhole))};
   const api::RequestedDevice divided{.gpu = must(vfio::PciAddress::parse(kDivided)), .type = kType};
-  const int bound = contest(
-      "preparing a claim for a GPU with its IOMMU group", "`ferry vfio bind`", [&] { node.prepare(whole); },
-      [&] { node.bind(); });
-  const int created = contest(
-      "preparing a claim for a vGPU", "`ferry vgpu apply`", [&] { node.prepare(divided); },
+  contest(
+      "preparing a claim for a GPU with its IOMMU group", "`ferry vfio bind`", 1.3,
+      [&] { node.prepare(whole); }, [&] { node.bind(); });
+  contest(
+      "preparing a claim for a vGPU", "`ferry vgpu apply`", 1.3, [&] { node.prepare(divided); },
+      [&] { node.create(); });
+  contest(
+      "the kubelet's request for a GPU with its IOMMU group", "`ferry vfio bind`", 2.0,
+      [&] { node.prepare_for_kubelet(dra::whole_device_name(whole.gpu)); }, [&] { node.bind(); });
+  contest(
+      "the kubelet's request for a vGPU", "`ferry vgpu apply`", 2.0,
+      [&] { node.prepare_for_kubelet(dra::vgpu_device_name(divided.gpu, kType, 0)); },
       [&] { node.create(); });
   fmt::print("of each command, the start of the program takes {:.2f} ms\n", node.start_milliseconds());
-  return bound == 0 ? created : bound;
+  return worst;
 }
 
 }  // namespace

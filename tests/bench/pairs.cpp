@@ -51,7 +51,8 @@ int run_contest(const Contest& contest, int argc, char** argv) {
   double best_ours = 0;
   double best_theirs = 0;
   std::vector<double> ratios;
-  const int pairs = contest.waits && tight ? kPairsOnTheWall : kPairs;
+  const int usual = contest.waits && tight ? kPairsOnTheWall : kPairs;
+  const int pairs = contest.pairs > 0 ? contest.pairs : usual;
   for (int pair = 0; pair < pairs; ++pair) {
     double ours = 0;
     double theirs = 0;

@@ -22,6 +22,7 @@ struct Contest {
   /// Where the work is the kernel's and other processes': the time on the wall counts, not our processor's.
   bool waits = false;
   int passes = 8;                      ///< of each side, in one pair
+  int pairs = 0;                       ///< 0: as run_contest() has it
   std::function<void()> between = {};  ///< after each pass, not counted: puts back what it did; may be empty
 };
 

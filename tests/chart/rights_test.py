@@ -414,9 +414,11 @@ class RightsTest(unittest.TestCase):
                     self.assertEqual(made, {})
                     continue
                 self.assertEqual(set(made), {"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Job"})
+                slices = [{"apiGroups": ["resource.k8s.io"], "resources": ["resourceslices"], "verbs": ["list"]}]
                 self.assertEqual(made["ClusterRole"]["rules"],
                                  [{"apiGroups": [""], "resources": ["nodes", "pods"], "verbs": ["list"]},
-                                  {"apiGroups": ["kubevirt.io"], "resources": ["kubevirts"], "verbs": ["list"]}])
+                                  {"apiGroups": ["kubevirt.io"], "resources": ["kubevirts"], "verbs": ["list"]},
+                                  *(slices if (values.get("dra") or {}).get("enabled") else [])])
                 account = made["ServiceAccount"]["metadata"]["name"]
                 self.assertEqual([one["name"] for one in made["ClusterRoleBinding"]["subjects"]], [account])
                 for one in made.values():  # nothing stays, and no right either

@@ -9,6 +9,7 @@
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
+#include "kube/api_error.h"
 #include "kubectl/cluster_verbs.h"
 #include "tests/cli/composed_clusters.h"
 
@@ -27,6 +28,7 @@ using testing::IsEmpty;
 using testing::Not;
 using testing::Pair;
 using testing::SizeIs;
+using testing::StartsWith;
 
 kubectl::ClusterObjects one_node(const test::Quantities& capacity, std::vector<json> pods) {
   kubectl::ClusterObjects out;
@@ -256,6 +258,28 @@ TEST(ClusterFacts, LooksAtKubevirtsSettingsForClaims) {
   kubevirt["spec"]["configuration"]["developerConfiguration"]["disabledFeatureGates"] =
       json::array({"GPUsWithDRA"});
   EXPECT_EQ(verdict("kubevirt-claims", kubevirt), "warn");
+}
+
+TEST(ClusterFacts, LooksForCountersInTheSlicesOfTheNode) {
+  json pod = gpu_pod("ferry", "ferry-dra-x", "n", {});
+  pod["spec"]["containers"] = {{{"name", "dra"}, {"command", {"/usr/bin/ferry-dra"}}}};
+  const auto answer = [&](const std::vector<json>& pods, const Result<std::vector<json>>& slices) {
+    const auto all = kubectl::cluster_checks(one_node({}, pods), std::vector<json>(), slices);
+    const auto found = std::ranges::find(all, "dra-counters", &Check::id);
+    return found == all.end() ? std::string("none") : std::string(text(found->verdict)) + " " + found->fix;
+  };
+  const json devices = {{"spec", {{"devices", json::array({{{"name", "whole-0000-65-00-0"}}})}}}};
+  const json empty = {{"spec", json::object()}};
+  const json counters = {{"spec", {{"sharedCounters", json::array({{{"name", "group-65"}}})}}}};
+  EXPECT_EQ(answer({}, std::vector<json>{devices}), "none") << "no pod of ferry dra";
+  EXPECT_THAT(answer({pod}, std::vector<json>{counters, devices}), StartsWith("pass"));
+  EXPECT_THAT(answer({pod}, std::vector<json>{devices}),
+              AllOf(StartsWith("warn"), HasSubstr("DRAPartitionableDevices")));
+  EXPECT_THAT(answer({pod}, std::vector<json>{empty}), StartsWith("unknown"));
+  EXPECT_THAT(answer({pod}, fail(Error{.code = kube::ApiErrc::forbidden, .message = "no right"})),
+              StartsWith("unknown"));
+  EXPECT_THAT(answer({pod}, fail(Error{.code = kube::ApiErrc::not_found, .message = "no such kind"})),
+              AllOf(StartsWith("fail"), HasSubstr("1.34")));
 }
 
 TEST(ClusterFacts, ReadsQuantitiesAsTheApiServerWritesThem) {

@@ -8,6 +8,7 @@ import contextlib
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import unittest
@@ -23,7 +24,7 @@ from cluster.programs import wait_until
 POOL = f"{NODE}/gpu-ferry"
 WHOLE_CARD, WHOLE_TESLA = "whole-0000-01-00-0", "whole-0000-02-00-0"
 STATE = "gpu-ferry.io/state"
-DAEMON_SET = "ferry-dra"
+DAEMON_SET, HOST_DAEMON_SET = "ferry-dra", "ferry"
 ACCOUNT, OF_THE_POD = "ferry-dra", "dra-of-the-pod"
 SLICES_POLICY, EVENTS_POLICY = "ferry-dra-own-slices", "ferry-dra-own-events"
 OWN = ("nvidia", "snd_hda_intel", "nvidia")
@@ -100,14 +101,15 @@ class DraTest(unittest.TestCase):
             self.kubernetes.kubectl("delete", kind, "--all", "--timeout=60s")
 
     @contextlib.contextmanager
-    def without_ferry_dra(self) -> Iterator[None]:
+    def without(self, component: str, daemon_set: str) -> Iterator[None]:
+        """The pod of this DaemonSet is away."""
         def patch(value: str | None) -> None:
             change = {"spec": {"template": {"spec": {"nodeSelector": {"example.com/no-node": value}}}}}
-            self.kubernetes.kubectl("patch", "daemonset", DAEMON_SET, "-n", SPACE, "-p", json.dumps(change))
+            self.kubernetes.kubectl("patch", "daemonset", daemon_set, "-n", SPACE, "-p", json.dumps(change))
         patch("yes")
         try:
             wait_until("its pod is gone", lambda: not self.kubernetes.get(
-                "pods", "-n", SPACE, "-l", "app.kubernetes.io/component=dra")["items"], 120)
+                "pods", "-n", SPACE, "-l", f"app.kubernetes.io/component={component}")["items"], 120)
             yield
         finally:
             patch(None)
@@ -129,6 +131,10 @@ class DraTest(unittest.TestCase):
 
     def choose_policies(self, policies: str) -> None:
         self.ferry.helm(self.program, "upgrade", "ferry", CHART, "--reuse-values", values={"config": {"policies": policies}})
+
+    def choose_classes(self, more: list[dict[str, str]]) -> None:
+        self.ferry.helm(self.program, "upgrade", "ferry", CHART, "--reuse-values",
+                        values={"dra": {"deviceClasses": {"more": more}}})
 
     def update_ferry_dra(self, **spec: Any) -> None:
         self.kubernetes.kubectl("patch", "daemonset", DAEMON_SET, "-n", SPACE, "-p", json.dumps({"spec": spec}))
@@ -284,6 +290,20 @@ class DraTest(unittest.TestCase):
         wait_until("an event says that KubeVirt does not find it", lambda: "GpuClaimWarning" in [
             reason for reason, _ in self.events_of("some")], 60)
 
+    def test_a_pod_asks_for_the_extended_resource_of_a_class(self) -> None:
+        """The scheduler makes the claim."""
+        gates = self.kubernetes.kubectl("get", "--raw", "/metrics")
+        if not re.search(r'(?m)^kubernetes_feature_enabled\{name="DRAExtendedResource",[^}]*\} 1$', gates):
+            self.skipTest("this Kubernetes has no DRAExtendedResource, or the feature gate is off")
+        self.addCleanup(self.choose_classes, [])
+        self.choose_classes([{"name": "rtx-4090.example.com", "type": "whole", "extendedResourceName": "example.com/rtx-4090",
+                              "expression": f"device.attributes['{DRIVER}'].deviceID == '0x2684'"}])
+        self.kubernetes.run_pod("guest", {"example.com/rtx-4090": 1}, "ls /dev/vfio; echo END", terminationGracePeriodSeconds=1)
+        self.assertEqual(["11", "vfio"], self.shown_by("guest"))
+        self.assertEqual(("vfio-pci", "vfio-pci", "nvidia"), self.host.drivers(), "its whole group")
+        (record,) = self.checkpoint().values()
+        self.assertEqual("prepared", record["phase"])
+
     def test_names_over_64_bytes(self) -> None:
         claim, request, inside = "a" + "-long-name" * 20, "r" * 63, "c" * 63
         self.claim(claim, {request: FOUR_GIB})
@@ -345,11 +365,14 @@ class DraTest(unittest.TestCase):
         self.run_pod("guest", {"gpu": {"resourceClaimName": "kept"}})
         self.kubernetes.wait_for_pod("guest")
         uid = self.ferry.uid("node")
-        self.kubernetes.kubectl("delete", "pod", "-n", SPACE, "-l", "app.kubernetes.io/component=node", "--timeout=120s")
-        # While hostd is away, a claim waits with the reason.
-        self.claim("new", {"card": FOUR_GIB})
-        self.run_pod("other", {"gpu": {"resourceClaimName": "new"}})
-        wait_until("another one runs", lambda: self.ferry.uid("node") not in ("", uid), 120)
+        with self.without("node", HOST_DAEMON_SET):
+            self.claim("new", {"card": FOUR_GIB})
+            self.run_pod("other", {"gpu": {"resourceClaimName": "new"}})
+            wait_until("an event of the claim names the reason", lambda: any(
+                reason == "GpuPrepareFailed" and "connect to hostd" in message for reason, message in self.events_of("new")), 60)
+            self.assertEqual("Pending", self.phase("other"))
+            self.assertNotIn("new", self.checkpoint())
+        self.assertNotIn(self.ferry.uid("node"), ("", uid))
         self.kubernetes.wait_for_pod("other")
         self.assertEqual("vfio-pci", self.host.driver_of(CARD))
         self.assertEqual("Running", self.phase("guest"))
@@ -430,7 +453,7 @@ class DraTest(unittest.TestCase):
         self.claim("kept", {"card": A_CARD})
         self.run_pod("guest", {"gpu": {"resourceClaimName": "kept"}})
         self.kubernetes.wait_for_pod("guest")
-        with self.without_ferry_dra():
+        with self.without("dra", DAEMON_SET):
             self.kubernetes.kubectl("delete", "pod", "guest", "--force", "--grace-period=0", "--timeout=60s")
             self.kubernetes.kubectl("delete", "resourceclaim", "kept", "--timeout=120s")
             self.assertIn("kept", self.checkpoint())

@@ -1,18 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash source-path=SCRIPTDIR
-# shellcheck source=hostd/lib.sh
-. /mnt/tests/scenarios/hostd/lib.sh
-# shellcheck source=vgpu/lib.sh
-. /mnt/tests/scenarios/vgpu/lib.sh
-dra=(setpriv --reuid=64712 --regid=64712 --clear-groups) # the user of `ferry dra`
-claims=/run/ferry/claims
-record=/run/ferry/hostd/claims.json
+# shellcheck source=dra/lib.sh
+. /mnt/tests/scenarios/dra/lib.sh
 faults=/sys/module/ferry_testgpu/parameters
-
-start_hostd() {
-  ferry --log-level info hostd --dra-user 64712 --dra-group 64712 2>> /mnt/state/hostd.log &
-  hostd=$!
-}
 
 kill_hostd() {
   kill -9 $hostd
@@ -24,17 +14,6 @@ hostd_answers() { unprepare unknown > /dev/null 2>&1; } # to undo an unknown cla
 start_again() {
   start_hostd
   expect "hostd answers" wait_for hostd_answers 180
-}
-
-want() { # POLICY: written as the agent does it
-  jq -n --arg policy "$1" --rawfile config /run/policies.yaml '{version: 2, policy: $policy, config: $config}' \
-    > /var/lib/ferry/.wanted
-  mv /var/lib/ferry/.wanted /var/lib/ferry/desired.json
-}
-
-settles() { # PHASE POLICY
-  wait_for "[[ \$(state '.phase + \" \" + (.desired.policy // \"-\")') == '$1 $2' ]]" 180 ||
-    fail "it does not become $1: $(cat /run/ferry/status.json; cat /mnt/state/hostd.log)"
 }
 
 of() { state ".accelerators[] | select(.address == \"$(dev "$1")\") | $2"; }
@@ -52,17 +31,10 @@ leave() { request prepare "$@" | "${dra[@]}" claim-request --leave; }     # the 
 unprepare() { request unprepare "$1" | "${dra[@]}" claim-request; }       # CLAIM
 answered() { jq -r "$1" <<< "$REPLY"; }                                   # FILTER: of the answer
 nodes() { answered ".devices[$1].nodes | map(.path) | join(\" \")"; }     # NUMBER: of a device of the answer
-recorded() { jq -r '[.claims[] | "\(.name) \(.phase)"] | join(",")' $record; }
-claimable() { jq -r '[.gpus[] | select(.for_dra) | .address] | sort | join(" ")' $claims/gpus.json 2> /dev/null || :; }
-addresses() { for name; do dev "$name"; done | sort | xargs; } # NAME...
 
 type_of() { # NAME TYPE: its ID
   jq -r --arg gpu "$(dev "$1")" --arg name "$2" \
     '.gpus[] | select(.address == $gpu) | .types[] | select(.short_name == $name) | .id' $claims/gpus.json
-}
-
-group_of() { # a function or a mediated device: the number of its IOMMU group
-  basename "$(readlink "/sys/bus/pci/devices/$1/iommu_group" || readlink "/sys/bus/mdev/devices/$1/iommu_group")"
 }
 
 identity() { # of all bindings, vGPUs and records: what is written or made anew has another inode
@@ -71,12 +43,6 @@ identity() { # of all bindings, vGPUs and records: what is written or made anew 
   stat -c '%n %i' /sys/bus/pci/devices/*/driver
   find /sys/bus/mdev/devices/ -mindepth 1 -printf '%f %i\n' | sort
   find /run/ferry/hostd/claims.json /run/ferry/hostd/moves/ -type f -printf '%p %i\n' | sort
-}
-
-as_before() { # nothing is left of any claim
-  expect_equal "drivers and overrides" "$(< /run/before)" "$(snapshot)"
-  expect_equal "vGPUs" "" "$(vgpus)"
-  expect_equal "claims" "" "$(recorded)"
 }
 
 start_vm() { # NAME NODE DEVICE: a VM that has not begun to run has the device; its process is left in $vm

@@ -4,8 +4,8 @@
 spec=/mnt/tests/scenarios/container/pod.json # tests/chart keeps it as the chart renders it
 image=/run/image
 token=/run/token
-certificates=/run/certificates
-logs=/mnt/state/logs
+# shellcheck source=../api-server/lib.sh
+. /mnt/tests/scenarios/api-server/lib.sh
 
 mapfile -t folders < <(jq -r '.volumes | del(.["machine-id"])[]' $spec)
 mkdir -p $logs $token /etc/containerd "${folders[@]}" # as the kubelet does
@@ -93,21 +93,4 @@ end() { # NAME [STATUS]: told to, as the kubelet does it
   ctr tasks kill --signal SIGTERM "$1"
   wait "${running[$1]}" || found=$?
   expect_equal "the end of $1: $(< "$logs/$1")" "${2-0}" "$found"
-}
-
-# Whoever has one of its tokens may do all: what the agent is permitted is asked by tests/cluster.
-begin_api_server() {
-  printf 'people,people,people\nagent,agent,agent\n' > /run/tokens
-  etcd --data-dir=/run/etcd --unsafe-no-fsync > $logs/etcd 2>&1 &
-  {
-    wait_for ": 2> /dev/null < /dev/tcp/127.0.0.1/2379" 120
-    exec kube-apiserver --etcd-servers=http://127.0.0.1:2379 --bind-address=127.0.0.1 --secure-port=6443 \
-      --advertise-address=192.0.2.1 --endpoint-reconciler-type=none --service-cluster-ip-range=10.96.0.0/24 \
-      --cert-dir=$certificates --token-auth-file=/run/tokens --authorization-mode=AlwaysAllow \
-      --service-account-issuer=https://kubernetes.default.svc --service-account-key-file=$certificates/apiserver.key \
-      --service-account-signing-key-file=$certificates/apiserver.key
-  } > $logs/api-server 2>&1 &
-}
-kubectl() {
-  command kubectl --server=https://127.0.0.1:6443 --certificate-authority=$certificates/apiserver.crt --token=people "$@"
 }
