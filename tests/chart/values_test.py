@@ -380,7 +380,8 @@ class ValuesTest(unittest.TestCase):
 
     def test_the_notes_name_the_next_steps(self) -> None:
         notes = self.notes
-        self.assertIn("kubectl label node NODE nvidia.com/gpu.workload.config=vm-passthrough", notes({}))
+        self.assertIn("kubectl label --overwrite node NODE gpu-ferry.io/policy- gpu-ferry.io/state- "
+                      "nvidia.com/gpu.workload.config=vm-passthrough", notes({}))
         self.assertNotIn("vfioManager", notes({}))
         self.assertIn("kubectl label namespace gpus pod-security.kubernetes.io/enforce=privileged", notes({}))
         self.assertIn("kubectl label namespace elsewhere ", notes({"namespaceOverride": "elsewhere"}))

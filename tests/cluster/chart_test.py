@@ -97,7 +97,7 @@ class ChartTest(unittest.TestCase):
         advertised = pathlib.Path("/run/ferry/plugin/advertised.json")
         advertised.unlink(missing_ok=True)  # of the Helm before
         notes = ferry.helm(program, "install", "ferry", CHART, values=VALUES)
-        self.assertIn("kubectl label node NODE", notes)
+        self.assertIn("kubectl label --overwrite node NODE", notes)
         self.assertIn("No node of 1 has a label of gpuNodeLabels", notes)
         self.assertEqual(ferry.pods(), [], "the node has no GPU yet")
         self.kubernetes.kubectl("label", "node", NODE, f"{PRESENT}=true")
