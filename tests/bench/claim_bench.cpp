@@ -119,7 +119,7 @@ class OneDevice final : public dra::ClaimReader {
   std::string device;
 };
 
-class PublishedGpus final : public dra::NodeView {
+class PublishedGpus final : public dra::ModelSource {
  public:
   explicit PublishedGpus(std::vector<api::ClaimableGpu> gpus) : gpus_(std::move(gpus)) {}
   Result<dra::NodeModel> node() const override {
