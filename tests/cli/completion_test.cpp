@@ -24,6 +24,7 @@
 #include "host/claims/claim_record.h"
 #include "tests/cli/run_program.h"
 #include "tests/support/machines.h"
+#include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 
 namespace ferry::cli {
@@ -234,7 +235,7 @@ TEST_F(CompletedNames, AreAdvertisedResources) {
 TEST_F(CompletedNames, AreClaimsThatHostdHasPrepared) {
   build("t4-server");
   EXPECT_THAT(names("claims"), IsEmpty());
-  host::ClaimRecord record;
+  auto record = test::must(host::load_claim_record(machine_.kernel));
   record.put({.uid = "5be0c3aa-2f4d-4a3e-8d55-9d1f5a0c7711", .space = "studio", .name = "render-a"});
   ASSERT_TRUE(host::store_claim_record(machine_.kernel, record));
   EXPECT_EQ(completed_names("claims", {"--host-root", root()}),
