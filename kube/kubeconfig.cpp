@@ -260,19 +260,16 @@ Result<> read_cluster(const Part& cluster, const Environment& environment, Clust
 
   const auto proxy = cluster.text("proxy-url");
   if (!proxy) return fail(Error(proxy.error()));
-  if (proxy->empty()) {
-    auto found = proxy_of_environment(into.server, environment);
-    if (!found) return fail(Errc::invalid_config, found.error().message, found.error().hint);
-    into.proxy = std::move(*found);
-    return {};
-  }
-  const ConfigNode& node = *cluster.find("proxy-url");
-  auto url = proxy_url(*proxy);
-  if (!url) return cluster.refuse(node, "proxy-url", url.error().message, url.error().hint);
-  if (!into.server.tls)
-    return cluster.refuse(node, "proxy-url", "without TLS a proxy would see our credentials",
-                          "write https:// in server");
-  into.proxy.url = std::move(*url);
+  auto found = proxy->empty()
+                   ? proxy_of_environment(into.server, environment)
+                   : proxy_url(*proxy).map([](const std::string& url) { return Proxy{.url = url}; });
+  if (!found && proxy->empty()) return fail(Errc::invalid_config, found.error().message, found.error().hint);
+  if (!found)
+    return cluster.refuse(*cluster.find("proxy-url"), "proxy-url", found.error().message, found.error().hint);
+  if (!found->url.empty() && !into.server.tls)
+    return cluster.refuse(*cluster.find("proxy-url"), "proxy-url",
+                          "without TLS a proxy would see our credentials", "write https:// in server");
+  into.proxy = std::move(*found);
   return {};
 }
 
@@ -282,10 +279,8 @@ json json_of_scalar(const ConfigNode& node) {
   if (const auto number = plain_number(node)) return *number;
   for (const char* word : {"null", "Null", "NULL", "~"})
     if (node.text == word) return nullptr;
-  for (const char* word : {"true", "True", "TRUE"})
-    if (node.text == word) return true;
-  for (const char* word : {"false", "False", "FALSE"})
-    if (node.text == word) return false;
+  for (const char* word : {"true", "True", "TRUE", "false", "False", "FALSE"})
+    if (node.text == word) return lower(word) == "true";
   double real = 0;
   const char* const end = node.text.data() + node.text.size();
   const auto [at, error] = std::from_chars(node.text.data(), end, real);

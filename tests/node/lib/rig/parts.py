@@ -78,7 +78,7 @@ def recipes() -> list[Recipe]:
         Recipe("guest-kernel", 240, versions=("KPKG",), files=(config,), env={"CONFIG": str(config)}),
         Recipe("root", 35, versions=("ROOT",), files=(packages,), env={"PACKAGES": str(packages)}),
         Recipe("kernel", 15, versions=kernel),
-        Recipe("modules", 15, versions=kernel, files=files_below(kmod), env={"SOURCES": str(kmod)}),
+        Recipe("modules", 15, versions=(*kernel, "KBUILD"), files=files_below(kmod), env={"SOURCES": str(kmod)}),
         Recipe("busybox", 2, versions=("BUSYBOX",)),
         Recipe("initramfs", 1, needs=("busybox", "kernel"), files=(node_init,),
                env={"BUSYBOX": "{busybox}/busybox", "BOOT": "{kernel}/boot", "INIT": str(node_init)}),
