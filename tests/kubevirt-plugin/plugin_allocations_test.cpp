@@ -23,6 +23,7 @@ namespace fs = std::filesystem;
 
 TEST_F(PluginTest, LearnsOfAReleaseWhileAGroupIsUnavailableAndAsksNobodyOtherwise) {
   std::atomic<int> lists = 0;
+  const EndFirst end_first(*this);
   serve_pods([&] { lists.fetch_add(1); });
   options.pod_resources.period = 1ms;
   options.rules.companions = Companions::devices;
@@ -229,6 +230,7 @@ TEST_F(PluginTest, TakesNothingForReleasedFromAKubeletThatDoesNotKnowItsPodsYet)
   kubelet->stop();
 
   ListCount lists;
+  const EndFirst end_first(*this);
   kubelet = make_ignorant_kubelet(lists);
   ASSERT_TRUE(kubelet->start());
   ASSERT_TRUE(allocatable(kGpu, 1));
@@ -250,6 +252,7 @@ TEST_F(PluginTest, AsksAKubeletUntilItKnowsItsPodsThoughNothingIsAllocated) {
   add_gpu("0000:01:00.0", 15);
   add_audio("0000:01:00.1", 15);
   ListCount lists;
+  const EndFirst end_first(*this);
   kubelet = make_ignorant_kubelet(lists);
   start_both();
   ASSERT_TRUE(allocatable(kGpu, 1) && allocatable(kAudio, 1));
@@ -268,6 +271,7 @@ TEST_F(PluginTest, AsksAKubeletThatDoesNotKnowItsPodsYetBeforeEachAllocate) {
   add_audio("0000:01:00.1", 15);
   add_gpu("0000:02:00.0", 16);
   ListCount lists;
+  const EndFirst end_first(*this);
   kubelet = make_ignorant_kubelet(lists);
   start_both();
   ASSERT_TRUE(allocatable(kGpu, 2) && allocatable(kAudio, 1));
@@ -285,6 +289,7 @@ TEST_F(PluginTest, RefusesWhatItCannotAskAKubeletAboutThatDoesNotKnowItsPods) {
   std::atomic<bool> hangs = false;
   std::promise<void> leave;
   ListCount lists;
+  const EndFirst end_first(*this);
   kubelet = std::make_unique<standin::Kubelet>(
       directory(),
       standin::Options{.pod_resources = (kernel.root() / options.pod_resources.socket).parent_path(),
@@ -350,6 +355,7 @@ TEST_F(PluginTest, BelievesAKubeletThatNeverListsItsPodOnlyWhereItListsADevice) 
   add_audio("0000:01:00.1", 15);
   predecessor_gave("0000:01:00.0");
   ListCount lists;
+  const EndFirst end_first(*this);
   kubelet = make_ignorant_kubelet(lists);
   kubelet->remember({.name = "static", .resource = {}, .ids = {}});
   start_both();

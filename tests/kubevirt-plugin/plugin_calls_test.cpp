@@ -205,6 +205,7 @@ TEST_F(PluginCallsTest, SaysThatAKubeletHasFoundItAndDoesNotTakeItAndIsThereWhen
 TEST_F(PluginCallsTest, LearnsThatTheKubeletIsAnotherThoughSomebodyReadsOn) {
   std::atomic<bool> is_another = false;
   std::promise<void> asked;
+  const EndFirst end_first(*this);
   serve_pods([&] {
     if (is_another.exchange(false)) asked.set_value();
   });

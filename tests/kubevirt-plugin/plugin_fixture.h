@@ -18,6 +18,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "common/pinned.h"
 #include "hostfs/directory_watch.h"
 #include "kubevirt-plugin/plugin.h"
 #include "tests/kubevirt-plugin/nvidia_rules.h"
@@ -40,6 +41,20 @@ inline constexpr const char* kUuid = "3f0c2f4e-5f0b-4a57-9d0a-2f1f3f5a7c11";
 
 class Fixture : public testing::Test {
  protected:
+  /// Ends the plugin and the kubelet before the locals that the kubelet's callbacks use. Declare it after
+  /// them.
+  class EndFirst : Pinned {
+   public:
+    explicit EndFirst(Fixture& test) : test_(test) {}
+    ~EndFirst() {
+      EXPECT_TRUE(test_.stop());
+      test_.kubelet->stop();
+    }
+
+   private:
+    Fixture& test_;
+  };
+
   Fixture() {
     kernel.add_driver({.name = "vfio-pci", .vfio = true});
     kernel.add_driver({.name = "nvidia"});

@@ -235,6 +235,7 @@ TEST_F(PluginTest, YieldsItsSocketToASuccessorAndLeavesItThere) {
 TEST_F(PluginTest, EndsWhileTheKubeletDoesNotAnswer) {
   std::promise<void> entered;
   std::promise<void> leave;
+  const EndFirst end_first(*this);
   kubelet = make_kubelet(standin::Options{.dial_limit = 100ms, .on_register = [&] {
                                             entered.set_value();
                                             leave.get_future().wait_for(kPatience);

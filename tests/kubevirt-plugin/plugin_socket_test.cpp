@@ -228,6 +228,7 @@ TEST_F(PluginSocketTest, WaitsForAKubeletThatIsSlowToTakeARegistration) {
   const auto slow = std::make_shared<std::promise<void>>();
   const auto released = slow->get_future().share();
   std::atomic<int> calls = 0;
+  const EndFirst end_first(*this);
   kubelet = make_kubelet(standin::Options{.on_register = [&, released] {
     if (calls++ == 0) released.wait();
   }});

@@ -191,6 +191,7 @@ TEST_F(PluginWithdrawalTest, SaysNothingOfWithdrawalsBeforeItKnowsWhoHoldsWhat) 
   std::promise<void> leave;
   std::once_flag first;
   const std::shared_future<void> left = leave.get_future().share();
+  const EndFirst end_first(*this);
   serve_pods([&, left] {
     std::call_once(first, [&] { asked.set_value(); });
     left.wait_for(kPatience);
