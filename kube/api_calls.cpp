@@ -28,9 +28,7 @@ struct ApiCalls::Parts {
         std::shared_ptr<ExecAuthenticator> authenticator)
       : space(access.default_namespace),
         how(fmt::format("{}, by {}{}", access.server.text(), access.said_by,
-                        access.proxy.url.empty()      ? ""
-                        : access.proxy.exempt.empty() ? ", through a proxy"
-                                                      : ", through a proxy unless NO_PROXY exempts it")),
+                        access.proxy.empty() ? "" : ", through a proxy")),
         loop(std::move(its_loop)),
         timers(*loop),
         curl(*loop, std::move(access)),

@@ -80,6 +80,61 @@ tl::unexpected<Error> wrong(std::string_view url, std::string_view why) {
               "write https://HOST:PORT");
 }
 
+// ---- NO_PROXY. libcurl 7.88 would not find fd00::1 in fd00::/8, nor an entry with a port or with "*.".
+
+bool in_network(std::string_view network, std::string_view address) {
+  const auto slash = network.find('/');
+  if (slash == std::string_view::npos) return false;
+  const std::string base = ip_bytes(network.substr(0, slash));
+  const std::string_view length = network.substr(slash + 1);
+  unsigned bits = 0;
+  const auto [end, error] = std::from_chars(length.data(), length.data() + length.size(), bits);
+  if (base.empty() || error != std::errc() || end != length.data() + length.size() ||
+      base.size() != address.size() || bits > base.size() * 8)
+    return false;
+  for (unsigned bit = 0; bit < bits; ++bit) {
+    const unsigned mask = 0x80U >> bit % 8;
+    if (((static_cast<unsigned char>(base[bit / 8]) ^ static_cast<unsigned char>(address[bit / 8])) & mask) !=
+        0)
+      return false;
+  }
+  return true;
+}
+
+// "example.com" matches itself and names below it, ".example.com" and "*.example.com" only names below it.
+bool is_below(std::string_view host, std::string_view domain) {
+  if (domain.starts_with("*.")) domain.remove_prefix(1);
+  if (!domain.starts_with('.')) {
+    if (host == domain) return true;
+    return host.size() > domain.size() && host.ends_with(domain) &&
+           host[host.size() - domain.size() - 1] == '.';
+  }
+  return host.size() > domain.size() && host.ends_with(domain);
+}
+
+bool is_exempt(const ServerAddress& server, std::string_view entry) {
+  if (entry == "*") return true;
+  const std::string address = ip_bytes(server.host);
+  if (!address.empty() && in_network(entry, address)) return true;
+  const auto parts = split(entry);
+  if (!parts || parts->host.empty()) return false;
+  if (!parts->port.empty() && port_of(parts->port) != server.port) return false;
+  if (!address.empty()) return ip_bytes(parts->host) == address;
+  return is_below(server.host, parts->host);
+}
+
+bool is_exempt_by_list(const ServerAddress& server, std::string_view list) {
+  while (!list.empty()) {
+    const auto end = std::min(list.find(','), list.size());
+    std::string_view entry = list.substr(0, end);
+    while (entry.starts_with(' ')) entry.remove_prefix(1);
+    while (entry.ends_with(' ')) entry.remove_suffix(1);
+    if (!entry.empty() && is_exempt(server, lower(entry))) return true;
+    list.remove_prefix(std::min(end + 1, list.size()));
+  }
+  return false;
+}
+
 // The first of the two variables that is set and not empty.
 Environment::const_iterator first_of(const Environment& environment, const char* name, const char* other) {
   for (const char* const each : {name, other})
@@ -161,16 +216,16 @@ Result<std::string> proxy_url(std::string_view text) {
   return fail(Errc::usage, "it is not the URL of a proxy", "write http://HOST:PORT, or https or socks5");
 }
 
-Result<Proxy> proxy_of_environment(const ServerAddress& server, const Environment& environment) {
+Result<std::string> proxy_of_environment(const ServerAddress& server, const Environment& environment) {
   const auto proxy = first_of(environment, "HTTPS_PROXY", "https_proxy");
   // Go's clients use no proxy for this machine itself.
-  if (proxy == environment.end() || server.is_loopback()) return Proxy();
+  if (proxy == environment.end() || server.is_loopback()) return std::string();
+  const auto exempt = first_of(environment, "NO_PROXY", "no_proxy");
+  if (exempt != environment.end() && is_exempt_by_list(server, exempt->second)) return std::string();
   const bool has_scheme = proxy->second.find("://") != std::string::npos;
   auto url = proxy_url(has_scheme ? proxy->second : "http://" + proxy->second);
   if (!url) return fail(std::move(url).error().during(proxy->first));
-  const auto exempt = first_of(environment, "NO_PROXY", "no_proxy");
-  return Proxy{.url = std::move(*url),
-               .exempt = exempt == environment.end() ? std::string() : exempt->second};
+  return url;
 }
 
 namespace {

@@ -42,14 +42,11 @@ bool is_host(std::string_view text);
 /// which may have a password in it.
 Result<std::string> proxy_url(std::string_view text);
 
-struct Proxy {
-  std::string url = {};     ///< in libcurl's form; empty: none
-  std::string exempt = {};  ///< hosts, domains and networks that need none, for CURLOPT_NOPROXY
-};
-
-/// The proxy for a server by HTTPS_PROXY and NO_PROXY, upper case first. This machine itself has none.
-/// Errors: as in proxy_url(), with the variable's name.
-Result<Proxy> proxy_of_environment(const ServerAddress& server, const Environment& environment);
+/// The proxy for a server by HTTPS_PROXY and NO_PROXY, as the rest of Kubernetes reads them; empty: none.
+/// This machine itself has none. Errors: as in proxy_url(), with the variable's name.
+///
+/// ABI: golang.org/x/net/http/httpproxy, Config.
+Result<std::string> proxy_of_environment(const ServerAddress& server, const Environment& environment);
 
 /// A secret that a program has printed, or the reason why there is none.
 struct LiveCredential {
@@ -86,9 +83,9 @@ struct ExecConfig {
 struct ClusterAccess {
   ServerAddress server;
   std::string tls_server_name = {};  ///< name in the server's certificate; empty: its host
-  Proxy proxy = {};
-  Credential authorities = {};  ///< PEM: signers of the server's certificate; empty: the system's
-  Credential certificate = {};  ///< PEM: the client's; with `key`
+  std::string proxy = {};            ///< in libcurl's form; empty: none
+  Credential authorities = {};       ///< PEM: signers of the server's certificate; empty: the system's
+  Credential certificate = {};       ///< PEM: the client's; with `key`
   Credential key = {};
   Credential token = {};      ///< bearer token; a program may give none
   std::string username = {};  ///< for Basic, with `password`

@@ -281,9 +281,9 @@ Result<> CurlExchange::prepare(const ClusterAccess& access, const CredentialsNow
   curl_.set(CURLOPT_TCP_KEEPIDLE, kKeepaliveSeconds);
   curl_.set(CURLOPT_TCP_KEEPINTVL, kKeepaliveSeconds / 3);
   curl_.set(CURLOPT_UPLOAD_BUFFERSIZE, kUploadBytes);
-  // Both are set, also if empty: else libcurl would read the environment.
-  curl_.set(CURLOPT_PROXY, access.proxy.url.c_str());
-  curl_.set(CURLOPT_NOPROXY, access.proxy.exempt.c_str());
+  // The proxy is chosen already; without these, libcurl would read the environment.
+  curl_.set(CURLOPT_PROXY, access.proxy.c_str());
+  curl_.set(CURLOPT_NOPROXY, "");
   curl_.set(CURLOPT_PRIVATE, this);
   curl_.receive(*this);
 

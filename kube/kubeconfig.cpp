@@ -260,16 +260,14 @@ Result<> read_cluster(const Part& cluster, const Environment& environment, Clust
 
   const auto proxy = cluster.text("proxy-url");
   if (!proxy) return fail(Error(proxy.error()));
-  auto found = proxy->empty()
-                   ? proxy_of_environment(into.server, environment)
-                   : proxy_url(*proxy).map([](const std::string& url) { return Proxy{.url = url}; });
-  if (!found && proxy->empty()) return fail(Errc::invalid_config, found.error().message, found.error().hint);
-  if (!found)
-    return cluster.refuse(*cluster.find("proxy-url"), "proxy-url", found.error().message, found.error().hint);
-  if (!found->url.empty() && !into.server.tls)
+  auto url = proxy->empty() ? proxy_of_environment(into.server, environment) : proxy_url(*proxy);
+  if (!url && proxy->empty()) return fail(Errc::invalid_config, url.error().message, url.error().hint);
+  if (!url)
+    return cluster.refuse(*cluster.find("proxy-url"), "proxy-url", url.error().message, url.error().hint);
+  if (!url->empty() && !into.server.tls)
     return cluster.refuse(*cluster.find("proxy-url"), "proxy-url",
                           "without TLS a proxy would see our credentials", "write https:// in server");
-  into.proxy = std::move(*found);
+  into.proxy = std::move(*url);
   return {};
 }
 

@@ -301,8 +301,9 @@ class KubeletTransport::Impl : Pinned {
     endpoint.complained = false;
     endpoint.read_by = endpoint.registered_with;  // a present reader is that kubelet
     endpoint.removed = false;
-    // If the list was read and dropped already, stream_changed()'s pause applies.
-    if (endpoint.readers.empty()) retry_in(endpoint, endpoint.read_since_call ? endpoint.pause : unread_);
+    // The list may have been read and dropped already.
+    if (endpoint.readers.empty())
+      retry_in(endpoint, endpoint.read_since_call ? std::max(endpoint.pause, after_drop_) : unread_);
   }
 
   void failed(Endpoint& endpoint, const Error& error) {

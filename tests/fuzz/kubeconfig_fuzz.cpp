@@ -24,8 +24,7 @@ bool has_control(std::string_view text) {
 
 void check(const kube::ClusterAccess& access) {
   const kube::ServerAddress& server = access.server;
-  require(server.tls || (server.is_loopback() && access.proxy.url.empty()),
-          "only this machine goes without TLS");
+  require(server.tls || (server.is_loopback() && access.proxy.empty()), "only this machine goes without TLS");
   const auto again = kube::ServerAddress::parse(server.text());
   require(again.has_value() && *again == server, "a server's address is what it says");
   require(access.certificate.empty() == access.key.empty(), "a certificate has its key");

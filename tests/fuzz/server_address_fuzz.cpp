@@ -14,7 +14,6 @@ void ferry::fuzz::one_input(std::string_view text) {
   const auto chosen = kube::proxy_of_environment(
       *server, {{"HTTPS_PROXY", std::string(proxy)}, {"NO_PROXY", std::string(exempt)}});
   if (!chosen) return require(chosen.error().message.starts_with("HTTPS_PROXY: "), "it says which variable");
-  require(chosen->url.empty() || !server->is_loopback(), "this machine is reached without a proxy");
-  require(chosen->url.empty() || kube::proxy_url(chosen->url).value_or("") == chosen->url,
-          "a proxy is a URL of one");
+  require(chosen->empty() || !server->is_loopback(), "this machine is reached without a proxy");
+  require(chosen->empty() || kube::proxy_url(*chosen).value_or("") == *chosen, "a proxy is a URL of one");
 }

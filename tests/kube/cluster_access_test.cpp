@@ -70,7 +70,7 @@ contexts:
   EXPECT_EQ(access.server.text(), "https://api.example:6443/base");
   EXPECT_EQ(access.authorities, (Credential{.text = {}, .file = "some/pki/ca.crt"}));
   EXPECT_EQ(access.tls_server_name, "kubernetes");
-  EXPECT_EQ(access.proxy.url, "http://proxy:3128");
+  EXPECT_EQ(access.proxy, "http://proxy:3128");
   EXPECT_FALSE(access.compressed);
   EXPECT_EQ(access.certificate, (Credential{.text = {}, .file = "/etc/admin.crt"}));
   EXPECT_EQ(access.key, (Credential{.text = {}, .file = "some/../admin.key"}));
@@ -116,9 +116,9 @@ TEST(Kubeconfig, SaysWhoWeAre) {
 
 TEST(Kubeconfig, HasTheEnvironmentsProxyUnlessItHasItsOwn) {
   const Environment environment{{"HTTPS_PROXY", "env:1"}, {"NO_PROXY", "b"}};
-  EXPECT_EQ(must(read(config("server: https://a", ""), "", environment)).proxy.url, "http://env:1");
-  EXPECT_EQ(must(read(config("server: https://a", ""), "", environment)).proxy.exempt, "b");
-  EXPECT_EQ(must(read(config("server: https://b, proxy-url: https://own", ""), "", environment)).proxy.url,
+  EXPECT_EQ(must(read(config("server: https://a", ""), "", environment)).proxy, "http://env:1");
+  EXPECT_EQ(must(read(config("server: https://b", ""), "", environment)).proxy, "");
+  EXPECT_EQ(must(read(config("server: https://b, proxy-url: https://own", ""), "", environment)).proxy,
             "https://own");
   const auto wrong = read(config("server: https://a", ""), "", {{"HTTPS_PROXY", "a b"}});
   ASSERT_FALSE(wrong.has_value());
@@ -475,11 +475,11 @@ TEST_F(ClusterAccessTest, IsAPodsOwn) {
   EXPECT_EQ(pod.token, (Credential{.text = {}, .file = in("pod/token")}));
   EXPECT_EQ(pod.authorities, (Credential{.text = {}, .file = in("pod/ca.crt")}));
   EXPECT_EQ(pod.default_namespace, "gpu");
-  EXPECT_EQ(pod.proxy.url, "");
+  EXPECT_EQ(pod.proxy, "");
   pod_["HTTPS_PROXY"] = "proxy:1";
-  EXPECT_EQ(must(access(pod_)).proxy.url, "http://proxy:1");
+  EXPECT_EQ(must(access(pod_)).proxy, "http://proxy:1");
   pod_["NO_PROXY"] = "10.0.0.0/8";
-  EXPECT_EQ(must(access(pod_)).proxy.exempt, "10.0.0.0/8");
+  EXPECT_EQ(must(access(pod_)).proxy, "");
   pod_["KUBERNETES_SERVICE_HOST"] = "fd00::1";
   EXPECT_EQ(must(access(pod_)).server.text(), "https://[fd00::1]:443");
   folder_.remove("pod/namespace");

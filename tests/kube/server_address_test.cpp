@@ -84,7 +84,7 @@ TEST(Proxy, IsOfThreeKinds) {
 }
 
 std::string proxy_for(const std::string& server, const Environment& environment) {
-  return must(proxy_of_environment(must(ServerAddress::parse(server)), environment)).url;
+  return must(proxy_of_environment(must(ServerAddress::parse(server)), environment));
 }
 
 TEST(Proxy, IsWhatTheEnvironmentSays) {
@@ -99,20 +99,44 @@ TEST(Proxy, IsWhatTheEnvironmentSays) {
   EXPECT_EQ(wrong.error().message, "https_proxy: it is not the URL of a proxy");
 }
 
-TEST(Proxy, IsNoneForThisMachine) {
-  for (const char* server : {"https://127.0.0.1", "https://localhost:6443", "https://[::1]"})
-    EXPECT_EQ(proxy_for(server, {{"HTTPS_PROXY", "proxy:1"}}), "") << server;
+struct Exempt {
+  const char* server;
+  const char* list;
+  bool exempt;
+};
+void PrintTo(const Exempt& row, std::ostream* out) {
+  *out << row.server << " by " << row.list;
+}
+class NoProxy : public testing::TestWithParam<Exempt> {};
+
+TEST_P(NoProxy, IsReadAsTheRestOfKubernetesReadsIt) {
+  const auto& [server, list, exempt] = GetParam();
+  EXPECT_EQ(proxy_for(server, {{"HTTPS_PROXY", "proxy:1"}, {"NO_PROXY", list}}),
+            exempt ? "" : "http://proxy:1");
 }
 
-TEST(Proxy, HasTheExceptionsOfTheEnvironment) {
-  const auto exempt = [](const Environment& environment) {
-    return must(proxy_of_environment(must(ServerAddress::parse("https://a")), environment)).exempt;
-  };
-  EXPECT_EQ(exempt({{"HTTPS_PROXY", "proxy:1"}}), "");
-  EXPECT_EQ(exempt({{"HTTPS_PROXY", "proxy:1"}, {"no_proxy", "b"}}), "b");
-  EXPECT_EQ(exempt({{"HTTPS_PROXY", "proxy:1"}, {"NO_PROXY", "10.0.0.0/8, .svc"}, {"no_proxy", "b"}}),
-            "10.0.0.0/8, .svc");
-}
+INSTANTIATE_TEST_SUITE_P(
+    Table, NoProxy,
+    testing::Values(
+        Exempt{"https://127.0.0.1", "", true}, Exempt{"https://localhost:6443", "x", true},
+        Exempt{"https://[::1]", "x", true}, Exempt{"https://10.96.0.1", "", false},
+        Exempt{"https://10.96.0.1", "*", true}, Exempt{"https://10.96.0.1", "10.96.0.1", true},
+        Exempt{"https://10.96.0.1", "10.96.0.10", false}, Exempt{"https://10.96.0.1", "10.96.0.0/12", true},
+        Exempt{"https://10.96.0.1", "10.112.0.0/12", false}, Exempt{"https://10.96.0.1", "0.0.0.0/0", true},
+        Exempt{"https://10.96.0.1", "10.96.0.0/33", false}, Exempt{"https://10.96.0.1", "10.96.0.0/", false},
+        Exempt{"https://10.96.0.1", "10.96.0.0/8x", false}, Exempt{"https://10.96.0.1", "::/0", false},
+        Exempt{"https://10.96.0.1", "a, 10.0.0.0/8 ,b", true},
+        Exempt{"https://10.96.0.1:6443", "10.96.0.1:6443", true},
+        Exempt{"https://10.96.0.1:443", "10.96.0.1:6443", false}, Exempt{"https://10.96.0.1", "10", false},
+        Exempt{"https://[fd00::1]", "fd00::/8", true}, Exempt{"https://[fd00::1]", "fd00:0::1", true},
+        Exempt{"https://[fd00::1]", "[fd00::1]:443", true}, Exempt{"https://[fd00::1]", "fc00::/8", false},
+        Exempt{"https://api.example", "example", true}, Exempt{"https://api.example", "API.Example", true},
+        Exempt{"https://api.example", ".example", true}, Exempt{"https://api.example", "*.example", true},
+        Exempt{"https://example", ".example", false}, Exempt{"https://example", "*.example", false},
+        Exempt{"https://api.example", "i.example", false}, Exempt{"https://api.example", "pi.example", false},
+        Exempt{"https://api.example", "example:443", true},
+        Exempt{"https://api.example", "example:80", false}, Exempt{"https://api.example", ",,", false},
+        Exempt{"https://api.example", ":443", false}));
 
 }  // namespace
 }  // namespace ferry::kube

@@ -271,17 +271,6 @@ TEST_F(TransportTrust, TakesNoProxyThatWasNotChosen) {
   EXPECT_EQ(heard.status(), 200) << heard.message();
 }
 
-TEST_F(TransportTrust, TakesNoProxyForAServerThatIsExempt) {
-  const ApiStandin server(with_tls());
-  ClusterAccess access = access_to(server);
-  access.proxy = {.url = "http://127.0.0.1:1", .exempt = "192.0.2.0/24"};
-  open(access);
-  EXPECT_NE(get("/echo").status(), 200) << "no proxy is there";
-  access.proxy.exempt = "192.0.2.0/24, 127.0.0.0/8";
-  open(access);
-  EXPECT_EQ(get("/echo").status(), 200);
-}
-
 TEST_F(TransportTrust, SpeaksWithoutTlsToThisMachineAlone) {
   const ApiStandin server({});
   ClusterAccess access = access_to(server);
