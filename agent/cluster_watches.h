@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The objects of the cluster that the agent watches: the Node, the pods on it, NVIDIA's DaemonSets, and the
-// ConfigMaps with policies and with Kata's classes. For one thread.
+// ConfigMaps with policies and with Kata's classes. Only one thread may use it.
 //
 // RBAC may forbid objects, the server may fail at some kinds of them, and there may be more than are kept.
 // After a patience the agent goes on without such objects. If the server reports nothing at all, it waits.

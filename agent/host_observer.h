@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads hostd's files and liveness, and measures hostd's silence. For one thread.
+// Reads hostd's files and liveness, and measures hostd's silence. Only one thread may use it.
 #pragma once
 
 #include <set>

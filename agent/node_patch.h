@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sends the changes of the Node that a reconcile asks for, and records its events once the Node shows their
-// cause. For one thread.
+// cause. Only one thread may use it.
 #pragma once
 
 #include <functional>

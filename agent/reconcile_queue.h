@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The times of the agent's reconciles. For one thread.
+// The times of the agent's reconciles. Only one thread may use it.
 #pragma once
 
 #include <functional>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The end of an agent that has got SIGTERM. No change begins any more. Once hostd has ended its change or
 // stopped, the agent undoes its own changes that no other program would undo: it resumes operands, uncordons
-// the node, and gives back the node's rollout lease (LastLease). For one thread.
+// the node, and gives back the node's rollout lease (LastLease). Only one thread may use it.
 #pragma once
 
 #include <functional>

@@ -26,7 +26,7 @@ inline UniqueFd make_memory_file(const char* name) {
 
 class WriteProgress {
  public:
-  /// The parent makes it: nothing is done, and no single write is awaited. The errno: no memory is left.
+  /// The parent makes the page. At first no write is done or awaited. The errno: no memory is left.
   static Result<WriteProgress> make();
   /// The child calls this: it maps the page of a descriptor from make(). The errno: the descriptor is
   /// something else.

@@ -9,7 +9,7 @@ namespace ferry::kube {
 
 /// Random numbers in [0, 1), evenly.
 using Random = std::function<double()>;
-/// Numbers of a generator with a seed of its own, which all copies share. For one thread.
+/// Numbers of a generator with a seed of its own, which all copies share. Only one thread may use it.
 Random random_numbers();
 
 /// The pause before the next try: a second, doubled each time up to a minute. A random part of it between a

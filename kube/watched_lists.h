@@ -26,7 +26,7 @@ struct WatchedList {
   ObjectWatch::Kept kept = {};
 };
 
-/// Holds one ObjectWatch for each list. For one thread.
+/// Holds one ObjectWatch for each list. Only one thread may use it.
 class WatchedLists : Pinned {
  public:
   /// Changes within this time are reported together.

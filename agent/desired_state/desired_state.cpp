@@ -82,10 +82,10 @@ Result<FoundPolicy> find_policy(std::span<const ConfigText> configs, std::span<c
   if (!faults.empty()) {
     Error fault = std::move(faults.front());
     return fail(std::move(fault).during(
-        fmt::format("no policy or profile that can be read is called '{}', and this cannot be read", name)));
+        fmt::format("no readable policy or profile is called '{}', and a file cannot be read", name)));
   }
   if (names.empty()) {
-    return fail(Errc::invalid_config, fmt::format("no policy or profile is called '{}': there is none", name),
+    return fail(Errc::invalid_config, fmt::format("no policy or profile is called '{}': none is given", name),
                 "a policy (docs/policy.md) or a vGPU profile file, in a ConfigMap that the agent is given");
   }
   return fail(Errc::invalid_config,

@@ -41,7 +41,8 @@ nlohmann::json node_feature(const std::string& node, const Labels& labels, kube:
 /// True if the object has all of `content` and no further label.
 bool says_the_same(const nlohmann::json& object, const nlohmann::json& content);
 
-/// Keeps a NodeFeature up to date; waits while the cluster does not know such objects. For one thread.
+/// Keeps a NodeFeature up to date; waits while the cluster does not know such objects. Only one thread may
+/// use it.
 class NodeFeature : Pinned {
  public:
   struct Settings {

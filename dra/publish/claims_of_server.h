@@ -75,7 +75,7 @@ class KubeClaimEvents final : public ClaimEvents {
 
 /// Finds claims of the checkpoint that have no device of this node in the API server, so that their GPUs
 /// become free also if the kubelet has lost its own records and does not ask for that. For each claim the
-/// kubelet first has kPatience to ask as usual. For one thread.
+/// kubelet first has kPatience to ask as usual. Only one thread may use it.
 class LostClaims : Pinned {
  public:
   static constexpr std::chrono::minutes kPatience{5};

@@ -38,7 +38,7 @@ namespace ferry::dra {
 /// with a hint. Errors: those of the transport, of kube::error_of() and of features_of_probe().
 Result<ServerFeatures> features_of_answer(const Result<kube::ApiReply>& reply);
 
-/// Asks the server, once for each begin(). For one thread.
+/// Asks the server, once for each begin(). Only one thread may use it.
 class FeatureProbe : Pinned {
  public:
   using Done = std::function<void(Result<ServerFeatures>)>;

@@ -180,7 +180,7 @@ TEST(DesiredState, OfANameThatNobodyHoldsSuggestsOne) {
       "mean 'render-mix'? | there are: default, render-mix, mixed, quarters");
   EXPECT_TRUE(typo.of_vgpu_config);
   EXPECT_EQ(shown(resolve_desired_state(node_with({{api::kPolicyLabel, "any"}}), {}, {})),
-            "invalid: label gpu-ferry.io/policy=any: no policy or profile is called 'any': there is none | a "
+            "invalid: label gpu-ferry.io/policy=any: no policy or profile is called 'any': none is given | a "
             "policy (docs/policy.md) or a vGPU profile file, in a ConfigMap that the agent is given");
   std::string many = "version: v1\nvgpu-configs:\n";
   for (int i = 0; i < 20; ++i) many += "  c" + std::to_string(i) + ": [{devices: all, vgpu-devices: {}}]\n";
@@ -206,8 +206,8 @@ TEST(DesiredState, OfAConfigurationThatCannotBeReadSaysWhere) {
   EXPECT_EQ(other.kind, DesiredState::Kind::policy) << shown(other);
   EXPECT_THAT(other.warnings, ElementsAre(testing::StartsWith("passed over: bad.yaml:3: policies.x: ")));
   EXPECT_THAT(shown(resolve_desired_state(node_with({{api::kPolicyLabel, "x"}}), configs, {})),
-              testing::StartsWith("invalid: label gpu-ferry.io/policy=x: no policy or profile that can be "
-                                  "read is called 'x', and this cannot be read: bad.yaml:3: policies.x: "));
+              testing::StartsWith("invalid: label gpu-ferry.io/policy=x: no readable policy or profile is "
+                                  "called 'x', and a file cannot be read: bad.yaml:3: policies.x: "));
 }
 
 TEST(DesiredState, OfANameThatStandsTwiceNamesBothPlacesWhereTheySayDifferentThings) {

@@ -283,7 +283,7 @@ TEST_F(AgentVerb, SaysWhatItCannotUse) {
   EXPECT_THAT(run_ferry({"--host-root", scratch_.path().string(), "agent", "--once", "--node-file", node_file,
                          "--dry-run"})
                   .err,
-              AllOf(HasSubstr("no policy or profile is called '"), HasSubstr("': there is none"),
+              AllOf(HasSubstr("no policy or profile is called '"), HasSubstr("': none is given"),
                     HasSubstr("hint: --config FILE names a policy")));
   EXPECT_EQ(agent({"--default-workload", "vm"}).status, 2);
   EXPECT_EQ(agent({"--default-workload", "container", "--default-policy", "a"}).status, 2);
