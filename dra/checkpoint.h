@@ -17,9 +17,9 @@
 //        "counter_set": {"name": "group-42",
 //                        "counters": [{"name": "framebuffer", "value": 25769803776}]}}]}]}
 //
-// A claim begins as `preparing`, before hostd is asked; is `prepared` once hostd has answered; is
-// `unpreparing` before hostd is asked to undo it, and then leaves the file. The file is void after a reboot,
-// which its boot ID shows.
+// A claim begins as `preparing`, before hostd is asked; is `prepared` once hostd has answered, until hostd
+// refuses a repeat; is `unpreparing` before hostd is asked to undo it, and then leaves the file. The file is
+// void after a reboot, which its boot ID shows.
 #pragma once
 
 #include <cstdint>

@@ -521,7 +521,9 @@ class ClaimDriver::Impl : Pinned {
     work.hostd = std::move(*hostd);
     work.hostd->send(unprepare_request(key), settings_.hostd_limit,
                      [this, uid = key.uid, is_known](const Result<std::vector<PreparedDevice>>& undone) {
-                       hostd_has_undone(works_.at(uid), undone, is_known);
+                       Work& asked = works_.at(uid);
+                       // hostd fails only for a claim that its record has, or may have.
+                       hostd_has_undone(asked, undone, is_known || asked.hostd->has_answered());
                      });
   }
 

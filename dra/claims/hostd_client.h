@@ -35,6 +35,8 @@ class HostdCall : Pinned {
   /// done nothing. Errc::malformed_host: the answer is none.
   /// Errc::usage: the request is too long.
   void send(const api::ClaimRequest& request, std::chrono::milliseconds limit, Done done);
+  /// For `done`: the result is hostd's own.
+  bool has_answered() const { return has_answered_; }
 
  private:
   HostdCall(EventLoop& loop, UniqueFd connection) : loop_(loop), connection_(std::move(connection)) {}
@@ -45,6 +47,7 @@ class HostdCall : Pinned {
   const UniqueFd connection_;
   EventLoop::Timer timer_;
   std::chrono::milliseconds limit_{};
+  bool has_answered_ = false;
   Done done_;
 };
 
