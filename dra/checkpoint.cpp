@@ -309,6 +309,14 @@ Result<> finish_prepare(Checkpoint& checkpoint, std::string_view uid,
   return {};
 }
 
+bool begin_again(Checkpoint& checkpoint, std::string_view uid) {
+  ClaimRecord* const claim = find_record(checkpoint, uid);
+  const auto has_result = [](const ClaimDevice& device) { return device.result != PreparedDevice(); };
+  if (claim == nullptr || std::ranges::none_of(claim->devices, has_result)) return false;
+  claim->phase = ClaimPhase::preparing;
+  return true;
+}
+
 bool begin_unprepare(Checkpoint& checkpoint, std::string_view uid) {
   ClaimRecord* const claim = find_record(checkpoint, uid);
   if (claim == nullptr) return false;

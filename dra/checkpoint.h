@@ -17,9 +17,9 @@
 //        "counter_set": {"name": "group-42",
 //                        "counters": [{"name": "framebuffer", "value": 25769803776}]}}]}]}
 //
-// A claim begins as `preparing`, before hostd is asked; is `prepared` once hostd has answered; is
-// `unpreparing` before hostd is asked to undo it, and then leaves the file. The file is void after a reboot,
-// which its boot ID shows.
+// A claim begins as `preparing`, before hostd is asked; is `prepared` once hostd has answered, until hostd
+// refuses a repeat; is `unpreparing` before hostd is asked to undo it, and then leaves the file. The file is
+// void after a reboot, which its boot ID shows.
 #pragma once
 
 #include <cstdint>
@@ -101,6 +101,9 @@ Result<> begin_prepare(Checkpoint& checkpoint, ClaimRecord claim);
 /// another number of devices, or the claim is being unprepared.
 Result<> finish_prepare(Checkpoint& checkpoint, std::string_view uid,
                         std::span<const PreparedDevice> results);
+/// Records that a claim must be prepared again: hostd has refused a repeat, and may have undone devices. The
+/// former results stay. False: the claim was never prepared, so that nothing changes.
+bool begin_again(Checkpoint& checkpoint, std::string_view uid);
 /// Records the intent to undo a claim. False: no such claim, so there is nothing to undo.
 bool begin_unprepare(Checkpoint& checkpoint, std::string_view uid);
 /// Removes a claim that has been undone, or that was refused before anything was done for it.

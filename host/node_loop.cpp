@@ -369,7 +369,8 @@ class NodeLoop {
   Result<std::vector<api::PreparedDevice>> serve(const api::ClaimRequest& request) {
     if (!holds_lock()) return fail(another_one());
     auto answer = claim_keeper_->serve(request);
-    a_claim_was_served();
+    // Errc::unreachable: another ferry has the node's lock, and nothing was done.
+    if (answer || answer.error().code != Errc::unreachable) a_claim_was_served();
     return answer;
   }
 

@@ -426,7 +426,8 @@ class ClaimDriver::Impl : Pinned {
   }
 
   /// Records the intent, and asks hostd. Another program may have removed a vGPU of a claim that is prepared
-  /// already: hostd then makes the vGPU again. While hostd is away, such a claim is answered from its record.
+  /// already: hostd then makes the vGPU again. Without an answer of hostd, such a claim is answered from its
+  /// record.
   void ask_hostd(Work& work, Checkpoint next) {
     const std::string uid = work.key.uid;
     // The connection comes before the record: while hostd is away, there is nothing to undo.
@@ -448,8 +449,10 @@ class ClaimDriver::Impl : Pinned {
   }
 
   void hostd_has_prepared(Work& work, const Result<std::vector<PreparedDevice>>& devices) {
-    Checkpoint next = checkpoint_;
+    if (!devices && devices.error().code == Errc::unreachable && is_prepared(checkpoint_, work.key.uid))
+      return hand_over(work);
     if (!devices) return undo_refused(work, devices.error());
+    Checkpoint next = checkpoint_;
     if (auto finished = finish_prepare(next, work.key.uid, *devices); !finished)
       return end_work(work, std::move(finished).error());
     if (auto kept = keep(std::move(next)); !kept) return end_work(work, std::move(kept).error());
@@ -458,10 +461,15 @@ class ClaimDriver::Impl : Pinned {
 
   /// Drops the record of a claim that hostd has refused, once hostd has nothing of it: its error does not say
   /// what it could undo. Without that the record stays, and the next request goes on from it. So does the
-  /// record of a claim that was prepared before: its pods may have its devices.
+  /// record of a claim that was prepared before: its pods may have its devices. But hostd may have undone
+  /// some, so such a claim gets no answer without hostd any more.
   void undo_refused(Work& work, Error why) {
-    if (why.code == Errc::unreachable || is_prepared(checkpoint_, work.key.uid))
+    if (why.code == Errc::unreachable) return end_work(work, std::move(why));
+    Checkpoint again = checkpoint_;
+    if (begin_again(again, work.key.uid)) {
+      if (auto kept = keep(std::move(again)); !kept) spdlog::error("{}", kept.error().text());
       return end_work(work, std::move(why));
+    }
     auto hostd = HostdCall::connect(parts_.loop, parts_.host, settings_.hostd_socket);
     if (!hostd) return end_work(work, std::move(why));
     const std::string uid = work.key.uid;
@@ -501,19 +509,21 @@ class ClaimDriver::Impl : Pinned {
     }
     Checkpoint next = checkpoint_;
     const bool is_known = begin_unprepare(next, key.uid);
+    if (!is_known && !check_key(key)) {  // no claim has such names
+      if (waiter) answer(*waiter, std::vector<DeviceAnswer>());
+      return;
+    }
     Work& work = begin_work(ClaimAction::unprepare, key);
     if (waiter) work.waiters.push_back(*waiter);
-    if (!is_known && !check_key(key)) return hostd_has_undone(work, std::vector<PreparedDevice>());
     auto hostd = HostdCall::connect(parts_.loop, parts_.host, settings_.hostd_socket);
-    // hostd's record may have a claim that the checkpoint has lost. While hostd is away, an unknown claim is
-    // most likely one that was never begun, and its pod may end. `ferry claims release` frees the others.
-    if (!hostd && !is_known) return hostd_has_undone(work, std::vector<PreparedDevice>());
-    if (!hostd) return end_work(work, std::move(hostd).error());
+    if (!hostd) return hostd_has_undone(work, fail(std::move(hostd).error()), is_known);
     if (auto kept = keep(std::move(next)); !kept) return end_work(work, std::move(kept).error());
     work.hostd = std::move(*hostd);
     work.hostd->send(unprepare_request(key), settings_.hostd_limit,
-                     [this, uid = key.uid](const Result<std::vector<PreparedDevice>>& undone) {
-                       hostd_has_undone(works_.at(uid), undone);
+                     [this, uid = key.uid, is_known](const Result<std::vector<PreparedDevice>>& undone) {
+                       Work& asked = works_.at(uid);
+                       // hostd fails only for a claim that its record has, or may have.
+                       hostd_has_undone(asked, undone, is_known || asked.hostd->has_answered());
                      });
   }
 
@@ -527,8 +537,12 @@ class ClaimDriver::Impl : Pinned {
     for (const Waiter& waiter : work.waiters) answer(waiter, stopped);
   }
 
-  void hostd_has_undone(Work& work, const Result<std::vector<PreparedDevice>>& undone) {
-    if (!undone) return end_work(work, undone.error());
+  /// hostd's record may have a claim that the checkpoint has lost. Without an answer of hostd, an unknown
+  /// claim is most likely one that was never begun, and its pod may end. `ferry claims release` frees the
+  /// others.
+  void hostd_has_undone(Work& work, const Result<std::vector<PreparedDevice>>& undone, bool is_known) {
+    if (!undone && (is_known || undone.error().code != Errc::unreachable))
+      return end_work(work, undone.error());
     const std::string uid = work.key.uid;
     if (auto removed = files_.remove([&](const std::string& of) { return of == uid; }); !removed)
       return end_work(work, std::move(removed).error());
@@ -536,7 +550,11 @@ class ClaimDriver::Impl : Pinned {
     finish_unprepare(next, uid);
     if (auto kept = keep(std::move(next)); !kept) return end_work(work, std::move(kept).error());
     warned_.erase(uid);
-    spdlog::info("{} is undone", label(work.key));
+    if (undone)
+      spdlog::info("{} is undone", label(work.key));
+    else
+      spdlog::warn("{} (UID {}) ends without hostd, since the checkpoint does not have it: {}",
+                   label(work.key), uid, undone.error().message);
     end_work(uid, std::vector<DeviceAnswer>());
   }
 

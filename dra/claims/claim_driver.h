@@ -7,7 +7,7 @@
 //   2. connect to hostd: while hostd is away, nothing is recorded
 //   3. record the intent in the checkpoint (checkpoint.h)
 //   4. ask hostd, which prepares all devices of the claim or none; if it refuses, have it undo the claim and
-//      remove the record
+//      remove the record. The record of a claim that was prepared before stays, as an intent
 //   5. record hostd's answer, write the files of the claim (claim_files.h), and answer the kubelet
 // Unprepare asks hostd to undo the claim, removes its files and then its record. It needs no API server.
 #pragma once
@@ -119,12 +119,14 @@ class ClaimDriver : Pinned {
   using Done = std::function<void(std::vector<ClaimAnswer>)>;
 
   /// The claims are independent of each other. A claim that is prepared already gets the same answer again,
-  /// also while the API server does not answer or refuses to show it, and while hostd is away. If another
-  /// program has removed its vGPU, hostd makes the vGPU again. A claim whose undo has begun and failed,
-  /// or that has the devices of a former allocation, is undone first, and the kubelet gets an error.
+  /// also while the API server does not answer or refuses to show it, and if hostd is away, ends, cannot have
+  /// the node's lock, or has not answered in `hostd_limit`. If another program has removed its vGPU, hostd
+  /// makes the vGPU again. If hostd refuses that, the claim gets no answer before hostd has prepared it. A
+  /// claim whose undo has begun and failed, or that has the devices of a former allocation, is undone first,
+  /// and the kubelet gets an error.
   void prepare(const std::vector<ClaimKey>& claims, Done done);
-  /// hostd is asked about an unknown claim too, since its record may have the claim. While hostd is away, an
-  /// unknown claim succeeds. Namespace and name are used for messages alone.
+  /// hostd is asked about an unknown claim too, since its record may have the claim. Without an answer of
+  /// hostd, an unknown claim succeeds. Namespace and name are used for messages alone.
   void unprepare(const std::vector<ClaimKey>& claims, Done done);
 
   /// Undoes claims of the checkpoint whose UIDs are not in `kept`, once the API server has confirmed that

@@ -100,6 +100,7 @@ void HostdCall::read_answer() {
                        fmt::format("hostd's answer has {} bytes, more than {}", size, text.size()),
                        "are hostd and `ferry dra` of the same version?"));
   text.resize(static_cast<std::size_t>(size));
+  has_answered_ = true;
   finish(api::read_claim_answer(text));
 }
 

@@ -31,9 +31,12 @@ class HostdCall : Pinned {
 
   /// Sends the request, once. `done` runs once, in the loop, after send() has returned; it may destroy this
   /// object. hostd's own error keeps its code. Errc::unreachable: no answer within `limit`, or hostd has
-  /// closed the connection; the work may go on or be done. Errc::malformed_host: the answer is none.
+  /// closed the connection; the work may go on or be done. Or hostd could not have the node's lock, and has
+  /// done nothing. Errc::malformed_host: the answer is none.
   /// Errc::usage: the request is too long.
   void send(const api::ClaimRequest& request, std::chrono::milliseconds limit, Done done);
+  /// For `done`: the result is hostd's own.
+  bool has_answered() const { return has_answered_; }
 
  private:
   HostdCall(EventLoop& loop, UniqueFd connection) : loop_(loop), connection_(std::move(connection)) {}
@@ -44,6 +47,7 @@ class HostdCall : Pinned {
   const UniqueFd connection_;
   EventLoop::Timer timer_;
   std::chrono::milliseconds limit_{};
+  bool has_answered_ = false;
   Done done_;
 };
 

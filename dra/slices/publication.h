@@ -10,7 +10,8 @@
 //   - a device that is allocated stays published, also before it is prepared
 //   - a device that must not be allocated gets a taint; only devices that no claim has go away. A held device
 //     has a taint too: the API may have forgotten its claim, and the node would refuse another claim. Each
-//     device for which such a forgotten claim leaves no room has a taint as well
+//     device for which such a forgotten claim leaves no room has a taint as well. A server that stores no
+//     taints may allocate these devices: the new claim then waits until the node has undone the forgotten one
 //
 // The scheduler compares all counter sets of a pool for each device: a single negative counter would stop the
 // allocation of all GPUs. Claims can overdraw a set if one was allocated from old slices. Then the slices

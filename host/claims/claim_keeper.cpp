@@ -72,11 +72,26 @@ ClaimKeeper::ClaimKeeper(HostFs& host, const NodeProbes& uses,
     : host_(host), uses_(uses), node_host_(std::move(node_host)), settings_(std::move(settings)) {}
 
 ClaimKeeper::Answer ClaimKeeper::serve(const api::ClaimRequest& request) {
+  const bool undoes = request.action == api::ClaimAction::unprepare;
+  if (undoes) {
+    // The pod of a claim that was never prepared can end, however long another ferry has the lock.
+    const auto record = load_claim_record(host_);
+    if (record && record->find(request.claim) == nullptr) return Answer();
+  }
   Answer answer;
-  if (request.action == api::ClaimAction::prepare) {
-    answer = prepare(request);
-  } else if (auto undone = unprepare(request.claim); !undone) {
-    answer = fail(std::move(undone).error());
+  if (const auto lock = NodeLock::take(host_, settings_.lock_patience); !lock) {
+    answer = fail(Error(lock.error()));
+    // The lock itself is busy.
+    if (answer.error().code == Errc::failed) answer.error().code = make_error_code(Errc::unreachable);
+  } else {
+    if (!undoes) {
+      answer = prepare(request);
+    } else if (auto undone = unprepare(request.claim); !undone) {
+      answer = fail(std::move(undone).error());
+    }
+    // The code would tell `ferry dra` that nothing was done.
+    if (!answer && answer.error().code == Errc::unreachable)
+      answer.error().code = make_error_code(Errc::failed);
   }
   if (answer) return answer;
   answer = fail(std::move(answer).error().during(label_of(request)));
@@ -100,8 +115,6 @@ Result<std::optional<Claim>> ClaimKeeper::find_unused(const std::string& uid) co
 }
 
 ClaimKeeper::Answer ClaimKeeper::prepare(const api::ClaimRequest& request) {
-  const auto lock = NodeLock::take(host_, settings_.lock_patience);
-  if (!lock) return fail(Error(lock.error()));
   auto record = load_claim_record(host_);
   if (!record) return fail(std::move(record).error());
   const Claim* const known = record->find(request.claim);
@@ -209,8 +222,6 @@ Result<> ClaimKeeper::undo(const NodeHost& host, ClaimRecord& record, const Clai
 }
 
 Result<> ClaimKeeper::unprepare(const std::string& uid) {
-  const auto lock = NodeLock::take(host_, settings_.lock_patience);
-  if (!lock) return fail(Error(lock.error()));
   auto record = load_claim_record(host_);
   if (!record) return fail(std::move(record).error());
   const Claim* const known = record->find(uid);

@@ -48,10 +48,11 @@ class ClaimKeeper : Pinned {
   ClaimKeeper(HostFs& host, const NodeProbes& uses,
               std::function<Result<NodeHost>(const NodeProbes& uses)> node_host, ClaimSettings settings);
 
-  /// Does all work of a request under the node's lock, and logs its result. Errors: Errc::refused, with the
-  /// user of a device or the reason why the claim cannot have it; Errc::not_found, no such GPU; Errc::stuck;
-  /// those of the lock, the record and the writes. The claim has no device then, unless the error says that
-  /// it could not be undone.
+  /// Does all work of a request under the node's lock, and logs its result. To undo a claim that the record
+  /// does not have needs no lock. Errors: Errc::unreachable, another ferry has the lock, so that nothing was
+  /// done; Errc::refused, with the user of a device or the reason why the claim cannot have it;
+  /// Errc::not_found, no such GPU; Errc::stuck; those of the record and the writes. The claim has no device
+  /// then, unless nothing was done or the error says that it could not be undone.
   Answer serve(const api::ClaimRequest& request);
 
   /// The claim of the record, if no program uses its devices now; without the node's lock. Absent: there is
@@ -59,6 +60,7 @@ class ClaimKeeper : Pinned {
   Result<std::optional<Claim>> find_unused(const std::string& uid) const;
 
  private:
+  // These need the node's lock.
   Answer prepare(const api::ClaimRequest& request);
   /// Errors: kClaimableGpusFile cannot be read. An unreadable desired.json lets no device user be quiesced.
   Result<ClaimPolicy> read_policy() const;

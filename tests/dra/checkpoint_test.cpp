@@ -226,6 +226,18 @@ TEST(CheckpointSteps, NeverTakeOtherDevicesForAClaimThatIsRecorded) {
   EXPECT_EQ(checkpoint.claims.at(0).devices.at(0).device.name, "vgpu-0000-3b-00-0-1150-1");
 }
 
+TEST(CheckpointSteps, BeginAgainWithAClaimThatWasPrepared) {
+  Checkpoint checkpoint = some_checkpoint();
+  const Checkpoint before = checkpoint;
+  for (const char* const never_prepared : {"a", "c"})
+    EXPECT_FALSE(begin_again(checkpoint, never_prepared)) << never_prepared;
+  EXPECT_EQ(checkpoint, before);
+  EXPECT_TRUE(begin_again(checkpoint, "b"));
+  EXPECT_EQ(checkpoint.find("b")->phase, ClaimPhase::preparing);
+  EXPECT_EQ(checkpoint.find("b")->devices, before.find("b")->devices);
+  EXPECT_TRUE(begin_again(checkpoint, "b")) << "a pod may have its devices still";
+}
+
 TEST(CheckpointSteps, RefuseAStepOutOfOrder) {
   const NodeModel node = node_with({l4("0000:3b:00.0", 42)});
   Checkpoint checkpoint{.boot_id = "b"};

@@ -120,7 +120,9 @@ TEST_F(ClaimDriverTest, ARepeatGetsAVgpuThatHostdHasMadeAgain) {
   ASSERT_EQ(error_of(prepare({claim})), "");
   refuse(Errc::refused, "none of type 1150 fits now");
   EXPECT_THAT(error_of(prepare({claim})), HasSubstr("none of type 1150 fits now"));
-  EXPECT_EQ(on_disk().claims.at(0).phase, ClaimPhase::prepared);
+  EXPECT_EQ(on_disk().claims.at(0).phase, ClaimPhase::preparing) << "hostd may have undone a device";
+  EXPECT_THAT(error_of(prepare({claim})), HasSubstr("none of type 1150 fits now"));
+  EXPECT_EQ(on_disk().claims.at(0).phase, ClaimPhase::preparing);
   EXPECT_EQ(hostd->count(ClaimAction::unprepare), 0U) << "a pod may have a device of the claim";
   api::PreparedDevice again{.mdev_uuid = "74bf4c41-cf7f-5d6a-876f-2c413df39652", .function = std::nullopt};
   again.nodes = {{.path = "/dev/vfio/vfio", .mode = 0666U}, {.path = "/dev/vfio/200", .mode = 0600U}};
@@ -149,6 +151,42 @@ TEST_F(ClaimDriverTest, ARepeatNeedsNoHostd) {
   const auto again = prepare({claim});
   ASSERT_EQ(error_of(again), "");
   EXPECT_EQ(*again[0].devices, *first[0].devices);
+}
+
+TEST_F(ClaimDriverTest, ARefusedRepeatNeedsHostd) {
+  const ClaimKey claim = allocate("render-a", {{"card", kWhole}});
+  ASSERT_EQ(error_of(prepare({claim})), "");
+  refuse(Errc::refused, "GPU 0000:3b:00.0 is in use by qemu (4711)");
+  EXPECT_THAT(error_of(prepare({claim})), HasSubstr("in use by qemu"));
+  hostd.reset();
+  EXPECT_THAT(error_of(prepare({claim})), HasSubstr("connect to hostd")) << "its devices may be undone";
+  start_hostd();
+  EXPECT_EQ(error_of(prepare({claim})), "");
+  EXPECT_EQ(on_disk().claims.at(0).phase, ClaimPhase::prepared);
+}
+
+TEST_F(ClaimDriverTest, ARepeatNeedsNoAnswerOfHostd) {
+  const ClaimKey claim = allocate("render-a", {{"card", kWhole}});
+  const auto first = prepare({claim});
+  ASSERT_EQ(error_of(first), "");
+  const auto expect_the_same = [&] {
+    const auto again = prepare({claim});
+    ASSERT_EQ(error_of(again), "");
+    EXPECT_EQ(*again[0].devices, *first[0].devices);
+    EXPECT_EQ(on_disk().claims.at(0).phase, ClaimPhase::prepared);
+  };
+  hostd->send_text("");  // it ends
+  expect_the_same();
+  hostd->send_text(std::nullopt);
+  refuse(Errc::unreachable, "another ferry is changing this host");
+  expect_the_same();
+  settings.hostd_limit = 50ms;
+  start();
+  slow(ClaimAction::prepare);
+  expect_the_same();
+  gate.open();
+  EXPECT_EQ(hostd->count(ClaimAction::unprepare), 0U);
+  EXPECT_THAT(events.failures, IsEmpty());
 }
 
 TEST_F(ClaimDriverTest, ARepeatNeedsNoApiServer) {
@@ -202,6 +240,25 @@ TEST_F(ClaimDriverTest, UnpreparesAClaimThatOnlyHostdKnows) {
   hostd->answer_by({});
   EXPECT_EQ(error_of(unprepare({claim})), "");
   EXPECT_THAT(hostd->claims(), IsEmpty()) << "the GPU stays on vfio";
+}
+
+TEST_F(ClaimDriverTest, AnUnknownClaimEndsWithoutAnAnswerOfHostd) {
+  const ClaimKey claim = allocate("render-a", {{"card", kWhole}});
+  hostd->send_text("");
+  EXPECT_EQ(error_of(unprepare({claim})), "");
+  hostd->send_text(std::nullopt);
+  hostd->answer_by([](const api::ClaimRequest&) -> std::optional<test::FakeHostd::Answer> {
+    return fail(Errc::unreachable, "another ferry is changing this host");
+  });
+  EXPECT_THAT(events.failures, IsEmpty());
+  EXPECT_THAT(error_of(unprepare({claim})), HasSubstr("another ferry is changing this host"))
+      << "hostd's record has the claim";
+  EXPECT_EQ(hostd->count(ClaimAction::unprepare), 2U);
+  hostd.reset();
+  std::filesystem::remove_all(root.path() / settings.hostd_socket.parent_path());
+  root.file(settings.hostd_socket.parent_path(), "no folder");
+  EXPECT_THAT(error_of(unprepare({claim})), HasSubstr("connect to hostd"))
+      << "an error of this process does not show that hostd is away";
 }
 
 TEST_F(ClaimDriverTest, ClaimsOfARequestAreIndependent) {
@@ -342,6 +399,15 @@ TEST_F(ClaimDriverTest, ARefusedClaimThatCannotBeUndoneStaysRecorded) {
   hostd->answer_by({});
   EXPECT_EQ(error_of(unprepare({claim})), "");
   EXPECT_THAT(on_disk().claims, IsEmpty());
+}
+
+TEST_F(ClaimDriverTest, AHostdWithoutTheLockHasNothingToUndo) {
+  refuse(Errc::unreachable, "another ferry is changing this host");
+  const ClaimKey claim = allocate("render-a", {{"card", kWhole}});
+  EXPECT_THAT(error_of(prepare({claim})), HasSubstr("another ferry is changing this host"));
+  EXPECT_THAT(hostd->requests(), SizeIs(1));
+  hostd->answer_by({});
+  EXPECT_EQ(error_of(prepare({claim})), "");
 }
 
 TEST_F(ClaimDriverTest, AnUndoThatFailedIsFinishedBeforeAClaimIsPreparedAgain) {

@@ -2,6 +2,7 @@
 #include "host/claims/claim_keeper.h"
 
 #include <cerrno>
+#include <chrono>
 #include <optional>
 #include <string>
 #include <utility>
@@ -9,6 +10,7 @@
 
 #include <gmock/gmock.h>
 
+#include "hostfs/locks.h"
 #include "tests/host/claim_node.h"
 #include "tests/support/must.h"
 #include "vfio/pci/inventory.h"
@@ -150,6 +152,10 @@ TEST_F(ClaimKeeperTest, LeavesAGroupThatWasOnVfioBefore) {
   refuses(unprepare("a"), "0000:05:00.0 is in use: VM tenant (pid 412)");
   EXPECT_THAT(record().claims, SizeIs(1)) << "its VM runs still";
   users.held.clear();
+  users.blind = "process 7 hides";
+  refuses(unprepare("a"), "cannot find out whether it is in use: process 7 hides");
+  EXPECT_THAT(record().claims, SizeIs(1)) << "its VM may run still";
+  users.blind.clear();
   must(unprepare("a"));
   EXPECT_THAT(record().claims, IsEmpty());
   EXPECT_EQ(state(), on_vfio);
@@ -318,6 +324,32 @@ TEST_F(ClaimKeeperTest, FindsAClaimOnceItIsUnused) {
 TEST_F(ClaimKeeperTest, HasNothingToUndoForAnUnknownClaim) {
   must(unprepare("a"));
   EXPECT_THAT(kernel.changes(), IsEmpty());
+}
+
+TEST_F(ClaimKeeperTest, DoesNothingWhileAnotherFerryChangesTheHost) {
+  must(prepare("a", {whole(kWhole)}));
+  const NodeLock other = must(NodeLock::take(kernel, std::chrono::milliseconds(0)));
+  kernel.forget_changes();
+  for (const auto& answer : {prepare("a", {whole(kWhole)}), unprepare("a")}) {
+    ASSERT_FALSE(answer);
+    EXPECT_EQ(answer.error().code, Errc::unreachable) << answer.error().message;
+    EXPECT_THAT(answer.error().message, HasSubstr("another ferry is changing this host"));
+  }
+  EXPECT_THAT(must(unprepare("b")), IsEmpty()) << "the pod of an unknown claim can end";
+  EXPECT_EQ(host_changes(), 0U);
+  EXPECT_EQ(record().claims.at(0).phase, ClaimPhase::done);
+}
+
+TEST_F(ClaimKeeperTest, SaysOnlyOfTheLockThatNothingWasDone) {
+  ClaimKeeper other(kernel, {.rebinds = users, .vgpus = users, .open = users},
+                    [](const NodeProbes& /*uses*/) -> Result<NodeHost> {
+                      return fail(Errc::unreachable, "systemd does not listen");
+                    },
+                    {.lock_patience = std::chrono::milliseconds(1)});
+  const auto answer = other.serve(request("a", {whole(kWhole)}));
+  ASSERT_FALSE(answer);
+  EXPECT_EQ(answer.error().code, Errc::failed);
+  EXPECT_THAT(answer.error().message, HasSubstr("systemd does not listen"));
 }
 
 TEST_F(ClaimKeeperTest, LeavesAVgpuAloneThatIsNotTheClaimsAnyMore) {

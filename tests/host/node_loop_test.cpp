@@ -247,6 +247,9 @@ TEST_F(NodeLoopTest, ServesAClaimAndLooksAtTheNodeAfterIt) {
 
 TEST_F(NodeLoopTest, AnswersAClaimWhileAnotherFerryChangesTheHost) {
   claims_ = ClaimServerSettings{.user = ::geteuid(), .group = ::getegid()};
+  ClaimRecord record{.boot_id = must(kernel_.read_attribute("proc/sys/kernel/random/boot_id"))};
+  record.put(Claim{.uid = "a", .space = "studio", .name = "render-a"});
+  kernel_.file(kClaimRecordFile, claim_record_text(record));
   start();
   ASSERT_TRUE(becomes(api::NodePhase::idle, policy::Mode::host));
   const NodeLock other = must(NodeLock::take(kernel_, 0ms));
