@@ -78,7 +78,7 @@ start
 step "the GPUs of the policy are for claims, and the device plugin has the other one"
 want claims
 settles ready claims
-expect_equal "the GPUs for claims" "$(addresses gpu-a t4 l40s-mdev l40s-vfio stubborn)" "$(claimable)"
+expect "the GPUs for claims" claimable_become gpu-a t4 l40s-mdev l40s-vfio stubborn
 expect_equal "their health" ready "$(jq -r '[.gpus[].health] | unique | join(" ")' $claims/gpus.json)"
 for framework in gpu-a=none t4=mdev l40s-mdev=mdev l40s-vfio=vendor_vfio; do
   expect_equal "the framework of ${framework%=*}" "${framework#*=}" \
@@ -354,12 +354,12 @@ want claims
 settles blocked claims
 expect_equal "the user" pod "$(of gpu-a '.users[0].kind')"
 expect_equal "allocation" device-plugin "$(of gpu-a .allocation)"
-expect_equal "the GPUs for claims" "$(addresses t4 l40s-mdev l40s-vfio stubborn)" "$(claimable)"
+expect "the GPUs for claims" claimable_become t4 l40s-mdev l40s-vfio stubborn
 expect_status "a claim" 4 prepare whole "$(dev gpu-a)"
 expect_match "the reason" "$(dev gpu-a) is not for claims" "$REPLY"
 kubelet-standin release --dir $plugins "$(dev gpu-a)" > /mnt/state/released.json
 settles ready claims
-expect_equal "the GPUs for claims" "$(addresses gpu-a t4 l40s-mdev l40s-vfio stubborn)" "$(claimable)"
+expect "the GPUs for claims" claimable_become gpu-a t4 l40s-mdev l40s-vfio stubborn
 expect "only the other GPU is advertised" wait_for "[[ \$(advertised) == '$(dev gpu-b)' ]]" 60
 snapshot > /run/before
 expect_status "prepare" 0 prepare whole "$(dev gpu-a)"

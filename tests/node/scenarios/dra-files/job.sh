@@ -23,7 +23,7 @@ YAML
 start
 want claims
 settles ready claims
-expect_equal "the GPUs for claims" "$(addresses gpu t4 l40s-vfio)" "$(claimable)"
+expect "the GPUs for claims" claimable_become gpu t4 l40s-vfio
 snapshot > /run/before
 begin_api_server # only now: it leaves little of both processors for its first minutes
 

@@ -40,3 +40,4 @@ group_of() { # a function or a mediated device: the number of its IOMMU group
 recorded() { jq -r '[.claims[] | "\(.name) \(.phase)"] | join(",")' $record; }
 claimable() { jq -r '[.gpus[] | select(.for_dra) | .address] | sort | join(" ")' $claims/gpus.json 2> /dev/null || :; }
 addresses() { for name; do dev "$name"; done | sort | xargs; } # NAME...
+claimable_become() { wait_for "[[ \$(claimable) == '$(addresses "$@")' ]]" 60; } # NAME...: hostd writes them after its status
