@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dra/claims/new_claim_record.h"
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "common/text/text.h"
+#include "dra/names.h"
+#include "dra/slices/publication.h"
+
+namespace ferry::dra {
+namespace {
+
+/// The vGPU type and the placement of a published device that is not whole.
+struct VgpuOf {
+  const VgpuType* type = nullptr;
+  std::uint32_t number = 0;
+};
+
+/// Absent: the GPU lists no type of which the device can be.
+std::optional<VgpuOf> vgpu_of(const Gpu& gpu, const std::string& device) {
+  const auto number = whole_number(std::string_view(device).substr(device.rfind('-') + 1));
+  if (!number) return std::nullopt;
+  for (const VgpuType& type : gpu.types)
+    if (vgpu_device_name(gpu.address, type.id, *number) == device)
+      return VgpuOf{.type = &type, .number = *number};
+  return std::nullopt;
+}
+
+Result<ClaimDevice> claim_device(const NodeModel& node, const Publication& publication,
+                                 const AllocatedDevice& allocated, const std::string& pool) {
+  const PublishedDevice* const published = publication.device(allocated.device);
+  const Gpu* const gpu = published == nullptr ? nullptr : node.find(published->gpu);
+  const auto unknown = [&] {
+    return fail(Errc::not_found, fmt::format("{}: this node has no such device now", allocated.device),
+                "delete the pod, so that its claim is allocated again");
+  };
+  if (gpu == nullptr) return unknown();
+  ClaimDevice out{
+      .request = allocated.request, .pool = pool, .gpu = published->gpu, .device = published->device};
+  out.device.taints.clear();
+  if (!out.device.consumes.empty())
+    if (const CounterSet* const set = publication.counter_set(out.device.consumes.front().set))
+      out.counters = *set;
+  if (is_whole(out.device)) return out;
+  const auto vgpu = vgpu_of(*gpu, out.device.name);
+  if (!vgpu) return unknown();
+  out.type = vgpu->type->id;
+  if (gpu->mixed_sizes) out.placement = vgpu->number;
+  return out;
+}
+
+}  // namespace
+
+Result<ClaimRecord> record_of(const AllocatedClaim& claim, NodeModel node, const Checkpoint& checkpoint,
+                              const std::string& pool) {
+  std::vector<std::string> names;
+  for (const AllocatedDevice& device : claim.devices) names.push_back(device.device);
+  node.held = held_devices(checkpoint);
+  // The publisher may not have heard of this claim yet.
+  node.allocated.insert(names.begin(), names.end());
+  const Publication publication = publication_of(node);
+  if (auto available = check_available(node, publication, names, claim.key.uid); !available)
+    return fail(std::move(available).error());
+  ClaimRecord out{
+      .uid = claim.key.uid, .space = claim.key.space, .name = claim.key.name, .pod_claim = claim.pod_claim};
+  for (const AllocatedDevice& allocated : claim.devices) {
+    auto device = claim_device(node, publication, allocated, pool);
+    if (!device) return fail(std::move(device).error());
+    out.devices.push_back(std::move(*device));
+  }
+  return out;
+}
+
+ClaimRecord names_of(const AllocatedClaim& claim) {
+  ClaimRecord out{.uid = claim.key.uid, .space = claim.key.space, .name = claim.key.name};
+  for (const AllocatedDevice& allocated : claim.devices) {
+    ClaimDevice& device = out.devices.emplace_back();
+    device.request = allocated.request;
+    device.device.name = allocated.device;
+  }
+  return out;
+}
+
+api::ClaimRequest prepare_request(const ClaimRecord& claim) {
+  api::ClaimRequest out{
+      .action = api::ClaimAction::prepare, .claim = claim.uid, .space = claim.space, .name = claim.name};
+  for (const ClaimDevice& device : claim.devices)
+    out.devices.push_back({.gpu = device.gpu, .type = device.type, .placement = device.placement});
+  return out;
+}
+
+}  // namespace ferry::dra
