@@ -98,6 +98,7 @@ inline void hold(dra::NodeModel& node, std::string_view name, std::string claim)
 
 inline std::vector<std::string> names_of(const dra::Publication& publication) {
   std::vector<std::string> out;
+  out.reserve(publication.devices.size());
   for (const dra::PublishedDevice& published : publication.devices) out.push_back(published.device.name);
   return out;
 }

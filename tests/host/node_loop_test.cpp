@@ -89,11 +89,7 @@ class NodeLoopTest : public testing::Test {
       kernel_.link(std::string("proc/") + process + "/ns/pid", "pid:[4026531836]");
     kernel_.directory("run/ferry");
   }
-  ~NodeLoopTest() override { EXPECT_TRUE(stop()); }
-  NodeLoopTest(const NodeLoopTest&) = delete;
-  NodeLoopTest& operator=(const NodeLoopTest&) = delete;
-  NodeLoopTest(NodeLoopTest&&) = delete;
-  NodeLoopTest& operator=(NodeLoopTest&&) = delete;
+  void TearDown() override { EXPECT_TRUE(stop()); }
 
   Result<NodeHost> host(const NodeProbes& uses) {
     const vfio::AcceleratorRules rules{.vendors = {0x10de}, .classes = {vfio::PciClass::display_3d}};
@@ -281,8 +277,8 @@ TEST_F(NodeLoopTest, BringsTheNodeUpByWhatWasWrittenBeforeTheBoot) {
   ASSERT_TRUE(becomes(api::NodePhase::ready, policy::Mode::passthrough));
   EXPECT_EQ(kernel_.driver_of(kGpu), "vfio-pci");
   const api::HostStatus state = must(api::read_host_status(must(kernel_.read_file(kStatusFile))));
-  ASSERT_TRUE(state.desired);
-  EXPECT_EQ(state.desired->generation, 12U) << "the agent finds its own desired state done when it comes";
+  EXPECT_TRUE(state.desired && state.desired->generation == 12U)
+      << "the agent finds its own desired state done when it comes";
   EXPECT_FALSE(kernel_.exists("var/lib/ferry/agent.lock"));
 }
 
