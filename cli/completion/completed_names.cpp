@@ -170,7 +170,7 @@ std::string completed_names(std::string_view kind, const std::vector<std::string
 
 int print_completed_names(const std::vector<std::string>& words) {
   constexpr unsigned kSeconds = 2;
-  std::signal(SIGALRM, [](int /*signal*/) { ::_exit(0); });
+  (void)std::signal(SIGALRM, [](int /*signal*/) { ::_exit(0); });
   ::alarm(kSeconds);
   if (words.empty()) return 0;
   const std::string out = completed_names(words.front(), {words.begin() + 1, words.end()});

@@ -409,6 +409,7 @@ class ClaimDriver::Impl : Pinned {
     const ClaimRecord& claim = *checkpoint_.find(work.key.uid);
     if (auto written = files_.write(claim); !written) return end_work(work, std::move(written).error());
     std::vector<std::string> names;
+    names.reserve(claim.devices.size());
     for (const ClaimDevice& device : claim.devices) names.push_back(device.device.name);
     spdlog::info("{} is prepared: {}", label(work.key), fmt::join(names, ", "));
     end_work(std::string(work.key.uid), answer_of(claim));

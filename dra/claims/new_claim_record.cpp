@@ -60,6 +60,7 @@ Result<ClaimDevice> claim_device(const NodeModel& node, const Publication& publi
 Result<ClaimRecord> record_of(const AllocatedClaim& claim, NodeModel node, const Checkpoint& checkpoint,
                               const std::string& pool) {
   std::vector<std::string> names;
+  names.reserve(claim.devices.size());
   for (const AllocatedDevice& device : claim.devices) names.push_back(device.device);
   node.held = held_devices(checkpoint);
   // The publisher may not have heard of this claim yet.
