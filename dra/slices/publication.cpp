@@ -459,6 +459,7 @@ const CounterSet* Publication::counter_set(std::string_view name) const {
 Publication publication_of(const NodeModel& node) {
   const std::map<std::string, Group> groups = groups_of(node);
   std::vector<const Group*> ordered;
+  ordered.reserve(groups.size());
   for (const auto& [name, group] : groups) ordered.push_back(&group);
   std::ranges::stable_sort(ordered, {}, &Group::number);
   Publication out;
