@@ -351,10 +351,10 @@ int run(int argc, char** argv) {
       "preparing a claim for a vGPU", "`ferry vgpu apply`", 1.3, [&] { node.prepare(divided); },
       [&] { node.create(); });
   contest(
-      "the kubelet's request for a GPU with its IOMMU group", "`ferry vfio bind`", 2.0,
+      "the kubelet's request for a GPU with its IOMMU group", "`ferry vfio bind`", 1.3,
       [&] { node.prepare_for_kubelet(dra::whole_device_name(whole.gpu)); }, [&] { node.bind(); });
   contest(
-      "the kubelet's request for a vGPU", "`ferry vgpu apply`", 2.0,
+      "the kubelet's request for a vGPU", "`ferry vgpu apply`", 1.3,
       [&] { node.prepare_for_kubelet(dra::vgpu_device_name(divided.gpu, kType, 0)); },
       [&] { node.create(); });
   fmt::print("of each command, the start of the program takes {:.2f} ms\n", node.start_milliseconds());
