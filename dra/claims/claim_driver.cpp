@@ -335,8 +335,8 @@ class ClaimDriver::Impl : Pinned {
     if (auto begun = begin_prepare(next, std::move(*record)); !begun) {
       const ClaimKey key = work.key;
       end_work(work, std::move(begun).error());
-      // The devices of a former allocation. A kubelet that has lost its own records does not have them
-      // undone.
+      // The record has the devices of a former allocation. A kubelet that has lost its own records never asks
+      // to undo them.
       if (checkpoint_.find(key.uid) != nullptr) unprepare_one(key, std::nullopt);
       return;
     }

@@ -165,7 +165,7 @@ class Node {
     ask(api::ClaimAction::prepare, {device});
     undo_ = [this] { ask(api::ClaimAction::unprepare, {}); };
   }
-  /// As the kubelet has it prepared. `device`: its name in the slices.
+  /// Prepares a device as the kubelet asks for it. `device`: its name in the slices.
   void prepare_for_kubelet(const std::string& device) {
     claims_.device = device;
     call(&dra::ClaimDriver::prepare);
