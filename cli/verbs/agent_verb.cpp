@@ -139,7 +139,7 @@ std::string_view how_it_goes_on(const agent::ReconcileResult& step, const Writte
     return "ferry hostd does not run, so nothing is applied now; `ferry hostd --once` applies it once";
   const bool begun = now == agent::NodeCondition::pending || now == agent::NodeCondition::applying;
   if (!begun || (dry_run && step.desired_file)) return {};
-  return "ferry hostd is at it; the same command again says what has come of it";
+  return "ferry hostd applies this now; run the same command again to see the result";
 }
 
 const char* action_on_serving(const agent::ReconcileResult& step, const Written& written) {

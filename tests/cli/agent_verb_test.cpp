@@ -92,17 +92,17 @@ TEST_F(AgentVerb, AsksTheHostAndSaysWhatItAnswers) {
 
 TEST_F(AgentVerb, SaysWhichNodeHasTheLeaseUntilItIsDone) {
   constexpr const char* kAbsent = "ferry hostd does not run, so nothing is applied now";
-  constexpr const char* kAtIt = "ferry hostd is at it";
+  constexpr const char* kApplies = "ferry hostd applies this now";
   EXPECT_THAT(agent({"--dry-run"}).out, HasSubstr(kAbsent));
   {
     const auto hostd = LivenessLock::announce(host_, api::kHostdLiveness);
     ASSERT_TRUE(hostd);
-    EXPECT_THAT(agent({"--dry-run"}).out, Not(AnyOf(HasSubstr(kAbsent), HasSubstr(kAtIt))))
+    EXPECT_THAT(agent({"--dry-run"}).out, Not(AnyOf(HasSubstr(kAbsent), HasSubstr(kApplies))))
         << "it has not been asked";
-    EXPECT_THAT(agent().out, HasSubstr(kAtIt));
+    EXPECT_THAT(agent().out, HasSubstr(kApplies));
     EXPECT_EQ(json::parse(agent({"-o", "json"}).out).at("hostd_runs"), true);
     answer("blocked", kDivided);
-    EXPECT_THAT(agent().out, AllOf(HasSubstr("state: blocked\n"), Not(HasSubstr(kAtIt))));
+    EXPECT_THAT(agent().out, AllOf(HasSubstr("state: blocked\n"), Not(HasSubstr(kApplies))));
   }
   EXPECT_THAT(agent().out, HasSubstr(kAbsent)) << "nor will anybody when it is let go";
   EXPECT_EQ(json::parse(agent({"-o", "json"}).out).at("hostd_runs"), false);

@@ -109,7 +109,7 @@ step "a label asks for whole GPUs: their groups get vfio-pci, and hostd refuses 
 run grep nvidia.com/ node.yaml
 agent "hostd is asked" "state: pending"
 settles blocked
-agent "what has come of it" "state: blocked"
+agent "hostd has answered" "state: blocked"
 expect_match "an event names the GPU that stays" "event Warning Blocked: $(dev gpu-c) " "$REPLY"
 for name in gpu-a gpu-a-audio gpu-b gpu-b-audio gpu-d; do
   expect_driver $name vfio-pci
@@ -131,7 +131,7 @@ step "another label: one GPU gets its own driver back and has vGPUs, the others 
 run sed -i s/vm-passthrough/vm-vgpu/ node.yaml
 agent "hostd is asked" "state: pending"
 settles ready
-agent "what has come of it" "state: ready"
+agent "hostd has answered" "state: ready"
 expect_driver gpu-d nvidia
 expect_equal "nothing else changed" "$(grep -v "^$(dev gpu-d) " now)" "$(snapshot | grep -v "^$(dev gpu-d) ")"
 vgpus > vgpus
@@ -193,7 +193,7 @@ step "the label asks for the host's drivers: the devices of the VMs stay as they
 run sed -i s/vm-vgpu/container/ node.yaml
 agent "hostd is asked" "state: pending"
 settles blocked
-agent "what has come of it" "Blocked: $(dev gpu-a) .*VM gpu \(pid [0-9]+\) holds /dev/vfio/$(group gpu-a)"
+agent "hostd has answered" "Blocked: $(dev gpu-a) .*VM gpu \(pid [0-9]+\) holds /dev/vfio/$(group gpu-a)"
 expect_driver gpu-a vfio-pci
 expect "the vGPU is there" test -e "/sys/bus/mdev/devices/$uuid"
 for name in gpu-b gpu-b-audio; do
@@ -206,7 +206,7 @@ stop_virt_launcher gpu
 stop_virt_launcher vgpu
 kubelet-standin release --dir $plugins "$(dev gpu-a)" "$uuid" > released.json
 settles ready
-agent "what has come of it" "state: ready"
+agent "hostd has answered" "state: ready"
 run ferry status
 expect_equal "no vGPU is left" "" "$(vgpus)"
 expect_equal "every function is on the driver it had" "$(cat before)" "$(snapshot)"
