@@ -18,9 +18,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kHint =
-    "`ferry dra` writes it: is it of the same version? If no VM of this node has a GPU by a claim, remove it";
-
 constexpr std::array<std::pair<std::string_view, ClaimPhase>, 3> kPhases = {
     {{"preparing", ClaimPhase::preparing},
      {"prepared", ClaimPhase::prepared},
@@ -268,7 +265,7 @@ std::string checkpoint_text(const Checkpoint& checkpoint) {
 }
 
 Result<Checkpoint> read_checkpoint(std::string_view text) {
-  return read_json(text, api::kClaimsFile, kHint, read_whole);
+  return read_json(text, api::kClaimsFile, kCheckpointHint, read_whole);
 }
 
 Checkpoint for_boot(Checkpoint checkpoint, std::string_view boot_id) {

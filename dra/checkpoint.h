@@ -37,6 +37,10 @@
 
 namespace ferry::dra {
 
+/// For errors of a checkpoint that cannot be read.
+inline constexpr const char* kCheckpointHint =
+    "`ferry dra` writes it: is it of the same version? If no VM of this node has a GPU by a claim, remove it";
+
 enum class ClaimPhase { preparing, prepared, unpreparing };
 std::string_view text(ClaimPhase phase);
 /// Absent: another word.

@@ -92,6 +92,13 @@ std::string describe(std::string_view verb, const std::filesystem::path& relativ
   return std::string(verb) + " /" + relative.string();
 }
 
+/// An error of read_file: the path has something that Ferry does not read.
+auto unfit(Error error) {
+  error.hint = fmt::format("put a regular file of up to {} MiB there, or remove it if no program needs it",
+                           kLargestFile >> 20U);
+  return fail(std::move(error));
+}
+
 // A path from outside that climbs out of the root is a caller's defect, but no reason to crash.
 bool stays_inside(std::string_view relative) {
   if (relative.starts_with('/')) return false;
@@ -170,12 +177,15 @@ Result<std::string> HostFs::read_file(const std::filesystem::path& relative, Lin
   // A masked systemd unit is a link to /dev/null and has no content.
   if (S_ISCHR(status.st_mode) && status.st_rdev == ::makedev(kMemory, kNull)) return std::string();
   if (!S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode))  // reading a directory fails with EISDIR
-    return fail(Errc::malformed_host, describe("read", relative) + ": it is no regular file");
-  if (status.st_size > kLargestFile) return fail(error_from_errno(EFBIG, describe("read", relative)));
+    return unfit({.code = make_error_code(Errc::malformed_host),
+                  .message = describe("read", relative) + ": it is no regular file"});
+  if (status.st_size > kLargestFile) return unfit(error_from_errno(EFBIG, describe("read", relative)));
   // procfs gives size 0 for each file; any other file may grow while it is read.
   const std::size_t most = status.st_size == 0 ? kMostRead : static_cast<std::size_t>(kLargestFile);
-  return read_to_end(
+  auto content = read_to_end(
       fd->get(), [&] { return describe("read", relative); }, most);
+  if (!content && content.error().code == std::errc::file_too_large) return unfit(std::move(content).error());
+  return content;
 }
 
 Result<std::string> HostFs::read_attribute(const std::filesystem::path& relative) const {

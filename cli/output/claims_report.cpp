@@ -35,7 +35,7 @@ std::string id_of(const dra::ClaimDevice& device) {
 NodeClaims read_claims(const HostFs& host) {
   if (!host.exists(api::kClaimsFile)) return {};
   const auto text = host.read_file(api::kClaimsFile, HostFs::Links::refused);
-  if (!text) return {.problem = text.error().message};
+  if (!text) return {.problem = text.error().message + "; " + dra::kCheckpointHint};
   auto checkpoint = dra::read_checkpoint(*text);
   if (!checkpoint) return {.problem = checkpoint.error().text()};
   if (const auto boot = boot_id(host)) *checkpoint = dra::for_boot(std::move(*checkpoint), *boot);

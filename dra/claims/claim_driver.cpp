@@ -503,7 +503,8 @@ Result<std::unique_ptr<ClaimDriver>> ClaimDriver::open(const Parts& parts, Setti
   const auto boot_id = parts.host.read_attribute("proc/sys/kernel/random/boot_id");
   if (!boot_id) return fail(Error(boot_id.error()));
   const auto text = parts.host.read_file(settings.claims_file);
-  if (!text && !is_gone(text.error())) return fail(Error(text.error()));
+  if (!text && !is_gone(text.error()))
+    return fail(Error{.code = text.error().code, .message = text.error().message, .hint = kCheckpointHint});
   Checkpoint checkpoint{.boot_id = *boot_id};
   if (text) {
     auto read = read_checkpoint(*text);

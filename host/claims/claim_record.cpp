@@ -212,7 +212,7 @@ Result<ClaimRecord> load_claim_record(const HostFs& host) {
   if (!file) {
     if (file.error().code == std::errc::no_such_file_or_directory)
       return ClaimRecord{.boot_id = std::move(*boot)};
-    return fail(Error(file.error()));
+    return fail(Error{.code = file.error().code, .message = file.error().message, .hint = kHint});
   }
   auto record = read_claim_record(*file);
   if (record && record->boot_id != *boot) return ClaimRecord{.boot_id = std::move(*boot)};

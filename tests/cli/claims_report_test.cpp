@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/output/claims_report.h"
 
+#include <cstdint>
+#include <filesystem>
 #include <string>
 
 #include <gmock/gmock.h>
@@ -84,6 +86,9 @@ TEST_F(ClaimsReport, SaysWhyTheyAreNotKnown) {
   EXPECT_THAT(claims_text(read_claims(host), {}),
               HasSubstr("note: claims: /run/ferry/dra/claims.json: not JSON"));
   EXPECT_THAT(claims_document(read_claims(host)), IsEmpty());
+  std::filesystem::resize_file(scratch.path() / api::kClaimsFile, std::uintmax_t{1} << 40U);
+  EXPECT_THAT(claims_text(read_claims(host), {}),
+              HasSubstr("note: claims: read /run/ferry/dra/claims.json: File too large; `ferry dra` writes it"));
 }
 
 TEST_F(ClaimsReport, FollowsNoLinkOfAnotherUser) {

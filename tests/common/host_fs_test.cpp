@@ -180,10 +180,15 @@ TEST_F(HostFsTest, ReadsThroughLinksWhileOthersRenameFiles) {
 // Another process's file that is a FIFO or too large must not keep this one.
 TEST_F(HostFsTest, ReadsRegularFilesOfSensibleSizeOnly) {
   ASSERT_EQ(::mkfifo((tree_.path() / "fifo").c_str(), 0600), 0);
-  EXPECT_EQ(host_.read_file("fifo").error().message, "read /fifo: it is no regular file");
+  const Error fifo = host_.read_file("fifo").error();
+  EXPECT_EQ(fifo.message, "read /fifo: it is no regular file");
+  EXPECT_EQ(fifo.hint, "put a regular file of up to 16 MiB there, or remove it if no program needs it");
   tree_.file("large", "");
   std::filesystem::resize_file(tree_.path() / "large", std::uintmax_t{1} << 40U);
-  EXPECT_EQ(host_.read_file("large").error().code, std::errc::file_too_large);
+  const Error large = host_.read_file("large").error();
+  EXPECT_EQ(large.code, std::errc::file_too_large);
+  EXPECT_EQ(large.message, "read /large: File too large");
+  EXPECT_EQ(large.hint, fifo.hint);
 }
 
 // It says that it is empty, and has 8 bytes for each page that the process could ever have.

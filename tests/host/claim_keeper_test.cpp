@@ -3,6 +3,8 @@
 
 #include <cerrno>
 #include <chrono>
+#include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <utility>
@@ -19,6 +21,7 @@ namespace ferry::host {
 namespace {
 
 using test::must;
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -392,6 +395,11 @@ TEST_F(ClaimKeeperTest, DoesNothingWithoutItsRecord) {
   kernel.remove(api::kClaimableGpusFile);
   EXPECT_FALSE(gpus_with_claims(kernel));
   EXPECT_EQ(must(kernel.read_file(kClaimRecordFile)), "{}") << "the file is kept";
+  std::filesystem::resize_file(kernel.root() / kClaimRecordFile, std::uintmax_t{1} << 40U);
+  const auto large = prepare("a", {whole(kWhole)});
+  ASSERT_FALSE(large);
+  EXPECT_THAT(large.error().text(),
+              AllOf(HasSubstr("/run/ferry/hostd/claims.json: File too large"), HasSubstr("remove it")));
 }
 
 TEST_F(ClaimKeeperTest, LeavesAGpuAloneWhileAWriteToItIsStuck) {
