@@ -3,9 +3,12 @@
 
 #include <algorithm>
 #include <iterator>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "agent/desired_state/known_policies.h"
 #include "agent/labels/feature_file.h"
@@ -91,6 +94,24 @@ void add_warnings(const NodeSnapshot& snapshot, bool pause, DesiredState& desire
   for (const std::string& label : operands_that_stay(snapshot.node.labels))
     desired_state.warnings.push_back(
         fmt::format("label {} cannot be paused: its value is too long for the mark behind it", label));
+}
+
+/// Warns of addresses in the policy that no GPU of the node has. They are no error, since a policy may be for
+/// several nodes. Only a host status about this policy counts: its GPUs depend on the policy's addresses.
+void warn_of_absent_gpus(const HostSide& host, DesiredState& desired_state) {
+  if (desired_state.kind != DesiredState::Kind::policy || !host.status || host.status->error) return;
+  if (!is_taken_up(desired_state, host) && !is_done_already(desired_state, host)) return;
+  std::vector<std::string> absent;
+  for (const policy::PolicyItem& item : desired_state.desired_policy.policy.items)
+    for (const vfio::PciAddress& address : item.selection.addresses)
+      if (std::ranges::find(host.status->accelerators, address, &api::AcceleratorStatus::address) ==
+          host.status->accelerators.end())
+        absent.push_back(address.text());
+  if (absent.empty()) return;
+  desired_state.warnings.push_back(
+      fmt::format("policy {} names {}, and this node has no such GPU: correct the address if it is a "
+                  "mistake; `ferry status` on the node lists its GPUs",
+                  desired_state.desired_policy.name, fmt::join(absent, ", ")));
 }
 
 /// Warns of an idle device plugin. On standby the message of the standby says it.
@@ -390,6 +411,7 @@ ReconcileResult reconcile(const NodeSnapshot& snapshot) {
   const bool keep = (changing || !has_answered(snapshot.host)) && !in_vain;
   const LabelChanges pausing = pause ? pause_operands(labels) : LabelChanges();
   add_warnings(snapshot, pause, result.desired_state);
+  warn_of_absent_gpus(snapshot.host, result.desired_state);
   warn_of_idle_plugin(snapshot.others, owners, result.desired_state);
   if (owners.empty() && !keep) end_pending(labels, result);
   LabelChanges desired;

@@ -470,6 +470,34 @@ TEST(Reconcile, IsNotOnStandbyWhereNothingIsAsked) {
   EXPECT_FALSE(step.remove_desired_file) << "none of ours is there";
 }
 
+TEST(Reconcile, WarnsOfAnAddressThatNoGpuOfTheNodeHas) {
+  NodeSnapshot snapshot = snapshot_of({{api::kPolicyLabel, "two"}});
+  snapshot.configs.push_back(test::config("two.yaml",
+                                          "version: v2\n"
+                                          "policies:\n"
+                                          "  two:\n"
+                                          "  - {address: '0000:02:00.0', mode: passthrough}\n"
+                                          "  - {address: '0000:17:00.0', mode: passthrough}\n"));
+  EXPECT_THAT(reconcile(snapshot).desired_state.warnings, IsEmpty()) << "hostd has not answered";
+  snapshot.host = answer(desired_state_for(snapshot), api::NodePhase::ready,
+                         {gpu(policy::Mode::passthrough, policy::Mode::passthrough)});
+  const std::string warning =
+      "policy two names 0000:17:00.0, and this node has no such GPU: correct the address if it is a mistake; "
+      "`ferry status` on the node lists its GPUs";
+  ReconcileResult step = reconcile(snapshot);
+  EXPECT_THAT(step.desired_state.warnings, ElementsAre(warning));
+  EXPECT_EQ(step.report.condition, NodeCondition::ready);
+  snapshot.node.labels = with_changes(snapshot.node.labels, step.labels);
+  step = reconcile(snapshot);
+  ASSERT_EQ(step.events.size(), 1U);
+  EXPECT_EQ(step.events[0].reason, "ConfigWarning");
+  EXPECT_EQ(step.events[0].message, warning);
+  snapshot.memory.messages.warnings = {warning};
+  EXPECT_THAT(reconcile(snapshot).events, IsEmpty()) << "it is recorded once";
+  snapshot.host.status->error = api::StatusError{.message = "the host cannot be scanned", .hint = ""};
+  EXPECT_THAT(reconcile(snapshot).desired_state.warnings, IsEmpty()) << "its GPUs are not known";
+}
+
 // The kubelet is served whatever the labels ask for, so it needs the withdrawals then, too.
 TEST(Reconcile, PutsThePluginOnStandbyAlsoWhereNothingIsAsked) {
   NodeSnapshot snapshot = snapshot_of({});
