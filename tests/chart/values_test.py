@@ -392,11 +392,17 @@ class ValuesTest(unittest.TestCase):
         self.assertIn("It runs on all nodes of nodeSelector.", notes({"gpuNodeLabels": []}))
         self.assertIn("hostd.enabled is false", notes({"hostd": {"enabled": False}}))
         self.assertIn("No admission policy", notes({"admissionPolicy": {"enabled": "never"}}))
+        self.assertIn("the DaemonSets ferry (hostd, plugin) and ferry-agent (agent).", notes({}))
+        with_claims = notes({"dra": {"enabled": True}, "admissionPolicy": {"enabled": "never"}})
+        self.assertIn("the DaemonSets ferry (hostd, plugin), ferry-agent (agent) and ferry-dra (ResourceClaims).", with_claims)
+        self.assertIn("the agent's token and that of `ferry dra` to its own node", with_claims)
 
     def test_the_notes_have_twelve_lines_at_most(self) -> None:
         worst = {"hostd": {"systemd": False}, "kata": {"enabled": True, "install": {"enabled": True}},
                  "defaults": {"workload": "vm-vgpu"}, "admissionPolicy": {"enabled": "never"}}
-        for values in [*map(chart.sample, chart.SAMPLES), worst, {**worst, "hostd": {"enabled": False}}]:
+        without_hostd = {**worst, "hostd": {"enabled": False}}
+        dra = {"dra": {"enabled": True}}
+        for values in [*map(chart.sample, chart.SAMPLES), worst, without_hostd, {**worst, **dra}, {**without_hostd, **dra}]:
             lines = self.notes(values).strip().splitlines()
             self.assertLessEqual(len(lines), 12, lines)
             self.assertLessEqual(max(map(len, lines)), 130)
