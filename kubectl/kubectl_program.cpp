@@ -320,7 +320,8 @@ class PluginVerbs {
         ->option_text("SELECTOR");
     list->add_flag("-w,--watch", command_.watch, "print the list again when it changes, until Ctrl-C");
     list->footer(
-        "`-o wide` also prints how long ago the agent last changed a label or annotation of each node.");
+        "`-o wide` adds the column CHANGED: how long ago the agent last changed any label or annotation of "
+        "the node. It is not the age of the state, which may be older.");
   }
   void add_plan(CLI::App& app) {
     CLI::App* const plan = add(app, "plan", "print what other labels of a node would ask for",
