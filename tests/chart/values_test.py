@@ -368,7 +368,7 @@ class ValuesTest(unittest.TestCase):
         return done.stdout.split("NOTES:")[1]
 
     def test_the_manual_removes_all_files_that_ferry_writes(self) -> None:
-        page = (chart.REPOSITORY / "docs/upgrade-and-uninstall.md").read_text().split("## Uninstall\n")[1]
+        page = (chart.REPOSITORY / "docs/uninstall.md").read_text()
         page = re.sub(r" \\\n +", " ", page.split("## When the uninstall fails")[0])  # a command on two lines
         manual = [re.sub(" +#.*", "", line) for line in page.splitlines() if line.startswith("    kubectl")]
         manual += re.findall(r"^\|.*`(kubectl [^`]+)` \|$", page, re.MULTILINE)  # those of the table
