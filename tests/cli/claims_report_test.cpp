@@ -87,8 +87,9 @@ TEST_F(ClaimsReport, SaysWhyTheyAreNotKnown) {
               HasSubstr("note: claims: /run/ferry/dra/claims.json: not JSON"));
   EXPECT_THAT(claims_document(read_claims(host)), IsEmpty());
   std::filesystem::resize_file(scratch.path() / api::kClaimsFile, std::uintmax_t{1} << 40U);
-  EXPECT_THAT(claims_text(read_claims(host), {}),
-              HasSubstr("note: claims: read /run/ferry/dra/claims.json: File too large; `ferry dra` writes it"));
+  EXPECT_THAT(
+      claims_text(read_claims(host), {}),
+      HasSubstr("note: claims: read /run/ferry/dra/claims.json: File too large; `ferry dra` writes it"));
 }
 
 TEST_F(ClaimsReport, FollowsNoLinkOfAnotherUser) {
