@@ -99,6 +99,9 @@ struct ResourceSlice {
   bool operator==(const ResourceSlice&) const = default;
 };
 
+/// "type": {"string": "vgpu"}
+nlohmann::json attributes_json(const Attributes& attributes);
+
 /// The object for the API server. The same slice always gives the same JSON. Texts must be UTF-8.
 nlohmann::json slice_json(const ResourceSlice& slice);
 
