@@ -162,30 +162,15 @@ std::size_t index_of(std::string_view name) {
   return whole_number<std::size_t>(name.substr(0, name.find('-')), 16).value_or(0);
 }
 
-bool has_groups(const Device& device) {
-  return std::ranges::any_of(device.consumes, [](const CounterConsumption& consumption) {
-    return !consumption.compatibility_groups.empty();
-  });
-}
-
 }  // namespace
 
-std::string text_of(const Device& device, const std::string& attribute) {
-  const auto found = device.attributes.find(attribute);
-  if (found == device.attributes.end()) return {};
-  const auto* const text = std::get_if<std::string>(&found->second);
-  return text == nullptr ? std::string() : *text;
-}
-
-std::int64_t number_of(const Device& device, const std::string& attribute) {
-  const auto found = device.attributes.find(attribute);
-  if (found == device.attributes.end()) return 0;
-  const auto* const number = std::get_if<std::int64_t>(&found->second);
-  return number == nullptr ? 0 : *number;
+Attribute attribute_of(const Device& device, const std::string& name) {
+  const auto found = device.attributes.find(name);
+  return found == device.attributes.end() ? Attribute() : found->second;
 }
 
 bool is_whole(const Device& device) {
-  return text_of(device, kType) == kWhole;
+  return attribute_of(device, kType) == Attribute(kWhole);
 }
 
 std::uint64_t framebuffer_of(const Device& device) {
@@ -193,10 +178,22 @@ std::uint64_t framebuffer_of(const Device& device) {
   return found == device.capacity.end() ? 0 : found->second;
 }
 
+bool has_compatibility_groups(const Device& device) {
+  return std::ranges::any_of(device.consumes, [](const CounterConsumption& consumption) {
+    return !consumption.compatibility_groups.empty();
+  });
+}
+
 std::map<std::string, Counters> consumed_counters(const Device& device) {
   std::map<std::string, Counters> out;
   for (const CounterConsumption& consumption : device.consumes) out[consumption.set] = consumption.counters;
   return out;
+}
+
+void add_counters(const Device& device, const std::string& set, Counters& out) {
+  for (const CounterConsumption& consumption : device.consumes)
+    if (consumption.set == set)
+      for (const auto& [counter, value] : consumption.counters) out[counter] += value;
 }
 
 json attributes_json(const Attributes& attributes) {
@@ -280,7 +277,7 @@ Result<ServerFeatures> features_of_probe(int status, const json& answer) {
   const bool counters = consumed_counters(kept) == consumed_counters(sent);
   return ServerFeatures{.counters = counters,
                         .taints = !kept.taints.empty(),
-                        .compatibility_groups = counters && has_groups(kept)};
+                        .compatibility_groups = counters && has_compatibility_groups(kept)};
 }
 
 }  // namespace ferry::dra
