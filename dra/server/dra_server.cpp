@@ -104,16 +104,6 @@ RpcAnswer unprepared(const std::vector<ClaimAnswer>& answers) {
   return rpc_answer(response);
 }
 
-::v1alpha1::HealthStatus status_of(DeviceHealth::State state) {
-  switch (state) {
-    case DeviceHealth::State::healthy:
-      return ::v1alpha1::HEALTHY;
-    case DeviceHealth::State::unhealthy:
-      return ::v1alpha1::UNHEALTHY;
-  }
-  return ::v1alpha1::UNKNOWN;
-}
-
 RpcAnswer ending() {
   return {.status = GRPC_STATUS_UNAVAILABLE, .message = "ferry dra is ending"};
 }
@@ -425,7 +415,8 @@ class Server final : public DraServer {
       ::v1alpha1::DeviceHealth& device = *message.add_devices();
       device.mutable_device()->set_pool_name(health.pool);
       device.mutable_device()->set_device_name(health.device);
-      device.set_health(status_of(health.state));
+      device.set_health(health.state == DeviceHealth::State::healthy ? ::v1alpha1::HEALTHY
+                                                                     : ::v1alpha1::UNHEALTHY);
       device.set_last_updated_time(now.count());
       device.set_health_check_timeout_seconds(limit.count());
       device.set_message(health.message);
