@@ -119,8 +119,7 @@ class Transport final : public KubeletTransport {
   };
 
   Endpoint* find(const std::string& resource) {
-    const auto found = std::find_if(endpoints_.begin(), endpoints_.end(),
-                                    [&](const Endpoint& endpoint) { return endpoint.resource == resource; });
+    const auto found = std::ranges::find(endpoints_, resource, &Endpoint::resource);
     return found == endpoints_.end() ? nullptr : &*found;
   }
 
