@@ -25,91 +25,65 @@ constexpr std::array<std::pair<std::string_view, ClaimPhase>, 3> kPhases = {
 
 // Writing.
 
-Json json_of(const Counters& counters) {
+template <typename Values, typename Write>
+Json list_of(const Values& values, Write write) {
   Json out = Json::array();
-  for (const auto& [name, value] : counters) {
-    Json counter = Json::object();
-    counter["name"] = name;
-    counter["value"] = value;
-    out.push_back(std::move(counter));
-  }
+  for (const auto& value : values) out.push_back(write(value));
   return out;
+}
+
+Json json_of(const Counters& counters) {
+  return list_of(counters, [](const auto& counter) {
+    return Json{{"name", counter.first}, {"value", counter.second}};
+  });
 }
 
 Json json_of(const Attributes& attributes) {
-  Json out = Json::array();
-  for (const auto& [name, value] : attributes) {
-    Json attribute = Json::object();
-    attribute["name"] = name;
+  return list_of(attributes, [](const auto& attribute) {
+    const auto& [name, value] = attribute;
     if (const auto* const number = std::get_if<std::int64_t>(&value))
-      attribute["int"] = *number;
-    else
-      attribute["string"] = std::get<std::string>(value);
-    out.push_back(std::move(attribute));
-  }
-  return out;
+      return Json{{"name", name}, {"int", *number}};
+    return Json{{"name", name}, {"string", std::get<std::string>(value)}};
+  });
 }
 
-Json json_of(const Device& device) {
-  Json out = Json::object();
-  out["name"] = device.name;
-  out["attributes"] = json_of(device.attributes);
-  out["capacity"] = json_of(device.capacity);
-  Json& consumes = out["consumes"] = Json::array();
-  for (const CounterConsumption& consumption : device.consumes) {
-    Json one = Json::object();
-    one["name"] = consumption.set;
-    one["compatibility_groups"] = Json::array();
-    for (const std::string& group : consumption.compatibility_groups) {
-      Json named = Json::object();
-      named["name"] = group;
-      one["compatibility_groups"].push_back(std::move(named));
-    }
-    one["counters"] = json_of(consumption.counters);
-    consumes.push_back(std::move(one));
-  }
-  return out;
-}
-
-Json json_of(const CounterSet& set) {
-  if (set.name.empty()) return {};
-  Json out = Json::object();
-  out["name"] = set.name;
-  out["counters"] = json_of(set.counters);
-  return out;
+Json json_of(const CounterConsumption& consumption) {
+  const auto named = [](const std::string& group) { return Json{{"name", group}}; };
+  return {{"name", consumption.set},
+          {"compatibility_groups", list_of(consumption.compatibility_groups, named)},
+          {"counters", json_of(consumption.counters)}};
 }
 
 Json json_of(const ClaimDevice& device) {
-  Json out = Json::object();
-  out["request"] = device.request;
-  out["pool"] = device.pool;
-  out["gpu"] = device.gpu.text();
-  out["type"] = or_null(device.type);
-  out["placement"] = or_null(device.placement);
-  out["mdev_uuid"] = or_null(device.result.mdev_uuid);
-  out["function"] = device.result.function ? Json(device.result.function->text()) : Json();
-  Json& nodes = out["nodes"] = Json::array();
-  for (const DeviceNode& node : device.result.nodes) {
-    Json one = Json::object();
-    one["path"] = node.path;
-    one["mode"] = or_null(node.mode);
-    nodes.push_back(std::move(one));
-  }
-  out["device"] = json_of(device.device);
-  out["counter_set"] = json_of(device.counters);
-  return out;
+  const auto consumption = [](const CounterConsumption& one) { return json_of(one); };
+  const auto node = [](const DeviceNode& one) {
+    return Json{{"path", one.path}, {"mode", or_null(one.mode)}};
+  };
+  const CounterSet& set = device.counters;
+  return {{"request", device.request},
+          {"pool", device.pool},
+          {"gpu", device.gpu.text()},
+          {"type", or_null(device.type)},
+          {"placement", or_null(device.placement)},
+          {"mdev_uuid", or_null(device.result.mdev_uuid)},
+          {"function", device.result.function ? Json(device.result.function->text()) : Json()},
+          {"nodes", list_of(device.result.nodes, node)},
+          {"device",
+           {{"name", device.device.name},
+            {"attributes", json_of(device.device.attributes)},
+            {"capacity", json_of(device.device.capacity)},
+            {"consumes", list_of(device.device.consumes, consumption)}}},
+          {"counter_set",
+           set.name.empty() ? Json() : Json{{"name", set.name}, {"counters", json_of(set.counters)}}}};
 }
 
 Json json_of(const ClaimRecord& claim) {
-  Json out = Json::object();
-  out["uid"] = claim.uid;
-  out["namespace"] = claim.space;
-  out["name"] = claim.name;
-  out["pod_claim"] = or_null(claim.pod_claim);
-  out["phase"] = text(claim.phase);
-  Json& devices = out["devices"] = Json::array();
-  for (const ClaimDevice& device : claim.devices) devices.push_back(json_of(device));
-  return out;
+  return {{"uid", claim.uid},
+          {"namespace", claim.space},
+          {"name", claim.name},
+          {"pod_claim", or_null(claim.pod_claim)},
+          {"phase", text(claim.phase)},
+          {"devices", list_of(claim.devices, [](const ClaimDevice& device) { return json_of(device); })}};
 }
 
 // Reading.
@@ -214,9 +188,9 @@ Checkpoint read_whole(const JsonObject& file) {
 
 // Steps.
 
-ClaimRecord* find_record(Checkpoint& checkpoint, std::string_view uid) {
-  const auto found = std::ranges::find(checkpoint.claims, uid, &ClaimRecord::uid);
-  return found == checkpoint.claims.end() ? nullptr : &*found;
+auto* find_record(auto& claims, std::string_view uid) {
+  const auto found = std::ranges::find(claims, uid, &ClaimRecord::uid);
+  return found == claims.end() ? nullptr : &*found;
 }
 
 std::string label(const ClaimRecord& claim) {
@@ -251,17 +225,14 @@ std::optional<ClaimPhase> parse_claim_phase(std::string_view word) {
 }
 
 const ClaimRecord* Checkpoint::find(std::string_view uid) const {
-  const auto found = std::ranges::find(claims, uid, &ClaimRecord::uid);
-  return found == claims.end() ? nullptr : &*found;
+  return find_record(claims, uid);
 }
 
 std::string checkpoint_text(const Checkpoint& checkpoint) {
-  Json file = Json::object();
-  file["version"] = api::kClaimsVersion;
-  file["boot_id"] = checkpoint.boot_id;
-  Json& claims = file["claims"] = Json::array();
-  for (const ClaimRecord& claim : checkpoint.claims) claims.push_back(json_of(claim));
-  return json_text(file);
+  return json_text(
+      {{"version", api::kClaimsVersion},
+       {"boot_id", checkpoint.boot_id},
+       {"claims", list_of(checkpoint.claims, [](const ClaimRecord& claim) { return json_of(claim); })}});
 }
 
 Result<Checkpoint> read_checkpoint(std::string_view text) {
@@ -294,7 +265,7 @@ Result<> begin_prepare(Checkpoint& checkpoint, ClaimRecord claim) {
 
 Result<> finish_prepare(Checkpoint& checkpoint, std::string_view uid,
                         std::span<const PreparedDevice> results) {
-  ClaimRecord* const claim = find_record(checkpoint, uid);
+  ClaimRecord* const claim = find_record(checkpoint.claims, uid);
   if (claim == nullptr) return fail(Errc::not_found, fmt::format("no claim has the UID {}", uid));
   if (claim->phase == ClaimPhase::unpreparing)
     return fail(Errc::failed, fmt::format("{} is being unprepared", label(*claim)));
@@ -307,7 +278,7 @@ Result<> finish_prepare(Checkpoint& checkpoint, std::string_view uid,
 }
 
 bool begin_again(Checkpoint& checkpoint, std::string_view uid) {
-  ClaimRecord* const claim = find_record(checkpoint, uid);
+  ClaimRecord* const claim = find_record(checkpoint.claims, uid);
   const auto has_result = [](const ClaimDevice& device) { return device.result != PreparedDevice(); };
   if (claim == nullptr || std::ranges::none_of(claim->devices, has_result)) return false;
   claim->phase = ClaimPhase::preparing;
@@ -315,7 +286,7 @@ bool begin_again(Checkpoint& checkpoint, std::string_view uid) {
 }
 
 bool begin_unprepare(Checkpoint& checkpoint, std::string_view uid) {
-  ClaimRecord* const claim = find_record(checkpoint, uid);
+  ClaimRecord* const claim = find_record(checkpoint.claims, uid);
   if (claim == nullptr) return false;
   claim->phase = ClaimPhase::unpreparing;
   return true;

@@ -20,10 +20,6 @@ using nlohmann::json;
 constexpr const char* kPodClaimAnnotation = "resource.kubernetes.io/pod-claim-name";
 constexpr std::size_t kLongestObjectName = 253;
 
-std::string label(const ClaimKey& key) {
-  return fmt::format("claim {}/{}", key.space, key.name);
-}
-
 tl::unexpected<Error> refuse(Errc code, const ClaimKey& key, const std::string& problem, std::string hint) {
   return fail(code, fmt::format("{}: {}", label(key), problem), std::move(hint));
 }
@@ -99,6 +95,10 @@ std::vector<std::string> warnings_of(const AllocatedClaim& claim) {
 }
 
 }  // namespace
+
+std::string label(const ClaimKey& key) {
+  return fmt::format("claim {}/{}", key.space, key.name);
+}
 
 Result<> check_key(const ClaimKey& key) {
   if (is_label(key.uid) && is_label(key.space) && is_name(key.name, kLongestObjectName)) return {};

@@ -21,6 +21,9 @@ struct ClaimKey {
   bool operator==(const ClaimKey&) const = default;
 };
 
+/// "claim studio/render-a", for messages.
+std::string label(const ClaimKey& key);
+
 /// A device that the scheduler has allocated.
 struct AllocatedDevice {
   std::string request;  ///< "card", or "card/small" where the claim lists alternatives

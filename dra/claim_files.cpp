@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <set>
 #include <utility>
-#include <variant>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -24,15 +23,9 @@ constexpr const char* kNoNvidiaDevices = "NVIDIA_VISIBLE_DEVICES=void";
 constexpr const char* kContainerFolder = "/var/run/kubernetes.io/dra-device-attributes";
 constexpr const char* kBusId = "resource.kubernetes.io/pciBusID";
 constexpr const char* kMdevUuid = "mdevUUID";
+constexpr std::string_view kClaimPrefix = "gpu-ferry.io-claim_";
+constexpr std::string_view kMetadataPrefix = "gpu-ferry.io_metadata_";
 constexpr std::string_view kJsonSuffix = ".json";
-
-std::string claim_cdi_prefix() {
-  return fmt::format("{}-claim_", kDriver);
-}
-
-std::string metadata_cdi_prefix() {
-  return fmt::format("{}_metadata_", kDriver);
-}
 
 std::string claim_cdi_name(std::string_view uid, std::string_view device) {
   return fmt::format("{}-{}", uid, device);
@@ -42,30 +35,20 @@ std::string metadata_cdi_name(std::string_view uid, std::string_view request) {
   return fmt::format("{}_{}", uid, request);
 }
 
-/// A CDI file of this driver without its devices.
-Json cdi_file(std::string_view device_class) {
-  Json out = Json::object();
-  out["cdiVersion"] = kCdiVersion;
-  out["kind"] = fmt::format("{}/{}", kDriver, device_class);
-  out["devices"] = Json::array();
-  return out;
+std::string cdi_text(std::string_view device_class, Json devices) {
+  return json_text({{"cdiVersion", kCdiVersion},
+                    {"kind", fmt::format("{}/{}", kDriver, device_class)},
+                    {"devices", std::move(devices)}});
 }
 
 Json cdi_device(const ClaimRecord& claim, const ClaimDevice& device) {
-  Json edits = Json::object();
-  edits["env"] = Json::array();
-  edits["env"].push_back(kNoNvidiaDevices);
-  edits["deviceNodes"] = Json::array();
+  Json nodes = Json::array();
   for (const DeviceNode& node : device.result.nodes) {
-    Json one = Json::object();
-    one["path"] = node.path;
+    Json& one = nodes.emplace_back(Json{{"path", node.path}});
     if (node.mode) one["fileMode"] = *node.mode;
-    edits["deviceNodes"].push_back(std::move(one));
   }
-  Json out = Json::object();
-  out["name"] = claim_cdi_name(claim.uid, device.device.name);
-  out["containerEdits"] = std::move(edits);
-  return out;
+  return {{"name", claim_cdi_name(claim.uid, device.device.name)},
+          {"containerEdits", {{"env", Json::array({kNoNvidiaDevices})}, {"deviceNodes", std::move(nodes)}}}};
 }
 
 Attributes metadata_attributes(const ClaimDevice& device) {
@@ -80,19 +63,10 @@ Attributes metadata_attributes(const ClaimDevice& device) {
 }
 
 Json metadata_device(const ClaimDevice& device) {
-  Json attributes = Json::object();
-  for (const auto& [name, value] : metadata_attributes(device)) {
-    if (const auto* const number = std::get_if<std::int64_t>(&value))
-      attributes[name]["int"] = *number;
-    else
-      attributes[name]["string"] = std::get<std::string>(value);
-  }
-  Json out = Json::object();
-  out["driver"] = kDriver;
-  out["pool"] = device.pool;
-  out["name"] = device.device.name;
-  out["attributes"] = std::move(attributes);
-  return out;
+  return {{"driver", kDriver},
+          {"pool", device.pool},
+          {"name", device.device.name},
+          {"attributes", attributes_json(metadata_attributes(device))}};
 }
 
 /// The rest of a text between a prefix and a suffix; absent: it has not both.
@@ -106,7 +80,7 @@ std::optional<std::string_view> between(std::string_view text, std::string_view 
 }  // namespace
 
 std::string claim_cdi_file(std::string_view uid) {
-  return fmt::format("{}{}{}", claim_cdi_prefix(), uid, kJsonSuffix);
+  return fmt::format("{}{}{}", kClaimPrefix, uid, kJsonSuffix);
 }
 
 std::string claim_cdi_id(std::string_view uid, std::string_view device) {
@@ -114,7 +88,7 @@ std::string claim_cdi_id(std::string_view uid, std::string_view device) {
 }
 
 std::string metadata_cdi_file(std::string_view uid, std::string_view request) {
-  return fmt::format("{}{}{}", metadata_cdi_prefix(), metadata_cdi_name(uid, request), kJsonSuffix);
+  return fmt::format("{}{}{}", kMetadataPrefix, metadata_cdi_name(uid, request), kJsonSuffix);
 }
 
 std::string metadata_cdi_id(std::string_view uid, std::string_view request) {
@@ -122,8 +96,8 @@ std::string metadata_cdi_id(std::string_view uid, std::string_view request) {
 }
 
 std::optional<std::string> claim_of_cdi_file(std::string_view file) {
-  if (const auto uid = between(file, claim_cdi_prefix(), kJsonSuffix)) return std::string(*uid);
-  const auto name = between(file, metadata_cdi_prefix(), kJsonSuffix);
+  if (const auto uid = between(file, kClaimPrefix, kJsonSuffix)) return std::string(*uid);
+  const auto name = between(file, kMetadataPrefix, kJsonSuffix);
   if (!name || name->find('_') == std::string_view::npos) return std::nullopt;
   return std::string(name->substr(0, name->find('_')));
 }
@@ -138,9 +112,9 @@ std::vector<std::string> requests_of(const ClaimRecord& claim) {
 }
 
 std::string claim_cdi_text(const ClaimRecord& claim) {
-  Json out = cdi_file("claim");
-  for (const ClaimDevice& device : claim.devices) out["devices"].push_back(cdi_device(claim, device));
-  return json_text(out);
+  Json devices = Json::array();
+  for (const ClaimDevice& device : claim.devices) devices.push_back(cdi_device(claim, device));
+  return cdi_text("claim", std::move(devices));
 }
 
 std::string metadata_path(std::string_view uid, std::string_view request) {
@@ -155,41 +129,28 @@ std::string metadata_container_path(const ClaimRecord& claim, std::string_view r
 }
 
 std::string metadata_text(const ClaimRecord& claim, std::string_view request) {
-  Json out = Json::object();
-  out["apiVersion"] = kMetadataVersion;
-  out["kind"] = "DeviceMetadata";
-  out["metadata"]["name"] = claim.name;
-  out["metadata"]["namespace"] = claim.space;
-  out["metadata"]["uid"] = claim.uid;
-  out["metadata"]["generation"] = 1;
+  Json out = {{"apiVersion", kMetadataVersion},
+              {"kind", "DeviceMetadata"},
+              {"metadata",
+               {{"name", claim.name}, {"namespace", claim.space}, {"uid", claim.uid}, {"generation", 1}}}};
   if (!claim.pod_claim.empty()) out["podClaimName"] = claim.pod_claim;
-  Json with_devices = Json::object();
-  with_devices["name"] = std::string(request);
-  with_devices["devices"] = Json::array();
+  Json with_devices = {{"name", request}, {"devices", Json::array()}};
   for (const ClaimDevice& device : claim.devices) {
     if (main_request(device.request) != request) continue;
     with_devices["name"] = device.request;
     with_devices["devices"].push_back(metadata_device(device));
   }
-  out["requests"] = Json::array();
   out["requests"].push_back(std::move(with_devices));
   return json_text(out);
 }
 
 std::string metadata_cdi_text(const ClaimRecord& claim, std::string_view request, std::string_view folder) {
-  Json mount = Json::object();
-  mount["hostPath"] = fmt::format("{}/{}", folder, metadata_path(claim.uid, request));
-  mount["containerPath"] = metadata_container_path(claim, request);
-  mount["options"] = Json::array();
-  mount["options"].push_back("ro");
-  mount["options"].push_back("bind");
-  Json device = Json::object();
-  device["name"] = metadata_cdi_name(claim.uid, request);
-  device["containerEdits"]["mounts"] = Json::array();
-  device["containerEdits"]["mounts"].push_back(std::move(mount));
-  Json out = cdi_file("metadata");
-  out["devices"].push_back(std::move(device));
-  return json_text(out);
+  const Json mount = {{"hostPath", fmt::format("{}/{}", folder, metadata_path(claim.uid, request))},
+                      {"containerPath", metadata_container_path(claim, request)},
+                      {"options", Json::array({"ro", "bind"})}};
+  const Json device = {{"name", metadata_cdi_name(claim.uid, request)},
+                       {"containerEdits", {{"mounts", Json::array({mount})}}}};
+  return cdi_text("metadata", Json::array({device}));
 }
 
 std::vector<ClaimFile> claim_files(const ClaimRecord& claim, std::string_view folder) {

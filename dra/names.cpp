@@ -52,6 +52,8 @@ bool continues_a_character(char c) {
   return (static_cast<unsigned char>(c) & 0xC0U) == 0x80U;
 }
 
+/// The suffixes at the beginning of kSuffixes, after the empty one.
+constexpr std::size_t kBinaryPowers = 6;
 constexpr std::array<std::pair<std::string_view, std::uint64_t>, 13> kSuffixes = {{
     {"", 1},
     {"Ki", 1ULL << 10U},
@@ -125,13 +127,9 @@ std::string taint_value(std::string_view text) {
 }
 
 std::string quantity_text(std::uint64_t value) {
-  constexpr std::array<std::string_view, 7> kBinary = {"", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"};
   std::size_t power = 0;
-  while (value != 0 && value % 1024 == 0 && power + 1 < kBinary.size()) {
-    value /= 1024;
-    ++power;
-  }
-  return fmt::format("{}{}", value, kBinary.at(power));
+  for (; value != 0 && value % 1024 == 0 && power < kBinaryPowers; ++power) value /= 1024;
+  return fmt::format("{}{}", value, kSuffixes.at(power).first);
 }
 
 std::optional<std::uint64_t> parse_quantity(std::string_view text) {

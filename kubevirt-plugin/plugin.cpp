@@ -188,18 +188,11 @@ class Plugin : Pinned {
       return fail(Errc::not_found, fmt::format("the kubelet's directory {} does not exist", where),
                   "run this on a node whose kubelet has been started once, or name its directory");
     }
-    return KubeletTransport::open({.loop = loop_,
-                                   .queue = queue_,
-                                   .core = core_,
-                                   .gate = gate_,
-                                   .cdi_names = options_.cdi_names,
-                                   .found_by_kubelet = options_.plugin_watcher,
-                                   .unanswered = options_.unanswered,
-                                   .unread = options_.unread,
-                                   .dropped = options_.dropped},
-                                  std::move(*directory), where,
-                                  {.changed = [this] { registrations_changed(); },
-                                   .failed = [this](Error error) { end_by(std::move(error)); }});
+    return KubeletTransport::open(
+        {.loop = loop_, .queue = queue_, .core = core_, .gate = gate_, .options = options_},
+        std::move(*directory), where,
+        {.changed = [this] { registrations_changed(); },
+         .failed = [this](Error error) { end_by(std::move(error)); }});
   }
 
   /// From now on hostd waits until devices are unavailable before it changes devices. Without the liveness

@@ -51,7 +51,9 @@ struct PluginOptions {
   std::chrono::milliseconds unanswered = std::chrono::seconds(20);
   /// The time until a registration is repeated if the kubelet accepted it and does not read the list.
   std::chrono::milliseconds unread = std::chrono::seconds(30);
-  /// The time until a registration is repeated after the kubelet has ended the reading of a list.
+  /// The time until a registration is repeated after the kubelet has ended the reading of a list. A kubelet
+  /// marks the resource as ended a moment after it has closed the stream. A registration in between would be
+  /// marked, too, and the resource would stay without allocatable devices.
   std::chrono::milliseconds dropped = std::chrono::seconds(1);
   /// The kubelet's pod resources, which show releases, and allocations before this process.
   PodResourcesMonitor::Settings pod_resources = {.socket = kPodResourcesSocket};

@@ -24,10 +24,6 @@ using Clock = EventLoop::Clock;
 using api::ClaimAction;
 using Devices = Result<std::vector<DeviceAnswer>>;
 
-std::string label(const ClaimKey& key) {
-  return fmt::format("claim {}/{}", key.space, key.name);
-}
-
 Error goes_on(const ClaimKey& key, ClaimAction action) {
   const char* const what = action == ClaimAction::prepare ? "its devices are still being prepared"
                                                           : "its devices are still being undone";
@@ -132,11 +128,9 @@ class ClaimFolder {
   const std::filesystem::path metadata_;
 };
 
-}  // namespace
-
-class ClaimDriver::Impl : Pinned {
+class Driver final : public ClaimDriver {
  public:
-  Impl(Parts parts, Settings settings, Checkpoint checkpoint)
+  Driver(Parts parts, Settings settings, Checkpoint checkpoint)
       : parts_(std::move(parts)),
         settings_(std::move(settings)),
         pool_(pool_name(settings_.node)),
@@ -145,18 +139,18 @@ class ClaimDriver::Impl : Pinned {
     tidy_files();
   }
 
-  void prepare(const std::vector<ClaimKey>& claims, Done done) {
+  void prepare(const std::vector<ClaimKey>& claims, Done done) override {
     const auto request = open_request(ClaimAction::prepare, claims, std::move(done));
     for (std::size_t i = 0; i < claims.size(); ++i) prepare_one(claims[i], {.request = request, .index = i});
   }
 
-  void unprepare(const std::vector<ClaimKey>& claims, Done done) {
+  void unprepare(const std::vector<ClaimKey>& claims, Done done) override {
     const auto request = open_request(ClaimAction::unprepare, claims, std::move(done));
     for (std::size_t i = 0; i < claims.size(); ++i)
       unprepare_one(claims[i], Waiter{.request = request, .index = i});
   }
 
-  void unprepare_all_but(const std::set<std::string>& kept) {
+  void unprepare_all_but(const std::set<std::string>& kept) override {
     std::vector<ClaimKey> half_undone;
     std::vector<ClaimKey> gone;
     for (const ClaimRecord& claim : checkpoint_.claims)
@@ -179,7 +173,7 @@ class ClaimDriver::Impl : Pinned {
     }
   }
 
-  const Checkpoint& checkpoint() const { return checkpoint_; }
+  const Checkpoint& checkpoint() const override { return checkpoint_; }
 
  private:
   /// A request of the kubelet.
@@ -499,6 +493,8 @@ class ClaimDriver::Impl : Pinned {
   const std::shared_ptr<const bool> alive_ = std::make_shared<const bool>(true);
 };
 
+}  // namespace
+
 Result<std::unique_ptr<ClaimDriver>> ClaimDriver::open(const Parts& parts, Settings settings) {
   const auto boot_id = parts.host.read_attribute("proc/sys/kernel/random/boot_id");
   if (!boot_id) return fail(Error(boot_id.error()));
@@ -515,24 +511,7 @@ Result<std::unique_ptr<ClaimDriver>> ClaimDriver::open(const Parts& parts, Setti
   if (!text || *text != now)
     if (auto written = parts.host.write_file(settings.claims_file, now); !written)
       return fail(std::move(written).error());
-  return std::unique_ptr<ClaimDriver>(
-      new ClaimDriver(std::make_unique<Impl>(parts, std::move(settings), std::move(checkpoint))));
-}
-
-ClaimDriver::ClaimDriver(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-ClaimDriver::~ClaimDriver() = default;
-
-void ClaimDriver::prepare(const std::vector<ClaimKey>& claims, Done done) {
-  impl_->prepare(claims, std::move(done));
-}
-void ClaimDriver::unprepare(const std::vector<ClaimKey>& claims, Done done) {
-  impl_->unprepare(claims, std::move(done));
-}
-void ClaimDriver::unprepare_all_but(const std::set<std::string>& kept) {
-  impl_->unprepare_all_but(kept);
-}
-const Checkpoint& ClaimDriver::checkpoint() const {
-  return impl_->checkpoint();
+  return std::make_unique<Driver>(parts, std::move(settings), std::move(checkpoint));
 }
 
 }  // namespace ferry::dra

@@ -112,7 +112,7 @@ class ClaimDriver : Pinned {
   /// not known which GPUs claims have.
   static Result<std::unique_ptr<ClaimDriver>> open(const Parts& parts, Settings settings);
   /// Requests that are not answered yet stay so. hostd finishes its work, and the next process asks again.
-  ~ClaimDriver();
+  virtual ~ClaimDriver() = default;
 
   /// Runs once, in the loop, with one answer for each UID of the request. It may run before the request's
   /// function returns.
@@ -124,24 +124,19 @@ class ClaimDriver : Pinned {
   /// makes the vGPU again. If hostd refuses that, the claim gets no answer before hostd has prepared it. A
   /// claim whose undo has begun and failed, or that has the devices of a former allocation, is undone first,
   /// and the kubelet gets an error.
-  void prepare(const std::vector<ClaimKey>& claims, Done done);
+  virtual void prepare(const std::vector<ClaimKey>& claims, Done done) = 0;
   /// hostd is asked about an unknown claim too, since its record may have the claim. Without an answer of
   /// hostd, an unknown claim succeeds. Namespace and name are used for messages alone.
-  void unprepare(const std::vector<ClaimKey>& claims, Done done);
+  virtual void unprepare(const std::vector<ClaimKey>& claims, Done done) = 0;
 
   /// Undoes claims of the checkpoint whose UIDs are not in `kept`, once the API server has confirmed that
   /// they are no more, or that they are allocated elsewhere or not at all; and those whose undo has begun,
   /// which needs no confirmation. A kubelet that has lost its own records does not ask for that. Claims that
   /// hostd cannot undo yet stay for the next call.
-  void unprepare_all_but(const std::set<std::string>& kept);
+  virtual void unprepare_all_but(const std::set<std::string>& kept) = 0;
 
   /// The claims that have devices now.
-  const Checkpoint& checkpoint() const;
-
- private:
-  class Impl;
-  explicit ClaimDriver(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
+  virtual const Checkpoint& checkpoint() const = 0;
 };
 
 }  // namespace ferry::dra

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dra/claims/new_claim_record.h"
 
-#include <cstdint>
-#include <optional>
+#include <algorithm>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -15,22 +14,6 @@
 
 namespace ferry::dra {
 namespace {
-
-/// The vGPU type and the placement of a published device that is not whole.
-struct VgpuOf {
-  const VgpuType* type = nullptr;
-  std::uint32_t number = 0;
-};
-
-/// Absent: the GPU lists no type of which the device can be.
-std::optional<VgpuOf> vgpu_of(const Gpu& gpu, const std::string& device) {
-  const auto number = whole_number(std::string_view(device).substr(device.rfind('-') + 1));
-  if (!number) return std::nullopt;
-  for (const VgpuType& type : gpu.types)
-    if (vgpu_device_name(gpu.address, type.id, *number) == device)
-      return VgpuOf{.type = &type, .number = *number};
-  return std::nullopt;
-}
 
 Result<ClaimDevice> claim_device(const NodeModel& node, const Publication& publication,
                                  const AllocatedDevice& allocated, const std::string& pool) {
@@ -48,10 +31,14 @@ Result<ClaimDevice> claim_device(const NodeModel& node, const Publication& publi
     if (const CounterSet* const set = publication.counter_set(out.device.consumes.front().set))
       out.counters = *set;
   if (is_whole(out.device)) return out;
-  const auto vgpu = vgpu_of(*gpu, out.device.name);
-  if (!vgpu) return unknown();
-  out.type = vgpu->type->id;
-  if (gpu->mixed_sizes) out.placement = vgpu->number;
+  const std::string& name = out.device.name;
+  const auto number = whole_number(std::string_view(name).substr(name.rfind('-') + 1));  // slot or placement
+  const auto type = std::ranges::find_if(gpu->types, [&](const VgpuType& one) {
+    return number && vgpu_device_name(gpu->address, one.id, *number) == name;
+  });
+  if (type == gpu->types.end()) return unknown();
+  out.type = type->id;
+  if (gpu->mixed_sizes) out.placement = number;
   return out;
 }
 

@@ -48,21 +48,14 @@ std::string text_of(const json& object) {
 
 json kept_slice(const json& object) {
   const json& metadata = json_at(object, "metadata");
-  json slice = json::object();
+  json slice = {{"spec", json_at(object, "spec")}};
   for (const char* const key : {"name", "ownerReferences"})
     if (const json& value = json_at(metadata, key); !value.is_null()) slice["metadata"][key] = value;
-  slice["spec"] = json_at(object, "spec");
-  json out = json::object();
-  out[kUid] = text_at(metadata, kUid);
-  out[kVersion] = text_at(metadata, kVersion);
-  out[kText] = text_of(slice);
-  return out;
+  return {{kUid, text_at(metadata, kUid)}, {kVersion, text_at(metadata, kVersion)}, {kText, text_of(slice)}};
 }
 
 kube::ObjectWatch::Kept parts_of_slices() {
-  return {.take = [](const json& object) { return kept_slice(object); },
-          .most = kMostOfSlices,
-          .page = kSlicesOfPage};
+  return {.take = kept_slice, .most = kMostOfSlices, .page = kSlicesOfPage};
 }
 
 /// All but the fields that tenants write, and the large ones. The scheduler copies tolerations of a request
@@ -98,10 +91,7 @@ json kept_claim(const json& object, std::string_view pool) {
       names.push_back(text_at(result, "device"));
   }
   if (names.empty()) return {};
-  json out = json::object();
-  out[kUid] = text_at(json_at(object, "metadata"), kUid);
-  out[kDevices] = std::move(names);
-  return out;
+  return {{kUid, text_at(json_at(object, "metadata"), kUid)}, {kDevices, std::move(names)}};
 }
 
 kube::ObjectWatch::Kept parts_of_claims(std::string pool) {

@@ -104,16 +104,6 @@ RpcAnswer unprepared(const std::vector<ClaimAnswer>& answers) {
   return rpc_answer(response);
 }
 
-::v1alpha1::HealthStatus status_of(DeviceHealth::State state) {
-  switch (state) {
-    case DeviceHealth::State::healthy:
-      return ::v1alpha1::HEALTHY;
-    case DeviceHealth::State::unhealthy:
-      return ::v1alpha1::UNHEALTHY;
-  }
-  return ::v1alpha1::UNKNOWN;
-}
-
 RpcAnswer ending() {
   return {.status = GRPC_STATUS_UNAVAILABLE, .message = "ferry dra is ending"};
 }
@@ -176,10 +166,12 @@ SocketNames socket_names(const std::filesystem::path& registry, std::string_view
   return {.plugin = fmt::format("dra-{}.sock", tag), .registration = registration_name(tag)};
 }
 
-class DraServer::Impl : Pinned {
+namespace {
+
+class Server final : public DraServer {
  public:
-  Impl(const Parts& parts, const Settings& settings, Listener listener, Endpoint plugin,
-       Endpoint registration)
+  Server(const Parts& parts, const Settings& settings, Listener listener, Endpoint plugin,
+         Endpoint registration)
       : loop_(parts.loop),
         driver_(parts.driver),
         listener_(std::move(listener)),
@@ -192,7 +184,7 @@ class DraServer::Impl : Pinned {
       loop_.watch(endpoint->watch.fd(), [this, endpoint] { read_events(*endpoint); });
   }
 
-  ~Impl() {
+  ~Server() override {
     for (Endpoint* const endpoint : {&registration_, &plugin_}) {
       loop_.forget(endpoint->watch.fd());
       endpoint->watch.leave();
@@ -221,7 +213,7 @@ class DraServer::Impl : Pinned {
     return {};
   }
 
-  void set_health(std::vector<DeviceHealth> devices) {
+  void set_health(std::vector<DeviceHealth> devices) override {
     {
       const std::scoped_lock lock(mutex_);
       if (health_version_ != 0 && health_ == devices) return;
@@ -231,7 +223,7 @@ class DraServer::Impl : Pinned {
     pump_streams();
   }
 
-  bool is_registered() const { return registered_; }
+  bool is_registered() const override { return registered_; }
 
  private:
   // Sockets.
@@ -289,23 +281,23 @@ class DraServer::Impl : Pinned {
   // Calls. They arrive on the queue's thread, and the driver belongs to the loop's.
 
   std::vector<RpcServer::Method> methods() {
-    const auto to = [this](void (Impl::*serve)(grpc_call*, WireMessage)) {
+    const auto to = [this](void (Server::*serve)(grpc_call*, WireMessage)) {
       return
           [this, serve](grpc_call* call, WireMessage request) { (this->*serve)(call, std::move(request)); };
     };
     return {{.path = "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodePrepareResources",
-             .serve = to(&Impl::prepare)},
+             .serve = to(&Server::prepare)},
             {.path = "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodeUnprepareResources",
-             .serve = to(&Impl::unprepare)},
+             .serve = to(&Server::unprepare)},
             {.path = "/k8s.io.kubelet.pkg.apis.dra.v1beta1.DRAPlugin/NodePrepareResources",
-             .serve = to(&Impl::prepare)},
+             .serve = to(&Server::prepare)},
             {.path = "/k8s.io.kubelet.pkg.apis.dra.v1beta1.DRAPlugin/NodeUnprepareResources",
-             .serve = to(&Impl::unprepare)},
-            {.path = "/v1.DRAResourceHealth/NodeWatchResources", .serve = to(&Impl::watch_health)},
-            {.path = "/v1alpha1.DRAResourceHealth/NodeWatchResources", .serve = to(&Impl::watch_health)},
-            {.path = "/pluginregistration.Registration/GetInfo", .serve = to(&Impl::info)},
+             .serve = to(&Server::unprepare)},
+            {.path = "/v1.DRAResourceHealth/NodeWatchResources", .serve = to(&Server::watch_health)},
+            {.path = "/v1alpha1.DRAResourceHealth/NodeWatchResources", .serve = to(&Server::watch_health)},
+            {.path = "/pluginregistration.Registration/GetInfo", .serve = to(&Server::info)},
             {.path = "/pluginregistration.Registration/NotifyRegistrationStatus",
-             .serve = to(&Impl::registration_status)}};
+             .serve = to(&Server::registration_status)}};
   }
 
   /// Runs `job` in the loop, unless this object has ended by then.
@@ -342,27 +334,26 @@ class DraServer::Impl : Pinned {
   }
 
   void prepare(grpc_call* call, WireMessage message) {
-    wire::NodePrepareResourcesRequest request;
-    if (!from_wire(message.get(), request)) return send_answer(call, unreadable_request());
-    const auto number = remember(call);
-    if (!number) return;
-    post([this, number = *number, keys = keys_of(request)] {
-      driver_.prepare(keys, [this, number, alive = std::weak_ptr<const bool>(alive_)](
-                                const std::vector<ClaimAnswer>& answers) {
-        if (!alive.expired()) answer(number, prepared(answers));
-      });
-    });
+    give<wire::NodePrepareResourcesRequest>(call, message, &ClaimDriver::prepare, prepared);
   }
 
   void unprepare(grpc_call* call, WireMessage message) {
-    wire::NodeUnprepareResourcesRequest request;
+    give<wire::NodeUnprepareResourcesRequest>(call, message, &ClaimDriver::unprepare, unprepared);
+  }
+
+  /// Has the driver do the work, and answers by its answers.
+  template <typename Request>
+  void give(grpc_call* call, const WireMessage& message,
+            void (ClaimDriver::*work)(const std::vector<ClaimKey>&, ClaimDriver::Done),
+            RpcAnswer (*answer_by)(const std::vector<ClaimAnswer>&)) {
+    Request request;
     if (!from_wire(message.get(), request)) return send_answer(call, unreadable_request());
     const auto number = remember(call);
     if (!number) return;
-    post([this, number = *number, keys = keys_of(request)] {
-      driver_.unprepare(keys, [this, number, alive = std::weak_ptr<const bool>(alive_)](
-                                  const std::vector<ClaimAnswer>& answers) {
-        if (!alive.expired()) answer(number, unprepared(answers));
+    post([this, number = *number, keys = keys_of(request), work, answer_by] {
+      (driver_.*work)(keys, [this, number, answer_by, alive = std::weak_ptr<const bool>(alive_)](
+                                const std::vector<ClaimAnswer>& answers) {
+        if (!alive.expired()) answer(number, answer_by(answers));
       });
     });
   }
@@ -424,7 +415,8 @@ class DraServer::Impl : Pinned {
       ::v1alpha1::DeviceHealth& device = *message.add_devices();
       device.mutable_device()->set_pool_name(health.pool);
       device.mutable_device()->set_device_name(health.device);
-      device.set_health(status_of(health.state));
+      device.set_health(health.state == DeviceHealth::State::healthy ? ::v1alpha1::HEALTHY
+                                                                     : ::v1alpha1::UNHEALTHY);
       device.set_last_updated_time(now.count());
       device.set_health_check_timeout_seconds(limit.count());
       device.set_message(health.message);
@@ -477,6 +469,8 @@ class DraServer::Impl : Pinned {
   RpcServer server_;                  // last: its calls use all of the above until it has ended
 };
 
+}  // namespace
+
 Result<std::unique_ptr<DraServer>> DraServer::open(const Parts& parts, const Settings& settings,
                                                    Listener listener) {
   const SocketNames names =
@@ -493,20 +487,10 @@ Result<std::unique_ptr<DraServer>> DraServer::open(const Parts& parts, const Set
   if (!registration) return fail(std::move(registration).error());
   remove_former(parts.host, settings.registry_folder, *registration, is_registration_name);
   remove_former(parts.host, settings.plugin_folder, *plugin, is_plugin_name);
-  auto impl = std::make_unique<Impl>(parts, settings, std::move(listener), std::move(*plugin),
-                                     std::move(*registration));
-  if (auto listening = impl->listen(); !listening) return fail(std::move(listening).error());
-  return std::unique_ptr<DraServer>(new DraServer(std::move(impl)));
-}
-
-DraServer::DraServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-DraServer::~DraServer() = default;
-
-void DraServer::set_health(std::vector<DeviceHealth> devices) {
-  impl_->set_health(std::move(devices));
-}
-bool DraServer::is_registered() const {
-  return impl_->is_registered();
+  auto server = std::make_unique<Server>(parts, settings, std::move(listener), std::move(*plugin),
+                                         std::move(*registration));
+  if (auto listening = server->listen(); !listening) return fail(std::move(listening).error());
+  return server;
 }
 
 }  // namespace ferry::dra

@@ -92,18 +92,13 @@ class DraServer : Pinned {
                                                  Listener listener);
   /// Answers calls in progress that the driver has not answered with UNAVAILABLE, ends the health streams,
   /// and removes the sockets.
-  ~DraServer();
+  virtual ~DraServer() = default;
 
   /// The health of all devices, which all streams get if it has changed.
-  void set_health(std::vector<DeviceHealth> devices);
+  virtual void set_health(std::vector<DeviceHealth> devices) = 0;
 
   /// True: the kubelet has registered the plugin, and has not refused it since.
-  bool is_registered() const;
-
- private:
-  class Impl;
-  explicit DraServer(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
+  virtual bool is_registered() const = 0;
 };
 
 }  // namespace ferry::dra

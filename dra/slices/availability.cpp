@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cstdint>
-#include <map>
 #include <vector>
 
 #include <fmt/format.h>
@@ -11,8 +10,6 @@
 
 namespace ferry::dra {
 namespace {
-
-constexpr std::uint64_t kMiB = 1ULL << 20U;
 
 std::string claim_text(const HeldDevice& held) {
   return fmt::format("the claim with UID {}", held.claim);
@@ -68,17 +65,12 @@ Result<> check_counters(const Publication& publication, std::span<const HeldDevi
                         const PublishedDevice& device) {
   for (const CounterConsumption& consumption : device.device.consumes) {
     const CounterSet* const set = publication.counter_set(consumption.set);
+    Counters totals = set == nullptr ? Counters() : set->counters;
+    Counters used_of;
+    for (const HeldDevice& held : others) add_counters(held.device, consumption.set, used_of);
     for (const auto& [counter, needed] : consumption.counters) {
-      std::uint64_t used = 0;
-      for (const HeldDevice& held : others) {
-        const std::map<std::string, Counters> sets = consumed_counters(held.device);
-        const auto of_set = sets.find(consumption.set);
-        if (of_set == sets.end()) continue;
-        const auto found = of_set->second.find(counter);
-        used += found == of_set->second.end() ? 0 : found->second;
-      }
-      const auto value = set == nullptr ? Counters::const_iterator() : set->counters.find(counter);
-      const std::uint64_t total = set == nullptr || value == set->counters.end() ? 0 : value->second;
+      const std::uint64_t used = used_of[counter];
+      const std::uint64_t total = totals[counter];
       if (used + needed <= total) continue;
       return fail(
           Errc::refused,

@@ -12,7 +12,6 @@
 namespace ferry::dra {
 namespace {
 
-constexpr std::uint64_t kMiB = 1ULL << 20U;
 // More vGPUs than any GPU makes: NVIDIA's driver knows 64 virtual functions.
 constexpr std::uint64_t kMostVgpus = 256;
 // Placements beyond this are no placements of a GPU.

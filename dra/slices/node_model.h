@@ -21,6 +21,8 @@ using api::VgpuFramework;
 using api::VgpuType;
 using Gpu = api::ClaimableGpu;
 
+inline constexpr std::uint64_t kMiB = 1ULL << 20U;
+
 /// A device that a claim has: from the moment in which its preparation begins until it is undone.
 struct HeldDevice {
   std::string claim;  ///< UID

@@ -14,8 +14,6 @@
 namespace ferry::dra {
 namespace {
 
-constexpr std::uint64_t kMiB = 1ULL << 20U;
-
 /// A device, and whether it is published while no claim has it.
 struct Candidate {
   PublishedDevice device;
@@ -29,12 +27,6 @@ struct Group {
   std::vector<const Gpu*> gpus;
   std::vector<const HeldDevice*> held = {};
 };
-
-bool has_compatibility_groups(const Device& device) {
-  return std::ranges::any_of(device.consumes, [](const CounterConsumption& consumption) {
-    return !consumption.compatibility_groups.empty();
-  });
-}
 
 const char* framework_word(VgpuFramework framework) {
   using enum VgpuFramework;
@@ -104,13 +96,6 @@ bool has_counters_of(const CounterSet& set, const Device& device) {
              return set.counters.contains(counter.first);
            });
   });
-}
-
-/// Adds the counters that the device consumes of a set.
-void add_counters(const Device& device, const std::string& set, Counters& out) {
-  for (const CounterConsumption& consumption : device.consumes)
-    if (consumption.set == set)
-      for (const auto& [counter, value] : consumption.counters) out[counter] += value;
 }
 
 /// The counters that allocated devices consume of a set.
@@ -427,8 +412,8 @@ bool comes_before(const PublishedDevice& a, const PublishedDevice& b) {
   if (framebuffer_of(a.device) != framebuffer_of(b.device))
     return framebuffer_of(a.device) < framebuffer_of(b.device);
   if (a.gpu != b.gpu) return whole ? b.gpu < a.gpu : a.gpu < b.gpu;
-  const std::int64_t type = number_of(a.device, "typeID");
-  if (const std::int64_t other = number_of(b.device, "typeID"); type != other) return type < other;
+  const Attribute type = attribute_of(a.device, "typeID");
+  if (const Attribute other = attribute_of(b.device, "typeID"); type != other) return type < other;
   // Numbers at the end of a name: 2 comes before 10.
   if (a.device.name.size() != b.device.name.size()) return a.device.name.size() < b.device.name.size();
   return a.device.name < b.device.name;

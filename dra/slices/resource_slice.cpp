@@ -18,8 +18,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char* kApiVersion = "resource.k8s.io/v1";
-constexpr const char* kKind = "ResourceSlice";
 constexpr std::string_view kNoSchedule = "NoSchedule";
 constexpr std::string_view kNoExecute = "NoExecute";
 constexpr const char* kProbe = "probe";
@@ -31,46 +29,28 @@ json quantities(const Counters& counters) {
 }
 
 json json_of(const CounterSet& set) {
-  json out = json::object();
-  out["name"] = set.name;
-  out["counters"] = quantities(set.counters);
-  return out;
+  return {{"name", set.name}, {"counters", quantities(set.counters)}};
 }
 
 json json_of(const CounterConsumption& consumption) {
-  json out = json::object();
-  out["counterSet"] = consumption.set;
-  out["counters"] = quantities(consumption.counters);
+  json out = {{"counterSet", consumption.set}, {"counters", quantities(consumption.counters)}};
   if (!consumption.compatibility_groups.empty())
     out["compatibilityGroups"] = consumption.compatibility_groups;
   return out;
 }
 
 json json_of(const Taint& taint) {
-  json out = json::object();
-  out["key"] = taint.key;
+  json out = {{"key", taint.key},
+              {"effect", taint.effect == TaintEffect::no_execute ? kNoExecute : kNoSchedule}};
   if (!taint.value.empty()) out["value"] = taint.value;
-  out["effect"] = taint.effect == TaintEffect::no_execute ? kNoExecute : kNoSchedule;
   if (!taint.time_added.empty()) out["timeAdded"] = taint.time_added;
   return out;
 }
 
-json json_of(const Attributes& attributes) {
-  json out = json::object();
-  for (const auto& [name, value] : attributes) {
-    if (const auto* const number = std::get_if<std::int64_t>(&value))
-      out[name]["int"] = *number;
-    else
-      out[name]["string"] = std::get<std::string>(value);
-  }
-  return out;
-}
-
 json json_of(const Device& device) {
-  json out = json::object();
-  out["name"] = device.name;
-  out["attributes"] = json_of(device.attributes);
-  out["capacity"] = quantities(device.capacity);
+  json out = {{"name", device.name},
+              {"attributes", attributes_json(device.attributes)},
+              {"capacity", quantities(device.capacity)}};
   for (const CounterConsumption& consumption : device.consumes)
     out["consumesCounters"].push_back(json_of(consumption));
   for (const Taint& taint : device.taints) out["taints"].push_back(json_of(taint));
@@ -182,35 +162,26 @@ std::size_t index_of(std::string_view name) {
   return whole_number<std::size_t>(name.substr(0, name.find('-')), 16).value_or(0);
 }
 
-bool has_groups(const Device& device) {
-  return std::ranges::any_of(device.consumes, [](const CounterConsumption& consumption) {
-    return !consumption.compatibility_groups.empty();
-  });
-}
-
 }  // namespace
 
-std::string text_of(const Device& device, const std::string& attribute) {
-  const auto found = device.attributes.find(attribute);
-  if (found == device.attributes.end()) return {};
-  const auto* const text = std::get_if<std::string>(&found->second);
-  return text == nullptr ? std::string() : *text;
-}
-
-std::int64_t number_of(const Device& device, const std::string& attribute) {
-  const auto found = device.attributes.find(attribute);
-  if (found == device.attributes.end()) return 0;
-  const auto* const number = std::get_if<std::int64_t>(&found->second);
-  return number == nullptr ? 0 : *number;
+Attribute attribute_of(const Device& device, const std::string& name) {
+  const auto found = device.attributes.find(name);
+  return found == device.attributes.end() ? Attribute() : found->second;
 }
 
 bool is_whole(const Device& device) {
-  return text_of(device, kType) == kWhole;
+  return attribute_of(device, kType) == Attribute(kWhole);
 }
 
 std::uint64_t framebuffer_of(const Device& device) {
   const auto found = device.capacity.find(kFramebuffer);
   return found == device.capacity.end() ? 0 : found->second;
+}
+
+bool has_compatibility_groups(const Device& device) {
+  return std::ranges::any_of(device.consumes, [](const CounterConsumption& consumption) {
+    return !consumption.compatibility_groups.empty();
+  });
 }
 
 std::map<std::string, Counters> consumed_counters(const Device& device) {
@@ -219,30 +190,41 @@ std::map<std::string, Counters> consumed_counters(const Device& device) {
   return out;
 }
 
-json slice_json(const ResourceSlice& slice) {
+void add_counters(const Device& device, const std::string& set, Counters& out) {
+  for (const CounterConsumption& consumption : device.consumes)
+    if (consumption.set == set)
+      for (const auto& [counter, value] : consumption.counters) out[counter] += value;
+}
+
+json attributes_json(const Attributes& attributes) {
   json out = json::object();
-  out["apiVersion"] = kApiVersion;
-  out["kind"] = kKind;
-  json& metadata = out["metadata"];
-  metadata["generateName"] = slice_name_prefix(slice.index, slice.owner.node);
-  if (!slice.owner.node_uid.empty()) {
-    json owner = json::object();
-    owner["apiVersion"] = "v1";
-    owner["kind"] = "Node";
-    owner["name"] = slice.owner.node;
-    owner["uid"] = slice.owner.node_uid;
-    metadata["ownerReferences"] = json::array();
-    metadata["ownerReferences"].push_back(std::move(owner));
+  for (const auto& [name, value] : attributes) {
+    if (const auto* const number = std::get_if<std::int64_t>(&value))
+      out[name]["int"] = *number;
+    else
+      out[name]["string"] = std::get<std::string>(value);
   }
-  json& spec = out["spec"];
-  spec["driver"] = kDriver;
-  spec["nodeName"] = slice.owner.node;
-  spec["pool"]["name"] = slice.pool;
-  spec["pool"]["generation"] = slice.generation;
-  spec["pool"]["resourceSliceCount"] = slice.count;
+  return out;
+}
+
+json slice_json(const ResourceSlice& slice) {
+  json metadata = {{"generateName", slice_name_prefix(slice.index, slice.owner.node)}};
+  if (!slice.owner.node_uid.empty()) {
+    const json owner = {
+        {"apiVersion", "v1"}, {"kind", "Node"}, {"name", slice.owner.node}, {"uid", slice.owner.node_uid}};
+    metadata["ownerReferences"] = json::array({owner});
+  }
+  json spec = {
+      {"driver", kDriver},
+      {"nodeName", slice.owner.node},
+      {"pool",
+       {{"name", slice.pool}, {"generation", slice.generation}, {"resourceSliceCount", slice.count}}}};
   for (const CounterSet& set : slice.counter_sets) spec["sharedCounters"].push_back(json_of(set));
   for (const Device& device : slice.devices) spec["devices"].push_back(json_of(device));
-  return out;
+  return {{"apiVersion", "resource.k8s.io/v1"},
+          {"kind", "ResourceSlice"},
+          {"metadata", std::move(metadata)},
+          {"spec", std::move(spec)}};
 }
 
 Result<ResourceSlice> read_slice(const json& object) {
@@ -295,7 +277,7 @@ Result<ServerFeatures> features_of_probe(int status, const json& answer) {
   const bool counters = consumed_counters(kept) == consumed_counters(sent);
   return ServerFeatures{.counters = counters,
                         .taints = !kept.taints.empty(),
-                        .compatibility_groups = counters && has_groups(kept)};
+                        .compatibility_groups = counters && has_compatibility_groups(kept)};
 }
 
 }  // namespace ferry::dra

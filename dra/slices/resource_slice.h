@@ -69,16 +69,17 @@ inline constexpr const char* kType = "type";                ///< an attribute: k
 inline constexpr const char* kWhole = "whole";
 inline constexpr const char* kVgpu = "vgpu";
 
-/// Empty: there is no such attribute, or it is no text.
-std::string text_of(const Device& device, const std::string& attribute);
-/// 0: there is no such attribute, or it is no number.
-std::int64_t number_of(const Device& device, const std::string& attribute);
+/// The number 0: there is no such attribute.
+Attribute attribute_of(const Device& device, const std::string& name);
 /// True for an IOMMU group as a whole, false for a vGPU.
 bool is_whole(const Device& device);
 /// Bytes of memory; 0: unknown.
 std::uint64_t framebuffer_of(const Device& device);
+bool has_compatibility_groups(const Device& device);
 /// The counters that a device consumes, by set, without compatibility groups.
 std::map<std::string, Counters> consumed_counters(const Device& device);
+/// Adds the counters that the device consumes of a set.
+void add_counters(const Device& device, const std::string& set, Counters& out);
 
 /// The node whose devices are published.
 struct SliceOwner {
@@ -98,6 +99,9 @@ struct ResourceSlice {
   std::vector<Device> devices = {};
   bool operator==(const ResourceSlice&) const = default;
 };
+
+/// "type": {"string": "vgpu"}
+nlohmann::json attributes_json(const Attributes& attributes);
 
 /// The object for the API server. The same slice always gives the same JSON. Texts must be UTF-8.
 nlohmann::json slice_json(const ResourceSlice& slice);

@@ -54,11 +54,11 @@ class AllocateGate {
   }
 
   /// All calls may pass from now on.
-  void open() { decide({.open = true, .closed = {}, .up_to = {}}); }
+  void open() { decide(true); }
   /// Calls up to `up_to` may pass; later calls wait.
-  void let_pass(Arrivals up_to) { decide({.open = false, .closed = {}, .up_to = up_to}); }
+  void let_pass(Arrivals up_to) { decide(false, {}, up_to); }
   /// Refuses the waiting calls now, and each call until the next decision.
-  void close(Error why) { decide({.open = false, .closed = std::move(why), .up_to = {}}); }
+  void close(Error why) { decide(false, std::move(why)); }
   /// Calls wait from now on, until the next decision.
   void wait() { let_pass(0); }
 
@@ -67,24 +67,19 @@ class AllocateGate {
     Arrivals arrival = 0;
     Job job;
   };
-  struct Decision {
-    bool open = false;
-    std::optional<Error> closed;
-    std::optional<Arrivals> up_to;  // the last waiting call that it concerns; absent: all
-  };
-
-  void decide(Decision decision) {
+  /// `up_to`: the last waiting call that the decision concerns; absent: all.
+  void decide(bool open, const std::optional<Error>& closed = {}, std::optional<Arrivals> up_to = {}) {
     std::deque<Waiting> concerned;
     {
       const std::scoped_lock lock(mutex_);
-      open_ = decision.open;
-      closed_ = decision.closed;
-      while (!waiting_.empty() && waiting_.front().arrival <= decision.up_to.value_or(arrivals_)) {
+      open_ = open;
+      closed_ = closed;
+      while (!waiting_.empty() && waiting_.front().arrival <= up_to.value_or(arrivals_)) {
         concerned.push_back(std::move(waiting_.front()));
         waiting_.pop_front();
       }
     }
-    for (const Waiting& one : concerned) one.job(decision.closed ? &*decision.closed : nullptr);
+    for (const Waiting& one : concerned) one.job(closed ? &*closed : nullptr);
   }
 
   mutable std::mutex mutex_;

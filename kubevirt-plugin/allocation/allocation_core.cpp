@@ -14,10 +14,9 @@ namespace {
 
 /// True if the kubelet cannot tell the two lists apart.
 bool looks_the_same(const ListedResource& one, const ListedResource& other) {
-  return std::equal(one.devices.begin(), one.devices.end(), other.devices.begin(), other.devices.end(),
-                    [](const ListedDevice& a, const ListedDevice& b) {
-                      return a.id == b.id && a.healthy() == b.healthy() && a.numa_node == b.numa_node;
-                    });
+  return std::ranges::equal(one.devices, other.devices, [](const ListedDevice& a, const ListedDevice& b) {
+    return a.id == b.id && a.healthy() == b.healthy() && a.numa_node == b.numa_node;
+  });
 }
 
 using HeldGroups = std::unordered_map<std::uint32_t, std::string>;
@@ -40,9 +39,8 @@ HeldGroups held_groups(const Allocations& allocations) {
 
 ListedResource list(const Allocations::ResourceDevices& resource_devices, const HeldGroups& held,
                     const std::map<std::uint32_t, std::string>& left_open) {
-  const bool all_nodes_known =
-      std::all_of(resource_devices.entries.begin(), resource_devices.entries.end(),
-                  [](const auto& entry) { return entry.device.numa_node.has_value(); });
+  const bool all_nodes_known = std::ranges::all_of(
+      resource_devices.entries, [](const auto& entry) { return entry.device.numa_node.has_value(); });
   ListedResource listed{.name = resource_devices.name,
                         .env_prefix = resource_devices.env_prefix,
                         .devices = {},
@@ -281,23 +279,11 @@ void AllocationCore::replace(std::span<const Resource> scanned, std::span<const 
       claimed.push_back({.resource = claim.resource, .ids = {claim.id}});
   }
   const auto groups = ask_groups(claimed, scanned);
-  News news;
-  {
-    const std::scoped_lock lock(mutex_);
-    allocations_.replace(scanned, lost, reassigned, groups);
-    news = publish();
-  }
-  notify(news);
+  change([&] { allocations_.replace(scanned, lost, reassigned, groups); });
 }
 
 void AllocationCore::node_gone(const std::string& node) {
-  News news;
-  {
-    const std::scoped_lock lock(mutex_);
-    allocations_.node_gone(node);
-    news = publish();
-  }
-  notify(news);
+  change([&] { allocations_.node_gone(node); });
 }
 
 Result<std::shared_ptr<DeviceStream>> AllocationCore::watch(std::string_view resource,
@@ -363,17 +349,7 @@ AllocationCore::Verdict AllocationCore::judge(const Allocations::Grant& grant, H
 
 Result<std::vector<Allocation>> AllocationCore::conclude(const Allocations::Grant& grant, HostAnswer said) {
   auto found = judge(grant, std::move(said));
-  News news;
-  {
-    const std::scoped_lock lock(mutex_);
-    if (found.error) {
-      allocations_.give_up(grant, found);
-    } else {
-      allocations_.commit(grant);
-    }
-    news = publish();
-  }
-  notify(news);
+  change([&] { found.error ? allocations_.give_up(grant, found) : allocations_.commit(grant); });
   if (!found.error) return std::move(found.allocations);
   if (!found.faulty.empty() && listener_.doubted) listener_.doubted();
   return fail(std::move(*found.error));
@@ -472,33 +448,26 @@ std::map<std::uint32_t, bool> AllocationCore::ask_released(std::span<const Holdi
 void AllocationCore::reconcile(std::span<const Holding> held, const ListTime& time) {
   const auto groups = ask_groups(held);
   const auto asked_open = ask_released(held, time);
-  News news;
+  change([&] { allocations_.reconcile(held, groups, asked_open, time); });
+}
+
+void AllocationCore::change(const std::function<void()>& how) {
+  std::vector<std::shared_ptr<DeviceStream>> wakes;
   {
     const std::scoped_lock lock(mutex_);
-    allocations_.reconcile(held, groups, asked_open, time);
-    news = publish();
+    how();
+    auto next = next_lists(allocations_, allocations_.take_stale(), *snapshot_);
+    if (!next) return;
+    snapshot_ = std::move(next->snapshot);
+    for (const auto& watcher : watchers_) {
+      auto stream = watcher.stream.lock();
+      if (stream == nullptr || !next->to_send[watcher.resource_devices]) continue;
+      stream->put(snapshot_->resources[watcher.resource_devices]);
+      wakes.push_back(std::move(stream));
+    }
   }
-  notify(news);
-}
-
-AllocationCore::News AllocationCore::publish() {
-  auto next = next_lists(allocations_, allocations_.take_stale(), *snapshot_);
-  if (!next) return {};
-  snapshot_ = std::move(next->snapshot);
-
-  News news{.snapshot = true, .wakes = {}};
-  for (const auto& watcher : watchers_) {
-    auto stream = watcher.stream.lock();
-    if (stream == nullptr || !next->to_send[watcher.resource_devices]) continue;
-    stream->put(snapshot_->resources[watcher.resource_devices]);
-    news.wakes.push_back(std::move(stream));
-  }
-  return news;
-}
-
-void AllocationCore::notify(const News& news) const {
-  for (const auto& stream : news.wakes) stream->wake();
-  if (news.snapshot && listener_.changed) listener_.changed();
+  for (const auto& stream : wakes) stream->wake();
+  if (listener_.changed) listener_.changed();
 }
 
 }  // namespace ferry::plugin

@@ -205,25 +205,21 @@ class AllocationCore {
     std::vector<Allocation> allocations;
     std::optional<Error> error;  // with an error there are no allocations
   };
-  struct News {
-    bool snapshot = false;  // a new snapshot exists
-    std::vector<std::shared_ptr<DeviceStream>> wakes;
-  };
 
   static Verdict judge(const Allocations::Grant& grant, HostAnswer said);
   Result<std::vector<Allocation>> conclude(const Allocations::Grant& grant, HostAnswer said);
 
-  // The caller of these does not hold mutex_, because they ask the host.
+  // The caller of these does not hold mutex_. The first two ask the host.
   /// `scanned`: resources that are about to be advertised, too.
   Allocations::Groups ask_groups(std::span<const Holding> held, std::span<const Resource> scanned = {}) const;
   /// Maps each group of devices that may have been released to whether it is open.
   std::map<std::uint32_t, bool> ask_released(std::span<const Holding> held, const ListTime& time) const;
+  /// Changes the allocations by `how` under mutex_, makes the next lists, and then wakes their listeners.
+  void change(const std::function<void()>& how);
 
-  // The caller of these holds mutex_, except the caller of notify().
+  /// The caller holds mutex_.
   Result<std::vector<Allocation>> take_places(std::size_t resource_devices,
                                               std::span<const std::vector<std::string>> containers) const;
-  News publish();
-  void notify(const News& news) const;
 
   const DeviceCheck& check_;
   const Listener listener_;

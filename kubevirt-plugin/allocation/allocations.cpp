@@ -8,32 +8,20 @@
 namespace ferry::plugin {
 namespace {
 
-/// Reasons of a scan for devices that it does not have.
-class Losses {
- public:
-  struct Loss {
-    std::string_view reason;
-    bool listed = false;  // also without an allocation
-  };
-
-  /// Both must outlive this object.
-  Losses(std::span<const NotAdvertised> lost, std::span<const NotAdvertised> reassigned) {
-    for (const auto& device : lost)
-      by_name_.emplace(device.id, Loss{.reason = device.reason, .listed = true});
-    for (const auto& device : reassigned) by_name_.emplace(device.id, Loss{.reason = device.reason});
-  }
-
-  /// nullptr: the scan gives no reason.
-  const Loss* of(const AdvertisedDevice& device) const {
-    auto loss = by_name_.find(device.id);
-    // Kata's IDs are not the host's names of devices.
-    if (loss == by_name_.end()) loss = by_name_.find(device.host_name());
-    return loss == by_name_.end() ? nullptr : &loss->second;
-  }
-
- private:
-  std::unordered_map<std::string_view, Loss> by_name_;
+/// The reason of a scan for a device that it does not have.
+struct Loss {
+  std::string_view reason;
+  bool listed = false;  // also without an allocation
 };
+using Losses = std::unordered_map<std::string_view, Loss>;  // by name
+
+/// nullptr: the scan gives no reason.
+const Loss* loss_of(const AdvertisedDevice& device, const Losses& losses) {
+  auto loss = losses.find(device.id);
+  // Kata's IDs are not the host's names of devices.
+  if (loss == losses.end()) loss = losses.find(device.host_name());
+  return loss == losses.end() ? nullptr : &loss->second;
+}
 
 auto* find_entry(auto& resource_devices, std::string_view id) {
   const auto entry =
@@ -58,9 +46,8 @@ std::string still_open(std::uint32_t group) {
 }
 
 Result<std::size_t> Allocations::find_resource(std::string_view resource) const {
-  const auto resource_devices =
-      std::find_if(device_lists_.begin(), device_lists_.end(),
-                   [&](const ResourceDevices& one) { return one.name.text() == resource; });
+  const auto resource_devices = std::ranges::find_if(
+      device_lists_, [&](const ResourceDevices& one) { return one.name.text() == resource; });
   if (resource_devices == device_lists_.end())
     return fail(Errc::not_found, fmt::format("no resource {} is advertised", resource));
   return static_cast<std::size_t>(resource_devices - device_lists_.begin());
@@ -119,11 +106,13 @@ void Allocations::put(const Resource& resource, Kept& kept) {
 
 void Allocations::replace(std::span<const Resource> scanned, std::span<const NotAdvertised> lost,
                           std::span<const NotAdvertised> reassigned, const Groups& groups) {
-  const Losses losses(lost, reassigned);
+  Losses losses;
+  for (const auto& device : lost) losses.emplace(device.id, Loss{.reason = device.reason, .listed = true});
+  for (const auto& device : reassigned) losses.emplace(device.id, Loss{.reason = device.reason});
   Kept kept;
   for (std::size_t i = 0; i < device_lists_.size(); ++i) {
     for (const auto& entry : device_lists_[i].entries) {
-      const auto* const loss = losses.of(entry.device);
+      const auto* const loss = loss_of(entry.device, losses);
       if (entry.user != 0 || (loss != nullptr && loss->listed))
         kept.emplace(std::pair(i, entry.device.id), entry);
     }
@@ -138,7 +127,7 @@ void Allocations::replace(std::span<const Resource> scanned, std::span<const Not
   for (std::size_t i = 0; i < before.size(); ++i) {
     for (auto& entry : before[i].entries) {
       if (!kept.contains({i, entry.device.id})) continue;
-      const auto* const loss = losses.of(entry.device);
+      const auto* const loss = loss_of(entry.device, losses);
       entry.gone = loss == nullptr || !loss->listed;
       entry.device.problem =
           loss == nullptr ? why_not_had(entry.device.id, scanned) : std::string(loss->reason);
@@ -152,16 +141,16 @@ void Allocations::replace(std::span<const Resource> scanned, std::span<const Not
   take_up_claims(groups);
 }
 
-Result<Allocations::Request> Allocations::examine(std::string_view resource,
-                                                  std::span<const std::vector<std::string>> containers) {
+Result<Allocations::Grant> Allocations::examine(std::string_view resource,
+                                                std::span<const std::vector<std::string>> containers,
+                                                std::vector<Entry*>& entries) {
   const auto at = find_resource(resource);
   if (!at) return fail(at.error());
   auto& resource_devices = device_lists_[*at];
 
-  Request request{.resource_devices = *at, .containers = {}, .superseded = {}, .groups = {}};
-  std::vector<Entry*> entries;
+  Grant grant{.env_name = env_name(resource_devices.env_prefix, resource_devices.name)};
   for (const auto& ids : containers) {
-    auto& asked = request.containers.emplace_back();
+    auto& asked = grant.containers.emplace_back();
     if (ids.empty()) return fail(Errc::usage, "a container asks for no device");
     for (const auto& id : ids) {
       auto* const entry = find_entry(resource_devices, id);
@@ -175,16 +164,16 @@ Result<Allocations::Request> Allocations::examine(std::string_view resource,
       }
       if (pending_.contains(entry->user))
         return fail(Errc::refused, fmt::format("{}: another request for it is not answered yet", id));
-      if (entry->user != 0) request.superseded.insert(entry->user);
-      request.groups.emplace(entry->device.iommu_group, id);
+      if (entry->user != 0) grant.superseded.insert(entry->user);
+      grant.groups.emplace(entry->device.iommu_group, id);
       entries.push_back(entry);
-      asked.push_back(entry);
+      asked.push_back(entry->device);
     }
   }
   if (entries.empty()) return fail(Errc::usage, "the request is for no container");
 
   for (const auto* const entry : entries) {
-    if (const auto* const claim = claim_on(entry->device.iommu_group, request.superseded); claim != nullptr) {
+    if (const auto* const claim = claim_on(entry->device.iommu_group, grant.superseded); claim != nullptr) {
       return fail(Errc::refused,
                   fmt::format("{}: its IOMMU group {} is held: {} of {} is allocated", entry->device.id,
                               entry->device.iommu_group, claim->id, claim->resource));
@@ -193,8 +182,8 @@ Result<Allocations::Request> Allocations::examine(std::string_view resource,
   for (const auto& other : device_lists_) {
     for (const auto& member : other.entries) {
       if (member.user == 0) continue;
-      if (request.superseded.contains(member.user)) {  // an allocation's devices are released together
-        request.groups.emplace(member.device.iommu_group, member.device.id);
+      if (grant.superseded.contains(member.user)) {  // an allocation's devices are released together
+        grant.groups.emplace(member.device.iommu_group, member.device.id);
         continue;
       }
       const auto stopped = std::ranges::find_if(entries, [&](const Entry* entry) {
@@ -209,30 +198,19 @@ Result<Allocations::Request> Allocations::examine(std::string_view resource,
     }
   }
   for (const auto& claim : claims_)
-    if (claim.group && request.superseded.contains(claim.ticket))
-      request.groups.emplace(*claim.group, claim.id);
+    if (claim.group && grant.superseded.contains(claim.ticket)) grant.groups.emplace(*claim.group, claim.id);
 
-  return request;
+  return grant;
 }
 
 Result<Allocations::Grant> Allocations::reserve(std::string_view resource,
                                                 std::span<const std::vector<std::string>> containers) {
-  auto request = examine(resource, containers);
-  if (!request) return fail(std::move(request).error());
-  const auto& resource_devices = device_lists_[request->resource_devices];
-  Grant grant{.ticket = ++last_ticket_,
-              .env_name = env_name(resource_devices.env_prefix, resource_devices.name),
-              .containers = {},
-              .superseded = std::move(request->superseded),
-              .groups = std::move(request->groups)};
-  for (const auto& entries : request->containers) {
-    auto& devices = grant.containers.emplace_back();
-    for (auto* const entry : entries) {
-      entry->before = std::exchange(entry->user, grant.ticket);
-      devices.push_back(entry->device);
-    }
-  }
-  pending_.insert(grant.ticket);
+  std::vector<Entry*> entries;
+  auto grant = examine(resource, containers, entries);
+  if (!grant) return grant;
+  grant->ticket = ++last_ticket_;
+  for (auto* const entry : entries) entry->before = std::exchange(entry->user, grant->ticket);
+  pending_.insert(grant->ticket);
   return grant;
 }
 

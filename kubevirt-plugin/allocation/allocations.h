@@ -78,9 +78,9 @@ class Allocations {
   struct Grant {
     Ticket ticket = 0;
     std::string env_name;
-    std::vector<std::vector<AdvertisedDevice>> containers;
-    std::set<Ticket> superseded;
-    std::map<std::uint32_t, std::string> groups;  ///< these must not be open; each with a device of it
+    std::vector<std::vector<AdvertisedDevice>> containers = {};
+    std::set<Ticket> superseded = {};
+    std::map<std::uint32_t, std::string> groups = {};  ///< these must not be open; each with a device of it
   };
   /// The host's objections to a grant.
   struct Doubts {
@@ -130,18 +130,13 @@ class Allocations {
                  const std::map<std::uint32_t, bool>& asked_open, const ListTime& time);
 
  private:
-  struct Request {  // valid until the next change
-    std::size_t resource_devices = 0;
-    std::vector<std::vector<Entry*>> containers;
-    std::set<Ticket> superseded;
-    std::map<std::uint32_t, std::string> groups;  // as Grant's
-  };
-
   /// Listed devices that the new scan does not have, by resource and ID.
   using Kept = std::map<std::pair<std::size_t, std::string>, Entry>;
 
   void put(const Resource& resource, Kept& kept);
-  Result<Request> examine(std::string_view resource, std::span<const std::vector<std::string>> containers);
+  /// The grant without a ticket. `entries` gets the asked devices.
+  Result<Grant> examine(std::string_view resource, std::span<const std::vector<std::string>> containers,
+                        std::vector<Entry*>& entries);
   void take_up_claims(const Groups& groups);
   std::set<Ticket> adopt(std::span<const Holding> held, const Groups& groups, Ticket asked);
   void join(const Holding& holding);

@@ -4,14 +4,28 @@
 #include <fcntl.h>
 #include <utility>
 
-#include <fmt/format.h>
-
 #include "common/rpc/grpc_core.h"
-#include "common/rpc/rpc_queue.h"
 #include "common/rpc/socket_file.h"
 
 namespace ferry::plugin {
 namespace {
+
+// A node of 250 pods with a dozen containers each makes about 1 MiB, with CPUs and memory listed too.
+constexpr int kLargestAnswer = 16 * 1024 * 1024;
+
+ClientCall::Question pod_list_question() {
+  return {.method = "/v1.PodResourcesLister/List",
+          .message = WireMessage(grpc_raw_byte_buffer_create(nullptr, 0)),
+          .deadline = kPodListDeadline,
+          .largest_answer = kLargestAnswer};
+}
+
+Result<PodList> pod_list_answer(const ClientCall& call) {
+  if (auto answered = result_of(call, Errc::failed); !answered) return fail(std::move(answered).error());
+  const auto answer = bytes_of(call.answer());
+  if (!answer) return fail(Errc::malformed_host, "the kubelet's answer cannot be unpacked");
+  return read_pod_list(*answer);
+}
 
 Result<std::vector<vfio::PodDevice>> ask(UniqueFd connection, std::chrono::milliseconds deadline) {
   Result<PodList> list;
@@ -54,45 +68,11 @@ Result<std::vector<vfio::PodDevice>> list_pod_devices(const HostFs& host, const 
   return devices;
 }
 
-namespace {
-
-// A node of 250 pods with a dozen containers each makes about 1 MiB, with CPUs and memory listed too.
-constexpr int kLargestAnswer = 16 * 1024 * 1024;
-
-ClientCall::Question with_deadline(ClientCall::Question question) {
-  question.deadline = kPodListDeadline;
-  return question;
-}
-
-}  // namespace
-
-ClientCall::Question pod_list_question() {
-  return {.method = "/v1.PodResourcesLister/List",
-          .message = WireMessage(grpc_raw_byte_buffer_create(nullptr, 0)),
-          .deadline = {},
-          .largest_answer = kLargestAnswer};
-}
-
-Result<PodList> pod_list_answer(const ClientCall& call) {
-  if (call.status() != GRPC_STATUS_OK) {
-    return fail(
-        call.silent() ? Errc::unreachable : Errc::failed,
-        fmt::format("the kubelet {}: {}", call.silent() ? "does not answer" : "refuses", call.text()));
-  }
-  const auto answer = bytes_of(call.answer());
-  if (!answer) return fail(Errc::malformed_host, "the kubelet's answer cannot be unpacked");
-  return read_pod_list(*answer);
-}
-
-PodListCall::PodListCall(RpcQueue& queue, UniqueFd connection, Done done)
-    : call_(std::make_shared<ClientCall>(queue.get(), std::move(connection),
-                                         with_deadline(pod_list_question()))) {
-  RpcQueue::start(call_->get(), call_->ops(),
-                  [call = call_, done = std::move(done)](bool /*ok*/) { done(pod_list_answer(*call)); });
-}
-
-PodListCall::~PodListCall() {
-  grpc_call_cancel(call_->get(), nullptr);
+std::unique_ptr<KubeletCall> list_pods(RpcQueue& queue, UniqueFd connection,
+                                       std::function<void(Result<PodList>)> done) {
+  return std::make_unique<KubeletCall>(
+      std::make_shared<ClientCall>(queue.get(), std::move(connection), pod_list_question()),
+      [done = std::move(done)](const ClientCall& call) { done(pod_list_answer(call)); });
 }
 
 }  // namespace ferry::plugin

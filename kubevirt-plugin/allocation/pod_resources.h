@@ -15,17 +15,12 @@
 #include <optional>
 #include <vector>
 
-#include "common/pinned.h"
 #include "common/result.h"
-#include "common/rpc/client_call.h"
 #include "common/unique_fd.h"
 #include "hostfs/host_fs.h"
 #include "kubevirt-plugin/allocation/pod_list.h"
+#include "kubevirt-plugin/server/kubelet_call.h"
 #include "vfio/use_probe.h"
-
-namespace ferry {
-class RpcQueue;
-}  // namespace ferry
 
 namespace ferry::plugin {
 
@@ -48,24 +43,9 @@ Result<std::vector<vfio::PodDevice>> list_pod_devices(
     const HostFs& host, const std::filesystem::path& socket = kPodResourcesSocket,
     std::chrono::milliseconds deadline = kPodListDeadline);
 
-/// v1.PodResourcesLister/List, without a deadline.
-ClientCall::Question pod_list_question();
-/// The call's result. Errors are those of list_pod_devices().
-Result<PodList> pod_list_answer(const ClientCall& call);
-
-/// An asynchronous call of List.
-class PodListCall : Pinned {
- public:
-  /// Called once, on the queue's thread.
-  using Done = std::function<void(Result<PodList>)>;
-
-  /// Starts the call on a connection to the pod resources socket, with kPodListDeadline.
-  PodListCall(RpcQueue& queue, UniqueFd connection, Done done);
-  /// Cancels the call, if it is not over.
-  ~PodListCall();
-
- private:
-  std::shared_ptr<ClientCall> call_;
-};
+/// Asks the kubelet, with kPodListDeadline. `done` runs once, on the queue's thread; its errors are those of
+/// list_pod_devices(). The end of the returned object cancels the call.
+std::unique_ptr<KubeletCall> list_pods(RpcQueue& queue, UniqueFd connection,
+                                       std::function<void(Result<PodList>)> done);
 
 }  // namespace ferry::plugin

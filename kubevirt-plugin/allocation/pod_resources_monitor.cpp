@@ -157,14 +157,13 @@ void PodResourcesMonitor::ask() {
     return answered(fail(Errc::unreachable, fmt::format("there is no /{}, though a kubelet {}",
                                                         settings_.socket.string(), kubelet)));
   }
-  call_ = std::make_unique<PodListCall>(
-      queue_, std::move(*socket),
-      // This callback runs on the queue's thread, perhaps after this object is gone.
-      [this, &loop = loop_, alive = std::weak_ptr<const bool>(alive_)](Result<PodList> listed) {
-        loop.post([this, alive, listed = std::move(listed)]() mutable {
-          if (!alive.expired()) answered(std::move(listed));
-        });
-      });
+  call_ = list_pods(queue_, std::move(*socket),
+                    // This callback runs on the queue's thread, perhaps after this object is gone.
+                    [this, &loop = loop_, alive = std::weak_ptr<const bool>(alive_)](Result<PodList> listed) {
+                      loop.post([this, alive, listed = std::move(listed)]() mutable {
+                        if (!alive.expired()) answered(std::move(listed));
+                      });
+                    });
 }
 
 PodResourcesMonitor::ListTime PodResourcesMonitor::time_of_list() {

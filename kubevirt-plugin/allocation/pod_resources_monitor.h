@@ -29,14 +29,9 @@
 #include "kubevirt-plugin/allocation/allocate_gate.h"
 #include "kubevirt-plugin/allocation/allocation_core.h"
 #include "kubevirt-plugin/allocation/pod_list.h"
-
-namespace ferry {
-class RpcQueue;
-}  // namespace ferry
+#include "kubevirt-plugin/server/kubelet_call.h"
 
 namespace ferry::plugin {
-
-class PodListCall;
 
 /// Belongs to the loop's thread.
 class PodResourcesMonitor : Pinned {
@@ -134,7 +129,7 @@ class PodResourcesMonitor : Pinned {
   bool waits_ = false;                    // a timer is set
   EventLoop::Clock::duration waiting_{};  // the pause of that timer
   EventLoop::Timer timer_;
-  std::unique_ptr<PodListCall> call_;
+  std::unique_ptr<KubeletCall> call_;
   std::optional<EventLoop::Clock::time_point> there_since_;  // since a kubelet reads the lists
   AllocationCore::Ticket there_at_ = 0;                      // the last allocation before that
   /// The kubelet's knowledge, by its lists: not shown yet; of pods, perhaps not all; of all its pods.

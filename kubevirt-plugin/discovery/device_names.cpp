@@ -46,6 +46,15 @@ std::optional<std::string> find_shipped(std::uint16_t device) {
   return unless_empty(name.substr(0, name.find_first_of("\t\n")));
 }
 
+/// The first name that `find` finds in the text of a pci.ids of the host.
+template <typename Find>
+std::optional<std::string> first_in_pci_ids(const HostFs& host, Find find) {
+  for (const auto* const path : kPciIds)
+    if (const auto text = host.read_file(path))
+      if (auto name = find(*text)) return name;
+  return std::nullopt;
+}
+
 std::string_view next_line(std::string_view& text) {
   const auto end = text.find('\n');
   const auto line = text.substr(0, end);
@@ -88,25 +97,19 @@ std::optional<std::string> find_vendor_in_pci_ids(std::string_view text, std::ui
 
 std::optional<std::string> DeviceNames::find_vendor(std::uint16_t vendor) {
   const auto [entry, is_new] = vendors_.try_emplace(vendor);
-  auto& name = entry->second;
-  if (!is_new) return name;
-  for (const auto* const path : kPciIds) {
-    if (name) break;
-    if (const auto text = host_.read_file(path)) name = find_vendor_in_pci_ids(*text, vendor);
-  }
-  return name;
+  if (is_new)
+    entry->second = first_in_pci_ids(
+        host_, [&](const std::string& text) { return find_vendor_in_pci_ids(text, vendor); });
+  return entry->second;
 }
 
 std::optional<std::string> DeviceNames::find(std::uint16_t vendor, std::uint16_t device) {
   const auto [entry, is_new] = seen_.try_emplace({vendor, device});
-  auto& name = entry->second;
-  if (!is_new) return name;
-  if (vendor == kShippedVendor) name = find_shipped(device);
-  for (const auto* const path : kPciIds) {
-    if (name) break;
-    if (const auto text = host_.read_file(path)) name = find_in_pci_ids(*text, vendor, device);
-  }
-  return name;
+  if (is_new && vendor == kShippedVendor) entry->second = find_shipped(device);
+  if (is_new && !entry->second)
+    entry->second = first_in_pci_ids(
+        host_, [&](const std::string& text) { return find_in_pci_ids(text, vendor, device); });
+  return entry->second;
 }
 
 }  // namespace ferry::plugin

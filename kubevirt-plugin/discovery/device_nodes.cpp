@@ -9,8 +9,7 @@
 namespace ferry::plugin {
 
 std::string group_problem(std::uint32_t group, std::span<const GroupMember> members) {
-  const auto in_the_way =
-      std::find_if(members.begin(), members.end(), [](const GroupMember& member) { return !member.usable; });
+  const auto in_the_way = std::ranges::find(members, false, &GroupMember::usable);
   if (in_the_way == members.end()) return {};
   return fmt::format("{} ({}) shares its IOMMU group {} and is not on a vfio driver",
                      in_the_way->address.text(), in_the_way->driver, group);

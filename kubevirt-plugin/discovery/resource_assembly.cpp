@@ -152,15 +152,14 @@ ResourceSet ResourceAssembly::finish() && {
         refuse(device.id, fmt::format("KubeVirt cannot tell {} from {}", name.text(), entry->second));
       continue;
     }
-    std::sort(resource.devices.begin(), resource.devices.end(),
-              [](const AdvertisedDevice& a, const AdvertisedDevice& b) { return a.id < b.id; });
+    std::ranges::sort(resource.devices, {}, &AdvertisedDevice::id);
     found_.resources.push_back(std::move(resource));
   }
   return std::move(found_);
 }
 
 void ResourceAssembly::warn(std::string text) {
-  if (std::find(found_.warnings.begin(), found_.warnings.end(), text) == found_.warnings.end())
+  if (std::ranges::find(found_.warnings, text) == found_.warnings.end())
     found_.warnings.push_back(std::move(text));
 }
 

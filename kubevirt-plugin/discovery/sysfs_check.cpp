@@ -151,8 +151,7 @@ Result<std::vector<GroupMember>> read_members(const HostFs& host, const Advertis
   }
   if (std::ranges::find(*names, advertised.host_name()) == names->end())
     return fail(Errc::differs, fmt::format("it is not of IOMMU group {} any more", advertised.iommu_group));
-  std::sort(members.begin(), members.end(),
-            [](const GroupMember& a, const GroupMember& b) { return a.address < b.address; });
+  std::ranges::sort(members, {}, &GroupMember::address);
   return members;
 }
 

@@ -10,7 +10,6 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
-#include "common/pinned.h"
 #include "common/rpc/client_call.h"
 #include "common/rpc/grpc_core.h"
 #include "common/rpc/rpc_queue.h"
@@ -18,6 +17,8 @@
 #include "common/rpc/socket_file.h"
 #include "deviceplugin.pb.h"
 #include "hostfs/directory_watch.h"
+#include "kubevirt-plugin/plugin.h"
+#include "kubevirt-plugin/server/kubelet_call.h"
 
 namespace ferry::plugin {
 namespace {
@@ -32,35 +33,6 @@ WireMessage request_of(const std::string& endpoint, const std::string& resource)
   return to_wire(request);
 }
 
-Result<> result_of(const ClientCall& call) {
-  if (call.status() == GRPC_STATUS_OK) return {};
-  return fail(call.silent() ? Errc::unreachable : Errc::refused,
-              fmt::format("the kubelet {}: {}", call.silent() ? "does not answer" : "refuses", call.text()));
-}
-
-}  // namespace
-
-RegisterCall::RegisterCall(RpcQueue& queue, std::shared_ptr<const ClientChannel> kubelet,
-                           const std::string& endpoint, const std::string& resource,
-                           std::chrono::milliseconds limit, Done done)
-    : call_(std::make_shared<ClientCall>(queue.get(), std::move(kubelet),
-                                         ClientCall::Question{.method = "/v1beta1.Registration/Register",
-                                                              .message = request_of(endpoint, resource),
-                                                              .deadline = limit})) {
-  RpcQueue::start(call_->get(), call_->ops(),
-                  [call = call_, done = std::move(done)](bool /*ok*/) { done(result_of(*call)); });
-}
-
-RegisterCall::~RegisterCall() {
-  cancel();
-}
-
-void RegisterCall::cancel() {
-  grpc_call_cancel(call_->get(), nullptr);
-}
-
-namespace {
-
 using Clock = EventLoop::Clock;
 
 constexpr const char* kKubeletSocket = "kubelet.sock";
@@ -69,32 +41,23 @@ constexpr Clock::duration kLongestPause = std::chrono::seconds(10);
 // The time for calls in progress at the end.
 constexpr Clock::duration kPatience = std::chrono::seconds(1);
 
-}  // namespace
-
-class KubeletTransport::Impl : Pinned {
+class Transport final : public KubeletTransport {
  public:
-  Impl(const Parts& parts, UniqueFd directory, std::string where, DirectoryWatch watch, Listener listener)
-      : loop_(parts.loop),
-        queue_(parts.queue),
-        core_(parts.core),
-        gate_(parts.gate),
-        cdi_names_(parts.cdi_names),
-        found_by_kubelet_(parts.found_by_kubelet),
-        unanswered_(parts.unanswered),
-        unread_(parts.unread),
-        after_drop_(parts.dropped),
+  Transport(const Parts& parts, UniqueFd directory, std::string where, DirectoryWatch watch,
+            Listener listener)
+      : parts_(parts),
         directory_(std::move(directory)),
         where_(std::move(where)),
         watch_(std::move(watch)),
         listener_(std::move(listener)) {
-    loop_.watch(watch_.fd(), [this] { read_directory_events(); });
+    parts_.loop.watch(watch_.fd(), [this] { read_directory_events(); });
   }
 
-  ~Impl() {
-    loop_.forget(watch_.fd());
+  ~Transport() override {
+    parts_.loop.forget(watch_.fd());
     watch_.leave();
     for (auto& endpoint : endpoints_) {
-      loop_.cancel(endpoint.timer);
+      parts_.loop.cancel(endpoint.timer);
       endpoint.socket.reset();  // first, so that no new connection reaches a server that ends
       endpoint.call.reset();
     }
@@ -103,15 +66,16 @@ class KubeletTransport::Impl : Pinned {
     for (auto& endpoint : endpoints_) endpoint.server->wait_stopped(give_up);
   }
 
-  Result<> advertise_resources() {
+  Result<> advertise_resources() override {
     Result<> all;
-    for (const auto& resource : core_.snapshot()->resources) {
+    for (const auto& resource : parts_.core.snapshot()->resources) {
       const std::string& name = resource->name.text();
       if (find(name) != nullptr) continue;
       auto& endpoint = endpoints_.emplace_back(name, endpoint_name(resource->name, resource->env_prefix));
-      endpoint.server = std::make_unique<ResourceServer>(
-          queue_, core_, gate_, name, cdi_names_ && resource->env_prefix == EnvPrefix::none,
-          poster(name, &Impl::stream_changed));
+      endpoint.server =
+          ResourceServer::make(parts_.queue, parts_.core, parts_.gate, name,
+                               parts_.options.cdi_names && resource->env_prefix == EnvPrefix::none,
+                               poster(name, &Transport::stream_changed));
       if (auto opened = open_socket(endpoint, SocketFile::Rival::replace); !opened) {
         endpoints_.pop_back();  // without an endpoint, so that the next call tries again
         if (all) all = std::move(opened);
@@ -122,9 +86,9 @@ class KubeletTransport::Impl : Pinned {
     return all;
   }
 
-  bool serves_any() const { return !endpoints_.empty(); }
+  bool serves_any() const override { return !endpoints_.empty(); }
 
-  std::set<std::string> registered() const {
+  std::set<std::string> registered() const override {
     std::set<std::string> names;
     for (const auto& endpoint : endpoints_)
       if (!endpoint.readers.empty()) names.insert(endpoint.resource);
@@ -144,7 +108,7 @@ class KubeletTransport::Impl : Pinned {
     bool removed = false;                      // its socket was removed since
     Clock::time_point streaming_since;
 
-    std::unique_ptr<RegisterCall> call;             // in progress
+    std::unique_ptr<KubeletCall> call;              // in progress
     std::optional<SocketIdentity> registered_with;  // the kubelet of the call, or of the last successful call
     bool once_more = false;                         // when the call is over
     bool read_since_call = false;                   // a reader has come since the call started
@@ -155,8 +119,7 @@ class KubeletTransport::Impl : Pinned {
   };
 
   Endpoint* find(const std::string& resource) {
-    const auto found = std::find_if(endpoints_.begin(), endpoints_.end(),
-                                    [&](const Endpoint& endpoint) { return endpoint.resource == resource; });
+    const auto found = std::ranges::find(endpoints_, resource, &Endpoint::resource);
     return found == endpoints_.end() ? nullptr : &*found;
   }
 
@@ -164,8 +127,8 @@ class KubeletTransport::Impl : Pinned {
   /// they check that it exists before they use it.
   template <typename... Arguments>
   std::function<void(Arguments...)> poster(const std::string& resource,
-                                           void (Impl::*member)(Endpoint&, Arguments...)) {
-    return [this, &loop = loop_, alive = std::weak_ptr<const bool>(alive_), resource,
+                                           void (Transport::*member)(Endpoint&, Arguments...)) {
+    return [this, &loop = parts_.loop, alive = std::weak_ptr<const bool>(alive_), resource,
             member](Arguments... arguments) {
       loop.post([this, alive, resource, member, arguments...] {
         if (alive.expired()) return;
@@ -183,7 +146,7 @@ class KubeletTransport::Impl : Pinned {
       if (::fstat(directory_.get(), &directory) == 0 && directory.st_nlink == 0) return fail(gone());
       return fail(std::move(socket).error().during("in " + where_));
     }
-    endpoint.socket = std::make_unique<SocketAcceptor>(loop_, std::move(*socket),
+    endpoint.socket = std::make_unique<SocketAcceptor>(parts_.loop, std::move(*socket),
                                                        [server = endpoint.server.get()](UniqueFd connection) {
                                                          server->add_connection(std::move(connection));
                                                        });
@@ -194,7 +157,7 @@ class KubeletTransport::Impl : Pinned {
     for (const auto& event : watch_.read()) {
       switch (event.kind) {
         case DirectoryEvent::Kind::appeared:
-          if (event.name == kKubeletSocket && !found_by_kubelet_) {
+          if (event.name == kKubeletSocket && !parts_.options.plugin_watcher) {
             spdlog::info("the kubelet's socket has appeared in {}", where_);
             for (auto& endpoint : endpoints_)
               if (!is_registered(endpoint)) begin_again(endpoint);
@@ -217,7 +180,7 @@ class KubeletTransport::Impl : Pinned {
         case DirectoryEvent::Kind::changed:
           break;
         case DirectoryEvent::Kind::gone:
-          loop_.forget(watch_.fd());
+          parts_.loop.forget(watch_.fd());
           listener_.failed(gone());
           return;
       }
@@ -266,7 +229,7 @@ class KubeletTransport::Impl : Pinned {
   }
 
   void attempt(Endpoint& endpoint) {
-    loop_.cancel(endpoint.timer);
+    parts_.loop.cancel(endpoint.timer);
     forget_former_readers(endpoint);
     if (endpoint.call) {
       if (is_registered(endpoint)) return;  // the answer to this call decides
@@ -276,21 +239,27 @@ class KubeletTransport::Impl : Pinned {
       return;
     }
     // A kubelet that finds plugins by itself looks at a socket once; after a drop it needs a new socket.
-    const bool show_again = found_by_kubelet_ && std::exchange(endpoint.dropped, false);
+    const bool show_again = parts_.options.plugin_watcher && std::exchange(endpoint.dropped, false);
     if (!endpoint.socket || !endpoint.socket->is_there() || show_again) {
       if (auto opened = open_socket(endpoint, SocketFile::Rival::yield); !opened)
         return opened.error().code == Errc::not_found ? listener_.failed(opened.error())
                                                       : failed(endpoint, opened.error());
     }
-    if (found_by_kubelet_) return;
+    if (parts_.options.plugin_watcher) return;
     // Read before the connection: the connected kubelet is then this one, or a later one whose event follows.
     endpoint.registered_with = socket_identity(directory_.get(), kKubeletSocket);
     auto kubelet = connection_to(endpoint.registered_with);
     if (!kubelet) return failed(endpoint, kubelet.error());
     endpoint.read_since_call = false;
-    endpoint.call =
-        std::make_unique<RegisterCall>(queue_, std::move(*kubelet), endpoint.file, endpoint.resource,
-                                       unanswered_, poster(endpoint.resource, &Impl::answered));
+    endpoint.call = std::make_unique<KubeletCall>(
+        std::make_shared<ClientCall>(
+            parts_.queue.get(), std::move(*kubelet),
+            ClientCall::Question{.method = "/v1beta1.Registration/Register",
+                                 .message = request_of(endpoint.file, endpoint.resource),
+                                 .deadline = parts_.options.unanswered}),
+        [over = poster(endpoint.resource, &Transport::answered)](const ClientCall& call) {
+          over(result_of(call, Errc::refused));
+        });
   }
 
   void answered(Endpoint& endpoint, Result<> result) {
@@ -303,7 +272,9 @@ class KubeletTransport::Impl : Pinned {
     endpoint.removed = false;
     // The list may have been read and dropped already.
     if (endpoint.readers.empty())
-      retry_in(endpoint, endpoint.read_since_call ? std::max(endpoint.pause, after_drop_) : unread_);
+      retry_in(endpoint, endpoint.read_since_call
+                             ? std::max<Clock::duration>(endpoint.pause, parts_.options.dropped)
+                             : parts_.options.unread);
   }
 
   void failed(Endpoint& endpoint, const Error& error) {
@@ -328,8 +299,8 @@ class KubeletTransport::Impl : Pinned {
   }
 
   void retry_in(Endpoint& endpoint, Clock::duration pause) {
-    loop_.cancel(endpoint.timer);
-    endpoint.timer = loop_.at(Clock::now() + pause, [this, &endpoint] { attempt(endpoint); });
+    parts_.loop.cancel(endpoint.timer);
+    endpoint.timer = parts_.loop.at(Clock::now() + pause, [this, &endpoint] { attempt(endpoint); });
   }
 
   void stream_changed(Endpoint& endpoint, ResourceServer::Stream stream, bool begins) {
@@ -339,7 +310,7 @@ class KubeletTransport::Impl : Pinned {
         endpoint.removed = false;
       }
       endpoint.readers.insert(stream);
-      loop_.cancel(endpoint.timer);
+      parts_.loop.cancel(endpoint.timer);
       endpoint.dropped = false;
       endpoint.read_since_call = true;
       endpoint.streaming_since = Clock::now();
@@ -348,20 +319,12 @@ class KubeletTransport::Impl : Pinned {
       spdlog::warn("the kubelet no longer reads the list of {}", endpoint.resource);
       // A kubelet that drops the plugin at once, perhaps for another one, is not asked ever faster.
       if (Clock::now() - endpoint.streaming_since > kLongestPause) endpoint.pause = kFirstPause;
-      retry(endpoint, after_drop_);
+      retry(endpoint, parts_.options.dropped);
     }
     listener_.changed();
   }
 
-  EventLoop& loop_;
-  RpcQueue& queue_;
-  AllocationCore& core_;
-  AllocateGate& gate_;
-  const bool cdi_names_;
-  const bool found_by_kubelet_;
-  const std::chrono::milliseconds unanswered_;
-  const Clock::duration unread_;  // the kubelet normally reads right after Register
-  const Clock::duration after_drop_;
+  const Parts parts_;
   const UniqueFd directory_;
   const std::string where_;
   const DirectoryWatch watch_;
@@ -372,27 +335,14 @@ class KubeletTransport::Impl : Pinned {
   std::deque<Endpoint> endpoints_;              // only grows, since timers and sockets refer to its elements
 };
 
+}  // namespace
+
 Result<std::unique_ptr<KubeletTransport>> KubeletTransport::open(const Parts& parts, UniqueFd directory,
                                                                  std::string where, Listener listener) {
   auto watch = DirectoryWatch::open(path_of_directory(directory.get()));
   if (!watch) return fail(std::move(watch).error().during(where));
-  return std::unique_ptr<KubeletTransport>(new KubeletTransport(std::make_unique<Impl>(
-      parts, std::move(directory), std::move(where), std::move(*watch), std::move(listener))));
-}
-
-KubeletTransport::KubeletTransport(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-KubeletTransport::~KubeletTransport() = default;
-
-Result<> KubeletTransport::advertise_resources() {
-  return impl_->advertise_resources();
-}
-
-bool KubeletTransport::serves_any() const {
-  return impl_->serves_any();
-}
-
-std::set<std::string> KubeletTransport::registered() const {
-  return impl_->registered();
+  return std::make_unique<Transport>(parts, std::move(directory), std::move(where), std::move(*watch),
+                                     std::move(listener));
 }
 
 }  // namespace ferry::plugin

@@ -23,33 +23,12 @@
 #include "kubevirt-plugin/allocation/allocation_core.h"
 
 namespace ferry {
-class ClientCall;
-class ClientChannel;
 class RpcQueue;
 }  // namespace ferry
 
 namespace ferry::plugin {
 
-/// A call of v1beta1.Registration/Register.
-class RegisterCall : Pinned {
- public:
-  /// Called once, on the queue's thread. Errc::unreachable: the kubelet did not answer; Errc::refused: it
-  /// answered with an error.
-  using Done = std::function<void(Result<>)>;
-
-  /// Starts the call on a connection to the kubelet's socket, which other calls may share. The kubelet calls
-  /// back before it answers, and `limit` covers both.
-  RegisterCall(RpcQueue& queue, std::shared_ptr<const ClientChannel> kubelet, const std::string& endpoint,
-               const std::string& resource, std::chrono::milliseconds limit, Done done);
-  /// Cancels the call, if it is not over.
-  ~RegisterCall();
-
-  /// Ends the call now, if it is not over; `done` is still called.
-  void cancel();
-
- private:
-  std::shared_ptr<ClientCall> call_;
-};
+struct PluginOptions;
 
 /// Answers the kubelet for one resource over connections from add_connection(). It serves
 /// v1beta1.DevicePlugin, and pluginregistration.Registration for a kubelet that finds plugins by itself.
@@ -62,22 +41,18 @@ class ResourceServer : Pinned {
   /// The references must outlive this object. Allocate calls pass `gate`, and none may wait there when this
   /// object ends. `cdi_names`: answers name devices as RESOURCE=ID, for the runtime to look up, instead of
   /// their nodes.
-  ResourceServer(RpcQueue& queue, AllocationCore& core, AllocateGate& gate, std::string resource,
-                 bool cdi_names, StreamHook hook);
+  static std::unique_ptr<ResourceServer> make(RpcQueue& queue, AllocationCore& core, AllocateGate& gate,
+                                              std::string resource, bool cdi_names, StreamHook hook);
   /// Stops the server, if it still runs.
-  ~ResourceServer();
+  virtual ~ResourceServer() = default;
 
   /// Serves a connected, non-blocking socket.
-  void add_connection(UniqueFd connection);
+  virtual void add_connection(UniqueFd connection) = 0;
 
   /// Ends every stream with OK and accepts no more calls; does not wait.
-  void begin_stop();
+  virtual void begin_stop() = 0;
   /// Waits until all calls are over, and cancels those that are not over at `give_up`.
-  void wait_stopped(std::chrono::steady_clock::time_point give_up);
-
- private:
-  class Impl;
-  std::unique_ptr<Impl> impl_;
+  virtual void wait_stopped(std::chrono::steady_clock::time_point give_up) = 0;
 };
 
 /// Tells the kubelet, in Register and in the options, that GetPreferredAllocation is served.
@@ -99,18 +74,7 @@ class KubeletTransport : Pinned {
     RpcQueue& queue;
     AllocationCore& core;
     AllocateGate& gate;
-    /// Answers for Kata have CDI names in place of device nodes.
-    bool cdi_names = false;
-    /// The kubelet finds the sockets by its plugin watcher and asks for their resources. No registration.
-    bool found_by_kubelet = false;
-    /// The time until an unanswered registration is repeated. The kubelet may need 10 s to dial back.
-    std::chrono::milliseconds unanswered = std::chrono::seconds(20);
-    /// The time until a registration is repeated if the kubelet accepted it and does not read the list.
-    std::chrono::milliseconds unread = std::chrono::seconds(30);
-    /// The time until a registration is repeated after the kubelet has ended the reading of a list. A kubelet
-    /// marks the resource as ended a moment after it has closed the stream. A registration in between would
-    /// be marked, too, and the resource would stay without allocatable devices.
-    std::chrono::milliseconds dropped = std::chrono::seconds(1);
+    const PluginOptions& options;
   };
 
   /// `directory` is the kubelet's, opened; `where` is its path for people. Errors: the directory cannot be
@@ -119,21 +83,16 @@ class KubeletTransport : Pinned {
                                                         std::string where, Listener listener);
   /// Ends every stream with OK, waits only briefly for calls in progress and removes its sockets. No call may
   /// wait at the gate any more.
-  ~KubeletTransport();
+  virtual ~KubeletTransport() = default;
 
   /// Serves and registers the core's resources that are not served yet. Errors: the first socket that cannot
   /// be created; the others are served all the same.
-  Result<> advertise_resources();
+  virtual Result<> advertise_resources() = 0;
 
-  bool serves_any() const;
+  virtual bool serves_any() const = 0;
 
   /// The resources whose lists a kubelet reads.
-  std::set<std::string> registered() const;
-
- private:
-  class Impl;
-  explicit KubeletTransport(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
+  virtual std::set<std::string> registered() const = 0;
 };
 
 }  // namespace ferry::plugin

@@ -49,12 +49,10 @@ std::vector<std::string> strings(const Ids& ids) {
   return {ids.begin(), ids.end()};
 }
 
-}  // namespace
-
-class ResourceServer::Impl : Pinned {
+class Server final : public ResourceServer {
  public:
-  Impl(RpcQueue& queue, AllocationCore& core, AllocateGate& gate, std::string resource, bool cdi_names,
-       StreamHook hook)
+  Server(RpcQueue& queue, AllocationCore& core, AllocateGate& gate, std::string resource, bool cdi_names,
+         StreamHook hook)
       : queue_(queue),
         core_(core),
         gate_(gate),
@@ -63,11 +61,11 @@ class ResourceServer::Impl : Pinned {
         hook_(std::move(hook)),
         server_(queue, methods()) {}
 
-  ~Impl() { begin_stop(); }
+  ~Server() override { Server::begin_stop(); }
 
-  void add_connection(UniqueFd connection) { server_.add_connection(std::move(connection)); }
+  void add_connection(UniqueFd connection) override { server_.add_connection(std::move(connection)); }
 
-  void begin_stop() {
+  void begin_stop() override {
     server_.begin_stop();
     std::set<std::shared_ptr<RpcStream>> streams;
     {
@@ -78,22 +76,22 @@ class ResourceServer::Impl : Pinned {
     for (const auto& stream : streams) stream->finish();
   }
 
-  void wait_stopped(std::chrono::steady_clock::time_point give_up) { server_.wait_stopped(give_up); }
+  void wait_stopped(std::chrono::steady_clock::time_point give_up) override { server_.wait_stopped(give_up); }
 
  private:
   std::vector<RpcServer::Method> methods() {
-    const auto to = [this](void (Impl::*serve)(grpc_call*, WireMessage)) {
+    const auto to = [this](void (Server::*serve)(grpc_call*, WireMessage)) {
       return
           [this, serve](grpc_call* call, WireMessage request) { (this->*serve)(call, std::move(request)); };
     };
-    return {{.path = "/v1beta1.DevicePlugin/GetDevicePluginOptions", .serve = to(&Impl::options)},
-            {.path = "/v1beta1.DevicePlugin/ListAndWatch", .serve = to(&Impl::list_and_watch)},
-            {.path = "/v1beta1.DevicePlugin/GetPreferredAllocation", .serve = to(&Impl::prefer)},
-            {.path = "/v1beta1.DevicePlugin/Allocate", .serve = to(&Impl::allocate)},
-            {.path = "/v1beta1.DevicePlugin/PreStartContainer", .serve = to(&Impl::pre_start)},
-            {.path = "/pluginregistration.Registration/GetInfo", .serve = to(&Impl::info)},
+    return {{.path = "/v1beta1.DevicePlugin/GetDevicePluginOptions", .serve = to(&Server::options)},
+            {.path = "/v1beta1.DevicePlugin/ListAndWatch", .serve = to(&Server::list_and_watch)},
+            {.path = "/v1beta1.DevicePlugin/GetPreferredAllocation", .serve = to(&Server::prefer)},
+            {.path = "/v1beta1.DevicePlugin/Allocate", .serve = to(&Server::allocate)},
+            {.path = "/v1beta1.DevicePlugin/PreStartContainer", .serve = to(&Server::pre_start)},
+            {.path = "/pluginregistration.Registration/GetInfo", .serve = to(&Server::info)},
             {.path = "/pluginregistration.Registration/NotifyRegistrationStatus",
-             .serve = to(&Impl::registration_status)}};
+             .serve = to(&Server::registration_status)}};
   }
 
   /// The last place where an exception (no memory, a library's) can still reach the kubelet.
@@ -258,19 +256,12 @@ class ResourceServer::Impl : Pinned {
   RpcServer server_;  // last: its calls use all of the above until it has ended
 };
 
-ResourceServer::ResourceServer(RpcQueue& queue, AllocationCore& core, AllocateGate& gate,
-                               std::string resource, bool cdi_names, StreamHook hook)
-    : impl_(std::make_unique<Impl>(queue, core, gate, std::move(resource), cdi_names, std::move(hook))) {}
-ResourceServer::~ResourceServer() = default;
+}  // namespace
 
-void ResourceServer::add_connection(UniqueFd connection) {
-  impl_->add_connection(std::move(connection));
-}
-void ResourceServer::begin_stop() {
-  impl_->begin_stop();
-}
-void ResourceServer::wait_stopped(std::chrono::steady_clock::time_point give_up) {
-  impl_->wait_stopped(give_up);
+std::unique_ptr<ResourceServer> ResourceServer::make(RpcQueue& queue, AllocationCore& core,
+                                                     AllocateGate& gate, std::string resource, bool cdi_names,
+                                                     StreamHook hook) {
+  return std::make_unique<Server>(queue, core, gate, std::move(resource), cdi_names, std::move(hook));
 }
 
 }  // namespace ferry::plugin

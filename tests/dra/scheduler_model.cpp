@@ -54,7 +54,7 @@ DeviceRequest::Selector whole_gpu() {
 
 DeviceRequest::Selector vgpu_of_type(std::string short_name) {
   return [name = std::move(short_name)](const dra::Device& device) {
-    return dra::text_of(device, "vgpuType") == name;
+    return dra::attribute_of(device, "vgpuType") == dra::Attribute(name);
   };
 }
 
