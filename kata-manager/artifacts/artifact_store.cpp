@@ -20,7 +20,6 @@
 #include "kata-manager/artifacts/inner_path.h"
 #include "kata-manager/kata/kata_configuration.h"
 #include "kata-manager/kata/kata_users.h"
-#include "kata-manager/runtime/container_runtime.h"
 
 namespace ferry::kata {
 namespace {

@@ -12,8 +12,6 @@
 #include <fmt/ranges.h>
 
 #include "kata-manager/containerd/containerd_place.h"
-#include "kata-manager/runtime/config_files.h"
-#include "kata-manager/runtime/configured_runtime.h"
 #include "kata-manager/toml/toml.h"
 
 namespace ferry::kata {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kata-manager/controller/kata_install.h"
 
-#include <algorithm>
 #include <array>
 #include <iterator>
 #include <utility>

@@ -2,7 +2,6 @@
 #include "kata-manager/controller/kata_keeper.h"
 
 #include <algorithm>
-#include <map>
 #include <utility>
 
 #include <fmt/format.h>

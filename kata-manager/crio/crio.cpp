@@ -8,7 +8,6 @@
 #include <fmt/format.h>
 
 #include "common/text/text.h"
-#include "kata-manager/toml/toml.h"
 
 namespace ferry::kata {
 namespace {

@@ -5,12 +5,8 @@
 #include <array>
 #include <cctype>
 #include <charconv>
-#include <chrono>
-#include <filesystem>
-#include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -26,7 +22,6 @@
 #include "kata-manager/containerd/containerd_place.h"
 #include "kata-manager/containerd/k0s_plan.h"
 #include "kata-manager/crio/crio.h"
-#include "kata-manager/kata/confidential_mode.h"
 #include "kata-manager/kata/kata_parts.h"
 #include "kata-manager/kata/root_only.h"
 #include "kata-manager/runtime/config_files.h"

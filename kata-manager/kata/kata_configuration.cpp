@@ -9,7 +9,6 @@
 #include "kata-manager/classes/runtime_class.h"
 #include "kata-manager/kata/kata_parts.h"
 #include "kata-manager/runtime/container_runtime.h"
-#include "kata-manager/toml/toml.h"
 
 namespace ferry::kata {
 namespace {
