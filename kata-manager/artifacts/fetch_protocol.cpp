@@ -17,13 +17,12 @@ namespace ferry::kata {
 
 using nlohmann::json;
 
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RegistryEndpoints, registry, endpoints)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ArtifactLimits, bytes, files, layers, document)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(FetchPatience, connect, slow, slow_bytes, tries, first_pause,
                                    longest_pause)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(FetchRequest, name, url, artifacts_dir, configuration, docker_config,
-                                   authorities, registries, proxy, no_proxy, architecture, makes_link,
-                                   allow_setuid, or_what_is_here, limits, patience, deadline)
+                                   authorities, registries, proxy, no_proxy, makes_link, allow_setuid,
+                                   or_what_is_here, limits, patience, deadline)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(FetchJob, host_root, request)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ArtifactFile, path, size, sha256, link)
 // Only a record has `earlier_urls`.
