@@ -205,7 +205,7 @@ VerbOutput show_status(const kata::FoundRuntime& runtime,
   }
   Table table({"HANDLER", "KNOWN", "PODS", "FILE"});
   for (const kata::ConfiguredRuntime& runtime_here : configured) {
-    const kata::RuntimeHandler handler = kata::handler_of(runtime_here);
+    const kata::RuntimeHandler& handler = runtime_here;
     const bool reports_handlers = state && state->reports_handlers();
     std::vector<kata::RunningPod> with_it;
     if (pods) {

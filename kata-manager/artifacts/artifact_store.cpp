@@ -20,7 +20,6 @@
 #include "kata-manager/artifacts/inner_path.h"
 #include "kata-manager/kata/kata_configuration.h"
 #include "kata-manager/kata/kata_users.h"
-#include "kata-manager/runtime/container_runtime.h"
 
 namespace ferry::kata {
 namespace {
@@ -43,12 +42,6 @@ Artifact artifact_of(const json& record) {
                               .link = file.value("link", "")});
   }
   return artifact;
-}
-
-// An open folder, which stays the same while its path may change.
-Result<UniqueFd> parent_of(const HostFs& host, const std::filesystem::path& path) {
-  const auto parent = path.parent_path();
-  return host.open(parent.empty() ? "." : parent, O_RDONLY | O_DIRECTORY);
 }
 
 Error no_folder(const std::filesystem::path& path) {
@@ -280,7 +273,7 @@ Result<UniqueFd> open_or_make_folder(const HostFs& host, const std::filesystem::
 }
 
 Result<> remove_all(const HostFs& host, const std::filesystem::path& path) {
-  const auto parent = parent_of(host, path);
+  const auto parent = host.open(path.parent_path(), O_RDONLY | O_DIRECTORY);
   if (!parent && is_gone(parent.error())) return {};
   if (!parent) return fail(parent.error());
   return remove_entry(*parent, path);

@@ -2,10 +2,8 @@
 #include "kata-manager/artifacts/artifact_version.h"
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <chrono>
-#include <climits>
 #include <cstdint>
 #include <cstdio>
 #include <dirent.h>
@@ -19,6 +17,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "hostfs/descriptor_reads.h"
 #include "kata-manager/artifacts/content_hash.h"
 #include "kata-manager/artifacts/inner_path.h"
 #include "kata-manager/fetch/unpack.h"
@@ -76,13 +75,9 @@ struct Lister {
   }
 
   Result<> link(int parent, const std::string& name, const std::filesystem::path& path) {
-    std::array<char, PATH_MAX> target;  // NOLINT(cppcoreguidelines-pro-type-member-init): filled by readlink
-    const ssize_t n = ::readlinkat(parent, name.c_str(), target.data(), target.size());
-    if (n < 0) return fail(error_from_errno(errno, "read link " + path.string()));
-    found.files.push_back({.path = path,
-                           .size = 0,
-                           .sha256 = {},
-                           .link = std::string(target.data(), static_cast<std::size_t>(n))});
+    auto target = read_link(parent, name.c_str(), [&] { return "read link " + path.string(); });
+    if (!target) return fail(std::move(target).error());
+    found.files.push_back({.path = path, .size = 0, .sha256 = {}, .link = std::move(*target)});
     return {};
   }
 };
@@ -141,23 +136,15 @@ Result<> check_configuration(const HostFs& host, const std::filesystem::path& fo
   return {};
 }
 
-namespace {
-
-Result<> sync_folder(const UniqueFd& folder, const std::string& what) {
-  if (::fsync(folder.get()) != 0) return fail(error_from_errno(errno, what));
-  return {};
-}
-
-}  // namespace
-
 Result<> publish_staging(const UniqueFd& store, const ArtifactPlaces& places, const std::string& version) {
   const std::string what = fmt::format("publish /{}", places.version(version).string());
+  const unsigned flags = is_folder_in(store, version) ? RENAME_EXCHANGE : 0;
   // A single call for the whole file system is faster than a call for each file.
-  if (::syncfs(store.get()) != 0) return fail(error_from_errno(errno, what));
-  const bool there = is_folder_in(store, version);
-  if (::renameat2(store.get(), kStaging, store.get(), version.c_str(), there ? RENAME_EXCHANGE : 0) != 0)
+  if (::syncfs(store.get()) != 0 ||
+      ::renameat2(store.get(), kStaging, store.get(), version.c_str(), flags) != 0 ||
+      ::fsync(store.get()) != 0)
     return fail(error_from_errno(errno, what));
-  return sync_folder(store, what);
+  return {};
 }
 
 Result<> tidy_store(const UniqueFd& store, const ArtifactPlaces& places, bool blobs_too) {
@@ -177,51 +164,49 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kBetweenWords{200};
 
-class Builder {
- public:
-  Builder(const UniqueFd& store, const ArtifactPlaces& places, RegistryClient& registry,
-          const ArtifactManifest& manifest, const FetchRequest& request, const FetchWorld& world)
-      : store_(&store),
-        places_(&places),
-        registry_(&registry),
-        manifest_(&manifest),
-        request_(&request),
-        world_(&world) {}
+struct Builder {
+  const UniqueFd& store;
+  const ArtifactPlaces& places;
+  RegistryClient& registry;
+  const ArtifactManifest& manifest;
+  const FetchRequest& request;
+  const FetchWorld& world;
+  UniqueFd blobs = {};
+  std::uint64_t done = 0;
+  Clock::time_point last_word = {};
 
   Result<> build() {
     if (auto made = prepare(); !made) return made;
-    for (const ArtifactLayer& layer : manifest_->layers) {
+    for (const ArtifactLayer& layer : manifest.layers) {
       if (layer.use == ArtifactLayer::Use::nothing) continue;
       if (auto got = download(layer); !got)
         return fail(std::move(got).error().during(layer.title.empty() ? "layer" : layer.title));
     }
-    auto staging = open_or_make_in(*store_, places_->store() / kStaging);
+    auto staging = open_or_make_in(store, places.store() / kStaging);
     if (!staging) return fail(std::move(staging).error());
-    SafeTree tree(std::move(*staging), request_->limits);
-    for (const ArtifactLayer& layer : manifest_->layers) {
+    SafeTree tree(std::move(*staging), request.limits);
+    for (const ArtifactLayer& layer : manifest.layers) {
       if (auto placed = place(layer, tree); !placed)
         return fail(std::move(placed).error().during(layer.title.empty() ? "layer" : layer.title));
     }
     return {};
   }
 
- private:
   static std::string part_name(const ArtifactLayer& layer) { return layer.digest.file_name() + ".part"; }
 
   // Removes blobs of other manifests.
   Result<> prepare() {
-    auto opened = open_or_make_in(*store_, places_->store() / kBlobs);
+    auto opened = open_or_make_in(store, places.store() / kBlobs);
     if (!opened) return fail(std::move(opened).error());
-    blobs_ = std::move(*opened);
+    blobs = std::move(*opened);
     std::set<std::string> needed;
-    for (const ArtifactLayer& layer : manifest_->layers)
+    for (const ArtifactLayer& layer : manifest.layers)
       needed.insert({layer.digest.file_name(), part_name(layer)});
-    const auto there = entries_of(blobs_, *places_);
+    const auto there = entries_of(blobs, places);
     if (!there) return fail(there.error());
     for (const DirectoryEntry& entry : *there) {
       if (needed.contains(entry.name)) continue;
-      if (auto removed = remove_entry(blobs_, places_->store() / kBlobs / entry.name); !removed)
-        return removed;
+      if (auto removed = remove_entry(blobs, places.store() / kBlobs / entry.name); !removed) return removed;
     }
     return {};
   }
@@ -229,7 +214,7 @@ class Builder {
   // Checks the digest again: the file may have changed since its download.
   bool is_whole(const ArtifactLayer& layer) const {
     const std::string name = layer.digest.file_name();
-    UniqueFd fd(::openat(blobs_.get(), name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+    UniqueFd fd(::openat(blobs.get(), name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
     struct stat status {};
     if (!fd.valid() || ::fstat(fd.get(), &status) != 0 || !S_ISREG(status.st_mode)) return false;
     if (static_cast<std::uint64_t>(status.st_size) != layer.size) return false;
@@ -240,14 +225,14 @@ class Builder {
   Result<> download(const ArtifactLayer& layer) {
     const std::string name = layer.digest.file_name();
     if (is_whole(layer)) {
-      done_ += layer.size;
+      done += layer.size;
       return {};
     }
     // The blob is removed, not overwritten: an existing version may share the file.
-    if (auto removed = remove_entry(blobs_, places_->store() / kBlobs / name); !removed) return removed;
+    if (auto removed = remove_entry(blobs, places.store() / kBlobs / name); !removed) return removed;
     const std::string part = part_name(layer);
     UniqueFd fd(
-        ::openat(blobs_.get(), part.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0644));
+        ::openat(blobs.get(), part.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0644));
     struct stat status {};
     if (!fd.valid() || ::fstat(fd.get(), &status) != 0) return fail(error_from_errno(errno, "make " + part));
     // An agent that is not root may have put another name of a file there.
@@ -256,12 +241,12 @@ class Builder {
     if (::fchmod(fd.get(), 0644) != 0) return fail(error_from_errno(errno, "make " + part));
     auto blob = BlobFile::resume(std::move(fd), layer.digest, layer.size, part);
     if (!blob) return fail(std::move(blob).error());
-    auto got = registry_->blob(*blob, [&] { return report_progress(blob->have()); });
+    auto got = registry.blob(*blob, [&] { return report_progress(blob->have()); });
     if (!got) return got;
-    if (::renameat(blobs_.get(), part.c_str(), blobs_.get(), name.c_str()) != 0)
+    if (::renameat(blobs.get(), part.c_str(), blobs.get(), name.c_str()) != 0)
       return fail(error_from_errno(errno, "rename " + part));
-    done_ += layer.size;
-    last_word_ = {};  // so that the end of each layer is reported
+    done += layer.size;
+    last_word = {};  // so that the end of each layer is reported
     if (!report_progress(0))
       return fail(Errc::failed, "ended: the program that asked for this download no longer waits for it");
     return {};
@@ -269,9 +254,9 @@ class Builder {
 
   bool report_progress(std::uint64_t of_this_one) {
     const auto now = Clock::now();
-    if (!world_->on_progress || now < last_word_ + kBetweenWords) return true;
-    last_word_ = now;
-    return world_->on_progress({.done = done_ + of_this_one, .total = manifest_->size});
+    if (!world.on_progress || now < last_word + kBetweenWords) return true;
+    last_word = now;
+    return world.on_progress({.done = done + of_this_one, .total = manifest.size});
   }
 
   Result<> place(const ArtifactLayer& layer, SafeTree& tree) const {
@@ -283,22 +268,12 @@ class Builder {
       title = std::move(*parts);
     }
     const std::string name = layer.digest.file_name();
-    if (layer.use == ArtifactLayer::Use::file) return tree.adopt(title, blobs_.get(), name, layer.size);
+    if (layer.use == ArtifactLayer::Use::file) return tree.adopt(title, blobs.get(), name, layer.size);
     const UniqueFd archive(
-        ::openat(blobs_.get(), name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+        ::openat(blobs.get(), name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
     if (!archive.valid()) return fail(error_from_errno(errno, "open " + name));
-    return unpack(archive.get(), tree, {.below = title, .allow_setuid = request_->allow_setuid});
+    return unpack(archive.get(), tree, {.below = title, .allow_setuid = request.allow_setuid});
   }
-
-  const UniqueFd* store_;
-  const ArtifactPlaces* places_;
-  RegistryClient* registry_;
-  const ArtifactManifest* manifest_;
-  const FetchRequest* request_;
-  const FetchWorld* world_;
-  UniqueFd blobs_;
-  std::uint64_t done_ = 0;
-  Clock::time_point last_word_;
 };
 
 }  // namespace
@@ -306,7 +281,7 @@ class Builder {
 Result<> build_version(const UniqueFd& store, const ArtifactPlaces& places, RegistryClient& registry,
                        const ArtifactManifest& manifest, const FetchRequest& request,
                        const FetchWorld& world) {
-  return Builder(store, places, registry, manifest, request, world).build();
+  return Builder{store, places, registry, manifest, request, world}.build();
 }
 
 }  // namespace ferry::kata

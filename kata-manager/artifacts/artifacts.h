@@ -25,6 +25,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -35,20 +36,9 @@
 
 namespace ferry::kata {
 
-inline constexpr const char* kArtifactsDir = "/opt/nvidia-gpu-operator/artifacts/runtimeclasses";
-
 /// Folders in Kata's own build: its configurations, and its kernels and images.
 inline constexpr const char* kKataDefaults = "share/defaults/kata-containers";
 inline constexpr const char* kKataFiles = "share/kata-containers";
-
-/// The servers of a registry: mirrors, and registries that speak plain HTTP.
-struct RegistryEndpoints {
-  std::string registry;  ///< as in references: "docker.io", "registry.example:5000"
-  /// "https://HOST[:PORT]" or "http://…", in order of trial. A path goes in front of the repository, for
-  /// mirrors with several upstreams. The registry itself comes last, over https, unless the list has it.
-  /// Plain HTTP is spoken only with servers listed so, and with the loopback.
-  std::vector<std::string> endpoints;
-};
 
 /// Limits of an artifact. The sizes that registries and archives state are not trusted.
 struct ArtifactLimits {
@@ -74,16 +64,19 @@ struct FetchRequest {
   /// "HOST[:PORT]/REPOSITORY[:TAG][@DIGEST]" (image_reference.h), or "file:///DIR", a folder of this host
   /// that is used in place.
   std::string url;
-  std::filesystem::path artifacts_dir = kArtifactsDir;  ///< absolute, on the host
+  std::filesystem::path artifacts_dir = {};  ///< absolute, on the host
   /// Kata's configuration, relative to the artifact's folder; empty: the only *.toml at its top, or in
   /// kKataDefaults.
   std::filesystem::path configuration = {};
   std::string docker_config = {};  ///< content of a `.dockerconfigjson` or `.dockercfg`; empty: anonymous
   std::string authorities = {};    ///< PEM certificates, trusted beside the system's
-  std::vector<RegistryEndpoints> registries = {};
+  /// The servers of a registry ("docker.io", "registry.example:5000", as in references), in order of trial:
+  /// "https://HOST[:PORT]" or "http://…". A path goes in front of the repository, for mirrors with several
+  /// upstreams. The registry itself comes last, over https, unless the list has it. Plain HTTP is spoken only
+  /// with servers listed so, and with the loopback.
+  std::map<std::string, std::vector<std::string>> registries = {};
   std::string proxy = {};                  ///< URL; empty: from the environment, if set
   std::vector<std::string> no_proxy = {};  ///< hosts and domains that bypass the proxy
-  std::string architecture = {};           ///< in OCI's words ("amd64"); empty: this host's
   /// False: only the store is written, for a caller that may not write the artifacts' folder. hostd makes the
   /// link.
   bool makes_link = true;

@@ -53,14 +53,6 @@ Result<std::string> text_of(const HostFs& host, const std::optional<std::filesys
   return host.read_file(path->relative_path());
 }
 
-std::vector<RegistryEndpoints> endpoints_of(const PullSettings& pull) {
-  std::vector<RegistryEndpoints> out;
-  out.reserve(pull.mirrors.size());
-  for (const auto& [registry, mirrors] : pull.mirrors)
-    out.push_back({.registry = registry, .endpoints = mirrors});
-  return out;
-}
-
 }  // namespace
 
 Result<std::string> credentials_of(const HostFs& host, const PullCredentials& credentials,
@@ -86,7 +78,7 @@ Result<FetchRequest> fetch_request(const HostFs& host, const PullCredentials& cr
                       .configuration = kata.artifacts.configuration.value_or(std::filesystem::path()),
                       .docker_config = std::move(*docker),
                       .authorities = std::move(*authorities),
-                      .registries = endpoints_of(file.pull),
+                      .registries = file.pull.mirrors,
                       .proxy = file.pull.proxy,
                       .no_proxy = file.pull.no_proxy,
                       .allow_setuid = kata.artifacts.allow_setuid};

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <arpa/inet.h>
 #include <array>
+#include <ranges>
 
 #include <fmt/format.h>
 
@@ -56,14 +57,12 @@ Fault fault_of_registry(std::string_view registry) {
     host = registry.substr(0, colon);
     if (auto fault = fault_of_port(registry.substr(colon + 1)); !fault.empty()) return fault;
   }
-  std::size_t begin = 0;
-  while (begin <= host.size()) {
-    const auto end = std::min(host.find('.', begin), host.size());
-    const auto label = host.substr(begin, end - begin);
+  if (host.empty()) return "'' is no host";
+  for (const auto between : std::views::split(host, '.')) {
+    const std::string_view label(between.begin(), between.end());
     const bool plain = std::ranges::all_of(label, [](char c) { return is_alphanumeric(c) || c == '-'; });
     if (label.empty() || !plain || label.front() == '-' || label.back() == '-')
       return fmt::format("'{}' is no host", host);
-    begin = end + 1;
   }
   return {};
 }
@@ -92,17 +91,14 @@ Fault fault_of_repository(std::string_view repository) {
   if (repository.empty()) return "the repository is missing";
   if (std::ranges::any_of(repository, is_upper))
     return fmt::format("repository '{}' has upper case letters", repository);
-  std::size_t begin = 0;
-  while (begin <= repository.size()) {
-    const auto end = std::min(repository.find('/', begin), repository.size());
-    const auto part = repository.substr(begin, end - begin);
+  for (const auto between : std::views::split(repository, '/')) {
+    const std::string_view part(between.begin(), between.end());
     if (!is_component(part)) {
       return fmt::format(
           "'{}' in repository '{}' is not of lower case letters and digits, joined by '.', '_', '__' or "
           "dashes",
           part, repository);
     }
-    begin = end + 1;
   }
   return {};
 }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <climits>
+#include <ranges>
 
 #include <fmt/format.h>
 
@@ -41,16 +42,13 @@ Result<std::vector<std::string>> inner_path(std::string_view path) {
   while (rest.starts_with("./")) rest.remove_prefix(2);
   if (rest == "." || rest.empty()) return parts;
   if (rest.ends_with('/')) rest.remove_suffix(1);
-  for (bool more = true; more;) {
-    const auto slash = rest.find('/');
-    const auto part = rest.substr(0, slash);
-    more = slash != std::string_view::npos;
+  for (const auto between : std::views::split(rest, '/')) {
+    const std::string_view part(between.begin(), between.end());
     if (part == "..") return refuse("leads out of its folder");
     if (part.empty() || part == ".") return refuse("has an empty part or a '.' in it");
     if (part.size() > NAME_MAX) return refuse("has a part that is too long");
     if (parts.size() == kDeepest) return refuse("is too deep");
     parts.emplace_back(part);
-    if (more) rest.remove_prefix(slash + 1);
   }
   return parts;
 }
@@ -59,11 +57,8 @@ bool link_stays_inside(const std::vector<std::string>& at, std::string_view targ
   if (target.empty() || target.front() == '/' || target.size() >= PATH_MAX) return false;
   std::size_t up = 0;
   bool down = false;
-  for (bool more = true; more;) {
-    const auto slash = target.find('/');
-    const auto part = target.substr(0, slash);
-    more = slash != std::string_view::npos;
-    if (more) target.remove_prefix(slash + 1);
+  for (const auto between : std::views::split(target, '/')) {
+    const std::string_view part(between.begin(), between.end());
     if (part.empty() || part == ".") continue;
     if (part == "..") {
       if (down || ++up > at.size()) return false;

@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "common/config/config_tree.h"
 #include "common/text/text.h"
 #include "kata-manager/classes/class_parts.h"
 

@@ -181,9 +181,7 @@ Result<std::optional<DesiredClasses>> read_desired_classes(const HostFs& host) {
   const std::string place = std::string("/") + api::kDesiredClassesFile;
   if (text->size() > kLargest)
     return fail(Errc::invalid_config, fmt::format("{}: larger than {} MiB", place, kLargest >> 20U));
-  auto desired = read_desired_classes(ConfigText{.file = place, .text = std::move(*text)});
-  if (!desired) return fail(std::move(desired).error());
-  return std::optional(std::move(*desired));
+  return read_desired_classes(ConfigText{.file = place, .text = std::move(*text)});
 }
 
 }  // namespace ferry::kata

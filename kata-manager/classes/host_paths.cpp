@@ -12,6 +12,7 @@
 #include "common/text/text.h"
 #include "common/text/visible_text.h"
 #include "kata-manager/kata/kata_parts.h"
+#include "kata-manager/runtime/container_runtime.h"
 
 namespace ferry::kata {
 namespace {
@@ -61,12 +62,6 @@ constexpr auto kFoldersOfKubelet =
 
 // If the shim is in one of these folders' bin, programs of other packages lie beside it.
 constexpr auto kFoldersOfOthers = std::to_array<std::string_view>({"/", "/usr", "/usr/local"});
-
-bool is_below(const fs::path& path, const fs::path& folder) {
-  if (folder.empty()) return false;
-  const auto inside = path.lexically_relative(folder);
-  return !inside.empty() && *inside.begin() != ".." && inside != ".";
-}
 
 /// The folder of Kata's installation. Empty: the shim lies among other packages' programs.
 fs::path installation_of(const fs::path& shim) {

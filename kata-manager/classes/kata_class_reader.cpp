@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads one class of a class file.
 #include <algorithm>
-#include <array>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -18,7 +17,8 @@ namespace {
 using Kind = ConfigNode::Kind;
 
 constexpr std::string_view kFileUrl = "file://";
-constexpr std::array kKinds = {KataKind::gpu, KataKind::vgpu, KataKind::snp, KataKind::tdx};
+constexpr Words<KataKind, 4> kKinds = {
+    {{"gpu", KataKind::gpu}, {"vgpu", KataKind::vgpu}, {"snp", KataKind::snp}, {"tdx", KataKind::tdx}}};
 
 constexpr const char* kName = "name";
 constexpr const char* kArtifacts = "artifacts";
@@ -60,19 +60,17 @@ KataKind kind_by_name(std::string_view name) {
 Result<> read_kind(const ClassPart& part, KataKind& into) {
   const ConfigNode* node = part.find(kKind);
   if (node == nullptr) return {};
-  std::vector<std::string> known;
-  for (const KataKind kind : kKinds) {
-    if (node->is_string() && node->text == text(kind)) {
-      into = kind;
-      return {};
-    }
-    known.emplace_back(text(kind));
+  if (const auto kind = node->is_string() ? value_for(kKinds, node->text) : std::nullopt) {
+    into = *kind;
+    return {};
   }
   if (node->is_string() && node->text == "mdev") {
     return part.refuse(*node, kKind,
                        "Kata gives a VM that starts the whole GPU in place of its mediated device",
                        "vgpu is for virtual functions that carry a vGPU; mediated devices go to KubeVirt");
   }
+  std::vector<std::string> known;
+  for (const auto& [word, kind] : kKinds) known.emplace_back(word);
   return part.refuse(*node, kKind,
                      fmt::format("expected one of {}, found {}{}", fmt::join(known, ", "), node->described(),
                                  did_you_mean(node->text, known)));
@@ -206,9 +204,7 @@ Result<> read_ours(const ClassPart& part, KataClass& into) {
 }  // namespace
 
 std::string_view text(KataKind kind) {
-  constexpr Words<KataKind, 4> kWords = {
-      {{"gpu", KataKind::gpu}, {"vgpu", KataKind::vgpu}, {"snp", KataKind::snp}, {"tdx", KataKind::tdx}}};
-  return word_for(kWords, kind, "gpu");
+  return word_for(kKinds, kind, "gpu");
 }
 
 std::optional<std::filesystem::path> KataArtifacts::folder() const {

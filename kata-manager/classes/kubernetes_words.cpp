@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <ranges>
 
 #include "common/text/text.h"
 #include "common/text/words.h"
@@ -43,13 +44,10 @@ std::optional<long double> suffix_factor(std::string_view suffix) {
 }  // namespace
 
 bool is_object_name(std::string_view text) {
-  if (text.size() > kLongestName) return false;
-  for (;;) {
-    const std::size_t dot = text.find('.');
-    if (!is_handler_name(text.substr(0, dot))) return false;
-    if (dot == std::string_view::npos) return true;
-    text.remove_prefix(dot + 1);
-  }
+  return !text.empty() && text.size() <= kLongestName &&
+         std::ranges::all_of(std::views::split(text, '.'), [](const auto& label) {
+           return is_handler_name({label.begin(), label.end()});
+         });
 }
 
 bool is_label_value(std::string_view text) {

@@ -5,9 +5,7 @@
 #include <deque>
 #include <iterator>
 #include <set>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include <fmt/format.h>
 

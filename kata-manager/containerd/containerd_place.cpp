@@ -6,8 +6,6 @@
 
 #include <fmt/format.h>
 
-#include "kata-manager/toml/toml.h"
-
 namespace ferry::kata {
 namespace {
 

@@ -11,9 +11,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "common/text/text.h"
 #include "kata-manager/containerd/containerd_place.h"
-#include "kata-manager/runtime/config_files.h"
-#include "kata-manager/runtime/configured_runtime.h"
 #include "kata-manager/toml/toml.h"
 
 namespace ferry::kata {
@@ -47,9 +46,7 @@ Result<std::optional<TomlTable>> said_in_block(const ConfigFiles& files, const s
   if (!block) return fail(Error(block.error()).during(path.string()));
   const auto& lines = *block;
   if (!lines) return std::optional<TomlTable>();
-  auto said = parse_toml(*lines, path.string());
-  if (!said) return fail(std::move(said).error());
-  return std::optional(std::move(*said));
+  return parse_toml(*lines, path.string());
 }
 
 std::string filled_in(std::string text, const std::map<std::string, std::string>& placeholders) {
@@ -72,10 +69,9 @@ ContainerdOutcome predict(const ContainerdSetup& setup, const ConfigFiles& files
 /// A key whose case differs from a known key. containerd 2 accepts it, but the prediction does not.
 std::optional<std::string> spelt_otherwise(const TomlTable& table,
                                            std::initializer_list<std::string_view> known) {
-  const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; };
   for (const auto& [key, value] : table) {
     for (const std::string_view name : known) {
-      if (key != name && std::ranges::equal(key, name, {}, lower)) return key;
+      if (key != name && lower(key) == name) return key;
     }
   }
   return std::nullopt;

@@ -8,78 +8,6 @@
 namespace ferry::kata {
 namespace {
 
-constexpr std::string_view kBlanks = " \t\r\n";
-constexpr std::string_view kPrefixes = "@-:+!|";  // of the program's path
-
-/// Splits a command line into words.
-class Words {
- public:
-  explicit Words(std::string_view text) : left_(text) {}
-
-  /// False: no word is left, or a quote is unbalanced.
-  bool next(std::string& word) {
-    skip_blanks();
-    word.clear();
-    if (left_.empty()) return false;
-    for (char quote = '\0'; !left_.empty() || quote != '\0';) {
-      if (left_.empty()) return !(broken_ = true);
-      const char c = take();
-      if (c == '\\') {
-        if (!add_escaped(word)) return !(broken_ = true);
-      } else if (quote != '\0' ? c == quote : c == '"' || c == '\'') {
-        quote = quote != '\0' ? '\0' : c;
-      } else if (quote == '\0' && kBlanks.find(c) != std::string_view::npos) {
-        return true;
-      } else if (c == '$' || c == '%') {
-        add_sign(c, word);
-      } else {
-        word += c;
-      }
-    }
-    return true;
-  }
-
-  bool broken() const { return broken_; }
-  bool open() const { return open_; }
-
- private:
-  char take() {
-    const char c = left_.front();
-    left_.remove_prefix(1);
-    return c;
-  }
-  void skip_blanks() {
-    const auto first = left_.find_first_not_of(kBlanks);
-    left_.remove_prefix(first == std::string_view::npos ? left_.size() : first);
-  }
-  bool add_escaped(std::string& word) {
-    if (left_.empty()) return false;
-    constexpr std::string_view kThemselves = "\\\"'";
-    const char c = take();
-    if (c == 's') {
-      word += ' ';
-    } else if (kThemselves.find(c) != std::string_view::npos) {
-      word += c;
-    } else {
-      open_ = true;  // a byte by its number, unusual in a path
-    }
-    return true;
-  }
-  // A doubled sign stands for itself.
-  void add_sign(char sign, std::string& word) {
-    word += sign;
-    if (!left_.empty() && left_.front() == sign) {
-      take();
-    } else {
-      open_ = true;
-    }
-  }
-
-  std::string_view left_;
-  bool broken_ = false;
-  bool open_ = false;
-};
-
 /// The value of a flag, in this word or the next, which is then skipped.
 std::optional<std::string> value_of(const std::vector<std::string>& words, std::size_t& at,
                                     std::initializer_list<std::string_view> flags) {
@@ -99,22 +27,57 @@ std::filesystem::path below_root(const std::string& path) {
 }  // namespace
 
 std::optional<CommandWords> command_words(std::string_view exec_start) {
-  Words words(exec_start);
+  constexpr std::string_view kBlanks = " \t\r\n";
+  constexpr std::string_view kPrefixes = "@-:+!|";  // of the program's path
+  constexpr std::string_view kThemselves = "\\\"'";
   CommandWords out;
+  std::string word;
+  bool in_word = false;
   bool named_apart = false;  // the second word is the program's argv[0]
-  for (std::string word; words.next(word);) {
-    if (word == ";") break;
-    if (out.words.empty()) {
-      const auto path = std::min(word.find_first_not_of(kPrefixes), word.size());
-      named_apart = word.substr(0, path).find('@') != std::string::npos;
-      word.erase(0, path);
-    } else if (std::exchange(named_apart, false)) {
+  char quote = '\0';
+  for (std::size_t at = 0; at <= exec_start.size(); ++at) {
+    const bool is_end = at == exec_start.size();
+    if (is_end && quote != '\0') return std::nullopt;
+    const char c = is_end ? ' ' : exec_start[at];
+    if (quote == '\0' && kBlanks.find(c) != std::string_view::npos) {
+      if (!std::exchange(in_word, false)) continue;
+      if (word == ";") break;
+      if (out.words.empty()) {
+        const auto path = std::min(word.find_first_not_of(kPrefixes), word.size());
+        named_apart = word.substr(0, path).find('@') != std::string::npos;
+        out.words.push_back(word.substr(path));
+      } else if (!std::exchange(named_apart, false)) {
+        out.words.push_back(word);
+      }
+      word.clear();
       continue;
     }
-    out.words.push_back(word);
+    in_word = true;
+    if (c == '\\') {
+      if (++at == exec_start.size()) return std::nullopt;
+      const char escaped = exec_start[at];
+      if (escaped == 's') {
+        word += ' ';
+      } else if (kThemselves.find(escaped) != std::string_view::npos) {
+        word += escaped;
+      } else {
+        out.open = true;  // a byte by its number, unusual in a path
+      }
+    } else if (quote != '\0' ? c == quote : c == '"' || c == '\'') {
+      quote = quote != '\0' ? '\0' : c;
+    } else if (c == '$' || c == '%') {
+      word += c;
+      // A doubled sign stands for itself.
+      if (exec_start.substr(at + 1).starts_with(c)) {
+        ++at;
+      } else {
+        out.open = true;
+      }
+    } else {
+      word += c;
+    }
   }
-  if (words.broken() || out.words.empty() || out.words.front().empty()) return std::nullopt;
-  out.open = words.open();
+  if (out.words.empty() || out.words.front().empty()) return std::nullopt;
   return out;
 }
 

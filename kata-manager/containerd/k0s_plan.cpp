@@ -2,10 +2,12 @@
 #include "kata-manager/containerd/k0s_plan.h"
 
 #include <algorithm>
+#include <ranges>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "common/text/text.h"
 #include "kata-manager/containerd/containerd_config.h"
 #include "kata-manager/containerd/containerd_place.h"
 
@@ -27,15 +29,10 @@ std::filesystem::path main_file(const std::filesystem::path& folder) {
 }
 
 bool is_managed(std::string_view text) {
-  while (!text.empty()) {
-    const auto line = text.substr(0, text.find('\n'));
-    text.remove_prefix(std::min(line.size() + 1, text.size()));
-    const auto first = line.find_first_not_of(" \t");
-    if (first != std::string_view::npos && line[first] == '#' &&
-        line.find(kManaged) != std::string_view::npos)
-      return true;
-  }
-  return false;
+  return std::ranges::any_of(std::views::split(text, '\n'), [](const auto& between) {
+    const std::string_view line(between.begin(), between.end());
+    return trimmed(line, " \t").starts_with('#') && line.find(kManaged) != std::string_view::npos;
+  });
 }
 
 Result<> check_managed(const std::filesystem::path& folder, const ConfigFiles& files) {
@@ -58,6 +55,11 @@ Result<TomlTable> parsed(const std::filesystem::path& path, const ConfigFiles& f
   return parse_toml((*text).value_or(""), path.string());
 }
 
+/// The runtimes in Ferry's drop-in, by name; empty: no drop-in.
+Result<TomlTable> our_runtimes(const std::filesystem::path& folder, const ConfigFiles& files) {
+  return parsed(folder / kDropIn, files).map(runtimes_in);
+}
+
 class Planner {
  public:
   Planner(const ContainerdRelease& release, const std::filesystem::path& folder, const ConfigFiles& files,
@@ -67,7 +69,7 @@ class Planner {
   Result<RuntimePlan> plan() {
     // The files that k0s has written. If k0s does not run, there are none.
     written_ = read_containerd_files(release_, files_, main_file(folder_)).files;
-    auto here = runtimes_in_k0s(folder_, files_);
+    auto here = our_runtimes(folder_, files_);
     if (!here) return fail(std::move(here).error());
     ours_ = std::move(*here);
     if (!handlers_.empty()) {
@@ -148,12 +150,6 @@ class Planner {
 
 }  // namespace
 
-Result<TomlTable> runtimes_in_k0s(const std::filesystem::path& folder, const ConfigFiles& files) {
-  const auto root = parsed(folder / kDropIn, files);
-  if (!root) return fail(Error(root.error()));
-  return runtimes_in(*root);
-}
-
 Result<RuntimePlan> plan_k0s(const ContainerdRelease& release, const std::filesystem::path& folder,
                              const ConfigFiles& files, std::span<const RuntimeHandler> handlers) {
   return Planner(release, folder, files, handlers).plan();
@@ -161,7 +157,7 @@ Result<RuntimePlan> plan_k0s(const ContainerdRelease& release, const std::filesy
 
 Result<std::vector<ConfiguredRuntime>> configured_in_k0s(const std::filesystem::path& folder,
                                                          const ConfigFiles& files) {
-  auto runtimes = runtimes_in_k0s(folder, files);
+  auto runtimes = our_runtimes(folder, files);
   if (!runtimes) return fail(std::move(runtimes).error());
   std::vector<ConfiguredRuntime> out;
   for (const auto& [name, entry] : *runtimes) {

@@ -23,11 +23,8 @@ namespace ferry::kata {
 Result<RuntimePlan> plan_k0s(const ContainerdRelease& release, const std::filesystem::path& folder,
                              const ConfigFiles& files, std::span<const RuntimeHandler> handlers);
 
-/// Ferry's runtimes in k0s's folder, by name.
+/// Ferry's runtimes in k0s's folder, by name. Errc::invalid_config: its drop-in cannot be read.
 Result<std::vector<ConfiguredRuntime>> configured_in_k0s(const std::filesystem::path& folder,
                                                          const ConfigFiles& files);
-
-/// The runtimes in Ferry's drop-in, by name; empty: no drop-in. Errc::invalid_config: it cannot be read.
-Result<TomlTable> runtimes_in_k0s(const std::filesystem::path& folder, const ConfigFiles& files);
 
 }  // namespace ferry::kata

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kata-manager/controller/kata_install.h"
 
-#include <algorithm>
 #include <array>
-#include <iterator>
 #include <utility>
 
 #include <fmt/format.h>
@@ -55,9 +53,7 @@ Result<std::optional<UniqueFd>> lock_what_goes(const HostFs& host, const KataCha
                                                const std::optional<std::filesystem::path>& artifacts_dir) {
   if (change.setup.gone.empty() || !artifacts_dir || !host.exists(artifacts_dir->relative_path()))
     return std::optional<UniqueFd>();
-  auto lock = lock_artifacts(host, artifacts_dir->relative_path());
-  if (!lock) return fail(std::move(lock).error());
-  return std::optional(std::move(*lock));
+  return lock_artifacts(host, artifacts_dir->relative_path());
 }
 
 RestartCheck restart_check_of(const ChangeContext& context, HostWriter& writer, const KataChange& change) {
@@ -93,18 +89,10 @@ Result<KataChange> plan_kata(const HostFs& host, const ClassFile& file, const Ka
 }
 
 Result<KataChange> plan_no_kata(const HostFs& host, const FoundRuntime& runtime) {
-  auto classes = classes_here(host);
-  if (!classes) return fail(std::move(classes).error());
   auto plan = plan_runtime(host, runtime, {});
   if (!plan) return fail(std::move(plan).error());
   KataChange out{.runtime = runtime, .setup = {}, .plan = std::move(*plan)};
-  for (const std::string& name : *classes) {
-    auto removal = removal_of(host, name);
-    if (!removal) return fail(std::move(removal).error());
-    if (removal->empty()) continue;  // it has only an administrator's files
-    std::ranges::move(*removal, std::back_inserter(out.setup.files));
-    out.setup.gone.push_back(name);
-  }
+  if (auto r = add_removals(host, out.setup); !r) return fail(std::move(r).error());
   return out;
 }
 

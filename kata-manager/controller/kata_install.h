@@ -57,7 +57,7 @@ using ArtifactOf = std::function<Result<std::optional<Artifact>>(const KataClass
 Result<KataChange> plan_kata(const HostFs& host, const ClassFile& file, const KataDevices& devices,
                              const FoundRuntime& runtime, const ArtifactOf& artifact_of);
 
-/// Plans that the host has no classes of Ferry. Errors: as plan_runtime() and removal_of().
+/// Plans that the host has no classes of Ferry. Errors: as plan_runtime() and add_removals().
 Result<KataChange> plan_no_kata(const HostFs& host, const FoundRuntime& runtime);
 
 /// The container runtime's part of a change. `change` must outlive the result.

@@ -2,7 +2,6 @@
 #include "kata-manager/controller/kata_keeper.h"
 
 #include <algorithm>
-#include <map>
 #include <utility>
 
 #include <fmt/format.h>
@@ -33,12 +32,16 @@ std::string words_of(const Error& error) {
   return error.hint.empty() ? error.message : error.message + " (" + error.hint + ")";
 }
 
-bool is_configured_so(const ConfiguredRuntime& configured, const RuntimeHandler& handler,
-                      const ContainerdRelease& release) {
-  return handler_of(configured) == handler &&
-         (configured.type.empty() || handler.may_have_type(configured.type, release));
-}
+/// The planner's input beside the host's files.
+struct DesiredInputs {
+  const FoundRuntime* runtime = nullptr;
+  ContainerRuntime* asked = nullptr;  ///< queried for its pods
+  RuntimeState state;                 ///< its answer; if that has no runtimes, the files count
+  KataDevices devices;
+};
 
+/// Writes nothing. `file` is desired_class_file() of `desired`. Errors, if they do not come from one class
+/// alone: as plan_kata() and configured_runtimes().
 class Planner {
  public:
   Planner(const HostFs& host, const DesiredClasses& desired, const ClassFile& file,
@@ -119,7 +122,7 @@ class Planner {
       };
       if (kept_.contains(class_of(configured.configuration)) ||
           std::ranges::any_of(file_.classes, set_aside)) {
-        out_.change.setup.handlers.push_back(handler_of(configured));
+        out_.change.setup.handlers.push_back(configured.handler());
         continue;
       }
       out_.leaving.insert(configured.name);
@@ -165,7 +168,7 @@ class Planner {
 
   void keep(const ConfiguredRuntime& configured, HandlerState state, std::string why) {
     say(configured.name, state, std::move(why));
-    out_.change.setup.handlers.push_back(handler_of(configured));
+    out_.change.setup.handlers.push_back(configured.handler());
     kept_.insert(class_of(configured.configuration));
   }
 
@@ -179,7 +182,8 @@ class Planner {
   }
 
   bool is_so(const ConfiguredRuntime& configured, const RuntimeHandler& handler) const {
-    return is_configured_so(configured, handler, inputs_.runtime->release);
+    return configured.handler() == handler &&
+           (configured.type.empty() || handler.may_have_type(configured.type, inputs_.runtime->release));
   }
   bool is_in_place() const {
     return configured_.size() == handlers().size() &&
@@ -231,15 +235,6 @@ class Planner {
   std::size_t own_ = 0;  // number of handlers from set_up(); kept handlers follow them
   DesiredPlan out_;
 };
-
-}  // namespace
-
-Result<DesiredPlan> plan_desired(const HostFs& host, const DesiredClasses& desired, const ClassFile& file,
-                                 const DesiredInputs& inputs) {
-  return Planner(host, desired, file, inputs).plan();
-}
-
-namespace {
 
 /// The desired state as one text, without its generation and permissions.
 std::string summary_of(const DesiredClasses& desired) {
@@ -420,11 +415,11 @@ Result<DesiredPlan> KataKeeper::look(const DesiredClasses& desired, const ClassF
   auto devices = uses_.devices();
   if (!devices) return fail(std::move(devices).error());
   devices->mode = confidential_mode_of(desired);
-  return plan_desired(*uses_.host, desired, classes,
-                      {.runtime = &runtime.found_runtime,
-                       .asked = runtime.asked.get(),
-                       .state = state,
-                       .devices = std::move(*devices)});
+  const DesiredInputs inputs{.runtime = &runtime.found_runtime,
+                             .asked = runtime.asked.get(),
+                             .state = state,
+                             .devices = std::move(*devices)};
+  return Planner(*uses_.host, desired, classes, inputs).plan();
 }
 
 Result<KataKeeper::Changed> KataKeeper::change(const DesiredClasses& desired, const ClassFile& classes,

@@ -35,9 +35,8 @@
 
 namespace ferry::kata {
 
-// Plans the desired classes for the host as it is: the changes that may be made now, and the handlers that
-// must wait, with the reason. A class that cannot be set up does not block the others.
-
+/// The plan of the desired classes for the host as it is: the changes that may be made now, and the handlers
+/// that must wait, with the reason. A class that cannot be set up does not block the others.
 struct DesiredPlan {
   /// The changes that may be made now. The rest stays as it is: a class without its files, and a leaving
   /// handler that still has a label or a pod.
@@ -49,19 +48,6 @@ struct DesiredPlan {
   std::set<std::string> leaving;     ///< handlers on the host that are not desired, pending ones included
   std::vector<OtherHandler> others;  ///< handlers in a state other than `pending`, by name
 };
-
-/// The planner's input beside the host's files.
-struct DesiredInputs {
-  const FoundRuntime* runtime = nullptr;
-  ContainerRuntime* asked = nullptr;  ///< queried for its pods
-  RuntimeState state;                 ///< its answer; if that has no runtimes, the files count
-  KataDevices devices;
-};
-
-/// Writes nothing. `file` is desired_class_file() of `desired`. Errors, if they do not come from one class
-/// alone: as plan_kata() and configured_runtimes().
-Result<DesiredPlan> plan_desired(const HostFs& host, const DesiredClasses& desired, const ClassFile& file,
-                                 const DesiredInputs& inputs);
 
 class KataKeeper {
  public:

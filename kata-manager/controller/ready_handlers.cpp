@@ -2,13 +2,13 @@
 #include "kata-manager/controller/ready_handlers.h"
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include <nlohmann/json.hpp>
 
 #include "api/files.h"
 #include "common/text/json.h"
+#include "common/text/words.h"
 #include "kata-manager/kata/kata_configuration.h"
 
 namespace ferry::kata {
@@ -20,13 +20,12 @@ bool is_ours(const KnownRuntime& runtime) {
   return runtime.configuration.starts_with(kata_configuration_folder("").string());
 }
 
-constexpr std::array<std::pair<HandlerState, std::string_view>, 6> kStates{
-    {{HandlerState::installing, "installing"},
-     {HandlerState::missing_artifact, "missing_artifact"},
-     {HandlerState::pending, "pending"},
-     {HandlerState::leaving, "leaving"},
-     {HandlerState::blocked, "blocked"},
-     {HandlerState::failed, "failed"}}};
+constexpr Words<HandlerState, 6> kStates = {{{"installing", HandlerState::installing},
+                                             {"missing_artifact", HandlerState::missing_artifact},
+                                             {"pending", HandlerState::pending},
+                                             {"leaving", HandlerState::leaving},
+                                             {"blocked", HandlerState::blocked},
+                                             {"failed", HandlerState::failed}}};
 
 constexpr const char* kHint = "ferry hostd writes it: is it of the same version?";
 
@@ -40,10 +39,9 @@ std::set<std::string> read_ready(const JsonObject& file) {
 // Absent: a state of a later version.
 std::optional<OtherHandler> read_other(const JsonObject& other) {
   OtherHandler out{.name = other.text("name"), .why = other.text_or_none("why")};
-  const auto* const known =
-      std::ranges::find(kStates, other.text("state"), &decltype(kStates)::value_type::second);
-  if (known == kStates.end()) return std::nullopt;
-  out.state = known->first;
+  const auto state = value_for(kStates, other.text("state"));
+  if (!state) return std::nullopt;
+  out.state = *state;
   return out;
 }
 
@@ -82,9 +80,7 @@ std::vector<std::string> unstartable_handlers(const RuntimeState& state) {
 }
 
 std::string_view text(HandlerState state) {
-  for (const auto& [known, word] : kStates)
-    if (known == state) return word;
-  return "";
+  return word_for(kStates, state);
 }
 
 std::string handlers_file_text(const HandlersFile& file) {

@@ -8,7 +8,6 @@
 #include <fmt/format.h>
 
 #include "common/text/text.h"
-#include "kata-manager/toml/toml.h"
 
 namespace ferry::kata {
 namespace {
@@ -21,17 +20,24 @@ constexpr std::string_view kRuntime = "[crio.runtime.runtimes.";
 bool is_setting(std::string_view line) {
   const auto end = line.find(" = ");
   if (end == std::string_view::npos || end == 0) return false;
-  return std::ranges::all_of(line.substr(0, end), [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_';
-  });
+  return std::ranges::all_of(line.substr(0, end),
+                             [](char c) { return is_lower(c) || is_digit(c) || c == '_'; });
 }
 
 bool is_needed(std::string_view key) {
   return key == "runtime_path" || key == "runtime_type";
 }
 
-void forget(TomlTable& crio, const std::string& name) {
-  table_at(crio, {"runtime", "runtimes"}).erase(name);
+/// A handler's table in Ferry's drop-in: crio.runtime.runtimes.NAME.
+TomlTable entry_of(const RuntimeHandler& handler) {
+  // A guest with GPUs takes minutes to start; CRI-O's default limit is 240 s.
+  constexpr std::int64_t kCreateSeconds = 1200;
+  return {{"runtime_type", {std::string("vm")}},
+          {"runtime_path", {handler.shim.string()}},
+          {"runtime_config_path", {handler.configuration.string()}},
+          {"runtime_root", {std::string("/run/vc")}},
+          {"privileged_without_host_devices", {true}},
+          {"container_create_timeout", {kCreateSeconds}}};
 }
 
 }  // namespace
@@ -86,7 +92,7 @@ std::optional<std::string> unplanned(const std::optional<TomlTable>& before,
     const TomlTable* said = find_table(*after, {"runtime", "runtimes", handler.name});
     const std::string name = "runtime " + handler.name;
     if (said == nullptr) return name + " is not there";
-    for (const auto& [key, value] : crio_entry_of(handler)) {
+    for (const auto& [key, value] : entry_of(handler)) {
       const auto there = said->find(key);
       const bool is_there = there != said->end();
       // Some releases lack, or do not print, some of the keys.
@@ -99,13 +105,10 @@ std::optional<std::string> unplanned(const std::optional<TomlTable>& before,
   if (!before) return std::nullopt;
   TomlTable was = *before;
   TomlTable is = *after;
-  for (const RuntimeHandler& handler : handlers) {
-    forget(was, handler.name);
-    forget(is, handler.name);
-  }
-  for (const std::string& name : leaving) {
-    forget(was, name);
-    forget(is, name);
+  for (TomlTable* const crio : {&was, &is}) {
+    TomlTable& runtimes = table_at(*crio, {"runtime", "runtimes"});
+    for (const RuntimeHandler& handler : handlers) runtimes.erase(handler.name);
+    for (const std::string& name : leaving) runtimes.erase(name);
   }
   return first_difference(was, is, "crio");
 }
@@ -116,9 +119,6 @@ namespace {
 constexpr const char* kDropIn = "60-ferry-kata.conf";
 constexpr const char* kHeader =
     "# Written by ferry; changes are lost. `ferry kata uninstall` takes it away.\n";
-// A guest with GPUs takes minutes to start; CRI-O's default limit is 240 s.
-constexpr std::int64_t kCreateSeconds = 1200;
-
 const TomlTable& runtimes_of(const TomlTable& root) {
   static const TomlTable none;
   const TomlTable* runtimes = find_table(root, {"crio", "runtime", "runtimes"});
@@ -151,7 +151,7 @@ Result<> check(const RuntimeHandler& handler) {
 std::string text_of(std::span<const RuntimeHandler> handlers) {
   std::string out = kHeader;
   for (const RuntimeHandler& handler : handlers)
-    out += toml_text({"crio", "runtime", "runtimes", handler.name}, crio_entry_of(handler));
+    out += toml_text({"crio", "runtime", "runtimes", handler.name}, entry_of(handler));
   return out;
 }
 
@@ -216,15 +216,6 @@ Result<RuntimePlan> plan_crio(const std::filesystem::path& folder, const ConfigF
   return out;
 }
 
-TomlTable crio_entry_of(const RuntimeHandler& handler) {
-  return {{"runtime_type", {std::string("vm")}},
-          {"runtime_path", {handler.shim.string()}},
-          {"runtime_config_path", {handler.configuration.string()}},
-          {"runtime_root", {std::string("/run/vc")}},
-          {"privileged_without_host_devices", {true}},
-          {"container_create_timeout", {kCreateSeconds}}};
-}
-
 Result<std::vector<ConfiguredRuntime>> configured_in_crio(const std::filesystem::path& folder,
                                                           const ConfigFiles& files) {
   const auto path = folder / kDropIn;
@@ -233,10 +224,10 @@ Result<std::vector<ConfiguredRuntime>> configured_in_crio(const std::filesystem:
   std::vector<ConfiguredRuntime> out;
   for (const auto& [name, entry] : runtimes_of(*root)) {
     if (entry.table() == nullptr) continue;
-    out.push_back({.name = name,
-                   .file = path,
-                   .shim = text_at(*entry.table(), {"runtime_path"}),
-                   .configuration = text_at(*entry.table(), {"runtime_config_path"})});
+    out.push_back({{.name = name,
+                    .shim = text_at(*entry.table(), {"runtime_path"}),
+                    .configuration = text_at(*entry.table(), {"runtime_config_path"})},
+                   path});
   }
   return out;
 }

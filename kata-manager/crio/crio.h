@@ -47,9 +47,6 @@ std::optional<std::string> unplanned(const std::optional<TomlTable>& before,
 Result<RuntimePlan> plan_crio(const std::filesystem::path& folder, const ConfigFiles& files,
                               std::span<const RuntimeHandler> handlers);
 
-/// A handler's table in Ferry's drop-in: crio.runtime.runtimes.NAME.
-TomlTable crio_entry_of(const RuntimeHandler& handler);
-
 /// Ferry's runtimes in CRI-O's files, by name.
 Result<std::vector<ConfiguredRuntime>> configured_in_crio(const std::filesystem::path& folder,
                                                           const ConfigFiles& files);

@@ -32,34 +32,31 @@ FolderIdentity identity(const UniqueFd& folder) {
   return {.device = status.st_dev, .inode = status.st_ino};
 }
 
-class Fetch {
- public:
-  /// `store`: open_store(); not needed for a folder of the host.
-  Fetch(HostFs& host, const FetchRequest& request, const FetchWorld& world, ArtifactPlaces places,
-        const UniqueFd& top, const UniqueFd& store)
-      : host_(&host),
-        request_(&request),
-        world_(&world),
-        places_(std::move(places)),
-        top_(&top),
-        store_(&store) {}
+struct Fetch {
+  HostFs& host;
+  const FetchRequest& request;
+  const FetchWorld& world;
+  const ArtifactPlaces& places;
+  const UniqueFd& top;
+  const UniqueFd& store;  ///< open_store(); not needed for a folder of the host
+  bool answered = false;  ///< the registry, with the version
 
   Result<Artifact> from_folder() {
-    const std::filesystem::path folder = request_->url.substr(kFileScheme.size());
+    const std::filesystem::path folder = request.url.substr(kFileScheme.size());
     const bool climbs = std::ranges::any_of(folder, [](const auto& part) { return part == ".."; });
     if (!folder.is_absolute() || climbs)
-      return fail(Errc::usage, fmt::format("'{}' names no folder: file:///DIR does", request_->url));
+      return fail(Errc::usage, fmt::format("'{}' names no folder: file:///DIR does", request.url));
     auto inside = folder.lexically_normal().relative_path();
     // "DIR/" must equal DIR: as another path, it would make the link lead to itself.
     if (!inside.has_filename()) inside = inside.parent_path();
     const auto in_place = is_in_place(inside);
     if (!in_place) return fail(in_place.error());
-    auto listing = list(inside, true);
-    if (!listing) return fail(std::move(listing).error().during(request_->url));
+    auto listing = list(inside);
+    if (!listing) return fail(std::move(listing).error().during(request.url));
     Artifact artifact = described(std::move(listing->files));
     artifact.digest = digest_of(artifact.files);
     artifact.version = "/" / inside;
-    if (auto chosen = choose(artifact, *host_, inside); !chosen) return fail(std::move(chosen).error());
+    if (auto chosen = choose(artifact, host, inside); !chosen) return fail(std::move(chosen).error());
     if (*in_place) return artifact;
     auto switched = lead_to(artifact.version);
     if (!switched) return fail(std::move(switched).error());
@@ -68,58 +65,50 @@ class Fetch {
   }
 
   Result<Artifact> from_registry() {
-    auto reference = ImageReference::parse(request_->url);
+    auto reference = ImageReference::parse(request.url);
     if (!reference) return fail(std::move(reference).error());
     if (reference->digest) {
       // Content named by its digest cannot have changed.
       if (auto here = in_use()) return use(std::move(*here));
     }
-    auto credentials = DockerConfig::parse(request_->docker_config);
+    auto credentials = DockerConfig::parse(request.docker_config);
     if (!credentials) return fail(std::move(credentials).error());
-    auto registry = RegistryClient::open({.reference = *reference,
-                                          .credentials = *credentials,
-                                          .registries = request_->registries,
-                                          .http = {.patience = request_->patience,
-                                                   .authorities = request_->authorities,
-                                                   .proxy = request_->proxy,
-                                                   .no_proxy = request_->no_proxy},
-                                          .limits = request_->limits,
-                                          .pause = world_->pause});
-    if (!registry) return fail(std::move(registry).error());
-    auto artifact = asked(*registry, *reference);
+    auto endpoints = registry_endpoints(*reference, request, *credentials);
+    if (!endpoints) return fail(std::move(endpoints).error());
+    RegistryClient registry(std::move(*endpoints), request, world.pause);
+    auto artifact = asked(registry, *reference);
     // If the registry answered, the version may have changed, so the present one is not used.
-    if (!artifact && artifact.error().code == Errc::unreachable && request_->or_what_is_here && !answered_) {
+    if (!artifact && artifact.error().code == Errc::unreachable && request.or_what_is_here && !answered) {
       if (auto here = in_use()) artifact = used_unasked(std::move(*here), artifact.error());
     }
     if (!artifact && credentials->names_helpers() && artifact.error().code == Errc::failed)
       artifact.error().hint += "; programs that docker asks for credentials are not asked";
     if (!artifact) return fail(std::move(artifact).error().during(reference->text()));
-    const auto& notes = registry->notes();
+    const auto& notes = registry.notes();
     artifact->notes.insert(artifact->notes.begin(), notes.begin(), notes.end());
     return artifact;
   }
 
- private:
   // True if link() leads to this folder already, by any path. A folder below the link or in the store is
   // refused: the fetch would replace it.
   Result<bool> is_in_place(const std::filesystem::path& inside) const {
-    if (inside == places_.link()) return true;
-    const auto link = identity_of(places_.link());
-    const auto store = identity_of(places_.store());
-    auto folder = host_->open(inside, O_RDONLY | O_DIRECTORY);
+    if (inside == places.link()) return true;
+    const auto link = identity_of(places.link());
+    const auto own_store = identity_of(places.store());
+    auto folder = host.open(inside, O_RDONLY | O_DIRECTORY);
     if (!folder && is_gone(folder.error()))
-      return fail(Errc::not_found, fmt::format("{}: /{} is not there", request_->url, inside.string()));
-    if (!folder) return fail(std::move(folder).error().during(request_->url));
+      return fail(Errc::not_found, fmt::format("{}: /{} is not there", request.url, inside.string()));
+    if (!folder) return fail(std::move(folder).error().during(request.url));
     const auto own = identity(*folder);
     for (auto at = own;;) {
       const bool below_link = at == link && at != own;
-      if (at.inode != 0 && (below_link || at == store))
+      if (at.inode != 0 && (below_link || at == own_store))
         return fail(Errc::refused,
-                    fmt::format("{}: it lies in /{}, whose content it would replace", request_->url,
-                                (below_link ? places_.link() : places_.store()).string()),
+                    fmt::format("{}: it lies in /{}, whose content it would replace", request.url,
+                                (below_link ? places.link() : places.store()).string()),
                     "name a folder elsewhere");
       UniqueFd up(::openat(folder->get(), "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-      if (!up.valid()) return fail(error_from_errno(errno, request_->url));
+      if (!up.valid()) return fail(error_from_errno(errno, request.url));
       *folder = std::move(up);
       const auto above = identity(*folder);
       if (above == at) break;  // the root is its own parent
@@ -131,16 +120,15 @@ class Fetch {
   Result<Artifact> asked(RegistryClient& registry, const ImageReference& reference) {
     auto document = registry.manifest(reference.manifest_key());
     if (!document) return fail(std::move(document).error());
-    answered_ = true;
-    auto parsed = parse_manifest(document->bytes, document->content_type, request_->limits);
+    answered = true;
+    auto parsed = parse_manifest(document->bytes, document->content_type, request.limits);
     if (!parsed) return fail(std::move(parsed).error());
     if (const auto* const index = std::get_if<ImageIndex>(&*parsed)) {
-      auto platform = choose_platform(
-          *index, request_->architecture.empty() ? own_architecture() : request_->architecture);
+      auto platform = choose_platform(*index, own_architecture());
       if (!platform) return fail(std::move(platform).error());
       document = registry.manifest(platform->digest.text());
       if (!document) return fail(std::move(document).error());
-      parsed = parse_manifest(document->bytes, document->content_type, request_->limits);
+      parsed = parse_manifest(document->bytes, document->content_type, request.limits);
       if (!parsed) return fail(std::move(parsed).error());
     }
     const auto* const manifest = std::get_if<ArtifactManifest>(&*parsed);
@@ -159,11 +147,10 @@ class Fetch {
 
   // The version that was fetched last or that link() leads to, if it is sound and of the same URL.
   std::optional<Artifact> in_use() {
-    if (!request_->architecture.empty()) return std::nullopt;
-    for (const auto& version : {pulled_version(*store_), version_in_use(*host_, places_)}) {
+    for (const auto& version : {pulled_version(store), version_in_use(host, places)}) {
       if (!version) continue;
       auto here = sound(*version);
-      if (here && has_url(*here, request_->url)) return std::move(*here);
+      if (here && has_url(*here, request.url)) return std::move(*here);
     }
     return std::nullopt;
   }
@@ -179,12 +166,12 @@ class Fetch {
 
   // A present version, if the sizes of its files equal its record. Contents are not read.
   Result<Artifact> sound(const std::string& version) {
-    auto artifact = read_record(*store_, places_, version);
+    auto artifact = read_record(store, places, version);
     if (!artifact) return artifact;
     const auto listing = list_in_store(version, false);
     if (!listing) return fail(Error(listing.error()));
     // The version may be from a time when such files were allowed. The files' present modes count.
-    if (!request_->allow_setuid && !listing->privileged.empty())
+    if (!request.allow_setuid && !listing->privileged.empty())
       return fail(Errc::not_found, "it has set-user-ID or set-group-ID files, which are not allowed");
     std::vector<ArtifactFile> recorded = artifact->files;
     for (ArtifactFile& file : recorded) file.sha256.clear();
@@ -195,10 +182,10 @@ class Fetch {
   Result<Artifact> use(Artifact artifact) {
     const std::string version = artifact.version.filename();
     const Artifact before = artifact;
-    change_url(artifact, request_->url);
+    change_url(artifact, request.url);
     if (auto chosen = choose_in_store(artifact, version); !chosen) return fail(std::move(chosen).error());
     if (artifact.url != before.url || artifact.configuration != before.configuration) {
-      if (auto written = write_record(*store_, places_, artifact); !written)
+      if (auto written = write_record(store, places, artifact); !written)
         return fail(std::move(written).error());
       artifact.changed = true;
     }
@@ -209,23 +196,23 @@ class Fetch {
   }
 
   Result<Artifact> made(RegistryClient& registry, const ArtifactManifest& manifest, const Digest& digest) {
-    if (auto built = build_version(*store_, places_, registry, manifest, *request_, *world_); !built)
+    if (auto built = build_version(store, places, registry, manifest, request, world); !built)
       return fail(std::move(built).error());
     auto listing = list_in_store(kStaging, true);
     if (!listing) return fail(std::move(listing).error());
     Artifact artifact = described(std::move(listing->files));
     artifact.digest = digest.text();
-    artifact.version = "/" / places_.version(digest.file_name());
+    artifact.version = "/" / places.version(digest.file_name());
     artifact.changed = true;
     if (auto chosen = choose_in_store(artifact, kStaging); !chosen) return fail(std::move(chosen).error());
-    if (auto before = read_record(*store_, places_, digest.file_name())) {
+    if (auto before = read_record(store, places, digest.file_name())) {
       change_url(*before, artifact.url);
       artifact.earlier_urls = std::move(before->earlier_urls);
     }
     // The record comes first: a record without a folder has no effect.
-    if (auto written = write_record(*store_, places_, artifact); !written)
+    if (auto written = write_record(store, places, artifact); !written)
       return fail(std::move(written).error());
-    if (auto published = publish_staging(*store_, places_, digest.file_name()); !published)
+    if (auto published = publish_staging(store, places, digest.file_name()); !published)
       return fail(std::move(published).error());
     if (auto finished = finish(digest.file_name()); !finished) return fail(std::move(finished).error());
     return artifact;
@@ -233,32 +220,32 @@ class Fetch {
 
   // Makes a version that is whole the one in use. False: it is already.
   Result<bool> finish(const std::string& version) {
-    const bool is_last = pulled_version(*store_) == version;
-    if (auto written = write_pulled_version(*store_, places_, version); !written)
+    const bool is_last = pulled_version(store) == version;
+    if (auto written = write_pulled_version(store, places, version); !written)
       return fail(std::move(written).error());
-    auto switched = lead_to(places_.link_target(version));
+    auto switched = lead_to(places.link_target(version));
     if (!switched) return switched;
-    if (auto tidied = tidy_store(*store_, places_, true); !tidied) return fail(std::move(tidied).error());
+    if (auto tidied = tidy_store(store, places, true); !tidied) return fail(std::move(tidied).error());
     return !is_last || *switched;
   }
 
   // Makes the link, unless that is hostd's to do. False: nothing is changed.
   Result<bool> lead_to(const std::filesystem::path& target) {
-    return request_->makes_link ? switch_link(*top_, places_, target) : Result<bool>(false);
+    return request.makes_link ? switch_link(top, places, target) : Result<bool>(false);
   }
 
   Artifact described(std::vector<ArtifactFile> files) const {
     Artifact artifact;
-    artifact.name = request_->name;
-    artifact.url = request_->url;
-    artifact.folder = "/" / places_.link();
+    artifact.name = request.name;
+    artifact.url = request.url;
+    artifact.folder = "/" / places.link();
     artifact.files = std::move(files);
     return artifact;
   }
 
   // `root`: HostFs of check_configuration().
   Result<> choose(Artifact& artifact, const HostFs& root, const std::filesystem::path& folder) const {
-    auto chosen = choose_configuration(artifact.files, request_->configuration);
+    auto chosen = choose_configuration(artifact.files, request.configuration);
     if (!chosen) return fail(std::move(chosen).error());
     if (auto checked = check_configuration(root, folder, *chosen); !checked) return checked;
     artifact.configuration = artifact.folder / *chosen;
@@ -267,8 +254,8 @@ class Fetch {
 
   // Opens a folder of the store. Errc::not_found: there is none.
   Result<UniqueFd> open_in_store(const std::string& name) const {
-    UniqueFd out(::openat(store_->get(), name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-    const std::filesystem::path path = places_.store() / name;
+    UniqueFd out(::openat(store.get(), name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+    const std::filesystem::path path = places.store() / name;
     if (!out.valid() && errno == ENOENT)
       return fail(Errc::not_found, fmt::format("/{} is not there", path.string()));
     if (!out.valid()) return fail(error_from_errno(errno, "open /" + path.string()));
@@ -278,7 +265,7 @@ class Fetch {
   Result<TreeListing> list_in_store(const std::string& name, bool contents) const {
     auto folder = open_in_store(name);
     if (!folder) return fail(std::move(folder).error());
-    return list_tree(std::move(*folder), contents, request_->limits.files);
+    return list_tree(std::move(*folder), contents, request.limits.files);
   }
 
   Result<> choose_in_store(Artifact& artifact, const std::string& name) const {
@@ -287,16 +274,16 @@ class Fetch {
     return choose(artifact, HostFs(fmt::format("/proc/self/fd/{}", folder->get())), {});
   }
 
-  Result<TreeListing> list(const std::filesystem::path& folder, bool contents) const {
-    auto opened = host_->open(folder, O_RDONLY | O_DIRECTORY);
+  Result<TreeListing> list(const std::filesystem::path& folder) const {
+    auto opened = host.open(folder, O_RDONLY | O_DIRECTORY);
     if (!opened && is_gone(opened.error()))
       return fail(Errc::not_found, fmt::format("/{} is not there", folder.string()));
     if (!opened) return fail(std::move(opened).error());
-    return list_tree(std::move(*opened), contents, request_->limits.files);
+    return list_tree(std::move(*opened), true, request.limits.files);
   }
 
   FolderIdentity identity_of(const std::filesystem::path& folder) const {
-    const auto opened = host_->open(folder, O_RDONLY | O_DIRECTORY);
+    const auto opened = host.open(folder, O_RDONLY | O_DIRECTORY);
     return opened ? identity(*opened) : FolderIdentity{};
   }
 
@@ -307,14 +294,6 @@ class Fetch {
     }
     return "sha256:" + hash.hex();
   }
-
-  HostFs* host_;
-  const FetchRequest* request_;
-  const FetchWorld* world_;
-  ArtifactPlaces places_;
-  const UniqueFd* top_;
-  const UniqueFd* store_;
-  bool answered_ = false;  // the registry, with the version
 };
 
 }  // namespace
@@ -334,7 +313,7 @@ Result<Artifact> fetch_here(HostFs& host, const FetchRequest& request, const Fet
   const UniqueFd store = opened ? std::move(*opened) : UniqueFd();
   if (store.valid())
     if (auto tidied = tidy_store(store, *places, false); !tidied) return fail(std::move(tidied).error());
-  Fetch fetch(host, request, world, *places, *top, store);
+  Fetch fetch{host, request, world, *places, *top, store};
   auto artifact = is_of_host ? fetch.from_folder() : fetch.from_registry();
   // Whole layers stay for the next fetch; `staging` goes, since it may be as large again. A failed removal
   // is not reported: the fetch's own error matters, and the next fetch tries again.

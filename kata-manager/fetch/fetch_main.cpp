@@ -8,7 +8,6 @@
 #include <string_view>
 #include <sys/prctl.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include "common/exit_status.h"
 #include "common/process/this_process.h"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kata-manager/fetch/http.h"
 
+#include <algorithm>
 #include <curl/curl.h>
 #include <new>
 
@@ -86,7 +87,8 @@ std::string HttpReply::header(const std::string& name) const {
   return found == headers.end() ? std::string() : found->second;
 }
 
-HttpClient::HttpClient(HttpSetup setup) : setup_(std::move(setup)), curl_(std::make_unique<CurlRequest>()) {}
+HttpClient::HttpClient(const FetchRequest& settings)
+    : settings_(settings), curl_(std::make_unique<CurlRequest>()) {}
 
 HttpClient::~HttpClient() = default;
 
@@ -95,20 +97,20 @@ Result<HttpReply> HttpClient::perform(const HttpRequest& request) {
   if (!origin) return fail(origin.error());
   CurlRequest& curl = *curl_;
   Exchange exchange{.request = &request, .curl = &curl};
-  curl.begin(request.url, setup_.patience.connect);
+  curl.begin(request.url, settings_.patience.connect);
   // After a failed request libcurl keeps an HTTP/2 connection. If that is dead, each retry would wait for
   // it, so HTTP/1.1 is used.
   curl.set(CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));
-  curl.set(CURLOPT_LOW_SPEED_LIMIT, static_cast<long>(setup_.patience.slow_bytes));
-  curl.set(CURLOPT_LOW_SPEED_TIME, static_cast<long>(setup_.patience.slow.count()));
+  curl.set(CURLOPT_LOW_SPEED_LIMIT, static_cast<long>(settings_.patience.slow_bytes));
+  curl.set(CURLOPT_LOW_SPEED_TIME, static_cast<long>(settings_.patience.slow.count()));
   for (const std::string& header : request.headers) curl.add_header(header);
   curl.receive(exchange);
-  const std::string no_proxy = fmt::format("{}", fmt::join(setup_.no_proxy, ","));
-  if (!setup_.proxy.empty()) curl.set(CURLOPT_PROXY, setup_.proxy.c_str());
+  const std::string no_proxy = fmt::format("{}", fmt::join(settings_.no_proxy, ","));
+  if (!settings_.proxy.empty()) curl.set(CURLOPT_PROXY, settings_.proxy.c_str());
   if (!no_proxy.empty()) curl.set(CURLOPT_NOPROXY, no_proxy.c_str());
   // A proxy cannot reach this host's loopback.
   if (origin->is_loopback()) curl.set(CURLOPT_NOPROXY, "*");
-  curl.trust(setup_.authorities, true);
+  curl.trust(settings_.authorities, true);
   curl.sign_in(request.username, request.password);
   if (request.form) curl.send(*request.form);
 
@@ -158,13 +160,11 @@ Result<std::string> resolve_url(const std::string& base, const std::string& loca
 
 namespace {
 
-bool is_blank(char c) {
-  return c == ' ' || c == '\t';
-}
+constexpr std::string_view kBlanks = " \t";
+
 bool is_token(char c) {
   constexpr std::string_view kMarks = "!#$%&'*+-.^_`|~";
-  return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
-         kMarks.find(c) != std::string_view::npos;
+  return is_alphanumeric(c) || kMarks.find(c) != std::string_view::npos;
 }
 
 class Reader {
@@ -172,11 +172,8 @@ class Reader {
   explicit Reader(std::string_view text) : text_(text) {}
 
   bool at_end() const { return text_.empty(); }
-  void skip_blanks() {
-    while (!text_.empty() && is_blank(text_.front())) text_.remove_prefix(1);
-  }
-  void skip_commas() {
-    while (!text_.empty() && (is_blank(text_.front()) || text_.front() == ',')) text_.remove_prefix(1);
+  void skip(std::string_view signs) {
+    text_.remove_prefix(std::min(text_.find_first_not_of(signs), text_.size()));
   }
   bool take(char c) {
     if (text_.empty() || text_.front() != c) return false;
@@ -184,10 +181,8 @@ class Reader {
     return true;
   }
   std::string token() {
-    std::size_t size = 0;
-    while (size < text_.size() && is_token(text_[size])) ++size;
-    std::string out(text_.substr(0, size));
-    text_.remove_prefix(size);
+    std::string out(text_.begin(), std::ranges::find_if_not(text_, is_token));
+    text_.remove_prefix(out.size());
     return out;
   }
   std::optional<std::string> value() {
@@ -219,16 +214,16 @@ class Reader {
 std::vector<AuthChallenge> parse_auth_challenges(std::string_view header) {
   std::vector<AuthChallenge> out;
   Reader reader(header);
-  for (reader.skip_commas(); !reader.at_end(); reader.skip_commas()) {
+  for (reader.skip(" \t,"); !reader.at_end(); reader.skip(" \t,")) {
     std::string word = reader.token();
     if (word.empty()) return out;
-    reader.skip_blanks();
+    reader.skip(kBlanks);
     // A word before '=' is a parameter of the current challenge; any other word begins a challenge.
     if (!reader.take('=')) {
       out.push_back({.scheme = lower(word), .parameters = {}});
       continue;
     }
-    reader.skip_blanks();
+    reader.skip(kBlanks);
     auto value = reader.value();
     if (!value || out.empty()) return out;
     out.back().parameters.emplace(lower(word), std::move(*value));

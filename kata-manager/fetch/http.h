@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/pinned.h"
 #include "common/result.h"
 #include "kata-manager/artifacts/artifacts.h"
 
@@ -42,20 +43,10 @@ struct HttpRequest {
   std::function<Result<>(const HttpReply& head, std::string_view bytes)> body = {};
 };
 
-struct HttpSetup {
-  FetchPatience patience = {};
-  std::string authorities = {};            ///< PEM, trusted beside the system's
-  std::string proxy = {};                  ///< as in FetchRequest
-  std::vector<std::string> no_proxy = {};  ///< as in FetchRequest
-};
-
-class HttpClient {
+class HttpClient : Pinned {
  public:
-  explicit HttpClient(HttpSetup setup);
-  HttpClient(const HttpClient&) = delete;
-  HttpClient& operator=(const HttpClient&) = delete;
-  HttpClient(HttpClient&&) = delete;
-  HttpClient& operator=(HttpClient&&) = delete;
+  /// Takes patience, authorities and proxies from `settings`, which must outlive this object.
+  explicit HttpClient(const FetchRequest& settings);
   ~HttpClient();
 
   /// Errc::unreachable: no connection, cut off, or too slow, so a retry may help. Errc::failed: the
@@ -63,7 +54,7 @@ class HttpClient {
   Result<HttpReply> perform(const HttpRequest& request);
 
  private:
-  HttpSetup setup_;
+  const FetchRequest& settings_;
   std::unique_ptr<CurlRequest> curl_;
 };
 

@@ -98,126 +98,104 @@ bool continues_at(const std::string& content_range, std::uint64_t from) {
 
 }  // namespace
 
-struct RegistryClient::State {
-  RegistrySetup setup;
-  HttpClient http;
-  std::vector<RegistryEndpoint> endpoints;
-  RegistrySession session;
-  std::vector<std::string> notes;
-  bool ended = false;  // `on_progress` returned false
+RegistryClient::RegistryClient(std::vector<RegistryEndpoint> endpoints, const FetchRequest& request,
+                               std::function<void(std::chrono::milliseconds)> pause)
+    : endpoints_(std::move(endpoints)),
+      request_(request),
+      http_(request),
+      session_(http_, request.patience, std::move(pause), endpoints_) {}
 
-  State(RegistrySetup given, std::vector<RegistryEndpoint> servers)
-      : setup(std::move(given)),
-        http(setup.http),
-        endpoints(std::move(servers)),
-        session(http, setup.http.patience, setup.pause, endpoints) {}
+// The answer of the first server that succeeds; if none does, the last error.
+template <typename T>
+Result<T> RegistryClient::first_that_can(const std::function<Result<T>(RegistryEndpoint&)>& question) {
+  for (std::size_t i = 0;; ++i) {
+    auto answer = question(endpoints_[i]);
+    if (answer || i + 1 == endpoints_.size() || ended_ || is_ours(answer.error())) return answer;
+    notes_.push_back(
+        fmt::format("mirror {}; {} is asked instead", answer.error().message, endpoints_[i + 1].host));
+  }
+}
 
-  // The answer of the first server that succeeds; if none does, the last error.
-  template <typename T>
-  Result<T> first_that_can(const std::function<Result<T>(RegistryEndpoint&)>& question) {
-    for (std::size_t i = 0;; ++i) {
-      auto answer = question(endpoints[i]);
-      if (answer || i + 1 == endpoints.size() || ended || is_ours(answer.error())) return answer;
-      notes.push_back(
-          fmt::format("mirror {}; {} is asked instead", answer.error().message, endpoints[i + 1].host));
+Result<RegistryClient::Document> RegistryClient::manifest_from(RegistryEndpoint& endpoint,
+                                                               const std::string& desired) {
+  const HttpRequest question{.url = "/manifests/" + desired,
+                             .headers = {fmt::format("Accept: {}", fmt::join(manifest_media_types(), ", "))},
+                             .most_text = request_.limits.document};
+  auto reply = session_.patiently([&] { return session_.ask_once(endpoint, question); });
+  if (!reply) return fail(std::move(reply).error());
+  if (reply->status != kOk) return fail(error_of(*reply, endpoint));
+  Document document{
+      .bytes = std::move(reply->text), .content_type = reply->header("content-type"), .digest = {}};
+  const auto asked = Digest::parse(desired);
+  document.digest.algorithm = asked ? asked->algorithm : "sha256";
+  ContentHash hash(document.digest.algorithm);
+  hash.add(document.bytes);
+  document.digest.hex = hash.hex();
+  if (asked && document.digest != *asked)
+    return fail(Errc::failed, fmt::format("{}: manifest {}: what came has the digest {}", endpoint.host,
+                                          desired, document.digest.text()));
+  return document;
+}
+
+Result<HttpReply> RegistryClient::part_from(RegistryEndpoint& endpoint, BlobFile& into,
+                                            const std::function<bool()>& on_progress) {
+  into.next_answer();
+  HttpRequest question{.url = "/blobs/" + into.digest().text()};
+  if (into.have() > 0) question.headers.push_back(fmt::format("Range: bytes={}-", into.have()));
+  bool begun = false;
+  question.body = [&](const HttpReply& head, std::string_view bytes) -> Result<> {
+    const bool goes_on = head.status == kPartial && continues_at(head.header("content-range"), into.have());
+    if (!std::exchange(begun, true) && into.have() > 0 && !goes_on) {
+      // A server may ignore ranges and send all bytes again. Any other range is useless.
+      if (auto restarted = into.restart(); !restarted) return restarted;
+      if (head.status == kPartial)
+        return fail(Errc::unreachable, endpoint.host + ": it sent another range than it was asked for");
     }
+    if (auto added = into.add(bytes); !added) return added;
+    if (!on_progress || on_progress()) return {};
+    ended_ = true;
+    return fail(Errc::failed, "ended: the program that asked for this download no longer waits for it");
+  };
+  auto reply = session_.ask_once(endpoint, question);
+  // A connection cut after the last byte is no error: the digest decides.
+  if (!reply && reply.error().code == Errc::unreachable && into.have() == into.size())
+    return HttpReply{.status = kOk, .headers = {}, .text = {}};
+  if (reply && reply->status == kRangeNotSatisfiable && into.have() > 0) {
+    if (auto restarted = into.restart(); !restarted) return fail(std::move(restarted).error());
+    return fail(Errc::unreachable, endpoint.host + ": it has no such range of the blob");
   }
+  if (reply && (reply->status == kOk || reply->status == kPartial) && into.have() < into.size())
+    return fail(Errc::unreachable, fmt::format("{}: the blob ended after {} of {} bytes", endpoint.host,
+                                               into.have(), into.size()));
+  return reply;
+}
 
-  Result<Document> manifest_from(RegistryEndpoint& endpoint, const std::string& desired) {
-    const RegistryQuestion question{
-        .path = "/manifests/" + desired,
-        .headers = {fmt::format("Accept: {}", fmt::join(manifest_media_types(), ", "))},
-        .most_text = setup.limits.document};
-    auto reply = session.patiently([&] { return session.ask_once(endpoint, question); });
-    if (!reply) return fail(std::move(reply).error());
-    if (reply->status != kOk) return fail(error_of(*reply, endpoint));
-    Document document{
-        .bytes = std::move(reply->text), .content_type = reply->header("content-type"), .digest = {}};
-    const auto asked = Digest::parse(desired);
-    document.digest.algorithm = asked ? asked->algorithm : "sha256";
-    ContentHash hash(document.digest.algorithm);
-    hash.add(document.bytes);
-    document.digest.hex = hash.hex();
-    if (asked && document.digest != *asked)
-      return fail(Errc::failed, fmt::format("{}: manifest {}: what came has the digest {}", endpoint.host,
-                                            desired, document.digest.text()));
-    return document;
-  }
-
-  Result<HttpReply> part_from(RegistryEndpoint& endpoint, BlobFile& into,
-                              const std::function<bool()>& on_progress) {
-    into.next_answer();
-    RegistryQuestion question{.path = "/blobs/" + into.digest().text()};
-    if (into.have() > 0) question.headers.push_back(fmt::format("Range: bytes={}-", into.have()));
-    bool begun = false;
-    question.body = [&](const HttpReply& head, std::string_view bytes) -> Result<> {
-      const bool goes_on = head.status == kPartial && continues_at(head.header("content-range"), into.have());
-      if (!std::exchange(begun, true) && into.have() > 0 && !goes_on) {
-        // A server may ignore ranges and send all bytes again. Any other range is useless.
-        if (auto restarted = into.restart(); !restarted) return restarted;
-        if (head.status == kPartial)
-          return fail(Errc::unreachable, endpoint.host + ": it sent another range than it was asked for");
-      }
-      if (auto added = into.add(bytes); !added) return added;
-      if (!on_progress || on_progress()) return {};
-      ended = true;
-      return fail(Errc::failed, "ended: the program that asked for this download no longer waits for it");
-    };
-    auto reply = session.ask_once(endpoint, question);
-    // A connection cut after the last byte is no error: the digest decides.
-    if (!reply && reply.error().code == Errc::unreachable && into.have() == into.size())
-      return HttpReply{.status = kOk, .headers = {}, .text = {}};
-    if (reply && reply->status == kRangeNotSatisfiable && into.have() > 0) {
-      if (auto restarted = into.restart(); !restarted) return fail(std::move(restarted).error());
-      return fail(Errc::unreachable, endpoint.host + ": it has no such range of the blob");
+Result<> RegistryClient::blob_from(RegistryEndpoint& endpoint, BlobFile& into,
+                                   const std::function<bool()>& on_progress) {
+  for (bool again = false;; again = true) {
+    if (into.have() < into.size()) {
+      auto reply = session_.patiently([&] { return part_from(endpoint, into, on_progress); },
+                                      [&] { return into.have(); });
+      if (!reply) return fail(std::move(reply).error());
+      if (into.have() < into.size()) return fail(error_of(*reply, endpoint));
     }
-    if (reply && (reply->status == kOk || reply->status == kPartial) && into.have() < into.size())
-      return fail(Errc::unreachable, fmt::format("{}: the blob ended after {} of {} bytes", endpoint.host,
-                                                 into.have(), into.size()));
-    return reply;
+    const bool patched = into.is_patched();
+    auto finished = into.finish();
+    if (finished || is_ours(finished.error())) return finished;
+    // Pieces of different answers may not fit together, so one whole answer is requested. Only once: a
+    // server that cuts off every answer would cause an endless loop.
+    if (!patched || again) return fail(std::move(finished).error().during(endpoint.host));
   }
-
-  Result<> blob_from(RegistryEndpoint& endpoint, BlobFile& into, const std::function<bool()>& on_progress) {
-    for (bool again = false;; again = true) {
-      if (into.have() < into.size()) {
-        auto reply = session.patiently([&] { return part_from(endpoint, into, on_progress); },
-                                       [&] { return into.have(); });
-        if (!reply) return fail(std::move(reply).error());
-        if (into.have() < into.size()) return fail(error_of(*reply, endpoint));
-      }
-      const bool patched = into.is_patched();
-      auto finished = into.finish();
-      if (finished || is_ours(finished.error())) return finished;
-      // Pieces of different answers may not fit together, so one whole answer is requested. Only once: a
-      // server that cuts off every answer would cause an endless loop.
-      if (!patched || again) return fail(std::move(finished).error().during(endpoint.host));
-    }
-  }
-};
-
-RegistryClient::RegistryClient(std::unique_ptr<State> state) : state_(std::move(state)) {}
-RegistryClient::RegistryClient(RegistryClient&&) noexcept = default;
-RegistryClient& RegistryClient::operator=(RegistryClient&&) noexcept = default;
-RegistryClient::~RegistryClient() = default;
-
-Result<RegistryClient> RegistryClient::open(RegistrySetup setup) {
-  auto endpoints = registry_endpoints(setup.reference, setup.registries, setup.credentials);
-  if (!endpoints) return fail(std::move(endpoints).error());
-  return RegistryClient(std::make_unique<State>(std::move(setup), std::move(*endpoints)));
 }
 
 Result<RegistryClient::Document> RegistryClient::manifest(const std::string& tag_or_digest) {
-  return state_->first_that_can<Document>(
-      [&](RegistryEndpoint& endpoint) { return state_->manifest_from(endpoint, tag_or_digest); });
+  return first_that_can<Document>(
+      [&](RegistryEndpoint& endpoint) { return manifest_from(endpoint, tag_or_digest); });
 }
 
 Result<> RegistryClient::blob(BlobFile& into, const std::function<bool()>& on_progress) {
-  return state_->first_that_can<void>(
-      [&](RegistryEndpoint& endpoint) { return state_->blob_from(endpoint, into, on_progress); });
-}
-
-const std::vector<std::string>& RegistryClient::notes() const {
-  return state_->notes;
+  return first_that_can<void>(
+      [&](RegistryEndpoint& endpoint) { return blob_from(endpoint, into, on_progress); });
 }
 
 }  // namespace ferry::kata

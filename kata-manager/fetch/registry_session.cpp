@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kata-manager/fetch/registry_session.h"
-
 #include <algorithm>
 #include <fnmatch.h>
 #include <set>
@@ -12,6 +10,7 @@
 
 #include "common/text/encoding.h"
 #include "common/text/json.h"
+#include "kata-manager/fetch/registry.h"
 #include "kata-manager/fetch/strict_json.h"
 
 namespace ferry::kata {
@@ -163,16 +162,16 @@ std::string own_url(const ImageReference& reference) {
 }  // namespace
 
 Result<std::vector<RegistryEndpoint>> registry_endpoints(const ImageReference& reference,
-                                                         std::span<const RegistryEndpoints> registries,
+                                                         const FetchRequest& request,
                                                          const DockerConfig& credentials) {
   std::vector<std::string> urls;
   std::set<std::string> seen;
-  for (const RegistryEndpoints& registry : registries) {
-    const std::string name = plain_registry(registry.registry);
+  for (const auto& [registry, servers] : request.registries) {
+    const std::string name = plain_registry(registry);
     if (!seen.insert(name).second)
-      return fail(Errc::usage, fmt::format("registry {} is there twice", registry.registry),
+      return fail(Errc::usage, fmt::format("registry {} is there twice", registry),
                   "put its endpoints into one list");
-    if (name == reference.registry) urls = registry.endpoints;
+    if (name == reference.registry) urls = servers;
   }
   std::vector<RegistryEndpoint> endpoints;
   bool itself = false;
@@ -222,16 +221,13 @@ std::string shown(std::string_view text) {
 // The first entry of the registry's `errors`.
 std::string reason_in(const std::string& body) {
   const auto parsed = parse_strict_json(body, "", Errc::malformed_host);
-  if (!parsed || !parsed->is_object()) return {};
-  const auto errors = parsed->find("errors");
-  if (errors == parsed->end() || !errors->is_array() || errors->empty() || !errors->front().is_object())
-    return {};
+  if (!parsed) return {};
+  const json& errors = json_at(*parsed, "errors");
+  if (!errors.is_array() || errors.empty()) return {};
   std::string out;
-  for (const char* key : {"code", "message"}) {
-    const auto found = errors->front().find(key);
-    if (found != errors->front().end() && found->is_string())
-      out += ": " + shown(found->get_ref<const std::string&>());
-  }
+  for (const char* key : {"code", "message"})
+    if (const json& said = json_at(errors.front(), key); said.is_string())
+      out += ": " + shown(said.get_ref<const std::string&>());
   return out;
 }
 
@@ -264,14 +260,14 @@ Result<> RegistrySession::may_be_asked(const HttpOrigin& origin) const {
               "plain HTTP is spoken only with the endpoints that say so");
 }
 
-Result<HttpReply> RegistrySession::ask_once(RegistryEndpoint& endpoint, const RegistryQuestion& question) {
+Result<HttpReply> RegistrySession::ask_once(RegistryEndpoint& endpoint, const HttpRequest& question) {
   constexpr int kMostRedirects = 5;
-  std::string url = endpoint.base_url + question.path;
+  std::string url = endpoint.base_url + question.url;
   HttpOrigin origin = endpoint.origin;
   bool answered = false;
   for (int redirects = 0;;) {
-    HttpRequest request{
-        .url = url, .headers = question.headers, .most_text = question.most_text, .body = question.body};
+    HttpRequest request = question;
+    request.url = url;
     const bool own = origin == endpoint.origin;
     if (own && !endpoint.token.empty()) {
       request.headers.push_back("Authorization: Bearer " + endpoint.token);

@@ -3,14 +3,9 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <charconv>
-#include <chrono>
-#include <filesystem>
-#include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -26,7 +21,6 @@
 #include "kata-manager/containerd/containerd_place.h"
 #include "kata-manager/containerd/k0s_plan.h"
 #include "kata-manager/crio/crio.h"
-#include "kata-manager/kata/confidential_mode.h"
 #include "kata-manager/kata/kata_parts.h"
 #include "kata-manager/kata/root_only.h"
 #include "kata-manager/runtime/config_files.h"
@@ -44,7 +38,7 @@ constexpr std::string_view kGate = "KubeletPodResourcesGet";
 std::vector<std::string> kubelets_arguments(const HostFs& host) {
   const auto names = host.list("proc").value_or(std::vector<std::string>{});
   for (const std::string& name : names) {
-    if (name.empty() || std::isdigit(static_cast<unsigned char>(name.front())) == 0) continue;
+    if (!whole_number(name)) continue;
     const std::filesystem::path process = std::filesystem::path("proc") / name;
     if (host.read_attribute(process / "comm").value_or("") != "kubelet") continue;
     return words_between(host.read_file(process / "cmdline").value_or(""), '\0');
@@ -122,12 +116,12 @@ Result<KubeletSettings> KubeletSettings::read(const HostFs& host) {
   const std::vector<std::string> arguments = kubelets_arguments(host);
   const auto named = flag_of(arguments, "config");
   if (arguments.empty() || named) {
-    out.file = named.value_or(kUsualFile);
-    auto text = host.read_file(out.file.relative_path());
+    const std::filesystem::path file = named.value_or(kUsualFile);
+    auto text = host.read_file(file.relative_path());
     if (!text && arguments.empty() && is_gone(text.error()))
-      return fail(Errc::not_found, "no kubelet runs here by that name, and there is no " + out.file.string());
+      return fail(Errc::not_found, "no kubelet runs here by that name, and there is no " + file.string());
     if (!text) return fail(std::move(text).error());
-    auto root = parse_config({.file = out.file, .text = std::move(*text)});
+    auto root = parse_config({.file = file, .text = std::move(*text)});
     if (!root) return fail(std::move(root).error());
     read_tree(*root, out);
   }
@@ -186,16 +180,15 @@ Result<std::optional<Installed>> find_installed(const HostFs& host, const ClassF
   const ConfigFiles files(host);
   if (place->kind == RuntimeKind::containerd)
     return installed_in(runtimes_of_containerd(*place, files), handler);
-  if (place->kind == RuntimeKind::k0s) {
-    const auto runtimes = runtimes_in_k0s(place->configuration, files);
-    if (!runtimes) return fail(runtimes.error());
-    return installed_in(*runtimes, handler);
-  }
-  const auto configured = configured_in_crio(place->configuration, files);
+  const bool is_k0s = place->kind == RuntimeKind::k0s;
+  const auto configured = is_k0s ? configured_in_k0s(place->configuration, files)
+                                 : configured_in_crio(place->configuration, files);
   if (!configured) return fail(configured.error());
   const auto found = std::ranges::find(*configured, handler, &ConfiguredRuntime::name);
   if (found == configured->end()) return std::optional<Installed>();
-  return std::optional<Installed>({.configuration = found->configuration});
+  return std::optional<Installed>(
+      {.configuration = found->configuration,
+       .pod_annotations = is_k0s ? std::optional(found->pod_annotations) : std::nullopt});
 }
 
 /// Kata's configuration and drop-ins on the host.
@@ -231,6 +224,7 @@ class ClassChecks {
   ClassChecks(const HostFs& host, const ClassFile& file, const KataClass& kata)
       : host_(host), file_(file), kata_(kata) {}
 
+  /// `confidential` is ConfidentialHost::read() of the host.
   std::vector<Check> all(const Result<ConfidentialHost>& confidential, const VersionOf& version_of) {
     const auto installed = find_installed(host_, file_, kata_.name);
     const std::optional<Installed> there = installed ? *installed : std::nullopt;
@@ -398,12 +392,6 @@ class ClassChecks {
   std::optional<std::uint64_t> memory_mib_ = {};  ///< of the guest; absent: the class is not installed
 };
 
-/// `confidential` is ConfidentialHost::read() of the host.
-std::vector<Check> class_checks(const HostFs& host, const ClassFile& file, const KataClass& kata,
-                                const Result<ConfidentialHost>& confidential, const VersionOf& version_of) {
-  return ClassChecks(host, file, kata).all(confidential, version_of);
-}
-
 constexpr std::chrono::seconds kUsualTimeout{120};  // the kubelet's default
 constexpr std::chrono::seconds kLongStart{1200};    // Kata's limit for a VM with GPUs
 
@@ -557,7 +545,7 @@ std::vector<Check> kata_checks(const HostFs& host, const ClassFile& file, const 
     out.push_back(mode_check(file, mode));
   if (file.classes.empty()) out.push_back(shim_check(host, file, version_of));
   for (const KataClass& kata : file.classes)
-    std::ranges::move(class_checks(host, file, kata, confidential, version_of), std::back_inserter(out));
+    std::ranges::move(ClassChecks(host, file, kata).all(confidential, version_of), std::back_inserter(out));
   return out;
 }
 

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <chrono>
-#include <filesystem>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -23,7 +22,6 @@ namespace ferry::kata {
 /// names. A kubelet inside another program (k3s, rke2) has neither. ABI: kubelet.config.k8s.io/v1beta1
 /// KubeletConfiguration; flags override the file.
 struct KubeletSettings {
-  std::filesystem::path file;  ///< its configuration file; empty: none
   /// The gate KubeletPodResourcesGet; absent: the default, off before Kubernetes 1.34.
   std::optional<bool> pod_resources_get = {};
   /// How long the kubelet waits for the container runtime; absent: the default, two minutes.

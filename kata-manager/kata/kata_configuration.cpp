@@ -2,6 +2,7 @@
 #include "kata-manager/kata/kata_configuration.h"
 
 #include <algorithm>
+#include <functional>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -9,7 +10,6 @@
 #include "kata-manager/classes/runtime_class.h"
 #include "kata-manager/kata/kata_parts.h"
 #include "kata-manager/runtime/container_runtime.h"
-#include "kata-manager/toml/toml.h"
 
 namespace ferry::kata {
 namespace {
@@ -20,32 +20,20 @@ struct Source {
   TomlTable settings;
 };
 
-/// A single setting: its dotted path and its value.
-struct Leaf {
-  std::string path;
-  const TomlValue* value = nullptr;
-};
-
-void collect(const TomlTable& table, const std::string& path, std::vector<Leaf>& into) {
-  for (const auto& [key, value] : table) {
+/// Calls `found` with the dotted path of each setting that both tables have, with different values.
+void for_each_contradiction(const TomlTable& one, const TomlTable& other, const std::string& path,
+                            const std::function<void(const std::string& path)>& found) {
+  for (const auto& [key, value] : one) {
+    const auto there = other.find(key);
+    if (there == other.end()) continue;
     const std::string here = path.empty() ? key : fmt::format("{}.{}", path, key);
-    if (value.table() != nullptr) {
-      collect(*value.table(), here, into);
-    } else {
-      into.push_back({.path = here, .value = &value});
+    const TomlTable* const inner = there->second.table();
+    if (value.table() != nullptr && inner != nullptr) {
+      for_each_contradiction(*value.table(), *inner, here, found);
+    } else if (value.table() == nullptr && inner == nullptr && value != there->second) {
+      found(here);
     }
   }
-}
-
-std::vector<Leaf> leaves(const TomlTable& table) {
-  std::vector<Leaf> out;
-  collect(table, "", out);
-  return out;
-}
-
-const TomlValue* value_at(const std::vector<Leaf>& leaves, const std::string& path) {
-  const auto found = std::ranges::find(leaves, path, &Leaf::path);
-  return found == leaves.end() ? nullptr : found->value;
 }
 
 // Removes settings that `before` has, and empty tables. Kata treats an empty text as an absent setting.
@@ -188,19 +176,13 @@ class DropInMaker {
 
   /// Notes settings where the class overrides Ferry, and settings of Ferry that a later file overrides.
   void note_overridden(const TomlTable& ready, const TomlTable& ours, KataDropIn& out) const {
-    const std::vector<Leaf> laid_over = leaves(kata_.configuration);
-    for (const Leaf& leaf : leaves(ready)) {
-      const TomlValue* other = value_at(laid_over, leaf.path);
-      if (other != nullptr && *other != *leaf.value)
-        out.notes.push_back(fmt::format("{}: the class says otherwise than Ferry would", leaf.path));
-    }
-    const std::vector<Leaf> said = leaves(ours);
+    for_each_contradiction(ready, kata_.configuration, "", [&](const std::string& path) {
+      out.notes.push_back(fmt::format("{}: the class says otherwise than Ferry would", path));
+    });
     for (const Source& source : later_) {
-      for (const Leaf& leaf : leaves(source.settings)) {
-        const TomlValue* other = value_at(said, leaf.path);
-        if (other != nullptr && *other != *leaf.value)
-          out.notes.push_back(fmt::format("{}: {} counts more than {}", leaf.path, source.name, kKataDropIn));
-      }
+      for_each_contradiction(source.settings, ours, "", [&](const std::string& path) {
+        out.notes.push_back(fmt::format("{}: {} counts more than {}", path, source.name, kKataDropIn));
+      });
     }
   }
 

@@ -33,11 +33,6 @@ Result<std::vector<KataDropInFile>> drop_ins_in(const HostFs& host, const std::f
   return out;
 }
 
-bool is_below(const std::filesystem::path& path, const std::filesystem::path& folder) {
-  const auto inside = path.lexically_relative(folder);
-  return !inside.empty() && *inside.begin() != "..";
-}
-
 /// A path by the artifact's link, in the version's folder. The link may be missing, or lead elsewhere by now.
 std::filesystem::path in_version(const Artifact& artifact, const std::filesystem::path& path) {
   if (is_below(path, artifact.version) || !is_below(path, artifact.folder)) return path;
@@ -73,17 +68,7 @@ class SettingUp {
   }
 
   Result<KataSetup> finish() && {
-    auto here = classes_here(host_);
-    if (!here) return fail(std::move(here).error());
-    for (const std::string& name : *here) {
-      if (std::ranges::find(out_.classes, name, &KataClassSetup::name) != out_.classes.end()) continue;
-      if (std::ranges::find(out_.refused, name, &RefusedClass::name) != out_.refused.end()) continue;
-      auto removal = removal_of(host_, name);
-      if (!removal) return fail(std::move(removal).error());
-      if (removal->empty()) continue;  // it has only an administrator's files
-      std::ranges::move(*removal, std::back_inserter(out_.files));
-      out_.gone.push_back(name);
-    }
+    if (auto r = add_removals(host_, out_); !r) return fail(std::move(r).error());
     return std::move(out_);
   }
 
@@ -230,15 +215,24 @@ Result<std::vector<std::string>> classes_here(const HostFs& host) {
   return out;
 }
 
-Result<std::vector<FileChange>> removal_of(const HostFs& host, const std::string& name) {
-  std::vector<FileChange> out;
-  for (const auto& path : {kata_configuration_folder(name) / "config.d" / kKataDropIn,
-                           kata_configuration_folder(name) / kConfiguration}) {
-    auto before = content_of(host, path);
-    if (!before) return fail(std::move(before).error());
-    if (*before) out.push_back({.path = path, .before = std::move(*before), .after = {}});
+Result<> add_removals(const HostFs& host, KataSetup& setup) {
+  const auto here = classes_here(host);
+  if (!here) return fail(Error(here.error()));
+  for (const std::string& name : *here) {
+    if (std::ranges::find(setup.classes, name, &KataClassSetup::name) != setup.classes.end()) continue;
+    if (std::ranges::find(setup.refused, name, &RefusedClass::name) != setup.refused.end()) continue;
+    bool has_ours = false;  // false: it has only an administrator's files
+    for (const auto& path : {kata_configuration_folder(name) / "config.d" / kKataDropIn,
+                             kata_configuration_folder(name) / kConfiguration}) {
+      auto before = content_of(host, path);
+      if (!before) return fail(std::move(before).error());
+      if (!*before) continue;
+      setup.files.push_back({.path = path, .before = std::move(*before), .after = {}});
+      has_ours = true;
+    }
+    if (has_ours) setup.gone.push_back(name);
   }
-  return out;
+  return {};
 }
 
 Result<> write_kata_files(HostFs& host, const std::vector<FileChange>& files) {

@@ -66,8 +66,8 @@ Result<KataSetup> set_up(const HostFs& host, const ClassFile& file, const KataDe
 /// Names of the classes that have a folder below /etc/ferry/kata, sorted.
 Result<std::vector<std::string>> classes_here(const HostFs& host);
 
-/// File changes that remove Ferry's files from a class's folder. Empty: the folder has none.
-Result<std::vector<FileChange>> removal_of(const HostFs& host, const std::string& name);
+/// Adds to `gone` and `files` the removal of each class that has files of Ferry here and is not in the setup.
+Result<> add_removals(const HostFs& host, KataSetup& setup);
 
 /// Makes file changes below /etc/ferry/kata, then removes empty folders up to and including /etc/ferry.
 Result<> write_kata_files(HostFs& host, const std::vector<FileChange>& files);

@@ -216,9 +216,8 @@ Result<std::optional<std::string>> block_of(std::string_view text) {
   const auto block = find_block(text);
   if (!block) return fail(Error(block.error()));
   if (!*block) return std::optional<std::string>();
-  std::string out;
-  for (const char c : text.substr((*block)->body, (*block)->last - (*block)->body))
-    if (c != '\r') out += c;
+  std::string out(text.substr((*block)->body, (*block)->last - (*block)->body));
+  std::erase(out, '\r');
   return std::optional<std::string>(std::move(out));
 }
 

@@ -9,23 +9,15 @@ namespace ferry::kata {
 
 ConfiguredRuntime configured_runtime(const std::string& name, const std::filesystem::path& file,
                                      const TomlTable& entry) {
-  return {.name = name,
-          .file = file,
-          .type = text_at(entry, {"runtime_type"}),
-          .shim = text_at(entry, {"runtime_path"}),
-          .configuration = text_at(entry, {"options", "ConfigPath"}),
-          .snapshotter = text_at(entry, {"snapshotter"}),
-          .pod_annotations = texts_at(entry, {"pod_annotations"}),
-          .container_annotations = texts_at(entry, {"container_annotations"})};
-}
-
-RuntimeHandler handler_of(const ConfiguredRuntime& configured) {
-  RuntimeHandler out{.name = configured.name,
-                     .shim = configured.shim,
-                     .configuration = configured.configuration,
-                     .pod_annotations = configured.pod_annotations,
-                     .container_annotations = configured.container_annotations};
-  if (!configured.snapshotter.empty()) out.snapshotter = configured.snapshotter;
+  ConfiguredRuntime out{{.name = name,
+                         .shim = text_at(entry, {"runtime_path"}),
+                         .configuration = text_at(entry, {"options", "ConfigPath"}),
+                         .pod_annotations = texts_at(entry, {"pod_annotations"}),
+                         .container_annotations = texts_at(entry, {"container_annotations"})},
+                        file,
+                        text_at(entry, {"runtime_type"})};
+  if (auto snapshotter = text_at(entry, {"snapshotter"}); !snapshotter.empty())
+    out.snapshotter = std::move(snapshotter);
   return out;
 }
 

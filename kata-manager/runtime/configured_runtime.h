@@ -10,28 +10,21 @@
 
 namespace ferry::kata {
 
-/// A runtime of Ferry in a configuration file.
-struct ConfiguredRuntime {
-  std::string name;
+/// A runtime of Ferry in a configuration file. CRI-O's file has no annotations: it passes all.
+struct ConfiguredRuntime : RuntimeHandler {
   std::filesystem::path file;
   std::string type = {};  ///< containerd's `runtime_type`; empty in CRI-O
-  std::filesystem::path shim;
-  std::filesystem::path configuration;
-  std::string snapshotter = {};  ///< empty: the daemon's default
-  // containerd only; CRI-O passes all annotations.
-  std::vector<std::string> pod_annotations = RuntimeHandler{}.pod_annotations;
-  std::vector<std::string> container_annotations = RuntimeHandler{}.container_annotations;
   /// The table has lost Ferry's marks, because another program rewrote the file.
   bool unmarked = false;
   bool operator==(const ConfiguredRuntime&) const = default;
+
+  /// The handler that would produce this runtime.
+  const RuntimeHandler& handler() const { return *this; }
 };
 
 /// Reads an entry of containerd's table of runtimes that entry_of() made.
 ConfiguredRuntime configured_runtime(const std::string& name, const std::filesystem::path& file,
                                      const TomlTable& entry);
-
-/// The handler that would produce this runtime.
-RuntimeHandler handler_of(const ConfiguredRuntime& configured);
 
 // Ferry's runtime tables outside of its blocks (with_block() in config_files.h). A program that parses and
 // reprints containerd's file drops comments, and Ferry's marks with them.

@@ -7,9 +7,14 @@
 
 namespace ferry::kata {
 
-bool is_configuration_of_ferry(const std::filesystem::path& path) {
-  const auto inside = path.lexically_normal().lexically_relative(kKataConfigurations);
+bool is_below(const std::filesystem::path& path, const std::filesystem::path& folder) {
+  if (folder.empty()) return false;
+  const auto inside = path.lexically_relative(folder);
   return !inside.empty() && inside != "." && *inside.begin() != "..";
+}
+
+bool is_configuration_of_ferry(const std::filesystem::path& path) {
+  return is_below(path.lexically_normal(), kKataConfigurations);
 }
 
 bool is_handler_name(std::string_view name) {

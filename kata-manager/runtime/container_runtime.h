@@ -43,6 +43,9 @@ struct RuntimeHandler {
   }
 };
 
+/// True: the path leads to an entry below the folder. Both are normal; no link is followed.
+bool is_below(const std::filesystem::path& path, const std::filesystem::path& folder);
+
 /// The folder of the classes' configurations. A file below it is Ferry's.
 inline constexpr const char* kKataConfigurations = "/etc/ferry/kata";
 bool is_configuration_of_ferry(const std::filesystem::path& path);

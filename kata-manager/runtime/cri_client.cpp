@@ -72,26 +72,20 @@ std::optional<std::vector<std::string>> texts_at(const nlohmann::json& object, c
 Result<std::optional<std::vector<KnownRuntime>>> runtimes_of_info(std::string_view config) {
   const auto document = nlohmann::json::parse(config, nullptr, false);
   if (document.is_discarded()) return fail(Errc::malformed_host, "its configuration is no JSON");
-  const auto none = std::optional<std::vector<KnownRuntime>>();
-  if (!document.is_object()) return none;
-  const auto containerd = document.find("containerd");
-  if (containerd == document.end() || !containerd->is_object()) return none;
-  const auto runtimes = containerd->find("runtimes");
-  if (runtimes == containerd->end() || !runtimes->is_object()) return none;
+  const auto& runtimes = json_at(json_at(document, "containerd"), "runtimes");
+  if (!runtimes.is_object()) return std::optional<std::vector<KnownRuntime>>();
   std::vector<KnownRuntime> out;
-  for (const auto& [name, runtime] : runtimes->items()) {
+  for (const auto& [name, runtime] : runtimes.items()) {
     if (!runtime.is_object())
       return fail(Errc::malformed_host, fmt::format("its runtime {} is no object", name));
-    KnownRuntime& known = out.emplace_back(KnownRuntime{.name = name,
-                                                        .type = text_at(runtime, "runtimeType"),
-                                                        .shim = text_at(runtime, "runtimePath"),
-                                                        .configuration = {}});
+    KnownRuntime& known =
+        out.emplace_back(KnownRuntime{.name = name,
+                                      .type = text_at(runtime, "runtimeType"),
+                                      .shim = text_at(runtime, "runtimePath"),
+                                      .configuration = text_at(json_at(runtime, "options"), "ConfigPath")});
     if (runtime.contains("snapshotter")) known.snapshotter = text_at(runtime, "snapshotter");
     known.pod_annotations = texts_at(runtime, "PodAnnotations");
     known.container_annotations = texts_at(runtime, "ContainerAnnotations");
-    const auto options = runtime.find("options");
-    if (options != runtime.end() && options->is_object())
-      known.configuration = text_at(*options, "ConfigPath");
   }
   return std::optional(std::move(out));
 }

@@ -232,10 +232,6 @@ namespace {
 constexpr const char* kUsualFile = "/etc/containerd/config.toml";
 constexpr const char* kUsualSocket = "/run/containerd/containerd.sock";
 
-bool is_number(std::string_view name) {
-  return !name.empty() && std::ranges::all_of(name, is_digit);
-}
-
 /// ABI: proc(5), /proc/PID/exe: a deleted file has this suffix.
 std::filesystem::path without_mark(std::string path) {
   constexpr std::string_view kGone = " (deleted)";
@@ -257,7 +253,7 @@ std::optional<std::filesystem::path> running_containerd(const HostFs& host, cons
   if (!names) return std::nullopt;
   std::optional<std::filesystem::path> out;
   for (const std::string& name : *names) {
-    if (!is_number(name)) continue;
+    if (!whole_number(name)) continue;
     const auto link = host.link_target("proc/" + name + "/exe");
     if (!link) continue;
     const auto program = without_mark(*link);
@@ -351,13 +347,9 @@ std::optional<std::string> unplanned(const std::optional<TomlTable>& before,
   if (!before) return std::nullopt;
   TomlTable was = *before;
   TomlTable is = *after;
-  for (const RuntimeHandler& handler : handlers) {
-    forget(was, section, handler.name);
-    forget(is, section, handler.name);
-  }
-  for (const std::string& name : plan.leaving) {
-    forget(was, section, name);
-    forget(is, section, name);
+  for (TomlTable* const plugins : {&was, &is}) {
+    for (const RuntimeHandler& handler : handlers) forget(*plugins, section, handler.name);
+    for (const std::string& name : plan.leaving) forget(*plugins, section, name);
   }
   return first_difference(was, is, "plugins");
 }

@@ -136,8 +136,23 @@ void keep_plugins_apart(TomlTable& root, const std::filesystem::path& folder) {
   root["disabled_plugins"] = {std::move(disabled)};
 }
 
-std::filesystem::path as_seen_by_the_program(const std::filesystem::path& folder) {
-  return "/" / folder;
+/// Changes the output of `config dump` so that containerd touches nothing outside `folder` and exits after
+/// its plugins are loaded.
+TomlTable kept_apart(TomlTable dump, const std::filesystem::path& folder) {
+  for (const char* key : {"cgroup", "debug", "imports", "metrics", "oom_score", "plugin_dir", "proxy_plugins",
+                          "stream_processors", "temp"})
+    dump.erase(key);
+  dump["root"] = text(folder / "root");
+  dump["state"] = text(folder / "state");
+  dump["grpc"] = {TomlTable{{"address", text(folder / "containerd.sock")}}};
+  dump["ttrpc"] = {TomlTable{{"address", text(folder / "ttrpc.sock")}}};
+  dump["debug"] = {TomlTable{{"level", text("error")}}};
+  TomlArray required = {text(kCriOfVersion2), text(kNoSuchPlugin)};
+  if (find(dump, {"plugins", kCriRuntime}) != nullptr)
+    required.insert(required.begin(), {text(kCriImages), text(kCriRuntime)});
+  dump["required_plugins"] = {std::move(required)};
+  keep_plugins_apart(dump, folder);
+  return dump;
 }
 
 /// 0.toml is the main file, and imports the others.
@@ -145,7 +160,7 @@ Result<> write_copies(HostFs& host, std::span<const ContainerdFile> files,
                       const std::filesystem::path& folder) {
   TomlArray imports;
   for (std::size_t i = 1; i < files.size(); ++i)
-    imports.push_back(text(as_seen_by_the_program(folder) / fmt::format("{}.toml", i)));
+    imports.push_back(text("/" / folder / fmt::format("{}.toml", i)));
   for (std::size_t i = 0; i < files.size(); ++i) {
     TomlTable root = files[i].root;
     root.erase("imports");
@@ -190,7 +205,7 @@ class Trial {
  private:
   Result<std::optional<std::string>> run_on_copies(std::span<const ContainerdFile> files) {
     if (auto r = write_copies(host_, files, folder_); !r) return fail(std::move(r).error());
-    const auto inside = as_seen_by_the_program(folder_);
+    const auto inside = "/" / folder_;  // as the program sees it
     const HostCommand dump = command({"--config", (inside / "0.toml").string(), "config", "dump"});
     const auto text = writer_.output(dump, kTrialDeadline);
     if (!text) return why_not_read(dump, text.error());
@@ -241,25 +256,8 @@ void add_lines_of(const std::string& key, std::string_view text, const TomlTable
   }
 }
 
-}  // namespace
-
-TomlTable kept_apart(TomlTable dump, const std::filesystem::path& folder) {
-  for (const char* key : {"cgroup", "debug", "imports", "metrics", "oom_score", "plugin_dir", "proxy_plugins",
-                          "stream_processors", "temp"})
-    dump.erase(key);
-  dump["root"] = text(folder / "root");
-  dump["state"] = text(folder / "state");
-  dump["grpc"] = {TomlTable{{"address", text(folder / "containerd.sock")}}};
-  dump["ttrpc"] = {TomlTable{{"address", text(folder / "ttrpc.sock")}}};
-  dump["debug"] = {TomlTable{{"level", text("error")}}};
-  TomlArray required = {text(kCriOfVersion2), text(kNoSuchPlugin)};
-  if (find(dump, {"plugins", kCriRuntime}) != nullptr)
-    required.insert(required.begin(), {text(kCriImages), text(kCriRuntime)});
-  dump["required_plugins"] = {std::move(required)};
-  keep_plugins_apart(dump, folder);
-  return dump;
-}
-
+/// The place of a key that containerd names in `backquotes`: "/etc/containerd/config.toml:13"; empty: not
+/// found.
 std::string place_of_reason(const HostFs& host, std::span<const ContainerdFile> files,
                             std::string_view reason) {
   for (auto begin = reason.find('`'); begin != std::string_view::npos;) {
@@ -278,15 +276,6 @@ std::string place_of_reason(const HostFs& host, std::span<const ContainerdFile> 
   }
   return {};
 }
-
-Result<std::optional<std::string>> why_no_cri(HostFs& host, HostWriter& writer,
-                                              const std::filesystem::path& program,
-                                              std::span<const ContainerdFile> files,
-                                              const std::filesystem::path& folder) {
-  return Trial(host, writer, program, folder).run(files);
-}
-
-namespace {
 
 bool is_containerd(const RestartCheck& check) {
   return check.runtime->place.kind == RuntimeKind::containerd && !check.plan->after.files.empty();
@@ -367,6 +356,13 @@ std::string place_of(const RestartCheck& check, std::string_view reason,
 }
 
 }  // namespace
+
+Result<std::optional<std::string>> why_no_cri(HostFs& host, HostWriter& writer,
+                                              const std::filesystem::path& program,
+                                              std::span<const ContainerdFile> files,
+                                              const std::filesystem::path& folder) {
+  return Trial(host, writer, program, folder).run(files);
+}
 
 Result<> check_restart(const RestartCheck& check) {
   if (!is_containerd(check)) return {};

@@ -38,15 +38,6 @@ Result<std::optional<std::string>> why_no_cri(HostFs& host, HostWriter& writer,
                                               std::span<const ContainerdFile> files,
                                               const std::filesystem::path& folder = kTrialFolder);
 
-/// Changes the output of `config dump` so that containerd touches nothing outside `folder` and exits after
-/// its plugins are loaded.
-TomlTable kept_apart(TomlTable dump, const std::filesystem::path& folder);
-
-/// The place of a key that containerd names in `backquotes`: "/etc/containerd/config.toml:13"; empty: not
-/// found.
-std::string place_of_reason(const HostFs& host, std::span<const ContainerdFile> files,
-                            std::string_view reason);
-
 struct RestartCheck {
   HostFs* host = nullptr;
   HostWriter* writer = nullptr;

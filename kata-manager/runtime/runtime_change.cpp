@@ -155,27 +155,21 @@ class Changing {
   Result<> may_change() {
     for (const FileChange& file : change_.files)
       if (auto r = check_is_no_link(*context_.host, file.path); !r) return r;
-    if (!running_ && interrupted_ && context_.control != nullptr) {
-      if (const auto harm = context_.control->harm()) {
-        return fail(Errc::refused,
-                    fmt::format("to {} may end pods that run, and it cannot be asked for them: {}",
-                                context_.control->text(), *harm),
-                    "mend the unit and say `systemctl daemon-reload`, or start it yourself");
-      }
+    if (context_.control == nullptr || (!running_ && !interrupted_)) return {};
+    const auto harm = context_.control->harm();
+    if (!harm) return {};
+    if (!running_) {
+      return fail(Errc::refused,
+                  fmt::format("to {} may end pods that run, and it cannot be asked for them: {}",
+                              context_.control->text(), *harm),
+                  "mend the unit and say `systemctl daemon-reload`, or start it yourself");
     }
-    if (!running_) return {};
-    if (context_.control == nullptr) return {};
-    if (const auto harm = context_.control->harm()) {
-      auto all = context_.runtime->pods();
-      if (!all) return fail(std::move(all).error().during("which pods run is not known"));
-      if (!all->empty()) {
-        return fail(
-            Errc::refused,
-            fmt::format("to {} would end the pods that run: {}", context_.control->text(), *harm),
-            "mend the unit and say `systemctl daemon-reload`, or write the files alone with --no-restart");
-      }
-    }
-    return {};
+    auto all = context_.runtime->pods();
+    if (!all) return fail(std::move(all).error().during("which pods run is not known"));
+    if (all->empty()) return {};
+    return fail(
+        Errc::refused, fmt::format("to {} would end the pods that run: {}", context_.control->text(), *harm),
+        "mend the unit and say `systemctl daemon-reload`, or write the files alone with --no-restart");
   }
 
   Result<> write() {

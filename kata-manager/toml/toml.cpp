@@ -121,9 +121,7 @@ Result<toml::table> parsed(std::string_view text, const std::string& file = {}) 
 }  // namespace
 
 Result<TomlTable> parse_toml(std::string_view text, const std::string& file) {
-  const auto root = parsed(text, file);
-  if (!root) return fail(Error(root.error()));
-  return as_values(*root);
+  return parsed(text, file).map(as_values);
 }
 
 std::optional<InlineTable> inline_table_on(std::string_view text, const std::vector<std::string>& keys) {

@@ -55,11 +55,10 @@ runtime_type = "vm"
 )");
   write(first);
   EXPECT_THAT(test::must(plan(ours)).changes, IsEmpty());
-  EXPECT_EQ(test::must(configured_in_crio(kFolder, ConfigFiles(host))).at(0),
-            (ConfiguredRuntime{.name = "kata-a",
-                               .file = kFolder / "60-ferry-kata.conf",
-                               .shim = ours[0].shim,
-                               .configuration = ours[0].configuration}));
+  EXPECT_EQ(
+      test::must(configured_in_crio(kFolder, ConfigFiles(host))).at(0),
+      (ConfiguredRuntime{{.name = "kata-a", .shim = ours[0].shim, .configuration = ours[0].configuration},
+                         kFolder / "60-ferry-kata.conf"}));
   const auto removal = test::must(plan({}));
   EXPECT_THAT(removal.leaving, ElementsAre("kata-a"));
   write(removal);

@@ -3,7 +3,7 @@
 
 #include <gmock/gmock.h>
 
-#include "kata-manager/fetch/registry_session.h"
+#include "kata-manager/fetch/registry.h"
 #include "tests/support/must.h"
 
 namespace ferry::kata {

@@ -15,6 +15,7 @@
 #include "host/system/agent_folders.h"
 #include "kata-manager/artifacts/artifact_links.h"
 #include "kata-manager/artifacts/artifact_store.h"
+#include "kata-manager/fetch/manifest.h"
 #include "tests/kata-manager/archives.h"
 #include "tests/kata-manager/fetch_store.h"
 #include "tests/kata-manager/killed_at.h"
@@ -182,11 +183,15 @@ TEST_F(Fetch, ChoosesThePlatformFromAnIndex) {
   const std::string digest = registry.image(layers(), "amd64-only");
   const std::string type = "application/vnd.oci.image.index.v1+json";
   const std::string image = "application/vnd.oci.image.manifest.v1+json";
-  registry.manifest(R"({"schemaVersion":2,"manifests":[{"mediaType":")" + image + R"(","size":1,"digest":")" +
-                        digest + R"(","platform":{"os":"linux","architecture":"riscv64"}}]})",
-                    type);
+  const auto index_of = [&](const std::string& architecture) {
+    registry.manifest(R"({"schemaVersion":2,"manifests":[{"mediaType":")" + image +
+                          R"(","size":1,"digest":")" + digest +
+                          R"(","platform":{"os":"linux","architecture":")" + architecture + R"("}}]})",
+                      type);
+  };
+  index_of("riscv64");
   EXPECT_EQ(refusal().code, Errc::not_found);
-  request.architecture = "riscv64";
+  index_of(own_architecture());
   EXPECT_EQ(must(fetch()).digest, digest);
 }
 

@@ -27,7 +27,8 @@ std::string certificate_in(const test::ScratchDirectory& folder) {
 }
 
 Result<HttpReply> ask(const std::string& url, const std::string& authorities = {}) {
-  HttpClient client({.authorities = authorities});
+  const FetchRequest settings{.name = {}, .url = {}, .authorities = authorities};
+  HttpClient client(settings);
   return client.perform({.url = url});
 }
 

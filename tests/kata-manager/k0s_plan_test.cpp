@@ -84,12 +84,11 @@ TEST_F(K0sPlan, IsOneFileOfOurOwn) {
   // What k0s makes of it.
   runs_with(2, std::string(kOf1).substr(std::string(kOf1).find('[')));
   EXPECT_THAT(test::must(plan(ours)).changes, IsEmpty());
-  EXPECT_EQ(test::must(configured_in_k0s(kFolder, ConfigFiles(host))).at(0),
-            (ConfiguredRuntime{.name = "kata-a",
-                               .file = kFolder / "ferry-kata.toml",
-                               .type = "io.containerd.kata-a.v2",
-                               .shim = ours[0].shim,
-                               .configuration = ours[0].configuration}));
+  EXPECT_EQ(
+      test::must(configured_in_k0s(kFolder, ConfigFiles(host))).at(0),
+      (ConfiguredRuntime{{.name = "kata-a", .shim = ours[0].shim, .configuration = ours[0].configuration},
+                         kFolder / "ferry-kata.toml",
+                         "io.containerd.kata-a.v2"}));
   const auto removal = test::must(plan({}));
   EXPECT_THAT(removal.leaving, ElementsAre("kata-a"));
   write(removal);

@@ -62,7 +62,7 @@ class PredictedDaemon final : public kata::ContainerRuntime, public kata::Runtim
                         .type = placed.type,
                         .shim = placed.shim,
                         .configuration = placed.configuration,
-                        .snapshotter = keeps_snapshotter.value_or(placed.snapshotter),
+                        .snapshotter = keeps_snapshotter.value_or(placed.snapshotter.value_or("")),
                         .pod_annotations = placed.pod_annotations,
                         .container_annotations = placed.container_annotations});
     }

@@ -52,7 +52,7 @@ class RealRegistry : public test::Fetching {
   /// What is fetched is asked for there, with the password.
   void ask_at(const std::string& address) {
     request.url = address + "/kata/gpu:1";
-    request.registries = {{.registry = address, .endpoints = {scheme_ + address}}};
+    request.registries = {{address, {scheme_ + address}}};
     request.docker_config = R"({"auths":{")" + address + "\":" + kCredentials + "}}";
   }
 

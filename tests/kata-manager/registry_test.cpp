@@ -351,8 +351,7 @@ TEST_P(Registry, LeadsToNobodyElseInTheClear) {
   EXPECT_THAT(failure().message, HasSubstr("leads to http://cdn.invalid:80, without TLS"));
   lead(401, "WWW-Authenticate: Bearer realm=\"http://cdn.invalid/token\"");
   EXPECT_THAT(failure().message, HasSubstr("leads to http://cdn.invalid:80, without TLS"));
-  request.registries = {
-      {.registry = registry.address(), .endpoints = {"http://" + registry.address(), "http://cdn.invalid"}}};
+  request.registries = {{registry.address(), {"http://" + registry.address(), "http://cdn.invalid"}}};
   EXPECT_EQ(failure().code, Errc::unreachable) << "it was said that this one speaks it";
 }
 
@@ -401,7 +400,7 @@ TEST_P(Registry, IsSparedByAMirror) {
   RegistryFront mirror;
   mirror.image(layers());
   request.url = "registry.example/kata/gpu:1";
-  request.registries = {{.registry = "registry.example", .endpoints = {"http://" + mirror.address()}}};
+  request.registries = {{"registry.example", {"http://" + mirror.address()}}};
   log_in("registry.example");
   must(fetch());
   EXPECT_EQ(seen("guest.img"), "guest");
@@ -415,8 +414,7 @@ TEST_P(Registry, IsAskedWhereAMirrorFails) {
     if (seen.path.find("/blobs/") != std::string::npos) answer.body.front() ^= 1;
   };
   const RegistryFront empty;
-  request.registries = {{.registry = registry.address(),
-                         .endpoints = {"http://" + broken.address(), "http://" + empty.address()}}};
+  request.registries = {{registry.address(), {"http://" + broken.address(), "http://" + empty.address()}}};
   const Artifact artifact = must(fetch());
   EXPECT_EQ(seen("guest.img"), std::string(3'000'000, 'g'));
   ASSERT_FALSE(artifact.notes.empty());
@@ -427,14 +425,12 @@ TEST_P(Registry, IsAskedWhereAMirrorFails) {
 
 TEST_P(Registry, HasEndpointsThatCanBeRead) {
   for (const char* url : {"registry.example", "ftp://a", "https://a/?x", "https://u:p@a", "https://"}) {
-    request.registries = {{.registry = registry.address(), .endpoints = {url}}};
+    request.registries = {{registry.address(), {url}}};
     EXPECT_EQ(failure().code, Errc::usage) << url;
   }
-  request.registries = {{.registry = "docker.io", .endpoints = {}},
-                        {.registry = "index.docker.io", .endpoints = {}}};
+  request.registries = {{"docker.io", {}}, {"index.docker.io", {}}};
   EXPECT_EQ(failure().code, Errc::usage) << "one registry twice";
-  request.registries = {
-      {.registry = registry.address(), .endpoints = {"http://" + registry.address() + "/proxy/"}}};
+  request.registries = {{registry.address(), {"http://" + registry.address() + "/proxy/"}}};
   EXPECT_EQ(failure().code, Errc::not_found);
   EXPECT_EQ(registry.seen().back().path, "/v2/proxy/kata/gpu/manifests/1");
 }
@@ -442,7 +438,7 @@ TEST_P(Registry, HasEndpointsThatCanBeRead) {
 TEST_P(Registry, IsSpokenToByTlsUnlessSaidOtherwise) {
   // The stand-in speaks none: what is seen is that nothing is asked of it in the clear.
   request.url = registry.reference();
-  request.registries = {{.registry = registry.address(), .endpoints = {"https://" + registry.address()}}};
+  request.registries = {{registry.address(), {"https://" + registry.address()}}};
   request.patience.connect = std::chrono::milliseconds(300);
   request.patience.tries = 1;
   EXPECT_EQ(failure().code, Errc::unreachable);
@@ -455,7 +451,7 @@ TEST_P(Registry, LeadsFromTlsToNothingInTheClear) {
   const test::TlsServer server(folder);
   request.url = server.address() + "/kata/gpu:1";
   request.authorities = test::Fetching::text_in(folder.path() / "cert.pem");
-  request.registries = {{.registry = server.address(), .endpoints = {"https://" + server.address()}}};
+  request.registries = {{server.address(), {"https://" + server.address()}}};
   request.patience.tries = 1;
   const std::string here = "http://" + registry.address();
   folder.file("v2/kata/gpu/manifests/1", "HTTP/1.0 302 Found\r\nLocation: " + here + "/x\r\n\r\n");
@@ -469,7 +465,7 @@ TEST_P(Registry, LeadsFromTlsToNothingInTheClear) {
 
 TEST_P(Registry, IsReachedThroughAProxy) {
   request.url = "registry.invalid/kata/gpu:1";
-  request.registries = {{.registry = "registry.invalid", .endpoints = {"http://registry.invalid"}}};
+  request.registries = {{"registry.invalid", {"http://registry.invalid"}}};
   request.proxy = "http://" + registry.address();
   EXPECT_EQ(failure().code, Errc::not_found);
   ASSERT_EQ(registry.seen().size(), 1U);
