@@ -16,13 +16,15 @@
 namespace ferry::agent {
 namespace {
 
+using nlohmann::json;
+
 // A deleted DaemonSet ends its pods, which the watch reports; so a rare repetition is enough.
 constexpr std::chrono::seconds kAskAgain{60};
 
 }  // namespace
 
 NamedDaemonSets::NamedDaemonSets(kube::ApiClient& client, kube::Timers& timers, std::function<void()> changed)
-    : client_(client), timers_(timers), changed_(std::move(changed)) {}
+    : client_(client), timers_(timers), changed_(std::move(changed)), timer_(timers) {}
 
 NamedDaemonSets::~NamedDaemonSets() {
   ask({});
@@ -36,14 +38,14 @@ void NamedDaemonSets::ask(const std::set<NamedOwner>& owners) {
     Asked& asked = asked_[owner];
     if (!asked.call && timers_.now() >= asked.again) ask_for(owner, asked);
   }
-  if (asked_.empty()) timers_.cancel(timer_);
+  if (asked_.empty()) timer_.cancel();
 }
 
 void NamedDaemonSets::ask_for(const NamedOwner& owner, Asked& asked) {
   const kube::ObjectRef set{.kind = kube::kDaemonSets, .space = owner.space, .name = owner.name};
   asked.call = client_.get(
       set,
-      [this, owner](const Result<nlohmann::json>& object) {
+      [this, owner](const Result<json>& object) {
         const auto found = asked_.find(owner);
         if (found == asked_.end()) return;
         answered(owner, found->second, object);
@@ -52,7 +54,7 @@ void NamedDaemonSets::ask_for(const NamedOwner& owner, Asked& asked) {
       daemon_set_fields());
 }
 
-void NamedDaemonSets::answered(const NamedOwner& owner, Asked& asked, const Result<nlohmann::json>& object) {
+void NamedDaemonSets::answered(const NamedOwner& owner, Asked& asked, const Result<json>& object) {
   asked.call.reset();
   asked.again = timers_.now() + kAskAgain;
   asked.trouble.clear();
@@ -69,8 +71,7 @@ void NamedDaemonSets::answered(const NamedOwner& owner, Asked& asked, const Resu
   asked.exists.reset();
   asked.trouble = error.text();
   spdlog::warn("{}", asked.trouble);
-  timers_.cancel(timer_);
-  timer_ = timers_.at(asked.again, changed_);
+  timer_.set(asked.again, changed_);
 }
 
 std::string NamedDaemonSets::kept_because(const NamedOwner& owner) const {
@@ -82,8 +83,6 @@ std::string NamedDaemonSets::kept_because(const NamedOwner& owner) const {
 }
 
 namespace {
-
-using nlohmann::json;
 
 std::map<std::string, std::string> texts_at(const json& object, const char* key) {
   std::map<std::string, std::string> out;
@@ -99,11 +98,20 @@ constexpr const char* kUsualKey = "config.yaml";
 
 constexpr const char* kMirror = "kubernetes.io/config.mirror";
 
+/// The elements of a list; none if it is no list.
+const std::vector<json>& elements_at(const json& object, std::string_view key) {
+  static const std::vector<json> kNone;
+  const auto* const list = json_at(object, key).get_ptr<const json::array_t*>();
+  return list == nullptr ? kNone : *list;
+}
+
+const std::vector<json>& owners_of(const json& pod) {
+  return elements_at(json_at(pod, "metadata"), "ownerReferences");
+}
+
 // Empty: no owner of this kind.
 std::string owner_of(const json& pod, std::string_view kind) {
-  const json& owners = json_at(json_at(pod, "metadata"), "ownerReferences");
-  if (!owners.is_array()) return {};
-  for (const json& owner : owners)
+  for (const json& owner : owners_of(pod))
     if (text_at(owner, "kind") == kind) return text_at(owner, "name");
   return {};
 }
@@ -130,14 +138,12 @@ std::string doubt_of(const json& pod, const std::string& daemon_set, bool space_
 DaemonSetOwner daemon_set_owner_of(const json& pod, const BelievedOwners& believed) {
   const json& metadata = json_at(pod, "metadata");
   const std::string space = text_at(metadata, "namespace");
-  const json& owners = json_at(metadata, "ownerReferences");
   const bool space_is_believed = believed.spaces.contains(space);
   // A deleted DaemonSet can be gone before its pods have ended.
   const bool ends = !text_at(metadata, "deletionTimestamp").empty();
   const bool listed = space == believed.operator_space && believed.uids.has_value() && !ends;
   DaemonSetOwner out;
-  if (!owners.is_array()) return out;
-  for (const json& owner : owners) {
+  for (const json& owner : owners_of(pod)) {
     if (text_at(owner, "kind") != kube::kDaemonSets.kind) continue;
     std::string name = text_at(owner, "name");
     if (space_is_believed && (!listed || believed.uids->contains(text_at(owner, "uid"))))
@@ -153,10 +159,9 @@ bool has_ended(const json& pod) {
 }
 
 bool runs(const json& pod) {
-  const json& containers = json_at(json_at(pod, "status"), "containerStatuses");
-  return containers.is_array() && std::ranges::any_of(containers, [](const json& container) {
-           return !json_at(json_at(container, "state"), "running").is_null();
-         });
+  return std::ranges::any_of(
+      elements_at(json_at(pod, "status"), "containerStatuses"),
+      [](const json& container) { return !json_at(json_at(container, "state"), "running").is_null(); });
 }
 
 bool is_owned_by(const json& owner, const kube::ApiKind& kind) {
@@ -165,12 +170,9 @@ bool is_owned_by(const json& owner, const kube::ApiKind& kind) {
 
 // A DaemonSet recreates its pods even on a cordoned node. Its pods name it as their controller.
 std::optional<NamedOwner> daemon_set_of(const json& pod) {
-  const json& metadata = json_at(pod, "metadata");
-  const json& owners = json_at(metadata, "ownerReferences");
-  if (!owners.is_array()) return std::nullopt;
-  for (const json& owner : owners) {
+  for (const json& owner : owners_of(pod)) {
     if (is_owned_by(owner, kube::kDaemonSets) && json_at(owner, "controller") == json(true))
-      return NamedOwner{.space = text_at(metadata, "namespace"),
+      return NamedOwner{.space = text_at(json_at(pod, "metadata"), "namespace"),
                         .name = text_at(owner, "name"),
                         .uid = text_at(owner, "uid")};
   }
@@ -179,19 +181,15 @@ std::optional<NamedOwner> daemon_set_of(const json& pod) {
 
 // Only the kubelet can end a static pod. The kubelet creates the mirror pod with the Node as its owner.
 bool is_static(const json& pod, const json& node) {
-  const json& metadata = json_at(pod, "metadata");
-  const json& owners = json_at(metadata, "ownerReferences");
-  if (json_at(json_at(metadata, "annotations"), kMirror).is_null() || !owners.is_array()) return false;
-  return std::ranges::any_of(owners, [&](const json& owner) {
+  if (json_at(json_at(json_at(pod, "metadata"), "annotations"), kMirror).is_null()) return false;
+  return std::ranges::any_of(owners_of(pod), [&](const json& owner) {
     return is_owned_by(owner, kube::kNodes) && !uid_of(node).empty() && text_at(owner, "uid") == uid_of(node);
   });
 }
 
 std::set<std::string> runtime_handlers_of(const json& node) {
   std::set<std::string> out;
-  const json& list = json_at(json_at(node, "status"), "runtimeHandlers");
-  if (!list.is_array()) return out;
-  for (const json& handler : list)
+  for (const json& handler : elements_at(json_at(node, "status"), "runtimeHandlers"))
     if (const json& name = json_at(handler, "name"); name.is_string()) out.insert(name.get<std::string>());
   return out;
 }
@@ -270,8 +268,7 @@ std::vector<std::string> passed_over_of(const json& config_map) {
 }
 
 bool is_cordoned(const json& node) {
-  const json& cordoned = json_at(json_at(node, "spec"), "unschedulable");
-  return cordoned.is_boolean() && cordoned.get<bool>();
+  return json_at(json_at(node, "spec"), "unschedulable") == json(true);
 }
 
 std::vector<NodePod> node_pods_of(const std::map<std::string, json>& pods, const json& node) {

@@ -58,7 +58,7 @@ class NamedDaemonSets : Pinned {
   kube::Timers& timers_;
   const std::function<void()> changed_;
   std::map<NamedOwner, Asked> asked_;
-  kube::Timers::Timer timer_;
+  kube::OwnedTimer timer_;
 };
 
 /// The fields of pods that the agent reads.

@@ -16,6 +16,7 @@
 #include "agent/node_agent.h"
 #include "agent/reconcile.h"
 #include "agent/reconcile_queue.h"
+#include "common/pinned.h"
 #include "common/result.h"
 #include "kube/api_path.h"
 #include "kube/api_transport.h"
@@ -26,18 +27,13 @@
 
 namespace ferry::agent {
 
-class ClusterWatches {
+class ClusterWatches : Pinned {
  public:
   using Objects = kube::ObjectWatch::Objects;
 
   /// Each change of an object schedules a reconcile. The references must outlive this object.
   ClusterWatches(kube::ApiTransport& transport, kube::Timers& timers, kube::Random random,
                  const NodeAgent::Settings& settings, ReconcileQueue& queue);
-  ClusterWatches(const ClusterWatches&) = delete;
-  ClusterWatches& operator=(const ClusterWatches&) = delete;
-  ClusterWatches(ClusterWatches&&) = delete;
-  ClusterWatches& operator=(ClusterWatches&&) = delete;
-  ~ClusterWatches() = default;
 
   /// Errc::usage: a name that no object can have.
   Result<> begin();

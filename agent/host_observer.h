@@ -2,9 +2,6 @@
 // Reads hostd's files and liveness, and measures hostd's silence. Only one thread may use it.
 #pragma once
 
-#include <set>
-#include <string>
-
 #include "agent/agent_memory.h"
 #include "agent/node_report.h"
 #include "agent/reconcile_queue.h"
@@ -41,7 +38,7 @@ class HostObserver {
   AgentMemory& memory_;
   ReconcileQueue& queue_;
   HostSide files_;
-  OwnedTimer again_;
+  kube::OwnedTimer again_;
 };
 
 }  // namespace ferry::agent

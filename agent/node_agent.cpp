@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/node_agent.h"
 
+#include <chrono>
 #include <cstddef>
 #include <set>
 #include <utility>
@@ -14,21 +15,46 @@
 #include "agent/drain/evictions.h"
 #include "agent/host_files.h"
 #include "agent/host_observer.h"
-#include "agent/labels/feature_file.h"
+#include "agent/labels/feature_labels.h"
 #include "agent/labels/node_feature.h"
 #include "agent/node_patch.h"
+#include "agent/operator_compat/operands.h"
 #include "agent/reconcile.h"
 #include "agent/reconcile_queue.h"
 #include "agent/rollout/rollout_leases.h"
-#include "agent/shutdown.h"
 #include "api/labels.h"
 #include "common/config/config_tree.h"
 #include "kube/api_client.h"
+#include "kube/api_error.h"
+#include "kube/api_path.h"
 
 namespace ferry::agent {
 namespace {
 
 using nlohmann::json;
+
+// Time for an agent that ends: for hostd to end a change and for the API server to be updated; shorter than
+// the termination grace period.
+constexpr std::chrono::seconds kLeavePatience{60};
+// Part of kLeavePatience for the API server.
+constexpr std::chrono::seconds kLastWord{10};
+
+/// The patch that reverts changes of the agent which no other program would revert: pauses and the cordon.
+json undoing(const json& node, bool with_cordon) {
+  const policy::NodeObject now = node_object_of(node);
+  const DrainStep drain = with_cordon ? drain_undone(now, is_cordoned(node)) : DrainStep();
+  return patch_of(resume_operands(now.labels), drain.annotations, drain.unschedulable);
+}
+
+bool is_permitted_at_work(const HostSide& host) {
+  const auto& written = host.kata_written;
+  return host.kata.applying || (written && written->permitted && host.kata.generation != written->generation);
+}
+
+/// If the node has a rollout lease, its result matters to the cluster, even if hostd has yet to begin.
+bool is_at_work(const HostSide& host, bool has_lease) {
+  return host_is_changing(host) || (has_lease && (!has_answered(host) || is_permitted_at_work(host)));
+}
 
 /// The configuration's name for people; empty: not known here.
 std::string name_of(const std::string& configuration, const DesiredPolicy& desired_policy) {
@@ -54,12 +80,13 @@ class NodeAgent::Impl {
         watches_(transport, timers, random, settings_, queue_),
         patch_(client_, timers, random, wall_clock_, settings_.node, memory_, watches_, queue_,
                [this](const json& node) -> std::optional<ReconcileResult> {
-                 if (shutdown_) return std::nullopt;
+                 if (leaves_) return std::nullopt;
                  return reconcile_with(node);
                }),
         evictions_(client_, timers, random, queue_.scheduler()),
         owners_(client_, timers, queue_.scheduler()),
-        former_feature_(host, client_, timers, random) {
+        former_feature_(host, client_, timers, random),
+        leave_timer_(timers) {
     if (settings_.fetcher != nullptr)
       pulls_ = std::make_unique<ArtifactPulls>(host_, *settings_.fetcher, timers_, random, settings_.pull,
                                                queue_.scheduler());
@@ -95,23 +122,13 @@ class NodeAgent::Impl {
   void configurations_changed() { queue_.schedule(); }
 
   void leave(EventLoop::Job left) {
-    if (shutdown_) return;
+    if (std::exchange(leaves_, true)) return;
     // An artifact in use is pulled only with the rollout lease, which is given back.
     if (pulls_) pulls_->act({});
-    shutdown_ = std::make_unique<Shutdown>(
-        Shutdown::Parts{.node = settings_.node,
-                        .host = host_,
-                        .timers = timers_,
-                        .client = client_,
-                        .queue = queue_,
-                        .observer = observer_,
-                        .watches = watches_,
-                        .patch = patch_,
-                        .evictions = evictions_,
-                        .leases = leases_.get(),
-                        .observe = [this](const json& node) { return observe(node); }},
-        std::move(left));
-    shutdown_->act();
+    left_ = std::move(left);
+    leave_by_ = timers_.now() + kLeavePatience;
+    leave_timer_.set(leave_by_, [this] { end(); });
+    go_on_leaving();
   }
 
   std::optional<PullCounts> pulls() const { return pulls_ ? std::optional(pulls_->counts()) : std::nullopt; }
@@ -123,7 +140,7 @@ class NodeAgent::Impl {
 
  private:
   void reconcile_now() {
-    if (shutdown_) return shutdown_->act();
+    if (leaves_) return go_on_leaving();
     const json* const node = watches_.node();
     if (node == nullptr) return log_missing_node();
     memory_.messages.node_is_missing = false;
@@ -309,6 +326,75 @@ class NodeAgent::Impl {
     return true;
   }
 
+  // The end of an agent that has got SIGTERM. No change begins any more. Once hostd has ended its change or
+  // stopped, the agent undoes its own changes that no other program would undo: it resumes operands,
+  // uncordons the node, and gives back the node's rollout lease (LastLease).
+
+  /// Does all that is due now.
+  void go_on_leaving() {
+    if (patch_.is_sending() || is_undoing_) return;  // the answer comes back here
+    const json* const node = watches_.node();
+    const bool keeps = node != nullptr && !is_undone_ && !undoing(*node, true).is_null();
+    const bool has_lease = node != nullptr && leases_ && leases_->may_have_one();
+    if (!keeps && !has_lease) return end();
+    observer_.read_liveness();
+    const Moment late = leave_by_ - kLastWord;
+    if (is_at_work(observer_.files(), has_lease) && observer_.hostd_runs() && timers_.now() < late)
+      return queue_.requeue(late);
+    // A change that will not begin justifies no eviction.
+    evictions_.leave_out_others({});
+    if (keeps) return undo(true);
+    give_lease_back(*node);
+  }
+
+  /// If the server refuses the uncordon, the operands are resumed without it.
+  void undo(bool with_cordon) {
+    is_undoing_ = true;
+    client_.change(
+        kube::node_ref(settings_.node),
+        [with_cordon](const json& now) -> Result<json> { return undoing(now, with_cordon); },
+        [this, with_cordon](const Result<json>& changed) {
+          is_undoing_ = false;
+          is_undone_ = true;
+          if (changed) return go_on_leaving();
+          spdlog::error(
+              "{} of Node {}: {}; the next agent takes that back, or whoever uncordons it, and takes {} off "
+              "its labels {}*",
+              with_cordon ? "a cordon, or pauses of operands, stay" : "pauses of operands stay",
+              settings_.node, changed.error().text(), kPauseMark, api::kDeployPrefix);
+          const bool refused = changed.error().code == kube::ApiErrc::forbidden ||
+                               changed.error().code == kube::ApiErrc::invalid;
+          if (with_cordon && refused) return undo(false);
+          go_on_leaving();
+        },
+        watches_.node());
+  }
+
+  void give_lease_back(const json& node) {
+    if (leases_->is_writing()) return;  // the answer comes back here
+    const NodeSnapshot snapshot = observe(node);
+    if (!snapshot.rollout) return end();
+    if (!snapshot.rollout->trouble.empty()) return keep_lease(snapshot.rollout->trouble);
+    if (!snapshot.rollout->known) return;  // wait for the API server, or the deadline
+    const LastLease last = last_lease(snapshot);
+    if (last.lease.kind == RolloutStep::Kind::nothing) return end();
+    if (last.kata) {
+      if (auto written = write_desired_classes(host_, *last.kata); !written)
+        return keep_lease(written.error().text());
+    }
+    leases_->act(last.lease, {});
+  }
+
+  void keep_lease(const std::string& why) {
+    spdlog::error("the rollout lease of Node {} is not freed: {}", settings_.node, why);
+    end();
+  }
+
+  void end() {
+    leave_timer_.cancel();
+    if (const auto left = std::exchange(left_, nullptr)) left();
+  }
+
   HostFs& host_;
   kube::Timers& timers_;
   const kube::EventRecorder::WallClock wall_clock_;
@@ -325,7 +411,14 @@ class NodeAgent::Impl {
   std::unique_ptr<RolloutLeases> leases_;      ///< null: any number of nodes may change
   std::unique_ptr<NodeFeature> node_feature_;  ///< null: not configured
   std::unique_ptr<ArtifactPulls> pulls_;       ///< null: nothing is pulled
-  std::unique_ptr<Shutdown> shutdown_;         ///< null: the agent stays
+
+  // State of an agent that ends.
+  bool leaves_ = false;
+  EventLoop::Job left_;  ///< empty once called
+  Moment leave_by_;
+  kube::OwnedTimer leave_timer_;
+  bool is_undoing_ = false;
+  bool is_undone_ = false;  ///< undo() is done, or has failed
 };
 
 NodeAgent::NodeAgent(HostFs& host, kube::ApiTransport& transport, kube::Timers& timers,

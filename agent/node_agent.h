@@ -18,6 +18,7 @@
 #include "agent/kata/artifact_pulls.h"
 #include "agent/labels/feature_labels.h"
 #include "common/event_loop.h"
+#include "common/pinned.h"
 #include "common/result.h"
 #include "hostfs/host_fs.h"
 #include "kube/api_transport.h"
@@ -32,7 +33,7 @@ namespace ferry::agent {
 /// While the node changes, or waits for a rollout lease, it also watches the Leases. FeatureWay::nfd adds a
 /// watch for its NodeFeature, and another for the owner if that is not the Node. Pods are watched where there
 /// may be an operator, or where pods may be evicted; the ConfigMap with Kata's classes where one is named.
-class NodeAgent {
+class NodeAgent : Pinned {
  public:
   struct Settings {
     std::string node;
@@ -64,10 +65,6 @@ class NodeAgent {
   /// The references must outlive this object.
   NodeAgent(HostFs& host, kube::ApiTransport& transport, kube::Timers& timers, const kube::Random& random,
             kube::EventRecorder::WallClock wall_clock, Settings settings);
-  NodeAgent(const NodeAgent&) = delete;
-  NodeAgent& operator=(const NodeAgent&) = delete;
-  NodeAgent(NodeAgent&&) = delete;
-  NodeAgent& operator=(NodeAgent&&) = delete;
   ~NodeAgent();
 
   /// Errc::usage: a name that no object can have.

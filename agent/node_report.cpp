@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "api/events.h"
 #include "api/labels.h"
 #include "common/text/words.h"
 
@@ -310,6 +311,84 @@ NodeReport node_report(const DesiredState& desired_state, const HostSide& host, 
   } else if (desired_state.kind == DesiredState::Kind::policy) {
     out.labels[api::kVgpuStateLabel] = std::nullopt;
   }
+  return out;
+}
+
+namespace {
+
+// An event for each accelerator that is not in the desired state.
+void add_troubles(std::vector<NodeEvent>& out, const char* reason, const HostSide& host,
+                  const NodeReport& report) {
+  constexpr std::size_t kMostEvents = 8;  // the failure of a whole node must not flood the cluster
+  // If desired.json could not be written, status.json is about an older desired state.
+  std::vector<std::string> lines =
+      host.status && host.unwritable.empty() ? host_troubles(*host.status) : std::vector<std::string>();
+  if (lines.empty()) lines.push_back(report.trouble);
+  const std::size_t left_out = lines.size() > kMostEvents ? lines.size() - kMostEvents + 1 : 0;
+  if (left_out > 0) {
+    lines.resize(lines.size() - left_out);
+    lines.push_back(fmt::format("and {} more; `ferry status` on the node shows all", left_out));
+  }
+  for (std::string& line : lines)
+    out.push_back({.warning = true, .reason = reason, .message = std::move(line)});
+}
+
+std::string policy_of(const DesiredState& desired_state) {
+  return fmt::format("policy {} ({})", desired_state.desired_policy.name,
+                     desired_state.desired_policy.source);
+}
+
+void add_condition(std::vector<NodeEvent>& out, const DesiredState& desired_state, const HostSide& host,
+                   const NodeReport& report) {
+  const auto event = [&](bool warning, const char* reason, std::string message) {
+    out.push_back({.warning = warning, .reason = reason, .message = std::move(message)});
+  };
+  switch (report.condition) {
+    case NodeCondition::ready:
+      return event(false, api::event::kReady, "the GPUs match " + policy_of(desired_state));
+    case NodeCondition::pending:
+    case NodeCondition::applying:
+      if (report.held) return event(true, api::event::kRolloutHeld, report.trouble);
+      if (!report.trouble.empty()) return event(true, api::event::kHostdUnavailable, report.trouble);
+      if (report.condition == NodeCondition::applying)
+        event(false, api::event::kApplying, "the GPUs are being changed to " + policy_of(desired_state));
+      return;
+    case NodeCondition::draining:  // recorded when the drain begins (drain.h)
+      return;
+    case NodeCondition::blocked:
+      return add_troubles(out, api::event::kBlocked, host, report);
+    case NodeCondition::failed:
+      if (desired_state.kind != DesiredState::Kind::invalid)
+        return add_troubles(out, api::event::kFailed, host, report);
+      return event(true, api::event::kInvalidConfig, report.trouble);
+    case NodeCondition::idle:
+      if (desired_state.kind == DesiredState::Kind::policy)
+        return event(true, api::event::kIdle, report.trouble);
+      return event(false, api::event::kIdle, "the GPUs are left as they are: " + desired_state.reason);
+    case NodeCondition::standby:
+      return event(true, api::event::kStandby, desired_state.reason);
+    case NodeCondition::unknown:
+      return event(true, api::event::kHostdUnavailable, report.trouble);
+  }
+}
+
+}  // namespace
+
+std::vector<NodeEvent> node_events(const policy::NodeObject& node, const DesiredState& desired_state,
+                                   const HostSide& host, const NodeReport& report,
+                                   const std::set<std::string>& recorded_before) {
+  std::vector<NodeEvent> out;
+  for (const std::string& warning : desired_state.warnings) {
+    if (!recorded_before.contains(warning))
+      out.push_back({.warning = true, .reason = api::event::kConfigWarning, .message = warning});
+  }
+  const auto error = report.annotations.find(api::kErrorAnnotation);
+  const bool shown =
+      value_of(node.labels, api::kStateLabel) == text(report.condition) &&
+      value_of(node.annotations, api::kErrorAnnotation) ==
+          (error == report.annotations.end() ? report.trouble : error->second.value_or(std::string()));
+  if (!shown) add_condition(out, desired_state, host, report);
+  for (NodeEvent& event : out) event.message = one_line(event.message);
   return out;
 }
 

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,6 +18,7 @@
 #include "api/host_status.h"
 #include "kata-manager/classes/desired_classes.h"
 #include "kata-manager/controller/ready_handlers.h"
+#include "policy/kubernetes_files.h"
 
 namespace ferry::agent {
 
@@ -136,5 +138,20 @@ std::vector<std::string> host_troubles(const api::HostStatus& host);
 /// A line of at most `most` bytes: control characters become blanks, and "…" replaces the end of a longer
 /// text.
 std::string one_line(std::string_view text, std::size_t most = kMostReported);
+
+// Events of the Node, each recorded once when its cause appears.
+
+struct NodeEvent {
+  bool warning = false;  ///< type Warning, otherwise Normal
+  std::string reason;    ///< "Blocked"
+  std::string message;   ///< at most kMostReported bytes
+  bool operator==(const NodeEvent&) const = default;
+};
+
+/// The events of `report` that the Node does not show yet. The Node's label and annotation are the memory, so
+/// that a restarted agent records no event twice. `recorded_before`: warnings that are recorded already.
+std::vector<NodeEvent> node_events(const policy::NodeObject& node, const DesiredState& desired_state,
+                                   const HostSide& host, const NodeReport& report,
+                                   const std::set<std::string>& recorded_before);
 
 }  // namespace ferry::agent

@@ -10,8 +10,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "agent/desired_state/known_policies.h"
-#include "agent/labels/feature_file.h"
+#include "agent/desired_state/written_policy.h"
+#include "agent/labels/feature_labels.h"
 #include "agent/labels/own_labels.h"
 #include "agent/rollout/rollout.h"
 #include "api/labels.h"
@@ -240,18 +240,15 @@ void plan_features(const NodeSnapshot& snapshot, LabelChanges& labels, LabelChan
                    ReconcileResult& result) {
   auto features = features_of(snapshot.host);
   if (snapshot.features == FeatureWay::node && !features) return;
-  const auto annotation = [&](const char* name) {
-    const auto found = snapshot.node.annotations.find(name);
-    return found == snapshot.node.annotations.end() ? std::string_view() : std::string_view(found->second);
-  };
   const bool ours = snapshot.features == FeatureWay::node;
   // NFD may have set these labels already, and not yet listed them in its annotation.
   const bool nfds = snapshot.features == FeatureWay::file || snapshot.features == FeatureWay::nfd;
-  Labels record = read_label_record(annotation(api::kFeaturesAnnotation));
+  Labels record = read_label_record(value_of(snapshot.node.annotations, api::kFeaturesAnnotation));
   std::erase_if(record, [](const auto& label) { return !is_feature_label(label.first); });
-  OwnLabels own =
-      own_labels(snapshot.node.labels, std::move(record), ours ? features.value_or(Labels()) : Labels(),
-                 nfds ? Labels() : own_features(snapshot.node.labels, annotation(api::kNfdAnnotation)));
+  OwnLabels own = own_labels(
+      snapshot.node.labels, std::move(record), ours ? features.value_or(Labels()) : Labels(),
+      nfds ? Labels()
+           : own_features(snapshot.node.labels, value_of(snapshot.node.annotations, api::kNfdAnnotation)));
   if (snapshot.memory.patch.refusals.labels(snapshot.now).empty()) {
     labels.merge(own.changes);
     annotations[api::kFeaturesAnnotation] = std::move(own.record);
@@ -286,8 +283,7 @@ KataPlan last_kata_plan(const NodeSnapshot& snapshot) {
 /// A vGPU configuration that is no longer desired, and that hostd never took up, is not pending.
 void end_pending(const Labels& labels, ReconcileResult& result) {
   if (result.desired_state.of_vgpu_config || result.desired_state.kind == DesiredState::Kind::policy) return;
-  const auto now = labels.find(api::kVgpuStateLabel);
-  if (now != labels.end() && now->second == "pending")
+  if (value_of(labels, api::kVgpuStateLabel) == "pending")
     result.report.labels[api::kVgpuStateLabel] = std::nullopt;
 }
 

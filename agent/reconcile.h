@@ -20,7 +20,6 @@
 #include "agent/drain/drain.h"
 #include "agent/kata/kata_step.h"
 #include "agent/labels/feature_labels.h"
-#include "agent/node_events.h"
 #include "agent/node_report.h"
 #include "agent/operator_compat/operands.h"
 #include "agent/operator_compat/two_owners.h"
@@ -50,7 +49,7 @@ struct NodeSnapshot {
   /// or the server has reported no error.
   std::optional<Moment> kata_given_up_at = {};
   FeatureWay features = FeatureWay::none;
-  bool has_feature_file = false;   ///< the file for Node Feature Discovery exists (feature_file.h)
+  bool has_feature_file = false;   ///< the file for Node Feature Discovery exists
   std::chrono::seconds paused{0};  ///< time since ReconcileResult::awaits_operands
   AgentMemory memory = {};
   Moment now = {};
@@ -84,7 +83,7 @@ struct ReconcileResult : NodeChanges {
   /// Content of serving.json: why Ferry's device plugin is on standby; empty: it serves, and there is no
   /// file. Absent: the file stays.
   std::optional<std::string> standby;
-  std::optional<Labels> feature_file;  ///< content of the feature file (feature_file.h); absent: it stays
+  std::optional<Labels> feature_file;  ///< content of the feature file; absent: it stays
   bool write_feature_file = false;     ///< false: the file is so, and need not be renewed yet
   std::optional<Labels> node_feature;  ///< labels of the NodeFeature (node_feature.h); absent: they stay
   bool awaits_operands = false;        ///< desired.json waits for operands, or for their labels

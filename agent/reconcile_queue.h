@@ -3,7 +3,6 @@
 #pragma once
 
 #include <functional>
-#include <string>
 #include <utility>
 
 #include <spdlog/spdlog.h>
@@ -15,28 +14,6 @@
 #include "kube/timers.h"
 
 namespace ferry::agent {
-
-/// A timer that ends with its owner.
-class OwnedTimer {
- public:
-  explicit OwnedTimer(kube::Timers& timers) : timers_(timers) {}
-  OwnedTimer(const OwnedTimer&) = delete;
-  OwnedTimer& operator=(const OwnedTimer&) = delete;
-  OwnedTimer(OwnedTimer&&) = delete;
-  OwnedTimer& operator=(OwnedTimer&&) = delete;
-  ~OwnedTimer() { cancel(); }
-
-  /// Runs `job` at `when`, instead of the last such job.
-  void set(Moment when, EventLoop::Job job) {
-    cancel();
-    timer_ = timers_.at(when, std::move(job));
-  }
-  void cancel() { timers_.cancel(timer_); }
-
- private:
-  kube::Timers& timers_;
-  kube::Timers::Timer timer_;
-};
 
 class ReconcileQueue {
  public:
@@ -80,8 +57,8 @@ class ReconcileQueue {
   const EventLoop::Job reconcile_;
   bool scheduled_ = false;
   kube::Backoff backoff_;
-  OwnedTimer soon_;
-  OwnedTimer later_;
+  kube::OwnedTimer soon_;
+  kube::OwnedTimer later_;
 };
 
 }  // namespace ferry::agent

@@ -11,6 +11,7 @@
 
 #include "common/text/json.h"
 #include "common/text/text.h"
+#include "common/text/words.h"
 
 namespace ferry::api {
 namespace {
@@ -28,37 +29,26 @@ constexpr int kHighestErrno = 4095;  // MAX_ERRNO of the kernel
 constexpr std::size_t kLongestErrorText = 8000;
 constexpr std::size_t kLongestHint = 2000;
 
-constexpr std::array<std::pair<std::string_view, ClaimAction>, 2> kActions = {
+constexpr Words<ClaimAction, 2> kActions = {
     {{"prepare", ClaimAction::prepare}, {"unprepare", ClaimAction::unprepare}}};
 
-constexpr std::array<std::pair<std::string_view, Errc>, 10> kCodes = {
-    {{"usage", Errc::usage},
-     {"invalid_config", Errc::invalid_config},
-     {"not_found", Errc::not_found},
-     {"refused", Errc::refused},
-     {"differs", Errc::differs},
-     {"stuck", Errc::stuck},
-     {"unreachable", Errc::unreachable},
-     {"unsupported", Errc::unsupported},
-     {"malformed_host", Errc::malformed_host},
-     {"failed", Errc::failed}}};
-
-template <typename Table, typename Value>
-std::string_view word_for(const Table& table, Value value) {
-  const auto found = std::ranges::find(table, value, [](const auto& entry) { return entry.second; });
-  return found == table.end() ? std::string_view() : found->first;
-}
+constexpr Words<Errc, 10> kCodes = {{{"usage", Errc::usage},
+                                     {"invalid_config", Errc::invalid_config},
+                                     {"not_found", Errc::not_found},
+                                     {"refused", Errc::refused},
+                                     {"differs", Errc::differs},
+                                     {"stuck", Errc::stuck},
+                                     {"unreachable", Errc::unreachable},
+                                     {"unsupported", Errc::unsupported},
+                                     {"malformed_host", Errc::malformed_host},
+                                     {"failed", Errc::failed}}};
 
 std::optional<ClaimAction> parse_action(std::string_view word) {
-  for (const auto& [name, action] : kActions)
-    if (name == word) return action;
-  return std::nullopt;
+  return value_for(kActions, word);
 }
 
 std::optional<Errc> parse_code(std::string_view word) {
-  for (const auto& [name, code] : kCodes)
-    if (name == word) return code;
-  return std::nullopt;
+  return value_for(kCodes, word);
 }
 
 bool is_label_char(char c) {
@@ -131,8 +121,7 @@ DeviceNode read_node(const JsonObject& node) {
 }
 
 PreparedDevice read_prepared(const JsonObject& device) {
-  PreparedDevice out;
-  out.mdev_uuid = device.text_or_none("mdev_uuid");
+  PreparedDevice out{.mdev_uuid = device.text_or_none("mdev_uuid")};
   if (!out.mdev_uuid.empty() && !is_uuid(out.mdev_uuid)) device.blame("mdev_uuid", "expected a UUID");
   if (const std::string function = device.text_or_none("function"); !function.empty())
     out.function = parse_address(device, "function", function);
@@ -158,8 +147,7 @@ ClaimRequest read_request(const JsonObject& request) {
 }
 
 Error read_error(const JsonObject& error) {
-  Error out{.code = make_error_code(Errc::failed), .message = error.text("message")};
-  out.hint = error.text_or_none("hint");
+  Error out{.code = {}, .message = error.text("message"), .hint = error.text_or_none("hint")};
   if (const auto number = error.number_or_none<int>("errno")) {
     if (*number == 0 || *number > kHighestErrno) error.blame("errno", "expected an errno");
     out.code = std::error_code(*number, std::generic_category());
@@ -215,9 +203,8 @@ Json json_of(const Error& error) {
   const bool is_errno = error.code.category() == std::generic_category() && error.code.value() > 0;
   const bool is_ours = error.code.category() == ferry_category();
   const std::string_view word =
-      is_ours ? word_for(kCodes, static_cast<Errc>(error.code.value())) : std::string_view();
-  Json out = Json::object();
-  out["code"] = is_errno ? "errno" : word.empty() ? "failed" : word;
+      is_ours ? word_for(kCodes, static_cast<Errc>(error.code.value()), "failed") : "failed";
+  Json out = {{"code", is_errno ? "errno" : word}};
   if (is_errno) out["errno"] = error.code.value();
   out["message"] = cut(error.message, kLongestErrorText);
   out["hint"] = or_null(cut(error.hint, kLongestHint));
@@ -226,38 +213,27 @@ Json json_of(const Error& error) {
 
 Json json_of(const PreparedDevice& device) {
   Json nodes = Json::array();
-  for (const DeviceNode& node : device.nodes) {
-    Json one = Json::object();
-    one["path"] = node.path;
-    one["mode"] = or_null(node.mode);
-    nodes.push_back(std::move(one));
-  }
-  Json out = Json::object();
-  out["mdev_uuid"] = or_null(device.mdev_uuid);
-  out["function"] = device.function ? Json(device.function->text()) : Json();
-  out["nodes"] = std::move(nodes);
-  return out;
+  for (const DeviceNode& node : device.nodes)
+    nodes.push_back({{"path", node.path}, {"mode", or_null(node.mode)}});
+  return {{"mdev_uuid", or_null(device.mdev_uuid)},
+          {"function", device.function ? Json(device.function->text()) : Json()},
+          {"nodes", std::move(nodes)}};
 }
 
 }  // namespace
 
 std::string claim_request_text(const ClaimRequest& request) {
   Json devices = Json::array();
-  for (const RequestedDevice& device : request.devices) {
-    Json one = Json::object();
-    one["gpu"] = device.gpu.text();
-    one["type"] = or_null(device.type);
-    one["placement"] = or_null(device.placement);
-    devices.push_back(std::move(one));
-  }
-  Json out = Json::object();
-  out["version"] = kClaimRequestVersion;
-  out["action"] = word_for(kActions, request.action);
-  out["claim"] = request.claim;
-  out["namespace"] = request.space;
-  out["name"] = request.name;
-  out["devices"] = std::move(devices);
-  return message_text(out);
+  for (const RequestedDevice& device : request.devices)
+    devices.push_back({{"gpu", device.gpu.text()},
+                       {"type", or_null(device.type)},
+                       {"placement", or_null(device.placement)}});
+  return message_text({{"version", kClaimRequestVersion},
+                       {"action", word_for(kActions, request.action)},
+                       {"claim", request.claim},
+                       {"namespace", request.space},
+                       {"name", request.name},
+                       {"devices", std::move(devices)}});
 }
 
 Result<ClaimRequest> read_claim_request(std::string_view text) {
@@ -265,16 +241,10 @@ Result<ClaimRequest> read_claim_request(std::string_view text) {
 }
 
 std::string claim_answer_text(const Result<std::vector<PreparedDevice>>& answer) {
-  Json out = Json::object();
-  out["version"] = kClaimRequestVersion;
-  if (!answer) {
-    out["error"] = json_of(answer.error());
-    return message_text(out);
-  }
+  if (!answer) return message_text({{"version", kClaimRequestVersion}, {"error", json_of(answer.error())}});
   Json devices = Json::array();
   for (const PreparedDevice& device : *answer) devices.push_back(json_of(device));
-  out["devices"] = std::move(devices);
-  return message_text(out);
+  return message_text({{"version", kClaimRequestVersion}, {"devices", std::move(devices)}});
 }
 
 Result<std::vector<PreparedDevice>> read_claim_answer(std::string_view text) {

@@ -2,7 +2,6 @@
 #include "api/claimable_gpus.h"
 
 #include <algorithm>
-#include <array>
 #include <set>
 #include <utility>
 
@@ -10,6 +9,7 @@
 
 #include "api/files.h"
 #include "common/text/json.h"
+#include "common/text/words.h"
 
 namespace ferry::api {
 namespace {
@@ -18,31 +18,18 @@ using Json = nlohmann::ordered_json;
 
 constexpr const char* kHint = "ferry hostd writes it: is it of the same version?";
 
-constexpr std::array<std::pair<std::string_view, VgpuFramework>, 3> kFrameworks = {
-    {{"none", VgpuFramework::none},
-     {"mdev", VgpuFramework::mdev},
-     {"vendor_vfio", VgpuFramework::vendor_vfio}}};
+constexpr Words<VgpuFramework, 3> kFrameworks = {{{"none", VgpuFramework::none},
+                                                  {"mdev", VgpuFramework::mdev},
+                                                  {"vendor_vfio", VgpuFramework::vendor_vfio}}};
 
-constexpr std::array<std::pair<std::string_view, GpuHealth>, 2> kHealth = {
-    {{"ready", GpuHealth::ready}, {"unhealthy", GpuHealth::unhealthy}}};
-
-template <typename Table, typename Value>
-std::string_view word_for(const Table& table, Value value) {
-  const auto* const found =
-      std::ranges::find_if(table, [value](const auto& entry) { return entry.second == value; });
-  return found == table.end() ? std::string_view() : found->first;
-}
+constexpr Words<GpuHealth, 2> kHealth = {{{"ready", GpuHealth::ready}, {"unhealthy", GpuHealth::unhealthy}}};
 
 std::optional<VgpuFramework> parse_framework(std::string_view word) {
-  for (const auto& [name, framework] : kFrameworks)
-    if (name == word) return framework;
-  return std::nullopt;
+  return value_for(kFrameworks, word);
 }
 
 std::optional<GpuHealth> parse_health(std::string_view word) {
-  for (const auto& [name, health] : kHealth)
-    if (name == word) return health;
-  return std::nullopt;
+  return value_for(kHealth, word);
 }
 
 Json json_of(const VgpuType& type) {
@@ -123,12 +110,10 @@ std::vector<ClaimableGpu> read_whole(const JsonObject& file) {
 }  // namespace
 
 std::string claimable_gpus_text(const std::vector<ClaimableGpu>& gpus) {
-  std::vector<const ClaimableGpu*> sorted;
-  sorted.reserve(gpus.size());
-  for (const ClaimableGpu& gpu : gpus) sorted.push_back(&gpu);
+  std::vector<ClaimableGpu> sorted = gpus;
   std::ranges::stable_sort(sorted, {}, &ClaimableGpu::address);
   auto list = Json::array();
-  for (const ClaimableGpu* gpu : sorted) list.push_back(json_of(*gpu));
+  for (const ClaimableGpu& gpu : sorted) list.push_back(json_of(gpu));
   return json_text({{"version", kClaimableGpusVersion}, {"gpus", std::move(list)}});
 }
 

@@ -32,9 +32,7 @@ Result<std::string> read_serving_file(std::string_view text, std::string_view fi
 
 bool is_of_the_agent(std::string_view serving_file) {
   const auto file = nlohmann::json::parse(serving_file, nullptr, false);
-  if (!file.is_object()) return false;
-  const auto by = file.find("by");
-  return by != file.end() && *by == kAgent;
+  return json_at(file, "by") == kAgent;
 }
 
 }  // namespace ferry::api

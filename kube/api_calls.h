@@ -11,6 +11,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "common/pinned.h"
 #include "common/result.h"
 #include "kube/api_client.h"
 #include "kube/api_path.h"
@@ -20,7 +21,7 @@
 namespace ferry::kube {
 
 /// Blocking calls of an API server, one after the other, for programs that ask for a moment.
-class ApiCalls {
+class ApiCalls : Pinned {
  public:
   /// Finds the server by cluster_access() for a person, with its errors; `kubeconfig` and `context` may be
   /// empty. Runs the credential plugin that the kubeconfig names, with the errors of check_plugin_policy()
@@ -29,10 +30,6 @@ class ApiCalls {
   static Result<std::unique_ptr<ApiCalls>> reach(
       const std::filesystem::path& kubeconfig, const std::string& context,
       std::optional<std::chrono::milliseconds> login_limit = std::nullopt);
-  ApiCalls(const ApiCalls&) = delete;
-  ApiCalls& operator=(const ApiCalls&) = delete;
-  ApiCalls(ApiCalls&&) = delete;
-  ApiCalls& operator=(ApiCalls&&) = delete;
   ~ApiCalls();
 
   // ApiClient's calls; each waits for its result.

@@ -314,26 +314,19 @@ ApiClient::Call ApiClient::change(const ObjectRef& object, MakePatch make_patch,
                .path = {},
                .make = std::move(make_patch),
                .done = std::move(done)});
-  auto path = path_of(object);
+  const auto path = path_of(object);
   const Call call = ++last_call_;
-  running_.emplace(call, std::make_unique<Exchange>(Exchange{.asked = changing->asked, .done = {}}));
-  if (!path) {
-    later(call, {}, [this, call, changing, error = path.error()] {
-      running_.erase(call);
-      changing->done(fail(error));
-    });
+  if (path) changing->path = *path;
+  if (path && known == nullptr) {
+    read(call, changing, {});
     return call;
   }
-  changing->path = std::move(*path);
-  if (known != nullptr) {
-    later(call, {}, [this, call, changing, object_known = *known] {
-      running_.erase(call);
-      make(call, changing, object_known);
-    });
-  } else {
+  running_.emplace(call, std::make_unique<Exchange>(Exchange{.asked = changing->asked, .done = {}}));
+  later(call, {}, [this, call, changing, path, object = known == nullptr ? json() : *known] {
     running_.erase(call);
-    read(call, changing, {});
-  }
+    if (!path) return changing->done(fail(path.error()));
+    make(call, changing, object);
+  });
   return call;
 }
 

@@ -15,6 +15,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "common/pinned.h"
 #include "common/result.h"
 #include "kube/api_error.h"
 #include "kube/api_path.h"
@@ -70,7 +71,7 @@ struct Eviction {
 /// tokens are replaced. The same holds without an answer or after 5xx, if a second time does no harm. Errors:
 /// those of ApiErrc and of the transport; Errc::usage: a name that no object can have; Errc::malformed_host:
 /// an unreadable answer.
-class ApiClient {
+class ApiClient : Pinned {
  public:
   using Call = std::uint64_t;
   using Done = std::function<void(Result<nlohmann::json>)>;
@@ -89,10 +90,6 @@ class ApiClient {
   /// pauses, if the server fails or does not answer; absent: only kMostTries counts.
   ApiClient(ApiTransport& transport, Timers& timers, Random random,
             std::optional<std::chrono::milliseconds> patience = {});
-  ApiClient(const ApiClient&) = delete;
-  ApiClient& operator=(const ApiClient&) = delete;
-  ApiClient(ApiClient&&) = delete;
-  ApiClient& operator=(ApiClient&&) = delete;
   ~ApiClient();
 
   Call get(const ObjectRef& object, Done done);

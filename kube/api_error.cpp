@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "common/text/json.h"
 #include "common/text/whole_json.h"
 #include "common/text/words.h"
 
@@ -43,22 +44,14 @@ std::string shown(std::string_view text) {
   return out;
 }
 
-std::string text_in(const json& object, const char* key) {
-  if (!object.is_object()) return {};
-  const auto found = object.find(key);
-  return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
-}
-
 /// The message of a Status, and those of its causes that it does not repeat, such as a disruption budget.
 std::string message_in(const json& status) {
   constexpr std::size_t kMostCauses = 4;
-  std::string out = text_in(status, "message");
-  const auto details = status.find("details");
-  if (details == status.end() || !details->is_object()) return out;
-  const auto causes = details->find("causes");
-  if (causes == details->end() || !causes->is_array()) return out;
-  for (std::size_t i = 0; i < std::min(causes->size(), kMostCauses); ++i) {
-    const std::string cause = text_in((*causes)[i], "message");
+  std::string out = text_at(status, "message");
+  const json& causes = json_at(json_at(status, "details"), "causes");
+  if (!causes.is_array()) return out;
+  for (std::size_t i = 0; i < std::min(causes.size(), kMostCauses); ++i) {
+    const std::string cause = text_at(causes[i], "message");
     if (out.find(cause) == std::string::npos) out += (out.empty() ? "" : " ") + cause;
   }
   return out;
@@ -120,18 +113,18 @@ std::error_code make_error_code(ApiErrc code) noexcept {
 Error error_of(const ApiReply& reply, const Asked& asked) {
   const auto status = parse_answer_json(reply.body);
   if (!status.is_object()) return error_of(reply.status, "", reply.body, asked);
-  return error_of(reply.status, text_in(status, "reason"), message_in(status), asked);
+  return error_of(reply.status, text_at(status, "reason"), message_in(status), asked);
 }
 
 Error error_of(const json& status, const Asked& asked) {
-  const auto reason = text_in(status, "reason");
+  const auto reason = text_at(status, "reason");
+  const json& number = json_at(status, "code");
   int code = 0;
-  if (status.is_object())
-    if (const auto found = status.find("code"); found != status.end() && found->is_number_integer())
-      code = static_cast<int>(std::clamp<std::int64_t>(found->get<std::int64_t>(), 0, 999));
+  if (number.is_number_integer())
+    code = static_cast<int>(std::clamp<std::int64_t>(number.get<std::int64_t>(), 0, 999));
   // Older servers send the reason alone.
   if (code == 0 && (reason == "Expired" || reason == "Gone")) code = 410;
-  return error_of(code, reason, status.is_object() ? message_in(status) : std::string(), asked);
+  return error_of(code, reason, message_in(status), asked);
 }
 
 Result<json> object_of(std::string_view body, const Asked& asked) {

@@ -9,21 +9,12 @@ namespace ferry::kube {
 namespace {
 
 // Kubernetes' own rule for names of any kind (IsValidPathSegmentName), and the bound of etcd.
-bool can_be_a_name(std::string_view name) {
-  constexpr std::size_t kLongest = 253;
-  return !name.empty() && name.size() <= kLongest && name != "." && name != ".." &&
-         name.find_first_of(std::string_view("/%\0", 3)) == std::string_view::npos;
-}
-
 Result<> check_name(std::string_view name, std::string_view whose) {
-  if (can_be_a_name(name)) return {};
+  constexpr std::size_t kLongest = 253;
+  if (!name.empty() && name.size() <= kLongest && name != "." && name != ".." &&
+      name.find_first_of(std::string_view("/%\0", 3)) == std::string_view::npos)
+    return {};
   return fail(Errc::usage, fmt::format("'{}' cannot be the name of a {}", name, whose));
-}
-
-// The core API has no group, and a root of its own.
-std::string root_of(ApiKind kind) {
-  const bool core = kind.api_version.find('/') == std::string_view::npos;
-  return fmt::format("/{}/{}", core ? "api" : "apis", kind.api_version);
 }
 
 // Escapes the characters that divide terms of a field selector.
@@ -79,9 +70,14 @@ Selection slices_of_node(std::string_view node, std::string_view driver) {
 }
 
 Result<std::string> collection_of(ApiKind kind, std::string_view space) {
-  if (space.empty()) return root_of(kind) + fmt::format("/{}", kind.plural);
-  if (auto good = check_name(space, "namespace"); !good) return fail(std::move(good).error());
-  return root_of(kind) + fmt::format("/namespaces/{}/{}", percent_escaped(space), kind.plural);
+  // The core API has no group, and a root of its own.
+  const bool core = kind.api_version.find('/') == std::string_view::npos;
+  std::string path = fmt::format("/{}/{}", core ? "api" : "apis", kind.api_version);
+  if (!space.empty()) {
+    if (auto good = check_name(space, "namespace"); !good) return fail(std::move(good).error());
+    path += "/namespaces/" + percent_escaped(space);
+  }
+  return path + fmt::format("/{}", kind.plural);
 }
 
 Result<std::string> path_of(const ObjectRef& object, std::string_view subresource) {

@@ -10,6 +10,7 @@
 #include <string>
 #include <string_view>
 
+#include "common/pinned.h"
 #include "common/result.h"
 
 namespace ferry::kube {
@@ -44,15 +45,10 @@ struct ApiListener {
   std::function<void(Result<ApiReply>)> ended;
 };
 
-class ApiTransport {
+class ApiTransport : Pinned {
  public:
   using Call = std::uint64_t;
 
-  ApiTransport() = default;
-  ApiTransport(const ApiTransport&) = delete;
-  ApiTransport& operator=(const ApiTransport&) = delete;
-  ApiTransport(ApiTransport&&) = delete;
-  ApiTransport& operator=(ApiTransport&&) = delete;
   virtual ~ApiTransport() = default;
 
   /// Begins a request. The listener is never called within this call.

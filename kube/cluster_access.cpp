@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <arpa/inet.h>
-#include <charconv>
 #include <optional>
 
 #include <fmt/format.h>
@@ -27,16 +26,13 @@ bool is_plain(std::string_view text) {
 
 bool is_name(std::string_view text) {
   return !text.empty() && std::ranges::all_of(text, [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
-           c == '.' || c == '_';
+    return is_alphanumeric(c) || c == '-' || c == '.' || c == '_';
   });
 }
 
 std::optional<std::uint16_t> port_of(std::string_view text) {
-  std::uint16_t port = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
-  if (error != std::errc() || end != text.data() + text.size() || port == 0) return std::nullopt;
-  return port;
+  const auto port = whole_number<std::uint16_t>(text);
+  return port == 0 ? std::nullopt : port;
 }
 
 /// The bytes of an IP address, four or sixteen; empty: it is none.
@@ -86,13 +82,9 @@ bool in_network(std::string_view network, std::string_view address) {
   const auto slash = network.find('/');
   if (slash == std::string_view::npos) return false;
   const std::string base = ip_bytes(network.substr(0, slash));
-  const std::string_view length = network.substr(slash + 1);
-  unsigned bits = 0;
-  const auto [end, error] = std::from_chars(length.data(), length.data() + length.size(), bits);
-  if (base.empty() || error != std::errc() || end != length.data() + length.size() ||
-      base.size() != address.size() || bits > base.size() * 8)
-    return false;
-  for (unsigned bit = 0; bit < bits; ++bit) {
+  const auto bits = whole_number<unsigned>(network.substr(slash + 1));
+  if (base.empty() || !bits || base.size() != address.size() || *bits > base.size() * 8) return false;
+  for (unsigned bit = 0; bit < *bits; ++bit) {
     const unsigned mask = 0x80U >> bit % 8;
     if (((static_cast<unsigned char>(base[bit / 8]) ^ static_cast<unsigned char>(address[bit / 8])) & mask) !=
         0)
@@ -104,12 +96,8 @@ bool in_network(std::string_view network, std::string_view address) {
 // "example.com" matches itself and names below it, ".example.com" and "*.example.com" only names below it.
 bool is_below(std::string_view host, std::string_view domain) {
   if (domain.starts_with("*.")) domain.remove_prefix(1);
-  if (!domain.starts_with('.')) {
-    if (host == domain) return true;
-    return host.size() > domain.size() && host.ends_with(domain) &&
-           host[host.size() - domain.size() - 1] == '.';
-  }
-  return host.size() > domain.size() && host.ends_with(domain);
+  if (domain.starts_with('.')) return host.size() > domain.size() && host.ends_with(domain);
+  return host == domain || host.ends_with("." + std::string(domain));
 }
 
 bool is_exempt(const ServerAddress& server, std::string_view entry) {
@@ -124,15 +112,10 @@ bool is_exempt(const ServerAddress& server, std::string_view entry) {
 }
 
 bool is_exempt_by_list(const ServerAddress& server, std::string_view list) {
-  while (!list.empty()) {
-    const auto end = std::min(list.find(','), list.size());
-    std::string_view entry = list.substr(0, end);
-    while (entry.starts_with(' ')) entry.remove_prefix(1);
-    while (entry.ends_with(' ')) entry.remove_suffix(1);
-    if (!entry.empty() && is_exempt(server, lower(entry))) return true;
-    list.remove_prefix(std::min(end + 1, list.size()));
-  }
-  return false;
+  return std::ranges::any_of(words_between(list, ','), [&](const std::string& word) {
+    const std::string_view entry = trimmed(word, " ");
+    return !entry.empty() && is_exempt(server, lower(entry));
+  });
 }
 
 // The first of the two variables that is set and not empty.
@@ -251,10 +234,7 @@ Result<std::optional<std::vector<ConfigText>>> files_of_environment(const Enviro
   const std::string list = value_of(environment, "KUBECONFIG");
   if (list.empty()) return std::optional<std::vector<ConfigText>>();
   std::vector<ConfigText> files;
-  for (std::size_t at = 0; at <= list.size();) {
-    const auto end = std::min(list.find(':', at), list.size());
-    const fs::path file = list.substr(at, end - at);
-    at = end + 1;
+  for (const fs::path file : words_between(list, ':')) {
     std::error_code ignored;
     if (file.empty() || !fs::exists(file, ignored)) continue;
     auto text = read_config_text(file);
@@ -298,24 +278,22 @@ Result<ClusterAccess> access_from_pod(const Environment& environment, const fs::
 
 Result<ClusterAccess> cluster_access(const AccessChoice& choice, const Environment& environment,
                                      const fs::path& service_account) {
-  if (!choice.kubeconfig.empty()) {
-    auto file = read_config_text(choice.kubeconfig);
-    if (!file) return fail(std::move(file).error());
-    return access_from_kubeconfig({std::move(*file)}, choice.context, environment, choice.reader);
+  fs::path kubeconfig = choice.kubeconfig;
+  if (kubeconfig.empty()) {
+    auto files = files_of_environment(environment);
+    if (!files) return fail(std::move(files).error());
+    if (const auto& named = *files; named)
+      return access_from_kubeconfig(*named, choice.context, environment, choice.reader);
+    if (!value_of(environment, kHost).empty() && choice.context.empty())
+      return access_from_pod(environment, service_account);
+    const fs::path home = value_of(environment, "HOME");
+    kubeconfig = home / ".kube" / "config";
+    std::error_code ignored;
+    if (home.empty() || !fs::exists(kubeconfig, ignored))
+      return fail(Errc::usage, "no cluster is known: this is no pod, and there is no kubeconfig",
+                  "name one with --kubeconfig or KUBECONFIG");
   }
-  auto files = files_of_environment(environment);
-  if (!files) return fail(std::move(files).error());
-  if (const auto& named = *files; named)
-    return access_from_kubeconfig(*named, choice.context, environment, choice.reader);
-  if (!value_of(environment, kHost).empty() && choice.context.empty())
-    return access_from_pod(environment, service_account);
-  const fs::path home = value_of(environment, "HOME");
-  const fs::path usual = home / ".kube" / "config";
-  std::error_code ignored;
-  if (home.empty() || !fs::exists(usual, ignored))
-    return fail(Errc::usage, "no cluster is known: this is no pod, and there is no kubeconfig",
-                "name one with --kubeconfig or KUBECONFIG");
-  auto file = read_config_text(usual);
+  auto file = read_config_text(kubeconfig);
   if (!file) return fail(std::move(file).error());
   return access_from_kubeconfig({std::move(*file)}, choice.context, environment, choice.reader);
 }

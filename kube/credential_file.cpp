@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <fcntl.h>
+#include <sys/stat.h>
 
 #include <fmt/format.h>
 
+#include "common/text/text.h"
 #include "common/unique_fd.h"
 #include "hostfs/descriptor_reads.h"
 
@@ -14,11 +16,6 @@ namespace ferry::kube {
 namespace {
 
 constexpr off_t kMostBytes = off_t{1} << 20U;
-
-std::int64_t nanoseconds(const timespec& time) {
-  constexpr std::int64_t kOfASecond = 1'000'000'000;
-  return time.tv_sec * kOfASecond + time.tv_nsec;
-}
 
 }  // namespace
 
@@ -45,17 +42,17 @@ Result<const std::string*> CredentialReader::from_file() {
   struct stat status {};
   if (!fd.valid() || ::fstat(fd.get(), &status) != 0) return refused(error_from_errno(errno, what));
   if (!S_ISREG(status.st_mode)) return refused({.code = {}, .message = what + ": it is no file", .hint = {}});
-  const Version version{.device = status.st_dev,
-                        .inode = status.st_ino,
-                        .size = status.st_size,
-                        .written = nanoseconds(status.st_mtim),
-                        .changed = nanoseconds(status.st_ctim)};
+  const Version version{static_cast<std::int64_t>(status.st_dev),
+                        static_cast<std::int64_t>(status.st_ino),
+                        status.st_size,
+                        status.st_mtim.tv_sec,
+                        status.st_mtim.tv_nsec,
+                        status.st_ctim.tv_sec,
+                        status.st_ctim.tv_nsec};
   if (read_ == version) return &text_;
-  if (status.st_size > kMostBytes) {
-    return refused({.code = {},
-                    .message = fmt::format("{}: it has more than {} bytes, the limit", what, kMostBytes),
-                    .hint = {}});
-  }
+  if (status.st_size > kMostBytes)
+    return refused(
+        {.code = {}, .message = fmt::format("{}: it has more than {} bytes, the limit", what, kMostBytes)});
   auto text = read_to_end(fd.get(), [&what] { return what; });
   if (!text) return refused(std::move(text).error());
   text_ = std::move(*text);
@@ -64,10 +61,7 @@ Result<const std::string*> CredentialReader::from_file() {
 }
 
 Result<std::string> token_of(const std::string& text) {
-  const auto is_space = [](char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; };
-  const auto begin = std::ranges::find_if_not(text, is_space);
-  const auto end = std::find_if_not(text.rbegin(), std::make_reverse_iterator(begin), is_space).base();
-  const std::string token(begin, end);
+  const std::string token(trimmed(text));
   const bool fits = std::ranges::all_of(token, [](char c) { return c > ' ' && c < '\x7F'; });
   if (token.empty() || !fits)
     return fail(Errc::failed, token.empty() ? "the token is empty" : "the token is not one word",

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <sys/stat.h>
 
 #include "common/result.h"
 #include "kube/cluster_access.h"
@@ -25,14 +25,8 @@ class CredentialReader {
  private:
   Result<const std::string*> from_file();
 
-  struct Version {
-    dev_t device;
-    ino_t inode;
-    off_t size;
-    std::int64_t written;  ///< nanoseconds
-    std::int64_t changed;
-    bool operator==(const Version&) const = default;
-  };
+  /// Device, inode, size, and the seconds and nanoseconds of the last write and of the last change.
+  using Version = std::array<std::int64_t, 7>;
 
   Credential credential_;
   std::optional<Version> read_;  ///< the file's version when `text_` was read

@@ -1,13 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
+#include <map>
 #include <memory>
 
 #include "common/event_loop.h"
+#include "common/result.h"
 #include "kube/api_transport.h"
 #include "kube/cluster_access.h"
+#include "kube/credential_file.h"
 
 namespace ferry::kube {
+
+class CurlExchange;
+class CurlPool;
+struct CurlCredentials;
 
 /// The real transport to an API server: TLS by libcurl, in the loop's thread, with all requests on one
 /// connection if the server speaks HTTP/2. A redirect is an answer and is not followed; only the server gets
@@ -23,10 +31,6 @@ class CurlTransport final : public ApiTransport {
 
   /// `loop` must outlive this. Not to be destroyed within a listener.
   CurlTransport(EventLoop& loop, ClusterAccess access);
-  CurlTransport(const CurlTransport&) = delete;
-  CurlTransport& operator=(const CurlTransport&) = delete;
-  CurlTransport(CurlTransport&&) = delete;
-  CurlTransport& operator=(CurlTransport&&) = delete;
   /// Listeners of unfinished requests hear nothing more.
   ~CurlTransport() override;
 
@@ -34,8 +38,28 @@ class CurlTransport final : public ApiTransport {
   void cancel(Call call) override;
 
  private:
-  class Parts;
-  std::unique_ptr<Parts> parts_;
+  using Exchange = std::unique_ptr<CurlExchange>;
+
+  Result<CurlCredentials> credentials();
+  Result<> prepare(CurlExchange& exchange);
+  std::shared_ptr<CurlPool> pool();
+  void begin(Call call);
+  void watch_over(CurlExchange& exchange);
+  void look_after(Call call);
+  /// Takes the call out, so that nothing more happens to it and its listener may hear its end.
+  Exchange take(Call call);
+  void end(Call call, const std::function<Result<ApiReply>(CurlExchange&)>& outcome);
+
+  EventLoop& loop_;
+  ClusterAccess access_;
+  CredentialReader authorities_;
+  CredentialReader certificate_;
+  CredentialReader key_;
+  CredentialReader token_;
+  /// The pool of new requests. Earlier pools live as long as requests in them do.
+  std::shared_ptr<CurlPool> pool_;
+  Call last_call_ = 0;
+  std::map<Call, Exchange> calls_;
 };
 
 }  // namespace ferry::kube

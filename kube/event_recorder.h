@@ -13,6 +13,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "common/pinned.h"
 #include "common/result.h"
 #include "kube/api_client.h"
 #include "kube/api_path.h"
@@ -33,7 +34,7 @@ struct EventSubject {
 /// for normal events.
 ///
 /// Only one thread may use it. Client and timers must outlive this.
-class EventRecorder {
+class EventRecorder : Pinned {
  public:
   enum class Type { normal, warning };
   using WallClock = std::function<std::chrono::system_clock::time_point()>;
@@ -46,10 +47,6 @@ class EventRecorder {
   EventRecorder(ApiClient& client, Timers& timers, Random random, WallClock wall_clock, std::string node,
                 std::function<void(const Error&)> refused = {},
                 std::string controller = "gpu-ferry.io/agent");
-  EventRecorder(const EventRecorder&) = delete;
-  EventRecorder& operator=(const EventRecorder&) = delete;
-  EventRecorder(EventRecorder&&) = delete;
-  EventRecorder& operator=(EventRecorder&&) = delete;
   ~EventRecorder();
 
   /// `reason` is one CamelCase word; `message` names the device, its user and a remedy.

@@ -2,7 +2,7 @@
 #include "kube/exec_credential.h"
 
 #include <algorithm>
-#include <charconv>
+#include <ctime>
 #include <filesystem>
 #include <sys/stat.h>
 #include <system_error>
@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -34,10 +35,7 @@ constexpr int kUnauthorized = 401;
 std::optional<int> number_at(std::string_view text, std::size_t at, std::size_t digits) {
   if (at + digits > text.size()) return std::nullopt;
   const std::string_view part = text.substr(at, digits);
-  if (!std::ranges::all_of(part, [](char c) { return c >= '0' && c <= '9'; })) return std::nullopt;
-  int out = 0;
-  std::from_chars(part.data(), part.data() + part.size(), out);
-  return out;
+  return std::ranges::all_of(part, is_digit) ? whole_number<int>(part) : std::nullopt;
 }
 
 /// "Z", "+01:00".
@@ -109,19 +107,12 @@ bool is_listed(const std::string& entry, const ExecConfig& config, const std::st
 
 std::optional<sys_seconds> parse_rfc3339(std::string_view text) {
   constexpr std::size_t kSeconds = 19;  // "2026-11-27T20:05:56"
-  const auto year = number_at(text, 0, 4);
-  const auto month = number_at(text, 5, 2);
-  const auto day = number_at(text, 8, 2);
-  const auto hour = number_at(text, 11, 2);
-  const auto minute = number_at(text, 14, 2);
-  const auto second = number_at(text, 17, 2);
-  if (!year || !month || !day || !hour || !minute || !second) return std::nullopt;
-  if (text[4] != '-' || text[7] != '-' || text[10] != 'T' || text[13] != ':' || text[16] != ':')
-    return std::nullopt;
-  const std::chrono::year_month_day date{std::chrono::year(*year),
-                                         std::chrono::month(static_cast<unsigned>(*month)),
-                                         std::chrono::day(static_cast<unsigned>(*day))};
-  if (!date.ok() || *hour > 23 || *minute > 59 || *second > 59) return std::nullopt;
+  const std::string head(text.substr(0, kSeconds));
+  std::tm parts{};
+  if (::strptime(head.c_str(), "%Y-%m-%dT%H:%M:%S", &parts) == nullptr) return std::nullopt;
+  const std::time_t seconds = ::timegm(&parts);
+  // strptime(3) also takes other forms of a time.
+  if (fmt::format("{:%Y-%m-%dT%H:%M:%S}", fmt::gmtime(seconds)) != head) return std::nullopt;
   std::string_view rest = text.substr(kSeconds);
   if (rest.starts_with('.')) {
     const auto end = rest.find_first_not_of("0123456789", 1);
@@ -130,15 +121,13 @@ std::optional<sys_seconds> parse_rfc3339(std::string_view text) {
   }
   const auto offset = offset_of(rest);
   if (!offset) return std::nullopt;
-  return sys_seconds(std::chrono::sys_days(date)) + std::chrono::hours(*hour) +
-         std::chrono::minutes(*minute) + std::chrono::seconds(*second) - *offset;
+  return sys_seconds(std::chrono::seconds(seconds)) - *offset;
 }
 
 Result<ExecCredential> parse_exec_credential(std::string_view output, const std::string& api_version) {
   const json object = parse_answer_json(output);
   if (!object.is_object()) {
-    const bool is_blank = output.find_first_not_of(" \t\r\n") == std::string_view::npos;
-    return fail(Errc::failed, is_blank ? "it is empty" : "it is no JSON object");
+    return fail(Errc::failed, trimmed(output).empty() ? "it is empty" : "it is no JSON object");
   }
   for (const auto& [key, desired] :
        {std::pair<const char*, std::string>{"kind", "ExecCredential"}, {"apiVersion", api_version}}) {

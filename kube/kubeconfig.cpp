@@ -20,21 +20,33 @@ namespace {
 using nlohmann::json;
 using Kind = ConfigNode::Kind;
 
-// A key that kubectl takes and a service of Ferry refuses, with the reason.
+// A key that Ferry refuses and kubectl takes, with the reason.
 struct Refused {
   const char* key;
   const char* why;
   const char* hint;
+  bool for_persons = false;  ///< refused also where a person has started the program
 };
 
-constexpr const char* kTokenInstead = "give it a token, a tokenFile or a client certificate";
-constexpr Refused kExec{"exec", "Ferry runs no programs of a kubeconfig here, so exec cannot log it in",
-                        kTokenInstead};
-constexpr Refused kProvider{
-    "auth-provider", "logging in by a provider is not done here",
-    "log in by exec, as with kubelogin, or by a token, a tokenFile or a client certificate"};
 constexpr const char* kWhyNotAs = "Ferry acts only as the user that it is logged in as";
 constexpr const char* kHintAs = "remove it, and give that user's own credentials";
+constexpr std::array kRefused = {
+    Refused{"exec", "Ferry runs no programs of a kubeconfig here, so exec cannot log it in",
+            "give it a token, a tokenFile or a client certificate"},
+    Refused{"auth-provider", "logging in by a provider is not done here",
+            "log in by exec, as with kubelogin, or by a token, a tokenFile or a client certificate", true},
+    Refused{"as", kWhyNotAs, kHintAs},
+    Refused{"as-uid", kWhyNotAs, kHintAs},
+    Refused{"as-groups", kWhyNotAs, kHintAs},
+    Refused{"as-user-extra", kWhyNotAs, kHintAs}};
+
+/// Puts a value in its place, or returns the error.
+template <typename Value>
+Result<> store(Result<Value> value, Value& into) {
+  if (!value) return fail(std::move(value).error());
+  into = std::move(*value);
+  return {};
+}
 
 /// A file whose texts are secrets: its values are never shown.
 struct File {
@@ -233,27 +245,21 @@ Result<> read_cluster(const Part& cluster, const Environment& environment, Clust
     return cluster.refuse(server_node, "server", "without TLS only this machine itself is talked to",
                           "write https://");
 
-  const auto insecure = cluster.flag("insecure-skip-tls-verify");
-  if (!insecure) return fail(Error(insecure.error()));
-  if (*insecure && cluster.file->whose == AccessFor::service)
+  if (auto read = store(cluster.flag("insecure-skip-tls-verify"), into.insecure); !read) return read;
+  if (into.insecure && cluster.file->whose == AccessFor::service)
     return cluster.refuse(*cluster.find("insecure-skip-tls-verify"), "insecure-skip-tls-verify",
                           "the server's certificate is always verified",
                           "give its authority by certificate-authority or certificate-authority-data");
-  into.insecure = *insecure;
   const auto small = cluster.flag("disable-compression");
   if (!small) return fail(Error(small.error()));
   into.compressed = !*small;
 
-  auto name = cluster.text("tls-server-name");
-  if (!name) return fail(std::move(name).error());
-  if (!name->empty() && !is_host(*name))
+  if (auto read = store(cluster.text("tls-server-name"), into.tls_server_name); !read) return read;
+  if (!into.tls_server_name.empty() && !is_host(into.tls_server_name))
     return cluster.refuse(*cluster.find("tls-server-name"), "tls-server-name",
-                          fmt::format("'{}' is neither a name nor an IP address", *name));
-  into.tls_server_name = std::move(*name);
+                          fmt::format("'{}' is neither a name nor an IP address", into.tls_server_name));
 
-  auto authorities = cluster.pem("certificate-authority");
-  if (!authorities) return fail(std::move(authorities).error());
-  into.authorities = std::move(*authorities);
+  if (auto read = store(cluster.pem("certificate-authority"), into.authorities); !read) return read;
   if (into.insecure && !into.authorities.empty())
     return cluster.refuse(*cluster.find("insecure-skip-tls-verify"), "insecure-skip-tls-verify",
                           "an authority to verify the server by is there too", "keep one of them");
@@ -371,35 +377,28 @@ Result<ExecConfig> read_exec(const Part& exec) {
     return fail(std::move(known).error());
   ExecConfig out;
   out.place = fmt::format("{}: {}", exec.file->reader.place(*exec.at), exec.path);
-  auto command = exec.word("command");
-  if (!command) return fail(std::move(command).error());
-  if (command->empty()) return exec.refuse(*exec.at, "command", "the key is missing");
-  out.command = std::move(*command);
+  if (auto read = store(exec.word("command"), out.command); !read) return fail(std::move(read).error());
+  if (out.command.empty()) return exec.refuse(*exec.at, "command", "the key is missing");
   if (out.command.find('/') != std::string::npos)
     out.program = std::filesystem::path(exec.file->source->file).parent_path() / out.command;
 
   constexpr std::array<std::string_view, 2> kVersions = {"client.authentication.k8s.io/v1",
                                                          "client.authentication.k8s.io/v1beta1"};
-  auto version = exec.word("apiVersion");
-  if (!version) return fail(std::move(version).error());
+  if (auto read = store(exec.word("apiVersion"), out.api_version); !read)
+    return fail(std::move(read).error());
   const std::string hint =
       fmt::format("write {} or {}, as the program prints it", kVersions[0], kVersions[1]);
-  if (version->empty()) return exec.refuse(*exec.at, "apiVersion", "the key is missing", hint);
-  if (std::ranges::find(kVersions, *version) == kVersions.end())
+  if (out.api_version.empty()) return exec.refuse(*exec.at, "apiVersion", "the key is missing", hint);
+  if (std::ranges::find(kVersions, out.api_version) == kVersions.end())
     return exec.refuse(*exec.find("apiVersion"), "apiVersion",
-                       fmt::format("neither kubectl nor Ferry knows '{}'", shortened(*version)), hint);
-  out.api_version = std::move(*version);
+                       fmt::format("neither kubectl nor Ferry knows '{}'", shortened(out.api_version)), hint);
 
-  auto arguments = exec.words("args");
-  if (!arguments) return fail(std::move(arguments).error());
-  out.arguments = std::move(*arguments);
+  if (auto read = store(exec.words("args"), out.arguments); !read) return fail(std::move(read).error());
   if (auto read = read_exec_variables(exec, out.variables); !read) return fail(std::move(read).error());
-  auto install = exec.text("installHint");
-  if (!install) return fail(std::move(install).error());
-  out.install_hint = std::move(*install);
-  const auto mode = read_interactive_mode(exec, out.api_version == kVersions[1]);
-  if (!mode) return fail(Error(mode.error()));
-  out.interactive = *mode;
+  if (auto read = store(exec.text("installHint"), out.install_hint); !read)
+    return fail(std::move(read).error());
+  if (auto read = store(read_interactive_mode(exec, out.api_version == kVersions[1]), out.interactive); !read)
+    return fail(std::move(read).error());
   const auto informed = exec.flag("provideClusterInfo");
   if (!informed) return fail(Error(informed.error()));
   if (*informed) out.cluster = "{}";  // filled by access_from_kubeconfig()
@@ -411,8 +410,8 @@ Result<ExecConfig> read_exec(const Part& exec) {
 std::string header_key(std::string_view key) {
   std::string out;
   for (const char c : key) {
-    const bool plain = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
-                       std::string_view("!#$&'*+-.^_`|~").find(c) != std::string_view::npos;
+    const bool plain =
+        is_alphanumeric(c) || std::string_view("!#$&'*+-.^_`|~").find(c) != std::string_view::npos;
     out += plain ? std::string(1, c) : fmt::format("%{:02X}", static_cast<unsigned char>(c));
   }
   return out;
@@ -489,12 +488,9 @@ Result<> read_token(const Part& user, ClusterAccess& into) {
 }
 
 Result<> read_user(const Part& user, ClusterAccess& into) {
-  for (const Refused& refused :
-       {kExec, kProvider, Refused{"as", kWhyNotAs, kHintAs}, Refused{"as-uid", kWhyNotAs, kHintAs},
-        Refused{"as-groups", kWhyNotAs, kHintAs}, Refused{"as-user-extra", kWhyNotAs, kHintAs}}) {
+  for (const Refused& refused : kRefused) {
     const ConfigNode* node = user.find(refused.key);
-    if (node != nullptr &&
-        (user.file->whose == AccessFor::service || std::string_view(refused.key) == kProvider.key))
+    if (node != nullptr && (user.file->whose == AccessFor::service || refused.for_persons))
       return user.refuse(*node, refused.key, refused.why, refused.hint);
   }
   if (auto known = user.check_keys({"client-certificate", "client-certificate-data", "client-key",
@@ -503,25 +499,17 @@ Result<> read_user(const Part& user, ClusterAccess& into) {
       !known)
     return known;
   for (const auto& [name, part] :
-       {std::pair{"client-certificate", &into.certificate}, std::pair{"client-key", &into.key}}) {
-    auto read = user.pem(name);
-    if (!read) return fail(std::move(read).error());
-    *part = std::move(*read);
-  }
+       {std::pair{"client-certificate", &into.certificate}, std::pair{"client-key", &into.key}})
+    if (auto read = store(user.pem(name), *part); !read) return read;
   if (into.certificate.empty() != into.key.empty()) {
     return user.refuse(*user.at, into.key.empty() ? "client-key" : "client-certificate", "the key is missing",
                        "a certificate and its key go together");
   }
   for (const auto& [name, part] :
-       {std::pair{"username", &into.username}, std::pair{"password", &into.password}}) {
-    auto read = user.text(name);
-    if (!read) return fail(std::move(read).error());
-    *part = std::move(*read);
-  }
+       {std::pair{"username", &into.username}, std::pair{"password", &into.password}})
+    if (auto read = store(user.text(name), *part); !read) return read;
   if (auto read = read_token(user, into); !read) return read;
-  auto impersonation = read_impersonation(user);
-  if (!impersonation) return fail(std::move(impersonation).error());
-  into.impersonation = std::move(*impersonation);
+  if (auto read = store(read_impersonation(user), into.impersonation); !read) return read;
 
   const ConfigNode* node = user.find("exec");
   if (node == nullptr) return {};
@@ -589,9 +577,8 @@ Result<ClusterAccess> access_from_kubeconfig(const std::vector<ConfigText>& sour
     if (out.exec && !out.exec->cluster.empty())
       out.exec->cluster = exec_cluster(*cluster, out).dump(-1, ' ', false, json::error_handler_t::replace);
   }
-  auto own_namespace = chosen->text("namespace");
-  if (!own_namespace) return fail(std::move(own_namespace).error());
-  out.default_namespace = std::move(*own_namespace);
+  if (auto read = store(chosen->text("namespace"), out.default_namespace); !read)
+    return fail(std::move(read).error());
   return out;
 }
 

@@ -2,15 +2,18 @@
 #include "kube/object_watch.h"
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <optional>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "common/pinned.h"
 #include "common/text/encoding.h"
+#include "common/text/json.h"
+#include "common/text/text.h"
 #include "common/text/whole_json.h"
+#include "common/text/words.h"
 #include "kube/paged_list.h"
 
 namespace ferry::kube {
@@ -18,37 +21,27 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::array<std::pair<std::string_view, WatchEvent::Kind>, 5> kKinds = {{
-    {"ADDED", WatchEvent::Kind::added},
-    {"MODIFIED", WatchEvent::Kind::modified},
-    {"DELETED", WatchEvent::Kind::deleted},
-    {"BOOKMARK", WatchEvent::Kind::bookmark},
-    {"ERROR", WatchEvent::Kind::error},
-}};
-
-std::string metadata_text(const json& object, const char* key) {
-  if (!object.is_object()) return {};
-  const auto metadata = object.find("metadata");
-  if (metadata == object.end() || !metadata->is_object()) return {};
-  const auto found = metadata->find(key);
-  return found != metadata->end() && found->is_string() ? found->get<std::string>() : std::string();
-}
+constexpr Words<WatchEvent::Kind, 5> kKinds = {{{"ADDED", WatchEvent::Kind::added},
+                                                {"MODIFIED", WatchEvent::Kind::modified},
+                                                {"DELETED", WatchEvent::Kind::deleted},
+                                                {"BOOKMARK", WatchEvent::Kind::bookmark},
+                                                {"ERROR", WatchEvent::Kind::error}}};
 
 bool is_number(std::string_view text) {
-  return !text.empty() && text.front() != '0' &&
-         std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
+  return !text.empty() && text.front() != '0' && std::ranges::all_of(text, is_digit);
 }
 
 }  // namespace
 
 std::string object_key(const json& object) {
-  const auto name = metadata_text(object, "name");
-  const auto space = metadata_text(object, "namespace");
+  const json& metadata = json_at(object, "metadata");
+  const auto name = text_at(metadata, "name");
+  const auto space = text_at(metadata, "namespace");
   return name.empty() || space.empty() ? name : space + "/" + name;
 }
 
 std::string version_of(const json& object) {
-  return metadata_text(object, "resourceVersion");
+  return text_at(json_at(object, "metadata"), "resourceVersion");
 }
 
 Result<WatchEvent> parse_watch_event(std::string_view line, const Asked& asked) {
@@ -61,11 +54,10 @@ Result<WatchEvent> parse_watch_event(std::string_view line, const Asked& asked) 
   const auto object = parsed.find("object");
   if (type == parsed.end() || !type->is_string()) return malformed("has no type");
   if (object == parsed.end() || !object->is_object()) return malformed("has no object");
-  const auto* const kind =
-      std::ranges::find(kKinds, type->get_ref<const std::string&>(), &decltype(kKinds)::value_type::first);
-  if (kind == kKinds.end()) return malformed("is of a type that this program does not know");
+  const auto kind = value_for(kKinds, type->get_ref<const std::string&>());
+  if (!kind) return malformed("is of a type that this program does not know");
 
-  WatchEvent event{.kind = kind->second};
+  WatchEvent event{.kind = *kind};
   if (event.kind != WatchEvent::Kind::error) {
     event.version = version_of(*object);
     if (event.version.empty()) return malformed("has an object without a resourceVersion");
@@ -105,7 +97,7 @@ std::size_t size_of(const json& object) {
 
 }  // namespace
 
-class ObjectWatch::Impl {
+class ObjectWatch::Impl : Pinned {
  public:
   Impl(ApiTransport& transport, Timers& timers, Random random, Selection selection, Listener listener,
        Kept parts)
@@ -114,14 +106,10 @@ class ObjectWatch::Impl {
         random_(std::move(random)),
         selection_(std::move(selection)),
         listener_(std::move(listener)),
-        kept_(std::move(parts)) {}
-  Impl(const Impl&) = delete;
-  Impl& operator=(const Impl&) = delete;
-  Impl(Impl&&) = delete;
-  Impl& operator=(Impl&&) = delete;
+        kept_(std::move(parts)),
+        timer_(timers) {}
   ~Impl() {
     if (open_) transport_.cancel(*open_);
-    timers_.cancel(timer_);
   }
 
   Result<> begin() {
@@ -157,17 +145,17 @@ class ObjectWatch::Impl {
     std::string path = fmt::format("{}&limit={}", path_, kept_.page);
     if (!after_.empty()) path += "&continue=" + percent_escaped(after_);
     filter_ = std::make_unique<FieldFilter>(in_a_list(kept_.fields), room_of_page());
-    open_ = transport_.send({.path = std::move(path)}, {.received =
-                                                            [this](std::string_view bytes) {
-                                                              if (filter_->take(bytes)) return;
-                                                              cancel();
-                                                              failed(Request::list, too_large("list"), {});
-                                                            },
-                                                        .ended =
-                                                            [this](Result<ApiReply> reply) {
-                                                              open_.reset();
-                                                              page_ended(std::move(reply));
-                                                            }});
+    ApiListener listener;
+    listener.received = [this](std::string_view bytes) {
+      if (filter_->take(bytes)) return;
+      cancel();
+      failed(Request::list, too_large("list"), {});
+    };
+    listener.ended = [this](Result<ApiReply> reply) {
+      open_.reset();
+      page_ended(std::move(reply));
+    };
+    open_ = transport_.send({.path = std::move(path)}, std::move(listener));
   }
 
   void page_ended(Result<ApiReply> reply) {
@@ -380,7 +368,7 @@ class ObjectWatch::Impl {
   }
 
   void later(Backoff::Pause pause, void (Impl::*job)()) {
-    timer_ = timers_.at(timers_.now() + pause, [this, job] { (this->*job)(); });
+    timer_.set(timers_.now() + pause, [this, job] { (this->*job)(); });
   }
 
   ApiTransport& transport_;
@@ -405,7 +393,7 @@ class ObjectWatch::Impl {
 
   std::optional<ApiTransport::Call> open_;
   std::unique_ptr<FieldFilter> filter_;  ///< the open request's
-  Timers::Timer timer_;
+  OwnedTimer timer_;
   Backoff backoff_;
   std::optional<std::error_code> trouble_;  ///< the reported error
   std::optional<Request> failed_;           ///< the last that failed since all was well

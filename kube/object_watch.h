@@ -10,8 +10,8 @@
 #include <string_view>
 
 #include <nlohmann/json.hpp>
-#include <nlohmann/json_fwd.hpp>
 
+#include "common/pinned.h"
 #include "common/result.h"
 #include "kube/api_error.h"
 #include "kube/api_path.h"
@@ -58,7 +58,7 @@ bool is_later(std::string_view version, std::string_view than);
 ///
 /// Only one thread may use it. The listener is never called within a call of this object, and must not
 /// destroy it.
-class ObjectWatch {
+class ObjectWatch : Pinned {
  public:
   /// Objects by "namespace/name" or "name", with the chosen fields.
   using Objects = std::map<std::string, nlohmann::json>;
@@ -94,10 +94,6 @@ class ObjectWatch {
               Kept kept);
   ObjectWatch(ApiTransport& transport, Timers& timers, Random random, Selection selection, Listener listener,
               FieldChoice fields = whole_object());
-  ObjectWatch(const ObjectWatch&) = delete;
-  ObjectWatch& operator=(const ObjectWatch&) = delete;
-  ObjectWatch(ObjectWatch&&) = delete;
-  ObjectWatch& operator=(ObjectWatch&&) = delete;
   ~ObjectWatch();
 
   /// Errc::usage: the selection has a name that no object can have.

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "common/text/json.h"
 #include "kube/api_error.h"
 
 namespace ferry::kube {
@@ -12,10 +13,8 @@ namespace {
 
 using nlohmann::json;
 
-Error not_a_list(const Selection& selection, const char* what) {
-  return {.code = make_error_code(Errc::malformed_host),
-          .message = "list " + selection.text() + ": " + what,
-          .hint = {}};
+tl::unexpected<Error> not_a_list(const Selection& selection, const char* what) {
+  return fail(Errc::malformed_host, "list " + selection.text() + ": " + what);
 }
 
 Result<std::vector<json>> one_round(const AskForPart& ask, const Selection& selection,
@@ -32,7 +31,7 @@ Result<std::vector<json>> one_round(const AskForPart& ask, const Selection& sele
     if (!list) return fail(std::move(list).error());
     const auto items = list->is_object() ? list->find("items") : list->end();
     if (items == list->end() || !(items->is_array() || items->is_null()))
-      return fail(not_a_list(selection, "the API server's answer has no items"));
+      return not_a_list(selection, "the API server's answer has no items");
     if (items->is_array()) {
       for (json& object : *items) {
         json taken = take ? take(std::move(object)) : std::move(object);
@@ -42,7 +41,7 @@ Result<std::vector<json>> one_round(const AskForPart& ask, const Selection& sele
     std::string next = continues_with(*list);
     if (next.empty()) return out;
     if (!followed.insert(next).second)
-      return fail(not_a_list(selection, "the API server's answer continues with itself"));
+      return not_a_list(selection, "the API server's answer continues with itself");
     range.after = std::move(next);
   }
 }
@@ -50,10 +49,7 @@ Result<std::vector<json>> one_round(const AskForPart& ask, const Selection& sele
 }  // namespace
 
 std::string continues_with(const json& list) {
-  const auto metadata = list.find("metadata");
-  if (metadata == list.end() || !metadata->is_object()) return {};
-  const auto token = metadata->find("continue");
-  return token != metadata->end() && token->is_string() ? token->get<std::string>() : std::string();
+  return text_at(json_at(list, "metadata"), "continue");
 }
 
 Result<std::vector<json>> list_by_parts(const AskForPart& ask, const Selection& selection,

@@ -1,21 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <utility>
+
 #include "common/event_loop.h"
+#include "common/pinned.h"
 
 namespace ferry::kube {
 
 /// The time, and jobs at a time: from the process's loop, or from a clock that a test turns.
-class Timers {
+class Timers : Pinned {
  public:
   using Clock = EventLoop::Clock;
   using Timer = EventLoop::Timer;
 
-  Timers() = default;
-  Timers(const Timers&) = delete;
-  Timers& operator=(const Timers&) = delete;
-  Timers(Timers&&) = delete;
-  Timers& operator=(Timers&&) = delete;
   virtual ~Timers() = default;
 
   virtual Clock::time_point now() const = 0;
@@ -35,6 +33,24 @@ class LoopTimers final : public Timers {
 
  private:
   EventLoop& loop_;
+};
+
+/// A timer that ends with its owner.
+class OwnedTimer : Pinned {
+ public:
+  explicit OwnedTimer(Timers& timers) : timers_(timers) {}
+  ~OwnedTimer() { cancel(); }
+
+  /// Runs `job` at `when`, instead of the last such job.
+  void set(Timers::Clock::time_point when, EventLoop::Job job) {
+    cancel();
+    timer_ = timers_.at(when, std::move(job));
+  }
+  void cancel() { timers_.cancel(timer_); }
+
+ private:
+  Timers& timers_;
+  Timers::Timer timer_;
 };
 
 }  // namespace ferry::kube

@@ -24,7 +24,7 @@ struct WatchedLists::Entry {
 
 WatchedLists::WatchedLists(ApiTransport& transport, Timers& timers, const Random& random,
                            const std::vector<WatchedList>& lists, std::function<void()> changed)
-    : timers_(timers), changed_(std::move(changed)) {
+    : timers_(timers), changed_(std::move(changed)), timer_(timers) {
   for (const WatchedList& list : lists) {
     Entry& entry = *entries_.emplace_back(std::make_unique<Entry>(list.selection));
     ObjectWatch::Listener listener;
@@ -42,9 +42,7 @@ WatchedLists::WatchedLists(ApiTransport& transport, Timers& timers, const Random
   }
 }
 
-WatchedLists::~WatchedLists() {
-  timers_.cancel(timer_);
-}
+WatchedLists::~WatchedLists() = default;
 
 Result<> WatchedLists::begin() {
   for (const auto& entry : entries_)
@@ -73,7 +71,7 @@ std::optional<Error> WatchedLists::unwatchable() const {
 void WatchedLists::schedule() {
   const bool all = std::ranges::all_of(entries_, [](const auto& entry) { return entry->answers(); });
   if (!all || std::exchange(scheduled_, true)) return;
-  timer_ = timers_.at(timers_.now() + kTogether, [this] {
+  timer_.set(timers_.now() + kTogether, [this] {
     scheduled_ = false;
     changed_();
   });

@@ -59,7 +59,7 @@ class WatchedLists : Pinned {
   const std::function<void()> changed_;
   std::vector<std::unique_ptr<Entry>> entries_;
   bool scheduled_ = false;
-  Timers::Timer timer_;
+  OwnedTimer timer_;
 };
 
 }  // namespace ferry::kube

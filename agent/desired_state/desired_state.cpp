@@ -7,7 +7,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "agent/desired_state/known_policies.h"
+#include "agent/desired_state/written_policy.h"
+#include "agent/operator_compat/operands.h"
 #include "api/labels.h"
 #include "common/text/text.h"
 #include "common/text/words.h"
@@ -129,10 +130,7 @@ class DesiredStateReader {
   }
 
  private:
-  std::string label(const char* key) const {
-    const auto found = node_.labels.find(key);
-    return found == node_.labels.end() ? std::string() : found->second;
-  }
+  std::string label(const char* key) const { return value_of(node_.labels, key); }
   std::string said(const char* key) const { return fmt::format("label {}={}", key, label(key)); }
 
   std::optional<Workload> labelled_workload() {

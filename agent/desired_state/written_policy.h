@@ -2,11 +2,15 @@
 // The policy in the desired.json that the agent has written (api/desired_state.h).
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 
 #include "agent/desired_state/desired_state.h"
 #include "api/desired_state.h"
+#include "common/config/config_tree.h"
+#include "common/result.h"
+#include "policy/policy.h"
 
 namespace ferry::agent {
 
@@ -24,5 +28,15 @@ bool says(const api::DesiredFile& file, const DesiredPolicy& desired_policy);
 std::optional<policy::Policy> policy_in(const api::DesiredFile& file);
 /// True if the file's policy has the same content, whatever its name.
 bool holds(const api::DesiredFile& file, const policy::Policy& policy);
+
+// A cache of the policies in a text. Each reconcile needs the same few texts, and parsing their YAML was its
+// most expensive part.
+
+/// Begins a reconcile of this thread. Texts that the last reconcile did not need, such as old versions, are
+/// dropped.
+void drop_unused_policies();
+
+/// The cached result of read_policies().
+std::shared_ptr<const Result<policy::PolicyFile>> known_policies(const ConfigText& source);
 
 }  // namespace ferry::agent

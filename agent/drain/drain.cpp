@@ -20,11 +20,6 @@ using Kind = DrainNeed::Kind;
 
 constexpr std::size_t kLongestFailure = 512;
 
-std::string value_of(const policy::NodeObject& node, const char* key) {
-  const auto found = node.annotations.find(key);
-  return found == node.annotations.end() ? std::string() : found->second;
-}
-
 bool is_ours(const policy::NodeObject& node) {
   return node.annotations.contains(api::kCordonedAnnotation);
 }
@@ -159,7 +154,7 @@ DrainStep failed(const policy::NodeObject& node, const DesiredState& desired_sta
   const std::string text = drain_mark_text({.generation = need.generation, .since = {}, .failed = why});
   out.annotations[api::kDrainAnnotation] = text;
   out.report.note = "pods are no longer evicted: " + why;
-  if (value_of(node, api::kDrainAnnotation) != text) {
+  if (value_of(node.annotations, api::kDrainAnnotation) != text) {
     out.events.push_back(
         {.warning = true,
          .reason = api::event::kDrainFailed,
@@ -190,7 +185,7 @@ DrainStep begin(const DesiredState& desired_state, const DrainSnapshot& snapshot
 
 /// A desired state that cannot be read for a moment, or a silent hostd, does not clear the failure.
 bool keeps_failure(const policy::NodeObject& node, const HostSide& host, const DrainSnapshot& snapshot) {
-  const auto mark = read_drain_mark(value_of(node, api::kDrainAnnotation));
+  const auto mark = read_drain_mark(value_of(node.annotations, api::kDrainAnnotation));
   if (!snapshot.timeout || !mark || mark->since || !host.written) return false;
   const bool done = host.status && has_answered(host) && host.status->phase == api::NodePhase::ready;
   return mark->generation == host.written->generation && !done;
@@ -202,7 +197,7 @@ DrainNeed need_now(const policy::NodeObject& node, const DesiredState& desired_s
   if (!host.written || !says(*host.written, desired_state.desired_policy)) return nothing();
   DrainNeed need;
   need.generation = host.written->generation.value_or(0);
-  auto mark = read_drain_mark(value_of(node, api::kDrainAnnotation));
+  auto mark = read_drain_mark(value_of(node.annotations, api::kDrainAnnotation));
   if (mark && mark->generation != need.generation) mark.reset();
   if (hostd_is_gone(host)) return need;  // no change would follow the evictions
   if (!host.status || !has_answered(host) || host_is_changing(host)) {
@@ -243,7 +238,7 @@ DrainNeed drain_need(const policy::NodeObject& node, const DesiredState& desired
 DrainStep drain_undone(const policy::NodeObject& node, bool cordoned) {
   DrainStep out;
   // A failed drain stays recorded.
-  const auto mark = read_drain_mark(value_of(node, api::kDrainAnnotation));
+  const auto mark = read_drain_mark(value_of(node.annotations, api::kDrainAnnotation));
   if (mark && mark->since) out.annotations[api::kDrainAnnotation] = std::nullopt;
   if (!is_ours(node)) return out;
   out.annotations[api::kCordonedAnnotation] = std::nullopt;

@@ -19,7 +19,6 @@
 #include <vector>
 
 #include "agent/desired_state/desired_state.h"
-#include "agent/node_events.h"
 #include "agent/node_report.h"
 #include "agent/operator_compat/operands.h"
 #include "agent/rollout/rollout.h"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/drain/evictions.h"
 
+#include <algorithm>
 #include <set>
 #include <utility>
 
@@ -20,11 +21,14 @@ constexpr std::chrono::seconds kRefusalPatience{60};
 
 Evictions::Evictions(kube::ApiClient& client, kube::Timers& timers, kube::Random random,
                      std::function<void()> changed)
-    : client_(client), timers_(timers), random_(std::move(random)), changed_(std::move(changed)) {}
+    : client_(client),
+      timers_(timers),
+      random_(std::move(random)),
+      changed_(std::move(changed)),
+      timer_(timers) {}
 
 Evictions::~Evictions() {
   for (auto& [uid, asked] : asked_) forget(asked);
-  timers_.cancel(timer_);
 }
 
 void Evictions::forget(Asked& asked) {
@@ -101,14 +105,11 @@ std::vector<std::string> Evictions::delayed() const {
 }
 
 void Evictions::wait() {
-  timers_.cancel(timer_);
+  timer_.cancel();
   std::optional<Moment> first;
-  for (const auto& one : asked_) {
-    const Asked& asked = one.second;
-    if (asked.call.has_value()) continue;
-    if (!first.has_value() || asked.again < *first) first = asked.again;
-  }
-  if (first) timer_ = timers_.at(*first, changed_);
+  for (const auto& [uid, asked] : asked_)
+    if (!asked.call) first = std::min(first.value_or(asked.again), asked.again);
+  if (first) timer_.set(*first, changed_);
 }
 
 }  // namespace ferry::agent

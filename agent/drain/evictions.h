@@ -63,7 +63,7 @@ class Evictions : Pinned {
   std::map<std::string, std::string> delays_;
   std::optional<Moment> refused_since_;
   std::string refused_;
-  kube::Timers::Timer timer_;
+  kube::OwnedTimer timer_;
 };
 
 }  // namespace ferry::agent

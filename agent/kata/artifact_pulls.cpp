@@ -24,11 +24,12 @@ ArtifactPulls::ArtifactPulls(const HostFs& host, Fetcher& fetcher, kube::Timers&
       timers_(timers),
       random_(std::move(random)),
       credentials_(std::move(credentials)),
-      changed_(std::move(changed)) {}
+      changed_(std::move(changed)),
+      deadline_(timers),
+      timer_(timers) {}
 
 ArtifactPulls::~ArtifactPulls() {
   stop();
-  timers_.cancel(timer_);
 }
 
 void ArtifactPulls::act(const std::vector<PullOrder>& orders) {
@@ -75,7 +76,7 @@ void ArtifactPulls::begin(const PullOrder& order) {
   counts_.under_way = order.kata.name;
   counts_.progress = {};
   reported_at_ = timers_.now();
-  deadline_ = timers_.at(timers_.now() + request->deadline, [this, order] {
+  deadline_.set(timers_.now() + request->deadline, [this, order] {
     stop();
     failed(order,
            {.code = Errc::unreachable,
@@ -87,7 +88,7 @@ void ArtifactPulls::begin(const PullOrder& order) {
 void ArtifactPulls::ended(const PullOrder& order, const kata::FetchRequest& request,
                           Result<kata::Artifact> artifact) {
   running_.reset();
-  timers_.cancel(deadline_);
+  deadline_.cancel();
   counts_.under_way.clear();
   if (!artifact) return failed(order, kata::explained(std::move(artifact).error(), order.kata, request));
   for (const std::string& note : artifact->notes) spdlog::info("{}: {}", order.kata.name, note);
@@ -113,7 +114,7 @@ void ArtifactPulls::failed(const PullOrder& order, const Error& error) {
 void ArtifactPulls::stop() {
   if (!running_) return;
   running_.reset();
-  timers_.cancel(deadline_);
+  deadline_.cancel();
   counts_.under_way.clear();
   fetcher_.stop();
 }
@@ -127,11 +128,11 @@ void ArtifactPulls::report_progress(const kata::FetchProgress& progress) {
 }
 
 void ArtifactPulls::wait() {
-  timers_.cancel(timer_);
+  timer_.cancel();
   if (running_) return;
   std::optional<Moment> first;
-  for (const auto& [name, tried] : tried_) first = first ? std::min(*first, tried.again) : tried.again;
-  if (first) timer_ = timers_.at(*first, changed_);
+  for (const auto& [name, tried] : tried_) first = std::min(first.value_or(tried.again), tried.again);
+  if (first) timer_.set(*first, changed_);
 }
 
 FetchRunner::FetchRunner(EventLoop& loop, const HostFs& host, std::filesystem::path program)

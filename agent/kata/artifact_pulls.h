@@ -102,8 +102,8 @@ class ArtifactPulls : Pinned {
   PullCounts counts_;
   bool news_ = false;
   std::optional<Moment> reported_at_;  ///< time of the last progress message
-  kube::Timers::Timer deadline_;
-  kube::Timers::Timer timer_;
+  kube::OwnedTimer deadline_;
+  kube::OwnedTimer timer_;
 };
 
 // Runs ferry-fetch as a child process and follows its progress in the agent's event loop.

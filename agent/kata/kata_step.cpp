@@ -39,32 +39,24 @@ DesiredRuntimes desired_runtimes(const KataSource& source, const Labels& labels)
   constexpr const char* kStay = "Kata's runtimes stay as they are";
   DesiredRuntimes out;
   out.source = source.name;
+  const auto without = [&out](std::string trouble) {
+    out.trouble = std::move(trouble);
+    return std::move(out);
+  };
   if (!source.is_known) return out;
-  if (!source.trouble.empty()) {
-    out.trouble = fmt::format("{}: {}", source.trouble, kStay);
-    return out;
-  }
-  if (source.texts.empty()) {
-    out.trouble =
+  if (!source.trouble.empty()) return without(fmt::format("{}: {}", source.trouble, kStay));
+  if (source.texts.empty())
+    return without(
         fmt::format("{} is not there, or has no class file: {}; one with `runtimeClasses: []` removes all",
-                    source.name, kStay);
-    return out;
-  }
-  if (source.texts.size() > 1) {
-    out.trouble = fmt::format("{} has several keys, and none of them is config.yaml: {}", source.name, kStay);
-    return out;
-  }
+                    source.name, kStay));
+  if (source.texts.size() > 1)
+    return without(
+        fmt::format("{} has several keys, and none of them is config.yaml: {}", source.name, kStay));
   auto file = kata::read_classes(source.texts.front());
-  if (!file) {
-    const Error& error = file.error();
-    out.trouble = error.text();
-    return out;
-  }
-  if (file->classes.empty() && !says_none(source.texts.front())) {
-    out.trouble = fmt::format("{}: no runtime classes in it: {}; `runtimeClasses: []` removes all",
-                              source.texts.front().file, kStay);
-    return out;
-  }
+  if (!file) return without(file.error().text());
+  if (file->classes.empty() && !says_none(source.texts.front()))
+    return without(fmt::format("{}: no runtime classes in it: {}; `runtimeClasses: []` removes all",
+                               source.texts.front().file, kStay));
   out.counts = true;
   out.config = source.texts.front();
   out.file = std::move(*file);
@@ -270,8 +262,7 @@ void record_events(const policy::NodeObject& node, const HostSide& host, const s
   std::string all;
   for (const Line& line : lines) all += (all.empty() ? "" : "; ") + line.text;
   step.trouble = one_line(all);
-  const auto shown = node.annotations.find(api::kKataErrorAnnotation);
-  if (!step.trouble.empty() && (shown == node.annotations.end() || shown->second != step.trouble)) {
+  if (!step.trouble.empty() && value_of(node.annotations, api::kKataErrorAnnotation) != step.trouble) {
     constexpr std::size_t kMostEvents = 8;
     for (const Line& line : lines) {
       if (line.reason != nullptr && step.events.size() < kMostEvents)

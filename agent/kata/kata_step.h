@@ -16,7 +16,6 @@
 #include <string>
 #include <vector>
 
-#include "agent/node_events.h"
 #include "agent/node_report.h"
 #include "agent/operator_compat/operands.h"
 #include "agent/rollout/rollout.h"

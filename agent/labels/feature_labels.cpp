@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 
 #include "common/text/text.h"
@@ -30,18 +31,11 @@ constexpr const char* kCcReady = "cc.ready.state";
 constexpr std::string_view kVga = "0300";
 constexpr std::string_view kDisplay3d = "0302";
 
-class LabelSet {
- public:
-  /// Drops a label whose key or value Kubernetes would refuse.
-  void put(std::string_view domain, const std::string& name, const std::string& value) {
-    if (vgpu::can_be_label(name) && vgpu::can_be_label(value))
-      all_[fmt::format("{}/{}", domain, name)] = value;
-  }
-  Labels take() { return std::move(all_); }
-
- private:
-  Labels all_;
-};
+/// Drops a label whose key or value Kubernetes would refuse.
+void put(Labels& labels, std::string_view domain, const std::string& name, const std::string& value) {
+  if (vgpu::can_be_label(name) && vgpu::can_be_label(value))
+    labels[fmt::format("{}/{}", domain, name)] = value;
+}
 
 /// Cleans a name as GPU feature discovery does: a blank becomes "-", other characters are dropped. A "/"
 /// counts as a blank, since names of several boards contain it: "Quadro RTX 6000/8000".
@@ -104,42 +98,42 @@ bool has_no_confidential_mode(std::string_view family) {
   return std::ranges::find(kBefore, family) != kBefore.end();
 }
 
-void put_gpus(const std::vector<Gpu>& gpus, LabelSet& labels) {
-  labels.put(kNvidia, "gpu.count", std::to_string(gpus.size()));
+void put_gpus(const std::vector<Gpu>& gpus, Labels& labels) {
+  put(labels, kNvidia, "gpu.count", std::to_string(gpus.size()));
   const std::string product = common(gpus, &Gpu::product);
-  labels.put(kNvidia, "gpu.product", product);
-  labels.put(kNvidia, "gpu.memory", common(gpus, &Gpu::memory));
-  labels.put(kNvidia, "gpu.family", common(gpus, &Gpu::family));
-  labels.put(kNvidia, "gpu.mode", common(gpus, &Gpu::mode));
+  put(labels, kNvidia, "gpu.product", product);
+  put(labels, kNvidia, "gpu.memory", common(gpus, &Gpu::memory));
+  put(labels, kNvidia, "gpu.family", common(gpus, &Gpu::family));
+  put(labels, kNvidia, "gpu.mode", common(gpus, &Gpu::mode));
   // kata-deploy's plain classes select this label. NVIDIA's CC manager, its usual writer, runs on few nodes.
   if (std::ranges::all_of(gpus, [](const Gpu& gpu) { return has_no_confidential_mode(gpu.family); }))
-    labels.put(kNvidia, kCcReady, "false");
+    put(labels, kNvidia, kCcReady, "false");
   if (!product.empty()) return;
   std::map<std::string, std::size_t> counts;
   for (const Gpu& gpu : gpus)
     if (!gpu.product.empty()) ++counts[gpu.product];
   for (const auto& [name, count] : counts)
-    labels.put(kNvidia, fmt::format("gpu.{}.count", name), std::to_string(count));
+    put(labels, kNvidia, fmt::format("gpu.{}.count", name), std::to_string(count));
 }
 
-void put_counts(const std::vector<Gpu>& gpus, LabelSet& labels) {
+void put_counts(const std::vector<Gpu>& gpus, Labels& labels) {
   for (const api::Mode mode : {api::Mode::host, api::Mode::passthrough, api::Mode::vgpu}) {
     const auto count = std::ranges::count(gpus, mode, [](const Gpu& gpu) { return gpu.seen->mode; });
-    labels.put(kOurs, fmt::format("gpu.{}.count", text(mode)), std::to_string(count));
+    put(labels, kOurs, fmt::format("gpu.{}.count", text(mode)), std::to_string(count));
   }
   std::map<std::string, std::size_t> drivers;
   for (const Gpu& gpu : gpus) ++drivers[gpu.seen->driver.value_or("none")];
   for (const auto& [driver, count] : drivers)
-    labels.put(kOurs, fmt::format("gpu.driver.{}.count", driver), std::to_string(count));
+    put(labels, kOurs, fmt::format("gpu.driver.{}.count", driver), std::to_string(count));
 }
 
-void put_node(const api::NodeFeatures& features, LabelSet& labels) {
-  labels.put(kNvidia, "gpu.machine", cleaned(features.machine));
-  labels.put(kOurs, "iommu.mode", features.iommu);
+void put_node(const api::NodeFeatures& features, Labels& labels) {
+  put(labels, kNvidia, "gpu.machine", cleaned(features.machine));
+  put(labels, kOurs, "iommu.mode", features.iommu);
   if (features.largest_group)
-    labels.put(kOurs, "iommu.largest-group", std::to_string(*features.largest_group));
+    put(labels, kOurs, "iommu.largest-group", std::to_string(*features.largest_group));
   for (const auto& [type, most] : features.vgpu_types)
-    labels.put(kOurs, fmt::format("vgpu.{}.count", type), std::to_string(most));
+    put(labels, kOurs, fmt::format("vgpu.{}.count", type), std::to_string(most));
 }
 
 bool is_own_feature(std::string_view key) {
@@ -162,13 +156,13 @@ std::optional<FeatureWay> parse_feature_way(std::string_view word) {
 std::optional<Labels> feature_labels(const api::HostStatus& host) {
   if (!host.features) return std::nullopt;
   const std::vector<Gpu> gpus = gpus_of(host);
-  LabelSet labels;
+  Labels labels;
   if (!gpus.empty()) {
     put_gpus(gpus, labels);
     put_counts(gpus, labels);
     put_node(*host.features, labels);
   }
-  return labels.take();
+  return labels;
 }
 
 bool is_feature_label(std::string_view key) {
@@ -198,6 +192,19 @@ Labels own_features(const Labels& labels, std::string_view set_by_nfd) {
   for (const auto& label : labels)
     if (is_own_feature(label.first) && !of_nfd.contains(label.first)) out.insert(label);
   return out;
+}
+
+std::string feature_file_text(const Labels& labels, std::chrono::system_clock::time_point until) {
+  std::string out =
+      fmt::format("# What Ferry's agent knows of this node's GPUs.\n# +expiry-time={:%Y-%m-%dT%H:%M:%SZ}\n",
+                  fmt::gmtime(std::chrono::system_clock::to_time_t(until)));
+  for (const auto& [key, value] : labels) out += fmt::format("{}={}\n", key, value);
+  return out;
+}
+
+Result<> write_feature_file(HostFs& host, const Labels& labels, std::chrono::system_clock::time_point now) {
+  if (labels.empty()) return host.remove_file(kFeatureFile);
+  return host.write_file(kFeatureFile, feature_file_text(labels, now + kFeatureFileLife));
 }
 
 }  // namespace ferry::agent

@@ -7,22 +7,26 @@
 
 #include <spdlog/spdlog.h>
 
-#include "common/pinned.h"
 #include "common/text/json.h"
 #include "kube/api_error.h"
-#include "kube/object_watch.h"
 
 namespace ferry::agent {
 namespace {
 
 using nlohmann::json;
-using Moment = kube::Timers::Clock::time_point;
 
 constexpr const char* kNodeNameLabel = "nfd.node.kubernetes.io/node-name";
 constexpr std::string_view kPrefix = "ferry-features-for-";
 
 std::string metadata_text(const json& object, const char* key) {
   return text_at(json_at(object, "metadata"), key);
+}
+
+void complain(const Error& error) {
+  spdlog::warn("labels for Node Feature Discovery: {}{}", error.text(),
+               error.code == kube::ApiErrc::not_found
+                   ? "; it is not installed, or older than NodeFeature objects"
+                   : "");
 }
 
 }  // namespace
@@ -60,159 +64,105 @@ bool says_the_same(const json& object, const json& content) {
          (labels.is_null() ? json::object() : labels) == json_at(json_at(content, "spec"), "labels");
 }
 
-class NodeFeature::Impl : Pinned {
- public:
-  Impl(HostFs& host, kube::ApiTransport& transport, kube::ApiClient& client, kube::Timers& timers,
-       kube::Random random, Settings settings, std::function<void()> changed)
-      : host_(host),
-        client_(client),
-        timers_(timers),
-        random_(std::move(random)),
-        settings_(std::move(settings)),
-        changed_(std::move(changed)),
-        object_(node_feature_ref(settings_.space, settings_.node)),
-        watch_(transport, timers, random_, kube::only(object_),
-               {.changed =
-                    [this] {
-                      written_.reset();
-                      heard_since_write_ = true;
-                      changed_();
-                    },
-                .trouble = [](const Error& error) { complain(error); },
-                .well = [this] { changed_(); }}) {
-    if (settings_.owner.empty()) return;
-    owner_ = std::make_unique<kube::ObjectWatch>(
-        transport, timers, random_, kube::only(kube::config_map_ref(settings_.space, settings_.owner)),
-        kube::ObjectWatch::Listener{.changed = [this] { changed_(); },
-                                    .trouble = [](const Error& error) { complain(error); },
-                                    .well = [this] { changed_(); }});
-  }
-  ~Impl() {
-    timers_.cancel(timer_);
-    if (writing_) client_.cancel(*writing_);
-  }
-
-  Result<> begin() {
-    if (auto begun = watch_.begin(); !begun) return begun;
-    return owner_ ? owner_->begin() : Result<>();
-  }
-
-  void keep(const Labels& labels, const json& node) {
-    if (writing_ || !watch_.listed()) return;
-    const json* const owner = owner_ ? config_map() : &node;
-    if (owner == nullptr) return;
-    json content = node_feature(settings_.node, labels, owner_ ? kube::kConfigMaps : kube::kNodes, *owner);
-    const json* const now = object();
-    if (now != nullptr && says_the_same(*now, content)) return;
-    if (timers_.now() < not_before_) return call_at(not_before_);
-    if (!owner_) {
-      if (auto marked = host_.write_file(kNodeFeatureMark, object_.space + "/" + object_.name + "\n");
-          !marked)
-        return failed(marked.error());
-    }
-    write(std::move(content));
-  }
-
- private:
-  static void complain(const Error& error) {
-    spdlog::warn("labels for Node Feature Discovery: {}{}", error.text(),
-                 error.code == kube::ApiErrc::not_found
-                     ? "; it is not installed, or older than NodeFeature objects"
-                     : "");
-  }
-
-  /// Null: the ConfigMap is missing, or not listed yet. If it is missing, the labels are no longer desired.
-  const json* config_map() {
-    if (!owner_->listed()) return nullptr;
-    if (!owner_->objects().empty()) return &owner_->objects().begin()->second;
-    if (!std::exchange(owner_missed_, true))
-      spdlog::warn("labels for Node Feature Discovery: there is no ConfigMap {}/{} to own them",
-                   settings_.space, settings_.owner);
-    return nullptr;
-  }
-
-  const json* object() const {
-    if (written_) return &*written_;
-    const auto& objects = watch_.objects();
-    return objects.empty() ? nullptr : &objects.begin()->second;
-  }
-
-  void write(json content) {
-    constexpr std::chrono::minutes kInARow{10};
-    // Other programs may revert the object: the same content is not written again at once.
-    const Moment now = timers_.now();
-    const bool again = content == last_ && now - last_at_ < kInARow;
-    if (!again) repeats_.reset();
-    not_before_ = again ? now + repeats_.next(random_) : now;
-    last_ = content;
-    last_at_ = now;
-    heard_since_write_ = false;
-    // The object's name makes it the agent's own: the write overrides other field managers.
-    writing_ =
-        client_.apply(object_, std::move(content), kube::ApiClient::Force::yes, [this](Result<json> written) {
-          writing_.reset();
-          if (!written) return failed(written.error());
-          backoff_.reset();
-          // The watch may have reported a later change before this answer came, such as a deletion.
-          if (!heard_since_write_) written_ = std::move(*written);
-          changed_();
-        });
-  }
-
-  void failed(const Error& error) {
-    complain(error);
-    not_before_ = timers_.now() + backoff_.next(random_);
-    call_at(not_before_);
-  }
-
-  void call_at(Moment when) {
-    timers_.cancel(timer_);
-    timer_ = timers_.at(when, [this] { changed_(); });
-  }
-
-  HostFs& host_;
-  kube::ApiClient& client_;
-  kube::Timers& timers_;
-  const kube::Random random_;
-  const Settings settings_;
-  const std::function<void()> changed_;
-  const kube::ObjectRef object_;
-  kube::ObjectWatch watch_;
-  std::unique_ptr<kube::ObjectWatch> owner_;  ///< null: the Node
-  bool owner_missed_ = false;                 ///< and that was logged
-
-  std::optional<kube::ApiClient::Call> writing_;
-  std::optional<json> written_;  ///< as last written, until the watch reports it
-  bool heard_since_write_ = false;
-  json last_;  ///< content of the last write
-  Moment last_at_;
-  Moment not_before_;  ///< earliest time of the next write
-  kube::Backoff backoff_;
-  kube::Backoff repeats_;
-  kube::Timers::Timer timer_;
-};
-
 NodeFeature::NodeFeature(HostFs& host, kube::ApiTransport& transport, kube::ApiClient& client,
                          kube::Timers& timers, kube::Random random, Settings settings,
                          std::function<void()> changed)
-    : impl_(std::make_unique<Impl>(host, transport, client, timers, std::move(random), std::move(settings),
-                                   std::move(changed))) {}
-NodeFeature::~NodeFeature() = default;
+    : host_(host),
+      client_(client),
+      timers_(timers),
+      random_(std::move(random)),
+      settings_(std::move(settings)),
+      changed_(std::move(changed)),
+      object_(node_feature_ref(settings_.space, settings_.node)),
+      watch_(transport, timers, random_, kube::only(object_),
+             {.changed =
+                  [this] {
+                    written_.reset();
+                    heard_since_write_ = true;
+                    changed_();
+                  },
+              .trouble = complain,
+              .well = changed_}),
+      timer_(timers) {
+  if (settings_.owner.empty()) return;
+  owner_ = std::make_unique<kube::ObjectWatch>(
+      transport, timers, random_, kube::only(kube::config_map_ref(settings_.space, settings_.owner)),
+      kube::ObjectWatch::Listener{.changed = changed_, .trouble = complain, .well = changed_});
+}
+
+NodeFeature::~NodeFeature() {
+  if (writing_) client_.cancel(*writing_);
+}
 
 Result<> NodeFeature::begin() {
-  return impl_->begin();
+  if (auto begun = watch_.begin(); !begun) return begun;
+  return owner_ ? owner_->begin() : Result<>();
 }
 
 void NodeFeature::keep(const Labels& labels, const json& node) {
-  impl_->keep(labels, node);
+  if (writing_ || !watch_.listed()) return;
+  const json* const owner = owner_ ? config_map() : &node;
+  if (owner == nullptr) return;
+  json content = node_feature(settings_.node, labels, owner_ ? kube::kConfigMaps : kube::kNodes, *owner);
+  const json* const now = object();
+  if (now != nullptr && says_the_same(*now, content)) return;
+  if (timers_.now() < not_before_) return timer_.set(not_before_, changed_);
+  if (!owner_) {
+    if (auto marked = host_.write_file(kNodeFeatureMark, object_.space + "/" + object_.name + "\n"); !marked)
+      return failed(marked.error());
+  }
+  write(std::move(content));
+}
+
+/// Null: the ConfigMap is missing, or not listed yet. If it is missing, the labels are no longer desired.
+const json* NodeFeature::config_map() {
+  if (!owner_->listed()) return nullptr;
+  if (!owner_->objects().empty()) return &owner_->objects().begin()->second;
+  if (!std::exchange(owner_missed_, true))
+    spdlog::warn("labels for Node Feature Discovery: there is no ConfigMap {}/{} to own them",
+                 settings_.space, settings_.owner);
+  return nullptr;
+}
+
+const json* NodeFeature::object() const {
+  if (written_) return &*written_;
+  const auto& objects = watch_.objects();
+  return objects.empty() ? nullptr : &objects.begin()->second;
+}
+
+void NodeFeature::write(json content) {
+  constexpr std::chrono::minutes kInARow{10};
+  // Other programs may revert the object: the same content is not written again at once.
+  const auto now = timers_.now();
+  const bool again = content == last_ && now - last_at_ < kInARow;
+  if (!again) repeats_.reset();
+  not_before_ = again ? now + repeats_.next(random_) : now;
+  last_ = content;
+  last_at_ = now;
+  heard_since_write_ = false;
+  // The object's name makes it the agent's own: the write overrides other field managers.
+  writing_ =
+      client_.apply(object_, std::move(content), kube::ApiClient::Force::yes, [this](Result<json> written) {
+        writing_.reset();
+        if (!written) return failed(written.error());
+        backoff_.reset();
+        // The watch may have reported a later change before this answer came, such as a deletion.
+        if (!heard_since_write_) written_ = std::move(*written);
+        changed_();
+      });
+}
+
+void NodeFeature::failed(const Error& error) {
+  complain(error);
+  not_before_ = timers_.now() + backoff_.next(random_);
+  timer_.set(not_before_, changed_);
 }
 
 FormerNodeFeature::FormerNodeFeature(HostFs& host, kube::ApiClient& client, kube::Timers& timers,
                                      kube::Random random)
-    : host_(host), client_(client), timers_(timers), random_(std::move(random)) {}
+    : host_(host), client_(client), timers_(timers), random_(std::move(random)), timer_(timers) {}
 
 FormerNodeFeature::~FormerNodeFeature() {
-  timers_.cancel(timer_);
   if (call_) client_.cancel(*call_);
 }
 
@@ -229,7 +179,7 @@ void FormerNodeFeature::remove() {
     if (removed) return;
     spdlog::warn("labels of a former agent for Node Feature Discovery stay: {}", removed.error().text());
     if (kube::may_mend(removed.error()))
-      timer_ = timers_.at(timers_.now() + backoff_.next(random_), [this] { remove(); });
+      timer_.set(timers_.now() + backoff_.next(random_), [this] { remove(); });
   });
 }
 

@@ -23,6 +23,7 @@
 #include "kube/api_path.h"
 #include "kube/api_transport.h"
 #include "kube/backoff.h"
+#include "kube/object_watch.h"
 #include "kube/timers.h"
 
 namespace ferry::agent {
@@ -64,8 +65,33 @@ class NodeFeature : Pinned {
   void keep(const Labels& labels, const nlohmann::json& node);
 
  private:
-  class Impl;
-  std::unique_ptr<Impl> impl_;
+  using Moment = kube::Timers::Clock::time_point;
+
+  const nlohmann::json* config_map();
+  const nlohmann::json* object() const;
+  void write(nlohmann::json content);
+  void failed(const Error& error);
+
+  HostFs& host_;
+  kube::ApiClient& client_;
+  kube::Timers& timers_;
+  const kube::Random random_;
+  const Settings settings_;
+  const std::function<void()> changed_;
+  const kube::ObjectRef object_;
+  kube::ObjectWatch watch_;
+  std::unique_ptr<kube::ObjectWatch> owner_;  ///< null: the Node
+  bool owner_missed_ = false;                 ///< and that was logged
+
+  std::optional<kube::ApiClient::Call> writing_;
+  std::optional<nlohmann::json> written_;  ///< as last written, until the watch reports it
+  bool heard_since_write_ = false;
+  nlohmann::json last_;  ///< content of the last write
+  Moment last_at_;
+  Moment not_before_;  ///< earliest time of the next write
+  kube::Backoff backoff_;
+  kube::Backoff repeats_;
+  kube::OwnedTimer timer_;
 };
 
 /// Removes the NodeFeature of a former agent that the Node owns, if there is one. The request is repeated
@@ -84,7 +110,7 @@ class FormerNodeFeature : Pinned {
   kube::Timers& timers_;
   const kube::Random random_;
   kube::Backoff backoff_;
-  kube::Timers::Timer timer_;
+  kube::OwnedTimer timer_;
   std::optional<kube::ApiClient::Call> call_;
 };
 

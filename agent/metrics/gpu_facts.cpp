@@ -6,6 +6,8 @@
 
 #include "agent/metrics/metric_families.h"
 #include "common/text/text.h"
+#include "common/text/words.h"
+#include "hostfs/check_reading.h"
 #include "mdev/stuck_gpus.h"
 #include "vfio/bind/rebind_plan.h"
 #include "vfio/pci/inventory.h"
@@ -130,15 +132,9 @@ GpuFacts facts_of(const HostFs& host, const vfio::PciAddress& gpu) {
 }  // namespace
 
 std::string_view text(Severity severity) {
-  switch (severity) {
-    case Severity::correctable:
-      return "correctable";
-    case Severity::nonfatal:
-      return "nonfatal";
-    case Severity::fatal:
-      break;
-  }
-  return "fatal";
+  constexpr Words<Severity, 3> kWords = {
+      {{"correctable", Severity::correctable}, {"nonfatal", Severity::nonfatal}, {"fatal", Severity::fatal}}};
+  return word_for(kWords, severity);
 }
 
 std::string_view text(LinkEnd end) {
@@ -148,9 +144,7 @@ std::string_view text(LinkEnd end) {
 ErrorCounts parse_error_counts(std::string_view text) {
   ErrorCounts out;
   while (!text.empty()) {
-    const auto end = std::min(text.find('\n'), text.size());
-    const std::string_view line = text.substr(0, end);
-    text.remove_prefix(std::min(end + 1, text.size()));
+    const std::string_view line = cut(text, '\n');
     // The kernel's names may contain spaces.
     const auto space = line.rfind(' ');
     if (space == std::string_view::npos) continue;

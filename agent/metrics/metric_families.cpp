@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <prometheus/text_serializer.h>
 #include <set>
 #include <sstream>
@@ -30,32 +31,44 @@ class Family {
     family_.help = help;
     family_.type = type;
   }
-  void add(double value, Labels labels = {}) {
+  template <typename Number>
+  void add(Number value, Labels labels = {}) {
     ClientMetric metric;
-    (family_.type == MetricType::Counter ? metric.counter.value : metric.gauge.value) = value;
-    add(std::move(metric), std::move(labels));
+    (family_.type == MetricType::Counter ? metric.counter.value : metric.gauge.value) =
+        static_cast<double>(value);
+    add_metric(std::move(metric), std::move(labels));
   }
-  void add(ClientMetric metric, Labels labels) {
+  void add_metric(ClientMetric metric, Labels labels) {
     if (!seen_.insert(labels).second) return;
     metric.label = std::move(labels);
     family_.metric.push_back(std::move(metric));
   }
-  /// A family without samples is left out.
-  void into(std::vector<MetricFamily>& all) && {
-    if (!family_.metric.empty()) all.push_back(std::move(family_));
-  }
+  MetricFamily take() { return std::move(family_); }
 
  private:
   MetricFamily family_;
   std::set<Labels> seen_;
 };
 
-Family gauge(const char* name, const char* help) {
-  return {name, help, MetricType::Gauge};
-}
-Family counter(const char* name, const char* help) {
-  return {name, help, MetricType::Counter};
-}
+class Families {
+ public:
+  Family& gauge(const char* name, const char* help) { return add(name, help, MetricType::Gauge); }
+  Family& counter(const char* name, const char* help) { return add(name, help, MetricType::Counter); }
+  Family& add(const char* name, const char* help, MetricType type) {
+    return all_.emplace_back(name, help, type);
+  }
+  /// By name. A family without samples is left out.
+  std::vector<MetricFamily> take() {
+    std::vector<MetricFamily> out;
+    for (Family& family : all_)
+      if (MetricFamily taken = family.take(); !taken.metric.empty()) out.push_back(std::move(taken));
+    std::ranges::sort(out, {}, &MetricFamily::name);
+    return out;
+  }
+
+ private:
+  std::deque<Family> all_;  // a new family moves no other
+};
 
 /// Adds a sample for each of `words`: 1 for `now`, 0 for the others. A word that is not among them adds none,
 /// so that the number of series stays bounded.
@@ -82,11 +95,10 @@ std::string number_text(const auto& number) {
 
 // ---- what hostd says
 
-void add_inventory(const api::HostStatus& host, const std::vector<GpuFacts>& facts,
-                   std::vector<MetricFamily>& all) {
-  Family info = gauge("ferry_gpu_info", "A GPU of this node; always 1.");
-  Family counts = gauge("ferry_gpus", "GPUs in each mode.");
-  Family states = gauge("ferry_gpu_state", "1 for the state of a GPU.");
+void add_inventory(const api::HostStatus& host, const std::vector<GpuFacts>& facts, Families& all) {
+  Family& info = all.gauge("ferry_gpu_info", "A GPU of this node; always 1.");
+  Family& counts = all.gauge("ferry_gpus", "GPUs in each mode.");
+  Family& states = all.gauge("ferry_gpu_state", "1 for the state of a GPU.");
   constexpr std::array<std::string_view, 5> kGpuStates = {"ready", "failed", "unmanaged", "blocked",
                                                           "pending"};
   std::map<policy::Mode, std::size_t> modes = {
@@ -108,20 +120,16 @@ void add_inventory(const api::HostStatus& host, const std::vector<GpuFacts>& fac
                  {"desired", gpu.desired ? std::string(text(*gpu.desired)) : std::string()}});
     ++modes[gpu.mode];
   }
-  for (const auto& [mode, count] : modes)
-    counts.add(static_cast<double>(count), {{"mode", std::string(text(mode))}});
-  std::move(info).into(all);
-  std::move(counts).into(all);
-  std::move(states).into(all);
+  for (const auto& [mode, count] : modes) counts.add(count, {{"mode", std::string(text(mode))}});
 }
 
-void add_refusals(const api::HostStatus& host, std::vector<MetricFamily>& all) {
+void add_refusals(const api::HostStatus& host, Families& all) {
   // The kinds of DeviceUser::Kind. "other" stands for kinds that only a newer hostd knows.
   constexpr std::array<std::string_view, 12> kKinds = {
       "virtual_machine", "process",      "pod",         "mount",  "swap",    "claim",
       "network_link",    "boot_display", "framebuffer", "fabric", "console", "other"};
-  Family refused = gauge("ferry_gpu_blocked", "1 while a GPU is blocked, by reason.");
-  Family users = gauge("ferry_gpu_users", "Device users of a blocked GPU, by kind.");
+  Family& refused = all.gauge("ferry_gpu_blocked", "1 while a GPU is blocked, by reason.");
+  Family& users = all.gauge("ferry_gpu_users", "Device users of a blocked GPU, by kind.");
   for (const api::AcceleratorStatus& gpu : host.accelerators) {
     if (gpu.state != api::GpuState::blocked) continue;
     refused.add(1, {{"pci_bus_id", gpu.address.text()}, {"reason", std::string(text(refusal_reason(gpu)))}});
@@ -131,30 +139,26 @@ void add_refusals(const api::HostStatus& host, std::vector<MetricFamily>& all) {
       ++by_kind[kind == kKinds.end() ? kKinds.back() : *kind];
     }
     for (const auto& [kind, count] : by_kind)
-      users.add(static_cast<double>(count),
-                {{"pci_bus_id", gpu.address.text()}, {"kind", std::string(kind)}});
+      users.add(count, {{"pci_bus_id", gpu.address.text()}, {"kind", std::string(kind)}});
   }
-  std::move(refused).into(all);
-  std::move(users).into(all);
 }
 
-void add_phase(const api::HostStatus& host, std::vector<MetricFamily>& all) {
-  Family phase = gauge("ferry_node_phase", "1 for the phase of `ferry hostd`.");
+void add_phase(const api::HostStatus& host, Families& all) {
+  Family& phase = all.gauge("ferry_node_phase", "1 for the phase of `ferry hostd`.");
   add_states(phase, kPhases, text(host.phase), {}, "phase");
-  std::move(phase).into(all);
 }
 
 // ---- what sysfs says
 
-void add_links(const std::vector<GpuFacts>& facts, std::vector<MetricFamily>& all) {
-  Family speed = gauge("ferry_pcie_link_transfers_per_second",
-                       "Speed of a GPU's link (16 GT/s are 1.6e10). An idle GPU lowers it.");
-  Family max_speed =
-      gauge("ferry_pcie_link_max_transfers_per_second", "Speed that both ends of a GPU's link support.");
-  Family lanes = gauge("ferry_pcie_link_lanes", "Lanes of a GPU's link that are in use.");
-  Family max_lanes = gauge("ferry_pcie_link_max_lanes", "Lanes that both ends of a GPU's link have.");
+void add_links(const std::vector<GpuFacts>& facts, Families& all) {
+  Family& speed = all.gauge("ferry_pcie_link_transfers_per_second",
+                            "Speed of a GPU's link (16 GT/s are 1.6e10). An idle GPU lowers it.");
+  Family& max_speed =
+      all.gauge("ferry_pcie_link_max_transfers_per_second", "Speed that both ends of a GPU's link support.");
+  Family& lanes = all.gauge("ferry_pcie_link_lanes", "Lanes of a GPU's link that are in use.");
+  Family& max_lanes = all.gauge("ferry_pcie_link_max_lanes", "Lanes that both ends of a GPU's link have.");
   const auto add = [](Family& family, const auto& value, const GpuFacts& gpu) {
-    if (value) family.add(static_cast<double>(*value), {{"pci_bus_id", gpu.address.text()}});
+    if (value) family.add(*value, {{"pci_bus_id", gpu.address.text()}});
   };
   for (const GpuFacts& gpu : facts) {
     add(speed, gpu.link.current_speed, gpu);
@@ -162,47 +166,44 @@ void add_links(const std::vector<GpuFacts>& facts, std::vector<MetricFamily>& al
     add(lanes, gpu.link.current_lanes, gpu);
     add(max_lanes, gpu.link.max_lanes, gpu);
   }
-  for (Family* const family : {&speed, &max_speed, &lanes, &max_lanes}) std::move(*family).into(all);
 }
 
-void add_errors(const std::vector<GpuFacts>& facts, std::vector<MetricFamily>& all) {
-  Family totals = counter("ferry_pcie_aer_errors_total",
-                          "PCIe errors by severity and end of the link, by the kernel's own total.");
-  Family kinds = counter("ferry_pcie_aer_errors_by_kind_total",
-                         "PCIe errors by the kernel's name, for names that have occurred.");
+void add_errors(const std::vector<GpuFacts>& facts, Families& all) {
+  Family& totals = all.counter("ferry_pcie_aer_errors_total",
+                               "PCIe errors by severity and end of the link, by the kernel's own total.");
+  Family& kinds = all.counter("ferry_pcie_aer_errors_by_kind_total",
+                              "PCIe errors by the kernel's name, for names that have occurred.");
   for (const GpuFacts& gpu : facts) {
     for (const ReportedErrors& errors : gpu.errors) {
       const Labels labels = {{"pci_bus_id", gpu.address.text()},
                              {"port", std::string(text(errors.end))},
                              {"severity", std::string(text(errors.severity))}};
-      if (errors.counts.total) totals.add(static_cast<double>(*errors.counts.total), labels);
+      if (errors.counts.total) totals.add(*errors.counts.total, labels);
       for (const auto& [kind, count] : errors.counts.counts) {
         if (count == 0) continue;
         Labels with_kind = labels;
         with_kind.push_back({"error", kind});
-        kinds.add(static_cast<double>(count), std::move(with_kind));
+        kinds.add(count, std::move(with_kind));
       }
     }
   }
-  std::move(totals).into(all);
-  std::move(kinds).into(all);
 }
 
-void add_condition(const std::vector<GpuFacts>& facts, std::vector<MetricFamily>& all) {
+void add_condition(const std::vector<GpuFacts>& facts, Families& all) {
   constexpr std::array<std::string_view, 7> kPowerStates = {"D0",     "D1",    "D2",     "D3hot",
                                                             "D3cold", "error", "unknown"};
-  Family power = gauge("ferry_gpu_power_state", "1 for the PCI power state that a GPU is in.");
-  Family viable =
-      gauge("ferry_gpu_group_viable", "1 if the drivers of a GPU's IOMMU group let a VM use it now.");
-  Family held = gauge("ferry_gpu_stuck",
-                      "1 while a write to a GPU has not returned from the kernel; the GPU is not read then.");
+  Family& power = all.gauge("ferry_gpu_power_state", "1 for the PCI power state that a GPU is in.");
+  Family& viable =
+      all.gauge("ferry_gpu_group_viable", "1 if the drivers of a GPU's IOMMU group let a VM use it now.");
+  Family& held =
+      all.gauge("ferry_gpu_stuck",
+                "1 while a write to a GPU has not returned from the kernel; the GPU is not read then.");
   for (const GpuFacts& gpu : facts) {
     const Labels labels = {{"pci_bus_id", gpu.address.text()}};
     held.add(gpu.held ? 1 : 0, labels);
     if (gpu.power_state) add_states(power, kPowerStates, *gpu.power_state, labels, "state");
     if (gpu.group_viable) viable.add(*gpu.group_viable ? 1 : 0, labels);
   }
-  for (Family* const family : {&power, &viable, &held}) std::move(*family).into(all);
 }
 
 // ---- what the plugin says
@@ -243,14 +244,13 @@ std::string_view state_of(const api::AdvertisedDevice& device, const Owners& own
   return device.healthy || owners.awaited(device) ? "allocated" : "allocated_unhealthy";
 }
 
-void add_resources(const api::AdvertisedResources& advertised, const Owners& owners,
-                   std::vector<MetricFamily>& all) {
-  Family registered = gauge("ferry_resource_registered", "1 while the kubelet reads a resource's list.");
-  Family devices = gauge(
+void add_resources(const api::AdvertisedResources& advertised, const Owners& owners, Families& all) {
+  Family& registered = all.gauge("ferry_resource_registered", "1 while the kubelet reads a resource's list.");
+  Family& devices = all.gauge(
       "ferry_resource_devices",
       "Devices of a resource. No pod has a free or unhealthy one; a pod has an allocated one, or another "
       "device of its IOMMU group; an allocated_unhealthy one failed while a pod had it.");
-  Family left_out = gauge("ferry_devices_not_advertised", "Devices that are not advertised now.");
+  Family& left_out = all.gauge("ferry_devices_not_advertised", "Devices that are not advertised now.");
   for (const api::AdvertisedResource& resource : advertised.resources) {
     // On standby no kubelet reads the lists, and a 0 would fire FerryResourceNotRegistered.
     if (advertised.standby.empty())
@@ -260,15 +260,14 @@ void add_resources(const api::AdvertisedResources& advertised, const Owners& own
     for (const api::AdvertisedDevice& device : advertised.devices)
       if (device.resource == resource.name) ++counts[state_of(device, owners)];
     for (const auto& [state, count] : counts)
-      devices.add(static_cast<double>(count), {{"resource", resource.name}, {"state", std::string(state)}});
+      devices.add(count, {{"resource", resource.name}, {"state", std::string(state)}});
   }
-  left_out.add(static_cast<double>(advertised.not_advertised.size()));
-  for (Family* const family : {&registered, &devices, &left_out}) std::move(*family).into(all);
+  left_out.add(advertised.not_advertised.size());
 }
 
 void add_allocations(const api::AdvertisedResources& advertised, const Owners& owners,
-                     const std::map<std::string, std::string>& vmis, std::vector<MetricFamily>& all) {
-  Family allocated = gauge("ferry_device_allocated", "1 if a pod has the device, else 0.");
+                     const std::map<std::string, std::string>& vmis, Families& all) {
+  Family& allocated = all.gauge("ferry_device_allocated", "1 if a pod has the device, else 0.");
   for (const api::AdvertisedDevice& device : advertised.devices) {
     const auto slash = device.pod.find('/');
     const bool named = device.allocated && slash != std::string::npos;
@@ -281,18 +280,17 @@ void add_allocations(const api::AdvertisedResources& advertised, const Owners& o
                    {"pod", named ? device.pod.substr(slash + 1) : std::string()},
                    {"vmi", vmi == vmis.end() ? std::string() : vmi->second}});
   }
-  std::move(allocated).into(all);
 }
 
 void add_vgpus(const api::HostStatus& host, const std::optional<api::AdvertisedResources>& advertised,
-               std::vector<MetricFamily>& all) {
+               Families& all) {
   std::set<std::string_view> given;
   if (advertised) {
     for (const api::AdvertisedDevice& device : advertised->devices)
       if (device.allocated) given.insert(device.id);
   }
-  Family instances =
-      gauge("ferry_vgpu_instances", "vGPUs of a GPU, by type; used: a pod, a VM or a process has it.");
+  Family& instances =
+      all.gauge("ferry_vgpu_instances", "vGPUs of a GPU, by type; used: a pod, a VM or a process has it.");
   const auto looked_at = [](const api::VgpuStatus& vgpu) { return vgpu.users.has_value(); };
   for (const api::AcceleratorStatus& gpu : host.accelerators) {
     // A vGPU counts as free only if the plugin knows the pods' allocations, or hostd the vGPU's users.
@@ -306,36 +304,34 @@ void add_vgpus(const api::HostStatus& host, const std::optional<api::AdvertisedR
     for (const auto& [type, counts] : by_type) {
       const auto& [free, used] = counts;
       const Labels labels = {{"pci_bus_id", gpu.address.text()}, {"type", type}};
-      instances.add(static_cast<double>(free), {labels[0], labels[1], {"state", "free"}});
-      instances.add(static_cast<double>(used), {labels[0], labels[1], {"state", "used"}});
+      instances.add(free, {labels[0], labels[1], {"state", "free"}});
+      instances.add(used, {labels[0], labels[1], {"state", "used"}});
     }
   }
-  std::move(instances).into(all);
 }
 
-void add_capacity(const api::HostStatus& host, std::vector<MetricFamily>& all) {
-  Family more = gauge("ferry_vgpu_creatable_instances",
-                      "How many more vGPUs of a type the GPU's driver would create now.");
+void add_capacity(const api::HostStatus& host, Families& all) {
+  Family& more = all.gauge("ferry_vgpu_creatable_instances",
+                           "How many more vGPUs of a type the GPU's driver would create now.");
   for (const api::AcceleratorStatus& gpu : host.accelerators)
     for (const auto& [type, count] : gpu.more_vgpus)
-      more.add(static_cast<double>(count), {{"pci_bus_id", gpu.address.text()}, {"type", type}});
-  std::move(more).into(all);
+      more.add(count, {{"pci_bus_id", gpu.address.text()}, {"type", type}});
 }
 
 // ---- what has happened
 
-void add_changes(const ChangeHistory::Counts& changes, std::vector<MetricFamily>& all) {
-  Family ended =
-      counter("ferry_reconciles_total", "Changes of the node that ended since the agent started, by result.");
+void add_changes(const ChangeHistory::Counts& changes, Families& all) {
+  Family& ended = all.counter("ferry_reconciles_total",
+                              "Changes of the node that ended since the agent started, by result.");
   // Zero from the start, so that the first one is an increase.
   for (const api::NodePhase phase :
        {api::NodePhase::ready, api::NodePhase::failed, api::NodePhase::idle, api::NodePhase::blocked}) {
     const auto found = changes.ended.find(phase);
-    ended.add(found == changes.ended.end() ? 0 : static_cast<double>(found->second),
-              {{"result", std::string(text(phase))}});
+    ended.add(found == changes.ended.end() ? 0 : found->second, {{"result", std::string(text(phase))}});
   }
-  Family duration("ferry_reconcile_duration_seconds",
-                  "Duration of the changes that the agent saw begin and end.", MetricType::Histogram);
+  Family& duration =
+      all.add("ferry_reconcile_duration_seconds", "Duration of the changes that the agent saw begin and end.",
+              MetricType::Histogram);
   ClientMetric histogram;
   std::uint64_t so_far = 0;
   for (std::size_t i = 0; i < ChangeHistory::kBounds.size(); ++i) {
@@ -345,66 +341,61 @@ void add_changes(const ChangeHistory::Counts& changes, std::vector<MetricFamily>
   }
   histogram.histogram.sample_count = so_far + changes.by_duration.back();
   histogram.histogram.sample_sum = changes.seconds;
-  duration.add(std::move(histogram), {});
-  Family refusals =
-      counter("ferry_blocked_changes_total", "GPUs that became blocked since the agent started.");
+  duration.add_metric(std::move(histogram), {});
+  Family& refusals =
+      all.counter("ferry_blocked_changes_total", "GPUs that became blocked since the agent started.");
   for (const RefusalReason reason : {RefusalReason::in_use, RefusalReason::other}) {
     const auto found = changes.refusals.find(reason);
-    refusals.add(found == changes.refusals.end() ? 0 : static_cast<double>(found->second),
+    refusals.add(found == changes.refusals.end() ? 0 : found->second,
                  {{"reason", std::string(text(reason))}});
   }
-  for (Family* const family : {&ended, &duration, &refusals}) std::move(*family).into(all);
 }
 
-void add_requests(const kube::RequestCounts& requests, std::vector<MetricFamily>& all) {
-  Family family = counter("ferry_api_requests_total",
-                          "Requests to the API server that ended; code none: no answer came.");
+void add_requests(const kube::RequestCounts& requests, Families& all) {
+  Family& family = all.counter("ferry_api_requests_total",
+                               "Requests to the API server that ended; code none: no answer came.");
   for (const auto& [outcome, count] : requests)
-    family.add(static_cast<double>(count), {{"verb", outcome.verb}, {"code", outcome.code}});
-  std::move(family).into(all);
+    family.add(count, {{"verb", outcome.verb}, {"code", outcome.code}});
 }
 
-void add_pulls(const PullCounts& pulls, std::vector<MetricFamily>& all) {
-  Family ended = counter("ferry_artifact_pulls_total",
-                         "Pulls of Kata's artifacts that ended since the agent started, by result.");
-  ended.add(static_cast<double>(pulls.done), {{"result", "done"}});
-  ended.add(static_cast<double>(pulls.failed), {{"result", "failed"}});
-  Family bytes = gauge("ferry_artifact_pull_bytes",
-                       "Bytes of the artifact that is being pulled: already here, and still missing.");
+void add_pulls(const PullCounts& pulls, Families& all) {
+  Family& ended = all.counter("ferry_artifact_pulls_total",
+                              "Pulls of Kata's artifacts that ended since the agent started, by result.");
+  ended.add(pulls.done, {{"result", "done"}});
+  ended.add(pulls.failed, {{"result", "failed"}});
+  Family& bytes = all.gauge("ferry_artifact_pull_bytes",
+                            "Bytes of the artifact that is being pulled: already here, and still missing.");
   if (!pulls.under_way.empty()) {
     const auto [here, total] = pulls.progress;
-    bytes.add(static_cast<double>(here), {{"class", pulls.under_way}, {"state", "here"}});
-    bytes.add(static_cast<double>(total > here ? total - here : 0),
-              {{"class", pulls.under_way}, {"state", "missing"}});
+    bytes.add(here, {{"class", pulls.under_way}, {"state", "here"}});
+    bytes.add(total > here ? total - here : 0, {{"class", pulls.under_way}, {"state", "missing"}});
   }
-  for (Family* const family : {&ended, &bytes}) std::move(*family).into(all);
 }
 
-void add_claims(const std::map<std::string, std::size_t>& claims, std::vector<MetricFamily>& all) {
-  Family family = gauge("ferry_dra_claims", "ResourceClaims that have devices of the node, by phase.");
-  for (const auto& [phase, count] : claims) family.add(static_cast<double>(count), {{"phase", phase}});
-  std::move(family).into(all);
+void add_claims(const std::map<std::string, std::size_t>& claims, Families& all) {
+  Family& family = all.gauge("ferry_dra_claims", "ResourceClaims that have devices of the node, by phase.");
+  for (const auto& [phase, count] : claims) family.add(count, {{"phase", phase}});
 }
 
-void add_programs(const MetricsSnapshot& snapshot, std::vector<MetricFamily>& all) {
-  Family build = gauge("ferry_build_info", "The version of the agent; always 1.");
+void add_programs(const MetricsSnapshot& snapshot, Families& all) {
+  Family& build = all.gauge("ferry_build_info", "The version of the agent; always 1.");
   build.add(1, {{"version", kVersion}});
-  Family runs = gauge("ferry_process_up", "1 while this process of Ferry runs on the node.");
+  Family& runs = all.gauge("ferry_process_up", "1 while this process of Ferry runs on the node.");
   for (const auto& [process, up] : snapshot.runs) runs.add(up ? 1 : 0, {{"process", process}});
-  Family broken = gauge("ferry_file_unreadable", "1 while this file of hostd or the plugin cannot be read.");
+  Family& broken =
+      all.gauge("ferry_file_unreadable", "1 while this file of hostd or the plugin cannot be read.");
   broken.add(snapshot.host.broken ? 1 : 0, {{"file", "status.json"}});
   broken.add(snapshot.advertised.broken ? 1 : 0, {{"file", "advertised.json"}});
-  Family looked =
-      gauge("ferry_sysfs_read_timestamp_seconds", "Time of the last read of sysfs, in seconds since 1970.");
+  Family& looked = all.gauge("ferry_sysfs_read_timestamp_seconds",
+                             "Time of the last read of sysfs, in seconds since 1970.");
   if (snapshot.looked_at)
     looked.add(std::chrono::duration<double>(snapshot.looked_at->time_since_epoch()).count());
-  for (Family* const family : {&build, &runs, &broken, &looked}) std::move(*family).into(all);
 }
 
 }  // namespace
 
 std::vector<MetricFamily> metric_families(const MetricsSnapshot& snapshot) {
-  std::vector<MetricFamily> all;
+  Families all;
   add_programs(snapshot, all);
   const auto& host = snapshot.host.content;
   const auto& advertised = snapshot.advertised.content;
@@ -427,8 +418,7 @@ std::vector<MetricFamily> metric_families(const MetricsSnapshot& snapshot) {
   if (snapshot.pulls) add_pulls(*snapshot.pulls, all);
   if (snapshot.claims) add_claims(*snapshot.claims, all);
   add_requests(snapshot.requests, all);
-  std::ranges::sort(all, {}, &MetricFamily::name);
-  return all;
+  return all.take();
 }
 
 std::string metrics_text(const std::vector<MetricFamily>& families) {

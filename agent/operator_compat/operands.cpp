@@ -38,15 +38,44 @@ std::string paused_value(std::string_view value) {
   return std::string(value) + "_" + std::string(kPauseMark);
 }
 
+using Label = Labels::value_type;
+
+/// Null: the node has no such label.
+const Label* label_of(const Labels& labels, const Operand& operand) {
+  const auto found = labels.find(api::kDeployPrefix + std::string(operand.name));
+  return found == labels.end() ? nullptr : &*found;
+}
+
+bool has_our_mark(const Label& label) {
+  return label.second.find(kPauseMark) != std::string::npos;
+}
+
+/// The labels of operands whose value `changed` changes.
+template <typename Change>
+LabelChanges changes_of(const Labels& labels, const Change& changed) {
+  LabelChanges out;
+  for (const Operand& operand : kPaused) {
+    const Label* const label = label_of(labels, operand);
+    if (label == nullptr) continue;
+    if (std::string value = changed(label->second); value != label->second)
+      out[label->first] = std::move(value);
+  }
+  return out;
+}
+
 }  // namespace
+
+std::string value_of(const Labels& labels, const std::string& key) {
+  const auto found = labels.find(key);
+  return found == labels.end() ? std::string() : found->second;
+}
 
 Labels with_changes(Labels labels, const LabelChanges& changes) {
   for (const auto& [key, value] : changes) {
-    if (value) {
+    if (value)
       labels[key] = *value;
-    } else {
+    else
       labels.erase(key);
-    }
   }
   return labels;
 }
@@ -68,22 +97,14 @@ std::string resumed_value(std::string_view value) {
 }
 
 LabelChanges pause_operands(const Labels& labels) {
-  LabelChanges out;
-  for (const Operand& operand : kPaused) {
-    const auto label = labels.find(api::kDeployPrefix + std::string(operand.name));
-    if (label == labels.end()) continue;
-    if (std::string paused = paused_value(label->second); paused != label->second)
-      out[label->first] = std::move(paused);
-  }
-  return out;
+  return changes_of(labels, paused_value);
 }
 
 std::vector<std::string> operands_that_stay(const Labels& labels) {
   std::vector<std::string> out;
   for (const Operand& operand : kPaused) {
-    const auto label = labels.find(api::kDeployPrefix + std::string(operand.name));
-    if (label == labels.end() || label->second.empty() || label->second == "false" ||
-        is_paused(label->second))
+    const Label* const label = label_of(labels, operand);
+    if (label == nullptr || label->second.empty() || label->second == "false" || is_paused(label->second))
       continue;
     if (paused_value(label->second) == label->second) out.push_back(label->first);
   }
@@ -91,22 +112,14 @@ std::vector<std::string> operands_that_stay(const Labels& labels) {
 }
 
 LabelChanges resume_operands(const Labels& labels) {
-  LabelChanges out;
-  for (const Operand& operand : kPaused) {
-    const auto label = labels.find(api::kDeployPrefix + std::string(operand.name));
-    if (label == labels.end()) continue;
-    if (std::string resumed = resumed_value(label->second); resumed != label->second)
-      out[label->first] = std::move(resumed);
-  }
-  return out;
+  return changes_of(labels, resumed_value);
 }
 
 std::set<std::string> paused_daemon_sets(const Labels& labels) {
   std::set<std::string> out;
   for (const Operand& operand : kPaused) {
-    const auto label = labels.find(api::kDeployPrefix + std::string(operand.name));
-    if (label != labels.end() && label->second.find(kPauseMark) != std::string::npos)
-      out.emplace(operand.daemon_set);
+    const Label* const label = label_of(labels, operand);
+    if (label != nullptr && has_our_mark(*label)) out.emplace(operand.daemon_set);
   }
   return out;
 }
@@ -118,9 +131,8 @@ bool is_an_operand(std::string_view daemon_set) {
 bool can_be_paused(const Labels& labels, std::string_view daemon_set) {
   const Operand* const operand = std::ranges::find(kPaused, daemon_set, &Operand::daemon_set);
   if (operand == kPaused.end()) return false;
-  const auto label = labels.find(api::kDeployPrefix + std::string(operand->name));
-  if (label == labels.end()) return false;
-  return label->second.find(kPauseMark) != std::string::npos || paused_value(label->second) != label->second;
+  const Label* const label = label_of(labels, *operand);
+  return label != nullptr && (has_our_mark(*label) || paused_value(label->second) != label->second);
 }
 
 }  // namespace ferry::agent

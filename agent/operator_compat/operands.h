@@ -27,6 +27,8 @@ using Labels = std::map<std::string, std::string>;
 /// New values of labels or annotations; absent: removed. Others stay.
 using LabelChanges = std::map<std::string, std::optional<std::string>>;
 
+/// Empty: there is no such label or annotation.
+std::string value_of(const Labels& labels, const std::string& key);
 /// The labels after `changes`.
 Labels with_changes(Labels labels, const LabelChanges& changes);
 

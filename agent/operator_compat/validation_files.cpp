@@ -23,19 +23,21 @@ std::string content_of(Workload workload) {
   return std::string(text(workload)) + "\n";
 }
 
-ValidationFile file(std::string_view name, std::optional<std::string> content, std::string why) {
-  return {.name = name, .content = std::move(content), .why = std::move(why)};
-}
 ValidationFile ready_file(std::string_view name, bool ready, std::string why) {
-  return file(name, ready ? std::optional<std::string>(kOurs) : std::nullopt, std::move(why));
+  return {.name = name,
+          .content = ready ? std::optional<std::string>(kOurs) : std::nullopt,
+          .why = std::move(why)};
 }
 
 ValidationFile workload_file(const DesiredState& desired_state) {
   const Workload workload = workload_of(desired_state.desired_policy.policy);
-  std::string why = fmt::format("policy {} is of {}", desired_state.desired_policy.name, text(workload));
+  ValidationFile out{
+      .name = kWorkloadType,
+      .content = {},
+      .why = fmt::format("policy {} is of {}", desired_state.desired_policy.name, text(workload))};
   // No consumer waits for this file on a node for containers.
-  if (workload == Workload::container) return file(kWorkloadType, std::nullopt, std::move(why));
-  return file(kWorkloadType, content_of(workload), std::move(why));
+  if (workload != Workload::container) out.content = content_of(workload);
+  return out;
 }
 
 ValidationFile vfio_file(const DesiredState& desired_state, const api::HostStatus* host) {
@@ -66,14 +68,11 @@ bool is_ours(std::string_view name, const std::string& content) {
 /// Absent: the file is right already.
 std::optional<ValidationFileChange> change_of(const ValidationFile& file,
                                               const std::optional<std::string>& now) {
-  ValidationFileChange change{
+  const bool is_right = file.content ? now && (file.name != kWorkloadType || now == file.content)
+                                     : !now || !is_ours(file.name, *now);
+  if (is_right) return std::nullopt;
+  return ValidationFileChange{
       .path = fmt::format("{}/{}", kValidationsFolder, file.name), .removed = !file.content, .why = file.why};
-  if (!file.content) {
-    if (!now || !is_ours(file.name, *now)) return std::nullopt;
-    return change;
-  }
-  if (now && (file.name != kWorkloadType || now == file.content)) return std::nullopt;
-  return change;
 }
 
 }  // namespace

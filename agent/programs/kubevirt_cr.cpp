@@ -18,6 +18,7 @@
 #include "common/exit_status.h"
 #include "common/kubevirt_rules.h"
 #include "common/process/standard_streams.h"
+#include "common/text/json.h"
 #include "kube/api_calls.h"
 #include "kube/api_client.h"
 #include "kube/api_error.h"
@@ -55,93 +56,77 @@ tl::unexpected<Error> wrong(std::string_view key, std::string_view what) {
   return fail(Errc::malformed_host, fmt::format("{}: {}", key, what));
 }
 
-/// The member of an object, which may lack it, or have none. nullptr: it does.
-const json* member(const json* object, const char* key) {
-  if (object == nullptr || !object->is_object()) return nullptr;
-  const auto found = object->find(key);
-  return found == object->end() || found->is_null() ? nullptr : &*found;
+const json& configuration(const json& kubevirt) {
+  return json_at(json_at(kubevirt, "spec"), "configuration");
 }
-
-const json* configuration(const json& kubevirt) {
-  return member(member(&kubevirt, "spec"), "configuration");
-}
-const json* permitted(const json& kubevirt) {
-  return member(configuration(kubevirt), "permittedHostDevices");
+const json& permitted(const json& kubevirt) {
+  return json_at(configuration(kubevirt), "permittedHostDevices");
 }
 
 Result<std::string> text_in(const json& entry, const char* key, const std::string& place) {
-  const json* const value = member(&entry, key);
-  if (value == nullptr || !value->is_string()) return wrong(place + "." + key, "is not a text");
-  return value->get<std::string>();
+  const json& value = json_at(entry, key);
+  if (!value.is_string()) return wrong(place + "." + key, "is not a text");
+  return value.get<std::string>();
 }
 
 Result<std::vector<Entry>> entries(const json& kubevirt, const ListKind& kind) {
   std::vector<Entry> out;
-  const json* const list = member(permitted(kubevirt), kind.key);
-  if (list == nullptr) return out;
+  const json& list = json_at(permitted(kubevirt), kind.key);
+  if (list.is_null()) return out;
   const std::string path = fmt::format("spec.configuration.permittedHostDevices.{}", kind.key);
-  if (!list->is_array()) return wrong(path, "is not a list");
-  for (std::size_t at = 0; at < list->size(); ++at) {
-    const json& entry = (*list)[at];
+  if (!list.is_array()) return wrong(path, "is not a list");
+  for (std::size_t at = 0; at < list.size(); ++at) {
+    const json& entry = list[at];
     const std::string place = fmt::format("{}[{}]", path, at);
     auto selector = text_in(entry, kind.selector, place);
     if (!selector) return fail(std::move(selector).error());
     auto resource = text_in(entry, "resourceName", place);
     if (!resource) return fail(std::move(resource).error());
-    const json* const external = member(&entry, "externalResourceProvider");
-    if (external != nullptr && !external->is_boolean())
+    const json& external = json_at(entry, "externalResourceProvider");
+    if (!external.is_null() && !external.is_boolean())
       return wrong(place + ".externalResourceProvider", "is neither true nor false");
     out.push_back({.selector = compared(kind, std::move(*selector)),
                    .resource = std::move(*resource),
-                   .external = external != nullptr && external->get<bool>()});
+                   .external = external == json(true)});
   }
   return out;
+}
+
+bool has_gate(const json& kubevirt, const char* name) {
+  const json& gates = json_at(json_at(configuration(kubevirt), "developerConfiguration"), "featureGates");
+  return gates.is_array() && std::ranges::find(gates, json(name)) != gates.end();
 }
 
 /// True if KubeVirt removes mediated devices that it does not know. The gate DisableMDEVConfiguration counts
 /// if `enabled` is not set.
 bool removes_vgpus(const json& kubevirt) {
-  const json* const enabled =
-      member(member(configuration(kubevirt), "mediatedDevicesConfiguration"), "enabled");
-  if (enabled != nullptr && enabled->is_boolean()) return enabled->get<bool>();
-  const json* const gates = member(member(configuration(kubevirt), "developerConfiguration"), "featureGates");
-  return gates == nullptr || !gates->is_array() ||
-         std::ranges::find(*gates, json("DisableMDEVConfiguration")) == gates->end();
+  const json& enabled = json_at(json_at(configuration(kubevirt), "mediatedDevicesConfiguration"), "enabled");
+  return enabled.is_boolean() ? enabled.get<bool>() : !has_gate(kubevirt, "DisableMDEVConfiguration");
 }
 
 bool makes_vgpus(const json& kubevirt) {
-  if (!removes_vgpus(kubevirt)) return false;
-  const json* const desired = member(configuration(kubevirt), "mediatedDevicesConfiguration");
-  return std::ranges::any_of(
-      std::array{"mediatedDeviceTypes", "mediatedDevicesTypes", "nodeMediatedDeviceTypes"},
-      [desired](const char* key) {
-        const json* const list = member(desired, key);
-        return list != nullptr && !list->empty();
-      });
-}
-
-bool has_gate(const json& kubevirt, const char* name) {
-  const json* const gates = member(member(configuration(kubevirt), "developerConfiguration"), "featureGates");
-  return gates != nullptr && gates->is_array() && std::ranges::find(*gates, json(name)) != gates->end();
+  const json& desired = json_at(configuration(kubevirt), "mediatedDevicesConfiguration");
+  return removes_vgpus(kubevirt) &&
+         std::ranges::any_of(
+             std::array{"mediatedDeviceTypes", "mediatedDevicesTypes", "nodeMediatedDeviceTypes"},
+             [&desired](const char* key) { return !json_at(desired, key).empty(); });
 }
 
 /// The field manager that applies the list from a file, and so undoes changes of it: by server-side apply, or
 /// by `kubectl apply` on the client's side, which the API server records as an update of that name. Empty:
 /// none.
 std::string applier_of(const json& kubevirt, const ListKind& kind) {
-  const json* const managers = member(member(&kubevirt, "metadata"), "managedFields");
-  if (managers == nullptr || !managers->is_array()) return {};
-  for (const json& manager : *managers) {
-    const json* fields = member(&manager, "fieldsV1");
+  const json& managers = json_at(json_at(kubevirt, "metadata"), "managedFields");
+  if (!managers.is_array()) return {};
+  for (const json& manager : managers) {
+    const json* fields = &json_at(manager, "fieldsV1");
     for (const char* key : {"f:spec", "f:configuration", "f:permittedHostDevices"})
-      fields = member(fields, key);
-    const json* const name = member(&manager, "manager");
-    const json* const operation = member(&manager, "operation");
-    if (member(fields, fmt::format("f:{}", kind.key).c_str()) == nullptr || name == nullptr ||
-        !name->is_string() || *name == kube::ApiClient::kFieldManager)
+      fields = &json_at(*fields, key);
+    std::string name = text_at(manager, "manager");
+    if (json_at(*fields, fmt::format("f:{}", kind.key)).is_null() || name.empty() ||
+        name == kube::ApiClient::kFieldManager)
       continue;
-    const bool applies = operation != nullptr && *operation == "Apply";
-    if (applies || *name == "kubectl-client-side-apply") return name->get<std::string>();
+    if (text_at(manager, "operation") == "Apply" || name == "kubectl-client-side-apply") return name;
   }
   return {};
 }
@@ -151,8 +136,8 @@ class ListChange {
  public:
   ListChange(const ListKind& kind, std::vector<Entry> theirs, const json& kubevirt, PermitChange& change)
       : kind_(kind), theirs_(std::move(theirs)), applier_(applier_of(kubevirt, kind)), change_(change) {
-    const json* const list = member(permitted(kubevirt), kind.key);
-    list_ = list == nullptr ? json::array() : *list;
+    const json& list = json_at(permitted(kubevirt), kind.key);
+    list_ = list.is_null() ? json::array() : list;
   }
 
   void add(const Entry& own, const json& as_written) {
@@ -211,9 +196,7 @@ class ListChange {
 /// True: KubeVirt is older than 1.9, whose webhook is the first to know Grace GPUs. False where its version
 /// is not known.
 bool is_before_grace(const json& kubevirt) {
-  const json* const version = member(member(&kubevirt, "status"), "observedKubeVirtVersion");
-  if (version == nullptr || !version->is_string()) return false;
-  const std::string text = version->get<std::string>();
+  const std::string text = text_at(json_at(kubevirt, "status"), "observedKubeVirtVersion");
   unsigned minor = 0;
   constexpr std::string_view kMajor = "v1.";
   if (!text.starts_with(kMajor)) return false;
@@ -287,15 +270,15 @@ Result<PermitChange> permit_change(const json& kubevirt, const json& ours) {
       keep_grace_apart(*own, *theirs, change);
       add_grace_gates(*own, kubevirt, change);
     }
-    if (permitted(kubevirt) == nullptr) continue;
+    if (permitted(kubevirt).is_null()) continue;
     ListChange list(kind, std::move(*theirs), kubevirt, change);
     for (std::size_t at = 0; at < own->size(); ++at)
-      list.add((*own)[at], (*member(permitted(ours), kind.key))[at]);
+      list.add((*own)[at], json_at(permitted(ours), kind.key)[at]);
     list.finish();
   }
   report_two_kinds(all[kPci.key], all[kMediated.key], offered_here, change);
   const bool has_vgpus = !entries(ours, kMediated)->empty();
-  if (permitted(kubevirt) == nullptr) {
+  if (permitted(kubevirt).is_null()) {
     change.notes.emplace_back("without permittedHostDevices every resource is permitted");
     if (has_vgpus && removes_vgpus(kubevirt)) {
       change.by_hand.emplace_back(

@@ -98,8 +98,8 @@ class Retirement : Pinned {
   std::optional<Error> refusal_;  ///< the server's last refusal of it
   std::optional<kube::ApiClient::Call> call_;
   kube::Backoff backoff_;
-  kube::Timers::Timer again_;
-  kube::Timers::Timer deadline_;
+  kube::OwnedTimer again_;
+  kube::OwnedTimer deadline_;
 };
 
 /// `ferry-agent retire`, which the chart runs before `helm uninstall` removes the agents' rights. Exit

@@ -40,11 +40,11 @@ Retirement::Retirement(kube::ApiTransport& transport, kube::ApiClient& client, k
       watch_(transport, timers, random_, kube::only(daemon_set_),
              {.changed = [this] { look(); },
               .trouble = [](const Error& error) { spdlog::warn("{}", error.message); },
-              .well = [] {}}) {}
+              .well = [] {}}),
+      again_(timers),
+      deadline_(timers) {}
 
 Retirement::~Retirement() {
-  timers_.cancel(again_);
-  timers_.cancel(deadline_);
   if (call_) client_.cancel(*call_);
 }
 
@@ -52,7 +52,7 @@ Result<> Retirement::begin() {
   // An impossible name is an error here: no watch would ever show such an object.
   if (auto named = kube::path_of(daemon_set_); !named) return fail(std::move(named).error());
   if (auto begun = watch_.begin(); !begun) return begun;
-  deadline_ = timers_.at(timers_.now() + patience_, [this] { give_up(); });
+  deadline_.set(timers_.now() + patience_, [this] { give_up(); });
   return {};
 }
 
@@ -79,7 +79,7 @@ void Retirement::remove() {
           if (done.error().code != kube::ApiErrc::forbidden && !kube::may_mend(done.error()))
             return end(std::move(done));
           refusal_ = std::move(done).error();
-          again_ = timers_.at(timers_.now() + backoff_.next(random_), [this] { remove(); });
+          again_.set(timers_.now() + backoff_.next(random_), [this] { remove(); });
           return;
         }
         refusal_.reset();

@@ -5,13 +5,6 @@
 #include <utility>
 
 namespace ferry::agent {
-namespace {
-
-bool is_under_way(api::NodePhase phase) {
-  return phase == api::NodePhase::applying;
-}
-
-}  // namespace
 
 std::string_view text(RefusalReason reason) {
   return reason == RefusalReason::in_use ? "in_use" : "other";
@@ -32,8 +25,8 @@ void ChangeHistory::saw(const api::HostStatus& host, Clock::time_point now) {
     const auto was = before->refused.find(address);
     if (was == before->refused.end() || was->second != reason) ++counts_.refusals[reason];
   }
-  if (is_under_way(here.phase)) {
-    if (!is_under_way(before->phase)) begun_ = now;
+  if (here.phase == api::NodePhase::applying) {
+    if (before->phase != api::NodePhase::applying) begun_ = now;
     return;
   }
   const auto begun = std::exchange(begun_, std::nullopt);

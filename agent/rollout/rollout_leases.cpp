@@ -184,39 +184,35 @@ RolloutLeases::RolloutLeases(kube::ApiTransport& transport, kube::ApiClient& cli
       random_(std::move(random)),
       wall_clock_(std::move(wall_clock)),
       settings_(std::move(settings)),
-      changed_(std::move(changed)) {}
+      changed_(std::move(changed)),
+      timer_(timers) {}
 
 RolloutLeases::~RolloutLeases() {
   if (writing_) client_.cancel(*writing_);
-  timers_.cancel(timer_);
 }
 
 void RolloutLeases::open() {
   if (watch_) return;
-  watch_ = std::make_unique<kube::ObjectWatch>(
-      transport_, timers_, random_, rollout_lease_objects(settings_.space),
-      kube::ObjectWatch::Listener{.changed =
-                                      [this] {
-                                        watch_trouble_.clear();
-                                        forget_older();
-                                        changed_();
-                                      },
-                                  .trouble =
-                                      [this](const Error& error) {
-                                        spdlog::warn("{}", error.message);
-                                        // Holders may have renewed
-                                        // unseen.
-                                        observed_.clear();
-                                        if (kube::may_mend(error)) return;
-                                        watch_trouble_ = error.message;
-                                        changed_();
-                                      },
-                                  .well =
-                                      [this] {
-                                        observed_.clear();
-                                        watch_trouble_.clear();
-                                        changed_();
-                                      }});
+  kube::ObjectWatch::Listener listener;
+  listener.changed = [this] {
+    watch_trouble_.clear();
+    forget_older();
+    changed_();
+  };
+  listener.trouble = [this](const Error& error) {
+    spdlog::warn("{}", error.message);
+    observed_.clear();  // holders may have renewed unseen
+    if (kube::may_mend(error)) return;
+    watch_trouble_ = error.message;
+    changed_();
+  };
+  listener.well = [this] {
+    observed_.clear();
+    watch_trouble_.clear();
+    changed_();
+  };
+  watch_ = std::make_unique<kube::ObjectWatch>(transport_, timers_, random_,
+                                               rollout_lease_objects(settings_.space), std::move(listener));
   if (auto begun = watch_->begin(); !begun) watch_trouble_ = begun.error().message;
 }
 
@@ -251,16 +247,14 @@ json RolloutLeases::lease(std::size_t index) const {
   return found == all.end() ? json() : found->second;
 }
 
-bool RolloutLeases::is_ours(std::size_t index) const {
-  const auto now = rollout_lease_of(lease(index));
+bool RolloutLeases::is_ours(const json& lease) const {
+  const auto now = rollout_lease_of(lease);
   return now && now->holder == settings_.node;
 }
 
 bool RolloutLeases::may_have_one() const {
-  return is_writing() || std::ranges::any_of(leases(), [this](const auto& lease) {
-           const auto rollout_lease = rollout_lease_of(lease.second);
-           return rollout_lease && rollout_lease->holder == settings_.node;
-         });
+  return is_writing() ||
+         std::ranges::any_of(leases(), [this](const auto& lease) { return is_ours(lease.second); });
 }
 
 void RolloutLeases::observe(RolloutLease& rollout_lease, const json& lease) {
@@ -299,16 +293,16 @@ void RolloutLeases::act(const RolloutStep& step, const std::string& policy) {
   if (!step.looks && !writing_) return close();
   if (writing_) return;
   const Moment now = timers_.now();
-  const bool due = renewed_ && is_ours(*renewed_) && now - renewed_at_ >= kRenewEvery;
+  const bool due = renewed_ && is_ours(lease(*renewed_)) && now - renewed_at_ >= kRenewEvery;
   RolloutStep to_do = step;
   if (step.kind == RolloutStep::Kind::nothing && due) to_do.kind = RolloutStep::Kind::take;
-  if (to_do.kind == RolloutStep::Kind::take && !is_ours(step.index) && !std::exchange(drawn_, true))
+  if (to_do.kind == RolloutStep::Kind::take && !is_ours(lease(step.index)) && !std::exchange(drawn_, true))
     not_before_ = std::max(not_before_.value_or(now), now + kube::part_of(kRush, random_));
   if (to_do.kind == RolloutStep::Kind::nothing) {
     drawn_ = false;
     return wait_for(step);
   }
-  if (not_before_ && *not_before_ > now) return call_at(*not_before_);
+  if (not_before_ && *not_before_ > now) return timer_.set(*not_before_, changed_);
   not_before_.reset();
   drawn_ = false;
   write(to_do, policy);
@@ -321,9 +315,7 @@ void RolloutLeases::write(const RolloutStep& step, const std::string& policy) {
   const json known = lease(index);
   const std::string sign = sign_of_life(known);
   const auto patch = [this, step, policy, sign](const json& now) -> Result<json> {
-    const auto at = rollout_lease_of(now);
-    const bool same = sign_of_life(now) == sign;
-    if (step.kind != RolloutStep::Kind::report && !same && (!at || at->holder != settings_.node))
+    if (step.kind != RolloutStep::Kind::report && sign_of_life(now) != sign && !is_ours(now))
       return fail({.code = make_error_code(kube::ApiErrc::conflict),
                    .message = fmt::format("Lease {}{}: another was first", kRolloutLeasePrefix, step.index)});
     json out = json::object();
@@ -357,8 +349,7 @@ void RolloutLeases::written(std::size_t index, Moment sent, Result<json> result)
   if (result) {
     backoff_.reset();
     write_trouble_.clear();
-    const auto now = rollout_lease_of(*result);
-    if (now && now->holder == settings_.node) {
+    if (is_ours(*result)) {
       renewed_ = index;
       renewed_at_ = sent;
     }
@@ -376,23 +367,18 @@ void RolloutLeases::written(std::size_t index, Moment sent, Result<json> result)
   changed_();
 }
 
-void RolloutLeases::call_at(Moment when) {
-  timers_.cancel(timer_);
-  timer_ = timers_.at(when, changed_);
-}
-
 /// Sets the timer for events that no watch reports: the own renewal is due, or another holder turns silent.
 void RolloutLeases::wait_for(const RolloutStep& step) {
   std::optional<Moment> next;
-  if (renewed_ && is_ours(*renewed_)) next = renewed_at_ + kRenewEvery;
+  if (renewed_ && is_ours(lease(*renewed_))) next = renewed_at_ + kRenewEvery;
   if (!step.may_begin) {
     for (const auto& [index, observed] : observed_) {
       const Moment end = observed.since + kLeaseLife;
       if (end > timers_.now()) next = next ? std::min(*next, end) : end;
     }
   }
-  timers_.cancel(timer_);
-  if (next) call_at(*next);
+  timer_.cancel();
+  if (next) timer_.set(*next, changed_);
 }
 
 }  // namespace ferry::agent

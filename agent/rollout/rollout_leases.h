@@ -12,7 +12,6 @@
 #include <string>
 
 #include <nlohmann/json.hpp>
-#include <nlohmann/json_fwd.hpp>
 
 #include "agent/rollout/rollout.h"
 #include "common/pinned.h"
@@ -111,12 +110,11 @@ class RolloutLeases : Pinned {
   void forget_older();
   /// Null: it has no object.
   nlohmann::json lease(std::size_t index) const;
-  bool is_ours(std::size_t index) const;
+  bool is_ours(const nlohmann::json& lease) const;
   std::map<std::string, nlohmann::json> leases() const;
   void observe(RolloutLease& rollout_lease, const nlohmann::json& lease);
   void write(const RolloutStep& step, const std::string& policy);
   void written(std::size_t index, Moment sent, Result<nlohmann::json> result);
-  void call_at(Moment when);
   void wait_for(const RolloutStep& step);
 
   kube::ApiTransport& transport_;
@@ -139,7 +137,7 @@ class RolloutLeases : Pinned {
   kube::Backoff backoff_;
   std::optional<Moment> not_before_;  ///< earliest time of the next write
   bool drawn_ = false;                ///< not_before_ is the pause before a free lease is taken
-  kube::Timers::Timer timer_;
+  kube::OwnedTimer timer_;
 };
 
 }  // namespace ferry::agent

@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "agent/host_files.h"
-#include "agent/labels/feature_file.h"
+#include "agent/labels/feature_labels.h"
 #include "agent/operator_compat/validation_files.h"
 #include "agent/reconcile.h"
 #include "api/files.h"

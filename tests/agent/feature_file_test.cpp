@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/labels/feature_file.h"
-
 #include <gmock/gmock.h>
 
+#include "agent/labels/feature_labels.h"
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/desired_state/known_policies.h"
-
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+
+#include "agent/desired_state/written_policy.h"
 
 namespace ferry::agent {
 namespace {

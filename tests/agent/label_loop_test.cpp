@@ -9,7 +9,7 @@
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
-#include "agent/labels/feature_file.h"
+#include "agent/labels/feature_labels.h"
 #include "api/files.h"
 #include "api/labels.h"
 #include "hostfs/host_fs.h"

@@ -6,7 +6,6 @@
 #include <set>
 #include <string>
 
-#include "agent/labels/feature_file.h"
 #include "agent/labels/feature_labels.h"
 #include "tests/agent/one_node.h"
 

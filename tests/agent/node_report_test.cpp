@@ -5,7 +5,6 @@
 
 #include <gmock/gmock.h>
 
-#include "agent/node_events.h"
 #include "tests/agent/snapshots.h"
 
 namespace ferry::agent {
