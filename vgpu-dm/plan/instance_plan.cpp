@@ -365,7 +365,7 @@ Preparation plan_instances(const mdev::VgpuGpu& on, std::span<const InstanceWant
     const auto& askers = demand.askers[profile];
     if (count > profile->most) {
       plan.refusal = no_capacity(label, askers, wants, *profile, count);
-      return plan;
+      break;
     }
     ++kinds;
     fits = fits && missing <= profile->left;
@@ -377,13 +377,12 @@ Preparation plan_instances(const mdev::VgpuGpu& on, std::span<const InstanceWant
            .why = fmt::format("{} asks for {}", askers.front()->place, askers.front()->type.text())});
     }
   }
-  if (!plan.steps.empty() && !all_fit(gpu, needed, busy)) {
+  if (!plan.refusal && !plan.steps.empty() && !all_fit(gpu, needed, busy)) {
     plan.refusal = no_capacity_together(label, wants, needed);
     plan.steps.clear();
-    return plan;
   }
   // The driver tells how many of one kind are left, but not if several kinds fit together.
-  if (!fits || kinds > 1) free_capacity(gpu, needed, busy, plan.steps);
+  if (!plan.refusal && (!fits || kinds > 1)) free_capacity(gpu, needed, busy, plan.steps);
   for (VgpuStep& step : plan.steps) {
     step.framework = on.framework;
     step.parent = on.address();
