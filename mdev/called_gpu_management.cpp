@@ -49,10 +49,7 @@ ManagedGpu gpu_from(const json& value) {
   ManagedGpu gpu{.vgpu_host = value.at("vgpu_host"),
                  .mig = value.at("mig"),
                  .mig_pending = value.at("mig_pending"),
-                 .mixed_sizes = value.at("mixed_sizes"),
-                 .profiles = {},
-                 .instances = {},
-                 .types = {}};
+                 .mixed_sizes = value.at("mixed_sizes")};
   for (const json& profile : value.at("profiles")) {
     gpu.profiles.push_back({.id = profile.at(0),
                             .name = profile.at(1),
@@ -117,9 +114,7 @@ Result<json> ask(HostWriter& writer, const vfio::PciAddress& gpu, const std::str
 
 Result<> order(HostWriter& writer, const vfio::PciAddress& gpu, const std::string& act, std::uint32_t number,
                std::string what) {
-  auto answer = ask(writer, gpu, act, number, std::move(what));
-  if (!answer) return fail(std::move(answer).error());
-  return {};
+  return ask(writer, gpu, act, number, std::move(what)).map([](const json&) {});
 }
 
 Result<> perform(GpuManagement& management, const std::string& act, const vfio::PciAddress& gpu,
@@ -153,7 +148,7 @@ Result<ManagedGpu> CalledGpuManagement::read(const vfio::PciAddress& gpu) {
   if (!answer) {
     Error error = answer.error();
     // A read changed nothing, so the GPU need not be left alone.
-    if (error.code == Errc::stuck) error.code = make_error_code(Errc::failed);
+    if (error.code == Errc::stuck) error.code = Errc::failed;
     return fail(std::move(error));
   }
   try {
@@ -185,8 +180,7 @@ std::string answer_gpu_call(GpuManagement& management, std::string_view request)
   try {
     answer = answered(management, parse_whole_json(request));
   } catch (const json::exception& exception) {
-    answer = {
-        {"error", to_json({.code = make_error_code(Errc::usage), .message = exception.what(), .hint = {}})}};
+    answer = {{"error", to_json({.code = Errc::usage, .message = exception.what()})}};
   }
   // Names come from a driver. Bytes that are no UTF-8 are replaced, so that dump() does not throw.
   return answer.dump(-1, ' ', false, json::error_handler_t::replace);

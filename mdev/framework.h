@@ -97,15 +97,20 @@ class Framework : Pinned {
   virtual Result<std::uint32_t> available_now(const HostFs& host, const vfio::PciAddress& parent,
                                               const std::string& type_id) const = 0;
 
-  // Writes.
+  // Writes. No step creates or removes a vGPU by a write if binds_functions(), or places one if
+  // why_no_placement().
 
   /// Creates a vGPU. A mediated device: EINVAL if the type no longer fits, EEXIST if the UUID is in use on
   /// the host. Vendor-specific VFIO: EINVAL or EIO if the type no longer fits, EEXIST if the function has a
   /// vGPU by now, which the driver would replace.
-  virtual AttributeWrite creation_write(const vfio::PciAddress& parent, const std::string& type_id,
-                                        const VgpuId& id) const = 0;
+  virtual AttributeWrite creation_write(const vfio::PciAddress& /*parent*/, const std::string& /*type_id*/,
+                                        const VgpuId& /*id*/) const {
+    return {};
+  }
   /// Removes a vGPU; refuses_removal_in_use() answers what happens while a VM uses it.
-  virtual AttributeWrite removal_write(const vfio::PciAddress& parent, const VgpuId& id) const = 0;
+  virtual AttributeWrite removal_write(const vfio::PciAddress& /*parent*/, const VgpuId& /*id*/) const {
+    return {};
+  }
   /// Replaces all parameters of a vGPU; a blank clears them. EPERM while a VM uses the vGPU. Errors:
   /// Errc::unsupported if the vGPU cannot have such parameters.
   virtual Result<std::vector<AttributeWrite>> params_writes(const HostFs& host,
@@ -113,8 +118,10 @@ class Framework : Pinned {
                                                             const std::string& params) const = 0;
   /// Moves a vGPU within the GPU's memory. EINVAL: not free, or no placement of its type. ENXIO or ENOENT:
   /// the GPU offers no choice. EPERM: a VM uses the vGPU.
-  virtual AttributeWrite placement_write(const vfio::PciAddress& parent, const VgpuId& id,
-                                         std::uint32_t placement) const = 0;
+  virtual AttributeWrite placement_write(const vfio::PciAddress& /*parent*/, const VgpuId& /*id*/,
+                                         std::uint32_t /*placement*/) const {
+    return {};
+  }
   /// Gives a GPU without virtual functions `number` of them: by default enable_vfs(), and its errors.
   /// `for_host`: drivers of the host may take them, also where vGPUs need functions without a driver.
   virtual Result<> enable_functions(const VfSwitch& on, const vfio::PciAddress& gpu, std::uint32_t number,

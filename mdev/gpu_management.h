@@ -4,12 +4,12 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "common/pinned.h"
 #include "common/result.h"
 #include "hostfs/host_fs.h"
 #include "hostfs/host_writer.h"
@@ -30,7 +30,6 @@ struct GpuInstanceProfile {
   bool operator==(const GpuInstanceProfile&) const = default;
 };
 
-/// A GPU instance that exists.
 struct GpuInstance {
   std::uint32_t id = 0;  ///< the number in a vGPU's `gpu_instance_id`
   std::uint32_t profile = 0;
@@ -69,19 +68,14 @@ struct ManagedGpu {
   GpuSwitch mig_pending = GpuSwitch::unsupported;  ///< the mode after the GPU's next reset
   /// vGPUs of different sizes on one GPU. Unsupported in MIG mode, where each instance has one size.
   GpuSwitch mixed_sizes = GpuSwitch::unsupported;
-  std::vector<GpuInstanceProfile> profiles;  ///< in order of id; also with MIG mode off
-  std::vector<GpuInstance> instances;        ///< in order of id
-  std::vector<ManagedType> types;            ///< in order of id; none unless vgpu_host
+  std::vector<GpuInstanceProfile> profiles = {};  ///< in order of id; also with MIG mode off
+  std::vector<GpuInstance> instances = {};        ///< in order of id
+  std::vector<ManagedType> types = {};            ///< in order of id; none unless vgpu_host
   bool operator==(const ManagedGpu&) const = default;
 };
 
-class GpuManagement {
+class GpuManagement : Pinned {
  public:
-  GpuManagement() = default;
-  GpuManagement(const GpuManagement&) = delete;
-  GpuManagement& operator=(const GpuManagement&) = delete;
-  GpuManagement(GpuManagement&&) = delete;
-  GpuManagement& operator=(GpuManagement&&) = delete;
   virtual ~GpuManagement() = default;
 
   // Errors of every call. Errc::unsupported: the host lacks the library, or the driver is not loaded.

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "common/text/text.h"
+#include "hostfs/check_reading.h"
 #include "mdev/stuck_gpus.h"
 #include "mdev/vfio_nodes.h"
 
@@ -38,12 +39,6 @@ std::tuple<std::uint32_t, std::string> by_number(const VgpuType& type) {
   return {number_at_start(id.substr(id.find_last_of('-') + 1)).value_or(0), type.id};
 }
 
-Result<std::string> driver_name(const HostFs& host, const std::filesystem::path& type_directory) {
-  auto name = host.read_attribute(type_directory / "name");
-  if (!name) return fail(std::move(name).error());
-  return std::string(trimmed(*name));
-}
-
 /// Types by owner and ID. The owner is the GPU, also for a type of its virtual functions, between which only
 /// the availability differs.
 using KnownTypes = std::map<std::pair<std::string, std::string>, VgpuType>;
@@ -51,10 +46,11 @@ using KnownTypes = std::map<std::pair<std::string, std::string>, VgpuType>;
 Result<VgpuType> read_constants(const HostFs& host, const std::filesystem::path& directory) {
   VgpuType type;
   type.id = directory.filename();
-  auto name = driver_name(host, directory);
+  const auto name = host.read_attribute(directory / "name");
   // Kernels before 6.1 leave the file to the driver, so it may be absent. Any other failure is an error.
-  if (!name && !is_gone(name.error())) return fail(std::move(name).error());
-  type.name = name && !name->empty() ? *name : type.id;
+  if (!name && !is_gone(name.error())) return fail(Error(name.error()));
+  type.name = trimmed(name.value_or(""));
+  if (type.name.empty()) type.name = type.id;
   type.short_name = last_word(type.name);
   type.device_api = host.read_attribute(directory / "device_api").value_or("");
   read_description(host.read_attribute(directory / "description").value_or(""), type);
@@ -63,7 +59,7 @@ Result<VgpuType> read_constants(const HostFs& host, const std::filesystem::path&
 
 Result<VgpuType> read_type(const HostFs& host, const std::filesystem::path& directory,
                            const std::string& owner, KnownTypes& known) {
-  auto number = read_available(host, directory / "available_instances");
+  auto number = read_available(host, directory);
   if (!number) return fail(std::move(number).error());
   const std::pair<std::string, std::string> key = {owner, directory.filename()};
   auto found = known.find(key);
@@ -83,7 +79,7 @@ std::filesystem::path types_path(const vfio::PciAddress& parent) {
 
 VgpuParent read_parent(const HostFs& host, const StuckGpus& stuck, const vfio::PciAddress& address,
                        KnownTypes& known) {
-  VgpuParent parent{.address = address, .types = {}, .problem = {}};
+  VgpuParent parent{.address = address};
   if (stuck.contains(host, address)) {
     parent.problem = stuck_error(address);
     return parent;
@@ -96,15 +92,14 @@ VgpuParent read_parent(const HostFs& host, const StuckGpus& stuck, const vfio::P
   }
   parent.types.reserve(names->size());
   for (const std::string& name : *names) {
-    auto type = read_type(host, types_path(address) / name, owner, known);
+    auto type = read_type(host, type_path(address, name), owner, known);
     if (type) {
       parent.types.push_back(std::move(*type));
     } else if (!is_gone(type.error()) && !parent.problem) {
       parent.problem = std::move(type).error();
     }
   }
-  std::sort(parent.types.begin(), parent.types.end(),
-            [](const VgpuType& a, const VgpuType& b) { return by_number(a) < by_number(b); });
+  std::ranges::sort(parent.types, {}, by_number);
   return parent;
 }
 
@@ -125,9 +120,8 @@ Result<VgpuDevice> read_device(const HostFs& host, VgpuFacts facts, const VgpuId
   if (!type) return fail(std::move(type).error());
   device.type_id = std::move(*type);
 
-  const auto listed = std::find_if(parent.types.begin(), parent.types.end(),
-                                   [&](const VgpuType& t) { return t.id == device.type_id; });
-  device.type_name = listed != parent.types.end() ? listed->name : device.type_id;
+  const VgpuType* listed = parent.find(device.type_id);
+  device.type_name = listed != nullptr ? listed->name : device.type_id;
   device.short_name = last_word(device.type_name);
 
   auto group = optional_link(host, path / "iommu_group");
@@ -148,19 +142,9 @@ Result<VgpuDevice> read_device(const HostFs& host, VgpuFacts facts, const VgpuId
     return fail(Errc::malformed_host, fmt::format("/{}: driver {} has taken it, and it is in no IOMMU group",
                                                   path.string(), *device.driver));
   }
-  auto nodes = read_vfio_nodes(host, path, device.iommu_group);
-  if (!nodes) return fail(std::move(nodes).error());
-  device.nodes = std::move(*nodes);
+  if (auto read = read_vfio_nodes(host, path, device); !read) return fail(std::move(read).error());
   // The attributes below are the driver's own: while a write to the GPU is stuck, reading one may hang.
-  if (parent.problem && parent.problem->code == Errc::stuck) return device;
-  // Only NVIDIA's driver has gpu_instance_id.
-  device.gpu_instance =
-      whole_number(trimmed(host.read_attribute(path / "nvidia/gpu_instance_id").value_or("")));
-  if (const auto params = host.read_attribute(params_path(parent.address, id))) {
-    device.params = std::string(trimmed(*params));
-  }
-  device.placement =
-      whole_number(trimmed(host.read_attribute(placement_path(parent.address, id)).value_or("")));
+  if (!parent.problem || parent.problem->code != Errc::stuck) read_nvidia_attributes(host, path, device);
   return device;
 }
 
@@ -182,14 +166,9 @@ Result<std::string> parent_name(const HostFs& host, const std::string& uuid) {
   return std::filesystem::path(*target).parent_path().filename().string();
 }
 
-Result<std::vector<std::string>> list_if_there(const HostFs& host, const char* directory) {
-  auto names = host.list(directory);
-  if (!names && is_gone(names.error())) return std::vector<std::string>{};
-  return names;
-}
+}  // namespace
 
-// `only`: the parents to read; nullptr for all.
-Result<MdevBus> read_bus(const HostFs& host, const std::set<vfio::PciAddress>* only) {
+Result<MdevBus> read_mdev_bus(const HostFs& host, const std::set<vfio::PciAddress>* only) {
   MdevBus bus;
   KnownTypes known_types;
   const auto passed_over = [&](const vfio::PciAddress& address) {
@@ -197,7 +176,7 @@ Result<MdevBus> read_bus(const HostFs& host, const std::set<vfio::PciAddress>* o
   };
   const auto stuck = StuckGpus::read(host);
   if (!stuck) return fail(Error(stuck.error()));
-  auto parents = list_if_there(host, kParents);
+  auto parents = names_in(host, kParents);
   if (!parents) return fail(std::move(parents).error().during("scan mdev parents"));
   for (const std::string& name : *parents) {
     if (const auto address = vfio::PciAddress::parse(name)) {
@@ -208,7 +187,7 @@ Result<MdevBus> read_bus(const HostFs& host, const std::set<vfio::PciAddress>* o
     }
   }
 
-  auto devices = list_if_there(host, kDevices);
+  auto devices = names_in(host, kDevices);
   if (!devices) return fail(std::move(devices).error().during("scan mediated devices"));
   for (const std::string& uuid : *devices) {
     const auto id = parse_mdev_uuid(uuid);
@@ -220,25 +199,12 @@ Result<MdevBus> read_bus(const HostFs& host, const std::set<vfio::PciAddress>* o
       continue;
     }
     if (passed_over(*address)) continue;
-    auto& known =
-        bus.parents.try_emplace(*address, VgpuParent{.address = *address, .types = {}, .problem = {}})
-            .first->second;
+    auto& known = bus.parents.try_emplace(*address, VgpuParent{.address = *address}).first->second;
     read_device_into(host, VgpuFacts::all, *id, known, bus.devices);
   }
-  std::sort(bus.devices.begin(), bus.devices.end(), [](const VgpuDevice& a, const VgpuDevice& b) {
-    return std::tie(a.parent, a.id) < std::tie(b.parent, b.id);
-  });
+  std::ranges::sort(bus.devices, {},
+                    [](const VgpuDevice& device) { return std::tie(device.parent, device.id); });
   return bus;
-}
-
-}  // namespace
-
-Result<MdevBus> read_mdev_bus(const HostFs& host) {
-  return read_bus(host, nullptr);
-}
-
-Result<MdevBus> read_mdev_bus(const HostFs& host, const std::set<vfio::PciAddress>& parents) {
-  return read_bus(host, &parents);
 }
 
 void read_mdev_devices(const HostFs& host, VgpuFacts facts, VgpuParent& parent,
@@ -253,31 +219,16 @@ void read_mdev_devices(const HostFs& host, VgpuFacts facts, VgpuParent& parent,
   }
 }
 
-std::filesystem::path create_path(const vfio::PciAddress& parent, const std::string& type_id) {
-  return types_path(parent) / type_id / "create";
+std::filesystem::path type_path(const vfio::PciAddress& parent, const std::string& type_id) {
+  return types_path(parent) / type_id;
 }
 
-std::filesystem::path params_path(const vfio::PciAddress& parent, const VgpuId& id) {
-  return vfio::sysfs_path(parent) / id.text / "nvidia/vgpu_params";
-}
-
-std::filesystem::path placement_path(const vfio::PciAddress& parent, const VgpuId& id) {
-  return vfio::sysfs_path(parent) / id.text / "nvidia/placement_id";
-}
-
-std::filesystem::path available_path(const vfio::PciAddress& parent, const std::string& type_id) {
-  return types_path(parent) / type_id / "available_instances";
-}
-
-Result<std::uint32_t> read_available(const HostFs& host, const std::filesystem::path& path) {
+Result<std::uint32_t> read_available(const HostFs& host, const std::filesystem::path& type) {
+  const auto path = type / "available_instances";
   auto text = host.read_attribute(path);
   if (!text) return fail(std::move(text).error());
   if (const auto number = number_at_start(*text)) return *number;
   return fail(Errc::malformed_host, fmt::format("/{}: '{}' is not a number", path.string(), *text));
-}
-
-std::filesystem::path remove_path(const vfio::PciAddress& parent, const VgpuId& id) {
-  return vfio::sysfs_path(parent) / id.text / "remove";
 }
 
 }  // namespace ferry::mdev

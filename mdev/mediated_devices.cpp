@@ -6,6 +6,12 @@
 namespace ferry::mdev {
 namespace {
 
+// The path leads through the parent, so that a stuck write names the GPU even after the device has left the
+// bus.
+std::filesystem::path device_path(const vfio::PciAddress& parent, const VgpuId& id) {
+  return vfio::sysfs_path(parent) / id.text;
+}
+
 class MediatedDevices : public Framework {
  public:
   bool has_mediated_devices() const final { return true; }
@@ -39,23 +45,24 @@ class MediatedDevices : public Framework {
 
   Result<std::uint32_t> available_now(const HostFs& host, const vfio::PciAddress& parent,
                                       const std::string& type_id) const final {
-    return read_available(host, available_path(parent, type_id));
+    return read_available(host, type_path(parent, type_id));
   }
 
   AttributeWrite creation_write(const vfio::PciAddress& parent, const std::string& type_id,
                                 const VgpuId& id) const final {
-    return {.path = create_path(parent, type_id), .value = id.text};
+    return {.path = type_path(parent, type_id) / "create", .value = id.text};
   }
   AttributeWrite removal_write(const vfio::PciAddress& parent, const VgpuId& id) const final {
-    return {.path = remove_path(parent, id), .value = "1"};
+    return {.path = device_path(parent, id) / "remove", .value = "1"};
   }
   Result<std::vector<AttributeWrite>> params_writes(const HostFs& /*host*/, const vfio::PciAddress& parent,
                                                     const VgpuId& id, const std::string& params) const final {
-    return std::vector{AttributeWrite{.path = params_path(parent, id), .value = params}};
+    return std::vector{
+        AttributeWrite{.path = device_path(parent, id) / "nvidia/vgpu_params", .value = params}};
   }
   AttributeWrite placement_write(const vfio::PciAddress& parent, const VgpuId& id,
                                  std::uint32_t placement) const final {
-    return {.path = placement_path(parent, id), .value = std::to_string(placement)};
+    return {.path = device_path(parent, id) / "nvidia/placement_id", .value = std::to_string(placement)};
   }
 };
 

@@ -3,7 +3,6 @@
 #include <array>
 #include <dlfcn.h>
 #include <fcntl.h>
-#include <functional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -27,16 +26,21 @@ namespace {
 /// Loads the library when it is opened, and unloads it at its destruction.
 class Library {
  public:
-  /// Errc::unsupported: the host lacks the library, it cannot be loaded, or its driver is not loaded.
-  static Result<Library> open(const HostFs& host);
+  /// Opens the library for calls about one GPU. Errc::unsupported: the host lacks the library, it cannot be
+  /// loaded, or its driver is not loaded. Errc::not_found: the library does not know the GPU.
+  static Result<Library> open(const HostFs& host, const vfio::PciAddress& gpu);
   Library(const Library&) = delete;
   Library& operator=(const Library&) = delete;
-  Library(Library&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+  Library(Library&& other) noexcept
+      : device_(other.device_), handle_(std::exchange(other.handle_, nullptr)) {}
   Library& operator=(Library&&) = delete;
-  ~Library();
+  ~Library() {
+    if (handle_ == nullptr) return;
+    (void)call("nvmlShutdown");
+    ::dlclose(handle_);
+  }
 
-  /// The GPU's handle. Errc::not_found.
-  Result<Device> device(const vfio::PciAddress& address) const;
+  Device device() const { return device_; }
 
   /// Calls a function of the library by name. A library without the function counts as kNotSupported.
   template <typename... Arguments>
@@ -50,24 +54,10 @@ class Library {
   /// A status as a Result: success, Errc::refused (in use), Errc::unsupported, Errc::not_found, Errc::failed.
   Result<> checked(Status status, const std::string& what) const;
 
-  /// The elements of a call that first reports its count, then fills an array; empty if it fails.
-  template <typename T>
-  std::vector<T> list(const std::function<Status(unsigned*, T*)>& fill) const {
-    std::vector<T> out;
-    unsigned count = 0;
-    Status status = fill(&count, nullptr);
-    constexpr int kTries = 3;  // the list may grow between the two calls
-    for (int i = 0; i < kTries && status == kInsufficientSize; ++i) {
-      out.resize(count);
-      status = fill(&count, out.data());
-    }
-    out.resize(status == kSuccess ? count : 0);
-    return out;
-  }
-
  private:
   explicit Library(void* handle) : handle_(handle) {}
-  void* symbol(const char* name) const;
+  void* symbol(const char* name) const { return ::dlsym(handle_, name); }
+  Device device_ = nullptr;  // of the GPU
   void* handle_;
 };
 
@@ -93,42 +83,29 @@ Result<void*> load(const HostFs& host, const std::filesystem::path& path) {
   return fail(Errc::unsupported, fmt::format("load /{}: {}", path.string(), last_dl_error()));
 }
 
-Result<Library> Library::open(const HostFs& host) {
+Result<Library> Library::open(const HostFs& host, const vfio::PciAddress& gpu) {
   for (const char* root : kRoots) {
     for (const char* directory : kDirectories) {
       auto handle = load(host, std::filesystem::path(root) / directory / kName);
       if (!handle && is_gone(handle.error())) continue;
       if (!handle) return fail(std::move(handle).error());
       Library library(*handle);
-      const Status status = library.call("nvmlInit_v2");
-      if (status == kSuccess) return library;
-      auto failed = library.checked(status, "initialise NVML");
-      ::dlclose(std::exchange(library.handle_, nullptr));
-      return fail(Errc::unsupported, failed.error().message, failed.error().hint);
+      if (auto ready = library.checked(library.call("nvmlInit_v2"), "initialise NVML"); !ready) {
+        ::dlclose(std::exchange(library.handle_, nullptr));
+        return fail(Errc::unsupported, ready.error().message, ready.error().hint);
+      }
+      const std::string address = gpu.text();
+      const Status status =
+          library.call("nvmlDeviceGetHandleByPciBusId_v2", address.c_str(), &library.device_);
+      if (auto found = library.checked(status, address); !found) {
+        // NVML gives this error for a device that is no GPU, and for a GPU without its driver.
+        return fail(Errc::not_found, found.error().message, found.error().hint);
+      }
+      return library;
     }
   }
   return fail(Errc::unsupported, fmt::format("this host has no {}", kName),
               "it comes with NVIDIA's driver: install the vGPU host driver, or mount the root that has it");
-}
-
-Library::~Library() {
-  if (handle_ == nullptr) return;
-  (void)call("nvmlShutdown");
-  ::dlclose(handle_);
-}
-
-void* Library::symbol(const char* name) const {
-  return ::dlsym(handle_, name);
-}
-
-Result<Device> Library::device(const vfio::PciAddress& address) const {
-  Device device = nullptr;
-  const std::string text = address.text();
-  if (auto found = checked(call("nvmlDeviceGetHandleByPciBusId_v2", text.c_str(), &device), text); !found) {
-    // NVML gives this error for a device that is no GPU, and for a GPU without its driver.
-    return fail(Errc::not_found, found.error().message, found.error().hint);
-  }
-  return device;
 }
 
 Result<> Library::checked(Status status, const std::string& what) const {
@@ -156,17 +133,17 @@ GpuSwitch switch_of(nvml::Status status, unsigned value) {
   return value == 0 ? GpuSwitch::off : GpuSwitch::on;
 }
 
-void read_mig(const Library& library, nvml::Device device, ManagedGpu& gpu) {
+void read_mig(const Library& library, ManagedGpu& gpu) {
   unsigned current = 0;
   unsigned pending = 0;
-  const auto status = library.call("nvmlDeviceGetMigMode", device, &current, &pending);
+  const auto status = library.call("nvmlDeviceGetMigMode", library.device(), &current, &pending);
   gpu.mig = switch_of(status, current);
   gpu.mig_pending = switch_of(status, pending);
 }
 
-GpuSwitch mixed_sizes_of(const Library& library, nvml::Device device) {
+GpuSwitch mixed_sizes_of(const Library& library) {
   nvml::HeterogeneousMode mode{.version = nvml::version_of<nvml::HeterogeneousMode>(1)};
-  const auto status = library.call("nvmlDeviceGetVgpuHeterogeneousMode", device, &mode);
+  const auto status = library.call("nvmlDeviceGetVgpuHeterogeneousMode", library.device(), &mode);
   return switch_of(status, mode.mode);
 }
 
@@ -180,11 +157,11 @@ std::string profile_name(const nvml::GpuInstanceProfileInfo& info) {
 }
 
 // NVML reports placements also while MIG mode is off.
-void read_places(const Library& library, nvml::Device device, GpuInstanceProfile& profile) {
+void read_places(const Library& library, GpuInstanceProfile& profile) {
   std::vector<nvml::GpuInstancePlacement> places(nvml::kInstancePlacements);
   unsigned count = nvml::kInstancePlacements;
-  const auto status = library.call("nvmlDeviceGetGpuInstancePossiblePlacements_v2", device, profile.id,
-                                   places.data(), &count);
+  const auto status = library.call("nvmlDeviceGetGpuInstancePossiblePlacements_v2", library.device(),
+                                   profile.id, places.data(), &count);
   places.resize(status == nvml::kSuccess ? std::min(count, nvml::kInstancePlacements) : 0);
   profile.starts.reserve(places.size());
   for (const nvml::GpuInstancePlacement& place : places) {
@@ -195,36 +172,36 @@ void read_places(const Library& library, nvml::Device device, GpuInstanceProfile
 }
 
 // `number` is nvml.h's own profile number; a GPU's profile ids are other numbers.
-std::vector<GpuInstanceProfile> profiles_of(const Library& library, nvml::Device device) {
+std::vector<GpuInstanceProfile> profiles_of(const Library& library) {
   std::vector<GpuInstanceProfile> out;
   for (unsigned number = 0; number < nvml::kInstanceProfiles; ++number) {
     nvml::GpuInstanceProfileInfo info{.version = nvml::version_of<nvml::GpuInstanceProfileInfo>(2)};
-    if (library.call("nvmlDeviceGetGpuInstanceProfileInfoV", device, number, &info) != nvml::kSuccess)
+    if (library.call("nvmlDeviceGetGpuInstanceProfileInfoV", library.device(), number, &info) !=
+        nvml::kSuccess)
       continue;
     unsigned left = 0;
-    (void)library.call("nvmlDeviceGetGpuInstanceRemainingCapacity", device, info.id, &left);
+    (void)library.call("nvmlDeviceGetGpuInstanceRemainingCapacity", library.device(), info.id, &left);
     out.push_back({.id = info.id,
                    .name = profile_name(info),
                    .most = info.instance_count,
                    .left = left,
                    .slices = info.slice_count});
-    read_places(library, device, out.back());
+    read_places(library, out.back());
   }
   std::ranges::sort(out, {}, &GpuInstanceProfile::id);
   return out;
 }
 
-std::vector<nvml::Instance> handles_of(const Library& library, nvml::Device device, unsigned profile,
-                                       unsigned most) {
+std::vector<nvml::Instance> handles_of(const Library& library, unsigned profile, unsigned most) {
   // This call cannot report the number of instances first: it fills the array that it gets.
   std::vector<nvml::Instance> out(most);
   unsigned count = most;
-  const auto status = library.call("nvmlDeviceGetGpuInstances", device, profile, out.data(), &count);
+  const auto status =
+      library.call("nvmlDeviceGetGpuInstances", library.device(), profile, out.data(), &count);
   out.resize(status == nvml::kSuccess ? std::min(count, most) : 0);
   return out;
 }
 
-/// The compute instances of a GPU instance.
 struct ComputeInstances {
   std::vector<nvml::ComputeInstance> all;
   std::optional<unsigned> filling;  ///< the profile with the most slices, which fills the GPU instance
@@ -271,11 +248,11 @@ Result<> fill(const Library& library, nvml::Instance instance, const ComputeInst
       library.call("nvmlGpuInstanceCreateComputeInstance", instance, *inside.filling, &made), what);
 }
 
-std::vector<GpuInstance> instances_of(const Library& library, nvml::Device device,
+std::vector<GpuInstance> instances_of(const Library& library,
                                       const std::vector<GpuInstanceProfile>& profiles) {
   std::vector<GpuInstance> out;
   for (const GpuInstanceProfile& profile : profiles) {
-    for (nvml::Instance handle : handles_of(library, device, profile.id, profile.most)) {
+    for (nvml::Instance handle : handles_of(library, profile.id, profile.most)) {
       nvml::GpuInstanceInfo info;
       if (library.call("nvmlGpuInstanceGetInfo", handle, &info) != nvml::kSuccess) continue;
       out.push_back({.id = info.id,
@@ -297,13 +274,14 @@ std::string type_name(const Library& library, unsigned id) {
   return name;
 }
 
-bool read_placements(const Library& library, nvml::Device device, unsigned version, ManagedType& type) {
+bool read_placements(const Library& library, unsigned version, ManagedType& type) {
   std::vector<unsigned> ids(nvml::kTypePlacements);
   nvml::VgpuPlacements list;
   list.version = version;
   list.count = nvml::kTypePlacements;
   list.ids = ids.data();
-  if (library.call("nvmlDeviceGetVgpuTypeSupportedPlacements", device, type.id, &list) != nvml::kSuccess)
+  if (library.call("nvmlDeviceGetVgpuTypeSupportedPlacements", library.device(), type.id, &list) !=
+      nvml::kSuccess)
     return false;
   ids.resize(std::min(list.count, nvml::kTypePlacements));
   if (list.size == 0 || ids.empty()) return true;
@@ -313,7 +291,7 @@ bool read_placements(const Library& library, nvml::Device device, unsigned versi
   return true;
 }
 
-ManagedType type_of(const Library& library, nvml::Device device, unsigned id) {
+ManagedType type_of(const Library& library, unsigned id) {
   ManagedType type{.id = id, .name = type_name(library, id)};
   unsigned long long framebuffer = 0;
   (void)library.call("nvmlVgpuTypeGetFramebufferSize", id, &framebuffer);
@@ -322,7 +300,7 @@ ManagedType type_of(const Library& library, nvml::Device device, unsigned id) {
   (void)library.call("nvmlVgpuTypeGetGpuInstanceProfileId", id, &profile);
   if (profile != nvml::kNoInstanceProfile) type.instance_profile = profile;
   unsigned most = 0;
-  if (library.call("nvmlVgpuTypeGetMaxInstances", device, id, &most) == nvml::kSuccess)
+  if (library.call("nvmlVgpuTypeGetMaxInstances", library.device(), id, &most) == nvml::kSuccess)
     type.most_per_gpu = most;
   nvml::MaxInstancesPerGpuInstance per{
       .version = nvml::version_of<nvml::MaxInstancesPerGpuInstance>(1), .type_id = id, .most = 0};
@@ -330,62 +308,58 @@ ManagedType type_of(const Library& library, nvml::Device device, unsigned id) {
     type.most_per_instance = per.most;
   // An older library does not know the newer list.
   constexpr unsigned kPlacements = nvml::version_of<nvml::VgpuPlacements>(2);
-  if (!type.instance_profile && !read_placements(library, device, kPlacements, type))
-    (void)read_placements(library, device, nvml::kOldPlacements, type);
+  if (!type.instance_profile && !read_placements(library, kPlacements, type))
+    (void)read_placements(library, nvml::kOldPlacements, type);
   return type;
 }
 
-std::vector<ManagedType> types_of(const Library& library, nvml::Device device) {
-  const auto ids = library.list<unsigned>([&](unsigned* count, unsigned* into) {
-    return library.call("nvmlDeviceGetSupportedVgpus", device, count, into);
-  });
+std::vector<ManagedType> types_of(const Library& library) {
+  std::vector<unsigned> ids;
+  unsigned count = 0;  // the call reports it without an array
+  const auto fill_ids = [&](unsigned* into) {
+    return library.call("nvmlDeviceGetSupportedVgpus", library.device(), &count, into);
+  };
+  nvml::Status status = fill_ids(nullptr);
+  constexpr int kTries = 3;  // the list may grow between the two calls
+  for (int i = 0; i < kTries && status == nvml::kInsufficientSize; ++i) {
+    ids.resize(count);
+    status = fill_ids(ids.data());
+  }
+  ids.resize(status == nvml::kSuccess ? count : 0);
   std::vector<ManagedType> out;
   out.reserve(ids.size());
-  for (const unsigned id : ids) out.push_back(type_of(library, device, id));
+  for (const unsigned id : ids) out.push_back(type_of(library, id));
   std::ranges::sort(out, {}, &ManagedType::id);
   return out;
-}
-
-/// The loaded library, and the GPU that a call is about.
-struct Opened {
-  Library loaded;
-  nvml::Device device = nullptr;
-};
-Result<Opened> open(const HostFs& host, const vfio::PciAddress& gpu) {
-  auto library = Library::open(host);
-  if (!library) return fail(std::move(library).error());
-  const auto device = library->device(gpu);
-  if (!device) return fail(Error(device.error()));
-  return Opened{.loaded = std::move(*library), .device = *device};
 }
 
 }  // namespace
 
 Result<ManagedGpu> Nvml::read(const vfio::PciAddress& gpu) {
-  const auto opened = open(*host_, gpu);
+  const auto opened = Library::open(*host_, gpu);
   if (!opened) return fail(Error(opened.error()));
-  const Library& library = opened->loaded;
-  nvml::Device device = opened->device;
+  const Library& library = *opened;
   ManagedGpu out;
   unsigned mode = 0;
-  out.vgpu_host = library.call("nvmlDeviceGetVirtualizationMode", device, &mode) == nvml::kSuccess &&
-                  mode == nvml::kModeHostVgpu;
-  read_mig(library, device, out);
-  out.mixed_sizes = mixed_sizes_of(library, device);
-  out.profiles = profiles_of(library, device);
-  if (out.mig == GpuSwitch::on) out.instances = instances_of(library, device, out.profiles);
-  if (out.vgpu_host) out.types = types_of(library, device);
+  out.vgpu_host =
+      library.call("nvmlDeviceGetVirtualizationMode", library.device(), &mode) == nvml::kSuccess &&
+      mode == nvml::kModeHostVgpu;
+  read_mig(library, out);
+  out.mixed_sizes = mixed_sizes_of(library);
+  out.profiles = profiles_of(library);
+  if (out.mig == GpuSwitch::on) out.instances = instances_of(library, out.profiles);
+  if (out.vgpu_host) out.types = types_of(library);
   return out;
 }
 
 Result<> Nvml::make_instance(const vfio::PciAddress& gpu, std::uint32_t profile) {
-  const auto opened = open(*host_, gpu);
+  const auto opened = Library::open(*host_, gpu);
   if (!opened) return fail(Error(opened.error()));
-  const Library& library = opened->loaded;
-  nvml::Device device = opened->device;
+  const Library& library = *opened;
   const std::string what = fmt::format("make a GPU instance of profile {}", profile);
   nvml::Instance made = nullptr;
-  auto done = library.checked(library.call("nvmlDeviceCreateGpuInstance", device, profile, &made), what);
+  auto done =
+      library.checked(library.call("nvmlDeviceCreateGpuInstance", library.device(), profile, &made), what);
   if (!done) return done;
   done = fill(library, made, compute_instances_in(library, made), what);
   if (!done) (void)library.call("nvmlGpuInstanceDestroy", made);  // useless without a compute instance
@@ -393,13 +367,13 @@ Result<> Nvml::make_instance(const vfio::PciAddress& gpu, std::uint32_t profile)
 }
 
 Result<> Nvml::remove_instance(const vfio::PciAddress& gpu, std::uint32_t instance) {
-  const auto opened = open(*host_, gpu);
+  const auto opened = Library::open(*host_, gpu);
   if (!opened) return fail(Error(opened.error()));
-  const Library& library = opened->loaded;
-  nvml::Device device = opened->device;
+  const Library& library = *opened;
   const std::string what = fmt::format("remove GPU instance {}", instance);
   nvml::Instance handle = nullptr;
-  auto found = library.checked(library.call("nvmlDeviceGetGpuInstanceById", device, instance, &handle), what);
+  auto found = library.checked(
+      library.call("nvmlDeviceGetGpuInstanceById", library.device(), instance, &handle), what);
   if (!found) return found;
   const ComputeInstances inside = compute_instances_in(library, handle);
   if (is_divided(inside)) {
@@ -416,23 +390,22 @@ Result<> Nvml::remove_instance(const vfio::PciAddress& gpu, std::uint32_t instan
 }
 
 Result<> Nvml::set_mixed_sizes(const vfio::PciAddress& gpu, bool on) {
-  const auto opened = open(*host_, gpu);
-  if (!opened) return fail(Error(opened.error()));
+  const auto library = Library::open(*host_, gpu);
+  if (!library) return fail(Error(library.error()));
   const nvml::HeterogeneousMode mode{.version = nvml::version_of<nvml::HeterogeneousMode>(1),
                                      .mode = on ? 1U : 0U};
-  return opened->loaded.checked(
-      opened->loaded.call("nvmlDeviceSetVgpuHeterogeneousMode", opened->device, &mode),
-      fmt::format("switch vGPUs of different sizes {}", on ? "on" : "off"));
+  return library->checked(library->call("nvmlDeviceSetVgpuHeterogeneousMode", library->device(), &mode),
+                          fmt::format("switch vGPUs of different sizes {}", on ? "on" : "off"));
 }
 
 Result<> Nvml::set_mig(const vfio::PciAddress& gpu, bool on) {
-  const auto opened = open(*host_, gpu);
-  if (!opened) return fail(Error(opened.error()));
+  const auto library = Library::open(*host_, gpu);
+  if (!library) return fail(Error(library.error()));
   const std::string what = fmt::format("switch MIG mode {}", on ? "on" : "off");
   nvml::Status activation = nvml::kSuccess;  // a mode that waits for a reset is no failure: read() shows it
-  auto done = opened->loaded.checked(
-      opened->loaded.call("nvmlDeviceSetMigMode", opened->device, on ? 1U : 0U, &activation), what);
-  if (done && activation == nvml::kInUse) return opened->loaded.checked(activation, what);
+  auto done = library->checked(
+      library->call("nvmlDeviceSetMigMode", library->device(), on ? 1U : 0U, &activation), what);
+  if (done && activation == nvml::kInUse) return library->checked(activation, what);
   return done;
 }
 

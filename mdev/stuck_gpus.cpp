@@ -55,7 +55,7 @@ bool StuckGpus::is_on(const std::string& device) const {
 }
 
 Error stuck_error(const vfio::PciAddress& function) {
-  return {.code = make_error_code(Errc::stuck),
+  return {.code = Errc::stuck,
           .message = function.text() + ": an earlier write to its GPU has not returned from the kernel",
           .hint = "it is left alone until then; if that never comes, only a reboot helps"};
 }

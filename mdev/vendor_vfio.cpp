@@ -54,36 +54,13 @@ Result<std::optional<std::string>> read_current_type(const HostFs& host, const v
   return *id == 0 ? std::optional<std::string>() : std::to_string(*id);
 }
 
-VgpuType listed_type(CreatableType&& type) {
-  VgpuType out;
-  out.short_name = last_word(type.name);
-  out.id = std::move(type.id);
-  out.name = std::move(type.name);
-  out.available = 1;
-  return out;
-}
-
-}  // namespace
-
-std::vector<CreatableType> parse_creatable_types(std::string_view text) {
-  std::vector<CreatableType> out;
-  while (!text.empty()) {
-    const auto end = text.find('\n');
-    auto type = parse_line(trimmed(text.substr(0, end)));
-    text = end == std::string_view::npos ? std::string_view() : text.substr(end + 1);
-    if (type && std::ranges::find(out, type->id, &CreatableType::id) == out.end())
-      out.push_back(std::move(*type));
-  }
-  return out;
-}
-
+/// The types that a function can create now.
 Result<std::vector<CreatableType>> read_creatable_types(const HostFs& host,
                                                         const vfio::PciAddress& function) {
-  auto text = host.read_attribute(attribute(function, "creatable_vgpu_types"));
-  if (!text) return fail(std::move(text).error());
-  return parse_creatable_types(*text);
+  return host.read_attribute(attribute(function, "creatable_vgpu_types")).map(parse_creatable_types);
 }
 
+/// The vGPU on a function, named by its id; absent: none. Errors: those of reading the host's files.
 Result<std::optional<VgpuDevice>> read_vendor_device(const HostFs& host, VgpuFacts facts,
                                                      const vfio::PciFunction& function) {
   auto current = read_current_type(host, function.address);
@@ -101,18 +78,24 @@ Result<std::optional<VgpuDevice>> read_vendor_device(const HostFs& host, VgpuFac
   device.iommu_group = function.iommu_group;
   device.driver = function.driver;
   if (facts == VgpuFacts::identity) return device;
-  // Some drivers fail this read for a time-sliced type.
-  device.gpu_instance =
-      whole_number(trimmed(host.read_attribute(attribute(function.address, "gpu_instance_id")).value_or("")));
-  auto nodes = read_vfio_nodes(host, vfio::sysfs_path(function.address), function.iommu_group);
-  if (!nodes) return fail(std::move(nodes).error());
-  device.nodes = std::move(*nodes);
-  if (const auto params = host.read_attribute(params_path(function.address))) {
-    device.params = std::string(trimmed(*params));
-  }
-  device.placement =
-      whole_number(trimmed(host.read_attribute(placement_path(function.address)).value_or("")));
+  const auto path = vfio::sysfs_path(function.address);
+  if (auto read = read_vfio_nodes(host, path, device); !read) return fail(std::move(read).error());
+  read_nvidia_attributes(host, path, device);
   return device;
+}
+
+}  // namespace
+
+std::vector<CreatableType> parse_creatable_types(std::string_view text) {
+  std::vector<CreatableType> out;
+  while (!text.empty()) {
+    const auto end = text.find('\n');
+    auto type = parse_line(trimmed(text.substr(0, end)));
+    text = end == std::string_view::npos ? std::string_view() : text.substr(end + 1);
+    if (type && std::ranges::find(out, type->id, &CreatableType::id) == out.end())
+      out.push_back(std::move(*type));
+  }
+  return out;
 }
 
 VendorFunction read_vendor_function(const HostFs& host, const vfio::PciFunction& function) {
@@ -127,7 +110,8 @@ VendorFunction read_vendor_function(const HostFs& host, const vfio::PciFunction&
   auto types = read_creatable_types(host, function.address);
   if (types) {
     out.parent.types.reserve(types->size());
-    for (CreatableType& type : *types) out.parent.types.push_back(listed_type(std::move(type)));
+    for (const auto& [id, name] : *types)
+      out.parent.types.push_back({.id = id, .name = name, .short_name = last_word(name), .available = 1});
   } else {
     out.parent.problem = std::move(types).error();
   }
@@ -137,14 +121,6 @@ VendorFunction read_vendor_function(const HostFs& host, const vfio::PciFunction&
 
 std::filesystem::path current_type_path(const vfio::PciAddress& function) {
   return attribute(function, "current_vgpu_type");
-}
-
-std::filesystem::path params_path(const vfio::PciAddress& function) {
-  return attribute(function, "vgpu_params");
-}
-
-std::filesystem::path placement_path(const vfio::PciAddress& function) {
-  return attribute(function, "placement_id");
 }
 
 namespace {
@@ -182,8 +158,7 @@ class VendorVfio final : public Framework {
     for (const vfio::PciFunction* function : functions) {
       if (!is_parent(scan, function->address)) continue;  // on another driver, or on none
       if (scan.stuck.contains(scan.host, function->address)) {
-        gpu.parents.push_back(
-            {.address = function->address, .types = {}, .problem = stuck_error(function->address)});
+        gpu.parents.push_back({.address = function->address, .problem = stuck_error(function->address)});
         continue;
       }
       VendorFunction read = read_vendor_function(scan.host, *function);
@@ -230,11 +205,11 @@ class VendorVfio final : public Framework {
   Result<std::vector<AttributeWrite>> params_writes(const HostFs& /*host*/, const vfio::PciAddress& parent,
                                                     const VgpuId& /*id*/,
                                                     const std::string& params) const override {
-    return std::vector{AttributeWrite{.path = params_path(parent), .value = params}};
+    return std::vector{AttributeWrite{.path = attribute(parent, "vgpu_params"), .value = params}};
   }
   AttributeWrite placement_write(const vfio::PciAddress& parent, const VgpuId& /*id*/,
                                  std::uint32_t placement) const override {
-    return {.path = placement_path(parent), .value = std::to_string(placement)};
+    return {.path = attribute(parent, "placement_id"), .value = std::to_string(placement)};
   }
 };
 

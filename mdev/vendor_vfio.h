@@ -37,23 +37,8 @@ struct VendorFunction {
 /// Reads a function of this framework. A file that cannot be read becomes the parent's problem.
 VendorFunction read_vendor_function(const HostFs& host, const vfio::PciFunction& function);
 
-/// The vGPU on a function, named by its id; absent: none. Errors: those of reading the host's files.
-Result<std::optional<VgpuDevice>> read_vendor_device(const HostFs& host, VgpuFacts facts,
-                                                     const vfio::PciFunction& function);
-
-/// The types that a function can create now.
-Result<std::vector<CreatableType>> read_creatable_types(const HostFs& host, const vfio::PciAddress& function);
-
 /// The file that takes a type's number. EINVAL or EIO: the type cannot be created, and the file reads 0
 /// afterwards. EPERM: 0 was written while a VM uses the function.
 std::filesystem::path current_type_path(const vfio::PciAddress& function);
-
-/// The file with the plug-in parameters of a function's vGPU. A write replaces all parameters, and a blank
-/// clears them. ENXIO: no vGPU. EPERM: a VM uses the function.
-std::filesystem::path params_path(const vfio::PciAddress& function);
-
-/// The file with the placement of a function's vGPU in the GPU's memory. A write moves it. EINVAL: not free,
-/// or no placement of its type. ENXIO: no vGPU, or the GPU offers no choice.
-std::filesystem::path placement_path(const vfio::PciAddress& function);
 
 }  // namespace ferry::mdev

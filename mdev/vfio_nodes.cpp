@@ -6,51 +6,51 @@
 #include <fmt/format.h>
 
 #include "common/text/text.h"
-#include "vfio/use_probe.h"
+#include "hostfs/check_reading.h"
 
 namespace ferry::mdev {
 namespace {
 
-Result<DeviceNumber> read_device_number(const HostFs& host, const std::filesystem::path& path) {
-  auto text = host.read_attribute(path);
-  if (!text) return fail(std::move(text).error());
-  const auto colon = text->find(':');
-  const auto major = number_at_start(*text);
-  const auto minor =
-      colon == std::string::npos ? std::nullopt : number_at_start(std::string_view(*text).substr(colon + 1));
-  if (!major || !minor) {
-    return fail(Errc::malformed_host, fmt::format("/{}: '{}' is not MAJOR:MINOR", path.string(), *text));
-  }
-  return DeviceNumber{.major = *major, .minor = *minor};
-}
-
 Result<> add_node(const HostFs& host, const std::filesystem::path& directory, std::string name,
-                  std::vector<vfio::DeviceNode>& into) {
-  auto number = read_device_number(host, directory / "dev");
-  if (!number && is_gone(number.error())) return {};
-  if (!number) return fail(std::move(number).error());
-  into.push_back({.name = std::move(name), .number = *number});
+                  VgpuDevice& device) {
+  auto text = host.read_attribute(directory / "dev");
+  if (!text && is_gone(text.error())) return {};
+  if (!text) return fail(std::move(text).error());
+  const auto number = vfio::parse_device_number(*text);
+  if (!number) {
+    return fail(Errc::malformed_host,
+                fmt::format("/{}: '{}' is not MAJOR:MINOR", (directory / "dev").string(), *text));
+  }
+  device.nodes.push_back({.name = std::move(name), .number = *number});
   return {};
 }
 
 }  // namespace
 
-Result<std::vector<vfio::DeviceNode>> read_vfio_nodes(const HostFs& host, const std::filesystem::path& device,
-                                                      std::optional<std::uint32_t> group) {
-  std::vector<vfio::DeviceNode> nodes;
-  if (group) {
-    for (const std::string& name : vfio::group_node_names(*group)) {
-      auto added = add_node(host, std::filesystem::path("sys/class/vfio") / name, "/dev/vfio/" + name, nodes);
-      if (!added) return fail(std::move(added).error());
+Result<> read_vfio_nodes(const HostFs& host, const std::filesystem::path& path, VgpuDevice& device) {
+  if (device.iommu_group) {
+    for (const std::string& name : vfio::group_node_names(*device.iommu_group)) {
+      const auto directory = std::filesystem::path("sys/class/vfio") / name;
+      if (auto added = add_node(host, directory, "/dev/vfio/" + name, device); !added) return added;
     }
   }
-  const auto own = host.list(device / "vfio-dev");
-  if (!own && !is_gone(own.error())) return fail(Error(own.error()));
-  for (const std::string& name : own.value_or(std::vector<std::string>{})) {
-    auto added = add_node(host, device / "vfio-dev" / name, "/dev/vfio/devices/" + name, nodes);
-    if (!added) return fail(std::move(added).error());
+  const auto own = names_in(host, path / "vfio-dev");
+  if (!own) return fail(Error(own.error()));
+  for (const std::string& name : *own) {
+    const auto directory = path / "vfio-dev" / name;
+    if (auto added = add_node(host, directory, "/dev/vfio/devices/" + name, device); !added) return added;
   }
-  return nodes;
+  return {};
+}
+
+void read_nvidia_attributes(const HostFs& host, const std::filesystem::path& path, VgpuDevice& device) {
+  const auto number = [&](const char* name) {
+    return whole_number(trimmed(host.read_attribute(path / "nvidia" / name).value_or("")));
+  };
+  device.gpu_instance = number("gpu_instance_id");
+  device.placement = number("placement_id");
+  if (const auto params = host.read_attribute(path / "nvidia/vgpu_params"))
+    device.params = std::string(trimmed(*params));
 }
 
 }  // namespace ferry::mdev

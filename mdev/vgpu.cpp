@@ -26,6 +26,17 @@ Result<VgpuId> parse_mdev_uuid(std::string_view text) {
   return VgpuId{.text = lower(text)};
 }
 
+const VgpuType* VgpuParent::find(std::string_view type_id) const {
+  const auto found = std::ranges::find(types, type_id, &VgpuType::id);
+  return found == types.end() ? nullptr : &*found;
+}
+
+const Error* VgpuGpu::problem() const {
+  for (const VgpuParent& parent : parents)
+    if (parent.problem) return &*parent.problem;
+  return nullptr;
+}
+
 std::string VgpuGpu::label() const {
   return fmt::format("GPU {} ({})", index, function.address.text());
 }
@@ -38,20 +49,26 @@ bool VgpuGpu::on_itself() const {
   return framework->makes_vgpus() && !framework->on_virtual_functions();
 }
 
+namespace {
+
+bool is_without_types(const VgpuGpu& gpu) {
+  return !gpu.framework->makes_vgpus() && !gpu.function.problem && gpu.function.driver &&
+         !vfio::on_vfio_driver(gpu.function) && gpu.host_driver;
+}
+
+}  // namespace
+
 bool VgpuGpu::may_get_virtual_functions() const {
-  return !framework->makes_vgpus() && devices.empty() && !function.problem && function.driver &&
-         !vfio::on_vfio_driver(function) && host_driver && !never_has_functions &&
-         function.sriov_totalvfs > 0 && function.sriov_numvfs == 0;
+  return is_without_types(*this) && devices.empty() && !never_has_functions && function.sriov_totalvfs > 0 &&
+         function.sriov_numvfs == 0;
 }
 
 bool VgpuGpu::awaits_types() const {
-  return !framework->makes_vgpus() && !function.problem && function.driver &&
-         !vfio::on_vfio_driver(function) && host_driver && never_has_functions;
+  return is_without_types(*this) && never_has_functions;
 }
 
 bool VgpuGpu::offers_nothing() const {
-  return !framework->makes_vgpus() && !function.problem && function.driver &&
-         !vfio::on_vfio_driver(function) && host_driver && !may_get_virtual_functions() && !awaits_types();
+  return is_without_types(*this) && !may_get_virtual_functions() && !awaits_types();
 }
 
 std::string reason_for_no_types(const VgpuGpu& gpu) {
@@ -84,17 +101,14 @@ std::vector<VgpuType> types_of(const VgpuGpu& gpu) {
 }
 
 const VgpuGpu* VgpuInventory::find(const vfio::PciAddress& address) const {
-  const auto found =
-      std::find_if(gpus.begin(), gpus.end(), [&](const VgpuGpu& gpu) { return gpu.address() == address; });
+  const auto found = std::ranges::find(gpus, address, &VgpuGpu::address);
   return found == gpus.end() ? nullptr : &*found;
 }
 
 const VgpuDevice* VgpuInventory::find(const VgpuId& id) const {
-  for (const VgpuGpu& gpu : gpus) {
-    for (const VgpuDevice& device : gpu.devices) {
+  for (const VgpuGpu& gpu : gpus)
+    for (const VgpuDevice& device : gpu.devices)
       if (device.id == id) return &device;
-    }
-  }
   return nullptr;
 }
 

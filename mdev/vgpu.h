@@ -34,7 +34,6 @@ struct VgpuId {
 /// Parses the kernel's form of a UUID (8-4-4-4-12 hex digits of either case, no braces). Else Errc::usage.
 Result<VgpuId> parse_mdev_uuid(std::string_view text);
 
-/// A type that a parent offers.
 struct VgpuType {
   /// The name in sysfs: the directory ("nvidia-230"), or for vendor-specific VFIO the bare number ("1153").
   /// Of a whole virtual function: its IDs ("1002:75b3").
@@ -43,22 +42,23 @@ struct VgpuType {
   std::string short_name;  ///< the last word of the name: "T4-1Q"
   /// vGPUs that this parent can still create: 1 or 0 on a virtual function.
   std::uint32_t available = 0;
-  std::optional<std::uint32_t> max_instances;    ///< on an empty GPU; absent: the driver does not say
-  std::optional<std::uint32_t> framebuffer_mib;  ///< of each vGPU; absent: the driver does not say
-  bool framebuffer_by_name = false;              ///< read from the name, not from the driver, and approximate
-  std::string device_api;                        ///< "vfio-pci"; empty: the driver does not say
+  std::optional<std::uint32_t> max_instances = {};    ///< on an empty GPU; absent: the driver does not say
+  std::optional<std::uint32_t> framebuffer_mib = {};  ///< of each vGPU; absent: the driver does not say
+  bool framebuffer_by_name = false;  ///< read from the name, not from the driver, and approximate
+  std::string device_api = {};       ///< "vfio-pci"; empty: the driver does not say
 };
 
-/// A function on which vGPUs can be created.
 struct VgpuParent {
   vfio::PciAddress address;
   /// They are in order of their numbers. With vendor-specific VFIO only types that can be created now: none
   /// on a function with a vGPU, or on a full GPU.
-  std::vector<VgpuType> types;
-  std::optional<Error> problem;  ///< set: its types could not be read, so nothing is created on it
+  std::vector<VgpuType> types = {};
+  std::optional<Error> problem = {};  ///< set: its types could not be read, so nothing is created on it
+
+  /// nullptr: no such type is listed.
+  const VgpuType* find(std::string_view type_id) const;
 };
 
-/// A vGPU that exists.
 struct VgpuDevice {
   VgpuId id;
   vfio::PciAddress parent;
@@ -80,6 +80,8 @@ struct VgpuDevice {
 
   /// True for a mediated device. Else it is its parent, a virtual function.
   bool is_mediated() const { return id.text != parent.text(); }
+  /// True if only the number of its type is known.
+  bool is_nameless() const { return type_name == type_id; }
 };
 
 /// The amount of facts that is read of a vGPU.
@@ -89,7 +91,6 @@ enum class VgpuFacts {
   identity,
 };
 
-/// A GPU and everything about its vGPUs.
 struct VgpuGpu {
   /// The number that `devices: [n]` of a profile selects: it counts display functions of the accelerators'
   /// vendors from 0, in order of address, on any driver. Virtual functions are not counted.
@@ -129,6 +130,8 @@ struct VgpuGpu {
   std::vector<VgpuDevice> devices;  ///< in order of parent, then id
 
   const vfio::PciAddress& address() const { return function.address; }
+  /// The problem of the first parent that has one, which may hide vGPUs; nullptr: none.
+  const Error* problem() const;
   /// True if it makes vGPUs, and makes them on virtual functions, one on each.
   bool on_virtual_functions() const;
   /// True if it makes vGPUs, and makes them on itself.

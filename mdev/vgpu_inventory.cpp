@@ -2,7 +2,6 @@
 #include "mdev/vgpu_inventory.h"
 
 #include <algorithm>
-#include <map>
 #include <set>
 #include <sstream>
 #include <utility>
@@ -17,14 +16,12 @@
 namespace ferry::mdev {
 namespace {
 
-/// The virtual functions of each GPU, in order of address.
-using FunctionsOfGpus = std::map<vfio::PciAddress, std::vector<const vfio::PciFunction*>>;
-
-FunctionsOfGpus virtual_functions(const vfio::Inventory& inventory) {
-  FunctionsOfGpus out;
-  for (const auto& [address, function] : inventory.functions) {
-    if (function.physical_function) out[*function.physical_function].push_back(&function);
-  }
+/// In order of address.
+std::vector<const vfio::PciFunction*> virtual_functions_of(const vfio::Inventory& inventory,
+                                                           const vfio::PciAddress& gpu) {
+  std::vector<const vfio::PciFunction*> out;
+  for (const auto& [address, function] : inventory.functions)
+    if (function.physical_function == gpu) out.push_back(&function);
   return out;
 }
 
@@ -45,9 +42,7 @@ std::string obstacle(const VgpuGpu& gpu) {
   const vfio::PciFunction& function = gpu.function;
   if (function.problem) return "cannot be read: " + function.problem->message;
   if (gpu.framework->makes_vgpus()) {
-    for (const VgpuParent& parent : gpu.parents) {
-      if (parent.problem) return "its vGPU types cannot be read: " + parent.problem->message;
-    }
+    if (const Error* problem = gpu.problem()) return "its vGPU types cannot be read: " + problem->message;
     if (!gpu.framework->binds_functions() || !gpu.functions.empty()) return {};
     return fmt::format("none of its {} virtual functions is enabled{}", function.sriov_totalvfs,
                        gpu.unlisted.empty() ? "" : "; each would be a " + gpu.unlisted.front().short_name);
@@ -70,24 +65,19 @@ std::string obstacle(const VgpuGpu& gpu) {
   return fmt::format("its driver {} offers no vGPU types", *function.driver);
 }
 
-/// The facts about a GPU that do not depend on its driver.
-VgpuGpu gpu_of_kind(const vfio::PciFunction& function, unsigned index, bool never_has_functions) {
+VgpuGpu read_gpu(const HostScan& scan, const vfio::PciFunction& function, VirtualFunctions functions,
+                 bool never_has_functions) {
   VgpuGpu gpu;
-  gpu.index = index;
   gpu.function = function;
   gpu.never_has_functions = never_has_functions;
-  return gpu;
-}
-
-VgpuGpu read_gpu(const HostScan& scan, VgpuGpu gpu, VirtualFunctions functions) {
   gpu.framework = &framework_of(scan, gpu.address(), functions);
   gpu.functions.reserve(functions.size());
-  for (const vfio::PciFunction* function : functions) {
-    gpu.functions.push_back(function->address);
-    if (!vfio::on_vfio_driver(*function)) continue;
+  for (const vfio::PciFunction* virtual_one : functions) {
+    gpu.functions.push_back(virtual_one->address);
+    if (!vfio::on_vfio_driver(*virtual_one)) continue;
     // A driver with vGPU attributes makes vGPUs there, even if its name is a VFIO driver's.
-    if (gpu.framework->makes_vgpus() && gpu.framework->is_parent(scan, function->address)) continue;
-    gpu.functions_away.push_back(function->address);
+    if (gpu.framework->makes_vgpus() && gpu.framework->is_parent(scan, virtual_one->address)) continue;
+    gpu.functions_away.push_back(virtual_one->address);
   }
   gpu.framework->read_gpu(scan, functions, gpu);
   // The sign is its driver's, and a function on a vfio driver has no other.
@@ -95,6 +85,21 @@ VgpuGpu read_gpu(const HostScan& scan, VgpuGpu gpu, VirtualFunctions functions) 
                                                      scan.host.exists(host_driver_sign(gpu.address())));
   gpu.obstacle = obstacle(gpu);
   return gpu;
+}
+
+/// Sets VgpuDevice::captured_number of the vGPUs that the file lists. A host without the file keeps all of
+/// them unset; reading stops at a line of another form.
+void take_captured_numbers(const HostFs& host, VgpuInventory& inventory) {
+  const auto text = host.read_file(kCapturedVgpus);
+  if (!text) return;
+  std::istringstream lines(*text);
+  std::map<std::string, unsigned> numbers;
+  std::string id;
+  for (unsigned number = 0; lines >> id >> number;) numbers[id] = number;
+  for (VgpuGpu& gpu : inventory.gpus)
+    for (VgpuDevice& device : gpu.devices)
+      if (const auto known = numbers.find(device.id.text); known != numbers.end())
+        device.captured_number = known->second;
 }
 
 }  // namespace
@@ -113,7 +118,6 @@ Result<VgpuInventory> scan_vgpus(const HostFs& host, const vfio::Inventory& inve
   VgpuInventory out;
   out.notes = std::move(bus->notes);
   const HostScan scan{.host = host, .inventory = inventory, .stuck = *stuck, .bus = *bus};
-  const FunctionsOfGpus virtuals = virtual_functions(inventory);
   std::map<vfio::PciAddress, std::size_t> gpu_of;  // index by each GPU and each of its virtual functions
   std::vector<const vfio::PciFunction*> gpus;
   for (const auto& [address, function] : inventory.functions) {
@@ -125,16 +129,14 @@ Result<VgpuInventory> scan_vgpus(const HostFs& host, const vfio::Inventory& inve
                                 [&](const vfio::PciFunction* gpu) { return rules.match_unnamed(*gpu); });
   for (const vfio::PciFunction* gpu : gpus) {
     const vfio::PciFunction& function = *gpu;
-    const vfio::PciAddress& address = function.address;
-    const auto found = virtuals.find(address);
-    const auto functions = found == virtuals.end() ? std::vector<const vfio::PciFunction*>{} : found->second;
-    gpu_of.emplace(address, out.gpus.size());
+    const auto functions = virtual_functions_of(inventory, function.address);
+    gpu_of.emplace(function.address, out.gpus.size());
     for (const vfio::PciFunction* virtual_one : functions)
       gpu_of.emplace(virtual_one->address, out.gpus.size());
     const bool never = rules.never_has_virtual_functions && rules.never_has_virtual_functions(function);
-    const auto index = static_cast<unsigned>(out.gpus.size());
-    out.gpus.push_back(read_gpu(scan, gpu_of_kind(function, index, never), functions));
-    out.gpus.back().by_name = !rules.match_unnamed(function);
+    VgpuGpu& added = out.gpus.emplace_back(read_gpu(scan, function, functions, never));
+    added.index = static_cast<unsigned>(out.gpus.size() - 1);
+    added.by_name = !rules.match_unnamed(function);
   }
 
   std::set<vfio::PciAddress> strangers;
@@ -156,20 +158,17 @@ Result<VgpuInventory> scan_vgpus(const HostFs& host, const vfio::Inventory& inve
 Result<VgpuGpu> scan_gpu_again(const HostFs& host, const vfio::Inventory& inventory, const VgpuGpu& before) {
   const vfio::PciFunction* function = inventory.find(before.address());
   if (function == nullptr) return fail(Errc::not_found, before.label() + " is gone");
-  std::vector<const vfio::PciFunction*> functions;
+  const auto functions = virtual_functions_of(inventory, before.address());
   std::set<vfio::PciAddress> addresses = {before.address()};
-  for (const auto& [address, other] : inventory.functions) {
-    if (other.physical_function != before.address()) continue;
-    functions.push_back(&other);
-    addresses.insert(address);
-  }
+  for (const vfio::PciFunction* virtual_one : functions) addresses.insert(virtual_one->address);
   const auto stuck = StuckGpus::read(host);
   if (!stuck) return fail(Error(stuck.error()));
-  auto bus = read_mdev_bus(host, addresses);
+  auto bus = read_mdev_bus(host, &addresses);
   if (!bus) return fail(std::move(bus).error());
-  VgpuGpu gpu = read_gpu({.host = host, .inventory = inventory, .stuck = *stuck, .bus = *bus},
-                         gpu_of_kind(*function, before.index, before.never_has_functions), functions);
+  VgpuGpu gpu = read_gpu({.host = host, .inventory = inventory, .stuck = *stuck, .bus = *bus}, *function,
+                         functions, before.never_has_functions);
   for (VgpuDevice& device : bus->devices) gpu.devices.push_back(std::move(device));
+  gpu.index = before.index;
   gpu.by_name = before.by_name;
   return gpu;
 }
@@ -223,25 +222,8 @@ std::map<vfio::PciAddress, std::string> carriers_of_vgpus(const VgpuInventory& i
   return out;
 }
 
-std::map<vfio::PciAddress, std::string> carriers_of_vgpus(const VgpuInventory& inventory) {
-  return carriers_of_vgpus(inventory, {});
-}
-
 vfio::UseQuestion use_question(const VgpuDevice& device) {
   return {.device = device.id.text, .nodes = device.nodes};
-}
-
-void take_captured_numbers(const HostFs& host, VgpuInventory& inventory) {
-  const auto text = host.read_file(kCapturedVgpus);
-  if (!text) return;
-  std::istringstream lines(*text);
-  std::map<std::string, unsigned> numbers;
-  std::string id;
-  for (unsigned number = 0; lines >> id >> number;) numbers[id] = number;
-  for (VgpuGpu& gpu : inventory.gpus)
-    for (VgpuDevice& device : gpu.devices)
-      if (const auto known = numbers.find(device.id.text); known != numbers.end())
-        device.captured_number = known->second;
 }
 
 std::string captured_line(const VgpuId& id, unsigned number) {

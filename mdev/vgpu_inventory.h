@@ -23,11 +23,6 @@ using MadeByFerry = std::function<bool(const VgpuDevice&)>;
 /// did not make all of them.
 std::string removal_command(const VgpuGpu& gpu, const MadeByFerry& ours);
 
-/// carriers_of_vgpus() of vgpu_inventory.h, with a removal_command() that depends on `ours`. The overload
-/// there counts every vGPU as foreign.
-std::map<vfio::PciAddress, std::string> carriers_of_vgpus(const VgpuInventory& inventory,
-                                                          const MadeByFerry& ours);
-
 /// A file of a GPU that exists below the host's root under a vGPU host driver, and under no ordinary driver.
 /// ABI: nv-procfs.c of NVIDIA's open kernel module creates the file in builds for vGPU hosts only.
 std::filesystem::path host_driver_sign(const vfio::PciAddress& gpu);
@@ -51,8 +46,10 @@ void scan_devices_again(const HostFs& host, const vfio::Inventory& inventory, Vg
 std::map<vfio::PciAddress, std::string> kept_for_vgpus(const VgpuInventory& inventory);
 
 /// The GPUs and virtual functions that carry vGPUs, or may carry vGPUs that cannot be read. They must stay
-/// bound even if named; a whole virtual function need not. The value is the reason, as a clause.
-std::map<vfio::PciAddress, std::string> carriers_of_vgpus(const VgpuInventory& inventory);
+/// bound even if named; a whole virtual function need not. The value is the reason, as a clause with the
+/// removal_command().
+std::map<vfio::PciAddress, std::string> carriers_of_vgpus(const VgpuInventory& inventory,
+                                                          const MadeByFerry& ours = {});
 
 /// The UseProbe question about a vGPU: its group's node and its own VFIO device node, if they exist.
 vfio::UseQuestion use_question(const VgpuDevice& device);
@@ -60,14 +57,9 @@ vfio::UseQuestion use_question(const VgpuDevice& device);
 // vGPUs of a captured host that Ferry made there. Their UUIDs show it only together with the machine's ID,
 // which no capture has. So a file of the capture lists them, one line "UUID NUMBER" each.
 
-/// Exists in a captured host's root only.
+/// Exists in a captured host's root only; scan_vgpus() reads it.
 inline constexpr const char* kCapturedVgpus = "captured-by-ferry/vgpus";
 
-/// Sets VgpuDevice::captured_number of the vGPUs that the file lists. A host without the file keeps all of
-/// them unset; reading stops at a line of another form.
-void take_captured_numbers(const HostFs& host, VgpuInventory& inventory);
-
-/// A line of the file kCapturedVgpus.
 std::string captured_line(const VgpuId& id, unsigned number);
 
 }  // namespace ferry::mdev

@@ -33,6 +33,25 @@ constexpr const char* kBindHint =
     "its address, written to `bind` of the driver in /sys/bus/pci/drivers, binds it; the kernel's log says "
     "more";
 
+/// `sriov-manage -e ADDRESS` (or -d) of the host or of a driver container's root; absent: neither has it.
+std::optional<HostCommand> sriov_tool(const HostFs& host, const vfio::PciAddress& gpu, bool on) {
+  for (const char* root : std::array{"", "run/nvidia/driver"}) {
+    if (!host.exists(std::filesystem::path(root) / kTool)) continue;
+    return HostCommand{.root = root,
+                       .words = {std::string("/") + kTool, on ? "-e" : "-d", gpu.text()},
+                       .device = gpu.text()};
+  }
+  return std::nullopt;
+}
+
+// Counts links: reading sriov_numvfs takes the device's lock, which a hanging driver keeps.
+Result<std::uint32_t> count_vfs(const HostFs& host, const vfio::PciAddress& gpu) {
+  auto names = host.list(vfio::sysfs_path(gpu));
+  if (!names) return fail(std::move(names).error());
+  return static_cast<std::uint32_t>(
+      std::ranges::count_if(*names, [](const std::string& name) { return name.starts_with("virtfn"); }));
+}
+
 // The tool unbinds the GPU from its driver and binds it again, and may fail in between. This function then
 // binds the GPU, so that it does not stay without a driver.
 Result<> bind_as_before(const VfSwitch& on, const vfio::PciAddress& gpu, const std::string& driver) {
@@ -51,9 +70,13 @@ Result<> bind_as_before(const VfSwitch& on, const vfio::PciAddress& gpu, const s
               kBindHint);
 }
 
+Result<> write_number(const VfSwitch& on, const vfio::PciAddress& gpu, std::uint32_t number) {
+  return on.writer.write(vfio::sysfs_path(gpu) / "sriov_numvfs", std::to_string(number), on.deadline);
+}
+
 Result<> try_once(const VfSwitch& on, const vfio::PciAddress& gpu, std::uint32_t count) {
   if (const auto tool = sriov_tool(on.host, gpu, count > 0)) return on.writer.run(*tool, on.deadline);
-  return on.writer.write(vfio::sysfs_path(gpu) / "sriov_numvfs", std::to_string(count), on.deadline);
+  return write_number(on, gpu, count);
 }
 
 // Returns the final number of virtual functions. A partly enabled set is not tried again. A try that enabled
@@ -82,24 +105,6 @@ Result<std::uint32_t> switch_to(const VfSwitch& on, const vfio::PciAddress& gpu,
 }
 
 }  // namespace
-
-std::optional<HostCommand> sriov_tool(const HostFs& host, const vfio::PciAddress& gpu, bool on) {
-  for (const char* root : std::array{"", "run/nvidia/driver"}) {
-    if (!host.exists(std::filesystem::path(root) / kTool)) continue;
-    return HostCommand{.root = root,
-                       .words = {std::string("/") + kTool, on ? "-e" : "-d", gpu.text()},
-                       .device = gpu.text()};
-  }
-  return std::nullopt;
-}
-
-// Counts links: reading sriov_numvfs takes the device's lock, which a hanging driver keeps.
-Result<std::uint32_t> count_vfs(const HostFs& host, const vfio::PciAddress& gpu) {
-  auto names = host.list(vfio::sysfs_path(gpu));
-  if (!names) return fail(std::move(names).error());
-  return static_cast<std::uint32_t>(
-      std::ranges::count_if(*names, [](const std::string& name) { return name.starts_with("virtfn"); }));
-}
 
 Result<> enable_vfs(const VfSwitch& on, const vfio::PciAddress& gpu, std::uint32_t total) {
   const auto now = switch_to(on, gpu, total);
@@ -145,10 +150,6 @@ Result<> switch_autoprobe_off(const VfSwitch& on, const vfio::PciAddress& gpu) {
   auto off = set_autoprobe(on, gpu, false);
   if (!off && off.error().code != Errc::stuck) (void)forget_autoprobe(on.host, gpu);
   return off;
-}
-
-Result<> write_number(const VfSwitch& on, const vfio::PciAddress& gpu, std::uint32_t number) {
-  return on.writer.write(vfio::sysfs_path(gpu) / "sriov_numvfs", std::to_string(number), on.deadline);
 }
 
 }  // namespace

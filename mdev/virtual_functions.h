@@ -27,12 +27,6 @@ struct VfSwitch {
   std::function<void(std::chrono::milliseconds)> pause;  ///< waits between two tries of the tool
 };
 
-/// `sriov-manage -e ADDRESS` (or -d) of the host or of a driver container's root; absent: neither has it.
-std::optional<HostCommand> sriov_tool(const HostFs& host, const vfio::PciAddress& gpu, bool on);
-
-/// The number of virtual functions that a GPU has now.
-Result<std::uint32_t> count_vfs(const HostFs& host, const vfio::PciAddress& gpu);
-
 /// Enables `total` virtual functions on a GPU that has none; the tool enables all that the GPU can have.
 /// While none has appeared, the tool is tried up to five times, a second apart: a process with the GPU open
 /// keeps the tool from the lock. A GPU that the tool leaves without a driver is bound to its old one. Errors:

@@ -5,7 +5,6 @@
 // ABI: Documentation/ABI/testing/sysfs-bus-pci; drivers/gpu/drm/xe/xe_sriov_pf_sysfs.c.
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -34,25 +33,22 @@ bool has_such_driver(const vfio::PciFunction& gpu) {
   return gpu.driver && std::ranges::find(kDrivers, *gpu.driver) != kDrivers.end();
 }
 
-VgpuType type_of(std::string ids, std::uint32_t most, bool available) {
-  VgpuType out;
-  out.name = "virtual function " + ids;
-  out.short_name = ids;
-  out.id = std::move(ids);
-  out.available = available ? 1 : 0;
-  out.max_instances = most;
-  out.device_api = "vfio-pci";
-  return out;
+VgpuType type_of(const std::string& ids, std::uint32_t most, bool available) {
+  return {.id = ids,
+          .name = "virtual function " + ids,
+          .short_name = ids,
+          .available = available ? 1U : 0U,
+          .max_instances = most,
+          .device_api = "vfio-pci"};
 }
 
 /// The IDs that the GPU's virtual functions will have; absent: the kernel does not say.
 std::optional<std::string> ids_to_come(const HostFs& host, const vfio::PciFunction& gpu) {
   const auto text = host.read_attribute(vfio::sysfs_path(gpu.address) / "sriov_vf_device");
-  if (!text) return std::nullopt;
-  std::uint16_t device = 0;  // the kernel writes hex digits without zeros in front
-  const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), device, 16);
-  if (error != std::errc() || end != text->data() + text->size()) return std::nullopt;
-  return fmt::format("{:04x}:{:04x}", gpu.vendor, device);
+  // The kernel writes hex digits without zeros in front.
+  const auto device = text ? whole_number<std::uint16_t>(*text, 16) : std::nullopt;
+  if (!device) return std::nullopt;
+  return fmt::format("{:04x}:{:04x}", gpu.vendor, *device);
 }
 
 tl::unexpected<Error> no_params() {
@@ -125,9 +121,8 @@ Result<std::optional<VgpuDevice>> read_device(const HostFs& host, VgpuFacts fact
   device.iommu_group = function.iommu_group;
   device.driver = function.driver;
   if (facts == VgpuFacts::identity) return device;
-  auto nodes = read_vfio_nodes(host, vfio::sysfs_path(function.address), function.iommu_group);
-  if (!nodes) return fail(std::move(nodes).error());
-  device.nodes = std::move(*nodes);
+  if (auto read = read_vfio_nodes(host, vfio::sysfs_path(function.address), device); !read)
+    return fail(std::move(read).error());
   if (!stuck) device.params = read_params(host, function.address);
   return device;
 }
@@ -202,8 +197,7 @@ class WholeFunctions final : public Framework {
       read_parent(scan.host, VgpuFacts::all, stuck, most, parent, gpu.devices);
     }
     if (!functions.empty()) return;
-    if (auto ids = ids_to_come(scan.host, gpu.function))
-      gpu.unlisted.push_back(type_of(std::move(*ids), most, false));
+    if (auto ids = ids_to_come(scan.host, gpu.function)) gpu.unlisted.push_back(type_of(*ids, most, false));
   }
 
   void read_devices(const HostFs& host, const vfio::Inventory& /*inventory*/, VgpuFacts facts,
@@ -224,15 +218,6 @@ class WholeFunctions final : public Framework {
     return function->ids() == type_id && !vfio::on_vfio_driver(*function) ? 1U : 0U;
   }
 
-  // No step uses these two writes: see binds_functions().
-  AttributeWrite creation_write(const vfio::PciAddress& /*parent*/, const std::string& /*type_id*/,
-                                const VgpuId& /*id*/) const override {
-    return {};
-  }
-  AttributeWrite removal_write(const vfio::PciAddress& /*parent*/, const VgpuId& /*id*/) const override {
-    return {};
-  }
-
   /// A parameter that is not named becomes 0.
   Result<std::vector<AttributeWrite>> params_writes(const HostFs& host, const vfio::PciAddress& parent,
                                                     const VgpuId& /*id*/,
@@ -245,11 +230,6 @@ class WholeFunctions final : public Framework {
     for (std::size_t i = 0; i < kParams.size(); ++i)
       out.push_back({.path = *profile / kParams.at(i), .value = std::to_string(values->at(i))});
     return out;
-  }
-
-  AttributeWrite placement_write(const vfio::PciAddress& /*parent*/, const VgpuId& /*id*/,
-                                 std::uint32_t /*placement*/) const override {
-    return {};
   }
 
   Result<> enable_functions(const VfSwitch& on, const vfio::PciAddress& gpu, std::uint32_t number,

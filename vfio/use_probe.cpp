@@ -58,6 +58,15 @@ std::string as_named(const DeviceUser& user) {
 
 }  // namespace
 
+std::optional<DeviceNumber> parse_device_number(std::string_view text) {
+  const auto colon = text.find(':');
+  if (colon == std::string_view::npos) return std::nullopt;
+  const auto major = whole_number(text.substr(0, colon));
+  const auto minor = whole_number(text.substr(colon + 1));
+  if (!major || !minor) return std::nullopt;
+  return DeviceNumber{.major = *major, .minor = *minor};
+}
+
 std::string DeviceUser::text() const {
   return visible_line(as_named(*this));
 }
@@ -125,21 +134,11 @@ std::string_view UseReport::blind_to(const std::string& device) const {
 
 namespace {
 
-// The content of a sysfs `dev` file: "226:0".
-std::optional<DeviceNumber> parse_number(std::string_view text) {
-  const auto colon = text.find(':');
-  if (colon == std::string_view::npos) return std::nullopt;
-  const auto major = whole_number(text.substr(0, colon));
-  const auto minor = whole_number(text.substr(colon + 1));
-  if (!major || !minor) return std::nullopt;
-  return DeviceNumber{.major = *major, .minor = *minor};
-}
-
 void add_node(const HostFs& host, const std::filesystem::path& directory, const std::string& name,
               std::vector<DeviceNode>& nodes) {
   const auto text = host.read_attribute(directory / "dev");
   if (!text) return;
-  const auto number = parse_number(*text);
+  const auto number = parse_device_number(*text);
   if (!number) return;
   // The path does not show the kind: .../6:0:0:0/block/sdb, but .../nvme/nvme0/nvme0n1.
   const bool block = host.link_name(directory / "subsystem").value_or("") == "block";

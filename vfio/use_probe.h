@@ -5,7 +5,9 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <mutex>
 #include <optional>
 #include <set>
 #include <span>
@@ -27,7 +29,9 @@ struct DeviceNode {
   bool block = false;  ///< true: a block device's number; false: a character device's
 };
 
-/// A device whose users a UseProbe looks for.
+/// Parses the content of a sysfs `dev` file: "226:0".
+std::optional<DeviceNumber> parse_device_number(std::string_view text);
+
 struct UseQuestion {
   std::string device;  ///< PCI address or mdev UUID: the key of the answer
   std::vector<DeviceNode> nodes;
@@ -94,6 +98,29 @@ class UseProbe : Pinned {
   /// Looks once, for all devices. Questions without an answer go to UseReport::unknown. After an error
   /// nothing is known, and nothing may be written.
   virtual Result<UseReport> look(std::span<const UseQuestion> questions) = 0;
+};
+
+/// Lets one thread at a time call a probe and the functions that it has guarded().
+class OneAtATime final : public UseProbe {
+ public:
+  explicit OneAtATime(UseProbe& probe) : probe_(probe) {}
+  Result<UseReport> look(std::span<const UseQuestion> questions) override {
+    const std::lock_guard lock(mutex_);
+    return probe_.look(questions);
+  }
+  /// Empty for an empty function.
+  template <typename... Arguments>
+  std::function<void(Arguments...)> guarded(std::function<void(Arguments...)> call) {
+    if (!call) return {};
+    return [this, inner = std::move(call)](Arguments... arguments) {
+      const std::lock_guard lock(mutex_);
+      inner(arguments...);
+    };
+  }
+
+ private:
+  UseProbe& probe_;
+  std::mutex mutex_;
 };
 
 // Names of an IOMMU group's device node.

@@ -2,38 +2,32 @@
 #include "virt/answer.h"
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "common/text/text.h"
-#include "virt/selftest.h"
+#include "common/text/words.h"
 
 namespace ferry::virt {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::array<std::pair<Errc, std::string_view>, 10> kCodes = {{
-    {Errc::usage, "usage"},
-    {Errc::invalid_config, "invalid_config"},
-    {Errc::not_found, "not_found"},
-    {Errc::refused, "refused"},
-    {Errc::differs, "differs"},
-    {Errc::stuck, "stuck"},
-    {Errc::unreachable, "unreachable"},
-    {Errc::unsupported, "unsupported"},
-    {Errc::malformed_host, "malformed_host"},
-    {Errc::failed, "failed"},
-}};
+constexpr Words<Errc, 10> kCodes = {{{"usage", Errc::usage},
+                                     {"invalid_config", Errc::invalid_config},
+                                     {"not_found", Errc::not_found},
+                                     {"refused", Errc::refused},
+                                     {"differs", Errc::differs},
+                                     {"stuck", Errc::stuck},
+                                     {"unreachable", Errc::unreachable},
+                                     {"unsupported", Errc::unsupported},
+                                     {"malformed_host", Errc::malformed_host},
+                                     {"failed", Errc::failed}}};
 
-constexpr std::array<std::pair<GuestAccelerator, std::string_view>, 3> kAccelerators = {{
-    {GuestAccelerator::automatic, "auto"},
-    {GuestAccelerator::kvm, "kvm"},
-    {GuestAccelerator::tcg, "tcg"},
-}};
+constexpr Words<GuestAccelerator, 3> kAccelerators = {
+    {{"auto", GuestAccelerator::automatic}, {"kvm", GuestAccelerator::kvm}, {"tcg", GuestAccelerator::tcg}}};
 
 std::string hex(unsigned value, int digits) {
   return fmt::format("{:0{}x}", value, digits);
@@ -59,11 +53,9 @@ vfio::PciAddress address_of(const Json& value) {
 
 Error error_of(const Json& value) {
   const auto& code = value.at("code").get_ref<const std::string&>();
-  Error error{.code = Errc::failed, .message = value.at("message")};
-  if (value.contains("hint")) error.hint = value["hint"];
-  for (const auto& [errc, name] : kCodes)
-    if (name == code) error.code = make_error_code(errc);
-  return error;
+  return {.code = value_for(kCodes, code).value_or(Errc::failed),
+          .message = value.at("message"),
+          .hint = value.value("hint", "")};
 }
 
 Json ids_json(const PciIds& ids) {
@@ -97,8 +89,7 @@ SelftestReport report_of(const Json& value) {
   report.domain = value.at("domain");
   report.seconds = value.at("seconds");
   const auto& accelerator = value.at("accelerator").get_ref<const std::string&>();
-  for (const auto& [known, name] : kAccelerators)
-    if (name == accelerator) report.accelerator = known;
+  report.accelerator = value_for(kAccelerators, accelerator).value_or(GuestAccelerator::tcg);
   for (const Json& device : value.at("guest")) {
     report.guest.push_back({.address = address_of(device.at("address")),
                             .ids = ids_of(device),
@@ -135,9 +126,7 @@ std::string dump(const Json& json) {
 }  // namespace
 
 std::string_view text(GuestAccelerator accelerator) {
-  for (const auto& [known, name] : kAccelerators)
-    if (known == accelerator) return name;
-  return "";
+  return word_for(kAccelerators, accelerator);
 }
 
 std::string answer_text(const std::vector<Domain>& domains) {
@@ -176,7 +165,7 @@ std::string answer_text(const SelftestReport& report) {
 
 std::string answer_text(const Error& error) {
   std::string_view code = "failed";
-  for (const auto& [errc, name] : kCodes)
+  for (const auto& [name, errc] : kCodes)
     if (error.code == errc) code = name;
   return dump({{"error", {{"code", code}, {"message", error.message}, {"hint", error.hint}}}});
 }

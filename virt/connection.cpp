@@ -8,7 +8,6 @@
 #include <libvirt/virterror.h>
 
 #include "common/text/text.h"
-#include "virt/domain.h"
 
 namespace ferry::virt {
 namespace {

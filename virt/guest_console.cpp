@@ -69,11 +69,9 @@ void GuestConsole::take_line() {
   // Firmware leaves the cursor, and its escape sequences, in front of the first line.
   const auto at = line_.find(kDevice);
   if (at == std::string::npos) return;
-  if (auto device = device_of(std::string_view(line_).substr(at + kDevice.size()))) {
+  // Another message may be printed into the line, which then names no device.
+  if (auto device = device_of(std::string_view(line_).substr(at + kDevice.size())))
     devices_.push_back(*device);
-  } else {
-    unreadable_.push_back(line_);
-  }
 }
 
 std::string GuestConsole::tail() const {

@@ -27,8 +27,6 @@ class GuestConsole {
   /// True once the guest has named all its devices.
   bool ready() const { return ready_; }
   const std::vector<GuestDevice>& devices() const { return devices_; }
-  /// GUEST-PCI lines that another message was printed into.
-  const std::vector<std::string>& unreadable() const { return unreadable_; }
   /// The last lines that are not empty, for people, joined by " | "; "nothing" when there are none.
   std::string tail() const;
 
@@ -38,7 +36,6 @@ class GuestConsole {
   std::string line_;
   bool ready_ = false;
   std::vector<GuestDevice> devices_;
-  std::vector<std::string> unreadable_;
   std::vector<std::string> last_;
 };
 

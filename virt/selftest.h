@@ -78,7 +78,6 @@ struct ExpectedDevice {
 std::vector<SelftestDevice> match_guest(const std::vector<ExpectedDevice>& expected,
                                         const std::vector<GuestDevice>& guest);
 
-/// Devices for a self-test, as the host has them.
 struct HostDevices {
   std::vector<vfio::PciAddress> pci;
   std::vector<std::string> mdev;  ///< UUIDs, lower case

@@ -21,13 +21,13 @@ namespace {
 
 using nlohmann::json;
 
-std::string gpu_lines(const vgpu::GpuCheck& gpu) {
+std::string gpu_lines(const vgpu::GpuPlan& gpu) {
   if (!gpu.matched) return fmt::format("  {}: no item is for it\n", gpu.label());
   std::string out = fmt::format("  {}: {}, expected {}, found {}\n", gpu.label(),
-                                gpu.fault ? "would not work" : "works", text(gpu.desired), text(gpu.found));
-  if (gpu.fault) {
-    out += fmt::format("    {}\n", gpu.fault->message);
-    if (!gpu.fault->hint.empty()) out += fmt::format("    hint: {}\n", gpu.fault->hint);
+                                gpu.refusal ? "would not work" : "works", text(gpu.desired), text(gpu.found));
+  if (gpu.refusal) {
+    out += fmt::format("    {}\n", gpu.refusal->message);
+    if (!gpu.refusal->hint.empty()) out += fmt::format("    hint: {}\n", gpu.refusal->hint);
   }
   return out + note_lines(gpu.notes, "    ");
 }
@@ -38,14 +38,15 @@ std::string whole(const vgpu::HostCheck& check) {
                        : check.works()       ? "works on this host"
                                              : "would not work on this host";
   std::string out = fmt::format("profile {}: {}\n", check.profile, result);
-  for (const vgpu::GpuCheck& gpu : check.gpus) out += gpu_lines(gpu);
+  for (const vgpu::GpuPlan& gpu : check.gpus) out += gpu_lines(gpu);
   return out + note_lines(check.notes, "  ");
 }
 
 /// The line of one profile among many.
 std::string summary(const vgpu::HostCheck& check) {
-  for (const vgpu::GpuCheck& gpu : check.gpus) {
-    if (gpu.fault) return fmt::format("profile {}: would not work: {}\n", check.profile, gpu.fault->message);
+  for (const vgpu::GpuPlan& gpu : check.gpus) {
+    if (gpu.refusal)
+      return fmt::format("profile {}: would not work: {}\n", check.profile, gpu.refusal->message);
   }
   return fmt::format("profile {}: {}\n", check.profile,
                      check.is_for_no_gpu() ? "is for no GPU of this host" : "works");
@@ -53,14 +54,14 @@ std::string summary(const vgpu::HostCheck& check) {
 
 json to_json(const vgpu::HostCheck& check) {
   json gpus = json::array();
-  for (const vgpu::GpuCheck& gpu : check.gpus) {
+  for (const vgpu::GpuPlan& gpu : check.gpus) {
     gpus.push_back({{"index", gpu.index},
                     {"address", gpu.gpu.text()},
                     {"matched", gpu.matched},
-                    {"works", !gpu.fault.has_value()},
+                    {"works", !gpu.refusal.has_value()},
                     {"desired", ferry::cli::to_json(gpu.desired)},
                     {"found", ferry::cli::to_json(gpu.found)},
-                    {"fault", gpu.fault ? ferry::cli::to_json(*gpu.fault) : json(nullptr)},
+                    {"fault", gpu.refusal ? ferry::cli::to_json(*gpu.refusal) : json(nullptr)},
                     {"notes", gpu.notes}});
   }
   return {{"name", check.profile},

@@ -18,7 +18,7 @@ void ferry::fuzz::one_input(std::string_view text) {
   mdev::VgpuDevice device;
   device.type_id = device.type_name = device.short_name = "1182";
   gpu.devices.push_back(device);
-  vgpu::name_by_memory(host, gpu);
+  vgpu::name_by_memory(host, {&gpu, 1});
   const mdev::VgpuDevice& named = gpu.devices.front();
   require(named.type_id == "1182", "a number stays what it is");
   require(named.type_name.ends_with(named.short_name), "the short name ends the name");

@@ -64,8 +64,8 @@ TEST_F(NodeFeaturesTest, DoNotChangeWithWhatIsCarriedNow) {
     gpu.devices.clear();
     for (mdev::VgpuParent& parent : gpu.parents) parent.types.clear();
     gpu.unlisted.clear();
-    vgpu::fill_in(gpu);
   }
+  vgpu::fill_in(node.vgpus.gpus);
   EXPECT_EQ(features_of(node).vgpu_types, types);
 }
 

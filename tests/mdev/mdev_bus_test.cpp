@@ -211,13 +211,5 @@ TEST_F(MdevBusRead, MakesADeviceThatCannotBeReadAProblemOfItsParent) {
   EXPECT_THAT(read().devices, IsEmpty());
 }
 
-TEST(MdevPath, OfARemovalNamesTheGpuAndTheDevice) {
-  const auto parent = vfio::PciAddress::parse("0000:05:00.0").value();
-  EXPECT_EQ(remove_path(parent, VgpuId{kA}),
-            std::string("sys/bus/pci/devices/0000:05:00.0/") + kA + "/remove");
-  EXPECT_EQ(create_path(parent, "nvidia-232"),
-            "sys/bus/pci/devices/0000:05:00.0/mdev_supported_types/nvidia-232/create");
-}
-
 }  // namespace
 }  // namespace ferry::mdev

@@ -92,12 +92,14 @@ TEST_F(SingleVgpu, IsRolledBackWhenItFails) {
 }
 
 TEST_F(SingleVgpu, LeavesTheOtherGpusOutOfThePlan) {
-  const VgpuPlan plan = plan_addition(addition(), snapshot());
-  ASSERT_THAT(plan.gpus, SizeIs(3));
-  EXPECT_TRUE(plan.gpus[0].matched);
-  EXPECT_EQ(plan.gpus[0].steps.at(0).text(), std::string("create T4-4Q ") + kOurs + " on 0000:05:00.0");
-  EXPECT_FALSE(plan.gpus[1].matched);
-  EXPECT_THAT(plan.gpus[1].steps, IsEmpty());
+  const VgpuSnapshot now = snapshot();
+  ASSERT_THAT(now.inventory.gpus, SizeIs(3));
+  const GpuPlan plan = plan_addition(addition(), now, now.inventory.gpus[0]);
+  EXPECT_TRUE(plan.matched);
+  EXPECT_EQ(plan.steps.at(0).text(), std::string("create T4-4Q ") + kOurs + " on 0000:05:00.0");
+  const GpuPlan other = plan_addition(addition(), now, now.inventory.gpus[1]);
+  EXPECT_FALSE(other.matched);
+  EXPECT_THAT(other.steps, IsEmpty());
 }
 
 /// An H200 with its virtual functions, and one size of vGPUs so far.

@@ -49,7 +49,8 @@ TEST_F(HostCheckTest, NamesWhatCannotFit) {
   const HostCheck result = check(on("[0, 1]", "{T4-4Q: 5}"));
   EXPECT_FALSE(result.works());
   EXPECT_EQ(result.status(), ExitStatus::refused);
-  EXPECT_EQ(message_of(result.gpus[0].fault), "p.yaml:5: GPU 0 (0000:05:00.0): no room for 5 x T4-4Q: 4 fit");
+  EXPECT_EQ(message_of(result.gpus[0].refusal),
+            "p.yaml:5: GPU 0 (0000:05:00.0): no room for 5 x T4-4Q: 4 fit");
 }
 
 TEST_F(HostCheckTest, IsRefusedWhateverIsInTheWay) {
@@ -58,17 +59,17 @@ TEST_F(HostCheckTest, IsRefusedWhateverIsInTheWay) {
   EXPECT_EQ(check(on("[0]", "{T4-4Q: 4}")).status(), ExitStatus::refused);
   // No driver of its own now: that is the host's state too.
   const HostCheck bare = check(on("[2]", "{T4-4Q: 4}"));
-  EXPECT_EQ(code_of(bare.gpus[2].fault), Errc::unsupported);
+  EXPECT_EQ(code_of(bare.gpus[2].refusal), Errc::unsupported);
   EXPECT_EQ(bare.status(), ExitStatus::refused);
 }
 
 TEST_F(HostCheckTest, KnowsByTheTableWhatNeverFitsOnAGpuThatHasNoTypesNow) {
   add_bare("10de:26b9");
   const HostCheck fits = check(on("[3]", "{L40S-12Q: 4}"));
-  EXPECT_EQ(code_of(fits.gpus[3].fault), Errc::unsupported);
+  EXPECT_EQ(code_of(fits.gpus[3].refusal), Errc::unsupported);
   EXPECT_EQ(fits.status(), ExitStatus::refused);
   const HostCheck never = check(on("[3]", "{L40S-12Q: 5}"));
-  EXPECT_EQ(message_of(never.gpus[3].fault),
+  EXPECT_EQ(message_of(never.gpus[3].refusal),
             "p.yaml:5: GPU 3 (0000:08:00.0): no room for 5 x L40S-12Q: 4 fit on an empty one");
   EXPECT_EQ(never.status(), ExitStatus::refused);
 }
@@ -76,7 +77,7 @@ TEST_F(HostCheckTest, KnowsByTheTableWhatNeverFitsOnAGpuThatHasNoTypesNow) {
 TEST_F(HostCheckTest, DoesNotTakeAHoleInTheTableForAFault) {
   add_bare("10de:26b9");
   const HostCheck result = check(on("[3]", "{T4-4Q: 4}"));
-  EXPECT_EQ(code_of(result.gpus[3].fault), Errc::unsupported);
+  EXPECT_EQ(code_of(result.gpus[3].refusal), Errc::unsupported);
   EXPECT_THAT(result.gpus[3].notes,
               ElementsAre("p.yaml:5: no table lists T4-4Q for 10de:26b9: whether it has the type shows once "
                           "its driver offers types"));

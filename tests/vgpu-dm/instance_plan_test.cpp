@@ -40,10 +40,10 @@ mdev::ManagedGpu h200() {
       .types = {}};
 }
 
-vfio::PciFunction function(std::uint16_t device) {
-  vfio::PciFunction out;
-  out.vendor = 0x10de;
-  out.device = device;
+mdev::VgpuGpu board(std::uint16_t device) {
+  mdev::VgpuGpu out;
+  out.function.vendor = 0x10de;
+  out.function.device = device;
   return out;
 }
 
@@ -61,15 +61,18 @@ class InstancePlanTest : public testing::Test {
   void left(std::uint32_t profile, std::uint32_t count) {
     std::ranges::find(gpu_.profiles, profile, &mdev::GpuInstanceProfile::id)->left = count;
   }
-  InstancePlan plan() const {
-    return plan_instances("GPU 0", wants_, gpu_, BoardTypes(function(device_)), busy_);
-  }
+  Preparation plan() const { return plan_instances(board(device_), wants_, gpu_, busy_); }
   std::vector<std::string> steps() const {
-    const InstancePlan made = plan();
+    const Preparation made = plan();
     EXPECT_FALSE(made.refusal) << message_of(made.refusal);
     std::vector<std::string> out;
     out.reserve(made.steps.size());
-    for (const InstanceStep& step : made.steps) out.push_back(step.text());
+    for (const VgpuStep& step : made.steps) {
+      const std::string text = step.text();
+      EXPECT_EQ(step.parent, vfio::PciAddress());
+      out.push_back(
+          text.substr(0, text.rfind(step.kind == VgpuStep::Kind::make_instance ? " on " : " from ")));
+    }
     return out;
   }
 
@@ -191,11 +194,12 @@ TEST_F(BesideWhatStays, AnotherSizeNeedsAnInstanceOfItsOwn) {
   stays("0000:17:00.4", 1);
   stays("0000:17:01.0", 2);
   want("DC-2-24Q", 2);
-  const InstancePlan refused = plan();
+  const Preparation refused = plan();
   EXPECT_THAT(refused.steps, IsEmpty());
   EXPECT_EQ(code_of(refused.refusal), Errc::invalid_config);
   EXPECT_EQ(message_of(refused.refusal),
-            "p.yaml:6: GPU 0: 2 x DC-2-12Q, 2 x DC-2-24Q need 3 GPU instances 2g.48gb+gfx, and 2 fit; GPU "
+            "p.yaml:6: GPU 0 (0000:00:00.0): 2 x DC-2-12Q, 2 x DC-2-24Q need 3 GPU instances 2g.48gb+gfx, "
+            "and 2 fit; GPU "
             "instance 1 keeps vGPU 0000:17:00.4, GPU instance 2 keeps vGPU 0000:17:01.0");
   EXPECT_THAT(hint_of(refused.refusal), testing::HasSubstr("ferry vgpu delete"));
 }
@@ -237,16 +241,16 @@ TEST_F(BesideWhatStays, WhatIsMissingIsMade) {
 TEST_F(InstancePlanTest, TooManyAreRefusedBeforeAnythingIsMade) {
   want("H200X-1-18C", 1);
   want("H200X-3-71C", 3);
-  const InstancePlan refused = plan();
+  const Preparation refused = plan();
   EXPECT_EQ(code_of(refused.refusal), Errc::invalid_config);
   EXPECT_EQ(message_of(refused.refusal),
-            "p.yaml:7: GPU 0: 3 x H200X-3-71C need 3 GPU instances 3g.71gb, and 2 fit");
+            "p.yaml:7: GPU 0 (0000:00:00.0): 3 x H200X-3-71C need 3 GPU instances 3g.71gb, and 2 fit");
 }
 
 class KindsTogether : public InstancePlanTest {
  protected:
   bool fit() const {
-    const InstancePlan made = plan();
+    const Preparation made = plan();
     if (made.refusal) {
       EXPECT_EQ(code_of(made.refusal), Errc::invalid_config);
       EXPECT_THAT(made.steps, IsEmpty());
@@ -270,7 +274,8 @@ TEST_F(KindsTogether, FitByTheirMemoryAndTheirSlices) {
   want_only({{"H200X-3-71C", 2}, {"H200X-1-18C", 1}});
   EXPECT_FALSE(fit());
   EXPECT_EQ(message_of(plan().refusal),
-            "p.yaml:6: GPU 0: the GPU instances that its vGPUs need do not fit together: 2 x 3g.71gb, "
+            "p.yaml:6: GPU 0 (0000:00:00.0): the GPU instances that its vGPUs need do not fit together: 2 x "
+            "3g.71gb, "
             "1 x 1g.18gb");
   // Eight of eight of the memory, but eight of seven slices.
   want_only({{"H200X-4-71C", 1}, {"H200X-2-35C", 2}});
@@ -322,7 +327,7 @@ TEST_F(InstancePlanTest, WhatNobodyKnowsIsRefused) {
   want("L40S-1-12C", 1);
   EXPECT_EQ(code_of(plan().refusal), Errc::unsupported);
   EXPECT_EQ(message_of(plan().refusal),
-            "p.yaml:6: GPU 0: no GPU instance of this GPU is known to carry L40S-1-12C");
+            "p.yaml:6: GPU 0 (0000:00:00.0): no GPU instance of this GPU is known to carry L40S-1-12C");
   EXPECT_EQ(hint_of(plan().refusal),
             "its GPU instances: 7g.141gb, 4g.71gb, 3g.71gb, 2g.35gb, 1g.35gb, 1g.18gb, 1g.18gb+me");
   gpu_.profiles.clear();

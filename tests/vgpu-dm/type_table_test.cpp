@@ -152,7 +152,7 @@ mdev::VgpuInventory one_gpu(const vfio::PciFunction& function, const mdev::VgpuT
 TEST(FillIn, NamesWhatHasOnlyAnId) {
   const mdev::VgpuType nameless = type_called("nvidia-1153", "nvidia-1153");
   mdev::VgpuInventory inventory = one_gpu(board(0x26b9), nameless);
-  fill_in(inventory);
+  fill_in(inventory.gpus);
   const mdev::VgpuType& type = inventory.gpus[0].parents[0].types[0];
   EXPECT_EQ(type.name, "NVIDIA L40S-12Q");
   EXPECT_EQ(type.short_name, "L40S-12Q");
@@ -167,7 +167,7 @@ TEST(FillIn, LeavesAnIdThatIsNotTheBoardsAsItIs) {
   // 1153 is a number of the L40S: another board's table is never asked.
   const mdev::VgpuType nameless = type_called("nvidia-1153", "nvidia-1153");
   mdev::VgpuInventory inventory = one_gpu(board(0x233b), nameless);
-  fill_in(inventory);
+  fill_in(inventory.gpus);
   EXPECT_EQ(inventory.gpus[0].parents[0].types[0].name, "nvidia-1153");
   EXPECT_EQ(inventory.gpus[0].devices[0].type_name, "nvidia-1153");
 }
@@ -177,7 +177,7 @@ TEST(FillIn, NeverOverridesWhatTheDriverSays) {
   said.max_instances = 9;
   said.framebuffer_mib = 24000;
   mdev::VgpuInventory inventory = one_gpu(board(0x26b9), said);
-  fill_in(inventory);
+  fill_in(inventory.gpus);
   const mdev::VgpuType& type = inventory.gpus[0].parents[0].types[0];
   EXPECT_EQ(type.name, "NVIDIA L40S-24Q");
   EXPECT_EQ(type.max_instances, 9U);
@@ -190,7 +190,7 @@ TEST(FillIn, GoesByTheNameWhereThereIsOne) {
   // The number of another type: NVIDIA promises nothing about numbers.
   const mdev::VgpuType named = type_called("nvidia-1153", "NVIDIA L40S-24Q");
   mdev::VgpuInventory inventory = one_gpu(board(0x26b9), named);
-  fill_in(inventory);
+  fill_in(inventory.gpus);
   EXPECT_EQ(inventory.gpus[0].parents[0].types[0].framebuffer_mib, 24576U);
   EXPECT_EQ(inventory.gpus[0].parents[0].types[0].max_instances, 2U);
 }
@@ -200,7 +200,7 @@ TEST(FillIn, BoundsATypeWithoutAMaximumByTheFramebuffer) {
   const auto most = [](const char* name) {
     mdev::VgpuInventory inventory = one_gpu(board(0x26b9), type_called("7", name));
     inventory.gpus[0].framework = &mdev::vendor_vfio();
-    fill_in(inventory);
+    fill_in(inventory.gpus);
     return inventory.gpus[0].parents[0].types[0].max_instances;
   };
   EXPECT_EQ(most("NVIDIA L40S-48A"), 1U);

@@ -20,16 +20,16 @@ std::filesystem::path file_of(const PciAddress& device) {
   return std::filesystem::path(kDirectory) / device.text();
 }
 
+Result<> forget_lock(HostFs& host, const PciAddress& device) {
+  return host.remove_file(file_of(device));
+}
+
 }  // namespace
 
 Result<> record_lock(HostFs& host, const PciAddress& device) {
   const auto boot = boot_id(host);
   if (!boot) return fail(Error(boot.error()).during("record which locks are held"));
   return host.write_file(file_of(device), *boot + "\n");
-}
-
-Result<> forget_lock(HostFs& host, const PciAddress& device) {
-  return host.remove_file(file_of(device));
 }
 
 Result<std::vector<PciAddress>> recorded_locks(const HostFs& host) {

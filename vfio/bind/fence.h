@@ -28,9 +28,6 @@ namespace ferry::vfio {
 
 Result<> record_lock(HostFs& host, const PciAddress& device);
 
-/// Removes a lock's record. No error if there is none.
-Result<> forget_lock(HostFs& host, const PciAddress& device);
-
 /// The recorded locks of this boot. Any other file is skipped, which costs one try to release at most.
 Result<std::vector<PciAddress>> recorded_locks(const HostFs& host);
 

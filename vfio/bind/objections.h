@@ -52,7 +52,6 @@ std::string describe(const PciFunction& function);
 void object_to_member(const Inventory& inventory, const Unit& unit, const AcceleratorRules& rules,
                       const PciFunction& function, Objections& objections);
 
-/// Objects to a function that cannot be read.
 void object_to_unreadable(const PciFunction& function, Objections& objections);
 
 /// Objects to a change of `function`: it cannot be read, it has a stuck write (`stuck`), or it has device

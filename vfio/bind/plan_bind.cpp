@@ -184,9 +184,7 @@ RebindPlan plan_bind(const Inventory& inventory, const AcceleratorRules& rules, 
   static const UseReport kNobody;
   std::vector<Candidate> candidates;
   for (Unit& unit : units_of(inventory, request.accelerators, request.with)) {
-    Rebind rebind;
-    rebind.devices = unit.accelerators;
-    rebind.groups = groups_of(inventory, unit.functions);
+    Rebind rebind{.devices = unit.accelerators, .groups = groups_of(inventory, unit.functions)};
     Objections objections;
     for (const PciAddress& address : unit.functions) {
       const PciFunction& function = *inventory.find(address);

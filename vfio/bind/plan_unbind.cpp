@@ -131,9 +131,7 @@ RebindPlan plan_unbind(const Inventory& inventory, const AcceleratorRules& rules
                        const std::set<std::string>& stuck) {
   RebindPlan plan;
   for (const Unit& unit : units_of(inventory, request.accelerators, record.gone_along())) {
-    Rebind rebind;
-    rebind.devices = unit.accelerators;
-    rebind.groups = groups_of(inventory, unit.functions);
+    Rebind rebind{.devices = unit.accelerators, .groups = groups_of(inventory, unit.functions)};
     std::vector<Home> homes;
     for (const PciAddress& address : unit.functions) {
       const PciFunction& function = *inventory.find(address);

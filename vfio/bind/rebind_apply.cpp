@@ -2,25 +2,17 @@
 #include "vfio/bind/rebind_apply.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstddef>
 #include <iterator>
-#include <map>
-#include <mutex>
-#include <optional>
 #include <set>
-#include <string>
 #include <utility>
-#include <vector>
 
-#include "common/result.h"
 #include "common/side_by_side.h"
 #include "common/text/text.h"
 #include "hostfs/stuck_writes.h"
 #include "vfio/bind/driver_choice.h"
 #include "vfio/bind/undo_journal.h"
 #include "vfio/pci/driver_modules.h"
-#include "vfio/pci/inventory.h"
 #include "vfio/pci/kernel_options.h"
 #include "vfio/quiesce/quiesce_plan.h"
 #include "vfio/quiesce/stopped_services.h"
@@ -28,43 +20,19 @@
 namespace ferry::vfio {
 namespace {
 
-/// Units between their first plan and their results.
-struct RebindingUnits {
-  std::vector<Rebind> rebinds;        ///< units that are still to change
-  std::vector<RebindResult> results;  ///< results of all other units
-
-  /// Calls f for each unit of `rebinds`; a unit for which f returns a result leaves `rebinds`.
-  template <typename F>
-  void each(const F& f) {
-    std::vector<Rebind> left;
-    for (Rebind& rebind : rebinds) {
-      if (std::optional<RebindResult> result = f(rebind)) {
-        results.push_back(std::move(*result));
-      } else {
-        left.push_back(std::move(rebind));
-      }
-    }
-    rebinds = std::move(left);
-  }
-
-  /// The accelerators of the units in `rebinds`.
-  std::vector<PciAddress> devices() const;
-};
-
 RebindResult refused(Refusal refusal) {
-  RebindResult result;
-  result.status = RebindResult::Status::refused;
-  result.devices = refusal.devices;
-  result.refusal = std::move(refusal);
-  return result;
+  return {.status = RebindResult::Status::refused, .devices = refusal.devices, .refusal = std::move(refusal)};
+}
+
+RebindResult refused(const Rebind& rebind, std::string reason, std::string hint) {
+  return refused({.devices = rebind.devices,
+                  .groups = rebind.groups,
+                  .reasons = {std::move(reason)},
+                  .hint = std::move(hint)});
 }
 
 RebindResult result_of(RebindResult::Status status, Rebind rebind) {
-  RebindResult result;
-  result.status = status;
-  result.devices = rebind.devices;
-  result.rebind = std::move(rebind);
-  return result;
+  return {.status = status, .devices = rebind.devices, .rebind = std::move(rebind)};
 }
 
 RebindResult failed(Rebind rebind, Error error) {
@@ -73,13 +41,6 @@ RebindResult failed(Rebind rebind, Error error) {
   return result;
 }
 
-std::vector<PciAddress> RebindingUnits::devices() const {
-  std::vector<PciAddress> out;
-  for (const Rebind& rebind : rebinds) out.insert(out.end(), rebind.devices.begin(), rebind.devices.end());
-  return out;
-}
-
-/// The snapshot that a change is planned from.
 struct RebindSnapshot {
   Inventory inventory;
   VfioDriverTable drivers;
@@ -91,7 +52,12 @@ struct RebindSnapshot {
   std::map<PciAddress, std::size_t> mediated;
 
   /// Questions without an answer, void records; for a bind also variant drivers that may be missed.
-  std::vector<std::string> notes(Direction direction) const;
+  std::vector<std::string> notes(Direction direction) const {
+    std::vector<std::string> out = use.unknown;
+    out.insert(out.end(), record.notes.begin(), record.notes.end());
+    if (direction == Direction::to_vfio && !drivers.warning().empty()) out.push_back(drivers.warning());
+    return out;
+  }
 };
 
 /// The first snapshot, and the part of the request that is still there.
@@ -193,13 +159,6 @@ Result<FirstSnapshot> take_first_snapshot(const RebindContext& context, const Re
   return out;
 }
 
-std::vector<std::string> RebindSnapshot::notes(Direction direction) const {
-  std::vector<std::string> out = use.unknown;
-  out.insert(out.end(), record.notes.begin(), record.notes.end());
-  if (direction == Direction::to_vfio && !drivers.warning().empty()) out.push_back(drivers.warning());
-  return out;
-}
-
 RebindResult already(const RebindContext& context, Rebind rebind, Direction direction) {
   // A run killed between its record and its first write has left a record of functions that never changed.
   if (direction == Direction::back) {
@@ -209,14 +168,6 @@ RebindResult already(const RebindContext& context, Rebind rebind, Direction dire
   return result_of(RebindResult::Status::already, std::move(rebind));
 }
 
-// A vanished device has no further facts.
-Rebind rebind_of(const PciAddress& device) {
-  Rebind rebind;
-  rebind.devices = {device};
-  return rebind;
-}
-
-/// The functions that these units unbind.
 std::set<PciAddress> unbound_by(const std::vector<Rebind>& rebinds) {
   std::set<PciAddress> out;
   for (const Rebind& rebind : rebinds)
@@ -229,39 +180,10 @@ bool is_load(const Step& step) {
   return step.kind == Step::Kind::load_module;
 }
 
-/// Lets one thread at a time call the probe and the caller's on_step.
-class OneAtATime final : public UseProbe {
- public:
-  explicit OneAtATime(const RebindContext& context) : probe_(context.probe), on_step_(context.on_step) {}
-  Result<UseReport> look(std::span<const UseQuestion> questions) override {
-    const std::lock_guard lock(mutex_);
-    return probe_->look(questions);
-  }
-  RebindContext around(RebindContext context) {
-    context.probe = this;
-    if (on_step_) {
-      context.on_step = [this](const Step& step) {
-        const std::lock_guard lock(mutex_);
-        on_step_(step);
-      };
-    }
-    return context;
-  }
-
- private:
-  UseProbe* probe_;
-  std::function<void(const Step&)> on_step_;
-  std::mutex mutex_;
-};
-
-ReleaseContext release_context(const RebindContext& context) {
-  return {.host = context.host,
-          .writer = context.writer,
-          .probe = context.probe,
-          .rules = context.rules,
-          .on_step = context.on_step,
-          .releaser = context.releaser,
-          .persistence = context.persistence};
+RebindContext guarded_by(OneAtATime& one, RebindContext context) {
+  context.probe = &one;
+  context.on_step = one.guarded(std::move(context.on_step));
+  return context;
 }
 
 /// The units between their first plan and their results.
@@ -273,43 +195,38 @@ class Apply {
 
   /// Adds failures for devices that vanished before the first plan.
   void begin(const std::vector<PciAddress>& vanished) {
-    for (const PciAddress& device : vanished)
-      units_.results.push_back(failed(rebind_of(device), gone(device)));
+    for (const PciAddress& device : vanished) results_.push_back(failed({.devices = {device}}, gone(device)));
   }
-  /// Adds the units and refusals of a plan.
   void begin(RebindPlan plan) {
-    for (Refusal& refusal : plan.refusals) units_.results.push_back(refused(std::move(refusal)));
+    for (Refusal& refusal : plan.refusals) results_.push_back(refused(std::move(refusal)));
     for (Rebind& rebind : plan.rebinds) {
       if (rebind.steps.empty()) {
-        units_.results.push_back(already(context_, std::move(rebind), direction_));
+        results_.push_back(already(context_, std::move(rebind), direction_));
       } else {
-        units_.rebinds.push_back(std::move(rebind));
+        rebinds_.push_back(std::move(rebind));
       }
     }
   }
   /// Quiesces before anything else is touched. A unit whose service or module cannot be quiesced has failed.
   void quiesce(const Inventory& inventory) {
     std::vector<QuiesceRequest> requests;
-    requests.reserve(units_.rebinds.size());
-    for (const Rebind& rebind : units_.rebinds)
+    requests.reserve(rebinds_.size());
+    for (const Rebind& rebind : rebinds_)
       requests.push_back({.devices = rebind.rebinding(), .users = users_quiesced_by(rebind.steps)});
-    ferry::vfio::quiesce(release_context(context_), inventory, services_, requests);
+    ferry::vfio::quiesce(context_, inventory, services_, requests);
     auto request = requests.begin();
-    units_.each([&](Rebind& rebind) -> std::optional<RebindResult> {
+    each([&](Rebind& rebind) -> std::optional<RebindResult> {
       auto& [devices, users, released, failure, refusal] = *request++;
       for (const PciAddress& device : rebind.devices)
         released_[device].insert(released.begin(), released.end());
       if (failure) return failed(std::move(rebind), std::move(*failure));
       if (!refusal) return std::nullopt;
-      return refused({.devices = rebind.devices,
-                      .groups = rebind.groups,
-                      .reasons = {std::move(refusal->message)},
-                      .hint = std::move(refusal->hint)});
+      return refused(rebind, std::move(refusal->message), std::move(refusal->hint));
     });
   }
 
-  bool anything_left() const { return !units_.rebinds.empty(); }
-  std::size_t side_by_side_at_most() const { return std::min(units_.rebinds.size(), kMostSideBySide); }
+  bool anything_left() const { return !rebinds_.empty(); }
+  std::size_t side_by_side_at_most() const { return std::min(rebinds_.size(), kMostSideBySide); }
   /// The snapshot from behind the fence; empty if no unit was left.
   const RebindSnapshot& last_snapshot() const { return snapshot_; }
 
@@ -318,7 +235,7 @@ class Apply {
   void load_modules() {
     if (direction_ == Direction::back) return;
     std::map<std::string, std::optional<Error>> loaded;
-    units_.each([&](Rebind& rebind) -> std::optional<RebindResult> {
+    each([&](Rebind& rebind) -> std::optional<RebindResult> {
       for (const Step& step : rebind.steps) {
         if (step.of_a_device_user()) continue;
         if (!is_load(step)) break;
@@ -336,15 +253,15 @@ class Apply {
   /// Closes fences side by side: a driver that does not answer for its lock must not delay other units.
   void close_fences(const Inventory& inventory) {
     std::vector<Fence> fences;
-    fences.reserve(units_.rebinds.size());
-    for (std::size_t i = 0; i < units_.rebinds.size(); ++i)
+    fences.reserve(rebinds_.size());
+    for (std::size_t i = 0; i < rebinds_.size(); ++i)
       fences.emplace_back(*context_.host, context_.driver_lock);
     std::vector<Result<>> all_closed(fences.size());
     side_by_side(fences.size(),
-                 [&](std::size_t i) { all_closed[i] = fences[i].close(inventory, units_.rebinds[i]); });
+                 [&](std::size_t i) { all_closed[i] = fences[i].close(inventory, rebinds_[i]); });
     auto fence = fences.begin();
     auto closed = all_closed.begin();
-    units_.each([&](Rebind& rebind) -> std::optional<RebindResult> {
+    each([&](Rebind& rebind) -> std::optional<RebindResult> {
       const Result<> is_closed = std::move(*closed++);
       Fence& of_unit = *fence++;
       if (is_closed) {
@@ -353,48 +270,34 @@ class Apply {
       }
       const Error& why = is_closed.error();
       if (why.code != Errc::refused) return failed(std::move(rebind), why);
-      return refused(
-          {.devices = rebind.devices, .groups = rebind.groups, .reasons = {why.message}, .hint = why.hint});
+      return refused(rebind, why.message, why.hint);
     });
   }
 
   /// Plans each unit again from a snapshot behind the fence. A loaded module or another program may have
   /// changed the host, and a VM may have started.
   void plan_again() {
-    auto snapshot = take_snapshot(context_, units_.devices(), request_.with);
-    if (!snapshot) {
-      units_.each([&](Rebind& rebind) -> std::optional<RebindResult> {
-        return failed(std::move(rebind), snapshot.error());
-      });
-      return;
-    }
+    auto snapshot = take_snapshot(context_, devices(), request_.with);
+    if (!snapshot) return fail_all(snapshot.error());
     snapshot_ = std::move(*snapshot);
-    units_.each([&](Rebind& rebind) -> std::optional<RebindResult> {
+    each([&](Rebind& rebind) -> std::optional<RebindResult> {
       for (const PciAddress& device : rebind.devices)
         if (snapshot_.inventory.find(device) == nullptr) return failed(std::move(rebind), gone(device));
       return std::nullopt;
     });
     RebindRequest request = request_;
-    request.accelerators = units_.devices();
-    if (auto known = ask_what_must_stay(request); !known) {
-      units_.each([&](Rebind& rebind) -> std::optional<RebindResult> {
-        return failed(std::move(rebind), known.error());
-      });
-      return;
-    }
-    const std::set<PciAddress> fenced = unbound_by(units_.rebinds);
-    units_.rebinds.clear();
+    request.accelerators = devices();
+    if (auto known = ask_what_must_stay(request); !known) return fail_all(known.error());
+    const std::set<PciAddress> fenced = unbound_by(rebinds_);
+    rebinds_.clear();
     begin(plan(context_, snapshot_, request, direction_));
     refuse_unfenced(fenced);
     open_fences_of_others();
     if (direction_ == Direction::back) return;
-    units_.each([&](Rebind& rebind) -> std::optional<RebindResult> {
+    each([&](Rebind& rebind) -> std::optional<RebindResult> {
       if (const Step& first = rebind.steps.front(); first.kind == Step::Kind::quiesce) {
         const Error held = still_in_use(first.user, "a device of the group");
-        return refused({.devices = rebind.devices,
-                        .groups = rebind.groups,
-                        .reasons = {held.message},
-                        .hint = held.hint});
+        return refused(rebind, held.message, held.hint);
       }
       if (!is_load(rebind.steps.front())) {
         add_quiesced(rebind);
@@ -410,9 +313,9 @@ class Apply {
   }
 
   std::vector<RebindResult> apply_all() {
-    std::vector<RebindResult> done(units_.rebinds.size());
-    side_by_side(units_.rebinds.size(), [&](std::size_t i) {
-      Rebind& rebind = units_.rebinds[i];
+    std::vector<RebindResult> done(rebinds_.size());
+    side_by_side(rebinds_.size(), [&](std::size_t i) {
+      Rebind& rebind = rebinds_[i];
       auto [rebound, hangs] = apply_unit(context_, snapshot_.inventory, rebind, direction_);
       open_fences_of(rebind, hangs);
       if (rebound) {
@@ -421,11 +324,36 @@ class Apply {
         done[i] = failed(std::move(rebind), std::move(rebound).error());
       }
     });
-    std::move(done.begin(), done.end(), std::back_inserter(units_.results));
-    return std::move(units_.results);
+    std::move(done.begin(), done.end(), std::back_inserter(results_));
+    return std::move(results_);
   }
 
  private:
+  /// Calls f for each unit of rebinds_; a unit for which f returns a result leaves them.
+  template <typename F>
+  void each(const F& f) {
+    std::vector<Rebind> left;
+    for (Rebind& rebind : rebinds_) {
+      if (std::optional<RebindResult> result = f(rebind)) {
+        results_.push_back(std::move(*result));
+      } else {
+        left.push_back(std::move(rebind));
+      }
+    }
+    rebinds_ = std::move(left);
+  }
+
+  /// The accelerators of the units that are still to change.
+  std::vector<PciAddress> devices() const {
+    std::vector<PciAddress> out;
+    for (const Rebind& rebind : rebinds_) out.insert(out.end(), rebind.devices.begin(), rebind.devices.end());
+    return out;
+  }
+
+  void fail_all(const Error& error) {
+    each([&](Rebind& rebind) -> std::optional<RebindResult> { return failed(std::move(rebind), error); });
+  }
+
   // Adds quiesced services and modules to the new plan, which does not see them as obstacles any more.
   void add_quiesced(Rebind& rebind) const {
     std::set<Releasable> users;
@@ -439,14 +367,13 @@ class Apply {
   // A fence covers the functions that the first plan unbinds. A function that was bound only after the scan
   // of that plan is not covered, so its users could come after the check for them.
   void refuse_unfenced(const std::set<PciAddress>& fenced) {
-    units_.each([&](Rebind& rebind) -> std::optional<RebindResult> {
+    each([&](Rebind& rebind) -> std::optional<RebindResult> {
       for (const Step& step : rebind.steps) {
         if (step.kind != Step::Kind::unbind || fenced.contains(step.address)) continue;
-        return refused({.devices = rebind.devices,
-                        .groups = rebind.groups,
-                        .reasons = {"the driver of " + step.address.text() + " changed meanwhile: it is on " +
-                                    step.value + " now"},
-                        .hint = "the next run does it: run the same command again"});
+        return refused(
+            rebind,
+            "the driver of " + step.address.text() + " changed meanwhile: it is on " + step.value + " now",
+            "the next run does it: run the same command again");
       }
       return std::nullopt;
     });
@@ -472,7 +399,7 @@ class Apply {
 
   // A VM that caused a refusal must find its group's node free.
   void open_fences_of_others() {
-    const auto left = units_.devices();
+    const auto left = devices();
     std::erase_if(fences_,
                   [&](const auto& fence) { return std::ranges::find(left, fence.first) == left.end(); });
   }
@@ -480,7 +407,8 @@ class Apply {
   const RebindContext& context_;
   const RebindRequest& request_;
   const Direction direction_;
-  RebindingUnits units_;
+  std::vector<Rebind> rebinds_;        ///< units that are still to change
+  std::vector<RebindResult> results_;  ///< results of all other units
   StoppedServices& services_;
   std::map<PciAddress, std::set<Releasable>> released_;  // by accelerator
   std::map<PciAddress, Fence> fences_;                   // by a unit's first device
@@ -533,7 +461,7 @@ Result<RebindPreview> preview_rebinds(const RebindContext& context, const Rebind
 }
 
 Result<RebindOutcome> start_what_was_stopped(const RebindContext& context) {
-  StoppedServices services(release_context(context));
+  StoppedServices services(context);
   if (auto read = services.take_over(); !read) return fail(std::move(read).error());
   auto notes = give_back_left_locks(context);
   auto restart = services.start_all();
@@ -543,9 +471,9 @@ Result<RebindOutcome> start_what_was_stopped(const RebindContext& context) {
 
 Result<RebindOutcome> apply_rebinds(const RebindContext& context, const RebindRequest& request,
                                     Direction direction, const Inventory* scanned) {
-  OneAtATime shared(context);
-  const RebindContext guarded = shared.around(context);
-  StoppedServices services(release_context(guarded));
+  OneAtATime one(*context.probe);
+  const RebindContext guarded = guarded_by(one, context);
+  StoppedServices services(guarded);
   if (auto read = services.take_over(); !read) return fail(std::move(read).error());
   auto locks = give_back_left_locks(guarded);
   auto outcome = rebind_all(guarded, request, direction, scanned, services);
@@ -557,9 +485,9 @@ Result<RebindOutcome> apply_rebinds(const RebindContext& context, const RebindRe
 Result<RebindOutcome> apply_rebinds_only(const RebindContext& context, RebindRequest request,
                                          Direction direction) {
   request.release.clear();
-  OneAtATime shared(context);
-  const RebindContext guarded = shared.around(context);
-  StoppedServices services(release_context(guarded));
+  OneAtATime one(*context.probe);
+  const RebindContext guarded = guarded_by(one, context);
+  StoppedServices services(guarded);
   return rebind_all(guarded, request, direction, nullptr, services);
 }
 

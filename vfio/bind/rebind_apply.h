@@ -47,7 +47,6 @@ struct RebindPreview {
   std::vector<std::string> notes;  ///< questions without an answer, void records
 };
 
-/// The result for one unit.
 struct RebindResult {
   enum class Status {
     done,     ///< applied and verified
@@ -56,10 +55,10 @@ struct RebindResult {
     failed,   ///< see `error`, which also says how far the writes were rolled back
   };
   Status status = Status::failed;
-  std::vector<PciAddress> devices;  ///< the accelerators of the request
-  Rebind rebind;                    ///< as planned; empty when refused
-  Refusal refusal;
-  std::optional<Error> error;
+  std::vector<PciAddress> devices = {};  ///< the accelerators of the request
+  Rebind rebind = {};                    ///< as planned; empty when refused
+  Refusal refusal = {};
+  std::optional<Error> error = {};
 };
 
 struct RebindOutcome {
@@ -103,7 +102,6 @@ Result<RebindOutcome> start_what_was_stopped(const RebindContext& context);
 /// also for a module whose earlier load has not returned, without another try. Steps of services are skipped.
 Result<> perform(const RebindContext& context, const Step& step);
 
-/// The result of a unit's change.
 struct Applied {
   Result<> done;
   /// A write of the change or of its roll back has not returned. Whatever the error says, nothing more may be

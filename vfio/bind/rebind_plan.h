@@ -20,7 +20,6 @@
 
 namespace ferry::vfio {
 
-/// The role of a member in a unit.
 enum class MemberRole {
   accelerator,  ///< of the request, also a virtual function: changes drivers
   companion,    ///< function of the accelerator's card, or linked to it: changes drivers
@@ -61,7 +60,6 @@ struct Step {
 /// The step that sets a function's override; "" clears it.
 Step override_step(const PciFunction& function, const std::string& value, std::string why);
 
-/// Steps for a function's override, before and after its bind.
 struct OverrideSteps {
   std::vector<Step> before_bind;
   std::vector<Step> after_bind;
@@ -79,10 +77,10 @@ bool take_nothing(const std::vector<Step>& steps);
 /// The bind or the unbind of a unit.
 struct Rebind {
   std::vector<PciAddress> devices;  ///< the accelerators of the request
-  std::vector<std::uint32_t> groups;
-  std::vector<Member> members;
-  std::vector<Step> steps;         ///< empty: nothing to do
-  std::vector<std::string> notes;  ///< for people: facts to know although nothing is wrong
+  std::vector<std::uint32_t> groups = {};
+  std::vector<Member> members = {};
+  std::vector<Step> steps = {};         ///< empty: nothing to do
+  std::vector<std::string> notes = {};  ///< for people: facts to know although nothing is wrong
   /// The members that change drivers: all but bridges and bystanders.
   std::vector<PciAddress> rebinding() const;
   /// Those of rebinding() whose record ends with an unbind: all but the functions that are removed next.
@@ -105,7 +103,6 @@ struct RebindPlan {
   std::vector<Refusal> refusals;
 };
 
-/// The driver and override of a function on vfio.
 struct OnVfio {
   std::string driver;
   std::optional<std::string> driver_override;  ///< absent: unset

@@ -2,7 +2,6 @@
 #include "vfio/bind/undo_journal.h"
 
 #include <charconv>
-#include <set>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>

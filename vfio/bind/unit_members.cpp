@@ -17,13 +17,11 @@ bool is_companion(const PciFunction& accelerator, const PciFunction& function) {
   const PciClass what = function.pci_class();
   if (what != PciClass::audio && what != PciClass::usb && what != PciClass::serial_bus_other) return false;
   return function.vendor == accelerator.vendor ||
-         std::find(accelerator.consumers.begin(), accelerator.consumers.end(), function.address) !=
-             accelerator.consumers.end();
+         std::ranges::count(accelerator.consumers, function.address) > 0;
 }
 
 namespace {
 
-// The groups of the accelerator, of its companions, and of functions of `with` in its slot.
 Unit unit_around(const Inventory& inventory, const PciFunction& accelerator,
                  const std::set<PciAddress>& with) {
   Unit unit{.accelerators = {accelerator.address}, .functions = {}};
@@ -53,9 +51,8 @@ std::vector<Unit> units_of(const Inventory& inventory, const std::vector<PciAddr
   for (const PciAddress& address : accelerators) {
     Unit unit = unit_around(inventory, *inventory.find(address), with);
     for (auto other = units.begin(); other != units.end();) {
-      const bool shared = std::any_of(unit.functions.begin(), unit.functions.end(),
-                                      [&](const PciAddress& f) { return other->functions.contains(f); });
-      if (!shared) {
+      const auto is_shared = [&](const PciAddress& f) { return other->functions.contains(f); };
+      if (std::ranges::none_of(unit.functions, is_shared)) {
         ++other;
         continue;
       }
@@ -64,7 +61,7 @@ std::vector<Unit> units_of(const Inventory& inventory, const std::vector<PciAddr
                                other->accelerators.end());
       other = units.erase(other);
     }
-    std::sort(unit.accelerators.begin(), unit.accelerators.end());
+    std::ranges::sort(unit.accelerators);
     units.push_back(std::move(unit));
   }
   return units;
@@ -79,14 +76,10 @@ std::vector<std::uint32_t> groups_of(const Inventory& inventory, const std::set<
 
 MemberRole role_in(const Inventory& inventory, const Unit& unit, const std::set<PciAddress>& with,
                    const AcceleratorRules& rules, const PciFunction& function) {
-  const auto asked = [&](const PciAddress& a) {
-    return std::find(unit.accelerators.begin(), unit.accelerators.end(), a) != unit.accelerators.end();
-  };
   if (function.is_bridge()) return is_the_hosts(function) ? MemberRole::in_the_way : MemberRole::bridge;
-  if (asked(function.address)) return MemberRole::accelerator;
-  const bool companion =
-      std::any_of(unit.accelerators.begin(), unit.accelerators.end(),
-                  [&](const PciAddress& a) { return is_companion(*inventory.find(a), function); });
+  if (std::ranges::count(unit.accelerators, function.address) > 0) return MemberRole::accelerator;
+  const bool companion = std::ranges::any_of(
+      unit.accelerators, [&](const PciAddress& a) { return is_companion(*inventory.find(a), function); });
   if (companion && !rules.match(function)) return MemberRole::companion;
   if (with.contains(function.address)) return MemberRole::taken_along;
   return is_the_hosts(function) ? MemberRole::in_the_way : MemberRole::bystander;

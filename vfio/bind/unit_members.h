@@ -29,14 +29,12 @@ struct Unit {
 std::vector<Unit> units_of(const Inventory& inventory, const std::vector<PciAddress>& accelerators,
                            const std::set<PciAddress>& with);
 
-/// The IOMMU groups of `functions`, in order.
 std::vector<std::uint32_t> groups_of(const Inventory& inventory, const std::set<PciAddress>& functions);
 
 /// The role of `function` in `unit`. `with` names foreign members that may change drivers too.
 MemberRole role_in(const Inventory& inventory, const Unit& unit, const std::set<PciAddress>& with,
                    const AcceleratorRules& rules, const PciFunction& function);
 
-/// True if a member of this role changes its driver.
 bool changes_driver(MemberRole role);
 
 }  // namespace ferry::vfio

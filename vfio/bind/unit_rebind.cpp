@@ -98,11 +98,10 @@ std::vector<Failure> perform_each(const RebindContext& context, std::vector<Step
     failures.push_back({.step = failed, .error = std::move(done).error()});
     if (failures.back().error.code == Errc::stuck) break;
     const auto rest = left.begin() + static_cast<std::ptrdiff_t>(next);
-    left.erase(std::remove_if(rest, left.end(),
-                              [&](const Step& step) {
-                                return !step.of_a_device_user() && step.address == failed.address;
-                              }),
-               left.end());
+    const auto is_of_it = [&](const Step& step) {
+      return !step.of_a_device_user() && step.address == failed.address;
+    };
+    left.erase(std::remove_if(rest, left.end(), is_of_it), left.end());
   }
   return failures;
 }
@@ -120,47 +119,33 @@ Result<> combined(std::vector<Failure> failures) {
   return fail(std::move(first));
 }
 
-std::optional<std::string> module_of(const HostFs& host, const PciFunction& function) {
-  return function.driver ? module_of_driver(host, *function.driver) : std::nullopt;
-}
-
-Result<> record_before(const RebindContext& context, const Inventory& inventory, const Rebind& rebind) {
+// A bind records functions of host drivers. For a function that was on vfio before Ferry the earlier driver
+// is unknown, and "vfio-pci" is no state to restore. An unbind records functions that another program bound
+// to vfio: between unbind and probe they have no driver, and nothing else shows that they had one.
+Result<> record_before(const RebindContext& context, const Inventory& inventory, const Rebind& rebind,
+                       Direction direction) {
+  const bool to_vfio = direction == Direction::to_vfio;
   std::map<std::uint32_t, std::map<PciAddress, PriorState>> by_group;
   std::set<PciAddress> fresh;
   for (const Member& member : rebind.members) {
     const PciFunction& function = *inventory.find(member.address);
-    if (!changes_driver(member.role) || !function.iommu_group) continue;
-    // The function was on vfio before Ferry: the earlier driver is unknown, and "vfio-pci" is no state to
-    // restore.
-    if (on_vfio_driver(function)) continue;
+    const bool changes = to_vfio ? changes_driver(member.role) : member.driver_after == kKernelsChoice;
+    if (!changes || !function.iommu_group || on_vfio_driver(function) == to_vfio) continue;
     // A killed run of Ferry would have left an override or no driver; this function has neither trace.
-    if (function.driver && function.driver_override != member.driver_after) fresh.insert(member.address);
-    by_group[*function.iommu_group][member.address] = {.ids = function.ids(),
-                                                       .driver = function.driver,
-                                                       .driver_override = function.driver_override,
-                                                       .role = std::string(text(member.role)),
-                                                       .module = module_of(*context.host, function)};
+    if (to_vfio && function.driver && function.driver_override != member.driver_after)
+      fresh.insert(member.address);
+    PriorState prior{.ids = function.ids(),
+                     .driver_override = function.driver_override,
+                     .role = std::string(text(member.role)),
+                     .kernels_choice = !to_vfio};
+    if (to_vfio && function.driver) {
+      prior.driver = function.driver;
+      prior.module = module_of_driver(*context.host, *function.driver);
+    }
+    by_group[*function.iommu_group][member.address] = std::move(prior);
   }
   for (const auto& [group, members] : by_group)
     if (auto written = write_record(*context.host, group, members, fresh); !written) return written;
-  return {};
-}
-
-// Records functions that another program bound to vfio: between unbind and probe they have no driver, and
-// nothing else shows that they had one.
-Result<> record_before_way_back(const RebindContext& context, const Inventory& inventory,
-                                const Rebind& rebind) {
-  std::map<std::uint32_t, std::map<PciAddress, PriorState>> by_group;
-  for (const Member& member : rebind.members) {
-    const PciFunction& function = *inventory.find(member.address);
-    if (member.driver_after != kKernelsChoice || !on_vfio_driver(function) || !function.iommu_group) continue;
-    by_group[*function.iommu_group][member.address] = {.ids = function.ids(),
-                                                       .driver_override = function.driver_override,
-                                                       .role = std::string(text(member.role)),
-                                                       .kernels_choice = true};
-  }
-  for (const auto& [group, members] : by_group)
-    if (auto written = write_record(*context.host, group, members); !written) return written;
   return {};
 }
 
@@ -452,9 +437,8 @@ Result<> perform(const RebindContext& context, const Step& step) {
 
 Applied apply_unit(const RebindContext& context, const Inventory& before, Rebind& rebind,
                    Direction direction) {
-  auto recorded = direction == Direction::to_vfio ? record_before(context, before, rebind)
-                                                  : record_before_way_back(context, before, rebind);
-  if (!recorded) return {.done = std::move(recorded)};
+  if (auto recorded = record_before(context, before, rebind, direction); !recorded)
+    return {.done = std::move(recorded)};
   auto done = direction == Direction::to_vfio ? perform_all(context, rebind.steps)
                                               : give_each_back(context, before, rebind);
   if (done) done = verify(context, before, rebind, direction);

@@ -44,7 +44,6 @@ std::string some_of(const std::vector<std::string>& names) {
                      names.size() - kMostNamed);
 }
 
-/// Findings about the bridges above a function.
 struct Way {
   std::vector<std::string> open;     // reasons why isolation is missing, by bridge
   std::vector<std::string> trouble;  // bridges that could not be read

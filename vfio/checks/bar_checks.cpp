@@ -25,7 +25,6 @@ std::string size_text(std::uint64_t bytes) {
   return fmt::format("{} bytes", bytes);
 }
 
-// The bridge right above the function.
 std::optional<PciAddress> bridge_above(const HostFs& host, const PciFunction& function) {
   const auto above = read_place(host, function.address).above;
   if (above.empty()) return std::nullopt;

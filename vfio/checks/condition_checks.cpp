@@ -189,13 +189,8 @@ std::string trouble_with(const DeviceFacts& facts, std::string_view attribute) {
 }
 
 std::vector<Check> of_condition(const HostFs& host, const PciFunction& function, const DeviceFacts& facts) {
-  std::vector<Check> out;
-  out.push_back(bars_check(host, function, facts));
-  out.push_back(reset_check(function, facts));
-  out.push_back(power_check(function, facts));
-  out.push_back(link_check(function, facts));
-  out.push_back(numa_check(host, function, facts));
-  return out;
+  return {bars_check(host, function, facts), reset_check(function, facts), power_check(function, facts),
+          link_check(function, facts), numa_check(host, function, facts)};
 }
 
 }  // namespace ferry::vfio::checks

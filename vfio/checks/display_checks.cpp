@@ -122,11 +122,8 @@ Check console_check(const HostFs& host, const PciFunction& function) {
 }  // namespace
 
 std::vector<Check> of_display(const HostFs& host, const PciFunction& function, const DeviceFacts& facts) {
-  std::vector<Check> out;
-  out.push_back(boot_display_check(host, function));
-  out.push_back(firmware_framebuffer_check(host, function, facts));
-  out.push_back(console_check(host, function));
-  return out;
+  return {boot_display_check(host, function), firmware_framebuffer_check(host, function, facts),
+          console_check(host, function)};
 }
 
 }  // namespace ferry::vfio::checks

@@ -67,7 +67,6 @@ std::string firmware_switch(const Processor& processor) {
   return "switch the IOMMU (Intel VT-d, AMD-Vi, Arm SMMU) on in the firmware setup and reboot";
 }
 
-// The tables among `names` that announce an IOMMU.
 std::vector<std::string> iommu_tables(const std::vector<std::string>& names) {
   std::vector<std::string> out;
   for (const char* table : {"DMAR", "IVRS", "IORT", "VIOT"})

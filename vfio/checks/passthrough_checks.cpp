@@ -38,10 +38,9 @@ Check functions_check(const Inventory& inventory, const AcceleratorRules& rules)
   Check check{"pci-functions-readable", kHostSubject,
               "what cannot be read may be an accelerator, or stand in the way of one"};
   std::vector<std::string> problems;
-  for (const auto& entry : inventory.functions) {
-    const PciFunction& function = entry.second;
+  for (const auto& [address, function] : inventory.functions) {
     if (function.problem && !rules.match(function))
-      problems.push_back(fmt::format("{}: {}", function.address.text(), function.problem->message));
+      problems.push_back(fmt::format("{}: {}", address.text(), function.problem->message));
   }
   if (problems.empty()) {
     return std::move(check).passed("/sys/bus/pci/devices has " +

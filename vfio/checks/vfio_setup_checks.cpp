@@ -233,15 +233,13 @@ std::vector<Check> of_vfio_setup(const HostFs& host, const Inventory& inventory,
                                  const std::vector<PciAddress>& accelerators,
                                  const Result<KernelCommandLine>& command_line) {
   const ModprobeConfig modprobe = read_modprobe_config(host);
-  std::vector<Check> out;
-  out.push_back(lockdown_check(host));
-  out.push_back(vfio_pci_check(host, inventory));
-  out.push_back(install_check(modprobe));
-  out.push_back(nodes_check(host));
-  out.push_back(ids_check(modprobe, command_line));
-  out.push_back(driverctl_check(host, inventory, accelerators));
-  out.push_back(override_check(inventory, accelerators));
-  return out;
+  return {lockdown_check(host),
+          vfio_pci_check(host, inventory),
+          install_check(modprobe),
+          nodes_check(host),
+          ids_check(modprobe, command_line),
+          driverctl_check(host, inventory, accelerators),
+          override_check(inventory, accelerators)};
 }
 
 }  // namespace ferry::vfio::checks

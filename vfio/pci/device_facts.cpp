@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "common/text/text.h"
+#include "hostfs/check_reading.h"
 #include "vfio/pci/pci_function.h"
 
 namespace ferry::vfio {
@@ -80,16 +81,6 @@ class FactReader {
   std::filesystem::path path_;
   std::vector<std::string>& notes_;
 };
-
-std::vector<std::string> words(std::string_view text) {
-  std::vector<std::string> out;
-  while (!text.empty()) {
-    const auto end = std::min(text.find_first_of(" \n"), text.size());
-    if (end > 0) out.emplace_back(text.substr(0, end));
-    text.remove_prefix(std::min(end + 1, text.size()));
-  }
-  return out;
-}
 
 PowerFacts read_power(FactReader& reader) {
   PowerFacts power;
@@ -187,7 +178,10 @@ DeviceFacts read_device_facts(const HostFs& host, const PciAddress& address) {
     return found != names.end() && !found->second;
   };
 
-  if (const auto methods = reader.text("reset_method")) facts.reset.methods = words(*methods);
+  if (const auto methods = reader.text("reset_method")) {
+    const auto words = words_of(*methods);
+    facts.reset.methods.emplace(words.begin(), words.end());
+  }
   facts.reset.offered = is_file("reset");
   facts.power = read_power(reader);
   facts.link = read_link(reader);

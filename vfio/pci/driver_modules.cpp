@@ -17,13 +17,16 @@ std::string modules_alias_of(const HostFs& host) {
       .value_or("");
 }
 
-std::string with_underscores(std::string_view name) {
-  return module_named_as(std::string(name));
+// A driver's name in a module's spelling.
+std::string module_named_as(std::string_view driver) {
+  std::string module(driver);
+  std::ranges::replace(module, '-', '_');
+  return module;
 }
 
 // True if an alias pattern matches `module`. modprobe treats '-' and '_' in names alike.
 bool stands_for(std::string_view pattern, const std::string& module) {
-  return ::fnmatch(with_underscores(pattern).c_str(), module.c_str(), 0) == 0;
+  return ::fnmatch(module_named_as(pattern).c_str(), module.c_str(), 0) == 0;
 }
 
 bool has_alias(std::string_view modules_alias, const std::string& module) {
@@ -74,13 +77,7 @@ std::string module_to_load(const HostFs& host, const std::string& driver,
 
 std::optional<std::string> module_of_driver(const HostFs& host, const std::string& driver) {
   auto name = host.link_name(std::filesystem::path("sys/bus/pci/drivers") / driver / "module");
-  if (!name) return std::nullopt;
-  return std::move(*name);
-}
-
-std::string module_named_as(std::string driver) {
-  std::ranges::replace(driver, '-', '_');
-  return driver;
+  return name ? std::optional(std::move(*name)) : std::nullopt;
 }
 
 std::vector<std::string> modules_for(std::string_view modalias, std::string_view modules_alias) {
@@ -99,13 +96,13 @@ std::vector<std::string> modules_for(std::string_view modalias, std::string_view
 }
 
 std::optional<std::string> path_of_module(std::string_view list, std::string_view module) {
-  const std::string name = with_underscores(module);
+  const std::string name = module_named_as(module);
   while (!list.empty()) {
     std::string_view line = cut(list, '\n');
     const auto path = cut(line, ':');
     const auto file = path.substr(path.rfind('/') + 1);  // npos + 1 is 0
     const auto end = file.find(".ko");
-    if (end == std::string_view::npos || with_underscores(file.substr(0, end)) != name) continue;
+    if (end == std::string_view::npos || module_named_as(file.substr(0, end)) != name) continue;
     const auto suffix = file.substr(end);
     if (suffix == ".ko" || suffix.starts_with(".ko.")) return std::string(path);
   }

@@ -19,9 +19,6 @@ namespace ferry::vfio {
 /// The module of a loaded driver. Absent: the driver is built in, or not loaded.
 std::optional<std::string> module_of_driver(const HostFs& host, const std::string& driver);
 
-/// A driver's name in a module's spelling: '_' for every '-'.
-std::string module_named_as(std::string driver);
-
 /// The modules for a function's modalias ("pci:v000010DEd...") in a modules.alias text, in its order, each
 /// once. Lines that are no PCI alias are skipped.
 std::vector<std::string> modules_for(std::string_view modalias, std::string_view modules_alias);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "hostfs/check_reading.h"
 #include "vfio/checks/passthrough_checks.h"
 
 namespace ferry::vfio {
@@ -66,12 +67,10 @@ bool blocks_viability(const PciFunction& function) {
 
 namespace {
 
-// A function that has vanished since it was listed is left out.
-void read_into(const HostFs& host, const PciAddress& address, Inventory& inventory) {
-  auto function = read_function(host, address);
-  if (!function) return;
-  if (const auto group = function->iommu_group) inventory.groups[*group].push_back(address);
-  inventory.functions.emplace(address, std::move(*function));
+void add(PciFunction function, Inventory& inventory) {
+  const PciAddress address = function.address;
+  if (const auto group = function.iommu_group) inventory.groups[*group].push_back(address);
+  inventory.functions.emplace(address, std::move(function));
 }
 
 void read_host_facts(const HostFs& host, Inventory& inventory) {
@@ -103,57 +102,38 @@ Result<Inventory> scan(const HostFs& host) {
   if (!names) return fail(no_functions(host, std::move(names).error()));
   for (const std::string& name : *names) {
     // The kernel puts only PCI addresses there; any other name is ignored.
-    if (const auto address = PciAddress::parse(name)) read_into(host, *address, inventory);
+    const auto address = PciAddress::parse(name);
+    if (!address) continue;
+    // A function that has vanished since it was listed is left out.
+    if (auto function = read_function(host, *address)) add(std::move(*function), inventory);
   }
   read_host_facts(host, inventory);
   return inventory;
 }
 
-namespace {
-
-Result<std::set<PciAddress>> members_of(const HostFs& host, const std::vector<std::uint32_t>& groups,
-                                        const std::vector<PciAddress>& functions) {
-  std::set<PciAddress> addresses(functions.begin(), functions.end());
-  for (const std::uint32_t group : groups) {
-    auto names = host.list("sys/kernel/iommu_groups/" + std::to_string(group) + "/devices");
-    if (!names) {
-      if (is_gone(names.error())) continue;
-      return fail(std::move(names).error());
-    }
-    for (const std::string& name : *names)
-      if (const auto address = PciAddress::parse(name)) addresses.insert(*address);
-  }
-  return addresses;
-}
-
-}  // namespace
-
 Result<Inventory> scan_members(const HostFs& host, const std::vector<std::uint32_t>& groups,
                                const std::vector<PciAddress>& functions) {
-  const auto addresses = members_of(host, groups, functions);
-  if (!addresses) return fail(Error(addresses.error()));
-  Inventory inventory;
-  for (const PciAddress& address : *addresses) read_into(host, address, inventory);
-  read_host_facts(host, inventory);
+  auto inventory = scan_members_again(host, groups, functions, {});
+  if (inventory) read_host_facts(host, *inventory);
   return inventory;
 }
 
 Result<Inventory> scan_members_again(const HostFs& host, const std::vector<std::uint32_t>& groups,
                                      const std::vector<PciAddress>& functions, const Inventory& before) {
-  const auto addresses = members_of(host, groups, functions);
-  if (!addresses) return fail(Error(addresses.error()));
+  std::set<PciAddress> addresses(functions.begin(), functions.end());
+  for (const std::uint32_t group : groups) {
+    const auto names = names_in(host, "sys/kernel/iommu_groups/" + std::to_string(group) + "/devices");
+    if (!names) return fail(Error(names.error()));
+    for (const std::string& name : *names)
+      if (const auto address = PciAddress::parse(name)) addresses.insert(*address);
+  }
   Inventory inventory;
   inventory.unsafe_noiommu = before.unsafe_noiommu;
-  for (const PciAddress& address : *addresses) {
+  for (const PciAddress& address : addresses) {
     const PciFunction* known = before.find(address);
-    if (known == nullptr) {
-      read_into(host, address, inventory);
-      continue;
-    }
-    PciFunction function = *known;
-    if (!read_binding(host, function)) continue;
-    if (const auto group = function.iommu_group) inventory.groups[*group].push_back(address);
-    inventory.functions.emplace(address, std::move(function));
+    auto function = known != nullptr ? Result<PciFunction>(*known) : read_function(host, address);
+    if (!function || (known != nullptr && !read_binding(host, *function))) continue;
+    add(std::move(*function), inventory);
   }
   return inventory;
 }

@@ -62,9 +62,7 @@ KernelCommandLine KernelCommandLine::parse(std::string_view text) {
 }
 
 Result<KernelCommandLine> KernelCommandLine::read(const HostFs& host) {
-  auto text = read_text(host, "proc/cmdline");
-  if (!text) return fail(std::move(text).error());
-  return parse(*text);
+  return read_text(host, "proc/cmdline").map(parse);
 }
 
 const KernelParameter* KernelCommandLine::last(std::string_view name) const {

@@ -72,14 +72,14 @@ class Reader {
 
   template <typename Number>
   void required(const char* name, Number& into) {
-    keep(read_number<Number>(name), into);
+    keep(read_number<Number>(name), into, false);
   }
   template <typename Number>
   void optional(const char* name, std::optional<Number>& into) {
-    keep_if_there(read_number<Number>(name), into);
+    keep(read_number<Number>(name), into, true);
   }
   void optional_link(const char* name, std::optional<std::string>& into) {
-    keep_if_there(directory_.link_name(name), into);
+    keep(directory_.link_name(name), into, true);
   }
   void note(Error error) {
     if (!function_.problem) function_.problem = std::move(error);
@@ -92,19 +92,11 @@ class Reader {
     if (!text) return fail(std::move(text).error());
     return parse_number<Number>(*text, sysfs_path(function_.address) / name);
   }
-  template <typename T>
-  void keep(Result<T> value, T& into) {
-    if (value) {
-      into = *value;
-    } else {
-      note(std::move(value).error());
-    }
-  }
-  template <typename T>
-  void keep_if_there(Result<T> value, std::optional<T>& into) {
+  template <typename T, typename Into>
+  void keep(Result<T> value, Into& into, bool may_be_gone) {
     if (value) {
       into = std::move(*value);
-    } else if (!is_gone(value.error())) {
+    } else if (!may_be_gone || !is_gone(value.error())) {
       note(std::move(value).error());
     }
   }

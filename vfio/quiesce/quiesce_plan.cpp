@@ -15,7 +15,7 @@ using Kind = Releasable::Kind;
 
 class Quiesce {
  public:
-  Quiesce(const ReleaseContext& context, StoppedServices& services, std::vector<QuiesceRequest>& requests)
+  Quiesce(const RebindContext& context, StoppedServices& services, std::vector<QuiesceRequest>& requests)
       : context_(context), services_(services), requests_(requests) {}
 
   void run(const Inventory& inventory) {
@@ -93,7 +93,7 @@ class Quiesce {
     }
   }
 
-  const ReleaseContext& context_;
+  const RebindContext& context_;
   StoppedServices& services_;
   std::vector<QuiesceRequest>& requests_;
 };
@@ -181,7 +181,7 @@ std::set<Releasable> users_quiesced_by(const std::vector<Step>& steps) {
   return out;
 }
 
-void quiesce(const ReleaseContext& context, const Inventory& inventory, StoppedServices& services,
+void quiesce(const RebindContext& context, const Inventory& inventory, StoppedServices& services,
              std::vector<QuiesceRequest>& requests) {
   Quiesce(context, services, requests).run(inventory);
 }

@@ -42,7 +42,6 @@ Error still_in_use(const Releasable& user, const std::string& what);
 
 /// Puts the steps that quiesce `users` before all other steps, and those that resume them at the end.
 void quiesce_around(std::vector<Step>& steps, const std::set<Releasable>& users);
-/// The services and modules that `steps` quiesce.
 std::set<Releasable> users_quiesced_by(const std::vector<Step>& steps);
 
 /// Devices that must be free for a change: those of a unit whose drivers change, or a GPU that is divided.
@@ -58,7 +57,7 @@ struct QuiesceRequest {
 /// Quiesces for all requests together, in the order of Releasable, since one request's service may use
 /// another's device. A module whose devices are not all free, because a request has dropped out, stays
 /// loaded.
-void quiesce(const ReleaseContext& context, const Inventory& inventory, StoppedServices& services,
+void quiesce(const RebindContext& context, const Inventory& inventory, StoppedServices& services,
              std::vector<QuiesceRequest>& requests);
 
 }  // namespace ferry::vfio

@@ -40,7 +40,6 @@ struct Releasable {
   auto operator<=>(const Releasable&) const = default;
 };
 
-/// Stops and starts units of the host's service manager.
 class Releaser : Pinned {
  public:
   virtual ~Releaser() = default;

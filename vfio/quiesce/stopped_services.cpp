@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "vfio/quiesce/stopped_services.h"
 
-#include <algorithm>
 #include <array>
 #include <ranges>
-#include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -13,8 +11,6 @@
 #include "common/version.h"
 #include "hostfs/kernel_facts.h"
 #include "hostfs/stuck_writes.h"
-#include "vfio/pci/inventory.h"
-#include "vfio/quiesce/release.h"
 
 namespace ferry::vfio {
 namespace {
@@ -110,8 +106,7 @@ namespace {
 
 constexpr const char* kNvidia = "nvidia";
 
-// True if a device is left that `user` would use.
-bool device_left(const ReleaseContext& context, const Inventory& inventory, const Releasable& user) {
+bool device_left(const RebindContext& context, const Inventory& inventory, const Releasable& user) {
   return std::ranges::any_of(inventory.functions, [&](const auto& entry) {
     const auto& [address, function] = entry;
     if (!function.driver || on_vfio_driver(function)) return false;

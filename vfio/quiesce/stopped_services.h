@@ -5,7 +5,6 @@
 #pragma once
 
 #include <algorithm>
-#include <functional>
 #include <iterator>
 #include <map>
 #include <string>
@@ -14,11 +13,8 @@
 
 #include "common/result.h"
 #include "hostfs/host_fs.h"
-#include "hostfs/host_writer.h"
-#include "vfio/bind/rebind_plan.h"
-#include "vfio/pci/inventory.h"
+#include "vfio/bind/rebind_apply.h"
 #include "vfio/quiesce/release.h"
-#include "vfio/use_probe.h"
 
 namespace ferry::vfio {
 
@@ -44,20 +40,9 @@ Result<ServiceRecord> read_service_record(const HostFs& host);
 /// Replaces the record; without services the file is removed.
 Result<> write_service_record(HostFs& host, const std::map<Releasable, StoppedService>& services);
 
-/// The means to quiesce and resume.
-struct ReleaseContext {
-  HostFs* host = nullptr;
-  HostWriter* writer = nullptr;
-  UseProbe* probe = nullptr;
-  AcceleratorRules rules;
-  std::function<void(const Step&)> on_step = {};  ///< before each order; may be empty
-  Releaser* releaser = nullptr;                   ///< nullptr: no service is stopped or started
-  PersistenceSwitch* persistence = nullptr;       ///< nullptr: nvidia-persistenced gives up all GPUs or none
-};
-
 class StoppedServices {
  public:
-  explicit StoppedServices(ReleaseContext context) : context_(std::move(context)) {}
+  explicit StoppedServices(RebindContext context) : context_(std::move(context)) {}
 
   /// Takes over services that an earlier run left stopped. Errors as read_service_record().
   Result<> take_over();
@@ -83,13 +68,12 @@ class StoppedServices {
   /// True if an earlier order about `user`, from any run, has not returned: a second would queue behind it.
   bool is_stuck(const Releasable& user) const;
 
-  const ReleaseContext context_;
+  const RebindContext context_;
   std::map<Releasable, StoppedService> stopped_;  ///< as recorded
   std::map<Releasable, Result<>> tried_;          ///< results of this run
   std::vector<std::string> notes_;                ///< of the record
 };
 
-/// Adds the results of Restart to the outcome of the change.
 template <typename Outcome>
 void add_results(const StoppedServices::Restart& restart, Result<Outcome>& outcome) {
   if (outcome) {

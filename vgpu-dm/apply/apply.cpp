@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <atomic>
 #include <iterator>
-#include <mutex>
-#include <span>
 #include <utility>
 
 #include "common/side_by_side.h"
@@ -69,16 +67,14 @@ Result<> forget_gone_functions(HostFs& host, const mdev::VgpuInventory& vgpus) {
 struct FullSnapshot {
   vfio::Inventory inventory;
   VgpuSnapshot snapshot;
-  std::set<vfio::PciAddress> named;  // GPUs whose vGPUs have the library's names
+  std::set<vfio::PciAddress> named = {};  // GPUs whose vGPUs have the library's names
 };
 
 /// Runs after the library was asked: its answer tells which GPUs may be switched or lose virtual functions.
 Result<vfio::UseReport> ask_users(const VgpuHost& on, const GpuPlanner& planner, const FullSnapshot& full,
                                   std::span<const mdev::VgpuGpu> gpus) {
   return ask(on, full.inventory, gpus, [&](const mdev::VgpuGpu& gpu) {
-    const auto found = full.snapshot.managed.find(gpu.address());
-    const bool known = found != full.snapshot.managed.end() && found->second;
-    const mdev::ManagedGpu* said = known ? &*found->second : nullptr;
+    const mdev::ManagedGpu* said = full.snapshot.managed_gpu(gpu.address());
     auto out = planner.may_shed_functions(gpu, said) ? gpu.functions : std::vector<vfio::PciAddress>();
     if (planner.may_switch(gpu, said)) out.push_back(gpu.address());
     return out;
@@ -97,14 +93,12 @@ Result<FullSnapshot> look_at_all(const VgpuHost& on, const GpuPlanner& planner,
   if (!bound) return fail(std::move(bound).error());
   FullSnapshot full{.inventory = std::move(*inventory),
                     .snapshot = {.inventory = std::move(*vgpus),
-                                 .use = {},
                                  .node = on.node,
                                  .stuck = std::move(*stuck),
                                  .release = vfio::possible_release(on.release, on.releaser),
                                  .persistence_by_gpu = on.persistence != nullptr,
                                  .spares_foreign = on.spares_foreign,
-                                 .bound_by_ferry = std::move(*bound)},
-                    .named = {}};
+                                 .bound_by_ferry = std::move(*bound)}};
   for (mdev::VgpuGpu& gpu : full.snapshot.inventory.gpus) {
     // A driver with a stuck write is asked nothing more.
     const auto unwritable = cannot_write(gpu, full.snapshot);
@@ -151,38 +145,6 @@ VgpuSnapshot snapshot_of(const VgpuSnapshot& all, const vfio::PciAddress& gpu) {
   return out;
 }
 
-/// Lets one thread at a time call the use probe and the caller's observer.
-class OneAtATime final : public vfio::UseProbe {
- public:
-  OneAtATime(const VgpuHost& on, const StepObserver& observe) : probe_(on.uses), observe_(observe) {}
-  Result<vfio::UseReport> look(std::span<const vfio::UseQuestion> questions) override {
-    const std::lock_guard lock(mutex_);
-    return probe_.look(questions);
-  }
-  VgpuHost around(const VgpuHost& on) {
-    return {.host = on.host,
-            .writer = on.writer,
-            .uses = *this,
-            .rules = on.rules,
-            .node = on.node,
-            .deadline = on.deadline,
-            .pause = on.pause,
-            .management = on.management};
-  }
-  StepObserver observer() {
-    if (!observe_) return {};
-    return [this](const VgpuStep& step, const Result<>& done) {
-      const std::lock_guard lock(mutex_);
-      observe_(step, done);
-    };
-  }
-
- private:
-  vfio::UseProbe& probe_;
-  const StepObserver& observe_;
-  std::mutex mutex_;
-};
-
 /// Scans the GPUs that will be written to again, right before the first write: a VM may have started since. A
 /// failed scan or probe becomes the GPU's refusal.
 void look_again(const VgpuHost& on, const GpuPlanner& planner, FullSnapshot& full, VgpuPlan& plan) {
@@ -208,12 +170,10 @@ void look_again(const VgpuHost& on, const GpuPlanner& planner, FullSnapshot& ful
 }
 
 GpuOutcome not_quiesced(const GpuPlan& plan, Error why) {
-  GpuOutcome out;
-  out.index = plan.index;
-  out.gpu = plan.gpu;
-  out.kind = GpuOutcome::Kind::failed;
-  out.error = std::move(why).during(plan.label());
-  return out;
+  return {.index = plan.index,
+          .gpu = plan.gpu,
+          .kind = GpuOutcome::Kind::failed,
+          .error = std::move(why).during(plan.label())};
 }
 
 VgpuOutcome apply_plan(const VgpuHost& on, vfio::StoppedServices& services, FullSnapshot full, VgpuPlan plan,
@@ -224,9 +184,16 @@ VgpuOutcome apply_plan(const VgpuHost& on, vfio::StoppedServices& services, Full
     out.notes.push_back("the names of vGPU types are not kept: " + kept.error().message);
   if (auto forgotten = forget_gone_functions(on.host, full.snapshot.inventory); !forgotten)
     out.notes.push_back("the records of removed virtual functions stay: " + forgotten.error().message);
-  OneAtATime one(on, observe);
-  const VgpuHost shared = one.around(on);
-  const StepObserver guarded_observer = one.observer();
+  vfio::OneAtATime one(on.uses);
+  const VgpuHost shared{.host = on.host,
+                        .writer = on.writer,
+                        .uses = one,
+                        .rules = on.rules,
+                        .node = on.node,
+                        .deadline = on.deadline,
+                        .pause = on.pause,
+                        .management = on.management};
+  const StepObserver guarded_observer = one.guarded(observe);
   const auto busy = static_cast<std::size_t>(
       std::ranges::count_if(plan.gpus, [](const GpuPlan& gpu) { return !gpu.steps.empty(); }));
   // Writing processes start during the scan. A process without a permit would only slow the others down.
@@ -245,8 +212,8 @@ VgpuOutcome apply_plan(const VgpuHost& on, vfio::StoppedServices& services, Full
       return;
     }
     const SnapshotAge age = one_has_ended ? SnapshotAge::old : SnapshotAge::fresh;
-    out.gpus[i] = run_gpu(shared, planner, full.inventory, snapshot_of(full.snapshot, gpu.gpu), gpu, age,
-                          guarded_observer);
+    GpuRun run(shared, planner, full.inventory, snapshot_of(full.snapshot, gpu.gpu), gpu, guarded_observer);
+    out.gpus[i] = run.run(gpu, age);
     if (!gpu.steps.empty()) one_has_ended = true;
     out.gpus[i].released = std::move(requests[i].released);
   });
@@ -255,13 +222,13 @@ VgpuOutcome apply_plan(const VgpuHost& on, vfio::StoppedServices& services, Full
 }
 
 /// Scans, plans and applies; quiesces device users for it and resumes them.
-template <typename Plan>
-Result<VgpuOutcome> plan_and_apply(const VgpuHost& on, const GpuPlanner& planner, const Plan& plan,
-                                   const StepObserver& observe, const vfio::Inventory* scanned) {
+Result<VgpuOutcome> plan_and_apply(const VgpuHost& on, const GpuPlanner& planner, const StepObserver& observe,
+                                   const vfio::Inventory* scanned = nullptr,
+                                   const std::function<VgpuPlan(const VgpuSnapshot&)>& plan = {}) {
   vfio::StoppedServices services(release_context(on));
   if (auto read = services.take_over(); !read) return fail(std::move(read).error());
   Result<VgpuOutcome> outcome = look_at_all(on, planner, scanned).map([&](FullSnapshot full) {
-    VgpuPlan planned = plan(full.snapshot);
+    VgpuPlan planned = plan ? plan(full.snapshot) : plan_each(full.snapshot, planner.plan);
     return apply_plan(on, services, std::move(full), std::move(planned), planner, observe);
   });
   if (!on.more_follows) vfio::add_results(services.start_all(), outcome);
@@ -316,8 +283,6 @@ GpuPlanner planner_for(const Addition& addition) {
   return {.plan = [&](const VgpuSnapshot& snapshot,
                       const mdev::VgpuGpu& gpu) { return plan_addition(addition, snapshot, gpu); },
           .asks_library = [&](const mdev::VgpuGpu& gpu) { return needs_library(addition, gpu); },
-          .reads_names = [](const mdev::VgpuGpu&) { return false; },
-          .may_shed_functions = [](const mdev::VgpuGpu&, const mdev::ManagedGpu*) { return false; },
           .may_switch = [&](const mdev::VgpuGpu& gpu,
                             const mdev::ManagedGpu* said) { return may_switch_sizes(addition, gpu, said); }};
 }
@@ -372,10 +337,6 @@ Result<std::vector<vfio::PciAddress>> recorded_functions_gone(const HostFs& host
   return out;
 }
 
-Result<VgpuSnapshot> look(const VgpuHost& on) {
-  return look(on, {});
-}
-
 Result<VgpuSnapshot> look(const VgpuHost& on, std::span<const Profile> profiles,
                           const vfio::Inventory* scanned) {
   auto full = look_at_all(on, looker_for(profiles), scanned);
@@ -386,7 +347,7 @@ Result<VgpuSnapshot> look(const VgpuHost& on, std::span<const Profile> profiles,
 Result<VgpuOutcome> apply_profile(const VgpuHost& on, const Profile& profile, const StepObserver& observe,
                                   const vfio::Inventory* scanned) {
   const auto plan = [&](const VgpuSnapshot& snapshot) { return plan_profile(profile, snapshot); };
-  return plan_and_apply(on, planner_for(profile), plan, observe, scanned);
+  return plan_and_apply(on, planner_for(profile), observe, scanned, plan);
 }
 
 std::vector<Error> put_back(const VgpuHost& on, const Profile& profile, const GpuOutcome& changed,
@@ -395,8 +356,7 @@ std::vector<Error> put_back(const VgpuHost& on, const Profile& profile, const Gp
   auto full = look_at_all(on, planner);
   if (!full) return {std::move(full).error()};
   if (full->snapshot.inventory.find(changed.gpu) == nullptr) {
-    return {
-        {.code = make_error_code(Errc::not_found), .message = changed.gpu.text() + " is gone", .hint = {}}};
+    return {{.code = Errc::not_found, .message = changed.gpu.text() + " is gone"}};
   }
   std::vector<Error> errors;
   vfio::StoppedServices services(release_context(on));
@@ -415,29 +375,26 @@ std::vector<Error> put_back(const VgpuHost& on, const Profile& profile, const Gp
   }
   // After a stuck order about the GPU nothing more is written.
   if (errors.empty() || errors.front().code != Errc::stuck) {
-    auto undone =
-        undo_gpu(on, planner, full->inventory, snapshot_of(full->snapshot, changed.gpu), changed, observe);
-    std::ranges::move(undone, std::back_inserter(errors));
+    GpuRun run(on, planner, full->inventory, snapshot_of(full->snapshot, changed.gpu),
+               {.index = changed.index, .gpu = changed.gpu}, observe);
+    std::ranges::move(run.put_back(changed), std::back_inserter(errors));
   }
   if (!on.more_follows) std::ranges::move(services.start_all().errors, std::back_inserter(errors));
   return errors;
 }
 
 Result<VgpuOutcome> remove_vgpus(const VgpuHost& on, const Removal& removal, const StepObserver& observe) {
-  const auto plan = [&](const VgpuSnapshot& snapshot) { return plan_removal(removal, snapshot); };
-  return plan_and_apply(on, planner_for(removal), plan, observe, nullptr);
+  return plan_and_apply(on, planner_for(removal), observe);
 }
 
 Result<VgpuOutcome> add_vgpu(const VgpuHost& on, const Addition& addition, const StepObserver& observe,
                              const vfio::Inventory* scanned) {
-  const auto plan = [&](const VgpuSnapshot& snapshot) { return plan_addition(addition, snapshot); };
-  return plan_and_apply(on, planner_for(addition), plan, observe, scanned);
+  return plan_and_apply(on, planner_for(addition), observe, scanned);
 }
 
 Result<VgpuOutcome> enable_functions_again(const VgpuHost& on, const FunctionsAgain& functions,
                                            const StepObserver& observe) {
-  const auto plan = [&](const VgpuSnapshot& snapshot) { return plan_functions_again(functions, snapshot); };
-  return plan_and_apply(on, planner_for(functions), plan, observe, nullptr);
+  return plan_and_apply(on, planner_for(functions), observe);
 }
 
 }  // namespace ferry::vgpu

@@ -60,12 +60,10 @@ struct VgpuHost {
 Result<std::vector<vfio::PciAddress>> recorded_functions_gone(const HostFs& host,
                                                               const mdev::VgpuInventory& vgpus);
 
-/// Scans the host and probes the users of its vGPUs. Reads only.
-Result<VgpuSnapshot> look(const VgpuHost& on);
-/// Does the same, and asks the driver's library about each GPU that a plan for one of these profiles needs it
-/// for. `scanned`: the PCI functions of the present host, if the caller has just scanned them; nullptr: they
-/// are scanned here.
-Result<VgpuSnapshot> look(const VgpuHost& on, std::span<const Profile> profiles,
+/// Scans the host and probes the users of its vGPUs. Reads only. The driver's library is asked about each GPU
+/// that a plan for one of these profiles needs it for. `scanned`: the PCI functions of the present host, if
+/// the caller has just scanned them; nullptr: they are scanned here.
+Result<VgpuSnapshot> look(const VgpuHost& on, std::span<const Profile> profiles = {},
                           const vfio::Inventory* scanned = nullptr);
 
 /// State of a GPU before the first write to it.
@@ -87,13 +85,13 @@ struct GpuOutcome {
   unsigned index = 0;
   vfio::PciAddress gpu;
   Kind kind = Kind::unmanaged;
-  std::set<vfio::Releasable> released;  ///< device users quiesced for it
-  std::vector<VgpuStep> done;           ///< successful writes in order, without those of the rollback
-  std::optional<Error> error;           ///< set if refused or failed
-  std::vector<std::string> reasons;     ///< set if refused, as GpuPlan::reasons
-  std::vector<Error> undo_errors;       ///< errors of the rollback
-  std::vector<std::string> notes;
-  std::optional<GpuBefore> before;  ///< set if changed, for put_back()
+  std::set<vfio::Releasable> released = {};  ///< device users quiesced for it
+  std::vector<VgpuStep> done = {};           ///< successful writes in order, without those of the rollback
+  std::optional<Error> error = {};           ///< set if refused or failed
+  std::vector<std::string> reasons = {};     ///< set if refused, as GpuPlan::reasons
+  std::vector<Error> undo_errors = {};       ///< errors of the rollback
+  std::vector<std::string> notes = {};
+  std::optional<GpuBefore> before = {};  ///< set if changed, for put_back()
 };
 std::string_view text(GpuOutcome::Kind kind);
 

@@ -8,7 +8,6 @@
 #include <span>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include <fmt/format.h>
 
@@ -120,7 +119,7 @@ void plan_release(const VgpuSnapshot& snapshot, VgpuPlan& plan) {
   }
 }
 
-std::vector<vfio::QuiesceRequest> quiesce(const vfio::ReleaseContext& context,
+std::vector<vfio::QuiesceRequest> quiesce(const vfio::RebindContext& context,
                                           const vfio::Inventory& inventory, vfio::StoppedServices& services,
                                           VgpuPlan& plan) {
   std::vector<vfio::QuiesceRequest> requests;
@@ -150,7 +149,7 @@ void refuse_held(const VgpuSnapshot& snapshot, VgpuPlan& plan) {
   }
 }
 
-vfio::ReleaseContext release_context(const VgpuHost& on) {
+vfio::RebindContext release_context(const VgpuHost& on) {
   return {.host = &on.host,
           .writer = &on.writer,
           .probe = &on.uses,

@@ -18,13 +18,13 @@ void plan_release(const VgpuSnapshot& snapshot, VgpuPlan& plan);
 
 /// Quiesces these users and returns the result for each GPU of the plan. A GPU is refused in the plan if one
 /// of its users was not even asked.
-std::vector<vfio::QuiesceRequest> quiesce(const vfio::ReleaseContext& context,
+std::vector<vfio::QuiesceRequest> quiesce(const vfio::RebindContext& context,
                                           const vfio::Inventory& inventory, vfio::StoppedServices& services,
                                           VgpuPlan& plan);
 
 /// Decides from a scan after the quiesce: refuses GPUs that are still, or again, open.
 void refuse_held(const VgpuSnapshot& snapshot, VgpuPlan& plan);
 
-vfio::ReleaseContext release_context(const VgpuHost& on);
+vfio::RebindContext release_context(const VgpuHost& on);
 
 }  // namespace ferry::vgpu

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "vgpu-dm/apply/gpu_run.h"
 
-#include <algorithm>
 #include <iterator>
-#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -103,9 +101,7 @@ GpuOutcome GpuRun::refused(const GpuPlan& plan) {
 GpuOutcome GpuRun::fail_and_undo(const mdev::VgpuGpu& before, Error error) {
   if (error.code == Errc::stuck) {
     outcome_.undo_errors.push_back(
-        {.code = Errc::stuck,
-         .message = before.label() + ": left as it is, since a write has not returned",
-         .hint = {}});
+        {.code = Errc::stuck, .message = before.label() + ": left as it is, since a write has not returned"});
   } else if (auto undone = undo(before); !undone) {
     outcome_.undo_errors.push_back(std::move(undone).error());
   }
@@ -211,18 +207,6 @@ Result<> GpuRun::undo_stage(const Steps& steps) {
   // reports a vGPU or function that does not come or go.
   if (!awaited.empty()) (void)read_back(awaited);
   return look_again(Users::as_before);
-}
-
-std::vector<Error> undo_gpu(const VgpuHost& on, const GpuPlanner& planner, const vfio::Inventory& inventory,
-                            VgpuSnapshot snapshot, const GpuOutcome& changed, const StepObserver& observe) {
-  const GpuPlan plan{.index = changed.index, .gpu = changed.gpu};
-  return GpuRun(on, planner, inventory, std::move(snapshot), plan, observe).put_back(changed);
-}
-
-GpuOutcome run_gpu(const VgpuHost& on, const GpuPlanner& planner, const vfio::Inventory& inventory,
-                   VgpuSnapshot snapshot, const GpuPlan& first, SnapshotAge age,
-                   const StepObserver& observe) {
-  return GpuRun(on, planner, inventory, std::move(snapshot), first, observe).run(first, age);
 }
 
 }  // namespace ferry::vgpu

@@ -52,16 +52,6 @@ struct GpuPlanner {
 /// Age of a snapshot: `fresh` was taken right before, `old` before other GPUs were changed.
 enum class SnapshotAge { fresh, old };
 
-/// Applies the plan made from `snapshot`, stage by stage; each further stage is planned from a scan after the
-/// stage before. `snapshot` must come from right before the first write, so an `old` one is replaced first.
-/// `first` is the plan of an earlier snapshot; if it has no steps, it says why.
-GpuOutcome run_gpu(const VgpuHost& on, const GpuPlanner& planner, const vfio::Inventory& inventory,
-                   VgpuSnapshot snapshot, const GpuPlan& first, SnapshotAge age, const StepObserver& observe);
-
-/// Undoes the changes of a run; `snapshot` is from now. Returns an error for each part that is not restored.
-std::vector<Error> undo_gpu(const VgpuHost& on, const GpuPlanner& planner, const vfio::Inventory& inventory,
-                            VgpuSnapshot snapshot, const GpuOutcome& changed, const StepObserver& observe);
-
 /// The library's answer about a GPU. Errc::unsupported if there is no library.
 Result<mdev::ManagedGpu> ask_library(const VgpuHost& on, const vfio::PciAddress& gpu);
 
@@ -84,7 +74,6 @@ Result<> place(const VgpuHost& on, const VgpuStep& step, std::uint32_t placement
 /// The error of a failed write with the reason that the GPU now shows for it.
 Error explained(const VgpuHost& on, const VgpuStep& step, Error error);
 
-/// Applies a step with VgpuStep::Target::library.
 Result<> have_library_do(mdev::GpuManagement& library, const VgpuStep& step);
 
 /// Checks that a later scan of the GPU shows the step's effect. `said`: the library's answer now, needed for
@@ -131,7 +120,9 @@ class GpuRun {
     outcome_.notes = plan.notes;
   }
 
-  /// Does the work of run_gpu(), with its result.
+  /// Applies the plan made from the snapshot, stage by stage; each further stage is planned from a scan after
+  /// the stage before. The snapshot must come from right before the first write, so an `old` one is replaced
+  /// first. `first` is the plan of an earlier snapshot; if it has no steps, it says why.
   GpuOutcome run(const GpuPlan& first, SnapshotAge age);
   /// Undoes a run that had succeeded. Returns an error for each part that is not restored.
   std::vector<Error> put_back(const GpuOutcome& changed);
@@ -162,9 +153,8 @@ class GpuRun {
   }
   // The library's answer; absent: it was not asked, or gave none.
   std::optional<mdev::ManagedGpu> managed() const {
-    const auto found = snapshot_.managed.find(outcome_.gpu);
-    if (found == snapshot_.managed.end() || !found->second) return std::nullopt;
-    return *found->second;
+    const mdev::ManagedGpu* said = snapshot_.managed_gpu(outcome_.gpu);
+    return said != nullptr ? std::optional(*said) : std::nullopt;
   }
   Result<> can_be_put_back(const mdev::VgpuGpu& before);
   void ask_library_again();

@@ -72,9 +72,8 @@ Result<> GpuRun::look_again(Users users) {
   if (auto kept = remember_names(on_.host, {gpu(), 1}); !kept && outcome_.notes.empty())
     outcome_.notes.push_back("the names of vGPU types are not kept: " + kept.error().message);
   if (users == Users::as_before) return {};
-  const auto said = managed();
   // The rollback may switch virtual functions off.
-  const bool may_go = prepared_ || planner_.may_shed_functions(*gpu(), said ? &*said : nullptr);
+  const bool may_go = prepared_ || planner_.may_shed_functions(*gpu(), snapshot_.managed_gpu(outcome_.gpu));
   const auto besides = [may_go](const mdev::VgpuGpu& gpu) {
     return may_go ? gpu.functions : std::vector<vfio::PciAddress>();
   };
@@ -138,11 +137,8 @@ Result<GpuRun::Functions> GpuRun::still_free(const VgpuStep& step) {
     return fail(Errc::refused, fmt::format("it carries {} by now", counted(now->devices.size(), "vGPU")),
                 "something else may be creating vGPUs on this node");
   }
-  for (const mdev::VgpuParent& parent : now->parents) {
-    if (parent.problem)
-      return fail(Errc::refused, "it may carry vGPUs that cannot be read: " + parent.problem->message,
-                  parent.problem->hint);
-  }
+  if (const Error* problem = now->problem())
+    return fail(Errc::refused, "it may carry vGPUs that cannot be read: " + problem->message, problem->hint);
   if (step.kind == VgpuStep::Kind::enable_vfs)
     return now->function.sriov_numvfs > 0 ? Functions::already_there : Functions::to_be_switched;
   const auto use = ask(on_, *inventory_, {&*now, 1}, &mdev::VgpuGpu::functions);
@@ -221,8 +217,7 @@ Result<> GpuRun::rebound_to(const Result<vfio::RebindOutcome>& outcome, const Vg
     case vfio::RebindResult::Status::failed:
       break;
   }
-  return fail(result->error.value_or(
-      Error{.code = make_error_code(Errc::failed), .message = "its driver has not changed"}));
+  return fail(result->error.value_or(Error{.code = Errc::failed, .message = "its driver has not changed"}));
 }
 
 // Binds or unbinds the functions together; the error is that of the first function that did not change.

@@ -29,14 +29,14 @@ struct VgpuStep {
   };
   Kind kind = Kind::create;
   const mdev::Framework* framework = &mdev::no_framework();  ///< makes the writes; never nullptr
-  mdev::VgpuId id;
-  vfio::PciAddress parent;  ///< the GPU itself for steps on virtual functions
+  mdev::VgpuId id = {};
+  vfio::PciAddress parent = {};  ///< the GPU itself for steps on virtual functions
   /// Number of virtual functions; number of the GPU instance to remove, or of the profile to make; 1 or 0 for
   /// a mode or a setting on or off. 0 for steps on vGPUs.
   std::uint32_t number = 0;
-  std::string type_id;     ///< "nvidia-230"
-  std::string short_name;  ///< "T4-1Q"; for a GPU instance its profile, "2g.35gb"
-  std::string why;
+  std::string type_id = {};     ///< "nvidia-230"
+  std::string short_name = {};  ///< "T4-1Q"; for a GPU instance its profile, "2g.35gb"
+  std::string why = {};
   std::string params = {};  ///< text to write, for set_params
   /// Placement ID, for set_placement and create. Absent: the driver chooses.
   std::optional<std::uint32_t> placement = {};

@@ -11,6 +11,8 @@
 #include <mutex>
 #include <thread>
 
+#include "common/pinned.h"
+
 namespace ferry::vgpu {
 
 class WriteTurns {
@@ -27,13 +29,9 @@ class WriteTurns {
   static unsigned at_once() { return std::max(1U, std::thread::hardware_concurrency() / 2); }
 
   /// Holds a permit as long as it lives.
-  class Permit {
+  class Permit : Pinned {
    public:
     explicit Permit(WriteTurns& turns) : turns_(turns), has_it_(turns.take()) {}
-    Permit(const Permit&) = delete;
-    Permit& operator=(const Permit&) = delete;
-    Permit(Permit&&) = delete;
-    Permit& operator=(Permit&&) = delete;
     ~Permit() {
       if (has_it_) turns_.give_back();
     }

@@ -2,7 +2,6 @@
 #include "vgpu-dm/plan/addition.h"
 
 #include <algorithm>
-#include <cstdint>
 #include <string_view>
 #include <utility>
 
@@ -10,7 +9,6 @@
 
 #include "common/text/text.h"
 #include "mdev/framework.h"
-#include "vgpu-dm/apply/gpu_release.h"
 #include "vgpu-dm/plan/placement.h"
 #include "vgpu-dm/plan/plan_parts.h"
 
@@ -20,51 +18,41 @@ namespace {
 /// Error if no single vGPU can be made on the GPU, whatever its type is.
 std::optional<Error> makes_no_vgpu(const mdev::VgpuGpu& gpu) {
   if (!gpu.framework->makes_vgpus() || !gpu.obstacle.empty()) {
-    return Error{.code = make_error_code(Errc::unsupported),
+    return Error{.code = Errc::unsupported,
                  .message = fmt::format("{}: no vGPU can be made on it: {}", gpu.label(), gpu.obstacle),
                  .hint = "`ferry doctor --for vgpu` shows the requirements that this host lacks"};
   }
   if (gpu.framework->binds_functions()) {
     return Error{
-        .code = make_error_code(Errc::unsupported),
+        .code = Errc::unsupported,
         .message = gpu.label() + ": its vGPUs are whole virtual functions, which are not made singly",
         .hint = "a policy of mode vgpu makes them"};
   }
   return std::nullopt;
 }
 
-const mdev::VgpuType* type_on(const mdev::VgpuParent& parent, const std::string& type_id) {
-  const auto found = std::ranges::find(parent.types, type_id, &mdev::VgpuType::id);
-  return found == parent.types.end() ? nullptr : &*found;
-}
-
 bool has_capacity(const mdev::VgpuParent& parent, const std::string& type_id) {
-  const mdev::VgpuType* const type = type_on(parent, type_id);
+  const mdev::VgpuType* const type = parent.find(type_id);
   return type != nullptr && type->available > 0;
 }
 
-/// True if a virtual function has its vGPU already.
 bool is_taken(const mdev::VgpuGpu& gpu, const vfio::PciAddress& parent) {
   return gpu.on_virtual_functions() &&
          std::ranges::find(gpu.devices, parent, &mdev::VgpuDevice::parent) != gpu.devices.end();
 }
 
 Error no_capacity_on(const mdev::VgpuGpu& gpu, const std::string& type_id) {
-  return {.code = make_error_code(Errc::refused),
+  return {.code = Errc::refused,
           .message = fmt::format("{}: none of type {} fits now; it carries {}", gpu.label(), type_id,
                                  text(counts_of(gpu))),
           .hint = "another size fits only after these vGPUs are removed, unless the GPU has mixed sizes"};
-}
-
-GpuPlan unmatched(const mdev::VgpuGpu& gpu) {
-  return {.index = gpu.index, .gpu = gpu.address(), .found = counts_of(gpu)};
 }
 
 /// Error if the vGPU's ID or placement belongs to another vGPU.
 std::optional<Error> taken_by_another(const Addition& addition, const VgpuSnapshot& snapshot,
                                       const mdev::VgpuGpu& gpu) {
   const auto refused = [&](const std::string& problem) {
-    return Error{.code = make_error_code(Errc::refused),
+    return Error{.code = Errc::refused,
                  .message = fmt::format("{}: {}", gpu.label(), problem),
                  .hint = "`ferry status` shows it; something else makes vGPUs on this node"};
   };
@@ -84,14 +72,8 @@ std::optional<Error> taken_by_another(const Addition& addition, const VgpuSnapsh
 std::optional<Error> cannot_choose_placement(const Addition& addition, const mdev::VgpuGpu& gpu) {
   const std::string_view why = gpu.framework->why_no_placement();
   if (!addition.placement || why.empty()) return std::nullopt;
-  return Error{.code = make_error_code(Errc::unsupported),
+  return Error{.code = Errc::unsupported,
                .message = fmt::format("{}: no placement can be chosen: {}", gpu.label(), why)};
-}
-
-/// NVML's answer; nullptr: it was not asked, or gave none.
-const mdev::ManagedGpu* managed(const VgpuSnapshot& snapshot, const mdev::VgpuGpu& gpu) {
-  const auto found = snapshot.managed.find(gpu.address());
-  return found == snapshot.managed.end() || !found->second ? nullptr : &*found->second;
 }
 
 /// nullptr: NVML has no such type, or no placements for it.
@@ -110,9 +92,8 @@ std::optional<Error> cannot_be_placed(const Addition& addition, const mdev::Vgpu
   if (!addition.placement || type == nullptr) return std::nullopt;
   const std::uint64_t begin = *addition.placement;
   if (std::ranges::find(type->placements, *addition.placement) == type->placements.end()) {
-    return Error{.code = make_error_code(Errc::refused),
-                 .message = fmt::format("{}: {} has no placement {}", gpu.label(), type->name, begin),
-                 .hint = {}};
+    return Error{.code = Errc::refused,
+                 .message = fmt::format("{}: {} has no placement {}", gpu.label(), type->name, begin)};
   }
   for (const mdev::VgpuDevice& device : gpu.devices) {
     const mdev::ManagedType* const other = placed_type(now, device.type_id);
@@ -120,7 +101,7 @@ std::optional<Error> cannot_be_placed(const Addition& addition, const mdev::Vgpu
     const std::uint64_t taken = *device.placement;
     if (begin >= taken + other->size || taken >= begin + type->size) continue;
     return Error{
-        .code = make_error_code(Errc::refused),
+        .code = Errc::refused,
         .message = fmt::format("{}: a part of placement {} of {} is taken by vGPU {} ({}) at {}", gpu.label(),
                                begin, type->name, device.id.text, device.short_name, taken),
         .hint = "`ferry status` shows it; something else makes vGPUs on this node"};
@@ -132,24 +113,23 @@ std::optional<Error> cannot_be_placed(const Addition& addition, const mdev::Vgpu
 std::optional<Error> lacks_mixed_sizes(const Addition& addition, const VgpuSnapshot& snapshot,
                                        const mdev::VgpuGpu& gpu) {
   if (addition.sizes != Sizes::mixed) return std::nullopt;
-  const mdev::ManagedGpu* const now = managed(snapshot, gpu);
+  const mdev::ManagedGpu* const now = snapshot.managed_gpu(gpu.address());
   if (now == nullptr) {
     const auto said = snapshot.managed.find(gpu.address());
     const bool has_failed = said != snapshot.managed.end();
     return Error{
-        .code = make_error_code(Errc::unsupported),
+        .code = Errc::unsupported,
         .message = fmt::format("{}: its vGPUs need mixed sizes, which NVML alone can switch on: {}",
                                gpu.label(), has_failed ? said->second.error().message : "it was not asked"),
         .hint = has_failed ? said->second.error().hint : std::string()};
   }
   if (now->mixed_sizes == mdev::GpuSwitch::unsupported) {
-    return Error{.code = make_error_code(Errc::unsupported),
-                 .message = gpu.label() + ": cannot have vGPUs of different sizes",
-                 .hint = {}};
+    return Error{.code = Errc::unsupported,
+                 .message = gpu.label() + ": cannot have vGPUs of different sizes"};
   }
   if (now->mixed_sizes == mdev::GpuSwitch::off && !gpu.devices.empty()) {
     return Error{
-        .code = make_error_code(Errc::refused),
+        .code = Errc::refused,
         .message = fmt::format("{}: mixed sizes are off, and can be switched on only while it has no "
                                "vGPUs; it has {}",
                                gpu.label(), text(counts_of(gpu))),
@@ -182,16 +162,6 @@ GpuPlan plan_present(GpuPlan plan, const Addition& addition, const VgpuSnapshot&
   }
   if (!plan.refusal)
     plan.steps.push_back(move_of(gpu, {.device = &device, .to = *addition.placement}, addition.why));
-  return plan;
-}
-
-template <typename PlanOne>
-VgpuPlan plan_each(const VgpuSnapshot& snapshot, const PlanOne& plan_one) {
-  VgpuPlan plan;
-  plan.notes = use_notes(snapshot);
-  plan.gpus.reserve(snapshot.inventory.gpus.size());
-  for (const mdev::VgpuGpu& gpu : snapshot.inventory.gpus) plan.gpus.push_back(plan_one(gpu));
-  plan_release(snapshot, plan);
   return plan;
 }
 
@@ -240,31 +210,18 @@ GpuPlan plan_addition(const Addition& addition, const VgpuSnapshot& snapshot, co
                     .framework = gpu.framework,
                     .id = addition.id,
                     .parent = addition.parent,
-                    .number = 0,
                     .type_id = addition.type_id,
-                    .short_name = type_on(*parent, addition.type_id)->short_name,
-                    .why = addition.why};
-  creation.placement = addition.placement;
-  const auto mixed = mixed_sizes_to_set(addition, gpu, managed(snapshot, gpu));
+                    .short_name = parent->find(addition.type_id)->short_name,
+                    .why = addition.why,
+                    .placement = addition.placement};
+  const auto mixed = mixed_sizes_to_set(addition, gpu, snapshot.managed_gpu(gpu.address()));
   if (!mixed) {
     plan.steps.push_back(std::move(creation));
     return plan;
   }
-  plan.steps.push_back({.kind = VgpuStep::Kind::set_mixed_sizes,
-                        .framework = gpu.framework,
-                        .id = {},
-                        .parent = gpu.address(),
-                        .number = *mixed ? 1U : 0U,
-                        .type_id = {},
-                        .short_name = {},
-                        .why = addition.why});
+  plan.steps.push_back(step_of(VgpuStep::Kind::set_mixed_sizes, gpu, *mixed ? 1 : 0, addition.why));
   plan.later.push_back(std::move(creation));
   return plan;
-}
-
-VgpuPlan plan_addition(const Addition& addition, const VgpuSnapshot& snapshot) {
-  return plan_each(snapshot,
-                   [&](const mdev::VgpuGpu& gpu) { return plan_addition(addition, snapshot, gpu); });
 }
 
 GpuPlan plan_functions_again(const FunctionsAgain& functions, const VgpuSnapshot& snapshot,
@@ -277,11 +234,6 @@ GpuPlan plan_functions_again(const FunctionsAgain& functions, const VgpuSnapshot
   if (!plan.refusal)
     plan.steps.push_back(functions_on(gpu, functions.number, "it had them before it went to a VM whole"));
   return plan;
-}
-
-VgpuPlan plan_functions_again(const FunctionsAgain& functions, const VgpuSnapshot& snapshot) {
-  return plan_each(snapshot,
-                   [&](const mdev::VgpuGpu& gpu) { return plan_functions_again(functions, snapshot, gpu); });
 }
 
 }  // namespace ferry::vgpu

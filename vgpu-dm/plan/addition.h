@@ -23,7 +23,6 @@ enum class Sizes {
   mixed,   ///< mixed sizes are on
 };
 
-/// A vGPU to make.
 struct Addition {
   vfio::PciAddress gpu;
   vfio::PciAddress parent;  ///< of free_parent()
@@ -41,7 +40,6 @@ struct Addition {
 Result<vfio::PciAddress> free_parent(const mdev::VgpuGpu& gpu, const std::string& type_id,
                                      const std::set<vfio::PciAddress>& taken = {});
 
-/// True if a plan needs NVML's answer about the GPU.
 bool needs_library(const Addition& addition, const mdev::VgpuGpu& gpu);
 /// True if mixed sizes may have to be switched, so that the GPU's users must be known. `said`: NVML's answer;
 /// nullptr: none.
@@ -50,7 +48,6 @@ bool may_switch_sizes(const Addition& addition, const mdev::VgpuGpu& gpu, const 
 /// Plans a vGPU that is made only if it does not exist yet. Refusals: those of free_parent(); Errc::refused
 /// also if another vGPU has the ID, the parent or a part of the placement, or if vGPUs keep mixed sizes off;
 /// Errc::unsupported also if the GPU has no mixed sizes, or NVML does not answer; Errc::stuck.
-VgpuPlan plan_addition(const Addition& addition, const VgpuSnapshot& snapshot);
 GpuPlan plan_addition(const Addition& addition, const VgpuSnapshot& snapshot, const mdev::VgpuGpu& gpu);
 
 /// Virtual functions that a GPU had and gets again.
@@ -60,7 +57,6 @@ struct FunctionsAgain {
 };
 
 /// Plans to enable them. A GPU that has virtual functions keeps those.
-VgpuPlan plan_functions_again(const FunctionsAgain& functions, const VgpuSnapshot& snapshot);
 GpuPlan plan_functions_again(const FunctionsAgain& functions, const VgpuSnapshot& snapshot,
                              const mdev::VgpuGpu& gpu);
 

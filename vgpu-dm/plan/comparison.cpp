@@ -7,6 +7,7 @@
 #include <fmt/ranges.h>
 
 #include "common/text/text.h"
+#include "common/text/words.h"
 #include "mdev/framework.h"
 #include "vgpu-dm/plan/gpu_match.h"
 #include "vgpu-dm/types/type_table.h"
@@ -43,14 +44,6 @@ std::string difference(const mdev::VgpuGpu& gpu, const GpuMatch& match) {
   return fmt::format("{}: expected {}, found {}", gpu.label(), text(match.desired()), text(match.found()));
 }
 
-/// The error of a part that cannot be read, which makes all counts worthless; empty: all was read.
-std::string unreadable_part(const mdev::VgpuGpu& gpu) {
-  for (const mdev::VgpuParent& parent : gpu.parents) {
-    if (parent.problem) return parent.problem->message;
-  }
-  return {};
-}
-
 GpuComparison judge_gpu(const Profile& profile, const mdev::VgpuGpu& gpu) {
   GpuComparison comparison{.index = gpu.index, .gpu = gpu.address()};
   const ProfileItem* item = profile.item_for(gpu);
@@ -58,13 +51,12 @@ GpuComparison judge_gpu(const Profile& profile, const mdev::VgpuGpu& gpu) {
   const GpuMatch match = match_gpu(item != nullptr ? *item : kNothing, gpu, {}, {});
   comparison.desired = match.desired();
   comparison.found = match.found();
-  const std::string unreadable = unreadable_part(gpu);
   if (item == nullptr && gpu.by_name) {
     comparison.difference.clear();  // another item may be the one that names its vendor
   } else if (item == nullptr) {
     comparison.difference = fmt::format("{}: no item of '{}' is for it", gpu.label(), profile.name);
-  } else if (!unreadable.empty()) {
-    comparison.difference = fmt::format("{}: {}", gpu.label(), unreadable);
+  } else if (const Error* problem = gpu.problem()) {  // it makes all counts worthless
+    comparison.difference = fmt::format("{}: {}", gpu.label(), problem->message);
   } else if (!match.agrees()) {
     comparison.difference = difference(gpu, match);
   }
@@ -95,22 +87,13 @@ namespace {
 
 /// The GPU instance that NVIDIA's program derives from a MIG-backed name's slices, size and suffix alone.
 std::string derived_instance(const VgpuTypeName& name) {
-  const auto suffix = [&]() -> std::string_view {
-    switch (name.attribute) {
-      case MigAttribute::none:
-        return "";
-      case MigAttribute::me:
-        return "+me";
-      case MigAttribute::nome:
-        return "-me";
-      case MigAttribute::meall:
-        return "+me.all";
-      case MigAttribute::gfx:
-        return "+gfx";
-    }
-    return "";
-  };
-  return fmt::format("{}g.{}gb{}", name.slices.value_or(0), name.size_gib, suffix());
+  constexpr Words<MigAttribute, 5> kSuffixes = {{{"", MigAttribute::none},
+                                                 {"+me", MigAttribute::me},
+                                                 {"-me", MigAttribute::nome},
+                                                 {"+me.all", MigAttribute::meall},
+                                                 {"+gfx", MigAttribute::gfx}}};
+  return fmt::format("{}g.{}gb{}", name.slices.value_or(0), name.size_gib,
+                     word_for(kSuffixes, name.attribute));
 }
 
 std::optional<std::string> never_under_nvidias(const VgpuTypeName& name, const KnownType& type) {
@@ -128,11 +111,10 @@ std::optional<Error> cannot_be(const VgpuCount& entry, const mdev::VgpuGpu& gpu,
   if (entry.count <= most) return std::nullopt;
   return Error{.code = Errc::invalid_config,
                .message = fmt::format("{}: {}: no room for {} x {}: {} fit on an empty one", entry.place,
-                                      gpu.label(), entry.count, entry.type.text(), most),
-               .hint = {}};
+                                      gpu.label(), entry.count, entry.type.text(), most)};
 }
 
-void check_by_table(const ProfileItem& item, const mdev::VgpuGpu& gpu, GpuCheck& check) {
+void check_by_table(const ProfileItem& item, const mdev::VgpuGpu& gpu, GpuPlan& plan) {
   const BoardTypes known(gpu.function);
   const bool offers =
       gpu.framework->binds_functions() ||
@@ -142,16 +124,16 @@ void check_by_table(const ProfileItem& item, const mdev::VgpuGpu& gpu, GpuCheck&
     if (type == nullptr) type = known.find(entry.type.driver_short_name());
     if (type == nullptr) {
       if (!offers) {
-        check.notes.push_back(fmt::format(
+        plan.notes.push_back(fmt::format(
             "{}: no table lists {} for {}: whether it has the type shows once its driver offers types",
             entry.place, entry.type.text(), gpu.function.ids()));
       }
       continue;
     }
-    if (auto note = never_under_nvidias(entry.type, *type)) check.notes.push_back(entry.place + ": " + *note);
+    if (auto note = never_under_nvidias(entry.type, *type)) plan.notes.push_back(entry.place + ": " + *note);
     if (offers) continue;
     // This fault outweighs a driver that offers no types now: the count will never fit.
-    if (auto fault = cannot_be(entry, gpu, *type)) check.fault = std::move(fault);
+    if (auto fault = cannot_be(entry, gpu, *type)) plan.refusal = std::move(fault);
   }
 }
 
@@ -180,16 +162,12 @@ std::vector<std::string> idle_items(const Profile& profile, const mdev::VgpuInve
 
 }  // namespace
 
-std::string GpuCheck::label() const {
-  return fmt::format("GPU {} ({})", index, gpu.text());
-}
-
 bool HostCheck::works() const {
-  return std::ranges::none_of(gpus, [](const GpuCheck& gpu) { return gpu.fault.has_value(); });
+  return std::ranges::none_of(gpus, [](const GpuPlan& gpu) { return gpu.refusal.has_value(); });
 }
 
 bool HostCheck::is_for_no_gpu() const {
-  return std::ranges::none_of(gpus, &GpuCheck::matched);
+  return std::ranges::none_of(gpus, &GpuPlan::matched);
 }
 
 ExitStatus HostCheck::status() const {
@@ -197,20 +175,13 @@ ExitStatus HostCheck::status() const {
 }
 
 HostCheck check_on_host(const Profile& profile, const VgpuSnapshot& snapshot) {
-  HostCheck out{.profile = profile.name, .gpus = {}, .notes = idle_items(profile, snapshot.inventory)};
-  for (GpuPlan& plan : plan_profile(profile, snapshot).gpus) {
-    GpuCheck check{.index = plan.index,
-                   .gpu = plan.gpu,
-                   .matched = plan.matched,
-                   .place = std::move(plan.place),
-                   .desired = std::move(plan.desired),
-                   .found = std::move(plan.found),
-                   .fault = std::move(plan.refusal),
-                   .notes = std::move(plan.notes)};
-    const mdev::VgpuGpu* gpu = snapshot.inventory.find(check.gpu);
+  HostCheck out{.profile = profile.name,
+                .gpus = plan_profile(profile, snapshot).gpus,
+                .notes = idle_items(profile, snapshot.inventory)};
+  for (GpuPlan& plan : out.gpus) {
+    const mdev::VgpuGpu* gpu = snapshot.inventory.find(plan.gpu);
     const ProfileItem* item = gpu != nullptr ? profile.item_for(*gpu) : nullptr;
-    if (item != nullptr) check_by_table(*item, *gpu, check);
-    out.gpus.push_back(std::move(check));
+    if (item != nullptr) check_by_table(*item, *gpu, plan);
   }
   return out;
 }

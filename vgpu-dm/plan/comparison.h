@@ -34,23 +34,12 @@ Result<> assert_profile(const Profile& profile, const mdev::VgpuInventory& inven
 
 // Checks a profile against a host before it is applied, for authors of profiles.
 
-struct GpuCheck {
-  unsigned index = 0;
-  vfio::PciAddress gpu;
-  bool matched = false;                 ///< false: no item matches it
-  std::string place = {};               ///< where the item in effect is written
-  std::vector<TypeCount> desired = {};  ///< names as the profile writes them
-  std::vector<TypeCount> found = {};
-  std::optional<Error> fault = {};  ///< the reason why it would not work; codes as GpuPlan::refusal
-  /// Facts unknown until the driver offers types, and types that work here but never under NVIDIA's program.
-  std::vector<std::string> notes = {};
-
-  std::string label() const;  ///< see VgpuGpu::label
-};
-
 struct HostCheck {
   std::string profile;
-  std::vector<GpuCheck> gpus;      ///< all GPUs, in order of index
+  /// The plans of all GPUs, in order of index. A refusal is the reason why the profile would not work there.
+  /// The notes also name facts unknown until the driver offers types, and types that work here but never
+  /// under NVIDIA's program.
+  std::vector<GpuPlan> gpus;
   std::vector<std::string> notes;  ///< items that are in effect on no GPU
 
   bool works() const;

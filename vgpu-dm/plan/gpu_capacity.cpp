@@ -38,9 +38,9 @@ std::optional<std::uint32_t> size_of(const mdev::VgpuDevice& device, const Sizes
   return found == sizes.end() ? std::nullopt : std::optional(found->second);
 }
 
-bool carries_two_sizes(const mdev::VgpuGpu& gpu, const Sizes& sizes) {
+bool are_of_two_sizes(const std::vector<mdev::VgpuDevice>& devices, const Sizes& sizes) {
   std::set<std::uint32_t> seen;
-  for (const mdev::VgpuDevice& device : gpu.devices) {
+  for (const mdev::VgpuDevice& device : devices) {
     if (const auto size = size_of(device, sizes)) seen.insert(*size);
   }
   return seen.size() > 1;
@@ -55,10 +55,8 @@ bool carries_size_of(const mdev::VgpuGpu& gpu, const mdev::VgpuType& type, const
 
 std::uint32_t still_available(const mdev::VgpuGpu& gpu, const mdev::VgpuType& type) {
   std::uint32_t left = 0;
-  for (const mdev::VgpuParent& parent : gpu.parents) {
-    const auto found = std::ranges::find(parent.types, type.id, &mdev::VgpuType::id);
-    if (found != parent.types.end()) left += found->available;
-  }
+  for (const mdev::VgpuParent& parent : gpu.parents)
+    if (const mdev::VgpuType* found = parent.find(type.id)) left += found->available;
   return left;
 }
 
@@ -203,10 +201,9 @@ std::optional<Error> lacking_on_functions(const GpuMatch& match, const mdev::Vgp
 }
 
 bool carries_several_sizes(const mdev::VgpuGpu& gpu) {
-  mdev::VgpuGpu time_sliced = gpu;
-  std::erase_if(time_sliced.devices,
-                [](const mdev::VgpuDevice& device) { return is_mig_backed(device.short_name); });
-  return carries_two_sizes(time_sliced, sizes_on(gpu));
+  auto time_sliced = gpu.devices;
+  std::erase_if(time_sliced, [](const mdev::VgpuDevice& device) { return is_mig_backed(device.short_name); });
+  return are_of_two_sizes(time_sliced, sizes_on(gpu));
 }
 
 CapacityCheck check_capacity(const GpuMatch& match, const mdev::VgpuGpu& gpu) {
@@ -229,7 +226,7 @@ CapacityCheck check_capacity(const GpuMatch& match, const mdev::VgpuGpu& gpu) {
   }
 
   const Sizes sizes = sizes_on(gpu);
-  const bool mixed = match.mixed_sizes || carries_two_sizes(gpu, sizes);
+  const bool mixed = match.mixed_sizes || are_of_two_sizes(gpu.devices, sizes);
   capacity.lacking = mixed ? lacking_of_mixed_sizes(match, gpu) : two_sizes(match, gpu);
   if (capacity.lacking) return capacity;
 

@@ -6,13 +6,11 @@
 #include <map>
 #include <string>
 #include <tuple>
-#include <vector>
 
 #include <fmt/format.h>
 
 #include "mdev/framework.h"
 #include "vgpu-dm/plan/stable_uuid.h"
-#include "vgpu-dm/profile/profile.h"
 
 namespace ferry::vgpu {
 namespace {
@@ -53,10 +51,6 @@ Result<FoundType> type_of(const VgpuTypeName& name, const mdev::VgpuGpu& gpu) {
   return FoundType{.type = *type, .listed = false};
 }
 
-bool is_nameless(const mdev::VgpuDevice& device) {
-  return device.type_name == device.type_id;
-}
-
 bool fits(const mdev::VgpuDevice& device, const Want& want) {
   if (!device.iommu_group) return false;
   if (want.listed) return device.type_id == want.type->id;
@@ -67,7 +61,7 @@ bool fits(const mdev::VgpuDevice& device, const Want& want) {
 // Error if the driver tells neither a vGPU's type name nor the number of a desired type. Both may be the same
 // type, and no change would be needed.
 std::optional<Error> cannot_tell(const GpuMatch& match, const mdev::VgpuGpu& gpu) {
-  const auto nameless = std::ranges::find_if(gpu.devices, is_nameless);
+  const auto nameless = std::ranges::find_if(gpu.devices, &mdev::VgpuDevice::is_nameless);
   if (!gpu.framework->lists_only_creatable_types() || nameless == gpu.devices.end()) return std::nullopt;
   for (const Want& want : match.wants) {
     const bool number_known = want.listed || (want.type != nullptr && !want.type->id.empty());
@@ -204,8 +198,7 @@ std::vector<TypeCount> GpuMatch::desired() const {
 std::vector<TypeCount> GpuMatch::found() const {
   std::map<std::string, std::uint32_t> counts;
   for (const mdev::VgpuDevice* device : leftover) {
-    const auto want =
-        std::find_if(wants.begin(), wants.end(), [&](const Want& w) { return fits(*device, w); });
+    const auto want = std::ranges::find_if(wants, [&](const Want& w) { return fits(*device, w); });
     ++counts[want == wants.end() ? device->short_name : want->entry->type.text()];
   }
   for (const Want& want : wants) {
@@ -230,11 +223,7 @@ GpuMatch match_gpu(const ProfileItem& item, const mdev::VgpuGpu& gpu, const vfio
 
   auto functions = functions_for(item, gpu);
   for (const VgpuCount& entry : item.vgpus) {
-    Want want{.entry = &entry,
-              .type = nullptr,
-              .listed = false,
-              .functions = std::move(functions[&entry]),
-              .kept = {}};
+    Want want{.entry = &entry, .functions = std::move(functions[&entry])};
     if (auto found = type_of(entry.type, gpu)) {
       want.type = found->type;
       want.listed = found->listed;
@@ -254,10 +243,8 @@ GpuMatch match_gpu(const ProfileItem& item, const mdev::VgpuGpu& gpu, const vfio
     out.wants.push_back(std::move(want));
   }
   out.leftover = std::move(devices);
-  std::sort(out.leftover.begin(), out.leftover.end(),
-            [](const mdev::VgpuDevice* a, const mdev::VgpuDevice* b) {
-              return std::tie(a->parent, a->id) < std::tie(b->parent, b->id);
-            });
+  std::ranges::sort(out.leftover, {},
+                    [](const mdev::VgpuDevice* device) { return std::tie(device->parent, device->id); });
   if (!out.problem) out.problem = cannot_tell(out, gpu);
   return out;
 }

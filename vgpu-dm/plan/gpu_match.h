@@ -24,14 +24,13 @@ struct Placing {
   std::vector<std::uint32_t> left;  ///< for missing vGPUs, in order
 };
 
-/// An entry of an item on one GPU.
 struct Want {
   const VgpuCount* entry = nullptr;
   const mdev::VgpuType* type = nullptr;  ///< nullptr: the GPU has no type of that name, as far as is known
   bool listed = false;                   ///< a parent lists the type: it can be created by its id
   /// Functions of its vGPUs on an empty GPU; empty: vGPUs are made on the GPU itself.
-  std::vector<vfio::PciAddress> functions;
-  std::vector<const mdev::VgpuDevice*> kept;
+  std::vector<vfio::PciAddress> functions = {};
+  std::vector<const mdev::VgpuDevice*> kept = {};
   /// Kept vGPUs whose parameters differ from the entry's.
   std::vector<const mdev::VgpuDevice*> untuned() const;
   /// vGPUs of one type are alike: a vGPU that is at one of the placements stays there.

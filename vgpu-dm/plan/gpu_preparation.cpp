@@ -5,15 +5,12 @@
 #include <iterator>
 #include <map>
 #include <ranges>
-#include <set>
-#include <string>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "mdev/framework.h"
 #include "vgpu-dm/plan/plan_parts.h"
-#include "vgpu-dm/types/type_table.h"
 
 namespace ferry::vgpu {
 namespace {
@@ -27,15 +24,10 @@ bool all_listed(const GpuMatch& match) {
                              [](const Want& want) { return want.missing() == 0 || want.listed; });
 }
 
-VgpuStep step_of(VgpuStep::Kind kind, const mdev::VgpuGpu& gpu, std::uint32_t number, std::string name,
-                 std::string why) {
-  VgpuStep step;
-  step.kind = kind;
-  step.framework = gpu.framework;
-  step.parent = gpu.address();
-  step.number = number;
-  step.short_name = std::move(name);
-  step.why = std::move(why);
+VgpuStep instance_step(VgpuStep::Kind kind, const mdev::VgpuGpu& gpu, std::uint32_t number,
+                       std::string profile, std::string why) {
+  VgpuStep step = step_of(kind, gpu, number, std::move(why));
+  step.short_name = std::move(profile);
   return step;
 }
 
@@ -44,20 +36,12 @@ VgpuStep switch_on_functions(const mdev::VgpuGpu& gpu, std::string why) {
 }
 
 Preparation refused(Errc code, std::string message, std::string hint) {
-  return {.steps = {},
-          .refusal =
-              Error{.code = make_error_code(code), .message = std::move(message), .hint = std::move(hint)}};
+  return {.refusal = Error{make_error_code(code), std::move(message), std::move(hint)}};
 }
 
 /// "p.yaml:7: GPU 0 (0000:17:00.0)"
 std::string label(const ProfileItem& item, const mdev::VgpuGpu& gpu) {
   return item.place + ": " + gpu.label();
-}
-
-/// The library's answer; nullptr: it was not asked, or gave none.
-const mdev::ManagedGpu* managed(const VgpuSnapshot& snapshot, const mdev::VgpuGpu& gpu) {
-  const auto found = snapshot.managed.find(gpu.address());
-  return found == snapshot.managed.end() || !found->second ? nullptr : &*found->second;
 }
 
 Preparation cannot_ask(const ProfileItem& item, const mdev::VgpuGpu& gpu, const VgpuSnapshot& snapshot,
@@ -74,7 +58,7 @@ Preparation cannot_ask(const ProfileItem& item, const mdev::VgpuGpu& gpu, const 
 Preparation plan_mode(const ProfileItem& item, const GpuMatch& match, const mdev::VgpuGpu& gpu,
                       const VgpuSnapshot& snapshot) {
   const bool on = wants_instances(item);
-  const mdev::ManagedGpu* now = managed(snapshot, gpu);
+  const mdev::ManagedGpu* now = snapshot.managed_gpu(gpu.address());
   if (now == nullptr) {
     // Another program may have set the mode. If not, the GPU offers no type, and that is reported later.
     if (!on || all_listed(match)) return {};
@@ -100,7 +84,7 @@ Preparation plan_mode(const ProfileItem& item, const GpuMatch& match, const mdev
   Preparation out;
   if (gpu.function.sriov_numvfs > 0)
     out.steps.push_back(functions_off(gpu, "with them MIG mode cannot change"));
-  out.steps.push_back(step_of(VgpuStep::Kind::set_mig, gpu, on ? 1 : 0, {}, why));
+  out.steps.push_back(step_of(VgpuStep::Kind::set_mig, gpu, on ? 1 : 0, why));
   return out;
 }
 
@@ -139,9 +123,8 @@ Preparation plan_one_size(const ProfileItem& item, const GpuMatch& match, const 
                           const mdev::ManagedGpu& now) {
   if (now.mixed_sizes != mdev::GpuSwitch::on) return {};
   if (gpu.devices.size() == match.leftover.size()) {
-    return {.steps = {step_of(VgpuStep::Kind::set_mixed_sizes, gpu, 0, {},
-                              item.place + " asks for one size, of which more fit without")},
-            .refusal = {}};
+    return {.steps = {step_of(VgpuStep::Kind::set_mixed_sizes, gpu, 0,
+                              item.place + " asks for one size, of which more fit without")}};
   }
   const Want* beyond = beyond_mode(match, now);
   if (beyond == nullptr) return {};
@@ -172,9 +155,7 @@ Preparation plan_mixed_sizes(const ProfileItem& item, const GpuMatch& match, con
                    label(item, gpu) + ": mixed sizes can be switched on only while the GPU carries nothing",
                    kEmptyIt);
   }
-  return {
-      .steps = {step_of(VgpuStep::Kind::set_mixed_sizes, gpu, 1, {}, item.place + " asks for mixed sizes")},
-      .refusal = {}};
+  return {.steps = {step_of(VgpuStep::Kind::set_mixed_sizes, gpu, 1, item.place + " asks for mixed sizes")}};
 }
 
 // Plans GPU instances for MIG-backed types, or mixed sizes, once there are virtual functions. `now`: the
@@ -197,9 +178,9 @@ Preparation plan_slices(const ProfileItem& item, const GpuMatch& match, const md
       needs.staying.push_back({.id = device->id.text, .instance = *device->gpu_instance});
     }
   }
-  InstancePlan plan = plan_instances(gpu.label(), wants, *now, BoardTypes(gpu.function), busy);
+  Preparation plan = plan_instances(gpu, wants, *now, busy);
   const bool some_go = std::ranges::any_of(
-      plan.steps, [](const InstanceStep& step) { return step.kind == InstanceStep::Kind::remove; });
+      plan.steps, [](const VgpuStep& step) { return step.kind == VgpuStep::Kind::remove_instance; });
   if (const mdev::VgpuDevice* device = on_unknown_instance(match); device != nullptr && some_go) {
     return refused(Errc::refused,
                    fmt::format("{}: GPU instances would have to be removed, and vGPU {} ({}), which stays, "
@@ -207,14 +188,7 @@ Preparation plan_slices(const ProfileItem& item, const GpuMatch& match, const md
                                label(item, gpu), device->id.text, device->short_name),
                    "`ferry vgpu delete` removes the GPU's vGPUs; then no vGPU can be on them");
   }
-  Preparation out{.steps = {}, .refusal = std::move(plan.refusal)};
-  out.steps.reserve(plan.steps.size());
-  for (InstanceStep& step : plan.steps) {
-    const auto kind = step.kind == InstanceStep::Kind::make ? VgpuStep::Kind::make_instance
-                                                            : VgpuStep::Kind::remove_instance;
-    out.steps.push_back(step_of(kind, gpu, step.number, std::move(step.profile), std::move(step.why)));
-  }
-  return out;
+  return plan;
 }
 
 /// The GPU after its virtual functions were switched, which deletes GPU instances and mixed sizes.
@@ -233,7 +207,7 @@ std::vector<VgpuStep> foreseen(const ProfileItem& item, const GpuMatch& match, c
                                const VgpuSnapshot& snapshot, bool mode_changes) {
   std::vector<VgpuStep> out;
   if (mode_changes) out.push_back(switch_on_functions(gpu, item.place + " asks for vGPUs"));
-  const mdev::ManagedGpu* now = managed(snapshot, gpu);
+  const mdev::ManagedGpu* now = snapshot.managed_gpu(gpu.address());
   if (now == nullptr) return out;
   const mdev::ManagedGpu then = behind_functions(*now, wants_instances(item));
   Preparation slices = plan_slices(item, match, gpu, snapshot, &then);
@@ -267,7 +241,7 @@ Preparation cannot_lose(const ProfileItem& item, const mdev::VgpuGpu& gpu,
 
 std::optional<Error> cannot_lose_instances(const ProfileItem& item, const mdev::VgpuGpu& gpu,
                                            const VgpuSnapshot& snapshot) {
-  const mdev::GpuInstance* lost = lost_by({}, true, managed(snapshot, gpu));
+  const mdev::GpuInstance* lost = lost_by({}, true, snapshot.managed_gpu(gpu.address()));
   if (lost == nullptr) return std::nullopt;
   return cannot_lose(item, gpu, *lost).refusal;
 }
@@ -307,8 +281,9 @@ Preparation prepare(const ProfileItem& item, const GpuMatch& match, const mdev::
   Preparation mode = plan_mode(item, match, gpu, snapshot);
   if (mode.refusal) return mode;
   const bool functions_first = !mode.steps.empty() || gpu.may_get_virtual_functions();
-  Preparation slices = plan_slices(item, match, gpu, snapshot, managed(snapshot, gpu));
-  if (const mdev::GpuInstance* lost = lost_by(slices.steps, functions_first, managed(snapshot, gpu)))
+  Preparation slices = plan_slices(item, match, gpu, snapshot, snapshot.managed_gpu(gpu.address()));
+  if (const mdev::GpuInstance* lost =
+          lost_by(slices.steps, functions_first, snapshot.managed_gpu(gpu.address())))
     return cannot_lose(item, gpu, *lost);
   if (slices.refusal && (wants_instances(item) || !functions_first)) return slices;
   if (!functions_first) return slices;
@@ -326,8 +301,7 @@ std::vector<VgpuStep> plan_undo_preparation(const mdev::VgpuGpu& gpu, bool had_f
     if (gpu.function.sriov_numvfs > 0) {
       if (functions_in_use(gpu, use).empty()) steps.push_back(functions_off(gpu, kWhy));
     } else {
-      steps.push_back(
-          step_of(VgpuStep::Kind::set_mig, gpu, before.mig == mdev::GpuSwitch::on ? 1 : 0, {}, kWhy));
+      steps.push_back(step_of(VgpuStep::Kind::set_mig, gpu, before.mig == mdev::GpuSwitch::on ? 1 : 0, kWhy));
     }
     return steps;
   }
@@ -349,18 +323,18 @@ std::vector<VgpuStep> plan_undo_preparation(const mdev::VgpuGpu& gpu, bool had_f
   for (const mdev::GpuInstance& instance : std::views::reverse(now.instances)) {
     if (balance[instance.profile] >= 0 || carries(instance) || instance.divided) continue;
     ++balance[instance.profile];
-    steps.push_back(step_of(VgpuStep::Kind::remove_instance, gpu, instance.id, name_of(instance.profile),
-                            "it was not there before"));
+    steps.push_back(instance_step(VgpuStep::Kind::remove_instance, gpu, instance.id,
+                                  name_of(instance.profile), "it was not there before"));
   }
   if (!steps.empty()) return steps;
   for (const auto& [profile, missing] : balance) {
     for (int i = 0; i < missing; ++i)
-      steps.push_back(step_of(VgpuStep::Kind::make_instance, gpu, profile, name_of(profile), kWhy));
+      steps.push_back(instance_step(VgpuStep::Kind::make_instance, gpu, profile, name_of(profile), kWhy));
   }
   if (empty && steps.empty() && before.mixed_sizes != now.mixed_sizes &&
       before.mixed_sizes != mdev::GpuSwitch::unsupported && now.mixed_sizes != mdev::GpuSwitch::unsupported) {
     steps.push_back(step_of(VgpuStep::Kind::set_mixed_sizes, gpu,
-                            before.mixed_sizes == mdev::GpuSwitch::on ? 1 : 0, {}, kWhy));
+                            before.mixed_sizes == mdev::GpuSwitch::on ? 1 : 0, kWhy));
   }
   return steps;
 }

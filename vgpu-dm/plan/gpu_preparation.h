@@ -11,7 +11,6 @@
 #include <set>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "common/result.h"
@@ -42,31 +41,19 @@ struct InstanceWant {
   std::vector<StayingVgpu> staying = {};  ///< existing ones whose GPU instance is known
 };
 
-struct InstanceStep {
-  enum class Kind { remove, make };
-  Kind kind = Kind::make;
-  std::uint32_t number = 0;  ///< the instance to remove, or the profile to make
-  std::string profile;       ///< "2g.35gb"
-  std::string why;
-
-  /// "make a GPU instance 2g.35gb", "remove GPU instance 3 (2g.35gb)"
-  std::string text() const;
-  bool operator==(const InstanceStep&) const = default;
-};
-
-struct InstancePlan {
-  std::vector<InstanceStep> steps;  ///< removals first, then the largest; empty: all exist, or refused
-  /// Errc::unsupported: neither the driver nor the table knows a type's profile, or the GPU lacks it.
-  /// Errc::invalid_config: the instances do not fit on the GPU, alone or together.
-  std::optional<Error> refusal;
+struct Preparation {
+  std::vector<VgpuStep> steps = {};  ///< empty: nothing to do, or refused
+  std::optional<Error> refusal = {};
+  std::vector<VgpuStep> later = {};  ///< see GpuPlan::later
 };
 
 /// Unneeded instances stay unless they are, or may be, in the way. A needed instance without vGPUs is removed
 /// and made anew if another instance must begin in its place. `busy` instances carry vGPUs that stay: they
-/// have room only for vGPUs of the same size.
-InstancePlan plan_instances(std::string_view label, std::span<const InstanceWant> wants,
-                            const mdev::ManagedGpu& gpu, const BoardTypes& board,
-                            const std::set<std::uint32_t>& busy);
+/// have room only for vGPUs of the same size. Removals come first, then the largest. Errc::unsupported:
+/// neither the driver nor the table knows a type's profile, or the GPU lacks it. Errc::invalid_config: the
+/// instances do not fit on the GPU, alone or together.
+Preparation plan_instances(const mdev::VgpuGpu& on, std::span<const InstanceWant> wants,
+                           const mdev::ManagedGpu& gpu, const std::set<std::uint32_t>& busy);
 
 /// True if a plan for the item needs the library's answer. Asking is slow: it wakes the GPU.
 bool asks_library(const ProfileItem& item, const mdev::VgpuGpu& gpu);
@@ -78,12 +65,6 @@ bool may_shed_functions(const ProfileItem& item, const mdev::VgpuGpu& gpu, const
 
 /// True if functions or modes may have to be switched for an item; false: certainly not. `said` as above.
 bool may_switch(const ProfileItem& item, const mdev::VgpuGpu& gpu, const mdev::ManagedGpu* said);
-
-struct Preparation {
-  std::vector<VgpuStep> steps;  ///< empty: nothing to do, or refused
-  std::optional<Error> refusal;
-  std::vector<VgpuStep> later = {};  ///< see GpuPlan::later
-};
 
 /// Steps of the next stage. They assume that vGPUs which the item does not ask for are already removed. A
 /// request that can never fit is refused before any step.

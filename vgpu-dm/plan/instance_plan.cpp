@@ -22,7 +22,6 @@ namespace {
 // Decides if GPU instances of several profiles fit on one GPU. For a single profile the driver tells the
 // number left (GpuInstanceProfile::left); for several it tells only where each may begin.
 
-/// Number of GPU instances per profile.
 using InstanceCounts = std::map<const mdev::GpuInstanceProfile*, std::uint32_t>;
 
 constexpr std::size_t kMostSlices = 64;  // eight on every GPU so far
@@ -53,8 +52,8 @@ bool place_all(std::span<const Kind> kinds, std::uint32_t placed, std::size_t fi
   return false;
 }
 
-const mdev::GpuInstanceProfile* profile_of(const mdev::ManagedGpu& gpu, const mdev::GpuInstance& instance) {
-  const auto found = std::ranges::find(gpu.profiles, instance.profile, &mdev::GpuInstanceProfile::id);
+const mdev::GpuInstanceProfile* profile_by_id(const mdev::ManagedGpu& gpu, std::uint32_t id) {
+  const auto found = std::ranges::find(gpu.profiles, id, &mdev::GpuInstanceProfile::id);
   return found == gpu.profiles.end() ? nullptr : &*found;
 }
 
@@ -68,7 +67,7 @@ bool fit_together(const mdev::ManagedGpu& gpu, const InstanceCounts& desired,
   std::uint32_t used = 0;
   Slices taken;
   for (const mdev::GpuInstance& instance : staying) {
-    const mdev::GpuInstanceProfile* profile = profile_of(gpu, instance);
+    const mdev::GpuInstanceProfile* profile = profile_by_id(gpu, instance.profile);
     if (profile == nullptr) continue;
     used += profile->slices;
     if (instance.start) taken |= slices_from(*instance.start, profile->size);
@@ -91,23 +90,15 @@ struct Need {
   std::uint64_t size = 0;  ///< vGPUs of one size share instances
 };
 
-const mdev::GpuInstanceProfile* profile_by_id(const mdev::ManagedGpu& gpu, std::uint32_t id) {
-  const auto found = std::ranges::find(gpu.profiles, id, &mdev::GpuInstanceProfile::id);
-  return found == gpu.profiles.end() ? nullptr : &*found;
-}
 const mdev::GpuInstanceProfile* profile_by_name(const mdev::ManagedGpu& gpu, std::string_view name) {
   const auto found = std::ranges::find(gpu.profiles, name, &mdev::GpuInstanceProfile::name);
   return found == gpu.profiles.end() ? nullptr : &*found;
 }
 
-std::string_view last_word(std::string_view name) {
-  return name.substr(name.find_last_of(' ') + 1);  // npos + 1 is 0
-}
-
 const mdev::ManagedType* managed_type(const mdev::ManagedGpu& gpu, const VgpuTypeName& name) {
   for (const std::string& text : {name.text(), name.driver_short_name()}) {
     for (const mdev::ManagedType& type : gpu.types) {
-      if (last_word(type.name) == text) return &type;
+      if (mdev::last_word(type.name) == text) return &type;
     }
   }
   return nullptr;
@@ -137,7 +128,7 @@ Error unknown_type(std::string_view label, const InstanceWant& want, const mdev:
   std::string names;
   for (const mdev::GpuInstanceProfile& profile : gpu.profiles)
     names += (names.empty() ? "" : ", ") + profile.name;
-  return {.code = make_error_code(Errc::unsupported),
+  return {.code = Errc::unsupported,
           .message = fmt::format("{}: {}: no GPU instance of this GPU is known to carry {}", want.place,
                                  label, want.type.text()),
           .hint = names.empty() ? "this GPU has no GPU instances (MIG)" : "its GPU instances: " + names};
@@ -174,7 +165,7 @@ Error no_capacity(std::string_view label, const std::vector<const InstanceWant*>
   asked.reserve(askers.size());
   for (const InstanceWant* want : askers)
     asked.push_back(fmt::format("{} x {}", want->count, want->type.text()));
-  return {.code = make_error_code(Errc::invalid_config),
+  return {.code = Errc::invalid_config,
           .message = fmt::format("{}: {}: {} need {} {}, and {} fit{}", askers.front()->place, label,
                                  fmt::join(asked, ", "), counted(needed, "GPU instance"), profile.name,
                                  profile.most, who_stays(wants)),
@@ -252,28 +243,28 @@ Error no_capacity_together(std::string_view label, std::span<const InstanceWant>
   std::vector<std::string> parts;
   parts.reserve(kinds.size());
   for (const auto& [profile, count] : kinds) parts.push_back(fmt::format("{} x {}", count, profile->name));
-  return {.code = make_error_code(Errc::invalid_config),
+  return {.code = Errc::invalid_config,
           .message = fmt::format("{}: {}: the GPU instances that its vGPUs need do not fit together: {}{}",
                                  wants.front().place, label, fmt::join(parts, ", "), who_stays(wants)),
           .hint = hint_for_capacity(wants)};
 }
 
 // Removes unneeded instances, the youngest first. Busy instances are counted as needed before others.
-std::vector<InstanceStep> removals(const mdev::ManagedGpu& gpu, const InstanceCounts& needed,
-                                   const std::set<std::uint32_t>& busy) {
+std::vector<VgpuStep> removals(const mdev::ManagedGpu& gpu, const InstanceCounts& needed,
+                               const std::set<std::uint32_t>& busy) {
   InstanceCounts surplus = existing(gpu);
   for (auto& [profile, count] : surplus) {
     const auto need = needed.find(profile);
     count -= std::min(count, need == needed.end() ? 0 : need->second);
   }
-  std::vector<InstanceStep> out;
+  std::vector<VgpuStep> out;
   for (auto instance = gpu.instances.rbegin(); instance != gpu.instances.rend(); ++instance) {
     const auto* profile = profile_by_id(gpu, instance->profile);
     if (profile == nullptr || busy.contains(instance->id) || surplus[profile] == 0) continue;
     --surplus[profile];
-    out.push_back({.kind = InstanceStep::Kind::remove,
+    out.push_back({.kind = VgpuStep::Kind::remove_instance,
                    .number = instance->id,
-                   .profile = profile->name,
+                   .short_name = profile->name,
                    .why = "it carries nothing and leaves no room for those that are needed"});
   }
   return out;
@@ -320,41 +311,37 @@ std::vector<mdev::GpuInstance> giving_way(const mdev::ManagedGpu& gpu, const Ins
 
 /// `steps` make missing instances; adds in front the removals that these need.
 void free_capacity(const mdev::ManagedGpu& gpu, const InstanceCounts& needed,
-                   const std::set<std::uint32_t>& busy, std::vector<InstanceStep>& steps) {
-  std::vector<InstanceStep> first = removals(gpu, needed, busy);
+                   const std::set<std::uint32_t>& busy, std::vector<VgpuStep>& steps) {
+  std::vector<VgpuStep> first = removals(gpu, needed, busy);
   std::vector<mdev::GpuInstance> left = gpu.instances;
-  for (const InstanceStep& step : first)
+  for (const VgpuStep& step : first)
     std::erase_if(left, [&](const mdev::GpuInstance& instance) { return instance.id == step.number; });
   InstanceCounts missing;
-  for (const InstanceStep& step : steps) ++missing[profile_by_id(gpu, step.number)];
+  for (const VgpuStep& step : steps) ++missing[profile_by_id(gpu, step.number)];
   for (const mdev::GpuInstance& instance : giving_way(gpu, missing, left, busy)) {
     const auto* profile = profile_by_id(gpu, instance.profile);
     if (profile == nullptr) continue;
-    first.push_back({.kind = InstanceStep::Kind::remove,
+    first.push_back({.kind = VgpuStep::Kind::remove_instance,
                      .number = instance.id,
-                     .profile = profile->name,
+                     .short_name = profile->name,
                      .why = "it carries nothing and is where another one has to be: it is made anew"});
-    steps.push_back({.kind = InstanceStep::Kind::make,
+    steps.push_back({.kind = VgpuStep::Kind::make_instance,
                      .number = profile->id,
-                     .profile = profile->name,
+                     .short_name = profile->name,
                      .why = "the one before is where another one has to be"});
   }
   // The lower a profile's id, the larger it is. Large instances find no place between small ones.
-  std::ranges::stable_sort(steps, {}, &InstanceStep::number);
+  std::ranges::stable_sort(steps, {}, &VgpuStep::number);
   steps.insert(steps.begin(), first.begin(), first.end());
 }
 
 }  // namespace
 
-std::string InstanceStep::text() const {
-  return kind == Kind::make ? fmt::format("make a GPU instance {}", profile)
-                            : fmt::format("remove GPU instance {} ({})", number, profile);
-}
-
-InstancePlan plan_instances(std::string_view label, std::span<const InstanceWant> wants,
-                            const mdev::ManagedGpu& gpu, const BoardTypes& board,
-                            const std::set<std::uint32_t>& busy) {
-  InstancePlan plan;
+Preparation plan_instances(const mdev::VgpuGpu& on, std::span<const InstanceWant> wants,
+                           const mdev::ManagedGpu& gpu, const std::set<std::uint32_t>& busy) {
+  const std::string label = on.label();
+  const BoardTypes board(on.function);
+  Preparation plan;
   std::vector<std::pair<const InstanceWant*, Need>> needs;
   for (const InstanceWant& want : wants) {
     const auto need = need_of(want.type, gpu, board);
@@ -378,25 +365,28 @@ InstancePlan plan_instances(std::string_view label, std::span<const InstanceWant
     const auto& askers = demand.askers[profile];
     if (count > profile->most) {
       plan.refusal = no_capacity(label, askers, wants, *profile, count);
-      return plan;
+      break;
     }
     ++kinds;
     fits = fits && missing <= profile->left;
     for (std::uint32_t i = 0; i < missing; ++i) {
       plan.steps.push_back(
-          {.kind = InstanceStep::Kind::make,
+          {.kind = VgpuStep::Kind::make_instance,
            .number = profile->id,
-           .profile = profile->name,
+           .short_name = profile->name,
            .why = fmt::format("{} asks for {}", askers.front()->place, askers.front()->type.text())});
     }
   }
-  if (!plan.steps.empty() && !all_fit(gpu, needed, busy)) {
+  if (!plan.refusal && !plan.steps.empty() && !all_fit(gpu, needed, busy)) {
     plan.refusal = no_capacity_together(label, wants, needed);
     plan.steps.clear();
-    return plan;
   }
   // The driver tells how many of one kind are left, but not if several kinds fit together.
-  if (!fits || kinds > 1) free_capacity(gpu, needed, busy, plan.steps);
+  if (!plan.refusal && (!fits || kinds > 1)) free_capacity(gpu, needed, busy, plan.steps);
+  for (VgpuStep& step : plan.steps) {
+    step.framework = on.framework;
+    step.parent = on.address();
+  }
   return plan;
 }
 

@@ -8,7 +8,6 @@
 
 #include "common/text/text.h"
 #include "mdev/framework.h"
-#include "vgpu-dm/apply/gpu_release.h"
 #include "vgpu-dm/plan/gpu_capacity.h"
 #include "vgpu-dm/plan/gpu_match.h"
 #include "vgpu-dm/plan/gpu_preparation.h"
@@ -65,8 +64,7 @@ std::string hint_without_parents(const mdev::VgpuGpu& gpu) {
 /// Error if the missing vGPUs cannot be made here at all.
 std::optional<Error> cannot_create(const GpuMatch& match, const mdev::VgpuGpu& gpu) {
   if (match.problem) return match.problem;
-  const auto missing = std::find_if(match.wants.begin(), match.wants.end(),
-                                    [](const Want& want) { return want.missing() > 0; });
+  const auto missing = std::ranges::find_if(match.wants, [](const Want& want) { return want.missing() > 0; });
   if (missing == match.wants.end()) return std::nullopt;
   if (!gpu.obstacle.empty()) {
     const std::string place = missing->entry->place + ": " + gpu.label();
@@ -141,8 +139,8 @@ class ParentSource {
     return &parent.address;
   }
   static bool offers(const mdev::VgpuParent& parent, const mdev::VgpuType& type) {
-    const auto found = std::ranges::find(parent.types, type.id, &mdev::VgpuType::id);
-    return found != parent.types.end() && found->available > 0;
+    const mdev::VgpuType* found = parent.find(type.id);
+    return found != nullptr && found->available > 0;
   }
   const mdev::VgpuGpu& gpu_;
   std::set<vfio::PciAddress> taken_;
@@ -165,7 +163,6 @@ void add_creations(const CapacityCheck& capacity, const mdev::VgpuGpu& gpu, Pare
            .id = gpu.framework->has_uuids() ? ids.next(*parent, want->type->short_name)
                                             : mdev::VgpuId{parent->text()},
            .parent = *parent,
-           .number = 0,
            .type_id = want->type->id,
            .short_name = want->type->short_name,
            .why = fmt::format("{} asks for {}, {} there", want->entry->place, want->entry->count,
@@ -212,7 +209,7 @@ bool is_foreign(const mdev::VgpuDevice& device, const mdev::VgpuGpu& gpu, const 
 /// Error if no VM could get a virtual function of the GPU.
 std::optional<Error> needs_iommu(const mdev::VgpuGpu& gpu) {
   if (!gpu.framework->binds_functions() || gpu.function.iommu_group) return std::nullopt;
-  return Error{.code = make_error_code(Errc::unsupported),
+  return Error{.code = Errc::unsupported,
                .message = gpu.label() + ": it is in no IOMMU group: no VM can get a virtual function of it",
                .hint = "`ferry doctor` says why the IOMMU is off"};
 }
@@ -316,7 +313,7 @@ GpuPlan plan_recount(GpuPlan plan, const ProfileItem& item, const GpuMatch& matc
       plan.refusal = not_advertised(want, gpu);
     } else if (want.entry->count > gpu.function.sriov_totalvfs) {
       plan.refusal = Error{
-          .code = make_error_code(Errc::invalid_config),
+          .code = Errc::invalid_config,
           .message = fmt::format("{}: {}: no room for {} x {}: {} fit", want.entry->place, gpu.label(),
                                  want.entry->count, want.entry->type.text(), gpu.function.sriov_totalvfs),
           .hint = "'ferry vgpu types' shows what each GPU can carry"};
@@ -359,7 +356,7 @@ void refuse_for_bound(const mdev::VgpuGpu& gpu, const VgpuSnapshot& snapshot, Gp
                       snapshot.use.blind);
   if (any) refuse(plan, needs_iommu(gpu));
   if (!reasons.empty()) {
-    refuse(plan, Error{.code = make_error_code(Errc::refused),
+    refuse(plan, Error{.code = Errc::refused,
                        .message = fmt::format("{}: {}", gpu.label(), fmt::join(reasons, "; ")),
                        .hint = "stop what uses it"});
   }
@@ -430,18 +427,14 @@ bool VgpuPlan::writes_nothing() const {
 }
 
 VgpuPlan plan_profile(const Profile& profile, const VgpuSnapshot& snapshot) {
-  VgpuPlan plan;
-  plan.notes = use_notes(snapshot);
+  VgpuPlan plan = plan_each(snapshot, [&](const VgpuSnapshot& all, const mdev::VgpuGpu& gpu) {
+    return plan_profile(profile, all, gpu);
+  });
   for (const ProfileItem& item : profile.items) {
-    const auto& gpus = snapshot.inventory.gpus;
-    if (std::none_of(gpus.begin(), gpus.end(), [&](const mdev::VgpuGpu& gpu) { return item.matches(gpu); })) {
+    const auto matches = [&](const mdev::VgpuGpu& gpu) { return item.matches(gpu); };
+    if (std::ranges::none_of(snapshot.inventory.gpus, matches))
       plan.notes.push_back(item.place + ": matches no GPU of this node");
-    }
   }
-  plan.gpus.reserve(snapshot.inventory.gpus.size());
-  for (const mdev::VgpuGpu& gpu : snapshot.inventory.gpus)
-    plan.gpus.push_back(plan_profile(profile, snapshot, gpu));
-  plan_release(snapshot, plan);
   return plan;
 }
 
@@ -453,14 +446,19 @@ GpuPlan plan_profile(const Profile& profile, const VgpuSnapshot& snapshot, const
                         autoprobe_step(gpu, true, "an earlier change ended before it wrote the 1 back"));
     return plan;
   }
-  return {.index = gpu.index, .gpu = gpu.address(), .found = counts_of(gpu)};
+  return unmatched(gpu);
 }
 
-namespace {
+VgpuPlan plan_removal(const Removal& removal, const VgpuSnapshot& snapshot) {
+  return plan_each(snapshot, [&](const VgpuSnapshot& all, const mdev::VgpuGpu& gpu) {
+    return plan_removal(removal, all, gpu);
+  });
+}
 
-GpuPlan plan_gpu_removal(const Removal& removal, const mdev::VgpuGpu& gpu, const VgpuSnapshot& snapshot) {
-  GpuPlan plan{.index = gpu.index, .gpu = gpu.address(), .matched = true};
-  plan.found = counts_of(gpu);
+GpuPlan plan_removal(const Removal& removal, const VgpuSnapshot& snapshot, const mdev::VgpuGpu& gpu) {
+  GpuPlan plan = unmatched(gpu);
+  if (!removal.gpus.empty() && !removal.gpus.contains(gpu.address())) return plan;
+  plan.matched = true;
   std::vector<const mdev::VgpuDevice*> leaving;
   for (const mdev::VgpuDevice& device : gpu.devices) {
     if (!removal.only.text.empty() && (device.id != removal.only || device.type_id != removal.only_type)) {
@@ -481,24 +479,6 @@ GpuPlan plan_gpu_removal(const Removal& removal, const mdev::VgpuGpu& gpu, const
   for (const mdev::VgpuDevice* device : leaving)
     plan.steps.push_back(removal_of(gpu, *device, "asked to go"));
   return plan;
-}
-
-}  // namespace
-
-VgpuPlan plan_removal(const Removal& removal, const VgpuSnapshot& snapshot) {
-  VgpuPlan plan;
-  plan.notes = use_notes(snapshot);
-  plan.gpus.reserve(snapshot.inventory.gpus.size());
-  for (const mdev::VgpuGpu& gpu : snapshot.inventory.gpus)
-    plan.gpus.push_back(plan_removal(removal, snapshot, gpu));
-  return plan;
-}
-
-GpuPlan plan_removal(const Removal& removal, const VgpuSnapshot& snapshot, const mdev::VgpuGpu& gpu) {
-  if (removal.gpus.empty() || removal.gpus.contains(gpu.address())) {
-    return plan_gpu_removal(removal, gpu, snapshot);
-  }
-  return {.index = gpu.index, .gpu = gpu.address(), .found = counts_of(gpu)};
 }
 
 }  // namespace ferry::vgpu

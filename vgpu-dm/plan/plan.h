@@ -20,14 +20,18 @@
 
 namespace ferry::vgpu {
 
-/// Input of a plan.
 struct VgpuSnapshot {
   mdev::VgpuInventory inventory;
-  vfio::UseReport use;
-  std::string node;             ///< node identity, stable_uuid.h
-  std::set<std::string> stuck;  ///< GPUs, virtual functions and vGPUs with a stuck write
+  vfio::UseReport use = {};
+  std::string node = {};             ///< node identity, stable_uuid.h
+  std::set<std::string> stuck = {};  ///< GPUs, virtual functions and vGPUs with a stuck write
   /// NVML's answer about each GPU that it was asked about, or its error.
   std::map<vfio::PciAddress, Result<mdev::ManagedGpu>> managed = {};
+  /// nullptr: NVML was not asked about the GPU, or gave no answer.
+  const mdev::ManagedGpu* managed_gpu(const vfio::PciAddress& gpu) const {
+    const auto found = managed.find(gpu);
+    return found == managed.end() || !found->second ? nullptr : &*found->second;
+  }
   std::set<std::string> release = {};  ///< device users that may be quiesced, as far as this host can
   bool persistence_by_gpu = false;     ///< RebindRequest::persistence_by_gpu
   bool spares_foreign = false;         ///< VgpuHost::spares_foreign
@@ -72,9 +76,7 @@ struct VgpuPlan {
   bool writes_nothing() const;
 };
 
-/// Makes the node agree with a profile.
 VgpuPlan plan_profile(const Profile& profile, const VgpuSnapshot& snapshot);
-/// Plans a single GPU of the snapshot.
 GpuPlan plan_profile(const Profile& profile, const VgpuSnapshot& snapshot, const mdev::VgpuGpu& gpu);
 
 struct Removal {
@@ -86,7 +88,6 @@ struct Removal {
   mdev::VgpuId only = {};
   std::string only_type = {};
 };
-/// Plans the removal of vGPUs.
 VgpuPlan plan_removal(const Removal& removal, const VgpuSnapshot& snapshot);
 GpuPlan plan_removal(const Removal& removal, const VgpuSnapshot& snapshot, const mdev::VgpuGpu& gpu);
 

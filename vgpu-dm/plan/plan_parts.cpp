@@ -4,13 +4,12 @@
 #include <algorithm>
 #include <iterator>
 #include <utility>
-#include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "vfio/pci/inventory.h"
-#include "vgpu-dm/plan/gpu_match.h"
+#include "vgpu-dm/apply/gpu_release.h"
 
 namespace ferry::vgpu {
 namespace {
@@ -26,7 +25,6 @@ VgpuStep removal_of(const mdev::VgpuGpu& gpu, const mdev::VgpuDevice& device, st
           .framework = gpu.framework,
           .id = device.id,
           .parent = device.parent,
-          .number = 0,
           .type_id = device.type_id,
           .short_name = device.short_name,
           .why = std::move(why)};
@@ -63,9 +61,7 @@ std::optional<Error> in_use(const mdev::VgpuGpu& gpu, const std::vector<const md
 }
 
 bool may_carry(const mdev::VgpuGpu& gpu) {
-  return !gpu.devices.empty() || std::ranges::any_of(gpu.parents, [](const mdev::VgpuParent& parent) {
-    return parent.problem.has_value();
-  });
+  return !gpu.devices.empty() || gpu.problem() != nullptr;
 }
 
 // A GPU on a vfio driver has left the host, and its functions belong to the program that bound it.
@@ -99,27 +95,24 @@ std::vector<Error> functions_in_use(const mdev::VgpuGpu& gpu, const vfio::UseRep
   return out;
 }
 
-VgpuStep functions_on(const mdev::VgpuGpu& gpu, std::uint32_t number, std::string why) {
-  return {.kind = VgpuStep::Kind::enable_vfs,
+VgpuStep step_of(VgpuStep::Kind kind, const mdev::VgpuGpu& gpu, std::uint32_t number, std::string why) {
+  return {.kind = kind,
           .framework = gpu.framework,
-          .id = {},
           .parent = gpu.address(),
           .number = number,
-          .type_id = {},
-          .short_name = {},
           .why = std::move(why)};
 }
 
+VgpuStep functions_on(const mdev::VgpuGpu& gpu, std::uint32_t number, std::string why) {
+  return step_of(VgpuStep::Kind::enable_vfs, gpu, number, std::move(why));
+}
+
 VgpuStep functions_off(const mdev::VgpuGpu& gpu, std::string why) {
-  VgpuStep step = functions_on(gpu, gpu.function.sriov_numvfs, std::move(why));
-  step.kind = VgpuStep::Kind::disable_vfs;
-  return step;
+  return step_of(VgpuStep::Kind::disable_vfs, gpu, gpu.function.sriov_numvfs, std::move(why));
 }
 
 VgpuStep autoprobe_step(const mdev::VgpuGpu& gpu, bool probe, std::string why) {
-  VgpuStep step = functions_on(gpu, probe ? 1 : 0, std::move(why));
-  step.kind = VgpuStep::Kind::set_autoprobe;
-  return step;
+  return step_of(VgpuStep::Kind::set_autoprobe, gpu, probe ? 1 : 0, std::move(why));
 }
 
 void refuse(GpuPlan& plan, std::optional<Error> why) {
@@ -156,17 +149,23 @@ std::optional<Error> cannot_write(const mdev::VgpuGpu& gpu, const VgpuSnapshot& 
                  .message = gpu.label() + ": an earlier write has not returned from the kernel",
                  .hint = "it is left alone until then; if that never comes, only a reboot helps"};
   }
-  for (const mdev::VgpuParent& parent : gpu.parents) {
-    if (parent.problem) return Error(*parent.problem).during(gpu.label());
-  }
+  if (const Error* problem = gpu.problem()) return Error(*problem).during(gpu.label());
   return std::nullopt;
 }
 
-std::vector<std::string> use_notes(const VgpuSnapshot& snapshot) {
-  std::vector<std::string> out = snapshot.inventory.notes;
+VgpuPlan plan_each(const VgpuSnapshot& snapshot,
+                   const std::function<GpuPlan(const VgpuSnapshot&, const mdev::VgpuGpu&)>& plan_one) {
+  VgpuPlan plan{.gpus = {}, .notes = snapshot.inventory.notes};
   for (const std::string& unknown : snapshot.use.unknown)
-    out.push_back("not all users are known: " + unknown);
-  return out;
+    plan.notes.push_back("not all users are known: " + unknown);
+  plan.gpus.reserve(snapshot.inventory.gpus.size());
+  for (const mdev::VgpuGpu& gpu : snapshot.inventory.gpus) plan.gpus.push_back(plan_one(snapshot, gpu));
+  plan_release(snapshot, plan);
+  return plan;
+}
+
+GpuPlan unmatched(const mdev::VgpuGpu& gpu) {
+  return {.index = gpu.index, .gpu = gpu.address(), .found = counts_of(gpu)};
 }
 
 std::optional<Error> cannot_tune(const GpuMatch& match, const mdev::VgpuGpu& gpu,

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,8 +14,9 @@
 namespace ferry::vgpu {
 
 VgpuStep removal_of(const mdev::VgpuGpu& gpu, const mdev::VgpuDevice& device, std::string why);
+/// A step about the GPU itself.
+VgpuStep step_of(VgpuStep::Kind kind, const mdev::VgpuGpu& gpu, std::uint32_t number, std::string why);
 
-/// Number of vGPUs of each type on a GPU.
 std::vector<TypeCount> counts_of(const mdev::VgpuGpu& gpu);
 
 /// "VM render (pid 412) holds /dev/vfio/100"; empty: the vGPU has no user.
@@ -39,7 +41,6 @@ std::vector<Error> functions_in_use(const mdev::VgpuGpu& gpu, const vfio::UseRep
 VgpuStep functions_on(const mdev::VgpuGpu& gpu, std::uint32_t number, std::string why);
 VgpuStep functions_off(const mdev::VgpuGpu& gpu, std::string why);
 
-/// The step that writes sriov_drivers_autoprobe.
 VgpuStep autoprobe_step(const mdev::VgpuGpu& gpu, bool probe, std::string why);
 
 /// Error if a vGPU that stays may not be changed: the given text ("p.yaml:7: GPU 0 (...): ... cannot be set")
@@ -54,8 +55,12 @@ std::optional<Error> cannot_write(const mdev::VgpuGpu& gpu, const VgpuSnapshot& 
 /// another reason still keeps unchanged.
 void refuse(GpuPlan& plan, std::optional<Error> why);
 
-/// Notes of a scan about the node as a whole, beside its GPUs.
-std::vector<std::string> use_notes(const VgpuSnapshot& snapshot);
+/// Plans every GPU of the snapshot, and the device users that are quiesced for them.
+VgpuPlan plan_each(const VgpuSnapshot& snapshot,
+                   const std::function<GpuPlan(const VgpuSnapshot&, const mdev::VgpuGpu&)>& plan_one);
+
+/// The plan of a GPU that nothing is asked of.
+GpuPlan unmatched(const mdev::VgpuGpu& gpu);
 
 // Sets parameters of existing vGPUs, without making the vGPUs anew.
 

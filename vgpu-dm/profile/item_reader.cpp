@@ -2,7 +2,6 @@
 #include "vgpu-dm/profile/item_reader.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 namespace ferry::vgpu {
 namespace {

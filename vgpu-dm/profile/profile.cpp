@@ -2,9 +2,10 @@
 #include "vgpu-dm/profile/profile.h"
 
 #include <algorithm>
-#include <charconv>
 
 #include <fmt/format.h>
+
+#include "common/text/text.h"
 
 namespace ferry::vgpu {
 
@@ -14,11 +15,9 @@ bool ProfileItem::matches(const mdev::VgpuGpu& gpu) const {
 
 bool ProfileItem::selects(const mdev::VgpuGpu& gpu) const {
   if (only) return gpu.address() == *only;
-  const bool chosen =
-      all_devices || std::find(indices.begin(), indices.end(), std::int64_t{gpu.index}) != indices.end();
-  return chosen && (filters.empty() ||
-                    std::any_of(filters.begin(), filters.end(),
-                                [&](const DeviceFilter& filter) { return filter.matches(gpu.function); }));
+  const auto matches_it = [&](const DeviceFilter& filter) { return filter.matches(gpu.function); };
+  return (all_devices || std::ranges::count(indices, std::int64_t{gpu.index}) > 0) &&
+         (filters.empty() || std::ranges::any_of(filters, matches_it));
 }
 
 const ProfileItem* Profile::item_for(const mdev::VgpuGpu& gpu) const {
@@ -39,15 +38,6 @@ std::vector<std::string> ProfileFile::names() const {
   for (const Profile& profile : profiles) out.push_back(profile.name);
   return out;
 }
-
-namespace {
-
-// ASCII alone, whatever the locale.
-bool is_alphanumeric(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
-}
-
-}  // namespace
 
 bool can_be_label(std::string_view name) {
   constexpr std::size_t kLongest = 63;
@@ -94,10 +84,7 @@ std::optional<std::uint32_t> parse_number(std::string_view text) {
     }
   }
   if (digits.empty() || !after_digit) return std::nullopt;
-  std::uint32_t value = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value, base);
-  if (error != std::errc() || end != digits.data() + digits.size()) return std::nullopt;
-  return value;
+  return whole_number(digits, base);
 }
 
 constexpr std::uint16_t high(std::uint32_t number) {

@@ -13,7 +13,6 @@
 // are plain scalars that other YAML readers take for another value. Reading::lenient warns of all of them.
 #pragma once
 
-#include <filesystem>
 #include <optional>
 #include <string>
 

@@ -5,9 +5,7 @@
 #include <array>
 #include <charconv>
 #include <limits>
-#include <string>
 #include <tuple>
-#include <vector>
 
 #include <fmt/format.h>
 
@@ -75,24 +73,16 @@ std::optional<std::uint32_t> size_by_name(const VgpuTypeName& name) {
   return name.size_gib * 1024;
 }
 
-struct Candidate {
-  MatchingType fit;
-  char series = 'Q';
-};
-
-std::tuple<std::uint32_t, std::size_t, std::string> rank(const MatchingType& fit, char series) {
-  return {fit.framebuffer_mib, std::string_view("QCBA").find(series), fit.short_name};
-}
-bool before(const Candidate& a, const Candidate& b) {
-  return rank(a.fit, a.series) < rank(b.fit, b.series);
+std::tuple<std::uint32_t, std::size_t, std::string> rank(const MatchingType& fit) {
+  return {fit.framebuffer_mib, std::string_view("QCBA").find(fit.series), fit.short_name};
 }
 
 /// Types of a GPU that a profile can name, each with the number left over all parents.
-std::vector<Candidate> candidates_on(const mdev::VgpuGpu& gpu) {
+std::vector<MatchingType> candidates_on(const mdev::VgpuGpu& gpu) {
   std::vector<mdev::VgpuType> types = mdev::types_of(gpu);
   // Present vGPUs may keep other types unlisted: such types would fit, though none can be made now.
   if (!gpu.devices.empty()) types.insert(types.end(), gpu.unlisted.begin(), gpu.unlisted.end());
-  std::vector<Candidate> out;
+  std::vector<MatchingType> out;
   for (const mdev::VgpuType& type : types) {
     const auto name = VgpuTypeName::parse(type.short_name);
     if (!name || name->is_whole_function()) continue;  // nothing tells the memory of such a function
@@ -100,15 +90,15 @@ std::vector<Candidate> candidates_on(const mdev::VgpuGpu& gpu) {
     if (!found || *found != &type) continue;  // a name that two types share chooses neither
     const auto size = type.framebuffer_mib ? type.framebuffer_mib : size_by_name(*name);
     if (!size) continue;
-    out.push_back({.fit = {.id = type.id,
-                           .name = type.name,
-                           .short_name = type.short_name,
-                           .framebuffer_mib = *size,
-                           .by_its_name = !type.framebuffer_mib || type.framebuffer_by_name,
-                           .left = type.available},
-                   .series = name->series});
+    out.push_back({.id = type.id,
+                   .name = type.name,
+                   .short_name = type.short_name,
+                   .series = name->series,
+                   .framebuffer_mib = *size,
+                   .by_its_name = !type.framebuffer_mib || type.framebuffer_by_name,
+                   .left = type.available});
   }
-  std::ranges::sort(out, before);
+  std::ranges::sort(out, {}, rank);
   return out;
 }
 
@@ -120,20 +110,20 @@ std::string of_series(const TypeRequest& desired_state) {
   return desired_state.series ? fmt::format(" of series {}", *desired_state.series) : "";
 }
 
-Error no_fit(const mdev::VgpuGpu& gpu, const std::vector<Candidate>& fitting,
-             const std::vector<Candidate>& all, const TypeRequest& desired_state) {
+Error no_fit(const mdev::VgpuGpu& gpu, const std::vector<MatchingType>& fitting,
+             const std::vector<MatchingType>& all, const TypeRequest& desired_state) {
   if (!fitting.empty() && gpu.devices.empty()) {
     return {
         .code = Errc::unsupported,
         .message = fmt::format("{}: {} would do, but its driver makes none now, though it carries nothing",
-                               gpu.label(), described(fitting.front().fit)),
+                               gpu.label(), described(fitting.front())),
         .hint = "types that need a GPU instance are made in MIG mode only, the others only without it"};
   }
   if (!fitting.empty()) {
     const std::string carried = text(match_gpu({}, gpu, {}, {}).found());
     return {.code = Errc::refused,
             .message = fmt::format("{}: {} would do, but none can be made now; it carries {}", gpu.label(),
-                                   described(fitting.front().fit), carried),
+                                   described(fitting.front()), carried),
             .hint = "all vGPUs of a GPU have one size: remove its vGPUs, or ask for that size"};
   }
   if (all.empty()) {
@@ -141,40 +131,36 @@ Error no_fit(const mdev::VgpuGpu& gpu, const std::vector<Candidate>& fitting,
             .message = fmt::format("{}: offers no vGPU type{}", gpu.label(), of_series(desired_state)),
             .hint = "`ferry vgpu types` shows what each GPU offers"};
   }
-  return {.code = Errc::unsupported,
-          .message =
-              fmt::format("{}: no vGPU type{} has {} MiB; the largest is {}", gpu.label(),
-                          of_series(desired_state), desired_state.framebuffer_mib, described(all.back().fit)),
-          .hint = "ask for less, or give the GPU away whole: `ferry vfio bind`"};
+  return {
+      .code = Errc::unsupported,
+      .message = fmt::format("{}: no vGPU type{} has {} MiB; the largest is {}", gpu.label(),
+                             of_series(desired_state), desired_state.framebuffer_mib, described(all.back())),
+      .hint = "ask for less, or give the GPU away whole: `ferry vfio bind`"};
 }
 
 struct GpuAnswer {
   GpuChoice choice;
-  std::optional<Candidate> chosen;
-  std::optional<Candidate> largest;
+  std::optional<MatchingType> largest = {};
 };
 
 GpuAnswer choose_on(const mdev::VgpuGpu& gpu, const TypeRequest& desired_state) {
-  GpuAnswer out{.choice = {.index = gpu.index, .gpu = gpu.address(), .fit = {}, .reason = {}},
-                .chosen = {},
-                .largest = {}};
+  GpuAnswer out{.choice = {.index = gpu.index, .gpu = gpu.address(), .fit = {}, .reason = {}}};
   if (!gpu.obstacle.empty()) {
     out.choice.reason = Error{.code = Errc::unsupported,
                               .message = fmt::format("{}: {}", gpu.label(), gpu.obstacle),
                               .hint = "`ferry vgpu types` shows what each GPU offers"};
     return out;
   }
-  std::vector<Candidate> all = candidates_on(gpu);
+  std::vector<MatchingType> all = candidates_on(gpu);
   std::erase_if(
-      all, [&](const Candidate& c) { return desired_state.series && c.series != *desired_state.series; });
-  std::vector<Candidate> fitting = all;
+      all, [&](const MatchingType& c) { return desired_state.series && c.series != *desired_state.series; });
+  std::vector<MatchingType> fitting = all;
   std::erase_if(fitting,
-                [&](const Candidate& c) { return c.fit.framebuffer_mib < desired_state.framebuffer_mib; });
+                [&](const MatchingType& c) { return c.framebuffer_mib < desired_state.framebuffer_mib; });
   if (!all.empty()) out.largest = all.back();
-  const auto first = std::ranges::find_if(fitting, [](const Candidate& c) { return c.fit.left > 0; });
+  const auto first = std::ranges::find_if(fitting, [](const MatchingType& c) { return c.left > 0; });
   if (first != fitting.end()) {
-    out.chosen = *first;
-    out.choice.fit = first->fit;
+    out.choice.fit = *first;
   } else {
     out.choice.reason = no_fit(gpu, fitting, all, desired_state);
   }
@@ -189,21 +175,21 @@ Error nowhere(const std::vector<GpuAnswer>& answers, const TypeRequest& desired_
     return answer.choice.reason && answer.choice.reason->code == Errc::refused;
   };
   const auto fits = [&](const GpuAnswer& answer) {
-    return answer.largest && answer.largest->fit.framebuffer_mib >= desired_state.framebuffer_mib;
+    return answer.largest && answer.largest->framebuffer_mib >= desired_state.framebuffer_mib;
   };
   auto found = std::ranges::find_if(answers, taken);
   if (found == answers.end()) found = std::ranges::find_if(answers, fits);
   if (found != answers.end() && found->choice.reason) return *found->choice.reason;
-  std::optional<Candidate> most;
+  std::optional<MatchingType> most;
   std::string hint;
   for (const GpuAnswer& answer : answers) {
-    if (!answer.largest || (most && !before(*most, *answer.largest))) continue;
+    if (!answer.largest || (most && rank(*most) >= rank(*answer.largest))) continue;
     most = answer.largest;
     hint = answer.choice.reason ? answer.choice.reason->hint : "";
   }
   if (most) {
     return {.code = Errc::unsupported,
-            .message = fmt::format("no GPU asked has a {}; the largest is {}", what, described(most->fit)),
+            .message = fmt::format("no GPU asked has a {}; the largest is {}", what, described(*most)),
             .hint = hint};
   }
   return {.code = Errc::unsupported,
@@ -220,22 +206,18 @@ Choice choose_types(const mdev::VgpuInventory& inventory, const std::set<vfio::P
     if (gpus.empty() || gpus.contains(gpu.address())) answers.push_back(choose_on(gpu, desired_state));
   }
   Choice out;
-  std::optional<Candidate> smallest;
   for (const GpuAnswer& answer : answers) {
+    const auto& fit = answer.choice.fit;
+    if (fit && (!out.smallest || rank(*fit) < rank(*out.smallest))) out.smallest = fit;
     out.gpus.push_back(answer.choice);
-    if (answer.chosen && (!smallest || before(*answer.chosen, *smallest))) smallest = answer.chosen;
   }
-  if (!smallest) {
+  if (!out.smallest) {
     out.reason = nowhere(answers, desired_state);
     return out;
   }
-  out.smallest = smallest->fit;
   out.smallest->left = 0;
-  for (const GpuAnswer& answer : answers) {
-    if (answer.chosen && answer.chosen->fit.name == smallest->fit.name) {
-      out.smallest->left += answer.chosen->fit.left;
-    }
-  }
+  for (const GpuChoice& gpu : out.gpus)
+    if (gpu.fit && gpu.fit->name == out.smallest->name) out.smallest->left += gpu.fit->left;
   return out;
 }
 

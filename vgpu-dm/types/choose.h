@@ -31,6 +31,7 @@ struct MatchingType {
   std::string id;  ///< see VgpuType
   std::string name;
   std::string short_name;  ///< its name in a profile
+  char series = 'Q';       ///< A, B, C or Q
   std::uint32_t framebuffer_mib = 0;
   bool by_its_name = false;  ///< the driver tells no size: it is the number in the name, about right
   std::uint32_t left = 0;    ///< number of vGPUs that can still be made

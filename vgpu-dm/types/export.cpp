@@ -2,7 +2,6 @@
 #include "vgpu-dm/types/export.h"
 
 #include <algorithm>
-#include <map>
 #include <utility>
 
 #include <fmt/format.h>
@@ -12,24 +11,16 @@
 #include "common/text/text.h"
 #include "vgpu-dm/plan/comparison.h"
 #include "vgpu-dm/plan/gpu_capacity.h"
-#include "vgpu-dm/profile/profile.h"
 #include "vgpu-dm/profile/profile_yaml.h"
 
 namespace ferry::vgpu {
-namespace {
-
-std::map<std::string, std::vector<const mdev::VgpuDevice*>> by_type(const mdev::VgpuGpu& gpu) {
-  std::map<std::string, std::vector<const mdev::VgpuDevice*>> out;
-  for (const mdev::VgpuDevice& device : gpu.devices) out[device.short_name].push_back(&device);
-  return out;
-}
-
-}  // namespace
 
 ExtraSettings extras_of(const mdev::VgpuGpu& gpu) {
   ExtraSettings out;
   out.several_sizes = carries_several_sizes(gpu);
-  for (const auto& [type, devices] : by_type(gpu)) {
+  std::map<std::string, std::vector<const mdev::VgpuDevice*>> by_type;
+  for (const mdev::VgpuDevice& device : gpu.devices) by_type[device.short_name].push_back(&device);
+  for (const auto& [type, devices] : by_type) {
     const std::string text = devices.front()->params.value_or("");
     const auto params = VgpuParams::parse(text);
     if (!params) {
@@ -74,19 +65,10 @@ std::vector<std::string> unsaid_by_v1(const mdev::VgpuInventory& inventory) {
 
 namespace {
 
-Result<> check_name(const std::string& name) {
-  if (can_be_label(name)) return {};
-  return fail(Errc::usage, fmt::format("'{}' cannot name a configuration: no label could choose it", name),
-              kLabelNames);
-}
-
-/// Number of vGPUs by the name of their type.
 using Carried = std::map<std::string, std::uint32_t>;
 
 Result<Carried> carried_by(const mdev::VgpuGpu& gpu) {
-  for (const mdev::VgpuParent& parent : gpu.parents) {
-    if (parent.problem) return fail(Error(*parent.problem).during(gpu.label()));
-  }
+  if (const Error* problem = gpu.problem()) return fail(Error(*problem).during(gpu.label()));
   Carried out;
   for (const mdev::VgpuDevice& device : gpu.devices) {
     if (!device.iommu_group) {
@@ -143,7 +125,9 @@ std::string key_text(const std::string& key) {
 }  // namespace
 
 Result<Profile> export_profile(const mdev::VgpuInventory& inventory, const std::string& name) {
-  if (auto fits = check_name(name); !fits) return fail(std::move(fits).error());
+  if (!can_be_label(name))
+    return fail(Errc::usage, fmt::format("'{}' cannot name a configuration: no label could choose it", name),
+                kLabelNames);
   Profile profile{.name = name, .items = {}, .place = {}};
   // Keyed by the filter that a GPU which counts only by name needs, and its vGPUs; value: index into
   // profile.items.

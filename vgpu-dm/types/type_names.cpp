@@ -6,7 +6,6 @@
 #include <map>
 #include <mutex>
 #include <regex>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -112,7 +111,6 @@ using nlohmann::json;
 constexpr const char* kFile = "run/ferry/hostd/vgpu-type-names.json";
 constexpr int kVersionOfFormat = 1;
 
-/// Type names by number.
 using Names = std::map<std::string, std::string>;
 /// Keyed by a GPU's address and IDs: another card in its slot is another GPU.
 using Memory = std::map<std::string, Names>;
@@ -134,30 +132,16 @@ Memory read_memory(const HostFs& host) {
   }
 }
 
-bool is_nameless(const mdev::VgpuDevice& device) {
-  return device.type_name == device.type_id;
-}
-
 bool needs_names(const mdev::VgpuGpu& gpu) {
-  return gpu.framework->lists_only_creatable_types() && std::ranges::any_of(gpu.devices, is_nameless);
+  return gpu.framework->lists_only_creatable_types() &&
+         std::ranges::any_of(gpu.devices, &mdev::VgpuDevice::is_nameless);
 }
 
 void give_name(mdev::VgpuDevice& device, const std::string& called) {
   device.type_name = called;
-  device.short_name = called.substr(called.find_last_of(' ') + 1);  // npos + 1 is 0
+  device.short_name = mdev::last_word(called);
 }
 
-void name(const Memory& memory, mdev::VgpuGpu& gpu) {
-  const auto names = memory.find(key_of(gpu));
-  if (names == memory.end()) return;
-  for (mdev::VgpuDevice& device : gpu.devices) {
-    const auto found = names->second.find(device.type_id);
-    if (!is_nameless(device) || found == names->second.end()) continue;
-    give_name(device, found->second);
-  }
-}
-
-/// Type names that the driver lists for a GPU now.
 Names listed_on(const mdev::VgpuGpu& gpu) {
   Names out;
   if (!gpu.framework->lists_only_creatable_types()) return out;
@@ -167,51 +151,44 @@ Names listed_on(const mdev::VgpuGpu& gpu) {
   return out;
 }
 
-/// vGPUs whose type names the driver has listed neither now nor earlier.
-std::vector<mdev::VgpuDevice*> unlisted(const HostFs& host, mdev::VgpuGpu& gpu) {
-  std::vector<mdev::VgpuDevice*> out;
+/// The numbers of the vGPUs' types that the driver has named neither now nor earlier.
+std::set<std::string> unlisted(const HostFs& host, const mdev::VgpuGpu& gpu) {
+  std::set<std::string> out;
   if (!gpu.framework->lists_only_creatable_types()) return out;
-  const Names listed = listed_on(gpu);
-  for (mdev::VgpuDevice& device : gpu.devices) {
-    if (!listed.contains(device.type_id)) out.push_back(&device);
-  }
+  for (const mdev::VgpuDevice& device : gpu.devices) out.insert(device.type_id);
+  for (const auto& listed : listed_on(gpu)) out.erase(listed.first);
   if (out.empty()) return out;
-  const Memory memory = read_memory(host);
-  const auto kept = memory.find(key_of(gpu));
-  if (kept != memory.end())
-    std::erase_if(out,
-                  [&](const mdev::VgpuDevice* device) { return kept->second.contains(device->type_id); });
+  Memory memory = read_memory(host);
+  for (const auto& kept : memory[key_of(gpu)]) out.erase(kept.first);
   return out;
 }
 
 }  // namespace
 
-void name_by_memory(const HostFs& host, mdev::VgpuInventory& inventory) {
-  if (std::ranges::none_of(inventory.gpus, needs_names)) return;
-  const Memory memory = read_memory(host);
-  for (mdev::VgpuGpu& gpu : inventory.gpus) name(memory, gpu);
-}
-
-void name_by_memory(const HostFs& host, mdev::VgpuGpu& gpu) {
-  if (needs_names(gpu)) name(read_memory(host), gpu);
+void name_by_memory(const HostFs& host, std::span<mdev::VgpuGpu> gpus) {
+  if (std::ranges::none_of(gpus, needs_names)) return;
+  Memory memory = read_memory(host);
+  for (mdev::VgpuGpu& gpu : gpus) {
+    const Names& names = memory[key_of(gpu)];
+    for (mdev::VgpuDevice& device : gpu.devices) {
+      const auto found = names.find(device.type_id);
+      if (device.is_nameless() && found != names.end()) give_name(device, found->second);
+    }
+  }
 }
 
 bool driver_lists_no_name(const HostFs& host, const mdev::VgpuGpu& gpu) {
-  mdev::VgpuGpu copy;
-  copy.function = gpu.function;
-  copy.framework = gpu.framework;
-  copy.parents = gpu.parents;
-  copy.devices = gpu.devices;
-  return !unlisted(host, copy).empty();
+  return !unlisted(host, gpu).empty();
 }
 
 void name_by_library(const HostFs& host, const mdev::ManagedGpu& said, mdev::VgpuGpu& gpu) {
-  for (mdev::VgpuDevice* device : unlisted(host, gpu)) {
+  const std::set<std::string> nameless = unlisted(host, gpu);
+  for (mdev::VgpuDevice& device : gpu.devices) {
     const auto same = [&](const mdev::ManagedType& type) {
-      return std::to_string(type.id) == device->type_id;
+      return std::to_string(type.id) == device.type_id;
     };
     const auto type = std::ranges::find_if(said.types, same);
-    if (type != said.types.end()) give_name(*device, type->name);
+    if (nameless.contains(device.type_id) && type != said.types.end()) give_name(device, type->name);
   }
 }
 
@@ -222,7 +199,7 @@ Result<> remember_names(HostFs& host, std::span<const mdev::VgpuGpu> gpus,
   for (const mdev::VgpuGpu& gpu : gpus) {
     Names names = listed_on(gpu);
     for (const mdev::VgpuDevice& device : gpu.devices) {
-      if (named.contains(gpu.address()) && !is_nameless(device))
+      if (named.contains(gpu.address()) && !device.is_nameless())
         names.emplace(device.type_id, device.type_name);
     }
     if (!names.empty()) news.emplace(key_of(gpu), std::move(names));

@@ -51,8 +51,7 @@ Result<const mdev::VgpuType*> find_type(const VgpuTypeName& name, std::span<cons
 
 /// Names vGPUs that have only a type number, from earlier lists of the same GPU. An unreadable file names
 /// none.
-void name_by_memory(const HostFs& host, mdev::VgpuInventory& inventory);
-void name_by_memory(const HostFs& host, mdev::VgpuGpu& gpu);
+void name_by_memory(const HostFs& host, std::span<mdev::VgpuGpu> gpus);
 
 /// True if a vGPU has a type that the driver does not list now and that is not remembered: its name is the
 /// table's, or missing.

@@ -101,13 +101,8 @@ std::vector<KnownType> types_of(const vfio::PciFunction& gpu) {
 
 void complete(const BoardTypes& known, mdev::VgpuType& type) {
   const bool nameless = type.name == type.id;
-  const KnownType* found = nullptr;
-  if (nameless) {
-    found = known.find_id(type.id);
-  } else {
-    found = known.find(type.name);
-    if (found == nullptr) found = known.find(type.short_name);
-  }
+  const KnownType* found = nameless ? known.find_id(type.id) : known.find(type.name);
+  if (found == nullptr && !nameless) found = known.find(type.short_name);
   if (found == nullptr) return;
   if (nameless) {
     type.name = found->name;
@@ -121,7 +116,7 @@ void complete(const BoardTypes& known, mdev::VgpuType& type) {
 }
 
 void complete(const BoardTypes& known, mdev::VgpuDevice& device) {
-  if (device.type_name != device.type_id) return;
+  if (!device.is_nameless()) return;
   if (const KnownType* found = known.find_id(device.type_id)) {
     device.type_name = found->name;
     device.short_name = found->short_name;
@@ -140,15 +135,14 @@ void add_unlisted(const BoardTypes& known, mdev::VgpuGpu& gpu) {
     for (const mdev::VgpuType& type : parent.types) listed.insert({type.name, type.id});
   }
   for (const KnownType& type : known.all()) {
-    mdev::VgpuType out;
-    if (type.number) out.id = std::to_string(*type.number);
-    if (listed.contains(type.name) || listed.contains(out.id)) continue;
-    out.name = type.name;
-    out.short_name = type.short_name;
-    out.max_instances = type.max_instances;
-    out.framebuffer_mib = type.framebuffer_mib;
-    out.framebuffer_by_name = type.framebuffer_mib.has_value();
-    gpu.unlisted.push_back(std::move(out));
+    const std::string id = type.number ? std::to_string(*type.number) : "";
+    if (listed.contains(type.name) || listed.contains(id)) continue;
+    gpu.unlisted.push_back({.id = id,
+                            .name = std::string(type.name),
+                            .short_name = std::string(type.short_name),
+                            .max_instances = type.max_instances,
+                            .framebuffer_mib = type.framebuffer_mib,
+                            .framebuffer_by_name = type.framebuffer_mib.has_value()});
   }
 }
 
@@ -235,26 +229,21 @@ const KnownType* BoardTypes::find_id(std::string_view id) const {
   return found == by_number_.end() ? nullptr : &types_[found->second];
 }
 
-void fill_in(mdev::VgpuInventory& inventory) {
+void fill_in(std::span<mdev::VgpuGpu> gpus) {
   using Board = decltype(board_of(vfio::PciFunction{}));
   std::map<Board, BoardTypes> boards;
-  for (mdev::VgpuGpu& gpu : inventory.gpus) {
+  for (mdev::VgpuGpu& gpu : gpus) {
     if (has_nothing_to_complete(gpu)) continue;
     complete(boards.try_emplace(board_of(gpu.function), gpu.function).first->second, gpu);
   }
-}
-
-void fill_in(mdev::VgpuGpu& gpu) {
-  if (has_nothing_to_complete(gpu)) return;
-  complete(BoardTypes(gpu.function), gpu);
 }
 
 Result<mdev::VgpuInventory> scan_known_vgpus(const HostFs& host, const vfio::Inventory& inventory,
                                              const vfio::AcceleratorRules& rules) {
   auto out = mdev::scan_vgpus(host, inventory, rules);
   if (!out) return out;
-  name_by_memory(host, *out);
-  fill_in(*out);
+  name_by_memory(host, out->gpus);
+  fill_in(out->gpus);
   return out;
 }
 
@@ -262,8 +251,8 @@ Result<mdev::VgpuGpu> scan_known_gpu_again(const HostFs& host, const vfio::Inven
                                            const mdev::VgpuGpu& before) {
   auto out = mdev::scan_gpu_again(host, inventory, before);
   if (!out) return out;
-  name_by_memory(host, *out);
-  fill_in(*out);
+  name_by_memory(host, {&*out, 1});
+  fill_in({&*out, 1});
   return out;
 }
 

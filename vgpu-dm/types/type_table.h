@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
@@ -55,8 +56,7 @@ class BoardTypes {
 /// Completes each GPU's types and vGPUs with missing names, sizes and maxima. Also adds unlisted types for
 /// vendor-specific VFIO, or before virtual functions exist. A time-sliced type without a maximum gets the one
 /// that the GPU's framebuffer allows.
-void fill_in(mdev::VgpuInventory& inventory);
-void fill_in(mdev::VgpuGpu& gpu);
+void fill_in(std::span<mdev::VgpuGpu> gpus);
 
 /// scan_vgpus(), completed from the table and from remembered names (type_names.h).
 Result<mdev::VgpuInventory> scan_known_vgpus(const HostFs& host, const vfio::Inventory& inventory,
