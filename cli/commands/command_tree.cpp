@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "cli/completion/command_model.h"
-#include "cli/options/choice_option.h"
+#include "cli/options/value_option.h"
 #include "common/version.h"
 
 namespace ferry::cli {
@@ -42,24 +42,20 @@ CommandTree::CommandTree(CLI::App& app, Globals& globals, Verb& verb, const MayB
     : globals_(globals), verb_(verb) {
   app.require_subcommand(1);
   app.set_help_flag("-h,--help", "print this help");
-  app.add_option("--host-root", globals.host_root, "the folder on which the root of the host is mounted")
-      ->check(CLI::ExistingDirectory)
-      ->option_text("DIR [/]");
-  add_choice(app, "-o,--output", globals.output, output_formats(),
-             "the format of the data: table, wide (a table with more columns), json or yaml")
-      ->option_text("FORMAT [table]");
+  add_value(app, "--host-root DIR [/]", globals.host_root,
+            "the folder on which the root of the host is mounted")
+      ->check(CLI::ExistingDirectory);
+  add_choice(app, "-o,--output FORMAT [table]", globals.output, output_formats(),
+             "the format of the data: table, wide (a table with more columns), json or yaml");
   add_choice(
-      app, "--color", globals.colours,
+      app, "--color WHEN [auto]", globals.colours,
       {{"auto", ColourChoice::terminal}, {"always", ColourChoice::always}, {"never", ColourChoice::never}},
-      "when to use colours: auto (on a terminal, unless NO_COLOR is set), always or never")
-      ->option_text("WHEN [auto]");
-  suggest_words(app.add_option("--log-level", globals.log_level,
-                               "the least severe messages to log: trace, debug, info, warn, error or off"),
-                {"trace", "debug", "info", "warn", "error", "off"})
-      ->option_text("LEVEL [warn]");
-  add_choice(app, "--log-format", globals.log_format, {{"text", LogFormat::text}, {"json", LogFormat::json}},
-             "the format of the log: text or json")
-      ->option_text("FORMAT [text]");
+      "when to use colours: auto (on a terminal, unless NO_COLOR is set), always or never");
+  suggest_words(add_value(app, "--log-level LEVEL [warn]", globals.log_level,
+                          "the least severe messages to log: trace, debug, info, warn, error or off"),
+                {"trace", "debug", "info", "warn", "error", "off"});
+  add_choice(app, "--log-format FORMAT [text]", globals.log_format,
+             {{"text", LogFormat::text}, {"json", LogFormat::json}}, "the format of the log: text or json");
   app.set_version_flag("--version", std::string("ferry ") + kVersion, "print the version");
   app.footer("Data goes to standard output, messages go to standard error.");
 
@@ -101,10 +97,9 @@ CLI::App* CommandTree::add_group(CLI::App& app, const std::string& name, const s
 }
 
 void CommandTree::add_release(CLI::App* verb, std::vector<std::string>& names) {
-  verb->add_option("--release", names,
-                   "a service of the host that may be stopped during the change, or nvidia_drm for its "
-                   "console; nvidia-persistenced needs no entry; none stops no service; may be repeated")
-      ->option_text("NAME ...");
+  add_value(*verb, "--release NAME ...", names,
+            "a service of the host that may be stopped during the change, or nvidia_drm for its "
+            "console; nvidia-persistenced needs no entry; none stops no service; may be repeated");
 }
 
 void CommandTree::add_yes(CLI::App* verb, bool& yes) {
