@@ -9,35 +9,6 @@
 
 namespace ferry::cli {
 
-struct CommandTree::Entry {
-  std::string_view name;
-  void (CommandTree::*add)(CLI::App&);
-};
-
-const std::vector<CommandTree::Entry>& CommandTree::verbs() {
-  static const std::vector<Entry> kVerbs = {{"status", &CommandTree::add_status},
-                                            {"explain", &CommandTree::add_explain},
-                                            {"doctor", &CommandTree::add_doctor},
-                                            {"apply", &CommandTree::add_apply},
-                                            {"assert", &CommandTree::add_assert},
-                                            {"export", &CommandTree::add_export},
-                                            {"convert", &CommandTree::add_convert},
-                                            {"hostd", &CommandTree::add_hostd},
-                                            {"vfio", &CommandTree::add_vfio},
-                                            {"vgpu", &CommandTree::add_vgpu},
-                                            {"plugin", &CommandTree::add_plugin},
-                                            {"agent", &CommandTree::add_agent},
-                                            {"dra", &CommandTree::add_dra},
-                                            {"claims", &CommandTree::add_claims},
-                                            {"kubevirt-cr", &CommandTree::add_kubevirt_cr},
-                                            {"kata", &CommandTree::add_kata},
-                                            {"selftest", &CommandTree::add_selftest},
-                                            {"completion", &CommandTree::add_completion},
-                                            {"help", &CommandTree::add_help},
-                                            {"version", &CommandTree::add_version}};
-  return kVerbs;
-}
-
 CommandTree::CommandTree(CLI::App& app, Globals& globals, Verb& verb, const MayBeNamed& may_be_named)
     : globals_(globals), verb_(verb) {
   app.require_subcommand(1);
@@ -59,8 +30,30 @@ CommandTree::CommandTree(CLI::App& app, Globals& globals, Verb& verb, const MayB
   app.set_version_flag("--version", std::string("ferry ") + kVersion, "print the version");
   app.footer("Data goes to standard output, messages go to standard error.");
 
-  for (const Entry& entry : verbs())
-    if (may_be_named(entry.name)) (this->*entry.add)(app);
+  // In the order of the help text.
+  const std::vector<std::pair<std::string_view, void (CommandTree::*)(CLI::App&)>> verbs = {
+      {"status", &CommandTree::add_status},
+      {"explain", &CommandTree::add_explain},
+      {"doctor", &CommandTree::add_doctor},
+      {"apply", &CommandTree::add_apply},
+      {"assert", &CommandTree::add_assert},
+      {"export", &CommandTree::add_export},
+      {"convert", &CommandTree::add_convert},
+      {"hostd", &CommandTree::add_hostd},
+      {"vfio", &CommandTree::add_vfio},
+      {"vgpu", &CommandTree::add_vgpu},
+      {"plugin", &CommandTree::add_plugin},
+      {"agent", &CommandTree::add_agent},
+      {"dra", &CommandTree::add_dra},
+      {"claims", &CommandTree::add_claims},
+      {"kubevirt-cr", &CommandTree::add_kubevirt_cr},
+      {"kata", &CommandTree::add_kata},
+      {"selftest", &CommandTree::add_selftest},
+      {"completion", &CommandTree::add_completion},
+      {"help", &CommandTree::add_help},
+      {"version", &CommandTree::add_version}};
+  for (const auto& [name, add] : verbs)
+    if (may_be_named(name)) (this->*add)(app);
 }
 
 CLI::App* CommandTree::add_verb(CLI::App& parent, const std::string& name, const std::string& description,

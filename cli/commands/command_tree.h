@@ -46,9 +46,6 @@ class CommandTree {
   CommandTree(CLI::App& app, Globals& globals, Verb& verb, const MayBeNamed& may_be_named);
 
  private:
-  struct Entry;
-  static const std::vector<Entry>& verbs();  ///< in the order of the help text
-
   CLI::App* add_verb(CLI::App& parent, const std::string& name, const std::string& description, Verb action);
   CLI::App* add_changing_verb(CLI::App& parent, const std::string& name, const std::string& description,
                               Verb action);

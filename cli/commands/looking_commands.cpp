@@ -6,11 +6,9 @@
 
 #include "cli/command_line.h"
 #include "cli/commands/command_tree.h"
-#include "cli/commands/examples.h"
 #include "cli/completion/completion.h"
 #include "cli/options/plugin_options.h"
 #include "cli/options/value_option.h"
-#include "cli/output/help_text.h"
 #include "common/version.h"
 
 namespace ferry::cli {
@@ -20,6 +18,13 @@ ExitStatus help_verb(const Session& session, const std::vector<std::string>& wor
   const auto text = help_of(ferry_commands(), words, help_frame(), text_output(session));
   if (!text) return complain(text.error());
   fmt::print(session.out, "{}", *text);
+  return ExitStatus::done;
+}
+
+ExitStatus completion_verb(const Session& session, const std::string& shell) {
+  static const std::map<std::string, decltype(&bash_completion)> kShells = {
+      {"bash", bash_completion}, {"zsh", zsh_completion}, {"fish", fish_completion}};
+  fmt::print(session.out, "{}", kShells.at(shell)(ferry_commands(), "ferry"));
   return ExitStatus::done;
 }
 
@@ -86,14 +91,7 @@ void CommandTree::add_selftest(CLI::App& app) {
 
 void CommandTree::add_completion(CLI::App& app) {
   CLI::App* completion = add_verb(app, "completion", "print a script that completes command lines in a shell",
-                                  [this](const Session& session) {
-                                    static const std::map<std::string, Shell> kShells = {
-                                        {"bash", Shell::bash}, {"zsh", Shell::zsh}, {"fish", Shell::fish}};
-                                    const auto script =
-                                        completion_script(ferry_commands(), kShells.at(shell_), {"ferry"});
-                                    fmt::print(session.out, "{}", script);
-                                    return ExitStatus::done;
-                                  });
+                                  call_with(completion_verb, shell_));
   add_value(*completion, "shell bash|zsh|fish", shell_, "a shell: bash, zsh or fish")
       ->required()
       ->check(CLI::IsMember({"bash", "zsh", "fish"}));

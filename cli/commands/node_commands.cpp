@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The commands for a node as a whole, and the processes that serve it.
 #include <limits>
+#include <utility>
 
 #include "cli/commands/command_tree.h"
 #include "cli/options/plugin_options.h"
 #include "cli/options/value_option.h"
+#include "cli/verbs/agent_program.h"
 
 namespace ferry::cli {
 
@@ -146,7 +148,7 @@ void CommandTree::add_dra(CLI::App& app) {
         auto words = words_for_a_program(*level);
         const auto more = dra::words_of(dra_);
         words.insert(words.end(), more.begin(), more.end());
-        return dra_verb(words);
+        return complain(become_program("ferry-dra", std::move(words)));
       });
   dra::add_dra_options(*verb, dra_);
   verb->footer(
