@@ -186,7 +186,7 @@ Report checks_report(const std::string& what, const json& subject, std::vector<C
   out.document["checks"] = json::array();
   for (const Check& check : checks) out.document["checks"].push_back(cli::to_json(check));
   const std::vector<cli::CheckGroup> groups = {{.heading = {}, .checks = std::move(checks)}};
-  if (cli::counts_of(groups).failed > 0) out.status = ExitStatus::failed;
+  if (cli::count_of(groups, Verdict::fail) > 0) out.status = ExitStatus::failed;
   out.text = cli::checks_text(what, groups, command.verbose, cluster.output);
   return out;
 }

@@ -18,8 +18,8 @@ CLI::Option* add_value(CLI::App& app, const std::string& form, Value& value, con
   return app.add_option(form.substr(0, blank), value, description)->option_text(form.substr(blank + 1));
 }
 
-/// The same for one of several words, each of which stands for a value. Rejects any other word with the list of
-/// valid ones.
+/// The same for one of several words, each of which stands for a value. Rejects any other word with the list
+/// of valid ones.
 template <typename Value>
 CLI::Option* add_choice(CLI::App& app, const std::string& form, Value& value,
                         const std::map<std::string, Value>& words, const std::string& description) {
