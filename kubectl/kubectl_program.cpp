@@ -250,7 +250,7 @@ Result<Report> show_permitted(const Cluster& cluster) {
 }
 
 Result<Report> gather(const Cluster& cluster, const Command& command) {
-  auto gathered = gather_cluster(cluster.ask, cluster.ask_for_log, {.space = space_of(cluster, command)});
+  auto gathered = gather_cluster(cluster.ask, cluster.ask_for_log, space_of(cluster, command));
   if (!gathered) return fail(std::move(gathered).error());
   std::string text = cli::printed(cli::OutputFormat::json, gathered->document, {});
   return Report{.document = std::move(gathered->document),
