@@ -12,7 +12,6 @@
 #include <CLI/CLI.hpp>
 
 #include "cli/commands/command_tree.h"
-#include "cli/commands/examples.h"
 #include "cli/completion/completed_names.h"
 #include "cli/options/usage_fault.h"
 #include "common/log.h"

@@ -5,7 +5,6 @@
 #include <cstdio>
 #include <filesystem>
 #include <memory>
-#include <string>
 #include <utility>
 
 #include "cli/options/output_format.h"
@@ -76,11 +75,13 @@ class HostChange {
   FinishOnSignal finish_;
 };
 
-/// The first check of begin_change(), for verbs that work long before they need the lock.
+/// The first check of begin_change(), for verbs that work long before they need the lock. A dry run needs no
+/// root.
 Result<> require_root(const Session& session);
 
-/// Begins a change of the host. The caller must be root (if the host is this machine), and no other Ferry
-/// process may be changing it. Call it before any thread starts, which would take signals (FinishOnSignal).
+/// Begins a change of the host; nullptr: a dry run makes none. The caller must be root (if the host is this
+/// machine), and no other Ferry process may be changing it. Call it before any thread starts, which would
+/// take signals (FinishOnSignal).
 Result<std::unique_ptr<HostChange>> begin_change(const Session& session);
 
 /// Prints an error and its hint to stderr; returns its exit status.

@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "common/text/text.h"
 #include "kubectl/cluster_reader.h"
 
 namespace ferry::kubectl {
@@ -41,8 +42,7 @@ std::string host_root_in(const std::vector<std::string>& words) {
   std::string out = *option;
   if (out == kOption && std::next(option) != words.end()) out += "=" + *std::next(option);
   const bool plain = std::ranges::all_of(out, [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-           std::string_view("-=/._").find(c) != std::string_view::npos;
+    return is_alphanumeric(c) || std::string_view("-=/._").find(c) != std::string_view::npos;
   });
   return plain ? " " + out : std::string();
 }

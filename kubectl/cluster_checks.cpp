@@ -25,8 +25,7 @@ namespace {
 using nlohmann::json;
 
 Check node_ready(const ClusterNode& node) {
-  Check check{
-      .id = "node-ready", .subject = node.name, .why = "no pod is started on a node that is not ready"};
+  Check check{"node-ready", node.name, "no pod is started on a node that is not ready"};
   if (!node.ready)
     return std::move(check).failed("the kubelet does not say that it is ready",
                                    "kubectl describe node " + node.name);
@@ -54,7 +53,7 @@ bool serves_host_side(const json& pod) {
 
 // While one pod replaces another, a single running one is enough.
 Check agent_runs(const ClusterNode& node, const std::vector<json>& pods) {
-  Check check{.id = "ferry-agent", .subject = node.name, .why = "without it labels are only words"};
+  Check check{"ferry-agent", node.name, "without it labels are only words"};
   std::optional<std::string> fault;
   for (const json& pod : pods) {
     if (!agent_options_in(pod)) continue;
@@ -82,9 +81,8 @@ Check agent_runs(const ClusterNode& node, const std::vector<json>& pods) {
 
 // Looks for hostd and the plugin, which have a DaemonSet of their own.
 Check host_side_runs(const ClusterNode& node, const std::vector<json>& pods) {
-  Check check{.id = "ferry-hostd",
-              .subject = node.name,
-              .why = "the agent only writes files: hostd changes the GPUs, and the plugin advertises them"};
+  Check check{"ferry-hostd", node.name,
+              "the agent only writes files: hostd changes the GPUs, and the plugin advertises them"};
   std::set<std::string> running;
   std::optional<std::string> fault;
   bool agent = false;
@@ -116,10 +114,8 @@ Check host_side_runs(const ClusterNode& node, const std::vector<json>& pods) {
 // The two DaemonSets may have different versions during an update.
 Check one_version(const ClusterNode& node, const std::vector<json>& pods) {
   Check check{
-      .id = "ferry-versions",
-      .subject = node.name,
-      .why =
-          "agent, hostd and plugin read each other's files; an update may leave two versions side by side"};
+      "ferry-versions", node.name,
+      "agent, hostd and plugin read each other's files; an update may leave two versions side by side"};
   std::map<std::string, std::vector<std::string>> by_image;
   for (const json& pod : pods)
     for (const json& container : items_field(json_at(pod, "spec"), "containers"))
@@ -137,9 +133,7 @@ Check one_version(const ClusterNode& node, const std::vector<json>& pods) {
 }
 
 Check node_state(const ClusterNode& node) {
-  Check check{.id = "node-state",
-              .subject = node.name,
-              .why = "GPUs are advertised as desired only on a node that is ready"};
+  Check check{"node-state", node.name, "GPUs are advertised as desired only on a node that is ready"};
   if (node.state.empty()) return std::move(check).unknown("there is no label gpu-ferry.io/state");
   const std::string found = node.last_error.empty() ? node.state : node.state + ": " + node.last_error;
   if (node.state == "ready" || node.state == "idle") return std::move(check).passed(found);
@@ -151,9 +145,7 @@ Check node_state(const ClusterNode& node) {
 }
 
 Check other_programs(const ClusterNode& node, const std::vector<json>& pods) {
-  Check check{.id = "one-owner",
-              .subject = node.name,
-              .why = "Ferry is on standby where NVIDIA's programs serve the node"};
+  Check check{"one-owner", node.name, "Ferry is on standby where NVIDIA's programs serve the node"};
   std::map<std::string, json> by_name;
   agent::AgentProgramOptions agent;  // options of the agent's pod, if there is one
   for (const json& pod : pods) {
@@ -176,9 +168,7 @@ Check other_programs(const ClusterNode& node, const std::vector<json>& pods) {
 }
 
 Check gpus_offered(const ClusterNode& node) {
-  Check check{.id = "gpus-advertised",
-              .subject = node.name,
-              .why = "a device that is not allocatable goes to no pod"};
+  Check check{"gpus-advertised", node.name, "a device that is not allocatable goes to no pod"};
   if (node.resources.empty())
     return std::move(check).warned("the node advertises no GPUs",
                                    "`ferry status` on the node says in which mode they are");
@@ -218,25 +208,20 @@ std::vector<std::string> listed_twice(const ClusterNode& node, const json& kubev
 }
 
 Check kubevirt_permits(const ClusterNode& node, const std::optional<std::vector<json>>& kubevirts) {
-  Check check{.id = "kubevirt-permits",
-              .subject = node.name,
-              .why =
-                  "KubeVirt starts no VM with a device that its object does not list, and advertises one "
-                  "itself that has no externalResourceProvider: true; pods in VMs of Kata need neither"};
+  Check check{"kubevirt-permits", node.name,
+              "KubeVirt starts no VM with a device that its object does not list, and advertises one "
+              "itself that has no externalResourceProvider: true; pods in VMs of Kata need neither"};
   constexpr const char* kCure = "`ferry kubevirt-cr --apply` on the node";
   if (!kubevirts) return std::move(check).unknown("the KubeVirt object cannot be seen");
   if (kubevirts->empty()) return std::move(check).passed("the cluster has no KubeVirt");
-  const auto permitted = permitted_by(kubevirts->front());
-  if (!permitted) return std::move(check).passed("it permits everything");
+  if (!permitted_by(kubevirts->front())) return std::move(check).passed("it permits everything");
   std::vector<std::string> lacks;
-  for (const auto& [name, resource] : node.resources) {
-    // A container's GPU needs no entry, nor does a resource that no plugin serves any more.
-    if (resource.capacity == 0 || mode_by_name(name) == policy::Mode::host) continue;
-    const auto found = permitted->find(name);
-    if (found == permitted->end())
-      lacks.push_back(name + " is not listed");
-    else if (!found->second)
-      lacks.push_back(name + " is not marked with externalResourceProvider: true");
+  for (const PermittedResource& one :
+       permitted_resources({.nodes = {node}, .users = {}, .notes = {}}, kubevirts->front())) {
+    if (!one.listed)
+      lacks.push_back(one.name + " is not listed");
+    else if (!one.by_others)
+      lacks.push_back(one.name + " is not marked with externalResourceProvider: true");
   }
   if (const auto twice = listed_twice(node, kubevirts->front()); lacks.empty() && !twice.empty())
     return std::move(check).warned(fmt::format("{} stands in pciHostDevices and in mediatedDevices: {}",
@@ -267,9 +252,8 @@ std::optional<bool> is_1_9_or_newer(const json& kubevirt) {
 }
 
 Check kubevirt_reads_claims(const ClusterNode& node, const std::optional<std::vector<json>>& kubevirts) {
-  Check check{.id = "kubevirt-claims",
-              .subject = node.name,
-              .why = "a VM gets a GPU by a ResourceClaim only with KubeVirt's feature gate GPUsWithDRA"};
+  Check check{"kubevirt-claims", node.name,
+              "a VM gets a GPU by a ResourceClaim only with KubeVirt's feature gate GPUsWithDRA"};
   if (!kubevirts) return std::move(check).unknown("the KubeVirt object cannot be seen");
   if (kubevirts->empty()) return std::move(check).passed("the cluster has no KubeVirt");
   const json& kubevirt = kubevirts->front();
@@ -289,11 +273,9 @@ Check kubevirt_reads_claims(const ClusterNode& node, const std::optional<std::ve
 
 /// KubeVirt v1.9.0: DisableMDEVConfiguration is the former name of the setting.
 Check kubevirt_keeps_mediated(const ClusterNode& node, const std::optional<std::vector<json>>& kubevirts) {
-  Check check{.id = "kubevirt-keeps-mediated",
-              .subject = node.name,
-              .why =
-                  "each minute KubeVirt removes mediated devices of types that it does not know, also those "
-                  "that a claim has just made"};
+  Check check{"kubevirt-keeps-mediated", node.name,
+              "each minute KubeVirt removes mediated devices of types that it does not know, also those "
+              "that a claim has just made"};
   if (!kubevirts) return std::move(check).unknown("the KubeVirt object cannot be seen");
   if (kubevirts->empty()) return std::move(check).passed("the cluster has no KubeVirt");
   const json& kubevirt = kubevirts->front();
@@ -310,11 +292,9 @@ Check kubevirt_keeps_mediated(const ClusterNode& node, const std::optional<std::
 /// An API server before Kubernetes 1.34 does not know the kind. Later ones drop counters without an error,
 /// so the slices show whether they were stored.
 Check slices_have_counters(const ClusterNode& node, const Result<std::vector<json>>& slices) {
-  Check check{.id = "dra-counters",
-              .subject = node.name,
-              .why =
-                  "without counters the scheduler keeps no two devices of a GPU apart, so claims get each "
-                  "GPU in one way only"};
+  Check check{"dra-counters", node.name,
+              "without counters the scheduler keeps no two devices of a GPU apart, so claims get each "
+              "GPU in one way only"};
   if (!slices && slices.error().code == kube::ApiErrc::not_found)
     return std::move(check).failed("the API server has no resource.k8s.io/v1",
                                    "claims need Kubernetes 1.34 or later; with dra.enabled=false in the "

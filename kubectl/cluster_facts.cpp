@@ -17,6 +17,7 @@
 #include "agent/drain/drain_mark.h"
 #include "api/labels.h"
 #include "common/text/visible_text.h"
+#include "common/text/words.h"
 #include "dra/names.h"
 #include "kubectl/agent_pod.h"
 #include "kubectl/cluster_reader.h"
@@ -360,15 +361,9 @@ bool has_to_do_with_gpus(const ClusterNode& node) {
 }  // namespace
 
 std::string_view text(GpuUser::Kind kind) {
-  switch (kind) {
-    case GpuUser::Kind::vm:
-      return "VM";
-    case GpuUser::Kind::kata:
-      return "Kata pod";
-    case GpuUser::Kind::pod:
-      break;
-  }
-  return "pod";
+  using Kind = GpuUser::Kind;
+  constexpr Words<Kind, 3> kWords = {{{"VM", Kind::vm}, {"Kata pod", Kind::kata}, {"pod", Kind::pod}}};
+  return word_for(kWords, kind);
 }
 
 std::string GpuUser::text() const {

@@ -24,15 +24,6 @@ namespace ferry::kubectl {
 
 using nlohmann::json;
 
-namespace {
-
-// True: the values are as long and mixed as keys, so masked_text() would hide some.
-bool is_known_name(std::string_view key) {
-  return key == "nvidia.com/gpu.product";
-}
-
-}  // namespace
-
 bool is_needed_label(std::string_view key) {
   constexpr std::array<std::string_view, 6> kDomains = {
       kGpuResources,        "feature.node.kubernetes.io/", "node-role.kubernetes.io/",
@@ -62,7 +53,8 @@ void take_labels(const json& object, const char* key, json& out) {
   std::size_t left_out = 0;
   for (const auto& [name, value] : texts_field(object, key)) {
     if (is_needed_label(name))
-      out[key][name] = is_known_name(name) ? value : masked_text(value);
+      // Names of products are as long and mixed as keys, so masked_text() would hide some.
+      out[key][name] = name == "nvidia.com/gpu.product" ? value : masked_text(value);
     else
       ++left_out;
   }
@@ -418,24 +410,22 @@ json gathered_event(const json& event) {
 }
 
 Result<Gathered> gather_cluster(const kube::AskForPart& ask, const AskForLog& ask_for_log,
-                                const GatherPlace& place) {
+                                const std::string& space) {
   // A caller that may not even list Nodes, or reaches no API server, gets no archive.
   if (auto nodes = ask({.kind = kube::kNodes}, {.most = 1}); !nodes) return fail(std::move(nodes).error());
   Gathering gathering(ask);
   gathering.take("nodes", {.kind = kube::kNodes}, gathered_node);
-  gathering.take("pods", {.kind = kube::kPods},
-                 [&](const json& pod) { return gathered_pod(pod, place.space); });
+  gathering.take("pods", {.kind = kube::kPods}, [&](const json& pod) { return gathered_pod(pod, space); });
   gathering.take("vmis", {.kind = kube::kVmis}, gathered_vmi);
   gathering.take("kubevirts", {.kind = kube::kKubeVirts}, gathered_kubevirt);
-  gathering.take("config_maps", {.kind = kube::kConfigMaps, .space = place.space}, gathered_config_map);
-  gathering.take(
-      "leases",
-      {.kind = kube::kLeases, .space = place.space, .fields = {}, .labels = api::kRolloutLeaseLabel},
-      gathered_lease);
+  gathering.take("config_maps", {.kind = kube::kConfigMaps, .space = space}, gathered_config_map);
+  gathering.take("leases",
+                 {.kind = kube::kLeases, .space = space, .fields = {}, .labels = api::kRolloutLeaseLabel},
+                 gathered_lease);
   gathering.take("events", {.kind = kube::kEvents, .space = "default", .fields = "involvedObject.kind=Node"},
                  gathered_event);
-  gathering.look_for_ferry(place.space);
-  gathering.take_logs(ask_for_log, place.space);
+  gathering.look_for_ferry(space);
+  gathering.take_logs(ask_for_log, space);
   return std::move(gathering).take_all();
 }
 

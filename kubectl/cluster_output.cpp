@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,6 +10,9 @@
 
 #include "cli/output/table.h"
 #include "cli/output/text_output.h"
+#include "common/text/json.h"
+#include "common/text/text.h"
+#include "common/text/words.h"
 #include "kubectl/cluster_verbs.h"
 
 namespace ferry::kubectl {
@@ -18,20 +20,10 @@ namespace {
 
 using nlohmann::json;
 
-json or_null(const std::string& text) {
-  return text.empty() ? json() : json(text);
-}
-
-const char* word(GpuUser::Kind kind) {
-  switch (kind) {
-    case GpuUser::Kind::vm:
-      return "vm";
-    case GpuUser::Kind::kata:
-      return "kata_pod";
-    case GpuUser::Kind::pod:
-      break;
-  }
-  return "pod";
+std::string_view word(GpuUser::Kind kind) {
+  using Kind = GpuUser::Kind;
+  constexpr Words<Kind, 3> kWords = {{{"vm", Kind::vm}, {"kata_pod", Kind::kata}, {"pod", Kind::pod}}};
+  return word_for(kWords, kind);
 }
 
 json to_json(const GivenDevice& device) {
@@ -70,7 +62,7 @@ json node_part(const ClusterGpus& cluster, const ClusterNode& node) {
               {"ready", node.ready},
               {"cordoned", node.cordoned},
               {"state", or_null(node.state)},
-              {"last_changed", node.last_changed ? json(*node.last_changed) : json()},
+              {"last_changed", or_null(node.last_changed)},
               {"asked_for", or_null(node.asked_for)},
               {"last_error", or_null(node.last_error)},
               {"vgpu_config_state", or_null(node.vgpu_state)},
@@ -179,7 +171,7 @@ std::string users_text(const ClusterGpus& cluster, const ClusterNode& node, cons
 }
 
 void add_line(std::string& out, const std::string& text, Columns columns) {
-  for (const std::string& line : cli::wrapped(text, columns)) out += line + "\n";
+  out += cli::wrapped_lines(text, columns);
 }
 
 void add_notes(std::string& out, const ClusterGpus& cluster, Columns columns) {
@@ -245,34 +237,29 @@ bool is_plain_pod(const GpuUser& user) {
   return user.kind == GpuUser::Kind::pod;
 }
 
-cli::Table vms_table(const ClusterGpus& cluster) {
-  cli::Table table({"NAMESPACE", "NAME", "KIND", "PHASE", "NODE", "GPUS", "DEVICES"});
-  for (const GpuUser& user : cluster.users) {
-    if (is_plain_pod(user)) continue;
-    table.add({user.space, user.name, std::string(text(user.kind)), user.phase, user.node,
-               resources_text(user), devices_text(user)});
-  }
-  return table;
-}
-
-// Seven readable columns take more than 80 characters; five do not.
-cli::Table narrow_vms_table(const ClusterGpus& cluster) {
-  cli::Table table({"NAME", "KIND", "NODE", "GPUS", "DEVICES"});
+// Seven readable columns take more than 80 characters; the five of a narrow table do not.
+cli::Table vms_table(const ClusterGpus& cluster, bool narrow) {
+  cli::Table table(
+      narrow ? std::vector<std::string>{"NAME", "KIND", "NODE", "GPUS", "DEVICES"}
+             : std::vector<std::string>{"NAMESPACE", "NAME", "KIND", "PHASE", "NODE", "GPUS", "DEVICES"});
   for (const GpuUser& user : cluster.users) {
     if (is_plain_pod(user)) continue;
     const std::string kind(text(user.kind));
-    table.add({user.space + "/" + user.name, user.phase.empty() ? kind : kind + "\n" + user.phase, user.node,
-               resources_text(user), devices_text(user)});
+    if (narrow) {
+      table.add({user.space + "/" + user.name, user.phase.empty() ? kind : kind + "\n" + user.phase,
+                 user.node, resources_text(user), devices_text(user)});
+    } else {
+      table.add(
+          {user.space, user.name, kind, user.phase, user.node, resources_text(user), devices_text(user)});
+    }
   }
   return table;
 }
 
 bool goes_into(const std::string& text, Columns columns) {
-  if (!columns) return true;
-  std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);)
-    if (cli::width_of(line) > *columns) return false;
-  return true;
+  return !columns || std::ranges::all_of(words_between(text, '\n'), [&](const std::string& line) {
+    return cli::width_of(line) <= *columns;
+  });
 }
 
 }  // namespace
@@ -328,8 +315,8 @@ std::string vms_text(const ClusterGpus& cluster, Columns columns) {
   if (std::ranges::all_of(cluster.users, is_plain_pod)) {
     out = "no VM has a GPU, or asks for one\n";
   } else {
-    const std::string apart = vms_table(cluster).text(columns);
-    out = goes_into(apart, columns) ? apart : narrow_vms_table(cluster).text(columns);
+    const std::string apart = vms_table(cluster, false).text(columns);
+    out = goes_into(apart, columns) ? apart : vms_table(cluster, true).text(columns);
   }
   add_notes(out, cluster, columns);
   return out;

@@ -14,6 +14,7 @@
 #include "api/labels.h"
 #include "cli/output/table.h"
 #include "cli/output/text_output.h"
+#include "common/text/json.h"
 #include "common/text/text.h"
 #include "common/text/words.h"
 #include "kata-manager/classes/kubernetes_words.h"
@@ -260,7 +261,7 @@ json plan_document(const LabelPlan& plan) {
     const auto has = plan.node.labels.find(key);
     labels.push_back({{"name", key},
                       {"now", has == plan.node.labels.end() ? json() : json(has->second)},
-                      {"then", value ? json(*value) : json()}});
+                      {"then", or_null(value)}});
   }
   auto in_use = json::array();
   for (const GpuUser* user : users_on(plan))
@@ -278,9 +279,7 @@ json plan_document(const LabelPlan& plan) {
 
 std::string plan_text(const LabelPlan& plan, std::optional<std::size_t> columns) {
   std::string out = fmt::format("node {}\n", plan.node.name);
-  const auto say = [&](const std::string& text) {
-    for (const std::string& line : cli::wrapped(text, columns)) out += line + "\n";
-  };
+  const auto say = [&](const std::string& text) { out += cli::wrapped_lines(text, columns); };
   if (!plan.labels.empty()) {
     cli::Table table({"LABEL", "CURRENT", "DESIRED"});
     for (const auto& [key, value] : plan.labels) {

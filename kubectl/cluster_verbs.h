@@ -116,10 +116,6 @@ inline constexpr std::size_t kMostOfLogs = std::size_t{4} << 20U;
 /// come first. A restarted container's previous log is gathered, too.
 GatheredLogs gather_logs(const AskForLog& ask, const std::vector<nlohmann::json>& pods);
 
-struct GatherPlace {
-  std::string space;  ///< Ferry's namespace, with its ConfigMaps and Leases
-};
-
 struct Gathered {  // NOLINT(bugprone-exception-escape): JSON is moved, which throws nothing
   nlohmann::json document;
   std::vector<std::string> notes;  ///< the document's own, for stderr when that goes to a file
@@ -128,10 +124,10 @@ struct Gathered {  // NOLINT(bugprone-exception-escape): JSON is moved, which th
 
 /// Gathers Nodes; pods that have GPUs or belong to Ferry, KubeVirt's launchers or NVIDIA's operator; VMs; the
 /// KubeVirt object; Ferry's ConfigMaps and Leases; events of Nodes; the ends of Ferry's own logs
-/// (gather_logs()). Lists that the role hides, that the cluster does not know, or that failed become
-/// `notes`. Errors: those of `ask` for Nodes.
+/// (gather_logs()). `space`: Ferry's namespace, with its ConfigMaps and Leases. Lists that the role hides,
+/// that the cluster does not know, or that failed become `notes`. Errors: those of `ask` for Nodes.
 Result<Gathered> gather_cluster(const kube::AskForPart& ask, const AskForLog& ask_for_log,
-                                const GatherPlace& place);
+                                const std::string& space);
 
 // The part of one object that is taken; null: none. `space`: Ferry's namespace.
 nlohmann::json gathered_node(const nlohmann::json& node);

@@ -104,9 +104,8 @@ void offer_names(const cli::OptionModel& positional, Place place, const AskForNa
 }
 
 void offer_options(const cli::CommandModel& command, Answer& answer) {
-  for (const auto* some : {&command.options, &command.inherited})
-    for (const cli::OptionModel& option : *some)
-      for (const std::string& name : option.names) answer.offer(name, option.description);
+  for (const cli::OptionModel& option : command.all_options())
+    for (const std::string& name : option.names) answer.offer(name, option.description);
 }
 
 }  // namespace

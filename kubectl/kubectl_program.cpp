@@ -27,9 +27,9 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/completion/command_model.h"
-#include "cli/options/choice_option.h"
 #include "cli/options/output_format.h"
 #include "cli/options/usage_fault.h"
+#include "cli/options/value_option.h"
 #include "cli/output/check_report.h"
 #include "cli/output/help_text.h"
 #include "cli/output/text_output.h"
@@ -186,7 +186,7 @@ Report checks_report(const std::string& what, const json& subject, std::vector<C
   out.document["checks"] = json::array();
   for (const Check& check : checks) out.document["checks"].push_back(cli::to_json(check));
   const std::vector<cli::CheckGroup> groups = {{.heading = {}, .checks = std::move(checks)}};
-  if (cli::counts_of(groups).failed > 0) out.status = ExitStatus::failed;
+  if (cli::count_of(groups, Verdict::fail) > 0) out.status = ExitStatus::failed;
   out.text = cli::checks_text(what, groups, command.verbose, cluster.output);
   return out;
 }
@@ -250,7 +250,7 @@ Result<Report> show_permitted(const Cluster& cluster) {
 }
 
 Result<Report> gather(const Cluster& cluster, const Command& command) {
-  auto gathered = gather_cluster(cluster.ask, cluster.ask_for_log, {.space = space_of(cluster, command)});
+  auto gathered = gather_cluster(cluster.ask, cluster.ask_for_log, space_of(cluster, command));
   if (!gathered) return fail(std::move(gathered).error());
   std::string text = cli::printed(cli::OutputFormat::json, gathered->document, {});
   return Report{.document = std::move(gathered->document),
@@ -264,15 +264,12 @@ class PluginVerbs {
   PluginVerbs(CLI::App& app, Command& command, ClusterVerb& verb) : command_(command), verb_(verb) {
     app.require_subcommand(1);
     app.set_help_flag("-h,--help", "print this help");
-    cli::add_choice(app, "-o,--output", command.output, cli::output_formats(),
-                    "the format of the data: table, wide (a table with more columns), json or yaml")
-        ->option_text("FORMAT [table]");
-    app.add_option("--kubeconfig", command.kubeconfig,
-                   "how to reach the API server; the default is $KUBECONFIG, then ~/.kube/config")
-        ->option_text("FILE");
-    app.add_option("--context", command.context,
-                   "the context of that file; the default is its current context")
-        ->option_text("NAME");
+    cli::add_choice(app, "-o,--output FORMAT [table]", command.output, cli::output_formats(),
+                    "the format of the data: table, wide (a table with more columns), json or yaml");
+    cli::add_value(app, "--kubeconfig FILE", command.kubeconfig,
+                   "how to reach the API server; the default is $KUBECONFIG, then ~/.kube/config");
+    cli::add_value(app, "--context NAME", command.context,
+                   "the context of that file; the default is its current context");
     app.set_version_flag("--version", std::string("ferry ") + kVersion, "print the version");
     app.footer(kNotes);
     add_list(app);
@@ -309,15 +306,14 @@ class PluginVerbs {
     return verb;
   }
   void name_space(CLI::App* verb, const char* description) {
-    verb->add_option("-n,--namespace", command_.space, description)->option_text("NAME");
+    cli::add_value(*verb, "-n,--namespace NAME", command_.space, description);
   }
   void add_list(CLI::App& app) {
     CLI::App* const list = add(app, "list", "list the GPUs of all nodes, and which VM or pod has them",
                                [this](const Cluster& cluster) { return list_cluster(cluster, command_); });
-    list->add_option("nodes", command_.nodes, "only these nodes")->option_text("NODE...");
-    list->add_option("-l,--selector", command_.labels,
-                     "only nodes with these labels, such as zone=a,gpu-ferry.io/state!=ready")
-        ->option_text("SELECTOR");
+    cli::add_value(*list, "nodes NODE...", command_.nodes, "only these nodes");
+    cli::add_value(*list, "-l,--selector SELECTOR", command_.labels,
+                   "only nodes with these labels, such as zone=a,gpu-ferry.io/state!=ready");
     list->add_flag("-w,--watch", command_.watch, "print the list again when it changes, until Ctrl-C");
     list->footer(
         "`-o wide` adds the column CHANGED: how long ago the agent last changed any label or annotation of "
@@ -326,25 +322,23 @@ class PluginVerbs {
   void add_plan(CLI::App& app) {
     CLI::App* const plan = add(app, "plan", "print what other labels of a node would ask for",
                                [this](const Cluster& cluster) { return plan_labels(cluster, command_); });
-    plan->add_option("node", command_.node, "a node")->required()->option_text("NODE");
-    plan->add_option("labels", command_.changes,
-                     "KEY=VALUE sets a label, KEY- removes it, as in kubectl label")
-        ->option_text("CHANGE...");
+    cli::add_value(*plan, "node NODE", command_.node, "a node")->required();
+    cli::add_value(*plan, "labels CHANGE...", command_.changes,
+                   "KEY=VALUE sets a label, KEY- removes it, as in kubectl label");
     name_space(plan, "the namespace of the ConfigMaps, if no pod of the agent on the node shows it");
-    plan->add_option(
-            "--config-map", command_.config_maps,
-            "a ConfigMap with policies and vGPU profiles, if no pod of the agent on the node shows it; "
-            "may be repeated")
-        ->capture_default_str()
-        ->option_text("NAME ...");
+    cli::add_value(
+        *plan, "--config-map NAME ...", command_.config_maps,
+        "a ConfigMap with policies and vGPU profiles, if no pod of the agent on the node shows it; "
+        "may be repeated")
+        ->capture_default_str();
   }
   void add_doctor(CLI::App& app) {
     CLI::App* const doctor =
         add(app, "doctor", "find what keeps the GPUs of a node from VMs, or a VM from its GPUs",
             [this](const Cluster& cluster) { return check(cluster, command_); });
-    doctor->add_option("target", command_.target, "a node, or the word vm and NAMESPACE/NAME of a VM")
-        ->required()
-        ->option_text("NODE|vm...");
+    cli::add_value(*doctor, "target NODE|vm...", command_.target,
+                   "a node, or the word vm and NAMESPACE/NAME of a VM")
+        ->required();
     doctor->add_flag("-v,--verbose", command_.verbose, "also print the checks that passed");
     name_space(doctor, "the namespace of a VM that is named without one");
   }

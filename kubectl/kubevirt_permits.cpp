@@ -76,18 +76,20 @@ std::string permitted_text(const std::vector<PermittedResource>& resources, cons
                                : "not listed",
                fmt::format("{}", fmt::join(one.nodes, ", "))});
   std::string out = table.text(columns);
-  const auto say = [&](const std::string& text) {
-    for (const std::string& line : cli::wrapped(text, columns)) out += line + "\n";
-  };
   const auto missing = std::ranges::find_if_not(resources, &PermittedResource::permitted);
   if (missing == resources.end()) return out;
-  say("VMs can ask only for resources that the KubeVirt object lists with externalResourceProvider: true");
+  out += cli::wrapped_lines(
+      "VMs can ask only for resources that the KubeVirt object lists with externalResourceProvider: true",
+      columns);
   const json& metadata = json_at(kubevirt, "metadata");
-  say(fmt::format(
-      "hint: in Ferry's pod on node {} `ferry --host-root=/host kubevirt-cr` prints the entries with "
-      "their selectors; add them with `kubectl edit kubevirt -n {} {}`, or with `ferry kubevirt-cr --apply`, "
-      "which keeps all other entries",
-      missing->nodes.front(), text_field(metadata, "namespace"), text_field(metadata, "name")));
+  out += cli::wrapped_lines(
+      fmt::format(
+          "hint: in Ferry's pod on node {} `ferry --host-root=/host kubevirt-cr` prints the entries with "
+          "their selectors; add them with `kubectl edit kubevirt -n {} {}`, or with `ferry kubevirt-cr "
+          "--apply`, "
+          "which keeps all other entries",
+          missing->nodes.front(), text_field(metadata, "namespace"), text_field(metadata, "name")),
+      columns);
   return out;
 }
 

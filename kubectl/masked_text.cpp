@@ -28,6 +28,9 @@ bool is_space(char c) {
 bool is_quote(char c) {
   return c == '"' || c == '\'' || c == '`';
 }
+bool is_hex(char c) {
+  return std::isxdigit(static_cast<unsigned char>(c)) != 0;
+}
 /// Characters after which a sentence or a list goes on. A password may have them, too.
 bool is_closing(char c) {
   return c == ',' || c == ';' || c == ')' || c == '}' || c == ']' || c == '>';
@@ -191,7 +194,7 @@ bool is_like_base64(std::string_view word) {
   const auto kind_of = [](char c) {
     if (is_digit(c)) return Kind::digit;
     if (!is_letter(c)) return Kind::other;
-    return c >= 'a' ? Kind::lower : Kind::upper;
+    return is_lower(c) ? Kind::lower : Kind::upper;
   };
   std::size_t changes = 0;
   std::size_t lower = 0;
@@ -225,8 +228,7 @@ bool has_prefix_of_a_token(std::string_view word) {
   const auto is_by = [word](const Issued& issued) {
     return word.starts_with(issued.prefix) && word.size() >= issued.least;
   };
-  return std::ranges::any_of(kIssued, is_by) ||
-         (is_by(kAlsoAName) && std::ranges::any_of(word, [](char c) { return c >= 'A' && c <= 'Z'; }));
+  return std::ranges::any_of(kIssued, is_by) || (is_by(kAlsoAName) && std::ranges::any_of(word, is_upper));
 }
 
 /// True: a word is as long and mixed as only keys are. Digests are lower case, and identify an image.
@@ -234,8 +236,7 @@ bool is_like_a_key(std::string_view word) {
   if (word.starts_with("eyJ") && std::ranges::count(word, '.') == 2) return true;
   if (has_prefix_of_a_token(word)) return true;
   return word.size() >= kShortestKey && std::ranges::any_of(word, is_digit) &&
-         std::ranges::any_of(word, [](char c) { return c >= 'a' && c <= 'z'; }) &&
-         std::ranges::any_of(word, [](char c) { return c >= 'A' && c <= 'Z'; });
+         std::ranges::any_of(word, is_lower) && std::ranges::any_of(word, is_upper);
 }
 
 /// The end of the run of characters from `at` on that fit.
@@ -285,9 +286,7 @@ std::size_t length_of_ipv4(std::string_view text) {
 std::size_t length_of_ipv6(std::string_view text) {
   constexpr std::size_t kLongest = 64;
   text = text.substr(0, kLongest);
-  auto length = end_of_run(text, 0, [](char c) {
-    return std::isxdigit(static_cast<unsigned char>(c)) != 0 || c == ':' || c == '.';
-  });
+  auto length = end_of_run(text, 0, [](char c) { return is_hex(c) || c == ':' || c == '.'; });
   if (length < text.size() && is_of_name(text[length]) && text[length] != '-') return 0;
   const auto is_address = [&] {
     in6_addr out{};
@@ -305,20 +304,19 @@ std::size_t length_of_mac(std::string_view text) {
   constexpr std::size_t kLength = 17;
   if (text.size() < kLength || (text[2] != ':' && text[2] != '-')) return 0;
   for (std::size_t i = 0; i < kLength; ++i)
-    if (i % 3 == 2 ? text[i] != text[2] : std::isxdigit(static_cast<unsigned char>(text[i])) == 0) return 0;
+    if (i % 3 == 2 ? text[i] != text[2] : !is_hex(text[i])) return 0;
   // Text that goes on makes it part of a longer row of pairs, or of a word.
   const std::string_view behind = text.substr(kLength);
   if (behind.empty()) return kLength;
-  if (behind[0] == ':' || behind[0] == '.')
-    return behind.size() > 1 && std::isxdigit(static_cast<unsigned char>(behind[1])) != 0 ? 0 : kLength;
+  if (behind[0] == ':' || behind[0] == '.') return behind.size() > 1 && is_hex(behind[1]) ? 0 : kLength;
   return is_of_name(behind[0]) ? 0 : kLength;
 }
 
 /// True: a pair of hexadecimal digits that is a word of its own precedes `at`, as "01:".
 bool is_behind_a_pair(std::string_view line, std::size_t at) {
   if (at < 3 || (line[at - 1] != ':' && line[at - 1] != '-')) return false;
-  const auto is_hex = [&](std::size_t i) { return std::isxdigit(static_cast<unsigned char>(line[i])) != 0; };
-  return is_hex(at - 2) && is_hex(at - 3) && (at == 3 || !is_of_name(line[at - 4]) || line[at - 4] == '-');
+  return is_hex(line[at - 2]) && is_hex(line[at - 3]) &&
+         (at == 3 || !is_of_name(line[at - 4]) || line[at - 4] == '-');
 }
 
 void mask_addresses(std::string& line) {

@@ -39,7 +39,7 @@ std::string trouble_of(const json& vmi) {
 }
 
 Check vm_runs(const json& vmi, const std::string& vm) {
-  Check check{.id = "vm-runs", .subject = vm, .why = "a VM has its GPUs only while it runs"};
+  Check check{"vm-runs", vm, "a VM has its GPUs only while it runs"};
   const json& status = json_at(vmi, "status");
   const std::string phase = text_field(status, "phase");
   const std::string node = text_field(status, "nodeName");
@@ -55,9 +55,8 @@ Check vm_runs(const json& vmi, const std::string& vm) {
 }
 
 Check vm_asks(const ResourceCounts& asked, const json& vmi, const std::string& vm) {
-  Check check{.id = "vm-asks-for-gpus",
-              .subject = vm,
-              .why = "KubeVirt gives a VM the devices that it names under gpus or hostDevices"};
+  Check check{"vm-asks-for-gpus", vm,
+              "KubeVirt gives a VM the devices that it names under gpus or hostDevices"};
   std::vector<std::string> parts;
   parts.reserve(asked.size());
   for (const auto& [name, count] : asked) parts.push_back(fmt::format("{} x {}", count, name));
@@ -95,9 +94,8 @@ bool has_devices(const ClusterGpus& cluster, const json& metadata, const std::st
 
 Check resource_is_free(const ClusterGpus& cluster, const std::string& vm, const std::string& resource,
                        std::uint64_t count, bool allocated) {
-  Check check{.id = "gpu-free",
-              .subject = vm,
-              .why = "the scheduler starts a VM only on a node that has all devices that it asks for"};
+  Check check{"gpu-free", vm,
+              "the scheduler starts a VM only on a node that has all devices that it asks for"};
   const auto free = free_on_nodes(cluster, resource);
   if (free.empty()) {
     std::vector<std::string> known;
@@ -123,9 +121,7 @@ Check resource_is_free(const ClusterGpus& cluster, const std::string& vm, const 
 
 Check resource_is_permitted(const std::optional<std::vector<json>>& kubevirts, const std::string& vm,
                             const std::string& resource) {
-  Check check{.id = "kubevirt-permits",
-              .subject = vm,
-              .why = "KubeVirt starts no VM with a device that its object does not list"};
+  Check check{"kubevirt-permits", vm, "KubeVirt starts no VM with a device that its object does not list"};
   constexpr const char* kCure = "`kubectl ferry kubevirt-cr` shows what the object lacks";
   if (!kubevirts) return std::move(check).unknown("the KubeVirt object cannot be read");
   if (kubevirts->empty()) return std::move(check).unknown("the cluster has no KubeVirt object");

@@ -4,67 +4,56 @@
 #include <utility>
 
 #include "cli/completion/command_model.h"
-#include "cli/options/choice_option.h"
+#include "cli/options/value_option.h"
 #include "common/version.h"
 
 namespace ferry::cli {
-
-struct CommandTree::Entry {
-  std::string_view name;
-  void (CommandTree::*add)(CLI::App&);
-};
-
-const std::vector<CommandTree::Entry>& CommandTree::verbs() {
-  static const std::vector<Entry> kVerbs = {{"status", &CommandTree::add_status},
-                                            {"explain", &CommandTree::add_explain},
-                                            {"doctor", &CommandTree::add_doctor},
-                                            {"apply", &CommandTree::add_apply},
-                                            {"assert", &CommandTree::add_assert},
-                                            {"export", &CommandTree::add_export},
-                                            {"convert", &CommandTree::add_convert},
-                                            {"hostd", &CommandTree::add_hostd},
-                                            {"vfio", &CommandTree::add_vfio},
-                                            {"vgpu", &CommandTree::add_vgpu},
-                                            {"plugin", &CommandTree::add_plugin},
-                                            {"agent", &CommandTree::add_agent},
-                                            {"dra", &CommandTree::add_dra},
-                                            {"claims", &CommandTree::add_claims},
-                                            {"kubevirt-cr", &CommandTree::add_kubevirt_cr},
-                                            {"kata", &CommandTree::add_kata},
-                                            {"selftest", &CommandTree::add_selftest},
-                                            {"completion", &CommandTree::add_completion},
-                                            {"help", &CommandTree::add_help},
-                                            {"version", &CommandTree::add_version}};
-  return kVerbs;
-}
 
 CommandTree::CommandTree(CLI::App& app, Globals& globals, Verb& verb, const MayBeNamed& may_be_named)
     : globals_(globals), verb_(verb) {
   app.require_subcommand(1);
   app.set_help_flag("-h,--help", "print this help");
-  app.add_option("--host-root", globals.host_root, "the folder on which the root of the host is mounted")
-      ->check(CLI::ExistingDirectory)
-      ->option_text("DIR [/]");
-  add_choice(app, "-o,--output", globals.output, output_formats(),
-             "the format of the data: table, wide (a table with more columns), json or yaml")
-      ->option_text("FORMAT [table]");
+  add_value(app, "--host-root DIR [/]", globals.host_root,
+            "the folder on which the root of the host is mounted")
+      ->check(CLI::ExistingDirectory);
+  add_choice(app, "-o,--output FORMAT [table]", globals.output, output_formats(),
+             "the format of the data: table, wide (a table with more columns), json or yaml");
   add_choice(
-      app, "--color", globals.colours,
+      app, "--color WHEN [auto]", globals.colours,
       {{"auto", ColourChoice::terminal}, {"always", ColourChoice::always}, {"never", ColourChoice::never}},
-      "when to use colours: auto (on a terminal, unless NO_COLOR is set), always or never")
-      ->option_text("WHEN [auto]");
-  suggest_words(app.add_option("--log-level", globals.log_level,
-                               "the least severe messages to log: trace, debug, info, warn, error or off"),
-                {"trace", "debug", "info", "warn", "error", "off"})
-      ->option_text("LEVEL [warn]");
-  add_choice(app, "--log-format", globals.log_format, {{"text", LogFormat::text}, {"json", LogFormat::json}},
-             "the format of the log: text or json")
-      ->option_text("FORMAT [text]");
+      "when to use colours: auto (on a terminal, unless NO_COLOR is set), always or never");
+  suggest_words(add_value(app, "--log-level LEVEL [warn]", globals.log_level,
+                          "the least severe messages to log: trace, debug, info, warn, error or off"),
+                {"trace", "debug", "info", "warn", "error", "off"});
+  add_choice(app, "--log-format FORMAT [text]", globals.log_format,
+             {{"text", LogFormat::text}, {"json", LogFormat::json}}, "the format of the log: text or json");
   app.set_version_flag("--version", std::string("ferry ") + kVersion, "print the version");
   app.footer("Data goes to standard output, messages go to standard error.");
 
-  for (const Entry& entry : verbs())
-    if (may_be_named(entry.name)) (this->*entry.add)(app);
+  // In the order of the help text.
+  const std::vector<std::pair<std::string_view, void (CommandTree::*)(CLI::App&)>> verbs = {
+      {"status", &CommandTree::add_status},
+      {"explain", &CommandTree::add_explain},
+      {"doctor", &CommandTree::add_doctor},
+      {"apply", &CommandTree::add_apply},
+      {"assert", &CommandTree::add_assert},
+      {"export", &CommandTree::add_export},
+      {"convert", &CommandTree::add_convert},
+      {"hostd", &CommandTree::add_hostd},
+      {"vfio", &CommandTree::add_vfio},
+      {"vgpu", &CommandTree::add_vgpu},
+      {"plugin", &CommandTree::add_plugin},
+      {"agent", &CommandTree::add_agent},
+      {"dra", &CommandTree::add_dra},
+      {"claims", &CommandTree::add_claims},
+      {"kubevirt-cr", &CommandTree::add_kubevirt_cr},
+      {"kata", &CommandTree::add_kata},
+      {"selftest", &CommandTree::add_selftest},
+      {"completion", &CommandTree::add_completion},
+      {"help", &CommandTree::add_help},
+      {"version", &CommandTree::add_version}};
+  for (const auto& [name, add] : verbs)
+    if (may_be_named(name)) (this->*add)(app);
 }
 
 CLI::App* CommandTree::add_verb(CLI::App& parent, const std::string& name, const std::string& description,
@@ -101,10 +90,9 @@ CLI::App* CommandTree::add_group(CLI::App& app, const std::string& name, const s
 }
 
 void CommandTree::add_release(CLI::App* verb, std::vector<std::string>& names) {
-  verb->add_option("--release", names,
-                   "a service of the host that may be stopped during the change, or nvidia_drm for its "
-                   "console; nvidia-persistenced needs no entry; none stops no service; may be repeated")
-      ->option_text("NAME ...");
+  add_value(*verb, "--release NAME ...", names,
+            "a service of the host that may be stopped during the change, or nvidia_drm for its "
+            "console; nvidia-persistenced needs no entry; none stops no service; may be repeated");
 }
 
 void CommandTree::add_yes(CLI::App* verb, bool& yes) {

@@ -30,6 +30,12 @@ struct Globals {
 
 using Verb = std::function<ExitStatus(const Session&)>;
 
+/// Calls `verb` with the values that `options` has after the parsing.
+template <typename Options>
+Verb call_with(ExitStatus (*verb)(const Session&, const Options&), const Options& options) {
+  return [verb, &options](const Session& session) { return verb(session, options); };
+}
+
 /// False: no word of the command line is this verb, so it is not built.
 using MayBeNamed = std::function<bool(std::string_view verb)>;
 
@@ -40,9 +46,6 @@ class CommandTree {
   CommandTree(CLI::App& app, Globals& globals, Verb& verb, const MayBeNamed& may_be_named);
 
  private:
-  struct Entry;
-  static const std::vector<Entry>& verbs();  ///< in the order of the help text
-
   CLI::App* add_verb(CLI::App& parent, const std::string& name, const std::string& description, Verb action);
   CLI::App* add_changing_verb(CLI::App& parent, const std::string& name, const std::string& description,
                               Verb action);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/commands/examples.h"
-
+// The examples in help, and the meaning of the exit statuses.
 #include <array>
+
+#include "cli/command_line.h"
 
 namespace ferry::cli {
 namespace {

@@ -2,6 +2,7 @@
 // The commands for whole GPUs and for vGPUs.
 #include "cli/commands/command_tree.h"
 #include "cli/completion/command_model.h"
+#include "cli/options/value_option.h"
 
 namespace ferry::cli {
 
@@ -9,29 +10,22 @@ void CommandTree::add_selection(CLI::App* verb) {
   verb->add_flag(
       "--all", selection_.all,
       "every accelerator; bind leaves out those with vGPUs, and those whose driver offers vGPU types");
-  verb->add_option("--device", selection_.devices, "this accelerator, such as 0000:3b:00.0; may be repeated")
-      ->option_text("ADDRESS ...");
-  verb->add_option("--group", selection_.groups, "the accelerators of this IOMMU group; may be repeated")
-      ->option_text("NUMBER ...");
-  verb->add_option("--vendor", selection_.filter.vendors,
-                   "the accelerators of this vendor, such as 10de or nvidia; may be repeated")
-      ->option_text("VENDOR ...");
-  suggest_words(
-      verb->add_option("--class", selection_.filter.classes,
-                       "the accelerators of this class: 0302, vga, 3d or nvswitch; may be repeated"),
-      {"vga", "3d", "nvswitch"})
-      ->option_text("CLASS ...");
-  verb->add_option("--model", selection_.filter.models,
-                   "the accelerators of this model, such as '*H100*' or 10de:2330; may be repeated")
-      ->option_text("MODEL ...");
-  verb->add_option("--numa", selection_.filter.numa_nodes,
-                   "the accelerators on this NUMA node; may be repeated")
-      ->option_text("NODE ...");
-  verb->add_option(
-          "--with", selection_.with,
-          "include this device, which shares the group or the slot but is not part of the card; may be "
-          "repeated")
-      ->option_text("ADDRESS ...");
+  add_value(*verb, "--device ADDRESS ...", selection_.devices,
+            "this accelerator, such as 0000:3b:00.0; may be repeated");
+  add_value(*verb, "--group NUMBER ...", selection_.groups,
+            "the accelerators of this IOMMU group; may be repeated");
+  add_value(*verb, "--vendor VENDOR ...", selection_.filter.vendors,
+            "the accelerators of this vendor, such as 10de or nvidia; may be repeated");
+  suggest_words(add_value(*verb, "--class CLASS ...", selection_.filter.classes,
+                          "the accelerators of this class: 0302, vga, 3d or nvswitch; may be repeated"),
+                {"vga", "3d", "nvswitch"});
+  add_value(*verb, "--model MODEL ...", selection_.filter.models,
+            "the accelerators of this model, such as '*H100*' or 10de:2330; may be repeated");
+  add_value(*verb, "--numa NODE ...", selection_.filter.numa_nodes,
+            "the accelerators on this NUMA node; may be repeated");
+  add_value(*verb, "--with ADDRESS ...", selection_.with,
+            "include this device, which shares the group or the slot but is not part of the card; may be "
+            "repeated");
   verb->footer(
       "Name accelerators by --device or --group. Or choose among all by --all, --vendor, --class, --model "
       "and --numa: an accelerator has to match each of these options that is given, and one of the values of "
@@ -60,26 +54,23 @@ void CommandTree::add_vfio(CLI::App& app) {
       [this](const Session& session) { return bind_verb(session, selection_, vfio::Direction::back); }));
   add_selection(add_changing_verb(
       *vfio, "restore", "return all that Ferry has bound, or the chosen part, to the earlier drivers",
-      [this](const Session& session) { return restore_verb(session, selection_); }));
+      call_with(restore_verb, selection_)));
 }
 
 void CommandTree::add_profile(CLI::App* verb) {
-  verb->add_option("-f,--file", profile_.file, "the profile file or ConfigMap; - is standard input")
-      ->option_text("FILE")
+  add_value(*verb, "-f,--file FILE", profile_.file, "the profile file or ConfigMap; - is standard input")
       ->required();
-  verb->add_option("-c,--config", profile_.name, "the profile; a file with a single profile needs no name")
-      ->option_text("NAME");
+  add_value(*verb, "-c,--config NAME", profile_.name,
+            "the profile; a file with a single profile needs no name");
   verb->add_flag("--lenient", profile_.lenient,
                  "accept the faults that NVIDIA's program accepts, such as a repeated key, with a warning");
 }
 
 void CommandTree::add_profile_of_node(CLI::App* verb) {
   add_profile(verb);
-  verb->add_option("--node", profile_.node,
-                   "a Node object, whose label nvidia.com/vgpu.config names the profile")
-      ->option_text("FILE");
-  verb->add_option("--default", profile_.otherwise, "the profile of a Node without that label")
-      ->option_text("NAME");
+  add_value(*verb, "--node FILE", profile_.node,
+            "a Node object, whose label nvidia.com/vgpu.config names the profile");
+  add_value(*verb, "--default NAME", profile_.otherwise, "the profile of a Node without that label");
 }
 
 void CommandTree::add_vgpu(CLI::App& app) {
@@ -90,7 +81,7 @@ void CommandTree::add_vgpu(CLI::App& app) {
                [this](const Session& session) { return vgpu_validate_verb(session, profile_, on_host_); });
   add_profile(validate);
   validate->add_flag("--host", on_host_, "also print which parts of the profile this host cannot do");
-  const auto to_profile = [this](const Session& session) { return vgpu_apply_verb(session, profile_); };
+  const auto to_profile = call_with(vgpu_apply_verb, profile_);
   CLI::App* plan = add_plan_verb(*vgpu, "print what apply would do, and write nothing", to_profile);
   CLI::App* apply = add_changing_verb(
       *vgpu, "apply", "make and remove vGPUs until the host has those of a profile", to_profile);
@@ -99,20 +90,19 @@ void CommandTree::add_vgpu(CLI::App& app) {
     add_release(verb, profile_.release);
     add_foreign(verb);
   }
-  add_profile_of_node(
-      add_verb(*vgpu, "assert", "compare the host with a profile; the exit status is 3 if they differ",
-               [this](const Session& session) { return vgpu_assert_verb(session, profile_); }));
+  add_profile_of_node(add_verb(*vgpu, "assert",
+                               "compare the host with a profile; the exit status is 3 if they differ",
+                               call_with(vgpu_assert_verb, profile_)));
   add_verb(*vgpu, "export", "print the vGPUs of the host as a profile for apply and assert",
-           [this](const Session& session) { return vgpu_export_verb(session, export_name_); })
+           call_with(vgpu_export_verb, export_name_))
       ->add_option("-c,--config", export_name_, "the name of the printed profile")
       ->option_text("NAME [current]");
   add_vgpu_choose(*vgpu);
-  CLI::App* remove = add_changing_verb(*vgpu, "delete", "remove vGPUs", [this](const Session& session) {
-    return vgpu_delete_verb(session, removal_);
-  });
+  CLI::App* remove =
+      add_changing_verb(*vgpu, "delete", "remove vGPUs", call_with(vgpu_delete_verb, removal_));
   remove->add_flag("--all", removal_.all, "remove the vGPUs of every GPU");
-  remove->add_option("--device", removal_.devices, "remove the vGPUs of this GPU; may be repeated")
-      ->option_text("ADDRESS ...");
+  add_value(*remove, "--device ADDRESS ...", removal_.devices,
+            "remove the vGPUs of this GPU; may be repeated");
   remove->add_flag("--foreign", removal_.foreign, "also remove vGPUs that Ferry did not make");
   add_yes(remove, removal_.yes);
 }
@@ -120,18 +110,15 @@ void CommandTree::add_vgpu(CLI::App& app) {
 void CommandTree::add_vgpu_choose(CLI::App& vgpu) {
   CLI::App* choose = add_verb(
       vgpu, "choose", "find the smallest vGPU type with enough memory, and how many can still be made",
-      [this](const Session& session) { return vgpu_choose_verb(session, choice_); });
-  choose
-      ->add_option("--memory", choice_.memory,
-                   "the least memory of the vGPU, such as 6GiB or 4096MiB; 6G means 6,000,000,000 bytes")
-      ->option_text("AMOUNT")
+      call_with(vgpu_choose_verb, choice_));
+  add_value(*choose, "--memory AMOUNT", choice_.memory,
+            "the least memory of the vGPU, such as 6GiB or 4096MiB; 6G means 6,000,000,000 bytes")
       ->required();
-  suggest_words(choose->add_option("--series", choice_.series,
-                                   "the series of the type: Q, C, B or A; the default is any, and Q first"),
-                {"Q", "C", "B", "A"})
-      ->option_text("SERIES");
-  choose->add_option("--device", choice_.devices, "only this GPU; may be repeated; the default is all GPUs")
-      ->option_text("ADDRESS ...");
+  suggest_words(add_value(*choose, "--series SERIES", choice_.series,
+                          "the series of the type: Q, C, B or A; the default is any, and Q first"),
+                {"Q", "C", "B", "A"});
+  add_value(*choose, "--device ADDRESS ...", choice_.devices,
+            "only this GPU; may be repeated; the default is all GPUs");
 }
 
 }  // namespace ferry::cli

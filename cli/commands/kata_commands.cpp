@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/commands/command_tree.h"
 #include "cli/completion/command_model.h"
+#include "cli/options/value_option.h"
 
 namespace ferry::cli {
 
 CLI::App* CommandTree::with_class_file(CLI::App* verb) {
-  verb->add_option("-f,--file", kata_.file, "the class file or ConfigMap; - is standard input")
-      ->option_text("FILE")
+  add_value(*verb, "-f,--file FILE", kata_.file, "the class file or ConfigMap; - is standard input")
       ->required();
   verb->add_flag("--lenient", kata_.lenient,
                  "accept the faults that NVIDIA's kata-manager accepts in its own file, with a warning");
@@ -14,22 +14,18 @@ CLI::App* CommandTree::with_class_file(CLI::App* verb) {
 }
 
 CLI::App* CommandTree::with_runtime(CLI::App* verb) {
-  suggest_words(verb->add_option("--runtime", kata_.runtime,
-                                 "the container runtime: containerd, cri-o, k0s, k3s, microk8s or rke2; the "
-                                 "default is the one that Ferry finds"),
-                {"containerd", "cri-o", "k0s", "k3s", "microk8s", "rke2"})
-      ->option_text("NAME");
-  verb->add_option(
-          "--containerd-version", kata_.containerd_version,
-          "the version of containerd, such as 1.7.24, if neither its program nor the running one answers")
-      ->option_text("VERSION");
+  suggest_words(add_value(*verb, "--runtime NAME", kata_.runtime,
+                          "the container runtime: containerd, cri-o, k0s, k3s, microk8s or rke2; the "
+                          "default is the one that Ferry finds"),
+                {"containerd", "cri-o", "k0s", "k3s", "microk8s", "rke2"});
+  add_value(*verb, "--containerd-version VERSION", kata_.containerd_version,
+            "the version of containerd, such as 1.7.24, if neither its program nor the running one answers");
   return verb;
 }
 
 CLI::App* CommandTree::with_node(CLI::App* verb) {
-  verb->add_option("--node-file", kata_.node,
-                   "the Node object, for the confidential mode of its GPUs (kubectl get node NODE -o yaml)")
-      ->option_text("FILE");
+  add_value(*verb, "--node-file FILE", kata_.node,
+            "the Node object, for the confidential mode of its GPUs (kubectl get node NODE -o yaml)");
   return verb;
 }
 
@@ -41,13 +37,10 @@ void CommandTree::with_edited_files(CLI::App* verb) {
 
 void CommandTree::add_installation(CLI::App* verb) {
   with_node(with_runtime(with_class_file(verb)));
-  verb->add_option("--docker-config", kata_.docker_config,
-                   "the file of the host with the credentials of the registries, in Docker's format")
-      ->option_text("FILE");
-  verb->add_option(
-          "--pull-secrets", kata_.pull_secrets,
-          "the folder with the Secrets that the class file names, each as DIR/NAME/.dockerconfigjson")
-      ->option_text("DIR");
+  add_value(*verb, "--docker-config FILE", kata_.docker_config,
+            "the file of the host with the credentials of the registries, in Docker's format");
+  add_value(*verb, "--pull-secrets DIR", kata_.pull_secrets,
+            "the folder with the Secrets that the class file names, each as DIR/NAME/.dockerconfigjson");
   verb->add_flag("--no-restart", kata_.no_restart,
                  "only write the files; the container runtime reads them at its next start");
   with_edited_files(verb);
@@ -60,46 +53,37 @@ void CommandTree::add_installation(CLI::App* verb) {
 
 void CommandTree::add_kata(CLI::App& app) {
   CLI::App* kata = add_group(app, "kata", "install Kata runtimes in the container runtime of this host");
-  const auto install = [this](const Session& session) { return kata_install_verb(session, kata_); };
+  const auto install = call_with(kata_install_verb, kata_);
   add_installation(add_plan_verb(
       *kata, "print what install would do, with the difference of each file, and write nothing", install));
   add_installation(add_changing_verb(
       *kata, "install", "install the Kata runtimes of a class file, and remove Ferry's other ones", install));
   CLI::App* uninstall = add_changing_verb(
       *kata, "uninstall", "remove Ferry's Kata runtimes, and restore the files of the container runtime",
-      [this](const Session& session) { return kata_uninstall_verb(session, kata_); });
+      call_with(kata_uninstall_verb, kata_));
   with_runtime(uninstall);
-  uninstall
-      ->add_option(
-          "-f,--file", kata_.file,
-          "the class file of the installation, if it names the place of the container runtime or the "
-          "way to restart it")
-      ->option_text("FILE");
+  add_value(*uninstall, "-f,--file FILE", kata_.file,
+            "the class file of the installation, if it names the place of the container runtime or the "
+            "way to restart it");
   uninstall->add_flag("--no-restart", kata_.no_restart,
                       "only write the files; the container runtime reads them at its next start");
   with_edited_files(uninstall);
   uninstall->add_flag("--keep-artifacts", kata_.keep_artifacts,
                       "leave the kernels and images of the guests on the host");
-  uninstall
-      ->add_option(
-          "--wait", kata_.wait_seconds,
-          "the time to wait for the end of pods that run with the runtimes; without it the command is "
-          "refused at once if such pods run")
-      ->option_text("SECONDS");
+  add_value(*uninstall, "--wait SECONDS", kata_.wait_seconds,
+            "the time to wait for the end of pods that run with the runtimes; without it the command is "
+            "refused at once if such pods run");
   CLI::App* status = add_verb(*kata, "status", "list Ferry's Kata runtimes, their state and their pods",
-                              [this](const Session& session) { return kata_status_verb(session, kata_); });
+                              call_with(kata_status_verb, kata_));
   with_node(with_runtime(status));
-  status
-      ->add_option("-f,--file", kata_.file,
-                   "the class file of the installation, if it names the place of the container runtime")
-      ->option_text("FILE");
+  add_value(*status, "-f,--file FILE", kata_.file,
+            "the class file of the installation, if it names the place of the container runtime");
   with_node(with_runtime(with_class_file(
       add_verb(*kata, "verify",
                "check that all classes of a file are installed and known; the exit status is 3 if not",
-               [this](const Session& session) { return kata_verify_verb(session, kata_); }))));
-  with_class_file(
-      add_verb(*kata, "runtimeclass", "print the RuntimeClass objects of a class file",
-               [this](const Session& session) { return kata_runtimeclass_verb(session, kata_); }));
+               call_with(kata_verify_verb, kata_)))));
+  with_class_file(add_verb(*kata, "runtimeclass", "print the RuntimeClass objects of a class file",
+                           call_with(kata_runtimeclass_verb, kata_)));
 }
 
 }  // namespace ferry::cli

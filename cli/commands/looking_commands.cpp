@@ -6,10 +6,9 @@
 
 #include "cli/command_line.h"
 #include "cli/commands/command_tree.h"
-#include "cli/commands/examples.h"
 #include "cli/completion/completion.h"
 #include "cli/options/plugin_options.h"
-#include "cli/output/help_text.h"
+#include "cli/options/value_option.h"
 #include "common/version.h"
 
 namespace ferry::cli {
@@ -22,18 +21,23 @@ ExitStatus help_verb(const Session& session, const std::vector<std::string>& wor
   return ExitStatus::done;
 }
 
+ExitStatus completion_verb(const Session& session, const std::string& shell) {
+  static const std::map<std::string, decltype(&bash_completion)> kShells = {
+      {"bash", bash_completion}, {"zsh", zsh_completion}, {"fish", fish_completion}};
+  fmt::print(session.out, "{}", kShells.at(shell)(ferry_commands(), "ferry"));
+  return ExitStatus::done;
+}
+
 }  // namespace
 
 void CommandTree::add_status(CLI::App& app) {
   CLI::App* status =
       add_verb(app, "status", "list the accelerators of this host with their groups, drivers and users",
-               [this](const Session& session) { return status_verb(session, status_); });
+               call_with(status_verb, status_));
   CLI::Option* watch = status->add_flag("--watch", status_.watch,
                                         "print the table again whenever something changes, until Ctrl-C");
-  status
-      ->add_option("--capture", status_.capture,
-                   "write this host into a folder instead, for a report or a test; --host-root reads it")
-      ->option_text("DIR")
+  add_value(*status, "--capture DIR", status_.capture,
+            "write this host into a folder instead, for a report or a test; --host-root reads it")
       ->check([](const std::string& to) { return to.empty() ? "'' names no folder" : ""; })
       ->excludes(watch);
   status->footer(
@@ -44,7 +48,7 @@ void CommandTree::add_status(CLI::App& app) {
 
 void CommandTree::add_explain(CLI::App& app) {
   add_verb(app, "explain", "describe one device: its place, the reason for its mode, its users",
-           [this](const Session& session) { return explain_verb(session, word_); })
+           call_with(explain_verb, word_))
       ->add_option("what", word_, "a device: a PCI address, a vGPU's UUID, or a resource's name")
       ->required()
       ->option_text("ADDRESS|UUID|RESOURCE");
@@ -52,37 +56,29 @@ void CommandTree::add_explain(CLI::App& app) {
 
 void CommandTree::add_doctor(CLI::App& app) {
   CLI::App* doctor = add_verb(app, "doctor", "find what keeps this host from giving GPUs to VMs",
-                              [this](const Session& session) { return doctor_verb(session, doctor_); });
+                              call_with(doctor_verb, doctor_));
   suggest_words(
-      doctor->add_option(
-          "--for", doctor_.purposes,
-          "the purpose to check for: passthrough, vgpu, kubevirt, kata or dra; several with commas"),
-      {"passthrough", "vgpu", "kubevirt", "kata", "dra"})
-      ->option_text("PURPOSE [passthrough]");
+      add_value(*doctor, "--for PURPOSE [passthrough]", doctor_.purposes,
+                "the purpose to check for: passthrough, vgpu, kubevirt, kata or dra; several with commas"),
+      {"passthrough", "vgpu", "kubevirt", "kata", "dra"});
   doctor->add_flag("-v,--verbose", doctor_.verbose, "also print the checks that passed");
-  doctor->add_option("--classes", doctor_.classes, "for kata: a class file, whose classes are checked, too")
-      ->option_text("FILE");
-  doctor
-      ->add_option("--node-file", doctor_.node,
-                   "for kata: the Node object, for the confidential mode of its GPUs")
-      ->option_text("FILE");
+  add_value(*doctor, "--classes FILE", doctor_.classes,
+            "for kata: a class file, whose classes are checked, too");
+  add_value(*doctor, "--node-file FILE", doctor_.node,
+            "for kata: the Node object, for the confidential mode of its GPUs");
   add_naming_options(*doctor, doctor_.naming);
 }
 
 void CommandTree::add_selftest(CLI::App& app) {
   CLI::App* selftest =
       add_verb(app, "selftest", "start a temporary VM that has the devices, and look from inside",
-               [this](const Session& session) { return selftest_verb(session, selftest_); });
-  selftest
-      ->add_option("--device", selftest_.devices,
-                   "the PCI address of a GPU, or the UUID of a vGPU; may be repeated")
-      ->required()
-      ->option_text("ADDRESS|UUID ...");
-  selftest->add_option("--kernel", selftest_.kernel, "the kernel of the VM")->option_text("FILE")->required();
-  selftest
-      ->add_option("--initrd", selftest_.initrd,
-                   "the initrd of the VM, which has to print the PCI devices that it sees")
-      ->option_text("FILE")
+               call_with(selftest_verb, selftest_));
+  add_value(*selftest, "--device ADDRESS|UUID ...", selftest_.devices,
+            "the PCI address of a GPU, or the UUID of a vGPU; may be repeated")
+      ->required();
+  add_value(*selftest, "--kernel FILE", selftest_.kernel, "the kernel of the VM")->required();
+  add_value(*selftest, "--initrd FILE", selftest_.initrd,
+            "the initrd of the VM, which has to print the PCI devices that it sees")
       ->required();
   selftest->add_option("--memory", selftest_.memory_mib, "the memory of the VM in MiB")
       ->option_text(fmt::format("MIB [{}]", selftest_.memory_mib));
@@ -95,18 +91,10 @@ void CommandTree::add_selftest(CLI::App& app) {
 
 void CommandTree::add_completion(CLI::App& app) {
   CLI::App* completion = add_verb(app, "completion", "print a script that completes command lines in a shell",
-                                  [this](const Session& session) {
-                                    static const std::map<std::string, Shell> kShells = {
-                                        {"bash", Shell::bash}, {"zsh", Shell::zsh}, {"fish", Shell::fish}};
-                                    const auto script =
-                                        completion_script(ferry_commands(), kShells.at(shell_), {"ferry"});
-                                    fmt::print(session.out, "{}", script);
-                                    return ExitStatus::done;
-                                  });
-  completion->add_option("shell", shell_, "a shell: bash, zsh or fish")
+                                  call_with(completion_verb, shell_));
+  add_value(*completion, "shell bash|zsh|fish", shell_, "a shell: bash, zsh or fish")
       ->required()
-      ->check(CLI::IsMember({"bash", "zsh", "fish"}))
-      ->option_text("bash|zsh|fish");
+      ->check(CLI::IsMember({"bash", "zsh", "fish"}));
   completion->footer(
       "For the running shell use `source <(ferry completion bash)`, the same for zsh, and `ferry completion "
       "fish | source` in fish.\n"
@@ -116,7 +104,7 @@ void CommandTree::add_completion(CLI::App& app) {
 
 void CommandTree::add_help(CLI::App& app) {
   add_verb(app, "help", "print the commands, or the options and examples of one",
-           [this](const Session& session) { return help_verb(session, help_for_); })
+           call_with(help_verb, help_for_))
       ->add_option("verb", help_for_, "the words of a command")
       ->option_text("VERB...");
 }

@@ -1,108 +1,98 @@
 // SPDX-License-Identifier: Apache-2.0
 // The commands for a node as a whole, and the processes that serve it.
 #include <limits>
+#include <utility>
 
 #include "cli/commands/command_tree.h"
-#include "cli/completion/command_model.h"
 #include "cli/options/plugin_options.h"
+#include "cli/options/value_option.h"
+#include "cli/verbs/agent_program.h"
 
 namespace ferry::cli {
 
 void CommandTree::add_policy(CLI::App* verb, const std::string& name_is) {
-  verb->add_option("-f,--file", profile_.file,
-                   "the policy file, vGPU profile file or ConfigMap; - is standard input")
-      ->option_text("FILE")
+  add_value(*verb, "-f,--file FILE", profile_.file,
+            "the policy file, vGPU profile file or ConfigMap; - is standard input")
       ->required();
-  verb->add_option("-c,--config", profile_.name, name_is)->option_text("NAME");
+  add_value(*verb, "-c,--config NAME", profile_.name, name_is);
   verb->add_flag("--lenient", profile_.lenient,
                  "accept the faults of a vGPU profile file that NVIDIA's program accepts, with a warning");
 }
 
 void CommandTree::add_apply(CLI::App& app) {
-  CLI::App* apply =
-      add_changing_verb(app, "apply", "give each GPU of the node the mode that a policy names",
-                        [this](const Session& session) { return apply_verb(session, profile_); });
+  CLI::App* apply = add_changing_verb(app, "apply", "give each GPU of the node the mode that a policy names",
+                                      call_with(apply_verb, profile_));
   add_policy(apply, "the policy; a file with a single policy needs no name");
   add_foreign(apply);
 }
 
 void CommandTree::add_assert(CLI::App& app) {
   add_policy(add_verb(app, "assert", "compare the node with a policy; the exit status is 3 if they differ",
-                      [this](const Session& session) { return assert_verb(session, profile_); }),
+                      call_with(assert_verb, profile_)),
              "the policy; a file with a single policy needs no name");
 }
 
 void CommandTree::add_export(CLI::App& app) {
-  add_verb(app, "export", "print the present state of the node as a policy for apply and assert",
-           [this](const Session& session) { return export_verb(session, export_name_); })
-      ->add_option("-c,--config", export_name_, "the name of the printed policy")
-      ->option_text("NAME [current]");
+  add_value(*add_verb(app, "export", "print the present state of the node as a policy for apply and assert",
+                      call_with(export_verb, export_name_)),
+            "-c,--config NAME [current]", export_name_, "the name of the printed policy");
 }
 
 void CommandTree::add_convert(CLI::App& app) {
   add_policy(add_verb(app, "convert", "print a vGPU profile file as a policy file",
-                      [this](const Session& session) { return convert_verb(session, profile_); }),
+                      call_with(convert_verb, profile_)),
              "print this policy alone");
 }
 
 void CommandTree::add_hostd(CLI::App& app) {
   CLI::App* hostd =
       add_changing_verb(app, "hostd", "keep the node in the desired state of a file, until SIGTERM",
-                        [this](const Session& session) { return hostd_verb(session, keeping_); });
+                        call_with(hostd_verb, keeping_));
   hostd->add_flag("--once", keeping_.once, "apply the desired state once, and end as `ferry apply` does");
   hostd->add_flag("--own-scope", keeping_.own_scope,
                   "for a container: let the host's systemd move hostd into a scope of its own, where the "
                   "device rules of the container do not apply");
   CLI::Option* socket =
-      hostd->add_option("--cri-socket", keeping_.cri_socket,
-                        "the socket of the container runtime, such as /run/containerd/containerd.sock, to "
-                        "report which Kata handlers of Ferry it knows");
-  socket->option_text("FILE");
+      add_value(*hostd, "--cri-socket FILE", keeping_.cri_socket,
+                "the socket of the container runtime, such as /run/containerd/containerd.sock, to "
+                "report which Kata handlers of Ferry it knows");
   hostd
       ->add_flag(
           "--kata", keeping_.kata,
           "install the Kata runtimes of /var/lib/ferry/kata-classes.json, and remove Ferry's other ones")
       ->needs(socket);
-  CLI::Option* group =
-      hostd->add_option("--agent-group", keeping_.agent_group,
-                        "the number of the group of an agent that is not root; the group may "
-                        "write /var/lib/ferry and the folders of the next two options");
-  group->check(CLI::Range(1U, std::numeric_limits<unsigned>::max() - 1))->option_text("GID");
-  hostd
-      ->add_option("--agent-folder", keeping_.agent_folders,
-                   "a folder of the host that the agent may write; may be repeated")
-      ->option_text("DIR ...")
-      ->needs(group);
-  hostd
-      ->add_option("--agent-tree", keeping_.agent_trees,
-                   "a folder of Kata's artifacts, in which the agent may write Ferry's store and the lock; "
-                   "other files in it stay root's; may be repeated")
-      ->option_text("DIR ...")
-      ->needs(group);
   const CLI::Range numbers(1U, std::numeric_limits<unsigned>::max() - 1);
+  CLI::Option* group = add_value(*hostd, "--agent-group GID", keeping_.agent_group,
+                                 "the number of the group of an agent that is not root; the group may "
+                                 "write /var/lib/ferry and the folders of the next two options");
+  group->check(numbers);
+  add_value(*hostd, "--agent-folder DIR ...", keeping_.agent_folders,
+            "a folder of the host that the agent may write; may be repeated")
+      ->needs(group);
+  add_value(*hostd, "--agent-tree DIR ...", keeping_.agent_trees,
+            "a folder of Kata's artifacts, in which the agent may write Ferry's store and the lock; "
+            "other files in it stay root's; may be repeated")
+      ->needs(group);
   CLI::Option* dra_user =
-      hostd->add_option("--dra-user", keeping_.dra_user,
-                        "the number of the user of `ferry dra`, whose requests about ResourceClaims hostd "
-                        "serves at /run/ferry/claims/hostd.sock");
-  dra_user->check(numbers)->option_text("UID");
+      add_value(*hostd, "--dra-user UID", keeping_.dra_user,
+                "the number of the user of `ferry dra`, whose requests about ResourceClaims hostd "
+                "serves at /run/ferry/claims/hostd.sock");
+  dra_user->check(numbers);
   CLI::Option* dra_group =
-      hostd->add_option("--dra-group", keeping_.dra_group,
-                        "the number of the group of `ferry dra`, which may enter /run/ferry/claims and write "
-                        "/run/ferry/dra");
-  dra_group->check(numbers)->option_text("GID")->needs(dra_user);
+      add_value(*hostd, "--dra-group GID", keeping_.dra_group,
+                "the number of the group of `ferry dra`, which may enter /run/ferry/claims and write "
+                "/run/ferry/dra");
+  dra_group->check(numbers)->needs(dra_user);
   dra_user->needs(dra_group);
-  hostd
-      ->add_option(
-          "--dra-folder", keeping_.dra_folders,
-          "a folder of the host that `ferry dra` may write in addition to /run/ferry/dra; may be repeated")
-      ->option_text("DIR ...")
+  add_value(*hostd, "--dra-folder DIR ...", keeping_.dra_folders,
+            "a folder of the host that `ferry dra` may write in addition to /run/ferry/dra; may be repeated")
       ->needs(dra_group);
   hostd->add_flag("--lenient", keeping_.lenient,
                   "accept the faults of a vGPU profile file that NVIDIA's program accepts, with a warning");
-  hostd->add_option("--wanted", keeping_.desired, "the file of the host with the desired state")
-      ->option_text("FILE [/var/lib/ferry/desired.json]");
-  hostd->add_option("--state", keeping_.state, "the file of the host for the host status")
-      ->option_text("FILE [/run/ferry/status.json]");
+  add_value(*hostd, "--wanted FILE [/var/lib/ferry/desired.json]", keeping_.desired,
+            "the file of the host with the desired state");
+  add_value(*hostd, "--state FILE [/run/ferry/status.json]", keeping_.state,
+            "the file of the host for the host status");
   hostd->footer(
       "Without the file of the desired state hostd changes nothing. Before it changes a device that `ferry "
       "plugin` advertises, it asks the plugin to make the device unavailable. A device in use is blocked, "
@@ -129,15 +119,11 @@ void CommandTree::add_agent(CLI::App& app) {
       });
   agent->add_flag("--once", agent_.once,
                   "read files once, without an API server, and print what the cluster would get");
-  agent
-      ->add_option("--node-file", agent_.node,
-                   "with --once: the file with the Node object; - is standard input")
-      ->option_text("FILE");
-  agent
-      ->add_option("--config", agent_.configs,
-                   "with --once: a file with policies or vGPU profiles, alone or in a ConfigMap; may be "
-                   "repeated")
-      ->option_text("FILE ...");
+  add_value(*agent, "--node-file FILE", agent_.node,
+            "with --once: the file with the Node object; - is standard input");
+  add_value(*agent, "--config FILE ...", agent_.configs,
+            "with --once: a file with policies or vGPU profiles, alone or in a ConfigMap; may be "
+            "repeated");
   agent->add_flag(
       "--handed-over", agent_.handed_over,
       "with --once: assume that the gpu-operator's managers and device plugins for VMs are switched "
@@ -151,7 +137,7 @@ void CommandTree::add_agent(CLI::App& app) {
 
 void CommandTree::add_plugin(CLI::App& app) {
   CLI::App* plugin = add_verb(app, "plugin", "advertise GPUs and vGPUs to the kubelet, until SIGTERM",
-                              [this](const Session& session) { return plugin_verb(session, serving_); });
+                              call_with(plugin_verb, serving_));
   add_plugin_options(*plugin, serving_);
 }
 
@@ -162,7 +148,7 @@ void CommandTree::add_dra(CLI::App& app) {
         auto words = words_for_a_program(*level);
         const auto more = dra::words_of(dra_);
         words.insert(words.end(), more.begin(), more.end());
-        return dra_verb(words);
+        return complain(become_program("ferry-dra", std::move(words)));
       });
   dra::add_dra_options(*verb, dra_);
   verb->footer(
@@ -176,11 +162,9 @@ void CommandTree::add_claims(CLI::App& app) {
   add_verb(*claims, "list", "list the ResourceClaims whose devices hostd has prepared", claims_list_verb);
   CLI::App* release =
       add_verb(*claims, "release", "undo the devices of a claim that `ferry dra` cannot undo any more",
-               [this](const Session& session) { return claims_release_verb(session, claim_); });
+               call_with(claims_release_verb, claim_));
   release->add_flag("--dry-run", globals_.dry_run, "print the devices and release none");
-  release->add_option("uid", claim_, "the UID of a claim: `ferry claims list` prints it")
-      ->required()
-      ->option_text("UID");
+  add_value(*release, "uid UID", claim_, "the UID of a claim: `ferry claims list` prints it")->required();
   release->footer(
       "Use it if `ferry dra` is gone from the node for good. While it runs, delete the pods of the claim "
       "instead. A claim whose device a program uses is refused, with the name of that program.");
@@ -189,7 +173,7 @@ void CommandTree::add_claims(CLI::App& app) {
 void CommandTree::add_kubevirt_cr(CLI::App& app) {
   CLI::App* verb =
       add_verb(app, "kubevirt-cr", "print the part of the KubeVirt object that permits this host's devices",
-               [this](const Session& session) { return kubevirt_cr_verb(session, permits_); });
+               call_with(kubevirt_cr_verb, permits_));
   CLI::Option* check = verb->add_flag(
       "--check", permits_.check,
       "compare the object of the cluster with this host; the exit status is 3 if an entry is missing");
@@ -197,14 +181,11 @@ void CommandTree::add_kubevirt_cr(CLI::App& app) {
                  "add the missing entries to the object of the cluster, and keep all others")
       ->excludes(check);
   verb->add_flag("--dry-run", globals_.dry_run, "with --apply: print the entries that would be added");
-  verb->add_option(
-          "--kubeconfig", permits_.kubeconfig,
-          "how to reach the API server; the default is $KUBECONFIG, then the pod's own account, then "
-          "~/.kube/config")
-      ->option_text("FILE");
-  verb->add_option("--context", permits_.context,
-                   "the context of that file; the default is its current context")
-      ->option_text("NAME");
+  add_value(*verb, "--kubeconfig FILE", permits_.kubeconfig,
+            "how to reach the API server; the default is $KUBECONFIG, then the pod's own account, then "
+            "~/.kube/config");
+  add_value(*verb, "--context NAME", permits_.context,
+            "the context of that file; the default is its current context");
   verb->footer(
       "Give it the naming options of `ferry plugin`. Without --check or --apply it only prints. Do not apply "
       "that output with kubectl: it would replace the lists of the object, with the entries of other nodes.");

@@ -21,24 +21,6 @@ constexpr const char* kContainerdConfig = "/etc/containerd/config.toml";
 constexpr const char* kContainerdSocket = "/run/containerd/containerd.sock";
 constexpr const char* kCrioConfig = "/etc/crio/crio.conf";
 
-/// The signals that end NVIDIA's program. They are blocked before anything starts, so that one during an
-/// installation is taken after it.
-class EndSignals {
- public:
-  EndSignals() {
-    sigemptyset(&signals_);
-    for (const int signal : {SIGHUP, SIGINT, SIGQUIT, SIGPIPE, SIGTERM}) sigaddset(&signals_, signal);
-    ::pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
-  }
-  void wait() const {
-    int signal = 0;
-    ::sigwait(&signals_, &signal);
-  }
-
- private:
-  sigset_t signals_{};
-};
-
 class KataManager {
  public:
   explicit KataManager(CLI::App& app) {
@@ -77,7 +59,8 @@ class KataManager {
 
   int run() {
     if (const auto there = check_host_root("--host-root", host_root_); !there) return failed(there.error());
-    const EndSignals end;
+    // The signals that end NVIDIA's program. One that comes during an installation is taken after it.
+    const sigset_t ends = block_signals({SIGHUP, SIGINT, SIGQUIT, SIGPIPE, SIGTERM});
     const Session session = open_session(host_root_);
     if (!kata_install_what_can_be(session, options(*session.host))) return kReplacedFailed;
     const auto classes = kata::read_class_file(options_.file, Reading::lenient);
@@ -86,7 +69,8 @@ class KataManager {
     const auto lock = kata::lock_artifacts(*session.host, classes->artifacts_dir.relative_path());
     if (!lock) return failed(lock.error());
     print_to_stderr("k8s-kata-manager: the runtimes are installed, and stay when this ends\n");
-    end.wait();
+    int signal = 0;
+    ::sigwait(&ends, &signal);
     return 0;
   }
 

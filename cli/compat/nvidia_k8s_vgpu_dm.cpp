@@ -12,6 +12,7 @@
 #include "cli/compat/replaced_programs.h"
 #include "cli/session.h"
 #include "common/config/config_reader.h"
+#include "common/pinned.h"
 #include "common/process/spawn.h"
 #include "common/process/standard_streams.h"
 #include "common/version.h"
@@ -94,17 +95,8 @@ Result<std::vector<std::string>> gpu_clients(const std::string& file) {
 
 /// Two child programs, and the signals that end them. Signals are blocked before a child starts, so that none
 /// is missed.
-class Pair {
+class Pair : Pinned {
  public:
-  Pair() {
-    sigemptyset(&signals_);
-    for (const int signal : {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGCHLD}) sigaddset(&signals_, signal);
-    ::pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
-  }
-  Pair(const Pair&) = delete;
-  Pair& operator=(const Pair&) = delete;
-  Pair(Pair&&) = delete;
-  Pair& operator=(Pair&&) = delete;
   ~Pair() {
     for (const Child& child : children_) ::kill(child.pid, SIGTERM);
     for (const Child& child : children_) reap(child.pid);
@@ -141,7 +133,7 @@ class Pair {
     int pid;
     std::string name;
   };
-  sigset_t signals_{};
+  const sigset_t signals_ = block_signals({SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGCHLD});
   std::vector<Child> children_;
 };
 

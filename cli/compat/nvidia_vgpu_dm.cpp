@@ -6,8 +6,8 @@
 #include <spdlog/spdlog.h>
 
 #include "cli/compat/replaced_programs.h"
+#include "cli/verbs/node_inputs.h"
 #include "cli/verbs/verbs.h"
-#include "cli/verbs/vgpu_inputs.h"
 #include "common/log.h"
 #include "common/version.h"
 #include "vgpu-dm/profile/profile_yaml.h"

@@ -56,6 +56,14 @@ Result<> check_host_root(std::string_view option, const std::string& root) {
               fmt::format("name the folder where the host's / is mounted: {} DIR", option));
 }
 
+sigset_t block_signals(std::initializer_list<int> signals) {
+  sigset_t out{};
+  sigemptyset(&out);
+  for (const int signal : signals) sigaddset(&out, signal);
+  ::pthread_sigmask(SIG_BLOCK, &out, nullptr);
+  return out;
+}
+
 namespace {
 
 /// `vfio-manage` of NVIDIA's k8s-driver-manager v0.12.0, with its flags and environment.

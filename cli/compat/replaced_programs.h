@@ -3,6 +3,8 @@
 // environment variables. docs/compatibility.md lists the differences. Exit status: 0, and 1 for any error.
 #pragma once
 
+#include <csignal>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -29,6 +31,9 @@ std::optional<int> parse_replaced(CLI::App& app, int argc, char** argv);
 /// root. Errc::usage: it is no folder. CLI11's own check would not do: it ignores a variable whose value
 /// fails the check.
 Result<> check_host_root(std::string_view option, const std::string& root);
+
+/// Blocks the signals for this thread and those that it starts later, and returns them for sigwait(3).
+sigset_t block_signals(std::initializer_list<int> signals);
 
 /// `nvidia-vgpu-dm` of NVIDIA's vGPU device manager v0.5.0: `apply` and `assert` of a profile, with its flags
 /// and environment. Only help and version go to stdout. Exit status 0, and 1 for any error.

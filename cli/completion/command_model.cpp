@@ -119,6 +119,12 @@ CommandModel model_below(const CLI::App& app, std::vector<std::string> path,
 
 }  // namespace
 
+std::vector<OptionModel> CommandModel::all_options() const {
+  std::vector<OptionModel> out = options;
+  out.insert(out.end(), inherited.begin(), inherited.end());
+  return out;
+}
+
 std::string CommandModel::words() const {
   return fmt::format("{}", fmt::join(path, " "));
 }

@@ -40,7 +40,8 @@ struct CommandModel {
   std::vector<CommandModel> commands = {};
   std::string notes = {};  ///< further paragraphs of its help, one a line
 
-  std::string words() const;  ///< the path with blanks between: "vfio bind"
+  std::vector<OptionModel> all_options() const;  ///< its own and the inherited ones
+  std::string words() const;                     ///< the path with blanks between: "vfio bind"
   /// True: `word` is the last word of the path, or an alias.
   bool is_called(std::string_view word) const;
 };

@@ -9,11 +9,11 @@
 #include <system_error>
 #include <unistd.h>
 
-#include "api/advertised_resources.h"
-#include "api/files.h"
 #include "common/process/this_process.h"
+#include "common/text/text.h"
 #include "common/text/visible_text.h"
 #include "host/claims/claim_record.h"
+#include "host/usage/advertised_resources.h"
 #include "hostfs/host_fs.h"
 #include "kubevirt-plugin/discovery/device_names.h"
 #include "policy/accelerators.h"
@@ -29,8 +29,7 @@ using Names = std::map<std::string, std::string>;
 /// True: every shell takes the name as one word, without quotes.
 bool is_plain(const std::string& name) {
   return !name.empty() && std::ranges::all_of(name, [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-           std::string_view("._:/@%+-").find(c) != std::string_view::npos;
+    return is_alphanumeric(c) || std::string_view("._:/@%+-").find(c) != std::string_view::npos;
   });
 }
 
@@ -49,31 +48,19 @@ std::string given_value(const std::vector<std::string>& words, std::string_view 
   return out;
 }
 
-std::string root_of(const std::vector<std::string>& words) {
-  const std::string given = given_value(words, "--host-root");
-  return given.empty() ? "/" : given;
-}
-
-/// The accelerators that a command may name.
-std::vector<vfio::PciFunction> accelerators(const HostFs& host) {
+/// The accelerators that a command may name. `name_of` is empty for one without such a name.
+template <typename NameOf>
+Names names_of_accelerators(const HostFs& host, const NameOf& name_of) {
   const auto inventory = vfio::scan(host);
   if (!inventory) return {};
   const vfio::AcceleratorRules rules = policy::default_accelerator_rules();
-  std::vector<vfio::PciFunction> out;
-  for (const auto& [address, function] : inventory->functions)
-    if (rules.match(function) || rules.match_by_name(function)) out.push_back(function);
-  return out;
-}
-
-/// `name_of` is empty for an accelerator without such a name.
-template <typename NameOf>
-Names names_of_accelerators(const HostFs& host, const NameOf& name_of) {
   plugin::DeviceNames products(host);
   Names out;
-  for (const vfio::PciFunction& function : accelerators(host)) {
-    const std::string name = name_of(function);
-    const std::string model = products.find(function.vendor, function.device).value_or(function.ids());
+  for (const auto& [address, function] : inventory->functions) {
+    const std::string name =
+        rules.match(function) || rules.match_by_name(function) ? name_of(function) : std::string();
     if (name.empty()) continue;
+    const std::string model = products.find(function.vendor, function.device).value_or(function.ids());
     std::string& text = out[name];
     if (text.find(model) == std::string::npos) text += (text.empty() ? "" : ", ") + model;
   }
@@ -85,30 +72,12 @@ Names addresses(const HostFs& host) {
                                [](const vfio::PciFunction& function) { return function.address.text(); });
 }
 
-Names models(const HostFs& host) {
-  return names_of_accelerators(host, [](const vfio::PciFunction& function) { return function.ids(); });
-}
-
-Names groups(const HostFs& host) {
-  return names_of_accelerators(host, [](const vfio::PciFunction& function) {
-    return function.iommu_group ? std::to_string(*function.iommu_group) : std::string();
-  });
-}
-
-Names numa_nodes(const HostFs& host) {
-  return names_of_accelerators(host, [](const vfio::PciFunction& function) {
-    return function.numa_node ? std::to_string(*function.numa_node) : std::string();
-  });
-}
-
 Names devices(const HostFs& host) {
   Names out = addresses(host);
   if (const auto vgpus = host.list("sys/bus/mdev/devices"))
     for (const std::string& uuid : *vgpus) out.emplace(uuid, "mediated device");
-  const auto text = host.read_file(api::kAdvertisedFile);
-  const auto advertised = text ? api::read_advertised_resources(*text) : Result<api::AdvertisedResources>();
-  if (advertised)
-    for (const api::AdvertisedResource& resource : advertised->resources)
+  if (const auto advertised = host::read_advertised_resources(host); advertised && *advertised)
+    for (const api::AdvertisedResource& resource : (*advertised)->resources)
       out.emplace(resource.name, "resource");
   return out;
 }
@@ -133,12 +102,19 @@ Names policies(const std::vector<std::string>& words) {
 
 Names names(std::string_view kind, const std::vector<std::string>& words) {
   if (kind == "policies") return policies(words);
-  const HostFs host(root_of(words));
+  const std::string root = given_value(words, "--host-root");
+  const HostFs host(root.empty() ? "/" : root);
+  const auto number = [](const auto& value) { return value ? std::to_string(*value) : std::string(); };
   if (kind == "addresses") return addresses(host);
   if (kind == "devices") return devices(host);
-  if (kind == "models") return models(host);
-  if (kind == "groups") return groups(host);
-  if (kind == "numa-nodes") return numa_nodes(host);
+  if (kind == "models")
+    return names_of_accelerators(host, [](const vfio::PciFunction& function) { return function.ids(); });
+  if (kind == "groups")
+    return names_of_accelerators(
+        host, [&](const vfio::PciFunction& function) { return number(function.iommu_group); });
+  if (kind == "numa-nodes")
+    return names_of_accelerators(
+        host, [&](const vfio::PciFunction& function) { return number(function.numa_node); });
   if (kind == "claims") return claims(host);
   return {};
 }

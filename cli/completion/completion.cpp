@@ -5,19 +5,6 @@
 
 namespace ferry::cli {
 
-std::string completion_script(const CommandModel& root, Shell shell,
-                              const std::vector<std::string>& programs) {
-  switch (shell) {
-    case Shell::zsh:
-      return zsh_completion(root, programs);
-    case Shell::fish:
-      return fish_completion(root, programs);
-    case Shell::bash:
-      break;
-  }
-  return bash_completion(root, programs);
-}
-
 std::string shell_quoted(const std::string& text) {
   return "'" + replaced(text, "'", R"('\'')") + "'";
 }

@@ -108,11 +108,9 @@ std::string what_stands_behind(const CommandModel& command) {
   for (const CommandModel& below : command.commands) commands.push_back(below.path.back());
   std::vector<std::string> options;
   std::vector<std::string> valued;
-  for (const auto* some : {&command.options, &command.inherited}) {
-    for (const OptionModel& option : *some) {
-      options.insert(options.end(), option.names.begin(), option.names.end());
-      if (option.takes_value()) valued.insert(valued.end(), option.names.begin(), option.names.end());
-    }
+  for (const OptionModel& option : command.all_options()) {
+    options.insert(options.end(), option.names.begin(), option.names.end());
+    if (option.takes_value()) valued.insert(valued.end(), option.names.begin(), option.names.end());
   }
   return fmt::format("    {})\n        commands={}\n        options={}\n        valued={}\n        ;;\n",
                      shell_quoted(command.words()), list(commands), list(options), list(valued));
@@ -134,18 +132,17 @@ void add_places(const CommandModel& command, Places& places) {
     if (const auto is = assignments(option); !is.empty())
       places[is].push_back(shell_quoted(command.words() + " " + place));
   };
-  for (const auto* some : {&command.options, &command.inherited})
-    for (const OptionModel& option : *some)
-      for (const std::string& name : option.names) add(option, name);
+  for (const OptionModel& option : command.all_options())
+    for (const std::string& name : option.names) add(option, name);
   for (std::size_t at = 0; at < command.positionals.size(); ++at)
     add(command.positionals[at], fmt::format("#{}", at));
 }
 
 }  // namespace
 
-std::string bash_completion(const CommandModel& root, const std::vector<std::string>& programs) {
-  std::string out = fmt::format("# shellcheck shell=bash disable=SC2034\n# Completion of {} for bash.\n",
-                                fmt::join(programs, ", "));
+std::string bash_completion(const CommandModel& root, const std::string& program) {
+  std::string out =
+      fmt::format("# shellcheck shell=bash disable=SC2034\n# Completion of {} for bash.\n", program);
   out += "\n# What can stand behind the command $1.\n_@_commands() {\n    case $1 in\n";
   Places places;
   for (const CommandModel* command : all_commands(root)) {
@@ -160,8 +157,8 @@ std::string bash_completion(const CommandModel& root, const std::vector<std::str
     out += fmt::format("    {}) {} ;;\n", fmt::join(patterns, " | "), is);
   out += "    esac\n}\n";
   out += kWalk;
-  out += fmt::format("\ncomplete -F _@ {}\n", fmt::join(programs, " "));
-  return replaced(std::move(out), "_@", "_" + function_name(programs.front()));
+  out += fmt::format("\ncomplete -F _@ {}\n", program);
+  return replaced(std::move(out), "_@", "_" + function_name(program));
 }
 
 }  // namespace ferry::cli

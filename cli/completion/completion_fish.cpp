@@ -74,46 +74,37 @@ std::string lines_of(const CommandModel& command) {
       out += fmt::format("{}{} -d {}\n", start(fmt::format("{} {}", here, at)), words,
                          fish_quoted(positional.description));
   }
-  for (const auto* some : {&command.options, &command.inherited}) {
-    for (const OptionModel& option : *some) {
-      std::string names;
-      for (const std::string& name : option.names)
-        names += name.starts_with("--") ? " -l " + name.substr(2) : " -s " + name.substr(1);
-      out += fmt::format("{}{}{} -d {}\n", start(here), names, value_words(option),
-                         fish_quoted(option.description));
-    }
+  for (const OptionModel& option : command.all_options()) {
+    std::string names;
+    for (const std::string& name : option.names)
+      names += name.starts_with("--") ? " -l " + name.substr(2) : " -s " + name.substr(1);
+    out += fmt::format("{}{}{} -d {}\n", start(here), names, value_words(option),
+                       fish_quoted(option.description));
   }
   return out;
 }
 
 }  // namespace
 
-std::string fish_completion(const CommandModel& root, const std::vector<std::string>& programs) {
+std::string fish_completion(const CommandModel& root, const std::string& program) {
   std::string valued;
   std::string commands;
   std::string lines;
   for (const CommandModel* command : all_commands(root)) {
     if (!command->path.empty()) commands += " " + fish_quoted(command->words());
-    for (const auto* some : {&command->options, &command->inherited}) {
-      for (const OptionModel& option : *some) {
-        if (!option.takes_value()) continue;
-        for (const std::string& name : option.names)
-          valued += " " + fish_quoted(command->words() + " " + name);
-      }
+    for (const OptionModel& option : command->all_options()) {
+      if (!option.takes_value()) continue;
+      for (const std::string& name : option.names) valued += " " + fish_quoted(command->words() + " " + name);
     }
     lines += lines_of(*command);
   }
   std::string out =
-      fmt::format("# Completion of {} for fish.\n\nset -g __@_commands{}\nset -g __@_valued{}\n",
-                  fmt::join(programs, ", "), commands, valued);
-  out += replaced(kAt, "PROGRAM", programs.front());
+      fmt::format("# Completion of {} for fish.\n\nset -g __@_commands{}\nset -g __@_valued{}\n", program,
+                  commands, valued);
+  out += replaced(kAt, "PROGRAM", program);
   out += "complete -c @ -f\n" + lines;
-  // Options belong to the program's first name; its other names wrap that one.
-  out = replaced(std::move(out), "__@_", "__" + function_name(programs.front()) + "_");
-  out = replaced(std::move(out), "complete -c @ ", "complete -c " + programs.front() + " ");
-  for (std::size_t at = 1; at < programs.size(); ++at)
-    out += fmt::format("complete -c {} -w {}\n", programs[at], programs.front());
-  return out;
+  out = replaced(std::move(out), "__@_", "__" + function_name(program) + "_");
+  return replaced(std::move(out), "complete -c @ ", "complete -c " + program + " ");
 }
 
 }  // namespace ferry::cli

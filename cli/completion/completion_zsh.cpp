@@ -63,8 +63,7 @@ std::string function_of(const CommandModel& command) {
 
 std::string function_text(const CommandModel& command) {
   std::vector<std::string> specs;
-  for (const auto* some : {&command.options, &command.inherited})
-    for (const OptionModel& option : *some) add_specs(option, specs);
+  for (const OptionModel& option : command.all_options()) add_specs(option, specs);
   for (const OptionModel& positional : command.positionals)
     specs.push_back(shell_quoted((positional.repeats ? "*" : "") + value_spec(positional)));
   if (command.commands.empty()) {
@@ -109,17 +108,15 @@ constexpr const char* kNames = R"zsh(_@_names() {
 
 }  // namespace
 
-std::string zsh_completion(const CommandModel& root, const std::vector<std::string>& programs) {
-  const std::string names = fmt::format("{}", fmt::join(programs, " "));
-  std::string out =
-      fmt::format("#compdef {}\n# Completion of {} for zsh.\n\n", names, fmt::join(programs, ", "));
+std::string zsh_completion(const CommandModel& root, const std::string& program) {
+  std::string out = fmt::format("#compdef {0}\n# Completion of {0} for zsh.\n\n", program);
   for (const CommandModel* command : all_commands(root)) out += function_text(*command);
-  out += replaced(kNames, "PROGRAM", programs.front());
+  out += replaced(kNames, "PROGRAM", program);
   // zsh runs a file of its own folders as the function's body. A script that is read in any other way only
   // defines the function.
-  out +=
-      fmt::format("if [[ $funcstack[1] == _@ ]]; then\n    _@ \"$@\"\nelse\n    compdef _@ {}\nfi\n", names);
-  return replaced(std::move(out), "_@", "_" + function_name(programs.front()));
+  out += fmt::format("if [[ $funcstack[1] == _@ ]]; then\n    _@ \"$@\"\nelse\n    compdef _@ {}\nfi\n",
+                     program);
+  return replaced(std::move(out), "_@", "_" + function_name(program));
 }
 
 }  // namespace ferry::cli

@@ -8,6 +8,7 @@
 #include <CLI/CLI.hpp>
 
 #include "cli/options/usage_fault.h"
+#include "cli/options/value_option.h"
 #include "cli/output/help_text.h"
 #include "common/exit_status.h"
 #include "common/log.h"
@@ -17,15 +18,13 @@
 namespace ferry::cli {
 
 void add_daemon_options(CLI::App& app, DaemonOptions& options) {
-  app.add_option("--host-root", options.host_root, "the folder on which the root of the host is mounted")
-      ->check(CLI::ExistingDirectory)
-      ->option_text("DIR [/]");
-  app.add_option("--log-level", options.log_level,
-                 "the least severe messages to log: trace, debug, info, warn, error or off")
-      ->option_text("LEVEL [info]");
-  app.add_option("--log-format", options.log_format, "the format of the log: text or json")
-      ->check(CLI::IsMember({"text", "json"}))
-      ->option_text("FORMAT [text]");
+  add_value(app, "--host-root DIR [/]", options.host_root,
+            "the folder on which the root of the host is mounted")
+      ->check(CLI::ExistingDirectory);
+  add_value(app, "--log-level LEVEL [info]", options.log_level,
+            "the least severe messages to log: trace, debug, info, warn, error or off");
+  add_value(app, "--log-format FORMAT [text]", options.log_format, "the format of the log: text or json")
+      ->check(CLI::IsMember({"text", "json"}));
 }
 
 int run_daemon(CLI::App& app, int argc, char** argv, const DaemonOptions& options, const char* program,

@@ -12,6 +12,7 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include "cli/options/value_option.h"
 #include "kubevirt-plugin/discovery/resource_assembly.h"
 #include "kubevirt-plugin/discovery/resource_name.h"
 #include "policy/accelerators.h"
@@ -128,20 +129,17 @@ bool asks_for_labels(const ServingOptions& serving) {
 
 void add_naming_options(CLI::App& verb, NamingOptions& naming) {
   constexpr const char* kGroup = "Resources";
-  verb.add_option(
-          "--alias", naming.aliases,
-          "the name of the resource for a model, such as 10de:2330=h100 or 'NVIDIA A40-8Q=small'; may be "
-          "repeated")
-      ->option_text("MODEL=NAME ...")
+  add_value(verb, "--alias MODEL=NAME ...", naming.aliases,
+            "the name of the resource for a model, such as 10de:2330=h100 or 'NVIDIA A40-8Q=small'; may be "
+            "repeated")
       ->group(kGroup);
-  verb.add_option("--name-template", naming.name_template,
-                  "the name of whole GPUs; {name}, {vendor} and {device} are replaced")
+  add_value(verb, "--name-template TEMPLATE", naming.name_template,
+            "the name of whole GPUs; {name}, {vendor} and {device} are replaced")
       ->capture_default_str()
-      ->option_text("TEMPLATE")
       ->group(kGroup);
-  verb.add_option("--vgpu-name-template", naming.vgpu_name_template, "the name of vGPUs; {name} is replaced")
+  add_value(verb, "--vgpu-name-template TEMPLATE", naming.vgpu_name_template,
+            "the name of vGPUs; {name} is replaced")
       ->capture_default_str()
-      ->option_text("TEMPLATE")
       ->group(kGroup);
   CLI::Option* apart =
       verb.add_flag("--companions", naming.companions,
@@ -164,22 +162,20 @@ void add_naming_options(CLI::App& verb, NamingOptions& naming) {
 }
 
 void add_plugin_options(CLI::App& verb, ServingOptions& serving) {
-  verb.add_option("--kubelet-directory", serving.kubelet_directory, "the kubelet's directory for plugins")
-      ->option_text("DIR [/var/lib/kubelet/device-plugins]");
+  add_value(verb, "--kubelet-directory DIR [/var/lib/kubelet/device-plugins]", serving.kubelet_directory,
+            "the kubelet's directory for plugins");
   verb.add_flag("--plugin-watcher", serving.plugin_watcher,
                 "let the kubelet find the plugin in its registration directory; the default of "
                 "--kubelet-directory is then /var/lib/kubelet/plugins_registry");
-  verb.add_option("--mode", serving.mode,
-                  "the users of the resources: kubevirt, kata or both; P_GPU_ALIAS and NVSWITCH_ALIAS name "
-                  "Kata's resources")
-      ->check(CLI::IsMember({"kubevirt", "kata", "both"}))
-      ->option_text("MODE [kubevirt]");
+  add_value(verb, "--mode MODE [kubevirt]", serving.mode,
+            "the users of the resources: kubevirt, kata or both; P_GPU_ALIAS and NVSWITCH_ALIAS name "
+            "Kata's resources")
+      ->check(CLI::IsMember({"kubevirt", "kata", "both"}));
   add_naming_options(verb, serving.naming);
-  verb.add_option(
-          "--vgpu-placement", serving.vgpu_placement,
-          "the order in which vGPUs are allocated: pack prefers few GPUs, spread spreads them over all GPUs")
-      ->check(CLI::IsMember({"pack", "spread"}))
-      ->option_text("HOW [pack]");
+  add_value(
+      verb, "--vgpu-placement HOW [pack]", serving.vgpu_placement,
+      "the order in which vGPUs are allocated: pack prefers few GPUs, spread spreads them over all GPUs")
+      ->check(CLI::IsMember({"pack", "spread"}));
   verb.add_flag(
       "--name-pods", serving.name_pods,
       "write the pods of all allocations to advertised.json; while a device is allocated, the plugin "

@@ -3,10 +3,9 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
+#include <functional>
 #include <optional>
 #include <set>
-#include <strings.h>
 
 #include <fmt/format.h>
 
@@ -22,14 +21,7 @@ namespace {
 // Parses exactly `digits` hex digits, with or without "0x".
 std::optional<std::uint32_t> hex(std::string_view text, std::size_t digits) {
   if (text.starts_with("0x") || text.starts_with("0X")) text.remove_prefix(2);
-  std::uint32_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, 16);
-  if (text.size() != digits || error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
-
-bool same_word(std::string_view a, std::string_view b) {
-  return a.size() == b.size() && ::strncasecmp(a.data(), b.data(), a.size()) == 0;
+  return text.size() == digits ? whole_number(text, 16) : std::nullopt;
 }
 
 template <typename Named>
@@ -39,8 +31,13 @@ std::vector<std::string> names_of(std::span<const Named> table) {
   return out;
 }
 
-using Candidate = AcceleratorFilter::Candidate;
-using Test = AcceleratorFilter::Test;
+struct Candidate {
+  const vfio::PciFunction* function = nullptr;
+  std::string model;  ///< as output shows it: its name, or its IDs if no table has a name
+};
+
+/// True: the candidate matches one value of an option.
+using Test = std::function<bool(const Candidate&)>;
 
 std::string vendor_of(const Candidate& candidate) {
   const std::uint16_t vendor = candidate.function->vendor;
@@ -52,7 +49,7 @@ std::string vendor_of(const Candidate& candidate) {
 
 std::optional<std::uint16_t> desired_vendor(const std::string& text) {
   for (const policy::NamedVendor& named : policy::named_vendors()) {
-    if (same_word(named.name, text)) return named.id;
+    if (lower(named.name) == lower(text)) return named.id;
   }
   if (const auto id = hex(text, 4)) return static_cast<std::uint16_t>(*id);
   return std::nullopt;
@@ -84,7 +81,7 @@ struct DesiredClass {
 
 std::optional<DesiredClass> desired_class(const std::string& text) {
   for (const policy::NamedClass& named : policy::named_classes()) {
-    if (same_word(named.name, text)) {
+    if (lower(named.name) == lower(text)) {
       return DesiredClass{.code = static_cast<std::uint32_t>(named.pci_class) << 8U, .with_interface = false};
     }
   }
@@ -132,11 +129,8 @@ std::string numa_node_of(const Candidate& candidate) {
 }
 
 Result<Test> parse_numa_node(const std::string& text) {
-  int node = -1;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), node);
-  if (error == std::errc() && end == text.data() + text.size() && node >= 0) {
-    return [node](const Candidate& candidate) { return candidate.function->numa_node == node; };
-  }
+  if (const auto node = whole_number<int>(text); node && *node >= 0)
+    return [node = *node](const Candidate& candidate) { return candidate.function->numa_node == node; };
   return fail(Errc::usage, fmt::format("--numa: '{}' is no NUMA node", text),
               "a NUMA node is a number from 0, as in --numa 1");
 }
@@ -145,9 +139,9 @@ struct Kind {
   const char* option = nullptr;
   const char* what = nullptr;
   std::vector<std::string> FilterOptions::*given = nullptr;
-  Result<Test> (*parse)(const std::string&) = nullptr;
-  std::string (*is)(const Candidate&) = nullptr;
-  bool globs = false;
+  Result<Test> (*parse)(const std::string&) = nullptr;  ///< Errc::usage: malformed; the hint shows the form
+  std::string (*is)(const Candidate&) = nullptr;        ///< the candidate's own value of this kind
+  bool globs = false;                                   ///< values may have stars
 };
 constexpr std::array kKinds = {
     Kind{"--vendor", "vendor", &FilterOptions::vendors, parse_vendor, vendor_of},
@@ -183,66 +177,95 @@ std::string quoted(const std::vector<std::string>& values) {
   return fmt::format("'{}'", fmt::join(values, "' or '"));
 }
 
-}  // namespace
-
-std::string FilterOptions::first() const {
+/// The first option that has values, as "--vendor"; empty: none has.
+std::string first_of(const FilterOptions& options) {
   const auto* const found =
-      std::ranges::find_if(kKinds, [&](const Kind& kind) { return !(this->*kind.given).empty(); });
+      std::ranges::find_if(kKinds, [&](const Kind& kind) { return !(options.*kind.given).empty(); });
   return found == kKinds.end() ? "" : found->option;
 }
 
-std::string model_of(const vfio::PciFunction& function, plugin::DeviceNames& names) {
-  return names.find(function.vendor, function.device).value_or(function.ids());
-}
+/// The values of one option, with a test for each.
+struct Criterion {
+  const Kind& kind;
+  std::vector<std::string> given;
+  std::vector<Test> alternatives;
 
-bool AcceleratorFilter::Criterion::holds(const Candidate& candidate) const {
-  return std::ranges::any_of(alternatives, [&](const Test& test) { return test(candidate); });
-}
+  bool holds(const Candidate& candidate) const {
+    return std::ranges::any_of(alternatives, [&](const Test& test) { return test(candidate); });
+  }
+};
 
-Result<AcceleratorFilter> AcceleratorFilter::parse(const FilterOptions& options) {
-  AcceleratorFilter filter;
+Result<std::vector<Criterion>> criteria_of(const FilterOptions& options) {
+  std::vector<Criterion> out;
   for (const Kind& kind : kKinds) {
-    Criterion criterion{.what = kind.what,
-                        .given = options.*kind.given,
-                        .alternatives = {},
-                        .is = kind.is,
-                        .globs = kind.globs};
+    Criterion criterion{.kind = kind, .given = options.*kind.given, .alternatives = {}};
     for (const std::string& text : criterion.given) {
       auto test = kind.parse(text);
       if (!test) return fail(std::move(test).error());
       criterion.alternatives.push_back(std::move(*test));
     }
-    if (!criterion.given.empty()) filter.criteria_.push_back(std::move(criterion));
+    if (!criterion.given.empty()) out.push_back(std::move(criterion));
   }
-  for (const std::string& text : options.classes) {
-    if (const auto desired = desired_class(text)) filter.classes_.push_back(desired->pci_class());
-  }
-  for (const std::string& text : options.vendors) {
-    if (const auto id = desired_vendor(text)) filter.vendors_.push_back(*id);
-  }
-  return filter;
+  return out;
 }
 
-vfio::AcceleratorRules AcceleratorFilter::asked(vfio::AcceleratorRules rules) const {
-  for (const vfio::PciClass desired : classes_) rules = rules.asking_for(desired);
-  rules.named_vendors.insert(vendors_.begin(), vendors_.end());
+/// `rules` with the on-request classes that --class names and the vendors that --vendor names.
+vfio::AcceleratorRules rules_asked_by(const FilterOptions& options, vfio::AcceleratorRules rules) {
+  for (const std::string& text : options.classes)
+    if (const auto desired = desired_class(text)) rules = rules.asking_for(desired->pci_class());
+  for (const std::string& text : options.vendors)
+    if (const auto id = desired_vendor(text)) rules.named_vendors.insert(*id);
   return rules;
 }
 
-Result<std::vector<vfio::PciAddress>> AcceleratorFilter::choose(const vfio::Inventory& inventory,
-                                                                const vfio::AcceleratorRules& rules,
-                                                                plugin::DeviceNames& names) const {
+Error nothing_is(const Criterion& criterion, const std::vector<Candidate>& there) {
+  const Kind& kind = criterion.kind;
+  std::set<std::string> is;
+  for (const Candidate& candidate : there) is.insert(kind.is(candidate));
+  const std::vector<std::string> known(is.begin(), is.end());
+  return {.code = make_error_code(Errc::not_found),
+          .message = fmt::format(
+              "no accelerator on this host is of {} {}{}", kind.what, quoted(criterion.given),
+              criterion.given.size() == 1 ? meant(criterion.given.front(), known, kind.globs) : ""),
+          .hint = fmt::format("those here are of {} {}", kind.what, fmt::join(known, ", "))};
+}
+
+// Reports that each criterion holds for some accelerator, and that no accelerator meets them all.
+Error nothing_is_all(const std::vector<Criterion>& criteria, const std::vector<Candidate>& there) {
+  std::vector<std::string> desired;
+  desired.reserve(criteria.size());
+  for (const Criterion& c : criteria) desired.push_back(fmt::format("{} {}", c.kind.what, quoted(c.given)));
+  std::vector<std::string> known;
+  for (const Candidate& candidate : there) {
+    std::vector<std::string> is;
+    is.reserve(criteria.size());
+    for (const Criterion& c : criteria) is.push_back(fmt::format("{} {}", c.kind.what, c.kind.is(candidate)));
+    known.push_back(fmt::format("{} is of {}", candidate.function->address.text(), fmt::join(is, ", ")));
+  }
+  return {.code = make_error_code(Errc::not_found),
+          .message = fmt::format("no accelerator on this host is of {} at once", fmt::join(desired, " and ")),
+          .hint = fmt::format("{}", fmt::join(known, "; "))};
+}
+
+/// The accelerators under `rules` that meet all criteria, in order of address. Errc::not_found: none does;
+/// the hint lists the values of this host. Without criteria it returns all of them and does not fail.
+Result<std::vector<vfio::PciAddress>> choose(const std::vector<Criterion>& criteria,
+                                             const vfio::Inventory& inventory,
+                                             const vfio::AcceleratorRules& rules,
+                                             plugin::DeviceNames& names) {
   std::vector<Candidate> there;
   for (const auto& [address, function] : inventory.functions) {
-    if (rules.match(function)) there.push_back({.function = &function, .model = model_of(function, names)});
+    if (!rules.match(function)) continue;
+    there.push_back({.function = &function,
+                     .model = names.find(function.vendor, function.device).value_or(function.ids())});
   }
   std::vector<vfio::PciAddress> out;
   for (const Candidate& candidate : there) {
-    if (std::ranges::all_of(criteria_, [&](const Criterion& c) { return c.holds(candidate); })) {
+    if (std::ranges::all_of(criteria, [&](const Criterion& c) { return c.holds(candidate); })) {
       out.push_back(candidate.function->address);
     }
   }
-  if (!out.empty() || criteria_.empty()) return out;
+  if (!out.empty() || criteria.empty()) return out;
 
   if (there.empty()) {
     for (const auto& [address, function] : inventory.functions) {
@@ -255,43 +278,13 @@ Result<std::vector<vfio::PciAddress>> AcceleratorFilter::choose(const vfio::Inve
     }
     return fail(Errc::not_found, "there is no accelerator on this host", "`ferry status` lists them");
   }
-  for (const Criterion& criterion : criteria_) {
+  for (const Criterion& criterion : criteria) {
     if (std::ranges::none_of(there, [&](const Candidate& c) { return criterion.holds(c); })) {
       return fail(nothing_is(criterion, there));
     }
   }
-  return fail(nothing_is_all(there));
+  return fail(nothing_is_all(criteria, there));
 }
-
-Error AcceleratorFilter::nothing_is(const Criterion& criterion, const std::vector<Candidate>& there) {
-  std::set<std::string> is;
-  for (const Candidate& candidate : there) is.insert(criterion.is(candidate));
-  const std::vector<std::string> known(is.begin(), is.end());
-  return {.code = make_error_code(Errc::not_found),
-          .message = fmt::format(
-              "no accelerator on this host is of {} {}{}", criterion.what, quoted(criterion.given),
-              criterion.given.size() == 1 ? meant(criterion.given.front(), known, criterion.globs) : ""),
-          .hint = fmt::format("those here are of {} {}", criterion.what, fmt::join(known, ", "))};
-}
-
-// Reports that each criterion holds for some accelerator, and that no accelerator meets them all.
-Error AcceleratorFilter::nothing_is_all(const std::vector<Candidate>& there) const {
-  std::vector<std::string> desired;
-  desired.reserve(criteria_.size());
-  for (const Criterion& c : criteria_) desired.push_back(fmt::format("{} {}", c.what, quoted(c.given)));
-  std::vector<std::string> known;
-  for (const Candidate& candidate : there) {
-    std::vector<std::string> is;
-    is.reserve(criteria_.size());
-    for (const Criterion& c : criteria_) is.push_back(fmt::format("{} {}", c.what, c.is(candidate)));
-    known.push_back(fmt::format("{} is of {}", candidate.function->address.text(), fmt::join(is, ", ")));
-  }
-  return {.code = make_error_code(Errc::not_found),
-          .message = fmt::format("no accelerator on this host is of {} at once", fmt::join(desired, " and ")),
-          .hint = fmt::format("{}", fmt::join(known, "; "))};
-}
-
-namespace {
 
 std::vector<vfio::PciAddress> accelerators(const vfio::Inventory& inventory,
                                            const vfio::AcceleratorRules& rules) {
@@ -353,7 +346,7 @@ void add(std::vector<vfio::PciAddress>& into, const vfio::PciAddress& address) {
 // True: no option but --all is given.
 bool leaves_nothing_out(const SelectionOptions& options) {
   return options.devices.empty() && options.groups.empty() && options.with.empty() &&
-         options.filter.first().empty();
+         first_of(options.filter).empty();
 }
 
 // An empty selection changes nothing, so its --with is no error.
@@ -378,18 +371,18 @@ Result<ChosenUnits> select(const SelectionOptions& options, const vfio::Inventor
                            vfio::Direction direction) {
   ChosenUnits out;
   const bool named = !options.devices.empty() || !options.groups.empty();
-  const std::string wide = options.all ? "--all" : options.filter.first();
+  const std::string wide = options.all ? "--all" : first_of(options.filter);
   if (named == !wide.empty()) {
     return fail(
         Errc::usage, named ? wide + " goes without --device and --group" : "no device is named",
         "name accelerators with --device ADDRESS or --group N, or choose among all of them with --vendor, "
         "--class, --model or --numa, or take --all");
   }
-  const auto filter = AcceleratorFilter::parse(options.filter);
-  if (!filter) return fail(filter.error());
-  out.rules = filter->asked(rules);
+  const auto criteria = criteria_of(options.filter);
+  if (!criteria) return fail(criteria.error());
+  out.rules = rules_asked_by(options.filter, rules);
   if (!named) {
-    const auto chosen = filter->choose(inventory, out.rules, names);
+    const auto chosen = choose(*criteria, inventory, out.rules, names);
     if (!chosen) return fail(chosen.error());
     const auto kept = direction == vfio::Direction::to_vfio ? mdev::kept_for_vgpus(vgpus)
                                                             : std::map<vfio::PciAddress, std::string>{};
@@ -405,7 +398,7 @@ Result<ChosenUnits> select(const SelectionOptions& options, const vfio::Inventor
         out.request.accelerators.push_back(address);
       }
     }
-    if (direction == vfio::Direction::back && options.all && options.filter.first().empty()) {
+    if (direction == vfio::Direction::back && options.all && first_of(options.filter).empty()) {
       for (const vfio::PciAddress& address : half_way) {
         // A virtual function must be named. Other functions have lost the accelerator that stood for them.
         if (!inventory.find(address)->is_virtual_function()) add(out.request.accelerators, address);

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -17,60 +16,12 @@
 
 namespace ferry::cli {
 
-// Filters accelerators by --vendor, --class, --model and --numa.
-
 /// Values as given. An accelerator must meet each option that has values, by any one of them.
 struct FilterOptions {
   std::vector<std::string> vendors;     ///< "10de", "0x10de", or a name of named_vendors()
   std::vector<std::string> classes;     ///< "0302", "030200", or a word of named_classes()
   std::vector<std::string> models;      ///< glob(7) on the model's name or on "10de:2330", letter case aside
   std::vector<std::string> numa_nodes;  ///< "0"
-
-  /// The first option that has values, as "--vendor"; empty: none has.
-  std::string first() const;
-};
-
-/// The model as output shows it: its name, or its IDs if no table has a name.
-std::string model_of(const vfio::PciFunction& function, plugin::DeviceNames& names);
-
-class AcceleratorFilter {
- public:
-  struct Candidate {
-    const vfio::PciFunction* function = nullptr;
-    std::string model;
-  };
-  /// True: the candidate matches one value of an option.
-  using Test = std::function<bool(const Candidate&)>;
-
-  /// Errc::usage: a value is malformed; the hint shows the form.
-  static Result<AcceleratorFilter> parse(const FilterOptions& options);
-
-  /// Returns `rules` with the on-request classes that --class names and the vendors that --vendor names.
-  vfio::AcceleratorRules asked(vfio::AcceleratorRules rules) const;
-
-  /// The accelerators under `rules` that meet all options, in order of address. Errc::not_found: none does;
-  /// the hint lists the values of this host. Without options it returns all of them and does not fail.
-  Result<std::vector<vfio::PciAddress>> choose(const vfio::Inventory& inventory,
-                                               const vfio::AcceleratorRules& rules,
-                                               plugin::DeviceNames& names) const;
-
- private:
-  /// The values of one option.
-  struct Criterion {
-    std::string what;                               ///< "model"
-    std::vector<std::string> given;                 ///< as typed
-    std::vector<Test> alternatives;                 ///< one for each of `given`
-    std::string (*is)(const Candidate&) = nullptr;  ///< the candidate's own value of this kind
-    bool globs = false;                             ///< values may have stars
-
-    bool holds(const Candidate& candidate) const;
-  };
-  static Error nothing_is(const Criterion& criterion, const std::vector<Candidate>& there);
-  Error nothing_is_all(const std::vector<Candidate>& there) const;
-
-  std::vector<Criterion> criteria_;
-  std::vector<vfio::PciClass> classes_;
-  std::vector<std::uint16_t> vendors_;  ///< named by --vendor
 };
 
 struct SelectionOptions {

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "common/text/json.h"
 #include "common/text/text.h"
 
 namespace ferry::cli {
@@ -19,16 +20,8 @@ constexpr std::size_t kBelow = kIndent + kVerdict + 2;  // where the reason and 
 constexpr std::size_t kLeast = 24;                      // columns of a wrapped text
 
 Tint tint_of(Verdict verdict) {
-  switch (verdict) {
-    case Verdict::pass:
-      return Tint::good;
-    case Verdict::warn:
-    case Verdict::unknown:
-      return Tint::attention;
-    case Verdict::fail:
-      break;
-  }
-  return Tint::bad;
+  if (verdict == Verdict::pass) return Tint::good;
+  return verdict == Verdict::fail ? Tint::bad : Tint::attention;
 }
 
 /// Adds `text` behind `head`, which takes `start` columns. Further lines begin below the text.
@@ -56,53 +49,35 @@ bool is_shown(const Check& check, bool all) {
   return all || check.verdict != Verdict::pass;
 }
 
-std::string verdict_line(std::string_view what, const CheckCounts& counts, const TextOutput& output) {
-  const bool remarks = counts.warnings + counts.unknown > 0;
-  const Tint tint = counts.failed > 0 ? Tint::bad : remarks ? Tint::attention : Tint::good;
-  const char* const word = counts.failed > 0 ? "not ready" : remarks ? "ready, with remarks" : "ready";
+std::string verdict_line(std::string_view what, const std::vector<CheckGroup>& groups,
+                         const TextOutput& output) {
+  const auto warnings = count_of(groups, Verdict::warn);
+  const auto failed = count_of(groups, Verdict::fail);
+  const auto unknown = count_of(groups, Verdict::unknown);
+  const bool remarks = warnings + unknown > 0;
+  const Tint tint = failed > 0 ? Tint::bad : remarks ? Tint::attention : Tint::good;
+  const char* const word = failed > 0 ? "not ready" : remarks ? "ready, with remarks" : "ready";
   return fmt::format("{}: {} ({} passed, {}, {} failed, {} unknown)\n", tinted(output, Tint::plain, what),
-                     tinted(output, tint, word), counts.passed, counted(counts.warnings, "warning"),
-                     counts.failed, counts.unknown);
+                     tinted(output, tint, word), count_of(groups, Verdict::pass),
+                     counted(warnings, "warning"), failed, unknown);
 }
 
 }  // namespace
 
-CheckCounts counts_of(const std::vector<CheckGroup>& groups) {
-  CheckCounts out;
-  for (const CheckGroup& group : groups) {
-    for (const Check& check : group.checks) {
-      switch (check.verdict) {
-        case Verdict::pass:
-          ++out.passed;
-          break;
-        case Verdict::warn:
-          ++out.warnings;
-          break;
-        case Verdict::fail:
-          ++out.failed;
-          break;
-        case Verdict::unknown:
-          ++out.unknown;
-          break;
-      }
-    }
-  }
-  return out;
+std::size_t count_of(const std::vector<CheckGroup>& groups, Verdict verdict) {
+  std::ptrdiff_t out = 0;
+  for (const CheckGroup& group : groups) out += std::ranges::count(group.checks, verdict, &Check::verdict);
+  return static_cast<std::size_t>(out);
 }
 
 json to_json(const Check& check) {
-  return {{"id", check.id},
-          {"subject", check.subject},
-          {"verdict", text(check.verdict)},
-          {"found", check.found},
-          {"why", check.why},
-          {"fix", check.fix.empty() ? json(nullptr) : json(check.fix)}};
+  return {{"id", check.id},       {"subject", check.subject}, {"verdict", text(check.verdict)},
+          {"found", check.found}, {"why", check.why},         {"fix", or_null(check.fix)}};
 }
 
 std::string checks_text(std::string_view what, const std::vector<CheckGroup>& groups, bool all,
                         const TextOutput& output) {
-  const CheckCounts counts = counts_of(groups);
-  std::string out = verdict_line(what, counts, output);
+  std::string out = verdict_line(what, groups, output);
   std::size_t id_width = 0;
   for (const CheckGroup& group : groups)
     for (const Check& check : group.checks)
@@ -114,7 +89,7 @@ std::string checks_text(std::string_view what, const std::vector<CheckGroup>& gr
     for (const Check& check : group.checks)
       if (is_shown(check, all)) add(out, check, id_width, output);
   }
-  if (!all && counts.passed > 0) out += "`-v` also prints the checks that passed\n";
+  if (!all && count_of(groups, Verdict::pass) > 0) out += "`-v` also prints the checks that passed\n";
   return out;
 }
 

@@ -20,13 +20,7 @@ struct CheckGroup {
   std::vector<Check> checks;
 };
 
-struct CheckCounts {
-  std::size_t passed = 0;
-  std::size_t warnings = 0;
-  std::size_t failed = 0;
-  std::size_t unknown = 0;
-};
-CheckCounts counts_of(const std::vector<CheckGroup>& groups);
+std::size_t count_of(const std::vector<CheckGroup>& groups, Verdict verdict);
 
 nlohmann::json to_json(const Check& check);
 

@@ -8,6 +8,7 @@
 
 #include "api/files.h"
 #include "cli/output/table.h"
+#include "common/text/json.h"
 #include "common/text/visible_text.h"
 #include "dra/slices/resource_slice.h"
 #include "hostfs/kernel_facts.h"
@@ -52,7 +53,7 @@ json claims_document(const NodeClaims& node) {
                          {"gpu", device.gpu.text()},
                          {"device", device.device.name},
                          {"kind", kind_of(device)},
-                         {"id", id.empty() ? json() : json(id)}});
+                         {"id", or_null(id)}});
     }
     out.push_back({{"uid", claim.uid},
                    {"namespace", claim.space},

@@ -6,7 +6,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "cli/output/shown.h"
+#include "common/text/json.h"
+#include "common/text/words.h"
 
 namespace ferry::cli {
 
@@ -22,15 +23,6 @@ ExitStatus print(const Session& session, const VerbOutput& shown) {
   return shown.status;
 }
 
-std::string printed(const Session& session, const json& document, const std::string& text) {
-  return printed(session.output, document, text);
-}
-
-void print(const Session& session, const json& document, const std::string& text) {
-  const std::string out = printed(session, document, text);
-  static_cast<void>(std::fwrite(out.data(), 1, out.size(), session.out));
-}
-
 json to_json(const std::vector<vfio::PciAddress>& addresses) {
   json out = json::array();
   for (const vfio::PciAddress& address : addresses) out.push_back(address.text());
@@ -40,10 +32,10 @@ json to_json(const std::vector<vfio::PciAddress>& addresses) {
 json to_json(const vfio::DeviceUser& user) {
   return {{"text", user.text()},
           {"name", user.name},
-          {"pid", user.pid ? json(*user.pid) : json(nullptr)},
+          {"pid", or_null(user.pid)},
           {"what", user.what},
-          {"pod_uid", user.pod_uid.empty() ? json(nullptr) : json(user.pod_uid)},
-          {"service", user.service.empty() ? json(nullptr) : json(user.service)}};
+          {"pod_uid", or_null(user.pod_uid)},
+          {"service", or_null(user.service)}};
 }
 
 json to_json(const Error& error) {
@@ -53,18 +45,10 @@ json to_json(const Error& error) {
 json to_json(const vfio::Step& step) {
   json out = {{"text", step.text()}, {"why", step.why}};
   if (step.of_a_device_user()) {
-    constexpr auto kKey = [](vfio::Releasable::Kind kind) {
-      switch (kind) {
-        case vfio::Releasable::Kind::persistence:
-          return "address";
-        case vfio::Releasable::Kind::module:
-          return "module";
-        case vfio::Releasable::Kind::service:
-          break;
-      }
-      return "service";
-    };
-    out[kKey(step.user.kind)] = step.user.name;
+    using Kind = vfio::Releasable::Kind;
+    constexpr Words<Kind, 3> kKeys = {
+        {{"address", Kind::persistence}, {"module", Kind::module}, {"service", Kind::service}}};
+    out[std::string(word_for(kKeys, step.user.kind))] = step.user.name;
   }
   if (step.of_a_function()) out["address"] = step.address.text();
   return out;
@@ -80,10 +64,10 @@ json to_json(const vfio::PciFunction& function) {
           {"subsystem_vendor", hex(function.subsystem_vendor, "{:04x}")},
           {"subsystem_device", hex(function.subsystem_device, "{:04x}")},
           {"class", fmt::format("{:06x}", function.class_code)},
-          {"driver", function.driver ? json(*function.driver) : json(nullptr)},
-          {"driver_override", function.driver_override ? json(*function.driver_override) : json(nullptr)},
-          {"iommu_group", function.iommu_group ? json(*function.iommu_group) : json(nullptr)},
-          {"numa_node", function.numa_node ? json(*function.numa_node) : json(nullptr)}};
+          {"driver", or_null(function.driver)},
+          {"driver_override", or_null(function.driver_override)},
+          {"iommu_group", or_null(function.iommu_group)},
+          {"numa_node", or_null(function.numa_node)}};
 }
 
 std::string join(const std::vector<vfio::PciAddress>& addresses) {
@@ -97,16 +81,15 @@ std::string join(const std::vector<std::string>& parts, const std::string& betwe
   return fmt::format("{}", fmt::join(parts, between));
 }
 
+std::string error_lines(const Error& error, const std::string& indent) {
+  return indent + error.message + "\n" + (error.hint.empty() ? "" : indent + "hint: " + error.hint + "\n");
+}
+
 std::string because(const std::string& why) {
   return why.starts_with("so that ") ? "  " + why : "  because " + why;
 }
 
 namespace {
-
-template <typename T>
-json or_null(const std::optional<T>& value) {
-  return value ? json(*value) : json(nullptr);
-}
 
 json to_json(const vfio::Bar& bar) {
   return {{"index", bar.index},

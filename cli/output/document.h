@@ -6,9 +6,10 @@
 #include <string>
 #include <vector>
 
-#include <nlohmann/json_fwd.hpp>
+#include <nlohmann/json.hpp>
 
 #include "cli/session.h"
+#include "common/exit_status.h"
 #include "vfio/bind/rebind_plan.h"
 #include "vfio/pci/device_facts.h"
 #include "vfio/pci/pci_function.h"
@@ -16,11 +17,19 @@
 
 namespace ferry::cli {
 
-/// Returns the form that the session asks for: `document` as JSON or YAML, or `text`.
-std::string printed(const Session& session, const nlohmann::json& document, const std::string& text);
+/// A verb's output in both forms, and its exit status.
+struct VerbOutput {  // NOLINT(bugprone-exception-escape): JSON is moved, which throws nothing
+  nlohmann::json document;
+  std::string text;  ///< for people, whole lines
+  ExitStatus status = ExitStatus::done;
+  bool tinted = false;  ///< `text` has escapes of tinted() (text_output.h) alone, which disarms others
+};
 
-/// Prints that form to the session's `out`.
-void print(const Session& session, const nlohmann::json& document, const std::string& text);
+/// The form that the session asks for: `document` as JSON or YAML, or `text`.
+std::string printed(const Session& session, const VerbOutput& shown);
+
+/// Prints that form to the session's `out`; returns the status.
+ExitStatus print(const Session& session, const VerbOutput& shown);
 
 nlohmann::json to_json(const std::vector<vfio::PciAddress>& addresses);
 nlohmann::json to_json(const vfio::DeviceUser& user);
@@ -31,6 +40,8 @@ nlohmann::json to_json(const vfio::PciFunction& function);
 /// "0000:01:00.0, 0000:01:00.1"
 std::string join(const std::vector<vfio::PciAddress>& addresses);
 std::string join(const std::vector<std::string>& parts, const std::string& between);
+/// The message of an error and its hint, each on a line that begins with `indent`.
+std::string error_lines(const Error& error, const std::string& indent);
 /// The reason of a step behind its text: "  because it holds a device", "  so that no other driver takes it".
 std::string because(const std::string& why);
 

@@ -10,6 +10,7 @@
 #include "cli/output/document.h"
 #include "cli/output/explanation_parts.h"
 #include "cli/output/status_document.h"
+#include "common/text/json.h"
 #include "common/text/text.h"
 
 namespace ferry::cli {
@@ -37,7 +38,7 @@ json place_document(const ExplainInputs& inputs, const vfio::PciAddress& address
   const auto place = inputs.places.find(address);
   if (place == inputs.places.end()) return nullptr;
   const auto& slot = place->second.slot;
-  return {{"slot", slot ? json(*slot) : json(nullptr)}, {"above", place->second.above}};
+  return {{"slot", or_null(slot)}, {"above", place->second.above}};
 }
 
 json parts_document(const Explanation& explanation) {
@@ -105,24 +106,21 @@ json to_json(const ExplainInputs& inputs, const Subject& subject) {
           description == nullptr ? gpu_of(inputs, function) : description;
       out["accelerator"] = gpu == nullptr ? json(nullptr) : json(gpu->address().text());
       out["place"] = place_document(inputs, subject.address);
-      json ways = json::array();
-      if (description != nullptr) {
-        for (const Way& way : ways_of(inputs, *description))
-          ways.push_back(
-              {{"command", way.command.empty() ? json(nullptr) : json(way.command)}, {"does", way.does}});
-      } else if (inputs.description.find_by_name(subject.address) != nullptr) {
-        const Way way = way_by_name(function);
-        ways.push_back({{"command", way.command}, {"does", way.does}});
-      }
-      out["ways"] = std::move(ways);
+      std::vector<Way> ways;
+      if (description != nullptr)
+        ways = ways_of(inputs, *description);
+      else if (inputs.description.find_by_name(subject.address) != nullptr)
+        ways = {way_by_name(function)};
+      out["ways"] = json::array();
+      for (const Way& way : ways)
+        out["ways"].push_back({{"command", or_null(way.command)}, {"does", way.does}});
       break;
     }
     case Subject::Kind::vgpu: {
       out["kind"] = "vgpu";
-      if (const FoundVgpu found = find_vgpu(inputs.description, subject.vgpu.text); found.vgpu != nullptr) {
-        out["vgpu"] = to_json(*found.vgpu);
-        out["accelerator"] = found.gpu->address().text();
-      }
+      const FoundVgpu found = find_vgpu(inputs.description, subject.vgpu.text);
+      out["vgpu"] = to_json(*found.vgpu);
+      out["accelerator"] = found.gpu->address().text();
       break;
     }
     case Subject::Kind::resource: {
@@ -135,7 +133,7 @@ json to_json(const ExplainInputs& inputs, const Subject& subject) {
                                   {"healthy", device.healthy},
                                   {"reason", device.reason},
                                   {"allocated", device.allocated},
-                                  {"pod", device.pod.empty() ? json(nullptr) : json(device.pod)}});
+                                  {"pod", or_null(device.pod)}});
       break;
     }
   }

@@ -12,7 +12,6 @@
 #include "common/text/text.h"
 #include "mdev/framework.h"
 #include "mdev/vgpu_inventory.h"
-#include "vfio/bind/unit_members.h"
 #include "vgpu-dm/plan/stable_uuid.h"
 
 namespace ferry::cli {
@@ -28,15 +27,12 @@ ExplanationPart part(std::string label, std::vector<std::string> texts) {
 }
 
 std::vector<std::string> place_lines(const ExplainInputs& inputs, const vfio::PciFunction& function) {
-  std::vector<std::string> lines;
-  vfio::DevicePlace place;
-  if (const auto known = inputs.places.find(function.address); known != inputs.places.end())
-    place = known->second;
-  std::vector<std::string> words;
-  words.push_back(place.slot ? "slot " + *place.slot : "no named slot");
-  words.push_back(function.numa_node ? fmt::format("NUMA node {}", *function.numa_node)
-                                     : std::string("no NUMA node is known"));
-  lines.push_back(fmt::format("{}", fmt::join(words, ", ")));
+  const auto known = inputs.places.find(function.address);
+  const vfio::DevicePlace place = known == inputs.places.end() ? vfio::DevicePlace{} : known->second;
+  std::vector<std::string> lines = {
+      fmt::format("{}, {}", place.slot ? "slot " + *place.slot : "no named slot",
+                  function.numa_node ? fmt::format("NUMA node {}", *function.numa_node)
+                                     : std::string("no NUMA node is known"))};
   if (!place.above.empty()) lines.push_back(fmt::format("below {}", fmt::join(place.above, " > ")));
   return lines;
 }
@@ -54,22 +50,20 @@ ExplanationPart group_part(const ExplainInputs& inputs, const vfio::PciFunction&
   const auto members = inventory.group_of(function);
   // Without a member on vfio no other member blocks the group.
   const bool given = std::ranges::any_of(members, [&](const vfio::PciAddress& address) {
-    const vfio::PciFunction* member = inventory.find(address);
-    return member != nullptr && vfio::on_vfio_driver(*member);
+    return vfio::on_vfio_driver(*inventory.find(address));
   });
   const auto blockers =
       given ? vfio::viability_blockers(inventory, *function.iommu_group) : std::vector<vfio::PciAddress>{};
   out.lines.push_back(
       {.text = fmt::format("IOMMU group {}, {}", *function.iommu_group,
                            members.size() == 1 ? "alone in it" : counted(members.size(), "member"))});
+  if (members.size() == 1) return out;
   for (const vfio::PciAddress& address : members) {
-    const vfio::PciFunction* member = inventory.find(address);
-    if (member == nullptr || members.size() == 1) continue;
+    const vfio::PciFunction& member = *inventory.find(address);
     const bool blocks = std::ranges::find(blockers, address) != blockers.end();
     out.lines.push_back(
-        {.text = fmt::format("{}  {}, {}{}", address.text(), vfio::kind_of(*member),
-                             driver_text(member->driver), blocks ? ": keeps the group from VMs" : ""),
-         .tint = Tint::plain});
+        {.text = fmt::format("{}  {}, {}{}", address.text(), vfio::kind_of(member),
+                             driver_text(member.driver), blocks ? ": keeps the group from VMs" : "")});
   }
   return out;
 }

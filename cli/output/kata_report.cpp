@@ -7,8 +7,8 @@
 
 #include <fmt/format.h>
 
-#include "cli/output/document.h"
 #include "cli/output/table.h"
+#include "common/text/json.h"
 #include "common/text/text.h"
 #include "common/text/visible_text.h"
 
@@ -111,10 +111,7 @@ std::string short_digest(const kata::Artifact& artifact) {
 }
 
 std::string ending(const kata::KataChange& report) {
-  if (const auto& refusal = report.refusal) {
-    return "would be refused: " + refusal->message + "\n" +
-           (refusal->hint.empty() ? "" : "hint: " + refusal->hint + "\n");
-  }
+  if (report.refusal) return "would be refused: " + error_lines(*report.refusal, "");
   if (!report.outcome) {
     if (report.plan.changes.empty()) return "the container runtime's files need no change\n";
     return report.control.empty()
@@ -151,7 +148,7 @@ VerbOutput show(const Session& session, const kata::KataChange& report) {
     out.document["left"] = report.left;
     if (kata::is_left_undone(report)) out.status = ExitStatus::refused;
   }
-  out.document["control"] = report.control.empty() ? json(nullptr) : json(report.control);
+  out.document["control"] = or_null(report.control);
   if (report.outcome) {
     out.document["written"] = report.outcome->written;
     out.document["restarted"] = report.outcome->acted;
@@ -194,9 +191,7 @@ VerbOutput show_status(const kata::FoundRuntime& runtime,
                        const kata::ConfidentialMode& mode) {
   VerbOutput out;
   out.document = {{"runtime", to_json(runtime)}, {"running", state.has_value()}, {"handlers", json::array()}};
-  out.document["confidential_mode"] = {
-      {"state", text(mode.state)},
-      {"asked_for", mode.asked_for.empty() ? json(nullptr) : json(mode.asked_for)}};
+  out.document["confidential_mode"] = {{"state", text(mode.state)}, {"asked_for", or_null(mode.asked_for)}};
   out.text = fmt::format("{}, {}\n", runtime.text(), runtime.place.configuration.string());
   out.text += fmt::format("confidential computing of the GPUs: {}\n", mode.text());
   if (!state) {

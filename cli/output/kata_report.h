@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/output/shown.h"
+#include "cli/output/document.h"
 #include "cli/session.h"
 #include "kata-manager/artifacts/artifacts.h"
 #include "kata-manager/controller/kata_install.h"

@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "cli/output/document.h"
+#include "common/text/json.h"
 #include "common/text/words.h"
 
 namespace ferry::cli {
@@ -21,16 +21,8 @@ std::string_view text(vfio::RebindResult::Status status) {
 }
 
 ExitStatus exit_status_of(vfio::RebindResult::Status status) {
-  switch (status) {
-    case vfio::RebindResult::Status::done:
-    case vfio::RebindResult::Status::already:
-      return ExitStatus::done;
-    case vfio::RebindResult::Status::refused:
-      return ExitStatus::refused;
-    case vfio::RebindResult::Status::failed:
-      return ExitStatus::failed;
-  }
-  return ExitStatus::failed;
+  if (status == vfio::RebindResult::Status::refused) return ExitStatus::refused;
+  return status == vfio::RebindResult::Status::failed ? ExitStatus::failed : ExitStatus::done;
 }
 
 std::string groups_text(const std::vector<std::uint32_t>& groups) {
@@ -41,11 +33,10 @@ std::string groups_text(const std::vector<std::uint32_t>& groups) {
 json to_json(const vfio::Rebind& rebind) {
   json members = json::array();
   for (const vfio::Member& member : rebind.members) {
-    members.push_back(
-        {{"address", member.address.text()},
-         {"role", text(member.role)},
-         {"driver_before", member.driver_before.empty() ? json(nullptr) : json(member.driver_before)},
-         {"driver_after", member.driver_after.empty() ? json(nullptr) : json(member.driver_after)}});
+    members.push_back({{"address", member.address.text()},
+                       {"role", text(member.role)},
+                       {"driver_before", or_null(member.driver_before)},
+                       {"driver_after", or_null(member.driver_after)}});
   }
   json steps = json::array();
   for (const vfio::Step& step : rebind.steps) steps.push_back(ferry::cli::to_json(step));
@@ -125,8 +116,7 @@ class Report {
     }
   }
   void fail(const Error& error) {
-    tail_ += fmt::format("failed: {}\n", error.message);
-    if (!error.hint.empty()) tail_ += "hint: " + error.hint + "\n";
+    tail_ += "failed: " + error_lines(error, "");
     errors_.push_back(ferry::cli::to_json(error));
   }
   void took(std::chrono::nanoseconds applied) { applied_ = std::chrono::duration<double>(applied).count(); }
@@ -182,8 +172,7 @@ VerbOutput show_rebinds(const Session& session, const vfio::RebindOutcome& outco
     std::string lines = rebind_lines(result.rebind, session.explain, session.explain);
     json more = to_json(result.rebind);
     if (result.error) {
-      lines += "  " + result.error->message + "\n";
-      if (!result.error->hint.empty()) lines += "  hint: " + result.error->hint + "\n";
+      lines += error_lines(*result.error, "  ");
       more["error"] = ferry::cli::to_json(*result.error);
     }
     report.add(text(result.status), result.devices, result.rebind.groups, lines, std::move(more));

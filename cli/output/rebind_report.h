@@ -5,7 +5,7 @@
 #include <map>
 #include <string>
 
-#include "cli/output/shown.h"
+#include "cli/output/document.h"
 #include "cli/session.h"
 #include "vfio/bind/rebind_apply.h"
 

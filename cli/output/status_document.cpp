@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/output/document.h"
+#include "common/text/json.h"
 #include "mdev/framework.h"
 
 namespace ferry::cli {
@@ -11,10 +12,6 @@ namespace {
 
 using ferry::cli::to_json;
 using nlohmann::json;
-
-json or_null(const std::string& text) {
-  return text.empty() ? json(nullptr) : json(text);
-}
 
 json to_json(const host::MemberDescription& member) {
   json out = to_json(member.function);
@@ -34,8 +31,7 @@ json to_json(const host::NamedDescription& description) {
 }
 
 json to_json(const vfio::PriorState& prior) {
-  return {{"driver", prior.driver ? json(*prior.driver) : json(nullptr)},
-          {"driver_override", prior.driver_override ? json(*prior.driver_override) : json(nullptr)}};
+  return {{"driver", or_null(prior.driver)}, {"driver_override", or_null(prior.driver_override)}};
 }
 
 json status_of(const api::AcceleratorStatus& status) {
@@ -47,9 +43,8 @@ json status_of(const api::AcceleratorStatus& status) {
 }
 
 json to_json(const api::DesiredMark& desired) {
-  return {{"policy", desired.policy},
-          {"source", desired.source},
-          {"generation", desired.generation ? json(*desired.generation) : json(nullptr)}};
+  return {
+      {"policy", desired.policy}, {"source", desired.source}, {"generation", or_null(desired.generation)}};
 }
 
 template <typename T>

@@ -123,10 +123,6 @@ std::string driver_text(const vfio::PciFunction& function) {
   return function.driver.value_or("none");
 }
 
-Tint state_tint(const host::AcceleratorDescription& description) {
-  return tint_of(description.condition.health);
-}
-
 // "16.0 GT/s x16", without what it could be.
 std::string link_of(const host::AcceleratorDescription& description) {
   if (!description.facts) return {};
@@ -163,7 +159,7 @@ Row row_of(const host::AcceleratorDescription& description, const host::NodeDesc
   row.cells[kDesired] = desired_text(description);
   row.cells[kResource] = resources_of(description);
   row.cells[kState] = description.condition.word;
-  row.state = state_tint(description);
+  row.state = tint_of(description.condition.health);
   add_condition(description, node, row.notes);
   if (auto other = vfio::override_of_another_driver(description.function))
     row.notes.push_back({.text = std::move(*other), .tint = Tint::dim});
@@ -287,24 +283,15 @@ class Drawing {
 };
 
 Tint tint_of(api::NodePhase phase) {
-  switch (phase) {
-    case api::NodePhase::blocked:
-    case api::NodePhase::failed:
-      return Tint::bad;
-    case api::NodePhase::applying:
-      return Tint::attention;
-    case api::NodePhase::idle:
-    case api::NodePhase::ready:
-      break;
-  }
-  return Tint::plain;
+  if (phase == api::NodePhase::blocked || phase == api::NodePhase::failed) return Tint::bad;
+  return phase == api::NodePhase::applying ? Tint::attention : Tint::plain;
 }
 
 /// A line for each function that counts only if it is named.
 std::string by_name_lines(const host::NodeDescription& description, const TextOutput& output) {
   if (description.by_name.empty()) return {};
   const auto in_lines = [&](const std::string& text) {
-    return fmt::format("{}\n", fmt::join(wrapped(visible_line(text), output.columns), "\n"));
+    return wrapped_lines(visible_line(text), output.columns);
   };
   std::string out =
       in_lines(fmt::format("counted only where they are named, as in `ferry vfio bind --device {}`:",
@@ -356,31 +343,23 @@ std::string policy_lines(const host::NodeDescription& description, const TextOut
   head = visible_line(head + ": ");
   const std::string rest =
       description.error ? visible_line(", " + description.error->message) : std::string();
-  std::string out = fmt::format("{}\n", fmt::join(wrapped(head + phase + rest, output.columns), "\n"));
+  std::string out = wrapped_lines(head + phase + rest, output.columns);
   // Line breaks replace blanks, so the phase keeps its place, unless a word before it was broken: then it has
   // no colour.
   if (out.compare(head.size(), phase.size(), phase) == 0)
     out.replace(head.size(), phase.size(), tinted(output, tint_of(*description.phase), phase));
   if (description.error && !description.error->hint.empty())
-    out += fmt::format(
-        "{}\n", fmt::join(wrapped(visible_line("hint: " + description.error->hint), output.columns), "\n"));
+    out += wrapped_lines(visible_line("hint: " + description.error->hint), output.columns);
   if (const std::string stale = stale_failure(description); !stale.empty())
-    out += fmt::format("{}\n", fmt::join(wrapped(stale, output.columns), "\n"));
+    out += wrapped_lines(stale, output.columns);
   return out;
 }
 
 }  // namespace
 
 Tint tint_of(host::Health health) {
-  switch (health) {
-    case host::Health::good:
-      return Tint::good;
-    case host::Health::attention:
-      return Tint::attention;
-    case host::Health::bad:
-      return Tint::bad;
-  }
-  return Tint::plain;
+  if (health == host::Health::good) return Tint::good;
+  return health == host::Health::attention ? Tint::attention : Tint::bad;
 }
 
 std::string who(const vfio::DeviceUser& user) {

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "cli/output/text_output.h"
+#include "common/text/text.h"
 
 namespace ferry::cli {
 namespace {
@@ -14,17 +15,6 @@ namespace {
 constexpr std::size_t kGap = 2;
 // Names of Kubernetes objects are long. A narrower column is not readable.
 constexpr std::size_t kLeastWidth = 12;
-
-std::vector<std::string> lines_of(const std::string& cell) {
-  std::vector<std::string> lines;
-  std::size_t start = 0;
-  while (start <= cell.size()) {
-    const auto end = std::min(cell.find('\n', start), cell.size());
-    lines.push_back(cell.substr(start, end - start));
-    start = end + 1;
-  }
-  return lines;
-}
 
 // The position after a blank, or else one where a word may be broken.
 std::size_t break_in(std::string_view line, std::size_t width) {
@@ -34,7 +24,7 @@ std::size_t break_in(std::string_view line, std::size_t width) {
 
 std::vector<std::string> lines_of(const std::string& cell, std::size_t width) {
   std::vector<std::string> out;
-  for (const std::string& line : lines_of(cell)) {
+  for (const std::string& line : words_between(cell, '\n')) {
     std::string_view rest = line;
     while (rest.size() > width) {
       const std::size_t end = break_in(rest, width);
@@ -51,7 +41,8 @@ std::vector<std::size_t> natural_widths(const std::vector<std::vector<std::strin
   std::vector<std::size_t> widths(rows.front().size());
   for (const auto& row : rows) {
     for (std::size_t c = 0; c < row.size(); ++c) {
-      for (const std::string& line : lines_of(row[c])) widths[c] = std::max(widths[c], line.size());
+      for (const std::string& line : words_between(row[c], '\n'))
+        widths[c] = std::max(widths[c], line.size());
     }
   }
   return widths;

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "common/text/visible_text.h"
 #include "common/text/words.h"
@@ -130,6 +131,10 @@ std::vector<std::string> wrapped(std::string_view text, std::optional<std::size_
     }
   }
   return lines;
+}
+
+std::string wrapped_lines(std::string_view text, std::optional<std::size_t> width) {
+  return fmt::format("{}\n", fmt::join(wrapped(text, width), "\n"));
 }
 
 std::optional<std::size_t> width_behind(const TextOutput& output, std::size_t start, std::size_t least) {

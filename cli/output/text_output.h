@@ -46,6 +46,8 @@ std::size_t end_of_part(std::string_view word, std::size_t width);
 /// `text` broken at blanks into lines of at most `width` columns. A longer word starts a line of its own and
 /// is broken, too. `width` absent: one line.
 std::vector<std::string> wrapped(std::string_view text, std::optional<std::size_t> width);
+/// wrapped() as one text in which each line ends with a line break.
+std::string wrapped_lines(std::string_view text, std::optional<std::size_t> width);
 /// The width that is left of `output` behind `start` columns, at least `least`; absent: no limit.
 std::optional<std::size_t> width_behind(const TextOutput& output, std::size_t start, std::size_t least);
 

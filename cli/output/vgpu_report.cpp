@@ -6,7 +6,6 @@
 
 #include <fmt/format.h>
 
-#include "cli/output/document.h"
 #include "common/process/standard_streams.h"
 #include "common/text/words.h"
 #include "vfio/quiesce/quiesce_plan.h"
@@ -68,12 +67,11 @@ void add(json& out, const Steps& steps) {
 }
 
 /// The heading has the GPU's label, so the message goes without it.
-std::string error_lines(const Error& error, const std::string& label) {
-  std::string message = error.message;
+std::string lines_without_label(Error error, const std::string& label) {
   const std::string named = label + ": ";
-  for (auto at = message.find(named); at != std::string::npos; at = message.find(named, at))
-    message.erase(at, named.size());
-  return "  " + message + "\n" + (error.hint.empty() ? "" : "  hint: " + error.hint + "\n");
+  for (auto at = error.message.find(named); at != std::string::npos; at = error.message.find(named, at))
+    error.message.erase(at, named.size());
+  return error_lines(error, "  ");
 }
 
 }  // namespace
@@ -114,7 +112,7 @@ VerbOutput show_vgpus(const Session& session, const vgpu::VgpuPlan& plan) {
     out += fmt::format("{}: {}\n", gpu.label(), what) + step_lines(quiesce, session.explain) +
            step_lines(gpu.steps, session.explain);
     if (refused) {
-      out += error_lines(*gpu.refusal, gpu.label());
+      out += lines_without_label(*gpu.refusal, gpu.label());
       status = worse(status, ExitStatus::refused);
     }
     out += step_lines(gpu.later, session.explain, "  then ");
@@ -149,7 +147,7 @@ VerbOutput show_vgpus(const Session& session, const vgpu::VgpuOutcome& outcome) 
     const std::string label = fmt::format("GPU {} ({})", gpu.index, gpu.gpu.text());
     out += fmt::format("{}: {}\n", label, text(gpu.kind)) + step_lines(quiesce, session.explain) +
            step_lines(gpu.done, session.explain);
-    if (gpu.error) out += error_lines(*gpu.error, label);
+    if (gpu.error) out += lines_without_label(*gpu.error, label);
     json undo = json::array();
     for (const Error& error : gpu.undo_errors) {
       out += "  not put back: " + error.message + "\n";
@@ -171,13 +169,20 @@ VerbOutput show_vgpus(const Session& session, const vgpu::VgpuOutcome& outcome) 
   out += note_lines(outcome.notes, "");
   json errors = json::array();
   for (const Error& error : outcome.errors) {
-    out += fmt::format("failed: {}\n", error.message);
-    if (!error.hint.empty()) out += "hint: " + error.hint + "\n";
+    out += "failed: " + error_lines(error, "");
     errors.push_back(ferry::cli::to_json(error));
   }
   return {.document = {{"dry_run", false}, {"gpus", gpus}, {"notes", outcome.notes}, {"errors", errors}},
           .text = out,
           .status = outcome.status()};
+}
+
+VerbOutput show_comparison(const std::string& what, const std::string& name, bool agrees, const json& gpus,
+                           const std::vector<std::string>& warnings, const std::string& text) {
+  return {
+      .document = {{what, name}, {"agrees", agrees}, {"gpus", gpus}, {"warnings", warnings}},
+      .text = fmt::format("{}{} {}: {}\n", text, what, name, agrees ? "the host agrees" : "the host differs"),
+      .status = agrees ? ExitStatus::done : ExitStatus::differs};
 }
 
 }  // namespace ferry::cli

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/output/shown.h"
+#include "cli/output/document.h"
 #include "cli/session.h"
 #include "vgpu-dm/apply/apply.h"
 #include "vgpu-dm/plan/plan.h"
@@ -14,6 +14,11 @@ namespace ferry::cli {
 
 VerbOutput show_vgpus(const Session& session, const vgpu::VgpuPlan& plan);
 VerbOutput show_vgpus(const Session& session, const vgpu::VgpuOutcome& outcome);
+
+/// The result of an `assert`: `text` and `gpus`, and the verdict. `what` is "policy" or "profile".
+VerbOutput show_comparison(const std::string& what, const std::string& name, bool agrees,
+                           const nlohmann::json& gpus, const std::vector<std::string>& warnings,
+                           const std::string& text);
 
 /// {"T4-4Q": 2}
 nlohmann::json to_json(const std::vector<vgpu::TypeCount>& counts);

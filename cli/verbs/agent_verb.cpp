@@ -18,6 +18,7 @@
 #include "cli/verbs/agent_program.h"
 #include "cli/verbs/verbs.h"
 #include "common/config/config_tree.h"
+#include "common/text/json.h"
 #include "common/text/words.h"
 #include "hostfs/locks.h"
 #include "policy/kubernetes_files.h"
@@ -118,7 +119,7 @@ const char* action_on_features(const agent::ReconcileResult& step) {
 
 json to_json(const agent::LabelChanges& changes) {
   json out = json::object();
-  for (const auto& [key, value] : changes) out[key] = value ? json(*value) : json(nullptr);
+  for (const auto& [key, value] : changes) out[key] = or_null(value);
   return out;
 }
 
@@ -174,7 +175,7 @@ json document_of(const agent::NodeSnapshot& snapshot, const agent::ReconcileResu
             {"error", invalid ? ferry::cli::to_json(desired_state.error) : json(nullptr)},
             {"warnings", desired_state.warnings}}},
           {"state", text(step.report.condition)},
-          {"hostd_runs", written.hostd_runs ? json(*written.hostd_runs) : json(nullptr)},
+          {"hostd_runs", or_null(written.hostd_runs)},
           {"labels", to_json(step.labels)},
           {"annotations", to_json(step.annotations)},
           {"events", events},
@@ -186,7 +187,7 @@ json document_of(const agent::NodeSnapshot& snapshot, const agent::ReconcileResu
            {{"path", std::string("/") + api::kServingFile}, {"action", action_on_serving(step, written)}}},
           {"feature_file",
            {{"path", std::string("/") + agent::kFeatureFile}, {"action", action_on_features(step)}}},
-          {"node_feature", step.node_feature ? json(*step.node_feature) : json(nullptr)},
+          {"node_feature", or_null(step.node_feature)},
           {"status_files", changed}};
 }
 
@@ -294,8 +295,8 @@ ExitStatus agent_verb(const Session& session, const AgentOptions& options) {
   if (!files) return complain(files.error());
   Written written = {.serving = *serving, .files = *files};
   if (const auto runs = is_present(*session.host, api::kHostdLiveness)) written.hostd_runs = *runs;
-  print(session, document_of(*snapshot, step, written, session.dry_run),
-        text_of(session, *snapshot, step, written));
+  print(session, {.document = document_of(*snapshot, step, written, session.dry_run),
+                  .text = text_of(session, *snapshot, step, written)});
   if (step.desired_state.kind == agent::DesiredState::Kind::invalid) {
     Error error = step.desired_state.error;
     // The original hint is made for the cluster and names ConfigMaps.

@@ -8,7 +8,7 @@
 #include "cli/output/rebind_report.h"
 #include "cli/output/vgpu_report.h"
 #include "cli/output/wait_note.h"
-#include "cli/verbs/policy_inputs.h"
+#include "cli/verbs/node_inputs.h"
 #include "cli/verbs/verbs.h"
 #include "common/process/standard_streams.h"
 #include "host/claims/claim_record.h"

@@ -5,17 +5,16 @@
 #include <array>
 #include <fstream>
 #include <optional>
-#include <set>
 #include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "api/files.h"
+#include "common/text/text.h"
 #include "hostfs/kernel_facts.h"
 #include "hostfs/stuck_writes.h"
 #include "mdev/vgpu_inventory.h"
-#include "vfio/pci/pci_function.h"
 #include "vgpu-dm/plan/stable_uuid.h"
 #include "vgpu-dm/types/type_table.h"
 
@@ -73,7 +72,6 @@ std::string without_serial_numbers(std::string config) {
 namespace {
 
 namespace fs = std::filesystem;
-using Names = std::set<std::string_view>;
 
 // Limits in bytes. An attribute has at most a page, a module table some megabytes, and people send the whole.
 constexpr std::size_t kMostOfAFile = std::size_t{64} << 10U;
@@ -81,39 +79,36 @@ constexpr std::size_t kMostOfATable = std::size_t{4} << 20U;
 constexpr std::uint64_t kMostInAll = std::uint64_t{64} << 20U;
 
 /// Attributes of a PCI function that any user reads without a driver's lock and without a side effect.
-const Names& function_texts() {
-  static const Names names = {"vendor",
-                              "device",
-                              "subsystem_vendor",
-                              "subsystem_device",
-                              "class",
-                              "revision",
-                              "modalias",
-                              "numa_node",
-                              "boot_vga",
-                              "sriov_totalvfs",
-                              "sriov_offset",
-                              "sriov_stride",
-                              "sriov_vf_device",
-                              "sriov_drivers_autoprobe",
-                              "reset_method",
-                              "power_state",
-                              "d3cold_allowed",
-                              "enable",
-                              "resource",
-                              "ari_enabled",
-                              "irq",
-                              "local_cpulist",
-                              "msi_bus",
-                              "aer_dev_fatal",
-                              "aer_dev_nonfatal",
-                              "aer_dev_correctable",
-                              "current_link_speed",
-                              "current_link_width",
-                              "max_link_speed",
-                              "max_link_width"};
-  return names;
-}
+constexpr std::array<std::string_view, 30> kFunctionTexts = {"vendor",
+                                                             "device",
+                                                             "subsystem_vendor",
+                                                             "subsystem_device",
+                                                             "class",
+                                                             "revision",
+                                                             "modalias",
+                                                             "numa_node",
+                                                             "boot_vga",
+                                                             "sriov_totalvfs",
+                                                             "sriov_offset",
+                                                             "sriov_stride",
+                                                             "sriov_vf_device",
+                                                             "sriov_drivers_autoprobe",
+                                                             "reset_method",
+                                                             "power_state",
+                                                             "d3cold_allowed",
+                                                             "enable",
+                                                             "resource",
+                                                             "ari_enabled",
+                                                             "irq",
+                                                             "local_cpulist",
+                                                             "msi_bus",
+                                                             "aer_dev_fatal",
+                                                             "aer_dev_nonfatal",
+                                                             "aer_dev_correctable",
+                                                             "current_link_speed",
+                                                             "current_link_width",
+                                                             "max_link_speed",
+                                                             "max_link_width"};
 
 /// Folders of a PCI function that are captured with their content; all other folders stay empty.
 bool is_walked(std::string_view name) {
@@ -141,18 +136,18 @@ bool names_one_device(std::string_view name) {
   return std::ranges::find(kNaming, name) != kNaming.end();
 }
 
-std::string_view cut_line(std::string_view& text) {
-  const auto end = std::min(text.find('\n'), text.size());
+std::string_view cut_line(std::string_view& text, char end_of_line = '\n') {
+  const auto end = std::min(text.find(end_of_line), text.size());
   const auto line = text.substr(0, end);
   text.remove_prefix(std::min(end + 1, text.size()));
   return line;
 }
 
-std::string kept_lines(std::string_view text, const auto& keep) {
+std::string kept_lines(std::string_view text, const auto& keep, char end_of_line = '\n') {
   std::string out;
   while (!text.empty()) {
-    const auto line = cut_line(text);
-    if (keep(line)) out.append(line).append("\n");
+    const auto line = cut_line(text, end_of_line);
+    if (keep(line)) out.append(line).append(1, end_of_line);
   }
   return out;
 }
@@ -333,7 +328,7 @@ class Capture {
         numvfs_.push_back(path);  // takes that lock, too: counted from the links instead
       } else if (name == "config") {
         put(path, without_serial_numbers(read(path, kMostOfAFile).value_or("")));
-      } else if (function_texts().contains(name) ||
+      } else if (std::ranges::find(kFunctionTexts, name) != kFunctionTexts.end() ||
                  (name.starts_with("resource") && name.ends_with("_resize"))) {
         put(path, read(path, kMostOfAFile).value_or(""));
       } else if (name == "serial_number") {
@@ -409,18 +404,8 @@ class Capture {
       put(folder / "modules.alias", kept_lines(*aliases, matters));
     for (const char* name : {"modules.builtin", "modules.dep"})
       if (const auto content = read(folder / name, kMostOfATable)) put(folder / name, *content);
-    if (const auto info = read(folder / "modules.builtin.modinfo", kMostOfAliases)) {
-      // Each entry of this file ends in NUL.
-      std::string kept;
-      std::string_view left = *info;
-      while (!left.empty()) {
-        const auto end = std::min(left.find('\0'), left.size());
-        const auto entry = left.substr(0, end);
-        left.remove_prefix(std::min(end + 1, left.size()));
-        if (matters(entry)) kept.append(entry).append(1, '\0');
-      }
-      put(folder / "modules.builtin.modinfo", kept);
-    }
+    if (const auto info = read(folder / "modules.builtin.modinfo", kMostOfAliases))
+      put(folder / "modules.builtin.modinfo", kept_lines(*info, matters, '\0'));
   }
 
   /// Lists the vGPUs that Ferry made, as found in the captured tree, where no read hangs.
@@ -464,11 +449,7 @@ std::string without_private_words(std::string_view command_line) {
       "iommu", "intel_iommu", "amd_iommu", "vfio",      "pci",   "nvidia", "nouveau",
       "kvm",   "video",       "module_",   "modprobe.", "efifb", "vesafb", "rd.driver."};
   std::string out;
-  while (!command_line.empty() && command_line.front() != '\n') {
-    const auto end = std::min(command_line.find_first_of(" \n"), command_line.size());
-    const auto word = command_line.substr(0, end);
-    command_line.remove_prefix(
-        std::min(end + (end < command_line.size() && command_line[end] == ' ' ? 1 : 0), command_line.size()));
+  for (const std::string& word : words_between(command_line.substr(0, command_line.find('\n')), ' ')) {
     const bool asked =
         std::ranges::any_of(kAskedFor, [&](std::string_view start) { return word.starts_with(start); });
     if (!asked) continue;

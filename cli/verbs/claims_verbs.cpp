@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -10,17 +9,17 @@
 #include "api/claim_request.h"
 #include "api/files.h"
 #include "cli/output/claims_report.h"
-#include "cli/output/shown.h"
+#include "cli/output/document.h"
 #include "cli/output/table.h"
-#include "cli/output/text_output.h"
 #include "cli/output/wait_note.h"
 #include "cli/session.h"
-#include "cli/verbs/policy_inputs.h"
+#include "cli/verbs/node_inputs.h"
 #include "cli/verbs/verbs.h"
 #include "common/exit_status.h"
 #include "common/process/signals.h"
 #include "common/process/standard_streams.h"
 #include "common/result.h"
+#include "common/text/json.h"
 #include "common/text/text.h"
 #include "common/text/visible_text.h"
 #include "host/claims/claim_keeper.h"
@@ -54,9 +53,7 @@ json document_of(const host::Claim& claim) {
   auto devices = json::array();
   for (const host::ClaimedDevice& device : claim.devices) {
     const std::string id = id_of(device);
-    devices.push_back({{"gpu", device.request.gpu.text()},
-                       {"kind", kind_of(device)},
-                       {"id", id.empty() ? json() : json(id)}});
+    devices.push_back({{"gpu", device.request.gpu.text()}, {"kind", kind_of(device)}, {"id", or_null(id)}});
   }
   return {{"uid", claim.uid},
           {"namespace", claim.space},
@@ -142,8 +139,7 @@ ExitStatus claims_list_verb(const Session& session) {
 
 ExitStatus claims_release_verb(const Session& session, const std::string& uid) {
   if (auto valid = check_uid(uid); !valid) return complain(valid.error());
-  if (!session.dry_run)
-    if (auto root = require_root(session); !root) return complain(root.error());
+  if (auto root = require_root(session); !root) return complain(root.error());
   const FinishOnSignal finish;
   host::ClaimKeeper keeper(*session.host, hostd_probes(session),
                            [&session](const host::NodeProbes& uses) { return hostd_host(session, uses); },

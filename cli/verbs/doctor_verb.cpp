@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <array>
 #include <optional>
 #include <set>
 #include <string_view>
@@ -13,7 +12,6 @@
 #include "cli/options/plugin_options.h"
 #include "cli/output/check_report.h"
 #include "cli/output/document.h"
-#include "cli/output/shown.h"
 #include "cli/output/wait_note.h"
 #include "cli/verbs/kata_inputs.h"
 #include "cli/verbs/verbs.h"
@@ -36,64 +34,27 @@ namespace {
 
 using nlohmann::json;
 
-using ChecksOf = std::vector<Check> (*)(const HostFs&, const vfio::Inventory&, const plugin::ResourceRules&);
-
-struct Purpose {
-  const char* name;
-  ChecksOf checks;
-};
-std::vector<Check> for_passthrough(const HostFs& host, const vfio::Inventory& inventory,
-                                   const plugin::ResourceRules& rules) {
-  return vfio::passthrough_checks(host, inventory, rules.accelerators);
-}
-std::vector<Check> for_vgpu(const HostFs& host, const vfio::Inventory& inventory,
-                            const plugin::ResourceRules& rules) {
-  return host::vgpu_checks(host, inventory, rules.accelerators);
-}
-std::vector<Check> for_kubevirt(const HostFs& host, const vfio::Inventory& inventory,
-                                const plugin::ResourceRules& rules) {
-  std::vector<Check> checks = plugin::kubevirt_checks(host, rules, vgpu::scan_known_vgpus);
-  const auto has_cdev = [](const auto& entry) {
-    return vfio::on_vfio_driver(entry.second) && !entry.second.vfio_devices.empty();
-  };
-  // The check joins those of the host, which come before the devices'.
-  const auto of_a_device =
-      std::ranges::find_if(checks, [](const Check& check) { return check.subject != kHostSubject; });
-  if (vfio::has_iommufd(host) && std::ranges::any_of(inventory.functions, has_cdev))
-    checks.insert(of_a_device, kata::device_ownership_check(host));
-  return checks;
-}
-
-// The words of --for, in the order in which their checks are printed.
-constexpr std::array<Purpose, 3> kPurposes = {{{.name = "passthrough", .checks = for_passthrough},
-                                               {.name = "vgpu", .checks = for_vgpu},
-                                               {.name = "kubevirt", .checks = for_kubevirt}}};
-
-// This purpose's checks are about runtime classes, not GPUs.
 constexpr const char* kKata = "kata";
-// This one also asks the program of the container runtime.
-constexpr const char* kDra = "dra";
+
+/// The words of --for, in the order in which their checks are printed.
+const std::vector<std::string>& known_purposes() {
+  static const std::vector<std::string> kKnown = {"passthrough", "vgpu", "kubevirt", kKata, "dra"};
+  return kKnown;
+}
 
 Result<std::set<std::string>> parse_purposes(const std::string& words) {
-  std::vector<std::string> known;
-  known.reserve(kPurposes.size() + 2);
-  for (const Purpose& purpose : kPurposes) known.emplace_back(purpose.name);
-  known.emplace_back(kKata);
-  known.emplace_back(kDra);
   std::set<std::string> asked;
-  std::size_t start = 0;
-  for (;;) {
-    const std::size_t end = std::min(words.find(',', start), words.size());
-    const std::string word = words.substr(start, end - start);
+  // The added comma keeps an empty word at the end, which is an error.
+  for (const std::string& word : words_between(words + ",", ',')) {
+    const auto& known = known_purposes();
     if (std::ranges::find(known, word) == known.end()) {
       return fail(Errc::usage,
                   fmt::format("--for: there are no checks for '{}'{}", word, did_you_mean(word, known)),
                   fmt::format("--for takes {}; several with commas between", join(known, ", ")));
     }
     asked.insert(word);
-    if (end == words.size()) return asked;
-    start = end + 1;
   }
+  return asked;
 }
 
 // Rejects options whose files no check would read.
@@ -104,6 +65,24 @@ Result<> check_usage(const DoctorOptions& options, const std::set<std::string>& 
   if (!options.node.empty())
     return fail(Errc::usage, "--node-file: only the checks for kata look at a Node", "add --for kata");
   return {};
+}
+
+/// The checks of the host come before those of its devices.
+void add_of_host(std::vector<Check>& checks, Check check) {
+  const auto of_a_device =
+      std::ranges::find_if(checks, [](const Check& one) { return one.subject != kHostSubject; });
+  checks.insert(of_a_device, std::move(check));
+}
+
+std::vector<Check> checks_for_kubevirt(const HostFs& host, const vfio::Inventory& inventory,
+                                       const plugin::ResourceRules& rules) {
+  std::vector<Check> checks = plugin::kubevirt_checks(host, rules, vgpu::scan_known_vgpus);
+  const auto has_cdev = [](const auto& entry) {
+    return vfio::on_vfio_driver(entry.second) && !entry.second.vfio_devices.empty();
+  };
+  if (vfio::has_iommufd(host) && std::ranges::any_of(inventory.functions, has_cdev))
+    add_of_host(checks, kata::device_ownership_check(host));
+  return checks;
 }
 
 Result<std::vector<Check>> checks_for_kata(const Session& session, const DoctorOptions& options) {
@@ -127,12 +106,16 @@ std::optional<kata::ContainerdRelease> running_containerd(const Session& session
   return *release;
 }
 
-std::vector<Check> checks_for_dra(const Session& session, const vfio::Inventory& inventory,
-                                  const plugin::ResourceRules& rules) {
+/// The checks of one purpose. Those for kata are about runtime classes, not GPUs.
+Result<std::vector<Check>> checks_for(const std::string& purpose, const Session& session,
+                                      const DoctorOptions& options, const vfio::Inventory& inventory,
+                                      const plugin::ResourceRules& rules) {
+  if (purpose == kKata) return checks_for_kata(session, options);
+  if (purpose == "vgpu") return host::vgpu_checks(*session.host, inventory, rules.accelerators);
+  if (purpose == "kubevirt") return checks_for_kubevirt(*session.host, inventory, rules);
+  if (purpose == "passthrough") return vfio::passthrough_checks(*session.host, inventory, rules.accelerators);
   std::vector<Check> checks = dra::dra_checks(*session.host, inventory, rules.accelerators);
-  const auto of_a_device =
-      std::ranges::find_if(checks, [](const Check& check) { return check.subject != kHostSubject; });
-  checks.insert(of_a_device, kata::cdi_check(*session.host, running_containerd(session)));
+  add_of_host(checks, kata::cdi_check(*session.host, running_containerd(session)));
   return checks;
 }
 
@@ -160,28 +143,16 @@ std::vector<Check> as_root_sees_them(std::vector<Check> checks) {
   return checks;
 }
 
-/// Checks of one purpose.
-struct OfPurpose {
-  std::string purpose;
-  std::vector<Check> checks;
-};
-
-// Several purposes check the same subjects, so their headings name the purpose, too.
-std::vector<CheckGroup> groups_of(const std::vector<OfPurpose>& all, const vfio::Inventory& inventory,
-                                  plugin::DeviceNames names) {
-  std::vector<CheckGroup> out;
-  for (const OfPurpose& one : all) {
-    std::string subject;
-    for (const Check& check : one.checks) {
-      if (check.subject != subject) {
-        const std::string suffix = all.size() > 1 ? fmt::format(", for {}", one.purpose) : std::string();
-        out.push_back({.heading = heading(check, inventory, names) + suffix, .checks = {}});
-      }
-      subject = check.subject;
-      out.back().checks.push_back(check);
-    }
+/// `suffix`: if several purposes check the same subjects, the headings name the purpose, too.
+void add_groups(std::vector<CheckGroup>& out, const std::vector<Check>& checks, const std::string& suffix,
+                const vfio::Inventory& inventory, plugin::DeviceNames& names) {
+  std::string subject;
+  for (const Check& check : checks) {
+    if (check.subject != subject)
+      out.push_back({.heading = heading(check, inventory, names) + suffix, .checks = {}});
+    subject = check.subject;
+    out.back().checks.push_back(check);
   }
-  return out;
 }
 
 }  // namespace
@@ -197,40 +168,32 @@ ExitStatus doctor_verb(const Session& session, const DoctorOptions& options) {
   if (!inventory) return complain(inventory.error());
   const auto members = host::asked_of(*inventory, session.rules);
   vfio::read_overrides(*session.host, *session.writer, members, *inventory);
-  std::vector<OfPurpose> all;
-  for (const Purpose& purpose : kPurposes) {
-    if (!purposes->contains(purpose.name)) continue;
-    all.push_back({.purpose = purpose.name,
-                   .checks = as_root_sees_them(purpose.checks(*session.host, *inventory, *rules))});
+  plugin::DeviceNames names(*session.host);
+  std::vector<std::string> done;
+  std::vector<CheckGroup> groups;
+  for (const std::string& purpose : known_purposes()) {
+    if (!purposes->contains(purpose)) continue;
+    auto checks = checks_for(purpose, session, options, *inventory, *rules);
+    if (!checks) return complain(checks.error());
+    add_groups(groups, as_root_sees_them(std::move(*checks)), purposes->size() > 1 ? ", for " + purpose : "",
+               *inventory, names);
+    done.push_back(purpose);
   }
-  if (purposes->contains(kKata)) {
-    auto more = checks_for_kata(session, options);
-    if (!more) return complain(more.error());
-    all.push_back({.purpose = kKata, .checks = as_root_sees_them(std::move(*more))});
-  }
-  if (purposes->contains(kDra))
-    all.push_back(
-        {.purpose = kDra, .checks = as_root_sees_them(checks_for_dra(session, *inventory, *rules))});
-  const auto groups = groups_of(all, *inventory, plugin::DeviceNames(*session.host));
-  const CheckCounts counts = counts_of(groups);
   json list = json::array();
   for (const CheckGroup& group : groups)
     for (const Check& check : group.checks) list.push_back(to_json(check));
-  std::vector<std::string> names;
-  names.reserve(all.size());
-  for (const OfPurpose& one : all) names.push_back(one.purpose);
+  const auto failed = count_of(groups, Verdict::fail);
   waits.reset();
-  return print(session, VerbOutput{.document = {{"for", *purposes},
-                                                {"checks", list},
-                                                {"summary",
-                                                 {{"passed", counts.passed},
-                                                  {"warnings", counts.warnings},
-                                                  {"failed", counts.failed},
-                                                  {"unknown", counts.unknown}}}},
-                                   .text = checks_text(join(names, ", "), groups, options.verbose,
-                                                       text_output(session)),
-                                   .status = counts.failed > 0 ? ExitStatus::failed : ExitStatus::done,
-                                   .tinted = true});
+  return print(session, {.document = {{"for", *purposes},
+                                      {"checks", list},
+                                      {"summary",
+                                       {{"passed", count_of(groups, Verdict::pass)},
+                                        {"warnings", count_of(groups, Verdict::warn)},
+                                        {"failed", failed},
+                                        {"unknown", count_of(groups, Verdict::unknown)}}}},
+                         .text = checks_text(join(done, ", "), groups, options.verbose, text_output(session)),
+                         .status = failed > 0 ? ExitStatus::failed : ExitStatus::done,
+                         .tinted = true});
 }
 
 }  // namespace ferry::cli

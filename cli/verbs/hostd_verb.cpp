@@ -5,10 +5,9 @@
 #include <utility>
 #include <vector>
 
-#include "agent/host_files.h"
 #include "api/files.h"
 #include "cli/verbs/kata_inputs.h"
-#include "cli/verbs/policy_inputs.h"
+#include "cli/verbs/node_inputs.h"
 #include "cli/verbs/verbs.h"
 #include "common/process/signals.h"
 #include "common/process/standard_streams.h"
@@ -17,7 +16,6 @@
 #include "host/system/agent_folders.h"
 #include "host/system/systemd_services.h"
 #include "kata-manager/controller/kata_keeper.h"
-#include "kata-manager/controller/ready_handlers.h"
 #include "kata-manager/runtime/cri_client.h"
 
 namespace ferry::cli {
@@ -65,32 +63,28 @@ std::vector<std::filesystem::path> of_the_host(const std::vector<std::filesystem
   return out;
 }
 
-host::AgentFolders agent_folders(const HostFs& host, const KeepingOptions& keeping) {
-  return {host,
-          {.group = *keeping.agent_group,
-           .lock = api::kAgentLock,
-           .folders = of_the_host(keeping.agent_folders),
-           .trees = of_the_host(keeping.agent_trees)}};
-}
-
-/// The folders that `ferry dra` writes. The kubelet and the runtime make most of them, as root's.
-host::AgentFolders dra_folders(const HostFs& host, const KeepingOptions& keeping) {
-  std::vector<std::filesystem::path> folders = of_the_host(keeping.dra_folders);
-  folders.insert(folders.begin(), std::filesystem::path(api::kClaimsFile).parent_path());
-  return {host,
-          {.group = *keeping.dra_group,
-           .lock = {},
-           .folders = std::move(folders),
-           .trees = {},
-           .whose = "that of `ferry dra`"}};
-}
-
 /// Gives their folders to the groups of the agent and of `ferry dra`; empty: neither is another user than
 /// root.
 std::function<void()> keep_folders(const HostFs& host, const KeepingOptions& keeping) {
   std::vector<std::shared_ptr<host::AgentFolders>> all;
-  if (keeping.agent_group) all.push_back(std::make_shared<host::AgentFolders>(agent_folders(host, keeping)));
-  if (keeping.dra_group) all.push_back(std::make_shared<host::AgentFolders>(dra_folders(host, keeping)));
+  const auto add = [&](host::AgentFolders::Settings settings) {
+    all.push_back(std::make_shared<host::AgentFolders>(host, std::move(settings)));
+  };
+  if (keeping.agent_group)
+    add({.group = *keeping.agent_group,
+         .lock = api::kAgentLock,
+         .folders = of_the_host(keeping.agent_folders),
+         .trees = of_the_host(keeping.agent_trees)});
+  if (keeping.dra_group) {
+    // The kubelet and the runtime make most of the folders that `ferry dra` writes, as root's.
+    std::vector<std::filesystem::path> folders = of_the_host(keeping.dra_folders);
+    folders.insert(folders.begin(), std::filesystem::path(api::kClaimsFile).parent_path());
+    add({.group = *keeping.dra_group,
+         .lock = {},
+         .folders = std::move(folders),
+         .trees = {},
+         .whose = "that of `ferry dra`"});
+  }
   if (all.empty()) return {};
   return [all = std::move(all)] {
     for (const auto& folders : all) folders->give();

@@ -8,15 +8,11 @@
 
 #include <fmt/format.h>
 
-#include "cli/output/kata_report.h"
 #include "cli/output/wait_note.h"
 #include "common/process/standard_streams.h"
 #include "host/system/systemd_services.h"
-#include "kata-manager/artifacts/content_hash.h"
-#include "kata-manager/artifacts/fetch_request.h"
 #include "kata-manager/runtime/cri_client.h"
 #include "kata-manager/runtime/unit_file.h"
-#include "policy/accelerators.h"
 #include "policy/kubernetes_files.h"
 #include "vfio/pci/inventory.h"
 
@@ -37,93 +33,56 @@ std::optional<kata::UnitFile> loaded(HostWriter& writer, const std::string& unit
   return said;
 }
 
-class UnitRestart final : public kata::RuntimeControl {
+/// Why a restart of `unit` ends running pods; absent: it does not.
+std::optional<std::string> harm_of_restart(const HostFs& host, HostWriter& writer, const std::string& unit) {
+  auto said = loaded(writer, unit);
+  if (said && said->value("Service", "NeedDaemonReload") == "yes")
+    return unit + " was changed, and systemd has not read it since (systemctl daemon-reload)";
+  if (!said) said = kata::UnitFile::read(host, unit);
+  if (!said) return unit + " has no unit file, and what its stop kills is not known";
+  // ABI: systemd.kill(5). Any other mode kills all processes of the service, sooner or later.
+  const std::string mode = said->value("Service", "KillMode").value_or("control-group");
+  if (mode == "process" || mode == "none") return std::nullopt;
+  return fmt::format("{} has KillMode={}, and the processes that keep pods running are its own", unit, mode);
+}
+
+class Control final : public kata::RuntimeControl {
  public:
-  UnitRestart(const HostFs& host, HostWriter& writer, std::string unit)
-      : host_(host), writer_(writer), unit_(std::move(unit)) {}
-  std::string text() const override { return "restart " + unit_; }
-  std::optional<std::string> harm() const override {
-    auto said = loaded(writer_, unit_);
-    if (said && said->value("Service", "NeedDaemonReload") == "yes")
-      return unit_ + " was changed, and systemd has not read it since (systemctl daemon-reload)";
-    if (!said) said = kata::UnitFile::read(host_, unit_);
-    if (!said) return unit_ + " has no unit file, and what its stop kills is not known";
-    // ABI: systemd.kill(5). Any other mode kills all processes of the service, sooner or later.
-    const std::string mode = said->value("Service", "KillMode").value_or("control-group");
-    if (mode == "process" || mode == "none") return std::nullopt;
-    return fmt::format("{} has KillMode={}, and the processes that keep pods running are its own", unit_,
-                       mode);
-  }
+  /// `harm` empty: the action ends no pod, as far as is known.
+  Control(std::string text, std::function<Result<>()> act,
+          std::function<std::optional<std::string>()> harm = {})
+      : text_(std::move(text)), act_(std::move(act)), harm_(std::move(harm)) {}
+  std::string text() const override { return text_; }
+  std::optional<std::string> harm() const override { return harm_ ? harm_() : std::nullopt; }
   Result<> act() override {
-    const WaitNote waits(text());
-    return host::SystemdServices(host_, kPatience).restart(unit_);
+    const WaitNote waits(text_);
+    return act_();
   }
 
  private:
-  const HostFs& host_;
-  HostWriter& writer_;
-  std::string unit_;
-};
-
-class UnitReload final : public kata::RuntimeControl {
- public:
-  UnitReload(const HostFs& host, std::string unit) : host_(host), unit_(std::move(unit)) {}
-  std::string text() const override { return "reload " + unit_; }
-  std::optional<std::string> harm() const override { return std::nullopt; }
-  Result<> act() override {
-    const WaitNote waits(text());
-    return host::SystemdServices(host_, kPatience).reload(unit_);
-  }
-
- private:
-  const HostFs& host_;
-  std::string unit_;
-};
-
-class CommandRun final : public kata::RuntimeControl {
- public:
-  CommandRun(HostWriter& writer, std::vector<std::string> words)
-      : writer_(writer), command_{.words = std::move(words), .killed_when_late = true} {}
-  std::string text() const override { return "run " + command_.text(); }
-  std::optional<std::string> harm() const override { return std::nullopt; }
-  Result<> act() override {
-    const WaitNote waits(text());
-    return writer_.run(command_, kPatience);
-  }
-
- private:
-  HostWriter& writer_;
-  HostCommand command_;
-};
-
-class LeftToAnother final : public kata::RuntimeControl {
- public:
-  explicit LeftToAnother(std::string program) : program_(std::move(program)) {}
-  std::string text() const override { return fmt::format("wait until {} has had it read", program_); }
-  std::optional<std::string> harm() const override { return std::nullopt; }
-  Result<> act() override { return {}; }
-
- private:
-  std::string program_;
+  std::string text_;
+  std::function<Result<>()> act_;
+  std::function<std::optional<std::string>()> harm_;
 };
 
 }  // namespace
 
 std::unique_ptr<kata::RuntimeControl> restart_of_unit(const HostFs& host, HostWriter& writer,
-                                                      std::string unit) {
-  return std::make_unique<UnitRestart>(host, writer, std::move(unit));
+                                                      const std::string& unit) {
+  return std::make_unique<Control>(
+      "restart " + unit, [&host, unit] { return host::SystemdServices(host, kPatience).restart(unit); },
+      [&host, &writer, unit] { return harm_of_restart(host, writer, unit); });
 }
 
-std::unique_ptr<kata::RuntimeControl> reload_of_unit(const HostFs& host, std::string unit) {
-  return std::make_unique<UnitReload>(host, std::move(unit));
+std::unique_ptr<kata::RuntimeControl> reload_of_unit(const HostFs& host, const std::string& unit) {
+  return std::make_unique<Control>(
+      "reload " + unit, [&host, unit] { return host::SystemdServices(host, kPatience).reload(unit); });
 }
 
 std::unique_ptr<kata::RuntimeControl> run_of_command(HostWriter& writer, std::vector<std::string> words) {
-  return std::make_unique<CommandRun>(writer, std::move(words));
-}
-
-std::unique_ptr<kata::RuntimeControl> left_to(std::string program) {
-  return std::make_unique<LeftToAnother>(std::move(program));
+  const HostCommand command{.words = std::move(words), .killed_when_late = true};
+  return std::make_unique<Control>("run " + command.text(),
+                                   [&writer, command] { return writer.run(command, kPatience); });
 }
 
 namespace {
@@ -147,7 +106,9 @@ void add_control(const Session& session, const KataOptions& options, const kata:
   }
   const kata::RuntimePlace& place = runtime.found_runtime.place;
   if (place.kind == kata::RuntimeKind::k0s) {
-    runtime.control = left_to(place.name);
+    // k0s watches the files, and has them read.
+    runtime.control = std::make_unique<Control>(fmt::format("wait until {} has had it read", place.name),
+                                                [] { return Result<>(); });
     return;
   }
   const auto unit = kata::unit_of(*session.host, place);
@@ -173,17 +134,6 @@ bool goes_with_one(const vfio::Inventory& inventory, const vfio::AcceleratorRule
     return member != nullptr && rules.vendors.contains(member->vendor) &&
            (rules.match(*member) || rules.match_by_name(*member));
   });
-}
-
-/// Prints progress to stderr, since stdout is for data.
-std::function<void(const kata::FetchProgress&)> fetch_note(const std::string& name) {
-  return [lines = FetchProgressLines(name)](const kata::FetchProgress& progress) mutable {
-    if (const auto line = lines.line(progress)) print_to_stderr("{}", *line);
-  };
-}
-
-kata::PullCredentials credentials(const KataOptions& options) {
-  return {.secrets = options.pull_secrets, .docker_config = options.docker_config};
 }
 
 }  // namespace
@@ -244,27 +194,6 @@ Result<kata::KataDevices> kata_devices(const Session& session, const KataOptions
   }
   out.gpus = std::max(out.gpus, 1U);  // a GPU that comes later finds a port
   return out;
-}
-
-Result<std::string> credentials_of(const Session& session, const KataOptions& options,
-                                   const kata::ClassFile& file, const kata::KataClass& kata) {
-  return credentials_of(*session.host, credentials(options), file, kata);
-}
-
-Result<std::vector<std::string>> check_files(const Session& session, const kata::Artifact& artifact) {
-  return kata::changes_since_fetch(*session.host, artifact, fetch_note(artifact.name));
-}
-
-Result<kata::Artifact> fetch_class(const Session& session, const KataOptions& options,
-                                   const kata::ClassFile& file, const kata::KataClass& kata) {
-  auto request = kata::fetch_request(*session.host, credentials(options), file, kata);
-  if (!request) return fail(std::move(request).error());
-  // Without a registry the files here are enough: a change that began with them can end, or be reported
-  // again.
-  request->or_what_is_here = true;
-  auto artifact = kata::fetch(*session.host, *request, fetch_note(kata.name));
-  if (!artifact) return fail(kata::explained(std::move(artifact).error(), kata, *request));
-  return artifact;
 }
 
 }  // namespace ferry::cli

@@ -12,7 +12,6 @@
 #include "common/result.h"
 #include "hostfs/host_fs.h"
 #include "hostfs/host_writer.h"
-#include "kata-manager/artifacts/artifacts.h"
 #include "kata-manager/classes/class_file.h"
 #include "kata-manager/controller/kata_install.h"
 #include "kata-manager/kata/confidential_mode.h"
@@ -28,16 +27,13 @@ namespace ferry::cli {
 /// service. The host's systemctl shows that mode, since systemd may not have read the present file. Without
 /// systemctl the unit's files count.
 std::unique_ptr<kata::RuntimeControl> restart_of_unit(const HostFs& host, HostWriter& writer,
-                                                      std::string unit);
+                                                      const std::string& unit);
 
 /// Makes `unit` read its configuration anew, which ends no pod.
-std::unique_ptr<kata::RuntimeControl> reload_of_unit(const HostFs& host, std::string unit);
+std::unique_ptr<kata::RuntimeControl> reload_of_unit(const HostFs& host, const std::string& unit);
 
 /// Runs a program of the host with its arguments. Only the administrator knows its effect on pods.
 std::unique_ptr<kata::RuntimeControl> run_of_command(HostWriter& writer, std::vector<std::string> words);
-
-/// Does nothing: another program watches the files and has them read.
-std::unique_ptr<kata::RuntimeControl> left_to(std::string program);
 
 /// Reads the class file. Its warnings go to stderr.
 Result<kata::ClassFile> read_classes_for(const KataOptions& options);
@@ -52,19 +48,5 @@ Result<kata::ConfidentialMode> confidential_mode(const std::filesystem::path& no
 
 /// The most devices that a pod here can get, and their mode.
 Result<kata::KataDevices> kata_devices(const Session& session, const KataOptions& options);
-
-/// The credentials that registries get for a class. They are in the Secret that the class names if a folder
-/// of Secrets is given, else in the general file. Empty: none. Errors: as read_pull_secret(); the file cannot
-/// be read.
-Result<std::string> credentials_of(const Session& session, const KataOptions& options,
-                                   const kata::ClassFile& file, const kata::KataClass& kata);
-
-/// Changes of a class's files since their fetch, as changes_since_fetch(). A long check prints progress to
-/// stderr.
-Result<std::vector<std::string>> check_files(const Session& session, const kata::Artifact& artifact);
-
-/// Fetches a class's files, or finds them on this host. A long fetch prints progress to stderr.
-Result<kata::Artifact> fetch_class(const Session& session, const KataOptions& options,
-                                   const kata::ClassFile& file, const kata::KataClass& kata);
 
 }  // namespace ferry::cli

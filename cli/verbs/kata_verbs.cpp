@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <map>
 #include <thread>
 #include <utility>
@@ -10,11 +11,13 @@
 
 #include "cli/output/document.h"
 #include "cli/output/kata_report.h"
-#include "cli/output/shown.h"
 #include "cli/verbs/kata_inputs.h"
 #include "cli/verbs/verbs.h"
 #include "common/process/standard_streams.h"
 #include "kata-manager/artifacts/artifact_store.h"
+#include "kata-manager/artifacts/artifacts.h"
+#include "kata-manager/artifacts/content_hash.h"
+#include "kata-manager/artifacts/fetch_request.h"
 #include "kata-manager/artifacts/image_reference.h"
 #include "kata-manager/artifacts/known_artifacts.h"
 #include "kata-manager/classes/runtime_class.h"
@@ -84,6 +87,30 @@ void foresee_refusal(const Session& session, const KataOptions& options, const k
   if (!may && may.error().code == make_error_code(Errc::refused)) report.refusal = std::move(may).error();
 }
 
+/// Prints progress to stderr, since stdout is for data.
+std::function<void(const kata::FetchProgress&)> fetch_note(const std::string& name) {
+  return [lines = FetchProgressLines(name)](const kata::FetchProgress& progress) mutable {
+    if (const auto line = lines.line(progress)) print_to_stderr("{}", *line);
+  };
+}
+
+kata::PullCredentials credentials(const KataOptions& options) {
+  return {.secrets = options.pull_secrets, .docker_config = options.docker_config};
+}
+
+/// Fetches a class's files, or finds them on this host. A long fetch prints progress to stderr.
+Result<kata::Artifact> fetch_class(const Session& session, const KataOptions& options,
+                                   const kata::ClassFile& file, const kata::KataClass& kata) {
+  auto request = kata::fetch_request(*session.host, credentials(options), file, kata);
+  if (!request) return fail(std::move(request).error());
+  // Without a registry the files here are enough: a change that began with them can end, or be reported
+  // again.
+  request->or_what_is_here = true;
+  auto artifact = kata::fetch(*session.host, *request, fetch_note(kata.name));
+  if (!artifact) return fail(kata::explained(std::move(artifact).error(), kata, *request));
+  return artifact;
+}
+
 bool is_refused(const kata::KataChange& report, const kata::KataClass& kata) {
   const auto& refused = report.setup.refused;
   return std::ranges::find(refused, kata.name, &kata::RefusedClass::name) != refused.end();
@@ -98,7 +125,8 @@ Result<> check_fetches(const Session& session, const KataOptions& options, const
       const auto reference = kata::ImageReference::parse(kata.artifacts.url);
       if (!reference) return fail(Error(reference.error()).during(kata.place + ": " + kata.name));
     }
-    if (auto r = credentials_of(session, options, file, kata); !r) return fail(std::move(r).error());
+    if (auto r = kata::credentials_of(*session.host, credentials(options), file, kata); !r)
+      return fail(std::move(r).error());
   }
   return {};
 }
@@ -141,9 +169,7 @@ void add_notes(const FetchedArtifacts& fetched, kata::KataChange& report) {
 }
 
 Result<kata::KataChange> install(const Session& session, const KataOptions& options) {
-  if (!session.dry_run) {
-    if (auto r = require_root(session); !r) return fail(std::move(r).error());
-  }
+  if (auto r = require_root(session); !r) return fail(std::move(r).error());
   const auto file = read_some_classes(options);
   if (!file) return fail(Error(file.error()));
   auto runtime = kata_runtime(session, options, &*file);
@@ -175,12 +201,8 @@ Result<kata::KataChange> install(const Session& session, const KataOptions& opti
     if (!all) return fail(std::move(all).error());
     fetched = std::move(*all);
   }
-  std::unique_ptr<HostChange> change;
-  if (!session.dry_run) {
-    auto taken = begin_change(session);
-    if (!taken) return fail(std::move(taken).error());
-    change = std::move(*taken);
-  }
+  const auto change = begin_change(session);
+  if (!change) return fail(Error(change.error()));
   const auto here = [&](const kata::KataClass& kata) -> Result<std::optional<kata::Artifact>> {
     const auto found = fetched.find(kata.name);  // a class that is refused is not fetched
     return found == fetched.end() ? known(kata) : std::optional(found->second);
@@ -221,9 +243,7 @@ Result<std::optional<kata::ClassFile>> read_classes_if_named(const KataOptions& 
 }
 
 Result<kata::KataChange> uninstall(const Session& session, const KataOptions& options) {
-  if (!session.dry_run) {
-    if (auto r = require_root(session); !r) return fail(std::move(r).error());
-  }
+  if (auto r = require_root(session); !r) return fail(std::move(r).error());
   const auto named = read_classes_if_named(options);
   if (!named) return fail(Error(named.error()));
   const auto& file = *named;
@@ -244,13 +264,9 @@ Result<kata::KataChange> uninstall(const Session& session, const KataOptions& op
   }
   kata::LeavingClasses leaving{.classes = *classes, .handlers = {}, .others = {}};
   for (const kata::ConfiguredRuntime& configured : *here) leaving.handlers.push_back(configured.name);
-  std::unique_ptr<HostChange> change;
-  if (!session.dry_run) {
-    wait_for_users(session, options, *runtime->asked, leaving);
-    auto taken = begin_change(session);
-    if (!taken) return fail(std::move(taken).error());
-    change = std::move(*taken);
-  }
+  if (!session.dry_run) wait_for_users(session, options, *runtime->asked, leaving);
+  const auto change = begin_change(session);
+  if (!change) return fail(Error(change.error()));
   auto planned = kata::plan_no_kata(*session.host, runtime->found_runtime);
   if (!planned) return planned;
   kata::KataChange report = std::move(*planned);
@@ -285,7 +301,7 @@ Result<std::vector<std::string>> changed_files(const Session& session, const kat
     if (!known) continue;
     const auto& artifact = *known;
     if (!artifact) continue;
-    auto changed = check_files(session, *artifact);
+    auto changed = kata::changes_since_fetch(*session.host, *artifact, fetch_note(artifact->name));
     if (!changed) return changed;
     std::ranges::move(*changed, std::back_inserter(out));
   }
@@ -366,8 +382,8 @@ ExitStatus kata_runtimeclass_verb(const Session& session, const KataOptions& opt
   std::vector<kata::RuntimeClass> all;
   for (const kata::KataClass& kata : file->classes)
     std::ranges::move(kata::runtime_classes(kata), std::back_inserter(all));
-  print(session, nlohmann::json::parse(kata::runtime_classes_json(all)), kata::runtime_classes_yaml(all));
-  return ExitStatus::done;
+  return print(session, {.document = nlohmann::json::parse(kata::runtime_classes_json(all)),
+                         .text = kata::runtime_classes_yaml(all)});
 }
 
 }  // namespace ferry::cli

@@ -84,14 +84,14 @@ ExitStatus kubevirt_cr_verb(const Session& session, const KubevirtCrOptions& opt
         become_agent_program(words_for_the_program(session, options), object_of(*devices).dump()));
   }
   if (devices->pci.empty() && devices->mediated.empty()) {
-    if (!is_text(session.output)) print(session, object_of(*devices), {});
+    if (!is_text(session.output)) print(session, {.document = object_of(*devices), .text = {}});
     return complain(
         {.code = make_error_code(Errc::refused),
          .message = "kubevirt-cr: this host has no device for VMs yet, so there is nothing to permit",
          .hint = "bind a GPU with `ferry vfio bind`, or make vGPUs with `ferry vgpu apply`; `ferry "
                  "status` lists the GPUs"});
   }
-  print(session, object_of(*devices), plugin::kubevirt_resource(*devices));
+  print(session, {.document = object_of(*devices), .text = plugin::kubevirt_resource(*devices)});
   fmt::print(
       stderr,
       "This is one node's part: the lists of all nodes belong into the one object of the cluster.\n"

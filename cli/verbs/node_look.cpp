@@ -8,7 +8,7 @@
 
 #include "api/files.h"
 #include "api/host_status.h"
-#include "cli/verbs/policy_inputs.h"
+#include "cli/verbs/node_inputs.h"
 #include "host/desired_state.h"
 #include "hostfs/locks.h"
 #include "vfio/bind/driver_choice.h"

@@ -12,11 +12,10 @@
 #include "api/files.h"
 #include "cli/output/document.h"
 #include "cli/output/vgpu_report.h"
-#include "cli/verbs/policy_inputs.h"
+#include "cli/verbs/node_inputs.h"
 #include "cli/verbs/verbs.h"
 #include "common/config/config_tree.h"
 #include "common/process/standard_streams.h"
-#include "policy/kubernetes_files.h"
 #include "policy/policy_comparison.h"
 #include "policy/policy_export.h"
 #include "policy/policy_yaml.h"
@@ -70,8 +69,7 @@ ExitStatus print_policies(const Session& session, const policy::PolicyFile& file
   const std::string text = policy::policy_text(file);
   const auto tree = parse_config({.file = "the policy", .text = text});
   if (!tree) return complain(tree.error());
-  print(session, document_of(*tree), text);
-  return ExitStatus::done;
+  return print(session, {.document = document_of(*tree), .text = text});
 }
 
 /// The GPUs that hostd gives to ResourceClaims. None if their file cannot be read, with a warning.
@@ -125,9 +123,7 @@ ExitStatus assert_verb(const Session& session, const ProfileOptions& options) {
     out += line_of(comparison);
     gpus.push_back(to_json(comparison));
   }
-  out += fmt::format("policy {}: {}\n", policy->name, agrees ? "the host agrees" : "the host differs");
-  print(session, {{"policy", policy->name}, {"agrees", agrees}, {"gpus", gpus}, {"warnings", idle}}, out);
-  return agrees ? ExitStatus::done : ExitStatus::differs;
+  return print(session, show_comparison("policy", policy->name, agrees, gpus, idle, out));
 }
 
 ExitStatus export_verb(const Session& session, const std::string& name) {

@@ -52,15 +52,15 @@ ExitStatus selftest_verb(const Session& session, const virt::SelftestOptions& op
     entry["class"] = fmt::format("{:06x}", device.class_code);
     guest.push_back(std::move(entry));
   }
-  print(session,
-        {{"passed", report->passed()},
-         {"domain", report->domain},
-         {"seconds", report->seconds},
-         {"devices", devices},
-         {"guest", guest}},
-        table.text() +
-            fmt::format("{} in {:.1f} s\n", report->passed() ? "passed" : "failed", report->seconds));
-  return report->passed() ? ExitStatus::done : ExitStatus::failed;
+  const std::string end =
+      fmt::format("{} in {:.1f} s\n", report->passed() ? "passed" : "failed", report->seconds);
+  return print(session, {.document = {{"passed", report->passed()},
+                                      {"domain", report->domain},
+                                      {"seconds", report->seconds},
+                                      {"devices", devices},
+                                      {"guest", guest}},
+                         .text = table.text() + end,
+                         .status = report->passed() ? ExitStatus::done : ExitStatus::failed});
 }
 
 }  // namespace ferry::cli

@@ -14,7 +14,7 @@
 
 #include "cli/output/claims_report.h"
 #include "cli/output/document.h"
-#include "cli/output/shown.h"
+#include "cli/output/explanation.h"
 #include "cli/output/status_document.h"
 #include "cli/output/status_text.h"
 #include "cli/output/text_output.h"
@@ -46,17 +46,13 @@ constexpr auto kRescan = std::chrono::seconds(10);
 /// it would make the first lines scroll away.
 std::string in_place(const std::string& text, std::size_t rows, bool first) {
   std::string out = first ? "\033[?7l\033[H\033[2J" : "\033[?7l\033[H";
-  std::size_t line = 1;
-  std::size_t start = 0;
-  while (start < text.size()) {
-    const auto end = std::min(text.find('\n', start), text.size());
-    if (line + 1 >= rows && end + 1 < text.size()) {
+  const std::vector<std::string> lines = words_between(text, '\n');
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    if (i + 2 >= rows && i + 1 < lines.size()) {
       out += "(a higher terminal shows the rest)\033[K\n";
       break;
     }
-    out.append(text, start, end - start).append("\033[K\n");
-    start = end + 1;
-    ++line;
+    out += lines[i] + "\033[K\n";
   }
   return out + "\033[J\033[?7h";
 }
@@ -248,6 +244,17 @@ ExitStatus status_verb(const Session& session, const StatusOptions& options) {
   if (options.watch) return watch(session, [&session] { return report_of(session); });
   const auto shown = report_of(session);
   return shown ? print(session, *shown) : complain(shown.error());
+}
+
+ExitStatus explain_verb(const Session& session, const std::string& word) {
+  const auto inputs = read_explain_inputs(session);
+  if (!inputs) return complain(inputs.error());
+  const auto subject = find_subject(*inputs, word);
+  if (!subject) return complain(subject.error());
+  if (!is_text(session.output)) return print(session, {.document = to_json(*inputs, *subject), .text = {}});
+  return print(session, {.document = {},
+                         .text = explanation_text(explanation_of(*inputs, *subject), text_output(session)),
+                         .tinted = true});
 }
 
 }  // namespace ferry::cli

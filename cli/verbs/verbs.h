@@ -157,9 +157,6 @@ ExitStatus claims_list_verb(const Session& session);
 /// `ferry dra` runs and has the claim.
 ExitStatus claims_release_verb(const Session& session, const std::string& uid);
 
-/// `dra`: execs ferry-dra with these words, and returns only if that fails.
-ExitStatus dra_verb(const std::vector<std::string>& words);
-
 struct KubevirtCrOptions {
   bool check = false;
   bool apply = false;

@@ -3,10 +3,9 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/output/document.h"
-#include "cli/output/shown.h"
 #include "cli/output/table.h"
+#include "cli/verbs/node_inputs.h"
 #include "cli/verbs/verbs.h"
-#include "cli/verbs/vgpu_inputs.h"
 #include "vgpu-dm/types/choose.h"
 
 namespace ferry::cli {

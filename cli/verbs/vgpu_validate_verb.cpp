@@ -8,8 +8,8 @@
 
 #include "cli/output/document.h"
 #include "cli/output/vgpu_report.h"
+#include "cli/verbs/node_inputs.h"
 #include "cli/verbs/verbs.h"
-#include "cli/verbs/vgpu_inputs.h"
 #include "common/process/standard_streams.h"
 #include "common/text/text.h"
 #include "vgpu-dm/plan/comparison.h"
@@ -25,10 +25,7 @@ std::string gpu_lines(const vgpu::GpuPlan& gpu) {
   if (!gpu.matched) return fmt::format("  {}: no item is for it\n", gpu.label());
   std::string out = fmt::format("  {}: {}, expected {}, found {}\n", gpu.label(),
                                 gpu.refusal ? "would not work" : "works", text(gpu.desired), text(gpu.found));
-  if (gpu.refusal) {
-    out += fmt::format("    {}\n", gpu.refusal->message);
-    if (!gpu.refusal->hint.empty()) out += fmt::format("    hint: {}\n", gpu.refusal->hint);
-  }
+  if (gpu.refusal) out += error_lines(*gpu.refusal, "    ");
   return out + note_lines(gpu.notes, "    ");
 }
 
@@ -101,22 +98,21 @@ ExitStatus vgpu_validate_verb(const Session& session, const ProfileOptions& opti
     print_to_stderr("warning: {}\n", file->warnings.back());
   }
   const auto names = file->names();
-  json document = {{"file", options.file.string()}, {"profiles", names}, {"warnings", file->warnings}};
-  std::string out = fmt::format("{}: valid, {}\n", options.file.string(), counted(names.size(), "profile"));
-  ExitStatus status = ExitStatus::done;
+  VerbOutput shown;
+  shown.document = {{"file", options.file.string()}, {"profiles", names}, {"warnings", file->warnings}};
+  shown.text = fmt::format("{}: valid, {}\n", options.file.string(), counted(names.size(), "profile"));
   if (on_host) {
     auto checks = checks_of(session, *file, options.name);
     if (!checks) return complain(checks.error());
     json host = json::array();
     for (const vgpu::HostCheck& check : *checks) {
-      out += checks->size() == 1 ? whole(check) : summary(check);
+      shown.text += checks->size() == 1 ? whole(check) : summary(check);
       host.push_back(to_json(check));
-      status = worse(status, check.status());
+      shown.status = worse(shown.status, check.status());
     }
-    document["host"] = host;
+    shown.document["host"] = host;
   }
-  print(session, document, out);
-  return status;
+  return print(session, shown);
 }
 
 }  // namespace ferry::cli

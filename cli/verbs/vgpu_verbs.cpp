@@ -14,9 +14,11 @@
 #include "cli/output/table.h"
 #include "cli/output/vgpu_report.h"
 #include "cli/output/wait_note.h"
+#include "cli/verbs/node_inputs.h"
 #include "cli/verbs/question.h"
 #include "cli/verbs/verbs.h"
-#include "cli/verbs/vgpu_inputs.h"
+#include "common/process/standard_streams.h"
+#include "common/text/json.h"
 #include "common/text/text.h"
 #include "kubevirt-plugin/discovery/device_names.h"
 #include "mdev/framework.h"
@@ -26,6 +28,7 @@
 #include "vgpu-dm/apply/apply.h"
 #include "vgpu-dm/plan/comparison.h"
 #include "vgpu-dm/profile/profile_yaml.h"
+#include "vgpu-dm/types/export.h"
 #include "vgpu-dm/types/type_names.h"
 
 namespace ferry::cli {
@@ -89,8 +92,8 @@ json to_json(const mdev::VgpuType& type) {
           {"name", type.name},
           {"short_name", type.short_name},
           {"available_instances", type.available},
-          {"max_instances", type.max_instances ? json(*type.max_instances) : json(nullptr)},
-          {"framebuffer_mib", type.framebuffer_mib ? json(*type.framebuffer_mib) : json(nullptr)}};
+          {"max_instances", or_null(type.max_instances)},
+          {"framebuffer_mib", or_null(type.framebuffer_mib)}};
 }
 
 std::string memory_text(const mdev::VgpuType& type) {
@@ -112,22 +115,16 @@ std::vector<mdev::VgpuType> types_not_listed_yet(const mdev::VgpuGpu& gpu) {
   return out;
 }
 
-void add_lines(std::string& out, const std::string& line, const TextOutput& output) {
-  for (const std::string& part : wrapped(line, output.columns)) out += part + "\n";
-}
-
 std::string not_advertised_text(const std::vector<mdev::VgpuType>& types, const TextOutput& output) {
   if (types.empty()) return {};
-  std::string out;
-  add_lines(
-      out,
+  const std::string head = wrapped_lines(
       "not offered yet: the driver lists types only while the GPU has virtual functions. Ferry's table has "
       "these types of the board:",
-      output);
+      output.columns);
   Table table({"TYPE", "NAME", "MEMORY", "MAX"});
   for (const mdev::VgpuType& type : types)
     table.add({type.short_name, type.name, memory_text(type), max_text(type)});
-  return out + table.text(output.columns);
+  return head + table.text(output.columns);
 }
 
 /// A GPU in a line, with its types in a table below it.
@@ -136,26 +133,37 @@ std::string types_text(const mdev::VgpuGpu& gpu, plugin::DeviceNames& names,
   const std::string model = names.find(gpu.function.vendor, gpu.function.device).value_or(gpu.function.ids());
   std::string state = gpu.obstacle.empty() ? std::string(gpu.framework->name()) : gpu.obstacle;
   if (types.empty() && gpu.obstacle.empty()) state += ", full: none can be made now";
-  std::string out;
-  add_lines(out, fmt::format("{}, {}: {}", gpu.label(), model, state), output);
-  if (types.empty()) return out + not_advertised_text(types_not_listed_yet(gpu), output);
+  const std::string head =
+      wrapped_lines(fmt::format("{}, {}: {}", gpu.label(), model, state), output.columns);
+  if (types.empty()) return head + not_advertised_text(types_not_listed_yet(gpu), output);
   Table table({"ID", "TYPE", "NAME", "MEMORY", "AVAILABLE", "MAX"});
   for (const mdev::VgpuType& type : types)
     table.add({type.id, type.short_name, type.name, memory_text(type), std::to_string(type.available),
                max_text(type)});
-  return out + table.text(output.columns);
+  return head + table.text(output.columns);
 }
 
 /// The reason why a host has no GPU in the list.
 std::string no_gpus_text(const Session& session) {
-  std::string out;
-  add_lines(
-      out,
+  return wrapped_lines(
       fmt::format("no vGPU types: this host has no GPU of {}, and no other vendor's GPU on a driver that "
                   "makes virtual functions for VMs",
                   session.rules.whose),
-      text_output(session));
-  return out;
+      text_output(session).columns);
+}
+
+// NVIDIA's format has its own spelling of keys. It may be JSON, so that either form can be applied.
+json document_of(const vgpu::Profile& profile) {
+  json items = json::array();
+  for (const vgpu::ProfileItem& item : profile.items) {
+    json vgpus = json::object();
+    for (const vgpu::VgpuCount& vgpu : item.vgpus) vgpus[vgpu.type.text()] = vgpu.count;
+    items.push_back(
+        {{"devices", item.all_devices ? json("all") : json(item.indices)}, {"vgpu-devices", vgpus}});
+    for (const vgpu::DeviceFilter& filter : item.filters)
+      items.back()["device-filter"].push_back(filter.text());
+  }
+  return {{"version", "v1"}, {"vgpu-configs", {{profile.name, items}}}};
 }
 
 /// The vGPUs that the plan removes.
@@ -219,8 +227,8 @@ ExitStatus vgpu_types_verb(const Session& session) {
                     {"offers", offers},
                     {"not_offered_yet", later}});
   }
-  print(session, {{"gpus", gpus}, {"notes", vgpus->notes}}, out + note_lines(vgpus->notes, ""));
-  return ExitStatus::done;
+  return print(session, {.document = {{"gpus", gpus}, {"notes", vgpus->notes}},
+                         .text = out + note_lines(vgpus->notes, "")});
 }
 
 ExitStatus vgpu_apply_verb(const Session& session, const ProfileOptions& options) {
@@ -267,9 +275,16 @@ ExitStatus vgpu_assert_verb(const Session& session, const ProfileOptions& option
                     {"found", to_json(comparison.found)},
                     {"difference", comparison.difference}});
   }
-  out += fmt::format("profile {}: {}\n", profile->name, agrees ? "the host agrees" : "the host differs");
-  print(session, {{"profile", profile->name}, {"agrees", agrees}, {"gpus", gpus}, {"warnings", idle}}, out);
-  return agrees ? ExitStatus::done : ExitStatus::differs;
+  return print(session, show_comparison("profile", profile->name, agrees, gpus, idle, out));
+}
+
+ExitStatus vgpu_export_verb(const Session& session, const std::string& name) {
+  auto vgpus = read_vgpus(session);
+  if (!vgpus) return complain(vgpus.error());
+  auto profile = vgpu::export_profile(*vgpus, name);
+  if (!profile) return complain(profile.error());
+  print_to_stderr("{}", note_lines(vgpu::unsaid_by_v1(*vgpus), ""));
+  return print(session, {.document = document_of(*profile), .text = vgpu::profile_text(*profile)});
 }
 
 ExitStatus vgpu_delete_verb(const Session& session, const RemovalOptions& options) {
@@ -284,7 +299,7 @@ ExitStatus vgpu_delete_verb(const Session& session, const RemovalOptions& option
   }
   const auto agreed = answered(session, options, *on, *removal);
   if (!agreed) return complain(agreed.error());
-  auto change = session.dry_run ? Result<std::unique_ptr<HostChange>>() : begin_change(session);
+  const auto change = begin_change(session);
   if (!change) return complain(change.error());
   auto snapshot = vgpu::look(*on);
   if (!snapshot) return complain(snapshot.error());

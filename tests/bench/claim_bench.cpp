@@ -29,7 +29,7 @@
 #include "api/files.h"
 #include "cli/options/selection.h"
 #include "cli/session.h"
-#include "cli/verbs/policy_inputs.h"
+#include "cli/verbs/node_inputs.h"
 #include "cli/verbs/verbs.h"
 #include "common/event_loop.h"
 #include "common/exit_status.h"

@@ -77,7 +77,7 @@ class ClusterGather : public testing::Test, public KubeFixture {
         [this](const kube::ObjectRef& pod, const kube::LogEnd& end) {
           return outcome<std::string>([&](auto done) { client.log(pod, end, std::move(done)); });
         },
-        {.space = "gpu-system"}));
+        "gpu-system"));
   }
 };
 

@@ -15,7 +15,7 @@
 #include "agent/labels/feature_labels.h"
 #include "api/host_status.h"
 #include "cli/session.h"
-#include "cli/verbs/policy_inputs.h"
+#include "cli/verbs/node_inputs.h"
 #include "host/gpu_conditions.h"
 #include "tests/support/captured_host.h"
 #include "tests/support/golden.h"

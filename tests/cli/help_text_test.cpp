@@ -12,7 +12,6 @@
 #include <gmock/gmock.h>
 
 #include "cli/command_line.h"
-#include "cli/commands/examples.h"
 #include "cli/completion/command_model.h"
 #include "tests/cli/run_program.h"
 #include "tests/cli/written_commands.h"

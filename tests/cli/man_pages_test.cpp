@@ -11,7 +11,6 @@
 #include <gmock/gmock.h>
 
 #include "cli/command_line.h"
-#include "cli/commands/examples.h"
 #include "common/exit_status.h"
 #include "tests/cli/written_commands.h"
 #include "tests/cli/written_manual.h"
