@@ -186,9 +186,11 @@ class NodeLoop {
             loop, host, files_to_watch(options.files), [this] { round_soon(); },
             [this](const Error& error) { warn_once(error); }) {
     if (!options.claims || options.once) return;
-    claim_keeper_.emplace(host, uses, std::move(node_host), claim_settings(options.files));
-    claim_server_.emplace(loop, host, *options.claims,
-                          [this](const api::ClaimRequest& request) { return serve(request); });
+    ClaimKeeper& keeper =
+        claim_keeper_.emplace(host, uses, std::move(node_host), claim_settings(options.files));
+    claim_server_.emplace(loop, host, *options.claims, [this, &keeper](const api::ClaimRequest& request) {
+      return serve(keeper, request);
+    });
   }
 
   Result<ExitStatus> run(const std::stop_token& stop) {
@@ -350,7 +352,9 @@ class NodeLoop {
     if (auto made = make_folders(); !made) spdlog::error("{}", made.error().message);
     files_.watch();
     if (!is_alone()) return;
-    if (claim_server_) warn_of_claims(claim_server_->keep());
+    if (claim_server_)
+      if (auto kept = claim_server_->keep(); !kept)
+        warn_once(std::move(kept).error().during("requests of `ferry dra` are not served"));
     const auto done = keeper_.round(news);
     status_ = done.status;
     if (options_.once && !done.unfinished) {
@@ -366,16 +370,12 @@ class NodeLoop {
   }
 
   /// A request of `ferry dra`. The round after it publishes the new state of the GPUs.
-  Result<std::vector<api::PreparedDevice>> serve(const api::ClaimRequest& request) {
+  Result<std::vector<api::PreparedDevice>> serve(ClaimKeeper& keeper, const api::ClaimRequest& request) {
     if (!holds_lock()) return fail(another_one());
-    auto answer = claim_keeper_->serve(request);
+    auto answer = keeper.serve(request);
     // Errc::unreachable: another ferry has the node's lock, and nothing was done.
     if (answer || answer.error().code != Errc::unreachable) a_claim_was_served();
     return answer;
-  }
-
-  void warn_of_claims(const Result<>& kept) {
-    if (!kept) warn_once(Error(kept.error()).during("requests of `ferry dra` are not served"));
   }
 
   void look_at_use() {

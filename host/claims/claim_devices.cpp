@@ -219,17 +219,19 @@ Result<> judge(const vfio::RebindOutcome& outcome, const std::vector<PciAddress>
   return {};
 }
 
+Result<> judge(const vgpu::GpuOutcome& outcome) {
+  for (const std::string& note : outcome.notes) spdlog::info("{}", note);
+  if (outcome.kind != vgpu::GpuOutcome::Kind::refused && outcome.kind != vgpu::GpuOutcome::Kind::failed)
+    return {};
+  Error error = outcome.error.value_or(
+      Error{.code = make_error_code(Errc::failed), .message = outcome.gpu.text() + ": it was not changed"});
+  for (const Error& undo : outcome.undo_errors) error.message += "; " + undo.message;
+  return fail(std::move(error));
+}
+
 Result<> judge(const vgpu::VgpuOutcome& outcome, const PciAddress& gpu) {
   const auto found = std::ranges::find(outcome.gpus, gpu, &vgpu::GpuOutcome::gpu);
-  if (found == outcome.gpus.end()) return gone(gpu);
-  for (const std::string& note : found->notes) spdlog::info("{}", note);
-  const bool is_bad =
-      found->kind == vgpu::GpuOutcome::Kind::refused || found->kind == vgpu::GpuOutcome::Kind::failed;
-  if (!is_bad) return {};
-  Error error = found->error.value_or(
-      Error{.code = make_error_code(Errc::failed), .message = gpu.text() + ": it was not changed"});
-  for (const Error& undo : found->undo_errors) error.message += "; " + undo.message;
-  return fail(std::move(error));
+  return found == outcome.gpus.end() ? gone(gpu) : judge(*found);
 }
 
 /// A policy for these GPUs alone.
@@ -386,10 +388,12 @@ std::optional<DeviceFailure> make_vgpu(const NodeHost& host, const ScannedNode& 
   vgpus.release = policy.release;
   const auto made = vgpu::add_vgpu(vgpus, addition, {}, &node.inventory);
   if (!made) return clean(made.error());
-  const auto done = judge(*made, device.request.gpu);
   const auto of_gpu = std::ranges::find(made->gpus, device.request.gpu, &vgpu::GpuOutcome::gpu);
-  const bool rolled_back = of_gpu == made->gpus.end() || of_gpu->undo_errors.empty();
-  if (!done) return DeviceFailure{.error = done.error(), .is_clean = there == nullptr && rolled_back};
+  if (of_gpu == made->gpus.end())
+    return DeviceFailure{.error = gone(device.request.gpu).value(), .is_clean = there == nullptr};
+  if (auto done = judge(*of_gpu); !done)
+    return DeviceFailure{.error = std::move(done).error(),
+                         .is_clean = there == nullptr && of_gpu->undo_errors.empty()};
   // A UUID shows whose vGPU it is, and an address does not.
   const bool is_anothers =
       there == nullptr && device.result.function && of_gpu->kind == vgpu::GpuOutcome::Kind::already_so;
