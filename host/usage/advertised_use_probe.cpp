@@ -2,6 +2,7 @@
 #include "host/usage/advertised_use_probe.h"
 
 #include <algorithm>
+#include <chrono>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <utility>
@@ -10,6 +11,9 @@
 
 namespace ferry::host {
 namespace {
+
+// The kubelet lists a pod within a second or two of its Allocate.
+constexpr std::chrono::seconds kUntilListed{30};
 
 vfio::DeviceUser by_the_kubelet(std::string name, std::string what) {
   return {.kind = vfio::DeviceUser::Kind::pod, .name = std::move(name), .what = std::move(what)};
@@ -23,7 +27,7 @@ bool is_fresh(const HostFs& host) {
   if (!fd || ::fstat(fd->get(), &status) != 0) return true;
   const auto written = std::chrono::system_clock::from_time_t(status.st_mtime);
   const auto age = std::chrono::system_clock::now() - written;
-  return age > -AdvertisedUseProbe::kUntilListed && age < AdvertisedUseProbe::kUntilListed;
+  return age > -kUntilListed && age < kUntilListed;
 }
 
 bool lists(const std::vector<vfio::PodDevice>& pods, const api::AdvertisedDevice& device) {
@@ -34,20 +38,21 @@ bool lists(const std::vector<vfio::PodDevice>& pods, const api::AdvertisedDevice
 
 }  // namespace
 
-Result<vfio::UseReport> AdvertisedUseProbe::look(std::span<const vfio::UseQuestion> questions) {
+Result<vfio::UseReport> allocated_users(const HostFs& host, const ListPodDevices& list_devices,
+                                        std::span<const vfio::UseQuestion> questions) {
   vfio::UseReport report;
   if (questions.empty()) return report;
-  auto read = read_advertised_resources(*host_, api::kAdvertisedFile, api::read_allocations);
+  auto read = read_advertised_resources(host, api::kAdvertisedFile, api::read_allocations);
   if (!read) report.unknown.push_back(read.error().message);
   api::AdvertisedResources given = read.value_or(std::nullopt).value_or(api::AdvertisedResources());
   std::erase_if(given.devices, [](const api::AdvertisedDevice& device) { return !device.allocated; });
   if (given.devices.empty()) return report;
-  if (const auto pods = list_()) {
-    if (!is_fresh(*host_)) return report;
+  if (const auto pods = list_devices()) {
+    if (!is_fresh(host)) return report;
     std::erase_if(given.devices, [&](const api::AdvertisedDevice& device) { return lists(*pods, device); });
   }
   for (const vfio::UseQuestion& question : questions) {
-    const auto* const device = find_device(*host_, given, question.device);
+    const auto* const device = find_device(host, given, question.device);
     if (device == nullptr) continue;
     report.users[question.device] = {by_the_kubelet(device->pod.empty() ? "(not listed yet)" : device->pod,
                                                     device->resource + " (allocated by the kubelet)")};

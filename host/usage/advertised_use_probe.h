@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chrono>
+#include <cstdint>
 #include <filesystem>
 #include <set>
+#include <span>
 #include <string>
 
 #include "common/result.h"
@@ -14,23 +15,12 @@
 
 namespace ferry::host {
 
-/// Finds devices that Ferry's plugin has allocated and whose pod the kubelet does not list yet; PodUseProbe
+/// Finds devices that Ferry's plugin has allocated and whose pod the kubelet does not list yet; pod_users()
 /// finds the others. The plugin learns of a release late, or only when a process waits for it. Therefore its
 /// allocations count only for a short time after the file's last change, and later only if the kubelet cannot
 /// be asked. An unreadable file is noted in UseReport::unknown; there are no errors.
-class AdvertisedUseProbe final : public vfio::UseProbe {
- public:
-  /// The kubelet lists a pod within a second or two of its Allocate.
-  static constexpr std::chrono::seconds kUntilListed{30};
-
-  /// `host` must outlive this.
-  AdvertisedUseProbe(const HostFs& host, ListPodDevices list) : host_(&host), list_(std::move(list)) {}
-  Result<vfio::UseReport> look(std::span<const vfio::UseQuestion> questions) override;
-
- private:
-  const HostFs* host_;
-  ListPodDevices list_;
-};
+Result<vfio::UseReport> allocated_users(const HostFs& host, const ListPodDevices& list_devices,
+                                        std::span<const vfio::UseQuestion> questions);
 
 /// Serves binds of devices that must be unavailable first. It adds the plugin's lists to the report of
 /// `inner`. If a plugin runs at the time of the look, the kubelet counts as the user of each device that the

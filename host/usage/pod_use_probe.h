@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <span>
 #include <vector>
 
 #include "common/result.h"
@@ -32,17 +33,7 @@ enum class KubeletSilence {
 /// apart. Many other plugins number their devices too. A number therefore counts only for resources of
 /// nvidia.com, and for resources whose allocated IDs are all groups of vfio. Other IDs belong to unrelated
 /// devices. A pod that has a function is a user of its whole IOMMU group.
-class PodUseProbe final : public vfio::UseProbe {
- public:
-  /// `host` must outlive this.
-  PodUseProbe(const HostFs& host, ListPodDevices list, KubeletSilence silence = KubeletSilence::noted)
-      : host_(&host), list_(std::move(list)), silence_(silence) {}
-  Result<vfio::UseReport> look(std::span<const vfio::UseQuestion> questions) override;
-
- private:
-  const HostFs* host_;
-  ListPodDevices list_;
-  KubeletSilence silence_;
-};
+Result<vfio::UseReport> pod_users(const HostFs& host, const ListPodDevices& list_devices,
+                                  KubeletSilence silence, std::span<const vfio::UseQuestion> questions);
 
 }  // namespace ferry::host

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// All use probes of a host together, and each probe that reads the host's files alone.
+// All use probes of a host together, and each source that reads the host's files alone.
 #pragma once
 
 #include <chrono>
@@ -45,22 +45,24 @@ std::optional<std::uint32_t> device_minor(std::string_view information);
 /// The major number of a character device driver, by its name in proc/devices. ABI: proc(5).
 std::optional<std::uint32_t> character_major(std::string_view devices, std::string_view driver);
 
-/// Asks several probes and merges their reports. A VM that an earlier probe found by its open device node is
-/// not listed again by a later probe that found it by configuration. An error of any probe is an error.
+/// Finds device users as vfio::UseProbe::look() does.
+using FindUsers = std::function<Result<vfio::UseReport>(std::span<const vfio::UseQuestion> questions)>;
+
+/// Asks several sources and merges their reports. A VM that an earlier source found by its open device node
+/// is not listed again by a later one that found it by configuration. An error of any source is an error.
 /// Device nodes that a driver creates without an entry in sysfs are added to the questions here. If that
 /// driver does not name a device's node, the report is blind to that device.
 class CombinedUseProbe final : public vfio::UseProbe {
  public:
   /// `host` must outlive this.
-  CombinedUseProbe(const HostFs& host, ReadElsewhere read,
-                   std::vector<std::unique_ptr<vfio::UseProbe>> probes)
-      : host_(&host), read_(std::move(read)), probes_(std::move(probes)) {}
+  CombinedUseProbe(const HostFs& host, ReadElsewhere read, std::vector<FindUsers> sources)
+      : host_(&host), read_(std::move(read)), sources_(std::move(sources)) {}
   Result<vfio::UseReport> look(std::span<const vfio::UseQuestion> asked) override;
 
  private:
   const HostFs* host_;
   ReadElsewhere read_;
-  std::vector<std::unique_ptr<vfio::UseProbe>> probes_;
+  std::vector<FindUsers> sources_;
 };
 
 /// Every probe for this host: /proc, disks, network links, screens, nvidia_drm's console, modules, the NVLink
@@ -87,75 +89,34 @@ class ClaimUseProbe final : public vfio::UseProbe {
 /// Asks libvirt which running domains have a device, including a domain that is just starting and has opened
 /// nothing yet. Without a libvirt socket nothing is asked. A missing answer is noted in UseReport::unknown
 /// and is never an error.
-class LibvirtUseProbe final : public vfio::UseProbe {
- public:
-  LibvirtUseProbe(const HostFs& host, virt::VirtHelper helper,
-                  std::chrono::milliseconds deadline = virt::kDomainsDeadline)
-      : host_(&host), helper_(std::move(helper)), deadline_(deadline) {}
-  Result<vfio::UseReport> look(std::span<const vfio::UseQuestion> questions) override;
-
- private:
-  const HostFs* host_;
-  virt::VirtHelper helper_;
-  std::chrono::milliseconds deadline_;
-};
+Result<vfio::UseReport> libvirt_users(const HostFs& host, const virt::VirtHelper& helper,
+                                      std::span<const vfio::UseQuestion> questions,
+                                      std::chrono::milliseconds deadline = virt::kDomainsDeadline);
 
 /// Finds network links of a device, or of USB devices at it, that are up (IFF_UP in sysfs net/NAME/flags,
 /// include/uapi/linux/if.h). A bind of the device would cut them. sysfs hides links in other network
 /// namespaces, such as those of containers: their directory `net` exists and looks empty. The device user for
 /// such a link has no name.
-class NetworkUseProbe final : public vfio::UseProbe {
- public:
-  /// `host` must outlive this.
-  explicit NetworkUseProbe(const HostFs& host) : host_(&host) {}
-  Result<vfio::UseReport> look(std::span<const vfio::UseQuestion> questions) override;
-
- private:
-  const HostFs* host_;
-};
+Result<vfio::UseReport> network_users(const HostFs& host, std::span<const vfio::UseQuestion> questions);
 
 /// Reports kernel modules that use NVIDIA's and may keep a GPU without any process (nvidia_peermem,
 /// nvidia_fs, gdrdrv). The kernel does not say which GPU a module uses, so the report is a note and not a
 /// device user. Modules whose use other probes see are left out. There are no errors.
 /// ABI: Documentation/ABI/testing/sysfs-module, holders.
-class ModuleUseProbe final : public vfio::UseProbe {
- public:
-  /// `host` must outlive this.
-  explicit ModuleUseProbe(const HostFs& host) : host_(&host) {}
-  Result<vfio::UseReport> look(std::span<const vfio::UseQuestion> questions) override;
-
- private:
-  const HostFs* host_;
-};
+Result<vfio::UseReport> module_users(const HostFs& host, std::span<const vfio::UseQuestion> questions);
 
 /// Finds the GPUs and switches of an NVLink fabric whose manager runs on this host. Taking one of them away
 /// breaks the links of the others, including those of running VMs. The host has a fabric if nv-fabricmanager
 /// runs and a host driver has the switches (the classes that `rules` take on request), or PCI shows no
 /// switch.
-class FabricUseProbe final : public vfio::UseProbe {
- public:
-  /// `host` must outlive this.
-  FabricUseProbe(const HostFs& host, vfio::AcceleratorRules rules) : host_(&host), rules_(std::move(rules)) {}
-  Result<vfio::UseReport> look(std::span<const vfio::UseQuestion> questions) override;
-
- private:
-  const HostFs* host_;
-  vfio::AcceleratorRules rules_;
-};
+Result<vfio::UseReport> fabric_users(const HostFs& host, const vfio::AcceleratorRules& rules,
+                                     std::span<const vfio::UseQuestion> questions);
 
 /// Finds screens that need a device: the boot display (sysfs boot_vga), and a framebuffer of the firmware
 /// inside its BARs (proc/iomem). If that file or the BARs cannot be read, or the file hides addresses for
 /// lack of CAP_SYS_ADMIN, `unknown` says so. A device on a vfio driver shows nothing. Devices that are not
 /// PCI functions are skipped.
-class ScreenUseProbe final : public vfio::UseProbe {
- public:
-  /// `host` must outlive this.
-  explicit ScreenUseProbe(const HostFs& host) : host_(&host) {}
-  Result<vfio::UseReport> look(std::span<const vfio::UseQuestion> questions) override;
-
- private:
-  const HostFs* host_;
-};
+Result<vfio::UseReport> screen_users(const HostFs& host, std::span<const vfio::UseQuestion> questions);
 
 /// Finds the GPUs that nvidia_drm uses for a console of its own, without any process. Such a GPU is on driver
 /// nvidia and has a DRM card; the module runs with modeset and fbdev on, or sys/class/graphics/fb*/device
@@ -163,15 +124,7 @@ class ScreenUseProbe final : public vfio::UseProbe {
 /// ask for the binding of the console (sys/class/vtconsole), since the module holds the GPU either way.
 /// Unreadable parameters (their mode is 0400) are reported as `unknown`. Devices that are not PCI functions
 /// are skipped. ABI: NVIDIA's open kernel module, nvidia-drm-os-interface.c.
-class ConsoleUseProbe final : public vfio::UseProbe {
- public:
-  /// `host` must outlive this.
-  explicit ConsoleUseProbe(const HostFs& host) : host_(&host) {}
-  Result<vfio::UseReport> look(std::span<const vfio::UseQuestion> questions) override;
-
- private:
-  const HostFs* host_;
-};
+Result<vfio::UseReport> console_users(const HostFs& host, std::span<const vfio::UseQuestion> questions);
 
 // The users of disks. mount_table.cpp reads the kernel's lists of mounted file systems and of swap.
 
@@ -202,20 +155,7 @@ TryClaim claim_by_another_process(const HostFs& host);
 /// or the kernel cannot be asked; there are no errors.
 /// ABI: proc(5), /proc/PID/mountinfo, /proc/swaps; open(2), O_EXCL on a block device; loop/backing_file of
 /// sysfs; drivers/nvme/target/configfs.c.
-class DiskUseProbe final : public vfio::UseProbe {
- public:
-  /// `host` must outlive this.
-  DiskUseProbe(const HostFs& host, TryClaim claim) : host_(&host), claim_(std::move(claim)) {}
-  Result<vfio::UseReport> look(std::span<const vfio::UseQuestion> questions) override;
-
- private:
-  void find_mounts(std::span<const vfio::UseQuestion> questions, vfio::UseReport& report) const;
-  void find_swap(std::span<const vfio::UseQuestion> questions, vfio::UseReport& report) const;
-  void find_lent(std::span<const vfio::UseQuestion> questions, vfio::UseReport& report) const;
-  void find_claims(std::span<const vfio::UseQuestion> questions, vfio::UseReport& report) const;
-
-  const HostFs* host_;
-  TryClaim claim_;
-};
+Result<vfio::UseReport> disk_users(const HostFs& host, const TryClaim& claim,
+                                   std::span<const vfio::UseQuestion> questions);
 
 }  // namespace ferry::host

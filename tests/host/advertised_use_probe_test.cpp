@@ -60,8 +60,8 @@ class AdvertisedUseProbeTest : public testing::Test {
     return out;
   }
   vfio::UseReport look(Result<std::vector<vfio::PodDevice>> pods) {
-    AdvertisedUseProbe probe(kernel_, [&] { return pods; });
-    return must(probe.look(questions()));
+    return must(allocated_users(
+        kernel_, [&] { return pods; }, questions()));
   }
   static std::vector<vfio::PodDevice> nobody() { return {}; }
   test::FakeKernel kernel_;
