@@ -3,9 +3,9 @@
 
 #include <array>
 #include <cstddef>
-#include <future>
 #include <grpc/grpc_posix.h>
 #include <grpc/grpc_security.h>
+#include <memory>
 #include <span>
 #include <utility>
 
@@ -87,104 +87,73 @@ void send_answer(grpc_call* call, RpcAnswer answer) {
   });
 }
 
-class RpcServer::Impl : Pinned {
- public:
-  Impl(RpcQueue& queue, std::vector<Method> methods) : queue_(queue), server_(create_server()) {
-    grpc_server_register_completion_queue(server_, queue.get(), nullptr);
-    methods_.reserve(methods.size());
-    for (Method& method : methods) {
-      void* const handle = grpc_server_register_method(server_, method.path, nullptr,
-                                                       GRPC_SRM_PAYLOAD_READ_INITIAL_BYTE_BUFFER, 0);
-      methods_.push_back({.serve = std::move(method.serve), .handle = handle});
-    }
-    grpc_server_start(server_);
-    for (const auto& method : methods_) expect(method);
-    expect_other();
+RpcServer::RpcServer(RpcQueue& queue, std::vector<Method> methods) : queue_(queue), server_(create_server()) {
+  grpc_server_register_completion_queue(server_, queue.get(), nullptr);
+  methods_.reserve(methods.size());
+  for (Method& method : methods) {
+    void* const handle = grpc_server_register_method(server_, method.path, nullptr,
+                                                     GRPC_SRM_PAYLOAD_READ_INITIAL_BYTE_BUFFER, 0);
+    methods_.push_back({.serve = std::move(method.serve), .handle = handle});
   }
+  grpc_server_start(server_);
+  for (const auto& method : methods_) expect(method);
+  expect_other();
+}
 
-  ~Impl() {
-    begin_stop();
-    wait_stopped(std::chrono::steady_clock::now());
-    grpc_server_destroy(server_);
-  }
-
-  void add_connection(UniqueFd connection) {
-    auto* const credentials = grpc_insecure_server_credentials_create();
-    grpc_server_add_channel_from_fd(server_, connection.release(), credentials);
-    grpc_server_credentials_release(credentials);
-  }
-
-  void begin_stop() {
-    if (stopped_.valid()) return;
-    const auto promise = std::make_shared<std::promise<void>>();
-    stopped_ = promise->get_future();
-    grpc_server_shutdown_and_notify(server_, queue_.get(),
-                                    RpcQueue::tag([promise](bool /*ok*/) { promise->set_value(); }));
-  }
-
-  void wait_stopped(std::chrono::steady_clock::time_point give_up) {
-    if (stopped_.wait_until(give_up) == std::future_status::ready) return;
-    grpc_server_cancel_all_calls(server_);
-    stopped_.wait();
-  }
-
- private:
-  struct Registered {
-    std::function<void(grpc_call*, WireMessage)> serve;
-    void* handle = nullptr;
-  };
-
-  /// Asks gRPC for the next call of a method.
-  void expect(const Registered& method) {
-    const auto incoming = std::make_shared<Incoming>();
-    grpc_server_request_registered_call(
-        server_, method.handle, &incoming->call, &incoming->deadline, &incoming->metadata, &incoming->payload,
-        queue_.get(), queue_.get(), RpcQueue::tag([this, &method, incoming](bool ok) {
-          if (!ok) return;  // shut down
-          expect(method);
-          WireMessage request(std::exchange(incoming->payload, nullptr));
-          // Freed here: a thread that the host delays must free nothing of gRPC, which may have ended by
-          // then.
-          grpc_metadata_array_destroy(&incoming->metadata);
-          grpc_metadata_array_init(&incoming->metadata);
-          if (request != nullptr && grpc_byte_buffer_length(request.get()) > kLargestRequest)
-            return send_answer(incoming->call, too_large());
-          method.serve(incoming->call, std::move(request));
-        }));
-  }
-
-  /// Asks gRPC for the next call of an unknown method, which gRPC does not answer by itself.
-  void expect_other() {
-    const auto other = std::make_shared<Other>();
-    grpc_server_request_call(
-        server_, &other->call, &other->details, &other->metadata, queue_.get(), queue_.get(),
-        RpcQueue::tag([this, other](bool ok) {
-          if (!ok) return;  // shut down
-          expect_other();
-          send_answer(other->call,
-                      {.status = GRPC_STATUS_UNIMPLEMENTED,
-                       .message = fmt::format("no such method: {}", to_text(other->details.method))});
-        }));
-  }
-
-  RpcQueue& queue_;
-  grpc_server* const server_;
-  std::vector<Registered> methods_;  // never grows after the start, since calls refer to its elements
-  std::future<void> stopped_;
-};
-
-RpcServer::RpcServer(RpcQueue& queue, std::vector<Method> methods)
-    : impl_(std::make_unique<Impl>(queue, std::move(methods))) {}
-RpcServer::~RpcServer() = default;
+RpcServer::~RpcServer() {
+  begin_stop();
+  wait_stopped(std::chrono::steady_clock::now());
+  grpc_server_destroy(server_);
+}
 
 void RpcServer::add_connection(UniqueFd connection) {
-  impl_->add_connection(std::move(connection));
+  auto* const credentials = grpc_insecure_server_credentials_create();
+  grpc_server_add_channel_from_fd(server_, connection.release(), credentials);
+  grpc_server_credentials_release(credentials);
 }
+
 void RpcServer::begin_stop() {
-  impl_->begin_stop();
+  if (stopped_.valid()) return;
+  const auto promise = std::make_shared<std::promise<void>>();
+  stopped_ = promise->get_future();
+  grpc_server_shutdown_and_notify(server_, queue_.get(),
+                                  RpcQueue::tag([promise](bool /*ok*/) { promise->set_value(); }));
 }
+
 void RpcServer::wait_stopped(std::chrono::steady_clock::time_point give_up) {
-  impl_->wait_stopped(give_up);
+  if (stopped_.wait_until(give_up) == std::future_status::ready) return;
+  grpc_server_cancel_all_calls(server_);
+  stopped_.wait();
+}
+
+void RpcServer::expect(const Registered& method) {
+  const auto incoming = std::make_shared<Incoming>();
+  grpc_server_request_registered_call(
+      server_, method.handle, &incoming->call, &incoming->deadline, &incoming->metadata, &incoming->payload,
+      queue_.get(), queue_.get(), RpcQueue::tag([this, &method, incoming](bool ok) {
+        if (!ok) return;  // shut down
+        expect(method);
+        WireMessage request(std::exchange(incoming->payload, nullptr));
+        // Freed here: a thread that the host delays must free nothing of gRPC, which may have ended by then.
+        grpc_metadata_array_destroy(&incoming->metadata);
+        grpc_metadata_array_init(&incoming->metadata);
+        if (request != nullptr && grpc_byte_buffer_length(request.get()) > kLargestRequest)
+          return send_answer(incoming->call, too_large());
+        method.serve(incoming->call, std::move(request));
+      }));
+}
+
+void RpcServer::expect_other() {
+  const auto other = std::make_shared<Other>();
+  grpc_server_request_call(
+      server_, &other->call, &other->details, &other->metadata, queue_.get(), queue_.get(),
+      RpcQueue::tag([this, other](bool ok) {
+        if (!ok) return;  // shut down
+        expect_other();
+        send_answer(other->call,
+                    {.status = GRPC_STATUS_UNIMPLEMENTED,
+                     .message = fmt::format("no such method: {}", to_text(other->details.method))});
+      }));
 }
 
 }  // namespace ferry

@@ -3,8 +3,8 @@
 
 #include <chrono>
 #include <functional>
+#include <future>
 #include <grpc/grpc.h>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -58,8 +58,19 @@ class RpcServer : Pinned {
   void wait_stopped(std::chrono::steady_clock::time_point give_up);
 
  private:
-  class Impl;
-  std::unique_ptr<Impl> impl_;
+  struct Registered {
+    std::function<void(grpc_call*, WireMessage)> serve;
+    void* handle = nullptr;
+  };
+  /// Asks gRPC for the next call of a method.
+  void expect(const Registered& method);
+  /// Asks gRPC for the next call of an unknown method, which gRPC does not answer by itself.
+  void expect_other();
+
+  RpcQueue& queue_;
+  grpc_server* const server_;
+  std::vector<Registered> methods_;  // never grows after the start, since calls refer to its elements
+  std::future<void> stopped_;
 };
 
 }  // namespace ferry
