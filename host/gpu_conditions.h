@@ -67,6 +67,9 @@ std::vector<api::UnavailableDevice> awaited(const GpuConditions& conditions, con
 
 std::set<std::string> ids_of(const std::vector<api::UnavailableDevice>& unavailable);
 
+/// The IDs of the board, "10de:16c1"; empty: it has none.
+std::string subsystem_of(const vfio::PciFunction& function);
+
 /// A device user in the form of status.json.
 api::ReportedUser reported_user(const vfio::DeviceUser& user);
 

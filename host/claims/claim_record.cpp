@@ -63,32 +63,32 @@ Json json_of(const Claim& claim) {
           {"devices", list_of(claim.devices)}};
 }
 
-vfio::PciAddress parse_address(const JsonObject& object, const char* key, const std::string& word) {
+vfio::PciAddress parse_address(const JsonObject& object, const char* key) {
+  const std::string word = object.text(key);
   const auto address = vfio::PciAddress::parse(word);
   if (!address) object.blame(key, "'" + word + "' is not a PCI address");
   return address.value_or(vfio::PciAddress());
 }
 
 ClaimedGpu read_gpu(const JsonObject& gpu) {
-  return {.address = parse_address(gpu, "address", gpu.text("address")),
+  return {.address = parse_address(gpu, "address"),
           .functions = gpu.number<std::uint32_t>("removed_functions")};
 }
 
 MissingFunctions read_missing(const JsonObject& missing) {
-  return {.gpu = parse_address(missing, "gpu", missing.text("gpu")),
+  return {.gpu = parse_address(missing, "gpu"),
           .functions = missing.number<std::uint32_t>("functions"),
           .reason = missing.text_or_none("reason")};
 }
 
 ClaimedDevice read_device(const JsonObject& device) {
-  ClaimedDevice out{.request = {.gpu = parse_address(device, "gpu", device.text("gpu")),
+  ClaimedDevice out{.request = {.gpu = parse_address(device, "gpu"),
                                 .type = device.text_or_none("type"),
                                 .placement = device.number_or_none<std::uint32_t>("placement")},
                     .gpus = device.list("gpus", read_gpu),
                     .was_on_vfio = device.flag("was_on_vfio")};
   out.result.mdev_uuid = device.text_or_none("mdev_uuid");
-  if (const std::string function = device.text_or_none("function"); !function.empty())
-    out.result.function = parse_address(device, "function", function);
+  if (!device.text_or_none("function").empty()) out.result.function = parse_address(device, "function");
   out.result.nodes = device.list("nodes", [](const JsonObject& node) {
     return api::DeviceNode{.path = node.text("path"), .mode = node.number_or_none<std::uint32_t>("mode")};
   });
