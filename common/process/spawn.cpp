@@ -16,6 +16,7 @@
 
 #include <fmt/format.h>
 
+#include "common/pinned.h"
 #include "common/unique_fd.h"
 
 namespace ferry {
@@ -82,17 +83,13 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 /// A started program whose output is read. Without an end it is killed and reaped.
-class RunningChild {
+class RunningChild : Pinned {
  public:
   // glibc has no wrapper before 2.36. ABI: pidfd_open(2), Linux 5.3. Without it the output's end has to do.
   RunningChild(int pid, UniqueFd output)
       : pid_(pid),
         output_(std::move(output)),
         process_(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))) {}
-  RunningChild(const RunningChild&) = delete;
-  RunningChild& operator=(const RunningChild&) = delete;
-  RunningChild(RunningChild&&) = delete;
-  RunningChild& operator=(RunningChild&&) = delete;
   ~RunningChild() {
     if (pid_ == 0) return;
     constexpr std::chrono::milliseconds kToEnd{2'000};
