@@ -2,7 +2,6 @@
 #include "host/gpu_conditions.h"
 
 #include <algorithm>
-#include <set>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -4,13 +4,11 @@
 #include <algorithm>
 #include <chrono>
 #include <iterator>
-#include <set>
 
 #include <fmt/format.h>
 
 #include "mdev/framework.h"
 #include "mdev/vgpu_inventory.h"
-#include "vfio/bind/undo_journal.h"
 #include "vfio/quiesce/stopped_services.h"
 #include "vgpu-dm/plan/stable_uuid.h"
 #include "vgpu-dm/types/type_table.h"

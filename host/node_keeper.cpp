@@ -2,10 +2,7 @@
 #include "host/node_keeper.h"
 
 #include <algorithm>
-#include <chrono>
 #include <map>
-#include <utility>
-#include <vector>
 
 #include <spdlog/spdlog.h>
 
@@ -90,7 +87,6 @@ NodeKeeper::Round NodeKeeper::round(News news) {
   return round;
 }
 
-/// Reconciles with the present memory and time.
 ReconcileResult NodeKeeper::reconcile_at(Stage stage, RoundSnapshot& snapshot) const {
   snapshot.stage = stage;
   snapshot.plugin_patience = settings_.plugin_patience;

@@ -219,7 +219,6 @@ class NodeLoop {
   }
 
  private:
-  /// The rounds and looks that are due.
   struct Due {
     bool soon = false;          // a round
     bool ends_soon = false;     // a round after the end of a process

@@ -5,7 +5,6 @@
 #include <array>
 #include <cerrno>
 #include <climits>
-#include <cstddef>
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>

@@ -86,7 +86,6 @@ int unload_module(const std::string& name) {
   return errno;
 }
 
-/// A program to start, and how.
 struct Start {
   int directory = -1;                 ///< root directory of the program
   bool other_root = false;            ///< the root directory is not this process's own

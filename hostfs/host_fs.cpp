@@ -7,16 +7,12 @@
 #include <fcntl.h>
 #include <linux/openat2.h>
 #include <random>
-#include <string>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include <fmt/format.h>
 
-#include "common/pinned.h"
-#include "common/unique_fd.h"
 #include "hostfs/descriptor_reads.h"
 
 namespace ferry {

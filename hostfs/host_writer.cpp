@@ -5,7 +5,6 @@
 #include <array>
 #include <cerrno>
 #include <memory>
-#include <optional>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -27,7 +26,6 @@ constexpr std::size_t kLongestAnswer = 64UL * 1024;
 // Bytes of a batch in one request; less than the child takes at once.
 constexpr std::size_t kLongestRun = 32UL * 1024;
 
-// Turns an answer's number into a result.
 Result<> outcome(int number, const std::string& what) {
   if (number < 0) return fail(Errc::failed, what + ": it ended with status " + std::to_string(-number));
   if (number != 0) return fail(error_from_errno(number, what));
@@ -82,7 +80,6 @@ std::string act_of(const AttributeWrite& write) {
   return "write /" + write.path.string();
 }
 
-// The result of an act without an answer text.
 Result<> done(const Result<std::string>& answer) {
   if (!answer) return fail(answer.error());
   return {};

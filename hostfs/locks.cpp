@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <fcntl.h>
-#include <filesystem>
-#include <string>
 #include <sys/file.h>
 #include <thread>
 #include <unistd.h>

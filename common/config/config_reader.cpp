@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/config/config_reader.h"
 
-#include <algorithm>
 #include <array>
 #include <cmath>
 

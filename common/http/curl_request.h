@@ -7,7 +7,6 @@
 #include <curl/curl.h>
 #include <memory>
 #include <string>
-#include <string_view>
 
 #include "common/pinned.h"
 #include "common/result.h"
@@ -77,7 +76,6 @@ class CurlRequest : Pinned {
 
 /// libcurl copies what is set with this.
 curl_blob curl_blob_of(const std::string& text);
-/// Appends a copy of `line`.
 void append(CurlList& list, const std::string& line);
 
 }  // namespace ferry

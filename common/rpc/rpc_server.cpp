@@ -19,7 +19,6 @@ namespace {
 /// The largest request, room for tens of thousands of device IDs. ABI: gRPC's own limit.
 constexpr std::size_t kLargestRequest = std::size_t{4} << 20;
 
-/// The data of an incoming call.
 struct Incoming : Pinned {
   Incoming() { grpc_metadata_array_init(&metadata); }
   ~Incoming() {

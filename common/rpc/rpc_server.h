@@ -18,7 +18,6 @@ namespace ferry {
 
 class RpcQueue;
 
-/// The answer to a unary call.
 struct RpcAnswer {
   grpc_status_code status = GRPC_STATUS_OK;
   std::string message = {};    ///< of an error

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <functional>
-#include <utility>
 
 #include "common/event_loop.h"
 #include "common/pinned.h"

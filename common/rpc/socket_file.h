@@ -68,7 +68,6 @@ using SocketIdentity = std::pair<ino_t, std::int64_t>;
 /// Absent: there is no socket of that name.
 std::optional<SocketIdentity> socket_identity(int directory, const std::string& name);
 
-/// A path to an open directory.
 std::filesystem::path path_of_directory(int directory);
 
 }  // namespace ferry

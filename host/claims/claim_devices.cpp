@@ -4,9 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
-#include <optional>
 #include <utility>
-#include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -153,7 +151,6 @@ Result<ClaimedDevice> plan_vgpu(const api::RequestedDevice& request, const std::
   return out;
 }
 
-/// The virtual functions that claims have.
 std::set<PciAddress> functions_of(const ClaimRecord& record) {
   std::set<PciAddress> out;
   for (const Claim& claim : record.claims)
@@ -234,7 +231,6 @@ Result<> judge(const vgpu::VgpuOutcome& outcome, const PciAddress& gpu) {
   return found == outcome.gpus.end() ? gone(gpu) : judge(*found);
 }
 
-/// A policy for these GPUs alone.
 policy::Policy passthrough_for(const std::vector<PciAddress>& gpus, const std::string& label,
                                const std::set<std::string>& release) {
   policy::Policy out;

@@ -2,7 +2,6 @@
 #include "host/claims/claim_keeper.h"
 
 #include <cstddef>
-#include <optional>
 #include <set>
 #include <utility>
 

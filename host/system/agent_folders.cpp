@@ -8,7 +8,6 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <memory>
-#include <optional>
 #include <ranges>
 #include <string_view>
 #include <sys/stat.h>

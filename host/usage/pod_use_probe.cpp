@@ -36,7 +36,6 @@ std::set<std::string> numbering_resources(const HostFs& host, const std::vector<
   return numbering;
 }
 
-/// The devices and groups that a pod was allocated.
 struct Given {
   std::set<std::string> devices;  ///< PCI addresses and UUIDs, in lower case
   std::set<std::uint32_t> groups;

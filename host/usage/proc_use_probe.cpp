@@ -2,7 +2,6 @@
 #include "host/usage/proc_use_probe.h"
 
 #include <algorithm>
-#include <chrono>
 #include <functional>
 #include <iterator>
 #include <map>
@@ -61,7 +60,6 @@ std::vector<std::string> shared_mappings(std::string_view maps) {
   return names;
 }
 
-// The open and mapped files of one process.
 class ProcessScan {
  public:
   ProcessScan(const HostFs& host, int pid, const AskedNodes& asked, ScanDeadline until)
@@ -131,7 +129,6 @@ class ProcessScan {
   bool late_ = false;
 };
 
-/// The uses of the asked devices by one process.
 struct ProcessUse {
   std::map<std::string, std::vector<vfio::DeviceUser>> users;  ///< by device
   bool blocked = false;                                        ///< a part could not be looked at

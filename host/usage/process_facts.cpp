@@ -8,7 +8,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 #include <utility>
-#include <vector>
 
 #include "common/process/this_process.h"
 #include "common/text/text.h"
