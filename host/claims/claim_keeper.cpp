@@ -10,7 +10,6 @@
 
 #include "host/desired_state.h"
 #include "host/node_observation.h"
-#include "host/usage/advertised_use_probe.h"
 #include "hostfs/locks.h"
 
 namespace ferry::host {
@@ -119,10 +118,8 @@ ClaimKeeper::Answer ClaimKeeper::prepare(const api::ClaimRequest& request) {
                 "delete the pods that have the claim: the kubelet then has it undone");
   }
   // A device that the plugin lists may go to a pod at any time, also if the policy has just changed.
-  StillAdvertisedProbe rebinds(host_, uses_.rebinds, {settings_.advertised_file, settings_.plugin_liveness},
-                               {});
-  StillAdvertisedProbe vgpus(host_, uses_.vgpus, {settings_.advertised_file, settings_.plugin_liveness}, {});
-  auto plain = node_host_({.rebinds = rebinds, .vgpus = vgpus, .open = uses_.open});
+  GuardedProbes guarded(host_, uses_, {settings_.advertised_file, settings_.plugin_liveness}, {});
+  auto plain = node_host_(guarded.probes());
   if (!plain) return fail(std::move(plain).error());
   const NodeHost host = with_gpus(std::move(*plain), gpus_of(request, known));
   auto node = scan_node(host);
