@@ -57,12 +57,8 @@ int load_module(const std::string& root, const std::string& name) {
   directories.reserve(kModprobeDirectories.size());
   for (const char* directory : kModprobeDirectories)
     directories.push_back((std::filesystem::path(root) / directory).string());
-  std::vector<const char*> configs;
-  configs.reserve(directories.size() + 1);
-  for (const std::string& directory : directories) configs.push_back(directory.c_str());
-  configs.push_back(nullptr);
   const std::unique_ptr<kmod_ctx, kmod_ctx* (*)(kmod_ctx*)> context(
-      kmod.make(modules.c_str(), configs.data()), kmod.unref);
+      kmod.make(modules.c_str(), pointers_to(directories).data()), kmod.unref);
   if (!context) return ENOMEM;
   kmod.load_resources(context.get());
 
@@ -97,11 +93,8 @@ struct Start {
 };
 
 // Turns the forked process into the program; if that fails, writes the errno to `report`.
-[[noreturn]] void become(Start& start, int report) {
-  std::vector<char*> argv;
-  argv.reserve(start.words.size() + 1);
-  for (std::string& word : start.words) argv.push_back(word.data());
-  argv.push_back(nullptr);
+[[noreturn]] void become(const Start& start, int report) {
+  const std::vector<char*> argv = pointers_to(start.words);
   std::string path = "PATH=/usr/sbin:/usr/bin:/sbin:/bin";
   std::string language = "LC_ALL=C";
   const std::array<char*, 3> environment = {path.data(), language.data(), nullptr};
@@ -151,13 +144,13 @@ int run_program(const HostFs& host, std::string_view request, int out, InFlightW
   const std::string root(cut(request, '\0'));
   const auto directory = host.open(root.empty() ? "." : root, O_PATH | O_DIRECTORY);
   if (!directory) return errno_of(fail(Error(directory.error())));
-  Start start{.directory = directory->get(),
-              .other_root = host.root() != "/" || !root.empty(),
-              .out = out,
-              .errors_too = errors_too,
-              .recorder = &recorder,
-              .own_group = killed_after.has_value(),
-              .words = words_between(std::string(request) + '\0', '\0')};
+  const Start start{.directory = directory->get(),
+                    .other_root = host.root() != "/" || !root.empty(),
+                    .out = out,
+                    .errors_too = errors_too,
+                    .recorder = &recorder,
+                    .own_group = killed_after.has_value(),
+                    .words = words_between(std::string(request) + '\0', '\0')};
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) return errno;
   const UniqueFd reader(ends[0]);

@@ -21,6 +21,15 @@
 
 namespace ferry {
 
+std::vector<char*> pointers_to(const std::vector<std::string>& words) {
+  std::vector<char*> out;
+  out.reserve(words.size() + 1);
+  for (const std::string& word : words)
+    out.push_back(const_cast<char*>(word.c_str()));  // NOLINT: exec's type
+  out.push_back(nullptr);
+  return out;
+}
+
 Result<int> spawn(const std::filesystem::path& program, const std::vector<std::string>& words,
                   const SpawnOptions& options) {
   posix_spawn_file_actions_t actions;
@@ -46,24 +55,14 @@ Result<int> spawn(const std::filesystem::path& program, const std::vector<std::s
   const int session = options.own_session ? POSIX_SPAWN_SETSID : 0;
   ::posix_spawnattr_setflags(&attributes, static_cast<short>(POSIX_SPAWN_SETSIGMASK | session));
 
-  std::vector<char*> argv;
-  argv.reserve(words.size() + 1);
-  for (const std::string& word : words) {
-    argv.push_back(const_cast<char*>(word.c_str()));  // NOLINT: posix_spawn's own type, never written to
-  }
-  argv.push_back(nullptr);
   std::vector<std::string> variables;
   if (options.variables) {
     for (const auto& [name, value] : *options.variables) variables.push_back(name + "=" + value);
   }
-  std::vector<char*> own;
-  own.reserve(variables.size() + 1);
-  for (std::string& variable : variables) own.push_back(variable.data());
-  own.push_back(nullptr);
   const bool inherits = options.environment && !options.variables;
   int pid = 0;
-  const int failure = ::posix_spawnp(&pid, program.c_str(), &actions, &attributes, argv.data(),
-                                     inherits ? environ : own.data());
+  const int failure = ::posix_spawnp(&pid, program.c_str(), &actions, &attributes, pointers_to(words).data(),
+                                     inherits ? environ : pointers_to(variables).data());
   ::posix_spawn_file_actions_destroy(&actions);
   ::posix_spawnattr_destroy(&attributes);
   if (failure != 0) return fail(error_from_errno(failure, "start " + program.string()));
