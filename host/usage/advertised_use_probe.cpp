@@ -2,11 +2,11 @@
 #include "host/usage/advertised_use_probe.h"
 
 #include <algorithm>
-#include <chrono>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <utility>
 
+#include "host/usage/use_probes.h"
 #include "hostfs/locks.h"
 
 namespace ferry::host {

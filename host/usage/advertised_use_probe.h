@@ -9,18 +9,10 @@
 
 #include "common/result.h"
 #include "host/usage/advertised_resources.h"
-#include "host/usage/pod_use_probe.h"
 #include "hostfs/host_fs.h"
 #include "vfio/use_probe.h"
 
 namespace ferry::host {
-
-/// Finds devices that Ferry's plugin has allocated and whose pod the kubelet does not list yet; pod_users()
-/// finds the others. The plugin learns of a release late, or only when a process waits for it. Therefore its
-/// allocations count only for a short time after the file's last change, and later only if the kubelet cannot
-/// be asked. An unreadable file is noted in UseReport::unknown; there are no errors.
-Result<vfio::UseReport> allocated_users(const HostFs& host, const ListPodDevices& list_devices,
-                                        std::span<const vfio::UseQuestion> questions);
 
 /// Serves binds of devices that must be unavailable first. It adds the plugin's lists to the report of
 /// `inner`. If a plugin runs at the time of the look, the kubelet counts as the user of each device that the

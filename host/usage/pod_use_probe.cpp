@@ -1,16 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "host/usage/pod_use_probe.h"
-
 #include <algorithm>
-#include <optional>
 #include <set>
-#include <string>
-#include <string_view>
-#include <utility>
 
 #include <fmt/format.h>
 
 #include "common/text/text.h"
+#include "host/usage/use_probes.h"
 #include "vfio/pci/inventory.h"
 
 namespace ferry::host {

@@ -1,13 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "host/usage/proc_use_probe.h"
-
 #include <algorithm>
-#include <functional>
 #include <iterator>
 #include <map>
-#include <memory>
 #include <set>
-#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -15,6 +10,7 @@
 #include "common/text/text.h"
 #include "common/text/visible_text.h"
 #include "host/usage/process_facts.h"
+#include "host/usage/use_probes.h"
 #include "hostfs/bounded_caller.h"
 #include "hostfs/check_reading.h"
 #include "hostfs/kernel_facts.h"

@@ -10,8 +10,6 @@
 
 #include "common/text/text.h"
 #include "host/claims/claim_record.h"
-#include "host/usage/advertised_use_probe.h"
-#include "host/usage/proc_use_probe.h"
 #include "host/usage/process_facts.h"
 #include "vfio/pci/pci_function.h"
 

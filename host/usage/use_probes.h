@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "common/result.h"
-#include "host/usage/pod_use_probe.h"
 #include "hostfs/host_fs.h"
+#include "hostfs/host_writer.h"
 #include "vfio/pci/inventory.h"
 #include "vfio/use_probe.h"
 #include "virt/virt_client.h"
@@ -44,6 +44,15 @@ std::optional<std::uint32_t> device_minor(std::string_view information);
 
 /// The major number of a character device driver, by its name in proc/devices. ABI: proc(5).
 std::optional<std::uint32_t> character_major(std::string_view devices, std::string_view driver);
+
+/// The kubelet's allocations; an empty list if there is no kubelet.
+using ListPodDevices = std::function<Result<std::vector<vfio::PodDevice>>()>;
+
+/// The meaning of a kubelet that exists and cannot be asked.
+enum class KubeletSilence {
+  noted,   ///< for binds: a broken kubelet starts no VMs, and running VMs are seen (docs/adr/0007)
+  blinds,  ///< for vGPUs: a deleted vGPU cannot be put back for the pod that was allocated it
+};
 
 /// Finds device users as vfio::UseProbe::look() does.
 using FindUsers = std::function<Result<vfio::UseReport>(std::span<const vfio::UseQuestion> questions)>;
@@ -85,6 +94,49 @@ class ClaimUseProbe final : public vfio::UseProbe {
   const HostFs* host_;
   vfio::UseProbe* inner_;
 };
+
+/// Finds the processes that have a device node open, or mapped although closed. It walks the host's /proc,
+/// also for containers and threads with their own open files; it compares nodes by number and opens no
+/// device. It needs the host's PID namespace. A process that may not be looked into is noted in
+/// UseReport::unknown. A process that takes longer than `patience` makes the report blind; after three of
+/// them no more are looked at. A process in a pod with too many open files counts as a user of every device
+/// instead, so that a drain can evict its pod, whose other processes are skipped. A process that ends
+/// meanwhile is no user. A user's service is named only if none of its processes is a VM or in a pod. Errors:
+/// /proc cannot be listed, or shows no process. ABI: proc(5): fd, maps, map_files, task, comm, cmdline,
+/// cgroup.
+class ProcUseProbe final : public vfio::UseProbe {
+ public:
+  explicit ProcUseProbe(const HostFs& host, std::chrono::milliseconds patience = kReadDeadline)
+      : host_(&host), patience_(patience) {}
+  Result<vfio::UseReport> look(std::span<const vfio::UseQuestion> questions) override;
+
+ private:
+  const HostFs* host_;
+  std::chrono::milliseconds patience_;
+};
+
+/// Finds devices that the kubelet has allocated to a pod, before the pod has opened anything. A kubelet that
+/// cannot be asked is noted in UseReport::unknown, and in UseReport::blind with KubeletSilence::blinds; there
+/// are no errors.
+///
+/// A device ID stands for
+/// - a PCI function, if it is a PCI address (NVIDIA's KubeVirt plugin, Ferry's, a virtual function's vGPU);
+/// - a mediated device, if it is its UUID (the same plugins);
+/// - an IOMMU group, if it is a number, and also the vfio device of that number (/dev/vfio/devices/vfioN).
+///
+/// NVIDIA's Kata plugin uses either number, KubeVirt's own plugins use groups, and the two cannot be told
+/// apart. Many other plugins number their devices too. A number therefore counts only for resources of
+/// nvidia.com, and for resources whose allocated IDs are all groups of vfio. Other IDs belong to unrelated
+/// devices. A pod that has a function is a user of its whole IOMMU group.
+Result<vfio::UseReport> pod_users(const HostFs& host, const ListPodDevices& list_devices,
+                                  KubeletSilence silence, std::span<const vfio::UseQuestion> questions);
+
+/// Finds devices that Ferry's plugin has allocated and whose pod the kubelet does not list yet; pod_users()
+/// finds the others. The plugin learns of a release late, or only when a process waits for it. Therefore its
+/// allocations count only for a short time after the file's last change, and later only if the kubelet cannot
+/// be asked. An unreadable file is noted in UseReport::unknown; there are no errors.
+Result<vfio::UseReport> allocated_users(const HostFs& host, const ListPodDevices& list_devices,
+                                        std::span<const vfio::UseQuestion> questions);
 
 /// Asks libvirt which running domains have a device, including a domain that is just starting and has opened
 /// nothing yet. Without a libvirt socket nothing is asked. A missing answer is noted in UseReport::unknown

@@ -8,6 +8,7 @@
 #include <gmock/gmock.h>
 
 #include "api/files.h"
+#include "host/usage/use_probes.h"
 #include "hostfs/locks.h"
 #include "tests/support/fake_kernel.h"
 #include "tests/support/must.h"

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "host/usage/pod_use_probe.h"
-
 #include <ostream>
 
 #include <gmock/gmock.h>
 
+#include "host/usage/use_probes.h"
 #include "tests/support/fake_kernel.h"
 #include "tests/support/must.h"
 

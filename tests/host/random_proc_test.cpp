@@ -13,7 +13,6 @@
 
 #include <gmock/gmock.h>
 
-#include "host/usage/proc_use_probe.h"
 #include "host/usage/use_probes.h"
 #include "tests/support/fake_kernel.h"
 #include "tests/support/must.h"
