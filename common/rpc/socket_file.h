@@ -5,12 +5,15 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <sys/socket.h>
 #include <sys/types.h>
 #include <utility>
 
+#include "common/event_loop.h"
+#include "common/pinned.h"
 #include "common/result.h"
 #include "common/unique_fd.h"
 
@@ -56,6 +59,26 @@ class SocketFile {
   std::string name_;
   UniqueFd fd_;
   ino_t inode_;
+};
+
+/// Accepts the connections of a socket in the loop. While descriptors are short, it pauses: the socket would
+/// stay readable and keep the loop busy. Belongs to the loop's thread.
+class SocketAcceptor : Pinned {
+ public:
+  /// `take` gets each connection, non-blocking. The loop must outlive this object.
+  SocketAcceptor(EventLoop& loop, SocketFile socket, std::function<void(UniqueFd)> take);
+  ~SocketAcceptor();
+
+  /// True: the name still leads to this socket.
+  bool is_there() const { return socket_.is_there(); }
+
+ private:
+  void accept_all();
+
+  EventLoop& loop_;
+  const SocketFile socket_;
+  const std::function<void(UniqueFd)> take_;
+  EventLoop::Timer timer_;  // until it fires, no connection is accepted
 };
 
 /// Connects to another process's socket. ENOENT and ECONNREFUSED: no process listens.
