@@ -8,10 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "api/files.h"
+#include "api/advertised_resources.h"
 #include "api/host_status.h"
 #include "host/node_apply.h"
-#include "host/usage/advertised_resources.h"
 #include "hostfs/host_fs.h"
 #include "vfio/pci/inventory.h"
 #include "vfio/use_probe.h"

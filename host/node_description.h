@@ -12,7 +12,6 @@
 
 #include "api/advertised_resources.h"
 #include "api/host_status.h"
-#include "host/usage/advertised_resources.h"
 #include "hostfs/stuck_writes.h"
 #include "mdev/vgpu.h"
 #include "policy/gpu_selection.h"

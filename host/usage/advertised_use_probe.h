@@ -3,16 +3,31 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
+#include <string_view>
 
+#include "api/advertised_resources.h"
+#include "api/files.h"
 #include "common/result.h"
-#include "host/usage/advertised_resources.h"
 #include "hostfs/host_fs.h"
 #include "vfio/use_probe.h"
 
 namespace ferry::host {
+
+/// Absent: there is no such file, so no device is advertised. `read` may be api::read_allocations instead.
+Result<std::optional<api::AdvertisedResources>> read_advertised_resources(
+    const HostFs& host, const std::filesystem::path& file = api::kAdvertisedFile,
+    Result<api::AdvertisedResources> (*read)(std::string_view) = api::read_advertised_resources);
+
+/// The IOMMU group of a PCI function or a mediated device; absent: it has none.
+std::optional<std::uint32_t> iommu_group_of(const HostFs& host, const std::string& device);
+
+/// The advertised device that is this function or mediated device, by ID or group. nullptr: there is none.
+const api::AdvertisedDevice* find_device(const HostFs& host, const api::AdvertisedResources& advertised,
+                                         const std::string& device);
 
 /// Serves binds of devices that must be unavailable first. It adds the plugin's lists to the report of
 /// `inner`. If a plugin runs at the time of the look, the kubelet counts as the user of each device that the
