@@ -422,11 +422,12 @@ struct VmGroup {
 Result<VmGroup> group_of_function(const HostFs& host, const PciAddress& address) {
   const auto function = vfio::read_function(host, address);
   if (!function) return fail(Error(function.error()));
-  if (!function->iommu_group) {
+  const auto group = function->iommu_group;
+  if (!group) {
     return fail(Errc::failed, address.text() + " is in no IOMMU group",
                 "`ferry doctor --for passthrough` says why");
   }
-  VmGroup out{.group = *function->iommu_group};
+  VmGroup out{.group = *group};
   const auto members = vfio::scan_members(host, {out.group}, {address});
   if (!members) return fail(Error(members.error()));
   for (const PciAddress& one : members->group_of(*function)) {
