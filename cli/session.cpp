@@ -8,7 +8,6 @@
 #include "cli/output/wait_note.h"
 #include "host/system/nvidia_driver.h"
 #include "host/system/systemd_services.h"
-#include "host/usage/proc_use_probe.h"
 #include "host/usage/use_probes.h"
 #include "kubevirt-plugin/allocation/pod_resources.h"
 #include "mdev/framework.h"

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "common/result.h"
+#include "common/text/words.h"
 
 namespace ferry {
 
@@ -17,7 +18,13 @@ enum class Verdict {
   unknown,  ///< the host does not show it, or it cannot be read; never a guess
 };
 /// "pass", "warn", "fail", "unknown"
-std::string_view text(Verdict verdict);
+inline std::string_view text(Verdict verdict) {
+  constexpr Words<Verdict, 4> kWords = {{{"pass", Verdict::pass},
+                                         {"warn", Verdict::warn},
+                                         {"fail", Verdict::fail},
+                                         {"unknown", Verdict::unknown}}};
+  return word_for(kWords, verdict, "unknown");
+}
 
 /// Check::subject of checks that are not about one device.
 inline constexpr const char* kHostSubject = "host";

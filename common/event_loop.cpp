@@ -5,7 +5,6 @@
 #include <limits>
 #include <poll.h>
 #include <sys/eventfd.h>
-#include <unistd.h>
 
 namespace ferry {
 

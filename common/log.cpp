@@ -14,46 +14,38 @@
 namespace ferry {
 namespace {
 
-void append(const std::string& text, spdlog::memory_buf_t& out) {
-  out.append(text.data(), text.data() + text.size());
+std::string escaped_for_json(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '"' || c == '\\') {
+      out.push_back('\\');
+      out.push_back(c);
+    } else if (byte < 0x20) {
+      fmt::format_to(std::back_inserter(out), "\\u{:04x}", byte);
+    } else {
+      out.push_back(c);
+    }
+  }
+  return visible_json(out);
 }
 
-// spdlog's pattern cannot escape a message for JSON, so the message has a flag of its own.
-class JsonMessage final : public spdlog::custom_flag_formatter {
- public:
-  void format(const spdlog::details::log_msg& message, const std::tm& /*time*/,
-              spdlog::memory_buf_t& to) override {
-    std::string out;
-    for (const char c : message.payload) {
-      const auto byte = static_cast<unsigned char>(c);
-      if (c == '"' || c == '\\') {
-        out.push_back('\\');
-        out.push_back(c);
-      } else if (byte < 0x20) {
-        fmt::format_to(std::back_inserter(out), "\\u{:04x}", byte);
-      } else {
-        out.push_back(c);
-      }
-    }
-    append(visible_json(out), to);
-  }
-  std::unique_ptr<custom_flag_formatter> clone() const override { return std::make_unique<JsonMessage>(); }
-};
-
-// Keeps a message on one line, whatever names it contains.
-class TextMessage final : public spdlog::custom_flag_formatter {
+// spdlog's pattern cannot escape a message, so the message has a flag of its own.
+template <std::string (*escape)(std::string_view)>
+class Message final : public spdlog::custom_flag_formatter {
  public:
   void format(const spdlog::details::log_msg& message, const std::tm& /*time*/,
               spdlog::memory_buf_t& out) override {
-    append(visible_line({message.payload.data(), message.payload.size()}), out);
+    const std::string text = escape({message.payload.data(), message.payload.size()});
+    out.append(text.data(), text.data() + text.size());
   }
-  std::unique_ptr<custom_flag_formatter> clone() const override { return std::make_unique<TextMessage>(); }
+  std::unique_ptr<custom_flag_formatter> clone() const override { return std::make_unique<Message>(); }
 };
 
-template <typename Message>
+template <std::string (*escape)(std::string_view)>
 std::unique_ptr<spdlog::pattern_formatter> formatter(const char* pattern) {
   auto out = std::make_unique<spdlog::pattern_formatter>();
-  out->add_flag<Message>('*').set_pattern(pattern);
+  out->add_flag<Message<escape>>('*').set_pattern(pattern);
   return out;
 }
 
@@ -68,9 +60,9 @@ Result<> set_up_log(const std::string& level, LogFormat format) {
   auto logger = std::make_shared<spdlog::logger>("ferry", std::make_shared<spdlog::sinks::stderr_sink_mt>());
   if (format == LogFormat::json) {
     logger->set_formatter(
-        formatter<JsonMessage>(R"({"time":"%Y-%m-%dT%H:%M:%S.%e%z","level":"%l","message":"%*"})"));
+        formatter<escaped_for_json>(R"({"time":"%Y-%m-%dT%H:%M:%S.%e%z","level":"%l","message":"%*"})"));
   } else {
-    logger->set_formatter(formatter<TextMessage>("%Y-%m-%d %H:%M:%S.%e %-5l %*"));
+    logger->set_formatter(formatter<visible_line>("%Y-%m-%d %H:%M:%S.%e %-5l %*"));
   }
   logger->set_level(spdlog::level::from_str(level == "warn" ? "warning" : level));
   spdlog::set_default_logger(std::move(logger));

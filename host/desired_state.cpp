@@ -9,7 +9,6 @@
 
 #include <fmt/format.h>
 
-#include "common/config/config_reader.h"
 #include "common/config/config_tree.h"
 #include "policy/policy_yaml.h"
 

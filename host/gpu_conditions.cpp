@@ -2,7 +2,6 @@
 #include "host/gpu_conditions.h"
 
 #include <algorithm>
-#include <set>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -110,11 +109,6 @@ void copy_into(const GpuCondition& condition, api::AcceleratorStatus& of) {
   }
 }
 
-std::string subsystem_of(const vfio::PciFunction& function) {
-  if (!function.subsystem_vendor || !function.subsystem_device) return {};
-  return fmt::format("{:04x}:{:04x}", *function.subsystem_vendor, *function.subsystem_device);
-}
-
 // The facts about the function itself, on the host and ready.
 api::AcceleratorStatus status_of(const vfio::PciFunction& function, const policy::ModelNames& models) {
   return {.address = function.address,
@@ -144,6 +138,11 @@ std::map<std::string, std::uint32_t> capacity_of(const mdev::VgpuGpu& gpu) {
 }
 
 }  // namespace
+
+std::string subsystem_of(const vfio::PciFunction& function) {
+  if (!function.subsystem_vendor || !function.subsystem_device) return {};
+  return fmt::format("{:04x}:{:04x}", *function.subsystem_vendor, *function.subsystem_device);
+}
 
 bool GpuCondition::only_in_use() const {
   return !users.empty() && std::ranges::all_of(reasons, [&](const std::string& reason) {

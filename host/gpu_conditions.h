@@ -8,10 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "api/files.h"
+#include "api/advertised_resources.h"
 #include "api/host_status.h"
 #include "host/node_apply.h"
-#include "host/usage/advertised_resources.h"
 #include "hostfs/host_fs.h"
 #include "vfio/pci/inventory.h"
 #include "vfio/use_probe.h"
@@ -40,14 +39,12 @@ bool beyond(const GpuConditions& after, const GpuConditions& before);
 /// True if pods and processes are the only users of the blocked GPUs.
 bool only_pods_hold(const GpuConditions& conditions);
 
-/// The result of one scan of the host.
 struct ScannedNode {
   vfio::Inventory inventory;
   mdev::VgpuInventory vgpus;
   std::string machine = {};  ///< api::NodeFeatures::machine
 };
 
-/// True if the plan writes to any GPU.
 bool writes(const NodePreview& preview);
 
 /// Devices that may be advertised now and would change: functions on vfio drivers, functions in the plugin's
@@ -67,7 +64,9 @@ std::vector<api::UnavailableDevice> awaited(const GpuConditions& conditions, con
 
 std::set<std::string> ids_of(const std::vector<api::UnavailableDevice>& unavailable);
 
-/// A device user in the form of status.json.
+/// The IDs of the board, "10de:16c1"; empty: it has none.
+std::string subsystem_of(const vfio::PciFunction& function);
+
 api::ReportedUser reported_user(const vfio::DeviceUser& user);
 
 /// The state of each accelerator, sorted by address. `dra`: the GPUs that DRA has.

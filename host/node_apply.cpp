@@ -4,13 +4,11 @@
 #include <algorithm>
 #include <chrono>
 #include <iterator>
-#include <set>
 
 #include <fmt/format.h>
 
 #include "mdev/framework.h"
 #include "mdev/vgpu_inventory.h"
-#include "vfio/bind/undo_journal.h"
 #include "vfio/quiesce/stopped_services.h"
 #include "vgpu-dm/plan/stable_uuid.h"
 #include "vgpu-dm/types/type_table.h"
@@ -21,6 +19,15 @@ namespace {
 template <typename T>
 void append(std::vector<T>& to, std::vector<T> more) {
   std::ranges::move(more, std::back_inserter(to));
+}
+
+/// Adds the results of another run, or its error.
+void add(vfio::RebindOutcome& to, Result<vfio::RebindOutcome> more) {
+  if (!more) return to.errors.push_back(std::move(more).error());
+  append(to.results, std::move(more->results));
+  append(to.notes, std::move(more->notes));
+  append(to.errors, std::move(more->errors));
+  to.applied += more->applied;
 }
 
 bool contains(const std::vector<vfio::PciAddress>& addresses, const vfio::PciAddress& address) {
@@ -224,16 +231,8 @@ vfio::RebindResult result_of(const vfio::Refusal& refusal) {
 
 Result<vfio::RebindOutcome> give_back(const NodeHost& host, const Rollback& back) {
   auto outcome = rebind(host, back.gpus, vfio::Direction::back);
-  if (!outcome || back.unfinished.accelerators.empty()) return outcome;
-  auto more = rebind(host, back.unfinished, vfio::Direction::back);
-  if (!more) {
-    outcome->errors.push_back(std::move(more).error());
-    return outcome;
-  }
-  append(outcome->results, std::move(more->results));
-  append(outcome->notes, std::move(more->notes));
-  append(outcome->errors, std::move(more->errors));
-  outcome->applied += more->applied;
+  if (outcome && !back.unfinished.accelerators.empty())
+    add(*outcome, rebind(host, back.unfinished, vfio::Direction::back));
   return outcome;
 }
 Result<vfio::RebindPreview> preview_back(const NodeHost& host, const Rollback& back,
@@ -298,7 +297,7 @@ Result<NodePreview> preview_policy(const NodeHost& on, const policy::Policy& pol
   const vfio::RebindRequest away = without(to_give_away(host, *input), *kept);
   auto bound = preview(host, once_empty(away, emptied), vfio::Direction::to_vfio, input->inventory);
   if (!bound) return fail(std::move(bound).error());
-  std::ranges::move(*kept, std::back_inserter(bound->plan.refusals));
+  append(bound->plan.refusals, std::move(*kept));
   return NodePreview{.unbound = std::move(*unbound), .vgpus = std::move(vgpus), .bound = std::move(*bound)};
 }
 
@@ -402,15 +401,7 @@ Result<NodeOutcome> apply_stages(const NodeHost& host, const policy::Policy& pol
                     .models = host.models,
                     .dra = host.dra};
   outcome = go_on(on, policy, std::move(input), std::move(outcome));
-  if (undo_half_done(on, *before, outcome)) {
-    auto started = vfio::start_what_was_stopped(host.rebinds);
-    if (started) {
-      std::ranges::move(started->notes, std::back_inserter(outcome.bound.notes));
-      std::ranges::move(started->errors, std::back_inserter(outcome.bound.errors));
-    } else {
-      outcome.bound.errors.push_back(std::move(started).error());
-    }
-  }
+  if (undo_half_done(on, *before, outcome)) add(outcome.bound, vfio::start_what_was_stopped(host.rebinds));
   return outcome;
 }
 
@@ -424,8 +415,7 @@ Result<NodeOutcome> apply_policy(const NodeHost& on, const policy::Policy& polic
   if (outcome && !outcome->error) return outcome;
   auto started = vfio::start_what_was_stopped(host.rebinds);
   if (outcome && started) {
-    std::ranges::move(started->notes, std::back_inserter(outcome->bound.notes));
-    std::ranges::move(started->errors, std::back_inserter(outcome->bound.errors));
+    add(outcome->bound, std::move(started));
     return outcome;
   }
   std::string troubles;

@@ -36,7 +36,6 @@ struct NodeHost {
 /// The host with the rules of a policy (rules_for()).
 NodeHost host_for(NodeHost host, const policy::Policy& policy);
 
-/// The probes for device users.
 struct NodeProbes {
   vfio::UseProbe& rebinds;
   vfio::UseProbe& vgpus;  ///< strict: a deleted vGPU cannot be put back for a pod that was allocated it

@@ -161,7 +161,10 @@ Condition of_passthrough(const NodeSnapshot& snapshot, const AcceleratorDescript
             .reason = "on a vfio driver without an IOMMU group: no VM can be given it"};
   if (!description.group_viable)
     return {.word = "not viable", .health = Health::bad, .reason = blocked_reason(snapshot, description)};
-  const auto sick = std::ranges::find_if(description.advertised_as, &AdvertisedAs::sick);
+  const auto is_sick = [](const api::AdvertisedDevice& device) {
+    return !device.healthy && !device.held_with_group;
+  };
+  const auto sick = std::ranges::find_if(description.advertised_as, is_sick);
   if (sick != description.advertised_as.end())
     return {
         .word = "unhealthy",
@@ -170,7 +173,7 @@ Condition of_passthrough(const NodeSnapshot& snapshot, const AcceleratorDescript
         .hint = fmt::format("it is advertised again when that is over; an error of PCIe counts until it is "
                             "bound anew: `ferry vfio unbind --device {0}`, then `bind --device {0}`",
                             description.address().text())};
-  if (std::ranges::any_of(description.advertised_as, &AdvertisedAs::held_with_group))
+  if (std::ranges::any_of(description.advertised_as, &api::AdvertisedDevice::held_with_group))
     return {.word = "in use"};
   return of_use(snapshot, description);
 }
@@ -328,9 +331,9 @@ std::vector<vfio::PciAddress> asked_of(const vfio::Inventory& inventory,
   return vfio::concerned(inventory, accelerators);
 }
 
-std::vector<AdvertisedAs> advertised_as(const NodeSnapshot& snapshot, const std::string& device,
-                                        std::optional<std::uint32_t> group) {
-  std::vector<AdvertisedAs> out;
+std::vector<api::AdvertisedDevice> advertised_as(const NodeSnapshot& snapshot, const std::string& device,
+                                                 std::optional<std::uint32_t> group) {
+  std::vector<api::AdvertisedDevice> out;
   if (!snapshot.advertised) return out;
   // A number is Kata's ID for a group. An address or a UUID belongs to one device, even in the same group.
   const auto is_number = [](const std::string& id) {
@@ -338,13 +341,7 @@ std::vector<AdvertisedAs> advertised_as(const NodeSnapshot& snapshot, const std:
   };
   for (const api::AdvertisedDevice& advertised : snapshot.advertised->devices) {
     if (advertised.id != device && !(is_number(advertised.id) && group == advertised.iommu_group)) continue;
-    out.push_back({.resource = advertised.resource,
-                   .id = advertised.id,
-                   .healthy = advertised.healthy,
-                   .allocated = advertised.allocated,
-                   .reason = advertised.reason,
-                   .pod = advertised.pod,
-                   .held_with_group = advertised.held_with_group});
+    out.push_back(advertised);
   }
   return out;
 }

@@ -10,8 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include "api/advertised_resources.h"
 #include "api/host_status.h"
-#include "host/usage/advertised_resources.h"
 #include "hostfs/stuck_writes.h"
 #include "mdev/vgpu.h"
 #include "policy/gpu_selection.h"
@@ -57,20 +57,6 @@ struct Condition {
   std::string hint = {};
 };
 
-/// The advertised resource and ID of a device.
-struct AdvertisedAs {
-  std::string resource;
-  std::string id;  ///< as the kubelet knows it
-  bool healthy = true;
-  bool allocated = false;
-  std::string reason = {};       ///< why it is not healthy
-  std::string pod = {};          ///< api::AdvertisedDevice::pod
-  bool held_with_group = false;  ///< api::AdvertisedDevice::held_with_group
-
-  /// Something is wrong with it.
-  bool sick() const { return !healthy && !held_with_group; }
-};
-
 /// Another function of an accelerator's IOMMU group.
 struct MemberDescription {
   vfio::PciFunction function;
@@ -82,7 +68,7 @@ struct MemberDescription {
 struct VgpuDescription {
   mdev::VgpuDevice device;
   std::vector<vfio::DeviceUser> users;
-  std::vector<AdvertisedAs> advertised_as;
+  std::vector<api::AdvertisedDevice> advertised_as;
 };
 
 struct AcceleratorDescription {
@@ -96,7 +82,7 @@ struct AcceleratorDescription {
   const mdev::Framework* framework = &mdev::no_framework();  ///< VgpuGpu::framework
   bool host_driver = false;                                  ///< VgpuGpu::host_driver
   std::string obstacle = {};                                 ///< VgpuGpu::obstacle
-  std::vector<AdvertisedAs> advertised_as;                   ///< of the function itself
+  std::vector<api::AdvertisedDevice> advertised_as;          ///< of the function itself
   std::string not_advertised = {};  ///< reason why the plugin does not list it; empty: it does, or has none
   std::optional<api::AcceleratorStatus> status;  ///< the host status of it
   std::optional<vfio::PriorState> prior;         ///< its state before Ferry bound it
@@ -120,9 +106,9 @@ struct AcceleratorDescription {
 /// of such a one that a vfio driver has.
 struct NamedDescription {
   vfio::PciFunction function;
-  std::string model;                        ///< empty: no name is known
-  std::vector<AdvertisedAs> advertised_as;  ///< of the function itself
-  std::string not_advertised = {};          ///< AcceleratorDescription::not_advertised
+  std::string model;                                 ///< empty: no name is known
+  std::vector<api::AdvertisedDevice> advertised_as;  ///< of the function itself
+  std::string not_advertised = {};                   ///< AcceleratorDescription::not_advertised
 };
 
 struct NodeDescription {
@@ -148,8 +134,8 @@ struct NodeDescription {
 std::vector<vfio::PciAddress> asked_of(const vfio::Inventory& inventory, const vfio::AcceleratorRules& rules);
 
 /// The advertised devices that are `device`, an address or a UUID, or are of its group.
-std::vector<AdvertisedAs> advertised_as(const NodeSnapshot& snapshot, const std::string& device,
-                                        std::optional<std::uint32_t> group);
+std::vector<api::AdvertisedDevice> advertised_as(const NodeSnapshot& snapshot, const std::string& device,
+                                                 std::optional<std::uint32_t> group);
 
 NodeDescription describe_node(const NodeSnapshot& snapshot, const vfio::AcceleratorRules& rules,
                               const policy::ModelNames& models);

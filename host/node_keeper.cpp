@@ -2,10 +2,7 @@
 #include "host/node_keeper.h"
 
 #include <algorithm>
-#include <chrono>
 #include <map>
-#include <utility>
-#include <vector>
 
 #include <spdlog/spdlog.h>
 
@@ -29,27 +26,15 @@ api::DesiredMark mark_of(const DesiredState& desired) {
       .generation = desired.file.generation, .policy = desired.policy.name, .source = desired.file.source};
 }
 
+StillAdvertisedProbe::Files files_of(const KeeperSettings& settings) {
+  return {.advertised = settings.advertised_file, .liveness = settings.plugin_liveness};
+}
+
 void set_node(const NodeHost& host, const DesiredState& desired, ScannedNode node, RoundSnapshot& snapshot) {
   snapshot.modes = policy::desired_state(desired.policy, node.vgpus, host.models).modes;
   snapshot.models = host.models;
   snapshot.node = std::move(node);
 }
-
-/// Adds devices that the plugin still lists to the device users that the probes find.
-class Guarded {
- public:
-  Guarded(const HostFs& host, const NodeProbes& uses, const KeeperSettings& settings,
-          const StillAdvertisedProbe::Asked& asked)
-      : rebinds_(host, uses.rebinds, {settings.advertised_file, settings.plugin_liveness}, asked),
-        vgpus_(host, uses.vgpus, {settings.advertised_file, settings.plugin_liveness}, asked),
-        open_(uses.open) {}
-  NodeProbes probes() { return {.rebinds = rebinds_, .vgpus = vgpus_, .open = open_}; }
-
- private:
-  StillAdvertisedProbe rebinds_;
-  StillAdvertisedProbe vgpus_;
-  vfio::UseProbe& open_;
-};
 
 }  // namespace
 
@@ -90,7 +75,6 @@ NodeKeeper::Round NodeKeeper::round(News news) {
   return round;
 }
 
-/// Reconciles with the present memory and time.
 ReconcileResult NodeKeeper::reconcile_at(Stage stage, RoundSnapshot& snapshot) const {
   snapshot.stage = stage;
   snapshot.plugin_patience = settings_.plugin_patience;
@@ -150,7 +134,7 @@ void NodeKeeper::look_before_dra(const ScannedNode& node, const policy::DesiredS
   if (answered) asked_at.reset();
   // An unavailable device that the plugin has read and still lists is a pod's. While it may still answer,
   // only other users count.
-  Guarded guarded(host_, uses_, settings_, {asked, status.unavailable_since});
+  GuardedProbes guarded(host_, uses_, files_of(settings_), {asked, status.unavailable_since});
   const NodeProbes probes = facts.plugin_is_asked ? uses_ : guarded.probes();
   for (const vfio::PciAddress& gpu : going)
     facts.use.emplace(gpu, use_of(host_, node, probes.rebinds, gpu, desired.release));
@@ -191,8 +175,10 @@ Result<> NodeKeeper::allocate_gpus(const ScannedNode& node, const policy::Desire
                                    const NodeHost& host) {
   auto claims = gpus_of_claims();
   if (!claims) return fail(std::move(claims).error());
-  AllocationFacts facts{.for_dra = desired.for_dra, .published = {}, .claimed = std::move(claims->gpus)};
-  facts.without_functions = gpus_without_functions(claims->missing_functions, node.inventory);
+  AllocationFacts facts{
+      .for_dra = desired.for_dra,
+      .claimed = std::move(claims->gpus),
+      .without_functions = gpus_without_functions(claims->missing_functions, node.inventory)};
   for (const api::ClaimableGpu& gpu : claimable_.published()) facts.published.insert(gpu.address);
   look_before_dra(node, desired, facts);
   const auto write = [&](const Allocations& next) {
@@ -250,22 +236,22 @@ bool NodeKeeper::knows_allocations() {
 }
 
 NodeKeeper::Round NodeKeeper::idle() {
+  const auto report = [this](const Error& error) {
+    return broken(std::nullopt, {.error = error, .ends_unavailability = true});
+  };
   const auto host = node_host_(uses_);
-  if (!host) return broken(std::nullopt, {.error = host.error(), .ends_unavailability = true});
-  if (const auto trouble = roll_back(*host))
-    return back_off(broken(std::nullopt, {.error = *trouble, .ends_unavailability = true}));
+  if (!host) return report(host.error());
+  if (const auto trouble = roll_back(*host)) return back_off(report(*trouble));
   auto node = scan_node(*host);
-  if (!node) return broken(std::nullopt, {.error = node.error(), .ends_unavailability = true});
-  if (auto done = allocate_gpus(*node, {}, *host); !done)
-    return broken(std::nullopt, {.error = done.error(), .ends_unavailability = true});
+  if (!node) return report(node.error());
+  if (auto done = allocate_gpus(*node, {}, *host); !done) return report(done.error());
   RoundSnapshot snapshot;
   snapshot.models = host->models;
   snapshot.allocations = memory_.allocation.last;
   snapshot.node = std::move(*node);
   remember_vgpus(snapshot.node);
   ReconcileResult result = reconcile_at(Stage::idle, snapshot);
-  if (auto published = publish(result); !published)
-    return broken(std::nullopt, {.error = published.error(), .ends_unavailability = true});
+  if (auto published = publish(result); !published) return report(published.error());
   memory_.attempt = std::move(result.memory);  // a status that is not published ends no row of failures
   return std::move(result.round);
 }
@@ -301,7 +287,7 @@ NodeKeeper::Round NodeKeeper::keep(const DesiredState& desired) {
   snapshot.leftovers = has_leftovers(host_, snapshot.node);
   if (reconcile_and_remember(Stage::planned, snapshot).action == Action::settle)
     return settle(*host, desired, std::move(snapshot), uses_);
-  Guarded guarded(host_, uses_, settings_, {});
+  GuardedProbes guarded(host_, uses_, files_of(settings_), {});
   return apply(desired, std::move(snapshot), guarded.probes());
 }
 
@@ -327,7 +313,8 @@ NodeKeeper::Round NodeKeeper::change(const NodeHost& host, const DesiredState& d
   if (next.action == Action::end) return std::move(next.round);  // it waits for the plugin
 
   // The plugin's list also counts while no plugin runs, since one may start before the node's lock is taken.
-  Guarded advertised_as(host_, uses_, settings_, {next.asked, memory_.status.unavailable_since});
+  GuardedProbes advertised_as(host_, uses_, files_of(settings_),
+                              {next.asked, memory_.status.unavailable_since});
   const NodeProbes guarded = advertised_as.probes();
   if (next.action == Action::find_pods) {
     snapshot.pods = users_of_listed(host_, snapshot.node, guarded.rebinds, snapshot.conditions, next.asked,

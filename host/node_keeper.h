@@ -30,6 +30,7 @@
 #include <utility>
 #include <vector>
 
+#include "api/advertised_resources.h"
 #include "api/files.h"
 #include "api/host_status.h"
 #include "common/event_loop.h"
@@ -45,7 +46,6 @@
 #include "host/keeper_memory.h"
 #include "host/node_apply.h"
 #include "host/reconcile.h"
-#include "host/usage/advertised_resources.h"
 #include "hostfs/host_fs.h"
 #include "vfio/pci/uevents.h"
 

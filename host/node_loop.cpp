@@ -85,10 +85,45 @@ class WatchedFiles : Pinned {
   void set_policy(std::optional<fs::path> policy) { policy_ = std::move(policy); }
 
   /// Watches the folders of the present files and no others. True: a folder was added.
-  bool watch();
+  bool watch() {
+    Names names;
+    for (const fs::path& file : files_) names[file.parent_path()].insert(file.filename().string());
+    if (policy_) {
+      add_policy(names, policy_->relative_path());
+      names[policy_->relative_path().parent_path()].insert(kConfigMapsData);
+    }
+    std::erase_if(folders_, [&](const auto& known) {
+      if (names.contains(known.first)) return false;
+      loop_.forget(known.second.watch.fd());
+      return true;
+    });
+    bool anew = false;
+    for (auto& [folder, matter] : names) {
+      if (const auto known = folders_.find(folder); known != folders_.end()) {
+        known->second.names = std::move(matter);
+        continue;
+      }
+      // Changes of content count too, since a person may write into a file instead of replacing it.
+      auto watch = DirectoryWatch::open(host_, folder, DirectoryWatch::Contents::written);
+      if (!watch) {
+        failed_(watch.error());
+        continue;
+      }
+      const int fd = watch->fd();
+      folders_.emplace(folder, Folder{.watch = std::move(*watch), .names = std::move(matter)});
+      loop_.watch(fd, [this, at = folder] { read(at); });
+      anew = true;
+    }
+    return anew;
+  }
 
   /// The next watch() opens this folder anew.
-  void forget(const fs::path& folder);
+  void forget(const fs::path& folder) {
+    const auto found = folders_.find(folder);
+    if (found == folders_.end()) return;
+    loop_.forget(found->second.watch.fd());
+    folders_.erase(found);
+  }
 
  private:
   struct Folder {
@@ -97,8 +132,30 @@ class WatchedFiles : Pinned {
   };
   using Names = std::map<fs::path, std::set<std::string>>;
 
-  void add_policy(Names& names, fs::path file) const;
-  void read(const fs::path& folder);
+  /// Adds a file and, if it is a link, the link's targets, all below the host's root.
+  void add_policy(Names& names, fs::path file) const {
+    constexpr int kMostLinks = 8;
+    for (int i = 0; i < kMostLinks; ++i) {
+      names[file.parent_path()].insert(file.filename().string());
+      const auto target = host_.link_target(file);
+      if (!target) return;
+      const fs::path to = *target;
+      file = (to.is_absolute() ? to.relative_path() : file.parent_path() / to).lexically_normal();
+    }
+  }
+
+  void read(const fs::path& folder) {
+    const auto found = folders_.find(folder);
+    if (found == folders_.end()) return;
+    const auto events = found->second.watch.read();
+    const auto matters = [&](const DirectoryEvent& event) {
+      return event.name.empty() || found->second.names.contains(event.name);
+    };
+    const bool news = std::ranges::any_of(events, matters);
+    const auto gone = [](const DirectoryEvent& event) { return event.kind == DirectoryEvent::Kind::gone; };
+    if (std::ranges::any_of(events, gone)) forget(folder);
+    if (news) changed_();
+  }
 
   EventLoop& loop_;
   const HostFs& host_;
@@ -109,70 +166,6 @@ class WatchedFiles : Pinned {
   std::optional<fs::path> policy_;  // the file that desired.json named last
 };
 
-/// Adds a file and, if it is a link, the link's targets, all below the host's root.
-void WatchedFiles::add_policy(Names& names, fs::path file) const {
-  constexpr int kMostLinks = 8;
-  for (int i = 0; i < kMostLinks; ++i) {
-    names[file.parent_path()].insert(file.filename().string());
-    const auto target = host_.link_target(file);
-    if (!target) return;
-    const fs::path to = *target;
-    file = (to.is_absolute() ? to.relative_path() : file.parent_path() / to).lexically_normal();
-  }
-}
-
-bool WatchedFiles::watch() {
-  Names names;
-  for (const fs::path& file : files_) names[file.parent_path()].insert(file.filename().string());
-  if (policy_) {
-    add_policy(names, policy_->relative_path());
-    names[policy_->relative_path().parent_path()].insert(kConfigMapsData);
-  }
-  std::erase_if(folders_, [&](const auto& known) {
-    if (names.contains(known.first)) return false;
-    loop_.forget(known.second.watch.fd());
-    return true;
-  });
-  bool anew = false;
-  for (auto& [folder, matter] : names) {
-    if (const auto known = folders_.find(folder); known != folders_.end()) {
-      known->second.names = std::move(matter);
-      continue;
-    }
-    // Changes of content count too, since a person may write into a file instead of replacing it.
-    auto watch = DirectoryWatch::open(host_, folder, DirectoryWatch::Contents::written);
-    if (!watch) {
-      failed_(watch.error());
-      continue;
-    }
-    const int fd = watch->fd();
-    folders_.emplace(folder, Folder{.watch = std::move(*watch), .names = std::move(matter)});
-    loop_.watch(fd, [this, at = folder] { read(at); });
-    anew = true;
-  }
-  return anew;
-}
-
-void WatchedFiles::forget(const fs::path& folder) {
-  const auto found = folders_.find(folder);
-  if (found == folders_.end()) return;
-  loop_.forget(found->second.watch.fd());
-  folders_.erase(found);
-}
-
-void WatchedFiles::read(const fs::path& folder) {
-  const auto found = folders_.find(folder);
-  if (found == folders_.end()) return;
-  const auto events = found->second.watch.read();
-  const auto matters = [&](const DirectoryEvent& event) {
-    return event.name.empty() || found->second.names.contains(event.name);
-  };
-  const bool news = std::ranges::any_of(events, matters);
-  const auto gone = [](const DirectoryEvent& event) { return event.kind == DirectoryEvent::Kind::gone; };
-  if (std::ranges::any_of(events, gone)) forget(folder);
-  if (news) changed_();
-}
-
 class NodeLoop {
  public:
   NodeLoop(HostFs& host, const NodeProbes& uses, NodeKeeper::HostFor node_host,
@@ -180,15 +173,21 @@ class NodeLoop {
       : host_(host),
         options_(options),
         loop_(loop),
-        ends_(loop, host, [this] { a_process_has_ended(); }),
+        ends_(loop, host,
+              [this] {
+                round_soon(due_.ends_soon, due_.no_ends_before, kBetweenEnds,
+                           NodeKeeper::News::process_ended);
+              }),
         keeper_(host, uses, node_host, keeper_settings(options.files, host, ends_)),
         files_(
             loop, host, files_to_watch(options.files), [this] { round_soon(); },
             [this](const Error& error) { warn_once(error); }) {
     if (!options.claims || options.once) return;
-    claim_keeper_.emplace(host, uses, std::move(node_host), claim_settings(options.files));
-    claim_server_.emplace(loop, host, *options.claims,
-                          [this](const api::ClaimRequest& request) { return serve(request); });
+    ClaimKeeper& keeper =
+        claim_keeper_.emplace(host, uses, std::move(node_host), claim_settings(options.files));
+    claim_server_.emplace(loop, host, *options.claims, [this, &keeper](const api::ClaimRequest& request) {
+      return serve(keeper, request);
+    });
   }
 
   Result<ExitStatus> run(const std::stop_token& stop) {
@@ -217,7 +216,6 @@ class NodeLoop {
   }
 
  private:
-  /// The rounds and looks that are due.
   struct Due {
     bool soon = false;          // a round
     bool ends_soon = false;     // a round after the end of a process
@@ -325,22 +323,13 @@ class NodeLoop {
     loop_.at(Clock::now() + kSettle, [this] { round(NodeKeeper::News::anything); });
   }
 
-  /// Claims that are served together lead to one round; the next one follows after kBetweenClaims.
-  void a_claim_was_served() {
-    if (std::exchange(due_.soon, true)) return;
-    loop_.at(std::max(Clock::now() + kSettle, due_.no_claims_before), [this] {
-      round(NodeKeeper::News::anything);
-      due_.no_claims_before = Clock::now() + kBetweenClaims;
-    });
-  }
-
-  /// Processes that end together lead to one round; the next one follows after kBetweenEnds.
-  void a_process_has_ended() {
-    if (std::exchange(due_.ends_soon, true)) return;
-    loop_.at(std::max(Clock::now() + kSettle, due_.no_ends_before), [this] {
-      due_.ends_soon = false;
-      round(NodeKeeper::News::process_ended);
-      due_.no_ends_before = Clock::now() + kBetweenEnds;
+  /// Events of one kind that come together lead to one round; the next one follows after `pause`.
+  void round_soon(bool& is_due, Clock::time_point& not_before, Clock::duration pause, NodeKeeper::News news) {
+    if (std::exchange(is_due, true)) return;
+    loop_.at(std::max(Clock::now() + kSettle, not_before), [this, &is_due, &not_before, pause, news] {
+      is_due = false;
+      round(news);
+      not_before = Clock::now() + pause;
     });
   }
 
@@ -350,7 +339,9 @@ class NodeLoop {
     if (auto made = make_folders(); !made) spdlog::error("{}", made.error().message);
     files_.watch();
     if (!is_alone()) return;
-    if (claim_server_) warn_of_claims(claim_server_->keep());
+    if (claim_server_)
+      if (auto kept = claim_server_->keep(); !kept)
+        warn_once(std::move(kept).error().during("requests of `ferry dra` are not served"));
     const auto done = keeper_.round(news);
     status_ = done.status;
     if (options_.once && !done.unfinished) {
@@ -366,16 +357,13 @@ class NodeLoop {
   }
 
   /// A request of `ferry dra`. The round after it publishes the new state of the GPUs.
-  Result<std::vector<api::PreparedDevice>> serve(const api::ClaimRequest& request) {
+  Result<std::vector<api::PreparedDevice>> serve(ClaimKeeper& keeper, const api::ClaimRequest& request) {
     if (!holds_lock()) return fail(another_one());
-    auto answer = claim_keeper_->serve(request);
+    auto answer = keeper.serve(request);
     // Errc::unreachable: another ferry has the node's lock, and nothing was done.
-    if (answer || answer.error().code != Errc::unreachable) a_claim_was_served();
+    if (answer || answer.error().code != Errc::unreachable)
+      round_soon(due_.soon, due_.no_claims_before, kBetweenClaims, NodeKeeper::News::anything);
     return answer;
-  }
-
-  void warn_of_claims(const Result<>& kept) {
-    if (!kept) warn_once(Error(kept.error()).during("requests of `ferry dra` are not served"));
   }
 
   void look_at_use() {

@@ -6,7 +6,6 @@
 
 #include <fmt/format.h>
 
-#include "host/usage/advertised_resources.h"
 #include "mdev/vgpu_inventory.h"
 #include "vfio/bind/fence.h"
 #include "vfio/bind/rebind_plan.h"

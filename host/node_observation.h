@@ -12,11 +12,29 @@
 #include "host/claims/gpu_allocation.h"
 #include "host/gpu_conditions.h"
 #include "host/node_apply.h"
+#include "host/usage/advertised_use_probe.h"
 #include "hostfs/host_fs.h"
 #include "vfio/pci/pci_address.h"
 #include "vfio/use_probe.h"
 
 namespace ferry::host {
+
+/// Adds devices that the plugin still lists to the device users that the probes find.
+class GuardedProbes {
+ public:
+  /// All must outlive this object.
+  GuardedProbes(const HostFs& host, const NodeProbes& uses, const StillAdvertisedProbe::Files& files,
+                const StillAdvertisedProbe::Asked& asked)
+      : rebinds_(host, uses.rebinds, files, asked),
+        vgpus_(host, uses.vgpus, files, asked),
+        open_(uses.open) {}
+  NodeProbes probes() { return {.rebinds = rebinds_, .vgpus = vgpus_, .open = open_}; }
+
+ private:
+  StillAdvertisedProbe rebinds_;
+  StillAdvertisedProbe vgpus_;
+  vfio::UseProbe& open_;
+};
 
 Result<ScannedNode> scan_node(const NodeHost& host);
 

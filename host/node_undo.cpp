@@ -88,7 +88,6 @@ bool hangs(const NodeHost& host, const Trouble& trouble) {
   });
 }
 
-/// Rolls back the vGPU stage for one GPU.
 void undo_vgpus(const NodeHost& host, const BeforeStages& before, vgpu::GpuOutcome& gpu, const Trouble& why) {
   gpu.undo_errors = hangs(host, why) ? std::vector<Error>{left_as_it_is(gpu.gpu)}
                                      : vgpu::put_back(host.vgpus, before.desired.vgpus, gpu);

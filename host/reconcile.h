@@ -39,7 +39,6 @@ inline constexpr std::chrono::seconds kSettlingPause{1};
 
 // The beginning of a round: it may end at once.
 
-/// The snapshot at the beginning of a round.
 struct BeginSnapshot {
   std::string summary;         ///< text of the desired state; another text is another desired state
   bool settling = false;       ///< DesiredState::settling
@@ -126,7 +125,6 @@ struct RoundSnapshot {
   Moment now = {};
 };
 
-/// The next action of the round.
 enum class Action {
   end,             ///< the status is published, and the round ends
   observe_plugin,  ///< the status is published, and the plugin is observed again: Stage::published

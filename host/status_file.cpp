@@ -11,7 +11,7 @@
 #include "api/serving.h"
 #include "host/gpu_conditions.h"
 #include "host/node_keeper.h"
-#include "host/usage/advertised_resources.h"
+#include "host/usage/advertised_use_probe.h"
 #include "hostfs/kernel_facts.h"
 
 namespace ferry::host {

@@ -4,11 +4,11 @@
 #include "host/vgpu_checks.h"
 
 #include <algorithm>
-#include <cctype>
 
 #include <fmt/format.h>
 
 #include "common/text/text.h"
+#include "host/usage/process_facts.h"
 #include "hostfs/check_reading.h"
 #include "mdev/framework.h"
 #include "mdev/vgpu_inventory.h"
@@ -53,8 +53,7 @@ Check manager_check(const HostFs& host, bool needed) {
   if (!processes) return std::move(check).unreadable(processes.error());
   bool any = false;
   for (const std::string& name : *processes) {
-    const bool is_process = !name.empty() && std::isdigit(static_cast<unsigned char>(name.front())) != 0;
-    if (!is_process) continue;
+    if (!pid_of(name)) continue;
     any = true;
     const auto command = host.read_attribute(std::filesystem::path("proc") / name / "comm");
     if (command && *command == kManager) {

@@ -53,9 +53,10 @@ std::string text_of(const ConfigNode& map, std::string_view name) {
   const ConfigNode* value = field(map, name);
   return value == nullptr ? std::string() : value->text;
 }
-bool has_items(const ConfigNode& map, std::string_view name) {
+/// The items of a list; none: there is no such field.
+std::span<const ConfigNode> items_of(const ConfigNode& map, std::string_view name) {
   const ConfigNode* value = field(map, name);
-  return value != nullptr && !value->items.empty();
+  return value == nullptr ? std::span<const ConfigNode>() : std::span(value->items);
 }
 
 struct Range {
@@ -96,9 +97,7 @@ class Spec {
   std::optional<std::string> check(const ConfigNode& root) {
     if (!check_fields(root)) return wrong_;
     if (!check_version(root) || !check_kind(root) || !check_edits(root, "the specification")) return wrong_;
-    const ConfigNode* devices = field(root, "devices");
-    if (devices == nullptr) return wrong_;
-    for (const ConfigNode& device : devices->items)
+    for (const ConfigNode& device : items_of(root, "devices"))
       if (!check_device(device)) break;
     return wrong_;
   }
@@ -169,10 +168,8 @@ class Spec {
 
   bool check_shapes_in(const ConfigNode& edits, std::string_view list, std::string_view what,
                        std::initializer_list<Shape> shapes) {
-    const ConfigNode* items = field(edits, list);
-    return items == nullptr || std::ranges::all_of(items->items, [&](const ConfigNode& item) {
-             return check_shape(item, what, shapes);
-           });
+    return std::ranges::all_of(items_of(edits, list),
+                               [&](const ConfigNode& item) { return check_shape(item, what, shapes); });
   }
 
   bool check_fields_of_edits(const ConfigNode& user) {
@@ -215,12 +212,11 @@ class Spec {
                       {"containerEdits", Kind::map}}))
       return false;
     if (!check_fields_of_edits(root)) return false;
-    const ConfigNode* devices = field(root, "devices");
-    return devices == nullptr || std::ranges::all_of(devices->items, [&](const ConfigNode& device) {
-             return check_shape(device, "a device",
-                                {{"name", Kind::scalar}, kTexts, {"containerEdits", Kind::map}}) &&
-                    check_fields_of_edits(device);
-           });
+    return std::ranges::all_of(items_of(root, "devices"), [&](const ConfigNode& device) {
+      return check_shape(device, "a device",
+                         {{"name", Kind::scalar}, kTexts, {"containerEdits", Kind::map}}) &&
+             check_fields_of_edits(device);
+    });
   }
 
   /// Index in kVersions of the first version that has all fields used by `user`.
@@ -230,12 +226,9 @@ class Spec {
     if (annotations != nullptr && !annotations->members.empty()) needed = kAnnotations;
     const ConfigNode* edits = field(user, "containerEdits");
     if (edits == nullptr) return needed;
-    const ConfigNode* nodes = field(*edits, "deviceNodes");
-    const ConfigNode* mounts = field(*edits, "mounts");
-    if (nodes != nullptr && std::ranges::any_of(nodes->items, has_host_path))
+    if (std::ranges::any_of(items_of(*edits, "deviceNodes"), has_host_path))
       needed = std::max(needed, kHostPaths);
-    if (mounts != nullptr && std::ranges::any_of(mounts->items, has_type))
-      needed = std::max(needed, kMountTypes);
+    if (std::ranges::any_of(items_of(*edits, "mounts"), has_type)) needed = std::max(needed, kMountTypes);
     return needed;
   }
   static bool has_host_path(const ConfigNode& node) { return !text_of(node, "hostPath").empty(); }
@@ -253,12 +246,10 @@ class Spec {
     const std::string kind = text_of(root, "kind");
     if (kind.find('.', kind.find('/') + 1) != std::string::npos && kind.find('/') != std::string::npos)
       needed = kAnnotations;  // a class with a dot needs the same version
-    if (const ConfigNode* devices = field(root, "devices")) {
-      for (const ConfigNode& device : devices->items) {
-        needed = std::max(needed, needed_by(device));
-        if (const std::string name = text_of(device, "name"); !name.empty() && !begins_with_letter(name))
-          needed = std::max(needed, kHostPaths);  // a name that begins with a digit needs this version
-      }
+    for (const ConfigNode& device : items_of(root, "devices")) {
+      needed = std::max(needed, needed_by(device));
+      if (const std::string name = text_of(device, "name"); !name.empty() && !begins_with_letter(name))
+        needed = std::max(needed, kHostPaths);  // a name that begins with a digit needs this version
     }
     if (static_cast<std::size_t>(known - kVersions.begin()) >= needed) return true;
     return refuse(*at, fmt::format("cdiVersion is {}, and the file needs {}", version, kVersions.at(needed)));
@@ -288,9 +279,7 @@ class Spec {
   }
 
   bool check_variables(const ConfigNode& user, const std::string& what) {
-    const ConfigNode* list = field(user, "env");
-    if (list == nullptr) return true;
-    for (const ConfigNode& entry : list->items) {
+    for (const ConfigNode& entry : items_of(user, "env")) {
       const std::size_t equals = entry.text.find('=');
       if (equals == std::string::npos || equals == 0)
         return refuse(entry, fmt::format("{}: env has \"{}\", which is no NAME=VALUE", what, entry.text));
@@ -299,10 +288,8 @@ class Spec {
   }
 
   bool check_nodes(const ConfigNode& edits, const std::string& what) {
-    const ConfigNode* nodes = field(edits, "deviceNodes");
-    if (nodes == nullptr) return true;
     constexpr std::array<std::string_view, 5> kTypes = {"", "b", "c", "u", "p"};
-    for (const ConfigNode& node : nodes->items) {
+    for (const ConfigNode& node : items_of(edits, "deviceNodes")) {
       if (text_of(node, "path").empty()) return refuse(node, what + ": a device node has no path");
       if (std::ranges::find(kTypes, text_of(node, "type")) == kTypes.end())
         return refuse(node, fmt::format("{}: a device node is of type \"{}\"", what, text_of(node, "type")));
@@ -316,9 +303,7 @@ class Spec {
   bool check_hooks(const ConfigNode& edits, const std::string& what) {
     constexpr std::array<std::string_view, 6> kHooks = {"prestart",       "createRuntime", "createContainer",
                                                         "startContainer", "poststart",     "poststop"};
-    const ConfigNode* hooks = field(edits, "hooks");
-    if (hooks == nullptr) return true;
-    for (const ConfigNode& hook : hooks->items) {
+    for (const ConfigNode& hook : items_of(edits, "hooks")) {
       if (std::ranges::find(kHooks, text_of(hook, "hookName")) == kHooks.end())
         return refuse(hook, fmt::format("{}: there is no hook \"{}\"", what, text_of(hook, "hookName")));
       if (text_of(hook, "path").empty()) return refuse(hook, what + ": a hook has no path");
@@ -328,9 +313,7 @@ class Spec {
   }
 
   bool check_mounts(const ConfigNode& edits, const std::string& what) {
-    const ConfigNode* mounts = field(edits, "mounts");
-    if (mounts == nullptr) return true;
-    for (const ConfigNode& mount : mounts->items) {
+    for (const ConfigNode& mount : items_of(edits, "mounts")) {
       for (const char* path : {"hostPath", "containerPath"})
         if (text_of(mount, path).empty())
           return refuse(mount, fmt::format("{}: a mount has no {}", what, path));
@@ -344,10 +327,10 @@ class Spec {
     if (name.empty() || !is_alphanumeric(name.front()) || !is_name(name, "_-.:"))
       return refuse(device, what + " has a name that CDI does not take");
     const ConfigNode* edits = field(device, "containerEdits");
-    const bool is_empty =
-        edits == nullptr || !(has_items(*edits, "env") || has_items(*edits, "deviceNodes") ||
-                              has_items(*edits, "hooks") || has_items(*edits, "mounts"));
-    if (is_empty) return refuse(device, what + " has no containerEdits");
+    const auto has_items = [&](const char* list) { return !items_of(*edits, list).empty(); };
+    constexpr std::array kLists = {"env", "deviceNodes", "hooks", "mounts"};
+    if (edits == nullptr || std::ranges::none_of(kLists, has_items))
+      return refuse(device, what + " has no containerEdits");
     if (!check_edits(device, what)) return false;
     if (std::ranges::find(names_, name) != names_.end()) return refuse(device, what + " is there twice");
     names_.push_back(name);

@@ -5,11 +5,11 @@
 #include <array>
 #include <cerrno>
 #include <climits>
-#include <cstddef>
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <utility>
 
 namespace ferry {
 namespace {
@@ -78,6 +78,21 @@ Result<std::vector<DirectoryEntry>> read_entries(int fd, const What& what) {
   }
   std::ranges::sort(found);
   return found;
+}
+
+Result<std::vector<std::string>> read_names(int fd, const What& what) {
+  auto entries = read_entries(fd, what);
+  if (!entries) return fail(std::move(entries).error());
+  std::vector<std::string> names;
+  names.reserve(entries->size());
+  for (DirectoryEntry& entry : *entries) names.push_back(std::move(entry.name));
+  return names;
+}
+
+bool is_same_file(int one, int other) {
+  struct stat a {};
+  struct stat b {};
+  return ::fstat(one, &a) == 0 && ::fstat(other, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 
 }  // namespace ferry

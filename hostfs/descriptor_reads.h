@@ -28,5 +28,9 @@ Result<std::string> read_attribute_text(int fd, const What& what);
 Result<std::string> read_link(int fd, const char* name, const What& what);
 /// The entries of a directory, sorted, without "." and "..".
 Result<std::vector<DirectoryEntry>> read_entries(int fd, const What& what);
+/// The names of these entries.
+Result<std::vector<std::string>> read_names(int fd, const What& what);
+/// True: both descriptors are of one file. False also if it cannot be read.
+bool is_same_file(int one, int other);
 
 }  // namespace ferry

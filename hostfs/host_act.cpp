@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
@@ -26,6 +25,8 @@
 #include <vector>
 
 #include "common/process/spawn.h"
+#include "common/text/text.h"
+#include "hostfs/check_reading.h"
 #include "hostfs/host_writer.h"
 #include "hostfs/in_flight_writes.h"
 #include "hostfs/kernel_facts.h"
@@ -56,12 +57,8 @@ int load_module(const std::string& root, const std::string& name) {
   directories.reserve(kModprobeDirectories.size());
   for (const char* directory : kModprobeDirectories)
     directories.push_back((std::filesystem::path(root) / directory).string());
-  std::vector<const char*> configs;
-  configs.reserve(directories.size() + 1);
-  for (const std::string& directory : directories) configs.push_back(directory.c_str());
-  configs.push_back(nullptr);
   const std::unique_ptr<kmod_ctx, kmod_ctx* (*)(kmod_ctx*)> context(
-      kmod.make(modules.c_str(), configs.data()), kmod.unref);
+      kmod.make(modules.c_str(), pointers_to(directories).data()), kmod.unref);
   if (!context) return ENOMEM;
   kmod.load_resources(context.get());
 
@@ -85,7 +82,6 @@ int unload_module(const std::string& name) {
   return errno;
 }
 
-/// A program to start, and how.
 struct Start {
   int directory = -1;                 ///< root directory of the program
   bool other_root = false;            ///< the root directory is not this process's own
@@ -97,11 +93,8 @@ struct Start {
 };
 
 // Turns the forked process into the program; if that fails, writes the errno to `report`.
-[[noreturn]] void become(Start& start, int report) {
-  std::vector<char*> argv;
-  argv.reserve(start.words.size() + 1);
-  for (std::string& word : start.words) argv.push_back(word.data());
-  argv.push_back(nullptr);
+[[noreturn]] void become(const Start& start, int report) {
+  const std::vector<char*> argv = pointers_to(start.words);
   std::string path = "PATH=/usr/sbin:/usr/bin:/sbin:/bin";
   std::string language = "LC_ALL=C";
   const std::array<char*, 3> environment = {path.data(), language.data(), nullptr};
@@ -143,30 +136,21 @@ std::optional<int> reap_or_kill(pid_t pid, std::chrono::milliseconds most) {
   return std::nullopt;
 }
 
-// Forks, since posix_spawn(3) has no chroot; that is safe because this process has one thread.
+// Forks, since posix_spawn(3) has no chroot; that is safe because this process has one thread. `request` has
+// the root directory and the words.
 int run_program(const HostFs& host, std::string_view request, int out, InFlightWrite& recorder,
                 std::optional<std::chrono::milliseconds> killed_after = std::nullopt,
                 bool errors_too = false) {
-  std::vector<std::string> parts(1);
-  for (const char c : request) {
-    if (c == '\0') {
-      parts.emplace_back();
-    } else {
-      parts.back() += c;
-    }
-  }
-  if (parts.size() < 3) return EINVAL;
-  const std::string root = parts[1];
-  parts.erase(parts.begin(), parts.begin() + 2);
+  const std::string root(cut(request, '\0'));
   const auto directory = host.open(root.empty() ? "." : root, O_PATH | O_DIRECTORY);
   if (!directory) return errno_of(fail(Error(directory.error())));
-  Start start{.directory = directory->get(),
-              .other_root = host.root() != "/" || !root.empty(),
-              .out = out,
-              .errors_too = errors_too,
-              .recorder = &recorder,
-              .own_group = killed_after.has_value(),
-              .words = std::move(parts)};
+  const Start start{.directory = directory->get(),
+                    .other_root = host.root() != "/" || !root.empty(),
+                    .out = out,
+                    .errors_too = errors_too,
+                    .recorder = &recorder,
+                    .own_group = killed_after.has_value(),
+                    .words = words_between(std::string(request) + '\0', '\0')};
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) return errno;
   const UniqueFd reader(ends[0]);
@@ -186,8 +170,21 @@ int run_program(const HostFs& host, std::string_view request, int out, InFlightW
   return status ? -*status : ETIMEDOUT;
 }
 
-/// Reads a program's output from the memory file.
-int read_output(const UniqueFd& memory, std::string& into) {
+/// The answer: none, output of a program with exit status 0, or all output with any exit status.
+enum class Answers { nothing, output, transcript };
+
+// The output goes to memory: a program that fills a pipe would wait for a reader.
+int run_for_output(const HostFs& host, std::string_view request, Answers answers, std::string& into,
+                   InFlightWrite& recorder,
+                   std::optional<std::chrono::milliseconds> killed_after = std::nullopt) {
+  UniqueFd memory;
+  if (answers != Answers::nothing) {
+    memory = make_memory_file("output");
+    if (!memory.valid()) return errno;
+  }
+  const bool whole = answers == Answers::transcript;
+  const int failure = run_program(host, request, memory.get(), recorder, killed_after, whole);
+  if (answers == Answers::nothing || failure > 0 || (failure < 0 && !whole)) return failure;
   std::string text(kLongestAnswer, '\0');
   const ssize_t size = ::pread(memory.get(), text.data(), text.size(), 0);
   if (size < 0) return errno;
@@ -196,34 +193,11 @@ int read_output(const UniqueFd& memory, std::string& into) {
   return 0;
 }
 
-/// The answer: none, output of a program with exit status 0, or all output with any exit status.
-enum class Answers { nothing, output, transcript };
-
 int run_or_kill(const HostFs& host, std::string_view request, Answers answers, std::string& into,
                 InFlightWrite& recorder) {
-  const auto end = std::min(request.find('\0'), request.size());
-  std::uint64_t most = 0;
-  const auto number = std::from_chars(request.data(), request.data() + end, most);
-  if (number.ec != std::errc() || number.ptr != request.data() + end) return EINVAL;
-  UniqueFd memory;
-  if (answers != Answers::nothing) {
-    memory = make_memory_file("output");
-    if (!memory.valid()) return errno;
-  }
-  // The rest of the request is that of 'x', with an empty device.
-  const bool whole = answers == Answers::transcript;
-  const int failure =
-      run_program(host, request.substr(end), memory.get(), recorder, std::chrono::milliseconds(most), whole);
-  if (answers == Answers::nothing || failure > 0 || (failure < 0 && !whole)) return failure;
-  return read_output(memory, into);
-}
-
-// The output goes to memory: a program that fills a pipe would wait for a reader.
-int run_for_output(const HostFs& host, std::string_view request, std::string& into, InFlightWrite& recorder) {
-  const UniqueFd memory = make_memory_file("output");
-  if (!memory.valid()) return errno;
-  if (const int failure = run_program(host, request, memory.get(), recorder); failure != 0) return failure;
-  return read_output(memory, into);
+  const auto most = whole_number(cut(request, '\0'));
+  if (!most) return EINVAL;
+  return run_for_output(host, request, answers, into, recorder, std::chrono::milliseconds(*most));
 }
 
 int read_attribute(const HostFs& host, std::string_view path, std::string& into) {
@@ -235,74 +209,72 @@ int read_attribute(const HostFs& host, std::string_view path, std::string& into)
 
 // Does not wait for a medium, and never opens another device's node: some devices are made by that (md).
 int try_claim(const HostFs& host, std::string_view request) {
-  const auto end = request.find('\0');
-  if (end == std::string_view::npos) return EINVAL;
-  const std::string_view path = request.substr(0, end);
+  const std::string_view path = cut(request, '\0');
   const auto node = host.open(path, O_PATH);
   if (!node) return errno_of(fail(Error(node.error())));
   struct stat status {};
   if (::fstat(node->get(), &status) != 0) return errno;
   const std::string number =
       std::to_string(::major(status.st_rdev)) + ":" + std::to_string(::minor(status.st_rdev));
-  if (!S_ISBLK(status.st_mode) || number != request.substr(end + 1)) return ENODEV;
+  if (!S_ISBLK(status.st_mode) || number != request) return ENODEV;
   const auto claimed = host.open(path, O_RDONLY | O_EXCL | O_NONBLOCK);
   return claimed ? 0 : errno_of(fail(Error(claimed.error())));
 }
 
 int ask_library(const HostFs& host, std::span<const HostLibrary> libraries, std::string_view request,
                 std::string& into) {
-  request.remove_prefix(std::min(request.find('\0') + 1, request.size()));  // skips the device; npos + 1 is 0
-  const auto end = std::min(request.find('\0'), request.size());
+  const std::string_view name = cut(request, '\0');
   for (const HostLibrary& library : libraries) {
-    if (library.name != request.substr(0, end)) continue;
-    into = library.answer(host, request.substr(std::min(end + 1, request.size())));
+    if (library.name != name) continue;
+    into = library.answer(host, request);
     return into.size() <= kLongestAnswer ? 0 : EMSGSIZE;
   }
   return ENOSYS;
 }
 
-// A write request: the path of an attribute, a NUL, and the value.
-struct Order {
-  std::string_view path;
-  std::string_view value;
-};
-
-std::optional<Order> order_of(std::string_view request) {
-  const auto end = request.find('\0');
-  if (end == std::string_view::npos) return std::nullopt;
-  return Order{.path = request.substr(0, end), .value = request.substr(end + 1)};
-}
-
-int write_attribute(HostFs& host, const Order& order, bool only_if_unset) {
+int write_attribute(HostFs& host, std::string_view path, std::string_view value, bool only_if_unset) {
   if (only_if_unset) {
-    const auto now = host.read_attribute(order.path);
+    const auto now = host.read_attribute(path);
     if (!now) return errno_of(fail(Error(now.error())));
     if (!is_unset(*now)) return EEXIST;
   }
-  return errno_of(host.write_attribute(order.path, order.value));
-}
-
-int write_attribute(HostFs& host, std::string_view request) {
-  const auto order = order_of(request);
-  return order ? write_attribute(host, *order, false) : EINVAL;
+  return errno_of(host.write_attribute(path, value));
 }
 
 // Returns the errno or the negated exit status, and puts an answer's text into `read`.
 int perform(HostFs& host, const std::string& root, std::span<const HostLibrary> libraries,
             std::string_view request, InFlightWrite& recorder, std::string& read) {
-  if (request.starts_with('c')) return ask_library(host, libraries, request.substr(1), read);
-  if (request.starts_with('r')) return read_attribute(host, request.substr(1), read);
-  if (request.starts_with('e')) return try_claim(host, request.substr(1));
-  if (request.starts_with('m')) return load_module(root, std::string(request.substr(1)));
-  if (request.starts_with('x')) return run_program(host, request.substr(1), -1, recorder);
-  if (request.starts_with('k')) return run_or_kill(host, request.substr(1), Answers::nothing, read, recorder);
-  if (request.starts_with('q')) return run_or_kill(host, request.substr(1), Answers::output, read, recorder);
-  if (request.starts_with('t'))
-    return run_or_kill(host, request.substr(1), Answers::transcript, read, recorder);
-  if (request.starts_with('o')) return run_for_output(host, request.substr(1), read, recorder);
-  if (request.starts_with('u')) return unload_module(std::string(request.substr(1)));
-  if (request.starts_with('w')) return write_attribute(host, request.substr(1));
-  return EINVAL;
+  const char kind = request.front();
+  request.remove_prefix(1);
+  if (kind == 'c' || kind == 'x' || kind == 'o') cut(request, '\0');  // the device
+  switch (kind) {
+    case 'c':
+      return ask_library(host, libraries, request, read);
+    case 'r':
+      return read_attribute(host, request, read);
+    case 'e':
+      return try_claim(host, request);
+    case 'm':
+      return load_module(root, std::string(request));
+    case 'u':
+      return unload_module(std::string(request));
+    case 'w': {
+      const std::string_view path = cut(request, '\0');
+      return write_attribute(host, path, request, false);
+    }
+    case 'x':
+      return run_program(host, request, -1, recorder);
+    case 'o':
+      return run_for_output(host, request, Answers::output, read, recorder);
+    case 'k':
+      return run_or_kill(host, request, Answers::nothing, read, recorder);
+    case 'q':
+      return run_or_kill(host, request, Answers::output, read, recorder);
+    case 't':
+      return run_or_kill(host, request, Answers::transcript, read, recorder);
+    default:
+      return EINVAL;
+  }
 }
 
 struct Recorded {
@@ -314,9 +286,8 @@ struct Recorded {
 std::optional<Recorded> to_record(std::string_view request) {
   const char kind = request.front();
   request.remove_prefix(1);
-  const auto end = std::min(request.find('\0'), request.size());
-  const std::string first(request.substr(0, end));
-  std::string rest(request.substr(std::min(end + 1, request.size())));
+  const std::string first(cut(request, '\0'));
+  std::string rest(request);
   if (kind == 'w') return Recorded{.act = "write /" + first, .value = rest};
   if (kind == 'm') return Recorded{.act = "load module " + first, .value = first};
   if (kind == 'u') return Recorded{.act = "unload module " + first, .value = first};
@@ -351,15 +322,12 @@ bool answer(int number, std::string_view read) {
 std::optional<int> write_several(HostFs& host, std::string_view orders, InFlightWrite& in_flight,
                                  WriteProgress& progress) {
   while (!orders.empty()) {
-    const char kind = orders.front();
-    const auto order = order_of(orders.substr(1));
-    if (!order) return EINVAL;
-    const auto end = order->value.find('\0');
-    if (end == std::string_view::npos) return EINVAL;
-    orders = order->value.substr(end + 1);
-    const Order one{.path = order->path, .value = order->value.substr(0, end)};
-    if (!begin(in_flight, "write /" + std::string(one.path), one.value)) return std::nullopt;
-    const int failure = write_attribute(host, one, kind == 'n');
+    const bool only_if_unset = orders.front() == 'n';
+    orders.remove_prefix(1);
+    const std::string_view path = cut(orders, '\0');
+    const std::string_view value = cut(orders, '\0');
+    if (!begin(in_flight, "write /" + std::string(path), value)) return std::nullopt;
+    const int failure = write_attribute(host, path, value, only_if_unset);
     in_flight.end();
     if (failure != 0) return failure;
     progress.one_more();

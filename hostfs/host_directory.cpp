@@ -4,7 +4,6 @@
 #include <cerrno>
 #include <fcntl.h>
 #include <string_view>
-#include <sys/stat.h>
 #include <utility>
 
 #include "hostfs/descriptor_reads.h"
@@ -39,10 +38,7 @@ Result<UniqueFd> HostDirectory::open(const char* name, int flags) const {
 }
 
 bool HostDirectory::is_same(const HostDirectory& other) const {
-  struct stat ours {};
-  struct stat theirs {};
-  return ::fstat(fd_.get(), &ours) == 0 && ::fstat(other.fd_.get(), &theirs) == 0 &&
-         ours.st_dev == theirs.st_dev && ours.st_ino == theirs.st_ino;
+  return is_same_file(fd_.get(), other.fd_.get());
 }
 
 Result<std::string> HostDirectory::read_file(const char* name) const {
@@ -76,12 +72,7 @@ Result<std::vector<std::string>> HostDirectory::list(const char* name) const {
 }
 
 Result<std::vector<std::string>> HostDirectory::names_of(int fd, const char* name) const {
-  auto entries = read_entries(fd, [this, name] { return describe("list", name); });
-  if (!entries) return fail(std::move(entries).error());
-  std::vector<std::string> names;
-  names.reserve(entries->size());
-  for (DirectoryEntry& entry : *entries) names.push_back(std::move(entry.name));
-  return names;
+  return read_names(fd, [this, name] { return describe("list", name); });
 }
 
 }  // namespace ferry

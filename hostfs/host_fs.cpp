@@ -7,16 +7,12 @@
 #include <fcntl.h>
 #include <linux/openat2.h>
 #include <random>
-#include <string>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include <fmt/format.h>
 
-#include "common/pinned.h"
-#include "common/unique_fd.h"
 #include "hostfs/descriptor_reads.h"
 
 namespace ferry {
@@ -142,6 +138,16 @@ Result<UniqueFd> open_or_make(const HostFs& host, const std::filesystem::path& d
   return host.open(directory, kFlags);
 }
 
+Result<> unlink_in(const HostFs& host, const std::filesystem::path& relative, int flags) {
+  assert(relative.is_relative());
+  if (!stays_inside(relative.native())) return fail(error_from_errno(EXDEV, describe("remove", relative)));
+  const auto directory = host.open(in_root(relative.parent_path()), O_PATH | O_DIRECTORY);
+  if (!directory) return fail(directory.error());
+  if (::unlinkat(directory->get(), relative.filename().c_str(), flags) != 0)
+    return fail(error_from_errno(errno, describe("remove", relative)));
+  return {};
+}
+
 }  // namespace
 
 HostFs::HostFs(std::filesystem::path root)
@@ -216,12 +222,9 @@ Result<std::vector<DirectoryEntry>> HostFs::entries(const std::filesystem::path&
 }
 
 Result<std::vector<std::string>> HostFs::list(const std::filesystem::path& relative) const {
-  auto found = entries(relative);
-  if (!found) return fail(std::move(found).error());
-  std::vector<std::string> names;
-  names.reserve(found->size());
-  for (DirectoryEntry& entry : *found) names.push_back(std::move(entry.name));
-  return names;
+  auto fd = open(relative, O_RDONLY | O_DIRECTORY);
+  if (!fd) return fail(std::move(fd).error());
+  return read_names(fd->get(), [&] { return describe("list", relative); });
 }
 
 // Makes no error text, since often nothing is there.
@@ -281,24 +284,13 @@ Result<> HostFs::write_file(const std::filesystem::path& relative, std::string_v
 }
 
 Result<> HostFs::remove_file(const std::filesystem::path& relative) {
-  assert(relative.is_relative());
-  if (!stays_inside(relative.native())) return fail(error_from_errno(EXDEV, describe("remove", relative)));
-  const auto directory = open(in_root(relative.parent_path()), O_PATH | O_DIRECTORY);
-  if (!directory && directory.error().code == std::errc::no_such_file_or_directory) return {};
-  if (!directory) return fail(directory.error());
-  if (::unlinkat(directory->get(), relative.filename().c_str(), 0) != 0 && errno != ENOENT)
-    return fail(error_from_errno(errno, describe("remove", relative)));
-  return {};
+  auto removed = unlink_in(*this, relative, 0);
+  const bool is_missing = !removed && removed.error().code == std::errc::no_such_file_or_directory;
+  return is_missing ? Result<>() : removed;
 }
 
 Result<> HostFs::remove_empty_folder(const std::filesystem::path& relative) {
-  assert(relative.is_relative());
-  if (!stays_inside(relative.native())) return fail(error_from_errno(EXDEV, describe("remove", relative)));
-  const auto parent = open(in_root(relative.parent_path()), O_PATH | O_DIRECTORY);
-  if (!parent) return fail(parent.error());
-  if (::unlinkat(parent->get(), relative.filename().c_str(), AT_REMOVEDIR) != 0)
-    return fail(error_from_errno(errno, describe("remove", relative)));
-  return {};
+  return unlink_in(*this, relative, AT_REMOVEDIR);
 }
 
 }  // namespace ferry

@@ -48,7 +48,6 @@ struct OpenedDevice {
   bool operator==(const OpenedDevice&) const = default;
 };
 
-/// A name in a directory.
 struct DirectoryEntry {
   std::string name;
   bool is_directory = false;                                ///< false for a link to a directory

@@ -5,7 +5,6 @@
 #include <array>
 #include <cerrno>
 #include <memory>
-#include <optional>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -13,6 +12,7 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <spdlog/spdlog.h>
 
 #include "common/process/spawn.h"
@@ -26,13 +26,6 @@ constexpr std::size_t kLongestAnswer = 64UL * 1024;
 
 // Bytes of a batch in one request; less than the child takes at once.
 constexpr std::size_t kLongestRun = 32UL * 1024;
-
-// Turns an answer's number into a result.
-Result<> outcome(int number, const std::string& what) {
-  if (number < 0) return fail(Errc::failed, what + ": it ended with status " + std::to_string(-number));
-  if (number != 0) return fail(error_from_errno(number, what));
-  return {};
-}
 
 bool has_ended(const UniqueFd& line) {
   pollfd watched{.fd = line.get(), .events = 0, .revents = 0};
@@ -82,7 +75,6 @@ std::string act_of(const AttributeWrite& write) {
   return "write /" + write.path.string();
 }
 
-// The result of an act without an answer text.
 Result<> done(const Result<std::string>& answer) {
   if (!answer) return fail(answer.error());
   return {};
@@ -276,7 +268,9 @@ Result<std::string> SpawningWriter::judge(Child& child, Answer answer, const std
     reap(child.pid);
     return fail(Errc::failed, what + ": the writing process ended without an answer");
   }
-  if (auto done = outcome(*answer.number, what); !done) return fail(std::move(done).error());
+  const int number = *answer.number;
+  if (number < 0) return fail(Errc::failed, what + ": it ended with status " + std::to_string(-number));
+  if (number != 0) return fail(error_from_errno(number, what));
   return std::move(answer.read);
 }
 
@@ -378,9 +372,7 @@ Result<> SpawningWriter::unload_module(std::string_view name, std::chrono::milli
 }
 
 std::string HostCommand::text() const {
-  std::string out;
-  for (const std::string& word : words) out += (out.empty() ? "" : " ") + word;
-  return out;
+  return fmt::format("{}", fmt::join(words, " "));
 }
 
 Result<std::string> SpawningWriter::call(const LibraryCall& call, std::chrono::milliseconds deadline) {

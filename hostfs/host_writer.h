@@ -180,7 +180,6 @@ class SpawningWriter final : public HostWriter {
     WriteProgress progress;
     bool still_recorded = false;  // its stuck record remains although it has answered
   };
-  /// The answer of a child.
   struct Answer {
     std::optional<int> number;  // absent: the child ended without an answer
     std::string read;
@@ -210,7 +209,6 @@ class SpawningWriter final : public HostWriter {
                              std::chrono::milliseconds deadline);
   /// Turns an answer into a result. A child that has ended is left without its line.
   static Result<std::string> judge(Child& child, Answer answer, const std::string& what);
-  /// Waits for the writes that were sent to the child.
   Result<> finish(Child& child, std::span<const AttributeWrite> writes,
                   const std::function<void(std::size_t)>& begin);
   /// `kind` is the letter of the request.

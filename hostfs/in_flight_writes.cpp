@@ -14,6 +14,7 @@
 #include <fmt/format.h>
 
 #include "common/text/text.h"
+#include "hostfs/check_reading.h"
 #include "hostfs/host_writer.h"
 #include "hostfs/kernel_facts.h"
 #include "hostfs/stuck_writes.h"
@@ -165,11 +166,8 @@ void InFlightWrite::end() {
 
 Result<> wait_for_acts(HostFs& host, std::chrono::milliseconds patience) {
   if (auto cleared = clear_ended_records(host); !cleared) return cleared;
-  const auto names = host.list(kDirectory);
-  if (!names) {
-    if (is_gone(names.error())) return {};
-    return fail(Error(names.error()).during("look what earlier runs are still at"));
-  }
+  const auto names = names_in(host, kDirectory);
+  if (!names) return fail(Error(names.error()).during("look what earlier runs are still at"));
   const auto deadline = std::chrono::steady_clock::now() + patience;
   for (const std::string& name : *names) {
     const auto path = std::filesystem::path(kDirectory) / name;

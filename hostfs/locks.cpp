@@ -4,16 +4,14 @@
 #include <algorithm>
 #include <cerrno>
 #include <fcntl.h>
-#include <filesystem>
-#include <string>
 #include <sys/file.h>
-#include <sys/stat.h>
 #include <thread>
 #include <unistd.h>
 #include <utility>
 
 #include <spdlog/spdlog.h>
 
+#include "hostfs/descriptor_reads.h"
 #include "hostfs/host_writer.h"
 #include "hostfs/in_flight_writes.h"
 
@@ -23,6 +21,14 @@ namespace {
 Result<UniqueFd> open_for_lock(HostFs& host, const std::filesystem::path& file, mode_t mode) {
   if (auto made = host.make_directory(file.parent_path()); !made) return fail(std::move(made).error());
   return host.open(file, O_RDWR | O_CREAT, mode);
+}
+
+/// False: `file` is gone or another file, as after /run was cleared. The next process locks that one.
+Result<bool> leads_to(const HostFs& host, const std::filesystem::path& file, const UniqueFd& fd) {
+  const auto there = host.open(file, O_PATH);
+  if (!there && is_gone(there.error())) return false;
+  if (!there) return fail(Error(there.error()));
+  return is_same_file(there->get(), fd.get());
 }
 
 }  // namespace
@@ -68,14 +74,7 @@ Result<bool> InstanceLock::take(const std::filesystem::path& file) const {
 }
 
 Result<bool> InstanceLock::is_at(const HostFs& host, const std::filesystem::path& file) const {
-  const auto there = host.open(file, O_PATH);
-  if (!there && is_gone(there.error())) return false;
-  if (!there) return fail(Error(there.error()));
-  struct stat named {};
-  struct stat held {};
-  if (::fstat(there->get(), &named) != 0 || ::fstat(fd_.get(), &held) != 0)
-    return fail(error_from_errno(errno, "look at /" + file.string()));
-  return named.st_dev == held.st_dev && named.st_ino == held.st_ino;
+  return leads_to(host, file, fd_);
 }
 
 namespace {
@@ -164,20 +163,6 @@ Result<UniqueFd> open_lock(HostFs& host) {
   return fd;
 }
 
-// If /run was cleared, the locked file has no name any more, and the next process locks another one.
-Result<bool> is_still_there(const HostFs& host, const UniqueFd& fd) {
-  const auto there = host.open(kLock, O_PATH);
-  if (!there) {
-    if (is_gone(there.error())) return false;
-    return fail(Error(there.error()).during("take the node's lock"));
-  }
-  struct stat ours {};
-  struct stat theirs {};
-  if (::fstat(fd.get(), &ours) != 0 || ::fstat(there->get(), &theirs) != 0)
-    return fail(error_from_errno(errno, "look at /run/ferry/hostd/lock"));
-  return ours.st_dev == theirs.st_dev && ours.st_ino == theirs.st_ino;
-}
-
 }  // namespace
 
 Result<NodeLock> NodeLock::take(HostFs& host, std::chrono::milliseconds patience) {
@@ -188,8 +173,8 @@ Result<NodeLock> NodeLock::take(HostFs& host, std::chrono::milliseconds patience
   const auto deadline = std::chrono::steady_clock::now() + patience;
   for (;;) {
     if (::flock(fd->get(), LOCK_EX | LOCK_NB) == 0) {
-      const auto ours = is_still_there(host, *fd);
-      if (!ours) return fail(Error(ours.error()));
+      const auto ours = leads_to(host, kLock, *fd);
+      if (!ours) return fail(Error(ours.error()).during("take the node's lock"));
       if (*ours) break;
       fd = open_lock(host);
       if (!fd) return fail(std::move(fd).error());

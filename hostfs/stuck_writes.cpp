@@ -2,11 +2,13 @@
 #include "hostfs/stuck_writes.h"
 
 #include <ctime>
+#include <map>
 #include <sstream>
 
 #include <nlohmann/json.hpp>
 
 #include "common/text/whole_json.h"
+#include "hostfs/check_reading.h"
 #include "hostfs/kernel_facts.h"
 
 namespace ferry {
@@ -93,21 +95,18 @@ Record parse(const HostFs& host, const std::string& text, const Present& now) {
   }
 }
 
-// Calls f(path, record) for each record file.
-template <typename F>
-Result<> for_each_record(const HostFs& host, F f) {
-  auto names = host.list(kDirectory);
-  if (!names) {
-    if (is_gone(names.error())) return {};
-    return fail(std::move(names).error());
-  }
+// By the path of the file.
+Result<std::map<std::filesystem::path, Record>> read_all(const HostFs& host) {
+  const auto names = names_in(host, kDirectory);
+  if (!names) return fail(Error(names.error()));
   const Present now = present(host);
+  std::map<std::filesystem::path, Record> out;
   for (const std::string& name : *names) {
     if (!name.ends_with(".json") || name.starts_with('.')) continue;
     const auto path = std::filesystem::path(kDirectory) / name;
-    if (const auto text = host.read_file(path)) f(path, parse(host, *text, now));
+    if (const auto text = host.read_file(path)) out.emplace(path, parse(host, *text, now));
   }
-  return {};
+  return out;
 }
 
 }  // namespace
@@ -175,22 +174,21 @@ bool is_recorded(const HostFs& host, const NumberedProcess& by) {
 }
 
 Result<> clear_ended_records(HostFs& host) {
-  std::vector<std::filesystem::path> ended;
-  auto listed = for_each_record(host, [&](const auto& path, const Record& record) {
-    if (!record.live) ended.push_back(path);
-  });
-  if (!listed) return fail(std::move(listed).error());
-  for (const auto& path : ended)
-    if (auto removed = host.remove_file(path); !removed) return fail(std::move(removed).error());
+  const auto records = read_all(host);
+  if (!records) return fail(Error(records.error()));
+  for (const auto& [path, record] : *records) {
+    if (record.live) continue;
+    if (auto removed = host.remove_file(path); !removed) return removed;
+  }
   return {};
 }
 
 Result<std::vector<StuckWrite>> stuck_writes(const HostFs& host) {
+  const auto records = read_all(host);
+  if (!records) return fail(Error(records.error()));
   std::vector<StuckWrite> out;
-  auto listed = for_each_record(host, [&](const auto& /*path*/, const Record& record) {
+  for (const auto& [path, record] : *records)
     if (record.live) out.push_back(record.write);
-  });
-  if (!listed) return fail(std::move(listed).error());
   return out;
 }
 

@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <memory>
 #include <sys/mman.h>
+#include <unistd.h>
+#include <utility>
 
 #include "common/result.h"
 #include "common/unique_fd.h"
@@ -27,15 +29,28 @@ inline UniqueFd make_memory_file(const char* name) {
 class WriteProgress {
  public:
   /// The parent makes the page. At first no write is done or awaited. The errno: no memory is left.
-  static Result<WriteProgress> make();
+  static Result<WriteProgress> make() {
+    UniqueFd memory = make_memory_file("ferry-writes");
+    if (!memory.valid() || ::ftruncate(memory.get(), sizeof(Page)) != 0)
+      return fail(error_from_errno(errno, "make a page of shared memory"));
+    return of(std::move(memory));
+  }
   /// The child calls this: it maps the page of a descriptor from make(). The errno: the descriptor is
   /// something else.
-  static Result<WriteProgress> of(UniqueFd memory);
+  static Result<WriteProgress> of(UniqueFd memory) {
+    void* const page = ::mmap(nullptr, sizeof(Page), PROT_READ | PROT_WRITE, MAP_SHARED, memory.get(), 0);
+    if (page == MAP_FAILED) return fail(error_from_errno(errno, "map a page of shared memory"));
+    // New memory reads as zeroes: nothing done, no single write awaited.
+    return WriteProgress(std::move(memory), static_cast<Page*>(page));
+  }
 
   int descriptor() const { return memory_.get(); }
 
   /// Call before a batch is sent.
-  void start();
+  void start() {
+    page_->each.store(0);
+    page_->done.store(0);
+  }
   /// Number of writes made since start(), each without an error.
   std::uint32_t done() const { return page_->done.load(); }
   void one_more() { ++page_->done; }
@@ -53,7 +68,7 @@ class WriteProgress {
   };
   static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
   struct Unmap {
-    void operator()(Page* page) const;
+    void operator()(Page* page) const { ::munmap(page, sizeof *page); }
   };
 
   WriteProgress(UniqueFd memory, Page* page) : memory_(std::move(memory)), page_(page) {}

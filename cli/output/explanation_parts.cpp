@@ -130,15 +130,15 @@ std::string not_served(const ExplainInputs& inputs, const std::string& resource)
 }
 
 ExplanationPart advertised_part(const ExplainInputs& inputs,
-                                const std::vector<host::AdvertisedAs>& advertised_as,
+                                const std::vector<api::AdvertisedDevice>& advertised_as,
                                 const std::string& not_advertised) {
   ExplanationPart out{.label = "advertised", .lines = {}};
-  for (const host::AdvertisedAs& listed : advertised_as) {
+  for (const api::AdvertisedDevice& listed : advertised_as) {
     const std::string who =
         fmt::format("as {}{}", listed.resource, listed.allocated ? ", " + allocated_text(listed.pod) : "");
     if (listed.healthy) {
       out.lines.push_back({.text = who});
-    } else if (!listed.sick()) {
+    } else if (listed.held_with_group) {
       out.lines.push_back({.text = fmt::format("{}, {}", who, listed.reason)});
     } else {
       out.lines.push_back({.text = fmt::format("{}, unhealthy: {}", who, listed.reason), .tint = Tint::bad});

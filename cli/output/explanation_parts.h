@@ -31,7 +31,7 @@ std::string allocated_text(const std::string& pod);
 /// The file outlives the plugin that wrote it.
 std::string not_served(const ExplainInputs& inputs, const std::string& resource);
 ExplanationPart advertised_part(const ExplainInputs& inputs,
-                                const std::vector<host::AdvertisedAs>& advertised_as,
+                                const std::vector<api::AdvertisedDevice>& advertised_as,
                                 const std::string& not_advertised);
 /// The command that removes the vGPUs of a GPU.
 std::string removal_of(const ExplainInputs& inputs, const vfio::PciAddress& address);

@@ -24,7 +24,7 @@ json to_json(const host::NamedDescription& description) {
   out["what"] = vfio::kind_of(description.function);
   out["model"] = description.model.empty() ? description.function.ids() : description.model;
   out["advertised"] = json::array();
-  for (const host::AdvertisedAs& advertised : description.advertised_as)
+  for (const api::AdvertisedDevice& advertised : description.advertised_as)
     out["advertised"].push_back(to_json(advertised));
   out["not_advertised"] = or_null(description.not_advertised);
   return out;
@@ -63,7 +63,7 @@ json to_json(const host::Condition& condition) {
           {"hint", condition.hint}};
 }
 
-json to_json(const host::AdvertisedAs& advertised) {
+json to_json(const api::AdvertisedDevice& advertised) {
   return {{"resource", advertised.resource}, {"id", advertised.id},
           {"healthy", advertised.healthy},   {"allocated", advertised.allocated},
           {"reason", advertised.reason},     {"pod", or_null(advertised.pod)}};

@@ -13,6 +13,6 @@ nlohmann::json to_json(const host::NodeDescription& description);
 nlohmann::json to_json(const host::AcceleratorDescription& description);
 nlohmann::json to_json(const host::VgpuDescription& description);
 nlohmann::json to_json(const host::Condition& condition);
-nlohmann::json to_json(const host::AdvertisedAs& advertised);
+nlohmann::json to_json(const api::AdvertisedDevice& advertised);
 
 }  // namespace ferry::cli

@@ -132,9 +132,9 @@ std::string link_of(const host::AcceleratorDescription& description) {
 
 std::string resources_of(const host::AcceleratorDescription& description) {
   std::set<std::string> names;
-  for (const host::AdvertisedAs& one : description.advertised_as) names.insert(one.resource);
+  for (const api::AdvertisedDevice& one : description.advertised_as) names.insert(one.resource);
   for (const host::VgpuDescription& vgpu : description.vgpus)
-    for (const host::AdvertisedAs& one : vgpu.advertised_as) names.insert(one.resource);
+    for (const api::AdvertisedDevice& one : vgpu.advertised_as) names.insert(one.resource);
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
@@ -302,7 +302,7 @@ std::string by_name_lines(const host::NodeDescription& description, const TextOu
                     model.empty() ? function.ids() : model,
                     function.iommu_group ? fmt::format("group {}", *function.iommu_group) : "no group",
                     function.driver ? "driver " + *function.driver : "no driver");
-    for (const host::AdvertisedAs& advertised : advertised_as)
+    for (const api::AdvertisedDevice& advertised : advertised_as)
       line += fmt::format(", advertised as {}{}", advertised.resource,
                           advertised.healthy ? "" : ", unhealthy: " + advertised.reason);
     if (!not_advertised.empty()) line += ", not advertised: " + not_advertised;

@@ -10,6 +10,7 @@
 #include "api/host_status.h"
 #include "cli/verbs/node_inputs.h"
 #include "host/desired_state.h"
+#include "host/usage/advertised_use_probe.h"
 #include "hostfs/locks.h"
 #include "vfio/bind/driver_choice.h"
 #include "vgpu-dm/plan/stable_uuid.h"

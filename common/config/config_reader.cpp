@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/config/config_reader.h"
 
-#include <algorithm>
+#include <array>
 #include <cmath>
 
 #include <fmt/format.h>
@@ -21,23 +21,14 @@ std::optional<std::int64_t> read_odd_integer(const ConfigNode& node) {
   std::erase(text, '_');
   const bool negative = text.starts_with('-');
   if (negative || text.starts_with('+')) text.erase(0, 1);
-  int base = 10;
-  std::size_t prefix = 0;
-  if (text.starts_with("0x")) {
-    base = 16;
-    prefix = 2;
-  } else if (text.starts_with("0b")) {
-    base = 2;
-    prefix = 2;
-  } else if (text.starts_with("0o")) {
-    base = 8;
-    prefix = 2;
-  } else if (text.size() > 1 && text.front() == '0') {
-    base = 8;
-    prefix = 1;
-  }
-  const auto from = std::string_view(text).substr(prefix);
-  if (const auto value = whole_number<std::int64_t>(from, base)) return negative ? -*value : *value;
+  constexpr std::array<std::pair<std::string_view, int>, 5> kBases = {
+      {{"0x", 16}, {"0b", 2}, {"0o", 8}, {"0", 8}, {"", 10}}};
+  const auto* const known = std::ranges::find_if(
+      kBases, [&](const auto& one) { return text.size() > one.first.size() && text.starts_with(one.first); });
+  if (known == kBases.end()) return std::nullopt;  // there is no digit
+  const auto digits = std::string_view(text).substr(known->first.size());
+  if (const auto value = whole_number<std::int64_t>(digits, known->second))
+    return negative ? -*value : *value;
 
   constexpr double kLargest = 1e15;  // whole numbers up to this are exact
   const auto real = whole_number<double>(text);

@@ -37,14 +37,12 @@ class ConfigReader {
   /// An error about the node `at`; `key` is its path, empty for the document.
   tl::unexpected<Error> refuse(const ConfigNode& at, const std::string& key, const std::string& what,
                                std::string hint = {}) const;
-  /// Adds the place to an error about a part.
   tl::unexpected<Error> refuse(const ConfigNode& at, const std::string& key, Error error) const;
   /// Refuses keys that are not `known`, and names the key that was probably meant.
   Result<> check_keys(const ConfigNode& map, const std::string& path,
                       const std::vector<std::string>& known) const;
   /// plain_number(), or with leniency any form that Go's YAML reader takes. Absent: not a whole number.
   std::optional<std::int64_t> read_number(const ConfigNode& node, const std::string& key) const;
-  /// Accepts only true and false.
   Result<bool> read_flag(const ConfigNode& node, const std::string& key) const;
 
   std::string place(const ConfigNode& node) const { return source_->place(node.line); }

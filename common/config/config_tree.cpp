@@ -46,10 +46,6 @@ bool is_utf8(std::string_view text) {
   return true;
 }
 
-}  // namespace
-
-namespace {
-
 // Bounds yaml-cpp's memory. The library keeps tokens of some 100 bytes each before its first callback. They
 // are the tokens of a line, or of a whole outermost list in brackets, which may be a key. 300 KiB of "[" took
 // 80 MB, so the characters that begin tokens are counted first. A quoted string counts once while all quotes

@@ -7,8 +7,8 @@
 #include <curl/curl.h>
 #include <memory>
 #include <string>
-#include <string_view>
 
+#include "common/pinned.h"
 #include "common/result.h"
 
 namespace ferry {
@@ -21,13 +21,9 @@ using CurlList = std::unique_ptr<curl_slist, FreeCurlList>;
 /// A request by libcurl, with the rules for all servers: only HTTP and HTTPS, TLS 1.2 or newer, the server's
 /// certificate and name are checked, a redirect is an answer and is not followed, a proxy gets no header of
 /// the request, and no program waits for a connection without a limit. The caller performs it by handle().
-class CurlRequest {
+class CurlRequest : Pinned {
  public:
   CurlRequest();
-  CurlRequest(const CurlRequest&) = delete;
-  CurlRequest& operator=(const CurlRequest&) = delete;
-  CurlRequest(CurlRequest&&) = delete;
-  CurlRequest& operator=(CurlRequest&&) = delete;
   ~CurlRequest();
 
   CURL* handle() const { return easy_; }
@@ -80,7 +76,6 @@ class CurlRequest {
 
 /// libcurl copies what is set with this.
 curl_blob curl_blob_of(const std::string& text);
-/// Appends a copy of `line`.
 void append(CurlList& list, const std::string& line);
 
 }  // namespace ferry

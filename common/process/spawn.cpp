@@ -16,9 +16,19 @@
 
 #include <fmt/format.h>
 
+#include "common/pinned.h"
 #include "common/unique_fd.h"
 
 namespace ferry {
+
+std::vector<char*> pointers_to(const std::vector<std::string>& words) {
+  std::vector<char*> out;
+  out.reserve(words.size() + 1);
+  for (const std::string& word : words)
+    out.push_back(const_cast<char*>(word.c_str()));  // NOLINT: exec's type
+  out.push_back(nullptr);
+  return out;
+}
 
 Result<int> spawn(const std::filesystem::path& program, const std::vector<std::string>& words,
                   const SpawnOptions& options) {
@@ -45,24 +55,14 @@ Result<int> spawn(const std::filesystem::path& program, const std::vector<std::s
   const int session = options.own_session ? POSIX_SPAWN_SETSID : 0;
   ::posix_spawnattr_setflags(&attributes, static_cast<short>(POSIX_SPAWN_SETSIGMASK | session));
 
-  std::vector<char*> argv;
-  argv.reserve(words.size() + 1);
-  for (const std::string& word : words) {
-    argv.push_back(const_cast<char*>(word.c_str()));  // NOLINT: posix_spawn's own type, never written to
-  }
-  argv.push_back(nullptr);
   std::vector<std::string> variables;
   if (options.variables) {
     for (const auto& [name, value] : *options.variables) variables.push_back(name + "=" + value);
   }
-  std::vector<char*> own;
-  own.reserve(variables.size() + 1);
-  for (std::string& variable : variables) own.push_back(variable.data());
-  own.push_back(nullptr);
   const bool inherits = options.environment && !options.variables;
   int pid = 0;
-  const int failure = ::posix_spawnp(&pid, program.c_str(), &actions, &attributes, argv.data(),
-                                     inherits ? environ : own.data());
+  const int failure = ::posix_spawnp(&pid, program.c_str(), &actions, &attributes, pointers_to(words).data(),
+                                     inherits ? environ : pointers_to(variables).data());
   ::posix_spawn_file_actions_destroy(&actions);
   ::posix_spawnattr_destroy(&attributes);
   if (failure != 0) return fail(error_from_errno(failure, "start " + program.string()));
@@ -82,17 +82,13 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 /// A started program whose output is read. Without an end it is killed and reaped.
-class RunningChild {
+class RunningChild : Pinned {
  public:
   // glibc has no wrapper before 2.36. ABI: pidfd_open(2), Linux 5.3. Without it the output's end has to do.
   RunningChild(int pid, UniqueFd output)
       : pid_(pid),
         output_(std::move(output)),
         process_(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))) {}
-  RunningChild(const RunningChild&) = delete;
-  RunningChild& operator=(const RunningChild&) = delete;
-  RunningChild(RunningChild&&) = delete;
-  RunningChild& operator=(RunningChild&&) = delete;
   ~RunningChild() {
     if (pid_ == 0) return;
     constexpr std::chrono::milliseconds kToEnd{2'000};

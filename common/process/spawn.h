@@ -24,6 +24,9 @@ struct SpawnOptions {
   std::optional<Environment> variables = {};  ///< its whole environment; absent: see `environment`
 };
 
+/// Pointers to the words and a null pointer, as execve(2) takes them; it writes to no word.
+std::vector<char*> pointers_to(const std::vector<std::string>& words);
+
 /// Starts `program`, looked up in PATH if its name has no '/', with `words` as its argv. Returns its process
 /// ID, for reap(), or the errno of the start.
 Result<int> spawn(const std::filesystem::path& program, const std::vector<std::string>& words,

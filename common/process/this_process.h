@@ -9,10 +9,8 @@
 
 namespace ferry {
 
-/// Environment variables by name.
 using Environment = std::map<std::string, std::string>;
 
-/// The environment of this process now.
 Environment process_environment();
 
 /// Empty: the variable is not set.

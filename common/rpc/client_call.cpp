@@ -8,9 +8,6 @@
 
 #include <fmt/format.h>
 
-#include "common/pinned.h"
-#include "common/rpc/grpc_core.h"
-
 namespace ferry {
 namespace {
 

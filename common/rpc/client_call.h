@@ -32,7 +32,6 @@ class ClientChannel : Pinned {
   grpc_channel* const channel_;
 };
 
-/// A unary call over a ClientChannel.
 class ClientCall : Pinned {
  public:
   struct Question {

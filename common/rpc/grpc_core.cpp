@@ -9,10 +9,8 @@
 namespace ferry {
 namespace {
 
-grpc_op op_of(grpc_op_type type) {
-  grpc_op op{};
-  op.op = type;
-  return op;
+grpc_op op_of(grpc_op_type type, const grpc_op::grpc_op_data& data = {}) {
+  return {.op = type, .flags = 0, .reserved = nullptr, .data = data};
 }
 
 }  // namespace
@@ -22,9 +20,7 @@ grpc_op send_metadata_op() {
 }
 
 grpc_op send_message_op(grpc_byte_buffer* message) {
-  grpc_op op = op_of(GRPC_OP_SEND_MESSAGE);
-  op.data.send_message.send_message = message;
-  return op;
+  return op_of(GRPC_OP_SEND_MESSAGE, {.send_message = {.send_message = message}});
 }
 
 grpc_op send_status_op(grpc_status_code status, grpc_slice* message) {
@@ -35,9 +31,7 @@ grpc_op send_status_op(grpc_status_code status, grpc_slice* message) {
 }
 
 grpc_op recv_close_op(int* cancelled) {
-  grpc_op op = op_of(GRPC_OP_RECV_CLOSE_ON_SERVER);
-  op.data.recv_close_on_server.cancelled = cancelled;
-  return op;
+  return op_of(GRPC_OP_RECV_CLOSE_ON_SERVER, {.recv_close_on_server = {.cancelled = cancelled}});
 }
 
 grpc_op send_close_op() {
@@ -45,15 +39,11 @@ grpc_op send_close_op() {
 }
 
 grpc_op recv_metadata_op(grpc_metadata_array* metadata) {
-  grpc_op op = op_of(GRPC_OP_RECV_INITIAL_METADATA);
-  op.data.recv_initial_metadata.recv_initial_metadata = metadata;
-  return op;
+  return op_of(GRPC_OP_RECV_INITIAL_METADATA, {.recv_initial_metadata = {.recv_initial_metadata = metadata}});
 }
 
 grpc_op recv_message_op(grpc_byte_buffer** message) {
-  grpc_op op = op_of(GRPC_OP_RECV_MESSAGE);
-  op.data.recv_message.recv_message = message;
-  return op;
+  return op_of(GRPC_OP_RECV_MESSAGE, {.recv_message = {.recv_message = message}});
 }
 
 grpc_op recv_status_op(grpc_metadata_array* metadata, grpc_status_code* status, grpc_slice* message) {
@@ -65,19 +55,11 @@ grpc_op recv_status_op(grpc_metadata_array* metadata, grpc_status_code* status, 
 }
 
 grpc_arg string_arg(char* key, char* value) {
-  grpc_arg arg{};
-  arg.type = GRPC_ARG_STRING;
-  arg.key = key;
-  arg.value.string = value;
-  return arg;
+  return {.type = GRPC_ARG_STRING, .key = key, .value = {.string = value}};
 }
 
 grpc_arg integer_arg(char* key, int value) {
-  grpc_arg arg{};
-  arg.type = GRPC_ARG_INTEGER;
-  arg.key = key;
-  arg.value.integer = value;
-  return arg;
+  return {.type = GRPC_ARG_INTEGER, .key = key, .value = {.integer = value}};
 }
 
 WireMessage to_wire(const google::protobuf::MessageLite& message) {

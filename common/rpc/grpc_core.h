@@ -27,7 +27,6 @@ grpc_op recv_metadata_op(grpc_metadata_array* metadata);
 grpc_op recv_message_op(grpc_byte_buffer** message);
 grpc_op recv_status_op(grpc_metadata_array* metadata, grpc_status_code* status, grpc_slice* message);
 
-/// Settings of a channel.
 grpc_arg string_arg(char* key, char* value);
 grpc_arg integer_arg(char* key, int value);
 
@@ -43,7 +42,6 @@ std::optional<std::string> bytes_of(grpc_byte_buffer* wire);
 /// False: no message, or not one of this type.
 bool from_wire(grpc_byte_buffer* wire, google::protobuf::MessageLite& message);
 
-/// Copies text into a slice.
 grpc_slice to_slice(const std::string& text);
 /// The text of a slice, valid as long as the slice.
 std::string_view to_text(const grpc_slice& slice);

@@ -5,7 +5,6 @@
 #include <cstdlib>
 #include <memory>
 #include <system_error>
-#include <utility>
 
 #include <spdlog/spdlog.h>
 

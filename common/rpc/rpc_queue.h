@@ -28,7 +28,6 @@ class RpcQueue : Pinned {
 
   /// The tag for an operation of gRPC. `done` runs once, on the queue's thread. `ok` is gRPC's.
   static void* tag(std::function<void(bool ok)> done);
-  /// Starts operations on a call.
   static void start(grpc_call* call, std::span<const grpc_op> ops, std::function<void(bool ok)> done);
 
   /// Runs `done` soon, on the queue's thread.

@@ -2,20 +2,23 @@
 #include "common/rpc/socket_file.h"
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <fcntl.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
 
 namespace ferry {
 namespace {
 
 // A kubelet makes two connections to a socket at most; further clients may have to wait.
 constexpr int kBacklog = 64;
+// The pause until descriptors may be available again.
+constexpr EventLoop::Clock::duration kNoDescriptors = std::chrono::seconds(1);
 
 Result<sockaddr_un> address_of(int directory, const std::string& name) {
   sockaddr_un address{};
@@ -91,6 +94,26 @@ Result<std::optional<UniqueFd>> SocketFile::accept() const {
   if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
     return fail(error_from_errno(errno, "accept a connection to " + name_));
   return std::optional<UniqueFd>();
+}
+
+SocketAcceptor::SocketAcceptor(EventLoop& loop, SocketFile socket, std::function<void(UniqueFd)> take)
+    : loop_(loop), socket_(std::move(socket)), take_(std::move(take)) {
+  loop_.watch(socket_.fd(), [this] { accept_all(); });
+}
+
+SocketAcceptor::~SocketAcceptor() {
+  loop_.cancel(timer_);
+  loop_.forget(socket_.fd());
+}
+
+void SocketAcceptor::accept_all() {
+  auto connection = socket_.accept();
+  for (; connection && *connection; connection = socket_.accept()) take_(std::move(**connection));
+  if (connection) return;
+  spdlog::warn("{}; trying again in a moment", connection.error().message);
+  loop_.forget(socket_.fd());
+  timer_ = loop_.at(EventLoop::Clock::now() + kNoDescriptors,
+                    [this] { loop_.watch(socket_.fd(), [this] { accept_all(); }); });
 }
 
 std::optional<SocketIdentity> socket_identity(int directory, const std::string& name) {

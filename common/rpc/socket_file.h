@@ -5,12 +5,15 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <sys/socket.h>
 #include <sys/types.h>
 #include <utility>
 
+#include "common/event_loop.h"
+#include "common/pinned.h"
 #include "common/result.h"
 #include "common/unique_fd.h"
 
@@ -58,6 +61,26 @@ class SocketFile {
   ino_t inode_;
 };
 
+/// Accepts the connections of a socket in the loop. While descriptors are short, it pauses: the socket would
+/// stay readable and keep the loop busy. Belongs to the loop's thread.
+class SocketAcceptor : Pinned {
+ public:
+  /// `take` gets each connection, non-blocking. The loop must outlive this object.
+  SocketAcceptor(EventLoop& loop, SocketFile socket, std::function<void(UniqueFd)> take);
+  ~SocketAcceptor();
+
+  /// True: the name still leads to this socket.
+  bool is_there() const { return socket_.is_there(); }
+
+ private:
+  void accept_all();
+
+  EventLoop& loop_;
+  const SocketFile socket_;
+  const std::function<void(UniqueFd)> take_;
+  EventLoop::Timer timer_;  // until it fires, no connection is accepted
+};
+
 /// Connects to another process's socket. ENOENT and ECONNREFUSED: no process listens.
 Result<UniqueFd> connect_to_socket(int directory, const std::string& name, int type = SOCK_STREAM);
 
@@ -68,7 +91,6 @@ using SocketIdentity = std::pair<ino_t, std::int64_t>;
 /// Absent: there is no socket of that name.
 std::optional<SocketIdentity> socket_identity(int directory, const std::string& name);
 
-/// A path to an open directory.
 std::filesystem::path path_of_directory(int directory);
 
 }  // namespace ferry

@@ -50,13 +50,11 @@ class JsonObject {
   template <typename Read>
   auto list_or_none(const char* key, Read read) const
       -> std::optional<std::vector<std::invoke_result_t<Read, const JsonObject&>>>;
-  /// `read` makes a value of an object.
   template <typename Read>
   auto object_or_none(const char* key, Read read) const
       -> std::optional<std::invoke_result_t<Read, const JsonObject&>>;
   /// A list of whole numbers from 0 on.
   std::vector<std::uint32_t> numbers(const char* key) const;
-  /// An object that maps names to numbers.
   std::map<std::string, std::uint32_t> numbers_or_none(const char* key) const;
 
   /// The key must be there, also if its value is null.
@@ -101,7 +99,6 @@ std::string text_at(const nlohmann::json& object, std::string_view key);
 /// drivers have such.
 std::string json_text(const nlohmann::ordered_json& document);
 
-/// The value, or null.
 template <typename T>
 nlohmann::ordered_json or_null(const std::optional<T>& value) {
   return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json();

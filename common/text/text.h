@@ -31,7 +31,6 @@ std::optional<Number> whole_number(std::string_view text, std::same_as<int> auto
 /// The decimal number at the start of a text.
 std::optional<std::uint32_t> number_at_start(std::string_view text);
 
-/// A text without the blanks at both ends.
 std::string_view trimmed(std::string_view text, std::string_view blanks = " \t\r\n");
 
 // Classes of ASCII characters, whatever the process's locale is.

@@ -20,8 +20,6 @@
 #include "common/rpc/grpc_core.h"
 #include "common/rpc/rpc_queue.h"
 #include "common/rpc/rpc_server.h"
-#include "common/rpc/rpc_stream.h"
-#include "common/rpc/socket_acceptor.h"
 #include "common/rpc/socket_file.h"
 #include "dra.pb.h"
 #include "dra/claims/claim_driver.h"

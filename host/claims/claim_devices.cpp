@@ -4,9 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
-#include <optional>
 #include <utility>
-#include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -153,7 +151,6 @@ Result<ClaimedDevice> plan_vgpu(const api::RequestedDevice& request, const std::
   return out;
 }
 
-/// The virtual functions that claims have.
 std::set<PciAddress> functions_of(const ClaimRecord& record) {
   std::set<PciAddress> out;
   for (const Claim& claim : record.claims)
@@ -219,20 +216,21 @@ Result<> judge(const vfio::RebindOutcome& outcome, const std::vector<PciAddress>
   return {};
 }
 
-Result<> judge(const vgpu::VgpuOutcome& outcome, const PciAddress& gpu) {
-  const auto found = std::ranges::find(outcome.gpus, gpu, &vgpu::GpuOutcome::gpu);
-  if (found == outcome.gpus.end()) return gone(gpu);
-  for (const std::string& note : found->notes) spdlog::info("{}", note);
-  const bool is_bad =
-      found->kind == vgpu::GpuOutcome::Kind::refused || found->kind == vgpu::GpuOutcome::Kind::failed;
-  if (!is_bad) return {};
-  Error error = found->error.value_or(
-      Error{.code = make_error_code(Errc::failed), .message = gpu.text() + ": it was not changed"});
-  for (const Error& undo : found->undo_errors) error.message += "; " + undo.message;
+Result<> judge(const vgpu::GpuOutcome& outcome) {
+  for (const std::string& note : outcome.notes) spdlog::info("{}", note);
+  if (outcome.kind != vgpu::GpuOutcome::Kind::refused && outcome.kind != vgpu::GpuOutcome::Kind::failed)
+    return {};
+  Error error = outcome.error.value_or(
+      Error{.code = make_error_code(Errc::failed), .message = outcome.gpu.text() + ": it was not changed"});
+  for (const Error& undo : outcome.undo_errors) error.message += "; " + undo.message;
   return fail(std::move(error));
 }
 
-/// A policy for these GPUs alone.
+Result<> judge(const vgpu::VgpuOutcome& outcome, const PciAddress& gpu) {
+  const auto found = std::ranges::find(outcome.gpus, gpu, &vgpu::GpuOutcome::gpu);
+  return found == outcome.gpus.end() ? gone(gpu) : judge(*found);
+}
+
 policy::Policy passthrough_for(const std::vector<PciAddress>& gpus, const std::string& label,
                                const std::set<std::string>& release) {
   policy::Policy out;
@@ -386,10 +384,12 @@ std::optional<DeviceFailure> make_vgpu(const NodeHost& host, const ScannedNode& 
   vgpus.release = policy.release;
   const auto made = vgpu::add_vgpu(vgpus, addition, {}, &node.inventory);
   if (!made) return clean(made.error());
-  const auto done = judge(*made, device.request.gpu);
   const auto of_gpu = std::ranges::find(made->gpus, device.request.gpu, &vgpu::GpuOutcome::gpu);
-  const bool rolled_back = of_gpu == made->gpus.end() || of_gpu->undo_errors.empty();
-  if (!done) return DeviceFailure{.error = done.error(), .is_clean = there == nullptr && rolled_back};
+  if (of_gpu == made->gpus.end())
+    return DeviceFailure{.error = gone(device.request.gpu).value(), .is_clean = there == nullptr};
+  if (auto done = judge(*of_gpu); !done)
+    return DeviceFailure{.error = std::move(done).error(),
+                         .is_clean = there == nullptr && of_gpu->undo_errors.empty()};
   // A UUID shows whose vGPU it is, and an address does not.
   const bool is_anothers =
       there == nullptr && device.result.function && of_gpu->kind == vgpu::GpuOutcome::Kind::already_so;
@@ -422,11 +422,12 @@ struct VmGroup {
 Result<VmGroup> group_of_function(const HostFs& host, const PciAddress& address) {
   const auto function = vfio::read_function(host, address);
   if (!function) return fail(Error(function.error()));
-  if (!function->iommu_group) {
+  const auto group = function->iommu_group;
+  if (!group) {
     return fail(Errc::failed, address.text() + " is in no IOMMU group",
                 "`ferry doctor --for passthrough` says why");
   }
-  VmGroup out{.group = *function->iommu_group};
+  VmGroup out{.group = *group};
   const auto members = vfio::scan_members(host, {out.group}, {address});
   if (!members) return fail(Error(members.error()));
   for (const PciAddress& one : members->group_of(*function)) {

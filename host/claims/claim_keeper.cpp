@@ -2,7 +2,6 @@
 #include "host/claims/claim_keeper.h"
 
 #include <cstddef>
-#include <optional>
 #include <set>
 #include <utility>
 
@@ -11,7 +10,6 @@
 
 #include "host/desired_state.h"
 #include "host/node_observation.h"
-#include "host/usage/advertised_use_probe.h"
 #include "hostfs/locks.h"
 
 namespace ferry::host {
@@ -60,10 +58,6 @@ std::string described(const Claim& claim) {
   return out;
 }
 
-std::string label_of(const api::ClaimRequest& request) {
-  return fmt::format("claim {}/{}", request.space, request.name);
-}
-
 }  // namespace
 
 ClaimKeeper::ClaimKeeper(HostFs& host, const NodeProbes& uses,
@@ -94,7 +88,8 @@ ClaimKeeper::Answer ClaimKeeper::serve(const api::ClaimRequest& request) {
       answer.error().code = make_error_code(Errc::failed);
   }
   if (answer) return answer;
-  answer = fail(std::move(answer).error().during(label_of(request)));
+  answer = fail(std::move(answer).error().during(
+      Claim{.uid = {}, .space = request.space, .name = request.name}.label()));
   spdlog::warn("{}", answer.error().text());
   return answer;
 }
@@ -123,10 +118,8 @@ ClaimKeeper::Answer ClaimKeeper::prepare(const api::ClaimRequest& request) {
                 "delete the pods that have the claim: the kubelet then has it undone");
   }
   // A device that the plugin lists may go to a pod at any time, also if the policy has just changed.
-  StillAdvertisedProbe rebinds(host_, uses_.rebinds, {settings_.advertised_file, settings_.plugin_liveness},
-                               {});
-  StillAdvertisedProbe vgpus(host_, uses_.vgpus, {settings_.advertised_file, settings_.plugin_liveness}, {});
-  auto plain = node_host_({.rebinds = rebinds, .vgpus = vgpus, .open = uses_.open});
+  GuardedProbes guarded(host_, uses_, {settings_.advertised_file, settings_.plugin_liveness}, {});
+  auto plain = node_host_(guarded.probes());
   if (!plain) return fail(std::move(plain).error());
   const NodeHost host = with_gpus(std::move(*plain), gpus_of(request, known));
   auto node = scan_node(host);
@@ -157,8 +150,8 @@ Result<ClaimPolicy> ClaimKeeper::read_policy() const {
   auto gpus = api::read_claimable_gpus(*file);
   if (!gpus) return fail(std::move(gpus).error());
   ClaimPolicy out{.gpus = std::move(*gpus)};
-  const auto desired = read_desired(host_, settings_.desired_file, settings_.profiles);
-  if (desired && *desired) out.release = (*desired)->policy.release;
+  const auto read = read_desired(host_, settings_.desired_file, settings_.profiles);
+  if (const auto desired = read ? *read : std::nullopt) out.release = desired->policy.release;
   return out;
 }
 
@@ -170,23 +163,20 @@ ClaimKeeper::Answer ClaimKeeper::make_ready(const NodeHost& host, ScannedNode no
     record.put(claim);
     if (auto stored = store_claim_record(host_, record); !stored) return fail(std::move(stored).error());
   }
+  const auto failed = [&](std::size_t begun, Error why) {
+    // An earlier run may have made any device of a claim that is not new.
+    return fail(give_up(host, record, claim, is_new ? begun : claim.devices.size(), std::move(why)));
+  };
   for (std::size_t i = 0; i < claim.devices.size(); ++i) {
     if (i > 0) {
       auto now = scan_node(host);
-      if (!now) return fail(give_up(host, record, claim, is_new ? i : claim.devices.size(), now.error()));
+      if (!now) return failed(i, std::move(now).error());
       node = std::move(*now);
     }
-    if (auto failure = make_device_ready(host, node, claim, i, policy)) {
-      // An earlier run may have made any device of a claim that is not new.
-      const std::size_t begun = failure->is_clean ? i : i + 1;
-      const std::size_t devices = is_new ? begun : claim.devices.size();
-      return fail(give_up(host, record, claim, devices, std::move(failure->error)));
-    }
+    if (auto failure = make_device_ready(host, node, claim, i, policy))
+      return failed(failure->is_clean ? i : i + 1, std::move(failure->error));
     auto result = read_prepared(host, claim.devices[i]);
-    if (!result) {
-      const std::size_t devices = is_new ? i + 1 : claim.devices.size();
-      return fail(give_up(host, record, claim, devices, std::move(result).error()));
-    }
+    if (!result) return failed(i + 1, std::move(result).error());
     claim.devices[i].result = std::move(*result);
   }
   claim.phase = ClaimPhase::done;
@@ -234,10 +224,7 @@ Result<> ClaimKeeper::unprepare(const std::string& uid) {
   }
   auto plain = node_host_(uses_);
   if (!plain) return fail(std::move(plain).error());
-  std::set<PciAddress> gpus;
-  for (const ClaimedDevice& device : claim.devices)
-    for (const ClaimedGpu& gpu : device.gpus) gpus.insert(gpu.address);
-  const NodeHost host = with_gpus(std::move(*plain), gpus);
+  const NodeHost host = with_gpus(std::move(*plain), gpus_of(api::ClaimRequest(), &claim));
   if (auto undone = undo(host, *record, claim, claim.devices.size()); !undone) return undone;
   record->remove(uid);
   if (auto stored = store_claim_record(host_, *record); !stored) return stored;

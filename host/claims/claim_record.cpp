@@ -2,7 +2,6 @@
 #include "host/claims/claim_record.h"
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include <fmt/format.h>
@@ -12,6 +11,7 @@
 #include "api/files.h"
 #include "common/text/json.h"
 #include "common/text/text.h"
+#include "common/text/words.h"
 #include "hostfs/kernel_facts.h"
 
 namespace ferry::host {
@@ -22,79 +22,73 @@ using Json = nlohmann::ordered_json;
 constexpr const char* kHint =
     "hostd writes it: is it of the same version? If no VM of this node has a GPU by a claim, remove it";
 
-constexpr std::array<std::pair<std::string_view, ClaimPhase>, 2> kPhases = {
-    {{"intent", ClaimPhase::intent}, {"done", ClaimPhase::done}}};
+constexpr Words<ClaimPhase, 2> kPhases = {{{"intent", ClaimPhase::intent}, {"done", ClaimPhase::done}}};
 
 Json json_of(const ClaimedDevice& device) {
-  Json out = Json::object();
-  out["gpu"] = device.request.gpu.text();
-  out["type"] = or_null(device.request.type);
-  out["placement"] = or_null(device.request.placement);
-  out["was_on_vfio"] = device.was_on_vfio;
-  out["gpus"] = Json::array();
-  for (const ClaimedGpu& gpu : device.gpus) {
-    Json one = Json::object();
-    one["address"] = gpu.address.text();
-    one["removed_functions"] = gpu.functions;
-    out["gpus"].push_back(std::move(one));
-  }
-  out["mdev_uuid"] = or_null(device.result.mdev_uuid);
-  out["function"] = device.result.function ? Json(device.result.function->text()) : Json();
-  out["nodes"] = Json::array();
-  for (const api::DeviceNode& node : device.result.nodes) {
-    Json one = Json::object();
-    one["path"] = node.path;
-    one["mode"] = or_null(node.mode);
-    out["nodes"].push_back(std::move(one));
-  }
+  Json gpus = Json::array();
+  for (const ClaimedGpu& gpu : device.gpus)
+    gpus.push_back({{"address", gpu.address.text()}, {"removed_functions", gpu.functions}});
+  Json nodes = Json::array();
+  for (const api::DeviceNode& node : device.result.nodes)
+    nodes.push_back({{"path", node.path}, {"mode", or_null(node.mode)}});
+  const auto& function = device.result.function;
+  return {{"gpu", device.request.gpu.text()},
+          {"type", or_null(device.request.type)},
+          {"placement", or_null(device.request.placement)},
+          {"was_on_vfio", device.was_on_vfio},
+          {"gpus", std::move(gpus)},
+          {"mdev_uuid", or_null(device.result.mdev_uuid)},
+          {"function", function ? Json(function->text()) : Json()},
+          {"nodes", std::move(nodes)}};
+}
+
+Json json_of(const MissingFunctions& missing) {
+  return {{"gpu", missing.gpu.text()}, {"functions", missing.functions}, {"reason", or_null(missing.reason)}};
+}
+
+Json json_of(const Claim& claim);
+
+template <typename T>
+Json list_of(const std::vector<T>& items) {
+  Json out = Json::array();
+  for (const T& item : items) out.push_back(json_of(item));
   return out;
 }
 
 Json json_of(const Claim& claim) {
-  Json out = Json::object();
-  out["uid"] = claim.uid;
-  out["namespace"] = claim.space;
-  out["name"] = claim.name;
-  out["phase"] = text(claim.phase);
-  out["devices"] = Json::array();
-  for (const ClaimedDevice& device : claim.devices) out["devices"].push_back(json_of(device));
-  return out;
+  return {{"uid", claim.uid},
+          {"namespace", claim.space},
+          {"name", claim.name},
+          {"phase", text(claim.phase)},
+          {"devices", list_of(claim.devices)}};
 }
 
-Json json_of(const MissingFunctions& missing) {
-  Json out = Json::object();
-  out["gpu"] = missing.gpu.text();
-  out["functions"] = missing.functions;
-  out["reason"] = or_null(missing.reason);
-  return out;
-}
-
-vfio::PciAddress parse_address(const JsonObject& object, const char* key, const std::string& word) {
+vfio::PciAddress parse_address(const JsonObject& object, const char* key) {
+  const std::string word = object.text(key);
   const auto address = vfio::PciAddress::parse(word);
   if (!address) object.blame(key, "'" + word + "' is not a PCI address");
   return address.value_or(vfio::PciAddress());
 }
 
 ClaimedGpu read_gpu(const JsonObject& gpu) {
-  return {.address = parse_address(gpu, "address", gpu.text("address")),
+  return {.address = parse_address(gpu, "address"),
           .functions = gpu.number<std::uint32_t>("removed_functions")};
 }
 
 MissingFunctions read_missing(const JsonObject& missing) {
-  return {.gpu = parse_address(missing, "gpu", missing.text("gpu")),
+  return {.gpu = parse_address(missing, "gpu"),
           .functions = missing.number<std::uint32_t>("functions"),
           .reason = missing.text_or_none("reason")};
 }
 
 ClaimedDevice read_device(const JsonObject& device) {
-  ClaimedDevice out{.request = {.gpu = parse_address(device, "gpu", device.text("gpu")),
+  ClaimedDevice out{.request = {.gpu = parse_address(device, "gpu"),
                                 .type = device.text_or_none("type"),
                                 .placement = device.number_or_none<std::uint32_t>("placement")},
                     .gpus = device.list("gpus", read_gpu),
                     .was_on_vfio = device.flag("was_on_vfio")};
   out.result.mdev_uuid = device.text_or_none("mdev_uuid");
-  if (const std::string function = device.text_or_none("function"); !function.empty())
-    out.result.function = parse_address(device, "function", function);
+  if (!device.text_or_none("function").empty()) out.result.function = parse_address(device, "function");
   out.result.nodes = device.list("nodes", [](const JsonObject& node) {
     return api::DeviceNode{.path = node.text("path"), .mode = node.number_or_none<std::uint32_t>("mode")};
   });
@@ -124,15 +118,11 @@ ClaimRecord read_whole(const JsonObject& file) {
 }  // namespace
 
 std::string_view text(ClaimPhase phase) {
-  for (const auto& [word, known] : kPhases)
-    if (known == phase) return word;
-  return "intent";
+  return word_for(kPhases, phase, "intent");
 }
 
 std::optional<ClaimPhase> parse_claim_phase(std::string_view word) {
-  for (const auto& [known, phase] : kPhases)
-    if (known == word) return phase;
-  return std::nullopt;
+  return value_for(kPhases, word);
 }
 
 std::string Claim::label() const {
@@ -189,16 +179,10 @@ const MissingFunctions* ClaimRecord::missing_of(const vfio::PciAddress& gpu) con
 }
 
 std::string claim_record_text(const ClaimRecord& record) {
-  Json claims = Json::array();
-  for (const Claim& claim : record.claims) claims.push_back(json_of(claim));
-  Json out = Json::object();
-  out["version"] = kClaimRecordVersion;
-  out["boot_id"] = record.boot_id;
-  out["claims"] = std::move(claims);
-  out["missing_functions"] = Json::array();
-  for (const MissingFunctions& missing : record.missing_functions)
-    out["missing_functions"].push_back(json_of(missing));
-  return json_text(out);
+  return json_text({{"version", kClaimRecordVersion},
+                    {"boot_id", record.boot_id},
+                    {"claims", list_of(record.claims)},
+                    {"missing_functions", list_of(record.missing_functions)}});
 }
 
 Result<ClaimRecord> read_claim_record(std::string_view text) {

@@ -43,7 +43,6 @@ std::string_view text(ClaimPhase phase);
 /// Absent: another word.
 std::optional<ClaimPhase> parse_claim_phase(std::string_view word);
 
-/// A GPU of a device.
 struct ClaimedGpu {
   vfio::PciAddress address;
   /// The virtual functions that the GPU had before the claim. It loses them if it goes to a VM whole. 0:
@@ -116,7 +115,6 @@ Result<ClaimRecord> read_claim_record(std::string_view text);
 /// The record of the running boot; empty if there is none, or if it is of another boot. Errors: the boot ID
 /// or the file cannot be read. The claims are not known then, so nothing may be changed for any.
 Result<ClaimRecord> load_claim_record(const HostFs& host);
-/// Writes the record.
 Result<> store_claim_record(HostFs& host, const ClaimRecord& record);
 
 struct GpusWithClaims {

@@ -12,6 +12,8 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include "hostfs/descriptor_reads.h"
+
 namespace ferry::host {
 namespace {
 
@@ -44,12 +46,6 @@ Result<> give_folder(int fd, const std::filesystem::path& folder, gid_t group) {
   return {};
 }
 
-bool is_same_folder(int one, int other) {
-  struct stat a {};
-  struct stat b {};
-  return ::fstat(one, &a) == 0 && ::fstat(other, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
-}
-
 }  // namespace
 
 ClaimServer::ClaimServer(EventLoop& loop, HostFs& host, ClaimServerSettings settings, Serve serve)
@@ -72,7 +68,7 @@ Result<> ClaimServer::keep() {
     stop_listening();
     return given;
   }
-  if (socket_ && socket_->is_there() && is_same_folder(folder_.get(), opened->get())) return {};
+  if (socket_ && socket_->is_there() && is_same_file(folder_.get(), opened->get())) return {};
   return listen(std::move(*opened));
 }
 

@@ -38,7 +38,6 @@ struct ClaimServerSettings {
 
 class ClaimServer : Pinned {
  public:
-  /// Does the work of a request.
   using Serve = std::function<Result<std::vector<api::PreparedDevice>>(const api::ClaimRequest& request)>;
 
   /// `loop` and `host` must outlive this object. Nothing listens before keep().

@@ -17,12 +17,6 @@
 namespace ferry::host {
 namespace {
 
-/// The IDs of the board, "10de:16c1"; empty: it has none.
-std::string subsystem_of(const vfio::PciFunction& function) {
-  if (!function.subsystem_vendor || !function.subsystem_device) return {};
-  return fmt::format("{:04x}:{:04x}", *function.subsystem_vendor, *function.subsystem_device);
-}
-
 api::VgpuFramework framework_of(const mdev::VgpuGpu& gpu) {
   using enum api::VgpuFramework;
   const auto& framework = *gpu.framework;

@@ -8,7 +8,6 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <memory>
-#include <optional>
 #include <ranges>
 #include <string_view>
 #include <sys/stat.h>
@@ -44,11 +43,9 @@ std::string doing(const std::string& path, gid_t group) {
   return fmt::format("give /{} to group {}", path, group);
 }
 
-enum class Entry { file, folder };
-
-Error not_permitted(int number, const std::string& path, gid_t group, Entry entry) {
+Error not_permitted(int number, const std::string& path, gid_t group, bool is_folder) {
   Error error = error_from_errno(number, doing(path, group));
-  const char* const mode = entry == Entry::folder ? "g+rwxs" : "g+rw";
+  const char* const mode = is_folder ? "g+rwxs" : "g+rw";
   if (number == EPERM)
     error.hint = fmt::format(
         "only the owner of a file gives it to a group, and only to one of its own groups: hostd needs group "
@@ -57,22 +54,19 @@ Error not_permitted(int number, const std::string& path, gid_t group, Entry entr
   return error;
 }
 
-mode_t needed_mode(Entry entry) {
-  constexpr mode_t kFile = S_IRGRP | S_IWGRP;
-  constexpr mode_t kFolder = S_ISGID | S_IRWXG;
-  return entry == Entry::folder ? kFolder : kFile;
-}
-
-/// Gives the entry that `fd` (open for reading) has open; true: its group or mode has changed.
-Result<bool> give_one(int fd, const std::string& path, gid_t group, Entry entry) {
+/// Gives the file or folder that `fd` (open for reading) has open; true: its group or mode has changed.
+Result<bool> give_one(int fd, const std::string& path, gid_t group) {
   struct stat now {};
   if (::fstat(fd, &now) != 0) return fail(error_from_errno(errno, doing(path, group)));
-  const mode_t needed = needed_mode(entry);
+  const bool is_folder = S_ISDIR(now.st_mode);
+  constexpr mode_t kFile = S_IRGRP | S_IWGRP;
+  constexpr mode_t kFolder = S_ISGID | S_IRWXG;
+  const mode_t needed = is_folder ? kFolder : kFile;
   if (now.st_gid == group && (now.st_mode & needed) == needed) return false;
   if (now.st_gid != group && ::fchown(fd, static_cast<uid_t>(-1), group) != 0)
-    return fail(not_permitted(errno, path, group, entry));
+    return fail(not_permitted(errno, path, group, is_folder));
   if (::fchmod(fd, (now.st_mode & 07777U) | needed) != 0)
-    return fail(not_permitted(errno, path, group, entry));
+    return fail(not_permitted(errno, path, group, is_folder));
   return true;
 }
 
@@ -126,8 +120,7 @@ class TreeGiver {
                "move what no class uses elsewhere"));
   }
 
-  std::size_t changed() const { return changed_; }
-  std::vector<Error> take_errors() { return std::move(errors_); }
+  Given take() { return std::move(given_); }
 
  private:
   Result<> lock(const std::string& path) {
@@ -212,9 +205,9 @@ class TreeGiver {
 
   Result<> give_owned(int fd, const std::string& path, const struct stat& status) {
     if (status.st_uid != ::geteuid()) return {};
-    const auto given = give_one(fd, path, group_, S_ISDIR(status.st_mode) ? Entry::folder : Entry::file);
+    const auto given = give_one(fd, path, group_);
     if (!given) return fail(Error(given.error()));
-    if (*given) ++changed_;
+    if (*given) ++given_.changed;
     return {};
   }
 
@@ -274,7 +267,7 @@ class TreeGiver {
   }
 
   void add(Result<> done) {
-    if (!done && errors_.size() < kMostErrors) errors_.push_back(std::move(done).error());
+    if (!done && given_.errors.size() < kMostErrors) given_.errors.push_back(std::move(done).error());
   }
 
   static bool is_plain(const struct stat& status) {
@@ -309,8 +302,7 @@ class TreeGiver {
   std::size_t entries_ = 0;
   std::size_t looked_at_ = 0;
   bool is_cut_off_ = false;  // by a limit of look_beside()
-  std::size_t changed_ = 0;
-  std::vector<Error> errors_;
+  Given given_;
 };
 
 Result<UniqueFd> open_folder(const HostFs& host, const fs::path& folder) {
@@ -329,7 +321,7 @@ Result<Given> give_to_group(const HostFs& host, const fs::path& folder, gid_t gr
   const auto fd = open_folder(host, folder);
   if (!fd) return fail(Error(fd.error()));
   if (giving == Giving::folder) {
-    const auto given = give_one(fd->get(), folder.string(), group, Entry::folder);
+    const auto given = give_one(fd->get(), folder.string(), group);
     if (!given) return fail(Error(given.error()));
     return Given{.changed = *given ? std::size_t{1} : std::size_t{0}};
   }
@@ -340,7 +332,9 @@ Result<Given> give_to_group(const HostFs& host, const fs::path& folder, gid_t gr
   tree.give_lock();
   tree.give_store(whole);
   if (whole) tree.look_beside();
-  return Given{.changed = tree.changed(), .taken = *taken, .errors = tree.take_errors()};
+  Given given = tree.take();
+  given.taken = *taken;
+  return given;
 }
 
 void AgentFolders::give() {
@@ -369,9 +363,8 @@ Result<> AgentFolders::give_lock() const {
     return fail(error_from_errno(errno, doing(settings_.lock.string(), settings_.group)));
   // The agent may have made the file itself, or have put another name of a file of Ferry's here.
   if (!S_ISREG(status.st_mode) || status.st_uid != ::geteuid() || status.st_nlink != 1) return {};
-  const auto given = give_one(lock->get(), settings_.lock.string(), settings_.group, Entry::file);
-  if (!given) return fail(Error(given.error()));
-  return {};
+  const auto given = give_one(lock->get(), settings_.lock.string(), settings_.group);
+  return given ? Result<>() : fail(Error(given.error()));
 }
 
 bool AgentFolders::give(const fs::path& folder, Giving giving) {

@@ -1,36 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chrono>
+#include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <set>
+#include <span>
 #include <string>
+#include <string_view>
 
+#include "api/advertised_resources.h"
+#include "api/files.h"
 #include "common/result.h"
-#include "host/usage/advertised_resources.h"
-#include "host/usage/pod_use_probe.h"
 #include "hostfs/host_fs.h"
 #include "vfio/use_probe.h"
 
 namespace ferry::host {
 
-/// Finds devices that Ferry's plugin has allocated and whose pod the kubelet does not list yet; PodUseProbe
-/// finds the others. The plugin learns of a release late, or only when a process waits for it. Therefore its
-/// allocations count only for a short time after the file's last change, and later only if the kubelet cannot
-/// be asked. An unreadable file is noted in UseReport::unknown; there are no errors.
-class AdvertisedUseProbe final : public vfio::UseProbe {
- public:
-  /// The kubelet lists a pod within a second or two of its Allocate.
-  static constexpr std::chrono::seconds kUntilListed{30};
+/// Absent: there is no such file, so no device is advertised. `read` may be api::read_allocations instead.
+Result<std::optional<api::AdvertisedResources>> read_advertised_resources(
+    const HostFs& host, const std::filesystem::path& file = api::kAdvertisedFile,
+    Result<api::AdvertisedResources> (*read)(std::string_view) = api::read_advertised_resources);
 
-  /// `host` must outlive this.
-  AdvertisedUseProbe(const HostFs& host, ListPodDevices list) : host_(&host), list_(std::move(list)) {}
-  Result<vfio::UseReport> look(std::span<const vfio::UseQuestion> questions) override;
+/// The IOMMU group of a PCI function or a mediated device; absent: it has none.
+std::optional<std::uint32_t> iommu_group_of(const HostFs& host, const std::string& device);
 
- private:
-  const HostFs* host_;
-  ListPodDevices list_;
-};
+/// The advertised device that is this function or mediated device, by ID or group. nullptr: there is none.
+const api::AdvertisedDevice* find_device(const HostFs& host, const api::AdvertisedResources& advertised,
+                                         const std::string& device);
 
 /// Serves binds of devices that must be unavailable first. It adds the plugin's lists to the report of
 /// `inner`. If a plugin runs at the time of the look, the kubelet counts as the user of each device that the

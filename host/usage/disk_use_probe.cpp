@@ -105,24 +105,11 @@ void be_blind(vfio::UseReport& report, std::string why) {
   if (report.blind.empty()) report.blind = std::move(why);
 }
 
-}  // namespace
-
-TryClaim claim_by_another_process(const HostFs& host) {
-  struct Asker {
-    explicit Asker(const fs::path& root) : host(root), writer(host) {}
-    HostFs host;
-    SpawningWriter writer;
-  };
-  return [asker = std::make_shared<Asker>(host.root())](const vfio::DeviceNode& node) {
-    return asker->writer.try_claim(fs::path(node.name).relative_path(), node.number, kReadDeadline);
-  };
-}
-
-void DiskUseProbe::find_mounts(std::span<const vfio::UseQuestion> questions, vfio::UseReport& report) const {
-  const auto own = host_->read_file("proc/1/mountinfo");
+void find_mounts(const HostFs& host, std::span<const vfio::UseQuestion> questions, vfio::UseReport& report) {
+  const auto own = host.read_file("proc/1/mountinfo");
   if (!own) return be_blind(report, "mounted file systems: " + own.error().message);
   const auto mounts = parse_mountinfo(*own);
-  const auto others = tables_of_others(*host_, *own);
+  const auto others = tables_of_others(host, *own);
   for (const vfio::UseQuestion& question : questions) {
     for (const vfio::DeviceNode& node : question.nodes) {
       if (!node.block) continue;
@@ -143,7 +130,7 @@ void DiskUseProbe::find_mounts(std::span<const vfio::UseQuestion> questions, vfi
           // The source is not compared, since a user who mounts a tmpfs in a namespace of his own chooses its
           // source freely.
           if (!has_number(mount, node)) continue;
-          const auto cgroup = host_->read_file(fs::path("proc") / std::to_string(*copy.pid) / "cgroup");
+          const auto cgroup = host.read_file(fs::path("proc") / std::to_string(*copy.pid) / "cgroup");
           add(mount, copy.pid, pod_uid(cgroup.value_or("")));
         }
       }
@@ -151,8 +138,8 @@ void DiskUseProbe::find_mounts(std::span<const vfio::UseQuestion> questions, vfi
   }
 }
 
-void DiskUseProbe::find_swap(std::span<const vfio::UseQuestion> questions, vfio::UseReport& report) const {
-  const auto text = host_->read_file("proc/swaps");
+void find_swap(const HostFs& host, std::span<const vfio::UseQuestion> questions, vfio::UseReport& report) {
+  const auto text = host.read_file("proc/swaps");
   if (!text) {
     // A kernel without swap has no such file. If it is unreadable, find_claims() still notices the swap.
     if (!is_gone(text.error())) report.unknown.push_back("swap: " + text.error().message);
@@ -167,12 +154,12 @@ void DiskUseProbe::find_swap(std::span<const vfio::UseQuestion> questions, vfio:
   }
 }
 
-void DiskUseProbe::find_lent(std::span<const vfio::UseQuestion> questions, vfio::UseReport& report) const {
-  const auto lent = lent_on(*host_);
+void find_lent(const HostFs& host, std::span<const vfio::UseQuestion> questions, vfio::UseReport& report) {
+  const auto lent = lent_on(host);
   for (const vfio::UseQuestion& question : questions) {
     for (const vfio::DeviceNode& node : question.nodes) {
       for (const Lent& one : lent) {
-        if (!node.block || !leads_to(*host_, one, node)) continue;
+        if (!node.block || !leads_to(host, one, node)) continue;
         report.users[question.device].push_back(
             {.kind = vfio::DeviceUser::Kind::claim, .name = one.by, .what = node.name});
       }
@@ -180,12 +167,13 @@ void DiskUseProbe::find_lent(std::span<const vfio::UseQuestion> questions, vfio:
   }
 }
 
-void DiskUseProbe::find_claims(std::span<const vfio::UseQuestion> questions, vfio::UseReport& report) const {
+void find_claims(const HostFs& host, const TryClaim& claim, std::span<const vfio::UseQuestion> questions,
+                 vfio::UseReport& report) {
   for (const vfio::UseQuestion& question : questions) {
     if (!report.of(question.device).empty()) continue;
     for (const vfio::DeviceNode& node : question.nodes) {
       if (!node.block) continue;
-      const auto claimed = claim_(node);
+      const auto claimed = claim(node);
       if (claimed) continue;
       const std::error_code code = claimed.error().code;
       if (code == std::errc::no_such_device_or_address || code == kNoMedium) continue;
@@ -194,18 +182,32 @@ void DiskUseProbe::find_claims(std::span<const vfio::UseQuestion> questions, vfi
         return be_blind(report,
                         fmt::format("what the kernel has on {}: {}", node.name, claimed.error().message));
       report.users[question.device].push_back(
-          {.kind = vfio::DeviceUser::Kind::claim, .name = users_of(*host_, node), .what = node.name});
+          {.kind = vfio::DeviceUser::Kind::claim, .name = users_of(host, node), .what = node.name});
     }
   }
 }
 
-Result<vfio::UseReport> DiskUseProbe::look(std::span<const vfio::UseQuestion> questions) {
+}  // namespace
+
+TryClaim claim_by_another_process(const HostFs& host) {
+  struct Asker {
+    explicit Asker(const fs::path& root) : host(root), writer(host) {}
+    HostFs host;
+    SpawningWriter writer;
+  };
+  return [asker = std::make_shared<Asker>(host.root())](const vfio::DeviceNode& node) {
+    return asker->writer.try_claim(fs::path(node.name).relative_path(), node.number, kReadDeadline);
+  };
+}
+
+Result<vfio::UseReport> disk_users(const HostFs& host, const TryClaim& claim,
+                                   std::span<const vfio::UseQuestion> questions) {
   vfio::UseReport report;
   if (!asks_about_disks(questions)) return report;
-  find_mounts(questions, report);
-  find_swap(questions, report);
-  find_lent(questions, report);
-  find_claims(questions, report);
+  find_mounts(host, questions, report);
+  find_swap(host, questions, report);
+  find_lent(host, questions, report);
+  find_claims(host, claim, questions, report);
   return report;
 }
 

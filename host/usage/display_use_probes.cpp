@@ -11,25 +11,25 @@
 
 namespace ferry::host {
 
-Result<vfio::UseReport> ScreenUseProbe::look(std::span<const vfio::UseQuestion> questions) {
+Result<vfio::UseReport> screen_users(const HostFs& host, std::span<const vfio::UseQuestion> questions) {
   vfio::UseReport report;
   std::optional<vfio::MemoryMap> map;
   for (const vfio::UseQuestion& question : questions) {
     const auto address = vfio::PciAddress::parse(question.device);
     if (!address) continue;
-    const auto function = vfio::read_function(*host_, *address);
+    const auto function = vfio::read_function(host, *address);
     if (!function || vfio::on_vfio_driver(*function)) continue;
     auto& users = report.users[question.device];
     if (function->boot_display)
       users.push_back({.kind = vfio::DeviceUser::Kind::boot_display, .name = "boot_vga", .what = {}});
-    const auto ranges = host_->read_attribute(vfio::sysfs_path(*address) / "resource");
+    const auto ranges = host.read_attribute(vfio::sysfs_path(*address) / "resource");
     if (!ranges) {
       if (!is_gone(ranges.error()))
         report.unknown.push_back("firmware framebuffers: " + ranges.error().message);
       continue;
     }
     if (!map) {
-      const auto claims = host_->read_file("proc/iomem");
+      const auto claims = host.read_file("proc/iomem");
       map = vfio::parse_memory_map(claims.value_or(""));
       if (!claims) {
         report.unknown.push_back("firmware framebuffers: " + claims.error().message);
@@ -87,14 +87,14 @@ std::optional<bool> is_on(const HostFs& host, const char* parameter) {
 
 }  // namespace
 
-Result<vfio::UseReport> ConsoleUseProbe::look(std::span<const vfio::UseQuestion> questions) {
+Result<vfio::UseReport> console_users(const HostFs& host, std::span<const vfio::UseQuestion> questions) {
   vfio::UseReport report;
-  if (!host_->exists(fs::path("sys/module") / vfio::kConsoleModule)) return report;
-  const auto served = cards(*host_);
+  if (!host.exists(fs::path("sys/module") / vfio::kConsoleModule)) return report;
+  const auto served = cards(host);
   if (served.empty()) return report;
-  const auto shown = framebuffers(*host_);
-  const auto modeset = is_on(*host_, "modeset");
-  const auto fbdev = is_on(*host_, "fbdev");
+  const auto shown = framebuffers(host);
+  const auto modeset = is_on(host, "modeset");
+  const auto fbdev = is_on(host, "fbdev");
   if (!modeset || !fbdev)
     report.unknown.emplace_back("consoles: the parameters of nvidia_drm cannot be read");
   const bool holds_all = modeset.value_or(false) && fbdev.value_or(false);

@@ -4,22 +4,18 @@
 #include <utility>
 
 #include "host/usage/use_probes.h"
+#include "hostfs/check_reading.h"
 
 namespace ferry::host {
 namespace {
 
-// The part up to the next separator; the rest stays in `text`.
-std::string_view next(std::string_view& text, std::string_view separators) {
-  const auto end = std::min(text.find_first_of(separators), text.size());
-  const std::string_view part = text.substr(0, end);
-  text.remove_prefix(std::min(end + 1, text.size()));
-  return part;
-}
-
 // The next field of a line whose columns are padded with blanks.
 std::string_view next_field(std::string_view& line) {
   line.remove_prefix(std::min(line.find_first_not_of(" \t"), line.size()));
-  return next(line, " \t");
+  const auto end = std::min(line.find_first_of(" \t"), line.size());
+  const std::string_view field = line.substr(0, end);
+  line.remove_prefix(std::min(end + 1, line.size()));
+  return field;
 }
 
 // Blanks and backslashes are written as \ooo.
@@ -46,7 +42,7 @@ std::string unescaped(std::string_view text) {
 std::vector<Mount> parse_mountinfo(std::string_view text) {
   std::vector<Mount> mounts;
   while (!text.empty()) {
-    std::string_view line = next(text, "\n");
+    std::string_view line = cut(text, '\n');
     next_field(line);
     next_field(line);
     Mount mount;
@@ -66,7 +62,7 @@ std::vector<Mount> parse_mountinfo(std::string_view text) {
 std::vector<std::string> parse_swaps(std::string_view text) {
   std::vector<std::string> paths;
   while (!text.empty()) {
-    std::string_view line = next(text, "\n");
+    std::string_view line = cut(text, '\n');
     const std::string_view path = next_field(line);
     if (path.starts_with('/')) paths.push_back(unescaped(path));
   }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <string>
 
 #include "common/text/text.h"
 #include "host/usage/use_probes.h"
+#include "hostfs/check_reading.h"
 #include "hostfs/host_writer.h"
 #include "hostfs/stuck_writes.h"
 
@@ -13,11 +13,6 @@ namespace ferry::host {
 namespace {
 
 constexpr std::string_view kSwitchDriver = "nvidia-nvswitch";  // of PCI functions, and in proc/devices
-
-std::string_view without_blanks(std::string_view text) {
-  text.remove_prefix(std::min(text.find_first_not_of(" \t"), text.size()));
-  return text;
-}
 
 // The driver takes a lock of the GPU to answer, so a stuck write to the GPU would block the read.
 Result<> add_gpus_node(const HostFs& host, const ReadElsewhere& read, vfio::UseQuestion& question) {
@@ -57,15 +52,13 @@ std::optional<std::uint32_t> device_minor(std::string_view information) {
   constexpr std::string_view kKey = "Device Minor:";
   const auto at = information.find(kKey);
   if (at == std::string_view::npos) return {};
-  return number_at_start(without_blanks(information.substr(at + kKey.size())));
+  return number_at_start(trimmed(information.substr(at + kKey.size()), " \t"));
 }
 
 // The format: "Character devices:", lines such as "195 nvidia", an empty line, "Block devices:".
 std::optional<std::uint32_t> character_major(std::string_view devices, std::string_view driver) {
   while (!devices.empty()) {
-    const auto end = std::min(devices.find('\n'), devices.size());
-    const std::string_view line = without_blanks(devices.substr(0, end));
-    devices.remove_prefix(std::min(end + 1, devices.size()));
+    const std::string_view line = trimmed(cut(devices, '\n'), " \t");
     if (line.starts_with("Block")) break;
     const auto blank = line.find(' ');
     if (blank == std::string_view::npos || line.substr(blank + 1) != driver) continue;

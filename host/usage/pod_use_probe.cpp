@@ -1,16 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "host/usage/pod_use_probe.h"
-
 #include <algorithm>
-#include <optional>
 #include <set>
-#include <string>
-#include <string_view>
-#include <utility>
 
 #include <fmt/format.h>
 
 #include "common/text/text.h"
+#include "host/usage/use_probes.h"
 #include "vfio/pci/inventory.h"
 
 namespace ferry::host {
@@ -36,7 +31,6 @@ std::set<std::string> numbering_resources(const HostFs& host, const std::vector<
   return numbering;
 }
 
-/// The devices and groups that a pod was allocated.
 struct Given {
   std::set<std::string> devices;  ///< PCI addresses and UUIDs, in lower case
   std::set<std::uint32_t> groups;
@@ -102,25 +96,26 @@ class Host {
 
 }  // namespace
 
-Result<vfio::UseReport> PodUseProbe::look(std::span<const vfio::UseQuestion> questions) {
+Result<vfio::UseReport> pod_users(const HostFs& host, const ListPodDevices& list_devices,
+                                  KubeletSilence silence, std::span<const vfio::UseQuestion> questions) {
   vfio::UseReport report;
   if (questions.empty()) return report;
-  const auto list = list_();
+  const auto list = list_devices();
   if (!list) {
     report.unknown.push_back("pod resources: " + list.error().message);
-    if (silence_ == KubeletSilence::blinds) report.blind = report.unknown.back();
+    if (silence == KubeletSilence::blinds) report.blind = report.unknown.back();
   }
   if (!list || list->empty()) return report;
 
-  const Host host(*host_);
-  const auto numbering = numbering_resources(*host_, *list);
+  const Host groups(host);
+  const auto numbering = numbering_resources(host, *list);
   std::vector<Given> all;
   all.reserve(list->size());
   for (const vfio::PodDevice& device : *list)
-    all.push_back(host.given(device, numbering.contains(device.resource)));
+    all.push_back(groups.given(device, numbering.contains(device.resource)));
   for (const vfio::UseQuestion& question : questions) {
     const std::string device = lower(question.device);
-    const auto group = host.group_of(device);
+    const auto group = groups.group_of(device);
     std::vector<vfio::DeviceUser> users;
     for (const Given& given : all) {
       // An init container and the pod's other containers share a device; it is listed once.

@@ -1,14 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "host/usage/proc_use_probe.h"
-
 #include <algorithm>
-#include <chrono>
-#include <functional>
 #include <iterator>
 #include <map>
-#include <memory>
 #include <set>
-#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -16,7 +10,10 @@
 #include "common/text/text.h"
 #include "common/text/visible_text.h"
 #include "host/usage/process_facts.h"
+#include "host/usage/use_probes.h"
 #include "hostfs/bounded_caller.h"
+#include "hostfs/check_reading.h"
+#include "hostfs/kernel_facts.h"
 
 namespace ferry::host {
 namespace {
@@ -44,9 +41,7 @@ std::vector<std::string> shared_mappings(std::string_view maps) {
     return number.substr(std::min(number.find_first_not_of('0'), number.size() - 1));
   };
   while (!maps.empty()) {
-    const auto end = std::min(maps.find('\n'), maps.size());
-    const std::string_view line = maps.substr(0, end);
-    maps.remove_prefix(std::min(end + 1, maps.size()));
+    const std::string_view line = cut(maps, '\n');
     const auto dash = line.find('-');
     const auto blank = line.find(' ');
     constexpr std::size_t kShared = 4;  // "rw-s" after the blank
@@ -61,7 +56,6 @@ std::vector<std::string> shared_mappings(std::string_view maps) {
   return names;
 }
 
-// The open and mapped files of one process.
 class ProcessScan {
  public:
   ProcessScan(const HostFs& host, int pid, const AskedNodes& asked, ScanDeadline until)
@@ -131,7 +125,6 @@ class ProcessScan {
   bool late_ = false;
 };
 
-/// The uses of the asked devices by one process.
 struct ProcessUse {
   std::map<std::string, std::vector<vfio::DeviceUser>> users;  ///< by device
   bool blocked = false;                                        ///< a part could not be looked at
@@ -281,10 +274,9 @@ class Walk {
   }
 
   void report_blind_spots() {
-    // ABI: include/linux/proc_ns.h, PROC_PID_INIT_INO. A /proc of another namespace misses most of the host.
-    constexpr std::string_view kHostsNamespace = "pid:[4026531836]";
-    const auto space = host_->link_target("proc/1/ns/pid");
-    if (space && *space != kHostsNamespace) blind("/proc shows the processes of a container alone");
+    // A /proc of another namespace misses most of the host.
+    const auto space = pid_namespace_of_proc(*host_);
+    if (space && *space != kHostsPidNamespace) blind("/proc shows the processes of a container alone");
     if (!silent_.empty())
       blind(named(silent_) + " could not be looked into: the kernel did not answer in time");
     if (!late_.empty()) blind(too_many_files(late_));

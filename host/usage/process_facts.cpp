@@ -8,10 +8,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 #include <utility>
-#include <vector>
 
 #include "common/process/this_process.h"
 #include "common/text/text.h"
+#include "hostfs/check_reading.h"
 #include "hostfs/kernel_facts.h"
 
 namespace ferry::host {
@@ -117,16 +117,6 @@ bool is_open_vm(const HostFs& host, const fs::path& descriptor) {
   return target ? *target == "anon_inode:kvm-vm" : !ended(target.error());
 }
 
-std::vector<std::string_view> split(std::string_view text, char separator) {
-  std::vector<std::string_view> parts;
-  while (!text.empty()) {
-    const auto end = std::min(text.find(separator), text.size());
-    parts.push_back(text.substr(0, end));
-    text.remove_prefix(std::min(end + 1, text.size()));
-  }
-  return parts;
-}
-
 // QEMU's option syntax: commas separate words, and a comma in a value is doubled. A first word without '=' is
 // the value of `guest`.
 std::string guest_of(std::string_view option) {
@@ -201,9 +191,9 @@ std::optional<int> pid_of(std::string_view name) {
 }
 
 std::optional<std::string> vm_name(std::string_view cmdline) {
-  const auto arguments = split(cmdline, '\0');
+  const auto arguments = words_between(cmdline, '\0');
   if (arguments.empty()) return {};
-  const auto program = arguments[0].substr(arguments[0].find_last_of('/') + 1);
+  const std::string program = arguments[0].substr(arguments[0].find_last_of('/') + 1);
   if (std::ranges::find(kOtherMonitors, program) != kOtherMonitors.end()) return "";
   if (!program.starts_with("qemu-system-") && program != "qemu-kvm" && program != "kvm") return {};
   for (std::size_t i = 1; i + 1 < arguments.size(); ++i)
@@ -232,8 +222,8 @@ std::string pod_uid(std::string_view cgroup) {
 std::string service_of(std::string_view cgroup) {
   std::vector<Hierarchy> hierarchies;
   std::string_view own;
-  for (const std::string_view line : split(cgroup, '\n')) {
-    const auto hierarchy = hierarchy_of(line);
+  while (!cgroup.empty()) {
+    const auto hierarchy = hierarchy_of(cut(cgroup, '\n'));
     if (!hierarchy) return "";
     hierarchies.push_back(*hierarchy);
     if (!hierarchy->of_systemd || hierarchy->path == "/") continue;

@@ -4,19 +4,12 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <filesystem>
-#include <string>
-#include <string_view>
-#include <utility>
-#include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "common/text/text.h"
 #include "host/claims/claim_record.h"
-#include "host/usage/advertised_use_probe.h"
-#include "host/usage/proc_use_probe.h"
 #include "host/usage/process_facts.h"
 #include "vfio/pci/pci_function.h"
 
@@ -46,8 +39,8 @@ Result<vfio::UseReport> CombinedUseProbe::look(std::span<const vfio::UseQuestion
     if (auto added = add_nvidia_nodes(*host_, read_, question); !added)
       all.unseen.emplace(question.device, added.error().message);
   }
-  for (const auto& probe : probes_) {
-    auto report = probe->look(questions);
+  for (const FindUsers& find_users : sources_) {
+    auto report = find_users(questions);
     if (!report) return report;
     for (const auto& [device, users] : report->users) add(all.users[device], users);
     if (all.blind.empty()) all.blind = report->blind;
@@ -58,20 +51,23 @@ Result<vfio::UseReport> CombinedUseProbe::look(std::span<const vfio::UseQuestion
 }
 
 std::unique_ptr<vfio::UseProbe> all_use_probes(const HostFs& host, const vfio::AcceleratorRules& rules,
-                                               ListPodDevices pods, KubeletSilence silence) {
-  std::vector<std::unique_ptr<vfio::UseProbe>> probes;
-  probes.push_back(std::make_unique<ProcUseProbe>(host));
-  probes.push_back(std::make_unique<DiskUseProbe>(host, claim_by_another_process(host)));
-  probes.push_back(std::make_unique<NetworkUseProbe>(host));
-  probes.push_back(std::make_unique<ScreenUseProbe>(host));
-  probes.push_back(std::make_unique<ConsoleUseProbe>(host));
-  probes.push_back(std::make_unique<ModuleUseProbe>(host));
-  probes.push_back(std::make_unique<FabricUseProbe>(host, rules));
-  probes.push_back(std::make_unique<LibvirtUseProbe>(
-      host, virt::VirtHelper{.program = virt::virt_program(), .host_root = host.root()}));
-  probes.push_back(std::make_unique<PodUseProbe>(host, pods, silence));
-  probes.push_back(std::make_unique<AdvertisedUseProbe>(host, std::move(pods)));
-  return std::make_unique<CombinedUseProbe>(host, read_by_another_process(host), std::move(probes));
+                                               const ListPodDevices& pods, KubeletSilence silence) {
+  using Questions = std::span<const vfio::UseQuestion>;
+  const virt::VirtHelper helper{.program = virt::virt_program(), .host_root = host.root()};
+  std::vector<FindUsers> sources = {
+      [&host](Questions questions) { return ProcUseProbe(host).look(questions); },
+      [&host, claim = claim_by_another_process(host)](Questions questions) {
+        return disk_users(host, claim, questions);
+      },
+      [&host](Questions questions) { return network_users(host, questions); },
+      [&host](Questions questions) { return screen_users(host, questions); },
+      [&host](Questions questions) { return console_users(host, questions); },
+      [&host](Questions questions) { return module_users(host, questions); },
+      [&host, rules](Questions questions) { return fabric_users(host, rules, questions); },
+      [&host, helper](Questions questions) { return libvirt_users(host, helper, questions); },
+      [&host, pods, silence](Questions questions) { return pod_users(host, pods, silence, questions); },
+      [&host, pods](Questions questions) { return allocated_users(host, pods, questions); }};
+  return std::make_unique<CombinedUseProbe>(host, read_by_another_process(host), std::move(sources));
 }
 
 namespace {
@@ -116,12 +112,13 @@ bool has(const virt::Domain& domain, const std::string& device) {
 
 }  // namespace
 
-Result<vfio::UseReport> LibvirtUseProbe::look(std::span<const vfio::UseQuestion> questions) {
+Result<vfio::UseReport> libvirt_users(const HostFs& host, const virt::VirtHelper& helper,
+                                      std::span<const vfio::UseQuestion> questions,
+                                      std::chrono::milliseconds deadline) {
   vfio::UseReport report;
-  const bool present =
-      host_->exists("run/libvirt/libvirt-sock") || host_->exists("run/libvirt/virtqemud-sock");
+  const bool present = host.exists("run/libvirt/libvirt-sock") || host.exists("run/libvirt/virtqemud-sock");
   if (questions.empty() || !present) return report;
-  const auto domains = virt::running_domains(helper_, deadline_);
+  const auto domains = virt::running_domains(helper, deadline);
   if (!domains) {
     report.unknown.push_back("libvirt: " + domains.error().message);
     return report;
@@ -182,20 +179,20 @@ void collect_links(const HostFs& host, const std::filesystem::path& directory, i
 
 }  // namespace
 
-Result<vfio::UseReport> NetworkUseProbe::look(std::span<const vfio::UseQuestion> questions) {
+Result<vfio::UseReport> network_users(const HostFs& host, std::span<const vfio::UseQuestion> questions) {
   constexpr int kDeepest = 16;  // behind five hubs: usb3/3-1/3-1.1/.../3-1.1.1.1.1.1:1.0/net
   vfio::UseReport report;
   for (const vfio::UseQuestion& question : questions) {
     const auto address = vfio::PciAddress::parse(question.device);
     if (!address) continue;
     Links links;
-    collect_links(*host_, vfio::sysfs_path(*address), kDeepest, links);
+    collect_links(host, vfio::sysfs_path(*address), kDeepest, links);
     const auto add = [&](std::string name) {
       report.users[question.device].push_back(
           {.kind = vfio::DeviceUser::Kind::network_link, .name = std::move(name), .what = {}});
     };
     for (const std::filesystem::path& link : links.seen)
-      if (is_up(*host_, link)) add(link.filename().string());
+      if (is_up(host, link)) add(link.filename().string());
     if (links.any_hidden) add({});
   }
   return report;
@@ -215,11 +212,11 @@ bool is_on_driver(const HostFs& host, const vfio::UseQuestion& question) {
 
 }  // namespace
 
-Result<vfio::UseReport> ModuleUseProbe::look(std::span<const vfio::UseQuestion> questions) {
+Result<vfio::UseReport> module_users(const HostFs& host, std::span<const vfio::UseQuestion> questions) {
   vfio::UseReport report;
-  if (std::ranges::none_of(questions, [&](const vfio::UseQuestion& q) { return is_on_driver(*host_, q); }))
+  if (std::ranges::none_of(questions, [&](const vfio::UseQuestion& q) { return is_on_driver(host, q); }))
     return report;
-  const auto users = host_->list(std::filesystem::path("sys/module") / kDriver / "holders");
+  const auto users = host.list(std::filesystem::path("sys/module") / kDriver / "holders");
   if (!users) {
     // A driver that is built into the kernel has no `holders`.
     if (!is_gone(users.error()))
@@ -264,25 +261,26 @@ std::optional<int> fabric_manager(const HostFs& host) {
 
 }  // namespace
 
-Result<vfio::UseReport> FabricUseProbe::look(std::span<const vfio::UseQuestion> questions) {
+Result<vfio::UseReport> fabric_users(const HostFs& host, const vfio::AcceleratorRules& rules,
+                                     std::span<const vfio::UseQuestion> questions) {
   vfio::UseReport report;
-  const auto inventory = vfio::scan(*host_);
+  const auto inventory = vfio::scan(host);
   if (!inventory) return report;  // a host without a PCI bus has no fabric
-  const std::size_t switches = count(*inventory, rules_, is_switch_of_the_host);
+  const std::size_t switches = count(*inventory, rules, is_switch_of_the_host);
   // If PCI shows switches and none has a host driver, the fabric belongs to a service VM. From B200 on,
   // boards have switches that PCI does not show. A running manager proves such a fabric, since it exits where
   // it finds none.
-  if (switches == 0 && count(*inventory, rules_, is_switch) > 0) return report;
+  if (switches == 0 && count(*inventory, rules, is_switch) > 0) return report;
   const std::string fabric =
       fmt::format("the NVLink fabric ({})", switches > 0 ? counted(switches, "switch", "switches")
                                                          : "whose switches are no PCI functions");
-  const auto pid = fabric_manager(*host_);
+  const auto pid = fabric_manager(host);
   if (!pid) return report;
   for (const vfio::UseQuestion& question : questions) {
     const auto address = vfio::PciAddress::parse(question.device);
     const vfio::PciFunction* function = address ? inventory->find(*address) : nullptr;
     if (function == nullptr || vfio::on_vfio_driver(*function)) continue;
-    if (!rules_.match(*function) && !is_switch_of_the_host(*function, rules_)) continue;
+    if (!rules.match(*function) && !is_switch_of_the_host(*function, rules)) continue;
     report.users[question.device].push_back(
         {.kind = vfio::DeviceUser::Kind::fabric, .name = "nv-fabricmanager", .pid = pid, .what = fabric});
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// All use probes of a host together, and each probe that reads the host's files alone.
+// All use probes of a host together, and each source that reads the host's files alone.
 #pragma once
 
 #include <chrono>
@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "common/result.h"
-#include "host/usage/pod_use_probe.h"
 #include "hostfs/host_fs.h"
+#include "hostfs/host_writer.h"
 #include "vfio/pci/inventory.h"
 #include "vfio/use_probe.h"
 #include "virt/virt_client.h"
@@ -45,22 +45,33 @@ std::optional<std::uint32_t> device_minor(std::string_view information);
 /// The major number of a character device driver, by its name in proc/devices. ABI: proc(5).
 std::optional<std::uint32_t> character_major(std::string_view devices, std::string_view driver);
 
-/// Asks several probes and merges their reports. A VM that an earlier probe found by its open device node is
-/// not listed again by a later probe that found it by configuration. An error of any probe is an error.
+/// The kubelet's allocations; an empty list if there is no kubelet.
+using ListPodDevices = std::function<Result<std::vector<vfio::PodDevice>>()>;
+
+/// The meaning of a kubelet that exists and cannot be asked.
+enum class KubeletSilence {
+  noted,   ///< for binds: a broken kubelet starts no VMs, and running VMs are seen (docs/adr/0007)
+  blinds,  ///< for vGPUs: a deleted vGPU cannot be put back for the pod that was allocated it
+};
+
+/// Finds device users as vfio::UseProbe::look() does.
+using FindUsers = std::function<Result<vfio::UseReport>(std::span<const vfio::UseQuestion> questions)>;
+
+/// Asks several sources and merges their reports. A VM that an earlier source found by its open device node
+/// is not listed again by a later one that found it by configuration. An error of any source is an error.
 /// Device nodes that a driver creates without an entry in sysfs are added to the questions here. If that
 /// driver does not name a device's node, the report is blind to that device.
 class CombinedUseProbe final : public vfio::UseProbe {
  public:
   /// `host` must outlive this.
-  CombinedUseProbe(const HostFs& host, ReadElsewhere read,
-                   std::vector<std::unique_ptr<vfio::UseProbe>> probes)
-      : host_(&host), read_(std::move(read)), probes_(std::move(probes)) {}
+  CombinedUseProbe(const HostFs& host, ReadElsewhere read, std::vector<FindUsers> sources)
+      : host_(&host), read_(std::move(read)), sources_(std::move(sources)) {}
   Result<vfio::UseReport> look(std::span<const vfio::UseQuestion> asked) override;
 
  private:
   const HostFs* host_;
   ReadElsewhere read_;
-  std::vector<std::unique_ptr<vfio::UseProbe>> probes_;
+  std::vector<FindUsers> sources_;
 };
 
 /// Every probe for this host: /proc, disks, network links, screens, nvidia_drm's console, modules, the NVLink
@@ -84,78 +95,80 @@ class ClaimUseProbe final : public vfio::UseProbe {
   vfio::UseProbe* inner_;
 };
 
-/// Asks libvirt which running domains have a device, including a domain that is just starting and has opened
-/// nothing yet. Without a libvirt socket nothing is asked. A missing answer is noted in UseReport::unknown
-/// and is never an error.
-class LibvirtUseProbe final : public vfio::UseProbe {
+/// Finds the processes that have a device node open, or mapped although closed. It walks the host's /proc,
+/// also for containers and threads with their own open files; it compares nodes by number and opens no
+/// device. It needs the host's PID namespace. A process that may not be looked into is noted in
+/// UseReport::unknown. A process that takes longer than `patience` makes the report blind; after three of
+/// them no more are looked at. A process in a pod with too many open files counts as a user of every device
+/// instead, so that a drain can evict its pod, whose other processes are skipped. A process that ends
+/// meanwhile is no user. A user's service is named only if none of its processes is a VM or in a pod. Errors:
+/// /proc cannot be listed, or shows no process. ABI: proc(5): fd, maps, map_files, task, comm, cmdline,
+/// cgroup.
+class ProcUseProbe final : public vfio::UseProbe {
  public:
-  LibvirtUseProbe(const HostFs& host, virt::VirtHelper helper,
-                  std::chrono::milliseconds deadline = virt::kDomainsDeadline)
-      : host_(&host), helper_(std::move(helper)), deadline_(deadline) {}
+  explicit ProcUseProbe(const HostFs& host, std::chrono::milliseconds patience = kReadDeadline)
+      : host_(&host), patience_(patience) {}
   Result<vfio::UseReport> look(std::span<const vfio::UseQuestion> questions) override;
 
  private:
   const HostFs* host_;
-  virt::VirtHelper helper_;
-  std::chrono::milliseconds deadline_;
+  std::chrono::milliseconds patience_;
 };
+
+/// Finds devices that the kubelet has allocated to a pod, before the pod has opened anything. A kubelet that
+/// cannot be asked is noted in UseReport::unknown, and in UseReport::blind with KubeletSilence::blinds; there
+/// are no errors.
+///
+/// A device ID stands for
+/// - a PCI function, if it is a PCI address (NVIDIA's KubeVirt plugin, Ferry's, a virtual function's vGPU);
+/// - a mediated device, if it is its UUID (the same plugins);
+/// - an IOMMU group, if it is a number, and also the vfio device of that number (/dev/vfio/devices/vfioN).
+///
+/// NVIDIA's Kata plugin uses either number, KubeVirt's own plugins use groups, and the two cannot be told
+/// apart. Many other plugins number their devices too. A number therefore counts only for resources of
+/// nvidia.com, and for resources whose allocated IDs are all groups of vfio. Other IDs belong to unrelated
+/// devices. A pod that has a function is a user of its whole IOMMU group.
+Result<vfio::UseReport> pod_users(const HostFs& host, const ListPodDevices& list_devices,
+                                  KubeletSilence silence, std::span<const vfio::UseQuestion> questions);
+
+/// Finds devices that Ferry's plugin has allocated and whose pod the kubelet does not list yet; pod_users()
+/// finds the others. The plugin learns of a release late, or only when a process waits for it. Therefore its
+/// allocations count only for a short time after the file's last change, and later only if the kubelet cannot
+/// be asked. An unreadable file is noted in UseReport::unknown; there are no errors.
+Result<vfio::UseReport> allocated_users(const HostFs& host, const ListPodDevices& list_devices,
+                                        std::span<const vfio::UseQuestion> questions);
+
+/// Asks libvirt which running domains have a device, including a domain that is just starting and has opened
+/// nothing yet. Without a libvirt socket nothing is asked. A missing answer is noted in UseReport::unknown
+/// and is never an error.
+Result<vfio::UseReport> libvirt_users(const HostFs& host, const virt::VirtHelper& helper,
+                                      std::span<const vfio::UseQuestion> questions,
+                                      std::chrono::milliseconds deadline = virt::kDomainsDeadline);
 
 /// Finds network links of a device, or of USB devices at it, that are up (IFF_UP in sysfs net/NAME/flags,
 /// include/uapi/linux/if.h). A bind of the device would cut them. sysfs hides links in other network
 /// namespaces, such as those of containers: their directory `net` exists and looks empty. The device user for
 /// such a link has no name.
-class NetworkUseProbe final : public vfio::UseProbe {
- public:
-  /// `host` must outlive this.
-  explicit NetworkUseProbe(const HostFs& host) : host_(&host) {}
-  Result<vfio::UseReport> look(std::span<const vfio::UseQuestion> questions) override;
-
- private:
-  const HostFs* host_;
-};
+Result<vfio::UseReport> network_users(const HostFs& host, std::span<const vfio::UseQuestion> questions);
 
 /// Reports kernel modules that use NVIDIA's and may keep a GPU without any process (nvidia_peermem,
 /// nvidia_fs, gdrdrv). The kernel does not say which GPU a module uses, so the report is a note and not a
 /// device user. Modules whose use other probes see are left out. There are no errors.
 /// ABI: Documentation/ABI/testing/sysfs-module, holders.
-class ModuleUseProbe final : public vfio::UseProbe {
- public:
-  /// `host` must outlive this.
-  explicit ModuleUseProbe(const HostFs& host) : host_(&host) {}
-  Result<vfio::UseReport> look(std::span<const vfio::UseQuestion> questions) override;
-
- private:
-  const HostFs* host_;
-};
+Result<vfio::UseReport> module_users(const HostFs& host, std::span<const vfio::UseQuestion> questions);
 
 /// Finds the GPUs and switches of an NVLink fabric whose manager runs on this host. Taking one of them away
 /// breaks the links of the others, including those of running VMs. The host has a fabric if nv-fabricmanager
 /// runs and a host driver has the switches (the classes that `rules` take on request), or PCI shows no
 /// switch.
-class FabricUseProbe final : public vfio::UseProbe {
- public:
-  /// `host` must outlive this.
-  FabricUseProbe(const HostFs& host, vfio::AcceleratorRules rules) : host_(&host), rules_(std::move(rules)) {}
-  Result<vfio::UseReport> look(std::span<const vfio::UseQuestion> questions) override;
-
- private:
-  const HostFs* host_;
-  vfio::AcceleratorRules rules_;
-};
+Result<vfio::UseReport> fabric_users(const HostFs& host, const vfio::AcceleratorRules& rules,
+                                     std::span<const vfio::UseQuestion> questions);
 
 /// Finds screens that need a device: the boot display (sysfs boot_vga), and a framebuffer of the firmware
 /// inside its BARs (proc/iomem). If that file or the BARs cannot be read, or the file hides addresses for
 /// lack of CAP_SYS_ADMIN, `unknown` says so. A device on a vfio driver shows nothing. Devices that are not
 /// PCI functions are skipped.
-class ScreenUseProbe final : public vfio::UseProbe {
- public:
-  /// `host` must outlive this.
-  explicit ScreenUseProbe(const HostFs& host) : host_(&host) {}
-  Result<vfio::UseReport> look(std::span<const vfio::UseQuestion> questions) override;
-
- private:
-  const HostFs* host_;
-};
+Result<vfio::UseReport> screen_users(const HostFs& host, std::span<const vfio::UseQuestion> questions);
 
 /// Finds the GPUs that nvidia_drm uses for a console of its own, without any process. Such a GPU is on driver
 /// nvidia and has a DRM card; the module runs with modeset and fbdev on, or sys/class/graphics/fb*/device
@@ -163,15 +176,7 @@ class ScreenUseProbe final : public vfio::UseProbe {
 /// ask for the binding of the console (sys/class/vtconsole), since the module holds the GPU either way.
 /// Unreadable parameters (their mode is 0400) are reported as `unknown`. Devices that are not PCI functions
 /// are skipped. ABI: NVIDIA's open kernel module, nvidia-drm-os-interface.c.
-class ConsoleUseProbe final : public vfio::UseProbe {
- public:
-  /// `host` must outlive this.
-  explicit ConsoleUseProbe(const HostFs& host) : host_(&host) {}
-  Result<vfio::UseReport> look(std::span<const vfio::UseQuestion> questions) override;
-
- private:
-  const HostFs* host_;
-};
+Result<vfio::UseReport> console_users(const HostFs& host, std::span<const vfio::UseQuestion> questions);
 
 // The users of disks. mount_table.cpp reads the kernel's lists of mounted file systems and of swap.
 
@@ -202,20 +207,7 @@ TryClaim claim_by_another_process(const HostFs& host);
 /// or the kernel cannot be asked; there are no errors.
 /// ABI: proc(5), /proc/PID/mountinfo, /proc/swaps; open(2), O_EXCL on a block device; loop/backing_file of
 /// sysfs; drivers/nvme/target/configfs.c.
-class DiskUseProbe final : public vfio::UseProbe {
- public:
-  /// `host` must outlive this.
-  DiskUseProbe(const HostFs& host, TryClaim claim) : host_(&host), claim_(std::move(claim)) {}
-  Result<vfio::UseReport> look(std::span<const vfio::UseQuestion> questions) override;
-
- private:
-  void find_mounts(std::span<const vfio::UseQuestion> questions, vfio::UseReport& report) const;
-  void find_swap(std::span<const vfio::UseQuestion> questions, vfio::UseReport& report) const;
-  void find_lent(std::span<const vfio::UseQuestion> questions, vfio::UseReport& report) const;
-  void find_claims(std::span<const vfio::UseQuestion> questions, vfio::UseReport& report) const;
-
-  const HostFs* host_;
-  TryClaim claim_;
-};
+Result<vfio::UseReport> disk_users(const HostFs& host, const TryClaim& claim,
+                                   std::span<const vfio::UseQuestion> questions);
 
 }  // namespace ferry::host

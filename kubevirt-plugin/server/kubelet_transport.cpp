@@ -13,7 +13,6 @@
 #include "common/rpc/client_call.h"
 #include "common/rpc/grpc_core.h"
 #include "common/rpc/rpc_queue.h"
-#include "common/rpc/socket_acceptor.h"
 #include "common/rpc/socket_file.h"
 #include "deviceplugin.pb.h"
 #include "hostfs/directory_watch.h"

@@ -14,7 +14,6 @@
 #include "common/rpc/grpc_core.h"
 #include "common/rpc/rpc_queue.h"
 #include "common/rpc/rpc_server.h"
-#include "common/rpc/rpc_stream.h"
 #include "deviceplugin.pb.h"
 #include "kubevirt-plugin/server/kubelet_transport.h"
 #include "pluginregistration.pb.h"

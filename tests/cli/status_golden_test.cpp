@@ -356,9 +356,9 @@ TEST(StatusText, FitsIntoEightyColumnsWithLongNames) {
 
 // As the text names it.
 TEST(StatusDocument, NamesThePodThatHasADevice) {
-  const host::AdvertisedAs free{.resource = "nvidia.com/pgpu", .id = "42"};
+  const api::AdvertisedDevice free{.resource = "nvidia.com/pgpu", .id = "42"};
   EXPECT_TRUE(to_json(free).at("pod").is_null());
-  host::AdvertisedAs given = free;
+  api::AdvertisedDevice given = free;
   given.allocated = true;
   given.pod = "studio/render-a";
   EXPECT_EQ(to_json(given).at("pod"), "studio/render-a");

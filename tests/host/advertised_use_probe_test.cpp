@@ -8,6 +8,7 @@
 #include <gmock/gmock.h>
 
 #include "api/files.h"
+#include "host/usage/use_probes.h"
 #include "hostfs/locks.h"
 #include "tests/support/fake_kernel.h"
 #include "tests/support/must.h"
@@ -60,8 +61,8 @@ class AdvertisedUseProbeTest : public testing::Test {
     return out;
   }
   vfio::UseReport look(Result<std::vector<vfio::PodDevice>> pods) {
-    AdvertisedUseProbe probe(kernel_, [&] { return pods; });
-    return must(probe.look(questions()));
+    return must(allocated_users(
+        kernel_, [&] { return pods; }, questions()));
   }
   static std::vector<vfio::PodDevice> nobody() { return {}; }
   test::FakeKernel kernel_;

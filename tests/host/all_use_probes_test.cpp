@@ -12,16 +12,6 @@ using test::must;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-/// Says always the same.
-class FixedProbe final : public vfio::UseProbe {
- public:
-  explicit FixedProbe(Result<vfio::UseReport> report) : report_(std::move(report)) {}
-  Result<vfio::UseReport> look(std::span<const vfio::UseQuestion> /*questions*/) override { return report_; }
-
- private:
-  Result<vfio::UseReport> report_;
-};
-
 vfio::DeviceUser vm(const std::string& name, std::optional<int> pid, const std::string& what) {
   return {
       .kind = vfio::DeviceUser::Kind::virtual_machine, .name = name, .pid = pid, .what = what, .pod_uid = {}};
@@ -31,11 +21,11 @@ vfio::DeviceUser process(const std::string& name, int pid, const std::string& wh
 }
 
 Result<vfio::UseReport> combine(std::vector<Result<vfio::UseReport>> reports) {
-  std::vector<std::unique_ptr<vfio::UseProbe>> probes;
-  probes.reserve(reports.size());
-  for (auto& report : reports) probes.push_back(std::make_unique<FixedProbe>(std::move(report)));
+  std::vector<FindUsers> sources;
+  sources.reserve(reports.size());
+  for (auto& report : reports) sources.emplace_back([report](const auto& /*questions*/) { return report; });
   const HostFs nowhere("/nonexistent");
-  return CombinedUseProbe(nowhere, read_by_another_process(nowhere), std::move(probes)).look({});
+  return CombinedUseProbe(nowhere, read_by_another_process(nowhere), std::move(sources)).look({});
 }
 
 TEST(CombinedUseProbe, IsBlindToADeviceWhoseDriverDoesNotTellItsNodes) {

@@ -33,7 +33,7 @@ class ConsoleUseProbeTest : public testing::Test {
   void load(const std::map<std::string, std::string>& parameters) {
     kernel_.add_plain_module("nvidia_drm", parameters);
   }
-  vfio::UseReport look() { return must(ConsoleUseProbe(kernel_).look(questions_)); }
+  vfio::UseReport look() { return must(console_users(kernel_, questions_)); }
   std::vector<std::string> users() {
     std::vector<std::string> out;
     const vfio::UseReport report = look();

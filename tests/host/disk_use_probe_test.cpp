@@ -41,12 +41,13 @@ class DiskUseProbeTest : public testing::Test {
     if (!space.empty()) tree_.link(directory + "/ns/mnt", space);
   }
   vfio::UseReport look(const std::vector<vfio::DeviceNode>& nodes) {
-    DiskUseProbe probe(host_, [this](const vfio::DeviceNode& node) -> Result<> {
+    const auto claim = [this](const vfio::DeviceNode& node) -> Result<> {
       asked_.push_back(node.name);
       if (!claims_.contains(node.name)) return {};
       return fail(error_from_errno(claims_.at(node.name), "open " + node.name));
-    });
-    return must(probe.look(std::vector<vfio::UseQuestion>{{.device = kDevice, .nodes = nodes}}));
+    };
+    const std::vector<vfio::UseQuestion> questions = {{.device = kDevice, .nodes = nodes}};
+    return must(disk_users(host_, claim, questions));
   }
   std::vector<std::string> users(const std::vector<vfio::DeviceNode>& nodes) {
     const vfio::UseReport report = look(nodes);
@@ -196,9 +197,8 @@ TEST_F(DiskUseProbeTest, ReadsNothingWhereNoBlockDeviceIsAskedAbout) {
 
 // A captured machine has none.
 TEST_F(DiskUseProbeTest, IsBlindInATreeWithoutDeviceNodes) {
-  DiskUseProbe probe(host_, claim_by_another_process(host_));
-  const vfio::UseReport report =
-      must(probe.look(std::vector<vfio::UseQuestion>{{.device = kDevice, .nodes = {disk("/dev/sdd", 48)}}}));
+  const std::vector<vfio::UseQuestion> questions = {{.device = kDevice, .nodes = {disk("/dev/sdd", 48)}}};
+  const vfio::UseReport report = must(disk_users(host_, claim_by_another_process(host_), questions));
   EXPECT_THAT(report.blind, HasSubstr("/dev/sdd: No such file or directory"));
 }
 

@@ -36,7 +36,7 @@ class FabricUseProbeTest : public testing::Test {
                                        .on_request = {vfio::PciClass::bridge_other}};
     const std::vector<vfio::UseQuestion> questions = {{.device = "0000:1b:00.0", .nodes = {}},
                                                       {.device = "0000:05:00.0", .nodes = {}}};
-    const vfio::UseReport report = test::must(FabricUseProbe(kernel_, rules).look(questions));
+    const vfio::UseReport report = test::must(fabric_users(kernel_, rules, questions));
     std::vector<std::string> out;
     for (const vfio::DeviceUser& user : report.of("0000:1b:00.0")) out.push_back(user.text());
     std::vector<std::string> of_switch;
@@ -73,7 +73,7 @@ TEST_F(FabricUseProbeTest, FindsGpusOfAFabricWhoseSwitchesPciDoesNotShow) {
                                        .on_request = {vfio::PciClass::bridge_other}};
     const std::vector<vfio::UseQuestion> questions = {{.device = "0000:1b:00.0", .nodes = {}}};
     std::vector<std::string> out;
-    const vfio::UseReport report = test::must(FabricUseProbe(kernel_, rules).look(questions));
+    const vfio::UseReport report = test::must(fabric_users(kernel_, rules, questions));
     for (const vfio::DeviceUser& user : report.of("0000:1b:00.0")) out.push_back(user.text());
     return out;
   };

@@ -20,7 +20,7 @@
 #include "api/desired_state.h"
 #include "api/host_status.h"
 #include "host/node_keeper.h"
-#include "host/usage/advertised_resources.h"
+#include "host/usage/advertised_use_probe.h"
 #include "hostfs/locks.h"
 #include "tests/host/three_t4s.h"
 #include "tests/support/must.h"

@@ -26,9 +26,8 @@ class LibvirtUseProbeTest : public testing::Test {
     std::vector<vfio::UseQuestion> questions;
     questions.reserve(devices.size());
     for (const std::string& device : devices) questions.push_back({.device = device, .nodes = {}});
-    LibvirtUseProbe probe(host_, {.program = tree_.path() / "ferry-virt", .host_root = host_.root()},
-                          deadline);
-    return must(probe.look(questions));
+    return must(libvirt_users(host_, {.program = tree_.path() / "ferry-virt", .host_root = host_.root()},
+                              questions, deadline));
   }
   test::ScratchDirectory tree_;
   HostFs host_{tree_.path()};

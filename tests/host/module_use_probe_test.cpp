@@ -22,8 +22,8 @@ class ModuleUseProbeTest : public testing::Test {
   void hold(const std::string& name) { tree_.directory("sys/module/nvidia/holders/" + name); }
   std::vector<std::string> notes(const std::string& device) {
     const HostFs host(tree_.path());
-    const vfio::UseReport report = test::must(
-        ModuleUseProbe(host).look(std::vector<vfio::UseQuestion>{{.device = device, .nodes = {}}}));
+    const vfio::UseReport report =
+        test::must(module_users(host, std::vector<vfio::UseQuestion>{{.device = device, .nodes = {}}}));
     EXPECT_THAT(report.users, IsEmpty());
     EXPECT_EQ(report.blind, "") << "a note keeps no GPU";
     return report.unknown;

@@ -17,7 +17,7 @@ std::vector<std::string> links_up(const std::string& flags, const std::string& w
   const HostFs host(tree.path());
   const std::vector<vfio::UseQuestion> questions = {{.device = "0000:02:00.0", .nodes = {}},
                                                     {.device = "0000:03:00.0", .nodes = {}}};
-  const vfio::UseReport report = test::must(NetworkUseProbe(host).look(questions));
+  const vfio::UseReport report = test::must(network_users(host, questions));
   EXPECT_THAT(report.of("0000:03:00.0"), IsEmpty());
   std::vector<std::string> out;
   for (const vfio::DeviceUser& user : report.of("0000:02:00.0")) out.push_back(user.text());
@@ -50,7 +50,7 @@ TEST(NetworkUseProbe, FindsALinkInAnotherNetworkNamespace) {
   const std::vector<vfio::UseQuestion> questions = {{.device = "0000:02:00.0", .nodes = {}},
                                                     {.device = "0000:03:00.0", .nodes = {}},
                                                     {.device = "0000:04:00.0", .nodes = {}}};
-  const vfio::UseReport report = test::must(NetworkUseProbe(host).look(questions));
+  const vfio::UseReport report = test::must(network_users(host, questions));
   for (const char* held : {"0000:02:00.0", "0000:03:00.0"}) {
     ASSERT_EQ(report.of(held).size(), 1U) << held;
     EXPECT_EQ(report.of(held)[0].text(), "a network link of it is in another network namespace");

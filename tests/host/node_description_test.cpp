@@ -194,7 +194,8 @@ TEST_F(NodeDescriptionTest, KatasNumberIsKnownByItsGroup) {
   snapshot.advertised->not_advertised = {{.id = "0000:3b:00.0", .reason = "on driver nvidia"}};
   const AcceleratorDescription description = of(snapshot, "0000:5e:00.0");
   std::vector<std::string> names;
-  std::ranges::transform(description.advertised_as, std::back_inserter(names), &AdvertisedAs::resource);
+  std::ranges::transform(description.advertised_as, std::back_inserter(names),
+                         &api::AdvertisedDevice::resource);
   EXPECT_THAT(names, ElementsAre("nvidia.com/pgpu", "nvidia.com/TU104GL_TESLA_T4"));
   EXPECT_EQ(description.condition.word, "unhealthy");
   EXPECT_THAT(description.condition.hint, testing::HasSubstr("bound anew"));

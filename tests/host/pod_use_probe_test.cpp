@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "host/usage/pod_use_probe.h"
-
 #include <ostream>
 
 #include <gmock/gmock.h>
 
+#include "host/usage/use_probes.h"
 #include "tests/support/fake_kernel.h"
 #include "tests/support/must.h"
 
@@ -53,8 +52,8 @@ class PodUseProbeTest : public testing::Test {
     std::vector<vfio::UseQuestion> questions;
     for (const char* device : {kGpu, kAudio, kOther, "0000:41:00.0", kVf, kLone, kUuid})
       questions.push_back({.device = device, .nodes = {}});
-    PodUseProbe probe(kernel_, [&] { return list; });
-    return must(probe.look(questions));
+    return must(pod_users(
+        kernel_, [&] { return list; }, KubeletSilence::noted, questions));
   }
   /// The devices that somebody holds.
   std::vector<std::string> held(const std::vector<vfio::PodDevice>& list) {
@@ -152,23 +151,24 @@ TEST_F(PodUseProbeTest, DoesNotKnowWhenTheKubeletCannotBeAsked) {
 
 TEST_F(PodUseProbeTest, IsBlindWhereAskedForWhenTheKubeletCannotBeAsked) {
   const std::vector<vfio::UseQuestion> questions = {{.device = kUuid, .nodes = {}}};
-  PodUseProbe silent(
-      kernel_, [] { return Result<std::vector<vfio::PodDevice>>(fail(Errc::unreachable, "no answer")); },
-      KubeletSilence::blinds);
-  EXPECT_EQ(must(silent.look(questions)).blind, "pod resources: no answer");
-  PodUseProbe nobody(
-      kernel_, [] { return Result<std::vector<vfio::PodDevice>>(std::vector<vfio::PodDevice>()); },
-      KubeletSilence::blinds);
-  EXPECT_EQ(must(nobody.look(questions)).blind, "");
+  const ListPodDevices silent = [] {
+    return Result<std::vector<vfio::PodDevice>>(fail(Errc::unreachable, "no answer"));
+  };
+  EXPECT_EQ(must(pod_users(kernel_, silent, KubeletSilence::blinds, questions)).blind,
+            "pod resources: no answer");
+  const ListPodDevices none = [] {
+    return Result<std::vector<vfio::PodDevice>>(std::vector<vfio::PodDevice>());
+  };
+  EXPECT_EQ(must(pod_users(kernel_, none, KubeletSilence::blinds, questions)).blind, "");
 }
 
 TEST_F(PodUseProbeTest, AsksNobodyAboutNothing) {
   bool asked = false;
-  PodUseProbe probe(kernel_, [&]() -> Result<std::vector<vfio::PodDevice>> {
+  const ListPodDevices list = [&]() -> Result<std::vector<vfio::PodDevice>> {
     asked = true;
     return std::vector<vfio::PodDevice>{};
-  });
-  EXPECT_THAT(must(probe.look({})).users, IsEmpty());
+  };
+  EXPECT_THAT(must(pod_users(kernel_, list, KubeletSilence::noted, {})).users, IsEmpty());
   EXPECT_FALSE(asked);
 }
 

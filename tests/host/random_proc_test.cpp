@@ -5,15 +5,14 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
-#include <memory>
 #include <random>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
 #include <gmock/gmock.h>
 
-#include "host/usage/proc_use_probe.h"
 #include "host/usage/use_probes.h"
 #include "tests/support/fake_kernel.h"
 #include "tests/support/must.h"
@@ -176,21 +175,21 @@ TEST(RandomProcs, HideNobodyWhoIsWholeAndMakeNobodyUp) {
     SCOPED_TRACE(seed);
     const RandomProc machine(seed);
     const FakeKernel& kernel = machine.kernel;
-    std::vector<std::unique_ptr<vfio::UseProbe>> probes;
-    probes.push_back(std::make_unique<ProcUseProbe>(kernel));
-    probes.push_back(
-        std::make_unique<DiskUseProbe>(kernel, [](const vfio::DeviceNode&) { return Result<>(); }));
-    probes.push_back(std::make_unique<NetworkUseProbe>(kernel));
-    probes.push_back(std::make_unique<ScreenUseProbe>(kernel));
-    probes.push_back(std::make_unique<ConsoleUseProbe>(kernel));
-    probes.push_back(std::make_unique<ModuleUseProbe>(kernel));
-    probes.push_back(std::make_unique<FabricUseProbe>(kernel, rules));
+    using Questions = std::span<const vfio::UseQuestion>;
+    const auto claim = [](const vfio::DeviceNode&) { return Result<>(); };
+    std::vector<FindUsers> sources = {[&](Questions asked) { return ProcUseProbe(kernel).look(asked); },
+                                      [&](Questions asked) { return disk_users(kernel, claim, asked); },
+                                      [&](Questions asked) { return network_users(kernel, asked); },
+                                      [&](Questions asked) { return screen_users(kernel, asked); },
+                                      [&](Questions asked) { return console_users(kernel, asked); },
+                                      [&](Questions asked) { return module_users(kernel, asked); },
+                                      [&](Questions asked) { return fabric_users(kernel, rules, asked); }};
     std::vector<vfio::PciAddress> addresses;
     for (const char* address : {kOnVfio, kDisk, kFree, kGpu})
       addresses.push_back(must(vfio::PciAddress::parse(address)));
     const auto questions = vfio::use_questions(kernel, must(vfio::scan(kernel)), addresses);
     const vfio::UseReport report =
-        must(CombinedUseProbe(kernel, read_by_another_process(kernel), std::move(probes)).look(questions));
+        must(CombinedUseProbe(kernel, read_by_another_process(kernel), std::move(sources)).look(questions));
     EXPECT_THAT(texts(report, kOnVfio), testing::ElementsAre("process p900 (pid 900) holds /dev/vfio/7"));
     EXPECT_THAT(texts(report, kDisk),
                 testing::ElementsAre("the file system mounted at /data holds /dev/nvme0n1"));

@@ -20,7 +20,7 @@ constexpr std::string_view kRanges =
 
 class ScreenUseProbeTest : public testing::Test {
  protected:
-  vfio::UseReport look() { return must(ScreenUseProbe(kernel_).look(questions_)); }
+  vfio::UseReport look() { return must(screen_users(kernel_, questions_)); }
   std::vector<std::string> users() {
     std::vector<std::string> out;
     const vfio::UseReport report = look();
