@@ -42,6 +42,8 @@ Result<std::vector<std::string>> inner_path(std::string_view path) {
   while (rest.starts_with("./")) rest.remove_prefix(2);
   if (rest == "." || rest.empty()) return parts;
   if (rest.ends_with('/')) rest.remove_suffix(1);
+  // A split of an empty text has no parts.
+  if (rest.empty()) return refuse("has an empty part or a '.' in it");
   for (const auto between : std::views::split(rest, '/')) {
     const std::string_view part(between.begin(), between.end());
     if (part == "..") return refuse("leads out of its folder");

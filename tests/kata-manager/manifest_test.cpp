@@ -84,6 +84,7 @@ TEST(Manifest, IsRefusedWhereItCannotBeTakenAsItIs) {
       {manifest(titled("a\\u0000b")), "has control characters", Errc::refused},
       {manifest(titled("a\\nb")), "'a?b' has control characters", Errc::refused},
       {manifest(titled("a//b")), "has an empty part", Errc::refused},
+      {manifest(titled(".//")), "has an empty part", Errc::refused},
       {manifest(titled(".")), "names no file", Errc::refused},
       {manifest(titled(std::string(256, 'n'))), "too long", Errc::refused},
       {manifest(titled("a", R"(,"io.deis.oras.content.unpack":true)")), "of another type",
