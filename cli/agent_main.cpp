@@ -36,7 +36,6 @@
 #include "kube/api_client.h"
 #include "kube/cluster_access.h"
 #include "kube/curl_transport.h"
-#include "kubectl/kubectl_completion.h"
 #include "kubectl/kubectl_program.h"
 #include "vfio/quiesce/release.h"
 
