@@ -19,7 +19,6 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
-#include "agent/agent_instance.h"
 #include "agent/agent_options.h"
 #include "agent/host_files.h"
 #include "agent/kata/artifact_pulls.h"
