@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/agent_instance.h"
-
 #include <chrono>
 #include <filesystem>
 #include <system_error>
@@ -11,6 +9,7 @@
 #include <spdlog/spdlog.h>
 
 #include "agent/host_files.h"
+#include "agent/node_agent.h"
 #include "api/files.h"
 
 namespace ferry::agent {

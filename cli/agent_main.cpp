@@ -19,7 +19,6 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
-#include "agent/agent_instance.h"
 #include "agent/agent_options.h"
 #include "agent/host_files.h"
 #include "agent/kata/artifact_pulls.h"
@@ -36,7 +35,6 @@
 #include "kube/api_client.h"
 #include "kube/cluster_access.h"
 #include "kube/curl_transport.h"
-#include "kubectl/kubectl_completion.h"
 #include "kubectl/kubectl_program.h"
 #include "vfio/quiesce/release.h"
 

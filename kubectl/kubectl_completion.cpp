@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kubectl/kubectl_completion.h"
-
 #include <algorithm>
 #include <cstddef>
 #include <filesystem>
 
 #include <fmt/format.h>
+
+#include "kubectl/kubectl_program.h"
 
 namespace ferry::kubectl {
 namespace {

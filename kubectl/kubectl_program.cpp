@@ -43,7 +43,6 @@
 #include "kubectl/cluster_facts.h"
 #include "kubectl/cluster_reader.h"
 #include "kubectl/cluster_verbs.h"
-#include "kubectl/kubectl_completion.h"
 
 namespace ferry::kubectl {
 namespace {

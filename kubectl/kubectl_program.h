@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "cli/completion/command_model.h"
 
@@ -18,6 +21,32 @@ int kubectl_program(int argc, char** argv);
 
 /// The commands and options of `kubectl ferry`.
 cli::CommandModel kubectl_commands();
+
+// Completion of `kubectl ferry` through kubectl's own. For a plugin kubectl-NAME it runs
+// kubectl_complete-NAME with the words after the plugin's name; the last is the one being typed. ABI:
+// kubernetes.io/docs/tasks/extend-kubectl/kubectl-plugins; the output is that of programs made with Cobra.
+
+/// True: the program is called `kubectl_complete-ferry` (argv[0], with or without a path).
+bool is_kubectl_completion(std::string_view name);
+
+/// Names of a cluster's objects that a word may be.
+struct NameQuestion {
+  enum class Kind {
+    nodes,
+    vms,  ///< "NAMESPACE/NAME" of VirtualMachineInstances
+  };
+  Kind kind = Kind::nodes;
+  std::string kubeconfig = {};  ///< of the command line; empty: not given
+  std::string context = {};     ///< as `kubeconfig`
+};
+/// Returns the names; none if they are not known.
+using AskForNames = std::function<std::vector<std::string>(const NameQuestion&)>;
+
+/// A line for each word that may replace the last of `words`, with its description after a tab. The last line
+/// is the directive: ":4" nothing else, ":0" a file, ":16" a folder. `ask` runs only if such a name may stand
+/// in that place.
+std::string kubectl_completion(const cli::CommandModel& root, const std::vector<std::string>& words,
+                               const AskForNames& ask);
 
 /// `kubectl_complete-ferry`: prints kubectl_completion() for the words on its command line.
 int kubectl_completion_program(int argc, char** argv);

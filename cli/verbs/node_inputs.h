@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// The inputs of the verbs for vGPUs and for a whole node: a file's profiles or policies, and the host to
-// compare them with.
+// The inputs of the verbs for vGPUs and for a whole node: a file's profiles or policies, the host to compare
+// them with, and a snapshot of the node.
 #pragma once
 
 #include <set>
 #include <string>
 #include <vector>
 
+#include "cli/output/explanation.h"
 #include "cli/session.h"
 #include "cli/verbs/verbs.h"
 #include "common/result.h"
 #include "host/node_apply.h"
+#include "host/node_description.h"
 #include "mdev/vgpu.h"
 #include "policy/policy.h"
 #include "vgpu-dm/apply/apply.h"
@@ -53,5 +55,23 @@ Result<host::NodeHost> node_host(const Session& session, const host::NodeProbes&
 Result<host::NodeHost> hostd_host(const Session& session, const host::NodeProbes& uses);
 /// hostd's probes, for which devices of ResourceClaims are not in use.
 host::NodeProbes hostd_probes(const Session& session);
+
+// The snapshot of the node, for the verbs that show it.
+
+enum class Depth {
+  rows,  ///< the facts of a row of `status`, with the accelerators' driver_override
+  all,   ///< also driver_override of companion functions, and each accelerator's own facts; reading these
+         ///< wakes one that sleeps
+};
+
+/// Reads everything that is known of the node now. Facts that cannot be read beside the scan become notes.
+/// Errors: the host itself cannot be scanned.
+Result<host::NodeSnapshot> snapshot_node(const Session& session, Depth depth);
+
+/// Describes `snapshot` with the names of this host's models.
+host::NodeDescription describe_node(const Session& session, const host::NodeSnapshot& snapshot);
+
+/// Reads the input of an explanation.
+Result<ExplainInputs> read_explain_inputs(const Session& session);
 
 }  // namespace ferry::cli

@@ -21,7 +21,7 @@
 #include "cli/output/wait_note.h"
 #include "cli/session.h"
 #include "cli/verbs/capture.h"
-#include "cli/verbs/node_look.h"
+#include "cli/verbs/node_inputs.h"
 #include "cli/verbs/verbs.h"
 #include "common/event_loop.h"
 #include "common/exit_status.h"

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "dra/publish/slice_plan.h"
-
 #include <algorithm>
 #include <cstddef>
 #include <iterator>
 #include <utility>
 
+#include "dra/publish/slice_publisher.h"
 #include "dra/slices/publication.h"
 
 namespace ferry::dra {

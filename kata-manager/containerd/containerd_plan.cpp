@@ -13,7 +13,6 @@
 
 #include "common/text/text.h"
 #include "kata-manager/containerd/containerd_place.h"
-#include "kata-manager/toml/toml.h"
 
 namespace ferry::kata {
 namespace {
@@ -89,6 +88,36 @@ std::optional<std::string> spelt_otherwise(const ContainerdFile& file) {
     if (auto key = spelt_otherwise(*inner, {"runtimes", "default_runtime_name"})) return key;
   }
   return std::nullopt;
+}
+
+// A program that parses and reprints containerd's file drops comments, and Ferry's marks with them.
+
+/// A runtime table of Ferry outside of its blocks (with_block() in config_files.h).
+struct UnmarkedRuntime {
+  std::string name;
+  TomlTable entry;
+  std::vector<TomlPath> tables;  ///< its table, and its snapshotter's if there is one
+};
+
+/// The runtimes in a file whose `ConfigPath` lies below /etc/ferry/kata, by name. `root`: the file without
+/// Ferry's block.
+std::vector<UnmarkedRuntime> unmarked_runtimes(const TomlTable& root) {
+  std::vector<UnmarkedRuntime> out;
+  const TomlTable* plugins = find_table(root, {"plugins"});
+  if (plugins == nullptr) return out;
+  for (const auto& [id, section] : *plugins) {
+    const TomlTable* runtimes = find_table(*plugins, {id, "containerd", "runtimes"});
+    if (runtimes == nullptr) continue;
+    for (const auto& [name, entry] : *runtimes) {
+      if (!is_configuration_of_ferry(text_at(*runtimes, {name, "options", "ConfigPath"}))) continue;
+      UnmarkedRuntime found{
+          .name = name, .entry = *entry.table(), .tables = {{"plugins", id, "containerd", "runtimes", name}}};
+      if (find(root, {"plugins", kCriImages, "runtime_platforms", name}) != nullptr)
+        found.tables.push_back({"plugins", kCriImages, "runtime_platforms", name});
+      out.push_back(std::move(found));
+    }
+  }
+  return out;
 }
 
 class Planner {
@@ -474,6 +503,20 @@ class Planner {
 };
 
 }  // namespace
+
+ConfiguredRuntime configured_runtime(const std::string& name, const std::filesystem::path& file,
+                                     const TomlTable& entry) {
+  ConfiguredRuntime out{{.name = name,
+                         .shim = text_at(entry, {"runtime_path"}),
+                         .configuration = text_at(entry, {"options", "ConfigPath"}),
+                         .pod_annotations = texts_at(entry, {"pod_annotations"}),
+                         .container_annotations = texts_at(entry, {"container_annotations"})},
+                        file,
+                        text_at(entry, {"runtime_type"})};
+  if (auto snapshotter = text_at(entry, {"snapshotter"}); !snapshotter.empty())
+    out.snapshotter = std::move(snapshotter);
+  return out;
+}
 
 Result<RuntimePlan> plan_containerd(const ContainerdSetup& setup, const ConfigFiles& files,
                                     std::span<const RuntimeHandler> handlers) {

@@ -14,10 +14,26 @@
 #include "kata-manager/containerd/containerd_config.h"
 #include "kata-manager/containerd/containerd_release.h"
 #include "kata-manager/runtime/config_files.h"
-#include "kata-manager/runtime/configured_runtime.h"
 #include "kata-manager/runtime/container_runtime.h"
+#include "kata-manager/toml/toml.h"
 
 namespace ferry::kata {
+
+/// A runtime of Ferry in a configuration file. CRI-O's file has no annotations: it passes all.
+struct ConfiguredRuntime : RuntimeHandler {
+  std::filesystem::path file;
+  std::string type = {};  ///< containerd's `runtime_type`; empty in CRI-O
+  /// The table has lost Ferry's marks, because another program rewrote the file.
+  bool unmarked = false;
+  bool operator==(const ConfiguredRuntime&) const = default;
+
+  /// The handler that would produce this runtime.
+  const RuntimeHandler& handler() const { return *this; }
+};
+
+/// Reads an entry of containerd's table of runtimes that entry_of() made.
+ConfiguredRuntime configured_runtime(const std::string& name, const std::filesystem::path& file,
+                                     const TomlTable& entry);
 
 struct ContainerdSetup {
   ContainerdRelease release;

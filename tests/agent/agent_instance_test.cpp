@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/agent_instance.h"
-
 #include <chrono>
 #include <memory>
 #include <stop_token>
@@ -9,6 +7,7 @@
 
 #include <gmock/gmock.h>
 
+#include "agent/node_agent.h"
 #include "common/log.h"
 #include "host/system/agent_folders.h"
 #include "tests/support/as_user.h"

@@ -7,7 +7,7 @@
 #include <gmock/gmock.h>
 
 #include "api/files.h"
-#include "cli/verbs/node_look.h"
+#include "cli/verbs/node_inputs.h"
 #include "hostfs/locks.h"
 #include "tests/support/machines.h"
 #include "tests/support/must.h"

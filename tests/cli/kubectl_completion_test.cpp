@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kubectl/kubectl_completion.h"
-
 #include <sstream>
 
 #include <fmt/format.h>

@@ -14,7 +14,7 @@
 
 #include "cli/output/status_document.h"
 #include "cli/output/status_text.h"
-#include "cli/verbs/node_look.h"
+#include "cli/verbs/node_inputs.h"
 #include "tests/support/captured_host.h"
 #include "tests/support/golden.h"
 #include "tests/support/machines.h"

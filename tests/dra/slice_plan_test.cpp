@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "dra/publish/slice_plan.h"
-
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -12,6 +10,7 @@
 #include <gmock/gmock.h>
 
 #include "dra/names.h"
+#include "dra/publish/slice_publisher.h"
 #include "dra/slices/publication.h"
 #include "tests/dra/scheduler_model.h"
 #include "tests/dra/some_gpus.h"
