@@ -367,15 +367,16 @@ Status nvmlVgpuTypeGetMaxInstances(nvml::Device /*device*/, unsigned id, unsigne
   *most = type_of(id)->most;
   return nvml::kSuccess;
 }
-Status nvmlDeviceGetVgpuTypeSupportedPlacements(nvml::Device /*device*/, unsigned id, void* list) {
+Status nvmlDeviceGetVgpuTypeSupportedPlacements(nvml::Device /*device*/, unsigned id,
+                                                nvml::VgpuPlacements* list) {
   constexpr Status kVersionMismatch = 25;  // NVML_ERROR_ARGUMENT_VERSION_MISMATCH
   const Type* type = type_of(id);
   if (type == nullptr || type->places == 0) return nvml::kNotSupported;
-  const unsigned version = *static_cast<const unsigned*>(list);  // the first member of each
-  if (version == nvml::kOldPlacements) return list_placements(*type, *static_cast<OldPlacements*>(list));
+  void* const old = list;
+  const unsigned version = *static_cast<const unsigned*>(old);  // the first member of each
+  if (version == nvml::kOldPlacements) return list_placements(*type, *static_cast<OldPlacements*>(old));
   if (State::read().old != 0 || version != nvml::version_of<nvml::VgpuPlacements>(2)) return kVersionMismatch;
-  auto* const now = static_cast<nvml::VgpuPlacements*>(list);
-  return now->mode == nvml::kMixedSizePlacements ? list_placements(*type, *now) : nvml::kInvalidArgument;
+  return list->mode == nvml::kMixedSizePlacements ? list_placements(*type, *list) : nvml::kInvalidArgument;
 }
 Status nvmlVgpuTypeGetMaxInstancesPerGpuInstance(nvml::MaxInstancesPerGpuInstance* per) {
   if (type_of(per->type_id)->profile == nvml::kNoInstanceProfile) return nvml::kNotSupported;
