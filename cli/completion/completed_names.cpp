@@ -13,7 +13,7 @@
 #include "common/text/text.h"
 #include "common/text/visible_text.h"
 #include "host/claims/claim_record.h"
-#include "host/usage/advertised_resources.h"
+#include "host/usage/advertised_use_probe.h"
 #include "hostfs/host_fs.h"
 #include "kubevirt-plugin/discovery/device_names.h"
 #include "policy/accelerators.h"

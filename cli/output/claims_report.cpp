@@ -36,7 +36,12 @@ std::string id_of(const dra::ClaimDevice& device) {
 NodeClaims read_claims(const HostFs& host) {
   if (!host.exists(api::kClaimsFile)) return {};
   const auto text = host.read_file(api::kClaimsFile, HostFs::Links::refused);
-  if (!text) return {.problem = text.error().message + "; " + dra::kCheckpointHint};
+  if (!text) {
+    Error error = text.error();
+    // Only a file that cannot be a checkpoint has a hint already.
+    if (!error.hint.empty()) error.hint = dra::kCheckpointHint;
+    return {.problem = error.text()};
+  }
   auto checkpoint = dra::read_checkpoint(*text);
   if (!checkpoint) return {.problem = checkpoint.error().text()};
   if (const auto boot = boot_id(host)) *checkpoint = dra::for_boot(std::move(*checkpoint), *boot);

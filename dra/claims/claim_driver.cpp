@@ -499,8 +499,12 @@ Result<std::unique_ptr<ClaimDriver>> ClaimDriver::open(const Parts& parts, Setti
   const auto boot_id = parts.host.read_attribute("proc/sys/kernel/random/boot_id");
   if (!boot_id) return fail(Error(boot_id.error()));
   const auto text = parts.host.read_file(settings.claims_file);
-  if (!text && !is_gone(text.error()))
-    return fail(Error{.code = text.error().code, .message = text.error().message, .hint = kCheckpointHint});
+  if (!text && !is_gone(text.error())) {
+    Error error = text.error();
+    // Only a file that cannot be a checkpoint has a hint already.
+    if (!error.hint.empty()) error.hint = kCheckpointHint;
+    return fail(std::move(error));
+  }
   Checkpoint checkpoint{.boot_id = *boot_id};
   if (text) {
     auto read = read_checkpoint(*text);

@@ -196,7 +196,10 @@ Result<ClaimRecord> load_claim_record(const HostFs& host) {
   if (!file) {
     if (file.error().code == std::errc::no_such_file_or_directory)
       return ClaimRecord{.boot_id = std::move(*boot)};
-    return fail(Error{.code = file.error().code, .message = file.error().message, .hint = kHint});
+    Error error = file.error();
+    // Only a file that cannot be a record has a hint already; descriptors that ran out say nothing about it.
+    if (!error.hint.empty()) error.hint = kHint;
+    return fail(std::move(error));
   }
   auto record = read_claim_record(*file);
   if (record && record->boot_id != *boot) return ClaimRecord{.boot_id = std::move(*boot)};
