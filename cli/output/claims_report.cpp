@@ -21,8 +21,9 @@ using nlohmann::json;
 /// A vGPU's profile; "whole" of an IOMMU group.
 std::string kind_of(const dra::ClaimDevice& device) {
   if (dra::is_whole(device.device)) return dra::kWhole;
-  const std::string profile = dra::text_of(device.device, "profile");
-  return visible_line(profile.empty() ? device.device.name : profile);
+  const dra::Attribute profile = dra::attribute_of(device.device, "profile");
+  const auto* const name = std::get_if<std::string>(&profile);
+  return visible_line(name == nullptr ? device.device.name : *name);
 }
 
 /// The UUID or the function that the VM has; empty: the claim is not prepared yet.
