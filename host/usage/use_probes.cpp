@@ -51,7 +51,7 @@ Result<vfio::UseReport> CombinedUseProbe::look(std::span<const vfio::UseQuestion
 }
 
 std::unique_ptr<vfio::UseProbe> all_use_probes(const HostFs& host, const vfio::AcceleratorRules& rules,
-                                               const ListPodDevices& pods, KubeletSilence silence) {
+                                               ListPodDevices pods, KubeletSilence silence) {
   using Questions = std::span<const vfio::UseQuestion>;
   const virt::VirtHelper helper{.program = virt::virt_program(), .host_root = host.root()};
   std::vector<FindUsers> sources = {
@@ -66,7 +66,9 @@ std::unique_ptr<vfio::UseProbe> all_use_probes(const HostFs& host, const vfio::A
       [&host, rules](Questions questions) { return fabric_users(host, rules, questions); },
       [&host, helper](Questions questions) { return libvirt_users(host, helper, questions); },
       [&host, pods, silence](Questions questions) { return pod_users(host, pods, silence, questions); },
-      [&host, pods](Questions questions) { return allocated_users(host, pods, questions); }};
+      [&host, pods = std::move(pods)](Questions questions) {
+        return allocated_users(host, pods, questions);
+      }};
   return std::make_unique<CombinedUseProbe>(host, read_by_another_process(host), std::move(sources));
 }
 
