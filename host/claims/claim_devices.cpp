@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "host/claims/claim_devices.h"
+
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
@@ -9,7 +11,6 @@
 #include <spdlog/spdlog.h>
 
 #include "common/text/text.h"
-#include "host/claims/claim_keeper.h"
 #include "mdev/framework.h"
 #include "mdev/vgpu_inventory.h"
 #include "policy/policy.h"
