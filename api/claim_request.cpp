@@ -9,6 +9,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "common/errc_words.h"
 #include "common/text/json.h"
 #include "common/text/text.h"
 #include "common/text/words.h"
@@ -32,23 +33,12 @@ constexpr std::size_t kLongestHint = 2000;
 constexpr Words<ClaimAction, 2> kActions = {
     {{"prepare", ClaimAction::prepare}, {"unprepare", ClaimAction::unprepare}}};
 
-constexpr Words<Errc, 10> kCodes = {{{"usage", Errc::usage},
-                                     {"invalid_config", Errc::invalid_config},
-                                     {"not_found", Errc::not_found},
-                                     {"refused", Errc::refused},
-                                     {"differs", Errc::differs},
-                                     {"stuck", Errc::stuck},
-                                     {"unreachable", Errc::unreachable},
-                                     {"unsupported", Errc::unsupported},
-                                     {"malformed_host", Errc::malformed_host},
-                                     {"failed", Errc::failed}}};
-
 std::optional<ClaimAction> parse_action(std::string_view word) {
   return value_for(kActions, word);
 }
 
 std::optional<Errc> parse_code(std::string_view word) {
-  return value_for(kCodes, word);
+  return value_for(kErrcWords, word);
 }
 
 bool is_label_char(char c) {
@@ -203,7 +193,7 @@ Json json_of(const Error& error) {
   const bool is_errno = error.code.category() == std::generic_category() && error.code.value() > 0;
   const bool is_ours = error.code.category() == ferry_category();
   const std::string_view word =
-      is_ours ? word_for(kCodes, static_cast<Errc>(error.code.value()), "failed") : "failed";
+      is_ours ? word_for(kErrcWords, static_cast<Errc>(error.code.value()), "failed") : "failed";
   Json out = {{"code", is_errno ? "errno" : word}};
   if (is_errno) out["errno"] = error.code.value();
   out["message"] = cut(error.message, kLongestErrorText);

@@ -95,7 +95,7 @@ Record parse(const HostFs& host, const std::string& text, const Present& now) {
   }
 }
 
-// By the path of the file.
+// All records, by the path of their file.
 Result<std::map<std::filesystem::path, Record>> read_all(const HostFs& host) {
   const auto names = names_in(host, kDirectory);
   if (!names) return fail(Error(names.error()));

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "common/errc_words.h"
 #include "common/text/text.h"
 #include "common/text/words.h"
 
@@ -14,17 +15,6 @@ namespace ferry::virt {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-constexpr Words<Errc, 10> kCodes = {{{"usage", Errc::usage},
-                                     {"invalid_config", Errc::invalid_config},
-                                     {"not_found", Errc::not_found},
-                                     {"refused", Errc::refused},
-                                     {"differs", Errc::differs},
-                                     {"stuck", Errc::stuck},
-                                     {"unreachable", Errc::unreachable},
-                                     {"unsupported", Errc::unsupported},
-                                     {"malformed_host", Errc::malformed_host},
-                                     {"failed", Errc::failed}}};
 
 constexpr Words<GuestAccelerator, 3> kAccelerators = {
     {{"auto", GuestAccelerator::automatic}, {"kvm", GuestAccelerator::kvm}, {"tcg", GuestAccelerator::tcg}}};
@@ -53,7 +43,7 @@ vfio::PciAddress address_of(const Json& value) {
 
 Error error_of(const Json& value) {
   const auto& code = value.at("code").get_ref<const std::string&>();
-  return {.code = value_for(kCodes, code).value_or(Errc::failed),
+  return {.code = value_for(kErrcWords, code).value_or(Errc::failed),
           .message = value.at("message"),
           .hint = value.value("hint", "")};
 }
@@ -165,7 +155,7 @@ std::string answer_text(const SelftestReport& report) {
 
 std::string answer_text(const Error& error) {
   std::string_view code = "failed";
-  for (const auto& [name, errc] : kCodes)
+  for (const auto& [name, errc] : kErrcWords)
     if (error.code == errc) code = name;
   return dump({{"error", {{"code", code}, {"message", error.message}, {"hint", error.hint}}}});
 }

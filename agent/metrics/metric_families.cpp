@@ -57,7 +57,7 @@ class Families {
   Family& add(const char* name, const char* help, MetricType type) {
     return all_.emplace_back(name, help, type);
   }
-  /// By name. A family without samples is left out.
+  /// The families that have samples, sorted by name.
   std::vector<MetricFamily> take() {
     std::vector<MetricFamily> out;
     for (Family& family : all_)
