@@ -240,7 +240,7 @@ std::string claim_answer_text(const Result<std::vector<PreparedDevice>>& answer)
 Result<std::vector<PreparedDevice>> read_claim_answer(std::string_view text) {
   auto answer = read_message(text, "the answer of hostd", read_answer);
   if (!answer) return fail(std::move(answer).error());
-  if (answer->error) return fail(std::move(*answer->error));
+  if (auto& error = answer->error) return fail(std::move(*error));
   return std::move(answer->devices);
 }
 
