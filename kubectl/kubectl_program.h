@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "cli/completion/command_model.h"
+#include "cli/completion/completion.h"
 
 namespace ferry::kubectl {
 
@@ -42,9 +42,7 @@ struct NameQuestion {
 /// Returns the names; none if they are not known.
 using AskForNames = std::function<std::vector<std::string>(const NameQuestion&)>;
 
-/// A line for each word that may replace the last of `words`, with its description after a tab. The last line
-/// is the directive: ":4" nothing else, ":0" a file, ":16" a folder. `ask` runs only if such a name may stand
-/// in that place.
+/// cli::completions() of `kubectl ferry`. `ask` runs only if the name of an object may stand in that place.
 std::string kubectl_completion(const cli::CommandModel& root, const std::vector<std::string>& words,
                                const AskForNames& ask);
 

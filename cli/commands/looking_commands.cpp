@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The commands that look at this host, or at the program itself.
-#include <map>
-
 #include <fmt/format.h>
 
 #include "cli/command_line.h"
 #include "cli/commands/command_tree.h"
-#include "cli/completion/completion.h"
+#include "cli/completion/host_completion.h"
 #include "cli/options/plugin_options.h"
 #include "cli/options/value_option.h"
 #include "common/version.h"
@@ -22,9 +20,7 @@ ExitStatus help_verb(const Session& session, const std::vector<std::string>& wor
 }
 
 ExitStatus completion_verb(const Session& session, const std::string& shell) {
-  static const std::map<std::string, decltype(&bash_completion)> kShells = {
-      {"bash", bash_completion}, {"zsh", zsh_completion}, {"fish", fish_completion}};
-  fmt::print(session.out, "{}", kShells.at(shell)(ferry_commands(), "ferry"));
+  fmt::print(session.out, "{}", completion_script(shell));
   return ExitStatus::done;
 }
 

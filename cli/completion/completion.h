@@ -1,27 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
-// Completion of command lines by the user's shell.
+// The words that complete a command line, for the user's shell and for kubectl.
 #pragma once
 
+#include <functional>
+#include <map>
 #include <string>
+#include <vector>
 
 #include "cli/completion/command_model.h"
 
 namespace ferry::cli {
 
-// Each is a script for the shell that completes commands, options and words of `root`. FILE and DIR complete
-// to existing paths. For names of the host (completed_names.h) the script runs `program`; other values do not
-// complete.
-std::string bash_completion(const CommandModel& root, const std::string& program);
-std::string zsh_completion(const CommandModel& root, const std::string& program);
-std::string fish_completion(const CommandModel& root, const std::string& program);
+/// The words before the one that the user types.
+struct WordsBefore {
+  std::map<std::string, std::string> values = {};  ///< of options, by the option's last name: "--file"
+  std::vector<std::string> positionals = {};
+};
 
-/// `text` in single quotes, which bash and zsh take literally.
-std::string shell_quoted(const std::string& text);
+/// Descriptions by name; a description may be empty.
+using Names = std::map<std::string, std::string>;
 
-/// `program` as part of a function's name: "kubectl_ferry" for kubectl-ferry.
-std::string function_name(const std::string& program);
+/// Returns names that an option or a positional takes as its value, such as the nodes of a cluster.
+using FindNames = std::function<Names(const OptionModel& option, const WordsBefore& before)>;
 
-/// `text` with each `from` replaced by `to`.
-std::string replaced(std::string text, const std::string& from, const std::string& to);
+/// A line for each word that may replace the last of `words`, with its description after a tab. Without any
+/// word it completes an empty one. Of "--output=j" only the part behind the '=' is replaced. The last line is
+/// a directive: ":4" nothing else, ":0" a file, ":16" a folder. ABI: `ShellCompDirective` of Cobra, which
+/// kubectl reads.
+std::string completions(const CommandModel& root, const std::vector<std::string>& words,
+                        const FindNames& find);
 
 }  // namespace ferry::cli

@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/completion/completion.h"
-
-#include <algorithm>
 #include <fcntl.h>
 #include <fstream>
-#include <map>
 #include <ostream>
 #include <sstream>
 #include <string>
@@ -18,7 +14,7 @@
 #include "api/advertised_resources.h"
 #include "api/files.h"
 #include "cli/command_line.h"
-#include "cli/completion/completed_names.h"
+#include "cli/completion/host_completion.h"
 #include "common/process/spawn.h"
 #include "common/unique_fd.h"
 #include "host/claims/claim_record.h"
@@ -30,13 +26,13 @@
 namespace ferry::cli {
 namespace {
 
-using testing::AllOf;
 using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::IsSupersetOf;
 using testing::Not;
+using testing::StartsWith;
 
 std::vector<std::string> lines_of(const std::filesystem::path& file) {
   std::vector<std::string> out;
@@ -61,334 +57,253 @@ std::vector<std::string> run_shell(const std::string& shell, const std::string& 
   return said;
 }
 
-std::vector<std::string> run_bash(const std::string& script) {
-  return run_shell("bash", "--norc", script);
-}
-
 bool is_installed(const std::string& shell) {
   const auto child = spawn("sh", {"sh", "-c", "command -v " + shell + " > /dev/null"}, {});
   return child && reap(*child) == 0;
 }
 
-std::vector<std::string> quoted(const std::vector<std::string>& words) {
-  std::vector<std::string> out;
-  out.reserve(words.size());
-  for (const std::string& word : words) out.push_back(shell_quoted(word));
-  return out;
-}
+using Words = std::vector<std::string>;
 
-/// What bash offers for the last of `words`, as it has split them. "(default)" and "(dirnames)": files and
-/// folders, which are readline's to find.
-std::vector<std::string> advertised(const std::string& script, const std::string& function,
-                                    const std::vector<std::string>& words) {
-  std::string all = script;
-  all += "set -u\ncompopt() { echo \"($2)\"; }\n";  // bash has it only where a user completes
-  all += fmt::format("COMP_WORDS=({})\nCOMP_CWORD={}\n{}\n", fmt::join(quoted(words), " "), words.size() - 1,
-                     function);
-  return run_bash(all + "for each in \"${COMPREPLY[@]}\"; do echo \"$each\"; done\n");
+/// The lines of completions() without descriptions; the directive is last.
+Words completed(const CommandModel& root, const Words& words, const FindNames& find) {
+  std::istringstream lines(completions(root, words, find));
+  Words out;
+  for (std::string line; std::getline(lines, line);) out.push_back(line.substr(0, line.find('\t')));
+  return out;
 }
 
 struct Completed {
   std::string name;
-  std::vector<std::string> words;  ///< behind the program's name
-  std::vector<std::string> advertised;
+  Words words;  ///< behind the program's name; the last is the one that the user types
+  Words expected;
 };
 void PrintTo(const Completed& row, std::ostream* out) {
   *out << row.name;
 }
 
-class CompletedByBash : public testing::TestWithParam<Completed> {};
+class CompletedWord : public testing::TestWithParam<Completed> {};
 
-TEST_P(CompletedByBash, OffersWhatThereIs) {
-  auto words = GetParam().words;
-  words.insert(words.begin(), "ferry");
-  const std::string script = bash_completion(ferry_commands(), "ferry");
-  EXPECT_EQ(advertised(script, "_ferry", words), GetParam().advertised);
+TEST_P(CompletedWord, IsOneThatMayStandThere) {
+  const auto no_names = [](const OptionModel& /*option*/, const WordsBefore& /*before*/) { return Names(); };
+  EXPECT_EQ(completed(ferry_commands(), GetParam().words, no_names), GetParam().expected);
 }
 
-using Words = std::vector<std::string>;
-
 INSTANTIATE_TEST_SUITE_P(
-    Table, CompletedByBash,
+    Table, CompletedWord,
     testing::Values(
-        Completed{"AVerb", {"s"}, {"status", "selftest"}},
-        Completed{"AVerbBelowAnother", {"vfio", ""}, {"plan", "bind", "unbind", "restore"}},
-        Completed{"AVerbBehindAnOptionWithAValue", {"--host-root", "vfio", "st"}, {"status"}},
-        Completed{"AVerbBehindAnOptionWithAValueInOne", {"--output", "=", "json", "st"}, {"status"}},
-        Completed{"AVerbBehindAFlag", {"--help", "vfi"}, {"vfio"}},
-        Completed{"AnOption", {"vfio", "bind", "--de"}, {"--device"}},
-        Completed{"AnOptionOfTheVerbAlone", {"vfio", "unbind", "--rel"}, {}},
-        Completed{"AnOptionOfTheProgram", {"vfio", "bind", "--log"}, {"--log-level", "--log-format"}},
-        Completed{"AnOptionOfTheAgents", {"agent", "--drain"}, {"--drain", "--drain-timeout"}},
+        Completed{"AVerb", {"s"}, {"status", "selftest", ":4"}},
+        Completed{"AVerbBelowAnother", {"vfio", ""}, {"plan", "bind", "unbind", "restore", ":4"}},
+        Completed{"AVerbBehindAnOptionWithAValue", {"--host-root", "vfio", "st"}, {"status", ":4"}},
+        Completed{"AVerbBehindAnOptionWithAValueInOne", {"--output=json", "st"}, {"status", ":4"}},
+        Completed{"AVerbBehindAFlag", {"--help", "vfi"}, {"vfio", ":4"}},
+        Completed{"AnOption", {"vfio", "bind", "--de"}, {"--device", ":4"}},
+        Completed{"AnOptionOfTheVerbAlone", {"vfio", "unbind", "--rel"}, {":4"}},
+        Completed{"AnOptionOfTheProgram", {"vfio", "bind", "--log"}, {"--log-level", "--log-format", ":4"}},
+        Completed{"AnOptionOfTheAgents", {"agent", "--drain"}, {"--drain", "--drain-timeout", ":4"}},
         Completed{"AnOptionWhereNothingElseStands",
                   {"vfio", "restore", ""},
                   {"-h", "--help", "--dry-run", "--explain", "--all", "--device", "--group", "--vendor",
                    "--class", "--model", "--numa", "--with", "--host-root", "-o", "--output", "--color",
-                   "--log-level", "--log-format"}},
-        Completed{"AValue", {"status", "-o", ""}, {"json", "table", "wide", "yaml"}},
-        Completed{"AValueThatHasBegun", {"plugin", "--mode", "k"}, {"kubevirt", "kata"}},
-        Completed{"AValueThatIsOnlySuggested", {"--log-level", "e"}, {"error"}},
-        Completed{"AValueBehindASign", {"plugin", "--vgpu-placement", "="}, {"pack", "spread"}},
-        Completed{"AValueBehindASignThatHasBegun", {"plugin", "--mode", "=", "b"}, {"both"}},
-        Completed{"AValueInOneWord", {"status", "--output=y"}, {"--output=yaml"}},
-        Completed{"AValueThatNobodyKnows", {"vfio", "bind", "--device", ""}, {}},
-        Completed{"AFile", {"apply", "-f", "po"}, {"(default)"}},
-        Completed{"AFolder", {"status", "--capture", ""}, {"(dirnames)"}},
-        Completed{"APositional", {"completion", ""}, {"bash", "zsh", "fish"}},
-        Completed{"AnOptionBehindAPositional", {"completion", "bash", "--he"}, {"--help"}},
-        Completed{"NothingElseForAPositional", {"explain", "--log-format", "js"}, {"json"}},
-        Completed{"NoVerb", {"nonsense"}, {}}),
+                   "--log-level", "--log-format", ":4"}},
+        Completed{"AValue", {"status", "-o", ""}, {"json", "table", "wide", "yaml", ":4"}},
+        Completed{"AValueThatHasBegun", {"plugin", "--mode", "k"}, {"kubevirt", "kata", ":4"}},
+        Completed{"AValueThatIsOnlySuggested", {"--log-level", "e"}, {"error", ":4"}},
+        Completed{"AValueBehindASign", {"plugin", "--vgpu-placement="}, {"pack", "spread", ":4"}},
+        Completed{"AValueBehindASignThatHasBegun", {"plugin", "--mode=b"}, {"both", ":4"}},
+        Completed{"AValueOfAnyText", {"vfio", "bind", "--device", ""}, {":4"}},
+        Completed{"AFile", {"apply", "-f", "po"}, {":0"}},
+        Completed{"AFolder", {"status", "--capture", ""}, {":16"}},
+        Completed{"APositional", {"completion", ""}, {"bash", "zsh", "fish", ":4"}},
+        Completed{"AnOptionBehindAPositional", {"completion", "bash", "--he"}, {"--help", ":4"}},
+        Completed{"NothingElseForAPositional", {"explain", "--log-format", "js"}, {"json", ":4"}},
+        Completed{"NoVerb", {"nonsense"}, {":4"}}),
     [](const auto& row) { return row.param.name; });
 
-/// With every character in its descriptions that means something to one of the shells.
-CommandModel odd() {
-  const OptionModel option{.names = {"-o", "--odd"},
-                           .description = R"(it's [a:b] $HOME `id` \ "x")",
-                           .value = "A:B",
-                           .words = {"one", "two"}};
-  const OptionModel list{.names = {"--list"}, .description = "many", .value = "DIR", .repeats = true};
-  const OptionModel flag{.names = {"--flag"}, .description = "a flag"};
-  CommandModel below{.path = {"a-verb"},
-                     .description = "does: 'it'",
-                     .options = {flag, list},
-                     .inherited = {option},
-                     .positionals = {{.value = "FILE"}}};
-  return {.description = "all", .options = {option}, .commands = {std::move(below)}};
+/// A shell with its script, and a `ferry` that keeps its arguments and prints an answer.
+class CompletionScript : public testing::Test {
+ protected:
+  /// The lines that the shell prints, its errors among them.
+  Words run(const std::string& shell, const std::string& answer, const std::string& commands) {
+    scratch_.file("answer", answer);
+    scratch_.file("ferry",
+                  fmt::format("#!/bin/sh\nprintf '<%s>' \"$@\" > {0}/asked\ncat {0}/answer\n", folder()));
+    std::filesystem::permissions(scratch_.path() / "ferry", std::filesystem::perms::owner_all);
+    const bool is_fish = shell == "fish";
+    const std::string path = is_fish ? "set -x PATH {} $PATH\n" : "PATH={}:$PATH\n";
+    return run_shell(shell,
+                     shell == "bash" ? "--norc"
+                     : is_fish       ? "--no-config"
+                                     : "-f",
+                     fmt::format(fmt::runtime(path), folder()) + commands);
+  }
+  /// The words that `ferry` got last.
+  std::string asked() const {
+    const Words lines = lines_of(scratch_.path() / "asked");
+    return lines.empty() ? std::string() : lines.front();
+  }
+  /// The replies of bash for words as it has split them. "(default)" and "(dirnames)": files and folders,
+  /// which are readline's to find.
+  Words bash(const Words& words, const std::string& answer) {
+    return run("bash", answer,
+               std::string("set -eu\n") + std::string(completion_script("bash")) +
+                   "compopt() { echo \"($2)\"; }\n" +  // bash has it only where a user completes
+                   fmt::format("COMP_WORDS=(ferry '{}')\nCOMP_CWORD={}\n_ferry\n", fmt::join(words, "' '"),
+                               words.size()) +
+                   "for each in \"${COMPREPLY[@]}\"; do echo \"$each\"; done\n");
+  }
+
+ private:
+  std::string folder() const { return scratch_.path().string(); }
+  test::ScratchDirectory scratch_;
+};
+
+TEST_F(CompletionScript, OfBashOffersTheAnswer) {
+  EXPECT_THAT(bash({"vfio", "b"}, "bind\tbinds GPUs\n:4\n"), ElementsAre("bind"));
+  EXPECT_EQ(asked(), "<complete><vfio><b>");
+  EXPECT_THAT(bash({""}, "status\nvfio\n:4\n"), ElementsAre("status", "vfio"));
+  EXPECT_EQ(asked(), "<complete><>");
+  EXPECT_THAT(bash({"apply", "-f", "po"}, ":0\n"), ElementsAre("(default)"));
+  EXPECT_THAT(bash({"status", "--capture", ""}, ":16\n"), ElementsAre("(dirnames)"));
+  EXPECT_THAT(bash({"x"}, ":4\n"), IsEmpty());
+  EXPECT_THAT(bash({"x"}, ""), IsEmpty());
 }
 
-TEST(BashCompletion, IsNamedAfterTheProgram) {
-  const std::string script = bash_completion(odd(), "kubectl-ferry");
-  EXPECT_THAT(script, HasSubstr("\ncomplete -F _kubectl_ferry kubectl-ferry\n"));
-  EXPECT_THAT(advertised(script, "_kubectl_ferry", {"kubectl-ferry", ""}), ElementsAre("a-verb"));
-  EXPECT_THAT(advertised(script, "_kubectl_ferry", {"kubectl-ferry", "a-verb", ""}),
-              ElementsAre("(default)"));
-  EXPECT_THAT(advertised(script, "_kubectl_ferry", {"kubectl-ferry", "a-verb", "--odd", "t"}),
-              ElementsAre("two"));
+// bash splits words at colons and '=', and completes the part behind the last one.
+TEST_F(CompletionScript, OfBashJoinsWhatBashHasSplit) {
+  constexpr const char* kAddresses = "0000:3b:00.0\tL40S\n0000:3c:00.0\tL40S\n:4\n";
+  EXPECT_THAT(bash({"--device", "0000", ":", "3b"}, "0000:3b:00.0\n:4\n"), ElementsAre("3b:00.0"));
+  EXPECT_EQ(asked(), "<complete><--device><0000:3b>");
+  EXPECT_THAT(bash({"--device", "0000", ":"}, kAddresses), ElementsAre("3b:00.0", "3c:00.0"));
+  EXPECT_THAT(bash({"--device", "=", "0000", ":", "3c", ":", "0"}, "0000:3c:00.0\n:4\n"),
+              ElementsAre("00.0"));
+  EXPECT_EQ(asked(), "<complete><--device=0000:3c:0>");
+  EXPECT_THAT(bash({"--device=0000", ":", "3c"}, "0000:3c:00.0\n:4\n"), ElementsAre("3c:00.0"));
+  EXPECT_THAT(bash({"--device", "0000:3c"}, "0000:3c:00.0\n:4\n"), ElementsAre("0000:3c:00.0"));
+  EXPECT_THAT(bash({"--device", "0000", ":", "3b", ":", "00.0", "--dr"}, "--dry-run\n:4\n"),
+              ElementsAre("--dry-run"));
+  EXPECT_EQ(asked(), "<complete><--device><0000:3b:00.0><--dr>");
+  EXPECT_THAT(bash({"status", "--output=y"}, "yaml\n:4\n"), ElementsAre("--output=yaml"));
+  EXPECT_THAT(bash({"plugin", "--mode", "="}, "both\n:4\n"), ElementsAre("both"));
 }
 
-TEST(BashCompletion, IsQuietWhenItIsRead) {
-  EXPECT_THAT(run_bash("set -eu\n" + bash_completion(ferry_commands(), "ferry")), IsEmpty());
-}
-
-TEST(BashCompletion, RunsTheProgramForNames) {
-  const std::string script = bash_completion(ferry_commands(), "ferry");
-  const std::string with_names = script + "ferry() { printf '%s\\tL40S\\n' 0000:3b:00.0 0000:3c:00.0; }\n";
-  const auto completed = [&](Words words) {
-    words.insert(words.begin(), {"ferry", "vfio", "bind"});
-    return advertised(with_names, "_ferry", words);
+TEST_F(CompletionScript, OfZshDescribesTheAnswer) {
+  if (!is_installed("zsh")) GTEST_SKIP() << "there is no zsh";
+  const auto zsh = [this](const std::string& words, const std::string& answer) {
+    return run(
+        "zsh", answer,
+        "compdef() { }\ncompset() { print -r -- \"compset $*\" }\n_files() { print -r -- \"_files $*\" }\n"
+        "_describe() { print -rl -- ${(P)4} }\n" +
+            std::string(completion_script("zsh")) +
+            fmt::format("words=(ferry {})\nCURRENT=$#words\n_ferry\n", words));
   };
-  EXPECT_THAT(completed({"--device", ""}), ElementsAre("0000:3b:00.0", "0000:3c:00.0"));
-  // bash splits words at colons, and completes the part behind the last one.
-  EXPECT_THAT(completed({"--device", "0000", ":", "3b"}), ElementsAre("3b:00.0"));
-  EXPECT_THAT(completed({"--device", "0000", ":"}), ElementsAre("3b:00.0", "3c:00.0"));
-  EXPECT_THAT(completed({"--device", "=", "0000", ":", "3c", ":", "0"}), ElementsAre("00.0"));
-  EXPECT_THAT(completed({"--device=0000", ":", "3c"}), ElementsAre("3c:00.0"));
-  EXPECT_THAT(completed({"--device", "0000:3c"}), ElementsAre("0000:3c:00.0"));
-  EXPECT_THAT(completed({"--device", "0000", ":", "3b", ":", "00.0", "--dr"}), ElementsAre("--dry-run"));
-  const std::string with_words = script + "ferry() { echo \"$*\"; }\n";
-  EXPECT_THAT(advertised(with_words, "_ferry", {"ferry", "apply", "-f", "x.yaml", "-c", ""}),
-              ElementsAre("complete-names policies apply -f x.yaml -c "));
+  EXPECT_THAT(
+      zsh("--host-root /host 'vfio' bind --device ''", "0000:3b:00.0\tAD102GL: L40S\n0000:3c:00.0\n:4\n"),
+      ElementsAre(R"(0000\:3b\:00.0:AD102GL\: L40S)", R"(0000\:3c\:00.0)"));
+  EXPECT_EQ(asked(), "<complete><--host-root></host><vfio><bind><--device><>");
+  EXPECT_THAT(zsh("apply --file=", ":0\n"), Contains("compset -P --*="));
+  EXPECT_THAT(zsh("apply -f ''", ":0\n"), Contains("_files "));
+  EXPECT_THAT(zsh("status --capture ''", ":16\n"), Contains("_files -/"));
+  EXPECT_THAT(run("zsh", "", "compdef() { print -r -- \"$@\" }\n" + std::string(completion_script("zsh"))),
+              ElementsAre("_ferry ferry"));
 }
 
-/// The names that complete a word on a composed host, without their descriptions.
-class CompletedNames : public testing::Test {
+TEST_F(CompletionScript, OfFishOffersTheAnswer) {
+  if (!is_installed("fish")) GTEST_SKIP() << "there is no fish";
+  const auto fish = [this](const std::string& line, const std::string& answer) {
+    return run("fish", answer, std::string(completion_script("fish")) + "complete -C '" + line + "'\n");
+  };
+  EXPECT_THAT(fish("ferry vfio b", "bind\tbinds GPUs\n:4\n"), ElementsAre("bind\tbinds GPUs"));
+  EXPECT_EQ(asked(), "<complete><vfio><b>");
+  EXPECT_THAT(fish("ferry vfio ", "bind\nplan\n:4\n"), ElementsAre("bind", "plan"));
+  EXPECT_EQ(asked(), "<complete><vfio><>");
+  EXPECT_THAT(fish("ferry status --output=", "json\nyaml\n:4\n"),
+              ElementsAre("--output=json", "--output=yaml"));
+  EXPECT_THAT(fish("ferry vfio bind --dr", "--dry-run\n:4\n"), ElementsAre("--dry-run"));
+  EXPECT_THAT(fish("ferry status --capture /us", ":16\n"), Contains(StartsWith("/usr/")));
+  EXPECT_THAT(fish("ferry apply --file=/etc/pass", ":0\n"), Contains(StartsWith("--file=/etc/passwd")));
+  EXPECT_THAT(fish("ferry x", ""), IsEmpty());
+}
+
+/// The names that complete the last word of a line on a composed host.
+class HostNames : public testing::Test {
  protected:
   void build(const std::string& name) { test::composed_machine(name).build(machine_); }
-  std::string root() const { return machine_.kernel.root().string(); }
-  Words names(const std::string& kind, const Words& more = {}) const {
-    Words words = {"--host-root", root()};
-    words.insert(words.end(), more.begin(), more.end());
-    std::istringstream lines(completed_names(kind, words));
-    Words out;
-    for (std::string line; std::getline(lines, line);) out.push_back(line.substr(0, line.find('\t')));
+  Words names(Words words) const {
+    words.insert(words.begin(), {"--host-root", machine_.kernel.root().string()});
+    words.emplace_back();
+    Words out = completed(ferry_commands(), words, host_names);
+    out.pop_back();
     return out;
   }
   test::Machine machine_;
   test::ScratchDirectory scratch_;
 };
 
-TEST_F(CompletedNames, AreThoseOfTheHost) {
+TEST_F(HostNames, AreThoseOfAccelerators) {
   build("t4-server");
-  EXPECT_THAT(names("addresses"),
-              ElementsAre("0000:3b:00.0", "0000:5e:00.0", "0000:af:00.0", "0000:d8:00.0"));
-  EXPECT_THAT(names("devices"), IsSupersetOf(names("addresses")));
-  EXPECT_THAT(names("models"), ElementsAre("10de:1eb8"));
-  EXPECT_THAT(names("groups"), ElementsAre("30", "31", "32", "33"));
-  EXPECT_THAT(names("numa-nodes"), ElementsAre("0", "1"));
-  EXPECT_THAT(names("nonsense"), IsEmpty());
-  EXPECT_THAT(completed_names("addresses", {"--host-root=" + root()}),
-              HasSubstr("0000:3b:00.0\tTU104GL [Tesla T4]\n"));
-  EXPECT_THAT(completed_names("addresses", {"--host-root", "/none"}), IsEmpty());
-  const auto run = test::run_ferry({"complete-names", "models", "--host-root", root()});
-  EXPECT_EQ(run.status, 0) << run.err;
-  EXPECT_THAT(run.out, HasSubstr("10de:1eb8\t"));
-  EXPECT_EQ(test::run_ferry({"complete-names"}).status, 0);
+  const Words addresses = {"0000:3b:00.0", "0000:5e:00.0", "0000:af:00.0", "0000:d8:00.0"};
+  EXPECT_EQ(names({"vfio", "bind", "--device"}), addresses);
+  EXPECT_EQ(names({"vfio", "bind", "--with"}), addresses);
+  EXPECT_THAT(names({"explain"}), IsSupersetOf(addresses));
+  EXPECT_THAT(names({"selftest", "--device"}), IsSupersetOf(addresses));
+  EXPECT_THAT(names({"vfio", "plan", "--model"}), ElementsAre("10de:1eb8"));
+  EXPECT_THAT(names({"vfio", "unbind", "--group"}), ElementsAre("30", "31", "32", "33"));
+  EXPECT_THAT(names({"vfio", "restore", "--numa"}), ElementsAre("0", "1"));
+  EXPECT_THAT(names({"vfio", "bind", "--host-root", "/none", "--device"}), IsEmpty());
 }
 
-TEST_F(CompletedNames, AreAdvertisedResources) {
+TEST_F(HostNames, AreAdvertisedResources) {
   build("t4-server");
   api::AdvertisedResources advertised;
   advertised.resources = {{.name = "nvidia.com/TU104GL_TESLA_T4"}, {.name = "not; plain"}};
   machine_.kernel.file(api::kAdvertisedFile, api::advertised_resources_text(advertised));
-  EXPECT_THAT(names("devices"), Contains("nvidia.com/TU104GL_TESLA_T4"));
-  EXPECT_THAT(names("devices"), Not(Contains("not; plain")));
+  EXPECT_THAT(names({"explain"}), Contains("nvidia.com/TU104GL_TESLA_T4"));
+  EXPECT_THAT(names({"explain"}), Not(Contains("not; plain")));
 }
 
-TEST_F(CompletedNames, AreClaimsThatHostdHasPrepared) {
+TEST_F(HostNames, AreClaimsThatHostdHasPrepared) {
   build("t4-server");
-  EXPECT_THAT(names("claims"), IsEmpty());
+  EXPECT_THAT(names({"claims", "release"}), IsEmpty());
   auto record = test::must(host::load_claim_record(machine_.kernel));
   record.put({.uid = "5be0c3aa-2f4d-4a3e-8d55-9d1f5a0c7711", .space = "studio", .name = "render-a"});
   ASSERT_TRUE(host::store_claim_record(machine_.kernel, record));
-  EXPECT_EQ(completed_names("claims", {"--host-root", root()}),
-            "5be0c3aa-2f4d-4a3e-8d55-9d1f5a0c7711\tclaim studio/render-a\n");
+  EXPECT_THAT(
+      completions(ferry_commands(), {"--host-root", machine_.kernel.root().string(), "claims", "release", ""},
+                  host_names),
+      StartsWith("5be0c3aa-2f4d-4a3e-8d55-9d1f5a0c7711\tclaim studio/render-a\n"));
 }
 
-TEST_F(CompletedNames, ArePoliciesOfTheFileOnTheCommandLine) {
+TEST_F(HostNames, ArePoliciesOfTheFileOnTheCommandLine) {
   scratch_.file("policy.yaml",
                 "version: v2\npolicies:\n  whole:\n  - {devices: all, mode: passthrough}\n"
                 "  none:\n  - {devices: all, mode: host}\n");
   const std::string file = (scratch_.path() / "policy.yaml").string();
-  EXPECT_THAT(names("policies", {"apply", "-f", file}), ElementsAre("none", "whole"));
-  EXPECT_THAT(names("policies", {"apply", "--file=" + file}), ElementsAre("none", "whole"));
-  EXPECT_THAT(names("policies", {"apply", "--file", "=", file}), ElementsAre("none", "whole"));
-  EXPECT_THAT(names("policies", {"apply", "-f", "-"}), IsEmpty());
-  EXPECT_THAT(names("policies", {"apply"}), IsEmpty());
+  EXPECT_THAT(names({"apply", "-f", file, "--config"}), ElementsAre("none", "whole"));
+  EXPECT_THAT(names({"apply", "--file=" + file, "-c"}), ElementsAre("none", "whole"));
+  EXPECT_THAT(names({"vgpu", "validate", "-f", file, "--config"}), ElementsAre("none", "whole"));
+  EXPECT_THAT(names({"vgpu", "export", "-f", file, "--config"}), IsEmpty());
+  EXPECT_THAT(names({"apply", "-f", "-", "--config"}), IsEmpty());
+  EXPECT_THAT(names({"apply", "--config"}), IsEmpty());
   const std::string pipe = (scratch_.path() / "pipe").string();
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
-  EXPECT_THAT(names("policies", {"apply", "-f", pipe}), IsEmpty());
+  EXPECT_THAT(names({"apply", "-f", pipe, "--config"}), IsEmpty());
 }
 
-TEST(NameKind, IsThatOfTheOption) {
-  const CommandModel root = ferry_commands();
-  std::map<std::string, std::string> kinds;
-  for (const CommandModel* command : all_commands(root)) {
-    for (const auto* some : {&command->options, &command->positionals}) {
-      for (const OptionModel& option : *some) {
-        const std::string name = option.names.empty() ? option.value : option.names.back();
-        if (const auto kind = name_kind(option); !kind.empty()) kinds[command->words() + " " + name] = kind;
-      }
-    }
-  }
-  EXPECT_EQ(kinds["vfio bind --device"], "addresses");
-  EXPECT_EQ(kinds["vfio bind --with"], "addresses");
-  EXPECT_EQ(kinds["vfio unbind --group"], "groups");
-  EXPECT_EQ(kinds["vfio restore --numa"], "numa-nodes");
-  EXPECT_EQ(kinds["vfio plan --model"], "models");
-  EXPECT_EQ(kinds["explain ADDRESS|UUID|RESOURCE"], "devices");
-  EXPECT_EQ(kinds["selftest --device"], "devices");
-  EXPECT_EQ(kinds["apply --config"], "policies");
-  EXPECT_EQ(kinds["vgpu validate --config"], "policies");
-  EXPECT_EQ(kinds.count("vgpu export --config"), 0U);
-  EXPECT_EQ(kinds.count("agent --config"), 0U);
-}
-
-TEST(ZshCompletion, HasAFunctionForEachCommand) {
-  const CommandModel root = ferry_commands();
-  const std::string script = zsh_completion(root, "ferry");
-  EXPECT_THAT(script, testing::StartsWith("#compdef ferry\n"));
-  for (const CommandModel* command : all_commands(root)) {
-    std::string function = "_ferry";
-    for (const std::string& word : command->path) function += "__" + function_name(word);
-    EXPECT_THAT(script, HasSubstr("\n" + function + "() {\n"));
-    for (const CommandModel& below : command->commands)
-      EXPECT_THAT(script, HasSubstr(fmt::format("({}) {}__{} ;;\n", below.path.back(), function,
-                                                function_name(below.path.back()))));
-  }
-}
-
-TEST(ZshCompletion, SaysWhatEachOptionTakes) {
-  const std::string script = zsh_completion(odd(), "odd");
-  EXPECT_THAT(script, testing::StartsWith("#compdef odd\n"));
-  EXPECT_THAT(script, HasSubstr("    compdef _odd odd\n"));
-  const std::string described = R"([it'\''s \[a\:b\] $HOME `id` \\ "x"]:A\:B:(one two)')";
-  EXPECT_THAT(script, HasSubstr("'(-o --odd)-o+" + described));
-  EXPECT_THAT(script, HasSubstr("'(-o --odd)--odd=" + described));
-  EXPECT_THAT(script, HasSubstr("'*--list=[many]:DIR:_files -/'"));
-  EXPECT_THAT(script, HasSubstr("'(--flag)--flag[a flag]'"));
-  EXPECT_THAT(script, HasSubstr("':FILE:_files'"));
-  EXPECT_THAT(script, HasSubstr(R"('a-verb:does: '\''it'\''')"));
-  EXPECT_THAT(zsh_completion(ferry_commands(), "ferry"),
-              AllOf(HasSubstr(":ADDRESS:_ferry_names addresses'"), HasSubstr("$(ferry complete-names "),
-                    HasSubstr("\n_ferry_names() {\n")));
-}
-
-TEST(FishCompletion, SaysWhatEachOptionTakes) {
-  const std::string script = fish_completion(odd(), "odd-one");
-  EXPECT_THAT(script, HasSubstr("set -g __odd_one_commands 'a-verb'\n"));
-  EXPECT_THAT(
-      script,
-      HasSubstr("set -g __odd_one_valued ' -o' ' --odd' 'a-verb --list' 'a-verb -o' 'a-verb --odd'\n"));
-  EXPECT_THAT(script, HasSubstr("\ncomplete -c odd-one -f\n"));
-  EXPECT_THAT(script,
-              HasSubstr(R"(complete -c odd-one -n '__odd_one_is_at \'\' 0' -a a-verb -d 'does: \'it\'')"));
-  EXPECT_THAT(script,
-              HasSubstr(R"(complete -c odd-one -n '__odd_one_is_at \'a-verb\'' -s o -l odd -x -a 'one two' )"
-                        R"(-d 'it\'s [a:b] $HOME `id` \\ "x"')"));
-  EXPECT_THAT(script, HasSubstr(" -l list -x -a '(__fish_complete_directories)' -d 'many'\n"));
-  EXPECT_THAT(script, HasSubstr(" -l flag -d 'a flag'\n"));
-  EXPECT_THAT(script, HasSubstr(R"(is_at \'a-verb\' 0' -r -F -d )"));
-  EXPECT_THAT(script, Not(HasSubstr("@")));
-  EXPECT_THAT(fish_completion(ferry_commands(), "ferry"),
-              AllOf(HasSubstr(" -l device -x -a '(__ferry_names addresses)'"),
-                    HasSubstr("\nfunction __ferry_names\n    ferry complete-names $argv[1] ")));
-}
-
-TEST(FishCompletion, HasEachOptionOfEachCommand) {
-  const CommandModel root = ferry_commands();
-  const std::string script = fish_completion(root, "ferry");
-  std::size_t count = 0;
-  for (const CommandModel* command : all_commands(root)) {
-    count += command->options.size() + command->inherited.size();
-    for (const OptionModel& option : command->options) {
-      EXPECT_THAT(script, HasSubstr(fmt::format(R"(is_at \'{}\'')", command->words())));
-      EXPECT_THAT(script, HasSubstr(" -l " + option.names.back().substr(2) + " "));
-    }
-  }
-  std::size_t lines = 0;
-  std::istringstream all(script);
-  for (std::string line; std::getline(all, line);)
-    if (line.starts_with("complete ") && line.find(" -l ") != std::string::npos) ++lines;
-  EXPECT_EQ(lines, count);
-}
-
-// _arguments leaves only a verb and the words behind it in $words, but --host-root may stand before the verb.
-TEST(ZshCompletion, AsksForNamesWithTheWholeLine) {
-  const std::string script = zsh_completion(ferry_commands(), "ferry");
-  EXPECT_THAT(script, AllOf(HasSubstr("    _ferry_line=($words)\n    _arguments -C -S "),
-                            HasSubstr(" ${_ferry_line[2,-1]} 2> /dev/null")));
-  if (!is_installed("zsh")) GTEST_SKIP() << "there is no zsh";
-  const std::string standins =
-      "compdef() { }\n"
-      "compadd() { }\n"
-      "ferry() { print -r -- \"$@\" >&3 }\n"
-      "_arguments() { words=(bind --device ''); _ferry_names addresses; return 1 }\n";
-  const std::string line = "words=(ferry --host-root /host vfio bind --device '')\n_ferry\n";
-  EXPECT_THAT(run_shell("zsh", "-f", "exec 3>&1\n" + standins + script + line),
-              ElementsAre("complete-names addresses --host-root /host vfio bind --device"));
-}
-
-// Each is parsed, and nothing of it carried out.
-TEST(ZshCompletion, IsZsh) {
-  if (!is_installed("zsh")) GTEST_SKIP() << "there is no zsh";
-  EXPECT_THAT(run_shell("zsh", "-n", zsh_completion(ferry_commands(), "ferry")), IsEmpty());
-  EXPECT_THAT(run_shell("zsh", "-n", zsh_completion(odd(), "odd")), IsEmpty());
-  EXPECT_THAT(run_shell("zsh", "-n", "_ferry() {\n"), Not(IsEmpty()));
-}
-
-TEST(FishCompletion, IsFish) {
-  if (!is_installed("fish")) GTEST_SKIP() << "there is no fish";
-  EXPECT_THAT(run_shell("fish", "--no-execute", fish_completion(ferry_commands(), "ferry")), IsEmpty());
-  EXPECT_THAT(run_shell("fish", "--no-execute", fish_completion(odd(), "odd-one")), IsEmpty());
-  EXPECT_THAT(run_shell("fish", "--no-execute", "function f\n"), Not(IsEmpty()));
+TEST_F(HostNames, ArePrintedByTheProgram) {
+  build("t4-server");
+  const auto run = test::run_ferry(
+      {"complete", "--host-root", machine_.kernel.root().string(), "vfio", "bind", "--device", "0000:3"});
+  EXPECT_EQ(run.status, 0) << run.err;
+  EXPECT_EQ(run.out, "0000:3b:00.0\tTU104GL [Tesla T4]\n:4\n");
+  EXPECT_THAT(test::run_ferry({"complete"}).out, HasSubstr("status\t"));
 }
 
 TEST(CompletionVerb, PrintsTheScriptOfTheShell) {
-  const auto bash = test::run_ferry({"completion", "bash"});
-  EXPECT_EQ(bash.status, 0) << bash.err;
-  EXPECT_EQ(bash.out, bash_completion(ferry_commands(), "ferry"));
-  EXPECT_EQ(test::run_ferry({"completion", "zsh"}).out, zsh_completion(ferry_commands(), "ferry"));
-  EXPECT_EQ(test::run_ferry({"completion", "fish"}).out, fish_completion(ferry_commands(), "ferry"));
+  for (const std::string shell : {"bash", "zsh", "fish"}) {
+    const auto run = test::run_ferry({"completion", shell});
+    EXPECT_EQ(run.status, 0) << run.err;
+    EXPECT_EQ(run.out, completion_script(shell));
+  }
   const auto other = test::run_ferry({"completion", "csh"});
   EXPECT_EQ(other.status, 2);
   EXPECT_THAT(other.err, HasSubstr("csh"));

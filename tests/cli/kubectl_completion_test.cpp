@@ -62,7 +62,7 @@ TEST(KubectlCompletion, OffersWhatMayStandInTheLastPlace) {
                          Row{{"list", ""}, {"gpu-1", "node-2", ":4"}},
                          Row{{"list", "gpu-1", ""}, {"gpu-1", "node-2", ":4"}},
                          Row{{"plan", "g"}, {"gpu-1", ":4"}},
-                         Row{{"doctor", ""}, {"vm", "gpu-1", "node-2", ":4"}},
+                         Row{{"doctor", ""}, {"gpu-1", "node-2", "vm", ":4"}},
                          Row{{"doctor", "vm", ""}, {"studio/render", ":4"}},
                          Row{{"doctor", "gpu-1", ""}, {":4"}},
                          Row{{"help", ""}, {":4"}},
