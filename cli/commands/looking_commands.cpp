@@ -77,11 +77,13 @@ void CommandTree::add_selftest(CLI::App& app) {
             "the initrd of the VM, which has to print the PCI devices that it sees")
       ->required();
   selftest->add_option("--memory", selftest_.memory_mib, "the memory of the VM in MiB")
+      ->check(CLI::Range(16, 1 << 20))
       ->option_text(fmt::format("MIB [{}]", selftest_.memory_mib));
   selftest
       ->add_option_function<unsigned>(
           "--timeout", [this](unsigned seconds) { selftest_.timeout = std::chrono::seconds(seconds); },
           "the time after which Ferry ends the VM and fails")
+      ->check(CLI::Range(1, 86400))
       ->option_text(fmt::format("SECONDS [{}]", selftest_.timeout.count()));
 }
 

@@ -50,7 +50,8 @@ class NvidiaVgpuDm {
     command->add_option("--host-root", host_root_, "where the host's / is mounted")
         ->envname("HOST_ROOT")
         ->capture_default_str();
-    command->callback([this, action = std::move(action)] { action_ = action; });
+    // The environment fills the options of a command without such a callback, too, if another is given.
+    command->parse_complete_callback([this, action = std::move(action)] { action_ = action; });
     return command;
   }
 

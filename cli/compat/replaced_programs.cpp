@@ -20,17 +20,23 @@
 namespace ferry::cli {
 namespace {
 
-bool has_option(const CLI::App& app, const std::string& name) {
-  return app.get_option_no_throw(name) != nullptr ||
-         std::ranges::any_of(app.get_subcommands({}),
-                             [&](const CLI::App* command) { return has_option(*command, name); });
+/// The option of that name, of `app` or of a command below it; nullptr: there is none.
+const CLI::Option* find_option(const CLI::App& app, const std::string& name) {
+  if (const CLI::Option* const option = app.get_option_no_throw(name)) return option;
+  for (const CLI::App* command : app.get_subcommands({}))
+    if (const CLI::Option* const option = find_option(*command, name)) return option;
+  return nullptr;
 }
 
-// The libraries of the replaced programs accept -name for --name.
+// The libraries of the replaced programs accept -name for --name, and -n=VALUE for --name=VALUE.
 std::string with_two_dashes(const CLI::App& app, const std::string& word) {
   constexpr std::size_t kShort = 2;  // -n
   if (word.size() <= kShort || word[0] != '-' || word[1] == '-') return word;
-  return has_option(app, "-" + word.substr(0, word.find('='))) ? "-" + word : word;
+  const std::string name = word.substr(0, word.find('='));
+  const bool is_short = name.size() == kShort;
+  const CLI::Option* const option = find_option(app, is_short ? name : "-" + name);
+  if (option == nullptr) return word;
+  return is_short ? "--" + option->get_lnames().front() + word.substr(kShort) : "-" + word;
 }
 
 }  // namespace
@@ -103,7 +109,8 @@ class VfioManage {
         ->envname("HOST_ROOT")
         ->capture_default_str();
     command->add_flag(switches, switches_, "NVSwitches too")->envname("BIND_NVSWITCHES");
-    command->callback([this, direction] { direction_ = direction; });
+    // The environment fills the options of a command without such a callback, too, if another is given.
+    command->parse_complete_callback([this, direction] { direction_ = direction; });
   }
 
   bool all_ = false;

@@ -271,7 +271,19 @@ INSTANTIATE_TEST_SUITE_P(
                  {"selftest", "--device", "0000:65:00.0", "--kernel", "@good.yaml", "--initrd", "@good.yaml"},
                  4,
                  "0000:65:00.0 is on driver nouveau",
-                 "ferry vfio bind --device 0000:65:00.0"}),
+                 "ferry vfio bind --device 0000:65:00.0"},
+        BadInput{"SelftestWithoutMemory",
+                 {"selftest", "--device", "0000:65:00.0", "--kernel", "@good.yaml", "--initrd", "@good.yaml",
+                  "--memory", "1"},
+                 2,
+                 "--memory: Value 1 not in range 16 to 1048576",
+                 "selftest --help"},
+        BadInput{"SelftestWithoutTime",
+                 {"selftest", "--device", "0000:65:00.0", "--kernel", "@good.yaml", "--initrd", "@good.yaml",
+                  "--timeout", "0"},
+                 2,
+                 "--timeout: Value 0 not in range 1 to 86400",
+                 "selftest --help"}),
     [](const auto& row) { return row.param.name; });
 
 TEST_F(CommandLine, PlansToReleaseWhatIsListedAndRefusesTheRest) {

@@ -69,6 +69,17 @@ TEST_F(NvidiaVgpuDm, TakesItsEnvironment) {
       << "a flag goes before the environment";
 }
 
+TEST_F(NvidiaVgpuDm, AppliesWhatItsFlagsNameWithAnEnvironment) {
+  const auto result = run_ferry_as(
+      "nvidia-vgpu-dm",
+      {"apply", "-f=" + path("two.yaml"), "-c=as-it-is", "-host-root=" + kernel_.root().string()},
+      {"VGPU_DM_CONFIG_FILE=" + path("missing.yaml"), "VGPU_DM_SELECTED_CONFIG=too-many",
+       "HOST_ROOT=" + path("nowhere")});
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("the selected configuration is applied"));
+  EXPECT_EQ(run({"assert", "-a=true", "-f=" + path("two.yaml"), "-c=too-many"}).status, 0);
+}
+
 TEST_F(NvidiaVgpuDm, AppliesWithoutAWriteWhereAllIsSo) {
   const auto result = run({"-d", "apply", "-f", path("one.yaml")}, {"VGPU_DM_SELECTED_CONFIG="});
   EXPECT_EQ(result.status, 0) << result.err;

@@ -68,6 +68,8 @@ TEST_F(ReplacedProgram, VfioManageExitsNoughtWhenAllIsAsAsked) {
   const auto result = run_ferry_as("vfio-manage", {"bind", "-a"}, {"HOST_ROOT=" + root()});
   EXPECT_EQ(result.status, 0) << result.err;
   EXPECT_THAT(result.out, HasSubstr("0000:65:00.0 (group 41): already so"));
+  const auto flag = run_ferry_as("vfio-manage", {"bind", "-a", "-host-root=" + root()}, {"HOST_ROOT=/none"});
+  EXPECT_EQ(flag.status, 0) << flag.err;
 }
 
 TEST_F(ReplacedProgram, VfioManageTakesSwitchesWhenTheEnvironmentSaysSo) {
