@@ -2,6 +2,7 @@
 #include "host/claims/claimable_gpus.h"
 
 #include <algorithm>
+#include <optional>
 #include <string_view>
 
 #include <fmt/format.h>
@@ -192,7 +193,8 @@ api::ClaimableGpu claimable_gpu(const ClaimableFacts& facts, const mdev::VgpuGpu
   out.reason = illness_of(facts, gpu);
   if (const auto lacks = facts.without_functions.find(gpu.address()); lacks != facts.without_functions.end())
     out.vgpu_reason = lacks->second;
-  add_types(facts, gpu, !out.reason.empty() || !out.vgpu_reason.empty(), out);
+  const bool is_unnamed = facts.node.vgpus.find(gpu.address()) == nullptr;
+  add_types(facts, gpu, is_unnamed || !out.reason.empty() || !out.vgpu_reason.empty(), out);
   // An unreadable GPU keeps the facts on which its published devices rest.
   if (const api::ClaimableGpu* before = earlier(facts, gpu); function.problem && before != nullptr) {
     const api::ClaimableGpu now = out;
@@ -214,27 +216,43 @@ api::ClaimableGpu claimable_gpu(const ClaimableFacts& facts, const mdev::VgpuGpu
   return out;
 }
 
+/// A GPU with a claim that the scan passed over: no policy names it any more, or its class could not be read.
+/// Absent: it is unplugged, or another device has its address.
+std::optional<mdev::VgpuGpu> unnamed_gpu(const ClaimableFacts& facts, const vfio::PciAddress& address) {
+  const vfio::PciFunction* function = facts.node.inventory.find(address);
+  if (function == nullptr || !(function->problem || facts.rules.match_by_name(*function)))
+    return std::nullopt;
+  mdev::VgpuGpu out;
+  out.function = *function;
+  return out;
+}
+
 }  // namespace
 
 std::vector<api::ClaimableGpu> claimable_gpus(const ClaimableFacts& facts) {
   std::vector<api::ClaimableGpu> out;
-  for (const vfio::PciAddress& address : facts.dra)
+  for (const vfio::PciAddress& address : facts.dra) {
     if (const mdev::VgpuGpu* gpu = facts.node.vgpus.find(address); gpu != nullptr)
       out.push_back(claimable_gpu(facts, *gpu));
+    else if (const auto unnamed = unnamed_gpu(facts, address))
+      out.push_back(claimable_gpu(facts, *unnamed));
+  }
   return out;
 }
 
 std::set<vfio::PciAddress> gpus_without_placements(const ClaimableFacts& facts) {
   std::set<vfio::PciAddress> out;
   for (const api::ClaimableGpu& claimable : claimable_gpus(facts)) {
-    const mdev::VgpuGpu& gpu = *facts.node.vgpus.find(claimable.address);
-    const bool can_be_asked = !gpu.function.problem && !vfio::on_vfio_driver(gpu.function) &&
+    const mdev::VgpuGpu* gpu = facts.node.vgpus.find(claimable.address);
+    if (gpu == nullptr) continue;
+    const bool can_be_asked = !gpu->function.problem && !vfio::on_vfio_driver(gpu->function) &&
                               !facts.stuck.contains(claimable.address) &&
-                              gpu.framework->by_nvidias_driver() && gpu.framework->why_no_placement().empty();
+                              gpu->framework->by_nvidias_driver() &&
+                              gpu->framework->why_no_placement().empty();
     const auto lacking = std::ranges::count_if(
         claimable.types, [](const api::VgpuType& type) { return type.placements.empty(); });
     // While vGPUs exist, placements of one more type would change the counters under claims.
-    const bool is_settled = !gpu.devices.empty() && lacking < std::ranges::ssize(claimable.types);
+    const bool is_settled = !gpu->devices.empty() && lacking < std::ranges::ssize(claimable.types);
     if (claimable.mixed_sizes && can_be_asked && lacking > 0 && !is_settled) out.insert(claimable.address);
   }
   return out;

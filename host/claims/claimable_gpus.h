@@ -40,8 +40,9 @@ struct ClaimableFacts {
   std::map<vfio::PciAddress, Result<mdev::ManagedGpu>> managed = {};
 };
 
-/// The GPUs of ClaimableFacts::dra that the host has, in order of address. MIG-backed types are left out:
-/// they need GPU instances, which claims do not make.
+/// The GPUs of ClaimableFacts::dra that the host has, in order of address, also one that no policy names any
+/// more or that cannot be read: `ferry dra` has the pods of a GPU that is missing here deleted. MIG-backed
+/// types are left out: they need GPU instances, which claims do not make.
 ///
 /// A GPU has mixed sizes if the policy says so. While it has vGPUs, it keeps the value of the last round, so
 /// that a policy changes no counters under a claim. The placements of its types come from the driver's

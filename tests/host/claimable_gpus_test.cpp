@@ -215,6 +215,37 @@ TEST_F(ClaimableGpusTest, HasOnlyTheGpusOfDra) {
   EXPECT_THAT(claimable_gpus(given()), IsEmpty()) << "it is unplugged";
 }
 
+TEST_F(ClaimableGpusTest, KeepsAGpuWithAClaimThatNoPolicyNames) {
+  before_ = {claimable()};
+  node_.vgpus.gpus.clear();
+  for_dra_.clear();
+  rules_.vendors.clear();
+  EXPECT_THAT(claimable_gpus(given()), IsEmpty()) << "another device has its address";
+  rules_.of_other_vendors = {vfio::PciClass::display_3d};
+  const api::ClaimableGpu one = claimable();
+  EXPECT_FALSE(one.for_dra);
+  EXPECT_EQ(one.health, api::GpuHealth::ready) << one.reason;
+  EXPECT_EQ(one.product, before_.front().product);
+  EXPECT_EQ(one.types, before_.front().types);
+  EXPECT_THAT(gpus_without_placements(given()), IsEmpty());
+}
+
+TEST_F(ClaimableGpusTest, KeepsAGpuWithAClaimWhoseClassCannotBeRead) {
+  before_ = {claimable()};
+  node_.vgpus.gpus.clear();
+  vfio::PciFunction function;
+  function.address = kGpu;
+  function.problem = Error{.code = Errc::failed, .message = "Too many open files", .hint = {}};
+  node_.inventory.functions[kGpu] = function;
+  node_.inventory.groups[5] = {kSound};
+  const api::ClaimableGpu one = claimable();
+  EXPECT_EQ(one.health, api::GpuHealth::unhealthy);
+  EXPECT_EQ(one.reason, "it cannot be read: Too many open files");
+  EXPECT_EQ(one.vendor, 0x10de);
+  EXPECT_EQ(one.iommu_group, 5U) << "the counters are those of the group";
+  EXPECT_EQ(one.types, before_.front().types);
+}
+
 TEST_F(ClaimableGpusTest, AllowsThePolicysDevices) {
   for_dra_[kGpu] = {.whole = false, .types = {"T4-8*"}};
   const api::ClaimableGpu one = claimable();

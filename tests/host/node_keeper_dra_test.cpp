@@ -215,6 +215,30 @@ TEST_F(KeeperOfClaimableGpusTest, KeepsClaimsWithoutADesiredState) {
   EXPECT_THAT(unavailable(), IsEmpty());
 }
 
+TEST_F(KeeperOfClaimableGpusTest, KeepsAClaimOfAnotherVendorsGpuThatNoPolicyNames) {
+  constexpr const char* kOther = "0000:0a:00.0";
+  kernel_.add_driver({.name = "amdgpu", .ids = {"1002:74a1"}});
+  kernel_.add_function(
+      {.address = kOther, .ids = "1002:74a1", .class_code = 0x030200, .group = 10, .driver = "amdgpu"});
+  want("  - {address: \"0000:0a:00.0\", allocation: dra}\n");
+  round();
+  EXPECT_EQ(round().phase, api::NodePhase::ready);
+  ASSERT_THAT(addresses(), ElementsAre(kOther));
+  claimed_ = {address(kOther)};
+  want(kAllAway);
+  round();
+  EXPECT_THAT(addresses(), ElementsAre(kOther)) << "ferry dra would have the pod of the claim deleted";
+  EXPECT_EQ(kernel_.driver_of(kOther), "amdgpu");
+  kernel_.remove(kDesired);
+  EXPECT_EQ(round().phase, api::NodePhase::idle);
+  ASSERT_THAT(addresses(), ElementsAre(kOther));
+  EXPECT_FALSE(claimable().at(0).for_dra);
+  EXPECT_THAT(unavailable(), ElementsAre(kOther));
+  claimed_.clear();
+  round();
+  EXPECT_THAT(addresses(), IsEmpty());
+}
+
 TEST_F(KeeperOfClaimableGpusTest, ShowsAGpuThatLacksVirtualFunctions) {
   want(kFirstForDra);
   round();
