@@ -113,8 +113,8 @@ void add_types(const ClaimableFacts& facts, const mdev::VgpuGpu& gpu, bool lacks
     out.types.clear();
     return;
   }
-  // One more type would change the counters under claims that have vGPUs.
-  const bool is_settled = out.mixed_sizes && !is_empty && !out.types.empty();
+  // One more type would change the counters under claims that have vGPUs, and the driver may not have it.
+  const bool is_settled = !is_empty && !out.types.empty();
   for (const mdev::VgpuType& type : scanned_types(gpu, is_empty)) {
     if (is_settled || has_type(out.types, type.id)) continue;
     out.types.push_back({.id = type.id,

@@ -273,7 +273,8 @@ TEST_F(ClaimableGpusTest, RemembersTheTypesWhileVgpusExist) {
   mdev::VgpuDevice vgpu;
   vgpu.id.text = "5b6c0f0e-3b1d-4f0e-9a57-2f6f5f1f7a10";
   gpu().devices.push_back(vgpu);
-  EXPECT_THAT(names(claimable().types), ElementsAre("T4-4Q", "T4-8Q"));
+  gpu().unlisted = {type("T4-1Q", 1024, 0, 16)};
+  EXPECT_THAT(names(claimable().types), ElementsAre("T4-4Q", "T4-8Q")) << "the driver may not have the third";
   before_.clear();
   mdev::VgpuType without_id = type("T4-16Q", 16384, 0, 1);
   without_id.id.clear();
