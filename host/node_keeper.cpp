@@ -20,6 +20,10 @@ namespace {
 
 // Loading the driver's library takes seconds per GPU.
 constexpr std::chrono::minutes kBetweenQuestions{5};
+// A driver may list the vGPU types seconds after it has a GPU, or never. Each pause is as long as the wait so
+// far.
+constexpr NodeKeeper::Clock::duration kFirstLookForTypes = std::chrono::seconds(10);
+constexpr NodeKeeper::Clock::duration kLastLookForTypes = std::chrono::minutes(5);
 
 api::DesiredMark mark_of(const DesiredState& desired) {
   return {
@@ -161,13 +165,24 @@ void NodeKeeper::ask_for_placements(const NodeHost& host, ClaimableFacts& facts)
   }
 }
 
-/// A driver that is loaded later, or a mode that a person switches, may cause no event. A question that is
-/// due stays due if the round failed before it, and waits for the next round: else rounds would follow each
-/// other without a pause.
+void NodeKeeper::remember_gpus_without_types(const ClaimableFacts& facts) {
+  auto& since = memory_.allocation.without_types_since;
+  const std::set<vfio::PciAddress> waiting = gpus_without_types(facts);
+  std::erase_if(since, [&](const auto& entry) { return !waiting.contains(entry.first); });
+  for (const vfio::PciAddress& gpu : waiting) since.try_emplace(gpu, settings_.now());
+}
+
+/// A driver that is loaded later or lists its types late, or a mode that a person switches, may cause no
+/// event. A question that is due stays due if the round failed before it, and waits for the next round: else
+/// rounds would follow each other without a pause.
 void NodeKeeper::come_again_to_ask(Round& round) const {
-  for (const auto& [gpu, answer] : memory_.allocation.placements_of)
-    if (settings_.now() < answer.again && (!round.again || answer.again < *round.again))
-      round.again = answer.again;
+  const Moment now = settings_.now();
+  const auto come_at = [&](Moment again) {
+    if (now < again && (!round.again || again < *round.again)) round.again = again;
+  };
+  for (const auto& [gpu, answer] : memory_.allocation.placements_of) come_at(answer.again);
+  for (const auto& [gpu, since] : memory_.allocation.without_types_since)
+    come_at(now + std::clamp(now - since, kFirstLookForTypes, kLastLookForTypes));
 }
 
 /// Decides which GPUs DRA has in this round, and writes them to kClaimableGpusFile.
@@ -191,6 +206,7 @@ Result<> NodeKeeper::allocate_gpus(const ScannedNode& node, const policy::Desire
                              .before = claimable_.published()};
     read_claimable_facts(host_, claimable);
     ask_for_placements(host, claimable);
+    remember_gpus_without_types(claimable);
     return claimable_.publish(claimable_gpus(claimable));
   };
   Allocations next = allocate(node, facts);

@@ -158,6 +158,7 @@ class NodeKeeper : Pinned {
   Result<GpusWithClaims> gpus_of_claims() const;
   Result<> allocate_gpus(const ScannedNode& node, const policy::DesiredState& desired, const NodeHost& host);
   void ask_for_placements(const NodeHost& host, ClaimableFacts& facts);
+  void remember_gpus_without_types(const ClaimableFacts& facts);
   void come_again_to_ask(Round& round) const;
   void keep_allocations(const ScannedNode& node);
   bool knows_allocations();

@@ -31,6 +31,15 @@ bool is_mig_backed(const mdev::VgpuType& type) {
   return name && name->is_mig_backed();
 }
 
+/// True if the driver may list vGPU types and lists none: nvidia-vgpud tells it the types some time after the
+/// driver has the GPU. A GPU that lacks its virtual functions gets no type before them.
+bool awaits_types(const mdev::VgpuGpu& gpu) {
+  const bool may_list = gpu.host_driver ? !gpu.may_get_virtual_functions() : !gpu.functions.empty();
+  return may_list && !gpu.function.problem && gpu.function.driver && !vfio::on_vfio_driver(gpu.function) &&
+         !gpu.framework->binds_functions() && gpu.devices.empty() && gpu.problem() == nullptr &&
+         mdev::types_of(gpu).empty();
+}
+
 /// True if the GPU lists now the types of an empty GPU.
 bool lists_all_types(const mdev::VgpuGpu& gpu, bool lacks_some) {
   return !gpu.function.problem && !lacks_some && gpu.devices.empty() && !vfio::on_vfio_driver(gpu.function) &&
@@ -102,7 +111,8 @@ bool has_mixed_sizes(const ClaimableFacts& facts, const mdev::VgpuGpu& gpu, bool
 void add_types(const ClaimableFacts& facts, const mdev::VgpuGpu& gpu, bool lacks_some,
                api::ClaimableGpu& out) {
   const api::ClaimableGpu* before = earlier(facts, gpu);
-  const bool is_empty = lists_all_types(gpu, lacks_some);
+  const bool is_waiting = awaits_types(gpu);
+  const bool is_empty = !is_waiting && lists_all_types(gpu, lacks_some);
   out.mixed_sizes = has_mixed_sizes(facts, gpu, is_empty, before);
   out.framework = framework_of(gpu);
   if (!is_empty && before != nullptr) {
@@ -113,8 +123,9 @@ void add_types(const ClaimableFacts& facts, const mdev::VgpuGpu& gpu, bool lacks
     out.types.clear();
     return;
   }
+  if (is_waiting && out.vgpu_reason.empty()) out.vgpu_reason = "its driver lists no vGPU types now";
   // One more type would change the counters under claims that have vGPUs, and the driver may not have it.
-  const bool is_settled = !is_empty && !out.types.empty();
+  const bool is_settled = is_waiting || (!is_empty && !out.types.empty());
   for (const mdev::VgpuType& type : scanned_types(gpu, is_empty)) {
     if (is_settled || has_type(out.types, type.id)) continue;
     out.types.push_back({.id = type.id,
@@ -237,6 +248,14 @@ std::vector<api::ClaimableGpu> claimable_gpus(const ClaimableFacts& facts) {
     else if (const auto unnamed = unnamed_gpu(facts, address))
       out.push_back(claimable_gpu(facts, *unnamed));
   }
+  return out;
+}
+
+std::set<vfio::PciAddress> gpus_without_types(const ClaimableFacts& facts) {
+  std::set<vfio::PciAddress> out;
+  for (const vfio::PciAddress& address : facts.dra)
+    if (const mdev::VgpuGpu* gpu = facts.node.vgpus.find(address); gpu != nullptr && awaits_types(*gpu))
+      out.insert(address);
   return out;
 }
 

@@ -367,6 +367,27 @@ TEST_F(ClaimableGpusTest, KeepsItsTypesWhileItLacksFunctions) {
   EXPECT_THAT(one.vgpu_reason, HasSubstr("0 of the 4"));
 }
 
+TEST_F(ClaimableGpusTest, KeepsItsTypesWhileTheDriverListsNone) {
+  const api::ClaimableGpu before = claimable();
+  before_ = {before};
+  EXPECT_THAT(gpus_without_types(given()), IsEmpty());
+  gpu().framework = &mdev::no_framework();
+  gpu().parents.clear();
+  EXPECT_THAT(claimable().types, IsEmpty()) << "this driver makes no vGPUs";
+  EXPECT_THAT(gpus_without_types(given()), IsEmpty());
+  gpu().host_driver = true;
+  const api::ClaimableGpu one = claimable();
+  EXPECT_EQ(one.types, before.types);
+  EXPECT_EQ(one.framework, before.framework);
+  EXPECT_EQ(one.vgpu_reason, "its driver lists no vGPU types now");
+  EXPECT_EQ(one.health, api::GpuHealth::ready) << "claims can have it whole";
+  EXPECT_THAT(gpus_without_types(given()), ElementsAre(kGpu));
+  before_.clear();
+  gpu().framework = &mdev::vendor_vfio();
+  gpu().unlisted = {type("T4-1Q", 1024, 0, 16)};
+  EXPECT_THAT(claimable().types, IsEmpty()) << "the driver may not have those of the table";
+}
+
 TEST(ClaimableFactsRead, HaveTheHostBridgeAndStuckWrites) {
   test::FakeKernel kernel;
   kernel.add_function({.address = "0000:05:00.0", .group = 5});

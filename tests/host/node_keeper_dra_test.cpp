@@ -94,6 +94,28 @@ TEST_F(KeeperOfClaimableGpusTest, AsksForPlacementsNowAndThen) {
   EXPECT_GT(*failed.again, now_) << "a question that is due makes no row of rounds without a pause";
 }
 
+TEST_F(KeeperOfClaimableGpusTest, ComesAgainToADriverThatListsItsTypesLate) {
+  kernel_.file("proc/driver/nvidia/gpus/0000:05:00.0/unbindLock", "0\n");
+  kernel_.remove("sys/class/mdev_bus/0000:05:00.0");
+  want(kFirstForDra);
+  round();
+  auto last = round();
+  EXPECT_EQ(last.phase, api::NodePhase::ready);
+  EXPECT_EQ(last.again, now_ + 10s);
+  ASSERT_THAT(addresses(), ElementsAre(kFirst));
+  EXPECT_THAT(claimable().at(0).types, IsEmpty());
+  now_ += 1min;
+  last = round();
+  EXPECT_EQ(last.again, now_ + 61s) << "as long as the wait so far";
+  now_ += 1h;
+  last = round();
+  EXPECT_EQ(last.again, now_ + 5min);
+  mdev_.add_parent(kFirst);
+  EXPECT_EQ(round().again, std::nullopt);
+  EXPECT_THAT(claimable().at(0).types, Not(IsEmpty()));
+  EXPECT_EQ(claimable().at(0).vgpu_reason, "");
+}
+
 TEST_F(KeeperOfClaimableGpusTest, WritesNoFileWithoutSuchAPolicy) {
   want(kAllAway);
   rounds();
