@@ -66,7 +66,11 @@ NodeKeeper::Round NodeKeeper::round(News news) {
   if (begin.is_news && desired && *desired)
     for (const std::string& warning : (*desired)->warnings) spdlog::warn("{}", warning);
   memory_.attempt = std::move(begin.memory);
-  if (begin.kind == BeginResult::Kind::backs_off) return std::move(begin.round);
+  if (begin.kind == BeginResult::Kind::backs_off) {
+    if (desired && *desired && !claimable_.published().empty()) look_at_claims(**desired);
+    come_again_to_ask(begin.round);
+    return std::move(begin.round);
+  }
   Round round = begin.kind == BeginResult::Kind::settles ? std::move(begin.round)
                 : !desired ? begin_nothing(std::nullopt, {.error = desired.error()})
                 : *desired ? keep(**desired)
@@ -224,6 +228,18 @@ Result<> NodeKeeper::allocate_gpus(const ScannedNode& node, const policy::Desire
   memory_.allocation.last = std::move(next);
   memory_.allocation.is_known = true;
   return {};
+}
+
+/// Publishes the state of the GPUs for claims during a back-off, in which claims are served too. The round
+/// after the back-off reports the errors.
+void NodeKeeper::look_at_claims(const DesiredState& desired) {
+  auto plain = node_host_(uses_);
+  if (!plain) return;
+  const NodeHost host = host_for(std::move(*plain), desired.policy);
+  const auto node = scan_node(host);
+  if (!node) return;
+  const policy::DesiredState state = policy::desired_state(desired.policy, node->vgpus, host.models);
+  if (policy::check_allocations(state, node->inventory, node->vgpus)) (void)allocate_gpus(*node, state, host);
 }
 
 /// Lets DRA have the GPUs of the last round, which kClaimableGpusFile names after a restart. For a policy

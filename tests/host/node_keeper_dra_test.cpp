@@ -279,6 +279,23 @@ TEST_F(KeeperOfClaimableGpusTest, ShowsAGpuThatLacksVirtualFunctions) {
   EXPECT_EQ(claimable().at(0).vgpu_reason, "");
 }
 
+TEST_F(KeeperOfClaimableGpusTest, ShowsClaimsDuringTheBackOffOfAnotherGpu) {
+  want(kFirstForDra);
+  round();
+  round();
+  kernel_.remove("sys/bus/pci/drivers/vfio-pci/unbind");
+  want("  - {devices: [0], allocation: dra}\n  - {devices: [1], mode: host}\n");
+  const auto failed = round();
+  EXPECT_EQ(failed.phase, api::NodePhase::failed);
+  ASSERT_TRUE(failed.again);
+  ASSERT_THAT(addresses(), ElementsAre(kFirst));
+  missing_functions_ = {{.gpu = address(kFirst), .functions = 4, .reason = "busy"}};
+  kernel_.forget_changes();
+  EXPECT_EQ(round().again, failed.again);
+  EXPECT_THAT(host_writes(), IsEmpty());
+  EXPECT_THAT(claimable().at(0).vgpu_reason, HasSubstr("0 of the 4"));
+}
+
 TEST_F(KeeperOfClaimableGpusTest, ShowsThatTheRecordOfClaimsIsUnreadable) {
   const Error broken{.code = make_error_code(Errc::malformed_host),
                      .message = "/run/ferry/hostd/claims.json: not JSON",
