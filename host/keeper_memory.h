@@ -88,6 +88,9 @@ struct AllocationMemory {
   std::optional<Moment> asked_at;  ///< when GPUs for DRA first became unavailable, until the plugin answers
   /// By GPU for mixed sizes that lacks placements. A GPU that has them is in kClaimableGpusFile.
   std::map<vfio::PciAddress, LibraryAnswer> placements_of;
+  /// When the GPUs of gpus_without_types() were first seen so. Lost at a restart: the first pause is short
+  /// again.
+  std::map<vfio::PciAddress, Moment> without_types_since;
 };
 
 struct KeeperMemory {

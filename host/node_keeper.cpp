@@ -20,6 +20,10 @@ namespace {
 
 // Loading the driver's library takes seconds per GPU.
 constexpr std::chrono::minutes kBetweenQuestions{5};
+// A driver may list the vGPU types seconds after it has a GPU, or never. Each pause is as long as the wait so
+// far.
+constexpr NodeKeeper::Clock::duration kFirstLookForTypes = std::chrono::seconds(10);
+constexpr NodeKeeper::Clock::duration kLastLookForTypes = std::chrono::minutes(5);
 
 api::DesiredMark mark_of(const DesiredState& desired) {
   return {
@@ -62,7 +66,11 @@ NodeKeeper::Round NodeKeeper::round(News news) {
   if (begin.is_news && desired && *desired)
     for (const std::string& warning : (*desired)->warnings) spdlog::warn("{}", warning);
   memory_.attempt = std::move(begin.memory);
-  if (begin.kind == BeginResult::Kind::backs_off) return std::move(begin.round);
+  if (begin.kind == BeginResult::Kind::backs_off) {
+    if (desired && *desired && !claimable_.published().empty()) look_at_claims(**desired);
+    come_again_to_ask(begin.round);
+    return std::move(begin.round);
+  }
   Round round = begin.kind == BeginResult::Kind::settles ? std::move(begin.round)
                 : !desired ? begin_nothing(std::nullopt, {.error = desired.error()})
                 : *desired ? keep(**desired)
@@ -161,13 +169,24 @@ void NodeKeeper::ask_for_placements(const NodeHost& host, ClaimableFacts& facts)
   }
 }
 
-/// A driver that is loaded later, or a mode that a person switches, may cause no event. A question that is
-/// due stays due if the round failed before it, and waits for the next round: else rounds would follow each
-/// other without a pause.
+void NodeKeeper::remember_gpus_without_types(const ClaimableFacts& facts) {
+  auto& since = memory_.allocation.without_types_since;
+  const std::set<vfio::PciAddress> waiting = gpus_without_types(facts);
+  std::erase_if(since, [&](const auto& entry) { return !waiting.contains(entry.first); });
+  for (const vfio::PciAddress& gpu : waiting) since.try_emplace(gpu, settings_.now());
+}
+
+/// A driver that is loaded later or lists its types late, or a mode that a person switches, may cause no
+/// event. A question that is due stays due if the round failed before it, and waits for the next round: else
+/// rounds would follow each other without a pause.
 void NodeKeeper::come_again_to_ask(Round& round) const {
-  for (const auto& [gpu, answer] : memory_.allocation.placements_of)
-    if (settings_.now() < answer.again && (!round.again || answer.again < *round.again))
-      round.again = answer.again;
+  const Moment now = settings_.now();
+  const auto come_at = [&](Moment again) {
+    if (now < again && (!round.again || again < *round.again)) round.again = again;
+  };
+  for (const auto& [gpu, answer] : memory_.allocation.placements_of) come_at(answer.again);
+  for (const auto& [gpu, since] : memory_.allocation.without_types_since)
+    come_at(now + std::clamp(now - since, kFirstLookForTypes, kLastLookForTypes));
 }
 
 /// Decides which GPUs DRA has in this round, and writes them to kClaimableGpusFile.
@@ -191,6 +210,7 @@ Result<> NodeKeeper::allocate_gpus(const ScannedNode& node, const policy::Desire
                              .before = claimable_.published()};
     read_claimable_facts(host_, claimable);
     ask_for_placements(host, claimable);
+    remember_gpus_without_types(claimable);
     return claimable_.publish(claimable_gpus(claimable));
   };
   Allocations next = allocate(node, facts);
@@ -208,6 +228,18 @@ Result<> NodeKeeper::allocate_gpus(const ScannedNode& node, const policy::Desire
   memory_.allocation.last = std::move(next);
   memory_.allocation.is_known = true;
   return {};
+}
+
+/// Publishes the state of the GPUs for claims during a back-off, in which claims are served too. The round
+/// after the back-off reports the errors.
+void NodeKeeper::look_at_claims(const DesiredState& desired) {
+  auto plain = node_host_(uses_);
+  if (!plain) return;
+  const NodeHost host = host_for(std::move(*plain), desired.policy);
+  const auto node = scan_node(host);
+  if (!node) return;
+  const policy::DesiredState state = policy::desired_state(desired.policy, node->vgpus, host.models);
+  if (policy::check_allocations(state, node->inventory, node->vgpus)) (void)allocate_gpus(*node, state, host);
 }
 
 /// Lets DRA have the GPUs of the last round, which kClaimableGpusFile names after a restart. For a policy

@@ -126,7 +126,8 @@ class NodeKeeper : Pinned {
 
   /// After a failure the next attempt waits for the back-off, a new desired state, or the end of a pod or
   /// process that used a device. Other events are ignored until then, since the failed attempt itself may
-  /// have caused them. If a refusal came before any write, each event leads to a new attempt.
+  /// have caused them; only kClaimableGpusFile follows them. If a refusal came before any write, each event
+  /// leads to a new attempt.
   Round round(News news = News::anything);
 
   /// Finds the users of the vGPUs in status.json and publishes them there. The caller calls this
@@ -157,7 +158,9 @@ class NodeKeeper : Pinned {
   Result<> publish(ReconcileResult& result);
   Result<GpusWithClaims> gpus_of_claims() const;
   Result<> allocate_gpus(const ScannedNode& node, const policy::DesiredState& desired, const NodeHost& host);
+  void look_at_claims(const DesiredState& desired);
   void ask_for_placements(const NodeHost& host, ClaimableFacts& facts);
+  void remember_gpus_without_types(const ClaimableFacts& facts);
   void come_again_to_ask(Round& round) const;
   void keep_allocations(const ScannedNode& node);
   bool knows_allocations();

@@ -323,6 +323,7 @@ BeginResult begin_round(const BeginSnapshot& snapshot) {
       !has_pod_ended(snapshot, memory)) {
     out.kind = BeginResult::Kind::backs_off;
     out.round = memory.last;
+    out.round.again = memory.back_off_until;  // a question may have made it come earlier
     return out;
   }
   memory.back_off_until.reset();

@@ -2,6 +2,7 @@
 #include "host/claims/claimable_gpus.h"
 
 #include <algorithm>
+#include <optional>
 #include <string_view>
 
 #include <fmt/format.h>
@@ -28,6 +29,15 @@ api::VgpuFramework framework_of(const mdev::VgpuGpu& gpu) {
 bool is_mig_backed(const mdev::VgpuType& type) {
   const auto name = vgpu::VgpuTypeName::parse(type.short_name);
   return name && name->is_mig_backed();
+}
+
+/// True if the driver may list vGPU types and lists none: nvidia-vgpud tells it the types some time after the
+/// driver has the GPU. A GPU that lacks its virtual functions gets no type before them.
+bool awaits_types(const mdev::VgpuGpu& gpu) {
+  const bool may_list = gpu.host_driver ? !gpu.may_get_virtual_functions() : !gpu.functions.empty();
+  return may_list && !gpu.function.problem && gpu.function.driver && !vfio::on_vfio_driver(gpu.function) &&
+         !gpu.framework->binds_functions() && gpu.devices.empty() && gpu.problem() == nullptr &&
+         mdev::types_of(gpu).empty();
 }
 
 /// True if the GPU lists now the types of an empty GPU.
@@ -101,7 +111,8 @@ bool has_mixed_sizes(const ClaimableFacts& facts, const mdev::VgpuGpu& gpu, bool
 void add_types(const ClaimableFacts& facts, const mdev::VgpuGpu& gpu, bool lacks_some,
                api::ClaimableGpu& out) {
   const api::ClaimableGpu* before = earlier(facts, gpu);
-  const bool is_empty = lists_all_types(gpu, lacks_some);
+  const bool is_waiting = awaits_types(gpu);
+  const bool is_empty = !is_waiting && lists_all_types(gpu, lacks_some);
   out.mixed_sizes = has_mixed_sizes(facts, gpu, is_empty, before);
   out.framework = framework_of(gpu);
   if (!is_empty && before != nullptr) {
@@ -112,8 +123,9 @@ void add_types(const ClaimableFacts& facts, const mdev::VgpuGpu& gpu, bool lacks
     out.types.clear();
     return;
   }
-  // One more type would change the counters under claims that have vGPUs.
-  const bool is_settled = out.mixed_sizes && !is_empty && !out.types.empty();
+  if (is_waiting && out.vgpu_reason.empty()) out.vgpu_reason = "its driver lists no vGPU types now";
+  // One more type would change the counters under claims that have vGPUs, and the driver may not have it.
+  const bool is_settled = is_waiting || (!is_empty && !out.types.empty());
   for (const mdev::VgpuType& type : scanned_types(gpu, is_empty)) {
     if (is_settled || has_type(out.types, type.id)) continue;
     out.types.push_back({.id = type.id,
@@ -192,7 +204,8 @@ api::ClaimableGpu claimable_gpu(const ClaimableFacts& facts, const mdev::VgpuGpu
   out.reason = illness_of(facts, gpu);
   if (const auto lacks = facts.without_functions.find(gpu.address()); lacks != facts.without_functions.end())
     out.vgpu_reason = lacks->second;
-  add_types(facts, gpu, !out.reason.empty() || !out.vgpu_reason.empty(), out);
+  const bool is_unnamed = facts.node.vgpus.find(gpu.address()) == nullptr;
+  add_types(facts, gpu, is_unnamed || !out.reason.empty() || !out.vgpu_reason.empty(), out);
   // An unreadable GPU keeps the facts on which its published devices rest.
   if (const api::ClaimableGpu* before = earlier(facts, gpu); function.problem && before != nullptr) {
     const api::ClaimableGpu now = out;
@@ -214,27 +227,51 @@ api::ClaimableGpu claimable_gpu(const ClaimableFacts& facts, const mdev::VgpuGpu
   return out;
 }
 
+/// A GPU with a claim that the scan passed over: no policy names it any more, or its class could not be read.
+/// Absent: it is unplugged, or another device has its address.
+std::optional<mdev::VgpuGpu> unnamed_gpu(const ClaimableFacts& facts, const vfio::PciAddress& address) {
+  const vfio::PciFunction* function = facts.node.inventory.find(address);
+  if (function == nullptr || !(function->problem || facts.rules.match_by_name(*function)))
+    return std::nullopt;
+  mdev::VgpuGpu out;
+  out.function = *function;
+  return out;
+}
+
 }  // namespace
 
 std::vector<api::ClaimableGpu> claimable_gpus(const ClaimableFacts& facts) {
   std::vector<api::ClaimableGpu> out;
-  for (const vfio::PciAddress& address : facts.dra)
+  for (const vfio::PciAddress& address : facts.dra) {
     if (const mdev::VgpuGpu* gpu = facts.node.vgpus.find(address); gpu != nullptr)
       out.push_back(claimable_gpu(facts, *gpu));
+    else if (const auto unnamed = unnamed_gpu(facts, address))
+      out.push_back(claimable_gpu(facts, *unnamed));
+  }
+  return out;
+}
+
+std::set<vfio::PciAddress> gpus_without_types(const ClaimableFacts& facts) {
+  std::set<vfio::PciAddress> out;
+  for (const vfio::PciAddress& address : facts.dra)
+    if (const mdev::VgpuGpu* gpu = facts.node.vgpus.find(address); gpu != nullptr && awaits_types(*gpu))
+      out.insert(address);
   return out;
 }
 
 std::set<vfio::PciAddress> gpus_without_placements(const ClaimableFacts& facts) {
   std::set<vfio::PciAddress> out;
   for (const api::ClaimableGpu& claimable : claimable_gpus(facts)) {
-    const mdev::VgpuGpu& gpu = *facts.node.vgpus.find(claimable.address);
-    const bool can_be_asked = !gpu.function.problem && !vfio::on_vfio_driver(gpu.function) &&
+    const mdev::VgpuGpu* gpu = facts.node.vgpus.find(claimable.address);
+    if (gpu == nullptr) continue;
+    const bool can_be_asked = !gpu->function.problem && !vfio::on_vfio_driver(gpu->function) &&
                               !facts.stuck.contains(claimable.address) &&
-                              gpu.framework->by_nvidias_driver() && gpu.framework->why_no_placement().empty();
+                              gpu->framework->by_nvidias_driver() &&
+                              gpu->framework->why_no_placement().empty();
     const auto lacking = std::ranges::count_if(
         claimable.types, [](const api::VgpuType& type) { return type.placements.empty(); });
     // While vGPUs exist, placements of one more type would change the counters under claims.
-    const bool is_settled = !gpu.devices.empty() && lacking < std::ranges::ssize(claimable.types);
+    const bool is_settled = !gpu->devices.empty() && lacking < std::ranges::ssize(claimable.types);
     if (claimable.mixed_sizes && can_be_asked && lacking > 0 && !is_settled) out.insert(claimable.address);
   }
   return out;

@@ -32,21 +32,25 @@ struct ClaimableFacts {
   std::map<vfio::PciAddress, std::string> roots = {};  ///< pcie_root() of each GPU
   /// The GPUs that lack virtual functions since a claim, with the sentence (gpus_without_functions()).
   std::map<vfio::PciAddress, std::string> without_functions = {};
-  /// The GPUs of the last round. A GPU that has vGPUs or is on a vfio driver does not list all of its types,
-  /// so they are taken from here.
+  /// The GPUs of the last round. A GPU that has vGPUs, is on a vfio driver or has just left it does not list
+  /// all of its types, so they are taken from here.
   std::vector<api::ClaimableGpu> before = {};
   /// The answer of the driver's library about GPUs for mixed sizes, or its error, which becomes the reason
   /// why they have no vGPUs. Absent: it was not asked.
   std::map<vfio::PciAddress, Result<mdev::ManagedGpu>> managed = {};
 };
 
-/// The GPUs of ClaimableFacts::dra that the host has, in order of address. MIG-backed types are left out:
-/// they need GPU instances, which claims do not make.
+/// The GPUs of ClaimableFacts::dra that the host has, in order of address, also one that no policy names any
+/// more or that cannot be read: `ferry dra` has the pods of a GPU that is missing here deleted. MIG-backed
+/// types are left out: they need GPU instances, which claims do not make.
 ///
 /// A GPU has mixed sizes if the policy says so. While it has vGPUs, it keeps the value of the last round, so
 /// that a policy changes no counters under a claim. The placements of its types come from the driver's
 /// library, and later from the last round. A type without placements is not published.
 std::vector<api::ClaimableGpu> claimable_gpus(const ClaimableFacts& facts);
+
+/// The GPUs whose driver may list vGPU types later: it lists none now. No event of the kernel follows.
+std::set<vfio::PciAddress> gpus_without_types(const ClaimableFacts& facts);
 
 /// The GPUs for mixed sizes of which the library has to be asked, since a type has no placements yet. Asking
 /// is slow. A GPU that no driver can be asked about now is not among them, and none with vGPUs of which a

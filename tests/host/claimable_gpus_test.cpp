@@ -215,6 +215,37 @@ TEST_F(ClaimableGpusTest, HasOnlyTheGpusOfDra) {
   EXPECT_THAT(claimable_gpus(given()), IsEmpty()) << "it is unplugged";
 }
 
+TEST_F(ClaimableGpusTest, KeepsAGpuWithAClaimThatNoPolicyNames) {
+  before_ = {claimable()};
+  node_.vgpus.gpus.clear();
+  for_dra_.clear();
+  rules_.vendors.clear();
+  EXPECT_THAT(claimable_gpus(given()), IsEmpty()) << "another device has its address";
+  rules_.of_other_vendors = {vfio::PciClass::display_3d};
+  const api::ClaimableGpu one = claimable();
+  EXPECT_FALSE(one.for_dra);
+  EXPECT_EQ(one.health, api::GpuHealth::ready) << one.reason;
+  EXPECT_EQ(one.product, before_.front().product);
+  EXPECT_EQ(one.types, before_.front().types);
+  EXPECT_THAT(gpus_without_placements(given()), IsEmpty());
+}
+
+TEST_F(ClaimableGpusTest, KeepsAGpuWithAClaimWhoseClassCannotBeRead) {
+  before_ = {claimable()};
+  node_.vgpus.gpus.clear();
+  vfio::PciFunction function;
+  function.address = kGpu;
+  function.problem = Error{.code = Errc::failed, .message = "Too many open files", .hint = {}};
+  node_.inventory.functions[kGpu] = function;
+  node_.inventory.groups[5] = {kSound};
+  const api::ClaimableGpu one = claimable();
+  EXPECT_EQ(one.health, api::GpuHealth::unhealthy);
+  EXPECT_EQ(one.reason, "it cannot be read: Too many open files");
+  EXPECT_EQ(one.vendor, 0x10de);
+  EXPECT_EQ(one.iommu_group, 5U) << "the counters are those of the group";
+  EXPECT_EQ(one.types, before_.front().types);
+}
+
 TEST_F(ClaimableGpusTest, AllowsThePolicysDevices) {
   for_dra_[kGpu] = {.whole = false, .types = {"T4-8*"}};
   const api::ClaimableGpu one = claimable();
@@ -242,7 +273,8 @@ TEST_F(ClaimableGpusTest, RemembersTheTypesWhileVgpusExist) {
   mdev::VgpuDevice vgpu;
   vgpu.id.text = "5b6c0f0e-3b1d-4f0e-9a57-2f6f5f1f7a10";
   gpu().devices.push_back(vgpu);
-  EXPECT_THAT(names(claimable().types), ElementsAre("T4-4Q", "T4-8Q"));
+  gpu().unlisted = {type("T4-1Q", 1024, 0, 16)};
+  EXPECT_THAT(names(claimable().types), ElementsAre("T4-4Q", "T4-8Q")) << "the driver may not have the third";
   before_.clear();
   mdev::VgpuType without_id = type("T4-16Q", 16384, 0, 1);
   without_id.id.clear();
@@ -333,6 +365,27 @@ TEST_F(ClaimableGpusTest, KeepsItsTypesWhileItLacksFunctions) {
   EXPECT_EQ(one.framework, before.framework);
   EXPECT_EQ(one.health, api::GpuHealth::ready) << "claims can have it whole";
   EXPECT_THAT(one.vgpu_reason, HasSubstr("0 of the 4"));
+}
+
+TEST_F(ClaimableGpusTest, KeepsItsTypesWhileTheDriverListsNone) {
+  const api::ClaimableGpu before = claimable();
+  before_ = {before};
+  EXPECT_THAT(gpus_without_types(given()), IsEmpty());
+  gpu().framework = &mdev::no_framework();
+  gpu().parents.clear();
+  EXPECT_THAT(claimable().types, IsEmpty()) << "this driver makes no vGPUs";
+  EXPECT_THAT(gpus_without_types(given()), IsEmpty());
+  gpu().host_driver = true;
+  const api::ClaimableGpu one = claimable();
+  EXPECT_EQ(one.types, before.types);
+  EXPECT_EQ(one.framework, before.framework);
+  EXPECT_EQ(one.vgpu_reason, "its driver lists no vGPU types now");
+  EXPECT_EQ(one.health, api::GpuHealth::ready) << "claims can have it whole";
+  EXPECT_THAT(gpus_without_types(given()), ElementsAre(kGpu));
+  before_.clear();
+  gpu().framework = &mdev::vendor_vfio();
+  gpu().unlisted = {type("T4-1Q", 1024, 0, 16)};
+  EXPECT_THAT(claimable().types, IsEmpty()) << "the driver may not have those of the table";
 }
 
 TEST(ClaimableFactsRead, HaveTheHostBridgeAndStuckWrites) {

@@ -107,7 +107,9 @@ class NodeKeeperTest : public ThreeT4s {
   NodeKeeperTest() { kernel_.file("proc/sys/kernel/random/boot_id", "b\n"); }
 
   NodeHost host(const NodeProbes& uses) {
-    const vfio::AcceleratorRules rules{.vendors = {0x10de}, .classes = {vfio::PciClass::display_3d}};
+    const vfio::AcceleratorRules rules{.vendors = {0x10de},
+                                       .classes = {vfio::PciClass::display_3d},
+                                       .of_other_vendors = {vfio::PciClass::display_3d}};
     return {
         .rebinds = {.host = &kernel_,
                     .writer = &kernel_,

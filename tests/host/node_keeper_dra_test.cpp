@@ -94,6 +94,28 @@ TEST_F(KeeperOfClaimableGpusTest, AsksForPlacementsNowAndThen) {
   EXPECT_GT(*failed.again, now_) << "a question that is due makes no row of rounds without a pause";
 }
 
+TEST_F(KeeperOfClaimableGpusTest, ComesAgainToADriverThatListsItsTypesLate) {
+  kernel_.file("proc/driver/nvidia/gpus/0000:05:00.0/unbindLock", "0\n");
+  kernel_.remove("sys/class/mdev_bus/0000:05:00.0");
+  want(kFirstForDra);
+  round();
+  auto last = round();
+  EXPECT_EQ(last.phase, api::NodePhase::ready);
+  EXPECT_EQ(last.again, now_ + 10s);
+  ASSERT_THAT(addresses(), ElementsAre(kFirst));
+  EXPECT_THAT(claimable().at(0).types, IsEmpty());
+  now_ += 1min;
+  last = round();
+  EXPECT_EQ(last.again, now_ + 61s) << "as long as the wait so far";
+  now_ += 1h;
+  last = round();
+  EXPECT_EQ(last.again, now_ + 5min);
+  mdev_.add_parent(kFirst);
+  EXPECT_EQ(round().again, std::nullopt);
+  EXPECT_THAT(claimable().at(0).types, Not(IsEmpty()));
+  EXPECT_EQ(claimable().at(0).vgpu_reason, "");
+}
+
 TEST_F(KeeperOfClaimableGpusTest, WritesNoFileWithoutSuchAPolicy) {
   want(kAllAway);
   rounds();
@@ -215,6 +237,30 @@ TEST_F(KeeperOfClaimableGpusTest, KeepsClaimsWithoutADesiredState) {
   EXPECT_THAT(unavailable(), IsEmpty());
 }
 
+TEST_F(KeeperOfClaimableGpusTest, KeepsAClaimOfAnotherVendorsGpuThatNoPolicyNames) {
+  constexpr const char* kOther = "0000:0a:00.0";
+  kernel_.add_driver({.name = "amdgpu", .ids = {"1002:74a1"}});
+  kernel_.add_function(
+      {.address = kOther, .ids = "1002:74a1", .class_code = 0x030200, .group = 10, .driver = "amdgpu"});
+  want("  - {address: \"0000:0a:00.0\", allocation: dra}\n");
+  round();
+  EXPECT_EQ(round().phase, api::NodePhase::ready);
+  ASSERT_THAT(addresses(), ElementsAre(kOther));
+  claimed_ = {address(kOther)};
+  want(kAllAway);
+  round();
+  EXPECT_THAT(addresses(), ElementsAre(kOther)) << "ferry dra would have the pod of the claim deleted";
+  EXPECT_EQ(kernel_.driver_of(kOther), "amdgpu");
+  kernel_.remove(kDesired);
+  EXPECT_EQ(round().phase, api::NodePhase::idle);
+  ASSERT_THAT(addresses(), ElementsAre(kOther));
+  EXPECT_FALSE(claimable().at(0).for_dra);
+  EXPECT_THAT(unavailable(), ElementsAre(kOther));
+  claimed_.clear();
+  round();
+  EXPECT_THAT(addresses(), IsEmpty());
+}
+
 TEST_F(KeeperOfClaimableGpusTest, ShowsAGpuThatLacksVirtualFunctions) {
   want(kFirstForDra);
   round();
@@ -231,6 +277,23 @@ TEST_F(KeeperOfClaimableGpusTest, ShowsAGpuThatLacksVirtualFunctions) {
   missing_functions_.clear();
   EXPECT_EQ(rounds().phase, api::NodePhase::ready);
   EXPECT_EQ(claimable().at(0).vgpu_reason, "");
+}
+
+TEST_F(KeeperOfClaimableGpusTest, ShowsClaimsDuringTheBackOffOfAnotherGpu) {
+  want(kFirstForDra);
+  round();
+  round();
+  kernel_.remove("sys/bus/pci/drivers/vfio-pci/unbind");
+  want("  - {devices: [0], allocation: dra}\n  - {devices: [1], mode: host}\n");
+  const auto failed = round();
+  EXPECT_EQ(failed.phase, api::NodePhase::failed);
+  ASSERT_TRUE(failed.again);
+  ASSERT_THAT(addresses(), ElementsAre(kFirst));
+  missing_functions_ = {{.gpu = address(kFirst), .functions = 4, .reason = "busy"}};
+  kernel_.forget_changes();
+  EXPECT_EQ(round().again, failed.again);
+  EXPECT_THAT(host_writes(), IsEmpty());
+  EXPECT_THAT(claimable().at(0).vgpu_reason, HasSubstr("0 of the 4"));
 }
 
 TEST_F(KeeperOfClaimableGpusTest, ShowsThatTheRecordOfClaimsIsUnreadable) {

@@ -112,6 +112,7 @@ TEST(BeginRound, DecidesIfAnAttemptFollows) {
     EXPECT_EQ(result.memory.back_off_until.has_value(), row.kind != Kind::goes_on);
     if (row.kind == Kind::goes_on) continue;
     EXPECT_EQ(result.round.phase, api::NodePhase::failed) << "as the last round";
+    EXPECT_EQ(result.round.again, row.kind == Kind::backs_off ? kNow + 10s : kNow + 1s);
     EXPECT_EQ(result.memory.summary, "a") << "the desired state is the old one";
   }
 }
