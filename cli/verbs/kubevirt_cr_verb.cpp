@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -8,12 +9,15 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include "api/advertised_resources.h"
+#include "api/files.h"
 #include "cli/options/plugin_options.h"
 #include "cli/output/document.h"
 #include "cli/verbs/agent_program.h"
 #include "cli/verbs/verbs.h"
 #include "common/kubevirt_rules.h"
 #include "common/process/standard_streams.h"
+#include "hostfs/locks.h"
 #include "kubevirt-plugin/discovery/scanner.h"
 #include "kubevirt-plugin/kubevirt_resource.h"
 #include "vgpu-dm/types/type_table.h"
@@ -67,6 +71,25 @@ std::vector<std::string> words_for_the_program(const Session& session, const Kub
   return out;
 }
 
+// The names follow this command's options. A name that the running plugin does not have permits nothing.
+void warn_of_other_names(const HostFs& host, const plugin::PermittedHostDevices& devices) {
+  if (!is_present(host, api::kPluginLiveness).value_or(false)) return;
+  const auto text = host.read_file(api::kAdvertisedFile);
+  if (!text) return;
+  const auto advertised = api::read_advertised_resources(*text);
+  if (!advertised) return;
+  std::set<std::string> others;
+  for (const auto* list : {&devices.pci, &devices.mediated}) {
+    for (const plugin::PermittedDevice& device : *list)
+      if (advertised->resource(device.resource) == nullptr) others.insert(device.resource);
+  }
+  if (others.empty()) return;
+  print_to_stderr(
+      "warning: the running plugin does not advertise {}: give this command the plugin's own options for "
+      "names (--alias, --name-template, --vgpu-name-template, --companions, --no-companion-places)\n",
+      fmt::join(others, ", "));
+}
+
 }  // namespace
 
 ExitStatus kubevirt_cr_verb(const Session& session, const KubevirtCrOptions& options) {
@@ -79,6 +102,7 @@ ExitStatus kubevirt_cr_verb(const Session& session, const KubevirtCrOptions& opt
     print_to_stderr("{} is left out: {}\n", device.id, device.reason);
   const auto devices = plugin::permitted_host_devices(*session.host, *resources);
   if (!devices) return complain(devices.error());
+  warn_of_other_names(*session.host, *devices);
   if (options.check || options.apply) {
     return complain(
         become_agent_program(words_for_the_program(session, options), object_of(*devices).dump()));

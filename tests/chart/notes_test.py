@@ -90,6 +90,8 @@ class NotesTest(unittest.TestCase):
                 for values, expected in (
                         ({}, "It runs on nodes with a label of gpuNodeLabels: 2 of 8 nodes today."),
                         ({"gpuNodeLabels": []}, "It runs on all nodes of nodeSelector: 4 of 8 nodes today."),
+                        # An installer without rights to roles may have none to nodes.
+                        ({"rbac": {"create": False}}, "It runs on nodes with a label of gpuNodeLabels."),
                         ({"gpuNodeLabels": ["a"]}, "No node of 8 has a label of gpuNodeLabels: install Node Feature Discovery, or "
                                                    "--set-json 'gpuNodeLabels=[]'."),
                         ({"gpuNodeLabels": [], "nodeSelector": {"a": "b"}},

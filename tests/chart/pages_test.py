@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The YAML of the pages: it parses, Kubernetes' own kinds have the fields of their types, and values render."""
 
+import contextlib
+import json
 import os
 import pathlib
+import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -19,6 +23,7 @@ from cluster.page_blocks import Block, blocks, is_of_kubevirt  # noqa: E402
 FRAGMENTS = {("docs/agent.md", "spec"), ("docs/dra.md", "version"), ("docs/kata.md", "runtimeRequestTimeout"),
              ("docs/kata.md", "version"), ("docs/kubectl.md", "current-context"), ("docs/labels.md", "master"),
              ("docs/policy.md", "version")}
+UPGRADE = re.compile(r"^\$ helm upgrade ferry charts/ferry --namespace ferry --reset-then-reuse-values((?:.*\\\n)*.*)$", re.MULTILINE)
 
 
 class PagesTest(unittest.TestCase):
@@ -54,6 +59,29 @@ class PagesTest(unittest.TestCase):
         for block in values:
             with self.subTest(block.place):
                 self.assertTrue(chart.render(block.documents()[0]))
+
+    def test_the_upgrades_of_a_page_are_accepted_one_after_the_other(self) -> None:
+        """Each has the values of those before, as Helm keeps them, and of the files with values."""
+        played = 0
+        for page in sorted((chart.REPOSITORY / "docs").glob("*.md")):
+            text = page.read_text()
+            files = [block for block in blocks() if block.page == f"docs/{page.name}" and block.file]
+            steps = [(block.line, ["--values", block.file]) for block in files if block.file.endswith("values.yaml")]
+            steps += [(text.count("\n", 0, found.start()) + 1, shlex.split(found[1].replace("\\\n", " ")))
+                      for found in UPGRADE.finditer(text)]
+            values = chart.with_image({})
+            with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+                for block in files:
+                    pathlib.Path(block.file).write_text(block.text)
+                for line, words in sorted(steps):
+                    with self.subTest(f"{page.name}:{line}"):
+                        pathlib.Path("before.yaml").write_text(yaml.safe_dump(values))
+                        done = chart.run(chart.newest(), "install", "ferry", str(chart.CHART), "--dry-run=client", "--output=json",
+                                         "--values", "before.yaml", *words)
+                        self.assertEqual(done.returncode, 0, done.stderr)
+                        values = json.loads(done.stdout)["config"]
+                        played += 1
+        self.assertGreaterEqual(played, 12)
 
     def test_policies_and_profiles_are_read(self) -> None:
         """The program reads them on a host without GPUs: a fault of the file ends with 2."""

@@ -111,7 +111,7 @@ class RightsTest(unittest.TestCase):
                 volumes = chart.volumes_of(objects, name)
                 for mount in container["volumeMounts"]:
                     used.setdefault(chart.component_of(name), set()).add(mount["name"])
-                    if "emptyDir" in volumes[mount["name"]]:
+                    if "emptyDir" in volumes[mount["name"]] or mount["name"] == "no-hostd-files":
                         self.assertTrue(mount["readOnly"])
                         continue
                     # The right is about the cluster, not about the host.
@@ -126,6 +126,17 @@ class RightsTest(unittest.TestCase):
             for component, names in used.items():
                 there_are = {one["name"] for one in chart.pod_of(objects, component)["spec"]["volumes"]}
                 self.assertEqual(names, there_are, file.name)
+
+    def test_the_plugin_has_no_record_of_hostd(self) -> None:
+        """Nor of a hostd that runs by its unit: one user has both, so the records' modes keep nothing from the plugin."""
+        for enabled in (True, False):
+            objects = chart.render({"hostd": {"enabled": enabled}})
+            (mount,) = [one for one in chart.containers_of(objects)["plugin"]["volumeMounts"]
+                        if one["mountPath"] == "/host/run/ferry/hostd"]
+            self.assertTrue(mount["readOnly"])
+            # The kubelet makes the empty folder, and with it the mount point.
+            self.assertEqual(chart.volumes_of(objects, "plugin")[mount["name"]],
+                             {"name": mount["name"], "hostPath": {"path": "/run/ferry/hostd/empty", "type": "DirectoryOrCreate"}})
 
     def test_only_a_plugin_for_kata_mounts_the_cdi_folder(self) -> None:
         for mode, has in (("kubevirt", False), ("kata", True), ("both", True)):

@@ -289,6 +289,11 @@ class ValuesTest(unittest.TestCase):
         values["kata"]["readyNodesOnly"] = False
         self.assertEqual(selectors(), [{"example.com/gpu": "true"}, None])
         self.assertEqual(asks(), [])
+        # A label's name has 63 characters at most. Without the label a longer handler counts.
+        longest = 63 - len(prefix.split("/")[1])
+        for length, only_ready in ((longest, True), (longest + 1, False)):
+            values["kata"] = {"enabled": True, "readyNodesOnly": only_ready, "runtimeClasses": [{"name": "k" * length}]}
+            self.assertEqual(len(selectors()), 1)
 
     def test_runtimes_are_installed_only_on_request(self) -> None:
         values = chart.sample(chart.CHART / "ci/kata-install-values.yaml")

@@ -5,8 +5,11 @@
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
+#include "api/files.h"
+#include "hostfs/locks.h"
 #include "tests/cli/run_program.h"
 #include "tests/support/fake_kernel.h"
+#include "tests/support/must.h"
 
 namespace ferry::cli {
 namespace {
@@ -86,6 +89,22 @@ TEST_F(KubevirtCr, NamesResourcesByThePluginsOptions) {
             json::array({entry("mdevNameSelector", "NVIDIA A40-8Q", "nvidia.com/small")}));
   const auto typed = permitted({"--vgpu-name-template", "v-{name}"});
   EXPECT_EQ(typed["mediatedDevices"][0]["resourceName"], "nvidia.com/v-NVIDIA_A40-8Q");
+}
+
+TEST_F(KubevirtCr, WarnsOfNamesThatTheRunningPluginDoesNotHave) {
+  add_gpu();
+  kernel_.file(api::kAdvertisedFile,
+               R"({"version": 2, "resources": [{"name": "nvidia.com/gaming", "devices": []}]})");
+  const auto warning = [&](std::vector<std::string> naming) {
+    naming.insert(naming.begin(), {"kubevirt-cr", "--no-companion-places"});
+    return ferry(std::move(naming)).err;
+  };
+  EXPECT_THAT(warning({}), Not(HasSubstr("warning"))) << "the plugin that wrote the file has ended";
+  const auto plugin = test::must(LivenessLock::announce(kernel_, api::kPluginLiveness));
+  EXPECT_THAT(
+      warning({}),
+      HasSubstr("warning: the running plugin does not advertise nvidia.com/AD102_GEFORCE_RTX_4090: "));
+  EXPECT_THAT(warning({"--alias", "10de:2684=gaming"}), Not(HasSubstr("warning")));
 }
 
 TEST_F(KubevirtCr, PermitsTheResourcesOfPlaces) {

@@ -264,10 +264,11 @@ readOnly: true{{ if semverCompare ">=1.31.0-0" .Capabilities.KubeVersion.Version
 {{- if $all }}yes{{ end }}
 {{- end }}
 
-{{/* The number of nodes that get Ferry's pods, by their labels and taints. There is no number without a cluster (`helm template`). */}}
+{{/* The number of nodes that get Ferry's pods, by their labels and taints. There is no number without a cluster (`helm template`).
+     Who may not create the roles may not list nodes either, and a lookup without the right ends the installation. */}}
 {{- define "ferry.nodesToday" -}}
 {{- $nodes := list }}
-{{- if not (default dict .Values.affinity).nodeAffinity }}
+{{- if and .Values.rbac.create (not (default dict .Values.affinity).nodeAffinity) }}
 {{- $nodes = (lookup "v1" "Node" "" "").items | default list }}
 {{- end }}
 {{- $matching := 0 }}
