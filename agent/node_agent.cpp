@@ -317,12 +317,14 @@ class NodeAgent::Impl {
 
   bool act_on_desired_file(const ReconcileResult& result) {
     if (!is_written(write_desired_file(host_, result), memory_.desired_file.unwritable)) return false;
+    if (!result.desired_file) return true;
+    auto& same = memory_.desired_file.same;
+    same.reset();  // generations begin anew after a removal
     // desired.json was written although the host is in the desired state: it has the same content in other
     // words.
     const auto& status = observer_.files().status;
-    if (result.desired_file && result.report.condition == NodeCondition::ready && status)
-      memory_.desired_file.same = {result.desired_file->generation.value_or(0),
-                                   status->desired_generation().value_or(0)};
+    if (result.report.condition == NodeCondition::ready && status)
+      same = {result.desired_file->generation.value_or(0), status->desired_generation().value_or(0)};
     return true;
   }
 
