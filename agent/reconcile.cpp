@@ -40,6 +40,7 @@ DesiredState desired_state_for(const NodeSnapshot& snapshot, const std::vector<O
 /// vGPUs, can be decided here.
 bool host_is_so(const policy::Policy& policy, const api::HostStatus& host) {
   if (policy.items.size() != 1) return false;
+  if (host.accelerators.empty() && host.error) return false;  // the host could not be scanned
   const policy::PolicyItem& item = policy.items.front();
   const bool of_all = item.gpus.all_devices && item.gpus.filters.empty() && item.selection.models.empty() &&
                       item.selection.addresses.empty() && item.selection.numa_nodes.empty() &&
