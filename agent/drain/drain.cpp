@@ -109,12 +109,11 @@ DrainNeed need_at_first(const HostSide& host, const DrainSnapshot& snapshot, Dev
 
 /// The need while a drain runs.
 DrainNeed need_when_begun(const HostSide& host, const DrainSnapshot& snapshot, DeviceUsers users,
-                          DrainMark::Time since, DrainNeed need) {
+                          const DrainMark& mark, DrainNeed need) {
   need.begun = true;
   if (!snapshot.cordoned) return over(need, "the node was uncordoned during the drain");
   if (!snapshot.eviction_refused.empty()) return over(need, snapshot.eviction_refused);
-  // A clock that was set back must not prolong the drain.
-  const auto passed = std::chrono::abs(std::chrono::duration_cast<seconds>(snapshot.now - since));
+  const seconds passed = snapshot.lasted.value_or(drain_time(mark, snapshot.now));
   const seconds timeout = snapshot.timeout.value_or(seconds(0));
   // An operand that is not gone in time stays, like any other pod of a DaemonSet.
   if (passed > kPausePatience || passed >= timeout)
@@ -216,9 +215,8 @@ DrainNeed need_now(const policy::NodeObject& node, const DesiredState& desired_s
   if (host.status->phase != api::NodePhase::blocked) return nothing();
   if (!snapshot.pods && !mark) return nothing("the pods of the node cannot be seen");
   DeviceUsers users = users_of(*host.status, snapshot.pods.value_or(std::vector<NodePod>()), operands);
-  return mark && mark->since
-             ? need_when_begun(host, snapshot, std::move(users), *mark->since, std::move(need))
-             : need_at_first(host, snapshot, std::move(users), std::move(need));
+  return mark && mark->since ? need_when_begun(host, snapshot, std::move(users), *mark, std::move(need))
+                             : need_at_first(host, snapshot, std::move(users), std::move(need));
 }
 
 }  // namespace

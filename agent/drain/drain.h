@@ -58,6 +58,8 @@ struct DrainSnapshot {
   std::vector<std::string> delayed = {};     ///< why the last evictions were delayed
   std::string cordon_refused = {};           ///< why the API server refuses to (un)cordon; empty: it does not
   std::chrono::system_clock::time_point now;
+  /// Time since the start of the drain on the Node, by a clock that is never set; absent: `now` counts.
+  std::optional<std::chrono::seconds> lasted = {};
 };
 
 /// The drain that the host status calls for, before the rollout lease is considered.

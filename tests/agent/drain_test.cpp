@@ -457,6 +457,17 @@ TEST(Drain, AClockThatWasSetBackEndsItTooSomeTime) {
   EXPECT_EQ(reconcile(snapshot).unschedulable, false);
 }
 
+TEST(Drain, AClockThatWasSetCountsOnlyWhereNoOtherDoes) {
+  for (const int now : {3'600, -3'600}) {
+    NodeSnapshot snapshot = begun({held_by({of_kubelet("p")})}, {pod("p")});
+    drain_of(snapshot).now = at(now);
+    EXPECT_EQ(reconcile(snapshot).unschedulable, false);
+    drain_of(snapshot).lasted = seconds(5);
+    EXPECT_THAT(reconcile(snapshot).evict, ElementsAre(pod("p")));
+    EXPECT_EQ(reconcile(snapshot).drain_left, kTimeout - seconds(5));
+  }
+}
+
 TEST(Drain, WhoeverUncordonsEndsIt) {
   NodeSnapshot snapshot = begun({held_by({of_kubelet("p")})}, {pod("p")});
   drain_of(snapshot).cordoned = false;
