@@ -47,6 +47,13 @@ struct DesiredFileMemory {
   std::optional<std::pair<std::uint64_t, std::uint64_t>> same;
 };
 
+/// The drain on the Node. Lost at a restart: the node's clock, which may have been set, says how long it has
+/// run.
+struct DrainMemory {
+  std::string mark;  ///< the annotation; empty: none
+  Moment since;      ///< start of the drain
+};
+
 /// Kata's handlers. Lost at a restart: the kubelet gets the whole time again to list a handler, and an
 /// artifact that hostd has not noticed is pulled once more.
 struct KataMemory {
@@ -93,6 +100,7 @@ struct AgentMemory {
   HostMemory host;
   ChangeMemory change;
   DesiredFileMemory desired_file;
+  DrainMemory drain;
   KataMemory kata;
   OthersMemory others;
   PatchMemory patch;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/node_agent.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <set>
@@ -12,6 +13,7 @@
 #include "agent/agent_memory.h"
 #include "agent/cluster_objects.h"
 #include "agent/cluster_watches.h"
+#include "agent/drain/drain_mark.h"
 #include "agent/drain/evictions.h"
 #include "agent/host_files.h"
 #include "agent/host_observer.h"
@@ -190,7 +192,7 @@ class NodeAgent::Impl {
       snapshot.kata->unwritable = memory_.kata.unwritable;
     }
     if (leases_) snapshot.rollout = leases_->rollout();
-    if (!settings_.among_others) snapshot.drain = observe_drain(node);
+    if (!settings_.among_others) snapshot.drain = observe_drain(node, snapshot.node);
     snapshot.features = settings_.features;
     if (settings_.features == FeatureWay::file) snapshot.has_feature_file = host_.exists(kFeatureFile);
     if (memory_.change.waits_since) snapshot.paused = seconds_since(*memory_.change.waits_since);
@@ -241,7 +243,7 @@ class NodeAgent::Impl {
     }
   }
 
-  DrainSnapshot observe_drain(const json& node) {
+  DrainSnapshot observe_drain(const json& node, const policy::NodeObject& parsed) {
     DrainSnapshot drain;
     drain.timeout = settings_.drain_timeout;
     drain.cordoned = is_cordoned(node);
@@ -258,7 +260,19 @@ class NodeAgent::Impl {
     drain.delayed = evictions_.delayed();
     drain.cordon_refused = memory_.patch.refusals.cordon(timers_.now());
     drain.now = wall_clock_();
+    drain.lasted = time_of_drain(value_of(parsed.annotations, api::kDrainAnnotation), drain.now);
     return drain;
+  }
+
+  /// Only the first look at a drain, by this process, depends on the node's clock.
+  std::optional<std::chrono::seconds> time_of_drain(const std::string& annotation,
+                                                    std::chrono::system_clock::time_point now) {
+    const auto mark = read_drain_mark(annotation);
+    DrainMemory& memory = memory_.drain;
+    if (std::exchange(memory.mark, annotation) != annotation && mark)
+      memory.since = timers_.now() - std::min(drain_time(*mark, now),
+                                              settings_.drain_timeout.value_or(std::chrono::seconds(0)));
+    return mark ? std::optional(seconds_since(memory.since)) : std::nullopt;
   }
 
   void act(const ReconcileResult& result, const json& node) {
@@ -317,12 +331,14 @@ class NodeAgent::Impl {
 
   bool act_on_desired_file(const ReconcileResult& result) {
     if (!is_written(write_desired_file(host_, result), memory_.desired_file.unwritable)) return false;
+    if (!result.desired_file) return true;
+    auto& same = memory_.desired_file.same;
+    same.reset();  // generations begin anew after a removal
     // desired.json was written although the host is in the desired state: it has the same content in other
     // words.
     const auto& status = observer_.files().status;
-    if (result.desired_file && result.report.condition == NodeCondition::ready && status)
-      memory_.desired_file.same = {result.desired_file->generation.value_or(0),
-                                   status->desired_generation().value_or(0)};
+    if (result.report.condition == NodeCondition::ready && status)
+      same = {result.desired_file->generation.value_or(0), status->desired_generation().value_or(0)};
     return true;
   }
 

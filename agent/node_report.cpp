@@ -9,6 +9,7 @@
 
 #include "api/events.h"
 #include "api/labels.h"
+#include "common/text/text.h"
 #include "common/text/words.h"
 
 namespace ferry::agent {
@@ -240,9 +241,7 @@ std::string one_line(std::string_view text, std::size_t most) {
   std::ranges::replace_if(
       out, [](char c) { return static_cast<unsigned char>(c) < ' '; }, ' ');
   if (out.size() <= most) return out;
-  std::size_t end = most - kCut.size();
-  while (end > 0 && (static_cast<unsigned char>(out[end]) & 0xc0U) == 0x80) --end;  // not within a character
-  out.resize(end);
+  out.resize(beginning_of(out, most - kCut.size()).size());
   return out + std::string(kCut);
 }
 

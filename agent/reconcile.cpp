@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -39,6 +40,7 @@ DesiredState desired_state_for(const NodeSnapshot& snapshot, const std::vector<O
 /// vGPUs, can be decided here.
 bool host_is_so(const policy::Policy& policy, const api::HostStatus& host) {
   if (policy.items.size() != 1) return false;
+  if (host.accelerators.empty() && host.error) return false;  // the host could not be scanned
   const policy::PolicyItem& item = policy.items.front();
   const bool of_all = item.gpus.all_devices && item.gpus.filters.empty() && item.selection.models.empty() &&
                       item.selection.addresses.empty() && item.selection.numa_nodes.empty() &&
@@ -68,17 +70,23 @@ bool change_is_coming(const DesiredState& desired_state, const HostSide& host) {
   return host.unwritable.empty() && would_change(desired_state, host);
 }
 
+/// UIDs of the pods that end once their operands are paused.
+std::set<std::string> pods_of_operands(const NodeSnapshot& snapshot) {
+  std::set<std::string> out;
+  if (!snapshot.others.pods) return out;
+  for (const PodOnNode& pod : *snapshot.others.pods)
+    if (!pod.uid.empty() && can_be_paused(snapshot.node.labels, pod.daemon_set)) out.insert(pod.uid);
+  return out;
+}
+
 /// True if hostd refused a GPU that only pausable operands use. They were resumed when another device user
 /// led to the refusal, and opened the GPU again. After kPausePatience the operands are not waited for.
 bool operands_are_in_the_way(const NodeSnapshot& snapshot, const DesiredState& desired_state) {
   const HostSide& host = snapshot.host;
-  if (!is_taken_up(desired_state, host) || !host.status || !host.hostd_speaks || !snapshot.others.pods)
-    return false;
+  if (!is_taken_up(desired_state, host) || !host.status || !host.hostd_speaks) return false;
   if (host.status->phase != api::NodePhase::blocked || host.silent > kPausePatience) return false;
-  const auto is_operands = [&](const api::ReportedUser& user) {
-    const auto pod = std::ranges::find(*snapshot.others.pods, user.pod_uid, &PodOnNode::uid);
-    return !user.pod_uid.empty() && pod != snapshot.others.pods->end() &&
-           can_be_paused(snapshot.node.labels, pod->daemon_set);
+  const auto is_operands = [operands = pods_of_operands(snapshot)](const api::ReportedUser& user) {
+    return operands.contains(user.pod_uid);
   };
   return std::ranges::any_of(host.status->accelerators, [&](const api::AcceleratorStatus& gpu) {
     return gpu.state == api::GpuState::blocked && gpu.only_in_use && !gpu.users.empty() &&
@@ -373,9 +381,9 @@ ReconcileResult reconcile(const NodeSnapshot& snapshot) {
   const std::string own_refused = refusals.own(snapshot.now);
   ReconcileResult result;
   result.desired_state = desired_state_for(snapshot, owners);
-  const DrainNeed need = snapshot.drain
-                             ? drain_need(snapshot.node, result.desired_state, snapshot.host, *snapshot.drain)
-                             : DrainNeed();
+  const DrainNeed need = snapshot.drain ? drain_need(snapshot.node, result.desired_state, snapshot.host,
+                                                     *snapshot.drain, pods_of_operands(snapshot))
+                                        : DrainNeed();
   const KataPlan kata = snapshot.kata ? kata_plan(snapshot.node, snapshot.host, *snapshot.kata,
                                                   snapshot.rollout ? &*snapshot.rollout : nullptr)
                                       : KataPlan();

@@ -55,10 +55,6 @@ struct NodeSnapshot {
   Moment now = {};
 };
 
-/// Time limit for operands to pause, for their pods to end, and for the Node to accept labels. Then a change
-/// goes on without them.
-inline constexpr std::chrono::seconds kPausePatience{120};
-
 /// The next reconcile without an event.
 struct Requeue {
   EventLoop::Clock::duration after{};

@@ -7,6 +7,8 @@
 #include <nlohmann/json.hpp>
 
 #include "common/text/json.h"
+#include "common/text/text.h"
+#include "common/text/visible_text.h"
 #include "common/text/whole_json.h"
 #include "common/text/words.h"
 
@@ -34,14 +36,15 @@ class Category final : public std::error_category {
   }
 };
 
-// A proxy in between may answer anything: cuts it to one line that a terminal can show.
+// A proxy in between may answer anything: cuts it to one line that a terminal can show. A byte that is not
+// UTF-8 would be another one in an annotation of the Node, which the agent would write again and again.
 std::string shown(std::string_view text) {
   constexpr std::size_t kEnough = 500;
-  std::string out(text.substr(0, kEnough));
+  std::string out(beginning_of(text, kEnough));
   std::ranges::replace_if(
       out, [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; }, ' ');
   out.erase(out.find_last_not_of(' ') + 1);
-  return out;
+  return std::string(beginning_of(visible_line(out), kEnough));
 }
 
 /// The message of a Status, and those of its causes that it does not repeat, such as a disruption budget.

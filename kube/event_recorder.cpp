@@ -10,6 +10,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "common/text/text.h"
+
 namespace ferry::kube {
 namespace {
 
@@ -25,17 +27,8 @@ constexpr std::chrono::duration<double> kPerToken{30};
 // Different events of a type within ten minutes: many more than can be written.
 constexpr std::size_t kMostRemembered = 100;
 
-bool continues_a_character(char c) {
-  return (static_cast<unsigned char>(c) & 0xC0U) == 0x80U;
-}
-
 std::string cut(std::string_view text) {
-  std::size_t end = text.size();
-  if (end > EventRecorder::kLongestMessage) {
-    end = EventRecorder::kLongestMessage;
-    while (end > 0 && continues_a_character(text[end])) --end;
-  }
-  return std::string(text.substr(0, end));
+  return std::string(beginning_of(text, EventRecorder::kLongestMessage));
 }
 
 // metav1.Time has whole seconds.

@@ -26,9 +26,10 @@ bool is_ours(const policy::NodeObject& node) {
 
 /// Device users of the refused GPUs.
 struct DeviceUsers {
-  std::vector<NodePod> pods;         ///< that still exist, each once
-  std::vector<std::string> kept;     ///< never evicted; for people
-  std::vector<std::string> unknown;  ///< their pod is not known, or has just ended
+  std::vector<NodePod> pods;          ///< that still exist, each once
+  std::vector<std::string> operands;  ///< pods that end once their operands are paused; for people
+  std::vector<std::string> kept;      ///< never evicted; for people
+  std::vector<std::string> unknown;   ///< their pod is not known, or has just ended
 };
 
 /// Null: no such pod.
@@ -40,11 +41,14 @@ const NodePod* pod_of(const api::ReportedUser& user, const std::vector<NodePod>&
   return found == pods.end() ? nullptr : &*found;
 }
 
-void add_holder(const api::ReportedUser& user, const std::vector<NodePod>& pods, DeviceUsers& out) {
+void add_holder(const api::ReportedUser& user, const std::vector<NodePod>& pods,
+                const std::set<std::string>& operands, DeviceUsers& out) {
   const NodePod* const pod = pod_of(user, pods);
   if (pod == nullptr) {
     const bool in_a_pod = user.kind == "pod" || !user.pod_uid.empty();
     (in_a_pod ? out.unknown : out.kept).push_back(user.text());
+  } else if (operands.contains(pod->uid)) {
+    out.operands.push_back(fmt::format("pod {} (an operand)", pod->text()));
   } else if (!pod->kept.empty()) {
     out.kept.push_back(fmt::format("pod {} ({})", pod->text(), pod->kept));
   } else if (std::ranges::find(out.pods, *pod) == out.pods.end()) {
@@ -52,13 +56,14 @@ void add_holder(const api::ReportedUser& user, const std::vector<NodePod>& pods,
   }
 }
 
-DeviceUsers users_of(const api::HostStatus& host, const std::vector<NodePod>& pods) {
+DeviceUsers users_of(const api::HostStatus& host, const std::vector<NodePod>& pods,
+                     const std::set<std::string>& operands) {
   DeviceUsers out;
   for (const api::AcceleratorStatus& gpu : host.accelerators) {
     if (gpu.state != api::GpuState::blocked) continue;
     const bool named = !std::ranges::all_of(gpu.users, &api::ReportedUser::by_the_plugin);
     for (const api::ReportedUser& user : gpu.users)
-      if (!named || !user.by_the_plugin) add_holder(user, pods, out);
+      if (!named || !user.by_the_plugin) add_holder(user, pods, operands, out);
     if (!gpu.only_in_use)
       out.kept.push_back(gpu.address.text() + ", which is blocked by more than its users");
   }
@@ -104,13 +109,15 @@ DrainNeed need_at_first(const HostSide& host, const DrainSnapshot& snapshot, Dev
 
 /// The need while a drain runs.
 DrainNeed need_when_begun(const HostSide& host, const DrainSnapshot& snapshot, DeviceUsers users,
-                          DrainMark::Time since, DrainNeed need) {
+                          const DrainMark& mark, DrainNeed need) {
   need.begun = true;
   if (!snapshot.cordoned) return over(need, "the node was uncordoned during the drain");
   if (!snapshot.eviction_refused.empty()) return over(need, snapshot.eviction_refused);
-  // A clock that was set back must not prolong the drain.
-  const auto passed = std::chrono::abs(std::chrono::duration_cast<seconds>(snapshot.now - since));
+  const seconds passed = snapshot.lasted.value_or(drain_time(mark, snapshot.now));
   const seconds timeout = snapshot.timeout.value_or(seconds(0));
+  // An operand that is not gone in time stays, like any other pod of a DaemonSet.
+  if (passed > kPausePatience || passed >= timeout)
+    std::ranges::move(users.operands, std::back_inserter(users.kept));
   if (passed >= timeout) {
     // The pods are not the cause: the drain begins anew once hostd runs.
     if (!host.hostd_speaks) return nothing("ferry hostd does not run on this node");
@@ -192,7 +199,7 @@ bool keeps_failure(const policy::NodeObject& node, const HostSide& host, const D
 }
 
 DrainNeed need_now(const policy::NodeObject& node, const DesiredState& desired_state, const HostSide& host,
-                   const DrainSnapshot& snapshot) {
+                   const DrainSnapshot& snapshot, const std::set<std::string>& operands) {
   if (!snapshot.timeout || desired_state.kind != DesiredState::Kind::policy) return nothing();
   if (!host.written || !says(*host.written, desired_state.desired_policy)) return nothing();
   DrainNeed need;
@@ -207,10 +214,9 @@ DrainNeed need_now(const policy::NodeObject& node, const DesiredState& desired_s
   if (mark && !mark->since && host.status->phase != api::NodePhase::ready) return over(need, mark->failed);
   if (host.status->phase != api::NodePhase::blocked) return nothing();
   if (!snapshot.pods && !mark) return nothing("the pods of the node cannot be seen");
-  DeviceUsers users = users_of(*host.status, snapshot.pods.value_or(std::vector<NodePod>()));
-  return mark && mark->since
-             ? need_when_begun(host, snapshot, std::move(users), *mark->since, std::move(need))
-             : need_at_first(host, snapshot, std::move(users), std::move(need));
+  DeviceUsers users = users_of(*host.status, snapshot.pods.value_or(std::vector<NodePod>()), operands);
+  return mark && mark->since ? need_when_begun(host, snapshot, std::move(users), *mark, std::move(need))
+                             : need_at_first(host, snapshot, std::move(users), std::move(need));
 }
 
 }  // namespace
@@ -229,8 +235,8 @@ std::set<NamedOwner> owners_in_the_way(const HostSide& host, const std::vector<N
 }
 
 DrainNeed drain_need(const policy::NodeObject& node, const DesiredState& desired_state, const HostSide& host,
-                     const DrainSnapshot& snapshot) {
-  DrainNeed need = need_now(node, desired_state, host, snapshot);
+                     const DrainSnapshot& snapshot, const std::set<std::string>& operands) {
+  DrainNeed need = need_now(node, desired_state, host, snapshot, operands);
   need.keeps_failure = keeps_failure(node, host, snapshot);
   return need;
 }

@@ -2,10 +2,11 @@
 // Evicts pods whose GPUs a change needs, with the node cordoned meanwhile. Pure; the time is a parameter.
 //
 // A drain begins if hostd has refused the desired state for its device users alone, and each of them is a pod
-// that may be evicted. It also needs a rollout lease (rollout.h). It ends when hostd goes on, when the
-// desired state changes, or at the timeout, which excludes another drain for the same desired state. While
-// hostd is down no drain begins and no pod is evicted; a running drain is undone after a while, and begins
-// anew with hostd. All state is on the Node, so that an agent continues or undoes the drain after a crash.
+// that may be evicted, or of an operand that the agent pauses meanwhile. It also needs a rollout lease
+// (rollout.h). It ends when hostd goes on, when the desired state changes, or at the timeout, which excludes
+// another drain for the same desired state. While hostd is down no drain begins and no pod is evicted; a
+// running drain is undone after a while, and begins anew with hostd. All state is on the Node, so that an
+// agent continues or undoes the drain after a crash.
 //
 // Pods are evicted, never deleted: disruption budgets and KubeVirt may refuse or delay an eviction.
 #pragma once
@@ -57,6 +58,8 @@ struct DrainSnapshot {
   std::vector<std::string> delayed = {};     ///< why the last evictions were delayed
   std::string cordon_refused = {};           ///< why the API server refuses to (un)cordon; empty: it does not
   std::chrono::system_clock::time_point now;
+  /// Time since the start of the drain on the Node, by a clock that is never set; absent: `now` counts.
+  std::optional<std::chrono::seconds> lasted = {};
 };
 
 /// The drain that the host status calls for, before the rollout lease is considered.
@@ -79,8 +82,9 @@ struct DrainNeed {
 /// The DaemonSets that pods with refused GPUs name as their controllers.
 std::set<NamedOwner> owners_in_the_way(const HostSide& host, const std::vector<NodePod>& pods);
 
+/// `operands`: UIDs of the pods that end once their operands are paused.
 DrainNeed drain_need(const policy::NodeObject& node, const DesiredState& desired_state, const HostSide& host,
-                     const DrainSnapshot& snapshot);
+                     const DrainSnapshot& snapshot, const std::set<std::string>& operands);
 
 struct DrainStep {
   LabelChanges annotations;           ///< new values

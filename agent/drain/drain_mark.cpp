@@ -40,6 +40,11 @@ std::string drain_mark_text(const DrainMark& mark) {
   return out.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
+std::chrono::seconds drain_time(const DrainMark& mark, std::chrono::system_clock::time_point now) {
+  if (!mark.since) return std::chrono::seconds(0);
+  return std::chrono::abs(std::chrono::duration_cast<std::chrono::seconds>(now - *mark.since));
+}
+
 std::optional<DrainMark> read_drain_mark(std::string_view text) {
   const json mark = json::parse(text, nullptr, false);
   if (!mark.is_object() || mark.size() != 2) return std::nullopt;

@@ -24,6 +24,9 @@ struct DrainMark {
 
 std::string drain_mark_text(const DrainMark& mark);
 
+/// Time since the drain's start, by the node's clock, which may have been set back since. 0: it has failed.
+std::chrono::seconds drain_time(const DrainMark& mark, std::chrono::system_clock::time_point now);
+
 /// Absent: the annotation was not written by the agent.
 std::optional<DrainMark> read_drain_mark(std::string_view text);
 

@@ -13,6 +13,7 @@
 // The mark is the only memory, so that an agent resumes the operands after a crash.
 #pragma once
 
+#include <chrono>
 #include <map>
 #include <optional>
 #include <set>
@@ -33,6 +34,10 @@ std::string value_of(const Labels& labels, const std::string& key);
 Labels with_changes(Labels labels, const LabelChanges& changes);
 
 inline constexpr std::string_view kPauseMark = "paused-for-gpu-ferry";
+
+/// Time limit for operands to pause, for their pods to end, and for the Node to accept labels. Then a change
+/// goes on without them.
+inline constexpr std::chrono::seconds kPausePatience{120};
 
 /// The changes that pause the operands. sandbox-device-plugin, kata-sandbox-device-plugin and
 /// sandbox-validator watch the devices of VMs. device-plugin, gpu-feature-discovery, dcgm, dcgm-exporter (and

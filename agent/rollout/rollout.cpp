@@ -176,15 +176,20 @@ std::string configuration_id(std::string_view text) {
 }
 
 RolloutStep rollout_step(const Rollout& rollout, const NodeChange& change) {
+  const auto ours = std::ranges::find(rollout.leases, change.node, &RolloutLease::holder);
+  const bool has_one = ours != rollout.leases.end();
   if (!rollout.known) {
     RolloutStep step;
-    step.looks = !change.begin.empty() || change.outcome == ChangeOutcome::failed || !rollout.searched;
+    // RolloutLeases renews the lease that a step names, and gives up a lease that it does not watch.
+    if (has_one) {
+      step.index = ours->index;
+      step.configuration = ours->configuration;
+    }
+    step.looks =
+        has_one || !change.begin.empty() || change.outcome == ChangeOutcome::failed || !rollout.searched;
     return with_trouble(change.begin.empty() ? step : waits(step, "word of who else changes"), rollout);
   }
-  const auto ours = std::ranges::find(rollout.leases, change.node, &RolloutLease::holder);
-  return with_trouble(
-      ours == rollout.leases.end() ? step_outside(rollout, change) : step_in(*ours, rollout, change),
-      rollout);
+  return with_trouble(has_one ? step_in(*ours, rollout, change) : step_outside(rollout, change), rollout);
 }
 
 namespace {

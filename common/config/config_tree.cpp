@@ -446,9 +446,7 @@ class TreeBuilder final : public YAML::EventHandler {
 std::string shortened(std::string_view text) {
   constexpr std::size_t kMost = 40;
   if (text.size() <= kMost) return std::string(text);
-  std::size_t end = kMost;
-  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0U) == 0x80) --end;  // not within a character
-  return std::string(text.substr(0, end)) + "…";
+  return std::string(beginning_of(text, kMost)) + "…";
 }
 
 const ConfigMember* ConfigNode::find(std::string_view key) const {

@@ -33,6 +33,9 @@ std::optional<std::uint32_t> number_at_start(std::string_view text);
 
 std::string_view trimmed(std::string_view text, std::string_view blanks = " \t\r\n");
 
+/// At most `most` bytes from the beginning of a text in UTF-8, not cut within a character.
+std::string_view beginning_of(std::string_view text, std::size_t most);
+
 // Classes of ASCII characters, whatever the process's locale is.
 constexpr bool is_digit(char c) {
   return c >= '0' && c <= '9';

@@ -10,6 +10,7 @@
 
 #include "common/text/encoding.h"
 #include "common/text/json.h"
+#include "common/text/text.h"
 #include "kata-manager/fetch/registry.h"
 #include "kata-manager/fetch/strict_json.h"
 
@@ -212,7 +213,7 @@ bool may_mend(int status) {
 // A server's text as one line that a terminal can show: at most 200 bytes, no control characters.
 std::string shown(std::string_view text) {
   constexpr std::size_t kEnough = 200;
-  std::string out(text.substr(0, kEnough));
+  std::string out(beginning_of(text, kEnough));
   std::ranges::replace_if(
       out, [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; }, ' ');
   return out;

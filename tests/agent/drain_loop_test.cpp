@@ -119,6 +119,27 @@ TEST(DrainLoop, WaitsAsLongAsItIsAskedToWait) {
   EXPECT_EQ(yard.evictions(), 2U);
 }
 
+TEST(DrainLoop, GoesOnWhenTheClockIsSet) {
+  Yard yard(1);
+  yard.put_pod("n0", "guest");
+  yard.fleet.server.disruption_budgeted = {"tenants/guest"};
+  yard.fleet.start();
+  yard.fleet.label("n0", "divided");
+  yard.pass(15s);
+  for (const auto skew : {1h, -1h}) {
+    ASSERT_EQ(yard.fleet.state("n0"), "draining");
+    yard.fleet.machines[0]->skew = skew;
+    yard.fleet.server.edit(
+        "/api/v1/nodes/n0",
+        {{"metadata", {{"labels", {{"example.com/skew", skew > 0h ? "ahead" : "behind"}}}}}});
+    yard.pass(10s);
+  }
+  yard.fleet.server.disruption_budgeted.clear();
+  yard.pass(80s);
+  EXPECT_EQ(yard.fleet.state("n0"), "ready");
+  EXPECT_THAT(yard.fleet.reasons("n0"), Not(Contains("DrainFailed")));
+}
+
 TEST(DrainLoop, GivesUpWhenItsTimeIsUpAndTriesAgainForAnotherDesiredState) {
   Yard yard(1);
   yard.put_pod("n0", "guest");

@@ -25,6 +25,7 @@ using testing::SizeIs;
 constexpr std::uint64_t kGeneration = 7;  // of test::answer()
 constexpr seconds kTimeout{600};
 constexpr const char* kOurs = "true";
+constexpr const char* kDcgm = "nvidia.com/gpu.deploy.dcgm";
 
 std::chrono::system_clock::time_point at(int second) {
   return std::chrono::sys_days(std::chrono::year(2026) / 11 / 21) + seconds(second);
@@ -104,7 +105,6 @@ auto leaves_it() {
 
 // An operand that came back would have the GPUs open, and nobody may evict a DaemonSet's pod.
 TEST(Drain, KeepsOperandsAwayMeanwhile) {
-  constexpr const char* kDcgm = "nvidia.com/gpu.deploy.dcgm";
   for (NodeSnapshot snapshot :
        {refused({held_by({vm_in("vm")})}, {pod("vm")}), begun({held_by({vm_in("vm")})}, {pod("vm")})}) {
     snapshot.node.labels[kDcgm] = "paused-for-gpu-ferry";
@@ -116,6 +116,32 @@ TEST(Drain, KeepsOperandsAwayMeanwhile) {
   late.node.labels[kDcgm] = "paused-for-gpu-ferry";
   drain_of(late).now = at(0) + kTimeout + seconds(1);
   EXPECT_THAT(reconcile(late).labels, Contains(Pair(kDcgm, "true")));
+}
+
+// An operand is resumed when a change is blocked, and opens the GPU beside the pod that blocked it.
+TEST(Drain, PausesAnOperandBesideAPodThatItEvicts) {
+  const std::vector<NodePod> pods = {pod("job"), pod("dcgm", "it is of DaemonSet a/nvidia-dcgm")};
+  const auto with_dcgm = [](NodeSnapshot snapshot, const char* label) {
+    snapshot.node.labels[kDcgm] = label;
+    snapshot.others.pods = {PodOnNode{.name = "dcgm", .daemon_set = "nvidia-dcgm", .uid = "uid-dcgm"}};
+    return snapshot;
+  };
+  const auto both = held_by({of_kubelet("job"), vm_in("dcgm")});
+  NodeSnapshot snapshot = with_dcgm(refused({both}, pods), "true");
+  snapshot.host.silent = kPausePatience + seconds(1);
+  EXPECT_EQ(reconcile(snapshot).unschedulable, true) << "however long ago it was blocked";
+  EXPECT_THAT(reconcile(snapshot).labels, Contains(Pair(kDcgm, "paused-for-gpu-ferry")));
+  snapshot.others.pods->front().daemon_set.clear();
+  EXPECT_THAT(reconcile(snapshot), leaves_it()) << "its DaemonSet is not trusted";
+  EXPECT_THAT(reconcile(with_dcgm(refused({both}, pods), "false")), leaves_it()) << "it cannot be paused";
+  EXPECT_THAT(reconcile(with_dcgm(refused({held_by({vm_in("dcgm")})}, pods), "true")), leaves_it());
+
+  snapshot = with_dcgm(begun({both}, pods), "paused-for-gpu-ferry");
+  EXPECT_THAT(reconcile(snapshot).evict, ElementsAre(pod("job")));
+  drain_of(snapshot).now = at(0) + kPausePatience + seconds(1);
+  EXPECT_THAT(reconcile(snapshot), leaves_it()) << "it does not end, so an eviction would be in vain";
+  drain_of(snapshot).now = at(0) + kTimeout;
+  EXPECT_THAT(reconcile(snapshot).report.trouble, HasSubstr("pod a/job, pod a/dcgm (an operand)"));
 }
 
 // --- Its beginning -----------------------------------------------------------------------------------------
@@ -429,6 +455,17 @@ TEST(Drain, AClockThatWasSetBackEndsItTooSomeTime) {
   NodeSnapshot snapshot = begun({held_by({of_kubelet("p")})}, {pod("p")});
   drain_of(snapshot).now = at(-100'000);
   EXPECT_EQ(reconcile(snapshot).unschedulable, false);
+}
+
+TEST(Drain, AClockThatWasSetCountsOnlyWhereNoOtherDoes) {
+  for (const int now : {3'600, -3'600}) {
+    NodeSnapshot snapshot = begun({held_by({of_kubelet("p")})}, {pod("p")});
+    drain_of(snapshot).now = at(now);
+    EXPECT_EQ(reconcile(snapshot).unschedulable, false);
+    drain_of(snapshot).lasted = seconds(5);
+    EXPECT_THAT(reconcile(snapshot).evict, ElementsAre(pod("p")));
+    EXPECT_EQ(reconcile(snapshot).drain_left, kTimeout - seconds(5));
+  }
 }
 
 TEST(Drain, WhoeverUncordonsEndsIt) {

@@ -370,6 +370,58 @@ TEST(Fleet, AnOutageEndsNoChangeAndTheLeaseIsFreedAfterIt) {
   EXPECT_THAT(fleet.results().failed, IsEmpty());
 }
 
+/// As by an API server that has not read the roles yet.
+void forbid_leases(Fleet& fleet, bool reads_alone, std::chrono::seconds time) {
+  std::size_t refused = 0;
+  fleet.server.script = [&](const kube::ApiRequest& request) -> std::optional<test::ApiFault> {
+    if (request.path.find("/leases") == std::string::npos) return std::nullopt;
+    if (reads_alone && request.method != "GET") return std::nullopt;
+    ++refused;
+    return test::ApiFault::status_of(403, "Forbidden", "no");
+  };
+  fleet.server.cut_streams();
+  fleet.pass(time);
+  EXPECT_GT(refused, 0U);
+  fleet.server.script = nullptr;
+}
+
+TEST(Fleet, AnOpenChangeKeepsItsLeaseWhileTheLeasesAreForbidden) {
+  Fleet fleet(2, 1);
+  settle_first(fleet);
+  for (const auto& machine : fleet.machines) machine->hostd.takes = 5min;
+  Fleet::Machine& first = first_in_turn(fleet);
+  fleet.pass(4s);
+  ASSERT_TRUE(first.hostd.under_way);
+  forbid_leases(fleet, false, 2s);
+  EXPECT_THAT(fleet.lease_holders(), ElementsAre(Pair(0, first.name)));
+  fleet.pass(15min);
+  EXPECT_EQ(fleet.in_state("ready"), 2U);
+  EXPECT_EQ(fleet.most_seen, 1U);
+  EXPECT_THAT(fleet.results().failed, IsEmpty());
+  EXPECT_THAT(fleet.lease_holders(), IsEmpty());
+}
+
+TEST(Fleet, ANodeRenewsItsOwnLeaseWhileItCannotReadThem) {
+  Fleet fleet(3, 2);
+  settle_first(fleet);
+  fleet.configure(2);
+  while (fleet.results().passed.size() < 2) fleet.pass(1s);
+  for (const auto& machine : fleet.machines) machine->hostd.takes = 5min;
+  for (int i = 0; i < 10 && fleet.under_way() < 2; ++i) fleet.pass(1s);
+  ASSERT_EQ(fleet.under_way(), 2U);
+  const auto holders = fleet.lease_holders();
+  const auto writes = [&] { return fleet.server.count("PATCH", fleet.lease_path(1)); };
+  const auto before = writes();
+  ASSERT_EQ(holders.size(), 2U);
+  forbid_leases(fleet, true, 201s);
+  EXPECT_EQ(fleet.lease_holders(), holders);
+  EXPECT_EQ(writes(), before + 1) << "it is renewed";
+  fleet.pass(5min);
+  EXPECT_EQ(fleet.in_state("ready"), 3U);
+  EXPECT_THAT(fleet.results().failed, IsEmpty());
+  EXPECT_THAT(fleet.lease_holders(), IsEmpty());
+}
+
 TEST(Fleet, ARoleThatLacksLeasesHoldsTheChangeAndSaysSo) {
   Fleet fleet(1, 1);
   fleet.server.script = [](const kube::ApiRequest& request) -> std::optional<test::ApiFault> {

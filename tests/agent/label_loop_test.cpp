@@ -158,6 +158,8 @@ TEST_F(AgentLabels, AreNotKeptByWhoElseAsksWhetherHostdRuns) {
 }
 
 TEST_F(AgentLabels, ThatAreRefusedKeepNothingElseFromGoingOn) {
+  std::string why = "a webhook says no";
+  for (int i = 0; i < 300; ++i) why += "é";  // it is cut, and not within a character
   for (const int status : {403, 422}) {
     cluster.server.edit(kNode, {{"spec", {{"unschedulable", true}}},
                                 {"metadata", {{"annotations", {{api::kCordonedAnnotation, "true"}}}}}});
@@ -168,7 +170,7 @@ TEST_F(AgentLabels, ThatAreRefusedKeepNothingElseFromGoingOn) {
                            request.body.find("gpu.count") != std::string::npos;
       if (!against) return std::nullopt;
       ++refusals;
-      return test::ApiFault::status_of(status, status == 403 ? "Forbidden" : "Invalid", "a webhook says no");
+      return test::ApiFault::status_of(status, status == 403 ? "Forbidden" : "Invalid", why);
     };
     cluster.hostd.desired_changed();
     start(FeatureWay::node);

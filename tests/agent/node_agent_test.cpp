@@ -221,6 +221,26 @@ TEST_F(AgentLoop, IsCalmWhereNothingChanges) {
   EXPECT_FALSE(cluster.clock.run_until(disturbed, 10s));
 }
 
+// Generations begin anew once nothing is asked for, and mean other contents than before.
+TEST_F(AgentLoop, AnAnswerFromBeforeDesiredJsonWasRemovedCountsForNothing) {
+  const auto settle = [&](const json& policy, const char* state) {
+    cluster.label(api::kPolicyLabel, policy);
+    pass(20s);
+    EXPECT_EQ(cluster.label(api::kStateLabel), state);
+  };
+  cluster.configure(std::string(kPolicies) + "  same: [{devices: all, mode: passthrough}]\n");
+  cluster.start_agent();
+  settle("given", "ready");
+  settle("same", "ready");
+  settle(nullptr, "idle");
+  settle("kept", "ready");
+  cluster.label(api::kPolicyLabel, "given");
+  cluster.clock.run_for(5s);
+  EXPECT_EQ(cluster.desired(), "given");
+  EXPECT_EQ(cluster.label(api::kStateLabel), "pending") << "hostd has not answered yet";
+  EXPECT_FALSE(cluster.host.exists("run/nvidia/validations/vfio-pci-ready"));
+}
+
 TEST_F(AgentLoop, DoesNotFightWhoTakesAwayWhatItSays) {
   cluster.start_agent();
   cluster.label(api::kPolicyLabel, "typo");

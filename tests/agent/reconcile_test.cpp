@@ -460,6 +460,19 @@ TEST(Reconcile, NeedsItsLeaseAlsoWhereItCouldNotWrite) {
   EXPECT_FALSE(step.rollout.may_begin);
 }
 
+TEST(Reconcile, NeedsItsLeaseWhereTheGpusAreNotKnown) {
+  NodeSnapshot snapshot = snapshot_of({{api::kWorkloadLabel, "vm-passthrough"}});
+  snapshot.host =
+      answer(desired_state_for(snapshot_of({{api::kWorkloadLabel, "container"}})), api::NodePhase::failed);
+  snapshot.host.status->error = api::StatusError{.message = "the host cannot be scanned", .hint = ""};
+  Rollout nobody_changes;
+  nobody_changes.known = nobody_changes.searched = true;
+  snapshot.rollout = nobody_changes;
+  const ReconcileResult step = reconcile(snapshot);
+  EXPECT_EQ(step.desired_file.has_value(), false);
+  EXPECT_EQ(step.lease.kind, RolloutStep::Kind::take);
+}
+
 TEST(Reconcile, IsNotOnStandbyWhereNothingIsAsked) {
   NodeSnapshot snapshot =
       snapshot_of({{"nvidia.com/gpu.deploy.vfio-manager", "true"}, {api::kVgpuStateLabel, "success"}});

@@ -108,6 +108,7 @@ const Rollout kUnsearched = with(kUnknown, [](Rollout& rollout) { rollout.search
 const Rollout kMine = rollout_of(3, {lease(0, "me", "new")});
 const Rollout kMyThird = rollout_of(3, {lease(2, "me", "new")});
 const Rollout kStale = with(kMine, [](Rollout& rollout) { rollout.renewed = false; });
+const Rollout kMineUnknown = with(kMine, [](Rollout& rollout) { rollout.known = false; });
 constexpr auto kOpen = ChangeOutcome::open;
 constexpr auto kDone = ChangeOutcome::done;
 constexpr auto kRefused = ChangeOutcome::blocked;
@@ -122,6 +123,10 @@ INSTANTIATE_TEST_SUITE_P(
         RolloutCase{"AtRestAndKnown", kFree, has_written("old", kDone), Kind::nothing, 0, true, false},
         RolloutCase{"BegunBeforeABoot", kFree, has_written("new", kOpen), Kind::nothing, 0, true, false},
         RolloutCase{"NotKnownYet", kUnknown, begins("new"), Kind::nothing, 0, false, true},
+        // A lease is kept until its result is written, however long the Leases cannot be read.
+        RolloutCase{"OnItsWayAndNotKnown", kMineUnknown, has_written("new", kOpen), Kind::nothing, 0, true,
+                    true},
+        RolloutCase{"DoneAndNotKnown", kMineUnknown, has_written("new", kDone), Kind::nothing, 0, true, true},
         // A configuration that is not proven needs lease 0.
         RolloutCase{"Canary", kFree, begins("new"), Kind::take, 0, false, true},
         RolloutCase{"BehindTheCanary", rollout_of(3, {lease(0, "gpu-1", "new")}), begins("new"),
@@ -193,6 +198,15 @@ INSTANTIATE_TEST_SUITE_P(
         RolloutCase{"AnothersFailure", failed(kFree, "me2"), has_written("new", kDone), Kind::nothing, 0,
                     true, false}),
     [](const auto& one) { return one.param.name; });
+
+// RolloutLeases renews the lease that the step names.
+TEST(RolloutStep, NamesItsOwnLeaseAlsoWhileTheOthersAreNotKnown) {
+  const auto hidden = with(kMyThird, [](Rollout& rollout) { rollout.known = false; });
+  for (const NodeChange& change : {has_written("new", kOpen), begins("new")}) {
+    EXPECT_EQ(rollout_step(hidden, change).index, 2U);
+    EXPECT_EQ(rollout_step(hidden, change).configuration, "new");
+  }
+}
 
 TEST(RolloutResult, OfWhatHasEnded) {
   EXPECT_EQ(rollout_step(kMine, has_written("new", kDone)).result, "");

@@ -14,5 +14,13 @@ TEST(Counted, SaysOneAsOneAndEverythingElseAsMany) {
   EXPECT_EQ(counted(0, "switch", "switches"), "0 switches");
 }
 
+TEST(BeginningOf, ATextCutsNoCharacter) {
+  EXPECT_EQ(beginning_of("aé", 3), "aé");
+  EXPECT_EQ(beginning_of("aé", 2), "a");
+  EXPECT_EQ(beginning_of("aéb", 3), "aé");
+  EXPECT_EQ(beginning_of("é", 1), "");
+  EXPECT_EQ(beginning_of("", 0), "");
+}
+
 }  // namespace
 }  // namespace ferry

@@ -90,6 +90,19 @@ TEST(ApiError, TakesAnythingForAnAnswer) {
   EXPECT_LT(long_one.message.size(), 1'000U);
 }
 
+// JSON takes no other text.
+TEST(ApiError, IsAlwaysUtf8) {
+  std::string many = "x";
+  for (int i = 0; i < 300; ++i) many += "é";
+  const auto cut = kube::error_of(status(403, "Forbidden", many), kAsked);
+  EXPECT_NO_THROW(static_cast<void>(json(cut.message).dump()));
+  EXPECT_THAT(cut.message, testing::EndsWith("é"));
+  const auto latin1 =
+      kube::error_of(kube::ApiReply{.status = 502, .body = "<p>Zugriff verweigert f\xfcr"}, kAsked);
+  EXPECT_NO_THROW(static_cast<void>(json(latin1.message).dump()));
+  EXPECT_THAT(latin1.message, HasSubstr("verweigert f\\xfcr"));
+}
+
 TEST(ApiError, OfAStreamIsReadFromItsStatus) {
   EXPECT_EQ(kube::error_of(json{{"code", 410}, {"reason", "Expired"}}, kAsked).code, kube::ApiErrc::expired);
   EXPECT_EQ(kube::error_of(json{{"reason", "Gone"}}, kAsked).code, kube::ApiErrc::expired);
