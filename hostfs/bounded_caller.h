@@ -21,7 +21,8 @@ class BoundedCaller : Pinned {
   ~BoundedCaller();
 
   /// Returns the result of `job`; absent: late, or no thread could be started. A late job goes on alone and
-  /// may outlive this object and the caller: it must own all that it uses, and not throw.
+  /// may outlive this object and the caller: it must own all that it uses, and not throw. Its captures are
+  /// destroyed at its end.
   template <typename T>
   std::optional<T> call(std::function<T()> job) {
     const auto result = std::make_shared<std::optional<T>>();

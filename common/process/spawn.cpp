@@ -20,6 +20,15 @@
 #include "common/unique_fd.h"
 
 namespace ferry {
+namespace {
+
+// A parent's ignored SIGCHLD stays ignored here: the kernel would reap children, and their exit statuses
+// would be lost. Every program that starts another links this file. ABI: execve(2), wait(2).
+[[gnu::constructor]] void keep_exit_statuses() {
+  (void)std::signal(SIGCHLD, SIG_DFL);
+}
+
+}  // namespace
 
 std::vector<char*> pointers_to(const std::vector<std::string>& words) {
   std::vector<char*> out;
@@ -70,10 +79,10 @@ Result<int> spawn(const std::filesystem::path& program, const std::vector<std::s
 }
 
 int reap(int pid) {
-  int status = 0;
-  while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
-  }
   constexpr int kSignalled = 128;
+  int status = 0;
+  while (::waitpid(pid, &status, 0) < 0)
+    if (errno != EINTR) return kSignalled;
   return WIFSIGNALED(status) ? kSignalled + WTERMSIG(status) : WEXITSTATUS(status);
 }
 

@@ -32,7 +32,8 @@ std::vector<char*> pointers_to(const std::vector<std::string>& words);
 Result<int> spawn(const std::filesystem::path& program, const std::vector<std::string>& words,
                   const SpawnOptions& options);
 
-/// Waits for a child's end. Returns its exit status, or 128 + a signal's number, like shells.
+/// Waits for a child's end. Returns its exit status, or 128 + a signal's number, like shells; 128: no such
+/// child, or the kernel has reaped it.
 int reap(int pid);
 
 struct ProgramOutput {

@@ -120,14 +120,17 @@ std::string visible_lines(std::string_view text, Colours colours) {
 std::string visible_json(std::string_view json) {
   std::string out;
   out.reserve(json.size());
-  for (std::size_t i = 0; i < json.size(); ++i) {
-    const bool c1 = is_c1(json.substr(i, 2));
-    if (!c1 && byte_at(json, i) != kDelete) {
-      out += json[i];
-      continue;
+  while (!json.empty()) {
+    const std::size_t length = character_at(json);
+    const std::string_view character = json.substr(0, std::max<std::size_t>(length, 1));
+    if (length == 0) {
+      out += "\\ufffd";
+    } else if (is_c1(character) || byte_at(character, 0) == kDelete) {
+      fmt::format_to(std::back_inserter(out), "\\u{:04x}", byte_at(character, length - 1));  // its code point
+    } else {
+      out += character;
     }
-    if (c1) ++i;  // the second byte is the code point
-    fmt::format_to(std::back_inserter(out), "\\u{:04x}", byte_at(json, i));
+    json.remove_prefix(character.size());
   }
   return out;
 }

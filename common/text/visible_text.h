@@ -19,7 +19,7 @@ enum class Colours { escaped, kept };
 std::string visible_lines(std::string_view text, Colours colours = Colours::escaped);
 
 /// Turns the control characters that JSON permits in strings into escapes of JSON; the document stays the
-/// same.
+/// same. Bytes that are no UTF-8, which JSON does not permit, become U+FFFD.
 std::string visible_json(std::string_view json);
 
 }  // namespace ferry

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
+#include <memory>
 #include <set>
 
 #include <fmt/format.h>
@@ -162,11 +163,15 @@ class Walk {
   using Clock = std::chrono::steady_clock;
 
  public:
-  Walk(const fs::path& root, AskedNodes asked, std::chrono::milliseconds patience)
+  using LateLooks = std::map<int, std::weak_ptr<void>>;
+
+  /// `late_looks` are those of earlier walks that have not ended; this one adds its own.
+  Walk(const fs::path& root, AskedNodes asked, std::chrono::milliseconds patience, LateLooks& late_looks)
       : host_(std::make_shared<const HostFs>(root)),
         asked_(std::make_shared<const AskedNodes>(std::move(asked))),
         patience_(patience),
-        caller_(patience + kToStop) {}
+        caller_(patience + kToStop),
+        late_looks_(&late_looks) {}
 
   Result<vfio::UseReport> look() {
     if (auto listed = list(); !listed) return fail(std::move(listed).error());
@@ -236,13 +241,21 @@ class Walk {
     constexpr std::size_t kEnough = 3;
     const bool is_silent = std::ranges::find(silent_, pid) != silent_.end();
     if (is_silent || silent_.size() + late_.size() >= kEnough) return std::nullopt;
+    if (late_looks_->contains(pid)) {
+      silent_.push_back(pid);
+      return std::nullopt;
+    }
     const auto asked = Clock::now();
     if (asked - begun_ > patience_ * kMostPatiences) {
       ++unasked_;
       return std::nullopt;
     }
-    auto answer = caller_.call(std::move(question));
-    if (!answer) silent_.push_back(pid);
+    const auto running = std::make_shared<bool>();
+    auto answer = caller_.call<T>([running, question = std::move(question)] { return question(); });
+    if (!answer) {
+      silent_.push_back(pid);
+      late_looks_->emplace(pid, running);
+    }
     const auto took = Clock::now() - asked;
     if (took > longest_) {
       longest_ = took;
@@ -314,6 +327,7 @@ class Walk {
   std::shared_ptr<const AskedNodes> asked_;
   std::chrono::milliseconds patience_;
   BoundedCaller caller_;
+  LateLooks* late_looks_;
   std::vector<int> pids_;
   std::vector<int> silent_;  // the kernel blocked the scan of these
   Clock::time_point begun_ = Clock::now();
@@ -335,7 +349,8 @@ Result<vfio::UseReport> ProcUseProbe::look(std::span<const vfio::UseQuestion> qu
       asked.emplace(std::pair(node.number, node.block), Asked{.device = question.device, .node = node.name});
   }
   if (asked.empty()) return vfio::UseReport{};
-  return Walk(host_->root(), std::move(asked), patience_).look();
+  std::erase_if(late_looks_, [](const auto& late) { return late.second.expired(); });
+  return Walk(host_->root(), std::move(asked), patience_, late_looks_).look();
 }
 
 }  // namespace ferry::host

@@ -55,7 +55,7 @@ std::unique_ptr<vfio::UseProbe> all_use_probes(const HostFs& host, const vfio::A
   using Questions = std::span<const vfio::UseQuestion>;
   const virt::VirtHelper helper{.program = virt::virt_program(), .host_root = host.root()};
   std::vector<FindUsers> sources = {
-      [&host](Questions questions) { return ProcUseProbe(host).look(questions); },
+      [proc = std::make_shared<ProcUseProbe>(host)](Questions questions) { return proc->look(questions); },
       [&host, claim = claim_by_another_process(host)](Questions questions) {
         return disk_users(host, claim, questions);
       },

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -99,8 +100,9 @@ class ClaimUseProbe final : public vfio::UseProbe {
 /// also for containers and threads with their own open files; it compares nodes by number and opens no
 /// device. It needs the host's PID namespace. A process that may not be looked into is noted in
 /// UseReport::unknown. A process that takes longer than `patience` makes the report blind; after three of
-/// them no more are looked at. A process in a pod with too many open files counts as a user of every device
-/// instead, so that a drain can evict its pod, whose other processes are skipped. A process that ends
+/// them no more are looked at. While such a look waits in the kernel, it keeps a thread, and later calls do
+/// not look at that process again. A process in a pod with too many open files counts as a user of every
+/// device instead, so that a drain can evict its pod, whose other processes are skipped. A process that ends
 /// meanwhile is no user. A user's service is named only if none of its processes is a VM or in a pod. Errors:
 /// /proc cannot be listed, or shows no process. ABI: proc(5): fd, maps, map_files, task, comm, cmdline,
 /// cgroup.
@@ -113,6 +115,7 @@ class ProcUseProbe final : public vfio::UseProbe {
  private:
   const HostFs* host_;
   std::chrono::milliseconds patience_;
+  std::map<int, std::weak_ptr<void>> late_looks_;  // by process; a look that has ended is expired
 };
 
 /// Finds devices that the kubelet has allocated to a pod, before the pod has opened anything. A kubelet that

@@ -14,6 +14,7 @@
 
 #include <gmock/gmock.h>
 
+#include "common/process/spawn.h"
 #include "hostfs/host_writer.h"
 #include "hostfs/in_flight_writes.h"
 #include "hostfs/kernel_facts.h"
@@ -79,6 +80,17 @@ TEST_F(HostProgramTest, ReportsItsStatusAndThatThereIsNone) {
   EXPECT_EQ(
       writer_.run({.root = "no/such/root", .words = {"/bin/sh"}, .device = {}}, kWriteDeadline).error().code,
       std::errc::no_such_file_or_directory);
+}
+
+TEST_F(HostProgramTest, ReportsItsStatusWhereAParentIgnoresItsChildren) {
+  const auto before = std::signal(SIGCHLD, SIG_IGN);
+  writer_.prepare(1);  // its child inherits that
+  const auto failing = spawn("false", {"false"}, {});
+  const int status = failing ? reap(*failing) : 0;
+  (void)std::signal(SIGCHLD, before);
+  EXPECT_NE(status, 0) << "the kernel reaped it";
+  EXPECT_THAT(run("exit 3").error().message, HasSubstr("it ended with status 3"));
+  EXPECT_TRUE(run("exit 0"));
 }
 
 // The one that it has started holds the other end of the pipe for as long as it lives.

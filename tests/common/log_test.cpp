@@ -41,6 +41,13 @@ TEST_F(LogTest, WritesOneJsonObjectALineWhateverTheMessage) {
               testing::MatchesRegex("....-..-..T..:..:..\\....[+-]..:.."));
 }
 
+TEST_F(LogTest, WritesJsonOfBytesThatAreNoUtf8) {
+  must(set_up_log("info", LogFormat::json));
+  const auto json = nlohmann::json::parse(logged([] { spdlog::warn("a\xff"); }), nullptr, false);
+  ASSERT_TRUE(json.is_object());
+  EXPECT_EQ(json.at("message"), "a\xef\xbf\xbd");
+}
+
 TEST_F(LogTest, WritesALineForPeople) {
   must(set_up_log("info", LogFormat::text));
   const std::string line = logged([] { spdlog::info("bound 0000:3b:00.0: nouveau -> vfio-pci"); });

@@ -5,6 +5,8 @@
 #include <csignal>
 #include <cstdlib>
 #include <fcntl.h>
+#include <filesystem>
+#include <iterator>
 #include <pthread.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -100,6 +102,41 @@ TEST_F(ProcUseProbeTest, AsksNobodyBehindSomeThatDoNotAnswer) {
   for (const int pid : kHanging) {
     const UniqueFd writer = must(host_.open("proc/" + std::to_string(pid) + "/maps", O_RDWR | O_NONBLOCK));
   }
+}
+
+std::ptrdiff_t threads() {
+  return std::distance(std::filesystem::directory_iterator("/proc/self/task"), {});
+}
+
+// hostd looks every half minute.
+TEST_F(ProcUseProbeTest, LooksOnceAtAProcessThatDoesNotAnswerAndAgainAfterItsAnswer) {
+  process(20, "first", {"/dev/null"});
+  process(30, "hangs", {});
+  tree_.remove("proc/30/maps");
+  ASSERT_EQ(::mkfifo((tree_.path() / "proc/30/maps").c_str(), 0600), 0);
+  const std::vector questions = {ask("gpu", "/dev/null", kNull)};
+  constexpr std::chrono::seconds kPatience{2};
+  ProcUseProbe probe(host_, kPatience);
+  const auto before = threads();
+  const std::string blind = must(probe.look(questions)).blind;
+  EXPECT_THAT(blind, HasSubstr("process 30 (hangs) could not be looked into"));
+  for (int i = 0; i < 4; ++i) {
+    const auto begun = std::chrono::steady_clock::now();
+    const auto report = must(probe.look(questions));
+    EXPECT_LT(std::chrono::steady_clock::now() - begun, kPatience);
+    EXPECT_EQ(report.blind, blind);
+    EXPECT_THAT(texts(report.of("gpu")), ElementsAre(HasSubstr("20")));
+  }
+  // The threads of looks that were answered end by themselves, and so does the late one.
+  const auto in_time = [](const auto& there) {
+    for (int i = 0; i < 2000 && !there(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    return there();
+  };
+  EXPECT_TRUE(in_time([&] { return threads() <= before + 1; }));
+  { const UniqueFd writer = must(host_.open("proc/30/maps", O_RDWR | O_NONBLOCK)); }
+  tree_.remove("proc/30/maps");
+  tree_.file("proc/30/maps", "");
+  EXPECT_TRUE(in_time([&] { return must(probe.look(questions)).blind.empty(); }));
 }
 
 // In a tree the kernel is not asked which threads share a table, so that each of these is a table of its own.

@@ -45,6 +45,17 @@ TEST(ServiceRecord, OfAnEarlierBootIsVoid) {
   EXPECT_THAT(record.notes, SizeIs(1));
 }
 
+TEST(ServiceRecord, IsNotVoidWhereTheRunningBootIsUnknown) {
+  FakeKernel kernel;
+  ASSERT_TRUE(write_service_record(kernel, kAll));
+  const auto before = kernel.read_file(kFile).value();
+  kernel.remove("proc/sys/kernel/random/boot_id");
+  const auto record = read_service_record(kernel);
+  ASSERT_FALSE(record);
+  EXPECT_THAT(record.error().message, HasSubstr("boot_id"));
+  EXPECT_EQ(kernel.read_file(kFile).value(), before);
+}
+
 class MalformedServiceRecord : public testing::TestWithParam<const char*> {};
 
 TEST_P(MalformedServiceRecord, IsAnErrorThatNamesTheFile) {

@@ -106,6 +106,20 @@ TEST(UndoJournal, OfTheGroupThatTheFunctionIsInNowCounts) {
   }
 }
 
+TEST(UndoJournal, IsNotVoidWhereTheRunningBootIsUnknown) {
+  FakeKernel kernel;
+  const std::string file = "run/ferry/hostd/moves/5.json";
+  ASSERT_TRUE(write_record(kernel, 5, {{at("0000:01:00.0"), kNouveau}}));
+  const auto before = kernel.read_file(file).value();
+  kernel.remove("proc/sys/kernel/random/boot_id");
+  const auto record = test::must(read_records(kernel));
+  ASSERT_TRUE(record.unreadable.contains(5));
+  EXPECT_THAT(record.unreadable.at(5).message, HasSubstr("boot_id"));
+  EXPECT_FALSE(write_record(kernel, 5, {{at("0000:01:00.1"), kStub}}));
+  EXPECT_TRUE(forget(kernel, {at("0000:01:00.0")}));
+  EXPECT_EQ(kernel.read_file(file).value(), before);
+}
+
 /// A record of this boot, in the folder where earlier versions had theirs and the plugin could write.
 class EarlierRebindRecord : public testing::Test {
  protected:
@@ -150,6 +164,11 @@ TEST_F(EarlierRebindRecord, OfAnotherBootIsVoid) {
   EXPECT_THAT(record.unreadable, testing::IsEmpty());
   EXPECT_THAT(record.notes, testing::IsEmpty());
   EXPECT_TRUE(write_record(kernel_, 5, {{at("0000:01:00.0"), kStub}}));
+}
+
+TEST_F(EarlierRebindRecord, IsNotVoidWhereTheRunningBootIsUnknown) {
+  kernel_.remove("proc/sys/kernel/random/boot_id");
+  EXPECT_TRUE(test::must(read_records(kernel_)).unreadable.contains(5));
 }
 
 TEST_F(EarlierRebindRecord, ThatIsALinkIsNotFollowed) {

@@ -92,32 +92,26 @@ Result<> write(HostFs& host, std::uint32_t group, const std::map<PciAddress, Pri
   }
 }
 
-// The content of a record file; without members if the file is missing or of another boot.
-Result<OneRecord> read_one(const HostFs& host, const std::filesystem::path& path) {
-  auto text = host.read_file(path);
-  if (!text) {
-    if (is_gone(text.error())) return OneRecord{};
-    return fail(std::move(text).error());
-  }
-  auto record = parse(*text, path);
-  if (record && record->boot != boot_id(host).value_or("")) record->members.clear();
-  return record;
-}
-
-/// The record of a group that has one in this version's folder.
-bool has_record(const HostFs& host, std::uint32_t group) {
-  return host.exists(file_of(group));
-}
-
-/// A record that an earlier version has left is an error, unless it is of another boot: the plugin could
-/// write that folder, and hostd loads and binds what a record names.
+/// The record of a group; without members if there is none, or it is of another boot. A record that an
+/// earlier version has left is an error, unless it is known to be of another boot: the plugin could write
+/// that folder, and hostd loads and binds what a record names.
 Result<OneRecord> read_group(const HostFs& host, std::uint32_t group) {
-  if (has_record(host, group)) return read_one(host, file_of(group));
+  const auto path = file_of(group);
+  const auto ours = host.read_file(path);
+  if (!ours && !is_gone(ours.error())) return fail(Error(ours.error()));
+  const auto boot = boot_id(host);
+  if (ours) {
+    auto record = parse(*ours, path);
+    if (!record) return record;
+    if (!boot) return fail(Error(boot.error()).during("read /" + path.string()));
+    if (record->boot != *boot) record->members.clear();
+    return record;
+  }
   const auto earlier = std::filesystem::path(kEarlierDirectory) / file_of(group).filename();
   const auto text = host.read_file(earlier, HostFs::Links::refused);
   if (!text && is_gone(text.error())) return OneRecord{};
   if (const auto record = text ? parse(*text, earlier) : Result<OneRecord>(fail(Error(text.error())));
-      record && record->boot != boot_id(host).value_or(""))
+      record && boot && record->boot != *boot)
     return OneRecord{};
   return fail(earlier_record(earlier, kDirectory, "the device plugin",
                              "then the kernel chooses the drivers of its GPUs"));
@@ -187,7 +181,7 @@ Result<UndoJournal> read_records(const HostFs& host) {
       all.unreadable.emplace(group, std::move(record).error());
       continue;
     }
-    if (record->members.empty() && has_record(host, group)) {
+    if (record->members.empty() && host.exists(file_of(group))) {
       all.notes.push_back(fmt::format("/{} is of an earlier boot and void: the kernel has bound afresh",
                                       file_of(group).string()));
     }

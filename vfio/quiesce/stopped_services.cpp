@@ -64,7 +64,10 @@ Result<ServiceRecord> read_service_record(const HostFs& host) {
     const json record = parse_whole_json(*text);
     if (record.at("version").get<int>() != kVersionOfFormat)
       return broken("written by another version of ferry");
-    if (record.at("boot_id").get<std::string>() != boot_id(host).value_or("")) {
+    const auto of_boot = record.at("boot_id").get<std::string>();
+    const auto boot = boot_id(host);
+    if (!boot) return fail(Error(boot.error()).during("find out which services are stopped"));
+    if (of_boot != *boot) {
       out.notes.push_back(
           fmt::format("/{} is of an earlier boot and void: systemd has started afresh", kFile));
       return out;

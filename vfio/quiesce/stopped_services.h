@@ -33,8 +33,8 @@ struct ServiceRecord {
   std::vector<std::string> notes;  ///< the reason why a record was skipped (another boot)
 };
 
-/// Reads the record, which is empty if there is no file. Errc::malformed_host: the file cannot be read, and
-/// going on without it might leave a service down for good.
+/// Reads the record, which is empty if there is no file. Errors: the file or the running boot's id cannot be
+/// read, and going on without it might leave a service down for good.
 Result<ServiceRecord> read_service_record(const HostFs& host);
 
 /// Replaces the record; without services the file is removed.
