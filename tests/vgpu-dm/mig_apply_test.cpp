@@ -403,6 +403,9 @@ TEST(MigApply, SaysThatAResetIsDue) {
   EXPECT_EQ(failed.kind, Kind::failed);
   EXPECT_THAT(message_of(failed.error),
               HasSubstr("MIG mode is switched on, but not before the GPU is reset"));
+  ASSERT_THAT(failed.undo_errors, testing::SizeIs(1));
+  EXPECT_EQ(failed.undo_errors.front().message,
+            "undo: its MIG mode will be another one after its next reset");
   EXPECT_EQ(node.apply(on("[0]", kTwoKinds)).kind, Kind::refused);
   EXPECT_EQ(hint_of(failed.error), "reboot the node, then apply again");
 }

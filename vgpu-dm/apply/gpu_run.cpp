@@ -150,11 +150,11 @@ Result<> GpuRun::undo(const mdev::VgpuGpu& before) {
                             "are as before"));
   }
   auto lost = not_put_back(with_strangers(before), *gpu());
+  const char* hint = lost.empty() ? "" : "something else has made vGPUs on it meanwhile, which stay";
   if (const auto now = managed(); now && managed_before_)
     std::ranges::move(preparation_not_put_back(*managed_before_, *now), std::back_inserter(lost));
   if (lost.empty()) return {};
-  return fail(Errc::failed, fmt::format("undo: {}", fmt::join(lost, "; ")),
-              "something else has made vGPUs on it meanwhile, which stay");
+  return fail(Errc::failed, fmt::format("undo: {}", fmt::join(lost, "; ")), hint);
 }
 
 // vGPUs and functions that another program has made since stay: they count as if they were there before.

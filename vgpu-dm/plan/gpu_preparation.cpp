@@ -342,7 +342,11 @@ std::vector<VgpuStep> plan_undo_preparation(const mdev::VgpuGpu& gpu, bool had_f
 std::vector<std::string> preparation_not_put_back(const mdev::ManagedGpu& before,
                                                   const mdev::ManagedGpu& now) {
   std::vector<std::string> out;
-  if (before.mig != now.mig) out.emplace_back("its MIG mode is another one");
+  if (before.mig != now.mig) {
+    out.emplace_back("its MIG mode is another one");
+  } else if (before.mig_pending != now.mig_pending) {
+    out.emplace_back("its MIG mode will be another one after its next reset");
+  }
   if (before.mixed_sizes != now.mixed_sizes) out.emplace_back("its mode of mixed sizes is another one");
   const auto profiles = [](const mdev::ManagedGpu& gpu) {
     std::multiset<std::uint32_t> all;
