@@ -436,6 +436,19 @@ TEST(MixedSizes, AreSwitchedOnBeforeTheFirstVgpu) {
   EXPECT_THAT(node.kernel.changes(), IsEmpty());
 }
 
+TEST(MixedSizes, AreRefusedWhereNobodyCanSeeToThem) {
+  MigNode node;
+  node.with_library = false;
+  Profile mixed = on("[0]", "{H200X-70C: 1, H200X-35C: 1}");
+  mixed.items[0].mixed_sizes = true;
+  const GpuOutcome refused = node.apply(mixed);
+  EXPECT_EQ(refused.kind, Kind::refused);
+  EXPECT_EQ(code_of(refused.error), Errc::unsupported);
+  EXPECT_THAT(message_of(refused.error),
+              HasSubstr("it is to have vGPUs of different sizes, which NVML alone"));
+  EXPECT_THAT(node.kernel.changes(), IsEmpty());
+}
+
 TEST(MixedSizes, StayOnUnderVgpusThatStay) {
   MigNode node;
   node.make("{H200X-70C: 1, H200X-35C: 2}", true);

@@ -278,14 +278,15 @@ bool may_switch(const ProfileItem& item, const mdev::VgpuGpu& gpu, const mdev::M
 
 Preparation prepare(const ProfileItem& item, const GpuMatch& match, const mdev::VgpuGpu& gpu,
                     const VgpuSnapshot& snapshot) {
+  const mdev::ManagedGpu* now = snapshot.managed_gpu(gpu.address());
   Preparation mode = plan_mode(item, match, gpu, snapshot);
   if (mode.refusal) return mode;
   const bool functions_first = !mode.steps.empty() || gpu.may_get_virtual_functions();
-  Preparation slices = plan_slices(item, match, gpu, snapshot, snapshot.managed_gpu(gpu.address()));
-  if (const mdev::GpuInstance* lost =
-          lost_by(slices.steps, functions_first, snapshot.managed_gpu(gpu.address())))
+  Preparation slices = plan_slices(item, match, gpu, snapshot, now);
+  if (const mdev::GpuInstance* lost = lost_by(slices.steps, functions_first, now))
     return cannot_lose(item, gpu, *lost);
-  if (slices.refusal && (wants_instances(item) || !functions_first)) return slices;
+  // A library that does not answer now would not answer after a switch of functions either.
+  if (slices.refusal && (wants_instances(item) || !functions_first || now == nullptr)) return slices;
   if (!functions_first) return slices;
   mode.later = foreseen(item, match, gpu, snapshot, !mode.steps.empty());
   return mode;
