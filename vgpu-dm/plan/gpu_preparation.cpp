@@ -278,6 +278,7 @@ bool may_switch(const ProfileItem& item, const mdev::VgpuGpu& gpu, const mdev::M
 
 Preparation prepare(const ProfileItem& item, const GpuMatch& match, const mdev::VgpuGpu& gpu,
                     const VgpuSnapshot& snapshot) {
+  if (item.vgpus.empty()) return {};  // the library may have been asked for another profile
   const mdev::ManagedGpu* now = snapshot.managed_gpu(gpu.address());
   Preparation mode = plan_mode(item, match, gpu, snapshot);
   if (mode.refusal) return mode;
