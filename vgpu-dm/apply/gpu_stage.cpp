@@ -85,8 +85,9 @@ Result<> GpuRun::look_again(Users users) {
 
 // Enough after writes to vGPUs: a complete scan reads every type of every function and costs more.
 void GpuRun::look_at_devices(std::span<const VgpuStep> steps) {
-  const auto shows = [](const VgpuStep& step) {
-    return !step.placement && (step.kind == VgpuStep::Kind::create || step.kind == VgpuStep::Kind::remove);
+  const auto shows = [this](const VgpuStep& step) {
+    if (step.kind == VgpuStep::Kind::remove) return true;
+    return step.kind == VgpuStep::Kind::create && !step.placement && !gpu()->has_vf_params;
   };
   const auto facts = std::ranges::all_of(steps, shows) ? mdev::VgpuFacts::identity : mdev::VgpuFacts::all;
   mdev::scan_devices_again(on_.host, *inventory_, facts, *gpu());
@@ -343,8 +344,16 @@ Result<> GpuRun::do_stage(const std::vector<VgpuStep>& steps) {
   const bool off = std::ranges::any_of(
       steps, [](const VgpuStep& step) { return step.kind == VgpuStep::Kind::disable_vfs; });
   const After after = off ? After::functions_go : After::functions_stay;
+  if (gpu()->has_vf_params && stage.front().kind == VgpuStep::Kind::set_params) keep_params_of(stage);
   if (auto done = write_stage(stage, placed, after); !done) return done;
   return read_back(stage);
+}
+
+void GpuRun::keep_params_of(std::span<const VgpuStep> steps) {
+  for (const mdev::VgpuDevice& device : gpu()->devices) {
+    if (device.params && std::ranges::find(steps, device.id, &VgpuStep::id) != steps.end())
+      params_before_.try_emplace(device.id, *device.params);
+  }
 }
 
 Result<> GpuRun::write_stage(std::span<const VgpuStep> stage, bool placed, After after) {
