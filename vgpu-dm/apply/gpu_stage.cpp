@@ -35,6 +35,16 @@ std::mutex& driver_calls() {
   return mutex;
 }
 
+/// True if the driver offers vGPUs on all of its `number` new functions. A daemon of the driver may register
+/// them one by one, and their types after them. In MIG mode no type is listed until there is a GPU instance.
+bool offers_all(const mdev::VgpuGpu& gpu, std::uint32_t number, const mdev::ManagedGpu* said) {
+  if (gpu.parents.size() < number) return false;
+  if (!gpu.framework->lists_only_creatable_types()) return true;
+  if (said != nullptr && said->mig == mdev::GpuSwitch::on) return true;
+  return std::ranges::any_of(gpu.parents,
+                             [](const mdev::VgpuParent& parent) { return !parent.types.empty(); });
+}
+
 }  // namespace
 
 // A driver that has just come back may take a while to offer its types.
@@ -379,9 +389,8 @@ Result<> GpuRun::read_back(std::span<const VgpuStep> steps) {
       held = verify(step, *gpu(), said == snapshot_.managed.end() ? nullptr : &said->second);
       if (!held) break;
     }
-    // A daemon of the driver may register the functions one by one.
-    const bool all_there =
-        steps.front().kind != VgpuStep::Kind::enable_vfs || gpu()->parents.size() >= steps.front().number;
+    const bool all_there = steps.front().kind != VgpuStep::Kind::enable_vfs ||
+                           offers_all(*gpu(), steps.front().number, snapshot_.managed_gpu(outcome_.gpu));
     if ((held && all_there) || attempt == kMostAttempts) return held;
     const bool of_functions = steps.front().target() == VgpuStep::Target::functions;
     on_.pause(of_functions ? kTypesPollPeriod : kPollPeriod);
