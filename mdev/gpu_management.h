@@ -90,7 +90,7 @@ class GpuManagement : Pinned {
   virtual Result<> remove_instance(const vfio::PciAddress& gpu, std::uint32_t instance) = 0;
   /// Errc::refused while the GPU carries any vGPU.
   virtual Result<> set_mixed_sizes(const vfio::PciAddress& gpu, bool on) = 0;
-  /// May take effect only at the GPU's next reset: ManagedGpu::mig_pending.
+  /// May take effect only at the GPU's next reset: ManagedGpu::mig_pending. Errc::refused: it will not.
   virtual Result<> set_mig(const vfio::PciAddress& gpu, bool on) = 0;
 };
 

@@ -405,8 +405,13 @@ Result<> Nvml::set_mig(const vfio::PciAddress& gpu, bool on) {
   nvml::Status activation = nvml::kSuccess;  // a mode that waits for a reset is no failure: read() shows it
   auto done = library->checked(
       library->call("nvmlDeviceSetMigMode", library->device(), on ? 1U : 0U, &activation), what);
-  if (done && activation == nvml::kInUse) return library->checked(activation, what);
-  return done;
+  if (!done || activation != nvml::kInUse) return done;
+  // The driver keeps a mode that a user of the GPU holds up. It would come with the next reset.
+  (void)library->call("nvmlDeviceSetMigMode", library->device(), on ? 0U : 1U, &activation);
+  ManagedGpu now;
+  read_mig(*library, now);
+  if (now.mig_pending == now.mig) return library->checked(nvml::kInUse, what);
+  return fail(Errc::failed, what + ": the GPU is in use, and its next reset would switch it all the same");
 }
 
 }  // namespace ferry::mdev

@@ -175,6 +175,24 @@ TEST_F(NvmlTest, MigModeMayWaitForAReset) {
   EXPECT_EQ(gpu.mig_pending, GpuSwitch::on);
 }
 
+TEST_F(NvmlTest, LeavesNoMigModePendingThatAProcessHoldsUp) {
+  for (const bool on : {true, false}) {
+    const GpuSwitch before = on ? GpuSwitch::off : GpuSwitch::on;
+    const std::string modes = on ? "" : "mig 1\npending 1\n";
+    state(modes + "opened 1\n");
+    const auto refused = nvml_.set_mig(gpu_, on);
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, Errc::refused);
+    EXPECT_EQ(must(nvml_.read(gpu_)).mig, before);
+    EXPECT_EQ(must(nvml_.read(gpu_)).mig_pending, before);
+    state(modes);
+    must(nvml_.set_mig(gpu_, on));
+    EXPECT_NE(must(nvml_.read(gpu_)).mig, before);
+  }
+  state("opened 1\nstubborn 1\n");
+  EXPECT_EQ(nvml_.set_mig(gpu_, true).error().code, Errc::failed) << "the GPU is not as before";
+}
+
 TEST_F(NvmlTest, SaysThatThereIsNoLibraryNoDriverNoSuchGpu) {
   EXPECT_EQ(nvml_.read(must(vfio::PciAddress::parse("0000:18:00.0"))).error().code, Errc::not_found);
   state("no_driver 1\n");

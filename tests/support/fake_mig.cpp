@@ -155,6 +155,7 @@ Result<mdev::ManagedGpu> FakeMig::read(const vfio::PciAddress& gpu) {
                        .instances = {},
                        .types = {}};
   for (const FakeVgpuType& type : h200_types()) {
+    if (!knows_types) break;
     const std::uint32_t most = state.mixed ? (type.max_instances + 1) / 2 : type.max_instances;
     out.types.push_back({.id = static_cast<std::uint32_t>(std::stoul(type.id.substr(type.id.find('-') + 1))),
                          .name = type.name,

@@ -39,6 +39,7 @@ class FakeMig final : public mdev::GpuManagement {
   std::vector<std::string> instances(const std::string& gpu) const;
 
   bool vgpu_host = true;     ///< the driver is one that makes vGPUs
+  bool knows_types = true;   ///< the library lists the types that the driver has
   bool needs_reset = false;  ///< MIG mode waits for the GPU's next reset
   bool swallow = false;      ///< changes succeed and do nothing
 

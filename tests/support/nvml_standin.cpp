@@ -73,6 +73,8 @@ struct State {
   unsigned needs_reset = 0;
   unsigned mixed = 0;
   unsigned busy = 0;        // a vGPU is there
+  unsigned opened = 0;      // a process has the GPU open, so that MIG mode stays pending
+  unsigned stubborn = 0;    // a pending MIG mode cannot be taken back
   unsigned held = 0;        // GPU instances do not go
   unsigned no_compute = 0;  // compute instances cannot be made
   unsigned old = 0;         // it knows only the first version of lists of placements
@@ -125,6 +127,8 @@ struct State {
             {"needs_reset", &needs_reset},
             {"mixed", &mixed},
             {"busy", &busy},
+            {"opened", &opened},
+            {"stubborn", &stubborn},
             {"no_compute", &no_compute},
             {"no_driver", &no_driver},
             {"old", &old},
@@ -205,11 +209,13 @@ Status nvmlDeviceGetMigMode(nvml::Device /*device*/, unsigned* current, unsigned
   *pending = state.pending;
   return nvml::kSuccess;
 }
-Status nvmlDeviceSetMigMode(nvml::Device /*device*/, unsigned mode, Status* /*activation*/) {
+Status nvmlDeviceSetMigMode(nvml::Device /*device*/, unsigned mode, Status* activation) {
   State state = State::read();
-  if (state.busy != 0) return nvml::kInUse;
+  if (state.busy != 0 || (state.stubborn != 0 && mode == state.mig)) return nvml::kInUse;
+  const bool waits = state.opened != 0 && mode != state.mig;
+  *activation = waits ? nvml::kInUse : nvml::kSuccess;
   state.pending = mode;
-  if (state.needs_reset == 0) state.mig = mode;
+  if (state.needs_reset == 0 && !waits) state.mig = mode;
   state.write();
   return nvml::kSuccess;
 }

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <array>
+
 #include <gmock/gmock.h>
 
 #include "tests/vgpu-dm/gpu_node.h"
+#include "tests/vgpu-dm/mig_node.h"
 #include "vgpu-dm/plan/comparison.h"
 
 namespace ferry::vgpu {
@@ -102,6 +105,20 @@ TEST_F(HostCheckTest, HasNothingAgainstNamesThatMeanTheirInstance) {
   add_bare("10de:233b");
   EXPECT_THAT(check(on("[3]", "{H200-1-18C: 5, H200-2-35C: 1}")).gpus[3].notes, IsEmpty());
   EXPECT_THAT(check(on("[3]", "{H200-1-18CME: 1}")).gpus[3].notes, IsEmpty());
+}
+
+TEST_F(HostCheckTest, AsksOfNoProfileWhatAnotherNeeds) {
+  test::MigNode mig;
+  mig.make("{H200X-1-18C: 1}");
+  mig.probe.users[test::MigNode::kGpu] = {{.kind = vfio::DeviceUser::Kind::process,
+                                           .name = "trainer",
+                                           .pid = 77,
+                                           .what = "/dev/nvidia0",
+                                           .pod_uid = {}}};
+  const std::array profiles = {on("[0]", "{}"), on("[0]", "{H200X-35C: 1}")};
+  const VgpuSnapshot snapshot = test::must(look(mig.host(), profiles));
+  EXPECT_TRUE(check_on_host(profiles[0], snapshot).works()) << "no mode is switched for it";
+  EXPECT_FALSE(check_on_host(profiles[1], snapshot).works());
 }
 
 TEST_F(HostCheckTest, SaysWhichItemsAreForNothing) {

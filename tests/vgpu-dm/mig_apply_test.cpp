@@ -6,7 +6,6 @@
 #include <gmock/gmock.h>
 
 #include "tests/vgpu-dm/mig_node.h"
-#include "vgpu-dm/types/type_names.h"
 
 namespace ferry::vgpu {
 namespace {
@@ -403,6 +402,9 @@ TEST(MigApply, SaysThatAResetIsDue) {
   EXPECT_EQ(failed.kind, Kind::failed);
   EXPECT_THAT(message_of(failed.error),
               HasSubstr("MIG mode is switched on, but not before the GPU is reset"));
+  ASSERT_THAT(failed.undo_errors, testing::SizeIs(1));
+  EXPECT_EQ(failed.undo_errors.front().message,
+            "undo: its MIG mode will be another one after its next reset");
   EXPECT_EQ(node.apply(on("[0]", kTwoKinds)).kind, Kind::refused);
   EXPECT_EQ(hint_of(failed.error), "reboot the node, then apply again");
 }
@@ -430,6 +432,19 @@ TEST(MixedSizes, AreSwitchedOnBeforeTheFirstVgpu) {
   EXPECT_EQ(node.state(), "mixed 8: H200X-35C 0000:17:00.4 H200X-35C 0000:17:00.5 H200X-70C 0000:17:00.6");
   node.kernel.forget_changes();
   EXPECT_EQ(node.apply(mixed).kind, Kind::already_so);
+  EXPECT_THAT(node.kernel.changes(), IsEmpty());
+}
+
+TEST(MixedSizes, AreRefusedWhereNobodyCanSeeToThem) {
+  MigNode node;
+  node.with_library = false;
+  Profile mixed = on("[0]", "{H200X-70C: 1, H200X-35C: 1}");
+  mixed.items[0].mixed_sizes = true;
+  const GpuOutcome refused = node.apply(mixed);
+  EXPECT_EQ(refused.kind, Kind::refused);
+  EXPECT_EQ(code_of(refused.error), Errc::unsupported);
+  EXPECT_THAT(message_of(refused.error),
+              HasSubstr("it is to have vGPUs of different sizes, which NVML alone"));
   EXPECT_THAT(node.kernel.changes(), IsEmpty());
 }
 
@@ -612,43 +627,6 @@ TEST(MigPlan, ReportsBesideTheUsersWhatLasts) {
   for (const std::string& reason : plan.reasons) EXPECT_THAT(message_of(plan.refusal), HasSubstr(reason));
   EXPECT_THAT(hint_of(plan.refusal), HasSubstr("-dci"));
   EXPECT_THAT(plan.steps, IsEmpty());
-}
-
-// Made by somebody else, or before the file of names was there: a full GPU lists none.
-TEST(TypeNames, AreAskedOfTheLibrary) {
-  const auto fill = [](MigNode& node) {
-    node.make("{H200X-70C: 2}");
-    node.kernel.remove("run/ferry/hostd/vgpu-type-names.json");
-  };
-  MigNode without;
-  fill(without);
-  without.with_library = false;
-  EXPECT_THAT(message_of(without.apply(on("[0]", "{H200X-70C: 2}")).error), HasSubstr("cannot tell whether"));
-
-  MigNode node;
-  fill(node);
-  EXPECT_EQ(node.apply(on("[0]", "{H200X-70C: 2}")).kind, Kind::already_so);
-  node.with_library = false;
-  EXPECT_EQ(node.apply(on("[0]", "{H200X-70C: 2}")).kind, Kind::already_so) << "its answer is kept";
-  EXPECT_EQ(node.apply(on("[0]", "{H200X-70C: 1}")).kind, Kind::changed);
-}
-
-// Releases of the driver call number 1414 differently.
-TEST(TypeNames, OfTheLibraryGoBeforeTheTables) {
-  MigNode node;
-  node.make("{H200X-1-18C: 7}");
-  mdev::VgpuGpu gpu = must(look(node.host())).inventory.gpus.at(0);
-  for (mdev::VgpuParent& parent : gpu.parents) parent.types.clear();
-  mdev::ManagedGpu said;
-  said.types = {{.id = 1414, .name = "NVIDIA H200X-1-17C", .framebuffer = 0}};
-  EXPECT_FALSE(driver_lists_no_name(node.kernel, gpu));
-  name_by_library(node.kernel, said, gpu);
-  EXPECT_EQ(gpu.devices.at(0).short_name, "H200X-1-18C") << "the driver's own word is kept";
-  node.kernel.remove("run/ferry/hostd/vgpu-type-names.json");
-  EXPECT_TRUE(driver_lists_no_name(node.kernel, gpu));
-  name_by_library(node.kernel, said, gpu);
-  EXPECT_EQ(gpu.devices.at(0).short_name, "H200X-1-17C");
-  EXPECT_EQ(gpu.devices.at(0).type_name, "NVIDIA H200X-1-17C");
 }
 
 TEST(MixedSizes, AreNotSwitchedOnUnderVgpusThatStay) {

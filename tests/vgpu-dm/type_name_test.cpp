@@ -1,12 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ostream>
 
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
+#include "tests/vgpu-dm/mig_node.h"
 #include "vgpu-dm/types/type_names.h"
 
 namespace ferry::vgpu {
 namespace {
+
+using Kind = GpuOutcome::Kind;
+using test::message_of;
+using test::MigNode;
+using test::must;
+using test::on;
+using testing::HasSubstr;
+using testing::IsEmpty;
 
 struct Good {
   const char* text;
@@ -116,6 +125,62 @@ TEST(AvailableType, IsNotGuessedWhereTwoHaveTheName) {
   ASSERT_FALSE(type);
   EXPECT_EQ(type.error().code, Errc::unsupported);
   EXPECT_EQ(type.error().message, "DC-16Q may be NVIDIA DC-16Q (nvidia-0) or NVIDIA DC-16Q (nvidia-2)");
+}
+
+// Made by somebody else, or before the file of names was there: a full GPU lists none.
+TEST(TypeNames, AreAskedOfTheLibrary) {
+  const auto fill = [](MigNode& node) {
+    node.make("{H200X-70C: 2}");
+    node.kernel.remove("run/ferry/hostd/vgpu-type-names.json");
+  };
+  MigNode without;
+  fill(without);
+  without.with_library = false;
+  EXPECT_THAT(message_of(without.apply(on("[0]", "{H200X-70C: 2}")).error), HasSubstr("cannot tell whether"));
+
+  MigNode node;
+  fill(node);
+  EXPECT_EQ(node.apply(on("[0]", "{H200X-70C: 2}")).kind, Kind::already_so);
+  node.with_library = false;
+  EXPECT_EQ(node.apply(on("[0]", "{H200X-70C: 2}")).kind, Kind::already_so) << "its answer is kept";
+  EXPECT_EQ(node.apply(on("[0]", "{H200X-70C: 1}")).kind, Kind::changed);
+}
+
+// Releases of the driver call number 1414 differently.
+TEST(TypeNames, OfTheLibraryGoBeforeTheTables) {
+  MigNode node;
+  node.make("{H200X-1-18C: 7}");
+  mdev::VgpuGpu gpu = must(look(node.host())).inventory.gpus.at(0);
+  for (mdev::VgpuParent& parent : gpu.parents) parent.types.clear();
+  mdev::ManagedGpu said;
+  said.types = {{.id = 1414, .name = "NVIDIA H200X-1-17C", .framebuffer = 0}};
+  EXPECT_FALSE(driver_lists_no_name(node.kernel, gpu));
+  name_by_library(node.kernel, said, gpu);
+  EXPECT_EQ(gpu.devices.at(0).short_name, "H200X-1-18C") << "the driver's own word is kept";
+  node.kernel.remove("run/ferry/hostd/vgpu-type-names.json");
+  EXPECT_TRUE(driver_lists_no_name(node.kernel, gpu));
+  name_by_library(node.kernel, said, gpu);
+  EXPECT_EQ(gpu.devices.at(0).short_name, "H200X-1-17C");
+  EXPECT_EQ(gpu.devices.at(0).type_name, "NVIDIA H200X-1-17C");
+}
+
+// A name of the table, or none, would count as the driver's own until the reboot.
+TEST(TypeNames, AreKeptOnlyFromTheLibrary) {
+  MigNode node;
+  const Profile full = on("[0]", "{H200X-1-18C: 7}");
+  node.make("{H200X-1-18C: 7}");
+  node.kernel.remove("run/ferry/hostd/vgpu-type-names.json");
+  mdev::VgpuGpu gpu = must(look(node.host())).inventory.gpus.at(0);
+  ASSERT_EQ(gpu.devices.at(0).short_name, "H200X-1-18C") << "by the table";
+  mdev::ManagedGpu said;
+  said.types = {{.id = 1414, .name = "", .framebuffer = 0}};
+  EXPECT_THAT(name_by_library(node.kernel, said, gpu), IsEmpty());
+  EXPECT_EQ(gpu.devices.at(0).short_name, "H200X-1-18C");
+  for (const bool knows : {false, true}) {
+    node.mig.knows_types = knows;
+    EXPECT_EQ(node.apply(full).kind, Kind::already_so);
+    EXPECT_NE(driver_lists_no_name(node.kernel, gpu), knows);
+  }
 }
 
 }  // namespace

@@ -2,10 +2,12 @@
 // Virtual functions as the stage before vGPUs; and GPUs side by side.
 #include <cerrno>
 #include <chrono>
+#include <optional>
 #include <set>
 
 #include <gmock/gmock.h>
 
+#include "tests/support/must.h"
 #include "tests/vgpu-dm/kind_node.h"
 #include "vgpu-dm/apply/apply.h"
 #include "vgpu-dm/plan/comparison.h"
@@ -311,6 +313,21 @@ TEST_P(EnablingFunctions, AreNotTakenFromAVmInARollback) {
   ASSERT_THAT(outcome.undo_errors, SizeIs(1));
   EXPECT_EQ(outcome.undo_errors.front().message,
             "undo: still to do: disable 8 virtual functions of 0000:05:00.0");
+}
+
+TEST(NewFunctions, MayGetTheirTypesLater) {
+  KindNode node(&mdev::vendor_vfio(), 1, false);
+  int pauses = 0;
+  node.vendor.set_rule([&](const auto&, const auto&, const auto&) {
+    return pauses < 2 ? std::optional(false) : std::nullopt;
+  });
+  VgpuHost host = node.host();
+  host.pause = [&](auto) {
+    if (++pauses == 2) node.vendor.refresh(KindNode::kGpu);
+  };
+  const GpuOutcome outcome = test::must(apply_profile(host, on("[0]", "{T4-4Q: 1}"))).gpus.at(0);
+  EXPECT_EQ(outcome.kind, Kind::changed) << test::message_of(outcome.error);
+  EXPECT_EQ(pauses, 2);
 }
 
 // A VM that nobody saw has taken the first vGPU, and its removal is refused: what it is on stays.

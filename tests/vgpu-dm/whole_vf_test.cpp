@@ -51,6 +51,11 @@ Profile profile(const std::string& vgpus) {
 Profile functions(unsigned count) {
   return profile(count == 0 ? std::string("{}") : fmt::format("{{\"1002:75b3\": {}}}", count));
 }
+Profile provisioned(unsigned count, const std::string& params) {
+  Profile out = functions(count);
+  out.items.front().vgpus.front().params = VgpuParams::parse(params).value();
+  return out;
+}
 
 /// An MI355X under gim.
 class WholeNode {
@@ -398,6 +403,40 @@ TEST_F(WholeFunctions, GetTheirProvisioningBackAfterAFailure) {
     for (const unsigned number : {1U, 2U}) {
       EXPECT_EQ(node.provisioning(number, "exec_quantum_ms"), "20") << n;
       EXPECT_EQ(node.provisioning(number, "preempt_timeout_us"), "0") << n;
+    }
+  }
+}
+
+// The driver keeps the values of a function that is no vGPU.
+TEST_F(WholeFunctions, LoseAnEarlierProvisioningWhereNoneIsAsked) {
+  node.add_provisioning();
+  ASSERT_EQ(node.apply(provisioned(2, "exec_quantum_ms=20")).kind, Kind::changed);
+  ASSERT_EQ(node.apply(functions(0)).kind, Kind::changed);
+  ASSERT_EQ(node.provisioning(1, "exec_quantum_ms"), "20");
+  EXPECT_EQ(node.apply(provisioned(2, "")).kind, Kind::changed);
+  for (const unsigned number : {1U, 2U}) EXPECT_EQ(node.provisioning(number, "exec_quantum_ms"), "0");
+  EXPECT_EQ(node.apply(provisioned(2, "")).kind, Kind::already_so);
+}
+
+TEST_F(WholeFunctions, GetTheirProvisioningBackBeforeTheyAreUnbound) {
+  constexpr const char* kQuantum =
+      "sys/bus/pci/devices/0000:05:00.0/sriov_admin/vf{}/profile/exec_quantum_ms";
+  const Profile desired = provisioned(2, "exec_quantum_ms=20");
+  for (const unsigned functions_of_host : {0U, 2U}) {
+    for (const bool later_work_fails : {false, true}) {
+      SCOPED_TRACE(testing::Message() << functions_of_host << " " << later_work_fails);
+      WholeNode one;
+      one.add_provisioning();
+      one.kernel.enable_vfs(kGpu, functions_of_host);
+      test::must(one.kernel.write(fmt::format(kQuantum, 2), "7"));
+      if (!later_work_fails) one.kernel.fail_for_good({.path = fmt::format(kQuantum, 2), .value = "20"}, EIO);
+      const std::string before = one.state();
+      const GpuOutcome outcome = one.apply(desired);
+      EXPECT_EQ(outcome.kind, later_work_fails ? Kind::changed : Kind::failed);
+      EXPECT_THAT(later_work_fails ? put_back(one.host(), desired, outcome) : outcome.undo_errors, IsEmpty());
+      EXPECT_EQ(one.state(), before);
+      EXPECT_EQ(one.provisioning(1, "exec_quantum_ms"), "0");
+      EXPECT_EQ(one.provisioning(2, "exec_quantum_ms"), "7");
     }
   }
 }

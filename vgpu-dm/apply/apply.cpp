@@ -67,7 +67,7 @@ Result<> forget_gone_functions(HostFs& host, const mdev::VgpuInventory& vgpus) {
 struct FullSnapshot {
   vfio::Inventory inventory;
   VgpuSnapshot snapshot;
-  std::set<vfio::PciAddress> named = {};  // GPUs whose vGPUs have the library's names
+  std::map<vfio::PciAddress, TypeNames> named = {};  // by the library
 };
 
 /// Runs after the library was asked: its answer tells which GPUs may be switched or lose virtual functions.
@@ -106,10 +106,7 @@ Result<FullSnapshot> look_at_all(const VgpuHost& on, const GpuPlanner& planner,
     std::optional<Result<mdev::ManagedGpu>> said;
     if (planner.reads_names(gpu) && driver_lists_no_name(on.host, gpu)) {
       said = ask_library(on, gpu.address());
-      if (*said) {
-        name_by_library(on.host, **said, gpu);
-        full.named.insert(gpu.address());
-      }
+      if (*said) full.named.emplace(gpu.address(), name_by_library(on.host, **said, gpu));
     }
     if (!planner.asks_library(gpu)) continue;
     if (!said) said = ask_library(on, gpu.address());

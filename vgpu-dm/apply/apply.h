@@ -8,6 +8,7 @@
 
 #include <chrono>
 #include <functional>
+#include <map>
 #include <optional>
 #include <set>
 #include <span>
@@ -72,6 +73,8 @@ struct GpuBefore {
   std::optional<mdev::ManagedGpu> managed;  ///< the library's answer; absent: none
   bool prepared = false;                    ///< functions or modes were changed since, not only vGPUs
   bool functions_are_ours = false;          ///< Ferry switched its virtual functions on since
+  /// Parameters of whole virtual functions that were set since. They outlast the vGPU.
+  std::map<mdev::VgpuId, std::string> params = {};
 };
 
 struct GpuOutcome {

@@ -7,6 +7,7 @@
 #include <fmt/ranges.h>
 
 #include "vgpu-dm/plan/gpu_preparation.h"
+#include "vgpu-dm/plan/plan_parts.h"
 
 namespace ferry::vgpu {
 namespace {
@@ -43,7 +44,8 @@ GpuOutcome GpuRun::run(const GpuPlan& first, SnapshotAge age) {
       outcome_.before = GpuBefore{.gpu = before,
                                   .managed = managed_before_,
                                   .prepared = prepared_,
-                                  .functions_are_ours = functions_are_ours_};
+                                  .functions_are_ours = functions_are_ours_,
+                                  .params = params_before_};
       return end(GpuOutcome::Kind::changed);
     }
     if (auto r = do_stage(plan->steps); !r) {
@@ -64,6 +66,7 @@ std::vector<Error> GpuRun::put_back(const GpuOutcome& changed) {
   managed_before_ = changed.before->managed;
   prepared_ = changed.before->prepared;
   functions_are_ours_ = changed.before->functions_are_ours;
+  params_before_ = changed.before->params;
   // The library is asked again, also about a GPU that has no functions now.
   library_is_stale_ = managed_before_.has_value();
   if (auto looked = look_again(Users::as_before); !looked) return {std::move(looked).error()};
@@ -120,6 +123,10 @@ Result<> GpuRun::undo(const mdev::VgpuGpu& before) {
     };
   };
   const auto preparation = [&] { return undo_of_preparation(before); };
+  // Parameters first: those of a whole virtual function can be set only while it is a vGPU.
+  if (!params_before_.empty()) {
+    if (auto r = undo_stage([&] { return undo_of_params(); }); !r) return r;
+  }
   // Functions first: switching them off would delete restored GPU instances.
   for (const VgpuStep::Kind kind :
        {VgpuStep::Kind::remove, VgpuStep::Kind::disable_vfs, VgpuStep::Kind::set_autoprobe}) {
@@ -150,11 +157,11 @@ Result<> GpuRun::undo(const mdev::VgpuGpu& before) {
                             "are as before"));
   }
   auto lost = not_put_back(with_strangers(before), *gpu());
+  const char* hint = lost.empty() ? "" : "something else has made vGPUs on it meanwhile, which stay";
   if (const auto now = managed(); now && managed_before_)
     std::ranges::move(preparation_not_put_back(*managed_before_, *now), std::back_inserter(lost));
   if (lost.empty()) return {};
-  return fail(Errc::failed, fmt::format("undo: {}", fmt::join(lost, "; ")),
-              "something else has made vGPUs on it meanwhile, which stay");
+  return fail(Errc::failed, fmt::format("undo: {}", fmt::join(lost, "; ")), hint);
 }
 
 // vGPUs and functions that another program has made since stay: they count as if they were there before.
@@ -173,6 +180,17 @@ mdev::VgpuGpu GpuRun::with_strangers(mdev::VgpuGpu before) {
   }
   if (functions_of_strangers()) before.function.sriov_numvfs = gpu()->function.sriov_numvfs;
   return before;
+}
+
+std::vector<VgpuStep> GpuRun::undo_of_params() {
+  std::vector<VgpuStep> steps;
+  for (const mdev::VgpuDevice& device : gpu()->devices) {
+    const auto had = params_before_.find(device.id);
+    const bool differs = had != params_before_.end() && device.params != had->second;
+    if (!differs || !snapshot_.use.of(device.id.text).empty()) continue;
+    steps.push_back(params_of(*gpu(), device, had->second.empty() ? " " : had->second, "it had them before"));
+  }
+  return steps;
 }
 
 std::vector<VgpuStep> GpuRun::undo_of_preparation(const mdev::VgpuGpu& before) {

@@ -142,6 +142,7 @@ class GpuRun {
   Result<> undo(const mdev::VgpuGpu& before);
   mdev::VgpuGpu with_strangers(mdev::VgpuGpu before);
   bool functions_of_strangers() { return gpu()->function.sriov_numvfs > 0 && !functions_are_ours_; }
+  std::vector<VgpuStep> undo_of_params();
   std::vector<VgpuStep> undo_of_preparation(const mdev::VgpuGpu& before);
   template <typename Steps>
   Result<> undo_stage(const Steps& steps);
@@ -169,6 +170,7 @@ class GpuRun {
     return {.host = on_.host, .writer = on_.writer, .deadline = on_.deadline, .pause = on_.pause};
   }
   Result<> do_stage(const std::vector<VgpuStep>& steps);
+  void keep_params_of(std::span<const VgpuStep> steps);
   Result<> write_stage(std::span<const VgpuStep> stage, bool placed, After after);
   Result<> write_each(std::span<const VgpuStep> steps);
   Result<> write_together(std::span<const VgpuStep> steps);
@@ -203,8 +205,9 @@ class GpuRun {
   VgpuSnapshot snapshot_;
   bool only_devices_are_fresh_ =
       false;  // in snapshot_: the numbers of vGPUs still available are older than the last stage
-  std::optional<VgpuStep> failed_creation_;  // it may exist all the same
-  std::optional<mdev::VgpuId> misplaced_;    // it exists, but not at its placement
+  std::map<mdev::VgpuId, std::string> params_before_;  // see GpuBefore::params
+  std::optional<VgpuStep> failed_creation_;            // it may exist all the same
+  std::optional<mdev::VgpuId> misplaced_;              // it exists, but not at its placement
   const StepObserver& observe_;
   GpuOutcome outcome_;
 };

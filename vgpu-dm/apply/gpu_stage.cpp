@@ -35,6 +35,16 @@ std::mutex& driver_calls() {
   return mutex;
 }
 
+/// True if the driver offers vGPUs on all of its `number` new functions. A daemon of the driver may register
+/// them one by one, and their types after them. In MIG mode no type is listed until there is a GPU instance.
+bool offers_all(const mdev::VgpuGpu& gpu, std::uint32_t number, const mdev::ManagedGpu* said) {
+  if (gpu.parents.size() < number) return false;
+  if (!gpu.framework->lists_only_creatable_types()) return true;
+  if (said != nullptr && said->mig == mdev::GpuSwitch::on) return true;
+  return std::ranges::any_of(gpu.parents,
+                             [](const mdev::VgpuParent& parent) { return !parent.types.empty(); });
+}
+
 }  // namespace
 
 // A driver that has just come back may take a while to offer its types.
@@ -85,8 +95,9 @@ Result<> GpuRun::look_again(Users users) {
 
 // Enough after writes to vGPUs: a complete scan reads every type of every function and costs more.
 void GpuRun::look_at_devices(std::span<const VgpuStep> steps) {
-  const auto shows = [](const VgpuStep& step) {
-    return !step.placement && (step.kind == VgpuStep::Kind::create || step.kind == VgpuStep::Kind::remove);
+  const auto shows = [this](const VgpuStep& step) {
+    if (step.kind == VgpuStep::Kind::remove) return true;
+    return step.kind == VgpuStep::Kind::create && !step.placement && !gpu()->has_vf_params;
   };
   const auto facts = std::ranges::all_of(steps, shows) ? mdev::VgpuFacts::identity : mdev::VgpuFacts::all;
   mdev::scan_devices_again(on_.host, *inventory_, facts, *gpu());
@@ -343,8 +354,16 @@ Result<> GpuRun::do_stage(const std::vector<VgpuStep>& steps) {
   const bool off = std::ranges::any_of(
       steps, [](const VgpuStep& step) { return step.kind == VgpuStep::Kind::disable_vfs; });
   const After after = off ? After::functions_go : After::functions_stay;
+  if (gpu()->has_vf_params && stage.front().kind == VgpuStep::Kind::set_params) keep_params_of(stage);
   if (auto done = write_stage(stage, placed, after); !done) return done;
   return read_back(stage);
+}
+
+void GpuRun::keep_params_of(std::span<const VgpuStep> steps) {
+  for (const mdev::VgpuDevice& device : gpu()->devices) {
+    if (device.params && std::ranges::find(steps, device.id, &VgpuStep::id) != steps.end())
+      params_before_.try_emplace(device.id, *device.params);
+  }
 }
 
 Result<> GpuRun::write_stage(std::span<const VgpuStep> stage, bool placed, After after) {
@@ -370,9 +389,8 @@ Result<> GpuRun::read_back(std::span<const VgpuStep> steps) {
       held = verify(step, *gpu(), said == snapshot_.managed.end() ? nullptr : &said->second);
       if (!held) break;
     }
-    // A daemon of the driver may register the functions one by one.
-    const bool all_there =
-        steps.front().kind != VgpuStep::Kind::enable_vfs || gpu()->parents.size() >= steps.front().number;
+    const bool all_there = steps.front().kind != VgpuStep::Kind::enable_vfs ||
+                           offers_all(*gpu(), steps.front().number, snapshot_.managed_gpu(outcome_.gpu));
     if ((held && all_there) || attempt == kMostAttempts) return held;
     const bool of_functions = steps.front().target() == VgpuStep::Target::functions;
     on_.pause(of_functions ? kTypesPollPeriod : kPollPeriod);

@@ -278,14 +278,16 @@ bool may_switch(const ProfileItem& item, const mdev::VgpuGpu& gpu, const mdev::M
 
 Preparation prepare(const ProfileItem& item, const GpuMatch& match, const mdev::VgpuGpu& gpu,
                     const VgpuSnapshot& snapshot) {
+  if (item.vgpus.empty()) return {};  // the library may have been asked for another profile
+  const mdev::ManagedGpu* now = snapshot.managed_gpu(gpu.address());
   Preparation mode = plan_mode(item, match, gpu, snapshot);
   if (mode.refusal) return mode;
   const bool functions_first = !mode.steps.empty() || gpu.may_get_virtual_functions();
-  Preparation slices = plan_slices(item, match, gpu, snapshot, snapshot.managed_gpu(gpu.address()));
-  if (const mdev::GpuInstance* lost =
-          lost_by(slices.steps, functions_first, snapshot.managed_gpu(gpu.address())))
+  Preparation slices = plan_slices(item, match, gpu, snapshot, now);
+  if (const mdev::GpuInstance* lost = lost_by(slices.steps, functions_first, now))
     return cannot_lose(item, gpu, *lost);
-  if (slices.refusal && (wants_instances(item) || !functions_first)) return slices;
+  // A library that does not answer now would not answer after a switch of functions either.
+  if (slices.refusal && (wants_instances(item) || !functions_first || now == nullptr)) return slices;
   if (!functions_first) return slices;
   mode.later = foreseen(item, match, gpu, snapshot, !mode.steps.empty());
   return mode;
@@ -342,7 +344,11 @@ std::vector<VgpuStep> plan_undo_preparation(const mdev::VgpuGpu& gpu, bool had_f
 std::vector<std::string> preparation_not_put_back(const mdev::ManagedGpu& before,
                                                   const mdev::ManagedGpu& now) {
   std::vector<std::string> out;
-  if (before.mig != now.mig) out.emplace_back("its MIG mode is another one");
+  if (before.mig != now.mig) {
+    out.emplace_back("its MIG mode is another one");
+  } else if (before.mig_pending != now.mig_pending) {
+    out.emplace_back("its MIG mode will be another one after its next reset");
+  }
   if (before.mixed_sizes != now.mixed_sizes) out.emplace_back("its mode of mixed sizes is another one");
   const auto profiles = [](const mdev::ManagedGpu& gpu) {
     std::multiset<std::uint32_t> all;

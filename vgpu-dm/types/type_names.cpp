@@ -6,6 +6,7 @@
 #include <map>
 #include <mutex>
 #include <regex>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -111,9 +112,8 @@ using nlohmann::json;
 constexpr const char* kFile = "run/ferry/hostd/vgpu-type-names.json";
 constexpr int kVersionOfFormat = 1;
 
-using Names = std::map<std::string, std::string>;
 /// Keyed by a GPU's address and IDs: another card in its slot is another GPU.
-using Memory = std::map<std::string, Names>;
+using Memory = std::map<std::string, TypeNames>;
 
 std::string key_of(const mdev::VgpuGpu& gpu) {
   return gpu.address().text() + " " + gpu.function.ids();
@@ -142,8 +142,8 @@ void give_name(mdev::VgpuDevice& device, const std::string& called) {
   device.short_name = mdev::last_word(called);
 }
 
-Names listed_on(const mdev::VgpuGpu& gpu) {
-  Names out;
+TypeNames listed_on(const mdev::VgpuGpu& gpu) {
+  TypeNames out;
   if (!gpu.framework->lists_only_creatable_types()) return out;
   for (const mdev::VgpuParent& parent : gpu.parents) {
     for (const mdev::VgpuType& type : parent.types) out.emplace(type.id, type.name);
@@ -169,7 +169,7 @@ void name_by_memory(const HostFs& host, std::span<mdev::VgpuGpu> gpus) {
   if (std::ranges::none_of(gpus, needs_names)) return;
   Memory memory = read_memory(host);
   for (mdev::VgpuGpu& gpu : gpus) {
-    const Names& names = memory[key_of(gpu)];
+    const TypeNames& names = memory[key_of(gpu)];
     for (mdev::VgpuDevice& device : gpu.devices) {
       const auto found = names.find(device.type_id);
       if (device.is_nameless() && found != names.end()) give_name(device, found->second);
@@ -181,27 +181,29 @@ bool driver_lists_no_name(const HostFs& host, const mdev::VgpuGpu& gpu) {
   return !unlisted(host, gpu).empty();
 }
 
-void name_by_library(const HostFs& host, const mdev::ManagedGpu& said, mdev::VgpuGpu& gpu) {
+TypeNames name_by_library(const HostFs& host, const mdev::ManagedGpu& said, mdev::VgpuGpu& gpu) {
+  TypeNames out;
   const std::set<std::string> nameless = unlisted(host, gpu);
   for (mdev::VgpuDevice& device : gpu.devices) {
     const auto same = [&](const mdev::ManagedType& type) {
       return std::to_string(type.id) == device.type_id;
     };
     const auto type = std::ranges::find_if(said.types, same);
-    if (nameless.contains(device.type_id) && type != said.types.end()) give_name(device, type->name);
+    if (!nameless.contains(device.type_id) || type == said.types.end() || type->name.empty()) continue;
+    give_name(device, type->name);
+    out.emplace(device.type_id, type->name);
   }
+  return out;
 }
 
 Result<> remember_names(HostFs& host, std::span<const mdev::VgpuGpu> gpus,
-                        const std::set<vfio::PciAddress>& named) {
+                        const std::map<vfio::PciAddress, TypeNames>& named) {
   static std::mutex one_at_a_time;
   Memory news;
   for (const mdev::VgpuGpu& gpu : gpus) {
-    Names names = listed_on(gpu);
-    for (const mdev::VgpuDevice& device : gpu.devices) {
-      if (named.contains(gpu.address()) && !device.is_nameless())
-        names.emplace(device.type_id, device.type_name);
-    }
+    TypeNames names = listed_on(gpu);
+    if (const auto found = named.find(gpu.address()); found != named.end())
+      names.insert(found->second.begin(), found->second.end());
     if (!names.empty()) news.emplace(key_of(gpu), std::move(names));
   }
   if (news.empty()) return {};

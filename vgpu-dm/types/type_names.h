@@ -6,8 +6,8 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
-#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -56,13 +56,16 @@ void name_by_memory(const HostFs& host, std::span<mdev::VgpuGpu> gpus);
 /// True if a vGPU has a type that the driver does not list now and that is not remembered: its name is the
 /// table's, or missing.
 bool driver_lists_no_name(const HostFs& host, const mdev::VgpuGpu& gpu);
-/// Names such vGPUs by the library's name for the type, which has priority over the table's.
-void name_by_library(const HostFs& host, const mdev::ManagedGpu& said, mdev::VgpuGpu& gpu);
+/// Names of types by their numbers.
+using TypeNames = std::map<std::string, std::string>;
 
-/// Remembers newly listed types, and the names of the vGPUs of `named`, which the library reported. Writes
-/// only if there is news. Safe for several threads of one process; the node's file lock keeps other processes
-/// out.
+/// Names such vGPUs by the library's name for the type, which has priority over the table's. Returns these
+/// names; a type that the library does not know, or for which it has no name, is not among them.
+TypeNames name_by_library(const HostFs& host, const mdev::ManagedGpu& said, mdev::VgpuGpu& gpu);
+
+/// Remembers newly listed types, and those in `named`, which name_by_library() returned. Writes only if there
+/// is news. Safe for several threads of one process; the node's file lock keeps other processes out.
 Result<> remember_names(HostFs& host, std::span<const mdev::VgpuGpu> gpus,
-                        const std::set<vfio::PciAddress>& named = {});
+                        const std::map<vfio::PciAddress, TypeNames>& named = {});
 
 }  // namespace ferry::vgpu
