@@ -20,15 +20,6 @@
 #include "common/unique_fd.h"
 
 namespace ferry {
-namespace {
-
-// A parent's ignored SIGCHLD stays ignored here: the kernel would reap children, and their exit statuses
-// would be lost. Every program that starts another links this file. ABI: execve(2), wait(2).
-[[gnu::constructor]] void keep_exit_statuses() {
-  (void)std::signal(SIGCHLD, SIG_DFL);
-}
-
-}  // namespace
 
 std::vector<char*> pointers_to(const std::vector<std::string>& words) {
   std::vector<char*> out;
@@ -57,6 +48,9 @@ Result<int> spawn(const std::filesystem::path& program, const std::vector<std::s
   ::posix_spawn_file_actions_addclosefrom_np(&actions, STDERR_FILENO + 1);
   posix_spawnattr_t attributes;
   ::posix_spawnattr_init(&attributes);
+  // A parent's ignored SIGCHLD stays ignored here: the kernel would reap the child, and its exit status would
+  // be lost. ABI: execve(2), wait(2).
+  (void)std::signal(SIGCHLD, SIG_DFL);
   // Unblocks the signals that this process waits for, so that they can end the child.
   sigset_t none;
   sigemptyset(&none);
