@@ -34,7 +34,8 @@ ArtifactPulls::~ArtifactPulls() {
 
 void ArtifactPulls::act(const std::vector<PullOrder>& orders) {
   const auto is_ordered = [&](const PullOrder& running) {
-    return std::ranges::any_of(orders, [&](const PullOrder& order) { return is_the_same(order, running); });
+    return std::ranges::any_of(
+        orders, [&](const PullOrder& order) { return !order.waits && is_the_same(order, running); });
   };
   if (running_ && !is_ordered(*running_)) {
     spdlog::info("{}: its files are not asked for any more", running_->kata.name);
@@ -47,6 +48,7 @@ void ArtifactPulls::act(const std::vector<PullOrder>& orders) {
   });
   for (const PullOrder& order : orders) {
     if (running_) break;
+    if (order.waits) continue;
     const auto tried = tried_.find(order.kata.name);
     if (tried == tried_.end() || timers_.now() >= tried->second.again) begin(order);
   }
@@ -131,7 +133,9 @@ void ArtifactPulls::wait() {
   timer_.cancel();
   if (running_) return;
   std::optional<Moment> first;
-  for (const auto& [name, tried] : tried_) first = std::min(first.value_or(tried.again), tried.again);
+  // A class whose pause is over and that has no pull yet waits for the rollout lease.
+  for (const auto& [name, tried] : tried_)
+    if (tried.again > timers_.now()) first = std::min(first.value_or(tried.again), tried.again);
   if (first) timer_.set(*first, changed_);
 }
 

@@ -65,7 +65,8 @@ class ArtifactPulls : Pinned {
   /// Stops the running pull.
   ~ArtifactPulls();
 
-  /// Stops and forgets each pull that is not in `orders`.
+  /// Begins the next pull that is due. Stops a running pull that waits or is not in `orders`. Forgets the
+  /// failures of classes that are not in `orders`.
   void act(const std::vector<PullOrder>& orders);
 
   /// State of each class in the last orders whose pull has been tried, by class name.

@@ -348,9 +348,11 @@ KataStep kata_step(const policy::NodeObject& node, const HostSide& host, const K
     for (const kata::OtherHandler& other : host.kata.others) {
       const kata::KataClass* const kata = class_of(plan.file, other.name);
       if (other.state != kata::HandlerState::missing_artifact || !plan.file || kata == nullptr) continue;
-      if ((is_in_use(host, *kata) && !has_lease) || !named.insert(kata->name).second) continue;
-      out.pulls.push_back(
-          {.file = *plan.file, .kata = *kata, .configuration = kata_configuration_id(plan.next->config)});
+      if (!named.insert(kata->name).second) continue;
+      out.pulls.push_back({.file = *plan.file,
+                           .kata = *kata,
+                           .configuration = kata_configuration_id(plan.next->config),
+                           .waits = is_in_use(host, *kata) && !has_lease});
     }
   }
   if (plan.next && !plan.answered) out.awaited = kAnswerPatience;

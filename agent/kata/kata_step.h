@@ -67,6 +67,7 @@ struct PullOrder {
   kata::ClassFile file;
   kata::KataClass kata;
   std::string configuration;  ///< kata_configuration_id() of the file; a new one is tried at once
+  bool waits = false;         ///< for the rollout lease: it is not to run now
 };
 
 /// The part of the step that does not depend on the rollout lease.
@@ -82,7 +83,8 @@ struct KataPlan {
 
 struct KataStep {
   std::optional<kata::DesiredClasses> file;  ///< new kata-classes.json; absent: unchanged
-  std::vector<PullOrder> pulls;              ///< in this order; a running pull that is not listed is stopped
+  /// All classes whose artifacts are missing, in the order of their pulls.
+  std::vector<PullOrder> pulls;
   /// Time limit of hostd's answer; absent: no answer is expected.
   std::optional<std::chrono::seconds> awaited;
   bool awaits_kubelet = false;  ///< the kubelet has yet to list a handler, for at most kListPatience

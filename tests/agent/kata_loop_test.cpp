@@ -265,6 +265,31 @@ TEST_F(KataLoop, APullThatFailsIsReportedAndTriedAgain) {
   EXPECT_EQ(fleet->machines.front()->agent->pulls()->done, 1U);
 }
 
+TEST_F(KataLoop, AFailedPullOfAClassInUseIsTriedAgainAfterItsPauseAndKeepsItsError) {
+  make(1);
+  classes(class_text("kata-a", "registry.example/a:1"));
+  fleet->start();
+  fleet->pass(60s);
+  ASSERT_EQ(label("n0", "kata-a"), "ready");
+  ASSERT_EQ(of().fetcher.asked.size(), 1U);
+  of().fetcher.failures = 100;
+  classes(class_text("kata-a", "registry.example/a:2"));
+  fleet->pass(20s);
+  for (int i = 0; i < 580; ++i) {
+    ASSERT_THAT(error(), HasSubstr("registry.example/a:2: nobody answers"));
+    fleet->pass(1s);
+  }
+  EXPECT_GE(of().fetcher.asked.size(), 4U);
+  EXPECT_LE(of().fetcher.asked.size(), 12U);
+  EXPECT_LT(written()->generation, 20U) << "each try needs a permission of its own";
+  EXPECT_EQ(label("n0", "kata-a"), "ready");
+  of().fetcher.failures = 0;
+  fleet->pass(20min);
+  EXPECT_EQ(of().hostd.installed.at("kata-a"), "registry.example/a:2");
+  EXPECT_EQ(error(), "");
+  EXPECT_THAT(fleet->lease_holders(), IsEmpty());
+}
+
 TEST_F(KataLoop, AnotherFileIsPulledAtOnceAndWhatIsNoLongerAskedForIsStopped) {
   make(1);
   of().fetcher.failures = 1;
@@ -382,6 +407,35 @@ TEST_F(KataLoop, AnotherVersionOfWhatIsInUseIsPulledWithALease) {
   EXPECT_EQ(of("n0").hostd.installed.at("kata-a"), "registry.example/a:2");
   EXPECT_EQ(of("n1").hostd.installed.at("kata-a"), "registry.example/a:2");
   EXPECT_THAT(fleet->lease_holders(), IsEmpty());
+}
+
+// Its pause is over long before its turn: a timer at that time would run without end.
+TEST_F(KataLoop, AFailedPullOfAClassInUseWaitsForTheLeaseOfAnotherNode) {
+  make(2);
+  classes(class_text("kata-a", "registry.example/a:1"));
+  fleet->start();
+  fleet->pass(5min);
+  ASSERT_EQ(label("n0", "kata-a") + label("n1", "kata-a"), "readyready");
+  classes(class_text("kata-a", "registry.example/a:2"));
+  const auto pulls = [this](const char* node) { return of(node).fetcher.under_way; };
+  for (int i = 0; i < 60 && !pulls("n0") && !pulls("n1"); ++i) fleet->pass(1s);
+  const bool is_n0 = pulls("n0");
+  ASSERT_TRUE(is_n0 || pulls("n1"));
+  Kata& first = of(is_n0 ? "n0" : "n1");
+  Kata& second = of(is_n0 ? "n1" : "n0");
+  first.fetcher.failures = 100;
+  second.fetcher.takes = 10min;
+  for (int i = 0; i < 120 && !second.fetcher.under_way; ++i) fleet->pass(1s);
+  ASSERT_TRUE(second.fetcher.under_way);
+  first.fetcher.failures = 0;
+  const auto asked = first.fetcher.asked.size();
+  fleet->pass(9min);
+  EXPECT_TRUE(second.fetcher.under_way);
+  EXPECT_EQ(first.fetcher.asked.size(), asked);
+  EXPECT_THAT(error(is_n0 ? "n0" : "n1"), HasSubstr("nobody answers"));
+  fleet->pass(20min);
+  EXPECT_EQ(first.hostd.installed.at("kata-a"), "registry.example/a:2");
+  EXPECT_EQ(second.hostd.installed.at("kata-a"), "registry.example/a:2");
 }
 
 TEST_F(KataLoop, WhatCannotBeReadOrIsGoneChangesNothing) {
