@@ -221,7 +221,8 @@ Result<kata::KataChange> install(const Session& session, const KataOptions& opti
   if (!is_text(session.output)) add_notes(fetched, report);  // people have read them already
   if (auto r = load_modules(session, options, *file); !r) return fail(std::move(r).error());
   if (auto r = kata::apply_kata(change_context(session, options, *runtime), *session.writer, report,
-                                file->artifacts_dir, kata::Replaced::comes_back);
+                                kata::artifacts_dirs_with(*session.host, file->artifacts_dir),
+                                kata::Replaced::comes_back);
       !r)
     return fail(std::move(r).error());
   return report;
@@ -277,18 +278,19 @@ Result<kata::KataChange> uninstall(const Session& session, const KataOptions& op
     return report;
   }
   if (auto r = kata::check_control(*runtime, report.plan); !r) return fail(std::move(r).error());
-  std::optional<std::filesystem::path> artifacts_dir;
+  std::vector<std::filesystem::path> artifacts_dirs;
   if (!options.keep_artifacts) {
-    auto folder = file ? Result<std::optional<std::filesystem::path>>(file->artifacts_dir)
-                       : kata::remembered_artifacts_dir(*session.host);
-    if (!folder) return fail(std::move(folder).error());
-    artifacts_dir = std::move(*folder);
+    auto folders = file ? Result<std::vector<std::filesystem::path>>(
+                              kata::artifacts_dirs_with(*session.host, file->artifacts_dir))
+                        : kata::remembered_artifacts_dirs(*session.host);
+    if (!folders) return fail(std::move(folders).error());
+    artifacts_dirs = std::move(*folders);
   }
   const auto done = kata::apply_kata(change_context(session, options, *runtime), *session.writer, report,
-                                     artifacts_dir, kata::Replaced::comes_back);
+                                     artifacts_dirs, kata::Replaced::comes_back);
   if (!done) return fail(Error(done.error()));
-  if (!*done || !artifacts_dir) return report;
-  if (auto r = kata::forget_artifacts_dir(*session.host); !r) return fail(std::move(r).error());
+  if (!*done || artifacts_dirs.empty()) return report;
+  if (auto r = kata::forget_artifacts_dirs(*session.host); !r) return fail(std::move(r).error());
   return report;
 }
 

@@ -56,24 +56,40 @@ Result<std::optional<Artifact>> known_artifact(const HostFs& host, const ClassFi
 }
 
 Result<> remember_artifacts_dir(HostFs& host, const std::filesystem::path& folder) {
-  const std::string text = nlohmann::json{{"artifacts_dir", folder.string()}}.dump() + "\n";
-  if (host.read_file(kInstalled).value_or("") == text) return {};
-  return host.write_file(kInstalled, text);
+  auto folders = remembered_artifacts_dirs(host).value_or(std::vector<std::filesystem::path>());
+  if (!folders.empty() && folders.front() == folder) return {};
+  std::erase(folders, folder);
+  nlohmann::json document = {{"artifacts_dir", folder.string()}};
+  for (const auto& earlier : folders) document["earlier"].push_back(earlier.string());
+  return host.write_file(kInstalled, document.dump() + "\n");
 }
 
-Result<std::optional<std::filesystem::path>> remembered_artifacts_dir(const HostFs& host) {
+Result<std::vector<std::filesystem::path>> remembered_artifacts_dirs(const HostFs& host) {
+  std::vector<std::filesystem::path> out;
   const auto text = content_of(host, std::filesystem::path("/") / kInstalled);
   if (!text) return fail(Error(text.error()));
   const auto& there = *text;
-  if (!there) return std::optional<std::filesystem::path>();
-  const auto document = nlohmann::json::parse(*there, nullptr, false);
-  if (!document.is_object() || !document.contains("artifacts_dir") || !document["artifacts_dir"].is_string())
+  if (!there) return out;
+  try {
+    const auto document = nlohmann::json::parse(*there);
+    out.emplace_back(document.at("artifacts_dir").get<std::string>());
+    for (const auto& earlier : document.value("earlier", std::vector<std::string>()))
+      out.emplace_back(earlier);
+    return out;
+  } catch (const nlohmann::json::exception&) {
     return fail(Errc::malformed_host, fmt::format("/{} cannot be read", kInstalled),
                 "name the class file with -f");
-  return std::optional<std::filesystem::path>(document["artifacts_dir"].get<std::string>());
+  }
 }
 
-Result<> forget_artifacts_dir(HostFs& host) {
+std::vector<std::filesystem::path> artifacts_dirs_with(const HostFs& host,
+                                                       const std::filesystem::path& folder) {
+  auto out = remembered_artifacts_dirs(host).value_or(std::vector<std::filesystem::path>());
+  out.push_back(folder);
+  return out;
+}
+
+Result<> forget_artifacts_dirs(HostFs& host) {
   return host.remove_file(kInstalled);
 }
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads a class's artifact without fetching it, and remembers the artifacts' folder.
+// Reads a class's artifact without fetching it, and remembers the folders of artifacts.
 #pragma once
 
 #include <filesystem>
 #include <optional>
+#include <vector>
 
 #include "common/result.h"
 #include "hostfs/host_fs.h"
@@ -18,11 +19,15 @@ namespace ferry::kata {
 Result<std::optional<Artifact>> known_artifact(const HostFs& host, const ClassFile& file,
                                                const KataClass& kata);
 
-/// Records the artifacts' folder, so that a removal without a class file finds it. An equal record is not
-/// written again. `folder` is a path on the host.
+/// Records a folder of artifacts, so that a removal finds it without a class file, or with one that names
+/// another folder. An equal record is not written again. `folder` is a path on the host.
 Result<> remember_artifacts_dir(HostFs& host, const std::filesystem::path& folder);
-/// Absent: Ferry has installed nothing.
-Result<std::optional<std::filesystem::path>> remembered_artifacts_dir(const HostFs& host);
-Result<> forget_artifacts_dir(HostFs& host);
+/// All folders that were recorded since the last forget_artifacts_dirs(), the last one first. Empty: Ferry
+/// has installed nothing.
+Result<std::vector<std::filesystem::path>> remembered_artifacts_dirs(const HostFs& host);
+/// These folders and `folder`, which may be among them; `folder` alone if the record cannot be read.
+std::vector<std::filesystem::path> artifacts_dirs_with(const HostFs& host,
+                                                       const std::filesystem::path& folder);
+Result<> forget_artifacts_dirs(HostFs& host);
 
 }  // namespace ferry::kata

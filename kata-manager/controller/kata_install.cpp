@@ -2,6 +2,10 @@
 #include "kata-manager/controller/kata_install.h"
 
 #include <array>
+#include <cerrno>
+#include <fcntl.h>
+#include <set>
+#include <sys/stat.h>
 #include <utility>
 
 #include <fmt/format.h>
@@ -48,12 +52,29 @@ Result<std::optional<std::string>> still_needed(const ChangeContext& context, co
   return who_has(*context.host, *context.runtime, state, leaving);
 }
 
-/// The lock of the artifacts' folder, for removing artifacts. Absent: there are none to remove.
-Result<std::optional<UniqueFd>> lock_what_goes(const HostFs& host, const KataChange& change,
-                                               const std::optional<std::filesystem::path>& artifacts_dir) {
-  if (change.setup.gone.empty() || !artifacts_dir || !host.exists(artifacts_dir->relative_path()))
-    return std::optional<UniqueFd>();
-  return lock_artifacts(host, artifacts_dir->relative_path());
+struct LockedFolder {
+  std::filesystem::path path;
+  UniqueFd lock;
+};
+
+/// The folders of artifacts that are on the host, for removing artifacts. Two paths may lead to one folder.
+Result<std::vector<LockedFolder>> lock_what_goes(const HostFs& host, const KataChange& change,
+                                                 const std::vector<std::filesystem::path>& artifacts_dirs) {
+  std::vector<LockedFolder> out;
+  std::set<std::pair<dev_t, ino_t>> known;
+  for (const auto& path : artifacts_dirs) {
+    if (change.setup.gone.empty()) break;
+    const auto folder = host.open(path.relative_path(), O_PATH | O_DIRECTORY);
+    if (!folder && is_gone(folder.error())) continue;
+    if (!folder) return fail(Error(folder.error()));
+    struct stat status {};
+    if (::fstat(folder->get(), &status) != 0) return fail(error_from_errno(errno, "stat " + path.string()));
+    if (!known.emplace(status.st_dev, status.st_ino).second) continue;
+    auto lock = lock_artifacts(host, path.relative_path());
+    if (!lock) return fail(std::move(lock).error());
+    out.push_back({.path = path, .lock = std::move(*lock)});
+  }
+  return out;
 }
 
 RestartCheck restart_check_of(const ChangeContext& context, HostWriter& writer, const KataChange& change) {
@@ -144,10 +165,10 @@ Result<> load_kata_modules(HostWriter& writer, const std::string& hint) {
 }
 
 Result<bool> apply_kata(const ChangeContext& context, HostWriter& writer, KataChange& change,
-                        const std::optional<std::filesystem::path>& artifacts_dir, Replaced replaced) {
-  // Lock and checks come before any write, because the plan may be old.
-  const auto lock = lock_what_goes(*context.host, change, artifacts_dir);
-  if (!lock) return fail(Error(lock.error()));
+                        const std::vector<std::filesystem::path>& artifacts_dirs, Replaced replaced) {
+  // Locks and checks come before any write, because the plan may be old.
+  const auto folders = lock_what_goes(*context.host, change, artifacts_dirs);
+  if (!folders) return fail(Error(folders.error()));
   const RestartCheck check = restart_check_of(context, writer, change);
   ChangeContext whole = context;
   whole.restart_check = [&check] { return check_restart(check); };
@@ -178,9 +199,9 @@ Result<bool> apply_kata(const ChangeContext& context, HostWriter& writer, KataCh
     return false;
   }
   // A class counts as present while it has a folder. So the folder goes last, and a killed run is resumed.
-  if (artifacts_dir && *lock) {
+  for (const LockedFolder& folder : *folders) {
     for (const std::string& name : change.setup.gone) {
-      if (auto r = remove_artifact(*context.host, *artifacts_dir, name, replaced); !r)
+      if (auto r = remove_artifact(*context.host, folder.path, name, replaced); !r)
         return fail(std::move(r).error());
     }
   }

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "common/result.h"
 #include "hostfs/host_fs.h"
@@ -73,7 +74,7 @@ Result<> may_apply_kata(const ChangeContext& context, HostWriter& writer, const 
 Result<> load_kata_modules(HostWriter& writer, const std::string& hint);
 
 /// Writes the configuration of arriving classes, makes the container runtime take the change over
-/// (runtime_change.h), then removes the artifacts of leaving classes below `artifacts_dir` (absent: the
+/// (runtime_change.h), then removes the artifacts of leaving classes below `artifacts_dirs` (empty: the
 /// artifacts stay), and their configuration. `replaced`: as remove_artifact(). So each known handler and each
 /// sandbox has its configuration at all times. Files of a leaving class stay until the next run in three
 /// cases: the runtime runs and has not read its files; it knows the class by another program's file; a pod
@@ -83,7 +84,7 @@ Result<> load_kata_modules(HostWriter& writer, const std::string& hint);
 /// Returns true if all is done; false: `change.left` has the reason. Errors: as apply_change(); Errc::refused
 /// before any write if another program uses leaving artifacts; write errors.
 Result<bool> apply_kata(const ChangeContext& context, HostWriter& writer, KataChange& change,
-                        const std::optional<std::filesystem::path>& artifacts_dir,
+                        const std::vector<std::filesystem::path>& artifacts_dirs,
                         Replaced replaced = Replaced::stays);
 
 }  // namespace ferry::kata

@@ -457,7 +457,9 @@ Result<> KataKeeper::apply_plan(const ClassFile& classes, KataRuntime& runtime, 
   }
   if (any)
     if (auto r = remember_artifacts_dir(*uses_.host, classes.artifacts_dir); !r) return r;
-  const auto done = apply_kata(context_of(runtime), *uses_.writer, plan.change, classes.artifacts_dir);
+  // The artifacts of leaving classes are where they were installed, whatever folder this class file names.
+  const auto done = apply_kata(context_of(runtime), *uses_.writer, plan.change,
+                               artifacts_dirs_with(*uses_.host, classes.artifacts_dir));
   if (!done) return fail(Error(done.error()));
   for (const auto& [name, target] : plan.links)
     if (auto r = make_link(*uses_.host, classes.artifacts_dir, name, target); !r) return r;
@@ -465,7 +467,7 @@ Result<> KataKeeper::apply_plan(const ClassFile& classes, KataRuntime& runtime, 
   if (!*done) return fail(Errc::refused, plan.change.left);
   spdlog::info("Kata's runtimes match generation {}", file.generation.value_or(0));
   if (any) return {};
-  return forget_artifacts_dir(*uses_.host);
+  return forget_artifacts_dirs(*uses_.host);
 }
 
 ChangeContext KataKeeper::context_of(KataRuntime& runtime) const {

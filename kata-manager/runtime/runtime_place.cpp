@@ -87,7 +87,9 @@ Error several(const std::vector<RuntimePlace>& found, const char* how) {
   for (const RuntimePlace& place : found) names += (names.empty() ? "" : ", ") + place.name;
   return {.code = Errc::refused,
           .message = fmt::format("several container runtimes {} here: {}", how, names),
-          .hint = "say which one serves the kubelet: --runtime NAME"};
+          .hint =
+              "say which one serves the kubelet: --runtime NAME, or `runtime: {name: NAME}` in the class "
+              "file"};
 }
 
 Result<RuntimePlace> found_here(const HostFs& host) {
@@ -99,7 +101,7 @@ Result<RuntimePlace> found_here(const HostFs& host) {
     if (!found.empty()) return fail(several(found, sign.what));
   }
   return fail(Errc::not_found, "no container runtime is here: neither containerd nor CRI-O",
-              "install one first, or name one with --runtime");
+              "install one first, or name one: --runtime NAME, or `runtime: {name: NAME}` in the class file");
 }
 
 constexpr const char* kService = "Service";

@@ -186,6 +186,22 @@ TEST_F(KataVerbs, AClassThatLeavesTheFileLeavesTheHost) {
   EXPECT_TRUE(host.exists("opt/art/kata-b"));
 }
 
+TEST_F(KataVerbs, AClassThatLeavesLosesItsArtifactWhereItWasInstalled) {
+  classes(
+      "- name: kata-a\n  artifacts: {url: \"file:///srv/gpu\"}\n"
+      "- name: kata-b\n  artifacts: {url: \"file:///srv/gpu\"}\n");
+  ASSERT_EQ(on_1_7({"install"}).status, 0);
+  scratch.file("classes.yaml",
+               "version: v2\nartifactsDir: /opt/other\nloadModules: false\n"
+               "runtimeClasses: [{name: kata-b, artifacts: {url: \"file:///srv/gpu\"}}]\n");
+  const auto again = on_1_7({"install"});
+  ASSERT_EQ(again.status, 0) << again.err;
+  EXPECT_FALSE(host.exists("opt/art/kata-a"));
+  EXPECT_TRUE(host.exists("opt/other/kata-b"));
+  ASSERT_EQ(on_1_7({"uninstall"}, false).status, 0);
+  EXPECT_FALSE(host.exists("opt/other/kata-b")) << "this folder is remembered by now";
+}
+
 TEST_F(KataVerbs, VerifySaysWhatIsMissing) {
   const auto before = on_1_7({"verify"});
   EXPECT_EQ(before.status, 3) << before.err;

@@ -277,6 +277,51 @@ TEST_F(KataKeeperTest, TakesAllOfOursAwayWhenNoClassIsDesired) {
   EXPECT_FALSE(host.exists("var/lib/ferry-hostd/kata/installed.json"));
 }
 
+TEST_F(KataKeeperTest, RemovesArtifactsWhereTheyWereInstalledWhateverTheFileNamesNow) {
+  const std::string version = "sha256-" + std::string(64, 'a');
+  const std::string kOther =
+      "version: v2\nartifactsDir: /opt/other\nloadModules: false\nruntimeClasses:\n"
+      "- {name: kata-b, artifacts: {url: \"file:///srv/gpu\"}}\n";
+  for (const std::string& config : {std::string("version: v2\nruntimeClasses: []\n"), kOther}) {
+    const bool keeps_b = config == kOther;
+    scratch.remove("opt/art/kata-a");
+    pull("kata-a", version, "registry.example/a:1");
+    want(std::string(kPulledClass) + "- {name: kata-b, artifacts: {url: \"file:///srv/gpu\"}}\n",
+         {"kata-a", "kata-b"});
+    ASSERT_THAT(settle().ready, ElementsAre("kata-a", "kata-b")) << why_of("kata-a");
+    ASSERT_EQ(link_of("kata-a"), ".ferry/kata-a/" + version);
+    want("", {}, {"kata-a", "kata-b"});
+    desired.config.text = config;
+    if (keeps_b) desired.classes = {"kata-b"};
+    if (keeps_b) desired.unlabelled = {"kata-a"};
+    write_desired();
+    settle();
+    EXPECT_FALSE(host.exists("etc/ferry/kata/kata-a")) << why_of("kata-a");
+    EXPECT_EQ(link_of("kata-a"), "there is none") << config;
+    EXPECT_FALSE(host.exists("opt/art/.ferry/kata-a")) << config;
+    EXPECT_EQ(host.exists("etc/ferry/kata/kata-b"), keeps_b);
+  }
+  EXPECT_EQ(host.link_target("opt/other/kata-b").value_or(""), "/srv/gpu");
+  EXPECT_THAT(text("var/lib/ferry-hostd/kata/installed.json"), HasSubstr("/opt/other"));
+}
+
+TEST_F(KataKeeperTest, RemovesArtifactsWhereTheyWereInstalledOneClassAfterTheOther) {
+  want(kTwoClasses, {"kata-a", "kata-b"});
+  EXPECT_THAT(settle().ready, ElementsAre("kata-a", "kata-b"));
+  daemon->running = {{.name_space = "n", .name = "p", .handler = "kata-b", .sandbox = "s"}};
+  want("", {}, {"kata-a", "kata-b"});
+  desired.config.text = "version: v2\nruntimeClasses: []\n";
+  write_desired();
+  settle();
+  EXPECT_EQ(link_of("kata-a"), "there is none");
+  EXPECT_EQ(link_of("kata-b"), "/srv/gpu") << "a pod runs with it";
+  daemon->running.clear();
+  now += seconds(100);
+  settle();
+  EXPECT_EQ(link_of("kata-b"), "there is none") << why_of("kata-b");
+  EXPECT_FALSE(host.exists("var/lib/ferry-hostd/kata/installed.json"));
+}
+
 TEST_F(KataKeeperTest, RemovesWhatOneThatWasKilledHasLeft) {
   want(kTwoClasses, {"kata-a"});
   settle();

@@ -47,7 +47,7 @@ class KataLeaving : public testing::Test {
     scratch.file(kMain, std::string("imports = [\"/") + kOther + "\"]\n" + test::kMainText);
     scratch.file(kOther, kNothing);
     daemon = std::make_unique<test::PredictedDaemon>(host);
-    must(apply_kata(context(), writer, planned(install()), "/opt/art"));
+    must(apply_kata(context(), writer, planned(install()), {"/opt/art"}));
     installed = text(kMain);
   }
 
@@ -75,7 +75,7 @@ class KataLeaving : public testing::Test {
   }
   KataChange& planned(Result<KataChange> plan) { return change = must(std::move(plan)); }
   Result<bool> uninstall() {
-    return apply_kata(context(), writer, planned(plan_no_kata(host, runtime())), "/opt/art");
+    return apply_kata(context(), writer, planned(plan_no_kata(host, runtime())), {"/opt/art"});
   }
   void shim(const std::string& pid, const std::string& sandbox) const {
     std::string line;
@@ -156,14 +156,14 @@ TEST_F(KataLeaving, IsLookedForWhereHandlersGoAlone) {
     EXPECT_THAT(must(row.plan()).setup.gone, IsEmpty());
     daemon->runs = false;
     shim("83", "abc");
-    const auto down = apply_kata(context(), writer, planned(row.plan()), "/opt/art");
+    const auto down = apply_kata(context(), writer, planned(row.plan()), {"/opt/art"});
     ASSERT_FALSE(down.has_value());
     EXPECT_EQ(down.error().code, Errc::refused);
     EXPECT_THAT(down.error().message, HasSubstr("process 83, Kata's shim of the sandbox abc"));
     EXPECT_EQ(text(kMain), installed);
     must(daemon->act());
     daemon->running = {pod(row.pods_handler)};
-    const auto up = apply_kata(context(), writer, planned(row.plan()), "/opt/art");
+    const auto up = apply_kata(context(), writer, planned(row.plan()), {"/opt/art"});
     ASSERT_FALSE(up.has_value());
     EXPECT_THAT(up.error().message, HasSubstr(std::string("ns/vm (") + row.pods_handler + ")"));
     EXPECT_EQ(text(kMain), installed);
@@ -176,13 +176,13 @@ TEST_F(KataLeaving, IsLookedForWhereHandlersGoAlone) {
 TEST_F(KataLeaving, NeedsNoProcessesWhereHandlersGoAlone) {
   scratch.remove("proc");
   daemon->running = {pod("kata-alias")};
-  const auto used = apply_kata(context(), writer, planned(install("")), "/opt/art");
+  const auto used = apply_kata(context(), writer, planned(install("")), {"/opt/art"});
   ASSERT_FALSE(used.has_value());
   EXPECT_EQ(used.error().code, Errc::refused);
   EXPECT_THAT(used.error().message, HasSubstr("ns/vm (kata-alias)"));
   EXPECT_EQ(text(kMain), installed);
   daemon->running = {pod("kata-a")};
-  EXPECT_TRUE(must(apply_kata(context(), writer, planned(install("")), "/opt/art")));
+  EXPECT_TRUE(must(apply_kata(context(), writer, planned(install("")), {"/opt/art"})));
   EXPECT_THAT(text(kMain), testing::Not(HasSubstr("kata-alias")));
 }
 
@@ -283,14 +283,14 @@ TEST_F(EditedSinceTheStart, IsRefusedBeforeAnythingIsWritten) {
 TEST_F(EditedSinceTheStart, IsReadWhereThatIsAccepted) {
   auto accepting = context();
   accepting.accept_edited_files = true;
-  EXPECT_TRUE(must(apply_kata(accepting, writer, planned(plan_no_kata(host, runtime())), "/opt/art")));
+  EXPECT_TRUE(must(apply_kata(accepting, writer, planned(plan_no_kata(host, runtime())), {"/opt/art"})));
   EXPECT_TRUE(is_gone());
 }
 
 // A run that was killed after its proof leaves a record, and the next one restarts containerd for it.
 TEST_F(EditedSinceTheStart, IsRefusedToARunThatTakesAnotherOneUp) {
   must(write_runtime_record(host, {}));
-  const auto again = apply_kata(context(), writer, planned(install()), "/opt/art");
+  const auto again = apply_kata(context(), writer, planned(install()), {"/opt/art"});
   ASSERT_FALSE(again.has_value());
   EXPECT_THAT(again.error().message, HasSubstr("has changed since containerd was started"));
 }
@@ -342,7 +342,7 @@ TEST_F(EditedSinceTheStart, IsRefusedWithContainerdsOwnWords) {
   leaving.runtime.program = "/usr/bin/containerd";
   EXPECT_TRUE(may_apply_kata(context(), trial, leaving).has_value());
   EXPECT_THAT(trial.asked, IsEmpty()) << "a plan starts nothing";
-  const auto done = apply_kata(context(), trial, leaving, "/opt/art");
+  const auto done = apply_kata(context(), trial, leaving, {"/opt/art"});
   ASSERT_FALSE(done.has_value());
   EXPECT_EQ(done.error().code, Errc::refused);
   EXPECT_EQ(done.error().message,
@@ -353,20 +353,20 @@ TEST_F(EditedSinceTheStart, IsRefusedWithContainerdsOwnWords) {
 
   trial.says = "containerd: load required plugin io.containerd.grpc.v1.cri: no snapshotter\n";
   EXPECT_EQ(
-      apply_kata(context(), trial, leaving, "/opt/art").error().message,
+      apply_kata(context(), trial, leaving, {"/opt/art"}).error().message,
       "/etc/containerd/config.toml, /etc/containerd/other.toml: containerd 1.7.24 would serve no CRI after "
       "a restart: io.containerd.grpc.v1.cri: no snapshotter")
       << "a reason without a key";
 
   trial.says_so_of_defaults = true;
-  const auto no_witness = apply_kata(context(), trial, leaving, "/opt/art");
+  const auto no_witness = apply_kata(context(), trial, leaving, {"/opt/art"});
   ASSERT_FALSE(no_witness.has_value());
   EXPECT_THAT(no_witness.error().message, HasSubstr("has changed since containerd was started"))
       << "a trial that fails with containerd's own defaults says nothing of the files";
 
   trial.says = TrialWriter::kLoads;
   planned(plan_no_kata(host, runtime())).runtime.program = "/usr/bin/containerd";
-  EXPECT_TRUE(must(apply_kata(context(), trial, change, "/opt/art")));
+  EXPECT_TRUE(must(apply_kata(context(), trial, change, {"/opt/art"})));
   EXPECT_TRUE(is_gone());
 }
 
@@ -391,7 +391,7 @@ TEST_F(KataLeaving, LeavesAHostWithWhatItCanHaveThoughNobodyRestarts) {
   test::add_gpu_artifact(scratch, {"kata-b"});
   for (const char* start : {"the first", "the second"}) {
     SCOPED_TRACE(start);
-    EXPECT_FALSE(must(apply_kata(context(), writer, planned(install("", "kata-b")), "/opt/art")));
+    EXPECT_FALSE(must(apply_kata(context(), writer, planned(install("", "kata-b")), {"/opt/art"})));
     EXPECT_TRUE(host.exists(kFolder));
     EXPECT_THAT(change.left, HasSubstr("has not read its own files yet"));
     EXPECT_TRUE(has_what_it_can(change));
@@ -451,7 +451,7 @@ TEST_F(KataLeaving, IsKeptByARunThatTakesUpOneThatWasKilled) {
 // By its folder it is known that it leaves: whatever fails, the next run finds what is left.
 TEST_F(KataLeaving, IsTakenUpAgainWhateverFailed) {
   for (int at = 0;; ++at) {
-    must(apply_kata(context(), writer, planned(install()), "/opt/art"));
+    must(apply_kata(context(), writer, planned(install()), {"/opt/art"}));
     test::add_gpu_artifact(scratch, {"kata-a"});
     host.writes = 0;
     host.fails_at = at;
