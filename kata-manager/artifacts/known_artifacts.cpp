@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kata-manager/artifacts/known_artifacts.h"
 
+#include <fcntl.h>
 #include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "kata-manager/artifacts/artifact_tree.h"
 #include "kata-manager/runtime/config_files.h"
 
 namespace ferry::kata {
@@ -16,35 +18,22 @@ constexpr const char* kInstalled = "var/lib/ferry-hostd/kata/installed.json";
 // The result of a fetch from file://, as far as a plan needs it. Reads no file's content.
 Result<std::optional<Artifact>> local_artifact(const HostFs& host, const ClassFile& file,
                                                const KataClass& kata, const std::filesystem::path& folder) {
-  const auto names = host.list(folder.relative_path());
-  if (!names) return fail(Error(names.error()).during(kata.artifacts.url));
-  Artifact out{.name = kata.name,
-               .url = kata.artifacts.url,
-               .folder = file.artifacts_dir / kata.name,
-               .version = folder};
-  const auto add_all = [&](const std::filesystem::path& inner) {
-    std::vector<std::string> configurations;
-    for (const std::string& name :
-         host.list((folder / inner).relative_path()).value_or(std::vector<std::string>())) {
-      out.files.push_back({.path = inner / name, .size = 0, .sha256 = {}, .link = {}});
-      if (name.ends_with(".toml")) configurations.push_back(inner / name);
-    }
-    return configurations;
-  };
-  std::vector<std::string> configurations = add_all({});
-  const std::vector<std::string> defaults = add_all(kKataDefaults);
-  if (configurations.empty()) configurations = defaults;
-  add_all(kKataFiles);
-  if (!kata.artifacts.configuration && configurations.size() != 1) {
-    return fail(
-        Errc::refused,
-        fmt::format("{}: {} has {} files *.toml, and which of them is Kata's configuration is not said",
-                    kata.name, folder.string(), configurations.size()),
-        "name it: `artifacts: {url: ..., configuration: FILE}`");
-  }
-  out.configuration = folder / (kata.artifacts.configuration ? *kata.artifacts.configuration
-                                                             : std::filesystem::path(configurations.front()));
-  return std::optional(std::move(out));
+  auto opened = host.open(folder.relative_path(), O_RDONLY | O_DIRECTORY);
+  if (!opened) return fail(std::move(opened).error().during(kata.artifacts.url));
+  auto listing = list_tree(std::move(*opened), false, ArtifactLimits().files);
+  if (!listing) return fail(std::move(listing).error().during(kata.artifacts.url));
+  const auto chosen =
+      choose_configuration(listing->files, kata.artifacts.configuration.value_or(std::filesystem::path()));
+  if (!chosen)
+    return fail(Errc::refused,
+                fmt::format("{}: {}: {}", kata.name, kata.artifacts.url, chosen.error().message),
+                chosen.error().hint);
+  return std::optional(Artifact{.name = kata.name,
+                                .url = kata.artifacts.url,
+                                .folder = file.artifacts_dir / kata.name,
+                                .version = folder,
+                                .configuration = folder / *chosen,
+                                .files = std::move(listing->files)});
 }
 
 }  // namespace

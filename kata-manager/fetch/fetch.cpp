@@ -11,6 +11,7 @@
 
 #include "kata-manager/artifacts/artifact_links.h"
 #include "kata-manager/artifacts/artifact_store.h"
+#include "kata-manager/artifacts/artifact_tree.h"
 #include "kata-manager/artifacts/artifact_version.h"
 #include "kata-manager/fetch/registry.h"
 

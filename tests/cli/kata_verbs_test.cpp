@@ -380,7 +380,7 @@ TEST_F(KataVerbs, WhatIsWrongIsSaidBeforeAnythingIsWritten) {
   EXPECT_EQ(taken.status, 4) << taken.err;
   EXPECT_THAT(taken.err, HasSubstr("has a runtime kata-nvidia-gpu that is not ours"));
   scratch.file("srv/gpu/other.toml", "");
-  EXPECT_THAT(on_1_7({"plan"}).err, HasSubstr("2 files *.toml"));
+  EXPECT_THAT(on_1_7({"plan"}).err, HasSubstr("several configurations: configuration.toml, other.toml"));
   classes("- name: kata-a\n  artifact: {url: \"file:///srv/gpu\"}\n");
   const auto misspelt = on_1_7({"plan"});
   EXPECT_EQ(misspelt.status, 2);

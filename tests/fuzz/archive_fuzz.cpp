@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "common/unique_fd.h"
-#include "kata-manager/artifacts/artifact_version.h"
+#include "kata-manager/artifacts/artifact_tree.h"
 #include "kata-manager/artifacts/inner_path.h"
 #include "kata-manager/fetch/unpack.h"
 #include "tests/fuzz/fuzz.h"

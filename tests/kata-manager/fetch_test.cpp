@@ -15,6 +15,7 @@
 #include "host/system/agent_folders.h"
 #include "kata-manager/artifacts/artifact_links.h"
 #include "kata-manager/artifacts/artifact_store.h"
+#include "kata-manager/artifacts/known_artifacts.h"
 #include "kata-manager/fetch/manifest.h"
 #include "tests/kata-manager/archives.h"
 #include "tests/kata-manager/fetch_store.h"
@@ -240,6 +241,27 @@ TEST_F(Fetch, UsesAFolderOfTheHostWhereItLies) {
   request.url = registry.reference();
   must(fetch());
   EXPECT_EQ(content("srv/kata/deep/guest.img"), "other") << "what is not ours stays";
+}
+
+TEST_F(Fetch, FindsTheFilesOfAFolderThatHostdFinds) {
+  scratch.file("srv/kata/configuration.toml", "[hypervisor.qemu]\n");
+  scratch.file("srv/kata/gpu/vmlinuz", "kernel");
+  scratch.file("srv/kata/gpu/deep/image", "image");
+  scratch.file("srv/kata/share/kata-containers/vmlinuz", "another kernel");
+  scratch.link("srv/kata/gpu/kernel", "vmlinuz");
+  request.url = "file:///srv/kata";
+  Artifact fetched = must(fetch());
+  for (ArtifactFile& one : fetched.files) one.sha256.clear();
+  ClassFile file;
+  file.artifacts_dir = request.artifacts_dir;
+  KataClass kata;
+  kata.name = request.name;
+  kata.artifacts.url = request.url;
+  const auto known = must(known_artifact(host, file, kata)).value_or(Artifact());
+  EXPECT_EQ(known.files, fetched.files);
+  EXPECT_EQ(known.files.size(), 5U);
+  EXPECT_EQ(known.version, fetched.version);
+  EXPECT_EQ(known.configuration, "/srv/kata/configuration.toml");
 }
 
 TEST_F(Fetch, UsesAFolderInTheVeryPlace) {

@@ -117,6 +117,15 @@ TEST_F(KataKeeperTest, GoesOnWithoutAnArtifactThatIsNotHere) {
   EXPECT_EQ(link_of("kata-b"), "/srv/late") << "hostd makes it";
 }
 
+TEST_F(KataKeeperTest, FindsTheKernelInAnyFolderOfTheArtifact) {
+  scratch.remove("srv/gpu/vmlinuz");
+  scratch.file("srv/gpu/guest/gpu/vmlinuz", "x");
+  want(kOneClass, {"kata-a"});
+  EXPECT_THAT(settle().ready, ElementsAre("kata-a")) << why_of("kata-a");
+  EXPECT_THAT(text("etc/ferry/kata/kata-a/config.d/60-ferry.toml"),
+              HasSubstr("kernel = \"/srv/gpu/guest/gpu/vmlinuz\""));
+}
+
 TEST_F(KataKeeperTest, RefusesAFolderOfTheHostThatOthersWrite) {
   const auto file = scratch.path() / "srv/gpu/configuration.toml";
   ASSERT_EQ(::chmod(file.c_str(), 0666), 0);

@@ -4,7 +4,7 @@
 
 #include <fcntl.h>
 
-#include "kata-manager/artifacts/artifact_version.h"
+#include "kata-manager/artifacts/artifact_tree.h"
 #include "tests/kata-manager/archives.h"
 #include "tests/kata-manager/docker_registry.h"
 #include "tests/kata-manager/faulty_wire.h"

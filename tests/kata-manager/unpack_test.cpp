@@ -10,7 +10,7 @@
 
 #include <gmock/gmock.h>
 
-#include "kata-manager/artifacts/artifact_version.h"
+#include "kata-manager/artifacts/artifact_tree.h"
 #include "tests/kata-manager/archives.h"
 #include "tests/kata-manager/hostile_archives.h"
 #include "tests/support/must.h"
