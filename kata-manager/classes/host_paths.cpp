@@ -88,7 +88,7 @@ class Judge {
         const auto found = trusted->find(key);
         said = found == trusted->end() ? nullptr : &found->second;
       }
-      const std::string here = where.empty() ? key : fmt::format("{}.{}", where, key);
+      const std::string here = where.empty() ? shortened(key) : fmt::format("{}.{}", where, shortened(key));
       if (said == nullptr) look_at_letters(key, here);
       if (value.table() != nullptr) {
         look_at(*value.table(), said == nullptr ? nullptr : said->table(), here);
@@ -107,7 +107,7 @@ class Judge {
     } else if (const TomlTable* const table = value.table()) {
       // A table in a list is no hypervisor's: its `path` is a file.
       for (const auto& [inner, setting] : *table) {
-        const std::string here = fmt::format("{}.{}", where, inner);
+        const std::string here = fmt::format("{}.{}", where, shortened(inner));
         look_at_letters(inner, here);
         look_at(setting, inner == "path" ? "image" : inner, here);
       }
@@ -215,7 +215,10 @@ class Judge {
     add(fmt::format("{} is {}, {}", where, in_quotes(text), why),
         fmt::format("if it is meant, set {} in the class's `configuration`", where));
   }
+  // A text of a MiB may have a hundred thousand settings.
   void add(const std::string& what, const std::string& hint) {
+    constexpr std::size_t kMost = 1000;
+    if (found_.size() >= kMost) return;
     found_.push_back({.what = visible_line(what), .hint = visible_line(hint)});
   }
 

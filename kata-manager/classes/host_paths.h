@@ -30,9 +30,9 @@ struct BeyondBounds {
   std::string hint;  ///< how the class file allows it
 };
 
-/// The settings that lead a pod or Kata to the host's programs and files beyond `bounds`, sorted by key.
-/// `trusted` has the settings of the class and of administrators' drop-ins, which are not checked. Paths in
-/// `artifacts.allowHostPaths` are allowed, and annotations that the class names.
+/// The settings that lead a pod or Kata to the host's programs and files beyond `bounds`, sorted by key,
+/// a thousand at most. `trusted` has the settings of the class and of administrators' drop-ins, which are not
+/// checked. Paths in `artifacts.allowHostPaths` are allowed, and annotations that the class names.
 std::vector<BeyondBounds> beyond_bounds(const KataClass& kata, const TomlTable& effective,
                                         const TomlTable& trusted, const ArtifactBounds& bounds);
 

@@ -23,6 +23,8 @@ constexpr void must_hold(bool holds) {
 // toml++ is included below, because it reads these macros where it is included.
 #undef NDEBUG
 // NOLINTNEXTLINE(cppcoreguidelines-macro-usage): the library asks for one.
+#define TOML_MAX_NESTED_VALUES 64
+// NOLINTNEXTLINE(cppcoreguidelines-macro-usage): the library asks for one.
 #define TOML_ASSERT(expression) must_hold(static_cast<bool>(expression))
 // toml++ looks a character above ASCII up in a table of blanks, and calls a miss unreachable, which is
 // undefined. Such a character is no blank.
@@ -105,10 +107,69 @@ std::string with_key_as_written(std::string_view description, std::string_view t
   return out;
 }
 
+// Levels of tables and lists. toml++ and Ferry walk a tree by recursion, and toml++ bounds only the levels
+// of values (TOML_MAX_NESTED_VALUES), not the parts of a key.
+constexpr std::size_t kDeepest = 64;
+
+/// The index after the string that begins at `begin`. A string of one line ends with its line at the latest.
+std::size_t end_of_string(std::string_view text, std::size_t begin) {
+  const char quote = text[begin];
+  const std::string three(3, quote);
+  const bool is_long = text.substr(begin, 3) == three;
+  for (std::size_t i = begin + (is_long ? 3 : 1); i < text.size(); ++i) {
+    if (!is_long && (text[i] == quote || text[i] == '\n')) return i + 1;
+    if (quote == '"' && text[i] == '\\') {
+      ++i;
+    } else if (is_long && text.substr(i, 3) == three) {
+      // Up to two quotes before the three that end a string belong to it.
+      return std::min({text.find_first_not_of(quote, i), text.size(), i + 5});
+    }
+  }
+  return text.size();
+}
+
+/// The line of the first key with more than kDeepest parts; absent: none. toml++ would make a table of each
+/// part, and overflow the stack when it destroys them, which it also does after an error. So strings and
+/// comments are passed over as toml++ reads them, up to its first error.
+std::optional<std::size_t> line_of_deep_key(std::string_view text) {
+  constexpr std::string_view kAroundKeys = "\n=,{}[]";
+  std::size_t dots = 0;
+  for (std::size_t i = 0; i < text.size();) {
+    if (text[i] == '"' || text[i] == '\'') {
+      i = end_of_string(text, i);
+      continue;
+    }
+    if (text[i] == '#') i = std::min(text.find('\n', i), text.size() - 1);
+    if (kAroundKeys.find(text[i]) != std::string_view::npos) dots = 0;
+    if (text[i] == '.' && ++dots >= kDeepest)
+      return 1 + static_cast<std::size_t>(std::ranges::count(text.substr(0, i), '\n'));
+    ++i;
+  }
+  return std::nullopt;
+}
+
+/// True if a table or a list lies inside more than `most` others.
+bool is_deeper(const toml::node& node, std::size_t most) {
+  if (!node.is_table() && !node.is_array()) return false;
+  if (most == 0) return true;
+  if (const auto* array = node.as_array())
+    return std::any_of(array->begin(), array->end(),
+                       [&](const toml::node& one) { return is_deeper(one, most - 1); });
+  for (const auto& [key, inner] : *node.as_table())
+    if (is_deeper(inner, most - 1)) return true;
+  return false;
+}
+
 /// Errors: as parse_toml().
 Result<toml::table> parsed(std::string_view text, const std::string& file = {}) {
+  if (const auto line = line_of_deep_key(text))
+    return fail(Errc::invalid_config,
+                fmt::format("{}:{}: a key has more than {} parts", file, *line, kDeepest));
   try {
-    return toml::parse(text);
+    auto root = toml::parse(text);
+    if (is_deeper(root, kDeepest + 1))
+      return fail(Errc::invalid_config, fmt::format("{}: nested deeper than {} levels", file, kDeepest));
+    return root;
   } catch (const toml::parse_error& error) {
     const toml::source_position at = error.source().begin;
     return fail(Errc::invalid_config, fmt::format("{}:{}:{}: {}", file, at.line, at.column,

@@ -36,7 +36,8 @@ struct TomlValue {
   TomlTable* table() { return std::get_if<TomlTable>(&value); }
 };
 
-/// Errc::invalid_config: "FILE:LINE:COLUMN: reason". A byte-order mark is skipped.
+/// Errc::invalid_config: "FILE:LINE:COLUMN: reason". A byte-order mark is skipped. Tables and lists may be
+/// nested in 64 levels.
 Result<TomlTable> parse_toml(std::string_view text, const std::string& file);
 
 /// An inline table, `key = {a = 1}`. TOML forbids additions to it elsewhere.

@@ -266,6 +266,15 @@ KataBase base_of(const std::string& path, bool is_pulled) {
           .is_pulled = is_pulled};
 }
 
+// An artifact's configuration may have a MiB of settings, and hostd has a limit of memory.
+TEST(HostPaths, AreBoundedInNumberAndLength) {
+  std::string configuration = "[hypervisor.qemu." + std::string(20'000, 'k') + "]\n";
+  for (int i = 0; i < 2000; ++i) configuration += "A" + std::to_string(i) + " = 1\n";
+  const auto found = found_in(configuration);
+  EXPECT_EQ(found.size(), 1000U);
+  for (const std::string& what : found) EXPECT_LT(what.size(), 300U);
+}
+
 TEST(HostPaths, BeyondBoundsRefuseAPulledConfigurationAndAreNotedOfAFolder) {
   const auto pulled = kata_drop_in(gpu_class(), base_of("/bin/sh", true), {.gpus = 1}, "/k.sock");
   ASSERT_FALSE(pulled);

@@ -105,6 +105,39 @@ TEST(Toml, IsMalformedWhereTheLibraryAsserts) {
   }
 }
 
+TEST(Toml, IsRefusedWhereItIsNestedTooDeep) {
+  const auto path = [](std::size_t parts, const std::string& key = "k") {
+    std::string out = key;
+    for (std::size_t i = 1; i < parts; ++i) out += "." + key;
+    return out;
+  };
+  const auto lists = [](std::size_t levels) {
+    return "a = " + std::string(levels, '[') + std::string(levels, ']') + "\n";
+  };
+  std::string numbers = "a = [";
+  for (int i = 0; i < 100; ++i) numbers += "1.5,";
+  for (const std::string& good :
+       {"[" + path(64) + "]\na = 1\n", path(64) + " = 1\n", "[[" + path(60) + "]]\na.b = 1\n", lists(60),
+        numbers + "]\n", "a = \"" + path(100) + "\" # " + path(100) + "\n",
+        "a = '''\n" + path(100) + "\n''''\n", "a = \"\"\"\n\\\"" + path(100) + "\n\"\"\"\"\"\n"})
+    EXPECT_TRUE(parse_toml(good, "f.toml")) << good;
+  for (const std::string& bad :
+       {"[" + path(100) + "]\n", path(100, "\"'#\"") + " = 1\n", path(100, "'\"#' ") + " = 1\n",
+        "[" + path(40) + "]\n" + path(40) + " = 1\n", "[[" + path(40) + "]]\n" + path(40) + " = 1\n",
+        "a = {" + path(100) + " = 1}\n", "a = {b = \"\"\"x\"\"\"\", " + path(100) + " = 1}\n",
+        "a = {b = '''x''''', " + path(100) + " = 1}\n", lists(65), lists(5000),
+        // toml++ cannot destroy the trees of these.
+        "[" + path(500'000) + "]\n", "[" + path(500'000) + "]\n!\n",
+        "a = \"\\\"\"\n" + path(500'000, "'k'") + " = {\n"}) {
+    const auto result = parse_toml(bad, "f.toml");
+    ASSERT_FALSE(result) << bad.substr(0, 100);
+    EXPECT_EQ(result.error().code, Errc::invalid_config);
+    EXPECT_THAT(result.error().message, testing::StartsWith("f.toml:"));
+  }
+  EXPECT_THAT(parse_toml("a = 1\n[" + path(65) + "]\n", "f.toml").error().message,
+              testing::StartsWith("f.toml:2: a key has more than 64 parts"));
+}
+
 TEST(Toml, HasCharactersAboveAsciiInStringsAndCommentsAlone) {
   for (const char* good :
        {"# \xc3\xa4\na = 1\n", "a = \"\xc3\xa4\\\"\xc3\xa4\"\n", "a = '\xc3\xa4\\' # \xc3\xa4\n",
