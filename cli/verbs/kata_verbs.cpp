@@ -134,11 +134,7 @@ Result<> check_fetches(const Session& session, const KataOptions& options, const
 /// Frees space before a fetch. Files that cannot be removed now are removed by a later run.
 void collect(const Session& session, const kata::ClassFile& file, kata::KataRuntime& runtime) {
   for (const kata::KataClass& kata : file.classes) {
-    std::vector<std::string> others;
-    for (const kata::KataClass& other : file.classes)
-      if (other.name != kata.name) std::ranges::move(other.handlers(), std::back_inserter(others));
-    const auto gone =
-        kata::collect_unused(*session.host, *runtime.asked, file.artifacts_dir, kata, std::move(others));
+    const auto gone = kata::collect_unused(*session.host, *runtime.asked, file, kata);
     if (!gone) print_to_stderr("note: {}: {}\n", kata.name, gone.error().message);
     if (!gone) continue;
     for (const auto& folder : *gone)

@@ -5,6 +5,8 @@
 #include <array>
 #include <cerrno>
 #include <fcntl.h>
+#include <iterator>
+#include <optional>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -351,15 +353,18 @@ Result<std::vector<std::filesystem::path>> collect_versions(
   if (!store) return fail(Error(store.error()));
   const auto entries = entries_of(*store, *places);
   if (!entries) return fail(entries.error());
+  const auto goes = [&](const DirectoryEntry& entry) {
+    // hostd may switch the link to the version that was fetched last.
+    return entry.is_directory && is_version(entry.name) && entry.name != version_in_use(host, *places) &&
+           entry.name != pulled_version(*store) && !in_use("/" / places->version(entry.name));
+  };
+  // The lock is taken only if something goes: it would refuse a fetch that begins now.
+  if (std::ranges::none_of(*entries, goes)) return gone;
   const auto lock = lock_artifacts(host, places->top());
   if (!lock) return fail(lock.error());
-  const auto current = version_in_use(host, *places);
-  const auto pulled = pulled_version(*store);  // hostd may switch the link to it later
   for (const DirectoryEntry& entry : *entries) {
-    if (!entry.is_directory || entry.name == current || entry.name == pulled || !is_version(entry.name))
-      continue;
+    if (!goes(entry)) continue;
     const auto path = places->version(entry.name);
-    if (in_use("/" / path)) continue;
     // The record goes last: a folder without a record counts as unknown, a record without a folder is
     // harmless.
     auto removed = remove_entry(*store, path);
@@ -415,17 +420,21 @@ bool is_named(const HostFs& host, const std::string& name, const std::filesystem
 }  // namespace
 
 Result<std::vector<std::filesystem::path>> collect_unused(HostFs& host, ContainerRuntime& runtime,
-                                                          const std::filesystem::path& artifacts_dir,
-                                                          const KataClass& kata,
-                                                          std::vector<std::string> others) {
-  const auto state = runtime.state();
-  if (!state) return std::vector<std::filesystem::path>();
-  const auto who =
-      who_has(host, runtime, *state,
-              {.classes = {kata.name}, .handlers = kata.handlers(), .others = std::move(others)});
-  if (!who || *who) return std::vector<std::filesystem::path>();
-  return collect_versions(host, artifacts_dir, kata.name,
-                          [&](const auto& version) { return is_named(host, kata.name, version); });
+                                                          const ClassFile& file, const KataClass& kata) {
+  const auto may_have_pods = [&] {
+    LeavingClasses leaving{.classes = {kata.name}, .handlers = kata.handlers(), .others = {}};
+    for (const KataClass& other : file.classes)
+      if (other.name != kata.name) std::ranges::move(other.handlers(), std::back_inserter(leaving.others));
+    const auto state = runtime.state();
+    if (!state) return true;
+    const auto who = who_has(host, runtime, *state, leaving);
+    return !who || who->has_value();
+  };
+  std::optional<bool> has_pods;  // not asked yet
+  return collect_versions(host, file.artifacts_dir, kata.name, [&](const auto& version) {
+    if (!has_pods) has_pods = may_have_pods();
+    return *has_pods || is_named(host, kata.name, version);
+  });
 }
 
 }  // namespace ferry::kata

@@ -11,6 +11,7 @@
 #include "api/files.h"
 #include "hostfs/locks.h"
 #include "kata-manager/artifacts/artifact_links.h"
+#include "kata-manager/artifacts/artifact_store.h"
 #include "kata-manager/artifacts/known_artifacts.h"
 #include "kata-manager/kata/kata_users.h"
 #include "kata-manager/runtime/runtime_record.h"
@@ -364,6 +365,7 @@ std::optional<KataKeeper::Clock::time_point> KataKeeper::keep(const DesiredClass
   if (!plan->needed) {
     failure_.reset();
     pause_ = pauses_.first;
+    collect(*classes, *runtime->asked);
     return later(now, file);
   }
   const bool awaits_restart = !runtime->control && plan->change.plan.changes.empty() &&
@@ -468,6 +470,18 @@ Result<> KataKeeper::apply_plan(const ClassFile& classes, KataRuntime& runtime, 
   spdlog::info("Kata's runtimes match generation {}", file.generation.value_or(0));
   if (any) return {};
   return forget_artifacts_dirs(*uses_.host);
+}
+
+void KataKeeper::collect(const ClassFile& classes, ContainerRuntime& runtime) const {
+  for (const KataClass& kata : classes.classes) {
+    const auto gone = collect_unused(*uses_.host, runtime, classes, kata);
+    // Refused: a fetch is at work. A later round removes them.
+    if (!gone && gone.error().code != make_error_code(Errc::refused))
+      spdlog::warn("{}: old versions of its artifact stay: {}", kata.name, gone.error().text());
+    if (!gone) continue;
+    for (const auto& folder : *gone)
+      spdlog::info("removed {}: no pod runs with {}", folder.string(), kata.name);
+  }
 }
 
 ChangeContext KataKeeper::context_of(KataRuntime& runtime) const {

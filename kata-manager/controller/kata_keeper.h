@@ -6,6 +6,7 @@
 // fetched, as a part of the class's change. A leaving handler is first taken off the ready
 // handlers; its runtime is removed once it has no label and no pod. The host changes only while a change is
 // permitted. If a run was killed, the next permitted round finishes it (runtime_record.h).
+// Versions of artifacts that no pod can use are removed in each round without a change.
 //
 // The caller passes the clock in. A round waits only for the node lock and, during a change, for the
 // container runtime. The loop (ReadyWatch) starts a round after an event, or when the last round asked
@@ -102,6 +103,7 @@ class KataKeeper {
   Result<Changed> change(const DesiredClasses& desired, const ClassFile& classes, KataRuntime& runtime,
                          HandlersFile& file);
   Result<> apply_plan(const ClassFile& classes, KataRuntime& runtime, DesiredPlan& plan, HandlersFile& file);
+  void collect(const ClassFile& classes, ContainerRuntime& runtime) const;
   ChangeContext context_of(KataRuntime& runtime) const;
   const Failure& fails(const std::string& of, HandlerState state, const std::string& why,
                        Clock::time_point now);

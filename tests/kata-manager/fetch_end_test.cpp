@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A fetch that ends early or was killed, and the removal of what was fetched.
 #include <fcntl.h>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <sys/file.h>
@@ -153,10 +154,10 @@ TEST_F(Fetch, LeavesVersionsUntilNobodyUsesThem) {
   const std::string third = registry.image(layers("third"));
   must(fetch());
   const std::string used = "/opt/artifacts/.ferry/kata-gpu/" + folder_of(first);
-  std::vector<fs::path> asked;
+  std::set<fs::path> asked;
   const auto gone =
       must(collect_versions(host, request.artifacts_dir, request.name, [&](const fs::path& version) {
-        asked.push_back(version);
+        asked.insert(version);
         return version == used;
       }));
   EXPECT_THAT(gone, ElementsAre("/opt/artifacts/.ferry/kata-gpu/" + folder_of(second)));

@@ -25,13 +25,15 @@ class KataCollect : public testing::Test {
   KataCollect() {
     kata.name = "kata-a";
     kata.aliases = {"kata-b"};
+    file.artifacts_dir = "/opt/art";
+    file.classes = {kata};
     for (const std::string& folder : {old, now, std::string("replaced-1")})
       scratch.file("opt/art/.ferry/kata-a/" + folder + "/vmlinuz", "k");
     scratch.link("opt/art/kata-a", ".ferry/kata-a/" + now);
     scratch.file("proc/1/cmdline", "/sbin/init");
   }
   std::vector<std::filesystem::path> collected() {
-    return test::must(collect_unused(host, runtime, "/opt/art", kata));
+    return test::must(collect_unused(host, runtime, file, kata));
   }
   std::vector<std::string> left() const { return test::must(host.list("opt/art/.ferry/kata-a")); }
 
@@ -41,6 +43,7 @@ class KataCollect : public testing::Test {
   HostFs host{scratch.path()};
   Pods runtime;
   KataClass kata;
+  ClassFile file;
 };
 
 TEST_F(KataCollect, TakesWhatNobodyCanUse) {
@@ -67,7 +70,8 @@ TEST_F(KataCollect, KnowsThePodsOfOtherClasses) {
   runtime.answer =
       std::vector<RunningPod>{{.name_space = "n", .name = "p", .handler = "kata-other", .sandbox = "s"}};
   EXPECT_THAT(collected(), IsEmpty());
-  EXPECT_EQ(test::must(collect_unused(host, runtime, "/opt/art", kata, {"kata-other"})).size(), 1U);
+  file.classes.emplace_back().name = "kata-other";
+  EXPECT_EQ(collected().size(), 1U);
 }
 
 // It may have begun with the version of before.

@@ -60,6 +60,33 @@ TEST_F(KataKeeperTest, MakesTheLinkToAPulledArtifactOnceItIsPermitted) {
   EXPECT_EQ(link_of("kata-a"), ".ferry/kata-a/" + second);
 }
 
+TEST_F(KataKeeperTest, RemovesAVersionOnceNoPodCanUseIt) {
+  const std::string store = "opt/art/.ferry/kata-a/";
+  const std::string first = "sha256-" + std::string(64, 'a');
+  const std::string second = "sha256-" + std::string(64, 'b');
+  scratch.remove("opt/art/kata-a");
+  pull("kata-a", first, "registry.example/a:1");
+  want(kPulledClass, {"kata-a"});
+  EXPECT_THAT(settle().ready, ElementsAre("kata-a")) << why_of("kata-a");
+  daemon->running = {{.name_space = "n", .name = "p", .handler = "kata-a", .sandbox = "s"}};
+  pull("kata-a", second, "registry.example/a:2");
+  want(kNewerClass, {"kata-a"});
+  EXPECT_THAT(settle().ready, ElementsAre("kata-a")) << why_of("kata-a");
+  EXPECT_EQ(link_of("kata-a"), ".ferry/kata-a/" + second);
+  EXPECT_TRUE(host.exists(store + first + "/vmlinuz")) << "the pod began with it";
+  daemon->running.clear();
+  {
+    const auto fetch_at_work = test::must(lock_artifacts(host, "opt/art"));
+    settle();
+    EXPECT_TRUE(host.exists(store + first));
+  }
+  EXPECT_THAT(settle().ready, ElementsAre("kata-a"));
+  EXPECT_FALSE(host.exists(store + first));
+  EXPECT_FALSE(host.exists(store + first + ".json"));
+  EXPECT_TRUE(host.exists(store + second + "/vmlinuz"));
+  EXPECT_FALSE(said_of("kata-a").has_value()) << why_of("kata-a");
+}
+
 TEST_F(KataKeeperTest, MendsALinkWithoutARestart) {
   want(kOneClass, {"kata-a"});
   settle();
