@@ -143,33 +143,58 @@ FetchRunner::FetchRunner(EventLoop& loop, const HostFs& host, std::filesystem::p
     : loop_(loop), host_(host), program_(std::move(program)) {}
 
 FetchRunner::~FetchRunner() {
-  stop();
+  if (process_) forget_process();
 }
 
 Result<> FetchRunner::begin(const kata::FetchRequest& request, OnProgress on_progress, Done done) {
-  auto process = kata::FetchProcess::start(host_, request, program_);
+  fetch_.emplace(Fetch{.request = request, .on_progress = std::move(on_progress), .done = std::move(done)});
+  if (is_killed_) return {};
+  auto started = start();
+  if (!started) fetch_.reset();
+  return started;
+}
+
+Result<> FetchRunner::start() {
+  auto process = kata::FetchProcess::start(host_, fetch_->request, program_);
   if (!process) return fail(std::move(process).error());
   process_.emplace(std::move(*process));
-  on_progress_ = std::move(on_progress);
-  done_ = std::move(done);
-  loop_.watch(process_->fd(), [this] { heard(); });
+  loop_.watch(process_->fd(), [this] { is_killed_ ? await_end() : heard(); });
   return {};
 }
 
 void FetchRunner::stop() {
-  if (!process_) return;
-  loop_.forget(process_->fd());
-  process_.reset();
+  fetch_.reset();
+  if (process_) process_->kill();
+  is_killed_ = process_.has_value();
 }
 
 void FetchRunner::heard() {
-  const auto ended = process_->hear(on_progress_);
+  const auto ended = process_->hear(fetch_->on_progress);
   if (ended && !*ended) return;
   auto artifact = ended ? process_->answer() : Result<kata::Artifact>(fail(Error(ended.error())));
-  stop();
   // `done` may begin the next fetch.
-  const Done done = std::exchange(done_, {});
+  const Done done = std::move(fetch_->done);
+  stop();
+  if (ended) forget_process();
   done(std::move(artifact));
+}
+
+void FetchRunner::await_end() {
+  const auto ended = process_->hear({});
+  if (!ended || !*ended) return;
+  forget_process();
+  if (!fetch_) return;
+  auto started = start();
+  if (started) return;
+  const Done done = std::move(fetch_->done);
+  fetch_.reset();
+  done(fail(std::move(started).error()));
+}
+
+void FetchRunner::forget_process() {
+  loop_.forget(process_->fd());
+  process_.reset();
+  is_killed_ = false;
 }
 
 }  // namespace ferry::agent

@@ -116,17 +116,26 @@ class FetchRunner final : public Fetcher {
   ~FetchRunner() override;
 
   Result<> begin(const kata::FetchRequest& request, OnProgress on_progress, Done done) override;
+  /// Does not wait for the child's end. The next fetch does, because the child has the artifacts' lock.
   void stop() override;
 
  private:
+  struct Fetch {
+    kata::FetchRequest request;
+    OnProgress on_progress;
+    Done done;
+  };
+  Result<> start();
   void heard();
+  void await_end();
+  void forget_process();
 
   EventLoop& loop_;
   const HostFs& host_;
   const std::filesystem::path program_;
+  std::optional<Fetch> fetch_;  ///< the running one, or one that waits for the end of a killed process
   std::optional<kata::FetchProcess> process_;
-  OnProgress on_progress_;
-  Done done_;
+  bool is_killed_ = false;
 };
 
 }  // namespace ferry::agent

@@ -58,8 +58,12 @@ FetchProcess::FetchProcess(FetchProcess&& other) noexcept
 
 FetchProcess::~FetchProcess() {
   if (pid_ == 0) return;
-  ::kill(pid_, SIGKILL);
+  kill();
   reap(pid_);
+}
+
+void FetchProcess::kill() const {
+  if (pid_ != 0) ::kill(pid_, SIGKILL);
 }
 
 Result<bool> FetchProcess::hear(const OnProgress& on_progress) {

@@ -27,8 +27,11 @@ class FetchProcess {
   FetchProcess& operator=(FetchProcess&&) = delete;
   FetchProcess(const FetchProcess&) = delete;
   FetchProcess& operator=(const FetchProcess&) = delete;
-  /// Kills the process. The next fetch continues its work.
+  /// Kills the process and waits for its end. The next fetch continues its work.
   ~FetchProcess();
+  /// Kills the process. It ends, and hear() returns true, after its present read or write: on a disk that
+  /// hangs, this takes long.
+  void kill() const;
 
   /// poll() takes this descriptor; reads never block.
   int fd() const { return answers_.get(); }

@@ -80,8 +80,41 @@ TEST_F(FetchRunnerTest, OneThatIsStoppedIsGoneAndReportsNothing) {
   const int pid = std::stoi(test::must(host_.read_file("pid")));
   EXPECT_EQ(::kill(pid, 0), 0);
   runner.stop();
+  for (int i = 0; i < 1000 && ::kill(pid, 0) == 0; ++i) ends(20ms);
   EXPECT_NE(::kill(pid, 0), 0);
   EXPECT_FALSE(ends(50ms));
+}
+
+TEST_F(FetchRunnerTest, OneThatIsStoppedIsNotWaitedForAndTheNextBeginsAfterItsEnd) {
+  // The output stays open for a while, as that of a process whose disk hangs.
+  FetchRunner runner(
+      *loop_, host_,
+      program("echo >> " + (scratch_.path() / "starts").string() +
+              "\nsleep 3 &\necho '{\"progress\":{\"done\":1,\"total\":2}}'\nexec sleep 600\n"));
+  ASSERT_TRUE(begin(runner));
+  while (progress_.empty()) ends(20ms);
+  const auto before = EventLoop::Clock::now();
+  runner.stop();
+  ASSERT_TRUE(begin(runner));
+  EXPECT_LT(EventLoop::Clock::now() - before, 2s);
+  ends(200ms);
+  EXPECT_EQ(test::must(host_.read_file("starts")), "\n") << "the first one has not ended";
+  for (int i = 0; i < 1000 && progress_.size() < 2; ++i) ends(20ms);
+  EXPECT_EQ(test::must(host_.read_file("starts")), "\n\n");
+  EXPECT_EQ(progress_.size(), 2U);
+  EXPECT_FALSE(ended_);
+}
+
+TEST_F(FetchRunnerTest, OneThatWaitsForAnothersEndCanBeStoppedToo) {
+  FetchRunner runner(*loop_, host_,
+                     program("echo '{\"progress\":{\"done\":1,\"total\":2}}'\nexec sleep 600\n"));
+  ASSERT_TRUE(begin(runner));
+  while (progress_.empty()) ends(20ms);
+  runner.stop();
+  ASSERT_TRUE(begin(runner));
+  runner.stop();
+  EXPECT_FALSE(ends(300ms));
+  EXPECT_EQ(progress_.size(), 1U);
 }
 
 TEST_F(FetchRunnerTest, OneThatIsNotThereOrDiesIsAnError) {
