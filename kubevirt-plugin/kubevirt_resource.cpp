@@ -150,8 +150,9 @@ bool plugin_runs(const HostFs& host) {
   return is_present(host, api::kPluginLiveness).value_or(true);
 }
 
-/// The sockets of KubeVirt's PCI plugin begin with the whole resource name, Ferry's with the part after the
-/// "/". KubeVirt's mdev plugin uses Ferry's names; these sockets are its own if Ferry's plugin does not run.
+/// The sockets of KubeVirt's PCI plugin begin with the whole resource name with a "-", Ferry's with the part
+/// after the "/". KubeVirt's mdev plugin has the names of Ferry's sockets for nvidia.com; such a socket is
+/// its own if Ferry's plugin does not run.
 std::vector<std::string> foreign_sockets(const HostFs& host, const ResourceRules& rules,
                                          const ResourceSet* scan) {
   const std::string theirs = fmt::format("kubevirt-{}-", rules.domain);
@@ -160,7 +161,7 @@ std::vector<std::string> foreign_sockets(const HostFs& host, const ResourceRules
     if (name.starts_with(theirs)) found.push_back(name);
   if (scan == nullptr || plugin_runs(host)) return found;
   for (const Resource& resource : scan->resources) {
-    const std::string socket = endpoint_name(resource.name, resource.env_prefix);
+    const std::string socket = fmt::format("kubevirt-{}.sock", resource.name.name());
     if (resource.env_prefix == EnvPrefix::mdev_pci_resource &&
         host.exists(std::filesystem::path(kPlugins) / socket))
       found.push_back(socket);
