@@ -155,10 +155,16 @@ bool plugin_runs(const HostFs& host) {
 /// its own if Ferry's plugin does not run.
 std::vector<std::string> foreign_sockets(const HostFs& host, const ResourceRules& rules,
                                          const ResourceSet* scan) {
-  const std::string theirs = fmt::format("kubevirt-{}-", rules.domain);
+  std::set<std::string> domains = {rules.domain};
+  if (scan != nullptr)
+    for (const Resource& resource : scan->resources)
+      domains.emplace(resource.name.text(), 0, resource.name.text().find('/'));
   std::vector<std::string> found;
   for (const auto& name : host.list(kPlugins).value_or(std::vector<std::string>{}))
-    if (name.starts_with(theirs)) found.push_back(name);
+    if (std::ranges::any_of(domains, [&](const std::string& domain) {
+          return name.starts_with(fmt::format("kubevirt-{}-", domain));
+        }))
+      found.push_back(name);
   if (scan == nullptr || plugin_runs(host)) return found;
   for (const Resource& resource : scan->resources) {
     const std::string socket = fmt::format("kubevirt-{}.sock", resource.name.name());
