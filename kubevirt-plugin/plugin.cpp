@@ -130,6 +130,7 @@ class Plugin : Pinned {
   Result<> begin_to_advertise(ResourceSet scan) {
     const auto before = allocated_by(read_former(host_, options_.advertised_file));
     take_in(std::move(scan));
+    if (failure_) return {};  // the earlier process's file stands
     advertised_ = true;
     // The kubelet may list those pods only in a moment. Allocations that are over are released as usual.
     core_.reconcile(before, {});

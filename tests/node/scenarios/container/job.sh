@@ -314,11 +314,31 @@ expect "no file says ready" test ! -e $ready
 end agent
 
 step "where /dev/vfio is removed the plugin ends, so that its container gets the next one"
+ends_by_the_removed_folder() {
+  local ended=0
+  wait "${running[plugin]}" || ended=$?
+  expect_equal "its end" 2 "$ended"
+  expect_match "why" "/dev/vfio was removed" "$(< $logs/plugin)"
+}
+begin plugin
+expect "it is advertised" wait_for '[[ $(health) == Healthy ]]' 60
+expect_status "a pod gets it" 0 allocate
+expect "it says so" wait_for '[[ $(advertised "[.resources[].devices[] | select(.allocated)] | length") == 1 ]]' 60
+end plugin
+cp /run/ferry/plugin/advertised.json /run/allocated
+cp -a /dev/vfio /run/vfio
+exec {lock}>> /run/ferry/plugin/advertised.lock # so that its first scan comes after the removal
+flock "$lock"
+begin plugin
+expect "it waits" wait_for "grep -q 'waiting for its end' $logs/plugin" 60
+rm -r /dev/vfio
+flock --unlock "$lock"
+ends_by_the_removed_folder
+expect_equal "what its predecessor has allocated" "$(< /run/allocated)" "$(< /run/ferry/plugin/advertised.json)"
+exec {lock}>&-
+cp -a /run/vfio /dev/vfio
 begin plugin
 expect "it is advertised" wait_for '[[ $(health) == Healthy ]]' 60
 rm -r /dev/vfio
-ended=0
-wait "${running[plugin]}" || ended=$?
-expect_equal "its end" 2 "$ended"
-expect_match "why" "/dev/vfio was removed" "$(< $logs/plugin)"
+ends_by_the_removed_folder
 ok
