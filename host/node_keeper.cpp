@@ -9,6 +9,7 @@
 #include "host/node_observation.h"
 #include "host/usage/advertised_use_probe.h"
 #include "hostfs/locks.h"
+#include "hostfs/stuck_writes.h"
 #include "mdev/gpu_management.h"
 #include "mdev/vgpu_inventory.h"
 #include "policy/policy.h"
@@ -52,6 +53,7 @@ NodeKeeper::NodeKeeper(HostFs& host, const NodeProbes& uses, HostFor node_host, 
 
 NodeKeeper::Round NodeKeeper::round(News news) {
   status_.pass_on_serving(settings_.serving_file());
+  if (auto cleared = clear_ended_records(host_); !cleared) spdlog::warn("{}", cleared.error().message);
   const auto desired = read_desired(host_, settings_.desired_file, settings_.profiles);
   BeginSnapshot snapshot;
   snapshot.summary = !desired   ? "cannot be read: " + desired.error().message
@@ -479,7 +481,7 @@ std::optional<Error> NodeKeeper::roll_back(const NodeHost& host) const {
   return Error{.code = Errc::failed,
                .message = "the lock of " + locks->front().text() +
                           " against unbinding was left by an earlier run and stays taken",
-               .hint = "see what hostd has logged of it, and /run/ferry/hostd/stuck"};
+               .hint = "see what hostd has logged of it, and /run/ferry/stuck-writes"};
 }
 
 std::optional<api::AdvertisedResources> NodeKeeper::advertised() const {

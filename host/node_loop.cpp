@@ -45,6 +45,8 @@ constexpr auto kBetweenEnds = std::chrono::seconds(1);
 constexpr auto kBetweenClaims = std::chrono::seconds(1);
 // A change by a person may take minutes, and rounds wait behind each request. The kubelet asks again.
 constexpr auto kClaimLockPatience = std::chrono::milliseconds(250);
+// Another process may keep hostd's liveness lock to itself.
+constexpr auto kBetweenAnnouncements = std::chrono::seconds(10);
 
 // The end of a plugin closes its lock, which is an event. hostd's own lock is watched for its removal.
 // `ferry claims release` writes the record of claims, and a person removes a record that cannot be read.
@@ -266,10 +268,15 @@ class NodeLoop {
   }
 
   /// Shows other processes that a hostd keeps this node. With `once` it ends too soon to be relied on.
-  void show_liveness() {
+  void show_liveness(std::chrono::milliseconds patience = std::chrono::seconds(1)) {
     if (options_.once) return;
-    auto shown = LivenessLock::announce(host_, api::kHostdLiveness);
-    if (!shown) return spdlog::warn("other processes cannot see that hostd runs: {}", shown.error().message);
+    loop_.cancel(liveness_timer_);
+    auto shown = LivenessLock::announce(host_, api::kHostdLiveness, patience);
+    if (!shown) {
+      warn_once(std::move(shown).error().during("other processes cannot see that hostd runs"));
+      liveness_timer_ = loop_.at(Clock::now() + kBetweenAnnouncements, [this] { show_liveness({}); });
+      return;
+    }
     liveness_.emplace(std::move(*shown));
     // A lock raises no event where the file was there before; closing the file does.
     if (const auto closed = host_.open(api::kHostdLiveness, O_WRONLY); !closed)
@@ -387,6 +394,7 @@ class NodeLoop {
   std::optional<InstanceLock> only_;
   std::optional<InstanceLockQueue> lock_queue_;
   std::optional<LivenessLock> liveness_;
+  EventLoop::Timer liveness_timer_;  // after a failure
   std::optional<Error> failure_;
   WatchedFiles files_;
   std::set<std::string> warned_;

@@ -33,12 +33,18 @@ Result<bool> leads_to(const HostFs& host, const std::filesystem::path& file, con
 
 }  // namespace
 
-Result<LivenessLock> LivenessLock::announce(HostFs& host, const std::filesystem::path& file) {
+Result<LivenessLock> LivenessLock::announce(HostFs& host, const std::filesystem::path& file,
+                                            std::chrono::milliseconds patience) {
   auto fd = open_for_lock(host, file, 0644);
   if (!fd) return fail(std::move(fd).error());
-  // Waits for is_present(), which holds the exclusive lock for a moment.
-  while (::flock(fd->get(), LOCK_SH) != 0)
-    if (errno != EINTR) return fail(error_from_errno(errno, "lock /" + file.string()));
+  const auto deadline = std::chrono::steady_clock::now() + patience;
+  while (::flock(fd->get(), LOCK_SH | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK) return fail(error_from_errno(errno, "lock /" + file.string()));
+    if (std::chrono::steady_clock::now() >= deadline)
+      return fail(Errc::refused, "/" + file.string() + ": another process keeps it locked",
+                  "`lslocks` shows the process; end it");
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
   return LivenessLock(std::move(*fd));
 }
 

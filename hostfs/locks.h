@@ -21,8 +21,11 @@ namespace ferry {
 /// kind, released when the process ends. Several of a kind may hold it, as in a rolling update.
 class LivenessLock {
  public:
-  /// Makes `file` and its directory. Errors: those of the operating system.
-  static Result<LivenessLock> announce(HostFs& host, const std::filesystem::path& file);
+  /// Makes `file` and its directory. Waits for is_present(), which holds the file for a moment;
+  /// Errc::refused: after `patience` a process still holds it alone. Each process that may read the file can
+  /// do that.
+  static Result<LivenessLock> announce(HostFs& host, const std::filesystem::path& file,
+                                       std::chrono::milliseconds patience = std::chrono::seconds(1));
 
  private:
   explicit LivenessLock(UniqueFd fd) : fd_(std::move(fd)) {}

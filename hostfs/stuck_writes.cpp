@@ -14,7 +14,7 @@
 namespace ferry {
 namespace {
 
-constexpr const char* kDirectory = "run/ferry/hostd/stuck";
+constexpr const char* kDirectory = "run/ferry/stuck-writes";
 
 // Time since the boot, since records are void after the next. ABI: clock_gettime(2).
 std::int64_t milliseconds_now() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Acts that have not returned from the kernel (writes, reads, modules that are loaded or unloaded, programs
-// that change a device), recorded in run/ferry/hostd/stuck/<pid>.json. A device named in a record is left
+// that change a device), recorded in run/ferry/stuck-writes/<pid>.json. A device named in a record is left
 // alone until the act returns (its record or its process is gone) or the host reboots. If /proc belongs to
 // another PID namespace than the process, as between containers, only the record or a reboot shows that.
 // Without /proc, as in the agent's container, only the record does.
@@ -33,6 +33,10 @@ Result<StuckWrite> record_stuck_write(HostFs& host, int pid, std::string act, st
 /// Removes the record of a child whose write has returned. A missing record is no error.
 Result<> forget_stuck_write(HostFs& host, int pid);
 
+/// Removes the records of acts that have ended, as far as that can be seen. A process that is killed in its
+/// act leaves its record, which a container without /proc believes.
+Result<> clear_ended_records(HostFs& host);
+
 /// The acts still in the kernel. Records of another boot, or of a process that has ended, are void and
 /// ignored.
 Result<std::vector<StuckWrite>> stuck_writes(const HostFs& host);
@@ -64,8 +68,5 @@ Result<> forget_stuck_act(HostFs& host, const NumberedProcess& by);
 
 /// True: a record shows the process still in the kernel.
 bool is_recorded(const HostFs& host, const NumberedProcess& by);
-
-/// Removes the records of acts that have ended, as far as that can be seen.
-Result<> clear_ended_records(HostFs& host);
 
 }  // namespace ferry

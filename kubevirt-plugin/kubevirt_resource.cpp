@@ -150,17 +150,24 @@ bool plugin_runs(const HostFs& host) {
   return is_present(host, api::kPluginLiveness).value_or(true);
 }
 
-/// The sockets of KubeVirt's PCI plugin begin with the whole resource name, Ferry's with the part after the
-/// "/". KubeVirt's mdev plugin uses Ferry's names; these sockets are its own if Ferry's plugin does not run.
+/// The sockets of KubeVirt's PCI plugin begin with the whole resource name with a "-", Ferry's with the part
+/// after the "/". KubeVirt's mdev plugin has the names of Ferry's sockets for nvidia.com; such a socket is
+/// its own if Ferry's plugin does not run.
 std::vector<std::string> foreign_sockets(const HostFs& host, const ResourceRules& rules,
                                          const ResourceSet* scan) {
-  const std::string theirs = fmt::format("kubevirt-{}-", rules.domain);
+  std::set<std::string> domains = {rules.domain};
+  if (scan != nullptr)
+    for (const Resource& resource : scan->resources)
+      domains.emplace(resource.name.text(), 0, resource.name.text().find('/'));
   std::vector<std::string> found;
   for (const auto& name : host.list(kPlugins).value_or(std::vector<std::string>{}))
-    if (name.starts_with(theirs)) found.push_back(name);
+    if (std::ranges::any_of(domains, [&](const std::string& domain) {
+          return name.starts_with(fmt::format("kubevirt-{}-", domain));
+        }))
+      found.push_back(name);
   if (scan == nullptr || plugin_runs(host)) return found;
   for (const Resource& resource : scan->resources) {
-    const std::string socket = endpoint_name(resource.name, resource.env_prefix);
+    const std::string socket = fmt::format("kubevirt-{}.sock", resource.name.name());
     if (resource.env_prefix == EnvPrefix::mdev_pci_resource &&
         host.exists(std::filesystem::path(kPlugins) / socket))
       found.push_back(socket);

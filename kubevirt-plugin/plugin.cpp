@@ -130,6 +130,7 @@ class Plugin : Pinned {
   Result<> begin_to_advertise(ResourceSet scan) {
     const auto before = allocated_by(read_former(host_, options_.advertised_file));
     take_in(std::move(scan));
+    if (failure_) return {};  // the earlier process's file stands
     advertised_ = true;
     // The kubelet may list those pods only in a moment. Allocations that are over are released as usual.
     core_.reconcile(before, {});
@@ -196,11 +197,19 @@ class Plugin : Pinned {
   }
 
   /// From now on hostd waits until devices are unavailable before it changes devices. Without the liveness
-  /// lock it does not wait; it still checks which processes have the devices open.
-  void show_liveness() {
-    auto shown = LivenessLock::announce(host_, options_.liveness_file);
-    if (!shown) return spdlog::error("{}", shown.error().message);
-    liveness_.emplace(std::move(*shown));
+  /// lock it does not wait, unless another process holds that lock; it still checks which processes have the
+  /// devices open. A plugin that cannot get the lock serves all the same, and tries again.
+  void show_liveness(std::chrono::milliseconds patience = std::chrono::seconds(1)) {
+    loop_.cancel(liveness_timer_);
+    auto shown = LivenessLock::announce(host_, options_.liveness_file, patience);
+    if (shown) {
+      liveness_.emplace(std::move(*shown));
+      return;
+    }
+    if (warned_.insert(shown.error().message).second)
+      spdlog::error("{}; {}", shown.error().message, shown.error().hint);
+    liveness_timer_ =
+        loop_.at(EventLoop::Clock::now() + options_.after_failure, [this] { show_liveness({}); });
   }
 
   /// The shared directory was removed, so other processes do not see the plugin or its lists.
@@ -471,6 +480,7 @@ class Plugin : Pinned {
   EventLoop::Timer memory_timer_;
   HostWatch host_watch_;
   std::optional<LivenessLock> liveness_;
+  EventLoop::Timer liveness_timer_;  // after a failure
   std::optional<InstanceLock> instance_lock_;
   std::optional<InstanceLockQueue> lock_queue_;
   bool advertised_ = false;

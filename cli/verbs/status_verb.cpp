@@ -101,7 +101,7 @@ class Watching {
   bool watch_folders() {
     bool anew = false;
     for (const char* folder : {"run/ferry", "run/ferry/plugin", "run/ferry/dra", "run/ferry/hostd",
-                               "run/ferry/hostd/moves", "run/ferry/hostd/stuck", "run"}) {
+                               "run/ferry/hostd/moves", "run/ferry/stuck-writes", "run"}) {
       if (folders_.contains(folder) || (std::string_view(folder) == "run" && folders_.contains("run/ferry")))
         continue;
       auto watch = DirectoryWatch::open(*session_.host, folder, DirectoryWatch::Contents::written);

@@ -17,6 +17,8 @@ constexpr std::size_t kLongestDomain = 253;
 // sockaddr_un holds 107 bytes. The longer of the kubelet's directories, which cannot be configured, takes 34
 // of them: /var/lib/kubelet/plugins_registry/.
 constexpr std::size_t kLongestEndpoint = 73;
+// NVIDIA's plugin leaves its domain out of the socket's name.
+constexpr std::string_view kUnnamedDomain = "nvidia.com/";
 
 // White space of the C locale, whatever the process's locale is.
 constexpr bool is_space(char c) {
@@ -142,7 +144,12 @@ std::string env_name(EnvPrefix prefix, const ResourceName& name) {
 
 std::string endpoint_name(const ResourceName& name, EnvPrefix prefix) {
   const std::string_view owner = prefix == EnvPrefix::none ? "sandbox" : "kubevirt";
-  std::string endpoint = fmt::format("{}-{}.sock", owner, name.name());
+  std::string own = name.text();
+  if (own.starts_with(kUnnamedDomain))
+    own = name.name();
+  else
+    std::ranges::replace(own, '/', '+');  // which no name has
+  std::string endpoint = fmt::format("{}-{}.sock", owner, own);
   if (endpoint.size() <= kLongestEndpoint) return endpoint;
   const std::string end = fmt::format("-{:08x}.sock", checksum(name.text()));
   return endpoint.substr(0, kLongestEndpoint - end.size()) + end;

@@ -51,8 +51,10 @@ enum class EnvPrefix { pci_resource, mdev_pci_resource, none };
 /// and "." as "_". Distinct resources may get the same variable; the scanner refuses such a pair.
 std::string env_name(EnvPrefix prefix, const ResourceName& name);
 
-/// The socket's file name: "kubevirt-NAME.sock", for Kata "sandbox-NAME.sock". The longest legal names would
-/// exceed the length of a unix socket address, so a checksum replaces their end.
+/// The socket's file name: "kubevirt-NAME.sock" as that of NVIDIA's plugin, for Kata "sandbox-NAME.sock".
+/// With another domain than nvidia.com, NAME is "amd.com+NAME", so that two vendors' resources share no
+/// socket. The longest legal names would exceed the length of a unix socket address, so a checksum replaces
+/// their end.
 std::string endpoint_name(const ResourceName& name, EnvPrefix prefix = EnvPrefix::pci_resource);
 
 }  // namespace ferry::plugin

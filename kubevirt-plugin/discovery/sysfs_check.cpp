@@ -424,8 +424,8 @@ class SysfsCheck::Inquiry {
     if (forbidden_ && !source_->warned.exchange(true)) {
       spdlog::warn(
           "/dev/vfio/{} may not be opened: whether a VM still has a device that its pod has released cannot "
-          "be learnt, and such a device is allocated again at once; let this container open the nodes of "
-          "/dev/vfio",
+          "be learnt, and such a device is allocated again at once; SECURITY.md says why the chart's "
+          "container may not",
           *forbidden_);
     }
     return answer;

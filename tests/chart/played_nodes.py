@@ -289,7 +289,7 @@ class PlayedNodes:
         n2.function(HELD, 45, "nvidia", **link)
         for severity in ("correctable", "nonfatal", "fatal"):
             n2.errors(BLOCKED, severity, 7)
-        n2.put("run/ferry/hostd/stuck/4711.json", json.dumps({
+        n2.put("run/ferry/stuck-writes/4711.json", json.dumps({
             "pid": 4711, "act": f"write /sys/bus/pci/devices/{HELD}/driver/unbind", "value": HELD}))
         n2.put("run/ferry/plugin/advertised.json", "half a fi")
         self._ill("applying")

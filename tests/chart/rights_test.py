@@ -138,6 +138,19 @@ class RightsTest(unittest.TestCase):
             self.assertEqual(chart.volumes_of(objects, "plugin")[mount["name"]],
                              {"name": mount["name"], "hostPath": {"path": "/run/ferry/hostd/empty", "type": "DirectoryOrCreate"}})
 
+    def test_the_plugin_and_the_agent_see_writes_that_hang(self) -> None:
+        """The mount that leads to the folder of these records is the host's folder."""
+        source = (chart.REPOSITORY / "hostfs/stuck_writes.cpp").read_text()
+        (folder,) = re.findall(r'kDirectory = "([^"]+)"', source)
+        for enabled in (True, False):
+            objects = chart.render({"hostd": {"enabled": enabled}})
+            for name in ("plugin", "agent"):
+                above = [one for one in chart.containers_of(objects)[name]["volumeMounts"]
+                         if f"/host/{folder}/".startswith(one["mountPath"] + "/")]
+                mount = max(above, key=lambda one: len(one["mountPath"]))
+                self.assertEqual(chart.volumes_of(objects, name)[mount["name"]]["hostPath"]["path"],
+                                 mount["mountPath"].removeprefix("/host"), (name, enabled))
+
     def test_only_a_plugin_for_kata_mounts_the_cdi_folder(self) -> None:
         for mode, has in (("kubevirt", False), ("kata", True), ("both", True)):
             mounts = chart.containers_of(chart.render({"plugin": {"mode": mode}}))["plugin"]["volumeMounts"]

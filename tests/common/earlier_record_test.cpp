@@ -41,6 +41,9 @@ TEST(EarlierRecords, OfEachKindAreFound) {
   EXPECT_THAT(found[0].hint,
               testing::HasSubstr(
                   "`mkdir -p /run/ferry/hostd/moves && mv /run/ferry/moves/* /run/ferry/hostd/moves/`"));
+  EXPECT_THAT(found[3].hint,
+              testing::HasSubstr(
+                  "`mkdir -p /run/ferry/stuck-writes && mv /run/ferry/stuck/* /run/ferry/stuck-writes/`"));
 }
 
 }  // namespace

@@ -2,11 +2,14 @@
 #include <csignal>
 #include <fcntl.h>
 #include <optional>
+#include <sys/file.h>
 #include <sys/wait.h>
+#include <thread>
 #include <unistd.h>
 
 #include <gmock/gmock.h>
 
+#include "common/unique_fd.h"
 #include "hostfs/locks.h"
 #include "tests/support/few_descriptors.h"
 #include "tests/support/must.h"
@@ -15,6 +18,7 @@
 namespace ferry {
 namespace {
 
+using namespace std::chrono_literals;
 using test::must;
 
 class InstanceLockTest : public testing::Test {
@@ -56,6 +60,21 @@ TEST_F(InstanceLockTest, EndsWithAProcessThatIsKilled) {
   EXPECT_FALSE(present());
   ::close(ready[0]);
   ::close(ready[1]);
+}
+
+// A process that may read the file can lock it, is_present() for a moment and a stranger for ever.
+TEST_F(InstanceLockTest, IsNotKeptWaitingForEver) {
+  tree_.file(kFile, "");
+  const UniqueFd stranger = must(host_.open(kFile, O_RDONLY));
+  ASSERT_EQ(::flock(stranger.get(), LOCK_EX | LOCK_NB), 0);
+  const auto refused = LivenessLock::announce(host_, kFile, 10ms);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().message, "/run/ferry/some.lock: another process keeps it locked");
+  const std::jthread lets_go([&] {
+    std::this_thread::sleep_for(20ms);
+    ::flock(stranger.get(), LOCK_UN);
+  });
+  EXPECT_TRUE(LivenessLock::announce(host_, kFile, 20s));
 }
 
 TEST_F(InstanceLockTest, LetsOneAlone) {

@@ -50,7 +50,7 @@ class StuckChildTest : public HostWriterTest {
   Result<> hang() {
     auto written = writer_.write("sys/unbind", "0000:65:00.0", 200ms);
     for (const std::string& name : records()) {
-      record_ = nlohmann::json::parse(must(host_.read_file("run/ferry/hostd/stuck/" + name)));
+      record_ = nlohmann::json::parse(must(host_.read_file("run/ferry/stuck-writes/" + name)));
       pid_ = record_.at("pid").get<int>();
     }
     return written;
@@ -58,7 +58,7 @@ class StuckChildTest : public HostWriterTest {
 
   /// Their names; of none that is still being written.
   std::vector<std::string> records() const {
-    auto names = host_.list("run/ferry/hostd/stuck").value_or(std::vector<std::string>{});
+    auto names = host_.list("run/ferry/stuck-writes").value_or(std::vector<std::string>{});
     std::erase_if(names, [](const std::string& name) { return name.starts_with('.'); });
     return names;
   }
@@ -114,7 +114,7 @@ TEST_F(StuckChildTest, IsRecordedLongBeforeTheDeadlineAndForgottenWhenItReturns)
   std::jthread waiting([&] { written = writer.write("sys/unbind", "0000:65:00.0", kWriteDeadline); });
   wait_for_a_record();
   ASSERT_THAT(records(), testing::SizeIs(1));
-  const auto record = nlohmann::json::parse(must(host_.read_file("run/ferry/hostd/stuck/" + records()[0])));
+  const auto record = nlohmann::json::parse(must(host_.read_file("run/ferry/stuck-writes/" + records()[0])));
   timespec now{};
   ::clock_gettime(CLOCK_BOOTTIME, &now);
   EXPECT_GT(record.at("late_at_ms").get<std::int64_t>(), std::int64_t{now.tv_sec} * 1000 + 30'000)
@@ -131,7 +131,7 @@ TEST_F(StuckChildTest, IsTheOnlyOneAtARead) {
   const auto read = writer_.read("sys/unbind", 200ms);
   ASSERT_FALSE(read);
   ASSERT_THAT(records(), testing::SizeIs(1));
-  pid_ = nlohmann::json::parse(must(host_.read_file("run/ferry/hostd/stuck/" + records()[0])))
+  pid_ = nlohmann::json::parse(must(host_.read_file("run/ferry/stuck-writes/" + records()[0])))
              .at("pid")
              .get<int>();
   const auto again = writer_.read("sys/unbind", 200ms);
@@ -170,7 +170,7 @@ TEST_F(StuckChildTest, WhoseRecordStaysDoesNotOutliveItsAnswer) {
   std::jthread waiting([&] { written = writer.write_in_order(writes, {}); });
   wait_for_a_record();
   ASSERT_THAT(records(), testing::SizeIs(1));
-  const int pid = nlohmann::json::parse(must(host_.read_file("run/ferry/hostd/stuck/" + records()[0])))
+  const int pid = nlohmann::json::parse(must(host_.read_file("run/ferry/stuck-writes/" + records()[0])))
                       .at("pid")
                       .get<int>();
   const UniqueFd reader = must(host_.open("sys/unbind", O_RDONLY));
@@ -226,7 +226,7 @@ TEST_F(StuckChildTest, IsRecordedWithEachOfSeveralWritesThatIsSlow) {
     while (recorded != act && std::chrono::steady_clock::now() < end) {
       for (const std::string& name : records()) {
         const auto record = nlohmann::json::parse(
-            host_.read_file("run/ferry/hostd/stuck/" + name).value_or(""), nullptr, false);
+            host_.read_file("run/ferry/stuck-writes/" + name).value_or(""), nullptr, false);
         recorded = record.is_object() ? record.value("act", "") : "";
       }
     }
@@ -269,7 +269,7 @@ TEST_F(StuckChildTest, WritesNothingMoreOnceItIsLeftBehind) {
     EXPECT_THAT(written.error().message, HasSubstr("write /sys/unbind: still in the kernel after 2000 ms"));
     EXPECT_THAT(begun, testing::ElementsAre(0U, 1U));
     ASSERT_THAT(records(), testing::SizeIs(1));
-    pid_ = nlohmann::json::parse(must(host_.read_file("run/ferry/hostd/stuck/" + records()[0])))
+    pid_ = nlohmann::json::parse(must(host_.read_file("run/ferry/stuck-writes/" + records()[0])))
                .at("pid")
                .get<int>();
     EXPECT_EQ(read_what_it_writes(), "0000:65:00.0");
@@ -306,7 +306,7 @@ TEST_F(StuckChildTest, MayBeOneThatReads) {
   ASSERT_FALSE(read);
   EXPECT_EQ(read.error().code, Errc::stuck);
   EXPECT_THAT(read.error().message, HasSubstr("read /sys/unbind: still in the kernel"));
-  EXPECT_THAT(must(host_.list("run/ferry/hostd/stuck")), testing::SizeIs(1));
+  EXPECT_THAT(must(host_.list("run/ferry/stuck-writes")), testing::SizeIs(1));
   // Lets it return.
   const UniqueFd end = must(host_.open("sys/unbind", O_RDWR));
   EXPECT_EQ(::write(end.get(), "\n", 1), 1);
@@ -323,9 +323,9 @@ TEST_F(StuckChildTest, IsLeftBehindAliveAndItsWriteIsMadeOnce) {
 // A process in another PID namespace does not see that this one has ended.
 TEST_F(StuckChildTest, TakesItsOwnRecordAwayWhenItReturnsAtLast) {
   ASSERT_FALSE(hang());
-  EXPECT_THAT(must(host_.list("run/ferry/hostd/stuck")), testing::SizeIs(1));
+  EXPECT_THAT(must(host_.list("run/ferry/stuck-writes")), testing::SizeIs(1));
   read_what_it_writes();
-  EXPECT_THAT(must(host_.list("run/ferry/hostd/stuck")), testing::IsEmpty());
+  EXPECT_THAT(must(host_.list("run/ferry/stuck-writes")), testing::IsEmpty());
 }
 
 TEST_F(StuckChildTest, HoldsNothingOfOurs) {
@@ -401,7 +401,7 @@ TEST_F(ChildOfAKilledRun, IsWaitedForByTheNextRun) {
 TEST_F(ChildOfAKilledRun, IsRecordedByTheNextRunIfItsWriteHangs) {
   const auto next = NodeLock::take(host_, 20s);
   ASSERT_TRUE(next) << "the others are not kept waiting";
-  const std::string name = "run/ferry/hostd/stuck/" + std::to_string(pid_) + ".json";
+  const std::string name = "run/ferry/stuck-writes/" + std::to_string(pid_) + ".json";
   const auto record = nlohmann::json::parse(must(host_.read_file(name)));
   EXPECT_EQ(record.at("act"), "write /sys/unbind");
   EXPECT_EQ(record.at("value"), "0000:65:00.0");
@@ -414,7 +414,7 @@ TEST_F(ChildOfAKilledRun, IsRecordedByTheNextRunIfItsWriteHangs) {
 
 TEST_F(ChildOfAKilledRun, IsRecordedOnce) {
   ASSERT_TRUE(NodeLock::take(host_, 20s));
-  const std::string name = "run/ferry/hostd/stuck/" + std::to_string(pid_) + ".json";
+  const std::string name = "run/ferry/stuck-writes/" + std::to_string(pid_) + ".json";
   const std::string record = must(host_.read_file(name));
   const auto begin = std::chrono::steady_clock::now();
   ASSERT_TRUE(NodeLock::take(host_, 20s));
@@ -476,7 +476,7 @@ TEST_F(HostWriterTest, IsTakenForAtNothingWhereNoActIsUnderWay) {
   ASSERT_THAT(must(host_.list("run/ferry/hostd/acts")), testing::SizeIs(2));
   EXPECT_TRUE(NodeLock::take(host_, 0ms));
   EXPECT_THAT(must(host_.list("run/ferry/hostd/acts")), testing::SizeIs(1));
-  EXPECT_FALSE(host_.exists("run/ferry/hostd/stuck"));
+  EXPECT_FALSE(host_.exists("run/ferry/stuck-writes"));
 }
 
 TEST_F(HostWriterTest, KeepsTheNextRunWhereItCannotBeReadWhatIsUnderWay) {

@@ -114,9 +114,9 @@ TEST_F(StuckWritesTest, IsLateOnceItsDeadlineHasPassedWhoeverLives) {
 TEST_F(StuckWritesTest, IsLateWhereNothingIsSaid) {
   process(700, 'D', "4242");
   must(record_stuck_write(host_, 700, kAct, "x", std::chrono::hours(1)));
-  auto record = nlohmann::json::parse(must(host_.read_file("run/ferry/hostd/stuck/700.json")));
+  auto record = nlohmann::json::parse(must(host_.read_file("run/ferry/stuck-writes/700.json")));
   record.erase("late_at_ms");
-  tree_.file("run/ferry/hostd/stuck/700.json", record.dump());
+  tree_.file("run/ferry/stuck-writes/700.json", record.dump());
   EXPECT_TRUE(must(stuck_writes(host_)).at(0).late);
 }
 
@@ -175,10 +175,10 @@ TEST_F(StuckWritesTest, OfTwoPidNamespacesMayHaveOneNumber) {
     process(27, 'D', "4242");
     record(27);
   }
-  EXPECT_THAT(host_.list("run/ferry/hostd/stuck").value(),
+  EXPECT_THAT(host_.list("run/ferry/stuck-writes").value(),
               ElementsAre("27-4026532188.json", "27-4026532200.json", "27.json"));
   must(forget_stuck_write(host_, 27));
-  EXPECT_THAT(host_.list("run/ferry/hostd/stuck").value(), ElementsAre("27-4026532188.json", "27.json"));
+  EXPECT_THAT(host_.list("run/ferry/stuck-writes").value(), ElementsAre("27-4026532188.json", "27.json"));
 }
 
 TEST_F(StuckWritesTest, ClearsAwayOnlyThoseThatAreOver) {
@@ -189,7 +189,7 @@ TEST_F(StuckWritesTest, ClearsAwayOnlyThoseThatAreOver) {
   tree_.remove("proc/700");
   process(702, 'D', "4260");
   record(702);
-  EXPECT_THAT(host_.list("run/ferry/hostd/stuck").value(), ElementsAre("701.json", "702.json"));
+  EXPECT_THAT(host_.list("run/ferry/stuck-writes").value(), ElementsAre("701.json", "702.json"));
   EXPECT_THAT(pids(), ElementsAre(701, 702));
 }
 
@@ -197,7 +197,7 @@ class StrangeRecord : public StuckWritesTest, public testing::WithParamInterface
 
 TEST_P(StrangeRecord, IsPassedOver) {
   process(700, 'D', "4242");
-  tree_.file("run/ferry/hostd/stuck/700.json", GetParam());
+  tree_.file("run/ferry/stuck-writes/700.json", GetParam());
   EXPECT_THAT(pids(), IsEmpty());
 }
 

@@ -14,7 +14,7 @@ void ferry::fuzz::one_input(std::string_view text) {
   tree.file("proc/sys/kernel/random/boot_id", "b\n");
   tree.file("proc/700/stat", stat);
   tree.link("proc/1/ns/pid", kSpace);
-  tree.file("run/ferry/hostd/stuck/700.json", record);
+  tree.file("run/ferry/stuck-writes/700.json", record);
   const auto json = nlohmann::json::parse(record, nullptr, false);
   const bool of_this_proc =
       json.is_object() && json.contains("pid_namespace") && json["pid_namespace"] == kSpace;

@@ -39,6 +39,15 @@ TEST_F(NodeKeeperTest, ChangesNothingWhereNothingIsDesired) {
   EXPECT_EQ(gpu(kFirst).id, "10de:1eb8");
 }
 
+// The plugin and the agent, whose containers have no /proc, believe each record.
+TEST_F(NodeKeeperTest, RemovesTheRecordOfAWriteThatHasEnded) {
+  const std::string folder = "run/ferry/stuck-writes/";
+  kernel_.file(folder + "700.json", R"({"pid": 700, "act": "write /x", "value": "", "boot_id": "a"})");
+  kernel_.file(folder + "701.json", R"({"pid": 701, "act": "write /x", "value": "", "boot_id": "b"})");
+  round();
+  EXPECT_THAT(must(kernel_.list("run/ferry/stuck-writes")), ElementsAre("701.json"));
+}
+
 TEST_F(NodeKeeperTest, MakesTheNodeAsDesiredAndSaysSo) {
   want(kAllAway, 12);
   const auto done = round();

@@ -11,6 +11,7 @@
 #include <optional>
 #include <poll.h>
 #include <string>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -530,6 +531,15 @@ TEST_F(NodeLoopTest, IsSeenToRunWhileItKeepsTheNode) {
   EXPECT_TRUE(must(is_present(kernel_, kLiveness)));
   EXPECT_TRUE(stop());
   EXPECT_FALSE(must(is_present(kernel_, kLiveness)));
+}
+
+TEST_F(NodeLoopTest, KeepsTheNodeThoughAnotherProcessLocksItsFile) {
+  kernel_.file(kLiveness, "");
+  const UniqueFd stranger = must(kernel_.open(kLiveness, O_RDONLY));
+  ASSERT_EQ(::flock(stranger.get(), LOCK_EX | LOCK_NB), 0);
+  want("passthrough");
+  start();
+  EXPECT_TRUE(becomes(api::NodePhase::ready, policy::Mode::passthrough));
 }
 
 TEST_F(NodeLoopTest, TellsThatItRunsWhereItsFileIsThereAlready) {

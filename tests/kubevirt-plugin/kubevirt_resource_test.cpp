@@ -18,6 +18,7 @@ namespace {
 
 using test::must;
 using testing::HasSubstr;
+using testing::Not;
 
 constexpr const char* kUuid = "3f0c2f4e-5f0b-4a57-9d0a-2f1f3f5a7c11";
 
@@ -319,6 +320,12 @@ TEST_F(KubeVirtTest, NamesWhatIsInTheWay) {
   EXPECT_EQ(rival.verdict, Verdict::warn);
   EXPECT_THAT(rival.found, HasSubstr("kubevirt-nvidia.com-GH100"));
   EXPECT_THAT(rival.fix, HasSubstr("externalResourceProvider"));
+  kernel.file("var/lib/kubelet/device-plugins/kubevirt-amd.com-744c.sock", "");
+  EXPECT_THAT(check("kubevirt-leaves-them").found, Not(HasSubstr("amd.com"))) << "no such GPU is here";
+  rules.accelerators.of_other_vendors = {vfio::PciClass::vga};
+  rules.domains = {{0x1002, "amd.com"}};
+  add_gpu("0000:03:00.0", 17, "vfio-pci", "1002:744c");
+  EXPECT_THAT(check("kubevirt-leaves-them").found, HasSubstr("kubevirt-amd.com-744c.sock"));
   add_gpu("0000:01:00.0", 15, "vfio-pci", "10de:24fa");
   EXPECT_EQ(check("names-as-usual").verdict, Verdict::warn);
   add_gpu("0000:01:00.1", 15, "nouveau");

@@ -91,6 +91,16 @@ TEST_F(PluginTest, ServesModelsOfOneNameAsOneResource) {
   EXPECT_EQ(kubelet->registrations().size(), 1U);
 }
 
+TEST_F(PluginTest, ServesModelsOfTwoVendorsWithOneAlias) {
+  options.rules.accelerators.of_other_vendors = {vfio::PciClass::vga};
+  options.rules.domains = {{0x1002, "amd.com"}};
+  options.rules.names.aliases = {{"1002:744c", "gpu"}, {"10de:2684", "gpu"}};
+  for (const unsigned group : {1U, 2U}) add_gpu("0000:0" + std::to_string(group) + ":00.0", group);
+  add_gpu("0000:03:00.0", 3, "1002:744c");
+  start_both();
+  EXPECT_TRUE(allocatable("nvidia.com/gpu", 2) && allocatable("amd.com/gpu", 1));
+}
+
 TEST_F(PluginTest, AllocatesAGpu) {
   add_gpu("0000:01:00.0", 15);
   start_both();

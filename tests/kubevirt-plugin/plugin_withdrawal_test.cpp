@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tests of the plugin that follows hostd's status.json.
+#include <chrono>
+#include <fcntl.h>
 #include <mutex>
+#include <sys/file.h>
+#include <thread>
 
 #include <gmock/gmock.h>
 
@@ -430,6 +434,22 @@ TEST_F(PluginWithdrawalTest, WritesItsFileThoughThatFailedAtFirst) {
   }
   std::filesystem::remove(kernel.root() / options.advertised_file);
   EXPECT_TRUE(follows(0));
+}
+
+TEST_F(PluginWithdrawalTest, ServesThoughAnotherProcessLocksItsFile) {
+  options.after_failure = 10ms;
+  kernel.file(options.liveness_file, "");
+  Result<UniqueFd> stranger = kernel.open(options.liveness_file, O_RDONLY);
+  ASSERT_TRUE(stranger);
+  ASSERT_EQ(::flock(stranger->get(), LOCK_EX | LOCK_NB), 0);
+  add_gpu("0000:01:00.0", 15);
+  start_both();
+  ASSERT_TRUE(allocatable(kGpu, 1));
+  stranger->reset();
+  const auto end = std::chrono::steady_clock::now() + kPatience;
+  while (!is_present(kernel, options.liveness_file).value_or(false) && std::chrono::steady_clock::now() < end)
+    std::this_thread::sleep_for(10ms);
+  EXPECT_TRUE(is_present(kernel, options.liveness_file).value_or(false));
 }
 
 TEST_F(PluginWithdrawalTest, ShowsThatItRuns) {

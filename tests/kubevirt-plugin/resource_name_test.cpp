@@ -101,6 +101,14 @@ TEST(EndpointName, IsTheReplacedPlugins) {
   EXPECT_EQ(endpoint_name(name_of("nvidia.com/TU104GL_TESLA_T4")), "kubevirt-TU104GL_TESLA_T4.sock");
 }
 
+TEST(EndpointName, NamesAnotherVendor) {
+  EXPECT_EQ(endpoint_name(name_of("nvidia.com/gpu")), "kubevirt-gpu.sock");
+  EXPECT_EQ(endpoint_name(name_of("amd.com/gpu")), "kubevirt-amd.com+gpu.sock");
+  EXPECT_EQ(endpoint_name(name_of("amd.com/gpu"), EnvPrefix::none), "sandbox-amd.com+gpu.sock");
+  const std::string longest(63, 'a');
+  EXPECT_NE(endpoint_name(name_of("amd.com/" + longest)), endpoint_name(name_of("and.com/" + longest)));
+}
+
 TEST(EndpointName, FitsASocketAddressInTheKubeletsDirectoryWhateverTheName) {
   constexpr std::size_t kRoom = 107 - std::string_view("/var/lib/kubelet/plugins_registry/").size();
   for (const auto prefix : {EnvPrefix::pci_resource, EnvPrefix::none}) {

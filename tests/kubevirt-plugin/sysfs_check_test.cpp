@@ -28,12 +28,14 @@
 
 #include "tests/kubevirt-plugin/nvidia_rules.h"
 #include "tests/support/fake_kernel.h"
+#include "tests/support/log_of.h"
 
 namespace ferry::plugin {
 namespace {
 
 using namespace std::chrono_literals;
 using testing::ElementsAre;
+using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Pair;
 using testing::SizeIs;
@@ -99,7 +101,12 @@ TEST_F(SysfsCheckTest, DistinguishesOnlyABusyNodeFromOthers) {
   EXPECT_EQ(state(0), GroupState::closed);
   EXPECT_EQ(state(ENODEV), GroupState::closed);
   EXPECT_EQ(state(ENOENT), GroupState::closed);
-  EXPECT_EQ(state(EPERM), GroupState::closed) << "which it cannot learn";
+  {
+    const test::LogOf log;
+    EXPECT_EQ(state(EPERM), GroupState::closed) << "which it cannot learn";
+    EXPECT_THAT(log.text(), HasSubstr("/dev/vfio/15 may not be opened"));
+    EXPECT_THAT(log.text(), HasSubstr("SECURITY.md"));
+  }
   for (const int error : {EMFILE, ENFILE, ENOMEM, EINTR}) {
     EXPECT_EQ(state(error), GroupState::silent) << "and another time it does";
     EXPECT_THAT(check_that_opens(error)->open_groups({15}), ElementsAre(15)) << "nothing is released by that";

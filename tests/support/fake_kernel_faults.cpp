@@ -42,7 +42,7 @@ void FakeKernel::die_at_change(std::size_t n) {
 void FakeKernel::release_stuck(Ending ending) {
   stuck_.clear();
   hanging_reads_.clear();
-  remove("run/ferry/hostd/stuck");
+  remove("run/ferry/stuck-writes");
   for (const auto& [address, driver] : std::exchange(hidden_, {})) show_driver(driver, address);
   for (const auto& [address, driver] : std::exchange(shown_, {})) hide_driver(driver, address);
   for (const auto& [path, value] : std::exchange(hung_, {})) {
@@ -103,7 +103,7 @@ void FakeKernel::record_stuck(const std::string& what, std::string_view value) {
       {"version", 1},         {"pid", pid},
       {"start_time", "4242"}, {"boot_id", read_attribute("proc/sys/kernel/random/boot_id").value_or("")},
       {"act", what},          {"value", value}};
-  file(fs::path("run/ferry/hostd/stuck") / (std::to_string(pid) + ".json"), record.dump());
+  file(fs::path("run/ferry/stuck-writes") / (std::to_string(pid) + ".json"), record.dump());
 }
 
 }  // namespace ferry::test

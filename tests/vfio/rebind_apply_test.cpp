@@ -554,7 +554,7 @@ TEST_F(UnloadedDriver, WhoseLoadHangsIsLoadedByNobodyElse) {
     const auto outcome = must(apply(Direction::back, {"0000:01:00.0"}));
     ASSERT_EQ(outcome.results.at(0).status, Status::failed);
     EXPECT_EQ(test::error_of(outcome.results[0]).code, Errc::stuck);
-    EXPECT_THAT(must(kernel_.list("run/ferry/hostd/stuck")), testing::SizeIs(1)) << "one load, not two";
+    EXPECT_THAT(must(kernel_.list("run/ferry/stuck-writes")), testing::SizeIs(1)) << "one load, not two";
     EXPECT_THAT(kernel_.changes(), IsEmpty());
   }
   kernel_.release_stuck();

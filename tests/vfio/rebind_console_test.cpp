@@ -225,13 +225,13 @@ TEST(RebindConsole, LeavesAModuleAloneThatDoesNotReturn) {
   const auto outcome = host.apply();
   ASSERT_EQ(statuses(outcome), std::vector<Status>(2, Status::failed));
   EXPECT_EQ(test::error_of(outcome.results[0]).code, Errc::stuck);
-  EXPECT_THAT(outcome.notes, Contains(HasSubstr("/run/ferry/hostd/stuck")));
+  EXPECT_THAT(outcome.notes, Contains(HasSubstr("/run/ferry/stuck-writes")));
   EXPECT_THAT(module_changes(host.kernel), IsEmpty()) << "a second write would only queue behind it";
   EXPECT_TRUE(host.kernel.exists(kRecord));
 
   const auto again = host.apply();
   EXPECT_EQ(test::error_of(again.results.at(0)).code, Errc::stuck);
-  EXPECT_THAT(test::must(host.kernel.list("run/ferry/hostd/stuck")), testing::SizeIs(1))
+  EXPECT_THAT(test::must(host.kernel.list("run/ferry/stuck-writes")), testing::SizeIs(1))
       << "not by another run either";
   host.kernel.release_stuck();
   EXPECT_THAT(test::must(start_what_was_stopped(host.context())).errors, IsEmpty());

@@ -490,7 +490,7 @@ TEST_P(EveryFailure, AndAHangInItsRollbackIsLeftAloneUntilItReturns) {
     if (host.kernel.fault_waits()) break;
     for (const auto& change : host.kernel.changes_since_hang())
       EXPECT_THAT(change.path, testing::Not(testing::AnyOf(StartsWith("sys/"), StartsWith("proc/"))));
-    if (!host.kernel.list("run/ferry/hostd/stuck").value_or(std::vector<std::string>()).empty())
+    if (!host.kernel.list("run/ferry/stuck-writes").value_or(std::vector<std::string>()).empty())
       nothing_is_written_while_it_hangs(host, GetParam().direction);
     host.kernel.release_stuck();
     runs_again_to_the_desired_state(host);

@@ -212,7 +212,7 @@ TEST(RebindPersistence, FailsAGpuWhoseToolDoesNotReturnAndAsksNothingMore) {
   EXPECT_EQ(host.kernel.driver_of(kFirst), "nvidia");
   EXPECT_EQ(host.kernel.driver_of(kSecond), "vfio-pci");
   EXPECT_THAT(host.daemon.orders, ElementsAre("0000:01:00.0 off", "0000:02:00.0 off"));
-  EXPECT_THAT(outcome.notes, Contains(testing::HasSubstr("/run/ferry/hostd/stuck")));
+  EXPECT_THAT(outcome.notes, Contains(testing::HasSubstr("/run/ferry/stuck-writes")));
   EXPECT_TRUE(host.kernel.exists(kRecord));
   host.kernel.release_stuck();
   EXPECT_THAT(host.apply().errors, IsEmpty());

@@ -101,7 +101,7 @@ void object_to_stuck(const PciFunction& function, const std::set<std::string>& s
   if (!stuck.contains(function.address.text())) return;
   objections.add(
       fmt::format("an earlier write to {} has not returned from the kernel", function.address.text()),
-      "see /run/ferry/hostd/stuck; if it never returns, only a reboot helps");
+      "see /run/ferry/stuck-writes; if it never returns, only a reboot helps");
 }
 
 void object_to_bystander(const PciFunction& function, Objections& objections) {

@@ -182,7 +182,7 @@ Result<> StoppedServices::stop(const Releasable& user) {
   if (const auto known = tried_.find(user); known != tried_.end()) return known->second;
   if (is_stuck(user)) {
     return fail(Errc::stuck, "an earlier order about it has not returned from the kernel",
-                "see /run/ferry/hostd/stuck; if it never returns, only a reboot helps");
+                "see /run/ferry/stuck-writes; if it never returns, only a reboot helps");
   }
   auto after = stopped_;
   after[user] = StoppedService::to_start;
@@ -231,7 +231,7 @@ StoppedServices::Restart StoppedServices::start_all() {
     if (is_stuck(user)) {
       after[user] = state;
       out.notes.push_back(
-          fmt::format("{}: waits, since an earlier order about it has not returned (/run/ferry/hostd/stuck)",
+          fmt::format("{}: waits, since an earlier order about it has not returned (/run/ferry/stuck-writes)",
                       user.resume_text()));
       continue;
     }

@@ -249,7 +249,7 @@ as_before
 step "hostd is killed while a driver hangs, and the repeated request goes on"
 hung_at() { # ADDRESS: a record names it, and the process of the write, left in $hung, is in the kernel
   local file
-  for file in /run/ferry/hostd/stuck/*.json; do
+  for file in /run/ferry/stuck-writes/*.json; do
     hung=${file##*/} hung=${hung%.json}
     if grep -qs "\"value\": \"$1\"" "$file" && grep -qs '^State:.D' "/proc/$hung/status"; then return 0; fi
   done

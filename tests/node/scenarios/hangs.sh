@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash source-path=SCRIPTDIR/../lib source=node.sh
 faults=/sys/module/ferry_testgpu/parameters
-stuck=/run/ferry/hostd/stuck
+stuck=/run/ferry/stuck-writes
 card=(card card-audio card-usb card-ucsi)
 
 # A ferry in the background, in a session of its own as in a terminal: Ctrl-C reaches it and its group.

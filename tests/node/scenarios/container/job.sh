@@ -187,6 +187,10 @@ rm $former
 plugin_process=$(ctr tasks list | awk '$1 == "plugin" {print $2}')
 expect "hostd has its records" test -e /run/ferry/hostd/hostd.lock
 expect_equal "what the plugin sees of hostd's records" "" "$(ls "/proc/$plugin_process/root/host/run/ferry/hostd")"
+mkdir -p /run/ferry/stuck-writes
+echo '{"version": 1, "pid": 1, "act": "write /x", "value": ""}' > /run/ferry/stuck-writes/1.json
+expect "it sees a write that hangs" test -s "/proc/$plugin_process/root/host/run/ferry/stuck-writes/1.json"
+rm /run/ferry/stuck-writes/1.json
 of_node() { kubectl get node node -o json | jq -r ".metadata.labels[\"gpu-ferry.io/$1\"]"; }
 expect "the cluster has the report" wait_for '[[ $(of_node state) == ready ]]' 120
 for one in plugin agent; do
@@ -310,11 +314,31 @@ expect "no file says ready" test ! -e $ready
 end agent
 
 step "where /dev/vfio is removed the plugin ends, so that its container gets the next one"
+ends_by_the_removed_folder() {
+  local ended=0
+  wait "${running[plugin]}" || ended=$?
+  expect_equal "its end" 2 "$ended"
+  expect_match "why" "/dev/vfio was removed" "$(< $logs/plugin)"
+}
+begin plugin
+expect "it is advertised" wait_for '[[ $(health) == Healthy ]]' 60
+expect_status "a pod gets it" 0 allocate
+expect "it says so" wait_for '[[ $(advertised "[.resources[].devices[] | select(.allocated)] | length") == 1 ]]' 60
+end plugin
+cp /run/ferry/plugin/advertised.json /run/allocated
+cp -a /dev/vfio /run/vfio
+exec {lock}>> /run/ferry/plugin/advertised.lock # so that its first scan comes after the removal
+flock "$lock"
+begin plugin
+expect "it waits" wait_for "grep -q 'waiting for its end' $logs/plugin" 60
+rm -r /dev/vfio
+flock --unlock "$lock"
+ends_by_the_removed_folder
+expect_equal "what its predecessor has allocated" "$(< /run/allocated)" "$(< /run/ferry/plugin/advertised.json)"
+exec {lock}>&-
+cp -a /run/vfio /dev/vfio
 begin plugin
 expect "it is advertised" wait_for '[[ $(health) == Healthy ]]' 60
 rm -r /dev/vfio
-ended=0
-wait "${running[plugin]}" || ended=$?
-expect_equal "its end" 2 "$ended"
-expect_match "why" "/dev/vfio was removed" "$(< $logs/plugin)"
+ends_by_the_removed_folder
 ok

@@ -9,7 +9,8 @@ expect_match "and it says so" "nothing to do" "$REPLY"
 
 step "records of the boot before are void"
 mkdir -p /run/ferry/hostd
-cp -r /mnt/state/moves /mnt/state/stuck /run/ferry/hostd/
+cp -r /mnt/state/moves /run/ferry/hostd/
+cp -r /mnt/state/stuck-writes /run/ferry/
 expect_status "restore" 0 ferry vfio restore
 expect_match "nothing is restored" "nothing to do" "$REPLY"
 for record in /run/ferry/hostd/moves/*.json; do
