@@ -117,7 +117,7 @@ DrainNeed need_when_begun(const HostSide& host, const DrainSnapshot& snapshot, D
   const seconds timeout = snapshot.timeout.value_or(seconds(0));
   // An operand that is not gone in time stays, like any other pod of a DaemonSet.
   if (passed > kPausePatience || passed >= timeout)
-    std::ranges::move(users.operands, std::back_inserter(users.kept));
+    std::ranges::move(std::exchange(users.operands, {}), std::back_inserter(users.kept));
   if (passed >= timeout) {
     // The pods are not the cause: the drain begins anew once hostd runs.
     if (!host.hostd_speaks) return nothing("ferry hostd does not run on this node");
@@ -132,10 +132,11 @@ DrainNeed need_when_begun(const HostSide& host, const DrainSnapshot& snapshot, D
     return over(need, std::move(why));
   }
   need.kind = Kind::evict;
-  need.left = timeout - passed;
+  need.left =
+      users.operands.empty() ? timeout - passed : std::min(timeout, kPausePatience + seconds(1)) - passed;
   // Another device user, or the absence of hostd, would keep the change from its end: the evictions would be
-  // in vain.
-  if (!host.hostd_speaks || !users.kept.empty()) return need;
+  // in vain. A paused operand may yet stay.
+  if (!host.hostd_speaks || !users.kept.empty() || !users.operands.empty()) return need;
   std::erase_if(users.pods, [](const NodePod& pod) { return pod.ends; });
   need.pods = std::move(users.pods);
   return need;

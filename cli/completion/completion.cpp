@@ -107,15 +107,17 @@ std::string completions(const CommandModel& root, const std::vector<std::string>
   Answer answer(typed);
   if (place.value_of != nullptr) {
     answer.offer_value_of(*place.value_of, place.before, find);
-  } else if (is_option || (command.commands.empty() && command.positionals.empty())) {
+    return answer.text();
+  }
+  for (const CommandModel& below : command.commands) {
+    answer.offer(below.path.back(), below.description);
+    for (const std::string& alias : below.aliases) answer.offer(alias, below.description);
+  }
+  const OptionModel* const positional = positional_at(command, place.before.positionals.size());
+  if (is_option || (command.commands.empty() && positional == nullptr)) {
     for (const OptionModel& option : command.all_options())
       for (const std::string& name : option.names) answer.offer(name, option.description);
-  } else if (!command.commands.empty()) {
-    for (const CommandModel& below : command.commands) {
-      answer.offer(below.path.back(), below.description);
-      for (const std::string& alias : below.aliases) answer.offer(alias, below.description);
-    }
-  } else if (const OptionModel* const positional = positional_at(command, place.before.positionals.size())) {
+  } else if (positional != nullptr) {
     answer.offer_value_of(*positional, place.before, find);
   }
   return answer.text();

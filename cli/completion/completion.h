@@ -24,7 +24,8 @@ using Names = std::map<std::string, std::string>;
 using FindNames = std::function<Names(const OptionModel& option, const WordsBefore& before)>;
 
 /// A line for each word that may replace the last of `words`, with its description after a tab. Without any
-/// word it completes an empty one. Of "--output=j" only the part behind the '=' is replaced. The last line is
+/// word it completes an empty one. In "--output=j" it replaces only the part behind the '='. Options are
+/// offered where the word begins with '-', and where no command and no positional may stand. The last line is
 /// a directive: ":4" nothing else, ":0" a file, ":16" a folder. ABI: `ShellCompDirective` of Cobra, which
 /// kubectl reads.
 std::string completions(const CommandModel& root, const std::vector<std::string>& words,

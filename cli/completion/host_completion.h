@@ -18,8 +18,8 @@ inline constexpr std::string_view kCompleteWord = "complete";
 std::string_view completion_script(const std::string& shell);
 
 /// FindNames for `ferry`: the PCI addresses, models, IOMMU groups and NUMA nodes of accelerators, mediated
-/// devices, advertised resources, claims and policies that the option takes. Of the words before, --host-root
-/// and -f count. It reads sysfs and files, needs no root but for claims, and leaves out what it cannot read.
+/// devices, advertised resources, claims and policies that the option takes, by --host-root and -f among the
+/// words before. It reads sysfs and files, needs no root but for claims, and leaves out what it cannot read.
 Names host_names(const OptionModel& option, const WordsBefore& before);
 
 /// Prints completions() of `root` with host_names(), for argv behind kCompleteWord, and returns the exit

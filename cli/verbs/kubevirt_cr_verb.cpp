@@ -85,8 +85,10 @@ void warn_of_other_names(const HostFs& host, const plugin::PermittedHostDevices&
   }
   if (others.empty()) return;
   print_to_stderr(
-      "warning: the running plugin does not advertise {}: give this command the plugin's own options for "
-      "names (--alias, --name-template, --vgpu-name-template, --companions, --no-companion-places)\n",
+      "warning: the running plugin does not advertise {}: it serves no KubeVirt, or it has options for "
+      "names, "
+      "which this command needs too (--alias, --name-template, --vgpu-name-template, --companions, "
+      "--no-companion-places)\n",
       fmt::join(others, ", "));
 }
 

@@ -265,7 +265,7 @@ readOnly: true{{ if semverCompare ">=1.31.0-0" .Capabilities.KubeVersion.Version
 {{- end }}
 
 {{/* The number of nodes that get Ferry's pods, by their labels and taints. There is no number without a cluster (`helm template`).
-     Who may not create the roles may not list nodes either, and a lookup without the right ends the installation. */}}
+     An installer who may not create the roles may not list nodes either. A lookup without that right ends the installation. */}}
 {{- define "ferry.nodesToday" -}}
 {{- $nodes := list }}
 {{- if and .Values.rbac.create (not (default dict .Values.affinity).nodeAffinity) }}
