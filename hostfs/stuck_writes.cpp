@@ -87,8 +87,9 @@ Record parse(const HostFs& host, const std::string& text, const Present& now) {
                          .value = json.at("value").get<std::string>(),
                          .kernel_state = json.value("kernel_state", ""),
                          .late = json.value("late_at_ms", std::int64_t{0}) <= milliseconds_now()}};
-    out.live =
-        (!now.boot || json.value("boot_id", "") == *now.boot) && !has_ended(host, out.write.pid, json, now);
+    // Empty: the writer of the record could not read it.
+    const std::string boot = json.value("boot_id", "");
+    out.live = (!now.boot || boot.empty() || boot == *now.boot) && !has_ended(host, out.write.pid, json, now);
     return out;
   } catch (const nlohmann::json::exception&) {
     return {};  // not Ferry's, or half a file of an old version: names no live write

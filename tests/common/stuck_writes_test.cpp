@@ -128,6 +128,17 @@ TEST_F(StuckWritesTest, IsNotOverWhereNobodyKnowsTheBoot) {
   EXPECT_THAT(pids(), ElementsAre(700));
 }
 
+TEST_F(StuckWritesTest, IsNotOverWhereItsRecordHasNoBoot) {
+  process(700, 'D', "4242");
+  tree_.remove("proc/sys");
+  record(700);
+  boot("11111111-0000-4000-8000-000000000000");
+  must(clear_ended_records(host_));
+  EXPECT_THAT(pids(), ElementsAre(700));
+  tree_.remove("proc/700");
+  EXPECT_THAT(pids(), IsEmpty());
+}
+
 TEST_F(StuckWritesTest, OfAnotherPidNamespaceIsOverOnlyAfterAReboot) {
   start_in("pid:[4026532188]");
   record(27);
