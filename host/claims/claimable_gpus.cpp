@@ -42,7 +42,8 @@ bool awaits_types(const mdev::VgpuGpu& gpu) {
 
 /// True if the GPU lists now the types of an empty GPU.
 bool lists_all_types(const mdev::VgpuGpu& gpu, bool lacks_some) {
-  return !gpu.function.problem && !lacks_some && gpu.devices.empty() && !vfio::on_vfio_driver(gpu.function) &&
+  return !gpu.function.problem && gpu.function.driver && !lacks_some && gpu.devices.empty() &&
+         !vfio::on_vfio_driver(gpu.function) &&
          std::ranges::none_of(gpu.parents,
                               [](const mdev::VgpuParent& parent) { return parent.problem.has_value(); });
 }
@@ -123,7 +124,9 @@ void add_types(const ClaimableFacts& facts, const mdev::VgpuGpu& gpu, bool lacks
     out.types.clear();
     return;
   }
-  if (is_waiting && out.vgpu_reason.empty()) out.vgpu_reason = "its driver lists no vGPU types now";
+  if (out.vgpu_reason.empty() && is_waiting) out.vgpu_reason = "its driver lists no vGPU types now";
+  if (out.vgpu_reason.empty() && !gpu.function.problem && !gpu.function.driver)
+    out.vgpu_reason = "no driver is bound to it";
   // One more type would change the counters under claims that have vGPUs, and the driver may not have it.
   const bool is_settled = is_waiting || (!is_empty && !out.types.empty());
   for (const mdev::VgpuType& type : scanned_types(gpu, is_empty)) {
