@@ -15,6 +15,8 @@ namespace ferry {
 namespace {
 
 constexpr const char* kDirectory = "run/ferry/stuck-writes";
+// Of an earlier version. Only root could write and read it.
+constexpr const char* kEarlierDirectory = "run/ferry/hostd/stuck";
 
 // Time since the boot, since records are void after the next. ABI: clock_gettime(2).
 std::int64_t milliseconds_now() {
@@ -102,11 +104,15 @@ Result<std::map<std::filesystem::path, Record>> read_all(const HostFs& host) {
   if (!names) return fail(Error(names.error()));
   const Present now = present(host);
   std::map<std::filesystem::path, Record> out;
-  for (const std::string& name : *names) {
-    if (!name.ends_with(".json") || name.starts_with('.')) continue;
-    const auto path = std::filesystem::path(kDirectory) / name;
-    if (const auto text = host.read_file(path)) out.emplace(path, parse(host, *text, now));
-  }
+  const auto read = [&](const std::filesystem::path& directory, const std::vector<std::string>& files) {
+    for (const std::string& name : files) {
+      if (!name.ends_with(".json") || name.starts_with('.')) continue;
+      const auto path = directory / name;
+      if (const auto text = host.read_file(path)) out.emplace(path, parse(host, *text, now));
+    }
+  };
+  read(kDirectory, *names);
+  read(kEarlierDirectory, names_in(host, kEarlierDirectory).value_or(std::vector<std::string>()));
   return out;
 }
 

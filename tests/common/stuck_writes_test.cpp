@@ -204,6 +204,17 @@ TEST_F(StuckWritesTest, ClearsAwayOnlyThoseThatAreOver) {
   EXPECT_THAT(pids(), ElementsAre(701, 702));
 }
 
+TEST_F(StuckWritesTest, OfAnEarlierVersionAreReadAndCleared) {
+  process(700, 'D', "4242");
+  record(700);
+  tree_.file("run/ferry/hostd/stuck/700.json", must(host_.read_file("run/ferry/stuck-writes/700.json")));
+  must(forget_stuck_write(host_, 700));
+  EXPECT_THAT(pids(), ElementsAre(700));
+  tree_.remove("proc/700");
+  must(clear_ended_records(host_));
+  EXPECT_FALSE(host_.exists("run/ferry/hostd/stuck/700.json"));
+}
+
 class StrangeRecord : public StuckWritesTest, public testing::WithParamInterface<const char*> {};
 
 TEST_P(StrangeRecord, IsPassedOver) {
