@@ -99,6 +99,7 @@ struct KeeperMemory {
   VgpuUseMemory vgpu_use;
   AttemptMemory attempt;
   AllocationMemory allocation;
+  std::string fault_of_records = {};  ///< why the last round could not clear ended records; logged once
 };
 
 }  // namespace ferry::host

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <map>
+#include <string>
+#include <utility>
 
 #include <spdlog/spdlog.h>
 
@@ -53,7 +55,9 @@ NodeKeeper::NodeKeeper(HostFs& host, const NodeProbes& uses, HostFor node_host, 
 
 NodeKeeper::Round NodeKeeper::round(News news) {
   status_.pass_on_serving(settings_.serving_file());
-  if (auto cleared = clear_ended_records(host_); !cleared) spdlog::warn("{}", cleared.error().message);
+  const auto cleared = clear_ended_records(host_);
+  const std::string fault = cleared ? std::string() : cleared.error().message;
+  if (std::exchange(memory_.fault_of_records, fault) != fault && !fault.empty()) spdlog::warn("{}", fault);
   const auto desired = read_desired(host_, settings_.desired_file, settings_.profiles);
   BeginSnapshot snapshot;
   snapshot.summary = !desired   ? "cannot be read: " + desired.error().message

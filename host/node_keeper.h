@@ -190,6 +190,9 @@ struct NodeLoopOptions {
   std::chrono::milliseconds use_poll_period = std::chrono::seconds(30);
   /// The time between two rounds if the kernel sends no events of devices.
   std::chrono::milliseconds without_uevents = std::chrono::seconds(30);
+  /// The time between two attempts to get the lock that shows that hostd runs: another process may keep it to
+  /// itself.
+  std::chrono::milliseconds between_announcements = std::chrono::seconds(10);
   /// The kernel's events of devices. An error: it sends none.
   std::function<Result<vfio::Uevents>()> open_uevents = vfio::Uevents::open;
   std::function<bool()> uevents_are_sent = vfio::Uevents::are_sent;

@@ -45,8 +45,6 @@ constexpr auto kBetweenEnds = std::chrono::seconds(1);
 constexpr auto kBetweenClaims = std::chrono::seconds(1);
 // A change by a person may take minutes, and rounds wait behind each request. The kubelet asks again.
 constexpr auto kClaimLockPatience = std::chrono::milliseconds(250);
-// Another process may keep hostd's liveness lock to itself.
-constexpr auto kBetweenAnnouncements = std::chrono::seconds(10);
 
 // The end of a plugin closes its lock, which is an event. hostd's own lock is watched for its removal.
 // `ferry claims release` writes the record of claims, and a person removes a record that cannot be read.
@@ -274,7 +272,8 @@ class NodeLoop {
     auto shown = LivenessLock::announce(host_, api::kHostdLiveness, patience);
     if (!shown) {
       warn_once(std::move(shown).error().during("other processes cannot see that hostd runs"));
-      liveness_timer_ = loop_.at(Clock::now() + kBetweenAnnouncements, [this] { show_liveness({}); });
+      liveness_timer_ =
+          loop_.at(Clock::now() + options_.between_announcements, [this] { show_liveness({}); });
       return;
     }
     liveness_.emplace(std::move(*shown));
@@ -322,7 +321,7 @@ class NodeLoop {
   }
 
   void warn_once(const Error& error) {
-    if (warned_.insert(error.message).second) spdlog::warn("{}", error.message);
+    if (warned_.insert(error.message).second) spdlog::warn("{}", error.text());
   }
 
   void round_soon() {

@@ -15,6 +15,8 @@ namespace ferry {
 namespace {
 
 constexpr const char* kDirectory = "run/ferry/stuck-writes";
+// Of an earlier version. Only root could write and read it.
+constexpr const char* kEarlierDirectory = "run/ferry/hostd/stuck";
 
 // Time since the boot, since records are void after the next. ABI: clock_gettime(2).
 std::int64_t milliseconds_now() {
@@ -87,8 +89,9 @@ Record parse(const HostFs& host, const std::string& text, const Present& now) {
                          .value = json.at("value").get<std::string>(),
                          .kernel_state = json.value("kernel_state", ""),
                          .late = json.value("late_at_ms", std::int64_t{0}) <= milliseconds_now()}};
-    out.live =
-        (!now.boot || json.value("boot_id", "") == *now.boot) && !has_ended(host, out.write.pid, json, now);
+    // Empty: the writer of the record could not read it.
+    const std::string boot = json.value("boot_id", "");
+    out.live = (!now.boot || boot.empty() || boot == *now.boot) && !has_ended(host, out.write.pid, json, now);
     return out;
   } catch (const nlohmann::json::exception&) {
     return {};  // not Ferry's, or half a file of an old version: names no live write
@@ -101,11 +104,15 @@ Result<std::map<std::filesystem::path, Record>> read_all(const HostFs& host) {
   if (!names) return fail(Error(names.error()));
   const Present now = present(host);
   std::map<std::filesystem::path, Record> out;
-  for (const std::string& name : *names) {
-    if (!name.ends_with(".json") || name.starts_with('.')) continue;
-    const auto path = std::filesystem::path(kDirectory) / name;
-    if (const auto text = host.read_file(path)) out.emplace(path, parse(host, *text, now));
-  }
+  const auto read = [&](const std::filesystem::path& directory, const std::vector<std::string>& files) {
+    for (const std::string& name : files) {
+      if (!name.ends_with(".json") || name.starts_with('.')) continue;
+      const auto path = directory / name;
+      if (const auto text = host.read_file(path)) out.emplace(path, parse(host, *text, now));
+    }
+  };
+  read(kDirectory, *names);
+  read(kEarlierDirectory, names_in(host, kEarlierDirectory).value_or(std::vector<std::string>()));
   return out;
 }
 

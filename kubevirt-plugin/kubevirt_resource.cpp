@@ -150,9 +150,9 @@ bool plugin_runs(const HostFs& host) {
   return is_present(host, api::kPluginLiveness).value_or(true);
 }
 
-/// The sockets of KubeVirt's PCI plugin begin with the whole resource name with a "-", Ferry's with the part
-/// after the "/". KubeVirt's mdev plugin has the names of Ferry's sockets for nvidia.com; such a socket is
-/// its own if Ferry's plugin does not run.
+/// The sockets of KubeVirt's PCI plugin have the whole resource name with a "-" for its "/". Ferry's have a
+/// "+" there, or for nvidia.com only the part after the "/". KubeVirt's mdev plugin has the names of Ferry's
+/// sockets for nvidia.com; such a socket is its own if Ferry's plugin does not run.
 std::vector<std::string> foreign_sockets(const HostFs& host, const ResourceRules& rules,
                                          const ResourceSet* scan) {
   std::set<std::string> domains = {rules.domain};

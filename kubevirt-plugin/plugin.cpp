@@ -206,8 +206,7 @@ class Plugin : Pinned {
       liveness_.emplace(std::move(*shown));
       return;
     }
-    if (warned_.insert(shown.error().message).second)
-      spdlog::error("{}; {}", shown.error().message, shown.error().hint);
+    if (warned_.insert(shown.error().message).second) spdlog::error("{}", shown.error().text());
     liveness_timer_ =
         loop_.at(EventLoop::Clock::now() + options_.after_failure, [this] { show_liveness({}); });
   }

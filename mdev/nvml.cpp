@@ -410,8 +410,9 @@ Result<> Nvml::set_mig(const vfio::PciAddress& gpu, bool on) {
   (void)library->call("nvmlDeviceSetMigMode", library->device(), on ? 0U : 1U, &activation);
   ManagedGpu now;
   read_mig(*library, now);
-  if (now.mig_pending == now.mig) return library->checked(nvml::kInUse, what);
-  return fail(Errc::failed, what + ": the GPU is in use, and its next reset would switch it all the same");
+  if (now.mig != GpuSwitch::unsupported && now.mig_pending == now.mig)
+    return library->checked(nvml::kInUse, what);
+  return fail(Errc::failed, what + ": the GPU is in use, and its next reset may switch it all the same");
 }
 
 }  // namespace ferry::mdev

@@ -31,9 +31,9 @@ bool is_mig_backed(const mdev::VgpuType& type) {
   return name && name->is_mig_backed();
 }
 
-/// True if the driver may list vGPU types and lists none: nvidia-vgpud tells it the types some time after the
-/// driver has the GPU. A GPU that lacks its virtual functions gets no type before them.
-bool awaits_types(const mdev::VgpuGpu& gpu) {
+/// True if the driver may list vGPU types and lists none yet: nvidia-vgpud tells it the types some time after
+/// the driver has the GPU. A GPU that lacks its virtual functions gets no type before them.
+bool may_list_types_later(const mdev::VgpuGpu& gpu) {
   const bool may_list = gpu.host_driver ? !gpu.may_get_virtual_functions() : !gpu.functions.empty();
   return may_list && !gpu.function.problem && gpu.function.driver && !vfio::on_vfio_driver(gpu.function) &&
          !gpu.framework->binds_functions() && gpu.devices.empty() && gpu.problem() == nullptr &&
@@ -42,7 +42,8 @@ bool awaits_types(const mdev::VgpuGpu& gpu) {
 
 /// True if the GPU lists now the types of an empty GPU.
 bool lists_all_types(const mdev::VgpuGpu& gpu, bool lacks_some) {
-  return !gpu.function.problem && !lacks_some && gpu.devices.empty() && !vfio::on_vfio_driver(gpu.function) &&
+  return !gpu.function.problem && gpu.function.driver && !lacks_some && gpu.devices.empty() &&
+         !vfio::on_vfio_driver(gpu.function) &&
          std::ranges::none_of(gpu.parents,
                               [](const mdev::VgpuParent& parent) { return parent.problem.has_value(); });
 }
@@ -111,7 +112,7 @@ bool has_mixed_sizes(const ClaimableFacts& facts, const mdev::VgpuGpu& gpu, bool
 void add_types(const ClaimableFacts& facts, const mdev::VgpuGpu& gpu, bool lacks_some,
                api::ClaimableGpu& out) {
   const api::ClaimableGpu* before = earlier(facts, gpu);
-  const bool is_waiting = awaits_types(gpu);
+  const bool is_waiting = may_list_types_later(gpu);
   const bool is_empty = !is_waiting && lists_all_types(gpu, lacks_some);
   out.mixed_sizes = has_mixed_sizes(facts, gpu, is_empty, before);
   out.framework = framework_of(gpu);
@@ -123,8 +124,10 @@ void add_types(const ClaimableFacts& facts, const mdev::VgpuGpu& gpu, bool lacks
     out.types.clear();
     return;
   }
-  if (is_waiting && out.vgpu_reason.empty()) out.vgpu_reason = "its driver lists no vGPU types now";
-  // One more type would change the counters under claims that have vGPUs, and the driver may not have it.
+  if (out.vgpu_reason.empty() && is_waiting) out.vgpu_reason = "its driver lists no vGPU types now";
+  if (out.vgpu_reason.empty() && !gpu.function.problem && !gpu.function.driver)
+    out.vgpu_reason = "no driver is bound to it";
+  // A further type would change the counters under claims that have vGPUs, and the driver may not have it.
   const bool is_settled = is_waiting || (!is_empty && !out.types.empty());
   for (const mdev::VgpuType& type : scanned_types(gpu, is_empty)) {
     if (is_settled || has_type(out.types, type.id)) continue;
@@ -254,7 +257,8 @@ std::vector<api::ClaimableGpu> claimable_gpus(const ClaimableFacts& facts) {
 std::set<vfio::PciAddress> gpus_without_types(const ClaimableFacts& facts) {
   std::set<vfio::PciAddress> out;
   for (const vfio::PciAddress& address : facts.dra)
-    if (const mdev::VgpuGpu* gpu = facts.node.vgpus.find(address); gpu != nullptr && awaits_types(*gpu))
+    if (const mdev::VgpuGpu* gpu = facts.node.vgpus.find(address);
+        gpu != nullptr && may_list_types_later(*gpu))
       out.insert(address);
   return out;
 }

@@ -32,8 +32,8 @@ struct ClaimableFacts {
   std::map<vfio::PciAddress, std::string> roots = {};  ///< pcie_root() of each GPU
   /// The GPUs that lack virtual functions since a claim, with the sentence (gpus_without_functions()).
   std::map<vfio::PciAddress, std::string> without_functions = {};
-  /// The GPUs of the last round. A GPU that has vGPUs, is on a vfio driver or has just left it does not list
-  /// all of its types, so they are taken from here.
+  /// The GPUs of the last round. A GPU that has vGPUs, has no driver, is on a vfio driver or has just left it
+  /// does not list all of its types, so they are taken from here.
   std::vector<api::ClaimableGpu> before = {};
   /// The answer of the driver's library about GPUs for mixed sizes, or its error, which becomes the reason
   /// why they have no vGPUs. Absent: it was not asked.

@@ -423,9 +423,9 @@ class SysfsCheck::Inquiry {
     if (at_) answer.groups[at_->group] = at_->when_late;
     if (forbidden_ && !source_->warned.exchange(true)) {
       spdlog::warn(
-          "/dev/vfio/{} may not be opened: whether a VM still has a device that its pod has released cannot "
-          "be learnt, and such a device is allocated again at once; SECURITY.md says why the chart's "
-          "container may not",
+          "/dev/vfio/{} may not be opened: a device that its pod has released is allocated again at once, "
+          "though a VM may still have it. Outside the chart, let the container open these files; SECURITY.md "
+          "says why the chart's may not",
           *forbidden_);
     }
     return answer;

@@ -128,6 +128,17 @@ TEST_F(StuckWritesTest, IsNotOverWhereNobodyKnowsTheBoot) {
   EXPECT_THAT(pids(), ElementsAre(700));
 }
 
+TEST_F(StuckWritesTest, IsNotOverWhereItsRecordHasNoBoot) {
+  process(700, 'D', "4242");
+  tree_.remove("proc/sys");
+  record(700);
+  boot("11111111-0000-4000-8000-000000000000");
+  must(clear_ended_records(host_));
+  EXPECT_THAT(pids(), ElementsAre(700));
+  tree_.remove("proc/700");
+  EXPECT_THAT(pids(), IsEmpty());
+}
+
 TEST_F(StuckWritesTest, OfAnotherPidNamespaceIsOverOnlyAfterAReboot) {
   start_in("pid:[4026532188]");
   record(27);
@@ -191,6 +202,17 @@ TEST_F(StuckWritesTest, ClearsAwayOnlyThoseThatAreOver) {
   record(702);
   EXPECT_THAT(host_.list("run/ferry/stuck-writes").value(), ElementsAre("701.json", "702.json"));
   EXPECT_THAT(pids(), ElementsAre(701, 702));
+}
+
+TEST_F(StuckWritesTest, OfAnEarlierVersionAreReadAndCleared) {
+  process(700, 'D', "4242");
+  record(700);
+  tree_.file("run/ferry/hostd/stuck/700.json", must(host_.read_file("run/ferry/stuck-writes/700.json")));
+  must(forget_stuck_write(host_, 700));
+  EXPECT_THAT(pids(), ElementsAre(700));
+  tree_.remove("proc/700");
+  must(clear_ended_records(host_));
+  EXPECT_FALSE(host_.exists("run/ferry/hostd/stuck/700.json"));
 }
 
 class StrangeRecord : public StuckWritesTest, public testing::WithParamInterface<const char*> {};

@@ -388,6 +388,21 @@ TEST_F(ClaimableGpusTest, KeepsItsTypesWhileTheDriverListsNone) {
   EXPECT_THAT(claimable().types, IsEmpty()) << "the driver may not have those of the table";
 }
 
+TEST_F(ClaimableGpusTest, KeepsItsTypesWithoutADriver) {
+  const api::ClaimableGpu before = claimable();
+  before_ = {before};
+  vfio::PciFunction function = gpu().function;
+  function.driver.reset();
+  set(function);
+  gpu().framework = &mdev::no_framework();
+  gpu().parents.clear();
+  const api::ClaimableGpu one = claimable();
+  EXPECT_EQ(one.types, before.types);
+  EXPECT_EQ(one.framework, before.framework);
+  EXPECT_EQ(one.vgpu_reason, "no driver is bound to it");
+  EXPECT_EQ(one.health, api::GpuHealth::ready) << "claims can have it whole";
+}
+
 TEST(ClaimableFactsRead, HaveTheHostBridgeAndStuckWrites) {
   test::FakeKernel kernel;
   kernel.add_function({.address = "0000:05:00.0", .group = 5});

@@ -2,6 +2,8 @@
 // The rounds of hostd: the desired state, the status, and the end.
 #include "host/node_keeper.h"
 
+#include <cerrno>
+#include <cstddef>
 #include <filesystem>
 #include <string>
 #include <unistd.h>
@@ -13,6 +15,7 @@
 #include "api/serving.h"
 #include "tests/host/keeper_node.h"
 #include "tests/support/listings.h"
+#include "tests/support/log_of.h"
 #include "tests/support/must.h"
 
 namespace ferry::host {
@@ -46,6 +49,29 @@ TEST_F(NodeKeeperTest, RemovesTheRecordOfAWriteThatHasEnded) {
   kernel_.file(folder + "701.json", R"({"pid": 701, "act": "write /x", "value": "", "boot_id": "b"})");
   round();
   EXPECT_THAT(must(kernel_.list("run/ferry/stuck-writes")), ElementsAre("701.json"));
+}
+
+TEST_F(NodeKeeperTest, LogsOnceThatItCannotRemoveARecord) {
+  const std::string file = "run/ferry/stuck-writes/700.json";
+  kernel_.file(file, R"({"pid": 700, "act": "write /x", "value": "", "boot_id": "a"})");
+  kernel_.fail_for_good({.path = "remove " + file, .value = ""}, EIO);
+  const test::LogOf log;
+  const auto warnings = [&] {
+    const std::string text = log.text();
+    const std::string warning = "remove /" + file;
+    std::size_t count = 0;
+    for (auto at = text.find(warning); at != std::string::npos; at = text.find(warning, at + 1)) ++count;
+    return count;
+  };
+  round();
+  round();
+  EXPECT_EQ(warnings(), 1U);
+  kernel_.mend();
+  round();
+  kernel_.file(file, R"({"pid": 700, "act": "write /x", "value": "", "boot_id": "a"})");
+  kernel_.fail_for_good({.path = "remove " + file, .value = ""}, EIO);
+  round();
+  EXPECT_EQ(warnings(), 2U);
 }
 
 TEST_F(NodeKeeperTest, MakesTheNodeAsDesiredAndSaysSo) {

@@ -110,6 +110,7 @@ class NodeLoopTest : public testing::Test {
       return run({.files = {},
                   .use_poll_period = 20ms,
                   .without_uevents = without_uevents_,
+                  .between_announcements = 20ms,
                   .open_uevents = open_uevents_,
                   .uevents_are_sent = [this] { return are_sent_; },
                   .beside =
@@ -538,8 +539,16 @@ TEST_F(NodeLoopTest, KeepsTheNodeThoughAnotherProcessLocksItsFile) {
   const UniqueFd stranger = must(kernel_.open(kLiveness, O_RDONLY));
   ASSERT_EQ(::flock(stranger.get(), LOCK_EX | LOCK_NB), 0);
   want("passthrough");
+  const test::LogOf log;
   start();
   EXPECT_TRUE(becomes(api::NodePhase::ready, policy::Mode::passthrough));
+  ASSERT_EQ(::flock(stranger.get(), LOCK_UN), 0);
+  const auto end = std::chrono::steady_clock::now() + kPatience;
+  while (!must(is_present(kernel_, kLiveness)) && std::chrono::steady_clock::now() < end)
+    std::this_thread::sleep_for(5ms);
+  EXPECT_TRUE(must(is_present(kernel_, kLiveness)));
+  EXPECT_TRUE(stop());
+  EXPECT_THAT(log.text(), testing::HasSubstr("`lslocks` shows the process"));
 }
 
 TEST_F(NodeLoopTest, TellsThatItRunsWhereItsFileIsThereAlready) {

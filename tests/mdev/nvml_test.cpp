@@ -191,6 +191,8 @@ TEST_F(NvmlTest, LeavesNoMigModePendingThatAProcessHoldsUp) {
   }
   state("opened 1\nstubborn 1\n");
   EXPECT_EQ(nvml_.set_mig(gpu_, true).error().code, Errc::failed) << "the GPU is not as before";
+  state("opened 1\nmig_unread 1\n");
+  EXPECT_EQ(nvml_.set_mig(gpu_, true).error().code, Errc::failed) << "the mode may be pending";
 }
 
 TEST_F(NvmlTest, SaysThatThereIsNoLibraryNoDriverNoSuchGpu) {

@@ -75,6 +75,7 @@ struct State {
   unsigned busy = 0;        // a vGPU is there
   unsigned opened = 0;      // a process has the GPU open, so that MIG mode stays pending
   unsigned stubborn = 0;    // a pending MIG mode cannot be taken back
+  unsigned mig_unread = 0;  // the MIG mode cannot be read
   unsigned held = 0;        // GPU instances do not go
   unsigned no_compute = 0;  // compute instances cannot be made
   unsigned old = 0;         // it knows only the first version of lists of placements
@@ -129,6 +130,7 @@ struct State {
             {"busy", &busy},
             {"opened", &opened},
             {"stubborn", &stubborn},
+            {"mig_unread", &mig_unread},
             {"no_compute", &no_compute},
             {"no_driver", &no_driver},
             {"old", &old},
@@ -205,6 +207,7 @@ Status nvmlDeviceGetVirtualizationMode(nvml::Device /*device*/, unsigned* mode) 
 }
 Status nvmlDeviceGetMigMode(nvml::Device /*device*/, unsigned* current, unsigned* pending) {
   const State state = State::read();
+  if (state.mig_unread != 0) return nvml::kNotSupported;
   *current = state.mig;
   *pending = state.pending;
   return nvml::kSuccess;

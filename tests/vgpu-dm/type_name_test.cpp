@@ -164,6 +164,18 @@ TEST(TypeNames, OfTheLibraryGoBeforeTheTables) {
   EXPECT_EQ(gpu.devices.at(0).type_name, "NVIDIA H200X-1-17C");
 }
 
+TEST(TypeNames, StayWhileTheBootCannotBeRead) {
+  constexpr const char* kNames = "run/ferry/hostd/vgpu-type-names.json";
+  MigNode node;
+  node.make("{H200X-1-18C: 7}");
+  const std::string kept = must(node.kernel.read_file(kNames));
+  mdev::VgpuGpu gpu = must(look(node.host())).inventory.gpus.at(0);
+  gpu.parents.at(0).types = {{.id = "7", .name = "NVIDIA H200X-7C", .short_name = "H200X-7C"}};
+  node.kernel.remove("proc/sys/kernel/random/boot_id");
+  EXPECT_FALSE(remember_names(node.kernel, {&gpu, 1}));
+  EXPECT_EQ(must(node.kernel.read_file(kNames)), kept);
+}
+
 // A name of the table, or none, would count as the driver's own until the reboot.
 TEST(TypeNames, AreKeptOnlyFromTheLibrary) {
   MigNode node;

@@ -441,6 +441,18 @@ TEST_F(WholeFunctions, GetTheirProvisioningBackBeforeTheyAreUnbound) {
   }
 }
 
+TEST_F(WholeFunctions, GoAfterAFailureThoughAParameterStays) {
+  const std::string timeout =
+      fmt::format("sys/bus/pci/devices/{}/sriov_admin/vf1/profile/preempt_timeout_us", kGpu);
+  node.add_provisioning();
+  for (const char* value : {"1000", "0"}) node.kernel.fail_for_good({.path = timeout, .value = value}, EIO);
+  const std::string before = node.state();
+  const GpuOutcome outcome = node.apply(provisioned(2, "exec_quantum_ms=20,preempt_timeout_us=1000"));
+  EXPECT_EQ(outcome.kind, Kind::failed);
+  EXPECT_THAT(outcome.undo_errors, SizeIs(1));
+  EXPECT_EQ(node.state(), before);
+}
+
 TEST_F(WholeFunctions, HaveOnlyTheParametersOfTheirDriver) {
   Profile desired = functions(1);
   desired.items.front().vgpus.front().params = VgpuParams::parse("exec_quantum_ms=20").value();

@@ -113,7 +113,7 @@ GpuOutcome GpuRun::fail_and_undo(const mdev::VgpuGpu& before, Error error) {
 
 // Rolls back in stages too: a virtual function takes another type only once its vGPU is gone. Each failed
 // write is kept as an error, and the other writes of its stage are still made. A stage that depends on a
-// failed one is not begun.
+// failed one is not begun; no stage depends on the first, that of the parameters.
 Result<> GpuRun::undo(const mdev::VgpuGpu& before) {
   const auto vgpus = [&](VgpuStep::Kind kind) {
     return [&, kind] {
@@ -127,19 +127,22 @@ Result<> GpuRun::undo(const mdev::VgpuGpu& before) {
   if (!params_before_.empty()) {
     if (auto r = undo_stage([&] { return undo_of_params(); }); !r) return r;
   }
+  const auto failed = [this, of_params = outcome_.undo_errors.size()] {
+    return outcome_.undo_errors.size() > of_params;
+  };
   // Functions first: switching them off would delete restored GPU instances.
   for (const VgpuStep::Kind kind :
        {VgpuStep::Kind::remove, VgpuStep::Kind::disable_vfs, VgpuStep::Kind::set_autoprobe}) {
-    if (kind == VgpuStep::Kind::disable_vfs && !outcome_.undo_errors.empty()) break;
+    if (kind == VgpuStep::Kind::disable_vfs && failed()) break;
     if (kind == VgpuStep::Kind::set_autoprobe && vgpus(kind)().empty()) continue;
     if (auto r = undo_stage(vgpus(kind)); !r) return r;
   }
-  for (int stage = 0; stage < kMostUndoStages && outcome_.undo_errors.empty(); ++stage) {
+  for (int stage = 0; stage < kMostUndoStages && !failed(); ++stage) {
     if (auto r = undo_stage(preparation); !r) return r;
     if (undo_of_preparation(before).empty()) break;
   }
   // Restores functions where the library's answer is missing.
-  if (outcome_.undo_errors.empty()) {
+  if (!failed()) {
     if (auto r = undo_stage(vgpus(VgpuStep::Kind::enable_vfs)); !r) return r;
   }
   for (const VgpuStep::Kind kind :

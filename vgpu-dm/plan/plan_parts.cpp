@@ -203,8 +203,8 @@ void add_params(const GpuMatch& match, const mdev::VgpuGpu& gpu, GpuPlan& plan) 
                                      fmt::format("{} asks for '{}', it has '{}'", want.entry->place,
                                                  params->text(), device->params.value_or(""))));
     }
-    // A new vGPU has none, but a whole virtual function may have kept some.
-    if (want.type == nullptr || (params->entries.empty() && !gpu.has_vf_params)) continue;
+    // A new vGPU has none. A whole virtual function that has kept some shows them once it is a vGPU.
+    if (want.type == nullptr || params->entries.empty()) continue;
     std::vector<VgpuStep> of_new;
     for (const VgpuStep& step : plan.steps) {
       if (step.kind != VgpuStep::Kind::create || step.type_id != want.type->id) continue;

@@ -120,12 +120,12 @@ std::string key_of(const mdev::VgpuGpu& gpu) {
 }
 
 // The file is only a help: malformed or of another boot, it counts as empty and is written anew.
-Memory read_memory(const HostFs& host) {
+Memory read_memory(const HostFs& host, const Result<std::string>& boot) {
   const auto text = host.read_file(kFile);
-  if (!text) return {};
+  if (!text || !boot) return {};
   try {
     const json file = json::parse(*text);
-    if (file.at("version") != kVersionOfFormat || file.at("boot_id") != boot_id(host).value_or("")) return {};
+    if (file.at("version") != kVersionOfFormat || file.at("boot_id") != *boot) return {};
     return file.at("gpus").get<Memory>();
   } catch (const json::exception&) {
     return {};
@@ -158,7 +158,7 @@ std::set<std::string> unlisted(const HostFs& host, const mdev::VgpuGpu& gpu) {
   for (const mdev::VgpuDevice& device : gpu.devices) out.insert(device.type_id);
   for (const auto& listed : listed_on(gpu)) out.erase(listed.first);
   if (out.empty()) return out;
-  Memory memory = read_memory(host);
+  Memory memory = read_memory(host, boot_id(host));
   for (const auto& kept : memory[key_of(gpu)]) out.erase(kept.first);
   return out;
 }
@@ -167,7 +167,7 @@ std::set<std::string> unlisted(const HostFs& host, const mdev::VgpuGpu& gpu) {
 
 void name_by_memory(const HostFs& host, std::span<mdev::VgpuGpu> gpus) {
   if (std::ranges::none_of(gpus, needs_names)) return;
-  Memory memory = read_memory(host);
+  Memory memory = read_memory(host, boot_id(host));
   for (mdev::VgpuGpu& gpu : gpus) {
     const TypeNames& names = memory[key_of(gpu)];
     for (mdev::VgpuDevice& device : gpu.devices) {
@@ -207,14 +207,16 @@ Result<> remember_names(HostFs& host, std::span<const mdev::VgpuGpu> gpus,
     if (!names.empty()) news.emplace(key_of(gpu), std::move(names));
   }
   if (news.empty()) return {};
+  const auto boot = boot_id(host);
+  if (!boot) return fail(Error(boot.error()));
   const std::lock_guard lock(one_at_a_time);
-  const Memory before = read_memory(host);
+  const Memory before = read_memory(host, boot);
   Memory now = before;
   for (const auto& [gpu, names] : news) {
     for (const auto& [number, called] : names) now[gpu][number] = called;
   }
   if (now == before) return {};
-  const json file = {{"version", kVersionOfFormat}, {"boot_id", boot_id(host).value_or("")}, {"gpus", now}};
+  const json file = {{"version", kVersionOfFormat}, {"boot_id", *boot}, {"gpus", now}};
   return host.write_file(kFile, file.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
 }
 

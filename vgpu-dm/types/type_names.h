@@ -64,7 +64,8 @@ using TypeNames = std::map<std::string, std::string>;
 TypeNames name_by_library(const HostFs& host, const mdev::ManagedGpu& said, mdev::VgpuGpu& gpu);
 
 /// Remembers newly listed types, and those in `named`, which name_by_library() returned. Writes only if there
-/// is news. Safe for several threads of one process; the node's file lock keeps other processes out.
+/// is news, and nothing if the boot's id cannot be read. Safe for several threads of one process; the node's
+/// file lock keeps other processes out.
 Result<> remember_names(HostFs& host, std::span<const mdev::VgpuGpu> gpus,
                         const std::map<vfio::PciAddress, TypeNames>& named = {});
 

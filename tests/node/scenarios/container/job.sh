@@ -188,9 +188,11 @@ plugin_process=$(ctr tasks list | awk '$1 == "plugin" {print $2}')
 expect "hostd has its records" test -e /run/ferry/hostd/hostd.lock
 expect_equal "what the plugin sees of hostd's records" "" "$(ls "/proc/$plugin_process/root/host/run/ferry/hostd")"
 mkdir -p /run/ferry/stuck-writes
-echo '{"version": 1, "pid": 1, "act": "write /x", "value": ""}' > /run/ferry/stuck-writes/1.json
+# Of this boot, or hostd removes it. No GPU has the address, so that hostd spares none.
+printf '{"version": 1, "pid": 1, "act": "write /x", "value": "0000:ff:1f.7", "boot_id": "%s"}\n' \
+  "$(< /proc/sys/kernel/random/boot_id)" > /run/ferry/stuck-writes/1.json
 expect "it sees a write that hangs" test -s "/proc/$plugin_process/root/host/run/ferry/stuck-writes/1.json"
-rm /run/ferry/stuck-writes/1.json
+rm -f /run/ferry/stuck-writes/1.json
 of_node() { kubectl get node node -o json | jq -r ".metadata.labels[\"gpu-ferry.io/$1\"]"; }
 expect "the cluster has the report" wait_for '[[ $(of_node state) == ready ]]' 120
 for one in plugin agent; do
