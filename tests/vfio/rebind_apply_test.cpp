@@ -48,6 +48,7 @@ class RebindApplyTest : public testing::Test {
 
 TEST_F(RebindApplyTest, RebindsAGroupAndBringsItBackExactly) {
   must(kernel_.write_attribute("sys/bus/pci/devices/0000:65:00.2/driver_override", "xhci_hcd"));
+  must(kernel_.write_attribute("sys/bus/pci/devices/0000:65:00.3/driver_override", "pci-stub"));
   auto rebound = apply(Direction::to_vfio);
   ASSERT_TRUE(rebound);
   EXPECT_EQ(rebound->results.at(0).status, Status::done);
@@ -59,6 +60,7 @@ TEST_F(RebindApplyTest, RebindsAGroupAndBringsItBackExactly) {
   EXPECT_EQ(back->results.at(0).status, Status::done);
   EXPECT_THAT(drivers(), ElementsAre("nouveau", "snd_hda_intel", "xhci_hcd", "", "pcieport"));
   EXPECT_EQ(kernel_.override_of("0000:65:00.2"), "xhci_hcd");
+  EXPECT_EQ(kernel_.override_of("0000:65:00.3"), "pci-stub") << "though no driver had it";
   EXPECT_EQ(kernel_.override_of("0000:65:00.0"), "");
   EXPECT_FALSE(kernel_.exists("run/ferry/hostd/moves/41.json"));
 }
