@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "kata-manager/artifacts/artifact_tree.h"
+#include "kata-manager/kata/root_only.h"
 #include "kata-manager/runtime/config_files.h"
 
 namespace ferry::kata {
@@ -20,6 +21,9 @@ Result<std::optional<Artifact>> local_artifact(const HostFs& host, const ClassFi
                                                const KataClass& kata, const std::filesystem::path& folder) {
   auto opened = host.open(folder.relative_path(), O_RDONLY | O_DIRECTORY);
   if (!opened) return fail(std::move(opened).error().during(kata.artifacts.url));
+  // A listing has no limit of depth, and another user's folder could take all of hostd's memory.
+  if (auto r = check_root_only(host, folder); !r)
+    return fail(std::move(r).error().during(kata.artifacts.url));
   auto listing = list_tree(std::move(*opened), false, ArtifactLimits().files);
   if (!listing) return fail(std::move(listing).error().during(kata.artifacts.url));
   const auto chosen =

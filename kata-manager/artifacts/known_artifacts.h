@@ -14,8 +14,9 @@
 namespace ferry::kata {
 
 /// Absent: the artifact is not on this host. For a folder that `file://` names, the result is that of a
-/// fetch, but without digests, and the artifact's link may be missing. Errors: as current_artifact() and
-/// list_tree(); Errc::refused: it is not clear which file of a folder is Kata's configuration.
+/// fetch, but without digests, and the artifact's link may be missing. Errors: as current_artifact(),
+/// check_root_only() and list_tree(); Errc::refused: it is not clear which file of a folder is Kata's
+/// configuration.
 Result<std::optional<Artifact>> known_artifact(const HostFs& host, const ClassFile& file,
                                                const KataClass& kata);
 
