@@ -289,6 +289,9 @@ KataKeeper::Round KataKeeper::round(Clock::time_point now) {
     log_once(published.error().message);
     out.answered = false;
   }
+  // Last, since it may delete many gigabytes.
+  if (const auto settled = std::exchange(settled_, std::nullopt))
+    collect(settled->classes, *settled->runtime.asked);
   return out;
 }
 
@@ -333,7 +336,7 @@ std::optional<KataKeeper::Clock::time_point> KataKeeper::keep(const DesiredClass
     failure_.reset();
     pause_ = pauses_.first;
   }
-  const auto classes = desired_class_file(desired);
+  auto classes = desired_class_file(desired);
   if (!classes) {
     file.error = words_of(classes.error());
     return std::nullopt;
@@ -365,7 +368,7 @@ std::optional<KataKeeper::Clock::time_point> KataKeeper::keep(const DesiredClass
   if (!plan->needed) {
     failure_.reset();
     pause_ = pauses_.first;
-    collect(*classes, *runtime->asked);
+    settled_.emplace(Settled{.classes = std::move(*classes), .runtime = std::move(*runtime)});
     return later(now, file);
   }
   const bool awaits_restart = !runtime->control && plan->change.plan.changes.empty() &&

@@ -71,7 +71,11 @@ TEST_F(KataKeeperTest, RemovesAVersionOnceNoPodCanUseIt) {
   daemon->running = {{.name_space = "n", .name = "p", .handler = "kata-a", .sandbox = "s"}};
   pull("kata-a", second, "registry.example/a:2");
   want(kNewerClass, {"kata-a"});
+  HandlersFile meanwhile{.ready = {}, .applying = true};
+  daemon->at_pods = [&] { meanwhile = said(); };
   EXPECT_THAT(settle().ready, ElementsAre("kata-a")) << why_of("kata-a");
+  EXPECT_EQ(meanwhile, said()) << "the change is published before old versions are looked for";
+  daemon->at_pods = {};
   EXPECT_EQ(link_of("kata-a"), ".ferry/kata-a/" + second);
   EXPECT_TRUE(host.exists(store + first + "/vmlinuz")) << "the pod began with it";
   daemon->running.clear();
