@@ -475,12 +475,13 @@ Result<> KataKeeper::apply_plan(const ClassFile& classes, KataRuntime& runtime, 
   return forget_artifacts_dirs(*uses_.host);
 }
 
-void KataKeeper::collect(const ClassFile& classes, ContainerRuntime& runtime) const {
+void KataKeeper::collect(const ClassFile& classes, ContainerRuntime& runtime) {
   for (const KataClass& kata : classes.classes) {
     const auto gone = collect_unused(*uses_.host, runtime, classes, kata);
-    // Refused: a fetch is at work. A later round removes them.
-    if (!gone && gone.error().code != make_error_code(Errc::refused))
-      spdlog::warn("{}: old versions of its artifact stay: {}", kata.name, gone.error().text());
+    // A later round tries again: a fetch may be at work.
+    const std::string why = gone ? "" : gone.error().text();
+    if (std::exchange(uncollected_[kata.name], why) != why && !why.empty())
+      spdlog::warn("{}: old versions of its artifact stay for now: {}", kata.name, why);
     if (!gone) continue;
     for (const auto& folder : *gone)
       spdlog::info("removed {}: no pod runs with {}", folder.string(), kata.name);

@@ -109,7 +109,7 @@ class KataKeeper {
   Result<Changed> change(const DesiredClasses& desired, const ClassFile& classes, KataRuntime& runtime,
                          HandlersFile& file);
   Result<> apply_plan(const ClassFile& classes, KataRuntime& runtime, DesiredPlan& plan, HandlersFile& file);
-  void collect(const ClassFile& classes, ContainerRuntime& runtime) const;
+  void collect(const ClassFile& classes, ContainerRuntime& runtime);
   ChangeContext context_of(KataRuntime& runtime) const;
   const Failure& fails(const std::string& of, HandlerState state, const std::string& why,
                        Clock::time_point now);
@@ -125,6 +125,7 @@ class KataKeeper {
   std::chrono::milliseconds look_again_;  ///< until the next round while a handler is not ready
   std::vector<OtherHandler> in_the_way_;
   std::string logged_;
+  std::map<std::string, std::string> uncollected_;  ///< why old versions stay, by class; logged
 };
 
 /// Runs a KataKeeper's rounds: at the start; after the container runtime's socket is made anew, which means

@@ -13,6 +13,7 @@
 #include "hostfs/locks.h"
 #include "kata-manager/runtime/runtime_record.h"
 #include "tests/kata-manager/kept_node.h"
+#include "tests/support/log_of.h"
 
 namespace ferry::kata {
 namespace {
@@ -89,6 +90,28 @@ TEST_F(KataKeeperTest, RemovesAVersionOnceNoPodCanUseIt) {
   EXPECT_FALSE(host.exists(store + first + ".json"));
   EXPECT_TRUE(host.exists(store + second + "/vmlinuz"));
   EXPECT_FALSE(said_of("kata-a").has_value()) << why_of("kata-a");
+}
+
+TEST_F(KataKeeperTest, SaysOnceWhyAVersionStays) {
+  const std::string old = "opt/art/.ferry/kata-a/sha256-" + std::string(64, 'b');
+  scratch.remove("opt/art/kata-a");
+  pull("kata-a", "sha256-" + std::string(64, 'a'), "registry.example/a:1");
+  scratch.directory(old);
+  scratch.link("opt/art/k8s-kata-manager.pid", "elsewhere");
+  const test::LogOf log;
+  want(kPulledClass, {"kata-a"});
+  EXPECT_THAT(settle().ready, ElementsAre("kata-a")) << why_of("kata-a");
+  round();
+  EXPECT_TRUE(host.exists(old));
+  constexpr const char* kWhy =
+      "kata-a: old versions of its artifact stay for now: /opt/art/k8s-kata-manager.pid";
+  const std::string said = log.text();
+  const auto at = said.find(kWhy);
+  ASSERT_NE(at, std::string::npos) << said;
+  EXPECT_EQ(said.find(kWhy, at + 1), std::string::npos) << said;
+  scratch.remove("opt/art/k8s-kata-manager.pid");
+  round();
+  EXPECT_FALSE(host.exists(old));
 }
 
 TEST_F(KataKeeperTest, MendsALinkWithoutARestart) {
