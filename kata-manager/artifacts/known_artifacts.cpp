@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kata-manager/artifacts/known_artifacts.h"
 
+#include <algorithm>
 #include <fcntl.h>
 #include <utility>
 
@@ -40,6 +41,12 @@ Result<std::optional<Artifact>> local_artifact(const HostFs& host, const ClassFi
                                 .files = std::move(listing->files)});
 }
 
+Result<> record(HostFs& host, const std::vector<std::filesystem::path>& folders) {
+  nlohmann::json document = {{"artifacts_dir", folders.front().string()}};
+  for (std::size_t i = 1; i < folders.size(); ++i) document["earlier"].push_back(folders[i].string());
+  return host.write_file(kInstalled, document.dump() + "\n");
+}
+
 }  // namespace
 
 Result<std::optional<Artifact>> known_artifact(const HostFs& host, const ClassFile& file,
@@ -52,9 +59,8 @@ Result<> remember_artifacts_dir(HostFs& host, const std::filesystem::path& folde
   auto folders = remembered_artifacts_dirs(host).value_or(std::vector<std::filesystem::path>());
   if (!folders.empty() && folders.front() == folder) return {};
   std::erase(folders, folder);
-  nlohmann::json document = {{"artifacts_dir", folder.string()}};
-  for (const auto& earlier : folders) document["earlier"].push_back(earlier.string());
-  return host.write_file(kInstalled, document.dump() + "\n");
+  folders.insert(folders.begin(), folder);
+  return record(host, folders);
 }
 
 Result<std::vector<std::filesystem::path>> remembered_artifacts_dirs(const HostFs& host) {
@@ -82,8 +88,11 @@ std::vector<std::filesystem::path> artifacts_dirs_with(const HostFs& host,
   return out;
 }
 
-Result<> forget_artifacts_dirs(HostFs& host) {
-  return host.remove_file(kInstalled);
+Result<> forget_artifacts_dirs(HostFs& host, const std::vector<std::filesystem::path>& unreached) {
+  auto folders = remembered_artifacts_dirs(host).value_or(std::vector<std::filesystem::path>());
+  std::erase_if(folders,
+                [&](const auto& folder) { return std::ranges::find(unreached, folder) == unreached.end(); });
+  return folders.empty() ? host.remove_file(kInstalled) : record(host, folders);
 }
 
 }  // namespace ferry::kata

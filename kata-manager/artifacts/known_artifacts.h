@@ -23,12 +23,12 @@ Result<std::optional<Artifact>> known_artifact(const HostFs& host, const ClassFi
 /// Records a folder of artifacts, so that a removal finds it without a class file, or with one that names
 /// another folder. An equal record is not written again. `folder` is a path on the host.
 Result<> remember_artifacts_dir(HostFs& host, const std::filesystem::path& folder);
-/// All folders that were recorded since the last forget_artifacts_dirs(), the last one first. Empty: Ferry
-/// has installed nothing.
+/// All folders that were recorded and not forgotten, the last one first. Empty: Ferry has installed nothing.
 Result<std::vector<std::filesystem::path>> remembered_artifacts_dirs(const HostFs& host);
 /// These folders and `folder`, which may be among them; `folder` alone if the record cannot be read.
 std::vector<std::filesystem::path> artifacts_dirs_with(const HostFs& host,
                                                        const std::filesystem::path& folder);
-Result<> forget_artifacts_dirs(HostFs& host);
+/// Forgets all folders but those that could not be reached (KataChange::unreached).
+Result<> forget_artifacts_dirs(HostFs& host, const std::vector<std::filesystem::path>& unreached);
 
 }  // namespace ferry::kata

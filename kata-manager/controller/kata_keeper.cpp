@@ -471,8 +471,8 @@ Result<> KataKeeper::apply_plan(const ClassFile& classes, KataRuntime& runtime, 
   for (const std::string& note : plan.change.plan.notes) spdlog::info("{}", note);
   if (!*done) return fail(Errc::refused, plan.change.left);
   spdlog::info("Kata's runtimes match generation {}", file.generation.value_or(0));
-  if (any) return {};
-  return forget_artifacts_dirs(*uses_.host);
+  if (any || plan.change.setup.gone.empty()) return {};
+  return forget_artifacts_dirs(*uses_.host, plan.change.unreached);
 }
 
 void KataKeeper::collect(const ClassFile& classes, ContainerRuntime& runtime) {
