@@ -286,7 +286,8 @@ Result<kata::KataChange> uninstall(const Session& session, const KataOptions& op
                                      artifacts_dirs, kata::Replaced::comes_back);
   if (!done) return fail(Error(done.error()));
   if (!*done || artifacts_dirs.empty()) return report;
-  if (auto r = kata::forget_artifacts_dirs(*session.host); !r) return fail(std::move(r).error());
+  if (auto r = kata::forget_artifacts_dirs(*session.host, report.unreached); !r)
+    return fail(std::move(r).error());
   return report;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kata-manager/artifacts/known_artifacts.h"
 
+#include <algorithm>
 #include <fcntl.h>
 #include <utility>
 
@@ -8,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "kata-manager/artifacts/artifact_tree.h"
+#include "kata-manager/kata/root_only.h"
 #include "kata-manager/runtime/config_files.h"
 
 namespace ferry::kata {
@@ -20,6 +22,9 @@ Result<std::optional<Artifact>> local_artifact(const HostFs& host, const ClassFi
                                                const KataClass& kata, const std::filesystem::path& folder) {
   auto opened = host.open(folder.relative_path(), O_RDONLY | O_DIRECTORY);
   if (!opened) return fail(std::move(opened).error().during(kata.artifacts.url));
+  // A listing has no limit of depth, and another user's folder could take all of hostd's memory.
+  if (auto r = check_root_only(host, folder); !r)
+    return fail(std::move(r).error().during(kata.artifacts.url));
   auto listing = list_tree(std::move(*opened), false, ArtifactLimits().files);
   if (!listing) return fail(std::move(listing).error().during(kata.artifacts.url));
   const auto chosen =
@@ -36,6 +41,12 @@ Result<std::optional<Artifact>> local_artifact(const HostFs& host, const ClassFi
                                 .files = std::move(listing->files)});
 }
 
+Result<> record(HostFs& host, const std::vector<std::filesystem::path>& folders) {
+  nlohmann::json document = {{"artifacts_dir", folders.front().string()}};
+  for (std::size_t i = 1; i < folders.size(); ++i) document["earlier"].push_back(folders[i].string());
+  return host.write_file(kInstalled, document.dump() + "\n");
+}
+
 }  // namespace
 
 Result<std::optional<Artifact>> known_artifact(const HostFs& host, const ClassFile& file,
@@ -48,9 +59,8 @@ Result<> remember_artifacts_dir(HostFs& host, const std::filesystem::path& folde
   auto folders = remembered_artifacts_dirs(host).value_or(std::vector<std::filesystem::path>());
   if (!folders.empty() && folders.front() == folder) return {};
   std::erase(folders, folder);
-  nlohmann::json document = {{"artifacts_dir", folder.string()}};
-  for (const auto& earlier : folders) document["earlier"].push_back(earlier.string());
-  return host.write_file(kInstalled, document.dump() + "\n");
+  folders.insert(folders.begin(), folder);
+  return record(host, folders);
 }
 
 Result<std::vector<std::filesystem::path>> remembered_artifacts_dirs(const HostFs& host) {
@@ -78,8 +88,11 @@ std::vector<std::filesystem::path> artifacts_dirs_with(const HostFs& host,
   return out;
 }
 
-Result<> forget_artifacts_dirs(HostFs& host) {
-  return host.remove_file(kInstalled);
+Result<> forget_artifacts_dirs(HostFs& host, const std::vector<std::filesystem::path>& unreached) {
+  auto folders = remembered_artifacts_dirs(host).value_or(std::vector<std::filesystem::path>());
+  std::erase_if(folders,
+                [&](const auto& folder) { return std::ranges::find(unreached, folder) == unreached.end(); });
+  return folders.empty() ? host.remove_file(kInstalled) : record(host, folders);
 }
 
 }  // namespace ferry::kata

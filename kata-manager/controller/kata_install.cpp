@@ -9,6 +9,7 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "kata-manager/kata/kata_users.h"
 #include "kata-manager/runtime/restart_check.h"
@@ -57,20 +58,29 @@ struct LockedFolder {
   UniqueFd lock;
 };
 
-/// The folders of artifacts that are on the host, for removing artifacts. Two paths may lead to one folder.
-Result<std::vector<LockedFolder>> lock_what_goes(const HostFs& host, const KataChange& change,
+/// The folders of artifacts that can be written, for removing artifacts. Two paths may lead to one folder.
+Result<std::vector<LockedFolder>> lock_what_goes(const HostFs& host, KataChange& change,
                                                  const std::vector<std::filesystem::path>& artifacts_dirs) {
   std::vector<LockedFolder> out;
   std::set<std::pair<dev_t, ino_t>> known;
   for (const auto& path : artifacts_dirs) {
     if (change.setup.gone.empty()) break;
     const auto folder = host.open(path.relative_path(), O_PATH | O_DIRECTORY);
-    if (!folder && is_gone(folder.error())) continue;
+    if (!folder && is_gone(folder.error())) {
+      change.unreached.push_back(path);
+      continue;
+    }
     if (!folder) return fail(Error(folder.error()));
     struct stat status {};
     if (::fstat(folder->get(), &status) != 0) return fail(error_from_errno(errno, "stat " + path.string()));
     if (!known.emplace(status.st_dev, status.st_ino).second) continue;
     auto lock = lock_artifacts(host, path.relative_path());
+    if (!lock && lock.error().code == std::errc::read_only_file_system) {
+      change.unreached.push_back(path);
+      change.plan.notes.push_back(fmt::format("artifacts of {} stay in {}, which cannot be written here",
+                                              fmt::join(change.setup.gone, ", "), path.string()));
+      continue;
+    }
     if (!lock) return fail(std::move(lock).error());
     out.push_back({.path = path, .lock = std::move(*lock)});
   }

@@ -40,6 +40,9 @@ struct KataChange {
   /// Why a run would be refused as a whole now; set for a plan that is not applied. Absent: it would not be,
   /// or that is not known.
   std::optional<Error> refusal = {};
+  /// Folders from which no artifact was removed: they are read-only, or are not here. hostd's container may
+  /// see only the present folder.
+  std::vector<std::filesystem::path> unreached = {};
   std::string left = {};  ///< why Kata's files of leaving classes stay; empty: they do not
 };
 
@@ -75,7 +78,8 @@ Result<> load_kata_modules(HostWriter& writer, const std::string& hint);
 
 /// Writes the configuration of arriving classes, makes the container runtime take the change over
 /// (runtime_change.h), then removes the artifacts of leaving classes below `artifacts_dirs` (empty: the
-/// artifacts stay), and their configuration. `replaced`: as remove_artifact(). So each known handler and each
+/// artifacts stay; as do those in `change.unreached`), and their configuration. `replaced`: as
+/// remove_artifact(). So each known handler and each
 /// sandbox has its configuration at all times. Files of a leaving class stay until the next run in three
 /// cases: the runtime runs and has not read its files; it knows the class by another program's file; a pod
 /// uses the class (kata_users.h). If the runtime's files are rolled back, Kata's are, too.

@@ -289,6 +289,9 @@ KataKeeper::Round KataKeeper::round(Clock::time_point now) {
     log_once(published.error().message);
     out.answered = false;
   }
+  // Last, since it may delete many gigabytes.
+  if (const auto settled = std::exchange(settled_, std::nullopt))
+    collect(settled->classes, *settled->runtime.asked);
   return out;
 }
 
@@ -333,7 +336,7 @@ std::optional<KataKeeper::Clock::time_point> KataKeeper::keep(const DesiredClass
     failure_.reset();
     pause_ = pauses_.first;
   }
-  const auto classes = desired_class_file(desired);
+  auto classes = desired_class_file(desired);
   if (!classes) {
     file.error = words_of(classes.error());
     return std::nullopt;
@@ -365,7 +368,7 @@ std::optional<KataKeeper::Clock::time_point> KataKeeper::keep(const DesiredClass
   if (!plan->needed) {
     failure_.reset();
     pause_ = pauses_.first;
-    collect(*classes, *runtime->asked);
+    settled_.emplace(Settled{.classes = std::move(*classes), .runtime = std::move(*runtime)});
     return later(now, file);
   }
   const bool awaits_restart = !runtime->control && plan->change.plan.changes.empty() &&
@@ -468,16 +471,17 @@ Result<> KataKeeper::apply_plan(const ClassFile& classes, KataRuntime& runtime, 
   for (const std::string& note : plan.change.plan.notes) spdlog::info("{}", note);
   if (!*done) return fail(Errc::refused, plan.change.left);
   spdlog::info("Kata's runtimes match generation {}", file.generation.value_or(0));
-  if (any) return {};
-  return forget_artifacts_dirs(*uses_.host);
+  if (any || plan.change.setup.gone.empty()) return {};
+  return forget_artifacts_dirs(*uses_.host, plan.change.unreached);
 }
 
-void KataKeeper::collect(const ClassFile& classes, ContainerRuntime& runtime) const {
+void KataKeeper::collect(const ClassFile& classes, ContainerRuntime& runtime) {
   for (const KataClass& kata : classes.classes) {
     const auto gone = collect_unused(*uses_.host, runtime, classes, kata);
-    // Refused: a fetch is at work. A later round removes them.
-    if (!gone && gone.error().code != make_error_code(Errc::refused))
-      spdlog::warn("{}: old versions of its artifact stay: {}", kata.name, gone.error().text());
+    // A later round tries again: a fetch may be at work.
+    const std::string why = gone ? "" : gone.error().text();
+    if (std::exchange(uncollected_[kata.name], why) != why && !why.empty())
+      spdlog::warn("{}: old versions of its artifact stay for now: {}", kata.name, why);
     if (!gone) continue;
     for (const auto& folder : *gone)
       spdlog::info("removed {}: no pod runs with {}", folder.string(), kata.name);

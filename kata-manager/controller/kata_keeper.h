@@ -6,11 +6,11 @@
 // fetched, as a part of the class's change. A leaving handler is first taken off the ready
 // handlers; its runtime is removed once it has no label and no pod. The host changes only while a change is
 // permitted. If a run was killed, the next permitted round finishes it (runtime_record.h).
-// Versions of artifacts that no pod can use are removed in each round without a change.
 //
 // The caller passes the clock in. A round waits only for the node lock and, during a change, for the
-// container runtime. The loop (ReadyWatch) starts a round after an event, or when the last round asked
-// for one.
+// container runtime. A round without a change removes the versions of artifacts that no pod can use, after
+// it has published the states. The loop (ReadyWatch) starts a round after an event, or when the last round
+// asked for one.
 #pragma once
 
 #include <chrono>
@@ -93,6 +93,12 @@ class KataKeeper {
     Clock::time_point until;
   };
 
+  /// A host that needs no change.
+  struct Settled {
+    ClassFile classes;
+    KataRuntime runtime;
+  };
+
   HandlersFile as_said_before() const;
   std::optional<Clock::time_point> obey(const RuntimeState* state, Clock::time_point now, HandlersFile& file);
   std::optional<Clock::time_point> keep(const DesiredClasses& desired, const RuntimeState* state,
@@ -103,7 +109,7 @@ class KataKeeper {
   Result<Changed> change(const DesiredClasses& desired, const ClassFile& classes, KataRuntime& runtime,
                          HandlersFile& file);
   Result<> apply_plan(const ClassFile& classes, KataRuntime& runtime, DesiredPlan& plan, HandlersFile& file);
-  void collect(const ClassFile& classes, ContainerRuntime& runtime) const;
+  void collect(const ClassFile& classes, ContainerRuntime& runtime);
   ChangeContext context_of(KataRuntime& runtime) const;
   const Failure& fails(const std::string& of, HandlerState state, const std::string& why,
                        Clock::time_point now);
@@ -114,10 +120,12 @@ class KataKeeper {
   const Uses uses_;
   const Pauses pauses_;
   std::optional<Failure> failure_;
+  std::optional<Settled> settled_;        ///< only in a round: its old versions go after publish()
   std::chrono::milliseconds pause_;       ///< back-off after the next failure
   std::chrono::milliseconds look_again_;  ///< until the next round while a handler is not ready
   std::vector<OtherHandler> in_the_way_;
   std::string logged_;
+  std::map<std::string, std::string> uncollected_;  ///< why old versions stay, by class; logged
 };
 
 /// Runs a KataKeeper's rounds: at the start; after the container runtime's socket is made anew, which means

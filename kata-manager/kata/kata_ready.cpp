@@ -3,8 +3,8 @@
 // 4.1.0 without which a GPU does not reach a pod.
 #include <algorithm>
 #include <initializer_list>
-#include <iterator>
 
+#include "kata-manager/artifacts/artifacts.h"
 #include "kata-manager/classes/runtime_class.h"
 #include "kata-manager/kata/kata_parts.h"
 #include "kata-manager/toml/toml.h"
@@ -33,19 +33,23 @@ void set(TomlTable& table, const std::string& key, const auto& value) {
   table[key].value = value;
 }
 
-/// The artifact's file with the name that a path ends in: at its top, else the only one in its folders.
+/// The artifact's file with the name that a path ends in: at its top, else the only one in the folders of
+/// Kata's own build, else the only one in its other folders.
 std::optional<std::filesystem::path> file_of(const KataBase& base, const std::filesystem::path& named) {
   const std::string name = named.filename();
   if (name.empty()) return std::nullopt;
-  if (std::ranges::find(base.files, name) != base.files.end()) return base.folder / name;
-  const auto has_name = [&](const std::string& file) {
-    return std::filesystem::path(file).filename() == name;
-  };
-  const auto found = std::ranges::find_if(base.files, has_name);
-  if (found == base.files.end() ||
-      std::find_if(std::next(found), base.files.end(), has_name) != base.files.end())
-    return std::nullopt;
-  return base.folder / *found;
+  std::vector<std::filesystem::path> usual;
+  std::vector<std::filesystem::path> elsewhere;
+  for (const std::string& path : base.files) {
+    const std::filesystem::path file(path);
+    if (file.filename() != name) continue;
+    const auto folder = file.parent_path();
+    if (folder.empty()) return base.folder / file;
+    (folder == kKataDefaults || folder == kKataFiles ? usual : elsewhere).push_back(file);
+  }
+  const auto& found = usual.empty() ? elsewhere : usual;
+  if (found.size() != 1) return std::nullopt;
+  return base.folder / found.front();
 }
 
 // A shipped configuration has the paths of its build host. A path without a file in the artifact stays as

@@ -122,7 +122,8 @@ std::size_t end_of_string(std::string_view text, std::size_t begin) {
       ++i;
     } else if (is_long && text.substr(i, 3) == three) {
       // Up to two quotes before the three that end a string belong to it.
-      return std::min({text.find_first_not_of(quote, i), text.size(), i + 5});
+      const std::string_view quotes = text.substr(i, 5);
+      return i + std::min(quotes.find_first_not_of(quote), quotes.size());
     }
   }
   return text.size();

@@ -252,6 +252,12 @@ TEST(KataDropIn, TakesFilesOfTheArtifactsFolders) {
   const KataDropIn made = drop_in(class_of(KataKind::gpu), base);
   EXPECT_EQ(qemu(made, "kernel"), "/opt/classes/gpu/share/kata-containers/vmlinuz-nvidia-gpu.container");
   EXPECT_EQ(qemu(made, "image"), "/build/kata-containers-nvidia-gpu.img") << "which of two is not known";
+  // An administrator's copy elsewhere changes no class.
+  base.files.emplace_back("backup/vmlinuz-nvidia-gpu.container");
+  base.files.emplace_back("share/kata-containers/kata-containers-nvidia-gpu.img");
+  const KataDropIn again = drop_in(class_of(KataKind::gpu), base);
+  EXPECT_EQ(qemu(again, "kernel"), qemu(made, "kernel"));
+  EXPECT_EQ(qemu(again, "image"), "/opt/classes/gpu/share/kata-containers/kata-containers-nvidia-gpu.img");
 }
 
 TEST(KataDropIn, HasNoSocketWhereNoneIsAskedFor) {

@@ -2,8 +2,10 @@
 // The links to artifacts that the keeper makes, and the folders of others that it leaves.
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <functional>
 #include <memory>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -13,6 +15,7 @@
 #include "hostfs/locks.h"
 #include "kata-manager/runtime/runtime_record.h"
 #include "tests/kata-manager/kept_node.h"
+#include "tests/support/log_of.h"
 
 namespace ferry::kata {
 namespace {
@@ -71,7 +74,11 @@ TEST_F(KataKeeperTest, RemovesAVersionOnceNoPodCanUseIt) {
   daemon->running = {{.name_space = "n", .name = "p", .handler = "kata-a", .sandbox = "s"}};
   pull("kata-a", second, "registry.example/a:2");
   want(kNewerClass, {"kata-a"});
+  HandlersFile meanwhile{.ready = {}, .applying = true};
+  daemon->at_pods = [&] { meanwhile = said(); };
   EXPECT_THAT(settle().ready, ElementsAre("kata-a")) << why_of("kata-a");
+  EXPECT_EQ(meanwhile, said()) << "the change is published before old versions are looked for";
+  daemon->at_pods = {};
   EXPECT_EQ(link_of("kata-a"), ".ferry/kata-a/" + second);
   EXPECT_TRUE(host.exists(store + first + "/vmlinuz")) << "the pod began with it";
   daemon->running.clear();
@@ -85,6 +92,28 @@ TEST_F(KataKeeperTest, RemovesAVersionOnceNoPodCanUseIt) {
   EXPECT_FALSE(host.exists(store + first + ".json"));
   EXPECT_TRUE(host.exists(store + second + "/vmlinuz"));
   EXPECT_FALSE(said_of("kata-a").has_value()) << why_of("kata-a");
+}
+
+TEST_F(KataKeeperTest, SaysOnceWhyAVersionStays) {
+  const std::string old = "opt/art/.ferry/kata-a/sha256-" + std::string(64, 'b');
+  scratch.remove("opt/art/kata-a");
+  pull("kata-a", "sha256-" + std::string(64, 'a'), "registry.example/a:1");
+  scratch.directory(old);
+  scratch.link("opt/art/k8s-kata-manager.pid", "elsewhere");
+  const test::LogOf log;
+  want(kPulledClass, {"kata-a"});
+  EXPECT_THAT(settle().ready, ElementsAre("kata-a")) << why_of("kata-a");
+  round();
+  EXPECT_TRUE(host.exists(old));
+  constexpr const char* kWhy =
+      "kata-a: old versions of its artifact stay for now: /opt/art/k8s-kata-manager.pid";
+  const std::string said = log.text();
+  const auto at = said.find(kWhy);
+  ASSERT_NE(at, std::string::npos) << said;
+  EXPECT_EQ(said.find(kWhy, at + 1), std::string::npos) << said;
+  scratch.remove("opt/art/k8s-kata-manager.pid");
+  round();
+  EXPECT_FALSE(host.exists(old));
 }
 
 TEST_F(KataKeeperTest, MendsALinkWithoutARestart) {
@@ -203,6 +232,46 @@ TEST_F(KataKeeperTest, LeavesAnAdministratorsLinkWhereTheClassNamesItAsItsFolder
     EXPECT_EQ(text("opt/art/kata-a/vmlinuz"), "x") << "the link does not lead to itself";
     scratch.remove("opt/art/kata-a");
   }
+}
+
+// hostd's container has only the present folder of artifacts, or all others are read-only.
+TEST_F(KataKeeperTest, RemembersAFolderOfArtifactsThatItCannotReach) {
+  constexpr const char* kRecord = "var/lib/ferry-hostd/kata/installed.json";
+  const auto leave_elsewhere = [&] {
+    want("", {}, {"kata-a"});
+    desired.config.text = "version: v2\nartifactsDir: /opt/other\nruntimeClasses: []\n";
+    write_desired();
+    settle();
+  };
+  const auto folder = scratch.path() / "opt/art";
+  want(kOneClass, {"kata-a"});
+  ASSERT_THAT(settle().ready, ElementsAre("kata-a")) << why_of("kata-a");
+  std::filesystem::rename(folder, scratch.path() / "opt/aside");
+  leave_elsewhere();
+  EXPECT_FALSE(host.exists("etc/ferry/kata/kata-a")) << why_of("kata-a");
+  EXPECT_THAT(text(kRecord), AllOf(HasSubstr("/opt/art"), Not(HasSubstr("/opt/other"))));
+  std::filesystem::rename(scratch.path() / "opt/aside", folder);
+
+  want(kOneClass, {"kata-a"});
+  ASSERT_THAT(settle().ready, ElementsAre("kata-a")) << why_of("kata-a");
+  if (::mount(folder.c_str(), folder.c_str(), nullptr, MS_BIND, nullptr) == 0) {
+    const test::LogOf log;
+    const bool is_read_only =
+        ::mount(nullptr, folder.c_str(), nullptr, MS_BIND | MS_REMOUNT | MS_RDONLY, nullptr) == 0;
+    leave_elsewhere();
+    ::umount2(folder.c_str(), MNT_DETACH);
+    ASSERT_TRUE(is_read_only);
+    EXPECT_FALSE(host.exists("etc/ferry/kata/kata-a")) << why_of("kata-a");
+    EXPECT_EQ(link_of("kata-a"), "/srv/gpu");
+    EXPECT_THAT(text(kRecord), HasSubstr("/opt/art"));
+    EXPECT_THAT(log.text(), HasSubstr("artifacts of kata-a stay in /opt/art, which cannot be written here"));
+    want(kOneClass, {"kata-a"});
+    ASSERT_THAT(settle().ready, ElementsAre("kata-a")) << why_of("kata-a");
+  }
+
+  leave_elsewhere();
+  EXPECT_EQ(link_of("kata-a"), "there is none") << why_of("kata-a");
+  EXPECT_FALSE(host.exists(kRecord));
 }
 
 TEST_F(KataKeeperTest, ReadsNoFileOfTheHostByARecord) {

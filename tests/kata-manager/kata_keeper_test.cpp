@@ -126,6 +126,18 @@ TEST_F(KataKeeperTest, FindsTheKernelInAnyFolderOfTheArtifact) {
               HasSubstr("kernel = \"/srv/gpu/guest/gpu/vmlinuz\""));
 }
 
+TEST_F(KataKeeperTest, ListsNoFolderOfTheHostThatIsTooDeep) {
+  std::string deep = "srv/gpu";
+  for (int i = 0; i < 50; ++i) deep += "/d";
+  scratch.directory(deep);
+  // A listing would find it first.
+  ASSERT_EQ(::mkfifo((scratch.path() / deep / "pipe").c_str(), 0600), 0);
+  want(kOneClass, {"kata-a"});
+  EXPECT_THAT(settle().ready, IsEmpty());
+  EXPECT_TRUE(says("kata-a", HandlerState::blocked));
+  EXPECT_THAT(why_of("kata-a"), HasSubstr("is more than 40 levels deep"));
+}
+
 TEST_F(KataKeeperTest, RefusesAFolderOfTheHostThatOthersWrite) {
   const auto file = scratch.path() / "srv/gpu/configuration.toml";
   ASSERT_EQ(::chmod(file.c_str(), 0666), 0);

@@ -42,6 +42,7 @@ class PredictedDaemon final : public kata::ContainerRuntime, public kata::Runtim
   }
   Result<std::vector<kata::RunningPod>> pods() override {
     if (!runs) return fail(Errc::not_found, "nobody listens");
+    if (at_pods) at_pods();
     return running;
   }
   std::string text() const override { return "restart containerd.service"; }
@@ -76,6 +77,7 @@ class PredictedDaemon final : public kata::ContainerRuntime, public kata::Runtim
   std::optional<std::string> keeps_snapshotter;  // whatever its files say
   std::function<void()> meanwhile;               // once, at the next start
   std::vector<kata::RunningPod> running;
+  std::function<void()> at_pods;  // each time that its pods are asked for
   std::optional<std::string> harms;
 
  private:

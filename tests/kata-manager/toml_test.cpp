@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kata-manager/toml/toml.h"
 
+#include <chrono>
+
 #include <gmock/gmock.h>
 
 #include "tests/support/must.h"
@@ -136,6 +138,13 @@ TEST(Toml, IsRefusedWhereItIsNestedTooDeep) {
   }
   EXPECT_THAT(parse_toml("a = 1\n[" + path(65) + "]\n", "f.toml").error().message,
               testing::StartsWith("f.toml:2: a key has more than 64 parts"));
+}
+
+TEST(Toml, IsReadInTimeWhereItIsAllQuotes) {
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_FALSE(parse_toml(std::string(1 << 20, '\''), "f.toml"));
+  EXPECT_FALSE(parse_toml(std::string(1 << 20, '"'), "f.toml"));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
 }
 
 TEST(Toml, HasCharactersAboveAsciiInStringsAndCommentsAlone) {
