@@ -460,7 +460,8 @@ Result<> KataKeeper::apply_plan(const ClassFile& classes, KataRuntime& runtime, 
         !r)
       return r;
   }
-  if (any)
+  // A file without classes installs nothing in its folder: the handlers are of classes that pods still use.
+  if (any && !classes.classes.empty())
     if (auto r = remember_artifacts_dir(*uses_.host, classes.artifacts_dir); !r) return r;
   // The artifacts of leaving classes are where they were installed, whatever folder this class file names.
   const auto done = apply_kata(context_of(runtime), *uses_.writer, plan.change,
