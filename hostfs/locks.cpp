@@ -43,6 +43,7 @@ Result<LivenessLock> LivenessLock::announce(HostFs& host, const std::filesystem:
     if (std::chrono::steady_clock::now() >= deadline)
       return fail(Errc::refused, "/" + file.string() + ": another process keeps it locked",
                   "`lslocks` shows the process; end it");
+    // flock(2) has no deadline: it waits for ever or not at all.
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
   return LivenessLock(std::move(*fd));

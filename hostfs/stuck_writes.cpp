@@ -15,7 +15,7 @@ namespace ferry {
 namespace {
 
 constexpr const char* kDirectory = "run/ferry/stuck-writes";
-// Of an earlier version. Only root could write and read it.
+// An earlier version wrote its records there. Only root could write and read that folder.
 constexpr const char* kEarlierDirectory = "run/ferry/hostd/stuck";
 
 // Time since the boot, since records are void after the next. ABI: clock_gettime(2).

@@ -178,7 +178,7 @@ std::string path_in(const std::map<std::string, std::string>& values, const std:
                                       : at->second;
 }
 
-/// As host_names(), with names that a shell must quote.
+/// The names of host_names(), and those that a shell must quote.
 Names all_names(const OptionModel& option, const WordsBefore& before) {
   const auto is_called = [&option](std::string_view name) {
     return std::ranges::find(option.names, name) != option.names.end();

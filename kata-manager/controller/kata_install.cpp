@@ -77,8 +77,9 @@ Result<std::vector<LockedFolder>> lock_what_goes(const HostFs& host, KataChange&
     auto lock = lock_artifacts(host, path.relative_path());
     if (!lock && lock.error().code == std::errc::read_only_file_system) {
       change.unreached.push_back(path);
-      change.plan.notes.push_back(fmt::format("artifacts of {} stay in {}, which cannot be written here",
-                                              fmt::join(change.setup.gone, ", "), path.string()));
+      change.plan.notes.push_back(
+          fmt::format("artifacts of {} stay in {}, which is read-only here: remove them on the host",
+                      fmt::join(change.setup.gone, ", "), path.string()));
       continue;
     }
     if (!lock) return fail(std::move(lock).error());

@@ -79,10 +79,10 @@ Result<> load_kata_modules(HostWriter& writer, const std::string& hint);
 /// Writes the configuration of arriving classes, makes the container runtime take the change over
 /// (runtime_change.h), then removes the artifacts of leaving classes below `artifacts_dirs` (empty: the
 /// artifacts stay; as do those in `change.unreached`), and their configuration. `replaced`: as
-/// remove_artifact(). So each known handler and each
-/// sandbox has its configuration at all times. Files of a leaving class stay until the next run in three
-/// cases: the runtime runs and has not read its files; it knows the class by another program's file; a pod
-/// uses the class (kata_users.h). If the runtime's files are rolled back, Kata's are, too.
+/// remove_artifact(). So each known handler and each sandbox has its configuration at all times. Files of a
+/// leaving class stay until the next run in three cases: the runtime runs and has not read its files; it
+/// knows the class by another program's file; a pod uses the class (kata_users.h). If the runtime's files are
+/// rolled back, Kata's are, too.
 ///
 /// The caller holds the node lock and planned `change` under it. Outcome and notes are added to `change`.
 /// Returns true if all is done; false: `change.left` has the reason. Errors: as apply_change(); Errc::refused

@@ -370,7 +370,7 @@ TEST(Fleet, AnOutageEndsNoChangeAndTheLeaseIsFreedAfterIt) {
   EXPECT_THAT(fleet.results().failed, IsEmpty());
 }
 
-/// As by an API server that has not read the roles yet.
+/// The answer of an API server that has not read the roles yet.
 void forbid_leases(Fleet& fleet, bool reads_alone, std::chrono::seconds time) {
   std::size_t refused = 0;
   fleet.server.script = [&](const kube::ApiRequest& request) -> std::optional<test::ApiFault> {

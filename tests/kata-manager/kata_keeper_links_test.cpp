@@ -264,7 +264,7 @@ TEST_F(KataKeeperTest, RemembersAFolderOfArtifactsThatItCannotReach) {
     EXPECT_FALSE(host.exists("etc/ferry/kata/kata-a")) << why_of("kata-a");
     EXPECT_EQ(link_of("kata-a"), "/srv/gpu");
     EXPECT_THAT(text(kRecord), HasSubstr("/opt/art"));
-    EXPECT_THAT(log.text(), HasSubstr("artifacts of kata-a stay in /opt/art, which cannot be written here"));
+    EXPECT_THAT(log.text(), HasSubstr("artifacts of kata-a stay in /opt/art, which is read-only here"));
     want(kOneClass, {"kata-a"});
     ASSERT_THAT(settle().ready, ElementsAre("kata-a")) << why_of("kata-a");
   }
