@@ -134,7 +134,7 @@ class Fleet {
       if (event.at("involvedObject").at("name") == node) out.insert(event.at("reason").get<std::string>());
     return out;
   }
-  std::string lease_path(std::size_t index) const {
+  static std::string lease_path(std::size_t index) {
     return kube::path_of(agent::rollout_lease_ref("gpus", index)).value_or("");
   }
   /// The nodes that have a rollout lease, by its index.

@@ -18,7 +18,6 @@ using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
-using testing::Key;
 using testing::Not;
 using testing::Pair;
 
@@ -92,7 +91,7 @@ TEST(Fleet, StopsWhenOneHasFailedUntilAPersonSaysOtherwise) {
     machine->hostd.fails = false;
   }
   // As the message says it.
-  fleet.server.edit(fleet.lease_path(0),
+  fleet.server.edit(Fleet::lease_path(0),
                     {{"metadata", {{"annotations", {{kFailedPrefix + failed.begin()->first, nullptr}}}}}});
   fleet.pass(5min);
   EXPECT_EQ(fleet.in_state("ready"), 3U);
@@ -200,7 +199,7 @@ TEST(Fleet, AFailureAfterTheDeviceUserHasEndedStopsTheOthers) {
   ASSERT_EQ(failed.size(), 1U);
   EXPECT_THAT(failed.begin()->second, HasSubstr("n0: "));
   // Taken back by a person it is not said again, by an agent that comes after it neither.
-  fleet.server.edit(fleet.lease_path(0),
+  fleet.server.edit(Fleet::lease_path(0),
                     {{"metadata", {{"annotations", {{kFailedPrefix + failed.begin()->first, nullptr}}}}}});
   fleet.pass(1min);
   first.agent.reset();
@@ -389,7 +388,7 @@ TEST(Fleet, AnOpenChangeKeepsItsLeaseWhileTheLeasesAreForbidden) {
   Fleet fleet(2, 1);
   settle_first(fleet);
   for (const auto& machine : fleet.machines) machine->hostd.takes = 5min;
-  Fleet::Machine& first = first_in_turn(fleet);
+  const Fleet::Machine& first = first_in_turn(fleet);
   fleet.pass(4s);
   ASSERT_TRUE(first.hostd.under_way);
   forbid_leases(fleet, false, 2s);
@@ -410,7 +409,7 @@ TEST(Fleet, ANodeRenewsItsOwnLeaseWhileItCannotReadThem) {
   for (int i = 0; i < 10 && fleet.under_way() < 2; ++i) fleet.pass(1s);
   ASSERT_EQ(fleet.under_way(), 2U);
   const auto holders = fleet.lease_holders();
-  const auto writes = [&] { return fleet.server.count("PATCH", fleet.lease_path(1)); };
+  const auto writes = [&] { return fleet.server.count("PATCH", Fleet::lease_path(1)); };
   const auto before = writes();
   ASSERT_EQ(holders.size(), 2U);
   forbid_leases(fleet, true, 201s);
@@ -485,7 +484,7 @@ class FleetSchedules : public testing::TestWithParam<int> {
   void run(std::uint64_t seed) {
     std::mt19937_64 random(seed);
     draw_ = [&random](int most) { return std::uniform_int_distribution<int>(0, most - 1)(random); };
-    const auto most = static_cast<std::size_t>(1 + draw_(3));
+    const auto most = 1 + static_cast<std::size_t>(draw_(3));
     Fleet fleet(4, most, seed);
     fleet.start();
     fleet.label_all("divided");
@@ -552,8 +551,8 @@ class FleetSchedules : public testing::TestWithParam<int> {
     }
   }
 
-  /// All goes well again, and everybody becomes as it shall be.
-  void settle(Fleet& fleet, std::size_t most) const {
+  /// All goes well again, and each node becomes ready.
+  static void settle(Fleet& fleet, std::size_t most) {
     fleet.server.chances = {};
     fleet.server.set_down(false);
     for (const auto& machine : fleet.machines) {

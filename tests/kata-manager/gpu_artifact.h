@@ -20,7 +20,7 @@ inline void add_gpu_artifact(const ScratchDirectory& host, const std::vector<std
   std::string record;
   for (const std::string& name : classes) {
     host.link("opt/art/" + name, "/srv/gpu");
-    record += (record.empty() ? "{\"/opt/art/" : ", \"/opt/art/") + name + "\": [\"/srv/gpu\"]";
+    record += (record.empty() ? "{\"/opt/art/" : ", \"/opt/art/") + name + R"(": ["/srv/gpu"])";
   }
   host.file("var/lib/ferry-hostd/kata/links.json", record + "}\n");
 }
