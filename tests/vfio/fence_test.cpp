@@ -71,6 +71,7 @@ TEST_F(FenceTest, IsAnErrorWhereItCannotBeHad) {
   ASSERT_FALSE(closed);
   EXPECT_NE(closed.error().code, Errc::refused);
   EXPECT_THAT(closed.error().message, HasSubstr("keep VMs from group 41"));
+  EXPECT_THAT(closed.error().hint, HasSubstr("Ferry's package on the node"));
   EXPECT_THAT(closed.error().hint, HasSubstr("/dev/vfio"));
 }
 
