@@ -310,8 +310,9 @@ Check slices_have_counters(const ClusterNode& node, const Result<std::vector<jso
                                     "--for dra` on the node says whether a GPU is for claims");
   if (has("sharedCounters")) return std::move(check).passed("the node's ResourceSlices have counters");
   return std::move(check).warned("the node's ResourceSlices have no counters",
-                                 "on Kubernetes 1.35 switch the feature gate DRAPartitionableDevices on, for "
-                                 "the API server and the scheduler; 1.36 has it on, and 1.34 cannot");
+                                 "on Kubernetes 1.35 switch the feature gates DRAPartitionableDevices and "
+                                 "DRADeviceTaints on, for the API server, the scheduler and the controller "
+                                 "manager; 1.36 has both on, and 1.34 cannot");
 }
 
 }  // namespace

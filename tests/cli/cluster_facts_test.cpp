@@ -274,7 +274,7 @@ TEST(ClusterFacts, LooksForCountersInTheSlicesOfTheNode) {
   EXPECT_EQ(answer({}, std::vector<json>{devices}), "none") << "no pod of ferry dra";
   EXPECT_THAT(answer({pod}, std::vector<json>{counters, devices}), StartsWith("pass"));
   EXPECT_THAT(answer({pod}, std::vector<json>{devices}),
-              AllOf(StartsWith("warn"), HasSubstr("DRAPartitionableDevices")));
+              AllOf(StartsWith("warn"), HasSubstr("DRAPartitionableDevices"), HasSubstr("DRADeviceTaints")));
   EXPECT_THAT(answer({pod}, std::vector<json>{empty}), StartsWith("unknown"));
   EXPECT_THAT(answer({pod}, fail(Error{.code = kube::ApiErrc::forbidden, .message = "no right"})),
               StartsWith("unknown"));
