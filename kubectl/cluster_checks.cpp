@@ -167,8 +167,10 @@ Check other_programs(const ClusterNode& node, const std::vector<json>& pods) {
                                  line.empty() ? "remove it" : "in ClusterPolicy: " + line);
 }
 
-Check gpus_offered(const ClusterNode& node) {
+Check gpus_offered(const ClusterNode& node, bool by_slices) {
   Check check{"gpus-advertised", node.name, "a device that is not allocatable goes to no pod"};
+  if (node.resources.empty() && by_slices)
+    return std::move(check).passed("claims get the node's GPUs, by its ResourceSlices");
   if (node.resources.empty())
     return std::move(check).warned("the node advertises no GPUs",
                                    "`ferry status` on the node says in which mode they are");
@@ -289,6 +291,11 @@ Check kubevirt_keeps_mediated(const ClusterNode& node, const std::optional<std::
       "each type with externalResourceProvider: true");
 }
 
+bool one_has(const std::vector<json>& slices, const char* list) {
+  return std::ranges::any_of(
+      slices, [&](const json& slice) { return !items_field(json_at(slice, "spec"), list).empty(); });
+}
+
 /// An API server before Kubernetes 1.34 does not know the kind. Later ones drop counters without an error,
 /// so the slices show whether they were stored.
 Check slices_have_counters(const ClusterNode& node, const Result<std::vector<json>>& slices) {
@@ -300,15 +307,12 @@ Check slices_have_counters(const ClusterNode& node, const Result<std::vector<jso
                                    "claims need Kubernetes 1.34 or later; with dra.enabled=false in the "
                                    "chart's values the device plugin serves the GPUs on any version");
   if (!slices) return std::move(check).unknown(slices.error().message, slices.error().hint);
-  const auto has = [&](const char* list) {
-    return std::ranges::any_of(
-        *slices, [&](const json& slice) { return !items_field(json_at(slice, "spec"), list).empty(); });
-  };
-  if (!has("devices"))
+  if (!one_has(*slices, "devices"))
     return std::move(check).unknown("the node has no ResourceSlices with devices",
                                     "`kubectl describe node` has an event if they are refused; `ferry doctor "
                                     "--for dra` on the node says whether a GPU is for claims");
-  if (has("sharedCounters")) return std::move(check).passed("the node's ResourceSlices have counters");
+  if (one_has(*slices, "sharedCounters"))
+    return std::move(check).passed("the node's ResourceSlices have counters");
   return std::move(check).warned("the node's ResourceSlices have no counters",
                                  "on Kubernetes 1.35 switch the feature gates DRAPartitionableDevices and "
                                  "DRADeviceTaints on, for the API server, the scheduler and the controller "
@@ -329,9 +333,10 @@ std::vector<Check> cluster_checks(const ClusterObjects& objects,
     out.push_back(one_version(node, objects.pods));
     out.push_back(node_state(node));
     out.push_back(other_programs(node, objects.pods));
-    out.push_back(gpus_offered(node));
+    const bool has_dra = std::ranges::any_of(objects.pods, runs_dra);
+    out.push_back(gpus_offered(node, has_dra && slices && one_has(*slices, "devices")));
     out.push_back(kubevirt_permits(node, kubevirts));
-    if (!std::ranges::any_of(objects.pods, runs_dra)) continue;
+    if (!has_dra) continue;
     out.push_back(slices_have_counters(node, slices));
     out.push_back(kubevirt_reads_claims(node, kubevirts));
     out.push_back(kubevirt_keeps_mediated(node, kubevirts));

@@ -21,6 +21,7 @@
 #include "dra/names.h"
 #include "kubectl/agent_pod.h"
 #include "kubectl/cluster_reader.h"
+#include "policy/accelerators.h"
 #include "policy/kubernetes_files.h"
 #include "vgpu-dm/types/type_names.h"
 
@@ -36,8 +37,13 @@ constexpr std::array<std::string_view, 4> kGpuSigns = {
     "feature.node.kubernetes.io/pci-0300_10de.present", "feature.node.kubernetes.io/pci-0302_10de.present"};
 constexpr std::string_view kOwnWords = "gpu-ferry.io/";
 
-bool is_gpu_resource(std::string_view name) {
-  return name.starts_with(kGpuResources) && name.size() > kGpuResources.size();
+/// True for a name of pci.ids in upper case, and for a device's ID, which it has if pci.ids has no name for
+/// it.
+bool is_devices_name(std::string_view name) {
+  constexpr std::size_t kDigits = 4;
+  return !name.empty() &&
+         (name.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-") == std::string_view::npos ||
+          (name.size() == kDigits && name.find_first_not_of("0123456789abcdef") == std::string_view::npos));
 }
 
 // Reads a whole number, with the one suffix that the API server itself writes for one ("2k" for 2000).
@@ -360,6 +366,16 @@ bool has_to_do_with_gpus(const ClusterNode& node) {
 
 }  // namespace
 
+bool is_gpu_resource(std::string_view resource) {
+  const std::size_t slash = resource.find('/');
+  if (slash == std::string_view::npos || slash + 1 == resource.size()) return false;
+  if (resource.starts_with(kGpuResources)) return true;
+  return is_devices_name(resource.substr(slash + 1)) &&
+         std::ranges::any_of(policy::named_vendors(), [&](const policy::NamedVendor& vendor) {
+           return resource.substr(0, slash) == fmt::format("{}.com", vendor.name);
+         });
+}
+
 std::string_view text(GpuUser::Kind kind) {
   using Kind = GpuUser::Kind;
   constexpr Words<Kind, 3> kWords = {{{"VM", Kind::vm}, {"Kata pod", Kind::kata}, {"pod", Kind::pod}}};
@@ -479,20 +495,12 @@ json counted_claim(const json& claim) {
 }
 
 std::optional<policy::Mode> mode_by_name(std::string_view resource) {
-  if (!is_gpu_resource(resource)) return std::nullopt;
+  if (!resource.starts_with(kGpuResources)) return std::nullopt;
   const std::string_view name = resource.substr(kGpuResources.size());
   if (name == "gpu" || name.starts_with("mig-") || name.ends_with(".shared")) return policy::Mode::host;
   if (name == "pgpu" || name == "nvswitch") return policy::Mode::passthrough;
   if (vgpu::VgpuTypeName::parse(name.substr(name.find_last_of('_') + 1))) return policy::Mode::vgpu;
-  // A name of pci.ids in upper case, or the device's ID if pci.ids has no name for it.
-  const auto are_all_of = [&](std::string_view letters) {
-    return name.find_first_not_of(letters) == std::string_view::npos;
-  };
-  constexpr std::size_t kDigits = 4;
-  if (are_all_of("ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-") ||
-      (name.size() == kDigits && are_all_of("0123456789abcdef")))
-    return policy::Mode::passthrough;
-  return std::nullopt;
+  return is_devices_name(name) ? std::optional(policy::Mode::passthrough) : std::nullopt;
 }
 
 }  // namespace ferry::kubectl

@@ -22,8 +22,13 @@
 
 namespace ferry::kubectl {
 
-/// The domain of resources that are GPUs or come with them.
+/// The domain of NVIDIA's resources, which are GPUs or come with them.
 inline constexpr std::string_view kGpuResources = "nvidia.com/";
+
+/// True for names in that domain, and for the names that Ferry's plugin gives by default to GPUs of AMD and
+/// Intel: "amd.com/NAVI_31". Their other resources are containers' GPUs (amd.com/gpu) and no GPUs
+/// (intel.com/sriov_net).
+bool is_gpu_resource(std::string_view resource);
 
 /// The number of each resource.
 using ResourceCounts = std::map<std::string, std::uint64_t>;

@@ -188,7 +188,7 @@ void add_troubles(std::string& out, const ClusterNode& node, Columns columns) {
   if (!node.drain.empty()) add_line(out, fmt::format("{}: drain: {}", node.name, node.drain), columns);
 }
 
-/// The form of resources in a list. In a narrow one the heading has the domain, which all have.
+/// The form of resources in a list. In a narrow one the heading has NVIDIA's domain.
 enum class Names { whole, behind_the_domain };
 
 cli::Table list_table(const ClusterGpus& cluster, Names names, Now now) {
@@ -209,8 +209,8 @@ cli::Table list_table(const ClusterGpus& cluster, Names names, Now now) {
     for (const auto& [name, resource] : node.resources) {
       table.add(row(first ? node.name : " ", first ? state_text(node) : " ",
                     first ? age_text(node, now) : " ",
-                    {whole ? name : name.substr(kGpuResources.size()), mode_text(name), used_text(resource),
-                     users_text(cluster, node, name)}));
+                    {whole || !name.starts_with(kGpuResources) ? name : name.substr(kGpuResources.size()),
+                     mode_text(name), used_text(resource), users_text(cluster, node, name)}));
       first = false;
     }
   }

@@ -145,8 +145,8 @@ std::vector<Check> vm_checks(const json& vmi, const ClusterObjects& objects,
   const bool runs = text_field(json_at(vmi, "status"), "phase") == "Running";
   std::vector<Check> out = {vm_runs(vmi, vm), vm_asks(asked, vmi, vm)};
   for (const auto& [resource, count] : asked) {
-    // Names outside the plugin's domain are devices of others, of which nothing is known here.
-    if (!resource.starts_with(kGpuResources)) continue;
+    // Other names are devices of other programs, of which nothing is known here.
+    if (!is_gpu_resource(resource)) continue;
     const bool allocated = runs || has_devices(cluster, metadata, resource);
     out.push_back(resource_is_free(cluster, vm, resource, count, allocated));
     out.push_back(resource_is_permitted(kubevirts, vm, resource));

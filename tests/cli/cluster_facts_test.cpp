@@ -263,9 +263,10 @@ TEST(ClusterFacts, LooksAtKubevirtsSettingsForClaims) {
 TEST(ClusterFacts, LooksForCountersInTheSlicesOfTheNode) {
   json pod = gpu_pod("ferry", "ferry-dra-x", "n", {});
   pod["spec"]["containers"] = {{{"name", "dra"}, {"command", {"/usr/bin/ferry-dra"}}}};
-  const auto answer = [&](const std::vector<json>& pods, const Result<std::vector<json>>& slices) {
+  const auto answer = [&](const std::vector<json>& pods, const Result<std::vector<json>>& slices,
+                          const std::string& id = "dra-counters") {
     const auto all = kubectl::cluster_checks(one_node({}, pods), std::vector<json>(), slices);
-    const auto found = std::ranges::find(all, "dra-counters", &Check::id);
+    const auto found = std::ranges::find(all, id, &Check::id);
     return found == all.end() ? std::string("none") : std::string(text(found->verdict)) + " " + found->fix;
   };
   const json devices = {{"spec", {{"devices", json::array({{{"name", "whole-0000-65-00-0"}}})}}}};
@@ -278,6 +279,8 @@ TEST(ClusterFacts, LooksForCountersInTheSlicesOfTheNode) {
   EXPECT_THAT(answer({pod}, std::vector<json>{empty}), StartsWith("unknown"));
   EXPECT_THAT(answer({pod}, fail(Error{.code = kube::ApiErrc::forbidden, .message = "no right"})),
               StartsWith("unknown"));
+  EXPECT_THAT(answer({pod}, std::vector<json>{devices}, "gpus-advertised"), StartsWith("pass"));
+  EXPECT_THAT(answer({pod}, std::vector<json>{empty}, "gpus-advertised"), StartsWith("warn"));
   EXPECT_THAT(answer({pod}, fail(Error{.code = kube::ApiErrc::not_found, .message = "no such kind"})),
               AllOf(StartsWith("fail"), HasSubstr("1.34")));
 }
@@ -312,6 +315,30 @@ TEST(ClusterFacts, TellsAModeByANameThatIsMadeUnasked) {
   for (const char* const name : {"render", "gaming-small", "", "hostdev"})
     EXPECT_EQ(mode(name), std::nullopt) << name;
   EXPECT_EQ(kubectl::mode_by_name("example.com/AD102GL_L40S"), std::nullopt);
+}
+
+TEST(ClusterFacts, KnowsTheResourcesOfAmdAndIntelByFerrysNames) {
+  for (const char* const name : {"amd.com/MI355X_VF", "amd.com/692f", "intel.com/DG2", "nvidia.com/render"})
+    EXPECT_TRUE(kubectl::is_gpu_resource(name)) << name;
+  for (const char* const name : {"amd.com/gpu", "amd.com/", "gpu.intel.com/i915", "intel.com/sriov_net",
+                                 "example.com/DG2", "nvidia.com/", "DG2", "cpu"})
+    EXPECT_FALSE(kubectl::is_gpu_resource(name)) << name;
+  const auto cluster =
+      kubectl::cluster_gpus(one_node({{"amd.com/MI355X_VF", 2}, {"amd.com/gpu", 8}, {kWholeL40s, 1}},
+                                     {gpu_pod("a", "p", "n", {{"amd.com/MI355X_VF", 1}})}));
+  ASSERT_THAT(cluster.nodes.at(0).resources, SizeIs(2));
+  EXPECT_EQ(cluster.nodes.at(0).resources.at("amd.com/MI355X_VF").used, 1U);
+  EXPECT_THAT(kubectl::list_text(cluster, 65), AllOf(HasSubstr("amd.com/MI355X_VF"), HasSubstr("AD102GL"),
+                                                     Not(HasSubstr("nvidia.com/AD102GL"))));
+  json kubevirt;
+  kubevirt["spec"]["configuration"]["permittedHostDevices"]["pciHostDevices"] = json::array();
+  const auto resources = kubectl::permitted_resources(cluster, kubevirt);
+  ASSERT_THAT(resources, SizeIs(2));
+  EXPECT_EQ(resources[0].name, "amd.com/MI355X_VF");
+  EXPECT_FALSE(resources[0].permitted());
+  const json vmi = test::vmi("s", "v", "", {"amd.com/MI355X_VF"}, "Pending");
+  const auto checks = kubectl::vm_checks(vmi, one_node({}, {}), std::vector<json>{kubevirt});
+  EXPECT_EQ(std::ranges::count(checks, Verdict::fail, &Check::verdict), 2) << "not free, and not permitted";
 }
 
 TEST(ClusterFacts, SaysWhatLabelsAskForInTheAgentsOrder) {
