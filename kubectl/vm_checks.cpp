@@ -61,8 +61,8 @@ Check vm_asks(const ResourceCounts& asked, const json& vmi, const std::string& v
   parts.reserve(asked.size());
   for (const auto& [name, count] : asked) parts.push_back(fmt::format("{} x {}", count, name));
   if (!parts.empty()) return std::move(check).passed(fmt::format("{}", fmt::join(parts, ", ")));
-  const json& gpus = field_at(vmi, {"spec", "domain", "devices", "gpus"});
-  if (gpus.is_array() && !gpus.empty())
+  const json& devices = field_at(vmi, {"spec", "domain", "devices"});
+  if (!items_field(devices, "gpus").empty() || !items_field(devices, "hostDevices").empty())
     return std::move(check).unknown("it asks by claims (DRA), which do not name their purpose");
   return std::move(check).failed("it names no device",
                                  "add spec.template.spec.domain.devices.gpus: [{name: gpu1, deviceName: "

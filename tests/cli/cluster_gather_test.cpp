@@ -421,6 +421,18 @@ TEST(VmChecks, CountADeviceOfTheVmsOwnPodAsAllocated) {
   EXPECT_THAT(gpu_free(objects), HasSubstr("which no node has free")) << "its pod is on no node yet";
 }
 
+TEST(VmChecks, DoNotFailAVmWithClaims) {
+  for (const char* const list : {"gpus", "hostDevices"}) {
+    json by_claim = vmi("studio", "render", "", {}, "Scheduling");
+    by_claim["spec"]["domain"]["devices"][list] = {{{"name", "g"}, {"claimName", "c"}, {"requestName", "r"}}};
+    const auto checks = kubectl::vm_checks(by_claim, healthy(), std::vector<json>());
+    EXPECT_EQ(checks.at(1).id, "vm-asks-for-gpus");
+    EXPECT_EQ(checks.at(1).verdict, Verdict::unknown) << list;
+  }
+  const auto none = kubectl::vm_checks(vmi("studio", "render", "", {}), healthy(), std::vector<json>());
+  EXPECT_EQ(none.at(1).verdict, Verdict::fail);
+}
+
 TEST(KubevirtPermits, NameTheObjectThatLacksAnEntry) {
   const json kubevirt = {{"metadata", {{"name", "main"}, {"namespace", "virt"}}},
                          {"spec", {{"configuration", {{"permittedHostDevices", json::object()}}}}}};
