@@ -36,11 +36,13 @@ Error no_change(const std::string& word, const char* why) {
           .hint = "KEY=VALUE sets a label, KEY- removes it: gpu-ferry.io/policy=NAME"};
 }
 
-/// Errc::usage: a label of Ferry's domain that the agent does not read, most likely a typing error.
-Result<> check_is_read(const std::string& word, const std::string& key) {
+/// Errc::usage: a label of Ferry's domain that the agent does not read, most likely a typing error. The pages
+/// have users remove the agent's own labels together with a change, and that alone changes nothing.
+Result<> check_is_read(const std::string& word, const std::string& key, bool removal) {
   constexpr std::string_view kDomain = "gpu-ferry.io/";
   static const std::vector<std::string> kRead = {api::kPolicyLabel, "gpu-ferry.io/deploy"};
   if (!key.starts_with(kDomain) || std::ranges::find(kRead, key) != kRead.end()) return {};
+  if (removal && (key == api::kStateLabel || key.starts_with(api::kKataPrefix))) return {};
   return fail(Errc::usage,
               fmt::format("'{}': Ferry reads no label {}{}", word, key, did_you_mean(key, kRead)),
               fmt::format("Ferry reads {}; it writes its other labels itself", fmt::join(kRead, " and ")));
@@ -61,7 +63,7 @@ Result<std::pair<std::string, std::optional<std::string>>> parse_label_change(co
   if (equals == std::string::npos && !removal) return fail(no_change(word, "that is no change of a label"));
   const std::string key = removal ? word.substr(0, word.size() - 1) : word.substr(0, equals);
   if (!kata::is_label_key(key)) return fail(no_change(word, "no label can have that key"));
-  if (auto read = check_is_read(word, key); !read) return fail(std::move(read).error());
+  if (auto read = check_is_read(word, key, removal); !read) return fail(std::move(read).error());
   if (removal) return std::pair(key, std::optional<std::string>());
   std::string value = word.substr(equals + 1);
   if (!kata::is_label_value(value)) return fail(no_change(word, "no label can have that value"));

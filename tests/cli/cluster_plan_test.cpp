@@ -81,6 +81,13 @@ TEST_F(ClusterPlan, SaysWhatWouldBeAskedForAndWhoIsInTheWay) {
   EXPECT_EQ(server.count("GET"), server.seen().size()) << "nothing is written";
 }
 
+TEST_F(ClusterPlan, TakesTheRemovalOfTheAgentsOwnLabels) {
+  EXPECT_EQ(planned({"gpu-ferry.io/state-", "gpu-ferry.io/kata.qemu-"}).effect,
+            kubectl::LabelPlan::Effect::same);
+  EXPECT_EQ(planned({"gpu-ferry.io/policy=whole", "gpu-ferry.io/state-"}).effect,
+            kubectl::LabelPlan::Effect::change);
+}
+
 TEST_F(ClusterPlan, KnowsThatAnotherNameIsNoChange) {
   EXPECT_EQ(planned({"gpu-ferry.io/policy=also-mixed"}).effect, kubectl::LabelPlan::Effect::same);
   EXPECT_EQ(planned({"gpu-ferry.io/policy=mixed"}).effect, kubectl::LabelPlan::Effect::same);
@@ -164,6 +171,8 @@ TEST(LabelChangesOfWords, AreThoseOfKubectl) {
                                              {"A.com/x=1"},
                                              {"a/b/c=1"},
                                              {"gpu-ferry.io/polcy=x"},
+                                             {"gpu-ferry.io/polcy-"},
+                                             {"gpu-ferry.io/state=ready"},
                                              {"nvidia.com/gpu.workload.config=vm-pass"}})
     EXPECT_EQ(code_of(kubectl::parse_label_changes(words)), Errc::usage) << words.front();
 }
