@@ -19,16 +19,6 @@ std::string as_found(const mdev::VgpuGpu& gpu, Mode found) {
   return fmt::format("{} ({})", text(found), driver_of(gpu.function));
 }
 
-/// Names a function of the GPU's card that is still on a driver of the host; empty: none is.
-std::string unfinished(const vfio::Inventory& inventory, const mdev::VgpuGpu& gpu) {
-  for (const auto& [address, function] : inventory.functions) {
-    if (!vfio::is_companion(gpu.function, function) || !function.driver || vfio::on_vfio_driver(function))
-      continue;
-    return fmt::format("{} of its card is on {}", address.text(), *function.driver);
-  }
-  return {};
-}
-
 void compare(const vfio::Inventory& inventory, const mdev::VgpuGpu& gpu, const vgpu::GpuComparison& carried,
              ModeComparison& comparison) {
   const Mode desired = comparison.desired.value_or(comparison.found);
@@ -48,6 +38,15 @@ void compare(const vfio::Inventory& inventory, const mdev::VgpuGpu& gpu, const v
 }
 
 }  // namespace
+
+std::string unfinished(const vfio::Inventory& inventory, const mdev::VgpuGpu& gpu) {
+  for (const auto& [address, function] : inventory.functions) {
+    if (!vfio::is_companion(gpu.function, function) || !function.driver || vfio::on_vfio_driver(function))
+      continue;
+    return fmt::format("{} of its card is on {}", address.text(), *function.driver);
+  }
+  return {};
+}
 
 Mode mode_of(const mdev::VgpuGpu& gpu) {
   if (vfio::on_vfio_driver(gpu.function)) return Mode::passthrough;

@@ -14,6 +14,9 @@
 
 namespace ferry::policy {
 
+/// Names a function of the GPU's card that is still on a driver of the host; empty: none is.
+std::string unfinished(const vfio::Inventory& inventory, const mdev::VgpuGpu& gpu);
+
 /// The mode of a GPU now: `passthrough` on a vfio driver, `vgpu` if it carries vGPUs, else `host`.
 Mode mode_of(const mdev::VgpuGpu& gpu);
 

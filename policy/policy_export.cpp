@@ -67,6 +67,15 @@ PolicyItem item_for_claims(const mdev::VgpuGpu& gpu, const api::ClaimableGpu& cl
   return {.gpus = {}, .allocation = Allocation::dra, .allow = {.mixed_sizes = claimable.mixed_sizes}};
 }
 
+/// The reason why no policy describes the GPU as it is; empty: one does.
+std::string why_left_out(const vfio::Inventory& inventory, const mdev::VgpuGpu& gpu) {
+  if (gpu.function.problem) return gpu.function.problem->message;
+  if (mode_of(gpu) != Mode::passthrough) return vgpu::why_no_item(gpu);
+  const std::string rest = unfinished(inventory, gpu);
+  if (rest.empty()) return rest;
+  return fmt::format("{} (`ferry vfio bind --device {}` binds the whole card)", rest, gpu.address().text());
+}
+
 /// Verifies that the file describes the host, with the code that reads policies and judges hosts.
 Result<> check(const Policy& policy, const vfio::Inventory& inventory, const mdev::VgpuInventory& vgpus) {
   PolicyFile file;
@@ -100,6 +109,10 @@ Result<ExportedPolicy> export_policy(const vfio::Inventory& inventory, const mde
   for (const mdev::VgpuGpu& gpu : vgpus.gpus) {
     const api::ClaimableGpu* of_claims = for_claims(gpu, claimable);
     if (gpu.by_name && gpu.devices.empty() && of_claims == nullptr) continue;  // not in the profile either
+    if (const std::string why = why_left_out(inventory, gpu); of_claims == nullptr && !why.empty()) {
+      out.notes.push_back(fmt::format("{}: left out: {}", gpu.label(), why));
+      continue;
+    }
     PolicyItem item = of_claims != nullptr ? item_for_claims(gpu, *of_claims, out.notes)
                                            : item_of(gpu, profile->item_for(gpu), managed, out.notes);
     if (gpu.by_name) {

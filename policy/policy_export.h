@@ -27,14 +27,17 @@ struct ExportedPolicy {
 };
 
 /// A policy that the node already agrees with: judge_policy() finds no difference, and applying it writes
-/// nothing. It has one item for each set of equal GPUs, by their numbers; every GPU is in an item. vGPUs
-/// without parameters have no key for them, so that they stay as they are. The driver chooses placements.
-/// `release` has its default, since no host shows it.
+/// nothing. It has one item for each set of equal GPUs, by their numbers. vGPUs without parameters have no
+/// key for them, so that they stay as they are. The driver chooses placements. `release` has its default,
+/// since no host shows it.
+///
+/// A GPU that no policy describes is left out, with a note: it cannot be read, its card is half on vfio, or
+/// vgpu::why_no_item(). Applying the policy leaves it alone.
 ///
 /// A GPU of `claimable` with `for_dra` has the allocation dra, without `allow`: the file does not show what
 /// the policy allows.
 ///
-/// Errors: see export_profile(); also Errc::unsupported: a card is half on vfio, which no policy can say.
+/// Errors: see export_profile().
 Result<ExportedPolicy> export_policy(const vfio::Inventory& inventory, const mdev::VgpuInventory& vgpus,
                                      const std::string& name, const ManagedGpus& managed = {},
                                      const std::vector<api::ClaimableGpu>& claimable = {});

@@ -219,6 +219,14 @@ const std::vector<Row>& rows() {
       {"r22", "kubevirt-cr", 0, {"pciVendorSelector: \"1002:692F\"", "resourceName: amd.com/692f"}},
       {"r22", "vfio plan --vendor amd", 4, {"0000:06:00.0 has 3 virtual functions enabled"}},
       {"r22", "vfio plan --device 0000:06:02.0", 0, {"0000:06:02.0  pci-stub -> vfio-pci"}},
+
+      // Exports leave out a GPU that no file describes.
+      {"r01", "export", 0, {"GPU 0 (0000:01:00.0): left out: ", "of its card is on", "version: v2"}},
+      {"r19", "export", 0, {"0000:00:02.0): left out: 2 of its 3 virtual functions", "version: v2"}},
+      {"r19", "vgpu export", 0, {"0000:00:02.0): left out: 2 of its 3 virtual functions", "version: v1"}},
+      {"r22", "export", 0, {"0000:06:00.0): left out: 1 of its 3 virtual functions", "version: v2"}},
+      {"r22", "vgpu export", 0, {"0000:06:00.0): left out: 1 of its 3 virtual functions", "version: v1"}},
+      {"r35", "export", 0, {"left out: ", "version: v2"}},
       {"r31", "doctor -v", 1, {"none of NVIDIA in /sys/bus/pci/devices"}},
 
       // Resources for KubeVirt and the kubelet.

@@ -12,7 +12,9 @@
 namespace ferry::policy {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
+using testing::HasSubstr;
 using testing::IsEmpty;
 
 PolicyFile read(const std::string& text) {
@@ -196,14 +198,17 @@ TEST(PolicyText, HasTheDevicesThatClaimsCanHave) {
   EXPECT_EQ(policy_text(read(text)), text);
 }
 
-TEST(PolicyExport, RefusesWhatNoPolicyCanSay) {
+TEST(PolicyExport, LeavesOutAGpuThatNoPolicyDescribes) {
   Host host;
-  host.add("vfio-pci");
+  for (int i = 0; i < 2; ++i) host.add("vfio-pci");
   host.companion(0).driver = "snd_hda_intel";
   host.companion(0).vfio_devices.clear();
   const auto half = export_policy(host.inventory, host.vgpus, "now");
-  ASSERT_FALSE(half);
-  EXPECT_EQ(half.error().code, Errc::unsupported);
+  ASSERT_TRUE(half) << half.error().message;
+  ASSERT_EQ(half->policy.items.size(), 1U);
+  EXPECT_THAT(half->policy.items[0].gpus.indices, ElementsAre(1));
+  EXPECT_THAT(half->notes, ElementsAre(AllOf(HasSubstr("GPU 0 (0000:00:00.0): left out: "),
+                                             HasSubstr("of its card is on snd_hda_intel"))));
   const auto name = export_policy(host.inventory, host.vgpus, "two words");
   ASSERT_FALSE(name);
   EXPECT_EQ(name.error().code, Errc::usage);

@@ -361,13 +361,17 @@ TEST_F(WholeFunctions, AreExportedWithTheFilterOfTheirGpu) {
   EXPECT_EQ(node.apply(*exported).kind, Kind::already_so);
 }
 
-TEST_F(WholeFunctions, BesideOthersCannotBeExported) {
+TEST_F(WholeFunctions, BesideOthersAreLeftOutOfAnExport) {
   node.kernel.enable_vfs(kGpu, 2);
   node.bind_by_hand(kFirst);
-  const auto exported = export_profile(node.snapshot().inventory, "now");
-  ASSERT_FALSE(exported);
-  EXPECT_EQ(code_of(exported.error()), Errc::unsupported);
-  EXPECT_THAT(exported.error().message, HasSubstr("expected 1 virtual function, found 2"));
+  const auto inventory = node.snapshot().inventory;
+  const auto exported = export_profile(inventory, "now");
+  ASSERT_TRUE(exported) << exported.error().message;
+  ASSERT_EQ(exported->items.size(), 1U);
+  EXPECT_THAT(exported->items[0].indices, IsEmpty());
+  EXPECT_FALSE(exported->items[0].all_devices);
+  EXPECT_THAT(unsaid_by_v1(inventory),
+              ElementsAre(HasSubstr("left out: 1 of its 2 virtual functions is on a vfio driver")));
 }
 
 TEST_F(WholeFunctions, GetTheirProvisioning) {

@@ -9,6 +9,7 @@
 
 #include "common/config/config_tree.h"
 #include "common/text/text.h"
+#include "mdev/framework.h"
 #include "vgpu-dm/plan/comparison.h"
 #include "vgpu-dm/plan/gpu_capacity.h"
 #include "vgpu-dm/profile/profile_yaml.h"
@@ -45,9 +46,19 @@ ExtraSettings extras_of(const mdev::VgpuGpu& gpu) {
   return out;
 }
 
+std::string why_no_item(const mdev::VgpuGpu& gpu) {
+  if (!gpu.framework->binds_functions()) return {};
+  if (const Error* problem = gpu.problem()) return problem->message;
+  if (gpu.devices.empty() || gpu.devices.size() == gpu.function.sriov_numvfs) return {};
+  return fmt::format("{} of its {} virtual functions {} on a vfio driver, and a file names all or none",
+                     gpu.devices.size(), gpu.function.sriov_numvfs, gpu.devices.size() == 1 ? "is" : "are");
+}
+
 std::vector<std::string> unsaid_by_v1(const mdev::VgpuInventory& inventory) {
   std::vector<std::string> out;
   for (const mdev::VgpuGpu& gpu : inventory.gpus) {
+    if (const std::string why = why_no_item(gpu); !why.empty())
+      out.push_back(fmt::format("{}: left out: {}", gpu.label(), why));
     const ExtraSettings extras = extras_of(gpu);
     if (extras.several_sizes) {
       out.push_back(gpu.label() +
@@ -132,12 +143,16 @@ Result<Profile> export_profile(const mdev::VgpuInventory& inventory, const std::
   // Keyed by the filter that a GPU which counts only by name needs, and its vGPUs; value: index into
   // profile.items.
   std::map<std::pair<std::string, Carried>, std::size_t> item_for;
-  std::map<std::string, std::size_t> items_of;  // by that filter; empty: none is needed
+  std::map<std::string, std::size_t> items_of;  // by that filter, and GPUs left out; empty: none is needed
   for (const mdev::VgpuGpu& gpu : inventory.gpus) {
-    auto carried = carried_by(gpu);
-    if (!carried) return fail(std::move(carried).error());
     const std::vector<DeviceFilter> filters = filters_for(gpu);
     const std::string filter = filters.empty() ? std::string() : filters.front().text();
+    if (!why_no_item(gpu).empty()) {
+      ++items_of[filter];  // so that an item with this filter is not for all devices
+      continue;
+    }
+    auto carried = carried_by(gpu);
+    if (!carried) return fail(std::move(carried).error());
     const auto carries_beside = [&](const mdev::VgpuGpu& other) {
       return !other.devices.empty() && other.by_name && filters_for(other) == filters;
     };

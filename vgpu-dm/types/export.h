@@ -27,6 +27,10 @@ struct ExtraSettings {
 };
 ExtraSettings extras_of(const mdev::VgpuGpu& gpu);
 
+/// The reason why no file describes the GPU's virtual functions as they are: fewer are on vfio drivers than
+/// there are, or one cannot be read. Empty: a file can, or the GPU has no functions that VMs get whole.
+std::string why_no_item(const mdev::VgpuGpu& gpu);
+
 /// Facts about these GPUs that a v1 file cannot express, each as a sentence; empty: none.
 std::vector<std::string> unsaid_by_v1(const mdev::VgpuInventory& inventory);
 
@@ -34,7 +38,7 @@ std::vector<std::string> unsaid_by_v1(const mdev::VgpuInventory& inventory);
 /// It has one item for each set of GPUs with the same vGPUs, in order of the sets' first GPUs, without
 /// filters. Every GPU is in an item, also GPUs without vGPUs. `devices: all` if one item has all GPUs;
 /// `devices: []` if the node has no GPU. GPUs that count only by name have items of their own, with a filter,
-/// or none if they have no vGPUs.
+/// or none if they have no vGPUs, or for why_no_item(): applying the profile leaves these alone.
 ///
 /// Errc::usage: the name is no label value (can_be_label()). Errc::unsupported: no v1 file can express a
 /// GPU's vGPUs. Errc::failed: no driver has bound a vGPU. Or the scan's own error, if vGPUs cannot be read.
