@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <initializer_list>
 #include <map>
+#include <string_view>
 #include <system_error>
 #include <vector>
 
@@ -130,18 +132,29 @@ int vfio_manage(int argc, char** argv) {
 }
 
 // The flags and the environment of driver-manager control the drain and the unloading of a driver. Ferry
-// needs neither, so any are accepted.
+// needs neither, so any are accepted. In NVIDIA's program the flags stand before the command.
 int driver_manager(int argc, char** argv) {
-  const std::string_view command = argc > 1 ? argv[1] : "";
-  if (command == "uninstall_driver" || command == "preflight_check") {
+  const std::vector<std::string_view> words(argv + 1, argv + argc);
+  const auto first_of = [&words](std::initializer_list<std::string_view> wanted) {
+    return std::ranges::find_first_of(words, wanted);
+  };
+  if (const auto command = first_of({"uninstall_driver", "preflight_check"}); command != words.end()) {
     fmt::print(stderr,
                "driver-manager: {} is not needed: ferry binds or unbinds a GPU that is not in use, whether "
                "or not a driver is installed, and refuses one that is in use, naming who uses it\n",
-               command);
+               *command);
+    return 0;
+  }
+  if (first_of({"--version", "-v"}) != words.end()) {
+    fmt::print("ferry {}\n", kVersion);
+    return 0;
+  }
+  if (first_of({"--help", "-h"}) != words.end()) {
+    fmt::print("driver-manager [FLAG...] uninstall_driver|preflight_check\nNeither changes anything.\n");
     return 0;
   }
   print_to_stderr("driver-manager: there is no command '{}'\nhint: uninstall_driver, preflight_check\n",
-                  command);
+                  words.empty() ? "" : words.back());
   return kReplacedFailed;
 }
 

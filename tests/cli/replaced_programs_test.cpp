@@ -139,6 +139,16 @@ TEST_F(ReplacedProgram, DriverManagerHasNothingToDo) {
   EXPECT_THAT(result.err, HasSubstr("uninstall_driver is not needed"));
   EXPECT_THAT(result.out, IsEmpty());
   EXPECT_EQ(run_ferry_as("driver-manager", {"preflight_check"}).status, 0);
+  // NVIDIA's program takes its flags before the command.
+  const auto flags = run_ferry_as("driver-manager", {"--node-name", "n1", "--drain-timeout-seconds=5s",
+                                                     "--force-reinstall", "uninstall_driver"});
+  EXPECT_EQ(flags.status, 0);
+  EXPECT_THAT(flags.err, HasSubstr("uninstall_driver is not needed"));
+  EXPECT_THAT(run_ferry_as("driver-manager", {"--version"}).out, HasSubstr("ferry "));
+  EXPECT_EQ(run_ferry_as("driver-manager", {"--version"}).status, 0);
+  EXPECT_THAT(run_ferry_as("driver-manager", {"--help"}).out, HasSubstr("preflight_check"));
+  EXPECT_EQ(run_ferry_as("driver-manager", {"--help"}).status, 0);
+  EXPECT_EQ(run_ferry_as("driver-manager", {"--node-name", "n1"}).status, 1);
   EXPECT_EQ(run_ferry_as("driver-manager", {"unload"}).status, 1);
   EXPECT_EQ(run_ferry_as("driver-manager", {}).status, 1);
 }
