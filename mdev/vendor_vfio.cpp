@@ -184,8 +184,8 @@ class VendorVfio final : public Framework {
   }
 
   bool exists(const HostFs& host, const VgpuDevice& device) const override {
-    const auto type = host.read_attribute(current_type_path(device.parent));
-    return type ? *type != "0" : !is_gone(type.error());
+    const auto type = read_current_type(host, device.parent);
+    return type ? type->has_value() : !is_gone(type.error());
   }
 
   Result<std::uint32_t> available_now(const HostFs& host, const vfio::PciAddress& parent,

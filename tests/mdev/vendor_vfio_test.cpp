@@ -157,6 +157,9 @@ TEST_F(VendorFunctionRead, HasNoVgpuWhereNothingIsSet) {
   for (const char* nothing : {"0\n", "0", "", "\n", "00\n"}) {
     says("current_vgpu_type", nothing);
     EXPECT_FALSE(read(kFirst).device) << nothing;
+    VgpuDevice removed;
+    removed.parent = at(kFirst);
+    EXPECT_FALSE(vendor_vfio().exists(kernel, removed)) << nothing;
     EXPECT_FALSE(read(kFirst).parent.problem);
   }
 }
