@@ -291,6 +291,12 @@ class Capture {
         acts_, [&](const StuckWrite& act) { return !is_read(act) && concerns(act, function); });
   }
 
+  /// "10de" of "0x10de". The file is empty in a tree that was captured while it could not be read.
+  std::string id_in(const fs::path& file) const {
+    const std::string text = host_.read_attribute(file).value_or("");
+    return text.starts_with("0x") ? text.substr(2) : text;
+  }
+
   void functions() {
     constexpr const char* kDevices = "sys/bus/pci/devices";
     walk(kDevices, kFlat, Texts::none);
@@ -338,8 +344,7 @@ class Capture {
       }
     }
     for (const fs::path& path : std::exchange(numvfs_, {})) put(path, fmt::format("{}\n", virtual_functions));
-    devices_.push_back(host_.read_attribute(at / "vendor").value_or("0x0000").substr(2) + ":" +
-                       host_.read_attribute(at / "device").value_or("0x0000").substr(2));
+    devices_.push_back(id_in(at / "vendor") + ":" + id_in(at / "device"));
   }
 
   /// Captures all modules' names, and parameters and users of those that serve devices to VMs.

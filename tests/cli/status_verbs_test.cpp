@@ -240,6 +240,15 @@ TEST_F(StatusVerbs, ACaptureHasNamesAloneOfTheKubeletsFolders) {
   EXPECT_EQ(content(to / checkpoint), "");
 }
 
+TEST_F(StatusVerbs, ACapturedHostWithAnUnreadFunctionIsCapturedAgain) {
+  build("laptop");
+  const fs::path to = scratch_.path() / "captured";
+  ASSERT_EQ(on(root(), {"status", "--capture", to.string()}).status, 0);
+  const std::ofstream emptied(to / "sys/bus/pci/devices/0000:01:00.0/vendor");
+  const auto again = on(to, {"status", "--capture", (scratch_.path() / "again").string()});
+  EXPECT_EQ(again.status, 0) << again.err;
+}
+
 // By their UUIDs, which only the machine's ID tells.
 TEST_F(StatusVerbs, ACapturedHostKnowsWhichVgpusFerryMade) {
   build("t4-server");
