@@ -103,7 +103,8 @@ class GpuManagement : Pinned {
 
 class Nvml final : public GpuManagement {
  public:
-  /// Searches the library below the host's root, then below the driver container's (run/nvidia/driver).
+  /// Searches the library below the host's root, then below the driver container's (run/nvidia/driver). The
+  /// first one that can be used counts.
   explicit Nvml(const HostFs& host) : host_(&host) {}
   Result<ManagedGpu> read(const vfio::PciAddress& gpu) override;
   Result<> make_instance(const vfio::PciAddress& gpu, std::uint32_t profile) override;

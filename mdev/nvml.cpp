@@ -3,6 +3,7 @@
 #include <array>
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -26,7 +27,7 @@ namespace {
 /// Loads the library when it is opened, and unloads it at its destruction.
 class Library {
  public:
-  /// Opens the library for calls about one GPU. Errc::unsupported: the host lacks the library, it cannot be
+  /// Opens the library for calls about one GPU. Errc::unsupported: the host lacks the library, none can be
   /// loaded, or its driver is not loaded. Errc::not_found: the library does not know the GPU.
   static Result<Library> open(const HostFs& host, const vfio::PciAddress& gpu);
   Library(const Library&) = delete;
@@ -83,16 +84,21 @@ Result<void*> load(const HostFs& host, const std::filesystem::path& path) {
   return fail(Errc::unsupported, fmt::format("load /{}: {}", path.string(), last_dl_error()));
 }
 
+// A library that cannot be used may be left from an old package of a host whose driver is in a container.
 Result<Library> Library::open(const HostFs& host, const vfio::PciAddress& gpu) {
+  std::optional<Error> first;
   for (const char* root : kRoots) {
     for (const char* directory : kDirectories) {
       auto handle = load(host, std::filesystem::path(root) / directory / kName);
-      if (!handle && is_gone(handle.error())) continue;
-      if (!handle) return fail(std::move(handle).error());
+      if (!handle) {
+        if (!first && !is_gone(handle.error())) first = std::move(handle).error();
+        continue;
+      }
       Library library(*handle);
       if (auto ready = library.checked(library.call("nvmlInit_v2"), "initialise NVML"); !ready) {
         ::dlclose(std::exchange(library.handle_, nullptr));
-        return fail(Errc::unsupported, ready.error().message, ready.error().hint);
+        if (!first) first = std::move(ready).error();
+        continue;
       }
       const std::string address = gpu.text();
       const Status status =
@@ -104,6 +110,7 @@ Result<Library> Library::open(const HostFs& host, const vfio::PciAddress& gpu) {
       return library;
     }
   }
+  if (first) return fail(Errc::unsupported, first->message, first->hint);
   return fail(Errc::unsupported, fmt::format("this host has no {}", kName),
               "it comes with NVIDIA's driver: install the vGPU host driver, or mount the root that has it");
 }

@@ -219,6 +219,13 @@ TEST_F(NvmlTest, DoesNotLoadWhatIsNoLibrary) {
   EXPECT_THAT(bad.error().message, HasSubstr("load /usr/lib64/libnvidia-ml.so.1: "));
 }
 
+TEST_F(NvmlTest, PassesOverALibraryThatCannotBeUsed) {
+  tree_.remove("usr");
+  tree_.file("usr/lib64/libnvidia-ml.so.1", "left from an old package\n");
+  install("run/nvidia/driver/usr/lib64");
+  EXPECT_TRUE(must(nvml_.read(gpu_)).vgpu_host);
+}
+
 // Whoever may write a link in the host's root must not choose what is loaded from ours.
 TEST_F(NvmlTest, DoesNotFollowALinkOutOfTheRoot) {
   tree_.remove("usr");
