@@ -91,7 +91,8 @@ ExitStatus vgpu_choose_verb(const Session& session, const ChoiceOptions& options
   if (!request) return complain(request.error());
   auto gpus = parse_gpus(options.devices);
   if (!gpus) return complain(gpus.error());
-  auto vgpus = read_vgpus(session, session.rules);
+  // Without --device only NVIDIA's GPUs count: whole virtual functions have no framebuffer to choose by.
+  auto vgpus = gpus->empty() ? read_vgpus(session, session.rules) : read_vgpus(session);
   if (!vgpus) return complain(vgpus.error());
   if (auto there = check_gpus(*gpus, *vgpus); !there) return complain(there.error());
   const vgpu::Choice choice = vgpu::choose_types(*vgpus, *gpus, *request);
