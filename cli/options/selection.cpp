@@ -209,15 +209,6 @@ Result<std::vector<Criterion>> criteria_of(const FilterOptions& options) {
   return out;
 }
 
-/// `rules` with the on-request classes that --class names and the vendors that --vendor names.
-vfio::AcceleratorRules rules_asked_by(const FilterOptions& options, vfio::AcceleratorRules rules) {
-  for (const std::string& text : options.classes)
-    if (const auto desired = desired_class(text)) rules = rules.asking_for(desired->pci_class());
-  for (const std::string& text : options.vendors)
-    if (const auto id = desired_vendor(text)) rules.named_vendors.insert(*id);
-  return rules;
-}
-
 Error nothing_is(const Criterion& criterion, const std::vector<Candidate>& there) {
   const Kind& kind = criterion.kind;
   std::set<std::string> is;
@@ -364,6 +355,14 @@ Result<> each_shares_a_group(const vfio::Inventory& inventory, const vfio::Rebin
 }
 
 }  // namespace
+
+vfio::AcceleratorRules rules_asked_by(const FilterOptions& options, vfio::AcceleratorRules rules) {
+  for (const std::string& text : options.classes)
+    if (const auto desired = desired_class(text)) rules = rules.asking_for(desired->pci_class());
+  for (const std::string& text : options.vendors)
+    if (const auto id = desired_vendor(text)) rules.named_vendors.insert(*id);
+  return rules;
+}
 
 Result<ChosenUnits> select(const SelectionOptions& options, const vfio::Inventory& inventory,
                            const vfio::AcceleratorRules& rules, const mdev::VgpuInventory& vgpus,

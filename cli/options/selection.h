@@ -44,9 +44,12 @@ struct ChosenUnits {
       skipped;  ///< skipped by --all or a filter for vGPUs, with the reason
 };
 
-/// Selects exactly the named accelerators, or with --all or a filter all that fit it and the direction. To
-/// vfio these are all but those that carry or offer vGPUs. Back, these are all on a vfio driver or half-way
-/// by `record`. Errc::usage or not_found name the fault.
+/// `rules` with the on-request classes that --class names and the vendors that --vendor names.
+vfio::AcceleratorRules rules_asked_by(const FilterOptions& options, vfio::AcceleratorRules rules);
+
+/// `vgpus`: those by rules_asked_by(). Selects exactly the named accelerators, or with --all or a filter all
+/// that fit it and the direction. To vfio these are all but those that carry or offer vGPUs. Back, these are
+/// all on a vfio driver or half-way by `record`. Errc::usage or not_found name the fault.
 Result<ChosenUnits> select(const SelectionOptions& options, const vfio::Inventory& inventory,
                            const vfio::AcceleratorRules& rules, const mdev::VgpuInventory& vgpus,
                            const vfio::UndoJournal& record, plugin::DeviceNames& names,

@@ -99,14 +99,14 @@ ExitStatus bind_verb(const Session& session, const SelectionOptions& options, vf
   return run(session, direction, asks, [&]() -> Result<ChosenUnits> {
     auto inventory = vfio::scan(*session.host);
     if (!inventory) return fail(std::move(inventory).error());
-    auto vgpus = mdev::scan_vgpus(*session.host, *inventory, session.rules);
+    auto vgpus = mdev::scan_vgpus(*session.host, *inventory, rules_asked_by(options.filter, session.rules));
     if (!vgpus) return fail(std::move(vgpus).error());
     auto record = vfio::read_records(*session.host);
     if (!record) return fail(std::move(record).error());
     plugin::DeviceNames names(*session.host);
     auto chosen = select(options, *inventory, session.rules, *vgpus, *record, names, direction);
     if (!chosen) return chosen;
-    if (!chosen->rules.named.empty() || !chosen->rules.named_vendors.empty()) {
+    if (!chosen->rules.named.empty()) {
       vgpus = mdev::scan_vgpus(*session.host, *inventory, chosen->rules);  // named ones may carry vGPUs, too
       if (!vgpus) return fail(std::move(vgpus).error());
     }

@@ -199,7 +199,8 @@ const std::vector<Row>& rows() {
        {"GPU 0 (0000:17:00.0): expected passthrough, found host (driver nvidia)",
         "GPU 2 (0000:03:00.0): host"}},
       {"r18", "status", 0, {"0000:00:02.0  GPU 8086:3e98, group 0, driver i915"}},
-      {"r18", "vfio plan --vendor intel", 4, {"0000:00:02.0", "boot display"}},
+      {"r18", "vfio plan --vendor intel", 0, {"0000:00:02.0: skipped: its driver offers vGPU types"}},
+      {"r18", "vfio plan --device 0000:00:02.0", 4, {"0000:00:02.0", "boot display"}},
       {"r19", "status", 0, {"0000:00:02.0  GPU 8086:4690, group 0, driver i915"}},
       {"r19", "vfio plan --device 0000:00:02.1", 0, {"0000:00:02.1 (group 42): already so"}},
       {"r22",
@@ -217,7 +218,8 @@ const std::vector<Row>& rows() {
        0,
        {"a virtual function of 0000:06:00.0 (1002:6929)", "ferry vfio bind --device 0000:06:02.0"}},
       {"r22", "kubevirt-cr", 0, {"pciVendorSelector: \"1002:692F\"", "resourceName: amd.com/692f"}},
-      {"r22", "vfio plan --vendor amd", 4, {"0000:06:00.0 has 3 virtual functions enabled"}},
+      {"r22", "vfio plan --vendor amd", 0, {"0000:06:00.0", "skipped"}, {"refused"}},
+      {"r22", "vfio plan --device 0000:06:00.0", 4, {"0000:06:00.0 has 3 virtual functions enabled"}},
       {"r22", "vfio plan --device 0000:06:02.0", 0, {"0000:06:02.0  pci-stub -> vfio-pci"}},
 
       // Exports leave out a GPU that no file describes.
