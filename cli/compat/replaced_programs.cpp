@@ -92,12 +92,12 @@ class VfioManage {
                        .hint = "give either --all or --device-id ADDRESS"});
     }
     if (const auto there = check_host_root("--host-root", host_root_); !there) return complain(there.error());
-    const Session session = open_session(host_root_);
+    Session session = open_session(host_root_);
+    if (all_ && switches_) session.rules = session.rules.asking_for(vfio::PciClass::bridge_other);
     SelectionOptions options;
     options.all = all_;
     options.yes = true;  // the replaced program asks nothing
     if (!device_.empty()) options.devices = {device_};
-    if (all_ && switches_) options.filter.classes = {"vga", "3d", "nvswitch"};
     return bind_verb(session, options, direction_);
   }
 

@@ -84,6 +84,17 @@ TEST_F(ReplacedProgram, VfioManageTakesSwitchesWhenTheEnvironmentSaysSo) {
               HasSubstr("0000:07:00.0 (group 13): already so"));
 }
 
+TEST_F(ReplacedProgram, VfioManageHasNothingToDoWithoutNvidiasGpusWhateverTheEnvironmentSays) {
+  kernel_.add_function({.address = "0000:06:00.0", .ids = "1002:6929", .class_code = 0x030000, .group = 30});
+  for (const char* command : {"bind", "unbind"}) {
+    for (const char* switches : {"BIND_NVSWITCHES=true", "BIND_NVSWITCHES=false"}) {
+      const auto result = run_ferry_as("vfio-manage", {command, "--all", "--host-root", root()}, {switches});
+      EXPECT_EQ(result.status, 0) << command << ' ' << switches << result.err;
+      EXPECT_THAT(result.out, HasSubstr("nothing to do"));
+    }
+  }
+}
+
 TEST_F(ReplacedProgram, VfioManageWantsExactlyOneChoice) {
   add_gpu_on_vfio();
   for (const std::vector<std::string>& command : {std::vector<std::string>{"bind"},
