@@ -11,6 +11,8 @@
 #include "cli/output/status_text.h"
 #include "common/text/text.h"
 #include "mdev/framework.h"
+#include "mdev/vgpu_inventory.h"
+#include "vfio/bind/rebind_plan.h"
 #include "vfio/bind/unit_members.h"
 
 namespace ferry::cli {
@@ -79,13 +81,19 @@ std::vector<std::string> mode_lines(const ExplainInputs& inputs,
   return lines;
 }
 
+void add_reasons(const std::vector<std::string>& reasons, const std::string& hint, const std::string& so,
+                 std::vector<Way>& ways) {
+  for (const std::string& reason : reasons) ways.push_back({.command = {}, .does = so + reason});
+  if (!hint.empty()) ways.push_back({.command = {}, .does = "hint: " + hint});
+}
+
+constexpr const char* kNoBind = "it cannot be bound to vfio: ";
+
 void add_objections(const host::AcceleratorDescription& description, const std::string& so,
                     std::vector<Way>& ways) {
-  for (const std::string& reason : description.movable_reasons)
-    ways.push_back({.command = {}, .does = so + reason});
-  if (!description.movable_hint.empty()) {
-    ways.push_back({.command = {}, .does = "hint: " + description.movable_hint});
-  } else if (description.condition.health == host::Health::bad && description.condition.hint.empty()) {
+  add_reasons(description.movable_reasons, description.movable_hint, so, ways);
+  if (description.movable_hint.empty() && description.condition.health == host::Health::bad &&
+      description.condition.hint.empty()) {
     ways.push_back({.command = "ferry doctor", .does = "lists what is wrong with this host"});
   }
 }
@@ -167,7 +175,7 @@ std::vector<Way> ways_of(const ExplainInputs& inputs, const host::AcceleratorDes
         ways.push_back(
             {.command = "ferry vfio bind --device " + address, .does = "binds it to vfio, for a VM"});
       } else {
-        add_objections(description, "it cannot be bound to vfio: ", ways);
+        add_objections(description, kNoBind, ways);
       }
       if (description.framework->makes_vgpus())
         ways.push_back({.command = "ferry vgpu apply -f FILE", .does = "divides it by a profile"});
@@ -222,11 +230,26 @@ std::string virtual_function_text(const host::NamedDescription& physical) {
 
 }  // namespace
 
-Way way_by_name(const vfio::PciFunction& function) {
-  const bool away = vfio::on_vfio_driver(function);
-  return {
-      .command = fmt::format("ferry vfio {} --device {}", away ? "unbind" : "bind", function.address.text()),
-      .does = away ? "returns it to the host" : "gives it to VMs"};
+std::vector<Way> ways_by_name(const ExplainInputs& inputs, const vfio::PciFunction& function) {
+  const std::string address = function.address.text();
+  if (vfio::on_vfio_driver(function))
+    return {{.command = "ferry vfio unbind --device " + address, .does = "returns it to the host"}};
+  vfio::AcceleratorRules rules = inputs.rules.asking_for(function.pci_class());
+  rules.named.insert(function.address);
+  vfio::RebindRequest request;
+  request.accelerators = {function.address};
+  request.untouchable = mdev::carriers_of_vgpus(inputs.snapshot.vgpus);
+  // The snapshot asks for the users of a function only if it shares a group with an accelerator.
+  vfio::UseReport use;
+  if (function.boot_display)
+    use.users[address] = {{.kind = vfio::DeviceUser::Kind::boot_display, .name = "boot_vga", .what = {}}};
+  const vfio::RebindPlan plan =
+      vfio::plan_bind(inputs.snapshot.inventory, rules, request, use, inputs.snapshot.drivers, {}, {});
+  if (plan.refusals.empty())
+    return {{.command = "ferry vfio bind --device " + address, .does = "gives it to VMs"}};
+  std::vector<Way> ways;
+  add_reasons(plan.refusals.front().reasons, plan.refusals.front().hint, kNoBind, ways);
+  return ways;
 }
 
 Explanation of_function(const ExplainInputs& inputs, const vfio::PciFunction& function) {
@@ -265,7 +288,7 @@ Explanation of_function(const ExplainInputs& inputs, const vfio::PciFunction& fu
   const auto users = inputs.snapshot.use.of(function.address.text());
   if (!users.empty()) explanation.parts.push_back(part("used by", user_lines({users.begin(), users.end()})));
   if (named != nullptr || is_vf) {
-    explanation.parts.push_back(ways_part({way_by_name(function)}));
+    explanation.parts.push_back(ways_part(ways_by_name(inputs, function)));
   } else if (gpu != nullptr)
     explanation.parts.push_back(
         part("to change", {fmt::format("`ferry explain {}` describes its GPU", gpu->address().text())}));

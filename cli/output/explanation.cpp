@@ -110,7 +110,7 @@ json to_json(const ExplainInputs& inputs, const Subject& subject) {
       if (description != nullptr)
         ways = ways_of(inputs, *description);
       else if (inputs.description.find_by_name(subject.address) != nullptr)
-        ways = {way_by_name(function)};
+        ways = ways_by_name(inputs, function);
       out["ways"] = json::array();
       for (const Way& way : ways)
         out["ways"].push_back({{"command", or_null(way.command)}, {"does", way.does}});

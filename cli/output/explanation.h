@@ -40,6 +40,7 @@ struct ExplainInputs {
   bool plugin_runs = false;
   std::string node = {};                      ///< identity, to know vGPUs that Ferry made; empty: it has none
   std::optional<std::string> asked_for = {};  ///< the policy that desired.json names
+  vfio::AcceleratorRules rules = {};          ///< Session::rules
 };
 
 /// The object that a word of the command line names.

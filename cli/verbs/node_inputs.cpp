@@ -222,6 +222,7 @@ Result<ExplainInputs> read_explain_inputs(const Session& session) {
   if (!snapshot) return fail(std::move(snapshot).error());
   ExplainInputs inputs{.snapshot = std::move(*snapshot), .description = {}, .places = {}};
   inputs.description = describe_node(session, inputs.snapshot);
+  inputs.rules = session.rules;
   inputs.node = vgpu::node_identity(*session.host).value_or("");
   for (const auto& [address, function] : inputs.snapshot.inventory.functions)
     inputs.places.emplace(address, vfio::read_place(*session.host, address));
