@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/fuzz/fuzz.h"
-#include "vgpu-dm/apply/vgpu_params.h"
+#include "vgpu-dm/profile/vgpu_params.h"
 
 void ferry::fuzz::one_input(std::string_view text) {
   const auto params = vgpu::VgpuParams::parse(text);

@@ -27,8 +27,8 @@
 #include "vfio/bind/rebind_apply.h"
 #include "vfio/pci/inventory.h"
 #include "vgpu-dm/apply/apply.h"
-#include "vgpu-dm/apply/vgpu_step.h"
 #include "vgpu-dm/plan/plan.h"
+#include "vgpu-dm/plan/vgpu_step.h"
 
 namespace ferry::vgpu {
 

@@ -10,7 +10,7 @@
 #include "mdev/framework.h"
 #include "vfio/use_probe.h"
 #include "vgpu-dm/apply/gpu_run.h"
-#include "vgpu-dm/apply/vgpu_params.h"
+#include "vgpu-dm/profile/vgpu_params.h"
 
 namespace ferry::vgpu {
 namespace {

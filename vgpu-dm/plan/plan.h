@@ -15,7 +15,7 @@
 #include "mdev/vgpu_inventory.h"
 #include "vfio/quiesce/release.h"
 #include "vfio/use_probe.h"
-#include "vgpu-dm/apply/vgpu_step.h"
+#include "vgpu-dm/plan/vgpu_step.h"
 #include "vgpu-dm/profile/profile.h"
 
 namespace ferry::vgpu {

@@ -12,7 +12,7 @@
 #include "vfio/pci/inventory.h"
 #include "vfio/pci/pci_address.h"
 #include "vfio/pci/pci_function.h"
-#include "vgpu-dm/apply/vgpu_params.h"
+#include "vgpu-dm/profile/vgpu_params.h"
 #include "vgpu-dm/types/type_names.h"
 
 namespace ferry::vgpu {

@@ -8,8 +8,8 @@
 
 #include "common/result.h"
 #include "mdev/vgpu.h"
-#include "vgpu-dm/apply/vgpu_params.h"
 #include "vgpu-dm/profile/profile.h"
+#include "vgpu-dm/profile/vgpu_params.h"
 
 namespace ferry::vgpu {
 

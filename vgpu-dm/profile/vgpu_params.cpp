@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "vgpu-dm/apply/vgpu_params.h"
+#include "vgpu-dm/profile/vgpu_params.h"
 
 #include <algorithm>
 #include <cctype>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "vgpu-dm/apply/vgpu_step.h"
+#include "vgpu-dm/plan/vgpu_step.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
