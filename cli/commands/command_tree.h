@@ -103,14 +103,14 @@ class CommandTree {
   DoctorOptions doctor_;
   SelectionOptions selection_;
   ProfileOptions profile_;
-  KeepingOptions keeping_;
+  HostdOptions hostd_;
   bool on_host_ = false;
   std::string export_name_ = "current";
-  ChoiceOptions choice_;
-  RemovalOptions removal_;
+  VgpuChooseOptions vgpu_choose_;
+  VgpuDeleteOptions vgpu_delete_;
   virt::SelftestOptions selftest_;
   KataOptions kata_;
-  ServingOptions serving_;
+  PluginVerbOptions plugin_;
   AgentOptions agent_;
   std::optional<agent::AgentOptionList> agent_list_;
   dra::DraProgramOptions dra_;

@@ -99,25 +99,25 @@ void CommandTree::add_vgpu(CLI::App& app) {
       ->option_text("NAME [current]");
   add_vgpu_choose(*vgpu);
   CLI::App* remove =
-      add_changing_verb(*vgpu, "delete", "remove vGPUs", call_with(vgpu_delete_verb, removal_));
-  remove->add_flag("--all", removal_.all, "remove the vGPUs of every GPU");
-  add_value(*remove, "--device ADDRESS ...", removal_.devices,
+      add_changing_verb(*vgpu, "delete", "remove vGPUs", call_with(vgpu_delete_verb, vgpu_delete_));
+  remove->add_flag("--all", vgpu_delete_.all, "remove the vGPUs of every GPU");
+  add_value(*remove, "--device ADDRESS ...", vgpu_delete_.devices,
             "remove the vGPUs of this GPU; may be repeated");
-  remove->add_flag("--foreign", removal_.foreign, "also remove vGPUs that Ferry did not make");
-  add_yes(remove, removal_.yes);
+  remove->add_flag("--foreign", vgpu_delete_.foreign, "also remove vGPUs that Ferry did not make");
+  add_yes(remove, vgpu_delete_.yes);
 }
 
 void CommandTree::add_vgpu_choose(CLI::App& vgpu) {
   CLI::App* choose = add_verb(
       vgpu, "choose", "find the smallest vGPU type with enough memory, and how many can still be made",
-      call_with(vgpu_choose_verb, choice_));
-  add_value(*choose, "--memory AMOUNT", choice_.memory,
+      call_with(vgpu_choose_verb, vgpu_choose_));
+  add_value(*choose, "--memory AMOUNT", vgpu_choose_.memory,
             "the least memory of the vGPU, such as 6GiB or 4096MiB; 6G means 6,000,000,000 bytes")
       ->required();
-  suggest_words(add_value(*choose, "--series SERIES", choice_.series,
+  suggest_words(add_value(*choose, "--series SERIES", vgpu_choose_.series,
                           "the series of the type: Q, C, B or A; the default is any, and Q first"),
                 {"Q", "C", "B", "A"});
-  add_value(*choose, "--device ADDRESS ...", choice_.devices,
+  add_value(*choose, "--device ADDRESS ...", vgpu_choose_.devices,
             "only this GPU; may be repeated; the default is all GPUs");
 }
 

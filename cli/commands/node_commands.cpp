@@ -47,51 +47,51 @@ void CommandTree::add_convert(CLI::App& app) {
 void CommandTree::add_hostd(CLI::App& app) {
   CLI::App* hostd =
       add_changing_verb(app, "hostd", "keep the node in the desired state of a file, until SIGTERM",
-                        call_with(hostd_verb, keeping_));
-  hostd->add_flag("--once", keeping_.once, "apply the desired state once, and end as `ferry apply` does");
-  hostd->add_flag("--own-scope", keeping_.own_scope,
+                        call_with(hostd_verb, hostd_));
+  hostd->add_flag("--once", hostd_.once, "apply the desired state once, and end as `ferry apply` does");
+  hostd->add_flag("--own-scope", hostd_.own_scope,
                   "for a container: let the host's systemd move hostd into a scope of its own, where the "
                   "device rules of the container do not apply");
   CLI::Option* socket =
-      add_value(*hostd, "--cri-socket FILE", keeping_.cri_socket,
+      add_value(*hostd, "--cri-socket FILE", hostd_.cri_socket,
                 "the socket of the container runtime, such as /run/containerd/containerd.sock, to "
                 "report which Kata handlers of Ferry it knows");
   hostd
       ->add_flag(
-          "--kata", keeping_.kata,
+          "--kata", hostd_.kata,
           "install the Kata runtimes of /var/lib/ferry/kata-classes.json, and remove Ferry's other ones")
       ->needs(socket);
   const CLI::Range numbers(1U, std::numeric_limits<unsigned>::max() - 1);
-  CLI::Option* group = add_value(*hostd, "--agent-group GID", keeping_.agent_group,
+  CLI::Option* group = add_value(*hostd, "--agent-group GID", hostd_.agent_group,
                                  "the number of the group of an agent that is not root; the group may "
                                  "write /var/lib/ferry and the folders of the next two options");
   group->check(numbers);
-  add_value(*hostd, "--agent-folder DIR ...", keeping_.agent_folders,
+  add_value(*hostd, "--agent-folder DIR ...", hostd_.agent_folders,
             "a folder of the host that the agent may write; may be repeated")
       ->needs(group);
-  add_value(*hostd, "--agent-tree DIR ...", keeping_.agent_trees,
+  add_value(*hostd, "--agent-tree DIR ...", hostd_.agent_trees,
             "a folder of Kata's artifacts, in which the agent may write Ferry's store and the lock; "
             "other files in it stay root's; may be repeated")
       ->needs(group);
   CLI::Option* dra_user =
-      add_value(*hostd, "--dra-user UID", keeping_.dra_user,
+      add_value(*hostd, "--dra-user UID", hostd_.dra_user,
                 "the number of the user of `ferry dra`, whose requests about ResourceClaims hostd "
                 "serves at /run/ferry/claims/hostd.sock");
   dra_user->check(numbers);
   CLI::Option* dra_group =
-      add_value(*hostd, "--dra-group GID", keeping_.dra_group,
+      add_value(*hostd, "--dra-group GID", hostd_.dra_group,
                 "the number of the group of `ferry dra`, which may enter /run/ferry/claims and write "
                 "/run/ferry/dra");
   dra_group->check(numbers)->needs(dra_user);
   dra_user->needs(dra_group);
-  add_value(*hostd, "--dra-folder DIR ...", keeping_.dra_folders,
+  add_value(*hostd, "--dra-folder DIR ...", hostd_.dra_folders,
             "a folder of the host that `ferry dra` may write in addition to /run/ferry/dra; may be repeated")
       ->needs(dra_group);
-  hostd->add_flag("--lenient", keeping_.lenient,
+  hostd->add_flag("--lenient", hostd_.lenient,
                   "accept the faults of a vGPU profile file that NVIDIA's program accepts, with a warning");
-  add_value(*hostd, "--wanted FILE [/var/lib/ferry/desired.json]", keeping_.desired,
+  add_value(*hostd, "--wanted FILE [/var/lib/ferry/desired.json]", hostd_.desired,
             "the file of the host with the desired state");
-  add_value(*hostd, "--state FILE [/run/ferry/status.json]", keeping_.state,
+  add_value(*hostd, "--state FILE [/run/ferry/status.json]", hostd_.status_file,
             "the file of the host for the host status");
   hostd->footer(
       "Without the file of the desired state hostd changes nothing. Before it changes a device that `ferry "
@@ -137,8 +137,8 @@ void CommandTree::add_agent(CLI::App& app) {
 
 void CommandTree::add_plugin(CLI::App& app) {
   CLI::App* plugin = add_verb(app, "plugin", "advertise GPUs and vGPUs to the kubelet, until SIGTERM",
-                              call_with(plugin_verb, serving_));
-  add_plugin_options(*plugin, serving_);
+                              call_with(plugin_verb, plugin_));
+  add_plugin_options(*plugin, plugin_);
 }
 
 void CommandTree::add_dra(CLI::App& app) {

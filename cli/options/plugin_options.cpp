@@ -77,7 +77,7 @@ std::string environment_or(const char* name, std::string otherwise) {
   return value == nullptr ? std::move(otherwise) : std::string(value);
 }
 
-Result<plugin::ResourceRules> rules_of(const Session& session, const ServingOptions& serving) {
+Result<plugin::ResourceRules> rules_of(const Session& session, const PluginVerbOptions& serving) {
   auto rules = resource_rules(session, serving.naming);
   if (!rules) return rules;
   rules->kubevirt = serving.mode != "kata";
@@ -98,14 +98,14 @@ std::string own_pod() {
 }
 
 // The kubelet's own directories for its two ways to find plugins.
-std::filesystem::path directory_of(const ServingOptions& serving) {
+std::filesystem::path directory_of(const PluginVerbOptions& serving) {
   if (serving.kubelet_directory) return *serving.kubelet_directory;
   return serving.plugin_watcher ? "/var/lib/kubelet/plugins_registry" : "/var/lib/kubelet/device-plugins";
 }
 
 }  // namespace
 
-Result<plugin::PluginOptions> plugin_options(const Session& session, const ServingOptions& serving) {
+Result<plugin::PluginOptions> plugin_options(const Session& session, const PluginVerbOptions& serving) {
   auto rules = rules_of(session, serving);
   if (!rules) return fail(std::move(rules).error());
   plugin::PluginOptions options;
@@ -121,7 +121,7 @@ Result<plugin::PluginOptions> plugin_options(const Session& session, const Servi
   return options;
 }
 
-bool asks_for_labels(const ServingOptions& serving) {
+bool asks_for_labels(const PluginVerbOptions& serving) {
   constexpr std::array<std::string_view, 6> kTrue = {"1", "t", "T", "TRUE", "true", "True"};
   return serving.mode != "kubevirt" &&
          std::ranges::find(kTrue, environment_or("ENABLE_GFD", {})) != kTrue.end();
@@ -161,7 +161,7 @@ void add_naming_options(CLI::App& verb, NamingOptions& naming) {
       ->group(kGroup);
 }
 
-void add_plugin_options(CLI::App& verb, ServingOptions& serving) {
+void add_plugin_options(CLI::App& verb, PluginVerbOptions& serving) {
   add_value(verb, "--kubelet-directory DIR [/var/lib/kubelet/device-plugins]", serving.kubelet_directory,
             "the kubelet's directory for plugins");
   verb.add_flag("--plugin-watcher", serving.plugin_watcher,

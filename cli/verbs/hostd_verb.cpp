@@ -49,7 +49,7 @@ class KataBeside {
 };
 
 /// Without a CRI socket readiness is unknown, so the file of ready handlers is removed.
-std::shared_ptr<void> kata_beside(const Session& session, EventLoop& loop, const KeepingOptions& keeping) {
+std::shared_ptr<void> kata_beside(const Session& session, EventLoop& loop, const HostdOptions& keeping) {
   if (!keeping.cri_socket.empty())
     return std::make_shared<KataBeside>(session, loop, keeping.cri_socket, keeping.kata);
   if (auto removed = session.host->remove_file(api::kReadyHandlersFile); !removed) complain(removed.error());
@@ -65,7 +65,7 @@ std::vector<std::filesystem::path> of_the_host(const std::vector<std::filesystem
 
 /// Gives their folders to the groups of the agent and of `ferry dra`; empty: neither is another user than
 /// root.
-std::function<void()> keep_folders(const HostFs& host, const KeepingOptions& keeping) {
+std::function<void()> keep_folders(const HostFs& host, const HostdOptions& keeping) {
   std::vector<std::shared_ptr<host::AgentFolders>> all;
   const auto add = [&](host::AgentFolders::Settings settings) {
     all.push_back(std::make_shared<host::AgentFolders>(host, std::move(settings)));
@@ -120,11 +120,11 @@ ExitStatus keep(const Session& session, const host::NodeLoopOptions& options) {
 
 }  // namespace
 
-ExitStatus hostd_verb(const Session& session, const KeepingOptions& keeping) {
+ExitStatus hostd_verb(const Session& session, const HostdOptions& keeping) {
   host::NodeLoopOptions options;
   options.once = keeping.once;
   options.files.desired_file = keeping.desired.relative_path();
-  options.files.status_file = keeping.state.relative_path();
+  options.files.status_file = keeping.status_file.relative_path();
   options.files.profiles = keeping.lenient ? Reading::lenient : Reading::strict;
   if (!options.once) options.beside = [&](EventLoop& loop) { return kata_beside(session, loop, keeping); };
   if (keeping.dra_user && keeping.dra_group)

@@ -8,7 +8,7 @@
 
 namespace ferry::cli {
 
-ExitStatus plugin_verb(const Session& session, const ServingOptions& serving) {
+ExitStatus plugin_verb(const Session& session, const PluginVerbOptions& serving) {
   const auto options = plugin_options(session, serving);
   if (!options) return complain(options.error());
   if (asks_for_labels(serving))

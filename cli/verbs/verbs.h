@@ -74,32 +74,32 @@ ExitStatus vgpu_assert_verb(const Session& session, const ProfileOptions& option
 /// `vgpu export`: the host's vGPUs as profile `name` of a file that apply and assert take back.
 ExitStatus vgpu_export_verb(const Session& session, const std::string& name);
 
-struct ChoiceOptions {
+struct VgpuChooseOptions {
   std::string memory;                 ///< parse_memory_mib()
   std::optional<std::string> series;  ///< A, B, C or Q
   std::vector<std::string> devices;   ///< addresses of GPUs; none: all
 };
 /// `vgpu choose`: the smallest vGPU type with enough memory, for each GPU. Done: one of all GPUs has such a
 /// type, or each named one. Refused: vGPUs take the space. Failed: no type is large enough.
-ExitStatus vgpu_choose_verb(const Session& session, const ChoiceOptions& options);
+ExitStatus vgpu_choose_verb(const Session& session, const VgpuChooseOptions& options);
 
-struct RemovalOptions {
+struct VgpuDeleteOptions {
   bool all = false;
   bool yes = false;  ///< `all` asks no person
   std::vector<std::string> devices;
   bool foreign = false;
 };
-ExitStatus vgpu_delete_verb(const Session& session, const RemovalOptions& options);
+ExitStatus vgpu_delete_verb(const Session& session, const VgpuDeleteOptions& options);
 
 /// `apply`: changes the whole node to a policy, v2 or v1.
 ExitStatus apply_verb(const Session& session, const ProfileOptions& options);
 /// The dry run of `apply`.
 ExitStatus apply_preview(const Session& session, const policy::Policy& policy, bool foreign);
-struct KeepingOptions {
+struct HostdOptions {
   bool once = false;
   bool own_scope = false;  ///< in a container: move to a control group of the host
   std::filesystem::path desired = std::string("/") + api::kDesiredFile;
-  std::filesystem::path state = std::string("/") + api::kStatusFile;
+  std::filesystem::path status_file = std::string("/") + api::kStatusFile;
   bool lenient = false;                   ///< Reading::lenient, for NVIDIA's profiles
   std::filesystem::path cri_socket = {};  ///< empty: it is unknown which Kata handlers are ready
   bool kata = false;  ///< also install the runtimes of the agent's class file (desired_classes.h)
@@ -112,7 +112,7 @@ struct KeepingOptions {
 };
 /// `hostd`: keeps the node as a file says, whenever the file or the node changes, until SIGTERM or SIGINT.
 /// `once`: applies the file one time and ends as apply_verb(). A dry run prints the plan.
-ExitStatus hostd_verb(const Session& session, const KeepingOptions& keeping);
+ExitStatus hostd_verb(const Session& session, const HostdOptions& keeping);
 /// `assert`: compares the node with a policy.
 ExitStatus assert_verb(const Session& session, const ProfileOptions& options);
 /// `export`: the node's present state as policy `name`, which apply and assert take back.
@@ -120,7 +120,7 @@ ExitStatus export_verb(const Session& session, const std::string& name);
 /// `convert`: policies, v2 or v1, as a v2 file. It does not read the host.
 ExitStatus convert_verb(const Session& session, const ProfileOptions& options);
 
-struct ServingOptions {
+struct PluginVerbOptions {
   std::optional<std::filesystem::path> kubelet_directory;  ///< absent: the kubelet's usual one
   bool plugin_watcher = false;    ///< the kubelet's plugin watcher watches the directory
   std::string mode = "kubevirt";  ///< kubevirt, kata, both
@@ -132,7 +132,7 @@ struct ServingOptions {
 /// `plugin`: serves the kubelet until SIGTERM or SIGINT. P_GPU_ALIAS and NVSWITCH_ALIAS in the environment
 /// name Kata's GPUs and NVSwitches, as for NVIDIA's plugin; empty: each model has its own name. POD_NAME and
 /// POD_NAMESPACE are PodResourcesMonitor::Settings::own_pod.
-ExitStatus plugin_verb(const Session& session, const ServingOptions& serving);
+ExitStatus plugin_verb(const Session& session, const PluginVerbOptions& serving);
 
 struct AgentOptions {
   bool once = false;                           ///< false: become ferry-agent

@@ -13,7 +13,7 @@ namespace {
 
 using nlohmann::json;
 
-Result<vgpu::TypeRequest> request_of(const ChoiceOptions& options) {
+Result<vgpu::TypeRequest> request_of(const VgpuChooseOptions& options) {
   auto memory = vgpu::parse_memory_mib(options.memory);
   if (!memory) return fail(std::move(memory).error().during("--memory"));
   vgpu::TypeRequest request{.framebuffer_mib = *memory, .series = {}};
@@ -86,7 +86,7 @@ VerbOutput show(const vgpu::TypeRequest& request, const vgpu::Choice& choice, bo
 
 }  // namespace
 
-ExitStatus vgpu_choose_verb(const Session& session, const ChoiceOptions& options) {
+ExitStatus vgpu_choose_verb(const Session& session, const VgpuChooseOptions& options) {
   auto request = request_of(options);
   if (!request) return complain(request.error());
   auto gpus = parse_gpus(options.devices);

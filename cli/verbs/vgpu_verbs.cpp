@@ -77,7 +77,7 @@ ExitStatus preview(const Session& session, vgpu::VgpuPlan plan) {
   return print(session, show_vgpus(session, plan));
 }
 
-Result<vgpu::Removal> removal_of(const RemovalOptions& options) {
+Result<vgpu::Removal> removal_of(const VgpuDeleteOptions& options) {
   if (options.all == !options.devices.empty()) {
     return fail(Errc::usage, options.all ? "--all goes without --device" : "no GPU is named",
                 "name GPUs with --device ADDRESS, or take --all");
@@ -177,7 +177,7 @@ AskedDevices removed_by(const vgpu::VgpuPlan& plan) {
 }
 
 /// Asks a person before all vGPUs go. Returns those that may go; absent: the command asks for no answer.
-Result<std::optional<AskedDevices>> answered(const Session& session, const RemovalOptions& options,
+Result<std::optional<AskedDevices>> answered(const Session& session, const VgpuDeleteOptions& options,
                                              const vgpu::VgpuHost& on, const vgpu::Removal& removal) {
   using Agreed = std::optional<AskedDevices>;
   if (!options.all || options.yes || session.dry_run || !can_ask()) return Agreed();
@@ -287,7 +287,7 @@ ExitStatus vgpu_export_verb(const Session& session, const std::string& name) {
   return print(session, {.document = document_of(*profile), .text = vgpu::profile_text(*profile)});
 }
 
-ExitStatus vgpu_delete_verb(const Session& session, const RemovalOptions& options) {
+ExitStatus vgpu_delete_verb(const Session& session, const VgpuDeleteOptions& options) {
   auto removal = removal_of(options);
   if (!removal) return complain(removal.error());
   auto on = vgpu_host(session);

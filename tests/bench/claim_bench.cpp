@@ -184,7 +184,7 @@ class Node {
     options.file = kernel_.root() / "profile.yaml";
     require_done(cli::vgpu_apply_verb(session_, options));
     undo_ = [this] {
-      cli::RemovalOptions removal;
+      cli::VgpuDeleteOptions removal;
       removal.devices = {kDivided};
       require_done(cli::vgpu_delete_verb(session_, removal));
     };

@@ -35,16 +35,16 @@ class Environment {
   const std::map<std::string, std::string> variables_;
 };
 
-ServingOptions parsed(std::vector<std::string> words) {
+PluginVerbOptions parsed(std::vector<std::string> words) {
   CLI::App app;
-  ServingOptions serving;
+  PluginVerbOptions serving;
   add_plugin_options(app, serving);
   std::ranges::reverse(words);  // as the library takes them
   app.parse(words);
   return serving;
 }
 
-plugin::PluginOptions options_for(const ServingOptions& serving) {
+plugin::PluginOptions options_for(const PluginVerbOptions& serving) {
   const test::ScratchDirectory root;
   Session session;
   session.host = std::make_unique<HostFs>(root.path());
@@ -116,7 +116,7 @@ TEST(PluginOptions, TakeNamesFromTheEnvironment) {
                            {"NVSWITCH_ALIAS", "fabric"},
                            {"POD_NAME", "ferry-x"},
                            {"POD_NAMESPACE", "gpus"}});
-  ServingOptions serving;
+  PluginVerbOptions serving;
   serving.mode = "both";
   const auto options = options_for(serving);
   EXPECT_EQ(options.rules.kata_names.gpu_alias, "") << "empty is one name for each model";
@@ -125,7 +125,7 @@ TEST(PluginOptions, TakeNamesFromTheEnvironment) {
 }
 
 TEST(PluginOptions, ReadTheDesiredStateForLabelsAsGoReadsIt) {
-  ServingOptions serving;
+  PluginVerbOptions serving;
   serving.mode = "kata";
   EXPECT_FALSE(asks_for_labels(serving));
   const auto asks = [&](const std::string& value) {
