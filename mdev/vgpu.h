@@ -123,9 +123,9 @@ struct VgpuGpu {
   /// read_autoprobe(); absent also if the GPU's framework leaves the setting alone.
   std::optional<bool> vf_autoprobe = {};
   bool vf_autoprobe_left_off = false;  ///< autoprobe_was_left_off(): the setting is to be on
-  /// Such a framework's functions: one of them is on a driver of the host.
+  /// Only with a framework that binds_functions(): a driver of the host has at least one of the functions.
   bool host_has_vfs = false;
-  /// Such a framework's driver has parameters of each function, in sriov_admin/.
+  /// Only with such a framework: the driver has parameters for each function, in sriov_admin/.
   bool has_vf_params = false;
   std::vector<VgpuDevice> devices;  ///< in order of parent, then id
 

@@ -50,8 +50,8 @@ struct GpuPlan {
   /// Steps in stages: MIG mode, virtual functions, GPU instances, removals, creations. A scan follows each
   /// kind. Empty: already so, or refused.
   std::vector<VgpuStep> steps = {};
-  /// Foreseen steps of later stages; the GPU is scanned again before them. Empty unless one of the steps
-  /// changes the answers about the GPU (MIG mode, its virtual functions).
+  /// Steps expected after `steps`. The GPU is scanned again before them, so they may differ. Empty unless
+  /// `steps` switches MIG mode or virtual functions.
   std::vector<VgpuStep> later = {};
   /// vGPUs to make after the steps. They cannot be planned yet: the driver lists their types only then, if at
   /// all.
