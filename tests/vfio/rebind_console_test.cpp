@@ -98,7 +98,7 @@ TEST(RebindConsole, IsRefusedOffTheListWithTheFlagAsHint) {
   const auto outcome = host.apply();
   ASSERT_EQ(statuses(outcome), std::vector<Status>(2, Status::refused));
   EXPECT_THAT(outcome.results[0].refusal.reasons,
-              ElementsAre("0000:01:00.0 is in use: kernel module nvidia_drm (its console) holds /dev/fb0"));
+              ElementsAre("0000:01:00.0 is in use: kernel module nvidia_drm (modeset) holds /dev/fb0"));
   EXPECT_THAT(outcome.results[0].refusal.hint, HasSubstr("--release nvidia_drm"));
   EXPECT_THAT(host.kernel.changes(), IsEmpty());
 }

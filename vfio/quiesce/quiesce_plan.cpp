@@ -139,7 +139,7 @@ std::vector<Error> serving_others(const QuiescePlan& plan, const std::set<std::s
       out.push_back(
           {.code = Errc::refused,
            .message = fmt::format("{} is not unloaded: it also serves {}, {}", module, device, stays),
-           .hint = fmt::format("take all its GPUs together, or load it with fbdev=0 (options {} in "
+           .hint = fmt::format("take all its GPUs together, or load it with modeset=0 (options {} in "
                                "/etc/modprobe.d)",
                                module)});
     }
