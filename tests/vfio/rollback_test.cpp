@@ -308,6 +308,38 @@ TEST_F(Rollback, LeavesOnVfioWhatTheHostsDriverDoesNotTake) {
   EXPECT_THAT(drivers(), ElementsAre("nova", "snd_hda_intel", "xhci_hcd"));
 }
 
+// The GPU is back, so its users have it rightly; only the audio function is left to unbind.
+TEST_F(Rollback, IsFinishedBesideUsersOfAFunctionThatIsBack) {
+  constexpr const char* kAudio = "0000:65:00.1";
+  const DeviceUser vm{.kind = DeviceUser::Kind::virtual_machine,
+                      .name = "tenant",
+                      .pid = 412,
+                      .what = "/dev/vfio/41",
+                      .pod_uid = {}};
+  for (const bool driverless : {false, true}) {
+    SCOPED_TRACE(driverless);
+    kernel_.fail_for_good({.path = "sys/bus/pci/drivers/snd_hda_intel/bind", .value = kAudio}, EIO);
+    ASSERT_EQ(back().status, Status::failed);
+    ASSERT_THAT(drivers(), ElementsAre("nova", "vfio-pci", "xhci_hcd"));
+    kernel_.mend();
+    if (driverless) must(kernel_.write_attribute("sys/bus/pci/drivers/vfio-pci/unbind", kAudio));
+    kernel_.forget_changes();
+    probe_.users[kGpu] = {{.name = "job", .pid = 9, .what = "/dev/nvidia0", .pod_uid = {}}};
+    if (!driverless) {
+      probe_.users[kAudio] = {vm};
+      const RebindResult refused = back();
+      ASSERT_EQ(refused.status, Status::refused);
+      EXPECT_THAT(refused.refusal.reasons, ElementsAre(HasSubstr("0000:65:00.1 is in use: VM tenant")));
+      probe_.users.erase(kAudio);
+    }
+    EXPECT_EQ(back().status, Status::done);
+    EXPECT_THAT(drivers(), ElementsAre("nova", "snd_hda_intel", "xhci_hcd"));
+    EXPECT_THAT(kernel_.writes(), testing::Each(Not(HasSubstr(kGpu))));
+    probe_.users.clear();
+    must(apply(Direction::to_vfio, {kGpu}));
+  }
+}
+
 TEST_F(Rollback, PutsTheOverrideBackOnWhatVfioKeeps) {
   kernel_.fail_for_good({.path = "sys/bus/pci/drivers/vfio-pci/unbind", .value = kGpu}, EIO);
   EXPECT_THAT(error_of(back()).message, HasSubstr("; 0000:65:00.0 stays on vfio-pci"));

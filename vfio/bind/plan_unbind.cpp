@@ -174,8 +174,10 @@ RebindPlan plan_unbind(const Inventory& inventory, const AcceleratorRules& rules
       const bool harmless = take_nothing(rebind.steps);
       for (const PciAddress& address : rebind.rebinding()) {
         const PciFunction& function = *inventory.find(address);
-        object_to_rebinding(function, request, harmless ? kNobody : use, stuck, objections, nullptr);
-        if (!harmless && on_vfio_driver(function)) object_to_virtual_functions(function, objections);
+        // The rest of an unfinished unbind takes no function from users of one that is back on its driver.
+        const bool taken = !harmless && on_vfio_driver(function);
+        object_to_rebinding(function, request, taken ? use : kNobody, stuck, objections, nullptr);
+        if (taken) object_to_virtual_functions(function, objections);
       }
       for (const Member& member : rebind.members) {
         if (!changes_driver(member.role) && !harmless)
