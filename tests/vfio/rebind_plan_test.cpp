@@ -360,6 +360,19 @@ TEST_F(VirtualFunctions, AreNamedWhereTheyShareAGroup) {
   EXPECT_THAT(plan.refusals[0].hint, "name it too: --device 0000:01:00.5");
 }
 
+// Vendor-specific VFIO: the driver serves VMs itself, and an unbind would end the vGPU.
+TEST_F(VirtualFunctions, AreHomeOnTheDriverOfTheirGpu) {
+  add_gpu(5, 6, 7);
+  kernel_.link("sys/devices/pci0000:00/0000:01:00.4/driver", "../../../bus/pci/drivers/nouveau");
+  kernel_.directory("sys/devices/pci0000:00/0000:01:00.4/vfio-dev/vfio0");
+  RebindRequest request;
+  request.accelerators = {at("0000:01:00.4")};
+  const RebindPlan plan = plan_unbind(scan(kernel_).value(), test::gpu_rules(), request, use_, {}, stuck_);
+  EXPECT_THAT(plan.refusals, IsEmpty());
+  ASSERT_EQ(plan.rebinds.size(), 1U);
+  EXPECT_THAT(plan.rebinds[0].steps, IsEmpty());
+}
+
 TEST_F(VirtualFunctions, KeepAPhysicalFunctionOnVfioFromGoingBack) {
   kernel_.add_driver({.name = "vfio-pci", .vfio = true});
   kernel_.add_function({.address = "0000:01:00.0", .group = 5, .driver = "vfio-pci", .totalvfs = 16});

@@ -15,6 +15,7 @@ namespace {
 /// first write of its unbind on.
 struct Home {
   const PciFunction* function = nullptr;
+  bool on_vfio = false;  ///< unbound from vfio: not a virtual function on the driver of its physical function
   bool known = false;
   PriorState prior;
   bool lost = false;  ///< the driver is not loaded and cannot be: UndoJournal::lost
@@ -28,8 +29,7 @@ struct Home {
 // True if the function is neither on vfio nor on its earlier driver: another program has rebound it.
 bool in_other_hands(const Home& home) {
   const PciFunction& function = *home.function;
-  return !home.kernel_chooses() && function.driver && function.driver != home.prior.driver &&
-         !on_vfio_driver(function);
+  return !home.kernel_chooses() && function.driver && function.driver != home.prior.driver && !home.on_vfio;
 }
 
 // The driver cannot be loaded now. A function kept on vfio could wait for it forever: NVIDIA's driver does
@@ -58,7 +58,7 @@ std::vector<Step> rollback(const Inventory& inventory, const std::vector<Home>& 
   for (const Home& home : homes) {
     const PciFunction& function = *home.function;
     if (home.kernel_chooses()) {
-      if (!on_vfio_driver(function) && !home.in_between()) continue;
+      if (!home.on_vfio && !home.in_between()) continue;
       if (function.driver_override) {
         overrides.before_bind.push_back(
             override_step(function, "", "no record of an earlier override: it is cleared"));
@@ -108,14 +108,23 @@ std::vector<Step> rollback(const Inventory& inventory, const std::vector<Home>& 
   return steps;
 }
 
-Home home_of(const PciFunction& function, const UndoJournal& record) {
+// With vendor-specific VFIO a virtual function serves VMs on the driver of its physical function.
+bool on_driver_of_its_gpu(const Inventory& inventory, const PciFunction& function) {
+  const PciFunction* physical =
+      function.physical_function ? inventory.find(*function.physical_function) : nullptr;
+  return physical != nullptr && physical->driver == function.driver && !on_vfio_driver(*physical);
+}
+
+Home home_of(const Inventory& inventory, const PciFunction& function, const UndoJournal& record) {
+  Home home{.function = &function,
+            .on_vfio = on_vfio_driver(function) && !on_driver_of_its_gpu(inventory, function),
+            .prior = {}};
   const auto found = record.members.find(function.address);
-  if (found == record.members.end() || found->second.ids != function.ids())
-    return {.function = &function, .known = false, .prior = {}};
-  return {.function = &function,
-          .known = true,
-          .prior = found->second,
-          .lost = record.lost.contains(function.address)};
+  if (found == record.members.end() || found->second.ids != function.ids()) return home;
+  home.known = true;
+  home.prior = found->second;
+  home.lost = record.lost.contains(function.address);
+  return home;
 }
 
 // The driver that a recorded function has in the end, unless it is in_other_hands(); empty: none.
@@ -139,7 +148,7 @@ RebindPlan plan_unbind(const Inventory& inventory, const AcceleratorRules& rules
                     .role = role_in(inventory, unit, request.with, rules, function),
                     .driver_before = function.driver.value_or(""),
                     .driver_after = function.driver.value_or("")};
-      const Home home = home_of(function, record);
+      const Home home = home_of(inventory, function, record);
       // A foreign function is unbound only if Ferry took it along.
       if (home.known && !changes_driver(member.role)) member.role = MemberRole::taken_along;
       if (!home.known && request.recorded_only && changes_driver(member.role))
@@ -148,12 +157,11 @@ RebindPlan plan_unbind(const Inventory& inventory, const AcceleratorRules& rules
         homes.push_back(home);
         if (!home.kernel_chooses()) {
           if (!in_other_hands(home)) member.driver_after = driver_at(home);
-        } else if (on_vfio_driver(function) || home.in_between()) {
+        } else if (home.on_vfio || home.in_between()) {
           member.driver_after = kKernelsChoice;
         }
         member.removed_next = request.removed_next.contains(address);
-        if (member.removed_next && (on_vfio_driver(function) || !function.driver))
-          member.driver_after.clear();
+        if (member.removed_next && (home.on_vfio || !function.driver)) member.driver_after.clear();
       }
       rebind.members.push_back(std::move(member));
     }
@@ -172,12 +180,11 @@ RebindPlan plan_unbind(const Inventory& inventory, const AcceleratorRules& rules
       // A bind that was killed early leaves only overrides to undo.
       static const UseReport kNobody;
       const bool harmless = take_nothing(rebind.steps);
-      for (const PciAddress& address : rebind.rebinding()) {
-        const PciFunction& function = *inventory.find(address);
+      for (const Home& home : homes) {
         // The rest of an unfinished unbind takes no function from users of one that is back on its driver.
-        const bool taken = !harmless && on_vfio_driver(function);
-        object_to_rebinding(function, request, taken ? use : kNobody, stuck, objections, nullptr);
-        if (taken) object_to_virtual_functions(function, objections);
+        const bool taken = !harmless && home.on_vfio;
+        object_to_rebinding(*home.function, request, taken ? use : kNobody, stuck, objections, nullptr);
+        if (taken) object_to_virtual_functions(*home.function, objections);
       }
       for (const Member& member : rebind.members) {
         if (!changes_driver(member.role) && !harmless)
@@ -203,9 +210,9 @@ Undo plan_undo(const Inventory& inventory, const UndoJournal& record, const std:
   for (const PciAddress& address : only) {
     const PciFunction* function = inventory.find(address);
     if (function == nullptr) continue;
-    const Home home = home_of(*function, record);
+    const Home home = home_of(inventory, *function, record);
     if (!home.known) continue;
-    if (!home.kernel_chooses() || !on_vfio_driver(*function)) {
+    if (!home.kernel_chooses() || !home.on_vfio) {
       homes.push_back(home);
     } else if (!function->override_unread && function->driver_override != home.prior.driver_override) {
       as_found.push_back(

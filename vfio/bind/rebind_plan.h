@@ -150,7 +150,8 @@ RebindPlan plan_bind(const Inventory& inventory, const AcceleratorRules& rules, 
                      const std::set<std::string>& stuck);
 
 /// Plans to unbind `request.accelerators`: back to the recorded drivers or, without a record, to the kernel's
-/// choice. A function that another program rebound meanwhile is left alone and noted.
+/// choice. A function that another program rebound meanwhile is left alone and noted. A virtual function on
+/// the driver of its physical function (vendor-specific VFIO) is home there: an unbind would end its vGPU.
 RebindPlan plan_unbind(const Inventory& inventory, const AcceleratorRules& rules,
                        const RebindRequest& request, const UseReport& use, const UndoJournal& record,
                        const std::set<std::string>& stuck);
