@@ -259,6 +259,17 @@ StoppedServices::Restart StoppedServices::start_all() {
   return out;
 }
 
+Result<bool> has_services_to_start(const RebindContext& context, const Inventory* scanned) {
+  const auto record = read_service_record(*context.host);
+  if (!record) return fail(Error(record.error()));
+  if (record->services.empty()) return false;
+  const auto inventory = scanned != nullptr ? Result<Inventory>(*scanned) : scan(*context.host);
+  return std::ranges::any_of(record->services, [&](const auto& entry) {
+    const auto& [user, state] = entry;
+    return state == StoppedService::to_start || !inventory || device_left(context, *inventory, user);
+  });
+}
+
 Result<std::vector<std::string>> notes_on_stopped_services(const HostFs& host) {
   auto record = read_service_record(host);
   if (!record) return fail(std::move(record).error());

@@ -84,6 +84,11 @@ void add_results(const StoppedServices::Restart& restart, Result<Outcome>& outco
   }
 }
 
+/// True if start_all() would resume a service or module now. One that waits for a device counts once that is
+/// there. `scanned` is a scan of a moment ago; nullptr: this function scans. Errors as
+/// read_service_record().
+Result<bool> has_services_to_start(const RebindContext& context, const Inventory* scanned = nullptr);
+
 /// Messages about services that an earlier run left to be started. Errors as read_service_record().
 Result<std::vector<std::string>> notes_on_stopped_services(const HostFs& host);
 
