@@ -85,7 +85,7 @@ struct Rollback {
 
 // Finds the GPUs that are on vfio, or that the undo journal lists because a killed run left them half-way.
 Result<Rollback> to_give_back(const NodeHost& host, const PolicyInput& input) {
-  auto record = vfio::read_records(*host.rebinds.host);
+  auto record = vfio::read_undo_journal(*host.rebinds.host);
   if (!record) return fail(std::move(record).error());
   Rollback back;
   back.unfinished.accelerators = unfinished(input.inventory, host.rebinds.rules, *record);

@@ -69,9 +69,9 @@ std::vector<const PciFunction*> in_order(const Inventory& inventory, const std::
 }
 
 // The override that a function on vfio had before its unbind began; absent: Ferry has no record of it.
-std::optional<std::string> override_on_vfio(const PciFunction& function, const UndoJournal& record) {
-  const auto found = record.members.find(function.address);
-  if (found == record.members.end() || found->second.ids != function.ids()) return std::nullopt;
+std::optional<std::string> override_on_vfio(const PciFunction& function, const UndoJournal& journal) {
+  const auto found = journal.members.find(function.address);
+  if (found == journal.members.end() || found->second.ids != function.ids()) return std::nullopt;
   return found->second.kernels_choice ? found->second.driver_override : function.driver;
 }
 
@@ -102,14 +102,14 @@ std::vector<Step> overrides_as_before(const std::vector<const PciFunction*>& fun
 }
 
 std::vector<Step> steps_to_vfio(const Inventory& inventory, const std::vector<Member>& members,
-                                const VfioDriverTable& table, const UndoJournal& record,
+                                const VfioDriverTable& table, const UndoJournal& journal,
                                 const RebindRequest& request) {
   std::vector<const PciFunction*> functions;
   std::vector<Step> lost_overrides;
   for (const PciFunction* function : in_order(inventory, members, false)) {
     if (!on_vfio_driver(*function)) {
       functions.push_back(function);
-    } else if (const auto had = override_on_vfio(*function, record);
+    } else if (const auto had = override_on_vfio(*function, journal);
                had && !function->override_unread && function->driver_override != had) {
       lost_overrides.push_back(override_step(
           *function, *had,
@@ -179,7 +179,7 @@ std::vector<PciAddress> still_blocking(const Inventory& inventory, const Rebind&
 }  // namespace
 
 RebindPlan plan_bind(const Inventory& inventory, const AcceleratorRules& rules, const RebindRequest& request,
-                     const UseReport& use, const VfioDriverTable& drivers, const UndoJournal& record,
+                     const UseReport& use, const VfioDriverTable& drivers, const UndoJournal& journal,
                      const std::set<std::string>& stuck) {
   static const UseReport kNobody;
   std::vector<Candidate> candidates;
@@ -207,12 +207,12 @@ RebindPlan plan_bind(const Inventory& inventory, const AcceleratorRules& rules, 
       rebind.members.push_back(std::move(member));
     }
     note_what_stays(inventory, unit, rules, rebind.notes);
-    if (!objections.any()) rebind.steps = steps_to_vfio(inventory, rebind.members, drivers, record, request);
+    if (!objections.any()) rebind.steps = steps_to_vfio(inventory, rebind.members, drivers, journal, request);
     QuiescePlan to_quiesce;
     // A function that is on vfio already stays there even if it is in use, since that is its purpose.
     if (!rebind.steps.empty()) {
       const bool harmless = take_nothing(rebind.steps);
-      object_to_unreadable_records(record, rebind.groups, objections);
+      object_to_unreadable_records(journal, rebind.groups, objections);
       for (const PciAddress& address : rebind.rebinding()) {
         const PciFunction& function = *inventory.find(address);
         object_to_rebinding(function, request, harmless ? kNobody : use, stuck, objections, &to_quiesce);

@@ -115,15 +115,15 @@ bool on_driver_of_its_gpu(const Inventory& inventory, const PciFunction& functio
   return physical != nullptr && physical->driver == function.driver && !on_vfio_driver(*physical);
 }
 
-Home home_of(const Inventory& inventory, const PciFunction& function, const UndoJournal& record) {
+Home home_of(const Inventory& inventory, const PciFunction& function, const UndoJournal& journal) {
   Home home{.function = &function,
             .on_vfio = on_vfio_driver(function) && !on_driver_of_its_gpu(inventory, function),
             .prior = {}};
-  const auto found = record.members.find(function.address);
-  if (found == record.members.end() || found->second.ids != function.ids()) return home;
+  const auto found = journal.members.find(function.address);
+  if (found == journal.members.end() || found->second.ids != function.ids()) return home;
   home.known = true;
   home.prior = found->second;
-  home.lost = record.lost.contains(function.address);
+  home.lost = journal.lost.contains(function.address);
   return home;
 }
 
@@ -136,10 +136,10 @@ std::string driver_at(const Home& home) {
 }  // namespace
 
 RebindPlan plan_unbind(const Inventory& inventory, const AcceleratorRules& rules,
-                       const RebindRequest& request, const UseReport& use, const UndoJournal& record,
+                       const RebindRequest& request, const UseReport& use, const UndoJournal& journal,
                        const std::set<std::string>& stuck) {
   RebindPlan plan;
-  for (const Unit& unit : units_of(inventory, request.accelerators, record.gone_along())) {
+  for (const Unit& unit : units_of(inventory, request.accelerators, journal.gone_along())) {
     Rebind rebind{.devices = unit.accelerators, .groups = groups_of(inventory, unit.functions)};
     std::vector<Home> homes;
     for (const PciAddress& address : unit.functions) {
@@ -148,7 +148,7 @@ RebindPlan plan_unbind(const Inventory& inventory, const AcceleratorRules& rules
                     .role = role_in(inventory, unit, request.with, rules, function),
                     .driver_before = function.driver.value_or(""),
                     .driver_after = function.driver.value_or("")};
-      const Home home = home_of(inventory, function, record);
+      const Home home = home_of(inventory, function, journal);
       // A foreign function is unbound only if Ferry took it along.
       if (home.known && !changes_driver(member.role)) member.role = MemberRole::taken_along;
       if (!home.known && request.recorded_only && changes_driver(member.role))
@@ -175,7 +175,7 @@ RebindPlan plan_unbind(const Inventory& inventory, const AcceleratorRules& rules
     // An unreadable override may be Ferry's, so it is not certain that there is nothing to do.
     const bool unsure = std::ranges::any_of(
         homes, [](const Home& home) { return home.known && home.function->override_unread; });
-    object_to_unreadable_records(record, rebind.groups, objections);
+    object_to_unreadable_records(journal, rebind.groups, objections);
     if (!rebind.steps.empty() || unsure) {
       // A bind that was killed early leaves only overrides to undo.
       static const UseReport kNobody;
@@ -203,14 +203,14 @@ RebindPlan plan_unbind(const Inventory& inventory, const AcceleratorRules& rules
   return plan;
 }
 
-Undo plan_undo(const Inventory& inventory, const UndoJournal& record, const std::vector<PciAddress>& only) {
+Undo plan_undo(const Inventory& inventory, const UndoJournal& journal, const std::vector<PciAddress>& only) {
   std::vector<Home> homes;
   // Overrides of functions on vfio before Ferry and still: the program that bound them may use them.
   std::vector<Step> as_found;
   for (const PciAddress& address : only) {
     const PciFunction* function = inventory.find(address);
     if (function == nullptr) continue;
-    const Home home = home_of(inventory, *function, record);
+    const Home home = home_of(inventory, *function, journal);
     if (!home.known) continue;
     if (!home.kernel_chooses() || !home.on_vfio) {
       homes.push_back(home);

@@ -57,7 +57,7 @@ struct VgpuHost {
 };
 
 /// The functions of these GPUs that the undo journal has, and that are gone: a run was killed after it had
-/// disabled them. apply_profile() and remove_vgpus() forget them. Errors as vfio::read_records().
+/// disabled them. apply_profile() and remove_vgpus() forget them. Errors as vfio::read_undo_journal().
 Result<std::vector<vfio::PciAddress>> recorded_functions_gone(const HostFs& host,
                                                               const mdev::VgpuInventory& vgpus);
 
