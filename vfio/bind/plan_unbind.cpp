@@ -127,10 +127,67 @@ Home home_of(const Inventory& inventory, const PciFunction& function, const Undo
   return home;
 }
 
-// The driver that a recorded function has in the end, unless it is in_other_hands(); empty: none.
-std::string driver_at(const Home& home) {
-  if (home.lost && home.function->driver != home.prior.driver) return kKernelsChoice;
+// The driver that a function has in the end; empty: none.
+std::string driver_after(const Home& home) {
+  const auto& driver = home.function->driver;
+  if (home.kernel_chooses()) return home.on_vfio || home.in_between() ? kKernelsChoice : driver.value_or("");
+  if (in_other_hands(home)) return driver.value_or("");
+  if (home.lost && driver != home.prior.driver) return kKernelsChoice;
   return home.prior.driver.value_or("");
+}
+
+// Adds the members of a unit, and returns the homes of those that change drivers.
+std::vector<Home> add_members(const Inventory& inventory, const AcceleratorRules& rules,
+                              const RebindRequest& request, const UndoJournal& journal, const Unit& unit,
+                              Rebind& rebind) {
+  std::vector<Home> homes;
+  for (const PciAddress& address : unit.functions) {
+    const PciFunction& function = *inventory.find(address);
+    Member member = member_of(inventory, unit, request.with, rules, function);
+    const Home home = home_of(inventory, function, journal);
+    // A foreign function is unbound only if Ferry took it along.
+    if (home.known && !changes_driver(member.role)) member.role = MemberRole::taken_along;
+    if (!home.known && request.recorded_only && changes_driver(member.role))
+      member.role = MemberRole::bystander;
+    if (changes_driver(member.role)) {
+      homes.push_back(home);
+      member.driver_after = driver_after(home);
+      member.removed_next = request.removed_next.contains(address);
+      if (member.removed_next && (home.on_vfio || !function.driver)) member.driver_after.clear();
+    }
+    rebind.members.push_back(std::move(member));
+  }
+  return homes;
+}
+
+Objections objections_to_unbind(const Inventory& inventory, const RebindRequest& request,
+                                const UseReport& use, const UndoJournal& journal,
+                                const std::set<std::string>& stuck, const Rebind& rebind,
+                                const std::vector<Home>& homes) {
+  Objections objections;
+  object_to_unreadable_records(journal, rebind.groups, objections);
+  // An unreadable override may be Ferry's, so it is not certain that there is nothing to do.
+  const bool unsure = std::ranges::any_of(
+      homes, [](const Home& home) { return home.known && home.function->override_unread; });
+  if (rebind.steps.empty() && !unsure) {
+    for (const Home& home : homes)
+      if (!home.function->override_unread) object_to_unreadable(*home.function, objections);
+    return objections;
+  }
+  // A bind that was killed early leaves only overrides to undo.
+  static const UseReport kNobody;
+  const bool harmless = take_nothing(rebind.steps);
+  for (const Home& home : homes) {
+    // The rest of an unfinished unbind takes no function from users of one that is back on its driver.
+    const bool taken = !harmless && home.on_vfio;
+    object_to_rebinding(*home.function, request, taken ? use : kNobody, stuck, objections, nullptr);
+    if (taken) object_to_virtual_functions(*home.function, objections);
+  }
+  for (const Member& member : rebind.members) {
+    if (!changes_driver(member.role) && !harmless)
+      object_to_stuck(*inventory.find(member.address), stuck, objections);
+  }
+  return objections;
 }
 
 }  // namespace
@@ -141,59 +198,14 @@ RebindPlan plan_unbind(const Inventory& inventory, const AcceleratorRules& rules
   RebindPlan plan;
   for (const Unit& unit : units_of(inventory, request.accelerators, journal.gone_along())) {
     Rebind rebind{.devices = unit.accelerators, .groups = groups_of(inventory, unit.functions)};
-    std::vector<Home> homes;
-    for (const PciAddress& address : unit.functions) {
-      const PciFunction& function = *inventory.find(address);
-      Member member{.address = address,
-                    .role = role_in(inventory, unit, request.with, rules, function),
-                    .driver_before = function.driver.value_or(""),
-                    .driver_after = function.driver.value_or("")};
-      const Home home = home_of(inventory, function, journal);
-      // A foreign function is unbound only if Ferry took it along.
-      if (home.known && !changes_driver(member.role)) member.role = MemberRole::taken_along;
-      if (!home.known && request.recorded_only && changes_driver(member.role))
-        member.role = MemberRole::bystander;
-      if (changes_driver(member.role)) {
-        homes.push_back(home);
-        if (!home.kernel_chooses()) {
-          if (!in_other_hands(home)) member.driver_after = driver_at(home);
-        } else if (home.on_vfio || home.in_between()) {
-          member.driver_after = kKernelsChoice;
-        }
-        member.removed_next = request.removed_next.contains(address);
-        if (member.removed_next && (home.on_vfio || !function.driver)) member.driver_after.clear();
-      }
-      rebind.members.push_back(std::move(member));
-    }
+    const std::vector<Home> homes = add_members(inventory, rules, request, journal, unit, rebind);
     rebind.steps = rollback(inventory, homes, rebind.notes);
     std::erase_if(rebind.steps, [&](const Step& step) {
       const bool brings_driver = step.kind == Step::Kind::load_module || step.kind == Step::Kind::bind ||
                                  step.kind == Step::Kind::probe;
       return brings_driver && request.removed_next.contains(step.address);
     });
-    Objections objections;
-    // An unreadable override may be Ferry's, so it is not certain that there is nothing to do.
-    const bool unsure = std::ranges::any_of(
-        homes, [](const Home& home) { return home.known && home.function->override_unread; });
-    object_to_unreadable_records(journal, rebind.groups, objections);
-    if (!rebind.steps.empty() || unsure) {
-      // A bind that was killed early leaves only overrides to undo.
-      static const UseReport kNobody;
-      const bool harmless = take_nothing(rebind.steps);
-      for (const Home& home : homes) {
-        // The rest of an unfinished unbind takes no function from users of one that is back on its driver.
-        const bool taken = !harmless && home.on_vfio;
-        object_to_rebinding(*home.function, request, taken ? use : kNobody, stuck, objections, nullptr);
-        if (taken) object_to_virtual_functions(*home.function, objections);
-      }
-      for (const Member& member : rebind.members) {
-        if (!changes_driver(member.role) && !harmless)
-          object_to_stuck(*inventory.find(member.address), stuck, objections);
-      }
-    } else {
-      for (const Home& home : homes)
-        if (!home.function->override_unread) object_to_unreadable(*home.function, objections);
-    }
+    Objections objections = objections_to_unbind(inventory, request, use, journal, stuck, rebind, homes);
     if (objections.any()) {
       plan.refusals.push_back(std::move(objections).refusal(unit, std::move(rebind.groups)));
     } else {
