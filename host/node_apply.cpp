@@ -154,7 +154,7 @@ vgpu::VgpuHost dividing(const NodeHost& host, const policy::DesiredState& desire
   vgpu::VgpuHost out = host.vgpus;
   out.release = desired.release;
   if (desired.foreign) out.spares_foreign = *desired.foreign == policy::Foreign::keep;
-  out.releaser = host.rebinds.releaser;
+  out.service_manager = host.rebinds.service_manager;
   out.persistence = host.rebinds.persistence;
   out.on_release = host.rebinds.on_step;
   out.more_follows = true;

@@ -127,7 +127,7 @@ Result<vgpu::VgpuHost> vgpu_host(const Session& session, vfio::UseProbe& uses) {
                         .node = *node,
                         .management = session.management.get(),
                         .release = vfio::default_release(),
-                        .releaser = session.releaser.get(),
+                        .service_manager = session.service_manager.get(),
                         .persistence = session.persistence.get(),
                         .on_release = [](const vfio::Step& step) { spdlog::info("{}", step.text()); }};
 }

@@ -128,7 +128,7 @@ RebindPlan plan(const RebindContext& context, const RebindSnapshot& snapshot, co
     return plan_unbind(snapshot.inventory, context.rules, request, snapshot.use, snapshot.journal,
                        snapshot.stuck);
   RebindRequest possible = request;
-  possible.release = possible_release(std::move(possible.release), context.releaser);
+  possible.release = possible_release(std::move(possible.release), context.service_manager);
   for (const auto& [address, count] : snapshot.mediated) {
     if (!request.sheds_functions.contains(address))
       possible.untouchable.emplace(address, "carries " + counted(count, "mediated device"));

@@ -105,9 +105,9 @@ void QuiescePlan::add(const Releasable& who, const DeviceUser& user, const PciAd
   if (who.kind == Kind::module) also[who.name].insert(user.also.begin(), user.also.end());
 }
 
-std::set<std::string> possible_release(std::set<std::string> list, const Releaser* releaser) {
+std::set<std::string> possible_release(std::set<std::string> list, const ServiceManager* service_manager) {
   // Unloading a module needs no service manager.
-  if (releaser == nullptr)
+  if (service_manager == nullptr)
     std::erase_if(list, [](const std::string& name) { return name != kConsoleModule; });
   return list;
 }

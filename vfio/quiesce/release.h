@@ -40,9 +40,9 @@ struct Releasable {
   auto operator<=>(const Releasable&) const = default;
 };
 
-class Releaser : Pinned {
+class ServiceManager : Pinned {
  public:
-  virtual ~Releaser() = default;
+  virtual ~ServiceManager() = default;
 
   /// Returns once all processes of `unit` ("nvidia-persistenced.service") have ended. On an error the unit
   /// may be stopped or not.

@@ -63,7 +63,7 @@ class StoppedServices {
  private:
   void report_step(Step::Kind kind, const Releasable& user) const;
   /// Starts the user again, or stops it.
-  Result<> let(const Releasable& user, bool run) const;
+  Result<> set_running(const Releasable& user, bool run) const;
   Result<> record(std::map<Releasable, StoppedService> after);
   /// True if an earlier order about `user`, from any run, has not returned: a second would queue behind it.
   bool is_stuck(const Releasable& user) const;

@@ -95,7 +95,7 @@ Result<FullSnapshot> look_at_all(const VgpuHost& on, const GpuPlanner& planner,
                     .snapshot = {.inventory = std::move(*vgpus),
                                  .node = on.node,
                                  .stuck = std::move(*stuck),
-                                 .release = vfio::possible_release(on.release, on.releaser),
+                                 .release = vfio::possible_release(on.release, on.service_manager),
                                  .persistence_by_gpu = on.persistence != nullptr,
                                  .spares_foreign = on.spares_foreign,
                                  .bound_by_ferry = std::move(*bound)}};

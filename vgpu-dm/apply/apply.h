@@ -41,9 +41,9 @@ struct VgpuHost {
   /// Waits before it looks again for an effect that a driver has not shown yet, and between tries of the
   /// driver's tool. Called by several threads.
   std::function<void(std::chrono::milliseconds)> pause = [](auto time) { std::this_thread::sleep_for(time); };
-  mdev::GpuManagement* management = nullptr;  ///< nullptr: MIG mode and mixed sizes stay as they are
-  std::set<std::string> release = {};         ///< device users that may be quiesced (release_list())
-  vfio::Releaser* releaser = nullptr;         ///< see RebindContext, also for `persistence`
+  mdev::GpuManagement* management = nullptr;        ///< nullptr: MIG mode and mixed sizes stay as they are
+  std::set<std::string> release = {};               ///< device users that may be quiesced (release_list())
+  vfio::ServiceManager* service_manager = nullptr;  ///< see RebindContext, also for `persistence`
   vfio::PersistenceSwitch* persistence = nullptr;
   std::function<void(const vfio::Step&)> on_release =
       {};  ///< called before each quiesce and resume; may be empty
