@@ -34,7 +34,7 @@ Session open_session(const std::filesystem::path& host_root) {
   session.driver_lock = std::make_unique<host::NvidiaUnbindLock>(*session.host, *session.writer);
   session.persistence = host::nvidia_persistence(*session.host, *session.writer);
   session.management = std::make_unique<mdev::CalledGpuManagement>(*session.writer);
-  session.releaser = host::systemd_services(*session.host);
+  session.service_manager = host::systemd_services(*session.host);
   return session;
 }
 
@@ -49,7 +49,7 @@ vfio::RebindContext rebind_context(const Session& session, const vfio::Accelerat
           .rules = rules,
           .on_step = [](const vfio::Step& step) { spdlog::info("{}", step.text()); },
           .driver_lock = session.driver_lock.get(),
-          .releaser = session.releaser.get(),
+          .service_manager = session.service_manager.get(),
           .persistence = session.persistence.get(),
           .must_stay = [host = session.host.get(), rules](const vfio::Inventory& inventory)
               -> Result<std::map<vfio::PciAddress, std::string>> {

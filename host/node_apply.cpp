@@ -85,7 +85,7 @@ struct Rollback {
 
 // Finds the GPUs that are on vfio, or that the undo journal lists because a killed run left them half-way.
 Result<Rollback> to_give_back(const NodeHost& host, const PolicyInput& input) {
-  auto record = vfio::read_records(*host.rebinds.host);
+  auto record = vfio::read_undo_journal(*host.rebinds.host);
   if (!record) return fail(std::move(record).error());
   Rollback back;
   back.unfinished.accelerators = unfinished(input.inventory, host.rebinds.rules, *record);
@@ -154,7 +154,7 @@ vgpu::VgpuHost dividing(const NodeHost& host, const policy::DesiredState& desire
   vgpu::VgpuHost out = host.vgpus;
   out.release = desired.release;
   if (desired.foreign) out.spares_foreign = *desired.foreign == policy::Foreign::keep;
-  out.releaser = host.rebinds.releaser;
+  out.service_manager = host.rebinds.service_manager;
   out.persistence = host.rebinds.persistence;
   out.on_release = host.rebinds.on_step;
   out.more_follows = true;

@@ -322,7 +322,7 @@ NodeKeeper::Round NodeKeeper::keep(const DesiredState& desired) {
   snapshot.plan = std::move(*preview);
   set_node(*host, desired, std::move(*node), snapshot);
   if (writes(snapshot.plan)) return change(*host, desired, std::move(snapshot));
-  snapshot.leftovers = has_leftovers(host_, snapshot.node);
+  snapshot.leftovers = has_leftovers(*host, snapshot.node);
   if (reconcile_and_remember(Stage::planned, snapshot).action == Action::settle)
     return settle(*host, desired, std::move(snapshot), uses_);
   GuardedProbes guarded(host_, uses_, files_of(settings_), {});
@@ -472,7 +472,7 @@ NodeKeeper::Round NodeKeeper::back_off(Round round) {
 /// Resumes services and frees locks that a killed run left, whatever the desired state is. Returns the first
 /// error.
 std::optional<Error> NodeKeeper::roll_back(const NodeHost& host) const {
-  if (!has_leftovers(host_)) return std::nullopt;
+  if (!has_leftovers(host)) return std::nullopt;
   const auto lock = NodeLock::take(host_, settings_.lock_patience);
   if (!lock) return lock.error();
   auto done = vfio::start_what_was_stopped(host.rebinds);

@@ -77,15 +77,15 @@ Result<ScannedNode> scan_node(const NodeHost& host) {
                      .machine = machine_name(*host.rebinds.host)};
 }
 
-bool has_leftovers(const HostFs& host) {
-  const auto notes = vfio::notes_on_stopped_services(host);
-  const auto locks = vfio::recorded_locks(host);
-  return !notes || !notes->empty() || !locks || !locks->empty();
+bool has_leftovers(const NodeHost& host, const vfio::Inventory* scanned) {
+  const auto services = vfio::has_services_to_start(host.rebinds, scanned);
+  const auto locks = vfio::recorded_locks(*host.rebinds.host);
+  return !services || *services || !locks || !locks->empty();
 }
 
-bool has_leftovers(const HostFs& host, const ScannedNode& node) {
-  const auto gone = vgpu::recorded_functions_gone(host, node.vgpus);
-  return has_leftovers(host) || (gone && !gone->empty());
+bool has_leftovers(const NodeHost& host, const ScannedNode& node) {
+  const auto gone = vgpu::recorded_functions_gone(*host.rebinds.host, node.vgpus);
+  return has_leftovers(host, &node.inventory) || (gone && !gone->empty());
 }
 
 void add_users(const HostFs& host, const ScannedNode& node, vfio::UseProbe& uses, GpuConditions& conditions) {

@@ -38,11 +38,11 @@ class GuardedProbes {
 
 Result<ScannedNode> scan_node(const NodeHost& host);
 
-/// True if a killed run left stopped services or driver locks, which any later run restores. Also if that
-/// cannot be read.
-bool has_leftovers(const HostFs& host);
+/// True if an earlier run left driver locks, or stopped services that can start now, which any later run
+/// restores. Also if that cannot be read. `scanned` as in vfio::has_services_to_start().
+bool has_leftovers(const NodeHost& host, const vfio::Inventory* scanned = nullptr);
 /// The same, and true if a killed run left records of virtual functions that are gone.
-bool has_leftovers(const HostFs& host, const ScannedNode& node);
+bool has_leftovers(const NodeHost& host, const ScannedNode& node);
 
 /// Finds the users of blocked GPUs that have none listed yet. A GPU has none if the probe fails.
 void add_users(const HostFs& host, const ScannedNode& node, vfio::UseProbe& uses, GpuConditions& conditions);

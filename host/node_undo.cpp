@@ -181,7 +181,7 @@ Result<> forget_others(const NodeHost& host, const BeforeStages& before, const v
   std::vector<vfio::PciAddress> others;
   for (const vfio::PciAddress& member : rebind.rebinding())
     if (!before.record.members.contains(member)) others.push_back(member);
-  return vfio::forget(*host.rebinds.host, others);
+  return vfio::erase_from_undo_journal(*host.rebinds.host, others);
 }
 
 // The reason why a unit is not on vfio again; absent: it is.
@@ -251,7 +251,7 @@ Result<BeforeStages> before_stages(const NodeHost& host, const vfio::Inventory& 
                                    const std::vector<vfio::PciAddress>& going_back) {
   BeforeStages before{.inventory = inventory, .record = {}, .desired = desired};
   if (going_back.empty()) return before;
-  auto record = vfio::read_records(*host.rebinds.host);
+  auto record = vfio::read_undo_journal(*host.rebinds.host);
   if (!record) return fail(std::move(record).error());
   before.record = std::move(*record);
   vfio::read_overrides(*host.rebinds.host, *host.rebinds.writer, vfio::concerned(inventory, going_back),

@@ -45,7 +45,7 @@ std::string as_named(const DeviceUser& user) {
       who = "fabric manager " + name;
       break;
     case Kind::console:
-      who = fmt::format("kernel module {} (its console)", name);
+      who = fmt::format("kernel module {} (modeset)", name);
       break;
     case Kind::resource_claim:
       return fmt::format("ResourceClaim {} has it", name);

@@ -50,7 +50,7 @@ struct DeviceUser {
     boot_display,    ///< the firmware's screen
     framebuffer,     ///< the firmware's framebuffer lies in its memory
     fabric,          ///< part of an NVLink fabric whose manager is active
-    console,         ///< a kernel module shows a console of its own through it, without any process
+    console,         ///< a kernel module has it open for screens, without any process
     resource_claim,  ///< of Kubernetes: hostd has prepared it for a pod
   };
   Kind kind = Kind::process;

@@ -127,7 +127,7 @@ Result<vgpu::VgpuHost> vgpu_host(const Session& session, vfio::UseProbe& uses) {
                         .node = *node,
                         .management = session.management.get(),
                         .release = vfio::default_release(),
-                        .releaser = session.releaser.get(),
+                        .service_manager = session.service_manager.get(),
                         .persistence = session.persistence.get(),
                         .on_release = [](const vfio::Step& step) { spdlog::info("{}", step.text()); }};
 }
@@ -201,7 +201,7 @@ Result<host::NodeSnapshot> snapshot_node(const Session& session, Depth depth) {
     }
   }
   add_use(session, snapshot, members);
-  snapshot.record = or_note(vfio::read_records(*session.host), snapshot);
+  snapshot.record = or_note(vfio::read_undo_journal(*session.host), snapshot);
   snapshot.notes.insert(snapshot.notes.end(), snapshot.record.notes.begin(), snapshot.record.notes.end());
   snapshot.stuck = or_note(stuck_writes(*session.host), snapshot);
   snapshot.advertised = or_note(host::read_advertised_resources(*session.host), snapshot);

@@ -101,7 +101,7 @@ ExitStatus bind_verb(const Session& session, const SelectionOptions& options, vf
     if (!inventory) return fail(std::move(inventory).error());
     auto vgpus = mdev::scan_vgpus(*session.host, *inventory, rules_asked_by(options.filter, session.rules));
     if (!vgpus) return fail(std::move(vgpus).error());
-    auto record = vfio::read_records(*session.host);
+    auto record = vfio::read_undo_journal(*session.host);
     if (!record) return fail(std::move(record).error());
     plugin::DeviceNames names(*session.host);
     auto chosen = select(options, *inventory, session.rules, *vgpus, *record, names, direction);
@@ -121,7 +121,7 @@ ExitStatus restore_verb(const Session& session, const SelectionOptions& options)
   return run(session, vfio::Direction::back, false, [&]() -> Result<ChosenUnits> {
     auto inventory = vfio::scan(*session.host);
     if (!inventory) return fail(std::move(inventory).error());
-    auto record = vfio::read_records(*session.host);
+    auto record = vfio::read_undo_journal(*session.host);
     if (!record) return fail(std::move(record).error());
     plugin::DeviceNames names(*session.host);
     return select_recorded(options, *inventory, session.rules, *record, names);

@@ -280,7 +280,7 @@ Result<> SystemdServices::order(const std::string& unit, bool to_the_end,
   return order.wait_for_the_end(unit);
 }
 
-std::unique_ptr<vfio::Releaser> systemd_services(const HostFs& host) {
+std::unique_ptr<vfio::ServiceManager> systemd_services(const HostFs& host) {
   for (const Door& door : kDoors)
     if (host.exists(door.socket)) return std::make_unique<SystemdServices>(host);
   return nullptr;

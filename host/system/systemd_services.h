@@ -16,7 +16,7 @@
 
 namespace ferry::host {
 
-class SystemdServices final : public vfio::Releaser {
+class SystemdServices final : public vfio::ServiceManager {
  public:
   /// `host` must outlive this. `deadline` covers a whole order: connection, question and end of the job.
   explicit SystemdServices(const HostFs& host, std::chrono::milliseconds deadline = kWriteDeadline)
@@ -47,7 +47,7 @@ class SystemdServices final : public vfio::Releaser {
 };
 
 /// nullptr: no systemd listens below the host's root.
-std::unique_ptr<vfio::Releaser> systemd_services(const HostFs& host);
+std::unique_ptr<vfio::ServiceManager> systemd_services(const HostFs& host);
 
 // A container's control group forbids device nodes that the container was not given. hostd must open such
 // nodes while it binds their devices, so it leaves that group for a scope of the host's systemd.

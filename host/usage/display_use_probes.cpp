@@ -77,9 +77,9 @@ std::map<std::string, std::string> framebuffers(const HostFs& host) {
 }
 
 // Absent: the parameter cannot be read. A module that lacks the parameter lacks the feature, so it is off.
-std::optional<bool> is_on(const HostFs& host, const char* parameter) {
+std::optional<bool> modeset_is_on(const HostFs& host) {
   const auto value =
-      host.read_attribute(fs::path("sys/module") / vfio::kConsoleModule / "parameters" / parameter);
+      host.read_attribute(fs::path("sys/module") / vfio::kConsoleModule / "parameters/modeset");
   if (value) return *value == "Y";
   if (is_gone(value.error())) return false;
   return std::nullopt;
@@ -93,17 +93,14 @@ Result<vfio::UseReport> console_users(const HostFs& host, std::span<const vfio::
   const auto served = cards(host);
   if (served.empty()) return report;
   const auto shown = framebuffers(host);
-  const auto modeset = is_on(host, "modeset");
-  const auto fbdev = is_on(host, "fbdev");
-  if (!modeset || !fbdev)
-    report.unknown.emplace_back("consoles: the parameters of nvidia_drm cannot be read");
-  const bool holds_all = modeset.value_or(false) && fbdev.value_or(false);
+  const auto modeset = modeset_is_on(host);
+  if (!modeset) report.unknown.emplace_back("consoles: modeset of nvidia_drm cannot be read");
   std::set<std::string> all;
   for (const auto& [address, node] : served) all.insert(address);
   for (const vfio::UseQuestion& question : questions) {
     const auto card = served.find(question.device);
     const auto framebuffer = shown.find(question.device);
-    if (card == served.end() || (!holds_all && framebuffer == shown.end())) continue;
+    if (card == served.end() || (!modeset.value_or(false) && framebuffer == shown.end())) continue;
     auto also = all;
     also.erase(question.device);
     report.users[question.device] = {{.kind = vfio::DeviceUser::Kind::console,

@@ -173,12 +173,12 @@ Result<vfio::UseReport> fabric_users(const HostFs& host, const vfio::Accelerator
 /// PCI functions are skipped.
 Result<vfio::UseReport> screen_users(const HostFs& host, std::span<const vfio::UseQuestion> questions);
 
-/// Finds the GPUs that nvidia_drm uses for a console of its own, without any process. Such a GPU is on driver
-/// nvidia and has a DRM card; the module runs with modeset and fbdev on, or sys/class/graphics/fb*/device
-/// shows its framebuffer. Each GPU is reported with the others that the module serves too. The probe does not
-/// ask for the binding of the console (sys/class/vtconsole), since the module holds the GPU either way.
-/// Unreadable parameters (their mode is 0400) are reported as `unknown`. Devices that are not PCI functions
-/// are skipped. ABI: NVIDIA's open kernel module, nvidia-drm-os-interface.c.
+/// Finds the GPUs that nvidia_drm has open for screens and its console, without any process. Such a GPU is on
+/// driver nvidia and has a DRM card; the module runs with modeset on, or sys/class/graphics/fb*/device shows
+/// its framebuffer. Each GPU is reported with the others that the module serves too. The probe does not ask
+/// for the binding of the console (sys/class/vtconsole) nor for fbdev, since the module holds the GPU either
+/// way. An unreadable parameter (its mode is 0400) is reported as `unknown`. Devices that are not PCI
+/// functions are skipped. ABI: NVIDIA's open kernel module, nv_drm_dev_load() in nvidia-drm-drv.c.
 Result<vfio::UseReport> console_users(const HostFs& host, std::span<const vfio::UseQuestion> questions);
 
 // The users of disks. mount_table.cpp reads the kernel's lists of mounted file systems and of swap.

@@ -478,7 +478,7 @@ TEST_F(CommandLine, RestoresAnNvSwitchThatWasTakenOnRequest) {
                         .group = 83,
                         .driver = "vfio-pci",
                         .driver_override = "vfio-pci"});
-  ASSERT_TRUE(vfio::write_record(
+  ASSERT_TRUE(vfio::write_undo_journal(
       kernel_, 83,
       {{test::at("0000:83:00.0"),
         {.ids = "10de:22a3", .driver = {}, .driver_override = {}, .role = "accelerator"}}}));
@@ -498,12 +498,12 @@ TEST_F(CommandLine, RestoresWhatIsChosenOfWhatWasRebound) {
                           .driver = "vfio-pci",
                           .driver_override = "vfio-pci"});
     if (group == 82) continue;  // by somebody else
-    ASSERT_TRUE(vfio::write_record(kernel_, group,
-                                   {{test::at(address),
-                                     {.ids = group == 81 ? "10de:20b5" : "10de:2330",
-                                      .driver = "nouveau",
-                                      .driver_override = {},
-                                      .role = "accelerator"}}}));
+    ASSERT_TRUE(vfio::write_undo_journal(kernel_, group,
+                                         {{test::at(address),
+                                           {.ids = group == 81 ? "10de:20b5" : "10de:2330",
+                                            .driver = "nouveau",
+                                            .driver_override = {},
+                                            .role = "accelerator"}}}));
   }
   const auto restored = [&](std::vector<std::string> choice) {
     choice.insert(choice.begin(), {"vfio", "restore", "--dry-run", "-o", "json"});

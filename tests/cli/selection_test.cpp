@@ -63,7 +63,7 @@ class SelectionTest : public testing::Test {
     const vfio::Inventory inventory = vfio::scan(kernel_).value();
     return select(options, inventory, test::gpu_rules(),
                   mdev::scan_vgpus(kernel_, inventory, test::gpu_rules()).value(),
-                  vfio::read_records(kernel_).value(), names_, direction);
+                  vfio::read_undo_journal(kernel_).value(), names_, direction);
   }
   FakeKernel kernel_;
   plugin::DeviceNames names_{kernel_};
@@ -91,12 +91,12 @@ TEST_F(SelectionTest, NamingAVirtualFunctionTakesItAloneThoughAllPassesItOver) {
 }
 
 TEST_F(SelectionTest, WhatIsRecordedOfAVirtualFunctionGoesBackWithoutItsPhysicalFunction) {
-  ASSERT_TRUE(vfio::write_record(
+  ASSERT_TRUE(vfio::write_undo_journal(
       kernel_, 9,
       {{at("0000:0a:00.4"),
         {.ids = "10de:1eb8", .driver = {}, .driver_override = {}, .role = "accelerator"}}}));
   EXPECT_THAT(recorded_accelerators(vfio::scan(kernel_).value(), test::gpu_rules(),
-                                    vfio::read_records(kernel_).value()),
+                                    vfio::read_undo_journal(kernel_).value()),
               ElementsAre(at("0000:0a:00.4")));
 }
 
@@ -131,7 +131,7 @@ TEST_F(SelectionTest, UnbindAllMeansWhatIsOnVfioOrWasLeftHalfWay) {
   EXPECT_THAT(choose(all, vfio::Direction::back)->request.accelerators, ElementsAre(at("0000:0e:00.0")));
   // Killed between unbinding and binding: no driver any more, but a record.
   kernel_.add_function({.address = "0000:0f:00.0", .group = 61});
-  ASSERT_TRUE(vfio::write_record(
+  ASSERT_TRUE(vfio::write_undo_journal(
       kernel_, 61,
       {{at("0000:0f:00.0"),
         {.ids = "10de:2684", .driver = "nouveau", .driver_override = {}, .role = "accelerator"}}}));
@@ -141,13 +141,13 @@ TEST_F(SelectionTest, UnbindAllMeansWhatIsOnVfioOrWasLeftHalfWay) {
 
 // A virtual function too, which --all leaves where it is named nowhere else.
 TEST_F(SelectionTest, AllThatWasReboundIsAllOfItWithOrWithoutTheWord) {
-  ASSERT_TRUE(vfio::write_record(
+  ASSERT_TRUE(vfio::write_undo_journal(
       kernel_, 9,
       {{at("0000:0a:00.4"),
         {.ids = "10de:1eb8", .driver = "nvidia", .driver_override = {}, .role = "accelerator"}}}));
   const auto recorded = [&](const SelectionOptions& options) {
     return select_recorded(options, vfio::scan(kernel_).value(), test::gpu_rules(),
-                           vfio::read_records(kernel_).value(), names_)
+                           vfio::read_undo_journal(kernel_).value(), names_)
         .value()
         .request.accelerators;
   };
@@ -176,7 +176,7 @@ TEST_F(SelectionTest, WhatWasTakenAlongGoesBackThoughItsAcceleratorIsGone) {
 
   vfio::RebindRequest restore;
   restore.accelerators = recorded_accelerators(vfio::scan(kernel_).value(), test::gpu_rules(),
-                                               vfio::read_records(kernel_).value());
+                                               vfio::read_undo_journal(kernel_).value());
   restore.recorded_only = true;
   EXPECT_THAT(restore.accelerators, ElementsAre(at("0000:0b:00.0")));
   const auto back = vfio::apply_rebinds(context, restore, vfio::Direction::back);
@@ -186,19 +186,19 @@ TEST_F(SelectionTest, WhatWasTakenAlongGoesBackThoughItsAcceleratorIsGone) {
 }
 
 TEST_F(SelectionTest, AnotherCardWhereOneWasTakenAlongIsNobodysToGiveBack) {
-  ASSERT_TRUE(vfio::write_record(
+  ASSERT_TRUE(vfio::write_undo_journal(
       kernel_, 8,
       {{at("0000:0b:00.0"),
         {.ids = "1912:0014", .driver = {}, .driver_override = {}, .role = "taken along"}}}));
   EXPECT_THAT(recorded_accelerators(vfio::scan(kernel_).value(), test::gpu_rules(),
-                                    vfio::read_records(kernel_).value()),
+                                    vfio::read_undo_journal(kernel_).value()),
               testing::IsEmpty());
 }
 
 TEST_F(SelectionTest, AGroupWhoseRecordCannotBeReadIsNotPassedOver) {
   kernel_.file("run/ferry/hostd/moves/41.json", "{");
   EXPECT_THAT(recorded_accelerators(vfio::scan(kernel_).value(), test::gpu_rules(),
-                                    vfio::read_records(kernel_).value()),
+                                    vfio::read_undo_journal(kernel_).value()),
               ElementsAre(at("0000:65:00.0")));
 }
 
@@ -299,7 +299,7 @@ class FilteredSelection : public SelectionTest {
                              vfio::Direction direction = vfio::Direction::to_vfio) {
     const vfio::Inventory inventory = vfio::scan(kernel_).value();
     return select(options, inventory, rules_, mdev::scan_vgpus(kernel_, inventory, rules_).value(),
-                  vfio::read_records(kernel_).value(), names_, direction);
+                  vfio::read_undo_journal(kernel_).value(), names_, direction);
   }
   vfio::AcceleratorRules rules_ = policy::default_accelerator_rules();
 };
@@ -429,7 +429,7 @@ TEST_F(FilteredSelection, WhatWasTakenOnRequestGoesBackUnasked) {
 
   selection.request = {};
   selection.request.accelerators = recorded_accelerators(vfio::scan(kernel_).value(), rules_.asking_for_all(),
-                                                         vfio::read_records(kernel_).value());
+                                                         vfio::read_undo_journal(kernel_).value());
   selection.request.recorded_only = true;
   EXPECT_THAT(selection.request.accelerators, ElementsAre(at("0000:83:00.0")));
   const auto back = vfio::apply_rebinds(context, selection.request, vfio::Direction::back);
@@ -458,7 +458,7 @@ TEST_F(FilteredSelection, AnotherVendorsGpuRebindsWhereItIsNamedAndGoesBackUnask
   EXPECT_EQ(kernel_.driver_of("0000:84:00.1"), "vfio-pci");
 
   const vfio::Inventory inventory = vfio::scan(kernel_).value();
-  const vfio::UndoJournal record = vfio::read_records(kernel_).value();
+  const vfio::UndoJournal record = vfio::read_undo_journal(kernel_).value();
   EXPECT_THAT(vfio::unfinished(inventory, rules_, record), testing::IsEmpty())
       << "its sound card has its GPU";
   const auto back = select_recorded({}, inventory, rules_, record, names_);

@@ -64,7 +64,7 @@ class Cautious final : public vfio::UseProbe {
 };
 
 /// Records each service that it is asked to start. Every start succeeds unless a test says otherwise.
-class Orders final : public vfio::Releaser {
+class Orders final : public vfio::ServiceManager {
  public:
   std::vector<std::string> started;
   bool fails = false;
@@ -117,7 +117,7 @@ class NodeKeeperTest : public ThreeT4s {
                     .rules = rules,
                     .on_step = {},
                     .driver_lock = &locks_,
-                    .releaser = &services_},
+                    .service_manager = &services_},
         .vgpus = {.host = kernel_, .writer = kernel_, .uses = uses.vgpus, .rules = rules, .node = "node-a"}};
   }
   NodeKeeper make_keeper() {

@@ -115,7 +115,7 @@ TEST_F(NodeApplyTest, LeavesOutAGpuThatIsUnpluggedAfterTheScan) {
 }
 
 // A plan stops and starts nothing.
-class NoService final : public vfio::Releaser {
+class NoService final : public vfio::ServiceManager {
  public:
   Result<> stop(const std::string& unit) override { return fail(Errc::failed, "stop " + unit); }
   Result<> start(const std::string& unit) override { return fail(Errc::failed, "start " + unit); }
@@ -125,7 +125,7 @@ TEST_F(NodeApplyTest, ReleasesWhatIsReleasedUnasked) {
   probe_.held_by_service = kFirst;
   NoService services;
   NodeHost with_services = host();
-  with_services.rebinds.releaser = &services;
+  with_services.rebinds.service_manager = &services;
   const auto preview = preview_policy(with_services, policy(kMixed)).value();
   ASSERT_THAT(preview.bound.plan.rebinds, SizeIs(1));
   EXPECT_EQ(preview.bound.plan.rebinds[0].steps.front().text(), "stop nvidia-persistenced.service");
@@ -135,7 +135,7 @@ TEST_F(NodeApplyTest, ReleasesWhatThePolicySays) {
   probe_.held_by_service = kFirst;
   NoService services;
   NodeHost with_services = host();
-  with_services.rebinds.releaser = &services;
+  with_services.rebinds.service_manager = &services;
   policy::Policy strict = policy(kMixed);
   strict.release = {};
   const auto preview = preview_policy(with_services, strict).value();
@@ -145,7 +145,7 @@ TEST_F(NodeApplyTest, ReleasesWhatThePolicySays) {
 }
 
 /// Takes every order and keeps it.
-class Orders final : public vfio::Releaser {
+class Orders final : public vfio::ServiceManager {
  public:
   std::vector<std::string> reported;
   Result<> stop(const std::string& unit) override {
@@ -165,7 +165,7 @@ TEST_F(NodeApplyTest, StartsWhatAKilledRunLeftThoughNothingIsToRebind) {
                  R"({"version":1,"boot_id":"b","services":{"nvidia-dcgm.service":"to start"}})");
     Orders services;
     NodeHost with_services = host();
-    with_services.rebinds.releaser = &services;
+    with_services.rebinds.service_manager = &services;
     const auto preview = preview_policy(with_services, policy(items)).value();
     EXPECT_THAT(preview.bound.notes, testing::Contains(HasSubstr("nvidia-dcgm.service was stopped")));
     EXPECT_THAT(services.reported, IsEmpty());
@@ -194,7 +194,7 @@ TEST_F(NodeApplyTest, StartsWhatAKilledRunLeftThoughThePolicyIsRefused) {
                R"({"version":1,"boot_id":"b","services":{"nvidia-dcgm.service":"to start"}})");
   Orders services;
   NodeHost with_services = host();
-  with_services.rebinds.releaser = &services;
+  with_services.rebinds.service_manager = &services;
   EXPECT_FALSE(apply_policy(with_services, policy("  - {devices: all, mode: passthrough}\n"
                                                   "  - {devices: [3], mode: host}\n")));
   EXPECT_THAT(services.reported, ElementsAre("start nvidia-dcgm.service"));

@@ -55,6 +55,28 @@ TEST_F(NodeKeeperTest, MakesGoodWhatWasLeftWhateverIsDesired) {
   }
 }
 
+// The usual end of a bind of all GPUs: nvidia-persistenced does not start until one is back.
+TEST_F(NodeKeeperTest, LeavesAServiceThatWaitsForADevice) {
+  constexpr const char* kWaiting =
+      R"({"version":1,"boot_id":"b","services":{"nvidia-persistenced.service":"waits for a device"}})";
+  want(kAllAway);
+  rounds();
+  kernel_.file(kStopped, kWaiting);
+  std::optional<NodeLock> other = must(NodeLock::take(kernel_, 0ms));
+  EXPECT_EQ(round().phase, api::NodePhase::ready);
+  kernel_.remove(kDesired);
+  EXPECT_EQ(round().phase, api::NodePhase::idle);
+  EXPECT_THAT(services_.started, IsEmpty());
+  EXPECT_EQ(kernel_.read_file(kStopped).value_or(""), kWaiting);
+  other.reset();
+  must(kernel_.write_attribute("sys/bus/pci/devices/" + std::string(kFirst) + "/driver_override", "\n"));
+  must(kernel_.write_attribute("sys/bus/pci/drivers/vfio-pci/unbind", kFirst));
+  must(kernel_.write_attribute("sys/bus/pci/drivers/nvidia/bind", kFirst));
+  EXPECT_EQ(round().phase, api::NodePhase::idle);
+  EXPECT_THAT(services_.started, ElementsAre("nvidia-persistenced.service"));
+  EXPECT_FALSE(kernel_.exists(kStopped));
+}
+
 TEST_F(NodeKeeperTest, MakesGoodWhatWasLeftThoughThePolicyCannotBe) {
   kernel_.file(kStopped, kDcgmStopped);
   kernel_.add_function({.address = "0000:05:00.1",

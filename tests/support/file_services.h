@@ -13,7 +13,7 @@ namespace ferry::test {
 
 /// Services whose state lies in the tree, so that it outlives a process, and whose orders are changes of the
 /// host like others.
-class FileServices final : public vfio::Releaser {
+class FileServices final : public vfio::ServiceManager {
  public:
   explicit FileServices(FakeKernel& kernel) : kernel_(&kernel) {}
   std::set<std::string> stop_fails;

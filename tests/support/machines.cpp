@@ -78,9 +78,10 @@ void add_card(FakeKernel& kernel, const std::string& slot, const std::string& id
 /// The undo journal after Ferry bound a GPU.
 void record_rebind(FakeKernel& kernel, const std::string& address, const std::string& ids, unsigned group,
                    const std::string& driver) {
-  must(vfio::write_record(kernel, group,
-                          {{must(vfio::PciAddress::parse(address)),
-                            {.ids = ids, .driver = driver, .driver_override = {}, .role = "accelerator"}}}));
+  must(vfio::write_undo_journal(
+      kernel, group,
+      {{must(vfio::PciAddress::parse(address)),
+        {.ids = ids, .driver = driver, .driver_override = {}, .role = "accelerator"}}}));
   kernel.forget_changes();
 }
 

@@ -98,7 +98,7 @@ TEST(RebindConsole, IsRefusedOffTheListWithTheFlagAsHint) {
   const auto outcome = host.apply();
   ASSERT_EQ(statuses(outcome), std::vector<Status>(2, Status::refused));
   EXPECT_THAT(outcome.results[0].refusal.reasons,
-              ElementsAre("0000:01:00.0 is in use: kernel module nvidia_drm (its console) holds /dev/fb0"));
+              ElementsAre("0000:01:00.0 is in use: kernel module nvidia_drm (modeset) holds /dev/fb0"));
   EXPECT_THAT(outcome.results[0].refusal.hint, HasSubstr("--release nvidia_drm"));
   EXPECT_THAT(host.kernel.changes(), IsEmpty());
 }
@@ -165,7 +165,7 @@ TEST(RebindConsole, IsRefusedWithTheOtherGpuThatAVmHas) {
 }
 
 /// Holds the first GPU by a service that nobody can stop.
-class Unstoppable final : public Releaser {
+class Unstoppable final : public ServiceManager {
  public:
   Result<> stop(const std::string& /*unit*/) override { return fail(Errc::failed, "the job timed out"); }
   Result<> start(const std::string& /*unit*/) override { return {}; }
@@ -181,7 +181,7 @@ TEST(RebindConsole, StaysWhenAGpuOfItsDoesNotGetFreeAfterAll) {
                                .pod_uid = {},
                                .service = "nvidia-dcgm.service"};
   RebindContext context = host.context();
-  context.releaser = &services;
+  context.service_manager = &services;
   const auto outcome = apply_rebinds(context, host.request, Direction::to_vfio).value();
   ASSERT_EQ(statuses(outcome), (std::vector<Status>{Status::failed, Status::refused}));
   EXPECT_THAT(outcome.results[1].refusal.reasons,

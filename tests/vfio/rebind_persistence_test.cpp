@@ -26,7 +26,7 @@ constexpr const char* kRecord = "run/ferry/hostd/stopped-services.json";
 
 /// The daemon and its tool. Their state lies in the tree, so that it outlives a process: daemon/ADDRESS is
 /// whether the daemon wants that GPU, daemon/running whether it runs.
-class Daemon final : public Releaser, public PersistenceSwitch {
+class Daemon final : public ServiceManager, public PersistenceSwitch {
  public:
   explicit Daemon(FakeKernel& kernel) : kernel_(&kernel) { kernel.file("daemon/running", "1"); }
   void add(const std::string& gpu) const { kernel_->file("daemon/" + gpu + "/desired", "1"); }
@@ -97,7 +97,7 @@ struct Host {
             .probe = &probe,
             .rules = test::gpu_rules(),
             .on_step = {},
-            .releaser = &daemon,
+            .service_manager = &daemon,
             .persistence = &daemon};
   }
   RebindOutcome apply(Direction direction = Direction::to_vfio) {

@@ -27,7 +27,7 @@ class RebindPlanTest : public testing::Test {
     request.as_before = as_before_;
     Inventory inventory = scan(kernel_).value();
     read_overrides(kernel_, kernel_, concerned(inventory, request.accelerators), inventory);
-    return plan_bind(inventory, test::gpu_rules(), request, use_, VfioDriverTable::read(kernel_), record_,
+    return plan_bind(inventory, test::gpu_rules(), request, use_, VfioDriverTable::read(kernel_), journal_,
                      stuck_);
   }
   static std::vector<std::string> texts(const std::vector<Step>& steps) {
@@ -44,7 +44,7 @@ class RebindPlanTest : public testing::Test {
 
   FakeKernel kernel_;
   UseReport use_;
-  UndoJournal record_;
+  UndoJournal journal_;
   std::set<std::string> stuck_;
   std::map<PciAddress, std::string> untouchable_;
   std::map<PciAddress, OnVfio> as_before_;
@@ -181,12 +181,12 @@ TEST_F(SharedSlot, RebindsWhatWithNamesThereAndBack) {
   EXPECT_EQ(roles(plan.rebinds[0]).at("0000:65:00.2"), MemberRole::taken_along);
   EXPECT_THAT(plan.rebinds[0].groups, ElementsAre(41, 42, 43));
 
-  record_.members[at("0000:65:00.2")] = {
+  journal_.members[at("0000:65:00.2")] = {
       .ids = "15b3:1021", .driver = "mlx5_core", .driver_override = {}, .role = "taken_along"};
   RebindRequest request;
   request.accelerators = {at("0000:65:00.0")};
   const RebindPlan back =
-      plan_unbind(scan(kernel_).value(), test::gpu_rules(), request, use_, record_, stuck_);
+      plan_unbind(scan(kernel_).value(), test::gpu_rules(), request, use_, journal_, stuck_);
   ASSERT_EQ(back.rebinds.size(), 1U);
   EXPECT_EQ(roles(back.rebinds[0]).at("0000:65:00.2"), MemberRole::taken_along);
 }
@@ -360,6 +360,19 @@ TEST_F(VirtualFunctions, AreNamedWhereTheyShareAGroup) {
   EXPECT_THAT(plan.refusals[0].hint, "name it too: --device 0000:01:00.5");
 }
 
+// Vendor-specific VFIO: the driver serves VMs itself, and an unbind would end the vGPU.
+TEST_F(VirtualFunctions, AreHomeOnTheDriverOfTheirGpu) {
+  add_gpu(5, 6, 7);
+  kernel_.link("sys/devices/pci0000:00/0000:01:00.4/driver", "../../../bus/pci/drivers/nouveau");
+  kernel_.directory("sys/devices/pci0000:00/0000:01:00.4/vfio-dev/vfio0");
+  RebindRequest request;
+  request.accelerators = {at("0000:01:00.4")};
+  const RebindPlan plan = plan_unbind(scan(kernel_).value(), test::gpu_rules(), request, use_, {}, stuck_);
+  EXPECT_THAT(plan.refusals, IsEmpty());
+  ASSERT_EQ(plan.rebinds.size(), 1U);
+  EXPECT_THAT(plan.rebinds[0].steps, IsEmpty());
+}
+
 TEST_F(VirtualFunctions, KeepAPhysicalFunctionOnVfioFromGoingBack) {
   kernel_.add_driver({.name = "vfio-pci", .vfio = true});
   kernel_.add_function({.address = "0000:01:00.0", .group = 5, .driver = "vfio-pci", .totalvfs = 16});
@@ -407,7 +420,7 @@ TEST_F(RebindPlanTest, RefusesAGpuThatIsOffTheBusWhereverItIs) {
   RebindRequest request;
   request.accelerators = {at("0000:03:00.0"), at("0000:04:00.0")};
   EXPECT_TRUE(
-      off_the_bus(plan_unbind(scan(kernel_).value(), test::gpu_rules(), request, use_, record_, stuck_)));
+      off_the_bus(plan_unbind(scan(kernel_).value(), test::gpu_rules(), request, use_, journal_, stuck_)));
 }
 
 // The kernel binds no other driver than the one that an override names.
@@ -421,13 +434,13 @@ TEST_F(RebindPlanTest, RestoresAnOverrideOfAnotherDriverAfterTheDriverIsBound) {
 
   kernel_.add_function(
       {.address = "0000:66:00.0", .group = 42, .driver = "vfio-pci", .driver_override = "vfio-pci"});
-  record_.members[at("0000:66:00.0")] = {
+  journal_.members[at("0000:66:00.0")] = {
       .ids = "10de:2684", .driver = "nouveau", .driver_override = "vfio-pci", .role = "accelerator"};
   RebindRequest request;
   request.accelerators = {at("0000:66:00.0")};
   Inventory inventory = scan(kernel_).value();
   read_overrides(kernel_, kernel_, request.accelerators, inventory);
-  const RebindPlan back = plan_unbind(inventory, test::gpu_rules(), request, use_, record_, stuck_);
+  const RebindPlan back = plan_unbind(inventory, test::gpu_rules(), request, use_, journal_, stuck_);
   EXPECT_THAT(texts(back.rebinds.at(0).steps),
               ElementsAre("set driver_override of 0000:66:00.0 to nouveau",  //
                           "unbind 0000:66:00.0 from vfio-pci",               //

@@ -83,7 +83,7 @@ struct Host {
             .probe = &probe,
             .rules = test::gpu_rules(),
             .on_step = [this](const Step& step) { logged.push_back(step.text()); },
-            .releaser = releaser};
+            .service_manager = service_manager};
   }
   RebindOutcome apply(Direction direction = Direction::to_vfio) {
     return apply_rebinds(context(), request, direction).value();
@@ -93,7 +93,7 @@ struct Host {
   FakeKernel kernel;
   FileServices services{kernel};
   ServiceProbe probe{kernel, services};
-  Releaser* releaser = &services;
+  ServiceManager* service_manager = &services;
   RebindRequest request{
       .accelerators = {}, .with = {}, .untouchable = {}, .release = {"nvidia-persistenced.service"}};
   std::vector<std::string> logged;
@@ -192,7 +192,7 @@ TEST(RebindRelease, IsRefusedOffTheListWithTheFlagAsHint) {
 
 TEST(RebindRelease, IsRefusedWithoutAServiceManager) {
   Host host(1);
-  host.releaser = nullptr;
+  host.service_manager = nullptr;
   EXPECT_EQ(statuses(host.apply()), std::vector<Status>{Status::refused});
   EXPECT_THAT(host.kernel.changes(), IsEmpty());
 }

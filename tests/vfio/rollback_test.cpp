@@ -134,10 +134,10 @@ TEST_F(RollbackToAContainersDriver, LeavesItWithoutADriverWhereNoneTakesItAndIsA
 
 // As one that is loaded right then does.
 TEST_F(RollbackToAContainersDriver, GivesItTheOverrideThatItHad) {
-  auto record = must(read_records(kernel_)).members;
+  auto record = must(read_undo_journal(kernel_)).members;
   record.at(at(kGpu)).driver_override = "nova";
   const PriorState gpu = record.at(at(kGpu));
-  must(write_record(kernel_, 41, {{at(kGpu), gpu}}, {at(kGpu)}));
+  must(write_undo_journal(kernel_, 41, {{at(kGpu), gpu}}, {at(kGpu)}));
   EXPECT_EQ(back().status, Status::done);
   EXPECT_EQ(kernel_.driver_of(kGpu), "") << "nouveau is not the one";
   EXPECT_EQ(kernel_.override_of(kGpu), "nova");
@@ -145,10 +145,10 @@ TEST_F(RollbackToAContainersDriver, GivesItTheOverrideThatItHad) {
 
 // The other is here, and would take the function before the container brings the one that it had.
 TEST_F(RollbackToAContainersDriver, PutsNoOverrideBackThatNamesAnother) {
-  auto record = must(read_records(kernel_)).members;
+  auto record = must(read_undo_journal(kernel_)).members;
   record.at(at(kGpu)).driver_override = "nouveau";
   const PriorState gpu = record.at(at(kGpu));
-  must(write_record(kernel_, 41, {{at(kGpu), gpu}}, {at(kGpu)}));
+  must(write_undo_journal(kernel_, 41, {{at(kGpu), gpu}}, {at(kGpu)}));
   EXPECT_EQ(back().status, Status::done);
   EXPECT_EQ(kernel_.override_of(kGpu), "");
   EXPECT_THAT(kernel_.writes(), testing::Not(testing::Contains(testing::HasSubstr(
@@ -308,6 +308,38 @@ TEST_F(Rollback, LeavesOnVfioWhatTheHostsDriverDoesNotTake) {
   EXPECT_THAT(drivers(), ElementsAre("nova", "snd_hda_intel", "xhci_hcd"));
 }
 
+// The GPU is back, so its users have it rightly; only the audio function is left to unbind.
+TEST_F(Rollback, IsFinishedBesideUsersOfAFunctionThatIsBack) {
+  constexpr const char* kAudio = "0000:65:00.1";
+  const DeviceUser vm{.kind = DeviceUser::Kind::virtual_machine,
+                      .name = "tenant",
+                      .pid = 412,
+                      .what = "/dev/vfio/41",
+                      .pod_uid = {}};
+  for (const bool driverless : {false, true}) {
+    SCOPED_TRACE(driverless);
+    kernel_.fail_for_good({.path = "sys/bus/pci/drivers/snd_hda_intel/bind", .value = kAudio}, EIO);
+    ASSERT_EQ(back().status, Status::failed);
+    ASSERT_THAT(drivers(), ElementsAre("nova", "vfio-pci", "xhci_hcd"));
+    kernel_.mend();
+    if (driverless) must(kernel_.write_attribute("sys/bus/pci/drivers/vfio-pci/unbind", kAudio));
+    kernel_.forget_changes();
+    probe_.users[kGpu] = {{.name = "job", .pid = 9, .what = "/dev/nvidia0", .pod_uid = {}}};
+    if (!driverless) {
+      probe_.users[kAudio] = {vm};
+      const RebindResult refused = back();
+      ASSERT_EQ(refused.status, Status::refused);
+      EXPECT_THAT(refused.refusal.reasons, ElementsAre(HasSubstr("0000:65:00.1 is in use: VM tenant")));
+      probe_.users.erase(kAudio);
+    }
+    EXPECT_EQ(back().status, Status::done);
+    EXPECT_THAT(drivers(), ElementsAre("nova", "snd_hda_intel", "xhci_hcd"));
+    EXPECT_THAT(kernel_.writes(), testing::Each(Not(HasSubstr(kGpu))));
+    probe_.users.clear();
+    must(apply(Direction::to_vfio, {kGpu}));
+  }
+}
+
 TEST_F(Rollback, PutsTheOverrideBackOnWhatVfioKeeps) {
   kernel_.fail_for_good({.path = "sys/bus/pci/drivers/vfio-pci/unbind", .value = kGpu}, EIO);
   EXPECT_THAT(error_of(back()).message, HasSubstr("; 0000:65:00.0 stays on vfio-pci"));
@@ -335,7 +367,7 @@ TEST_F(Rollback, WritesNoMoreOnceStayingHangs) {
 
 // Nobody knows what it had; the kernel's own choice has failed.
 TEST_F(Rollback, LeavesOnVfioWhatTheKernelFindsNoDriverFor) {
-  must(forget(kernel_, {at(kOther)}));
+  must(erase_from_undo_journal(kernel_, {at(kOther)}));
   kernel_.fail_for_good({.path = "sys/bus/pci/drivers_probe", .value = kOther}, EINVAL);
   EXPECT_EQ(back(kOther).status, Status::failed);
   EXPECT_EQ(kernel_.driver_of(kOther), "vfio-pci");
@@ -435,8 +467,8 @@ class BrokenOffForOthers : public Rollback {
                                .kernels_choice = true};
       must(kernel_.write_attribute(sysfs_path(at(function)) / "driver_override", "\n"));
     }
-    must(forget(kernel_, all));
-    must(write_record(kernel_, 41, members));
+    must(erase_from_undo_journal(kernel_, all));
+    must(write_undo_journal(kernel_, 41, members));
     must(kernel_.write_attribute("sys/bus/pci/drivers/vfio-pci/unbind", kGpu));
     kernel_.forget_changes();
   }
@@ -456,12 +488,13 @@ TEST_F(BrokenOffForOthers, KeepsTheirsOnVfioWhenTheBindIsUndone) {
   EXPECT_THAT(drivers(), ElementsAre(testing::AnyOf("nova", "nouveau"), "vfio-pci", "vfio-pci"));
   for (const char* function : {"0000:65:00.1", "0000:65:00.2"})
     EXPECT_EQ(kernel_.override_of(function), "vfio-pci") << "as it was found";
-  EXPECT_THAT(must(read_records(kernel_)).members, testing::Not(testing::Contains(testing::Key(at(kGpu)))));
+  EXPECT_THAT(must(read_undo_journal(kernel_)).members,
+              testing::Not(testing::Contains(testing::Key(at(kGpu)))));
 }
 
 // By another tool, by its IDs perhaps: a node that runs is taken over without a write.
 TEST_F(Rollback, LeavesTheOverrideOfWhatSomebodyElsePutOnVfio) {
-  must(forget(kernel_, {at(kOther)}));
+  must(erase_from_undo_journal(kernel_, {at(kOther)}));
   must(kernel_.write_attribute("sys/bus/pci/devices/0000:01:00.0/driver_override", "\n"));
   kernel_.forget_changes();
   EXPECT_EQ(must(apply(Direction::to_vfio, {kOther})).results.at(0).status, Status::already);

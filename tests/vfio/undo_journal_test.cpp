@@ -26,29 +26,29 @@ TEST(UndoJournal, OfAFunctionThatIsAtHomeAgainIsTheNewLook) {
   const auto had = [](const char* driver) {
     return PriorState{.ids = "10de:2684", .driver = driver, .driver_override = {}, .role = "accelerator"};
   };
-  ASSERT_TRUE(write_record(kernel, 41, {{gpu, had("nvidia")}}));
-  ASSERT_TRUE(write_record(kernel, 41, {{gpu, had("nouveau")}}));
-  EXPECT_EQ(read_records(kernel)->members.at(gpu).driver, "nvidia");
-  ASSERT_TRUE(write_record(kernel, 41, {{gpu, had("nouveau")}}, {gpu}));
-  EXPECT_EQ(read_records(kernel)->members.at(gpu).driver, "nouveau");
+  ASSERT_TRUE(write_undo_journal(kernel, 41, {{gpu, had("nvidia")}}));
+  ASSERT_TRUE(write_undo_journal(kernel, 41, {{gpu, had("nouveau")}}));
+  EXPECT_EQ(read_undo_journal(kernel)->members.at(gpu).driver, "nvidia");
+  ASSERT_TRUE(write_undo_journal(kernel, 41, {{gpu, had("nouveau")}}, {gpu}));
+  EXPECT_EQ(read_undo_journal(kernel)->members.at(gpu).driver, "nouveau");
 }
 
 TEST(UndoJournal, KeepsTheFirstRecordOfAFunction) {
   FakeKernel kernel;
-  ASSERT_TRUE(write_record(kernel, 5, {{at("0000:01:00.0"), kNouveau}}));
-  ASSERT_TRUE(write_record(kernel, 5, {{at("0000:01:00.0"), kStub}, {at("0000:01:00.1"), kStub}}));
-  const auto record = read_records(kernel).value();
+  ASSERT_TRUE(write_undo_journal(kernel, 5, {{at("0000:01:00.0"), kNouveau}}));
+  ASSERT_TRUE(write_undo_journal(kernel, 5, {{at("0000:01:00.0"), kStub}, {at("0000:01:00.1"), kStub}}));
+  const auto record = read_undo_journal(kernel).value();
   EXPECT_EQ(record.members.at(at("0000:01:00.0")), kNouveau);
   EXPECT_EQ(record.members.at(at("0000:01:00.1")), kStub);
 }
 
 TEST(UndoJournal, IsAboutTheCardNotTheAddress) {
   FakeKernel kernel;
-  ASSERT_TRUE(write_record(kernel, 5, {{at("0000:01:00.0"), kNouveau}}));
+  ASSERT_TRUE(write_undo_journal(kernel, 5, {{at("0000:01:00.0"), kNouveau}}));
   PriorState other = kStub;
   other.ids = "10de:1db6";
-  ASSERT_TRUE(write_record(kernel, 5, {{at("0000:01:00.0"), other}}));
-  EXPECT_EQ(read_records(kernel)->members.at(at("0000:01:00.0")), other);
+  ASSERT_TRUE(write_undo_journal(kernel, 5, {{at("0000:01:00.0"), other}}));
+  EXPECT_EQ(read_undo_journal(kernel)->members.at(at("0000:01:00.0")), other);
 }
 
 TEST(UndoJournal, TellsFunctionsThatFerryBoundFromOthers) {
@@ -56,8 +56,9 @@ TEST(UndoJournal, TellsFunctionsThatFerryBoundFromOthers) {
   PriorState of_another = kStub;
   of_another.driver.reset();
   of_another.kernels_choice = true;
-  ASSERT_TRUE(write_record(kernel, 5, {{at("0000:01:00.0"), kNouveau}, {at("0000:01:00.1"), of_another}}));
-  UndoJournal record = read_records(kernel).value();
+  ASSERT_TRUE(
+      write_undo_journal(kernel, 5, {{at("0000:01:00.0"), kNouveau}, {at("0000:01:00.1"), of_another}}));
+  UndoJournal record = read_undo_journal(kernel).value();
   EXPECT_TRUE(record.has_bound(at("0000:01:00.0"), "10de:2684"));
   EXPECT_FALSE(record.has_bound(at("0000:01:00.0"), "10de:1db6")) << "another card";
   EXPECT_FALSE(record.has_bound(at("0000:01:00.1"), "10de:2684")) << "it was on vfio before Ferry";
@@ -66,10 +67,10 @@ TEST(UndoJournal, TellsFunctionsThatFerryBoundFromOthers) {
 
 TEST(UndoJournal, GoesWithItsLastMember) {
   FakeKernel kernel;
-  ASSERT_TRUE(write_record(kernel, 5, {{at("0000:01:00.0"), kNouveau}, {at("0000:01:00.1"), kStub}}));
-  ASSERT_TRUE(forget(kernel, {at("0000:01:00.0")}));
-  EXPECT_EQ(read_records(kernel)->members.size(), 1U);
-  ASSERT_TRUE(forget(kernel, {at("0000:01:00.1")}));
+  ASSERT_TRUE(write_undo_journal(kernel, 5, {{at("0000:01:00.0"), kNouveau}, {at("0000:01:00.1"), kStub}}));
+  ASSERT_TRUE(erase_from_undo_journal(kernel, {at("0000:01:00.0")}));
+  EXPECT_EQ(read_undo_journal(kernel)->members.size(), 1U);
+  ASSERT_TRUE(erase_from_undo_journal(kernel, {at("0000:01:00.1")}));
   EXPECT_FALSE(kernel.exists("run/ferry/hostd/moves/5.json"));
 }
 
@@ -77,7 +78,7 @@ TEST(UndoJournal, RefusesAnOverrideThatItCouldNotGiveBack) {
   FakeKernel kernel;
   PriorState odd = kStub;
   odd.driver_override = "\xff";
-  const auto written = write_record(kernel, 5, {{at("0000:01:00.0"), odd}});
+  const auto written = write_undo_journal(kernel, 5, {{at("0000:01:00.0"), odd}});
   ASSERT_FALSE(written);
   EXPECT_EQ(written.error().code, Errc::malformed_host);
   EXPECT_THAT(written.error().message, HasSubstr("group 5"));
@@ -88,9 +89,10 @@ TEST(UndoJournal, KnowsTheModuleThatBroughtTheDriver) {
   FakeKernel kernel;
   PriorState with_module = kNouveau;
   with_module.module = "nouveau";
-  ASSERT_TRUE(write_record(kernel, 5, {{at("0000:01:00.0"), with_module}, {at("0000:01:00.1"), kStub}}));
-  EXPECT_EQ(read_records(kernel)->members.at(at("0000:01:00.0")).module, "nouveau");
-  EXPECT_EQ(read_records(kernel)->members.at(at("0000:01:00.1")).module, std::nullopt);
+  ASSERT_TRUE(
+      write_undo_journal(kernel, 5, {{at("0000:01:00.0"), with_module}, {at("0000:01:00.1"), kStub}}));
+  EXPECT_EQ(read_undo_journal(kernel)->members.at(at("0000:01:00.0")).module, "nouveau");
+  EXPECT_EQ(read_undo_journal(kernel)->members.at(at("0000:01:00.1")).module, std::nullopt);
 }
 
 // Plugged again in another slot of the bridge, say: the record that was written first is of the old place.
@@ -98,10 +100,10 @@ TEST(UndoJournal, OfTheGroupThatTheFunctionIsInNowCounts) {
   for (const unsigned group : {5U, 7U}) {
     FakeKernel kernel;
     kernel.add_function({.address = "0000:01:00.0", .group = group});
-    ASSERT_TRUE(write_record(kernel, group, {{at("0000:01:00.0"), kNouveau}}));
-    ASSERT_TRUE(write_record(kernel, 6, {{at("0000:01:00.0"), kStub}}));
-    EXPECT_EQ(read_records(kernel)->members.at(at("0000:01:00.0")), kNouveau) << group;
-    ASSERT_TRUE(forget(kernel, {at("0000:01:00.0")}));
+    ASSERT_TRUE(write_undo_journal(kernel, group, {{at("0000:01:00.0"), kNouveau}}));
+    ASSERT_TRUE(write_undo_journal(kernel, 6, {{at("0000:01:00.0"), kStub}}));
+    EXPECT_EQ(read_undo_journal(kernel)->members.at(at("0000:01:00.0")), kNouveau) << group;
+    ASSERT_TRUE(erase_from_undo_journal(kernel, {at("0000:01:00.0")}));
     EXPECT_THAT(kernel.list("run/ferry/hostd/moves").value(), testing::IsEmpty());
   }
 }
@@ -109,14 +111,14 @@ TEST(UndoJournal, OfTheGroupThatTheFunctionIsInNowCounts) {
 TEST(UndoJournal, IsNotVoidWhereTheRunningBootIsUnknown) {
   FakeKernel kernel;
   const std::string file = "run/ferry/hostd/moves/5.json";
-  ASSERT_TRUE(write_record(kernel, 5, {{at("0000:01:00.0"), kNouveau}}));
+  ASSERT_TRUE(write_undo_journal(kernel, 5, {{at("0000:01:00.0"), kNouveau}}));
   const auto before = kernel.read_file(file).value();
   kernel.remove("proc/sys/kernel/random/boot_id");
-  const auto record = test::must(read_records(kernel));
+  const auto record = test::must(read_undo_journal(kernel));
   ASSERT_TRUE(record.unreadable.contains(5));
   EXPECT_THAT(record.unreadable.at(5).message, HasSubstr("boot_id"));
-  EXPECT_FALSE(write_record(kernel, 5, {{at("0000:01:00.1"), kStub}}));
-  EXPECT_TRUE(forget(kernel, {at("0000:01:00.0")}));
+  EXPECT_FALSE(write_undo_journal(kernel, 5, {{at("0000:01:00.1"), kStub}}));
+  EXPECT_TRUE(erase_from_undo_journal(kernel, {at("0000:01:00.0")}));
   EXPECT_EQ(kernel.read_file(file).value(), before);
 }
 
@@ -124,7 +126,7 @@ TEST(UndoJournal, IsNotVoidWhereTheRunningBootIsUnknown) {
 class EarlierRebindRecord : public testing::Test {
  protected:
   EarlierRebindRecord() {
-    EXPECT_TRUE(write_record(kernel_, 5, {{at("0000:01:00.0"), kNouveau}}));
+    EXPECT_TRUE(write_undo_journal(kernel_, 5, {{at("0000:01:00.0"), kNouveau}}));
     text_ = kernel_.read_file("run/ferry/hostd/moves/5.json").value();
     kernel_.remove("run/ferry/hostd/moves/5.json");
     kernel_.file("run/ferry/moves/5.json", text_);
@@ -136,11 +138,11 @@ class EarlierRebindRecord : public testing::Test {
 TEST_F(EarlierRebindRecord, IsNotObeyedAndNamesFileAndRemedy) {
   for (const std::string& text : {text_, std::string("{")}) {
     kernel_.file("run/ferry/moves/5.json", text);
-    const auto record = test::must(read_records(kernel_));
+    const auto record = test::must(read_undo_journal(kernel_));
     EXPECT_THAT(record.members, testing::IsEmpty());
     ASSERT_TRUE(record.unreadable.contains(5));
     for (const auto& error :
-         {record.unreadable.at(5), write_record(kernel_, 5, {{at("0000:01:00.0"), kStub}}).error()}) {
+         {record.unreadable.at(5), write_undo_journal(kernel_, 5, {{at("0000:01:00.0"), kStub}}).error()}) {
       EXPECT_EQ(error.code, Errc::refused);
       EXPECT_THAT(error.message, HasSubstr("/run/ferry/moves/5.json is of an earlier version of Ferry"));
       EXPECT_THAT(error.hint, HasSubstr("mv /run/ferry/moves/5.json /run/ferry/hostd/moves/"));
@@ -151,30 +153,30 @@ TEST_F(EarlierRebindRecord, IsNotObeyedAndNamesFileAndRemedy) {
 
 TEST_F(EarlierRebindRecord, CountsOnceAPersonHasReboundIt) {
   kernel_.file("run/ferry/hostd/moves/5.json", text_);
-  EXPECT_EQ(read_records(kernel_)->members.at(at("0000:01:00.0")), kNouveau)
+  EXPECT_EQ(read_undo_journal(kernel_)->members.at(at("0000:01:00.0")), kNouveau)
       << "the record in hostd's folder";
   kernel_.remove("run/ferry/moves/5.json");
-  EXPECT_EQ(read_records(kernel_)->members.at(at("0000:01:00.0")), kNouveau);
+  EXPECT_EQ(read_undo_journal(kernel_)->members.at(at("0000:01:00.0")), kNouveau);
 }
 
 TEST_F(EarlierRebindRecord, OfAnotherBootIsVoid) {
   kernel_.new_boot();
   kernel_.file("run/ferry/moves/5.json", text_);
-  const auto record = test::must(read_records(kernel_));
+  const auto record = test::must(read_undo_journal(kernel_));
   EXPECT_THAT(record.unreadable, testing::IsEmpty());
   EXPECT_THAT(record.notes, testing::IsEmpty());
-  EXPECT_TRUE(write_record(kernel_, 5, {{at("0000:01:00.0"), kStub}}));
+  EXPECT_TRUE(write_undo_journal(kernel_, 5, {{at("0000:01:00.0"), kStub}}));
 }
 
 TEST_F(EarlierRebindRecord, IsNotVoidWhereTheRunningBootIsUnknown) {
   kernel_.remove("proc/sys/kernel/random/boot_id");
-  EXPECT_TRUE(test::must(read_records(kernel_)).unreadable.contains(5));
+  EXPECT_TRUE(test::must(read_undo_journal(kernel_)).unreadable.contains(5));
 }
 
 TEST_F(EarlierRebindRecord, ThatIsALinkIsNotFollowed) {
   kernel_.file("etc/secret", text_);
   kernel_.link("run/ferry/moves/5.json", "../../../etc/secret");
-  EXPECT_TRUE(test::must(read_records(kernel_)).unreadable.contains(5));
+  EXPECT_TRUE(test::must(read_undo_journal(kernel_)).unreadable.contains(5));
 }
 
 PciFunction function_in(const char* address, std::uint32_t group) {
@@ -188,13 +190,13 @@ class MalformedRecord : public testing::TestWithParam<const char*> {};
 
 TEST_P(MalformedRecord, IsKnownByItsGroupAndLosesNothing) {
   FakeKernel kernel;
-  ASSERT_TRUE(write_record(kernel, 6, {{at("0000:02:00.0"), kStub}, {at("0000:03:00.0"), kStub}}));
+  ASSERT_TRUE(write_undo_journal(kernel, 6, {{at("0000:02:00.0"), kStub}, {at("0000:03:00.0"), kStub}}));
   kernel.file("run/ferry/hostd/moves/5.json", GetParam());
-  const auto record = test::must(read_records(kernel));
+  const auto record = test::must(read_undo_journal(kernel));
   EXPECT_EQ(record.members.size(), 2U);
   ASSERT_TRUE(record.unreadable.contains(5));
   for (const auto& error :
-       {record.unreadable.at(5), write_record(kernel, 5, {{at("0000:01:00.0"), kStub}}).error()}) {
+       {record.unreadable.at(5), write_undo_journal(kernel, 5, {{at("0000:01:00.0"), kStub}}).error()}) {
     EXPECT_EQ(error.code, Errc::malformed_host);
     EXPECT_THAT(error.message, HasSubstr("/run/ferry/hostd/moves/5.json"));
   }
@@ -203,8 +205,8 @@ TEST_P(MalformedRecord, IsKnownByItsGroupAndLosesNothing) {
   EXPECT_TRUE(record.speaks_of(function_in("0000:04:00.0", 5)));
   EXPECT_TRUE(record.speaks_of(function_in("0000:02:00.0", 6)));
   EXPECT_FALSE(record.speaks_of(function_in("0000:04:00.0", 6)));
-  ASSERT_TRUE(forget(kernel, {at("0000:02:00.0")}));
-  EXPECT_EQ(read_records(kernel)->members.size(), 1U);
+  ASSERT_TRUE(erase_from_undo_journal(kernel, {at("0000:02:00.0")}));
+  EXPECT_EQ(read_undo_journal(kernel)->members.size(), 1U);
   EXPECT_EQ(kernel.read_file("run/ferry/hostd/moves/5.json").value(), GetParam());
 }
 

@@ -73,7 +73,7 @@ class Held : public Node {
   VgpuHost host() {
     VgpuHost on = Node::host();
     on.release = release;
-    on.releaser = releaser;
+    on.service_manager = service_manager;
     on.persistence = by_gpu ? &persistence : nullptr;
     on.on_release = [this](const vfio::Step& step) { logged.push_back(step.text()); };
     return on;
@@ -95,7 +95,7 @@ class Held : public Node {
   test::FileServices services{this->kernel};
   Persistence persistence;
   bool by_gpu = false;
-  vfio::Releaser* releaser = &services;
+  vfio::ServiceManager* service_manager = &services;
   std::set<std::string> release = {kDaemon, kDcgm};
   std::multimap<std::string, std::string> held;                 ///< units by GPU
   std::map<std::string, std::vector<vfio::DeviceUser>> others;  ///< by GPU
@@ -157,7 +157,7 @@ TEST(GpuRelease, OfWhoIsNotOnTheListIsRefusedByName) {
 
 TEST(GpuRelease, IsOfNoUseWithoutAServiceManager) {
   Mig node;
-  node.releaser = nullptr;
+  node.service_manager = nullptr;
   EXPECT_EQ(node.apply(kToMig).gpus.at(0).kind, Kind::refused);
   EXPECT_THAT(node.kernel.writes(), IsEmpty());
 }

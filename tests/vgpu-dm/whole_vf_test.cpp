@@ -132,7 +132,7 @@ class WholeNode {
   /// The functions that the undo journal has and the host does not.
   std::vector<std::string> recorded_and_gone() const {
     const std::vector<std::string> functions = kernel.vfs_of(kGpu);
-    const vfio::UndoJournal journal = test::must(vfio::read_records(kernel));
+    const vfio::UndoJournal journal = test::must(vfio::read_undo_journal(kernel));
     std::vector<std::string> out;
     for (const auto& [address, prior] : journal.members)
       if (std::ranges::find(functions, address.text()) == functions.end()) out.push_back(address.text());

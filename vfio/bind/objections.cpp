@@ -111,11 +111,11 @@ void object_to_bystander(const PciFunction& function, Objections& objections) {
                  function.problem->hint);
 }
 
-void object_to_unreadable_records(const UndoJournal& record, const std::vector<std::uint32_t>& groups,
+void object_to_unreadable_records(const UndoJournal& journal, const std::vector<std::uint32_t>& groups,
                                   Objections& objections) {
   for (const std::uint32_t group : groups) {
-    const auto found = record.unreadable.find(group);
-    if (found != record.unreadable.end()) objections.add(found->second.message, found->second.hint);
+    const auto found = journal.unreadable.find(group);
+    if (found != journal.unreadable.end()) objections.add(found->second.message, found->second.hint);
   }
 }
 

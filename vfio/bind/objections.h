@@ -67,7 +67,7 @@ void object_to_stuck(const PciFunction& function, const std::set<std::string>& s
 void object_to_bystander(const PciFunction& function, Objections& objections);
 
 /// Objects to any change in `groups` while one of their records cannot be read.
-void object_to_unreadable_records(const UndoJournal& record, const std::vector<std::uint32_t>& groups,
+void object_to_unreadable_records(const UndoJournal& journal, const std::vector<std::uint32_t>& groups,
                                   Objections& objections);
 
 /// Objects to a change of a physical function with virtual functions. vfio-pci refuses to bind to it, and

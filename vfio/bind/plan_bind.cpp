@@ -69,9 +69,9 @@ std::vector<const PciFunction*> in_order(const Inventory& inventory, const std::
 }
 
 // The override that a function on vfio had before its unbind began; absent: Ferry has no record of it.
-std::optional<std::string> override_on_vfio(const PciFunction& function, const UndoJournal& record) {
-  const auto found = record.members.find(function.address);
-  if (found == record.members.end() || found->second.ids != function.ids()) return std::nullopt;
+std::optional<std::string> override_on_vfio(const PciFunction& function, const UndoJournal& journal) {
+  const auto found = journal.members.find(function.address);
+  if (found == journal.members.end() || found->second.ids != function.ids()) return std::nullopt;
   return found->second.kernels_choice ? found->second.driver_override : function.driver;
 }
 
@@ -102,14 +102,14 @@ std::vector<Step> overrides_as_before(const std::vector<const PciFunction*>& fun
 }
 
 std::vector<Step> steps_to_vfio(const Inventory& inventory, const std::vector<Member>& members,
-                                const VfioDriverTable& table, const UndoJournal& record,
+                                const VfioDriverTable& table, const UndoJournal& journal,
                                 const RebindRequest& request) {
   std::vector<const PciFunction*> functions;
   std::vector<Step> lost_overrides;
   for (const PciFunction* function : in_order(inventory, members, false)) {
     if (!on_vfio_driver(*function)) {
       functions.push_back(function);
-    } else if (const auto had = override_on_vfio(*function, record);
+    } else if (const auto had = override_on_vfio(*function, journal);
                had && !function->override_unread && function->driver_override != had) {
       lost_overrides.push_back(override_step(
           *function, *had,
@@ -176,73 +176,83 @@ std::vector<PciAddress> still_blocking(const Inventory& inventory, const Rebind&
   return out;
 }
 
+Candidate candidate_of(const Inventory& inventory, const AcceleratorRules& rules,
+                       const RebindRequest& request, const VfioDriverTable& drivers,
+                       const UndoJournal& journal, Unit unit) {
+  Rebind rebind{.devices = unit.accelerators, .groups = groups_of(inventory, unit.functions)};
+  Objections objections;
+  for (const PciAddress& address : unit.functions) {
+    const PciFunction& function = *inventory.find(address);
+    Member member = member_of(inventory, unit, request.with, rules, function);
+    if (member.role == MemberRole::in_the_way) {
+      object_to_member(inventory, unit, rules, function, objections);
+    } else if (member.role == MemberRole::bystander && !function.driver) {
+      rebind.notes.push_back(
+          fmt::format("{} shares the group without a driver and is left alone", describe(function)));
+    } else if (changes_driver(member.role) && !on_vfio_driver(function)) {
+      member.driver_after = driver_for(inventory, drivers, request, function).driver;
+      if (const auto other = override_of_another_driver(function)) {
+        rebind.notes.push_back(*other +
+                               "; `ferry vfio unbind` brings back the driver and then this override");
+      }
+    }
+    rebind.members.push_back(std::move(member));
+  }
+  note_what_stays(inventory, unit, rules, rebind.notes);
+  if (!objections.any()) rebind.steps = steps_to_vfio(inventory, rebind.members, drivers, journal, request);
+  return {.unit = std::move(unit),
+          .rebind = std::move(rebind),
+          .objections = std::move(objections),
+          .to_quiesce = {}};
+}
+
+// A function that is on vfio already stays there even if it is in use, since that is its purpose.
+void object_to_bind(const Inventory& inventory, const RebindRequest& request, const UseReport& use,
+                    const UndoJournal& journal, const std::set<std::string>& stuck, Candidate& candidate) {
+  static const UseReport kNobody;
+  const Rebind& rebind = candidate.rebind;
+  Objections& objections = candidate.objections;
+  if (rebind.steps.empty()) {
+    // A function on vfio that no VM can use: a GPU that is off the bus.
+    for (const PciAddress& address : rebind.rebinding()) {
+      const PciFunction& function = *inventory.find(address);
+      if (!function.override_unread) object_to_unreadable(function, objections);
+    }
+    return;
+  }
+  const bool harmless = take_nothing(rebind.steps);
+  object_to_unreadable_records(journal, rebind.groups, objections);
+  for (const PciAddress& address : rebind.rebinding()) {
+    const PciFunction& function = *inventory.find(address);
+    object_to_rebinding(function, request, harmless ? kNobody : use, stuck, objections,
+                        &candidate.to_quiesce);
+    if (harmless) continue;
+    if (!function.iommu_group) {
+      objections.add(fmt::format("{} is in no IOMMU group", address.text()),
+                     inventory.has_iommu() ? "another slot: the IOMMU is on and does not cover this one"
+                                           : inventory.iommu_cure);
+    }
+    if (!request.sheds_functions.contains(address)) object_to_virtual_functions(function, objections);
+    if (const auto kept = request.untouchable.find(address); kept != request.untouchable.end())
+      objections.add(fmt::format("{} {}", address.text(), kept->second));
+  }
+  for (const Member& member : rebind.members) {
+    if (changes_driver(member.role) || harmless) continue;
+    const PciFunction& function = *inventory.find(member.address);
+    object_to_stuck(function, stuck, objections);
+    if (member.role == MemberRole::bystander) object_to_bystander(function, objections);
+  }
+}
+
 }  // namespace
 
 RebindPlan plan_bind(const Inventory& inventory, const AcceleratorRules& rules, const RebindRequest& request,
-                     const UseReport& use, const VfioDriverTable& drivers, const UndoJournal& record,
+                     const UseReport& use, const VfioDriverTable& drivers, const UndoJournal& journal,
                      const std::set<std::string>& stuck) {
-  static const UseReport kNobody;
   std::vector<Candidate> candidates;
   for (Unit& unit : units_of(inventory, request.accelerators, request.with)) {
-    Rebind rebind{.devices = unit.accelerators, .groups = groups_of(inventory, unit.functions)};
-    Objections objections;
-    for (const PciAddress& address : unit.functions) {
-      const PciFunction& function = *inventory.find(address);
-      Member member{.address = address,
-                    .role = role_in(inventory, unit, request.with, rules, function),
-                    .driver_before = function.driver.value_or(""),
-                    .driver_after = function.driver.value_or("")};
-      if (member.role == MemberRole::in_the_way) {
-        object_to_member(inventory, unit, rules, function, objections);
-      } else if (member.role == MemberRole::bystander && !function.driver) {
-        rebind.notes.push_back(
-            fmt::format("{} shares the group without a driver and is left alone", describe(function)));
-      } else if (changes_driver(member.role) && !on_vfio_driver(function)) {
-        member.driver_after = driver_for(inventory, drivers, request, function).driver;
-        if (const auto other = override_of_another_driver(function)) {
-          rebind.notes.push_back(*other +
-                                 "; `ferry vfio unbind` brings back the driver and then this override");
-        }
-      }
-      rebind.members.push_back(std::move(member));
-    }
-    note_what_stays(inventory, unit, rules, rebind.notes);
-    if (!objections.any()) rebind.steps = steps_to_vfio(inventory, rebind.members, drivers, record, request);
-    QuiescePlan to_quiesce;
-    // A function that is on vfio already stays there even if it is in use, since that is its purpose.
-    if (!rebind.steps.empty()) {
-      const bool harmless = take_nothing(rebind.steps);
-      object_to_unreadable_records(record, rebind.groups, objections);
-      for (const PciAddress& address : rebind.rebinding()) {
-        const PciFunction& function = *inventory.find(address);
-        object_to_rebinding(function, request, harmless ? kNobody : use, stuck, objections, &to_quiesce);
-        if (harmless) continue;
-        if (!function.iommu_group) {
-          objections.add(fmt::format("{} is in no IOMMU group", address.text()),
-                         inventory.has_iommu() ? "another slot: the IOMMU is on and does not cover this one"
-                                               : inventory.iommu_cure);
-        }
-        if (!request.sheds_functions.contains(address)) object_to_virtual_functions(function, objections);
-        if (const auto kept = request.untouchable.find(address); kept != request.untouchable.end())
-          objections.add(fmt::format("{} {}", address.text(), kept->second));
-      }
-      for (const Member& member : rebind.members) {
-        if (changes_driver(member.role) || harmless) continue;
-        const PciFunction& function = *inventory.find(member.address);
-        object_to_stuck(function, stuck, objections);
-        if (member.role == MemberRole::bystander) object_to_bystander(function, objections);
-      }
-    } else {
-      // A function on vfio that no VM can use: a GPU that is off the bus.
-      for (const PciAddress& address : rebind.rebinding()) {
-        const PciFunction& function = *inventory.find(address);
-        if (!function.override_unread) object_to_unreadable(function, objections);
-      }
-    }
-    candidates.push_back({.unit = std::move(unit),
-                          .rebind = std::move(rebind),
-                          .objections = std::move(objections),
-                          .to_quiesce = std::move(to_quiesce)});
+    candidates.push_back(candidate_of(inventory, rules, request, drivers, journal, std::move(unit)));
+    object_to_bind(inventory, request, use, journal, stuck, candidates.back());
   }
   // Lasting objections come first: no service should stop for a unit that is refused anyway.
   object_to_shared_modules(candidates, &Objections::lasting);

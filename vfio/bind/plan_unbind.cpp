@@ -15,6 +15,7 @@ namespace {
 /// first write of its unbind on.
 struct Home {
   const PciFunction* function = nullptr;
+  bool on_vfio = false;  ///< unbound from vfio: not a virtual function on the driver of its physical function
   bool known = false;
   PriorState prior;
   bool lost = false;  ///< the driver is not loaded and cannot be: UndoJournal::lost
@@ -28,8 +29,7 @@ struct Home {
 // True if the function is neither on vfio nor on its earlier driver: another program has rebound it.
 bool in_other_hands(const Home& home) {
   const PciFunction& function = *home.function;
-  return !home.kernel_chooses() && function.driver && function.driver != home.prior.driver &&
-         !on_vfio_driver(function);
+  return !home.kernel_chooses() && function.driver && function.driver != home.prior.driver && !home.on_vfio;
 }
 
 // The driver cannot be loaded now. A function kept on vfio could wait for it forever: NVIDIA's driver does
@@ -58,7 +58,7 @@ std::vector<Step> rollback(const Inventory& inventory, const std::vector<Home>& 
   for (const Home& home : homes) {
     const PciFunction& function = *home.function;
     if (home.kernel_chooses()) {
-      if (!on_vfio_driver(function) && !home.in_between()) continue;
+      if (!home.on_vfio && !home.in_between()) continue;
       if (function.driver_override) {
         overrides.before_bind.push_back(
             override_step(function, "", "no record of an earlier override: it is cleared"));
@@ -108,83 +108,104 @@ std::vector<Step> rollback(const Inventory& inventory, const std::vector<Home>& 
   return steps;
 }
 
-Home home_of(const PciFunction& function, const UndoJournal& record) {
-  const auto found = record.members.find(function.address);
-  if (found == record.members.end() || found->second.ids != function.ids())
-    return {.function = &function, .known = false, .prior = {}};
-  return {.function = &function,
-          .known = true,
-          .prior = found->second,
-          .lost = record.lost.contains(function.address)};
+// With vendor-specific VFIO a virtual function serves VMs on the driver of its physical function.
+bool on_driver_of_its_gpu(const Inventory& inventory, const PciFunction& function) {
+  const PciFunction* physical =
+      function.physical_function ? inventory.find(*function.physical_function) : nullptr;
+  return physical != nullptr && physical->driver == function.driver && !on_vfio_driver(*physical);
 }
 
-// The driver that a recorded function has in the end, unless it is in_other_hands(); empty: none.
-std::string driver_at(const Home& home) {
-  if (home.lost && home.function->driver != home.prior.driver) return kKernelsChoice;
+Home home_of(const Inventory& inventory, const PciFunction& function, const UndoJournal& journal) {
+  Home home{.function = &function,
+            .on_vfio = on_vfio_driver(function) && !on_driver_of_its_gpu(inventory, function),
+            .prior = {}};
+  const auto found = journal.members.find(function.address);
+  if (found == journal.members.end() || found->second.ids != function.ids()) return home;
+  home.known = true;
+  home.prior = found->second;
+  home.lost = journal.lost.contains(function.address);
+  return home;
+}
+
+// The driver that a function has in the end; empty: none.
+std::string driver_after(const Home& home) {
+  const auto& driver = home.function->driver;
+  if (home.kernel_chooses()) return home.on_vfio || home.in_between() ? kKernelsChoice : driver.value_or("");
+  if (in_other_hands(home)) return driver.value_or("");
+  if (home.lost && driver != home.prior.driver) return kKernelsChoice;
   return home.prior.driver.value_or("");
+}
+
+// Adds the members of a unit, and returns the homes of those that change drivers.
+std::vector<Home> add_members(const Inventory& inventory, const AcceleratorRules& rules,
+                              const RebindRequest& request, const UndoJournal& journal, const Unit& unit,
+                              Rebind& rebind) {
+  std::vector<Home> homes;
+  for (const PciAddress& address : unit.functions) {
+    const PciFunction& function = *inventory.find(address);
+    Member member = member_of(inventory, unit, request.with, rules, function);
+    const Home home = home_of(inventory, function, journal);
+    // A foreign function is unbound only if Ferry took it along.
+    if (home.known && !changes_driver(member.role)) member.role = MemberRole::taken_along;
+    if (!home.known && request.recorded_only && changes_driver(member.role))
+      member.role = MemberRole::bystander;
+    if (changes_driver(member.role)) {
+      homes.push_back(home);
+      member.driver_after = driver_after(home);
+      member.removed_next = request.removed_next.contains(address);
+      if (member.removed_next && (home.on_vfio || !function.driver)) member.driver_after.clear();
+    }
+    rebind.members.push_back(std::move(member));
+  }
+  return homes;
+}
+
+Objections objections_to_unbind(const Inventory& inventory, const RebindRequest& request,
+                                const UseReport& use, const UndoJournal& journal,
+                                const std::set<std::string>& stuck, const Rebind& rebind,
+                                const std::vector<Home>& homes) {
+  Objections objections;
+  object_to_unreadable_records(journal, rebind.groups, objections);
+  // An unreadable override may be Ferry's, so it is not certain that there is nothing to do.
+  const bool unsure = std::ranges::any_of(
+      homes, [](const Home& home) { return home.known && home.function->override_unread; });
+  if (rebind.steps.empty() && !unsure) {
+    for (const Home& home : homes)
+      if (!home.function->override_unread) object_to_unreadable(*home.function, objections);
+    return objections;
+  }
+  // A bind that was killed early leaves only overrides to undo.
+  static const UseReport kNobody;
+  const bool harmless = take_nothing(rebind.steps);
+  for (const Home& home : homes) {
+    // The rest of an unfinished unbind takes no function from users of one that is back on its driver.
+    const bool taken = !harmless && home.on_vfio;
+    object_to_rebinding(*home.function, request, taken ? use : kNobody, stuck, objections, nullptr);
+    if (taken) object_to_virtual_functions(*home.function, objections);
+  }
+  for (const Member& member : rebind.members) {
+    if (!changes_driver(member.role) && !harmless)
+      object_to_stuck(*inventory.find(member.address), stuck, objections);
+  }
+  return objections;
 }
 
 }  // namespace
 
 RebindPlan plan_unbind(const Inventory& inventory, const AcceleratorRules& rules,
-                       const RebindRequest& request, const UseReport& use, const UndoJournal& record,
+                       const RebindRequest& request, const UseReport& use, const UndoJournal& journal,
                        const std::set<std::string>& stuck) {
   RebindPlan plan;
-  for (const Unit& unit : units_of(inventory, request.accelerators, record.gone_along())) {
+  for (const Unit& unit : units_of(inventory, request.accelerators, journal.gone_along())) {
     Rebind rebind{.devices = unit.accelerators, .groups = groups_of(inventory, unit.functions)};
-    std::vector<Home> homes;
-    for (const PciAddress& address : unit.functions) {
-      const PciFunction& function = *inventory.find(address);
-      Member member{.address = address,
-                    .role = role_in(inventory, unit, request.with, rules, function),
-                    .driver_before = function.driver.value_or(""),
-                    .driver_after = function.driver.value_or("")};
-      const Home home = home_of(function, record);
-      // A foreign function is unbound only if Ferry took it along.
-      if (home.known && !changes_driver(member.role)) member.role = MemberRole::taken_along;
-      if (!home.known && request.recorded_only && changes_driver(member.role))
-        member.role = MemberRole::bystander;
-      if (changes_driver(member.role)) {
-        homes.push_back(home);
-        if (!home.kernel_chooses()) {
-          if (!in_other_hands(home)) member.driver_after = driver_at(home);
-        } else if (on_vfio_driver(function) || home.in_between()) {
-          member.driver_after = kKernelsChoice;
-        }
-        member.removed_next = request.removed_next.contains(address);
-        if (member.removed_next && (on_vfio_driver(function) || !function.driver))
-          member.driver_after.clear();
-      }
-      rebind.members.push_back(std::move(member));
-    }
+    const std::vector<Home> homes = add_members(inventory, rules, request, journal, unit, rebind);
     rebind.steps = rollback(inventory, homes, rebind.notes);
     std::erase_if(rebind.steps, [&](const Step& step) {
       const bool brings_driver = step.kind == Step::Kind::load_module || step.kind == Step::Kind::bind ||
                                  step.kind == Step::Kind::probe;
       return brings_driver && request.removed_next.contains(step.address);
     });
-    Objections objections;
-    // An unreadable override may be Ferry's, so it is not certain that there is nothing to do.
-    const bool unsure = std::ranges::any_of(
-        homes, [](const Home& home) { return home.known && home.function->override_unread; });
-    object_to_unreadable_records(record, rebind.groups, objections);
-    if (!rebind.steps.empty() || unsure) {
-      // A bind that was killed early leaves only overrides to undo.
-      static const UseReport kNobody;
-      const bool harmless = take_nothing(rebind.steps);
-      for (const PciAddress& address : rebind.rebinding()) {
-        const PciFunction& function = *inventory.find(address);
-        object_to_rebinding(function, request, harmless ? kNobody : use, stuck, objections, nullptr);
-        if (!harmless && on_vfio_driver(function)) object_to_virtual_functions(function, objections);
-      }
-      for (const Member& member : rebind.members) {
-        if (!changes_driver(member.role) && !harmless)
-          object_to_stuck(*inventory.find(member.address), stuck, objections);
-      }
-    } else {
-      for (const Home& home : homes)
-        if (!home.function->override_unread) object_to_unreadable(*home.function, objections);
-    }
+    Objections objections = objections_to_unbind(inventory, request, use, journal, stuck, rebind, homes);
     if (objections.any()) {
       plan.refusals.push_back(std::move(objections).refusal(unit, std::move(rebind.groups)));
     } else {
@@ -194,16 +215,16 @@ RebindPlan plan_unbind(const Inventory& inventory, const AcceleratorRules& rules
   return plan;
 }
 
-Undo plan_undo(const Inventory& inventory, const UndoJournal& record, const std::vector<PciAddress>& only) {
+Undo plan_undo(const Inventory& inventory, const UndoJournal& journal, const std::vector<PciAddress>& only) {
   std::vector<Home> homes;
   // Overrides of functions on vfio before Ferry and still: the program that bound them may use them.
   std::vector<Step> as_found;
   for (const PciAddress& address : only) {
     const PciFunction* function = inventory.find(address);
     if (function == nullptr) continue;
-    const Home home = home_of(*function, record);
+    const Home home = home_of(inventory, *function, journal);
     if (!home.known) continue;
-    if (!home.kernel_chooses() || !on_vfio_driver(*function)) {
+    if (!home.kernel_chooses() || !home.on_vfio) {
       homes.push_back(home);
     } else if (!function->override_unread && function->driver_override != home.prior.driver_override) {
       as_found.push_back(

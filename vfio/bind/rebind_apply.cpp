@@ -44,7 +44,7 @@ RebindResult failed(Rebind rebind, Error error) {
 struct RebindSnapshot {
   Inventory inventory;
   VfioDriverTable drivers;
-  UndoJournal record;
+  UndoJournal journal;
   UseReport use;
   std::set<std::string> stuck;  ///< addresses with a stuck write
   /// Members with mediated devices. A VM uses a mediated device through that device's own group, for which no
@@ -54,7 +54,7 @@ struct RebindSnapshot {
   /// Questions without an answer, void records; for a bind also variant drivers that may be missed.
   std::vector<std::string> notes(Direction direction) const {
     std::vector<std::string> out = use.unknown;
-    out.insert(out.end(), record.notes.begin(), record.notes.end());
+    out.insert(out.end(), journal.notes.begin(), journal.notes.end());
     if (direction == Direction::to_vfio && !drivers.warning().empty()) out.push_back(drivers.warning());
     return out;
   }
@@ -92,15 +92,15 @@ Result<RebindSnapshot> take_snapshot(const RebindContext& context,
   if (!inventory) return fail(std::move(inventory).error());
   out.inventory = std::move(*inventory);
   out.drivers = VfioDriverTable::read(*context.host);
-  auto record = read_records(*context.host);
-  if (!record) return fail(std::move(record).error());
-  out.record = std::move(*record);
-  find_lost_modules(*context.host, out.inventory, out.record);
+  auto journal = read_undo_journal(*context.host);
+  if (!journal) return fail(std::move(journal).error());
+  out.journal = std::move(*journal);
+  find_lost_modules(*context.host, out.inventory, out.journal);
 
   std::vector<PciAddress> there;
   std::ranges::copy_if(accelerators, std::back_inserter(there),
                        [&](const PciAddress& device) { return out.inventory.find(device) != nullptr; });
-  auto along = out.record.gone_along();
+  auto along = out.journal.gone_along();
   along.insert(with.begin(), with.end());
   const auto members = concerned(out.inventory, there, along);
   read_overrides(*context.host, *context.writer, members, out.inventory);
@@ -125,17 +125,17 @@ Result<RebindSnapshot> take_snapshot(const RebindContext& context,
 RebindPlan plan(const RebindContext& context, const RebindSnapshot& snapshot, const RebindRequest& request,
                 Direction direction) {
   if (direction == Direction::back)
-    return plan_unbind(snapshot.inventory, context.rules, request, snapshot.use, snapshot.record,
+    return plan_unbind(snapshot.inventory, context.rules, request, snapshot.use, snapshot.journal,
                        snapshot.stuck);
   RebindRequest possible = request;
-  possible.release = possible_release(std::move(possible.release), context.releaser);
+  possible.release = possible_release(std::move(possible.release), context.service_manager);
   for (const auto& [address, count] : snapshot.mediated) {
     if (!request.sheds_functions.contains(address))
       possible.untouchable.emplace(address, "carries " + counted(count, "mediated device"));
   }
   possible.persistence_by_gpu = context.persistence != nullptr;
   return plan_bind(snapshot.inventory, context.rules, possible, snapshot.use, snapshot.drivers,
-                   snapshot.record, snapshot.stuck);
+                   snapshot.journal, snapshot.stuck);
 }
 
 /// Takes the first snapshot, in which accelerators of `by_name` must exist. Errors as preview_rebinds().
@@ -162,7 +162,7 @@ Result<FirstSnapshot> take_first_snapshot(const RebindContext& context, const Re
 RebindResult already(const RebindContext& context, Rebind rebind, Direction direction) {
   // A run killed between its record and its first write has left a record of functions that never changed.
   if (direction == Direction::back) {
-    if (auto forgotten = forget(*context.host, rebind.unbound()); !forgotten)
+    if (auto forgotten = erase_from_undo_journal(*context.host, rebind.unbound()); !forgotten)
       return failed(std::move(rebind), std::move(forgotten).error());
   }
   return result_of(RebindResult::Status::already, std::move(rebind));

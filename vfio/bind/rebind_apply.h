@@ -34,7 +34,8 @@ struct RebindContext {
   /// Reports progress before each write, from one thread at a time; may be empty.
   std::function<void(const Step&)> on_step;
   DriverLock* driver_lock = nullptr;  ///< nullptr: no driver of this host has a lock against unbinding
-  Releaser* releaser = nullptr;       ///< nullptr: no service is stopped, despite RebindRequest::release
+  /// nullptr: no service is stopped, despite RebindRequest::release.
+  ServiceManager* service_manager = nullptr;
   PersistenceSwitch* persistence = nullptr;  ///< nullptr: nvidia-persistenced gives up all GPUs or none
   /// Called behind the fence of a bind: returns the devices that must stay, like RebindRequest::untouchable.
   /// That list may be outdated by then, since no lock of Ferry keeps vGPUs from being created. Empty: only

@@ -143,16 +143,17 @@ std::vector<PciAddress> concerned(const Inventory& inventory, const std::vector<
                                   const std::set<PciAddress>& with = {});
 
 /// Plans to bind `request.accelerators` to vfio. A function that another program bound to vfio is taken over
-/// as it is. A function that `record` has gets the override back that a killed unbind removed. `stuck` names
+/// as it is. A function that `journal` has gets the override back that a killed unbind removed. `stuck` names
 /// devices with a stuck write.
 RebindPlan plan_bind(const Inventory& inventory, const AcceleratorRules& rules, const RebindRequest& request,
-                     const UseReport& use, const VfioDriverTable& drivers, const UndoJournal& record,
+                     const UseReport& use, const VfioDriverTable& drivers, const UndoJournal& journal,
                      const std::set<std::string>& stuck);
 
 /// Plans to unbind `request.accelerators`: back to the recorded drivers or, without a record, to the kernel's
-/// choice. A function that another program rebound meanwhile is left alone and noted.
+/// choice. A function that another program rebound meanwhile is left alone and noted. A virtual function on
+/// the driver of its physical function (vendor-specific VFIO) is home there: an unbind would end its vGPU.
 RebindPlan plan_unbind(const Inventory& inventory, const AcceleratorRules& rules,
-                       const RebindRequest& request, const UseReport& use, const UndoJournal& record,
+                       const RebindRequest& request, const UseReport& use, const UndoJournal& journal,
                        const std::set<std::string>& stuck);
 
 struct Undo {
@@ -161,7 +162,7 @@ struct Undo {
 };
 /// Plans the roll back after a failure for every function of `only` that the record has, in any state. A
 /// function that was on vfio before Ferry, and still is, stays there, even if its unbind had begun.
-Undo plan_undo(const Inventory& inventory, const UndoJournal& record, const std::vector<PciAddress>& only);
+Undo plan_undo(const Inventory& inventory, const UndoJournal& journal, const std::vector<PciAddress>& only);
 
 /// The members that block a group by the kernel's own viability rule, judged from drivers alone. Allowed are
 /// no driver, vfio drivers, and drivers that manage DMA themselves (pcieport, pci-stub, NVIDIA's for vGPU

@@ -170,7 +170,7 @@ bool UndoJournal::speaks_of(const PciFunction& function) const {
          (function.iommu_group && unreadable.contains(*function.iommu_group));
 }
 
-Result<UndoJournal> read_records(const HostFs& host) {
+Result<UndoJournal> read_undo_journal(const HostFs& host) {
   UndoJournal all;
   auto groups = recorded_groups(host);
   if (!groups) return fail(std::move(groups).error());
@@ -193,8 +193,9 @@ Result<UndoJournal> read_records(const HostFs& host) {
   return all;
 }
 
-Result<> write_record(HostFs& host, std::uint32_t group, const std::map<PciAddress, PriorState>& members,
-                      const std::set<PciAddress>& fresh) {
+Result<> write_undo_journal(HostFs& host, std::uint32_t group,
+                            const std::map<PciAddress, PriorState>& members,
+                            const std::set<PciAddress>& fresh) {
   auto known = read_group(host, group);
   if (!known) return fail(std::move(known).error());
   const auto before = known->members;
@@ -209,7 +210,7 @@ Result<> write_record(HostFs& host, std::uint32_t group, const std::map<PciAddre
   return write(host, group, known->members);
 }
 
-Result<> forget(HostFs& host, const std::vector<PciAddress>& addresses) {
+Result<> erase_from_undo_journal(HostFs& host, const std::vector<PciAddress>& addresses) {
   auto groups = recorded_groups(host);
   if (!groups) return fail(std::move(groups).error());
   for (const std::uint32_t group : *groups) {
@@ -226,19 +227,19 @@ Result<> forget(HostFs& host, const std::vector<PciAddress>& addresses) {
 }
 
 std::vector<PciAddress> unfinished(const Inventory& inventory, const AcceleratorRules& rules,
-                                   const UndoJournal& record) {
+                                   const UndoJournal& journal) {
   std::set<PciAddress> reached;
   const auto reach = [&](const PciAddress& address) {
-    for (const PciAddress& member : concerned(inventory, {address}, record.gone_along()))
+    for (const PciAddress& member : concerned(inventory, {address}, journal.gone_along()))
       reached.insert(member);
   };
   for (const auto& [address, function] : inventory.functions)
     if (rules.match_by_name(function) || is_accelerators_vf(inventory, rules, function)) reach(address);
   std::vector<PciAddress> out;
   for (const auto& [address, function] : inventory.functions) {
-    if (reached.contains(address) || function.is_bridge() || !record.speaks_of(function)) continue;
-    const auto found = record.members.find(address);
-    const bool another_card = found != record.members.end() && found->second.ids != function.ids();
+    if (reached.contains(address) || function.is_bridge() || !journal.speaks_of(function)) continue;
+    const auto found = journal.members.find(address);
+    const bool another_card = found != journal.members.end() && found->second.ids != function.ids();
     if (another_card) continue;
     out.push_back(address);
     reach(address);

@@ -56,25 +56,26 @@ struct UndoJournal {
 /// Reads and merges all records of this boot; those of another boot are skipped and noted. If two list one
 /// address, because the card was plugged into another group, the record of its present group counts. Errors:
 /// there are records, and they cannot be listed.
-Result<UndoJournal> read_records(const HostFs& host);
+Result<UndoJournal> read_undo_journal(const HostFs& host);
 
 /// Writes the record of `group`. An entry that exists stays, since the first scan saw the original state. The
 /// entry of an address in `fresh` is replaced: that function shows no trace of Ferry, so another program has
 /// rebound it, and its present state is the one to restore. A roll back that was killed before its last
 /// write, the override of another driver, is such a trace.
-Result<> write_record(HostFs& host, std::uint32_t group, const std::map<PciAddress, PriorState>& members,
-                      const std::set<PciAddress>& fresh = {});
+Result<> write_undo_journal(HostFs& host, std::uint32_t group,
+                            const std::map<PciAddress, PriorState>& members,
+                            const std::set<PciAddress>& fresh = {});
 
 /// Removes addresses from all records, and a file with its last address. An unreadable record stays as it is.
-Result<> forget(HostFs& host, const std::vector<PciAddress>& addresses);
+Result<> erase_from_undo_journal(HostFs& host, const std::vector<PciAddress>& addresses);
 
 // Functions that Ferry bound to vfio along with an accelerator that has gone since: an audio function, or a
 // member that --with took along, of a GPU that was unplugged.
 
-/// A function of each unit that `record` has members of and that has no accelerator any more. The function
+/// A function of each unit that `journal` has members of and that has no accelerator any more. The function
 /// stands for its unit in RebindRequest::accelerators of an unbind with `recorded_only`. Left out are
 /// accelerators' virtual functions, which are units of their own, and accelerators on request.
 std::vector<PciAddress> unfinished(const Inventory& inventory, const AcceleratorRules& rules,
-                                   const UndoJournal& record);
+                                   const UndoJournal& journal);
 
 }  // namespace ferry::vfio

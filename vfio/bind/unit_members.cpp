@@ -74,6 +74,8 @@ std::vector<std::uint32_t> groups_of(const Inventory& inventory, const std::set<
   return {groups.begin(), groups.end()};
 }
 
+namespace {
+
 MemberRole role_in(const Inventory& inventory, const Unit& unit, const std::set<PciAddress>& with,
                    const AcceleratorRules& rules, const PciFunction& function) {
   if (function.is_bridge()) return is_the_hosts(function) ? MemberRole::in_the_way : MemberRole::bridge;
@@ -83,6 +85,16 @@ MemberRole role_in(const Inventory& inventory, const Unit& unit, const std::set<
   if (companion && !rules.match(function)) return MemberRole::companion;
   if (with.contains(function.address)) return MemberRole::taken_along;
   return is_the_hosts(function) ? MemberRole::in_the_way : MemberRole::bystander;
+}
+
+}  // namespace
+
+Member member_of(const Inventory& inventory, const Unit& unit, const std::set<PciAddress>& with,
+                 const AcceleratorRules& rules, const PciFunction& function) {
+  return {.address = function.address,
+          .role = role_in(inventory, unit, with, rules, function),
+          .driver_before = function.driver.value_or(""),
+          .driver_after = function.driver.value_or("")};
 }
 
 bool changes_driver(MemberRole role) {

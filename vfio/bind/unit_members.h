@@ -31,9 +31,10 @@ std::vector<Unit> units_of(const Inventory& inventory, const std::vector<PciAddr
 
 std::vector<std::uint32_t> groups_of(const Inventory& inventory, const std::set<PciAddress>& functions);
 
-/// The role of `function` in `unit`. `with` names foreign members that may change drivers too.
-MemberRole role_in(const Inventory& inventory, const Unit& unit, const std::set<PciAddress>& with,
-                   const AcceleratorRules& rules, const PciFunction& function);
+/// `function` with its role in `unit`, and its present driver before and after. `with` names foreign members
+/// that may change drivers too.
+Member member_of(const Inventory& inventory, const Unit& unit, const std::set<PciAddress>& with,
+                 const AcceleratorRules& rules, const PciFunction& function);
 
 bool changes_driver(MemberRole role);
 

@@ -145,7 +145,7 @@ Result<> record_before(const RebindContext& context, const Inventory& inventory,
     by_group[*function.iommu_group][member.address] = std::move(prior);
   }
   for (const auto& [group, members] : by_group)
-    if (auto written = write_record(*context.host, group, members, fresh); !written) return written;
+    if (auto written = write_undo_journal(*context.host, group, members, fresh); !written) return written;
   return {};
 }
 
@@ -273,15 +273,15 @@ struct Undone {
 Undone undo(const RebindContext& context, const Rebind& rebind) {
   const auto rebinding = rebind.rebinding();
   auto now = scan_unit_to_undo(context, rebind);
-  auto record = read_records(*context.host);
-  if (!now || !record) return {.troubles = {now ? record.error().message : now.error().message}};
+  auto journal = read_undo_journal(*context.host);
+  if (!now || !journal) return {.troubles = {now ? journal.error().message : now.error().message}};
   for (const std::uint32_t group : rebind.groups) {
-    const auto lost = record->unreadable.find(group);
-    if (lost != record->unreadable.end()) return {.troubles = {lost->second.message}};
+    const auto lost = journal->unreadable.find(group);
+    if (lost != journal->unreadable.end()) return {.troubles = {lost->second.message}};
   }
-  find_lost_modules(*context.host, *now, *record);
+  find_lost_modules(*context.host, *now, *journal);
   Rebind undoing = rebind;
-  undoing.steps = plan_undo(*now, *record, rebinding).steps;
+  undoing.steps = plan_undo(*now, *journal, rebinding).steps;
   Fence fence(*context.host, context.driver_lock);
   std::vector<std::string> troubles = against_undo(context, *now, undoing, fence);
   if (!troubles.empty()) {
@@ -299,7 +299,7 @@ Undone undo(const RebindContext& context, const Rebind& rebind) {
   if (!troubles.empty()) return {.troubles = std::move(troubles)};
   auto after = scan_unit_to_undo(context, rebind);
   if (!after) return {.troubles = {after.error().message}};
-  const Undo left = plan_undo(*after, *record, rebinding);
+  const Undo left = plan_undo(*after, *journal, rebinding);
   troubles = left.notes;
   for (const Step& step : left.steps) {
     // A probe may find no driver: a function without one is then the best result, and no trouble.
@@ -310,7 +310,7 @@ Undone undo(const RebindContext& context, const Rebind& rebind) {
       troubles.push_back(fmt::format("driver_override of {} cannot be read", address.text()));
   }
   if (troubles.empty()) {
-    if (auto forgotten = forget(*context.host, rebinding); !forgotten)
+    if (auto forgotten = erase_from_undo_journal(*context.host, rebinding); !forgotten)
       troubles.push_back(forgotten.error().message);
   }
   return {.troubles = std::move(troubles)};
@@ -383,18 +383,18 @@ Error after_way_back(const RebindContext& context, const Inventory& before, cons
 // nothing left to finish there.
 void forget_what_stays_as_it_was(const RebindContext& context, const Rebind& rebind) {
   const auto now = scan_unit_to_undo(context, rebind);
-  const auto record = read_records(*context.host);
-  if (!now || !record) return;
+  const auto journal = read_undo_journal(*context.host);
+  if (!now || !journal) return;
   std::vector<PciAddress> stays;
   for (const PciAddress& address : rebind.rebinding()) {
     const PciFunction* function = now->find(address);
-    const auto found = record->members.find(address);
-    if (function != nullptr && found != record->members.end() && found->second.kernels_choice &&
+    const auto found = journal->members.find(address);
+    if (function != nullptr && found != journal->members.end() && found->second.kernels_choice &&
         on_vfio_driver(*function) && !function->override_unread &&
         function->driver_override == found->second.driver_override)
       stays.push_back(address);
   }
-  (void)forget(*context.host, stays);  // a record that stays is true all the same
+  (void)erase_from_undo_journal(*context.host, stays);  // a record that stays is true all the same
 }
 
 Error after_undo(Error error, const std::vector<std::string>& troubles) {
@@ -444,7 +444,8 @@ Applied apply_unit(const RebindContext& context, const Inventory& before, Rebind
   if (done) done = verify(context, before, rebind, direction);
   if (done) report_choice(context, before, rebind);
   if (done)
-    return {.done = direction == Direction::back ? forget(*context.host, rebind.unbound()) : Result<>()};
+    return {.done = direction == Direction::back ? erase_from_undo_journal(*context.host, rebind.unbound())
+                                                 : Result<>()};
   // A driver that has not returned keeps its device's lock, so further writes would only queue.
   if (done.error().code == Errc::stuck) return {.done = std::move(done), .hangs = true};
   if (direction == Direction::back) {

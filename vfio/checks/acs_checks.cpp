@@ -71,7 +71,8 @@ void look_at(const HostFs& host, const PciAddress& bridge, Way& way) {
       return add_cure(
           way,
           "switch ACS on in the firmware setup and reboot; the kernel switches these bits on when it boots "
-          "with the IOMMU on, unless its command line says otherwise (see acs-override)");
+          "with the IOMMU on, unless pci=disable_acs_redir= or pci=config_acs= on its command line keeps "
+          "them off");
     case PortIsolation::Kind::no_acs:
       way.open.push_back(fmt::format(
           "bridge {}: {} in /{}", bridge.text(),

@@ -254,25 +254,30 @@ Check coherency_check(const Inventory& inventory, const AcceleratorRules& rules)
   return std::move(check).unknown("no file says it; the first device that vfio takes will show it");
 }
 
-// A parameter that splits groups does not isolate their devices.
+// pcie_acs_override= splits groups and does not isolate their devices. The pci= parameters set bits of the
+// ports' registers, and the kernel makes the groups after them.
 Check acs_check(const Result<KernelCommandLine>& command_line) {
   Check check{"acs-override", kHostSubject,
               "groups split by such a parameter look isolated and are not: their devices can reach each "
               "other past the IOMMU"};
   if (!command_line) return std::move(check).unknown(command_line.error().message);
-  std::vector<std::string> said;
+  std::vector<std::string> overrides;
+  std::vector<std::string> bits;
   for (const KernelParameter& parameter : command_line->parameters()) {
     const std::string_view value = parameter.value ? std::string_view(*parameter.value) : std::string_view();
-    if (parameter.name == "pcie_acs_override" ||
-        (parameter.name == "pci" && (value.find("disable_acs_redir=") != std::string_view::npos ||
-                                     value.find("config_acs=") != std::string_view::npos))) {
-      said.push_back(shown(parameter.text));
-    }
+    if (parameter.name == "pcie_acs_override") overrides.push_back(shown(parameter.text));
+    if (parameter.name == "pci" && (value.find("disable_acs_redir=") != std::string_view::npos ||
+                                    value.find("config_acs=") != std::string_view::npos))
+      bits.push_back(shown(parameter.text));
   }
-  if (said.empty()) return std::move(check).passed("/proc/cmdline alters no ACS setting");
-  return std::move(check).warned(
-      fmt::format("/proc/cmdline has {}", fmt::join(said, " ")),
-      "take it out and reboot; ACS in the firmware setup or another slot gives groups that hold");
+  if (!overrides.empty()) {
+    return std::move(check).warned(
+        fmt::format("/proc/cmdline has {}", fmt::join(overrides, " ")),
+        "take it out and reboot; ACS in the firmware setup or another slot gives groups that hold");
+  }
+  if (bits.empty()) return std::move(check).passed("/proc/cmdline alters no ACS setting");
+  return std::move(check).passed(fmt::format(
+      "/proc/cmdline has {}: it sets ACS bits of ports, and the groups follow them", fmt::join(bits, " ")));
 }
 
 IommuState read_iommu_state(const HostFs& host) {

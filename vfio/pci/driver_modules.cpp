@@ -113,10 +113,10 @@ std::string module_for(const PriorState& prior) {
   return prior.module.value_or(module_named_as(prior.driver.value_or("")));
 }
 
-void find_lost_modules(const HostFs& host, const Inventory& inventory, UndoJournal& record) {
+void find_lost_modules(const HostFs& host, const Inventory& inventory, UndoJournal& journal) {
   std::optional<std::string> aliases;  // a big file, read once a driver is lost
   std::map<std::string, bool> nowhere;
-  for (auto& [address, prior] : record.members) {
+  for (auto& [address, prior] : journal.members) {
     const PciFunction* function = inventory.find(address);
     if (function == nullptr || !prior.driver || inventory.drivers.contains(*prior.driver)) continue;
     if (!prior.module) {
@@ -129,7 +129,7 @@ void find_lost_modules(const HostFs& host, const Inventory& inventory, UndoJourn
     const std::string module = module_for(prior);
     auto known = nowhere.find(module);
     if (known == nowhere.end()) known = nowhere.emplace(module, is_nowhere(host, module)).first;
-    if (known->second) record.lost.insert(address);
+    if (known->second) journal.lost.insert(address);
   }
 }
 

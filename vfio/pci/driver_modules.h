@@ -29,11 +29,11 @@ std::optional<std::string> path_of_module(std::string_view list, std::string_vie
 /// The module to load for a recorded driver; `prior` must have a driver.
 std::string module_for(const PriorState& prior);
 
-/// Completes `record` where a driver is no longer loaded and was recorded without its module. Candidates are
+/// Completes `journal` where a driver is no longer loaded and was recorded without its module. Candidates are
 /// the modules for the function's modalias that are not loaded, since a loaded one would have brought the
 /// driver. The candidate with the driver's name counts, else the only one; without either the record stays. A
 /// function is `lost` if neither the host's modules nor modprobe's configuration know the module, so that no
 /// load can bring its driver. A driver from a container is on the host only while the container runs.
-void find_lost_modules(const HostFs& host, const Inventory& inventory, UndoJournal& record);
+void find_lost_modules(const HostFs& host, const Inventory& inventory, UndoJournal& journal);
 
 }  // namespace ferry::vfio

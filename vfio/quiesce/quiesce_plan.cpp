@@ -105,9 +105,9 @@ void QuiescePlan::add(const Releasable& who, const DeviceUser& user, const PciAd
   if (who.kind == Kind::module) also[who.name].insert(user.also.begin(), user.also.end());
 }
 
-std::set<std::string> possible_release(std::set<std::string> list, const Releaser* releaser) {
+std::set<std::string> possible_release(std::set<std::string> list, const ServiceManager* service_manager) {
   // Unloading a module needs no service manager.
-  if (releaser == nullptr)
+  if (service_manager == nullptr)
     std::erase_if(list, [](const std::string& name) { return name != kConsoleModule; });
   return list;
 }
@@ -139,7 +139,7 @@ std::vector<Error> serving_others(const QuiescePlan& plan, const std::set<std::s
       out.push_back(
           {.code = Errc::refused,
            .message = fmt::format("{} is not unloaded: it also serves {}, {}", module, device, stays),
-           .hint = fmt::format("take all its GPUs together, or load it with fbdev=0 (options {} in "
+           .hint = fmt::format("take all its GPUs together, or load it with modeset=0 (options {} in "
                                "/etc/modprobe.d)",
                                module)});
     }

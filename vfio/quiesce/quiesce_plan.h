@@ -23,8 +23,8 @@ struct QuiescePlan {
   void add(const Releasable& who, const DeviceUser& user, const PciAddress& function);
 };
 
-/// The part of a release list that this host can quiesce: services only if there is a Releaser.
-std::set<std::string> possible_release(std::set<std::string> list, const Releaser* releaser);
+/// The part of a release list that this host can quiesce: services only if there is a service manager.
+std::set<std::string> possible_release(std::set<std::string> list, const ServiceManager* service_manager);
 
 /// The services and modules to quiesce. nvidia-persistenced is quiesced for single GPUs with `by_gpu`, if it
 /// uses only GPUs (`is_gpu`) and serves others (`serves_others`); else its service stops.

@@ -20,7 +20,7 @@ namespace ferry::vfio {
 
 /// The unit that can be quiesced for single GPUs.
 inline constexpr const char* kPersistenced = "nvidia-persistenced.service";
-/// The module that has GPUs open for a console of its own, without a process.
+/// The module that has GPUs open for screens and a console of its own, without a process.
 inline constexpr const char* kConsoleModule = "nvidia_drm";
 
 /// A service or module that is quiesced for a change and resumed after it. Kinds are in the order of
@@ -40,9 +40,9 @@ struct Releasable {
   auto operator<=>(const Releasable&) const = default;
 };
 
-class Releaser : Pinned {
+class ServiceManager : Pinned {
  public:
-  virtual ~Releaser() = default;
+  virtual ~ServiceManager() = default;
 
   /// Returns once all processes of `unit` ("nvidia-persistenced.service") have ended. On an error the unit
   /// may be stopped or not.

@@ -153,12 +153,12 @@ void StoppedServices::report_step(Step::Kind kind, const Releasable& user) const
   if (context_.on_step) context_.on_step({.kind = kind, .user = user});
 }
 
-Result<> StoppedServices::let(const Releasable& user, bool run) const {
+Result<> StoppedServices::set_running(const Releasable& user, bool run) const {
   switch (user.kind) {
     case Releasable::Kind::persistence:
       return context_.persistence->set(PciAddress::parse(user.name).value(), run);
     case Releasable::Kind::service:
-      return run ? context_.releaser->start(user.name) : context_.releaser->stop(user.name);
+      return run ? context_.service_manager->start(user.name) : context_.service_manager->stop(user.name);
     case Releasable::Kind::module:
       return run ? context_.writer->load_module(user.name) : context_.writer->unload_module(user.name);
   }
@@ -189,7 +189,7 @@ Result<> StoppedServices::stop(const Releasable& user) {
   Result<> done = record(std::move(after));
   if (done) {
     report_step(Step::Kind::quiesce, user);
-    done = let(user, false);
+    done = set_running(user, false);
     // A tool that could not be run at all cannot switch persistence on either; the service that is stopped
     // instead does so at its start. A tool that ran and failed may still have switched it off.
     const bool asked = done || done.error().code == Errc::stuck || done.error().code == Errc::failed;
@@ -218,7 +218,7 @@ StoppedServices::Restart StoppedServices::start_all() {
       after[user] = StoppedService::waits_for_a_device;
       continue;
     }
-    const bool no_tool = (service && context_.releaser == nullptr) ||
+    const bool no_tool = (service && context_.service_manager == nullptr) ||
                          (user.kind == Releasable::Kind::persistence && context_.persistence == nullptr);
     if (no_tool) {
       after[user] = state;
@@ -236,7 +236,7 @@ StoppedServices::Restart StoppedServices::start_all() {
       continue;
     }
     report_step(Step::Kind::resume, user);
-    auto started = let(user, true);
+    auto started = set_running(user, true);
     if (started) {
       out.notes.push_back(again(user, tried_.contains(user)));
       continue;
@@ -257,6 +257,17 @@ StoppedServices::Restart StoppedServices::start_all() {
   }
   if (auto written = record(std::move(after)); !written) out.errors.push_back(std::move(written).error());
   return out;
+}
+
+Result<bool> has_services_to_start(const RebindContext& context, const Inventory* scanned) {
+  const auto record = read_service_record(*context.host);
+  if (!record) return fail(Error(record.error()));
+  if (record->services.empty()) return false;
+  const auto inventory = scanned != nullptr ? Result<Inventory>(*scanned) : scan(*context.host);
+  return std::ranges::any_of(record->services, [&](const auto& entry) {
+    const auto& [user, state] = entry;
+    return state == StoppedService::to_start || !inventory || device_left(context, *inventory, user);
+  });
 }
 
 Result<std::vector<std::string>> notes_on_stopped_services(const HostFs& host) {

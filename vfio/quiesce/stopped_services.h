@@ -63,7 +63,7 @@ class StoppedServices {
  private:
   void report_step(Step::Kind kind, const Releasable& user) const;
   /// Starts the user again, or stops it.
-  Result<> let(const Releasable& user, bool run) const;
+  Result<> set_running(const Releasable& user, bool run) const;
   Result<> record(std::map<Releasable, StoppedService> after);
   /// True if an earlier order about `user`, from any run, has not returned: a second would queue behind it.
   bool is_stuck(const Releasable& user) const;
@@ -83,6 +83,11 @@ void add_results(const StoppedServices::Restart& restart, Result<Outcome>& outco
     for (const Error& error : restart.errors) outcome.error().message += "; " + error.message;
   }
 }
+
+/// True if start_all() would resume a service or module now. One that waits for a device counts once that is
+/// there. `scanned` is a scan of a moment ago; nullptr: this function scans. Errors as
+/// read_service_record().
+Result<bool> has_services_to_start(const RebindContext& context, const Inventory* scanned = nullptr);
 
 /// Messages about services that an earlier run left to be started. Errors as read_service_record().
 Result<std::vector<std::string>> notes_on_stopped_services(const HostFs& host);

@@ -47,7 +47,7 @@ Result<std::set<vfio::PciAddress>> bound_by_ferry(const HostFs& host, const mdev
     return gpu.framework->binds_functions() && !gpu.devices.empty();
   };
   if (std::ranges::none_of(inventory.gpus, has_bound)) return std::set<vfio::PciAddress>();
-  const auto journal = vfio::read_records(host);
+  const auto journal = vfio::read_undo_journal(host);
   if (!journal) return fail(Error(journal.error()));
   std::set<vfio::PciAddress> out;
   for (const mdev::VgpuGpu& gpu : inventory.gpus) {
@@ -61,7 +61,7 @@ Result<std::set<vfio::PciAddress>> bound_by_ferry(const HostFs& host, const mdev
 Result<> forget_gone_functions(HostFs& host, const mdev::VgpuInventory& vgpus) {
   const auto gone = recorded_functions_gone(host, vgpus);
   if (!gone) return fail(Error(gone.error()));
-  return gone->empty() ? Result<>() : vfio::forget(host, *gone);
+  return gone->empty() ? Result<>() : vfio::erase_from_undo_journal(host, *gone);
 }
 
 struct FullSnapshot {
@@ -95,7 +95,7 @@ Result<FullSnapshot> look_at_all(const VgpuHost& on, const GpuPlanner& planner,
                     .snapshot = {.inventory = std::move(*vgpus),
                                  .node = on.node,
                                  .stuck = std::move(*stuck),
-                                 .release = vfio::possible_release(on.release, on.releaser),
+                                 .release = vfio::possible_release(on.release, on.service_manager),
                                  .persistence_by_gpu = on.persistence != nullptr,
                                  .spares_foreign = on.spares_foreign,
                                  .bound_by_ferry = std::move(*bound)}};
@@ -327,7 +327,7 @@ Result<std::vector<vfio::PciAddress>> recorded_functions_gone(const HostFs& host
   }
   std::vector<vfio::PciAddress> out;
   if (ids.empty()) return out;
-  const auto journal = vfio::read_records(host);
+  const auto journal = vfio::read_undo_journal(host);
   if (!journal) return fail(Error(journal.error()));
   for (const auto& [address, prior] : journal->members)
     if (ids.contains(prior.ids) && !host.exists(vfio::sysfs_path(address))) out.push_back(address);

@@ -41,9 +41,9 @@ struct VgpuHost {
   /// Waits before it looks again for an effect that a driver has not shown yet, and between tries of the
   /// driver's tool. Called by several threads.
   std::function<void(std::chrono::milliseconds)> pause = [](auto time) { std::this_thread::sleep_for(time); };
-  mdev::GpuManagement* management = nullptr;  ///< nullptr: MIG mode and mixed sizes stay as they are
-  std::set<std::string> release = {};         ///< device users that may be quiesced (release_list())
-  vfio::Releaser* releaser = nullptr;         ///< see RebindContext, also for `persistence`
+  mdev::GpuManagement* management = nullptr;        ///< nullptr: MIG mode and mixed sizes stay as they are
+  std::set<std::string> release = {};               ///< device users that may be quiesced (release_list())
+  vfio::ServiceManager* service_manager = nullptr;  ///< see RebindContext, also for `persistence`
   vfio::PersistenceSwitch* persistence = nullptr;
   std::function<void(const vfio::Step&)> on_release =
       {};  ///< called before each quiesce and resume; may be empty
@@ -57,7 +57,7 @@ struct VgpuHost {
 };
 
 /// The functions of these GPUs that the undo journal has, and that are gone: a run was killed after it had
-/// disabled them. apply_profile() and remove_vgpus() forget them. Errors as vfio::read_records().
+/// disabled them. apply_profile() and remove_vgpus() forget them. Errors as vfio::read_undo_journal().
 Result<std::vector<vfio::PciAddress>> recorded_functions_gone(const HostFs& host,
                                                               const mdev::VgpuInventory& vgpus);
 

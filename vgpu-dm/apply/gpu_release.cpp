@@ -155,7 +155,7 @@ vfio::RebindContext release_context(const VgpuHost& on) {
           .probe = &on.uses,
           .rules = on.rules,
           .on_step = on.on_release,
-          .releaser = on.releaser,
+          .service_manager = on.service_manager,
           .persistence = on.persistence};
 }
 

@@ -122,7 +122,7 @@ Result<> GpuRun::switch_functions(const VgpuStep& step) {
     if (done && step.kind == VgpuStep::Kind::disable_vfs) {
       functions_are_ours_ = false;
       // This is done under the lock: new functions of another GPU may get the numbers of these IOMMU groups.
-      if (step.framework->binds_functions()) done = vfio::forget(on_.host, gpu()->functions);
+      if (step.framework->binds_functions()) done = vfio::erase_from_undo_journal(on_.host, gpu()->functions);
     }
   }
   // The scan is needed after a failure, too: some functions may have come.
