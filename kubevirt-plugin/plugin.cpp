@@ -129,7 +129,7 @@ class Plugin : Pinned {
   /// Begins to serve with the first scan; until then the earlier process's file stands.
   Result<> begin_to_advertise(ResourceSet scan) {
     const auto before = allocated_by(read_former(host_, options_.advertised_file));
-    take_in(std::move(scan));
+    use_scan(std::move(scan));
     if (failure_) return {};  // the earlier process's file stands
     advertised_ = true;
     // The kubelet may list those pods only in a moment. Allocations that are over are released as usual.
@@ -141,7 +141,7 @@ class Plugin : Pinned {
 
   /// Serves or goes on standby, according to hostd's last order.
   Result<> serve_or_stand_by() {
-    if (!host_status_.standby.empty()) return standby_ ? Result<>() : standby();
+    if (!orders_.standby.empty()) return standby_ ? Result<>() : standby();
     if (std::exchange(standby_, false)) {
       spdlog::info("the node is ours to serve again");
       monitor_.begin_anew();  // the other plugin's allocations must be learnt first
@@ -159,9 +159,9 @@ class Plugin : Pinned {
     spdlog::warn(
         "standby: {}; nothing is advertised to the kubelet until that ends: hostd says so in /{} as "
         "long as the host's /{} does",
-        host_status_.standby, options_.status_file.string(), api::kServingFile);
+        orders_.standby, options_.status_file.string(), api::kServingFile);
     // No call may wait at the gate when a server ends. It opens after standby, once allocations are known.
-    gate_.close({.code = Errc::refused, .message = "the plugin is on standby: " + host_status_.standby});
+    gate_.close({.code = Errc::refused, .message = "the plugin is on standby: " + orders_.standby});
     transport_ = std::move(*idle);
     registrations_changed();
     return {};
@@ -169,8 +169,8 @@ class Plugin : Pinned {
 
   /// Follows a change of standby at once, without a scan.
   void follow_standby() {
-    if (!advertised_ || standby_ != host_status_.standby.empty()) return;
-    if (auto done = serve_or_stand_by(); !done) not_done(std::move(done).error());
+    if (!advertised_ || standby_ != orders_.standby.empty()) return;
+    if (auto done = serve_or_stand_by(); !done) failed_to_advertise(std::move(done).error());
   }
 
   /// The plugin watcher's directory has no kubelet socket.
@@ -226,7 +226,7 @@ class Plugin : Pinned {
     if (!watch_state())
       loop_.at(EventLoop::Clock::now() + options_.after_failure, [this] { restore_shared_directory(); });
     published_.clear();
-    state_changed();
+    follow_orders();
     publish_soon();
   }
 
@@ -254,33 +254,32 @@ class Plugin : Pinned {
       const auto ours = [this](const DirectoryEvent& event) {
         return event.name.empty() || event.name == options_.status_file.filename();
       };
-      if (std::ranges::any_of(events, ours)) state_changed();
+      if (std::ranges::any_of(events, ours)) follow_orders();
     });
     return true;
   }
 
-  /// An unreadable file leaves the host status as it was.
-  void read_state() {
+  /// An unreadable file leaves the orders as they were.
+  void read_orders() {
     const auto text = host_.read_file(options_.status_file);
     if (!text && is_gone(text.error())) {
-      host_status_ = {};
+      orders_ = {};
       return;
     }
-    auto read = text ? api::read_unavailable(*text) : Result<api::HostStatus>(fail(Error(text.error())));
+    auto read = text ? api::read_plugin_orders(*text) : Result<api::PluginOrders>(fail(Error(text.error())));
     if (read) {
-      host_status_ = std::move(*read);
+      orders_ = std::move(*read);
     } else if (warned_.insert(read.error().message).second) {
       spdlog::warn("{}", read.error().message);
     }
   }
 
-  void state_changed() {
-    read_state();
+  void follow_orders() {
+    read_orders();
     follow_standby();
     // The comparison is with AllocationCore's state, since the scan in between may have failed.
-    if (host_status_.unavailable != followed_.unavailable) return scan_soon();
-    if (std::exchange(followed_.generation, host_status_.generation) != host_status_.generation)
-      publish_soon();
+    if (orders_.unavailable != applied_orders_.unavailable) return scan_soon();
+    if (std::exchange(applied_orders_.generation, orders_.generation) != orders_.generation) publish_soon();
   }
 
   /// Removes unavailable devices from the scan, as if they had another purpose: they leave the lists, or stay
@@ -288,7 +287,7 @@ class Plugin : Pinned {
   /// not listed yet. Returns the devices that the scan would have advertised.
   std::vector<NotAdvertised> remove_unavailable(ResourceSet& scan) {
     std::vector<NotAdvertised> withheld;
-    for (const auto& unavailable : host_status_.unavailable) {
+    for (const auto& unavailable : orders_.unavailable) {
       const auto is_it = [&](const auto& device) { return device.id == unavailable.id; };
       for (auto* const lost : {&scan.not_advertised, &scan.driverless}) std::erase_if(*lost, is_it);
       std::erase_if(scan.vanished, is_it);  // hostd made it unavailable, which explains its absence
@@ -316,16 +315,16 @@ class Plugin : Pinned {
     if (!advertised_) {
       auto begun = begin_to_advertise(std::move(*scan));
       if (begun) return;
-      if (transport_->serves_any()) return not_done(std::move(begun).error());
+      if (transport_->serves_any()) return failed_to_advertise(std::move(begun).error());
       return end_by(std::move(begun).error());
     }
-    take_in(std::move(*scan));
-    if (auto done = serve_or_stand_by(); !done) not_done(std::move(done).error());
+    use_scan(std::move(*scan));
+    if (auto done = serve_or_stand_by(); !done) failed_to_advertise(std::move(done).error());
   }
 
   /// A kubelet's directory that is removed stays removed for a process that has it open, and a new one is not
   /// noticed. While nothing is served, no other event would show it.
-  void not_done(Error error) {
+  void failed_to_advertise(Error error) {
     if (error.code == Errc::not_found) return end_by(std::move(error));
     try_again(error);
   }
@@ -347,7 +346,7 @@ class Plugin : Pinned {
     loop_.finish();
   }
 
-  void take_in(ResourceSet scan) {
+  void use_scan(ResourceSet scan) {
     if (nodes_folder_was_removed(host_)) {
       // The result of a scan without any visible node is not published.
       return end_by(
@@ -358,7 +357,7 @@ class Plugin : Pinned {
                "start the container again, which mounts the folder that is there now; a kubelet does so"});
     }
     const auto found = options_.rules.kata ? scan.resources : std::vector<Resource>();
-    read_state();  // after the scan, since hostd announces new devices before it creates them
+    read_orders();  // after the scan, since hostd announces new devices before it creates them
     auto not_advertised = remove_unavailable(scan);
     not_advertised.insert(not_advertised.begin(), scan.not_advertised.begin(), scan.not_advertised.end());
     for (const auto& warning : scan.warnings)
@@ -381,7 +380,7 @@ class Plugin : Pinned {
       written = cdi_.replace(found, scan.resources, monitor_.known());
     core_.replace(scan.resources, lost, scan.left_to_host);
     written = cdi_.drop_released(monitor_.known()) && written;  // after they can no longer be allocated
-    if (std::exchange(followed_, host_status_) != host_status_) publish_soon();
+    if (std::exchange(applied_orders_, orders_) != orders_) publish_soon();
     drop_memory_soon();
     if (host_watch_.watch_nodes()) scan_soon();  // nodes that came before the watch raised no event
     const bool settled = written && !scan.unsettled;
@@ -446,8 +445,8 @@ class Plugin : Pinned {
   Result<> write_advertised(const std::set<std::string>& registered) {
     // Until the allocations are known, an unavailable device that is not listed may be a pod's.
     const auto content = api::advertised_resources_text(advertised_resources(
-        *core_.snapshot(), registered, not_advertised_, monitor_.known() ? followed_.generation : 0,
-        fatal_errors_, standby_ ? host_status_.standby : std::string()));
+        *core_.snapshot(), registered, not_advertised_, monitor_.known() ? applied_orders_.generation : 0,
+        fatal_errors_, standby_ ? orders_.standby : std::string()));
     if (content == published_) return {};
     if (auto written = host_.write_file(options_.advertised_file, content); !written) return written;
     published_ = content;
@@ -485,8 +484,8 @@ class Plugin : Pinned {
   bool advertised_ = false;
   int failed_before_first_ = 0;  // scans
   std::optional<DirectoryWatch> state_;
-  api::HostStatus host_status_;  // by read_unavailable()
-  api::HostStatus followed_;     // those that AllocationCore has
+  api::PluginOrders orders_;          // hostd's last ones
+  api::PluginOrders applied_orders_;  // AllocationCore has these unavailable devices
   std::unique_ptr<KubeletTransport> transport_;
   std::optional<Error> failure_;
 };
