@@ -135,22 +135,24 @@ StatusError read_error(const JsonObject& error) {
   return {.message = error.text("message"), .hint = error.text_or_none("hint")};
 }
 
-HostStatus read_plugins_part(const JsonObject& file) {
+PluginOrders read_orders(const JsonObject& file) {
   file.expect_version(kStatusVersion);
-  HostStatus out;
-  out.generation = file.number_or_none<std::uint64_t>("generation").value_or(0);
-  out.unavailable = file.list("unavailable", read_unavailable_device);
-  out.standby = file.text_or_none("standby");
-  return out;
+  return {.generation = file.number_or_none<std::uint64_t>("generation").value_or(0),
+          .unavailable = file.list("unavailable", read_unavailable_device),
+          .standby = file.text_or_none("standby")};
 }
 
-HostStatus read_order_for_plugin(const JsonObject& file) {
+PluginOrders read_orders_for_plugin(const JsonObject& file) {
   file.expect_key("generation");  // the plugin answers with it
-  return read_plugins_part(file);
+  return read_orders(file);
 }
 
 HostStatus read_whole(const JsonObject& file) {
-  HostStatus out = read_plugins_part(file);
+  PluginOrders orders = read_orders(file);
+  HostStatus out;
+  out.generation = orders.generation;
+  out.unavailable = std::move(orders.unavailable);
+  out.standby = std::move(orders.standby);
   out.pid = file.number_or_none<int>("pid").value_or(0);
   out.boot_id = file.text_or_none("boot_id");
   file.expect_key("desired");
@@ -203,8 +205,8 @@ Result<HostStatus> read_host_status(std::string_view text) {
   return read_json(text, kStatusFile, kHint, read_whole);
 }
 
-Result<HostStatus> read_unavailable(std::string_view text) {
-  return read_json(text, kStatusFile, kHint, read_order_for_plugin);
+Result<PluginOrders> read_plugin_orders(std::string_view text) {
+  return read_json(text, kStatusFile, kHint, read_orders_for_plugin);
 }
 
 }  // namespace ferry::api

@@ -144,8 +144,15 @@ std::string host_status_text(const HostStatus& status);
 /// such a file, another version, or a key that is missing or has a wrong value; the message has the place.
 Result<HostStatus> read_host_status(std::string_view text);
 
-/// Reads `generation`, `unavailable` and `standby` alone. The device plugin must obey them, whatever else is
-/// in the file of a newer hostd.
-Result<HostStatus> read_unavailable(std::string_view text);
+/// The part of HostStatus that the device plugin must obey.
+struct PluginOrders {
+  std::uint64_t generation = 0;
+  std::vector<UnavailableDevice> unavailable;
+  std::string standby = {};
+  bool operator==(const PluginOrders&) const = default;
+};
+
+/// Reads these keys alone, whatever else is in the file of a newer hostd. Errors: as read_host_status().
+Result<PluginOrders> read_plugin_orders(std::string_view text);
 
 }  // namespace ferry::api

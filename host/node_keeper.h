@@ -98,7 +98,7 @@ class StatusFile {
   std::vector<api::UnavailableDevice> unavailable() const;
 
  private:
-  api::HostStatus left_by_the_last() const;
+  api::PluginOrders left_by_the_last() const;
   void begin_generations();
 
   HostFs& host_;

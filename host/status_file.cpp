@@ -94,9 +94,9 @@ std::vector<api::UnavailableDevice> StatusFile::unavailable() const {
   return left_by_the_last().unavailable;
 }
 
-api::HostStatus StatusFile::left_by_the_last() const {
+api::PluginOrders StatusFile::left_by_the_last() const {
   const auto text = host_.read_file(file_);
-  return text ? api::read_unavailable(*text).value_or(api::HostStatus()) : api::HostStatus();
+  return text ? api::read_plugin_orders(*text).value_or(api::PluginOrders()) : api::PluginOrders();
 }
 
 /// Generations continue after a restart: the plugin's answer to an earlier hostd is no answer to this one.

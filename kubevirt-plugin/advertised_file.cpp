@@ -61,8 +61,7 @@ api::AdvertisedResources advertised_resources(const Snapshot& snapshot,
 api::AdvertisedResources read_former(const HostFs& host, const std::filesystem::path& file) {
   auto text = host.read_file(file);
   if (!text && is_gone(text.error())) return {};
-  auto read =
-      text ? api::read_allocations(*text) : Result<api::AdvertisedResources>(fail(std::move(text).error()));
+  auto read = text ? api::read_allocations(*text) : fail(std::move(text).error());
   if (read) return std::move(*read);
   spdlog::warn("the allocations of the earlier ferry plugin are unknown until the kubelet lists its pods: {}",
                read.error().message);

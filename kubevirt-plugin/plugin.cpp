@@ -20,14 +20,13 @@
 #include "common/pinned.h"
 #include "common/process/this_process.h"
 #include "common/rpc/rpc_queue.h"
-#include "hostfs/directory_watch.h"
-#include "hostfs/locks.h"
 #include "kubevirt-plugin/advertised_file.h"
 #include "kubevirt-plugin/allocation/allocation_core.h"
 #include "kubevirt-plugin/cdi/cdi_files.h"
 #include "kubevirt-plugin/discovery/background_scan.h"
 #include "kubevirt-plugin/discovery/sysfs_check.h"
 #include "kubevirt-plugin/server/kubelet_transport.h"
+#include "kubevirt-plugin/shared_directory.h"
 
 namespace ferry::plugin {
 namespace {
@@ -58,26 +57,27 @@ class Plugin : Pinned {
             host, loop, queue_, core_, gate_, [this] { allocations_known(); }, monitor_settings(options)),
         host_watch_(host, loop, options.rules.kata,
                     {.changed = [this] { scan_soon(); },
-                     .node_gone = [this](const std::string& node) { core_.node_gone(node); }}) {}
+                     .node_gone = [this](const std::string& node) { core_.node_gone(node); }}),
+        shared_(host, loop, options,
+                {.claimed = [this] { serve(); },
+                 .changed = [this] { follow_orders(); },
+                 .restored = [this] { publish_anew(); },
+                 .lost = [this](Error error) { end_by(std::move(error)); }}) {}
 
   Result<> run(const std::stop_token& stop) {
     auto transport = open_transport();
     if (!transport) return fail(std::move(transport).error());
     transport_ = std::move(*transport);
-    show_liveness();
-    claim_service() ? serve() : wait_for_predecessor();
+    shared_.claim();
     loop_.run(stop);
     host_watch_.leave();
-    if (state_) {
-      loop_.forget(state_->fd());
-      state_->leave();
-    }
+    shared_.leave();
     gate_.close({.code = Errc::unreachable, .message = "the plugin is ending"});
     const auto registered = transport_ ? transport_->registered() : std::set<std::string>();
     transport_.reset();
     // advertised.json stays: hostd and the next process use its allocations until the kubelet lists the pods.
     // It is written only if an allocation was made since: with a newer time, all pods would seem too new for
-    // the kubelet to list. The end of liveness_ shows that no plugin serves.
+    // the kubelet to list. The end of the liveness lock shows that no plugin serves.
     if (advertised_) {
       if (auto written = write_advertised(registered); !written && !failure_)
         failure_ = std::move(written).error();
@@ -87,49 +87,19 @@ class Plugin : Pinned {
   }
 
  private:
-  /// If two plugins run, as in a rolling update, only one serves and writes, so that its answer to hostd is
-  /// not taken for both. False: another one serves. If the lock cannot be read, this one serves, since no
-  /// advertised.json can be written there either.
-  bool claim_service() {
-    auto claimed = InstanceLock::claim(host_, service_lock());
-    if (claimed) {
-      instance_lock_.emplace(std::move(*claimed));
-    } else if (claimed.error().code == Errc::refused) {
-      return false;
-    } else {
-      spdlog::error("{}", claimed.error().message);
-    }
-    return true;
-  }
-
-  void wait_for_predecessor() {
-    spdlog::info("another ferry plugin serves this node: waiting for its end");
-    lock_queue_.emplace(loop_, host_, service_lock(), [this](InstanceLock lock) {
-      instance_lock_.emplace(std::move(lock));
-      lock_queue_.reset();
-      show_liveness();  // the file may have been replaced meanwhile
-      serve();
-    });
-  }
-
-  /// The lock that the writer of advertised.json holds.
-  std::filesystem::path service_lock() const {
-    return std::filesystem::path(options_.advertised_file).replace_extension("lock");
-  }
-
   void serve() {
     const auto before = read_former(host_, options_.advertised_file);
     cdi_.begin(kata_resources_of(before));
     scan_.remember(before.fatal_errors);
     host_watch_.begin();  // before the scan, so that no event is missed
-    watch_state();
+    shared_.watch();
     scan_.begin();
   }
 
   /// Begins to serve with the first scan; until then the earlier process's file stands.
   Result<> begin_to_advertise(ResourceSet scan) {
     const auto before = allocated_by(read_former(host_, options_.advertised_file));
-    take_in(std::move(scan));
+    use_scan(std::move(scan));
     if (failure_) return {};  // the earlier process's file stands
     advertised_ = true;
     // The kubelet may list those pods only in a moment. Allocations that are over are released as usual.
@@ -141,7 +111,7 @@ class Plugin : Pinned {
 
   /// Serves or goes on standby, according to hostd's last order.
   Result<> serve_or_stand_by() {
-    if (!host_status_.standby.empty()) return standby_ ? Result<>() : standby();
+    if (!shared_.orders().standby.empty()) return standby_ ? Result<>() : standby();
     if (std::exchange(standby_, false)) {
       spdlog::info("the node is ours to serve again");
       monitor_.begin_anew();  // the other plugin's allocations must be learnt first
@@ -159,9 +129,9 @@ class Plugin : Pinned {
     spdlog::warn(
         "standby: {}; nothing is advertised to the kubelet until that ends: hostd says so in /{} as "
         "long as the host's /{} does",
-        host_status_.standby, options_.status_file.string(), api::kServingFile);
+        shared_.orders().standby, options_.status_file.string(), api::kServingFile);
     // No call may wait at the gate when a server ends. It opens after standby, once allocations are known.
-    gate_.close({.code = Errc::refused, .message = "the plugin is on standby: " + host_status_.standby});
+    gate_.close({.code = Errc::refused, .message = "the plugin is on standby: " + shared_.orders().standby});
     transport_ = std::move(*idle);
     registrations_changed();
     return {};
@@ -169,8 +139,8 @@ class Plugin : Pinned {
 
   /// Follows a change of standby at once, without a scan.
   void follow_standby() {
-    if (!advertised_ || standby_ != host_status_.standby.empty()) return;
-    if (auto done = serve_or_stand_by(); !done) not_done(std::move(done).error());
+    if (!advertised_ || standby_ != shared_.orders().standby.empty()) return;
+    if (auto done = serve_or_stand_by(); !done) failed_to_advertise(std::move(done).error());
   }
 
   /// The plugin watcher's directory has no kubelet socket.
@@ -196,91 +166,20 @@ class Plugin : Pinned {
          .failed = [this](Error error) { end_by(std::move(error)); }});
   }
 
-  /// From now on hostd waits until devices are unavailable before it changes devices. Without the liveness
-  /// lock it does not wait, unless another process holds that lock; it still checks which processes have the
-  /// devices open. A plugin that cannot get the lock serves all the same, and tries again.
-  void show_liveness(std::chrono::milliseconds patience = std::chrono::seconds(1)) {
-    loop_.cancel(liveness_timer_);
-    auto shown = LivenessLock::announce(host_, options_.liveness_file, patience);
-    if (shown) {
-      liveness_.emplace(std::move(*shown));
-      return;
-    }
-    if (warned_.insert(shown.error().message).second) spdlog::error("{}", shown.error().text());
-    liveness_timer_ =
-        loop_.at(EventLoop::Clock::now() + options_.after_failure, [this] { show_liveness({}); });
-  }
-
-  /// The shared directory was removed, so other processes do not see the plugin or its lists.
-  void restore_shared_directory() {
-    state_.reset();
-    show_liveness();
-    if (instance_lock_) {
-      instance_lock_.reset();
-      if (!claim_service()) {
-        return end_by({.code = Errc::refused,
-                       .message = "another ferry plugin has begun to serve this node",
-                       .hint = "start one of them alone"});
-      }
-    }
-    if (!watch_state())
-      loop_.at(EventLoop::Clock::now() + options_.after_failure, [this] { restore_shared_directory(); });
-    published_.clear();
-    state_changed();
-    publish_soon();
-  }
-
-  bool watch_state() {
-    auto watch = DirectoryWatch::open(host_, options_.status_file.parent_path());
-    if (!watch) {
-      if (warned_.insert(watch.error().message).second) spdlog::warn("{}", watch.error().message);
-      return false;
-    }
-    state_.emplace(std::move(*watch));
-    loop_.watch(state_->fd(), [this] {
-      const auto events = state_->read();
-      // The directory's own removal raises no event while a lock in it, or below it, is open.
-      const auto locks = options_.liveness_file.lexically_relative(options_.status_file.parent_path());
-      const auto lost = [&](const DirectoryEvent& event) {
-        using Kind = DirectoryEvent::Kind;
-        return event.kind == Kind::gone || (event.kind == Kind::vanished && event.name == *locks.begin());
-      };
-      if (std::ranges::any_of(events, lost)) {
-        loop_.forget(state_->fd());
-        // after the removal
-        loop_.at(EventLoop::Clock::now() + kSettle, [this] { restore_shared_directory(); });
-        return;
-      }
-      const auto ours = [this](const DirectoryEvent& event) {
-        return event.name.empty() || event.name == options_.status_file.filename();
-      };
-      if (std::ranges::any_of(events, ours)) state_changed();
-    });
-    return true;
-  }
-
-  /// An unreadable file leaves the host status as it was.
-  void read_state() {
-    const auto text = host_.read_file(options_.status_file);
-    if (!text && is_gone(text.error())) {
-      host_status_ = {};
-      return;
-    }
-    auto read = text ? api::read_unavailable(*text) : Result<api::HostStatus>(fail(Error(text.error())));
-    if (read) {
-      host_status_ = std::move(*read);
-    } else if (warned_.insert(read.error().message).second) {
-      spdlog::warn("{}", read.error().message);
-    }
-  }
-
-  void state_changed() {
-    read_state();
+  void follow_orders() {
+    shared_.read_orders();
     follow_standby();
     // The comparison is with AllocationCore's state, since the scan in between may have failed.
-    if (host_status_.unavailable != followed_.unavailable) return scan_soon();
-    if (std::exchange(followed_.generation, host_status_.generation) != host_status_.generation)
-      publish_soon();
+    const api::PluginOrders& orders = shared_.orders();
+    if (orders.unavailable != applied_orders_.unavailable) return scan_soon();
+    if (std::exchange(applied_orders_.generation, orders.generation) != orders.generation) publish_soon();
+  }
+
+  /// advertised.json was removed with its directory.
+  void publish_anew() {
+    published_.clear();
+    follow_orders();
+    publish_soon();
   }
 
   /// Removes unavailable devices from the scan, as if they had another purpose: they leave the lists, or stay
@@ -288,7 +187,7 @@ class Plugin : Pinned {
   /// not listed yet. Returns the devices that the scan would have advertised.
   std::vector<NotAdvertised> remove_unavailable(ResourceSet& scan) {
     std::vector<NotAdvertised> withheld;
-    for (const auto& unavailable : host_status_.unavailable) {
+    for (const auto& unavailable : shared_.orders().unavailable) {
       const auto is_it = [&](const auto& device) { return device.id == unavailable.id; };
       for (auto* const lost : {&scan.not_advertised, &scan.driverless}) std::erase_if(*lost, is_it);
       std::erase_if(scan.vanished, is_it);  // hostd made it unavailable, which explains its absence
@@ -316,16 +215,16 @@ class Plugin : Pinned {
     if (!advertised_) {
       auto begun = begin_to_advertise(std::move(*scan));
       if (begun) return;
-      if (transport_->serves_any()) return not_done(std::move(begun).error());
+      if (transport_->serves_any()) return failed_to_advertise(std::move(begun).error());
       return end_by(std::move(begun).error());
     }
-    take_in(std::move(*scan));
-    if (auto done = serve_or_stand_by(); !done) not_done(std::move(done).error());
+    use_scan(std::move(*scan));
+    if (auto done = serve_or_stand_by(); !done) failed_to_advertise(std::move(done).error());
   }
 
   /// A kubelet's directory that is removed stays removed for a process that has it open, and a new one is not
   /// noticed. While nothing is served, no other event would show it.
-  void not_done(Error error) {
+  void failed_to_advertise(Error error) {
     if (error.code == Errc::not_found) return end_by(std::move(error));
     try_again(error);
   }
@@ -347,7 +246,7 @@ class Plugin : Pinned {
     loop_.finish();
   }
 
-  void take_in(ResourceSet scan) {
+  void use_scan(ResourceSet scan) {
     if (nodes_folder_was_removed(host_)) {
       // The result of a scan without any visible node is not published.
       return end_by(
@@ -358,7 +257,7 @@ class Plugin : Pinned {
                "start the container again, which mounts the folder that is there now; a kubelet does so"});
     }
     const auto found = options_.rules.kata ? scan.resources : std::vector<Resource>();
-    read_state();  // after the scan, since hostd announces new devices before it creates them
+    shared_.read_orders();  // after the scan, since hostd announces new devices before it creates them
     auto not_advertised = remove_unavailable(scan);
     not_advertised.insert(not_advertised.begin(), scan.not_advertised.begin(), scan.not_advertised.end());
     for (const auto& warning : scan.warnings)
@@ -381,7 +280,7 @@ class Plugin : Pinned {
       written = cdi_.replace(found, scan.resources, monitor_.known());
     core_.replace(scan.resources, lost, scan.left_to_host);
     written = cdi_.drop_released(monitor_.known()) && written;  // after they can no longer be allocated
-    if (std::exchange(followed_, host_status_) != host_status_) publish_soon();
+    if (std::exchange(applied_orders_, shared_.orders()) != shared_.orders()) publish_soon();
     drop_memory_soon();
     if (host_watch_.watch_nodes()) scan_soon();  // nodes that came before the watch raised no event
     const bool settled = written && !scan.unsettled;
@@ -446,8 +345,8 @@ class Plugin : Pinned {
   Result<> write_advertised(const std::set<std::string>& registered) {
     // Until the allocations are known, an unavailable device that is not listed may be a pod's.
     const auto content = api::advertised_resources_text(advertised_resources(
-        *core_.snapshot(), registered, not_advertised_, monitor_.known() ? followed_.generation : 0,
-        fatal_errors_, standby_ ? host_status_.standby : std::string()));
+        *core_.snapshot(), registered, not_advertised_, monitor_.known() ? applied_orders_.generation : 0,
+        fatal_errors_, standby_ ? shared_.orders().standby : std::string()));
     if (content == published_) return {};
     if (auto written = host_.write_file(options_.advertised_file, content); !written) return written;
     published_ = content;
@@ -478,15 +377,10 @@ class Plugin : Pinned {
   EventLoop::Timer publish_again_;  // after a failure
   EventLoop::Timer memory_timer_;
   HostWatch host_watch_;
-  std::optional<LivenessLock> liveness_;
-  EventLoop::Timer liveness_timer_;  // after a failure
-  std::optional<InstanceLock> instance_lock_;
-  std::optional<InstanceLockQueue> lock_queue_;
+  SharedDirectory shared_;
   bool advertised_ = false;
-  int failed_before_first_ = 0;  // scans
-  std::optional<DirectoryWatch> state_;
-  api::HostStatus host_status_;  // by read_unavailable()
-  api::HostStatus followed_;     // those that AllocationCore has
+  int failed_before_first_ = 0;       // scans
+  api::PluginOrders applied_orders_;  // AllocationCore has these unavailable devices
   std::unique_ptr<KubeletTransport> transport_;
   std::optional<Error> failure_;
 };

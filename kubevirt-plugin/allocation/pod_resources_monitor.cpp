@@ -44,7 +44,7 @@ PodResourcesMonitor::PodResourcesMonitor(const HostFs& host, EventLoop& loop, Rp
   // The callback runs on the queue's thread.
   gate_.on_wait([this, &loop = loop_, alive = std::weak_ptr<const bool>(alive_)] {
     loop.post([this, alive] {
-      if (!alive.expired()) somebody_waits();
+      if (!alive.expired()) call_waits();
     });
   });
 }
@@ -65,16 +65,15 @@ void PodResourcesMonitor::begin_anew() {
 }
 
 void PodResourcesMonitor::begin() {
-  start_timer();
+  start_gate_timer();
   ask_now();
 }
 
-void PodResourcesMonitor::start_timer() {
+void PodResourcesMonitor::start_gate_timer() {
   loop_.cancel(gate_timer_);
-  timer_runs_ = true;
   gate_timer_ = loop_.at(Clock::now() + settings_.patience, [this] {
-    timer_runs_ = false;
-    too_late_ = true;
+    gate_timer_ = {};
+    timed_out_ = true;
     const std::string why =
         last_error_.message.empty() ? "the kubelet has not answered yet" : last_error_.message;
     spdlog::error("the users of devices are not known, so none is allocated: {}", why);
@@ -85,18 +84,15 @@ void PodResourcesMonitor::start_timer() {
 }
 
 /// A question that was sent before a call arrived does not help it; another question follows that one.
-void PodResourcesMonitor::somebody_waits() {
+void PodResourcesMonitor::call_waits() {
   if (!gate_.anybody_waits()) return;
-  if (!timer_runs_) start_timer();
+  if (gate_timer_ == EventLoop::Timer()) start_gate_timer();
   pause_ = kFirstPause;
   if (!call_) ask();
 }
 
 void PodResourcesMonitor::kubelet_is_there() {
-  there_since_ = Clock::now();
-  there_at_ = core_.ticket();
-  pods_known_ = PodsKnown::unverified;
-  doubt_logged_ = false;
+  reader_ = {.since = Clock::now(), .ticket = core_.ticket()};
   learning_ = true;
   pause_ = kFirstPause;
   ask_now();
@@ -105,14 +101,14 @@ void PodResourcesMonitor::kubelet_is_there() {
 /// The answer to a question that is under way may be older than the event, so another question follows.
 void PodResourcesMonitor::ask_now() {
   if (call_) {
-    once_more_ = true;
+    ask_again_ = true;
   } else {
     ask();
   }
 }
 
 void PodResourcesMonitor::kubelet_is_gone() {
-  there_since_.reset();
+  reader_.reset();
   gate_.wait();
 }
 
@@ -121,20 +117,20 @@ void PodResourcesMonitor::snapshot_changed() {
   const auto snapshot = core_.snapshot();
   const auto pause = pause_for(*snapshot);
   // A long pause must not delay a short one.
-  if (pause && !call_ && (!waits_ || *pause < waiting_)) ask_in(*pause);
-  if (!pause && waits_) {
+  if (pause && !call_ && (!waiting_ || *pause < *waiting_)) ask_in(*pause);
+  if (!pause && waiting_) {
     loop_.cancel(timer_);
-    waits_ = false;
-    settled_ = 0;
+    waiting_.reset();
+    last_counted_ = {};
   }
 }
 
 bool PodResourcesMonitor::must_learn() const {
-  return !known_ || learning_ || too_late_ || gate_.anybody_waits();
+  return !known_ || learning_ || timed_out_ || gate_.anybody_waits();
 }
 
 std::optional<Clock::duration> PodResourcesMonitor::pause_for(const Snapshot& snapshot) const {
-  const bool doubted = there_since_ && pods_known_ != PodsKnown::all;
+  const bool doubted = reader_ && reader_->pods != PodsKnown::all;
   if (doubted || snapshot.awaits_release || (settings_.names && snapshot.awaits_name))
     return settings_.period;
   if (settings_.names && snapshot.is_allocated) return settings_.poll_period;
@@ -143,10 +139,8 @@ std::optional<Clock::duration> PodResourcesMonitor::pause_for(const Snapshot& sn
 
 void PodResourcesMonitor::ask() {
   loop_.cancel(timer_);
-  waits_ = false;
-  asked_at_ = core_.ticket();
-  asked_when_ = Clock::now();
-  asked_for_ = gate_.arrivals();
+  waiting_.reset();
+  question_ = {.ticket = core_.ticket(), .when = Clock::now(), .arrivals = gate_.arrivals()};
   auto connection = connect_pod_resources(host_, settings_.socket);
   if (!connection) return answered(fail(std::move(connection).error()));
   std::optional<UniqueFd>& socket = *connection;
@@ -167,18 +161,15 @@ void PodResourcesMonitor::ask() {
 }
 
 PodResourcesMonitor::ListTime PodResourcesMonitor::time_of_list() {
-  ListTime time{.asked = asked_at_};
+  ListTime time{.asked = question_.ticket};
   // An allocation may be a second old that the kubelet does not list yet: two lists count that are a period
   // apart.
-  const bool too_soon = settled_ != 0 && asked_when_ < settled_when_ + settings_.period;
-  if (!too_soon) {
-    settled_when_ = asked_when_;
-    time.settled = std::exchange(settled_, asked_at_);
-  }
-  if (!there_since_ || asked_when_ < *there_since_ || pods_known_ == PodsKnown::unverified) {
+  const bool too_soon = last_counted_.ticket != 0 && question_.when < last_counted_.when + settings_.period;
+  if (!too_soon) time.settled = std::exchange(last_counted_, question_).ticket;
+  if (!reader_ || question_.when < reader_->since || reader_->pods == PodsKnown::unverified) {
     time.settled = 0;
-  } else if (asked_when_ < *there_since_ + settings_.settling) {
-    time.kept = there_at_;
+  } else if (question_.when < reader_->since + settings_.settling) {
+    time.kept = reader_->ticket;
   }
   return time;
 }
@@ -186,19 +177,20 @@ PodResourcesMonitor::ListTime PodResourcesMonitor::time_of_list() {
 /// Judges from a new list whether all pods are known. A new kubelet's first list that names pods may still be
 /// incomplete.
 void PodResourcesMonitor::judge(const PodList& list) {
-  if (!there_since_ || asked_when_ < *there_since_) return;  // of the one before, perhaps
-  if (pods_known_ != PodsKnown::unverified) {
-    pods_known_ = PodsKnown::all;
+  // The answer to an earlier question may come from the kubelet before this one.
+  if (!reader_ || question_.when < reader_->since) return;
+  if (reader_->pods != PodsKnown::unverified) {
+    reader_->pods = PodsKnown::all;
     return;
   }
-  const bool late = asked_when_ - *there_since_ >= settings_.doubt;
+  const bool late = question_.when - reader_->since >= settings_.doubt;
   const bool knows = settings_.own_pod.empty()
-                         ? late || !list.devices.empty() || asked_at_ > there_at_
+                         ? late || !list.devices.empty() || question_.ticket > reader_->ticket
                          : std::ranges::find(list.pods, settings_.own_pod) != list.pods.end() ||
                                (late && !list.devices.empty());
   if (knows) {
-    pods_known_ = PodsKnown::some;
-  } else if (late && !std::exchange(doubt_logged_, true)) {
+    reader_->pods = PodsKnown::some;
+  } else if (late && !std::exchange(reader_->doubt_logged, true)) {
     spdlog::warn("the kubelet does not list our own pod, {}, and so nothing counts as released",
                  settings_.own_pod);
   }
@@ -212,29 +204,29 @@ void PodResourcesMonitor::answered(Result<PodList> listed) {
     core_.reconcile(holdings_of(std::move(listed->devices)), time);
     known_ = true;
     last_error_ = {};
-    learning_ = asked_when_ < anew_since_;
+    learning_ = question_.when < anew_since_;
     if (!learning_) {
       decide_gate();
-      if (gate_.anybody_waits()) once_more_ = true;
+      if (gate_.anybody_waits()) ask_again_ = true;
     }
   } else {
     spdlog::debug("pod resources: {}", listed.error().message);
     last_error_ = std::move(listed).error();
   }
-  next_time();
+  schedule_next();
 }
 
 void PodResourcesMonitor::decide_gate() {
   loop_.cancel(gate_timer_);
-  timer_runs_ = false;
-  too_late_ = false;
-  knows_all_pods() ? gate_.open() : gate_.let_pass(asked_for_);
-  if (gate_.anybody_waits()) start_timer();
+  gate_timer_ = {};
+  timed_out_ = false;
+  knows_all_pods() ? gate_.open() : gate_.let_pass(question_.arrivals);
+  if (gate_.anybody_waits()) start_gate_timer();
   if (!std::exchange(learnt_reported_, true)) learnt_();
 }
 
-void PodResourcesMonitor::next_time() {
-  if (std::exchange(once_more_, false)) return ask();
+void PodResourcesMonitor::schedule_next() {
+  if (std::exchange(ask_again_, false)) return ask();
   if (!must_learn()) return snapshot_changed();
   ask_in(pause_);
   pause_ = std::min(2 * pause_, kLongestPause);
@@ -242,7 +234,6 @@ void PodResourcesMonitor::next_time() {
 
 void PodResourcesMonitor::ask_in(Clock::duration pause) {
   loop_.cancel(timer_);
-  waits_ = true;
   waiting_ = pause;
   timer_ = loop_.at(Clock::now() + pause, [this] { ask(); });
 }

@@ -38,25 +38,27 @@ class PodResourcesMonitor : Pinned {
  public:
   struct Settings {
     std::filesystem::path socket;  ///< of pod resources, relative to the host's root
-    /// The kubelet's own, likewise. Where it is, a kubelet is or was, and may have given something out.
-    /// Empty: that cannot be seen.
+    /// The kubelet's own, likewise. If it exists, a kubelet runs or has run, and may have allocated devices.
+    /// Empty: its existence cannot be checked.
     std::filesystem::path kubelet_socket = "var/lib/kubelet/device-plugins/kubelet.sock";
     std::chrono::milliseconds period = std::chrono::seconds(5);
     /// How long an Allocate waits, at most, for the answer that it needs.
     std::chrono::milliseconds patience = std::chrono::seconds(10);
-    /// A kubelet that has just started may not know all its pods yet: for so long nothing counts as released
-    /// that was allocated before it came. The pods of its own allocations it knows.
+    /// A kubelet that has just started may not know all its pods yet. For this time after a kubelet has begun
+    /// to read the lists, older allocations do not count as released. It knows the pods of allocations that
+    /// it made itself.
     std::chrono::milliseconds settling = std::chrono::seconds(30);
     /// "namespace/name" of the pod that we run in, one of the API server's: a kubelet that lists it knows its
-    /// pods. Empty: none. Then a kubelet that lists any device, or has asked for one of Ferry's, knows
-    /// its pods.
+    /// pods. Empty: none. Then a kubelet that lists any device, or has allocated one of Ferry's, knows its
+    /// pods.
     std::string own_pod = {};
-    /// A kubelet that has shown none of that for so long counts as one that knows its pods: without our own
-    /// if it lists a device, and where we are in no pod whatever it lists.
+    /// After this time a kubelet counts as knowing its pods without that proof: if `own_pod` is set, once it
+    /// lists any device; if not, in any case.
     std::chrono::milliseconds doubt = std::chrono::minutes(10);
-    /// Ask also until the pods of all allocated devices are known, and as long as there are any.
+    /// Also ask until each allocated device's pod is known, and every `poll_period` while any device is
+    /// allocated.
     bool names = false;
-    /// The time between two such questions. A device counts as released after two lists without it.
+    /// A device counts as released after two lists without it.
     std::chrono::milliseconds poll_period = std::chrono::seconds(10);
   };
 
@@ -87,25 +89,41 @@ class PodResourcesMonitor : Pinned {
   bool known() const { return known_; }
 
  private:
+  using Clock = EventLoop::Clock;
+  using ListTime = AllocationCore::ListTime;
+  struct Question {
+    AllocationCore::Ticket ticket = 0;  // the last allocation before it
+    Clock::time_point when;
+    AllocateGate::Arrivals arrivals = 0;  // the calls before it, which its answer lets pass
+  };
+  /// A kubelet's knowledge, by its lists: not shown yet; of pods, perhaps not all; of all its pods.
+  enum class PodsKnown { unverified, some, all };
+  /// A kubelet that reads the lists.
+  struct Reader {
+    Clock::time_point since;
+    AllocationCore::Ticket ticket = 0;  // the last allocation before it
+    PodsKnown pods = PodsKnown::unverified;
+    bool doubt_logged = false;
+  };
+
   void ask_now();
-  void somebody_waits();
-  void start_timer();
+  void call_waits();
+  void start_gate_timer();
   void ask();
   void answered(Result<PodList> listed);
-  void next_time();
-  using ListTime = AllocationCore::ListTime;
+  void schedule_next();
   /// The newest list's time: it tells which allocations are over if the list does not name them.
   ListTime time_of_list();
   void judge(const PodList& list);
   /// True if all pods that have a device of the plugin are known, up to the next Allocate.
-  bool knows_all_pods() const { return there_since_ && pods_known_ == PodsKnown::all; }
+  bool knows_all_pods() const { return reader_ && reader_->pods == PodsKnown::all; }
   /// Decides after an answer which Allocate calls may pass the gate and which wait for the next answer.
   void decide_gate();
   /// True if an answer is needed at once, with repeated questions until it comes.
   bool must_learn() const;
   /// The pause before the next question if nothing is to be learnt; absent: no question is needed.
-  std::optional<EventLoop::Clock::duration> pause_for(const Snapshot& snapshot) const;
-  void ask_in(EventLoop::Clock::duration pause);
+  std::optional<Clock::duration> pause_for(const Snapshot& snapshot) const;
+  void ask_in(Clock::duration pause);
 
   const HostFs& host_;
   EventLoop& loop_;
@@ -118,30 +136,22 @@ class PodResourcesMonitor : Pinned {
 
   bool known_ = false;
   bool learnt_reported_ = false;
-  EventLoop::Clock::time_point anew_since_;  // the time of begin_anew(); earlier questions do not decide
-  bool learning_ = false;                    // the allocations of a kubelet that came since are awaited
-  bool timer_runs_ = false;                  // gate_timer_ runs; when it fires, the gate closes
-  bool too_late_ = false;                    // the gate is closed until there is an answer
-  EventLoop::Timer gate_timer_;
-  EventLoop::Clock::duration pause_;
+  Clock::time_point anew_since_;  // the time of begin_anew(); earlier questions do not decide
+  bool learning_ = false;         // a new kubelet's allocations, or another plugin's, are awaited
+  bool timed_out_ = false;        // the gate is closed until there is an answer
+  EventLoop::Timer gate_timer_;   // closes the gate; Timer(): not set
+  Clock::duration pause_;         // before an unanswered question is repeated
   Error last_error_;
 
-  bool waits_ = false;                    // a timer is set
-  EventLoop::Clock::duration waiting_{};  // the pause of that timer
-  EventLoop::Timer timer_;
+  std::optional<Clock::duration> waiting_;  // the pause that timer_ ends; absent: it is not set
+  EventLoop::Timer timer_;                  // the next question
   std::unique_ptr<KubeletCall> call_;
-  std::optional<EventLoop::Clock::time_point> there_since_;  // since a kubelet reads the lists
-  AllocationCore::Ticket there_at_ = 0;                      // the last allocation before that
-  /// The kubelet's knowledge, by its lists: not shown yet; of pods, perhaps not all; of all its pods.
-  enum class PodsKnown { unverified, some, all };
-  PodsKnown pods_known_ = PodsKnown::unverified;
-  bool doubt_logged_ = false;
-  bool once_more_ = false;  // when the call is over
-  EventLoop::Clock::time_point asked_when_;
-  AllocateGate::Arrivals asked_for_ = 0;       // who waited by then
-  AllocationCore::Ticket asked_at_ = 0;        // the last allocation before the list that is on its way
-  AllocationCore::Ticket settled_ = 0;         // and before one that came a period ago, or later
-  EventLoop::Clock::time_point settled_when_;  // when that one was asked for
+  bool ask_again_ = false;        // when the call is over
+  std::optional<Reader> reader_;  // absent: no kubelet reads the lists
+  Question question_;             // the last one
+  // For the last list that counts: sent at least `period` after the one that counted before it. Ticket 0:
+  // none.
+  Question last_counted_;
 };
 
 }  // namespace ferry::plugin

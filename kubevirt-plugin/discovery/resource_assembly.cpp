@@ -48,15 +48,15 @@ Result<std::pair<std::string, std::string>> parse_alias(std::string_view text) {
   return std::pair(std::string(text.substr(0, sign)), std::string(text.substr(sign + 1)));
 }
 
-void ResourceAssembly::refuse(std::string id, std::string reason) {
+void ResourceAssembly::add_unusable(std::string id, std::string reason) {
   found_.not_advertised.push_back({.id = std::move(id), .reason = std::move(reason)});
 }
 
-void ResourceAssembly::leave_out(std::string id, std::string reason) {
+void ResourceAssembly::add_of_other_kind(std::string id, std::string reason) {
   found_.not_advertised.push_back({.id = std::move(id), .reason = std::move(reason), .by_kind = true});
 }
 
-void ResourceAssembly::leave(std::string id, const std::optional<std::string>& driver) {
+void ResourceAssembly::add_not_on_vfio(std::string id, const std::optional<std::string>& driver) {
   if (driver) {
     found_.left_to_host.push_back({.id = std::move(id), .reason = "its driver is " + *driver});
   } else {
@@ -64,7 +64,7 @@ void ResourceAssembly::leave(std::string id, const std::optional<std::string>& d
   }
 }
 
-void ResourceAssembly::miss(std::string id, std::string why) {
+void ResourceAssembly::add_unreadable(std::string id, std::string why) {
   found_.driverless.push_back({.id = std::move(id), .reason = std::move(why)});
   found_.unsettled = true;
 }
@@ -93,13 +93,13 @@ Result<ResourceName> ResourceAssembly::name_of(const std::string& domain, const 
 void ResourceAssembly::add(AdvertisedDevice device, const std::string& part, const std::string& fallback,
                            EnvPrefix prefix, const std::string& domain) {
   const auto name = name_of(domain.empty() ? domain_ : domain, device.model, part, fallback, prefix);
-  if (!name) return refuse(device.id, name.error().message);
+  if (!name) return add_unusable(device.id, name.error().message);
   auto& resource = resources_.try_emplace(*name, Resource{.name = *name, .env_prefix = prefix, .devices = {}})
                        .first->second;
   // virt-launcher takes one address per entry from variables of either kind, and Kata a CDI name per ID. A
   // resource therefore has one kind of device.
   if (resource.env_prefix != prefix)
-    return refuse(device.id, fmt::format("{} is the name of devices of another kind", name->text()));
+    return add_unusable(device.id, fmt::format("{} is the name of devices of another kind", name->text()));
   resource.devices.push_back(std::move(device));
 }
 
@@ -124,16 +124,16 @@ void ResourceAssembly::add_place(Waiting waiting) {
   auto& companion = waiting.companion;
   const auto name =
       name_of(domain_, companion.model, waiting.part, waiting.fallback, EnvPrefix::pci_resource);
-  if (!name) return refuse(companion.address, name.error().message);
+  if (!name) return add_unusable(companion.address, name.error().message);
   const auto known = resources_.find(*name);
   if (known != resources_.end() && !known->second.places)
-    return refuse(companion.address, fmt::format("{} is the name of devices", name->text()));
+    return add_unusable(companion.address, fmt::format("{} is the name of devices", name->text()));
   companion.resource = name->text();
   companion.env_name = env_name(EnvPrefix::pci_resource, *name);
   for (const auto& [other, resource] : resources_) {
     if (other == *name || env_name(resource.env_prefix, other) != companion.env_name) continue;
-    return refuse(companion.address,
-                  fmt::format("KubeVirt cannot tell {} from {}", name->text(), other.text()));
+    return add_unusable(companion.address,
+                        fmt::format("KubeVirt cannot tell {} from {}", name->text(), other.text()));
   }
   resources_.try_emplace(
       *name, Resource{.name = *name, .env_prefix = EnvPrefix::pci_resource, .devices = {}, .places = true});
@@ -149,7 +149,7 @@ ResourceSet ResourceAssembly::finish() && {
     if (!is_new && !env.empty()) {
       warn(fmt::format("{} is not advertised: KubeVirt cannot tell it from {}", name.text(), entry->second));
       for (const auto& device : resource.devices)
-        refuse(device.id, fmt::format("KubeVirt cannot tell {} from {}", name.text(), entry->second));
+        add_unusable(device.id, fmt::format("KubeVirt cannot tell {} from {}", name.text(), entry->second));
       continue;
     }
     std::ranges::sort(resource.devices, {}, &AdvertisedDevice::id);

@@ -65,13 +65,14 @@ class ResourceAssembly {
  public:
   explicit ResourceAssembly(std::string domain) : domain_(std::move(domain)) {}
 
-  void refuse(std::string id, std::string reason);
+  /// A device that is set up for VMs and cannot be advertised.
+  void add_unusable(std::string id, std::string reason);
   /// A device that is fit for use, and of a kind that is not advertised.
-  void leave_out(std::string id, std::string reason);
+  void add_of_other_kind(std::string id, std::string reason);
   /// A function that is not on a vfio driver. `driver`: its driver; absent: none.
-  void leave(std::string id, const std::optional<std::string>& driver);
+  void add_not_on_vfio(std::string id, const std::optional<std::string>& driver);
   /// A function that could not be read and may be readable soon.
-  void miss(std::string id, std::string why);
+  void add_unreadable(std::string id, std::string why);
 
   /// `part` is the name after the domain. If it makes no legal name, `fallback` is used; if that is empty,
   /// the device is not advertised. `domain`: empty for the assembly's own.

@@ -136,12 +136,12 @@ class Scanner::Round {
   void add_functions() {
     for (const auto& [address, function] : inventory_.functions) {
       if (function.problem && lacks_means(*function.problem)) {
-        assembly_.miss(address.text(), function.problem->message);
+        assembly_.add_unreadable(address.text(), function.problem->message);
         continue;
       }
       if (may_have_place(function, rules_)) add_companion(function);
       if (is_bare_virtual_function(function))
-        assembly_.leave_out(
+        assembly_.add_of_other_kind(
             address.text(),
             "a virtual function on vfio-pci: whole GPUs are advertised, and vGPUs by their types");
       const bool kubevirt = is_for_kubevirt(inventory_, function, rules_);
@@ -150,7 +150,7 @@ class Scanner::Round {
       if (vfio::on_vfio_driver(function)) {
         add_function(function, kubevirt, kata);
       } else {
-        assembly_.leave(address.text(), function.driver);
+        assembly_.add_not_on_vfio(address.text(), function.driver);
       }
     }
   }
@@ -162,7 +162,7 @@ class Scanner::Round {
       gpu_problem_ = problem_of(gpu);
       for (const auto& vgpu : gpu.devices) {
         if (const Error* why = unread(gpu, vgpu); why != nullptr && !is_name(vgpu.type_name, vgpu.type_id)) {
-          assembly_.refuse(vgpu.id.text, why->message);
+          assembly_.add_unusable(vgpu.id.text, why->message);
         } else if (vgpu.is_mediated()) {
           add_mediated_device(gpu, vgpu);
         } else {
@@ -230,10 +230,10 @@ class Scanner::Round {
   void add_function(const vfio::PciFunction& function, bool kubevirt, bool kata) {
     const std::string id = function.address.text();
     const auto group = group_to_advertise(function);
-    if (!group) return assembly_.refuse(id, group.error().message);
+    if (!group) return assembly_.add_unusable(id, group.error().message);
     const auto members = members_of(inventory_, function, rules_);
     if (auto problem = group_problem(*group, members); !problem.empty())
-      return assembly_.refuse(id, std::move(problem));
+      return assembly_.add_unusable(id, std::move(problem));
 
     AdvertisedDevice device{.id = id,
                             .kind = DeviceKind::pci_function,
@@ -248,17 +248,17 @@ class Scanner::Round {
     if (kata) add_for_kata(function, human, device);
     if (!kubevirt) return;
     if (const auto for_it = group_for_kubevirt(function); !for_it)
-      return assembly_.refuse(id, for_it.error().message);
+      return assembly_.add_unusable(id, for_it.error().message);
     // ABI: drivers/vfio/pci/vfio_pci_core.c, vfio_pci_validate_vf_token(). KubeVirt gives QEMU no token.
     if (const auto* const physical = physical_of(function);
         physical != nullptr && physical->driver == "vfio-pci") {
-      return assembly_.refuse(
+      return assembly_.add_unusable(
           id, fmt::format("its physical function {} is on vfio-pci, and a VM then needs a VF token, which "
                           "KubeVirt does not pass: bind {} to the driver that made the virtual functions",
                           physical->address.text(), physical->address.text()));
     }
     const auto domain = domain_of(function);
-    if (!domain) return assembly_.refuse(id, domain.error().message);
+    if (!domain) return assembly_.add_unusable(id, domain.error().message);
     if (device.nodes.empty()) device.problem = missing_nodes(device.iommu_group);
     assembly_.add(std::move(device), function_part(function, human), hex_of(function) + vf_suffix(function),
                   EnvPrefix::pci_resource, *domain);
@@ -286,9 +286,9 @@ class Scanner::Round {
       if (gpu == nullptr || !rules_.accelerators.match(*gpu) || !vfio::is_companion(*gpu, function)) continue;
       const std::string id = function.address.text();
       if (const auto group = group_for_kubevirt(function); !group)
-        return assembly_.refuse(id, group.error().message);
+        return assembly_.add_unusable(id, group.error().message);
       if (auto problem = scanner_.fatal_errors_.problem(host_, function.address); !problem.empty())
-        return assembly_.refuse(id, std::move(problem));
+        return assembly_.add_unusable(id, std::move(problem));
       return assembly_.add_companion(
           gpu->address.text(),
           {.address = id, .model = function.ids(), .driver = function.driver.value_or("")},
@@ -332,10 +332,11 @@ class Scanner::Round {
       return;  // advertised by another function of the group
     if (!is_new) {
       // The same function may still be advertised to KubeVirt.
-      return assembly_.refuse(rules_.kubevirt ? address + " for Kata" : address,
-                              fmt::format("its number for Kata, {}, is that of {}: one has a node of its "
-                                          "own, /dev/vfio/devices/vfio{}, and the other the IOMMU group {}",
-                                          key.id, seen->second.address, key.id, key.id));
+      return assembly_.add_unusable(
+          rules_.kubevirt ? address + " for Kata" : address,
+          fmt::format("its number for Kata, {}, is that of {}: one has a node of its "
+                      "own, /dev/vfio/devices/vfio{}, and the other the IOMMU group {}",
+                      key.id, seen->second.address, key.id, key.id));
     }
     device.id = key.id;
     device.sysfs_name = address;
@@ -365,7 +366,7 @@ class Scanner::Round {
 
   void add_mediated_device(const mdev::VgpuGpu& gpu, const mdev::VgpuDevice& vgpu) {
     if (!vgpu.iommu_group)
-      return assembly_.refuse(vgpu.id.text, "no VFIO driver has taken it: no IOMMU group");
+      return assembly_.add_unusable(vgpu.id.text, "no VFIO driver has taken it: no IOMMU group");
     const auto* const parent = inventory_.find(vgpu.parent);
     AdvertisedDevice device{.id = vgpu.id.text,
                             .kind = DeviceKind::mediated_device,
@@ -386,9 +387,9 @@ class Scanner::Round {
     const auto* const function = inventory_.find(vgpu.parent);
     if (function == nullptr) return;  // gone meanwhile
     const auto group = group_for_kubevirt(*function);
-    if (!group) return assembly_.refuse(id, group.error().message);
+    if (!group) return assembly_.add_unusable(id, group.error().message);
     if (!is_name(vgpu.type_name, vgpu.type_id)) {
-      return assembly_.refuse(
+      return assembly_.add_unusable(
           id, fmt::format("nothing on this host names its vGPU type {}, and a resource is named by the type",
                           vgpu.type_id));
     }
@@ -396,7 +397,7 @@ class Scanner::Round {
     // The vendor's driver gives it to VMs, which kernels before 6.1 do not show.
     for (auto& member : members) member.usable = member.usable || member.address == function->address;
     if (auto problem = group_problem(*group, members); !problem.empty())
-      return assembly_.refuse(id, std::move(problem));
+      return assembly_.add_unusable(id, std::move(problem));
     AdvertisedDevice device{.id = id,
                             .kind = DeviceKind::vendor_vgpu,
                             .model = vgpu.type_name,

@@ -72,11 +72,10 @@ TEST(HostStatusFile, IsReadByThePluginWhateverElseIsInIt) {
   file["phase"] = "of a newer hostd";
   file["accelerators"] = 5;
   ASSERT_FALSE(read_host_status(file.dump()));
-  const auto read = must(read_unavailable(file.dump()));
+  const auto read = must(read_plugin_orders(file.dump()));
   EXPECT_EQ(read.generation, 17U);
   EXPECT_EQ(read.unavailable, some_state().unavailable);
   EXPECT_EQ(read.standby, "another serves");
-  EXPECT_TRUE(read.boot_id.empty()) << "nothing else is read";
 }
 
 TEST(HostStatusFile, SaysNullForWhatIsNotThere) {
@@ -126,7 +125,7 @@ TEST(HostStatusFile, MayLackWhatAReaderCanDoWithout) {
     first.vgpus.push_back({.id = id, .type = {}});
   expected.unavailable = some_state().unavailable;
   EXPECT_EQ(must(read_host_status(file.dump())), expected);
-  EXPECT_FALSE(read_unavailable(file.dump())) << "the plugin answers with the generation";
+  EXPECT_FALSE(read_plugin_orders(file.dump())) << "the plugin answers with the generation";
 }
 
 TEST(HostStatusFile, NamesAUserForPeople) {
@@ -161,7 +160,7 @@ TEST_P(BadHostStatusFile, IsRefusedWithTheKey) {
   EXPECT_FALSE(read.error().hint.empty());
 }
 
-TEST(Withdrawals, OfAnotherFormAreRefusedWithTheKey) {
+TEST(PluginOrders, OfAnotherFormAreRefusedWithTheKey) {
   for (const auto& [text, message] :
        {std::pair{"", "not JSON"},
         {R"({"version": 2,)", "not JSON"},
@@ -174,7 +173,7 @@ TEST(Withdrawals, OfAnotherFormAreRefusedWithTheKey) {
         {R"({"version": 2, "generation": 1, "unavailable": ["a"]})", "unavailable[0]: expected an object"},
         {R"({"version": 2, "generation": 1, "unavailable": [{"id": 5}]})",
          "unavailable[0].id: expected a text"}}) {
-    const auto read = read_unavailable(text);
+    const auto read = read_plugin_orders(text);
     ASSERT_FALSE(read) << text;
     EXPECT_EQ(read.error().message, std::string("/run/ferry/status.json: ") + message);
   }

@@ -3,7 +3,7 @@
 #include "tests/fuzz/fuzz.h"
 
 void ferry::fuzz::one_input(std::string_view text) {
-  const auto unavailable = api::read_unavailable(text);
+  const auto orders = api::read_plugin_orders(text);
   const auto read = api::read_host_status(text);
   if (!read) {
     require(read.error().code == Errc::malformed_host, "a refusal is of the host");
@@ -11,5 +11,5 @@ void ferry::fuzz::one_input(std::string_view text) {
   }
   const auto again = api::read_host_status(api::host_status_text(*read));
   require(again && *again == *read, "a status reads back as itself");
-  require(!unavailable || unavailable->unavailable == read->unavailable, "the plugin reads the same");
+  require(!orders || orders->unavailable == read->unavailable, "the plugin reads the same");
 }

@@ -182,11 +182,11 @@ class NodeKeeperTest : public ThreeT4s {
   bool plugin_follows() {
     if (!liveness_ || silent_) return false;
     const auto text = kernel_.read_file("run/ferry/status.json");
-    const auto host_status = text ? test::must(api::read_unavailable(*text)) : api::HostStatus();
+    const auto orders = text ? test::must(api::read_plugin_orders(*text)) : api::PluginOrders();
     auto devices = nlohmann::json::array();
     const auto add = [&](const std::string& id, unsigned group) {
       const bool allocated = allocated_.contains(id);
-      if (!allocated && std::ranges::any_of(host_status.unavailable, [&](const api::UnavailableDevice& one) {
+      if (!allocated && std::ranges::any_of(orders.unavailable, [&](const api::UnavailableDevice& one) {
             return one.id == id || (kata_ && iommu_group_of(kernel_, one.id) == group);
           })) {
         listed_.erase(id);
@@ -204,7 +204,7 @@ class NodeKeeperTest : public ThreeT4s {
       for (const std::string& vgpu : mdev_.devices_on(address)) add(vgpu.substr(vgpu.find(' ') + 1), 200);
     }
     const nlohmann::json file = {{"version", 2},
-                                 {"state_generation", host_status.generation + answer_ahead_},
+                                 {"state_generation", orders.generation + answer_ahead_},
                                  {"resources", {{{"name", "nvidia.com/T4"}, {"devices", devices}}}}};
     const std::string now = file.dump();
     if (now == kernel_.read_file("run/ferry/plugin/advertised.json").value_or("")) return false;

@@ -460,7 +460,7 @@ TEST_F(NodeLoopTest, LearnsWhatThePluginAnswers) {
   ASSERT_TRUE(becomes(api::NodePhase::ready, policy::Mode::passthrough));
   want("host");
   ASSERT_TRUE(becomes(api::NodePhase::applying, policy::Mode::passthrough));
-  const auto generation = must(api::read_unavailable(must(kernel_.read_file(kStatusFile)))).generation;
+  const auto generation = must(api::read_plugin_orders(must(kernel_.read_file(kStatusFile)))).generation;
   must(kernel_.write_file(
       "run/ferry/plugin/advertised.json",
       R"({"version": 2, "resources": [], "state_generation": )" + std::to_string(generation) + "}"));
@@ -475,7 +475,7 @@ TEST_F(NodeLoopTest, LearnsThatThePluginHasDied) {
   ASSERT_TRUE(becomes(api::NodePhase::ready, policy::Mode::passthrough));
   want("host");
   ASSERT_TRUE(becomes(api::NodePhase::applying, policy::Mode::passthrough));
-  const auto generation = must(api::read_unavailable(must(kernel_.read_file(kStatusFile)))).generation;
+  const auto generation = must(api::read_plugin_orders(must(kernel_.read_file(kStatusFile)))).generation;
   must(kernel_.write_file("run/ferry/plugin/advertised.json",
                           R"({"version": 2, "resources": [{"name": "nvidia.com/GPU", "devices": [
           {"id": "0000:05:00.0", "iommu_group": 5, "allocated": true}]}], "state_generation": )" +
