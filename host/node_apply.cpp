@@ -37,23 +37,24 @@ bool contains(const std::vector<vfio::PciAddress>& addresses, const vfio::PciAdd
 struct PolicyInput {
   vfio::Inventory inventory;
   mdev::VgpuInventory vgpus;
-  policy::DesiredState desired;
+  policy::ResolvedPolicy resolved;
 };
 
-bool is_away(const policy::DesiredState& desired, const vfio::PciAddress& gpu) {
-  return desired.modes.at(gpu) == policy::Mode::passthrough;
+bool is_away(const policy::ResolvedPolicy& resolved, const vfio::PciAddress& gpu) {
+  return resolved.modes.at(gpu) == policy::Mode::passthrough;
 }
 
 // Finds requests that no change can fulfil, before anything is begun.
 Result<> check_possible(const PolicyInput& input) {
-  if (auto allocations = policy::check_allocations(input.desired, input.inventory, input.vgpus); !allocations)
+  if (auto allocations = policy::check_allocations(input.resolved, input.inventory, input.vgpus);
+      !allocations)
     return allocations;
   bool any_away = false;
-  for (const auto& [gpu, mode] : input.desired.modes) {
+  for (const auto& [gpu, mode] : input.resolved.modes) {
     if (mode != policy::Mode::passthrough || input.inventory.find(gpu) == nullptr) continue;
     any_away = true;
     for (const vfio::PciAddress& other : vfio::concerned(input.inventory, {gpu})) {
-      if (!input.desired.modes.contains(other) || is_away(input.desired, other)) continue;
+      if (!input.resolved.modes.contains(other) || is_away(input.resolved, other)) continue;
       return fail(Errc::refused,
                   fmt::format("{} is to be passed through and {} is not, but they share an IOMMU group",
                               gpu.text(), other.text()),
@@ -70,12 +71,12 @@ Result<PolicyInput> read_input(const NodeHost& host, const policy::Policy& polic
   if (!inventory) return fail(std::move(inventory).error());
   auto vgpus = vgpu::scan_known_vgpus(*host.rebinds.host, *inventory, host.rebinds.rules);
   if (!vgpus) return fail(std::move(vgpus).error());
-  policy::DesiredState desired = policy::desired_state(policy, *vgpus, host.models);
-  for (const vfio::PciAddress& gpu : host.dra) desired.modes.erase(gpu);
-  std::erase_if(desired.vgpus.items,
+  policy::ResolvedPolicy resolved = policy::resolve(policy, *vgpus, host.models);
+  for (const vfio::PciAddress& gpu : host.dra) resolved.modes.erase(gpu);
+  std::erase_if(resolved.vgpus.items,
                 [&](const vgpu::ProfileItem& item) { return item.only && host.dra.contains(*item.only); });
   return PolicyInput{
-      .inventory = std::move(*inventory), .vgpus = std::move(*vgpus), .desired = std::move(desired)};
+      .inventory = std::move(*inventory), .vgpus = std::move(*vgpus), .resolved = std::move(resolved)};
 }
 
 struct Rollback {
@@ -90,7 +91,7 @@ Result<Rollback> to_give_back(const NodeHost& host, const PolicyInput& input) {
   Rollback back;
   back.unfinished.accelerators = unfinished(input.inventory, host.rebinds.rules, *record);
   back.unfinished.recorded_only = true;
-  for (const auto& [address, mode] : input.desired.modes) {
+  for (const auto& [address, mode] : input.resolved.modes) {
     const vfio::PciFunction* gpu = input.inventory.find(address);
     if (mode == policy::Mode::passthrough || gpu == nullptr || !host.rebinds.rules.match(*gpu)) continue;
     if (vfio::on_vfio_driver(*gpu) || record->speaks_of(*gpu)) back.gpus.accelerators.push_back(address);
@@ -102,8 +103,8 @@ vfio::RebindRequest to_give_away(const NodeHost& host, const PolicyInput& input)
   vfio::RebindRequest request;
   request.untouchable = mdev::carriers_of_vgpus(
       input.vgpus, [&](const mdev::VgpuDevice& device) { return vgpu::is_ours(host.vgpus.node, device); });
-  request.release = input.desired.release;
-  for (const auto& [address, mode] : input.desired.modes) {
+  request.release = input.resolved.release;
+  for (const auto& [address, mode] : input.resolved.modes) {
     const vfio::PciFunction* gpu = input.inventory.find(address);
     if (mode == policy::Mode::passthrough && gpu != nullptr && host.rebinds.rules.match(*gpu))
       request.accelerators.push_back(address);
@@ -132,8 +133,8 @@ Result<vfio::RebindPreview> preview(const NodeHost& host, const vfio::RebindRequ
 std::set<vfio::PciAddress> to_be_emptied(const PolicyInput& input) {
   std::set<vfio::PciAddress> out;
   for (const mdev::VgpuGpu& gpu : input.vgpus.gpus) {
-    const auto mode = input.desired.modes.find(gpu.address());
-    const bool away = mode != input.desired.modes.end() && mode->second == policy::Mode::passthrough;
+    const auto mode = input.resolved.modes.find(gpu.address());
+    const bool away = mode != input.resolved.modes.end() && mode->second == policy::Mode::passthrough;
     const bool loses = !gpu.devices.empty() || gpu.function.sriov_numvfs > 0;
     if (away && loses && !vfio::on_vfio_driver(gpu.function)) out.insert(gpu.address());
   }
@@ -150,10 +151,10 @@ vfio::RebindRequest once_empty(vfio::RebindRequest request, const std::set<vfio:
 /// The settings for the vGPU stage. It may quiesce the same services as the bind and unbind stages, in the
 /// same way. These services stay stopped until the last stage is over, because a service started earlier
 /// would open the GPUs again before the last stage.
-vgpu::VgpuHost dividing(const NodeHost& host, const policy::DesiredState& desired) {
+vgpu::VgpuHost dividing(const NodeHost& host, const policy::ResolvedPolicy& resolved) {
   vgpu::VgpuHost out = host.vgpus;
-  out.release = desired.release;
-  if (desired.foreign) out.spares_foreign = *desired.foreign == policy::Foreign::keep;
+  out.release = resolved.release;
+  if (resolved.foreign) out.spares_foreign = *resolved.foreign == policy::Foreign::keep;
   out.releaser = host.rebinds.releaser;
   out.persistence = host.rebinds.persistence;
   out.on_release = host.rebinds.on_step;
@@ -199,10 +200,11 @@ Result<std::vector<vfio::Refusal>> keep_what_cannot_go(const NodeHost& host, Pol
            });
   };
   if (away->plan.refusals.empty()) return std::vector<vfio::Refusal>{};
-  vgpu::Profile refused = input.desired.vgpus;
+  vgpu::Profile refused = input.resolved.vgpus;
   std::erase_if(refused.items, [&](const vgpu::ProfileItem& item) { return !is_refused(item); });
-  std::erase_if(input.desired.vgpus.items, is_refused);
-  if (auto added = add_what_keeps_vgpus(dividing(host, input.desired), refused, scanned, away->plan.refusals);
+  std::erase_if(input.resolved.vgpus.items, is_refused);
+  if (auto added =
+          add_what_keeps_vgpus(dividing(host, input.resolved), refused, scanned, away->plan.refusals);
       !added)
     return fail(std::move(added).error());
   return std::move(away->plan.refusals);
@@ -255,11 +257,11 @@ vgpu::Profile without_those_still_away(PolicyInput input, const vfio::RebindOutc
       continue;
     for (const vfio::PciAddress& device : result.devices) {
       const mdev::VgpuGpu* gpu = input.vgpus.find(device);
-      std::erase_if(input.desired.vgpus.items,
+      std::erase_if(input.resolved.vgpus.items,
                     [&](const vgpu::ProfileItem& item) { return gpu != nullptr && item.matches(*gpu); });
     }
   }
-  return std::move(input.desired.vgpus);
+  return std::move(input.resolved.vgpus);
 }
 
 }  // namespace
@@ -283,9 +285,9 @@ Result<NodePreview> preview_policy(const NodeHost& on, const policy::Policy& pol
 
   auto kept = keep_what_cannot_go(host, *input, &input->inventory);
   if (!kept) return fail(std::move(kept).error());
-  auto snapshot = look(dividing(host, input->desired), {&input->desired.vgpus, 1}, &input->inventory);
+  auto snapshot = look(dividing(host, input->resolved), {&input->resolved.vgpus, 1}, &input->inventory);
   if (!snapshot) return fail(std::move(snapshot).error());
-  vgpu::VgpuPlan vgpus = vgpu::plan_profile(input->desired.vgpus, *snapshot);
+  vgpu::VgpuPlan vgpus = vgpu::plan_profile(input->resolved.vgpus, *snapshot);
   std::set<vfio::PciAddress> emptied;
   for (vgpu::GpuPlan& gpu : vgpus.gpus) {
     if (contains(back->gpus.accelerators, gpu.gpu)) {
@@ -330,7 +332,7 @@ void await_types(const NodeHost& host, const vgpu::Profile& carried, const vfio:
 
 // True if no GPU has vGPUs or virtual functions, and none is to have vGPUs.
 bool has_whole_gpus_only(const PolicyInput& input) {
-  return std::ranges::all_of(input.desired.vgpus.items,
+  return std::ranges::all_of(input.resolved.vgpus.items,
                              [](const vgpu::ProfileItem& item) { return item.vgpus.empty(); }) &&
          std::ranges::all_of(input.vgpus.gpus, [](const mdev::VgpuGpu& gpu) {
            return gpu.devices.empty() && gpu.function.sriov_numvfs == 0;
@@ -390,14 +392,14 @@ Result<NodeOutcome> apply_stages(const NodeHost& host, const policy::Policy& pol
   if (auto possible = check_possible(*input); !possible) return fail(std::move(possible).error());
   const auto back = to_give_back(host, *input);
   if (!back) return fail(Error(back.error()));
-  const auto before = before_stages(host, input->inventory, input->desired, back->gpus.accelerators);
+  const auto before = before_stages(host, input->inventory, input->resolved, back->gpus.accelerators);
   if (!before) return fail(Error(before.error()));
   NodeOutcome outcome;
   auto unbound = give_back(host, *back);
   if (!unbound) return fail(std::move(unbound).error());
   outcome.unbound = std::move(*unbound);
   const NodeHost on{.rebinds = host.rebinds,
-                    .vgpus = dividing(host, input->desired),
+                    .vgpus = dividing(host, input->resolved),
                     .models = host.models,
                     .dra = host.dra};
   outcome = go_on(on, policy, std::move(input), std::move(outcome));

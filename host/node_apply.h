@@ -74,12 +74,12 @@ Result<NodeOutcome> apply_policy(const NodeHost& host, const policy::Policy& pol
 struct BeforeStages {
   vfio::Inventory inventory;  ///< with the driver overrides of the devices that the first stage may unbind
   vfio::UndoJournal record;
-  policy::DesiredState desired;  ///< the complete policy for this node
+  policy::ResolvedPolicy resolved;  ///< the complete policy for this node
 };
 
 /// `going_back`: the GPUs that the first stage is to take back. Errors: the undo journal cannot be listed.
 Result<BeforeStages> before_stages(const NodeHost& host, const vfio::Inventory& inventory,
-                                   const policy::DesiredState& desired,
+                                   const policy::ResolvedPolicy& resolved,
                                    const std::vector<vfio::PciAddress>& going_back);
 
 /// Rolls back the work of stages on GPUs that a later stage could not bring to their modes, and reports it in

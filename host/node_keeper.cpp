@@ -38,7 +38,7 @@ StillAdvertisedProbe::Files files_of(const KeeperSettings& settings) {
 }
 
 void set_node(const NodeHost& host, const DesiredState& desired, ScannedNode node, RoundSnapshot& snapshot) {
-  snapshot.modes = policy::desired_state(desired.policy, node.vgpus, host.models).modes;
+  snapshot.modes = policy::resolve(desired.policy, node.vgpus, host.models).modes;
   snapshot.models = host.models;
   snapshot.node = std::move(node);
 }
@@ -121,7 +121,7 @@ Result<GpusWithClaims> NodeKeeper::gpus_of_claims() const {
 
 /// Finds the users of GPUs that change their allocation, and whether the plugin has read that they are
 /// unavailable.
-void NodeKeeper::look_before_dra(const ScannedNode& node, const policy::DesiredState& desired,
+void NodeKeeper::look_before_dra(const ScannedNode& node, const policy::ResolvedPolicy& resolved,
                                  AllocationFacts& facts) {
   std::set<vfio::PciAddress> looked_at = kept_by_claims(node, facts);
   std::erase_if(looked_at, [&](const vfio::PciAddress& gpu) { return node.vgpus.find(gpu) == nullptr; });
@@ -130,7 +130,7 @@ void NodeKeeper::look_before_dra(const ScannedNode& node, const policy::DesiredS
   facts.plugin_is_asked = false;
   facts.use.clear();
   for (const vfio::PciAddress& gpu : looked_at)
-    facts.use.emplace(gpu, use_of(host_, node, uses_.rebinds, gpu, desired.release));
+    facts.use.emplace(gpu, use_of(host_, node, uses_.rebinds, gpu, resolved.release));
   if (going.empty()) {
     asked_at.reset();
     return;
@@ -151,7 +151,7 @@ void NodeKeeper::look_before_dra(const ScannedNode& node, const policy::DesiredS
   GuardedProbes guarded(host_, uses_, files_of(settings_), {asked, status.unavailable_since});
   const NodeProbes probes = facts.plugin_is_asked ? uses_ : guarded.probes();
   for (const vfio::PciAddress& gpu : going)
-    facts.use.emplace(gpu, use_of(host_, node, probes.rebinds, gpu, desired.release));
+    facts.use.emplace(gpu, use_of(host_, node, probes.rebinds, gpu, resolved.release));
 }
 
 /// Asks the driver's library about GPUs for mixed sizes whose placements are not known yet.
@@ -196,21 +196,21 @@ void NodeKeeper::come_again_to_ask(Round& round) const {
 }
 
 /// Decides which GPUs DRA has in this round, and writes them to kClaimableGpusFile.
-Result<> NodeKeeper::allocate_gpus(const ScannedNode& node, const policy::DesiredState& desired,
+Result<> NodeKeeper::allocate_gpus(const ScannedNode& node, const policy::ResolvedPolicy& resolved,
                                    const NodeHost& host) {
   auto claims = gpus_of_claims();
   if (!claims) return fail(std::move(claims).error());
   AllocationFacts facts{
-      .for_dra = desired.for_dra,
+      .for_dra = resolved.for_dra,
       .claimed = std::move(claims->gpus),
       .without_functions = gpus_without_functions(claims->missing_functions, node.inventory)};
   for (const api::ClaimableGpu& gpu : claimable_.published()) facts.published.insert(gpu.address);
-  look_before_dra(node, desired, facts);
+  look_before_dra(node, resolved, facts);
   const auto write = [&](const Allocations& next) {
     ClaimableFacts claimable{.node = node,
                              .models = host.models,
                              .rules = host.rebinds.rules,
-                             .for_dra = desired.for_dra,
+                             .for_dra = resolved.for_dra,
                              .dra = next.dra,
                              .without_functions = facts.without_functions,
                              .before = claimable_.published()};
@@ -226,7 +226,7 @@ Result<> NodeKeeper::allocate_gpus(const ScannedNode& node, const policy::Desire
   if (!claims) return fail(std::move(claims).error());
   if (claims->gpus != facts.claimed) {
     facts.claimed = std::move(claims->gpus);
-    look_before_dra(node, desired, facts);
+    look_before_dra(node, resolved, facts);
     next = allocate(node, facts);
     if (auto written = write(next); !written) return written;
   }
@@ -244,8 +244,9 @@ void NodeKeeper::look_at_claims(const DesiredState& desired) {
   const NodeHost host = host_for(std::move(*plain), desired.policy);
   const auto node = scan_node(host);
   if (!node) return;
-  const policy::DesiredState state = policy::desired_state(desired.policy, node->vgpus, host.models);
-  if (policy::check_allocations(state, node->inventory, node->vgpus)) (void)allocate_gpus(*node, state, host);
+  const policy::ResolvedPolicy resolved = policy::resolve(desired.policy, node->vgpus, host.models);
+  if (policy::check_allocations(resolved, node->inventory, node->vgpus))
+    (void)allocate_gpus(*node, resolved, host);
 }
 
 /// Lets DRA have the GPUs of the last round, which kClaimableGpusFile names after a restart. For a policy
@@ -302,10 +303,10 @@ NodeKeeper::Round NodeKeeper::keep(const DesiredState& desired) {
   std::optional<NodeHost> host(host_for(std::move(*plain), desired.policy));
   auto node = scan_node(*host);
   if (!node) return begin_nothing(snapshot.desired, {.error = node.error()});
-  const policy::DesiredState state = policy::desired_state(desired.policy, node->vgpus, host->models);
+  const policy::ResolvedPolicy resolved = policy::resolve(desired.policy, node->vgpus, host->models);
   // preview_policy() refuses a policy that fails this check; no GPU changes its allocation for it.
-  if (policy::check_allocations(state, node->inventory, node->vgpus)) {
-    if (auto done = allocate_gpus(*node, state, *host); !done)
+  if (policy::check_allocations(resolved, node->inventory, node->vgpus)) {
+    if (auto done = allocate_gpus(*node, resolved, *host); !done)
       return begin_nothing(snapshot.desired, {.error = done.error()});
   } else {
     keep_allocations(*node);

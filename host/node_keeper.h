@@ -157,14 +157,16 @@ class NodeKeeper : Pinned {
   ReconcileResult reconcile_and_remember(Stage stage, RoundSnapshot& snapshot);
   Result<> publish(ReconcileResult& result);
   Result<GpusWithClaims> gpus_of_claims() const;
-  Result<> allocate_gpus(const ScannedNode& node, const policy::DesiredState& desired, const NodeHost& host);
+  Result<> allocate_gpus(const ScannedNode& node, const policy::ResolvedPolicy& resolved,
+                         const NodeHost& host);
   void look_at_claims(const DesiredState& desired);
   void ask_for_placements(const NodeHost& host, ClaimableFacts& facts);
   void remember_gpus_without_types(const ClaimableFacts& facts);
   void come_again_to_ask(Round& round) const;
   void keep_allocations(const ScannedNode& node);
   bool knows_allocations();
-  void look_before_dra(const ScannedNode& node, const policy::DesiredState& desired, AllocationFacts& facts);
+  void look_before_dra(const ScannedNode& node, const policy::ResolvedPolicy& resolved,
+                       AllocationFacts& facts);
   void remember_vgpus(const ScannedNode& node);
 
   /// Absent also if it cannot be read: StillAdvertisedProbe then permits no change.

@@ -90,7 +90,7 @@ bool hangs(const NodeHost& host, const Trouble& trouble) {
 
 void undo_vgpus(const NodeHost& host, const BeforeStages& before, vgpu::GpuOutcome& gpu, const Trouble& why) {
   gpu.undo_errors = hangs(host, why) ? std::vector<Error>{left_as_it_is(gpu.gpu)}
-                                     : vgpu::put_back(host.vgpus, before.desired.vgpus, gpu);
+                                     : vgpu::put_back(host.vgpus, before.resolved.vgpus, gpu);
   const bool refused = why.refused && gpu.undo_errors.empty();
   gpu.kind = refused ? vgpu::GpuOutcome::Kind::refused : vgpu::GpuOutcome::Kind::failed;
   gpu.error = why.error;
@@ -107,8 +107,8 @@ Trouble prefixed(Trouble trouble, const std::string& what) {
 bool undo_emptied(const NodeHost& host, const BeforeStages& before, NodeOutcome& outcome) {
   bool any = false;
   for (vgpu::GpuOutcome& gpu : outcome.vgpus.gpus) {
-    const auto mode = before.desired.modes.find(gpu.gpu);
-    const bool away = mode != before.desired.modes.end() && mode->second == policy::Mode::passthrough;
+    const auto mode = before.resolved.modes.find(gpu.gpu);
+    const bool away = mode != before.resolved.modes.end() && mode->second == policy::Mode::passthrough;
     if (!away || !gpu.before) continue;
     const auto trouble = trouble_of_bind(outcome, gpu.gpu);
     if (!trouble) continue;
@@ -128,8 +128,8 @@ struct Returning {
 std::optional<Trouble> trouble_of_unit(const BeforeStages& before, const NodeOutcome& outcome,
                                        const vfio::RebindResult& result) {
   for (const vfio::PciAddress& gpu : result.devices) {
-    const auto mode = before.desired.modes.find(gpu);
-    if (mode == before.desired.modes.end() || mode->second == policy::Mode::passthrough) continue;
+    const auto mode = before.resolved.modes.find(gpu);
+    if (mode == before.resolved.modes.end() || mode->second == policy::Mode::passthrough) continue;
     // A unit in mode host stays, since each of its functions that came back is in the right place.
     if (result.status == Status::failed && mode->second == policy::Mode::vgpu) return trouble_of(result);
     if (result.status != Status::done) continue;
@@ -162,7 +162,7 @@ Result<vfio::RebindRequest> to_vfio_again(const NodeHost& host, const BeforeStag
   vfio::RebindRequest request;
   request.untouchable = mdev::carriers_of_vgpus(
       *vgpus, [&](const mdev::VgpuDevice& device) { return vgpu::is_ours(host.vgpus.node, device); });
-  request.release = before.desired.release;
+  request.release = before.resolved.release;
   for (const Returning& unit : units) {
     std::ranges::copy(unit.result->devices, std::back_inserter(request.accelerators));
     for (const vfio::Member& member : unit.result->rebind.members) {
@@ -247,9 +247,9 @@ bool undo_unbind(const NodeHost& host, const BeforeStages& before, NodeOutcome& 
 }  // namespace
 
 Result<BeforeStages> before_stages(const NodeHost& host, const vfio::Inventory& inventory,
-                                   const policy::DesiredState& desired,
+                                   const policy::ResolvedPolicy& resolved,
                                    const std::vector<vfio::PciAddress>& going_back) {
-  BeforeStages before{.inventory = inventory, .record = {}, .desired = desired};
+  BeforeStages before{.inventory = inventory, .record = {}, .resolved = resolved};
   if (going_back.empty()) return before;
   auto record = vfio::read_records(*host.rebinds.host);
   if (!record) return fail(std::move(record).error());
