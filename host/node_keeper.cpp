@@ -37,18 +37,20 @@ StillAdvertisedProbe::Files files_of(const KeeperSettings& settings) {
   return {.advertised = settings.advertised_file, .liveness = settings.plugin_liveness};
 }
 
-void set_node(const NodeHost& host, const DesiredState& desired, ScannedNode node, RoundSnapshot& snapshot) {
-  snapshot.modes = policy::resolve(desired.policy, node.vgpus, host.models).modes;
-  snapshot.models = host.models;
+void set_node(const NodeContext& context, const DesiredState& desired, ScannedNode node,
+              RoundSnapshot& snapshot) {
+  snapshot.modes = policy::resolve(desired.policy, node.vgpus, context.models).modes;
+  snapshot.models = context.models;
   snapshot.node = std::move(node);
 }
 
 }  // namespace
 
-NodeKeeper::NodeKeeper(HostFs& host, const NodeProbes& uses, HostFor node_host, KeeperSettings settings)
+NodeKeeper::NodeKeeper(HostFs& host, const NodeProbes& uses, MakeContext make_context,
+                       KeeperSettings settings)
     : host_(host),
       uses_(uses),
-      node_host_(std::move(node_host)),
+      make_context_(std::move(make_context)),
       settings_(std::move(settings)),
       status_(host_, settings_.status_file, settings_.advertised_file, memory_),
       claimable_(host_, settings_.claimable_file) {}
@@ -130,7 +132,7 @@ void NodeKeeper::look_before_dra(const ScannedNode& node, const policy::Resolved
   facts.plugin_is_asked = false;
   facts.use.clear();
   for (const vfio::PciAddress& gpu : looked_at)
-    facts.use.emplace(gpu, use_of(host_, node, uses_.rebinds, gpu, resolved.release));
+    facts.use.emplace(gpu, use_of(host_, node, uses_.for_rebinds, gpu, resolved.release));
   if (going.empty()) {
     asked_at.reset();
     return;
@@ -151,19 +153,19 @@ void NodeKeeper::look_before_dra(const ScannedNode& node, const policy::Resolved
   GuardedProbes guarded(host_, uses_, files_of(settings_), {asked, status.unavailable_since});
   const NodeProbes probes = facts.plugin_is_asked ? uses_ : guarded.probes();
   for (const vfio::PciAddress& gpu : going)
-    facts.use.emplace(gpu, use_of(host_, node, probes.rebinds, gpu, resolved.release));
+    facts.use.emplace(gpu, use_of(host_, node, probes.for_rebinds, gpu, resolved.release));
 }
 
 /// Asks the driver's library about GPUs for mixed sizes whose placements are not known yet.
-void NodeKeeper::ask_for_placements(const NodeHost& host, ClaimableFacts& facts) {
+void NodeKeeper::ask_for_placements(const NodeContext& context, ClaimableFacts& facts) {
   auto& answers = memory_.allocation.placements_of;
   const std::set<vfio::PciAddress> unknown = gpus_without_placements(facts);
   std::erase_if(answers, [&](const auto& entry) { return !unknown.contains(entry.first); });
   for (const vfio::PciAddress& gpu : unknown) {
     const auto known = answers.find(gpu);
     if (known == answers.end() || settings_.now() >= known->second.again) {
-      auto said = host.vgpus.management != nullptr
-                      ? host.vgpus.management->read(gpu)
+      auto said = context.vgpu_host.management != nullptr
+                      ? context.vgpu_host.management->read(gpu)
                       : Result<mdev::ManagedGpu>(fail(Errc::unsupported, "this hostd has no library to ask"));
       const std::string why = why_no_mixed_sizes(said);
       const bool is_news = known == answers.end() || why != why_no_mixed_sizes(known->second.said);
@@ -197,7 +199,7 @@ void NodeKeeper::come_again_to_ask(Round& round) const {
 
 /// Decides which GPUs DRA has in this round, and writes them to kClaimableGpusFile.
 Result<> NodeKeeper::allocate_gpus(const ScannedNode& node, const policy::ResolvedPolicy& resolved,
-                                   const NodeHost& host) {
+                                   const NodeContext& context) {
   auto claims = gpus_of_claims();
   if (!claims) return fail(std::move(claims).error());
   AllocationFacts facts{
@@ -208,14 +210,14 @@ Result<> NodeKeeper::allocate_gpus(const ScannedNode& node, const policy::Resolv
   look_before_dra(node, resolved, facts);
   const auto write = [&](const Allocations& next) {
     ClaimableFacts claimable{.node = node,
-                             .models = host.models,
-                             .rules = host.rebinds.rules,
+                             .models = context.models,
+                             .rules = context.rebind_context.rules,
                              .for_dra = resolved.for_dra,
                              .dra = next.dra,
                              .without_functions = facts.without_functions,
                              .before = claimable_.published()};
     read_claimable_facts(host_, claimable);
-    ask_for_placements(host, claimable);
+    ask_for_placements(context, claimable);
     remember_gpus_without_types(claimable);
     return claimable_.publish(claimable_gpus(claimable));
   };
@@ -239,14 +241,14 @@ Result<> NodeKeeper::allocate_gpus(const ScannedNode& node, const policy::Resolv
 /// Publishes the state of the GPUs for claims during a back-off, in which claims are served too. The round
 /// after the back-off reports the errors.
 void NodeKeeper::look_at_claims(const DesiredState& desired) {
-  auto plain = node_host_(uses_);
+  auto plain = make_context_(uses_);
   if (!plain) return;
-  const NodeHost host = host_for(std::move(*plain), desired.policy);
-  const auto node = scan_node(host);
+  const NodeContext context = context_for(std::move(*plain), desired.policy);
+  const auto node = scan_node(context);
   if (!node) return;
-  const policy::ResolvedPolicy resolved = policy::resolve(desired.policy, node->vgpus, host.models);
+  const policy::ResolvedPolicy resolved = policy::resolve(desired.policy, node->vgpus, context.models);
   if (policy::check_allocations(resolved, node->inventory, node->vgpus))
-    (void)allocate_gpus(*node, resolved, host);
+    (void)allocate_gpus(*node, resolved, context);
 }
 
 /// Lets DRA have the GPUs of the last round, which kClaimableGpusFile names after a restart. For a policy
@@ -278,14 +280,14 @@ NodeKeeper::Round NodeKeeper::idle() {
   const auto report = [this](const Error& error) {
     return broken(std::nullopt, {.error = error, .ends_unavailability = true});
   };
-  const auto host = node_host_(uses_);
-  if (!host) return report(host.error());
-  if (const auto trouble = roll_back(*host)) return back_off(report(*trouble));
-  auto node = scan_node(*host);
+  const auto context = make_context_(uses_);
+  if (!context) return report(context.error());
+  if (const auto trouble = roll_back(*context)) return back_off(report(*trouble));
+  auto node = scan_node(*context);
   if (!node) return report(node.error());
-  if (auto done = allocate_gpus(*node, {}, *host); !done) return report(done.error());
+  if (auto done = allocate_gpus(*node, {}, *context); !done) return report(done.error());
   RoundSnapshot snapshot;
-  snapshot.models = host->models;
+  snapshot.models = context->models;
   snapshot.allocations = memory_.allocation.last;
   snapshot.node = std::move(*node);
   remember_vgpus(snapshot.node);
@@ -298,22 +300,22 @@ NodeKeeper::Round NodeKeeper::idle() {
 NodeKeeper::Round NodeKeeper::keep(const DesiredState& desired) {
   RoundSnapshot snapshot;
   snapshot.desired = mark_of(desired);
-  auto plain = node_host_(uses_);
+  auto plain = make_context_(uses_);
   if (!plain) return broken(snapshot.desired, {.error = plain.error()});
-  std::optional<NodeHost> host(host_for(std::move(*plain), desired.policy));
-  auto node = scan_node(*host);
+  std::optional<NodeContext> context(context_for(std::move(*plain), desired.policy));
+  auto node = scan_node(*context);
   if (!node) return begin_nothing(snapshot.desired, {.error = node.error()});
-  const policy::ResolvedPolicy resolved = policy::resolve(desired.policy, node->vgpus, host->models);
+  const policy::ResolvedPolicy resolved = policy::resolve(desired.policy, node->vgpus, context->models);
   // preview_policy() refuses a policy that fails this check; no GPU changes its allocation for it.
   if (policy::check_allocations(resolved, node->inventory, node->vgpus)) {
-    if (auto done = allocate_gpus(*node, resolved, *host); !done)
+    if (auto done = allocate_gpus(*node, resolved, *context); !done)
       return begin_nothing(snapshot.desired, {.error = done.error()});
   } else {
     keep_allocations(*node);
   }
   snapshot.allocations = memory_.allocation.last;
-  host->dra = snapshot.allocations.dra;
-  auto preview = preview_policy(*host, desired.policy, &node->inventory);
+  context->dra = snapshot.allocations.dra;
+  auto preview = preview_policy(*context, desired.policy, &node->inventory);
   if (!preview) {
     // A policy that asks for the impossible was read completely, so its devices become available again.
     const bool refused = preview.error().code == Errc::refused;
@@ -321,20 +323,20 @@ NodeKeeper::Round NodeKeeper::keep(const DesiredState& desired) {
   }
   snapshot.conditions = conditions_of(*preview);
   snapshot.plan = std::move(*preview);
-  set_node(*host, desired, std::move(*node), snapshot);
-  if (writes(snapshot.plan)) return change(*host, desired, std::move(snapshot));
+  set_node(*context, desired, std::move(*node), snapshot);
+  if (writes(snapshot.plan)) return change(*context, desired, std::move(snapshot));
   snapshot.leftovers = has_leftovers(host_, snapshot.node);
   if (reconcile_and_remember(Stage::planned, snapshot).action == Action::settle)
-    return settle(*host, desired, std::move(snapshot), uses_);
+    return settle(*context, desired, std::move(snapshot), uses_);
   GuardedProbes guarded(host_, uses_, files_of(settings_), {});
   return apply(desired, std::move(snapshot), guarded.probes());
 }
 
 /// Applies a plan that writes. The facts are read in this order, between the writes of status.json: a
 /// plugin that starts meanwhile must read the unavailable devices before it lists devices.
-NodeKeeper::Round NodeKeeper::change(const NodeHost& host, const DesiredState& desired,
+NodeKeeper::Round NodeKeeper::change(const NodeContext& context, const DesiredState& desired,
                                      RoundSnapshot snapshot) {
-  add_users(host_, snapshot.node, uses_.rebinds, snapshot.conditions);
+  add_users(host_, snapshot.node, uses_.for_rebinds, snapshot.conditions);
   auto listing = advertised();
   if (listing) {
     snapshot.plugin.state_generation = listing->state_generation;
@@ -356,14 +358,14 @@ NodeKeeper::Round NodeKeeper::change(const NodeHost& host, const DesiredState& d
                               {next.asked, memory_.status.unavailable_since});
   const NodeProbes guarded = advertised_as.probes();
   if (next.action == Action::find_pods) {
-    snapshot.pods = users_of_listed(host_, snapshot.node, guarded.rebinds, snapshot.conditions, next.asked,
-                                    advertised().value_or(api::AdvertisedResources()));
+    snapshot.pods = users_of_listed(host_, snapshot.node, guarded.for_rebinds, snapshot.conditions,
+                                    next.asked, advertised().value_or(api::AdvertisedResources()));
     next = reconcile_and_remember(Stage::checked, snapshot);
     if (next.action == Action::roll_back) {
       snapshot.conditions = std::move(next.conditions);
-      snapshot.error = roll_back(host);
+      snapshot.error = roll_back(context);
       const bool failed = snapshot.error.has_value();
-      Round round = settle(host, desired, std::move(snapshot), guarded);
+      Round round = settle(context, desired, std::move(snapshot), guarded);
       return failed ? back_off(std::move(round)) : round;
     }
   }
@@ -375,14 +377,14 @@ NodeKeeper::Round NodeKeeper::change(const NodeHost& host, const DesiredState& d
 
 NodeKeeper::Round NodeKeeper::apply(const DesiredState& desired, RoundSnapshot snapshot,
                                     const NodeProbes& uses) {
-  auto plain = node_host_(uses);
+  auto plain = make_context_(uses);
   if (!plain) return back_off(broken(snapshot.desired, {.error = plain.error()}));
-  std::optional<NodeHost> host(host_for(std::move(*plain), desired.policy));
-  host->dra = snapshot.allocations.dra;
+  std::optional<NodeContext> context(context_for(std::move(*plain), desired.policy));
+  context->dra = snapshot.allocations.dra;
   {
     const auto lock = NodeLock::take(host_, settings_.lock_patience);
     if (!lock) return back_off(broken(snapshot.desired, {.error = lock.error(), .of_the_lock = true}));
-    auto outcome = apply_policy(*host, desired.policy);
+    auto outcome = apply_policy(*context, desired.policy);
     if (outcome)
       snapshot.outcome = std::move(*outcome);
     else
@@ -391,8 +393,8 @@ NodeKeeper::Round NodeKeeper::apply(const DesiredState& desired, RoundSnapshot s
   ReconcileResult next = reconcile_and_remember(Stage::attempted, snapshot);
   std::optional<ScannedNode> scanned;
   if (next.action == Action::plan_again) {
-    if (auto node = scan_node(*host)) scanned = std::move(*node);
-    const auto after = preview_policy(*host, desired.policy, scanned ? &scanned->inventory : nullptr);
+    if (auto node = scan_node(*context)) scanned = std::move(*node);
+    const auto after = preview_policy(*context, desired.policy, scanned ? &scanned->inventory : nullptr);
     snapshot.still_writes = after && writes(*after);
     next = reconcile_and_remember(Stage::attempted, snapshot);
   }
@@ -400,22 +402,22 @@ NodeKeeper::Round NodeKeeper::apply(const DesiredState& desired, RoundSnapshot s
   snapshot.conditions = std::move(next.conditions);
   snapshot.error = std::move(next.error);
   snapshot.in_vain = in_vain;
-  Round round = settle(*host, desired, std::move(snapshot), uses, std::move(scanned));
+  Round round = settle(*context, desired, std::move(snapshot), uses, std::move(scanned));
   return in_vain ? back_off(std::move(round)) : round;
 }
 
 /// Publishes the result of a round. `scanned`: the host as the second preview has scanned it before its plan;
 /// the status describes that scan. Absent: the host is scanned here.
-NodeKeeper::Round NodeKeeper::settle(const NodeHost& host, const DesiredState& desired,
+NodeKeeper::Round NodeKeeper::settle(const NodeContext& context, const DesiredState& desired,
                                      RoundSnapshot snapshot, const NodeProbes& uses,
                                      std::optional<ScannedNode> scanned) {
   if (!scanned) {
-    auto node = scan_node(host);
+    auto node = scan_node(context);
     if (!node) return broken(snapshot.desired, {.error = node.error()});
     scanned = std::move(*node);
   }
-  add_users(host_, *scanned, uses.rebinds, snapshot.conditions);
-  set_node(host, desired, std::move(*scanned), snapshot);
+  add_users(host_, *scanned, uses.for_rebinds, snapshot.conditions);
+  set_node(context, desired, std::move(*scanned), snapshot);
   remember_vgpus(snapshot.node);
   snapshot.plugin.runs = plugin_runs(host_, settings_.plugin_liveness);
   if (snapshot.plugin.runs) snapshot.plugin.listed = advertised().value_or(api::AdvertisedResources());
@@ -432,8 +434,8 @@ NodeKeeper::Round NodeKeeper::settle(const NodeHost& host, const DesiredState& d
 /// Reports an error that keeps a change from beginning, after roll_back().
 NodeKeeper::Round NodeKeeper::begin_nothing(const std::optional<api::DesiredMark>& desired,
                                             Obstacle obstacle) {
-  const auto host = node_host_(uses_);
-  const auto trouble = host ? roll_back(*host) : std::nullopt;
+  const auto context = make_context_(uses_);
+  const auto trouble = context ? roll_back(*context) : std::nullopt;
   if (!trouble) return broken(desired, std::move(obstacle));
   obstacle.error.message += "; " + trouble->message;
   return back_off(broken(desired, std::move(obstacle)));
@@ -444,10 +446,10 @@ NodeKeeper::Round NodeKeeper::broken(const std::optional<api::DesiredMark>& desi
   RoundSnapshot snapshot;
   snapshot.desired = desired;
   snapshot.is_scanned = false;
-  if (const auto host = node_host_(uses_)) {
-    if (auto node = scan_node(*host)) {
+  if (const auto context = make_context_(uses_)) {
+    if (auto node = scan_node(*context)) {
       snapshot.is_scanned = true;
-      snapshot.models = host->models;
+      snapshot.models = context->models;
       snapshot.node = std::move(*node);
       remember_vgpus(snapshot.node);
       keep_allocations(snapshot.node);
@@ -472,17 +474,17 @@ NodeKeeper::Round NodeKeeper::back_off(Round round) {
 
 /// Resumes services and frees locks that a killed run left, whatever the desired state is. Returns the first
 /// error.
-std::optional<Error> NodeKeeper::roll_back(const NodeHost& host) const {
+std::optional<Error> NodeKeeper::roll_back(const NodeContext& context) const {
   if (!has_leftovers(host_)) return std::nullopt;
   const auto lock = NodeLock::take(host_, settings_.lock_patience);
   if (!lock) return lock.error();
-  auto done = vfio::start_what_was_stopped(host.rebinds);
+  auto done = vfio::start_what_was_stopped(context.rebind_context);
   if (!done) return std::move(done).error();
   for (const std::string& note : done->notes) spdlog::info("{}", note);
   if (!done->errors.empty()) return std::move(done->errors.front());
   const auto locks = vfio::recorded_locks(host_);
   if (!locks) return locks.error();
-  if (locks->empty() || host.rebinds.driver_lock == nullptr) return std::nullopt;
+  if (locks->empty() || context.rebind_context.driver_lock == nullptr) return std::nullopt;
   return Error{.code = Errc::failed,
                .message = "the lock of " + locks->front().text() +
                           " against unbinding was left by an earlier run and stays taken",
@@ -510,7 +512,7 @@ Result<> NodeKeeper::look_at_use() {
   const auto& questions = memory_.vgpu_use.questions;
   std::map<std::string, std::vector<api::ReportedUser>> seen;
   if (!questions.empty()) {
-    auto report = uses_.open.look(questions);
+    auto report = uses_.open_nodes.look(questions);
     if (!report) {
       memory_.vgpu_use.users.clear();  // these users may be outdated
       (void)status_.publish_again(*published);

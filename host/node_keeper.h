@@ -112,11 +112,9 @@ class NodeKeeper : Pinned {
  public:
   using Clock = std::chrono::steady_clock;
   using Round = ferry::host::Round;
-  /// Builds the host with these probes.
-  using HostFor = std::function<Result<NodeHost>(const NodeProbes& uses)>;
 
   /// `host` and the probes must outlive this object.
-  NodeKeeper(HostFs& host, const NodeProbes& uses, HostFor node_host, KeeperSettings settings);
+  NodeKeeper(HostFs& host, const NodeProbes& uses, MakeContext make_context, KeeperSettings settings);
 
   /// The reason for a round.
   enum class News {
@@ -144,23 +142,23 @@ class NodeKeeper : Pinned {
  private:
   Round idle();
   Round keep(const DesiredState& desired);
-  Round change(const NodeHost& host, const DesiredState& desired, RoundSnapshot snapshot);
+  Round change(const NodeContext& context, const DesiredState& desired, RoundSnapshot snapshot);
   Round apply(const DesiredState& desired, RoundSnapshot snapshot, const NodeProbes& uses);
-  Round settle(const NodeHost& host, const DesiredState& desired, RoundSnapshot snapshot,
+  Round settle(const NodeContext& context, const DesiredState& desired, RoundSnapshot snapshot,
                const NodeProbes& uses, std::optional<ScannedNode> scanned = {});
   Round begin_nothing(const std::optional<api::DesiredMark>& desired, Obstacle obstacle);
   Round broken(const std::optional<api::DesiredMark>& desired, Obstacle obstacle);
   Round back_off(Round round);
-  std::optional<Error> roll_back(const NodeHost& host) const;
+  std::optional<Error> roll_back(const NodeContext& context) const;
 
   ReconcileResult reconcile_at(Stage stage, RoundSnapshot& snapshot) const;
   ReconcileResult reconcile_and_remember(Stage stage, RoundSnapshot& snapshot);
   Result<> publish(ReconcileResult& result);
   Result<GpusWithClaims> gpus_of_claims() const;
   Result<> allocate_gpus(const ScannedNode& node, const policy::ResolvedPolicy& resolved,
-                         const NodeHost& host);
+                         const NodeContext& context);
   void look_at_claims(const DesiredState& desired);
-  void ask_for_placements(const NodeHost& host, ClaimableFacts& facts);
+  void ask_for_placements(const NodeContext& context, ClaimableFacts& facts);
   void remember_gpus_without_types(const ClaimableFacts& facts);
   void come_again_to_ask(Round& round) const;
   void keep_allocations(const ScannedNode& node);
@@ -175,7 +173,7 @@ class NodeKeeper : Pinned {
 
   HostFs& host_;
   const NodeProbes uses_;
-  const HostFor node_host_;
+  const MakeContext make_context_;
   const KeeperSettings settings_;
   KeeperMemory memory_;
   StatusFile status_;
@@ -220,7 +218,7 @@ struct NodeLoopOptions {
 /// Returns the exit status of the last round with `once`, else ExitStatus::done. Errc::refused: another hostd
 /// runs (with `once`), or has begun to since run/ferry was removed. An errno: nothing can be watched, or the
 /// lock's file is gone and cannot be made again.
-Result<ExitStatus> run_node_loop(HostFs& host, const NodeProbes& uses, NodeKeeper::HostFor node_host,
+Result<ExitStatus> run_node_loop(HostFs& host, const NodeProbes& uses, MakeContext make_context,
                                  const NodeLoopOptions& options, const std::stop_token& stop);
 
 }  // namespace ferry::host

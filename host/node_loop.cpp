@@ -168,8 +168,8 @@ class WatchedFiles : Pinned {
 
 class NodeLoop {
  public:
-  NodeLoop(HostFs& host, const NodeProbes& uses, NodeKeeper::HostFor node_host,
-           const NodeLoopOptions& options, EventLoop& loop)
+  NodeLoop(HostFs& host, const NodeProbes& uses, MakeContext make_context, const NodeLoopOptions& options,
+           EventLoop& loop)
       : host_(host),
         options_(options),
         loop_(loop),
@@ -178,13 +178,13 @@ class NodeLoop {
                 round_soon(due_.ends_soon, due_.no_ends_before, kBetweenEnds,
                            NodeKeeper::News::process_ended);
               }),
-        keeper_(host, uses, node_host, keeper_settings(options.files, host, ends_)),
+        keeper_(host, uses, make_context, keeper_settings(options.files, host, ends_)),
         files_(
             loop, host, files_to_watch(options.files), [this] { round_soon(); },
             [this](const Error& error) { warn_once(error); }) {
     if (!options.claims || options.once) return;
     ClaimKeeper& keeper =
-        claim_keeper_.emplace(host, uses, std::move(node_host), claim_settings(options.files));
+        claim_keeper_.emplace(host, uses, std::move(make_context), claim_settings(options.files));
     claim_server_.emplace(loop, host, *options.claims, [this, &keeper](const api::ClaimRequest& request) {
       return serve(keeper, request);
     });
@@ -407,11 +407,11 @@ class NodeLoop {
 
 }  // namespace
 
-Result<ExitStatus> run_node_loop(HostFs& host, const NodeProbes& uses, NodeKeeper::HostFor node_host,
+Result<ExitStatus> run_node_loop(HostFs& host, const NodeProbes& uses, MakeContext make_context,
                                  const NodeLoopOptions& options, const std::stop_token& stop) {
   auto loop = EventLoop::create();
   if (!loop) return fail(std::move(loop).error());
-  return NodeLoop(host, uses, std::move(node_host), options, **loop).run(stop);
+  return NodeLoop(host, uses, std::move(make_context), options, **loop).run(stop);
 }
 
 }  // namespace ferry::host

@@ -67,14 +67,13 @@ bool is_temporary(const vfio::DeviceUser& user) {
 
 }  // namespace
 
-Result<ScannedNode> scan_node(const NodeHost& host) {
-  auto inventory = vfio::scan(*host.rebinds.host);
+Result<ScannedNode> scan_node(const NodeContext& context) {
+  auto inventory = vfio::scan(context.fs());
   if (!inventory) return fail(std::move(inventory).error());
-  auto vgpus = vgpu::scan_known_vgpus(*host.rebinds.host, *inventory, host.rebinds.rules);
+  auto vgpus = vgpu::scan_known_vgpus(context.fs(), *inventory, context.rebind_context.rules);
   if (!vgpus) return fail(std::move(vgpus).error());
-  return ScannedNode{.inventory = std::move(*inventory),
-                     .vgpus = std::move(*vgpus),
-                     .machine = machine_name(*host.rebinds.host)};
+  return ScannedNode{
+      .inventory = std::move(*inventory), .vgpus = std::move(*vgpus), .machine = machine_name(context.fs())};
 }
 
 bool has_leftovers(const HostFs& host) {

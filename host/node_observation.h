@@ -25,10 +25,10 @@ class GuardedProbes {
   /// All must outlive this object.
   GuardedProbes(const HostFs& host, const NodeProbes& uses, const StillAdvertisedProbe::Files& files,
                 const StillAdvertisedProbe::Asked& asked)
-      : rebinds_(host, uses.rebinds, files, asked),
-        vgpus_(host, uses.vgpus, files, asked),
-        open_(uses.open) {}
-  NodeProbes probes() { return {.rebinds = rebinds_, .vgpus = vgpus_, .open = open_}; }
+      : rebinds_(host, uses.for_rebinds, files, asked),
+        vgpus_(host, uses.for_vgpus, files, asked),
+        open_(uses.open_nodes) {}
+  NodeProbes probes() { return {.for_rebinds = rebinds_, .for_vgpus = vgpus_, .open_nodes = open_}; }
 
  private:
   StillAdvertisedProbe rebinds_;
@@ -36,7 +36,7 @@ class GuardedProbes {
   vfio::UseProbe& open_;
 };
 
-Result<ScannedNode> scan_node(const NodeHost& host);
+Result<ScannedNode> scan_node(const NodeContext& context);
 
 /// True if a killed run left stopped services or driver locks, which any later run restores. Also if that
 /// cannot be read.

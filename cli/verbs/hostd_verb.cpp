@@ -113,7 +113,8 @@ ExitStatus keep(const Session& session, const host::NodeLoopOptions& options) {
   const StopOnSignal stop;
   const auto ended = host::run_node_loop(
       *session.host, hostd_probes(session),
-      [&session](const host::NodeProbes& uses) { return hostd_host(session, uses); }, options, stop.token());
+      [&session](const host::NodeProbes& uses) { return hostd_context(session, uses); }, options,
+      stop.token());
   if (!ended) return complain(ended.error());
   return *ended;
 }

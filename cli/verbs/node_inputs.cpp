@@ -152,34 +152,36 @@ policy::ModelNames model_names(const Session& session) {
 }
 
 host::NodeProbes node_probes(const Session& session) {
-  return {.rebinds = *session.probe, .vgpus = *session.vgpu_probe, .open = *session.open_probe};
+  return {.for_rebinds = *session.probe, .for_vgpus = *session.vgpu_probe, .open_nodes = *session.open_probe};
 }
 
 host::NodeProbes hostd_probes(const Session& session) {
-  return {.rebinds = *session.hostd_probe, .vgpus = *session.hostd_vgpu_probe, .open = *session.open_probe};
+  return {.for_rebinds = *session.hostd_probe,
+          .for_vgpus = *session.hostd_vgpu_probe,
+          .open_nodes = *session.open_probe};
 }
 
-Result<host::NodeHost> node_host(const Session& session, const host::NodeProbes& uses) {
+Result<host::NodeContext> node_context(const Session& session, const host::NodeProbes& uses) {
   auto claims = host::gpus_with_claims(*session.host);
   if (!claims) return fail(std::move(claims).error());
   if (const auto& fault = claims->fault)
     print_to_stderr("warning: {}: each GPU for DRA counts as claimed\nhint: {}\n", fault->message,
                     fault->hint);
-  auto host = hostd_host(session, uses);
-  if (host) host->dra = std::move(claims->gpus);
-  return host;
+  auto context = hostd_context(session, uses);
+  if (context) context->dra = std::move(claims->gpus);
+  return context;
 }
 
-Result<host::NodeHost> hostd_host(const Session& session, const host::NodeProbes& uses) {
-  auto vgpus = vgpu_host(session, uses.vgpus);
+Result<host::NodeContext> hostd_context(const Session& session, const host::NodeProbes& uses) {
+  auto vgpus = vgpu_host(session, uses.for_vgpus);
   if (!vgpus) return fail(std::move(vgpus).error());
-  host::NodeHost host{.rebinds = rebind_context(session, session.rules),
-                      .vgpus = std::move(*vgpus),
-                      .models = model_names(session)};
+  host::NodeContext context{.rebind_context = rebind_context(session, session.rules),
+                            .vgpu_host = std::move(*vgpus),
+                            .models = model_names(session)};
   // hostd reports the error, and changes no GPU then.
-  if (auto claims = host::gpus_with_claims(*session.host)) host.dra = std::move(claims->gpus);
-  host.rebinds.probe = &uses.rebinds;
-  return host;
+  if (auto claims = host::gpus_with_claims(*session.host)) context.dra = std::move(claims->gpus);
+  context.rebind_context.probe = &uses.for_rebinds;
+  return context;
 }
 
 Result<host::NodeSnapshot> snapshot_node(const Session& session, Depth depth) {

@@ -106,24 +106,25 @@ class NodeKeeperTest : public ThreeT4s {
 
   NodeKeeperTest() { kernel_.file("proc/sys/kernel/random/boot_id", "b\n"); }
 
-  NodeHost host(const NodeProbes& uses) {
+  NodeContext context(const NodeProbes& uses) {
     const vfio::AcceleratorRules rules{.vendors = {0x10de},
                                        .classes = {vfio::PciClass::display_3d},
                                        .of_other_vendors = {vfio::PciClass::display_3d}};
     return {
-        .rebinds = {.host = &kernel_,
-                    .writer = &kernel_,
-                    .probe = &uses.rebinds,
-                    .rules = rules,
-                    .on_step = {},
-                    .driver_lock = &locks_,
-                    .releaser = &services_},
-        .vgpus = {.host = kernel_, .writer = kernel_, .uses = uses.vgpus, .rules = rules, .node = "node-a"}};
+        .rebind_context = {.host = &kernel_,
+                           .writer = &kernel_,
+                           .probe = &uses.for_rebinds,
+                           .rules = rules,
+                           .on_step = {},
+                           .driver_lock = &locks_,
+                           .releaser = &services_},
+        .vgpu_host = {
+            .host = kernel_, .writer = kernel_, .uses = uses.for_vgpus, .rules = rules, .node = "node-a"}};
   }
   NodeKeeper make_keeper() {
     return {kernel_,
-            {.rebinds = users_, .vgpus = vgpu_users_, .open = open_users_},
-            [this](const NodeProbes& uses) { return host(uses); },
+            {.for_rebinds = users_, .for_vgpus = vgpu_users_, .open_nodes = open_users_},
+            [this](const NodeProbes& uses) { return context(uses); },
             settings_};
   }
   /// `items`: of the policy's list.
