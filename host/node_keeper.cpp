@@ -65,7 +65,7 @@ NodeKeeper::Round NodeKeeper::round(News news) {
   snapshot.summary = !desired   ? "cannot be read: " + desired.error().message
                      : *desired ? (*desired)->text
                                 : std::string();
-  snapshot.settling = desired && *desired && (*desired)->settling;
+  snapshot.may_be_incomplete = desired && *desired && (*desired)->may_be_incomplete;
   snapshot.process_ended = news == News::process_ended;
   if (memory_.attempt.back_off_until) snapshot.allocated = allocated_now();
   snapshot.memory = memory_.attempt;
@@ -79,13 +79,13 @@ NodeKeeper::Round NodeKeeper::round(News news) {
     come_again_to_ask(begin.round);
     return std::move(begin.round);
   }
-  Round round = begin.kind == BeginResult::Kind::settles ? std::move(begin.round)
+  Round round = begin.kind == BeginResult::Kind::rereads ? std::move(begin.round)
                 : !desired ? begin_nothing(std::nullopt, {.error = desired.error()})
                 : *desired ? keep(**desired)
                            : idle();
   come_again_to_ask(round);
   round.file = named_file(host_, settings_.desired_file);
-  if (begin.kind == BeginResult::Kind::settles) return round;
+  if (begin.kind == BeginResult::Kind::rereads) return round;
   if (round.phase != api::NodePhase::applying) memory_.attempt.asked_at.reset();
   memory_.attempt.last = round;
   return round;
@@ -326,8 +326,8 @@ NodeKeeper::Round NodeKeeper::keep(const DesiredState& desired) {
   set_node(*context, desired, std::move(*node), snapshot);
   if (writes(snapshot.plan)) return change(*context, desired, std::move(snapshot));
   snapshot.leftovers = has_leftovers(host_, snapshot.node);
-  if (reconcile_and_remember(Stage::planned, snapshot).action == Action::settle)
-    return settle(*context, desired, std::move(snapshot), uses_);
+  if (reconcile_and_remember(Stage::planned, snapshot).action == Action::scan_result)
+    return report_result(*context, desired, std::move(snapshot), uses_);
   GuardedProbes guarded(host_, uses_, files_of(settings_), {});
   return apply(desired, std::move(snapshot), guarded.probes());
 }
@@ -365,7 +365,7 @@ NodeKeeper::Round NodeKeeper::change(const NodeContext& context, const DesiredSt
       snapshot.conditions = std::move(next.conditions);
       snapshot.error = roll_back(context);
       const bool failed = snapshot.error.has_value();
-      Round round = settle(context, desired, std::move(snapshot), guarded);
+      Round round = report_result(context, desired, std::move(snapshot), guarded);
       return failed ? back_off(std::move(round)) : round;
     }
   }
@@ -402,15 +402,15 @@ NodeKeeper::Round NodeKeeper::apply(const DesiredState& desired, RoundSnapshot s
   snapshot.conditions = std::move(next.conditions);
   snapshot.error = std::move(next.error);
   snapshot.in_vain = in_vain;
-  Round round = settle(*context, desired, std::move(snapshot), uses, std::move(scanned));
+  Round round = report_result(*context, desired, std::move(snapshot), uses, std::move(scanned));
   return in_vain ? back_off(std::move(round)) : round;
 }
 
 /// Publishes the result of a round. `scanned`: the host as the second preview has scanned it before its plan;
 /// the status describes that scan. Absent: the host is scanned here.
-NodeKeeper::Round NodeKeeper::settle(const NodeContext& context, const DesiredState& desired,
-                                     RoundSnapshot snapshot, const NodeProbes& uses,
-                                     std::optional<ScannedNode> scanned) {
+NodeKeeper::Round NodeKeeper::report_result(const NodeContext& context, const DesiredState& desired,
+                                            RoundSnapshot snapshot, const NodeProbes& uses,
+                                            std::optional<ScannedNode> scanned) {
   if (!scanned) {
     auto node = scan_node(context);
     if (!node) return broken(snapshot.desired, {.error = node.error()});
@@ -421,10 +421,10 @@ NodeKeeper::Round NodeKeeper::settle(const NodeContext& context, const DesiredSt
   remember_vgpus(snapshot.node);
   snapshot.plugin.runs = plugin_runs(host_, settings_.plugin_liveness);
   if (snapshot.plugin.runs) snapshot.plugin.listed = advertised().value_or(api::AdvertisedResources());
-  ReconcileResult next = reconcile_and_remember(Stage::settled, snapshot);
+  ReconcileResult next = reconcile_and_remember(Stage::finished, snapshot);
   if (next.action == Action::watch_ends) {
     snapshot.ends_are_reported = settings_.watch_ends && settings_.watch_ends(next.round.processes);
-    next = reconcile_and_remember(Stage::settled, snapshot);
+    next = reconcile_and_remember(Stage::finished, snapshot);
   }
   if (auto published = publish(next); !published)
     return broken(snapshot.desired, {.error = published.error()});

@@ -144,8 +144,8 @@ class NodeKeeper : Pinned {
   Round keep(const DesiredState& desired);
   Round change(const NodeContext& context, const DesiredState& desired, RoundSnapshot snapshot);
   Round apply(const DesiredState& desired, RoundSnapshot snapshot, const NodeProbes& uses);
-  Round settle(const NodeContext& context, const DesiredState& desired, RoundSnapshot snapshot,
-               const NodeProbes& uses, std::optional<ScannedNode> scanned = {});
+  Round report_result(const NodeContext& context, const DesiredState& desired, RoundSnapshot snapshot,
+                      const NodeProbes& uses, std::optional<ScannedNode> scanned = {});
   Round begin_nothing(const std::optional<api::DesiredMark>& desired, Obstacle obstacle);
   Round broken(const std::optional<api::DesiredMark>& desired, Obstacle obstacle);
   Round back_off(Round round);

@@ -38,7 +38,7 @@ using Clock = NodeKeeper::Clock;
 // The symbolic link that the kubelet switches when a ConfigMap changes.
 constexpr const char* kConfigMapsData = "..data";
 // A bind of one IOMMU group causes several events.
-constexpr auto kSettle = std::chrono::milliseconds(100);
+constexpr auto kDebounce = std::chrono::milliseconds(100);
 // Such a round repeats a failed attempt, and a job's processes may end by the hundred.
 constexpr auto kBetweenEnds = std::chrono::seconds(1);
 // `ferry dra` may ask without end.
@@ -326,13 +326,13 @@ class NodeLoop {
 
   void round_soon() {
     if (std::exchange(due_.soon, true)) return;
-    loop_.at(Clock::now() + kSettle, [this] { round(NodeKeeper::News::anything); });
+    loop_.at(Clock::now() + kDebounce, [this] { round(NodeKeeper::News::anything); });
   }
 
   /// Events of one kind that come together lead to one round; the next one follows after `pause`.
   void round_soon(bool& is_due, Clock::time_point& not_before, Clock::duration pause, NodeKeeper::News news) {
     if (std::exchange(is_due, true)) return;
-    loop_.at(std::max(Clock::now() + kSettle, not_before), [this, &is_due, &not_before, pause, news] {
+    loop_.at(std::max(Clock::now() + kDebounce, not_before), [this, &is_due, &not_before, pause, news] {
       is_due = false;
       round(news);
       not_before = Clock::now() + pause;
