@@ -44,6 +44,13 @@ void set_node(const NodeContext& context, const DesiredState& desired, ScannedNo
   snapshot.node = std::move(node);
 }
 
+/// Takes the facts for the next stage.
+void carry(const ReconcileResult& result, RoundSnapshot& snapshot) {
+  snapshot.conditions = result.conditions;
+  snapshot.error = result.error;
+  snapshot.in_vain = result.in_vain;
+}
+
 }  // namespace
 
 NodeKeeper::NodeKeeper(HostFs& host, const NodeProbes& uses, MakeContext make_context,
@@ -76,14 +83,14 @@ NodeKeeper::Round NodeKeeper::round(News news) {
   memory_.attempt = std::move(begin.memory);
   if (begin.kind == BeginResult::Kind::backs_off) {
     if (desired && *desired && !claimable_.published().empty()) look_at_claims(**desired);
-    come_again_to_ask(begin.round);
+    schedule_questions(begin.round);
     return std::move(begin.round);
   }
   Round round = begin.kind == BeginResult::Kind::rereads ? std::move(begin.round)
-                : !desired ? begin_nothing(std::nullopt, {.error = desired.error()})
-                : *desired ? keep(**desired)
-                           : idle();
-  come_again_to_ask(round);
+                : !desired ? roll_back_and_report(std::nullopt, {.error = desired.error()})
+                : *desired ? keep_desired_state(**desired)
+                           : keep_without_desired_state();
+  schedule_questions(round);
   round.file = named_file(host_, settings_.desired_file);
   if (begin.kind == BeginResult::Kind::rereads) return round;
   if (round.phase != api::NodePhase::applying) memory_.attempt.asked_at.reset();
@@ -121,10 +128,8 @@ Result<GpusWithClaims> NodeKeeper::gpus_of_claims() const {
   return settings_.gpus_with_claims();
 }
 
-/// Finds the users of GPUs that change their allocation, and whether the plugin has read that they are
-/// unavailable.
-void NodeKeeper::look_before_dra(const ScannedNode& node, const policy::ResolvedPolicy& resolved,
-                                 AllocationFacts& facts) {
+void NodeKeeper::read_allocation_facts(const ScannedNode& node, const policy::ResolvedPolicy& resolved,
+                                       AllocationFacts& facts) {
   std::set<vfio::PciAddress> looked_at = kept_by_claims(node, facts);
   std::erase_if(looked_at, [&](const vfio::PciAddress& gpu) { return node.vgpus.find(gpu) == nullptr; });
   const std::set<vfio::PciAddress> going = on_the_way_to_dra(node, facts);
@@ -156,7 +161,6 @@ void NodeKeeper::look_before_dra(const ScannedNode& node, const policy::Resolved
     facts.use.emplace(gpu, use_of(host_, node, probes.for_rebinds, gpu, resolved.release));
 }
 
-/// Asks the driver's library about GPUs for mixed sizes whose placements are not known yet.
 void NodeKeeper::ask_for_placements(const NodeContext& context, ClaimableFacts& facts) {
   auto& answers = memory_.allocation.placements_of;
   const std::set<vfio::PciAddress> unknown = gpus_without_placements(facts);
@@ -184,10 +188,7 @@ void NodeKeeper::remember_gpus_without_types(const ClaimableFacts& facts) {
   for (const vfio::PciAddress& gpu : waiting) since.try_emplace(gpu, settings_.now());
 }
 
-/// A driver that is loaded later or lists its types late, or a mode that a person switches, may cause no
-/// event. A question that is due stays due if the round failed before it, and waits for the next round: else
-/// rounds would follow each other without a pause.
-void NodeKeeper::come_again_to_ask(Round& round) const {
+void NodeKeeper::schedule_questions(Round& round) const {
   const Moment now = settings_.now();
   const auto come_at = [&](Moment again) {
     if (now < again && (!round.again || again < *round.again)) round.again = again;
@@ -197,7 +198,6 @@ void NodeKeeper::come_again_to_ask(Round& round) const {
     come_at(now + std::clamp(now - since, kFirstLookForTypes, kLastLookForTypes));
 }
 
-/// Decides which GPUs DRA has in this round, and writes them to kClaimableGpusFile.
 Result<> NodeKeeper::allocate_gpus(const ScannedNode& node, const policy::ResolvedPolicy& resolved,
                                    const NodeContext& context) {
   auto claims = gpus_of_claims();
@@ -207,7 +207,7 @@ Result<> NodeKeeper::allocate_gpus(const ScannedNode& node, const policy::Resolv
       .claimed = std::move(claims->gpus),
       .without_functions = gpus_without_functions(claims->missing_functions, node.inventory)};
   for (const api::ClaimableGpu& gpu : claimable_.published()) facts.published.insert(gpu.address);
-  look_before_dra(node, resolved, facts);
+  read_allocation_facts(node, resolved, facts);
   const auto write = [&](const Allocations& next) {
     ClaimableFacts claimable{.node = node,
                              .models = context.models,
@@ -228,7 +228,7 @@ Result<> NodeKeeper::allocate_gpus(const ScannedNode& node, const policy::Resolv
   if (!claims) return fail(std::move(claims).error());
   if (claims->gpus != facts.claimed) {
     facts.claimed = std::move(claims->gpus);
-    look_before_dra(node, resolved, facts);
+    read_allocation_facts(node, resolved, facts);
     next = allocate(node, facts);
     if (auto written = write(next); !written) return written;
   }
@@ -238,8 +238,6 @@ Result<> NodeKeeper::allocate_gpus(const ScannedNode& node, const policy::Resolv
   return {};
 }
 
-/// Publishes the state of the GPUs for claims during a back-off, in which claims are served too. The round
-/// after the back-off reports the errors.
 void NodeKeeper::look_at_claims(const DesiredState& desired) {
   auto plain = make_context_(uses_);
   if (!plain) return;
@@ -251,8 +249,6 @@ void NodeKeeper::look_at_claims(const DesiredState& desired) {
     (void)allocate_gpus(*node, resolved, context);
 }
 
-/// Lets DRA have the GPUs of the last round, which kClaimableGpusFile names after a restart. For a policy
-/// that gives no GPU another allocation. Without any record of the claims the allocations stay unknown.
 void NodeKeeper::keep_allocations(const ScannedNode& node) {
   if (memory_.allocation.is_known) return;
   auto claims = gpus_of_claims();
@@ -268,17 +264,15 @@ void NodeKeeper::keep_allocations(const ScannedNode& node) {
   memory_.allocation.is_known = true;
 }
 
-/// False: an earlier hostd has given GPUs to DRA, or may have, and no round of this one has decided about
-/// them yet.
 bool NodeKeeper::knows_allocations() {
   if (memory_.allocation.is_known) return true;
   const auto claims = gpus_of_claims();
   return claims && claims->gpus.empty() && claimable_.published().empty();
 }
 
-NodeKeeper::Round NodeKeeper::idle() {
+NodeKeeper::Round NodeKeeper::keep_without_desired_state() {
   const auto report = [this](const Error& error) {
-    return broken(std::nullopt, {.error = error, .ends_unavailability = true});
+    return report_obstacle(std::nullopt, {.error = error, .ends_unavailability = true});
   };
   const auto context = make_context_(uses_);
   if (!context) return report(context.error());
@@ -297,19 +291,19 @@ NodeKeeper::Round NodeKeeper::idle() {
   return std::move(result.round);
 }
 
-NodeKeeper::Round NodeKeeper::keep(const DesiredState& desired) {
+NodeKeeper::Round NodeKeeper::keep_desired_state(const DesiredState& desired) {
   RoundSnapshot snapshot;
   snapshot.desired = mark_of(desired);
   auto plain = make_context_(uses_);
-  if (!plain) return broken(snapshot.desired, {.error = plain.error()});
+  if (!plain) return report_obstacle(snapshot.desired, {.error = plain.error()});
   std::optional<NodeContext> context(context_for(std::move(*plain), desired.policy));
   auto node = scan_node(*context);
-  if (!node) return begin_nothing(snapshot.desired, {.error = node.error()});
+  if (!node) return roll_back_and_report(snapshot.desired, {.error = node.error()});
   const policy::ResolvedPolicy resolved = policy::resolve(desired.policy, node->vgpus, context->models);
   // preview_policy() refuses a policy that fails this check; no GPU changes its allocation for it.
   if (policy::check_allocations(resolved, node->inventory, node->vgpus)) {
     if (auto done = allocate_gpus(*node, resolved, *context); !done)
-      return begin_nothing(snapshot.desired, {.error = done.error()});
+      return roll_back_and_report(snapshot.desired, {.error = done.error()});
   } else {
     keep_allocations(*node);
   }
@@ -319,12 +313,12 @@ NodeKeeper::Round NodeKeeper::keep(const DesiredState& desired) {
   if (!preview) {
     // A policy that asks for the impossible was read completely, so its devices become available again.
     const bool refused = preview.error().code == Errc::refused;
-    return begin_nothing(snapshot.desired, {.error = preview.error(), .ends_unavailability = refused});
+    return roll_back_and_report(snapshot.desired, {.error = preview.error(), .ends_unavailability = refused});
   }
   snapshot.conditions = conditions_of(*preview);
   snapshot.plan = std::move(*preview);
   set_node(*context, desired, std::move(*node), snapshot);
-  if (writes(snapshot.plan)) return change(*context, desired, std::move(snapshot));
+  if (writes(snapshot.plan)) return prepare_change(*context, desired, std::move(snapshot));
   snapshot.leftovers = has_leftovers(host_, snapshot.node);
   if (reconcile_and_remember(Stage::planned, snapshot).action == Action::scan_result)
     return report_result(*context, desired, std::move(snapshot), uses_);
@@ -332,10 +326,10 @@ NodeKeeper::Round NodeKeeper::keep(const DesiredState& desired) {
   return apply(desired, std::move(snapshot), guarded.probes());
 }
 
-/// Applies a plan that writes. The facts are read in this order, between the writes of status.json: a
-/// plugin that starts meanwhile must read the unavailable devices before it lists devices.
-NodeKeeper::Round NodeKeeper::change(const NodeContext& context, const DesiredState& desired,
-                                     RoundSnapshot snapshot) {
+NodeKeeper::Round NodeKeeper::prepare_change(const NodeContext& context, const DesiredState& desired,
+                                             RoundSnapshot snapshot) {
+  // The facts are read in this order, between the writes of status.json: a plugin that starts meanwhile must
+  // read the unavailable devices before it lists devices.
   add_users(host_, snapshot.node, uses_.for_rebinds, snapshot.conditions);
   auto listing = advertised();
   if (listing) {
@@ -345,7 +339,7 @@ NodeKeeper::Round NodeKeeper::change(const NodeContext& context, const DesiredSt
   remember_vgpus(snapshot.node);
   ReconcileResult next = reconcile_and_remember(Stage::planned, snapshot);
   if (auto published = publish(next); !published)
-    return back_off(broken(snapshot.desired, {.error = published.error()}));
+    return back_off(report_obstacle(snapshot.desired, {.error = published.error()}));
 
   snapshot.plugin.runs = plugin_runs(host_, settings_.plugin_liveness);
   listing = advertised();
@@ -362,7 +356,7 @@ NodeKeeper::Round NodeKeeper::change(const NodeContext& context, const DesiredSt
                                     next.asked, advertised().value_or(api::AdvertisedResources()));
     next = reconcile_and_remember(Stage::checked, snapshot);
     if (next.action == Action::roll_back) {
-      snapshot.conditions = std::move(next.conditions);
+      carry(next, snapshot);
       snapshot.error = roll_back(context);
       const bool failed = snapshot.error.has_value();
       Round round = report_result(context, desired, std::move(snapshot), guarded);
@@ -370,20 +364,21 @@ NodeKeeper::Round NodeKeeper::change(const NodeContext& context, const DesiredSt
     }
   }
   if (auto published = publish(next); !published)
-    return back_off(broken(snapshot.desired, {.error = published.error()}));
-  snapshot.conditions = std::move(next.conditions);
+    return back_off(report_obstacle(snapshot.desired, {.error = published.error()}));
+  carry(next, snapshot);
   return apply(desired, std::move(snapshot), guarded);
 }
 
 NodeKeeper::Round NodeKeeper::apply(const DesiredState& desired, RoundSnapshot snapshot,
                                     const NodeProbes& uses) {
   auto plain = make_context_(uses);
-  if (!plain) return back_off(broken(snapshot.desired, {.error = plain.error()}));
+  if (!plain) return back_off(report_obstacle(snapshot.desired, {.error = plain.error()}));
   std::optional<NodeContext> context(context_for(std::move(*plain), desired.policy));
   context->dra = snapshot.allocations.dra;
   {
     const auto lock = NodeLock::take(host_, settings_.lock_patience);
-    if (!lock) return back_off(broken(snapshot.desired, {.error = lock.error(), .of_the_lock = true}));
+    if (!lock)
+      return back_off(report_obstacle(snapshot.desired, {.error = lock.error(), .of_the_lock = true}));
     auto outcome = apply_policy(*context, desired.policy);
     if (outcome)
       snapshot.outcome = std::move(*outcome);
@@ -398,22 +393,17 @@ NodeKeeper::Round NodeKeeper::apply(const DesiredState& desired, RoundSnapshot s
     snapshot.still_writes = after && writes(*after);
     next = reconcile_and_remember(Stage::attempted, snapshot);
   }
-  const bool in_vain = next.in_vain;
-  snapshot.conditions = std::move(next.conditions);
-  snapshot.error = std::move(next.error);
-  snapshot.in_vain = in_vain;
+  carry(next, snapshot);
   Round round = report_result(*context, desired, std::move(snapshot), uses, std::move(scanned));
-  return in_vain ? back_off(std::move(round)) : round;
+  return next.in_vain ? back_off(std::move(round)) : round;
 }
 
-/// Publishes the result of a round. `scanned`: the host as the second preview has scanned it before its plan;
-/// the status describes that scan. Absent: the host is scanned here.
 NodeKeeper::Round NodeKeeper::report_result(const NodeContext& context, const DesiredState& desired,
                                             RoundSnapshot snapshot, const NodeProbes& uses,
                                             std::optional<ScannedNode> scanned) {
   if (!scanned) {
     auto node = scan_node(context);
-    if (!node) return broken(snapshot.desired, {.error = node.error()});
+    if (!node) return report_obstacle(snapshot.desired, {.error = node.error()});
     scanned = std::move(*node);
   }
   add_users(host_, *scanned, uses.for_rebinds, snapshot.conditions);
@@ -427,22 +417,21 @@ NodeKeeper::Round NodeKeeper::report_result(const NodeContext& context, const De
     next = reconcile_and_remember(Stage::finished, snapshot);
   }
   if (auto published = publish(next); !published)
-    return broken(snapshot.desired, {.error = published.error()});
+    return report_obstacle(snapshot.desired, {.error = published.error()});
   return std::move(next.round);
 }
 
-/// Reports an error that keeps a change from beginning, after roll_back().
-NodeKeeper::Round NodeKeeper::begin_nothing(const std::optional<api::DesiredMark>& desired,
-                                            Obstacle obstacle) {
+NodeKeeper::Round NodeKeeper::roll_back_and_report(const std::optional<api::DesiredMark>& desired,
+                                                   Obstacle obstacle) {
   const auto context = make_context_(uses_);
   const auto trouble = context ? roll_back(*context) : std::nullopt;
-  if (!trouble) return broken(desired, std::move(obstacle));
+  if (!trouble) return report_obstacle(desired, std::move(obstacle));
   obstacle.error.message += "; " + trouble->message;
-  return back_off(broken(desired, std::move(obstacle)));
+  return back_off(report_obstacle(desired, std::move(obstacle)));
 }
 
-/// Reports an error that kept the round from beginning, or from its end.
-NodeKeeper::Round NodeKeeper::broken(const std::optional<api::DesiredMark>& desired, Obstacle obstacle) {
+NodeKeeper::Round NodeKeeper::report_obstacle(const std::optional<api::DesiredMark>& desired,
+                                              Obstacle obstacle) {
   RoundSnapshot snapshot;
   snapshot.desired = desired;
   snapshot.is_scanned = false;
@@ -465,15 +454,12 @@ NodeKeeper::Round NodeKeeper::broken(const std::optional<api::DesiredMark>& desi
   return std::move(result.round);
 }
 
-/// The next attempt waits for the end of this round's back-off (begin_round()).
 NodeKeeper::Round NodeKeeper::back_off(Round round) {
   memory_.attempt.back_off_until = round.again;
   memory_.attempt.allocated = allocated_now().value_or(std::set<std::string>());
   return round;
 }
 
-/// Resumes services and frees locks that a killed run left, whatever the desired state is. Returns the first
-/// error.
 std::optional<Error> NodeKeeper::roll_back(const NodeContext& context) const {
   if (!has_leftovers(host_)) return std::nullopt;
   const auto lock = NodeLock::take(host_, settings_.lock_patience);
@@ -496,7 +482,6 @@ std::optional<api::AdvertisedResources> NodeKeeper::advertised() const {
   return read ? std::move(*read) : std::nullopt;
 }
 
-/// The devices that the plugin has allocated. Absent: the plugin's file cannot be read.
 std::optional<std::set<std::string>> NodeKeeper::allocated_now() const {
   const auto read = read_advertised_resources(host_, settings_.advertised_file);
   if (!read) return std::nullopt;

@@ -140,35 +140,59 @@ class NodeKeeper : Pinned {
   Result<> end();
 
  private:
-  Round idle();
-  Round keep(const DesiredState& desired);
-  Round change(const NodeContext& context, const DesiredState& desired, RoundSnapshot snapshot);
+  Round keep_without_desired_state();
+  /// Plans and applies the desired state.
+  Round keep_desired_state(const DesiredState& desired);
+  /// Makes the devices of a plan that writes unavailable, and applies the plan once the plugin has answered.
+  Round prepare_change(const NodeContext& context, const DesiredState& desired, RoundSnapshot snapshot);
   Round apply(const DesiredState& desired, RoundSnapshot snapshot, const NodeProbes& uses);
+  /// Publishes the result of a round. `scanned`: the host as the second preview has scanned it before its
+  /// plan; the status describes that scan. Absent: the host is scanned here.
   Round report_result(const NodeContext& context, const DesiredState& desired, RoundSnapshot snapshot,
                       const NodeProbes& uses, std::optional<ScannedNode> scanned = {});
-  Round begin_nothing(const std::optional<api::DesiredMark>& desired, Obstacle obstacle);
-  Round broken(const std::optional<api::DesiredMark>& desired, Obstacle obstacle);
+  /// Reports an error that keeps a change from beginning, after roll_back().
+  Round roll_back_and_report(const std::optional<api::DesiredMark>& desired, Obstacle obstacle);
+  /// Reports an error that kept the round from beginning, or from its end.
+  Round report_obstacle(const std::optional<api::DesiredMark>& desired, Obstacle obstacle);
+  /// The next attempt waits for the end of this round's back-off (begin_round()).
   Round back_off(Round round);
+  /// Resumes services and frees locks that a killed run left, whatever the desired state is. Returns the
+  /// first error.
   std::optional<Error> roll_back(const NodeContext& context) const;
 
   ReconcileResult reconcile_at(Stage stage, RoundSnapshot& snapshot) const;
   ReconcileResult reconcile_and_remember(Stage stage, RoundSnapshot& snapshot);
   Result<> publish(ReconcileResult& result);
+  void remember_vgpus(const ScannedNode& node);
+
   Result<GpusWithClaims> gpus_of_claims() const;
+  /// Decides which GPUs DRA has in this round, and writes them to kClaimableGpusFile.
   Result<> allocate_gpus(const ScannedNode& node, const policy::ResolvedPolicy& resolved,
                          const NodeContext& context);
-  void look_at_claims(const DesiredState& desired);
+  /// Finds the users of GPUs that change their allocation, and whether the plugin has read that they are
+  /// unavailable.
+  void read_allocation_facts(const ScannedNode& node, const policy::ResolvedPolicy& resolved,
+                             AllocationFacts& facts);
+  /// Asks the driver's library about GPUs for mixed sizes whose placements are not known yet.
   void ask_for_placements(const NodeContext& context, ClaimableFacts& facts);
   void remember_gpus_without_types(const ClaimableFacts& facts);
-  void come_again_to_ask(Round& round) const;
+  /// Schedules the next round for facts that no event reports: a driver that is loaded later, types that are
+  /// listed late, a mode that a person switches. A time already past is skipped. The round then failed before
+  /// it could ask, and its own back-off decides; else rounds would follow each other without a pause.
+  void schedule_questions(Round& round) const;
+  /// Publishes the state of the GPUs for claims during a back-off, in which claims are served too. The round
+  /// after the back-off reports the errors.
+  void look_at_claims(const DesiredState& desired);
+  /// Lets DRA have the GPUs of the last round, which kClaimableGpusFile names after a restart. For a policy
+  /// that gives no GPU another allocation. Without any record of the claims the allocations stay unknown.
   void keep_allocations(const ScannedNode& node);
+  /// False: an earlier hostd has given GPUs to DRA, or may have, and no round of this one has decided about
+  /// them yet.
   bool knows_allocations();
-  void look_before_dra(const ScannedNode& node, const policy::ResolvedPolicy& resolved,
-                       AllocationFacts& facts);
-  void remember_vgpus(const ScannedNode& node);
 
   /// Absent also if it cannot be read: StillAdvertisedProbe then permits no change.
   std::optional<api::AdvertisedResources> advertised() const;
+  /// The devices that the plugin has allocated. Absent: the plugin's file cannot be read.
   std::optional<std::set<std::string>> allocated_now() const;
 
   HostFs& host_;
