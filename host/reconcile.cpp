@@ -113,11 +113,11 @@ struct Request {
 
 Request request_for(const RoundSnapshot& snapshot) {
   std::vector<api::UnavailableDevice> unavailable =
-      going(snapshot.plan, snapshot.node, snapshot.plugin.listed);
+      unavailable_before_change(snapshot.plan, snapshot.node, snapshot.plugin.listed);
   Request out{.asked = ids_of(unavailable),
               .status = status_of(snapshot, api::NodePhase::applying, snapshot.conditions)};
-  merge(unavailable, awaited(snapshot.conditions, snapshot.node, snapshot.plugin.listed));
-  merge(unavailable, coming(snapshot.plan));
+  merge(unavailable, unavailable_until_pod_ends(snapshot.conditions, snapshot.node, snapshot.plugin.listed));
+  merge(unavailable, unavailable_until_made(snapshot.plan));
   merge(unavailable, snapshot.allocations.unavailable);
   out.status.unavailable = std::move(unavailable);
   return out;
@@ -226,7 +226,7 @@ ReconcileResult judge_attempt(const RoundSnapshot& snapshot) {
   }
   out.action = Action::scan_result;
   out.in_vain = out.error || any(out.conditions, api::GpuState::failed) ||
-                (planned && beyond(out.conditions, snapshot.conditions));
+                (planned && adds_or_changes(out.conditions, snapshot.conditions));
   return out;
 }
 
@@ -268,7 +268,8 @@ ReconcileResult report_result(const RoundSnapshot& snapshot) {
   api::HostStatus next = status_of(snapshot, round.phase, conditions);
   if (error) next.error = api::StatusError{.message = error->message, .hint = error->hint};
   std::vector<api::UnavailableDevice> of_pods;
-  if (snapshot.plugin.runs) of_pods = awaited(conditions, snapshot.node, snapshot.plugin.listed);
+  if (snapshot.plugin.runs)
+    of_pods = unavailable_until_pod_ends(conditions, snapshot.node, snapshot.plugin.listed);
   merge(next.unavailable, of_pods);  // beside those for DRA
   for (const auto& [gpu, condition] : conditions)
     for (const vfio::DeviceUser& user : condition.users)
