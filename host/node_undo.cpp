@@ -4,9 +4,6 @@
 #include <optional>
 #include <utility>
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include "host/node_apply.h"
 #include "hostfs/stuck_writes.h"
 #include "mdev/vgpu_inventory.h"
@@ -27,22 +24,12 @@ struct Trouble {
   std::vector<vfio::PciAddress> members = {};  ///< of the unit that the stage has written to
 };
 
+/// Of a result that is refused or failed.
 Trouble trouble_of(const vfio::RebindResult& result) {
-  if (result.status == Status::refused) {
-    return {.error = {.code = Errc::refused,
-                      .message = fmt::format("{}", fmt::join(result.refusal.reasons, "; ")),
-                      .hint = result.refusal.hint},
-            .reasons = result.refusal.reasons,
-            .refused = true};
-  }
-  return {.error = result.error.value_or(Error{.code = Errc::failed, .message = "not done"}),
-          .reasons = {},
-          .refused = false,
+  return {.error = result.check().error(),
+          .reasons = result.refusal.reasons,
+          .refused = result.status == Status::refused,
           .members = result.rebind.rebinding()};
-}
-
-bool is_there(const vfio::RebindResult& result) {
-  return result.status == Status::done || result.status == Status::already;
 }
 
 bool is_about(const vfio::RebindResult& result, const vfio::PciAddress& gpu) {
@@ -50,10 +37,8 @@ bool is_about(const vfio::RebindResult& result, const vfio::PciAddress& gpu) {
 }
 
 std::optional<Trouble> trouble_of_bind(const NodeOutcome& outcome, const vfio::PciAddress& gpu) {
-  const auto& results = outcome.bound.results;
-  const auto found =
-      std::ranges::find_if(results, [&](const vfio::RebindResult& result) { return is_about(result, gpu); });
-  if (found != results.end()) return is_there(*found) ? std::nullopt : std::optional(trouble_of(*found));
+  if (const vfio::RebindResult* const result = outcome.bound.find(gpu))
+    return result->check() ? std::nullopt : std::optional(trouble_of(*result));
   if (!outcome.error) return std::nullopt;  // it was unplugged, or was not in the request
   return Trouble{.error = *outcome.error, .reasons = {}};
 }
@@ -190,14 +175,12 @@ std::optional<Error> still_off_vfio(const NodeContext& context, const BeforeStag
                                     const Result<vfio::RebindOutcome>& rebound,
                                     const vfio::RebindResult& unit) {
   if (!rebound) return rebound.error();
-  for (const vfio::RebindResult& result : rebound->results) {
-    if (!is_about(result, unit.devices.front())) continue;
-    if (!is_there(result)) return trouble_of(result).error;
-    if (const auto forgotten = forget_others(context, before, unit.rebind); !forgotten)
-      return forgotten.error();
-    return std::nullopt;
-  }
-  return Error{.code = Errc::failed, .message = "nothing came of it"};
+  const vfio::RebindResult* const result = rebound->find(unit.devices.front());
+  if (result == nullptr) return Error{.code = Errc::failed, .message = "nothing came of it"};
+  if (const auto done = result->check(); !done) return done.error();
+  if (const auto forgotten = forget_others(context, before, unit.rebind); !forgotten)
+    return forgotten.error();
+  return std::nullopt;
 }
 
 void add_failure(const Returning& unit, const std::optional<Error>& trouble, NodeOutcome& outcome) {

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <spdlog/spdlog.h>
 
 #include "common/text/text.h"
@@ -203,16 +202,9 @@ void log_rest(const vfio::RebindOutcome& outcome) {
 /// The result for these GPUs. Errc::not_found: one of them is gone.
 Result<> judge(const vfio::RebindOutcome& outcome, const std::vector<PciAddress>& gpus) {
   for (const PciAddress& gpu : gpus) {
-    const auto result = std::ranges::find_if(outcome.results, [&](const vfio::RebindResult& one) {
-      return std::ranges::find(one.devices, gpu) != one.devices.end();
-    });
-    if (result == outcome.results.end()) return gone(gpu);
-    if (result->status == vfio::RebindResult::Status::refused)
-      return refuse(fmt::format("{}", fmt::join(result->refusal.reasons, "; ")), result->refusal.hint);
-    if (result->status == vfio::RebindResult::Status::failed) {
-      return fail(result->error.value_or(Error{.code = make_error_code(Errc::failed),
-                                               .message = gpu.text() + ": its driver has not changed"}));
-    }
+    const vfio::RebindResult* const result = outcome.find(gpu);
+    if (result == nullptr) return gone(gpu);
+    if (auto done = result->check(); !done) return done;
   }
   return {};
 }
