@@ -207,7 +207,7 @@ class NodeKeeper : Pinned {
 // `ferry hostd` as one function: it starts a NodeKeeper's round after each event that may matter.
 
 struct NodeLoopOptions {
-  KeeperSettings files;
+  KeeperSettings keeper;
   bool once = false;  ///< until the node is in its desired state, or is known not to become so
   /// The time between two looks for users of vGPUs. A program that opens one without the kubelet causes no
   /// event, and a scan walks all of /proc.

@@ -91,7 +91,7 @@ void CommandTree::add_hostd(CLI::App& app) {
                   "accept the faults of a vGPU profile file that NVIDIA's program accepts, with a warning");
   add_value(*hostd, "--wanted FILE [/var/lib/ferry/desired.json]", keeping_.desired,
             "the file of the host with the desired state");
-  add_value(*hostd, "--state FILE [/run/ferry/status.json]", keeping_.state,
+  add_value(*hostd, "--state FILE [/run/ferry/status.json]", keeping_.status_file,
             "the file of the host for the host status");
   hostd->footer(
       "Without the file of the desired state hostd changes nothing. Before it changes a device that `ferry "

@@ -81,10 +81,10 @@ std::vector<std::string> mode_lines(const ExplainInputs& inputs,
 
 void add_objections(const host::AcceleratorDescription& description, const std::string& so,
                     std::vector<Way>& ways) {
-  for (const std::string& reason : description.movable_reasons)
+  for (const std::string& reason : description.bindable_reasons)
     ways.push_back({.command = {}, .does = so + reason});
-  if (!description.movable_hint.empty()) {
-    ways.push_back({.command = {}, .does = "hint: " + description.movable_hint});
+  if (!description.bindable_hint.empty()) {
+    ways.push_back({.command = {}, .does = "hint: " + description.bindable_hint});
   } else if (description.condition.health == host::Health::bad && description.condition.hint.empty()) {
     ways.push_back({.command = "ferry doctor", .does = "lists what is wrong with this host"});
   }
@@ -148,7 +148,7 @@ std::vector<Way> ways_of(const ExplainInputs& inputs, const host::AcceleratorDes
   }
   switch (description.mode) {
     case policy::Mode::passthrough:
-      if (!description.group_viable && description.movable) {
+      if (!description.group_viable && description.bindable) {
         ways.push_back({.command = "ferry vfio bind --device " + address,
                         .does = "also binds the rest of its card and group"});
       } else if (!description.group_viable) {
@@ -163,7 +163,7 @@ std::vector<Way> ways_of(const ExplainInputs& inputs, const host::AcceleratorDes
       ways.push_back({.command = removal_of(inputs, description.address()), .does = "removes its vGPUs"});
       break;
     case policy::Mode::host:
-      if (description.movable) {
+      if (description.bindable) {
         ways.push_back(
             {.command = "ferry vfio bind --device " + address, .does = "binds it to vfio, for a VM"});
       } else {

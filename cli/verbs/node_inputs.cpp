@@ -35,12 +35,12 @@ T or_note(Result<T> result, host::NodeSnapshot& snapshot) {
   return {};
 }
 
-std::optional<api::HostStatus> read_state(const HostFs& host, host::NodeSnapshot& snapshot) {
+std::optional<api::HostStatus> read_status(const HostFs& host, host::NodeSnapshot& snapshot) {
   const auto text = host.read_file(api::kStatusFile);
   if (!text && is_gone(text.error())) return std::nullopt;
-  auto state = text ? api::read_host_status(*text) : Result<api::HostStatus>(fail(Error(text.error())));
-  if (state) return std::move(*state);
-  snapshot.notes.push_back(state.error().text());
+  auto status = text ? api::read_host_status(*text) : Result<api::HostStatus>(fail(Error(text.error())));
+  if (status) return std::move(*status);
+  snapshot.notes.push_back(status.error().text());
   return std::nullopt;
 }
 
@@ -207,10 +207,10 @@ Result<host::NodeSnapshot> snapshot_node(const Session& session, Depth depth) {
   snapshot.notes.insert(snapshot.notes.end(), snapshot.record.notes.begin(), snapshot.record.notes.end());
   snapshot.stuck = or_note(stuck_writes(*session.host), snapshot);
   snapshot.advertised = or_note(host::read_advertised_resources(*session.host), snapshot);
-  snapshot.state = read_state(*session.host, snapshot);
-  if (snapshot.state) {
+  snapshot.status = read_status(*session.host, snapshot);
+  if (snapshot.status) {
     snapshot.hostd_runs = is_present(*session.host, api::kHostdLiveness).value_or(false);
-    snapshot.state_age = age_of(*session.host, api::kStatusFile);
+    snapshot.status_age = age_of(*session.host, api::kStatusFile);
   }
   return snapshot;
 }

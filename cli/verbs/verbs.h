@@ -99,7 +99,7 @@ struct KeepingOptions {
   bool once = false;
   bool own_scope = false;  ///< in a container: move to a control group of the host
   std::filesystem::path desired = std::string("/") + api::kDesiredFile;
-  std::filesystem::path state = std::string("/") + api::kStatusFile;
+  std::filesystem::path status_file = std::string("/") + api::kStatusFile;
   bool lenient = false;                   ///< Reading::lenient, for NVIDIA's profiles
   std::filesystem::path cri_socket = {};  ///< empty: it is unknown which Kata handlers are ready
   bool kata = false;  ///< also install the runtimes of the agent's class file (desired_classes.h)

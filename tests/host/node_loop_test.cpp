@@ -105,10 +105,10 @@ class NodeLoopTest : public testing::Test {
         kernel_, {.for_rebinds = user_, .for_vgpus = user_, .open_nodes = user_},
         [this](const NodeProbes& uses) { return context(uses); }, options, token);
   }
-  Result<ExitStatus> once() { return run({.files = {}, .once = true}, {}); }
+  Result<ExitStatus> once() { return run({.keeper = {}, .once = true}, {}); }
   void start() {
     std::packaged_task<Result<ExitStatus>(std::stop_token)> task([this](const std::stop_token& token) {
-      return run({.files = {},
+      return run({.keeper = {},
                   .use_poll_period = 20ms,
                   .without_uevents = without_uevents_,
                   .between_announcements = 20ms,
