@@ -49,8 +49,9 @@ struct NodeProbes {
 using MakeContext = std::function<Result<NodeContext>(const NodeProbes& uses)>;
 
 struct NodePreview {
-  vfio::RebindPreview unbound;  ///< unfinished() last
-  vgpu::VgpuPlan vgpus;  ///< a GPU that comes back first has only the note that its vGPUs are planned then
+  vfio::RebindPreview unbound;  ///< the units of vfio::unfinished() come last
+  /// A GPU that must come back from vfio first has only a note that its vGPUs are planned after that.
+  vgpu::VgpuPlan vgpus;
   vfio::RebindPreview bound;
 };
 

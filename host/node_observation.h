@@ -36,6 +36,7 @@ class GuardedProbes {
   vfio::UseProbe& open_;
 };
 
+/// Errors: the PCI bus, or another directory of the host that exists, cannot be listed.
 Result<ScannedNode> scan_node(const NodeContext& context);
 
 /// True if a killed run left stopped services or driver locks, which any later run restores. Also if that
