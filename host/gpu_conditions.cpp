@@ -44,9 +44,8 @@ void add(GpuConditions& conditions, const vfio::RebindOutcome& outcome) {
     for (const vfio::PciAddress& gpu : result.devices) {
       if (result.status == vfio::RebindResult::Status::refused)
         add(conditions, gpu, api::GpuState::blocked, result.refusal.reasons, result.refusal.hint);
-      if (result.status != vfio::RebindResult::Status::failed) continue;
-      const Error error = result.error.value_or(Error{.code = {}, .message = "not done"});
-      add(conditions, gpu, api::GpuState::failed, {error.message}, error.hint);
+      else if (const auto done = result.check(); !done)
+        add(conditions, gpu, api::GpuState::failed, {done.error().message}, done.error().hint);
     }
   }
 }

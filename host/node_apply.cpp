@@ -152,18 +152,18 @@ vfio::RebindRequest once_empty(vfio::RebindRequest request, const std::set<vfio:
   return request;
 }
 
-/// The settings for the vGPU stage. It may quiesce the same services as the bind and unbind stages, in the
-/// same way. These services stay stopped until the last stage is over, because a service started earlier
-/// would open the GPUs again before the last stage.
-vgpu::VgpuHost dividing(const NodeContext& context, const policy::ResolvedPolicy& resolved) {
-  vgpu::VgpuHost out = context.vgpu_host;
+/// The context with the settings of the vGPU stage. It may quiesce the same services as the bind and unbind
+/// stages, in the same way. These services stay stopped until the last stage is over, because a service
+/// started earlier would open the GPUs again before the last stage.
+NodeContext dividing(NodeContext context, const policy::ResolvedPolicy& resolved) {
+  vgpu::VgpuHost& out = context.vgpu_host;
   out.release = resolved.release;
   if (resolved.foreign) out.spares_foreign = *resolved.foreign == policy::Foreign::keep;
   out.releaser = context.rebind_context.releaser;
   out.persistence = context.rebind_context.persistence;
   out.on_release = context.rebind_context.on_step;
   out.more_follows = true;
-  return out;
+  return context;
 }
 
 /// Adds the other obstacles for these GPUs: those to the loss of their vGPUs and functions.
@@ -207,8 +207,8 @@ Result<std::vector<vfio::Refusal>> keep_what_cannot_go(const NodeContext& contex
   vgpu::Profile refused = input.resolved.vgpus;
   std::erase_if(refused.items, [&](const vgpu::ProfileItem& item) { return !is_refused(item); });
   std::erase_if(input.resolved.vgpus.items, is_refused);
-  if (auto added =
-          add_what_keeps_vgpus(dividing(context, input.resolved), refused, scanned, away->plan.refusals);
+  if (auto added = add_what_keeps_vgpus(dividing(context, input.resolved).vgpu_host, refused, scanned,
+                                        away->plan.refusals);
       !added)
     return fail(std::move(added).error());
   return std::move(away->plan.refusals);
@@ -225,14 +225,6 @@ vfio::RebindRequest without(vfio::RebindRequest request, const std::vector<vfio:
   for (const vfio::Refusal& refusal : refusals)
     for (const vfio::PciAddress& gpu : refusal.devices) std::erase(request.accelerators, gpu);
   return request;
-}
-
-vfio::RebindResult result_of(const vfio::Refusal& refusal) {
-  vfio::RebindResult result;
-  result.status = vfio::RebindResult::Status::refused;
-  result.devices = refusal.devices;
-  result.refusal = refusal;
-  return result;
 }
 
 Result<vfio::RebindOutcome> give_back(const NodeContext& context, const Rollback& back) {
@@ -289,7 +281,8 @@ Result<NodePreview> preview_policy(const NodeContext& on, const policy::Policy& 
 
   auto kept = keep_what_cannot_go(context, *input, &input->inventory);
   if (!kept) return fail(std::move(kept).error());
-  auto snapshot = look(dividing(context, input->resolved), {&input->resolved.vgpus, 1}, &input->inventory);
+  auto snapshot =
+      look(dividing(context, input->resolved).vgpu_host, {&input->resolved.vgpus, 1}, &input->inventory);
   if (!snapshot) return fail(std::move(snapshot).error());
   vgpu::VgpuPlan vgpus = vgpu::plan_profile(input->resolved.vgpus, *snapshot);
   std::set<vfio::PciAddress> emptied;
@@ -384,7 +377,9 @@ NodeOutcome go_on(const NodeContext& context, const policy::Policy& policy, Resu
   auto bound = rebind(context, away, vfio::Direction::to_vfio, scanned);
   if (bound) {
     outcome.bound = std::move(*bound);
-    for (const vfio::Refusal& refusal : *kept) outcome.bound.results.push_back(result_of(refusal));
+    for (const vfio::Refusal& refusal : *kept)
+      outcome.bound.results.push_back(
+          {.status = vfio::RebindResult::Status::refused, .devices = refusal.devices, .refusal = refusal});
   } else {
     outcome.error = std::move(bound).error();
   }
@@ -403,10 +398,7 @@ Result<NodeOutcome> apply_stages(const NodeContext& context, const policy::Polic
   auto unbound = give_back(context, *back);
   if (!unbound) return fail(std::move(unbound).error());
   outcome.unbound = std::move(*unbound);
-  const NodeContext on{.rebind_context = context.rebind_context,
-                       .vgpu_host = dividing(context, input->resolved),
-                       .models = context.models,
-                       .dra = context.dra};
+  const NodeContext on = dividing(context, input->resolved);
   outcome = go_on(on, policy, std::move(input), std::move(outcome));
   if (undo_half_done(on, *before, outcome))
     add(outcome.bound, vfio::start_what_was_stopped(context.rebind_context));

@@ -141,7 +141,6 @@ class NodeKeeper : Pinned {
 
  private:
   Round keep_without_desired_state();
-  /// Plans and applies the desired state.
   Round keep_desired_state(const DesiredState& desired);
   /// Makes the devices of a plan that writes unavailable, and applies the plan once the plugin has answered.
   Round prepare_change(const NodeContext& context, const DesiredState& desired, RoundSnapshot snapshot);
@@ -150,7 +149,6 @@ class NodeKeeper : Pinned {
   /// plan; the status describes that scan. Absent: the host is scanned here.
   Round report_result(const NodeContext& context, const DesiredState& desired, RoundSnapshot snapshot,
                       const NodeProbes& uses, std::optional<ScannedNode> scanned = {});
-  /// Reports an error that keeps a change from beginning, after roll_back().
   Round roll_back_and_report(const std::optional<api::DesiredMark>& desired, Obstacle obstacle);
   /// Reports an error that kept the round from beginning, or from its end.
   Round report_obstacle(const std::optional<api::DesiredMark>& desired, Obstacle obstacle);
