@@ -419,11 +419,8 @@ Result<NodeOutcome> apply_policy(const NodeContext& on, const policy::Policy& po
     return outcome;
   }
   std::string troubles;
-  if (!started) {
-    troubles = "; " + started.error().message;
-  } else {
-    for (const Error& trouble : started->errors) troubles += "; " + trouble.message;
-  }
+  for (const Error& trouble : started ? started->errors : std::vector{started.error()})
+    troubles += "; " + trouble.message;
   if (!outcome) {
     outcome.error().message += troubles;
   } else if (auto& error = outcome->error; error) {

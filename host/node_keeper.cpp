@@ -62,7 +62,7 @@ NodeKeeper::NodeKeeper(HostFs& host, const NodeProbes& uses, MakeContext make_co
       status_(host_, settings_.status_file, settings_.advertised_file, memory_),
       claimable_(host_, settings_.claimable_file) {}
 
-NodeKeeper::Round NodeKeeper::round(News news) {
+Round NodeKeeper::round(News news) {
   status_.pass_on_serving(settings_.serving_file());
   const auto cleared = clear_ended_records(host_);
   const std::string fault = cleared ? std::string() : cleared.error().message;
@@ -121,11 +121,6 @@ void NodeKeeper::remember_vgpus(const ScannedNode& node) {
   questions.clear();
   for (const mdev::VgpuGpu& gpu : node.vgpus.gpus)
     for (const mdev::VgpuDevice& vgpu : gpu.devices) questions.push_back(mdev::use_question(vgpu));
-}
-
-Result<GpusWithClaims> NodeKeeper::gpus_of_claims() const {
-  if (!settings_.gpus_with_claims) return GpusWithClaims();
-  return settings_.gpus_with_claims();
 }
 
 void NodeKeeper::read_allocation_facts(const ScannedNode& node, const policy::ResolvedPolicy& resolved,
@@ -200,7 +195,7 @@ void NodeKeeper::schedule_questions(Round& round) const {
 
 Result<> NodeKeeper::allocate_gpus(const ScannedNode& node, const policy::ResolvedPolicy& resolved,
                                    const NodeContext& context) {
-  auto claims = gpus_of_claims();
+  auto claims = settings_.gpus_with_claims();
   if (!claims) return fail(std::move(claims).error());
   AllocationFacts facts{
       .for_dra = resolved.for_dra,
@@ -224,7 +219,7 @@ Result<> NodeKeeper::allocate_gpus(const ScannedNode& node, const policy::Resolv
   Allocations next = allocate(node, facts);
   if (auto written = write(next); !written) return written;
   // A claim may have got a GPU before the file was written; none gets one after it.
-  claims = gpus_of_claims();
+  claims = settings_.gpus_with_claims();
   if (!claims) return fail(std::move(claims).error());
   if (claims->gpus != facts.claimed) {
     facts.claimed = std::move(claims->gpus);
@@ -251,7 +246,7 @@ void NodeKeeper::look_at_claims(const DesiredState& desired) {
 
 void NodeKeeper::keep_allocations(const ScannedNode& node) {
   if (memory_.allocation.is_known) return;
-  auto claims = gpus_of_claims();
+  auto claims = settings_.gpus_with_claims();
   if (!claims) return;
   AllocationFacts facts{.for_dra = {}, .published = {}, .claimed = std::move(claims->gpus)};
   facts.without_functions = gpus_without_functions(claims->missing_functions, node.inventory);
@@ -266,11 +261,11 @@ void NodeKeeper::keep_allocations(const ScannedNode& node) {
 
 bool NodeKeeper::knows_allocations() {
   if (memory_.allocation.is_known) return true;
-  const auto claims = gpus_of_claims();
+  const auto claims = settings_.gpus_with_claims();
   return claims && claims->gpus.empty() && claimable_.published().empty();
 }
 
-NodeKeeper::Round NodeKeeper::keep_without_desired_state() {
+Round NodeKeeper::keep_without_desired_state() {
   const auto report = [this](const Error& error) {
     return report_obstacle(std::nullopt, {.error = error, .ends_unavailability = true});
   };
@@ -291,7 +286,7 @@ NodeKeeper::Round NodeKeeper::keep_without_desired_state() {
   return std::move(result.round);
 }
 
-NodeKeeper::Round NodeKeeper::keep_desired_state(const DesiredState& desired) {
+Round NodeKeeper::keep_desired_state(const DesiredState& desired) {
   RoundSnapshot snapshot;
   snapshot.desired = mark_of(desired);
   auto plain = make_context_(uses_);
@@ -326,8 +321,8 @@ NodeKeeper::Round NodeKeeper::keep_desired_state(const DesiredState& desired) {
   return apply(desired, std::move(snapshot), guarded.probes());
 }
 
-NodeKeeper::Round NodeKeeper::prepare_change(const NodeContext& context, const DesiredState& desired,
-                                             RoundSnapshot snapshot) {
+Round NodeKeeper::prepare_change(const NodeContext& context, const DesiredState& desired,
+                                 RoundSnapshot snapshot) {
   // The facts are read in this order, between the writes of status.json: a plugin that starts meanwhile must
   // read the unavailable devices before it lists devices.
   add_users(host_, snapshot.node, uses_.for_rebinds, snapshot.conditions);
@@ -369,8 +364,7 @@ NodeKeeper::Round NodeKeeper::prepare_change(const NodeContext& context, const D
   return apply(desired, std::move(snapshot), guarded);
 }
 
-NodeKeeper::Round NodeKeeper::apply(const DesiredState& desired, RoundSnapshot snapshot,
-                                    const NodeProbes& uses) {
+Round NodeKeeper::apply(const DesiredState& desired, RoundSnapshot snapshot, const NodeProbes& uses) {
   auto plain = make_context_(uses);
   if (!plain) return back_off(report_obstacle(snapshot.desired, {.error = plain.error()}));
   std::optional<NodeContext> context(context_for(std::move(*plain), desired.policy));
@@ -398,9 +392,9 @@ NodeKeeper::Round NodeKeeper::apply(const DesiredState& desired, RoundSnapshot s
   return next.in_vain ? back_off(std::move(round)) : round;
 }
 
-NodeKeeper::Round NodeKeeper::report_result(const NodeContext& context, const DesiredState& desired,
-                                            RoundSnapshot snapshot, const NodeProbes& uses,
-                                            std::optional<ScannedNode> scanned) {
+Round NodeKeeper::report_result(const NodeContext& context, const DesiredState& desired,
+                                RoundSnapshot snapshot, const NodeProbes& uses,
+                                std::optional<ScannedNode> scanned) {
   if (!scanned) {
     auto node = scan_node(context);
     if (!node) return report_obstacle(snapshot.desired, {.error = node.error()});
@@ -421,8 +415,7 @@ NodeKeeper::Round NodeKeeper::report_result(const NodeContext& context, const De
   return std::move(next.round);
 }
 
-NodeKeeper::Round NodeKeeper::roll_back_and_report(const std::optional<api::DesiredMark>& desired,
-                                                   Obstacle obstacle) {
+Round NodeKeeper::roll_back_and_report(const std::optional<api::DesiredMark>& desired, Obstacle obstacle) {
   const auto context = make_context_(uses_);
   const auto trouble = context ? roll_back(*context) : std::nullopt;
   if (!trouble) return report_obstacle(desired, std::move(obstacle));
@@ -430,8 +423,7 @@ NodeKeeper::Round NodeKeeper::roll_back_and_report(const std::optional<api::Desi
   return back_off(report_obstacle(desired, std::move(obstacle)));
 }
 
-NodeKeeper::Round NodeKeeper::report_obstacle(const std::optional<api::DesiredMark>& desired,
-                                              Obstacle obstacle) {
+Round NodeKeeper::report_obstacle(const std::optional<api::DesiredMark>& desired, Obstacle obstacle) {
   RoundSnapshot snapshot;
   snapshot.desired = desired;
   snapshot.is_scanned = false;
@@ -454,7 +446,7 @@ NodeKeeper::Round NodeKeeper::report_obstacle(const std::optional<api::DesiredMa
   return std::move(result.round);
 }
 
-NodeKeeper::Round NodeKeeper::back_off(Round round) {
+Round NodeKeeper::back_off(Round round) {
   memory_.attempt.back_off_until = round.again;
   memory_.attempt.allocated = allocated_now().value_or(std::set<std::string>());
   return round;

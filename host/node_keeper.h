@@ -64,8 +64,8 @@ struct KeeperSettings {
   std::filesystem::path claimable_file = api::kClaimableGpusFile;
   /// Gives the GPUs that ResourceClaims have: at least one of each IOMMU group. From the call on, no claim
   /// may get a GPU that kClaimableGpusFile does not have, or has without `for_dra`. An error: any GPU may
-  /// have a claim, and the round changes none. Empty: there are no claims.
-  std::function<Result<GpusWithClaims>()> gpus_with_claims = {};
+  /// have a claim, and the round changes none.
+  std::function<Result<GpusWithClaims>()> gpus_with_claims = [] { return GpusWithClaims(); };
   Reading profiles = Reading::strict;  ///< of NVIDIA's profiles (v1); Ferry's policies are always strict
   std::chrono::seconds plugin_patience{30};
   std::chrono::milliseconds lock_patience = std::chrono::seconds(30);
@@ -111,7 +111,6 @@ class StatusFile {
 class NodeKeeper : Pinned {
  public:
   using Clock = std::chrono::steady_clock;
-  using Round = ferry::host::Round;
 
   /// `host` and the probes must outlive this object.
   NodeKeeper(HostFs& host, const NodeProbes& uses, MakeContext make_context, KeeperSettings settings);
@@ -163,7 +162,6 @@ class NodeKeeper : Pinned {
   Result<> publish(ReconcileResult& result);
   void remember_vgpus(const ScannedNode& node);
 
-  Result<GpusWithClaims> gpus_of_claims() const;
   /// Decides which GPUs DRA has in this round, and writes them to kClaimableGpusFile.
   Result<> allocate_gpus(const ScannedNode& node, const policy::ResolvedPolicy& resolved,
                          const NodeContext& context);

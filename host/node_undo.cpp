@@ -170,30 +170,27 @@ Result<> forget_others(const NodeContext& context, const BeforeStages& before, c
   return vfio::forget(context.fs(), others);
 }
 
-// The reason why a unit is not on vfio again; absent: it is.
-std::optional<Error> still_off_vfio(const NodeContext& context, const BeforeStages& before,
-                                    const Result<vfio::RebindOutcome>& rebound,
-                                    const vfio::RebindResult& unit) {
-  if (!rebound) return rebound.error();
+// The error says why a unit is not on vfio again.
+Result<> back_on_vfio(const NodeContext& context, const BeforeStages& before,
+                      const Result<vfio::RebindOutcome>& rebound, const vfio::RebindResult& unit) {
+  if (!rebound) return fail(Error(rebound.error()));
   const vfio::RebindResult* const result = rebound->find(unit.devices.front());
-  if (result == nullptr) return Error{.code = Errc::failed, .message = "nothing came of it"};
-  if (const auto done = result->check(); !done) return done.error();
-  if (const auto forgotten = forget_others(context, before, unit.rebind); !forgotten)
-    return forgotten.error();
-  return std::nullopt;
+  if (result == nullptr) return fail(Errc::failed, "nothing came of it");
+  if (auto done = result->check(); !done) return done;
+  return forget_others(context, before, unit.rebind);
 }
 
-void add_failure(const Returning& unit, const std::optional<Error>& trouble, NodeOutcome& outcome) {
+void add_failure(const Returning& unit, const Result<>& on_vfio, NodeOutcome& outcome) {
   vfio::RebindResult& result = *unit.result;
   Error error = unit.why.error;
-  if (trouble) {
-    error.message += "; taking it to vfio again failed too: " + trouble->message;
+  if (!on_vfio) {
+    error.message += "; taking it to vfio again failed too: " + on_vfio.error().message;
     for (vgpu::GpuOutcome& gpu : outcome.vgpus.gpus) {
       const bool failed =
           gpu.kind == vgpu::GpuOutcome::Kind::failed || gpu.kind == vgpu::GpuOutcome::Kind::refused;
       if (!failed || !is_about(result, gpu.gpu)) continue;
       gpu.kind = vgpu::GpuOutcome::Kind::failed;
-      gpu.undo_errors.push_back(Error(*trouble).during("taking it to vfio again"));
+      gpu.undo_errors.push_back(Error(on_vfio.error()).during("taking it to vfio again"));
     }
   } else if (unit.why.refused) {
     result.refusal = {.devices = result.devices,
@@ -222,7 +219,7 @@ bool undo_unbind(const NodeContext& context, const BeforeStages& before, NodeOut
   auto rebound = request ? vfio::apply_rebinds(context.rebind_context, *request, vfio::Direction::to_vfio)
                          : Result<vfio::RebindOutcome>(fail(Error(request.error())));
   for (const Returning& unit : units)
-    add_failure(unit, still_off_vfio(context, before, rebound, *unit.result), outcome);
+    add_failure(unit, back_on_vfio(context, before, rebound, *unit.result), outcome);
   if (!rebound) return true;
   std::ranges::move(rebound->notes, std::back_inserter(outcome.unbound.notes));
   std::ranges::move(rebound->errors, std::back_inserter(outcome.unbound.errors));

@@ -136,13 +136,13 @@ class NodeKeeperTest : public ThreeT4s {
         .source = "a test"};
     kernel_.file(kDesired, api::desired_file_text(desired));
   }
-  NodeKeeper::Round round(News news = News::anything) {
+  Round round(News news = News::anything) {
     now_ += std::chrono::seconds(1);
     return keeper_.round(news);
   }
   /// Runs rounds as the loop does: the plugin reads the withdrawals and answers, which leads to the next
   /// round.
-  NodeKeeper::Round rounds() {
+  Round rounds() {
     auto last = round();
     for (int i = 0; i < 10 && plugin_follows(); ++i) last = round();
     return last;
