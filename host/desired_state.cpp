@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 // The limit of any configuration file.
 constexpr std::size_t kLargest = std::size_t{2} * 1024 * 1024;
-constexpr std::chrono::nanoseconds kSettles = std::chrono::seconds(1);
+constexpr std::chrono::nanoseconds kYoung = std::chrono::seconds(1);
 
 ConfigText as_text(const fs::path& file, std::string text) {
   return {.file = "/" + file.string(), .text = std::move(text)};
@@ -47,16 +47,16 @@ Mark mark_of(const HostFs& host, const fs::path& path) {
 // A file from the future, after the clock was set back, does not stay young for ever.
 bool is_young(const Mark& mark) {
   const auto age = std::chrono::system_clock::now().time_since_epoch() - mark.written;
-  return age > -kSettles && age < kSettles;
+  return age > -kYoung && age < kYoung;
 }
 
 /// `desired`: the desired state's own file, which names the file `path`.
 Result<ConfigText> read_named(const HostFs& host, const fs::path& path, const fs::path& desired,
-                              bool& settling, std::vector<std::string>* tolerated) {
+                              bool& may_be_incomplete, std::vector<std::string>* tolerated) {
   const Mark before = mark_of(host, path);
   auto text = host.read_file(path.relative_path());
   const Mark after = mark_of(host, path);
-  settling = before != after || is_young(after);
+  may_be_incomplete = before != after || is_young(after);
   if (!text)
     return fail(Errc::invalid_config, text.error().message,
                 fmt::format("the key \"file\" of /{} names it", desired.string()));
@@ -79,7 +79,7 @@ Result<std::optional<DesiredState>> read_desired(const HostFs& host, const fs::p
   DesiredState out{.file = std::move(*read), .policy = {}, .text = source.text};
   ConfigText config;
   if (!out.file.file.empty()) {
-    auto of_file = read_named(host, out.file.file, file, out.settling,
+    auto of_file = read_named(host, out.file.file, file, out.may_be_incomplete,
                               how == Reading::lenient ? &out.warnings : nullptr);
     if (!of_file) return fail(std::move(of_file).error());
     config = std::move(*of_file);

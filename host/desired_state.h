@@ -22,9 +22,9 @@ struct DesiredState {
   policy::Policy policy;
   /// The complete text that was read; another text is another desired state.
   std::string text;
-  /// The named file was written less than a second ago, or during the read, so it may be incomplete; even its
-  /// beginning may be a valid policy file. The caller reads it again soon.
-  bool settling = false;
+  /// The named file was written less than a second ago, or during the read. Even its beginning may be a valid
+  /// policy file. The caller reads it again soon.
+  bool may_be_incomplete = false;
   std::vector<std::string> warnings = {};  ///< PolicyFile::warnings
 };
 

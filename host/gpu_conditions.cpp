@@ -44,9 +44,8 @@ void add(GpuConditions& conditions, const vfio::RebindOutcome& outcome) {
     for (const vfio::PciAddress& gpu : result.devices) {
       if (result.status == vfio::RebindResult::Status::refused)
         add(conditions, gpu, api::GpuState::blocked, result.refusal.reasons, result.refusal.hint);
-      if (result.status != vfio::RebindResult::Status::failed) continue;
-      const Error error = result.error.value_or(Error{.code = {}, .message = "not done"});
-      add(conditions, gpu, api::GpuState::failed, {error.message}, error.hint);
+      else if (const auto done = result.check(); !done)
+        add(conditions, gpu, api::GpuState::failed, {done.error().message}, done.error().hint);
     }
   }
 }
@@ -64,9 +63,9 @@ bool is_listed(const api::AdvertisedResources& advertised, const vfio::PciFuncti
   return advertised.find({function.address.text()}, groups) != nullptr;
 }
 
-void add_going(std::vector<api::UnavailableDevice>& out, const vfio::RebindPlan& plan,
-               const vfio::Inventory& inventory, const api::AdvertisedResources& advertised,
-               const std::string& reason) {
+void add_rebinding(std::vector<api::UnavailableDevice>& out, const vfio::RebindPlan& plan,
+                   const vfio::Inventory& inventory, const api::AdvertisedResources& advertised,
+                   const std::string& reason) {
   for (const vfio::Rebind& rebind : plan.rebinds) {
     if (rebind.steps.empty()) continue;
     for (const vfio::PciAddress& member : rebind.rebinding()) {
@@ -208,10 +207,11 @@ std::set<std::string> ids_of(const std::vector<api::UnavailableDevice>& unavaila
   return ids;
 }
 
-std::vector<api::UnavailableDevice> going(const NodePreview& preview, const ScannedNode& node,
-                                          const api::AdvertisedResources& advertised) {
+std::vector<api::UnavailableDevice> unavailable_before_change(const NodePreview& preview,
+                                                              const ScannedNode& node,
+                                                              const api::AdvertisedResources& advertised) {
   std::vector<api::UnavailableDevice> out;
-  add_going(out, preview.unbound.plan, node.inventory, advertised, kGoesBack);
+  add_rebinding(out, preview.unbound.plan, node.inventory, advertised, kGoesBack);
   for (const vgpu::GpuPlan& gpu : preview.vgpus.gpus) {
     if (gpu.refusal) continue;
     for (const auto& steps : {gpu.steps, gpu.later})
@@ -219,11 +219,11 @@ std::vector<api::UnavailableDevice> going(const NodePreview& preview, const Scan
         if (step.kind != vgpu::VgpuStep::Kind::create && gpu_of(node.vgpus, step) != nullptr)
           add_unavailable(out, step.id.text, kDivided);
   }
-  add_going(out, preview.bound.plan, node.inventory, advertised, "its group gets another vfio driver");
+  add_rebinding(out, preview.bound.plan, node.inventory, advertised, "its group gets another vfio driver");
   return out;
 }
 
-std::vector<api::UnavailableDevice> coming(const NodePreview& preview) {
+std::vector<api::UnavailableDevice> unavailable_until_made(const NodePreview& preview) {
   std::vector<api::UnavailableDevice> out;
   for (const vgpu::GpuPlan& gpu : preview.vgpus.gpus) {
     if (gpu.refusal) continue;
@@ -239,8 +239,9 @@ std::vector<api::UnavailableDevice> coming(const NodePreview& preview) {
   return out;
 }
 
-std::vector<api::UnavailableDevice> awaited(const GpuConditions& conditions, const ScannedNode& node,
-                                            const api::AdvertisedResources& advertised) {
+std::vector<api::UnavailableDevice> unavailable_until_pod_ends(const GpuConditions& conditions,
+                                                               const ScannedNode& node,
+                                                               const api::AdvertisedResources& advertised) {
   std::vector<api::UnavailableDevice> out;
   for (const auto& [address, condition] : conditions) {
     const vfio::PciFunction* function = node.inventory.find(address);
@@ -357,7 +358,7 @@ api::NodeFeatures features_of(const ScannedNode& node) {
           .vgpu_types = vgpu_types(node.vgpus)};
 }
 
-bool beyond(const GpuConditions& after, const GpuConditions& before) {
+bool adds_or_changes(const GpuConditions& after, const GpuConditions& before) {
   return std::ranges::any_of(after, [&](const auto& one) {
     const auto known = before.find(one.first);
     return known == before.end() || known->second.state != one.second.state;

@@ -34,8 +34,8 @@ GpuConditions conditions_of(const NodePreview& preview);
 /// Blocked or failed.
 GpuConditions conditions_of(const NodeOutcome& outcome);
 bool any(const GpuConditions& conditions, api::GpuState state);
-/// True if a condition is new, or its state differs from that before the attempt.
-bool beyond(const GpuConditions& after, const GpuConditions& before);
+/// True if `after` has a condition that `before` lacks, or has in another state.
+bool adds_or_changes(const GpuConditions& after, const GpuConditions& before);
 /// True if pods and processes are the only users of the blocked GPUs.
 bool only_pods_hold(const GpuConditions& conditions);
 
@@ -49,18 +49,20 @@ bool writes(const NodePreview& preview);
 
 /// Devices that may be advertised now and would change: functions on vfio drivers, functions in the plugin's
 /// lists whatever their driver, and vGPUs.
-std::vector<api::UnavailableDevice> going(const NodePreview& preview, const ScannedNode& node,
-                                          const api::AdvertisedResources& advertised);
+std::vector<api::UnavailableDevice> unavailable_before_change(const NodePreview& preview,
+                                                              const ScannedNode& node,
+                                                              const api::AdvertisedResources& advertised);
 
 /// Devices that will exist before the change is complete and may still be taken back: new vGPUs and functions
 /// on their way to vfio. There is no wait for the plugin, since they are unavailable before they exist. The
 /// vGPUs of a GPU that comes back from vfio first are not known yet.
-std::vector<api::UnavailableDevice> coming(const NodePreview& preview);
+std::vector<api::UnavailableDevice> unavailable_until_made(const NodePreview& preview);
 
 /// Devices that a pod has, according to the plugin, if device users are the only obstacle to the change. They
 /// are unavailable, so that no other pod gets them when this pod ends.
-std::vector<api::UnavailableDevice> awaited(const GpuConditions& conditions, const ScannedNode& node,
-                                            const api::AdvertisedResources& advertised);
+std::vector<api::UnavailableDevice> unavailable_until_pod_ends(const GpuConditions& conditions,
+                                                               const ScannedNode& node,
+                                                               const api::AdvertisedResources& advertised);
 
 std::set<std::string> ids_of(const std::vector<api::UnavailableDevice>& unavailable);
 

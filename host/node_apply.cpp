@@ -37,23 +37,24 @@ bool contains(const std::vector<vfio::PciAddress>& addresses, const vfio::PciAdd
 struct PolicyInput {
   vfio::Inventory inventory;
   mdev::VgpuInventory vgpus;
-  policy::DesiredState desired;
+  policy::ResolvedPolicy resolved;
 };
 
-bool is_away(const policy::DesiredState& desired, const vfio::PciAddress& gpu) {
-  return desired.modes.at(gpu) == policy::Mode::passthrough;
+bool is_away(const policy::ResolvedPolicy& resolved, const vfio::PciAddress& gpu) {
+  return resolved.modes.at(gpu) == policy::Mode::passthrough;
 }
 
 // Finds requests that no change can fulfil, before anything is begun.
 Result<> check_possible(const PolicyInput& input) {
-  if (auto allocations = policy::check_allocations(input.desired, input.inventory, input.vgpus); !allocations)
+  if (auto allocations = policy::check_allocations(input.resolved, input.inventory, input.vgpus);
+      !allocations)
     return allocations;
   bool any_away = false;
-  for (const auto& [gpu, mode] : input.desired.modes) {
+  for (const auto& [gpu, mode] : input.resolved.modes) {
     if (mode != policy::Mode::passthrough || input.inventory.find(gpu) == nullptr) continue;
     any_away = true;
     for (const vfio::PciAddress& other : vfio::concerned(input.inventory, {gpu})) {
-      if (!input.desired.modes.contains(other) || is_away(input.desired, other)) continue;
+      if (!input.resolved.modes.contains(other) || is_away(input.resolved, other)) continue;
       return fail(Errc::refused,
                   fmt::format("{} is to be passed through and {} is not, but they share an IOMMU group",
                               gpu.text(), other.text()),
@@ -64,18 +65,18 @@ Result<> check_possible(const PolicyInput& input) {
 }
 
 // `scanned` as for preview_policy(), here and below.
-Result<PolicyInput> read_input(const NodeHost& host, const policy::Policy& policy,
+Result<PolicyInput> read_input(const NodeContext& context, const policy::Policy& policy,
                                const vfio::Inventory* scanned = nullptr) {
-  auto inventory = scanned != nullptr ? Result<vfio::Inventory>(*scanned) : vfio::scan(*host.rebinds.host);
+  auto inventory = scanned != nullptr ? Result<vfio::Inventory>(*scanned) : vfio::scan(context.fs());
   if (!inventory) return fail(std::move(inventory).error());
-  auto vgpus = vgpu::scan_known_vgpus(*host.rebinds.host, *inventory, host.rebinds.rules);
+  auto vgpus = vgpu::scan_known_vgpus(context.fs(), *inventory, context.rebind_context.rules);
   if (!vgpus) return fail(std::move(vgpus).error());
-  policy::DesiredState desired = policy::desired_state(policy, *vgpus, host.models);
-  for (const vfio::PciAddress& gpu : host.dra) desired.modes.erase(gpu);
-  std::erase_if(desired.vgpus.items,
-                [&](const vgpu::ProfileItem& item) { return item.only && host.dra.contains(*item.only); });
+  policy::ResolvedPolicy resolved = policy::resolve(policy, *vgpus, context.models);
+  for (const vfio::PciAddress& gpu : context.dra) resolved.modes.erase(gpu);
+  std::erase_if(resolved.vgpus.items,
+                [&](const vgpu::ProfileItem& item) { return item.only && context.dra.contains(*item.only); });
   return PolicyInput{
-      .inventory = std::move(*inventory), .vgpus = std::move(*vgpus), .desired = std::move(desired)};
+      .inventory = std::move(*inventory), .vgpus = std::move(*vgpus), .resolved = std::move(resolved)};
 }
 
 struct Rollback {
@@ -84,28 +85,30 @@ struct Rollback {
 };
 
 // Finds the GPUs that are on vfio, or that the undo journal lists because a killed run left them half-way.
-Result<Rollback> to_give_back(const NodeHost& host, const PolicyInput& input) {
-  auto record = vfio::read_undo_journal(*host.rebinds.host);
+Result<Rollback> to_give_back(const NodeContext& context, const PolicyInput& input) {
+  auto record = vfio::read_undo_journal(context.fs());
   if (!record) return fail(std::move(record).error());
   Rollback back;
-  back.unfinished.accelerators = unfinished(input.inventory, host.rebinds.rules, *record);
+  back.unfinished.accelerators = unfinished(input.inventory, context.rebind_context.rules, *record);
   back.unfinished.recorded_only = true;
-  for (const auto& [address, mode] : input.desired.modes) {
+  for (const auto& [address, mode] : input.resolved.modes) {
     const vfio::PciFunction* gpu = input.inventory.find(address);
-    if (mode == policy::Mode::passthrough || gpu == nullptr || !host.rebinds.rules.match(*gpu)) continue;
+    if (mode == policy::Mode::passthrough || gpu == nullptr || !context.rebind_context.rules.match(*gpu))
+      continue;
     if (vfio::on_vfio_driver(*gpu) || record->speaks_of(*gpu)) back.gpus.accelerators.push_back(address);
   }
   return back;
 }
 
-vfio::RebindRequest to_give_away(const NodeHost& host, const PolicyInput& input) {
+vfio::RebindRequest to_give_away(const NodeContext& context, const PolicyInput& input) {
   vfio::RebindRequest request;
-  request.untouchable = mdev::carriers_of_vgpus(
-      input.vgpus, [&](const mdev::VgpuDevice& device) { return vgpu::is_ours(host.vgpus.node, device); });
-  request.release = input.desired.release;
-  for (const auto& [address, mode] : input.desired.modes) {
+  request.untouchable = mdev::carriers_of_vgpus(input.vgpus, [&](const mdev::VgpuDevice& device) {
+    return vgpu::is_ours(context.vgpu_host.node, device);
+  });
+  request.release = input.resolved.release;
+  for (const auto& [address, mode] : input.resolved.modes) {
     const vfio::PciFunction* gpu = input.inventory.find(address);
-    if (mode == policy::Mode::passthrough && gpu != nullptr && host.rebinds.rules.match(*gpu))
+    if (mode == policy::Mode::passthrough && gpu != nullptr && context.rebind_context.rules.match(*gpu))
       request.accelerators.push_back(address);
   }
   return request;
@@ -113,17 +116,19 @@ vfio::RebindRequest to_give_away(const NodeHost& host, const PolicyInput& input)
 
 // An empty request asks no probe and needs no IOMMU. Even then the last stage resumes the services that a
 // killed run left stopped; the first stage leaves that to the last.
-Result<vfio::RebindOutcome> rebind(const NodeHost& host, const vfio::RebindRequest& request,
+Result<vfio::RebindOutcome> rebind(const NodeContext& context, const vfio::RebindRequest& request,
                                    vfio::Direction direction, const vfio::Inventory* scanned = nullptr) {
-  if (!request.accelerators.empty()) return vfio::apply_rebinds(host.rebinds, request, direction, scanned);
-  return direction == vfio::Direction::to_vfio ? vfio::start_what_was_stopped(host.rebinds)
+  if (!request.accelerators.empty())
+    return vfio::apply_rebinds(context.rebind_context, request, direction, scanned);
+  return direction == vfio::Direction::to_vfio ? vfio::start_what_was_stopped(context.rebind_context)
                                                : vfio::RebindOutcome{};
 }
-Result<vfio::RebindPreview> preview(const NodeHost& host, const vfio::RebindRequest& request,
+Result<vfio::RebindPreview> preview(const NodeContext& context, const vfio::RebindRequest& request,
                                     vfio::Direction direction, const vfio::Inventory& scanned) {
-  if (!request.accelerators.empty()) return vfio::preview_rebinds(host.rebinds, request, direction, &scanned);
+  if (!request.accelerators.empty())
+    return vfio::preview_rebinds(context.rebind_context, request, direction, &scanned);
   if (direction == vfio::Direction::back) return vfio::RebindPreview{};
-  auto notes = vfio::notes_on_stopped_services(*host.rebinds.host);
+  auto notes = vfio::notes_on_stopped_services(context.fs());
   if (!notes) return fail(std::move(notes).error());
   return vfio::RebindPreview{.plan = {}, .notes = std::move(*notes)};
 }
@@ -132,8 +137,8 @@ Result<vfio::RebindPreview> preview(const NodeHost& host, const vfio::RebindRequ
 std::set<vfio::PciAddress> to_be_emptied(const PolicyInput& input) {
   std::set<vfio::PciAddress> out;
   for (const mdev::VgpuGpu& gpu : input.vgpus.gpus) {
-    const auto mode = input.desired.modes.find(gpu.address());
-    const bool away = mode != input.desired.modes.end() && mode->second == policy::Mode::passthrough;
+    const auto mode = input.resolved.modes.find(gpu.address());
+    const bool away = mode != input.resolved.modes.end() && mode->second == policy::Mode::passthrough;
     const bool loses = !gpu.devices.empty() || gpu.function.sriov_numvfs > 0;
     if (away && loses && !vfio::on_vfio_driver(gpu.function)) out.insert(gpu.address());
   }
@@ -147,18 +152,18 @@ vfio::RebindRequest once_empty(vfio::RebindRequest request, const std::set<vfio:
   return request;
 }
 
-/// The settings for the vGPU stage. It may quiesce the same services as the bind and unbind stages, in the
-/// same way. These services stay stopped until the last stage is over, because a service started earlier
-/// would open the GPUs again before the last stage.
-vgpu::VgpuHost dividing(const NodeHost& host, const policy::DesiredState& desired) {
-  vgpu::VgpuHost out = host.vgpus;
-  out.release = desired.release;
-  if (desired.foreign) out.spares_foreign = *desired.foreign == policy::Foreign::keep;
-  out.service_manager = host.rebinds.service_manager;
-  out.persistence = host.rebinds.persistence;
-  out.on_release = host.rebinds.on_step;
+/// The context with the settings of the vGPU stage. It may quiesce the same services as the bind and unbind
+/// stages, in the same way. These services stay stopped until the last stage is over, because a service
+/// started earlier would open the GPUs again before the last stage.
+NodeContext dividing(NodeContext context, const policy::ResolvedPolicy& resolved) {
+  vgpu::VgpuHost& out = context.vgpu_host;
+  out.release = resolved.release;
+  if (resolved.foreign) out.spares_foreign = *resolved.foreign == policy::Foreign::keep;
+  out.service_manager = context.rebind_context.service_manager;
+  out.persistence = context.rebind_context.persistence;
+  out.on_release = context.rebind_context.on_step;
   out.more_follows = true;
-  return out;
+  return context;
 }
 
 /// Adds the other obstacles for these GPUs: those to the loss of their vGPUs and functions.
@@ -181,11 +186,11 @@ Result<> add_what_keeps_vgpus(const vgpu::VgpuHost& on, const vgpu::Profile& vgp
 
 // GPUs whose bind to vfio would be refused keep their vGPUs and functions, which would otherwise be lost in
 // vain. Returns these refusals.
-Result<std::vector<vfio::Refusal>> keep_what_cannot_go(const NodeHost& host, PolicyInput& input,
+Result<std::vector<vfio::Refusal>> keep_what_cannot_go(const NodeContext& context, PolicyInput& input,
                                                        const vfio::Inventory* scanned) {
   const std::set<vfio::PciAddress> emptied = to_be_emptied(input);
   if (emptied.empty()) return std::vector<vfio::Refusal>{};
-  auto away = vfio::preview_rebinds(host.rebinds, once_empty(to_give_away(host, input), emptied),
+  auto away = vfio::preview_rebinds(context.rebind_context, once_empty(to_give_away(context, input), emptied),
                                     vfio::Direction::to_vfio, scanned);
   if (!away) return fail(std::move(away).error());
   const auto loses_nothing = [&](const vfio::Refusal& refusal) {
@@ -199,10 +204,11 @@ Result<std::vector<vfio::Refusal>> keep_what_cannot_go(const NodeHost& host, Pol
            });
   };
   if (away->plan.refusals.empty()) return std::vector<vfio::Refusal>{};
-  vgpu::Profile refused = input.desired.vgpus;
+  vgpu::Profile refused = input.resolved.vgpus;
   std::erase_if(refused.items, [&](const vgpu::ProfileItem& item) { return !is_refused(item); });
-  std::erase_if(input.desired.vgpus.items, is_refused);
-  if (auto added = add_what_keeps_vgpus(dividing(host, input.desired), refused, scanned, away->plan.refusals);
+  std::erase_if(input.resolved.vgpus.items, is_refused);
+  if (auto added = add_what_keeps_vgpus(dividing(context, input.resolved).vgpu_host, refused, scanned,
+                                        away->plan.refusals);
       !added)
     return fail(std::move(added).error());
   return std::move(away->plan.refusals);
@@ -221,25 +227,17 @@ vfio::RebindRequest without(vfio::RebindRequest request, const std::vector<vfio:
   return request;
 }
 
-vfio::RebindResult result_of(const vfio::Refusal& refusal) {
-  vfio::RebindResult result;
-  result.status = vfio::RebindResult::Status::refused;
-  result.devices = refusal.devices;
-  result.refusal = refusal;
-  return result;
-}
-
-Result<vfio::RebindOutcome> give_back(const NodeHost& host, const Rollback& back) {
-  auto outcome = rebind(host, back.gpus, vfio::Direction::back);
+Result<vfio::RebindOutcome> give_back(const NodeContext& context, const Rollback& back) {
+  auto outcome = rebind(context, back.gpus, vfio::Direction::back);
   if (outcome && !back.unfinished.accelerators.empty())
-    add(*outcome, rebind(host, back.unfinished, vfio::Direction::back));
+    add(*outcome, rebind(context, back.unfinished, vfio::Direction::back));
   return outcome;
 }
-Result<vfio::RebindPreview> preview_back(const NodeHost& host, const Rollback& back,
+Result<vfio::RebindPreview> preview_back(const NodeContext& context, const Rollback& back,
                                          const vfio::Inventory& scanned) {
-  auto planned = preview(host, back.gpus, vfio::Direction::back, scanned);
+  auto planned = preview(context, back.gpus, vfio::Direction::back, scanned);
   if (!planned || back.unfinished.accelerators.empty()) return planned;
-  auto more = preview(host, back.unfinished, vfio::Direction::back, scanned);
+  auto more = preview(context, back.unfinished, vfio::Direction::back, scanned);
   if (!more) return more;
   append(planned->plan.rebinds, std::move(more->plan.rebinds));
   append(planned->plan.refusals, std::move(more->plan.refusals));
@@ -255,37 +253,38 @@ vgpu::Profile without_those_still_away(PolicyInput input, const vfio::RebindOutc
       continue;
     for (const vfio::PciAddress& device : result.devices) {
       const mdev::VgpuGpu* gpu = input.vgpus.find(device);
-      std::erase_if(input.desired.vgpus.items,
+      std::erase_if(input.resolved.vgpus.items,
                     [&](const vgpu::ProfileItem& item) { return gpu != nullptr && item.matches(*gpu); });
     }
   }
-  return std::move(input.desired.vgpus);
+  return std::move(input.resolved.vgpus);
 }
 
 }  // namespace
 
-NodeHost host_for(NodeHost host, const policy::Policy& policy) {
-  host.rebinds.rules = policy::rules_for(policy, std::move(host.rebinds.rules));
-  host.vgpus.rules = policy::rules_for(policy, std::move(host.vgpus.rules));
-  return host;
+NodeContext context_for(NodeContext context, const policy::Policy& policy) {
+  context.rebind_context.rules = policy::rules_for(policy, std::move(context.rebind_context.rules));
+  context.vgpu_host.rules = policy::rules_for(policy, std::move(context.vgpu_host.rules));
+  return context;
 }
 
-Result<NodePreview> preview_policy(const NodeHost& on, const policy::Policy& policy,
+Result<NodePreview> preview_policy(const NodeContext& on, const policy::Policy& policy,
                                    const vfio::Inventory* scanned) {
-  const NodeHost host = host_for(on, policy);
-  auto input = read_input(host, policy, scanned);
+  const NodeContext context = context_for(on, policy);
+  auto input = read_input(context, policy, scanned);
   if (!input) return fail(std::move(input).error());
   if (auto possible = check_possible(*input); !possible) return fail(std::move(possible).error());
-  const auto back = to_give_back(host, *input);
+  const auto back = to_give_back(context, *input);
   if (!back) return fail(Error(back.error()));
-  auto unbound = preview_back(host, *back, input->inventory);
+  auto unbound = preview_back(context, *back, input->inventory);
   if (!unbound) return fail(std::move(unbound).error());
 
-  auto kept = keep_what_cannot_go(host, *input, &input->inventory);
+  auto kept = keep_what_cannot_go(context, *input, &input->inventory);
   if (!kept) return fail(std::move(kept).error());
-  auto snapshot = look(dividing(host, input->desired), {&input->desired.vgpus, 1}, &input->inventory);
+  auto snapshot =
+      look(dividing(context, input->resolved).vgpu_host, {&input->resolved.vgpus, 1}, &input->inventory);
   if (!snapshot) return fail(std::move(snapshot).error());
-  vgpu::VgpuPlan vgpus = vgpu::plan_profile(input->desired.vgpus, *snapshot);
+  vgpu::VgpuPlan vgpus = vgpu::plan_profile(input->resolved.vgpus, *snapshot);
   std::set<vfio::PciAddress> emptied;
   for (vgpu::GpuPlan& gpu : vgpus.gpus) {
     if (contains(back->gpus.accelerators, gpu.gpu)) {
@@ -294,8 +293,8 @@ Result<NodePreview> preview_policy(const NodeHost& on, const policy::Policy& pol
     }
     if (gpu.matched && !gpu.refusal) emptied.insert(gpu.gpu);
   }
-  const vfio::RebindRequest away = without(to_give_away(host, *input), *kept);
-  auto bound = preview(host, once_empty(away, emptied), vfio::Direction::to_vfio, input->inventory);
+  const vfio::RebindRequest away = without(to_give_away(context, *input), *kept);
+  auto bound = preview(context, once_empty(away, emptied), vfio::Direction::to_vfio, input->inventory);
   if (!bound) return fail(std::move(bound).error());
   append(bound->plan.refusals, std::move(*kept));
   return NodePreview{.unbound = std::move(*unbound), .vgpus = std::move(vgpus), .bound = std::move(*bound)};
@@ -304,7 +303,8 @@ Result<NodePreview> preview_policy(const NodeHost& on, const policy::Policy& pol
 namespace {
 
 // A driver that was just bound may need some seconds to list its vGPU types.
-void await_types(const NodeHost& host, const vgpu::Profile& carried, const vfio::RebindOutcome& unbound) {
+void await_types(const NodeContext& context, const vgpu::Profile& carried,
+                 const vfio::RebindOutcome& unbound) {
   constexpr int kMostAttempts = 10;
   constexpr std::chrono::seconds kPollPeriod{1};
   std::vector<vfio::PciAddress> came;
@@ -320,17 +320,17 @@ void await_types(const NodeHost& host, const vgpu::Profile& carried, const vfio:
     return contains(came, gpu.address()) && !gpu.framework->makes_vgpus() && !gpu.may_get_virtual_functions();
   };
   for (int attempt = 1; attempt < kMostAttempts && !came.empty(); ++attempt) {
-    const auto inventory = vfio::scan(*host.rebinds.host);
+    const auto inventory = vfio::scan(context.fs());
     if (!inventory) return;
-    const auto vgpus = mdev::scan_vgpus(*host.rebinds.host, *inventory, host.rebinds.rules);
+    const auto vgpus = mdev::scan_vgpus(context.fs(), *inventory, context.rebind_context.rules);
     if (!vgpus || std::ranges::none_of(vgpus->gpus, is_silent)) return;
-    host.vgpus.pause(kPollPeriod);
+    context.vgpu_host.pause(kPollPeriod);
   }
 }
 
 // True if no GPU has vGPUs or virtual functions, and none is to have vGPUs.
 bool has_whole_gpus_only(const PolicyInput& input) {
-  return std::ranges::all_of(input.desired.vgpus.items,
+  return std::ranges::all_of(input.resolved.vgpus.items,
                              [](const vgpu::ProfileItem& item) { return item.vgpus.empty(); }) &&
          std::ranges::all_of(input.vgpus.gpus, [](const mdev::VgpuGpu& gpu) {
            return gpu.devices.empty() && gpu.function.sriov_numvfs == 0;
@@ -347,19 +347,19 @@ bool did_nothing(const vgpu::VgpuOutcome& outcome) {
 // Runs the stages after the first. An error that keeps a stage from beginning ends the run. If only the last
 // stage has anything to do, the scan before the first one serves for all, unless a GPU for the last stage was
 // unplugged since. The last stage plans again from a new scan, behind its fences.
-NodeOutcome go_on(const NodeHost& host, const policy::Policy& policy, Result<PolicyInput> input,
+NodeOutcome go_on(const NodeContext& context, const policy::Policy& policy, Result<PolicyInput> input,
                   NodeOutcome outcome) {
   const vfio::Inventory first = input->inventory;
   const bool is_unchanged = outcome.unbound.results.empty() && has_whole_gpus_only(*input);
   const vfio::Inventory* scanned = is_unchanged ? &first : nullptr;
-  const auto kept = keep_what_cannot_go(host, *input, nullptr);
+  const auto kept = keep_what_cannot_go(context, *input, nullptr);
   if (!kept) {
     outcome.error = kept.error();
     return outcome;
   }
   const vgpu::Profile carried = without_those_still_away(std::move(*input), outcome.unbound);
-  await_types(host, carried, outcome.unbound);
-  auto vgpus = vgpu::apply_profile(host.vgpus, carried, {}, scanned);
+  await_types(context, carried, outcome.unbound);
+  auto vgpus = vgpu::apply_profile(context.vgpu_host, carried, {}, scanned);
   if (!vgpus) {
     outcome.error = std::move(vgpus).error().during("vGPUs");
     return outcome;
@@ -367,41 +367,41 @@ NodeOutcome go_on(const NodeHost& host, const policy::Policy& policy, Result<Pol
   outcome.vgpus = std::move(*vgpus);
 
   if (!did_nothing(outcome.vgpus)) scanned = nullptr;
-  input = read_input(host, policy, scanned);
+  input = read_input(context, policy, scanned);
   if (!input) {
     outcome.error = std::move(input).error();
     return outcome;
   }
-  vfio::RebindRequest away = without(to_give_away(host, *input), *kept);
-  if (scanned != nullptr && leave_out_unplugged(*host.rebinds.host, away)) scanned = nullptr;
-  auto bound = rebind(host, away, vfio::Direction::to_vfio, scanned);
+  vfio::RebindRequest away = without(to_give_away(context, *input), *kept);
+  if (scanned != nullptr && leave_out_unplugged(context.fs(), away)) scanned = nullptr;
+  auto bound = rebind(context, away, vfio::Direction::to_vfio, scanned);
   if (bound) {
     outcome.bound = std::move(*bound);
-    for (const vfio::Refusal& refusal : *kept) outcome.bound.results.push_back(result_of(refusal));
+    for (const vfio::Refusal& refusal : *kept)
+      outcome.bound.results.push_back(
+          {.status = vfio::RebindResult::Status::refused, .devices = refusal.devices, .refusal = refusal});
   } else {
     outcome.error = std::move(bound).error();
   }
   return outcome;
 }
 
-Result<NodeOutcome> apply_stages(const NodeHost& host, const policy::Policy& policy) {
-  auto input = read_input(host, policy);
+Result<NodeOutcome> apply_stages(const NodeContext& context, const policy::Policy& policy) {
+  auto input = read_input(context, policy);
   if (!input) return fail(std::move(input).error());
   if (auto possible = check_possible(*input); !possible) return fail(std::move(possible).error());
-  const auto back = to_give_back(host, *input);
+  const auto back = to_give_back(context, *input);
   if (!back) return fail(Error(back.error()));
-  const auto before = before_stages(host, input->inventory, input->desired, back->gpus.accelerators);
+  const auto before = before_stages(context, input->inventory, input->resolved, back->gpus.accelerators);
   if (!before) return fail(Error(before.error()));
   NodeOutcome outcome;
-  auto unbound = give_back(host, *back);
+  auto unbound = give_back(context, *back);
   if (!unbound) return fail(std::move(unbound).error());
   outcome.unbound = std::move(*unbound);
-  const NodeHost on{.rebinds = host.rebinds,
-                    .vgpus = dividing(host, input->desired),
-                    .models = host.models,
-                    .dra = host.dra};
+  const NodeContext on = dividing(context, input->resolved);
   outcome = go_on(on, policy, std::move(input), std::move(outcome));
-  if (undo_half_done(on, *before, outcome)) add(outcome.bound, vfio::start_what_was_stopped(host.rebinds));
+  if (undo_half_done(on, *before, outcome))
+    add(outcome.bound, vfio::start_what_was_stopped(context.rebind_context));
   return outcome;
 }
 
@@ -409,21 +409,18 @@ Result<NodeOutcome> apply_stages(const NodeHost& host, const policy::Policy& pol
 
 // The last stage resumes the services that a killed run left stopped. If that stage is not reached, they are
 // resumed here.
-Result<NodeOutcome> apply_policy(const NodeHost& on, const policy::Policy& policy) {
-  const NodeHost host = host_for(on, policy);
-  auto outcome = apply_stages(host, policy);
+Result<NodeOutcome> apply_policy(const NodeContext& on, const policy::Policy& policy) {
+  const NodeContext context = context_for(on, policy);
+  auto outcome = apply_stages(context, policy);
   if (outcome && !outcome->error) return outcome;
-  auto started = vfio::start_what_was_stopped(host.rebinds);
+  auto started = vfio::start_what_was_stopped(context.rebind_context);
   if (outcome && started) {
     add(outcome->bound, std::move(started));
     return outcome;
   }
   std::string troubles;
-  if (!started) {
-    troubles = "; " + started.error().message;
-  } else {
-    for (const Error& trouble : started->errors) troubles += "; " + trouble.message;
-  }
+  for (const Error& trouble : started ? started->errors : std::vector{started.error()})
+    troubles += "; " + trouble.message;
   if (!outcome) {
     outcome.error().message += troubles;
   } else if (auto& error = outcome->error; error) {

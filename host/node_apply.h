@@ -8,12 +8,14 @@
 // stay unchanged.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <set>
 #include <vector>
 
 #include "common/exit_status.h"
 #include "common/result.h"
+#include "hostfs/host_fs.h"
 #include "policy/policy.h"
 #include "vfio/bind/rebind_apply.h"
 #include "vfio/bind/undo_journal.h"
@@ -23,28 +25,33 @@
 
 namespace ferry::host {
 
-/// The caller holds the node's lock for apply_policy().
-struct NodeHost {
-  vfio::RebindContext rebinds;
-  vgpu::VgpuHost vgpus;
+/// The means to change a node. The caller holds the node's lock for apply_policy().
+struct NodeContext {
+  vfio::RebindContext rebind_context;
+  vgpu::VgpuHost vgpu_host;
   policy::ModelNames models =
       {};  ///< gives the `model` of policies its meaning; without it policies match IDs only
   /// The GPUs that DRA has. They stay as they are, whatever the policy says.
   std::set<vfio::PciAddress> dra = {};
+
+  HostFs& fs() const { return *rebind_context.host; }
 };
 
-/// The host with the rules of a policy (rules_for()).
-NodeHost host_for(NodeHost host, const policy::Policy& policy);
+/// `context` with the rules of a policy (rules_for()).
+NodeContext context_for(NodeContext context, const policy::Policy& policy);
 
 struct NodeProbes {
-  vfio::UseProbe& rebinds;
-  vfio::UseProbe& vgpus;  ///< strict: a deleted vGPU cannot be put back for a pod that was allocated it
-  vfio::UseProbe& open;   ///< for periodic reports: looks for open nodes only, and asks no other program
+  vfio::UseProbe& for_rebinds;
+  vfio::UseProbe& for_vgpus;   ///< strict: a deleted vGPU cannot be put back for a pod that was allocated it
+  vfio::UseProbe& open_nodes;  ///< for periodic reports: looks for open nodes only, and asks no other program
 };
+/// Builds the context with these probes.
+using MakeContext = std::function<Result<NodeContext>(const NodeProbes& uses)>;
 
 struct NodePreview {
-  vfio::RebindPreview unbound;  ///< unfinished() last
-  vgpu::VgpuPlan vgpus;  ///< a GPU that comes back first has only the note that its vGPUs are planned then
+  vfio::RebindPreview unbound;  ///< the units of vfio::unfinished() come last
+  /// A GPU that must come back from vfio first has only a note that its vGPUs are planned after that.
+  vgpu::VgpuPlan vgpus;
   vfio::RebindPreview bound;
 };
 
@@ -59,33 +66,33 @@ struct NodeOutcome {
 /// just scanned them; nullptr: they are scanned here. Errors: the host cannot be read, it has no IOMMU
 /// although GPUs go to vfio, or the device users cannot be found. Errc::refused: the policy puts GPUs of one
 /// IOMMU group into two modes.
-Result<NodePreview> preview_policy(const NodeHost& host, const policy::Policy& policy,
+Result<NodePreview> preview_policy(const NodeContext& context, const policy::Policy& policy,
                                    const vfio::Inventory* scanned = nullptr);
 
 /// Applies the policy. Errors as above, with nothing done; later errors are in NodeOutcome::error.
-Result<NodeOutcome> apply_policy(const NodeHost& host, const policy::Policy& policy);
+Result<NodeOutcome> apply_policy(const NodeContext& context, const policy::Policy& policy);
 
-// Rolls back across the stages of a policy. Each stage rolls back its own failures. The
-// work of an earlier stage on the same GPU, or on another of its IOMMU group, is rolled back here by plans
-// from a new scan. vGPUs get their UUIDs again, and groups on vfio their previous drivers. Devices of a VM,
-// and devices with a stuck write, are not written to.
+// Rolls back across the stages of a policy. Each stage rolls back its own failures. The work of an earlier
+// stage on the same GPU, or on another of its IOMMU group, is rolled back here by plans from a new scan.
+// vGPUs get their UUIDs again, and groups on vfio their previous drivers. Devices of a VM, and devices with a
+// stuck write, are not written to.
 
 /// The state before the stages, to which a rollback leads.
 struct BeforeStages {
   vfio::Inventory inventory;  ///< with the driver overrides of the devices that the first stage may unbind
   vfio::UndoJournal record;
-  policy::DesiredState desired;  ///< the complete policy for this node
+  policy::ResolvedPolicy resolved;  ///< the complete policy for this node
 };
 
 /// `going_back`: the GPUs that the first stage is to take back. Errors: the undo journal cannot be listed.
-Result<BeforeStages> before_stages(const NodeHost& host, const vfio::Inventory& inventory,
-                                   const policy::DesiredState& desired,
+Result<BeforeStages> before_stages(const NodeContext& context, const vfio::Inventory& inventory,
+                                   const policy::ResolvedPolicy& resolved,
                                    const std::vector<vfio::PciAddress>& going_back);
 
 /// Rolls back the work of stages on GPUs that a later stage could not bring to their modes, and reports it in
 /// `outcome`, first error first. A GPU that could not go to vfio counts as failed or refused in the stage
 /// that emptied it. A GPU that could not be divided counts so in the stage that took it back. True if there
 /// was anything to roll back: the services quiesced for it must then be resumed (VgpuHost::more_follows).
-bool undo_half_done(const NodeHost& host, const BeforeStages& before, NodeOutcome& outcome);
+bool undo_half_done(const NodeContext& context, const BeforeStages& before, NodeOutcome& outcome);
 
 }  // namespace ferry::host

@@ -67,9 +67,9 @@ void add_outlook(const NodeSnapshot& snapshot, const vfio::AcceleratorRules& rul
   description.group_viable =
       snapshot.inventory.has_iommu() && function.iommu_group && description.group_blockers.empty();
   if (const auto iommu = vfio::require_iommu(snapshot.inventory); !iommu) {
-    description.movable_reasons = {iommu.error().message};
-    description.movable_hint = iommu.error().hint;
-    description.not_viable = description.movable_reasons;
+    description.bindable_reasons = {iommu.error().message};
+    description.bindable_hint = iommu.error().hint;
+    description.not_viable = description.bindable_reasons;
     return;
   }
   vfio::RebindRequest request;
@@ -77,10 +77,10 @@ void add_outlook(const NodeSnapshot& snapshot, const vfio::AcceleratorRules& rul
   request.untouchable = mdev::carriers_of_vgpus(snapshot.vgpus);
   const vfio::RebindPlan plan =
       vfio::plan_bind(snapshot.inventory, rules, request, vfio::UseReport{}, snapshot.drivers, {}, {});
-  description.movable = plan.refusals.empty();
-  if (description.movable) return;
-  description.movable_reasons = plan.refusals.front().reasons;
-  description.movable_hint = plan.refusals.front().hint;
+  description.bindable = plan.refusals.empty();
+  if (description.bindable) return;
+  description.bindable_reasons = plan.refusals.front().reasons;
+  description.bindable_hint = plan.refusals.front().hint;
   // The group may still be bound as a whole, by a command that names all its accelerators.
   for (const vfio::PciAddress& address : snapshot.inventory.group_of(function)) {
     const vfio::PciFunction* other = snapshot.inventory.find(address);
@@ -284,10 +284,10 @@ AcceleratorDescription accelerator(const NodeSnapshot& snapshot, const vfio::Acc
       advertised_as(snapshot, function.address.text(),
                     description.mode == policy::Mode::passthrough ? function.iommu_group : std::nullopt);
   description.not_advertised = why_not_advertised(snapshot, function.address);
-  if (snapshot.state) {
+  if (snapshot.status) {
     const auto status =
-        std::ranges::find(snapshot.state->accelerators, function.address, &api::AcceleratorStatus::address);
-    if (status != snapshot.state->accelerators.end()) description.status = *status;
+        std::ranges::find(snapshot.status->accelerators, function.address, &api::AcceleratorStatus::address);
+    if (status != snapshot.status->accelerators.end()) description.status = *status;
   }
   if (const auto prior = snapshot.record.members.find(function.address);
       prior != snapshot.record.members.end())
@@ -371,12 +371,12 @@ NodeDescription describe_node(const NodeSnapshot& snapshot, const vfio::Accelera
   if (const auto iommu = vfio::require_iommu(snapshot.inventory); !iommu)
     description.no_iommu = iommu.error();
   description.iommu = snapshot.inventory.has_iommu();
-  if (snapshot.state) {
-    description.desired = snapshot.state->desired;
-    description.phase = snapshot.state->phase;
-    description.error = snapshot.state->error;
+  if (snapshot.status) {
+    description.desired = snapshot.status->desired;
+    description.phase = snapshot.status->phase;
+    description.error = snapshot.status->error;
     description.hostd_runs = snapshot.hostd_runs;
-    description.state_age = snapshot.state_age;
+    description.status_age = snapshot.status_age;
   }
   description.unknown = snapshot.use.unknown;
   description.notes = snapshot.vgpus.notes;

@@ -32,10 +32,10 @@ struct NodeSnapshot {
   vfio::VfioDriverTable drivers;
   vfio::UndoJournal record;
   std::vector<StuckWrite> stuck;
-  std::optional<api::HostStatus> state;                ///< the host status; absent: hostd has written none
-  bool hostd_runs = true;                              ///< false: `state` is not kept up to date
-  std::optional<std::chrono::seconds> state_age = {};  ///< since hostd wrote `state`; absent: not known
-  std::optional<api::AdvertisedResources> advertised;  ///< the plugin's lists; absent: it has written none
+  std::optional<api::HostStatus> status;                ///< absent: hostd has written none
+  bool hostd_runs = true;                               ///< false: `status` is not kept up to date
+  std::optional<std::chrono::seconds> status_age = {};  ///< since hostd wrote `status`; absent: not known
+  std::optional<api::AdvertisedResources> advertised;   ///< the plugin's lists; absent: it has written none
   std::map<vfio::PciAddress, vfio::DeviceFacts> facts = {};  ///< of those that were read
   std::vector<std::string> notes;  ///< further things that could not be read, for people
 };
@@ -91,9 +91,9 @@ struct AcceleratorDescription {
   std::vector<vfio::PciAddress> group_blockers;
   /// True if `vfio bind` would bind the accelerator if it were unused. That command also needs the whole
   /// card, and binds no other accelerator unless asked to.
-  bool movable = false;
-  std::vector<std::string> movable_reasons;  ///< why not
-  std::string movable_hint = {};
+  bool bindable = false;
+  std::vector<std::string> bindable_reasons;  ///< why not
+  std::string bindable_hint = {};
   /// Why no VM can be given it whole, even with all accelerators of its group; empty: a VM can.
   std::vector<std::string> not_viable;
   std::string not_viable_hint = {};
@@ -118,11 +118,11 @@ struct NodeDescription {
   std::optional<Error> no_iommu;                     ///< reason why no VM can get a device of this host
   bool iommu = false;
   std::optional<api::DesiredMark> desired;
-  std::optional<api::NodePhase> phase;                 ///< absent: hostd has written none
-  std::optional<api::StatusError> error;               ///< hostd's, of no accelerator alone
-  bool hostd_runs = true;                              ///< NodeSnapshot::hostd_runs
-  std::optional<std::chrono::seconds> state_age = {};  ///< NodeSnapshot::state_age
-  std::vector<std::string> unknown;                    ///< sources of device users that could not be asked
+  std::optional<api::NodePhase> phase;                  ///< absent: hostd has written none
+  std::optional<api::StatusError> error;                ///< hostd's, of no accelerator alone
+  bool hostd_runs = true;                               ///< NodeSnapshot::hostd_runs
+  std::optional<std::chrono::seconds> status_age = {};  ///< NodeSnapshot::status_age
+  std::vector<std::string> unknown;                     ///< sources of device users that could not be asked
   std::vector<std::string> notes;
 
   const AcceleratorDescription* find(const vfio::PciAddress& address) const;

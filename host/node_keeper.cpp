@@ -37,23 +37,32 @@ StillAdvertisedProbe::Files files_of(const KeeperSettings& settings) {
   return {.advertised = settings.advertised_file, .liveness = settings.plugin_liveness};
 }
 
-void set_node(const NodeHost& host, const DesiredState& desired, ScannedNode node, RoundSnapshot& snapshot) {
-  snapshot.modes = policy::desired_state(desired.policy, node.vgpus, host.models).modes;
-  snapshot.models = host.models;
+void set_node(const NodeContext& context, const DesiredState& desired, ScannedNode node,
+              RoundSnapshot& snapshot) {
+  snapshot.modes = policy::resolve(desired.policy, node.vgpus, context.models).modes;
+  snapshot.models = context.models;
   snapshot.node = std::move(node);
+}
+
+/// Takes the facts for the next stage.
+void carry(const ReconcileResult& result, RoundSnapshot& snapshot) {
+  snapshot.conditions = result.conditions;
+  snapshot.error = result.error;
+  snapshot.in_vain = result.in_vain;
 }
 
 }  // namespace
 
-NodeKeeper::NodeKeeper(HostFs& host, const NodeProbes& uses, HostFor node_host, KeeperSettings settings)
+NodeKeeper::NodeKeeper(HostFs& host, const NodeProbes& uses, MakeContext make_context,
+                       KeeperSettings settings)
     : host_(host),
       uses_(uses),
-      node_host_(std::move(node_host)),
+      make_context_(std::move(make_context)),
       settings_(std::move(settings)),
       status_(host_, settings_.status_file, settings_.advertised_file, memory_),
       claimable_(host_, settings_.claimable_file) {}
 
-NodeKeeper::Round NodeKeeper::round(News news) {
+Round NodeKeeper::round(News news) {
   status_.pass_on_serving(settings_.serving_file());
   const auto cleared = clear_ended_records(host_);
   const std::string fault = cleared ? std::string() : cleared.error().message;
@@ -63,7 +72,7 @@ NodeKeeper::Round NodeKeeper::round(News news) {
   snapshot.summary = !desired   ? "cannot be read: " + desired.error().message
                      : *desired ? (*desired)->text
                                 : std::string();
-  snapshot.settling = desired && *desired && (*desired)->settling;
+  snapshot.may_be_incomplete = desired && *desired && (*desired)->may_be_incomplete;
   snapshot.process_ended = news == News::process_ended;
   if (memory_.attempt.back_off_until) snapshot.allocated = allocated_now();
   snapshot.memory = memory_.attempt;
@@ -74,16 +83,16 @@ NodeKeeper::Round NodeKeeper::round(News news) {
   memory_.attempt = std::move(begin.memory);
   if (begin.kind == BeginResult::Kind::backs_off) {
     if (desired && *desired && !claimable_.published().empty()) look_at_claims(**desired);
-    come_again_to_ask(begin.round);
+    schedule_questions(begin.round);
     return std::move(begin.round);
   }
-  Round round = begin.kind == BeginResult::Kind::settles ? std::move(begin.round)
-                : !desired ? begin_nothing(std::nullopt, {.error = desired.error()})
-                : *desired ? keep(**desired)
-                           : idle();
-  come_again_to_ask(round);
+  Round round = begin.kind == BeginResult::Kind::rereads ? std::move(begin.round)
+                : !desired ? roll_back_and_report(std::nullopt, {.error = desired.error()})
+                : *desired ? keep_desired_state(**desired)
+                           : keep_without_desired_state();
+  schedule_questions(round);
   round.file = named_file(host_, settings_.desired_file);
-  if (begin.kind == BeginResult::Kind::settles) return round;
+  if (begin.kind == BeginResult::Kind::rereads) return round;
   if (round.phase != api::NodePhase::applying) memory_.attempt.asked_at.reset();
   memory_.attempt.last = round;
   return round;
@@ -114,15 +123,8 @@ void NodeKeeper::remember_vgpus(const ScannedNode& node) {
     for (const mdev::VgpuDevice& vgpu : gpu.devices) questions.push_back(mdev::use_question(vgpu));
 }
 
-Result<GpusWithClaims> NodeKeeper::gpus_of_claims() const {
-  if (!settings_.gpus_with_claims) return GpusWithClaims();
-  return settings_.gpus_with_claims();
-}
-
-/// Finds the users of GPUs that change their allocation, and whether the plugin has read that they are
-/// unavailable.
-void NodeKeeper::look_before_dra(const ScannedNode& node, const policy::DesiredState& desired,
-                                 AllocationFacts& facts) {
+void NodeKeeper::read_allocation_facts(const ScannedNode& node, const policy::ResolvedPolicy& resolved,
+                                       AllocationFacts& facts) {
   std::set<vfio::PciAddress> looked_at = kept_by_claims(node, facts);
   std::erase_if(looked_at, [&](const vfio::PciAddress& gpu) { return node.vgpus.find(gpu) == nullptr; });
   const std::set<vfio::PciAddress> going = on_the_way_to_dra(node, facts);
@@ -130,7 +132,7 @@ void NodeKeeper::look_before_dra(const ScannedNode& node, const policy::DesiredS
   facts.plugin_is_asked = false;
   facts.use.clear();
   for (const vfio::PciAddress& gpu : looked_at)
-    facts.use.emplace(gpu, use_of(host_, node, uses_.rebinds, gpu, desired.release));
+    facts.use.emplace(gpu, use_of(host_, node, uses_.for_rebinds, gpu, resolved.release));
   if (going.empty()) {
     asked_at.reset();
     return;
@@ -151,19 +153,18 @@ void NodeKeeper::look_before_dra(const ScannedNode& node, const policy::DesiredS
   GuardedProbes guarded(host_, uses_, files_of(settings_), {asked, status.unavailable_since});
   const NodeProbes probes = facts.plugin_is_asked ? uses_ : guarded.probes();
   for (const vfio::PciAddress& gpu : going)
-    facts.use.emplace(gpu, use_of(host_, node, probes.rebinds, gpu, desired.release));
+    facts.use.emplace(gpu, use_of(host_, node, probes.for_rebinds, gpu, resolved.release));
 }
 
-/// Asks the driver's library about GPUs for mixed sizes whose placements are not known yet.
-void NodeKeeper::ask_for_placements(const NodeHost& host, ClaimableFacts& facts) {
+void NodeKeeper::ask_for_placements(const NodeContext& context, ClaimableFacts& facts) {
   auto& answers = memory_.allocation.placements_of;
   const std::set<vfio::PciAddress> unknown = gpus_without_placements(facts);
   std::erase_if(answers, [&](const auto& entry) { return !unknown.contains(entry.first); });
   for (const vfio::PciAddress& gpu : unknown) {
     const auto known = answers.find(gpu);
     if (known == answers.end() || settings_.now() >= known->second.again) {
-      auto said = host.vgpus.management != nullptr
-                      ? host.vgpus.management->read(gpu)
+      auto said = context.vgpu_host.management != nullptr
+                      ? context.vgpu_host.management->read(gpu)
                       : Result<mdev::ManagedGpu>(fail(Errc::unsupported, "this hostd has no library to ask"));
       const std::string why = why_no_mixed_sizes(said);
       const bool is_news = known == answers.end() || why != why_no_mixed_sizes(known->second.said);
@@ -182,10 +183,7 @@ void NodeKeeper::remember_gpus_without_types(const ClaimableFacts& facts) {
   for (const vfio::PciAddress& gpu : waiting) since.try_emplace(gpu, settings_.now());
 }
 
-/// A driver that is loaded later or lists its types late, or a mode that a person switches, may cause no
-/// event. A question that is due stays due if the round failed before it, and waits for the next round: else
-/// rounds would follow each other without a pause.
-void NodeKeeper::come_again_to_ask(Round& round) const {
+void NodeKeeper::schedule_questions(Round& round) const {
   const Moment now = settings_.now();
   const auto come_at = [&](Moment again) {
     if (now < again && (!round.again || again < *round.again)) round.again = again;
@@ -195,38 +193,37 @@ void NodeKeeper::come_again_to_ask(Round& round) const {
     come_at(now + std::clamp(now - since, kFirstLookForTypes, kLastLookForTypes));
 }
 
-/// Decides which GPUs DRA has in this round, and writes them to kClaimableGpusFile.
-Result<> NodeKeeper::allocate_gpus(const ScannedNode& node, const policy::DesiredState& desired,
-                                   const NodeHost& host) {
-  auto claims = gpus_of_claims();
+Result<> NodeKeeper::allocate_gpus(const ScannedNode& node, const policy::ResolvedPolicy& resolved,
+                                   const NodeContext& context) {
+  auto claims = settings_.gpus_with_claims();
   if (!claims) return fail(std::move(claims).error());
   AllocationFacts facts{
-      .for_dra = desired.for_dra,
+      .for_dra = resolved.for_dra,
       .claimed = std::move(claims->gpus),
       .without_functions = gpus_without_functions(claims->missing_functions, node.inventory)};
   for (const api::ClaimableGpu& gpu : claimable_.published()) facts.published.insert(gpu.address);
-  look_before_dra(node, desired, facts);
+  read_allocation_facts(node, resolved, facts);
   const auto write = [&](const Allocations& next) {
     ClaimableFacts claimable{.node = node,
-                             .models = host.models,
-                             .rules = host.rebinds.rules,
-                             .for_dra = desired.for_dra,
+                             .models = context.models,
+                             .rules = context.rebind_context.rules,
+                             .for_dra = resolved.for_dra,
                              .dra = next.dra,
                              .without_functions = facts.without_functions,
                              .before = claimable_.published()};
     read_claimable_facts(host_, claimable);
-    ask_for_placements(host, claimable);
+    ask_for_placements(context, claimable);
     remember_gpus_without_types(claimable);
     return claimable_.publish(claimable_gpus(claimable));
   };
   Allocations next = allocate(node, facts);
   if (auto written = write(next); !written) return written;
   // A claim may have got a GPU before the file was written; none gets one after it.
-  claims = gpus_of_claims();
+  claims = settings_.gpus_with_claims();
   if (!claims) return fail(std::move(claims).error());
   if (claims->gpus != facts.claimed) {
     facts.claimed = std::move(claims->gpus);
-    look_before_dra(node, desired, facts);
+    read_allocation_facts(node, resolved, facts);
     next = allocate(node, facts);
     if (auto written = write(next); !written) return written;
   }
@@ -236,23 +233,20 @@ Result<> NodeKeeper::allocate_gpus(const ScannedNode& node, const policy::Desire
   return {};
 }
 
-/// Publishes the state of the GPUs for claims during a back-off, in which claims are served too. The round
-/// after the back-off reports the errors.
 void NodeKeeper::look_at_claims(const DesiredState& desired) {
-  auto plain = node_host_(uses_);
+  auto plain = make_context_(uses_);
   if (!plain) return;
-  const NodeHost host = host_for(std::move(*plain), desired.policy);
-  const auto node = scan_node(host);
+  const NodeContext context = context_for(std::move(*plain), desired.policy);
+  const auto node = scan_node(context);
   if (!node) return;
-  const policy::DesiredState state = policy::desired_state(desired.policy, node->vgpus, host.models);
-  if (policy::check_allocations(state, node->inventory, node->vgpus)) (void)allocate_gpus(*node, state, host);
+  const policy::ResolvedPolicy resolved = policy::resolve(desired.policy, node->vgpus, context.models);
+  if (policy::check_allocations(resolved, node->inventory, node->vgpus))
+    (void)allocate_gpus(*node, resolved, context);
 }
 
-/// Lets DRA have the GPUs of the last round, which kClaimableGpusFile names after a restart. For a policy
-/// that gives no GPU another allocation. Without any record of the claims the allocations stay unknown.
 void NodeKeeper::keep_allocations(const ScannedNode& node) {
   if (memory_.allocation.is_known) return;
-  auto claims = gpus_of_claims();
+  auto claims = settings_.gpus_with_claims();
   if (!claims) return;
   AllocationFacts facts{.for_dra = {}, .published = {}, .claimed = std::move(claims->gpus)};
   facts.without_functions = gpus_without_functions(claims->missing_functions, node.inventory);
@@ -265,26 +259,24 @@ void NodeKeeper::keep_allocations(const ScannedNode& node) {
   memory_.allocation.is_known = true;
 }
 
-/// False: an earlier hostd has given GPUs to DRA, or may have, and no round of this one has decided about
-/// them yet.
 bool NodeKeeper::knows_allocations() {
   if (memory_.allocation.is_known) return true;
-  const auto claims = gpus_of_claims();
+  const auto claims = settings_.gpus_with_claims();
   return claims && claims->gpus.empty() && claimable_.published().empty();
 }
 
-NodeKeeper::Round NodeKeeper::idle() {
+Round NodeKeeper::keep_without_desired_state() {
   const auto report = [this](const Error& error) {
-    return broken(std::nullopt, {.error = error, .ends_unavailability = true});
+    return report_obstacle(std::nullopt, {.error = error, .ends_unavailability = true});
   };
-  const auto host = node_host_(uses_);
-  if (!host) return report(host.error());
-  if (const auto trouble = roll_back(*host)) return back_off(report(*trouble));
-  auto node = scan_node(*host);
+  const auto context = make_context_(uses_);
+  if (!context) return report(context.error());
+  if (const auto trouble = roll_back(*context)) return back_off(report(*trouble));
+  auto node = scan_node(*context);
   if (!node) return report(node.error());
-  if (auto done = allocate_gpus(*node, {}, *host); !done) return report(done.error());
+  if (auto done = allocate_gpus(*node, {}, *context); !done) return report(done.error());
   RoundSnapshot snapshot;
-  snapshot.models = host->models;
+  snapshot.models = context->models;
   snapshot.allocations = memory_.allocation.last;
   snapshot.node = std::move(*node);
   remember_vgpus(snapshot.node);
@@ -294,46 +286,46 @@ NodeKeeper::Round NodeKeeper::idle() {
   return std::move(result.round);
 }
 
-NodeKeeper::Round NodeKeeper::keep(const DesiredState& desired) {
+Round NodeKeeper::keep_desired_state(const DesiredState& desired) {
   RoundSnapshot snapshot;
   snapshot.desired = mark_of(desired);
-  auto plain = node_host_(uses_);
-  if (!plain) return broken(snapshot.desired, {.error = plain.error()});
-  std::optional<NodeHost> host(host_for(std::move(*plain), desired.policy));
-  auto node = scan_node(*host);
-  if (!node) return begin_nothing(snapshot.desired, {.error = node.error()});
-  const policy::DesiredState state = policy::desired_state(desired.policy, node->vgpus, host->models);
+  auto plain = make_context_(uses_);
+  if (!plain) return report_obstacle(snapshot.desired, {.error = plain.error()});
+  std::optional<NodeContext> context(context_for(std::move(*plain), desired.policy));
+  auto node = scan_node(*context);
+  if (!node) return roll_back_and_report(snapshot.desired, {.error = node.error()});
+  const policy::ResolvedPolicy resolved = policy::resolve(desired.policy, node->vgpus, context->models);
   // preview_policy() refuses a policy that fails this check; no GPU changes its allocation for it.
-  if (policy::check_allocations(state, node->inventory, node->vgpus)) {
-    if (auto done = allocate_gpus(*node, state, *host); !done)
-      return begin_nothing(snapshot.desired, {.error = done.error()});
+  if (policy::check_allocations(resolved, node->inventory, node->vgpus)) {
+    if (auto done = allocate_gpus(*node, resolved, *context); !done)
+      return roll_back_and_report(snapshot.desired, {.error = done.error()});
   } else {
     keep_allocations(*node);
   }
   snapshot.allocations = memory_.allocation.last;
-  host->dra = snapshot.allocations.dra;
-  auto preview = preview_policy(*host, desired.policy, &node->inventory);
+  context->dra = snapshot.allocations.dra;
+  auto preview = preview_policy(*context, desired.policy, &node->inventory);
   if (!preview) {
     // A policy that asks for the impossible was read completely, so its devices become available again.
     const bool refused = preview.error().code == Errc::refused;
-    return begin_nothing(snapshot.desired, {.error = preview.error(), .ends_unavailability = refused});
+    return roll_back_and_report(snapshot.desired, {.error = preview.error(), .ends_unavailability = refused});
   }
   snapshot.conditions = conditions_of(*preview);
   snapshot.plan = std::move(*preview);
-  set_node(*host, desired, std::move(*node), snapshot);
-  if (writes(snapshot.plan)) return change(*host, desired, std::move(snapshot));
-  snapshot.leftovers = has_leftovers(*host, snapshot.node);
-  if (reconcile_and_remember(Stage::planned, snapshot).action == Action::settle)
-    return settle(*host, desired, std::move(snapshot), uses_);
+  set_node(*context, desired, std::move(*node), snapshot);
+  if (writes(snapshot.plan)) return prepare_change(*context, desired, std::move(snapshot));
+  snapshot.leftovers = has_leftovers(*context, snapshot.node);
+  if (reconcile_and_remember(Stage::planned, snapshot).action == Action::scan_result)
+    return report_result(*context, desired, std::move(snapshot), uses_);
   GuardedProbes guarded(host_, uses_, files_of(settings_), {});
   return apply(desired, std::move(snapshot), guarded.probes());
 }
 
-/// Applies a plan that writes. The facts are read in this order, between the writes of status.json: a
-/// plugin that starts meanwhile must read the unavailable devices before it lists devices.
-NodeKeeper::Round NodeKeeper::change(const NodeHost& host, const DesiredState& desired,
-                                     RoundSnapshot snapshot) {
-  add_users(host_, snapshot.node, uses_.rebinds, snapshot.conditions);
+Round NodeKeeper::prepare_change(const NodeContext& context, const DesiredState& desired,
+                                 RoundSnapshot snapshot) {
+  // The facts are read in this order, between the writes of status.json: a plugin that starts meanwhile must
+  // read the unavailable devices before it lists devices.
+  add_users(host_, snapshot.node, uses_.for_rebinds, snapshot.conditions);
   auto listing = advertised();
   if (listing) {
     snapshot.plugin.state_generation = listing->state_generation;
@@ -342,7 +334,7 @@ NodeKeeper::Round NodeKeeper::change(const NodeHost& host, const DesiredState& d
   remember_vgpus(snapshot.node);
   ReconcileResult next = reconcile_and_remember(Stage::planned, snapshot);
   if (auto published = publish(next); !published)
-    return back_off(broken(snapshot.desired, {.error = published.error()}));
+    return back_off(report_obstacle(snapshot.desired, {.error = published.error()}));
 
   snapshot.plugin.runs = plugin_runs(host_, settings_.plugin_liveness);
   listing = advertised();
@@ -355,33 +347,33 @@ NodeKeeper::Round NodeKeeper::change(const NodeHost& host, const DesiredState& d
                               {next.asked, memory_.status.unavailable_since});
   const NodeProbes guarded = advertised_as.probes();
   if (next.action == Action::find_pods) {
-    snapshot.pods = users_of_listed(host_, snapshot.node, guarded.rebinds, snapshot.conditions, next.asked,
-                                    advertised().value_or(api::AdvertisedResources()));
+    snapshot.pods = users_of_listed(host_, snapshot.node, guarded.for_rebinds, snapshot.conditions,
+                                    next.asked, advertised().value_or(api::AdvertisedResources()));
     next = reconcile_and_remember(Stage::checked, snapshot);
     if (next.action == Action::roll_back) {
-      snapshot.conditions = std::move(next.conditions);
-      snapshot.error = roll_back(host);
+      carry(next, snapshot);
+      snapshot.error = roll_back(context);
       const bool failed = snapshot.error.has_value();
-      Round round = settle(host, desired, std::move(snapshot), guarded);
+      Round round = report_result(context, desired, std::move(snapshot), guarded);
       return failed ? back_off(std::move(round)) : round;
     }
   }
   if (auto published = publish(next); !published)
-    return back_off(broken(snapshot.desired, {.error = published.error()}));
-  snapshot.conditions = std::move(next.conditions);
+    return back_off(report_obstacle(snapshot.desired, {.error = published.error()}));
+  carry(next, snapshot);
   return apply(desired, std::move(snapshot), guarded);
 }
 
-NodeKeeper::Round NodeKeeper::apply(const DesiredState& desired, RoundSnapshot snapshot,
-                                    const NodeProbes& uses) {
-  auto plain = node_host_(uses);
-  if (!plain) return back_off(broken(snapshot.desired, {.error = plain.error()}));
-  std::optional<NodeHost> host(host_for(std::move(*plain), desired.policy));
-  host->dra = snapshot.allocations.dra;
+Round NodeKeeper::apply(const DesiredState& desired, RoundSnapshot snapshot, const NodeProbes& uses) {
+  auto plain = make_context_(uses);
+  if (!plain) return back_off(report_obstacle(snapshot.desired, {.error = plain.error()}));
+  std::optional<NodeContext> context(context_for(std::move(*plain), desired.policy));
+  context->dra = snapshot.allocations.dra;
   {
     const auto lock = NodeLock::take(host_, settings_.lock_patience);
-    if (!lock) return back_off(broken(snapshot.desired, {.error = lock.error(), .of_the_lock = true}));
-    auto outcome = apply_policy(*host, desired.policy);
+    if (!lock)
+      return back_off(report_obstacle(snapshot.desired, {.error = lock.error(), .of_the_lock = true}));
+    auto outcome = apply_policy(*context, desired.policy);
     if (outcome)
       snapshot.outcome = std::move(*outcome);
     else
@@ -390,63 +382,55 @@ NodeKeeper::Round NodeKeeper::apply(const DesiredState& desired, RoundSnapshot s
   ReconcileResult next = reconcile_and_remember(Stage::attempted, snapshot);
   std::optional<ScannedNode> scanned;
   if (next.action == Action::plan_again) {
-    if (auto node = scan_node(*host)) scanned = std::move(*node);
-    const auto after = preview_policy(*host, desired.policy, scanned ? &scanned->inventory : nullptr);
+    if (auto node = scan_node(*context)) scanned = std::move(*node);
+    const auto after = preview_policy(*context, desired.policy, scanned ? &scanned->inventory : nullptr);
     snapshot.still_writes = after && writes(*after);
     next = reconcile_and_remember(Stage::attempted, snapshot);
   }
-  const bool in_vain = next.in_vain;
-  snapshot.conditions = std::move(next.conditions);
-  snapshot.error = std::move(next.error);
-  snapshot.in_vain = in_vain;
-  Round round = settle(*host, desired, std::move(snapshot), uses, std::move(scanned));
-  return in_vain ? back_off(std::move(round)) : round;
+  carry(next, snapshot);
+  Round round = report_result(*context, desired, std::move(snapshot), uses, std::move(scanned));
+  return next.in_vain ? back_off(std::move(round)) : round;
 }
 
-/// Publishes the result of a round. `scanned`: the host as the second preview has scanned it before its plan;
-/// the status describes that scan. Absent: the host is scanned here.
-NodeKeeper::Round NodeKeeper::settle(const NodeHost& host, const DesiredState& desired,
-                                     RoundSnapshot snapshot, const NodeProbes& uses,
-                                     std::optional<ScannedNode> scanned) {
+Round NodeKeeper::report_result(const NodeContext& context, const DesiredState& desired,
+                                RoundSnapshot snapshot, const NodeProbes& uses,
+                                std::optional<ScannedNode> scanned) {
   if (!scanned) {
-    auto node = scan_node(host);
-    if (!node) return broken(snapshot.desired, {.error = node.error()});
+    auto node = scan_node(context);
+    if (!node) return report_obstacle(snapshot.desired, {.error = node.error()});
     scanned = std::move(*node);
   }
-  add_users(host_, *scanned, uses.rebinds, snapshot.conditions);
-  set_node(host, desired, std::move(*scanned), snapshot);
+  add_users(host_, *scanned, uses.for_rebinds, snapshot.conditions);
+  set_node(context, desired, std::move(*scanned), snapshot);
   remember_vgpus(snapshot.node);
   snapshot.plugin.runs = plugin_runs(host_, settings_.plugin_liveness);
   if (snapshot.plugin.runs) snapshot.plugin.listed = advertised().value_or(api::AdvertisedResources());
-  ReconcileResult next = reconcile_and_remember(Stage::settled, snapshot);
+  ReconcileResult next = reconcile_and_remember(Stage::finished, snapshot);
   if (next.action == Action::watch_ends) {
     snapshot.ends_are_reported = settings_.watch_ends && settings_.watch_ends(next.round.processes);
-    next = reconcile_and_remember(Stage::settled, snapshot);
+    next = reconcile_and_remember(Stage::finished, snapshot);
   }
   if (auto published = publish(next); !published)
-    return broken(snapshot.desired, {.error = published.error()});
+    return report_obstacle(snapshot.desired, {.error = published.error()});
   return std::move(next.round);
 }
 
-/// Reports an error that keeps a change from beginning, after roll_back().
-NodeKeeper::Round NodeKeeper::begin_nothing(const std::optional<api::DesiredMark>& desired,
-                                            Obstacle obstacle) {
-  const auto host = node_host_(uses_);
-  const auto trouble = host ? roll_back(*host) : std::nullopt;
-  if (!trouble) return broken(desired, std::move(obstacle));
+Round NodeKeeper::roll_back_and_report(const std::optional<api::DesiredMark>& desired, Obstacle obstacle) {
+  const auto context = make_context_(uses_);
+  const auto trouble = context ? roll_back(*context) : std::nullopt;
+  if (!trouble) return report_obstacle(desired, std::move(obstacle));
   obstacle.error.message += "; " + trouble->message;
-  return back_off(broken(desired, std::move(obstacle)));
+  return back_off(report_obstacle(desired, std::move(obstacle)));
 }
 
-/// Reports an error that kept the round from beginning, or from its end.
-NodeKeeper::Round NodeKeeper::broken(const std::optional<api::DesiredMark>& desired, Obstacle obstacle) {
+Round NodeKeeper::report_obstacle(const std::optional<api::DesiredMark>& desired, Obstacle obstacle) {
   RoundSnapshot snapshot;
   snapshot.desired = desired;
   snapshot.is_scanned = false;
-  if (const auto host = node_host_(uses_)) {
-    if (auto node = scan_node(*host)) {
+  if (const auto context = make_context_(uses_)) {
+    if (auto node = scan_node(*context)) {
       snapshot.is_scanned = true;
-      snapshot.models = host->models;
+      snapshot.models = context->models;
       snapshot.node = std::move(*node);
       remember_vgpus(snapshot.node);
       keep_allocations(snapshot.node);
@@ -462,26 +446,23 @@ NodeKeeper::Round NodeKeeper::broken(const std::optional<api::DesiredMark>& desi
   return std::move(result.round);
 }
 
-/// The next attempt waits for the end of this round's back-off (begin_round()).
-NodeKeeper::Round NodeKeeper::back_off(Round round) {
+Round NodeKeeper::back_off(Round round) {
   memory_.attempt.back_off_until = round.again;
   memory_.attempt.allocated = allocated_now().value_or(std::set<std::string>());
   return round;
 }
 
-/// Resumes services and frees locks that a killed run left, whatever the desired state is. Returns the first
-/// error.
-std::optional<Error> NodeKeeper::roll_back(const NodeHost& host) const {
-  if (!has_leftovers(host)) return std::nullopt;
+std::optional<Error> NodeKeeper::roll_back(const NodeContext& context) const {
+  if (!has_leftovers(context)) return std::nullopt;
   const auto lock = NodeLock::take(host_, settings_.lock_patience);
   if (!lock) return lock.error();
-  auto done = vfio::start_what_was_stopped(host.rebinds);
+  auto done = vfio::start_what_was_stopped(context.rebind_context);
   if (!done) return std::move(done).error();
   for (const std::string& note : done->notes) spdlog::info("{}", note);
   if (!done->errors.empty()) return std::move(done->errors.front());
   const auto locks = vfio::recorded_locks(host_);
   if (!locks) return locks.error();
-  if (locks->empty() || host.rebinds.driver_lock == nullptr) return std::nullopt;
+  if (locks->empty() || context.rebind_context.driver_lock == nullptr) return std::nullopt;
   return Error{.code = Errc::failed,
                .message = "the lock of " + locks->front().text() +
                           " against unbinding was left by an earlier run and stays taken",
@@ -493,7 +474,6 @@ std::optional<api::AdvertisedResources> NodeKeeper::advertised() const {
   return read ? std::move(*read) : std::nullopt;
 }
 
-/// The devices that the plugin has allocated. Absent: the plugin's file cannot be read.
 std::optional<std::set<std::string>> NodeKeeper::allocated_now() const {
   const auto read = read_advertised_resources(host_, settings_.advertised_file);
   if (!read) return std::nullopt;
@@ -509,7 +489,7 @@ Result<> NodeKeeper::look_at_use() {
   const auto& questions = memory_.vgpu_use.questions;
   std::map<std::string, std::vector<api::ReportedUser>> seen;
   if (!questions.empty()) {
-    auto report = uses_.open.look(questions);
+    auto report = uses_.open_nodes.look(questions);
     if (!report) {
       memory_.vgpu_use.users.clear();  // these users may be outdated
       (void)status_.publish_again(*published);

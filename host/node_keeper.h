@@ -64,8 +64,8 @@ struct KeeperSettings {
   std::filesystem::path claimable_file = api::kClaimableGpusFile;
   /// Gives the GPUs that ResourceClaims have: at least one of each IOMMU group. From the call on, no claim
   /// may get a GPU that kClaimableGpusFile does not have, or has without `for_dra`. An error: any GPU may
-  /// have a claim, and the round changes none. Empty: there are no claims.
-  std::function<Result<GpusWithClaims>()> gpus_with_claims = {};
+  /// have a claim, and the round changes none.
+  std::function<Result<GpusWithClaims>()> gpus_with_claims = [] { return GpusWithClaims(); };
   Reading profiles = Reading::strict;  ///< of NVIDIA's profiles (v1); Ferry's policies are always strict
   std::chrono::seconds plugin_patience{30};
   std::chrono::milliseconds lock_patience = std::chrono::seconds(30);
@@ -111,12 +111,9 @@ class StatusFile {
 class NodeKeeper : Pinned {
  public:
   using Clock = std::chrono::steady_clock;
-  using Round = ferry::host::Round;
-  /// Builds the host with these probes.
-  using HostFor = std::function<Result<NodeHost>(const NodeProbes& uses)>;
 
   /// `host` and the probes must outlive this object.
-  NodeKeeper(HostFs& host, const NodeProbes& uses, HostFor node_host, KeeperSettings settings);
+  NodeKeeper(HostFs& host, const NodeProbes& uses, MakeContext make_context, KeeperSettings settings);
 
   /// The reason for a round.
   enum class News {
@@ -142,38 +139,61 @@ class NodeKeeper : Pinned {
   Result<> end();
 
  private:
-  Round idle();
-  Round keep(const DesiredState& desired);
-  Round change(const NodeHost& host, const DesiredState& desired, RoundSnapshot snapshot);
+  Round keep_without_desired_state();
+  Round keep_desired_state(const DesiredState& desired);
+  /// Makes the devices of a plan that writes unavailable, and applies the plan once the plugin has answered.
+  Round prepare_change(const NodeContext& context, const DesiredState& desired, RoundSnapshot snapshot);
   Round apply(const DesiredState& desired, RoundSnapshot snapshot, const NodeProbes& uses);
-  Round settle(const NodeHost& host, const DesiredState& desired, RoundSnapshot snapshot,
-               const NodeProbes& uses, std::optional<ScannedNode> scanned = {});
-  Round begin_nothing(const std::optional<api::DesiredMark>& desired, Obstacle obstacle);
-  Round broken(const std::optional<api::DesiredMark>& desired, Obstacle obstacle);
+  /// Publishes the result of a round. `scanned`: the host as the second preview has scanned it before its
+  /// plan; the status describes that scan. Absent: the host is scanned here.
+  Round report_result(const NodeContext& context, const DesiredState& desired, RoundSnapshot snapshot,
+                      const NodeProbes& uses, std::optional<ScannedNode> scanned = {});
+  Round roll_back_and_report(const std::optional<api::DesiredMark>& desired, Obstacle obstacle);
+  /// Reports an error that kept the round from beginning, or from its end.
+  Round report_obstacle(const std::optional<api::DesiredMark>& desired, Obstacle obstacle);
+  /// The next attempt waits for the end of this round's back-off (begin_round()).
   Round back_off(Round round);
-  std::optional<Error> roll_back(const NodeHost& host) const;
+  /// Resumes services and frees locks that a killed run left, whatever the desired state is. Returns the
+  /// first error.
+  std::optional<Error> roll_back(const NodeContext& context) const;
 
   ReconcileResult reconcile_at(Stage stage, RoundSnapshot& snapshot) const;
   ReconcileResult reconcile_and_remember(Stage stage, RoundSnapshot& snapshot);
   Result<> publish(ReconcileResult& result);
-  Result<GpusWithClaims> gpus_of_claims() const;
-  Result<> allocate_gpus(const ScannedNode& node, const policy::DesiredState& desired, const NodeHost& host);
-  void look_at_claims(const DesiredState& desired);
-  void ask_for_placements(const NodeHost& host, ClaimableFacts& facts);
-  void remember_gpus_without_types(const ClaimableFacts& facts);
-  void come_again_to_ask(Round& round) const;
-  void keep_allocations(const ScannedNode& node);
-  bool knows_allocations();
-  void look_before_dra(const ScannedNode& node, const policy::DesiredState& desired, AllocationFacts& facts);
   void remember_vgpus(const ScannedNode& node);
+
+  /// Decides which GPUs DRA has in this round, and writes them to kClaimableGpusFile.
+  Result<> allocate_gpus(const ScannedNode& node, const policy::ResolvedPolicy& resolved,
+                         const NodeContext& context);
+  /// Finds the users of GPUs that change their allocation, and whether the plugin has read that they are
+  /// unavailable.
+  void read_allocation_facts(const ScannedNode& node, const policy::ResolvedPolicy& resolved,
+                             AllocationFacts& facts);
+  /// Asks the driver's library about GPUs for mixed sizes whose placements are not known yet.
+  void ask_for_placements(const NodeContext& context, ClaimableFacts& facts);
+  void remember_gpus_without_types(const ClaimableFacts& facts);
+  /// Schedules the next round for facts that no event reports: a driver that is loaded later, types that are
+  /// listed late, a mode that a person switches. A time already past is skipped. The round then failed before
+  /// it could ask, and its own back-off decides; else rounds would follow each other without a pause.
+  void schedule_questions(Round& round) const;
+  /// Publishes the state of the GPUs for claims during a back-off, in which claims are served too. The round
+  /// after the back-off reports the errors.
+  void look_at_claims(const DesiredState& desired);
+  /// Lets DRA have the GPUs of the last round, which kClaimableGpusFile names after a restart. For a policy
+  /// that gives no GPU another allocation. Without any record of the claims the allocations stay unknown.
+  void keep_allocations(const ScannedNode& node);
+  /// False: an earlier hostd has given GPUs to DRA, or may have, and no round of this one has decided about
+  /// them yet.
+  bool knows_allocations();
 
   /// Absent also if it cannot be read: StillAdvertisedProbe then permits no change.
   std::optional<api::AdvertisedResources> advertised() const;
+  /// The devices that the plugin has allocated. Absent: the plugin's file cannot be read.
   std::optional<std::set<std::string>> allocated_now() const;
 
   HostFs& host_;
   const NodeProbes uses_;
-  const HostFor node_host_;
+  const MakeContext make_context_;
   const KeeperSettings settings_;
   KeeperMemory memory_;
   StatusFile status_;
@@ -183,7 +203,7 @@ class NodeKeeper : Pinned {
 // `ferry hostd` as one function: it starts a NodeKeeper's round after each event that may matter.
 
 struct NodeLoopOptions {
-  KeeperSettings files;
+  KeeperSettings keeper;
   bool once = false;  ///< until the node is in its desired state, or is known not to become so
   /// The time between two looks for users of vGPUs. A program that opens one without the kubelet causes no
   /// event, and a scan walks all of /proc.
@@ -218,7 +238,7 @@ struct NodeLoopOptions {
 /// Returns the exit status of the last round with `once`, else ExitStatus::done. Errc::refused: another hostd
 /// runs (with `once`), or has begun to since run/ferry was removed. An errno: nothing can be watched, or the
 /// lock's file is gone and cannot be made again.
-Result<ExitStatus> run_node_loop(HostFs& host, const NodeProbes& uses, NodeKeeper::HostFor node_host,
+Result<ExitStatus> run_node_loop(HostFs& host, const NodeProbes& uses, MakeContext make_context,
                                  const NodeLoopOptions& options, const std::stop_token& stop);
 
 }  // namespace ferry::host

@@ -38,7 +38,7 @@ using Clock = NodeKeeper::Clock;
 // The symbolic link that the kubelet switches when a ConfigMap changes.
 constexpr const char* kConfigMapsData = "..data";
 // A bind of one IOMMU group causes several events.
-constexpr auto kSettle = std::chrono::milliseconds(100);
+constexpr auto kDebounce = std::chrono::milliseconds(100);
 // Such a round repeats a failed attempt, and a job's processes may end by the hundred.
 constexpr auto kBetweenEnds = std::chrono::seconds(1);
 // `ferry dra` may ask without end.
@@ -48,9 +48,9 @@ constexpr auto kClaimLockPatience = std::chrono::milliseconds(250);
 
 // The end of a plugin closes its lock, which is an event. hostd's own lock is watched for its removal.
 // `ferry claims release` writes the record of claims, and a person removes a record that cannot be read.
-std::vector<fs::path> files_to_watch(const KeeperSettings& files) {
-  return {files.desired_file,    files.serving_file(), files.advertised_file,
-          files.plugin_liveness, api::kHostdLock,      kClaimRecordFile};
+std::vector<fs::path> files_to_watch(const KeeperSettings& settings) {
+  return {settings.desired_file,    settings.serving_file(), settings.advertised_file,
+          settings.plugin_liveness, api::kHostdLock,         kClaimRecordFile};
 }
 
 KeeperSettings keeper_settings(KeeperSettings settings, const HostFs& host, ProcessEnds& ends) {
@@ -59,11 +59,11 @@ KeeperSettings keeper_settings(KeeperSettings settings, const HostFs& host, Proc
   return settings;
 }
 
-ClaimSettings claim_settings(const KeeperSettings& files) {
-  return {.desired_file = files.desired_file,
-          .profiles = files.profiles,
-          .advertised_file = files.advertised_file,
-          .plugin_liveness = files.plugin_liveness,
+ClaimSettings claim_settings(const KeeperSettings& settings) {
+  return {.desired_file = settings.desired_file,
+          .profiles = settings.profiles,
+          .advertised_file = settings.advertised_file,
+          .plugin_liveness = settings.plugin_liveness,
           .lock_patience = kClaimLockPatience};
 }
 
@@ -168,8 +168,8 @@ class WatchedFiles : Pinned {
 
 class NodeLoop {
  public:
-  NodeLoop(HostFs& host, const NodeProbes& uses, NodeKeeper::HostFor node_host,
-           const NodeLoopOptions& options, EventLoop& loop)
+  NodeLoop(HostFs& host, const NodeProbes& uses, MakeContext make_context, const NodeLoopOptions& options,
+           EventLoop& loop)
       : host_(host),
         options_(options),
         loop_(loop),
@@ -178,13 +178,13 @@ class NodeLoop {
                 round_soon(due_.ends_soon, due_.no_ends_before, kBetweenEnds,
                            NodeKeeper::News::process_ended);
               }),
-        keeper_(host, uses, node_host, keeper_settings(options.files, host, ends_)),
+        keeper_(host, uses, make_context, keeper_settings(options.keeper, host, ends_)),
         files_(
-            loop, host, files_to_watch(options.files), [this] { round_soon(); },
+            loop, host, files_to_watch(options.keeper), [this] { round_soon(); },
             [this](const Error& error) { warn_once(error); }) {
     if (!options.claims || options.once) return;
     ClaimKeeper& keeper =
-        claim_keeper_.emplace(host, uses, std::move(node_host), claim_settings(options.files));
+        claim_keeper_.emplace(host, uses, std::move(make_context), claim_settings(options.keeper));
     claim_server_.emplace(loop, host, *options.claims, [this, &keeper](const api::ClaimRequest& request) {
       return serve(keeper, request);
     });
@@ -227,8 +227,8 @@ class NodeLoop {
 
   /// Makes the folders of the shared files, so that they can be watched before the files exist.
   Result<> make_folders() const {
-    const auto& files = options_.files;
-    for (const fs::path& file : {files.desired_file, files.status_file, files.advertised_file})
+    const KeeperSettings& keeper = options_.keeper;
+    for (const fs::path& file : {keeper.desired_file, keeper.status_file, keeper.advertised_file})
       if (auto made = host_.make_directory(file.parent_path()); !made) return made;
     if (options_.keep_folders) options_.keep_folders();
     return {};
@@ -326,13 +326,13 @@ class NodeLoop {
 
   void round_soon() {
     if (std::exchange(due_.soon, true)) return;
-    loop_.at(Clock::now() + kSettle, [this] { round(NodeKeeper::News::anything); });
+    loop_.at(Clock::now() + kDebounce, [this] { round(NodeKeeper::News::anything); });
   }
 
   /// Events of one kind that come together lead to one round; the next one follows after `pause`.
   void round_soon(bool& is_due, Clock::time_point& not_before, Clock::duration pause, NodeKeeper::News news) {
     if (std::exchange(is_due, true)) return;
-    loop_.at(std::max(Clock::now() + kSettle, not_before), [this, &is_due, &not_before, pause, news] {
+    loop_.at(std::max(Clock::now() + kDebounce, not_before), [this, &is_due, &not_before, pause, news] {
       is_due = false;
       round(news);
       not_before = Clock::now() + pause;
@@ -407,11 +407,11 @@ class NodeLoop {
 
 }  // namespace
 
-Result<ExitStatus> run_node_loop(HostFs& host, const NodeProbes& uses, NodeKeeper::HostFor node_host,
+Result<ExitStatus> run_node_loop(HostFs& host, const NodeProbes& uses, MakeContext make_context,
                                  const NodeLoopOptions& options, const std::stop_token& stop) {
   auto loop = EventLoop::create();
   if (!loop) return fail(std::move(loop).error());
-  return NodeLoop(host, uses, std::move(node_host), options, **loop).run(stop);
+  return NodeLoop(host, uses, std::move(make_context), options, **loop).run(stop);
 }
 
 }  // namespace ferry::host

@@ -67,25 +67,24 @@ bool is_temporary(const vfio::DeviceUser& user) {
 
 }  // namespace
 
-Result<ScannedNode> scan_node(const NodeHost& host) {
-  auto inventory = vfio::scan(*host.rebinds.host);
+Result<ScannedNode> scan_node(const NodeContext& context) {
+  auto inventory = vfio::scan(context.fs());
   if (!inventory) return fail(std::move(inventory).error());
-  auto vgpus = vgpu::scan_known_vgpus(*host.rebinds.host, *inventory, host.rebinds.rules);
+  auto vgpus = vgpu::scan_known_vgpus(context.fs(), *inventory, context.rebind_context.rules);
   if (!vgpus) return fail(std::move(vgpus).error());
-  return ScannedNode{.inventory = std::move(*inventory),
-                     .vgpus = std::move(*vgpus),
-                     .machine = machine_name(*host.rebinds.host)};
+  return ScannedNode{
+      .inventory = std::move(*inventory), .vgpus = std::move(*vgpus), .machine = machine_name(context.fs())};
 }
 
-bool has_leftovers(const NodeHost& host, const vfio::Inventory* scanned) {
-  const auto services = vfio::has_services_to_start(host.rebinds, scanned);
-  const auto locks = vfio::recorded_locks(*host.rebinds.host);
+bool has_leftovers(const NodeContext& context, const vfio::Inventory* scanned) {
+  const auto services = vfio::has_services_to_start(context.rebind_context, scanned);
+  const auto locks = vfio::recorded_locks(context.fs());
   return !services || *services || !locks || !locks->empty();
 }
 
-bool has_leftovers(const NodeHost& host, const ScannedNode& node) {
-  const auto gone = vgpu::recorded_functions_gone(*host.rebinds.host, node.vgpus);
-  return has_leftovers(host, &node.inventory) || (gone && !gone->empty());
+bool has_leftovers(const NodeContext& context, const ScannedNode& node) {
+  const auto gone = vgpu::recorded_functions_gone(context.fs(), node.vgpus);
+  return has_leftovers(context, &node.inventory) || (gone && !gone->empty());
 }
 
 void add_users(const HostFs& host, const ScannedNode& node, vfio::UseProbe& uses, GpuConditions& conditions) {

@@ -25,10 +25,10 @@ class GuardedProbes {
   /// All must outlive this object.
   GuardedProbes(const HostFs& host, const NodeProbes& uses, const StillAdvertisedProbe::Files& files,
                 const StillAdvertisedProbe::Asked& asked)
-      : rebinds_(host, uses.rebinds, files, asked),
-        vgpus_(host, uses.vgpus, files, asked),
-        open_(uses.open) {}
-  NodeProbes probes() { return {.rebinds = rebinds_, .vgpus = vgpus_, .open = open_}; }
+      : rebinds_(host, uses.for_rebinds, files, asked),
+        vgpus_(host, uses.for_vgpus, files, asked),
+        open_(uses.open_nodes) {}
+  NodeProbes probes() { return {.for_rebinds = rebinds_, .for_vgpus = vgpus_, .open_nodes = open_}; }
 
  private:
   StillAdvertisedProbe rebinds_;
@@ -36,13 +36,14 @@ class GuardedProbes {
   vfio::UseProbe& open_;
 };
 
-Result<ScannedNode> scan_node(const NodeHost& host);
+/// Errors: the PCI bus, or another directory of the host that exists, cannot be listed.
+Result<ScannedNode> scan_node(const NodeContext& context);
 
 /// True if an earlier run left driver locks, or stopped services that can start now, which any later run
 /// restores. Also if that cannot be read. `scanned` as in vfio::has_services_to_start().
-bool has_leftovers(const NodeHost& host, const vfio::Inventory* scanned = nullptr);
+bool has_leftovers(const NodeContext& context, const vfio::Inventory* scanned = nullptr);
 /// The same, and true if a killed run left records of virtual functions that are gone.
-bool has_leftovers(const NodeHost& host, const ScannedNode& node);
+bool has_leftovers(const NodeContext& context, const ScannedNode& node);
 
 /// Finds the users of blocked GPUs that have none listed yet. A GPU has none if the probe fails.
 void add_users(const HostFs& host, const ScannedNode& node, vfio::UseProbe& uses, GpuConditions& conditions);

@@ -4,9 +4,6 @@
 #include <optional>
 #include <utility>
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include "host/node_apply.h"
 #include "hostfs/stuck_writes.h"
 #include "mdev/vgpu_inventory.h"
@@ -27,22 +24,12 @@ struct Trouble {
   std::vector<vfio::PciAddress> members = {};  ///< of the unit that the stage has written to
 };
 
+/// Of a result that is refused or failed.
 Trouble trouble_of(const vfio::RebindResult& result) {
-  if (result.status == Status::refused) {
-    return {.error = {.code = Errc::refused,
-                      .message = fmt::format("{}", fmt::join(result.refusal.reasons, "; ")),
-                      .hint = result.refusal.hint},
-            .reasons = result.refusal.reasons,
-            .refused = true};
-  }
-  return {.error = result.error.value_or(Error{.code = Errc::failed, .message = "not done"}),
-          .reasons = {},
-          .refused = false,
+  return {.error = result.check().error(),
+          .reasons = result.refusal.reasons,
+          .refused = result.status == Status::refused,
           .members = result.rebind.rebinding()};
-}
-
-bool is_there(const vfio::RebindResult& result) {
-  return result.status == Status::done || result.status == Status::already;
 }
 
 bool is_about(const vfio::RebindResult& result, const vfio::PciAddress& gpu) {
@@ -50,10 +37,8 @@ bool is_about(const vfio::RebindResult& result, const vfio::PciAddress& gpu) {
 }
 
 std::optional<Trouble> trouble_of_bind(const NodeOutcome& outcome, const vfio::PciAddress& gpu) {
-  const auto& results = outcome.bound.results;
-  const auto found =
-      std::ranges::find_if(results, [&](const vfio::RebindResult& result) { return is_about(result, gpu); });
-  if (found != results.end()) return is_there(*found) ? std::nullopt : std::optional(trouble_of(*found));
+  if (const vfio::RebindResult* const result = outcome.bound.find(gpu))
+    return result->check() ? std::nullopt : std::optional(trouble_of(*result));
   if (!outcome.error) return std::nullopt;  // it was unplugged, or was not in the request
   return Trouble{.error = *outcome.error, .reasons = {}};
 }
@@ -78,9 +63,9 @@ Error left_as_it_is(const vfio::PciAddress& gpu) {
 
 // A write may also have got stuck during the rollback of an earlier failure, and on another function than the
 // GPU.
-bool hangs(const NodeHost& host, const Trouble& trouble) {
+bool hangs(const NodeContext& context, const Trouble& trouble) {
   if (trouble.error.code == Errc::stuck) return true;
-  const auto stuck = stuck_writes(*host.rebinds.host);
+  const auto stuck = stuck_writes(context.fs());
   return !stuck || std::ranges::any_of(*stuck, [&](const StuckWrite& write) {
     return !is_read(write) && std::ranges::any_of(trouble.members, [&](const vfio::PciAddress& member) {
       return concerns(write, member.text());
@@ -88,9 +73,10 @@ bool hangs(const NodeHost& host, const Trouble& trouble) {
   });
 }
 
-void undo_vgpus(const NodeHost& host, const BeforeStages& before, vgpu::GpuOutcome& gpu, const Trouble& why) {
-  gpu.undo_errors = hangs(host, why) ? std::vector<Error>{left_as_it_is(gpu.gpu)}
-                                     : vgpu::put_back(host.vgpus, before.desired.vgpus, gpu);
+void undo_vgpus(const NodeContext& context, const BeforeStages& before, vgpu::GpuOutcome& gpu,
+                const Trouble& why) {
+  gpu.undo_errors = hangs(context, why) ? std::vector<Error>{left_as_it_is(gpu.gpu)}
+                                        : vgpu::put_back(context.vgpu_host, before.resolved.vgpus, gpu);
   const bool refused = why.refused && gpu.undo_errors.empty();
   gpu.kind = refused ? vgpu::GpuOutcome::Kind::refused : vgpu::GpuOutcome::Kind::failed;
   gpu.error = why.error;
@@ -104,16 +90,16 @@ Trouble prefixed(Trouble trouble, const std::string& what) {
 }
 
 // A GPU that was emptied and then could not go to vfio has lost its vGPUs in vain.
-bool undo_emptied(const NodeHost& host, const BeforeStages& before, NodeOutcome& outcome) {
+bool undo_emptied(const NodeContext& context, const BeforeStages& before, NodeOutcome& outcome) {
   bool any = false;
   for (vgpu::GpuOutcome& gpu : outcome.vgpus.gpus) {
-    const auto mode = before.desired.modes.find(gpu.gpu);
-    const bool away = mode != before.desired.modes.end() && mode->second == policy::Mode::passthrough;
+    const auto mode = before.resolved.modes.find(gpu.gpu);
+    const bool away = mode != before.resolved.modes.end() && mode->second == policy::Mode::passthrough;
     if (!away || !gpu.before) continue;
     const auto trouble = trouble_of_bind(outcome, gpu.gpu);
     if (!trouble) continue;
     any = true;
-    undo_vgpus(host, before, gpu, prefixed(*trouble, "it could not be bound for passthrough"));
+    undo_vgpus(context, before, gpu, prefixed(*trouble, "it could not be bound for passthrough"));
   }
   return any;
 }
@@ -128,8 +114,8 @@ struct Returning {
 std::optional<Trouble> trouble_of_unit(const BeforeStages& before, const NodeOutcome& outcome,
                                        const vfio::RebindResult& result) {
   for (const vfio::PciAddress& gpu : result.devices) {
-    const auto mode = before.desired.modes.find(gpu);
-    if (mode == before.desired.modes.end() || mode->second == policy::Mode::passthrough) continue;
+    const auto mode = before.resolved.modes.find(gpu);
+    if (mode == before.resolved.modes.end() || mode->second == policy::Mode::passthrough) continue;
     // A unit in mode host stays, since each of its functions that came back is in the right place.
     if (result.status == Status::failed && mode->second == policy::Mode::vgpu) return trouble_of(result);
     if (result.status != Status::done) continue;
@@ -153,16 +139,16 @@ std::vector<Returning> returning(const BeforeStages& before, NodeOutcome& outcom
   return out;
 }
 
-Result<vfio::RebindRequest> to_vfio_again(const NodeHost& host, const BeforeStages& before,
+Result<vfio::RebindRequest> to_vfio_again(const NodeContext& context, const BeforeStages& before,
                                           const std::vector<Returning>& units) {
-  const auto inventory = vfio::scan(*host.rebinds.host);
+  const auto inventory = vfio::scan(context.fs());
   if (!inventory) return fail(Error(inventory.error()));
-  const auto vgpus = vgpu::scan_known_vgpus(*host.rebinds.host, *inventory, host.rebinds.rules);
+  const auto vgpus = vgpu::scan_known_vgpus(context.fs(), *inventory, context.rebind_context.rules);
   if (!vgpus) return fail(Error(vgpus.error()));
   vfio::RebindRequest request;
   request.untouchable = mdev::carriers_of_vgpus(
-      *vgpus, [&](const mdev::VgpuDevice& device) { return vgpu::is_ours(host.vgpus.node, device); });
-  request.release = before.desired.release;
+      *vgpus, [&](const mdev::VgpuDevice& device) { return vgpu::is_ours(context.vgpu_host.node, device); });
+  request.release = before.resolved.release;
   for (const Returning& unit : units) {
     std::ranges::copy(unit.result->devices, std::back_inserter(request.accelerators));
     for (const vfio::Member& member : unit.result->rebind.members) {
@@ -177,38 +163,34 @@ Result<vfio::RebindRequest> to_vfio_again(const NodeHost& host, const BeforeStag
 }
 
 // Functions that were on vfio without Ferry are deleted from the undo journal again.
-Result<> forget_others(const NodeHost& host, const BeforeStages& before, const vfio::Rebind& rebind) {
+Result<> forget_others(const NodeContext& context, const BeforeStages& before, const vfio::Rebind& rebind) {
   std::vector<vfio::PciAddress> others;
   for (const vfio::PciAddress& member : rebind.rebinding())
     if (!before.record.members.contains(member)) others.push_back(member);
-  return vfio::erase_from_undo_journal(*host.rebinds.host, others);
+  return vfio::erase_from_undo_journal(context.fs(), others);
 }
 
-// The reason why a unit is not on vfio again; absent: it is.
-std::optional<Error> still_off_vfio(const NodeHost& host, const BeforeStages& before,
-                                    const Result<vfio::RebindOutcome>& rebound,
-                                    const vfio::RebindResult& unit) {
-  if (!rebound) return rebound.error();
-  for (const vfio::RebindResult& result : rebound->results) {
-    if (!is_about(result, unit.devices.front())) continue;
-    if (!is_there(result)) return trouble_of(result).error;
-    if (const auto forgotten = forget_others(host, before, unit.rebind); !forgotten) return forgotten.error();
-    return std::nullopt;
-  }
-  return Error{.code = Errc::failed, .message = "nothing came of it"};
+// The error says why a unit is not on vfio again.
+Result<> back_on_vfio(const NodeContext& context, const BeforeStages& before,
+                      const Result<vfio::RebindOutcome>& rebound, const vfio::RebindResult& unit) {
+  if (!rebound) return fail(Error(rebound.error()));
+  const vfio::RebindResult* const result = rebound->find(unit.devices.front());
+  if (result == nullptr) return fail(Errc::failed, "nothing came of it");
+  if (auto done = result->check(); !done) return done;
+  return forget_others(context, before, unit.rebind);
 }
 
-void add_failure(const Returning& unit, const std::optional<Error>& trouble, NodeOutcome& outcome) {
+void add_failure(const Returning& unit, const Result<>& on_vfio, NodeOutcome& outcome) {
   vfio::RebindResult& result = *unit.result;
   Error error = unit.why.error;
-  if (trouble) {
-    error.message += "; taking it to vfio again failed too: " + trouble->message;
+  if (!on_vfio) {
+    error.message += "; taking it to vfio again failed too: " + on_vfio.error().message;
     for (vgpu::GpuOutcome& gpu : outcome.vgpus.gpus) {
       const bool failed =
           gpu.kind == vgpu::GpuOutcome::Kind::failed || gpu.kind == vgpu::GpuOutcome::Kind::refused;
       if (!failed || !is_about(result, gpu.gpu)) continue;
       gpu.kind = vgpu::GpuOutcome::Kind::failed;
-      gpu.undo_errors.push_back(Error(*trouble).during("taking it to vfio again"));
+      gpu.undo_errors.push_back(Error(on_vfio.error()).during("taking it to vfio again"));
     }
   } else if (unit.why.refused) {
     result.refusal = {.devices = result.devices,
@@ -226,18 +208,18 @@ void add_failure(const Returning& unit, const std::optional<Error>& trouble, Nod
 }
 
 // A GPU that came back from vfio for vGPUs and got none is of no use on the host, so it returns to vfio.
-bool undo_unbind(const NodeHost& host, const BeforeStages& before, NodeOutcome& outcome) {
+bool undo_unbind(const NodeContext& context, const BeforeStages& before, NodeOutcome& outcome) {
   const std::vector<Returning> units = returning(before, outcome);
   if (units.empty()) return false;
   for (const Returning& unit : units) {
     for (vgpu::GpuOutcome& gpu : outcome.vgpus.gpus)
-      if (gpu.before && is_about(*unit.result, gpu.gpu)) undo_vgpus(host, before, gpu, unit.why);
+      if (gpu.before && is_about(*unit.result, gpu.gpu)) undo_vgpus(context, before, gpu, unit.why);
   }
-  const auto request = to_vfio_again(host, before, units);
-  auto rebound = request ? vfio::apply_rebinds(host.rebinds, *request, vfio::Direction::to_vfio)
+  const auto request = to_vfio_again(context, before, units);
+  auto rebound = request ? vfio::apply_rebinds(context.rebind_context, *request, vfio::Direction::to_vfio)
                          : Result<vfio::RebindOutcome>(fail(Error(request.error())));
   for (const Returning& unit : units)
-    add_failure(unit, still_off_vfio(host, before, rebound, *unit.result), outcome);
+    add_failure(unit, back_on_vfio(context, before, rebound, *unit.result), outcome);
   if (!rebound) return true;
   std::ranges::move(rebound->notes, std::back_inserter(outcome.unbound.notes));
   std::ranges::move(rebound->errors, std::back_inserter(outcome.unbound.errors));
@@ -246,22 +228,22 @@ bool undo_unbind(const NodeHost& host, const BeforeStages& before, NodeOutcome& 
 
 }  // namespace
 
-Result<BeforeStages> before_stages(const NodeHost& host, const vfio::Inventory& inventory,
-                                   const policy::DesiredState& desired,
+Result<BeforeStages> before_stages(const NodeContext& context, const vfio::Inventory& inventory,
+                                   const policy::ResolvedPolicy& resolved,
                                    const std::vector<vfio::PciAddress>& going_back) {
-  BeforeStages before{.inventory = inventory, .record = {}, .desired = desired};
+  BeforeStages before{.inventory = inventory, .record = {}, .resolved = resolved};
   if (going_back.empty()) return before;
-  auto record = vfio::read_undo_journal(*host.rebinds.host);
+  auto record = vfio::read_undo_journal(context.fs());
   if (!record) return fail(std::move(record).error());
   before.record = std::move(*record);
-  vfio::read_overrides(*host.rebinds.host, *host.rebinds.writer, vfio::concerned(inventory, going_back),
+  vfio::read_overrides(context.fs(), *context.rebind_context.writer, vfio::concerned(inventory, going_back),
                        before.inventory);
   return before;
 }
 
-bool undo_half_done(const NodeHost& host, const BeforeStages& before, NodeOutcome& outcome) {
-  const bool emptied = undo_emptied(host, before, outcome);
-  return undo_unbind(host, before, outcome) || emptied;
+bool undo_half_done(const NodeContext& context, const BeforeStages& before, NodeOutcome& outcome) {
+  const bool emptied = undo_emptied(context, before, outcome);
+  return undo_unbind(context, before, outcome) || emptied;
 }
 
 }  // namespace ferry::host

@@ -113,11 +113,11 @@ struct Request {
 
 Request request_for(const RoundSnapshot& snapshot) {
   std::vector<api::UnavailableDevice> unavailable =
-      going(snapshot.plan, snapshot.node, snapshot.plugin.listed);
+      unavailable_before_change(snapshot.plan, snapshot.node, snapshot.plugin.listed);
   Request out{.asked = ids_of(unavailable),
               .status = status_of(snapshot, api::NodePhase::applying, snapshot.conditions)};
-  merge(unavailable, awaited(snapshot.conditions, snapshot.node, snapshot.plugin.listed));
-  merge(unavailable, coming(snapshot.plan));
+  merge(unavailable, unavailable_until_pod_ends(snapshot.conditions, snapshot.node, snapshot.plugin.listed));
+  merge(unavailable, unavailable_until_made(snapshot.plan));
   merge(unavailable, snapshot.allocations.unavailable);
   out.status.unavailable = std::move(unavailable);
   return out;
@@ -134,7 +134,7 @@ bool has_read_unavailable(const RoundSnapshot& snapshot, const std::set<std::str
 ReconcileResult begin_change(const RoundSnapshot& snapshot) {
   ReconcileResult out = result_for(snapshot);
   if (!writes(snapshot.plan)) {
-    out.action = snapshot.leftovers ? Action::apply : Action::settle;
+    out.action = snapshot.leftovers ? Action::apply : Action::scan_result;
     return out;
   }
   Request request = request_for(snapshot);
@@ -224,9 +224,9 @@ ReconcileResult judge_attempt(const RoundSnapshot& snapshot) {
                         .hint = "`ferry hostd --dry-run` says what is left to do"};
     }
   }
-  out.action = Action::settle;
+  out.action = Action::scan_result;
   out.in_vain = out.error || any(out.conditions, api::GpuState::failed) ||
-                (planned && beyond(out.conditions, snapshot.conditions));
+                (planned && adds_or_changes(out.conditions, snapshot.conditions));
   return out;
 }
 
@@ -245,7 +245,7 @@ bool all_reported(const GpuConditions& conditions, const std::vector<api::Unavai
 }
 
 /// The result of a round, with the unavailable devices of pods that still have a device.
-ReconcileResult settle(const RoundSnapshot& snapshot) {
+ReconcileResult report_result(const RoundSnapshot& snapshot) {
   ReconcileResult out = result_for(snapshot);
   out.conditions = with_allocations(snapshot, std::move(out.conditions));
   GpuConditions& conditions = out.conditions;
@@ -268,7 +268,8 @@ ReconcileResult settle(const RoundSnapshot& snapshot) {
   api::HostStatus next = status_of(snapshot, round.phase, conditions);
   if (error) next.error = api::StatusError{.message = error->message, .hint = error->hint};
   std::vector<api::UnavailableDevice> of_pods;
-  if (snapshot.plugin.runs) of_pods = awaited(conditions, snapshot.node, snapshot.plugin.listed);
+  if (snapshot.plugin.runs)
+    of_pods = unavailable_until_pod_ends(conditions, snapshot.node, snapshot.plugin.listed);
   merge(next.unavailable, of_pods);  // beside those for DRA
   for (const auto& [gpu, condition] : conditions)
     for (const vfio::DeviceUser& user : condition.users)
@@ -291,7 +292,7 @@ ReconcileResult settle(const RoundSnapshot& snapshot) {
   }
   if (awaits_plugin && !failed && !in_vain) {
     round.unfinished = true;
-    const Moment soon = snapshot.now + kSettlingPause;
+    const Moment soon = snapshot.now + kPluginPollPause;
     round.again = std::min(round.again.value_or(soon), soon);
   }
   out.status = std::move(next);
@@ -305,11 +306,11 @@ BeginResult begin_round(const BeginSnapshot& snapshot) {
   out.memory = snapshot.memory;
   AttemptMemory& memory = out.memory;
   out.is_news = memory.summary != snapshot.summary;
-  if (out.is_news && snapshot.settling) {
-    out.kind = BeginResult::Kind::settles;
+  if (out.is_news && snapshot.may_be_incomplete) {
+    out.kind = BeginResult::Kind::rereads;
     out.is_news = false;
     out.round = memory.last;
-    out.round.again = snapshot.now + kSettlingPause;
+    out.round.again = snapshot.now + kRereadPause;
     out.round.unfinished = true;
     return out;
   }
@@ -344,8 +345,8 @@ ReconcileResult reconcile(const RoundSnapshot& snapshot) {
       return refuse_devices_of_pods(snapshot);
     case Stage::attempted:
       return judge_attempt(snapshot);
-    case Stage::settled:
-      return settle(snapshot);
+    case Stage::finished:
+      return report_result(snapshot);
   }
   return {};
 }

@@ -35,14 +35,16 @@ namespace ferry::host {
 inline constexpr std::chrono::seconds kFirstPause{10};
 inline constexpr std::chrono::seconds kLongestPause{300};
 /// The time until a policy file that is being written is read again.
-inline constexpr std::chrono::seconds kSettlingPause{1};
+inline constexpr std::chrono::seconds kRereadPause{1};
+/// The time between two rounds that wait for the plugin, in which GPUs change their allocation.
+inline constexpr std::chrono::seconds kPluginPollPause{1};
 
 // The beginning of a round: it may end at once.
 
 struct BeginSnapshot {
-  std::string summary;         ///< text of the desired state; another text is another desired state
-  bool settling = false;       ///< DesiredState::settling
-  bool process_ended = false;  ///< a process that used a blocked GPU has ended
+  std::string summary;             ///< text of the desired state; another text is another desired state
+  bool may_be_incomplete = false;  ///< DesiredState::may_be_incomplete
+  bool process_ended = false;      ///< a process that used a blocked GPU has ended
   /// Devices that the plugin has allocated, read during a back-off. Absent: they cannot be read.
   std::optional<std::set<std::string>> allocated = {};
   AttemptMemory memory = {};
@@ -52,7 +54,7 @@ struct BeginSnapshot {
 struct BeginResult {
   enum class Kind {
     goes_on,
-    settles,   ///< the policy file may be incomplete: the desired state stays as it was
+    rereads,   ///< the policy file may be incomplete: the desired state stays as it was
     backs_off  ///< the back-off after a failure is not over
   };
   Kind kind = Kind::goes_on;
@@ -74,7 +76,7 @@ enum class Stage {
   published,  ///< the unavailable devices are published, and the plugin was observed after that
   checked,    ///< `pods` has the users of devices that the plugin still lists
   attempted,  ///< apply_policy() has returned
-  settled,    ///< no write to the host follows in this round; `node` is the last scan
+  finished,   ///< no write to the host follows in this round; `node` is the last scan
 };
 
 /// The plugin's answer about unavailable devices.
@@ -129,11 +131,11 @@ enum class Action {
   end,             ///< the status is published, and the round ends
   observe_plugin,  ///< the status is published, and the plugin is observed again: Stage::published
   find_pods,       ///< RoundSnapshot::pods are found: Stage::checked
-  roll_back,       ///< services resume and locks are freed after a killed run: Stage::settled
+  roll_back,       ///< services resume and locks are freed after a killed run: Stage::finished
   apply,           ///< the status is published, and the policy is applied: Stage::attempted
   plan_again,      ///< RoundSnapshot::still_writes is found: Stage::attempted
-  settle,          ///< the host is scanned: Stage::settled
-  watch_ends,      ///< RoundSnapshot::ends_are_reported is found: Stage::settled
+  scan_result,     ///< the host is scanned: Stage::finished
+  watch_ends,      ///< RoundSnapshot::ends_are_reported is found: Stage::finished
 };
 
 struct ReconcileResult {

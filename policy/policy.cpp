@@ -48,9 +48,8 @@ bool Policy::asks_for(Mode mode) const {
   });
 }
 
-DesiredState desired_state(const Policy& policy, const mdev::VgpuInventory& inventory,
-                           const ModelNames& models) {
-  DesiredState out;
+ResolvedPolicy resolve(const Policy& policy, const mdev::VgpuInventory& inventory, const ModelNames& models) {
+  ResolvedPolicy out;
   out.vgpus.name = policy.name;
   out.vgpus.place = policy.place;
   out.release = policy.release;
@@ -76,13 +75,13 @@ DesiredState desired_state(const Policy& policy, const mdev::VgpuInventory& inve
   return out;
 }
 
-Result<> check_allocations(const DesiredState& desired, const vfio::Inventory& inventory,
+Result<> check_allocations(const ResolvedPolicy& resolved, const vfio::Inventory& inventory,
                            const mdev::VgpuInventory& vgpus) {
-  for (const auto& [gpu, allow] : desired.for_dra) {
+  for (const auto& [gpu, allow] : resolved.for_dra) {
     const vfio::PciFunction* function = inventory.find(gpu);
     if (function == nullptr) continue;
     for (const vfio::PciAddress& other : inventory.group_of(*function)) {
-      if (desired.for_dra.contains(other) || vgpus.find(other) == nullptr) continue;
+      if (resolved.for_dra.contains(other) || vgpus.find(other) == nullptr) continue;
       return fail(
           Errc::refused,
           fmt::format("{} is for DRA and {} is not, but they share an IOMMU group", gpu.text(), other.text()),

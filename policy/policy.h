@@ -81,8 +81,7 @@ struct PolicyFile {
   std::vector<std::string> warnings = {};  ///< faults that Reading::lenient accepted: "file:line: key: fault"
 };
 
-/// A policy resolved for one host.
-struct DesiredState {
+struct ResolvedPolicy {
   /// GPUs that no item matches are left out, and those of `for_dra`: their claims decide.
   std::map<vfio::PciAddress, Mode> modes;
   std::map<vfio::PciAddress, AllowedDevices> for_dra;  ///< the GPUs with Allocation::dra
@@ -91,12 +90,12 @@ struct DesiredState {
   std::set<std::string> release;   ///< see Policy
   std::optional<Foreign> foreign;  ///< see Policy
 };
-DesiredState desired_state(const Policy& policy, const mdev::VgpuInventory& inventory,
-                           const ModelNames& models = {});
+ResolvedPolicy resolve(const Policy& policy, const mdev::VgpuInventory& inventory,
+                       const ModelNames& models = {});
 
 /// Errc::refused: a GPU with Allocation::dra shares its IOMMU group with a GPU without it, which a claim
 /// would bind too. The message has both addresses.
-Result<> check_allocations(const DesiredState& desired, const vfio::Inventory& inventory,
+Result<> check_allocations(const ResolvedPolicy& resolved, const vfio::Inventory& inventory,
                            const mdev::VgpuInventory& vgpus);
 
 }  // namespace ferry::policy

@@ -91,8 +91,8 @@ constexpr const char* kNoBind = "it cannot be bound to vfio: ";
 
 void add_objections(const host::AcceleratorDescription& description, const std::string& so,
                     std::vector<Way>& ways) {
-  add_reasons(description.movable_reasons, description.movable_hint, so, ways);
-  if (description.movable_hint.empty() && description.condition.health == host::Health::bad &&
+  add_reasons(description.bindable_reasons, description.bindable_hint, so, ways);
+  if (description.bindable_hint.empty() && description.condition.health == host::Health::bad &&
       description.condition.hint.empty()) {
     ways.push_back({.command = "ferry doctor", .does = "lists what is wrong with this host"});
   }
@@ -156,7 +156,7 @@ std::vector<Way> ways_of(const ExplainInputs& inputs, const host::AcceleratorDes
   }
   switch (description.mode) {
     case policy::Mode::passthrough:
-      if (!description.group_viable && description.movable) {
+      if (!description.group_viable && description.bindable) {
         ways.push_back({.command = "ferry vfio bind --device " + address,
                         .does = "also binds the rest of its card and group"});
       } else if (!description.group_viable) {
@@ -171,7 +171,7 @@ std::vector<Way> ways_of(const ExplainInputs& inputs, const host::AcceleratorDes
       ways.push_back({.command = removal_of(inputs, description.address()), .does = "removes its vGPUs"});
       break;
     case policy::Mode::host:
-      if (description.movable) {
+      if (description.bindable) {
         ways.push_back(
             {.command = "ferry vfio bind --device " + address, .does = "binds it to vfio, for a VM"});
       } else {

@@ -83,8 +83,8 @@ json to_json(const host::AcceleratorDescription& description) {
   entry["members"] = list_of(description.members);
   entry["group_viable"] = description.group_viable;
   entry["group_blockers"] = to_json(description.group_blockers);
-  entry["movable"] = description.movable;
-  entry["movable_reasons"] = description.movable_reasons;
+  entry["movable"] = description.bindable;
+  entry["movable_reasons"] = description.bindable_reasons;
   entry["not_viable"] = description.not_viable;
   if (description.facts) entry["facts"] = to_json(*description.facts);
   entry["vgpu_framework"] = description.framework->name();

@@ -327,7 +327,7 @@ std::string stale_failure(const host::NodeDescription& description) {
   const bool fault =
       description.phase == api::NodePhase::failed || description.phase == api::NodePhase::blocked;
   if (!fault || description.hostd_runs) return {};
-  const std::string age = age_text(description.state_age);
+  const std::string age = age_text(description.status_age);
   return fmt::format("{}ferry hostd does not run, so nothing has looked again; `ferry hostd --once` does",
                      age.empty() ? "" : fmt::format("that was {} ago: ", age));
 }

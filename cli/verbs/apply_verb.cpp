@@ -85,21 +85,21 @@ VerbOutput show(const Session& session, const policy::Policy& policy, const Node
 }
 
 /// GPUs with ResourceClaims are left out of the change.
-void warn_of_claims(const host::NodeHost& host) {
-  for (const vfio::PciAddress& gpu : host.dra)
+void warn_of_claims(const host::NodeContext& context) {
+  for (const vfio::PciAddress& gpu : context.dra)
     print_to_stderr("warning: GPU {} has a ResourceClaim, and stays as it is\n", gpu.text());
 }
 
 }  // namespace
 
 ExitStatus apply_preview(const Session& session, const policy::Policy& policy, bool foreign) {
-  auto host = node_host(session, node_probes(session));
-  if (!host) return complain(host.error());
-  host->vgpus.spares_foreign = !foreign;
+  auto context = node_context(session, node_probes(session));
+  if (!context) return complain(context.error());
+  context->vgpu_host.spares_foreign = !foreign;
   const auto idle = idle_items(session, policy);
   if (!idle) return complain(idle.error());
-  warn_of_claims(*host);
-  const auto preview = host::preview_policy(*host, policy);
+  warn_of_claims(*context);
+  const auto preview = host::preview_policy(*context, policy);
   if (!preview) return complain(preview.error());
   return print(session, show(session, policy, *preview, *idle));
 }
@@ -108,21 +108,21 @@ ExitStatus apply_verb(const Session& session, const ProfileOptions& options) {
   const auto policy = chosen_policy(options);
   if (!policy) return complain(policy.error());
   if (session.dry_run) return apply_preview(session, *policy, options.foreign);
-  auto host = node_host(session, node_probes(session));
-  if (!host) return complain(host.error());
-  host->vgpus.spares_foreign = !options.foreign;
+  auto context = node_context(session, node_probes(session));
+  if (!context) return complain(context.error());
+  context->vgpu_host.spares_foreign = !options.foreign;
   const auto change = begin_change(session);
   if (!change) return complain(change.error());
   // hostd may have prepared a claim before the lock was free.
   auto claims = host::gpus_with_claims(*session.host);
   if (!claims) return complain(claims.error());
-  host->dra = std::move(claims->gpus);
+  context->dra = std::move(claims->gpus);
   const auto idle = idle_items(session, *policy);
   if (!idle) return complain(idle.error());
-  warn_of_claims(*host);
+  warn_of_claims(*context);
   const auto outcome = [&] {
     const WaitNote waits(fmt::format("applying policy {}", policy->name));
-    return host::apply_policy(*host, *policy);
+    return host::apply_policy(*context, *policy);
   }();
   if (!outcome) return complain(outcome.error());
   return print(session, show(session, *policy, *outcome, *idle));

@@ -142,7 +142,7 @@ ExitStatus claims_release_verb(const Session& session, const std::string& uid) {
   if (auto root = require_root(session); !root) return complain(root.error());
   const FinishOnSignal finish;
   host::ClaimKeeper keeper(*session.host, hostd_probes(session),
-                           [&session](const host::NodeProbes& uses) { return hostd_host(session, uses); },
+                           [&session](const host::NodeProbes& uses) { return hostd_context(session, uses); },
                            {});
   const auto claim = keeper.find_unused(uid);
   if (!claim) return complain(claim.error());

@@ -104,16 +104,17 @@ ExitStatus preview_desired(const Session& session, const std::filesystem::path& 
 }
 
 void say_if_nothing_is_desired(const Session& session, const host::NodeLoopOptions& options) {
-  if (options.once && !session.host->exists(options.files.desired_file))
+  if (options.once && !session.host->exists(options.keeper.desired_file))
     print_to_stderr("ferry: there is no /{}: there is no desired state, so nothing is changed\n",
-                    options.files.desired_file.string());
+                    options.keeper.desired_file.string());
 }
 
 ExitStatus keep(const Session& session, const host::NodeLoopOptions& options) {
   const StopOnSignal stop;
   const auto ended = host::run_node_loop(
       *session.host, hostd_probes(session),
-      [&session](const host::NodeProbes& uses) { return hostd_host(session, uses); }, options, stop.token());
+      [&session](const host::NodeProbes& uses) { return hostd_context(session, uses); }, options,
+      stop.token());
   if (!ended) return complain(ended.error());
   return *ended;
 }
@@ -123,13 +124,13 @@ ExitStatus keep(const Session& session, const host::NodeLoopOptions& options) {
 ExitStatus hostd_verb(const Session& session, const HostdOptions& keeping) {
   host::NodeLoopOptions options;
   options.once = keeping.once;
-  options.files.desired_file = keeping.desired.relative_path();
-  options.files.status_file = keeping.status_file.relative_path();
-  options.files.profiles = keeping.lenient ? Reading::lenient : Reading::strict;
+  options.keeper.desired_file = keeping.desired.relative_path();
+  options.keeper.status_file = keeping.status_file.relative_path();
+  options.keeper.profiles = keeping.lenient ? Reading::lenient : Reading::strict;
   if (!options.once) options.beside = [&](EventLoop& loop) { return kata_beside(session, loop, keeping); };
   if (keeping.dra_user && keeping.dra_group)
     options.claims = host::ClaimServerSettings{.user = *keeping.dra_user, .group = *keeping.dra_group};
-  if (session.dry_run) return preview_desired(session, options.files.desired_file, options.files.profiles);
+  if (session.dry_run) return preview_desired(session, options.keeper.desired_file, options.keeper.profiles);
   if (auto root = require_root(session); !root) return complain(root.error());
   options.keep_folders = keep_folders(*session.host, keeping);
   say_if_nothing_is_desired(session, options);

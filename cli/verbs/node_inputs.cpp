@@ -35,12 +35,12 @@ T or_note(Result<T> result, host::NodeSnapshot& snapshot) {
   return {};
 }
 
-std::optional<api::HostStatus> read_state(const HostFs& host, host::NodeSnapshot& snapshot) {
+std::optional<api::HostStatus> read_status(const HostFs& host, host::NodeSnapshot& snapshot) {
   const auto text = host.read_file(api::kStatusFile);
   if (!text && is_gone(text.error())) return std::nullopt;
-  auto state = text ? api::read_host_status(*text) : Result<api::HostStatus>(fail(Error(text.error())));
-  if (state) return std::move(*state);
-  snapshot.notes.push_back(state.error().text());
+  auto status = text ? api::read_host_status(*text) : Result<api::HostStatus>(fail(Error(text.error())));
+  if (status) return std::move(*status);
+  snapshot.notes.push_back(status.error().text());
   return std::nullopt;
 }
 
@@ -152,34 +152,36 @@ policy::ModelNames model_names(const Session& session) {
 }
 
 host::NodeProbes node_probes(const Session& session) {
-  return {.rebinds = *session.probe, .vgpus = *session.vgpu_probe, .open = *session.open_probe};
+  return {.for_rebinds = *session.probe, .for_vgpus = *session.vgpu_probe, .open_nodes = *session.open_probe};
 }
 
 host::NodeProbes hostd_probes(const Session& session) {
-  return {.rebinds = *session.hostd_probe, .vgpus = *session.hostd_vgpu_probe, .open = *session.open_probe};
+  return {.for_rebinds = *session.hostd_probe,
+          .for_vgpus = *session.hostd_vgpu_probe,
+          .open_nodes = *session.open_probe};
 }
 
-Result<host::NodeHost> node_host(const Session& session, const host::NodeProbes& uses) {
+Result<host::NodeContext> node_context(const Session& session, const host::NodeProbes& uses) {
   auto claims = host::gpus_with_claims(*session.host);
   if (!claims) return fail(std::move(claims).error());
   if (const auto& fault = claims->fault)
     print_to_stderr("warning: {}: each GPU for DRA counts as claimed\nhint: {}\n", fault->message,
                     fault->hint);
-  auto host = hostd_host(session, uses);
-  if (host) host->dra = std::move(claims->gpus);
-  return host;
+  auto context = hostd_context(session, uses);
+  if (context) context->dra = std::move(claims->gpus);
+  return context;
 }
 
-Result<host::NodeHost> hostd_host(const Session& session, const host::NodeProbes& uses) {
-  auto vgpus = vgpu_host(session, uses.vgpus);
+Result<host::NodeContext> hostd_context(const Session& session, const host::NodeProbes& uses) {
+  auto vgpus = vgpu_host(session, uses.for_vgpus);
   if (!vgpus) return fail(std::move(vgpus).error());
-  host::NodeHost host{.rebinds = rebind_context(session, session.rules),
-                      .vgpus = std::move(*vgpus),
-                      .models = model_names(session)};
+  host::NodeContext context{.rebind_context = rebind_context(session, session.rules),
+                            .vgpu_host = std::move(*vgpus),
+                            .models = model_names(session)};
   // hostd reports the error, and changes no GPU then.
-  if (auto claims = host::gpus_with_claims(*session.host)) host.dra = std::move(claims->gpus);
-  host.rebinds.probe = &uses.rebinds;
-  return host;
+  if (auto claims = host::gpus_with_claims(*session.host)) context.dra = std::move(claims->gpus);
+  context.rebind_context.probe = &uses.for_rebinds;
+  return context;
 }
 
 Result<host::NodeSnapshot> snapshot_node(const Session& session, Depth depth) {
@@ -205,10 +207,10 @@ Result<host::NodeSnapshot> snapshot_node(const Session& session, Depth depth) {
   snapshot.notes.insert(snapshot.notes.end(), snapshot.record.notes.begin(), snapshot.record.notes.end());
   snapshot.stuck = or_note(stuck_writes(*session.host), snapshot);
   snapshot.advertised = or_note(host::read_advertised_resources(*session.host), snapshot);
-  snapshot.state = read_state(*session.host, snapshot);
-  if (snapshot.state) {
+  snapshot.status = read_status(*session.host, snapshot);
+  if (snapshot.status) {
     snapshot.hostd_runs = is_present(*session.host, api::kHostdLiveness).value_or(false);
-    snapshot.state_age = age_of(*session.host, api::kStatusFile);
+    snapshot.status_age = age_of(*session.host, api::kStatusFile);
   }
   return snapshot;
 }

@@ -46,13 +46,13 @@ policy::ModelNames model_names(const Session& session);
 /// other probes.
 host::NodeProbes node_probes(const Session& session);
 
-/// The host; `uses` finds its device users. Errors: the host has no identity to make UUIDs from, or it is not
-/// known which GPUs have ResourceClaims.
-Result<host::NodeHost> node_host(const Session& session, const host::NodeProbes& uses);
+/// `uses` finds the device users. Errors: the host has no identity to make UUIDs from, or it is not known
+/// which GPUs have ResourceClaims.
+Result<host::NodeContext> node_context(const Session& session, const host::NodeProbes& uses);
 
-/// The same for hostd's rounds and claims. If the claims are not known, NodeHost::dra is empty: hostd finds
-/// the same error itself.
-Result<host::NodeHost> hostd_host(const Session& session, const host::NodeProbes& uses);
+/// The same for hostd's rounds and claims. If the claims are not known, NodeContext::dra is empty: hostd
+/// finds the same error itself.
+Result<host::NodeContext> hostd_context(const Session& session, const host::NodeProbes& uses);
 /// hostd's probes, for which devices of ResourceClaims are not in use.
 host::NodeProbes hostd_probes(const Session& session);
 

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <spdlog/spdlog.h>
 
 #include "common/text/text.h"
@@ -110,13 +109,13 @@ Result<> check_carries_none(const ScannedNode& node, const PciAddress& gpu) {
 }
 
 Result<ClaimedDevice> plan_whole(const api::RequestedDevice& request, const std::string& uid,
-                                 const NodeHost& host, const ScannedNode& node, const ClaimPolicy& policy,
-                                 const ClaimRecord& record) {
+                                 const NodeContext& context, const ScannedNode& node,
+                                 const ClaimPolicy& policy, const ClaimRecord& record) {
   ClaimedDevice out{.request = request, .was_on_vfio = true};
   out.result.function = request.gpu;
   for (const PciAddress& address : node.inventory.group_of(*node.inventory.find(request.gpu))) {
     const vfio::PciFunction& function = *node.inventory.find(address);
-    if (!host.rebinds.rules.match(function)) continue;
+    if (!context.rebind_context.rules.match(function)) continue;
     if (auto free = check_gpu(address, request, uid, policy, record); !free)
       return fail(std::move(free).error());
     if (auto empty = check_carries_none(node, address); !empty) return fail(std::move(empty).error());
@@ -178,10 +177,11 @@ Result<> require_seen(const vfio::UseReport& use, const std::string& device) {
 
 /// Errc::refused if one of the GPUs, or a function beside it, is in use. A bind leaves a device that is on
 /// vfio already where it is, even with a user.
-Result<> require_unused(const NodeHost& host, const vfio::Inventory& inventory,
+Result<> require_unused(const NodeContext& context, const vfio::Inventory& inventory,
                         const std::vector<PciAddress>& gpus) {
   const auto functions = vfio::concerned(inventory, gpus);
-  const auto use = host.rebinds.probe->look(vfio::use_questions(*host.rebinds.host, inventory, functions));
+  const auto use =
+      context.rebind_context.probe->look(vfio::use_questions(context.fs(), inventory, functions));
   if (!use) return fail(Error(use.error()));
   for (const PciAddress& function : functions) {
     const std::string name = function.text();
@@ -202,16 +202,9 @@ void log_rest(const vfio::RebindOutcome& outcome) {
 /// The result for these GPUs. Errc::not_found: one of them is gone.
 Result<> judge(const vfio::RebindOutcome& outcome, const std::vector<PciAddress>& gpus) {
   for (const PciAddress& gpu : gpus) {
-    const auto result = std::ranges::find_if(outcome.results, [&](const vfio::RebindResult& one) {
-      return std::ranges::find(one.devices, gpu) != one.devices.end();
-    });
-    if (result == outcome.results.end()) return gone(gpu);
-    if (result->status == vfio::RebindResult::Status::refused)
-      return refuse(fmt::format("{}", fmt::join(result->refusal.reasons, "; ")), result->refusal.hint);
-    if (result->status == vfio::RebindResult::Status::failed) {
-      return fail(result->error.value_or(Error{.code = make_error_code(Errc::failed),
-                                               .message = gpu.text() + ": its driver has not changed"}));
-    }
+    const vfio::RebindResult* const result = outcome.find(gpu);
+    if (result == nullptr) return gone(gpu);
+    if (auto done = result->check(); !done) return done;
   }
   return {};
 }
@@ -250,9 +243,9 @@ policy::Policy passthrough_for(const std::vector<PciAddress>& gpus, const std::s
 }
 
 /// Takes virtual functions away first, and rolls back both stages as `ferry apply` does.
-Result<> bind_without_functions(const NodeHost& host, const std::vector<PciAddress>& gpus,
+Result<> bind_without_functions(const NodeContext& context, const std::vector<PciAddress>& gpus,
                                 const std::string& label, const std::set<std::string>& release) {
-  const auto outcome = apply_policy(host, passthrough_for(gpus, label, release));
+  const auto outcome = apply_policy(context, passthrough_for(gpus, label, release));
   if (!outcome) return fail(Error(outcome.error()));
   log_rest(outcome->unbound);
   log_rest(outcome->bound);
@@ -262,7 +255,7 @@ Result<> bind_without_functions(const NodeHost& host, const std::vector<PciAddre
   return judge(outcome->bound, gpus);
 }
 
-Result<> bind_whole(const NodeHost& host, const ScannedNode& node, const Claim& claim,
+Result<> bind_whole(const NodeContext& context, const ScannedNode& node, const Claim& claim,
                     const ClaimedDevice& device, const ClaimPolicy& policy) {
   const auto gpus = addresses_of(device);
   bool has_functions = false;
@@ -277,13 +270,14 @@ Result<> bind_whole(const NodeHost& host, const ScannedNode& node, const Claim& 
       has_functions = true;
   }
   if (on_vfio)
-    if (auto unused = require_unused(host, node.inventory, gpus); !unused) return unused;
-  if (has_functions) return bind_without_functions(host, gpus, claim.label(), policy.release);
+    if (auto unused = require_unused(context, node.inventory, gpus); !unused) return unused;
+  if (has_functions) return bind_without_functions(context, gpus, claim.label(), policy.release);
   vfio::RebindRequest request;
   request.accelerators = gpus;
   request.by_name.insert(gpus.begin(), gpus.end());
   request.release = policy.release;
-  const auto rebound = vfio::apply_rebinds(host.rebinds, request, vfio::Direction::to_vfio, &node.inventory);
+  const auto rebound =
+      vfio::apply_rebinds(context.rebind_context, request, vfio::Direction::to_vfio, &node.inventory);
   if (!rebound) return fail(Error(rebound.error()));
   log_rest(*rebound);
   return judge(*rebound, gpus);
@@ -291,9 +285,9 @@ Result<> bind_whole(const NodeHost& host, const ScannedNode& node, const Claim& 
 
 /// Enables the virtual functions that a GPU had. A failure keeps no claim from its end: the GPU then goes to
 /// claims whole alone until a person enables them. Returns the error; empty: there was none.
-std::string restore_functions(const NodeHost& host, const ClaimedGpu& gpu) {
+std::string restore_functions(const NodeContext& context, const ClaimedGpu& gpu) {
   const auto outcome =
-      vgpu::enable_functions_again(host.vgpus, {.gpu = gpu.address, .number = gpu.functions});
+      vgpu::enable_functions_again(context.vgpu_host, {.gpu = gpu.address, .number = gpu.functions});
   if (!outcome) return outcome.error().text();
   for (const Error& error : outcome->errors) spdlog::warn("{}", error.text());
   const auto done = judge(*outcome, gpu.address);
@@ -302,8 +296,9 @@ std::string restore_functions(const NodeHost& host, const ClaimedGpu& gpu) {
 
 /// Records the virtual functions that the GPU lacks after its claim. A GPU that is gone lacks none. Empty
 /// `reason`: a reason of an earlier claim stays.
-void note_missing(const NodeHost& host, const ClaimedGpu& gpu, std::string reason, ClaimRecord& record) {
-  const auto now = vfio::read_function(*host.rebinds.host, gpu.address);
+void note_missing(const NodeContext& context, const ClaimedGpu& gpu, std::string reason,
+                  ClaimRecord& record) {
+  const auto now = vfio::read_function(context.fs(), gpu.address);
   if (!now || vfio::on_vfio_driver(*now)) return;
   // An earlier claim may have cost the GPU functions.
   const MissingFunctions* const before = record.missing_of(gpu.address);
@@ -316,30 +311,31 @@ void note_missing(const NodeHost& host, const ClaimedGpu& gpu, std::string reaso
   record.put(MissingFunctions{.gpu = gpu.address, .functions = functions, .reason = std::move(reason)});
 }
 
-Result<> unbind_whole(const NodeHost& host, const ClaimedDevice& device, ClaimRecord& record) {
-  const auto inventory = vfio::scan(*host.rebinds.host);
+Result<> unbind_whole(const NodeContext& context, const ClaimedDevice& device, ClaimRecord& record) {
+  const auto inventory = vfio::scan(context.fs());
   if (!inventory) return fail(Error(inventory.error()));
   vfio::RebindRequest request;
   request.recorded_only = true;
   for (const PciAddress& gpu : addresses_of(device))
     if (inventory->find(gpu) != nullptr) request.accelerators.push_back(gpu);
   if (request.accelerators.empty()) return {};
-  if (device.was_on_vfio) return require_unused(host, *inventory, request.accelerators);
-  const auto rebound = vfio::apply_rebinds(host.rebinds, request, vfio::Direction::back, &*inventory);
+  if (device.was_on_vfio) return require_unused(context, *inventory, request.accelerators);
+  const auto rebound =
+      vfio::apply_rebinds(context.rebind_context, request, vfio::Direction::back, &*inventory);
   if (!rebound) return fail(Error(rebound.error()));
   log_rest(*rebound);
   if (auto done = judge(*rebound, request.accelerators); !done) return done;
   for (const ClaimedGpu& gpu : device.gpus)
     if (gpu.functions > 0 && inventory->find(gpu.address) != nullptr)
-      note_missing(host, gpu, restore_functions(host, gpu), record);
+      note_missing(context, gpu, restore_functions(context, gpu), record);
   return {};
 }
 
 // vGPUs.
 
-Result<vfio::UseReport> use_of_vgpu(const NodeHost& host, const mdev::VgpuDevice& vgpu) {
+Result<vfio::UseReport> use_of_vgpu(const NodeContext& context, const mdev::VgpuDevice& vgpu) {
   const vfio::UseQuestion question = mdev::use_question(vgpu);
-  return host.vgpus.uses.look({&question, 1});
+  return context.vgpu_host.uses.look({&question, 1});
 }
 
 /// Errc::refused if the report names a program that has the vGPU open.
@@ -356,8 +352,9 @@ std::optional<DeviceFailure> clean(Error error) {
   return DeviceFailure{.error = std::move(error), .is_clean = true};
 }
 
-std::optional<DeviceFailure> make_vgpu(const NodeHost& host, const ScannedNode& node, const Claim& claim,
-                                       const ClaimedDevice& device, const ClaimPolicy& policy) {
+std::optional<DeviceFailure> make_vgpu(const NodeContext& context, const ScannedNode& node,
+                                       const Claim& claim, const ClaimedDevice& device,
+                                       const ClaimPolicy& policy) {
   const mdev::VgpuGpu* const gpu = node.vgpus.find(device.request.gpu);
   if (gpu == nullptr) return clean(gone(device.request.gpu).value());
   const mdev::VgpuId id = id_of(device);
@@ -365,7 +362,7 @@ std::optional<DeviceFailure> make_vgpu(const NodeHost& host, const ScannedNode& 
   std::optional<PciAddress> parent = device.result.function;
   if (there != nullptr) {
     // The vGPU may be this claim's own one, so that it is undone, if nothing has it open.
-    if (auto unused = require_unused(use_of_vgpu(host, *there), *there); !unused)
+    if (auto unused = require_unused(use_of_vgpu(context, *there), *there); !unused)
       return DeviceFailure{.error = std::move(unused).error()};
     parent = there->parent;
   } else if (!parent) {
@@ -380,7 +377,7 @@ std::optional<DeviceFailure> make_vgpu(const NodeHost& host, const ScannedNode& 
                                 .placement = device.request.placement,
                                 .sizes = device.request.placement ? vgpu::Sizes::mixed : vgpu::Sizes::equal,
                                 .why = claim.label() + " asks for it"};
-  vgpu::VgpuHost vgpus = host.vgpus;
+  vgpu::VgpuHost vgpus = context.vgpu_host;
   vgpus.release = policy.release;
   const auto made = vgpu::add_vgpu(vgpus, addition, {}, &node.inventory);
   if (!made) return clean(made.error());
@@ -399,15 +396,15 @@ std::optional<DeviceFailure> make_vgpu(const NodeHost& host, const ScannedNode& 
                 .hint = "the next try takes another virtual function"});
 }
 
-Result<> remove_vgpu(const NodeHost& host, const ClaimedDevice& device, ClaimRecord& record) {
+Result<> remove_vgpu(const NodeContext& context, const ClaimedDevice& device, ClaimRecord& record) {
   const PciAddress& gpu = device.request.gpu;
-  if (!host.rebinds.host->exists(vfio::sysfs_path(gpu))) return {};
+  if (!context.fs().exists(vfio::sysfs_path(gpu))) return {};
   const vgpu::Removal removal{
       .gpus = {gpu}, .foreign = true, .only = id_of(device), .only_type = device.request.type};
-  const auto removed = vgpu::remove_vgpus(host.vgpus, removal);
+  const auto removed = vgpu::remove_vgpus(context.vgpu_host, removal);
   if (!removed) return fail(Error(removed.error()));
   if (auto done = judge(*removed, gpu); !done) return done;
-  for (const ClaimedGpu& one : device.gpus) note_missing(host, one, {}, record);
+  for (const ClaimedGpu& one : device.gpus) note_missing(context, one, {}, record);
   return {};
 }
 
@@ -449,15 +446,15 @@ Result<VmGroup> group_of_mediated_device(const HostFs& host, const std::string& 
 
 }  // namespace
 
-Result<Claim> plan_claim(const api::ClaimRequest& request, const NodeHost& host, const ScannedNode& node,
-                         const ClaimPolicy& policy, const ClaimRecord& record) {
+Result<Claim> plan_claim(const api::ClaimRequest& request, const NodeContext& context,
+                         const ScannedNode& node, const ClaimPolicy& policy, const ClaimRecord& record) {
   Claim claim{.uid = request.claim, .space = request.space, .name = request.name};
   std::set<PciAddress> taken = functions_of(record);
   for (const api::RequestedDevice& asked : request.devices) {
     const vfio::PciFunction* const gpu = node.inventory.find(asked.gpu);
-    if (gpu == nullptr || !host.rebinds.rules.match(*gpu)) return gone(asked.gpu);
+    if (gpu == nullptr || !context.rebind_context.rules.match(*gpu)) return gone(asked.gpu);
     auto device = asked.type.empty()
-                      ? plan_whole(asked, claim.uid, host, node, policy, record)
+                      ? plan_whole(asked, claim.uid, context, node, policy, record)
                       : plan_vgpu(asked, claim.uid, claim.devices.size(), node, policy, record, taken);
     if (!device) return fail(std::move(device).error());
     for (const ClaimedDevice& other : claim.devices) {
@@ -491,20 +488,20 @@ bool is_intact(const Claim& claim, const ScannedNode& node) {
   });
 }
 
-std::optional<DeviceFailure> make_device_ready(const NodeHost& host, const ScannedNode& node,
+std::optional<DeviceFailure> make_device_ready(const NodeContext& context, const ScannedNode& node,
                                                const Claim& claim, std::size_t index,
                                                const ClaimPolicy& policy) {
   const ClaimedDevice& device = claim.devices.at(index);
-  if (!device.is_whole()) return make_vgpu(host, node, claim, device, policy);
+  if (!device.is_whole()) return make_vgpu(context, node, claim, device, policy);
   // The undo journal has exactly the writes that are left to be undone. A GPU that was on vfio before has
   // none.
-  if (auto bound = bind_whole(host, node, claim, device, policy); !bound)
+  if (auto bound = bind_whole(context, node, claim, device, policy); !bound)
     return DeviceFailure{.error = std::move(bound).error(), .is_clean = device.was_on_vfio};
   return std::nullopt;
 }
 
-Result<api::PreparedDevice> read_prepared(const NodeHost& host, const ClaimedDevice& device) {
-  const HostFs& fs = *host.rebinds.host;
+Result<api::PreparedDevice> read_prepared(const NodeContext& context, const ClaimedDevice& device) {
+  const HostFs& fs = context.fs();
   const auto& function = device.result.function;
   const auto group =
       function ? group_of_function(fs, *function) : group_of_mediated_device(fs, device.result.mdev_uuid);
@@ -523,23 +520,23 @@ Result<api::PreparedDevice> read_prepared(const NodeHost& host, const ClaimedDev
   return out;
 }
 
-Result<> undo_device(const NodeHost& host, const Claim& claim, std::size_t index, ClaimRecord& record) {
+Result<> undo_device(const NodeContext& context, const Claim& claim, std::size_t index, ClaimRecord& record) {
   const ClaimedDevice& device = claim.devices.at(index);
-  return device.is_whole() ? unbind_whole(host, device, record) : remove_vgpu(host, device, record);
+  return device.is_whole() ? unbind_whole(context, device, record) : remove_vgpu(context, device, record);
 }
 
-Result<> check_unused(const NodeHost& host, const ScannedNode& node, const Claim& claim) {
+Result<> check_unused(const NodeContext& context, const ScannedNode& node, const Claim& claim) {
   for (const ClaimedDevice& device : claim.devices) {
     if (device.is_whole()) {
       std::vector<PciAddress> gpus = addresses_of(device);
       std::erase_if(gpus, [&](const PciAddress& gpu) { return node.inventory.find(gpu) == nullptr; });
       if (gpus.empty()) continue;
-      if (auto unused = require_unused(host, node.inventory, gpus); !unused) return unused;
+      if (auto unused = require_unused(context, node.inventory, gpus); !unused) return unused;
       continue;
     }
     const mdev::VgpuDevice* const vgpu = node.vgpus.find(id_of(device));
     if (vgpu == nullptr || vgpu->type_id != device.request.type) continue;  // it is not the claim's any more
-    const auto use = use_of_vgpu(host, *vgpu);
+    const auto use = use_of_vgpu(context, *vgpu);
     if (auto unused = require_unused(use, *vgpu); !unused) return unused;
     if (auto seen = require_seen(*use, vgpu->id.text); !seen) return seen;
   }

@@ -28,8 +28,8 @@ struct ClaimPolicy {
 /// Chooses what each device of a new claim gets: the GPUs of an IOMMU group, a UUID, a virtual function.
 /// Errors: Errc::not_found, there is no such GPU; Errc::refused, a GPU is not for DRA or not for such a
 /// device, another claim has it, it carries vGPUs although it is to be whole, or there is no room for a vGPU.
-Result<Claim> plan_claim(const api::ClaimRequest& request, const NodeHost& host, const ScannedNode& node,
-                         const ClaimPolicy& policy, const ClaimRecord& record);
+Result<Claim> plan_claim(const api::ClaimRequest& request, const NodeContext& context,
+                         const ScannedNode& node, const ClaimPolicy& policy, const ClaimRecord& record);
 
 /// Errc::refused: a GPU of the claim is not for DRA any more, or not for such a device.
 Result<> check_still_for_dra(const Claim& claim, const ClaimPolicy& policy);
@@ -46,20 +46,20 @@ struct DeviceFailure {
 
 /// Makes the device of a claim at `index` ready. A device that is ready already is not written to. Absent: it
 /// is ready.
-std::optional<DeviceFailure> make_device_ready(const NodeHost& host, const ScannedNode& node,
+std::optional<DeviceFailure> make_device_ready(const NodeContext& context, const ScannedNode& node,
                                                const Claim& claim, std::size_t index,
                                                const ClaimPolicy& policy);
 
 /// The answer about a device that is ready. Errc::failed: its nodes are missing.
-Result<api::PreparedDevice> read_prepared(const NodeHost& host, const ClaimedDevice& device);
+Result<api::PreparedDevice> read_prepared(const NodeContext& context, const ClaimedDevice& device);
 
 /// Errc::refused: a program uses a device of the claim, or it cannot be found out.
-Result<> check_unused(const NodeHost& host, const ScannedNode& node, const Claim& claim);
+Result<> check_unused(const NodeContext& context, const ScannedNode& node, const Claim& claim);
 
 /// Undoes a device, whether it is ready, half ready or undone already. A GPU that is gone has nothing left to
 /// undo. Virtual functions that do not come back are added to the record's missing ones, and are no error.
 /// The caller stores the record. Errors: Errc::refused with the device user; Errc::stuck; those of the
 /// writes.
-Result<> undo_device(const NodeHost& host, const Claim& claim, std::size_t index, ClaimRecord& record);
+Result<> undo_device(const NodeContext& context, const Claim& claim, std::size_t index, ClaimRecord& record);
 
 }  // namespace ferry::host

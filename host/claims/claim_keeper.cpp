@@ -17,12 +17,12 @@ namespace {
 
 using vfio::PciAddress;
 
-/// The host on which these GPUs are accelerators, whatever their vendor is, and may change for a claim.
-NodeHost with_gpus(NodeHost host, const std::set<PciAddress>& gpus) {
-  for (const PciAddress& gpu : gpus) host.dra.erase(gpu);
-  host.rebinds.rules.named.insert(gpus.begin(), gpus.end());
-  host.vgpus.rules.named.insert(gpus.begin(), gpus.end());
-  return host;
+/// The context in which these GPUs are accelerators, whatever their vendor is, and may change for a claim.
+NodeContext with_gpus(NodeContext context, const std::set<PciAddress>& gpus) {
+  for (const PciAddress& gpu : gpus) context.dra.erase(gpu);
+  context.rebind_context.rules.named.insert(gpus.begin(), gpus.end());
+  context.vgpu_host.rules.named.insert(gpus.begin(), gpus.end());
+  return context;
 }
 
 std::set<PciAddress> gpus_of(const api::ClaimRequest& request, const Claim* known) {
@@ -60,10 +60,9 @@ std::string described(const Claim& claim) {
 
 }  // namespace
 
-ClaimKeeper::ClaimKeeper(HostFs& host, const NodeProbes& uses,
-                         std::function<Result<NodeHost>(const NodeProbes& uses)> node_host,
+ClaimKeeper::ClaimKeeper(HostFs& host, const NodeProbes& uses, MakeContext make_context,
                          ClaimSettings settings)
-    : host_(host), uses_(uses), node_host_(std::move(node_host)), settings_(std::move(settings)) {}
+    : host_(host), uses_(uses), make_context_(std::move(make_context)), settings_(std::move(settings)) {}
 
 ClaimKeeper::Answer ClaimKeeper::serve(const api::ClaimRequest& request) {
   const bool undoes = request.action == api::ClaimAction::unprepare;
@@ -99,12 +98,12 @@ Result<std::optional<Claim>> ClaimKeeper::find_unused(const std::string& uid) co
   if (!record) return fail(Error(record.error()));
   const Claim* const known = record->find(uid);
   if (known == nullptr) return std::optional<Claim>();
-  auto plain = node_host_(uses_);
+  auto plain = make_context_(uses_);
   if (!plain) return fail(std::move(plain).error());
-  const NodeHost host = with_gpus(std::move(*plain), gpus_of(api::ClaimRequest(), known));
-  const auto node = scan_node(host);
+  const NodeContext context = with_gpus(std::move(*plain), gpus_of(api::ClaimRequest(), known));
+  const auto node = scan_node(context);
   if (!node) return fail(Error(node.error()));
-  if (auto unused = check_unused(host, *node, *known); !unused)
+  if (auto unused = check_unused(context, *node, *known); !unused)
     return fail(std::move(unused).error().during(known->label()));
   return std::optional<Claim>(*known);
 }
@@ -119,10 +118,10 @@ ClaimKeeper::Answer ClaimKeeper::prepare(const api::ClaimRequest& request) {
   }
   // A device that the plugin lists may go to a pod at any time, also if the policy has just changed.
   GuardedProbes guarded(host_, uses_, {settings_.advertised_file, settings_.plugin_liveness}, {});
-  auto plain = node_host_(guarded.probes());
+  auto plain = make_context_(guarded.probes());
   if (!plain) return fail(std::move(plain).error());
-  const NodeHost host = with_gpus(std::move(*plain), gpus_of(request, known));
-  auto node = scan_node(host);
+  const NodeContext context = with_gpus(std::move(*plain), gpus_of(request, known));
+  auto node = scan_node(context);
   if (!node) return fail(std::move(node).error());
   std::erase_if(record->missing_functions, [&](const MissingFunctions& missing) {
     const vfio::PciFunction* const gpu = node->inventory.find(missing.gpu);
@@ -134,13 +133,13 @@ ClaimKeeper::Answer ClaimKeeper::prepare(const api::ClaimRequest& request) {
   const auto allowed = read_policy();
   if (!allowed) return fail(Error(allowed.error()));
   if (known == nullptr) {
-    auto planned = plan_claim(request, host, *node, *allowed, *record);
+    auto planned = plan_claim(request, context, *node, *allowed, *record);
     if (!planned) return fail(std::move(planned).error());
-    return make_ready(host, std::move(*node), *allowed, *record, std::move(*planned), true);
+    return make_ready(context, std::move(*node), *allowed, *record, std::move(*planned), true);
   }
   if (auto still = check_still_for_dra(*known, *allowed); !still) return fail(std::move(still).error());
   Claim claim = *known;
-  return make_ready(host, std::move(*node), *allowed, *record, std::move(claim), false);
+  return make_ready(context, std::move(*node), *allowed, *record, std::move(claim), false);
 }
 
 Result<ClaimPolicy> ClaimKeeper::read_policy() const {
@@ -155,8 +154,9 @@ Result<ClaimPolicy> ClaimKeeper::read_policy() const {
   return out;
 }
 
-ClaimKeeper::Answer ClaimKeeper::make_ready(const NodeHost& host, ScannedNode node, const ClaimPolicy& policy,
-                                            ClaimRecord& record, Claim claim, bool is_new) {
+ClaimKeeper::Answer ClaimKeeper::make_ready(const NodeContext& context, ScannedNode node,
+                                            const ClaimPolicy& policy, ClaimRecord& record, Claim claim,
+                                            bool is_new) {
   claim.phase = ClaimPhase::intent;
   const Claim* const known = record.find(claim.uid);
   if (known == nullptr || *known != claim) {
@@ -165,17 +165,17 @@ ClaimKeeper::Answer ClaimKeeper::make_ready(const NodeHost& host, ScannedNode no
   }
   const auto failed = [&](std::size_t begun, Error why) {
     // An earlier run may have made any device of a claim that is not new.
-    return fail(give_up(host, record, claim, is_new ? begun : claim.devices.size(), std::move(why)));
+    return fail(give_up(context, record, claim, is_new ? begun : claim.devices.size(), std::move(why)));
   };
   for (std::size_t i = 0; i < claim.devices.size(); ++i) {
     if (i > 0) {
-      auto now = scan_node(host);
+      auto now = scan_node(context);
       if (!now) return failed(i, std::move(now).error());
       node = std::move(*now);
     }
-    if (auto failure = make_device_ready(host, node, claim, i, policy))
+    if (auto failure = make_device_ready(context, node, claim, i, policy))
       return failed(failure->is_clean ? i : i + 1, std::move(failure->error));
-    auto result = read_prepared(host, claim.devices[i]);
+    auto result = read_prepared(context, claim.devices[i]);
     if (!result) return failed(i + 1, std::move(result).error());
     claim.devices[i].result = std::move(*result);
   }
@@ -187,9 +187,9 @@ ClaimKeeper::Answer ClaimKeeper::make_ready(const NodeHost& host, ScannedNode no
   return results_of(claim);
 }
 
-Error ClaimKeeper::give_up(const NodeHost& host, ClaimRecord& record, const Claim& claim, std::size_t devices,
-                           Error why) {
-  if (const auto undone = undo(host, record, claim, devices); !undone) {
+Error ClaimKeeper::give_up(const NodeContext& context, ClaimRecord& record, const Claim& claim,
+                           std::size_t devices, Error why) {
+  if (const auto undone = undo(context, record, claim, devices); !undone) {
     why.message += "; it could not be undone: " + undone.error().message;
     return why;
   }
@@ -201,11 +201,11 @@ Error ClaimKeeper::give_up(const NodeHost& host, ClaimRecord& record, const Clai
   return why;
 }
 
-Result<> ClaimKeeper::undo(const NodeHost& host, ClaimRecord& record, const Claim& claim,
+Result<> ClaimKeeper::undo(const NodeContext& context, ClaimRecord& record, const Claim& claim,
                            std::size_t devices) {
   Result<> first;
   for (std::size_t i = devices; i-- > 0;) {
-    auto undone = undo_device(host, claim, i, record);
+    auto undone = undo_device(context, claim, i, record);
     if (!undone && first) first = std::move(undone);
   }
   return first;
@@ -222,10 +222,10 @@ Result<> ClaimKeeper::unprepare(const std::string& uid) {
     record->put(claim);
     if (auto stored = store_claim_record(host_, *record); !stored) return stored;
   }
-  auto plain = node_host_(uses_);
+  auto plain = make_context_(uses_);
   if (!plain) return fail(std::move(plain).error());
-  const NodeHost host = with_gpus(std::move(*plain), gpus_of(api::ClaimRequest(), &claim));
-  if (auto undone = undo(host, *record, claim, claim.devices.size()); !undone) return undone;
+  const NodeContext context = with_gpus(std::move(*plain), gpus_of(api::ClaimRequest(), &claim));
+  if (auto undone = undo(context, *record, claim, claim.devices.size()); !undone) return undone;
   record->remove(uid);
   if (auto stored = store_claim_record(host_, *record); !stored) return stored;
   spdlog::info("{} is undone: {}", claim.label(), described(claim));

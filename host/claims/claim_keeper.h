@@ -11,7 +11,6 @@
 
 #include <chrono>
 #include <filesystem>
-#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -44,9 +43,8 @@ class ClaimKeeper : Pinned {
  public:
   using Answer = Result<std::vector<api::PreparedDevice>>;
 
-  /// `host` and the probes must outlive this object. `node_host` builds the host with these probes.
-  ClaimKeeper(HostFs& host, const NodeProbes& uses,
-              std::function<Result<NodeHost>(const NodeProbes& uses)> node_host, ClaimSettings settings);
+  /// `host` and the probes must outlive this object.
+  ClaimKeeper(HostFs& host, const NodeProbes& uses, MakeContext make_context, ClaimSettings settings);
 
   /// Does all work of a request under the node's lock, and logs its result. To undo a claim that the record
   /// does not have needs no lock. Errors: Errc::unreachable, another ferry has the lock, so that nothing was
@@ -64,19 +62,20 @@ class ClaimKeeper : Pinned {
   Answer prepare(const api::ClaimRequest& request);
   /// Errors: kClaimableGpusFile cannot be read. An unreadable desired.json lets no device user be quiesced.
   Result<ClaimPolicy> read_policy() const;
-  Answer make_ready(const NodeHost& host, ScannedNode node, const ClaimPolicy& policy, ClaimRecord& record,
-                    Claim claim, bool is_new);
+  Answer make_ready(const NodeContext& context, ScannedNode node, const ClaimPolicy& policy,
+                    ClaimRecord& record, Claim claim, bool is_new);
   Result<> unprepare(const std::string& uid);
   /// Undoes these devices of a claim, the last one first. Returns the first error, after it has tried all.
-  static Result<> undo(const NodeHost& host, ClaimRecord& record, const Claim& claim, std::size_t devices);
+  static Result<> undo(const NodeContext& context, ClaimRecord& record, const Claim& claim,
+                       std::size_t devices);
   /// Undoes these devices after a failure, and removes the claim from the record if nothing is left of it and
   /// no write is stuck.
-  Error give_up(const NodeHost& host, ClaimRecord& record, const Claim& claim, std::size_t devices,
+  Error give_up(const NodeContext& context, ClaimRecord& record, const Claim& claim, std::size_t devices,
                 Error why);
 
   HostFs& host_;
   const NodeProbes uses_;
-  const std::function<Result<NodeHost>(const NodeProbes& uses)> node_host_;
+  const MakeContext make_context_;
   const ClaimSettings settings_;
 };
 

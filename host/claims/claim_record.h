@@ -115,6 +115,7 @@ Result<ClaimRecord> read_claim_record(std::string_view text);
 /// The record of the running boot; empty if there is none, or if it is of another boot. Errors: the boot ID
 /// or the file cannot be read. The claims are not known then, so nothing may be changed for any.
 Result<ClaimRecord> load_claim_record(const HostFs& host);
+/// Errors: the file cannot be written.
 Result<> store_claim_record(HostFs& host, const ClaimRecord& record);
 
 struct GpusWithClaims {

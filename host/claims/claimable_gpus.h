@@ -25,7 +25,7 @@ struct ClaimableFacts {
   const ScannedNode& node;
   const policy::ModelNames& models;     ///< for ClaimableGpu::product
   const vfio::AcceleratorRules& rules;  ///< of the policy
-  /// The GPUs that the policy gives to DRA (policy::DesiredState::for_dra).
+  /// The GPUs that the policy gives to DRA (policy::ResolvedPolicy::for_dra).
   const std::map<vfio::PciAddress, policy::AllowedDevices>& for_dra;
   const std::set<vfio::PciAddress>& dra;               ///< the GPUs that DRA has (Allocations::dra)
   std::set<vfio::PciAddress> stuck = {};               ///< functions with a write that has not returned

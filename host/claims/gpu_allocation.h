@@ -28,7 +28,7 @@ struct GpuUse {
 };
 
 struct AllocationFacts {
-  /// The GPUs that the policy gives to DRA (policy::DesiredState::for_dra).
+  /// The GPUs that the policy gives to DRA (policy::ResolvedPolicy::for_dra).
   std::map<vfio::PciAddress, policy::AllowedDevices> for_dra = {};
   std::set<vfio::PciAddress> published = {};  ///< the GPUs that DRA had in the last round
   std::set<vfio::PciAddress> claimed = {};    ///< the GPUs that claims have, at least one of a group

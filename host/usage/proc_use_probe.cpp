@@ -250,6 +250,7 @@ class Walk {
       ++unasked_;
       return std::nullopt;
     }
+    // The job owns `running`: the weak pointer in `late_looks_` expires when a late job ends.
     const auto running = std::make_shared<bool>();
     auto answer = caller_.call<T>([running, question = std::move(question)] { return question(); });
     if (!answer) {

@@ -294,9 +294,10 @@ class Node {
   std::chrono::nanoseconds starting_{};
   unsigned starts_ = 0;
   std::unique_ptr<EventLoop> loop_ = must(EventLoop::create());
-  host::ClaimKeeper keeper_{kernel_, cli::node_probes(session_),
-                            [this](const host::NodeProbes& uses) { return cli::node_host(session_, uses); },
-                            host::ClaimSettings{}};
+  host::ClaimKeeper keeper_{
+      kernel_, cli::node_probes(session_),
+      [this](const host::NodeProbes& uses) { return cli::node_context(session_, uses); },
+      host::ClaimSettings{}};
   host::ClaimServer server_{*loop_, kernel_,
                             host::ClaimServerSettings{.user = ::geteuid(), .group = ::getegid()},
                             [this](const api::ClaimRequest& request) { return keeper_.serve(request); }};

@@ -193,9 +193,9 @@ TEST(StatusText, PointsToADoctorWhereNothingElseIsKnown) {
   const Session session = session_at(machine.kernel.root(), machine.users);
   ExplainInputs inputs = must(read_explain_inputs(session));
   host::AcceleratorDescription& gpu = inputs.description.accelerators.at(1);
-  gpu.movable = false;
-  gpu.movable_reasons = {"nobody knows"};
-  gpu.movable_hint.clear();
+  gpu.bindable = false;
+  gpu.bindable_reasons = {"nobody knows"};
+  gpu.bindable_hint.clear();
   const Explanation explanation = explanation_of(inputs, must(find_subject(inputs, gpu.address().text())));
   EXPECT_THAT(lines_of(explanation, "to change"),
               testing::Contains(HasSubstr("`ferry doctor` lists what is wrong")));

@@ -344,8 +344,8 @@ TEST_F(ClaimKeeperTest, DoesNothingWhileAnotherFerryChangesTheHost) {
 }
 
 TEST_F(ClaimKeeperTest, SaysOnlyOfTheLockThatNothingWasDone) {
-  ClaimKeeper other(kernel, {.rebinds = users, .vgpus = users, .open = users},
-                    [](const NodeProbes& /*uses*/) -> Result<NodeHost> {
+  ClaimKeeper other(kernel, {.for_rebinds = users, .for_vgpus = users, .open_nodes = users},
+                    [](const NodeProbes& /*uses*/) -> Result<NodeContext> {
                       return fail(Errc::unreachable, "systemd does not listen");
                     },
                     {.lock_patience = std::chrono::milliseconds(1)});

@@ -148,8 +148,8 @@ class ClaimNode {
   test::FakeVendorVfio vendor{kernel};
   ClaimUsers users;
   ClaimKeeper keeper{kernel,
-                     {.rebinds = users, .vgpus = users, .open = users},
-                     [this](const NodeProbes& uses) { return host(uses); },
+                     {.for_rebinds = users, .for_vgpus = users, .open_nodes = users},
+                     [this](const NodeProbes& uses) { return context(uses); },
                      {.lock_patience = std::chrono::milliseconds(1)}};
 
  private:
@@ -167,16 +167,19 @@ class ClaimNode {
     gpu.types.push_back(
         {.id = id, .name = "GRID T4-4Q", .short_name = "T4-4Q", .framebuffer_mib = 4096, .most_per_gpu = 4});
   }
-  NodeHost host(const NodeProbes& uses) {
+  NodeContext context(const NodeProbes& uses) {
     const vfio::AcceleratorRules rules{.vendors = {0x10de}, .classes = {vfio::PciClass::display_3d}};
-    return {.rebinds =
-                {.host = &kernel, .writer = &kernel, .probe = &uses.rebinds, .rules = rules, .on_step = {}},
-            .vgpus = {.host = kernel,
-                      .writer = kernel,
-                      .uses = uses.vgpus,
-                      .rules = rules,
-                      .node = "node-a",
-                      .pause = [](auto) {}}};
+    return {.rebind_context = {.host = &kernel,
+                               .writer = &kernel,
+                               .probe = &uses.for_rebinds,
+                               .rules = rules,
+                               .on_step = {}},
+            .vgpu_host = {.host = kernel,
+                          .writer = kernel,
+                          .uses = uses.for_vgpus,
+                          .rules = rules,
+                          .node = "node-a",
+                          .pause = [](auto) {}}};
   }
 };
 

@@ -106,24 +106,24 @@ class SizesNode {
   std::set<vfio::PciAddress> asked_;  // by the last round
   ClaimUsers users_;
   ClaimKeeper keeper_{kernel_,
-                      {.rebinds = users_, .vgpus = users_, .open = users_},
-                      [this](const NodeProbes& uses) { return host(uses); },
+                      {.for_rebinds = users_, .for_vgpus = users_, .open_nodes = users_},
+                      [this](const NodeProbes& uses) { return context(uses); },
                       {.lock_patience = std::chrono::milliseconds(1)}};
 
  private:
-  NodeHost host(const NodeProbes& uses) {
-    return {.rebinds = {.host = &kernel_,
-                        .writer = &kernel_,
-                        .probe = &uses.rebinds,
-                        .rules = rules_,
-                        .on_step = {}},
-            .vgpus = {.host = kernel_,
-                      .writer = kernel_,
-                      .uses = uses.vgpus,
-                      .rules = rules_,
-                      .node = "node-a",
-                      .pause = [](auto) {},
-                      .management = &management_}};
+  NodeContext context(const NodeProbes& uses) {
+    return {.rebind_context = {.host = &kernel_,
+                               .writer = &kernel_,
+                               .probe = &uses.for_rebinds,
+                               .rules = rules_,
+                               .on_step = {}},
+            .vgpu_host = {.host = kernel_,
+                          .writer = kernel_,
+                          .uses = uses.for_vgpus,
+                          .rules = rules_,
+                          .node = "node-a",
+                          .pause = [](auto) {},
+                          .management = &management_}};
   }
 };
 

@@ -106,24 +106,25 @@ class NodeKeeperTest : public ThreeT4s {
 
   NodeKeeperTest() { kernel_.file("proc/sys/kernel/random/boot_id", "b\n"); }
 
-  NodeHost host(const NodeProbes& uses) {
+  NodeContext context(const NodeProbes& uses) {
     const vfio::AcceleratorRules rules{.vendors = {0x10de},
                                        .classes = {vfio::PciClass::display_3d},
                                        .of_other_vendors = {vfio::PciClass::display_3d}};
     return {
-        .rebinds = {.host = &kernel_,
-                    .writer = &kernel_,
-                    .probe = &uses.rebinds,
-                    .rules = rules,
-                    .on_step = {},
-                    .driver_lock = &locks_,
-                    .service_manager = &services_},
-        .vgpus = {.host = kernel_, .writer = kernel_, .uses = uses.vgpus, .rules = rules, .node = "node-a"}};
+        .rebind_context = {.host = &kernel_,
+                           .writer = &kernel_,
+                           .probe = &uses.for_rebinds,
+                           .rules = rules,
+                           .on_step = {},
+                           .driver_lock = &locks_,
+                           .service_manager = &services_},
+        .vgpu_host = {
+            .host = kernel_, .writer = kernel_, .uses = uses.for_vgpus, .rules = rules, .node = "node-a"}};
   }
   NodeKeeper make_keeper() {
     return {kernel_,
-            {.rebinds = users_, .vgpus = vgpu_users_, .open = open_users_},
-            [this](const NodeProbes& uses) { return host(uses); },
+            {.for_rebinds = users_, .for_vgpus = vgpu_users_, .open_nodes = open_users_},
+            [this](const NodeProbes& uses) { return context(uses); },
             settings_};
   }
   /// `items`: of the policy's list.
@@ -135,13 +136,13 @@ class NodeKeeperTest : public ThreeT4s {
         .source = "a test"};
     kernel_.file(kDesired, api::desired_file_text(desired));
   }
-  NodeKeeper::Round round(News news = News::anything) {
+  Round round(News news = News::anything) {
     now_ += std::chrono::seconds(1);
     return keeper_.round(news);
   }
   /// Runs rounds as the loop does: the plugin reads the withdrawals and answers, which leads to the next
   /// round.
-  NodeKeeper::Round rounds() {
+  Round rounds() {
     auto last = round();
     for (int i = 0; i < 10 && plugin_follows(); ++i) last = round();
     return last;

@@ -54,7 +54,7 @@ class NodeWithFunctions : public NodeApplyTest {
 };
 
 TEST_F(NodeWithFunctions, BindsOneWhoseFunctionsNoProcessUses) {
-  const auto preview = preview_policy(host(), policy(kAway)).value();
+  const auto preview = preview_policy(context(), policy(kAway)).value();
   EXPECT_THAT(texts(preview.vgpus),
               ElementsAre("remove T4-4Q from 0000:08:00.4", "remove T4-4Q from 0000:08:00.5",
                           "disable 4 virtual functions of 0000:08:00.0"));
@@ -97,7 +97,7 @@ TEST_F(NodeWithFunctions, KeepsOneOfWhoseFunctionsOneIsBound) {
 // Its vGPUs and functions would go for nothing.
 TEST_F(NodeWithFunctions, KeepsOneThatCannotGoAllTheSame) {
   probe_.held = kFourth;
-  const auto preview = preview_policy(host(), policy(kAway)).value();
+  const auto preview = preview_policy(context(), policy(kAway)).value();
   EXPECT_THAT(texts(preview.vgpus), IsEmpty());
   ASSERT_THAT(preview.bound.plan.refusals, SizeIs(1));
   EXPECT_THAT(preview.bound.plan.refusals[0].reasons, ElementsAre(HasSubstr("0000:08:00.0 is in use")))
@@ -122,7 +122,7 @@ TEST_F(NodeWithFunctions, SaysBesideWhoUsesItWhatLasts) {
     SCOPED_TRACE(held);
     probe_.held = held;
     const auto in_use = HasSubstr("VM tenant (pid 412)");
-    GpuCondition before = conditions_of(preview_policy(host(), policy(kAway)).value()).at(fourth);
+    GpuCondition before = conditions_of(preview_policy(context(), policy(kAway)).value()).at(fourth);
     EXPECT_THAT(before.reasons, testing::UnorderedElementsAre(in_use, away_itself));
     before.users = probe_.look({{{.device = held, .nodes = {}}}}).value().users.at(held);
     EXPECT_FALSE(before.only_in_use());
@@ -135,7 +135,8 @@ TEST_F(NodeWithFunctions, SaysBesideWhoUsesItWhatLasts) {
 TEST_F(NodeWithFunctions, PutsVgpusBackWhereFunctionsStay) {
   // The two vGPUs, then the functions; whatever the driver says of it.
   kernel_.fail_change(3, EBUSY);
-  const NodeOutcome outcome = apply_policy(host(), policy("  - {devices: [3], mode: passthrough}\n")).value();
+  const NodeOutcome outcome =
+      apply_policy(context(), policy("  - {devices: [3], mode: passthrough}\n")).value();
   EXPECT_EQ(outcome.vgpus.gpus.at(3).kind, vgpu::GpuOutcome::Kind::failed);
   EXPECT_THAT(outcome.vgpus.gpus.at(3).undo_errors, IsEmpty());
   EXPECT_EQ(fourth(), "nvidia 4 2");

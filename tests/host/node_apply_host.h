@@ -54,18 +54,18 @@ class SomeUser final : public vfio::UseProbe {
 
 class NodeApplyTest : public ThreeT4s {
  protected:
-  NodeHost host() {
+  NodeContext context() {
     const vfio::AcceleratorRules rules{.vendors = {0x10de}, .classes = {vfio::PciClass::display_3d}};
-    return {
-        .rebinds = {.host = &kernel_, .writer = &kernel_, .probe = &probe_, .rules = rules, .on_step = {}},
-        .vgpus = {.host = kernel_,
-                  .writer = kernel_,
-                  .uses = probe_,
-                  .rules = rules,
-                  .node = "node-a",
-                  .pause = [](auto) {}}};
+    return {.rebind_context =
+                {.host = &kernel_, .writer = &kernel_, .probe = &probe_, .rules = rules, .on_step = {}},
+            .vgpu_host = {.host = kernel_,
+                          .writer = kernel_,
+                          .uses = probe_,
+                          .rules = rules,
+                          .node = "node-a",
+                          .pause = [](auto) {}}};
   }
-  NodeOutcome apply(const std::string& items) { return apply_policy(host(), policy(items)).value(); }
+  NodeOutcome apply(const std::string& items) { return apply_policy(context(), policy(items)).value(); }
   /// "nvidia" or "vfio-pci", and how many vGPUs.
   std::vector<std::string> state() const {
     std::vector<std::string> out;

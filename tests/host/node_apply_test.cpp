@@ -31,7 +31,7 @@ TEST_F(NodeApplyTest, LeavesGpusForDraAsTheyAre) {
   apply(kMixed);
   apply("  - {devices: all, mode: passthrough}\n  - {devices: [0, 1, 2], allocation: dra}\n");
   EXPECT_THAT(state(), ElementsAre("vfio-pci 0", "nvidia 3", "nvidia 0"));
-  NodeHost on = host();
+  NodeContext on = context();
   on.dra = {vfio::PciAddress::parse(kFirst).value(), vfio::PciAddress::parse(kSecond).value()};
   EXPECT_TRUE(apply_policy(on, policy("  - {devices: all, mode: passthrough}\n")));
   EXPECT_THAT(state(), ElementsAre("vfio-pci 0", "nvidia 3", "vfio-pci 0")) << "claims have the first two";
@@ -44,15 +44,15 @@ TEST_F(NodeApplyTest, KeepsOrTakesWhatFerryHasNotMadeAsThePolicySays) {
   policy::Policy desired = policy("  - {devices: [0], mode: host}\n");
   mdev_.add_device(kFirst, "nvidia-232", "5b6c0f0e-3b1d-4f0e-9a57-2f6f5f1f7a10");
   for (const bool spares : {false, true}) {
-    NodeHost on = host();
-    on.vgpus.spares_foreign = spares;
+    NodeContext on = context();
+    on.vgpu_host.spares_foreign = spares;
     desired.foreign = policy::Foreign::keep;
     const auto kept = apply_policy(on, desired).value();
     EXPECT_EQ(kept.vgpus.gpus.at(0).kind, vgpu::GpuOutcome::Kind::refused);
     EXPECT_THAT(mdev_.devices_on(kFirst), SizeIs(1));
   }
-  NodeHost on = host();
-  on.vgpus.spares_foreign = true;
+  NodeContext on = context();
+  on.vgpu_host.spares_foreign = true;
   desired.foreign = policy::Foreign::take;
   EXPECT_EQ(apply_policy(on, desired).value().vgpus.gpus.at(0).kind, vgpu::GpuOutcome::Kind::changed);
   EXPECT_THAT(mdev_.devices_on(kFirst), IsEmpty());
@@ -71,13 +71,13 @@ TEST_F(NodeApplyTest, WaitsForTheTypesOfAGpuThatComesBack) {
                         .driver = "vfio-pci",
                         .totalvfs = 16});
   kernel_.file(mdev::host_driver_sign(vfio::PciAddress::parse(kSilent).value()), "0\n");
-  NodeHost on = host();
-  on.vgpus.rules.never_has_virtual_functions = [](const vfio::PciFunction& function) {
+  NodeContext on = context();
+  on.vgpu_host.rules.never_has_virtual_functions = [](const vfio::PciFunction& function) {
     return function.device == 0x1eb8;
   };
-  on.rebinds.rules = on.vgpus.rules;
+  on.rebind_context.rules = on.vgpu_host.rules;
   int pauses = 0;
-  on.vgpus.pause = [&](auto) {
+  on.vgpu_host.pause = [&](auto) {
     if (++pauses == 3) mdev_.add_parent(kSilent);
   };
   const auto outcome =
@@ -92,7 +92,7 @@ TEST_F(NodeApplyTest, WaitsForTheTypesOfAGpuThatComesBack) {
 TEST_F(NodeApplyTest, LeavesOutAGpuThatIsUnpluggedAfterTheScan) {
   constexpr const char* kFourth = "0000:08:00.0";
   add_t4(kFourth, 6);
-  NodeHost on = host();
+  NodeContext on = context();
   int asked = 0;
   on.models = [&](const vfio::PciFunction& /*gpu*/) -> std::string {
     // Each look at the policy asks for the models of four GPUs; the second look is that of the last stage.
@@ -124,8 +124,8 @@ class NoService final : public vfio::ServiceManager {
 TEST_F(NodeApplyTest, ReleasesWhatIsReleasedUnasked) {
   probe_.held_by_service = kFirst;
   NoService services;
-  NodeHost with_services = host();
-  with_services.rebinds.service_manager = &services;
+  NodeContext with_services = context();
+  with_services.rebind_context.service_manager = &services;
   const auto preview = preview_policy(with_services, policy(kMixed)).value();
   ASSERT_THAT(preview.bound.plan.rebinds, SizeIs(1));
   EXPECT_EQ(preview.bound.plan.rebinds[0].steps.front().text(), "stop nvidia-persistenced.service");
@@ -134,8 +134,8 @@ TEST_F(NodeApplyTest, ReleasesWhatIsReleasedUnasked) {
 TEST_F(NodeApplyTest, ReleasesWhatThePolicySays) {
   probe_.held_by_service = kFirst;
   NoService services;
-  NodeHost with_services = host();
-  with_services.rebinds.service_manager = &services;
+  NodeContext with_services = context();
+  with_services.rebind_context.service_manager = &services;
   policy::Policy strict = policy(kMixed);
   strict.release = {};
   const auto preview = preview_policy(with_services, strict).value();
@@ -164,8 +164,8 @@ TEST_F(NodeApplyTest, StartsWhatAKilledRunLeftThoughNothingIsToRebind) {
     kernel_.file("run/ferry/hostd/stopped-services.json",
                  R"({"version":1,"boot_id":"b","services":{"nvidia-dcgm.service":"to start"}})");
     Orders services;
-    NodeHost with_services = host();
-    with_services.rebinds.service_manager = &services;
+    NodeContext with_services = context();
+    with_services.rebind_context.service_manager = &services;
     const auto preview = preview_policy(with_services, policy(items)).value();
     EXPECT_THAT(preview.bound.notes, testing::Contains(HasSubstr("nvidia-dcgm.service was stopped")));
     EXPECT_THAT(services.reported, IsEmpty());
@@ -193,8 +193,8 @@ TEST_F(NodeApplyTest, StartsWhatAKilledRunLeftThoughThePolicyIsRefused) {
   kernel_.file("run/ferry/hostd/stopped-services.json",
                R"({"version":1,"boot_id":"b","services":{"nvidia-dcgm.service":"to start"}})");
   Orders services;
-  NodeHost with_services = host();
-  with_services.rebinds.service_manager = &services;
+  NodeContext with_services = context();
+  with_services.rebind_context.service_manager = &services;
   EXPECT_FALSE(apply_policy(with_services, policy("  - {devices: all, mode: passthrough}\n"
                                                   "  - {devices: [3], mode: host}\n")));
   EXPECT_THAT(services.reported, ElementsAre("start nvidia-dcgm.service"));
@@ -242,8 +242,8 @@ TEST_F(NodeApplyTest, RefusesTwoPlacesForOneGroupAndWritesNothing) {
                         .class_code = 0x030200,
                         .group = 5,
                         .driver = "nvidia"});
-  const auto outcome = apply_policy(host(), policy("  - {devices: all, mode: passthrough}\n"
-                                                   "  - {devices: [3], mode: host}\n"));
+  const auto outcome = apply_policy(context(), policy("  - {devices: all, mode: passthrough}\n"
+                                                      "  - {devices: [3], mode: host}\n"));
   ASSERT_FALSE(outcome);
   EXPECT_EQ(outcome.error().code, Errc::refused);
   EXPECT_THAT(outcome.error().message,
@@ -258,7 +258,7 @@ TEST_F(NodeApplyTest, RemovesNoVgpuWhereNothingCanBeBoundToVfio) {
     kernel_.remove(std::string("sys/devices/pci0000:00/") + address + "/iommu_group");
   }
   kernel_.forget_changes();
-  const auto outcome = apply_policy(host(), policy("  - {devices: all, mode: passthrough}\n"));
+  const auto outcome = apply_policy(context(), policy("  - {devices: all, mode: passthrough}\n"));
   ASSERT_FALSE(outcome);
   EXPECT_EQ(outcome.error().code, Errc::unsupported);
   EXPECT_THAT(kernel_.changes(), IsEmpty());
@@ -267,7 +267,7 @@ TEST_F(NodeApplyTest, RemovesNoVgpuWhereNothingCanBeBoundToVfio) {
 TEST_F(NodeApplyTest, SaysBeforehandWhatItWouldDoAndWritesNothing) {
   apply(kMixed);
   kernel_.forget_changes();
-  const auto preview = preview_policy(host(), policy(kOther)).value();
+  const auto preview = preview_policy(context(), policy(kOther)).value();
   EXPECT_THAT(kernel_.changes(), IsEmpty());
   EXPECT_THAT(preview.unbound.plan.rebinds, SizeIs(1));
   EXPECT_THAT(preview.bound.plan.rebinds, SizeIs(2)) << "the vGPUs are gone by then";
@@ -294,7 +294,7 @@ TEST_F(NodeApplyTest, GetsThereAfterDeathAtAnyChange) {
     ASSERT_GE(child, 0);
     if (child == 0) {
       kernel_.die_at_change(n);
-      (void)apply_policy(host(), policy(kOther));
+      (void)apply_policy(context(), policy(kOther));
       ::_exit(EXIT_FAILURE);  // it should have died
     }
     int status = 0;

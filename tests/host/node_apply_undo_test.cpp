@@ -234,7 +234,7 @@ class NodeApplyUnplugged : public NodeApplyTest {
 TEST_F(NodeApplyUnplugged, GivesBackWhatWentAlongAndNothingElse) {
   ASSERT_THAT(drivers(), ElementsAre("vfio-pci", "vfio-pci", "vfio-pci"));
   kernel_.forget_changes();
-  const auto preview = preview_policy(host(), policy(kAllAway)).value();
+  const auto preview = preview_policy(context(), policy(kAllAway)).value();
   EXPECT_THAT(kernel_.changes(), IsEmpty());
   ASSERT_THAT(preview.unbound.plan.rebinds, SizeIs(1));
   EXPECT_THAT(preview.unbound.plan.rebinds[0].steps, SizeIs(3));

@@ -59,7 +59,7 @@ TEST_F(NodeDescriptionTest, WhatHostdSaysComesBeforeWhatIsSeen) {
   for (const Row& row : {Row{api::GpuState::failed, "failed", Health::bad},
                          Row{api::GpuState::blocked, "blocked", Health::bad},
                          Row{api::GpuState::pending, "pending", Health::attention}}) {
-    snapshot.state.emplace().accelerators = {said("0000:3b:00.0", row.condition)};
+    snapshot.status.emplace().accelerators = {said("0000:3b:00.0", row.condition)};
     const Condition condition = of(snapshot, "0000:3b:00.0").condition;
     EXPECT_EQ(condition.word, row.word);
     EXPECT_EQ(condition.health, row.health);
@@ -67,7 +67,7 @@ TEST_F(NodeDescriptionTest, WhatHostdSaysComesBeforeWhatIsSeen) {
     EXPECT_EQ(condition.hint, "what to do");
   }
   for (const api::GpuState condition : {api::GpuState::ready, api::GpuState::unmanaged}) {
-    snapshot.state.emplace().accelerators = {said("0000:3b:00.0", condition)};
+    snapshot.status.emplace().accelerators = {said("0000:3b:00.0", condition)};
     EXPECT_EQ(of(snapshot, "0000:3b:00.0").condition.word, "free");
   }
 }
@@ -77,7 +77,7 @@ TEST_F(NodeDescriptionTest, AGpuThatCannotHaveItsVgpusYetHasAWordForTheReason) {
   NodeSnapshot snapshot = snapshot_of("t4-server");
   api::AcceleratorStatus asked = said("0000:3b:00.0", api::GpuState::ready);
   asked.desired = api::Mode::vgpu;
-  snapshot.state.emplace().accelerators = {asked};
+  snapshot.status.emplace().accelerators = {asked};
   const Condition without = of(snapshot, "0000:3b:00.0").condition;
   EXPECT_EQ(without.word, "no vGPU host driver");
   EXPECT_EQ(without.health, Health::attention);
@@ -117,7 +117,7 @@ TEST_F(NodeDescriptionTest, WhatHostdSaidOfAnotherDriverIsNotBelieved) {
   api::AcceleratorStatus old = said("0000:3b:00.0", api::GpuState::blocked);
   old.driver = "vfio-pci";
   old.mode = policy::Mode::passthrough;
-  snapshot.state.emplace().accelerators = {old};
+  snapshot.status.emplace().accelerators = {old};
   EXPECT_EQ(of(snapshot, "0000:3b:00.0").condition.word, "free");
 }
 
@@ -127,7 +127,7 @@ TEST_F(NodeDescriptionTest, AnActThatHangsComesFirstAndIsOfTheWholeGroup) {
                      .act = "write /sys/bus/pci/drivers/snd_hda_intel/unbind",
                      .value = "0000:01:00.1",
                      .kernel_state = {}}};
-  snapshot.state.emplace().accelerators = {said("0000:01:00.0", api::GpuState::blocked)};
+  snapshot.status.emplace().accelerators = {said("0000:01:00.0", api::GpuState::blocked)};
   const Condition condition = of(snapshot, "0000:01:00.0").condition;
   EXPECT_EQ(condition.word, "stuck");
   EXPECT_THAT(condition.reason, HasSubstr("snd_hda_intel/unbind (pid 7)"));

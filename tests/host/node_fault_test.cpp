@@ -102,19 +102,22 @@ class Node {
 
   Result<NodeOutcome> apply(const std::string& items = kTo) {
     const vfio::AcceleratorRules rules{.vendors = {0x10de}, .classes = {vfio::PciClass::display_3d}};
-    const NodeHost host{
-        .rebinds = {.host = &kernel, .writer = &kernel, .probe = &nobody, .rules = rules, .on_step = {}},
-        .vgpus = {.host = kernel,
-                  .writer = kernel,
-                  .uses = nobody,
-                  .rules = rules,
-                  .node = "node-a",
-                  .pause = [](auto) {}}};
+    const NodeContext context{.rebind_context = {.host = &kernel,
+                                                 .writer = &kernel,
+                                                 .probe = &nobody,
+                                                 .rules = rules,
+                                                 .on_step = {}},
+                              .vgpu_host = {.host = kernel,
+                                            .writer = kernel,
+                                            .uses = nobody,
+                                            .rules = rules,
+                                            .node = "node-a",
+                                            .pause = [](auto) {}}};
     const auto file = must(policy::read_policies({.file = "p.yaml",
                                                   .text = "version: v2\npolicies:\n  a:\n" + items,
                                                   .first_line = 1,
                                                   .one_line = false}));
-    return apply_policy(host, must(policy::select_policy(file, {})));
+    return apply_policy(context, must(policy::select_policy(file, {})));
   }
 
   /// By the buses of its GPUs, of each IOMMU group: drivers, overrides, virtual functions, vGPUs.

@@ -92,22 +92,23 @@ class NodeLoopTest : public testing::Test {
   }
   void TearDown() override { EXPECT_TRUE(stop()); }
 
-  Result<NodeHost> host(const NodeProbes& uses) {
+  Result<NodeContext> context(const NodeProbes& uses) {
     const vfio::AcceleratorRules rules{.vendors = {0x10de}, .classes = {vfio::PciClass::display_3d}};
-    return NodeHost{
-        .rebinds =
-            {.host = &kernel_, .writer = &kernel_, .probe = &uses.rebinds, .rules = rules, .on_step = {}},
-        .vgpus = {.host = kernel_, .writer = kernel_, .uses = uses.vgpus, .rules = rules, .node = "node-a"}};
+    return NodeContext{
+        .rebind_context =
+            {.host = &kernel_, .writer = &kernel_, .probe = &uses.for_rebinds, .rules = rules, .on_step = {}},
+        .vgpu_host = {
+            .host = kernel_, .writer = kernel_, .uses = uses.for_vgpus, .rules = rules, .node = "node-a"}};
   }
   Result<ExitStatus> run(const NodeLoopOptions& options, const std::stop_token& token) {
     return run_node_loop(
-        kernel_, {.rebinds = user_, .vgpus = user_, .open = user_},
-        [this](const NodeProbes& uses) { return host(uses); }, options, token);
+        kernel_, {.for_rebinds = user_, .for_vgpus = user_, .open_nodes = user_},
+        [this](const NodeProbes& uses) { return context(uses); }, options, token);
   }
-  Result<ExitStatus> once() { return run({.files = {}, .once = true}, {}); }
+  Result<ExitStatus> once() { return run({.keeper = {}, .once = true}, {}); }
   void start() {
     std::packaged_task<Result<ExitStatus>(std::stop_token)> task([this](const std::stop_token& token) {
-      return run({.files = {},
+      return run({.keeper = {},
                   .use_poll_period = 20ms,
                   .without_uevents = without_uevents_,
                   .between_announcements = 20ms,

@@ -87,10 +87,10 @@ TEST(BeginRound, DecidesIfAnAttemptFollows) {
       {"another policy file is being written",
        [](BeginSnapshot& now) {
          now.summary = "b";
-         now.settling = true;
+         now.may_be_incomplete = true;
        },
-       Kind::settles, false, 3},
-      {"the same policy file was written again", [](BeginSnapshot& now) { now.settling = true; },
+       Kind::rereads, false, 3},
+      {"the same policy file was written again", [](BeginSnapshot& now) { now.may_be_incomplete = true; },
        Kind::backs_off, false, 3},
   };
   for (const Row& row : rows) {
@@ -120,7 +120,7 @@ TEST(BeginRound, DecidesIfAnAttemptFollows) {
 TEST(BeginRound, ReadsAFileThatSettlesASecondLater) {
   BeginSnapshot snapshot;
   snapshot.summary = "a";
-  snapshot.settling = true;
+  snapshot.may_be_incomplete = true;
   snapshot.now = kNow;
   const BeginResult result = begin_round(snapshot);
   EXPECT_EQ(result.round.again, kNow + 1s);
@@ -207,7 +207,7 @@ TEST(HostdReconcile, SettlesAPlanThatWritesNothing) {
   RoundSnapshot snapshot = planned_change();
   snapshot.plan = {};
   snapshot.conditions.clear();
-  EXPECT_EQ(reconcile(snapshot).action, Action::settle);
+  EXPECT_EQ(reconcile(snapshot).action, Action::scan_result);
   snapshot.leftovers = true;
   EXPECT_EQ(reconcile(snapshot).action, Action::apply) << "a killed run left a stopped service";
   EXPECT_FALSE(reconcile(snapshot).status);
@@ -296,36 +296,36 @@ TEST(HostdReconcile, JudgesAnAttempt) {
   const std::vector<Row> rows = {
       {"it has succeeded", [](RoundSnapshot&, NodeOutcome&) {}, Action::plan_again, false, ""},
       {"a second plan writes nothing", [](RoundSnapshot& now, NodeOutcome&) { now.still_writes = false; },
-       Action::settle, false, ""},
+       Action::scan_result, false, ""},
       {"a second plan still writes", [](RoundSnapshot& now, NodeOutcome&) { now.still_writes = true; },
-       Action::settle, true, "every step succeeded, but the host is not in the desired state"},
+       Action::scan_result, true, "every step succeeded, but the host is not in the desired state"},
       {"it could not begin",
-       [](RoundSnapshot& now, NodeOutcome&) { now.error = error_of(Errc::unsupported); }, Action::settle,
+       [](RoundSnapshot& now, NodeOutcome&) { now.error = error_of(Errc::unsupported); }, Action::scan_result,
        true, "it is so"},
       {"a stage could not begin",
-       [](RoundSnapshot&, NodeOutcome& outcome) { outcome.error = error_of(Errc::failed); }, Action::settle,
-       true, "it is so"},
+       [](RoundSnapshot&, NodeOutcome& outcome) { outcome.error = error_of(Errc::failed); },
+       Action::scan_result, true, "it is so"},
       {"a service does not start again",
        [](RoundSnapshot&, NodeOutcome& outcome) { outcome.bound.errors = {error_of(Errc::failed)}; },
-       Action::settle, true, "it is so"},
+       Action::scan_result, true, "it is so"},
       {"a GPU has failed",
        [&](RoundSnapshot&, NodeOutcome& outcome) {
          outcome.unbound.results = {result_of_first(vfio::RebindResult::Status::failed)};
        },
-       Action::settle, true, ""},
+       Action::scan_result, true, ""},
       {"a GPU came into use",
        [&](RoundSnapshot&, NodeOutcome& outcome) {
          outcome.unbound.results = {result_of_first(vfio::RebindResult::Status::refused)};
        },
-       Action::settle, true, ""},
+       Action::scan_result, true, ""},
       {"a GPU is in use as before",
        [&](RoundSnapshot& now, NodeOutcome& outcome) {
          now.conditions[kGpu] = blocked_by(process(412));
          outcome.unbound.results = {result_of_first(vfio::RebindResult::Status::refused)};
        },
-       Action::settle, false, ""},
-      {"it only resumed services", [](RoundSnapshot& now, NodeOutcome&) { now.plan = {}; }, Action::settle,
-       false, ""},
+       Action::scan_result, false, ""},
+      {"it only resumed services", [](RoundSnapshot& now, NodeOutcome&) { now.plan = {}; },
+       Action::scan_result, false, ""},
   };
   for (const Row& row : rows) {
     SCOPED_TRACE(row.name);
@@ -358,9 +358,9 @@ TEST(HostdReconcile, KeepsTheFirstReasonOfAGpuThatStaysBlocked) {
 
 // -- the end of a round --
 
-RoundSnapshot settled() {
+RoundSnapshot finished() {
   RoundSnapshot out = planned_change();
-  out.stage = Stage::settled;
+  out.stage = Stage::finished;
   out.plan = {};
   out.conditions.clear();
   out.ends_are_reported = true;
@@ -420,7 +420,7 @@ TEST(HostdReconcile, ReportsTheResultAndTheTimeOfTheNextRound) {
   };
   for (const Row& row : rows) {
     SCOPED_TRACE(row.name);
-    RoundSnapshot snapshot = settled();
+    RoundSnapshot snapshot = finished();
     row.change(snapshot);
     const ReconcileResult result = reconcile(snapshot);
     EXPECT_EQ(result.action, Action::end);
@@ -435,7 +435,7 @@ TEST(HostdReconcile, ReportsTheResultAndTheTimeOfTheNextRound) {
 }
 
 TEST(HostdReconcile, HasTheEndsOfDeviceUsersWatched) {
-  RoundSnapshot snapshot = settled();
+  RoundSnapshot snapshot = finished();
   snapshot.ends_are_reported.reset();
   EXPECT_EQ(reconcile(snapshot).action, Action::end) << "no GPU is blocked";
   snapshot.conditions[kGpu] = blocked_by(process(412));
@@ -448,7 +448,7 @@ TEST(HostdReconcile, HasTheEndsOfDeviceUsersWatched) {
 }
 
 TEST(HostdReconcile, KeepsTheDeviceOfAPodUnavailable) {
-  RoundSnapshot snapshot = settled();
+  RoundSnapshot snapshot = finished();
   snapshot.conditions[kGpu] = blocked_by(pod(kSomePod));
   snapshot.plugin.listed.devices = {
       {.resource = "nvidia.com/T4", .id = kGpuId, .iommu_group = 5, .allocated = true}};
@@ -461,7 +461,7 @@ TEST(HostdReconcile, KeepsTheDeviceOfAPodUnavailable) {
 }
 
 TEST(HostdReconcile, AdvisesToLookAfterAPluginThatDoesNotAnswer) {
-  RoundSnapshot snapshot = settled();
+  RoundSnapshot snapshot = finished();
   snapshot.conditions[kGpu] = blocked_by(pod(kAnyPod));
   EXPECT_THAT(reconcile(snapshot).conditions.at(kGpu).hint, HasSubstr("`ferry plugin`"));
 }
@@ -470,7 +470,7 @@ TEST(HostdReconcile, AdvisesToLookAfterAPluginThatDoesNotAnswer) {
 
 /// DRA is to get the first GPU, and the plugin is asked to withdraw it.
 RoundSnapshot on_the_way() {
-  RoundSnapshot out = settled();
+  RoundSnapshot out = finished();
   out.allocations.conditions[kGpu] = condition_with(api::GpuState::pending);
   out.allocations.unavailable = {{.id = kGpuId, .reason = "for claims"}};
   return out;
@@ -481,7 +481,7 @@ TEST(HostdReconcile, LooksSoonWhileThePluginWithdrawsAGpuForDra) {
   EXPECT_EQ(result.action, Action::end);
   EXPECT_EQ(result.round.phase, api::NodePhase::applying);
   EXPECT_TRUE(result.round.unfinished);
-  EXPECT_EQ(result.round.again, kNow + kSettlingPause);
+  EXPECT_EQ(result.round.again, kNow + kPluginPollPause);
   const api::HostStatus status = result.status.value_or(api::HostStatus());
   EXPECT_EQ(status.accelerators.at(0).state, api::GpuState::pending);
   ASSERT_EQ(status.unavailable.size(), 1U);
@@ -501,7 +501,7 @@ TEST(HostdReconcile, KeepsTheGpusOfDraUnavailableInAllStages) {
   RoundSnapshot snapshot = planned_change();
   snapshot.allocations.dra = {kOther};
   snapshot.allocations.unavailable = {{.id = "0000:06:00.0", .reason = "for claims"}};
-  for (const Stage stage : {Stage::idle, Stage::failed, Stage::planned, Stage::settled}) {
+  for (const Stage stage : {Stage::idle, Stage::failed, Stage::planned, Stage::finished}) {
     snapshot.stage = stage;
     snapshot.obstacle = {.error = error_of(Errc::refused), .ends_unavailability = true};
     const api::HostStatus status = reconcile(snapshot).status.value_or(api::HostStatus());
@@ -511,7 +511,7 @@ TEST(HostdReconcile, KeepsTheGpusOfDraUnavailableInAllStages) {
 }
 
 TEST(HostdReconcile, BlocksTheNodeForAGpuThatAClaimHas) {
-  RoundSnapshot snapshot = settled();
+  RoundSnapshot snapshot = finished();
   snapshot.allocations.dra = {kGpu};
   snapshot.allocations.conditions[kGpu] = condition_with(api::GpuState::blocked);
   snapshot.ends_are_reported = false;
@@ -557,7 +557,7 @@ TEST(HostdReconcile, ReportsAnErrorThatKeepsAChangeFromBeginning) {
   };
   for (const Row& row : rows) {
     SCOPED_TRACE(row.name);
-    RoundSnapshot snapshot = settled();
+    RoundSnapshot snapshot = finished();
     snapshot.stage = Stage::failed;
     snapshot.unavailable = {{.id = kGpuId, .reason = "a pod has it"}};
     snapshot.obstacle = row.obstacle;
@@ -586,7 +586,7 @@ TEST(HostdReconcile, ReportsTheAcceleratorsAsBeforeIfTheHostCannotBeScanned) {
 }
 
 TEST(HostdReconcile, EndsARowOfFailuresWithoutADesiredState) {
-  RoundSnapshot snapshot = settled();
+  RoundSnapshot snapshot = finished();
   snapshot.stage = Stage::idle;
   snapshot.desired.reset();
   snapshot.modes.clear();

@@ -108,19 +108,19 @@ TEST(Policy, InTermsOfAHostNamesEachGpu) {
   Policy policy = select_policy(read(kMixed).value(), "mixed").value();
   policy.items[0].gpus.all_devices = false;
   policy.items[0].gpus.indices = {1};
-  const DesiredState desired = desired_state(policy, inventory);
-  EXPECT_THAT(desired.modes, SizeIs(3)) << "GPU 3 is nobody's";
-  EXPECT_EQ(desired.modes.at(inventory.gpus[0].address()), Mode::vgpu);
-  EXPECT_EQ(desired.vgpus.item_for(inventory.gpus[0])->vgpus.at(0).count, 2U);
-  EXPECT_THAT(desired.vgpus.item_for(inventory.gpus[1])->vgpus, IsEmpty());
-  EXPECT_THAT(desired.vgpus.item_for(inventory.gpus[2])->vgpus, IsEmpty());
-  EXPECT_EQ(desired.vgpus.item_for(inventory.gpus[3]), nullptr);
-  EXPECT_TRUE(desired.vgpus.item_for(inventory.gpus[1])->whole) << "it is given away";
-  EXPECT_FALSE(desired.vgpus.item_for(inventory.gpus[2])->whole);
+  const ResolvedPolicy resolved = resolve(policy, inventory);
+  EXPECT_THAT(resolved.modes, SizeIs(3)) << "GPU 3 is nobody's";
+  EXPECT_EQ(resolved.modes.at(inventory.gpus[0].address()), Mode::vgpu);
+  EXPECT_EQ(resolved.vgpus.item_for(inventory.gpus[0])->vgpus.at(0).count, 2U);
+  EXPECT_THAT(resolved.vgpus.item_for(inventory.gpus[1])->vgpus, IsEmpty());
+  EXPECT_THAT(resolved.vgpus.item_for(inventory.gpus[2])->vgpus, IsEmpty());
+  EXPECT_EQ(resolved.vgpus.item_for(inventory.gpus[3]), nullptr);
+  EXPECT_TRUE(resolved.vgpus.item_for(inventory.gpus[1])->whole) << "it is given away";
+  EXPECT_FALSE(resolved.vgpus.item_for(inventory.gpus[2])->whole);
   // One before it has been unplugged by the time it is applied.
   mdev::VgpuGpu second = inventory.gpus[1];
   second.index = 0;
-  EXPECT_THAT(desired.vgpus.item_for(second)->vgpus, IsEmpty());
+  EXPECT_THAT(resolved.vgpus.item_for(second)->vgpus, IsEmpty());
 }
 
 TEST(Policy, IsChosenByName) {
@@ -144,7 +144,7 @@ TEST(PolicyFile, MaySayWhoMayBeReleased) {
   const auto file = read("version: v2\nrelease: [nvidia-dcgm, none, nvidia_drm]\n" + policies).value();
   for (const Policy& policy : file.policies)
     EXPECT_THAT(policy.release, ElementsAre("nvidia-dcgm.service", "nvidia_drm"));
-  EXPECT_THAT(desired_state(file.policies[0], {}).release, ElementsAre("nvidia-dcgm.service", "nvidia_drm"));
+  EXPECT_THAT(resolve(file.policies[0], {}).release, ElementsAre("nvidia-dcgm.service", "nvidia_drm"));
 }
 
 TEST(PolicyFile, MaySayWhatBecomesOfWhatFerryHasNotMade) {
@@ -156,7 +156,7 @@ TEST(PolicyFile, MaySayWhatBecomesOfWhatFerryHasNotMade) {
                                        foreign == Foreign::keep ? "keep" : "take", policies))
                           .value();
     for (const Policy& policy : file.policies) EXPECT_EQ(policy.foreign, foreign);
-    EXPECT_EQ(desired_state(file.policies[1], {}).foreign, foreign);
+    EXPECT_EQ(resolve(file.policies[1], {}).foreign, foreign);
   }
 }
 
@@ -179,15 +179,15 @@ TEST(PolicyFile, GivesGpusToResourceClaims) {
   EXPECT_FALSE(policy.asks_for(Mode::host)) << "claims decide the mode";
   mdev::VgpuInventory inventory;
   for (unsigned i = 0; i < 4; ++i) inventory.gpus.push_back(gpu(i, 0x1eb8));
-  const DesiredState desired = desired_state(policy, inventory);
-  EXPECT_THAT(desired.modes, ElementsAre(testing::Pair(inventory.gpus[0].address(), Mode::passthrough)));
-  EXPECT_THAT(desired.vgpus.items, SizeIs(1));
-  ASSERT_THAT(desired.for_dra, SizeIs(3));
-  const AllowedDevices& quarters = desired.for_dra.at(inventory.gpus[2].address());
+  const ResolvedPolicy resolved = resolve(policy, inventory);
+  EXPECT_THAT(resolved.modes, ElementsAre(testing::Pair(inventory.gpus[0].address(), Mode::passthrough)));
+  EXPECT_THAT(resolved.vgpus.items, SizeIs(1));
+  ASSERT_THAT(resolved.for_dra, SizeIs(3));
+  const AllowedDevices& quarters = resolved.for_dra.at(inventory.gpus[2].address());
   EXPECT_TRUE(quarters.whole);
   EXPECT_THAT(quarters.types, ElementsAre("T4-4*"));
   EXPECT_FALSE(quarters.mixed_sizes);
-  const AllowedDevices& whole = desired.for_dra.at(inventory.gpus[3].address());
+  const AllowedDevices& whole = resolved.for_dra.at(inventory.gpus[3].address());
   EXPECT_THAT(whole.types, IsEmpty());
   EXPECT_TRUE(whole.mixed_sizes);
 }
@@ -221,7 +221,7 @@ TEST(Allocations, AreTheSameInAnIommuGroup) {
   inventory.groups[7].push_back(sound.address);
   const auto checked = [&](const std::string& items) {
     const Policy policy = read("version: v2\npolicies:\n  a:\n" + items).value().policies.at(0);
-    return check_allocations(desired_state(policy, vgpus), inventory, vgpus);
+    return check_allocations(resolve(policy, vgpus), inventory, vgpus);
   };
   EXPECT_TRUE(checked("  - {devices: [0, 1], allocation: dra}\n"));
   EXPECT_TRUE(checked("  - {devices: all, mode: host}\n  - {devices: [2], allocation: dra}\n"));

@@ -7,6 +7,9 @@
 #include <set>
 #include <utility>
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include "common/side_by_side.h"
 #include "common/text/text.h"
 #include "hostfs/stuck_writes.h"
@@ -445,6 +448,21 @@ Result<RebindOutcome> rebind_all(const RebindContext& context, const RebindReque
 }
 
 }  // namespace
+
+Result<> RebindResult::check() const {
+  if (status == Status::refused)
+    return fail(Errc::refused, fmt::format("{}", fmt::join(refusal.reasons, "; ")), refusal.hint);
+  if (status == Status::failed)
+    return fail(error.value_or(Error{.code = Errc::failed, .message = "its driver has not changed"}));
+  return {};
+}
+
+const RebindResult* RebindOutcome::find(const PciAddress& accelerator) const {
+  const auto found = std::ranges::find_if(results, [&](const RebindResult& result) {
+    return std::ranges::find(result.devices, accelerator) != result.devices.end();
+  });
+  return found == results.end() ? nullptr : &*found;
+}
 
 Result<RebindPreview> preview_rebinds(const RebindContext& context, const RebindRequest& request,
                                       Direction direction, const Inventory* scanned) {

@@ -60,6 +60,9 @@ struct RebindResult {
   Rebind rebind = {};                    ///< as planned; empty when refused
   Refusal refusal = {};
   std::optional<Error> error = {};
+
+  /// Errors: Errc::refused with all reasons; `error`.
+  Result<> check() const;
 };
 
 struct RebindOutcome {
@@ -68,6 +71,9 @@ struct RebindOutcome {
   std::vector<Error> errors = {};  ///< of no unit: a service that does not start again
   /// Time of the units, from the first record to the last verification. All scans come before.
   std::chrono::nanoseconds applied{};
+
+  /// The result of the accelerator's unit; nullptr: there is none.
+  const RebindResult* find(const PciAddress& accelerator) const;
 };
 
 /// Plans and writes nothing. `scanned`: the present host, if the caller has just scanned it; nullptr: it is

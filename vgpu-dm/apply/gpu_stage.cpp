@@ -7,7 +7,6 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "common/text/text.h"
 #include "mdev/framework.h"
@@ -213,22 +212,8 @@ Result<vfio::RebindOutcome> GpuRun::rebind_functions(std::span<const VgpuStep> s
 
 Result<> GpuRun::rebound_to(const Result<vfio::RebindOutcome>& outcome, const VgpuStep& step) {
   if (!outcome) return fail(Error(outcome.error()));
-  const auto is_of = [&](const vfio::RebindResult& result) {
-    return std::ranges::find(result.devices, step.parent) != result.devices.end();
-  };
-  const auto result = std::ranges::find_if(outcome->results, is_of);
-  if (result == outcome->results.end()) return fail(Errc::failed, "nothing came of it");
-  switch (result->status) {
-    case vfio::RebindResult::Status::done:
-    case vfio::RebindResult::Status::already:
-      return {};
-    case vfio::RebindResult::Status::refused:
-      return fail(Errc::refused, fmt::format("{}", fmt::join(result->refusal.reasons, "; ")),
-                  result->refusal.hint);
-    case vfio::RebindResult::Status::failed:
-      break;
-  }
-  return fail(result->error.value_or(Error{.code = Errc::failed, .message = "its driver has not changed"}));
+  const vfio::RebindResult* const result = outcome->find(step.parent);
+  return result != nullptr ? result->check() : fail(Errc::failed, "nothing came of it");
 }
 
 // Binds or unbinds the functions together; the error is that of the first function that did not change.
