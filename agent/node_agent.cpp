@@ -13,6 +13,7 @@
 #include "agent/agent_memory.h"
 #include "agent/cluster_objects.h"
 #include "agent/cluster_watches.h"
+#include "agent/desired_state/written_policy.h"
 #include "agent/drain/drain_mark.h"
 #include "agent/drain/evictions.h"
 #include "agent/host_files.h"
@@ -164,6 +165,7 @@ class NodeAgent::Impl {
   }
 
   ReconcileResult reconcile_with(const json& node) {
+    drop_unused_policies();
     ReconcileResult result = reconcile(observe(node));
     memory_.change = result.change;
     return result;

@@ -373,7 +373,6 @@ std::optional<Requeue> next_deadline(const NodeSnapshot& snapshot, const Reconci
 }  // namespace
 
 ReconcileResult reconcile(const NodeSnapshot& snapshot) {
-  drop_unused_policies();
   const Labels& labels = snapshot.node.labels;
   const auto owners = other_owners(labels, snapshot.others);
   const NodeRefusals& refusals = snapshot.memory.patch.refusals;

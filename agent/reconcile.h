@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A single reconcile: from a snapshot of all known state to the actions that are due, the node's conditions,
-// and the time of the next reconcile. Pure. State between two reconciles is on the Node or in files, so that
-// an agent continues after a crash at any point. The snapshot has the rest (agent_memory.h).
+// and the time of the next reconcile. Pure, but for the cache of parsed policies (written_policy.h). State
+// between two reconciles is on the Node or in files, so that an agent continues after a crash at any point.
+// The snapshot has the rest (agent_memory.h).
 //
 // Each step of a change needs a reconcile of its own. First a rollout lease is taken (rollout.h) and
 // the operands are paused. Once their pods have ended, desired.json is written. If hostd refuses for the sake
