@@ -167,7 +167,7 @@ class NodeAgent::Impl {
   ReconcileResult reconcile_with(const json& node) {
     drop_unused_policies();
     ReconcileResult result = reconcile(observe(node));
-    memory_.change = result.change;
+    memory_.change = result.change_memory;
     return result;
   }
 

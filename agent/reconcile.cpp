@@ -310,7 +310,7 @@ ChangeMemory next_change(const NodeSnapshot& snapshot, const ReconcileResult& re
 
 void plan_patch(const NodeSnapshot& snapshot, ReconcileResult& result) {
   const PatchMemory& memory = snapshot.memory.patch;
-  const NodeChanges& changes = result;
+  const NodePatchContent& changes = result;
   memory.refusals.leave_out(result, snapshot.now);
   const bool in_vain = memory.refusals.is_all_left_out(snapshot.now);
   // The text may differ in each reconcile, as if a GPU is in use by a new process each time.
@@ -356,8 +356,8 @@ std::optional<Requeue> next_deadline(const NodeSnapshot& snapshot, const Reconci
   if (result.feature_file)
     at(result.write_feature_file ? snapshot.now + kFeatureFileRenewal : memory.feature_file.renewed_at,
        "the feature file is renewed");
-  if (result.change.waits_since)
-    at(*result.change.waits_since + kPausePatience + kBeyond, "the change begins without operands");
+  if (result.change_memory.waits_since)
+    at(*result.change_memory.waits_since + kPausePatience + kBeyond, "the change begins without operands");
   const Moment host = memory.host.changed_at + kBeyond;
   // Operands must not stay paused for a silent host, whatever the desired state is by now.
   const bool paused = !resume_operands(snapshot.node.labels).empty();
@@ -442,7 +442,7 @@ ReconcileResult reconcile(const NodeSnapshot& snapshot) {
   result.files = validation_files(result.desired_state, snapshot.host);
   plan_desired_file(snapshot, owners, pausing, result);
   if (!snapshot.others.are_neighbours) result.standby = plugin_is_on_standby(snapshot.others);
-  result.change = next_change(snapshot, result);
+  result.change_memory = next_change(snapshot, result);
   plan_patch(snapshot, result);
   plan_feature_file(snapshot, result);
   result.requeue = next_deadline(snapshot, result);

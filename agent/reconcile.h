@@ -62,13 +62,13 @@ struct Requeue {
   std::string_view reason;  ///< the deadline that no watch reports
 };
 
-struct ReconcileResult : NodeChanges {
+struct ReconcileResult : NodePatchContent {
   DesiredState desired_state;
   NodeReport report;  ///< the node's conditions
   enum class Patch {
     none,
-    send,  ///< the NodeChanges are sent; desired.json and the evictions wait for the answer
-    held,  ///< not sent now: others have reverted or refused them, or the error's text has just changed
+    send,  ///< the patch is sent; desired.json and the evictions wait for the answer
+    held,  ///< not sent now: others have reverted or refused it, or the error's text has just changed
   };
   Patch patch = Patch::none;
   std::vector<NodeEvent> events;
@@ -92,7 +92,7 @@ struct ReconcileResult : NodeChanges {
   std::vector<NodePod> evict;                      ///< to be evicted
   std::optional<std::chrono::seconds> drain_left;  ///< until the drain's time limit; absent: no drain runs
   std::string waits_for;           ///< why desired.json is not written yet, for people; empty: no reason
-  ChangeMemory change;             ///< for the next snapshot
+  ChangeMemory change_memory;      ///< for the next snapshot
   std::optional<Requeue> requeue;  ///< absent: only an event leads to the next reconcile
 };
 
