@@ -214,9 +214,7 @@ class NodeAgent::Impl {
     const auto names = sets == nullptr ? std::set<std::string>() : names_of(*sets);
     const bool of_the_operator = sets != nullptr && are_of_the_operator(names);
     if (pods != nullptr) {
-      BelievedOwners believed{.spaces = {settings_.owner_spaces.begin(), settings_.owner_spaces.end()},
-                              .operator_space = settings_.operator_space};
-      if (!settings_.operator_space.empty()) believed.spaces.insert(settings_.operator_space);
+      BelievedOwners believed = believed_owners(settings_.owner_spaces, settings_.operator_space);
       if (of_the_operator) {
         memory_.others.daemon_set_uids.merge(uids_of(*sets));
         believed.uids = memory_.others.daemon_set_uids;
