@@ -13,7 +13,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "agent/node_agent.h"
+#include "agent/agent_settings.h"
 #include "agent/reconcile.h"
 #include "agent/reconcile_queue.h"
 #include "common/pinned.h"
@@ -33,7 +33,7 @@ class ClusterWatches : Pinned {
 
   /// Each change of an object schedules a reconcile. The references must outlive this object.
   ClusterWatches(kube::ApiTransport& transport, kube::Timers& timers, kube::Random random,
-                 const NodeAgent::Settings& settings, ReconcileQueue& queue);
+                 const AgentSettings& settings, ReconcileQueue& queue);
 
   /// Errc::usage: a name that no object can have.
   Result<> begin();
@@ -80,7 +80,7 @@ class ClusterWatches : Pinned {
   kube::ApiTransport& transport_;
   kube::Timers& timers_;
   const kube::Random random_;
-  const NodeAgent::Settings& settings_;
+  const AgentSettings& settings_;
   ReconcileQueue& queue_;
   Watched node_;
   Watched pods_;

@@ -72,7 +72,7 @@ std::string name_of(const std::string& configuration, const DesiredPolicy& desir
 class NodeAgent::Impl {
  public:
   Impl(HostFs& host, kube::ApiTransport& transport, kube::Timers& timers, const kube::Random& random,
-       kube::EventRecorder::WallClock wall_clock, Settings settings)
+       kube::EventRecorder::WallClock wall_clock, AgentSettings settings)
       : host_(host),
         timers_(timers),
         wall_clock_(std::move(wall_clock)),
@@ -414,7 +414,7 @@ class NodeAgent::Impl {
   HostFs& host_;
   kube::Timers& timers_;
   const kube::EventRecorder::WallClock wall_clock_;
-  const Settings settings_;
+  const AgentSettings settings_;
   AgentMemory memory_;
   ReconcileQueue queue_;
   kube::ApiClient client_;
@@ -438,7 +438,8 @@ class NodeAgent::Impl {
 };
 
 NodeAgent::NodeAgent(HostFs& host, kube::ApiTransport& transport, kube::Timers& timers,
-                     const kube::Random& random, kube::EventRecorder::WallClock wall_clock, Settings settings)
+                     const kube::Random& random, kube::EventRecorder::WallClock wall_clock,
+                     AgentSettings settings)
     : impl_(std::make_unique<Impl>(host, transport, timers, random, std::move(wall_clock),
                                    std::move(settings))) {}
 NodeAgent::~NodeAgent() = default;
