@@ -41,9 +41,10 @@ class ClusterWatches : Pinned {
   /// Null: there is no such Node, or it is not listed yet.
   const nlohmann::json* node() const;
   bool lists_node() const { return node_.watch->listed(); }
-  /// Call this before a patch of the Node is sent, and with the Node of the answer. The latter counts
-  /// until the watch reports the Node. The watch may report later changes before the answer comes.
+  /// Call this before a patch of the Node is sent.
   void expect_patch() { reported_since_patch_ = false; }
+  /// Takes the Node of the answer, which counts until the watch reports the Node. It is ignored if the watch
+  /// has reported since expect_patch(): that report may be the newer one.
   void patched(nlohmann::json node) {
     if (!reported_since_patch_) patched_ = std::move(node);
   }
