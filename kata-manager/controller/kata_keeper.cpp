@@ -303,15 +303,14 @@ HandlersFile KataKeeper::published_handlers() const {
   return read_handlers_file(*text).value_or(HandlersFile());
 }
 
-std::optional<KataKeeper::Clock::time_point> KataKeeper::follow_desired_classes(const RuntimeState* state,
-                                                                                Clock::time_point now,
-                                                                                HandlersFile& file) {
+KataKeeper::NextRound KataKeeper::follow_desired_classes(const RuntimeState* state, Clock::time_point now,
+                                                         HandlersFile& file) {
   const HandlersFile before = published_handlers();
   file.others.clear();
   file.error.clear();
   file.applying = uses_.host->exists(kRuntimeRecord);
   const auto desired = read_desired_classes(*uses_.host);
-  std::optional<Clock::time_point> again;
+  NextRound again;
   if (!desired) {
     file.error = words_of(desired.error());
   } else if (const auto& there = *desired) {
@@ -331,10 +330,8 @@ std::optional<KataKeeper::Clock::time_point> KataKeeper::follow_desired_classes(
   return again;
 }
 
-std::optional<KataKeeper::Clock::time_point> KataKeeper::reconcile(const DesiredClasses& desired,
-                                                                   const RuntimeState* state,
-                                                                   Clock::time_point now,
-                                                                   HandlersFile& file) {
+KataKeeper::NextRound KataKeeper::reconcile(const DesiredClasses& desired, const RuntimeState* state,
+                                            Clock::time_point now, HandlersFile& file) {
   if (failure_ && failure_->of != summary_of(desired)) {
     failure_.reset();
     pause_ = pauses_.first;
@@ -378,34 +375,28 @@ std::optional<KataKeeper::Clock::time_point> KataKeeper::reconcile(const Desired
   return change_under_lock(desired, *classes, *runtime, *plan, now, file);
 }
 
-std::optional<KataKeeper::Clock::time_point> KataKeeper::wait_before_change(const DesiredPlan& plan,
-                                                                            bool permitted,
-                                                                            KataRuntime& runtime,
-                                                                            Clock::time_point now,
-                                                                            HandlersFile& file) {
+KataKeeper::NextRound KataKeeper::wait_before_change(const DesiredPlan& plan, bool permitted,
+                                                     KataRuntime& runtime, Clock::time_point now,
+                                                     HandlersFile& file) {
+  const auto wait = [&](HandlerState state, const std::string& why) {
+    set_state(file, plan.changed, state, why);
+    return later(now, file);
+  };
   const bool awaits_restart = !runtime.control && plan.change.plan.changes.empty() &&
                               plan.change.setup.files.empty() && plan.links.empty() && !file.applying;
-  if (awaits_restart) {
-    set_state(
-        file, plan.changed, HandlerState::blocked,
+  if (awaits_restart)
+    return wait(
+        HandlerState::blocked,
         "it is written, and takes effect when the container runtime is restarted; Ferry does not restart it "
         "here");
-    return later(now, file);
-  }
   if (failure_ && now < failure_->until) {
     set_state(file, plan.changed, failure_->state, failure_->why);
     return failure_->until;
   }
   auto may = check_control(runtime, plan.change.plan);
   if (may) may = may_apply_kata(context_of(runtime), *uses_.writer, plan.change);
-  if (!may) {
-    set_state(file, plan.changed, HandlerState::blocked, words_of(may.error()));
-    return later(now, file);
-  }
-  if (!permitted) {
-    set_state(file, plan.changed, HandlerState::pending, failure_ ? failure_->why : "");
-    return later(now, file);
-  }
+  if (!may) return wait(HandlerState::blocked, words_of(may.error()));
+  if (!permitted) return wait(HandlerState::pending, failure_ ? failure_->why : "");
   return std::nullopt;
 }
 

@@ -54,6 +54,9 @@ class KataKeeper {
  public:
   using Clock = std::chrono::steady_clock;
 
+  /// When the next round runs without an event; absent: only an event starts it.
+  using NextRound = std::optional<Clock::time_point>;
+
   struct Uses {
     HostFs* host = nullptr;
     HostWriter* writer = nullptr;
@@ -75,7 +78,7 @@ class KataKeeper {
   struct Round {
     /// The container runtime answered, and its handlers are published.
     bool answered = false;
-    std::optional<Clock::time_point> again = {};  ///< when to run the next round without an event
+    NextRound again = {};
   };
 
   /// All objects in `uses` must outlive the keeper.
@@ -100,15 +103,13 @@ class KataKeeper {
   };
 
   HandlersFile published_handlers() const;
-  // These return the time of the next round, and set the state of each handler in `file`.
-  std::optional<Clock::time_point> follow_desired_classes(const RuntimeState* state, Clock::time_point now,
-                                                          HandlersFile& file);
-  std::optional<Clock::time_point> reconcile(const DesiredClasses& desired, const RuntimeState* state,
-                                             Clock::time_point now, HandlersFile& file);
+  // These set the state of each handler in `file`.
+  NextRound follow_desired_classes(const RuntimeState* state, Clock::time_point now, HandlersFile& file);
+  NextRound reconcile(const DesiredClasses& desired, const RuntimeState* state, Clock::time_point now,
+                      HandlersFile& file);
   /// Absent: the change may begin.
-  std::optional<Clock::time_point> wait_before_change(const DesiredPlan& plan, bool permitted,
-                                                      KataRuntime& runtime, Clock::time_point now,
-                                                      HandlersFile& file);
+  NextRound wait_before_change(const DesiredPlan& plan, bool permitted, KataRuntime& runtime,
+                               Clock::time_point now, HandlersFile& file);
   Clock::time_point change_under_lock(const DesiredClasses& desired, const ClassFile& classes,
                                       KataRuntime& runtime, const DesiredPlan& plan, Clock::time_point now,
                                       HandlersFile& file);
