@@ -74,7 +74,7 @@ struct OthersMemory {
 /// of an error may change at each reconcile. Lost at a restart: such a patch is sent again at once.
 struct PatchMemory {
   NodeRefusals refusals;
-  NodeChanges last;  ///< of the last accepted patch
+  NodePatchContent last;  ///< of the last accepted patch
   Moment last_at;
   Moment again;  ///< the same patch is not sent before
   kube::Backoff repeats;

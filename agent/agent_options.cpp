@@ -22,10 +22,7 @@ void add_words(const CLI::Option& option, std::vector<std::string>& out) {
 }  // namespace
 
 BelievedOwners believed_by(const AgentProgramOptions& options) {
-  BelievedOwners out{.spaces = {options.owner_spaces.begin(), options.owner_spaces.end()},
-                     .operator_space = options.without_operator ? "" : options.operator_space};
-  if (!out.operator_space.empty()) out.spaces.insert(out.operator_space);
-  return out;
+  return believed_owners(options.owner_spaces, options.without_operator ? "" : options.operator_space);
 }
 
 AgentOptionList::AgentOptionList(CLI::App& app, AgentProgramOptions& options) {

@@ -24,10 +24,10 @@ struct AgentProgramOptions {
   std::vector<std::string> config_maps = {"ferry"};
   bool has_config_map = false;  ///< --config-map was given
   std::vector<std::filesystem::path> config_files;
-  bool among_others = false;  ///< NodeAgent::Settings::among_others
+  bool among_others = false;  ///< AgentSettings::among_others
   std::string operator_space = "gpu-operator";
   bool without_operator = false;
-  std::vector<std::string> owner_spaces;  ///< NodeAgent::Settings::owner_spaces
+  std::vector<std::string> owner_spaces;  ///< AgentSettings::owner_spaces
   std::filesystem::path kubeconfig;       ///< AccessChoice::kubeconfig
   std::string context;
   std::string default_workload;  ///< empty: none
@@ -38,7 +38,7 @@ struct AgentProgramOptions {
   bool drain = false;
   std::string drain_timeout = "10m";    ///< as written on the command line
   std::string feature_labels = "none";  ///< word of a FeatureWay
-  std::string feature_owner;            ///< NodeAgent::Settings::feature_owner
+  std::string feature_owner;            ///< AgentSettings::feature_owner
   std::string kata_classes;             ///< "NAMESPACE/NAME", or "NAME" in `space`; empty: none
   std::filesystem::path pull_secrets;   ///< PullCredentials::secrets; empty: no folder
   std::string metrics_address;          ///< empty: no metrics are served

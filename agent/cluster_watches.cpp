@@ -31,7 +31,7 @@ bool is_too_large(const std::optional<Error>& error) {
 }  // namespace
 
 ClusterWatches::ClusterWatches(kube::ApiTransport& transport, kube::Timers& timers, kube::Random random,
-                               const NodeAgent::Settings& settings, ReconcileQueue& queue)
+                               const AgentSettings& settings, ReconcileQueue& queue)
     : transport_(transport), timers_(timers), random_(std::move(random)), settings_(settings), queue_(queue) {
   watch(node_, kube::only(kube::node_ref(settings_.node)));
   if (!settings_.operator_space.empty() || settings_.drain_timeout) {

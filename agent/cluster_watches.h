@@ -13,7 +13,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "agent/node_agent.h"
+#include "agent/agent_settings.h"
 #include "agent/reconcile.h"
 #include "agent/reconcile_queue.h"
 #include "common/pinned.h"
@@ -33,7 +33,7 @@ class ClusterWatches : Pinned {
 
   /// Each change of an object schedules a reconcile. The references must outlive this object.
   ClusterWatches(kube::ApiTransport& transport, kube::Timers& timers, kube::Random random,
-                 const NodeAgent::Settings& settings, ReconcileQueue& queue);
+                 const AgentSettings& settings, ReconcileQueue& queue);
 
   /// Errc::usage: a name that no object can have.
   Result<> begin();
@@ -41,9 +41,10 @@ class ClusterWatches : Pinned {
   /// Null: there is no such Node, or it is not listed yet.
   const nlohmann::json* node() const;
   bool lists_node() const { return node_.watch->listed(); }
-  /// Call this before a patch of the Node is sent, and with the Node of the answer. The latter counts
-  /// until the watch reports the Node. The watch may report later changes before the answer comes.
+  /// Call this before a patch of the Node is sent.
   void expect_patch() { reported_since_patch_ = false; }
+  /// Takes the Node of the answer, which counts until the watch reports the Node. It is ignored if the watch
+  /// has reported since expect_patch(): that report may be the newer one.
   void patched(nlohmann::json node) {
     if (!reported_since_patch_) patched_ = std::move(node);
   }
@@ -80,7 +81,7 @@ class ClusterWatches : Pinned {
   kube::ApiTransport& transport_;
   kube::Timers& timers_;
   const kube::Random random_;
-  const NodeAgent::Settings& settings_;
+  const AgentSettings& settings_;
   ReconcileQueue& queue_;
   Watched node_;
   Watched pods_;

@@ -13,6 +13,7 @@
 #include "agent/agent_memory.h"
 #include "agent/cluster_objects.h"
 #include "agent/cluster_watches.h"
+#include "agent/desired_state/written_policy.h"
 #include "agent/drain/drain_mark.h"
 #include "agent/drain/evictions.h"
 #include "agent/host_files.h"
@@ -71,7 +72,7 @@ std::string name_of(const std::string& configuration, const DesiredPolicy& desir
 class NodeAgent::Impl {
  public:
   Impl(HostFs& host, kube::ApiTransport& transport, kube::Timers& timers, const kube::Random& random,
-       kube::EventRecorder::WallClock wall_clock, Settings settings)
+       kube::EventRecorder::WallClock wall_clock, AgentSettings settings)
       : host_(host),
         timers_(timers),
         wall_clock_(std::move(wall_clock)),
@@ -164,8 +165,9 @@ class NodeAgent::Impl {
   }
 
   ReconcileResult reconcile_with(const json& node) {
+    drop_unused_policies();
     ReconcileResult result = reconcile(observe(node));
-    memory_.change = result.change;
+    memory_.change = result.change_memory;
     return result;
   }
 
@@ -212,9 +214,7 @@ class NodeAgent::Impl {
     const auto names = sets == nullptr ? std::set<std::string>() : names_of(*sets);
     const bool of_the_operator = sets != nullptr && are_of_the_operator(names);
     if (pods != nullptr) {
-      BelievedOwners believed{.spaces = {settings_.owner_spaces.begin(), settings_.owner_spaces.end()},
-                              .operator_space = settings_.operator_space};
-      if (!settings_.operator_space.empty()) believed.spaces.insert(settings_.operator_space);
+      BelievedOwners believed = believed_owners(settings_.owner_spaces, settings_.operator_space);
       if (of_the_operator) {
         memory_.others.daemon_set_uids.merge(uids_of(*sets));
         believed.uids = memory_.others.daemon_set_uids;
@@ -414,7 +414,7 @@ class NodeAgent::Impl {
   HostFs& host_;
   kube::Timers& timers_;
   const kube::EventRecorder::WallClock wall_clock_;
-  const Settings settings_;
+  const AgentSettings settings_;
   AgentMemory memory_;
   ReconcileQueue queue_;
   kube::ApiClient client_;
@@ -438,7 +438,8 @@ class NodeAgent::Impl {
 };
 
 NodeAgent::NodeAgent(HostFs& host, kube::ApiTransport& transport, kube::Timers& timers,
-                     const kube::Random& random, kube::EventRecorder::WallClock wall_clock, Settings settings)
+                     const kube::Random& random, kube::EventRecorder::WallClock wall_clock,
+                     AgentSettings settings)
     : impl_(std::make_unique<Impl>(host, transport, timers, random, std::move(wall_clock),
                                    std::move(settings))) {}
 NodeAgent::~NodeAgent() = default;

@@ -5,9 +5,6 @@
 // reconcile.
 #pragma once
 
-#include <chrono>
-#include <cstddef>
-#include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
@@ -15,11 +12,9 @@
 #include <stop_token>
 #include <string>
 #include <utility>
-#include <vector>
 
-#include "agent/desired_state/desired_state.h"
+#include "agent/agent_settings.h"
 #include "agent/kata/artifact_pulls.h"
-#include "agent/labels/feature_labels.h"
 #include "common/event_loop.h"
 #include "common/pinned.h"
 #include "common/result.h"
@@ -39,36 +34,9 @@ namespace ferry::agent {
 /// may be an operator, or where pods may be evicted; the ConfigMap with Kata's classes where one is named.
 class NodeAgent : Pinned {
  public:
-  struct Settings {
-    std::string node;
-    std::string space;                                ///< namespace of the configurations
-    std::vector<std::string> config_maps;             ///< policies and vGPU profiles
-    std::vector<std::filesystem::path> config_files;  ///< the same, as local files; read at each reconcile
-    /// Ferry replaces a single program of NVIDIA's beside its others. Then only nvidia.com/vgpu.config
-    /// counts, pods are watched in the operator's namespace alone, and Ferry never goes to standby.
-    bool among_others = false;
-    /// Namespace of the DaemonSets of NVIDIA's operator. Empty: there is no operator; pods are ignored and
-    /// labels alone count, as where RBAC forbids to list pods.
-    std::string operator_space;
-    /// Further namespaces whose DaemonSets are trusted as NVIDIA's: tenants cannot write to them.
-    std::vector<std::string> owner_spaces = {};
-    DesiredDefaults defaults;
-    std::size_t most_changing = 0;  ///< nodes of the cluster that may change at once; 0: no limit
-    /// Time limit of a drain; absent: the agent waits for pods, and undoes a former agent's drain. It has no
-    /// effect with among_others, whose Role does not permit it.
-    std::optional<std::chrono::seconds> drain_timeout = {};
-    FeatureWay features = FeatureWay::none;  ///< labels that a former agent set in another way are removed
-    std::string feature_owner = {};          ///< NodeFeature::Settings::owner
-    /// ConfigMap with Kata's classes, and its namespace. Empty: the agent does not manage Kata's runtimes.
-    std::string kata_classes = {};
-    std::string kata_space = {};
-    kata::PullCredentials pull = {};
-    Fetcher* fetcher = nullptr;  ///< must outlive the agent; null: nothing is pulled
-  };
-
   /// The references must outlive this object.
   NodeAgent(HostFs& host, kube::ApiTransport& transport, kube::Timers& timers, const kube::Random& random,
-            kube::EventRecorder::WallClock wall_clock, Settings settings);
+            kube::EventRecorder::WallClock wall_clock, AgentSettings settings);
   ~NodeAgent();
 
   /// Errc::usage: a name that no object can have.

@@ -92,7 +92,7 @@ void NodePatch::accepted(const ReconcileResult& sent) {
   constexpr std::chrono::seconds kFirst{2};
   constexpr std::chrono::seconds kLongest{20};
   PatchMemory& memory = memory_.patch;
-  const NodeChanges& changes = sent;
+  const NodePatchContent& changes = sent;
   const Moment now = timers_.now();
   record(sent);
   if (changes.has_own_labels()) forget_refusals();

@@ -12,11 +12,11 @@ namespace {
 // Factor of the pause after a refusal that only a person can end.
 constexpr int kLongPause = 10;
 
-bool has_notes(const NodeChanges& changes) {
+bool has_notes(const NodePatchContent& changes) {
   return std::ranges::any_of(kNotes, [&](const char* note) { return changes.annotations.contains(note); });
 }
 
-bool concerns_a_drain(const NodeChanges& changes) {
+bool concerns_a_drain(const NodePatchContent& changes) {
   return changes.unschedulable || changes.annotations.contains(api::kDrainAnnotation) ||
          changes.annotations.contains(api::kCordonedAnnotation);
 }
@@ -27,11 +27,11 @@ bool can_wait(const LabelChanges::value_type& change) {
 
 }  // namespace
 
-bool NodeChanges::has_labels_that_can_wait() const {
+bool NodePatchContent::has_labels_that_can_wait() const {
   return annotations.contains(api::kFeaturesAnnotation) || std::ranges::any_of(labels, can_wait);
 }
 
-bool NodeChanges::has_own_labels() const {
+bool NodePatchContent::has_own_labels() const {
   return !std::ranges::all_of(labels, can_wait);
 }
 
@@ -41,7 +41,7 @@ void NodeRefusals::Kind::refuse(int pauses, const std::string& reason, Moment no
   until = now + pauses * backoff.next(random);
 }
 
-void NodeRefusals::refuse(const NodeChanges& sent, const std::string& why, Moment now,
+void NodeRefusals::refuse(const NodePatchContent& sent, const std::string& why, Moment now,
                           const kube::Random& random) {
   // These are left out first, since they are only text. If the rest is refused too, they were not the cause.
   if (has_notes(sent) && !is_refused_again(sent)) return notes_.refuse(kLongPause, why, now, random);
@@ -53,12 +53,12 @@ void NodeRefusals::refuse(const NodeChanges& sent, const std::string& why, Momen
 }
 
 /// True if a part of `sent` was refused before, and has not been accepted since.
-bool NodeRefusals::is_refused_again(const NodeChanges& sent) const {
+bool NodeRefusals::is_refused_again(const NodePatchContent& sent) const {
   return (sent.has_labels_that_can_wait() && !labels_.why.empty()) ||
          (concerns_a_drain(sent) && !cordon_.why.empty()) || (sent.has_own_labels() && !own_.why.empty());
 }
 
-void NodeRefusals::take(const NodeChanges& sent) {
+void NodeRefusals::take(const NodePatchContent& sent) {
   cordon_.backoff.reset();
   if (has_notes(sent)) notes_.taken();
   if (concerns_a_drain(sent)) cordon_.taken();

@@ -17,11 +17,11 @@ namespace ferry::agent {
 using Moment = EventLoop::Clock::time_point;
 
 /// Changes of a Node, to be sent as a single patch, without values that are right already.
-struct NodeChanges {
+struct NodePatchContent {
   LabelChanges labels;
   LabelChanges annotations;
   std::optional<bool> unschedulable;  ///< new spec.unschedulable; absent: unchanged
-  bool operator==(const NodeChanges&) const = default;
+  bool operator==(const NodePatchContent&) const = default;
 
   bool empty() const { return labels.empty() && annotations.empty() && !unschedulable; }
   /// True if only the text of the node's error changes.
@@ -44,9 +44,9 @@ inline constexpr std::array kNotes = {api::kErrorAnnotation, api::kKataErrorAnno
 class NodeRefusals {
  public:
   /// The server refused `sent`. The first kind in it that may be the cause is left out.
-  void refuse(const NodeChanges& sent, const std::string& why, Moment now, const kube::Random& random);
+  void refuse(const NodePatchContent& sent, const std::string& why, Moment now, const kube::Random& random);
   /// The Node accepted `sent`.
-  void take(const NodeChanges& sent);
+  void take(const NodePatchContent& sent);
   /// Call this when the Node shows the agent's own labels, or none are to be set.
   void forget_own();
 
@@ -65,7 +65,7 @@ class NodeRefusals {
   std::vector<Moment> moments() const { return {cordon_.until, labels_.until, notes_.until, own_.until}; }
 
   /// Removes the annotations for people from `changes` while they are refused.
-  void leave_out(NodeChanges& changes, Moment now) const {
+  void leave_out(NodePatchContent& changes, Moment now) const {
     if (!are_notes_left_out(now)) return;
     for (const char* note : kNotes) changes.annotations.erase(note);
   }
@@ -83,7 +83,7 @@ class NodeRefusals {
       backoff.reset();
     }
   };
-  bool is_refused_again(const NodeChanges& sent) const;
+  bool is_refused_again(const NodePatchContent& sent) const;
 
   Kind labels_;
   Kind own_;

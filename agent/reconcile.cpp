@@ -94,6 +94,33 @@ bool operands_are_in_the_way(const NodeSnapshot& snapshot, const DesiredState& d
   });
 }
 
+struct OperandPause {
+  bool pause = false;   ///< operands are paused
+  bool keep = false;    ///< else: operands that are paused stay so, and no others are paused
+  LabelChanges labels;  ///< the changes for that
+};
+
+OperandPause operand_pause(const NodeSnapshot& snapshot, const DesiredState& desired_state,
+                           const DrainNeed& drain, const RolloutStep& rollout) {
+  const HostSide& host = snapshot.host;
+  // Operands are not paused for a silent host, whatever the desired state is by now.
+  const bool in_vain = waits_in_vain(host);
+  const bool changing = host_is_changing(host) && !in_vain;
+  // A drain counts too: an operand that came back would open the GPUs, and its pod is never evicted.
+  const bool coming = change_is_coming(desired_state, host) || drain.kind == DrainNeed::Kind::evict;
+  OperandPause out;
+  out.pause = desired_state.kind == DesiredState::Kind::policy && !is_silent(desired_state, host) &&
+              ((changing && !host.has_failed) || (coming && rollout.may_begin) ||
+               operands_are_in_the_way(snapshot, desired_state));
+  // The labels may ask for another state by now, but hostd may still work on the last one.
+  out.keep = (changing || !has_answered(host)) && !in_vain;
+  if (out.pause)
+    out.labels = pause_operands(snapshot.node.labels);
+  else if (!out.keep)
+    out.labels = resume_operands(snapshot.node.labels);
+  return out;
+}
+
 void add_warnings(const NodeSnapshot& snapshot, bool pause, DesiredState& desired_state) {
   if (desired_state.kind == DesiredState::Kind::policy || desired_state.kind == DesiredState::Kind::invalid)
     desired_state.warnings.insert(desired_state.warnings.end(), snapshot.passed_over.begin(),
@@ -204,7 +231,7 @@ std::string still_to_go(const NodeSnapshot& snapshot) {
 }
 
 void plan_desired_file(const NodeSnapshot& snapshot, const std::vector<OtherOwner>& owners,
-                       const LabelChanges& pausing, ReconcileResult& result) {
+                       const OperandPause& operands, ReconcileResult& result) {
   const HostSide& host = snapshot.host;
   if (result.desired_state.kind == DesiredState::Kind::invalid) return;
   if (result.desired_state.kind != DesiredState::Kind::policy) {
@@ -222,7 +249,7 @@ void plan_desired_file(const NodeSnapshot& snapshot, const std::vector<OtherOwne
   if (snapshot.paused <= kPausePatience) {
     if (!snapshot.memory.patch.refusals.own(snapshot.now).empty()) {
       result.waits_for = "the API server to accept Ferry's labels";
-    } else if (!pausing.empty()) {
+    } else if (operands.pause && !operands.labels.empty()) {
       result.waits_for = "the operands' labels to be paused";
     } else if (change_is_coming(result.desired_state, host)) {
       result.waits_for = still_to_go(snapshot);
@@ -269,6 +296,26 @@ void plan_features(const NodeSnapshot& snapshot, LabelChanges& labels, LabelChan
     result.node_feature = std::move(features);
 }
 
+void plan_labels(const NodeSnapshot& snapshot, const OperandPause& operands, LabelChanges annotations,
+                 ReconcileResult& result) {
+  const policy::NodeObject& node = snapshot.node;
+  const NodeRefusals& refusals = snapshot.memory.patch.refusals;
+  LabelChanges labels;
+  if (refusals.own(snapshot.now).empty()) {
+    labels = result.report.labels;
+    labels.merge(LabelChanges(operands.labels));
+  }
+  if (refusals.labels(snapshot.now).empty())
+    labels.merge(kata_labels(node.labels, snapshot.kata ? labelled_handlers(node, snapshot.host)
+                                                        : known_to_kubelet(node, snapshot.host.kata.ready)));
+  annotations.merge(LabelChanges(result.report.annotations));
+  annotations[api::kKataErrorAnnotation] =
+      result.kata.trouble.empty() ? std::nullopt : std::optional(result.kata.trouble);
+  plan_features(snapshot, labels, annotations, result);
+  result.labels = differences(node.labels, labels);
+  result.annotations = differences(node.annotations, annotations);
+}
+
 /// Reports labels that the API server refuses; empty `why`: it refuses none.
 void add_refusal(const char* which, const std::string& why, ReconcileResult& result) {
   if (why.empty()) return;
@@ -310,7 +357,7 @@ ChangeMemory next_change(const NodeSnapshot& snapshot, const ReconcileResult& re
 
 void plan_patch(const NodeSnapshot& snapshot, ReconcileResult& result) {
   const PatchMemory& memory = snapshot.memory.patch;
-  const NodeChanges& changes = result;
+  const NodePatchContent& changes = result;
   memory.refusals.leave_out(result, snapshot.now);
   const bool in_vain = memory.refusals.is_all_left_out(snapshot.now);
   // The text may differ in each reconcile, as if a GPU is in use by a new process each time.
@@ -356,8 +403,8 @@ std::optional<Requeue> next_deadline(const NodeSnapshot& snapshot, const Reconci
   if (result.feature_file)
     at(result.write_feature_file ? snapshot.now + kFeatureFileRenewal : memory.feature_file.renewed_at,
        "the feature file is renewed");
-  if (result.change.waits_since)
-    at(*result.change.waits_since + kPausePatience + kBeyond, "the change begins without operands");
+  if (result.change_memory.waits_since)
+    at(*result.change_memory.waits_since + kPausePatience + kBeyond, "the change begins without operands");
   const Moment host = memory.host.changed_at + kBeyond;
   // Operands must not stay paused for a silent host, whatever the desired state is by now.
   const bool paused = !resume_operands(snapshot.node.labels).empty();
@@ -373,12 +420,8 @@ std::optional<Requeue> next_deadline(const NodeSnapshot& snapshot, const Reconci
 }  // namespace
 
 ReconcileResult reconcile(const NodeSnapshot& snapshot) {
-  drop_unused_policies();
-  const Labels& labels = snapshot.node.labels;
-  const auto owners = other_owners(labels, snapshot.others);
+  const auto owners = other_owners(snapshot.node.labels, snapshot.others);
   const NodeRefusals& refusals = snapshot.memory.patch.refusals;
-  const std::string labels_refused = refusals.labels(snapshot.now);
-  const std::string own_refused = refusals.own(snapshot.now);
   ReconcileResult result;
   result.desired_state = desired_state_for(snapshot, owners);
   const DrainNeed need = snapshot.drain ? drain_need(snapshot.node, result.desired_state, snapshot.host,
@@ -398,41 +441,14 @@ ReconcileResult reconcile(const NodeSnapshot& snapshot) {
       snapshot.drain ? drain_step(snapshot.node, result.desired_state, *snapshot.drain, need, result.rollout)
                      : DrainStep();
   result.report = node_report(result.desired_state, snapshot.host, result.rollout.held, drain.report);
-  add_refusal("labels of features and of Kata's handlers", labels_refused, result);
-  add_refusal("labels that report the state, and those of operands,", own_refused, result);
-
-  // Operands are not paused for a silent host, whatever the desired state is by now.
-  const bool in_vain = waits_in_vain(snapshot.host);
-  const bool changing = host_is_changing(snapshot.host) && !in_vain;
-  // A drain counts too: an operand that came back would open the GPUs, and its pod is never evicted.
-  const bool coming =
-      change_is_coming(result.desired_state, snapshot.host) || need.kind == DrainNeed::Kind::evict;
-  const bool pause = result.desired_state.kind == DesiredState::Kind::policy &&
-                     !is_silent(result.desired_state, snapshot.host) &&
-                     ((changing && !snapshot.host.has_failed) || (coming && result.rollout.may_begin) ||
-                      operands_are_in_the_way(snapshot, result.desired_state));
-  // The labels may ask for another state by now, but hostd may still work on the last one.
-  const bool keep = (changing || !has_answered(snapshot.host)) && !in_vain;
-  const LabelChanges pausing = pause ? pause_operands(labels) : LabelChanges();
-  add_warnings(snapshot, pause, result.desired_state);
+  add_refusal("labels of features and of Kata's handlers", refusals.labels(snapshot.now), result);
+  add_refusal("labels that report the state, and those of operands,", refusals.own(snapshot.now), result);
+  const OperandPause operands = operand_pause(snapshot, result.desired_state, need, result.rollout);
+  add_warnings(snapshot, operands.pause, result.desired_state);
   warn_of_absent_gpus(snapshot.host, result.desired_state);
   warn_of_idle_plugin(snapshot.others, owners, result.desired_state);
-  if (owners.empty() && !keep) end_pending(labels, result);
-  LabelChanges desired;
-  if (own_refused.empty()) {
-    desired = result.report.labels;
-    desired.merge(pause ? LabelChanges(pausing) : keep ? LabelChanges() : resume_operands(labels));
-  }
-  if (labels_refused.empty())
-    desired.merge(kata_labels(labels, snapshot.kata
-                                          ? labelled_handlers(snapshot.node, snapshot.host)
-                                          : known_to_kubelet(snapshot.node, snapshot.host.kata.ready)));
-  drain.annotations.merge(LabelChanges(result.report.annotations));
-  drain.annotations[api::kKataErrorAnnotation] =
-      result.kata.trouble.empty() ? std::nullopt : std::optional<std::string>(result.kata.trouble);
-  plan_features(snapshot, desired, drain.annotations, result);
-  result.labels = differences(labels, desired);
-  result.annotations = differences(snapshot.node.annotations, drain.annotations);
+  if (owners.empty() && !operands.keep) end_pending(snapshot.node.labels, result);
+  plan_labels(snapshot, operands, std::move(drain.annotations), result);
   result.unschedulable = drain.unschedulable;
   result.evict = std::move(drain.evict);
   result.drain_left = drain.left;
@@ -441,9 +457,9 @@ ReconcileResult reconcile(const NodeSnapshot& snapshot) {
   std::ranges::move(drain.events, std::back_inserter(result.events));
   std::ranges::copy(result.kata.events, std::back_inserter(result.events));
   result.files = validation_files(result.desired_state, snapshot.host);
-  plan_desired_file(snapshot, owners, pausing, result);
+  plan_desired_file(snapshot, owners, operands, result);
   if (!snapshot.others.are_neighbours) result.standby = plugin_is_on_standby(snapshot.others);
-  result.change = next_change(snapshot, result);
+  result.change_memory = next_change(snapshot, result);
   plan_patch(snapshot, result);
   plan_feature_file(snapshot, result);
   result.requeue = next_deadline(snapshot, result);

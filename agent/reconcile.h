@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A single reconcile: from a snapshot of all known state to the actions that are due, the node's conditions,
-// and the time of the next reconcile. Pure. State between two reconciles is on the Node or in files, so that
-// an agent continues after a crash at any point. The snapshot has the rest (agent_memory.h).
+// and the time of the next reconcile. Pure, but for the cache of parsed policies (written_policy.h). State
+// between two reconciles is on the Node or in files, so that an agent continues after a crash at any point.
+// The snapshot has the rest (agent_memory.h).
 //
 // Each step of a change needs a reconcile of its own. First a rollout lease is taken (rollout.h) and
 // the operands are paused. Once their pods have ended, desired.json is written. If hostd refuses for the sake
@@ -61,13 +62,13 @@ struct Requeue {
   std::string_view reason;  ///< the deadline that no watch reports
 };
 
-struct ReconcileResult : NodeChanges {
+struct ReconcileResult : NodePatchContent {
   DesiredState desired_state;
   NodeReport report;  ///< the node's conditions
   enum class Patch {
     none,
-    send,  ///< the NodeChanges are sent; desired.json and the evictions wait for the answer
-    held,  ///< not sent now: others have reverted or refused them, or the error's text has just changed
+    send,  ///< the patch is sent; desired.json and the evictions wait for the answer
+    held,  ///< not sent now: others have reverted or refused it, or the error's text has just changed
   };
   Patch patch = Patch::none;
   std::vector<NodeEvent> events;
@@ -91,7 +92,7 @@ struct ReconcileResult : NodeChanges {
   std::vector<NodePod> evict;                      ///< to be evicted
   std::optional<std::chrono::seconds> drain_left;  ///< until the drain's time limit; absent: no drain runs
   std::string waits_for;           ///< why desired.json is not written yet, for people; empty: no reason
-  ChangeMemory change;             ///< for the next snapshot
+  ChangeMemory change_memory;      ///< for the next snapshot
   std::optional<Requeue> requeue;  ///< absent: only an event leads to the next reconcile
 };
 

@@ -45,7 +45,7 @@ class ReconcileQueue {
     spdlog::error("{}", error.text());
     requeue(timers_.now() + backoff_.next(random_));
   }
-  /// Call this when all actions have succeeded: there is no time for the next reconcile.
+  /// Call this when all actions have succeeded. Resets the back-off and cancels requeue().
   void forget() {
     backoff_.reset();
     later_.cancel();

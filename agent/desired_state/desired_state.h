@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The desired state of a node, from its labels and the cluster's configurations. Pure.
+// The desired state of a node, from its labels and the cluster's configurations. Pure, but for the cache of
+// parsed policies (written_policy.h).
 //
 //   nvidia.com/gpu.deploy.operands=false      no change
 //   gpu-ferry.io/policy=NAME                  that policy

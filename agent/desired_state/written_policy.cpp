@@ -16,33 +16,32 @@ struct Known {
   std::shared_ptr<const Result<policy::PolicyFile>> policies;
 };
 
-/// Texts of the present reconcile, and of the one before.
-struct Memory {
-  std::vector<Known> young;
-  std::vector<Known> old;
+struct Cache {
+  std::vector<Known> young;  ///< needed since the last drop_unused_policies()
+  std::vector<Known> old;    ///< needed in the time before that
 };
 
-Memory& memory_of_thread() {
-  thread_local Memory memory;
-  return memory;
+Cache& cache_of_thread() {
+  thread_local Cache cache;
+  return cache;
 }
 
 }  // namespace
 
 void drop_unused_policies() {
-  Memory& memory = memory_of_thread();
-  memory.old = std::exchange(memory.young, {});
+  Cache& cache = cache_of_thread();
+  cache.old = std::exchange(cache.young, {});
 }
 
 std::shared_ptr<const Result<policy::PolicyFile>> known_policies(const ConfigText& source) {
-  Memory& memory = memory_of_thread();
-  if (const auto found = std::ranges::find(memory.young, source, &Known::source); found != memory.young.end())
+  Cache& cache = cache_of_thread();
+  if (const auto found = std::ranges::find(cache.young, source, &Known::source); found != cache.young.end())
     return found->policies;
-  if (const auto found = std::ranges::find(memory.old, source, &Known::source); found != memory.old.end())
-    return memory.young.emplace_back(*found).policies;
+  if (const auto found = std::ranges::find(cache.old, source, &Known::source); found != cache.old.end())
+    return cache.young.emplace_back(*found).policies;
   Known read{.source = source,
              .policies = std::make_shared<const Result<policy::PolicyFile>>(policy::read_policies(source))};
-  return memory.young.emplace_back(std::move(read)).policies;
+  return cache.young.emplace_back(std::move(read)).policies;
 }
 
 std::optional<api::DesiredFile> read_written(std::string text) {

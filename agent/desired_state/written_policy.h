@@ -30,10 +30,10 @@ std::optional<policy::Policy> policy_in(const api::DesiredFile& file);
 bool holds(const api::DesiredFile& file, const policy::Policy& policy);
 
 // A cache of the policies in a text. Each reconcile needs the same few texts, and parsing their YAML was its
-// most expensive part.
+// most expensive part. The cache changes no result, and each thread has its own.
 
-/// Begins a reconcile of this thread. Texts that the last reconcile did not need, such as old versions, are
-/// dropped.
+/// Drops the texts, such as old versions, that were not needed since the last call. The agent's loop calls
+/// this before each reconcile.
 void drop_unused_policies();
 
 /// The cached result of read_policies().

@@ -3,7 +3,7 @@
 // messages for people. Pure.
 //
 // Order, with a reconcile for each step: the classes are written; artifacts that hostd reports as missing are
-// pulled; a handler that hostd reports as pending needs a rollout lease (node_turn.h). With the lease
+// pulled; a handler that hostd reports as pending needs a rollout lease (share_lease()). With the lease
 // `permitted` is written in a generation of its own, so that hostd's answer belongs to it. After the change
 // `permitted` is taken back, then the lease. A handler to remove loses its label first, and is `unlabelled`
 // once the Node shows it.

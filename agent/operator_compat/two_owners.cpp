@@ -70,6 +70,13 @@ std::string text(const PodOnNode& pod) {
   return pod.space.empty() ? pod.name : pod.space + "/" + pod.name;
 }
 
+BelievedOwners believed_owners(const std::vector<std::string>& owner_spaces,
+                               const std::string& operator_space) {
+  BelievedOwners out{.spaces = {owner_spaces.begin(), owner_spaces.end()}, .operator_space = operator_space};
+  if (!operator_space.empty()) out.spaces.insert(operator_space);
+  return out;
+}
+
 bool is_another_program(std::string_view daemon_set) {
   return std::ranges::find(kPrograms, daemon_set, &Program::daemon_set) != kPrograms.end();
 }

@@ -38,6 +38,10 @@ struct BelievedOwners {
   std::optional<std::set<std::string>> uids = {};
 };
 
+/// The trusted owners while no DaemonSets are listed. An empty `operator_space` does not count.
+BelievedOwners believed_owners(const std::vector<std::string>& owner_spaces,
+                               const std::string& operator_space);
+
 /// State of other programs. Absent: not known.
 struct OtherPrograms {
   std::optional<std::vector<PodOnNode>> pods;

@@ -93,7 +93,7 @@ RolloutStep step_in(const RolloutLease& lease, const Rollout& rollout, const Nod
   RolloutStep step;
   step.index = lease.index;
   step.configuration = lease.configuration;
-  step.looks = true;
+  step.watches_leases = true;
   const bool goes_on = change.outcome == ChangeOutcome::open;
   const bool fits = lease.configuration == change.begin && lease.index < rollout.most &&
                     (lease.index == 0 || has_passed(rollout, change.begin)) &&
@@ -124,7 +124,8 @@ RolloutStep step_outside(const Rollout& rollout, const NodeChange& change) {
     step.kind = Kind::report;
     step.configuration = change.written;
   }
-  step.looks = !change.begin.empty() || change.outcome == ChangeOutcome::failed || is_blamed(rollout, change);
+  step.watches_leases =
+      !change.begin.empty() || change.outcome == ChangeOutcome::failed || is_blamed(rollout, change);
   if (change.begin.empty()) return step;
   if (step.result) return waits(step, "the result of the last change to be written");
 
@@ -185,7 +186,7 @@ RolloutStep rollout_step(const Rollout& rollout, const NodeChange& change) {
       step.index = ours->index;
       step.configuration = ours->configuration;
     }
-    step.looks =
+    step.watches_leases =
         has_one || !change.begin.empty() || change.outcome == ChangeOutcome::failed || !rollout.searched;
     return with_trouble(change.begin.empty() ? step : waits(step, "word of who else changes"), rollout);
   }
@@ -231,7 +232,7 @@ SharedLease share_lease(const Rollout& rollout, const NodeChange& gpus, const No
   }
   out.kata = rollout_step(rollout, kata);
   out.lease = out.kata;
-  out.lease.looks = out.lease.looks || out.gpus.looks;
+  out.lease.watches_leases = out.lease.watches_leases || out.gpus.watches_leases;
   return out;
 }
 

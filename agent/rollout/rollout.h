@@ -87,11 +87,11 @@ struct RolloutStep {
   std::string configuration;  ///< the configuration to take, or of the result
   /// Absent: no result. Empty: the configuration has passed. Otherwise the reason of its failure.
   std::optional<std::string> result;
-  bool may_begin = true;  ///< false: the change has to wait
-  bool looks = false;     ///< the Leases have to be watched
-  std::string waits_for;  ///< why the change waits, for people
-  std::string held;       ///< why it waits until a person acts; empty: it waits for nodes or time
-  bool unknown = false;   ///< `held` because the API server does not answer, not for a result
+  bool may_begin = true;        ///< false: the change has to wait
+  bool watches_leases = false;  ///< the Leases have to be watched
+  std::string waits_for;        ///< why the change waits, for people
+  std::string held;             ///< why it waits until a person acts; empty: it waits for nodes or time
+  bool unknown = false;         ///< `held` because the API server does not answer, not for a result
 };
 
 /// The index of the lease follows. Annotations of lease 0 hold the results.

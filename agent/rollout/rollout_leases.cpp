@@ -289,8 +289,8 @@ Rollout RolloutLeases::rollout() {
 }
 
 void RolloutLeases::act(const RolloutStep& step, const std::string& policy) {
-  if (step.looks) open();
-  if (!step.looks && !writing_) return close();
+  if (step.watches_leases) open();
+  if (!step.watches_leases && !writing_) return close();
   if (writing_) return;
   const Moment now = timers_.now();
   const bool due = renewed_ && is_ours(lease(*renewed_)) && now - renewed_at_ >= kRenewEvery;

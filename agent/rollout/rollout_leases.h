@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads and writes the Leases of a Rollout for this node. They are watched only while RolloutStep::looks;
-// rollout.h decides.
+// Reads and writes the Leases of a Rollout for this node. They are watched only while
+// RolloutStep::watches_leases; rollout.h decides.
 #pragma once
 
 #include <chrono>

@@ -340,6 +340,77 @@ bool leaves_nothing_out(const SelectionOptions& options) {
          first_of(options.filter).empty();
 }
 
+/// `chosen`: the accelerators that meet the filter.
+void add_filtered(const std::vector<vfio::PciAddress>& chosen, const SelectionOptions& options,
+                  const vfio::Inventory& inventory, const mdev::VgpuInventory& vgpus,
+                  const vfio::UndoJournal& record, vfio::Direction direction, ChosenUnits& out) {
+  const auto kept = direction == vfio::Direction::to_vfio ? mdev::kept_for_vgpus(vgpus)
+                                                          : std::map<vfio::PciAddress, std::string>{};
+  const auto half_way = recorded_accelerators(inventory, out.rules, record);
+  const auto can_go_back = [&](const vfio::PciAddress& address) {
+    return vfio::on_vfio_driver(*inventory.find(address)) ||
+           std::find(half_way.begin(), half_way.end(), address) != half_way.end();
+  };
+  for (const vfio::PciAddress& address : chosen) {
+    if (const auto found = kept.find(address); found != kept.end()) {
+      out.skipped.insert(*found);
+    } else if (direction == vfio::Direction::to_vfio || can_go_back(address)) {
+      out.request.accelerators.push_back(address);
+    }
+  }
+  if (direction == vfio::Direction::back && options.all && first_of(options.filter).empty()) {
+    for (const vfio::PciAddress& address : half_way) {
+      // A virtual function must be named. Other functions have lost the accelerator that stood for them.
+      if (!inventory.find(address)->is_virtual_function()) add(out.request.accelerators, address);
+    }
+  }
+}
+
+Result<> add_devices(const SelectionOptions& options, const vfio::Inventory& inventory,
+                     const vfio::UndoJournal& record, vfio::Direction direction, ChosenUnits& out) {
+  for (const std::string& text : options.devices) {
+    auto address = existing(text, inventory, accelerators(inventory, out.rules));
+    if (!address) return fail(std::move(address).error());
+    auto accelerator = accelerator_of(*address, inventory, out.rules);
+    if (!accelerator && direction == vfio::Direction::back && record.members.contains(*address))
+      accelerator = *address;
+    if (!accelerator) return fail(std::move(accelerator).error());
+    add(out.request.accelerators, *accelerator);
+    out.request.by_name.insert(*accelerator);
+  }
+  return {};
+}
+
+/// `rules`: those from before add_devices(): a named device does not make others of its class count.
+Result<> add_groups(const SelectionOptions& options, const vfio::Inventory& inventory,
+                    const vfio::AcceleratorRules& rules, ChosenUnits& out) {
+  for (const std::uint32_t group : options.groups) {
+    const auto members = inventory.groups.find(group);
+    if (members == inventory.groups.end()) {
+      return fail(Errc::not_found, fmt::format("there is no IOMMU group {} on this host", group),
+                  "`ferry status` lists the groups of the accelerators");
+    }
+    bool any = false;
+    std::string hint = "`ferry status` lists the groups of the accelerators";
+    for (const vfio::PciAddress& address : members->second) {
+      const vfio::PciFunction& function = *inventory.find(address);
+      if (rules.match(function)) {
+        add(out.request.accelerators, address);
+        any = true;
+      } else if (rules.match_by_name(function) || vfio::is_accelerators_vf(inventory, rules, function)) {
+        hint =
+            fmt::format("{} is only taken when it is asked for: --device {}", address.text(), address.text());
+      }
+    }
+    if (!any) {
+      return fail(Errc::usage,
+                  fmt::format("group {} has no accelerator: {}", group, members->second.front().text()),
+                  std::move(hint));
+    }
+  }
+  return {};
+}
+
 // An empty selection changes nothing, so its --with is no error.
 Result<> each_shares_a_group(const vfio::Inventory& inventory, const vfio::RebindRequest& request) {
   if (request.accelerators.empty()) return {};
@@ -383,61 +454,10 @@ Result<ChosenUnits> select(const SelectionOptions& options, const vfio::Inventor
   if (!named) {
     const auto chosen = choose(*criteria, inventory, out.rules, names);
     if (!chosen) return fail(chosen.error());
-    const auto kept = direction == vfio::Direction::to_vfio ? mdev::kept_for_vgpus(vgpus)
-                                                            : std::map<vfio::PciAddress, std::string>{};
-    const auto half_way = recorded_accelerators(inventory, out.rules, record);
-    const auto can_go_back = [&](const vfio::PciAddress& address) {
-      return vfio::on_vfio_driver(*inventory.find(address)) ||
-             std::find(half_way.begin(), half_way.end(), address) != half_way.end();
-    };
-    for (const vfio::PciAddress& address : *chosen) {
-      if (const auto found = kept.find(address); found != kept.end()) {
-        out.skipped.insert(*found);
-      } else if (direction == vfio::Direction::to_vfio || can_go_back(address)) {
-        out.request.accelerators.push_back(address);
-      }
-    }
-    if (direction == vfio::Direction::back && options.all && first_of(options.filter).empty()) {
-      for (const vfio::PciAddress& address : half_way) {
-        // A virtual function must be named. Other functions have lost the accelerator that stood for them.
-        if (!inventory.find(address)->is_virtual_function()) add(out.request.accelerators, address);
-      }
-    }
+    add_filtered(*chosen, options, inventory, vgpus, record, direction, out);
   }
-  for (const std::string& text : options.devices) {
-    auto address = existing(text, inventory, accelerators(inventory, out.rules));
-    if (!address) return fail(std::move(address).error());
-    auto accelerator = accelerator_of(*address, inventory, out.rules);
-    if (!accelerator && direction == vfio::Direction::back && record.members.contains(*address))
-      accelerator = *address;
-    if (!accelerator) return fail(std::move(accelerator).error());
-    add(out.request.accelerators, *accelerator);
-    out.request.by_name.insert(*accelerator);
-  }
-  for (const std::uint32_t group : options.groups) {
-    const auto members = inventory.groups.find(group);
-    if (members == inventory.groups.end()) {
-      return fail(Errc::not_found, fmt::format("there is no IOMMU group {} on this host", group),
-                  "`ferry status` lists the groups of the accelerators");
-    }
-    bool any = false;
-    std::string hint = "`ferry status` lists the groups of the accelerators";
-    for (const vfio::PciAddress& address : members->second) {
-      const vfio::PciFunction& function = *inventory.find(address);
-      if (rules.match(function)) {
-        add(out.request.accelerators, address);
-        any = true;
-      } else if (rules.match_by_name(function) || vfio::is_accelerators_vf(inventory, rules, function)) {
-        hint =
-            fmt::format("{} is only taken when it is asked for: --device {}", address.text(), address.text());
-      }
-    }
-    if (!any) {
-      return fail(Errc::usage,
-                  fmt::format("group {} has no accelerator: {}", group, members->second.front().text()),
-                  std::move(hint));
-    }
-  }
+  if (auto r = add_devices(options, inventory, record, direction, out); !r) return fail(std::move(r).error());
+  if (auto r = add_groups(options, inventory, rules, out); !r) return fail(std::move(r).error());
   out.request.force = options.force;
   auto release = vfio::release_list(options.release);
   if (!release) return fail(std::move(release).error().during("--release"));

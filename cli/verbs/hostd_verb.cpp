@@ -27,7 +27,7 @@ class KataBeside {
   KataBeside(const Session& session, EventLoop& loop, const std::filesystem::path& socket, bool obeys)
       : asked_(*session.host, socket),
         keeper_(uses_of(session, socket, obeys), {}),
-        watch_(loop, *session.host, keeper_, socket, obeys, {}) {}
+        rounds_(loop, *session.host, keeper_, socket, obeys, {}) {}
 
  private:
   kata::KataKeeper::Uses uses_of(const Session& session, const std::filesystem::path& socket, bool obeys) {
@@ -45,7 +45,7 @@ class KataBeside {
 
   kata::CriClient asked_;
   kata::KataKeeper keeper_;
-  kata::ReadyWatch watch_;
+  kata::KataKeeperLoop rounds_;
 };
 
 /// Without a CRI socket readiness is unknown, so the file of ready handlers is removed.

@@ -79,11 +79,11 @@ class Planner {
  private:
   const std::vector<RuntimeHandler>& handlers() const { return out_.change.setup.handlers; }
 
-  void say(const std::string& name, HandlerState state, std::string why) {
+  void set_state(const std::string& name, HandlerState state, std::string why) {
     others_.insert_or_assign(name, OtherHandler{.name = name, .state = state, .why = std::move(why)});
   }
   void set_aside(const KataClass& kata, HandlerState state, const std::string& why) {
-    for (const std::string& name : kata.handlers()) say(name, state, why);
+    for (const std::string& name : kata.handlers()) set_state(name, state, why);
     kept_.insert(kata.name);
   }
 
@@ -102,7 +102,8 @@ class Planner {
         inputs_.runtime->version_of);
     if (!setup) return set_aside(kata, HandlerState::blocked, words_of(setup.error()));
     for (const RefusedClass& refused : setup->refused)
-      for (const std::string& name : kata.handlers()) say(name, HandlerState::blocked, words_of(refused.why));
+      for (const std::string& name : kata.handlers())
+        set_state(name, HandlerState::blocked, words_of(refused.why));
     if (setup->refused.empty() && !*artifact)
       return set_aside(kata, HandlerState::missing_artifact, kata.artifacts.url + " is to be fetched");
     if (const auto& here = *artifact; here && setup->refused.empty()) {
@@ -145,7 +146,7 @@ class Planner {
           std::ranges::find(configured_, name, class_of_configured) != configured_.end())
         continue;
       if (const auto why = in_use(name, {})) {
-        say(name, HandlerState::blocked, *why);
+        set_state(name, HandlerState::blocked, *why);
         kept_.insert(name);
       }
     }
@@ -168,7 +169,7 @@ class Planner {
   }
 
   void keep(const ConfiguredRuntime& configured, HandlerState state, std::string why) {
-    say(configured.name, state, std::move(why));
+    set_state(configured.name, state, std::move(why));
     out_.change.setup.handlers.push_back(configured.handler());
     kept_.insert(class_of(configured.configuration));
   }
@@ -243,13 +244,14 @@ std::string summary_of(const DesiredClasses& desired) {
 }
 
 /// Replaces the entry of `name`.
-void say(HandlersFile& file, const std::string& name, HandlerState state, const std::string& why) {
+void set_state(HandlersFile& file, const std::string& name, HandlerState state, const std::string& why) {
   std::erase_if(file.others, [&](const OtherHandler& other) { return other.name == name; });
   file.others.push_back({.name = name, .state = state, .why = why});
 }
 
-void say(HandlersFile& file, const std::set<std::string>& names, HandlerState state, const std::string& why) {
-  for (const std::string& name : names) say(file, name, state, why);
+void set_state(HandlersFile& file, const std::set<std::string>& names, HandlerState state,
+               const std::string& why) {
+  for (const std::string& name : names) set_state(file, name, state, why);
 }
 
 }  // namespace
@@ -259,7 +261,7 @@ KataKeeper::KataKeeper(Uses uses, Pauses pauses)
 
 KataKeeper::Round KataKeeper::round(Clock::time_point now) {
   const auto state = uses_.asked->state();
-  HandlersFile file = as_said_before();
+  HandlersFile file = published_handlers();
   if (state) {
     const auto ready = ready_handlers(*state);
     if (!ready) {
@@ -279,7 +281,7 @@ KataKeeper::Round KataKeeper::round(Clock::time_point now) {
   }
   Round out{.answered = state.has_value()};
   if (uses_.runtime_for) {
-    out.again = obey(state ? &*state : nullptr, now, file);
+    out.again = follow_desired_classes(state ? &*state : nullptr, now, file);
   } else {
     file = {.ready = std::move(file.ready)};
   }
@@ -291,29 +293,29 @@ KataKeeper::Round KataKeeper::round(Clock::time_point now) {
   }
   // Last, since it may delete many gigabytes.
   if (const auto settled = std::exchange(settled_, std::nullopt))
-    collect(settled->classes, *settled->runtime.asked);
+    remove_old_versions(settled->classes, *settled->runtime.asked);
   return out;
 }
 
-HandlersFile KataKeeper::as_said_before() const {
+HandlersFile KataKeeper::published_handlers() const {
   const auto text = uses_.host->read_file(api::kReadyHandlersFile);
   if (!text) return {};
   return read_handlers_file(*text).value_or(HandlersFile());
 }
 
-std::optional<KataKeeper::Clock::time_point> KataKeeper::obey(const RuntimeState* state,
-                                                              Clock::time_point now, HandlersFile& file) {
-  const HandlersFile before = as_said_before();
+KataKeeper::NextRound KataKeeper::follow_desired_classes(const RuntimeState* state, Clock::time_point now,
+                                                         HandlersFile& file) {
+  const HandlersFile before = published_handlers();
   file.others.clear();
   file.error.clear();
   file.applying = uses_.host->exists(kRuntimeRecord);
   const auto desired = read_desired_classes(*uses_.host);
-  std::optional<Clock::time_point> again;
+  NextRound again;
   if (!desired) {
     file.error = words_of(desired.error());
   } else if (const auto& there = *desired) {
     file.generation = there->generation;
-    again = keep(*there, state, now, file);
+    again = reconcile(*there, state, now, file);
   } else {
     file = {.ready = std::move(file.ready), .applying = file.applying};
     failure_.reset();
@@ -328,11 +330,9 @@ std::optional<KataKeeper::Clock::time_point> KataKeeper::obey(const RuntimeState
   return again;
 }
 
-std::optional<KataKeeper::Clock::time_point> KataKeeper::keep(const DesiredClasses& desired,
-                                                              const RuntimeState* state,
-                                                              Clock::time_point now, HandlersFile& file) {
-  const std::string summary = summary_of(desired);
-  if (failure_ && failure_->of != summary) {
+KataKeeper::NextRound KataKeeper::reconcile(const DesiredClasses& desired, const RuntimeState* state,
+                                            Clock::time_point now, HandlersFile& file) {
+  if (failure_ && failure_->of != summary_of(desired)) {
     failure_.reset();
     pause_ = pauses_.first;
   }
@@ -358,7 +358,7 @@ std::optional<KataKeeper::Clock::time_point> KataKeeper::keep(const DesiredClass
     file.error = words_of(runtime.error());
     return now + pauses_.first;
   }
-  const auto plan = look(desired, *classes, *runtime, state == nullptr ? RuntimeState() : *state);
+  const auto plan = plan_for(desired, *classes, *runtime, state == nullptr ? RuntimeState() : *state);
   if (!plan) {
     file.error = words_of(plan.error());
     return now + pauses_.first;
@@ -371,52 +371,63 @@ std::optional<KataKeeper::Clock::time_point> KataKeeper::keep(const DesiredClass
     settled_.emplace(Settled{.classes = std::move(*classes), .runtime = std::move(*runtime)});
     return later(now, file);
   }
-  const bool awaits_restart = !runtime->control && plan->change.plan.changes.empty() &&
-                              plan->change.setup.files.empty() && plan->links.empty() && !file.applying;
-  if (awaits_restart) {
-    say(file, plan->changed, HandlerState::blocked,
+  if (const auto again = wait_before_change(*plan, desired.permitted, *runtime, now, file)) return again;
+  return change_under_lock(desired, *classes, *runtime, *plan, now, file);
+}
+
+KataKeeper::NextRound KataKeeper::wait_before_change(const DesiredPlan& plan, bool permitted,
+                                                     KataRuntime& runtime, Clock::time_point now,
+                                                     HandlersFile& file) {
+  const auto wait = [&](HandlerState state, const std::string& why) {
+    set_state(file, plan.changed, state, why);
+    return later(now, file);
+  };
+  const bool awaits_restart = !runtime.control && plan.change.plan.changes.empty() &&
+                              plan.change.setup.files.empty() && plan.links.empty() && !file.applying;
+  if (awaits_restart)
+    return wait(
+        HandlerState::blocked,
         "it is written, and takes effect when the container runtime is restarted; Ferry does not restart it "
         "here");
-    return later(now, file);
-  }
   if (failure_ && now < failure_->until) {
-    say(file, plan->changed, failure_->state, failure_->why);
+    set_state(file, plan.changed, failure_->state, failure_->why);
     return failure_->until;
   }
-  auto may = check_control(*runtime, plan->change.plan);
-  if (may) may = may_apply_kata(context_of(*runtime), *uses_.writer, plan->change);
-  if (!may) {
-    say(file, plan->changed, HandlerState::blocked, words_of(may.error()));
-    return later(now, file);
-  }
-  if (!desired.permitted) {
-    say(file, plan->changed, HandlerState::pending, failure_ ? failure_->why : "");
-    return later(now, file);
-  }
+  auto may = check_control(runtime, plan.change.plan);
+  if (may) may = may_apply_kata(context_of(runtime), *uses_.writer, plan.change);
+  if (!may) return wait(HandlerState::blocked, words_of(may.error()));
+  if (!permitted) return wait(HandlerState::pending, failure_ ? failure_->why : "");
+  return std::nullopt;
+}
+
+KataKeeper::Clock::time_point KataKeeper::change_under_lock(const DesiredClasses& desired,
+                                                            const ClassFile& classes, KataRuntime& runtime,
+                                                            const DesiredPlan& plan, Clock::time_point now,
+                                                            HandlersFile& file) {
   const auto lock = NodeLock::take(*uses_.host, pauses_.lock);
   if (!lock) {
-    say(file, plan->changed, HandlerState::pending, words_of(lock.error()));
+    set_state(file, plan.changed, HandlerState::pending, words_of(lock.error()));
     return now + pauses_.first;
   }
-  const auto changed = change(desired, *classes, *runtime, file);
+  const auto changed = change(desired, classes, runtime, file);
   if (!changed) {
     const bool refused = changed.error().code == Errc::refused;
     log_once("Kata's runtimes: " + words_of(changed.error()));
-    const Failure& failure = fails(summary, refused ? HandlerState::blocked : HandlerState::failed,
+    const Failure& failure = fails(desired, refused ? HandlerState::blocked : HandlerState::failed,
                                    words_of(changed.error()), now);
-    file.others = plan->others;
-    say(file, plan->changed, failure.state, failure.why);
+    file.others = plan.others;
+    set_state(file, plan.changed, failure.state, failure.why);
     file.applying = uses_.host->exists(kRuntimeRecord);
     return failure.until;
   }
   if (*changed == Changed::nothing_yet) return now + pauses_.first;
   // The next round reads the result. If that is not as planned, the failure's back-off delays the retry.
-  fails(summary, HandlerState::pending, "it was changed a moment ago, and is not as it was planned", now);
+  fails(desired, HandlerState::pending, "it was changed a moment ago, and is not as it was planned", now);
   return now;
 }
 
-Result<DesiredPlan> KataKeeper::look(const DesiredClasses& desired, const ClassFile& classes,
-                                     KataRuntime& runtime, const RuntimeState& state) const {
+Result<DesiredPlan> KataKeeper::plan_for(const DesiredClasses& desired, const ClassFile& classes,
+                                         KataRuntime& runtime, const RuntimeState& state) const {
   auto devices = uses_.devices();
   if (!devices) return fail(std::move(devices).error());
   devices->mode = confidential_mode_of(desired);
@@ -435,14 +446,14 @@ Result<KataKeeper::Changed> KataKeeper::change(const DesiredClasses& desired, co
   const auto& still = *now_there;
   if (!still || desired_classes_text(*still) != desired_classes_text(desired)) return Changed::nothing_yet;
   const auto state = runtime.asked->state();
-  auto plan = look(desired, classes, runtime, state.value_or(RuntimeState()));
+  auto plan = plan_for(desired, classes, runtime, state.value_or(RuntimeState()));
   if (!plan) return fail(std::move(plan).error());
   if (!plan->needed) return Changed::nothing_yet;
   if (auto r = may_apply_kata(context_of(runtime), *uses_.writer, plan->change); !r)
     return fail(std::move(r).error());
   for (const std::string& name : plan->changed) {
     const bool leaves = plan->leaving.contains(name);
-    say(file, name, leaves ? HandlerState::leaving : HandlerState::installing, "");
+    set_state(file, name, leaves ? HandlerState::leaving : HandlerState::installing, "");
   }
   file.applying = true;
   if (auto r = publish(file); !r) return fail(std::move(r).error());
@@ -476,7 +487,7 @@ Result<> KataKeeper::apply_plan(const ClassFile& classes, KataRuntime& runtime, 
   return forget_artifacts_dirs(*uses_.host, plan.change.unreached);
 }
 
-void KataKeeper::collect(const ClassFile& classes, ContainerRuntime& runtime) {
+void KataKeeper::remove_old_versions(const ClassFile& classes, ContainerRuntime& runtime) {
   for (const KataClass& kata : classes.classes) {
     const auto gone = collect_unused(*uses_.host, runtime, classes, kata);
     // A later round tries again: a fetch may be at work.
@@ -497,10 +508,11 @@ ChangeContext KataKeeper::context_of(KataRuntime& runtime) const {
           .patience = pauses_.proof};
 }
 
-const KataKeeper::Failure& KataKeeper::fails(const std::string& of, HandlerState state,
+const KataKeeper::Failure& KataKeeper::fails(const DesiredClasses& desired, HandlerState state,
                                              const std::string& why, Clock::time_point now) {
   const auto pause = std::exchange(pause_, std::min(2 * pause_, pauses_.longest));
-  return failure_.emplace(Failure{.of = of, .state = state, .why = why, .until = now + pause});
+  return failure_.emplace(
+      Failure{.of = summary_of(desired), .state = state, .why = why, .until = now + pause});
 }
 
 // No event reports the end of a pod or a repaired unit, so the keeper looks again after a pause.
@@ -516,7 +528,7 @@ Result<> KataKeeper::publish(const HandlersFile& file) {
   std::ranges::sort(sorted.others, {}, &OtherHandler::name);
   const std::string text = handlers_file_text(sorted);
   if (uses_.host->read_file(api::kReadyHandlersFile).value_or("") == text) return {};
-  const auto before = as_said_before().ready;
+  const auto before = published_handlers().ready;
   auto written = uses_.host->write_file(api::kReadyHandlersFile, text);
   if (written && before != file.ready)
     spdlog::info("Ferry's Kata handlers that are ready: {}", fmt::join(file.ready, ", "));
@@ -527,8 +539,8 @@ void KataKeeper::log_once(const std::string& news) {
   if (std::exchange(logged_, news) != news) spdlog::warn("{}", news);
 }
 
-ReadyWatch::ReadyWatch(EventLoop& loop, const HostFs& host, KataKeeper& keeper,
-                       const std::filesystem::path& socket, bool desired, Pauses pauses)
+KataKeeperLoop::KataKeeperLoop(EventLoop& loop, const HostFs& host, KataKeeper& keeper,
+                               const std::filesystem::path& socket, bool desired, Pauses pauses)
     : loop_(loop),
       host_(host),
       keeper_(keeper),
@@ -537,21 +549,21 @@ ReadyWatch::ReadyWatch(EventLoop& loop, const HostFs& host, KataKeeper& keeper,
       pauses_(pauses),
       pause_(pauses.first),
       files_(
-          loop, [this] { look_in(pauses_.settling); }, pauses.first) {
-  look_in(std::chrono::milliseconds(0));
+          loop, [this] { schedule(pauses_.settling); }, pauses.first) {
+  schedule(std::chrono::milliseconds(0));
 }
 
-ReadyWatch::~ReadyWatch() {
+KataKeeperLoop::~KataKeeperLoop() {
   loop_.cancel(next_);
 }
 
-void ReadyWatch::look_in(std::chrono::milliseconds pause) {
+void KataKeeperLoop::schedule(std::chrono::milliseconds pause) {
   loop_.cancel(next_);
-  next_ = loop_.at(EventLoop::Clock::now() + pause, [this] { look(); });
+  next_ = loop_.at(EventLoop::Clock::now() + pause, [this] { run_round(); });
 }
 
 // A folder to watch may not exist yet.
-Result<> ReadyWatch::watch() {
+Result<> KataKeeperLoop::watch() {
   auto watched = files_.add(socket_folder_);
   if (!desired_) return watched;
   const auto folder = std::filesystem::path(api::kDesiredClassesFile).parent_path();
@@ -559,7 +571,7 @@ Result<> ReadyWatch::watch() {
   return watched ? desired : watched;
 }
 
-void ReadyWatch::look() {
+void KataKeeperLoop::run_round() {
   // Watches first, so that no event is lost before the round.
   const auto watched = watch();
   const auto round = keeper_.round(EventLoop::Clock::now());
@@ -574,7 +586,7 @@ void ReadyWatch::look() {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(*again - EventLoop::Clock::now());
     pause = std::clamp(left, std::chrono::milliseconds(0), pause);
   }
-  look_in(pause);
+  schedule(pause);
 }
 
 }  // namespace ferry::kata

@@ -9,8 +9,8 @@
 //
 // The caller passes the clock in. A round waits only for the node lock and, during a change, for the
 // container runtime. A round without a change removes the versions of artifacts that no pod can use, after
-// it has published the states. The loop (ReadyWatch) starts a round after an event, or when the last round
-// asked for one.
+// it has published the states. The loop (KataKeeperLoop) starts a round after an event, or when the last
+// round asked for one.
 #pragma once
 
 #include <chrono>
@@ -54,6 +54,9 @@ class KataKeeper {
  public:
   using Clock = std::chrono::steady_clock;
 
+  /// When the next round runs without an event; absent: only an event starts it.
+  using NextRound = std::optional<Clock::time_point>;
+
   struct Uses {
     HostFs* host = nullptr;
     HostWriter* writer = nullptr;
@@ -75,7 +78,7 @@ class KataKeeper {
   struct Round {
     /// The container runtime answered, and its handlers are published.
     bool answered = false;
-    std::optional<Clock::time_point> again = {};  ///< when to run the next round without an event
+    NextRound again = {};
   };
 
   /// All objects in `uses` must outlive the keeper.
@@ -99,19 +102,26 @@ class KataKeeper {
     KataRuntime runtime;
   };
 
-  HandlersFile as_said_before() const;
-  std::optional<Clock::time_point> obey(const RuntimeState* state, Clock::time_point now, HandlersFile& file);
-  std::optional<Clock::time_point> keep(const DesiredClasses& desired, const RuntimeState* state,
-                                        Clock::time_point now, HandlersFile& file);
-  Result<DesiredPlan> look(const DesiredClasses& desired, const ClassFile& classes, KataRuntime& runtime,
-                           const RuntimeState& state) const;
+  HandlersFile published_handlers() const;
+  // These set the state of each handler in `file`.
+  NextRound follow_desired_classes(const RuntimeState* state, Clock::time_point now, HandlersFile& file);
+  NextRound reconcile(const DesiredClasses& desired, const RuntimeState* state, Clock::time_point now,
+                      HandlersFile& file);
+  /// Absent: the change may begin.
+  NextRound wait_before_change(const DesiredPlan& plan, bool permitted, KataRuntime& runtime,
+                               Clock::time_point now, HandlersFile& file);
+  Clock::time_point change_under_lock(const DesiredClasses& desired, const ClassFile& classes,
+                                      KataRuntime& runtime, const DesiredPlan& plan, Clock::time_point now,
+                                      HandlersFile& file);
+  Result<DesiredPlan> plan_for(const DesiredClasses& desired, const ClassFile& classes, KataRuntime& runtime,
+                               const RuntimeState& state) const;
   enum class Changed { all, nothing_yet };
   Result<Changed> change(const DesiredClasses& desired, const ClassFile& classes, KataRuntime& runtime,
                          HandlersFile& file);
   Result<> apply_plan(const ClassFile& classes, KataRuntime& runtime, DesiredPlan& plan, HandlersFile& file);
-  void collect(const ClassFile& classes, ContainerRuntime& runtime);
+  void remove_old_versions(const ClassFile& classes, ContainerRuntime& runtime);
   ChangeContext context_of(KataRuntime& runtime) const;
-  const Failure& fails(const std::string& of, HandlerState state, const std::string& why,
+  const Failure& fails(const DesiredClasses& desired, HandlerState state, const std::string& why,
                        Clock::time_point now);
   Clock::time_point later(Clock::time_point now, const HandlersFile& file);
   Result<> publish(const HandlersFile& file);
@@ -131,7 +141,7 @@ class KataKeeper {
 /// Runs a KataKeeper's rounds: at the start; after the container runtime's socket is made anew, which means
 /// a start; after its desired file is written, if it follows one; and from time to time, because a reload
 /// causes no event. Each round blocks the loop's thread.
-class ReadyWatch : Pinned {
+class KataKeeperLoop : Pinned {
  public:
   struct Pauses {
     std::chrono::milliseconds settling{500};     ///< from an event to the round
@@ -141,13 +151,13 @@ class ReadyWatch : Pinned {
 
   /// All arguments must outlive this object. `socket`: a path of the host; `desired`: also watch the desired
   /// file.
-  ReadyWatch(EventLoop& loop, const HostFs& host, KataKeeper& keeper, const std::filesystem::path& socket,
-             bool desired, Pauses pauses);
-  ~ReadyWatch();
+  KataKeeperLoop(EventLoop& loop, const HostFs& host, KataKeeper& keeper, const std::filesystem::path& socket,
+                 bool desired, Pauses pauses);
+  ~KataKeeperLoop();
 
  private:
-  void look_in(std::chrono::milliseconds pause);
-  void look();
+  void schedule(std::chrono::milliseconds pause);
+  void run_round();
   Result<> watch();
 
   EventLoop& loop_;

@@ -81,7 +81,7 @@ class Fleet {
                                edition)}}}});
   }
   void start(Machine& machine) {
-    agent::NodeAgent::Settings settings;
+    agent::AgentSettings settings;
     settings.node = machine.name;
     settings.space = "gpus";
     settings.config_maps = {"ferry"};
@@ -174,7 +174,7 @@ class Fleet {
   std::vector<std::unique_ptr<Machine>> machines;
   std::size_t most_seen = 0;  ///< nodes that were changing at once
   std::optional<std::chrono::seconds> drain_timeout;
-  std::function<void(Machine&, agent::NodeAgent::Settings&)> adjust;  ///< what an agent is started with
+  std::function<void(Machine&, agent::AgentSettings&)> adjust;  ///< what an agent is started with
   std::function<void(Machine&)> each_second;
 
  private:

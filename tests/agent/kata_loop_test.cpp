@@ -66,7 +66,7 @@ class KataLoop : public testing::Test {
         EXPECT_EQ(label(name, handler), "") << "it went before its label";
       };
     }
-    fleet->adjust = [this](Fleet::Machine& machine, NodeAgent::Settings& settings) {
+    fleet->adjust = [this](Fleet::Machine& machine, AgentSettings& settings) {
       settings.kata_classes = "kata";
       settings.kata_space = "gpus";
       settings.fetcher = &kata.at(machine.name)->fetcher;

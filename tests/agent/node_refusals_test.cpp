@@ -16,13 +16,13 @@ using testing::Le;
 
 const std::string kWaits = std::string(api::kKataPrefix) + "kata";
 
-NodeChanges with_labels(const std::vector<std::string>& names) {
-  NodeChanges step;
+NodePatchContent with_labels(const std::vector<std::string>& names) {
+  NodePatchContent step;
   for (const std::string& name : names) step.labels[name] = "ready";
   return step;
 }
 
-NodeChanges with_note(NodeChanges step) {
+NodePatchContent with_note(NodePatchContent step) {
   step.annotations[api::kErrorAnnotation] = "0000:3b:00.0 is in use";
   return step;
 }
@@ -38,7 +38,7 @@ class NodeRefusalsTest : public testing::Test {
 };
 
 TEST_F(NodeRefusalsTest, WhatIsWrongIsLeftOutFirstAndForAWhile) {
-  NodeChanges step = with_note(with_labels({api::kStateLabel}));
+  NodePatchContent step = with_note(with_labels({api::kStateLabel}));
   refusals_.refuse(step, "no", now_, random_);
   EXPECT_TRUE(refusals_.are_notes_left_out(now_ + kSoon));
   EXPECT_EQ(refusals_.own(now_ + kSoon), "");
@@ -71,7 +71,7 @@ TEST_F(NodeRefusalsTest, LabelsThatCanWaitAreLeftOutBeforeTheOthers) {
 }
 
 TEST_F(NodeRefusalsTest, ACordonIsTriedAgainSoon) {
-  NodeChanges cordon;
+  NodePatchContent cordon;
   cordon.unschedulable = true;
   refusals_.refuse(cordon, "no cordon", now_, random_);
   EXPECT_EQ(refusals_.cordon(now_), "no cordon");
@@ -82,7 +82,7 @@ TEST_F(NodeRefusalsTest, ACordonIsTriedAgainSoon) {
 }
 
 TEST_F(NodeRefusalsTest, WhereAnnotationsAloneAreRefusedNothingIsTaken) {
-  NodeChanges features;
+  NodePatchContent features;
   features.annotations["gpu-ferry.io/other"] = "x";
   refusals_.refuse(features, "nothing", now_, random_);
   EXPECT_TRUE(refusals_.is_all_left_out(now_ + kSoon));
@@ -95,7 +95,7 @@ TEST_F(NodeRefusalsTest, WhereAnnotationsAloneAreRefusedNothingIsTaken) {
 }
 
 TEST_F(NodeRefusalsTest, PausesGrowUntilItIsTaken) {
-  const NodeChanges step = with_labels({kWaits});
+  const NodePatchContent step = with_labels({kWaits});
   const auto pause = [&] {
     refusals_.refuse(step, "no", now_, random_);
     const auto moments = refusals_.moments();

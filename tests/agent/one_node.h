@@ -143,14 +143,14 @@ class OneNode {
     }
   }
 
-  agent::NodeAgent::Settings settings = {.node = "n1",
-                                         .space = "gpus",
-                                         .config_maps = {"ferry"},
-                                         .config_files = {},
-                                         .operator_space = "gpu-operator",
-                                         .owner_spaces = {"kube-system"},
-                                         .defaults = {},
-                                         .drain_timeout = {}};
+  agent::AgentSettings settings = {.node = "n1",
+                                   .space = "gpus",
+                                   .config_maps = {"ferry"},
+                                   .config_files = {},
+                                   .operator_space = "gpu-operator",
+                                   .owner_spaces = {"kube-system"},
+                                   .defaults = {},
+                                   .drain_timeout = {}};
   VirtualClock clock;
   ApiServer server;
   kube::ApiTransport* transport = &server;  ///< the way there

@@ -597,16 +597,16 @@ TEST(Reconcile, NamesTheFirstDeadlineThatNoWatchReports) {
 TEST(Reconcile, RemembersSinceWhenItWaitsForOperands) {
   NodeSnapshot snapshot = snapshot_of({{policy::kVgpuConfigLabel, "render-mix"}, {kValidator, "true"}});
   snapshot.now = kNow;
-  snapshot.memory.change = reconcile(snapshot).change;
+  snapshot.memory.change = reconcile(snapshot).change_memory;
   EXPECT_EQ(snapshot.memory.change.waits_since, kNow);
   snapshot.now += kPausePatience;
   snapshot.paused = kPausePatience;
-  EXPECT_EQ(reconcile(snapshot).change.waits_since, kNow);
+  EXPECT_EQ(reconcile(snapshot).change_memory.waits_since, kNow);
   EXPECT_EQ(requeue_of(reconcile(snapshot)), "1 s: the change begins without operands");
   snapshot.paused += seconds(1);
-  EXPECT_EQ(reconcile(snapshot).change.waits_since, kNow) << "until it is written";
+  EXPECT_EQ(reconcile(snapshot).change_memory.waits_since, kNow) << "until it is written";
   snapshot.host.written = test::written(desired_state_for(snapshot));
-  EXPECT_EQ(reconcile(snapshot).change.waits_since, std::nullopt);
+  EXPECT_EQ(reconcile(snapshot).change_memory.waits_since, std::nullopt);
 }
 
 TEST(Reconcile, HoldsAPatchThatOthersHaveReverted) {

@@ -56,7 +56,7 @@ struct RolloutCase {
   Kind kind;
   std::size_t lease;
   bool may_begin;
-  bool looks;
+  bool watches_leases;
 };
 void PrintTo(const RolloutCase& one, std::ostream* out) {
   *out << one.name;
@@ -98,7 +98,7 @@ TEST_P(RolloutStepTest, SaysWhatIsToBeDone) {
     EXPECT_EQ(step.index, one.lease);
   }
   EXPECT_EQ(step.may_begin, one.may_begin);
-  EXPECT_EQ(step.looks, one.looks);
+  EXPECT_EQ(step.watches_leases, one.watches_leases);
   EXPECT_EQ(step.waits_for.empty(), step.may_begin);
 }
 

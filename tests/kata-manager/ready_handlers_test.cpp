@@ -119,7 +119,7 @@ TEST(HandlersFile, OfAnotherFormIsRefusedButForWhatIsReady) {
   }
 }
 
-class ReadyWatchTest : public testing::Test, public ContainerRuntime {
+class KataKeeperLoopTest : public testing::Test, public ContainerRuntime {
  protected:
   Result<RuntimeState> state() override {
     ++asked_;
@@ -129,9 +129,9 @@ class ReadyWatchTest : public testing::Test, public ContainerRuntime {
   Result<std::vector<RunningPod>> pods() override { return fail(Errc::failed, "not asked here"); }
 
   void begin(milliseconds longest = std::chrono::minutes(1)) {
-    watch_ = std::make_unique<ReadyWatch>(
+    watch_ = std::make_unique<KataKeeperLoop>(
         *loop_, host_, keeper_, "/run/containerd/containerd.sock", false,
-        ReadyWatch::Pauses{.settling = milliseconds(1), .first = milliseconds(1), .longest = longest});
+        KataKeeperLoop::Pauses{.settling = milliseconds(1), .first = milliseconds(1), .longest = longest});
   }
   bool until(const std::function<bool()>& there) {
     stop_ = {};
@@ -159,10 +159,10 @@ class ReadyWatchTest : public testing::Test, public ContainerRuntime {
   int asked_ = 0;
   std::vector<KnownRuntime> has_ = {kRunc, ours("kata-gpu")};
   KataKeeper keeper_{{.host = &host_, .writer = nullptr, .asked = this}, {}};
-  std::unique_ptr<ReadyWatch> watch_;
+  std::unique_ptr<KataKeeperLoop> watch_;
 };
 
-TEST_F(ReadyWatchTest, SaysWhatTheRuntimeHasAndAgainWhenItHasStarted) {
+TEST_F(KataKeeperLoopTest, SaysWhatTheRuntimeHasAndAgainWhenItHasStarted) {
   scratch_.directory("run/containerd");
   begin();
   EXPECT_TRUE(says({"kata-gpu"}));
@@ -173,7 +173,7 @@ TEST_F(ReadyWatchTest, SaysWhatTheRuntimeHasAndAgainWhenItHasStarted) {
   EXPECT_GT(asked_, before);
 }
 
-TEST_F(ReadyWatchTest, AsksUntilTheRuntimeAnswersAndKeepsWhatItHasSaid) {
+TEST_F(KataKeeperLoopTest, AsksUntilTheRuntimeAnswersAndKeepsWhatItHasSaid) {
   runs_ = false;
   begin();
   ASSERT_TRUE(until([&] { return asked_ > 3; })) << "it may be starting";
@@ -188,7 +188,7 @@ TEST_F(ReadyWatchTest, AsksUntilTheRuntimeAnswersAndKeepsWhatItHasSaid) {
   EXPECT_EQ(text(), handlers_file_text({.ready = {"kata-gpu"}})) << "no pod is started meanwhile either";
 }
 
-TEST_F(ReadyWatchTest, HearsOfAnotherDesiredState) {
+TEST_F(KataKeeperLoopTest, HearsOfAnotherDesiredState) {
   KataKeeper obeying({.host = &host_,
                       .writer = nullptr,
                       .asked = this,
@@ -197,9 +197,9 @@ TEST_F(ReadyWatchTest, HearsOfAnotherDesiredState) {
                       },
                       .devices = {}},
                      {});
-  watch_ = std::make_unique<ReadyWatch>(
+  watch_ = std::make_unique<KataKeeperLoop>(
       *loop_, host_, obeying, "/run/containerd/containerd.sock", true,
-      ReadyWatch::Pauses{
+      KataKeeperLoop::Pauses{
           .settling = milliseconds(1), .first = milliseconds(1), .longest = std::chrono::minutes(1)});
   scratch_.directory("run/containerd");
   EXPECT_TRUE(says({"kata-gpu"}));
@@ -210,7 +210,7 @@ TEST_F(ReadyWatchTest, HearsOfAnotherDesiredState) {
   watch_.reset();
 }
 
-TEST_F(ReadyWatchTest, HearsOfChangesThatAreNotReported) {
+TEST_F(KataKeeperLoopTest, HearsOfChangesThatAreNotReported) {
   scratch_.directory("run/containerd");
   begin(milliseconds(5));
   EXPECT_TRUE(says({"kata-gpu"}));

@@ -2,7 +2,7 @@
 // ferry-agent, which talks to an API server, and so links libcurl (docs/adr/0015). `ferry agent`
 // execs it, as does `ferry kubevirt-cr` with --check or --apply. The chart's uninstall hook runs `retire`.
 // Linked as kubectl-ferry it is `kubectl ferry`; as kubectl_complete-ferry it answers kubectl's completion.
-// This file, like main.cpp, may use all rooms.
+// This file may use all rooms.
 #include <array>
 #include <charconv>
 #include <chrono>
@@ -20,6 +20,7 @@
 #include <fmt/format.h>
 
 #include "agent/agent_options.h"
+#include "agent/agent_settings.h"
 #include "agent/host_files.h"
 #include "agent/kata/artifact_pulls.h"
 #include "agent/metrics/metrics_listener.h"
@@ -38,20 +39,20 @@
 #include "kubectl/kubectl_program.h"
 #include "vfio/quiesce/release.h"
 
-namespace ferry::cli {
+namespace ferry::agent {
 namespace {
 
 struct AgentCommand {
-  agent::AgentProgramOptions options;
-  DaemonOptions daemon;
+  AgentProgramOptions options;
+  cli::DaemonOptions daemon;
 };
 
 void describe(CLI::App& app, AgentCommand& command) {
   app.set_version_flag("--version", std::string("ferry ") + kVersion);
-  const agent::AgentOptionList list(app, command.options);
+  const AgentOptionList list(app, command.options);
   app.get_option("--node-name")->envname("NODE_NAME")->required();
   app.get_option("--namespace")->envname("POD_NAMESPACE");
-  add_daemon_options(app, command.daemon);
+  cli::add_daemon_options(app, command.daemon);
 }
 
 Result<std::chrono::seconds> duration_of(const char* option, const std::string& text) {
@@ -77,18 +78,51 @@ std::pair<std::string, std::string> config_map_of(const std::string& named, cons
 }
 
 /// Absent: the options name no address, so no metrics are served.
-Result<std::optional<agent::MetricsListener::Settings>> metrics_settings(
-    const agent::AgentProgramOptions& command) {
-  if (command.metrics_address.empty()) return std::optional<agent::MetricsListener::Settings>();
-  auto address = agent::ListenAddress::parse(command.metrics_address);
+Result<std::optional<MetricsListener::Settings>> metrics_settings(const AgentProgramOptions& command) {
+  if (command.metrics_address.empty()) return std::optional<MetricsListener::Settings>();
+  auto address = ListenAddress::parse(command.metrics_address);
   if (!address) return fail(std::move(address).error().during("--metrics-address"));
-  return std::optional(agent::MetricsListener::Settings{.address = std::move(*address),
-                                                        .certificate = command.metrics_certificate,
-                                                        .key = command.metrics_key,
-                                                        .token = command.metrics_token});
+  return std::optional(MetricsListener::Settings{.address = std::move(*address),
+                                                 .certificate = command.metrics_certificate,
+                                                 .key = command.metrics_key,
+                                                 .token = command.metrics_token});
 }
 
-Result<> serve(const agent::AgentProgramOptions& command, HostFs& host, const std::stop_token& stop) {
+/// `default_space`: the namespace of the API access; empty: it has none. The fetcher is left out.
+Result<AgentSettings> settings_of(const AgentProgramOptions& command, std::chrono::seconds drain_timeout,
+                                  const std::string& default_space) {
+  auto release = vfio::release_list(command.release);
+  if (!release) return fail(std::move(release).error());
+  const std::string space = command.space.empty() ? default_space : command.space;
+  if (space.empty()) {
+    return fail(Errc::usage, "the namespace of the ConfigMaps is not known",
+                "name it: --namespace, or POD_NAMESPACE");
+  }
+  const auto [kata_space, kata_classes] = config_map_of(command.kata_classes, space);
+  return AgentSettings{
+      .node = command.node,
+      .space = space,
+      .config_maps = command.config_files.empty() || command.has_config_map ? command.config_maps
+                                                                            : std::vector<std::string>(),
+      .config_files = command.config_files,
+      .among_others = command.among_others,
+      .operator_space = command.without_operator ? "" : command.operator_space,
+      .owner_spaces = command.owner_spaces,
+      .defaults = {.workload = parse_workload(command.default_workload),
+                   .policy = command.default_policy,
+                   .vgpu_config = command.default_vgpu_config,
+                   .release = std::move(*release)},
+      // Beside NVIDIA's programs the agent has their role, which permits no Leases.
+      .most_changing = command.among_others ? 0 : command.max_unavailable,
+      .drain_timeout = command.drain ? std::optional(drain_timeout) : std::nullopt,
+      .features = parse_feature_way(command.feature_labels).value_or(FeatureWay::none),
+      .feature_owner = command.feature_owner,
+      .kata_classes = kata_classes,
+      .kata_space = kata_space,
+      .pull = {.secrets = command.pull_secrets.empty() ? std::nullopt : std::optional(command.pull_secrets)}};
+}
+
+Result<> serve(const AgentProgramOptions& command, HostFs& host, const std::stop_token& stop) {
   const auto drain_timeout = duration_of("--drain-timeout", command.drain_timeout);
   if (!drain_timeout) return fail(drain_timeout.error());
   auto shown = metrics_settings(command);
@@ -96,52 +130,26 @@ Result<> serve(const agent::AgentProgramOptions& command, HostFs& host, const st
   auto access = kube::cluster_access({.kubeconfig = command.kubeconfig, .context = command.context},
                                      process_environment());
   if (!access) return fail(std::move(access).error());
-  auto release = vfio::release_list(command.release);
-  if (!release) return fail(std::move(release).error());
-  const std::string space = command.space.empty() ? access->default_namespace : command.space;
-  if (space.empty()) {
-    return fail(Errc::usage, "the namespace of the ConfigMaps is not known",
-                "name it: --namespace, or POD_NAMESPACE");
-  }
+  auto settings = settings_of(command, *drain_timeout, access->default_namespace);
+  if (!settings) return fail(std::move(settings).error());
   auto loop = EventLoop::create();
   if (!loop) return fail(std::move(loop).error());
   kube::LoopTimers timers(**loop);
   kube::CurlTransport curl(**loop, std::move(*access));
   kube::CountedTransport transport(curl);
   const kube::Random random = kube::random_numbers();
-  const auto [kata_space, kata_classes] = config_map_of(command.kata_classes, space);
-  agent::FetchRunner fetcher(**loop, host);
-  agent::NodeAgent agent(
-      host, transport, timers, random, [] { return std::chrono::system_clock::now(); },
-      {.node = command.node,
-       .space = space,
-       .config_maps = command.config_files.empty() || command.has_config_map ? command.config_maps
-                                                                             : std::vector<std::string>(),
-       .config_files = command.config_files,
-       .among_others = command.among_others,
-       .operator_space = command.without_operator ? "" : command.operator_space,
-       .owner_spaces = command.owner_spaces,
-       .defaults = {.workload = agent::parse_workload(command.default_workload),
-                    .policy = command.default_policy,
-                    .vgpu_config = command.default_vgpu_config,
-                    .release = std::move(*release)},
-       // Beside NVIDIA's programs the agent has their role, which permits no Leases.
-       .most_changing = command.among_others ? 0 : command.max_unavailable,
-       .drain_timeout = command.drain ? std::optional(*drain_timeout) : std::nullopt,
-       .features = agent::parse_feature_way(command.feature_labels).value_or(agent::FeatureWay::none),
-       .feature_owner = command.feature_owner,
-       .kata_classes = kata_classes,
-       .kata_space = kata_space,
-       .pull = {.secrets = command.pull_secrets.empty() ? std::nullopt : std::optional(command.pull_secrets)},
-       .fetcher = kata_classes.empty() ? nullptr : &fetcher});
+  FetchRunner fetcher(**loop, host);
+  if (!settings->kata_classes.empty()) settings->fetcher = &fetcher;
+  NodeAgent agent(
+      host, transport, timers, random, [] { return std::chrono::system_clock::now(); }, std::move(*settings));
   FolderWatch of_configs(**loop, [&agent] { agent.configurations_changed(); });
-  std::optional<agent::NodeMetrics> metrics;
-  std::optional<agent::MetricsServer> scraped;
-  agent::HostWatch files(**loop, host, [&agent, &metrics] {
+  std::optional<NodeMetrics> metrics;
+  std::optional<MetricsServer> scraped;
+  HostWatch files(**loop, host, [&agent, &metrics] {
     agent.host_changed();
     if (metrics) metrics->host_changed();
   });
-  agent::AgentInstance only(**loop, host, [&]() -> Result<> {
+  AgentInstance only(**loop, host, [&]() -> Result<> {
     for (const auto& file : command.config_files) {
       const auto folder = file.has_parent_path() ? file.parent_path() : ".";
       if (auto watched = of_configs.add(folder); !watched) return watched;
@@ -165,7 +173,7 @@ Result<> serve(const agent::AgentProgramOptions& command, HostFs& host, const st
 }
 
 }  // namespace
-}  // namespace ferry::cli
+}  // namespace ferry::agent
 
 int main(int argc, char** argv) {
   ferry::guard_standard_streams();
@@ -179,13 +187,13 @@ int main(int argc, char** argv) {
     return ferry::agent::retire_program(argc - 1, argv + 1);
   CLI::App app("Turns the labels of a Node into the desired state of its host, and reports the result",
                "ferry agent");
-  ferry::cli::AgentCommand command;
-  ferry::cli::describe(app, command);
+  ferry::agent::AgentCommand command;
+  ferry::agent::describe(app, command);
   return ferry::cli::run_daemon(app, argc, argv, command.daemon, "ferry-agent",
                                 [&](ferry::HostFs& host, const std::stop_token& stop) {
                                   // hostd removes the files that this agent pulls, as a member of their
                                   // group: new files stay group-writable.
                                   if (::geteuid() != 0) ::umask(S_IWOTH);
-                                  return ferry::cli::serve(command.options, host, stop);
+                                  return ferry::agent::serve(command.options, host, stop);
                                 });
 }
