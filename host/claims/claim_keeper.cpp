@@ -18,8 +18,11 @@ namespace {
 using vfio::PciAddress;
 
 /// The host on which these GPUs are accelerators, whatever their vendor is, and may change for a claim.
-NodeHost with_gpus(NodeHost host, const std::set<PciAddress>& gpus) {
+/// `others` are accelerators, too: a whole device has each GPU of its IOMMU group, and a request names one.
+NodeHost with_gpus(NodeHost host, std::set<PciAddress> gpus,
+                   const std::vector<api::ClaimableGpu>& others = {}) {
   for (const PciAddress& gpu : gpus) host.dra.erase(gpu);
+  for (const api::ClaimableGpu& gpu : others) gpus.insert(gpu.address);
   host.rebinds.rules.named.insert(gpus.begin(), gpus.end());
   host.vgpus.rules.named.insert(gpus.begin(), gpus.end());
   return host;
@@ -121,7 +124,9 @@ ClaimKeeper::Answer ClaimKeeper::prepare(const api::ClaimRequest& request) {
   GuardedProbes guarded(host_, uses_, {settings_.advertised_file, settings_.plugin_liveness}, {});
   auto plain = node_host_(guarded.probes());
   if (!plain) return fail(std::move(plain).error());
-  const NodeHost host = with_gpus(std::move(*plain), gpus_of(request, known));
+  const auto allowed = read_policy();
+  const NodeHost host = with_gpus(std::move(*plain), gpus_of(request, known),
+                                  allowed ? allowed->gpus : std::vector<api::ClaimableGpu>());
   auto node = scan_node(host);
   if (!node) return fail(std::move(node).error());
   std::erase_if(record->missing_functions, [&](const MissingFunctions& missing) {
@@ -131,7 +136,6 @@ ClaimKeeper::Answer ClaimKeeper::prepare(const api::ClaimRequest& request) {
   if (known != nullptr && known->phase == ClaimPhase::done && is_intact(*known, *node))
     return results_of(*known);
 
-  const auto allowed = read_policy();
   if (!allowed) return fail(Error(allowed.error()));
   if (known == nullptr) {
     auto planned = plan_claim(request, host, *node, *allowed, *record);
