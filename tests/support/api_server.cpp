@@ -481,8 +481,9 @@ kube::ApiReply ApiServer::remove(const Place& place, const json& options) {
   const auto has = text_at(found->second, "/metadata/uid");
   if (!uid.empty() && uid != has)
     return refusal(409, "Conflict",
-                   fmt::format("Operation cannot be fulfilled on {} \"{}\": Precondition failed: UID in "
-                               "precondition: {}, UID in object meta: {}",
+                   fmt::format("Operation cannot be fulfilled on {} \"{}\": the UID in the precondition ({}) "
+                               "does not match the UID in record ({}). The object might have been deleted "
+                               "and then recreated",
                                place.plural, place.name, uid, has));
   if (place.plural == kube::kPods.plural || text_at(options, "/propagationPolicy") == "Foreground") {
     end_later(place.path);
