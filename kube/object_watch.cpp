@@ -325,8 +325,12 @@ class ObjectWatch::Impl : Pinned {
   void watch_ended(Result<ApiReply> reply) {
     const bool lasted = timers_.now() - began_ >= kLasting;
     if (reply && reply->status != 200) return refused(error_of(*reply, asked("watch")), reply->retry_after);
-    if (!reply && !lasted && !moved_)
-      return failed(Request::watch, std::move(reply).error().during("watch " + selection_.text()), {});
+    if (!lasted && !moved_) {
+      Error error{.code = make_error_code(Errc::unreachable),
+                  .message = "it ended too soon, without an event"};
+      if (!reply) error = std::move(reply).error();
+      return failed(Request::watch, std::move(error).during("watch " + selection_.text()), {});
+    }
     // The server's time was over, or the connection was lost: the version to resume from is known.
     if (lasted) works();
     if (reply && lasted) return watch();

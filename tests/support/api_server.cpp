@@ -588,10 +588,10 @@ void ApiServer::set_down(bool down) {
   if (down) cut_streams();
 }
 
-void ApiServer::cut_streams() {
+void ApiServer::end_streams(const Result<kube::ApiReply>& how) {
   const auto keys = streams_ | std::views::keys;
   const std::vector<Call> calls(keys.begin(), keys.end());  // some go meanwhile
-  for (const auto call : calls) end(call, fail(Errc::unreachable, "the connection was lost"));
+  for (const auto call : calls) end(call, how);
 }
 
 void ApiServer::silence_streams() {
