@@ -100,7 +100,7 @@ LostClaims::~LostClaims() {
 void LostClaims::look(std::set<std::string> in_server) {
   in_server_ = std::move(in_server);
   std::map<std::string, Clock::time_point> lost;
-  for (const ClaimRecord& claim : settings_.checkpoint().claims) {
+  for (const CheckpointClaim& claim : settings_.checkpoint().claims) {
     if (in_server_.contains(claim.uid)) continue;
     const auto known = undone_at_.find(claim.uid);
     lost.emplace(claim.uid, known == undone_at_.end() ? timers_.now() + kPatience : known->second);

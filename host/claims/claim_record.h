@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // hostd's record of claims (kClaimRecordFile): the devices that it has made ready for ResourceClaims, or that
 // it is making ready. It is written before the first write to the host for a claim, and after the last one.
+// `ferry dra` has its own record of the same claims, the checkpoint (dra/checkpoint.h).
 //
 //   {"version": 1, "boot_id": "0e7c...", "claims": [
 //     {"uid": "5be0c3aa-...", "namespace": "studio", "name": "render-a", "phase": "intent | done",

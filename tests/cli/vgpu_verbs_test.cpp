@@ -215,7 +215,7 @@ TEST_F(VgpuVerbs, ListAClaimAndReleaseIt) {
 TEST_F(VgpuVerbs, ReleaseNoClaimOfARunningDriver) {
   mdev_.add_device(kT4, "nvidia-232", kA);
   record_claim(kernel_);
-  kernel_.file(api::kClaimsFile,
+  kernel_.file(api::kCheckpointFile,
                dra::checkpoint_text(
                    {.boot_id = "b", .claims = {{.uid = "u", .space = "studio", .name = "render-a"}}}));
   {
