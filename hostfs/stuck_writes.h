@@ -15,6 +15,7 @@
 
 namespace ferry {
 
+/// An act of any kind; the name is from the most frequent one.
 struct StuckWrite {
   int pid = 0;
   std::string act;           ///< "write /sys/bus/pci/drivers/x/unbind", "load module x"
