@@ -338,7 +338,8 @@ class ObjectWatch::Impl : Pinned {
   }
 
   void refused(const Error& error, std::optional<seconds> retry_after) {
-    // A single expired version is normal. A server that says so of its own newest version is given time.
+    // A single expired version is normal. If the server calls the version of its own fresh list expired, it
+    // is in trouble: the next list waits for the back-off.
     if (error.code == ApiErrc::expired && !std::exchange(expired_, true)) return later({}, &Impl::list);
     failed(Request::watch, error, retry_after);
   }
