@@ -32,7 +32,7 @@ inline constexpr int kAdvertisedVersion = 2;
 
 // `ferry dra` writes; `ferry status`, the agent and people read.
 
-inline constexpr const char* kClaimsFile = "run/ferry/dra/claims.json";  ///< dra/checkpoint.h
+inline constexpr const char* kCheckpointFile = "run/ferry/dra/claims.json";  ///< dra/checkpoint.h
 inline constexpr int kClaimsVersion = 1;
 
 // hostd writes and listens; `ferry dra` reads and connects. Only root and the group of `ferry dra` may enter

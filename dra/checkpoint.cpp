@@ -18,10 +18,10 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::array<std::pair<std::string_view, ClaimPhase>, 3> kPhases = {
-    {{"preparing", ClaimPhase::preparing},
-     {"prepared", ClaimPhase::prepared},
-     {"unpreparing", ClaimPhase::unpreparing}}};
+constexpr std::array<std::pair<std::string_view, CheckpointPhase>, 3> kPhases = {
+    {{"preparing", CheckpointPhase::preparing},
+     {"prepared", CheckpointPhase::prepared},
+     {"unpreparing", CheckpointPhase::unpreparing}}};
 
 // Writing.
 
@@ -77,7 +77,7 @@ Json json_of(const ClaimDevice& device) {
            set.name.empty() ? Json() : Json{{"name", set.name}, {"counters", json_of(set.counters)}}}};
 }
 
-Json json_of(const ClaimRecord& claim) {
+Json json_of(const CheckpointClaim& claim) {
   return {{"uid", claim.uid},
           {"namespace", claim.space},
           {"name", claim.name},
@@ -164,12 +164,12 @@ ClaimDevice read_claim_device(const JsonObject& device) {
   return out;
 }
 
-ClaimRecord read_claim(const JsonObject& claim) {
+CheckpointClaim read_claim(const JsonObject& claim) {
   return {.uid = claim.text("uid"),
           .space = claim.text("namespace"),
           .name = claim.text("name"),
           .pod_claim = claim.text_or_none("pod_claim"),
-          .phase = claim.word("phase", parse_claim_phase, ClaimPhase::preparing),
+          .phase = claim.word("phase", parse_checkpoint_phase, CheckpointPhase::preparing),
           .devices = claim.list("devices", read_claim_device)};
 }
 
@@ -178,35 +178,35 @@ Checkpoint read_whole(const JsonObject& file) {
   Checkpoint out{.boot_id = file.text("boot_id")};
   std::set<std::string> uids;
   out.claims = file.list("claims", [&uids](const JsonObject& claim) {
-    ClaimRecord read = read_claim(claim);
+    CheckpointClaim read = read_claim(claim);
     if (!uids.insert(read.uid).second) claim.blame("uid", "another claim has it");
     return read;
   });
-  std::ranges::sort(out.claims, {}, &ClaimRecord::uid);
+  std::ranges::sort(out.claims, {}, &CheckpointClaim::uid);
   return out;
 }
 
 // Steps.
 
 auto* find_record(auto& claims, std::string_view uid) {
-  const auto found = std::ranges::find(claims, uid, &ClaimRecord::uid);
+  const auto found = std::ranges::find(claims, uid, &CheckpointClaim::uid);
   return found == claims.end() ? nullptr : &*found;
 }
 
-std::string label(const ClaimRecord& claim) {
+std::string label(const CheckpointClaim& claim) {
   return fmt::format("the claim {}/{} (UID {})", claim.space, claim.name, claim.uid);
 }
 
 /// True if both have the same devices for the same requests.
-bool has_devices_of(const ClaimRecord& a, const ClaimRecord& b) {
+bool has_devices_of(const CheckpointClaim& a, const CheckpointClaim& b) {
   return std::ranges::equal(a.devices, b.devices, [](const ClaimDevice& one, const ClaimDevice& other) {
     return one.request == other.request && one.device.name == other.device.name;
   });
 }
 
 /// nullptr: no claim has the device.
-const ClaimRecord* user_of(const Checkpoint& checkpoint, const std::string& device) {
-  const auto found = std::ranges::find_if(checkpoint.claims, [&](const ClaimRecord& claim) {
+const CheckpointClaim* user_of(const Checkpoint& checkpoint, const std::string& device) {
+  const auto found = std::ranges::find_if(checkpoint.claims, [&](const CheckpointClaim& claim) {
     return std::ranges::any_of(claim.devices,
                                [&](const ClaimDevice& one) { return one.device.name == device; });
   });
@@ -215,16 +215,17 @@ const ClaimRecord* user_of(const Checkpoint& checkpoint, const std::string& devi
 
 }  // namespace
 
-std::string_view text(ClaimPhase phase) {
-  return std::ranges::find(kPhases, phase, &std::pair<std::string_view, ClaimPhase>::second)->first;
+std::string_view text(CheckpointPhase phase) {
+  return std::ranges::find(kPhases, phase, &std::pair<std::string_view, CheckpointPhase>::second)->first;
 }
 
-std::optional<ClaimPhase> parse_claim_phase(std::string_view word) {
-  const auto* const found = std::ranges::find(kPhases, word, &std::pair<std::string_view, ClaimPhase>::first);
+std::optional<CheckpointPhase> parse_checkpoint_phase(std::string_view word) {
+  const auto* const found =
+      std::ranges::find(kPhases, word, &std::pair<std::string_view, CheckpointPhase>::first);
   return found == kPhases.end() ? std::nullopt : std::optional(found->second);
 }
 
-const ClaimRecord* Checkpoint::find(std::string_view uid) const {
+const CheckpointClaim* Checkpoint::find(std::string_view uid) const {
   return find_record(claims, uid);
 }
 
@@ -232,11 +233,11 @@ std::string checkpoint_text(const Checkpoint& checkpoint) {
   return json_text(
       {{"version", api::kClaimsVersion},
        {"boot_id", checkpoint.boot_id},
-       {"claims", list_of(checkpoint.claims, [](const ClaimRecord& claim) { return json_of(claim); })}});
+       {"claims", list_of(checkpoint.claims, [](const CheckpointClaim& claim) { return json_of(claim); })}});
 }
 
 Result<Checkpoint> read_checkpoint(std::string_view text) {
-  return read_json(text, api::kClaimsFile, kCheckpointHint, read_whole);
+  return read_json(text, api::kCheckpointFile, kCheckpointHint, read_whole);
 }
 
 Checkpoint for_boot(Checkpoint checkpoint, std::string_view boot_id) {
@@ -244,9 +245,9 @@ Checkpoint for_boot(Checkpoint checkpoint, std::string_view boot_id) {
   return {.boot_id = std::string(boot_id)};
 }
 
-Result<> begin_prepare(Checkpoint& checkpoint, ClaimRecord claim) {
-  if (const ClaimRecord* const known = checkpoint.find(claim.uid)) {
-    if (known->phase == ClaimPhase::unpreparing)
+Result<> begin_prepare(Checkpoint& checkpoint, CheckpointClaim claim) {
+  if (const CheckpointClaim* const known = checkpoint.find(claim.uid)) {
+    if (known->phase == CheckpointPhase::unpreparing)
       return fail(Errc::refused, fmt::format("{} is being unprepared", label(*known)),
                   "the kubelet asks again; the claim waits until then");
     if (has_devices_of(*known, claim)) return {};
@@ -254,51 +255,51 @@ Result<> begin_prepare(Checkpoint& checkpoint, ClaimRecord claim) {
                 "the claim waits until they are undone");
   }
   for (const ClaimDevice& device : claim.devices)
-    if (const ClaimRecord* const user = user_of(checkpoint, device.device.name))
+    if (const CheckpointClaim* const user = user_of(checkpoint, device.device.name))
       return fail(Errc::refused, fmt::format("{}: {} still has it", device.device.name, label(*user)),
                   "the claim waits until that one has ended");
-  claim.phase = ClaimPhase::preparing;
+  claim.phase = CheckpointPhase::preparing;
   checkpoint.claims.push_back(std::move(claim));
-  std::ranges::sort(checkpoint.claims, {}, &ClaimRecord::uid);
+  std::ranges::sort(checkpoint.claims, {}, &CheckpointClaim::uid);
   return {};
 }
 
 Result<> finish_prepare(Checkpoint& checkpoint, std::string_view uid,
                         std::span<const PreparedDevice> results) {
-  ClaimRecord* const claim = find_record(checkpoint.claims, uid);
+  CheckpointClaim* const claim = find_record(checkpoint.claims, uid);
   if (claim == nullptr) return fail(Errc::not_found, fmt::format("no claim has the UID {}", uid));
-  if (claim->phase == ClaimPhase::unpreparing)
+  if (claim->phase == CheckpointPhase::unpreparing)
     return fail(Errc::failed, fmt::format("{} is being unprepared", label(*claim)));
   if (claim->devices.size() != results.size())
     return fail(Errc::failed, fmt::format("{} has {}, and hostd has prepared {}", label(*claim),
                                           counted(claim->devices.size(), "device"), results.size()));
   for (std::size_t i = 0; i < results.size(); ++i) claim->devices[i].result = results[i];
-  claim->phase = ClaimPhase::prepared;
+  claim->phase = CheckpointPhase::prepared;
   return {};
 }
 
 bool begin_again(Checkpoint& checkpoint, std::string_view uid) {
-  ClaimRecord* const claim = find_record(checkpoint.claims, uid);
+  CheckpointClaim* const claim = find_record(checkpoint.claims, uid);
   const auto has_result = [](const ClaimDevice& device) { return device.result != PreparedDevice(); };
   if (claim == nullptr || std::ranges::none_of(claim->devices, has_result)) return false;
-  claim->phase = ClaimPhase::preparing;
+  claim->phase = CheckpointPhase::preparing;
   return true;
 }
 
 bool begin_unprepare(Checkpoint& checkpoint, std::string_view uid) {
-  ClaimRecord* const claim = find_record(checkpoint.claims, uid);
+  CheckpointClaim* const claim = find_record(checkpoint.claims, uid);
   if (claim == nullptr) return false;
-  claim->phase = ClaimPhase::unpreparing;
+  claim->phase = CheckpointPhase::unpreparing;
   return true;
 }
 
 void finish_unprepare(Checkpoint& checkpoint, std::string_view uid) {
-  std::erase_if(checkpoint.claims, [&](const ClaimRecord& claim) { return claim.uid == uid; });
+  std::erase_if(checkpoint.claims, [&](const CheckpointClaim& claim) { return claim.uid == uid; });
 }
 
 std::vector<HeldDevice> held_devices(const Checkpoint& checkpoint) {
   std::vector<HeldDevice> out;
-  for (const ClaimRecord& claim : checkpoint.claims)
+  for (const CheckpointClaim& claim : checkpoint.claims)
     for (const ClaimDevice& device : claim.devices)
       out.push_back(
           {.claim = claim.uid, .gpu = device.gpu, .device = device.device, .counters = device.counters});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The checkpoint of claims (kClaimsFile): which devices claims have on this node, and how far each claim is.
-// `ferry dra` writes the file before and after each request to hostd, so that a process that was killed
+// The checkpoint of claims (kCheckpointFile): which devices claims have on this node, and how far each claim
+// is. `ferry dra` writes the file before and after each request to hostd, so that a process that was killed
 // anywhere goes on from there.
 //
 //   {"version": 1, "boot_id": "0e7c...", "claims": [
@@ -19,7 +19,8 @@
 //
 // A claim begins as `preparing`, before hostd is asked; is `prepared` once hostd has answered, until hostd
 // refuses a repeat; is `unpreparing` before hostd is asked to undo it, and then leaves the file. The file is
-// void after a reboot, which its boot ID shows.
+// void after a reboot, which its boot ID shows. hostd has its own record of the same claims
+// (host/claims/claim_record.h).
 #pragma once
 
 #include <cstdint>
@@ -41,10 +42,10 @@ namespace ferry::dra {
 inline constexpr const char* kCheckpointHint =
     "`ferry dra` writes it: is it of the same version? If no VM of this node has a GPU by a claim, remove it";
 
-enum class ClaimPhase { preparing, prepared, unpreparing };
-std::string_view text(ClaimPhase phase);
+enum class CheckpointPhase { preparing, prepared, unpreparing };
+std::string_view text(CheckpointPhase phase);
 /// Absent: another word.
-std::optional<ClaimPhase> parse_claim_phase(std::string_view word);
+std::optional<CheckpointPhase> parse_checkpoint_phase(std::string_view word);
 
 using api::DeviceNode;
 using api::PreparedDevice;
@@ -56,30 +57,31 @@ struct ClaimDevice {
   vfio::PciAddress gpu;                         ///< of a whole device: the first GPU of its IOMMU group
   std::string type = {};                        ///< the ID of the vGPU's type; empty: a whole device
   std::optional<std::uint32_t> placement = {};  ///< of a GPU with mixed sizes
-  Device device;               ///< as it was published, without taints: it stays published so
+  /// As it was published, without taints. It stays published like this until the claim ends.
+  Device device;
   CounterSet counters = {};    ///< that it consumes from, as published; no name: none
   PreparedDevice result = {};  ///< empty until the claim is prepared
   bool operator==(const ClaimDevice&) const = default;
 };
 
-struct ClaimRecord {
+struct CheckpointClaim {
   std::string uid;
   std::string space;  ///< namespace
   std::string name;
   /// The name in the pod's `resourceClaims` of a claim that was made from a template. Empty: the pod names
   /// the claim itself.
   std::string pod_claim = {};
-  ClaimPhase phase = ClaimPhase::preparing;
+  CheckpointPhase phase = CheckpointPhase::preparing;
   std::vector<ClaimDevice> devices = {};
-  bool operator==(const ClaimRecord&) const = default;
+  bool operator==(const CheckpointClaim&) const = default;
 };
 
 struct Checkpoint {
   std::string boot_id;
-  std::vector<ClaimRecord> claims = {};  ///< in order of UID
+  std::vector<CheckpointClaim> claims = {};  ///< in order of UID
 
   /// nullptr: there is no such claim.
-  const ClaimRecord* find(std::string_view uid) const;
+  const CheckpointClaim* find(std::string_view uid) const;
   bool operator==(const Checkpoint&) const = default;
 };
 
@@ -100,7 +102,7 @@ Checkpoint for_boot(Checkpoint checkpoint, std::string_view boot_id);
 /// Records the intent to prepare `claim`. A claim that is recorded already stays as it is. Errc::refused:
 /// another claim has one of the devices; or the claim is being unprepared; or it is recorded with other
 /// devices or requests, and must be unprepared first.
-Result<> begin_prepare(Checkpoint& checkpoint, ClaimRecord claim);
+Result<> begin_prepare(Checkpoint& checkpoint, CheckpointClaim claim);
 /// Records hostd's answers, in order of the claim's devices. Errc::not_found: no such claim. Errc::failed:
 /// another number of devices, or the claim is being unprepared.
 Result<> finish_prepare(Checkpoint& checkpoint, std::string_view uid,

@@ -41,7 +41,7 @@ std::string cdi_text(std::string_view device_class, Json devices) {
                     {"devices", std::move(devices)}});
 }
 
-Json cdi_device(const ClaimRecord& claim, const ClaimDevice& device) {
+Json cdi_device(const CheckpointClaim& claim, const ClaimDevice& device) {
   Json nodes = Json::array();
   for (const DeviceNode& node : device.result.nodes) {
     Json& one = nodes.emplace_back(Json{{"path", node.path}});
@@ -102,7 +102,7 @@ std::optional<std::string> claim_of_cdi_file(std::string_view file) {
   return std::string(name->substr(0, name->find('_')));
 }
 
-std::vector<std::string> requests_of(const ClaimRecord& claim) {
+std::vector<std::string> requests_of(const CheckpointClaim& claim) {
   std::vector<std::string> out;
   for (const ClaimDevice& device : claim.devices) {
     const std::string_view request = main_request(device.request);
@@ -111,7 +111,7 @@ std::vector<std::string> requests_of(const ClaimRecord& claim) {
   return out;
 }
 
-std::string claim_cdi_text(const ClaimRecord& claim) {
+std::string claim_cdi_text(const CheckpointClaim& claim) {
   Json devices = Json::array();
   for (const ClaimDevice& device : claim.devices) devices.push_back(cdi_device(claim, device));
   return cdi_text("claim", std::move(devices));
@@ -121,14 +121,14 @@ std::string metadata_path(std::string_view uid, std::string_view request) {
   return fmt::format("{}/{}/metadata.json", uid, request);
 }
 
-std::string metadata_container_path(const ClaimRecord& claim, std::string_view request) {
+std::string metadata_container_path(const CheckpointClaim& claim, std::string_view request) {
   const bool from_template = !claim.pod_claim.empty();
   return fmt::format("{}/{}/{}/{}/{}-metadata.json", kContainerFolder,
                      from_template ? "resourceclaimtemplates" : "resourceclaims",
                      from_template ? claim.pod_claim : claim.name, request, kDriver);
 }
 
-std::string metadata_text(const ClaimRecord& claim, std::string_view request) {
+std::string metadata_text(const CheckpointClaim& claim, std::string_view request) {
   Json out = {{"apiVersion", kMetadataVersion},
               {"kind", "DeviceMetadata"},
               {"metadata",
@@ -144,7 +144,8 @@ std::string metadata_text(const ClaimRecord& claim, std::string_view request) {
   return json_text(out);
 }
 
-std::string metadata_cdi_text(const ClaimRecord& claim, std::string_view request, std::string_view folder) {
+std::string metadata_cdi_text(const CheckpointClaim& claim, std::string_view request,
+                              std::string_view folder) {
   const Json mount = {{"hostPath", fmt::format("{}/{}", folder, metadata_path(claim.uid, request))},
                       {"containerPath", metadata_container_path(claim, request)},
                       {"options", Json::array({"ro", "bind"})}};
@@ -153,7 +154,7 @@ std::string metadata_cdi_text(const ClaimRecord& claim, std::string_view request
   return cdi_text("metadata", Json::array({device}));
 }
 
-std::vector<ClaimFile> claim_files(const ClaimRecord& claim, std::string_view folder) {
+std::vector<ClaimFile> claim_files(const CheckpointClaim& claim, std::string_view folder) {
   const std::vector<std::string> requests = requests_of(claim);
   std::vector<ClaimFile> out;
   for (const std::string& request : requests)
@@ -169,7 +170,7 @@ std::vector<ClaimFile> claim_files(const ClaimRecord& claim, std::string_view fo
   return out;
 }
 
-std::vector<DeviceAnswer> answer_of(const ClaimRecord& claim) {
+std::vector<DeviceAnswer> answer_of(const CheckpointClaim& claim) {
   std::set<std::string> requests;
   std::vector<DeviceAnswer> out;
   for (const ClaimDevice& device : claim.devices) {

@@ -32,22 +32,23 @@ std::string metadata_cdi_id(std::string_view uid, std::string_view request);
 std::optional<std::string> claim_of_cdi_file(std::string_view file);
 
 /// The requests of a claim, without alternatives, each once and in order of its devices. They name files.
-std::vector<std::string> requests_of(const ClaimRecord& claim);
+std::vector<std::string> requests_of(const CheckpointClaim& claim);
 
 /// The CDI file of a claim's devices: their nodes, and a variable that keeps NVIDIA's container runtime from
 /// adding GPUs. A container runtime creates a node without `fileMode` with 0666.
-std::string claim_cdi_text(const ClaimRecord& claim);
+std::string claim_cdi_text(const CheckpointClaim& claim);
 
 /// "<uid>/<request>/metadata.json", below the plugin's folder for metadata on the host. The UID is in it, so
 /// that a late removal for a former claim does not take the files of a new claim of its name.
 std::string metadata_path(std::string_view uid, std::string_view request);
 /// The file's path in a container.
-std::string metadata_container_path(const ClaimRecord& claim, std::string_view request);
+std::string metadata_container_path(const CheckpointClaim& claim, std::string_view request);
 /// The metadata file of a request: its devices with their attributes. A mediated device has the attribute
 /// `mdevUUID` and no PCI address; all others have the address of the function that the VM gets.
-std::string metadata_text(const ClaimRecord& claim, std::string_view request);
+std::string metadata_text(const CheckpointClaim& claim, std::string_view request);
 /// The CDI file that mounts it. `folder`: the plugin's folder for metadata, an absolute path on the host.
-std::string metadata_cdi_text(const ClaimRecord& claim, std::string_view request, std::string_view folder);
+std::string metadata_cdi_text(const CheckpointClaim& claim, std::string_view request,
+                              std::string_view folder);
 
 /// A file and its place.
 struct ClaimFile {
@@ -63,7 +64,7 @@ struct ClaimFile {
 
 /// All files of a prepared claim, in the order in which they are written: a CDI file names metadata that must
 /// be complete. `folder`: as metadata_cdi_text().
-std::vector<ClaimFile> claim_files(const ClaimRecord& claim, std::string_view folder);
+std::vector<ClaimFile> claim_files(const CheckpointClaim& claim, std::string_view folder);
 
 /// A device in the answer to the kubelet.
 struct DeviceAnswer {
@@ -73,6 +74,6 @@ struct DeviceAnswer {
   std::vector<std::string> cdi_ids;  ///< the first device of a request has the request's metadata, too
   bool operator==(const DeviceAnswer&) const = default;
 };
-std::vector<DeviceAnswer> answer_of(const ClaimRecord& claim);
+std::vector<DeviceAnswer> answer_of(const CheckpointClaim& claim);
 
 }  // namespace ferry::dra

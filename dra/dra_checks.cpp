@@ -105,9 +105,11 @@ Check mediated_check(const std::vector<std::string>& parents) {
 }
 
 Check group_check(const vfio::PciFunction& function) {
-  Check check{.id = "dra-iommu-group",
-              .subject = function.address.text(),
-              .why = "a claim gets an IOMMU group whole, and a GPU without one is not published"};
+  Check check{
+      .id = "dra-iommu-group",
+      .subject = function.address.text(),
+      .why =
+          "devices of claims are published by IOMMU group, and no claim gets one of a GPU without a group"};
   if (function.iommu_group) return std::move(check).passed(fmt::format("group {}", *function.iommu_group));
   return std::move(check).failed("it is in no IOMMU group", "`ferry doctor` says how to switch the IOMMU on");
 }

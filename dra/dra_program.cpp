@@ -67,10 +67,6 @@ DraProgram::DraProgram(EventLoop& loop, HostFs& host, kube::ApiTransport& transp
                       .unprepare_all_but =
                           [this](const std::set<std::string>& kept) { driver_->unprepare_all_but(kept); }}) {}
 
-DraProgram::~DraProgram() {
-  timers_.cancel(memory_timer_);
-}
-
 Result<> DraProgram::run(const std::stop_token& stop) {
   loop_.post([this] { try_now(); });
   loop_.run(stop);
@@ -168,11 +164,7 @@ void DraProgram::node_changed() {
 
 /// Each reconcile of the slices touches as much memory as a start, even if it writes none.
 void DraProgram::drop_memory_later() {
-  if (std::exchange(drops_memory_, true)) return;
-  memory_timer_ = timers_.at(timers_.now() + kCalm, [this] {
-    drops_memory_ = false;
-    drop_startup_memory();
-  });
+  if (!memory_timer_.is_set()) memory_timer_.set(timers_.now() + kCalm, [] { drop_startup_memory(); });
 }
 
 void DraProgram::end_by(Error error) {

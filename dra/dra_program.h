@@ -35,7 +35,6 @@ class DraProgram : Pinned {
   /// All references must outlive this.
   DraProgram(EventLoop& loop, HostFs& host, kube::ApiTransport& transport, const kube::Random& random,
              DraProgramOptions options);
-  ~DraProgram();
 
   /// Runs the loop until `stop`. Waits for hostd, which makes the folders and permits this process to use
   /// them. Errors: the checkpoint is malformed; the kubelet's folder does not exist or is gone; a name that
@@ -68,8 +67,7 @@ class DraProgram : Pinned {
   std::unique_ptr<DraServer> server_;  ///< null: not begun
   std::optional<FolderWatch> folder_;  ///< of hostd's list
   std::string waits_for_;              ///< last logged message
-  kube::Timers::Timer memory_timer_ = {};
-  bool drops_memory_ = false;  ///< memory_timer_ is set
+  kube::OwnedTimer memory_timer_{timers_};
   std::optional<Error> failure_;
 };
 

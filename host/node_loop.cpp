@@ -25,7 +25,6 @@
 #include "host/node_keeper.h"
 #include "host/usage/process_facts.h"
 #include "hostfs/directory_watch.h"
-#include "hostfs/earlier_record.h"
 #include "hostfs/locks.h"
 #include "vfio/pci/uevents.h"
 
@@ -284,7 +283,6 @@ class NodeLoop {
 
   void begin() {
     show_liveness();
-    for (const Error& error : earlier_records(host_)) spdlog::warn("{}; {}", error.message, error.hint);
     files_.watch();  // before the first look, so that nothing comes between
     listen_to_the_kernel();
     loop_.post([this] { round(NodeKeeper::News::anything); });

@@ -27,6 +27,7 @@
 #include "common/process/spawn.h"
 #include "common/text/text.h"
 #include "hostfs/check_reading.h"
+#include "hostfs/host_act_request.h"
 #include "hostfs/host_writer.h"
 #include "hostfs/in_flight_writes.h"
 #include "hostfs/kernel_facts.h"
@@ -244,37 +245,41 @@ int write_attribute(HostFs& host, std::string_view path, std::string_view value,
 // Returns the errno or the negated exit status, and puts an answer's text into `read`.
 int perform(HostFs& host, const std::string& root, std::span<const HostLibrary> libraries,
             std::string_view request, InFlightWrite& recorder, std::string& read) {
-  const char kind = request.front();
+  const auto kind = static_cast<ActKind>(request.front());
   request.remove_prefix(1);
-  if (kind == 'c' || kind == 'x' || kind == 'o') cut(request, '\0');  // the device
+  if (kind == ActKind::call_library || kind == ActKind::run || kind == ActKind::output)
+    cut(request, '\0');  // the device
   switch (kind) {
-    case 'c':
+    case ActKind::call_library:
       return ask_library(host, libraries, request, read);
-    case 'r':
+    case ActKind::read:
       return read_attribute(host, request, read);
-    case 'e':
+    case ActKind::claim:
       return try_claim(host, request);
-    case 'm':
+    case ActKind::load_module:
       return load_module(root, std::string(request));
-    case 'u':
+    case ActKind::unload_module:
       return unload_module(std::string(request));
-    case 'w': {
+    case ActKind::write: {
       const std::string_view path = cut(request, '\0');
       return write_attribute(host, path, request, false);
     }
-    case 'x':
+    case ActKind::run:
       return run_program(host, request, -1, recorder);
-    case 'o':
+    case ActKind::output:
       return run_for_output(host, request, Answers::output, read, recorder);
-    case 'k':
+    case ActKind::run_or_kill:
       return run_or_kill(host, request, Answers::nothing, read, recorder);
-    case 'q':
+    case ActKind::output_or_kill:
       return run_or_kill(host, request, Answers::output, read, recorder);
-    case 't':
+    case ActKind::transcript:
       return run_or_kill(host, request, Answers::transcript, read, recorder);
-    default:
-      return EINVAL;
+    case ActKind::prepare:
+    case ActKind::write_if_unset:
+    case ActKind::batch:
+      break;
   }
+  return EINVAL;
 }
 
 struct Recorded {
@@ -284,16 +289,16 @@ struct Recorded {
 
 // The record of an act that changes a device; absent for others. It is needed if the parent is killed.
 std::optional<Recorded> to_record(std::string_view request) {
-  const char kind = request.front();
+  const auto kind = static_cast<ActKind>(request.front());
   request.remove_prefix(1);
   const std::string first(cut(request, '\0'));
   std::string rest(request);
-  if (kind == 'w') return Recorded{.act = "write /" + first, .value = rest};
-  if (kind == 'm') return Recorded{.act = "load module " + first, .value = first};
-  if (kind == 'u') return Recorded{.act = "unload module " + first, .value = first};
-  if ((kind != 'x' && kind != 'c') || first.empty()) return std::nullopt;
+  if (kind == ActKind::write) return Recorded{.act = "write /" + first, .value = rest};
+  if (kind == ActKind::load_module) return Recorded{.act = "load module " + first, .value = first};
+  if (kind == ActKind::unload_module) return Recorded{.act = "unload module " + first, .value = first};
+  if ((kind != ActKind::run && kind != ActKind::call_library) || first.empty()) return std::nullopt;
   std::ranges::replace(rest, '\0', ' ');
-  return Recorded{.act = (kind == 'x' ? "run" : "ask") + (" " + rest), .value = first};
+  return Recorded{.act = (kind == ActKind::run ? "run" : "ask") + (" " + rest), .value = first};
 }
 
 bool nobody_listens() {
@@ -322,7 +327,7 @@ bool answer(int number, std::string_view read) {
 std::optional<int> write_several(HostFs& host, std::string_view orders, InFlightWrite& in_flight,
                                  WriteProgress& progress) {
   while (!orders.empty()) {
-    const bool only_if_unset = orders.front() == 'n';
+    const bool only_if_unset = static_cast<ActKind>(orders.front()) == ActKind::write_if_unset;
     orders.remove_prefix(1);
     const std::string_view path = cut(orders, '\0');
     const std::string_view value = cut(orders, '\0');
@@ -360,13 +365,14 @@ int host_act_main(int argc, char** argv, std::span<const HostLibrary> libraries)
     if (n < 0) return 2;
     if (n == 0) break;
     const auto whole = std::string_view(request).substr(0, static_cast<std::size_t>(n));
-    if (whole.front() == 'p') {
+    const auto kind = static_cast<ActKind>(whole.front());
+    if (kind == ActKind::prepare) {
       in_flight.try_prepare();
       continue;
     }
     std::string read;
     std::optional<int> outcome;
-    if (whole.front() == 'b') {
+    if (kind == ActKind::batch) {
       in_flight.prepare();
       outcome = progress ? write_several(host, whole.substr(1), in_flight, *progress) : EINVAL;
     } else {

@@ -17,6 +17,7 @@
 
 #include "common/process/spawn.h"
 #include "common/text/text.h"
+#include "hostfs/host_act_request.h"
 #include "hostfs/stuck_writes.h"
 
 namespace ferry {
@@ -37,8 +38,8 @@ void send_to(const UniqueFd& line, const std::string& request) {
   (void)::send(line.get(), request.data(), request.size(), MSG_NOSIGNAL);
 }
 
-std::string write_request(char kind, const std::filesystem::path& path, std::string_view value) {
-  std::string request = kind + path.string();
+std::string write_request(ActKind kind, const std::filesystem::path& path, std::string_view value) {
+  std::string request = act_request(kind, path.string());
   request += '\0';
   request += value;
   return request;
@@ -46,15 +47,13 @@ std::string write_request(char kind, const std::filesystem::path& path, std::str
 
 // Puts the first writes into one request, as many as fit and at least one, and cuts `writes` to them.
 std::string run_request(std::span<const AttributeWrite>& writes) {
-  std::string request = "b";
+  std::string request = act_request(ActKind::batch, {});
   std::size_t count = 0;
   for (const AttributeWrite& write : writes) {
     const std::string path = write.path.string();
     if (count > 0 && request.size() + path.size() + write.value.size() > kLongestRun) break;
-    request += write.only_if_unset ? 'n' : 'w';
-    request += path;
-    request += '\0';
-    request += write.value;
+    request += write_request(write.only_if_unset ? ActKind::write_if_unset : ActKind::write, write.path,
+                             write.value);
     request += '\0';
     ++count;
   }
@@ -109,7 +108,7 @@ SpawningWriter::~SpawningWriter() {
 }
 
 void SpawningWriter::prepare(std::size_t acts) {
-  const std::string word = "p";
+  const std::string word = act_request(ActKind::prepare, {});
   {
     const std::lock_guard lock(mutex_);
     for (const Child& child : idle_) send_to(child.line, word);
@@ -276,8 +275,8 @@ Result<std::string> SpawningWriter::judge(Child& child, Answer answer, const std
 
 Result<> SpawningWriter::write(const std::filesystem::path& relative, std::string_view value,
                                std::chrono::milliseconds deadline) {
-  return done(
-      act(write_request('w', relative, value), "write /" + relative.string(), std::string(value), deadline));
+  return done(act(write_request(ActKind::write, relative, value), "write /" + relative.string(),
+                  std::string(value), deadline));
 }
 
 Result<> SpawningWriter::write_in_order(std::span<const AttributeWrite> writes,
@@ -329,8 +328,8 @@ Result<> SpawningWriter::finish(Child& child, std::span<const AttributeWrite> wr
 }
 
 Result<> SpawningWriter::load_module(std::string_view name, std::chrono::milliseconds deadline) {
-  auto r =
-      done(act("m" + std::string(name), "load module " + std::string(name), std::string(name), deadline));
+  auto r = done(act(act_request(ActKind::load_module, name), "load module " + std::string(name),
+                    std::string(name), deadline));
   // The child loads libkmod (kmod_library.h) and can answer only with an errno.
   if (!r && r.error().code == std::error_code(ELIBACC, std::generic_category()))
     r.error().hint = "install libkmod2";
@@ -339,7 +338,7 @@ Result<> SpawningWriter::load_module(std::string_view name, std::chrono::millise
 
 Result<std::string> SpawningWriter::read(const std::filesystem::path& relative,
                                          std::chrono::milliseconds deadline) {
-  return act_once("r" + relative.string(), "read /" + relative.string(), deadline);
+  return act_once(act_request(ActKind::read, relative.string()), "read /" + relative.string(), deadline);
 }
 
 Result<std::string> SpawningWriter::act_once(const std::string& request, const std::string& what,
@@ -362,13 +361,13 @@ Result<std::string> SpawningWriter::act_once(const std::string& request, const s
 Result<> SpawningWriter::try_claim(const std::filesystem::path& relative, DeviceNumber number,
                                    std::chrono::milliseconds deadline) {
   const std::string value = std::to_string(number.major) + ":" + std::to_string(number.minor);
-  return done(
-      act_once(write_request('e', relative, value), "read the claim on /" + relative.string(), deadline));
+  return done(act_once(write_request(ActKind::claim, relative, value),
+                       "read the claim on /" + relative.string(), deadline));
 }
 
 Result<> SpawningWriter::unload_module(std::string_view name, std::chrono::milliseconds deadline) {
-  return done(
-      act("u" + std::string(name), "unload module " + std::string(name), std::string(name), deadline));
+  return done(act(act_request(ActKind::unload_module, name), "unload module " + std::string(name),
+                  std::string(name), deadline));
 }
 
 std::string HostCommand::text() const {
@@ -376,26 +375,27 @@ std::string HostCommand::text() const {
 }
 
 Result<std::string> SpawningWriter::call(const LibraryCall& call, std::chrono::milliseconds deadline) {
-  auto answer = act("c" + (call.changes ? call.device : "") + '\0' + call.name + '\0' + call.request,
-                    call.what, call.device, deadline);
+  const std::string arguments = (call.changes ? call.device : "") + '\0' + call.name + '\0' + call.request;
+  auto answer = act(act_request(ActKind::call_library, arguments), call.what, call.device, deadline);
   if (!answer && answer.error().code == std::errc::function_not_supported)
     answer.error().code = Errc::unsupported;
   return answer;
 }
 
 Result<> SpawningWriter::run(const HostCommand& command, std::chrono::milliseconds deadline) {
-  if (command.killed_when_late && command.device.empty()) return done(run_or_kill('k', command, deadline));
-  return done(act("x" + command.device + '\0' + words_of(command), "run " + command.text(), command.device,
-                  deadline));
+  if (command.killed_when_late && command.device.empty())
+    return done(run_or_kill(ActKind::run_or_kill, command, deadline));
+  return done(act(act_request(ActKind::run, command.device + '\0' + words_of(command)),
+                  "run " + command.text(), command.device, deadline));
 }
 
 // The child kills the program, since only the program's parent can wait for it.
-Result<std::string> SpawningWriter::run_or_kill(char kind, const HostCommand& command,
+Result<std::string> SpawningWriter::run_or_kill(ActKind kind, const HostCommand& command,
                                                 std::chrono::milliseconds deadline) {
   constexpr std::chrono::seconds kKilling{10};  // a program that survives SIGKILL longer is in the kernel
   const std::string what = "run " + command.text();
-  auto ended =
-      act(kind + std::to_string(deadline.count()) + '\0' + words_of(command), what, {}, deadline + kKilling);
+  auto ended = act(act_request(kind, std::to_string(deadline.count()) + '\0' + words_of(command)), what, {},
+                   deadline + kKilling);
   if (ended || ended.error().code != std::errc::timed_out) return ended;
   return fail(Errc::failed, fmt::format("{}: it did not end within {:g} s, and was killed", what,
                                         std::chrono::duration<double>(deadline).count()));
@@ -403,13 +403,14 @@ Result<std::string> SpawningWriter::run_or_kill(char kind, const HostCommand& co
 
 Result<std::string> SpawningWriter::transcript(const HostCommand& command,
                                                std::chrono::milliseconds deadline) {
-  return run_or_kill('t', command, deadline);
+  return run_or_kill(ActKind::transcript, command, deadline);
 }
 
 Result<std::string> SpawningWriter::output(const HostCommand& command, std::chrono::milliseconds deadline) {
-  if (command.killed_when_late && command.device.empty()) return run_or_kill('q', command, deadline);
-  return act("o" + command.device + '\0' + words_of(command), "run " + command.text(), command.device,
-             deadline);
+  if (command.killed_when_late && command.device.empty())
+    return run_or_kill(ActKind::output_or_kill, command, deadline);
+  return act(act_request(ActKind::output, command.device + '\0' + words_of(command)), "run " + command.text(),
+             command.device, deadline);
 }
 
 }  // namespace ferry

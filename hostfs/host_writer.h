@@ -24,6 +24,8 @@
 
 namespace ferry {
 
+enum class ActKind : char;  // host_act_request.h
+
 /// Deadline of a write: loading a big driver or resetting a GPU takes tens of seconds, but never this long.
 inline constexpr std::chrono::seconds kWriteDeadline{90};
 
@@ -211,8 +213,8 @@ class SpawningWriter final : public HostWriter {
   static Result<std::string> judge(Child& child, Answer answer, const std::string& what);
   Result<> finish(Child& child, std::span<const AttributeWrite> writes,
                   const std::function<void(std::size_t)>& begin);
-  /// `kind` is the letter of the request.
-  Result<std::string> run_or_kill(char kind, const HostCommand& command, std::chrono::milliseconds deadline);
+  Result<std::string> run_or_kill(ActKind kind, const HostCommand& command,
+                                  std::chrono::milliseconds deadline);
   Result<std::string> act(const std::string& request, const std::string& what, const std::string& value,
                           std::chrono::milliseconds deadline);
   /// act() for a request that changes nothing: while an earlier one of the same name is stuck, none is begun.
@@ -238,19 +240,8 @@ struct HostLibrary {
 };
 
 /// Main function of a child. Standard input is a SOCK_SEQPACKET socket, standard output the memory of a
-/// WriteProgress. Returns 0 when the other end closes, 2 when called wrongly. Requests, with "|" for a NUL:
-///   p                    acts that change something are about to come; has no answer
-///   wPATH|VALUE          write; in a batch "n" instead of "w": only if nothing is set, else EEXIST
-///   bwPATH|VALUE|...     a batch of writes up to the first error; WriteProgress has the number of those made
-///   mNAME, uNAME         load or unload a module
-///   rPATH, ePATH|8:17    read an attribute, claim the block device of that number
-///   xDEVICE|ROOT|WORDS   run a program on a device, words separated by "|"; "o": the answer is its output
-///   kMS|ROOT|WORDS       run a program without a device, killed after MS milliseconds (ETIMEDOUT); "q": the
-///                        answer is its output; "t": both streams, with any exit status
-///   cDEVICE|NAME|TEXT    send TEXT to the library NAME; DEVICE is empty unless the call changes it
-/// The answer is an int, then at most 64 KiB of text. The int is 0, an errno, or a program's negated exit
-/// status. During a batch, 0 and "." follow each write but the last while
-/// WriteProgress::each_is_waited_for().
+/// WriteProgress. Returns 0 when the other end closes, 2 when called wrongly. Its requests are in
+/// host_act_request.h.
 int host_act_main(int argc, char** argv, std::span<const HostLibrary> libraries = {});
 
 }  // namespace ferry

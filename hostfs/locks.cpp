@@ -100,7 +100,6 @@ InstanceLockQueue::InstanceLockQueue(EventLoop& loop, HostFs& host, std::filesys
 }
 
 InstanceLockQueue::~InstanceLockQueue() {
-  loop_.cancel(timer_);
   if (watch_) loop_.forget(watch_->fd());
 }
 
@@ -125,7 +124,7 @@ void InstanceLockQueue::watch() {
 }
 
 void InstanceLockQueue::try_now() {
-  loop_.cancel(timer_);
+  timer_.cancel();
   const bool moved = candidate_ && !candidate_->is_at(host_, file_).value_or(true);
   if (moved && watch_) {  // the directory may have changed too; open files keep its events away
     loop_.forget(watch_->fd());
@@ -155,7 +154,7 @@ void InstanceLockQueue::try_now() {
 }
 
 void InstanceLockQueue::try_in(Clock::duration pause) {
-  timer_ = loop_.at(Clock::now() + pause, [this] { try_now(); });
+  timer_.set(Clock::now() + pause, [this] { try_now(); });
 }
 
 namespace {

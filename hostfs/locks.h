@@ -9,6 +9,7 @@
 #include <string>
 
 #include "common/event_loop.h"
+#include "common/owned_timer.h"
 #include "common/pinned.h"
 #include "common/result.h"
 #include "common/unique_fd.h"
@@ -76,7 +77,7 @@ class InstanceLockQueue : Pinned {
   const std::function<void(InstanceLock)> ours_;
   std::optional<DirectoryWatch> watch_;
   std::optional<InstanceLock> candidate_;  // opened, not locked; closing it would look like the holder's end
-  EventLoop::Timer timer_;
+  OwnedTimer timer_{loop_};
   EventLoop::Clock::duration pause_;
   std::set<std::string> logged_;
 };

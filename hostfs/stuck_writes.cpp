@@ -15,8 +15,6 @@ namespace ferry {
 namespace {
 
 constexpr const char* kDirectory = "run/ferry/stuck-writes";
-// An earlier version wrote its records there. Only root could write and read that folder.
-constexpr const char* kEarlierDirectory = "run/ferry/hostd/stuck";
 
 // Time since the boot, since records are void after the next. ABI: clock_gettime(2).
 std::int64_t milliseconds_now() {
@@ -74,11 +72,15 @@ Present present(const HostFs& host) {
   return {.boot = boot_id(host), .pid_namespace = pid_namespace_of_proc(host)};
 }
 
-// False if /proc is not of the process's PID namespace: its number means another process there.
+// False if /proc is not of the process's PID namespace: its number means another process there. False also if
+// the process cannot be read, for want of a descriptor, say: clear_ended_records() would remove its record.
 bool has_ended(const HostFs& host, int pid, const nlohmann::json& record, const Present& now) {
   if (!now.pid_namespace || record.value("pid_namespace", "") != *now.pid_namespace) return false;
   const auto process = process_state(host, pid);
-  return !process || process->state == 'Z' || process->start_time != record.value("start_time", "");
+  if (!process) return is_gone(process.error()) || process.error().code == std::errc::no_such_process;
+  // Empty: the writer of the record could not read it.
+  const std::string started = record.value("start_time", "");
+  return process->state == 'Z' || (!started.empty() && process->start_time != started);
 }
 
 Record parse(const HostFs& host, const std::string& text, const Present& now) {
@@ -94,7 +96,7 @@ Record parse(const HostFs& host, const std::string& text, const Present& now) {
     out.live = (!now.boot || boot.empty() || boot == *now.boot) && !has_ended(host, out.write.pid, json, now);
     return out;
   } catch (const nlohmann::json::exception&) {
-    return {};  // not Ferry's, or half a file of an old version: names no live write
+    return {};  // not Ferry's: names no live write
   }
 }
 
@@ -104,15 +106,15 @@ Result<std::map<std::filesystem::path, Record>> read_all(const HostFs& host) {
   if (!names) return fail(Error(names.error()));
   const Present now = present(host);
   std::map<std::filesystem::path, Record> out;
-  const auto read = [&](const std::filesystem::path& directory, const std::vector<std::string>& files) {
-    for (const std::string& name : files) {
-      if (!name.ends_with(".json") || name.starts_with('.')) continue;
-      const auto path = directory / name;
-      if (const auto text = host.read_file(path)) out.emplace(path, parse(host, *text, now));
-    }
-  };
-  read(kDirectory, *names);
-  read(kEarlierDirectory, names_in(host, kEarlierDirectory).value_or(std::vector<std::string>()));
+  for (const std::string& name : *names) {
+    if (!name.ends_with(".json") || name.starts_with('.')) continue;
+    const auto path = std::filesystem::path(kDirectory) / name;
+    const auto text = host.read_file(path);
+    if (text)
+      out.emplace(path, parse(host, *text, now));
+    else if (!is_gone(text.error()))
+      return fail(Error(text.error()));
+  }
   return out;
 }
 

@@ -15,6 +15,7 @@
 
 namespace ferry {
 
+/// An act of any kind; the name is from the most frequent one.
 struct StuckWrite {
   int pid = 0;
   std::string act;           ///< "write /sys/bus/pci/drivers/x/unbind", "load module x"
@@ -38,7 +39,7 @@ Result<> forget_stuck_write(HostFs& host, int pid);
 Result<> clear_ended_records(HostFs& host);
 
 /// The acts still in the kernel. Records of another boot, or of a process that has ended, are void and
-/// ignored.
+/// ignored. Errors: a record cannot be read.
 Result<std::vector<StuckWrite>> stuck_writes(const HostFs& host);
 
 /// True: the act's path or value names `device` (a PCI address, an mdev UUID, a module).

@@ -81,10 +81,12 @@ bool is_decision(const ApiReply& reply) {
   return status.is_object() && status.value("kind", json()) == "Status";
 }
 
-// A conflict has other reasons too; only the server's message tells them apart.
+// A conflict has other reasons too; only the server's message tells them apart. The first text is that of
+// rest.BeforeDelete and of evictions; the second one is the storage's, for an object replaced after that.
 bool is_another_of_the_name(const Error& error) {
   return error.code == ApiErrc::conflict &&
-         error.message.find("Precondition failed: UID") != std::string::npos;
+         (error.message.find("the UID in the precondition") != std::string::npos ||
+          error.message.find("Precondition failed: UID") != std::string::npos);
 }
 
 bool is_success(int status) {

@@ -41,7 +41,8 @@ std::string hint_of(CURLcode code) {
   switch (static_cast<int>(code)) {
     case CURLE_PEER_FAILED_VERIFICATION:
     case CURLE_SSL_CACERT_BADFILE:
-      return "the authority is certificate-authority of the kubeconfig, or ca.crt of the pod";
+      return "the authority, also of a proxy with https://, is certificate-authority of the kubeconfig, or "
+             "ca.crt of the pod";
     case CURLE_SSL_CERTPROBLEM:
       return "it is client-certificate and client-key of the kubeconfig";
     default:
@@ -304,8 +305,16 @@ class CurlExchange : Pinned {
   // Credentials are bytes: libcurl reuses a connection only for a request with the same ones.
   void set_credentials(const ClusterAccess& access, const CurlCredentials& credentials) {
     curl_.trust(credentials.authorities, false);
-    if (access.insecure) curl_.set(CURLOPT_SSL_VERIFYPEER, 0L);
-    if (access.insecure) curl_.set(CURLOPT_SSL_VERIFYHOST, 0L);
+    // As in Go's clients, a proxy with https:// may have its certificate from the same authorities.
+    if (!credentials.authorities.empty()) {
+      const curl_blob authorities = curl_blob_of(credentials.authorities);
+      curl_.set(CURLOPT_PROXY_CAINFO_BLOB, &authorities);
+    }
+    if (access.insecure) {
+      for (const CURLoption check : {CURLOPT_SSL_VERIFYPEER, CURLOPT_SSL_VERIFYHOST,
+                                     CURLOPT_PROXY_SSL_VERIFYPEER, CURLOPT_PROXY_SSL_VERIFYHOST})
+        curl_.set(check, 0L);
+    }
     if (!credentials.certificate.empty()) {
       const curl_blob certificate = curl_blob_of(credentials.certificate);
       const curl_blob key = curl_blob_of(credentials.key);

@@ -325,8 +325,12 @@ class ObjectWatch::Impl : Pinned {
   void watch_ended(Result<ApiReply> reply) {
     const bool lasted = timers_.now() - began_ >= kLasting;
     if (reply && reply->status != 200) return refused(error_of(*reply, asked("watch")), reply->retry_after);
-    if (!reply && !lasted && !moved_)
-      return failed(Request::watch, std::move(reply).error().during("watch " + selection_.text()), {});
+    if (!lasted && !moved_) {
+      Error error{.code = make_error_code(Errc::unreachable),
+                  .message = "it ended too soon, without an event"};
+      if (!reply) error = std::move(reply).error();
+      return failed(Request::watch, std::move(error).during("watch " + selection_.text()), {});
+    }
     // The server's time was over, or the connection was lost: the version to resume from is known.
     if (lasted) works();
     if (reply && lasted) return watch();
@@ -334,7 +338,8 @@ class ObjectWatch::Impl : Pinned {
   }
 
   void refused(const Error& error, std::optional<seconds> retry_after) {
-    // A single expired version is normal. A server that says so of its own newest version is given time.
+    // A single expired version is normal. If the server calls the version of its own fresh list expired, it
+    // is in trouble: the next list waits for the back-off.
     if (error.code == ApiErrc::expired && !std::exchange(expired_, true)) return later({}, &Impl::list);
     failed(Request::watch, error, retry_after);
   }

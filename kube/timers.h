@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/event_loop.h"
+#include "common/owned_timer.h"
 #include "common/pinned.h"
 
 namespace ferry::kube {
@@ -35,22 +36,6 @@ class LoopTimers final : public Timers {
   EventLoop& loop_;
 };
 
-/// A timer that ends with its owner.
-class OwnedTimer : Pinned {
- public:
-  explicit OwnedTimer(Timers& timers) : timers_(timers) {}
-  ~OwnedTimer() { cancel(); }
-
-  /// Runs `job` at `when`, instead of the last such job.
-  void set(Timers::Clock::time_point when, EventLoop::Job job) {
-    cancel();
-    timer_ = timers_.at(when, std::move(job));
-  }
-  void cancel() { timers_.cancel(timer_); }
-
- private:
-  Timers& timers_;
-  Timers::Timer timer_;
-};
+using OwnedTimer = OwnedTimerOf<Timers>;
 
 }  // namespace ferry::kube

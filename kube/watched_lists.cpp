@@ -70,11 +70,7 @@ std::optional<Error> WatchedLists::unwatchable() const {
 
 void WatchedLists::schedule() {
   const bool all = std::ranges::all_of(entries_, [](const auto& entry) { return entry->answers(); });
-  if (!all || std::exchange(scheduled_, true)) return;
-  timer_.set(timers_.now() + kTogether, [this] {
-    scheduled_ = false;
-    changed_();
-  });
+  if (all && !timer_.is_set()) timer_.set(timers_.now() + kTogether, [this] { changed_(); });
 }
 
 }  // namespace ferry::kube

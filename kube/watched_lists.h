@@ -58,7 +58,6 @@ class WatchedLists : Pinned {
   Timers& timers_;
   const std::function<void()> changed_;
   std::vector<std::unique_ptr<Entry>> entries_;
-  bool scheduled_ = false;
   OwnedTimer timer_;
 };
 

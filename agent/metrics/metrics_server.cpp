@@ -64,15 +64,15 @@ void read_into(MeetingFile<Content>& out, const HostFs& host, const char* file,
 
 /// Each phase has a number; absent: there is no checkpoint, or it cannot be read.
 std::optional<std::map<std::string, std::size_t>> count_claims(const HostFs& host) {
-  const auto content = host.read_file(api::kClaimsFile, HostFs::Links::refused);
+  const auto content = host.read_file(api::kCheckpointFile, HostFs::Links::refused);
   if (!content) return std::nullopt;
   const auto checkpoint = dra::read_checkpoint(*content);
   if (!checkpoint) return std::nullopt;
   std::map<std::string, std::size_t> out;
-  for (const dra::ClaimPhase phase :
-       {dra::ClaimPhase::preparing, dra::ClaimPhase::prepared, dra::ClaimPhase::unpreparing})
+  for (const dra::CheckpointPhase phase :
+       {dra::CheckpointPhase::preparing, dra::CheckpointPhase::prepared, dra::CheckpointPhase::unpreparing})
     out[std::string(dra::text(phase))] = 0;
-  for (const dra::ClaimRecord& claim : checkpoint->claims) ++out[std::string(dra::text(claim.phase))];
+  for (const dra::CheckpointClaim& claim : checkpoint->claims) ++out[std::string(dra::text(claim.phase))];
   return out;
 }
 

@@ -76,8 +76,9 @@ void Retirement::remove() {
       [this](Result<> done) {
         call_.reset();
         if (!done) {
-          if (done.error().code != kube::ApiErrc::forbidden && !kube::may_mend(done.error()))
-            return end(std::move(done));
+          const bool passes = kube::may_mend(done.error()) || done.error().code == kube::ApiErrc::forbidden ||
+                              done.error().code == kube::ApiErrc::unauthorized;
+          if (!passes) return end(std::move(done));
           refusal_ = std::move(done).error();
           again_.set(timers_.now() + backoff_.next(random_), [this] { remove(); });
           return;

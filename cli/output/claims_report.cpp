@@ -35,8 +35,8 @@ std::string id_of(const dra::ClaimDevice& device) {
 }  // namespace
 
 NodeClaims read_claims(const HostFs& host) {
-  if (!host.exists(api::kClaimsFile)) return {};
-  const auto text = host.read_file(api::kClaimsFile, HostFs::Links::refused);
+  if (!host.exists(api::kCheckpointFile)) return {};
+  const auto text = host.read_file(api::kCheckpointFile, HostFs::Links::refused);
   if (!text) {
     Error error = text.error();
     // Only a file that cannot be a checkpoint has a hint already.
@@ -51,7 +51,7 @@ NodeClaims read_claims(const HostFs& host) {
 
 json claims_document(const NodeClaims& node) {
   auto out = json::array();
-  for (const dra::ClaimRecord& claim : node.claims) {
+  for (const dra::CheckpointClaim& claim : node.claims) {
     auto devices = json::array();
     for (const dra::ClaimDevice& device : claim.devices) {
       const std::string id = id_of(device);
@@ -74,7 +74,7 @@ std::string claims_text(const NodeClaims& node, const TextOutput& output) {
   if (!node.problem.empty()) return fmt::format("note: claims: {}\n", visible_line(node.problem));
   if (node.claims.empty()) return {};
   Table table({"CLAIM", "PHASE", "GPU", "DEVICE", "ID"});
-  for (const dra::ClaimRecord& claim : node.claims)
+  for (const dra::CheckpointClaim& claim : node.claims)
     for (const dra::ClaimDevice& device : claim.devices)
       table.add({visible_line(fmt::format("{}/{}", claim.space, claim.name)), std::string(text(claim.phase)),
                  device.gpu.text(), kind_of(device), id_of(device)});

@@ -14,8 +14,8 @@
 namespace ferry::cli {
 
 struct NodeClaims {
-  std::vector<dra::ClaimRecord> claims = {};  ///< of the running boot, in order of UID
-  std::string problem = {};                   ///< why they are not known; empty: they are, or there are none
+  std::vector<dra::CheckpointClaim> claims = {};  ///< of the running boot, in order of UID
+  std::string problem = {};  ///< why they are not known; empty: they are, or there are none
 };
 
 /// Reads the file, in which another user has written.

@@ -85,7 +85,7 @@ Result<> check_uid(const std::string& uid) {
 /// pods.
 Result<> check_not_served(const Session& session, const std::string& uid) {
   const NodeClaims known = read_claims(*session.host);
-  const bool has_it = std::ranges::find(known.claims, uid, &dra::ClaimRecord::uid) != known.claims.end();
+  const bool has_it = std::ranges::find(known.claims, uid, &dra::CheckpointClaim::uid) != known.claims.end();
   if (!has_it && known.problem.empty()) return {};
   const auto runs = is_present(*session.host, api::kDraLock);
   if (!runs) return fail(Error(runs.error()));
@@ -97,7 +97,7 @@ Result<> check_not_served(const Session& session, const std::string& uid) {
   }
   if (has_it)
     print_to_stderr("warning: /{} still has claim {}: delete its pods before `ferry dra` runs again here\n",
-                    api::kClaimsFile, uid);
+                    api::kCheckpointFile, uid);
   return {};
 }
 

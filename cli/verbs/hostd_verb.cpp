@@ -78,7 +78,7 @@ std::function<void()> keep_folders(const HostFs& host, const HostdOptions& keepi
   if (keeping.dra_group) {
     // The kubelet and the runtime make most of the folders that `ferry dra` writes, as root's.
     std::vector<std::filesystem::path> folders = of_the_host(keeping.dra_folders);
-    folders.insert(folders.begin(), std::filesystem::path(api::kClaimsFile).parent_path());
+    folders.insert(folders.begin(), std::filesystem::path(api::kCheckpointFile).parent_path());
     add({.group = *keeping.dra_group,
          .lock = {},
          .folders = std::move(folders),

@@ -102,7 +102,6 @@ SocketAcceptor::SocketAcceptor(EventLoop& loop, SocketFile socket, std::function
 }
 
 SocketAcceptor::~SocketAcceptor() {
-  loop_.cancel(timer_);
   loop_.forget(socket_.fd());
 }
 
@@ -112,8 +111,8 @@ void SocketAcceptor::accept_all() {
   if (connection) return;
   spdlog::warn("{}; trying again in a moment", connection.error().message);
   loop_.forget(socket_.fd());
-  timer_ = loop_.at(EventLoop::Clock::now() + kNoDescriptors,
-                    [this] { loop_.watch(socket_.fd(), [this] { accept_all(); }); });
+  timer_.set(EventLoop::Clock::now() + kNoDescriptors,
+             [this] { loop_.watch(socket_.fd(), [this] { accept_all(); }); });
 }
 
 std::optional<SocketIdentity> socket_identity(int directory, const std::string& name) {

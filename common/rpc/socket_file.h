@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "common/event_loop.h"
+#include "common/owned_timer.h"
 #include "common/pinned.h"
 #include "common/result.h"
 #include "common/unique_fd.h"
@@ -78,7 +79,7 @@ class SocketAcceptor : Pinned {
   EventLoop& loop_;
   const SocketFile socket_;
   const std::function<void(UniqueFd)> take_;
-  EventLoop::Timer timer_;  // until it fires, no connection is accepted
+  OwnedTimer timer_{loop_};  // until it fires, no connection is accepted
 };
 
 /// Connects to another process's socket. ENOENT and ECONNREFUSED: no process listens.

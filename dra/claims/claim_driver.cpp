@@ -14,7 +14,7 @@
 
 #include "common/text/json.h"
 #include "dra/claims/hostd_client.h"
-#include "dra/claims/new_claim_record.h"
+#include "dra/claims/new_checkpoint_claim.h"
 #include "dra/names.h"
 
 namespace ferry::dra {
@@ -39,13 +39,13 @@ Error is_being_undone(const ClaimKey& key) {
 }
 
 /// True: the kubelet has asked for the undo, and it has not ended.
-bool is_half_undone(const ClaimRecord& claim) {
-  return claim.phase == ClaimPhase::unpreparing;
+bool is_half_undone(const CheckpointClaim& claim) {
+  return claim.phase == CheckpointPhase::unpreparing;
 }
 
 bool is_prepared(const Checkpoint& checkpoint, const std::string& uid) {
-  const ClaimRecord* const claim = checkpoint.find(uid);
-  return claim != nullptr && claim->phase == ClaimPhase::prepared;
+  const CheckpointClaim* const claim = checkpoint.find(uid);
+  return claim != nullptr && claim->phase == CheckpointPhase::prepared;
 }
 
 /// True if the claim is no more, or its allocation has no device of this pool. By then no pod has reserved
@@ -72,7 +72,7 @@ class ClaimFolder {
       : host_(host), cdi_(std::move(cdi)), metadata_(std::move(metadata)) {}
 
   /// Writes the files that are missing or differ.
-  Result<> write(const ClaimRecord& claim) {
+  Result<> write(const CheckpointClaim& claim) {
     for (const ClaimFile& file : claim_files(claim, "/" + metadata_.string())) {
       const auto path = (file.folder == ClaimFile::Folder::metadata ? metadata_ : cdi_) / file.path;
       const auto present = host_.read_file(path, HostFs::Links::refused);
@@ -153,7 +153,7 @@ class Driver final : public ClaimDriver {
   void unprepare_all_but(const std::set<std::string>& kept) override {
     std::vector<ClaimKey> half_undone;
     std::vector<ClaimKey> gone;
-    for (const ClaimRecord& claim : checkpoint_.claims)
+    for (const CheckpointClaim& claim : checkpoint_.claims)
       if (!kept.contains(claim.uid) && !works_.contains(claim.uid))
         (is_half_undone(claim) ? half_undone : gone)
             .push_back({.uid = claim.uid, .space = claim.space, .name = claim.name});
@@ -292,7 +292,7 @@ class Driver final : public ClaimDriver {
       }
       return answer(waiter, fail(is_being_undone(key)));
     }
-    if (const ClaimRecord* const known = checkpoint_.find(key.uid);
+    if (const CheckpointClaim* const known = checkpoint_.find(key.uid);
         known != nullptr && is_half_undone(*known)) {
       // A kubelet that has lost its own records does not ask for the rest.
       answer(waiter, fail(is_being_undone(key)));
@@ -323,7 +323,8 @@ class Driver final : public ClaimDriver {
 
   void begin(Work& work, const AllocatedClaim& claim) {
     const std::string& uid = work.key.uid;
-    auto record = checkpoint_.find(uid) == nullptr ? new_record(claim) : Result<ClaimRecord>(names_of(claim));
+    auto record =
+        checkpoint_.find(uid) == nullptr ? new_record(claim) : Result<CheckpointClaim>(names_of(claim));
     if (!record) return end_work(work, std::move(record).error());
     Checkpoint next = checkpoint_;
     if (auto begun = begin_prepare(next, std::move(*record)); !begun) {
@@ -354,7 +355,7 @@ class Driver final : public ClaimDriver {
                      });
   }
 
-  Result<ClaimRecord> new_record(const AllocatedClaim& claim) const {
+  Result<CheckpointClaim> new_record(const AllocatedClaim& claim) const {
     auto node = parts_.node.node();
     if (!node) return fail(std::move(node).error());
     return record_of(claim, std::move(*node), checkpoint_, pool_);
@@ -400,7 +401,7 @@ class Driver final : public ClaimDriver {
 
   /// Makes sure that the files of a prepared claim are there, and answers.
   void hand_over(Work& work) {
-    const ClaimRecord& claim = *checkpoint_.find(work.key.uid);
+    const CheckpointClaim& claim = *checkpoint_.find(work.key.uid);
     if (auto written = files_.write(claim); !written) return end_work(work, std::move(written).error());
     std::vector<std::string> names;
     names.reserve(claim.devices.size());
@@ -476,8 +477,8 @@ class Driver final : public ClaimDriver {
     const auto is_unknown = [this](const std::string& uid) { return checkpoint_.find(uid) == nullptr; };
     if (auto removed = files_.remove(is_unknown); !removed)
       spdlog::error("files of claims that have ended stay: {}", removed.error().text());
-    for (const ClaimRecord& claim : checkpoint_.claims) {
-      if (claim.phase != ClaimPhase::prepared) continue;
+    for (const CheckpointClaim& claim : checkpoint_.claims) {
+      if (claim.phase != CheckpointPhase::prepared) continue;
       if (auto written = files_.write(claim); !written) spdlog::error("{}", written.error().text());
     }
   }

@@ -95,7 +95,7 @@ class ClaimDriver : Pinned {
   /// Paths are relative to the host's root.
   struct Settings {
     std::string node;  ///< the Node's name
-    std::filesystem::path claims_file = api::kClaimsFile;
+    std::filesystem::path claims_file = api::kCheckpointFile;
     std::filesystem::path hostd_socket = api::kClaimSocket;
     std::filesystem::path cdi_folder = "var/run/cdi";
     std::filesystem::path metadata_folder = "var/lib/kubelet/plugins/gpu-ferry.io/metadata";

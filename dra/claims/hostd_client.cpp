@@ -63,7 +63,6 @@ Result<std::unique_ptr<HostdCall>> HostdCall::connect(EventLoop& loop, const Hos
 }
 
 HostdCall::~HostdCall() {
-  loop_.cancel(timer_);
   loop_.forget(connection_.get());
 }
 
@@ -71,7 +70,7 @@ void HostdCall::send(const api::ClaimRequest& request, std::chrono::milliseconds
   done_ = std::move(done);
   limit_ = limit;
   const auto fail_soon = [this](Error error) {
-    timer_ = loop_.at(EventLoop::Clock::now(), [this, error = std::move(error)] { finish(fail(error)); });
+    timer_.set(EventLoop::Clock::now(), [this, error = std::move(error)] { finish(fail(error)); });
   };
   const std::string text = api::claim_request_text(request);
   if (text.size() > api::kLongestClaimMessage)
@@ -83,7 +82,7 @@ void HostdCall::send(const api::ClaimRequest& request, std::chrono::milliseconds
   if (::send(connection_.get(), text.data(), text.size(), MSG_NOSIGNAL) < 0)
     return fail_soon(away(error_from_errno(errno, "send a request to hostd").message));
   loop_.watch(connection_.get(), [this] { read_answer(); });
-  timer_ = loop_.at(EventLoop::Clock::now() + limit, [this] {
+  timer_.set(EventLoop::Clock::now() + limit, [this] {
     finish(fail(away(fmt::format("hostd has not answered in {} s", limit_.count() / 1000))));
   });
 }
@@ -105,7 +104,7 @@ void HostdCall::read_answer() {
 }
 
 void HostdCall::finish(Result<std::vector<api::PreparedDevice>> result) {
-  loop_.cancel(timer_);
+  timer_.cancel();
   loop_.forget(connection_.get());
   const Done done = std::move(done_);
   done(std::move(result));  // last: it may destroy this

@@ -10,6 +10,7 @@
 
 #include "api/claim_request.h"
 #include "common/event_loop.h"
+#include "common/owned_timer.h"
 #include "common/pinned.h"
 #include "common/result.h"
 #include "common/unique_fd.h"
@@ -45,7 +46,7 @@ class HostdCall : Pinned {
 
   EventLoop& loop_;
   const UniqueFd connection_;
-  EventLoop::Timer timer_;
+  OwnedTimer timer_{loop_};
   std::chrono::milliseconds limit_{};
   bool has_answered_ = false;
   Done done_;

@@ -93,23 +93,19 @@ void KubeClaimEvents::give(const ClaimKey& claim, std::string_view reason, const
 LostClaims::LostClaims(kube::Timers& timers, Settings settings)
     : timers_(timers), settings_(std::move(settings)) {}
 
-LostClaims::~LostClaims() {
-  timers_.cancel(timer_);
-}
-
 void LostClaims::look(std::set<std::string> in_server) {
   in_server_ = std::move(in_server);
   std::map<std::string, Clock::time_point> lost;
-  for (const ClaimRecord& claim : settings_.checkpoint().claims) {
+  for (const CheckpointClaim& claim : settings_.checkpoint().claims) {
     if (in_server_.contains(claim.uid)) continue;
     const auto known = undone_at_.find(claim.uid);
     lost.emplace(claim.uid, known == undone_at_.end() ? timers_.now() + kPatience : known->second);
   }
   undone_at_ = std::move(lost);
-  timers_.cancel(timer_);
+  timer_.cancel();
   if (undone_at_.empty()) return;
   const auto first = std::ranges::min_element(undone_at_, {}, [](const auto& entry) { return entry.second; });
-  timer_ = timers_.at(first->second, [this] { undo_due(); });
+  timer_.set(first->second, [this] { undo_due(); });
 }
 
 void LostClaims::undo_due() {

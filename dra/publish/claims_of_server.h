@@ -90,7 +90,6 @@ class LostClaims : Pinned {
 
   /// The timers must outlive this.
   LostClaims(kube::Timers& timers, Settings settings);
-  ~LostClaims();
 
   /// Call this when the checkpoint, or the claims with devices of this node, may have changed.
   /// `in_server`: the UIDs of the latter.
@@ -105,7 +104,7 @@ class LostClaims : Pinned {
   const Settings settings_;
   std::set<std::string> in_server_;
   std::map<std::string, Clock::time_point> undone_at_;  ///< lost claims, by UID
-  kube::Timers::Timer timer_;
+  kube::OwnedTimer timer_{timers_};
 };
 
 }  // namespace ferry::dra

@@ -134,10 +134,6 @@ SlicePublisher::SlicePublisher(const HostFs& host, kube::ApiTransport& transport
       claims_(transport, timers, random_, {.kind = kube::kResourceClaims}, listener(kClaims),
               parts_of_claims(pool_name(settings_.node))) {}
 
-SlicePublisher::~SlicePublisher() {
-  for (const auto& timer : {soon_, again_, look_, probe_again_}) timers_.cancel(timer);
-}
-
 kube::ObjectWatch::Listener SlicePublisher::listener(const char* what) {
   kube::ObjectWatch::Listener out;
   out.changed = [this] { schedule(); };
@@ -206,22 +202,18 @@ void SlicePublisher::report(const char* subject, const Error& error) {
 }
 
 void SlicePublisher::schedule() {
-  if (std::exchange(scheduled_, true)) return;
-  soon_ = timers_.at(timers_.now(), [this] {
-    scheduled_ = false;
-    reconcile();
-  });
+  if (!reconcile_timer_.is_set()) reconcile_timer_.set(timers_.now(), [this] { reconcile(); });
 }
 
 void SlicePublisher::reconcile() {
   if (!gpus_read_) read_gpus();
   if (settings_.changed) settings_.changed();
   // The end of each of these reconciles again.
-  if (!round_.empty() || reading_node_ || !probed_ || pauses_) return;
+  if (!requests_.empty() || reading_node_ || !probed_ || retry_timer_.is_set()) return;
   const Result<NodeModel> known = node();
   if (!known || !slices_.listed()) return;
   if (!is_reported()) return look_again();
-  if (std::exchange(looks_, false)) timers_.cancel(look_);
+  poll_timer_.cancel();
   SlicePlan plan;
   {
     const Publication publication = publication_of(*known);
@@ -239,7 +231,7 @@ void SlicePublisher::reconcile() {
   // A Node that was deleted and made again has another UID, and slices of the former one are collected.
   if (!std::exchange(node_read_, false) && creates) return read_node();
   last_generation_ = std::max(last_generation_, plan.generation);
-  std::ranges::move(plan.requests, std::back_inserter(round_));
+  std::ranges::move(plan.requests, std::back_inserter(requests_));
   send_next();
 }
 
@@ -303,7 +295,7 @@ void SlicePublisher::log_notes(const std::vector<std::string>& notes) {
 }
 
 void SlicePublisher::probe() {
-  timers_.cancel(probe_again_);
+  probe_timer_.cancel();
   probed_ = false;
   if (probe_.is_under_way()) return;
   probe_.begin({.node = settings_.node, .node_uid = node_uid_},
@@ -314,7 +306,7 @@ void SlicePublisher::probed(Result<ServerFeatures> features) {
   if (!features) {
     report(kFeatures, features.error());
     if (features.error().code == Errc::unsupported) features_.reset();
-    probe_again_ = timers_.at(timers_.now() + probe_backoff_.next(random_), [this] { probe(); });
+    probe_timer_.set(timers_.now() + probe_backoff_.next(random_), [this] { probe(); });
     return;
   }
   probe_backoff_.reset();
@@ -345,7 +337,7 @@ void SlicePublisher::node_read(const Result<json>& node) {
 // Requests.
 
 void SlicePublisher::send_next() {
-  const SliceRequest& request = round_.front();
+  const SliceRequest& request = requests_.front();
   const auto answered = [this](const Result<json>& answer) { written(answer); };
   wrote_ = true;
   switch (request.action) {
@@ -367,7 +359,7 @@ void SlicePublisher::written(const Result<json>& answer) {
   const std::string version = kube::version_of(*answer);
   if (kube::is_later(version, awaited_version_)) awaited_version_ = version;
   const auto stored = read_slice(*answer);
-  if (stored && is_stored_as_sent(*stored, round_.front().slice)) return sent_one();
+  if (stored && is_stored_as_sent(*stored, requests_.front().slice)) return sent_one();
   failed(
       {.code = make_error_code(Errc::failed),
        .message =
@@ -378,18 +370,18 @@ void SlicePublisher::written(const Result<json>& answer) {
 
 void SlicePublisher::removed(const Result<>& answer) {
   if (!answer) return failed(answer.error());
-  removed_.insert(round_.front().uid);
+  removed_.insert(requests_.front().uid);
   sent_one();
 }
 
 void SlicePublisher::sent_one() {
-  round_.pop_front();
-  if (round_.empty()) return schedule();
+  requests_.pop_front();
+  if (requests_.empty()) return schedule();
   send_next();
 }
 
 void SlicePublisher::failed(const Error& error) {
-  round_.clear();
+  requests_.clear();
   if (!is_overtaken(error)) return retry(error);
   spdlog::debug("{}: read again", error.text());
   pause();
@@ -401,11 +393,8 @@ void SlicePublisher::retry(const Error& error) {
 }
 
 void SlicePublisher::pause() {
-  if (std::exchange(pauses_, true)) return;
-  again_ = timers_.at(timers_.now() + backoff_.next(random_), [this] {
-    pauses_ = false;
-    schedule();
-  });
+  if (retry_timer_.is_set()) return;
+  retry_timer_.set(timers_.now() + backoff_.next(random_), [this] { schedule(); });
 }
 
 bool SlicePublisher::is_reported() {
@@ -417,11 +406,7 @@ bool SlicePublisher::is_reported() {
 // The watch may report a write without a change: after the server has answered with a list of the same
 // slices.
 void SlicePublisher::look_again() {
-  if (std::exchange(looks_, true)) return;
-  look_ = timers_.at(timers_.now() + kPollPeriod, [this] {
-    looks_ = false;
-    schedule();
-  });
+  if (!poll_timer_.is_set()) poll_timer_.set(timers_.now() + kPollPeriod, [this] { schedule(); });
 }
 
 }  // namespace ferry::dra

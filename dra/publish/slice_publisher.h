@@ -129,7 +129,6 @@ class SlicePublisher final : public ModelSource {
   /// The references must outlive this object.
   SlicePublisher(const HostFs& host, kube::ApiTransport& transport, kube::Timers& timers, kube::Random random,
                  Settings settings);
-  ~SlicePublisher() override;
 
   /// Errc::usage: the node's name cannot be one.
   Result<> begin();
@@ -188,31 +187,29 @@ class SlicePublisher final : public ModelSource {
   kube::ObjectWatch claims_;
 
   std::optional<std::vector<Gpu>> gpus_;  ///< absent: hostd has not listed them yet
-  bool gpus_read_ = false;                ///< gpus_ is the file's content
+  /// The file has been read since it last changed; after a failed read `gpus_` is the former list.
+  bool gpus_read_ = false;
   std::optional<ServerFeatures> features_;
   bool probed_ = false;  ///< features_ are those of the server that answers now
   std::string node_uid_;
-  bool node_read_ = false;  ///< since the last slice was created
+  bool node_read_ = false;  ///< the Node's UID was read for the plan that comes next
   bool reading_node_ = false;
 
-  std::deque<SliceRequest> round_;     ///< the first one is under way
+  std::deque<SliceRequest> requests_;  ///< still to be answered; the first one is under way
   bool wrote_ = false;                 ///< since the slices were settled
   std::uint64_t last_generation_ = 0;  ///< that was sent or found; 0: none
   std::string awaited_version_;        ///< the watch has to report it; empty: none
   std::set<std::string> removed_;      ///< UIDs of removed slices that the watch may still have
 
-  bool scheduled_ = false;
   bool settled_ = false;
   std::map<std::string, Error> problems_;  ///< the present ones, by their subjects
   std::vector<std::string> notes_;         ///< as they were logged last
   kube::Backoff backoff_;                  ///< of requests
   kube::Backoff probe_backoff_;
-  kube::Timers::Timer soon_;
-  kube::Timers::Timer again_;
-  bool pauses_ = false;  ///< again_ is set: a request has failed
-  kube::Timers::Timer look_;
-  bool looks_ = false;  ///< look_ is set
-  kube::Timers::Timer probe_again_;
+  kube::OwnedTimer reconcile_timer_{timers_};
+  kube::OwnedTimer retry_timer_{timers_};  ///< set after a request has failed
+  kube::OwnedTimer poll_timer_{timers_};   ///< set while the watch has not reported a write
+  kube::OwnedTimer probe_timer_{timers_};
 };
 
 }  // namespace ferry::dra

@@ -17,6 +17,7 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include "common/owned_timer.h"
 #include "common/rpc/grpc_core.h"
 #include "common/rpc/rpc_queue.h"
 #include "common/rpc/rpc_server.h"
@@ -189,7 +190,6 @@ class Server final : public DraServer {
       loop_.cancel(endpoint->timer);
       endpoint->socket.reset();  // first, so that no new connection reaches a server that ends
     }
-    loop_.cancel(health_timer_);
     server_.begin_stop();
     std::map<std::uint64_t, grpc_call*> calls;
     std::set<std::shared_ptr<RpcStream>> streams;
@@ -397,7 +397,7 @@ class Server final : public DraServer {
     });
     stream->send_from([this, sent = std::uint64_t{0}]() mutable { return next_health(sent); });
     post([this] {
-      if (!std::exchange(health_is_due_, true)) send_health_later();
+      if (!health_timer_.is_set()) send_health_later();
     });
   }
 
@@ -433,13 +433,12 @@ class Server final : public DraServer {
 
   /// Runs while there are streams.
   void send_health_later() {
-    health_timer_ = loop_.at(Clock::now() + interval_, [this] {
+    health_timer_.set(Clock::now() + interval_, [this] {
       {
         const std::scoped_lock lock(mutex_);
-        health_is_due_ = !streams_.empty();
         if (health_version_ != 0) ++health_version_;
+        if (streams_.empty()) return;
       }
-      if (!health_is_due_) return;
       pump_streams();
       send_health_later();
     });
@@ -453,8 +452,7 @@ class Server final : public DraServer {
   Endpoint plugin_;
   Endpoint registration_;
   bool registered_ = false;
-  bool health_is_due_ = false;  // health_timer_ is set
-  EventLoop::Timer health_timer_;
+  OwnedTimer health_timer_{loop_};
   const std::shared_ptr<const bool> alive_ = std::make_shared<const bool>(true);
 
   std::mutex mutex_;

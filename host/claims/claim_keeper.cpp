@@ -18,8 +18,11 @@ namespace {
 using vfio::PciAddress;
 
 /// The context in which these GPUs are accelerators, whatever their vendor is, and may change for a claim.
-NodeContext with_gpus(NodeContext context, const std::set<PciAddress>& gpus) {
+/// `others` are accelerators, too: a whole device has each GPU of its IOMMU group, and a request names one.
+NodeContext with_gpus(NodeContext context, std::set<PciAddress> gpus,
+                      const std::vector<api::ClaimableGpu>& others = {}) {
   for (const PciAddress& gpu : gpus) context.dra.erase(gpu);
+  for (const api::ClaimableGpu& gpu : others) gpus.insert(gpu.address);
   context.rebind_context.rules.named.insert(gpus.begin(), gpus.end());
   context.vgpu_host.rules.named.insert(gpus.begin(), gpus.end());
   return context;
@@ -120,7 +123,9 @@ ClaimKeeper::Answer ClaimKeeper::prepare(const api::ClaimRequest& request) {
   GuardedProbes guarded(host_, uses_, {settings_.advertised_file, settings_.plugin_liveness}, {});
   auto plain = make_context_(guarded.probes());
   if (!plain) return fail(std::move(plain).error());
-  const NodeContext context = with_gpus(std::move(*plain), gpus_of(request, known));
+  const auto allowed = read_policy();
+  const NodeContext context = with_gpus(std::move(*plain), gpus_of(request, known),
+                                        allowed ? allowed->gpus : std::vector<api::ClaimableGpu>());
   auto node = scan_node(context);
   if (!node) return fail(std::move(node).error());
   std::erase_if(record->missing_functions, [&](const MissingFunctions& missing) {
@@ -130,7 +135,6 @@ ClaimKeeper::Answer ClaimKeeper::prepare(const api::ClaimRequest& request) {
   if (known != nullptr && known->phase == ClaimPhase::done && is_intact(*known, *node))
     return results_of(*known);
 
-  const auto allowed = read_policy();
   if (!allowed) return fail(Error(allowed.error()));
   if (known == nullptr) {
     auto planned = plan_claim(request, context, *node, *allowed, *record);

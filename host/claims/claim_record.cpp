@@ -27,7 +27,7 @@ constexpr Words<ClaimPhase, 2> kPhases = {{{"intent", ClaimPhase::intent}, {"don
 Json json_of(const ClaimedDevice& device) {
   Json gpus = Json::array();
   for (const ClaimedGpu& gpu : device.gpus)
-    gpus.push_back({{"address", gpu.address.text()}, {"removed_functions", gpu.functions}});
+    gpus.push_back({{"address", gpu.address.text()}, {"functions", gpu.functions}});
   Json nodes = Json::array();
   for (const api::DeviceNode& node : device.result.nodes)
     nodes.push_back({{"path", node.path}, {"mode", or_null(node.mode)}});
@@ -71,8 +71,7 @@ vfio::PciAddress parse_address(const JsonObject& object, const char* key) {
 }
 
 ClaimedGpu read_gpu(const JsonObject& gpu) {
-  return {.address = parse_address(gpu, "address"),
-          .functions = gpu.number<std::uint32_t>("removed_functions")};
+  return {.address = parse_address(gpu, "address"), .functions = gpu.number<std::uint32_t>("functions")};
 }
 
 MissingFunctions read_missing(const JsonObject& missing) {
@@ -109,9 +108,7 @@ ClaimRecord read_whole(const JsonObject& file) {
     return read;
   });
   std::ranges::sort(out.claims, {}, &Claim::uid);
-  // A hostd of an earlier version wrote no such key.
-  const auto missing = file.list_or_none("missing_functions", read_missing);
-  for (const MissingFunctions& one : missing.value_or(std::vector<MissingFunctions>())) out.put(one);
+  for (const MissingFunctions& one : file.list("missing_functions", read_missing)) out.put(one);
   return out;
 }
 

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // hostd's record of claims (kClaimRecordFile): the devices that it has made ready for ResourceClaims, or that
 // it is making ready. It is written before the first write to the host for a claim, and after the last one.
+// `ferry dra` has its own record of the same claims, the checkpoint (dra/checkpoint.h).
 //
 //   {"version": 1, "boot_id": "0e7c...", "claims": [
 //     {"uid": "5be0c3aa-...", "namespace": "studio", "name": "render-a", "phase": "intent | done",
 //      "devices": [
 //        {"gpu": "0000:3b:00.0", "type": null, "placement": null, "was_on_vfio": false,
-//         "gpus": [{"address": "0000:3b:00.0", "removed_functions": 16}],
+//         "gpus": [{"address": "0000:3b:00.0", "functions": 16}],
 //         "mdev_uuid": null, "function": "0000:3b:00.0",
 //         "nodes": [{"path": "/dev/vfio/57", "mode": 384}]}]}],
 //    "missing_functions": [{"gpu": "0000:5e:00.0", "functions": 16, "reason": "..." | null}]}
@@ -46,8 +47,7 @@ std::optional<ClaimPhase> parse_claim_phase(std::string_view word);
 struct ClaimedGpu {
   vfio::PciAddress address;
   /// The virtual functions that the GPU had before the claim. It loses them if it goes to a VM whole. 0:
-  /// none, or the whole GPU was on vfio. The file's key is `removed_functions`, so that a hostd of another
-  /// version can end the claim.
+  /// none, or the whole GPU was on vfio.
   std::uint32_t functions = 0;
   bool operator==(const ClaimedGpu&) const = default;
 };

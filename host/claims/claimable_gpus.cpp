@@ -160,7 +160,6 @@ std::string why_no_placements(const ClaimableFacts& facts, const mdev::VgpuGpu& 
 std::string bind_obstacle(const ClaimableFacts& facts, const mdev::VgpuGpu& gpu) {
   const vfio::Inventory& inventory = facts.node.inventory;
   if (const auto iommu = vfio::require_iommu(inventory); !iommu) return iommu.error().message;
-  if (!gpu.function.iommu_group) return "it has no IOMMU group";
   vfio::RebindRequest request;
   for (const vfio::PciAddress& member : inventory.group_of(gpu.function))
     if (facts.node.vgpus.find(member) != nullptr) request.accelerators.push_back(member);
@@ -176,6 +175,8 @@ std::string bind_obstacle(const ClaimableFacts& facts, const mdev::VgpuGpu& gpu)
 /// The reason for GpuHealth::unhealthy whatever a claim asks for; empty: there is none.
 std::string illness_of(const ClaimableFacts& facts, const mdev::VgpuGpu& gpu) {
   if (gpu.function.problem) return "it cannot be read: " + gpu.function.problem->message;
+  // `ferry dra` keeps the devices of a group apart, and would take all GPUs without one for one group.
+  if (!gpu.function.iommu_group) return "it has no IOMMU group";
   for (const vfio::PciAddress& member : vfio::concerned(facts.node.inventory, {gpu.address()}))
     if (facts.stuck.contains(member))
       return fmt::format("a write to {} has not returned from the kernel", member.text());

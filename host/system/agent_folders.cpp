@@ -1,15 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host/system/agent_folders.h"
 
-#include <algorithm>
 #include <cerrno>
-#include <charconv>
-#include <cstdio>
 #include <dirent.h>
 #include <fcntl.h>
 #include <memory>
-#include <ranges>
-#include <string_view>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <utility>
@@ -30,14 +25,9 @@ constexpr unsigned kMostLevels = 40;
 constexpr std::size_t kMostErrors = 16;     // of a look
 constexpr std::size_t kMostWarnings = 200;  // the agent chooses the names in a tree
 
-// Names in a folder of artifacts (kata-manager/artifacts/artifact_store.h): the lock, and Ferry's store with
-// a folder for each class. There an earlier Ferry has put folders of other programs aside; now they lie
-// beside the store.
+// Names in a folder of artifacts (kata-manager/artifacts/artifact_store.h): the lock, and Ferry's store.
 constexpr const char* kLock = "k8s-kata-manager.pid";
 constexpr const char* kStore = ".ferry";
-constexpr std::string_view kPutAside = "replaced-";
-constexpr std::string_view kNewLink = "link";
-constexpr unsigned kLevelOfVersions = 2;  // .ferry/CLASS/NAME
 
 std::string doing(const std::string& path, gid_t group) {
   return fmt::format("give /{} to group {}", path, group);
@@ -70,8 +60,7 @@ Result<bool> give_one(int fd, const std::string& path, gid_t group) {
   return true;
 }
 
-/// Takes from the group the right to write a folder itself, which an earlier hostd gave it; true: it had
-/// that.
+/// Takes from the group the right to write a folder itself; true: it had that.
 Result<bool> take_from_group(int fd, const std::string& path, gid_t group) {
   const std::string what = fmt::format("take /{} from group {}", path, group);
   struct stat now {};
@@ -153,54 +142,8 @@ class TreeGiver {
     struct stat status {};
     if (::fstat(fd.get(), &status) != 0) return fail(error_from_errno(errno, doing(path, group_)));
     device_ = status.st_dev;
-    if (whole) move_put_aside(fd.get(), path);
     if (whole) give_below(fd.get(), path, 1);
     return give_owned(fd.get(), path, status);
-  }
-
-  /// Moves what an earlier Ferry has put aside in the folders of classes to .CLASS.replaced-N in the
-  /// artifacts' folder, where the agent can neither rename nor replace it.
-  void move_put_aside(int store, const std::string& path) {
-    const UniqueFd own(::openat(store, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    const auto classes = read_entries(own.get(), [&] { return "read /" + path; });
-    if (!classes) return add(fail(Error(classes.error())));
-    for (const DirectoryEntry& entry : *classes) {
-      if (!entry.is_directory) continue;
-      const std::string place = path + "/" + entry.name;
-      const UniqueFd fd(::openat(store, entry.name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-      const auto names = read_entries(fd.get(), [&] { return "read /" + place; });
-      if (!names) continue;  // give_below() says so
-      // The loop begins with the last one, so that a number is free for its own folder. "link" is sorted
-      // before them.
-      for (const DirectoryEntry& aside : *names | std::views::reverse)
-        add(move_if_put_aside(fd.get(), aside.name, place, entry.name));
-    }
-  }
-
-  Result<> move_if_put_aside(int folder, const std::string& name, const std::string& place,
-                             const std::string& kata_class) {
-    struct stat status {};
-    if (::fstatat(folder, name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0 || status.st_uid != ::geteuid() ||
-        !is_put_aside(name, kLevelOfVersions, status))
-      return {};
-    unsigned number = 0;
-    if (name != kNewLink)
-      static_cast<void>(std::from_chars(name.data() + kPutAside.size(), name.data() + name.size(), number));
-    for (number = std::max(number, 1U);; ++number) {
-      const std::string to = fmt::format(".{}.{}{}", kata_class, kPutAside, number);
-      if (::renameat2(folder, name.c_str(), top_, to.c_str(), RENAME_NOREPLACE) == 0) {
-        spdlog::info("/{}/{} is now /{}/{}: an earlier Ferry had put it aside where the agent writes", place,
-                     name, path_, to);
-        return {};
-      }
-      if (errno == ENOENT) return {};  // the agent has renamed it
-      if (errno != EEXIST) {
-        const int why = errno;
-        Error error = error_from_errno(why, fmt::format("move /{}/{} to /{}/{}", place, name, path_, to));
-        error.hint = fmt::format("do it on the host: `mv -nT /{}/{} /{}/{}`", place, name, path_, to);
-        return fail(std::move(error));
-      }
-    }
   }
 
   Result<> give_owned(int fd, const std::string& path, const struct stat& status) {
@@ -226,8 +169,7 @@ class TreeGiver {
                          status.st_uid);
     if (S_ISLNK(status.st_mode)) return std::nullopt;
     if (status.st_gid == group_ && (status.st_mode & S_IWGRP) != 0)
-      return fmt::format("/{} can be written by group {}, the agent's: an earlier hostd gave it", path,
-                         group_);
+      return fmt::format("/{} can be written by group {}, the agent's", path, group_);
     if (!S_ISDIR(status.st_mode)) return std::nullopt;
     const UniqueFd fd(::openat(folder, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
     if (!fd.valid()) return std::nullopt;
@@ -277,11 +219,6 @@ class TreeGiver {
            (S_ISREG(status.st_mode) && status.st_nlink == 1 && (status.st_mode & (S_ISUID | S_ISGID)) == 0);
   }
 
-  static bool is_put_aside(const std::string& name, unsigned level, const struct stat& status) {
-    return level == kLevelOfVersions && S_ISDIR(status.st_mode) &&
-           (name.starts_with(kPutAside) || name == kNewLink);
-  }
-
   Result<> give_entry(int folder, const std::string& name, const std::string& path, unsigned level) {
     struct stat status {};
     // A FIFO or a device is not even opened, and an entry may have gone meanwhile.
@@ -290,7 +227,7 @@ class TreeGiver {
     if (!fd.valid() && (errno == ENOENT || errno == ELOOP)) return {};
     if (!fd.valid()) return fail(error_from_errno(errno, doing(path, group_)));
     if (::fstat(fd.get(), &status) != 0) return fail(error_from_errno(errno, doing(path, group_)));
-    if (!is_plain(status) || status.st_dev != device_ || is_put_aside(name, level, status)) return {};
+    if (!is_plain(status) || status.st_dev != device_) return {};
     if (S_ISDIR(status.st_mode)) give_below(fd.get(), path, level + 1);
     return give_owned(fd.get(), path, status);
   }

@@ -25,16 +25,15 @@ enum class Giving {
   /// missing. A lock that has a second name is removed and made anew. The folder itself stays root's: hostd
   /// alone makes the links of classes, and an administrator's folders beside them stay the administrator's.
   tree_top,
-  /// Also what is in the store: each folder and each regular file of this process's user that has one name. A
-  /// folder that an earlier Ferry has put aside there (`.ferry/CLASS/replaced-N`) is first moved to
-  /// `.CLASS.replaced-N` beside the store. In Given::errors is what the group may write beside the store, as
-  /// an earlier hostd gave it, and what another user than root owns there.
+  /// Also what is in the store: each folder and each regular file of this process's user that has one name.
+  /// In Given::errors is what the group may write beside the store, and what another user than root owns
+  /// there.
   tree,
 };
 
 struct Given {
   std::size_t changed = 0;  ///< files and folders; none where all are as they should be
-  /// The group could write the artifacts' folder itself, as an earlier hostd gave it, and no longer can.
+  /// The group could write the artifacts' folder itself, and no longer can.
   bool taken = false;
   /// The first of those that kept something in a tree from being given. All else is given.
   std::vector<Error> errors = {};

@@ -79,11 +79,6 @@ Result<std::string> read_in_store(const UniqueFd& store, const ArtifactPlaces& p
   return text;
 }
 
-// Folders that an earlier Ferry has put aside in the store, where the agent writes. They are not Ferry's.
-bool is_put_aside_in_store(const DirectoryEntry& entry) {
-  return entry.is_directory && (entry.name == "link" || entry.name.starts_with("replaced-"));
-}
-
 // The process ID in a lock; empty: the file has something else. Read from the open file: at its path may be
 // another one by now, on which a read would wait.
 std::string process_in(const UniqueFd& lock) {
@@ -282,7 +277,7 @@ Result<> remove_all(const HostFs& host, const std::filesystem::path& path) {
 }
 
 Result<UniqueFd> lock_artifacts(const HostFs& host, const std::filesystem::path& top) {
-  // Another user may be able to write the folder, as an agent could under an earlier hostd: no link in the
+  // Another user may be able to write the folder: no link in the
   // lock's place leads to another file, and neither does another name of one. Without O_CREAT first, since
   // the kernel may refuse that for another user's file in a folder with the sticky bit
   // (fs.protected_regular).
@@ -388,13 +383,11 @@ Result<> remove_artifact(HostFs& host, const std::filesystem::path& artifacts_di
   if (!store) return fail(Error(store.error()));
   const auto entries = entries_of(*store, *places);
   if (!entries) return fail(entries.error());
-  for (const DirectoryEntry& entry : *entries) {
-    if (is_put_aside_in_store(entry)) continue;
+  for (const DirectoryEntry& entry : *entries)
     if (auto removed = remove_entry(*store, places->version(entry.name)); !removed) return removed;
-  }
   const auto all = open_in(*top, places->store().parent_path());
   if (!all) return fail(Error(all.error()));
-  // The store stays while it has a folder that is not Ferry's.
+  // The store stays if the agent has put something into it meanwhile.
   if (::unlinkat(all->get(), name.c_str(), AT_REMOVEDIR) != 0 && errno != ENOENT && errno != ENOTEMPTY)
     return fail(error_from_errno(errno, "remove /" + places->store().string()));
   return {};

@@ -7,26 +7,10 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "hostfs/earlier_record.h"
-
 namespace ferry::kata {
 namespace {
 
 using nlohmann::json;
-
-// Earlier versions had their records here, and the agent can write it.
-const std::filesystem::path kEarlierFolder = "var/lib/ferry/kata";
-
-/// A record would have hostd write what it holds into the container runtime's configuration.
-Result<> has_no_earlier_record(const HostFs& host) {
-  for (const std::filesystem::path record : {kRuntimeRecord, kUnreadRecord}) {
-    const auto earlier = kEarlierFolder / record.filename();
-    if (host.exists(record) || !host.exists(earlier)) continue;
-    return fail(earlier_record(earlier, record.parent_path(), "the agent",
-                               "then the container runtime's configuration stays as it is"));
-  }
-  return {};
-}
 
 json to_json(const std::optional<std::string>& content) {
   return content ? json(*content) : json(nullptr);
@@ -126,7 +110,6 @@ Result<> leave_unread(HostFs& host, const std::vector<FileChange>& changes,
 }
 
 Result<std::vector<FileChange>> read_runtime_record(const HostFs& host) {
-  if (auto none = has_no_earlier_record(host); !none) return fail(std::move(none).error());
   // A run's journal includes the unread changes that were still in place.
   const auto all = all_of_it(host, host.exists(kRuntimeRecord) ? kRuntimeRecord : kUnreadRecord);
   if (!all) return fail(Error(all.error()));

@@ -34,8 +34,8 @@ Result<bool> has_been_read(const HostFs& host, const RuntimeState& state);
 
 /// A killed run's changes, else the unread ones, merged to one for each file: from the content before the
 /// first to the present content. A file with other content, because the run did not reach it or another
-/// program changed it, is left out. Empty: nothing is unverified. Errors: Errc::malformed_host: an unreadable
-/// journal; Errc::refused: a journal is where earlier versions had it (earlier_record.h).
+/// program changed it, is left out. Empty: nothing is unverified. Errc::malformed_host: an unreadable
+/// journal.
 Result<std::vector<FileChange>> read_runtime_record(const HostFs& host);
 
 /// Ends a run whose changes are verified, or rolled back.

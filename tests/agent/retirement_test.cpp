@@ -92,6 +92,17 @@ TEST_F(RetirementTest, IsForbiddenOnlyAtTheEnd) {
   EXPECT_EQ(code_of(retire("..")), Errc::usage);
 }
 
+TEST_F(RetirementTest, GoesOnOnceItsTokenIsKnown) {
+  put();
+  const auto began = clock.now();
+  server.script = [&](const kube::ApiRequest& request) {
+    return request.method == "DELETE" && clock.now() < began + 20s
+               ? std::optional(ApiFault::status_of(401, "Unauthorized"))
+               : std::nullopt;
+  };
+  EXPECT_EQ(code_of(retire()), std::error_code());
+}
+
 // As by `helm template` and `kubectl apply`.
 TEST_F(RetirementTest, IsForWhatHelmHasInstalled) {
   annotations_ = json::object();

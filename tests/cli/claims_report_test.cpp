@@ -20,10 +20,10 @@ using testing::Not;
 
 constexpr const char* kBoot = "0e7c5d1f-2f3a-4a55-9f0e-6a1f0b7c1e22";
 
-dra::ClaimRecord claim_with_two() {
-  dra::ClaimRecord claim{
+dra::CheckpointClaim claim_with_two() {
+  dra::CheckpointClaim claim{
       .uid = "5be0c3aa-2f4d-4a3e-8d55-9d1f5a0c7711", .space = "studio", .name = "render-a"};
-  claim.phase = dra::ClaimPhase::prepared;
+  claim.phase = dra::CheckpointPhase::prepared;
   dra::ClaimDevice whole;
   whole.request = "first";
   whole.pool = "node7/gpu-ferry";
@@ -50,7 +50,7 @@ class ClaimsReport : public testing::Test {
  protected:
   ClaimsReport() { scratch.file("proc/sys/kernel/random/boot_id", std::string(kBoot) + "\n"); }
   void checkpoint(const std::string& boot) const {
-    scratch.file(api::kClaimsFile, dra::checkpoint_text({.boot_id = boot, .claims = {claim_with_two()}}));
+    scratch.file(api::kCheckpointFile, dra::checkpoint_text({.boot_id = boot, .claims = {claim_with_two()}}));
   }
   test::ScratchDirectory scratch;
   HostFs host{scratch.path()};
@@ -82,11 +82,11 @@ TEST_F(ClaimsReport, HasNoneOfAnotherBoot) {
 }
 
 TEST_F(ClaimsReport, SaysWhyTheyAreNotKnown) {
-  scratch.file(api::kClaimsFile, "{\"version\": 1");
+  scratch.file(api::kCheckpointFile, "{\"version\": 1");
   EXPECT_THAT(claims_text(read_claims(host), {}),
               HasSubstr("note: claims: /run/ferry/dra/claims.json: not JSON"));
   EXPECT_THAT(claims_document(read_claims(host)), IsEmpty());
-  std::filesystem::resize_file(scratch.path() / api::kClaimsFile, std::uintmax_t{1} << 40U);
+  std::filesystem::resize_file(scratch.path() / api::kCheckpointFile, std::uintmax_t{1} << 40U);
   EXPECT_THAT(
       claims_text(read_claims(host), {}),
       HasSubstr("note: claims: read /run/ferry/dra/claims.json: File too large; `ferry dra` writes it"));
@@ -94,7 +94,7 @@ TEST_F(ClaimsReport, SaysWhyTheyAreNotKnown) {
 
 TEST_F(ClaimsReport, FollowsNoLinkOfAnotherUser) {
   scratch.file("etc/secret", "secret");
-  scratch.link(api::kClaimsFile, "../../../etc/secret");
+  scratch.link(api::kCheckpointFile, "../../../etc/secret");
   const std::string text = claims_text(read_claims(host), {});
   EXPECT_THAT(text, HasSubstr("note: claims: "));
   EXPECT_THAT(text, Not(HasSubstr("secret")));

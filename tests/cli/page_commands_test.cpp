@@ -245,8 +245,8 @@ TEST(PageCommands, ListAndReleaseTheClaimAsTheDraPageShows) {
   kernel.file("run/ferry/hostd/claims.json", fmt::format(R"({{"version": 1, "boot_id": "b", "claims": [
       {{"uid": "{}", "namespace": "gpu-demo", "name": "gpu-r4k", "phase": "done", "devices": [
         {{"gpu": "0000:65:00.0", "type": null, "placement": null, "was_on_vfio": true,
-          "gpus": [{{"address": "0000:65:00.0", "removed_functions": 0}}], "mdev_uuid": null,
-          "function": "0000:65:00.0", "nodes": []}}]}}]}})",
+          "gpus": [{{"address": "0000:65:00.0", "functions": 0}}], "mdev_uuid": null,
+          "function": "0000:65:00.0", "nodes": []}}]}}], "missing_functions": []}})",
                                                          uid));
   const std::string root = kernel.root().string();
   EXPECT_EQ(test::run_ferry({"--host-root", root, "claims", "list"}).out,

@@ -152,8 +152,8 @@ void record_claim(test::FakeKernel& kernel) {
   kernel.file("run/ferry/hostd/claims.json", fmt::format(R"({{"version": 1, "boot_id": "b", "claims": [
       {{"uid": "u", "namespace": "studio", "name": "render-a", "phase": "done", "devices": [
         {{"gpu": "{0}", "type": "nvidia-232", "placement": null, "was_on_vfio": false,
-          "gpus": [{{"address": "{0}", "removed_functions": 0}}], "mdev_uuid": "{1}", "function": null,
-          "nodes": []}}]}}]}})",
+          "gpus": [{{"address": "{0}", "functions": 0}}], "mdev_uuid": "{1}", "function": null,
+          "nodes": []}}]}}], "missing_functions": []}})",
                                                          kT4, kA));
 }
 
@@ -215,7 +215,7 @@ TEST_F(VgpuVerbs, ListAClaimAndReleaseIt) {
 TEST_F(VgpuVerbs, ReleaseNoClaimOfARunningDriver) {
   mdev_.add_device(kT4, "nvidia-232", kA);
   record_claim(kernel_);
-  kernel_.file(api::kClaimsFile,
+  kernel_.file(api::kCheckpointFile,
                dra::checkpoint_text(
                    {.boot_id = "b", .claims = {{.uid = "u", .space = "studio", .name = "render-a"}}}));
   {

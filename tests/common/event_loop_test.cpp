@@ -9,6 +9,7 @@
 
 #include <gmock/gmock.h>
 
+#include "common/owned_timer.h"
 #include "tests/support/must.h"
 
 namespace ferry {
@@ -149,6 +150,27 @@ TEST_F(EventLoopTest, RunsWhatIsDueInItsOrderAndNothingThatWasCancelled) {
   });
   run();
   EXPECT_THAT(seen_, ElementsAre("first", "third"));
+}
+
+TEST_F(EventLoopTest, HasTimersThatEndWithTheirOwner) {
+  const auto now = EventLoop::Clock::now();
+  OwnedTimer timer(*loop_);
+  timer.set(now, [&] { seen_.emplace_back("replaced"); });
+  timer.set(now, [&] {
+    seen_.emplace_back(timer.is_set() ? "set" : "runs");
+    timer.set(now, [&] { finish("again"); });
+    EXPECT_TRUE(timer.is_set());
+  });
+  {
+    OwnedTimer ended(*loop_);
+    ended.set(now, [&] { seen_.emplace_back("ended"); });
+  }
+  run();
+  EXPECT_THAT(seen_, ElementsAre("runs", "again"));
+  EXPECT_FALSE(timer.is_set());
+  timer.set(now, [] {});
+  timer.cancel();
+  EXPECT_FALSE(timer.is_set());
 }
 
 TEST_F(EventLoopTest, EndsWhenAnyThreadAsksForIt) {

@@ -22,8 +22,9 @@ using testing::IsEmpty;
 using testing::SizeIs;
 
 /// A claim with devices of a node, as the scheduler has allocated them.
-ClaimRecord claim_of(const NodeModel& node, const std::string& uid, const std::vector<std::string>& devices) {
-  ClaimRecord out{.uid = uid, .space = "studio", .name = "render-" + uid};
+CheckpointClaim claim_of(const NodeModel& node, const std::string& uid,
+                         const std::vector<std::string>& devices) {
+  CheckpointClaim out{.uid = uid, .space = "studio", .name = "render-" + uid};
   for (const std::string& name : devices) {
     const HeldDevice held = test::held_device(node, name, uid);
     out.devices.push_back({.request = "card",
@@ -39,7 +40,7 @@ ClaimRecord claim_of(const NodeModel& node, const std::string& uid, const std::v
 Checkpoint some_checkpoint() {
   const NodeModel node = node_with({l4("0000:3b:00.0", 42), l4("10000:e1:00.0", 7)});
   Checkpoint out{.boot_id = "boot-1"};
-  ClaimRecord vgpu = claim_of(node, "b", {"vgpu-0000-3b-00-0-1150-0"});
+  CheckpointClaim vgpu = claim_of(node, "b", {"vgpu-0000-3b-00-0-1150-0"});
   vgpu.pod_claim = "gpu";
   vgpu.devices[0].device.consumes[0].compatibility_groups = {"size-6144"};
   must(begin_prepare(out, vgpu));
@@ -47,7 +48,7 @@ Checkpoint some_checkpoint() {
       {.function = at("0000:3b:00.4"),
        .nodes = {{.path = "/dev/vfio/vfio", .mode = 0666U}, {.path = "/dev/vfio/57"}}}};
   must(finish_prepare(out, "b", results));
-  ClaimRecord whole = claim_of(node, "a", {"whole-10000-e1-00-0"});
+  CheckpointClaim whole = claim_of(node, "a", {"whole-10000-e1-00-0"});
   whole.devices[0].placement = 4U;
   must(begin_prepare(out, whole));
   return out;
@@ -97,7 +98,7 @@ TEST(CheckpointFile, MayLackWhatAReaderCanDoWithout) {
       {"request": "r", "pool": "p", "gpu": "0000:3b:00.0", "nodes": [],
        "device": {"name": "whole-0000-3b-00-0", "attributes": [], "capacity": [], "consumes": []}}]}]})"));
   const ClaimDevice& device = read.claims.at(0).devices.at(0);
-  EXPECT_EQ(read.claims[0].phase, ClaimPhase::unpreparing);
+  EXPECT_EQ(read.claims[0].phase, CheckpointPhase::unpreparing);
   EXPECT_EQ(read.claims[0].pod_claim, "");
   EXPECT_EQ(device.result, PreparedDevice());
   EXPECT_EQ(device.counters.name, "");
@@ -164,22 +165,22 @@ TEST(CheckpointFile, EndsWithTheBoot) {
 TEST(CheckpointSteps, MayEachBeRepeated) {
   const NodeModel node = node_with({l4("0000:3b:00.0", 42)});
   Checkpoint checkpoint{.boot_id = "b"};
-  const ClaimRecord claim = claim_of(node, "a", {"vgpu-0000-3b-00-0-1150-0"});
+  const CheckpointClaim claim = claim_of(node, "a", {"vgpu-0000-3b-00-0-1150-0"});
   const std::vector<PreparedDevice> results = {{.mdev_uuid = "b7064fe1-6802-5216-8eb4-f5580c656c4f"}};
   for (int i = 0; i < 2; ++i) {
     must(begin_prepare(checkpoint, claim));
-    EXPECT_EQ(checkpoint.claims.at(0).phase, ClaimPhase::preparing);
+    EXPECT_EQ(checkpoint.claims.at(0).phase, CheckpointPhase::preparing);
   }
   for (int i = 0; i < 2; ++i) {
     must(finish_prepare(checkpoint, "a", results));
     must(begin_prepare(checkpoint, claim));
-    EXPECT_EQ(checkpoint.claims.at(0).phase, ClaimPhase::prepared)
+    EXPECT_EQ(checkpoint.claims.at(0).phase, CheckpointPhase::prepared)
         << "the kubelet asks again after its restart";
     EXPECT_EQ(checkpoint.claims[0].devices.at(0).result, results[0]);
   }
   for (int i = 0; i < 2; ++i) {
     EXPECT_TRUE(begin_unprepare(checkpoint, "a"));
-    EXPECT_EQ(checkpoint.claims.at(0).phase, ClaimPhase::unpreparing);
+    EXPECT_EQ(checkpoint.claims.at(0).phase, CheckpointPhase::unpreparing);
   }
   for (int i = 0; i < 2; ++i) finish_unprepare(checkpoint, "a");
   EXPECT_THAT(checkpoint.claims, IsEmpty());
@@ -190,7 +191,8 @@ TEST(CheckpointSteps, NeverGiveADeviceToTwoClaims) {
   const NodeModel node = node_with({l4("0000:3b:00.0", 42)});
   Checkpoint checkpoint{.boot_id = "b"};
   must(begin_prepare(checkpoint, claim_of(node, "a", {"vgpu-0000-3b-00-0-1150-0"})));
-  const ClaimRecord second = claim_of(node, "b", {"vgpu-0000-3b-00-0-1150-1", "vgpu-0000-3b-00-0-1150-0"});
+  const CheckpointClaim second =
+      claim_of(node, "b", {"vgpu-0000-3b-00-0-1150-1", "vgpu-0000-3b-00-0-1150-0"});
   const auto refused = begin_prepare(checkpoint, second);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, Errc::refused);
@@ -208,10 +210,10 @@ TEST(CheckpointSteps, NeverTakeOtherDevicesForAClaimThatIsRecorded) {
   Checkpoint checkpoint{.boot_id = "b"};
   must(begin_prepare(checkpoint, claim_of(node, "a", {"vgpu-0000-3b-00-0-1150-0"})));
   const Checkpoint before = checkpoint;
-  const ClaimRecord other = claim_of(node, "a", {"vgpu-0000-3b-00-0-1150-1"});
-  ClaimRecord renamed = before.claims.at(0);
+  const CheckpointClaim other = claim_of(node, "a", {"vgpu-0000-3b-00-0-1150-1"});
+  CheckpointClaim renamed = before.claims.at(0);
   renamed.devices[0].request = "other";
-  for (const ClaimRecord& claim :
+  for (const CheckpointClaim& claim :
        {other, renamed, claim_of(node, "a", {"vgpu-0000-3b-00-0-1150-0", "vgpu-0000-3b-00-0-1150-1"})}) {
     const auto refused = begin_prepare(checkpoint, claim);
     ASSERT_FALSE(refused);
@@ -233,7 +235,7 @@ TEST(CheckpointSteps, BeginAgainWithAClaimThatWasPrepared) {
     EXPECT_FALSE(begin_again(checkpoint, never_prepared)) << never_prepared;
   EXPECT_EQ(checkpoint, before);
   EXPECT_TRUE(begin_again(checkpoint, "b"));
-  EXPECT_EQ(checkpoint.find("b")->phase, ClaimPhase::preparing);
+  EXPECT_EQ(checkpoint.find("b")->phase, CheckpointPhase::preparing);
   EXPECT_EQ(checkpoint.find("b")->devices, before.find("b")->devices);
   EXPECT_TRUE(begin_again(checkpoint, "b")) << "a pod may have its devices still";
 }
@@ -241,7 +243,7 @@ TEST(CheckpointSteps, BeginAgainWithAClaimThatWasPrepared) {
 TEST(CheckpointSteps, RefuseAStepOutOfOrder) {
   const NodeModel node = node_with({l4("0000:3b:00.0", 42)});
   Checkpoint checkpoint{.boot_id = "b"};
-  const ClaimRecord claim = claim_of(node, "a", {"vgpu-0000-3b-00-0-1150-0"});
+  const CheckpointClaim claim = claim_of(node, "a", {"vgpu-0000-3b-00-0-1150-0"});
   const std::vector<PreparedDevice> one(1);
   EXPECT_EQ(finish_prepare(checkpoint, "a", one).error().code, Errc::not_found);
   must(begin_prepare(checkpoint, claim));

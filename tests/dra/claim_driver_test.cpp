@@ -71,7 +71,7 @@ TEST_F(ClaimDriverTest, PreparesAWholeGpuAndAVgpu) {
   EXPECT_EQ(kept, driver->checkpoint());
   ASSERT_THAT(kept.claims, SizeIs(1));
   EXPECT_EQ(kept.boot_id, "boot-1");
-  EXPECT_EQ(kept.claims[0].phase, ClaimPhase::prepared);
+  EXPECT_EQ(kept.claims[0].phase, CheckpointPhase::prepared);
   EXPECT_EQ(kept.claims[0].devices.at(1).counters.name, "group-43");
   EXPECT_THAT(kept.claims[0].devices[0].device.taints, IsEmpty());
   for (const ClaimFile& file :
@@ -120,9 +120,9 @@ TEST_F(ClaimDriverTest, ARepeatGetsAVgpuThatHostdHasMadeAgain) {
   ASSERT_EQ(error_of(prepare({claim})), "");
   refuse(Errc::refused, "none of type 1150 fits now");
   EXPECT_THAT(error_of(prepare({claim})), HasSubstr("none of type 1150 fits now"));
-  EXPECT_EQ(on_disk().claims.at(0).phase, ClaimPhase::preparing) << "hostd may have undone a device";
+  EXPECT_EQ(on_disk().claims.at(0).phase, CheckpointPhase::preparing) << "hostd may have undone a device";
   EXPECT_THAT(error_of(prepare({claim})), HasSubstr("none of type 1150 fits now"));
-  EXPECT_EQ(on_disk().claims.at(0).phase, ClaimPhase::preparing);
+  EXPECT_EQ(on_disk().claims.at(0).phase, CheckpointPhase::preparing);
   EXPECT_EQ(hostd->count(ClaimAction::unprepare), 0U) << "a pod may have a device of the claim";
   api::PreparedDevice again{.mdev_uuid = "74bf4c41-cf7f-5d6a-876f-2c413df39652", .function = std::nullopt};
   again.nodes = {{.path = "/dev/vfio/vfio", .mode = 0666U}, {.path = "/dev/vfio/200", .mode = 0600U}};
@@ -162,7 +162,7 @@ TEST_F(ClaimDriverTest, ARefusedRepeatNeedsHostd) {
   EXPECT_THAT(error_of(prepare({claim})), HasSubstr("connect to hostd")) << "its devices may be undone";
   start_hostd();
   EXPECT_EQ(error_of(prepare({claim})), "");
-  EXPECT_EQ(on_disk().claims.at(0).phase, ClaimPhase::prepared);
+  EXPECT_EQ(on_disk().claims.at(0).phase, CheckpointPhase::prepared);
 }
 
 TEST_F(ClaimDriverTest, ARepeatNeedsNoAnswerOfHostd) {
@@ -173,7 +173,7 @@ TEST_F(ClaimDriverTest, ARepeatNeedsNoAnswerOfHostd) {
     const auto again = prepare({claim});
     ASSERT_EQ(error_of(again), "");
     EXPECT_EQ(*again[0].devices, *first[0].devices);
-    EXPECT_EQ(on_disk().claims.at(0).phase, ClaimPhase::prepared);
+    EXPECT_EQ(on_disk().claims.at(0).phase, CheckpointPhase::prepared);
   };
   hostd->send_text("");  // it ends
   expect_the_same();
@@ -335,11 +335,12 @@ TEST_F(ClaimDriverTest, ASlowHostdIsWaitedForInTheBackground) {
             "claim studio/render-a: its devices are still being prepared; the work goes on, and the kubelet "
             "asks again");
   EXPECT_THAT(answers[1].devices.error().message, HasSubstr("no such device"));
-  EXPECT_EQ(on_disk().claims.at(0).phase, ClaimPhase::preparing);
+  EXPECT_EQ(on_disk().claims.at(0).phase, CheckpointPhase::preparing);
   EXPECT_THAT(error_of(prepare({claim})), HasSubstr("still being prepared"))
       << "the kubelet asks again too early";
   gate.open();
-  EXPECT_TRUE(run_until([&] { return driver->checkpoint().claims.at(0).phase == ClaimPhase::prepared; }));
+  EXPECT_TRUE(
+      run_until([&] { return driver->checkpoint().claims.at(0).phase == CheckpointPhase::prepared; }));
   EXPECT_THAT(hostd->requests(), SizeIs(1)) << "the repeats ask for no second time";
   settings.answer_within = 30s;
   start();
@@ -393,9 +394,9 @@ TEST_F(ClaimDriverTest, ARefusedClaimThatCannotBeUndoneStaysRecorded) {
   });
   const ClaimKey claim = allocate("render-a", {{"card", kWhole}});
   EXPECT_THAT(error_of(prepare({claim})), HasSubstr("hangs"));
-  EXPECT_EQ(on_disk().claims.at(0).phase, ClaimPhase::preparing);
+  EXPECT_EQ(on_disk().claims.at(0).phase, CheckpointPhase::preparing);
   EXPECT_THAT(error_of(unprepare({claim})), HasSubstr("hangs"));
-  EXPECT_EQ(on_disk().claims.at(0).phase, ClaimPhase::unpreparing);
+  EXPECT_EQ(on_disk().claims.at(0).phase, CheckpointPhase::unpreparing);
   hostd->answer_by({});
   EXPECT_EQ(error_of(unprepare({claim})), "");
   EXPECT_THAT(on_disk().claims, IsEmpty());
@@ -416,7 +417,7 @@ TEST_F(ClaimDriverTest, AnUndoThatFailedIsFinishedBeforeAClaimIsPreparedAgain) {
   hostd.reset();
   // A process that was killed after its record leaves the same.
   Checkpoint half_undone = on_disk();
-  half_undone.claims.at(0).phase = ClaimPhase::unpreparing;
+  half_undone.claims.at(0).phase = CheckpointPhase::unpreparing;
   root.file(settings.claims_file, checkpoint_text(half_undone));
   start_hostd();
   start();
@@ -434,7 +435,7 @@ TEST_F(ClaimDriverTest, AHostdThatEndsIsAskedAgain) {
   hostd->send_text("");
   const ClaimKey claim = allocate("render-a", {{"card", kWhole}});
   EXPECT_THAT(error_of(prepare({claim})), HasSubstr("hostd has closed the connection without an answer"));
-  EXPECT_EQ(on_disk().claims.at(0).phase, ClaimPhase::preparing);
+  EXPECT_EQ(on_disk().claims.at(0).phase, CheckpointPhase::preparing);
   hostd->send_text(std::nullopt);
   EXPECT_EQ(error_of(prepare({claim})), "");
   EXPECT_THAT(hostd->claims(), ElementsAre(testing::Pair(claim.uid, 1)));
@@ -446,7 +447,7 @@ TEST_F(ClaimDriverTest, AHostdThatNeverAnswersIsGivenUp) {
   slow(ClaimAction::prepare);
   const ClaimKey claim = allocate("render-a", {{"card", kWhole}});
   EXPECT_THAT(error_of(prepare({claim})), HasSubstr("hostd has not answered"));
-  EXPECT_EQ(on_disk().claims.at(0).phase, ClaimPhase::preparing);
+  EXPECT_EQ(on_disk().claims.at(0).phase, CheckpointPhase::preparing);
   gate.open();
   settings.hostd_limit = 30s;
   start();
@@ -518,8 +519,8 @@ TEST_F(ClaimDriverTest, AnApiServerThatNeverAnswersIsAskedAgain) {
   EXPECT_THAT(driver->checkpoint().claims, IsEmpty()) << "the late answer starts nothing";
   reader.waiting[1]();
   EXPECT_TRUE(run_until([&] {
-    const ClaimRecord* const record = driver->checkpoint().find(claim.uid);
-    return record != nullptr && record->phase == ClaimPhase::prepared;
+    const CheckpointClaim* const record = driver->checkpoint().find(claim.uid);
+    return record != nullptr && record->phase == CheckpointPhase::prepared;
   }));
   EXPECT_THAT(hostd->requests(), SizeIs(1));
 }

@@ -39,11 +39,11 @@ ClaimDevice whole(const std::string& request, const std::string& address, const 
 }
 
 /// The claim render-a with one whole GPU.
-ClaimRecord direct() {
+CheckpointClaim direct() {
   return {.uid = kUid,
           .space = "studio",
           .name = "render-a",
-          .phase = ClaimPhase::prepared,
+          .phase = CheckpointPhase::prepared,
           .devices = {whole("card", "0000:3b:00.0", "42")}};
 }
 
@@ -80,7 +80,7 @@ TEST(ClaimFiles, HaveTheClaimsUidInTheirNames) {
 }
 
 TEST(ClaimFiles, GiveTheNodesOfEachDeviceToTheRuntime) {
-  ClaimRecord claim = direct();
+  CheckpointClaim claim = direct();
   claim.devices.push_back(whole("second", "0000:5e:00.0", "7"));
   claim.devices[1].result.nodes[1].mode = {};
   EXPECT_EQ(json::parse(claim_cdi_text(claim)), json::parse(R"({
@@ -112,7 +112,7 @@ TEST(ClaimFiles, TellKubevirtTheFunctionOfAWholeGpu) {
 }
 
 TEST(ClaimFiles, TellKubevirtTheUuidOfAMediatedDevice) {
-  ClaimRecord claim = direct();
+  CheckpointClaim claim = direct();
   claim.pod_claim = "gpu";
   claim.devices[0].result = {.mdev_uuid = "b7064fe1-6802-5216-8eb4-f5580c656c4f",
                              .nodes = {{.path = "/dev/vfio/57"}}};
@@ -126,7 +126,7 @@ TEST(ClaimFiles, TellKubevirtTheUuidOfAMediatedDevice) {
 }
 
 TEST(ClaimFiles, TellKubevirtTheFunctionOfAVendorsVgpu) {
-  ClaimRecord claim = direct();
+  CheckpointClaim claim = direct();
   claim.devices[0].device.attributes = {{"type", "vgpu"}, {"mdevUUID", "stale"}};
   claim.devices[0].result.function = at("0000:3b:00.4");
   const std::string file = metadata_text(claim, "card");
@@ -138,7 +138,7 @@ TEST(ClaimFiles, TellKubevirtTheFunctionOfAVendorsVgpu) {
 }
 
 TEST(ClaimFiles, HaveAMetadataFileForEachRequest) {
-  ClaimRecord claim = direct();
+  CheckpointClaim claim = direct();
   claim.devices.push_back(whole("second/large", "0000:5e:00.0", "7"));
   claim.devices.push_back(whole("second/large", "0000:86:00.0", "9"));
   EXPECT_THAT(requests_of(claim), ElementsAre("card", "second"));
@@ -186,7 +186,7 @@ TEST(ClaimFiles, HaveAMetadataFileForEachRequest) {
 TEST(ClaimFiles, AreValidByTheRulesOfARuntime) {
   const test::ScratchDirectory tree;
   const HostFs host(tree.path());
-  ClaimRecord claim = direct();
+  CheckpointClaim claim = direct();
   claim.devices.push_back(whole("second", "0000:5e:00.0", "7"));
   std::size_t files = 0;
   for (const ClaimFile& file : claim_files(claim, kFolder)) {

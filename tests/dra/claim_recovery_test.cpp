@@ -64,7 +64,7 @@ class ClaimRecoveryTest : public test::ClaimsFixture {
     const Checkpoint kept = on_disk();
     ASSERT_THAT(kept.claims, SizeIs(1));
     if (has_cdi_file || has_metadata) {
-      EXPECT_NE(kept.claims[0].phase, ClaimPhase::preparing);
+      EXPECT_NE(kept.claims[0].phase, CheckpointPhase::preparing);
     }
   }
 
@@ -87,7 +87,7 @@ class ClaimRecoveryTest : public test::ClaimsFixture {
     if (!undoes) {
       EXPECT_EQ(error_of(prepare({claim})), "");
       EXPECT_TRUE(has_files(claim.uid));
-      EXPECT_EQ(on_disk().claims.at(0).phase, ClaimPhase::prepared);
+      EXPECT_EQ(on_disk().claims.at(0).phase, CheckpointPhase::prepared);
       EXPECT_THAT(hostd->claims(), SizeIs(1));
     }
     EXPECT_EQ(error_of(unprepare({claim})), "");
@@ -122,7 +122,7 @@ TEST_F(ClaimRecoveryTest, TheNextProcessFindsTheFinishedWork) {
   start();  // the former one is gone, and its request with it
   EXPECT_FALSE(asked->has_value());
   gate.open();
-  EXPECT_EQ(driver->checkpoint().claims.at(0).phase, ClaimPhase::preparing);
+  EXPECT_EQ(driver->checkpoint().claims.at(0).phase, CheckpointPhase::preparing);
   EXPECT_EQ(error_of(prepare({claim})), "");
   EXPECT_THAT(hostd->claims(), ElementsAre(testing::Pair(claim.uid, 1)));
 }

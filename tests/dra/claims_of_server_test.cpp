@@ -168,7 +168,7 @@ class LostClaimsTest : public testing::Test {
                        [this](const std::set<std::string>& existing) {
                          undone.push_back(existing);
                          if (!can_undo) return;
-                         std::erase_if(checkpoint.claims, [&](const ClaimRecord& claim) {
+                         std::erase_if(checkpoint.claims, [&](const CheckpointClaim& claim) {
                            return !existing.contains(claim.uid);
                          });
                        }}};

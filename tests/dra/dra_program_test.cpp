@@ -96,7 +96,7 @@ TEST_F(DraProgramTest, ServesTheKubeletUntilItIsStopped) {
   }));
   EXPECT_TRUE(was_offered) << "the kubelet is served while the API server is away";
   EXPECT_FALSE(is_offered()) << "no process answers there any more";
-  EXPECT_TRUE(host.exists(api::kClaimsFile));
+  EXPECT_TRUE(host.exists(api::kCheckpointFile));
 }
 
 TEST_F(DraProgramTest, WaitsForTheFolderOfHostd) {
@@ -118,11 +118,11 @@ TEST_F(DraProgramTest, EndsWhereThereIsNoKubelet) {
 }
 
 TEST_F(DraProgramTest, EndsIfItIsNotKnownWhichDevicesClaimsHave) {
-  scratch.file(api::kClaimsFile, "{");
+  scratch.file(api::kCheckpointFile, "{");
   const auto ended = run_until([] { return false; });
   ASSERT_FALSE(ended);
   EXPECT_EQ(ended.error().code, Errc::malformed_host);
-  EXPECT_THAT(ended.error().message, HasSubstr(api::kClaimsFile));
+  EXPECT_THAT(ended.error().message, HasSubstr(api::kCheckpointFile));
   EXPECT_FALSE(is_offered());
 }
 

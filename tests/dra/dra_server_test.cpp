@@ -318,7 +318,7 @@ TEST_F(DraServerTest, ItsEndAnswersCallsInProgress) {
   EXPECT_FALSE(std::filesystem::exists(plugin_socket()));
   EXPECT_FALSE(std::filesystem::exists(registration_socket()));
   gate.open();
-  EXPECT_TRUE(run_until([&] { return driver->checkpoint().claims.at(0).phase == ClaimPhase::prepared; }))
+  EXPECT_TRUE(run_until([&] { return driver->checkpoint().claims.at(0).phase == CheckpointPhase::prepared; }))
       << "the answer of the driver reaches no server";
 }
 

@@ -318,9 +318,10 @@ class ClaimSchedules : public testing::TestWithParam<int> {
     file_ = checkpoint_text(checkpoint_);
   }
 
-  static ClaimRecord record_of(const std::string& claim, const std::vector<SchedulerModel::Result>& results,
-                               const Publication& publication) {
-    ClaimRecord out{.uid = claim, .space = "n", .name = claim};
+  static CheckpointClaim record_of(const std::string& claim,
+                                   const std::vector<SchedulerModel::Result>& results,
+                                   const Publication& publication) {
+    CheckpointClaim out{.uid = claim, .space = "n", .name = claim};
     for (const SchedulerModel::Result& result : results) {
       const PublishedDevice& published = *publication.device(result.device);
       ClaimDevice device{.request = result.request,

@@ -11,7 +11,7 @@ void ferry::fuzz::one_input(std::string_view text) {
   const auto again = dra::read_checkpoint(dra::checkpoint_text(*read));
   require(again && *again == *read, "a checkpoint reads back as itself");
   dra::Checkpoint steps = *read;
-  for (const dra::ClaimRecord& claim : read->claims) {
+  for (const dra::CheckpointClaim& claim : read->claims) {
     require(read->find(claim.uid) != nullptr, "a claim is found");
     require(dra::begin_unprepare(steps, claim.uid), "a claim can be undone");
     dra::finish_unprepare(steps, claim.uid);

@@ -2,7 +2,6 @@
 #include "host/system/agent_folders.h"
 
 #include <chrono>
-#include <cstdio>
 #include <fcntl.h>
 #include <filesystem>
 #include <stdexcept>
@@ -10,7 +9,6 @@
 #include <sys/stat.h>
 #include <system_error>
 #include <unistd.h>
-#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -138,37 +136,6 @@ TEST_F(AgentFoldersTest, OfATreeOnlyWhatIsFerrysOwnIsGiven) {
   }
 }
 
-TEST_F(AgentFoldersTest, FoldersThatAnEarlierFerryPutAsideLeaveTheStore) {
-  const std::vector<std::pair<std::string, std::string>> moves = {
-      {"opt/kata/.ferry/a/replaced-2", "opt/kata/.a.replaced-2"},
-      {"opt/kata/.ferry/a/replaced-10", "opt/kata/.a.replaced-10"},
-      {"opt/kata/.ferry/a/link", "opt/kata/.a.replaced-3"},  // of a run that was killed
-      {"opt/kata/.ferry/b/replaced-1", "opt/kata/.b.replaced-1"},
-  };
-  tree_.file("opt/kata/.a.replaced-1/config.toml", "put aside by this Ferry");
-  for (const auto& [from, to] : moves) {
-    tree_.file(from + "/config.toml", from);
-    change_mode(from + "/config.toml", 0644);
-  }
-  for (int look = 0; look < 2; ++look) {
-    give("opt/kata", Giving::tree);
-    for (const auto& [from, to] : moves) {
-      EXPECT_FALSE(host_.exists(from)) << from;
-      EXPECT_EQ(host_.read_file(to + "/config.toml").value_or("there is none"), from) << to;
-      EXPECT_EQ(mode(to + "/config.toml"), 0644U) << to;
-      EXPECT_EQ(mode(to) & 07020U, 0U) << to;
-      EXPECT_EQ(status(to).st_gid, ::getegid()) << to;
-    }
-    if (!is_root()) continue;
-    // Between two looks the agent tries to give such a folder another name.
-    const test::AsUser agent(kAgent);
-    for (const auto& [from, to] : moves)
-      EXPECT_NE(::rename((tree_.path() / to).c_str(), (tree_.path() / "opt/kata/.ferry/a/x").c_str()), 0)
-          << to;
-  }
-  EXPECT_EQ(host_.read_file("opt/kata/.a.replaced-1/config.toml").value(), "put aside by this Ferry");
-}
-
 TEST_F(AgentFoldersTest, ALinkInThePlaceOfTheStoreIsNotFollowed) {
   tree_.file("etc/containerd/config.toml", "root's");
   change_mode("etc/containerd/config.toml", 0644);
@@ -222,10 +189,10 @@ TEST_F(AgentFoldersTest, TheAgentWritesOnlyTheStoreOfATree) {
   EXPECT_EQ(host_.read_file("opt/kata/local/configuration.toml").value(), "root's");
 }
 
-/// A folder of artifacts as earlier hostds left it: the agent's group could write all that is root's.
-class EarlierTree : public AgentFoldersTest {
+/// A folder of artifacts of which the agent's group can write all that is root's.
+class TreeOfTheGroup : public AgentFoldersTest {
  protected:
-  EarlierTree() {
+  TreeOfTheGroup() {
     for (const char* const file : {"opt/kata/local/configuration.toml", "opt/kata/mended/configuration.toml",
                                    "opt/kata/.ferry/a/guest.img"})
       tree_.file(file, "root's");
@@ -238,7 +205,7 @@ class EarlierTree : public AgentFoldersTest {
   }
 };
 
-TEST_F(EarlierTree, TheFolderIsTakenFromTheGroup) {
+TEST_F(TreeOfTheGroup, TheFolderIsTakenFromTheGroup) {
   for (const mode_t before : {mode_t{02775}, mode_t{03775}}) {
     change_mode("opt/kata", before);
     EXPECT_TRUE(test::must(give_to_group(host_, "opt/kata", group_, Giving::tree_top)).taken);
@@ -248,7 +215,7 @@ TEST_F(EarlierTree, TheFolderIsTakenFromTheGroup) {
   EXPECT_EQ(mode("opt/kata/.ferry") & 0020U, 0020U);
 }
 
-TEST_F(EarlierTree, OthersFoldersThatTheGroupCanWriteAreNamedAndStay) {
+TEST_F(TreeOfTheGroup, OthersFoldersThatTheGroupCanWriteAreNamedAndStay) {
   const auto given = test::must(give_to_group(host_, "opt/kata", group_, Giving::tree));
   ASSERT_EQ(given.errors.size(), 1U);
   EXPECT_EQ(given.errors[0].code, Errc::refused);
@@ -265,7 +232,7 @@ TEST_F(EarlierTree, OthersFoldersThatTheGroupCanWriteAreNamedAndStay) {
   EXPECT_TRUE(test::must(give_to_group(host_, "opt/kata", group_, Giving::tree)).errors.empty());
 }
 
-TEST_F(EarlierTree, EntriesOfAnotherOwnerAreNamedAndStay) {
+TEST_F(TreeOfTheGroup, EntriesOfAnotherOwnerAreNamedAndStay) {
   if (!is_root()) GTEST_SKIP() << "only root can give files to another user";
   change_mode("opt/kata/local", 0755);
   change_mode("opt/kata/local/configuration.toml", 0644);

@@ -92,6 +92,26 @@ TEST_F(ClaimKeeperTest, BindsAllGpusOfAGroup) {
   nothing_is_left();
 }
 
+TEST_F(ClaimKeeperTest, BindsAllGpusOfAGroupOfAnotherVendor) {
+  kernel.add_driver({.name = "amdgpu", .ids = {"1002:7550"}});
+  auto claimable = gpus();
+  for (const char* address : {"0000:0a:00.0", "0000:0b:00.0"}) {
+    kernel.add_function(
+        {.address = address, .ids = "1002:7550", .class_code = 0x030000, .group = 10, .driver = "amdgpu"});
+    claimable.push_back({.address = at(address), .iommu_group = 10, .vendor = 0x1002, .device = 0x7550});
+  }
+  publish(claimable);
+  must(prepare("a", {whole("0000:0a:00.0")}));
+  EXPECT_EQ(kernel.driver_of("0000:0a:00.0"), "vfio-pci");
+  EXPECT_EQ(kernel.driver_of("0000:0b:00.0"), "vfio-pci") << "the request names the first GPU alone";
+  EXPECT_THAT(must(gpus_with_claims(kernel)).gpus,
+              UnorderedElementsAre(at("0000:0a:00.0"), at("0000:0b:00.0")));
+  must(unprepare("a"));
+  EXPECT_EQ(kernel.driver_of("0000:0a:00.0"), "amdgpu");
+  EXPECT_EQ(kernel.driver_of("0000:0b:00.0"), "amdgpu");
+  nothing_is_left();
+}
+
 TEST_F(ClaimKeeperTest, TakesVirtualFunctionsAwayAndBringsThemBack) {
   must(prepare("a", {whole(kVendor)}));
   EXPECT_EQ(kernel.driver_of(kVendor), "vfio-pci");

@@ -168,7 +168,9 @@ class ClaimNode {
         {.id = id, .name = "GRID T4-4Q", .short_name = "T4-4Q", .framebuffer_mib = 4096, .most_per_gpu = 4});
   }
   NodeContext context(const NodeProbes& uses) {
-    const vfio::AcceleratorRules rules{.vendors = {0x10de}, .classes = {vfio::PciClass::display_3d}};
+    const vfio::AcceleratorRules rules{.vendors = {0x10de},
+                                       .classes = {vfio::PciClass::display_3d},
+                                       .of_other_vendors = {vfio::PciClass::vga}};
     return {.rebind_context = {.host = &kernel,
                                .writer = &kernel,
                                .probe = &uses.for_rebinds,

@@ -343,15 +343,15 @@ TEST_F(ClaimableGpusTest, IsNotWholeIfItsGroupCannotBeBound) {
   EXPECT_THAT(one.reason, HasSubstr("0000:09:00.0"));
 }
 
-TEST_F(ClaimableGpusTest, IsNotWholeWithoutAnIommu) {
+TEST_F(ClaimableGpusTest, IsForNoClaimWithoutAnIommu) {
   node_.inventory.groups.clear();
   vfio::PciFunction function = gpu().function;
   function.iommu_group.reset();
   set(function);
   const api::ClaimableGpu one = claimable();
-  EXPECT_FALSE(one.whole);
   EXPECT_EQ(one.iommu_group, 0U);
-  EXPECT_EQ(one.health, api::GpuHealth::ready);
+  EXPECT_EQ(one.health, api::GpuHealth::unhealthy) << "all GPUs without a group would be one group";
+  EXPECT_EQ(one.reason, "it has no IOMMU group");
 }
 
 TEST_F(ClaimableGpusTest, KeepsItsTypesWhileItLacksFunctions) {

@@ -212,16 +212,6 @@ class NodeLoopTest : public testing::Test {
   std::jthread thread_;
 };
 
-TEST_F(NodeLoopTest, NamesARecordOfAnEarlierVersionAndStartsNoServiceForIt) {
-  kernel_.file("run/ferry/stopped-services.json", "{}");
-  const test::LogOf log;
-  EXPECT_EQ(must(once()), ExitStatus::done);
-  EXPECT_THAT(log.text(),
-              testing::HasSubstr("[warning] /run/ferry/stopped-services.json is of an earlier version"));
-  EXPECT_THAT(log.text(), testing::HasSubstr("mv /run/ferry/stopped-services.json /run/ferry/hostd/"));
-  EXPECT_EQ(kernel_.read_file("run/ferry/stopped-services.json").value(), "{}");
-}
-
 TEST_F(NodeLoopTest, FollowsTheFileAsItChanges) {
   start();
   ASSERT_TRUE(becomes(api::NodePhase::idle, policy::Mode::host));

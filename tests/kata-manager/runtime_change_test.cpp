@@ -192,23 +192,6 @@ TEST_F(RuntimeChangeTest, IsWrittenReadAndVerifiedAndUnchangedTheSecondTime) {
   EXPECT_EQ(runtime.acts, 1);
 }
 
-// The agent can write the folder of the earlier records, and what a record holds is written by root.
-TEST_F(RuntimeChangeTest, IsRefusedWhileARecordOfAnEarlierVersionIsThere) {
-  for (const char* const name : {"unproven.json", "unread.json"}) {
-    const std::string file = std::string("var/lib/ferry/kata/") + name;
-    scratch.file(file, R"({"changes":[{"path":"/etc/runtime/main","before":"planted\n","after":"runc\n"}]})");
-    for (const auto& error : {apply_change(context(), installation("broken")).error(),
-                              may_apply_change(context(), installation()).error()}) {
-      EXPECT_EQ(error.code, Errc::refused);
-      EXPECT_THAT(error.message, HasSubstr("/" + file + " is of an earlier version of Ferry"));
-      EXPECT_THAT(error.hint, HasSubstr("mv /" + file + " /var/lib/ferry-hostd/kata/"));
-    }
-    EXPECT_EQ(main(), "runc\n");
-    scratch.remove(file);
-  }
-  EXPECT_TRUE(test::must(apply_change(context(), installation())).written);
-}
-
 TEST_F(RuntimeChangeTest, ThatTheRuntimeDoesNotStartWithIsPutBack) {
   const auto outcome = apply_change(context(), installation("broken"));
   EXPECT_THAT(error_of(outcome), HasSubstr("the files from before are back, and it runs with them"));

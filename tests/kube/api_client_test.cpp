@@ -316,6 +316,10 @@ TEST_F(ApiClientTest, APodOfTheSameNameIsNotTheOne) {
   EXPECT_EQ(evict("uid-of-a-former-one").value_or(kube::Eviction{}).outcome, kube::Eviction::Outcome::gone);
   clock.run_for(1min);
   EXPECT_FALSE(server.object(std::string(kPod)).is_null());
+  server.next = {ApiFault::status_of(409, "Conflict",
+                                     "Precondition failed: UID in precondition: a, UID in object meta: b")};
+  EXPECT_EQ(evict("a").value_or(kube::Eviction{}).outcome, kube::Eviction::Outcome::gone)
+      << "replaced while the server deletes it";
 }
 
 TEST_F(ApiClientTest, AnyOtherConflictIsNotTakenForGone) {

@@ -170,6 +170,7 @@ def pass_on(source, to):
 def proxy(client, number, options):
     (method, target, _), headers = read_head(client.makefile("rb", buffering=0))
     note({"method": method, "path": target, "headers": headers, "body": "", "connection": number}, options.seen)
+    client.settimeout(60)  # then one thread can write to a TLS socket while the other waits for its bytes
     with socket.create_connection(("127.0.0.1", options.proxy_to)) as server:
         client.sendall(head(200))
         threading.Thread(target=pass_on, args=(server, client), daemon=True).start()

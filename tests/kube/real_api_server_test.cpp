@@ -16,7 +16,9 @@
 
 #include "common/process/spawn.h"
 #include "kube/api_calls.h"
+#include "kube/api_client.h"
 #include "kube/paged_list.h"
+#include "kube/timers.h"
 #include "tests/kube/transport_fixture.h"
 #include "tests/support/loopback.h"
 
@@ -220,6 +222,31 @@ TEST_F(RealApiServer, ListsByParts) {
   EXPECT_EQ(names.size(), kObjects);
   EXPECT_THAT(parts, testing::Each(testing::Le(kListPart)));
   EXPECT_GE(parts.size(), 3U);
+}
+
+TEST_F(RealApiServer, LeavesALaterObjectOfTheName) {
+  const std::string pods = "/api/v1/namespaces/default/pods";
+  const json pod = {{"apiVersion", "v1"},
+                    {"kind", "Pod"},
+                    {"metadata", {{"name", "later"}}},
+                    {"spec", {{"containers", json::array({{{"name", "c"}, {"image", "c"}}})}}}};
+  EXPECT_EQ(create("later").status(), 201);
+  EXPECT_EQ(
+      ask({.method = "POST", .path = pods, .content_type = "application/json", .body = pod.dump()}).status(),
+      201);
+  LoopTimers timers(*loop_);
+  ApiClient client(*transport_, timers, [] { return 0.5; });
+  std::optional<Result<>> removed;
+  client.remove(config_map_ref("default", "later"), "a-former-uid",
+                [&](Result<> end) { removed = std::move(end); });
+  std::optional<Result<Eviction>> evicted;
+  client.evict({.kind = kPods, .space = "default", .name = "later"}, "a-former-uid",
+               [&](Result<Eviction> end) { evicted = std::move(end); });
+  run_until([&] { return removed && evicted; });
+  EXPECT_TRUE(*removed) << removed->error().message;
+  EXPECT_EQ(must(std::move(*evicted)).outcome, Eviction::Outcome::gone);
+  EXPECT_EQ(remove("later").status(), 200);
+  EXPECT_EQ(ask({.method = "DELETE", .path = pods + "/later?gracePeriodSeconds=0"}).status(), 200);
 }
 
 TEST_F(RealApiServer, LetsNobodyInWithoutAToken) {

@@ -262,6 +262,25 @@ TEST_F(TransportTrust, GivesAProxyNoCredentials) {
   EXPECT_EQ(server.seen().at(0).header("authorization"), "Bearer secret");
 }
 
+TEST_F(TransportTrust, IsForAProxyOfTheClustersAuthority) {
+  const ApiStandin server(with_tls());
+  const ApiStandin proxy(with_tls("server", {"--proxy-to", std::to_string(server.port())}));
+  ClusterAccess access = access_to(server);
+  access.proxy = "https://127.0.0.1:" + std::to_string(proxy.port());
+  open(access);
+  const Heard heard = get("/echo");
+  EXPECT_EQ(heard.status(), 200) << heard.message();
+  access.authorities = {.text = content("other.pem"), .file = {}};
+  open(access);
+  const Heard refused = get("/echo");
+  EXPECT_EQ(refused.error(), Errc::failed) << refused.message();
+  EXPECT_THAT(refused.hint(), HasSubstr("proxy"));
+  EXPECT_THAT(proxy.seen(), SizeIs(1)) << "a proxy that is not trusted hears nothing";
+  access.insecure = true;
+  open(access);
+  EXPECT_EQ(get("/echo").status(), 200);
+}
+
 TEST_F(TransportTrust, TakesNoProxyThatWasNotChosen) {
   const ApiStandin server(with_tls());
   open(access_to(server));

@@ -148,6 +148,17 @@ TEST_F(WatchedListsTest, NameAWatchThatIsCutBeforeItBringsAnything) {
   EXPECT_EQ(lists.unwatchable()->code, Errc::unreachable);
 }
 
+TEST_F(WatchedListsTest, NameAWatchThatEndsBeforeItBringsAnything) {
+  begin();
+  for (int ends = 0; ends < 4; ++ends) {
+    EXPECT_EQ(lists.unwatchable().has_value(), ends >= 2) << ends;
+    clock.run_for(20s);
+    server.end_streams();
+  }
+  ASSERT_TRUE(lists.unwatchable());
+  EXPECT_THAT(lists.unwatchable()->message, HasSubstr("it ended too soon, without an event"));
+}
+
 TEST_F(WatchedListsTest, SayNothingOnceTheyAreGone) {
   int said = 0;
   {

@@ -481,8 +481,9 @@ kube::ApiReply ApiServer::remove(const Place& place, const json& options) {
   const auto has = text_at(found->second, "/metadata/uid");
   if (!uid.empty() && uid != has)
     return refusal(409, "Conflict",
-                   fmt::format("Operation cannot be fulfilled on {} \"{}\": Precondition failed: UID in "
-                               "precondition: {}, UID in object meta: {}",
+                   fmt::format("Operation cannot be fulfilled on {} \"{}\": the UID in the precondition ({}) "
+                               "does not match the UID in record ({}). The object might have been deleted "
+                               "and then recreated",
                                place.plural, place.name, uid, has));
   if (place.plural == kube::kPods.plural || text_at(options, "/propagationPolicy") == "Foreground") {
     end_later(place.path);
@@ -587,10 +588,10 @@ void ApiServer::set_down(bool down) {
   if (down) cut_streams();
 }
 
-void ApiServer::cut_streams() {
+void ApiServer::end_streams(const Result<kube::ApiReply>& how) {
   const auto keys = streams_ | std::views::keys;
   const std::vector<Call> calls(keys.begin(), keys.end());  // some go meanwhile
-  for (const auto call : calls) end(call, fail(Errc::unreachable, "the connection was lost"));
+  for (const auto call : calls) end(call, how);
 }
 
 void ApiServer::silence_streams() {

@@ -100,8 +100,10 @@ class ApiServer final : public kube::ApiTransport {
   std::function<std::optional<ApiFault>(const kube::ApiRequest&)> script;
   /// Nothing answers, and every stream is cut, while it is down.
   void set_down(bool down);
-  /// All streams end, and a client learns of it.
-  void cut_streams();
+  /// All streams end, and a client learns of it: their connections are lost.
+  void cut_streams() { end_streams(fail(Errc::unreachable, "the connection was lost")); }
+  /// The same, with complete answers by default.
+  void end_streams(const Result<kube::ApiReply>& how = kube::ApiReply{.status = 200, .body = {}});
   /// All streams go on and carry nothing more: a dead connection.
   void silence_streams();
   /// Nothing new of these objects ("nodes") comes by any stream until that is taken back with "".

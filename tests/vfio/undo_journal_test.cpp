@@ -122,63 +122,6 @@ TEST(UndoJournal, IsNotVoidWhereTheRunningBootIsUnknown) {
   EXPECT_EQ(kernel.read_file(file).value(), before);
 }
 
-/// A record of this boot, in the folder where earlier versions had theirs and the plugin could write.
-class EarlierRebindRecord : public testing::Test {
- protected:
-  EarlierRebindRecord() {
-    EXPECT_TRUE(write_undo_journal(kernel_, 5, {{at("0000:01:00.0"), kNouveau}}));
-    text_ = kernel_.read_file("run/ferry/hostd/moves/5.json").value();
-    kernel_.remove("run/ferry/hostd/moves/5.json");
-    kernel_.file("run/ferry/moves/5.json", text_);
-  }
-  FakeKernel kernel_;
-  std::string text_;
-};
-
-TEST_F(EarlierRebindRecord, IsNotObeyedAndNamesFileAndRemedy) {
-  for (const std::string& text : {text_, std::string("{")}) {
-    kernel_.file("run/ferry/moves/5.json", text);
-    const auto record = test::must(read_undo_journal(kernel_));
-    EXPECT_THAT(record.members, testing::IsEmpty());
-    ASSERT_TRUE(record.unreadable.contains(5));
-    for (const auto& error :
-         {record.unreadable.at(5), write_undo_journal(kernel_, 5, {{at("0000:01:00.0"), kStub}}).error()}) {
-      EXPECT_EQ(error.code, Errc::refused);
-      EXPECT_THAT(error.message, HasSubstr("/run/ferry/moves/5.json is of an earlier version of Ferry"));
-      EXPECT_THAT(error.hint, HasSubstr("mv /run/ferry/moves/5.json /run/ferry/hostd/moves/"));
-    }
-    EXPECT_EQ(kernel_.read_file("run/ferry/moves/5.json").value(), text);
-  }
-}
-
-TEST_F(EarlierRebindRecord, CountsOnceAPersonHasReboundIt) {
-  kernel_.file("run/ferry/hostd/moves/5.json", text_);
-  EXPECT_EQ(read_undo_journal(kernel_)->members.at(at("0000:01:00.0")), kNouveau)
-      << "the record in hostd's folder";
-  kernel_.remove("run/ferry/moves/5.json");
-  EXPECT_EQ(read_undo_journal(kernel_)->members.at(at("0000:01:00.0")), kNouveau);
-}
-
-TEST_F(EarlierRebindRecord, OfAnotherBootIsVoid) {
-  kernel_.new_boot();
-  kernel_.file("run/ferry/moves/5.json", text_);
-  const auto record = test::must(read_undo_journal(kernel_));
-  EXPECT_THAT(record.unreadable, testing::IsEmpty());
-  EXPECT_THAT(record.notes, testing::IsEmpty());
-  EXPECT_TRUE(write_undo_journal(kernel_, 5, {{at("0000:01:00.0"), kStub}}));
-}
-
-TEST_F(EarlierRebindRecord, IsNotVoidWhereTheRunningBootIsUnknown) {
-  kernel_.remove("proc/sys/kernel/random/boot_id");
-  EXPECT_TRUE(test::must(read_undo_journal(kernel_)).unreadable.contains(5));
-}
-
-TEST_F(EarlierRebindRecord, ThatIsALinkIsNotFollowed) {
-  kernel_.file("etc/secret", text_);
-  kernel_.link("run/ferry/moves/5.json", "../../../etc/secret");
-  EXPECT_TRUE(test::must(read_undo_journal(kernel_)).unreadable.contains(5));
-}
-
 PciFunction function_in(const char* address, std::uint32_t group) {
   PciFunction function;
   function.address = at(address);

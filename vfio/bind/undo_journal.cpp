@@ -8,7 +8,6 @@
 
 #include "common/text/whole_json.h"
 #include "common/version.h"
-#include "hostfs/earlier_record.h"
 #include "hostfs/kernel_facts.h"
 #include "vfio/bind/rebind_plan.h"
 
@@ -17,7 +16,6 @@ namespace {
 
 using nlohmann::json;
 constexpr const char* kDirectory = "run/ferry/hostd/moves";
-constexpr const char* kEarlierDirectory = "run/ferry/moves";
 constexpr int kVersionOfFormat = 1;
 
 std::filesystem::path file_of(std::uint32_t group) {
@@ -92,48 +90,30 @@ Result<> write(HostFs& host, std::uint32_t group, const std::map<PciAddress, Pri
   }
 }
 
-/// The record of a group; without members if there is none, or it is of another boot. A record that an
-/// earlier version has left is an error, unless it is known to be of another boot: the plugin could write
-/// that folder, and hostd loads and binds what a record names.
+/// The record of a group; without members if there is none, or it is of another boot.
 Result<OneRecord> read_group(const HostFs& host, std::uint32_t group) {
   const auto path = file_of(group);
-  const auto ours = host.read_file(path);
-  if (!ours && !is_gone(ours.error())) return fail(Error(ours.error()));
-  const auto boot = boot_id(host);
-  if (ours) {
-    auto record = parse(*ours, path);
-    if (!record) return record;
-    if (!boot) return fail(Error(boot.error()).during("read /" + path.string()));
-    if (record->boot != *boot) record->members.clear();
-    return record;
-  }
-  const auto earlier = std::filesystem::path(kEarlierDirectory) / file_of(group).filename();
-  const auto text = host.read_file(earlier, HostFs::Links::refused);
+  const auto text = host.read_file(path);
   if (!text && is_gone(text.error())) return OneRecord{};
-  if (const auto record = text ? parse(*text, earlier) : Result<OneRecord>(fail(Error(text.error())));
-      record && boot && record->boot != *boot)
-    return OneRecord{};
-  return fail(earlier_record(earlier, kDirectory, "the device plugin",
-                             "then the kernel chooses the drivers of its GPUs"));
-}
-
-void add_groups(const std::vector<std::string>& names, std::set<std::uint32_t>& groups) {
-  for (const std::string& name : names) {
-    std::uint32_t group = 0;
-    const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), group);
-    if (error == std::errc() && std::string_view(end) == ".json") groups.insert(group);
-  }
+  if (!text) return fail(Error(text.error()));
+  auto record = parse(*text, path);
+  if (!record) return record;
+  const auto boot = boot_id(host);
+  if (!boot) return fail(Error(boot.error()).during("read /" + path.string()));
+  if (record->boot != *boot) record->members.clear();
+  return record;
 }
 
 Result<std::set<std::uint32_t>> recorded_groups(const HostFs& host) {
   std::set<std::uint32_t> groups;
-  add_groups(host.list(kEarlierDirectory).value_or(std::vector<std::string>{}), groups);
-  auto names = host.list(kDirectory);
-  if (!names) {
-    if (is_gone(names.error())) return groups;
-    return fail(std::move(names).error());
+  const auto names = host.list(kDirectory);
+  if (!names && is_gone(names.error())) return groups;
+  if (!names) return fail(Error(names.error()));
+  for (const std::string& name : *names) {
+    std::uint32_t group = 0;
+    const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), group);
+    if (error == std::errc() && std::string_view(end) == ".json") groups.insert(group);
   }
-  add_groups(*names, groups);
   return groups;
 }
 

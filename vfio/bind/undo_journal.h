@@ -2,9 +2,7 @@
 // The undo journal, run/ferry/hostd/moves/<group>.json: each function's driver and override before Ferry
 // changed them. A record is written before the first write to its group, and removed when all members are
 // back. A function that another program bound to vfio is recorded before its unbind, since a run killed
-// halfway leaves no other trace. A record of another boot, by its boot id, is void. A record in
-// run/ferry/moves, where earlier versions had it, is not obeyed (earlier_record.h): its group counts as
-// unreadable.
+// halfway leaves no other trace. A record of another boot, by its boot id, is void.
 #pragma once
 
 #include <cstdint>

@@ -26,7 +26,7 @@ tl::unexpected<Error> broken(const std::string& why) {
               "the file says which services to start again; mend it, or start them and remove it");
 }
 
-/// A map of the file, from name to state. An earlier version of the file had services only.
+/// A map of the file, from name to state.
 struct Section {
   const char* key;
   Releasable::Kind kind;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "dra/claims/new_claim_record.h"
+#include "dra/claims/new_checkpoint_claim.h"
 
 #include <algorithm>
 #include <string_view>
@@ -44,8 +44,8 @@ Result<ClaimDevice> claim_device(const NodeModel& node, const Publication& publi
 
 }  // namespace
 
-Result<ClaimRecord> record_of(const AllocatedClaim& claim, NodeModel node, const Checkpoint& checkpoint,
-                              const std::string& pool) {
+Result<CheckpointClaim> record_of(const AllocatedClaim& claim, NodeModel node, const Checkpoint& checkpoint,
+                                  const std::string& pool) {
   std::vector<std::string> names;
   names.reserve(claim.devices.size());
   for (const AllocatedDevice& device : claim.devices) names.push_back(device.device);
@@ -55,7 +55,7 @@ Result<ClaimRecord> record_of(const AllocatedClaim& claim, NodeModel node, const
   const Publication publication = publication_of(node);
   if (auto available = check_available(node, publication, names, claim.key.uid); !available)
     return fail(std::move(available).error());
-  ClaimRecord out{
+  CheckpointClaim out{
       .uid = claim.key.uid, .space = claim.key.space, .name = claim.key.name, .pod_claim = claim.pod_claim};
   for (const AllocatedDevice& allocated : claim.devices) {
     auto device = claim_device(node, publication, allocated, pool);
@@ -65,8 +65,8 @@ Result<ClaimRecord> record_of(const AllocatedClaim& claim, NodeModel node, const
   return out;
 }
 
-ClaimRecord names_of(const AllocatedClaim& claim) {
-  ClaimRecord out{.uid = claim.key.uid, .space = claim.key.space, .name = claim.key.name};
+CheckpointClaim names_of(const AllocatedClaim& claim) {
+  CheckpointClaim out{.uid = claim.key.uid, .space = claim.key.space, .name = claim.key.name};
   for (const AllocatedDevice& allocated : claim.devices) {
     ClaimDevice& device = out.devices.emplace_back();
     device.request = allocated.request;
@@ -75,7 +75,7 @@ ClaimRecord names_of(const AllocatedClaim& claim) {
   return out;
 }
 
-api::ClaimRequest prepare_request(const ClaimRecord& claim) {
+api::ClaimRequest prepare_request(const CheckpointClaim& claim) {
   api::ClaimRequest out{
       .action = api::ClaimAction::prepare, .claim = claim.uid, .space = claim.space, .name = claim.name};
   for (const ClaimDevice& device : claim.devices)

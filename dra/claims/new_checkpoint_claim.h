@@ -15,13 +15,13 @@ namespace ferry::dra {
 
 /// The record of a claim with its devices. Errc::not_found: the node does not publish a device of it. Errors:
 /// those of check_available().
-Result<ClaimRecord> record_of(const AllocatedClaim& claim, NodeModel node, const Checkpoint& checkpoint,
-                              const std::string& pool);
+Result<CheckpointClaim> record_of(const AllocatedClaim& claim, NodeModel node, const Checkpoint& checkpoint,
+                                  const std::string& pool);
 
 /// Only the fields that begin_prepare() compares with a record that is there: requests and names.
-ClaimRecord names_of(const AllocatedClaim& claim);
+CheckpointClaim names_of(const AllocatedClaim& claim);
 
 /// The request that has hostd prepare the devices of the record.
-api::ClaimRequest prepare_request(const ClaimRecord& claim);
+api::ClaimRequest prepare_request(const CheckpointClaim& claim);
 
 }  // namespace ferry::dra
