@@ -57,7 +57,7 @@ Result<> write_desired_file(HostFs& host, const ReconcileResult& result) {
 Result<bool> write_serving(HostFs& host, const ReconcileResult& result, bool dry_run) {
   if (!result.standby) return false;
   const auto now = host.read_file(api::kServingFile);
-  if (!now && !is_gone(now.error())) return fail(Error(now.error()));
+  if (!now && !is_gone(now.error())) return fail(now.error());
   if (now && !api::is_of_the_agent(*now)) return false;
   const bool removes = result.standby->empty();
   const std::string text = removes ? std::string() : api::serving_file_text(*result.standby);

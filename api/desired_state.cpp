@@ -98,7 +98,7 @@ class Reader : public ConfigReader {
 
 Result<DesiredFile> read_desired_file(const ConfigText& source) {
   const auto root = parse_config(source);
-  if (!root) return fail(Error(root.error()));
+  if (!root) return fail(root.error());
   const Reader reader(source, *root);
   if (root->kind != Kind::map)
     return reader.refuse(*root, "", "expected an object, found " + root->described(),

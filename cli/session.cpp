@@ -54,7 +54,7 @@ vfio::RebindContext rebind_context(const Session& session, const vfio::Accelerat
           .must_stay = [host = session.host.get(), rules](const vfio::Inventory& inventory)
               -> Result<std::map<vfio::PciAddress, std::string>> {
             const auto vgpus = mdev::scan_vgpus(*host, inventory, rules);
-            if (!vgpus) return fail(Error(vgpus.error()));
+            if (!vgpus) return fail(vgpus.error());
             const auto node = vgpu::node_identity(*host);
             return mdev::carriers_of_vgpus(
                 *vgpus, [&](const mdev::VgpuDevice& device) { return node && vgpu::is_ours(*node, device); });

@@ -170,7 +170,7 @@ NodeContext dividing(NodeContext context, const policy::ResolvedPolicy& resolved
 Result<> add_what_keeps_vgpus(const vgpu::VgpuHost& on, const vgpu::Profile& vgpus,
                               const vfio::Inventory* scanned, std::vector<vfio::Refusal>& refusals) {
   auto snapshot = look(on, {&vgpus, 1}, scanned);
-  if (!snapshot) return fail(Error(snapshot.error()));
+  if (!snapshot) return fail(snapshot.error());
   // The users of the GPU itself are among the reasons already.
   for (const vfio::Refusal& refusal : refusals)
     for (const vfio::PciAddress& gpu : refusal.devices) snapshot->use.users.erase(gpu.text());
@@ -275,7 +275,7 @@ Result<NodePreview> preview_policy(const NodeContext& on, const policy::Policy& 
   if (!input) return fail(std::move(input).error());
   if (auto possible = check_possible(*input); !possible) return fail(std::move(possible).error());
   const auto back = to_give_back(context, *input);
-  if (!back) return fail(Error(back.error()));
+  if (!back) return fail(back.error());
   auto unbound = preview_back(context, *back, input->inventory);
   if (!unbound) return fail(std::move(unbound).error());
 
@@ -391,9 +391,9 @@ Result<NodeOutcome> apply_stages(const NodeContext& context, const policy::Polic
   if (!input) return fail(std::move(input).error());
   if (auto possible = check_possible(*input); !possible) return fail(std::move(possible).error());
   const auto back = to_give_back(context, *input);
-  if (!back) return fail(Error(back.error()));
+  if (!back) return fail(back.error());
   const auto before = before_stages(context, input->inventory, input->resolved, back->gpus.accelerators);
-  if (!before) return fail(Error(before.error()));
+  if (!before) return fail(before.error());
   NodeOutcome outcome;
   auto unbound = give_back(context, *back);
   if (!unbound) return fail(std::move(unbound).error());

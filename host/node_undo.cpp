@@ -142,9 +142,9 @@ std::vector<Returning> returning(const BeforeStages& before, NodeOutcome& outcom
 Result<vfio::RebindRequest> to_vfio_again(const NodeContext& context, const BeforeStages& before,
                                           const std::vector<Returning>& units) {
   const auto inventory = vfio::scan(context.fs());
-  if (!inventory) return fail(Error(inventory.error()));
+  if (!inventory) return fail(inventory.error());
   const auto vgpus = vgpu::scan_known_vgpus(context.fs(), *inventory, context.rebind_context.rules);
-  if (!vgpus) return fail(Error(vgpus.error()));
+  if (!vgpus) return fail(vgpus.error());
   vfio::RebindRequest request;
   request.untouchable = mdev::carriers_of_vgpus(
       *vgpus, [&](const mdev::VgpuDevice& device) { return vgpu::is_ours(context.vgpu_host.node, device); });
@@ -173,7 +173,7 @@ Result<> forget_others(const NodeContext& context, const BeforeStages& before, c
 // The error says why a unit is not on vfio again.
 Result<> back_on_vfio(const NodeContext& context, const BeforeStages& before,
                       const Result<vfio::RebindOutcome>& rebound, const vfio::RebindResult& unit) {
-  if (!rebound) return fail(Error(rebound.error()));
+  if (!rebound) return fail(rebound.error());
   const vfio::RebindResult* const result = rebound->find(unit.devices.front());
   if (result == nullptr) return fail(Errc::failed, "nothing came of it");
   if (auto done = result->check(); !done) return done;
@@ -217,7 +217,7 @@ bool undo_unbind(const NodeContext& context, const BeforeStages& before, NodeOut
   }
   const auto request = to_vfio_again(context, before, units);
   auto rebound = request ? vfio::apply_rebinds(context.rebind_context, *request, vfio::Direction::to_vfio)
-                         : Result<vfio::RebindOutcome>(fail(Error(request.error())));
+                         : Result<vfio::RebindOutcome>(fail(request.error()));
   for (const Returning& unit : units)
     add_failure(unit, back_on_vfio(context, before, rebound, *unit.result), outcome);
   if (!rebound) return true;

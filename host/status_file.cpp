@@ -72,7 +72,7 @@ void StatusFile::pass_on_serving(const std::filesystem::path& serving_file) {
   const auto text = host_.read_file(serving_file, HostFs::Links::refused);
   const auto said = text                    ? api::read_serving_file(*text, serving_file.string())
                     : is_gone(text.error()) ? Result<std::string>(std::string())
-                                            : Result<std::string>(fail(Error(text.error())));
+                                            : Result<std::string>(fail(text.error()));
   if (said) {
     memory.standby = *said;
     memory.fault.clear();

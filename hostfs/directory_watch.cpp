@@ -132,7 +132,7 @@ std::vector<DirectoryEvent> DirectoryWatch::read_timer() const {
 Result<DirectoryWatch> DirectoryWatch::open(const HostFs& host, const std::filesystem::path& path,
                                             Contents contents) {
   const auto directory = host.open(path, O_PATH | O_DIRECTORY);
-  if (!directory) return fail(Error(directory.error()));
+  if (!directory) return fail(directory.error());
   return open_named("/proc/self/fd/" + std::to_string(directory->get()), "/" + path.string(), contents,
                     kRescan);
 }

@@ -144,7 +144,7 @@ int run_program(const HostFs& host, std::string_view request, int out, InFlightW
                 bool errors_too = false) {
   const std::string root(cut(request, '\0'));
   const auto directory = host.open(root.empty() ? "." : root, O_PATH | O_DIRECTORY);
-  if (!directory) return errno_of(fail(Error(directory.error())));
+  if (!directory) return errno_of(fail(directory.error()));
   const Start start{.directory = directory->get(),
                     .other_root = host.root() != "/" || !root.empty(),
                     .out = out,
@@ -212,14 +212,14 @@ int read_attribute(const HostFs& host, std::string_view path, std::string& into)
 int try_claim(const HostFs& host, std::string_view request) {
   const std::string_view path = cut(request, '\0');
   const auto node = host.open(path, O_PATH);
-  if (!node) return errno_of(fail(Error(node.error())));
+  if (!node) return errno_of(fail(node.error()));
   struct stat status {};
   if (::fstat(node->get(), &status) != 0) return errno;
   const std::string number =
       std::to_string(::major(status.st_rdev)) + ":" + std::to_string(::minor(status.st_rdev));
   if (!S_ISBLK(status.st_mode) || number != request) return ENODEV;
   const auto claimed = host.open(path, O_RDONLY | O_EXCL | O_NONBLOCK);
-  return claimed ? 0 : errno_of(fail(Error(claimed.error())));
+  return claimed ? 0 : errno_of(fail(claimed.error()));
 }
 
 int ask_library(const HostFs& host, std::span<const HostLibrary> libraries, std::string_view request,
@@ -236,7 +236,7 @@ int ask_library(const HostFs& host, std::span<const HostLibrary> libraries, std:
 int write_attribute(HostFs& host, std::string_view path, std::string_view value, bool only_if_unset) {
   if (only_if_unset) {
     const auto now = host.read_attribute(path);
-    if (!now) return errno_of(fail(Error(now.error())));
+    if (!now) return errno_of(fail(now.error()));
     if (!is_unset(*now)) return EEXIST;
   }
   return errno_of(host.write_attribute(path, value));

@@ -173,7 +173,7 @@ Result<> wait_for_acts(HostFs& host, std::chrono::milliseconds patience) {
     const auto path = std::filesystem::path(kDirectory) / name;
     for (;;) {
       const auto text = text_of(host, path);
-      if (!text) return fail(Error(text.error()));
+      if (!text) return fail(text.error());
       if (tells_of_nothing(*text)) break;
       auto act = parse(*text);
       if (act && is_recorded(host, act->by)) break;  // recorded as stuck: waiting is over

@@ -27,7 +27,7 @@ Result<KmodLibrary> load() {
 
 Result<const KmodLibrary*> KmodLibrary::get() {
   static const Result<KmodLibrary> loaded = load();
-  if (!loaded) return fail(Error(loaded.error()));
+  if (!loaded) return fail(loaded.error());
   return &*loaded;
 }
 

@@ -27,7 +27,7 @@ Result<UniqueFd> open_for_lock(HostFs& host, const std::filesystem::path& file, 
 Result<bool> leads_to(const HostFs& host, const std::filesystem::path& file, const UniqueFd& fd) {
   const auto there = host.open(file, O_PATH);
   if (!there && is_gone(there.error())) return false;
-  if (!there) return fail(Error(there.error()));
+  if (!there) return fail(there.error());
   return is_same_file(there->get(), fd.get());
 }
 
@@ -62,7 +62,7 @@ Result<InstanceLock> InstanceLock::claim(HostFs& host, const std::filesystem::pa
   auto opened = open(host, file);
   if (!opened) return opened;
   const auto taken = opened->take(file);
-  if (!taken) return fail(Error(taken.error()));
+  if (!taken) return fail(taken.error());
   if (*taken) return opened;
   return fail(Errc::refused, "/" + file.string() + ": another process holds it");
 }

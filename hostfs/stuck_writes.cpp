@@ -103,7 +103,7 @@ Record parse(const HostFs& host, const std::string& text, const Present& now) {
 // All records, by the path of their file.
 Result<std::map<std::filesystem::path, Record>> read_all(const HostFs& host) {
   const auto names = names_in(host, kDirectory);
-  if (!names) return fail(Error(names.error()));
+  if (!names) return fail(names.error());
   const Present now = present(host);
   std::map<std::filesystem::path, Record> out;
   for (const std::string& name : *names) {
@@ -113,7 +113,7 @@ Result<std::map<std::filesystem::path, Record>> read_all(const HostFs& host) {
     if (text)
       out.emplace(path, parse(host, *text, now));
     else if (!is_gone(text.error()))
-      return fail(Error(text.error()));
+      return fail(text.error());
   }
   return out;
 }
@@ -184,7 +184,7 @@ bool is_recorded(const HostFs& host, const NumberedProcess& by) {
 
 Result<> clear_ended_records(HostFs& host) {
   const auto records = read_all(host);
-  if (!records) return fail(Error(records.error()));
+  if (!records) return fail(records.error());
   for (const auto& [path, record] : *records) {
     if (record.live) continue;
     if (auto removed = host.remove_file(path); !removed) return removed;
@@ -194,7 +194,7 @@ Result<> clear_ended_records(HostFs& host) {
 
 Result<std::vector<StuckWrite>> stuck_writes(const HostFs& host) {
   const auto records = read_all(host);
-  if (!records) return fail(Error(records.error()));
+  if (!records) return fail(records.error());
   std::vector<StuckWrite> out;
   for (const auto& [path, record] : *records)
     if (record.live) out.push_back(record.write);

@@ -225,7 +225,7 @@ tl::unexpected<Error> invalid(Error error, std::string hint) {
 Result<std::string> text_in(const fs::path& file) {
   CredentialReader reader({.text = {}, .file = file});
   const auto text = reader.now();
-  if (!text) return fail(Error(text.error()));
+  if (!text) return fail(text.error());
   return **text;
 }
 

@@ -366,7 +366,7 @@ Result<CurlCredentials> CurlTransport::credentials() {
        {std::pair{&authorities_, &now.authorities}, std::pair{&certificate_, &now.certificate},
         std::pair{&key_, &now.key}, std::pair{&token_, &now.token}}) {
     const auto text = reader->now();
-    if (!text) return fail(Error(text.error()));
+    if (!text) return fail(text.error());
     *into = **text;
   }
   if (access_.token.empty() || (access_.token.live != nullptr && now.token.empty())) return now;

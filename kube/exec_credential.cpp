@@ -160,7 +160,7 @@ Result<ExecCredential> parse_exec_credential(std::string_view output, const std:
   if (out.token.empty() && out.certificate.empty())
     return fail(Errc::failed, "status has neither a token nor a certificate");
   const auto time = string_in(*status, "expirationTimestamp");
-  if (!time) return fail(Error(time.error()));
+  if (!time) return fail(time.error());
   if (time->empty()) return out;
   out.expires = parse_rfc3339(*time);
   if (!out.expires)

@@ -124,7 +124,7 @@ struct Part {
   Result<Credential> pem(const std::string& name) const {
     const std::string data = name + "-data";
     const auto packed = text(data);
-    if (!packed) return fail(Error(packed.error()));
+    if (!packed) return fail(packed.error());
     if (!packed->empty()) {
       auto bytes = from_base64(*packed);
       if (!bytes || bytes->find("-----BEGIN ") == std::string::npos)
@@ -136,7 +136,7 @@ struct Part {
   }
   Result<Credential> path_at(std::string_view name) const {
     const auto relative = text(name);
-    if (!relative) return fail(Error(relative.error()));
+    if (!relative) return fail(relative.error());
     if (relative->empty()) return Credential{};
     return Credential{.text = {},
                       .file = std::filesystem::path(file->source->file).parent_path() / *relative};
@@ -235,7 +235,7 @@ Result<> read_cluster(const Part& cluster, const Environment& environment, Clust
       !known)
     return known;
   const auto server = cluster.text("server");
-  if (!server) return fail(Error(server.error()));
+  if (!server) return fail(server.error());
   if (server->empty()) return cluster.refuse(*cluster.at, "server", "the key is missing");
   const ConfigNode& server_node = *cluster.find("server");
   auto address = ServerAddress::parse(*server);
@@ -251,7 +251,7 @@ Result<> read_cluster(const Part& cluster, const Environment& environment, Clust
                           "the server's certificate is always verified",
                           "give its authority by certificate-authority or certificate-authority-data");
   const auto small = cluster.flag("disable-compression");
-  if (!small) return fail(Error(small.error()));
+  if (!small) return fail(small.error());
   into.compressed = !*small;
 
   if (auto read = store(cluster.text("tls-server-name"), into.tls_server_name); !read) return read;
@@ -265,7 +265,7 @@ Result<> read_cluster(const Part& cluster, const Environment& environment, Clust
                           "an authority to verify the server by is there too", "keep one of them");
 
   const auto proxy = cluster.text("proxy-url");
-  if (!proxy) return fail(Error(proxy.error()));
+  if (!proxy) return fail(proxy.error());
   auto url = proxy->empty() ? proxy_of_environment(into.server, environment) : proxy_url(*proxy);
   if (!url && proxy->empty()) return fail(Errc::invalid_config, url.error().message, url.error().hint);
   if (!url)
@@ -336,7 +336,7 @@ Result<ExecConfig::InteractiveMode> read_interactive_mode(const Part& exec, bool
   using Mode = ExecConfig::InteractiveMode;
   constexpr const char* kKey = "interactiveMode";
   const auto mode = exec.text(kKey);
-  if (!mode) return fail(Error(mode.error()));
+  if (!mode) return fail(mode.error());
   if (mode->empty() && is_beta) return Mode::if_available;
   for (const auto& [name, value] :
        {std::pair{"Never", Mode::never}, {"IfAvailable", Mode::if_available}, {"Always", Mode::always}}) {
@@ -357,7 +357,7 @@ Result<> read_exec_variables(const Part& exec, Environment& into) {
         .file = exec.file, .at = &list->items[i], .path = fmt::format("{}[{}]", exec.key("env"), i)};
     if (auto known = entry.check_keys({"name", "value"}); !known) return known;
     const auto name = entry.word("name");
-    if (!name) return fail(Error(name.error()));
+    if (!name) return fail(name.error());
     if (name->empty() || name->find('=') != std::string::npos)
       return entry.refuse(*entry.at, "name",
                           name->empty() ? "the key is missing" : "no variable has a '=' in its name");
@@ -400,7 +400,7 @@ Result<ExecConfig> read_exec(const Part& exec) {
   if (auto read = store(read_interactive_mode(exec, out.api_version == kVersions[1]), out.interactive); !read)
     return fail(std::move(read).error());
   const auto informed = exec.flag("provideClusterInfo");
-  if (!informed) return fail(Error(informed.error()));
+  if (!informed) return fail(informed.error());
   if (*informed) out.cluster = "{}";  // filled by access_from_kubeconfig()
   return out;
 }
@@ -421,7 +421,7 @@ std::string header_key(std::string_view key) {
 Result<> add_headers(const Part& part, const std::string& key, const std::string& header,
                      std::vector<std::string>& into) {
   const auto values = part.words(key);
-  if (!values) return fail(Error(values.error()));
+  if (!values) return fail(values.error());
   for (const std::string& value : *values) {
     const bool is_blank = value.find_first_not_of(' ') == std::string::npos;
     if (is_blank || std::ranges::any_of(value, Part::is_control))
@@ -437,7 +437,7 @@ Result<> add_headers(const Part& part, const std::string& key, const std::string
 Result<std::vector<std::string>> read_impersonation(const Part& user) {
   std::vector<std::string> out;
   const auto name = user.word("as");
-  if (!name) return fail(Error(name.error()));
+  if (!name) return fail(name.error());
   if (name->empty()) {
     for (const char* key : {"as-uid", "as-groups", "as-user-extra"})
       if (const ConfigNode* node = user.find(key); node != nullptr)
@@ -449,7 +449,7 @@ Result<std::vector<std::string>> read_impersonation(const Part& user) {
     return user.refuse(*user.find("as"), "as", "an empty name is in it");
   out.push_back("Impersonate-User: " + *name);
   const auto uid = user.word("as-uid");
-  if (!uid) return fail(Error(uid.error()));
+  if (!uid) return fail(uid.error());
   if (!uid->empty()) out.push_back("Impersonate-Uid: " + *uid);
   if (auto added = add_headers(user, "as-groups", "Impersonate-Group", out); !added)
     return fail(std::move(added).error());
@@ -470,7 +470,7 @@ Result<std::vector<std::string>> read_impersonation(const Part& user) {
 
 Result<> read_token(const Part& user, ClusterAccess& into) {
   const auto token = user.text("token");
-  if (!token) return fail(Error(token.error()));
+  if (!token) return fail(token.error());
   auto file = user.path_at("tokenFile");
   if (!file) return fail(std::move(file).error());
   if (!token->empty() && !file->empty() && user.file->whose == AccessFor::service)
@@ -540,7 +540,7 @@ Result<ClusterAccess> access_from_kubeconfig(const std::vector<ConfigText>& sour
     if (!name.empty()) break;
     const Part top{.file = &file, .at = &file.root, .path = {}};
     const auto current = top.text("current-context");
-    if (!current) return fail(Error(current.error()));
+    if (!current) return fail(current.error());
     if (current->empty()) continue;
     name = *current;
     asked = top.find("current-context");
@@ -557,11 +557,11 @@ Result<ClusterAccess> access_from_kubeconfig(const std::vector<ConfigText>& sour
 
   ClusterAccess out;
   const auto cluster_name = chosen->text("cluster");
-  if (!cluster_name) return fail(Error(cluster_name.error()));
+  if (!cluster_name) return fail(cluster_name.error());
   if (cluster_name->empty()) return chosen->refuse(*chosen->at, "cluster", "the key is missing");
   const auto cluster =
       entry_of(files, "clusters", "cluster", *cluster_name, *chosen, chosen->find("cluster"));
-  if (!cluster) return fail(Error(cluster.error()));
+  if (!cluster) return fail(cluster.error());
   if (auto read = read_cluster(*cluster, environment, out); !read) return fail(std::move(read).error());
 
   out.said_by = fmt::format("context '{}' of {}", name, chosen->file->source->file);
@@ -569,10 +569,10 @@ Result<ClusterAccess> access_from_kubeconfig(const std::vector<ConfigText>& sour
     out.said_by += fmt::format(", whose cluster '{}' is in {}", *cluster_name, cluster->file->source->file);
 
   const auto user_name = chosen->text("user");
-  if (!user_name) return fail(Error(user_name.error()));
+  if (!user_name) return fail(user_name.error());
   if (!user_name->empty()) {
     const auto user = entry_of(files, "users", "user", *user_name, *chosen, chosen->find("user"));
-    if (!user) return fail(Error(user.error()));
+    if (!user) return fail(user.error());
     if (auto read = read_user(*user, out); !read) return fail(std::move(read).error());
     if (out.exec && !out.exec->cluster.empty())
       out.exec->cluster = exec_cluster(*cluster, out).dump(-1, ' ', false, json::error_handler_t::replace);

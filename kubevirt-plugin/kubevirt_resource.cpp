@@ -316,7 +316,7 @@ std::vector<Check> kubevirt_checks(const HostFs& host, const ResourceRules& rule
   const auto file = host.read_file(api::kAdvertisedFile);
   const auto read = file                    ? api::read_advertised_resources(*file)
                     : is_gone(file.error()) ? api::AdvertisedResources()
-                                            : Result<api::AdvertisedResources>(fail(Error(file.error())));
+                                            : Result<api::AdvertisedResources>(fail(file.error()));
   const api::AdvertisedResources advertised = read.value_or(api::AdvertisedResources());
   Scanner scanner(host, rules, std::move(read_vgpus));
   const bool captured = is_captured(host);

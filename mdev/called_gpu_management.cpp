@@ -100,7 +100,7 @@ Result<json> ask(HostWriter& writer, const vfio::PciAddress& gpu, const std::str
                                    .changes = changes,
                                    .what = what},
                                   changes ? kWriteDeadline : kReadPatience);
-  if (!answer) return fail(Error(answer.error()));
+  if (!answer) return fail(answer.error());
   json said;
   try {
     said = parse_whole_json(*answer);

@@ -48,7 +48,7 @@ Result<VgpuType> read_constants(const HostFs& host, const std::filesystem::path&
   type.id = directory.filename();
   const auto name = host.read_attribute(directory / "name");
   // Kernels before 6.1 leave the file to the driver, so it may be absent. Any other failure is an error.
-  if (!name && !is_gone(name.error())) return fail(Error(name.error()));
+  if (!name && !is_gone(name.error())) return fail(name.error());
   type.name = trimmed(name.value_or(""));
   if (type.name.empty()) type.name = type.id;
   type.short_name = last_word(type.name);
@@ -175,7 +175,7 @@ Result<MdevBus> read_mdev_bus(const HostFs& host, const std::set<vfio::PciAddres
     return only != nullptr && !only->contains(address);
   };
   const auto stuck = StuckGpus::read(host);
-  if (!stuck) return fail(Error(stuck.error()));
+  if (!stuck) return fail(stuck.error());
   auto parents = names_in(host, kParents);
   if (!parents) return fail(std::move(parents).error().during("scan mdev parents"));
   for (const std::string& name : *parents) {

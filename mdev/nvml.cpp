@@ -78,7 +78,7 @@ std::string last_dl_error() {
 // Loads through a descriptor, since a link in the host's root must not lead out of that root.
 Result<void*> load(const HostFs& host, const std::filesystem::path& path) {
   const auto file = host.open(path, O_RDONLY | O_CLOEXEC);
-  if (!file) return fail(Error(file.error()));
+  if (!file) return fail(file.error());
   void* handle = ::dlopen(fmt::format("/proc/self/fd/{}", file->get()).c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle != nullptr) return handle;
   return fail(Errc::unsupported, fmt::format("load /{}: {}", path.string(), last_dl_error()));
@@ -344,7 +344,7 @@ std::vector<ManagedType> types_of(const Library& library) {
 
 Result<ManagedGpu> Nvml::read(const vfio::PciAddress& gpu) {
   const auto opened = Library::open(*host_, gpu);
-  if (!opened) return fail(Error(opened.error()));
+  if (!opened) return fail(opened.error());
   const Library& library = *opened;
   ManagedGpu out;
   unsigned mode = 0;
@@ -361,7 +361,7 @@ Result<ManagedGpu> Nvml::read(const vfio::PciAddress& gpu) {
 
 Result<> Nvml::make_instance(const vfio::PciAddress& gpu, std::uint32_t profile) {
   const auto opened = Library::open(*host_, gpu);
-  if (!opened) return fail(Error(opened.error()));
+  if (!opened) return fail(opened.error());
   const Library& library = *opened;
   const std::string what = fmt::format("make a GPU instance of profile {}", profile);
   nvml::Instance made = nullptr;
@@ -375,7 +375,7 @@ Result<> Nvml::make_instance(const vfio::PciAddress& gpu, std::uint32_t profile)
 
 Result<> Nvml::remove_instance(const vfio::PciAddress& gpu, std::uint32_t instance) {
   const auto opened = Library::open(*host_, gpu);
-  if (!opened) return fail(Error(opened.error()));
+  if (!opened) return fail(opened.error());
   const Library& library = *opened;
   const std::string what = fmt::format("remove GPU instance {}", instance);
   nvml::Instance handle = nullptr;
@@ -398,7 +398,7 @@ Result<> Nvml::remove_instance(const vfio::PciAddress& gpu, std::uint32_t instan
 
 Result<> Nvml::set_mixed_sizes(const vfio::PciAddress& gpu, bool on) {
   const auto library = Library::open(*host_, gpu);
-  if (!library) return fail(Error(library.error()));
+  if (!library) return fail(library.error());
   const nvml::HeterogeneousMode mode{.version = nvml::version_of<nvml::HeterogeneousMode>(1),
                                      .mode = on ? 1U : 0U};
   return library->checked(library->call("nvmlDeviceSetVgpuHeterogeneousMode", library->device(), &mode),
@@ -407,7 +407,7 @@ Result<> Nvml::set_mixed_sizes(const vfio::PciAddress& gpu, bool on) {
 
 Result<> Nvml::set_mig(const vfio::PciAddress& gpu, bool on) {
   const auto library = Library::open(*host_, gpu);
-  if (!library) return fail(Error(library.error()));
+  if (!library) return fail(library.error());
   const std::string what = fmt::format("switch MIG mode {}", on ? "on" : "off");
   nvml::Status activation = nvml::kSuccess;  // a mode that waits for a reset is no failure: read() shows it
   auto done = library->checked(

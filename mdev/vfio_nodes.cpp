@@ -35,7 +35,7 @@ Result<> read_vfio_nodes(const HostFs& host, const std::filesystem::path& path, 
     }
   }
   const auto own = names_in(host, path / "vfio-dev");
-  if (!own) return fail(Error(own.error()));
+  if (!own) return fail(own.error());
   for (const std::string& name : *own) {
     const auto directory = path / "vfio-dev" / name;
     if (auto added = add_node(host, directory, "/dev/vfio/devices/" + name, device); !added) return added;

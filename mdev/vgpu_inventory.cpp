@@ -111,7 +111,7 @@ std::filesystem::path host_driver_sign(const vfio::PciAddress& gpu) {
 Result<VgpuInventory> scan_vgpus(const HostFs& host, const vfio::Inventory& inventory,
                                  const vfio::AcceleratorRules& rules) {
   const auto stuck = StuckGpus::read(host);
-  if (!stuck) return fail(Error(stuck.error()));
+  if (!stuck) return fail(stuck.error());
   auto bus = read_mdev_bus(host);
   if (!bus) return fail(std::move(bus).error());
 
@@ -162,7 +162,7 @@ Result<VgpuGpu> scan_gpu_again(const HostFs& host, const vfio::Inventory& invent
   std::set<vfio::PciAddress> addresses = {before.address()};
   for (const vfio::PciFunction* virtual_one : functions) addresses.insert(virtual_one->address);
   const auto stuck = StuckGpus::read(host);
-  if (!stuck) return fail(Error(stuck.error()));
+  if (!stuck) return fail(stuck.error());
   auto bus = read_mdev_bus(host, &addresses);
   if (!bus) return fail(std::move(bus).error());
   VgpuGpu gpu = read_gpu({.host = host, .inventory = inventory, .stuck = *stuck, .bus = *bus}, *function,

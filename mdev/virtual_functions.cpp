@@ -108,7 +108,7 @@ Result<std::uint32_t> switch_to(const VfSwitch& on, const vfio::PciAddress& gpu,
 
 Result<> enable_vfs(const VfSwitch& on, const vfio::PciAddress& gpu, std::uint32_t total) {
   const auto now = switch_to(on, gpu, total);
-  if (!now) return fail(Error(now.error()));
+  if (!now) return fail(now.error());
   if (*now >= total) return {};  // the tool enables all functions, which may be more
   if (*now == 0)
     return fail(Errc::failed, fmt::format("none of its {} came", counted(total, "virtual function")),
@@ -119,7 +119,7 @@ Result<> enable_vfs(const VfSwitch& on, const vfio::PciAddress& gpu, std::uint32
 
 Result<> disable_vfs(const VfSwitch& on, const vfio::PciAddress& gpu) {
   const auto now = switch_to(on, gpu, 0);
-  if (!now) return fail(Error(now.error()));
+  if (!now) return fail(now.error());
   if (*now == 0) return {};
   return fail(Errc::failed, fmt::format("{} stayed", counted(*now, "virtual function")), kOpenHint);
 }
@@ -186,7 +186,7 @@ Result<> enable_bare_vfs(const VfSwitch& on, const vfio::PciAddress& gpu, std::u
   }
   if (!done) return done;
   const auto now = count_vfs(on.host, gpu);
-  if (!now) return fail(Error(now.error()));
+  if (!now) return fail(now.error());
   if (*now == number) return {};
   return fail(Errc::failed, fmt::format("only {} of {} came", *now, counted(number, "virtual function")),
               kDriverHint);
@@ -195,7 +195,7 @@ Result<> enable_bare_vfs(const VfSwitch& on, const vfio::PciAddress& gpu, std::u
 Result<> disable_bare_vfs(const VfSwitch& on, const vfio::PciAddress& gpu) {
   if (auto done = write_number(on, gpu, 0); !done) return done;
   const auto now = count_vfs(on.host, gpu);
-  if (!now) return fail(Error(now.error()));
+  if (!now) return fail(now.error());
   if (*now == 0) return {};
   return fail(Errc::failed, fmt::format("{} stayed", counted(*now, "virtual function")), kDriverHint);
 }

@@ -213,7 +213,7 @@ class WholeFunctions final : public Framework {
   Result<std::uint32_t> available_now(const HostFs& host, const vfio::PciAddress& parent,
                                       const std::string& type_id) const override {
     const auto function = vfio::read_function(host, parent);
-    if (!function) return fail(Error(function.error()));
+    if (!function) return fail(function.error());
     if (function->problem) return fail(Error(*function->problem));
     return function->ids() == type_id && !vfio::on_vfio_driver(*function) ? 1U : 0U;
   }
@@ -225,7 +225,7 @@ class WholeFunctions final : public Framework {
     const auto profile = profile_path(host, parent);
     if (!profile) return no_params();
     const auto values = parse_params(params);
-    if (!values) return fail(Error(values.error()));
+    if (!values) return fail(values.error());
     std::vector<AttributeWrite> out;
     for (std::size_t i = 0; i < kParams.size(); ++i)
       out.push_back({.path = *profile / kParams.at(i), .value = std::to_string(values->at(i))});

@@ -263,14 +263,14 @@ Result<PolicyItem> read_policy_item(const vgpu::ItemReader& reader, const vgpu::
   auto selection = read_selectors(reader, *node, path);
   if (!selection) return fail(std::move(selection).error());
   const auto allocation = read_allocation(reader, *node, path);
-  if (!allocation) return fail(Error(allocation.error()));
+  if (!allocation) return fail(allocation.error());
   if (auto r = check_allocation(reader, *node, path, *allocation); !r) return fail(std::move(r).error());
   if (*allocation == Allocation::dra) {
     auto allow = read_allow(reader, *node, path);
     if (!allow) return fail(std::move(allow).error());
     if (const ConfigMember* member = node->find(kMixedSizes)) {
       const auto on = reader.read_flag(member->value, path + "." + kMixedSizes);
-      if (!on) return fail(Error(on.error()));
+      if (!on) return fail(on.error());
       allow->mixed_sizes = *on;
     }
     return PolicyItem{.gpus = std::move(*gpus),
@@ -326,9 +326,9 @@ Result<PolicyFile> read_v2(const ConfigText& source, const ConfigNode& root) {
   auto lists = reader.read_lists(root, kVersion, kPolicies, {kRelease, kForeign});
   if (!lists) return fail(std::move(lists).error());
   const auto release = read_release(reader, root);
-  if (!release) return fail(Error(release.error()));
+  if (!release) return fail(release.error());
   const auto foreign = read_foreign(reader, root);
-  if (!foreign) return fail(Error(foreign.error()));
+  if (!foreign) return fail(foreign.error());
   PolicyFile out{.file = source.file, .policies = {}};
   for (vgpu::NamedItems& list : *lists) {
     Policy policy{.name = std::move(list.name),

@@ -171,7 +171,7 @@ void FetchRunner::stop() {
 void FetchRunner::heard() {
   const auto ended = process_->hear(fetch_->on_progress);
   if (ended && !*ended) return;
-  auto artifact = ended ? process_->answer() : Result<kata::Artifact>(fail(Error(ended.error())));
+  auto artifact = ended ? process_->answer() : Result<kata::Artifact>(fail(ended.error()));
   // `done` may begin the next fetch.
   const Done done = std::move(fetch_->done);
   stop();

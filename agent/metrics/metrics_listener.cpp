@@ -234,7 +234,7 @@ Result<> MetricsListener::begin() {
   if (auto started = renew_server(); !started) return started;
   if (!settings_.token.empty()) {
     const auto text = token_.now();
-    if (!text) return fail(Error(text.error()));
+    if (!text) return fail(text.error());
     if (auto token = kube::token_of(**text); !token) return fail(std::move(token).error());
   }
   auto socket = listen_on(settings_.address, port_);
@@ -248,9 +248,9 @@ Result<> MetricsListener::begin() {
 /// connections. If the files do not match, the former server stays.
 Result<> MetricsListener::renew_server() {
   const auto certificate = certificate_.now();
-  if (!certificate) return fail(Error(certificate.error()));
+  if (!certificate) return fail(certificate.error());
   const auto key = key_.now();
-  if (!key) return fail(Error(key.error()));
+  if (!key) return fail(key.error());
   std::string both = **certificate + '\0' + **key;
   if (server_ && both == loaded_) return {};
   auto server = start_server(**certificate, **key);
@@ -445,7 +445,7 @@ MetricsListener::Answer MetricsListener::answer_to(MHD_Connection* client, std::
 // Empty: the token cannot be read.
 std::string MetricsListener::own_token() {
   const auto text = token_.now();
-  auto token = text ? kube::token_of(**text) : Result<std::string>(fail(Error(text.error())));
+  auto token = text ? kube::token_of(**text) : Result<std::string>(fail(text.error()));
   if (token) {
     token_error_.clear();
     return std::move(*token);

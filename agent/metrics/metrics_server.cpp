@@ -54,7 +54,7 @@ void read_into(MeetingFile<Content>& out, const HostFs& host, const char* file,
     out = {};
     return;
   }
-  auto content = text ? read(*text) : Result<Content>(fail(Error(text.error())));
+  auto content = text ? read(*text) : Result<Content>(fail(text.error()));
   const bool broken = !content;
   if (broken && !out.broken) spdlog::warn("metrics: {}", content.error().message);
   out = {};

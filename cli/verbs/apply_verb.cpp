@@ -54,10 +54,10 @@ bool writes(const host::NodeOutcome& node) {
 /// Returns the items that match no GPU, and warns of them on stderr.
 Result<std::vector<std::string>> idle_items(const Session& session, const policy::Policy& policy) {
   const auto inventory = vfio::scan(*session.host);
-  if (!inventory) return fail(Error(inventory.error()));
+  if (!inventory) return fail(inventory.error());
   const auto vgpus =
       vgpu::scan_known_vgpus(*session.host, *inventory, policy::rules_for(policy, session.rules));
-  if (!vgpus) return fail(Error(vgpus.error()));
+  if (!vgpus) return fail(vgpus.error());
   auto idle = policy::items_without_gpu(policy, *vgpus, model_names(session));
   warn_of_idle(idle);
   return idle;

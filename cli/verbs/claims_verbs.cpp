@@ -88,7 +88,7 @@ Result<> check_not_served(const Session& session, const std::string& uid) {
   const bool has_it = std::ranges::find(known.claims, uid, &dra::CheckpointClaim::uid) != known.claims.end();
   if (!has_it && known.problem.empty()) return {};
   const auto runs = is_present(*session.host, api::kDraLock);
-  if (!runs) return fail(Error(runs.error()));
+  if (!runs) return fail(runs.error());
   if (*runs) {
     return fail(
         Errc::refused,

@@ -87,11 +87,11 @@ std::vector<Check> checks_for_kubevirt(const HostFs& host, const vfio::Inventory
 
 Result<std::vector<Check>> checks_for_kata(const Session& session, const DoctorOptions& options) {
   const auto mode = confidential_mode(options.node);
-  if (!mode) return fail(Error(mode.error()));
+  if (!mode) return fail(mode.error());
   const kata::VersionOf version_of = kata::version_by(*session.writer);
   if (options.classes.empty()) return kata::kata_checks(*session.host, {}, *mode, version_of);
   const auto file = kata::read_class_file(options.classes);
-  if (!file) return fail(Error(file.error()));
+  if (!file) return fail(file.error());
   return kata::kata_checks(*session.host, *file, *mode, version_of);
 }
 

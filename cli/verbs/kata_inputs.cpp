@@ -167,7 +167,7 @@ Result<kata::KataRuntime> kata_runtime(const Session& session, const KataOptions
 Result<kata::ConfidentialMode> confidential_mode(const std::filesystem::path& node) {
   if (node.empty()) return kata::ConfidentialMode();
   const auto object = policy::read_node_object(node);
-  if (!object) return fail(Error(object.error()));
+  if (!object) return fail(object.error());
   return kata::ConfidentialMode::of_labels(object->labels);
 }
 
@@ -177,7 +177,7 @@ Result<kata::KataDevices> kata_devices(const Session& session, const KataOptions
   const auto inventory = vfio::scan(*session.host);
   // A tree without GPUs or without sysfs can still be prepared.
   if (!inventory && is_gone(inventory.error())) return kata::KataDevices{.gpus = 1, .mode = std::move(*mode)};
-  if (!inventory) return fail(Error(inventory.error()));
+  if (!inventory) return fail(inventory.error());
   kata::KataDevices out{.mode = std::move(*mode)};
   const bool by_group = !session.host->exists("dev/iommu");
   for (const auto& [address, function] : inventory->functions) {

@@ -167,11 +167,11 @@ void add_notes(const FetchedArtifacts& fetched, kata::KataChange& report) {
 Result<kata::KataChange> install(const Session& session, const KataOptions& options) {
   if (auto r = require_root(session); !r) return fail(std::move(r).error());
   const auto file = read_some_classes(options);
-  if (!file) return fail(Error(file.error()));
+  if (!file) return fail(file.error());
   auto runtime = kata_runtime(session, options, &*file);
   if (!runtime) return fail(std::move(runtime).error());
   const auto devices = kata_devices(session, options);
-  if (!devices) return fail(Error(devices.error()));
+  if (!devices) return fail(devices.error());
   const auto known = [&](const kata::KataClass& kata) {
     return kata::known_artifact(*session.host, *file, kata);
   };
@@ -198,7 +198,7 @@ Result<kata::KataChange> install(const Session& session, const KataOptions& opti
     fetched = std::move(*all);
   }
   const auto change = begin_change(session);
-  if (!change) return fail(Error(change.error()));
+  if (!change) return fail(change.error());
   const auto here = [&](const kata::KataClass& kata) -> Result<std::optional<kata::Artifact>> {
     const auto found = fetched.find(kata.name);  // a class that is refused is not fetched
     return found == fetched.end() ? known(kata) : std::optional(found->second);
@@ -242,12 +242,12 @@ Result<std::optional<kata::ClassFile>> read_classes_if_named(const KataOptions& 
 Result<kata::KataChange> uninstall(const Session& session, const KataOptions& options) {
   if (auto r = require_root(session); !r) return fail(std::move(r).error());
   const auto named = read_classes_if_named(options);
-  if (!named) return fail(Error(named.error()));
+  if (!named) return fail(named.error());
   const auto& file = *named;
   auto runtime = kata_runtime(session, options, file ? &*file : nullptr);
   if (!runtime) return fail(std::move(runtime).error());
   const auto classes = kata::classes_here(*session.host);
-  if (!classes) return fail(Error(classes.error()));
+  if (!classes) return fail(classes.error());
   auto here = kata::configured_runtimes(*session.host, runtime->found_runtime);
   if (!here) return fail(std::move(here).error());
   const auto state = runtime->asked->state();
@@ -263,7 +263,7 @@ Result<kata::KataChange> uninstall(const Session& session, const KataOptions& op
   for (const kata::ConfiguredRuntime& configured : *here) leaving.handlers.push_back(configured.name);
   if (!session.dry_run) wait_for_users(session, options, *runtime->asked, leaving);
   const auto change = begin_change(session);
-  if (!change) return fail(Error(change.error()));
+  if (!change) return fail(change.error());
   auto planned = kata::plan_no_kata(*session.host, runtime->found_runtime);
   if (!planned) return planned;
   kata::KataChange report = std::move(*planned);
@@ -284,7 +284,7 @@ Result<kata::KataChange> uninstall(const Session& session, const KataOptions& op
   }
   const auto done = kata::apply_kata(change_context(session, options, *runtime), *session.writer, report,
                                      artifacts_dirs, kata::Replaced::comes_back);
-  if (!done) return fail(Error(done.error()));
+  if (!done) return fail(done.error());
   if (!*done || artifacts_dirs.empty()) return report;
   if (auto r = kata::forget_artifacts_dirs(*session.host, report.unreached); !r)
     return fail(std::move(r).error());

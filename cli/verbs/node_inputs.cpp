@@ -38,7 +38,7 @@ T or_note(Result<T> result, host::NodeSnapshot& snapshot) {
 std::optional<api::HostStatus> read_status(const HostFs& host, host::NodeSnapshot& snapshot) {
   const auto text = host.read_file(api::kStatusFile);
   if (!text && is_gone(text.error())) return std::nullopt;
-  auto status = text ? api::read_host_status(*text) : Result<api::HostStatus>(fail(Error(text.error())));
+  auto status = text ? api::read_host_status(*text) : Result<api::HostStatus>(fail(text.error()));
   if (status) return std::move(*status);
   snapshot.notes.push_back(status.error().text());
   return std::nullopt;

@@ -76,8 +76,8 @@ ExitStatus print_policies(const Session& session, const policy::PolicyFile& file
 std::vector<api::ClaimableGpu> claimable_gpus(const Session& session) {
   const auto text = session.host->read_file(api::kClaimableGpusFile);
   if (!text && is_gone(text.error())) return {};
-  auto read = text ? api::read_claimable_gpus(*text)
-                   : Result<std::vector<api::ClaimableGpu>>(fail(Error(text.error())));
+  auto read =
+      text ? api::read_claimable_gpus(*text) : Result<std::vector<api::ClaimableGpu>>(fail(text.error()));
   if (read) return std::move(*read);
   print_to_stderr("warning: GPUs for ResourceClaims are not known: {}\n", read.error().message);
   return {};

@@ -201,7 +201,7 @@ Result<VerbOutput> report_of(const Session& session) {
   const bool rows = is_text(session.output);
   const bool wide = session.output == OutputFormat::wide;
   const auto snapshot = snapshot_node(session, rows && !wide ? Depth::rows : Depth::all);
-  if (!snapshot) return fail(Error(snapshot.error()));
+  if (!snapshot) return fail(snapshot.error());
   const host::NodeDescription description = describe_node(session, *snapshot);
   const NodeClaims claims = read_claims(*session.host);
   VerbOutput shown;

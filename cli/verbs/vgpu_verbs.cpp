@@ -183,7 +183,7 @@ Result<std::optional<AskedDevices>> answered(const Session& session, const VgpuD
   if (!options.all || options.yes || session.dry_run || !can_ask()) return Agreed();
   if (auto root = require_root(session); !root) return fail(std::move(root).error());
   const auto snapshot = vgpu::look(on);
-  if (!snapshot) return fail(Error(snapshot.error()));
+  if (!snapshot) return fail(snapshot.error());
   AskedDevices devices = removed_by(vgpu::plan_removal(removal, *snapshot));
   if (devices.empty()) return Agreed(std::move(devices));
   if (auto agreed = ask(fmt::format("remove {}?", counted(devices.size(), "vGPU"))); !agreed)

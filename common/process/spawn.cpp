@@ -176,7 +176,7 @@ Result<ProgramOutput> run_for_output(const std::filesystem::path& program,
   if (::fcntl(reader.get(), F_SETFL, O_NONBLOCK) != 0) return fail(error_from_errno(errno, "make a pipe"));
   options.out = writer.get();
   const auto pid = spawn(program, words, options);
-  if (!pid) return fail(Error(pid.error()));
+  if (!pid) return fail(pid.error());
   writer.reset();
   return RunningChild(*pid, std::move(reader)).collect(program.filename().string(), limits);
 }

@@ -87,14 +87,14 @@ class ClaimFolder {
   template <typename Over>
   Result<> remove(Over over) {
     const auto cdi_files = names_in(cdi_);
-    if (!cdi_files) return fail(Error(cdi_files.error()));
+    if (!cdi_files) return fail(cdi_files.error());
     for (const std::string& file : *cdi_files) {
       const auto uid = claim_of_cdi_file(file);
       if (!uid || !over(*uid)) continue;
       if (auto removed = host_.remove_file(cdi_ / file); !removed) return removed;
     }
     const auto claims = names_in(metadata_);
-    if (!claims) return fail(Error(claims.error()));
+    if (!claims) return fail(claims.error());
     for (const std::string& uid : *claims)
       if (over(uid))
         if (auto removed = remove_metadata(metadata_ / uid); !removed) return removed;
@@ -112,10 +112,10 @@ class ClaimFolder {
   /// Removes all files of the folders of requests, also those that a killed writer has left.
   Result<> remove_metadata(const std::filesystem::path& claim) {
     const auto requests = names_in(claim);
-    if (!requests) return fail(Error(requests.error()));
+    if (!requests) return fail(requests.error());
     for (const std::string& request : *requests) {
       const auto files = names_in(claim / request);
-      if (!files) return fail(Error(files.error()));
+      if (!files) return fail(files.error());
       for (const std::string& file : *files)
         if (auto removed = host_.remove_file(claim / request / file); !removed) return removed;
       if (auto removed = host_.remove_empty_folder(claim / request); !removed) return removed;
@@ -498,7 +498,7 @@ class Driver final : public ClaimDriver {
 
 Result<std::unique_ptr<ClaimDriver>> ClaimDriver::open(const Parts& parts, Settings settings) {
   const auto boot_id = parts.host.read_attribute("proc/sys/kernel/random/boot_id");
-  if (!boot_id) return fail(Error(boot_id.error()));
+  if (!boot_id) return fail(boot_id.error());
   const auto text = parts.host.read_file(settings.claims_file);
   if (!text && !is_gone(text.error())) {
     Error error = text.error();

@@ -48,7 +48,7 @@ Result<std::unique_ptr<HostdCall>> HostdCall::connect(EventLoop& loop, const Hos
     return fail(std::move(error));
   }
   const auto address = address_of(*folder, socket);
-  if (!address) return fail(Error(address.error()));
+  if (!address) return fail(address.error());
   UniqueFd fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd.valid()) return fail(error_from_errno(errno, action));
   if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof(sockaddr_un)) != 0) {

@@ -248,7 +248,7 @@ void SlicePublisher::settle() {
 
 void SlicePublisher::read_gpus() {
   auto text = host_.read_file(api::kClaimableGpusFile);
-  auto gpus = text ? api::read_claimable_gpus(*text) : Result<std::vector<Gpu>>(fail(Error(text.error())));
+  auto gpus = text ? api::read_claimable_gpus(*text) : Result<std::vector<Gpu>>(fail(text.error()));
   gpus_read_ = true;
   if (gpus) {
     gpus_ = std::move(*gpus);

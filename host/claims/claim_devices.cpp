@@ -182,7 +182,7 @@ Result<> require_unused(const NodeContext& context, const vfio::Inventory& inven
   const auto functions = vfio::concerned(inventory, gpus);
   const auto use =
       context.rebind_context.probe->look(vfio::use_questions(context.fs(), inventory, functions));
-  if (!use) return fail(Error(use.error()));
+  if (!use) return fail(use.error());
   for (const PciAddress& function : functions) {
     const std::string name = function.text();
     if (auto seen = require_seen(*use, name); !seen) return seen;
@@ -246,7 +246,7 @@ policy::Policy passthrough_for(const std::vector<PciAddress>& gpus, const std::s
 Result<> bind_without_functions(const NodeContext& context, const std::vector<PciAddress>& gpus,
                                 const std::string& label, const std::set<std::string>& release) {
   const auto outcome = apply_policy(context, passthrough_for(gpus, label, release));
-  if (!outcome) return fail(Error(outcome.error()));
+  if (!outcome) return fail(outcome.error());
   log_rest(outcome->unbound);
   log_rest(outcome->bound);
   if (const auto& error = outcome->error) return fail(Error(*error));
@@ -278,7 +278,7 @@ Result<> bind_whole(const NodeContext& context, const ScannedNode& node, const C
   request.release = policy.release;
   const auto rebound =
       vfio::apply_rebinds(context.rebind_context, request, vfio::Direction::to_vfio, &node.inventory);
-  if (!rebound) return fail(Error(rebound.error()));
+  if (!rebound) return fail(rebound.error());
   log_rest(*rebound);
   return judge(*rebound, gpus);
 }
@@ -313,7 +313,7 @@ void note_missing(const NodeContext& context, const ClaimedGpu& gpu, std::string
 
 Result<> unbind_whole(const NodeContext& context, const ClaimedDevice& device, ClaimRecord& record) {
   const auto inventory = vfio::scan(context.fs());
-  if (!inventory) return fail(Error(inventory.error()));
+  if (!inventory) return fail(inventory.error());
   vfio::RebindRequest request;
   request.recorded_only = true;
   for (const PciAddress& gpu : addresses_of(device))
@@ -322,7 +322,7 @@ Result<> unbind_whole(const NodeContext& context, const ClaimedDevice& device, C
   if (device.was_on_vfio) return require_unused(context, *inventory, request.accelerators);
   const auto rebound =
       vfio::apply_rebinds(context.rebind_context, request, vfio::Direction::back, &*inventory);
-  if (!rebound) return fail(Error(rebound.error()));
+  if (!rebound) return fail(rebound.error());
   log_rest(*rebound);
   if (auto done = judge(*rebound, request.accelerators); !done) return done;
   for (const ClaimedGpu& gpu : device.gpus)
@@ -340,7 +340,7 @@ Result<vfio::UseReport> use_of_vgpu(const NodeContext& context, const mdev::Vgpu
 
 /// Errc::refused if the report names a program that has the vGPU open.
 Result<> require_unused(const Result<vfio::UseReport>& use, const mdev::VgpuDevice& vgpu) {
-  if (!use) return fail(Error(use.error()));
+  if (!use) return fail(use.error());
   const auto users = use->of(vgpu.id.text);
   if (users.empty()) return {};
   return refuse(
@@ -402,7 +402,7 @@ Result<> remove_vgpu(const NodeContext& context, const ClaimedDevice& device, Cl
   const vgpu::Removal removal{
       .gpus = {gpu}, .foreign = true, .only = id_of(device), .only_type = device.request.type};
   const auto removed = vgpu::remove_vgpus(context.vgpu_host, removal);
-  if (!removed) return fail(Error(removed.error()));
+  if (!removed) return fail(removed.error());
   if (auto done = judge(*removed, gpu); !done) return done;
   for (const ClaimedGpu& one : device.gpus) note_missing(context, one, {}, record);
   return {};
@@ -418,7 +418,7 @@ struct VmGroup {
 
 Result<VmGroup> group_of_function(const HostFs& host, const PciAddress& address) {
   const auto function = vfio::read_function(host, address);
-  if (!function) return fail(Error(function.error()));
+  if (!function) return fail(function.error());
   const auto group = function->iommu_group;
   if (!group) {
     return fail(Errc::failed, address.text() + " is in no IOMMU group",
@@ -426,7 +426,7 @@ Result<VmGroup> group_of_function(const HostFs& host, const PciAddress& address)
   }
   VmGroup out{.group = *group};
   const auto members = vfio::scan_members(host, {out.group}, {address});
-  if (!members) return fail(Error(members.error()));
+  if (!members) return fail(members.error());
   for (const PciAddress& one : members->group_of(*function)) {
     const vfio::PciFunction* const member = members->find(one);
     // The device of another vendor in the group is given by the group's node.
@@ -438,7 +438,7 @@ Result<VmGroup> group_of_function(const HostFs& host, const PciAddress& address)
 
 Result<VmGroup> group_of_mediated_device(const HostFs& host, const std::string& uuid) {
   const auto link = host.link_name(std::filesystem::path("sys/bus/mdev/devices") / uuid / "iommu_group");
-  if (!link) return fail(Error(link.error()));
+  if (!link) return fail(link.error());
   const auto group = whole_number(*link);
   if (!group) return fail(Errc::malformed_host, fmt::format("vGPU {}: its IOMMU group is '{}'", uuid, *link));
   return VmGroup{.group = *group};
@@ -505,7 +505,7 @@ Result<api::PreparedDevice> read_prepared(const NodeContext& context, const Clai
   const auto& function = device.result.function;
   const auto group =
       function ? group_of_function(fs, *function) : group_of_mediated_device(fs, device.result.mdev_uuid);
-  if (!group) return fail(Error(group.error()));
+  if (!group) return fail(group.error());
   api::PreparedDevice out{.mdev_uuid = device.result.mdev_uuid, .function = function};
   const auto is_there = [&fs](const std::string& path) { return fs.exists(path.c_str()); };
   for (std::string& path : vfio::vm_nodes(is_there, group->group, group->vfio_devices)) {

@@ -76,7 +76,7 @@ ClaimKeeper::Answer ClaimKeeper::serve(const api::ClaimRequest& request) {
   }
   Answer answer;
   if (const auto lock = NodeLock::take(host_, settings_.lock_patience); !lock) {
-    answer = fail(Error(lock.error()));
+    answer = fail(lock.error());
     // The lock itself is busy.
     if (answer.error().code == Errc::failed) answer.error().code = make_error_code(Errc::unreachable);
   } else {
@@ -98,14 +98,14 @@ ClaimKeeper::Answer ClaimKeeper::serve(const api::ClaimRequest& request) {
 
 Result<std::optional<Claim>> ClaimKeeper::find_unused(const std::string& uid) const {
   const auto record = load_claim_record(host_);
-  if (!record) return fail(Error(record.error()));
+  if (!record) return fail(record.error());
   const Claim* const known = record->find(uid);
   if (known == nullptr) return std::optional<Claim>();
   auto plain = make_context_(uses_);
   if (!plain) return fail(std::move(plain).error());
   const NodeContext context = with_gpus(std::move(*plain), gpus_of(api::ClaimRequest(), known));
   const auto node = scan_node(context);
-  if (!node) return fail(Error(node.error()));
+  if (!node) return fail(node.error());
   if (auto unused = check_unused(context, *node, *known); !unused)
     return fail(std::move(unused).error().during(known->label()));
   return std::optional<Claim>(*known);
@@ -135,7 +135,7 @@ ClaimKeeper::Answer ClaimKeeper::prepare(const api::ClaimRequest& request) {
   if (known != nullptr && known->phase == ClaimPhase::done && is_intact(*known, *node))
     return results_of(*known);
 
-  if (!allowed) return fail(Error(allowed.error()));
+  if (!allowed) return fail(allowed.error());
   if (known == nullptr) {
     auto planned = plan_claim(request, context, *node, *allowed, *record);
     if (!planned) return fail(std::move(planned).error());
@@ -149,7 +149,7 @@ ClaimKeeper::Answer ClaimKeeper::prepare(const api::ClaimRequest& request) {
 Result<ClaimPolicy> ClaimKeeper::read_policy() const {
   const auto file = host_.read_file(settings_.claimable_file, HostFs::Links::refused);
   if (!file && file.error().code == std::errc::no_such_file_or_directory) return ClaimPolicy();
-  if (!file) return fail(Error(file.error()));
+  if (!file) return fail(file.error());
   auto gpus = api::read_claimable_gpus(*file);
   if (!gpus) return fail(std::move(gpus).error());
   ClaimPolicy out{.gpus = std::move(*gpus)};

@@ -164,7 +164,7 @@ Result<std::vector<api::PreparedDevice>> ClaimServer::result_of(const Connection
   const auto request = api::read_claim_request(text);
   if (request) return serve_(*request);
   warn_once(request.error().message);
-  return fail(Error(request.error()));
+  return fail(request.error());
 }
 
 void ClaimServer::answer(int fd, const Result<std::vector<api::PreparedDevice>>& result) {

@@ -310,8 +310,8 @@ const std::vector<api::ClaimableGpu>& ClaimableGpusFile::published() {
   published_.emplace();
   const auto text = host_.read_file(file_, HostFs::Links::refused);
   if (!text && is_gone(text.error())) return *published_;
-  auto read = text ? api::read_claimable_gpus(*text)
-                   : Result<std::vector<api::ClaimableGpu>>(fail(Error(text.error())));
+  auto read =
+      text ? api::read_claimable_gpus(*text) : Result<std::vector<api::ClaimableGpu>>(fail(text.error()));
   is_readable_ = read.has_value();
   if (read)
     published_ = std::move(*read);

@@ -90,7 +90,7 @@ class TreeGiver {
   void look_beside() {
     const UniqueFd own(::openat(top_, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     const auto names = read_entries(own.get(), [&] { return "read /" + path_; });
-    if (!names) return add(fail(Error(names.error())));
+    if (!names) return add(fail(names.error()));
     for (const DirectoryEntry& entry : *names) {
       if (entry.name == kLock || entry.name == kStore) continue;
       const std::string path = path_ + "/" + entry.name;
@@ -149,7 +149,7 @@ class TreeGiver {
   Result<> give_owned(int fd, const std::string& path, const struct stat& status) {
     if (status.st_uid != ::geteuid()) return {};
     const auto given = give_one(fd, path, group_);
-    if (!given) return fail(Error(given.error()));
+    if (!given) return fail(given.error());
     if (*given) ++given_.changed;
     return {};
   }
@@ -256,14 +256,14 @@ Result<UniqueFd> open_folder(const HostFs& host, const fs::path& folder) {
 
 Result<Given> give_to_group(const HostFs& host, const fs::path& folder, gid_t group, Giving giving) {
   const auto fd = open_folder(host, folder);
-  if (!fd) return fail(Error(fd.error()));
+  if (!fd) return fail(fd.error());
   if (giving == Giving::folder) {
     const auto given = give_one(fd->get(), folder.string(), group);
-    if (!given) return fail(Error(given.error()));
+    if (!given) return fail(given.error());
     return Given{.changed = *given ? std::size_t{1} : std::size_t{0}};
   }
   const auto taken = take_from_group(fd->get(), folder.string(), group);
-  if (!taken) return fail(Error(taken.error()));
+  if (!taken) return fail(taken.error());
   const bool whole = giving == Giving::tree;
   TreeGiver tree(fd->get(), folder.string(), group);
   tree.give_lock();
@@ -294,14 +294,14 @@ void AgentFolders::give_tree(const fs::path& folder) {
 
 Result<> AgentFolders::give_lock() const {
   const auto lock = host_.open(settings_.lock, O_RDONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK, 0664);
-  if (!lock) return fail(Error(lock.error()));
+  if (!lock) return fail(lock.error());
   struct stat status {};
   if (::fstat(lock->get(), &status) != 0)
     return fail(error_from_errno(errno, doing(settings_.lock.string(), settings_.group)));
   // The agent may have made the file itself, or have put another name of a file of Ferry's here.
   if (!S_ISREG(status.st_mode) || status.st_uid != ::geteuid() || status.st_nlink != 1) return {};
   const auto given = give_one(lock->get(), settings_.lock.string(), settings_.group);
-  return given ? Result<>() : fail(Error(given.error()));
+  return given ? Result<>() : fail(given.error());
 }
 
 bool AgentFolders::give(const fs::path& folder, Giving giving) {

@@ -51,7 +51,7 @@ Result<> NvidiaUnbindLock::take(const vfio::PciAddress& device) {
   if (auto written = writer_->write(path, "1", kPatience); !written) return written;
   // The read takes the GPU's lock, which another process may hold and hang with.
   const auto answer = writer_->read(path, kPatience);
-  if (!answer) return fail(Error(answer.error()));
+  if (!answer) return fail(answer.error());
   if (*answer == "1") return {};
   return fail(
       Errc::refused,

@@ -75,7 +75,7 @@ Result<SdBus> load() {
 
 Result<const SdBus*> SdBus::get() {
   static const Result<SdBus> loaded = load();
-  if (!loaded) return fail(Error(loaded.error()));
+  if (!loaded) return fail(loaded.error());
   return &*loaded;
 }
 
@@ -270,7 +270,7 @@ Result<> SystemdServices::order(const char* method, const std::string& unit, boo
 Result<> SystemdServices::order(const std::string& unit, bool to_the_end,
                                 const std::function<Result<>(Order&)>& ask) {
   const auto api = SdBus::get();
-  if (!api) return fail(Error(api.error()));
+  if (!api) return fail(api.error());
   Order order(**api, Clock::now() + deadline_);
   auto connection = connect_to_systemd(*host_);
   if (!connection) return fail(std::move(connection).error());
@@ -297,7 +297,7 @@ Result<> enclose(const HostFs& host, pid_t process) {
   const std::string unit = fmt::format("ferry-hostd-{}.scope", process);
   if (auto started = SystemdServices(host).start_scope(unit, process); !started) return started;
   const auto group = host.read_file(fmt::format("proc/{}/cgroup", process));
-  if (!group) return fail(Error(group.error()));
+  if (!group) return fail(group.error());
   if (group->find(unit) != std::string::npos) return {};
   return fail(Errc::failed, "systemd says that it is done, and /proc has another control group");
 }

@@ -17,7 +17,7 @@ Result<std::optional<api::AdvertisedResources>> read_advertised_resources(
     Result<api::AdvertisedResources> (*read)(std::string_view)) {
   const auto text = host.read_file(file);
   if (!text && is_gone(text.error())) return std::optional<api::AdvertisedResources>();
-  if (!text) return fail(Error(text.error()));
+  if (!text) return fail(text.error());
   auto advertised = read(*text);
   if (!advertised) return fail(std::move(advertised).error());
   return std::optional(std::move(*advertised));

@@ -20,13 +20,13 @@ Result<> add_gpus_node(const HostFs& host, const ReadElsewhere& read, vfio::UseQ
   const auto file = std::filesystem::path("proc/driver/nvidia/gpus") / question.device / "information";
   if (!host.exists(file)) return {};
   const auto stuck = stuck_writes(host);
-  if (!stuck) return fail(Error(stuck.error()));
+  if (!stuck) return fail(stuck.error());
   for (const StuckWrite& act : *stuck) {
     if (concerns(act, question.device))
       return fail(Errc::stuck, "an earlier act has not returned from the kernel: " + act.act, kLockedHint);
   }
   const auto text = read(file);
-  if (!text) return is_gone(text.error()) ? Result<>() : fail(Error(text.error()));
+  if (!text) return is_gone(text.error()) ? Result<>() : fail(text.error());
   const auto minor = device_minor(*text);
   if (!minor) return {};
   question.nodes.push_back(

@@ -49,7 +49,7 @@ unsigned rank_of(const DirectoryEntry& entry, const std::string& prefix) {
 Result<> put_back(const UniqueFd& top, const ArtifactPlaces& places) {
   const std::string prefix = put_aside_prefix(places);
   const auto entries = entries_of(top, places);
-  if (!entries) return fail(Error(entries.error()));
+  if (!entries) return fail(entries.error());
   const auto rank = [&](const DirectoryEntry& entry) { return rank_of(entry, prefix); };
   const auto last = std::ranges::max_element(*entries, {}, rank);
   if (last == entries->end() || rank(*last) == 0) return {};
@@ -92,7 +92,7 @@ using MadeLinks = std::map<std::string, std::vector<std::string>>;
 Result<MadeLinks> made_links(const HostFs& host) {
   const auto text = host.read_file(kMadeLinks, HostFs::Links::refused);
   if (!text && is_gone(text.error())) return MadeLinks();
-  if (!text) return fail(Error(text.error()));
+  if (!text) return fail(text.error());
   try {
     return parse_whole_json(*text).get<MadeLinks>();
   } catch (const json::exception& error) {
@@ -112,7 +112,7 @@ std::string key_of(const ArtifactPlaces& places) {
 
 Result<> add_made_link(HostFs& host, const ArtifactPlaces& places, const std::string& target) {
   auto links = made_links(host);
-  if (!links) return fail(Error(links.error()));
+  if (!links) return fail(links.error());
   auto& targets = (*links)[key_of(places)];
   if (std::ranges::find(targets, target) != targets.end()) return {};
   targets.push_back(target);
@@ -121,7 +121,7 @@ Result<> add_made_link(HostFs& host, const ArtifactPlaces& places, const std::st
 
 Result<> forget_made_links(HostFs& host, const ArtifactPlaces& places) {
   auto links = made_links(host);
-  if (!links) return fail(Error(links.error()));
+  if (!links) return fail(links.error());
   if (links->erase(key_of(places)) == 0) return {};
   return write_made_links(host, *links);
 }
@@ -130,7 +130,7 @@ Result<> forget_made_links(HostFs& host, const ArtifactPlaces& places) {
 Result<bool> is_ferrys_link(const HostFs& host, const ArtifactPlaces& places, const std::string& target) {
   if (version_in_use(host, places)) return true;
   const auto links = made_links(host);
-  if (!links) return fail(Error(links.error()));
+  if (!links) return fail(links.error());
   const auto known = links->find(key_of(places));
   return known != links->end() && std::ranges::find(known->second, target) != known->second.end();
 }
@@ -138,7 +138,7 @@ Result<bool> is_ferrys_link(const HostFs& host, const ArtifactPlaces& places, co
 Result<bool> is_same_folder(const HostFs& host, const UniqueFd& top, const std::string& name,
                             const std::filesystem::path& folder) {
   const auto other = host.open(folder.relative_path(), O_PATH | O_DIRECTORY);
-  if (!other) return fail(Error(other.error()));
+  if (!other) return fail(other.error());
   struct stat one {};
   struct stat two {};
   if (::fstatat(top.get(), name.c_str(), &one, AT_SYMLINK_NOFOLLOW) != 0 || ::fstat(other->get(), &two) != 0)
@@ -170,7 +170,7 @@ Result<Way> way_by_link(const HostFs& host, const std::filesystem::path& folder,
     const auto next = here / part;
     const auto entry = host.open(next, O_PATH | O_NOFOLLOW);
     if (!entry && is_gone(entry.error())) return Way::passes_by;
-    if (!entry) return fail(Error(entry.error()));
+    if (!entry) return fail(entry.error());
     struct stat status {};
     if (::fstat(entry->get(), &status) != 0) return fail(error_from_errno(errno, "stat /" + next.string()));
     if (status.st_dev == link.st_dev && status.st_ino == link.st_ino) {
@@ -184,7 +184,7 @@ Result<Way> way_by_link(const HostFs& host, const std::filesystem::path& folder,
     }
     if (++links > kMostLinks) return fail(error_from_errno(ELOOP, "open /" + next.string()));
     const auto target = host.link_target(next);
-    if (!target) return fail(Error(target.error()));
+    if (!target) return fail(target.error());
     const std::filesystem::path to(*target);
     if (to.is_absolute()) here.clear();
     rest.insert(rest.begin(), to.begin(), to.end());
@@ -203,7 +203,7 @@ Result<std::optional<std::filesystem::path>> link_to_make(const HostFs& host,
   const std::filesystem::path target = target_of(*places, artifact);
   const auto top = open_top(host, *places);
   if (!top && is_gone(top.error())) return Target(target);
-  if (!top) return fail(Error(top.error()));
+  if (!top) return fail(top.error());
   const std::string name = places->link().filename();
   const auto what = [&] { return "read link /" + places->link().string(); };
   struct stat entry {};
@@ -211,11 +211,11 @@ Result<std::optional<std::filesystem::path>> link_to_make(const HostFs& host,
     return errno == ENOENT ? Result<Target>(target) : fail(error_from_errno(errno, what()));
   if (S_ISLNK(entry.st_mode)) {
     const auto now = read_link(top->get(), name.c_str(), what);
-    if (!now) return fail(Error(now.error()));
+    if (!now) return fail(now.error());
     if (*now == target) return Target();
     if (target.is_absolute()) {
       const auto way = way_by_link(host, target, entry);
-      if (!way) return fail(Error(way.error()));
+      if (!way) return fail(way.error());
       if (*way == Way::ends_at_link) return Target();
       if (*way == Way::goes_on_there)
         return fail(Errc::refused,
@@ -224,7 +224,7 @@ Result<std::optional<std::filesystem::path>> link_to_make(const HostFs& host,
                     fmt::format("name the folder by a path without /{}", places->link().string()));
     }
     const auto is_ferrys = is_ferrys_link(host, *places, *now);
-    if (!is_ferrys) return fail(Error(is_ferrys.error()));
+    if (!is_ferrys) return fail(is_ferrys.error());
     if (*is_ferrys) return Target(target);
     return fail(Errc::refused,
                 fmt::format("/{} is a link to {} that Ferry did not make, in the place of the class's link",
@@ -233,7 +233,7 @@ Result<std::optional<std::filesystem::path>> link_to_make(const HostFs& host,
   }
   if (S_ISDIR(entry.st_mode)) {
     const auto is_in_place = is_same_folder(host, *top, name, artifact.version);
-    if (!is_in_place) return fail(Error(is_in_place.error()));
+    if (!is_in_place) return fail(is_in_place.error());
     if (*is_in_place) return Target();
   }
   return fail(Errc::refused,
@@ -247,7 +247,7 @@ Result<> make_link(HostFs& host, const std::filesystem::path& artifacts_dir, con
   const auto places = ArtifactPlaces::of(artifacts_dir, name);
   if (!places) return fail(places.error());
   const auto top = open_or_make_folder(host, places->top());
-  if (!top) return fail(Error(top.error()));
+  if (!top) return fail(top.error());
   // First the record: a target without a link does no harm.
   if (target.is_absolute())
     if (auto added = add_made_link(host, *places, target.string()); !added) return added;
@@ -280,7 +280,7 @@ Result<bool> switch_link(const UniqueFd& top, const ArtifactPlaces& places,
 
 Result<> tidy_links(const UniqueFd& top, const ArtifactPlaces& places) {
   const auto entries = entries_of(top, places);
-  if (!entries) return fail(Error(entries.error()));
+  if (!entries) return fail(entries.error());
   for (const DirectoryEntry& entry : *entries) {
     const bool is_left = entry.name == fresh_name(places) || entry.name.starts_with(put_aside_prefix(places));
     if (entry.is_directory || !is_left) continue;
@@ -296,7 +296,7 @@ Result<> remove_link(HostFs& host, const UniqueFd& top, const ArtifactPlaces& pl
     // hostd removes no administrator's link. Links that `ferry kata install` makes are not recorded.
     const auto goes =
         replaced == Replaced::comes_back ? Result<bool>(true) : is_ferrys_link(host, places, *target);
-    if (!goes) return fail(Error(goes.error()));
+    if (!goes) return fail(goes.error());
     if (*goes)
       if (auto removed = host.remove_file(places.link()); !removed) return removed;
   }

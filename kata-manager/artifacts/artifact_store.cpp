@@ -131,12 +131,12 @@ Result<UniqueFd> open_top(const HostFs& host, const ArtifactPlaces& places) {
 
 Result<UniqueFd> open_store(const UniqueFd& top, const ArtifactPlaces& places) {
   const auto all = open_in(top, places.store().parent_path());
-  return all ? open_in(*all, places.store()) : Result<UniqueFd>(fail(Error(all.error())));
+  return all ? open_in(*all, places.store()) : Result<UniqueFd>(fail(all.error()));
 }
 
 Result<UniqueFd> open_or_make_store(const UniqueFd& top, const ArtifactPlaces& places) {
   const auto all = open_or_make_for_group(top, places.store().parent_path());
-  return all ? open_or_make_for_group(*all, places.store()) : Result<UniqueFd>(fail(Error(all.error())));
+  return all ? open_or_make_for_group(*all, places.store()) : Result<UniqueFd>(fail(all.error()));
 }
 
 Result<UniqueFd> open_or_make_in(const UniqueFd& folder, const std::filesystem::path& path) {
@@ -317,10 +317,10 @@ Result<std::optional<Artifact>> current_artifact(const HostFs& host,
   if (!places) return fail(places.error());
   const auto top = open_top(host, *places);
   if (!top && is_gone(top.error())) return std::optional<Artifact>();
-  if (!top) return fail(Error(top.error()));
+  if (!top) return fail(top.error());
   const auto store = open_store(*top, *places);
   if (!store && is_gone(store.error())) return std::optional<Artifact>();
-  if (!store) return fail(Error(store.error()));
+  if (!store) return fail(store.error());
   std::optional<Error> wrong;
   for (const auto& version : {pulled_version(*store), version_in_use(host, *places)}) {
     if (!version) continue;
@@ -342,10 +342,10 @@ Result<std::vector<std::filesystem::path>> collect_versions(
   if (!places) return fail(places.error());
   const auto top = open_top(host, *places);
   if (!top && is_gone(top.error())) return gone;
-  if (!top) return fail(Error(top.error()));
+  if (!top) return fail(top.error());
   const auto store = open_store(*top, *places);
   if (!store && is_gone(store.error())) return gone;
-  if (!store) return fail(Error(store.error()));
+  if (!store) return fail(store.error());
   const auto entries = entries_of(*store, *places);
   if (!entries) return fail(entries.error());
   const auto goes = [&](const DirectoryEntry& entry) {
@@ -376,17 +376,17 @@ Result<> remove_artifact(HostFs& host, const std::filesystem::path& artifacts_di
   if (!places) return fail(places.error());
   const auto top = open_top(host, *places);
   if (!top && is_gone(top.error())) return {};
-  if (!top) return fail(Error(top.error()));
+  if (!top) return fail(top.error());
   if (auto removed = remove_link(host, *top, *places, replaced); !removed) return removed;
   const auto store = open_store(*top, *places);
   if (!store && is_gone(store.error())) return {};
-  if (!store) return fail(Error(store.error()));
+  if (!store) return fail(store.error());
   const auto entries = entries_of(*store, *places);
   if (!entries) return fail(entries.error());
   for (const DirectoryEntry& entry : *entries)
     if (auto removed = remove_entry(*store, places->version(entry.name)); !removed) return removed;
   const auto all = open_in(*top, places->store().parent_path());
-  if (!all) return fail(Error(all.error()));
+  if (!all) return fail(all.error());
   // The store stays if the agent has put something into it meanwhile.
   if (::unlinkat(all->get(), name.c_str(), AT_REMOVEDIR) != 0 && errno != ENOENT && errno != ENOTEMPTY)
     return fail(error_from_errno(errno, "remove /" + places->store().string()));

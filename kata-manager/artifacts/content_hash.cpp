@@ -82,7 +82,7 @@ std::string ContentHash::hex() {
 Result<std::string> sha256_of(int fd, const std::string& path,
                               const std::function<void(std::size_t)>& on_progress) {
   constexpr std::size_t kAtOnce = 256UL * 1024;
-  if (!loaded()) return fail(Error(loaded().error()));
+  if (!loaded()) return fail(loaded().error());
   ContentHash hash;
   std::vector<char> buffer(kAtOnce);
   for (off_t at = 0;;) {
@@ -114,7 +114,7 @@ Result<Found> changed_file(const HostFs& host, const ArtifactFile& file, const s
   const auto fd = host.open(path.relative_path(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
   if (!fd && is_gone(fd.error())) return Found("is not there");
   if (!fd && fd.error().code == std::errc::too_many_symbolic_link_levels) return Found("is a link");
-  if (!fd) return fail(Error(fd.error()));
+  if (!fd) return fail(fd.error());
   struct stat status {};
   if (::fstat(fd->get(), &status) != 0) return fail(error_from_errno(errno, "stat " + path.string()));
   if (!S_ISREG(status.st_mode)) return Found("is no file");
@@ -122,7 +122,7 @@ Result<Found> changed_file(const HostFs& host, const ArtifactFile& file, const s
   if (size != file.size)
     return Found(fmt::format("has {} bytes, and had {} when it was fetched", size, file.size));
   const auto hash = sha256_of(fd->get(), path.string(), on_progress);
-  if (!hash) return fail(Error(hash.error()));
+  if (!hash) return fail(hash.error());
   if (*hash != file.sha256) return Found("has another content than when it was fetched");
   return Found();
 }
@@ -143,7 +143,7 @@ Result<std::vector<std::string>> changes_since_fetch(
     const auto path = artifact.version / file.path;
     const auto what =
         file.link.empty() ? changed_file(host, file, path, report) : changed_link(host, file, path);
-    if (!what) return fail(Error(what.error()));
+    if (!what) return fail(what.error());
     if (const auto& found = *what) out.push_back(path.string() + " " + *found);
   }
   return out;

@@ -119,7 +119,7 @@ Result<Artifact> fetch(const HostFs& host, const FetchRequest& request,
     pollfd watched{.fd = process->fd(), .events = POLLIN, .revents = 0};
     if (::poll(&watched, 1, static_cast<int>(left.count())) <= 0) continue;
     const auto ended = process->hear(on_progress);
-    if (!ended) return fail(Error(ended.error()));
+    if (!ended) return fail(ended.error());
     if (*ended) return process->answer();
   }
 }

@@ -66,7 +66,7 @@ Result<> remember_artifacts_dir(HostFs& host, const std::filesystem::path& folde
 Result<std::vector<std::filesystem::path>> remembered_artifacts_dirs(const HostFs& host) {
   std::vector<std::filesystem::path> out;
   const auto text = content_of(host, std::filesystem::path("/") / kInstalled);
-  if (!text) return fail(Error(text.error()));
+  if (!text) return fail(text.error());
   const auto& there = *text;
   if (!there) return out;
   try {

@@ -227,7 +227,7 @@ Result<ClassFile> read_classes(const ConfigText& source, Reading how) {
                          fmt::format("expected a map with {}, found {}", kClasses, root->described()));
   }
   const auto ours = is_ours(reader, *root, how);
-  if (!ours) return fail(Error(ours.error()));
+  if (!ours) return fail(ours.error());
   const ConfigReader strict(source);
   const ClassPart part{.reader = *ours ? &strict : &reader, .map = &*root, .path = {}, .is_nvidias = !*ours};
   if (auto r = part.check_keys({kArtifactsDir, kClasses},

@@ -165,7 +165,7 @@ Result<> ClassPart::flag_at(std::string_view name, bool& into) const {
   const ConfigNode* node = find(name);
   if (node == nullptr) return {};
   const auto flag = reader->read_flag(*node, key(name));
-  if (!flag) return fail(Error(flag.error()));
+  if (!flag) return fail(flag.error());
   into = *flag;
   return {};
 }

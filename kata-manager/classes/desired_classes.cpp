@@ -46,12 +46,12 @@ class Reader : public ConfigReader {
     if (auto r = read_generation(out.generation); !r) return fail(std::move(r).error());
     if (auto r = read_config(out.config); !r) return fail(std::move(r).error());
     const auto classes = needed(kClasses);
-    if (!classes) return fail(Error(classes.error()));
+    if (!classes) return fail(classes.error());
     if (auto r = read_names(kClasses, **classes, out.classes); !r) return fail(std::move(r).error());
     const auto permitted = needed(kPermitted);
-    if (!permitted) return fail(Error(permitted.error()));
+    if (!permitted) return fail(permitted.error());
     const auto flag = read_flag(**permitted, kPermitted);
-    if (!flag) return fail(Error(flag.error()));
+    if (!flag) return fail(flag.error());
     out.permitted = *flag;
     if (const ConfigNode* node = value(kUnlabelled); node != nullptr) {
       std::vector<std::string> names;
@@ -78,13 +78,13 @@ class Reader : public ConfigReader {
   }
   Result<> check_version() const {
     const auto node = needed(kVersion);
-    if (!node) return fail(Error(node.error()));
+    if (!node) return fail(node.error());
     if (read_number(**node, kVersion) == api::kDesiredClassesVersion) return {};
     return refuse(**node, kVersion, "expected 2, found " + (*node)->described());
   }
   Result<> read_generation(std::uint64_t& into) const {
     const auto node = needed(kGeneration);
-    if (!node) return fail(Error(node.error()));
+    if (!node) return fail(node.error());
     const auto number = read_number(**node, kGeneration);
     if (!number || *number < 0)
       return refuse(**node, kGeneration, "expected a number from 0 on, found " + (*node)->described());
@@ -93,7 +93,7 @@ class Reader : public ConfigReader {
   }
   Result<> read_config(ConfigText& into) const {
     const auto node = needed(kConfig);
-    if (!node) return fail(Error(node.error()));
+    if (!node) return fail(node.error());
     const ConfigNode& config = **node;
     if (!config.is_string()) return refuse(config, kConfig, "expected a string, found " + config.described());
     into = {.file = source_.file,
@@ -134,7 +134,7 @@ class Reader : public ConfigReader {
 
 Result<DesiredClasses> read_desired_classes(const ConfigText& source) {
   const auto root = parse_config(source);
-  if (!root) return fail(Error(root.error()));
+  if (!root) return fail(root.error());
   return Reader(source, *root).read();
 }
 

@@ -40,7 +40,7 @@ std::vector<std::filesystem::path> files_with_ours(const ContainerdSetup& setup,
 /// The content of Ferry's block in a file; absent: no block.
 Result<std::optional<TomlTable>> said_in_block(const ConfigFiles& files, const std::filesystem::path& path) {
   const auto text = files.read_if_there(path);
-  if (!text) return fail(Error(text.error()));
+  if (!text) return fail(text.error());
   const auto block = block_of((*text).value_or(""));
   if (!block) return fail(Error(block.error()).during(path.string()));
   const auto& lines = *block;
@@ -127,7 +127,7 @@ class Planner {
 
   Result<RuntimePlan> plan() {
     const auto main = files_.read_if_there(setup_.main);
-    if (!main) return fail(Error(main.error()));
+    if (!main) return fail(main.error());
     if (!*main && setup_.main_is_rendered) {
       return fail(Errc::not_found, setup_.main.string() + ": it has not been written yet",
                   "start the service that writes it");
@@ -162,7 +162,7 @@ class Planner {
 
   Result<> take_away(const std::filesystem::path& path) {
     const auto block = said_in_block(files_, path);
-    if (!block) return fail(Error(block.error()));
+    if (!block) return fail(block.error());
     const auto& said = *block;
     if (!said) return {};
     auto rest = without_block(files_.read(path).value_or(""));
@@ -188,10 +188,10 @@ class Planner {
     const TomlTable marked = ours_;
     for (const ContainerdFile& file : now_.files) {
       const auto text = without_.read_if_there(file.path);
-      if (!text) return fail(Error(text.error()));
+      if (!text) return fail(text.error());
       if (!*text) continue;
       const auto root = parse_toml(**text, file.path.string());
-      if (!root) return fail(Error(root.error()));
+      if (!root) return fail(root.error());
       std::vector<TomlPath> leaving;
       std::vector<std::string> names;
       for (const UnmarkedRuntime& runtime : unmarked_runtimes(*root)) {
@@ -316,7 +316,7 @@ class Planner {
     std::optional<Error> closed;
     for (const EditPlace& candidate : candidates()) {
       const auto text = without_.read_if_there(candidate.file);
-      if (!text) return fail(Error(text.error()));
+      if (!text) return fail(text.error());
       const bool new_main = !*text && candidate.file == setup_.main;
       auto written = with_block(*text, body_of(candidate, handlers_, new_main, setup_.release));
       if (!written) return fail(std::move(written).error().during(candidate.file.string()));
@@ -529,7 +529,7 @@ Result<std::vector<ConfiguredRuntime>> configured_in_containerd(const Containerd
   const auto now = predict(setup, files);
   for (const auto& path : files_with_ours(setup, now)) {
     const auto said = said_in_block(files, path);
-    if (!said) return fail(Error(said.error()));
+    if (!said) return fail(said.error());
     for (const auto& [name, entry] : runtimes_in((*said).value_or(TomlTable()))) {
       if (name == "runc" || entry.table() == nullptr) continue;
       out.push_back(configured_runtime(name, path, *entry.table()));

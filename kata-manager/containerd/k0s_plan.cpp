@@ -38,7 +38,7 @@ bool is_managed(std::string_view text) {
 Result<> check_managed(const std::filesystem::path& folder, const ConfigFiles& files) {
   const auto path = main_file(folder);
   const auto text = files.read_if_there(path);
-  if (!text) return fail(Error(text.error()));
+  if (!text) return fail(text.error());
   if (!*text || is_managed((*text).value_or(""))) return {};
   return fail(
       Errc::refused,
@@ -51,7 +51,7 @@ Result<> check_managed(const std::filesystem::path& folder, const ConfigFiles& f
 
 Result<TomlTable> parsed(const std::filesystem::path& path, const ConfigFiles& files) {
   const auto text = files.read_if_there(path);
-  if (!text) return fail(Error(text.error()));
+  if (!text) return fail(text.error());
   return parse_toml((*text).value_or(""), path.string());
 }
 
@@ -116,7 +116,7 @@ class Planner {
     std::erase(*drop_ins, folder_ / kDropIn);
     for (const auto& path : *drop_ins) {
       const auto root = parsed(path, files_);
-      if (!root) return fail(Error(root.error()));
+      if (!root) return fail(root.error());
       if (auto r = check_names_in(path, runtimes_in(*root)); !r) return r;
     }
     // k0s's own file has Ferry's runtimes, too, once k0s merged them.

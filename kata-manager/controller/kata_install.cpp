@@ -70,7 +70,7 @@ Result<std::vector<LockedFolder>> lock_what_goes(const HostFs& host, KataChange&
       change.unreached.push_back(path);
       continue;
     }
-    if (!folder) return fail(Error(folder.error()));
+    if (!folder) return fail(folder.error());
     struct stat status {};
     if (::fstat(folder->get(), &status) != 0) return fail(error_from_errno(errno, "stat " + path.string()));
     if (!known.emplace(status.st_dev, status.st_ino).second) continue;
@@ -179,7 +179,7 @@ Result<bool> apply_kata(const ChangeContext& context, HostWriter& writer, KataCh
                         const std::vector<std::filesystem::path>& artifacts_dirs, Replaced replaced) {
   // Locks and checks come before any write, because the plan may be old.
   const auto folders = lock_what_goes(*context.host, change, artifacts_dirs);
-  if (!folders) return fail(Error(folders.error()));
+  if (!folders) return fail(folders.error());
   const RestartCheck check = restart_check_of(context, writer, change);
   ChangeContext whole = context;
   whole.restart_check = [&check] { return check_restart(check); };
@@ -203,7 +203,7 @@ Result<bool> apply_kata(const ChangeContext& context, HostWriter& writer, KataCh
   if (!outcome) return fail(put_kata_files_back(*context.host, first, std::move(outcome).error()));
   change.outcome = std::move(*outcome);
   const auto needed = still_needed(context, change);
-  if (!needed) return fail(Error(needed.error()));
+  if (!needed) return fail(needed.error());
   if (const auto& why = *needed) {
     change.left = fmt::format("Kata's files of what leaves stay: {}; say this again when that is over", *why);
     change.plan.notes.push_back(change.left);

@@ -477,7 +477,7 @@ Result<> KataKeeper::apply_plan(const ClassFile& classes, KataRuntime& runtime, 
   // The artifacts of leaving classes are where they were installed, whatever folder this class file names.
   const auto done = apply_kata(context_of(runtime), *uses_.writer, plan.change,
                                artifacts_dirs_with(*uses_.host, classes.artifacts_dir));
-  if (!done) return fail(Error(done.error()));
+  if (!done) return fail(done.error());
   for (const auto& [name, target] : plan.links)
     if (auto r = make_link(*uses_.host, classes.artifacts_dir, name, target); !r) return r;
   for (const std::string& note : plan.change.plan.notes) spdlog::info("{}", note);

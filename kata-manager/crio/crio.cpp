@@ -77,7 +77,7 @@ Result<std::optional<TomlTable>> crio_configuration(HostWriter& writer, const st
   auto said = parse_toml(with_built_in_runtimes(*text), name);
   // A comment may only look like a runtime. Then the comments stay comments.
   if (!said) said = parse_toml(*text, name);
-  if (!said) return fail(Error(said.error()));
+  if (!said) return fail(said.error());
   const TomlTable* crio = find_table(*said, {"crio"});
   if (crio == nullptr) return cannot;
   return std::optional(*crio);
@@ -171,17 +171,17 @@ Result<std::vector<std::filesystem::path>> foreign_files(const std::filesystem::
 Result<TomlTable> parsed(const std::filesystem::path& path, const ConfigFiles& files) {
   const auto text = files.read_if_there(path);
   if (!text && text.error().code == std::errc::is_a_directory) return TomlTable();
-  if (!text) return fail(Error(text.error()));
+  if (!text) return fail(text.error());
   return parse_toml((*text).value_or(""), path.string());
 }
 
 Result<> check_names(const std::filesystem::path& folder, const ConfigFiles& files,
                      std::span<const RuntimeHandler> handlers) {
   const auto others = foreign_files(folder, files);
-  if (!others) return fail(Error(others.error()));
+  if (!others) return fail(others.error());
   for (const auto& path : *others) {
     const auto root = parsed(path, files);
-    if (!root) return fail(Error(root.error()));
+    if (!root) return fail(root.error());
     for (const RuntimeHandler& handler : handlers) {
       if (!runtimes_of(*root).contains(handler.name)) continue;
       return fail(Errc::refused,
@@ -203,11 +203,11 @@ Result<RuntimePlan> plan_crio(const std::filesystem::path& folder, const ConfigF
   RuntimePlan out;
   FileChange change{.path = folder / kDropIn, .before = {}, .after = {}};
   const auto now = files.read_if_there(change.path);
-  if (!now) return fail(Error(now.error()));
+  if (!now) return fail(now.error());
   change.before = *now;
   if (!handlers.empty()) change.after = text_of(handlers);
   const auto here = configured_in_crio(folder, files);
-  if (!here) return fail(Error(here.error()));
+  if (!here) return fail(here.error());
   for (const ConfiguredRuntime& runtime : *here) {
     if (std::ranges::find(handlers, runtime.name, &RuntimeHandler::name) == handlers.end())
       out.leaving.push_back(runtime.name);
@@ -220,7 +220,7 @@ Result<std::vector<ConfiguredRuntime>> configured_in_crio(const std::filesystem:
                                                           const ConfigFiles& files) {
   const auto path = folder / kDropIn;
   const auto root = parsed(path, files);
-  if (!root) return fail(Error(root.error()));
+  if (!root) return fail(root.error());
   std::vector<ConfiguredRuntime> out;
   for (const auto& [name, entry] : runtimes_of(*root)) {
     if (entry.table() == nullptr) continue;

@@ -170,7 +170,7 @@ struct Fetch {
     auto artifact = read_record(store, places, version);
     if (!artifact) return artifact;
     const auto listing = list_in_store(version, false);
-    if (!listing) return fail(Error(listing.error()));
+    if (!listing) return fail(listing.error());
     // The version may be from a time when such files were allowed. The files' present modes count.
     if (!request.allow_setuid && !listing->privileged.empty())
       return fail(Errc::not_found, "it has set-user-ID or set-group-ID files, which are not allowed");
@@ -271,7 +271,7 @@ struct Fetch {
 
   Result<> choose_in_store(Artifact& artifact, const std::string& name) const {
     const auto folder = open_in_store(name);
-    if (!folder) return fail(Error(folder.error()));
+    if (!folder) return fail(folder.error());
     return choose(artifact, HostFs(fmt::format("/proc/self/fd/{}", folder->get())), {});
   }
 
@@ -303,7 +303,7 @@ Result<Artifact> fetch_here(HostFs& host, const FetchRequest& request, const Fet
   auto places = ArtifactPlaces::of(request.artifacts_dir, request.name);
   if (!places) return fail(std::move(places).error());
   const auto top = open_or_make_folder(host, places->top());
-  if (!top) return fail(Error(top.error()));
+  if (!top) return fail(top.error());
   const auto lock = lock_artifacts(host, places->top());
   if (!lock) return fail(lock.error());
   if (request.makes_link)

@@ -23,7 +23,7 @@ std::filesystem::path all_folders() {
 Result<std::vector<KataDropInFile>> drop_ins_in(const HostFs& host, const std::filesystem::path& folder) {
   const auto names = host.list(folder.relative_path());
   if (!names && is_gone(names.error())) return std::vector<KataDropInFile>();
-  if (!names) return fail(Error(names.error()));
+  if (!names) return fail(names.error());
   std::vector<KataDropInFile> out;
   for (const std::string& name : *names) {
     auto text = host.read_file(folder.relative_path() / name);
@@ -119,7 +119,7 @@ class SettingUp {
     if (!is_below(path, artifact.version))
       return fail(Errc::refused, fmt::format("{} is no file of the artifact", path.string()));
     const auto version = host_.open(artifact.version.relative_path(), O_PATH | O_DIRECTORY | O_NOFOLLOW);
-    if (!version) return fail(Error(version.error()));
+    if (!version) return fail(version.error());
     const HostFs root(fmt::format("/proc/self/fd/{}", version->get()));
     auto text = root.read_file(path.lexically_relative(artifact.version));
     if (!text) return fail(std::move(text).error().during("in " + artifact.version.string()));
@@ -137,7 +137,7 @@ class SettingUp {
   Result<> add_configuration(const KataClass& kata, const Artifact& artifact, std::string configuration,
                              const KataShim& shim, KataClassSetup& setup) {
     const auto drop_ins = drop_ins_in(host_, setup.configuration.parent_path() / "config.d");
-    if (!drop_ins) return fail(Error(drop_ins.error()));
+    if (!drop_ins) return fail(drop_ins.error());
     KataBase base{.file = setup.configuration,
                   .text = std::move(configuration),
                   .drop_ins = *drop_ins,
@@ -186,7 +186,7 @@ Result<KataSetup> set_up(const HostFs& host, const ClassFile& file, const KataDe
                          const std::function<Result<std::optional<Artifact>>(const KataClass&)>& artifact_of,
                          const VersionOf& version_of) {
   const auto confidential = ConfidentialHost::read(host);
-  if (!confidential) return fail(Error(confidential.error()));
+  if (!confidential) return fail(confidential.error());
   SettingUp setting_up(host, file, devices, version_of);
   for (const KataClass& kata : file.classes) {
     if (auto r = confidential->admits(kata); !r) {
@@ -208,7 +208,7 @@ Result<KataSetup> set_up(const HostFs& host, const ClassFile& file, const KataDe
 Result<std::vector<std::string>> classes_here(const HostFs& host) {
   const auto entries = host.entries(all_folders().relative_path());
   if (!entries && is_gone(entries.error())) return std::vector<std::string>();
-  if (!entries) return fail(Error(entries.error()));
+  if (!entries) return fail(entries.error());
   std::vector<std::string> out;
   for (const DirectoryEntry& entry : *entries)
     if (entry.is_directory && is_handler_name(entry.name)) out.push_back(entry.name);
@@ -217,7 +217,7 @@ Result<std::vector<std::string>> classes_here(const HostFs& host) {
 
 Result<> add_removals(const HostFs& host, KataSetup& setup) {
   const auto here = classes_here(host);
-  if (!here) return fail(Error(here.error()));
+  if (!here) return fail(here.error());
   for (const std::string& name : *here) {
     if (std::ranges::find(setup.classes, name, &KataClassSetup::name) != setup.classes.end()) continue;
     if (std::ranges::find(setup.refused, name, &RefusedClass::name) != setup.refused.end()) continue;

@@ -124,7 +124,7 @@ KataShim kata_shim_at(const HostFs& host, const std::filesystem::path& path, con
   KataShim shim{.path = path};
   const auto answer =
       version_of ? version_of(path) : Result<std::string>(fail(Errc::unsupported, "not asked"));
-  const auto read = answer ? read_answer(*answer, shim) : Result<>(fail(Error(answer.error())));
+  const auto read = answer ? read_answer(*answer, shim) : Result<>(fail(answer.error()));
   if (read) return shim;
   shim.unknown = read.error().message;
   if (!shim.release) shim.release = release_of_installation(host, path);

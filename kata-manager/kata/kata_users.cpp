@@ -33,7 +33,7 @@ Result<std::optional<std::string>> sandbox_of(const HostFs& host, const std::str
   if (program ? !is_shim(*program) : is_over(program.error())) return std::optional<std::string>();
   const auto command_line = host.read_file("proc/" + process + "/cmdline");
   if (!command_line && is_over(command_line.error())) return std::optional<std::string>();
-  if (!command_line) return fail(Error(command_line.error()));
+  if (!command_line) return fail(command_line.error());
   const auto words = words_between(*command_line, '\0');
   if (!program && (words.empty() || !is_shim(words.front()))) return std::optional<std::string>();
   const auto flag =
@@ -68,7 +68,7 @@ Result<KataShims> kata_shims(const HostFs& host) {
   KataShims out;
   const auto names = host.list("proc");
   if (!names && is_gone(names.error())) return out;
-  if (!names) return fail(Error(names.error()));
+  if (!names) return fail(names.error());
   for (const std::string& name : *names) {
     const auto pid = whole_number<pid_t>(name);
     if (!pid) continue;

@@ -43,14 +43,14 @@ class RootOnly {
 
   Result<> check() {
     const auto real = end_of(folder_);
-    if (!real) return fail(Error(real.error()));
+    if (!real) return fail(real.error());
     return check_tree(*real, 0);
   }
 
  private:
   Result<Entry> entry_at(const fs::path& path) const {
     const auto fd = host_.open(path.empty() ? "." : path, O_PATH | O_NOFOLLOW);
-    if (!fd) return fail(Error(fd.error()));
+    if (!fd) return fail(fd.error());
     struct stat status {};
     if (::fstat(fd->get(), &status) != 0) return fail(error_from_errno(errno, "stat /" + path.string()));
     return Entry{.owner = status.st_uid, .mode = status.st_mode};
@@ -107,7 +107,7 @@ class RootOnly {
       }
       if (++links > kMostLinks) return refuse(next, "is a link that leads in a circle");
       const auto target = host_.link_target(next);
-      if (!target) return fail(Error(target.error()));
+      if (!target) return fail(target.error());
       const fs::path to(*target);
       if (to.is_absolute()) here.clear();
       const fs::path parts = to.relative_path();
@@ -115,7 +115,7 @@ class RootOnly {
     }
     // The sticky bit keeps what is in a folder, and not what others add to it.
     const auto end = entry_at(here);
-    if (!end) return fail(Error(end.error()));
+    if (!end) return fail(end.error());
     if (auto r = check_entry(here, *end); !r) return fail(std::move(r).error());
     return here;
   }
@@ -132,14 +132,14 @@ class RootOnly {
     if (level > kMostLevels) return refuse(folder, fmt::format("is more than {} levels deep", kMostLevels));
     const auto entries = host_.entries(folder.empty() ? "." : folder);
     if (!entries && entries.error().code == std::errc::permission_denied && ::geteuid() != 0) return {};
-    if (!entries) return fail(Error(entries.error()));
+    if (!entries) return fail(entries.error());
     for (const DirectoryEntry& listed : *entries) {
       if (++entries_ > kMostEntries)
         return refuse(folder, fmt::format("has more than {} files and folders", kMostEntries));
       const fs::path path = folder / listed.name;
       const auto entry = entry_at(path);
       if (!entry && is_gone(entry.error())) continue;
-      if (!entry) return fail(Error(entry.error()));
+      if (!entry) return fail(entry.error());
       if (auto r = check_entry(path, *entry); !r) return r;
       if (auto r = check_below(path, *entry, level); !r) return r;
     }
@@ -151,9 +151,9 @@ class RootOnly {
     if (!entry.is_link()) return {};
     const auto end = end_of(path);
     if (!end && is_gone(end.error())) return {};
-    if (!end) return fail(Error(end.error()));
+    if (!end) return fail(end.error());
     const auto target = entry_at(*end);
-    if (!target) return fail(Error(target.error()));
+    if (!target) return fail(target.error());
     return target->is_folder() ? check_tree(*end, level + 1) : Result<>();
   }
 

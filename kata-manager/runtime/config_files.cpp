@@ -84,7 +84,7 @@ Result<> check_is_no_link(const HostFs& host, const std::filesystem::path& path)
 
 Result<> make(HostFs& host, const FileChange& change) {
   const auto now = content_of(host, change.path);
-  if (!now) return fail(Error(now.error()));
+  if (!now) return fail(now.error());
   if (*now == change.after) return {};
   if (auto r = check_is_no_link(host, change.path); !r) return r;
   if (*now != change.before) {
@@ -187,7 +187,7 @@ std::string framed(std::string_view mark, std::string_view body) {
 Result<std::string> with_block(const std::optional<std::string>& text, std::string_view body) {
   if (!text) return framed(kNewFile, body);
   const auto block = find_block(*text);
-  if (!block) return fail(Error(block.error()));
+  if (!block) return fail(block.error());
   const std::string_view end = line_end_of(*text);
   if (const auto& there = *block)
     return text->substr(0, there->body) + with_line_ends(body, end) + text->substr(there->last);
@@ -199,7 +199,7 @@ Result<std::string> with_block(const std::optional<std::string>& text, std::stri
 
 Result<std::optional<std::string>> without_block(const std::string& text) {
   const auto block = find_block(text);
-  if (!block) return fail(Error(block.error()));
+  if (!block) return fail(block.error());
   if (!*block) return std::optional<std::string>(text);
   const Block there = block->value_or(Block{});
   std::string before = text.substr(0, there.begin);
@@ -214,7 +214,7 @@ Result<std::optional<std::string>> without_block(const std::string& text) {
 
 Result<std::optional<std::string>> block_of(std::string_view text) {
   const auto block = find_block(text);
-  if (!block) return fail(Error(block.error()));
+  if (!block) return fail(block.error());
   if (!*block) return std::optional<std::string>();
   std::string out(text.substr((*block)->body, (*block)->last - (*block)->body));
   std::erase(out, '\r');

@@ -22,7 +22,7 @@ Result<UniqueFd> connect(const HostFs& host, const std::filesystem::path& socket
   const auto directory = host.open(socket.parent_path().relative_path(), O_PATH | O_DIRECTORY);
   if (!directory && is_gone(directory.error()))
     return fail(Errc::not_found, fmt::format("there is no {}", socket.string()));
-  if (!directory) return fail(Error(directory.error()));
+  if (!directory) return fail(directory.error());
   auto connection = connect_to_socket(directory->get(), socket.filename());
   if (connection) return connection;
   if (is_gone(connection.error()))

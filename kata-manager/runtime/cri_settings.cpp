@@ -83,9 +83,9 @@ Result<Ownership> ownership_of_crio(const ConfigFiles& files, const std::filesys
   for (const auto& path : *paths) {
     const auto text = files.read_if_there(path);
     if (!text && text.error().code == std::errc::is_a_directory) continue;
-    if (!text) return fail(Error(text.error()));
+    if (!text) return fail(text.error());
     const auto root = parse_toml((*text).value_or(""), path.string());
-    if (!root) return fail(Error(root.error()));
+    if (!root) return fail(root.error());
     if (find(*root, {"crio", "runtime", kOwnership}) == nullptr) continue;
     out.on = is_true_at(*root, {"crio", "runtime", kOwnership});
     out.place = fmt::format("[crio.runtime] of {}", path.string());
@@ -104,7 +104,7 @@ std::filesystem::path edited_file(const HostFs& host, const RuntimePlace& place)
 
 Result<Ownership> ownership_of_containerd(const HostFs& host, const RuntimePlace& place) {
   const auto readings = readings_of(host, place, kReleases);
-  if (!readings) return fail(Error(readings.error()));
+  if (!readings) return fail(readings.error());
   const auto on = std::ranges::count_if(*readings, [](const Reading& reading) {
     return is_true_at(reading.outcome.plugins, {reading.outcome.runtime_section, kOwnership});
   });

@@ -221,7 +221,7 @@ std::function<Result<std::optional<std::string>>()> config_dump_check(
   return
       [read, is_crio, before = *before, &runtime, &plan, handlers]() -> Result<std::optional<std::string>> {
         const auto after = read();
-        if (!after) return fail(Error(after.error()));
+        if (!after) return fail(after.error());
         return is_crio ? unplanned(before, *after, plan.leaving, handlers)
                        : unplanned(before, *after, plan, handlers, runtime.release);
       };
@@ -321,7 +321,7 @@ Result<std::optional<TomlTable>> containerd_plugins(HostWriter& writer, const st
   if (!text && text.error().code == Errc::failed) return cannot;
   if (!text) return fail(std::move(text).error());
   const auto said = parse_toml(*text, program.string() + " config dump");
-  if (!said) return fail(Error(said.error()));
+  if (!said) return fail(said.error());
   const TomlTable* plugins = find_table(*said, {"plugins"});
   if (plugins == nullptr) return cannot;
   return std::optional(*plugins);

@@ -210,14 +210,14 @@ class Trial {
     const auto text = writer_.output(dump, kTrialDeadline);
     if (!text) return why_not_read(dump, text.error());
     const auto read = parse_toml(*text, program_.string() + " config dump");
-    if (!read) return fail(Error(read.error()));
+    if (!read) return fail(read.error());
     if (auto r =
             host_.write_file(folder_ / "apart.toml", toml_text({}, kept_apart(*read, inside)), kOwnerOnly);
         !r)
       return fail(std::move(r).error());
     const auto said =
         writer_.transcript(command({"--config", (inside / "apart.toml").string()}), kTrialDeadline);
-    if (!said) return fail(Error(said.error()));
+    if (!said) return fail(said.error());
     if (const auto why = verdict(*said)) return *why;
     return fail(Errc::malformed_host, fmt::format("{}, started apart, says \"{}\"", program_.string(),
                                                   said->substr(0, said->find('\n'))));
@@ -227,7 +227,7 @@ class Trial {
   Result<std::optional<std::string>> why_not_read(const HostCommand& dump, const Error& error) {
     if (error.code != make_error_code(Errc::failed)) return fail(Error(error));
     const auto said = writer_.transcript(dump, kTrialDeadline);
-    if (!said) return fail(Error(said.error()));
+    if (!said) return fail(said.error());
     if (const auto why = verdict(*said); why && *why) return *why;
     return fail(Error(error));
   }
@@ -300,7 +300,7 @@ Result<std::optional<std::filesystem::path>> edited_file(const RestartCheck& che
   const auto started = changed_at(*check.host, check.runtime->place.socket);
   if (!started) return std::optional<std::filesystem::path>();
   const auto own = read_runtime_record(*check.host);
-  if (!own) return fail(Error(own.error()));
+  if (!own) return fail(own.error());
   for (const std::filesystem::path& file : files) {
     if (std::ranges::find(*own, file, &FileChange::path) != own->end()) continue;
     const auto changed = changed_at(*check.host, file);

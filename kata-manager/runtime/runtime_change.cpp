@@ -110,7 +110,7 @@ class Changing {
   Result<> leave_out_what_was_read() {
     if (!running_ || interrupted_) return {};
     const auto read = has_been_read(*context_.host, state_);
-    if (!read) return fail(Error(read.error()));
+    if (!read) return fail(read.error());
     if (*read) undo_.clear();
     return {};
   }
@@ -246,7 +246,7 @@ class Changing {
     while (true) {
       const auto state = context_.runtime->state();
       if (state) return {};
-      if (Clock::now() >= end) return fail(Error(state.error()));
+      if (Clock::now() >= end) return fail(state.error());
       std::this_thread::sleep_for(kBetweenQuestions);
     }
   }

@@ -42,7 +42,7 @@ tl::unexpected<Error> malformed(const char* record, const std::string& why) {
 Result<json> document_of(const HostFs& host, const char* record) {
   const auto text = host.read_file(record);
   if (!text && is_gone(text.error())) return json();
-  if (!text) return fail(Error(text.error()));
+  if (!text) return fail(text.error());
   json document = json::parse(*text, nullptr, false);
   if (!document.is_object() || !document.contains("changes") || !document["changes"].is_array())
     return malformed(record, "no changes in it");
@@ -51,7 +51,7 @@ Result<json> document_of(const HostFs& host, const char* record) {
 
 Result<std::vector<FileChange>> all_of_it(const HostFs& host, const char* record) {
   const auto read = document_of(host, record);
-  if (!read) return fail(Error(read.error()));
+  if (!read) return fail(read.error());
   const json& document = *read;
   if (document.is_null()) return std::vector<FileChange>();
   std::vector<FileChange> out;
@@ -112,7 +112,7 @@ Result<> leave_unread(HostFs& host, const std::vector<FileChange>& changes,
 Result<std::vector<FileChange>> read_runtime_record(const HostFs& host) {
   // A run's journal includes the unread changes that were still in place.
   const auto all = all_of_it(host, host.exists(kRuntimeRecord) ? kRuntimeRecord : kUnreadRecord);
-  if (!all) return fail(Error(all.error()));
+  if (!all) return fail(all.error());
   std::vector<FileChange> out;
   for (const FileChange& change : *all) {
     // The first change of a file has its content before all of them.
@@ -121,7 +121,7 @@ Result<std::vector<FileChange>> read_runtime_record(const HostFs& host) {
   }
   for (auto known = out.begin(); known != out.end();) {
     const auto now = content_of(host, known->path);
-    if (!now) return fail(Error(now.error()));
+    if (!now) return fail(now.error());
     const bool ours = std::ranges::any_of(
         *all, [&](const FileChange& change) { return change.path == known->path && change.after == *now; });
     if (ours) {
@@ -136,7 +136,7 @@ Result<std::vector<FileChange>> read_runtime_record(const HostFs& host) {
 
 Result<bool> has_been_read(const HostFs& host, const RuntimeState& state) {
   const auto read = document_of(host, kUnreadRecord);
-  if (!read) return fail(Error(read.error()));
+  if (!read) return fail(read.error());
   const json& document = *read;
   if (document.is_null() || !state.reports_handlers()) return false;
   for (const json& name : document.value("knows_no_more", json::array()))

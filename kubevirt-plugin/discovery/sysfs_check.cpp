@@ -251,7 +251,7 @@ Result<bool> gpu_is_written_to(const HostFs& host, const AdvertisedDevice& adver
   const auto gpu = vfio::PciAddress::parse(advertised.gpu);
   if (!gpu) return false;
   const auto stuck = mdev::StuckGpus::read(host);
-  if (!stuck) return fail(Error(stuck.error()));
+  if (!stuck) return fail(stuck.error());
   if (stuck->is_on(advertised.id) || stuck->is_late(host, *gpu)) return fail(mdev::stuck_error(*gpu));
   return stuck->contains(host, *gpu);
 }
@@ -275,7 +275,7 @@ Result<> expect_gpu_on_the_bus(const HostFs& host, const AdvertisedDevice& adver
 Result<> expect_same_kind(const HostFs& host, const AdvertisedDevice& advertised,
                           const DeviceDirectories& directories) {
   const auto unread = gpu_is_written_to(host, advertised);
-  if (!unread) return fail(Error(unread.error()));
+  if (!unread) return fail(unread.error());
   if (auto there = expect_gpu_on_the_bus(host, advertised); !there) return there;
   switch (advertised.kind) {
     case DeviceKind::pci_function:

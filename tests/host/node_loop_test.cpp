@@ -186,8 +186,7 @@ class NodeLoopTest : public testing::Test {
     const auto end = std::chrono::steady_clock::now() + kPatience;
     const auto is_so = [&] {
       const auto text = kernel_.read_file(kStatusFile);
-      const auto state =
-          text ? api::read_host_status(*text) : Result<api::HostStatus>(fail(Error(text.error())));
+      const auto state = text ? api::read_host_status(*text) : Result<api::HostStatus>(fail(text.error()));
       return state && desired(*state);
     };
     while (!is_so()) {

@@ -33,7 +33,7 @@ class Fetch : public test::Fetching {
     const Artifact artifact{
         .name = request.name, .url = url, .folder = "/opt/artifacts/" + request.name, .version = version};
     const auto link = link_to_make(host, request.artifacts_dir, artifact);
-    if (!link) return fail(Error(link.error()));
+    if (!link) return fail(link.error());
     return link->value_or(std::filesystem::path());
   }
   static std::string folder_of(std::string digest) {

@@ -20,7 +20,7 @@ Result<UniqueFd> send_to_hostd(const HostFs& host, const std::string& request) {
   const std::filesystem::path socket = api::kClaimSocket;
   // The group of the folder may enter it, and may not list it.
   const auto folder = host.open(socket.parent_path(), O_PATH | O_DIRECTORY);
-  if (!folder) return fail(Error(folder.error()));
+  if (!folder) return fail(folder.error());
   auto connection = connect_to_socket(folder->get(), socket.filename().string(), SOCK_SEQPACKET);
   if (!connection) return fail(std::move(connection).error());
   if (::send(connection->get(), request.data(), request.size(), MSG_NOSIGNAL) < 0)
@@ -31,7 +31,7 @@ Result<UniqueFd> send_to_hostd(const HostFs& host, const std::string& request) {
 Result<std::string> ask_hostd(const HostFs& host, const std::string& request,
                               std::chrono::milliseconds limit) {
   const auto connection = send_to_hostd(host, request);
-  if (!connection) return fail(Error(connection.error()));
+  if (!connection) return fail(connection.error());
   pollfd answered{.fd = connection->get(), .events = POLLIN, .revents = 0};
   const int ready = ::poll(&answered, 1, static_cast<int>(limit.count()));
   if (ready < 0) return fail(error_from_errno(errno, "wait for hostd's answer"));

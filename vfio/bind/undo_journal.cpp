@@ -95,7 +95,7 @@ Result<OneRecord> read_group(const HostFs& host, std::uint32_t group) {
   const auto path = file_of(group);
   const auto text = host.read_file(path);
   if (!text && is_gone(text.error())) return OneRecord{};
-  if (!text) return fail(Error(text.error()));
+  if (!text) return fail(text.error());
   auto record = parse(*text, path);
   if (!record) return record;
   const auto boot = boot_id(host);
@@ -108,7 +108,7 @@ Result<std::set<std::uint32_t>> recorded_groups(const HostFs& host) {
   std::set<std::uint32_t> groups;
   const auto names = host.list(kDirectory);
   if (!names && is_gone(names.error())) return groups;
-  if (!names) return fail(Error(names.error()));
+  if (!names) return fail(names.error());
   for (const std::string& name : *names) {
     std::uint32_t group = 0;
     const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), group);

@@ -113,7 +113,7 @@ Result<PortIsolation> port_isolation(std::string_view config) {
   if (config.size() < kConventionalBytes)
     return malformed(fmt::format("only {} bytes; the rest is root's to read", config.size()));
   const auto express = find_capability(config, kPciExpress);
-  if (!express) return fail(Error(express.error()));
+  if (!express) return fail(express.error());
   if (!*express) return PortIsolation{.kind = PortIsolation::Kind::conventional};
   // Capabilities begin at multiples of four, so their first four bytes are inside config space.
   const unsigned type = (word_at(config, **express + 2) >> 4U) & 0xfU;
@@ -123,7 +123,7 @@ Result<PortIsolation> port_isolation(std::string_view config) {
   const bool beside = (byte_at(config, kHeaderType) & kMultiFunction) != 0;
   if (type != root && type != downstream && !beside) return PortIsolation{};
   const auto acs = find_extended(config, kAcs);
-  if (!acs) return fail(Error(acs.error()));
+  if (!acs) return fail(acs.error());
   if (!*acs)
     return PortIsolation{.kind = PortIsolation::Kind::no_acs, .extended = config.size() > kConventionalBytes};
   return acs_of_port(config, **acs);

@@ -123,7 +123,7 @@ Result<Inventory> scan_members_again(const HostFs& host, const std::vector<std::
   std::set<PciAddress> addresses(functions.begin(), functions.end());
   for (const std::uint32_t group : groups) {
     const auto names = names_in(host, "sys/kernel/iommu_groups/" + std::to_string(group) + "/devices");
-    if (!names) return fail(Error(names.error()));
+    if (!names) return fail(names.error());
     for (const std::string& name : *names)
       if (const auto address = PciAddress::parse(name)) addresses.insert(*address);
   }

@@ -109,7 +109,7 @@ class Reader {
 Result<std::string> read_header(const HostDirectory& directory, const std::filesystem::path& path) {
   constexpr std::size_t kSize = 64;
   const auto config = directory.open("config", O_RDONLY);
-  if (!config) return fail(Error(config.error()));
+  if (!config) return fail(config.error());
   std::string header(kSize, '\0');
   const ssize_t size = ::pread(config->get(), header.data(), header.size(), 0);
   if (size < 0) return fail(error_from_errno(errno, "read /" + (path / "config").string()));
@@ -155,7 +155,7 @@ Result<HeaderType> read_header_type(const HostDirectory& directory, const std::f
   if (has_power_state && directory.read_attribute("power_state").value_or("") == "D3cold")
     return header_of_class(class_code);
   const auto config = read_header(directory, path);
-  if (!config) return fail(Error(config.error()));
+  if (!config) return fail(config.error());
   constexpr std::size_t kHeaderTypeOffset = 0x0e;
   if (config->size() <= kHeaderTypeOffset) {
     return fail(Errc::malformed_host,

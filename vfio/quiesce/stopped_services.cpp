@@ -58,7 +58,7 @@ Result<ServiceRecord> read_service_record(const HostFs& host) {
   const auto text = host.read_file(kFile);
   if (!text) {
     if (is_gone(text.error())) return out;
-    return fail(Error(text.error()));
+    return fail(text.error());
   }
   try {
     const json record = parse_whole_json(*text);
@@ -261,7 +261,7 @@ StoppedServices::Restart StoppedServices::start_all() {
 
 Result<bool> has_services_to_start(const RebindContext& context, const Inventory* scanned) {
   const auto record = read_service_record(*context.host);
-  if (!record) return fail(Error(record.error()));
+  if (!record) return fail(record.error());
   if (record->services.empty()) return false;
   const auto inventory = scanned != nullptr ? Result<Inventory>(*scanned) : scan(*context.host);
   return std::ranges::any_of(record->services, [&](const auto& entry) {

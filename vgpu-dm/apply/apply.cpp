@@ -48,7 +48,7 @@ Result<std::set<vfio::PciAddress>> bound_by_ferry(const HostFs& host, const mdev
   };
   if (std::ranges::none_of(inventory.gpus, has_bound)) return std::set<vfio::PciAddress>();
   const auto journal = vfio::read_undo_journal(host);
-  if (!journal) return fail(Error(journal.error()));
+  if (!journal) return fail(journal.error());
   std::set<vfio::PciAddress> out;
   for (const mdev::VgpuGpu& gpu : inventory.gpus) {
     if (!has_bound(gpu)) continue;
@@ -60,7 +60,7 @@ Result<std::set<vfio::PciAddress>> bound_by_ferry(const HostFs& host, const mdev
 
 Result<> forget_gone_functions(HostFs& host, const mdev::VgpuInventory& vgpus) {
   const auto gone = recorded_functions_gone(host, vgpus);
-  if (!gone) return fail(Error(gone.error()));
+  if (!gone) return fail(gone.error());
   return gone->empty() ? Result<>() : vfio::erase_from_undo_journal(host, *gone);
 }
 
@@ -328,7 +328,7 @@ Result<std::vector<vfio::PciAddress>> recorded_functions_gone(const HostFs& host
   std::vector<vfio::PciAddress> out;
   if (ids.empty()) return out;
   const auto journal = vfio::read_undo_journal(host);
-  if (!journal) return fail(Error(journal.error()));
+  if (!journal) return fail(journal.error());
   for (const auto& [address, prior] : journal->members)
     if (ids.contains(prior.ids) && !host.exists(vfio::sysfs_path(address))) out.push_back(address);
   return out;

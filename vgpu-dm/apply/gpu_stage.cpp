@@ -110,7 +110,7 @@ Result<> GpuRun::switch_functions(const VgpuStep& step) {
   {
     const std::lock_guard lock(driver_calls());
     if (auto free = still_free(step); !free || *free == Functions::already_there) {
-      if (!free) return fail(Error(free.error()));
+      if (!free) return fail(free.error());
       functions_are_ours_ = false;
       return rescan();
     }
@@ -152,7 +152,7 @@ Result<GpuRun::Functions> GpuRun::still_free(const VgpuStep& step) {
   if (step.kind == VgpuStep::Kind::enable_vfs)
     return now->function.sriov_numvfs > 0 ? Functions::already_there : Functions::to_be_switched;
   const auto use = ask(on_, *inventory_, {&*now, 1}, &mdev::VgpuGpu::functions);
-  if (!use) return fail(Error(use.error()));
+  if (!use) return fail(use.error());
   if (auto used = functions_in_use(*now, *use); !used.empty()) return fail(std::move(used.front()));
   return Functions::to_be_switched;
 }
@@ -211,7 +211,7 @@ Result<vfio::RebindOutcome> GpuRun::rebind_functions(std::span<const VgpuStep> s
 }
 
 Result<> GpuRun::rebound_to(const Result<vfio::RebindOutcome>& outcome, const VgpuStep& step) {
-  if (!outcome) return fail(Error(outcome.error()));
+  if (!outcome) return fail(outcome.error());
   const vfio::RebindResult* const result = outcome->find(step.parent);
   return result != nullptr ? result->check() : fail(Errc::failed, "nothing came of it");
 }
@@ -235,7 +235,7 @@ Result<> GpuRun::rebind_all(std::span<const VgpuStep> steps, After after) {
 
 Result<> GpuRun::write_attribute_of(const VgpuStep& step) {
   const auto writes = writes_of(on_.host, step);
-  if (!writes) return fail(Error(writes.error()));
+  if (!writes) return fail(writes.error());
   auto done = on_.writer.write_in_order(*writes, {});
   if (done) return done;
   note_failure(step, done.error());

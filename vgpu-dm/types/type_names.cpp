@@ -208,7 +208,7 @@ Result<> remember_names(HostFs& host, std::span<const mdev::VgpuGpu> gpus,
   }
   if (news.empty()) return {};
   const auto boot = boot_id(host);
-  if (!boot) return fail(Error(boot.error()));
+  if (!boot) return fail(boot.error());
   const std::lock_guard lock(one_at_a_time);
   const Memory before = read_memory(host, boot);
   Memory now = before;
