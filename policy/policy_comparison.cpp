@@ -59,18 +59,18 @@ std::string ModeComparison::label() const {
 
 std::vector<ModeComparison> judge_policy(const Policy& policy, const vfio::Inventory& inventory,
                                          const mdev::VgpuInventory& vgpus, const ModelNames& models) {
-  const DesiredState desired = desired_state(policy, vgpus, models);
+  const ResolvedPolicy resolved = resolve(policy, vgpus, models);
   std::vector<ModeComparison> out;
-  for (vgpu::GpuComparison& carried : vgpu::judge(desired.vgpus, vgpus)) {
+  for (vgpu::GpuComparison& carried : vgpu::judge(resolved.vgpus, vgpus)) {
     const mdev::VgpuGpu* gpu = vgpus.find(carried.gpu);
     if (gpu == nullptr) continue;
     ModeComparison comparison{.index = carried.index, .gpu = carried.gpu, .found = mode_of(*gpu)};
-    if (const auto mode = desired.modes.find(carried.gpu); mode != desired.modes.end()) {
+    if (const auto mode = resolved.modes.find(carried.gpu); mode != resolved.modes.end()) {
       comparison.desired = mode->second;
       compare(inventory, *gpu, carried, comparison);
       comparison.desired_vgpus = std::move(carried.desired);
     }
-    comparison.for_dra = desired.for_dra.contains(carried.gpu);
+    comparison.for_dra = resolved.for_dra.contains(carried.gpu);
     comparison.found_vgpus = std::move(carried.found);
     out.push_back(std::move(comparison));
   }
