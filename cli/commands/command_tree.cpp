@@ -91,8 +91,8 @@ CLI::App* CommandTree::add_group(CLI::App& app, const std::string& name, const s
 
 void CommandTree::add_release(CLI::App* verb, std::vector<std::string>& names) {
   add_value(*verb, "--release NAME ...", names,
-            "a service of the host that may be stopped during the change, or nvidia_drm for its "
-            "console; nvidia-persistenced needs no entry; none stops no service; may be repeated");
+            "a service of the host that may be stopped during the change, or nvidia_drm, which has GPUs "
+            "open for screens; nvidia-persistenced needs no entry; none stops no service; may be repeated");
 }
 
 void CommandTree::add_yes(CLI::App* verb, bool& yes) {

@@ -103,8 +103,10 @@ Result<std::vector<std::string>> services_named(std::string_view name) {
   if (!unit.ends_with(kService)) unit += kService;
   if (unit.size() == kService.size() || unit.size() > kLongest ||
       !std::ranges::all_of(unit, is_unit_letter) || of_another_kind(name)) {
-    return fail(Errc::usage, fmt::format("'{}' is not the name of a service", name),
-                "name a systemd service as `systemctl` does (nvidia-dcgm), or nvidia_drm for its console");
+    return fail(
+        Errc::usage, fmt::format("'{}' is not the name of a service", name),
+        "name a systemd service as `systemctl` does (nvidia-dcgm), or nvidia_drm, which has GPUs open "
+        "for screens");
   }
   if (runs_others(unit)) {
     return fail(Errc::usage, fmt::format("{} is never stopped: it runs VMs or containers", unit),
