@@ -187,6 +187,10 @@ rm $former
 plugin_root=$(root_of plugin)
 expect "hostd has its records" test -e /run/ferry/hostd/hostd.lock
 expect_equal "what the plugin sees of hostd's records" "" "$(ls "$plugin_root/host/run/ferry/hostd")"
+for one in hostd.lock stopped-services.json; do
+  expect_status "$one there, by root with all rights" 1 touch "$plugin_root/host/run/ferry/hostd/$one"
+  expect_match "$one there" "Read-only file system" "$REPLY"
+done
 mkdir -p /run/ferry/stuck-writes
 # Of this boot, or hostd removes it. No GPU has the address, so that hostd spares none.
 printf '{"version": 1, "pid": 1, "act": "write /x", "value": "0000:ff:1f.7", "boot_id": "%s"}\n' \
