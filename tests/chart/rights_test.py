@@ -86,8 +86,7 @@ class AttackersTest(unittest.TestCase):
                     if name.startswith("tests/"):
                         self.assertTrue((chart.REPOSITORY / name).is_file())
             for name in re.findall(r"scenario `([^`]+)`", " ".join(cells)):
-                self.assertTrue((tests / "node/scenarios" / f"{name}.toml").is_file() or
-                                (tests / "node/scenarios" / name).is_dir(), name)
+                self.assertTrue(list((tests / "node/scenarios").rglob(f"{name}.toml")), name)
 
 
 class RightsTest(unittest.TestCase):

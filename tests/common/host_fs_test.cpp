@@ -1,10 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hostfs/host_fs.h"
 
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
 #include <fcntl.h>
 #include <filesystem>
+#include <functional>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <string>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <thread>
+#include <unistd.h>
+#include <vector>
 
 #include <gmock/gmock.h>
 
@@ -74,6 +86,52 @@ TEST_F(HostFsTest, RefusesToClimbOutOfTheRoot) {
   EXPECT_TRUE(host_.exists("x"));
   EXPECT_FALSE(host_.exists("../x")) << "which openat2 would take for that one";
   EXPECT_FALSE(host_.exists(std::filesystem::path("a") / ".." / ".." / "x"));
+}
+
+/// In a thread for which openat2 fails so: before Linux 5.6 with ENOSYS, by an old container runtime with
+/// EPERM.
+void without_openat2(int error, const std::function<void()>& use) {
+  std::thread([&] {
+    std::array filter = {
+        sock_filter{.code = BPF_LD | BPF_W | BPF_ABS, .jt = 0, .jf = 0, .k = offsetof(seccomp_data, nr)},
+        sock_filter{.code = BPF_JMP | BPF_JEQ | BPF_K, .jt = 0, .jf = 1, .k = SYS_openat2},
+        sock_filter{.code = BPF_RET | BPF_K,
+                    .jt = 0,
+                    .jf = 0,
+                    .k = SECCOMP_RET_ERRNO | static_cast<std::uint32_t>(error)},
+        sock_filter{.code = BPF_RET | BPF_K, .jt = 0, .jf = 0, .k = SECCOMP_RET_ALLOW}};
+    const sock_fprog program{.len = filter.size(), .filter = filter.data()};
+    ASSERT_EQ(::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+    ASSERT_EQ(::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program), 0);
+    ASSERT_EQ(::syscall(SYS_openat2, AT_FDCWD, ".", nullptr, 0), -1);
+    ASSERT_EQ(errno, error);
+    use();
+  }).join();
+}
+
+// SECURITY.md says both: Ferry works there, and follows links out of the root.
+TEST_F(HostFsTest, WithoutOpenat2ChecksThePathAlone) {
+  const ScratchDirectory outside;
+  outside.file("secret", "outside\n");
+  tree_.file("etc/hostname", "inside\n");
+  tree_.link("var/name", "../etc/hostname");
+  tree_.link("out", outside.path() / "secret");
+  EXPECT_FALSE(host_.read_file("out"));
+  for (const int error : {ENOSYS, EPERM}) {
+    without_openat2(error, [&] {
+      SCOPED_TRACE(error);
+      EXPECT_EQ(host_.read_attribute("var/name").value_or(""), "inside");
+      EXPECT_TRUE(host_.write_file("run/a/b", "1"));
+      EXPECT_EQ(host_.read_file("run/a/b").value_or(""), "1");
+      EXPECT_THAT(host_.list("run/a").value_or(std::vector<std::string>()), ElementsAre("b"));
+      EXPECT_TRUE(host_.remove_file("run/a/b"));
+      EXPECT_TRUE(is_gone(host_.read_file("run/a/b").error()));
+      EXPECT_EQ(host_.read_file("out").value_or(""), "outside\n");
+      EXPECT_EQ(host_.read_file("../x").error().code, std::errc::cross_device_link);
+      EXPECT_EQ(host_.write_file("a/../../x", "1").error().code, std::errc::cross_device_link);
+      EXPECT_EQ(host_.remove_file("../x").error().code, std::errc::cross_device_link);
+    });
+  }
 }
 
 TEST_F(HostFsTest, ListsSortedNames) {

@@ -43,6 +43,11 @@ std::vector<Case> cases() {
             Node::vgpu(Node::kVendor, Node::kVendorType)}}};
 }
 
+/// A file of hostd's own does not hang.
+std::size_t hanging_writes(const ClaimNode& node) {
+  return node.kernel.list("run/ferry/stuck-writes").value_or(std::vector<std::string>()).size();
+}
+
 class EveryChangeForAClaim : public testing::TestWithParam<Case> {
  protected:
   EveryChangeForAClaim() {
@@ -120,7 +125,14 @@ TEST_P(EveryChangeForAClaim, ThatHangsIsFinishedOnceItReturns) {
       SCOPED_TRACE(n);
       ClaimNode node;
       node.kernel.hang_change(n);
-      (void)node.prepare("a", devices());  // a file of hostd's own does not hang
+      const auto answer = node.prepare("a", devices());
+      const std::size_t hanging = hanging_writes(node);
+      EXPECT_EQ(answer.has_value(), hanging == 0);
+      if (!answer) {
+        EXPECT_EQ(answer.error().code, Errc::stuck) << answer.error().message;
+      }
+      (void)node.prepare("a", devices());
+      EXPECT_EQ(hanging_writes(node), hanging) << "written again to what hangs";
       node.kernel.release_stuck(ending);
       ends_well(node);
     }

@@ -1,13 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host/node_apply.h"
 
+#include <algorithm>
+#include <iterator>
+#include <stdexcept>
+#include <string>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <vector>
 
 #include <gmock/gmock.h>
 
 #include "mdev/vgpu_inventory.h"
 #include "tests/host/node_apply_host.h"
+#include "vfio/pci/pci_function.h"
+#include "vgpu-dm/apply/gpu_run.h"
 
 namespace ferry::host {
 namespace {
@@ -275,6 +282,54 @@ TEST_F(NodeApplyTest, SaysBeforehandWhatItWouldDoAndWritesNothing) {
   EXPECT_FALSE(preview.vgpus.gpus[0].refusal);
   EXPECT_THAT(preview.vgpus.gpus[0].notes, ElementsAre(HasSubstr("once it is back")));
   EXPECT_THAT(preview.vgpus.gpus[1].steps, SizeIs(3));
+}
+
+test::HostChange change_of(const vfio::Step& step) {
+  const std::string address = step.address.text();
+  const std::string driver = "sys/bus/pci/drivers/" + step.value;
+  switch (step.kind) {
+    case vfio::Step::Kind::load_module:
+      return {.path = "module", .value = step.value};
+    case vfio::Step::Kind::set_override:
+      return {.path = (vfio::sysfs_path(step.address) / "driver_override").string(),
+              .value = step.value.empty() ? "\n" : step.value};
+    case vfio::Step::Kind::unbind:
+      return {.path = driver + "/unbind", .value = address};
+    case vfio::Step::Kind::bind:
+      return {.path = driver + "/bind", .value = address};
+    case vfio::Step::Kind::probe:
+      return {.path = "sys/bus/pci/drivers_probe", .value = address};
+    case vfio::Step::Kind::quiesce:
+    case vfio::Step::Kind::resume:
+      break;
+  }
+  throw std::logic_error("no write: " + step.text());
+}
+
+// README: `--dry-run` shows each change before it is made.
+TEST_F(NodeApplyTest, WritesTheStepsThatItHasSaidBeforehandAndNoOthers) {
+  for (const char* const items : {kMixed, "  - {devices: all, mode: host}\n"}) {
+    SCOPED_TRACE(items);
+    const auto preview = preview_policy(host(), policy(items)).value();
+    std::vector<test::HostChange> said;
+    for (const vfio::RebindPlan* const plan : {&preview.unbound.plan, &preview.bound.plan})
+      for (const vfio::Rebind& rebind : plan->rebinds)
+        for (const vfio::Step& step : rebind.steps) said.push_back(change_of(step));
+    for (const vgpu::GpuPlan& gpu : preview.vgpus.gpus)
+      for (const vgpu::VgpuStep& step : gpu.steps) {
+        const std::vector<AttributeWrite> writes = vgpu::writes_of(kernel_, step).value();
+        for (const AttributeWrite& write : writes)
+          said.push_back({.path = write.path.string(), .value = write.value});
+      }
+    kernel_.forget_changes();
+    apply(items);
+    std::vector<test::HostChange> made;
+    std::ranges::copy_if(kernel_.changes(), std::back_inserter(made), [](const test::HostChange& change) {
+      return change.path.find("run/ferry/") == std::string::npos;
+    });
+    EXPECT_GT(made.size(), 3U);
+    EXPECT_THAT(made, testing::UnorderedElementsAreArray(said));
+  }
 }
 
 // From any point of a run that was killed the next one gets there.

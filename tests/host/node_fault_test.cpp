@@ -247,15 +247,19 @@ class EveryChangeOfAPolicy : public testing::Test {
       }
     }
   }
-  /// How many changes come before this one, which fails; about, where they are made side by side.
-  static std::size_t changes_before(const HostChange& failing) {
+  /// The number, counted from 1, of the first change after this one, which fails; about, where changes are
+  /// made side by side.
+  static std::size_t first_after(const HostChange& failing) {
     Node node;
     must(node.apply());
     const auto& changes = node.kernel.changes();
-    return static_cast<std::size_t>(std::ranges::find(changes, failing) - changes.begin());
+    const auto found = std::ranges::find(changes, failing);
+    if (found == changes.end()) throw std::logic_error(failing.path + " gets no " + failing.value);
+    return static_cast<std::size_t>(found - changes.begin()) + 2;
   }
   void die_on_the_way_back(const HostChange& failing) const {
-    for (std::size_t n = changes_before(failing);; n += stride()) {
+    std::size_t rounds = 0;
+    for (std::size_t n = first_after(failing);; n += stride(), ++rounds) {
       Node node;
       const bool died = test::dies([&] {
         node.kernel.fail_for_good(failing, EIO);
@@ -267,9 +271,11 @@ class EveryChangeOfAPolicy : public testing::Test {
       node.adopt_functions();
       gets_there(node);
     }
+    EXPECT_GT(rounds, 0U);
   }
   void hang_on_the_way_back(const HostChange& failing) const {
-    for (std::size_t n = changes_before(failing);; n += stride()) {
+    std::size_t rounds = 0;
+    for (std::size_t n = first_after(failing);; n += stride(), ++rounds) {
       Node node;
       node.kernel.fail_for_good(failing, EIO);
       node.kernel.hang_change(n);
@@ -283,6 +289,7 @@ class EveryChangeOfAPolicy : public testing::Test {
       node.kernel.release_stuck();
       gets_there(node);
     }
+    EXPECT_GT(rounds, 0U);
   }
 
   Node model_;

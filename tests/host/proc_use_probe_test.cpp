@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <iterator>
 #include <pthread.h>
+#include <string_view>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -65,6 +66,17 @@ class ProcUseProbeTest : public testing::Test {
   }
   vfio::UseReport look(const std::vector<vfio::UseQuestion>& questions) {
     return must(ProcUseProbe(host_).look(questions));
+  }
+
+  /// The first of 20 looks that is blind for `blind` alone. A patience of a few milliseconds also runs out
+  /// for a process with few files when another program takes the processor.
+  vfio::UseReport look_within(std::chrono::milliseconds patience, std::string_view blind,
+                              const std::vector<vfio::UseQuestion>& questions) {
+    vfio::UseReport report = must(ProcUseProbe(host_, patience).look(questions));
+    for (int again = 1; again < 20 && report.blind != blind; ++again)
+      report = must(ProcUseProbe(host_, patience).look(questions));
+    EXPECT_EQ(report.blind, blind);
+    return report;
   }
 
   test::ScratchDirectory tree_;
@@ -150,11 +162,9 @@ TEST_F(ProcUseProbeTest, TakesAProcessInAPodWithTooManyFilesForAUserOfEachDevice
   for (int thread = 31; thread < 31 + kTables; ++thread)
     tree_.directory("proc/30/task/" + std::to_string(thread) + "/fd");
   process(42, "uses", {"/dev/zero"});
-  const auto report =
-      must(ProcUseProbe(host_, std::chrono::milliseconds(3))
-               .look(std::vector{ask("gpu", "/dev/null", kNull), ask("other", "/dev/zero", kZero),
-                                 vfio::UseQuestion{.device = "of no node", .nodes = {}}}));
-  EXPECT_EQ(report.blind, "");
+  const auto report = look_within(std::chrono::milliseconds(3), "",
+                                  {ask("gpu", "/dev/null", kNull), ask("other", "/dev/zero", kZero),
+                                   vfio::UseQuestion{.device = "of no node", .nodes = {}}});
   ASSERT_EQ(report.of("gpu").size(), 1U) << "its pod is named once";
   const vfio::DeviceUser& user = report.of("gpu")[0];
   EXPECT_EQ(user.text(), std::string("process opens (pid 30) in pod ") + kPod +
@@ -170,9 +180,10 @@ TEST_F(ProcUseProbeTest, IsBlindForAProcessOfTheHostWithTooManyFiles) {
   process(30, "opens", {});
   for (int thread = 31; thread < 31 + kTables; ++thread)
     tree_.directory("proc/30/task/" + std::to_string(thread) + "/fd");
-  const auto report = must(
-      ProcUseProbe(host_, std::chrono::milliseconds(1)).look(std::vector{ask("gpu", "/dev/null", kNull)}));
-  EXPECT_EQ(report.blind, "process 30 (opens) could not be looked through within 1 ms: too many open files");
+  const auto report =
+      look_within(std::chrono::milliseconds(1),
+                  "process 30 (opens) could not be looked through within 1 ms: too many open files",
+                  {ask("gpu", "/dev/null", kNull)});
   EXPECT_THAT(report.of("gpu"), IsEmpty());
 }
 

@@ -2,9 +2,22 @@
 // The door, with the real ferry-fetch behind it.
 #include "kata-manager/artifacts/artifacts.h"
 
+#include <array>
+#include <chrono>
+#include <csignal>
+#include <fcntl.h>
+#include <poll.h>
+#include <string>
+#include <sys/stat.h>
+#include <thread>
+#include <unistd.h>
+
+#include "common/process/spawn.h"
+#include "common/unique_fd.h"
 #include "kata-manager/artifacts/content_hash.h"
 #include "kata-manager/artifacts/fetch_protocol.h"
 #include "tests/kata-manager/fetching.h"
+#include "tests/support/sanitizer.h"
 
 namespace ferry::kata {
 namespace {
@@ -87,6 +100,40 @@ TEST_F(Artifacts, AreNotWaitedForWithoutEnd) {
   const auto late = ferry::kata::fetch(host, request, {}, kProgram);
   EXPECT_EQ(late.error().code, Errc::unreachable);
   EXPECT_THAT(late.error().message, HasSubstr("deadline"));
+}
+
+// SECURITY.md: its memory has pull secrets, and a registry chooses what it parses.
+TEST(FetchProgram, IsBoundedAndEndsWithTheProgramThatStartedIt) {
+  const test::ScratchDirectory scratch;
+  const HostFs host(scratch.path());
+  ASSERT_EQ(::mkfifo((scratch.path() / "request").c_str(), 0600), 0);
+  const UniqueFd request = must(host.open("request", O_RDWR));  // of which it waits for the end
+  std::array<int, 2> pipe{};
+  ASSERT_EQ(::pipe2(pipe.data(), O_CLOEXEC), 0);
+  const UniqueFd output(pipe[0]);
+  UniqueFd end(pipe[1]);
+  const int parent = must(spawn("sh",
+                                {"sh", "-c", "cd \"$1\"; \"$0\" < request & echo $! > pid; exec sleep 600",
+                                 kProgram.string(), scratch.path().string()},
+                                {.out = end.get()}));
+  end = UniqueFd();
+  const HostFs proc("/proc");
+  constexpr const char* kNoCore = "Max core file size        0                    0 ";
+  // The last limit that it sets. The address sanitizer needs terabytes of addresses.
+  constexpr const char* kMemory = "Max address space         1073741824           1073741824 ";
+  const char* const last = test::kAddressSanitizer ? kNoCore : kMemory;
+  std::string limits;
+  for (int i = 0; i < 2000 && limits.find(last) == std::string::npos; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    const std::string pid = host.read_attribute("pid").value_or("");
+    if (!pid.empty()) limits = proc.read_file(pid + "/limits").value_or("");
+  }
+  EXPECT_THAT(limits, HasSubstr(last));
+  EXPECT_THAT(limits, HasSubstr(kNoCore));
+  EXPECT_EQ(::kill(parent, SIGKILL), 0);
+  EXPECT_EQ(reap(parent), 128 + SIGKILL);
+  pollfd ended{.fd = output.get(), .events = POLLIN, .revents = 0};
+  EXPECT_EQ(::poll(&ended, 1, 20'000), 1) << "it has ended, too";
 }
 
 TEST(FetchProtocol, PassesOnEveryField) {

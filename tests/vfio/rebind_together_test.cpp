@@ -6,7 +6,9 @@
 #include <functional>
 #include <mutex>
 #include <set>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -344,10 +346,18 @@ TEST_P(ForcedAgainst, ADeviceUserThatIsNoScreenIsRefusedAllTheSame) {
   EXPECT_THAT(kernel_.changes(), IsEmpty());
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, ForcedAgainst,
-                         testing::Values(DeviceUser::Kind::process, DeviceUser::Kind::virtual_machine,
-                                         DeviceUser::Kind::pod, DeviceUser::Kind::mount,
-                                         DeviceUser::Kind::network_link, DeviceUser::Kind::fabric));
+/// All that have a word, so that a new kind is among them.
+std::vector<DeviceUser::Kind> no_screens() {
+  std::vector<DeviceUser::Kind> out;
+  for (int number = 0; !text(static_cast<DeviceUser::Kind>(number)).empty(); ++number) {
+    const auto kind = static_cast<DeviceUser::Kind>(number);
+    if (kind != DeviceUser::Kind::boot_display && kind != DeviceUser::Kind::framebuffer) out.push_back(kind);
+  }
+  return out;
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, ForcedAgainst, testing::ValuesIn(no_screens()),
+                         [](const auto& kind) { return std::string(text(kind.param)); });
 
 }  // namespace
 }  // namespace ferry::vfio

@@ -32,7 +32,7 @@ run() {
         unset FERRY_KUBEVIRT_STRICT
         skipped 'kubevirt-strict cannot be had: no manifest is held against the types and schemas of KubeVirt'
     fi
-    "$root/tests/chart/run" || status=$?
+    unittests "$root/tests/chart/run" || status=$?
     case $status in
     0) passed ;;
     3) skipped 'the chart: there is no Helm to be had' ;;

@@ -30,6 +30,6 @@ on_release() {
         skipped "the cluster: the $release Kubernetes cannot be had"
         return
     fi
-    check "the cluster, $release Kubernetes" "$root/tests/cluster/run" --jobs 2 --kubernetes "$folder" "$@"
+    check "the cluster, $release Kubernetes" unittests "$root/tests/cluster/run" --jobs 2 --kubernetes "$folder" "$@"
     FERRY_KUBERNETES=$folder GTEST_FILTER='RealApiServer.*' gtest "$root/build" tests/kube_transport_test
 }

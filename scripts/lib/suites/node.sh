@@ -13,7 +13,7 @@ prepare() {
 }
 
 run() {
-    check 'the runner itself' "$root/tests/node/selftest"
+    check 'the runner itself' unittests "$root/tests/node/selftest"
     scenarios "$main_job"
 }
 

@@ -8,6 +8,6 @@ prepare() {
 }
 
 run() {
-    check 'the packages' "$root/tests/package/run"
+    check 'the packages' unittests "$root/tests/package/run"
     check "the manual pages' examples print what the pages show" "$root/tests/package/manual"
 }

@@ -43,11 +43,13 @@ _record() { # KIND [KEY VALUE]...: one line to the runner; a KEY that begins wit
   printf '%s}\n' "$line" > "$FERRY_RECORDS"
 }
 
+# Bash goes on after a $(...) that fails as an argument, and its text is empty then. So a failure in a subshell fails the step
+# as well. A command that may fail there stands before `||`, or in a condition.
 _failed() { # STATUS COMMAND FILE LINE: the ERR trap
   trap - ERR
   local where="${3##*/} line $4"
   echo "--- FAILED at $where (status $1): $2" >&2
-  if ((BASH_SUBSHELL == 0)); then _record fail why "$where: $2: status $1"; fi
+  _record fail why "$where: $2: status $1"
   exit "$1"
 }
 

@@ -256,7 +256,7 @@ hung_at() { # ADDRESS: a record names it, and the process of the write, left in 
   return 1
 }
 dev stubborn > $faults/hang_remove
-prepare hanging "$(dev stubborn)" > /run/hanging 2>&1 &
+prepare hanging "$(dev stubborn)" > /run/hanging 2>&1 || exit $? & # its status is looked at below
 client=$!
 expect "the driver hangs" wait_for "hung_at $(dev stubborn)" 120
 kill_hostd

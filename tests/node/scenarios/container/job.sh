@@ -184,21 +184,25 @@ kubelet-standin release --dir $plugins "$(dev lone)" > /dev/null
 expect "the operator's pods get the file" wait_for "test -e $ready" 60
 expect "a plugin for KubeVirt does not have CDI's folder" test -e $former
 rm $former
-plugin_process=$(ctr tasks list | awk '$1 == "plugin" {print $2}')
+plugin_root=$(root_of plugin)
 expect "hostd has its records" test -e /run/ferry/hostd/hostd.lock
-expect_equal "what the plugin sees of hostd's records" "" "$(ls "/proc/$plugin_process/root/host/run/ferry/hostd")"
+expect_equal "what the plugin sees of hostd's records" "" "$(ls "$plugin_root/host/run/ferry/hostd")"
+for one in hostd.lock stopped-services.json; do
+  expect_status "$one there, by root with all rights" 1 touch "$plugin_root/host/run/ferry/hostd/$one"
+  expect_match "$one there" "Read-only file system" "$REPLY"
+done
 mkdir -p /run/ferry/stuck-writes
 # Of this boot, or hostd removes it. No GPU has the address, so that hostd spares none.
 printf '{"version": 1, "pid": 1, "act": "write /x", "value": "0000:ff:1f.7", "boot_id": "%s"}\n' \
   "$(< /proc/sys/kernel/random/boot_id)" > /run/ferry/stuck-writes/1.json
-expect "it sees a write that hangs" test -s "/proc/$plugin_process/root/host/run/ferry/stuck-writes/1.json"
+expect "it sees a write that hangs" test -s "$plugin_root/host/run/ferry/stuck-writes/1.json"
 rm -f /run/ferry/stuck-writes/1.json
 of_node() { kubectl get node node -o json | jq -r ".metadata.labels[\"gpu-ferry.io/$1\"]"; }
 expect "the cluster has the report" wait_for '[[ $(of_node state) == ready ]]' 120
 for one in plugin agent; do
   expect_equal "what the $one can write to below its read-only mounts" "" "$(writable_below_read_only $one)"
   expect_equal "the host's control groups and its debugfs in the container of the $one" "" \
-    "$(ls -d "/proc/$(ctr tasks ls | awk "\$1 == \"$one\" {print \$2}")/root/host/sys/"{fs/cgroup,kernel/debug} 2> /dev/null || true)"
+    "$(ls -d "$(root_of $one)/host/sys/"{fs/cgroup,kernel/debug} 2> /dev/null || true)"
 done
 
 step "the plugin, taken over, reads nothing of the agent's, and does not end it"

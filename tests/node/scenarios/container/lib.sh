@@ -27,7 +27,8 @@ systemctl start containerd
 
 # What a runtime of pods gives besides.
 usual=(CHOWN DAC_OVERRIDE FSETID FOWNER MKNOD NET_RAW SETGID SETUID SETFCAP SETPCAP NET_BIND_SERVICE SYS_CHROOT KILL AUDIT_WRITE)
-# A container's network is the node's here also for the agent: nothing makes networks of pods.
+# A container's network is the node's here also for the agent: nothing makes networks of pods. Runs in a subshell, which it
+# ends: the container's status is for the one who waits for it, and fails no step by itself.
 container() { # NAME CHANGE WORD...: one of the pods', its specification changed by jq, with more words for its program
   local name=$1 words flags one
   local changed=".volumes as \$volumes | .containers[] | select(.name == \"$name\") | $2"
@@ -52,17 +53,24 @@ container() { # NAME CHANGE WORD...: one of the pods', its specification changed
   jq -r "$changed"' | .securityContext.supplementalGroups[] | "group\(.):x:\(.):root"' $spec > "$image-$name/etc/group"
   ctr run --rm --rootfs --read-only --net-host --seccomp "${flags[@]}" \
     --env=KUBERNETES_SERVICE_HOST=127.0.0.1 --env=KUBERNETES_SERVICE_PORT=6443 \
-    "$image-$name" "$name" "${words[@]}" "$@"
+    "$image-$name" "$name" "${words[@]}" "$@" || exit $?
+}
+root_of() { # NAME: the root of the running container
+  local root
+  root=/proc/$(ctr tasks ls | awk -v name="$1" '$1 == name {print $2}')/root
+  [[ -d $root ]] || fail "the container $1 does not run"
+  echo "$root"
 }
 # Prints the paths below a container's read-only mounts that take a write: a file is made in each folder, and each file that
 # its mode lets root write is opened for writing. By /proc/PID/root the container's own mounts count.
 writable_below_read_only() { # NAME
   local mine=".containers[] | select(.name == \"$1\") | .volumeMounts[]" read_only writable root path others=()
-  root=/proc/$(ctr tasks ls | awk -v name="$1" '$1 == name {print $2}')/root
+  root=$(root_of "$1")
   mapfile -t read_only < <(jq -r "$mine | select(.readOnly and .mountPropagation == null) | .mountPath" $spec)
   mapfile -t writable < <(jq -r "$mine | select(.readOnly | not) | .mountPath" $spec)
   for path in "${writable[@]}"; do others+=(-path "$root$path" -prune -o); done
-  find "${read_only[@]/#/$root}" "${others[@]}" \( -type d -o -type f -perm /222 \) -print0 |
+  # What is gone before find reads it makes find fail.
+  { find "${read_only[@]/#/$root}" "${others[@]}" \( -type d -o -type f -perm /222 \) -print0 || :; } |
     perl -MFcntl -0ne 'chomp;
       if (-d) { if (sysopen(my $file, "$_/written", O_WRONLY|O_CREAT)) { print "$_\n"; unlink "$_/written" } }
       elsif (sysopen(my $file, $_, O_WRONLY|O_APPEND)) { print "$_\n" }' | sed "s|^$root||"
