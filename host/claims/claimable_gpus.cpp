@@ -293,16 +293,17 @@ std::string why_no_mixed_sizes(const Result<mdev::ManagedGpu>& managed) {
              : "NVML reports no placements for vGPUs of different sizes";
 }
 
-void read_claimable_facts(const HostFs& host, ClaimableFacts& facts) {
-  if (facts.dra.empty()) return;
+Result<> read_claimable_facts(const HostFs& host, ClaimableFacts& facts) {
+  if (facts.dra.empty()) return {};
   for (const vfio::PciAddress& gpu : facts.dra) facts.roots.emplace(gpu, vfio::pcie_root(host, gpu));
   const auto writes = stuck_writes(host);
-  if (!writes) return;
+  if (!writes) return fail(writes.error());
   for (const StuckWrite& write : *writes) {
     if (is_read(write)) continue;
     for (const auto& [address, function] : facts.node.inventory.functions)
       if (concerns(write, address.text())) facts.stuck.insert(address);
   }
+  return {};
 }
 
 const std::vector<api::ClaimableGpu>& ClaimableGpusFile::published() {

@@ -413,9 +413,11 @@ TEST(ClaimableFactsRead, HaveTheHostBridgeAndStuckWrites) {
   const std::map<vfio::PciAddress, policy::AllowedDevices> for_dra;
   const std::set<vfio::PciAddress> dra = {kGpu};
   ClaimableFacts facts{.node = node, .models = models, .rules = rules, .for_dra = for_dra, .dra = dra};
-  read_claimable_facts(kernel, facts);
+  must(read_claimable_facts(kernel, facts));
   EXPECT_EQ(facts.roots.at(kGpu), "pci0000:00");
   EXPECT_THAT(facts.stuck, IsEmpty());
+  kernel.file("run/ferry/stuck-writes/700.json/in-its-place", "");
+  EXPECT_FALSE(read_claimable_facts(kernel, facts)) << "it may be about any GPU";
 }
 
 TEST(ClaimableGpusFile, IsWrittenOnlyAfterAChange) {

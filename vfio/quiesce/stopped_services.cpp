@@ -174,7 +174,7 @@ Result<> StoppedServices::record(std::map<Releasable, StoppedService> after) {
 
 bool StoppedServices::is_stuck(const Releasable& user) const {
   const auto stuck = stuck_writes(*context_.host);
-  return stuck &&
+  return !stuck ||
          std::ranges::any_of(*stuck, [&](const StuckWrite& write) { return concerns(write, user.name); });
 }
 

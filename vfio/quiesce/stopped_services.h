@@ -66,6 +66,7 @@ class StoppedServices {
   Result<> set_running(const Releasable& user, bool run) const;
   Result<> record(std::map<Releasable, StoppedService> after);
   /// True if an earlier order about `user`, from any run, has not returned: a second would queue behind it.
+  /// True also if that cannot be read.
   bool is_stuck(const Releasable& user) const;
 
   const RebindContext context_;
