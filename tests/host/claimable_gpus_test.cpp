@@ -349,9 +349,23 @@ TEST_F(ClaimableGpusTest, IsForNoClaimWithoutAnIommu) {
   function.iommu_group.reset();
   set(function);
   const api::ClaimableGpu one = claimable();
-  EXPECT_EQ(one.iommu_group, 0U);
-  EXPECT_EQ(one.health, api::GpuHealth::unhealthy) << "all GPUs without a group would be one group";
-  EXPECT_EQ(one.reason, "it has no IOMMU group");
+  EXPECT_EQ(one.iommu_group, std::nullopt);
+  EXPECT_FALSE(one.whole);
+  EXPECT_EQ(one.health, api::GpuHealth::unhealthy);
+  EXPECT_THAT(one.reason, HasSubstr("no active IOMMU"));
+}
+
+TEST_F(ClaimableGpusTest, IsForNoClaimWithoutAGroup) {
+  vfio::PciFunction function = gpu().function;
+  function.iommu_group.reset();
+  set(function);
+  for (const bool is_named : {true, false}) {
+    if (!is_named) node_.vgpus.gpus.clear();
+    const api::ClaimableGpu one = claimable();
+    EXPECT_FALSE(one.whole);
+    EXPECT_EQ(one.health, api::GpuHealth::unhealthy);
+    EXPECT_EQ(one.reason, "it has no IOMMU group");
+  }
 }
 
 TEST_F(ClaimableGpusTest, KeepsItsTypesWhileItLacksFunctions) {
