@@ -47,7 +47,7 @@ Json json_of(const ClaimableGpu& gpu) {
   auto types = Json::array();
   for (const VgpuType& type : gpu.types) types.push_back(json_of(type));
   return {{"address", gpu.address.text()},
-          {"iommu_group", gpu.iommu_group},
+          {"iommu_group", or_null(gpu.iommu_group)},
           {"vendor", gpu.vendor},
           {"device", gpu.device},
           {"product", gpu.product},
@@ -81,7 +81,7 @@ ClaimableGpu read_gpu(const JsonObject& gpu) {
   const auto address = vfio::PciAddress::parse(gpu.text("address"));
   if (!address) gpu.blame("address", address.error().message);
   return {.address = address.value_or(vfio::PciAddress()),
-          .iommu_group = gpu.number<std::uint32_t>("iommu_group"),
+          .iommu_group = gpu.number_or_none<std::uint32_t>("iommu_group"),
           .vendor = gpu.number<std::uint16_t>("vendor"),
           .device = gpu.number<std::uint16_t>("device"),
           .product = gpu.text_or_none("product"),

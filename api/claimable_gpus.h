@@ -4,8 +4,8 @@
 // itself.
 //
 //   {"version": 1, "gpus": [
-//     {"address": "0000:3b:00.0", "iommu_group": 42, "vendor": 4318, "device": 9913, "product": "AD102GL
-//     [L40S]",
+//     {"address": "0000:3b:00.0", "iommu_group": 42 | null, "vendor": 4318, "device": 9913,
+//      "product": "AD102GL [L40S]",
 //      "memory_mib": 49140, "numa_node": 0 | null, "pcie_root": "pci0000:3a" | null,
 //      "for_dra": true, "whole": true, "framework": "none | mdev | vendor_vfio", "mixed_sizes": false,
 //      "types": [
@@ -53,7 +53,7 @@ enum class GpuHealth {
 /// A GPU whose policy is `allocation: dra`, or that has claims still.
 struct ClaimableGpu {
   vfio::PciAddress address;
-  std::uint32_t iommu_group = 0;
+  std::optional<std::uint32_t> iommu_group = {};  ///< absent: the GPU is in none, and unhealthy
   std::uint16_t vendor = 0;
   std::uint16_t device = 0;
   std::string product = {};      ///< "GH100 [H100 SXM5 80GB]"; may be of any length

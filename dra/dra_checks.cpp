@@ -108,8 +108,7 @@ Check group_check(const vfio::PciFunction& function) {
   Check check{
       .id = "dra-iommu-group",
       .subject = function.address.text(),
-      .why =
-          "devices of claims are published by IOMMU group, and no claim gets one of a GPU without a group"};
+      .why = "devices of claims are published by IOMMU group, and a GPU without a group goes to no claim"};
   if (function.iommu_group) return std::move(check).passed(fmt::format("group {}", *function.iommu_group));
   return std::move(check).failed("it is in no IOMMU group", "`ferry doctor` says how to switch the IOMMU on");
 }

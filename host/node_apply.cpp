@@ -86,16 +86,16 @@ struct Rollback {
 
 // Finds the GPUs that are on vfio, or that the undo journal lists because a killed run left them half-way.
 Result<Rollback> to_give_back(const NodeContext& context, const PolicyInput& input) {
-  auto record = vfio::read_undo_journal(context.fs());
-  if (!record) return fail(std::move(record).error());
+  auto journal = vfio::read_undo_journal(context.fs());
+  if (!journal) return fail(std::move(journal).error());
   Rollback back;
-  back.unfinished.accelerators = unfinished(input.inventory, context.rebind_context.rules, *record);
+  back.unfinished.accelerators = unfinished(input.inventory, context.rebind_context.rules, *journal);
   back.unfinished.recorded_only = true;
   for (const auto& [address, mode] : input.resolved.modes) {
     const vfio::PciFunction* gpu = input.inventory.find(address);
     if (mode == policy::Mode::passthrough || gpu == nullptr || !context.rebind_context.rules.match(*gpu))
       continue;
-    if (vfio::on_vfio_driver(*gpu) || record->speaks_of(*gpu)) back.gpus.accelerators.push_back(address);
+    if (vfio::on_vfio_driver(*gpu) || journal->speaks_of(*gpu)) back.gpus.accelerators.push_back(address);
   }
   return back;
 }

@@ -80,7 +80,7 @@ Result<NodeOutcome> apply_policy(const NodeContext& context, const policy::Polic
 /// The state before the stages, to which a rollback leads.
 struct BeforeStages {
   vfio::Inventory inventory;  ///< with the driver overrides of the devices that the first stage may unbind
-  vfio::UndoJournal record;
+  vfio::UndoJournal journal;
   policy::ResolvedPolicy resolved;  ///< the complete policy for this node
 };
 

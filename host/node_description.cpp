@@ -289,8 +289,8 @@ AcceleratorDescription accelerator(const NodeSnapshot& snapshot, const vfio::Acc
         std::ranges::find(snapshot.status->accelerators, function.address, &api::AcceleratorStatus::address);
     if (status != snapshot.status->accelerators.end()) description.status = *status;
   }
-  if (const auto prior = snapshot.record.members.find(function.address);
-      prior != snapshot.record.members.end())
+  if (const auto prior = snapshot.journal.members.find(function.address);
+      prior != snapshot.journal.members.end())
     description.prior = prior->second;
   if (const auto facts = snapshot.facts.find(function.address); facts != snapshot.facts.end())
     description.facts = facts->second;

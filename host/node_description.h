@@ -30,7 +30,7 @@ struct NodeSnapshot {
   mdev::VgpuInventory vgpus;
   vfio::UseReport use;
   vfio::VfioDriverTable drivers;
-  vfio::UndoJournal record;
+  vfio::UndoJournal journal;
   std::vector<StuckWrite> stuck;
   std::optional<api::HostStatus> status;                ///< absent: hostd has written none
   bool hostd_runs = true;                               ///< false: `status` is not kept up to date

@@ -211,7 +211,7 @@ Result<> NodeKeeper::allocate_gpus(const ScannedNode& node, const policy::Resolv
                              .dra = next.dra,
                              .without_functions = facts.without_functions,
                              .before = claimable_.published()};
-    read_claimable_facts(host_, claimable);
+    if (auto read = read_claimable_facts(host_, claimable); !read) return read;
     ask_for_placements(context, claimable);
     remember_gpus_without_types(claimable);
     return claimable_.publish(claimable_gpus(claimable));

@@ -166,7 +166,7 @@ Result<vfio::RebindRequest> to_vfio_again(const NodeContext& context, const Befo
 Result<> forget_others(const NodeContext& context, const BeforeStages& before, const vfio::Rebind& rebind) {
   std::vector<vfio::PciAddress> others;
   for (const vfio::PciAddress& member : rebind.rebinding())
-    if (!before.record.members.contains(member)) others.push_back(member);
+    if (!before.journal.members.contains(member)) others.push_back(member);
   return vfio::erase_from_undo_journal(context.fs(), others);
 }
 
@@ -231,11 +231,11 @@ bool undo_unbind(const NodeContext& context, const BeforeStages& before, NodeOut
 Result<BeforeStages> before_stages(const NodeContext& context, const vfio::Inventory& inventory,
                                    const policy::ResolvedPolicy& resolved,
                                    const std::vector<vfio::PciAddress>& going_back) {
-  BeforeStages before{.inventory = inventory, .record = {}, .resolved = resolved};
+  BeforeStages before{.inventory = inventory, .journal = {}, .resolved = resolved};
   if (going_back.empty()) return before;
-  auto record = vfio::read_undo_journal(context.fs());
-  if (!record) return fail(std::move(record).error());
-  before.record = std::move(*record);
+  auto journal = vfio::read_undo_journal(context.fs());
+  if (!journal) return fail(std::move(journal).error());
+  before.journal = std::move(*journal);
   vfio::read_overrides(context.fs(), *context.rebind_context.writer, vfio::concerned(inventory, going_back),
                        before.inventory);
   return before;

@@ -36,7 +36,7 @@ inline constexpr std::chrono::seconds kFirstPause{10};
 inline constexpr std::chrono::seconds kLongestPause{300};
 /// The time until a policy file that is being written is read again.
 inline constexpr std::chrono::seconds kRereadPause{1};
-/// The time between two rounds that wait for the plugin, in which GPUs change their allocation.
+/// The time to the next round while the allocation of a GPU waits for the plugin.
 inline constexpr std::chrono::seconds kPluginPollPause{1};
 
 // The beginning of a round: it may end at once.

@@ -110,10 +110,13 @@ Result<std::map<std::filesystem::path, Record>> read_all(const HostFs& host) {
     if (!name.ends_with(".json") || name.starts_with('.')) continue;
     const auto path = std::filesystem::path(kDirectory) / name;
     const auto text = host.read_file(path);
-    if (text)
+    if (text) {
       out.emplace(path, parse(host, *text, now));
-    else if (!is_gone(text.error()))
-      return fail(text.error());
+    } else if (!is_gone(text.error())) {
+      Error error = text.error();
+      if (error.hint.empty() && !lacks_means(error)) error.hint = "mend that entry, or remove it";
+      return fail(std::move(error));
+    }
   }
   return out;
 }
@@ -152,7 +155,7 @@ Result<StuckWrite> record_stuck_act(HostFs& host, const NumberedProcess& by, std
   } else {
     write.kernel_state = "state unknown from this container";
   }
-  if (auto cleared = clear_ended_records(host); !cleared) return fail(std::move(cleared).error());
+  (void)clear_ended_records(host);  // an unreadable record keeps no other from being written
   const nlohmann::json record = {{"version", 1},
                                  {"pid", pid},
                                  {"pid_namespace", by.pid_namespace},

@@ -27,7 +27,7 @@ struct StuckWrite {
 
 /// Records a child whose write has not returned, by its number in our PID namespace. `act` and `value` are as
 /// above; the rest is read from /proc. The act is late once `left` has passed, even if this process has
-/// ended. Removes the records of acts that have ended.
+/// ended. Removes the records of acts that have ended, unless a record cannot be read.
 Result<StuckWrite> record_stuck_write(HostFs& host, int pid, std::string act, std::string value,
                                       std::chrono::milliseconds left = {});
 

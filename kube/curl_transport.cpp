@@ -305,10 +305,11 @@ class CurlExchange : Pinned {
   // Credentials are bytes: libcurl reuses a connection only for a request with the same ones.
   void set_credentials(const ClusterAccess& access, const CurlCredentials& credentials) {
     curl_.trust(credentials.authorities, false);
-    // As in Go's clients, a proxy with https:// may have its certificate from the same authorities.
+    // As in Go's clients, only the same authorities sign for a proxy with https://.
     if (!credentials.authorities.empty()) {
       const curl_blob authorities = curl_blob_of(credentials.authorities);
       curl_.set(CURLOPT_PROXY_CAINFO_BLOB, &authorities);
+      curl_.set(CURLOPT_PROXY_CAPATH, nullptr);
     }
     if (access.insecure) {
       for (const CURLoption check : {CURLOPT_SSL_VERIFYPEER, CURLOPT_SSL_VERIFYHOST,

@@ -329,7 +329,8 @@ class ObjectWatch::Impl : Pinned {
       Error error{.code = make_error_code(Errc::unreachable),
                   .message = "it ended too soon, without an event"};
       if (!reply) error = std::move(reply).error();
-      return failed(Request::watch, std::move(error).during("watch " + selection_.text()), {});
+      return failed(Request::watch, std::move(error).during("watch " + selection_.text()), {},
+                    reply.has_value());
     }
     // The server's time was over, or the connection was lost: the version to resume from is known.
     if (lasted) works();
@@ -344,13 +345,15 @@ class ObjectWatch::Impl : Pinned {
     failed(Request::watch, error, retry_after);
   }
 
-  void failed(Request which, const Error& error, std::optional<seconds> retry_after) {
+  /// `answered`: with success, so that the version is still good.
+  void failed(Request which, const Error& error, std::optional<seconds> retry_after, bool answered = false) {
     // Soon at first, even if forbidden: a restarted server refuses all requests until it has read the roles.
     // A busy server refuses a watch before it looks at the version. Many agents that all list again would
     // keep it busy.
     const bool is_busy = which == Request::watch && error.code == ApiErrc::too_many_requests;
     const bool is_fresh = timers_.now() - listed_at_ < kFreshList;
-    later(backoff_.next(random_, retry_after), is_busy && is_fresh ? &Impl::watch : &Impl::list);
+    later(backoff_.next(random_, retry_after),
+          (is_busy || answered) && is_fresh ? &Impl::watch : &Impl::list);
     // A first failure that may pass is not reported: the server was busy or restarted, or the token was
     // replaced, and the transport sends the new one next.
     const bool passes = may_mend(error) || error.code == ApiErrc::unauthorized;

@@ -159,8 +159,9 @@ std::string removal_of(const ExplainInputs& inputs, const vfio::PciAddress& addr
   const mdev::VgpuGpu* gpu = inputs.snapshot.vgpus.find(address);
   if (gpu == nullptr) return "";
   const auto ours = [&](const mdev::VgpuDevice& device) {
-    return gpu->framework->binds_functions() ? inputs.snapshot.record.has_bound(device.parent, device.type_id)
-                                             : vgpu::is_ours(inputs.node, device);
+    return gpu->framework->binds_functions()
+               ? inputs.snapshot.journal.has_bound(device.parent, device.type_id)
+               : vgpu::is_ours(inputs.node, device);
   };
   return mdev::removal_command(*gpu, ours);
 }

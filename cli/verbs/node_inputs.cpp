@@ -203,8 +203,8 @@ Result<host::NodeSnapshot> snapshot_node(const Session& session, Depth depth) {
     }
   }
   add_use(session, snapshot, members);
-  snapshot.record = or_note(vfio::read_undo_journal(*session.host), snapshot);
-  snapshot.notes.insert(snapshot.notes.end(), snapshot.record.notes.begin(), snapshot.record.notes.end());
+  snapshot.journal = or_note(vfio::read_undo_journal(*session.host), snapshot);
+  snapshot.notes.insert(snapshot.notes.end(), snapshot.journal.notes.begin(), snapshot.journal.notes.end());
   snapshot.stuck = or_note(stuck_writes(*session.host), snapshot);
   snapshot.advertised = or_note(host::read_advertised_resources(*session.host), snapshot);
   snapshot.status = read_status(*session.host, snapshot);

@@ -16,7 +16,7 @@ const Gpu* unhealthy_gpu(const NodeModel& node, const Gpu& first, const Device& 
   const bool is_held =
       std::ranges::any_of(node.held, [&](const HeldDevice& held) { return held.device.name == device.name; });
   if (!first.is_ready(is_held || is_whole(device))) return &first;
-  if (!is_whole(device)) return nullptr;
+  if (!is_whole(device) || !first.iommu_group) return nullptr;
   const auto found = std::ranges::find_if(node.gpus, [&](const Gpu& gpu) {
     return gpu.iommu_group == first.iommu_group && gpu.health != GpuHealth::ready;
   });

@@ -19,7 +19,7 @@ bool is_in_group_of(const NodeModel& node, const vfio::PciAddress& a, const vfio
   if (a == b) return true;
   const Gpu* const one = node.find(a);
   const Gpu* const other = node.find(b);
-  return one != nullptr && other != nullptr && one->iommu_group == other->iommu_group;
+  return one != nullptr && other != nullptr && one->iommu_group && one->iommu_group == other->iommu_group;
 }
 
 Result<> check_gpu(const Gpu& gpu, const PublishedDevice& device) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <map>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -23,10 +24,19 @@ struct Candidate {
 
 /// GPUs of one IOMMU group in order of address, with the devices that claims have there.
 struct Group {
-  std::uint32_t number = 0;
+  std::optional<std::uint32_t> number;  ///< absent: the only GPU is in no IOMMU group
   std::vector<const Gpu*> gpus;
   std::vector<const HeldDevice*> held = {};
+
+  std::string text() const {
+    return number ? fmt::format("IOMMU group {}", *number) : "GPU " + gpus.front()->address.text();
+  }
 };
+
+/// GPUs without an IOMMU group share no counters.
+std::string counter_set_of(const Gpu& gpu) {
+  return gpu.iommu_group ? counter_set_name(*gpu.iommu_group) : "gpu-" + address_label(gpu.address);
+}
 
 const char* framework_word(VgpuFramework framework) {
   using enum VgpuFramework;
@@ -49,7 +59,7 @@ Attributes attributes_of(const Gpu& gpu, const VgpuType* type) {
       {"productName", attribute_text(gpu.product)},
       {"vendorID", fmt::format("0x{:04x}", gpu.vendor)},
       {"deviceID", fmt::format("0x{:04x}", gpu.device)},
-      {"iommuGroup", std::int64_t{gpu.iommu_group}},
+      {"iommuGroup", gpu.iommu_group ? std::int64_t{*gpu.iommu_group} : std::int64_t{-1}},
       {"profile", type == nullptr ? std::string() : attribute_text(type->name)},
       {"vgpuType", type == nullptr ? std::string() : attribute_text(type->short_name)},
       {"typeID", std::int64_t{type == nullptr ? 0 : type_number(type->id).value_or(0)}},
@@ -146,7 +156,7 @@ class GroupPlan {
  public:
   GroupPlan(const Group& group, const NodeModel& node, std::vector<std::string>& notes)
       : group_(group), server_(node.server), allocated_(node.allocated) {
-    set_.name = counter_set_name(group.number);
+    set_.name = counter_set_of(*group.gpus.back());
     for (const Gpu* gpu : group.gpus) {
       plans_.push_back(plan_gpu(*gpu, group.gpus.size(), notes));
       set_.counters.insert(plans_.back().counters.begin(), plans_.back().counters.end());
@@ -219,9 +229,9 @@ class GroupPlan {
     const bool allowed = std::ranges::all_of(group_.gpus, &Gpu::whole);
     if (allowed && group_.gpus.size() > 1)
       notes.push_back(
-          fmt::format("IOMMU group {}: its {} GPUs are one device, which shows the memory of GPU {} alone; "
+          fmt::format("{}: its {} GPUs are one device, which shows the memory of GPU {} alone; "
                       "KubeVirt gives a VM only that GPU",
-                      group_.number, group_.gpus.size(), first.address.text()));
+                      group_.text(), group_.gpus.size(), first.address.text()));
     add(first, std::move(device), {}, allowed, unhealthy);
   }
 
@@ -285,9 +295,9 @@ class GroupPlan {
     }
     if (lacks_vgpus)
       notes.push_back(
-          fmt::format("IOMMU group {}: not all of its vGPUs, since the API server stores no counters "
+          fmt::format("{}: not all of its vGPUs, since the API server stores no counters "
                       "(feature gate DRAPartitionableDevices)",
-                      group_.number));
+                      group_.text()));
   }
 
   const Group& group_;
@@ -346,8 +356,8 @@ void publish_group(const NodeModel& node, const Group& group, Publication& out) 
   const bool agree =
       std::ranges::all_of(group.held, [&](const HeldDevice* held) { return plan.agrees(*held); });
   if (!agree) {
-    out.notes.push_back(fmt::format(
-        "IOMMU group {}: only the devices that claims have, since its counters have changed", group.number));
+    out.notes.push_back(
+        fmt::format("{}: only the devices that claims have, since its counters have changed", group.text()));
     return publish_as_held(node, group, plan.candidates(), out);
   }
   std::set<std::string> held_names;
@@ -394,7 +404,7 @@ std::map<std::string, Group> groups_of(const NodeModel& node) {
   std::map<vfio::PciAddress, const Gpu*> gpus;
   for (const Gpu& gpu : node.gpus) gpus.emplace(gpu.address, &gpu);
   for (const auto& [address, gpu] : gpus) {
-    const auto set = set_of_gpu.emplace(address, counter_set_name(gpu->iommu_group)).first;
+    const auto set = set_of_gpu.emplace(address, counter_set_of(*gpu)).first;
     Group& group = out[set->second];
     group.number = gpu->iommu_group;
     group.gpus.push_back(gpu);

@@ -160,6 +160,7 @@ std::string why_no_placements(const ClaimableFacts& facts, const mdev::VgpuGpu& 
 std::string bind_obstacle(const ClaimableFacts& facts, const mdev::VgpuGpu& gpu) {
   const vfio::Inventory& inventory = facts.node.inventory;
   if (const auto iommu = vfio::require_iommu(inventory); !iommu) return iommu.error().message;
+  if (!gpu.function.iommu_group) return "it has no IOMMU group";
   vfio::RebindRequest request;
   for (const vfio::PciAddress& member : inventory.group_of(gpu.function))
     if (facts.node.vgpus.find(member) != nullptr) request.accelerators.push_back(member);
@@ -175,8 +176,6 @@ std::string bind_obstacle(const ClaimableFacts& facts, const mdev::VgpuGpu& gpu)
 /// The reason for GpuHealth::unhealthy whatever a claim asks for; empty: there is none.
 std::string illness_of(const ClaimableFacts& facts, const mdev::VgpuGpu& gpu) {
   if (gpu.function.problem) return "it cannot be read: " + gpu.function.problem->message;
-  // `ferry dra` keeps the devices of a group apart, and would take all GPUs without one for one group.
-  if (!gpu.function.iommu_group) return "it has no IOMMU group";
   for (const vfio::PciAddress& member : vfio::concerned(facts.node.inventory, {gpu.address()}))
     if (facts.stuck.contains(member))
       return fmt::format("a write to {} has not returned from the kernel", member.text());
@@ -195,7 +194,7 @@ api::ClaimableGpu claimable_gpu(const ClaimableFacts& facts, const mdev::VgpuGpu
   const auto allow = facts.for_dra.find(gpu.address());
   api::ClaimableGpu out{
       .address = gpu.address(),
-      .iommu_group = function.iommu_group.value_or(0),
+      .iommu_group = function.iommu_group,
       .vendor = function.vendor,
       .device = function.device,
       .product = facts.models ? facts.models(function) : std::string(),
@@ -223,7 +222,7 @@ api::ClaimableGpu claimable_gpu(const ClaimableFacts& facts, const mdev::VgpuGpu
   if (out.reason.empty()) {
     const std::string obstacle = bind_obstacle(facts, gpu);
     if (!obstacle.empty()) out.whole = false;
-    if (!obstacle.empty() && out.types.empty()) out.reason = obstacle;
+    if (!obstacle.empty() && (out.types.empty() || !out.iommu_group)) out.reason = obstacle;
     const std::string unplaced = why_no_placements(facts, gpu, out);
     if (!out.whole && out.reason.empty()) out.reason = unplaced;
   }
@@ -293,16 +292,17 @@ std::string why_no_mixed_sizes(const Result<mdev::ManagedGpu>& managed) {
              : "NVML reports no placements for vGPUs of different sizes";
 }
 
-void read_claimable_facts(const HostFs& host, ClaimableFacts& facts) {
-  if (facts.dra.empty()) return;
+Result<> read_claimable_facts(const HostFs& host, ClaimableFacts& facts) {
+  if (facts.dra.empty()) return {};
   for (const vfio::PciAddress& gpu : facts.dra) facts.roots.emplace(gpu, vfio::pcie_root(host, gpu));
   const auto writes = stuck_writes(host);
-  if (!writes) return;
+  if (!writes) return fail(writes.error());
   for (const StuckWrite& write : *writes) {
     if (is_read(write)) continue;
     for (const auto& [address, function] : facts.node.inventory.functions)
       if (concerns(write, address.text())) facts.stuck.insert(address);
   }
+  return {};
 }
 
 const std::vector<api::ClaimableGpu>& ClaimableGpusFile::published() {

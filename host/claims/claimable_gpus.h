@@ -60,8 +60,9 @@ std::set<vfio::PciAddress> gpus_without_placements(const ClaimableFacts& facts);
 /// The reason why a GPU cannot have mixed sizes, by the library's answer; empty: it can.
 std::string why_no_mixed_sizes(const Result<mdev::ManagedGpu>& managed);
 
-/// Reads ClaimableFacts::stuck and `roots`. A record that cannot be read counts as none.
-void read_claimable_facts(const HostFs& host, ClaimableFacts& facts);
+/// Reads ClaimableFacts::stuck and `roots`. Error: a record of a stuck write cannot be read, and it may be
+/// about any GPU.
+Result<> read_claimable_facts(const HostFs& host, ClaimableFacts& facts);
 
 /// kClaimableGpusFile, which this process alone writes.
 class ClaimableGpusFile {

@@ -56,6 +56,8 @@ std::vector<ClaimableGpu> two_gpus() {
 TEST(ClaimableGpusFile, ReadsBackAsItself) {
   EXPECT_EQ(must(read_claimable_gpus(claimable_gpus_text(two_gpus()))), two_gpus());
   EXPECT_EQ(must(read_claimable_gpus(claimable_gpus_text({}))), std::vector<ClaimableGpu>());
+  const std::vector<ClaimableGpu> without_group = {{.address = address("0000:05:00.0")}};
+  EXPECT_EQ(must(read_claimable_gpus(claimable_gpus_text(without_group))), without_group);
   for (const auto health : {GpuHealth::ready, GpuHealth::unhealthy}) {
     for (const auto framework : {VgpuFramework::none, VgpuFramework::mdev, VgpuFramework::vendor_vfio}) {
       std::vector<ClaimableGpu> gpus = two_gpus();
@@ -128,7 +130,7 @@ INSTANTIATE_TEST_SUITE_P(
         Fault{"no address", [](json& f) { f["gpus"][0].erase("address"); },
               "gpus[0].address: the key is missing"},
         Fault{"twice", [](json& f) { f["gpus"][1] = f["gpus"][0]; }, "gpus: 0000:05:00.0 stands twice"},
-        Fault{"group", [](json& f) { f["gpus"][0]["iommu_group"] = nullptr; },
+        Fault{"group", [](json& f) { f["gpus"][0]["iommu_group"] = -1; },
               "gpus[0].iommu_group: expected a number from 0 on"},
         Fault{"vendor", [](json& f) { f["gpus"][0]["vendor"] = 65536; },
               "gpus[0].vendor: expected a number from 0 on"},

@@ -213,8 +213,17 @@ TEST_F(StuckWritesTest, AreKeptIfTheirWriterCouldNotReadTheStartTime) {
 
 TEST_F(StuckWritesTest, AreNotKnownWhileOneCannotBeRead) {
   tree_.file("run/ferry/stuck-writes/700.json/in-its-place", "");
-  EXPECT_FALSE(stuck_writes(host_));
+  const auto writes = stuck_writes(host_);
+  ASSERT_FALSE(writes);
+  EXPECT_EQ(writes.error().hint, "mend that entry, or remove it");
   EXPECT_FALSE(clear_ended_records(host_));
+}
+
+TEST_F(StuckWritesTest, AreRecordedWhileAnotherCannotBeRead) {
+  tree_.file("run/ferry/stuck-writes/700.json/in-its-place", "");
+  process(701, 'D', "4250");
+  record(701);
+  EXPECT_TRUE(host_.exists("run/ferry/stuck-writes/701.json"));
 }
 
 class StrangeRecord : public StuckWritesTest, public testing::WithParamInterface<const char*> {};

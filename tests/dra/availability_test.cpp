@@ -33,6 +33,15 @@ TEST_F(Availability, OfAFreeGpu) {
             "vgpu-0000-3b-00-0-9-9: this node has no such device now");
 }
 
+TEST_F(Availability, OfAGpuBesideOnesWithoutAGroup) {
+  node = node_with({l4("0000:3b:00.0", 0), l4("0000:3c:00.0", 0), l4("0000:3d:00.0", 0)});
+  node.gpus[1].iommu_group.reset();
+  node.gpus[2].iommu_group.reset();
+  hold(node, "vgpu-0000-3c-00-0-1150-0", "a");
+  EXPECT_EQ(refusal({"whole-0000-3b-00-0"}, "b"), "");
+  EXPECT_EQ(refusal({"whole-0000-3d-00-0"}, "b"), "") << "its health alone keeps claims from it";
+}
+
 TEST_F(Availability, OfADeviceOfAnotherClaim) {
   hold(node, "vgpu-0000-3b-00-0-1150-2", "a");
   EXPECT_EQ(refusal({"vgpu-0000-3b-00-0-1150-2"}, "a"), "") << "the kubelet repeats its calls";

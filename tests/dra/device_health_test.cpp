@@ -41,6 +41,17 @@ TEST(DeviceHealthTest, OfAWholeGroupIsThatOfItsWorstGpu) {
   EXPECT_EQ(health_of(node, "vgpu-0000-3b-00-0-1150-0").state, DeviceHealth::State::healthy);
 }
 
+TEST(DeviceHealthTest, OfAGroupIsNotThatOfAGpuWithoutAGroup) {
+  NodeModel node = node_with({l4("0000:3b:00.0", 0), l4("0000:3c:00.0", 0), l4("0000:3d:00.0", 0)});
+  for (Gpu* gpu : {&node.gpus[1], &node.gpus[2]}) {
+    gpu->iommu_group.reset();
+    gpu->health = GpuHealth::unhealthy;
+    gpu->reason = "it has no IOMMU group";
+  }
+  EXPECT_EQ(health_of(node, "whole-0000-3b-00-0").state, DeviceHealth::State::healthy);
+  EXPECT_EQ(health_of(node, "whole-0000-3c-00-0").message, "GPU 0000:3c:00.0: it has no IOMMU group");
+}
+
 TEST(DeviceHealthTest, OfFurtherVgpusIsBadOnAGpuThatMakesNone) {
   NodeModel node = node_with({l4("0000:3b:00.0", 42)});
   test::hold(node, "vgpu-0000-3b-00-0-1150-0", "a");

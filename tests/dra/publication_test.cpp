@@ -2,6 +2,7 @@
 #include "dra/slices/publication.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <set>
 #include <span>
 #include <stdexcept>
@@ -27,6 +28,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
+using testing::UnorderedElementsAre;
 
 const Device& device(const Publication& publication, std::string_view name) {
   const PublishedDevice* const found = publication.device(name);
@@ -138,6 +140,18 @@ TEST(Publication, OfAGpuWithoutDriverHasTheWholeGpu) {
   EXPECT_THAT(published.counter_sets, ElementsAre(CounterSet{.name = "group-42", .counters = {{"gpu", 1}}}));
   EXPECT_THAT(names_of(published), ElementsAre("whole-0000-3b-00-0"));
   EXPECT_EQ(device(published, "whole-0000-3b-00-0").capacity, (Counters{{"framebuffer", 0}}));
+}
+
+TEST(Publication, PutsAGpuWithoutAGroupIntoNoOthersGroup) {
+  NodeModel node = node_with({l4("0000:3b:00.0", 0), l4("0000:3c:00.0", 0), l4("0000:3d:00.0", 0)});
+  node.gpus[1].iommu_group.reset();
+  node.gpus[2].iommu_group.reset();
+  const Publication published = publication_of(node);
+  std::vector<std::string> sets;
+  for (const CounterSet& set : published.counter_sets) sets.push_back(set.name);
+  EXPECT_THAT(sets, UnorderedElementsAre("group-0", "gpu-0000-3c-00-0", "gpu-0000-3d-00-0"));
+  EXPECT_EQ(device(published, "whole-0000-3b-00-0").attributes.at("iommuGroup"), Attribute(std::int64_t{0}));
+  EXPECT_EQ(device(published, "whole-0000-3c-00-0").attributes.at("iommuGroup"), Attribute(std::int64_t{-1}));
 }
 
 TEST(Publication, NamesTypesThatItCannotPublish) {

@@ -58,13 +58,14 @@ class Truth {
     for (const Gpu& gpu : node.gpus) {
       const bool alone = std::ranges::count(node.gpus, gpu.iommu_group, &Gpu::iommu_group) == 1;
       // A group whose first GPU is unplugged has another whole device.
-      pieces_[whole_device_name(gpu.address)] = {.gpu = gpu.address, .group = gpu.iommu_group, .whole = true};
+      pieces_[whole_device_name(gpu.address)] = {
+          .gpu = gpu.address, .group = gpu.iommu_group.value(), .whole = true};
       for (const VgpuType& type : gpu.types) {
         const std::uint32_t most = type.most_per_gpu.value_or(0);
         for (std::uint32_t i = 0; i < most; ++i) {
           const std::uint32_t number = gpu.mixed_sizes ? type.placements.at(i) : i;
           pieces_[vgpu_device_name(gpu.address, type.id, number)] = {.gpu = gpu.address,
-                                                                     .group = gpu.iommu_group,
+                                                                     .group = gpu.iommu_group.value(),
                                                                      .alone = alone,
                                                                      .mixed = gpu.mixed_sizes,
                                                                      .mib = type.framebuffer_mib,

@@ -70,7 +70,7 @@ class SizesNode {
                          .for_dra = for_dra_,
                          .dra = dra_,
                          .before = claimable_};
-    read_claimable_facts(kernel_, facts);
+    must(read_claimable_facts(kernel_, facts));
     asked_ = gpus_without_placements(facts);
     for (const vfio::PciAddress& one : asked_) facts.managed.emplace(one, mig_.read(one));
     claimable_ = claimable_gpus(facts);

@@ -349,9 +349,23 @@ TEST_F(ClaimableGpusTest, IsForNoClaimWithoutAnIommu) {
   function.iommu_group.reset();
   set(function);
   const api::ClaimableGpu one = claimable();
-  EXPECT_EQ(one.iommu_group, 0U);
-  EXPECT_EQ(one.health, api::GpuHealth::unhealthy) << "all GPUs without a group would be one group";
-  EXPECT_EQ(one.reason, "it has no IOMMU group");
+  EXPECT_EQ(one.iommu_group, std::nullopt);
+  EXPECT_FALSE(one.whole);
+  EXPECT_EQ(one.health, api::GpuHealth::unhealthy);
+  EXPECT_THAT(one.reason, HasSubstr("no active IOMMU"));
+}
+
+TEST_F(ClaimableGpusTest, IsForNoClaimWithoutAGroup) {
+  vfio::PciFunction function = gpu().function;
+  function.iommu_group.reset();
+  set(function);
+  for (const bool is_named : {true, false}) {
+    if (!is_named) node_.vgpus.gpus.clear();
+    const api::ClaimableGpu one = claimable();
+    EXPECT_FALSE(one.whole);
+    EXPECT_EQ(one.health, api::GpuHealth::unhealthy);
+    EXPECT_EQ(one.reason, "it has no IOMMU group");
+  }
 }
 
 TEST_F(ClaimableGpusTest, KeepsItsTypesWhileItLacksFunctions) {
@@ -413,9 +427,11 @@ TEST(ClaimableFactsRead, HaveTheHostBridgeAndStuckWrites) {
   const std::map<vfio::PciAddress, policy::AllowedDevices> for_dra;
   const std::set<vfio::PciAddress> dra = {kGpu};
   ClaimableFacts facts{.node = node, .models = models, .rules = rules, .for_dra = for_dra, .dra = dra};
-  read_claimable_facts(kernel, facts);
+  must(read_claimable_facts(kernel, facts));
   EXPECT_EQ(facts.roots.at(kGpu), "pci0000:00");
   EXPECT_THAT(facts.stuck, IsEmpty());
+  kernel.file("run/ferry/stuck-writes/700.json/in-its-place", "");
+  EXPECT_FALSE(read_claimable_facts(kernel, facts)) << "it may be about any GPU";
 }
 
 TEST(ClaimableGpusFile, IsWrittenOnlyAfterAChange) {

@@ -13,6 +13,7 @@
 
 #include "api/host_status.h"
 #include "hostfs/locks.h"
+#include "hostfs/stuck_writes.h"
 #include "tests/host/keeper_node.h"
 #include "tests/support/must.h"
 #include "vfio/bind/fence.h"
@@ -75,6 +76,21 @@ TEST_F(NodeKeeperTest, LeavesAServiceThatWaitsForADevice) {
   EXPECT_EQ(round().phase, api::NodePhase::idle);
   EXPECT_THAT(services_.started, ElementsAre("nvidia-persistenced.service"));
   EXPECT_FALSE(kernel_.exists(kStopped));
+}
+
+// nvidia-smi has gone with the driver's container, and an order about a service may be stuck.
+TEST_F(NodeKeeperTest, LeavesWhatCannotBeStartedNow) {
+  const std::string persistence =
+      R"({"version":1,"boot_id":"b","services":{},"gpus":{")" + std::string(kFirst) + R"(":"to start"}})";
+  const auto other = must(NodeLock::take(kernel_, 0ms));
+  kernel_.file(kStopped, persistence);
+  EXPECT_EQ(round().phase, api::NodePhase::idle);
+  EXPECT_EQ(kernel_.read_file(kStopped).value_or(""), persistence);
+  kernel_.file(kStopped, kDcgmStopped);
+  kernel_.file("proc/77/stat", "77 (exe) D 1 77 77 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 4466 0\n");
+  must(record_stuck_write(kernel_, 77, "systemctl start", "nvidia-dcgm.service"));
+  EXPECT_EQ(round().phase, api::NodePhase::idle);
+  EXPECT_THAT(services_.started, IsEmpty());
 }
 
 TEST_F(NodeKeeperTest, MakesGoodWhatWasLeftThoughThePolicyCannotBe) {

@@ -117,7 +117,7 @@ TEST(BeginRound, DecidesIfAnAttemptFollows) {
   }
 }
 
-TEST(BeginRound, ReadsAFileThatSettlesASecondLater) {
+TEST(BeginRound, ReadsAFileAgainThatMayBeIncomplete) {
   BeginSnapshot snapshot;
   snapshot.summary = "a";
   snapshot.may_be_incomplete = true;
@@ -203,7 +203,7 @@ TEST(HostdReconcile, PublishesNoWithdrawalThatThePluginHasAnswered) {
   EXPECT_TRUE(reconcile(snapshot).status);
 }
 
-TEST(HostdReconcile, SettlesAPlanThatWritesNothing) {
+TEST(HostdReconcile, AppliesAnEmptyPlanOnlyForLeftovers) {
   RoundSnapshot snapshot = planned_change();
   snapshot.plan = {};
   snapshot.conditions.clear();

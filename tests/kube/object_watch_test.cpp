@@ -481,6 +481,16 @@ TEST_F(ObjectWatchTest, AListStaysGoodWhileTheServerIsBusy) {
   EXPECT_GT(lists(), 1U);
 }
 
+TEST_F(ObjectWatchTest, AListStaysGoodWhileAProxyEndsEachWatch) {
+  settle();
+  for (int ends = 0; ends < 3; ++ends) {
+    server.end_streams();
+    clock.run_for(10s);
+  }
+  EXPECT_EQ(lists(), 1U);
+  EXPECT_THAT(watching.said, ElementsAre("trouble"));
+}
+
 TEST_F(ObjectWatchTest, SaysWhichRightIsMissingAndAsksAgainSoonAndThenSeldom) {
   server.script = [](const kube::ApiRequest&) { return ApiFault::status_of(403, "Forbidden", "no"); };
   clock.run_for(15s);

@@ -52,6 +52,16 @@ TEST_F(DriverOverride, IsNotAskedForWhereAnEarlierWriteHangs) {
   EXPECT_FALSE(read(all_).find(at("0000:01:00.0"))->problem);
 }
 
+TEST_F(DriverOverride, IsNotAskedForWhileARecordOfStuckWritesCannotBeRead) {
+  kernel_.file("run/ferry/stuck-writes/700.json/in-its-place", "");
+  const Inventory seen = read(all_);
+  for (const PciAddress& address : all_) {
+    EXPECT_TRUE(seen.find(address)->override_unread);
+    EXPECT_THAT(seen.find(address)->problem.value_or(Error{}).message, HasSubstr("700.json"));
+    EXPECT_EQ(seen.find(address)->driver_override, std::nullopt);
+  }
+}
+
 TEST_F(DriverOverride, ThatCannotBeReadIsAProblemAndOneThatIsNotThereIsNone) {
   kernel_.remove("sys/devices/pci0000:00/0000:01:00.0/driver_override");
   kernel_.remove("sys/devices/pci0000:00/0000:02:00.0/driver_override");

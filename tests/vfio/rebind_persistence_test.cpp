@@ -7,6 +7,7 @@
 #include "tests/support/must.h"
 #include "tests/vfio/machines.h"
 #include "tests/vfio/rebinds.h"
+#include "vfio/quiesce/stopped_services.h"
 
 namespace ferry::vfio {
 namespace {
@@ -217,6 +218,23 @@ TEST(RebindPersistence, FailsAGpuWhoseToolDoesNotReturnAndAsksNothingMore) {
   host.kernel.release_stuck();
   EXPECT_THAT(host.apply().errors, IsEmpty());
   host.expect_settled();
+}
+
+TEST(UnreadableStuckWrites, KeepServicesAndModulesAsTheyAre) {
+  Host host;
+  const Releasable gpu{.kind = Releasable::Kind::persistence, .name = kFirst};
+  test::must(write_service_record(host.kernel, {{gpu, StoppedService::to_start}}));
+  host.kernel.file("run/ferry/stuck-writes/700.json/in-its-place", "");
+  host.kernel.forget_changes();
+  StoppedServices services(host.context());
+  test::must(services.take_over());
+  EXPECT_THAT(services.start_all().notes, Contains(testing::HasSubstr("/run/ferry/stuck-writes")));
+  const auto loaded = perform(host.context(), {.kind = Step::Kind::load_module, .value = "vfio_pci"});
+  ASSERT_FALSE(loaded);
+  EXPECT_THAT(loaded.error().message, testing::HasSubstr("700.json"));
+  EXPECT_THAT(host.daemon.orders, IsEmpty());
+  EXPECT_THAT(host.kernel.changes(), IsEmpty());
+  EXPECT_TRUE(host.kernel.exists(kRecord));
 }
 
 TEST(RebindPersistence, IsSwitchedOnAgainForAGpuThatCouldNotRebind) {

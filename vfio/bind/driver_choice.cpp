@@ -111,19 +111,23 @@ Error still_read(const StuckWrite& act) {
 
 void read_overrides(const HostFs& host, HostWriter& reader, std::span<const PciAddress> functions,
                     Inventory& inventory, std::chrono::milliseconds deadline) {
-  const auto stuck = stuck_writes(host).value_or(std::vector<StuckWrite>{});
+  const auto stuck = stuck_writes(host);
   for (const PciAddress& address : functions) {
     const auto found = inventory.functions.find(address);
     if (found == inventory.functions.end()) continue;
     PciFunction& function = found->second;
-    const auto hangs =
-        std::ranges::find_if(stuck, [&](const StuckWrite& act) { return concerns(act, address.text()); });
-    if (hangs != stuck.end()) {
-      function.override_unread = true;
-      if (is_read(*hangs) && !function.problem) function.problem = still_read(*hangs);
-      continue;
+    if (stuck) {
+      const auto hangs =
+          std::ranges::find_if(*stuck, [&](const StuckWrite& act) { return concerns(act, address.text()); });
+      if (hangs != stuck->end()) {
+        function.override_unread = true;
+        if (is_read(*hangs) && !function.problem) function.problem = still_read(*hangs);
+        continue;
+      }
     }
-    auto text = reader.read(sysfs_path(address) / "driver_override", deadline);
+    // An unreadable record may be about this function.
+    auto text = stuck ? reader.read(sysfs_path(address) / "driver_override", deadline)
+                      : Result<std::string>(fail(stuck.error()));
     if (text) {
       if (*text != "(null)" && !text->empty()) function.driver_override = std::move(*text);
     } else if (!is_gone(text.error())) {

@@ -71,7 +71,8 @@ class VfioDriverTable {
 /// Sets driver_override in each of `functions` that `inventory` has; each read waits up to `deadline`. A
 /// missing attribute counts as unset. A failed read sets `override_unread`, and the reason as the function's
 /// `problem`. A function with a stuck read or write (stuck_writes.h) is not read but set `override_unread`; a
-/// stuck write sets no problem, since the plan reports it.
+/// stuck write sets no problem, since the plan reports it. If the stuck acts cannot be read, no function is
+/// read, and that is the problem of each.
 void read_overrides(const HostFs& host, HostWriter& reader, std::span<const PciAddress> functions,
                     Inventory& inventory, std::chrono::milliseconds deadline = kReadDeadline);
 

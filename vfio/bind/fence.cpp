@@ -114,8 +114,8 @@ Result<> Fence::hold_group(std::uint32_t group) {
     }
     auto error = std::move(held).error().during("keep VMs from group " + std::to_string(group));
     error.hint =
-        "a process of `kubectl exec` may not open it: use Ferry's package on the node; a container needs the "
-        "host's /dev/vfio, and leave to open it; for a group without an IOMMU CAP_SYS_RAWIO too";
+        "a process of `kubectl exec` may not open it: use Ferry's package on the node. A container needs the "
+        "host's /dev/vfio, and the right to open it. A group without an IOMMU also needs CAP_SYS_RAWIO";
     return fail(std::move(error));
   }
   return {};  // a kernel without group nodes

@@ -15,7 +15,9 @@ namespace {
 /// first write of its unbind on.
 struct Home {
   const PciFunction* function = nullptr;
-  bool on_vfio = false;  ///< unbound from vfio: not a virtual function on the driver of its physical function
+  /// On a vfio driver from which an unbind takes it; false for a virtual function on its physical function's
+  /// driver.
+  bool on_vfio = false;
   bool known = false;
   PriorState prior;
   bool lost = false;  ///< the driver is not loaded and cannot be: UndoJournal::lost
@@ -178,7 +180,7 @@ Objections objections_to_unbind(const Inventory& inventory, const RebindRequest&
   static const UseReport kNobody;
   const bool harmless = take_nothing(rebind.steps);
   for (const Home& home : homes) {
-    // The rest of an unfinished unbind takes no function from users of one that is back on its driver.
+    // A function that is back on its driver stays there, so its users are no obstacle.
     const bool taken = !harmless && home.on_vfio;
     object_to_rebinding(*home.function, request, taken ? use : kNobody, stuck, objections, nullptr);
     if (taken) object_to_virtual_functions(*home.function, objections);

@@ -412,7 +412,8 @@ Error after_undo(Error error, const std::vector<std::string>& troubles) {
 // While a load of the module is stuck, a second load would hang too.
 Result<> load(const RebindContext& context, const Step& step) {
   const auto stuck = stuck_writes(*context.host);
-  if (stuck && std::ranges::any_of(*stuck, [&](const StuckWrite& act) { return concerns(act, step.value); }))
+  if (!stuck) return fail(stuck.error());
+  if (std::ranges::any_of(*stuck, [&](const StuckWrite& act) { return concerns(act, step.value); }))
     return fail(Errc::stuck, "an earlier load has not returned", "see /run/ferry/stuck-writes");
   if (context.on_step) context.on_step(step);
   auto loaded = context.writer->load_module(step.value);

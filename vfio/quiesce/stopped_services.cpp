@@ -125,6 +125,27 @@ bool device_left(const RebindContext& context, const Inventory& inventory, const
   });
 }
 
+/// True if an earlier order about `user`, from any run, has not returned: a second would queue behind it.
+/// True also if that cannot be read.
+bool is_stuck(const HostFs& host, const Releasable& user) {
+  const auto stuck = stuck_writes(host);
+  return !stuck ||
+         std::ranges::any_of(*stuck, [&](const StuckWrite& write) { return concerns(write, user.name); });
+}
+
+enum class Obstacle { none, no_device, no_tool, stuck };
+
+/// The obstacle that keeps `user` stopped in this run. `left`: device_left().
+Obstacle obstacle_to_start(const RebindContext& context, const Releasable& user, StoppedService state,
+                           bool left) {
+  const bool service = user.kind == Releasable::Kind::service;
+  // A service may run without a device; a module or a GPU's persistence has no purpose then.
+  if (!left && (!service || state == StoppedService::waits_for_a_device)) return Obstacle::no_device;
+  if (service && context.service_manager == nullptr) return Obstacle::no_tool;
+  if (user.kind == Releasable::Kind::persistence && context.persistence == nullptr) return Obstacle::no_tool;
+  return is_stuck(*context.host, user) ? Obstacle::stuck : Obstacle::none;
+}
+
 std::string again(const Releasable& user, bool by_us) {
   const std::string_view when = by_us ? "" : " by an earlier run";
   switch (user.kind) {
@@ -172,15 +193,9 @@ Result<> StoppedServices::record(std::map<Releasable, StoppedService> after) {
   return {};
 }
 
-bool StoppedServices::is_stuck(const Releasable& user) const {
-  const auto stuck = stuck_writes(*context_.host);
-  return stuck &&
-         std::ranges::any_of(*stuck, [&](const StuckWrite& write) { return concerns(write, user.name); });
-}
-
 Result<> StoppedServices::stop(const Releasable& user) {
   if (const auto known = tried_.find(user); known != tried_.end()) return known->second;
-  if (is_stuck(user)) {
+  if (is_stuck(*context_.host, user)) {
     return fail(Errc::stuck, "an earlier order about it has not returned from the kernel",
                 "see /run/ferry/stuck-writes; if it never returns, only a reboot helps");
   }
@@ -211,28 +226,20 @@ StoppedServices::Restart StoppedServices::start_all() {
   std::map<Releasable, StoppedService> after;
   // The reverse of the order in which they were quiesced.
   for (const auto& [user, state] : stopped_ | std::views::reverse) {
-    const bool service = user.kind == Releasable::Kind::service;
     const bool left = !inventory || device_left(context_, *inventory, user);
-    // A service may run without a device; a module or a GPU's persistence has no purpose then.
-    if (!left && (!service || state == StoppedService::waits_for_a_device)) {
-      after[user] = StoppedService::waits_for_a_device;
-      continue;
-    }
-    const bool no_tool = (service && context_.service_manager == nullptr) ||
-                         (user.kind == Releasable::Kind::persistence && context_.persistence == nullptr);
-    if (no_tool) {
-      after[user] = state;
-      out.notes.push_back(
-          service ? fmt::format("{} is stopped and no service manager is there to start it", user.name)
-                  : fmt::format("persistence of {} is off and no nvidia-smi is there to switch it on",
-                                user.name));
-      continue;
-    }
-    if (is_stuck(user)) {
-      after[user] = state;
-      out.notes.push_back(
-          fmt::format("{}: waits, since an earlier order about it has not returned (/run/ferry/stuck-writes)",
-                      user.resume_text()));
+    const Obstacle obstacle = obstacle_to_start(context_, user, state, left);
+    if (obstacle != Obstacle::none) {
+      after[user] = obstacle == Obstacle::no_device ? StoppedService::waits_for_a_device : state;
+      if (obstacle == Obstacle::no_tool)
+        out.notes.push_back(
+            user.kind == Releasable::Kind::service
+                ? fmt::format("{} is stopped and no service manager is there to start it", user.name)
+                : fmt::format("persistence of {} is off and no nvidia-smi is there to switch it on",
+                              user.name));
+      if (obstacle == Obstacle::stuck)
+        out.notes.push_back(fmt::format(
+            "{}: waits, since an earlier order about it has not returned (/run/ferry/stuck-writes)",
+            user.resume_text()));
       continue;
     }
     report_step(Step::Kind::resume, user);
@@ -266,7 +273,8 @@ Result<bool> has_services_to_start(const RebindContext& context, const Inventory
   const auto inventory = scanned != nullptr ? Result<Inventory>(*scanned) : scan(*context.host);
   return std::ranges::any_of(record->services, [&](const auto& entry) {
     const auto& [user, state] = entry;
-    return state == StoppedService::to_start || !inventory || device_left(context, *inventory, user);
+    const bool left = !inventory || device_left(context, *inventory, user);
+    return obstacle_to_start(context, user, state, left) == Obstacle::none;
   });
 }
 

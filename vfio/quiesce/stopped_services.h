@@ -65,8 +65,6 @@ class StoppedServices {
   /// Starts the user again, or stops it.
   Result<> set_running(const Releasable& user, bool run) const;
   Result<> record(std::map<Releasable, StoppedService> after);
-  /// True if an earlier order about `user`, from any run, has not returned: a second would queue behind it.
-  bool is_stuck(const Releasable& user) const;
 
   const RebindContext context_;
   std::map<Releasable, StoppedService> stopped_;  ///< as recorded
@@ -84,8 +82,8 @@ void add_results(const StoppedServices::Restart& restart, Result<Outcome>& outco
   }
 }
 
-/// True if start_all() would resume a service or module now. One that waits for a device counts once that is
-/// there. `scanned` is a scan of a moment ago; nullptr: this function scans. Errors as
+/// True if start_all() would resume a service or module now. One that waits for a device or a tool counts
+/// once that is there. `scanned` is a scan of a moment ago; nullptr: this function scans. Errors as
 /// read_service_record().
 Result<bool> has_services_to_start(const RebindContext& context, const Inventory* scanned = nullptr);
 
