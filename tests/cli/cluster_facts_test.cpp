@@ -318,10 +318,11 @@ TEST(ClusterFacts, TellsAModeByANameThatIsMadeUnasked) {
 }
 
 TEST(ClusterFacts, KnowsTheResourcesOfAmdAndIntelByFerrysNames) {
-  for (const char* const name : {"amd.com/MI355X_VF", "amd.com/692f", "intel.com/DG2", "nvidia.com/render"})
+  for (const char* const name :
+       {"amd.com/MI355X_VF", "amd.com/692f", "intel.com/DG2", "intel.com/e211_VF", "nvidia.com/render"})
     EXPECT_TRUE(kubectl::is_gpu_resource(name)) << name;
   for (const char* const name : {"amd.com/gpu", "amd.com/", "gpu.intel.com/i915", "intel.com/sriov_net",
-                                 "example.com/DG2", "nvidia.com/", "DG2", "cpu"})
+                                 "intel.com/e211_net", "example.com/DG2", "nvidia.com/", "DG2", "cpu"})
     EXPECT_FALSE(kubectl::is_gpu_resource(name)) << name;
   const auto cluster =
       kubectl::cluster_gpus(one_node({{"amd.com/MI355X_VF", 2}, {"amd.com/gpu", 8}, {kWholeL40s, 1}},
