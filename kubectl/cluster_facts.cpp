@@ -314,15 +314,16 @@ bool is_companions_name(const std::string& resource) {
 }
 
 // Companions hold no device back: else an unhealthy GPU would look held back while a VM has another GPU and
-// that GPU's audio.
+// that GPU's audio. Neither do GPUs of another vendor, whose names have another domain.
 void mark_held_back(std::map<std::string, NodeResource>& resources) {
-  std::uint64_t used = 0;
+  const auto domain = [](const std::string& name) { return name.substr(0, name.find('/')); };
+  std::map<std::string, std::uint64_t> used;
   for (const auto& [name, resource] : resources)
-    if (may_share_a_group(name) && !is_companions_name(name)) used += resource.used;
+    if (may_share_a_group(name) && !is_companions_name(name)) used[domain(name)] += resource.used;
   for (auto& [name, resource] : resources) {
     if (!may_share_a_group(name) || resource.capacity <= resource.allocatable) continue;
     const std::uint64_t missing = resource.capacity - resource.allocatable;
-    if (missing + resource.used <= used) resource.held_back = missing;
+    if (missing + resource.used <= used[domain(name)]) resource.held_back = missing;
   }
 }
 

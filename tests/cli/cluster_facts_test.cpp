@@ -342,6 +342,16 @@ TEST(ClusterFacts, KnowsTheResourcesOfAmdAndIntelByFerrysNames) {
   EXPECT_EQ(std::ranges::count(checks, Verdict::fail, &Check::verdict), 2) << "not free, and not permitted";
 }
 
+TEST(ClusterFacts, GpusOfAnotherVendorHoldNoneBack) {
+  const auto unwell = [](const std::string& used) {
+    auto objects = one_node({{used, 1}, {kWholeL40s, 1}}, {gpu_pod("a", "p", "n", {{used, 1}})});
+    objects.nodes[0]["status"]["allocatable"][kWholeL40s] = "0";
+    return kubectl::cluster_gpus(objects).nodes.at(0).resources.at(kWholeL40s).unwell();
+  };
+  EXPECT_EQ(unwell("amd.com/NAVI_31"), 1U);
+  EXPECT_EQ(unwell("nvidia.com/pgpu"), 0U) << "the same GPU may have this name for Kata";
+}
+
 TEST(ClusterFacts, SaysWhatLabelsAskForInTheAgentsOrder) {
   const auto asked = [](const json& labels) {
     kubectl::ClusterObjects objects;
