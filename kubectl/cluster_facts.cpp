@@ -38,12 +38,14 @@ constexpr std::array<std::string_view, 4> kGpuSigns = {
 constexpr std::string_view kOwnWords = "gpu-ferry.io/";
 
 /// True for a name of pci.ids in upper case, and for a device's ID, which it has if pci.ids has no name for
-/// it.
+/// it. A virtual function may have "_VF" after either.
 bool is_devices_name(std::string_view name) {
   constexpr std::size_t kDigits = 4;
-  return !name.empty() &&
-         (name.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-") == std::string_view::npos ||
-          (name.size() == kDigits && name.find_first_not_of("0123456789abcdef") == std::string_view::npos));
+  constexpr std::string_view kFunction = "_VF";
+  if (name.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-") == std::string_view::npos)
+    return !name.empty();
+  if (name.ends_with(kFunction)) name.remove_suffix(kFunction.size());
+  return name.size() == kDigits && name.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
 
 // Reads a whole number, with the one suffix that the API server itself writes for one ("2k" for 2000).
@@ -312,15 +314,16 @@ bool is_companions_name(const std::string& resource) {
 }
 
 // Companions hold no device back: else an unhealthy GPU would look held back while a VM has another GPU and
-// that GPU's audio.
+// that GPU's audio. Neither do GPUs of another vendor, whose names have another domain.
 void mark_held_back(std::map<std::string, NodeResource>& resources) {
-  std::uint64_t used = 0;
+  const auto domain = [](const std::string& name) { return name.substr(0, name.find('/')); };
+  std::map<std::string, std::uint64_t> used;
   for (const auto& [name, resource] : resources)
-    if (may_share_a_group(name) && !is_companions_name(name)) used += resource.used;
+    if (may_share_a_group(name) && !is_companions_name(name)) used[domain(name)] += resource.used;
   for (auto& [name, resource] : resources) {
     if (!may_share_a_group(name) || resource.capacity <= resource.allocatable) continue;
     const std::uint64_t missing = resource.capacity - resource.allocatable;
-    if (missing + resource.used <= used) resource.held_back = missing;
+    if (missing + resource.used <= used[domain(name)]) resource.held_back = missing;
   }
 }
 

@@ -83,9 +83,9 @@ struct NodeResource {
   std::uint64_t capacity = 0;     ///< devices that the kubelet lists
   std::uint64_t allocatable = 0;  ///< healthy devices among them
   std::uint64_t used = 0;         ///< allocated to pods of the node
-  /// All that are not allocatable, where pods have as many devices of other resources: a pod has a device's
-  /// whole IOMMU group, and the other devices of the group then cannot be allocated. `ferry explain` on the
-  /// node knows each.
+  /// All that are not allocatable, where pods have as many devices of the domain's other resources: a pod has
+  /// a device's whole IOMMU group, and the other devices of the group then cannot be allocated. `ferry
+  /// explain` on the node knows each.
   std::uint64_t held_back = 0;
 
   std::uint64_t unwell() const { return capacity > allocatable ? capacity - allocatable - held_back : 0; }

@@ -97,7 +97,9 @@ Result<Library> Library::open(const HostFs& host, const vfio::PciAddress& gpu) {
       Library library(*handle);
       if (auto ready = library.checked(library.call("nvmlInit_v2"), "initialise NVML"); !ready) {
         ::dlclose(std::exchange(library.handle_, nullptr));
-        if (!first) first = std::move(ready).error();
+        if (!first)
+          first =
+              Error{.code = Errc::unsupported, .message = ready.error().message, .hint = ready.error().hint};
         continue;
       }
       const std::string address = gpu.text();
@@ -110,7 +112,7 @@ Result<Library> Library::open(const HostFs& host, const vfio::PciAddress& gpu) {
       return library;
     }
   }
-  if (first) return fail(Errc::unsupported, first->message, first->hint);
+  if (first) return fail(std::move(*first));
   return fail(Errc::unsupported, fmt::format("this host has no {}", kName),
               "it comes with NVIDIA's driver: install the vGPU host driver, or mount the root that has it");
 }

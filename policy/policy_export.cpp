@@ -70,7 +70,10 @@ PolicyItem item_for_claims(const mdev::VgpuGpu& gpu, const api::ClaimableGpu& cl
 /// The reason why no policy describes the GPU as it is; empty: one does.
 std::string why_left_out(const vfio::Inventory& inventory, const mdev::VgpuGpu& gpu) {
   if (gpu.function.problem) return gpu.function.problem->message;
-  if (mode_of(gpu) != Mode::passthrough) return vgpu::why_no_item(gpu);
+  if (mode_of(gpu) != Mode::passthrough) {
+    const Error* problem = gpu.problem();
+    return problem != nullptr ? problem->message : vgpu::why_no_item(gpu);
+  }
   const std::string rest = unfinished(inventory, gpu);
   if (rest.empty()) return rest;
   return fmt::format("{} (`ferry vfio bind --device {}` binds the whole card)", rest, gpu.address().text());
@@ -102,7 +105,10 @@ bool asks_library_to_export(const mdev::VgpuGpu& gpu) {
 Result<ExportedPolicy> export_policy(const vfio::Inventory& inventory, const mdev::VgpuInventory& vgpus,
                                      const std::string& name, const ManagedGpus& managed,
                                      const std::vector<api::ClaimableGpu>& claimable) {
-  auto profile = vgpu::export_profile(vgpus, name);
+  // export_profile() fails for a GPU whose vGPUs cannot be read.
+  mdev::VgpuInventory readable = vgpus;
+  std::erase_if(readable.gpus, [](const mdev::VgpuGpu& gpu) { return gpu.problem() != nullptr; });
+  auto profile = vgpu::export_profile(readable, name);
   if (!profile) return fail(std::move(profile).error());
   ExportedPolicy out{.policy = {.name = name, .items = {}, .place = {}}, .notes = {}};
   auto& items = out.policy.items;

@@ -12,6 +12,7 @@
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "cli/output/help_text.h"
 #include "cli/verbs/verbs.h"
@@ -153,8 +154,9 @@ int driver_manager(int argc, char** argv) {
     fmt::print("driver-manager [FLAG...] uninstall_driver|preflight_check\nNeither changes anything.\n");
     return 0;
   }
-  print_to_stderr("driver-manager: there is no command '{}'\nhint: uninstall_driver, preflight_check\n",
-                  words.empty() ? "" : words.back());
+  // A word may be the value of a flag or a command of another version, so the message names all words.
+  print_to_stderr("driver-manager: there is no command in '{}'\nhint: uninstall_driver, preflight_check\n",
+                  fmt::join(words, " "));
   return kReplacedFailed;
 }
 

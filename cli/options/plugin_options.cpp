@@ -77,11 +77,11 @@ std::string environment_or(const char* name, std::string otherwise) {
   return value == nullptr ? std::move(otherwise) : std::string(value);
 }
 
-Result<plugin::ResourceRules> rules_of(const Session& session, const PluginVerbOptions& serving) {
-  auto rules = resource_rules(session, serving.naming);
+Result<plugin::ResourceRules> rules_of(const Session& session, const PluginVerbOptions& options) {
+  auto rules = resource_rules(session, options.naming);
   if (!rules) return rules;
-  rules->kubevirt = serving.mode != "kata";
-  if (serving.mode != "kubevirt") {
+  rules->kubevirt = options.mode != "kata";
+  if (options.mode != "kubevirt") {
     const plugin::KataRules usual;
     rules->kata = true;
     rules->kata_names = {.gpu_alias = environment_or("P_GPU_ALIAS", usual.gpu_alias),
@@ -98,32 +98,32 @@ std::string own_pod() {
 }
 
 // The kubelet's own directories for its two ways to find plugins.
-std::filesystem::path directory_of(const PluginVerbOptions& serving) {
-  if (serving.kubelet_directory) return *serving.kubelet_directory;
-  return serving.plugin_watcher ? "/var/lib/kubelet/plugins_registry" : "/var/lib/kubelet/device-plugins";
+std::filesystem::path directory_of(const PluginVerbOptions& options) {
+  if (options.kubelet_directory) return *options.kubelet_directory;
+  return options.plugin_watcher ? "/var/lib/kubelet/plugins_registry" : "/var/lib/kubelet/device-plugins";
 }
 
 }  // namespace
 
-Result<plugin::PluginOptions> plugin_options(const Session& session, const PluginVerbOptions& serving) {
-  auto rules = rules_of(session, serving);
+Result<plugin::PluginOptions> plugin_options(const Session& session, const PluginVerbOptions& options) {
+  auto rules = rules_of(session, options);
   if (!rules) return fail(std::move(rules).error());
-  plugin::PluginOptions options;
-  options.kubelet_directory = directory_of(serving).relative_path();
-  options.plugin_watcher = serving.plugin_watcher;
-  options.rules = std::move(*rules);
-  options.cdi_names = serving.cdi_names;
-  options.pod_resources.names = serving.name_pods;
-  options.pod_resources.own_pod = own_pod();
-  options.vgpu_placement =
-      serving.vgpu_placement == "spread" ? plugin::VgpuPlacement::spread : plugin::VgpuPlacement::pack;
-  options.read_vgpus = vgpu::scan_known_vgpus;
-  return options;
+  plugin::PluginOptions out;
+  out.kubelet_directory = directory_of(options).relative_path();
+  out.plugin_watcher = options.plugin_watcher;
+  out.rules = std::move(*rules);
+  out.cdi_names = options.cdi_names;
+  out.pod_resources.names = options.name_pods;
+  out.pod_resources.own_pod = own_pod();
+  out.vgpu_placement =
+      options.vgpu_placement == "spread" ? plugin::VgpuPlacement::spread : plugin::VgpuPlacement::pack;
+  out.read_vgpus = vgpu::scan_known_vgpus;
+  return out;
 }
 
-bool asks_for_labels(const PluginVerbOptions& serving) {
+bool asks_for_labels(const PluginVerbOptions& options) {
   constexpr std::array<std::string_view, 6> kTrue = {"1", "t", "T", "TRUE", "true", "True"};
-  return serving.mode != "kubevirt" &&
+  return options.mode != "kubevirt" &&
          std::ranges::find(kTrue, environment_or("ENABLE_GFD", {})) != kTrue.end();
 }
 
@@ -161,26 +161,26 @@ void add_naming_options(CLI::App& verb, NamingOptions& naming) {
       ->group(kGroup);
 }
 
-void add_plugin_options(CLI::App& verb, PluginVerbOptions& serving) {
-  add_value(verb, "--kubelet-directory DIR [/var/lib/kubelet/device-plugins]", serving.kubelet_directory,
+void add_plugin_options(CLI::App& verb, PluginVerbOptions& options) {
+  add_value(verb, "--kubelet-directory DIR [/var/lib/kubelet/device-plugins]", options.kubelet_directory,
             "the kubelet's directory for plugins");
-  verb.add_flag("--plugin-watcher", serving.plugin_watcher,
+  verb.add_flag("--plugin-watcher", options.plugin_watcher,
                 "let the kubelet find the plugin in its registration directory; the default of "
                 "--kubelet-directory is then /var/lib/kubelet/plugins_registry");
-  add_value(verb, "--mode MODE [kubevirt]", serving.mode,
+  add_value(verb, "--mode MODE [kubevirt]", options.mode,
             "the users of the resources: kubevirt, kata or both; P_GPU_ALIAS and NVSWITCH_ALIAS name "
             "Kata's resources")
       ->check(CLI::IsMember({"kubevirt", "kata", "both"}));
-  add_naming_options(verb, serving.naming);
+  add_naming_options(verb, options.naming);
   add_value(
-      verb, "--vgpu-placement HOW [pack]", serving.vgpu_placement,
+      verb, "--vgpu-placement HOW [pack]", options.vgpu_placement,
       "the order in which vGPUs are allocated: pack prefers few GPUs, spread spreads them over all GPUs")
       ->check(CLI::IsMember({"pack", "spread"}));
   verb.add_flag(
-      "--name-pods", serving.name_pods,
+      "--name-pods", options.name_pods,
       "write the pods of all allocations to advertised.json; while a device is allocated, the plugin "
       "then asks the kubelet every 10 seconds");
-  verb.add_flag("--cdi-names", serving.cdi_names,
+  verb.add_flag("--cdi-names", options.cdi_names,
                 "answer an allocation for Kata with CDI names instead of device nodes");
 }
 

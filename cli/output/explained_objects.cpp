@@ -11,7 +11,6 @@
 #include "cli/output/status_text.h"
 #include "common/text/text.h"
 #include "mdev/framework.h"
-#include "mdev/vgpu_inventory.h"
 #include "vfio/bind/rebind_plan.h"
 #include "vfio/bind/unit_members.h"
 
@@ -234,11 +233,16 @@ std::vector<Way> ways_by_name(const ExplainInputs& inputs, const vfio::PciFuncti
   const std::string address = function.address.text();
   if (vfio::on_vfio_driver(function))
     return {{.command = "ferry vfio unbind --device " + address, .does = "returns it to the host"}};
+  std::vector<Way> ways;
+  if (const auto iommu = vfio::require_iommu(inputs.snapshot.inventory); !iommu) {
+    add_reasons({iommu.error().message}, iommu.error().hint, kNoBind, ways);
+    return ways;
+  }
   vfio::AcceleratorRules rules = inputs.rules.asking_for(function.pci_class());
   rules.named.insert(function.address);
   vfio::RebindRequest request;
   request.accelerators = {function.address};
-  request.untouchable = mdev::carriers_of_vgpus(inputs.snapshot.vgpus);
+  request.untouchable = inputs.carriers;
   // The snapshot asks for the users of a function only if it shares a group with an accelerator.
   vfio::UseReport use;
   if (function.boot_display)
@@ -247,7 +251,6 @@ std::vector<Way> ways_by_name(const ExplainInputs& inputs, const vfio::PciFuncti
       vfio::plan_bind(inputs.snapshot.inventory, rules, request, use, inputs.snapshot.drivers, {}, {});
   if (plan.refusals.empty())
     return {{.command = "ferry vfio bind --device " + address, .does = "gives it to VMs"}};
-  std::vector<Way> ways;
   add_reasons(plan.refusals.front().reasons, plan.refusals.front().hint, kNoBind, ways);
   return ways;
 }

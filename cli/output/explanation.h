@@ -41,6 +41,8 @@ struct ExplainInputs {
   std::string node = {};                      ///< identity, to know vGPUs that Ferry made; empty: it has none
   std::optional<std::string> asked_for = {};  ///< the policy that desired.json names
   vfio::AcceleratorRules rules = {};          ///< Session::rules
+  /// mdev::carriers_of_vgpus(), also of GPUs that count only where they are named.
+  std::map<vfio::PciAddress, std::string> carriers = {};
 };
 
 /// The object that a word of the command line names.

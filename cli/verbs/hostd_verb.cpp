@@ -49,9 +49,9 @@ class KataBeside {
 };
 
 /// Without a CRI socket readiness is unknown, so the file of ready handlers is removed.
-std::shared_ptr<void> kata_beside(const Session& session, EventLoop& loop, const HostdOptions& keeping) {
-  if (!keeping.cri_socket.empty())
-    return std::make_shared<KataBeside>(session, loop, keeping.cri_socket, keeping.kata);
+std::shared_ptr<void> kata_beside(const Session& session, EventLoop& loop, const HostdOptions& options) {
+  if (!options.cri_socket.empty())
+    return std::make_shared<KataBeside>(session, loop, options.cri_socket, options.kata);
   if (auto removed = session.host->remove_file(api::kReadyHandlersFile); !removed) complain(removed.error());
   return nullptr;
 }
@@ -65,21 +65,21 @@ std::vector<std::filesystem::path> of_the_host(const std::vector<std::filesystem
 
 /// Gives their folders to the groups of the agent and of `ferry dra`; empty: neither is another user than
 /// root.
-std::function<void()> keep_folders(const HostFs& host, const HostdOptions& keeping) {
+std::function<void()> keep_folders(const HostFs& host, const HostdOptions& options) {
   std::vector<std::shared_ptr<host::AgentFolders>> all;
   const auto add = [&](host::AgentFolders::Settings settings) {
     all.push_back(std::make_shared<host::AgentFolders>(host, std::move(settings)));
   };
-  if (keeping.agent_group)
-    add({.group = *keeping.agent_group,
+  if (options.agent_group)
+    add({.group = *options.agent_group,
          .lock = api::kAgentLock,
-         .folders = of_the_host(keeping.agent_folders),
-         .trees = of_the_host(keeping.agent_trees)});
-  if (keeping.dra_group) {
+         .folders = of_the_host(options.agent_folders),
+         .trees = of_the_host(options.agent_trees)});
+  if (options.dra_group) {
     // The kubelet and the runtime make most of the folders that `ferry dra` writes, as root's.
-    std::vector<std::filesystem::path> folders = of_the_host(keeping.dra_folders);
+    std::vector<std::filesystem::path> folders = of_the_host(options.dra_folders);
     folders.insert(folders.begin(), std::filesystem::path(api::kCheckpointFile).parent_path());
-    add({.group = *keeping.dra_group,
+    add({.group = *options.dra_group,
          .lock = {},
          .folders = std::move(folders),
          .trees = {},
@@ -121,22 +121,23 @@ ExitStatus keep(const Session& session, const host::NodeLoopOptions& options) {
 
 }  // namespace
 
-ExitStatus hostd_verb(const Session& session, const HostdOptions& keeping) {
-  host::NodeLoopOptions options;
-  options.once = keeping.once;
-  options.keeper.desired_file = keeping.desired.relative_path();
-  options.keeper.status_file = keeping.status_file.relative_path();
-  options.keeper.profiles = keeping.lenient ? Reading::lenient : Reading::strict;
-  if (!options.once) options.beside = [&](EventLoop& loop) { return kata_beside(session, loop, keeping); };
-  if (keeping.dra_user && keeping.dra_group)
-    options.claims = host::ClaimServerSettings{.user = *keeping.dra_user, .group = *keeping.dra_group};
-  if (session.dry_run) return preview_desired(session, options.keeper.desired_file, options.keeper.profiles);
+ExitStatus hostd_verb(const Session& session, const HostdOptions& options) {
+  host::NodeLoopOptions settings;
+  settings.once = options.once;
+  settings.keeper.desired_file = options.desired.relative_path();
+  settings.keeper.status_file = options.status_file.relative_path();
+  settings.keeper.profiles = options.lenient ? Reading::lenient : Reading::strict;
+  if (!settings.once) settings.beside = [&](EventLoop& loop) { return kata_beside(session, loop, options); };
+  if (options.dra_user && options.dra_group)
+    settings.claims = host::ClaimServerSettings{.user = *options.dra_user, .group = *options.dra_group};
+  if (session.dry_run)
+    return preview_desired(session, settings.keeper.desired_file, settings.keeper.profiles);
   if (auto root = require_root(session); !root) return complain(root.error());
-  options.keep_folders = keep_folders(*session.host, keeping);
-  say_if_nothing_is_desired(session, options);
-  if (!keeping.own_scope) return keep(session, options);
+  settings.keep_folders = keep_folders(*session.host, options);
+  say_if_nothing_is_desired(session, settings);
+  if (!options.own_scope) return keep(session, settings);
   const int ended =
-      host::in_own_scope(*session.host, [&] { return static_cast<int>(keep(session, options)); });
+      host::in_own_scope(*session.host, [&] { return static_cast<int>(keep(session, settings)); });
   if (ended >= 0) return static_cast<ExitStatus>(ended);
   return complain({.code = make_error_code(Errc::failed),
                    .message = "hostd: no process could be made",

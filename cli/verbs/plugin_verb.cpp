@@ -8,14 +8,14 @@
 
 namespace ferry::cli {
 
-ExitStatus plugin_verb(const Session& session, const PluginVerbOptions& serving) {
-  const auto options = plugin_options(session, serving);
-  if (!options) return complain(options.error());
-  if (asks_for_labels(serving))
+ExitStatus plugin_verb(const Session& session, const PluginVerbOptions& options) {
+  const auto settings = plugin_options(session, options);
+  if (!settings) return complain(settings.error());
+  if (asks_for_labels(options))
     spdlog::warn(
         "ENABLE_GFD: the node is not labelled by this program but by `ferry agent --feature-labels`");
   const StopOnSignal stop;
-  if (auto served = plugin::run_plugin(*session.host, *options, stop.token()); !served)
+  if (auto served = plugin::run_plugin(*session.host, *settings, stop.token()); !served)
     return complain(served.error());
   return ExitStatus::done;
 }

@@ -112,7 +112,7 @@ struct HostdOptions {
 };
 /// `hostd`: keeps the node as a file says, whenever the file or the node changes, until SIGTERM or SIGINT.
 /// `once`: applies the file one time and ends as apply_verb(). A dry run prints the plan.
-ExitStatus hostd_verb(const Session& session, const HostdOptions& keeping);
+ExitStatus hostd_verb(const Session& session, const HostdOptions& options);
 /// `assert`: compares the node with a policy.
 ExitStatus assert_verb(const Session& session, const ProfileOptions& options);
 /// `export`: the node's present state as policy `name`, which apply and assert take back.
@@ -132,7 +132,7 @@ struct PluginVerbOptions {
 /// `plugin`: serves the kubelet until SIGTERM or SIGINT. P_GPU_ALIAS and NVSWITCH_ALIAS in the environment
 /// name Kata's GPUs and NVSwitches, as for NVIDIA's plugin; empty: each model has its own name. POD_NAME and
 /// POD_NAMESPACE are PodResourcesMonitor::Settings::own_pod.
-ExitStatus plugin_verb(const Session& session, const PluginVerbOptions& serving);
+ExitStatus plugin_verb(const Session& session, const PluginVerbOptions& options);
 
 struct AgentOptions {
   bool once = false;                           ///< false: become ferry-agent

@@ -277,10 +277,9 @@ Result<> remove_all(const HostFs& host, const std::filesystem::path& path) {
 }
 
 Result<UniqueFd> lock_artifacts(const HostFs& host, const std::filesystem::path& top) {
-  // Another user may be able to write the folder: no link in the
-  // lock's place leads to another file, and neither does another name of one. Without O_CREAT first, since
-  // the kernel may refuse that for another user's file in a folder with the sticky bit
-  // (fs.protected_regular).
+  // Another user may be able to write the folder: no link in the lock's place leads to another file, and
+  // neither does another name of one. Without O_CREAT first, since the kernel may refuse that for another
+  // user's file in a folder with the sticky bit (fs.protected_regular).
   constexpr int kFlags = O_RDWR | O_NOFOLLOW | O_NONBLOCK;
   auto fd = host.open(top / kLock, kFlags);
   if (!fd && fd.error().code == std::errc::no_such_file_or_directory)

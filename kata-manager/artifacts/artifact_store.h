@@ -44,7 +44,7 @@ inline constexpr const char* kStaging = "staging";  ///< a version in the making
 inline constexpr const char* kPulled =
     "pulled";  ///< a file with the name of the version that was fetched last
 
-/// True for a version's folder; other names are unfinished work or folders put aside.
+/// True for a version's folder. Other names are kBlobs, kPulled and unfinished work.
 bool is_version(std::string_view name);
 
 /// The version that link() leads to; absent: none of Ferry's.

@@ -149,8 +149,8 @@ class PodResourcesMonitor : Pinned {
   bool ask_again_ = false;        // when the call is over
   std::optional<Reader> reader_;  // absent: no kubelet reads the lists
   Question question_;             // the last one
-  // For the last list that counts: sent at least `period` after the one that counted before it. Ticket 0:
-  // none.
+  // The question of the last list that counts. It was asked at least `period` after the question before it
+  // that counted. Ticket 0: none.
   Question last_counted_;
 };
 

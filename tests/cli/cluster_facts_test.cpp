@@ -318,10 +318,11 @@ TEST(ClusterFacts, TellsAModeByANameThatIsMadeUnasked) {
 }
 
 TEST(ClusterFacts, KnowsTheResourcesOfAmdAndIntelByFerrysNames) {
-  for (const char* const name : {"amd.com/MI355X_VF", "amd.com/692f", "intel.com/DG2", "nvidia.com/render"})
+  for (const char* const name :
+       {"amd.com/MI355X_VF", "amd.com/692f", "intel.com/DG2", "intel.com/e211_VF", "nvidia.com/render"})
     EXPECT_TRUE(kubectl::is_gpu_resource(name)) << name;
   for (const char* const name : {"amd.com/gpu", "amd.com/", "gpu.intel.com/i915", "intel.com/sriov_net",
-                                 "example.com/DG2", "nvidia.com/", "DG2", "cpu"})
+                                 "intel.com/e211_net", "example.com/DG2", "nvidia.com/", "DG2", "cpu"})
     EXPECT_FALSE(kubectl::is_gpu_resource(name)) << name;
   const auto cluster =
       kubectl::cluster_gpus(one_node({{"amd.com/MI355X_VF", 2}, {"amd.com/gpu", 8}, {kWholeL40s, 1}},
@@ -339,6 +340,16 @@ TEST(ClusterFacts, KnowsTheResourcesOfAmdAndIntelByFerrysNames) {
   const json vmi = test::vmi("s", "v", "", {"amd.com/MI355X_VF"}, "Pending");
   const auto checks = kubectl::vm_checks(vmi, one_node({}, {}), std::vector<json>{kubevirt});
   EXPECT_EQ(std::ranges::count(checks, Verdict::fail, &Check::verdict), 2) << "not free, and not permitted";
+}
+
+TEST(ClusterFacts, GpusOfAnotherVendorHoldNoneBack) {
+  const auto unwell = [](const std::string& used) {
+    auto objects = one_node({{used, 1}, {kWholeL40s, 1}}, {gpu_pod("a", "p", "n", {{used, 1}})});
+    objects.nodes[0]["status"]["allocatable"][kWholeL40s] = "0";
+    return kubectl::cluster_gpus(objects).nodes.at(0).resources.at(kWholeL40s).unwell();
+  };
+  EXPECT_EQ(unwell("amd.com/NAVI_31"), 1U);
+  EXPECT_EQ(unwell("nvidia.com/pgpu"), 0U) << "the same GPU may have this name for Kata";
 }
 
 TEST(ClusterFacts, SaysWhatLabelsAskForInTheAgentsOrder) {

@@ -9,6 +9,7 @@
 #include "api/files.h"
 #include "cli/verbs/node_inputs.h"
 #include "hostfs/locks.h"
+#include "tests/support/described_host.h"
 #include "tests/support/machines.h"
 #include "tests/support/must.h"
 #include "tests/vfio/machines.h"
@@ -85,6 +86,35 @@ TEST_F(ExplainAdvertisedDevice, KnowsAResourceThatHasPlacesAloneOrNothingNow) {
   EXPECT_THAT(explained("nvidia.com/AUDIO"),
               AllOf(HasSubstr("0 devices"), HasSubstr("2 places to ask for together with a GPU")));
   EXPECT_THAT(explained("nvidia.com/GONE"), AllOf(HasSubstr("0 devices"), Not(HasSubstr("place"))));
+}
+
+std::string explained_by_name(const ExplainInputs& inputs, const std::string& word) {
+  return explanation_text(explanation_of(inputs, must(find_subject(inputs, word))), {.columns = 160});
+}
+
+TEST(ExplainByName, OffersNoBindWithoutAnIommu) {
+  const test::DescribedHost host("r34-a800-nvswitches");
+  const Session session = open_session(host.path());
+  EXPECT_THAT(explained_by_name(must(read_explain_inputs(session)), "0000:42:00.0"),
+              HasSubstr("`ferry vfio bind --device 0000:42:00.0` gives it to VMs"));
+  host.file("sys/module/vfio/parameters/enable_unsafe_noiommu_mode", "Y\n");
+  EXPECT_THAT(explained_by_name(must(read_explain_inputs(session)), "0000:42:00.0"),
+              AllOf(HasSubstr("it cannot be bound to vfio: vfio runs in its no-IOMMU mode"),
+                    HasSubstr("hint: unset enable_unsafe_noiommu_mode"), Not(HasSubstr("vfio bind"))));
+}
+
+TEST(ExplainByName, OffersNoBindOfAGpuThatCarriesVgpus) {
+  const test::DescribedHost host("r18-gvtg");
+  const std::filesystem::path gpu = "sys/devices/pci0000:00/0000:00:02.0";
+  const std::string vgpu = "4b20d080-1b54-4048-85b3-a6a62d165c01";
+  host.remove(gpu / "boot_vga");
+  host.link(gpu / vgpu / "mdev_type", "../mdev_supported_types/i915-GVTg_V5_8");
+  host.link(std::filesystem::path("sys/bus/mdev/devices") / vgpu, "../../../.." / gpu / vgpu);
+  const Session session = open_session(host.path());
+  EXPECT_THAT(explained_by_name(must(read_explain_inputs(session)), "0000:00:02.0"),
+              AllOf(HasSubstr("it cannot be bound to vfio: 0000:00:02.0 carries 1 vGPU; `ferry vgpu delete "
+                              "--device 0000:00:02.0 --foreign` removes it"),
+                    Not(HasSubstr("vfio bind"))));
 }
 
 }  // namespace

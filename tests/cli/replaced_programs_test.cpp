@@ -159,7 +159,11 @@ TEST_F(ReplacedProgram, DriverManagerHasNothingToDo) {
   EXPECT_EQ(run_ferry_as("driver-manager", {"--version"}).status, 0);
   EXPECT_THAT(run_ferry_as("driver-manager", {"--help"}).out, HasSubstr("preflight_check"));
   EXPECT_EQ(run_ferry_as("driver-manager", {"--help"}).status, 0);
-  EXPECT_EQ(run_ferry_as("driver-manager", {"--node-name", "n1"}).status, 1);
+  const auto none = run_ferry_as("driver-manager", {"--node-name", "n1"});
+  EXPECT_EQ(none.status, 1);
+  EXPECT_THAT(none.err, HasSubstr("there is no command in '--node-name n1'"));
+  EXPECT_THAT(run_ferry_as("driver-manager", {"unload", "--force"}).err,
+              HasSubstr("there is no command in 'unload --force'"));
   EXPECT_EQ(run_ferry_as("driver-manager", {"unload"}).status, 1);
   EXPECT_EQ(run_ferry_as("driver-manager", {}).status, 1);
 }

@@ -226,6 +226,25 @@ TEST_F(NvmlTest, PassesOverALibraryThatCannotBeUsed) {
   EXPECT_TRUE(must(nvml_.read(gpu_)).vgpu_host);
 }
 
+TEST_F(NvmlTest, PassesOverALibraryWithoutItsDriver) {
+  install("run/nvidia/driver/usr/lib64");
+  state("failing 1\n");
+  EXPECT_TRUE(must(nvml_.read(gpu_)).vgpu_host);
+  EXPECT_FALSE(is_open());
+  state("failing 2\n");
+  const auto neither = nvml_.read(gpu_);
+  ASSERT_FALSE(neither);
+  EXPECT_EQ(neither.error().code, Errc::unsupported);
+}
+
+TEST_F(NvmlTest, SaysWhyALibraryCannotBeOpened) {
+  tree_.remove("usr");
+  tree_.link("usr/lib64/libnvidia-ml.so.1", "libnvidia-ml.so.1");
+  const auto looped = nvml_.read(gpu_);
+  ASSERT_FALSE(looped);
+  EXPECT_EQ(looped.error().code, std::errc::too_many_symbolic_link_levels);
+}
+
 // Whoever may write a link in the host's root must not choose what is loaded from ours.
 TEST_F(NvmlTest, DoesNotFollowALinkOutOfTheRoot) {
   tree_.remove("usr");

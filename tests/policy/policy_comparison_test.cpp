@@ -214,6 +214,28 @@ TEST(PolicyExport, LeavesOutAGpuThatNoPolicyDescribes) {
   EXPECT_EQ(name.error().code, Errc::usage);
 }
 
+TEST(PolicyExport, LeavesOutAGpuWhoseVgpusCannotBeRead) {
+  Host host;
+  for (const char* driver : {"nvidia", "nvidia", "vfio-pci"}) host.add(driver);
+  host.carry(1, "T4-4Q");
+  for (const unsigned stuck : {0U, 2U})
+    host.vgpus.gpus[stuck].parents.push_back({.address = host.vgpus.gpus[stuck].address(),
+                                              .problem = Error{.code = Errc::stuck, .message = "stuck"}});
+  const auto exported = export_policy(host.inventory, host.vgpus, "now");
+  ASSERT_TRUE(exported) << exported.error().message;
+  EXPECT_THAT(exported->notes, ElementsAre("GPU 0 (0000:00:00.0): left out: stuck"));
+  EXPECT_EQ(policy_text({.file = {}, .policies = {exported->policy}}),
+            "version: v2\n"
+            "policies:\n"
+            "  now:\n"
+            "  - devices: [1]\n"
+            "    mode: vgpu\n"
+            "    vgpu-devices:\n"
+            "      T4-4Q: 1\n"
+            "  - devices: [2]\n"
+            "    mode: passthrough\n");
+}
+
 TEST(PolicyExport, OfANodeWithoutGpusIsForNone) {
   const auto exported = export_policy({}, {}, "now");
   ASSERT_TRUE(exported) << exported.error().message;

@@ -80,6 +80,7 @@ struct State {
   unsigned no_compute = 0;  // compute instances cannot be made
   unsigned old = 0;         // it knows only the first version of lists of placements
   unsigned no_driver = 0;
+  unsigned failing = 0;  // the calls of nvmlInit that fail before one does not
   unsigned open = 0;
   unsigned next = 1;
   std::vector<nvml::GpuInstanceHandle> instances;
@@ -133,6 +134,7 @@ struct State {
             {"mig_unread", &mig_unread},
             {"no_compute", &no_compute},
             {"no_driver", &no_driver},
+            {"failing", &failing},
             {"old", &old},
             {"held", &held},
             {"open", &open},
@@ -184,6 +186,11 @@ extern "C" {
 Status nvmlInit_v2() {
   State state = State::read();
   if (state.no_driver != 0) return nvml::kDriverNotLoaded;
+  if (state.failing != 0) {
+    --state.failing;
+    state.write();
+    return nvml::kDriverNotLoaded;
+  }
   ++state.open;
   state.write();
   return nvml::kSuccess;
