@@ -131,7 +131,7 @@ TEST_P(EveryChangeForAClaim, ThatHangsIsFinishedOnceItReturns) {
       if (!answer) {
         EXPECT_EQ(answer.error().code, Errc::stuck) << answer.error().message;
       }
-      (void)node.prepare("a", devices());
+      EXPECT_EQ(node.prepare("a", devices()).has_value(), hanging == 0);
       EXPECT_EQ(hanging_writes(node), hanging) << "written again to what hangs";
       node.kernel.release_stuck(ending);
       ends_well(node);

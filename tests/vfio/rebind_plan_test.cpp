@@ -404,6 +404,19 @@ TEST_F(RebindPlanTest, RefusesWhatIsInNoGroupStuckUnreadableOrUntouchable) {
                                    HasSubstr("0000:03:00.0 cannot be read"), "0000:04:00.0 carries 2 vGPUs"));
 }
 
+// The kernel sets a function's driver before the driver's probe returns.
+TEST_F(RebindPlanTest, RefusesAFunctionWhoseBindHangsThoughItHasTheDriver) {
+  kernel_.add_driver({.name = "vfio-pci", .vfio = true});
+  kernel_.add_function({.address = "0000:02:00.0", .group = 2, .driver = "vfio-pci"});
+  EXPECT_THAT(bind({"0000:02:00.0"}).refusals, IsEmpty());
+  stuck_ = {"0000:02:00.0"};
+  const RebindPlan plan = bind({"0000:02:00.0"});
+  EXPECT_THAT(plan.rebinds, IsEmpty());
+  ASSERT_THAT(plan.refusals, SizeIs(1));
+  EXPECT_THAT(plan.refusals[0].reasons,
+              ElementsAre("an earlier write to 0000:02:00.0 has not returned from the kernel"));
+}
+
 // No VM can use it, whatever driver it is on; so neither plan says that all is well.
 TEST_F(RebindPlanTest, RefusesAGpuThatIsOffTheBusWhereverItIs) {
   kernel_.add_driver({.name = "vfio-pci", .vfio = true});

@@ -59,8 +59,9 @@ void object_to_unreadable(const PciFunction& function, Objections& objections);
 void object_to_rebinding(const PciFunction& function, const RebindRequest& request, const UseReport& use,
                          const std::set<std::string>& stuck, Objections& objections, QuiescePlan* to_quiesce);
 
-/// Objects to any change in the group while a write to `function` is stuck. The kernel removes a function's
-/// driver before the driver has finished, so a function whose unbind hangs looks like one without a driver.
+/// Objects to any change in the group while a write to `function` is stuck. The kernel changes a function's
+/// driver before the driver has finished, so a function whose unbind hangs looks like one without a driver,
+/// and one whose bind hangs like one that is bound.
 void object_to_stuck(const PciFunction& function, const std::set<std::string>& stuck, Objections& objections);
 
 /// Objects to any change beside an unreadable `function`, which may have a driver and be in use.

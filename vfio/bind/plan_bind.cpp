@@ -213,10 +213,11 @@ void object_to_bind(const Inventory& inventory, const RebindRequest& request, co
   const Rebind& rebind = candidate.rebind;
   Objections& objections = candidate.objections;
   if (rebind.steps.empty()) {
-    // A function on vfio that no VM can use: a GPU that is off the bus.
+    // A function on vfio that no VM can use: a GPU that is off the bus, or whose bind hangs.
     for (const PciAddress& address : rebind.rebinding()) {
       const PciFunction& function = *inventory.find(address);
       if (!function.override_unread) object_to_unreadable(function, objections);
+      object_to_stuck(function, stuck, objections);
     }
     return;
   }
