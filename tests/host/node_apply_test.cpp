@@ -310,7 +310,7 @@ test::HostChange change_of(const vfio::Step& step) {
 TEST_F(NodeApplyTest, WritesTheStepsThatItHasSaidBeforehandAndNoOthers) {
   for (const char* const items : {kMixed, "  - {devices: all, mode: host}\n"}) {
     SCOPED_TRACE(items);
-    const auto preview = preview_policy(host(), policy(items)).value();
+    const auto preview = preview_policy(context(), policy(items)).value();
     std::vector<test::HostChange> said;
     for (const vfio::RebindPlan* const plan : {&preview.unbound.plan, &preview.bound.plan})
       for (const vfio::Rebind& rebind : plan->rebinds)

@@ -412,7 +412,7 @@ TEST_F(RebindPlanTest, RefusesAFunctionWhoseBindHangsThoughItHasTheDriver) {
   stuck_ = {"0000:02:00.0"};
   const RebindPlan plan = bind({"0000:02:00.0"});
   EXPECT_THAT(plan.rebinds, IsEmpty());
-  ASSERT_THAT(plan.refusals, SizeIs(1));
+  ASSERT_THAT(plan.refusals, testing::SizeIs(1));
   EXPECT_THAT(plan.refusals[0].reasons,
               ElementsAre("an earlier write to 0000:02:00.0 has not returned from the kernel"));
 }
