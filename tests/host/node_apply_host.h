@@ -69,6 +69,7 @@ class NodeApplyTest : public ThreeT4s {
   /// "nvidia" or "vfio-pci", and how many vGPUs.
   std::vector<std::string> state() const {
     std::vector<std::string> out;
+    out.reserve(kGpus.size());
     for (const char* address : kGpus)
       out.push_back(kernel_.driver_of(address) + " " + std::to_string(mdev_.devices_on(address).size()));
     return out;
