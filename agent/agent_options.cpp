@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include <CLI/CLI.hpp>
+#include <fmt/format.h>
 
 namespace ferry::agent {
 namespace {
@@ -15,7 +16,7 @@ void add_words(const CLI::Option& option, std::vector<std::string>& out) {
     if (value.empty())
       out.insert(out.end(), {name, value});
     else
-      out.push_back(name + "=" + value);
+      out.push_back(fmt::format("{}={}", name, value));
   }
 }
 
