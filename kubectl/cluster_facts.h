@@ -117,8 +117,8 @@ struct ClusterObjects {
   std::vector<nlohmann::json> nodes;
   std::vector<nlohmann::json> pods;
   std::vector<nlohmann::json> vmis;
-  std::vector<std::string> notes;           ///< missing facts, each as a sentence
-  std::vector<nlohmann::json> claims = {};  ///< ResourceClaims
+  std::vector<std::string> notes;      ///< missing facts, each as a sentence
+  std::vector<nlohmann::json> claims;  ///< ResourceClaims
 };
 
 struct ClusterGpus {
