@@ -57,7 +57,7 @@ struct ClaimDevice {
   vfio::PciAddress gpu;                         ///< of a whole device: the first GPU of its IOMMU group
   std::string type = {};                        ///< the ID of the vGPU's type; empty: a whole device
   std::optional<std::uint32_t> placement = {};  ///< of a GPU with mixed sizes
-  /// As it was published, without taints. It stays published like this until the claim ends.
+  /// The device as it was published, without taints. It stays published like this until the claim ends.
   Device device;
   CounterSet counters = {};    ///< that it consumes from, as published; no name: none
   PreparedDevice result = {};  ///< empty until the claim is prepared

@@ -24,7 +24,7 @@ struct Trouble {
   std::vector<vfio::PciAddress> members = {};  ///< of the unit that the stage has written to
 };
 
-/// Of a result that is refused or failed.
+/// The reason why a result is refused or failed.
 Trouble trouble_of(const vfio::RebindResult& result) {
   return {.error = result.check().error(),
           .reasons = result.refusal.reasons,

@@ -114,7 +114,8 @@ Result<std::map<std::filesystem::path, Record>> read_all(const HostFs& host) {
       out.emplace(path, parse(host, *text, now));
     } else if (!is_gone(text.error())) {
       Error error = text.error();
-      if (error.hint.empty() && !lacks_means(error)) error.hint = "mend that entry, or remove it";
+      if (error.hint.empty() && !lacks_means(error))
+        error.hint = "remove it once no process of Ferry is in state D (ps), or restart the host";
       return fail(std::move(error));
     }
   }

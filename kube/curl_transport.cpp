@@ -305,7 +305,7 @@ class CurlExchange : Pinned {
   // Credentials are bytes: libcurl reuses a connection only for a request with the same ones.
   void set_credentials(const ClusterAccess& access, const CurlCredentials& credentials) {
     curl_.trust(credentials.authorities, false);
-    // As in Go's clients, only the same authorities sign for a proxy with https://.
+    // Only the same authorities sign for a proxy with https://, as in Go's clients.
     if (!credentials.authorities.empty()) {
       const curl_blob authorities = curl_blob_of(credentials.authorities);
       curl_.set(CURLOPT_PROXY_CAINFO_BLOB, &authorities);

@@ -52,7 +52,7 @@ const host::AcceleratorDescription* gpu_of(const ExplainInputs& inputs, const vf
 std::vector<Way> ways_of(const ExplainInputs& inputs, const host::AcceleratorDescription& description);
 Explanation of_accelerator(const ExplainInputs& inputs, const host::AcceleratorDescription& description);
 
-/// Of a function that counts only by name, or a virtual function of one.
+/// The ways for a function that counts only by name, or for a virtual function of one.
 std::vector<Way> ways_by_name(const ExplainInputs& inputs, const vfio::PciFunction& function);
 Explanation of_function(const ExplainInputs& inputs, const vfio::PciFunction& function);
 

@@ -215,7 +215,8 @@ TEST_F(StuckWritesTest, AreNotKnownWhileOneCannotBeRead) {
   tree_.file("run/ferry/stuck-writes/700.json/in-its-place", "");
   const auto writes = stuck_writes(host_);
   ASSERT_FALSE(writes);
-  EXPECT_EQ(writes.error().hint, "mend that entry, or remove it");
+  EXPECT_EQ(writes.error().hint,
+            "remove it once no process of Ferry is in state D (ps), or restart the host");
   EXPECT_FALSE(clear_ended_records(host_));
 }
 

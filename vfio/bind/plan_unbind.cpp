@@ -110,7 +110,8 @@ std::vector<Step> rollback(const Inventory& inventory, const std::vector<Home>& 
   return steps;
 }
 
-// With vendor-specific VFIO a virtual function serves VMs on the driver of its physical function.
+// True for a virtual function of vendor-specific VFIO, which serves VMs on the driver of its physical
+// function.
 bool on_driver_of_its_gpu(const Inventory& inventory, const PciFunction& function) {
   const PciFunction* physical =
       function.physical_function ? inventory.find(*function.physical_function) : nullptr;
