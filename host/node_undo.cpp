@@ -155,8 +155,8 @@ Result<vfio::RebindRequest> to_vfio_again(const NodeContext& context, const Befo
       if (member.role == vfio::MemberRole::taken_along) request.with.insert(member.address);
       const vfio::PciFunction* had = before.inventory.find(member.address);
       if (had == nullptr || !vfio::on_vfio_driver(*had) || had->override_unread) continue;
-      request.as_before.emplace(
-          member.address, vfio::OnVfio{.driver = *had->driver, .driver_override = had->driver_override});
+      request.as_before.emplace(member.address, vfio::OnVfio{.driver = had->driver.value_or(""),
+                                                             .driver_override = had->driver_override});
     }
   }
   return request;
