@@ -30,6 +30,7 @@
 #include <vector>
 
 #include "common/result.h"
+#include "vfio/judgement/fatal_errors.h"
 
 namespace ferry::api {
 
@@ -64,13 +65,7 @@ struct NotAdvertised {
   std::string reason;
 };
 
-/// A function with fatal PCIe errors, as one plugin process passes it to the next.
-struct FatalErrorsOf {
-  std::string function;       ///< its address
-  std::uint64_t since = 0;    ///< the kernel's count when the function was first seen
-  std::uint64_t binding = 0;  ///< the number by which FatalErrors knows a binding; 0: unknown
-  bool operator==(const FatalErrorsOf&) const = default;
-};
+using vfio::FatalErrorsOf;
 
 struct AdvertisedResources {
   std::uint64_t generation = 0;

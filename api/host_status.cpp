@@ -34,7 +34,15 @@ Json list_of(const std::vector<ReportedUser>& users) {
   return out;
 }
 
+Json json_of(const ReportedFinding& finding) {
+  return {{"rule", finding.rule},     {"about", finding.about.text()}, {"answer", vfio::text(finding.answer)},
+          {"blocks", finding.blocks}, {"text", finding.text},          {"advice", finding.advice}};
+}
+
 Json json_of(const AcceleratorStatus& gpu) {
+  auto findings = Json::array();
+  for (const ReportedFinding& finding : gpu.findings.value_or(std::vector<ReportedFinding>{}))
+    findings.push_back(json_of(finding));
   auto vgpus = Json::array();
   for (const VgpuStatus& vgpu : gpu.vgpus)
     vgpus.push_back(
@@ -54,6 +62,7 @@ Json json_of(const AcceleratorStatus& gpu) {
           {"hint", gpu.hint},
           {"users", list_of(gpu.users)},
           {"only_in_use", gpu.only_in_use},
+          {"findings", gpu.findings ? std::move(findings) : Json()},
           {"vgpus", std::move(vgpus)},
           {"more_vgpus", object_of(gpu.more_vgpus)}};
 }
@@ -78,6 +87,26 @@ ReportedUser read_user(const JsonObject& user) {
           .by_the_plugin = user.flag_or("by_the_plugin", false)};
 }
 
+vfio::PciAddress read_address(const JsonObject& object, const char* key) {
+  const auto address = vfio::PciAddress::parse(object.text(key));
+  if (!address) object.blame(key, address.error().message);
+  return address.value_or(vfio::PciAddress());
+}
+
+ReportedFinding read_finding(const JsonObject& finding) {
+  return {.rule = finding.text("rule"),
+          .about = read_address(finding, "about"),
+          .answer = finding.text("answer") == vfio::text(vfio::Answer::yes) ? vfio::Answer::yes
+                                                                            : vfio::Answer::not_looked,
+          .blocks = finding.texts_or_none("blocks"),
+          .text = finding.text_or_none("text"),
+          .advice = finding.text_or_none("advice")};
+}
+
+UnfitDevice read_unfit(const JsonObject& device) {
+  return {.id = device.text("id"), .driver = device.text_or_none("driver"), .reason = device.text("reason")};
+}
+
 VgpuStatus read_vgpu(const JsonObject& vgpu) {
   return {.id = vgpu.text("id"),
           .type = vgpu.text_or_none("type"),
@@ -95,9 +124,7 @@ Allocation read_allocation(const JsonObject& gpu) {
 }
 
 AcceleratorStatus read_accelerator(const JsonObject& gpu) {
-  const auto address = vfio::PciAddress::parse(gpu.text("address"));
-  if (!address) gpu.blame("address", address.error().message);
-  AcceleratorStatus out{.address = address.value_or(vfio::PciAddress()),
+  AcceleratorStatus out{.address = read_address(gpu, "address"),
                         .id = gpu.text_or_none("id"),
                         .subsystem = gpu.text_or_none("subsystem"),
                         .pci_class = gpu.text_or_none("class"),
@@ -112,6 +139,7 @@ AcceleratorStatus read_accelerator(const JsonObject& gpu) {
                         .hint = gpu.text_or_none("hint"),
                         .users = gpu.list("users", read_user),
                         .only_in_use = gpu.flag_or("only_in_use", false),
+                        .findings = gpu.list_or_none("findings", read_finding),
                         .vgpus = gpu.list("vgpus", read_vgpu),
                         .more_vgpus = gpu.numbers_or_none("more_vgpus")};
   if (auto driver = gpu.text_or_none("driver"); !driver.empty()) out.driver = std::move(driver);
@@ -139,6 +167,7 @@ PluginOrders read_orders(const JsonObject& file) {
   file.expect_version(kStatusVersion);
   return {.generation = file.number_or_none<std::uint64_t>("generation").value_or(0),
           .unavailable = file.list("unavailable", read_unavailable_device),
+          .unfit = file.list_or_none("unfit", read_unfit).value_or(std::vector<UnfitDevice>{}),
           .standby = file.text_or_none("standby")};
 }
 
@@ -180,12 +209,38 @@ bool AcceleratorStatus::counts_as_gpu() const {
   return std::ranges::find(kClasses, pci_class) != kClasses.end();
 }
 
+ReportedFinding reported(const vfio::Finding& finding) {
+  ReportedFinding out{.rule = std::string(vfio::rule(finding.rule).name),
+                      .about = finding.about,
+                      .answer = finding.answer,
+                      .text = finding.text,
+                      .advice = finding.advice};
+  for (const vfio::Blocks act : vfio::all_blocks())
+    if (finding.blocks(act)) out.blocks.emplace_back(vfio::text(act));
+  return out;
+}
+
+std::vector<UnfitDevice> unfit_devices(const HostStatus& status) {
+  std::vector<UnfitDevice> out;
+  for (const AcceleratorStatus& gpu : status.accelerators) {
+    for (const ReportedFinding& finding : gpu.findings.value_or(std::vector<ReportedFinding>{})) {
+      if (finding.answer != vfio::Answer::yes || !finding.has(vfio::text(vfio::Blocks::advertise))) continue;
+      out.push_back({.id = gpu.address.text(), .driver = gpu.driver.value_or(""), .reason = finding.text});
+      break;  // the gravest comes first
+    }
+  }
+  return out;
+}
+
 std::string host_status_text(const HostStatus& status) {
   auto accelerators = Json::array();
   for (const AcceleratorStatus& gpu : status.accelerators) accelerators.push_back(json_of(gpu));
   auto unavailable = Json::array();
   for (const UnavailableDevice& device : status.unavailable)
     unavailable.push_back({{"id", device.id}, {"reason", device.reason}});
+  auto unfit = Json::array();
+  for (const UnfitDevice& device : unfit_devices(status))
+    unfit.push_back({{"id", device.id}, {"driver", device.driver}, {"reason", device.reason}});
   Json error;
   if (status.error) error = {{"message", status.error->message}, {"hint", status.error->hint}};
   return json_text({{"version", kStatusVersion},
@@ -196,6 +251,7 @@ std::string host_status_text(const HostStatus& status) {
                     {"phase", text(status.phase)},
                     {"accelerators", std::move(accelerators)},
                     {"unavailable", std::move(unavailable)},
+                    {"unfit", std::move(unfit)},
                     {"error", std::move(error)},
                     {"features", status.features ? json_of(*status.features) : Json()},
                     {"standby", or_null(status.standby)}});

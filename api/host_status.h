@@ -13,9 +13,12 @@
 //       "state": "ready | blocked | failed | pending | unmanaged", "reason": "...", "hint": "...",
 //       "users": [{"kind": "virtual_machine", "name": "...", "pid": 412 | null,
 //                    "pod_uid": "..." | null, "by_the_plugin": true | false}], "only_in_use": true | false,
+//       "findings": [{"rule": "off-the-bus", "about": "0000:17:00.0", "answer": "yes | not looked at",
+//                     "blocks": ["bind", "ready"], "text": "...", "advice": "..."}],
 //       "vgpus": [{"id": "...", "type": "...", "users": [as above] | null}],
 //        "more_vgpus": {"L40S-12Q": 4}}],
 //    "unavailable": [{"id": "0000:17:00.0", "reason": "..."}],
+//    "unfit": [{"id": "0000:17:00.0", "driver": "vfio-pci", "reason": "..."}],
 //    "error": {"message": "...", "hint": "..."} | null,
 //    "features": {"iommu": "on | off | unsafe_noiommu", "largest_group": 2 | null, "machine": "..." | null,
 //                 "vgpu_types": {"L40S-12Q": 8}} | null,
@@ -25,6 +28,7 @@
 // versions of Ferry only add keys; another change raises `version`.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -34,6 +38,7 @@
 
 #include "api/words.h"
 #include "common/result.h"
+#include "vfio/judgement/finding.h"
 #include "vfio/pci/pci_address.h"
 
 namespace ferry::api {
@@ -50,6 +55,20 @@ struct ReportedUser {
   std::string text() const;
   bool operator==(const ReportedUser&) const = default;
 };
+
+/// A finding of the judgement (vfio/judgement/finding.h), except about device users.
+struct ReportedFinding {
+  std::string rule;  ///< Rule::name
+  vfio::PciAddress about;
+  vfio::Answer answer = vfio::Answer::yes;
+  std::vector<std::string> blocks = {};  ///< acts that it blocks: "bind", "ready"
+  std::string text = {};
+  std::string advice = {};
+
+  bool has(std::string_view act) const { return std::ranges::find(blocks, act) != blocks.end(); }
+  bool operator==(const ReportedFinding&) const = default;
+};
+ReportedFinding reported(const vfio::Finding& finding);
 
 struct VgpuStatus {
   std::string id;
@@ -76,6 +95,8 @@ struct AcceleratorStatus {
   std::string hint;
   std::vector<ReportedUser> users;  ///< of blocked
   bool only_in_use = false;         ///< of blocked: device users are the only obstacle
+  /// Those of its unit, the gravest first. Absent: a former hostd wrote none.
+  std::optional<std::vector<ReportedFinding>> findings = {};
   std::vector<VgpuStatus> vgpus;
   /// Further vGPUs that can be created now, by type. Empty: the GPU cannot be divided, or not yet.
   std::map<std::string, std::uint32_t> more_vgpus = {};
@@ -137,6 +158,16 @@ struct HostStatus {
   bool operator==(const HostStatus&) const = default;
 };
 
+/// A function that no VM can get, by a fact that the device plugin may not see for itself.
+struct UnfitDevice {
+  std::string id;           ///< the address of the accelerator
+  std::string driver = {};  ///< as hostd saw it; under another one the reason is void. Empty: none
+  std::string reason = {};
+  bool operator==(const UnfitDevice&) const = default;
+};
+/// The accelerators with a finding against "advertise".
+std::vector<UnfitDevice> unfit_devices(const HostStatus& status);
+
 /// The file's content. Bytes that are not UTF-8 are replaced; a process may have such a name.
 std::string host_status_text(const HostStatus& status);
 
@@ -148,6 +179,7 @@ Result<HostStatus> read_host_status(std::string_view text);
 struct PluginOrders {
   std::uint64_t generation = 0;
   std::vector<UnavailableDevice> unavailable;
+  std::vector<UnfitDevice> unfit = {};  ///< unfit_devices()
   std::string standby = {};
   bool operator==(const PluginOrders&) const = default;
 };

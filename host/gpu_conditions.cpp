@@ -193,6 +193,19 @@ bool any(const GpuConditions& conditions, api::GpuState state) {
   return std::ranges::any_of(conditions, [&](const auto& one) { return one.second.state == state; });
 }
 
+void add_unready(const ScannedNode& node, const std::map<vfio::PciAddress, policy::Mode>& desired,
+                 GpuConditions& conditions) {
+  for (const auto& [gpu, findings] : node.findings) {
+    const auto mode = desired.find(gpu);
+    const vfio::PciFunction* function = node.inventory.find(gpu);
+    if (mode == desired.end() || mode->second != policy::Mode::passthrough || function == nullptr ||
+        !vfio::on_vfio_driver(*function))
+      continue;
+    if (const vfio::Finding* obstacle = vfio::obstacle_to(findings, vfio::Blocks::ready))
+      add(conditions, gpu, api::GpuState::blocked, {obstacle->text}, obstacle->advice);
+  }
+}
+
 bool writes(const NodePreview& preview) {
   const auto rebinds = [](const vfio::RebindPlan& plan) {
     return std::ranges::any_of(plan.rebinds,
@@ -280,6 +293,11 @@ std::vector<api::AcceleratorStatus> describe(const ScannedNode& node,
     if (mode == desired.end() && !for_dra) one.state = api::GpuState::unmanaged;
     if (const auto condition = conditions.find(gpu.address()); condition != conditions.end())
       copy_into(condition->second, one);
+    if (const auto findings = node.findings.find(gpu.address()); findings != node.findings.end()) {
+      one.findings.emplace();
+      for (const vfio::Finding& finding : findings->second)
+        if (finding.rule != vfio::RuleId::in_use) one.findings->push_back(api::reported(finding));
+    }
     for (const mdev::VgpuDevice& vgpu : gpu.devices)
       one.vgpus.push_back({.id = vgpu.id.text, .type = vgpu.short_name});
     if (one.mode != policy::Mode::passthrough) one.more_vgpus = capacity_of(gpu);

@@ -12,6 +12,7 @@
 #include "api/host_status.h"
 #include "host/node_apply.h"
 #include "hostfs/host_fs.h"
+#include "vfio/judgement/judge.h"
 #include "vfio/pci/inventory.h"
 #include "vfio/use_probe.h"
 
@@ -42,8 +43,16 @@ bool only_pods_hold(const GpuConditions& conditions);
 struct ScannedNode {
   vfio::Inventory inventory;
   mdev::VgpuInventory vgpus;
+  /// The judgement of each accelerator's unit, as if all were asked for and had lost their vGPUs. The users
+  /// of the devices are not looked up for it.
+  std::map<vfio::PciAddress, std::vector<vfio::Finding>> findings = {};
   std::string machine = {};  ///< api::NodeFeatures::machine
 };
+
+/// Adds, as blocked, the GPUs that are to be passed through, are on a vfio driver, and have a finding against
+/// `ready`.
+void add_unready(const ScannedNode& node, const std::map<vfio::PciAddress, policy::Mode>& desired,
+                 GpuConditions& conditions);
 
 bool writes(const NodePreview& preview);
 

@@ -38,6 +38,7 @@ struct PolicyInput {
   vfio::Inventory inventory;
   mdev::VgpuInventory vgpus;
   policy::ResolvedPolicy resolved;
+  std::map<vfio::PciAddress, std::string> named_at = {};  ///< the place of the item that a GPU has
 };
 
 bool is_away(const policy::ResolvedPolicy& resolved, const vfio::PciAddress& gpu) {
@@ -49,10 +50,8 @@ Result<> check_possible(const PolicyInput& input) {
   if (auto allocations = policy::check_allocations(input.resolved, input.inventory, input.vgpus);
       !allocations)
     return allocations;
-  bool any_away = false;
   for (const auto& [gpu, mode] : input.resolved.modes) {
     if (mode != policy::Mode::passthrough || input.inventory.find(gpu) == nullptr) continue;
-    any_away = true;
     for (const vfio::PciAddress& other : vfio::concerned(input.inventory, {gpu})) {
       if (!input.resolved.modes.contains(other) || is_away(input.resolved, other)) continue;
       return fail(Errc::refused,
@@ -61,7 +60,7 @@ Result<> check_possible(const PolicyInput& input) {
                   "give both one mode, or the card another slot");
     }
   }
-  return any_away ? vfio::require_iommu(input.inventory) : Result<>();
+  return {};
 }
 
 // `scanned` as for preview_policy(), here and below.
@@ -75,8 +74,14 @@ Result<PolicyInput> read_input(const NodeContext& context, const policy::Policy&
   for (const vfio::PciAddress& gpu : context.dra) resolved.modes.erase(gpu);
   std::erase_if(resolved.vgpus.items,
                 [&](const vgpu::ProfileItem& item) { return item.only && context.dra.contains(*item.only); });
-  return PolicyInput{
-      .inventory = std::move(*inventory), .vgpus = std::move(*vgpus), .resolved = std::move(resolved)};
+  std::map<vfio::PciAddress, std::string> named_at;
+  for (const policy::PolicyItem& item : policy.items)
+    for (const mdev::VgpuGpu& gpu : vgpus->gpus)
+      if (item.matches(gpu, context.models)) named_at[gpu.address()] = item.gpus.place;
+  return PolicyInput{.inventory = std::move(*inventory),
+                     .vgpus = std::move(*vgpus),
+                     .resolved = std::move(resolved),
+                     .named_at = std::move(named_at)};
 }
 
 struct Rollback {
@@ -106,6 +111,7 @@ vfio::RebindRequest to_give_away(const NodeContext& context, const PolicyInput& 
     return vgpu::is_ours(context.vgpu_host.node, device);
   });
   request.release = input.resolved.release;
+  request.named_at = input.named_at;
   for (const auto& [address, mode] : input.resolved.modes) {
     const vfio::PciFunction* gpu = input.inventory.find(address);
     if (mode == policy::Mode::passthrough && gpu != nullptr && context.rebind_context.rules.match(*gpu))

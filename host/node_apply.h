@@ -63,8 +63,8 @@ struct NodeOutcome {
 };
 
 /// Plans the changes for the present host and writes nothing. `scanned`: its PCI functions, if the caller has
-/// just scanned them; nullptr: they are scanned here. Errors: the host cannot be read, it has no IOMMU
-/// although GPUs go to vfio, or the device users cannot be found. Errc::refused: the policy puts GPUs of one
+/// just scanned them; nullptr: they are scanned here. Errors: the host cannot be read, or the device users
+/// cannot be found. Errc::refused: the policy puts GPUs of one
 /// IOMMU group into two modes.
 Result<NodePreview> preview_policy(const NodeContext& context, const policy::Policy& policy,
                                    const vfio::Inventory* scanned = nullptr);

@@ -11,13 +11,10 @@
 #include "mdev/framework.h"
 #include "mdev/vgpu_inventory.h"
 #include "policy/policy_comparison.h"
+#include "vfio/judgement/unit_facts.h"
 
 namespace ferry::host {
 namespace {
-
-std::string driver_of(const vfio::PciFunction& function) {
-  return function.driver ? "driver " + *function.driver : "no driver";
-}
 
 std::vector<vfio::DeviceUser> users_of(const NodeSnapshot& snapshot, const vfio::PciFunction& function) {
   std::vector<vfio::DeviceUser> out;
@@ -59,6 +56,41 @@ std::vector<VgpuDescription> vgpus_of(const NodeSnapshot& snapshot, const mdev::
   return out;
 }
 
+std::vector<std::string> texts_of(const std::vector<const vfio::Finding*>& findings) {
+  std::vector<std::string> out;
+  for (const vfio::Finding* finding : findings) out.push_back(finding->text);
+  return out;
+}
+
+std::string advice_of(const std::vector<const vfio::Finding*>& findings) {
+  const auto with_advice =
+      std::ranges::find_if(findings, [](const vfio::Finding* finding) { return !finding->advice.empty(); });
+  return with_advice == findings.end() ? std::string() : (*with_advice)->advice;
+}
+
+/// Takes hostd's findings for facts that this process has not looked at.
+void ask_hostd(const std::vector<api::ReportedFinding>& hostd, std::vector<vfio::Finding>& findings) {
+  std::vector<vfio::Finding> seen;
+  std::erase_if(findings, [&](const vfio::Finding& finding) {
+    if (finding.answer != vfio::Answer::not_looked || finding.rule == vfio::RuleId::in_use) return false;
+    const auto reported = std::ranges::find_if(hostd, [&](const api::ReportedFinding& one) {
+      return one.rule == vfio::rule(finding.rule).name && one.about == finding.about;
+    });
+    if (reported == hostd.end()) return true;  // hostd has looked, and found nothing
+    if (reported->answer != vfio::Answer::yes) return false;
+    vfio::Finding taken = finding;
+    taken.answer = vfio::Answer::yes;
+    taken.text = reported->text + " (as ferry hostd saw it)";
+    taken.advice = reported->advice;
+    seen.push_back(std::move(taken));
+    return true;
+  });
+  findings.insert(findings.begin(), seen.begin(), seen.end());
+  std::ranges::stable_sort(findings, {}, [](const vfio::Finding& finding) {
+    return std::pair(finding.answer != vfio::Answer::yes, finding.rule);
+  });
+}
+
 void add_outlook(const NodeSnapshot& snapshot, const vfio::AcceleratorRules& rules,
                  AcceleratorDescription& description) {
   const vfio::PciFunction& function = description.function;
@@ -66,55 +98,29 @@ void add_outlook(const NodeSnapshot& snapshot, const vfio::AcceleratorRules& rul
     description.group_blockers = vfio::viability_blockers(snapshot.inventory, *function.iommu_group);
   description.group_viable =
       snapshot.inventory.has_iommu() && function.iommu_group && description.group_blockers.empty();
-  if (const auto iommu = vfio::require_iommu(snapshot.inventory); !iommu) {
-    description.bindable_reasons = {iommu.error().message};
-    description.bindable_hint = iommu.error().hint;
-    description.not_viable = description.bindable_reasons;
-    return;
-  }
-  vfio::RebindRequest request;
-  request.accelerators = {function.address};
-  request.untouchable = mdev::carriers_of_vgpus(snapshot.vgpus);
-  const vfio::RebindPlan plan =
-      vfio::plan_bind(snapshot.inventory, rules, request, vfio::UseReport{}, snapshot.drivers, {}, {});
-  description.bindable = plan.refusals.empty();
-  if (description.bindable) return;
-  description.bindable_reasons = plan.refusals.front().reasons;
-  description.bindable_hint = plan.refusals.front().hint;
-  // The group may still be bound as a whole, by a command that names all its accelerators.
-  for (const vfio::PciAddress& address : snapshot.inventory.group_of(function)) {
-    const vfio::PciFunction* other = snapshot.inventory.find(address);
-    if (other != nullptr && address != function.address && rules.match(*other))
-      request.accelerators.push_back(address);
-  }
-  request.force = true;
-  const vfio::RebindPlan together =
-      vfio::plan_bind(snapshot.inventory, rules, request, vfio::UseReport{}, snapshot.drivers, {}, {});
-  if (together.refusals.empty()) return;
-  description.not_viable = together.refusals.front().reasons;
-  description.not_viable_hint = together.refusals.front().hint;
-}
+  description.not_viable = texts_of(vfio::obstacles_to(description.findings, vfio::Blocks::prepare));
 
-std::string blocked_reason(const NodeSnapshot& snapshot, const AcceleratorDescription& description) {
-  std::vector<std::string> who;
-  for (const vfio::PciAddress& address : description.group_blockers) {
-    const vfio::PciFunction* function = snapshot.inventory.find(address);
-    if (function != nullptr)
-      who.push_back(
-          fmt::format("{} ({}, {})", address.text(), vfio::kind_of(*function), driver_of(*function)));
-  }
-  return fmt::format("{} {} the kernel from giving the group to a VM", fmt::join(who, ", "),
-                     who.size() == 1 ? "keeps" : "keep");
-}
-
-const StuckWrite* stuck_on(const NodeSnapshot& snapshot, const AcceleratorDescription& description) {
-  const auto found = std::ranges::find_if(snapshot.stuck, [&](const StuckWrite& act) {
-    return concerns(act, description.address().text()) ||
-           std::ranges::any_of(description.members, [&](const MemberDescription& member) {
-             return concerns(act, member.function.address.text());
-           });
+  const auto carriers = mdev::carriers_of_vgpus(snapshot.vgpus);
+  const std::vector<vfio::Unit> alone = vfio::units_of(snapshot.inventory, {function.address}, {});
+  auto findings = vfio::judge(alone.front(), snapshot.inventory, rules, {.carriers = &carriers});
+  std::erase_if(findings, [](const vfio::Finding& finding) {
+    return finding.rule == vfio::RuleId::in_use || finding.answer != vfio::Answer::yes ||
+           !finding.blocks(vfio::Blocks::bind);
   });
-  return found == snapshot.stuck.end() ? nullptr : &*found;
+  description.bindable = findings.empty();
+  std::vector<const vfio::Finding*> against;
+  for (const vfio::Finding& finding : findings) against.push_back(&finding);
+  description.bindable_reasons = texts_of(against);
+  description.bindable_hint = advice_of(against);
+}
+
+/// The condition by the gravest obstacle; the reason names all of its kind.
+Condition of_obstacle(const std::vector<const vfio::Finding*>& obstacles, Health health) {
+  const vfio::Rule& gravest = vfio::rule(obstacles.front()->rule);
+  return {.word = std::string(gravest.word),
+          .health = health,
+          .reason = fmt::format("{}", fmt::join(texts_of(obstacles), "; ")),
+          .hint = advice_of(obstacles)};
 }
 
 // The host status comes before the observed state, since hostd knows the desired state.
@@ -155,12 +161,9 @@ Condition of_use(const NodeSnapshot& snapshot, const AcceleratorDescription& des
 }
 
 Condition of_passthrough(const NodeSnapshot& snapshot, const AcceleratorDescription& description) {
-  if (!snapshot.inventory.has_iommu() || !description.function.iommu_group)
-    return {.word = "no group",
-            .health = Health::bad,
-            .reason = "on a vfio driver without an IOMMU group: no VM can be given it"};
-  if (!description.group_viable)
-    return {.word = "not viable", .health = Health::bad, .reason = blocked_reason(snapshot, description)};
+  if (const auto obstacles = vfio::obstacles_to(description.findings, vfio::Blocks::allocate);
+      !obstacles.empty())
+    return of_obstacle({obstacles.front()}, Health::bad);
   const auto is_sick = [](const api::AdvertisedDevice& device) {
     return !device.healthy && !device.held_with_group;
   };
@@ -210,29 +213,20 @@ Condition of_host_mode(const NodeSnapshot& snapshot, const AcceleratorDescriptio
             .health = Health::attention,
             .reason = description.obstacle,
             .hint = "`ferry doctor --for vgpu` lists what is missing"};
-  if (!description.not_viable.empty())
-    return {.word = "not viable",
+  if (const auto obstacles = vfio::obstacles_to(description.findings, vfio::Blocks::prepare);
+      !obstacles.empty())
+    return of_obstacle(obstacles, Health::attention);
+  if (!description.function.driver)
+    return {.word = "no driver",
             .health = Health::attention,
-            .reason = fmt::format("{}", fmt::join(description.not_viable, "; ")),
-            .hint = description.not_viable_hint};
+            .reason = "no driver has taken it: neither the host nor a VM can use it now"};
   return of_use(snapshot, description);
 }
 
 Condition condition_of(const NodeSnapshot& snapshot, const AcceleratorDescription& description) {
-  if (description.function.problem)
-    return {.word = "unreadable",
-            .health = Health::bad,
-            .reason = description.function.problem->message,
-            .hint = description.function.problem->hint.empty()
-                        ? "`dmesg` says what the kernel saw; a reset of its slot, or the machine off and on "
-                          "again, may bring it back"
-                        : description.function.problem->hint};
-  if (const StuckWrite* act = stuck_on(snapshot, description))
-    return {.word = "stuck",
-            .health = Health::bad,
-            .reason = fmt::format("an earlier act has not returned from the kernel: {} (pid {})", act->act,
-                                  act->pid),
-            .hint = "it is left alone until then; if that never comes, only a reboot helps"};
+  for (const vfio::Finding& finding : description.findings)
+    if (finding.answer == vfio::Answer::yes && vfio::rule(finding.rule).of_the_device)
+      return of_obstacle({&finding}, Health::bad);
   // The host status may be outdated: it does not apply to a GPU whose mode or driver has changed since.
   if (description.status && description.status->mode == description.mode &&
       description.status->driver == description.function.driver) {
@@ -246,10 +240,6 @@ Condition condition_of(const NodeSnapshot& snapshot, const AcceleratorDescriptio
     case policy::Mode::host:
       break;
   }
-  if (!description.function.driver)
-    return {.word = "no driver",
-            .health = Health::attention,
-            .reason = "no driver has taken it: neither the host nor a VM can use it now"};
   return of_host_mode(snapshot, description);
 }
 
@@ -266,11 +256,13 @@ std::string why_not_advertised(const NodeSnapshot& snapshot, const vfio::PciAddr
 }
 
 AcceleratorDescription accelerator(const NodeSnapshot& snapshot, const vfio::AcceleratorRules& rules,
-                                   const policy::ModelNames& models, const vfio::PciFunction& function) {
+                                   const policy::ModelNames& models, const vfio::PciFunction& function,
+                                   std::vector<vfio::Finding> findings) {
   const mdev::VgpuGpu* gpu = snapshot.vgpus.find(function.address);
   AcceleratorDescription description;
   description.function = function;
-  description.model = models ? models(function) : function.ids();
+  description.model = models ? models(function) : std::string();
+  if (description.model.empty()) description.model = function.ids();
   description.mode = mode_of(snapshot, function);
   description.members = members_of(snapshot, rules, function);
   description.users = users_of(snapshot, function);
@@ -294,6 +286,7 @@ AcceleratorDescription accelerator(const NodeSnapshot& snapshot, const vfio::Acc
     description.prior = prior->second;
   if (const auto facts = snapshot.facts.find(function.address); facts != snapshot.facts.end())
     description.facts = facts->second;
+  description.findings = std::move(findings);
   add_outlook(snapshot, rules, description);
   description.condition = condition_of(snapshot, description);
   return description;
@@ -346,6 +339,28 @@ std::vector<api::AdvertisedDevice> advertised_as(const NodeSnapshot& snapshot, c
   return out;
 }
 
+std::map<vfio::PciAddress, std::vector<vfio::Finding>> judge_node(const NodeSnapshot& snapshot,
+                                                                  const vfio::AcceleratorRules& rules,
+                                                                  const vfio::Asked& asked) {
+  const auto stuck = vfio::stuck_functions(snapshot.stuck, snapshot.inventory);
+  auto out = vfio::judge_all(
+      snapshot.inventory, rules,
+      {.use = &snapshot.use, .stuck = &stuck, .unreadable_records = &snapshot.journal.unreadable}, asked);
+  for (auto& [gpu, findings] : out)
+    std::erase_if(findings, [&](const vfio::Finding& finding) {
+      return finding.rule == vfio::RuleId::fatal_errors && finding.answer == vfio::Answer::not_looked &&
+             !snapshot.had_fatal_errors.contains(finding.about);
+    });
+  if (!snapshot.status) return out;
+  for (const api::AcceleratorStatus& status : snapshot.status->accelerators) {
+    const vfio::PciFunction* function = snapshot.inventory.find(status.address);
+    const auto findings = out.find(status.address);
+    if (findings == out.end() || function == nullptr || !status.findings) continue;
+    if (status.driver == function->driver) ask_hostd(*status.findings, findings->second);
+  }
+  return out;
+}
+
 const AcceleratorDescription* NodeDescription::find(const vfio::PciAddress& address) const {
   const auto found = std::ranges::find(accelerators, address, &AcceleratorDescription::address);
   return found == accelerators.end() ? nullptr : &*found;
@@ -360,9 +375,11 @@ const NamedDescription* NodeDescription::find_by_name(const vfio::PciAddress& ad
 NodeDescription describe_node(const NodeSnapshot& snapshot, const vfio::AcceleratorRules& rules,
                               const policy::ModelNames& models) {
   NodeDescription description;
+  auto findings = judge_node(snapshot, rules, {.all_shed = true, .force = true});
   for (const auto& [address, function] : snapshot.inventory.functions) {
     if (rules.match(function)) {
-      description.accelerators.push_back(accelerator(snapshot, rules, models, function));
+      description.accelerators.push_back(
+          accelerator(snapshot, rules, models, function, std::move(findings[address])));
     } else if (rules.match_by_name(function) || is_passed_through_vf(snapshot.inventory, rules, function)) {
       description.by_name.push_back(named(snapshot, models, function));
     }

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,6 +19,7 @@
 #include "policy/policy.h"
 #include "vfio/bind/rebind_plan.h"
 #include "vfio/bind/undo_journal.h"
+#include "vfio/judgement/judge.h"
 #include "vfio/pci/device_facts.h"
 #include "vfio/pci/inventory.h"
 #include "vfio/use_probe.h"
@@ -26,12 +28,13 @@ namespace ferry::host {
 
 /// The input of describe_node().
 struct NodeSnapshot {
-  vfio::Inventory inventory;
+  vfio::Inventory inventory;  ///< with the facts of read_unit_facts()
   mdev::VgpuInventory vgpus;
   vfio::UseReport use;
-  vfio::VfioDriverTable drivers;
   vfio::UndoJournal journal;
   std::vector<StuckWrite> stuck;
+  /// Functions on vfio of which the kernel has counted a fatal error at some time (had_fatal_errors()).
+  std::set<vfio::PciAddress> had_fatal_errors = {};
   std::optional<api::HostStatus> status;                ///< absent: hostd has written none
   bool hostd_runs = true;                               ///< false: `status` is not kept up to date
   std::optional<std::chrono::seconds> status_age = {};  ///< since hostd wrote `status`; absent: not known
@@ -89,6 +92,9 @@ struct AcceleratorDescription {
   /// True if the kernel would let a VM have the group now; otherwise `group_blockers` are in the way.
   bool group_viable = false;
   std::vector<vfio::PciAddress> group_blockers;
+  /// judge_node(), as if all accelerators of its group were asked for and had lost their vGPUs; the gravest
+  /// first.
+  std::vector<vfio::Finding> findings;
   /// True if `vfio bind` would bind the accelerator if it were unused. That command also needs the whole
   /// card, and binds no other accelerator unless asked to.
   bool bindable = false;
@@ -96,7 +102,6 @@ struct AcceleratorDescription {
   std::string bindable_hint = {};
   /// Why no VM can be given it whole, even with all accelerators of its group; empty: a VM can.
   std::vector<std::string> not_viable;
-  std::string not_viable_hint = {};
   std::optional<vfio::DeviceFacts> facts;
 
   const vfio::PciAddress& address() const { return function.address; }
@@ -136,6 +141,12 @@ std::vector<vfio::PciAddress> asked_of(const vfio::Inventory& inventory, const v
 /// The advertised devices that are `device`, an address or a UUID, or are of its group.
 std::vector<api::AdvertisedDevice> advertised_as(const NodeSnapshot& snapshot, const std::string& device,
                                                  std::optional<std::uint32_t> group);
+
+/// The judgement of each accelerator's unit. A fact that the snapshot does not have is hostd's, while its
+/// status is about the same driver.
+std::map<vfio::PciAddress, std::vector<vfio::Finding>> judge_node(const NodeSnapshot& snapshot,
+                                                                  const vfio::AcceleratorRules& rules,
+                                                                  const vfio::Asked& asked);
 
 NodeDescription describe_node(const NodeSnapshot& snapshot, const vfio::AcceleratorRules& rules,
                               const policy::ModelNames& models);

@@ -237,7 +237,7 @@ void NodeKeeper::look_at_claims(const DesiredState& desired) {
   auto plain = make_context_(uses_);
   if (!plain) return;
   const NodeContext context = context_for(std::move(*plain), desired.policy);
-  const auto node = scan_node(context);
+  const auto node = scan_node(context, &watch_, &desired.policy);
   if (!node) return;
   const policy::ResolvedPolicy resolved = policy::resolve(desired.policy, node->vgpus, context.models);
   if (policy::check_allocations(resolved, node->inventory, node->vgpus))
@@ -272,7 +272,7 @@ Round NodeKeeper::keep_without_desired_state() {
   const auto context = make_context_(uses_);
   if (!context) return report(context.error());
   if (const auto trouble = roll_back(*context)) return back_off(report(*trouble));
-  auto node = scan_node(*context);
+  auto node = scan_node(*context, &watch_);
   if (!node) return report(node.error());
   if (auto done = allocate_gpus(*node, {}, *context); !done) return report(done.error());
   RoundSnapshot snapshot;
@@ -286,13 +286,24 @@ Round NodeKeeper::keep_without_desired_state() {
   return std::move(result.round);
 }
 
+void NodeKeeper::doubt_sleepers() {
+  const auto listed = advertised();
+  if (!listed || listed->generation == doubted_at_) return;
+  doubted_at_ = listed->generation;
+  const auto is_sick = [](const api::AdvertisedDevice& device) {
+    return !device.healthy && !device.awaits_release;
+  };
+  if (std::ranges::any_of(listed->devices, is_sick)) watch_.bus.doubt();
+}
+
 Round NodeKeeper::keep_desired_state(const DesiredState& desired) {
+  doubt_sleepers();
   RoundSnapshot snapshot;
   snapshot.desired = mark_of(desired);
   auto plain = make_context_(uses_);
   if (!plain) return report_obstacle(snapshot.desired, {.error = plain.error()});
   std::optional<NodeContext> context(context_for(std::move(*plain), desired.policy));
-  auto node = scan_node(*context);
+  auto node = scan_node(*context, &watch_, &desired.policy);
   if (!node) return roll_back_and_report(snapshot.desired, {.error = node.error()});
   const policy::ResolvedPolicy resolved = policy::resolve(desired.policy, node->vgpus, context->models);
   // preview_policy() refuses a policy that fails this check; no GPU changes its allocation for it.
@@ -382,7 +393,7 @@ Round NodeKeeper::apply(const DesiredState& desired, RoundSnapshot snapshot, con
   ReconcileResult next = reconcile_and_remember(Stage::attempted, snapshot);
   std::optional<ScannedNode> scanned;
   if (next.action == Action::plan_again) {
-    if (auto node = scan_node(*context)) scanned = std::move(*node);
+    if (auto node = scan_node(*context, &watch_, &desired.policy)) scanned = std::move(*node);
     const auto after = preview_policy(*context, desired.policy, scanned ? &scanned->inventory : nullptr);
     snapshot.still_writes = after && writes(*after);
     next = reconcile_and_remember(Stage::attempted, snapshot);
@@ -396,7 +407,7 @@ Round NodeKeeper::report_result(const NodeContext& context, const DesiredState& 
                                 RoundSnapshot snapshot, const NodeProbes& uses,
                                 std::optional<ScannedNode> scanned) {
   if (!scanned) {
-    auto node = scan_node(context);
+    auto node = scan_node(context, &watch_, &desired.policy);
     if (!node) return report_obstacle(snapshot.desired, {.error = node.error()});
     scanned = std::move(*node);
   }
@@ -428,7 +439,7 @@ Round NodeKeeper::report_obstacle(const std::optional<api::DesiredMark>& desired
   snapshot.desired = desired;
   snapshot.is_scanned = false;
   if (const auto context = make_context_(uses_)) {
-    if (auto node = scan_node(*context)) {
+    if (auto node = scan_node(*context, &watch_)) {
       snapshot.is_scanned = true;
       snapshot.models = context->models;
       snapshot.node = std::move(*node);

@@ -45,6 +45,7 @@
 #include "host/gpu_conditions.h"
 #include "host/keeper_memory.h"
 #include "host/node_apply.h"
+#include "host/node_observation.h"
 #include "host/reconcile.h"
 #include "hostfs/host_fs.h"
 #include "vfio/pci/uevents.h"
@@ -186,6 +187,10 @@ class NodeKeeper : Pinned {
   /// them yet.
   bool knows_allocations();
 
+  /// Lets the next scan wake the sleeping GPUs once more if new lists of the plugin have an Unhealthy device:
+  /// its Allocate may have found a GPU off the bus.
+  void doubt_sleepers();
+
   /// Absent also if it cannot be read: StillAdvertisedProbe then permits no change.
   std::optional<api::AdvertisedResources> advertised() const;
   /// The devices that the plugin has allocated. Absent: the plugin's file cannot be read.
@@ -196,6 +201,8 @@ class NodeKeeper : Pinned {
   const MakeContext make_context_;
   const KeeperSettings settings_;
   KeeperMemory memory_;
+  BusWatch watch_;
+  std::uint64_t doubted_at_ = 0;  // generation of the plugin's lists at the last doubt
   StatusFile status_;
   ClaimableGpusFile claimable_;
 };

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "hostfs/stuck_writes.h"
 #include "mdev/vgpu_inventory.h"
 #include "vfio/bind/fence.h"
 #include "vfio/bind/rebind_plan.h"
@@ -67,13 +68,41 @@ bool is_temporary(const vfio::DeviceUser& user) {
 
 }  // namespace
 
-Result<ScannedNode> scan_node(const NodeContext& context) {
+Result<ScannedNode> scan_node(const NodeContext& context, BusWatch* watch, const policy::Policy* policy) {
+  const vfio::AcceleratorRules& rules = context.rebind_context.rules;
   auto inventory = vfio::scan(context.fs());
   if (!inventory) return fail(std::move(inventory).error());
-  auto vgpus = vgpu::scan_known_vgpus(context.fs(), *inventory, context.rebind_context.rules);
+  auto vgpus = vgpu::scan_known_vgpus(context.fs(), *inventory, rules);
   if (!vgpus) return fail(std::move(vgpus).error());
-  return ScannedNode{
+  ScannedNode node{
       .inventory = std::move(*inventory), .vgpus = std::move(*vgpus), .machine = machine_name(context.fs())};
+  vfio::read_unit_facts(context.fs(), rules, node.inventory);
+
+  std::map<vfio::PciAddress, std::string> errors;
+  if (watch != nullptr) {
+    std::set<vfio::PciAddress> asked = context.dra;
+    if (policy != nullptr) {
+      const policy::ResolvedPolicy resolved = policy::resolve(*policy, node.vgpus, context.models);
+      for (const auto& [gpu, mode] : resolved.modes)
+        if (mode == policy::Mode::passthrough) asked.insert(gpu);
+      for (const auto& [gpu, allowed] : resolved.for_dra) asked.insert(gpu);
+    }
+    std::erase_if(asked, [&](const vfio::PciAddress& gpu) { return node.inventory.find(gpu) == nullptr; });
+    const auto members = vfio::concerned(node.inventory, {asked.begin(), asked.end()});
+    watch->bus.look(context.fs(), members, node.inventory);
+    for (mdev::VgpuGpu& gpu : node.vgpus.gpus) gpu.function = *node.inventory.find(gpu.address());
+    for (const auto& [address, function] : node.inventory.functions) {
+      if (!rules.match(function) || !vfio::on_vfio_driver(function)) continue;
+      if (std::string problem = watch->errors.problem(context.fs(), address); !problem.empty())
+        errors.emplace(address, std::move(problem));
+    }
+  }
+  const auto stuck =
+      vfio::stuck_functions(stuck_writes(context.fs()).value_or(std::vector<StuckWrite>{}), node.inventory);
+  node.findings = vfio::judge_all(node.inventory, rules,
+                                  {.stuck = &stuck, .fatal_errors = watch != nullptr ? &errors : nullptr},
+                                  {.all_shed = true}, context.dra);
+  return node;
 }
 
 bool has_leftovers(const NodeContext& context, const vfio::Inventory* scanned) {

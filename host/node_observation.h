@@ -14,6 +14,8 @@
 #include "host/node_apply.h"
 #include "host/usage/advertised_use_probe.h"
 #include "hostfs/host_fs.h"
+#include "vfio/judgement/fatal_errors.h"
+#include "vfio/judgement/unit_facts.h"
 #include "vfio/pci/pci_address.h"
 #include "vfio/use_probe.h"
 
@@ -36,8 +38,17 @@ class GuardedProbes {
   vfio::UseProbe& open_;
 };
 
-/// Errors: the PCI bus, or another directory of the host that exists, cannot be listed.
-Result<ScannedNode> scan_node(const NodeContext& context);
+/// What a process that scans often remembers for its judgement.
+struct BusWatch {
+  vfio::BusMemory bus;
+  vfio::FatalErrors errors;
+};
+
+/// Scans and judges. With `watch`, the GPUs that `policy` passes through or gives to DRA, and those of
+/// NodeContext::dra, are woken once for each binding. Errors: the PCI bus, or another directory of the host
+/// that exists, cannot be listed.
+Result<ScannedNode> scan_node(const NodeContext& context, BusWatch* watch = nullptr,
+                              const policy::Policy* policy = nullptr);
 
 /// True if an earlier run left driver locks, or stopped services that can start now, which any later run
 /// restores. Also if that cannot be read. `scanned` as in vfio::has_services_to_start().

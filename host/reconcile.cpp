@@ -249,6 +249,7 @@ ReconcileResult report_result(const RoundSnapshot& snapshot) {
   ReconcileResult out = result_for(snapshot);
   out.conditions = with_allocations(snapshot, std::move(out.conditions));
   GpuConditions& conditions = out.conditions;
+  add_unready(snapshot.node, snapshot.modes, conditions);
   for (auto& [gpu, condition] : conditions) {
     const auto silent = [](const vfio::DeviceUser& user) { return user.name == kAnyPod; };
     if (condition.state == api::GpuState::blocked && std::ranges::any_of(condition.users, silent))

@@ -51,7 +51,13 @@ class Plugin : Pinned {
         check_(host, options.rules),
         core_(check_,
               {.changed = [this] { loop_.post([this] { snapshot_changed(); }); },
-               .doubted = [this] { loop_.post([this] { scan_soon(); }); }},
+               .doubted =
+                   [this] {
+                     loop_.post([this] {
+                       scan_.doubt();
+                       scan_soon();
+                     });
+                   }},
               options.vgpu_placement),
         monitor_(
             host, loop, queue_, core_, gate_, [this] { allocations_known(); }, monitor_settings(options)),
@@ -171,7 +177,8 @@ class Plugin : Pinned {
     follow_standby();
     // The comparison is with AllocationCore's state, since the scan in between may have failed.
     const api::PluginOrders& orders = shared_.orders();
-    if (orders.unavailable != applied_orders_.unavailable) return scan_soon();
+    if (orders.unavailable != applied_orders_.unavailable || orders.unfit != applied_orders_.unfit)
+      return scan_soon();
     if (std::exchange(applied_orders_.generation, orders.generation) != orders.generation) publish_soon();
   }
 
@@ -208,6 +215,15 @@ class Plugin : Pinned {
       scan.left_to_host.push_back(reason);
     }
     return withheld;
+  }
+
+  /// Lists as Unhealthy the functions that hostd has found unfit by a fact that this process may not see.
+  void mark_unfit(ResourceSet& scan) const {
+    for (const api::UnfitDevice& unfit : shared_.orders().unfit)
+      for (auto& resource : scan.resources)
+        for (AdvertisedDevice& device : resource.devices)
+          if (device.host_name() == unfit.id && device.driver == unfit.driver && device.problem.empty())
+            device.problem = unfit.reason;
   }
 
   void scanned(Result<ResourceSet> scan) {
@@ -259,6 +275,7 @@ class Plugin : Pinned {
     const auto found = options_.rules.kata ? scan.resources : std::vector<Resource>();
     shared_.read_orders();  // after the scan, since hostd announces new devices before it creates them
     auto not_advertised = remove_unavailable(scan);
+    mark_unfit(scan);
     not_advertised.insert(not_advertised.begin(), scan.not_advertised.begin(), scan.not_advertised.end());
     for (const auto& warning : scan.warnings)
       if (warned_.insert(warning).second) spdlog::warn("{}", warning);

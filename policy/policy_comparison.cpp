@@ -5,7 +5,8 @@
 
 #include <fmt/format.h>
 
-#include "vfio/bind/unit_members.h"
+#include "policy/accelerators.h"
+#include "vfio/judgement/judge.h"
 #include "vgpu-dm/plan/comparison.h"
 
 namespace ferry::policy {
@@ -19,19 +20,22 @@ std::string as_found(const mdev::VgpuGpu& gpu, Mode found) {
   return fmt::format("{} ({})", text(found), driver_of(gpu.function));
 }
 
-void compare(const vfio::Inventory& inventory, const mdev::VgpuGpu& gpu, const vgpu::GpuComparison& carried,
-             ModeComparison& comparison) {
+void compare(const mdev::VgpuGpu& gpu, const std::vector<vfio::Finding>& findings,
+             const vgpu::GpuComparison& carried, ModeComparison& comparison) {
   const Mode desired = comparison.desired.value_or(comparison.found);
   const bool away = desired == Mode::passthrough;
-  if (gpu.function.problem) {
-    comparison.difference = fmt::format("{}: expected {}, but it cannot be read: {}", gpu.label(),
-                                        text(desired), gpu.function.problem->message);
+  const auto sick = std::ranges::find_if(findings, [](const vfio::Finding& finding) {
+    return finding.answer == vfio::Answer::yes && vfio::rule(finding.rule).of_the_device;
+  });
+  if (sick != findings.end()) {
+    comparison.difference = fmt::format("{}: expected {}, but {}", gpu.label(), text(desired), sick->text);
   } else if (away != (comparison.found == Mode::passthrough)) {
     comparison.difference =
         fmt::format("{}: expected {}, found {}", gpu.label(), text(desired), as_found(gpu, comparison.found));
   } else if (away) {
-    if (const std::string behind = unfinished(inventory, gpu); !behind.empty())
-      comparison.difference = fmt::format("{}: expected {}, but {}", gpu.label(), text(desired), behind);
+    if (const vfio::Finding* obstacle = vfio::obstacle_to(findings, vfio::Blocks::ready))
+      comparison.difference =
+          fmt::format("{}: expected {}, but {}", gpu.label(), text(desired), obstacle->text);
   } else {
     comparison.difference = carried.difference;
   }
@@ -39,18 +43,17 @@ void compare(const vfio::Inventory& inventory, const mdev::VgpuGpu& gpu, const v
 
 }  // namespace
 
-std::string unfinished(const vfio::Inventory& inventory, const mdev::VgpuGpu& gpu) {
-  for (const auto& [address, function] : inventory.functions) {
-    if (!vfio::is_companion(gpu.function, function) || !function.driver || vfio::on_vfio_driver(function))
-      continue;
-    return fmt::format("{} of its card is on {}", address.text(), *function.driver);
-  }
-  return {};
-}
-
 Mode mode_of(const mdev::VgpuGpu& gpu) {
   if (vfio::on_vfio_driver(gpu.function)) return Mode::passthrough;
   return gpu.devices.empty() ? Mode::host : Mode::vgpu;
+}
+
+std::map<vfio::PciAddress, std::vector<vfio::Finding>> findings_of(const vfio::Inventory& inventory,
+                                                                   const mdev::VgpuInventory& vgpus) {
+  std::set<vfio::PciAddress> gpus;
+  for (const mdev::VgpuGpu& gpu : vgpus.gpus)
+    if (inventory.find(gpu.address()) != nullptr) gpus.insert(gpu.address());
+  return vfio::judge_all(inventory, default_accelerator_rules(), {}, {.all_shed = true, .force = true}, gpus);
 }
 
 std::string ModeComparison::label() const {
@@ -59,6 +62,7 @@ std::string ModeComparison::label() const {
 
 std::vector<ModeComparison> judge_policy(const Policy& policy, const vfio::Inventory& inventory,
                                          const mdev::VgpuInventory& vgpus, const ModelNames& models) {
+  const auto findings = findings_of(inventory, vgpus);
   const ResolvedPolicy resolved = resolve(policy, vgpus, models);
   std::vector<ModeComparison> out;
   for (vgpu::GpuComparison& carried : vgpu::judge(resolved.vgpus, vgpus)) {
@@ -67,7 +71,9 @@ std::vector<ModeComparison> judge_policy(const Policy& policy, const vfio::Inven
     ModeComparison comparison{.index = carried.index, .gpu = carried.gpu, .found = mode_of(*gpu)};
     if (const auto mode = resolved.modes.find(carried.gpu); mode != resolved.modes.end()) {
       comparison.desired = mode->second;
-      compare(inventory, *gpu, carried, comparison);
+      const auto of_gpu = findings.find(carried.gpu);
+      compare(*gpu, of_gpu == findings.end() ? std::vector<vfio::Finding>{} : of_gpu->second, carried,
+              comparison);
       comparison.desired_vgpus = std::move(carried.desired);
     }
     comparison.for_dra = resolved.for_dra.contains(carried.gpu);

@@ -2,20 +2,19 @@
 // Compares a host with a policy.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "mdev/vgpu.h"
 #include "policy/policy.h"
+#include "vfio/judgement/finding.h"
 #include "vfio/pci/inventory.h"
 #include "vgpu-dm/plan/plan.h"
 #include "vgpu-dm/profile/profile.h"
 
 namespace ferry::policy {
-
-/// Names a function of the GPU's card that is still on a driver of the host; empty: none is.
-std::string unfinished(const vfio::Inventory& inventory, const mdev::VgpuGpu& gpu);
 
 /// The mode of a GPU now: `passthrough` on a vfio driver, `vgpu` if it carries vGPUs, else `host`.
 Mode mode_of(const mdev::VgpuGpu& gpu);
@@ -34,10 +33,15 @@ struct ModeComparison {
   std::string label() const;  ///< see VgpuGpu::label
 };
 
-/// Compares each GPU of the node, in order of index: the changes that apply_policy() would make.
-/// For passthrough, the GPU's whole card must be on vfio drivers, or without any.
+/// Compares each GPU of the node, in order of index: the changes that apply_policy() would make. A GPU that
+/// is on vfio differs from passthrough if a finding keeps it from `ready` (vfio/judgement/finding.h).
+/// `inventory` has the facts of read_unit_facts().
 std::vector<ModeComparison> judge_policy(const Policy& policy, const vfio::Inventory& inventory,
                                          const mdev::VgpuInventory& vgpus, const ModelNames& models = {});
+
+/// The findings about the GPUs of `vgpus`, as if all were asked for. Nothing is known of their users.
+std::map<vfio::PciAddress, std::vector<vfio::Finding>> findings_of(const vfio::Inventory& inventory,
+                                                                   const mdev::VgpuInventory& vgpus);
 
 // Finds items of a file that match no GPU of a node. They are no error, since a file may be for many nodes,
 // but they may be a typing mistake.

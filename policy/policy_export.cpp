@@ -68,15 +68,15 @@ PolicyItem item_for_claims(const mdev::VgpuGpu& gpu, const api::ClaimableGpu& cl
 }
 
 /// The reason why no policy describes the GPU as it is; empty: one does.
-std::string why_left_out(const vfio::Inventory& inventory, const mdev::VgpuGpu& gpu) {
+std::string why_left_out(const std::vector<vfio::Finding>& findings, const mdev::VgpuGpu& gpu) {
   if (gpu.function.problem) return gpu.function.problem->message;
   if (mode_of(gpu) != Mode::passthrough) {
     const Error* problem = gpu.problem();
     return problem != nullptr ? problem->message : vgpu::why_no_item(gpu);
   }
-  const std::string rest = unfinished(inventory, gpu);
-  if (rest.empty()) return rest;
-  return fmt::format("{} (`ferry vfio bind --device {}` binds the whole card)", rest, gpu.address().text());
+  const vfio::Finding* obstacle = vfio::obstacle_to(findings, vfio::Blocks::ready);
+  if (obstacle == nullptr) return {};
+  return obstacle->advice.empty() ? obstacle->text : fmt::format("{} ({})", obstacle->text, obstacle->advice);
 }
 
 /// Verifies that the file describes the host, with the code that reads policies and judges hosts.
@@ -112,10 +112,12 @@ Result<ExportedPolicy> export_policy(const vfio::Inventory& inventory, const mde
   if (!profile) return fail(std::move(profile).error());
   ExportedPolicy out{.policy = {.name = name, .items = {}, .place = {}}, .notes = {}};
   auto& items = out.policy.items;
+  auto findings = findings_of(inventory, vgpus);
   for (const mdev::VgpuGpu& gpu : vgpus.gpus) {
     const api::ClaimableGpu* of_claims = for_claims(gpu, claimable);
     if (gpu.by_name && gpu.devices.empty() && of_claims == nullptr) continue;  // not in the profile either
-    if (const std::string why = why_left_out(inventory, gpu); of_claims == nullptr && !why.empty()) {
+    if (const std::string why = why_left_out(findings[gpu.address()], gpu);
+        of_claims == nullptr && !why.empty()) {
       out.notes.push_back(fmt::format("{}: left out: {}", gpu.label(), why));
       continue;
     }

@@ -45,9 +45,10 @@ ValidationFile vfio_file(const DesiredState& desired_state, const api::HostStatu
     return ready_file(kVfioReady, false, "the policy has no GPU for passthrough");
   if (host == nullptr) return ready_file(kVfioReady, false, "the host is not in its desired state");
   const bool ready = std::ranges::all_of(host->accelerators, [](const api::AcceleratorStatus& gpu) {
-    return gpu.desired != policy::Mode::passthrough || gpu.mode == policy::Mode::passthrough;
+    return gpu.desired != policy::Mode::passthrough ||
+           (gpu.mode == policy::Mode::passthrough && gpu.state == api::GpuState::ready);
   });
-  return ready_file(kVfioReady, ready, ready ? "every such GPU is on vfio" : "not every such GPU is on vfio");
+  return ready_file(kVfioReady, ready, ready ? "every such GPU is ready" : "not every such GPU is ready");
 }
 
 ValidationFile vgpu_file(const DesiredState& desired_state, const api::HostStatus* host) {

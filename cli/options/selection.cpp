@@ -13,7 +13,7 @@
 #include "policy/accelerators.h"
 #include "policy/gpu_selection.h"
 #include "vfio/bind/undo_journal.h"
-#include "vfio/bind/unit_members.h"
+#include "vfio/judgement/unit_members.h"
 
 namespace ferry::cli {
 namespace {
@@ -239,7 +239,8 @@ Error nothing_is_all(const std::vector<Criterion>& criteria, const std::vector<C
 }
 
 /// The accelerators under `rules` that meet all criteria, in order of address. Errc::not_found: none does;
-/// the hint lists the values of this host. Without criteria it returns all of them and does not fail.
+/// the hint lists the values of this host. Without criteria it returns all of them and does not fail, nor on
+/// a host without any.
 Result<std::vector<vfio::PciAddress>> choose(const std::vector<Criterion>& criteria,
                                              const vfio::Inventory& inventory,
                                              const vfio::AcceleratorRules& rules,
@@ -267,7 +268,7 @@ Result<std::vector<vfio::PciAddress>> choose(const std::vector<Criterion>& crite
                       address.text(), vfio::kind_of(function), function.ids(), address.text(),
                       function.vendor));
     }
-    return fail(Errc::not_found, "there is no accelerator on this host", "`ferry status` lists them");
+    return out;
   }
   for (const Criterion& criterion : criteria) {
     if (std::ranges::none_of(there, [&](const Candidate& c) { return criterion.holds(c); })) {
@@ -427,6 +428,23 @@ Result<> each_shares_a_group(const vfio::Inventory& inventory, const vfio::Rebin
 
 }  // namespace
 
+const vfio::PciFunction* gpu_of_another_vendor(const vfio::Inventory& inventory,
+                                               const vfio::AcceleratorRules& rules) {
+  const auto found = std::ranges::find_if(inventory.functions, [&](const auto& entry) {
+    return rules.only_by_name(entry.second) &&
+           std::ranges::find(policy::named_vendors(), entry.second.vendor, &policy::NamedVendor::id) !=
+               policy::named_vendors().end();
+  });
+  return found == inventory.functions.end() ? nullptr : &found->second;
+}
+
+std::string no_gpus(const vfio::Inventory& inventory, const vfio::AcceleratorRules& rules) {
+  const vfio::PciFunction* other = gpu_of_another_vendor(inventory, rules);
+  if (other == nullptr) return "there are no GPUs on this host";
+  return fmt::format("there are no GPUs of {} on this host; {} ({}, {}) counts where it is named",
+                     rules.whose, other->address.text(), vfio::kind_of(*other), other->ids());
+}
+
 vfio::AcceleratorRules rules_asked_by(const FilterOptions& options, vfio::AcceleratorRules rules) {
   for (const std::string& text : options.classes)
     if (const auto desired = desired_class(text)) rules = rules.asking_for(desired->pci_class());
@@ -455,6 +473,8 @@ Result<ChosenUnits> select(const SelectionOptions& options, const vfio::Inventor
     const auto chosen = choose(*criteria, inventory, out.rules, names);
     if (!chosen) return fail(chosen.error());
     add_filtered(*chosen, options, inventory, vgpus, record, direction, out);
+    const auto counts = [&](const auto& entry) { return out.rules.match(entry.second); };
+    if (std::ranges::none_of(inventory.functions, counts)) out.nothing = no_gpus(inventory, out.rules);
   }
   if (auto r = add_devices(options, inventory, record, direction, out); !r) return fail(std::move(r).error());
   if (auto r = add_groups(options, inventory, rules, out); !r) return fail(std::move(r).error());

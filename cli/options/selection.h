@@ -42,7 +42,17 @@ struct ChosenUnits {
   vfio::AcceleratorRules rules;  ///< of this command, with the on-request classes that it names
   std::map<vfio::PciAddress, std::string>
       skipped;  ///< skipped by --all or a filter for vGPUs, with the reason
+  std::string nothing =
+      {};  ///< "there are no GPUs on this host"; empty: there are some, or a command names one
 };
+
+/// A GPU of AMD or Intel, which counts where it is named. The displays of management processors and of
+/// virtual machines are none. nullptr: the host has no such GPU.
+const vfio::PciFunction* gpu_of_another_vendor(const vfio::Inventory& inventory,
+                                               const vfio::AcceleratorRules& rules);
+
+/// The sentence about a host on which no function counts: "there are no GPUs on this host".
+std::string no_gpus(const vfio::Inventory& inventory, const vfio::AcceleratorRules& rules);
 
 /// `rules` with the on-request classes that --class names and the vendors that --vendor names.
 vfio::AcceleratorRules rules_asked_by(const FilterOptions& options, vfio::AcceleratorRules rules);

@@ -11,8 +11,7 @@
 #include "cli/output/status_text.h"
 #include "common/text/text.h"
 #include "mdev/framework.h"
-#include "vfio/bind/rebind_plan.h"
-#include "vfio/bind/unit_members.h"
+#include "vfio/judgement/judge.h"
 
 namespace ferry::cli {
 namespace {
@@ -106,6 +105,19 @@ ExplanationPart condition_part(policy::Mode mode, const host::Condition& conditi
   return out;
 }
 
+/// Every reason of the judgement that the state above does not name.
+ExplanationPart findings_part(const host::AcceleratorDescription& description) {
+  ExplanationPart out{.label = "findings", .lines = {}};
+  for (const vfio::Finding& finding : description.findings) {
+    if (description.condition.reason.find(finding.text) != std::string::npos || finding.user) continue;
+    const bool seen = finding.answer == vfio::Answer::yes;
+    out.lines.push_back({.text = fmt::format("{}{}: {}", vfio::rule(finding.rule).name,
+                                             seen ? "" : " (not looked at)", finding.text),
+                         .tint = seen ? Tint::attention : Tint::dim});
+  }
+  return out;
+}
+
 ExplanationPart vgpus_part(const host::AcceleratorDescription& description) {
   ExplanationPart out{.label = "vGPUs", .lines = {}};
   for (const host::VgpuDescription& vgpu : description.vgpus) {
@@ -188,6 +200,8 @@ Explanation of_accelerator(const ExplainInputs& inputs, const host::AcceleratorD
                                                description.function.ids()),
                           .parts = {}};
   explanation.parts.push_back(condition_part(description.mode, description.condition));
+  if (auto findings = findings_part(description); !findings.lines.empty())
+    explanation.parts.push_back(std::move(findings));
   explanation.parts.push_back(part("place", place_lines(inputs, description.function)));
   explanation.parts.push_back(group_part(inputs, description.function));
   if (description.facts) add_facts(explanation, *description.facts);
@@ -234,24 +248,21 @@ std::vector<Way> ways_by_name(const ExplainInputs& inputs, const vfio::PciFuncti
   if (vfio::on_vfio_driver(function))
     return {{.command = "ferry vfio unbind --device " + address, .does = "returns it to the host"}};
   std::vector<Way> ways;
-  if (const auto iommu = vfio::require_iommu(inputs.snapshot.inventory); !iommu) {
-    add_reasons({iommu.error().message}, iommu.error().hint, kNoBind, ways);
-    return ways;
-  }
   vfio::AcceleratorRules rules = inputs.rules.asking_for(function.pci_class());
   rules.named.insert(function.address);
-  vfio::RebindRequest request;
-  request.accelerators = {function.address};
-  request.untouchable = inputs.carriers;
+  const std::vector<vfio::Unit> units = vfio::units_of(inputs.snapshot.inventory, {function.address}, {});
   // The snapshot asks for the users of a function only if it shares a group with an accelerator.
-  vfio::UseReport use;
-  if (function.boot_display)
-    use.users[address] = {{.kind = vfio::DeviceUser::Kind::boot_display, .name = "boot_vga", .what = {}}};
-  const vfio::RebindPlan plan =
-      vfio::plan_bind(inputs.snapshot.inventory, rules, request, use, inputs.snapshot.drivers, {}, {});
-  if (plan.refusals.empty())
-    return {{.command = "ferry vfio bind --device " + address, .does = "gives it to VMs"}};
-  add_reasons(plan.refusals.front().reasons, plan.refusals.front().hint, kNoBind, ways);
+  const auto findings =
+      vfio::judge(units.front(), inputs.snapshot.inventory, rules, {.carriers = &inputs.carriers});
+  std::vector<std::string> reasons;
+  std::string hint;
+  for (const vfio::Finding& finding : findings) {
+    if (finding.answer != vfio::Answer::yes || !finding.blocks(vfio::Blocks::bind)) continue;
+    reasons.push_back(finding.text);
+    if (hint.empty()) hint = finding.advice;
+  }
+  if (reasons.empty()) return {{.command = "ferry vfio bind --device " + address, .does = "gives it to VMs"}};
+  add_reasons(reasons, hint, kNoBind, ways);
   return ways;
 }
 

@@ -34,6 +34,16 @@ json to_json(const vfio::PriorState& prior) {
   return {{"driver", or_null(prior.driver)}, {"driver_override", or_null(prior.driver_override)}};
 }
 
+json to_json(const vfio::Finding& finding) {
+  const api::ReportedFinding reported = api::reported(finding);
+  return {{"rule", reported.rule},
+          {"about", reported.about.text()},
+          {"answer", std::string(vfio::text(reported.answer))},
+          {"blocks", reported.blocks},
+          {"text", reported.text},
+          {"advice", reported.advice}};
+}
+
 json status_of(const api::AcceleratorStatus& status) {
   return {{"mode", status.desired ? json(std::string(text(*status.desired))) : json(nullptr)},
           {"allocation", std::string(text(status.allocation))},
@@ -86,6 +96,7 @@ json to_json(const host::AcceleratorDescription& description) {
   entry["movable"] = description.bindable;
   entry["movable_reasons"] = description.bindable_reasons;
   entry["not_viable"] = description.not_viable;
+  entry["findings"] = list_of(description.findings);
   if (description.facts) entry["facts"] = to_json(*description.facts);
   entry["vgpu_framework"] = description.framework->name();
   entry["vgpus"] = list_of(description.vgpus);

@@ -10,10 +10,12 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/options/plugin_options.h"
+#include "cli/options/selection.h"
 #include "cli/output/check_report.h"
 #include "cli/output/document.h"
 #include "cli/output/wait_note.h"
 #include "cli/verbs/kata_inputs.h"
+#include "cli/verbs/node_inputs.h"
 #include "cli/verbs/verbs.h"
 #include "common/text/text.h"
 #include "dra/dra_checks.h"
@@ -113,7 +115,12 @@ Result<std::vector<Check>> checks_for(const std::string& purpose, const Session&
   if (purpose == kKata) return checks_for_kata(session, options);
   if (purpose == "vgpu") return host::vgpu_checks(*session.host, inventory, rules.accelerators);
   if (purpose == "kubevirt") return checks_for_kubevirt(*session.host, inventory, rules);
-  if (purpose == "passthrough") return vfio::passthrough_checks(*session.host, inventory, rules.accelerators);
+  if (purpose == "passthrough") {
+    const auto snapshot = snapshot_node(session, Depth::rows);
+    if (!snapshot) return fail(snapshot.error());
+    return vfio::passthrough_checks(*session.host, inventory, rules.accelerators,
+                                    host::judge_node(*snapshot, rules.accelerators, {}));
+  }
   std::vector<Check> checks = dra::dra_checks(*session.host, inventory, rules.accelerators);
   add_of_host(checks, kata::cdi_check(*session.host, running_containerd(session)));
   return checks;
@@ -166,6 +173,18 @@ ExitStatus doctor_verb(const Session& session, const DoctorOptions& options) {
   std::optional<WaitNote> waits(std::in_place, "checking the host");
   auto inventory = vfio::scan(*session.host);
   if (!inventory) return complain(inventory.error());
+  const auto counts = [&](const auto& entry) { return session.rules.match(entry.second); };
+  if (!purposes->contains(kKata) && std::ranges::none_of(inventory->functions, counts) &&
+      gpu_of_another_vendor(*inventory, session.rules) == nullptr) {
+    waits.reset();
+    return print(
+        session,
+        {.document = {{"for", *purposes},
+                      {"checks", json::array()},
+                      {"summary", {{"passed", 0}, {"warnings", 0}, {"failed", 0}, {"unknown", 0}}}},
+         .text = fmt::format("{}: not applicable: {}\n", join({purposes->begin(), purposes->end()}, ", "),
+                             no_gpus(*inventory, session.rules))});
+  }
   const auto members = host::asked_of(*inventory, session.rules);
   vfio::read_overrides(*session.host, *session.writer, members, *inventory);
   plugin::DeviceNames names(*session.host);

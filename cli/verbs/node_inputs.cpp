@@ -23,6 +23,8 @@
 #include "policy/kubernetes_files.h"
 #include "policy/policy_yaml.h"
 #include "vfio/bind/driver_choice.h"
+#include "vfio/judgement/fatal_errors.h"
+#include "vfio/judgement/unit_facts.h"
 #include "vgpu-dm/plan/stable_uuid.h"
 
 namespace ferry::cli {
@@ -193,9 +195,13 @@ Result<host::NodeSnapshot> snapshot_node(const Session& session, Depth depth) {
   auto vgpus = mdev::scan_vgpus(*session.host, snapshot.inventory, session.rules);
   if (!vgpus) return fail(std::move(vgpus).error());
   snapshot.vgpus = std::move(*vgpus);
-  snapshot.drivers = vfio::VfioDriverTable::read(*session.host);
+  vfio::read_unit_facts(*session.host, session.rules, snapshot.inventory);
 
   const auto members = host::asked_of(snapshot.inventory, session.rules);
+  for (const vfio::PciAddress& member : members)
+    if (vfio::on_vfio_driver(*snapshot.inventory.find(member)) &&
+        vfio::had_fatal_errors(*session.host, member))
+      snapshot.had_fatal_errors.insert(member);
   read_overrides_for(session, depth, members, snapshot.inventory);
   if (depth == Depth::all) {
     for (const auto& [address, function] : snapshot.inventory.functions) {

@@ -19,6 +19,8 @@
 #include "policy/policy_comparison.h"
 #include "policy/policy_export.h"
 #include "policy/policy_yaml.h"
+#include "vfio/judgement/unit_facts.h"
+#include "vfio/judgement/unit_members.h"
 #include "vgpu-dm/profile/profile.h"
 #include "vgpu-dm/types/type_table.h"
 
@@ -109,9 +111,15 @@ json to_json(const policy::ModeComparison& comparison) {
 ExitStatus assert_verb(const Session& session, const ProfileOptions& options) {
   const auto policy = chosen_policy(options);
   if (!policy) return complain(policy.error());
-  const auto node = read_node(session, policy::rules_for(*policy, session.rules));
+  const vfio::AcceleratorRules rules = policy::rules_for(*policy, session.rules);
+  auto node = read_node(session, rules);
   if (!node) return complain(node.error());
   const policy::ModelNames models = model_names(session);
+  vfio::read_unit_facts(*session.host, rules, node->inventory);
+  const auto asked = policy::resolve(*policy, node->vgpus, models).modes;
+  for (const auto& [gpu, mode] : asked)
+    if (mode == policy::Mode::passthrough)
+      vfio::wake_sleepers(*session.host, vfio::concerned(node->inventory, {gpu}), node->inventory);
   const auto idle = policy::items_without_gpu(*policy, node->vgpus, models);
   warn_of_idle(idle);
   std::string out;
@@ -129,8 +137,9 @@ ExitStatus assert_verb(const Session& session, const ProfileOptions& options) {
 ExitStatus export_verb(const Session& session, const std::string& name) {
   const auto rules = vgpu_rules(session);
   if (!rules) return complain(rules.error());
-  const auto node = read_node(session, *rules);
+  auto node = read_node(session, *rules);
   if (!node) return complain(node.error());
+  vfio::read_unit_facts(*session.host, *rules, node->inventory);
   policy::ManagedGpus managed;
   for (const mdev::VgpuGpu& gpu : node->vgpus.gpus) {
     if (policy::asks_library_to_export(gpu))

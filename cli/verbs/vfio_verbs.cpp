@@ -15,16 +15,10 @@
 namespace ferry::cli {
 namespace {
 
-// A host without an IOMMU refuses every group before a write, so the exit status is a refusal's.
-ExitStatus complain_of_refusal(Error error) {
-  if (error.code == Errc::unsupported) error.code = make_error_code(Errc::refused);
-  return complain(error);
-}
-
 ExitStatus preview(const vfio::RebindContext& context, const Session& session, const ChosenUnits& selection,
                    vfio::Direction direction) {
   auto preview = vfio::preview_rebinds(context, selection.request, direction);
-  if (!preview) return complain_of_refusal(std::move(preview).error());
+  if (!preview) return complain(preview.error());
   return print(session, show_rebinds(session, *preview, selection.skipped, direction));
 }
 
@@ -34,8 +28,14 @@ ExitStatus apply(const vfio::RebindContext& context, const Session& session, con
     const WaitNote waits("changing drivers");
     return vfio::apply_rebinds(context, selection.request, direction);
   }();
-  if (!outcome) return complain_of_refusal(std::move(outcome).error());
+  if (!outcome) return complain(outcome.error());
   return print(session, show_rebinds(session, *outcome, selection.skipped, direction));
+}
+
+ExitStatus nothing_to_do(const Session& session, const ChosenUnits& selection, vfio::Direction direction) {
+  VerbOutput shown = show_rebinds(session, vfio::RebindPreview{}, {}, direction);
+  shown.text = fmt::format("nothing to do: {}\n", selection.nothing);
+  return print(session, shown);
 }
 
 /// The accelerators that a bind would change.
@@ -68,6 +68,7 @@ ExitStatus run(const Session& session, vfio::Direction direction, bool asks, Cho
   if (session.dry_run) {
     auto selection = choose();
     if (!selection) return complain(selection.error());
+    if (!selection->nothing.empty()) return nothing_to_do(session, *selection, direction);
     return preview(rebind_context(session, selection->rules), session, *selection, direction);
   }
   std::optional<AskedDevices> agreed;
@@ -76,16 +77,17 @@ ExitStatus run(const Session& session, vfio::Direction direction, bool asks, Cho
     const auto selection = choose();
     if (!selection) return complain(selection.error());
     const auto answer = answered(session, *selection);
-    if (!answer) return complain_of_refusal(Error(answer.error()));
+    if (!answer) return complain(answer.error());
     agreed = *answer;
   }
   const auto change = begin_change(session);
   if (!change) return complain(change.error());
   auto selection = choose();
   if (!selection) return complain(selection.error());
+  if (!selection->nothing.empty()) return nothing_to_do(session, *selection, direction);
   if (agreed) {
     const auto devices = bound_by(session, *selection);
-    if (!devices) return complain_of_refusal(Error(devices.error()));
+    if (!devices) return complain(devices.error());
     if (const auto same = check_answer(*agreed, *devices, "accelerator"); !same)
       return complain(same.error());
   }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/text/json.h"
 
+#include <algorithm>
+
 namespace ferry {
 namespace {
 
@@ -45,6 +47,18 @@ std::vector<std::uint32_t> JsonObject::numbers(const char* key) const {
     }
     out.push_back(value.get<std::uint32_t>());
   }
+  return out;
+}
+
+std::vector<std::string> JsonObject::texts_or_none(const char* key) const {
+  std::vector<std::string> out;
+  const nlohmann::json* const list = find(key);
+  if (list == nullptr) return out;
+  if (!list->is_array() || !std::ranges::all_of(*list, [](const auto& one) { return one.is_string(); })) {
+    blame(key, "expected a list of texts");
+    return out;
+  }
+  for (const auto& one : *list) out.push_back(one.get<std::string>());
   return out;
 }
 

@@ -56,6 +56,8 @@ class JsonObject {
   /// A list of whole numbers from 0 on.
   std::vector<std::uint32_t> numbers(const char* key) const;
   std::map<std::string, std::uint32_t> numbers_or_none(const char* key) const;
+  /// A list of texts.
+  std::vector<std::string> texts_or_none(const char* key) const;
 
   /// The key must be there, also if its value is null.
   void expect_key(const char* key) const;

@@ -15,6 +15,8 @@
 #include "policy/policy.h"
 #include "vfio/bind/rebind_apply.h"
 #include "vfio/bind/rebind_plan.h"
+#include "vfio/judgement/judge.h"
+#include "vfio/judgement/unit_facts.h"
 #include "vfio/pci/inventory.h"
 #include "vfio/pci/vm_nodes.h"
 #include "vgpu-dm/apply/apply.h"
@@ -194,6 +196,23 @@ Result<> require_unused(const NodeContext& context, const vfio::Inventory& inven
   return {};
 }
 
+/// Errc::refused: a fact about the host keeps the GPUs from a VM. Asks the devices, and wakes them for it.
+Result<> require_fit(const NodeContext& context, const std::vector<PciAddress>& gpus) {
+  const vfio::AcceleratorRules& rules = context.rebind_context.rules;
+  auto inventory = vfio::scan(context.fs());
+  if (!inventory) return fail(std::move(inventory).error());
+  for (const PciAddress& gpu : gpus)
+    if (inventory->find(gpu) == nullptr) return gone(gpu);
+  vfio::read_unit_facts(context.fs(), rules, *inventory);
+  vfio::wake_sleepers(context.fs(), vfio::concerned(*inventory, gpus), *inventory);
+  for (const vfio::Unit& unit : vfio::units_of(*inventory, gpus, {})) {
+    const auto findings = vfio::judge(unit, *inventory, rules, {}, {.all_shed = true, .force = true});
+    if (const vfio::Finding* obstacle = vfio::obstacle_to(findings, vfio::Blocks::prepare))
+      return refuse(obstacle->text, obstacle->advice);
+  }
+  return {};
+}
+
 void log_rest(const vfio::RebindOutcome& outcome) {
   for (const std::string& note : outcome.notes) spdlog::info("{}", note);
   for (const Error& error : outcome.errors) spdlog::warn("{}", error.text());
@@ -269,8 +288,10 @@ Result<> bind_whole(const NodeContext& context, const ScannedNode& node, const C
     else if (function->sriov_numvfs > 0)
       has_functions = true;
   }
-  if (on_vfio)
+  if (on_vfio) {
     if (auto unused = require_unused(context, node.inventory, gpus); !unused) return unused;
+    if (auto fit = require_fit(context, gpus); !fit) return fit;
+  }
   if (has_functions) return bind_without_functions(context, gpus, claim.label(), policy.release);
   vfio::RebindRequest request;
   request.accelerators = gpus;
@@ -495,8 +516,10 @@ std::optional<DeviceFailure> make_device_ready(const NodeContext& context, const
   if (!device.is_whole()) return make_vgpu(context, node, claim, device, policy);
   // The undo journal has exactly the writes that are left to be undone. A GPU that was on vfio before has
   // none.
-  if (auto bound = bind_whole(context, node, claim, device, policy); !bound)
-    return DeviceFailure{.error = std::move(bound).error(), .is_clean = device.was_on_vfio};
+  auto bound = bind_whole(context, node, claim, device, policy);
+  // A bind shows facts that no one could see before: a framebuffer that stays, a node that does not come.
+  if (bound) bound = require_fit(context, addresses_of(device));
+  if (!bound) return DeviceFailure{.error = std::move(bound).error(), .is_clean = device.was_on_vfio};
   return std::nullopt;
 }
 

@@ -156,29 +156,15 @@ std::string why_no_placements(const ClaimableFacts& facts, const mdev::VgpuGpu& 
   return said == facts.managed.end() ? std::string() : why_no_mixed_sizes(said->second);
 }
 
-/// The reason why the GPU cannot be bound to a vfio driver with its group, whoever uses it; empty: it can.
-std::string bind_obstacle(const ClaimableFacts& facts, const mdev::VgpuGpu& gpu) {
-  const vfio::Inventory& inventory = facts.node.inventory;
-  if (const auto iommu = vfio::require_iommu(inventory); !iommu) return iommu.error().message;
-  if (!gpu.function.iommu_group) return "it has no IOMMU group";
-  vfio::RebindRequest request;
-  for (const vfio::PciAddress& member : inventory.group_of(gpu.function))
-    if (facts.node.vgpus.find(member) != nullptr) request.accelerators.push_back(member);
-  request.sheds_functions.insert(request.accelerators.begin(), request.accelerators.end());
-  request.force = true;
-  const vfio::RebindPlan plan =
-      vfio::plan_bind(inventory, facts.rules, request, vfio::UseReport{}, vfio::VfioDriverTable{}, {}, {});
-  if (plan.refusals.empty()) return {};
-  const std::vector<std::string>& reasons = plan.refusals.front().reasons;
-  return reasons.empty() ? "it cannot be bound to a vfio driver" : reasons.front();
+std::vector<vfio::Finding> findings_of(const ClaimableFacts& facts, const mdev::VgpuGpu& gpu) {
+  const auto found = facts.node.findings.find(gpu.address());
+  return found == facts.node.findings.end() ? std::vector<vfio::Finding>{} : found->second;
 }
 
 /// The reason for GpuHealth::unhealthy whatever a claim asks for; empty: there is none.
 std::string illness_of(const ClaimableFacts& facts, const mdev::VgpuGpu& gpu) {
-  if (gpu.function.problem) return "it cannot be read: " + gpu.function.problem->message;
-  for (const vfio::PciAddress& member : vfio::concerned(facts.node.inventory, {gpu.address()}))
-    if (facts.stuck.contains(member))
-      return fmt::format("a write to {} has not returned from the kernel", member.text());
+  for (const vfio::Finding& finding : findings_of(facts, gpu))
+    if (finding.answer == vfio::Answer::yes && vfio::rule(finding.rule).of_the_device) return finding.text;
   for (const vfio::PciAddress& function : gpu.functions)
     if (facts.stuck.contains(function))
       return fmt::format("a write to {} has not returned from the kernel", function.text());
@@ -220,9 +206,11 @@ api::ClaimableGpu claimable_gpu(const ClaimableFacts& facts, const mdev::VgpuGpu
     out.vgpu_reason = now.vgpu_reason;
   }
   if (out.reason.empty()) {
-    const std::string obstacle = bind_obstacle(facts, gpu);
-    if (!obstacle.empty()) out.whole = false;
-    if (!obstacle.empty() && (out.types.empty() || !out.iommu_group)) out.reason = obstacle;
+    const std::vector<vfio::Finding> findings = findings_of(facts, gpu);
+    if (const vfio::Finding* obstacle = vfio::obstacle_to(findings, vfio::Blocks::prepare)) {
+      out.whole = false;
+      if (out.types.empty() || !out.iommu_group) out.reason = obstacle->text;
+    }
     const std::string unplaced = why_no_placements(facts, gpu, out);
     if (!out.whole && out.reason.empty()) out.reason = unplaced;
   }

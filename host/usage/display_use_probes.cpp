@@ -22,6 +22,11 @@ Result<vfio::UseReport> screen_users(const HostFs& host, std::span<const vfio::U
     auto& users = report.users[question.device];
     if (function->boot_display)
       users.push_back({.kind = vfio::DeviceUser::Kind::boot_display, .name = "boot_vga", .what = {}});
+    if (function->firmware_framebuffer) {
+      users.push_back(
+          {.kind = vfio::DeviceUser::Kind::framebuffer, .name = *function->firmware_framebuffer, .what = {}});
+      continue;
+    }
     const auto ranges = host.read_attribute(vfio::sysfs_path(*address) / "resource");
     if (!ranges) {
       if (!is_gone(ranges.error()))

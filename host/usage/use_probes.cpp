@@ -250,6 +250,22 @@ std::size_t count(const vfio::Inventory& inventory, const vfio::AcceleratorRules
       inventory.functions, [&](const auto& entry) { return is_one(entry.second, rules); }));
 }
 
+/// FABRIC_MODE of the manager: 0, one system image has the whole fabric; 1 and 2, several VMs share it. The
+/// driver's container has the file below its root.
+/// ABI: Fabric Manager user guide, "Fabric Manager Config Options".
+unsigned fabric_mode(const HostFs& host) {
+  constexpr std::string_view kKey = "FABRIC_MODE=";
+  for (const char* root : {"", "run/nvidia/driver/"}) {
+    const auto file =
+        host.read_file(std::string(root) + "usr/share/nvidia/nvswitch/fabricmanager.cfg").value_or("");
+    for (const std::string& line : words_between(file, '\n')) {
+      const std::string_view text = trimmed(line);
+      if (text.starts_with(kKey)) return whole_number(trimmed(text.substr(kKey.size()))).value_or(0);
+    }
+  }
+  return 0;
+}
+
 // proc/PID/comm holds the first 15 characters of the name.
 std::optional<int> fabric_manager(const HostFs& host) {
   for (const std::string& name : host.list("proc").value_or(std::vector<std::string>{})) {
@@ -278,11 +294,14 @@ Result<vfio::UseReport> fabric_users(const HostFs& host, const vfio::Accelerator
                                                          : "whose switches are no PCI functions");
   const auto pid = fabric_manager(host);
   if (!pid) return report;
+  const bool is_shared = fabric_mode(host) != 0;
   for (const vfio::UseQuestion& question : questions) {
     const auto address = vfio::PciAddress::parse(question.device);
     const vfio::PciFunction* function = address ? inventory->find(*address) : nullptr;
-    if (function == nullptr || vfio::on_vfio_driver(*function)) continue;
-    if (!rules.match(*function) && !is_switch_of_the_host(*function, rules)) continue;
+    if (function == nullptr) continue;
+    const bool of_host = !vfio::on_vfio_driver(*function) &&
+                         (rules.match(*function) || is_switch_of_the_host(*function, rules));
+    if (!of_host && !(is_shared && is_switch(*function, rules))) continue;
     report.users[question.device].push_back(
         {.kind = vfio::DeviceUser::Kind::fabric, .name = "nv-fabricmanager", .pid = pid, .what = fabric});
   }

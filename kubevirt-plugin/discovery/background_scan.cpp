@@ -2,6 +2,7 @@
 #include "kubevirt-plugin/discovery/background_scan.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <exception>
@@ -44,6 +45,7 @@ struct BackgroundScan::Shared {
   std::condition_variable changed;
   bool under_way = false;
   bool over = false;  // the result is no longer needed
+  std::atomic<bool> doubted = false;
 };
 
 BackgroundScan::BackgroundScan(const HostFs& host, const ResourceRules& rules, ReadVgpus read_vgpus,
@@ -59,8 +61,12 @@ BackgroundScan::~BackgroundScan() {
   shared_->changed.wait_for(lock, kAtTheEnd, [this] { return !shared_->under_way; });
 }
 
-void BackgroundScan::remember(std::span<const api::FatalErrorsOf> before) {
+void BackgroundScan::remember(std::span<const vfio::FatalErrorsOf> before) {
   for (const auto& one : before) shared_->scanner.remember(one);
+}
+
+void BackgroundScan::doubt() {
+  shared_->doubted = true;
 }
 
 void BackgroundScan::begin() {
@@ -70,6 +76,7 @@ void BackgroundScan::begin() {
   }
   shared_->under_way = true;  // no other thread exists yet
   const auto scan = [this, shared = shared_] {
+    if (shared->doubted.exchange(false)) shared->scanner.doubt();
     auto found = std::make_shared<Result<ResourceSet>>(scanned_by(shared->scanner));
     const std::scoped_lock lock(shared->mutex);
     shared->under_way = false;

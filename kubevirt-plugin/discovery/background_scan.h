@@ -38,7 +38,9 @@ class BackgroundScan : Pinned {
   /// earlier state. A scan that takes long is logged, and so is its end.
   void begin();
   /// Passes on the findings of an earlier process's scans. Call it before the first begin().
-  void remember(std::span<const api::FatalErrorsOf> before);
+  void remember(std::span<const vfio::FatalErrorsOf> before);
+  /// Makes the next scan that begins wake the sleeping functions once more (Scanner::doubt()).
+  void doubt();
 
  private:
   struct Shared;

@@ -11,8 +11,8 @@
 
 #include "common/result.h"
 #include "kubevirt-plugin/discovery/advertised_device.h"
-#include "kubevirt-plugin/discovery/fatal_errors.h"
 #include "kubevirt-plugin/discovery/resource_name.h"
+#include "vfio/judgement/fatal_errors.h"
 
 namespace ferry::plugin {
 
@@ -55,7 +55,7 @@ struct ResourceSet {
   /// see more.
   bool unsettled = false;
   /// Functions with fatal errors, including the GPUs of vGPUs, for the next plugin process.
-  std::vector<api::FatalErrorsOf> fatal_errors;
+  std::vector<vfio::FatalErrorsOf> fatal_errors;
   /// Names that could not be used unchanged, once each, for the log.
   std::vector<std::string> warnings;
 };

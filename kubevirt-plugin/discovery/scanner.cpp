@@ -9,12 +9,13 @@
 #include <fmt/format.h>
 
 #include "hostfs/host_directory.h"
+#include "hostfs/stuck_writes.h"
 #include "kubevirt-plugin/discovery/device_nodes.h"
 #include "kubevirt-plugin/discovery/resource_assembly.h"
 #include "mdev/framework.h"
 #include "mdev/stuck_gpus.h"
 #include "mdev/vgpu_inventory.h"
-#include "vfio/bind/unit_members.h"
+#include "vfio/judgement/unit_members.h"
 #include "vfio/pci/inventory.h"
 
 namespace ferry::plugin {
@@ -79,19 +80,21 @@ bool is_for_kata(const vfio::PciFunction& function, const ResourceRules& rules) 
   return rules.accelerators.match_by_name(function);
 }
 
-/// The IOMMU group that goes to a VM with the function, or the obstacle.
-Result<std::uint32_t> group_to_advertise(const vfio::PciFunction& function) {
+/// The IOMMU group that goes to a VM with the function; an error if KubeVirt cannot ask for it by its
+/// address.
+Result<std::uint32_t> group_for_kubevirt(const vfio::PciFunction& function) {
   if (function.problem) return fail(Error(*function.problem));
   if (!function.iommu_group) return fail(Errc::unsupported, "it has no IOMMU group");
+  if (function.address.domain > kLastDomain)
+    return fail(Errc::unsupported, "KubeVirt reads addresses of four domain digits only");
   return *function.iommu_group;
 }
 
-/// The same for KubeVirt, which uses addresses, while Kata uses numbers.
-Result<std::uint32_t> group_for_kubevirt(const vfio::PciFunction& function) {
-  auto group = group_to_advertise(function);
-  if (group && function.address.domain > kLastDomain)
-    return fail(Errc::unsupported, "KubeVirt reads addresses of four domain digits only");
-  return group;
+/// Reasons by which a function is left out of the lists. With any other one it is listed as Unhealthy.
+bool is_unlisted(vfio::RuleId rule) {
+  using enum vfio::RuleId;
+  return rule == off_the_bus || rule == unreadable || rule == iommu_off || rule == noiommu_mode ||
+         rule == no_group || rule == group_not_viable || rule == foreign_driver;
 }
 
 /// The directories of sysfs between `devices` and the target of a link in the bus.
@@ -131,6 +134,7 @@ class Scanner::Round {
         scanner_(scanner),
         inventory_(inventory),
         bus_(HostDirectory::open(host_, "sys/bus/pci/devices")),
+        stuck_(vfio::stuck_functions(stuck_writes(host_).value_or(std::vector<StuckWrite>{}), inventory)),
         nodes_([this](const std::string& node) { return node_is_there(node); }) {}
 
   void add_functions() {
@@ -146,7 +150,13 @@ class Scanner::Round {
             "a virtual function on vfio-pci: whole GPUs are advertised, and vGPUs by their types");
       const bool kubevirt = is_for_kubevirt(inventory_, function, rules_);
       const bool kata = is_for_kata(function, rules_);
-      if (!kubevirt && !kata) continue;
+      if (!kubevirt && !kata) {
+        if (vfio::on_vfio_driver(function) && rules_.accelerators.on_request.contains(function.pci_class()) &&
+            rules_.accelerators.match_by_name(function))
+          assembly_.add_of_other_kind(address.text(),
+                                      "an NVSwitch is advertised to KubeVirt with --companions alone");
+        continue;
+      }
       if (vfio::on_vfio_driver(function)) {
         add_function(function, kubevirt, kata);
       } else {
@@ -227,22 +237,43 @@ class Scanner::Round {
     return why == nullptr ? gpu_problem_ : fmt::format("its GPU: {}", why->message);
   }
 
+  /// The judgement of the function's unit. An error: a member cannot be read for lack of means, and may be
+  /// soon.
+  Result<std::vector<vfio::Finding>> judge(const vfio::PciFunction& function) {
+    const vfio::Unit unit = vfio::units_of(inventory_, {function.address}, {}).front();
+    std::map<vfio::PciAddress, std::string> errors;
+    for (const auto& address : unit.functions) {
+      const vfio::PciFunction& member = *inventory_.find(address);
+      if (member.problem && lacks_means(*member.problem)) return fail(Error(*member.problem));
+      if (!vfio::on_vfio_driver(member)) continue;
+      if (auto problem = scanner_.fatal_errors_.problem(host_, address); !problem.empty())
+        errors.emplace(address, std::move(problem));
+    }
+    return vfio::judge(unit, inventory_, rules_.accelerators, {.stuck = &stuck_, .fatal_errors = &errors},
+                       {.all_shed = true});
+  }
+
   void add_function(const vfio::PciFunction& function, bool kubevirt, bool kata) {
     const std::string id = function.address.text();
-    const auto group = group_to_advertise(function);
-    if (!group) return assembly_.add_unusable(id, group.error().message);
+    const auto findings = judge(function);
+    if (!findings) return assembly_.add_unreadable(id, findings.error().message);
+    std::string problem;
+    for (const vfio::Finding* obstacle : vfio::obstacles_to(*findings, vfio::Blocks::advertise)) {
+      if (is_unlisted(obstacle->rule)) return assembly_.add_unusable(id, obstacle->text);
+      // The nodes that a pod gets are looked up below, and Kata's are others.
+      if (problem.empty() && obstacle->rule != vfio::RuleId::nodes_missing) problem = obstacle->text;
+    }
+    const std::uint32_t group = function.iommu_group.value_or(0);
     const auto members = members_of(inventory_, function, rules_);
-    if (auto problem = group_problem(*group, members); !problem.empty())
-      return assembly_.add_unusable(id, std::move(problem));
 
     AdvertisedDevice device{.id = id,
                             .kind = DeviceKind::pci_function,
                             .model = function.ids(),
                             .driver = function.driver.value_or(""),
-                            .iommu_group = *group,
+                            .iommu_group = group,
                             .numa_node = function.numa_node,
-                            .nodes = vfio_nodes(nodes_, *group, members),
-                            .problem = scanner_.fatal_errors_.problem(host_, function.address),
+                            .nodes = vfio_nodes(nodes_, group, members),
+                            .problem = std::move(problem),
                             .bus_path = bus_path(function.address)};
     const std::string human = human_name(function);
     if (kata) add_for_kata(function, human, device);
@@ -259,7 +290,7 @@ class Scanner::Round {
     }
     const auto domain = domain_of(function);
     if (!domain) return assembly_.add_unusable(id, domain.error().message);
-    if (device.nodes.empty()) device.problem = missing_nodes(device.iommu_group);
+    if (device.nodes.empty() && device.problem.empty()) device.problem = missing_nodes(device.iommu_group);
     assembly_.add(std::move(device), function_part(function, human), hex_of(function) + vf_suffix(function),
                   EnvPrefix::pci_resource, *domain);
   }
@@ -342,7 +373,7 @@ class Scanner::Round {
     device.sysfs_name = address;
     device.kind = DeviceKind::kata_function;
     device.nodes = key.nodes;
-    if (device.nodes.empty()) device.problem = key.missing;
+    if (device.nodes.empty() && device.problem.empty()) device.problem = key.missing;
     const bool gpu = rules_.accelerators.match(function);
     const auto& alias = gpu ? rules_.kata_names.gpu_alias : rules_.kata_names.switch_alias;
     for_kata_.push_back({.device = std::move(device),
@@ -417,6 +448,7 @@ class Scanner::Round {
   Scanner& scanner_;
   const vfio::Inventory& inventory_;
   const Result<HostDirectory> bus_;
+  const std::set<std::string> stuck_;
   const NodeIsThere nodes_;
   std::map<std::string, std::vector<std::string>> known_nodes_;  // of each folder, sorted
   ResourceAssembly assembly_{rules_.domain};
@@ -438,8 +470,13 @@ Scanner::Scanner(const HostFs& host, const ResourceRules& rules, ReadVgpus read_
     : host_(host), rules_(rules), read_vgpus_(std::move(read_vgpus)), names_(host) {}
 
 Result<ResourceSet> Scanner::scan() {
-  const auto inventory = ferry::vfio::scan(host_);
+  auto inventory = ferry::vfio::scan(host_);
   if (!inventory) return fail(inventory.error());
+  vfio::read_unit_facts(host_, rules_.accelerators, *inventory);
+  std::vector<vfio::PciAddress> on_vfio;
+  for (const auto& [address, function] : inventory->functions)
+    if (vfio::on_vfio_driver(function)) on_vfio.push_back(address);
+  bus_.look(host_, on_vfio, *inventory);
   // If a GPU cannot be read, no vGPU of it would be found, and all would count as removed.
   for (const auto& [gpu, devices] : known_) {
     const auto* const function = devices.empty() ? nullptr : inventory->find(gpu.first);

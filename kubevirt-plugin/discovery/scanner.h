@@ -16,10 +16,12 @@
 #include "hostfs/host_fs.h"
 #include "kubevirt-plugin/discovery/advertised_device.h"
 #include "kubevirt-plugin/discovery/device_names.h"
-#include "kubevirt-plugin/discovery/fatal_errors.h"
 #include "kubevirt-plugin/discovery/resource_assembly.h"
 #include "kubevirt-plugin/discovery/resource_rules.h"
 #include "mdev/vgpu_inventory.h"
+#include "vfio/judgement/fatal_errors.h"
+#include "vfio/judgement/judge.h"
+#include "vfio/judgement/unit_facts.h"
 
 namespace ferry::plugin {
 
@@ -47,7 +49,10 @@ class Scanner {
   Result<ResourceSet> scan();
 
   /// Takes a finding of an earlier scanner (ResourceSet::fatal_errors).
-  void remember(const api::FatalErrorsOf& before) { fatal_errors_.remember(before); }
+  void remember(const vfio::FatalErrorsOf& before) { fatal_errors_.remember(before); }
+
+  /// Makes the next scan wake the sleeping functions once more: Allocate has found one off the bus.
+  void doubt() { bus_.doubt(); }
 
  private:
   class Round;
@@ -64,7 +69,8 @@ class Scanner {
   const ResourceRules& rules_;
   const ReadVgpus read_vgpus_;
   DeviceNames names_;
-  FatalErrors fatal_errors_;                     // including those of GPUs that carry vGPUs
+  vfio::FatalErrors fatal_errors_;  // including those of GPUs that carry vGPUs
+  vfio::BusMemory bus_;
   std::map<std::string, std::string> mediated_;  // of the previous scan: UUID -> type
   // For vGPUs that are virtual functions, the driver names a type only while another vGPU of it could be
   // created. For mediated devices it always names them, as long as it answers.

@@ -12,6 +12,7 @@
 #include "policy/accelerators.h"
 #include "tests/support/machines.h"
 #include "tests/support/must.h"
+#include "vfio/judgement/unit_facts.h"
 
 namespace ferry::host {
 namespace {
@@ -27,6 +28,7 @@ class NodeDescriptionTest : public testing::Test {
     test::composed_machine(machine).build(machine_);
     NodeSnapshot snapshot;
     snapshot.inventory = must(vfio::scan(machine_.kernel));
+    vfio::read_unit_facts(machine_.kernel, policy::default_accelerator_rules(), snapshot.inventory);
     snapshot.vgpus =
         must(mdev::scan_vgpus(machine_.kernel, snapshot.inventory, policy::default_accelerator_rules()));
     snapshot.use.users = machine_.users;

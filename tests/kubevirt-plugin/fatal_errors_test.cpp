@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kubevirt-plugin/discovery/fatal_errors.h"
+#include "vfio/judgement/fatal_errors.h"
 
 #include <gmock/gmock.h>
 
 #include "tests/support/fake_kernel.h"
 
-namespace ferry::plugin {
+namespace ferry::vfio {
 namespace {
 
 using testing::HasSubstr;
@@ -63,4 +63,4 @@ TEST_F(FatalErrorsTest, HandsOnWhatItHasNotLookedAt) {
 }
 
 }  // namespace
-}  // namespace ferry::plugin
+}  // namespace ferry::vfio

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 
 #include "mdev/framework.h"
+#include "policy/accelerators.h"
 #include "policy/kubernetes_files.h"
 #include "policy/policy_export.h"
 #include "policy/policy_yaml.h"
@@ -36,11 +37,14 @@ class Host {
     mdev::VgpuGpu gpu;
     gpu.index = static_cast<unsigned>(vgpus.gpus.size());
     gpu.function = function("0000:0" + slot + ":00.0", driver);
+    gpu.function.iommu_group = gpu.index;
     inventory.functions.emplace(gpu.address(), gpu.function);
     vfio::PciFunction sound =
         function("0000:0" + slot + ":00.1", driver == "vfio-pci" ? "vfio-pci" : "snd_hda_intel");
     sound.class_code = 0x040300;
+    sound.iommu_group = gpu.index;
     inventory.functions.emplace(sound.address, sound);
+    inventory.groups[gpu.index] = {gpu.address(), sound.address};
     return vgpus.gpus.emplace_back(std::move(gpu));
   }
   void carry(unsigned index, const std::string& type) {
@@ -72,6 +76,7 @@ class Host {
     out.vendor = 0x10de;
     out.device = 0x1eb8;
     if (!driver.empty()) out.driver = driver;
+    out.class_code = 0x030200;
     if (driver == "vfio-pci") out.vfio_devices = {"vfio0"};
     return out;
   }

@@ -10,6 +10,7 @@
 #include "tests/support/must.h"
 #include "tests/vfio/machines.h"
 #include "vfio/checks/passthrough_checks.h"
+#include "vfio/judgement/unit_facts.h"
 #include "vfio/pci/device_facts.h"
 #include "vfio/pci/inventory.h"
 
@@ -50,7 +51,10 @@ TEST(CapturedHostTest, AVirtualMachineWithOneGpuOfItsOwn) {
 TEST(CapturedHostTest, SaysWhatAVirtualMachineLacks) {
   const CapturedHost host("h200-in-a-vm");
   std::map<std::string, std::string> failed;
-  for (const Check& check : passthrough_checks(host, must(scan(host)), test::gpu_rules())) {
+  Inventory inventory = must(scan(host));
+  read_unit_facts(host, test::gpu_rules(), inventory);
+  for (const Check& check : passthrough_checks(host, inventory, test::gpu_rules(),
+                                               judge_all(inventory, test::gpu_rules(), {}, {}))) {
     if (check.verdict == Verdict::fail) failed.emplace(check.id, check.subject);
   }
   EXPECT_THAT(failed, testing::Contains(testing::Key("iommu-active")));

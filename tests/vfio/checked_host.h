@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -13,6 +15,7 @@
 #include "tests/vfio/machines.h"
 #include "vfio/bind/driver_choice.h"
 #include "vfio/checks/passthrough_checks.h"
+#include "vfio/judgement/unit_facts.h"
 
 namespace ferry::vfio {
 
@@ -21,7 +24,12 @@ inline std::vector<Check> checks_of(test::FakeKernel& kernel) {
   std::vector<PciAddress> every;
   for (const auto& [address, function] : inventory.functions) every.push_back(address);
   read_overrides(kernel, kernel, every, inventory);
-  return passthrough_checks(kernel, inventory, test::gpu_rules());
+  read_unit_facts(kernel, test::gpu_rules(), inventory);
+  const std::set<std::string> stuck;
+  const std::map<PciAddress, std::string> errors;
+  return passthrough_checks(
+      kernel, inventory, test::gpu_rules(),
+      judge_all(inventory, test::gpu_rules(), {.stuck = &stuck, .fatal_errors = &errors}, {}));
 }
 
 inline const Check* find(const std::vector<Check>& checks, const std::string& id,

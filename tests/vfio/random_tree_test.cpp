@@ -11,6 +11,7 @@
 
 #include "tests/vfio/machines.h"
 #include "vfio/checks/passthrough_checks.h"
+#include "vfio/judgement/unit_facts.h"
 #include "vfio/pci/device_facts.h"
 
 namespace ferry::vfio {
@@ -160,8 +161,9 @@ TEST(RandomTrees, HarmNobodyButThemselves) {
     SCOPED_TRACE(seed);
     RandomHost host(seed);
     FakeKernel& kernel = host.kernel;
-    const auto inventory = scan(kernel);
+    auto inventory = scan(kernel);
     ASSERT_TRUE(inventory);
+    read_unit_facts(kernel, test::gpu_rules(), *inventory);
     const PciFunction* sound = inventory->find(at(kSound));
     ASSERT_NE(sound, nullptr);
     EXPECT_FALSE(sound->problem);
@@ -172,7 +174,7 @@ TEST(RandomTrees, HarmNobodyButThemselves) {
       (void)read_device_facts(kernel, address);
       if (rules.match(function)) request.accelerators.push_back(address);
     }
-    (void)passthrough_checks(kernel, *inventory, rules);
+    (void)passthrough_checks(kernel, *inventory, rules, judge_all(*inventory, rules, {}, {}));
 
     test::TableProbe probe;
     const RebindContext context{

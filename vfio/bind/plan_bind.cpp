@@ -7,6 +7,8 @@
 
 #include "vfio/bind/objections.h"
 #include "vfio/bind/rebind_plan.h"
+#include "vfio/judgement/judge.h"
+#include "vfio/quiesce/quiesce_plan.h"
 
 namespace ferry::vfio {
 namespace {
@@ -153,7 +155,11 @@ std::vector<Step> steps_to_vfio(const Inventory& inventory, const std::vector<Me
 void note_what_stays(const Inventory& inventory, const Unit& unit, const AcceleratorRules& rules,
                      std::vector<std::string>& notes) {
   for (const PciAddress& asked : unit.accelerators) {
-    for (const auto& [address, function] : inventory.functions) {
+    PciAddress first = asked;
+    first.function = 0;
+    for (auto entry = inventory.functions.lower_bound(first);
+         entry != inventory.functions.end() && entry->first.same_slot(first); ++entry) {
+      const auto& [address, function] = *entry;
       if (!shares_slot(*inventory.find(asked), function) || unit.functions.contains(address)) continue;
       if (!function.driver || on_vfio_driver(function) || rules.match(function)) continue;
       notes.push_back(
@@ -180,13 +186,10 @@ Candidate candidate_of(const Inventory& inventory, const AcceleratorRules& rules
                        const RebindRequest& request, const VfioDriverTable& drivers,
                        const UndoJournal& journal, Unit unit) {
   Rebind rebind{.devices = unit.accelerators, .groups = groups_of(inventory, unit.functions)};
-  Objections objections;
   for (const PciAddress& address : unit.functions) {
     const PciFunction& function = *inventory.find(address);
     Member member = member_of(inventory, unit, request.with, rules, function);
-    if (member.role == MemberRole::in_the_way) {
-      object_to_member(inventory, unit, rules, function, objections);
-    } else if (member.role == MemberRole::bystander && !function.driver) {
+    if (member.role == MemberRole::bystander && !function.driver) {
       rebind.notes.push_back(
           fmt::format("{} shares the group without a driver and is left alone", describe(function)));
     } else if (changes_driver(member.role) && !on_vfio_driver(function)) {
@@ -199,49 +202,35 @@ Candidate candidate_of(const Inventory& inventory, const AcceleratorRules& rules
     rebind.members.push_back(std::move(member));
   }
   note_what_stays(inventory, unit, rules, rebind.notes);
-  if (!objections.any()) rebind.steps = steps_to_vfio(inventory, rebind.members, drivers, journal, request);
-  return {.unit = std::move(unit),
-          .rebind = std::move(rebind),
-          .objections = std::move(objections),
-          .to_quiesce = {}};
+  rebind.steps = steps_to_vfio(inventory, rebind.members, drivers, journal, request);
+  return {.unit = std::move(unit), .rebind = std::move(rebind), .objections = {}, .to_quiesce = {}};
 }
 
-// A function that is on vfio already stays there even if it is in use, since that is its purpose.
-void object_to_bind(const Inventory& inventory, const RebindRequest& request, const UseReport& use,
-                    const UndoJournal& journal, const std::set<std::string>& stuck, Candidate& candidate) {
-  static const UseReport kNobody;
-  const Rebind& rebind = candidate.rebind;
-  Objections& objections = candidate.objections;
-  if (rebind.steps.empty()) {
-    // A function on vfio that no VM can use: a GPU that is off the bus, or whose bind hangs.
-    for (const PciAddress& address : rebind.rebinding()) {
-      const PciFunction& function = *inventory.find(address);
-      if (!function.override_unread) object_to_unreadable(function, objections);
-      object_to_stuck(function, stuck, objections);
+// A function that is on vfio already stays there even if it is in use, since that is its purpose. Steps that
+// only set overrides take a device from no user, and still need the record.
+bool matters(const Finding& finding, const Rebind& rebind) {
+  if (!finding.blocks(Blocks::bind)) return false;
+  if (!rule(finding.rule).of_a_change) return true;
+  if (rebind.steps.empty()) return false;
+  return !take_nothing(rebind.steps) || finding.rule == RuleId::record_unreadable ||
+         finding.rule == RuleId::override_unread;
+}
+
+void object_to_bind(const Inventory& inventory, const AcceleratorRules& rules, const RebindRequest& request,
+                    const Observed& observed, Candidate& candidate) {
+  const Asked asked{.with = request.with,
+                    .sheds = request.sheds_functions,
+                    .force = request.force,
+                    .named_at = request.named_at};
+  for (const Finding& finding : judge(candidate.unit, inventory, rules, observed, asked)) {
+    if (!matters(finding, candidate.rebind)) continue;
+    if (!finding.user) {
+      candidate.objections.add(finding);
+    } else if (const auto may = may_release(*finding.user, request.release)) {
+      candidate.to_quiesce.add(*may, *finding.user, finding.about);
+    } else {
+      candidate.objections.add_user(finding.text, remedy_by_release(*finding.user));
     }
-    return;
-  }
-  const bool harmless = take_nothing(rebind.steps);
-  object_to_unreadable_records(journal, rebind.groups, objections);
-  for (const PciAddress& address : rebind.rebinding()) {
-    const PciFunction& function = *inventory.find(address);
-    object_to_rebinding(function, request, harmless ? kNobody : use, stuck, objections,
-                        &candidate.to_quiesce);
-    if (harmless) continue;
-    if (!function.iommu_group) {
-      objections.add(fmt::format("{} is in no IOMMU group", address.text()),
-                     inventory.has_iommu() ? "another slot: the IOMMU is on and does not cover this one"
-                                           : inventory.iommu_cure);
-    }
-    if (!request.sheds_functions.contains(address)) object_to_virtual_functions(function, objections);
-    if (const auto kept = request.untouchable.find(address); kept != request.untouchable.end())
-      objections.add(fmt::format("{} {}", address.text(), kept->second));
-  }
-  for (const Member& member : rebind.members) {
-    if (changes_driver(member.role) || harmless) continue;
-    const PciFunction& function = *inventory.find(member.address);
-    object_to_stuck(function, stuck, objections);
-    if (member.role == MemberRole::bystander) object_to_bystander(function, objections);
   }
 }
 
@@ -250,10 +239,14 @@ void object_to_bind(const Inventory& inventory, const RebindRequest& request, co
 RebindPlan plan_bind(const Inventory& inventory, const AcceleratorRules& rules, const RebindRequest& request,
                      const UseReport& use, const VfioDriverTable& drivers, const UndoJournal& journal,
                      const std::set<std::string>& stuck) {
+  const Observed observed{.use = &use,
+                          .stuck = &stuck,
+                          .unreadable_records = &journal.unreadable,
+                          .carriers = &request.untouchable};
   std::vector<Candidate> candidates;
   for (Unit& unit : units_of(inventory, request.accelerators, request.with)) {
     candidates.push_back(candidate_of(inventory, rules, request, drivers, journal, std::move(unit)));
-    object_to_bind(inventory, request, use, journal, stuck, candidates.back());
+    object_to_bind(inventory, rules, request, observed, candidates.back());
   }
   // Lasting objections come first: no service should stop for a unit that is refused anyway.
   object_to_shared_modules(candidates, &Objections::lasting);

@@ -6,6 +6,7 @@
 
 #include "vfio/bind/objections.h"
 #include "vfio/bind/rebind_plan.h"
+#include "vfio/judgement/judge.h"
 #include "vfio/pci/driver_modules.h"
 
 namespace ferry::vfio {
@@ -163,32 +164,36 @@ std::vector<Home> add_members(const Inventory& inventory, const AcceleratorRules
   return homes;
 }
 
-Objections objections_to_unbind(const Inventory& inventory, const RebindRequest& request,
-                                const UseReport& use, const UndoJournal& journal,
-                                const std::set<std::string>& stuck, const Rebind& rebind,
-                                const std::vector<Home>& homes) {
-  Objections objections;
-  object_to_unreadable_records(journal, rebind.groups, objections);
+// A function that is back on its driver stays there, so its users are no obstacle.
+Objections objections_to_unbind(const Inventory& inventory, const AcceleratorRules& rules,
+                                const Observed& observed, const std::set<PciAddress>& with, const Unit& unit,
+                                const Rebind& rebind, const std::vector<Home>& homes) {
   // An unreadable override may be Ferry's, so it is not certain that there is nothing to do.
-  const bool unsure = std::ranges::any_of(
-      homes, [](const Home& home) { return home.known && home.function->override_unread; });
-  if (rebind.steps.empty() && !unsure) {
-    for (const Home& home : homes)
-      if (!home.function->override_unread) object_to_unreadable(*home.function, objections);
-    return objections;
-  }
+  const bool idle = rebind.steps.empty() && std::ranges::none_of(homes, [](const Home& home) {
+                      return home.known && home.function->override_unread;
+                    });
   // A bind that was killed early leaves only overrides to undo.
-  static const UseReport kNobody;
   const bool harmless = take_nothing(rebind.steps);
-  for (const Home& home : homes) {
-    // A function that is back on its driver stays there, so its users are no obstacle.
-    const bool taken = !harmless && home.on_vfio;
-    object_to_rebinding(*home.function, request, taken ? use : kNobody, stuck, objections, nullptr);
-    if (taken) object_to_virtual_functions(*home.function, objections);
-  }
-  for (const Member& member : rebind.members) {
-    if (!changes_driver(member.role) && !harmless)
-      object_to_stuck(*inventory.find(member.address), stuck, objections);
+  Objections objections;
+  for (const Finding& finding : judge(unit, inventory, rules, observed, {.with = with, .force = true})) {
+    const auto home =
+        std::ranges::find(homes, finding.about, [](const Home& one) { return one.function->address; });
+    const bool changes = home != homes.end();
+    const bool taken = changes && home->on_vfio && !harmless && !idle;
+    using enum RuleId;
+    const bool counts =
+        finding.rule == record_unreadable ? !idle
+        : finding.rule == stuck_write     ? !idle && (changes || !harmless)
+        : finding.rule == override_unread ? changes && !idle
+        : finding.rule == in_use || finding.rule == fabric_switch || finding.rule == functions_enabled
+            ? taken
+            : changes && finding.answer == Answer::yes &&
+                  (finding.rule == unreadable || finding.rule == off_the_bus);
+    if (!counts) continue;
+    if (finding.user)
+      objections.add_user(finding.text, finding.advice);
+    else
+      objections.add(finding);
   }
   return objections;
 }
@@ -199,7 +204,9 @@ RebindPlan plan_unbind(const Inventory& inventory, const AcceleratorRules& rules
                        const RebindRequest& request, const UseReport& use, const UndoJournal& journal,
                        const std::set<std::string>& stuck) {
   RebindPlan plan;
-  for (const Unit& unit : units_of(inventory, request.accelerators, journal.gone_along())) {
+  const Observed observed{.use = &use, .stuck = &stuck, .unreadable_records = &journal.unreadable};
+  const std::set<PciAddress> along = journal.gone_along();
+  for (const Unit& unit : units_of(inventory, request.accelerators, along)) {
     Rebind rebind{.devices = unit.accelerators, .groups = groups_of(inventory, unit.functions)};
     const std::vector<Home> homes = add_members(inventory, rules, request, journal, unit, rebind);
     rebind.steps = rollback(inventory, homes, rebind.notes);
@@ -208,7 +215,7 @@ RebindPlan plan_unbind(const Inventory& inventory, const AcceleratorRules& rules
                                  step.kind == Step::Kind::probe;
       return brings_driver && request.removed_next.contains(step.address);
     });
-    Objections objections = objections_to_unbind(inventory, request, use, journal, stuck, rebind, homes);
+    Objections objections = objections_to_unbind(inventory, rules, observed, along, unit, rebind, homes);
     if (objections.any()) {
       plan.refusals.push_back(std::move(objections).refusal(unit, std::move(rebind.groups)));
     } else {

@@ -15,6 +15,7 @@
 #include "hostfs/stuck_writes.h"
 #include "vfio/bind/driver_choice.h"
 #include "vfio/bind/undo_journal.h"
+#include "vfio/judgement/unit_facts.h"
 #include "vfio/pci/driver_modules.h"
 #include "vfio/pci/kernel_options.h"
 #include "vfio/quiesce/quiesce_plan.h"
@@ -94,6 +95,7 @@ Result<RebindSnapshot> take_snapshot(const RebindContext& context,
   auto inventory = scanned != nullptr ? Result<Inventory>(*scanned) : scan(*context.host);
   if (!inventory) return fail(std::move(inventory).error());
   out.inventory = std::move(*inventory);
+  if (!out.inventory.vm_nodes) read_unit_facts(*context.host, context.rules, out.inventory);
   out.drivers = VfioDriverTable::read(*context.host);
   auto journal = read_undo_journal(*context.host);
   if (!journal) return fail(std::move(journal).error());
@@ -106,6 +108,7 @@ Result<RebindSnapshot> take_snapshot(const RebindContext& context,
   auto along = out.journal.gone_along();
   along.insert(with.begin(), with.end());
   const auto members = concerned(out.inventory, there, along);
+  wake_sleepers(*context.host, members, out.inventory);
   read_overrides(*context.host, *context.writer, members, out.inventory);
   auto use = context.probe->look(use_questions(*context.host, out.inventory, members));
   if (!use) return fail(std::move(use).error().during("ask who uses the devices"));
@@ -117,11 +120,7 @@ Result<RebindSnapshot> take_snapshot(const RebindContext& context,
 
   auto stuck = stuck_writes(*context.host);
   if (!stuck) return fail(std::move(stuck).error());
-  for (const StuckWrite& write : *stuck) {
-    if (is_read(write)) continue;  // read_overrides() reports it
-    for (const PciAddress& address : members)
-      if (concerns(write, address.text())) out.stuck.insert(address.text());
-  }
+  out.stuck = stuck_functions(*stuck, out.inventory);  // read_overrides() reports reads
   return out;
 }
 
@@ -143,11 +142,9 @@ RebindPlan plan(const RebindContext& context, const RebindSnapshot& snapshot, co
 
 /// Takes the first snapshot, in which accelerators of `by_name` must exist. Errors as preview_rebinds().
 Result<FirstSnapshot> take_first_snapshot(const RebindContext& context, const RebindRequest& request,
-                                          Direction direction, const Inventory* scanned) {
+                                          const Inventory* scanned) {
   auto snapshot = take_snapshot(context, request.accelerators, request.with, scanned);
   if (!snapshot) return fail(std::move(snapshot).error());
-  if (direction == Direction::to_vfio)
-    if (auto iommu = require_iommu(snapshot->inventory); !iommu) return fail(std::move(iommu).error());
   FirstSnapshot out{.snapshot = std::move(*snapshot), .request = request, .vanished = {}};
   out.request.accelerators.clear();
   for (const PciAddress& device : request.accelerators) {
@@ -426,7 +423,7 @@ std::vector<std::string> give_back_left_locks(const RebindContext& context) {
 Result<RebindOutcome> rebind_all(const RebindContext& context, const RebindRequest& request,
                                  Direction direction, const Inventory* scanned, StoppedServices& services) {
   context.writer->prepare(1);
-  auto first = take_first_snapshot(context, request, direction, scanned);
+  auto first = take_first_snapshot(context, request, scanned);
   if (!first) return fail(std::move(first).error());
   RebindOutcome outcome{.results = {}, .notes = first->snapshot.notes(direction)};
   Apply apply(context, request, direction, services);
@@ -466,7 +463,7 @@ const RebindResult* RebindOutcome::find(const PciAddress& accelerator) const {
 
 Result<RebindPreview> preview_rebinds(const RebindContext& context, const RebindRequest& request,
                                       Direction direction, const Inventory* scanned) {
-  auto first = take_first_snapshot(context, request, direction, scanned);
+  auto first = take_first_snapshot(context, request, scanned);
   if (!first) return fail(std::move(first).error());
   auto stopped = notes_on_stopped_services(*context.host);
   if (!stopped) return fail(std::move(stopped).error());

@@ -77,9 +77,8 @@ struct RebindOutcome {
 };
 
 /// Plans and writes nothing. `scanned`: the present host, if the caller has just scanned it; nullptr: it is
-/// scanned here. Errors: the host cannot be scanned; a bind finds no IOMMU (Errc::unsupported); an
-/// accelerator of `by_name` is gone (Errc::not_found); the records cannot be listed; no probe for device
-/// users works.
+/// scanned here. Errors: the host cannot be scanned; an accelerator of `by_name` is gone (Errc::not_found);
+/// the records cannot be listed; no probe for device users works.
 Result<RebindPreview> preview_rebinds(const RebindContext& context, const RebindRequest& request,
                                       Direction direction, const Inventory* scanned = nullptr);
 

@@ -3,20 +3,9 @@
 
 #include <algorithm>
 
-#include "common/text/words.h"
-#include "vfio/bind/unit_members.h"
+#include "vfio/judgement/unit_members.h"
 
 namespace ferry::vfio {
-
-std::string_view text(MemberRole role) {
-  constexpr Words<MemberRole, 6> kWords = {{{"accelerator", MemberRole::accelerator},
-                                            {"companion", MemberRole::companion},
-                                            {"taken along", MemberRole::taken_along},
-                                            {"bridge", MemberRole::bridge},
-                                            {"bystander", MemberRole::bystander},
-                                            {"in the way", MemberRole::in_the_way}}};
-  return word_for(kWords, role, "unknown");
-}
 
 std::string Step::text() const {
   switch (kind) {

@@ -14,32 +14,15 @@
 
 #include "vfio/bind/driver_choice.h"
 #include "vfio/bind/undo_journal.h"
+#include "vfio/judgement/unit_members.h"
 #include "vfio/pci/inventory.h"
 #include "vfio/quiesce/release.h"
 #include "vfio/use_probe.h"
 
 namespace ferry::vfio {
 
-enum class MemberRole {
-  accelerator,  ///< of the request, also a virtual function: changes drivers
-  companion,    ///< function of the accelerator's card, or linked to it: changes drivers
-  taken_along,  ///< foreign, named by --with: changes drivers
-  bridge,       ///< PCI bridge or port without a blocking driver: left alone
-  bystander,    ///< foreign, without a driver or with one that does not block: left alone
-  in_the_way,   ///< any other member: the unit is refused
-};
-std::string_view text(MemberRole role);
-
 /// Member::driver_after of a function whose earlier driver is not recorded, or cannot be loaded.
 inline constexpr const char* kKernelsChoice = "the kernel's choice";
-
-struct Member {
-  PciAddress address;
-  MemberRole role = MemberRole::in_the_way;
-  std::string driver_before;  ///< empty: none
-  std::string driver_after;   ///< empty: none; as before for a member that is left alone
-  bool removed_next = false;  ///< RebindRequest::removed_next
-};
 
 /// A single write, or an order to quiesce or resume. `value` is a module, an override ("" clears it) or a
 /// driver, depending on the kind.
@@ -117,6 +100,7 @@ struct RebindRequest {
   std::set<PciAddress> with;  ///< foreign members that may change drivers too
   std::map<PciAddress, std::string>
       untouchable;  ///< accelerators that must stay, with the reason ("carries 2 vGPUs")
+  std::map<PciAddress, std::string> named_at = {};  ///< Asked::named_at
   /// Accelerators whose virtual functions will be gone by then, and so are no objection now.
   std::set<PciAddress> sheds_functions = {};
   bool recorded_only = false;  ///< unbind: only functions that Ferry has a record of
@@ -136,11 +120,6 @@ struct RebindRequest {
 /// group's node. Nodes are found through the sysfs `dev` files, so they need no name.
 std::vector<UseQuestion> use_questions(const HostFs& host, const Inventory& inventory,
                                        const std::vector<PciAddress>& addresses);
-
-/// Every function, except bridges, in the groups of `accelerators`, of their companions and of the functions
-/// of `with` in their slots. Users of these functions can block a change.
-std::vector<PciAddress> concerned(const Inventory& inventory, const std::vector<PciAddress>& accelerators,
-                                  const std::set<PciAddress>& with = {});
 
 /// Plans to bind `request.accelerators` to vfio. A function that another program bound to vfio is taken over
 /// as it is. A function that `journal` has gets the override back that a killed unbind removed. `stuck` names
@@ -163,10 +142,5 @@ struct Undo {
 /// Plans the roll back after a failure for every function of `only` that the record has, in any state. A
 /// function that was on vfio before Ferry, and still is, stays there, even if its unbind had begun.
 Undo plan_undo(const Inventory& inventory, const UndoJournal& journal, const std::vector<PciAddress>& only);
-
-/// The members that block a group by the kernel's own viability rule, judged from drivers alone. Allowed are
-/// no driver, vfio drivers, and drivers that manage DMA themselves (pcieport, pci-stub, NVIDIA's for vGPU
-/// hosts): blocks_viability().
-std::vector<PciAddress> viability_blockers(const Inventory& inventory, std::uint32_t group);
 
 }  // namespace ferry::vfio

@@ -4,8 +4,8 @@
 
 #include <fmt/format.h>
 
-#include "vfio/bind/unit_members.h"
 #include "vfio/checks/passthrough_checks.h"
+#include "vfio/judgement/unit_members.h"
 #include "vfio/pci/bridge_config.h"
 #include "vfio/pci/device_facts.h"
 

@@ -52,10 +52,6 @@ Check power_check(const PciFunction& function, const DeviceFacts& facts) {
         fmt::format("if it does not come back, keep it awake: write 0 to {} and on to {}",
                     path_text(function, "d3cold_allowed"), path_text(function, "power/control")));
   }
-  if (state == "error") {
-    return std::move(check).failed(fmt::format("{} is error", path),
-                                   "a cold start of the host; if it stays, the card or its slot is faulty");
-  }
   return std::move(check).unknown(fmt::format("{} says '{}'", path, shown(state)));
 }
 
@@ -189,8 +185,10 @@ std::string trouble_with(const DeviceFacts& facts, std::string_view attribute) {
 }
 
 std::vector<Check> of_condition(const HostFs& host, const PciFunction& function, const DeviceFacts& facts) {
-  return {bars_check(host, function, facts), reset_check(function, facts), power_check(function, facts),
-          link_check(function, facts), numa_check(host, function, facts)};
+  std::vector<Check> out = {bars_check(host, function, facts), reset_check(function, facts),
+                            link_check(function, facts), numa_check(host, function, facts)};
+  if (function.bus != BusLook::error) out.push_back(power_check(function, facts));
+  return out;
 }
 
 }  // namespace ferry::vfio::checks

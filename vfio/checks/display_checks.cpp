@@ -1,64 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// ABI: Documentation/ABI/testing/sysfs-bus-pci (boot_vga); Documentation/fb/fbcon.rst (vtconsole);
+// ABI: Documentation/fb/fbcon.rst (vtconsole);
 // sys/class/graphics: drivers/video/fbdev/core/fbsysfs.c.
 #include <fmt/format.h>
 
 #include "hostfs/check_reading.h"
 #include "vfio/checks/passthrough_checks.h"
-#include "vfio/pci/memory_map.h"
 
 namespace ferry::vfio::checks {
 namespace {
-
-Check boot_display_check(const HostFs& host, const PciFunction& function) {
-  Check check{"boot-display", function.address.text(),
-              "the firmware and the console draw on the boot display: the host's screen goes dark with it, "
-              "and its ROM may be a shadowed copy"};
-  const auto path = sysfs_path(function.address) / "boot_vga";
-  const auto text = read_text(host, path);
-  if (!text && is_gone(text.error()))
-    return std::move(check).passed(fmt::format("there is no /{}: no VGA device", path.string()));
-  if (!text) return std::move(check).unreadable(text.error());
-  if (*text == "0") return std::move(check).passed(fmt::format("/{} is 0", path.string()));
-  if (*text == "1") {
-    return std::move(check).warned(
-        fmt::format("/{} is 1", path.string()),
-        "choose another primary display in the firmware setup, on a server the BMC's");
-  }
-  return std::move(check).unknown(fmt::format("/{} says '{}'", path.string(), shown(*text)));
-}
-
-Check firmware_framebuffer_check(const HostFs& host, const PciFunction& function, const DeviceFacts& facts) {
-  constexpr const char* kPath = "proc/iomem";
-  Check check{"firmware-framebuffer", function.address.text(),
-              "a BAR that the firmware's framebuffer holds cannot be reserved for a VM"};
-  const auto text = read_text(host, kPath, kListBytes);
-  if (!text) return std::move(check).unreadable(text.error());
-  const MemoryMap map = parse_memory_map(*text);
-  if (map.hidden())
-    return std::move(check).unknown(fmt::format("/{} hides all addresses", kPath), "run as root");
-  if (!facts.bars) {
-    const std::string trouble = trouble_with(facts, "resource");
-    return std::move(check).unknown("the BARs are not known" + (trouble.empty() ? "" : ": " + trouble));
-  }
-  if (facts.bars->empty()) {
-    return std::move(check).unknown(
-        fmt::format("/{}/resource has no BAR", sysfs_path(function.address).string()), "see bars-assigned");
-  }
-  if (const auto found = firmware_framebuffer(map, *facts.bars)) {
-    return std::move(check).warned(
-        fmt::format("/{} has {} inside BAR {}", kPath, found->name, found->bar),
-        function.pci_class() == PciClass::vga
-            ? "Linux 6.0 and newer releases it when vfio-pci takes the device; before, boot with "
-              "video=efifb:off"
-            : "boot with initcall_blacklist=sysfb_init: vfio-pci releases it for VGA devices only");
-  }
-  if (map.claims.empty() || map.malformed > 0) {
-    return std::move(check).unknown(
-        fmt::format("/{} has {} lines that are no address range", kPath, map.malformed));
-  }
-  return std::move(check).passed(fmt::format("/{} has no firmware framebuffer inside its BARs", kPath));
-}
 
 struct Framebuffers {
   std::vector<std::string> names;  // of this function: "fb0"
@@ -121,9 +70,8 @@ Check console_check(const HostFs& host, const PciFunction& function) {
 
 }  // namespace
 
-std::vector<Check> of_display(const HostFs& host, const PciFunction& function, const DeviceFacts& facts) {
-  return {boot_display_check(host, function), firmware_framebuffer_check(host, function, facts),
-          console_check(host, function)};
+std::vector<Check> of_console(const HostFs& host, const PciFunction& function) {
+  return {console_check(host, function)};
 }
 
 }  // namespace ferry::vfio::checks

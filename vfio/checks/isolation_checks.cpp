@@ -78,23 +78,23 @@ std::vector<std::string> iommu_tables(const std::vector<std::string>& names) {
 struct IommuState {
   Processor processor;
   Names tables;
-  Names units;   // empty without the directory: a kernel without IOMMU drivers
-  Names groups;  // the same
+  Names units;               // empty without the directory: a kernel without IOMMU drivers
+  Names groups;              // the same
+  bool device_tree = false;  // it describes the host, in place of ACPI's tables
   bool active() const { return units && !units->empty() && groups && !groups->empty(); }
 };
 
-Check firmware_table_check(const HostFs& host, const IommuState& state) {
+Check firmware_table_check(const IommuState& state) {
   Check check{"firmware-iommu-table", kHostSubject,
               "the kernel finds an IOMMU only where the firmware announces one"};
   if (!state.tables && !is_gone(state.tables.error()))
     return std::move(check).unreadable(state.tables.error());
   if (!state.tables) {
-    const bool tree = host.exists("sys/firmware/devicetree/base");
-    return std::move(check).unknown(
-        fmt::format("there is no /{}{}", kTables,
-                    tree ? ": this host is described by a device tree, and whether that names an IOMMU is "
-                           "seen only by its being active"
-                         : ""));
+    return std::move(check).unknown(fmt::format(
+        "there is no /{}{}", kTables,
+        state.device_tree ? ": this host is described by a device tree, and whether that names an IOMMU is "
+                            "seen only by its being active"
+                          : ""));
   }
   const auto tables = iommu_tables(*state.tables);
   if (!tables.empty())
@@ -119,6 +119,11 @@ std::string cure_of_inactive(const IommuState& state, const Result<KernelCommand
   if (command_line) {
     if (const auto* off = off_switch(*command_line))
       return fmt::format("take {} out of the kernel's command line and reboot", shown(off->text));
+  }
+  if (state.device_tree) {
+    return "the device tree must name an SMMU for this PCI host (iommu-map), and the kernel have its driver: "
+           "a "
+           "firmware setup has no switch for it";
   }
   if (!state.tables) {
     return firmware_switch(state.processor) + (state.processor.maker == Processor::Maker::other ||
@@ -284,7 +289,8 @@ IommuState read_iommu_state(const HostFs& host) {
   return {.processor = read_processor(host),
           .tables = host.list(kTables),
           .units = names_in(host, kUnits),
-          .groups = names_in(host, kGroups)};
+          .groups = names_in(host, kGroups),
+          .device_tree = !host.exists(kTables) && host.exists("sys/firmware/devicetree/base")};
 }
 
 }  // namespace
@@ -297,7 +303,7 @@ std::vector<Check> of_isolation(const HostFs& host, const Inventory& inventory, 
                                 const Result<KernelCommandLine>& command_line) {
   const IommuState state = read_iommu_state(host);
   std::vector<Check> out;
-  out.push_back(firmware_table_check(host, state));
+  out.push_back(firmware_table_check(state));
   out.push_back(iommu_check(state, command_line));
   out.push_back(noiommu_check(host));
   out.push_back(remapping_check(host));

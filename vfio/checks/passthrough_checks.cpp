@@ -59,7 +59,8 @@ void append(std::vector<Check>& to, std::vector<Check> more) {
 }  // namespace
 
 std::vector<Check> passthrough_checks(const HostFs& host, const Inventory& inventory,
-                                      const AcceleratorRules& rules) {
+                                      const AcceleratorRules& rules,
+                                      const std::map<PciAddress, std::vector<Finding>>& findings) {
   std::vector<PciAddress> accelerators;
   for (const auto& [address, function] : inventory.functions)
     if (rules.match(function)) accelerators.push_back(address);
@@ -68,14 +69,13 @@ std::vector<Check> passthrough_checks(const HostFs& host, const Inventory& inven
   append(out, checks::of_vfio_setup(host, inventory, accelerators, command_line));
   out.push_back(functions_check(inventory, rules));
   out.push_back(accelerators_check(inventory, rules, accelerators));
-  const std::vector<Check> of_groups = checks::of_groups(host, inventory, rules, accelerators);
   for (const PciAddress& address : accelerators) {
     const PciFunction& function = *inventory.find(address);
     const DeviceFacts facts = read_device_facts(host, address);
-    std::ranges::copy_if(of_groups, std::back_inserter(out),
-                         [&](const Check& check) { return check.subject == address.text(); });
+    if (const auto judged = findings.find(address); judged != findings.end())
+      append(out, checks::of_rules(inventory, function, judged->second));
     append(out, checks::of_acs(host, inventory, function));
-    append(out, checks::of_display(host, function, facts));
+    append(out, checks::of_console(host, function));
     append(out, checks::of_condition(host, function, facts));
     append(out, checks::of_bars(host, function, facts));
   }

@@ -5,20 +5,24 @@
 // wakes it for a moment. sysfs decides if there is an IOMMU; the kernel's command line only explains why.
 #pragma once
 
+#include <map>
 #include <vector>
 
 #include "common/check.h"
 #include "hostfs/host_fs.h"
+#include "vfio/judgement/judge.h"
 #include "vfio/pci/device_facts.h"
 #include "vfio/pci/inventory.h"
 #include "vfio/pci/kernel_options.h"
 
 namespace ferry::vfio {
 
-/// The checks of the host come first, then those of each accelerator, by address. Ids are stable; the order
-/// of checks is not.
+/// The checks of the host come first, then those of each accelerator, by address: one for each check of the
+/// rules (finding.h), and those of facts that keep no VM from it. Ids are stable; the order of checks is not.
+/// `findings`: judge_all(). A host without an accelerator has the host's checks alone.
 std::vector<Check> passthrough_checks(const HostFs& host, const Inventory& inventory,
-                                      const AcceleratorRules& rules);
+                                      const AcceleratorRules& rules,
+                                      const std::map<PciAddress, std::vector<Finding>>& findings);
 
 }  // namespace ferry::vfio
 
@@ -34,13 +38,13 @@ std::string cure_of_inactive_iommu(const HostFs& host);
 std::vector<Check> of_vfio_setup(const HostFs& host, const Inventory& inventory,
                                  const std::vector<PciAddress>& accelerators,
                                  const Result<KernelCommandLine>& command_line);
-/// Readiness of each accelerator to leave the host: group, virtual functions. In order of `accelerators`.
-std::vector<Check> of_groups(const HostFs& host, const Inventory& inventory, const AcceleratorRules& rules,
-                             const std::vector<PciAddress>& accelerators);
+/// The checks that the judgement of an accelerator's unit decides.
+std::vector<Check> of_rules(const Inventory& inventory, const PciFunction& function,
+                            const std::vector<Finding>& findings);
 /// Bridges above the function that put more than its card into its group.
 std::vector<Check> of_acs(const HostFs& host, const Inventory& inventory, const PciFunction& function);
 /// Use of the function by the host's own console.
-std::vector<Check> of_display(const HostFs& host, const PciFunction& function, const DeviceFacts& facts);
+std::vector<Check> of_console(const HostFs& host, const PciFunction& function);
 /// Condition of the function for a VM: reset, power, BARs, link, NUMA.
 std::vector<Check> of_condition(const HostFs& host, const PciFunction& function, const DeviceFacts& facts);
 

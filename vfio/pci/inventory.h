@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "hostfs/host_fs.h"
 #include "vfio/pci/pci_address.h"
 #include "vfio/pci/pci_function.h"
+#include "vfio/pci/reserved_regions.h"
 
 namespace ferry::vfio {
 
@@ -70,6 +72,14 @@ struct Inventory {
   std::set<std::string> drivers;
   /// True if groups isolate nothing: the host runs vfio in its unsafe no-IOMMU mode.
   bool unsafe_noiommu = false;
+  /// The reserved regions of the groups that read_unit_facts() has read. A group without an entry is not
+  /// known.
+  std::map<std::uint32_t, std::vector<ReservedRegion>> reserved = {};
+  /// The paths of nodes that VMs need, as NodeIsThere takes them: "dev/vfio/12", kIommufd. Absent: not read.
+  std::optional<std::set<std::string>> vm_nodes = {};
+  /// True for a network function that manages the NVSwitches of its board (unit_facts.h). A function of that
+  /// maker without an entry is not known.
+  std::map<PciAddress, bool> switch_management = {};
   /// The advice of `ferry doctor` for a host without an active IOMMU. Empty if there are groups.
   std::string iommu_cure = {};
 

@@ -148,31 +148,51 @@ HeaderType header_of_class(std::uint32_t class_code) {
   return what == kCardbusBridge ? HeaderType::cardbus_bridge : HeaderType::endpoint;
 }
 
-// Byte 0x0e of config space, without the multi-function bit; every user can read the first 64 bytes. For a
-// function in D3cold, which a read would wake, the class decides.
-Result<HeaderType> read_header_type(const HostDirectory& directory, const std::filesystem::path& path,
-                                    std::uint32_t class_code, bool has_power_state) {
-  if (has_power_state && directory.read_attribute("power_state").value_or("") == "D3cold")
-    return header_of_class(class_code);
+/// The header type, or the error that is the function's problem, and what the bus says.
+struct HeaderLook {
+  Result<HeaderType> type;
+  BusLook bus = BusLook::answers;
+};
+
+// Byte 0x0e of config space, without the multi-function bit; every user can read the first 64 bytes.
+HeaderLook read_header_type(const HostDirectory& directory, const std::filesystem::path& path) {
   const auto config = read_header(directory, path);
-  if (!config) return fail(config.error());
+  if (!config) return {.type = fail(config.error())};
   constexpr std::size_t kHeaderTypeOffset = 0x0e;
   if (config->size() <= kHeaderTypeOffset) {
-    return fail(Errc::malformed_host,
-                fmt::format("/{}/config: only {}", path.string(), counted(config->size(), "byte")));
+    return {.type = fail(Errc::malformed_host,
+                         fmt::format("/{}/config: only {}", path.string(), counted(config->size(), "byte")))};
   }
   // A virtual function has no vendor and device in config space, but a header type (SR-IOV 1.1, 3.4.1).
   if ((*config)[0] == '\xff' && (*config)[1] == '\xff' && (*config)[kHeaderTypeOffset] == '\xff') {
-    return fail(Errc::malformed_host,
-                fmt::format("/{}/config: reads all ones; the device is off the bus", path.string()));
+    return {.type = fail(Errc::malformed_host,
+                         fmt::format("/{}/config: reads all ones; the device is off the bus", path.string())),
+            .bus = BusLook::all_ones};
   }
   const auto type = static_cast<std::uint8_t>((*config)[kHeaderTypeOffset]) & 0x7fU;
-  if (type > static_cast<std::uint8_t>(HeaderType::cardbus_bridge))
-    return fail(Errc::malformed_host, fmt::format("/{}/config: header type {:#x}", path.string(), type));
-  return static_cast<HeaderType>(type);
+  if (type > static_cast<std::uint8_t>(HeaderType::cardbus_bridge)) {
+    return {.type = fail(Errc::malformed_host,
+                         fmt::format("/{}/config: header type {:#x}", path.string(), type))};
+  }
+  return {.type = static_cast<HeaderType>(type)};
 }
 
-// Names in the function's directory give four facts without further reads. sriov_numvfs equals the number of
+// The class decides for a function in D3cold, which a read would wake. If its power management says that it
+// is active, the kernel has tried to wake it and got no answer: it does not sleep, and is read.
+// ABI: Documentation/ABI/testing/sysfs-bus-pci (power_state), sysfs-devices-power (runtime_status);
+// drivers/pci/pci.c, pci_power_up().
+HeaderLook look_at_header(const HostDirectory& directory, const std::filesystem::path& path,
+                          std::uint32_t class_code, bool has_power_state) {
+  const std::string state =
+      has_power_state ? directory.read_attribute("power_state").value_or("") : std::string();
+  if (state == "D3cold" && directory.read_attribute("power/runtime_status").value_or("") != "active")
+    return {.type = header_of_class(class_code), .bus = BusLook::asleep};
+  HeaderLook look = read_header_type(directory, path);
+  if (state == "error" && look.bus == BusLook::answers) look.bus = BusLook::error;
+  return look;
+}
+
+// Names in the function's directory give five facts without further reads. sriov_numvfs equals the number of
 // virtfn links, but its read takes the lock that a hanging driver keeps (drivers/pci/iov.c).
 void read_directory(const HostDirectory& directory, const std::vector<std::string>& names,
                     PciFunction& function, Reader& reader) {
@@ -191,6 +211,9 @@ void read_directory(const HostDirectory& directory, const std::vector<std::strin
       sriov = true;
     } else if (name == "boot_vga") {
       function.boot_display = directory.read_attribute("boot_vga").value_or("0") == "1";
+    } else if (name.find("-framebuffer.") != std::string::npos) {
+      // ABI: drivers/firmware/sysfb.c makes the platform device below its PCI function since Linux 6.9.
+      function.firmware_framebuffer = name;
     }
   }
   if (sriov) reader.required("sriov_totalvfs", function.sriov_totalvfs);
@@ -295,11 +318,12 @@ Result<PciFunction> read_function(const HostFs& host, const PciAddress& address)
   Reader reader(*directory, function);
 
   read_ids(*directory, function, reader);
-  if (auto header = read_header_type(*directory, path, function.class_code, has("power_state"))) {
-    function.header = *header;
-  } else {
-    reader.note(std::move(header).error());
-  }
+  HeaderLook look = look_at_header(*directory, path, function.class_code, has("power_state"));
+  function.bus = look.bus;
+  if (look.type)
+    function.header = *look.type;
+  else
+    reader.note(std::move(look.type).error());
   if (has("driver")) reader.optional_link("driver", function.driver);
   std::optional<std::string> group;
   if (has("iommu_group")) reader.optional_link("iommu_group", group);
@@ -323,6 +347,15 @@ Result<PciFunction> read_function(const HostFs& host, const PciAddress& address)
   if (function.problem && !lacks_means(*function.problem) && !host.exists(path))
     return fail(no_function(address));
   return function;
+}
+
+void wake(const HostFs& host, PciFunction& function) {
+  const auto path = sysfs_path(function.address);
+  const auto directory = HostDirectory::open(host, path);
+  if (!directory) return;
+  HeaderLook look = read_header_type(*directory, path);
+  function.bus = look.bus;
+  if (!look.type && !function.problem) function.problem = std::move(look.type).error();
 }
 
 Result<> read_binding(const HostFs& host, PciFunction& function) {

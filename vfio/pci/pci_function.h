@@ -50,6 +50,14 @@ enum class PciClass : std::uint16_t {
 
 enum class HeaderType : std::uint8_t { endpoint = 0, pci_bridge = 1, cardbus_bridge = 2 };
 
+/// The answer of a function's config space, or of the kernel about its power.
+enum class BusLook : std::uint8_t {
+  answers,   ///< or not known: `problem` then says why
+  all_ones,  ///< every byte reads 0xff: it is off the bus, and `problem` says so
+  asleep,    ///< in D3cold, where a read would wake it: it has not been read (wake())
+  error,     ///< the kernel failed to change its power state
+};
+
 struct PciFunction {
   PciAddress address;
   std::uint16_t vendor = 0;
@@ -68,6 +76,10 @@ struct PciFunction {
   std::uint32_t sriov_totalvfs = 0;             ///< 0: no SR-IOV
   std::uint32_t sriov_numvfs = 0;               ///< virtual functions that exist now
   bool boot_display = false;                    ///< boot_vga reads 1
+  BusLook bus = BusLook::answers;
+  /// The firmware's framebuffer that lies in its memory: "simple-framebuffer.0", "BOOTFB in BAR 1". Empty:
+  /// there is none. Absent: not known; read_unit_facts() reads it, and the scan may see it.
+  std::optional<std::string> firmware_framebuffer = {};
   std::vector<std::string>
       vfio_devices;  ///< names in vfio-dev/ ("vfio3"), kernel 6.1 and newer, while on a vfio driver
   /// Its driver is no vfio driver for it, and its virtual functions are vfio devices on that driver. The
@@ -95,6 +107,10 @@ Result<PciFunction> read_function(const HostFs& host, const PciAddress& address)
 /// Reads again the facts that a bind or unbind changes: the driver and the vfio entries. Errc::not_found: the
 /// function has vanished.
 Result<> read_binding(const HostFs& host, PciFunction& function);
+
+/// Reads the first bytes of the config space of a function that is asleep, which wakes it for a moment. Sets
+/// `bus`, and `problem` if it is off the bus.
+void wake(const HostFs& host, PciFunction& function);
 
 /// True if the function's virtual functions are vfio devices on `driver`, its own driver (leaves_dma).
 bool has_vfio_vfs(const HostFs& host, const PciAddress& address, const std::string& driver);

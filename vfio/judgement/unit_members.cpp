@@ -1,9 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "vfio/bind/unit_members.h"
+#include "vfio/judgement/unit_members.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <map>
+
+#include "common/text/words.h"
 
 namespace ferry::vfio {
+
+std::string_view text(MemberRole role) {
+  constexpr Words<MemberRole, 6> kWords = {{{"accelerator", MemberRole::accelerator},
+                                            {"companion", MemberRole::companion},
+                                            {"taken along", MemberRole::taken_along},
+                                            {"bridge", MemberRole::bridge},
+                                            {"bystander", MemberRole::bystander},
+                                            {"in the way", MemberRole::in_the_way}}};
+  return word_for(kWords, role, "unknown");
+}
 
 // A virtual function is a unit of its own, though it may look like one more function of its card.
 bool shares_slot(const PciFunction& accelerator, const PciFunction& function) {
@@ -30,8 +44,14 @@ Unit unit_around(const Inventory& inventory, const PciFunction& accelerator,
     unit.functions.insert(members.begin(), members.end());
   };
   add_group_of(accelerator);
-  for (const auto& [address, function] : inventory.functions) {
-    if (is_companion(accelerator, function) || (with.contains(address) && shares_slot(accelerator, function)))
+  // Addresses are in order, so those of a slot stand together.
+  PciAddress at = accelerator.address;
+  at.function = 0;
+  for (auto entry = inventory.functions.lower_bound(at);
+       entry != inventory.functions.end() && entry->first.same_slot(at); ++entry) {
+    const PciFunction& function = entry->second;
+    if (is_companion(accelerator, function) ||
+        (with.contains(entry->first) && shares_slot(accelerator, function)))
       add_group_of(function);
   }
   return unit;
@@ -48,22 +68,22 @@ bool is_the_hosts(const PciFunction& function) {
 std::vector<Unit> units_of(const Inventory& inventory, const std::vector<PciAddress>& accelerators,
                            const std::set<PciAddress>& with) {
   std::vector<Unit> units;
+  std::map<PciAddress, std::size_t> unit_of;  // by function
   for (const PciAddress& address : accelerators) {
     Unit unit = unit_around(inventory, *inventory.find(address), with);
-    for (auto other = units.begin(); other != units.end();) {
-      const auto is_shared = [&](const PciAddress& f) { return other->functions.contains(f); };
-      if (std::ranges::none_of(unit.functions, is_shared)) {
-        ++other;
-        continue;
-      }
-      unit.functions.merge(other->functions);
-      unit.accelerators.insert(unit.accelerators.end(), other->accelerators.begin(),
-                               other->accelerators.end());
-      other = units.erase(other);
+    for (const PciAddress& function : std::set<PciAddress>(unit.functions)) {
+      const auto known = unit_of.find(function);
+      if (known == unit_of.end() || units[known->second].accelerators.empty()) continue;
+      Unit& other = units[known->second];
+      unit.functions.merge(other.functions);
+      unit.accelerators.insert(unit.accelerators.end(), other.accelerators.begin(), other.accelerators.end());
+      other = {};
     }
     std::ranges::sort(unit.accelerators);
+    for (const PciAddress& function : unit.functions) unit_of[function] = units.size();
     units.push_back(std::move(unit));
   }
+  std::erase_if(units, [](const Unit& unit) { return unit.accelerators.empty(); });
   return units;
 }
 

@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kubevirt-plugin/discovery/fatal_errors.h"
+#include "vfio/judgement/fatal_errors.h"
 
 #include <charconv>
-#include <fcntl.h>
 #include <optional>
 #include <string_view>
-#include <sys/stat.h>
 
 #include <fmt/format.h>
 
 #include "common/text/text.h"
+#include "vfio/judgement/unit_facts.h"
 #include "vfio/pci/pci_function.h"
 
-namespace ferry::plugin {
+namespace ferry::vfio {
 namespace {
 
 // The file has a line for each kind of error, then "TOTAL_ERR_FATAL 0".
@@ -27,16 +26,15 @@ std::optional<std::uint64_t> total_of(std::string_view text) {
   return total;
 }
 
-std::uint64_t binding_of(const HostFs& host, const vfio::PciAddress& function) {
-  const auto link = host.open(vfio::sysfs_path(function) / "driver", O_PATH | O_NOFOLLOW);
-  struct stat status {};
-  return link && ::fstat(link->get(), &status) == 0 ? status.st_ino : 0;
-}
-
 }  // namespace
 
-std::string FatalErrors::problem(const HostFs& host, const vfio::PciAddress& function) {
-  const auto path = vfio::sysfs_path(function) / "aer_dev_fatal";
+bool had_fatal_errors(const HostFs& host, const PciAddress& function) {
+  const auto text = host.read_attribute(sysfs_path(function) / "aer_dev_fatal");
+  return text && total_of(*text).value_or(0) > 0;
+}
+
+std::string FatalErrors::problem(const HostFs& host, const PciAddress& function) {
+  const auto path = sysfs_path(function) / "aer_dev_fatal";
   const auto text = host.read_attribute(path);
   const auto total = text ? total_of(*text) : std::nullopt;
   if (!total) return {};
@@ -51,18 +49,18 @@ std::string FatalErrors::problem(const HostFs& host, const vfio::PciAddress& fun
                      path.string());
 }
 
-std::vector<api::FatalErrorsOf> FatalErrors::found() const {
-  std::vector<api::FatalErrorsOf> out;
+std::vector<FatalErrorsOf> FatalErrors::found() const {
+  std::vector<FatalErrorsOf> out;
   for (const auto& [address, seen] : last_read_)
     if (seen.had_some)
       out.push_back({.function = address.text(), .since = seen.count, .binding = seen.binding});
   return out;
 }
 
-void FatalErrors::remember(const api::FatalErrorsOf& before) {
-  if (const auto address = vfio::PciAddress::parse(before.function))
+void FatalErrors::remember(const FatalErrorsOf& before) {
+  if (const auto address = PciAddress::parse(before.function))
     last_read_.insert_or_assign(*address,
                                 LastRead{.count = before.since, .binding = before.binding, .had_some = true});
 }
 
-}  // namespace ferry::plugin
+}  // namespace ferry::vfio

@@ -4,12 +4,31 @@
 
 #include <cstdint>
 #include <set>
+#include <string>
+#include <string_view>
 #include <vector>
 
-#include "vfio/bind/rebind_plan.h"
 #include "vfio/pci/inventory.h"
 
 namespace ferry::vfio {
+
+enum class MemberRole {
+  accelerator,  ///< of the request, also a virtual function: changes drivers
+  companion,    ///< function of the accelerator's card, or linked to it: changes drivers
+  taken_along,  ///< foreign, named by --with: changes drivers
+  bridge,       ///< PCI bridge or port without a blocking driver: left alone
+  bystander,    ///< foreign, without a driver or with one that does not block: left alone
+  in_the_way,   ///< any other member: the unit is refused
+};
+std::string_view text(MemberRole role);
+
+struct Member {
+  PciAddress address;
+  MemberRole role = MemberRole::in_the_way;
+  std::string driver_before;  ///< empty: none
+  std::string driver_after;   ///< empty: none; as before for a member that is left alone
+  bool removed_next = false;  ///< RebindRequest::removed_next
+};
 
 /// True for another function of the accelerator's slot, except bridges and virtual functions.
 bool shares_slot(const PciFunction& accelerator, const PciFunction& function);
@@ -37,5 +56,15 @@ Member member_of(const Inventory& inventory, const Unit& unit, const std::set<Pc
                  const AcceleratorRules& rules, const PciFunction& function);
 
 bool changes_driver(MemberRole role);
+
+/// Every function, except bridges, in the groups of `accelerators`, of their companions and of the functions
+/// of `with` in their slots. Users of these functions can block a change.
+std::vector<PciAddress> concerned(const Inventory& inventory, const std::vector<PciAddress>& accelerators,
+                                  const std::set<PciAddress>& with = {});
+
+/// The members that block a group by the kernel's own viability rule, judged from drivers alone. Allowed are
+/// no driver, vfio drivers, and drivers that manage DMA themselves (pcieport, pci-stub, NVIDIA's for vGPU
+/// hosts): blocks_viability().
+std::vector<PciAddress> viability_blockers(const Inventory& inventory, std::uint32_t group);
 
 }  // namespace ferry::vfio

@@ -1,0 +1,401 @@
+// SPDX-License-Identifier: Apache-2.0
+// The judgement of units: each rule with its obstacle there, not there and not looked at.
+#include "vfio/judgement/judge.h"
+
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iterator>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <gmock/gmock.h>
+
+#include "tests/support/must.h"
+#include "tests/vfio/machines.h"
+#include "vfio/judgement/unit_facts.h"
+
+namespace ferry::vfio {
+namespace {
+
+using test::at;
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+
+constexpr const char* kGpu = "0000:65:00.0";
+constexpr const char* kAudio = "0000:65:00.1";
+
+/// A GPU and its audio in group 41, on vfio-pci with their nodes, and all facts looked at: no finding.
+struct Case {
+  Inventory inventory;
+  UseReport use;
+  std::set<std::string> stuck;
+  std::map<std::uint32_t, Error> records;
+  std::map<PciAddress, std::string> carriers;
+  std::map<PciAddress, std::string> errors;
+  Observed observed{.use = &use,
+                    .stuck = &stuck,
+                    .unreadable_records = &records,
+                    .carriers = &carriers,
+                    .fatal_errors = &errors};
+  Asked asked;
+  std::vector<PciAddress> accelerators = {at(kGpu)};
+
+  Case() {
+    add(kGpu, 0x030000, "vfio-pci");
+    add(kAudio, 0x040300, "vfio-pci");
+    inventory.reserved[41] = {};
+    inventory.vm_nodes = {"dev/vfio/vfio", "dev/vfio/41"};
+  }
+  PciFunction& add(const std::string& address, std::uint32_t class_code, const std::string& driver) {
+    PciFunction function;
+    function.address = at(address);
+    function.vendor = 0x10de;
+    function.device = 0x2684;
+    function.class_code = class_code;
+    function.iommu_group = 41;
+    if (!driver.empty()) function.driver = driver;
+    function.firmware_framebuffer = "";
+    inventory.groups[41].push_back(function.address);
+    return inventory.functions.insert_or_assign(function.address, function).first->second;
+  }
+  PciFunction& of(const std::string& address) { return inventory.functions.at(at(address)); }
+  void on_host(const std::string& address, const std::string& driver) { of(address).driver = driver; }
+  std::vector<Finding> findings() const {
+    return judge(units_of(inventory, accelerators, asked.with).front(), inventory, test::gpu_rules(),
+                 observed, asked);
+  }
+};
+
+std::vector<std::string> named(const std::vector<Finding>& findings) {
+  std::vector<std::string> out;
+  for (const Finding& finding : findings)
+    out.push_back(
+        fmt::format("{} {} {}", rule(finding.rule).name, text(finding.answer), finding.about.text()));
+  return out;
+}
+
+TEST(Judge, FindsNothingAgainstAWholeGpuOnVfio) {
+  EXPECT_THAT(named(Case().findings()), IsEmpty());
+}
+
+struct Row {
+  const char* is;
+  std::function<void(Case&)> make;
+  std::vector<std::string> findings;
+};
+
+const std::vector<Row>& rows() {
+  static const std::vector<Row> kRows = {
+      {"the GPU is off the bus",
+       [](Case& c) {
+         c.of(kGpu).bus = BusLook::all_ones;
+         c.of(kGpu).problem = Error{.code = {}, .message = "config: reads all ones"};
+       },
+       {"off-the-bus yes 0000:65:00.0"}},
+      {"its audio is off the bus",
+       [](Case& c) {
+         c.of(kAudio).bus = BusLook::all_ones;
+         c.of(kAudio).problem = Error{.code = {}, .message = "config: reads all ones"};
+       },
+       {"off-the-bus yes 0000:65:00.1"}},
+      {"the GPU sleeps",
+       [](Case& c) { c.of(kGpu).bus = BusLook::asleep; },
+       {"off-the-bus not looked at 0000:65:00.0"}},
+      {"a member cannot be read",
+       [](Case& c) { c.of(kAudio).problem = Error{.code = {}, .message = "EIO"}; },
+       {"unreadable yes 0000:65:00.1"}},
+      {"an override cannot be read, and nothing changes",
+       [](Case& c) {
+         c.of(kAudio).override_unread = true;
+         c.of(kAudio).problem = Error{.code = {}, .message = "late"};
+       },
+       {"override-unread yes 0000:65:00.1"}},
+      {"the power state is an error",
+       [](Case& c) { c.of(kGpu).bus = BusLook::error; },
+       {"power-error yes 0000:65:00.0"}},
+      {"a write to its audio hangs", [](Case& c) { c.stuck = {kAudio}; }, {"stuck-write yes 0000:65:00.1"}},
+      {"no IOMMU",
+       [](Case& c) {
+         c.inventory.groups.clear();
+         for (const char* one : {kGpu, kAudio}) c.of(one).iommu_group.reset();
+       },
+       {"iommu-off yes 0000:65:00.0"}},
+      {"no-IOMMU mode",
+       [](Case& c) { c.inventory.unsafe_noiommu = true; },
+       {"noiommu-mode yes 0000:65:00.0"}},
+      {"no group, while others have one",
+       [](Case& c) {
+         c.inventory.groups[41] = {at(kAudio)};
+         c.of(kGpu).iommu_group.reset();
+       },
+       {"no-group yes 0000:65:00.0"}},
+      {"a function of the group manages NVSwitches",
+       [](Case& c) {
+         c.add("0000:66:00.0", 0x020000, "").vendor = 0x15b3;
+         c.inventory.switch_management[at("0000:66:00.0")] = true;
+       },
+       {"switch-management yes 0000:66:00.0"}},
+      {"a function of the group manages no NVSwitches",
+       [](Case& c) {
+         c.add("0000:66:00.0", 0x020000, "").vendor = 0x15b3;
+         c.inventory.switch_management[at("0000:66:00.0")] = false;
+       },
+       {}},
+      {"a direct region",
+       [](Case& c) {
+         c.inventory.reserved[41] = {{"0xe8000", "0xe8fff", "direct"}};
+       },
+       {"reserved-region yes 0000:65:00.0"}},
+      {"regions that keep no VM out",
+       [](Case& c) {
+         c.inventory.reserved[41] = {{"0xe8000", "0xe8fff", "direct-relaxable"},
+                                     {"0xfee00000", "0xfeefffff", "msi"},
+                                     {"0xfd00000000", "0xffffffffff", "reserved"}};
+       },
+       {}},
+      {"the regions were not read",
+       [](Case& c) { c.inventory.reserved.clear(); },
+       {"reserved-region not looked at 0000:65:00.0"}},
+      {"its audio is on a driver of the host",
+       [](Case& c) { c.on_host(kAudio, "snd_hda_intel"); },
+       {"group-not-viable yes 0000:65:00.1"}},
+      {"its audio has a group of its own, on a driver of the host",
+       [](Case& c) {
+         c.on_host(kAudio, "snd_hda_intel");
+         c.of(kAudio).iommu_group = 42;
+         c.inventory.groups = {{41, {at(kGpu)}}, {42, {at(kAudio)}}};
+         c.inventory.reserved[42] = {};
+       },
+       {"unfinished-card yes 0000:65:00.1"}},
+      {"a disk of the host shares the group of a GPU on the host",
+       [](Case& c) {
+         c.on_host(kGpu, "nvidia");
+         c.on_host(kAudio, "snd_hda_intel");
+         c.add("0000:66:00.0", 0x010802, "nvme").vendor = 0x144d;
+       },
+       {"foreign-driver yes 0000:66:00.0"}},
+      {"a bridge with a driver of the host",
+       [](Case& c) {
+         c.on_host(kGpu, "nvidia");
+         PciFunction& bridge = c.add("0000:00:01.0", 0x060400, "shpchp");
+         bridge.header = HeaderType::pci_bridge;
+       },
+       {"foreign-driver yes 0000:00:01.0"}},
+      {"another GPU of the group was not asked for",
+       [](Case& c) {
+         c.on_host(kGpu, "nvidia");
+         c.add("0000:66:00.0", 0x030000, "nvidia");
+       },
+       {"other-accelerator yes 0000:66:00.0"}},
+      {"the firmware's framebuffer lies in its memory",
+       [](Case& c) { c.of(kGpu).firmware_framebuffer = "BOOTFB in BAR 1"; },
+       {"framebuffer-on-vfio yes 0000:65:00.0"}},
+      {"the memory map is hidden",
+       [](Case& c) { c.of(kGpu).firmware_framebuffer.reset(); },
+       {"framebuffer-on-vfio not looked at 0000:65:00.0"}},
+      {"the group's node is missing",
+       [](Case& c) { c.inventory.vm_nodes = {"dev/vfio/vfio"}; },
+       {"nodes-missing yes 0000:65:00.0"}},
+      {"the nodes were not read",
+       [](Case& c) { c.inventory.vm_nodes.reset(); },
+       {"nodes-missing not looked at 0000:65:00.0"}},
+      {"fatal errors",
+       [](Case& c) { c.errors[at(kGpu)] = "1 fatal PCIe error"; },
+       {"fatal-errors yes 0000:65:00.0"}},
+      {"the host's boot display",
+       [](Case& c) {
+         c.on_host(kGpu, "nvidia");
+         c.on_host(kAudio, "snd_hda_intel");
+         c.of(kGpu).boot_display = true;
+       },
+       {"boot-display yes 0000:65:00.0"}},
+      {"a boot display that may be taken",
+       [](Case& c) {
+         c.on_host(kGpu, "nvidia");
+         c.on_host(kAudio, "snd_hda_intel");
+         c.of(kGpu).boot_display = true;
+         c.asked.force = true;
+       },
+       {}},
+      {"in use",
+       [](Case& c) { c.use.users[kAudio] = {{.name = "pulseaudio", .pid = 7, .what = "/dev/snd/x"}}; },
+       {"in-use yes 0000:65:00.1"}},
+      {"users may have been missed",
+       [](Case& c) { c.use.blind = "/proc hides processes"; },
+       {"in-use not looked at 0000:65:00.0", "in-use not looked at 0000:65:00.1"}},
+      {"it carries vGPUs",
+       [](Case& c) { c.carriers[at(kGpu)] = "carries 2 vGPUs"; },
+       {"vgpus-present yes 0000:65:00.0"}},
+      {"virtual functions",
+       [](Case& c) { c.of(kGpu).sriov_numvfs = 4; },
+       {"functions-enabled yes 0000:65:00.0"}},
+      {"virtual functions and vGPUs that go first",
+       [](Case& c) {
+         c.of(kGpu).sriov_numvfs = 4;
+         c.carriers[at(kGpu)] = "carries 2 vGPUs";
+         c.asked.sheds = {at(kGpu)};
+       },
+       {}},
+      {"the record cannot be read",
+       [](Case& c) { c.records[41] = Error{.code = {}, .message = "41.json: not JSON"}; },
+       {"record-unreadable yes 0000:65:00.0"}},
+      {"two reasons, the graver one first",
+       [](Case& c) {
+         c.inventory.reserved[41] = {{"0xe8000", "0xe8fff", "direct"}};
+         c.of(kGpu).bus = BusLook::all_ones;
+         c.of(kGpu).problem = Error{.code = {}, .message = "config: reads all ones"};
+       },
+       {"off-the-bus yes 0000:65:00.0", "reserved-region yes 0000:65:00.0"}},
+  };
+  return kRows;
+}
+
+TEST(Judge, FindsEachObstacleAndNoOther) {
+  for (const Row& row : rows()) {
+    SCOPED_TRACE(row.is);
+    Case one;
+    row.make(one);
+    EXPECT_EQ(named(one.findings()), row.findings);
+    for (const Finding& finding : one.findings()) EXPECT_FALSE(finding.text.empty());
+  }
+}
+
+TEST(Judge, IsShownByTheRowsForEveryRule) {
+  std::set<std::string> shown;
+  for (const Row& row : rows())
+    for (const std::string& finding : row.findings) shown.insert(finding.substr(0, finding.find(' ')));
+  for (const Rule& one : rules()) {
+    // Two rules need a driver that leaves DMA to VFIO, and a fabric manager.
+    if (one.id == RuleId::foreign_user || one.id == RuleId::fabric_switch ||
+        one.id == RuleId::firmware_framebuffer)
+      continue;
+    EXPECT_THAT(shown, Contains(std::string(one.name)));
+  }
+}
+
+TEST(Judge, NamesEveryOtherAcceleratorInOneAdvice) {
+  Case one;
+  one.on_host(kGpu, "nvidia");
+  one.add("0000:66:00.0", 0x030000, "nvidia");
+  one.add("0000:67:00.0", 0x030000, "nvidia");
+  for (const Finding& finding : one.findings())
+    EXPECT_EQ(finding.advice, "name them too: --device 0000:66:00.0 --device 0000:67:00.0");
+  one.asked.named_at = {{at(kGpu), "policy.yaml:4"}};
+  for (const Finding& finding : one.findings())
+    EXPECT_EQ(finding.advice, "policy.yaml:4: name them there too, by `address`: 0000:66:00.0, 0000:67:00.0");
+}
+
+TEST(Judge, CallsNothingPassedThatWasNotLookedAt) {
+  Case one;
+  one.observed = {};
+  one.inventory.reserved.clear();
+  one.inventory.vm_nodes.reset();
+  one.of(kGpu).firmware_framebuffer.reset();
+  one.of(kGpu).bus = BusLook::asleep;
+  std::set<RuleId> open;
+  for (const Finding& finding : one.findings()) {
+    EXPECT_EQ(finding.answer, Answer::not_looked) << finding.text;
+    open.insert(finding.rule);
+  }
+  EXPECT_THAT(open, ElementsAre(RuleId::off_the_bus, RuleId::reserved_region, RuleId::framebuffer_on_vfio,
+                                RuleId::nodes_missing, RuleId::fatal_errors, RuleId::in_use));
+  EXPECT_NE(against(one.findings(), Blocks::bind), nullptr);
+  EXPECT_EQ(against(one.findings(), Blocks::advertise), nullptr);
+  EXPECT_EQ(against(one.findings(), Blocks::ready), nullptr);
+}
+
+/// The rows of the table in docs/findings.md.
+std::string table() {
+  const auto acts = [](Blocks blocks) {
+    std::vector<std::string> out;
+    for (const Blocks act : all_blocks())
+      if (has(blocks, act)) out.emplace_back(text(act));
+    if (out.size() == all_blocks().size()) return std::string("all");
+    return out.empty() ? std::string("none") : fmt::format("{}", fmt::join(out, ", "));
+  };
+  std::string out;
+  for (const Rule& one : rules())
+    out += fmt::format("| `{}` | {} | {} | {} |\n", one.name, one.why, acts(one.blocks),
+                       acts(one.blocks_unlooked));
+  return out;
+}
+
+TEST(Judge, HasItsRulesOnThePage) {
+  std::ifstream in(std::filesystem::path(FERRY_DOCS) / "findings.md");
+  const std::string page{std::istreambuf_iterator<char>(in), {}};
+  EXPECT_THAT(page, HasSubstr(table()));
+}
+
+TEST(ReservedRegions, ReadTheKernelsLinesAndRefuseOthers) {
+  const auto regions =
+      must(parse_reserved_regions("0x00000000000e8000 0x00000000000e8fff direct\n"
+                                  "0x00000000fee00000 0x00000000feefffff msi\n"));
+  ASSERT_EQ(regions.size(), 2U);
+  EXPECT_TRUE(regions[0].keeps_from_vms());
+  EXPECT_FALSE(regions[1].keeps_from_vms());
+  EXPECT_THAT(must(parse_reserved_regions("")), IsEmpty());
+  for (const char* text : {"0x0 0x1", "0x0 0x1 direct more", "0 0x1 direct", "0x0 0xg direct",
+                           "0x0 0x11112222333344445 direct", "0x0 0x1 DIRECT", "\x7f"}) {
+    const auto refused = parse_reserved_regions(std::string("0x0 0x1 msi\n") + text + "\n");
+    ASSERT_FALSE(refused) << text;
+    EXPECT_THAT(refused.error().message, HasSubstr("line 2"));
+  }
+}
+
+/// How often a process opened config is seen by its access: the fake's file answers, or is gone.
+class Sleeper : public testing::Test {
+ protected:
+  Sleeper() {
+    kernel_.add_driver({.name = "vfio-pci", .vfio = true});
+    kernel_.add_function({.address = kGpu, .group = 41, .driver = "vfio-pci"});
+    kernel_.file(dir() + "/power_state", "D3cold\n");
+  }
+  static std::string dir() { return std::string("sys/bus/pci/devices/") + kGpu; }
+  void off_the_bus(bool off) {
+    std::string header(64, off ? '\xff' : '\0');
+    kernel_.file(dir() + "/config", header);
+  }
+  BusLook looked(BusMemory& memory) {
+    Inventory inventory = must(scan(kernel_));
+    EXPECT_EQ(inventory.find(at(kGpu))->bus, BusLook::asleep);
+    memory.look(kernel_, std::vector<PciAddress>{at(kGpu)}, inventory);
+    return inventory.find(at(kGpu))->bus;
+  }
+  test::FakeKernel kernel_;
+};
+
+TEST_F(Sleeper, IsNotWokenByAScan) {
+  off_the_bus(true);
+  EXPECT_FALSE(must(scan(kernel_)).find(at(kGpu))->problem);
+}
+
+TEST_F(Sleeper, IsWokenOnceForABindingAndAgainAfterADoubt) {
+  off_the_bus(false);
+  BusMemory memory;
+  EXPECT_EQ(looked(memory), BusLook::answers);
+  off_the_bus(true);
+  EXPECT_EQ(looked(memory), BusLook::answers) << "it was not read again";
+  memory.doubt();
+  EXPECT_EQ(looked(memory), BusLook::all_ones);
+  off_the_bus(false);
+  EXPECT_EQ(looked(memory), BusLook::all_ones) << "it stays so until it is bound anew or is awake";
+  kernel_.file(dir() + "/power_state", "D0\n");
+  Inventory awake = must(scan(kernel_));
+  memory.look(kernel_, std::vector<PciAddress>{at(kGpu)}, awake);
+  EXPECT_EQ(awake.find(at(kGpu))->bus, BusLook::answers);
+  kernel_.file(dir() + "/power_state", "D3cold\n");
+  EXPECT_EQ(looked(memory), BusLook::answers);
+}
+
+TEST_F(Sleeper, IsReadIfItsPowerManagementCallsItActive) {
+  off_the_bus(true);
+  kernel_.file(dir() + "/power/runtime_status", "active\n");
+  EXPECT_EQ(must(scan(kernel_)).find(at(kGpu))->bus, BusLook::all_ones);
+}
+
+}  // namespace
+}  // namespace ferry::vfio

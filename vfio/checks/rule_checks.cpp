@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <set>
+#include <string_view>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "vfio/checks/passthrough_checks.h"
+
+namespace ferry::vfio::checks {
+namespace {
+
+/// What the host shows where no rule of a check has a finding.
+std::string fine(std::string_view check, const Inventory& inventory, const PciFunction& function) {
+  const std::string path = "/" + sysfs_path(function.address).string();
+  const std::string group = fmt::format("/sys/kernel/iommu_groups/{}", function.iommu_group.value_or(0));
+  if (check == "function-readable") return fmt::format("{} in /sys/bus/pci/devices", function.ids());
+  if (check == "in-iommu-group")
+    return fmt::format("group {} in {}/iommu_group", function.iommu_group.value_or(0), path);
+  if (check == "reserved-regions") return fmt::format("{}/reserved_regions has no direct region", group);
+  if (check == "group-moves-whole") {
+    std::vector<std::string> members;
+    for (const PciAddress& member : inventory.group_of(function))
+      if (!inventory.find(member)->is_bridge()) members.push_back(member.text());
+    return fmt::format("{}: {} {}", group, fmt::join(members, ", "),
+                       on_vfio_driver(function) ? "on vfio" : "can be bound");
+  }
+  if (check == "group-viable")
+    return "no member of its group or card has a driver of the host while its GPU is on vfio";
+  if (check == "firmware-framebuffer") return "/proc/iomem has no firmware framebuffer inside its BARs";
+  if (check == "vfio-nodes") return "no member of its group on vfio lacks a node in /dev/vfio";
+  if (check == "boot-display") return fmt::format("{}/boot_vga is not 1", path);
+  if (check == "virtual-functions-off") return fmt::format("{} has no virtfn*", path);
+  if (check == "stuck-write") return "no earlier write to its group hangs in the kernel";
+  if (check == "fatal-errors") return "no fatal error of PCI Express since it was bound";
+  return "no function of its group manages NVSwitches";
+}
+
+Check answered(Check check, const std::vector<const Finding*>& findings) {
+  const Finding& gravest = *findings.front();
+  std::vector<std::string> texts;
+  for (const Finding* finding : findings)
+    if (finding->answer == gravest.answer && std::ranges::find(texts, finding->text) == texts.end())
+      texts.push_back(finding->text);
+  std::string found = fmt::format("{}", fmt::join(texts, "; "));
+  if (gravest.answer == Answer::not_looked) return std::move(check).unknown(std::move(found), gravest.advice);
+  return rule(gravest.rule).warns ? std::move(check).warned(std::move(found), gravest.advice)
+                                  : std::move(check).failed(std::move(found), gravest.advice);
+}
+
+}  // namespace
+
+std::vector<Check> of_rules(const Inventory& inventory, const PciFunction& function,
+                            const std::vector<Finding>& findings) {
+  const bool has_group = function.iommu_group && inventory.has_iommu();
+  std::vector<Check> out;
+  std::set<std::string_view> seen;
+  for (const Rule& one : rules()) {
+    if (one.check.empty() || !seen.insert(one.check).second) continue;
+    Check check{
+        .id = std::string(one.check), .subject = function.address.text(), .why = std::string(one.why)};
+    std::vector<const Finding*> of_it;
+    for (const Finding& finding : findings)
+      if (rule(finding.rule).check == one.check) of_it.push_back(&finding);
+    const bool of_group = one.check == "in-iommu-group" || one.check == "group-moves-whole" ||
+                          one.check == "group-viable" || one.check == "reserved-regions";
+    // Without this error the facts of power_check() say more.
+    if (of_it.empty() && one.id == RuleId::power_error) continue;
+    if (!of_it.empty())
+      out.push_back(answered(std::move(check), of_it));
+    else if (of_group && !has_group)
+      out.push_back(std::move(check).unknown("without an IOMMU group there is none to judge",
+                                             "see iommu-active and noiommu-mode"));
+    else
+      out.push_back(std::move(check).passed(fine(one.check, inventory, function)));
+  }
+  return out;
+}
+
+}  // namespace ferry::vfio::checks

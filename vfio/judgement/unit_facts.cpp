@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "vfio/judgement/unit_facts.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <fmt/format.h>
+
+#include "vfio/pci/memory_map.h"
+#include "vfio/pci/pci_resources.h"
+#include "vfio/pci/vm_nodes.h"
+
+namespace ferry::vfio {
+namespace {
+
+bool is_judged(const Inventory& inventory, const AcceleratorRules& rules, const PciFunction& function) {
+  return rules.match_by_name(function) ||
+         (on_vfio_driver(function) && is_accelerators_vf(inventory, rules, function));
+}
+
+std::set<std::string> read_vm_nodes(const HostFs& host) {
+  std::set<std::string> out;
+  for (const char* folder : {"dev/vfio", "dev/vfio/devices"})
+    for (const std::string& name : host.list(folder).value_or(std::vector<std::string>{}))
+      out.insert(fmt::format("{}/{}", folder, name));
+  if (host.exists(kIommufd)) out.insert(kIommufd);
+  return out;
+}
+
+void read_framebuffer(const HostFs& host, const MemoryMap& map, PciFunction& function) {
+  if (function.firmware_framebuffer) return;
+  const auto ranges = host.read_attribute(sysfs_path(function.address) / "resource");
+  if (!ranges) return;
+  const auto found = firmware_framebuffer(map, parse_pci_resources(*ranges).bars);
+  function.firmware_framebuffer =
+      found ? fmt::format("{} in BAR {}", found->name, found->bar) : std::string();
+}
+
+// Another function's product data would cost a long read, and says nothing.
+bool may_manage_switches(const PciFunction& function) {
+  constexpr std::uint16_t kMellanox = 0x15b3;
+  constexpr std::uint32_t kNetwork = 0x02;
+  return function.vendor == kMellanox && function.class_code >> 16U == kNetwork &&
+         !function.is_virtual_function();
+}
+
+}  // namespace
+
+void read_unit_facts(const HostFs& host, const AcceleratorRules& rules, Inventory& inventory) {
+  std::set<std::uint32_t> groups;
+  std::vector<PciFunction*> judged;
+  for (auto& [address, function] : inventory.functions) {
+    if (!is_judged(inventory, rules, function)) continue;
+    judged.push_back(&function);
+    if (function.iommu_group) groups.insert(*function.iommu_group);
+  }
+  if (judged.empty()) return;
+  if (host.exists("dev")) inventory.vm_nodes = read_vm_nodes(host);
+
+  for (const std::uint32_t group : groups) {
+    const auto text = host.read_file(fmt::format("sys/kernel/iommu_groups/{}/reserved_regions", group));
+    // Kernels before 4.11 have no such file, and refuse nothing for it.
+    auto regions = text                    ? parse_reserved_regions(*text)
+                   : is_gone(text.error()) ? Result<std::vector<ReservedRegion>>()
+                                           : fail(Error(text.error()));
+    if (regions) inventory.reserved.insert_or_assign(group, std::move(*regions));
+    for (const PciAddress& address : inventory.groups.at(group)) {
+      if (!may_manage_switches(*inventory.find(address))) continue;
+      const auto data = host.read_file(sysfs_path(address) / "vpd");
+      if (data || is_gone(data.error()))
+        inventory.switch_management[address] = data && data->find("SW_MNG") != std::string::npos;
+    }
+  }
+
+  const auto claims = host.read_file("proc/iomem");
+  if (!claims) return;
+  const MemoryMap map = parse_memory_map(*claims);
+  if (map.hidden()) return;
+  for (PciFunction* function : judged) read_framebuffer(host, map, *function);
+}
+
+void wake_sleepers(const HostFs& host, std::span<const PciAddress> functions, Inventory& inventory) {
+  for (const PciAddress& address : functions) {
+    const auto found = inventory.functions.find(address);
+    if (found != inventory.functions.end() && found->second.bus == BusLook::asleep) wake(host, found->second);
+  }
+}
+
+std::set<std::string> stuck_functions(std::span<const StuckWrite> writes, const Inventory& inventory) {
+  std::set<std::string> out;
+  for (const StuckWrite& write : writes) {
+    if (is_read(write)) continue;
+    for (const auto& [address, function] : inventory.functions)
+      if (const std::string name = address.text(); concerns(write, name)) out.insert(name);
+  }
+  return out;
+}
+
+std::uint64_t binding_of(const HostFs& host, const PciAddress& function) {
+  const auto link = host.open(sysfs_path(function) / "driver", O_PATH | O_NOFOLLOW);
+  struct stat status {};
+  return link && ::fstat(link->get(), &status) == 0 ? status.st_ino : 0;
+}
+
+void BusMemory::look(const HostFs& host, std::span<const PciAddress> functions, Inventory& inventory) {
+  for (const PciAddress& address : functions) {
+    const auto found = inventory.functions.find(address);
+    if (found == inventory.functions.end()) continue;
+    PciFunction& function = found->second;
+    if (function.bus != BusLook::asleep) {
+      seen_.erase(address);
+      continue;
+    }
+    const std::uint64_t binding = binding_of(host, address);
+    auto known = seen_.find(address);
+    if (known == seen_.end() || known->second.ids != function.ids() || known->second.binding != binding) {
+      wake(host, function);
+      known = seen_.insert_or_assign(address, Seen{function.ids(), binding, {}}).first;
+      if (function.bus == BusLook::all_ones) known->second.problem = function.problem;
+      continue;
+    }
+    function.bus = known->second.problem ? BusLook::all_ones : BusLook::answers;
+    if (!function.problem) function.problem = known->second.problem;
+  }
+}
+
+void BusMemory::doubt() {
+  std::erase_if(seen_, [](const auto& entry) { return !entry.second.problem; });
+}
+
+}  // namespace ferry::vfio
