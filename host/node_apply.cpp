@@ -38,7 +38,6 @@ struct PolicyInput {
   vfio::Inventory inventory;
   mdev::VgpuInventory vgpus;
   policy::ResolvedPolicy resolved;
-  std::map<vfio::PciAddress, std::string> named_at = {};  ///< the place of the item that a GPU has
 };
 
 bool is_away(const policy::ResolvedPolicy& resolved, const vfio::PciAddress& gpu) {
@@ -74,14 +73,8 @@ Result<PolicyInput> read_input(const NodeContext& context, const policy::Policy&
   for (const vfio::PciAddress& gpu : context.dra) resolved.modes.erase(gpu);
   std::erase_if(resolved.vgpus.items,
                 [&](const vgpu::ProfileItem& item) { return item.only && context.dra.contains(*item.only); });
-  std::map<vfio::PciAddress, std::string> named_at;
-  for (const policy::PolicyItem& item : policy.items)
-    for (const mdev::VgpuGpu& gpu : vgpus->gpus)
-      if (item.matches(gpu, context.models)) named_at[gpu.address()] = item.gpus.place;
-  return PolicyInput{.inventory = std::move(*inventory),
-                     .vgpus = std::move(*vgpus),
-                     .resolved = std::move(resolved),
-                     .named_at = std::move(named_at)};
+  return PolicyInput{
+      .inventory = std::move(*inventory), .vgpus = std::move(*vgpus), .resolved = std::move(resolved)};
 }
 
 struct Rollback {
@@ -111,7 +104,8 @@ vfio::RebindRequest to_give_away(const NodeContext& context, const PolicyInput& 
     return vgpu::is_ours(context.vgpu_host.node, device);
   });
   request.release = input.resolved.release;
-  request.named_at = input.named_at;
+  for (const vgpu::ProfileItem& item : input.resolved.vgpus.items)
+    if (item.only) request.named_at.emplace(*item.only, item.place);
   for (const auto& [address, mode] : input.resolved.modes) {
     const vfio::PciFunction* gpu = input.inventory.find(address);
     if (mode == policy::Mode::passthrough && gpu != nullptr && context.rebind_context.rules.match(*gpu))

@@ -69,7 +69,9 @@ std::string advice_of(const std::vector<const vfio::Finding*>& findings) {
 }
 
 /// Takes hostd's findings for facts that this process has not looked at.
-void ask_hostd(const std::vector<api::ReportedFinding>& hostd, std::vector<vfio::Finding>& findings) {
+/// `when`: "as ferry hostd saw it 12 s ago".
+void ask_hostd(const std::vector<api::ReportedFinding>& hostd, const std::string& when,
+               std::vector<vfio::Finding>& findings) {
   std::vector<vfio::Finding> seen;
   std::erase_if(findings, [&](const vfio::Finding& finding) {
     if (finding.answer != vfio::Answer::not_looked || finding.rule == vfio::RuleId::in_use) return false;
@@ -80,7 +82,7 @@ void ask_hostd(const std::vector<api::ReportedFinding>& hostd, std::vector<vfio:
     if (reported->answer != vfio::Answer::yes) return false;
     vfio::Finding taken = finding;
     taken.answer = vfio::Answer::yes;
-    taken.text = reported->text + " (as ferry hostd saw it)";
+    taken.text = fmt::format("{} ({})", reported->text, when);
     taken.advice = reported->advice;
     seen.push_back(std::move(taken));
     return true;
@@ -352,11 +354,14 @@ std::map<vfio::PciAddress, std::vector<vfio::Finding>> judge_node(const NodeSnap
              !snapshot.had_fatal_errors.contains(finding.about);
     });
   if (!snapshot.status) return out;
+  const std::string when = snapshot.status_age
+                               ? fmt::format("as ferry hostd saw it {} s ago", snapshot.status_age->count())
+                               : "as ferry hostd saw it";
   for (const api::AcceleratorStatus& status : snapshot.status->accelerators) {
     const vfio::PciFunction* function = snapshot.inventory.find(status.address);
     const auto findings = out.find(status.address);
     if (findings == out.end() || function == nullptr || !status.findings) continue;
-    if (status.driver == function->driver) ask_hostd(*status.findings, findings->second);
+    if (status.driver == function->driver) ask_hostd(*status.findings, when, findings->second);
   }
   return out;
 }

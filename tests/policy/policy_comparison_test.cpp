@@ -119,8 +119,8 @@ TEST(PolicyComparison, WantsTheWholeCardOnVfio) {
   host.companion(0).driver = "snd_hda_intel";
   host.companion(0).vfio_devices.clear();
   EXPECT_THAT(host.differences(policy("  - {devices: all, mode: passthrough}\n")),
-              ElementsAre("GPU 0 (0000:00:00.0): expected passthrough, but 0000:00:00.1 of its card is on "
-                          "snd_hda_intel"));
+              ElementsAre("GPU 0 (0000:00:00.0): expected passthrough, but 0000:00:00.1 (audio, driver "
+                          "snd_hda_intel) keeps the kernel from giving the group to a VM"));
   host.companion(0).driver.reset();
   EXPECT_THAT(host.differences(policy("  - {devices: all, mode: passthrough}\n")), ElementsAre(""));
 }
@@ -212,8 +212,11 @@ TEST(PolicyExport, LeavesOutAGpuThatNoPolicyDescribes) {
   ASSERT_TRUE(half) << half.error().message;
   ASSERT_EQ(half->policy.items.size(), 1U);
   EXPECT_THAT(half->policy.items[0].gpus.indices, ElementsAre(1));
-  EXPECT_THAT(half->notes, ElementsAre(AllOf(HasSubstr("GPU 0 (0000:00:00.0): left out: "),
-                                             HasSubstr("of its card is on snd_hda_intel"))));
+  EXPECT_THAT(
+      half->notes,
+      ElementsAre(
+          AllOf(HasSubstr("GPU 0 (0000:00:00.0): left out: "),
+                HasSubstr("(audio, driver snd_hda_intel) keeps the kernel from giving the group to a VM"))));
   const auto name = export_policy(host.inventory, host.vgpus, "two words");
   ASSERT_FALSE(name);
   EXPECT_EQ(name.error().code, Errc::usage);
@@ -454,10 +457,12 @@ TEST(PolicyExample, IsRead) {
 // It is on the desired driver, and no VM can use it.
 TEST(PolicyComparison, IsNoAgreementWhereAGpuCannotBeRead) {
   Host host;
-  host.add("vfio-pci").function.problem =
-      Error{.code = Errc::malformed_host, .message = "off the bus", .hint = {}};
+  mdev::VgpuGpu& gpu = host.add("vfio-pci");
+  gpu.function.problem = Error{.code = Errc::malformed_host, .message = "off the bus", .hint = {}};
+  host.inventory.functions.at(gpu.address()) = gpu.function;
   EXPECT_THAT(host.differences(policy("  - {devices: all, mode: passthrough}\n")),
-              ElementsAre("GPU 0 (0000:00:00.0): expected passthrough, but it cannot be read: off the bus"));
+              ElementsAre("GPU 0 (0000:00:00.0): expected passthrough, but 0000:00:00.0 cannot be read: "
+                          "off the bus"));
 }
 
 }  // namespace

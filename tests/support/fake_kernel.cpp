@@ -582,6 +582,7 @@ int FakeKernel::attach(const std::string& driver, const std::string& address) {
     directory(device_path(address) / "vfio-dev" / fmt::format("vfio{}", lowest));
     if (vfio_nodes_.of_devices) file(fs::path("dev/vfio/devices") / fmt::format("vfio{}", lowest), "");
     if (vfio_nodes_.of_groups) {
+      file("dev/vfio/vfio", "");
       file(fs::path("dev/vfio") / std::to_string(*group), "");
       file(fs::path("sys/class/vfio") / std::to_string(*group) / "dev", fmt::format("244:{}\n", *group));
     }

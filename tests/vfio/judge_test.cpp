@@ -19,6 +19,7 @@ namespace ferry::vfio {
 namespace {
 
 using test::at;
+using test::must;
 using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;

@@ -658,11 +658,11 @@ TEST_F(RebindApplyTest, SaysThatAHostHasNoIommu) {
   auto ctx = context();
   ctx.host = &bare;
   ctx.writer = &bare;
-  const auto outcome = apply_rebinds(
-      ctx, {.accelerators = {at("0000:01:00.0")}, .with = {}, .untouchable = {}}, Direction::to_vfio);
-  ASSERT_FALSE(outcome);
-  EXPECT_EQ(outcome.error().code, Errc::unsupported);
-  EXPECT_THAT(outcome.error().hint, HasSubstr("intel_iommu=on"));
+  const auto outcome = must(apply_rebinds(
+      ctx, {.accelerators = {at("0000:01:00.0")}, .with = {}, .untouchable = {}}, Direction::to_vfio));
+  ASSERT_EQ(outcome.results.at(0).status, Status::refused);
+  EXPECT_THAT(outcome.results[0].refusal.reasons, testing::Contains(HasSubstr("no active IOMMU")));
+  EXPECT_THAT(outcome.results[0].refusal.hint, HasSubstr("intel_iommu=on"));
   EXPECT_THAT(bare.changes(), IsEmpty());
 }
 

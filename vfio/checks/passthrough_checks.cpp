@@ -73,7 +73,7 @@ std::vector<Check> passthrough_checks(const HostFs& host, const Inventory& inven
     const PciFunction& function = *inventory.find(address);
     const DeviceFacts facts = read_device_facts(host, address);
     if (const auto judged = findings.find(address); judged != findings.end())
-      append(out, checks::of_rules(inventory, function, judged->second));
+      append(out, checks::of_rules(inventory, rules, function, judged->second));
     append(out, checks::of_acs(host, inventory, function));
     append(out, checks::of_console(host, function));
     append(out, checks::of_condition(host, function, facts));

@@ -39,8 +39,8 @@ std::vector<Check> of_vfio_setup(const HostFs& host, const Inventory& inventory,
                                  const std::vector<PciAddress>& accelerators,
                                  const Result<KernelCommandLine>& command_line);
 /// The checks that the judgement of an accelerator's unit decides.
-std::vector<Check> of_rules(const Inventory& inventory, const PciFunction& function,
-                            const std::vector<Finding>& findings);
+std::vector<Check> of_rules(const Inventory& inventory, const AcceleratorRules& rules,
+                            const PciFunction& function, const std::vector<Finding>& findings);
 /// Bridges above the function that put more than its card into its group.
 std::vector<Check> of_acs(const HostFs& host, const Inventory& inventory, const PciFunction& function);
 /// Use of the function by the host's own console.

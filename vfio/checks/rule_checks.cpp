@@ -12,7 +12,8 @@ namespace ferry::vfio::checks {
 namespace {
 
 /// What the host shows where no rule of a check has a finding.
-std::string fine(std::string_view check, const Inventory& inventory, const PciFunction& function) {
+std::string fine(std::string_view check, const Inventory& inventory, const AcceleratorRules& rules,
+                 const PciFunction& function) {
   const std::string path = "/" + sysfs_path(function.address).string();
   const std::string group = fmt::format("/sys/kernel/iommu_groups/{}", function.iommu_group.value_or(0));
   if (check == "function-readable") return fmt::format("{} in /sys/bus/pci/devices", function.ids());
@@ -20,21 +21,27 @@ std::string fine(std::string_view check, const Inventory& inventory, const PciFu
     return fmt::format("group {} in {}/iommu_group", function.iommu_group.value_or(0), path);
   if (check == "reserved-regions") return fmt::format("{}/reserved_regions has no direct region", group);
   if (check == "group-moves-whole") {
-    std::vector<std::string> members;
-    for (const PciAddress& member : inventory.group_of(function))
-      if (!inventory.find(member)->is_bridge()) members.push_back(member.text());
-    return fmt::format("{}: {} {}", group, fmt::join(members, ", "),
-                       on_vfio_driver(function) ? "on vfio" : "can be bound");
+    std::vector<std::string> moved;
+    std::string found;
+    for (const PciAddress& address : inventory.group_of(function)) {
+      const PciFunction& member = *inventory.find(address);
+      if (member.is_bridge()) continue;
+      if (address == function.address || rules.match(member) || is_companion(function, member))
+        moved.push_back(address.text());
+      else
+        found += fmt::format("; {} shares the group and is left alone", describe(member));
+    }
+    return fmt::format("{}: {} {}{}", group, fmt::join(moved, ", "),
+                       on_vfio_driver(function) ? "on vfio" : "can be bound", found);
   }
-  if (check == "group-viable")
-    return "no member of its group or card has a driver of the host while its GPU is on vfio";
+  if (check == "group-viable") return group + "/devices has no driver of the host beside one of vfio";
   if (check == "firmware-framebuffer") return "/proc/iomem has no firmware framebuffer inside its BARs";
   if (check == "vfio-nodes") return "no member of its group on vfio lacks a node in /dev/vfio";
   if (check == "boot-display") return fmt::format("{}/boot_vga is not 1", path);
   if (check == "virtual-functions-off") return fmt::format("{} has no virtfn*", path);
-  if (check == "stuck-write") return "no earlier write to its group hangs in the kernel";
-  if (check == "fatal-errors") return "no fatal error of PCI Express since it was bound";
-  return "no function of its group manages NVSwitches";
+  if (check == "stuck-write") return "/run/ferry/stuck-writes has no write to its group";
+  if (check == "fatal-errors") return fmt::format("{}/aer_dev_fatal: none since it was bound", path);
+  return group + "/devices has no function that manages NVSwitches";
 }
 
 Check answered(Check check, const std::vector<const Finding*>& findings) {
@@ -51,12 +58,12 @@ Check answered(Check check, const std::vector<const Finding*>& findings) {
 
 }  // namespace
 
-std::vector<Check> of_rules(const Inventory& inventory, const PciFunction& function,
-                            const std::vector<Finding>& findings) {
+std::vector<Check> of_rules(const Inventory& inventory, const AcceleratorRules& rules,
+                            const PciFunction& function, const std::vector<Finding>& findings) {
   const bool has_group = function.iommu_group && inventory.has_iommu();
   std::vector<Check> out;
   std::set<std::string_view> seen;
-  for (const Rule& one : rules()) {
+  for (const Rule& one : vfio::rules()) {
     if (one.check.empty() || !seen.insert(one.check).second) continue;
     Check check{
         .id = std::string(one.check), .subject = function.address.text(), .why = std::string(one.why)};
@@ -73,7 +80,7 @@ std::vector<Check> of_rules(const Inventory& inventory, const PciFunction& funct
       out.push_back(std::move(check).unknown("without an IOMMU group there is none to judge",
                                              "see iommu-active and noiommu-mode"));
     else
-      out.push_back(std::move(check).passed(fine(one.check, inventory, function)));
+      out.push_back(std::move(check).passed(fine(one.check, inventory, rules, function)));
   }
   return out;
 }

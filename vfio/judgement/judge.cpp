@@ -14,8 +14,9 @@ namespace ferry::vfio {
 namespace {
 
 constexpr const char* kBackOnTheBus =
-    "`dmesg` says what the kernel saw; a reset of its slot, or the machine off and on again, may bring it "
-    "back";
+    "`dmesg` says what the kernel saw; a reset of its slot or a cold start (the machine off and on again) "
+    "may "
+    "bring it back";
 
 /// The findings of one unit, as they are made.
 class Judgement {
@@ -137,9 +138,14 @@ class Judgement {
   }
 
   void judge_place(const PciFunction& function, MemberRole role) {
-    if (!function.iommu_group && inventory_.has_iommu())
+    if (!function.iommu_group && inventory_.has_iommu() && function.problem) {
+      add(RuleId::no_group, function,
+          fmt::format("the IOMMU group of {} cannot be read", function.address.text()), "run as root",
+          Answer::not_looked);
+    } else if (!function.iommu_group && inventory_.has_iommu()) {
       add(RuleId::no_group, function, fmt::format("{} is in no IOMMU group", function.address.text()),
           "another slot: the IOMMU is on and does not cover this one");
+    }
     if (!on_vfio_driver(function)) return;
     if (observed_.fatal_errors == nullptr) {
       add(RuleId::fatal_errors, function,
@@ -181,6 +187,10 @@ class Judgement {
     if (function.boot_display || is_seen(Kind::boot_display) != users.end())
       add_screen(RuleId::boot_display, Kind::boot_display, "boot_vga",
                  "or choose another primary display in the firmware setup, on a server the BMC's");
+    else if (function.boot_display_unread)
+      add(RuleId::boot_display, function,
+          fmt::format("{} says neither 0 nor 1", path_text(function, "boot_vga")), "run as root",
+          Answer::not_looked);
     const auto framebuffer = is_seen(Kind::framebuffer);
     const std::string name =
         framebuffer != users.end() ? framebuffer->name : function.firmware_framebuffer.value_or("");

@@ -31,9 +31,12 @@ void read_framebuffer(const HostFs& host, const MemoryMap& map, PciFunction& fun
   if (function.firmware_framebuffer) return;
   const auto ranges = host.read_attribute(sysfs_path(function.address) / "resource");
   if (!ranges) return;
-  const auto found = firmware_framebuffer(map, parse_pci_resources(*ranges).bars);
-  function.firmware_framebuffer =
-      found ? fmt::format("{} in BAR {}", found->name, found->bar) : std::string();
+  const PciResources resources = parse_pci_resources(*ranges);
+  const bool all_read = resources.notes.empty() && !resources.bars.empty() && map.malformed == 0;
+  if (const auto found = firmware_framebuffer(map, resources.bars))
+    function.firmware_framebuffer = fmt::format("{} in BAR {}", found->name, found->bar);
+  else if (all_read)
+    function.firmware_framebuffer = "";
 }
 
 // Another function's product data would cost a long read, and says nothing.
@@ -75,7 +78,7 @@ void read_unit_facts(const HostFs& host, const AcceleratorRules& rules, Inventor
   const auto claims = host.read_file("proc/iomem");
   if (!claims) return;
   const MemoryMap map = parse_memory_map(*claims);
-  if (map.hidden()) return;
+  if (map.hidden() || map.claims.empty()) return;
   for (PciFunction* function : judged) read_framebuffer(host, map, *function);
 }
 

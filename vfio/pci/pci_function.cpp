@@ -210,7 +210,9 @@ void read_directory(const HostDirectory& directory, const std::vector<std::strin
     } else if (name == "sriov_totalvfs") {
       sriov = true;
     } else if (name == "boot_vga") {
-      function.boot_display = directory.read_attribute("boot_vga").value_or("0") == "1";
+      const std::string boot = directory.read_attribute("boot_vga").value_or("");
+      function.boot_display = boot == "1";
+      function.boot_display_unread = boot != "0" && boot != "1";
     } else if (name.find("-framebuffer.") != std::string::npos) {
       // ABI: drivers/firmware/sysfb.c makes the platform device below its PCI function since Linux 6.9.
       function.firmware_framebuffer = name;

@@ -76,6 +76,7 @@ struct PciFunction {
   std::uint32_t sriov_totalvfs = 0;             ///< 0: no SR-IOV
   std::uint32_t sriov_numvfs = 0;               ///< virtual functions that exist now
   bool boot_display = false;                    ///< boot_vga reads 1
+  bool boot_display_unread = false;             ///< boot_vga is there, and reads neither 0 nor 1
   BusLook bus = BusLook::answers;
   /// The firmware's framebuffer that lies in its memory: "simple-framebuffer.0", "BOOTFB in BAR 1". Empty:
   /// there is none. Absent: not known; read_unit_facts() reads it, and the scan may see it.
