@@ -217,7 +217,7 @@ CapacityCheck check_capacity(const GpuMatch& match, const mdev::VgpuGpu& gpu, bo
     if (!limit || (!certain && carried <= *limit)) {
       capacity.notes.push_back(fmt::format(
           "{}: whether {} x {} fit shows {}", gpu.label(), want->missing(), want->entry->type.text(),
-          gpu.devices.empty() ? "only when they are made" : "once the others are gone"));
+          match.leftover.empty() ? "only when they are made" : "once the others are gone"));
     } else if (carried > *limit) {
       capacity.lacking = no_capacity(*want, gpu, carried, *limit);
       return capacity;
