@@ -103,7 +103,9 @@ std::optional<VgpuTypeName> VgpuTypeName::of_driver(std::string_view short_name)
   rest.remove_prefix(digits);
   const bool has_series = rest.find_first_of("ABCQ") == 0;
   if (!size || *size > kMostGib || !(rest.empty() || has_series)) return std::nullopt;
-  VgpuTypeName name{.size_gib = *size, .series = has_series ? rest.front() : '\0'};
+  VgpuTypeName name;
+  name.size_gib = *size;
+  name.series = has_series ? rest.front() : '\0';
   if (rest.ends_with("ME")) name.attribute = MigAttribute::me;
   std::string_view board = short_name.substr(0, hyphen);
   if (board.size() > 2 && board[board.size() - 2] == '-' && board.back() >= '1' && board.back() <= '9') {
