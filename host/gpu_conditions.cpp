@@ -9,6 +9,7 @@
 #include "host/usage/advertised_use_probe.h"
 #include "mdev/vgpu.h"
 #include "policy/policy_comparison.h"
+#include "vgpu-dm/types/type_capacity.h"
 
 namespace ferry::host {
 namespace {
@@ -131,7 +132,7 @@ constexpr const char* kDivided = "the vGPUs of its GPU change";
 // Types without a name of their own are left out, since a policy cannot ask for them.
 std::map<std::string, std::uint32_t> capacity_of(const mdev::VgpuGpu& gpu) {
   std::map<std::string, std::uint32_t> out;
-  for (const mdev::VgpuType& type : mdev::types_of(gpu))
+  for (const mdev::VgpuType& type : vgpu::types_of(gpu))
     if (type.name != type.id) out[type.short_name] += type.available;
   return out;
 }
@@ -338,7 +339,7 @@ std::optional<std::uint32_t> largest_group(const ScannedNode& node) {
 /// Maximum instances by the type's short name; absent values: the driver does not say.
 std::map<std::string, std::optional<std::uint32_t>> maxima_of(const mdev::VgpuGpu& gpu) {
   std::map<std::string, std::optional<std::uint32_t>> out;
-  const auto listed = mdev::types_of(gpu);
+  const auto listed = vgpu::types_of(gpu);
   for (const auto* types : {&listed, &gpu.unlisted})
     for (const mdev::VgpuType& type : *types)
       if (type.name != type.id) out.emplace(type.short_name, type.max_instances);

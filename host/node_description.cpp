@@ -199,11 +199,13 @@ Condition of_vgpu(const NodeSnapshot& snapshot, const AcceleratorDescription& de
   return free_as_far_as_seen(snapshot, description);
 }
 
-/// True if the GPU is there for vGPUs. The files of SR-IOV alone do not show it: VMs may get the GPU whole.
+/// True if the GPU is there for vGPUs. The files of SR-IOV alone do not show it: VMs may get the GPU whole,
+/// or the driver offers no types.
 bool is_for_vgpus(const AcceleratorDescription& description) {
   return description.framework->makes_vgpus() &&
-         (!description.framework->binds_functions() || !description.vgpus.empty() ||
-          description.function.sriov_numvfs > 0);
+         (description.framework->binds_functions()
+              ? !description.vgpus.empty() || description.function.sriov_numvfs > 0
+              : description.obstacle.empty());
 }
 
 // A GPU that is there for vGPUs is free, even if no VM can be given it whole.

@@ -191,7 +191,8 @@ Check types_check(const mdev::VgpuGpu& gpu, bool others_pass) {
   if (!gpu.devices.empty()) return std::move(check).passed(fmt::format("it is full: it carries {}", carried));
   if (gpu.awaits_types()) return std::move(check).warned(gpu.obstacle, "start nvidia-vgpud.service");
   if (!gpu.obstacle.empty()) {
-    return std::move(check).warned(gpu.obstacle, others_pass && gpu.offers_nothing()
+    const bool is_last_reason = others_pass || gpu.framework->makes_vgpus();
+    return std::move(check).warned(gpu.obstacle, is_last_reason && gpu.offers_nothing()
                                                      ? mdev::reason_for_no_types(gpu)
                                                      : "see the other checks of the host and of this GPU");
   }

@@ -17,13 +17,16 @@ std::filesystem::path attribute(const vfio::PciAddress& function, const char* na
   return vfio::sysfs_path(function) / "nvidia" / name;
 }
 
-std::optional<CreatableType> type_of(std::string_view id, std::string_view name) {
+std::optional<VgpuType> type_of(std::string_view id, std::string_view name) {
   const auto number = whole_number(id);
   if (!number || *number == 0 || name.empty()) return std::nullopt;
-  return CreatableType{.id = std::to_string(*number), .name = std::string(name)};
+  return VgpuType{.id = std::to_string(*number),
+                  .name = std::string(name),
+                  .short_name = last_word(name),
+                  .available = 1};
 }
 
-std::optional<CreatableType> parse_line(std::string_view line) {
+std::optional<VgpuType> parse_line(std::string_view line) {
   constexpr std::string_view kBlank = " \t";
   // Only the first colon separates: a name may contain another.
   const auto colon = line.find(':');
@@ -55,8 +58,7 @@ Result<std::optional<std::string>> read_current_type(const HostFs& host, const v
 }
 
 /// The types that a function can create now.
-Result<std::vector<CreatableType>> read_creatable_types(const HostFs& host,
-                                                        const vfio::PciAddress& function) {
+Result<std::vector<VgpuType>> read_creatable_types(const HostFs& host, const vfio::PciAddress& function) {
   return host.read_attribute(attribute(function, "creatable_vgpu_types")).map(parse_creatable_types);
 }
 
@@ -86,14 +88,13 @@ Result<std::optional<VgpuDevice>> read_vendor_device(const HostFs& host, VgpuFac
 
 }  // namespace
 
-std::vector<CreatableType> parse_creatable_types(std::string_view text) {
-  std::vector<CreatableType> out;
+std::vector<VgpuType> parse_creatable_types(std::string_view text) {
+  std::vector<VgpuType> out;
   while (!text.empty()) {
     const auto end = text.find('\n');
     auto type = parse_line(trimmed(text.substr(0, end)));
     text = end == std::string_view::npos ? std::string_view() : text.substr(end + 1);
-    if (type && std::ranges::find(out, type->id, &CreatableType::id) == out.end())
-      out.push_back(std::move(*type));
+    if (type && std::ranges::find(out, type->id, &VgpuType::id) == out.end()) out.push_back(std::move(*type));
   }
   return out;
 }
@@ -109,9 +110,7 @@ VendorFunction read_vendor_function(const HostFs& host, const vfio::PciFunction&
   out.device = std::move(*device);
   auto types = read_creatable_types(host, function.address);
   if (types) {
-    out.parent.types.reserve(types->size());
-    for (const auto& [id, name] : *types)
-      out.parent.types.push_back({.id = id, .name = name, .short_name = last_word(name), .available = 1});
+    out.parent.types = std::move(*types);
   } else {
     out.parent.problem = std::move(types).error();
   }
@@ -192,7 +191,7 @@ class VendorVfio final : public Framework {
                                       const std::string& type_id) const override {
     auto types = read_creatable_types(host, parent);
     if (!types) return fail(std::move(types).error());
-    return std::ranges::find(*types, type_id, &CreatableType::id) == types->end() ? 0U : 1U;
+    return std::ranges::find(*types, type_id, &VgpuType::id) == types->end() ? 0U : 1U;
   }
 
   AttributeWrite creation_write(const vfio::PciAddress& parent, const std::string& type_id,

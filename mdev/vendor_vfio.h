@@ -17,16 +17,10 @@
 
 namespace ferry::mdev {
 
-struct CreatableType {
-  std::string id;    ///< decimal, above 0, without leading zeros
-  std::string name;  ///< "NVIDIA L40S-12Q"
-  bool operator==(const CreatableType&) const = default;
-};
-
 /// Parses a text like "ID    : vGPU Name\n1153  : NVIDIA L40S-12Q\n" and keeps its order. Lines "id name" and
 /// "name id" count too. Other lines, such as the header, are skipped. The first of two lines with one number
-/// counts.
-std::vector<CreatableType> parse_creatable_types(std::string_view text);
+/// counts. An id is decimal, above 0, without leading zeros. One vGPU of each type can be made.
+std::vector<VgpuType> parse_creatable_types(std::string_view text);
 
 /// A virtual function that has current_vgpu_type.
 struct VendorFunction {

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <unordered_map>
 
 #include <fmt/format.h>
 
@@ -68,36 +67,19 @@ bool VgpuGpu::awaits_types() const {
 }
 
 bool VgpuGpu::offers_nothing() const {
-  return is_without_types(*this) && !may_get_virtual_functions() && !awaits_types();
+  if (is_without_types(*this)) return !may_get_virtual_functions() && !awaits_types();
+  return framework->lists_only_creatable_types() && devices.empty() &&
+         std::ranges::all_of(
+             parents, [](const VgpuParent& parent) { return parent.types.empty() && !parent.problem; });
 }
 
 std::string reason_for_no_types(const VgpuGpu& gpu) {
+  constexpr const char* kMigFirst =
+      "in MIG mode it first needs GPU instances, which `ferry vgpu apply` makes for MIG-backed types; else ";
   return fmt::format(
-      "this release of the vGPU host driver knows no types for board {}, or its edition or licence "
+      "{}this release of the vGPU host driver knows no types for board {}, or its edition or licence "
       "has none: `nvidia-smi vgpu -s` lists the types that it knows",
-      gpu.function.ids());
-}
-
-std::vector<VgpuType> types_of(const VgpuGpu& gpu) {
-  std::vector<VgpuType> out;
-  std::unordered_map<std::string_view, std::size_t> places;
-  for (const VgpuParent& parent : gpu.parents) {
-    for (const VgpuType& type : parent.types) {
-      const auto [place, fresh] = places.try_emplace(type.id, out.size());
-      if (fresh) {
-        out.push_back(type);
-      } else {
-        out[place->second].available += type.available;
-      }
-    }
-  }
-  if (gpu.on_itself()) return out;  // the driver counts for the whole GPU
-  const auto carried = static_cast<std::uint32_t>(gpu.devices.size());
-  for (VgpuType& type : out) {
-    if (const auto most = type.max_instances)
-      type.available = std::min(type.available, *most - std::min(*most, carried));
-  }
-  return out;
+      gpu.framework->makes_vgpus() ? kMigFirst : "", gpu.function.ids());
 }
 
 const VgpuGpu* VgpuInventory::find(const vfio::PciAddress& address) const {

@@ -42,10 +42,16 @@ struct VgpuType {
   std::string short_name;  ///< the last word of the name: "T4-1Q"
   /// vGPUs that this parent can still create: 1 or 0 on a virtual function.
   std::uint32_t available = 0;
-  std::optional<std::uint32_t> max_instances = {};    ///< on an empty GPU; absent: the driver does not say
-  std::optional<std::uint32_t> framebuffer_mib = {};  ///< of each vGPU; absent: the driver does not say
+  bool fewer_may_fit = false;  ///< `available` is a bound: nothing tells how much memory is left
+  /// On an empty GPU with one size only; of a MIG-backed type on all its GPU instances together. Absent: not
+  /// known.
+  std::optional<std::uint32_t> max_instances = {};
+  std::optional<std::uint32_t> framebuffer_mib = {};  ///< of each vGPU; absent: not known
   bool framebuffer_by_name = false;  ///< read from the name, not from the driver, and approximate
   std::string device_api = {};       ///< "vfio-pci"; empty: the driver does not say
+  /// The GPU instance that a MIG-backed type needs, "2g.48gb+gfx". Empty: time-sliced, or not known.
+  std::string mig_profile = {};
+  std::optional<std::uint32_t> max_per_instance = {};  ///< on one such instance; absent: not known
 };
 
 struct VgpuParent {
@@ -143,7 +149,7 @@ struct VgpuGpu {
   /// makes them without virtual functions, and no type is listed.
   bool awaits_types() const;
   /// True if a vGPU host driver has the GPU, with virtual functions if the board can have them, and offers no
-  /// type.
+  /// type, although the GPU carries no vGPU.
   bool offers_nothing() const;
   /// The GPU's name in messages: "GPU 1 (0000:65:00.0)".
   std::string label() const;
@@ -151,10 +157,6 @@ struct VgpuGpu {
 
 /// The last explanation for a GPU that offers_nothing() when all other checks pass, and how to confirm it.
 std::string reason_for_no_types(const VgpuGpu& gpu);
-
-/// Each type that a GPU's parents list, once, in the parents' order. `available` counts for the whole GPU:
-/// each free virtual function reports 1, so the sum is capped at max_instances less the present vGPUs.
-std::vector<VgpuType> types_of(const VgpuGpu& gpu);
 
 struct VgpuInventory {
   std::vector<VgpuGpu> gpus;  ///< in order of index

@@ -41,7 +41,7 @@ void remember_the_rest(const std::vector<VgpuDevice>& before, std::vector<VgpuDe
 std::string obstacle(const VgpuGpu& gpu) {
   const vfio::PciFunction& function = gpu.function;
   if (function.problem) return "cannot be read: " + function.problem->message;
-  if (gpu.framework->makes_vgpus()) {
+  if (gpu.framework->makes_vgpus() && !gpu.offers_nothing()) {
     if (const Error* problem = gpu.problem()) return "its vGPU types cannot be read: " + problem->message;
     if (!gpu.framework->binds_functions() || !gpu.functions.empty()) return {};
     return fmt::format("none of its {} virtual functions is enabled{}", function.sriov_totalvfs,
@@ -184,7 +184,7 @@ std::map<vfio::PciAddress, std::string> kept_for_vgpus(const VgpuInventory& inve
   for (const VgpuGpu& gpu : inventory.gpus) {
     if (!gpu.devices.empty()) {
       out[gpu.address()] = "it carries " + counted(gpu.devices.size(), "vGPU");
-    } else if (gpu.framework->makes_vgpus() && !gpu.framework->binds_functions()) {
+    } else if (gpu.framework->makes_vgpus() && !gpu.framework->binds_functions() && !gpu.offers_nothing()) {
       out[gpu.address()] = "its driver offers vGPU types";
     } else if (gpu.function.sriov_numvfs > 0) {
       out[gpu.address()] = "it has " + counted(gpu.function.sriov_numvfs, "virtual function");

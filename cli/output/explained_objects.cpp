@@ -127,7 +127,7 @@ ExplanationPart vgpus_part(const host::AcceleratorDescription& description) {
                                              users.empty() ? "" : ", in use: ", fmt::join(users, ", "))});
   }
   if (out.lines.empty()) {
-    if (description.framework->makes_vgpus()) {
+    if (description.framework->makes_vgpus() && description.obstacle.empty()) {
       out.lines.push_back({.text = fmt::format("none made ({})", description.framework->name())});
     } else {
       out.lines.push_back(

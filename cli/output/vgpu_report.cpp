@@ -74,6 +74,25 @@ std::string lines_without_label(Error error, const std::string& label) {
   return error_lines(error, "  ");
 }
 
+constexpr const char* kForClaims = "for ResourceClaims";
+
+bool is_for_claims(const VgpuRequest& of, const vfio::PciAddress& gpu) {
+  return of.policy != nullptr && of.policy->for_dra.contains(gpu);
+}
+
+/// The line of a GPU, or nothing for a GPU without vGPUs that goes to a VM whole. `idle`: nothing is done to
+/// it.
+std::string head_line(const VgpuRequest& of, const vfio::PciAddress& gpu, const std::string& label,
+                      std::string_view what, bool idle, const std::vector<std::string>& notes) {
+  if (idle && of.policy != nullptr && notes.empty()) {
+    const auto mode = of.policy->modes.find(gpu);
+    if (mode != of.policy->modes.end() && mode->second == policy::Mode::passthrough) return {};
+  }
+  // The notes name the vGPUs that a removal leaves.
+  if (idle && of.removal) what = notes.empty() ? "no vGPU" : "nothing removed";
+  return fmt::format("{}: {}\n", label, what);
+}
+
 }  // namespace
 
 json to_json(const std::vector<vgpu::TypeCount>& counts) {
@@ -97,19 +116,25 @@ std::string note_lines(const std::vector<std::string>& notes, const char* indent
   return out;
 }
 
-VerbOutput show_vgpus(const Session& session, const vgpu::VgpuPlan& plan) {
+std::string available_text(const mdev::VgpuType& type) {
+  return fmt::format("{}{}", type.fewer_may_fit ? "up to " : "", type.available);
+}
+
+VerbOutput show_vgpus(const Session& session, const vgpu::VgpuPlan& plan, const VgpuRequest& of) {
   std::string out;
   json gpus = json::array();
   ExitStatus status = ExitStatus::done;
   for (const vgpu::GpuPlan& gpu : plan.gpus) {
     json later = json::array();
     const bool refused = gpu.refusal.has_value();
-    const char* what = !gpu.matched        ? "skipped: not asked for"
-                       : refused           ? "refused"
-                       : gpu.steps.empty() ? "already so"
-                                           : "would change";
+    const char* what = is_for_claims(of, gpu.gpu) ? kForClaims
+                       : !gpu.matched             ? "skipped: not asked for"
+                       : refused                  ? "refused"
+                       : gpu.steps.empty()        ? "already so"
+                                                  : "would change";
+    const bool idle = gpu.matched && !refused && gpu.steps.empty();
     const auto [quiesce, resume] = around(gpu.releases);
-    out += fmt::format("{}: {}\n", gpu.label(), what) + step_lines(quiesce, session.explain) +
+    out += head_line(of, gpu.gpu, gpu.label(), what, idle, gpu.notes) + step_lines(quiesce, session.explain) +
            step_lines(gpu.steps, session.explain);
     if (refused) {
       out += lines_without_label(*gpu.refusal, gpu.label());
@@ -139,13 +164,15 @@ VerbOutput show_vgpus(const Session& session, const vgpu::VgpuPlan& plan) {
           .status = status};
 }
 
-VerbOutput show_vgpus(const Session& session, const vgpu::VgpuOutcome& outcome) {
+VerbOutput show_vgpus(const Session& session, const vgpu::VgpuOutcome& outcome, const VgpuRequest& of) {
   std::string out;
   json gpus = json::array();
   for (const vgpu::GpuOutcome& gpu : outcome.gpus) {
     const auto [quiesce, resume] = around(gpu.released);
     const std::string label = fmt::format("GPU {} ({})", gpu.index, gpu.gpu.text());
-    out += fmt::format("{}: {}\n", label, text(gpu.kind)) + step_lines(quiesce, session.explain) +
+    const std::string_view what = is_for_claims(of, gpu.gpu) ? kForClaims : text(gpu.kind);
+    const bool idle = gpu.kind == vgpu::GpuOutcome::Kind::already_so;
+    out += head_line(of, gpu.gpu, label, what, idle, gpu.notes) + step_lines(quiesce, session.explain) +
            step_lines(gpu.done, session.explain);
     if (gpu.error) out += lines_without_label(*gpu.error, label);
     json undo = json::array();
@@ -160,7 +187,7 @@ VerbOutput show_vgpus(const Session& session, const vgpu::VgpuOutcome& outcome) 
     add(steps, resume);
     gpus.push_back({{"index", gpu.index},
                     {"address", gpu.gpu.text()},
-                    {"status", text(gpu.kind)},
+                    {"status", what},
                     {"steps", steps},
                     {"error", gpu.error ? ferry::cli::to_json(*gpu.error) : json(nullptr)},
                     {"undo_errors", undo},

@@ -7,13 +7,23 @@
 
 #include "cli/output/document.h"
 #include "cli/session.h"
+#include "mdev/vgpu.h"
+#include "policy/policy.h"
 #include "vgpu-dm/apply/apply.h"
 #include "vgpu-dm/plan/plan.h"
 
 namespace ferry::cli {
 
-VerbOutput show_vgpus(const Session& session, const vgpu::VgpuPlan& plan);
-VerbOutput show_vgpus(const Session& session, const vgpu::VgpuOutcome& outcome);
+/// The request that a plan or an outcome belongs to. A GPU with nothing to do is told by it.
+struct VgpuRequest {
+  const policy::ResolvedPolicy* policy = nullptr;  ///< nullptr: no policy, but a profile or a removal
+  bool removal = false;
+};
+VerbOutput show_vgpus(const Session& session, const vgpu::VgpuPlan& plan, const VgpuRequest& of = {});
+VerbOutput show_vgpus(const Session& session, const vgpu::VgpuOutcome& outcome, const VgpuRequest& of = {});
+
+/// The AVAILABLE of a type: "4", or "up to 15" where fewer may fit.
+std::string available_text(const mdev::VgpuType& type);
 
 /// The result of an `assert`: `text` and `gpus`, and the verdict. `what` is "policy" or "profile".
 VerbOutput show_comparison(const std::string& what, const std::string& name, bool agrees,

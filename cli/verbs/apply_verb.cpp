@@ -51,26 +51,35 @@ bool writes(const host::NodeOutcome& node) {
   return writes(node.unbound) || node.vgpus.wrote() || writes(node.bound);
 }
 
-/// Returns the items that match no GPU, and warns of them on stderr.
-Result<std::vector<std::string>> idle_items(const Session& session, const policy::Policy& policy) {
+/// A policy on the GPUs that are there before the change.
+struct PolicyHere {
+  policy::ResolvedPolicy resolved;
+  std::vector<std::string> idle;  ///< items that match no GPU
+};
+
+/// Warns on stderr of items that match no GPU.
+Result<PolicyHere> read_policy_here(const Session& session, const policy::Policy& policy) {
   const auto inventory = vfio::scan(*session.host);
   if (!inventory) return fail(inventory.error());
   const auto vgpus =
       vgpu::scan_known_vgpus(*session.host, *inventory, policy::rules_for(policy, session.rules));
   if (!vgpus) return fail(vgpus.error());
-  auto idle = policy::items_without_gpu(policy, *vgpus, model_names(session));
-  warn_of_idle(idle);
-  return idle;
+  const policy::ModelNames models = model_names(session);
+  PolicyHere out{.resolved = policy::resolve(policy, *vgpus, models),
+                 .idle = policy::items_without_gpu(policy, *vgpus, models)};
+  warn_of_idle(out.idle);
+  return out;
 }
 
 template <typename Node>
 VerbOutput show(const Session& session, const policy::Policy& policy, const Node& node,
-                const std::vector<std::string>& idle) {
+                const PolicyHere& here) {
   VerbOutput all;
-  all.document = {{"policy", policy.name}, {"dry_run", session.dry_run}, {"warnings", idle}};
+  all.document = {{"policy", policy.name}, {"dry_run", session.dry_run}, {"warnings", here.idle}};
   add(all, "given_back", "back to the host", any(node.unbound),
       show_rebinds(session, node.unbound, {}, vfio::Direction::back));
-  add(all, "vgpus", "vGPUs", !node.vgpus.gpus.empty(), show_vgpus(session, node.vgpus));
+  VerbOutput vgpus = show_vgpus(session, node.vgpus, {.policy = &here.resolved});
+  add(all, "vgpus", "vGPUs", !vgpus.text.empty(), std::move(vgpus));
   add(all, "given_away", "to vfio", any(node.bound),
       show_rebinds(session, node.bound, {}, vfio::Direction::to_vfio));
   if constexpr (std::is_same_v<Node, host::NodeOutcome>) {
@@ -96,12 +105,12 @@ ExitStatus apply_preview(const Session& session, const policy::Policy& policy, b
   auto context = node_context(session, node_probes(session));
   if (!context) return complain(context.error());
   context->vgpu_host.spares_foreign = !foreign;
-  const auto idle = idle_items(session, policy);
-  if (!idle) return complain(idle.error());
+  const auto here = read_policy_here(session, policy);
+  if (!here) return complain(here.error());
   warn_of_claims(*context);
   const auto preview = host::preview_policy(*context, policy);
   if (!preview) return complain(preview.error());
-  return print(session, show(session, policy, *preview, *idle));
+  return print(session, show(session, policy, *preview, *here));
 }
 
 ExitStatus apply_verb(const Session& session, const ProfileOptions& options) {
@@ -117,15 +126,15 @@ ExitStatus apply_verb(const Session& session, const ProfileOptions& options) {
   auto claims = host::gpus_with_claims(*session.host);
   if (!claims) return complain(claims.error());
   context->dra = std::move(claims->gpus);
-  const auto idle = idle_items(session, *policy);
-  if (!idle) return complain(idle.error());
+  const auto here = read_policy_here(session, *policy);
+  if (!here) return complain(here.error());
   warn_of_claims(*context);
   const auto outcome = [&] {
     const WaitNote waits(fmt::format("applying policy {}", policy->name));
     return host::apply_policy(*context, *policy);
   }();
   if (!outcome) return complain(outcome.error());
-  return print(session, show(session, *policy, *outcome, *idle));
+  return print(session, show(session, *policy, *outcome, *here));
 }
 
 }  // namespace ferry::cli

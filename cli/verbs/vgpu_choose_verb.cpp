@@ -4,8 +4,10 @@
 
 #include "cli/output/document.h"
 #include "cli/output/table.h"
+#include "cli/output/vgpu_report.h"
 #include "cli/verbs/node_inputs.h"
 #include "cli/verbs/verbs.h"
+#include "common/text/json.h"
 #include "vgpu-dm/types/choose.h"
 
 namespace ferry::cli {
@@ -27,18 +29,18 @@ Result<vgpu::TypeRequest> request_of(const VgpuChooseOptions& options) {
   return request;
 }
 
-json to_json(const std::optional<vgpu::MatchingType>& fit) {
+json to_json(const std::optional<mdev::VgpuType>& fit) {
   if (!fit) return nullptr;
   return {{"id", fit->id},
           {"name", fit->name},
           {"short_name", fit->short_name},
-          {"framebuffer_mib", fit->framebuffer_mib},
-          {"framebuffer_source", fit->by_its_name ? "name" : "driver"},
-          {"left", fit->left}};
+          {"framebuffer_mib", or_null(fit->framebuffer_mib)},
+          {"framebuffer_source", fit->framebuffer_by_name ? "name" : "driver"},
+          {"left", fit->available}};
 }
 
-std::string memory_of(const vgpu::MatchingType& fit) {
-  return fmt::format("{}{} MiB", fit.by_its_name ? "about " : "", fit.framebuffer_mib);
+std::string memory_of(const mdev::VgpuType& fit) {
+  return fmt::format("{}{} MiB", fit.framebuffer_by_name ? "about " : "", fit.framebuffer_mib.value_or(0));
 }
 
 /// Among all GPUs one success is enough. Among named ones each counts.
@@ -57,8 +59,7 @@ VerbOutput show(const vgpu::TypeRequest& request, const vgpu::Choice& choice, bo
   for (const vgpu::GpuChoice& gpu : choice.gpus) {
     const std::string label = fmt::format("GPU {} ({})", gpu.index, gpu.gpu.text());
     if (gpu.fit) {
-      table.add(
-          {label, gpu.fit->short_name, gpu.fit->name, memory_of(*gpu.fit), std::to_string(gpu.fit->left)});
+      table.add({label, gpu.fit->short_name, gpu.fit->name, memory_of(*gpu.fit), available_text(*gpu.fit)});
     } else {
       table.add({label, "", "", "", ""});
     }
@@ -74,7 +75,7 @@ VerbOutput show(const vgpu::TypeRequest& request, const vgpu::Choice& choice, bo
   }
   if (choice.smallest) {
     out += fmt::format("smallest: {} ({}), {} can still be made\n", choice.smallest->short_name,
-                       memory_of(*choice.smallest), choice.smallest->left);
+                       memory_of(*choice.smallest), available_text(*choice.smallest));
   }
   return {.document = {{"memory_mib", request.framebuffer_mib},
                        {"series", request.series ? json(std::string(1, *request.series)) : json(nullptr)},

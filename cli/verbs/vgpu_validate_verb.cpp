@@ -24,16 +24,20 @@ using nlohmann::json;
 std::string gpu_lines(const vgpu::GpuPlan& gpu) {
   if (!gpu.matched) return fmt::format("  {}: no item is for it\n", gpu.label());
   std::string out = fmt::format("  {}: {}, expected {}, found {}\n", gpu.label(),
-                                gpu.refusal ? "would not work" : "works", text(gpu.desired), text(gpu.found));
+                                gpu.refusal     ? "would not work"
+                                : gpu.not_known ? "not known"
+                                                : "works",
+                                text(gpu.desired), text(gpu.found));
   if (gpu.refusal) out += error_lines(*gpu.refusal, "    ");
   return out + note_lines(gpu.notes, "    ");
 }
 
 /// The report of one profile.
 std::string whole(const vgpu::HostCheck& check) {
-  const char* result = check.is_for_no_gpu() ? "is for no GPU of this host"
-                       : check.works()       ? "works on this host"
-                                             : "would not work on this host";
+  const char* result = check.is_for_no_gpu()  ? "is for no GPU of this host"
+                       : check.is_not_known() ? "not known whether it works on this host"
+                       : check.works()        ? "works on this host"
+                                              : "would not work on this host";
   std::string out = fmt::format("profile {}: {}\n", check.profile, result);
   for (const vgpu::GpuPlan& gpu : check.gpus) out += gpu_lines(gpu);
   return out + note_lines(check.notes, "  ");
@@ -45,8 +49,19 @@ std::string summary(const vgpu::HostCheck& check) {
     if (gpu.refusal)
       return fmt::format("profile {}: would not work: {}\n", check.profile, gpu.refusal->message);
   }
+  for (const vgpu::GpuPlan& gpu : check.gpus) {
+    if (gpu.not_known && !gpu.notes.empty())
+      return fmt::format("profile {}: not known: {}\n", check.profile, gpu.notes.front());
+  }
   return fmt::format("profile {}: {}\n", check.profile,
-                     check.is_for_no_gpu() ? "is for no GPU of this host" : "works");
+                     check.is_for_no_gpu()  ? "is for no GPU of this host"
+                     : check.is_not_known() ? "not known"
+                                            : "works");
+}
+
+/// null: not known.
+json works(bool works, bool not_known) {
+  return works && not_known ? json(nullptr) : json(works);
 }
 
 json to_json(const vgpu::HostCheck& check) {
@@ -55,14 +70,14 @@ json to_json(const vgpu::HostCheck& check) {
     gpus.push_back({{"index", gpu.index},
                     {"address", gpu.gpu.text()},
                     {"matched", gpu.matched},
-                    {"works", !gpu.refusal.has_value()},
+                    {"works", works(!gpu.refusal, gpu.not_known)},
                     {"desired", ferry::cli::to_json(gpu.desired)},
                     {"found", ferry::cli::to_json(gpu.found)},
                     {"fault", gpu.refusal ? ferry::cli::to_json(*gpu.refusal) : json(nullptr)},
                     {"notes", gpu.notes}});
   }
   return {{"name", check.profile},
-          {"works", check.works()},
+          {"works", works(check.works(), check.is_not_known())},
           {"for_no_gpu", check.is_for_no_gpu()},
           {"gpus", gpus},
           {"notes", check.notes}};

@@ -29,6 +29,7 @@
 #include "vgpu-dm/plan/comparison.h"
 #include "vgpu-dm/profile/profile_yaml.h"
 #include "vgpu-dm/types/export.h"
+#include "vgpu-dm/types/type_capacity.h"
 #include "vgpu-dm/types/type_names.h"
 
 namespace ferry::cli {
@@ -70,11 +71,11 @@ Result<vgpu::VgpuHost> vgpu_host(const Session& session, const std::vector<std::
 }
 
 /// Services that an earlier run left stopped are noted in a plan, as in a plan of binding.
-ExitStatus preview(const Session& session, vgpu::VgpuPlan plan) {
+ExitStatus preview(const Session& session, vgpu::VgpuPlan plan, const VgpuRequest& of = {}) {
   auto stopped = vfio::notes_on_stopped_services(*session.host);
   if (!stopped) return complain(stopped.error());
   plan.notes.insert(plan.notes.end(), stopped->begin(), stopped->end());
-  return print(session, show_vgpus(session, plan));
+  return print(session, show_vgpus(session, plan, of));
 }
 
 Result<vgpu::Removal> removal_of(const VgpuDeleteOptions& options) {
@@ -132,14 +133,13 @@ std::string types_text(const mdev::VgpuGpu& gpu, plugin::DeviceNames& names,
                        const std::vector<mdev::VgpuType>& types, const TextOutput& output) {
   const std::string model = names.find(gpu.function.vendor, gpu.function.device).value_or(gpu.function.ids());
   std::string state = gpu.obstacle.empty() ? std::string(gpu.framework->name()) : gpu.obstacle;
-  if (types.empty() && gpu.obstacle.empty()) state += ", full: none can be made now";
+  if (types.empty() && gpu.obstacle.empty()) state += ", full: none can be made now";  // it carries vGPUs
   const std::string head =
       wrapped_lines(fmt::format("{}, {}: {}", gpu.label(), model, state), output.columns);
   if (types.empty()) return head + not_advertised_text(types_not_listed_yet(gpu), output);
   Table table({"ID", "TYPE", "NAME", "MEMORY", "AVAILABLE", "MAX"});
   for (const mdev::VgpuType& type : types)
-    table.add({type.id, type.short_name, type.name, memory_text(type), std::to_string(type.available),
-               max_text(type)});
+    table.add({type.id, type.short_name, type.name, memory_text(type), available_text(type), max_text(type)});
   return head + table.text(output.columns);
 }
 
@@ -202,7 +202,7 @@ ExitStatus vgpu_types_verb(const Session& session) {
   if (vgpus->gpus.empty()) out += no_gpus_text(session);
   for (const mdev::VgpuGpu& gpu : vgpus->gpus) {
     json types = json::array();
-    const std::vector<mdev::VgpuType> offered = mdev::types_of(gpu);
+    const std::vector<mdev::VgpuType> offered = vgpu::types_of(gpu);
     out += types_text(gpu, names, offered, text_output(session));
     for (const mdev::VgpuParent& parent : gpu.parents) {
       for (const mdev::VgpuType& type : parent.types) {
@@ -304,7 +304,7 @@ ExitStatus vgpu_delete_verb(const Session& session, const VgpuDeleteOptions& opt
   auto snapshot = vgpu::look(*on);
   if (!snapshot) return complain(snapshot.error());
   if (auto there = check_gpus(removal->gpus, snapshot->inventory); !there) return complain(there.error());
-  if (session.dry_run) return preview(session, vgpu::plan_removal(*removal, *snapshot));
+  if (session.dry_run) return preview(session, vgpu::plan_removal(*removal, *snapshot), {.removal = true});
   if (*agreed) {
     const auto same = check_answer(**agreed, removed_by(vgpu::plan_removal(*removal, *snapshot)), "vGPU");
     if (!same) return complain(same.error());
@@ -314,7 +314,7 @@ ExitStatus vgpu_delete_verb(const Session& session, const VgpuDeleteOptions& opt
     return vgpu::remove_vgpus(*on, *removal, log_step);
   }();
   if (!outcome) return complain(outcome.error());
-  return print(session, show_vgpus(session, *outcome));
+  return print(session, show_vgpus(session, *outcome, {.removal = true}));
 }
 
 }  // namespace ferry::cli

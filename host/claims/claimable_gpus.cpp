@@ -13,6 +13,7 @@
 #include "mdev/framework.h"
 #include "policy/accelerators.h"
 #include "vfio/bind/rebind_plan.h"
+#include "vgpu-dm/types/type_capacity.h"
 #include "vgpu-dm/types/type_names.h"
 
 namespace ferry::host {
@@ -37,7 +38,7 @@ bool may_list_types_later(const mdev::VgpuGpu& gpu) {
   const bool may_list = gpu.host_driver ? !gpu.may_get_virtual_functions() : !gpu.functions.empty();
   return may_list && !gpu.function.problem && gpu.function.driver && !vfio::on_vfio_driver(gpu.function) &&
          !gpu.framework->binds_functions() && gpu.devices.empty() && gpu.problem() == nullptr &&
-         mdev::types_of(gpu).empty();
+         vgpu::types_of(gpu).empty();
 }
 
 /// True if the GPU lists now the types of an empty GPU.
@@ -50,7 +51,7 @@ bool lists_all_types(const mdev::VgpuGpu& gpu, bool lacks_some) {
 
 /// The types by the scan. A GPU with vGPUs also has types in VgpuGpu::unlisted, of which some have no ID.
 std::vector<mdev::VgpuType> scanned_types(const mdev::VgpuGpu& gpu, bool is_empty) {
-  std::vector<mdev::VgpuType> out = mdev::types_of(gpu);
+  std::vector<mdev::VgpuType> out = vgpu::types_of(gpu);
   if (is_empty)
     std::erase_if(out, [](const mdev::VgpuType& type) { return type.available == 0; });
   else

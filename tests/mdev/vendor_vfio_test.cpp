@@ -11,17 +11,13 @@
 
 namespace ferry::mdev {
 
-void PrintTo(const CreatableType& type, std::ostream* out) {
-  *out << type.id << " = " << type.name;
-}
-
 namespace {
 
 using test::FakeKernel;
 using test::FakeVendorVfio;
 using testing::ElementsAre;
 using testing::IsEmpty;
-using Types = std::vector<CreatableType>;
+using Types = std::vector<std::pair<std::string, std::string>>;  // ID and name
 
 struct TextRow {
   std::string what;
@@ -73,7 +69,13 @@ std::vector<TextRow> rows() {
 class CreatableTypes : public testing::TestWithParam<TextRow> {};
 
 TEST_P(CreatableTypes, AreReadLeniently) {
-  EXPECT_EQ(parse_creatable_types(GetParam().text), GetParam().types);
+  Types read;
+  for (const VgpuType& type : parse_creatable_types(GetParam().text)) {
+    read.emplace_back(type.id, type.name);
+    EXPECT_EQ(type.available, 1U);
+    EXPECT_EQ(type.short_name, last_word(type.name));
+  }
+  EXPECT_EQ(read, GetParam().types);
 }
 
 INSTANTIATE_TEST_SUITE_P(Texts, CreatableTypes, testing::ValuesIn(rows()),

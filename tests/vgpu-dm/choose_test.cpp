@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include "tests/vgpu-dm/gpu_node.h"
+#include "vgpu-dm/types/type_table.h"
 
 namespace ferry::vgpu {
 namespace {
@@ -19,10 +20,10 @@ constexpr const char* kA = "5b6c0f0e-3b1d-4f0e-9a57-2f6f5f1f7a10";
 constexpr const char* kB = "5b6c0f0e-3b1d-4f0e-9a57-2f6f5f1f7a11";
 
 /// "T4-8Q (8192 MiB), 2 left"
-std::string text(const std::optional<MatchingType>& fit) {
+std::string text(const std::optional<mdev::VgpuType>& fit) {
   if (!fit) return "none";
-  return fit->short_name + " (" + std::to_string(fit->framebuffer_mib) + " MiB), " +
-         std::to_string(fit->left) + " left";
+  return fit->short_name + " (" + std::to_string(fit->framebuffer_mib.value_or(0)) + " MiB), " +
+         std::to_string(fit->available) + " left";
 }
 
 class Choose : public testing::Test {
@@ -125,10 +126,12 @@ class ChooseAmong : public testing::Test {
     type.framebuffer_mib = framebuffer_mib;
     return type;
   }
-  std::string chosen(std::uint32_t mib) const {
-    return text(
-        choose_types({.gpus = {gpu}, .notes = {}}, {}, {.framebuffer_mib = mib, .series = {}}).smallest);
+  Choice choice_of(std::uint32_t mib) const {
+    mdev::VgpuInventory all{.gpus = {gpu}, .notes = {}};
+    fill_in(all.gpus);
+    return choose_types(all, {}, {.framebuffer_mib = mib, .series = {}});
   }
+  std::string chosen(std::uint32_t mib) const { return text(choice_of(mib).smallest); }
   mdev::VgpuGpu gpu;
 };
 
@@ -137,8 +140,8 @@ TEST_F(ChooseAmong, TypesWithoutADescriptionGoesByTheirNames) {
   offer("GRID M60-2Q", 4);
   EXPECT_EQ(chosen(512), "M60-0Q (512 MiB), 16 left");
   EXPECT_EQ(chosen(513), "M60-2Q (2048 MiB), 4 left");
-  const Choice choice = choose_types({.gpus = {gpu}, .notes = {}}, {}, {.framebuffer_mib = 1, .series = {}});
-  EXPECT_TRUE(choice.smallest && choice.smallest->by_its_name);
+  const Choice choice = choice_of(1);
+  EXPECT_TRUE(choice.smallest && choice.smallest->framebuffer_by_name);
 }
 
 TEST_F(ChooseAmong, TypesBelievesTheDriverBeforeTheName) {

@@ -73,7 +73,7 @@ TEST_F(HostCheckTest, KnowsByTheTableWhatNeverFitsOnAGpuThatHasNoTypesNow) {
   EXPECT_EQ(fits.status(), ExitStatus::refused);
   const HostCheck never = check(on("[3]", "{L40S-12Q: 5}"));
   EXPECT_EQ(message_of(never.gpus[3].refusal),
-            "p.yaml:5: GPU 3 (0000:08:00.0): no room for 5 x L40S-12Q: 4 fit on an empty one");
+            "p.yaml:5: GPU 3 (0000:08:00.0): no room for 5 x L40S-12Q: 4 fit");
   EXPECT_EQ(never.status(), ExitStatus::refused);
 }
 

@@ -266,7 +266,7 @@ TEST_F(ProfilePlan, TrustsTheDriverMoreThanItsDescription) {
   node.kernel.file("sys/devices/pci0000:00/0000:05:00.0/mdev_supported_types/nvidia-233/available_instances",
                    "0\n");
   EXPECT_EQ(refusal(first(on("[0]", "{T4-8Q: 1}")), Errc::invalid_config),
-            "p.yaml:5: GPU 0 (0000:05:00.0): no room for 1 x T4-8Q: 0 fit");
+            "p.yaml:5: GPU 0 (0000:05:00.0): its driver offers no T4-8Q now, though it carries nothing");
 }
 
 TEST_F(ProfilePlan, SaysWhatOnlyTheDriverKnows) {

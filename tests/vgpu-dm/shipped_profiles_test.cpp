@@ -113,7 +113,7 @@ TEST(ShippedProfiles, GiveEachBoardTypesThatItHasAndNoMoreThanFit) {
     const BoardTypes types(board);
     ASSERT_EQ(item.vgpus.size(), 1U) << item.place;
     const VgpuCount& desired = item.vgpus.front();
-    const KnownType* type = types.find(desired.type.driver_short_name());
+    const mdev::VgpuType* type = types.find(desired.type.driver_short_name());
     if (only_mig_backed_known.contains(filter.text())) {
       EXPECT_EQ(type, nullptr) << item.place;
       continue;

@@ -31,8 +31,8 @@ vfio::PciFunction board(std::uint16_t device, std::optional<std::uint16_t> subsy
 std::set<std::string> words(const vfio::PciFunction& gpu) {
   std::set<std::string> out;
   const BoardTypes types(gpu);
-  for (const KnownType& type : types.all()) {
-    out.insert(std::string(type.short_name.substr(0, type.short_name.find('-'))));
+  for (const mdev::VgpuType& type : types.all()) {
+    out.insert(type.short_name.substr(0, type.short_name.find('-')));
   }
   return out;
 }
@@ -40,13 +40,14 @@ std::set<std::string> words(const vfio::PciFunction& gpu) {
 /// "nvidia-1153, 12288 MiB, 4 at most, 2g.48gb+gfx x 4"; "?" what is not known, "none" for no type.
 std::string known(const vfio::PciFunction& gpu, std::string_view name) {
   const BoardTypes types(gpu);
-  const KnownType* type = types.find(name);
+  const mdev::VgpuType* type = types.find(name);
   if (type == nullptr) return "none";
   const auto shown = [](std::optional<std::uint32_t> value) { return value ? std::to_string(*value) : "?"; };
-  std::string out = shown(type->number) + ", " + shown(type->framebuffer_mib) + " MiB, " +
+  std::string out = (type->id.empty() ? "?" : type->id) + ", " + shown(type->framebuffer_mib) + " MiB, " +
                     shown(type->max_instances) + " at most";
-  if (!type->mig_backed) return out;
-  return out + ", " + (type->mig_profile.empty() ? "?" : std::string(type->mig_profile)) + " x " +
+  const auto numbers = VgpuTypeName::of_driver(type->short_name);
+  if (!numbers || !numbers->is_mig_backed()) return out;
+  return out + ", " + (type->mig_profile.empty() ? "?" : type->mig_profile) + " x " +
          shown(type->max_per_instance);
 }
 
@@ -54,7 +55,7 @@ TEST(TypeTable, KnowsNumbersSizesAndMaxima) {
   EXPECT_EQ(known(board(0x26b9), "NVIDIA L40S-12Q"), "1153, 12288 MiB, 4 at most");
   EXPECT_EQ(known(board(0x26b9), "L40S-12Q"), "1153, 12288 MiB, 4 at most");
   EXPECT_EQ(known(board(0x1eb8), "T4-4Q"), "?, 4096 MiB, 4 at most");
-  EXPECT_EQ(known(board(0x13f2), "M60-0Q"), "?, 512 MiB, ? at most");
+  EXPECT_EQ(known(board(0x13f2), "M60-0Q"), "?, 512 MiB, 16 at most");
   EXPECT_EQ(known(board(0x26b9), "T4-4Q"), "none");
   EXPECT_TRUE(BoardTypes(board(0x1b80)).all().empty());
 }
@@ -95,7 +96,7 @@ TEST(TypeTable, HasAllTypesOfTheDeviceForABoardThatNobodyHasSeen) {
 TEST(TypeTable, FindsTheNewestNameOfANumber) {
   const BoardTypes types(board(0x233b));
   for (const char* id : {"nvidia-1430", "1430"}) {
-    const KnownType* type = types.find_id(id);
+    const mdev::VgpuType* type = types.find_id(id);
     ASSERT_NE(type, nullptr);
     EXPECT_EQ(type->name, "NVIDIA H200-1-18C");
   }

@@ -9,6 +9,7 @@
 #include "common/text/text.h"
 #include "common/text/words.h"
 #include "mdev/framework.h"
+#include "vgpu-dm/plan/gpu_capacity.h"
 #include "vgpu-dm/plan/gpu_match.h"
 #include "vgpu-dm/types/type_table.h"
 
@@ -96,7 +97,7 @@ std::string derived_instance(const VgpuTypeName& name) {
                      word_for(kSuffixes, name.attribute));
 }
 
-std::optional<std::string> never_under_nvidias(const VgpuTypeName& name, const KnownType& type) {
+std::optional<std::string> never_under_nvidias(const VgpuTypeName& name, const mdev::VgpuType& type) {
   if (type.mig_profile.empty()) return std::nullopt;
   const std::string derived = derived_instance(name);
   if (derived == type.mig_profile) return std::nullopt;
@@ -105,13 +106,14 @@ std::optional<std::string> never_under_nvidias(const VgpuTypeName& name, const K
       name.text(), derived, type.mig_profile);
 }
 
-/// The table's objection to an entry on a GPU whose driver offers no types now.
-std::optional<Error> cannot_be(const VgpuCount& entry, const mdev::VgpuGpu& gpu, const KnownType& type) {
-  const std::uint32_t most = type.max_instances.value_or(entry.count);
-  if (entry.count <= most) return std::nullopt;
-  return Error{.code = Errc::invalid_config,
-               .message = fmt::format("{}: {}: no room for {} x {}: {} fit on an empty one", entry.place,
-                                      gpu.label(), entry.count, entry.type.text(), most)};
+/// Error if an empty GPU of this board cannot carry the vGPUs, by the table.
+std::optional<Error> never_fits(const ProfileItem& item, mdev::VgpuGpu gpu, const BoardTypes& known) {
+  gpu.devices.clear();
+  gpu.unlisted = known.all();
+  const GpuMatch match = match_gpu(item, gpu, {}, {});
+  if (match.problem) return std::nullopt;
+  auto lacking = lacking_instances(match, gpu);
+  return lacking ? lacking : lacking_when_empty(match, gpu);
 }
 
 void check_by_table(const ProfileItem& item, const mdev::VgpuGpu& gpu, GpuPlan& plan) {
@@ -120,7 +122,7 @@ void check_by_table(const ProfileItem& item, const mdev::VgpuGpu& gpu, GpuPlan& 
       gpu.framework->binds_functions() ||
       std::ranges::any_of(gpu.parents, [](const mdev::VgpuParent& parent) { return !parent.types.empty(); });
   for (const VgpuCount& entry : item.vgpus) {
-    const KnownType* type = known.find(entry.type.text());
+    const mdev::VgpuType* type = known.find(entry.type.text());
     if (type == nullptr) type = known.find(entry.type.driver_short_name());
     if (type == nullptr) {
       if (!offers) {
@@ -131,10 +133,10 @@ void check_by_table(const ProfileItem& item, const mdev::VgpuGpu& gpu, GpuPlan& 
       continue;
     }
     if (auto note = never_under_nvidias(entry.type, *type)) plan.notes.push_back(entry.place + ": " + *note);
-    if (offers) continue;
-    // This fault outweighs a driver that offers no types now: the count will never fit.
-    if (auto fault = cannot_be(entry, gpu, *type)) plan.refusal = std::move(fault);
   }
+  // This fault outweighs a driver that offers no types now.
+  if (offers || !plan.refusal) return;
+  if (auto fault = never_fits(item, gpu, known)) plan.refusal = std::move(fault);
 }
 
 /// Items that are in effect on no GPU, in few words: a file for many nodes has many.
@@ -164,6 +166,10 @@ std::vector<std::string> idle_items(const Profile& profile, const mdev::VgpuInve
 
 bool HostCheck::works() const {
   return std::ranges::none_of(gpus, [](const GpuPlan& gpu) { return gpu.refusal.has_value(); });
+}
+
+bool HostCheck::is_not_known() const {
+  return works() && std::ranges::any_of(gpus, &GpuPlan::not_known);
 }
 
 bool HostCheck::is_for_no_gpu() const {

@@ -43,6 +43,8 @@ struct HostCheck {
   std::vector<std::string> notes;  ///< items that are in effect on no GPU
 
   bool works() const;
+  /// True if nothing speaks against the profile, and whether it works shows only when its vGPUs are made.
+  bool is_not_known() const;
   /// True if no item matches a GPU here, so that no part of the profile was checked against this host.
   bool is_for_no_gpu() const;
   /// `done`, or `refused` for any fault, as applying the profile would give.

@@ -10,46 +10,19 @@
 #include <fmt/format.h>
 
 #include "common/text/text.h"
+#include "vgpu-dm/plan/gpu_preparation.h"
+#include "vgpu-dm/types/type_capacity.h"
 
 namespace ferry::vgpu {
 namespace {
 
-/// Framebuffer sizes in MiB by a type's id and by its name, if known.
-using Sizes = std::map<std::string, std::uint32_t>;
+constexpr auto kUnknown = std::numeric_limits<std::uint32_t>::max();
 
-void add_sizes(const std::vector<mdev::VgpuType>& types, Sizes& sizes) {
-  for (const mdev::VgpuType& type : types) {
-    if (!type.framebuffer_mib) continue;
-    if (!type.id.empty()) sizes[type.id] = *type.framebuffer_mib;
-    sizes[type.name] = *type.framebuffer_mib;
-  }
-}
-
-Sizes sizes_on(const mdev::VgpuGpu& gpu) {
-  Sizes out;
-  for (const mdev::VgpuParent& parent : gpu.parents) add_sizes(parent.types, out);
-  add_sizes(gpu.unlisted, out);
-  return out;
-}
-
-std::optional<std::uint32_t> size_of(const mdev::VgpuDevice& device, const Sizes& sizes) {
-  auto found = sizes.find(device.type_id);
-  if (found == sizes.end()) found = sizes.find(device.type_name);
-  return found == sizes.end() ? std::nullopt : std::optional(found->second);
-}
-
-bool are_of_two_sizes(const std::vector<mdev::VgpuDevice>& devices, const Sizes& sizes) {
-  std::set<std::uint32_t> seen;
-  for (const mdev::VgpuDevice& device : devices) {
-    if (const auto size = size_of(device, sizes)) seen.insert(*size);
-  }
-  return seen.size() > 1;
-}
-
-bool carries_size_of(const mdev::VgpuGpu& gpu, const mdev::VgpuType& type, const Sizes& sizes) {
+bool carries_size_of(const mdev::VgpuGpu& gpu, const mdev::VgpuType& type, const TypeIndex& types) {
   return std::ranges::any_of(gpu.devices, [&](const mdev::VgpuDevice& device) {
     if (device.type_id == type.id || device.type_name == type.name) return true;
-    return type.framebuffer_mib && size_of(device, sizes) == type.framebuffer_mib;
+    const mdev::VgpuType* other = type_of(device, types);
+    return type.framebuffer_mib && other != nullptr && other->framebuffer_mib == type.framebuffer_mib;
   });
 }
 
@@ -68,14 +41,16 @@ struct Limit {
 
 // Present vGPUs plus those available now, unless another size hides the type; then its maximum counts,
 // if known. On virtual functions each free function offers a vGPU, whatever memory the GPU has left.
-Limit limit_of(const Want& want, const mdev::VgpuGpu& gpu, const Sizes& sizes) {
+Limit limit_of(const Want& want, const mdev::VgpuGpu& gpu, const TypeIndex& types, bool instances_fit) {
   const auto carried = static_cast<std::uint32_t>(gpu.devices.size());
   const auto functions = static_cast<std::uint32_t>(gpu.parents.size());
   if (want.type == nullptr) return {.most = functions, .certain = false};
-  if (want.entry->type.is_mig_backed() && gpu.on_virtual_functions()) return {.most = functions};
   const mdev::VgpuType& type = *want.type;
+  // lacking_instances() has compared it with its maximum.
+  if (want.entry->type.is_mig_backed() && gpu.on_virtual_functions())
+    return {.most = functions, .certain = instances_fit || type.max_instances};
   const std::uint32_t left = still_available(gpu, type);
-  const bool known = left > 0 || carried == 0 || carries_size_of(gpu, type, sizes);
+  const bool known = left > 0 || carried == 0 || carries_size_of(gpu, type, types);
   if (!gpu.on_virtual_functions()) {
     return known ? Limit{.most = left + carried} : Limit{.most = type.max_instances};
   }
@@ -101,7 +76,8 @@ std::optional<Error> two_sizes(const GpuMatch& match, const mdev::VgpuGpu& gpu) 
         fmt::format("{}: {}: {} ({} MiB) and {} ({} MiB)", want.entry->place, gpu.label(),
                     first->entry->type.text(), size_of_first, want.entry->type.text(), size);
     // GPUs from Ampere on, which have virtual functions, can carry several sizes.
-    if (gpu.on_virtual_functions() || gpu.may_get_virtual_functions()) {
+    if (gpu.on_virtual_functions() ||
+        (!gpu.on_itself() && gpu.function.sriov_totalvfs > 0 && !gpu.never_has_functions)) {
       return Error{
           .code = Errc::invalid_config,
           .message = both + " are of two sizes, and mixed-sizes is not set",
@@ -129,32 +105,10 @@ Error no_capacity(const Want& want, const mdev::VgpuGpu& gpu, std::uint32_t carr
           .hint = "'ferry vgpu types' shows what each GPU can carry"};
 }
 
-bool is_mig_backed(std::string_view short_name) {
-  const auto name = VgpuTypeName::parse(short_name);
-  return name && name->is_mig_backed();
-}
-
-/// Memory of a GPU for time-sliced vGPUs in MiB, as far as its types tell: the largest product of size and
-/// maximum of a type. 0: they tell nothing.
-std::uint64_t memory_of(const mdev::VgpuGpu& gpu) {
-  std::uint64_t most = 0;
-  const auto count_in = [&](const std::vector<mdev::VgpuType>& types) {
-    for (const mdev::VgpuType& type : types) {
-      // A listed type fits at least once.
-      const std::uint64_t takes =
-          std::uint64_t{type.framebuffer_mib.value_or(0)} * std::max(type.max_instances.value_or(1), 1U);
-      if (takes > most && !is_mig_backed(type.short_name)) most = takes;
-    }
-  };
-  count_in(mdev::types_of(gpu));
-  count_in(gpu.unlisted);
-  return most;
-}
-
 // For mixed sizes only the driver knows where each size may begin. Two bounds are known before any removal: a
 // type never exceeds its own maximum, and all together never exceed the memory.
 std::optional<Error> lacking_of_mixed_sizes(const GpuMatch& match, const mdev::VgpuGpu& gpu) {
-  const std::uint64_t memory = memory_of(gpu);
+  const std::uint64_t memory = time_sliced_memory(gpu);
   std::uint64_t taken = 0;
   for (const Want& want : match.wants) {
     if (want.type == nullptr || want.entry->type.is_mig_backed()) continue;
@@ -184,13 +138,14 @@ bool may_go_beside(const Want& want, const GpuMatch& match) {
 
 }  // namespace
 
-std::optional<Error> lacking_on_functions(const GpuMatch& match, const mdev::VgpuGpu& gpu) {
+std::optional<Error> lacking_when_empty(const GpuMatch& match, const mdev::VgpuGpu& gpu) {
   if (auto lacking = match.mixed_sizes ? lacking_of_mixed_sizes(match, gpu) : two_sizes(match, gpu))
     return lacking;
+  const bool has_functions = gpu.function.sriov_totalvfs > 0 && !gpu.never_has_functions;
+  const std::uint32_t functions = has_functions ? gpu.function.sriov_totalvfs : kUnknown;
   std::uint32_t carried = 0;
   for (const Want& want : match.wants) {
-    const std::uint32_t functions = gpu.function.sriov_totalvfs;
-    // MIG-backed types are counted by GPU instances (instance_plan.cpp), mixed sizes each on its own.
+    // lacking_instances() counts MIG-backed types, and mixed sizes count each on its own.
     const bool counts = want.type != nullptr && !want.entry->type.is_mig_backed() && !match.mixed_sizes;
     const auto most = counts ? want.type->max_instances : std::nullopt;
     const std::uint32_t limit = std::min(functions, most.value_or(functions));
@@ -200,13 +155,32 @@ std::optional<Error> lacking_on_functions(const GpuMatch& match, const mdev::Vgp
   return std::nullopt;
 }
 
-bool carries_several_sizes(const mdev::VgpuGpu& gpu) {
-  auto time_sliced = gpu.devices;
-  std::erase_if(time_sliced, [](const mdev::VgpuDevice& device) { return is_mig_backed(device.short_name); });
-  return are_of_two_sizes(time_sliced, sizes_on(gpu));
+std::optional<Error> lacking_instances(const GpuMatch& match, const mdev::VgpuGpu& gpu) {
+  std::vector<InstanceWant> wants;
+  for (const Want& want : match.wants) {
+    if (!want.entry->type.is_mig_backed() || want.type == nullptr) continue;
+    const std::uint32_t count = want.entry->count;
+    const std::uint32_t most = want.type->max_instances.value_or(count);
+    if (count > most) return no_capacity(want, gpu, count, most);
+    if (want.type->max_per_instance)
+      wants.push_back({.type = want.entry->type, .count = count, .place = want.entry->place});
+  }
+  if (wants.empty()) return std::nullopt;
+  return plan_instances(gpu, wants, instances_by_types(gpu), {}).refusal;
 }
 
-CapacityCheck check_capacity(const GpuMatch& match, const mdev::VgpuGpu& gpu) {
+bool carries_several_sizes(const mdev::VgpuGpu& gpu) {
+  const TypeIndex types = index_of(gpu);
+  std::set<std::uint32_t> sizes;
+  for (const mdev::VgpuDevice& device : gpu.devices) {
+    const auto name = VgpuTypeName::of_driver(device.short_name);
+    const mdev::VgpuType* type = name && name->is_mig_backed() ? nullptr : type_of(device, types);
+    if (type != nullptr && type->framebuffer_mib) sizes.insert(*type->framebuffer_mib);
+  }
+  return sizes.size() > 1;
+}
+
+CapacityCheck check_capacity(const GpuMatch& match, const mdev::VgpuGpu& gpu, bool instances_fit) {
   CapacityCheck capacity;
   std::uint32_t carried = 0;
   for (const Want& want : match.wants) {
@@ -225,17 +199,16 @@ CapacityCheck check_capacity(const GpuMatch& match, const mdev::VgpuGpu& gpu) {
     }
   }
 
-  const Sizes sizes = sizes_on(gpu);
-  const bool mixed = match.mixed_sizes || are_of_two_sizes(gpu.devices, sizes);
+  const TypeIndex types = index_of(gpu);
+  const bool mixed = match.mixed_sizes || carries_several_sizes(gpu);
   capacity.lacking = mixed ? lacking_of_mixed_sizes(match, gpu) : two_sizes(match, gpu);
   if (capacity.lacking) return capacity;
 
   std::map<const Want*, Limit> limits;
   for (const Want* want : capacity.order) {
-    limits[want] = mixed ? Limit{.most = {}, .certain = false} : limit_of(*want, gpu, sizes);
+    limits[want] = mixed ? Limit{.most = {}, .certain = false} : limit_of(*want, gpu, types, instances_fit);
   }
   std::ranges::stable_sort(capacity.order, {}, [&](const Want* want) {
-    constexpr auto kUnknown = std::numeric_limits<std::uint32_t>::max();
     return std::tuple(may_go_beside(*want, match), !want->listed, limits[want].most.value_or(kUnknown));
   });
   for (const Want* want : capacity.order) {
@@ -244,7 +217,7 @@ CapacityCheck check_capacity(const GpuMatch& match, const mdev::VgpuGpu& gpu) {
     if (!limit || (!certain && carried <= *limit)) {
       capacity.notes.push_back(fmt::format(
           "{}: whether {} x {} fit shows {}", gpu.label(), want->missing(), want->entry->type.text(),
-          gpu.devices.empty() ? "only when they are made" : "once the others are gone"));
+          match.leftover.empty() ? "only when they are made" : "once the others are gone"));
     } else if (carried > *limit) {
       capacity.lacking = no_capacity(*want, gpu, carried, *limit);
       return capacity;

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "mdev/framework.h"
+#include "vgpu-dm/plan/gpu_capacity.h"
 #include "vgpu-dm/plan/plan_parts.h"
 
 namespace ferry::vgpu {
@@ -280,6 +281,9 @@ Preparation prepare(const ProfileItem& item, const GpuMatch& match, const mdev::
                     const VgpuSnapshot& snapshot) {
   if (item.vgpus.empty()) return {};  // the library may have been asked for another profile
   const mdev::ManagedGpu* now = snapshot.managed_gpu(gpu.address());
+  if (now == nullptr) {
+    if (auto lacking = lacking_instances(match, gpu)) return {.refusal = std::move(lacking)};
+  }
   Preparation mode = plan_mode(item, match, gpu, snapshot);
   if (mode.refusal) return mode;
   const bool functions_first = !mode.steps.empty() || gpu.may_get_virtual_functions();

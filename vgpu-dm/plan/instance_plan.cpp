@@ -114,7 +114,7 @@ std::optional<Need> need_of(const VgpuTypeName& name, const mdev::ManagedGpu& gp
                 .per_instance = std::max(listed->most_per_instance.value_or(1), 1U),
                 .size = listed->framebuffer};
   }
-  const KnownType* known = board.find(name.text());
+  const mdev::VgpuType* known = board.find(name.text());
   if (known == nullptr) known = board.find(name.driver_short_name());
   if (known == nullptr || known->mig_profile.empty()) return std::nullopt;
   const mdev::GpuInstanceProfile* profile = profile_by_name(gpu, known->mig_profile);

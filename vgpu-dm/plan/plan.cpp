@@ -49,6 +49,11 @@ Error not_advertised(const Want& want, const mdev::VgpuGpu& gpu) {
           .hint = fmt::format("it offers {}", fmt::join(short_names, ", "))};
 }
 
+bool offers(const mdev::VgpuParent& parent, const mdev::VgpuType& type) {
+  const mdev::VgpuType* found = parent.find(type.id);
+  return found != nullptr && found->available > 0;
+}
+
 std::string hint_without_parents(const mdev::VgpuGpu& gpu) {
   if (gpu.offers_nothing()) {
     return fmt::format(
@@ -72,10 +77,15 @@ std::optional<Error> cannot_create(const GpuMatch& match, const mdev::VgpuGpu& g
     return Error{.code = Errc::unsupported,
                  .message = none ? fmt::format("{}: no parent devices found: {}", place, gpu.obstacle)
                                  : fmt::format("{}: {}", place, gpu.obstacle),
-                 .hint = none ? hint_without_parents(gpu) : ""};
+                 .hint = none || gpu.offers_nothing() ? hint_without_parents(gpu) : ""};
   }
   for (const Want& want : match.wants) {
-    if (want.listed || may_be_listed_later(want, match, gpu)) continue;
+    // In another MIG mode an empty GPU may list a type and make none of it.
+    const bool can_be_made =
+        want.listed && (!gpu.devices.empty() || std::ranges::any_of(gpu.parents, [&](const auto& parent) {
+          return offers(parent, *want.type);
+        }));
+    if (can_be_made || may_be_listed_later(want, match, gpu)) continue;
     if (want.missing() == 0) continue;
     return not_advertised(want, gpu);
   }
@@ -138,10 +148,6 @@ class ParentSource {
     taken_.insert(parent.address);
     return &parent.address;
   }
-  static bool offers(const mdev::VgpuParent& parent, const mdev::VgpuType& type) {
-    const mdev::VgpuType* found = parent.find(type.id);
-    return found != nullptr && found->available > 0;
-  }
   const mdev::VgpuGpu& gpu_;
   std::set<vfio::PciAddress> taken_;
   std::set<vfio::PciAddress> freed_;
@@ -173,6 +179,10 @@ void add_creations(const CapacityCheck& capacity, const mdev::VgpuGpu& gpu, Pare
   }
 }
 
+bool has_no_maximum(const Want& want) {
+  return want.type == nullptr || !want.type->max_instances;
+}
+
 // The driver tells its types only once the functions exist. A request that the table shows to be impossible
 // is refused before that.
 GpuPlan plan_functions(GpuPlan plan, std::vector<VgpuStep> later, const GpuMatch& match,
@@ -182,8 +192,9 @@ GpuPlan plan_functions(GpuPlan plan, std::vector<VgpuStep> later, const GpuMatch
     if (!plan.refusal && want.type == nullptr && !gpu.unlisted.empty())
       plan.refusal = not_advertised(want, gpu);
   }
-  if (!plan.refusal) plan.refusal = lacking_on_functions(match, gpu);
+  if (!plan.refusal) plan.refusal = lacking_when_empty(match, gpu);
   if (plan.refusal) return plan;
+  plan.not_known = match.mixed_sizes || std::ranges::any_of(match.wants, has_no_maximum);
   plan.steps.push_back(
       functions_on(gpu, gpu.function.sriov_totalvfs, plan.place + " asks for vGPUs, and " + gpu.obstacle));
   plan.later = std::move(later);
@@ -264,7 +275,7 @@ void refuse_for_users(const GpuMatch& match, const mdev::VgpuGpu& gpu, const Vgp
 // The steps that the types need come after the removals and before the creations.
 GpuPlan plan_prepared(GpuPlan plan, const ProfileItem& item, Preparation first, const GpuMatch& match,
                       const mdev::VgpuGpu& gpu, const VgpuSnapshot& snapshot) {
-  plan.refusal = lacking_on_functions(match, gpu);
+  plan.refusal = lacking_when_empty(match, gpu);
   for (const Want& want : match.wants) {
     // A driver that does not list all its types may have more than are listed; the table knows them.
     const bool all_listed = gpu.framework->makes_vgpus() && !gpu.framework->lists_only_creatable_types();
@@ -278,6 +289,10 @@ GpuPlan plan_prepared(GpuPlan plan, const ProfileItem& item, Preparation first, 
   }
   refuse_for_users(match, gpu, snapshot, plan);
   if (plan.refusal) return plan;
+  // The library has planned the GPU instances of MIG-backed types.
+  plan.not_known = match.mixed_sizes || std::ranges::any_of(match.wants, [](const Want& want) {
+                     return !want.entry->type.is_mig_backed() && has_no_maximum(want);
+                   });
   add_removals(item, match, gpu, snapshot, plan);
   plan.steps.insert(plan.steps.end(), first.steps.begin(), first.steps.end());
   plan.later = std::move(first.later);
@@ -394,7 +409,8 @@ GpuPlan plan_gpu(const ProfileItem& item, const mdev::VgpuGpu& gpu, const VgpuSn
     return plan_functions(std::move(plan), std::move(first.later), match, gpu);
   plan.refusal = cannot_create(match, gpu);
   if (plan.refusal) return plan;
-  CapacityCheck capacity = check_capacity(match, gpu);
+  CapacityCheck capacity = check_capacity(match, gpu, snapshot.managed_gpu(gpu.address()) != nullptr);
+  plan.not_known = !capacity.notes.empty();
   plan.notes = std::move(capacity.notes);
   plan.refusal = std::move(capacity.lacking);
   if (plan.refusal) return plan;

@@ -63,6 +63,8 @@ struct GpuPlan {
   std::optional<Error> refusal = {};
   std::vector<std::string> reasons = {};  ///< each reason alone, if device users are among them; else empty
   std::vector<std::string> notes = {};
+  /// Whether the GPU fits or has all the vGPUs shows only when they are made.
+  bool not_known = false;
 
   std::string label() const;  ///< see VgpuGpu::label
 };

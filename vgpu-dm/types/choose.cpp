@@ -11,6 +11,7 @@
 
 #include "common/text/text.h"
 #include "vgpu-dm/plan/gpu_match.h"
+#include "vgpu-dm/types/type_capacity.h"
 #include "vgpu-dm/types/type_names.h"
 
 namespace ferry::vgpu {
@@ -64,54 +65,42 @@ Result<std::uint32_t> parse_memory_mib(std::string_view text) {
 
 namespace {
 
-// Takes the number in the name times 1024 where the driver tells no size, as public tables of types do. If
-// the driver's figure is known, the two agree for every time-sliced type.
-std::optional<std::uint32_t> size_by_name(const VgpuTypeName& name) {
-  constexpr std::uint32_t kMibOfSizeZero = 512;
-  if (name.size_gib == 0) return kMibOfSizeZero;
-  if (name.size_gib > std::numeric_limits<std::uint32_t>::max() / 1024) return std::nullopt;
-  return name.size_gib * 1024;
+char series_of(const mdev::VgpuType& type) {
+  const auto name = VgpuTypeName::of_driver(type.short_name);
+  return name ? name->series : '\0';
 }
 
-std::tuple<std::uint32_t, std::size_t, std::string> rank(const MatchingType& fit) {
-  return {fit.framebuffer_mib, std::string_view("QCBA").find(fit.series), fit.short_name};
+std::tuple<std::uint32_t, std::size_t, std::string> rank(const mdev::VgpuType& fit) {
+  return {fit.framebuffer_mib.value_or(0), std::string_view("QCBA").find(series_of(fit)), fit.short_name};
 }
 
 /// Types of a GPU that a profile can name, each with the number left over all parents.
-std::vector<MatchingType> candidates_on(const mdev::VgpuGpu& gpu) {
-  std::vector<mdev::VgpuType> types = mdev::types_of(gpu);
+std::vector<mdev::VgpuType> candidates_on(const mdev::VgpuGpu& gpu) {
+  std::vector<mdev::VgpuType> types = types_of(gpu);
   // Present vGPUs may keep other types unlisted: such types would fit, though none can be made now.
   if (!gpu.devices.empty()) types.insert(types.end(), gpu.unlisted.begin(), gpu.unlisted.end());
-  std::vector<MatchingType> out;
+  std::vector<mdev::VgpuType> out;
   for (const mdev::VgpuType& type : types) {
     const auto name = VgpuTypeName::parse(type.short_name);
-    if (!name || name->is_whole_function()) continue;  // nothing tells the memory of such a function
+    // Nothing tells the memory of a whole function.
+    if (!name || name->is_whole_function() || !type.framebuffer_mib) continue;
     const auto found = find_type(*name, types);
-    if (!found || *found != &type) continue;  // a name that two types share chooses neither
-    const auto size = type.framebuffer_mib ? type.framebuffer_mib : size_by_name(*name);
-    if (!size) continue;
-    out.push_back({.id = type.id,
-                   .name = type.name,
-                   .short_name = type.short_name,
-                   .series = name->series,
-                   .framebuffer_mib = *size,
-                   .by_its_name = !type.framebuffer_mib || type.framebuffer_by_name,
-                   .left = type.available});
+    if (found && *found == &type) out.push_back(type);  // a name that two types share chooses neither
   }
   std::ranges::sort(out, {}, rank);
   return out;
 }
 
-std::string described(const MatchingType& fit) {
-  return fmt::format("{} ({} MiB)", fit.short_name, fit.framebuffer_mib);
+std::string described(const mdev::VgpuType& fit) {
+  return fmt::format("{} ({} MiB)", fit.short_name, fit.framebuffer_mib.value_or(0));
 }
 
 std::string of_series(const TypeRequest& desired_state) {
   return desired_state.series ? fmt::format(" of series {}", *desired_state.series) : "";
 }
 
-Error no_fit(const mdev::VgpuGpu& gpu, const std::vector<MatchingType>& fitting,
-             const std::vector<MatchingType>& all, const TypeRequest& desired_state) {
+Error no_fit(const mdev::VgpuGpu& gpu, const std::vector<mdev::VgpuType>& fitting,
+             const std::vector<mdev::VgpuType>& all, const TypeRequest& desired_state) {
   if (!fitting.empty() && gpu.devices.empty()) {
     return {
         .code = Errc::unsupported,
@@ -140,7 +129,7 @@ Error no_fit(const mdev::VgpuGpu& gpu, const std::vector<MatchingType>& fitting,
 
 struct GpuAnswer {
   GpuChoice choice;
-  std::optional<MatchingType> largest = {};
+  std::optional<mdev::VgpuType> largest = {};
 };
 
 GpuAnswer choose_on(const mdev::VgpuGpu& gpu, const TypeRequest& desired_state) {
@@ -151,14 +140,15 @@ GpuAnswer choose_on(const mdev::VgpuGpu& gpu, const TypeRequest& desired_state) 
                               .hint = "`ferry vgpu types` shows what each GPU offers"};
     return out;
   }
-  std::vector<MatchingType> all = candidates_on(gpu);
-  std::erase_if(
-      all, [&](const MatchingType& c) { return desired_state.series && c.series != *desired_state.series; });
-  std::vector<MatchingType> fitting = all;
+  std::vector<mdev::VgpuType> all = candidates_on(gpu);
+  std::erase_if(all, [&](const mdev::VgpuType& c) {
+    return desired_state.series && series_of(c) != *desired_state.series;
+  });
+  std::vector<mdev::VgpuType> fitting = all;
   std::erase_if(fitting,
-                [&](const MatchingType& c) { return c.framebuffer_mib < desired_state.framebuffer_mib; });
+                [&](const mdev::VgpuType& c) { return c.framebuffer_mib < desired_state.framebuffer_mib; });
   if (!all.empty()) out.largest = all.back();
-  const auto first = std::ranges::find_if(fitting, [](const MatchingType& c) { return c.left > 0; });
+  const auto first = std::ranges::find_if(fitting, [](const mdev::VgpuType& c) { return c.available > 0; });
   if (first != fitting.end()) {
     out.choice.fit = *first;
   } else {
@@ -180,7 +170,7 @@ Error nowhere(const std::vector<GpuAnswer>& answers, const TypeRequest& desired_
   auto found = std::ranges::find_if(answers, taken);
   if (found == answers.end()) found = std::ranges::find_if(answers, fits);
   if (found != answers.end() && found->choice.reason) return *found->choice.reason;
-  std::optional<MatchingType> most;
+  std::optional<mdev::VgpuType> most;
   std::string hint;
   for (const GpuAnswer& answer : answers) {
     if (!answer.largest || (most && rank(*most) >= rank(*answer.largest))) continue;
@@ -215,9 +205,12 @@ Choice choose_types(const mdev::VgpuInventory& inventory, const std::set<vfio::P
     out.reason = nowhere(answers, desired_state);
     return out;
   }
-  out.smallest->left = 0;
-  for (const GpuChoice& gpu : out.gpus)
-    if (gpu.fit && gpu.fit->name == out.smallest->name) out.smallest->left += gpu.fit->left;
+  out.smallest->available = 0;
+  for (const GpuChoice& gpu : out.gpus) {
+    if (!gpu.fit || gpu.fit->name != out.smallest->name) continue;
+    out.smallest->available += gpu.fit->available;
+    out.smallest->fewer_may_fit = out.smallest->fewer_may_fit || gpu.fit->fewer_may_fit;
+  }
   return out;
 }
 

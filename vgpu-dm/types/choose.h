@@ -26,21 +26,11 @@ struct TypeRequest {
   std::optional<char> series;         ///< A, B, C or Q; absent: any
 };
 
-/// A type that fulfils a TypeRequest and of which at least one vGPU can be made now.
-struct MatchingType {
-  std::string id;  ///< see VgpuType
-  std::string name;
-  std::string short_name;  ///< its name in a profile
-  char series = 'Q';       ///< A, B, C or Q
-  std::uint32_t framebuffer_mib = 0;
-  bool by_its_name = false;  ///< the driver tells no size: it is the number in the name, about right
-  std::uint32_t left = 0;    ///< number of vGPUs that can still be made
-};
-
 struct GpuChoice {
   unsigned index = 0;
   vfio::PciAddress gpu;
-  std::optional<MatchingType> fit;
+  /// Fulfils the request, and `available` counts on the whole GPU, as for types_of(): at least 1.
+  std::optional<mdev::VgpuType> fit;
   /// Set if no type matches. Errc::refused: a type matches, but the present vGPUs leave no capacity for it
   /// now. Errc::unsupported: the GPU has no such type (the message names the largest) or can make no vGPU of
   /// it.
@@ -49,8 +39,8 @@ struct GpuChoice {
 
 struct Choice {
   std::vector<GpuChoice> gpus;  ///< in order of index
-  std::optional<MatchingType>
-      smallest;  ///< among all fits; `left` is the sum over the GPUs that chose this type
+  /// Among all fits; `available` is the sum over the GPUs that chose this type.
+  std::optional<mdev::VgpuType> smallest;
   /// Set if no GPU has a matching type: a common reason. Codes as GpuChoice::reason.
   std::optional<Error> reason;
 };

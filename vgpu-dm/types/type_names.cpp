@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "common/text/text.h"
 #include "common/text/words.h"
 #include "hostfs/kernel_facts.h"
 #include "mdev/framework.h"
@@ -58,8 +59,8 @@ Result<VgpuTypeName> VgpuTypeName::parse(std::string_view text) {
   static const std::regex kWholeFunction("[0-9a-f]{4}:[0-9a-f]{4}");
 
   const auto refuse = [&]() -> tl::unexpected<Error> {
-    // The text may be the driver's own name, as `nvidia-smi vgpu` prints it.
-    if (const auto blank = text.find_last_of(' '); blank != std::string_view::npos) {
+    // The text may be the driver's own name, as `nvidia-smi vgpu` prints it, or that of a resource.
+    if (const auto blank = text.find_last_of(" _/"); blank != std::string_view::npos) {
       if (const auto short_name = parse(text.substr(blank + 1))) {
         return fail(Errc::invalid_config, fmt::format("'{}' is not the name of a vGPU type", text),
                     fmt::format("write {}: a file names a type by the last word of the driver's name",
@@ -89,6 +90,29 @@ Result<VgpuTypeName> VgpuTypeName::parse(std::string_view text) {
   if (std::from_chars(size.data(), size.data() + size.size(), name.size_gib).ec != std::errc())
     return refuse();
   name.series = *match[static_cast<std::size_t>(size_part) + 1].first;
+  return name;
+}
+
+std::optional<VgpuTypeName> VgpuTypeName::of_driver(std::string_view short_name) {
+  constexpr std::uint32_t kMostGib = 1U << 20U;  // its MiB fit the field
+  const auto hyphen = short_name.find_last_of('-');
+  if (hyphen == std::string_view::npos) return std::nullopt;
+  std::string_view rest = short_name.substr(hyphen + 1);
+  const auto digits = std::min(rest.find_first_not_of("0123456789"), rest.size());
+  const auto size = whole_number(rest.substr(0, digits));
+  rest.remove_prefix(digits);
+  const bool has_series = rest.find_first_of("ABCQ") == 0;
+  if (!size || *size > kMostGib || !(rest.empty() || has_series)) return std::nullopt;
+  VgpuTypeName name;
+  name.size_gib = *size;
+  name.series = has_series ? rest.front() : '\0';
+  if (rest.ends_with("ME")) name.attribute = MigAttribute::me;
+  std::string_view board = short_name.substr(0, hyphen);
+  if (board.size() > 2 && board[board.size() - 2] == '-' && board.back() >= '1' && board.back() <= '9') {
+    name.slices = static_cast<std::uint32_t>(board.back() - '0');
+    board.remove_suffix(2);
+  }
+  name.board = board;
   return name;
 }
 

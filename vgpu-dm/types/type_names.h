@@ -31,14 +31,19 @@ struct VgpuTypeName {
   std::string board;
   std::optional<std::uint32_t> slices;  ///< 1..9; only in a MIG-backed name
   std::uint32_t size_gib = 0;           ///< nominal; 0 stands for 512 MiB
-  char series = 'Q';                    ///< A, B, C or Q
+  char series = 'Q';                    ///< A, B, C or Q; of a driver's name perhaps 0: it has none
   MigAttribute attribute = MigAttribute::none;
 
   /// Errc::invalid_config describes a valid name.
   static Result<VgpuTypeName> parse(std::string_view text);
+  /// Reads a short name that a driver gives, also one that no profile can write: "T4-2B4", "DC-2-48". Absent:
+  /// it tells no size ("3060").
+  static std::optional<VgpuTypeName> of_driver(std::string_view short_name);
 
   bool is_mig_backed() const { return slices.has_value(); }
   bool is_whole_function() const { return board.find(':') != std::string::npos; }
+  /// About the memory of each vGPU. Where a driver tells it, too, the two agree for every time-sliced type.
+  std::uint32_t size_mib() const { return size_gib == 0 ? 512 : size_gib * 1024; }
   std::string text() const;
   /// The driver's short name for it: without NOME, MEALL and GFX.
   std::string driver_short_name() const;

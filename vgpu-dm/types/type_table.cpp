@@ -13,6 +13,7 @@
 #include "hostfs/check_reading.h"
 #include "mdev/framework.h"
 #include "mdev/vgpu_inventory.h"
+#include "vgpu-dm/types/type_capacity.h"
 #include "vgpu-dm/types/type_names.h"
 
 // The program holds the table as it is in the repository: nothing is generated, parsed at start or relocated.
@@ -36,32 +37,24 @@ namespace {
 
 struct Line {
   std::string_view boards;
-  KnownType type;
+  mdev::VgpuType type;
 };
-
-// The "48" of "2g.48gb+gfx" is twice 24 GiB.
-std::optional<std::uint32_t> max_per_instance(const KnownType& type) {
-  const auto dot = type.mig_profile.find('.');
-  const auto unit = type.mig_profile.find("gb");
-  if (dot >= unit || unit == std::string_view::npos) return std::nullopt;
-  const auto gib = whole_number(type.mig_profile.substr(dot + 1, unit - dot - 1));
-  const std::uint32_t size = type.framebuffer_mib.value_or(0);
-  if (!gib || size == 0) return std::nullopt;
-  return std::max(1U, *gib * 1024 / size);
-}
 
 Line parse_line(std::string_view line) {
   Line out;
   out.boards = cut(line, '\t');
-  KnownType& type = out.type;
+  mdev::VgpuType& type = out.type;
   type.name = cut(line, '\t');
-  type.short_name = type.name.substr(type.name.find_last_of(' ') + 1);  // npos + 1 is 0
-  type.number = whole_number(cut(line, '\t'));
+  type.short_name = mdev::last_word(type.name);
+  type.id = cut(line, '\t');
   type.framebuffer_mib = whole_number(cut(line, '\t'));
+  type.framebuffer_by_name = type.framebuffer_mib.has_value();
   type.max_instances = whole_number(cut(line, '\t'));
-  type.mig_backed = !line.empty();
-  if (line != "?") type.mig_profile = line;
-  type.max_per_instance = max_per_instance(type);
+  if (line == "?") return out;
+  type.mig_profile = line;
+  // The "48" of "2g.48gb+gfx" is twice 24 GiB.
+  const auto gib = number_at_start(line.substr(line.find('.') + 1));
+  if (gib && type.framebuffer_mib) type.max_per_instance = std::max(1U, *gib * 1024 / *type.framebuffer_mib);
   return out;
 }
 
@@ -72,7 +65,7 @@ bool lists(std::string_view boards, std::string_view board) {
   return false;
 }
 
-std::vector<KnownType> types_of(const vfio::PciFunction& gpu) {
+std::vector<mdev::VgpuType> types_of_board(const vfio::PciFunction& gpu) {
   std::string_view text = type_table_text();
   const std::string head = fmt::format("\n{}\t", gpu.ids());
   const auto begin = text.find(head);
@@ -93,31 +86,39 @@ std::vector<KnownType> types_of(const vfio::PciFunction& gpu) {
   } else if (!std::ranges::all_of(lines, of_others)) {
     std::erase_if(lines, of_others);
   }
-  std::vector<KnownType> out;
+  std::vector<mdev::VgpuType> out;
   out.reserve(lines.size());
-  for (const Line& line : lines) out.push_back(line.type);
+  for (Line& line : lines) out.push_back(std::move(line.type));
+  std::vector<mdev::VgpuType*> all;
+  all.reserve(out.size());
+  for (mdev::VgpuType& type : out) all.push_back(&type);
+  add_maxima(all, true);
   return out;
 }
 
 void complete(const BoardTypes& known, mdev::VgpuType& type) {
   const bool nameless = type.name == type.id;
-  const KnownType* found = nameless ? known.find_id(type.id) : known.find(type.name);
+  const mdev::VgpuType* found = nameless ? known.find_id(type.id) : known.find(type.name);
   if (found == nullptr && !nameless) found = known.find(type.short_name);
-  if (found == nullptr) return;
-  if (nameless) {
-    type.name = found->name;
-    type.short_name = found->short_name;
+  if (found != nullptr) {
+    if (nameless) {
+      type.name = found->name;
+      type.short_name = found->short_name;
+    }
+    if (!type.max_instances) type.max_instances = found->max_instances;
+    type.mig_profile = found->mig_profile;
+    type.max_per_instance = found->max_per_instance;
   }
-  if (!type.max_instances) type.max_instances = found->max_instances;
-  if (!type.framebuffer_mib) {
-    type.framebuffer_mib = found->framebuffer_mib;
-    type.framebuffer_by_name = found->framebuffer_mib.has_value();
-  }
+  if (type.framebuffer_mib) return;
+  if (found != nullptr) type.framebuffer_mib = found->framebuffer_mib;
+  const auto name = type.name == type.id ? std::nullopt : VgpuTypeName::of_driver(type.short_name);
+  if (!type.framebuffer_mib && name) type.framebuffer_mib = name->size_mib();
+  type.framebuffer_by_name = type.framebuffer_mib.has_value();
 }
 
 void complete(const BoardTypes& known, mdev::VgpuDevice& device) {
   if (!device.is_nameless()) return;
-  if (const KnownType* found = known.find_id(device.type_id)) {
+  if (const mdev::VgpuType* found = known.find_id(device.type_id)) {
     device.type_name = found->name;
     device.short_name = found->short_name;
   }
@@ -134,67 +135,26 @@ void add_unlisted(const BoardTypes& known, mdev::VgpuGpu& gpu) {
   for (const mdev::VgpuParent& parent : gpu.parents) {
     for (const mdev::VgpuType& type : parent.types) listed.insert({type.name, type.id});
   }
-  for (const KnownType& type : known.all()) {
-    const std::string id = type.number ? std::to_string(*type.number) : "";
-    if (listed.contains(type.name) || listed.contains(id)) continue;
-    gpu.unlisted.push_back({.id = id,
-                            .name = std::string(type.name),
-                            .short_name = std::string(type.short_name),
-                            .max_instances = type.max_instances,
-                            .framebuffer_mib = type.framebuffer_mib,
-                            .framebuffer_by_name = type.framebuffer_mib.has_value()});
-  }
-}
-
-/// Calls `use` with each time-sliced type of the table that the GPU has, listed or not.
-template <typename Use>
-void for_each_time_sliced(const BoardTypes& known, mdev::VgpuGpu& gpu, const Use& use) {
-  const auto visit = [&](std::vector<mdev::VgpuType>& types) {
-    for (mdev::VgpuType& type : types) {
-      const KnownType* found = known.find(type.name);
-      if (found == nullptr) found = known.find(type.short_name);
-      if (found != nullptr && !found->mig_backed && type.framebuffer_mib.value_or(0) > 0) use(type);
-    }
-  };
-  for (mdev::VgpuParent& parent : gpu.parents) visit(parent.types);
-  visit(gpu.unlisted);
-}
-
-// Neither vendor-specific VFIO nor the table gives a maximum for series A and B. It is that of another
-// series' type of the same size, or else follows from the memory of the largest type.
-void bound_by_framebuffer(const BoardTypes& known, mdev::VgpuGpu& gpu) {
-  std::uint64_t memory_mib = 0;
-  std::map<std::uint32_t, std::uint32_t> most_of_size;
-  bool complete = true;
-  for_each_time_sliced(known, gpu, [&](const mdev::VgpuType& type) {
-    const std::uint32_t size = *type.framebuffer_mib;
-    memory_mib = std::max(memory_mib, std::uint64_t{size} * std::max(type.max_instances.value_or(1), 1U));
-    if (type.max_instances) {
-      most_of_size.emplace(size, *type.max_instances);
-    } else {
-      complete = false;
-    }
-  });
-  if (complete) return;
-  for_each_time_sliced(known, gpu, [&](mdev::VgpuType& type) {
-    if (type.max_instances) return;
-    const auto same_size = most_of_size.find(*type.framebuffer_mib);
-    type.max_instances = same_size != most_of_size.end()
-                             ? same_size->second
-                             : static_cast<std::uint32_t>(memory_mib / *type.framebuffer_mib);
-  });
+  for (const mdev::VgpuType& type : known.all())
+    if (!listed.contains(type.name) && !listed.contains(type.id)) gpu.unlisted.push_back(type);
 }
 
 void complete(const BoardTypes& known, mdev::VgpuGpu& gpu) {
-  if (known.all().empty()) return;
+  std::vector<mdev::VgpuType*> types;
   for (mdev::VgpuParent& parent : gpu.parents) {
-    for (mdev::VgpuType& type : parent.types) complete(known, type);
+    for (mdev::VgpuType& type : parent.types) {
+      complete(known, type);
+      types.push_back(&type);
+    }
   }
   for (mdev::VgpuDevice& device : gpu.devices) complete(known, device);
   gpu.unlisted.clear();
-  if (gpu.framework->lists_only_creatable_types() || gpu.may_get_virtual_functions() || gpu.awaits_types())
-    add_unlisted(known, gpu);
-  bound_by_framebuffer(known, gpu);
+  const bool lists_all = !gpu.framework->lists_only_creatable_types();
+  if (!lists_all || gpu.may_get_virtual_functions() || gpu.awaits_types()) add_unlisted(known, gpu);
+  for (mdev::VgpuType& type : gpu.unlisted) types.push_back(&type);
+  // On the GPU itself the driver counts.
+  if (gpu.on_virtual_functions())
+    add_maxima(types, lists_all || gpu.devices.empty(), gpu.function.sriov_numvfs);
 }
 
 /// The IDs that decide which lines of the table apply to a GPU.
@@ -208,21 +168,21 @@ std::string_view type_table_text() {
   return {ferry_vgpu_types_begin, static_cast<std::size_t>(ferry_vgpu_types_end - ferry_vgpu_types_begin)};
 }
 
-BoardTypes::BoardTypes(const vfio::PciFunction& gpu) : types_(types_of(gpu)) {
+BoardTypes::BoardTypes(const vfio::PciFunction& gpu) : types_(types_of_board(gpu)) {
   // The first type with a name or a number is kept.
   for (std::size_t i = 0; i < types_.size(); ++i) {
     by_name_.emplace(types_[i].name, i);
-    if (const auto known = types_[i].number) by_number_.emplace(*known, i);
+    if (const auto known = whole_number(types_[i].id)) by_number_.emplace(*known, i);
   }
   for (std::size_t i = 0; i < types_.size(); ++i) by_name_.emplace(types_[i].short_name, i);
 }
 
-const KnownType* BoardTypes::find(std::string_view name) const {
+const mdev::VgpuType* BoardTypes::find(std::string_view name) const {
   const auto found = by_name_.find(name);
   return found == by_name_.end() ? nullptr : &types_[found->second];
 }
 
-const KnownType* BoardTypes::find_id(std::string_view id) const {
+const mdev::VgpuType* BoardTypes::find_id(std::string_view id) const {
   const auto digits = whole_number(id.substr(id.find_last_of('-') + 1));
   if (!digits) return nullptr;
   const auto found = by_number_.find(*digits);

@@ -5,12 +5,12 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
 
+#include "common/pinned.h"
 #include "common/result.h"
 #include "hostfs/host_fs.h"
 #include "mdev/vgpu.h"
@@ -19,43 +19,31 @@
 
 namespace ferry::vgpu {
 
-/// Names point into the table, which is part of the program.
-struct KnownType {
-  std::string_view name;                ///< given by the driver: "NVIDIA L40S-12Q"; else as short_name
-  std::string_view short_name;          ///< the last word of the name
-  std::optional<std::uint32_t> number;  ///< N of its id nvidia-N; absent: not known
-  std::optional<std::uint32_t> framebuffer_mib;  ///< the number in its name times 1024, about right
-  /// Maximum on an empty GPU with one size only; for a MIG-backed type, on all its GPU instances together.
-  std::optional<std::uint32_t> max_instances;
-  bool mig_backed = false;
-  std::string_view mig_profile;  ///< the GPU instance that a MIG-backed type needs, "2g.48gb+gfx"; or empty
-  /// Maximum on one such instance; absent: not MIG-backed, or not known.
-  std::optional<std::uint32_t> max_per_instance;
-};
-
-class BoardTypes {
+/// The types that the table has for a board. A type's ID is the number of its ID on a host, "1153" of
+/// "nvidia-1153", and empty where the table has none. Maxima that the table lacks are those of add_maxima().
+class BoardTypes : Pinned {
  public:
   /// Boards that share a device ID are told apart by their subsystem IDs. An unlisted board has the types
   /// that the table gives for the device ID alone, or else those of all its boards. Empty: an unknown device
   /// ID.
   explicit BoardTypes(const vfio::PciFunction& gpu);
 
-  const std::vector<KnownType>& all() const { return types_; }
+  const std::vector<mdev::VgpuType>& all() const { return types_; }
   /// The type with a driver's name or short name; nullptr: none.
-  const KnownType* find(std::string_view name) const;
+  const mdev::VgpuType* find(std::string_view name) const;
   /// The type with an id as the host has it, "nvidia-1153" or "1153"; nullptr: none. If releases of the
   /// driver name it differently, it has its newest name.
-  const KnownType* find_id(std::string_view id) const;
+  const mdev::VgpuType* find_id(std::string_view id) const;
 
  private:
-  std::vector<KnownType> types_;
+  std::vector<mdev::VgpuType> types_;
   std::unordered_map<std::string_view, std::size_t> by_name_;
   std::unordered_map<std::uint32_t, std::size_t> by_number_;
 };
 
 /// Completes each GPU's types and vGPUs with missing names, sizes and maxima. Also adds unlisted types for
-/// vendor-specific VFIO, or before virtual functions exist. A time-sliced type without a maximum gets the one
-/// that the GPU's framebuffer allows.
+/// vendor-specific VFIO, or before virtual functions exist. For a type that the table lacks the size is the
+/// one in its name, and the maximum that of add_maxima().
 void fill_in(std::span<mdev::VgpuGpu> gpus);
 
 /// scan_vgpus(), completed from the table and from remembered names (type_names.h).
