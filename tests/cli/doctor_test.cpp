@@ -82,6 +82,7 @@ TEST_F(Doctor, HasAVerdictForEachPurpose) {
 
 TEST_F(Doctor, CountsTheGpusThatAreReady) {
   // The GPU of build_healthy() at 65:00.0 is ready. Another device shares the group of 66:00.0.
+  kernel_.add_driver({.name = "i40e", .ids = {"8086:1572"}});
   kernel_.add_function({.address = "0000:66:00.0", .ids = "10de:1db4", .class_code = 0x030200, .group = 66});
   kernel_.add_function(
       {.address = "0000:67:00.0", .ids = "8086:1572", .class_code = 0x020000, .group = 66, .driver = "i40e"});
@@ -100,10 +101,10 @@ TEST_F(Doctor, CountsTheGpusThatAreReady) {
 }
 
 TEST_F(Doctor, PrintsTheFindingOfSeveralGpusOnce) {
+  kernel_.add_driver({.name = "nvidia", .ids = {"10de:1db4"}});
   for (const char* const address : {"0000:66:00.0", "0000:67:00.0"})
     kernel_.add_function(
         {.address = address, .ids = "10de:1db4", .class_code = 0x030200, .driver = "nvidia"});
-  kernel_.file("sys/bus/pci/devices/0000:67:00.0/power_state", "?\n");
   const auto result = doctor({"--for", "vgpu"});
   EXPECT_EQ(result.status, 1) << "none has a vGPU host driver";
   EXPECT_THAT(result.out, HasSubstr("\n           also: 0000:67:00.0\n"));

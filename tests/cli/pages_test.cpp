@@ -220,14 +220,14 @@ void add_keys(const json& value, const std::string& object, Keys& to) {
 /// A description in which everything is known.
 host::NodeDescription full_description() {
   const vfio::PciAddress address{.bus = 0x17};
-  const vfio::DeviceUser user{.name = "qemu"};
   host::AcceleratorDescription gpu;
   gpu.function.address = address;
   gpu.function.problem = Error{.code = Errc::failed, .message = "no answer"};
   gpu.members.emplace_back();
-  gpu.users = {user};
+  gpu.users.emplace_back();
   gpu.advertised_as.emplace_back();
-  gpu.vgpus.push_back({.users = {user}, .advertised_as = gpu.advertised_as});
+  gpu.vgpus.emplace_back().users = gpu.users;
+  gpu.vgpus.front().advertised_as = gpu.advertised_as;
   gpu.status.emplace();
   gpu.prior.emplace();
   gpu.facts.emplace();
@@ -243,7 +243,9 @@ host::NodeDescription full_description() {
 TEST(CommandLinePage, HasEachKeyOfTheStatusDocument) {
   Keys printed;
   json document = to_json(full_description());
-  document["claims"] = claims_document({.claims = {{.devices = {{}}}}});
+  NodeClaims claims;
+  claims.claims.emplace_back().devices.emplace_back();
+  document["claims"] = claims_document(claims);
   add_keys(document, "document", printed);
   // The verb adds keys of its own.
   const test::FakeKernel kernel;
