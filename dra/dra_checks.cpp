@@ -21,7 +21,7 @@ namespace {
 constexpr const char* kRegistry = "var/lib/kubelet/plugins_registry";
 constexpr const char* kMediatedParents = "sys/class/mdev_bus";
 
-/// A driver of another program that binds GPUs to vfio drivers, by its name.
+/// A driver of another program that publishes GPUs and changes their drivers, by its name.
 struct OtherDriver {
   std::string_view name;
   const char* cure;
@@ -29,7 +29,8 @@ struct OtherDriver {
 constexpr std::array<OtherDriver, 3> kOtherDrivers = {{
     {.name = "gpu.nvidia.com",
      .cure = "switch PassthroughSupport and VGPUSupport of NVIDIA's DRA driver off, or keep the driver from "
-             "this node: it rebinds GPUs on vfio-pci that it does not know"},
+             "this node: it publishes each GPU, also those on vfio-pci, and at the end of its claim binds it "
+             "to nvidia"},
     {.name = "gpu.amd.com", .cure = "let one driver alone serve the GPUs of AMD on this node"},
     {.name = "gpu.intel.com", .cure = "let one driver alone serve the GPUs of Intel on this node"},
 }};

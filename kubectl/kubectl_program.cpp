@@ -184,9 +184,9 @@ Report checks_report(const std::string& what, const json& subject, std::vector<C
   Report out{.document = subject, .text = {}, .tinted = true};
   out.document["checks"] = json::array();
   for (const Check& check : checks) out.document["checks"].push_back(cli::to_json(check));
-  const std::vector<cli::CheckGroup> groups = {{.heading = {}, .checks = std::move(checks)}};
-  if (cli::count_of(groups, Verdict::fail) > 0) out.status = ExitStatus::failed;
-  out.text = cli::checks_text(what, groups, command.verbose, cluster.output);
+  const std::vector<cli::CheckReport> reports = {{.what = what, .checks = std::move(checks)}};
+  if (!reports.front().ready()) out.status = ExitStatus::failed;
+  out.text = cli::checks_text(reports, {}, command.verbose, cluster.output);
   return out;
 }
 

@@ -77,7 +77,7 @@ constexpr std::array kExamples = {
 
 constexpr std::array kStatuses = {
     StatusMeaning{"0", "done, or there was nothing to do"},
-    StatusMeaning{"1", "failed; for doctor: a check failed"},
+    StatusMeaning{"1", "failed; for doctor: no GPU is ready"},
     StatusMeaning{"2", "the command line is wrong, or a file is invalid on any host"},
     StatusMeaning{"3", "assert, vgpu assert, kata verify or kubevirt-cr --check found a difference"},
     StatusMeaning{"4",

@@ -2,8 +2,11 @@
 #include "cli/output/check_report.h"
 
 #include <algorithm>
+#include <map>
+#include <string_view>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include "common/text/json.h"
@@ -33,7 +36,9 @@ void add(std::string& out, const std::string& head, std::size_t start, const std
     out += (i == 0 ? "" : std::string(start, ' ')) + tinted(output, Tint::plain, lines[i]) + "\n";
 }
 
-void add(std::string& out, const Check& check, std::size_t id_width, const TextOutput& output) {
+/// `others`: the addresses of further GPUs with the same finding.
+void add(std::string& out, const Check& check, const std::vector<std::string>& others, std::size_t id_width,
+         const TextOutput& output) {
   const std::string verdict(text(check.verdict));
   const std::string head = std::string(kIndent, ' ') + tinted(output, tint_of(check.verdict), verdict) +
                            std::string(kVerdict - verdict.size() + 2, ' ') + padded(check.id, id_width + 2);
@@ -43,31 +48,87 @@ void add(std::string& out, const Check& check, std::size_t id_width, const TextO
   const std::string below(kBelow, ' ');
   add(out, below + "why: ", kBelow + kWord, check.why, output);
   if (!check.fix.empty()) add(out, below + "fix: ", kBelow + kWord, check.fix, output);
+  if (!others.empty())
+    add(out, below + "also: ", kBelow + kWord + 1, fmt::format("{}", fmt::join(others, ", ")), output);
 }
 
-bool is_shown(const Check& check, bool all) {
-  return all || check.verdict != Verdict::pass;
+bool is_about_a_gpu(const CheckReport& report, const Check& check) {
+  return std::ranges::find(report.gpus, check.subject) != report.gpus.end();
 }
 
-std::string verdict_line(std::string_view what, const std::vector<CheckGroup>& groups,
-                         const TextOutput& output) {
-  const auto warnings = count_of(groups, Verdict::warn);
-  const auto failed = count_of(groups, Verdict::fail);
-  const auto unknown = count_of(groups, Verdict::unknown);
-  const bool remarks = warnings + unknown > 0;
-  const Tint tint = failed > 0 ? Tint::bad : remarks ? Tint::attention : Tint::good;
-  const char* const word = failed > 0 ? "not ready" : remarks ? "ready, with remarks" : "ready";
-  return fmt::format("{}: {} ({} passed, {}, {} failed, {} unknown)\n", tinted(output, Tint::plain, what),
-                     tinted(output, tint, word), count_of(groups, Verdict::pass),
-                     counted(warnings, "warning"), failed, unknown);
+/// The same text for GPUs with the same finding, whose own addresses it may name.
+std::string finding(const Check& check) {
+  std::string out =
+      fmt::format("{}\n{}\n{}\n{}\n{}", check.id, text(check.verdict), check.found, check.why, check.fix);
+  for (auto at = out.find(check.subject); at != std::string::npos; at = out.find(check.subject, at))
+    out.replace(at, check.subject.size(), "GPU");
+  return out;
+}
+
+void add_verdict(std::string& out, const CheckReport& report, const TextOutput& output) {
+  const auto failed = report.count_of(Verdict::fail);
+  const auto unknown = report.count_of(Verdict::unknown);
+  const auto warnings = report.count_of(Verdict::warn);
+  std::string word = "ready";
+  Tint tint = Tint::good;
+  if (!report.ready()) {
+    word = "not ready";
+    tint = Tint::bad;
+  } else if (failed > 0) {
+    word = fmt::format("{} of {} ready", report.gpus_ready(), counted(report.gpus.size(), "GPU"));
+    tint = Tint::attention;
+  } else if (warnings + unknown > 0) {
+    word = "ready, with remarks";
+    tint = Tint::attention;
+  }
+  out += fmt::format("{}: {} ({} passed, {}, {} failed, {} unknown)\n",
+                     tinted(output, Tint::plain, report.what), tinted(output, tint, word),
+                     report.count_of(Verdict::pass), counted(warnings, "warning"), failed, unknown);
+}
+
+void add(std::string& out, const CheckReport& report, const std::function<std::string(const Check&)>& heading,
+         bool all, const TextOutput& output) {
+  add_verdict(out, report, output);
+  std::size_t id_width = 0;
+  std::map<std::string, std::vector<std::string>> subjects;  // by finding
+  for (const Check& check : report.checks) {
+    if (!all && check.verdict == Verdict::pass) continue;
+    id_width = std::max(id_width, check.id.size());
+    if (check.verdict != Verdict::pass && is_about_a_gpu(report, check))
+      subjects[finding(check)].push_back(check.subject);
+  }
+  std::string subject;
+  for (const Check& check : report.checks) {
+    if (!all && check.verdict == Verdict::pass) continue;
+    std::vector<std::string> others;
+    if (const auto same = subjects.find(finding(check)); same != subjects.end()) {
+      if (same->second.front() != check.subject) continue;
+      others.assign(same->second.begin() + 1, same->second.end());
+    }
+    if (heading && check.subject != subject) out += tinted(output, Tint::heading, heading(check)) + "\n";
+    subject = check.subject;
+    add(out, check, others, id_width, output);
+  }
 }
 
 }  // namespace
 
-std::size_t count_of(const std::vector<CheckGroup>& groups, Verdict verdict) {
-  std::ptrdiff_t out = 0;
-  for (const CheckGroup& group : groups) out += std::ranges::count(group.checks, verdict, &Check::verdict);
-  return static_cast<std::size_t>(out);
+std::size_t CheckReport::count_of(Verdict verdict) const {
+  return static_cast<std::size_t>(std::ranges::count(checks, verdict, &Check::verdict));
+}
+
+std::size_t CheckReport::gpus_ready() const {
+  const auto fails = [this](std::string_view subject) {
+    return std::ranges::any_of(checks, [subject](const Check& check) {
+      return check.verdict == Verdict::fail && check.subject == subject;
+    });
+  };
+  if (fails(kHostSubject)) return 0;
+  return static_cast<std::size_t>(std::ranges::count_if(gpus, [&](const auto& gpu) { return !fails(gpu); }));
+}
+
+bool CheckReport::ready() const {
+  return count_of(Verdict::fail) == 0 || gpus_ready() > 0;
 }
 
 json to_json(const Check& check) {
@@ -75,21 +136,21 @@ json to_json(const Check& check) {
           {"found", check.found}, {"why", check.why},         {"fix", or_null(check.fix)}};
 }
 
-std::string checks_text(std::string_view what, const std::vector<CheckGroup>& groups, bool all,
+json verdict_json(const CheckReport& report) {
+  json out = {{"for", report.what}, {"ready", report.ready()}, {"gpus", nullptr}, {"gpus_ready", nullptr}};
+  if (report.gpus.empty()) return out;
+  out["gpus"] = report.gpus.size();
+  out["gpus_ready"] = report.gpus_ready();
+  return out;
+}
+
+std::string checks_text(const std::vector<CheckReport>& reports,
+                        const std::function<std::string(const Check&)>& heading, bool all,
                         const TextOutput& output) {
-  std::string out = verdict_line(what, groups, output);
-  std::size_t id_width = 0;
-  for (const CheckGroup& group : groups)
-    for (const Check& check : group.checks)
-      if (is_shown(check, all)) id_width = std::max(id_width, check.id.size());
-  for (const CheckGroup& group : groups) {
-    if (std::ranges::none_of(group.checks, [all](const Check& check) { return is_shown(check, all); }))
-      continue;
-    if (!group.heading.empty()) out += tinted(output, Tint::heading, group.heading) + "\n";
-    for (const Check& check : group.checks)
-      if (is_shown(check, all)) add(out, check, id_width, output);
-  }
-  if (!all && count_of(groups, Verdict::pass) > 0) out += "`-v` also prints the checks that passed\n";
+  std::string out;
+  for (const CheckReport& report : reports) add(out, report, heading, all, output);
+  const auto passed = [](const CheckReport& report) { return report.count_of(Verdict::pass) > 0; };
+  if (!all && std::ranges::any_of(reports, passed)) out += "`-v` also prints the checks that passed\n";
   return out;
 }
 

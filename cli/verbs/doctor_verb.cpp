@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <set>
 #include <string_view>
@@ -150,16 +151,18 @@ std::vector<Check> as_root_sees_them(std::vector<Check> checks) {
   return checks;
 }
 
-/// `suffix`: if several purposes check the same subjects, the headings name the purpose, too.
-void add_groups(std::vector<CheckGroup>& out, const std::vector<Check>& checks, const std::string& suffix,
-                const vfio::Inventory& inventory, plugin::DeviceNames& names) {
-  std::string subject;
-  for (const Check& check : checks) {
-    if (check.subject != subject)
-      out.push_back({.heading = heading(check, inventory, names) + suffix, .checks = {}});
-    subject = check.subject;
-    out.back().checks.push_back(check);
+/// The GPUs that checks of a purpose are about. Those for kubevirt name only the ones that cannot be
+/// advertised.
+std::vector<std::string> gpus_of(const std::string& purpose, const std::vector<Check>& checks,
+                                 const vfio::Inventory& inventory, const plugin::ResourceRules& rules) {
+  std::vector<std::string> out;
+  for (const auto& [address, function] : inventory.functions) {
+    const bool checked = std::ranges::find(checks, address.text(), &Check::subject) != checks.end();
+    const bool on_vfio =
+        purpose == "kubevirt" && rules.accelerators.match(function) && vfio::on_vfio_driver(function);
+    if (on_vfio || (checked && rules.accelerators.match_by_name(function))) out.push_back(address.text());
   }
+  return out;
 }
 
 }  // namespace
@@ -188,30 +191,38 @@ ExitStatus doctor_verb(const Session& session, const DoctorOptions& options) {
   const auto members = host::asked_of(*inventory, session.rules);
   vfio::read_overrides(*session.host, *session.writer, members, *inventory);
   plugin::DeviceNames names(*session.host);
-  std::vector<std::string> done;
-  std::vector<CheckGroup> groups;
+  std::vector<CheckReport> reports;
+  json list = json::array();
+  json verdicts = json::array();
+  std::map<std::string_view, std::size_t> counts;
   for (const std::string& purpose : known_purposes()) {
     if (!purposes->contains(purpose)) continue;
     auto checks = checks_for(purpose, session, options, *inventory, *rules);
     if (!checks) return complain(checks.error());
-    add_groups(groups, as_root_sees_them(std::move(*checks)), purposes->size() > 1 ? ", for " + purpose : "",
-               *inventory, names);
-    done.push_back(purpose);
+    CheckReport& report = reports.emplace_back();
+    report.what = purpose;
+    report.gpus = gpus_of(purpose, *checks, *inventory, *rules);
+    report.checks = as_root_sees_them(std::move(*checks));
+    verdicts.push_back(verdict_json(report));
+    for (const Check& check : report.checks) {
+      list.push_back(to_json(check));
+      ++counts[text(check.verdict)];
+    }
   }
-  json list = json::array();
-  for (const CheckGroup& group : groups)
-    for (const Check& check : group.checks) list.push_back(to_json(check));
-  const auto failed = count_of(groups, Verdict::fail);
   waits.reset();
   return print(session, {.document = {{"for", *purposes},
                                       {"checks", list},
+                                      {"verdicts", verdicts},
                                       {"summary",
-                                       {{"passed", count_of(groups, Verdict::pass)},
-                                        {"warnings", count_of(groups, Verdict::warn)},
-                                        {"failed", failed},
-                                        {"unknown", count_of(groups, Verdict::unknown)}}}},
-                         .text = checks_text(join(done, ", "), groups, options.verbose, text_output(session)),
-                         .status = failed > 0 ? ExitStatus::failed : ExitStatus::done,
+                                       {{"passed", counts["pass"]},
+                                        {"warnings", counts["warn"]},
+                                        {"failed", counts["fail"]},
+                                        {"unknown", counts["unknown"]}}}},
+                         .text = checks_text(
+                             reports, [&](const Check& check) { return heading(check, *inventory, names); },
+                             options.verbose, text_output(session)),
+                         .status = std::ranges::all_of(reports, &CheckReport::ready) ? ExitStatus::done
+                                                                                     : ExitStatus::failed,
                          .tinted = true});
 }
 

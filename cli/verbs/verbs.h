@@ -46,7 +46,7 @@ struct DoctorOptions {
   bool verbose = false;                  ///< print also the checks that passed
   NamingOptions naming;                  ///< as the plugin has them
 };
-/// `doctor`: the obstacles of this host to a purpose, and their fixes. Failed: a check fails.
+/// `doctor`: the obstacles of this host to a purpose, and their fixes. Failed: no GPU is ready.
 ExitStatus doctor_verb(const Session& session, const DoctorOptions& options);
 
 /// `vfio plan` (a dry run of bind), `bind`, `unbind`. On a terminal a bind with `all` asks first.

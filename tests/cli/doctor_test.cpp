@@ -73,10 +73,47 @@ TEST_F(Doctor, FitsTheTerminal) {
   for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 80U) << line;
 }
 
-TEST_F(Doctor, NamesThePurposeOfEachHeading) {
+TEST_F(Doctor, HasAVerdictForEachPurpose) {
   const auto result = doctor({"-v", "--for", "passthrough,kubevirt"});
-  EXPECT_THAT(result.out, HasSubstr("\nhost, for passthrough\n"));
-  EXPECT_THAT(result.out, HasSubstr("\nhost, for kubevirt\n"));
+  EXPECT_EQ(result.status, 1) << "one of them is not ready";
+  EXPECT_THAT(result.out, StartsWith("passthrough: ready ("));
+  EXPECT_THAT(result.out, HasSubstr("\nkubevirt: not ready ("));
+}
+
+TEST_F(Doctor, CountsTheGpusThatAreReady) {
+  // The GPU of build_healthy() at 65:00.0 is ready. Another device shares the group of 66:00.0.
+  kernel_.add_driver({.name = "i40e", .ids = {"8086:1572"}});
+  kernel_.add_function({.address = "0000:66:00.0", .ids = "10de:1db4", .class_code = 0x030200, .group = 66});
+  kernel_.add_function(
+      {.address = "0000:67:00.0", .ids = "8086:1572", .class_code = 0x020000, .group = 66, .driver = "i40e"});
+  const auto some = doctor();
+  EXPECT_EQ(some.status, 0) << some.out;
+  EXPECT_THAT(some.out, StartsWith("passthrough: 1 of 2 GPUs ready ("));
+  EXPECT_THAT(some.out, HasSubstr("  fail     group-moves-whole "));
+  const auto verdicts = nlohmann::json::parse(doctor({"-o", "json"}).out)["verdicts"];
+  EXPECT_EQ(verdicts,
+            (nlohmann::json{{{"for", "passthrough"}, {"ready", true}, {"gpus", 2}, {"gpus_ready", 1}}}));
+  // A setting of the host is about all GPUs.
+  kernel_.file("sys/module/vfio/parameters/enable_unsafe_noiommu_mode", "Y\n");
+  const auto none = doctor();
+  EXPECT_EQ(none.status, 1);
+  EXPECT_THAT(none.out, StartsWith("passthrough: not ready ("));
+}
+
+TEST_F(Doctor, PrintsTheFindingOfSeveralGpusOnce) {
+  kernel_.add_driver({.name = "nvidia", .ids = {"10de:1db4"}});
+  for (const char* const address : {"0000:66:00.0", "0000:67:00.0"})
+    kernel_.add_function(
+        {.address = address, .ids = "10de:1db4", .class_code = 0x030200, .driver = "nvidia"});
+  const auto result = doctor({"--for", "vgpu"});
+  EXPECT_EQ(result.status, 1) << "none has a vGPU host driver";
+  EXPECT_THAT(result.out, HasSubstr("\n           also: 0000:67:00.0\n"));
+  const auto count = [&result](std::string_view text) {
+    std::size_t out = 0;
+    for (auto at = result.out.find(text); at != std::string::npos; at = result.out.find(text, at + 1)) ++out;
+    return out;
+  };
+  EXPECT_EQ(count("  fail     vgpu-host-driver "), 2U) << "nouveau, and nvidia once:\n" << result.out;
 }
 
 TEST_F(Doctor, PrintsTheSameForMachines) {

@@ -4,6 +4,8 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <map>
+#include <set>
 #include <sstream>
 #include <string>
 #include <string_view>
@@ -11,13 +13,19 @@
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
+#include <nlohmann/json.hpp>
 
 #include "cli/command_line.h"
+#include "cli/output/claims_report.h"
+#include "cli/output/status_document.h"
+#include "tests/cli/run_program.h"
 #include "tests/cli/written_commands.h"
+#include "tests/support/fake_kernel.h"
 
 namespace ferry::cli {
 namespace {
 
+using nlohmann::json;
 using test::commands_in;
 using test::lines_of;
 using test::problem_with;
@@ -193,6 +201,71 @@ TEST(Troubleshooting, BeginsWithTheMostFrequentMessages) {
     expect_said(first_cell(line), all);
   }
   EXPECT_GT(seen, 5U);
+}
+
+using Keys = std::map<std::string, std::set<std::string>>;  // by object
+
+/// The objects have the names of their keys, lists with "[]".
+void add_keys(const json& value, const std::string& object, Keys& to) {
+  for (const auto& [key, below] : value.items()) {
+    to[object].insert(key);
+    const std::string name = object == "accelerators[]" && key == "desired" ? object + "." + key : key;
+    if (below.is_object()) add_keys(below, name, to);
+    if (!below.is_array()) continue;
+    for (const json& one : below)
+      if (one.is_object()) add_keys(one, name + "[]", to);
+  }
+}
+
+/// A description in which everything is known.
+host::NodeDescription full_description() {
+  const vfio::PciAddress address{.bus = 0x17};
+  host::AcceleratorDescription gpu;
+  gpu.function.address = address;
+  gpu.function.problem = Error{.code = Errc::failed, .message = "no answer"};
+  gpu.members.emplace_back();
+  gpu.users.emplace_back();
+  gpu.advertised_as.emplace_back();
+  gpu.vgpus.emplace_back().users = gpu.users;
+  gpu.vgpus.front().advertised_as = gpu.advertised_as;
+  gpu.status.emplace();
+  gpu.prior.emplace();
+  gpu.facts.emplace();
+  gpu.facts->bars.emplace().emplace_back();
+  gpu.facts->resizable_bars.emplace_back();
+  host::NodeDescription out;
+  out.accelerators.push_back(std::move(gpu));
+  out.by_name.emplace_back().advertised_as.emplace_back();
+  out.desired.emplace();
+  return out;
+}
+
+TEST(CommandLinePage, HasEachKeyOfTheStatusDocument) {
+  Keys printed;
+  json document = to_json(full_description());
+  NodeClaims claims;
+  claims.claims.emplace_back().devices.emplace_back();
+  document["claims"] = claims_document(claims);
+  add_keys(document, "document", printed);
+  // The verb adds keys of its own.
+  const test::FakeKernel kernel;
+  const auto result = test::run_ferry({"--host-root", kernel.root().string(), "status", "-o", "json"});
+  add_keys(json::parse(result.out), "document", printed);
+  Keys shown;
+  bool inside = false;
+  for (const std::string& line : lines_of(kSource / "docs/command-line.md")) {
+    if (line.starts_with("#")) inside = line == "### Keys of ferry status -o json";
+    if (!inside || !line.starts_with("| ") || line.starts_with("| ---") || line.starts_with("| object "))
+      continue;
+    const auto end = line.find(" | ");
+    auto objects = code_in(line.substr(0, end));
+    if (line.starts_with("| document ")) objects = {"document"};
+    ASSERT_THAT(objects, testing::Not(IsEmpty())) << line;
+    for (const std::string& object : objects)
+      for (std::string& key : code_in(line.substr(end, line.find(" | ", end + 1) - end)))
+        shown[object].insert(key);
+  }
+  EXPECT_EQ(shown, printed);
 }
 
 }  // namespace
