@@ -11,6 +11,7 @@
 #include "mdev/framework.h"
 #include "mdev/vgpu_inventory.h"
 #include "policy/policy_comparison.h"
+#include "vfio/pci/driver_modules.h"
 
 namespace ferry::host {
 namespace {
@@ -246,10 +247,8 @@ Condition condition_of(const NodeSnapshot& snapshot, const AcceleratorDescriptio
     case policy::Mode::host:
       break;
   }
-  if (!description.function.driver)
-    return {.word = "no driver",
-            .health = Health::attention,
-            .reason = "no driver has taken it: neither the host nor a VM can use it now"};
+  if (const auto none = vfio::no_host_driver(description.function))
+    return {.word = "no driver", .health = Health::attention, .reason = none->message};
   return of_host_mode(snapshot, description);
 }
 

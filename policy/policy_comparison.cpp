@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "vfio/bind/unit_members.h"
+#include "vfio/pci/driver_modules.h"
 #include "vgpu-dm/plan/comparison.h"
 
 namespace ferry::policy {
@@ -32,6 +33,8 @@ void compare(const vfio::Inventory& inventory, const mdev::VgpuGpu& gpu, const v
   } else if (away) {
     if (const std::string behind = unfinished(inventory, gpu); !behind.empty())
       comparison.difference = fmt::format("{}: expected {}, but {}", gpu.label(), text(desired), behind);
+  } else if (const auto none = vfio::no_host_driver(gpu.function); none && desired == Mode::host) {
+    comparison.difference = fmt::format("{}: expected host, but {}", gpu.label(), none->message);
   } else {
     comparison.difference = carried.difference;
   }
