@@ -16,6 +16,7 @@
 #include "cli/verbs/verbs.h"
 #include "common/config/config_tree.h"
 #include "common/process/standard_streams.h"
+#include "host/gpu_numbers.h"
 #include "policy/policy_comparison.h"
 #include "policy/policy_export.h"
 #include "policy/policy_yaml.h"
@@ -112,13 +113,20 @@ ExitStatus assert_verb(const Session& session, const ProfileOptions& options) {
   const auto node = read_node(session, policy::rules_for(*policy, session.rules));
   if (!node) return complain(node.error());
   const policy::ModelNames models = model_names(session);
-  const auto idle = policy::items_without_gpu(*policy, node->vgpus, models);
+  // Under hostd the numbers mean the GPUs that it has counted.
+  const auto numbered = host::resolve_numbers(*session.host, *policy, node->vgpus);
+  if (!numbered) return complain(numbered.error());
+  auto idle = policy::items_without_gpu(numbered->policy, node->vgpus, models);
   warn_of_idle(idle);
   std::string out;
   json gpus = json::array();
-  bool agrees = true;
+  bool agrees = !numbered->gone;
+  if (numbered->gone) {
+    out += numbered->gone->message + "\n";
+    idle.push_back(numbered->gone->message);
+  }
   for (const policy::ModeComparison& comparison :
-       policy::judge_policy(*policy, node->inventory, node->vgpus, models)) {
+       policy::judge_policy(numbered->policy, node->inventory, node->vgpus, models)) {
     agrees = agrees && comparison.agrees();
     out += line_of(comparison);
     gpus.push_back(to_json(comparison));
