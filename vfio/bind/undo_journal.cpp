@@ -185,11 +185,10 @@ Result<> write_undo_journal(HostFs& host, std::uint32_t group,
     // Another card at the same address replaces the entry.
     if (found == known->members.end() || found->second.ids != prior.ids || fresh.contains(address)) {
       known->members.insert_or_assign(address, prior);
-    } else if (prior.driver && prior.driver != found->second.driver) {
+    } else if (prior.driver && !found->second.driver && !found->second.kernels_choice) {
       // A driver of the host took it after the record was written; only the override is Ferry's.
       found->second.driver = prior.driver;
       found->second.module = prior.module;
-      found->second.kernels_choice = false;
     }
   }
   if (known->members == before) return {};

@@ -58,8 +58,8 @@ Result<UndoJournal> read_undo_journal(const HostFs& host);
 
 /// Writes the record of `group`. An entry that exists stays, since the first scan saw the original state. One
 /// in `fresh` is replaced: another program has rebound that function, which shows no trace of Ferry. A roll
-/// back without its last write, the override of another driver, is a trace. An entry whose function has
-/// another driver of the host now gets that driver and keeps its override: it came after the record.
+/// back without its last write, the override of another driver, is a trace. An entry without a driver gets
+/// the one that its function has now, and keeps its override: the driver came after the record.
 Result<> write_undo_journal(HostFs& host, std::uint32_t group,
                             const std::map<PciAddress, PriorState>& members,
                             const std::set<PciAddress>& fresh = {});
