@@ -95,11 +95,6 @@ class EachLook : public ChangingHost, public testing::WithParamInterface<int> {
             if (kernel_.driver_of(kThird).empty() && kernel_.override_of(kThird).empty())
               bind("nvidia", kThird);
           }}},
-        {"a driver is unloaded",
-         {nothing,
-          [this] {
-            if (kernel_.driver_of(kSecond) == "nvidia") unbind(kSecond);
-          }}},
         {"the audio of a card appears",
          {nothing,
           [this] {
