@@ -8,6 +8,7 @@
 #include "cli/output/wait_note.h"
 #include "host/system/nvidia_driver.h"
 #include "host/system/systemd_services.h"
+#include "host/usage/advertised_use_probe.h"
 #include "host/usage/use_probes.h"
 #include "kubevirt-plugin/allocation/pod_resources.h"
 #include "mdev/framework.h"
@@ -26,11 +27,15 @@ Session open_session(const std::filesystem::path& host_root) {
   session.rules = policy::default_accelerator_rules();
   const auto pods = [host = session.host.get()] { return plugin::list_pod_devices(*host); };
   session.hostd_probe = host::all_use_probes(*session.host, session.rules, pods);
-  session.probe = std::make_unique<host::ClaimUseProbe>(*session.host, *session.hostd_probe);
+  const auto for_people = [&session](vfio::UseProbe& of_hostd) {
+    return std::make_unique<host::RunningPluginProbe>(
+        *session.host, std::make_unique<host::ClaimUseProbe>(*session.host, of_hostd));
+  };
+  session.probe = for_people(*session.hostd_probe);
   session.open_probe = std::make_unique<host::ProcUseProbe>(*session.host);
   session.hostd_vgpu_probe =
       host::all_use_probes(*session.host, session.rules, pods, host::KubeletSilence::blinds);
-  session.vgpu_probe = std::make_unique<host::ClaimUseProbe>(*session.host, *session.hostd_vgpu_probe);
+  session.vgpu_probe = for_people(*session.hostd_vgpu_probe);
   session.driver_lock = std::make_unique<host::NvidiaUnbindLock>(*session.host, *session.writer);
   session.persistence = host::nvidia_persistence(*session.host, *session.writer);
   session.management = std::make_unique<mdev::CalledGpuManagement>(*session.writer);

@@ -67,6 +67,7 @@ struct AttemptMemory {
   std::optional<std::string> summary;    ///< of the desired state of the last round; absent: the first round
   std::optional<Moment> asked_at;        ///< time of the request to the plugin, until it answers
   unsigned failures = 0;                 ///< in a row
+  unsigned replans = 0;                  ///< in a row: plans that another program's change outdated
   std::optional<Moment> back_off_until;  ///< absent: each event leads to an attempt
   std::set<std::string> allocated;       ///< by the plugin, at the last round of the back-off
   Round last;                            ///< repeated during the back-off

@@ -12,6 +12,7 @@
 #include "mdev/vgpu_inventory.h"
 #include "policy/policy_comparison.h"
 #include "vfio/judgement/unit_facts.h"
+#include "vfio/pci/driver_modules.h"
 
 namespace ferry::host {
 namespace {
@@ -220,10 +221,8 @@ Condition of_host_mode(const NodeSnapshot& snapshot, const AcceleratorDescriptio
   if (const auto obstacles = vfio::obstacles_to(description.findings, vfio::Blocks::prepare);
       !obstacles.empty())
     return of_obstacle(obstacles, Health::attention);
-  if (!description.function.driver)
-    return {.word = "no driver",
-            .health = Health::attention,
-            .reason = "no driver has taken it: neither the host nor a VM can use it now"};
+  if (const auto none = vfio::no_host_driver(description.function))
+    return {.word = "no driver", .health = Health::attention, .reason = none->message};
   return of_use(snapshot, description);
 }
 

@@ -8,6 +8,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include "host/gpu_numbers.h"
 #include "host/node_observation.h"
 #include "host/usage/advertised_use_probe.h"
 #include "hostfs/locks.h"
@@ -67,7 +68,7 @@ Round NodeKeeper::round(News news) {
   const auto cleared = clear_ended_records(host_);
   const std::string fault = cleared ? std::string() : cleared.error().message;
   if (std::exchange(memory_.fault_of_records, fault) != fault && !fault.empty()) spdlog::warn("{}", fault);
-  const auto desired = read_desired(host_, settings_.desired_file, settings_.profiles);
+  auto desired = read_desired(host_, settings_.desired_file, settings_.profiles);
   BeginSnapshot snapshot;
   snapshot.summary = !desired   ? "cannot be read: " + desired.error().message
                      : *desired ? (*desired)->text
@@ -88,7 +89,7 @@ Round NodeKeeper::round(News news) {
   }
   Round round = begin.kind == BeginResult::Kind::rereads ? std::move(begin.round)
                 : !desired ? roll_back_and_report(std::nullopt, {.error = desired.error()})
-                : *desired ? keep_desired_state(**desired)
+                : *desired ? keep_desired_state(std::move(**desired))
                            : keep_without_desired_state();
   schedule_questions(round);
   round.file = named_file(host_, settings_.desired_file);
@@ -239,7 +240,9 @@ void NodeKeeper::look_at_claims(const DesiredState& desired) {
   const NodeContext context = context_for(std::move(*plain), desired.policy);
   const auto node = scan_node(context, &watch_, &desired.policy);
   if (!node) return;
-  const policy::ResolvedPolicy resolved = policy::resolve(desired.policy, node->vgpus, context.models);
+  const auto numbered = resolve_numbers(host_, desired.policy, node->vgpus);
+  if (!numbered) return;
+  const policy::ResolvedPolicy resolved = policy::resolve(numbered->policy, node->vgpus, context.models);
   if (policy::check_allocations(resolved, node->inventory, node->vgpus))
     (void)allocate_gpus(*node, resolved, context);
 }
@@ -274,6 +277,7 @@ Round NodeKeeper::keep_without_desired_state() {
   if (const auto trouble = roll_back(*context)) return back_off(report(*trouble));
   auto node = scan_node(*context, &watch_);
   if (!node) return report(node.error());
+  if (auto forgotten = record_numbers(host_, NumberedPolicy()); !forgotten) return report(forgotten.error());
   if (auto done = allocate_gpus(*node, {}, *context); !done) return report(done.error());
   RoundSnapshot snapshot;
   snapshot.models = context->models;
@@ -296,7 +300,7 @@ void NodeKeeper::doubt_sleepers() {
   if (std::ranges::any_of(listed->devices, is_sick)) watch_.bus.doubt();
 }
 
-Round NodeKeeper::keep_desired_state(const DesiredState& desired) {
+Round NodeKeeper::keep_desired_state(DesiredState desired) {
   doubt_sleepers();
   RoundSnapshot snapshot;
   snapshot.desired = mark_of(desired);
@@ -305,6 +309,12 @@ Round NodeKeeper::keep_desired_state(const DesiredState& desired) {
   std::optional<NodeContext> context(context_for(std::move(*plain), desired.policy));
   auto node = scan_node(*context, &watch_, &desired.policy);
   if (!node) return roll_back_and_report(snapshot.desired, {.error = node.error()});
+  // The record comes before any change that follows from the numbers.
+  auto numbered = resolve_numbers(host_, std::move(desired.policy), node->vgpus);
+  const auto recorded = numbered ? record_numbers(host_, *numbered) : Result<>(fail(numbered.error()));
+  if (!recorded) return roll_back_and_report(snapshot.desired, {.error = recorded.error()});
+  desired.policy = std::move(numbered->policy);
+  snapshot.gone_gpus = std::move(numbered->gone);
   const policy::ResolvedPolicy resolved = policy::resolve(desired.policy, node->vgpus, context->models);
   // preview_policy() refuses a policy that fails this check; no GPU changes its allocation for it.
   if (policy::check_allocations(resolved, node->inventory, node->vgpus)) {
@@ -411,6 +421,7 @@ Round NodeKeeper::report_result(const NodeContext& context, const DesiredState& 
     if (!node) return report_obstacle(snapshot.desired, {.error = node.error()});
     scanned = std::move(*node);
   }
+  snapshot.is_outdated = is_outdated(snapshot.plan, snapshot.node, *scanned);
   add_users(host_, *scanned, uses.for_rebinds, snapshot.conditions);
   set_node(context, desired, std::move(*scanned), snapshot);
   remember_vgpus(snapshot.node);

@@ -141,7 +141,7 @@ class NodeKeeper : Pinned {
 
  private:
   Round keep_without_desired_state();
-  Round keep_desired_state(const DesiredState& desired);
+  Round keep_desired_state(DesiredState desired);
   /// Makes the devices of a plan that writes unavailable, and applies the plan once the plugin has answered.
   Round prepare_change(const NodeContext& context, const DesiredState& desired, RoundSnapshot snapshot);
   Round apply(const DesiredState& desired, RoundSnapshot snapshot, const NodeProbes& uses);

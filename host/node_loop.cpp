@@ -22,6 +22,7 @@
 #include "host/claims/claim_keeper.h"
 #include "host/claims/claim_record.h"
 #include "host/claims/claim_server.h"
+#include "host/gpu_numbers.h"
 #include "host/node_keeper.h"
 #include "host/usage/process_facts.h"
 #include "hostfs/directory_watch.h"
@@ -47,9 +48,10 @@ constexpr auto kClaimLockPatience = std::chrono::milliseconds(250);
 
 // The end of a plugin closes its lock, which is an event. hostd's own lock is watched for its removal.
 // `ferry claims release` writes the record of claims, and a person removes a record that cannot be read.
+// `ferry apply` removes the record of numbers.
 std::vector<fs::path> files_to_watch(const KeeperSettings& settings) {
-  return {settings.desired_file,    settings.serving_file(), settings.advertised_file,
-          settings.plugin_liveness, api::kHostdLock,         kClaimRecordFile};
+  return {settings.desired_file, settings.serving_file(), settings.advertised_file, settings.plugin_liveness,
+          api::kHostdLock,       kClaimRecordFile,        kGpuNumbersFile};
 }
 
 KeeperSettings keeper_settings(KeeperSettings settings, const HostFs& host, ProcessEnds& ends) {
@@ -229,6 +231,8 @@ class NodeLoop {
     const KeeperSettings& keeper = options_.keeper;
     for (const fs::path& file : {keeper.desired_file, keeper.status_file, keeper.advertised_file})
       if (auto made = host_.make_directory(file.parent_path()); !made) return made;
+    // Only a policy with numbers needs it, and its record then reports the error.
+    (void)host_.make_directory(fs::path(kGpuNumbersFile).parent_path());
     if (options_.keep_folders) options_.keep_folders();
     return {};
   }

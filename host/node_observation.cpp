@@ -43,6 +43,22 @@ std::vector<vfio::DeviceUser> users_of(const HostFs& host, const ScannedNode& no
   return users;
 }
 
+struct Binding {
+  std::string ids;
+  std::string driver;  ///< empty: none
+};
+
+/// The GPUs, and the functions that change drivers with them.
+std::map<vfio::PciAddress, Binding> bindings_of(const ScannedNode& node) {
+  std::vector<vfio::PciAddress> gpus;
+  for (const mdev::VgpuGpu& gpu : node.vgpus.gpus) gpus.push_back(gpu.address());
+  std::map<vfio::PciAddress, Binding> out;
+  for (const vfio::PciAddress& address : vfio::concerned(node.inventory, gpus))
+    if (const vfio::PciFunction& function = *node.inventory.find(address); !function.is_virtual_function())
+      out.emplace(address, Binding{.ids = function.ids(), .driver = function.driver.value_or("")});
+  return out;
+}
+
 /// True for a user that ends with its pod, VM or process. Other parts of the host are judged when a claim
 /// binds the GPU.
 bool is_temporary(const vfio::DeviceUser& user) {
@@ -103,6 +119,28 @@ Result<ScannedNode> scan_node(const NodeContext& context, BusWatch* watch, const
                                   {.stuck = &stuck, .fatal_errors = watch != nullptr ? &errors : nullptr},
                                   {.all_shed = true}, context.dra);
   return node;
+}
+
+bool is_outdated(const NodePreview& plan, const ScannedNode& planned, const ScannedNode& now) {
+  std::map<vfio::PciAddress, std::string> own;  // the drivers that the plan gives
+  for (const auto* rebinds : {&plan.unbound.plan.rebinds, &plan.bound.plan.rebinds})
+    for (const vfio::Rebind& rebind : *rebinds)
+      for (const vfio::Member& member : rebind.members)
+        if (member.driver_before != member.driver_after) own.emplace(member.address, member.driver_after);
+  const auto before = bindings_of(planned);
+  const auto after = bindings_of(now);
+  // A failure may leave a function without a driver.
+  const auto is_own = [&](const vfio::PciAddress& address, const std::string& driver) {
+    const auto given = own.find(address);
+    return given != own.end() &&
+           (driver.empty() || driver == given->second || given->second == vfio::kKernelsChoice);
+  };
+  return before.size() != after.size() || std::ranges::any_of(after, [&](const auto& entry) {
+           const auto& [address, binding] = entry;
+           const auto was = before.find(address);
+           return was == before.end() || was->second.ids != binding.ids ||
+                  (was->second.driver != binding.driver && !is_own(address, binding.driver));
+         });
 }
 
 bool has_leftovers(const NodeContext& context, const vfio::Inventory* scanned) {

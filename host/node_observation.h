@@ -50,6 +50,10 @@ struct BusWatch {
 Result<ScannedNode> scan_node(const NodeContext& context, BusWatch* watch = nullptr,
                               const policy::Policy* policy = nullptr);
 
+/// True if GPUs, or functions of their groups and cards, came, went or changed drivers since the scan of a
+/// plan, and not by that plan. `planned` is its scan. Virtual functions do not count.
+bool is_outdated(const NodePreview& plan, const ScannedNode& planned, const ScannedNode& now);
+
 /// True if an earlier run left driver locks, or stopped services that can start now, which any later run
 /// restores. Also if that cannot be read. `scanned` as in vfio::has_services_to_start().
 bool has_leftovers(const NodeContext& context, const vfio::Inventory* scanned = nullptr);

@@ -6,6 +6,8 @@
 
 #include "common/exit_status.h"
 #include "host/usage/advertised_use_probe.h"
+#include "policy/policy_comparison.h"
+#include "vfio/pci/driver_modules.h"
 
 namespace ferry::host {
 namespace {
@@ -230,11 +232,41 @@ ReconcileResult judge_attempt(const RoundSnapshot& snapshot) {
   return out;
 }
 
+/// Blocks GPUs that are to serve the host and have no driver. Returns their addresses.
+std::set<std::string> block_driverless(const RoundSnapshot& snapshot, GpuConditions& conditions) {
+  std::set<std::string> out;
+  for (const auto& [gpu, mode] : snapshot.modes) {
+    const vfio::PciFunction* function = snapshot.node.inventory.find(gpu);
+    if (mode != policy::Mode::host || function == nullptr || conditions.contains(gpu)) continue;
+    auto none = vfio::no_host_driver(*function);
+    if (!none) continue;
+    conditions[gpu] = {.state = api::GpuState::blocked,
+                       .reasons = {std::move(none->message)},
+                       .hint = std::move(none->hint),
+                       .users = {}};
+    out.insert(gpu.text());
+  }
+  return out;
+}
+
+/// After an outdated plan: GPUs that are not in their modes are pending, since no plan has known of them.
+/// With `anew` the plan is repeated, so its failures are pending too; GPUs in use stay blocked.
+void make_pending(const RoundSnapshot& snapshot, bool anew, GpuConditions& conditions) {
+  const GpuCondition again{.state = api::GpuState::pending,
+                           .reasons = {"another program has changed the host: it is planned again"},
+                           .hint = {},
+                           .users = {}};
+  for (auto& [gpu, condition] : conditions)
+    if (anew && condition.state != api::GpuState::pending && !condition.only_in_use()) condition = again;
+  for (const auto& [gpu, mode] : snapshot.modes) {
+    const mdev::VgpuGpu* found = snapshot.node.vgpus.find(gpu);
+    if (found != nullptr && policy::mode_of(*found) != mode) conditions.try_emplace(gpu, again);
+  }
+}
+
 /// True if an event follows for each blocked GPU that becomes free: from the plugin for a pod's device, and
-/// from the kernel for the end of a process.
-bool all_reported(const GpuConditions& conditions, const std::vector<api::UnavailableDevice>& awaited,
-                  bool ends_are_reported) {
-  const auto ids = ids_of(awaited);
+/// from the kernel for the end of a process, and for a driver (`awaited`: the devices of both kinds).
+bool all_reported(const GpuConditions& conditions, const std::set<std::string>& ids, bool ends_are_reported) {
   return std::ranges::all_of(conditions, [&](const auto& one) {
     const auto& [gpu, condition] = one;
     if (condition.state != api::GpuState::blocked || ids.contains(gpu.text())) return true;
@@ -255,18 +287,24 @@ ReconcileResult report_result(const RoundSnapshot& snapshot) {
     if (condition.state == api::GpuState::blocked && std::ranges::any_of(condition.users, silent))
       condition.hint = kPluginsRemedy;
   }
-  const std::optional<Error>& error = snapshot.error ? snapshot.error : snapshot.allocations.fault;
+  const bool at_once = snapshot.is_outdated && out.memory.replans < kMostReplans;
+  if (snapshot.is_outdated) make_pending(snapshot, at_once, conditions);
+  const std::set<std::string> driverless = block_driverless(snapshot, conditions);
+  std::optional<Error> error = snapshot.allocations.fault;
+  if (snapshot.error && !at_once) error = snapshot.error;
   Round& round = out.round;
   const bool failed = error || any(conditions, api::GpuState::failed);
   const bool refused = any(conditions, api::GpuState::blocked);
   const bool awaits_plugin = any(snapshot.allocations.conditions, api::GpuState::pending);
-  round.phase = failed          ? api::NodePhase::failed
-                : refused       ? api::NodePhase::blocked
-                : awaits_plugin ? api::NodePhase::applying
-                                : api::NodePhase::ready;
-  if (refused) round.status = ExitStatus::refused;
+  round.phase = failed                                    ? api::NodePhase::failed
+                : at_once                                 ? api::NodePhase::applying
+                : refused || snapshot.gone_gpus           ? api::NodePhase::blocked
+                : any(conditions, api::GpuState::pending) ? api::NodePhase::applying
+                                                          : api::NodePhase::ready;
+  if (refused || snapshot.gone_gpus) round.status = ExitStatus::refused;
   if (failed) round.status = worse(round.status, error ? exit_status_of(*error) : ExitStatus::failed);
   api::HostStatus next = status_of(snapshot, round.phase, conditions);
+  if (!error) error = snapshot.gone_gpus;
   if (error) next.error = api::StatusError{.message = error->message, .hint = error->hint};
   std::vector<api::UnavailableDevice> of_pods;
   if (snapshot.plugin.runs)
@@ -275,13 +313,23 @@ ReconcileResult report_result(const RoundSnapshot& snapshot) {
   for (const auto& [gpu, condition] : conditions)
     for (const vfio::DeviceUser& user : condition.users)
       if (user.pid) round.processes.insert(*user.pid);
+  out.memory.replans = snapshot.is_outdated ? out.memory.replans + 1 : 0;
+  if (at_once && !failed) {
+    out.memory.asked_at.reset();  // the plugin has answered for the former plan
+    round.unfinished = true;
+    round.again = snapshot.now;
+    out.status = std::move(next);
+    return out;
+  }
   const bool in_vain = snapshot.in_vain;
   if (refused && !failed && !in_vain && !snapshot.ends_are_reported) {
     out.action = Action::watch_ends;
     return out;
   }
-  if (failed || in_vain ||
-      (refused && !all_reported(conditions, of_pods, snapshot.ends_are_reported.value_or(false)))) {
+  std::set<std::string> awaited = ids_of(of_pods);
+  awaited.insert(driverless.begin(), driverless.end());
+  if (failed || in_vain || snapshot.is_outdated ||
+      (refused && !all_reported(conditions, awaited, snapshot.ends_are_reported.value_or(false)))) {
     const Moment again = back_off(out.memory, snapshot.now);
     // The kubelet forgets a pod without an event, and the agent may have evicted it, so hostd looks soon.
     const bool soon = !failed && !in_vain && only_pods_hold(conditions);
@@ -289,7 +337,7 @@ ReconcileResult report_result(const RoundSnapshot& snapshot) {
   } else {
     out.memory.failures = 0;
     // A device user may close the device without an exit, and the program that reports it may be gone.
-    if (refused) round.again = snapshot.now + kLongestPause;
+    if (!of_pods.empty() || !round.processes.empty()) round.again = snapshot.now + kLongestPause;
   }
   if (awaits_plugin && !failed && !in_vain) {
     round.unfinished = true;
@@ -318,6 +366,7 @@ BeginResult begin_round(const BeginSnapshot& snapshot) {
   if (out.is_news) {
     memory.summary = snapshot.summary;
     memory.failures = 0;
+    memory.replans = 0;
     memory.back_off_until.reset();
     memory.asked_at.reset();
   }

@@ -36,6 +36,8 @@ inline constexpr std::chrono::seconds kFirstPause{10};
 inline constexpr std::chrono::seconds kLongestPause{300};
 /// The time until a policy file that is being written is read again.
 inline constexpr std::chrono::seconds kRereadPause{1};
+/// Plans in a row that may follow each other without a pause while other programs change the host.
+inline constexpr unsigned kMostReplans = 10;
 /// The time to the next round while the allocation of a GPU waits for the plugin.
 inline constexpr std::chrono::seconds kPluginPollPause{1};
 
@@ -118,6 +120,10 @@ struct RoundSnapshot {
   std::optional<NodeOutcome> outcome = {};  ///< of the attempt; absent: it could not begin
   std::optional<Error> error = {};          ///< of the attempt, or of the roll back of a killed run
   bool in_vain = false;                     ///< the attempt has not led to the desired state
+  /// Of Stage::finished: `node` has other GPUs or drivers than the plan knew (is_outdated()). The plan and
+  /// the attempt then prove nothing, and the next round plans again at once.
+  bool is_outdated = false;
+  std::optional<Error> gone_gpus = {};  ///< GPUs of the policy's numbers that are gone (NumberedPolicy::gone)
   /// A second plan after the attempt still writes; absent: there is none yet.
   std::optional<bool> still_writes = {};
   /// The end of each of Round::processes will be reported; absent: nothing watches for them yet.

@@ -7,6 +7,7 @@
 
 #include "policy/accelerators.h"
 #include "vfio/judgement/judge.h"
+#include "vfio/pci/driver_modules.h"
 #include "vgpu-dm/plan/comparison.h"
 
 namespace ferry::policy {
@@ -36,6 +37,8 @@ void compare(const mdev::VgpuGpu& gpu, const std::vector<vfio::Finding>& finding
     if (const vfio::Finding* obstacle = vfio::obstacle_to(findings, vfio::Blocks::ready))
       comparison.difference =
           fmt::format("{}: expected {}, but {}", gpu.label(), text(desired), obstacle->text);
+  } else if (const auto none = vfio::no_host_driver(gpu.function); none && desired == Mode::host) {
+    comparison.difference = fmt::format("{}: expected host, but {}", gpu.label(), none->message);
   } else {
     comparison.difference = carried.difference;
   }

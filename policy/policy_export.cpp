@@ -11,6 +11,7 @@
 #include "mdev/framework.h"
 #include "policy/policy_comparison.h"
 #include "policy/policy_yaml.h"
+#include "vfio/pci/driver_modules.h"
 #include "vgpu-dm/types/export.h"
 
 namespace ferry::policy {
@@ -70,6 +71,8 @@ PolicyItem item_for_claims(const mdev::VgpuGpu& gpu, const api::ClaimableGpu& cl
 /// The reason why no policy describes the GPU as it is; empty: one does.
 std::string why_left_out(const std::vector<vfio::Finding>& findings, const mdev::VgpuGpu& gpu) {
   if (gpu.function.problem) return gpu.function.problem->message;
+  if (mode_of(gpu) == Mode::host)
+    if (const auto none = vfio::no_host_driver(gpu.function)) return none->message;
   if (mode_of(gpu) != Mode::passthrough) {
     const Error* problem = gpu.problem();
     return problem != nullptr ? problem->message : vgpu::why_no_item(gpu);

@@ -31,8 +31,8 @@ struct ExportedPolicy {
 /// key for them, so that they stay as they are. The driver chooses placements. `release` has its default,
 /// since no host shows it.
 ///
-/// A GPU that no policy describes is left out, with a note: it or its vGPUs cannot be read, its card is half
-/// on vfio, or vgpu::why_no_item(). Applying the policy leaves it alone.
+/// A GPU that no policy describes is left out, with a note: it or its vGPUs cannot be read, no driver has it,
+/// its card is half on vfio, or vgpu::why_no_item(). Applying the policy leaves it alone.
 ///
 /// A GPU of `claimable` with `for_dra` has the allocation dra, without `allow`: the file does not show what
 /// the policy allows.

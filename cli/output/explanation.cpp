@@ -68,6 +68,11 @@ Result<Subject> find_subject(const ExplainInputs& inputs, const std::string& wor
     const auto subject = advertised == devices.end() ? std::nullopt : subject_of(inputs, *advertised);
     if (subject) return *subject;
   }
+  // A GPU that the policy means by its number and that is gone.
+  const auto& trouble = inputs.description.error;
+  if (address && trouble && trouble->message.find(address->text()) != std::string::npos)
+    return fail(Errc::usage, fmt::format("nothing on this node is called '{}': {}", word, trouble->message),
+                trouble->hint);
   const std::string meant = did_you_mean(word, known_names(inputs));
   if (meant.empty() && !address && word.find('/') != std::string::npos)
     return fail(Errc::usage, fmt::format("ferry plugin has not advertised '{}' on this host yet", word),

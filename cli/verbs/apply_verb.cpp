@@ -12,6 +12,7 @@
 #include "cli/verbs/verbs.h"
 #include "common/process/standard_streams.h"
 #include "host/claims/claim_record.h"
+#include "host/gpu_numbers.h"
 #include "policy/policy_comparison.h"
 #include "vgpu-dm/types/type_table.h"
 
@@ -93,6 +94,21 @@ VerbOutput show(const Session& session, const policy::Policy& policy, const Node
   return all;
 }
 
+/// Warns of numbers that hostd has resolved to other GPUs: they are counted anew here.
+void warn_of_numbers(const Session& session, const policy::Policy& policy) {
+  const auto vgpus = read_vgpus(session, policy::rules_for(policy, session.rules));
+  const auto known = vgpus ? host::resolve_numbers(*session.host, policy, *vgpus)
+                           : Result<host::NumberedPolicy>(fail(vgpus.error()));
+  if (!known) return print_to_stderr("warning: {}\n", known.error().message);
+  if (!known->recorded) return;
+  for (const auto& [number, gpu] : known->numbers) {
+    const auto now = std::ranges::find(vgpus->gpus, number, &mdev::VgpuGpu::index);
+    if (now != vgpus->gpus.end() && now->address() == gpu) continue;
+    print_to_stderr("warning: GPU {} was {} for hostd; counted anew it is {}\n", number, gpu.text(),
+                    now == vgpus->gpus.end() ? "no GPU" : now->address().text());
+  }
+}
+
 /// GPUs with ResourceClaims are left out of the change.
 void warn_of_claims(const host::NodeContext& context) {
   for (const vfio::PciAddress& gpu : context.dra)
@@ -116,12 +132,19 @@ ExitStatus apply_preview(const Session& session, const policy::Policy& policy, b
 ExitStatus apply_verb(const Session& session, const ProfileOptions& options) {
   const auto policy = chosen_policy(options);
   if (!policy) return complain(policy.error());
-  if (session.dry_run) return apply_preview(session, *policy, options.foreign);
+  if (session.dry_run) {
+    warn_of_numbers(session, *policy);
+    return apply_preview(session, *policy, options.foreign);
+  }
   auto context = node_context(session, node_probes(session));
   if (!context) return complain(context.error());
   context->vgpu_host.spares_foreign = !options.foreign;
   const auto change = begin_change(session);
   if (!change) return complain(change.error());
+  warn_of_numbers(session, *policy);
+  if (host::has_numbers(*policy))
+    if (auto counted = session.host->remove_file(host::kGpuNumbersFile); !counted)
+      return complain(counted.error());
   // hostd may have prepared a claim before the lock was free.
   auto claims = host::gpus_with_claims(*session.host);
   if (!claims) return complain(claims.error());

@@ -12,6 +12,7 @@
 #include "common/process/signals.h"
 #include "common/process/standard_streams.h"
 #include "host/desired_state.h"
+#include "host/gpu_numbers.h"
 #include "host/node_keeper.h"
 #include "host/system/agent_folders.h"
 #include "host/system/systemd_services.h"
@@ -96,7 +97,12 @@ ExitStatus preview_desired(const Session& session, const std::filesystem::path& 
   if (!desired) return complain(desired.error());
   if (const auto& there = *desired) {
     for (const std::string& warning : there->warnings) print_to_stderr("warning: {}\n", warning);
-    return apply_preview(session, there->policy, true);
+    const auto vgpus = read_vgpus(session, policy::rules_for(there->policy, session.rules));
+    if (!vgpus) return complain(vgpus.error());
+    const auto numbered = host::resolve_numbers(*session.host, there->policy, *vgpus);
+    if (!numbered) return complain(numbered.error());
+    const ExitStatus gone = numbered->gone ? complain(*numbered->gone) : ExitStatus::done;
+    return worse(gone, apply_preview(session, numbered->policy, true));
   }
   print_to_stderr("ferry: there is no /{}: there is no desired state, so nothing would be changed\n",
                   file.string());

@@ -16,6 +16,7 @@
 #include "cli/verbs/verbs.h"
 #include "common/config/config_tree.h"
 #include "common/process/standard_streams.h"
+#include "host/gpu_numbers.h"
 #include "policy/policy_comparison.h"
 #include "policy/policy_export.h"
 #include "policy/policy_yaml.h"
@@ -115,18 +116,25 @@ ExitStatus assert_verb(const Session& session, const ProfileOptions& options) {
   auto node = read_node(session, rules);
   if (!node) return complain(node.error());
   const policy::ModelNames models = model_names(session);
+  // Under hostd the numbers mean the GPUs that it has counted.
+  const auto numbered = host::resolve_numbers(*session.host, *policy, node->vgpus);
+  if (!numbered) return complain(numbered.error());
   vfio::read_unit_facts(*session.host, rules, node->inventory);
-  const auto asked = policy::resolve(*policy, node->vgpus, models).modes;
+  const auto asked = policy::resolve(numbered->policy, node->vgpus, models).modes;
   for (const auto& [gpu, mode] : asked)
     if (mode == policy::Mode::passthrough)
       vfio::wake_sleepers(*session.host, vfio::concerned(node->inventory, {gpu}), node->inventory);
-  const auto idle = policy::items_without_gpu(*policy, node->vgpus, models);
+  auto idle = policy::items_without_gpu(numbered->policy, node->vgpus, models);
   warn_of_idle(idle);
   std::string out;
   json gpus = json::array();
-  bool agrees = true;
+  bool agrees = !numbered->gone;
+  if (numbered->gone) {
+    out += numbered->gone->message + "\n";
+    idle.push_back(numbered->gone->message);
+  }
   for (const policy::ModeComparison& comparison :
-       policy::judge_policy(*policy, node->inventory, node->vgpus, models)) {
+       policy::judge_policy(numbered->policy, node->inventory, node->vgpus, models)) {
     agrees = agrees && comparison.agrees();
     out += line_of(comparison);
     gpus.push_back(to_json(comparison));

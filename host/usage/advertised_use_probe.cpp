@@ -6,9 +6,12 @@
 #include <sys/stat.h>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "common/text/text.h"
 #include "host/usage/use_probes.h"
 #include "hostfs/locks.h"
+#include "vfio/pci/inventory.h"
 
 namespace ferry::host {
 
@@ -93,17 +96,56 @@ bool plugin_runs(const HostFs& host, const std::filesystem::path& liveness) {
   return is_present(host, liveness).value_or(true);
 }
 
+namespace {
+
+enum class Listing { none, whole, vgpu };
+
+/// How a plugin may list a device: a function on a vfio driver whole, and a mediated device or a virtual
+/// function as a vGPU. Others, and a function that has gone, are not listed.
+Listing listing_of(const HostFs& host, const std::string& device) {
+  const auto address = vfio::PciAddress::parse(device);
+  if (!address) return Listing::vgpu;
+  const auto function = vfio::read_function(host, *address);
+  if (!function) return Listing::none;
+  if (function->is_virtual_function()) return Listing::vgpu;
+  return vfio::on_vfio_driver(*function) ? Listing::whole : Listing::none;
+}
+
+}  // namespace
+
+std::optional<api::AdvertisedResources> list_of_running_plugin(const HostFs& host, const PluginFiles& files,
+                                                               const std::set<std::string>& asked,
+                                                               std::span<const vfio::UseQuestion> questions,
+                                                               vfio::UseReport& report) {
+  // The liveness is checked at each look, because a plugin may have started since the plan.
+  if (questions.empty() || !plugin_runs(host, files.liveness)) return std::nullopt;
+  auto read = read_advertised_resources(host, files.advertised);
+  if (read && *read) return std::move(*read);
+  const std::string fault = read ? "/" + files.advertised.string() + " is not there" : read.error().message;
+  const std::string why = fmt::format(
+      "the device plugin runs, and its list is not known: {}; see its log, and restart it", fault);
+  for (const vfio::UseQuestion& question : questions) {
+    const Listing listing = listing_of(host, question.device);
+    if (listing != Listing::none || asked.contains(question.device)) report.unseen[question.device] = why;
+    if (listing == Listing::vgpu) report.blind = why;  // a deleted vGPU cannot be put back
+  }
+  return std::nullopt;
+}
+
+Result<vfio::UseReport> RunningPluginProbe::look(std::span<const vfio::UseQuestion> questions) {
+  auto report = inner_->look(questions);
+  if (report) (void)list_of_running_plugin(*host_, {}, {}, questions, *report);
+  return report;
+}
+
 Result<vfio::UseReport> StillAdvertisedProbe::look(std::span<const vfio::UseQuestion> questions) {
   auto report = inner_->look(questions);
-  // The liveness is checked at each scan, because a plugin may have started since the plan.
-  if (!report || !plugin_runs(*host_, files_.liveness)) return report;
-  // An unreadable file does not show that the device is not advertised.
-  auto read = read_advertised_resources(*host_, files_.advertised);
-  if (!read) return fail(std::move(read).error());
-  const api::AdvertisedResources advertised = std::move(*read).value_or(api::AdvertisedResources());
-  const bool answered = advertised.state_generation >= asked_.generation;
+  if (!report) return report;
+  const auto advertised = list_of_running_plugin(*host_, files_, asked_.devices, questions, *report);
+  if (!advertised) return report;
+  const bool answered = advertised->state_generation >= asked_.generation;
   for (const vfio::UseQuestion& question : questions) {
-    const auto* const listed = find_device(*host_, advertised, question.device);
+    const auto* const listed = find_device(*host_, *advertised, question.device);
     auto& users = report->users[question.device];
     if (listed != nullptr) {
       users.push_back(

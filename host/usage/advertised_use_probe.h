@@ -3,11 +3,13 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <set>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "api/advertised_resources.h"
 #include "api/files.h"
@@ -29,20 +31,42 @@ std::optional<std::uint32_t> iommu_group_of(const HostFs& host, const std::strin
 const api::AdvertisedDevice* find_device(const HostFs& host, const api::AdvertisedResources& advertised,
                                          const std::string& device);
 
-/// Serves binds of devices that must be unavailable first. It adds the plugin's lists to the report of
-/// `inner`. If a plugin runs at the time of the look, the kubelet counts as the user of each device that the
-/// plugin still lists, allocated or not. The same holds for a device of which the plugin has not confirmed
-/// that it is unavailable.
+struct PluginFiles {
+  std::filesystem::path advertised = api::kAdvertisedFile;
+  std::filesystem::path liveness = api::kPluginLiveness;
+};
+
+/// The list of the device plugin that runs; absent: none runs, or the list is not known. While one runs and
+/// its file is torn, empty or gone, the report is blind to each device that the list may have: functions on a
+/// vfio driver, vGPUs, and those of `asked`.
+std::optional<api::AdvertisedResources> list_of_running_plugin(const HostFs& host, const PluginFiles& files,
+                                                               const std::set<std::string>& asked,
+                                                               std::span<const vfio::UseQuestion> questions,
+                                                               vfio::UseReport& report);
+
+/// Adds the blindness of list_of_running_plugin() to the report of `inner`, for commands of people.
+class RunningPluginProbe final : public vfio::UseProbe {
+ public:
+  /// `host` must outlive this object.
+  RunningPluginProbe(const HostFs& host, std::unique_ptr<vfio::UseProbe> inner)
+      : host_(&host), inner_(std::move(inner)) {}
+  Result<vfio::UseReport> look(std::span<const vfio::UseQuestion> questions) override;
+
+ private:
+  const HostFs* host_;
+  std::unique_ptr<vfio::UseProbe> inner_;
+};
+
+/// Serves binds of devices that must be unavailable first. It adds list_of_running_plugin() to the report of
+/// `inner`: the kubelet counts as the user of each device that the plugin still lists, allocated or not. The
+/// same holds for a device of which the plugin has not confirmed that it is unavailable.
 class StillAdvertisedProbe final : public vfio::UseProbe {
  public:
   struct Asked {
     std::set<std::string> devices;  ///< the devices that the plugin must make unavailable
     std::uint64_t generation = 0;   ///< of the status.json with these unavailable devices
   };
-  struct Files {
-    std::filesystem::path advertised = api::kAdvertisedFile;
-    std::filesystem::path liveness = api::kPluginLiveness;
-  };
+  using Files = PluginFiles;
   /// All must outlive this object.
   StillAdvertisedProbe(const HostFs& host, vfio::UseProbe& inner, Files files, Asked asked)
       : host_(&host), inner_(&inner), files_(std::move(files)), asked_(std::move(asked)) {}

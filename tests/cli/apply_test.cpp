@@ -9,7 +9,9 @@
 #include <nlohmann/json.hpp>
 
 #include "hostfs/host_writer.h"
+#include "hostfs/locks.h"
 #include "tests/cli/run_program.h"
+#include "tests/support/must.h"
 #include "tests/vfio/machines.h"
 
 namespace ferry::cli {
@@ -116,6 +118,103 @@ TEST_F(ApplyVerb, IsNotKilledByItsUnitWhileItWaitsForADriverThatHangs) {
   constexpr int kActsInARow = 4;  // modules, the way there, the way back, services that start again
   EXPECT_GT(patience["TimeoutStartSec"], kActsInARow * kWriteDeadline);
   EXPECT_GT(patience["TimeoutStopSec"], kActsInARow * kWriteDeadline) << "it ends first what it has begun";
+}
+
+/// The card is on vfio, and its plugin runs.
+class UnknownList : public ApplyVerb {
+ protected:
+  UnknownList() {
+    kernel_.file("etc/ferry/back.yaml", "version: v2\npolicies:\n  all:\n  - {devices: all, mode: host}\n");
+    for (const char* function : {"0", "1", "2", "3"}) {
+      const std::string address = std::string("0000:65:00.") + function;
+      if (const std::string driver = kernel_.driver_of(address); !driver.empty())
+        test::must(kernel_.write_attribute("sys/bus/pci/drivers/" + driver + "/unbind", address));
+      test::must(kernel_.write_attribute("sys/bus/pci/devices/" + address + "/driver_override", "vfio-pci"));
+      test::must(kernel_.write_attribute("sys/bus/pci/drivers/vfio-pci/bind", address));
+    }
+  }
+  void is_refused() {
+    for (const std::vector<std::string>& verb : {std::vector<std::string>{"vfio", "unbind", "--all"},
+                                                 {"vfio", "unbind", "--device", "0000:65:00.0"},
+                                                 {"apply", "-f", path("etc/ferry/back.yaml")}}) {
+      SCOPED_TRACE(verb.front());
+      for (const bool dry : {true, false}) {
+        std::vector<std::string> arguments = verb;
+        if (dry) arguments.emplace_back("--dry-run");
+        const auto result = ferry(arguments);
+        EXPECT_EQ(result.status, 4) << result.out << result.err;
+        EXPECT_THAT(result.out + result.err, HasSubstr("the device plugin runs, and its list is not known"));
+      }
+    }
+    EXPECT_EQ(kernel_.driver_of("0000:65:00.0"), "vfio-pci");
+  }
+};
+
+TEST_F(UnknownList, OfARunningPluginKeepsItsDevicesFromBeingTaken) {
+  constexpr const char* kList = "run/ferry/plugin/advertised.json";
+  const auto plugin = test::must(LivenessLock::announce(kernel_, "run/ferry/plugin/plugin.lock"));
+  is_refused();  // there is none
+  for (const char* torn : {"", R"({"version": 2, "state_generation": 5, "resou)"}) {
+    kernel_.file(kList, torn);
+    is_refused();
+  }
+}
+
+TEST_F(UnknownList, OfAPluginThatHasEndedIsNoObstacle) {
+  kernel_.file("run/ferry/plugin/advertised.json", "");
+  kernel_.file("run/ferry/plugin/plugin.lock", "");
+  EXPECT_EQ(ferry({"vfio", "unbind", "--all", "--dry-run"}).status, 0);
+}
+
+/// Two GPUs, of which a policy names the second by its number.
+class NumbersOfApply : public ApplyVerb {
+ protected:
+  static constexpr const char* kRecord = "var/lib/ferry-hostd/gpus/numbers.json";
+  NumbersOfApply() {
+    kernel_.add_function({.address = "0000:66:00.0", .group = 42, .driver = "nouveau"});
+    kernel_.file("etc/ferry/numbers.yaml",
+                 "version: v2\npolicies:\n  one:\n  - {devices: [1], mode: passthrough}\n");
+    kernel_.file("var/lib/ferry/desired.json",
+                 R"({"version": 2, "policy": "one", "config": "version: v2\npolicies: {one: )"
+                 R"([{devices: [1], mode: passthrough}]}"})");
+  }
+  /// hostd has counted this one as GPU 1.
+  void record(const std::string& address) {
+    kernel_.file(kRecord, R"({"version": 1, "gpus": {"1": ")" + address +
+                              R"("}, "policy": "version: v2\npolicies:\n  policy:\n  - devices: [1]\n)"
+                              R"(    mode: passthrough\n"})");
+  }
+};
+
+TEST_F(NumbersOfApply, AreHostdsInItsDryRunAndInAssert) {
+  record("0000:65:00.0");
+  const auto dry = ferry({"hostd", "--dry-run"});
+  EXPECT_EQ(dry.status, 0) << dry.err;
+  EXPECT_THAT(dry.out, HasSubstr("0000:65:00.0 (group 41): would bind"));
+  EXPECT_THAT(ferry({"assert", "-f", path("etc/ferry/numbers.yaml")}).out,
+              HasSubstr("(0000:65:00.0): expected passthrough"));
+  record("0000:17:00.0");
+  const auto gone = ferry({"hostd", "--dry-run"});
+  EXPECT_EQ(gone.status, 4);
+  EXPECT_THAT(gone.err, HasSubstr("GPU 1 is gone: the policy means the one at 0000:17:00.0"));
+  const auto differs = ferry({"assert", "-f", path("etc/ferry/numbers.yaml")});
+  EXPECT_EQ(differs.status, 3);
+  EXPECT_THAT(differs.out, HasSubstr("GPU 1 is gone"));
+  kernel_.file(kRecord, "{");
+  EXPECT_EQ(ferry({"hostd", "--dry-run"}).status, 1);
+}
+
+TEST_F(NumbersOfApply, AreCountedAnewByApply) {
+  record("0000:65:00.0");
+  const auto dry = ferry({"apply", "-f", path("etc/ferry/numbers.yaml"), "--dry-run"});
+  EXPECT_EQ(dry.status, 0) << dry.err;
+  EXPECT_THAT(dry.err, HasSubstr("GPU 1 was 0000:65:00.0 for hostd; counted anew it is 0000:66:00.0"));
+  EXPECT_THAT(dry.out, HasSubstr("0000:66:00.0 (group 42): would bind"));
+  EXPECT_TRUE(kernel_.exists(kRecord));
+  ferry({"apply", "-f", path("etc/ferry/policy.yaml")});
+  EXPECT_TRUE(kernel_.exists(kRecord)) << "that policy has no numbers";
+  ferry({"apply", "-f", path("etc/ferry/numbers.yaml")});
+  EXPECT_FALSE(kernel_.exists(kRecord));
 }
 
 }  // namespace

@@ -3,7 +3,12 @@
 
 #include <ctime>
 #include <fcntl.h>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
 #include <sys/stat.h>
+#include <vector>
 
 #include <gmock/gmock.h>
 
@@ -152,8 +157,53 @@ TEST_F(AdvertisedUseProbeTest, StillAdvertisedIsInUseBesideAllOthers) {
   EXPECT_THAT(held(must(probe.look(questions()))), ElementsAre(kGpu, kAudio, kOther, kUuid));
   StillAdvertisedProbe answered(kernel_, inner, {}, {{kUuid}, 5});
   EXPECT_THAT(held(must(answered.look(questions()))), ElementsAre(kGpu, kAudio, kOther));
+}
+
+/// The first group is on vfio, the other GPU on no driver, and there is a vGPU.
+class UnknownList : public AdvertisedUseProbeTest {
+ protected:
+  UnknownList() {
+    kernel_.add_driver({.name = "vfio-pci", .vfio = true});
+    for (const char* address : {kGpu, kAudio}) {
+      kernel_.remove_function(address);
+      kernel_.add_function({.address = address, .group = 15, .driver = "vfio-pci"});
+    }
+  }
+  static std::vector<std::string> blind(const vfio::UseReport& report) {
+    std::vector<std::string> out;
+    for (const auto& [name, why] : report.unseen) out.push_back(name);
+    return out;
+  }
+};
+
+TEST_F(UnknownList, BlindsToEachDeviceThatARunningPluginMayList) {
+  OneUser inner;
+  StillAdvertisedProbe of_hostd(kernel_, inner, {}, {{kOther}, 6});
+  RunningPluginProbe of_people(kernel_, std::make_unique<OneUser>());
+  const std::map<std::string, std::function<void()>> lists = {
+      {"gone", [&] { kernel_.remove(api::kAdvertisedFile); }},
+      {"empty", [&] { offer(""); }},
+      {"torn", [&] { offer(advertised(device(kGpu, 15, false)).substr(0, 40)); }},
+      {"of another version", [&] { offer(R"({"version": 9})"); }}};
   offer("{");
-  EXPECT_FALSE(probe.look(questions())) << "nothing may be bound";
+  EXPECT_THAT(blind(must(of_people.look(questions()))), IsEmpty()) << "no plugin runs";
+  const auto plugin = must(LivenessLock::announce(kernel_, api::kPluginLiveness));
+  for (const auto& [name, make] : lists) {
+    SCOPED_TRACE(name);
+    make();
+    const auto report = must(of_people.look(questions()));
+    EXPECT_THAT(blind(report), ElementsAre(kGpu, kAudio, kUuid));
+    EXPECT_THAT(std::string(report.blind_to(kGpu)),
+                testing::AllOf(HasSubstr("the device plugin runs"), HasSubstr("advertised.json")));
+    EXPECT_FALSE(report.blind.empty()) << "a vGPU that is deleted cannot be put back";
+    EXPECT_THAT(blind(must(of_hostd.look(questions()))), ElementsAre(kGpu, kAudio, kOther, kUuid));
+    const std::vector<vfio::UseQuestion> bound = {{.device = kOther, .nodes = {}}};
+    EXPECT_EQ(must(of_people.look(bound)).blind_to(kOther), "") << "what the host has, no list has";
+  }
+  offer(advertised(device(kGpu, 15, false)));
+  const auto report = must(of_people.look(questions()));
+  EXPECT_THAT(blind(report), IsEmpty());
+  EXPECT_THAT(held(report), ElementsAre(kOther)) << "a device that is listed may be unbound by a person";
 }
 
 }  // namespace

@@ -87,6 +87,8 @@ constexpr const char* kMixed =
     "  - {devices: [1], mode: vgpu, vgpu-devices: {T4-4Q: 1}}\n"
     "  - {devices: [2], mode: host}\n";
 
+constexpr const char* kAllOfTheHost = "  - {devices: all, mode: host}\n";
+
 TEST(PolicyComparison, AgreesWithWhatIsSo) {
   Host host;
   host.add("vfio-pci");
@@ -125,6 +127,18 @@ TEST(PolicyComparison, WantsTheWholeCardOnVfio) {
   EXPECT_THAT(host.differences(policy("  - {devices: all, mode: passthrough}\n")), ElementsAre(""));
 }
 
+TEST(PolicyComparison, WantsADriverOnAGpuOfTheHost) {
+  Host host;
+  host.add("");
+  EXPECT_THAT(host.differences(policy(kAllOfTheHost)),
+              ElementsAre("GPU 0 (0000:00:00.0): expected host, but no driver has taken it: neither the host "
+                          "nor a VM can use it now"));
+  EXPECT_THAT(host.differences(policy("  - {devices: [7], mode: host}\n")), ElementsAre(""))
+      << "no item is for it";
+  host.vgpus.gpus[0].function.problem = Error{.code = {}, .message = "it reads all ones"};
+  EXPECT_THAT(host.differences(policy(kAllOfTheHost)), ElementsAre(HasSubstr("it reads all ones")));
+}
+
 TEST(PolicyComparison, TakesAGpuThatHasVgpusForNothingElse) {
   Host host;
   host.add("nvidia");
@@ -149,8 +163,10 @@ TEST(PolicyExport, IsWhatTheNodeAgreesWith) {
             "      T4-4Q: 1\n"
             "  - devices: [1, 3]\n"
             "    mode: passthrough\n"
-            "  - devices: [2, 4]\n"
+            "  - devices: [2]\n"
             "    mode: host\n");
+  EXPECT_THAT(exported->notes, ElementsAre("GPU 4 (0000:04:00.0): left out: no driver has taken it: neither "
+                                           "the host nor a VM can use it now"));
 }
 
 TEST(PolicyExport, HasTheAllocationOfGpusForClaims) {

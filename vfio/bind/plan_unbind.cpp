@@ -25,6 +25,8 @@ struct Home {
   bool kernel_chooses() const { return !known || prior.kernels_choice; }
   /// Its driver cannot be loaded, and its earlier override names another driver.
   bool lost_to_another() const { return lost && prior.driver_override != prior.driver; }
+  /// It had no driver before its bind. In the end the kernel gives it one that was loaded since.
+  bool probed = false;
   /// The unbind of a function whose driver the kernel chooses has begun and not ended.
   bool in_between() const { return known && prior.kernels_choice && !function->driver; }
 };
@@ -33,6 +35,11 @@ struct Home {
 bool in_other_hands(const Home& home) {
   const PciFunction& function = *home.function;
   return !home.kernel_chooses() && function.driver && function.driver != home.prior.driver && !home.on_vfio;
+}
+
+// True for the name of any vfio driver, also one that is not loaded.
+bool names_vfio(const std::optional<std::string>& driver_override) {
+  return driver_override && driver_override->find("vfio") != std::string::npos;
 }
 
 // The driver cannot be loaded now. A function kept on vfio could wait for it forever: NVIDIA's driver does
@@ -74,6 +81,10 @@ std::vector<Step> rollback(const Inventory& inventory, const std::vector<Home>& 
     }
     const bool home_already = function.driver == home.prior.driver;
     if (in_other_hands(home)) {
+      // A driver that came between Ferry's scan and its bind: the override is Ferry's.
+      if (names_vfio(function.driver_override) && function.driver_override != home.prior.driver_override)
+        overrides.before_bind.push_back(
+            override_step(function, home.prior.driver_override.value_or(""), "the override it had before"));
       // The kernel may have chosen that driver at an earlier unbind.
       if (home.lost) continue;
       notes.push_back(fmt::format("{} was {} by another program and stays so", function.address.text(),
@@ -91,7 +102,7 @@ std::vector<Step> rollback(const Inventory& inventory, const std::vector<Home>& 
       add_override(function, *home.prior.driver,
                    home.lost_to_another() ? std::nullopt : home.prior.driver_override, why, overrides);
     }
-    if (home_already) continue;
+    if (home_already && !home.probed) continue;
     if (home.lost) {
       leave_to_who_comes(home, unbinds, binds, notes);
       continue;
@@ -104,6 +115,9 @@ std::vector<Step> rollback(const Inventory& inventory, const std::vector<Home>& 
                          "the driver it had before is no longer loaded"});
       }
       binds.push_back({Step::Kind::bind, function.address, *home.prior.driver, "the driver it had before"});
+    } else if (home.probed) {
+      binds.push_back(
+          {Step::Kind::probe, function.address, {}, "it had no driver before: the kernel chooses"});
     }
   }
   for (const auto* part : {&overrides.before_bind, &unbinds, &binds, &overrides.after_bind})
@@ -131,12 +145,20 @@ Home home_of(const Inventory& inventory, const PciFunction& function, const Undo
   return home;
 }
 
+// An override of a vfio driver would bring that driver again. A virtual function had no driver on purpose:
+// programs that make functions for VMs keep the host's drivers from them.
+bool ends_with_probe(const Home& home) {
+  const PciFunction& function = *home.function;
+  return home.known && !home.kernel_chooses() && !home.prior.driver && !function.is_virtual_function() &&
+         !names_vfio(home.prior.driver_override) && (home.on_vfio || !function.driver);
+}
+
 // The driver that a function has in the end; empty: none.
 std::string driver_after(const Home& home) {
   const auto& driver = home.function->driver;
   if (home.kernel_chooses()) return home.on_vfio || home.in_between() ? kKernelsChoice : driver.value_or("");
   if (in_other_hands(home)) return driver.value_or("");
-  if (home.lost && driver != home.prior.driver) return kKernelsChoice;
+  if (home.probed || (home.lost && driver != home.prior.driver)) return kKernelsChoice;
   return home.prior.driver.value_or("");
 }
 
@@ -148,7 +170,8 @@ std::vector<Home> add_members(const Inventory& inventory, const AcceleratorRules
   for (const PciAddress& address : unit.functions) {
     const PciFunction& function = *inventory.find(address);
     Member member = member_of(inventory, unit, request.with, rules, function);
-    const Home home = home_of(inventory, function, journal);
+    Home home = home_of(inventory, function, journal);
+    home.probed = ends_with_probe(home);
     // A foreign function is unbound only if Ferry took it along.
     if (home.known && !changes_driver(member.role)) member.role = MemberRole::taken_along;
     if (!home.known && request.recorded_only && changes_driver(member.role))

@@ -183,8 +183,13 @@ Result<> write_undo_journal(HostFs& host, std::uint32_t group,
     const auto found = known->members.find(address);
     if (found != known->members.end() && lacks_its_override(found->second, prior)) continue;
     // Another card at the same address replaces the entry.
-    if (found == known->members.end() || found->second.ids != prior.ids || fresh.contains(address))
+    if (found == known->members.end() || found->second.ids != prior.ids || fresh.contains(address)) {
       known->members.insert_or_assign(address, prior);
+    } else if (prior.driver && !found->second.driver && !found->second.kernels_choice) {
+      // A driver of the host took it after the record was written; only the override is Ferry's.
+      found->second.driver = prior.driver;
+      found->second.module = prior.module;
+    }
   }
   if (known->members == before) return {};
   return write(host, group, known->members);

@@ -56,10 +56,10 @@ struct UndoJournal {
 /// there are records, and they cannot be listed.
 Result<UndoJournal> read_undo_journal(const HostFs& host);
 
-/// Writes the record of `group`. An entry that exists stays, since the first scan saw the original state. The
-/// entry of an address in `fresh` is replaced: that function shows no trace of Ferry, so another program has
-/// rebound it, and its present state is the one to restore. A roll back that was killed before its last
-/// write, the override of another driver, is such a trace.
+/// Writes the record of `group`. An entry that exists stays, since the first scan saw the original state. One
+/// in `fresh` is replaced: another program has rebound that function, which shows no trace of Ferry. A roll
+/// back without its last write, the override of another driver, is a trace. An entry without a driver gets
+/// the one that its function has now, and keeps its override: the driver came after the record.
 Result<> write_undo_journal(HostFs& host, std::uint32_t group,
                             const std::map<PciAddress, PriorState>& members,
                             const std::set<PciAddress>& fresh = {});

@@ -227,7 +227,7 @@ void report_choice(const RebindContext& context, const Inventory& before, Rebind
     const PciFunction* function = now->find(member.address);
     if (!left_to_the_kernel(member) || function == nullptr) continue;
     member.driver_after = function->driver.value_or("");
-    if (function->driver) continue;
+    if (function->driver || member.role != MemberRole::accelerator) continue;
     rebind.notes.push_back(
         fmt::format("{} has no driver now: none that is loaded takes it, and one that is loaded later will; "
                     "`ferry vfio bind --device {}` has it on vfio again",

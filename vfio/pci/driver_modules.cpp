@@ -80,6 +80,15 @@ std::optional<std::string> module_of_driver(const HostFs& host, const std::strin
   return name ? std::optional(std::move(*name)) : std::nullopt;
 }
 
+std::optional<Error> no_host_driver(const PciFunction& function) {
+  if (function.driver || function.problem) return std::nullopt;
+  return Error{.code = Errc::failed,
+               .message = "no driver has taken it: neither the host nor a VM can use it now",
+               .hint =
+                   "install or load its driver, which then takes it; `dmesg` says why a loaded one does "
+                   "not"};
+}
+
 std::vector<std::string> modules_for(std::string_view modalias, std::string_view modules_alias) {
   const std::string id(modalias);
   std::vector<std::string> modules;

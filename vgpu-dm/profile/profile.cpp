@@ -14,10 +14,10 @@ bool ProfileItem::matches(const mdev::VgpuGpu& gpu) const {
 }
 
 bool ProfileItem::selects(const mdev::VgpuGpu& gpu) const {
-  if (only) return gpu.address() == *only;
   const auto matches_it = [&](const DeviceFilter& filter) { return filter.matches(gpu.function); };
-  return (all_devices || std::ranges::count(indices, std::int64_t{gpu.index}) > 0) &&
-         (filters.empty() || std::ranges::any_of(filters, matches_it));
+  const bool is_chosen =
+      only ? gpu.address() == *only : all_devices || std::ranges::count(indices, std::int64_t{gpu.index}) > 0;
+  return is_chosen && (filters.empty() || std::ranges::any_of(filters, matches_it));
 }
 
 const ProfileItem* Profile::item_for(const mdev::VgpuGpu& gpu) const {
