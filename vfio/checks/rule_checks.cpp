@@ -34,7 +34,7 @@ std::string fine(std::string_view check, const Inventory& inventory, const Accel
     return fmt::format("{}: {} {}{}", group, fmt::join(moved, ", "),
                        on_vfio_driver(function) ? "on vfio" : "can be bound", found);
   }
-  if (check == "group-viable") return group + "/devices has no driver of the host beside one of vfio";
+  if (check == "group-viable") return group + "/devices: every driver leaves the group to a VM";
   if (check == "firmware-framebuffer") return "/proc/iomem has no firmware framebuffer inside its BARs";
   if (check == "vfio-nodes") return "no member of its group on vfio lacks a node in /dev/vfio";
   if (check == "boot-display") return fmt::format("{}/boot_vga is not 1", path);
