@@ -176,8 +176,8 @@ ExitStatus doctor_verb(const Session& session, const DoctorOptions& options) {
   std::optional<WaitNote> waits(std::in_place, "checking the host");
   auto inventory = vfio::scan(*session.host);
   if (!inventory) return complain(inventory.error());
-  const auto counts = [&](const auto& entry) { return session.rules.match(entry.second); };
-  if (!purposes->contains(kKata) && std::ranges::none_of(inventory->functions, counts) &&
+  const auto is_gpu = [&](const auto& entry) { return session.rules.match(entry.second); };
+  if (!purposes->contains(kKata) && std::ranges::none_of(inventory->functions, is_gpu) &&
       gpu_of_another_vendor(*inventory, session.rules) == nullptr) {
     waits.reset();
     return print(
