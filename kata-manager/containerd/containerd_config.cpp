@@ -31,11 +31,7 @@ std::optional<Error> wrong_root(const ContainerdFile& file) {
     }
   }
   const TomlValue* plugins = at("plugins");
-  if (plugins == nullptr) return std::nullopt;
-  if (plugins->table() == nullptr) return wrong("plugins is no table");
-  for (const auto& [id, section] : *plugins->table()) {
-    if (section.table() == nullptr) return wrong(fmt::format("plugins.{} is no table", id));
-  }
+  if (plugins != nullptr && plugins->table() == nullptr) return wrong("plugins is no table");
   return std::nullopt;
 }
 
@@ -72,9 +68,12 @@ Result<std::vector<std::filesystem::path>> imported(const ContainerdRelease& rel
   return out;
 }
 
+/// containerd 2 ignores an entry that is no section; containerd 1 says so in a trial start.
 TomlTable plugins_of(const ContainerdFile& file) {
   const TomlTable* plugins = find_table(file.root, {"plugins"});
-  return plugins == nullptr ? TomlTable{} : *plugins;
+  TomlTable out = plugins == nullptr ? TomlTable{} : *plugins;
+  std::erase_if(out, [](const auto& entry) { return entry.second.table() == nullptr; });
+  return out;
 }
 
 std::optional<Error> too_high(const ContainerdRelease& release, std::int64_t version) {
@@ -336,6 +335,19 @@ FilesRead read_containerd_files(const ContainerdRelease& release, const ConfigFi
     }
     std::ranges::move(*more, std::back_inserter(waiting));
     out.files.push_back(std::move(*file));
+  }
+  return out;
+}
+
+std::optional<std::filesystem::path> socket_in_files(const ConfigFiles& files,
+                                                     const std::filesystem::path& main) {
+  std::optional<std::filesystem::path> out;
+  const ContainerdRelease any{.major_number = 1, .minor_number = 7};  // they import files alike
+  for (const ContainerdFile& file : read_containerd_files(any, files, main).files) {
+    for (const std::string& address :
+         {text_at(file.root, {"grpc", "address"}),
+          text_at(file.root, {"plugins", "io.containerd.server.v1.grpc", "address"})})
+      if (!address.empty()) out = (std::filesystem::path("/") / address).lexically_normal();
   }
   return out;
 }

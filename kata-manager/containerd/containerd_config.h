@@ -43,6 +43,14 @@ struct FilesRead {
 FilesRead read_containerd_files(const ContainerdRelease& release, const ConfigFiles& files,
                                 const std::filesystem::path& main);
 
+/// containerd's socket if neither its command nor its files name another.
+inline constexpr const char* kContainerdSocket = "/run/containerd/containerd.sock";
+
+/// The socket that the files name (`[grpc] address`, or that of version 4); absent: none, or they cannot be
+/// read.
+std::optional<std::filesystem::path> socket_in_files(const ConfigFiles& files,
+                                                     const std::filesystem::path& main);
+
 struct ContainerdOutcome {
   std::optional<Error> no_start;      ///< why the daemon would exit, as far as the model knows
   std::optional<Error> no_cri;        ///< why it would run without CRI, and so without pods; as above

@@ -158,8 +158,8 @@ Result<> check_control(KataRuntime& runtime, const RuntimePlan& plan) {
 
 Result<> may_apply_kata(const ChangeContext& context, HostWriter& writer, const KataChange& change) {
   ChangeContext asked = context;
-  asked.restart_check = [check = restart_check_of(context, writer, change)] {
-    return foresee_restart(check);
+  asked.restart_check = [check = restart_check_of(context, writer, change)](bool restarts) {
+    return foresee_restart(check, restarts);
   };
   return may_apply_change(asked, change_of(change));
 }
@@ -182,7 +182,13 @@ Result<bool> apply_kata(const ChangeContext& context, HostWriter& writer, KataCh
   if (!folders) return fail(folders.error());
   const RestartCheck check = restart_check_of(context, writer, change);
   ChangeContext whole = context;
-  whole.restart_check = [&check] { return check_restart(check); };
+  std::optional<std::string> untried;
+  whole.restart_check = [&](bool restarts) -> Result<> {
+    auto tried = check_restart(check, restarts);
+    if (!tried) return fail(std::move(tried).error());
+    untried = std::move(*tried);
+    return {};
+  };
   whole.own_words = [&check] { return containerds_own_words(check); };
   if (auto r = may_apply_change(whole, change_of(change)); !r) return fail(std::move(r).error());
   // Kata's own files come first: a known handler must work. Files of leaving classes go last.
@@ -202,6 +208,8 @@ Result<bool> apply_kata(const ChangeContext& context, HostWriter& writer, KataCh
   auto outcome = apply_change(whole, change_of(change));
   if (!outcome) return fail(put_kata_files_back(*context.host, first, std::move(outcome).error()));
   change.outcome = std::move(*outcome);
+  if (auto& unverified = change.outcome->unverified; unverified && !change.outcome->acted && untried)
+    *unverified += "; not tried: " + *untried;
   const auto needed = still_needed(context, change);
   if (!needed) return fail(needed.error());
   if (const auto& why = *needed) {

@@ -104,8 +104,8 @@ class ContainerRuntime : Pinned {
   virtual ~ContainerRuntime() = default;
 
   /// Errors: Errc::not_found: the socket has no listener, so the runtime does not run; Errc::unreachable:
-  /// no answer in time; Errc::failed: an error answer (it still starts, or CRI did not load);
-  /// Errc::malformed_host: an unreadable answer.
+  /// no answer in time; Errc::failed: an error answer (it still starts); Errc::unsupported: it runs without
+  /// CRI, and the message has its reason; Errc::malformed_host: an unreadable answer.
   virtual Result<RuntimeState> state() = 0;
   /// Pods whose sandbox is ready. Errors: as state().
   virtual Result<std::vector<RunningPod>> pods() = 0;

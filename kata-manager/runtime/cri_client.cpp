@@ -11,6 +11,7 @@
 #include "common/rpc/socket_file.h"
 #include "common/text/json.h"
 #include "cri.pb.h"
+#include "introspection.pb.h"
 
 namespace ferry::kata {
 namespace {
@@ -47,7 +48,11 @@ Result<Answer> ask(const HostFs& host, const std::filesystem::path& socket,
       deadline, [&](const ClientCall& call) {
         if (call.status() != GRPC_STATUS_OK) {
           // A service that still starts answers with an error status, which is an answer too.
-          out = fail(call.silent() ? Errc::unreachable : Errc::failed, std::string(call.text()));
+          const bool is_unknown = call.status() == GRPC_STATUS_UNIMPLEMENTED;
+          out = fail(call.silent() ? Errc::unreachable
+                     : is_unknown  ? Errc::unsupported
+                                   : Errc::failed,
+                     std::string(call.text()));
         } else if (!from_wire(call.answer(), *out)) {
           out = fail(Errc::malformed_host, "its answer cannot be read");
         }
@@ -55,6 +60,19 @@ Result<Answer> ask(const HostFs& host, const std::filesystem::path& socket,
   if (!answered) return fail(std::move(answered).error().during(socket.string()));
   if (!out) return fail(std::move(out).error().during(socket.string()));
   return out;
+}
+
+/// Why containerd has not loaded its CRI, in its own words. Empty: it does not say.
+std::string why_without_cri(const HostFs& host, const std::filesystem::path& socket,
+                            std::chrono::milliseconds deadline) {
+  namespace introspection = containerd::services::introspection::v1;
+  const auto plugins = ask<introspection::PluginsResponse>(
+      host, socket, deadline, "/containerd.services.introspection.v1.Introspection/Plugins",
+      introspection::PluginsRequest());
+  if (!plugins) return {};
+  for (const auto& plugin : plugins->plugins())
+    if (plugin.type() == "io.containerd.grpc.v1" && plugin.id() == "cri") return plugin.init_err().message();
+  return "its CRI plugin is disabled";
 }
 
 /// Absent: no such key. Go writes `null` for an empty list.
@@ -93,6 +111,11 @@ Result<std::optional<std::vector<KnownRuntime>>> runtimes_of_info(std::string_vi
 Result<RuntimeState> CriClient::state() {
   auto version = ask<runtime::v1::VersionResponse>(
       *host_, socket_, deadline_, "/runtime.v1.RuntimeService/Version", runtime::v1::VersionRequest());
+  if (!version && version.error().code == make_error_code(Errc::unsupported)) {
+    const std::string why = why_without_cri(*host_, socket_, deadline_);
+    return fail(Errc::unsupported, fmt::format("{}: it runs without CRI: {}", socket_.string(),
+                                               why.empty() ? version.error().message : why));
+  }
   if (!version) return fail(std::move(version).error());
   runtime::v1::StatusRequest question;
   question.set_verbose(true);

@@ -28,8 +28,8 @@ ContainerdSetup setup_of(const FoundRuntime& runtime) {
 std::string without_config_dump(const FoundRuntime& runtime) {
   const bool is_crio = runtime.place.kind == RuntimeKind::crio;
   return fmt::format(
-      "this is proven by Ferry's model of {} alone: its own program could not be asked what it makes of the "
-      "files ({})",
+      "not tried: only Ferry's model of {} has judged this, since its own program could not be asked what it "
+      "makes of the files ({})",
       is_crio ? "CRI-O" : "containerd " + runtime.release.text(),
       runtime.no_program.empty() ? "it is not known" : runtime.no_program);
 }
@@ -230,7 +230,6 @@ std::function<Result<std::optional<std::string>>()> config_dump_check(
 namespace {
 
 constexpr const char* kUsualFile = "/etc/containerd/config.toml";
-constexpr const char* kUsualSocket = "/run/containerd/containerd.sock";
 
 /// ABI: proc(5), /proc/PID/exe: a deleted file has this suffix.
 std::filesystem::path without_mark(std::string path) {
@@ -239,11 +238,12 @@ std::filesystem::path without_mark(std::string path) {
   return path;
 }
 
-bool serves(const std::vector<std::string>& words, const RuntimePlace& place) {
+bool serves(const HostFs& host, const std::vector<std::string>& words, const RuntimePlace& place) {
   const ContainerdStart start = containerd_start({.words = words});
   if (start.socket) return *start.socket == place.socket;
   if (start.configuration) return *start.configuration == place.configuration;
-  return place.socket == kUsualSocket && place.configuration == kUsualFile;
+  return place.configuration == kUsualFile &&
+         place.socket == socket_in_files(ConfigFiles(host), kUsualFile).value_or(kContainerdSocket);
 }
 
 }  // namespace
@@ -261,7 +261,7 @@ std::optional<std::filesystem::path> running_containerd(const HostFs& host, cons
     auto words = words_between(host.read_file("proc/" + name + "/cmdline").value_or(""), '\0');
     if (words.empty()) continue;
     words.front() = program;  // replaces argv[0]
-    if (!serves(words, place)) continue;
+    if (!serves(host, words, place)) continue;
     if (out && *out != program) return std::nullopt;
     out = program;
   }

@@ -61,8 +61,9 @@ std::function<Result<std::optional<std::string>>()> config_dump_check(
 // the prediction, and includes the distribution's built-in values.
 
 /// The host's program file of the containerd that serves a place. Its process's command line names the
-/// place's socket or main file, or neither if both are the defaults. If the file was replaced since the
-/// start, the new file is meant. Absent: no such process, or several (another one in a container).
+/// place's socket or main file, or neither if the main file is the default and the socket is that of the
+/// files. If the file was replaced since the start, the new file is meant. Absent: no such process, or
+/// several (another one in a container).
 std::optional<std::filesystem::path> running_containerd(const HostFs& host, const RuntimePlace& place);
 
 /// The release of a containerd program. Errors: as HostWriter::output() and ContainerdRelease::parse().

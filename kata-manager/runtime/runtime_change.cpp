@@ -62,8 +62,9 @@ class Changing {
     if (auto r = nobody_has_what_goes(); !r) return r;
     if (change_.files.empty() && !interrupted_ && is_as_it_shall_be()) return {};
     if (auto r = may_change(); !r) return r;
-    if (running_ && context_.control != nullptr && context_.restart_check) return context_.restart_check();
-    return {};
+    // A killed run may be why the daemon is down, and its roll back may be the cure.
+    if (!context_.restart_check || (!running_ && interrupted_)) return {};
+    return context_.restart_check(running_ && context_.control != nullptr);
   }
 
  private:
@@ -212,26 +213,42 @@ class Changing {
                 "please report this with the configuration files of the host");
   }
 
-  Result<> wait_for_the_proof() {
+  /// Waits until the runtime has answered without a fault for `steady`. Errc::failed: the last fault.
+  Result<> wait_until(const std::function<std::optional<std::string>(const RuntimeState&)>& fault_of) const {
+    const auto steady = std::min(context_.steady, context_.patience);
     const auto end = Clock::now() + context_.patience;
-    std::string why;
+    std::optional<Clock::time_point> right_since;
+    std::optional<Clock::time_point> without_cri_since;
     while (true) {
       const auto state = context_.runtime->state();
-      const auto lost = state ? lost_of_others(*state) : std::nullopt;
-      if (state && knows_all(*state) && !lost) {
-        reports_handlers_ = state->reports_handlers();
-        return {};
+      const auto now = Clock::now();
+      const auto is = [&](Errc code) { return !state && state.error().code == make_error_code(code); };
+      const auto has_lasted = [&](std::optional<Clock::time_point>& since, bool holds) {
+        if (!holds) since.reset();
+        if (holds && !since) since = now;
+        return holds && now - *since >= steady;
+      };
+      const auto fault = state ? fault_of(*state) : std::optional(state.error().message);
+      if (is(Errc::not_found) && right_since)
+        return fail(Errc::failed, "it answered, and ended a moment later: " + *fault);
+      if (has_lasted(right_since, !fault)) return {};
+      if (has_lasted(without_cri_since, is(Errc::unsupported))) return fail(Errc::failed, *fault);
+      if (fault && now >= end) {
+        const auto waited = std::chrono::duration_cast<std::chrono::seconds>(context_.patience);
+        return fail(Errc::failed, fmt::format("{} s after its restart: {}", waited.count(), *fault));
       }
-      why = !state ? state.error().message
-            : lost ? fmt::format("it answers, but has lost {}, which is not ours", *lost)
-                   : "it answers, but does not have the runtimes as they are written";
-      if (Clock::now() >= end) break;
       std::this_thread::sleep_for(kBetweenQuestions);
     }
-    return fail(
-        Errc::failed,
-        fmt::format("{} s after its restart: {}",
-                    std::chrono::duration_cast<std::chrono::seconds>(context_.patience).count(), why));
+  }
+
+  Result<> wait_for_the_proof() {
+    return wait_until([&](const RuntimeState& state) -> std::optional<std::string> {
+      reports_handlers_ = state.reports_handlers();
+      if (const auto lost = lost_of_others(state))
+        return fmt::format("it answers, but has lost {}, which is not ours", *lost);
+      if (!knows_all(state)) return "it answers, but does not have the runtimes as they are written";
+      return std::nullopt;
+    });
   }
 
   // Runs after the rollback, because it takes time and the node needs its runtime first.
@@ -239,16 +256,6 @@ class Changing {
     const auto words = context_.own_words ? context_.own_words() : std::nullopt;
     if (words) why.message += "; with the files as they were planned it says itself: " + *words;
     return fail(std::move(why));
-  }
-
-  Result<> wait_until_it_runs() const {
-    const auto end = Clock::now() + context_.patience;
-    while (true) {
-      const auto state = context_.runtime->state();
-      if (state) return {};
-      if (Clock::now() >= end) return fail(state.error());
-      std::this_thread::sleep_for(kBetweenQuestions);
-    }
   }
 
   tl::unexpected<Error> put_back(Error why, bool acted) {
@@ -266,7 +273,7 @@ class Changing {
     if (context_.control != nullptr && (acted || interrupted_)) {
       say(context_.control->text() + " with what was there before");
       auto back = context_.control->act();
-      if (back) back = wait_until_it_runs();
+      if (back) back = wait_until([](const RuntimeState&) { return std::optional<std::string>(); });
       why.message +=
           undo_.empty() ? "; none of its files is other than before" : "; the files from before are back";
       why.message += back ? ", and it runs with them" : ", but it does not run: " + back.error().message;

@@ -51,9 +51,9 @@ struct ChangeContext {
   /// A difference between the program's reading of the present files and the prediction; absent: none.
   /// Empty: the program cannot be asked.
   std::function<Result<std::optional<std::string>>()> contradiction = {};
-  /// Fails if the runtime would serve no CRI after a restart. Only may_apply_change() calls it. Empty: not
-  /// checked.
-  std::function<Result<>()> restart_check = {};
+  /// Fails if the runtime would serve no CRI after its next start; `restarts`: the change is that start. Only
+  /// may_apply_change() calls it. Empty: not checked.
+  std::function<Result<>(bool restarts)> restart_check = {};
   /// Why the daemon does not run, in its own words; absent: unknown. Called after a failed restart.
   std::function<std::optional<std::string>()> own_words = {};
   /// Restart even if files changed since the daemon's start and its program could not be asked.
@@ -61,6 +61,9 @@ struct ChangeContext {
   /// Called with each action, before it begins.
   std::function<void(const std::string&)> log = {};
   std::chrono::milliseconds patience{60'000};  ///< for the runtime to answer and know the handlers
+  /// So long it must answer rightly without a break: a server that cannot listen ends it after its first
+  /// answer. A runtime that says so long that it has no CRI is not waited for. At most `patience`.
+  std::chrono::milliseconds steady{3'000};
 };
 
 struct RuntimeOutcome {

@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include <fmt/format.h>
 
 #include "common/text/text.h"
+#include "kata-manager/containerd/containerd_config.h"
 #include "kata-manager/containerd/containerd_start.h"
 #include "kata-manager/runtime/unit_file.h"
 
@@ -51,7 +53,7 @@ const std::vector<RuntimePlace>& places() {
        .programs = {"/usr/bin/crio", "/usr/local/bin/crio"}},
       {.name = "containerd",
        .configuration = "/etc/containerd/config.toml",
-       .socket = "/run/containerd/containerd.sock",
+       .socket = kContainerdSocket,
        .units = {"containerd.service"},
        .programs = {"/usr/bin/containerd", "/usr/local/bin/containerd"}},
   };
@@ -106,16 +108,17 @@ Result<RuntimePlace> found_here(const HostFs& host) {
 
 constexpr const char* kService = "Service";
 
-// The unit and its drop-ins name the file that containerd reads, which may not be the default.
-void take_what_is_started(const HostFs& host, RuntimePlace& place) {
+// The unit and its drop-ins name containerd's file, which may not be the default. True: they name the socket,
+// too.
+bool take_what_is_started(const HostFs& host, RuntimePlace& place) {
   const auto name = unit_of(host, place);
-  if (!name) return;
+  if (!name) return false;
   const auto unit = UnitFile::read(host, *name);
-  if (!unit) return;
+  if (!unit) return false;
   const auto line = unit->value(kService, "ExecStart");
-  if (!line) return;
+  if (!line) return false;
   const auto command = command_words(*line);
-  if (!command) return;
+  if (!command) return false;
   const ContainerdStart start = containerd_start(*command);
   if (start.configuration) place.configuration = *start.configuration;
   if (start.socket) place.socket = *start.socket;
@@ -130,6 +133,7 @@ void take_what_is_started(const HostFs& host, RuntimePlace& place) {
         "{} starts containerd with words that only systemd knows ({}): its file is taken to be {}", *name,
         *line, place.configuration.string()));
   }
+  return start.socket.has_value();
 }
 
 }  // namespace
@@ -148,11 +152,21 @@ Result<RuntimePlace> find_runtime(const HostFs& host, const RuntimeChoice& choic
   auto place = choice.name ? runtime_place(*choice.name) : found_here(host);
   if (!place) return place;
   if (choice.unit) place->units = {*choice.unit};
-  // Units of other places start k3s and the like, or no containerd.
-  if (place->name == "containerd") take_what_is_started(host, *place);
+  // Units of other places start k3s and the like, which name the socket in containerd's command.
+  const bool is_plain = place->name == "containerd";
+  const bool has_socket = !is_plain || take_what_is_started(host, *place);
   if (choice.configuration) {
     place->configuration = *choice.configuration;
     place->notes.clear();
+  }
+  if (!has_socket && !choice.socket) {
+    const auto usual = std::exchange(
+        place->socket, socket_in_files(ConfigFiles(host), place->configuration).value_or(place->socket));
+    if (!is_there(host, place->socket) && is_there(host, usual))
+      place->notes.push_back(
+          fmt::format("{} names the socket {}, which is not there, and there is {}: containerd has not been "
+                      "restarted since",
+                      place->configuration.string(), place->socket.string(), usual.string()));
   }
   if (choice.socket) place->socket = *choice.socket;
   return place;

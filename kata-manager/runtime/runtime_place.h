@@ -48,9 +48,9 @@ struct RuntimeChoice {
 Result<RuntimePlace> runtime_place(const std::string& name);
 
 /// The runtime that serves the kubelet here: the one with a socket or, if none runs, the one with files. A
-/// containerd with a unit of its own has the file, socket and program of that unit (containerd_start.h),
-/// unless chosen otherwise. Errors: Errc::usage: no place of that name; Errc::not_found: no runtime;
-/// Errc::refused: several runtimes and no choice.
+/// containerd with a unit of its own has the file, socket and program of that unit (containerd_start.h), or
+/// else the socket that its files name, unless chosen otherwise. Errors: Errc::usage: no place of that name;
+/// Errc::not_found: no runtime; Errc::refused: several runtimes and no choice.
 Result<RuntimePlace> find_runtime(const HostFs& host, const RuntimeChoice& choice);
 
 /// The place's service: its unit with a unit file or, if several have one (rke2 ships two, and each would

@@ -14,21 +14,18 @@
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
+#include "tests/kata-manager/containerd_cases.h"
 #include "tests/kata-manager/containerd_summary.h"
 #include "tests/support/must.h"
+#include "tests/support/scratch_directory.h"
 
 namespace ferry::kata {
 namespace {
 
 using nlohmann::json;
 
-const std::filesystem::path& fixtures() {
-  static const std::filesystem::path folder = FERRY_SOURCE_DIR "/tests/fixtures/containerd";
-  return folder;
-}
-
 const json& measured() {
-  static const json results = json::parse(std::ifstream(fixtures() / "results.json"));
+  static const json results = json::parse(std::ifstream(test::containerd_fixtures() / "results.json"));
   return results;
 }
 
@@ -62,7 +59,7 @@ class OfRealReleases : public testing::TestWithParam<std::string> {
 
   static void compare(const json& outcome, const std::string& release) {
     SCOPED_TRACE(release);
-    const HostFs host(fixtures() / "corpus");
+    const HostFs host(test::containerd_fixtures() / "corpus");
     const ConfigFiles files(host);
     const auto predicted =
         predict_containerd(test::must(ContainerdRelease::parse(release == "main" ? "2.4.0" : release)), files,
@@ -109,6 +106,20 @@ TEST_P(OfRealReleases, IsAsTheyDid) {
     }
   }
   EXPECT_EQ(compared, 11U);
+}
+
+// containerd 2 ignores it; containerd 1 does not start, and says so in a trial start.
+TEST(PredictContainerd, HasNoObjectionToAnEntryThatIsNoSection) {
+  const test::ScratchDirectory scratch;
+  scratch.file("config.toml",
+               "version = 2\n[plugins]\nversion = 999\n\"io.containerd.cri.v1.runtime\" = 1\n");
+  const HostFs host(scratch.path());
+  for (const char* release : {"1.6.20", "1.7.24", "2.1.9", "2.3.4"}) {
+    const auto predicted =
+        predict_containerd(test::must(ContainerdRelease::parse(release)), ConfigFiles(host), "/config.toml");
+    EXPECT_FALSE(predicted.no_start || predicted.no_cri) << release;
+    EXPECT_TRUE(predicted.runtimes().contains("runc")) << release;
+  }
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Our runtimes put into every configuration that containerd was measured with, changed there, and removed.
 #include <algorithm>
+#include <cstddef>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -14,11 +15,11 @@
 
 #include <gmock/gmock.h>
 
-#include "common/text/text.h"
 #include "kata-manager/runtime/runtime_place.h"
-#include "kata-manager/toml/toml.h"
+#include "tests/kata-manager/containerd_cases.h"
 #include "tests/kata-manager/containerd_host.h"
 #include "tests/support/must.h"
+#include "tests/support/scratch_directory.h"
 
 namespace ferry::kata {
 namespace {
@@ -27,9 +28,6 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
 
-// corpus/ is what containerd was measured with, real/ what its releases themselves write.
-const std::filesystem::path kCases = FERRY_SOURCE_DIR "/tests/fixtures/containerd";
-
 const std::vector<std::string>& releases() {
   static const std::vector<std::string> all = {"1.6.20", "1.6.39",       "1.7.24", "1.7.34",
                                                "2.0.11", "2.1.9",        "2.2.7",  "2.3.0",
@@ -37,26 +35,18 @@ const std::vector<std::string>& releases() {
   return all;
 }
 
-std::vector<std::string> all_cases() {
-  std::vector<std::string> out;
-  for (const char* kind : {"corpus", "real"}) {
-    for (const auto& entry : std::filesystem::directory_iterator(kCases / kind))
-      out.push_back(std::string(kind) + "/" + entry.path().filename().string());
-  }
-  std::ranges::sort(out);
-  return out;
-}
-
-/// A case's files on a host: those that were measured lie side by side on one.
+/// A host with the files of a case.
 struct CaseHost {
-  explicit CaseHost(const std::filesystem::path& name)
-      : host(name.parent_path() == "real" ? kCases / name : kCases / name.parent_path()),
-        folder(name.parent_path() == "real" ? "/etc/containerd" : "/" / name.filename()) {}
+  explicit CaseHost(const std::string& name)
+      : folder(name.starts_with("real/") ? "/etc/containerd" : name.substr(name.find('/'))) {
+    test::write_containerd_case(name, scratch.path() / folder.relative_path());
+  }
   ContainerdSetup setup(const std::string& release) const {
     return {.release = test::must(ContainerdRelease::parse(release)), .main = folder / "config.toml"};
   }
-  HostFs host;
-  std::filesystem::path folder;
+  const test::ScratchDirectory scratch;
+  const HostFs host{scratch.path()};
+  const std::filesystem::path folder;
 };
 
 class Corpus : public testing::TestWithParam<std::string> {
@@ -75,7 +65,7 @@ class Corpus : public testing::TestWithParam<std::string> {
   const CaseHost at{GetParam()};
 };
 
-INSTANTIATE_TEST_SUITE_P(All, Corpus, testing::ValuesIn(all_cases()), [](const auto& row) {
+INSTANTIATE_TEST_SUITE_P(All, Corpus, testing::ValuesIn(test::containerd_cases()), [](const auto& row) {
   std::string name = row.param;
   for (const char odd : {'-', '/', '.'}) std::ranges::replace(name, odd, '_');
   return name;
@@ -119,36 +109,96 @@ TEST_P(Corpus, TakesOurRuntimesAndGivesThemBack) {
   }
 }
 
-/// FERRY_GOLDEN=write writes the file anew.
-void expect_as_in(const std::string& name, const std::string& differences) {
-  const auto golden = kCases / name;
-  const char* const desired_state = std::getenv("FERRY_GOLDEN");  // NOLINT(concurrency-mt-unsafe): one thread
-  if (desired_state != nullptr && std::string_view(desired_state) == "write")
-    std::ofstream(golden, std::ios::binary) << differences;
-  std::ifstream in(golden, std::ios::binary);
-  EXPECT_EQ(differences, std::string(std::istreambuf_iterator<char>(in), {}));
+/// The lines that a change writes into a file. They stand at its end, and all other bytes are as before.
+std::string lines_of(const FileChange& change, const std::filesystem::path& folder) {
+  constexpr std::string_view kBegin = "# ferry kata: from here";
+  constexpr std::string_view kEnd = "# ferry kata: end";
+  const auto without_lines = [&](const std::string& text) {
+    const auto end = text.find(kEnd);
+    EXPECT_TRUE(end == std::string::npos ||
+                text.find_first_not_of("\r\n", end + kEnd.size()) == std::string::npos)
+        << "nothing stands behind them";
+    return text.substr(0, std::min(text.find(kBegin), text.size()));
+  };
+  const std::string after = change.after.value_or("");
+  const std::string was = without_lines(change.before.value_or(""));
+  const std::string is = without_lines(after);
+  EXPECT_TRUE(is == was || is == was + "\n" || is == was + "\r\n") << change.path;
+  std::string lines = after.substr(is.size());
+  const auto returns = static_cast<std::ptrdiff_t>(std::erase(lines, '\r'));
+  EXPECT_TRUE(returns == 0 || returns == std::ranges::count(lines, '\n')) << "all line ends are alike";
+  return change.path.lexically_relative(folder).string() + (change.before ? "" : ", a new file") +
+         (is == was ? "" : ", behind a line end") + (returns == 0 ? "" : ", with CRLF") + "\n" + lines;
 }
+
+/// What is planned for a case.
+std::string outcome_of(const Result<RuntimePlan>& plan, const CaseHost& at, const std::string& release) {
+  if (!plan) {
+    std::string out = plan.error().message + "\n";
+    // So that refusals are the same.
+    for (const std::string& word : {at.folder.string() + "/", " " + release})
+      for (auto found = out.find(word); found != std::string::npos; found = out.find(word))
+        out.erase(found, word.size());
+    return out;
+  }
+  std::string out;
+  for (const FileChange& change : plan->changes) out += lines_of(change, at.folder);
+  for (std::string note : plan->notes) {
+    if (const auto found = note.find(at.folder.string() + "/"); found != std::string::npos)
+      note.erase(found, at.folder.string().size() + 1);
+    out += "note: " + note + "\n";
+  }
+  return out;
+}
+
+/// Outcomes, each with the cases that have it.
+class Outcomes {
+ public:
+  void add(const std::string& by, const std::string& what) {
+    const auto same =
+        std::ranges::find(all_, what, &std::pair<std::vector<std::string>, std::string>::second);
+    if (same == all_.end()) {
+      all_.push_back({{by}, what});
+    } else {
+      same->first.push_back(by);
+    }
+  }
+
+  /// FERRY_GOLDEN=write writes the file anew.
+  void expect_as_in(const std::string& name) const {
+    std::string text;
+    for (const auto& [cases, what] : all_) {
+      for (const std::string& by : cases) text += "== " + by + "\n";
+      text += what;
+    }
+    const auto golden = test::containerd_fixtures() / name;
+    const char* const desired_state =
+        std::getenv("FERRY_GOLDEN");  // NOLINT(concurrency-mt-unsafe): one thread
+    if (desired_state != nullptr && std::string_view(desired_state) == "write")
+      std::ofstream(golden, std::ios::binary) << text;
+    std::ifstream in(golden, std::ios::binary);
+    EXPECT_EQ(text, std::string(std::istreambuf_iterator<char>(in), {}));
+  }
+
+ private:
+  std::vector<std::pair<std::vector<std::string>, std::string>> all_;
+};
 
 // Every line that is written into what releases write by themselves: when our runtimes come, and when they
 // become others: one upgraded, one gone, one new.
 TEST(RealFiles, GetTheseLines) {
-  std::string installed;
-  std::string upgraded;
-  for (const std::string& name : all_cases()) {
+  Outcomes installed;
+  Outcomes upgraded;
+  for (const std::string& name : test::containerd_cases()) {
     if (!name.starts_with("real/")) continue;
     const std::string release = name.substr(5, name.find('-') - 5);
     const CaseHost at(name);
     ConfigFiles files(at.host);
-    const auto add = [&](const std::vector<RuntimeHandler>& handlers, std::string& differences) {
+    const auto add = [&](const std::vector<RuntimeHandler>& handlers, Outcomes& outcomes) {
       const auto plan = plan_containerd(at.setup(release), files, handlers);
-      if (!plan) {
-        differences += name + ": " + plan.error().message + "\n";
-        return false;
-      }
-      for (const FileChange& change : plan->changes)
-        differences += unified_diff("/" + name + change.path.string(), change.before, change.after);
-      apply_to(*plan, files);
-      return true;
+      outcomes.add(name, outcome_of(plan, at, release));
+      if (plan) apply_to(*plan, files);
+      return plan.has_value();
     };
     if (!add(ours_for(release), installed)) continue;
     auto others = ours_for(release, "/etc/ferry/kata/b/configuration.toml");
@@ -157,50 +207,37 @@ TEST(RealFiles, GetTheseLines) {
     others[1].name = "kata-nvidia-gpu-tdx";  // in place of the one for SNP
     add(others, upgraded);
   }
-  expect_as_in("real-installed.diff", installed);
-  expect_as_in("real-upgraded.diff", upgraded);
+  installed.expect_as_in("real-installed.txt");
+  upgraded.expect_as_in("real-upgraded.txt");
 }
 
-// And into each case of the corpus, by a release of each family; those that are given the same stand
-// together.
+// And into each case of the corpus, by a release of each family.
 TEST(CorpusFiles, GetTheseLines) {
   const std::vector<RuntimeHandler> alone = {ours()[1]};
-  std::string installed;
-  for (const std::string& name : all_cases()) {
+  Outcomes installed;
+  for (const std::string& name : test::containerd_cases()) {
     if (!name.starts_with("corpus/")) continue;
-    std::vector<std::pair<std::string, std::string>> outcomes;  // of which releases, and what it is
+    const CaseHost at(name);
+    std::map<std::string, std::string> releases_with;
     for (const std::string release : {"1.7.24", "2.1.9", "2.3.4"}) {
-      const CaseHost at(name);
-      const ConfigFiles files(at.host);
-      const auto plan = plan_containerd(at.setup(release), files, alone);
-      std::string outcome = plan ? "" : plan.error().message + "\n";
-      const std::string word = " " + release;  // so that refusals are the same
-      for (auto found = outcome.find(word); found != std::string::npos; found = outcome.find(word))
-        outcome.erase(found, word.size());
-      if (plan) {
-        for (const FileChange& change : plan->changes)
-          outcome += unified_diff(change.path.string(), change.before, change.after);
-        for (const std::string& note : plan->notes) outcome += "note: " + note + "\n";
-      }
-      const auto same = std::ranges::find(outcomes, outcome, &std::pair<std::string, std::string>::second);
-      if (same != outcomes.end()) {
-        same->first += ", " + release;
-      } else {
-        outcomes.emplace_back(release, outcome);
-      }
+      std::string& all = releases_with[outcome_of(
+          plan_containerd(at.setup(release), ConfigFiles(at.host), alone), at, release)];
+      all += ", " + release;
     }
-    for (const auto& [by, outcome] : outcomes) installed += "== " + name + ", " + by + "\n" + outcome;
+    for (const auto& [outcome, all] : releases_with) installed.add(name + all, outcome);
   }
-  expect_as_in("corpus-installed.diff", installed);
+  installed.expect_as_in("corpus-installed.txt");
 }
 
 TEST(OriginsOfCases, AreSaidOfEachFile) {
   std::set<std::string> there;
   for (const char* kind : {"corpus", "real"})
-    for (const auto& entry : std::filesystem::recursive_directory_iterator(kCases / kind))
-      if (entry.is_regular_file()) there.insert(entry.path().lexically_relative(kCases).string());
+    for (const auto& entry :
+         std::filesystem::recursive_directory_iterator(test::containerd_fixtures() / kind))
+      if (entry.is_regular_file())
+        there.insert(entry.path().lexically_relative(test::containerd_fixtures()).string());
   std::set<std::string> said;
-  std::ifstream in(kCases / "ORIGINS.md");
+  std::ifstream in(test::containerd_fixtures() / "ORIGINS.md");
   for (std::string line; std::getline(in, line);) {
     const std::size_t bar = line.find(" | ");
     if (!line.starts_with("| ") || bar == std::string::npos || bar + 5 >= line.size()) continue;

@@ -84,7 +84,7 @@ bool ContainerdDaemon::runs_pods() {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
   while (true) {
     const auto state = kata::CriClient(host, socket()).state();
-    if (state || state.error().message.find("unknown service") != std::string::npos) return true;
+    if (state || state.error().code == make_error_code(Errc::unsupported)) return true;
     if (std::chrono::steady_clock::now() >= end) {
       log_ += fmt::format("it has booted, and does not answer: {}\n", state.error().message);
       return false;

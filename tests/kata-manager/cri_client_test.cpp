@@ -60,6 +60,32 @@ ConfigPath = "/nowhere/a.toml"
   }
 }
 
+TEST(CriClient, HasContainerdsReasonForHavingNoCri) {
+  if (test::containerd_binaries().empty()) GTEST_SKIP() << "no containerd is named by FERRY_CONTAINERDS";
+  const HostFs host("/");
+  for (const auto& binary : test::containerd_binaries()) {
+    SCOPED_TRACE(binary.release.text());
+    const test::ScratchDirectory scratch;
+    test::ContainerdDaemon daemon(binary, scratch.path());
+    const auto why = [&](const std::string& settings) -> Error {
+      std::ofstream(daemon.main()) << settings;
+      EXPECT_TRUE(daemon.start()) << daemon.log();
+      const auto state = CriClient(host, daemon.socket()).state();
+      daemon.stop();
+      return state ? Error{} : state.error();
+    };
+    const auto spec =
+        why(daemon.own_settings() +
+            "[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.runc]\n"
+            "runtime_type = \"io.containerd.runc.v2\"\nbase_runtime_spec = \"/no/such/spec\"\n");
+    EXPECT_EQ(spec.code, make_error_code(Errc::unsupported));
+    EXPECT_THAT(spec.message, testing::AllOf(HasSubstr("it runs without CRI: "), HasSubstr("/no/such/spec")));
+    const auto off = why("disabled_plugins = [\"io.containerd.grpc.v1.cri\"]\n" + daemon.own_settings());
+    EXPECT_EQ(off.code, make_error_code(Errc::unsupported));
+    EXPECT_THAT(off.message, HasSubstr("its CRI plugin is disabled"));
+  }
+}
+
 TEST(CriClient, ReadsWhatContainerdSaysOfItsRuntimes) {
   const auto all = test::must(runtimes_of_info(R"({"containerd": {"runtimes": {
       "kata": {"runtimeType": "io.containerd.kata.v2", "runtimePath": "/shim", "snapshotter": "nydus",

@@ -77,7 +77,8 @@ TEST_F(FoundRuntimeTest, AStrayProgramIsNotTakenForTheOneThatRuns) {
   EXPECT_THAT(by_itself.no_program,
               HasSubstr("/usr/bin/containerd is containerd 1.6.20, and containerd 2.1.9"));
   EXPECT_THAT(notes_of_plan(by_itself),
-              ElementsAre(testing::AllOf(HasSubstr("model of containerd 2.1.9 alone"), HasSubstr("1.6.20"))));
+              ElementsAre(testing::AllOf(HasSubstr("only Ferry's model of containerd 2.1.9 has judged"),
+                                         HasSubstr("1.6.20"))));
 
   // proc shows which one it is.
   program("/opt/containerd/bin/containerd", "2.1.9");
@@ -87,6 +88,11 @@ TEST_F(FoundRuntimeTest, AStrayProgramIsNotTakenForTheOneThatRuns) {
   const auto by_process = look();
   EXPECT_EQ(by_process.release_by, "/opt/containerd/bin/containerd, which runs");
   EXPECT_EQ(by_process.program, "/opt/containerd/bin/containerd");
+
+  // Its file names another socket, and its command none.
+  scratch.file("etc/containerd/config.toml", "[grpc]\naddress = \"/run/other.sock\"\n");
+  EXPECT_EQ(look().release_by, "/opt/containerd/bin/containerd, which runs");
+  scratch.file("etc/containerd/config.toml", "");
 
   // Two of them at one socket: one is in a container.
   runs(10, "/usr/bin/containerd", {"containerd", "-a", "/run/containerd/containerd.sock"});
@@ -100,7 +106,7 @@ TEST_F(FoundRuntimeTest, TheUsualProgramCountsWhereNobodySaysOtherwise) {
     const auto found_runtime = look();
     EXPECT_EQ(found_runtime.release_by, "/usr/bin/containerd, where containerd usually is");
     EXPECT_EQ(found_runtime.program, "/usr/bin/containerd");
-    EXPECT_THAT(notes_of_plan(found_runtime), Not(testing::Contains(HasSubstr("alone"))));
+    EXPECT_THAT(notes_of_plan(found_runtime), Not(testing::Contains(HasSubstr("model"))));
   }
 }
 
@@ -111,8 +117,9 @@ TEST_F(FoundRuntimeTest, ThePlanSaysThatOnlyTheModelVerifiesIt) {
   auto found_runtime = look();
   EXPECT_EQ(found_runtime.release.text(), "1.7.24");
   EXPECT_THAT(notes_of_plan(found_runtime),
-              ElementsAre(testing::AllOf(HasSubstr("proven by Ferry's model of containerd 1.7.24 alone"),
-                                         HasSubstr("/usr/bin/containerd --version"))));
+              ElementsAre(testing::AllOf(
+                  HasSubstr("not tried: only Ferry's model of containerd 1.7.24 has judged this"),
+                  HasSubstr("/usr/bin/containerd --version"))));
   EXPECT_THAT(must(plan_runtime(host, found_runtime, {})).notes, IsEmpty()) << "nothing is changed";
   EXPECT_FALSE(config_dump_check(writer, found_runtime, RuntimePlan(), ours));
 }

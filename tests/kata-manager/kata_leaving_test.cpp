@@ -12,6 +12,7 @@
 #include "kata-manager/artifacts/known_artifacts.h"
 #include "kata-manager/controller/kata_install.h"
 #include "kata-manager/kata/kata_users.h"
+#include "kata-manager/runtime/containerd_trial.h"
 #include "kata-manager/runtime/restart_check.h"
 #include "kata-manager/runtime/runtime_record.h"
 #include "tests/kata-manager/faulty_host.h"
@@ -320,9 +321,14 @@ class TrialWriter final : public test::ModuleWriter {
     return std::string("version = 2\n[plugins]\n");
   }
   Result<std::string> transcript(const HostCommand& command, std::chrono::milliseconds deadline) override {
-    EXPECT_EQ(deadline, kTrialDeadline);
     EXPECT_TRUE(command.killed_when_late);
     asked.push_back(command.text());
+    if (command.text().find("serves.toml") != std::string::npos) {
+      EXPECT_GE(deadline, kTrialServes);
+      if (ends.empty()) return fail(Errc::failed, "it did not end, and was killed");
+      return ends;
+    }
+    EXPECT_EQ(deadline, kTrialDeadline);
     const bool is_default = host.read_file(std::string(kTrialFolder) + "/0.toml").value_or("").empty();
     return is_default && !says_so_of_defaults ? std::string(kLoads) : says;
   }
@@ -330,6 +336,7 @@ class TrialWriter final : public test::ModuleWriter {
       "containerd: required plugin [io.containerd.ferry.v1.trial] not included\n";
   const HostFs& host;
   bool says_so_of_defaults = false;
+  std::string ends;  // what it says where it serves, and ends; empty: it serves until it is killed
   std::string says =
       "containerd: load required plugin io.containerd.grpc.v1.cri: invalid plugin config: "
       "`x` cannot be set\n";
@@ -368,6 +375,56 @@ TEST_F(EditedSinceTheStart, IsRefusedWithContainerdsOwnWords) {
   planned(plan_no_kata(host, runtime())).runtime.program = "/usr/bin/containerd";
   EXPECT_TRUE(must(apply_kata(context(), trial, change, {"/opt/art"})));
   EXPECT_TRUE(is_gone());
+}
+
+// One that loads CRI may end when a server of its begins to listen.
+TEST_F(EditedSinceTheStart, IsRefusedWithTheWordsOfOneThatEndsWhenItServes) {
+  TrialWriter trial(host);
+  trial.says = TrialWriter::kLoads;
+  trial.ends =
+      "time=\"2026\" level=error msg=\"Failed to start streaming server\" error=\"listen\"\n"
+      "time=\"2026\" level=fatal msg=\"Failed to run CRI service\" error=\"stream \\\"10.9.9.9:0\\\": no "
+      "address\"\n";
+  planned(plan_no_kata(host, runtime())).runtime.program = "/usr/bin/containerd";
+  const auto always = apply_kata(context(), trial, change, {"/opt/art"});
+  ASSERT_FALSE(always.has_value());
+  EXPECT_THAT(always.error().message,
+              testing::AllOf(HasSubstr("has changed since"),
+                             HasSubstr("Failed to run CRI service: stream \"10.9.9.9:0\": no address")));
+  EXPECT_TRUE(is_whole());
+}
+
+// The next start reads the files, whoever makes it.
+TEST_F(KataLeaving, IsRefusedToAStoppedContainerdThatWouldServeNoCri) {
+  TrialWriter trial(host);
+  planned(plan_no_kata(host, runtime())).runtime.program = "/usr/bin/containerd";
+  for (const bool stopped : {true, false}) {
+    daemon->runs = !stopped;
+    restarts = stopped;
+    const auto done = apply_kata(context(), trial, change, {"/opt/art"});
+    ASSERT_FALSE(done.has_value());
+    EXPECT_EQ(done.error().code, Errc::refused);
+    EXPECT_THAT(done.error().message,
+                HasSubstr("containerd 1.7.24 would serve no CRI after its next start: "));
+    EXPECT_TRUE(is_whole());
+  }
+}
+
+TEST_F(KataLeaving, SaysWhereOnlyTheModelHasJudged) {
+  restarts = false;
+  planned(plan_no_kata(host, runtime())).runtime.no_program = "there is no /usr/bin/containerd";
+  ASSERT_FALSE(must(apply_kata(context(), writer, change, {"/opt/art"})));
+  EXPECT_THAT(change.outcome->unverified.value_or(""),
+              testing::EndsWith("; not tried: there is no /usr/bin/containerd"));
+}
+
+TEST_F(KataLeaving, SaysNothingOfAModelWhereContainerdHasTriedTheFiles) {
+  restarts = false;
+  TrialWriter trial(host);
+  trial.says = TrialWriter::kLoads;
+  planned(plan_no_kata(host, runtime())).runtime.program = "/usr/bin/containerd";
+  ASSERT_FALSE(must(apply_kata(context(), trial, change, {"/opt/art"})));
+  EXPECT_THAT(change.outcome->unverified.value_or(""), testing::EndsWith("until its next start"));
 }
 
 TEST(KataChanges, LeaveAHostWithWhatItCanHave) {

@@ -17,9 +17,9 @@
 #include "hostfs/host_writer.h"
 #include "kata-manager/containerd/containerd_plan.h"
 #include "kata-manager/controller/kata_keeper.h"
+#include "kata-manager/runtime/containerd_trial.h"
 #include "kata-manager/runtime/cri_client.h"
 #include "kata-manager/runtime/found_runtime.h"
-#include "kata-manager/runtime/restart_check.h"
 #include "kata-manager/runtime/runtime_change.h"
 #include "tests/kata-manager/containerd_daemon.h"
 #include "tests/kata-manager/gpu_artifact.h"
@@ -287,62 +287,11 @@ std::map<std::string, std::string> contents_of(const std::filesystem::path& fold
   return out;
 }
 
-/// The host's containerd started apart on a main file.
-class Trial : public RealChange {
- protected:
-  Result<std::optional<std::string>> why(const test::ContainerdBinary& binary, const std::string& main) {
-    scratch.file("config.toml", main);
-    const ContainerdFile file{.path = scratch.path() / "config.toml",
-                              .root = test::must(parse_toml(main, "main"))};
-    return why_no_cri(machine, writer, binary.path, std::span(&file, 1),
-                      (scratch.path() / "trial").relative_path());
-  }
-  test::ScratchDirectory scratch;
-  HostFs machine{"/"};
-  SpawningWriter writer{machine};
-};
-
-TEST_F(Trial, SaysWhyCriWouldNotLoad) {
-  constexpr const char* kCri = "[plugins.\"io.containerd.grpc.v1.cri\"]\n";
-  constexpr const char* kMirrors =
-      "[plugins.\"io.containerd.grpc.v1.cri\".registry]\nconfig_path = \"/etc/containerd/certs.d\"\n"
-      "[plugins.\"io.containerd.grpc.v1.cri\".registry.mirrors.\"docker.io\"]\n"
-      "endpoint = [\"https://mirror.example\"]\n";
-  constexpr const char* kWrongType =
-      "[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.runc]\n"
-      "runtime_type = \"io.containerd.runc.v2\"\nprivileged_without_host_devices = \"true\"\n";
-  constexpr const char* kOldEngine =
-      "[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.runc]\n"
-      "runtime_type = \"io.containerd.runc.v2\"\nruntime_engine = \"/usr/bin/runc\"\n";
-  constexpr const char* kNoSpec =
-      "[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.runc]\n"
-      "runtime_type = \"io.containerd.runc.v2\"\nbase_runtime_spec = \"/no/such/spec.json\"\n";
-  for (const auto& binary : test::containerd_binaries()) {
-    SCOPED_TRACE(binary.release.text());
-    EXPECT_EQ(test::must(why(binary, "version = 2\n")), std::nullopt);
-    EXPECT_EQ(test::must(why(binary, "")), std::nullopt);
-    EXPECT_THAT(test::must(why(binary, std::string("version = 2\n") + kMirrors)).value_or("it loads"),
-                HasSubstr("`mirrors` cannot be set when `config_path` is provided"));
-    const auto cgroup =
-        test::must(why(binary, std::string("version = 2\n") + kCri + "systemd_cgroup = true\n"));
-    if (binary.release.merges_sections()) {
-      EXPECT_EQ(cgroup, std::nullopt) << "containerd 2 has no such key";
-    } else {
-      EXPECT_THAT(cgroup.value_or("it loads"), HasSubstr("systemd_cgroup"));
-    }
-    EXPECT_THAT(test::must(why(binary, std::string("version = 2\n") + kNoSpec)).value_or("it loads"),
-                HasSubstr("/no/such/spec.json"));
-    // Faults that the model does not know.
-    EXPECT_NE(test::must(why(binary, std::string("version = 2\n") + kWrongType)), std::nullopt);
-    const auto engine = test::must(why(binary, std::string("version = 2\n") + kOldEngine));
-    EXPECT_EQ(engine.has_value(), !binary.release.merges_sections()) << "containerd 2 has no such key";
-    EXPECT_FALSE(std::filesystem::exists(scratch.path() / "trial"));
-  }
-}
-
 // Whatever a configuration names outside containerd's folders, the live daemon's own among it, is not
 // touched.
-TEST_F(Trial, ChangesNothingOfALiveDaemon) {
+TEST_F(RealChange, ATrialChangesNothingOfALiveDaemon) {
+  HostFs machine("/");
+  SpawningWriter writer(machine);
   for (const auto& binary : test::containerd_binaries()) {
     SCOPED_TRACE(binary.release.text());
     Node node(binary, "");
@@ -371,7 +320,10 @@ TEST_F(Trial, ChangesNothingOfALiveDaemon) {
     for (const char* other :
          {"/run/containerd", "/var/lib/containerd", "/opt/containerd", "/etc/cni", "/run/nri"})
       of_machine[other] = contents_of(other);
-    EXPECT_EQ(test::must(why(binary, main)), std::nullopt);
+    const test::ScratchDirectory scratch;
+    const ContainerdFile file{.path = "/main", .root = test::must(parse_toml(main, "main"))};
+    EXPECT_FALSE(test::must(why_no_cri(machine, writer, binary.path, std::span(&file, 1),
+                                       (scratch.path() / "trial").relative_path())));
     EXPECT_EQ(contents_of(folder), before);
     for (const auto& [other, there] : of_machine) EXPECT_EQ(contents_of(other), there) << other;
     EXPECT_TRUE(node.runtime.state().has_value()) << "the live one serves on";

@@ -26,6 +26,7 @@
 #include "kata-manager/containerd/containerd_place.h"
 #include "kata-manager/containerd/containerd_plan.h"
 #include "kata-manager/toml/toml.h"
+#include "tests/kata-manager/containerd_cases.h"
 #include "tests/kata-manager/containerd_daemon.h"
 #include "tests/kata-manager/containerd_summary.h"
 #include "tests/support/must.h"
@@ -34,32 +35,12 @@
 namespace ferry::kata {
 namespace {
 
-const std::filesystem::path kCases = FERRY_SOURCE_DIR "/tests/fixtures/containerd";
-
-std::vector<std::filesystem::path> all_cases() {
-  std::vector<std::filesystem::path> out;
-  for (const char* kind : {"corpus", "real"}) {
-    for (const auto& entry : std::filesystem::directory_iterator(kCases / kind)) out.push_back(entry.path());
-  }
+std::vector<std::string> all_cases() {
+  auto out = test::containerd_cases();
   // Settings that CRI refuses when it loads.
   for (const char* report : {"k16-mirrors-and-config-path", "k17-systemd-cgroup"})
-    out.push_back(kCases.parent_path() / "kata" / report);
+    out.push_back(std::string("kata/") + report);
   return out;
-}
-
-/// The main file of a copy of a case; one that imports itself does so where it lies now.
-std::filesystem::path main_of(const std::filesystem::path& folder) {
-  if (std::filesystem::exists(folder / "config.toml") || !std::filesystem::exists(folder / "etc"))
-    return folder / "config.toml";
-  constexpr std::string_view kUsual = "/etc/containerd/config.toml";
-  std::filesystem::path main = folder / "etc/containerd/config.toml";
-  std::ifstream in(main, std::ios::binary);
-  std::string text(std::istreambuf_iterator<char>(in), {});
-  for (auto at = text.find(kUsual); at != std::string::npos;
-       at = text.find(kUsual, at + main.native().size()))
-    text.replace(at, kUsual.size(), main.native());
-  std::ofstream(main, std::ios::binary) << text;
-  return main;
 }
 
 class RealContainerd : public testing::Test {
@@ -108,12 +89,27 @@ class RealContainerd : public testing::Test {
     return true;
   }
 
-  /// The main file of a case, copied to where it may be changed.
-  std::filesystem::path copy_of(const std::filesystem::path& path) const {
-    const auto folder = scratch.path() / path.filename();
+  /// The main file of a case, where it may be changed; one that imports itself does so where it lies now.
+  std::filesystem::path copy_of(const std::string& name) const {
+    const auto folder = scratch.path() / name;
     std::filesystem::remove_all(folder);
-    std::filesystem::copy(path, folder, std::filesystem::copy_options::recursive);
-    return main_of(folder);
+    std::filesystem::path main = folder / "config.toml";
+    if (name.starts_with("kata/")) {
+      std::filesystem::create_directories(folder);
+      std::filesystem::copy(test::containerd_fixtures().parent_path() / name / "etc/containerd/config.toml",
+                            main);
+    } else {
+      test::write_containerd_case(name, folder);
+    }
+    if (!name.starts_with("real/")) return main;
+    constexpr std::string_view kUsual = "/etc/containerd/config.toml";
+    std::ifstream in(main, std::ios::binary);
+    std::string text(std::istreambuf_iterator<char>(in), {});
+    for (auto at = text.find(kUsual); at != std::string::npos;
+         at = text.find(kUsual, at + main.native().size()))
+      text.replace(at, kUsual.size(), main.native());
+    std::ofstream(main, std::ios::binary) << text;
+    return main;
   }
 
   static void write(const RuntimePlan& plan) {
@@ -164,9 +160,9 @@ TEST_F(RealContainerd, KnowsOurRuntimesAndNothingElseIsChanged) {
     const std::vector<RuntimeHandler> ours = ours_for(program.release);
     scratch.file("empty.toml", "");
     const TomlTable built_in = plugins_of(dump(program, scratch.path() / "empty.toml"));
-    for (const auto& path : all_cases()) {
-      SCOPED_TRACE(program.release.text() + " " + path.filename().string());
-      const auto main = copy_of(path);
+    for (const std::string& name : all_cases()) {
+      SCOPED_TRACE(program.release.text() + " " + name);
+      const auto main = copy_of(name);
       if (!std::filesystem::exists(main)) continue;
       const HostFs host("/");
       const ContainerdSetup setup{.release = program.release, .main = main};
@@ -212,11 +208,10 @@ TEST_F(RealContainerd, RunsWithWhatIsPlanned) {
     if (!serves(program, scratch.path() / "empty.toml")) continue;  // here, whatever its files say
     ++served;
     std::size_t started = 0;
-    for (const auto& path : all_cases()) {
-      if (desired_state == nullptr && !path.filename().native().starts_with(program.release.text() + "-"))
-        continue;
-      SCOPED_TRACE(program.release.text() + " " + path.filename().string());
-      const auto main = copy_of(path);
+    for (const std::string& name : all_cases()) {
+      if (desired_state == nullptr && !name.starts_with("real/" + program.release.text() + "-")) continue;
+      SCOPED_TRACE(program.release.text() + " " + name);
+      const auto main = copy_of(name);
       if (!std::filesystem::exists(main)) continue;
       const HostFs host("/");
       const auto plan = plan_containerd({.release = program.release, .main = main}, ConfigFiles(host),
@@ -228,7 +223,7 @@ TEST_F(RealContainerd, RunsWithWhatIsPlanned) {
         continue;
       }
       // As where a plugin that is not CRI's cannot do what the file asks of it, and CRI needs that one.
-      EXPECT_FALSE(serves(program, copy_of(path))) << plan->changes.at(0).after.value_or("");
+      EXPECT_FALSE(serves(program, copy_of(name))) << plan->changes.at(0).after.value_or("");
     }
     EXPECT_GT(started, desired_state == nullptr ? 8U : 50U)
         << program.release.text() << ": so few could be tried?";
@@ -249,9 +244,9 @@ TEST_F(RealContainerd, DoesNotRunWithWhatIsRefused) {
     scratch.file("empty.toml", "");
     if (!serves(program, scratch.path() / "empty.toml")) continue;  // here, whatever its files say
     ++served;
-    for (const auto& path : all_cases()) {
-      SCOPED_TRACE(program.release.text() + " " + path.filename().string());
-      const auto main = copy_of(path);
+    for (const std::string& name : all_cases()) {
+      SCOPED_TRACE(program.release.text() + " " + name);
+      const auto main = copy_of(name);
       if (!std::filesystem::exists(main)) continue;
       const HostFs host("/");
       const auto plan = plan_containerd({.release = program.release, .main = main}, ConfigFiles(host), ours);

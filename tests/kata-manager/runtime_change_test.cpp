@@ -26,7 +26,8 @@ using testing::IsEmpty;
 constexpr const char* kMain = "etc/runtime/main";
 constexpr const char* kDropIn = "etc/runtime/drop-in";
 
-/// A runtime whose files name its runtimes, a word each; with the word "broken" it does not start.
+/// A runtime whose files name its runtimes, a word each. With the word "broken" it does not start, with
+/// "denies" it runs without CRI, and with "ends" it ends after its first answer.
 class FakeRuntime final : public ContainerRuntime, public RuntimeControl {
  public:
   explicit FakeRuntime(const HostFs& host) : host_(host) { static_cast<void>(act()); }
@@ -35,6 +36,8 @@ class FakeRuntime final : public ContainerRuntime, public RuntimeControl {
     if (!there) return fail(Errc::not_found, "there is no socket");
     if (slow && acts < 1) return fail(Errc::unreachable, "no answer in time");
     if (!runs_) return fail(Errc::not_found, "nobody listens");
+    if (has("denies")) return fail(Errc::unsupported, "it runs without CRI: no snapshotter");
+    if (has("ends") && answers_++ > 0) return fail(Errc::not_found, "nobody listens any more");
     RuntimeState out{.name = "fake", .version = "1", .handlers = {}, .runtimes = {}};
     if (reports_handlers) {
       auto& known = out.runtimes.emplace();
@@ -61,7 +64,8 @@ class FakeRuntime final : public ContainerRuntime, public RuntimeControl {
       std::istringstream words(host_.read_file(file).value_or(""));
       for (std::string word; words >> word;) names_.push_back(word);
     }
-    runs_ = std::ranges::find(names_, "broken") == names_.end();
+    runs_ = !has("broken");
+    answers_ = 0;
     if (forgets) std::erase(names_, "ours");
     std::erase(names_, loses);
     return {};
@@ -79,8 +83,11 @@ class FakeRuntime final : public ContainerRuntime, public RuntimeControl {
   std::optional<std::string> harm_;
 
  private:
+  bool has(const char* word) const { return std::ranges::find(names_, word) != names_.end(); }
+
   const HostFs& host_;
   bool runs_ = false;
+  int answers_ = 0;  // since its start
   std::vector<std::string> names_;
 };
 
@@ -200,6 +207,49 @@ TEST_F(RuntimeChangeTest, ThatTheRuntimeDoesNotStartWithIsPutBack) {
   EXPECT_EQ(runtime.acts, 2);
   EXPECT_TRUE(runtime.state().has_value());
   EXPECT_FALSE(host.exists(kRuntimeRecord));
+}
+
+// One whose server cannot listen answers, and ends a moment later.
+TEST_F(RuntimeChangeTest, ThatTheRuntimeEndsWithAfterAnAnswerIsPutBack) {
+  auto patient = context();
+  patient.patience = std::chrono::minutes(10);
+  patient.steady = std::chrono::milliseconds(1);
+  EXPECT_THAT(error_of(apply_change(patient, installation("ends"))),
+              AllOf(HasSubstr("it answered, and ended a moment later: nobody listens any more"),
+                    HasSubstr("the files from before are back, and it runs with them")));
+  EXPECT_EQ(main(), "runc\n");
+}
+
+TEST_F(RuntimeChangeTest, DoesNotWaitForARuntimeThatSaysThatItHasNoCri) {
+  auto patient = context();
+  patient.patience = std::chrono::minutes(10);
+  patient.steady = std::chrono::milliseconds(1);
+  scratch.file(kMain, "runc denies\n");  // by somebody else, so that it is no better with the earlier files
+  RuntimeChange change = installation("denies more");
+  change.files[1].before = "runc denies\n";
+  EXPECT_THAT(error_of(apply_change(patient, change)),
+              AllOf(testing::StartsWith("it runs without CRI: no snapshotter"),
+                    HasSubstr("but it does not run: it runs without CRI: no snapshotter")));
+  EXPECT_EQ(main(), "runc denies\n");
+  EXPECT_EQ(runtime.acts, 2);
+}
+
+TEST_F(RuntimeChangeTest, IsCheckedBeforeTheNextStartWhoeverMakesIt) {
+  std::vector<bool> restarts;
+  auto checked = context();
+  checked.restart_check = [&](bool restart) -> Result<> {
+    restarts.push_back(restart);
+    return {};
+  };
+  test::must(may_apply_change(checked, installation()));
+  checked.control = nullptr;
+  test::must(may_apply_change(checked, installation()));
+  runtime.there = false;
+  checked.control = &runtime;
+  test::must(may_apply_change(checked, installation()));
+  test::must(write_runtime_record(host, {}));  // a killed run may be why it is down
+  test::must(may_apply_change(checked, installation()));
+  EXPECT_THAT(restarts, ElementsAre(true, false, false));
 }
 
 TEST_F(RuntimeChangeTest, ThatTheRuntimeDoesNotTakeInIsPutBack) {

@@ -92,6 +92,34 @@ TEST_F(RuntimePlaceTest, HasTheFileThatItsUnitNames) {
   EXPECT_EQ(test::must(found({.unit = "kata.service"})).configuration, "/etc/kata.toml");
 }
 
+// The command counts more than the files, and later files more than earlier ones.
+TEST_F(RuntimePlaceTest, HasTheSocketThatItsFilesName) {
+  scratch.file(
+      "etc/containerd/config.toml",
+      "version = 2\nimports = [\"conf.d/*.toml\"]\n[grpc]\naddress = \"/run/containerd/orig.sock\"\n");
+  EXPECT_EQ(test::must(found()).socket, "/run/containerd/orig.sock");
+  EXPECT_EQ(test::must(found({.socket = "/run/other.sock"})).socket, "/run/other.sock");
+  scratch.file("etc/containerd/conf.d/a.toml", "[grpc]\naddress = \"/run/a.sock\"\n");
+  scratch.file("etc/containerd/conf.d/b.toml", "[grpc]\nuid = 1\n");
+  EXPECT_EQ(test::must(found()).socket, "/run/a.sock");
+  scratch.file("etc/containerd/conf.d/b.toml",
+               "version = 4\n[plugins.\"io.containerd.server.v1.grpc\"]\naddress = \"/run/b.sock\"\n");
+  EXPECT_EQ(test::must(found()).socket, "/run/b.sock");
+  EXPECT_THAT(test::must(found()).notes, testing::IsEmpty());
+  scratch.file("run/containerd/containerd.sock", "");
+  scratch.file("lib/systemd/system/containerd.service", "[Service]\nExecStart=/usr/bin/containerd\n");
+  EXPECT_EQ(test::must(found()).socket, "/run/b.sock");
+  EXPECT_THAT(test::must(found()).notes, testing::ElementsAre(HasSubstr("has not been restarted since")));
+  scratch.file("lib/systemd/system/containerd.service",
+               "[Service]\nExecStart=/usr/bin/containerd -a /run/containerd/containerd.sock\n");
+  EXPECT_EQ(test::must(found()).socket, "/run/containerd/containerd.sock");
+  scratch.file("etc/other.toml", "[grpc]\naddress = \"/run/other.sock\"\n");
+  scratch.remove("lib");
+  EXPECT_EQ(test::must(found({.configuration = "/etc/other.toml"})).socket, "/run/other.sock");
+  scratch.file("etc/containerd/config.toml", "no toml");
+  EXPECT_EQ(test::must(found()).socket, "/run/containerd/containerd.sock");
+}
+
 TEST_F(RuntimePlaceTest, SaysThatItsUnitDoesNotNameIt) {
   scratch.file("usr/bin/containerd", "");
   const auto with = [&](const std::string& line) {
