@@ -227,9 +227,14 @@ Condition of_host_mode(const NodeSnapshot& snapshot, const AcceleratorDescriptio
 }
 
 Condition condition_of(const NodeSnapshot& snapshot, const AcceleratorDescription& description) {
-  for (const vfio::Finding& finding : description.findings)
-    if (finding.answer == vfio::Answer::yes && vfio::rule(finding.rule).of_the_device)
-      return of_obstacle({&finding}, Health::bad);
+  for (const vfio::Finding& finding : description.findings) {
+    if (finding.answer != vfio::Answer::yes || !vfio::rule(finding.rule).of_the_device) continue;
+    Condition condition = of_obstacle({&finding}, Health::bad);
+    for (const StuckWrite& act : snapshot.stuck)
+      if (finding.rule == vfio::RuleId::stuck_write && concerns(act, finding.about.text()))
+        condition.reason += fmt::format(": {} (pid {})", act.act, act.pid);
+    return condition;
+  }
   // The host status may be outdated: it does not apply to a GPU whose mode or driver has changed since.
   if (description.status && description.status->mode == description.mode &&
       description.status->driver == description.function.driver) {

@@ -260,13 +260,12 @@ Result<std::vector<vfio::PciAddress>> choose(const std::vector<Criterion>& crite
   if (!out.empty() || criteria.empty()) return out;
 
   if (there.empty()) {
-    for (const auto& [address, function] : inventory.functions) {
-      if (!rules.only_by_name(function)) continue;
+    if (const vfio::PciFunction* other = gpu_of_another_vendor(inventory, rules)) {
       return fail(
           Errc::not_found, fmt::format("there is no accelerator of {} on this host", rules.whose),
           fmt::format("{} ({}, {}) counts where it or its vendor is named: --device {}, or --vendor {:04x}",
-                      address.text(), vfio::kind_of(function), function.ids(), address.text(),
-                      function.vendor));
+                      other->address.text(), vfio::kind_of(*other), other->ids(), other->address.text(),
+                      other->vendor));
     }
     return out;
   }

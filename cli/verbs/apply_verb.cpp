@@ -80,7 +80,8 @@ VerbOutput show(const Session& session, const policy::Policy& policy, const Node
   add(all, "given_back", "back to the host", any(node.unbound),
       show_rebinds(session, node.unbound, {}, vfio::Direction::back));
   VerbOutput vgpus = show_vgpus(session, node.vgpus, {.policy = &here.resolved});
-  add(all, "vgpus", "vGPUs", !vgpus.text.empty(), std::move(vgpus));
+  const bool shows_vgpus = !vgpus.text.empty();
+  add(all, "vgpus", "vGPUs", shows_vgpus, std::move(vgpus));
   add(all, "given_away", "to vfio", any(node.bound),
       show_rebinds(session, node.bound, {}, vfio::Direction::to_vfio));
   if constexpr (std::is_same_v<Node, host::NodeOutcome>) {

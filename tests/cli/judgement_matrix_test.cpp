@@ -48,7 +48,7 @@ const std::multimap<std::string, std::string>& obstacles() {
       {"r02-b450-chipset-group", "0000:05:00.0 foreign-driver"},
       {"r06-gh200-no-iommu", "0009:01:00.0 iommu-off"},
       {"r08-amd-with-intel-iommu", "0000:01:00.0 iommu-off"},
-      {"r17-unlocked-2070s-and-gtx980", "0000:01:00.0 boot-display"},
+      {"r17-unlocked-2070s-and-gtx980", "0000:07:00.0 boot-display"},
       {"r35-one-of-two-off-the-bus", "0000:01:00.0 off-the-bus"},
   };
   return kObstacles;
@@ -244,8 +244,8 @@ TEST_P(JudgementMatrix, IsWhatAssertCompares) {
 }
 
 INSTANTIATE_TEST_SUITE_P(CaseHosts, JudgementMatrix, testing::ValuesIn(test::described_hosts()),
-                         [](const auto& info) {
-                           std::string name = info.param;
+                         [](const auto& of) {
+                           std::string name = of.param;
                            std::erase_if(
                                name, [](char c) { return std::isalnum(static_cast<unsigned char>(c)) == 0; });
                            return name;

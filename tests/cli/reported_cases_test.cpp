@@ -138,7 +138,7 @@ const std::vector<Row>& rows() {
       {"r35",
        "assert -f @policy/r28-one-of-the-group -c both",
        3,
-       {"GPU 0 (0000:01:00.0): expected passthrough, but it cannot be read", "the host differs"}},
+       {"GPU 0 (0000:01:00.0): expected passthrough, but 0000:01:00.0 cannot be read", "the host differs"}},
       {"r36",
        "vfio plan --device 0000:27:00.0",
        0,
@@ -233,7 +233,10 @@ const std::vector<Row>& rows() {
       {"r22", "vfio plan --device 0000:06:02.0", 0, {"0000:06:02.0  pci-stub -> vfio-pci"}},
 
       // Exports leave out a GPU that no file describes.
-      {"r01", "export", 0, {"GPU 0 (0000:01:00.0): left out: ", "of its card is on", "version: v2"}},
+      {"r01",
+       "export",
+       0,
+       {"GPU 0 (0000:01:00.0): left out: ", "keep the kernel from giving the group to a VM", "version: v2"}},
       {"r19", "export", 0, {"0000:00:02.0): left out: 2 of its 3 virtual functions", "version: v2"}},
       {"r19", "vgpu export", 0, {"0000:00:02.0): left out: 2 of its 3 virtual functions", "version: v1"}},
       {"r22", "export", 0, {"0000:06:00.0): left out: 1 of its 3 virtual functions", "version: v2"}},

@@ -74,7 +74,7 @@ TEST_F(VgpuCounts, OfABoardWithoutATableFollowTheNames) {
 TEST_F(VgpuCounts, AreNotKnownWhereNothingTellsTheMemory) {
   add_unknown_gpu();
   vendor_.set("0000:05:00.4", "1");
-  EXPECT_THAT(ferry({"types"}).out, HasSubstr("1   X9-12Q  NVIDIA X9-12Q  12288 MiB  up to 15   \n"));
+  EXPECT_THAT(ferry({"types"}).out, HasSubstr("1   X9-12Q  NVIDIA X9-12Q  12288 MiB  up to 15   -\n"));
   EXPECT_THAT(ferry({"choose", "--memory", "1GiB"}).out, HasSubstr("up to 15 can still be made"));
   constexpr const char* kWhy = "GPU 0 (0000:05:00.0): whether 2 x X9-12Q fit shows only when they are made\n";
   const auto plan = of_profiles({"plan"}, {"{X9-12Q: 3}"});

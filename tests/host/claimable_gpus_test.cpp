@@ -15,6 +15,7 @@
 #include "mdev/gpu_management.h"
 #include "tests/support/fake_kernel.h"
 #include "tests/support/must.h"
+#include "vfio/judgement/judge.h"
 
 namespace ferry::host {
 namespace {
@@ -87,7 +88,8 @@ class ClaimableGpusTest : public testing::Test {
     gpu().parents.clear();
   }
 
-  ClaimableFacts given() {
+  ClaimableFacts given(const std::set<std::string>& stuck = {}) {
+    node_.findings = vfio::judge_all(node_.inventory, rules_, {.stuck = &stuck}, {.all_shed = true}, dra_);
     return {.node = node_,
             .models = models_,
             .rules = rules_,
@@ -240,7 +242,7 @@ TEST_F(ClaimableGpusTest, KeepsAGpuWithAClaimWhoseClassCannotBeRead) {
   node_.inventory.groups[5] = {kSound};
   const api::ClaimableGpu one = claimable();
   EXPECT_EQ(one.health, api::GpuHealth::unhealthy);
-  EXPECT_EQ(one.reason, "it cannot be read: Too many open files");
+  EXPECT_EQ(one.reason, kGpu.text() + " cannot be read: Too many open files");
   EXPECT_EQ(one.vendor, 0x10de);
   EXPECT_EQ(one.iommu_group, 5U) << "the counters are those of the group";
   EXPECT_EQ(one.types, before_.front().types);
@@ -309,7 +311,7 @@ TEST_F(ClaimableGpusTest, IsUnhealthyWithTheReason) {
   set(function);
   const api::ClaimableGpu one = claimable();
   EXPECT_EQ(one.health, api::GpuHealth::unhealthy);
-  EXPECT_EQ(one.reason, "it cannot be read: off the bus");
+  EXPECT_EQ(one.reason, kGpu.text() + " cannot be read: off the bus");
   EXPECT_EQ(one.product, before_.front().product);
   EXPECT_EQ(one.vendor, 0x10de) << "its published devices keep their attributes";
   EXPECT_THAT(names(one.types), ElementsAre("T4-4Q", "T4-8Q"));
@@ -318,11 +320,11 @@ TEST_F(ClaimableGpusTest, IsUnhealthyWithTheReason) {
 TEST_F(ClaimableGpusTest, IsUnhealthyWhileAWriteIsStuck) {
   before_ = {claimable()};
   gpu().parents.front().types.clear();
-  ClaimableFacts facts = given();
+  ClaimableFacts facts = given({kSound.text()});
   facts.stuck = {kSound};
   const api::ClaimableGpu one = claimable_gpus(facts).at(0);
   EXPECT_EQ(one.health, api::GpuHealth::unhealthy);
-  EXPECT_EQ(one.reason, "a write to 0000:05:00.1 has not returned from the kernel");
+  EXPECT_EQ(one.reason, "an earlier write to 0000:05:00.1 has not returned from the kernel");
   EXPECT_THAT(names(one.types), ElementsAre("T4-4Q", "T4-8Q"));
 }
 
@@ -364,7 +366,7 @@ TEST_F(ClaimableGpusTest, IsForNoClaimWithoutAGroup) {
     const api::ClaimableGpu one = claimable();
     EXPECT_FALSE(one.whole);
     EXPECT_EQ(one.health, api::GpuHealth::unhealthy);
-    EXPECT_EQ(one.reason, "it has no IOMMU group");
+    EXPECT_THAT(one.reason, HasSubstr("is in no IOMMU group"));
   }
 }
 

@@ -110,6 +110,7 @@ TEST_F(NodeDescriptionTest, AGpuWithSriovAndWithoutVirtualFunctionsIsJudgedAsAWh
   EXPECT_EQ(of(snapshot, "0000:3b:00.0").condition.word, "free");
   snapshot.inventory.functions.at(address).sriov_numvfs = 0;
   gpu->framework = &mdev::vendor_vfio();
+  gpu->obstacle.clear();
   EXPECT_EQ(of(snapshot, "0000:3b:00.0").condition.word, "free") << "its driver makes vGPUs";
 }
 

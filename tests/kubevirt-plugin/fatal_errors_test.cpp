@@ -56,7 +56,7 @@ TEST_F(FatalErrorsTest, LearnsTheBindingByItself) {
 
 // Its group is in the way, or it cannot be read: the next process may be the first to look at it.
 TEST_F(FatalErrorsTest, HandsOnWhatItHasNotLookedAt) {
-  const api::FatalErrorsOf handed = {.function = "0000:02:00.0", .since = 2, .binding = 31207};
+  const FatalErrorsOf handed = {.function = "0000:02:00.0", .since = 2, .binding = 31207};
   errors.remember(handed);
   EXPECT_EQ(with_count(1), "");
   EXPECT_THAT(errors.found(), testing::ElementsAre(handed));

@@ -493,7 +493,8 @@ TEST_F(PluginTest, KnowsWhichGpusItsPredecessorFoundWithFatalErrors) {
   EXPECT_TRUE(allocatable(kGpu, 1));
   EXPECT_TRUE(advertised_becomes([](const auto& file) {
     return file["resources"][0]["devices"][0]["reason"] ==
-           "2 fatal PCIe errors since it was advertised (/sys/bus/pci/devices/0000:01:00.0/aer_dev_fatal)";
+           "0000:01:00.0 had 2 fatal PCIe errors since it was advertised "
+           "(/sys/bus/pci/devices/0000:01:00.0/aer_dev_fatal)";
   }));
 }
 

@@ -136,6 +136,7 @@ TEST(PolicyComparison, WantsADriverOnAGpuOfTheHost) {
   EXPECT_THAT(host.differences(policy("  - {devices: [7], mode: host}\n")), ElementsAre(""))
       << "no item is for it";
   host.vgpus.gpus[0].function.problem = Error{.code = {}, .message = "it reads all ones"};
+  host.inventory.functions.at(host.vgpus.gpus[0].address()) = host.vgpus.gpus[0].function;
   EXPECT_THAT(host.differences(policy(kAllOfTheHost)), ElementsAre(HasSubstr("it reads all ones")));
 }
 

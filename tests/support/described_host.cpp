@@ -61,6 +61,7 @@ struct Description {
   std::string command_line;
   std::string release = "6.1.0-described";
   bool iommu = true;
+  bool acpi = true;  ///< false: a device tree describes the host
   bool vgpu_host_driver = false;
   std::map<std::string, Driver> drivers;
   std::vector<Function> functions;
@@ -133,6 +134,8 @@ void read_line(const std::string& line, Description& out) {
     out.command_line = rest_after(line, 1);
   } else if (kind == "release") {
     out.release = words.at(1);
+  } else if (kind == "noacpi") {
+    out.acpi = false;
   } else if (kind == "vgpuhost") {
     out.vgpu_host_driver = true;
   } else if (kind == "driver") {
@@ -288,7 +291,7 @@ class Writer {
     tree_.file("proc/cpuinfo", std::string("processor\t: 0\n") + maker.cpuinfo);
     tree_.file("proc/interrupts",
                fmt::format("           CPU0\n  24:          0  {}  x\n", maker.interrupts));
-    tree_.file(std::string("sys/firmware/acpi/tables/") + maker.table, "");
+    if (host_.acpi) tree_.file(std::string("sys/firmware/acpi/tables/") + maker.table, "");
     if (!host_.iommu) return;
     const std::string iommu = std::string("sys/devices/virtual/iommu/") + maker.iommu;
     tree_.directory(iommu);
@@ -323,6 +326,7 @@ class Writer {
     for (const char* name : {"boot_vga"}) {
       if (const std::string value = function.get(name); !value.empty()) attribute(name, value);
     }
+    if (const std::string power = function.get("power"); !power.empty()) attribute("power_state", power);
     if (const std::string reset = function.get("reset"); !reset.empty()) {
       attribute("reset_method", reset);
       attribute("reset", "");

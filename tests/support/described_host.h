@@ -17,10 +17,11 @@ namespace ferry::test {
 ///   iommu off                          the host has no active IOMMU, and no groups
 ///   cmdline WORDS                      the kernel's command line
 ///   release R                          the kernel's release
+///   noacpi                             a device tree describes the host, and no ACPI table
 ///   vgpuhost                           driver nvidia is a vGPU host driver
 ///   driver NAME [vfio] [module=M]      a loaded driver; the drivers of the functions need no such line
 ///   fn ADDRESS CLASS VENDOR:DEVICE [KEY=VALUE...]
-///       group= drv= sub=VENDOR:DEVICE numa= rev= reset= override= boot_vga= totalvfs= consumers=A,B
+///       group= drv= sub=VENDOR:DEVICE numa= rev= reset= power= override= boot_vga= totalvfs= consumers=A,B
 ///       up=ADDRESS (bridge above) pf=ADDRESS (physical function) port=root|up|down dead=1 (off the bus)
 ///   mdev ADDRESS TYPE MIB MAX AVAILABLE NAME...       a type of mediated devices that the function offers
 ///   ctype ADDRESS ID NAME...           a type that the virtual functions of a GPU can create (vendor VFIO)
