@@ -141,8 +141,9 @@ TEST_F(Crio, WithoutItsProgramThePlanSaysSo) {
   FoundRuntime runtime = found_runtime();
   runtime.program.reset();
   runtime.no_program = "there is no /usr/bin/crio";
-  EXPECT_THAT(must(plan_runtime(host, runtime, ours)).notes,
-              ElementsAre(testing::AllOf(HasSubstr("model of CRI-O alone"), HasSubstr("no /usr/bin/crio"))));
+  EXPECT_THAT(
+      must(plan_runtime(host, runtime, ours)).notes,
+      ElementsAre(testing::AllOf(HasSubstr("only Ferry's model of CRI-O"), HasSubstr("no /usr/bin/crio"))));
 }
 
 TEST(CrioConfig, HasItsBuiltInRuntimesWhereTheyAreComments) {

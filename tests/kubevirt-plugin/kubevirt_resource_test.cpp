@@ -257,7 +257,7 @@ TEST_F(KubeVirtTest, TakesTheRunningPluginsWordForWhatIsUnfit) {
   EXPECT_EQ(check("can-be-given", "0000:01:00.0").found, "its CDI file cannot be written");
   add_gpu("0000:01:00.1", 15, "nouveau");
   EXPECT_THAT(reported(), testing::ElementsAre("0000:01:00.0")) << "once, by what the host shows";
-  EXPECT_THAT(check("can-be-given", "0000:01:00.0").found, HasSubstr("0000:01:00.1 (nouveau)"));
+  EXPECT_THAT(check("can-be-given", "0000:01:00.0").found, HasSubstr("0000:01:00.1 (GPU, driver nouveau)"));
 }
 
 TEST_F(KubeVirtTest, SaysThatTheGateIommufdKeepsVmsFromANodeWithoutIt) {
@@ -329,7 +329,7 @@ TEST_F(KubeVirtTest, NamesWhatIsInTheWay) {
   add_gpu("0000:01:00.0", 15, "vfio-pci", "10de:24fa");
   EXPECT_EQ(check("names-as-usual").verdict, Verdict::warn);
   add_gpu("0000:01:00.1", 15, "nouveau");
-  EXPECT_THAT(check("can-be-given", "0000:01:00.0").found, HasSubstr("0000:01:00.1 (nouveau)"));
+  EXPECT_THAT(check("can-be-given", "0000:01:00.0").found, HasSubstr("0000:01:00.1 (GPU, driver nouveau)"));
   add_gpu("0000:02:00.0", 16);
   kernel.remove("dev/vfio/16");
   EXPECT_THAT(check("can-be-given", "0000:02:00.0").found, HasSubstr("/dev/vfio/16"));

@@ -64,8 +64,8 @@ TEST_F(ScannerTest, AdvertisesNoGpuOfAGroupThatCannotBeOpened) {
   EXPECT_THAT(
       offer.not_advertised,
       ElementsAre(NotAdvertised{"0000:01:00.0",
-                                "0000:01:00.1 (snd_hda_intel) shares its IOMMU group 15 and is not on a "
-                                "vfio driver"}));
+                                "0000:01:00.1 (audio, driver snd_hda_intel) keeps the kernel from giving "
+                                "the group to a VM"}));
 }
 
 TEST_F(ScannerTest, MindsNeitherDriverlessMembersNorBridges) {
@@ -92,9 +92,10 @@ TEST_F(ScannerTest, AdvertisesNoGpuBesideABridgeWhoseDriverKeepsTheGroup) {
   add_gpu("0000:01:00.0", 15);
   const auto device = only_device();
   kernel.link("sys/devices/pci0000:00/0000:00:01.0/driver", "../../../bus/pci/drivers/shpchp");
-  const std::string reason = "0000:00:01.0 (shpchp) shares its IOMMU group 15 and is not on a vfio driver";
+  const std::string reason =
+      "0000:00:01.0 (bridge, driver shpchp) keeps the kernel from giving the group to a VM";
   EXPECT_THAT(scan().not_advertised, ElementsAre(NotAdvertised{"0000:01:00.0", reason}));
-  EXPECT_EQ(refusal(device), reason);
+  EXPECT_EQ(refusal(device), "0000:00:01.0 (shpchp) shares its IOMMU group 15 and is not on a vfio driver");
 }
 
 TEST_F(ScannerTest, AdvertisesAGpuWithAFatalErrorUnhealthyUntilItIsBoundAnew) {
@@ -104,7 +105,7 @@ TEST_F(ScannerTest, AdvertisesAGpuWithAFatalErrorUnhealthyUntilItIsBoundAnew) {
   EXPECT_EQ(only_device().problem, "") << "what was before its time is past";
   kernel.file(counter, "Undefined 0\nDLP 3\nTOTAL_ERR_FATAL 3\n");
   EXPECT_EQ(only_device().problem,
-            "1 fatal PCIe error since it was advertised "
+            "0000:01:00.0 had 1 fatal PCIe error since it was advertised "
             "(/sys/bus/pci/devices/0000:01:00.0/aer_dev_fatal)");
   EXPECT_NE(only_device().problem, "");
   ASSERT_TRUE(kernel.write_attribute("sys/bus/pci/drivers/vfio-pci/unbind", "0000:01:00.0"));

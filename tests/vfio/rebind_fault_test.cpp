@@ -445,9 +445,19 @@ TEST_P(EveryChange, ThatIsTheLastBeforeDeathLeavesTheOtherWayOpen) {
   const auto turned = host_.apply(was_binding ? Direction::back : Direction::to_vfio);
   ASSERT_TRUE(turned);
   EXPECT_FALSE(any(turned, Status::failed));
-  EXPECT_EQ(state_of(host_.kernel), was_binding ? original_ : rebound_);
+  // A function without a driver that the bind has not reached stays without one.
+  const auto expect_home = [&] {
+    for (const auto& [name, state] : state_of(host_.kernel)) {
+      EXPECT_THAT(state, testing::AnyOf(original_.at(name), home_.at(name))) << name;
+    }
+  };
+  if (was_binding) {
+    expect_home();
+  } else {
+    EXPECT_EQ(state_of(host_.kernel), rebound_);
+  }
   ASSERT_TRUE(host_.apply(Direction::back));
-  EXPECT_EQ(state_of(host_.kernel), home_);
+  expect_home();
 }
 
 /// A file of Ferry's own cannot hang: then the run simply went on.
