@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <ranges>
 #include <set>
 #include <string_view>
 
@@ -47,13 +48,16 @@ std::string fine(std::string_view check, const Inventory& inventory, const Accel
 Check answered(Check check, const std::vector<const Finding*>& findings) {
   const Finding& gravest = *findings.front();
   std::vector<std::string> texts;
+  std::string advice = "see what driver the named device is on, and keep it from loading";
+  for (const Finding* finding : findings | std::views::reverse)
+    if (finding->answer == gravest.answer && !finding->advice.empty()) advice = finding->advice;
   for (const Finding* finding : findings)
     if (finding->answer == gravest.answer && std::ranges::find(texts, finding->text) == texts.end())
       texts.push_back(finding->text);
   std::string found = fmt::format("{}", fmt::join(texts, "; "));
-  if (gravest.answer == Answer::not_looked) return std::move(check).unknown(std::move(found), gravest.advice);
-  return rule(gravest.rule).warns ? std::move(check).warned(std::move(found), gravest.advice)
-                                  : std::move(check).failed(std::move(found), gravest.advice);
+  if (gravest.answer == Answer::not_looked) return std::move(check).unknown(std::move(found), advice);
+  return rule(gravest.rule).warns ? std::move(check).warned(std::move(found), advice)
+                                  : std::move(check).failed(std::move(found), advice);
 }
 
 }  // namespace

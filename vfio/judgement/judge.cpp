@@ -132,7 +132,7 @@ class Judgement {
     if (function.is_bridge() || function.pci_class() == PciClass::host_bridge) {
       return add(RuleId::foreign_driver, function,
                  fmt::format("the group is blocked by the driver of bridge {}", describe(function)),
-                 "see what driver the bridge is on, and keep it from loading");
+                 "");
     }
     strangers_.push_back(&function);
   }

@@ -205,8 +205,9 @@ step "the VMs end, and hostd finishes the change"
 stop_virt_launcher gpu
 stop_virt_launcher vgpu
 kubelet-standin release --dir $plugins "$(dev gpu-a)" "$uuid" > released.json
-settles ready
-agent "hostd has answered" "state: ready"
+wait_for "[[ \$(snapshot) == \$(cat before) && -z \$(vgpus) ]]" 400 || fail "hostd does not finish: $(snapshot; cat hostd.log)"
+settles blocked # two GPUs have no driver of the host
+agent "hostd has answered" "state: blocked"
 run ferry status
 expect_equal "no vGPU is left" "" "$(vgpus)"
 expect_equal "every function is on the driver it had" "$(cat before)" "$(snapshot)"
