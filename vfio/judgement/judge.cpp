@@ -131,8 +131,7 @@ class Judgement {
     if (is_another) return others_.push_back(&function);
     if (function.is_bridge() || function.pci_class() == PciClass::host_bridge) {
       return add(RuleId::foreign_driver, function,
-                 fmt::format("the group is blocked by the driver of bridge {}", describe(function)),
-                 "");
+                 fmt::format("the group is blocked by the driver of bridge {}", describe(function)), "");
     }
     strangers_.push_back(&function);
   }
