@@ -95,7 +95,7 @@ struct AcceleratorStatus {
   std::string hint;
   std::vector<ReportedUser> users;  ///< of blocked
   bool only_in_use = false;         ///< of blocked: device users are the only obstacle
-  /// Those of its unit, the gravest first. Absent: a former hostd wrote none.
+  /// The findings of its unit, the gravest first. Absent: an older hostd wrote none.
   std::optional<std::vector<ReportedFinding>> findings = {};
   std::vector<VgpuStatus> vgpus;
   /// Further vGPUs that can be created now, by type. Empty: the GPU cannot be divided, or not yet.

@@ -114,9 +114,16 @@ Result<NumberedPolicy> resolve_numbers(const HostFs& host, policy::Policy policy
       continue;
     }
     const std::size_t before = items.size();
-    for (const std::int64_t number : std::exchange(item.gpus.indices, {kNoGpu}))
-      if (const auto gpu = out.numbers.find(number); gpu != out.numbers.end())
-        items.emplace_back(item).gpus.only = gpu->second;
+    const bool names =
+        !item.gpus.filters.empty() || !item.selection.addresses.empty() || !item.selection.vendors.empty();
+    for (const std::int64_t number : std::exchange(item.gpus.indices, {kNoGpu})) {
+      const auto gpu = out.numbers.find(number);
+      if (gpu == out.numbers.end()) continue;
+      // Another item of the policy may name it: it has an index then, which selects it for no other item.
+      const mdev::VgpuGpu* const there = vgpus.find(gpu->second);
+      if (there != nullptr && there->by_name && !names) continue;
+      items.emplace_back(item).gpus.only = gpu->second;
+    }
     if (items.size() == before) items.push_back(std::move(item));
   }
   policy.items = std::move(items);

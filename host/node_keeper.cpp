@@ -290,10 +290,12 @@ Round NodeKeeper::keep_without_desired_state() {
   return std::move(result.round);
 }
 
-void NodeKeeper::doubt_sleepers() {
+void NodeKeeper::heed_plugin() {
   const auto listed = advertised();
-  if (!listed || listed->generation == doubted_at_) return;
-  doubted_at_ = listed->generation;
+  if (!listed || listed->generation == heeded_) return;
+  heeded_ = listed->generation;
+  // The plugin passes them on over restarts of both.
+  for (const auto& errors : listed->fatal_errors) watch_.errors.remember(errors);
   const auto is_sick = [](const api::AdvertisedDevice& device) {
     return !device.healthy && !device.awaits_release;
   };
@@ -301,7 +303,7 @@ void NodeKeeper::doubt_sleepers() {
 }
 
 Round NodeKeeper::keep_desired_state(DesiredState desired) {
-  doubt_sleepers();
+  heed_plugin();
   RoundSnapshot snapshot;
   snapshot.desired = mark_of(desired);
   auto plain = make_context_(uses_);

@@ -187,9 +187,9 @@ class NodeKeeper : Pinned {
   /// them yet.
   bool knows_allocations();
 
-  /// Lets the next scan wake the sleeping GPUs once more if new lists of the plugin have an Unhealthy device:
-  /// its Allocate may have found a GPU off the bus.
-  void doubt_sleepers();
+  /// Takes the fatal errors of new lists of the plugin. If such a list has an Unhealthy device, the next scan
+  /// wakes the sleeping GPUs once more: Allocate may have found a GPU off the bus.
+  void heed_plugin();
 
   /// Absent also if it cannot be read: StillAdvertisedProbe then permits no change.
   std::optional<api::AdvertisedResources> advertised() const;
@@ -202,7 +202,7 @@ class NodeKeeper : Pinned {
   const KeeperSettings settings_;
   KeeperMemory memory_;
   BusWatch watch_;
-  std::uint64_t doubted_at_ = 0;  // generation of the plugin's lists at the last doubt
+  std::uint64_t heeded_ = 0;  // generation of the plugin's lists that heed_plugin() has read
   StatusFile status_;
   ClaimableGpusFile claimable_;
 };

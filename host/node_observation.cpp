@@ -108,7 +108,7 @@ Result<ScannedNode> scan_node(const NodeContext& context, BusWatch* watch, const
     watch->bus.look(context.fs(), members, node.inventory);
     for (mdev::VgpuGpu& gpu : node.vgpus.gpus) gpu.function = *node.inventory.find(gpu.address());
     for (const auto& [address, function] : node.inventory.functions) {
-      if (!rules.match(function) || !vfio::on_vfio_driver(function)) continue;
+      if (!vfio::on_vfio_driver(function)) continue;  // companions count with their GPU
       if (std::string problem = watch->errors.problem(context.fs(), address); !problem.empty())
         errors.emplace(address, std::move(problem));
     }

@@ -38,7 +38,7 @@ class GuardedProbes {
   vfio::UseProbe& open_;
 };
 
-/// What a process that scans often remembers for its judgement.
+/// The memory of a process that scans often, for its judgement.
 struct BusWatch {
   vfio::BusMemory bus;
   vfio::FatalErrors errors;

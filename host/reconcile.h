@@ -120,7 +120,7 @@ struct RoundSnapshot {
   std::optional<NodeOutcome> outcome = {};  ///< of the attempt; absent: it could not begin
   std::optional<Error> error = {};          ///< of the attempt, or of the roll back of a killed run
   bool in_vain = false;                     ///< the attempt has not led to the desired state
-  /// Of Stage::finished: `node` has other GPUs or drivers than the plan knew (is_outdated()). The plan and
+  /// In Stage::finished: `node` has other GPUs or drivers than the plan knew (is_outdated()). The plan and
   /// the attempt then prove nothing, and the next round plans again at once.
   bool is_outdated = false;
   std::optional<Error> gone_gpus = {};  ///< GPUs of the policy's numbers that are gone (NumberedPolicy::gone)

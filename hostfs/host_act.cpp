@@ -99,11 +99,14 @@ struct Start {
   std::string path = "PATH=/usr/sbin:/usr/bin:/sbin:/bin";
   std::string language = "LC_ALL=C";
   const std::array<char*, 3> environment = {path.data(), language.data(), nullptr};
-  // The program outlives this process and its parent if they are killed: it records itself, and keeps the
-  // lock.
+  // A program without a time limit outlives this process and its parent if they are killed: it records
+  // itself, and keeps the lock.
   start.recorder->is_done_by(::getpid());
   if (const int kept = start.recorder->descriptor(); kept >= 0) ::fcntl(kept, F_SETFD, 0);
-  if (start.own_group) ::setpgid(0, 0);
+  if (start.own_group) {
+    ::setpgid(0, 0);
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // without its killer it would run for good
+  }
   // Standard input of this process is the socket to the parent.
   const int nothing = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
   if (nothing >= 0 && ::dup2(nothing, STDIN_FILENO) == STDIN_FILENO &&

@@ -473,7 +473,9 @@ Result<ChosenUnits> select(const SelectionOptions& options, const vfio::Inventor
     if (!chosen) return fail(chosen.error());
     add_filtered(*chosen, options, inventory, vgpus, record, direction, out);
     const auto counts = [&](const auto& entry) { return out.rules.match(entry.second); };
-    if (std::ranges::none_of(inventory.functions, counts)) out.nothing = no_gpus(inventory, out.rules);
+    // Functions of a GPU that is gone may still be on vfio by record.
+    if (out.request.accelerators.empty() && std::ranges::none_of(inventory.functions, counts))
+      out.nothing = no_gpus(inventory, out.rules);
   }
   if (auto r = add_devices(options, inventory, record, direction, out); !r) return fail(std::move(r).error());
   if (auto r = add_groups(options, inventory, rules, out); !r) return fail(std::move(r).error());

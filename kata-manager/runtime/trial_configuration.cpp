@@ -144,8 +144,11 @@ class ApartConfiguration {
       const std::string real = text_at(server, {key});
       const auto colon = real.rfind(':');
       if (real.empty()) continue;
-      if (real.starts_with('/') || colon == std::string::npos) {
-        server[key] = text(socket_in_place_of(real, name));
+      const bool is_tcp =
+          std::string_view(key) == "tcp_address" || name.ends_with("metrics") || name.ends_with("tcp");
+      if (real.starts_with('/') || colon == std::string::npos || !is_tcp) {
+        // containerd takes any other address as a path, from the root that it runs in.
+        server[key] = text(socket_in_place_of(real.starts_with('/') ? real : "/" + real, name));
       } else if (whole_number<std::uint16_t>(std::string_view(real).substr(colon + 1))) {
         server[key] = text(real.substr(0, colon) + ":0");
       }

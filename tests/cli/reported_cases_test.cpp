@@ -242,7 +242,7 @@ const std::vector<Row>& rows() {
       {"r22", "export", 0, {"0000:06:00.0): left out: 1 of its 3 virtual functions", "version: v2"}},
       {"r22", "vgpu export", 0, {"0000:06:00.0): left out: 1 of its 3 virtual functions", "version: v1"}},
       {"r35", "export", 0, {"left out: ", "version: v2"}},
-      // One answer of a host without a GPU; the display of its hypervisor is none.
+      // A host without a GPU has one answer; the display of its hypervisor is no GPU.
       {"r31", "doctor -v", 0, {"passthrough: not applicable: there are no GPUs on this host"}, {"IOMMU"}},
       {"r31", "doctor --for vgpu,kubevirt,dra", 0, {"not applicable: there are no GPUs on this host"}},
       {"r31", "vfio plan --all", 0, {"nothing to do: there are no GPUs on this host"}, {"IOMMU"}},

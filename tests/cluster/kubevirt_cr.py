@@ -37,7 +37,8 @@ DEFINITION = {
                 "imagePullPolicy": {"type": "string"},
                 "configuration": {"type": "object", "properties": {
                     "developerConfiguration": {"type": "object", "properties": {
-                        "featureGates": {"type": "array", "items": {"type": "string"}}}},
+                        "featureGates": {"type": "array", "items": {"type": "string"}},
+                        "disabledFeatureGates": {"type": "array", "items": {"type": "string"}}}},
                     "mediatedDevicesConfiguration": {"type": "object", "properties": {"enabled": {"type": "boolean"}}},
                     "permittedHostDevices": {"type": "object", "properties": {
                         "pciHostDevices": list_of("pciVendorSelector"),

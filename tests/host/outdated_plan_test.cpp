@@ -160,7 +160,7 @@ TEST_F(ChangingHost, IsPlannedAgainWithoutEndOnlyWithPauses) {
   EXPECT_EQ(result.memory.replans, 0U) << "the host is quiet again";
 }
 
-// What the plan itself does, done or half done, is no change by another program.
+// The plan's own changes, done or half done, are no change by another program.
 TEST_F(ChangingHost, KnowsThePlansOwnChanges) {
   const auto scan = [&] {
     return must(scan_node(context({.for_rebinds = users_, .for_vgpus = users_, .open_nodes = users_})));

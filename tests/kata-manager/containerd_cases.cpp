@@ -99,7 +99,7 @@ struct Edit {
   std::function<void(std::string& text)> make;
 };
 
-/// What programs and people do to the file that `containerd config default` writes.
+/// Programs and people make these changes to the file that `containerd config default` writes.
 const std::map<std::string, Edit>& edits() {
   static const std::map<std::string, Edit> all = {
       {"comments", {"then commented on in odd places", [](std::string& text) { text = commented_on(text); }}},

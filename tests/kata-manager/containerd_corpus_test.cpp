@@ -131,7 +131,7 @@ std::string lines_of(const FileChange& change, const std::filesystem::path& fold
          (is == was ? "" : ", behind a line end") + (returns == 0 ? "" : ", with CRLF") + "\n" + lines;
 }
 
-/// What is planned for a case.
+/// The plan of a case.
 std::string outcome_of(const Result<RuntimePlan>& plan, const CaseHost& at, const std::string& release) {
   if (!plan) {
     std::string out = plan.error().message + "\n";
@@ -211,7 +211,7 @@ TEST(RealFiles, GetTheseLines) {
   upgraded.expect_as_in("real-upgraded.txt");
 }
 
-// And into each case of the corpus, by a release of each family.
+// Each case of the corpus gets it, too, by a release of each family.
 TEST(CorpusFiles, GetTheseLines) {
   const std::vector<RuntimeHandler> alone = {ours()[1]};
   Outcomes installed;

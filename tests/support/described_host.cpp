@@ -344,7 +344,7 @@ class Writer {
       const std::string devlink =
           fmt::format("sys/devices/virtual/devlink/pci:{}--pci:{}", function.address, consumer);
       tree_.directory(devlink);
-      link(path + "/consumer:pci:" + consumer, devlink);
+      link(fmt::format("{}/consumer:pci:{}", path, consumer), devlink);
     }
   }
 
@@ -363,8 +363,11 @@ class Writer {
   /// The header and a PCI Express capability at 0x78, which is as much of it as Ferry reads of such hosts.
   std::string config_space(const Function& function, const std::string& subsystem) const {
     constexpr std::size_t kExtended = 4096;
-    if (function.get("dead") == "1") return std::string(64, '\xff');
     std::string out(kExtended, '\0');
+    if (function.get("dead") == "1") {
+      out.assign(64, '\xff');
+      return out;
+    }
     const auto byte = [&](std::size_t at, std::size_t value) { out[at] = static_cast<char>(value); };
     const auto word = [&](std::size_t at, const std::string& hex) {
       const unsigned long value = std::stoul(hex, nullptr, 16);

@@ -117,12 +117,14 @@ void BusMemory::look(const HostFs& host, std::span<const PciAddress> functions, 
     const std::uint64_t binding = binding_of(host, address);
     auto known = seen_.find(address);
     if (known == seen_.end() || known->second.ids != function.ids() || known->second.binding != binding) {
+      const bool readable = !function.problem;
       wake(host, function);
-      known = seen_.insert_or_assign(address, Seen{function.ids(), binding, {}}).first;
-      if (function.bus == BusLook::all_ones) known->second.problem = function.problem;
+      if (function.bus == BusLook::asleep) continue;  // its folder could not be opened
+      known = seen_.insert_or_assign(address, Seen{function.ids(), binding, function.bus, {}}).first;
+      if (readable) known->second.problem = function.problem;
       continue;
     }
-    function.bus = known->second.problem ? BusLook::all_ones : BusLook::answers;
+    function.bus = known->second.bus;
     if (!function.problem) function.problem = known->second.problem;
   }
 }

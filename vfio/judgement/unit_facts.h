@@ -50,6 +50,7 @@ class BusMemory {
   struct Seen {
     std::string ids;
     std::uint64_t binding = 0;
+    BusLook bus = BusLook::asleep;
     std::optional<Error> problem;  ///< absent: it has answered
   };
   std::map<PciAddress, Seen> seen_;
