@@ -161,5 +161,27 @@ TEST_F(NumberedGpus, GoToClaimsByTheirNumbersToo) {
   EXPECT_THAT(mdev_.devices_on(kThird), testing::SizeIs(1));
 }
 
+// The last item gives the other vendor's GPU the number 3, which the first one must not take.
+TEST_F(NumberedGpus, SelectNoGpuThatOnlyAnotherItemNames) {
+  kernel_.add_driver({.name = "amdgpu"});
+  for (const char* ids : {"1002:744c", "8086:56c0"}) {
+    constexpr const char* kOther = "0000:0a:00.0";
+    kernel_.add_function(
+        {.address = kOther, .ids = ids, .class_code = 0x030200, .group = 10, .driver = "amdgpu"});
+    for (const char* other :
+         {"address: 0000:0a:00.0, model: none", "vendor: amd, model: none", "vendor: intel, model: none"}) {
+      want(std::string("  - {devices: [0, 3], mode: passthrough}\n  - {devices: all, mode: host, ") + other +
+           "}\n");
+      rounds();
+      EXPECT_EQ(kernel_.driver_of(kOther), "amdgpu") << ids << ", " << other;
+      EXPECT_EQ(kernel_.driver_of(kFirst), "vfio-pci");
+    }
+    want("  - {devices: [3], mode: passthrough, address: '0000:0a:00.0'}\n");
+    rounds();
+    EXPECT_EQ(kernel_.driver_of(kOther), "vfio-pci") << "the item itself names it";
+    kernel_.remove_function(kOther);
+  }
+}
+
 }  // namespace
 }  // namespace ferry::host

@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
+#include "api/advertised_resources.h"
 #include "api/host_status.h"
 #include "hostfs/locks.h"
 #include "tests/host/keeper_node.h"
@@ -61,6 +62,38 @@ TEST_F(NodeKeeperTest, TakesNoAnswerToAnEarlierFile) {
   file["state_generation"] = state().generation;
   kernel_.file("run/ferry/plugin/advertised.json", file.dump());
   EXPECT_EQ(round().phase, api::NodePhase::ready);
+}
+
+// The plugin has counted from before hostd's start, so a restart of hostd heals no GPU.
+TEST_F(NodeKeeperTest, TakesFatalErrorsThatThePluginHasFound) {
+  want(kAllAway);
+  EXPECT_EQ(rounds().phase, api::NodePhase::ready);
+  kernel_.file(std::string("sys/bus/pci/devices/") + kFirst + "/aer_dev_fatal", "TOTAL_ERR_FATAL 2\n");
+  NodeKeeper next = make_keeper();
+  EXPECT_EQ(next.round().phase, api::NodePhase::ready) << "it has not seen them come";
+  api::AdvertisedResources listed;
+  listed.generation = 7;
+  listed.fatal_errors = {{.function = kFirst, .since = 1, .binding = 0}};
+  kernel_.file("run/ferry/plugin/advertised.json", api::advertised_resources_text(listed));
+  NodeKeeper last = make_keeper();
+  EXPECT_EQ(last.round().phase, api::NodePhase::blocked);
+  EXPECT_EQ(last.round().phase, api::NodePhase::blocked) << "the same lists once more";
+}
+
+// The audio function of a card is no GPU, and a VM gets it with its card.
+TEST_F(NodeKeeperTest, SeesFatalErrorsOfAFunctionBesideTheGpu) {
+  kernel_.add_function({.address = "0000:05:00.1",
+                        .ids = "10de:0fb9",
+                        .class_code = 0x040300,
+                        .group = 5,
+                        .driver = "nvidia"});
+  want(kAllAway);
+  EXPECT_EQ(rounds().phase, api::NodePhase::ready);
+  const std::string errors = "sys/bus/pci/devices/0000:05:00.1/aer_dev_fatal";
+  kernel_.file(errors, "TOTAL_ERR_FATAL 0\n");
+  EXPECT_EQ(round().phase, api::NodePhase::ready);
+  kernel_.file(errors, "TOTAL_ERR_FATAL 1\n");
+  EXPECT_EQ(round().phase, api::NodePhase::blocked);
 }
 
 TEST_F(NodeKeeperTest, CountsOnFromWhereThePluginIs) {

@@ -392,6 +392,18 @@ TEST_F(Sleeper, IsWokenOnceForABindingAndAgainAfterADoubt) {
   EXPECT_EQ(looked(memory), BusLook::answers);
 }
 
+TEST_F(Sleeper, ThatCannotBeReadStaysUnreadable) {
+  for (const std::string& header : {std::string(), std::string(5, '\0'), std::string(64, '\x7e')}) {
+    kernel_.file(dir() + "/config", header);
+    BusMemory memory;
+    for (const char* look : {"first", "second"}) {
+      Inventory inventory = must(scan(kernel_));
+      memory.look(kernel_, std::vector<PciAddress>{at(kGpu)}, inventory);
+      EXPECT_TRUE(inventory.find(at(kGpu))->problem) << look << " look at " << header.size() << " bytes";
+    }
+  }
+}
+
 TEST_F(Sleeper, IsReadIfItsPowerManagementCallsItActive) {
   off_the_bus(true);
   kernel_.file(dir() + "/power/runtime_status", "active\n");
