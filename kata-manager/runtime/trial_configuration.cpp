@@ -89,6 +89,7 @@ class ApartConfiguration {
     for (const std::string& server : sections_of(kServers))
       keep_server_apart(table_at(plugins(), {server}), server);
     keep_cri_apart();
+    keep_differs_apart();
     keep_plugins_apart();
     for (const char* key :
          {"cgroup", "imports", "oom_score", "plugin_dir", "proxy_plugins", "stream_processors", "temp"})
@@ -194,6 +195,7 @@ class ApartConfiguration {
   void keep_entry_apart(TomlTable& entry) {
     if (const std::string name = text_at(entry, {"snapshotter"}); !name.empty())
       entry["snapshotter"] = text(snapshotter(name));
+    if (is_proxy(text_at(entry, {"differ"}))) entry.erase("differ");
     for (const char* key : {"conf_dir", "cni_conf_dir"})
       if (const std::string real = text_at(entry, {key}); !real.empty())
         entry[key] = folder_in_place_of(real, "cni");
@@ -239,9 +241,43 @@ class ApartConfiguration {
     section["unpack_config"] = {std::move(all)};
   }
 
+  /// The IDs of plugins behind a socket, which is out of the trial's reach.
+  /// ABI: containerd's cmd/containerd/server/server.go, LoadPlugins().
+  std::set<std::string> proxies() const {
+    constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kKinds = {
+        {{"snapshot", kSnapshotters},
+         {"content", "io.containerd.content.v1."},
+         {"diff", "io.containerd.differ.v1."},
+         {"sandbox", "io.containerd.sandbox.controller.v1."}}};
+    std::set<std::string> out;
+    if (const TomlTable* all = find_table(root_, {"proxy_plugins"}))
+      for (const auto& [name, proxy] : *all)
+        for (const auto& [type, kind] : kKinds)
+          if (text_at(root_, {"proxy_plugins", name, "type"}) == type) out.insert(std::string(kind) + name);
+    return out;
+  }
+
+  bool is_proxy(const std::string& differ) const {
+    return text_at(root_, {"proxy_plugins", differ, "type"}) == "diff";
+  }
+
+  void keep_differs_apart() {
+    constexpr const char* kDiffs = "io.containerd.service.v1.diff-service";
+    if (find_table(root_, {"plugins", kDiffs}) == nullptr) return;
+    TomlTable& section = table_at(plugins(), {kDiffs});
+    TomlArray left;
+    for (std::string& differ : texts_at(section, {"default"}))
+      if (!is_proxy(differ)) left.push_back(text(std::move(differ)));
+    if (left.empty())
+      section.erase("default");
+    else
+      section["default"] = {std::move(left)};
+  }
+
   void keep_plugins_apart() {
     const std::string native = std::string(kSnapshotters) + kNative;
-    std::set<std::string> off(kOff.begin(), kOff.end());
+    std::set<std::string> off = proxies();
+    off.insert(kOff.begin(), kOff.end());
     for (const std::string_view name : kBuiltInSnapshotters)
       off.insert(fmt::format("{}{}", kSnapshotters, name));
     for (const auto& [id, section] : plugins()) {

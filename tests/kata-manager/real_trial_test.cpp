@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include "hostfs/host_writer.h"
@@ -89,6 +90,18 @@ std::vector<Row> rows() {
       {"a snapshotter behind a socket that the copy lacks",
        "[proxy_plugins.far]\ntype = \"snapshot\"\naddress = \"/run/far.sock\"\n" + cri +
            ".containerd]\nsnapshotter = \"far\"\n",
+       By::none, ""},
+      {"a required snapshotter behind such a socket",
+       "required_plugins = [\"io.containerd.snapshotter.v1.far\"]\n"
+       "[proxy_plugins.far]\ntype = \"snapshot\"\naddress = \"/run/far.sock\"\n",
+       By::none, ""},
+      {"a required content store behind such a socket",
+       "required_plugins = [\"io.containerd.content.v1.far\"]\n"
+       "[proxy_plugins.far]\ntype = \"content\"\naddress = \"/run/far.sock\"\n",
+       By::none, ""},
+      {"a differ that there is not",
+       "[plugins.\"io.containerd.service.v1.diff-service\"]\ndefault = [\"far\"]\n", By::all, "far", false},
+      {"an address that is a path to containerd", "[grpc]\naddress = \"unix:///run/containerd/c.sock\"\n",
        By::none, ""},
       {"a network folder below a file", cri + ".cni]\nconf_dir = \"/etc/hostname/net.d\"\n", By::all,
        "failed to create cni conf monitor for default", false},
@@ -174,6 +187,21 @@ TEST_F(RealTrial, SaysWhyCriWouldNotBeServed) {
       if (row.has_line) {
         EXPECT_EQ(fault->place, place("config.toml", static_cast<int>(std::ranges::count(main, '\n'))));
       }
+    }
+  }
+}
+
+TEST_F(RealTrial, DoesWithoutADifferBehindASocket) {
+  for (const auto& binary : test::containerd_binaries()) {
+    if (binary.release.text().starts_with("1.6")) continue;  // it has no such proxies
+    SCOPED_TRACE(binary.release.text());
+    for (const char* differs : {"\"far\", \"walking\"", "\"far\""}) {
+      const auto fault =
+          why(binary, fmt::format("version = 2\n[proxy_plugins.far]\ntype = \"diff\"\n"
+                                  "address = \"/run/far.sock\"\n"
+                                  "[plugins.\"io.containerd.service.v1.diff-service\"]\ndefault = [{}]\n",
+                                  differs));
+      EXPECT_FALSE(fault) << fault->reason;
     }
   }
 }
