@@ -109,10 +109,9 @@ class DesiredStateReader {
       : node_(node), configs_(configs), unreadable_(unreadable), defaults_(defaults) {}
 
   DesiredState desired_state() {
-    if (label(api::kOperandsLabel) == "false")
-      return nothing(fmt::format("label {}=false", api::kOperandsLabel));
     if (const std::string name = label(api::kPolicyLabel); !name.empty())
       return by_name(name, said(api::kPolicyLabel));
+    if (label(api::kOperandsLabel) == "false") return left_alone();
     if (const auto workload = labelled_workload()) return by_workload(*workload, said(api::kWorkloadLabel));
     const std::string vgpus = label(policy::kVgpuConfigLabel);
     if (defaults_.workload) {
@@ -144,6 +143,15 @@ class DesiredStateReader {
     out_.warnings.push_back(fmt::format("{} does not count: it is no workload{}", said(api::kWorkloadLabel),
                                         did_you_mean(word, words)));
     return std::nullopt;
+  }
+
+  /// The operator leaves such a node, and so do its labels.
+  DesiredState left_alone() {
+    for (const char* key : {api::kWorkloadLabel, policy::kVgpuConfigLabel})
+      if (!label(key).empty())
+        out_.warnings.push_back(fmt::format("{} does not count with {}; {} does", said(key),
+                                            said(api::kOperandsLabel), api::kPolicyLabel));
+    return nothing(said(api::kOperandsLabel));
   }
 
   DesiredState nothing(std::string reason) {

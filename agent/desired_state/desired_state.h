@@ -2,8 +2,8 @@
 // The desired state of a node, from its labels and the cluster's configurations. Pure, but for the cache of
 // parsed policies (written_policy.h).
 //
-//   nvidia.com/gpu.deploy.operands=false      no change
 //   gpu-ferry.io/policy=NAME                  that policy
+//   nvidia.com/gpu.deploy.operands=false      no change
 //   nvidia.com/gpu.workload.config=VALUE      container: all GPUs for the host; vm-passthrough: all GPUs for
 //                                             VMs; vm-vgpu: the configuration in nvidia.com/vgpu.config
 //   (no such label) the default workload      the same

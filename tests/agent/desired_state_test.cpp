@@ -16,6 +16,7 @@ using test::node_with;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::SizeIs;
 
 DesiredState desired_state_for(Labels labels, const DesiredDefaults& defaults = {}) {
   return resolve_desired_state(node_with(std::move(labels)), test::usual_configs(), defaults);
@@ -110,9 +111,25 @@ INSTANTIATE_TEST_SUITE_P(
                  "policy vm-passthrough by default workload vm-passthrough"},
         Labelled{"UnknownWorkloadWithoutADefault", "-", "-", "vm-vpgu", "-", "", kNobody},
         Labelled{"Off", "false", "-", "-", "-", "container", kOff},
-        Labelled{"OffWhateverElse", "false", "mixed", "vm-vgpu", "render-mix", "", kOff},
+        Labelled{"OffWhateverElseOfTheOperator", "false", "", "vm-vgpu", "render-mix", "policy mixed", kOff},
+        Labelled{"OffForTheOperatorAlone", "false", "mixed", "vm-vgpu", "render-mix", "container",
+                 "policy mixed by label gpu-ferry.io/policy=mixed"},
         Labelled{"OnByAnyOtherWord", "no", "-", "vm-passthrough", "-", "", kPassthrough}),
     [](const auto& row) { return row.param.name; });
+
+TEST(DesiredState, NamesTheLabelsThatDoNotCountWithTheOperatorsSwitch) {
+  const auto warnings = [](Labels labels) {
+    labels[api::kOperandsLabel] = "false";
+    return desired_state_for(labels, {}).warnings;
+  };
+  EXPECT_THAT(warnings({}), IsEmpty());
+  EXPECT_THAT(warnings({{api::kWorkloadLabel, "vm-passthrough"}}),
+              ElementsAre("label nvidia.com/gpu.workload.config=vm-passthrough does not count with label "
+                          "nvidia.com/gpu.deploy.operands=false; gpu-ferry.io/policy does"));
+  EXPECT_THAT(warnings({{policy::kVgpuConfigLabel, "small"}}), ElementsAre(HasSubstr("vgpu.config=small")));
+  EXPECT_THAT(warnings({{api::kWorkloadLabel, "vm-vgpu"}, {policy::kVgpuConfigLabel, "small"}}), SizeIs(2));
+  EXPECT_THAT(warnings({{api::kPolicyLabel, "mixed"}, {api::kWorkloadLabel, "vm-vgpu"}}), IsEmpty());
+}
 
 TEST(DesiredState, OfAWorkloadIsAPolicyForEveryGpu) {
   DesiredDefaults defaults;
