@@ -397,8 +397,9 @@ Result<std::string> SpawningWriter::run_or_kill(ActKind kind, const HostCommand&
   auto ended = act(act_request(kind, std::to_string(deadline.count()) + '\0' + words_of(command)), what, {},
                    deadline + kKilling);
   if (ended || ended.error().code != std::errc::timed_out) return ended;
-  return fail(Errc::failed, fmt::format("{}: it did not end within {:g} s, and was killed", what,
-                                        std::chrono::duration<double>(deadline).count()));
+  return fail(Error{.code = std::make_error_code(std::errc::timed_out),
+                    .message = fmt::format("{}: it did not end within {:g} s, and was killed", what,
+                                           std::chrono::duration<double>(deadline).count())});
 }
 
 Result<std::string> SpawningWriter::transcript(const HostCommand& command,

@@ -103,7 +103,7 @@ class HostWriter : Pinned {
 
   /// Runs a program that changes a device, to its end. The program inherits nothing, has no input, and its
   /// output is dropped. ENOENT: no such program; EPERM: it needs another root directory, and we lack
-  /// CAP_SYS_CHROOT; Errc::failed: its exit status is not 0, or it was killed at the deadline.
+  /// CAP_SYS_CHROOT; Errc::failed: its exit status is not 0; ETIMEDOUT: it was killed at the deadline.
   virtual Result<> run(const HostCommand& command, std::chrono::milliseconds deadline = kWriteDeadline) = 0;
 
   /// Runs a program that only reports, and returns its output. Errors as in run(); EMSGSIZE: more than 60 KiB
@@ -114,7 +114,7 @@ class HostWriter : Pinned {
   }
 
   /// Runs a program that acts on no device, and returns its output on both streams, with any exit status. At
-  /// the deadline it is killed with all that it started: Errc::failed. Other errors as in output().
+  /// the deadline it is killed with all that it started: ETIMEDOUT. Other errors as in output().
   virtual Result<std::string> transcript(const HostCommand& command, std::chrono::milliseconds /*deadline*/) {
     return fail(Errc::unsupported, "run " + command.text() + ": no program can be started");
   }

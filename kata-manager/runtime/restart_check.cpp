@@ -79,6 +79,22 @@ Result<> check_templates(const RestartCheck& check) {
                    place.name + " makes containerd's file from it at its next start");
 }
 
+/// A daemon that runs without the socket of its files has another one, which a restart takes from the
+/// kubelet.
+Result<> check_socket(const RestartCheck& check) {
+  const RuntimePlace& place = check.runtime->place;
+  if (check.accept_edited_files || check.host->exists(place.socket.relative_path())) return {};
+  const auto unit = unit_of(*check.host, place);
+  if (!unit || !is_active(*check.host, *unit)) return {};
+  return fail(
+      Errc::refused,
+      fmt::format("{} names the socket {}, and {} runs without it: a restart would take its present "
+                  "socket from the kubelet",
+                  place.configuration.string(), place.socket.string(), *unit),
+      "restart containerd yourself and see that the kubelet uses the new socket, then run this again; "
+      "or say --accept-edited-files");
+}
+
 std::string no_program(const RestartCheck& check) {
   const std::string& why = check.runtime->no_program;
   return why.empty() ? "its program is not known" : why;
@@ -100,8 +116,10 @@ std::string place_of(const RestartCheck& check, const TrialFault& fault,
 Result<std::optional<std::string>> check_restart(const RestartCheck& check, bool restarts) {
   using Untried = std::optional<std::string>;
   if (!is_containerd(check)) return Untried();
-  if (restarts)
+  if (restarts) {
+    if (auto r = check_socket(check); !r) return fail(std::move(r).error());
     if (auto r = check_templates(check); !r) return fail(std::move(r).error());
+  }
   const auto files = files_of(check);
   const auto untried = [&](const std::string& why) -> Result<Untried> {
     if (restarts)
@@ -141,6 +159,7 @@ Result<std::optional<std::string>> check_restart(const RestartCheck& check, bool
 
 Result<> foresee_restart(const RestartCheck& check, bool restarts) {
   if (!restarts || !is_containerd(check)) return {};
+  if (auto r = check_socket(check); !r) return r;
   if (auto r = check_templates(check); !r) return r;
   return check.runtime->program ? Result<>() : check_age(check, files_of(check), no_program(check));
 }

@@ -172,16 +172,19 @@ Result<RuntimePlace> find_runtime(const HostFs& host, const RuntimeChoice& choic
   return place;
 }
 
+bool is_active(const HostFs& host, const std::string& unit) {
+  return std::ranges::any_of(
+      std::array{"sys/fs/cgroup/system.slice", "sys/fs/cgroup/systemd/system.slice"},
+      [&](const char* slice) { return host.exists(std::filesystem::path(slice) / unit); });
+}
+
 std::optional<std::string> unit_of(const HostFs& host, const RuntimePlace& place) {
   std::vector<std::string> here;
   std::vector<std::string> active;
   for (const std::string& unit : place.units) {
     if (!UnitFile::read(host, unit)) continue;
     here.push_back(unit);
-    const bool runs = std::ranges::any_of(
-        std::array{"sys/fs/cgroup/system.slice", "sys/fs/cgroup/systemd/system.slice"},
-        [&](const char* slice) { return host.exists(std::filesystem::path(slice) / unit); });
-    if (runs) active.push_back(unit);
+    if (is_active(host, unit)) active.push_back(unit);
   }
   if (here.size() == 1) return here.front();
   if (active.size() == 1) return active.front();

@@ -53,6 +53,9 @@ Result<RuntimePlace> runtime_place(const std::string& name);
 /// Errc::not_found: no runtime; Errc::refused: several runtimes and no choice.
 Result<RuntimePlace> find_runtime(const HostFs& host, const RuntimeChoice& choice);
 
+/// True if the unit has a control group.
+bool is_active(const HostFs& host, const std::string& unit);
+
 /// The place's service: its unit with a unit file or, if several have one (rke2 ships two, and each would
 /// end the other), the unit with a control group. Absent: none, or ambiguous.
 std::optional<std::string> unit_of(const HostFs& host, const RuntimePlace& place);

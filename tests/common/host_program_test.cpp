@@ -113,7 +113,7 @@ TEST_F(HostProgramTest, IsKilledWithWhatItStartedWhereItMayBe) {
        deadline *= 2) {
     const auto killed = run_late(R"(exec > "$1/held"; echo begun; sleep 100 & sleep 100)", deadline);
     ASSERT_FALSE(killed);
-    EXPECT_EQ(killed.error().code, Errc::failed) << killed.error().message;
+    EXPECT_EQ(killed.error().code, std::errc::timed_out) << killed.error().message;
     EXPECT_THAT(killed.error().message, ContainsRegex("it did not end within [0-9.]+ s, and was killed"));
     begun = ::read(reader.get(), read.data(), read.size());
   }
@@ -163,7 +163,7 @@ TEST_F(HostProgramTest, GivesAllThatItPrintedWhateverItsStatus) {
   EXPECT_EQ(must(transcript("true")), "");
   const auto late = transcript("echo one; sleep 100", std::chrono::milliseconds(300));
   ASSERT_FALSE(late);
-  EXPECT_EQ(late.error().code, Errc::failed);
+  EXPECT_EQ(late.error().code, std::errc::timed_out);
   EXPECT_THAT(late.error().message, HasSubstr("did not end within 0.3 s, and was killed"));
   const HostCommand none{.root = {}, .words = {"/no/such/program"}, .device = {}};
   EXPECT_EQ(writer_.transcript(none, kWriteDeadline).error().code, std::errc::no_such_file_or_directory);

@@ -257,6 +257,17 @@ TEST_F(KataLeaving, TakesACopyAwayWhereTheRuntimeDoesNotRun) {
   EXPECT_TRUE(is_gone());
 }
 
+// The kubelet would lose the socket that the daemon has now.
+TEST_F(KataLeaving, IsRefusedWhereTheDaemonRunsWithoutTheSocketOfItsFiles) {
+  scratch.file("lib/systemd/system/containerd.service", "[Service]\nExecStart=/usr/bin/containerd\n");
+  for (const char* slice : {"sys/fs/cgroup/system.slice", "sys/fs/cgroup/systemd/system.slice"}) {
+    scratch.file(std::string(slice) + "/containerd.service/cgroup.procs", "1\n");
+    expect_refused("containerd.service runs without it");
+    scratch.remove("sys/fs");
+  }
+  EXPECT_TRUE(must(uninstall())) << "the daemon is stopped";
+}
+
 // A restart reads all that has changed in the files since the last one. Without containerd's program nothing
 // shows that CRI loads with it.
 class EditedSinceTheStart : public KataLeaving {
