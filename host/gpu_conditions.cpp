@@ -385,13 +385,19 @@ bool adds_or_changes(const GpuConditions& after, const GpuConditions& before) {
 }
 
 bool only_pods_hold(const GpuConditions& conditions) {
-  return std::ranges::all_of(conditions, [](const auto& one) {
-    const GpuCondition& condition = one.second;
-    return condition.state != api::GpuState::blocked ||
-           (condition.only_in_use() && std::ranges::all_of(condition.users, [](const vfio::DeviceUser& user) {
-              return user.pid || user.kind == vfio::DeviceUser::Kind::pod;
-            }));
-  });
+  const auto is_a_pods = [](const vfio::DeviceUser& user) {
+    return user.pid || user.kind == vfio::DeviceUser::Kind::pod;
+  };
+  bool some_blocked = false;
+  bool some_held = false;
+  for (const auto& [gpu, condition] : conditions) {
+    if (condition.state != api::GpuState::blocked) continue;
+    some_blocked = true;
+    if (!condition.only_in_use()) continue;
+    some_held = true;
+    if (!std::ranges::all_of(condition.users, is_a_pods)) return false;
+  }
+  return some_held || !some_blocked;
 }
 
 }  // namespace ferry::host

@@ -45,7 +45,7 @@ struct ScannedNode {
   mdev::VgpuInventory vgpus;
   /// The judgement of each accelerator's unit, as if all were asked for and had lost their vGPUs. The users
   /// of the devices are not looked up for it.
-  std::map<vfio::PciAddress, std::vector<vfio::Finding>> findings = {};
+  vfio::GpuFindings findings = {};
   std::string machine = {};  ///< api::NodeFeatures::machine
 };
 

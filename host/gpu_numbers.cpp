@@ -29,7 +29,7 @@ std::string content_of(policy::Policy policy) {
 }
 
 bool names_by_number(const policy::PolicyItem& item) {
-  return !item.gpus.all_devices && !item.gpus.indices.empty();
+  return !item.gpus.all_devices && !item.gpus.only && !item.gpus.indices.empty();
 }
 
 std::set<std::int64_t> numbers_of(const policy::Policy& policy) {

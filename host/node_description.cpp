@@ -227,11 +227,10 @@ Condition of_host_mode(const NodeSnapshot& snapshot, const AcceleratorDescriptio
 }
 
 Condition condition_of(const NodeSnapshot& snapshot, const AcceleratorDescription& description) {
-  for (const vfio::Finding& finding : description.findings) {
-    if (finding.answer != vfio::Answer::yes || !vfio::rule(finding.rule).of_the_device) continue;
-    Condition condition = of_obstacle({&finding}, Health::bad);
+  if (const vfio::Finding* illness = vfio::illness_of(description.function, description.findings)) {
+    Condition condition = of_obstacle({illness}, Health::bad);
     for (const StuckWrite& act : snapshot.stuck)
-      if (finding.rule == vfio::RuleId::stuck_write && concerns(act, finding.about.text()))
+      if (illness->rule == vfio::RuleId::stuck_write && concerns(act, illness->about.text()))
         condition.reason += fmt::format(": {} (pid {})", act.act, act.pid);
     return condition;
   }
@@ -347,9 +346,8 @@ std::vector<api::AdvertisedDevice> advertised_as(const NodeSnapshot& snapshot, c
   return out;
 }
 
-std::map<vfio::PciAddress, std::vector<vfio::Finding>> judge_node(const NodeSnapshot& snapshot,
-                                                                  const vfio::AcceleratorRules& rules,
-                                                                  const vfio::Asked& asked) {
+vfio::GpuFindings judge_node(const NodeSnapshot& snapshot, const vfio::AcceleratorRules& rules,
+                             const vfio::Asked& asked) {
   const auto stuck = vfio::stuck_functions(snapshot.stuck, snapshot.inventory);
   auto out = vfio::judge_all(
       snapshot.inventory, rules,

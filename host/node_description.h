@@ -144,9 +144,8 @@ std::vector<api::AdvertisedDevice> advertised_as(const NodeSnapshot& snapshot, c
 
 /// The judgement of each accelerator's unit. A fact that the snapshot does not have is hostd's, while its
 /// status is about the same driver.
-std::map<vfio::PciAddress, std::vector<vfio::Finding>> judge_node(const NodeSnapshot& snapshot,
-                                                                  const vfio::AcceleratorRules& rules,
-                                                                  const vfio::Asked& asked);
+vfio::GpuFindings judge_node(const NodeSnapshot& snapshot, const vfio::AcceleratorRules& rules,
+                             const vfio::Asked& asked);
 
 NodeDescription describe_node(const NodeSnapshot& snapshot, const vfio::AcceleratorRules& rules,
                               const policy::ModelNames& models);

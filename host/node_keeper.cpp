@@ -296,10 +296,11 @@ void NodeKeeper::heed_plugin() {
   heeded_ = listed->generation;
   // The plugin passes them on over restarts of both.
   for (const auto& errors : listed->fatal_errors) watch_.errors.remember(errors);
-  const auto is_sick = [](const api::AdvertisedDevice& device) {
-    return !device.healthy && !device.awaits_release;
-  };
-  if (std::ranges::any_of(listed->devices, is_sick)) watch_.bus.doubt();
+  std::set<std::string> sick;
+  for (const api::AdvertisedDevice& device : listed->devices)
+    if (!device.healthy && !device.awaits_release) sick.insert(device.id);
+  if (!std::ranges::includes(sick_, sick)) watch_.bus.doubt();
+  sick_ = std::move(sick);
 }
 
 Round NodeKeeper::keep_desired_state(DesiredState desired) {

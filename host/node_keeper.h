@@ -187,8 +187,8 @@ class NodeKeeper : Pinned {
   /// them yet.
   bool knows_allocations();
 
-  /// Takes the fatal errors of new lists of the plugin. If such a list has an Unhealthy device, the next scan
-  /// wakes the sleeping GPUs once more: Allocate may have found a GPU off the bus.
+  /// Takes the fatal errors of new lists of the plugin. If another device is Unhealthy since the last list,
+  /// the next scan wakes the sleeping GPUs once more: Allocate may have found a GPU off the bus.
   void heed_plugin();
 
   /// Absent also if it cannot be read: StillAdvertisedProbe then permits no change.
@@ -202,7 +202,8 @@ class NodeKeeper : Pinned {
   const KeeperSettings settings_;
   KeeperMemory memory_;
   BusWatch watch_;
-  std::uint64_t heeded_ = 0;  // generation of the plugin's lists that heed_plugin() has read
+  std::uint64_t heeded_ = 0;    // generation of the plugin's lists that heed_plugin() has read
+  std::set<std::string> sick_;  // the Unhealthy devices of these lists
   StatusFile status_;
   ClaimableGpusFile claimable_;
 };

@@ -6,10 +6,12 @@
 
 #include <fmt/format.h>
 
+#include "host/gpu_numbers.h"
 #include "hostfs/stuck_writes.h"
 #include "mdev/vgpu_inventory.h"
 #include "vfio/bind/fence.h"
 #include "vfio/bind/rebind_plan.h"
+#include "vfio/bind/undo_journal.h"
 #include "vfio/quiesce/release.h"
 #include "vfio/quiesce/stopped_services.h"
 #include "vgpu-dm/apply/apply.h"
@@ -98,7 +100,10 @@ Result<ScannedNode> scan_node(const NodeContext& context, BusWatch* watch, const
   if (watch != nullptr) {
     std::set<vfio::PciAddress> asked = context.dra;
     if (policy != nullptr) {
-      const policy::ResolvedPolicy resolved = policy::resolve(*policy, node.vgpus, context.models);
+      // If the numbers cannot be resolved, the caller changes nothing.
+      const auto numbered = resolve_numbers(context.fs(), *policy, node.vgpus);
+      const policy::ResolvedPolicy resolved =
+          numbered ? policy::resolve(numbered->policy, node.vgpus, context.models) : policy::ResolvedPolicy();
       for (const auto& [gpu, mode] : resolved.modes)
         if (mode == policy::Mode::passthrough) asked.insert(gpu);
       for (const auto& [gpu, allowed] : resolved.for_dra) asked.insert(gpu);
@@ -115,8 +120,11 @@ Result<ScannedNode> scan_node(const NodeContext& context, BusWatch* watch, const
   }
   const auto stuck =
       vfio::stuck_functions(stuck_writes(context.fs()).value_or(std::vector<StuckWrite>{}), node.inventory);
+  const auto journal = vfio::read_undo_journal(context.fs());
   node.findings = vfio::judge_all(node.inventory, rules,
-                                  {.stuck = &stuck, .fatal_errors = watch != nullptr ? &errors : nullptr},
+                                  {.stuck = &stuck,
+                                   .unreadable_records = journal ? &journal->unreadable : nullptr,
+                                   .fatal_errors = watch != nullptr ? &errors : nullptr},
                                   {.all_shed = true}, context.dra);
   return node;
 }

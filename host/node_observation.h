@@ -45,7 +45,8 @@ struct BusWatch {
 };
 
 /// Scans and judges. With `watch`, the GPUs that `policy` passes through or gives to DRA, and those of
-/// NodeContext::dra, are woken once for each binding. Errors: the PCI bus, or another directory of the host
+/// NodeContext::dra, are woken once for each binding. Numbers in `policy` mean GPUs as in
+/// resolve_numbers(). Errors: the PCI bus, or another directory of the host
 /// that exists, cannot be listed.
 Result<ScannedNode> scan_node(const NodeContext& context, BusWatch* watch = nullptr,
                               const policy::Policy* policy = nullptr);

@@ -2,11 +2,10 @@
 #include "policy/policy_comparison.h"
 
 #include <algorithm>
+#include <span>
 
 #include <fmt/format.h>
 
-#include "policy/accelerators.h"
-#include "vfio/judgement/judge.h"
 #include "vfio/pci/driver_modules.h"
 #include "vgpu-dm/plan/comparison.h"
 
@@ -21,14 +20,11 @@ std::string as_found(const mdev::VgpuGpu& gpu, Mode found) {
   return fmt::format("{} ({})", text(found), driver_of(gpu.function));
 }
 
-void compare(const mdev::VgpuGpu& gpu, const std::vector<vfio::Finding>& findings,
+void compare(const mdev::VgpuGpu& gpu, std::span<const vfio::Finding> findings,
              const vgpu::GpuComparison& carried, ModeComparison& comparison) {
   const Mode desired = comparison.desired.value_or(comparison.found);
   const bool away = desired == Mode::passthrough;
-  const auto sick = std::ranges::find_if(findings, [](const vfio::Finding& finding) {
-    return finding.answer == vfio::Answer::yes && vfio::rule(finding.rule).of_the_device;
-  });
-  if (sick != findings.end()) {
+  if (const vfio::Finding* sick = vfio::illness_of(gpu.function, findings)) {
     comparison.difference = fmt::format("{}: expected {}, but {}", gpu.label(), text(desired), sick->text);
   } else if (away != (comparison.found == Mode::passthrough)) {
     comparison.difference =
@@ -51,21 +47,12 @@ Mode mode_of(const mdev::VgpuGpu& gpu) {
   return gpu.devices.empty() ? Mode::host : Mode::vgpu;
 }
 
-std::map<vfio::PciAddress, std::vector<vfio::Finding>> findings_of(const vfio::Inventory& inventory,
-                                                                   const mdev::VgpuInventory& vgpus) {
-  std::set<vfio::PciAddress> gpus;
-  for (const mdev::VgpuGpu& gpu : vgpus.gpus)
-    if (inventory.find(gpu.address()) != nullptr) gpus.insert(gpu.address());
-  return vfio::judge_all(inventory, default_accelerator_rules(), {}, {.all_shed = true, .force = true}, gpus);
-}
-
 std::string ModeComparison::label() const {
   return fmt::format("GPU {} ({})", index, gpu.text());
 }
 
-std::vector<ModeComparison> judge_policy(const Policy& policy, const vfio::Inventory& inventory,
-                                         const mdev::VgpuInventory& vgpus, const ModelNames& models) {
-  const auto findings = findings_of(inventory, vgpus);
+std::vector<ModeComparison> judge_policy(const Policy& policy, const mdev::VgpuInventory& vgpus,
+                                         const vfio::GpuFindings& findings, const ModelNames& models) {
   const ResolvedPolicy resolved = resolve(policy, vgpus, models);
   std::vector<ModeComparison> out;
   for (vgpu::GpuComparison& carried : vgpu::judge(resolved.vgpus, vgpus)) {
@@ -74,9 +61,7 @@ std::vector<ModeComparison> judge_policy(const Policy& policy, const vfio::Inven
     ModeComparison comparison{.index = carried.index, .gpu = carried.gpu, .found = mode_of(*gpu)};
     if (const auto mode = resolved.modes.find(carried.gpu); mode != resolved.modes.end()) {
       comparison.desired = mode->second;
-      const auto of_gpu = findings.find(carried.gpu);
-      compare(*gpu, of_gpu == findings.end() ? std::vector<vfio::Finding>{} : of_gpu->second, carried,
-              comparison);
+      compare(*gpu, vfio::findings_about(findings, carried.gpu), carried, comparison);
       comparison.desired_vgpus = std::move(carried.desired);
     }
     comparison.for_dra = resolved.for_dra.contains(carried.gpu);

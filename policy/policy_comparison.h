@@ -10,7 +10,6 @@
 #include "mdev/vgpu.h"
 #include "policy/policy.h"
 #include "vfio/judgement/finding.h"
-#include "vfio/pci/inventory.h"
 #include "vgpu-dm/plan/plan.h"
 #include "vgpu-dm/profile/profile.h"
 
@@ -35,13 +34,9 @@ struct ModeComparison {
 
 /// Compares each GPU of the node, in order of index: the changes that apply_policy() would make. A GPU that
 /// is on vfio differs from passthrough if a finding keeps it from `ready` (vfio/judgement/finding.h).
-/// `inventory` has the facts of read_unit_facts().
-std::vector<ModeComparison> judge_policy(const Policy& policy, const vfio::Inventory& inventory,
-                                         const mdev::VgpuInventory& vgpus, const ModelNames& models = {});
-
-/// The findings about the GPUs of `vgpus`, as if all were asked for. Nothing is known of their users.
-std::map<vfio::PciAddress, std::vector<vfio::Finding>> findings_of(const vfio::Inventory& inventory,
-                                                                   const mdev::VgpuInventory& vgpus);
+/// `findings` are those as if all were asked for.
+std::vector<ModeComparison> judge_policy(const Policy& policy, const mdev::VgpuInventory& vgpus,
+                                         const vfio::GpuFindings& findings, const ModelNames& models = {});
 
 // Finds items of a file that match no GPU of a node. They are no error, since a file may be for many nodes,
 // but they may be a typing mistake.

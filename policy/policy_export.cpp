@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <span>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -69,8 +70,9 @@ PolicyItem item_for_claims(const mdev::VgpuGpu& gpu, const api::ClaimableGpu& cl
 }
 
 /// The reason why no policy describes the GPU as it is; empty: one does.
-std::string why_left_out(const std::vector<vfio::Finding>& findings, const mdev::VgpuGpu& gpu) {
+std::string why_left_out(std::span<const vfio::Finding> findings, const mdev::VgpuGpu& gpu) {
   if (gpu.function.problem) return gpu.function.problem->message;
+  if (const vfio::Finding* illness = vfio::illness_of(gpu.function, findings)) return illness->text;
   if (mode_of(gpu) == Mode::host)
     if (const auto none = vfio::no_host_driver(gpu.function)) return none->message;
   if (mode_of(gpu) != Mode::passthrough) {
@@ -83,12 +85,12 @@ std::string why_left_out(const std::vector<vfio::Finding>& findings, const mdev:
 }
 
 /// Verifies that the file describes the host, with the code that reads policies and judges hosts.
-Result<> check(const Policy& policy, const vfio::Inventory& inventory, const mdev::VgpuInventory& vgpus) {
+Result<> check(const Policy& policy, const mdev::VgpuInventory& vgpus, const vfio::GpuFindings& findings) {
   PolicyFile file;
   file.policies.push_back(policy);
   auto read = read_policies({.file = "the policy of this host", .text = policy_text(file)});
   if (!read) return fail(Errc::unsupported, read.error().message, read.error().hint);
-  for (const ModeComparison& comparison : judge_policy(read->policies.front(), inventory, vgpus))
+  for (const ModeComparison& comparison : judge_policy(read->policies.front(), vgpus, findings))
     if (!comparison.agrees()) return fail(Errc::unsupported, comparison.difference);
   return {};
 }
@@ -105,7 +107,7 @@ bool asks_library_to_export(const mdev::VgpuGpu& gpu) {
   });
 }
 
-Result<ExportedPolicy> export_policy(const vfio::Inventory& inventory, const mdev::VgpuInventory& vgpus,
+Result<ExportedPolicy> export_policy(const mdev::VgpuInventory& vgpus, const vfio::GpuFindings& findings,
                                      const std::string& name, const ManagedGpus& managed,
                                      const std::vector<api::ClaimableGpu>& claimable) {
   // export_profile() fails for a GPU whose vGPUs cannot be read.
@@ -115,11 +117,10 @@ Result<ExportedPolicy> export_policy(const vfio::Inventory& inventory, const mde
   if (!profile) return fail(std::move(profile).error());
   ExportedPolicy out{.policy = {.name = name, .items = {}, .place = {}}, .notes = {}};
   auto& items = out.policy.items;
-  auto findings = findings_of(inventory, vgpus);
   for (const mdev::VgpuGpu& gpu : vgpus.gpus) {
     const api::ClaimableGpu* of_claims = for_claims(gpu, claimable);
     if (gpu.by_name && gpu.devices.empty() && of_claims == nullptr) continue;  // not in the profile either
-    if (const std::string why = why_left_out(findings[gpu.address()], gpu);
+    if (const std::string why = why_left_out(vfio::findings_about(findings, gpu.address()), gpu);
         of_claims == nullptr && !why.empty()) {
       out.notes.push_back(fmt::format("{}: left out: {}", gpu.label(), why));
       continue;
@@ -137,7 +138,7 @@ Result<ExportedPolicy> export_policy(const vfio::Inventory& inventory, const mde
     found->gpus.indices.push_back(gpu.index);
   }
   if (items.empty()) items.emplace_back();  // a policy has an item; this one matches no GPU
-  if (auto checked = check(out.policy, inventory, vgpus); !checked) return fail(std::move(checked).error());
+  if (auto checked = check(out.policy, vgpus, findings); !checked) return fail(std::move(checked).error());
   return out;
 }
 

@@ -10,7 +10,7 @@
 #include "common/result.h"
 #include "mdev/gpu_management.h"
 #include "policy/policy.h"
-#include "vfio/pci/inventory.h"
+#include "vfio/judgement/finding.h"
 
 namespace ferry::policy {
 
@@ -38,7 +38,7 @@ struct ExportedPolicy {
 /// the policy allows.
 ///
 /// Errors: see export_profile().
-Result<ExportedPolicy> export_policy(const vfio::Inventory& inventory, const mdev::VgpuInventory& vgpus,
+Result<ExportedPolicy> export_policy(const mdev::VgpuInventory& vgpus, const vfio::GpuFindings& findings,
                                      const std::string& name, const ManagedGpus& managed = {},
                                      const std::vector<api::ClaimableGpu>& claimable = {});
 

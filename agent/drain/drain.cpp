@@ -64,7 +64,8 @@ DeviceUsers users_of(const api::HostStatus& host, const std::vector<NodePod>& po
     const bool named = !std::ranges::all_of(gpu.users, &api::ReportedUser::by_the_plugin);
     for (const api::ReportedUser& user : gpu.users)
       if (!named || !user.by_the_plugin) add_holder(user, pods, operands, out);
-    if (!gpu.only_in_use)
+    // A GPU that has its mode, and is no good in it, needs no change that a pod could keep from it.
+    if (!gpu.only_in_use && gpu.mode != gpu.desired)
       out.kept.push_back(gpu.address.text() + ", which is blocked by more than its users");
   }
   return out;

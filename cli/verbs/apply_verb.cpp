@@ -95,19 +95,23 @@ VerbOutput show(const Session& session, const policy::Policy& policy, const Node
   return all;
 }
 
-/// Warns of numbers that hostd has resolved to other GPUs: they are counted anew here.
-void warn_of_numbers(const Session& session, const policy::Policy& policy) {
+/// Warns of numbers that hostd has resolved to other GPUs: they are counted anew here. True: hostd's record
+/// of this policy's content, or one that cannot be read, is there.
+bool warn_of_numbers(const Session& session, const policy::Policy& policy) {
   const auto vgpus = read_vgpus(session, policy::rules_for(policy, session.rules));
   const auto known = vgpus ? host::resolve_numbers(*session.host, policy, *vgpus)
                            : Result<host::NumberedPolicy>(fail(vgpus.error()));
-  if (!known) return print_to_stderr("warning: {}\n", known.error().message);
-  if (!known->recorded) return;
+  if (!known) {
+    print_to_stderr("warning: {}\n", known.error().message);
+    return vgpus.has_value();
+  }
   for (const auto& [number, gpu] : known->numbers) {
     const auto now = std::ranges::find(vgpus->gpus, number, &mdev::VgpuGpu::index);
     if (now != vgpus->gpus.end() && now->address() == gpu) continue;
     print_to_stderr("warning: GPU {} was {} for hostd; counted anew it is {}\n", number, gpu.text(),
                     now == vgpus->gpus.end() ? "no GPU" : now->address().text());
   }
+  return known->recorded;
 }
 
 /// GPUs with ResourceClaims are left out of the change.
@@ -142,10 +146,7 @@ ExitStatus apply_verb(const Session& session, const ProfileOptions& options) {
   context->vgpu_host.spares_foreign = !options.foreign;
   const auto change = begin_change(session);
   if (!change) return complain(change.error());
-  warn_of_numbers(session, *policy);
-  if (host::has_numbers(*policy))
-    if (auto counted = session.host->remove_file(host::kGpuNumbersFile); !counted)
-      return complain(counted.error());
+  const bool is_recorded = warn_of_numbers(session, *policy);
   // hostd may have prepared a claim before the lock was free.
   auto claims = host::gpus_with_claims(*session.host);
   if (!claims) return complain(claims.error());
@@ -153,6 +154,10 @@ ExitStatus apply_verb(const Session& session, const ProfileOptions& options) {
   const auto here = read_policy_here(session, *policy);
   if (!here) return complain(here.error());
   warn_of_claims(*context);
+  // hostd counts anew, too, and not only after it has changed the GPUs back.
+  if (is_recorded)
+    if (auto counted = session.host->remove_file(host::kGpuNumbersFile); !counted)
+      return complain(counted.error());
   const auto outcome = [&] {
     const WaitNote waits(fmt::format("applying policy {}", policy->name));
     return host::apply_policy(*context, *policy);

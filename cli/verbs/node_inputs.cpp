@@ -59,14 +59,13 @@ std::optional<std::chrono::seconds> age_of(const HostFs& host, const char* path)
 
 // A row of `status` waits only shortly for a driver that hangs. Without its answer the row stays as the scan
 // filled it.
-void read_overrides_for(const Session& session, Depth depth, const std::vector<vfio::PciAddress>& members,
-                        vfio::Inventory& inventory) {
+void read_overrides_for(const Session& session, const vfio::AcceleratorRules& rules, Depth depth,
+                        const std::vector<vfio::PciAddress>& members, vfio::Inventory& inventory) {
   if (depth == Depth::all) return vfio::read_overrides(*session.host, *session.writer, members, inventory);
   constexpr std::chrono::milliseconds kShortly{1000};
   auto accelerators = members;
-  std::erase_if(accelerators, [&](const vfio::PciAddress& address) {
-    return !session.rules.match(*inventory.find(address));
-  });
+  std::erase_if(accelerators,
+                [&](const vfio::PciAddress& address) { return !rules.match(*inventory.find(address)); });
   vfio::Inventory read = inventory;
   vfio::read_overrides(*session.host, *session.writer, accelerators, read, kShortly);
   for (const vfio::PciAddress& address : accelerators)
@@ -187,25 +186,26 @@ Result<host::NodeContext> hostd_context(const Session& session, const host::Node
   return context;
 }
 
-Result<host::NodeSnapshot> snapshot_node(const Session& session, Depth depth) {
+Result<host::NodeSnapshot> snapshot_node(const Session& session, Depth depth,
+                                         const vfio::AcceleratorRules& rules) {
   host::NodeSnapshot snapshot;
   auto inventory = vfio::scan(*session.host);
   if (!inventory) return fail(std::move(inventory).error());
   snapshot.inventory = std::move(*inventory);
-  auto vgpus = mdev::scan_vgpus(*session.host, snapshot.inventory, session.rules);
+  auto vgpus = mdev::scan_vgpus(*session.host, snapshot.inventory, rules);
   if (!vgpus) return fail(std::move(vgpus).error());
   snapshot.vgpus = std::move(*vgpus);
-  vfio::read_unit_facts(*session.host, session.rules, snapshot.inventory);
+  vfio::read_unit_facts(*session.host, rules, snapshot.inventory);
 
-  const auto members = host::asked_of(snapshot.inventory, session.rules);
+  const auto members = host::asked_of(snapshot.inventory, rules);
   for (const vfio::PciAddress& member : members)
     if (vfio::on_vfio_driver(*snapshot.inventory.find(member)) &&
         vfio::had_fatal_errors(*session.host, member))
       snapshot.had_fatal_errors.insert(member);
-  read_overrides_for(session, depth, members, snapshot.inventory);
+  read_overrides_for(session, rules, depth, members, snapshot.inventory);
   if (depth == Depth::all) {
     for (const auto& [address, function] : snapshot.inventory.functions) {
-      if (session.rules.match(function))
+      if (rules.match(function))
         snapshot.facts.emplace(address, vfio::read_device_facts(*session.host, address));
     }
   }
@@ -220,6 +220,10 @@ Result<host::NodeSnapshot> snapshot_node(const Session& session, Depth depth) {
     snapshot.status_age = age_of(*session.host, api::kStatusFile);
   }
   return snapshot;
+}
+
+Result<host::NodeSnapshot> snapshot_node(const Session& session, Depth depth) {
+  return snapshot_node(session, depth, session.rules);
 }
 
 host::NodeDescription describe_node(const Session& session, const host::NodeSnapshot& snapshot) {

@@ -67,6 +67,9 @@ enum class Depth {
 /// Reads everything that is known of the node now. Facts that cannot be read beside the scan become notes.
 /// Errors: the host itself cannot be scanned.
 Result<host::NodeSnapshot> snapshot_node(const Session& session, Depth depth);
+/// The same with other rules than the session's.
+Result<host::NodeSnapshot> snapshot_node(const Session& session, Depth depth,
+                                         const vfio::AcceleratorRules& rules);
 
 /// Describes `snapshot` with the names of this host's models.
 host::NodeDescription describe_node(const Session& session, const host::NodeSnapshot& snapshot);

@@ -30,17 +30,18 @@ namespace {
 
 using nlohmann::json;
 
-struct Node {
-  vfio::Inventory inventory;
-  mdev::VgpuInventory vgpus;
-};
-
-Result<Node> read_node(const Session& session, const vfio::AcceleratorRules& rules) {
-  auto inventory = vfio::scan(*session.host);
-  if (!inventory) return fail(std::move(inventory).error());
-  auto vgpus = vgpu::scan_known_vgpus(*session.host, *inventory, rules);
+/// The node as `status` sees it, with the vGPU types that the tables know.
+Result<host::NodeSnapshot> read_node(const Session& session, const vfio::AcceleratorRules& rules) {
+  auto node = snapshot_node(session, Depth::rows, rules);
+  if (!node) return node;
+  auto vgpus = vgpu::scan_known_vgpus(*session.host, node->inventory, rules);
   if (!vgpus) return fail(std::move(vgpus).error());
-  return Node{.inventory = std::move(*inventory), .vgpus = std::move(*vgpus)};
+  node->vgpus = std::move(*vgpus);
+  return node;
+}
+
+vfio::GpuFindings findings_of(const host::NodeSnapshot& node, const vfio::AcceleratorRules& rules) {
+  return host::judge_node(node, rules, {.all_shed = true, .force = true});
 }
 
 // JSON and YAML have the same structure as a policy file, so that either can be applied.
@@ -119,7 +120,6 @@ ExitStatus assert_verb(const Session& session, const ProfileOptions& options) {
   // Under hostd the numbers mean the GPUs that it has counted.
   const auto numbered = host::resolve_numbers(*session.host, *policy, node->vgpus);
   if (!numbered) return complain(numbered.error());
-  vfio::read_unit_facts(*session.host, rules, node->inventory);
   const auto asked = policy::resolve(numbered->policy, node->vgpus, models).modes;
   for (const auto& [gpu, mode] : asked)
     if (mode == policy::Mode::passthrough)
@@ -134,7 +134,7 @@ ExitStatus assert_verb(const Session& session, const ProfileOptions& options) {
     idle.push_back(numbered->gone->message);
   }
   for (const policy::ModeComparison& comparison :
-       policy::judge_policy(numbered->policy, node->inventory, node->vgpus, models)) {
+       policy::judge_policy(numbered->policy, node->vgpus, findings_of(*node, rules), models)) {
     agrees = agrees && comparison.agrees();
     out += line_of(comparison);
     gpus.push_back(to_json(comparison));
@@ -147,13 +147,13 @@ ExitStatus export_verb(const Session& session, const std::string& name) {
   if (!rules) return complain(rules.error());
   auto node = read_node(session, *rules);
   if (!node) return complain(node.error());
-  vfio::read_unit_facts(*session.host, *rules, node->inventory);
   policy::ManagedGpus managed;
   for (const mdev::VgpuGpu& gpu : node->vgpus.gpus) {
     if (policy::asks_library_to_export(gpu))
       managed.emplace(gpu.address(), session.management->read(gpu.address()));
   }
-  auto exported = policy::export_policy(node->inventory, node->vgpus, name, managed, claimable_gpus(session));
+  auto exported =
+      policy::export_policy(node->vgpus, findings_of(*node, *rules), name, managed, claimable_gpus(session));
   if (!exported) return complain(exported.error());
   print_to_stderr("{}", note_lines(exported->notes, ""));
   policy::PolicyFile file;

@@ -197,7 +197,9 @@ Result<> require_unused(const NodeContext& context, const vfio::Inventory& inven
 }
 
 /// Errc::refused: a fact about the host keeps the GPUs from a VM. Asks the devices, and wakes them for it.
-Result<> require_fit(const NodeContext& context, const std::vector<PciAddress>& gpus) {
+/// The facts that only a round of hostd knows come from the policy's file.
+Result<> require_fit(const NodeContext& context, const std::vector<PciAddress>& gpus,
+                     const ClaimPolicy& policy) {
   const vfio::AcceleratorRules& rules = context.rebind_context.rules;
   auto inventory = vfio::scan(context.fs());
   if (!inventory) return fail(std::move(inventory).error());
@@ -206,10 +208,15 @@ Result<> require_fit(const NodeContext& context, const std::vector<PciAddress>& 
   vfio::read_unit_facts(context.fs(), rules, *inventory);
   vfio::wake_sleepers(context.fs(), vfio::concerned(*inventory, gpus), *inventory);
   for (const vfio::Unit& unit : vfio::units_of(*inventory, gpus, {})) {
-    const auto findings = vfio::judge(unit, *inventory, rules, {}, {.all_shed = true, .force = true});
-    if (const vfio::Finding* obstacle = vfio::obstacle_to(findings, vfio::Blocks::prepare))
-      return refuse(obstacle->text, obstacle->advice);
+    for (const vfio::Finding& finding :
+         vfio::judge(unit, *inventory, rules, {}, {.all_shed = true, .force = true}))
+      if (finding.blocks(vfio::Blocks::prepare) && !vfio::rule(finding.rule).passes)
+        return refuse(finding.text, finding.advice);
   }
+  for (const api::ClaimableGpu& gpu : policy.gpus)
+    if (gpu.health == api::GpuHealth::unhealthy && std::ranges::find(gpus, gpu.address) != gpus.end())
+      return refuse(fmt::format("GPU {} is unhealthy: {}", gpu.address.text(), gpu.reason),
+                    "`ferry explain` says more");
   return {};
 }
 
@@ -290,7 +297,7 @@ Result<> bind_whole(const NodeContext& context, const ScannedNode& node, const C
   }
   if (on_vfio) {
     if (auto unused = require_unused(context, node.inventory, gpus); !unused) return unused;
-    if (auto fit = require_fit(context, gpus); !fit) return fit;
+    if (auto fit = require_fit(context, gpus, policy); !fit) return fit;
   }
   if (has_functions) return bind_without_functions(context, gpus, claim.label(), policy.release);
   vfio::RebindRequest request;
@@ -518,7 +525,7 @@ std::optional<DeviceFailure> make_device_ready(const NodeContext& context, const
   // none.
   auto bound = bind_whole(context, node, claim, device, policy);
   // A bind shows facts that no one could see before: a framebuffer that stays, a node that does not come.
-  if (bound) bound = require_fit(context, addresses_of(device));
+  if (bound) bound = require_fit(context, addresses_of(device), ClaimPolicy());
   if (!bound) return DeviceFailure{.error = std::move(bound).error(), .is_clean = device.was_on_vfio};
   return std::nullopt;
 }

@@ -157,15 +157,10 @@ std::string why_no_placements(const ClaimableFacts& facts, const mdev::VgpuGpu& 
   return said == facts.managed.end() ? std::string() : why_no_mixed_sizes(said->second);
 }
 
-std::vector<vfio::Finding> findings_of(const ClaimableFacts& facts, const mdev::VgpuGpu& gpu) {
-  const auto found = facts.node.findings.find(gpu.address());
-  return found == facts.node.findings.end() ? std::vector<vfio::Finding>{} : found->second;
-}
-
 /// The reason for GpuHealth::unhealthy whatever a claim asks for; empty: there is none.
 std::string illness_of(const ClaimableFacts& facts, const mdev::VgpuGpu& gpu) {
-  for (const vfio::Finding& finding : findings_of(facts, gpu))
-    if (finding.answer == vfio::Answer::yes && vfio::rule(finding.rule).of_the_device) return finding.text;
+  const auto findings = vfio::findings_about(facts.node.findings, gpu.address());
+  if (const vfio::Finding* illness = vfio::illness_of(gpu.function, findings)) return illness->text;
   for (const vfio::PciAddress& function : gpu.functions)
     if (facts.stuck.contains(function))
       return fmt::format("a write to {} has not returned from the kernel", function.text());
@@ -207,7 +202,7 @@ api::ClaimableGpu claimable_gpu(const ClaimableFacts& facts, const mdev::VgpuGpu
     out.vgpu_reason = now.vgpu_reason;
   }
   if (out.reason.empty()) {
-    const std::vector<vfio::Finding> findings = findings_of(facts, gpu);
+    const auto findings = vfio::findings_about(facts.node.findings, gpu.address());
     if (const vfio::Finding* obstacle = vfio::obstacle_to(findings, vfio::Blocks::prepare)) {
       out.whole = false;
       if (out.types.empty() || !out.iommu_group) out.reason = obstacle->text;

@@ -149,6 +149,21 @@ TEST(Drain, PausesAnOperandBesideAPodThatItEvicts) {
   EXPECT_THAT(reconcile(snapshot).report.trouble, HasSubstr("pod a/job, pod a/dcgm (an operand)"));
 }
 
+// A GPU that has its mode and does not work in it needs no change, and so keeps no drain from its end.
+TEST(Drain, IsForGpusThatNeedAChange) {
+  api::AcceleratorStatus ill = held_by({}, false);
+  ill.mode = policy::Mode::passthrough;
+  for (const char* reason : {"off the bus", "no driver", "a write is stuck"}) {
+    ill.reason = reason;
+    EXPECT_EQ(reconcile(refused({held_by({of_kubelet("p")}), ill}, {pod("p")})).unschedulable, true);
+    EXPECT_THAT(reconcile(begun({held_by({of_kubelet("p")}), ill}, {pod("p")})).evict, ElementsAre(pod("p")));
+  }
+  api::AcceleratorStatus kept = held_by({}, false);
+  kept.mode = policy::Mode::host;
+  EXPECT_THAT(reconcile(refused({held_by({of_kubelet("p")}), kept}, {pod("p")})), leaves_it())
+      << "the eviction would be in vain";
+}
+
 // --- Its beginning -----------------------------------------------------------------------------------------
 
 TEST(Drain, CordonsFirstAndEvictsOnceTheNodeShowsIt) {

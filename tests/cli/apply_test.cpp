@@ -213,8 +213,17 @@ TEST_F(NumbersOfApply, AreCountedAnewByApply) {
   EXPECT_TRUE(kernel_.exists(kRecord));
   ferry({"apply", "-f", path("etc/ferry/policy.yaml")});
   EXPECT_TRUE(kernel_.exists(kRecord)) << "that policy has no numbers";
+  kernel_.file("etc/ferry/other.yaml", "version: v2\npolicies:\n  one:\n  - {devices: [0, 1], mode: host}\n");
+  ferry({"apply", "-f", path("etc/ferry/other.yaml")});
+  EXPECT_TRUE(kernel_.exists(kRecord)) << "it is of another policy's numbers";
+  kernel_.file("etc/ferry/wrong.yaml", "version: v2\npolicies:\n  one:\n  - {devices: [1], mode: wrong}\n");
+  ferry({"apply", "-f", path("etc/ferry/wrong.yaml")});
+  EXPECT_TRUE(kernel_.exists(kRecord)) << "nothing was applied";
   ferry({"apply", "-f", path("etc/ferry/numbers.yaml")});
   EXPECT_FALSE(kernel_.exists(kRecord));
+  kernel_.file(kRecord, "{");
+  ferry({"apply", "-f", path("etc/ferry/numbers.yaml")});
+  EXPECT_FALSE(kernel_.exists(kRecord)) << "hostd cannot read it either";
 }
 
 }  // namespace

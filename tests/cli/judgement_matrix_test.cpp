@@ -168,7 +168,8 @@ TEST_P(JudgementMatrix, IsWhatClaimsGet) {
 TEST_P(JudgementMatrix, IsWhatAPlanRefuses) {
   for (const auto& [gpu, findings] : judged_.node.findings) {
     std::vector<std::string> words = {"vfio", "plan", "--force"};
-    for (const PciAddress& one : vfio::units_of(judged_.node.inventory, {gpu}, {}).front().functions)
+    const auto units = vfio::units_of(judged_.node.inventory, {gpu}, {});
+    for (const PciAddress& one : units.front().functions)
       if (judged_.node.findings.contains(one)) words.insert(words.end(), {"--device", one.text()});
     const json plan = judged_.ask(words);
     std::vector<std::string> reasons;

@@ -170,6 +170,17 @@ TEST_F(ClaimKeeperTest, LeavesAGroupThatWasOnVfioBefore) {
   refuses(prepare("a", {whole(kWhole)}), "0000:05:00.0 is in use: VM tenant (pid 412)");
   EXPECT_THAT(record().claims, IsEmpty());
   users.held.clear();
+  // Facts that only hostd's rounds know.
+  for (const char* why : {"1 fatal PCIe error since it was bound", "off the bus", "a write is stuck"}) {
+    auto known = gpus();
+    const auto found = std::ranges::find(known, at(kWhole), &api::ClaimableGpu::address);
+    found->health = api::GpuHealth::unhealthy;
+    found->reason = why;
+    publish(known);
+    refuses(prepare("a", {whole(kWhole)}), std::string("GPU 0000:05:00.0 is unhealthy: ") + why);
+    EXPECT_THAT(record().claims, IsEmpty());
+  }
+  publish(gpus());
   must(prepare("a", {whole(kWhole)}));
   users.held.emplace(kWhole, tenant());
   refuses(unprepare("a"), "0000:05:00.0 is in use: VM tenant (pid 412)");

@@ -50,6 +50,23 @@ TEST_F(NumberedGpus, KeepTheirNumbersWhenOneIsUnplugged) {
   EXPECT_THAT(drivers(), ElementsAre("", "", "nvidia")) << "no other GPU takes its number";
 }
 
+TEST_F(NumberedGpus, AreWokenByTheirNumbersAlone) {
+  const auto rests = [&](const char* gpu, bool dead) {
+    const std::string folder = std::string("sys/bus/pci/devices/") + gpu;
+    kernel_.file(folder + "/power_state", "D3cold\n");
+    kernel_.file(folder + "/config", std::string(64, dead ? '\xff' : '\0'));
+  };
+  want(kSecondAway);
+  EXPECT_EQ(rounds().phase, api::NodePhase::ready);
+  kernel_.remove_function(kFirst);  // the third GPU is the second one in order now
+  rests(kThird, true);
+  EXPECT_EQ(rounds().phase, api::NodePhase::ready) << "its number is not in the policy";
+  EXPECT_EQ(gpu(kThird).state, api::GpuState::ready) << "it was not woken";
+  rests(kSecond, true);
+  rounds();
+  EXPECT_EQ(gpu(kSecond).state, api::GpuState::blocked);
+}
+
 TEST_F(NumberedGpus, AreGoneUntilTheyComeBack) {
   want(kFirstAway);
   rounds();

@@ -397,6 +397,20 @@ TEST(HostdReconcile, ReportsTheResultAndTheTimeOfTheNextRound) {
          now.conditions[kGpu] = blocked_by(mount);
        },
        api::NodePhase::blocked, ExitStatus::refused, 80s, 4},
+      {"a pod uses it, and another GPU does not work",
+       [](RoundSnapshot& now) {
+         now.conditions[kGpu] = blocked_by(pod("default/a"));
+         now.conditions[kOther] = condition_with(api::GpuState::blocked);
+       },
+       api::NodePhase::blocked, ExitStatus::refused, 10s, 4},
+      {"a pod uses it, and a file system another GPU",
+       [](RoundSnapshot& now) {
+         vfio::DeviceUser mount = process(std::nullopt);
+         mount.kind = vfio::DeviceUser::Kind::mount;
+         now.conditions[kGpu] = blocked_by(pod("default/a"));
+         now.conditions[kOther] = blocked_by(mount);
+       },
+       api::NodePhase::blocked, ExitStatus::refused, 80s, 4},
       {"it is blocked for another reason",
        [](RoundSnapshot& now) { now.conditions[kGpu] = condition_with(api::GpuState::blocked); },
        api::NodePhase::blocked, ExitStatus::refused, 80s, 4},

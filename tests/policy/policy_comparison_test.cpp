@@ -9,6 +9,7 @@
 #include "policy/kubernetes_files.h"
 #include "policy/policy_export.h"
 #include "policy/policy_yaml.h"
+#include "vfio/judgement/judge.h"
 
 namespace ferry::policy {
 namespace {
@@ -55,19 +56,25 @@ class Host {
     device.iommu_group = 7;
     vgpus.gpus[index].devices.push_back(device);
   }
+  vfio::GpuFindings findings() const {
+    return vfio::judge_all(inventory, default_accelerator_rules(), {.stuck = &stuck, .fatal_errors = &errors},
+                           {.all_shed = true, .force = true});
+  }
   vfio::PciFunction& companion(unsigned index) {
     return inventory.functions.at(
         vfio::PciAddress::parse("0000:0" + std::to_string(index) + ":00.1").value());
   }
   std::vector<std::string> differences(const Policy& policy) const {
     std::vector<std::string> out;
-    for (const ModeComparison& comparison : judge_policy(policy, inventory, vgpus))
+    for (const ModeComparison& comparison : judge_policy(policy, vgpus, findings()))
       out.push_back(comparison.difference);
     return out;
   }
 
   vfio::Inventory inventory;
   mdev::VgpuInventory vgpus;
+  std::set<std::string> stuck;
+  std::map<vfio::PciAddress, std::string> errors;
 
  private:
   static vfio::PciFunction function(const std::string& address, const std::string& driver) {
@@ -97,10 +104,31 @@ TEST(PolicyComparison, AgreesWithWhatIsSo) {
   host.add("nouveau");
   host.carry(1, "T4-4Q");
   EXPECT_THAT(host.differences(policy(kMixed)), ElementsAre("", "", "", ""));
-  const auto comparisons = judge_policy(policy(kMixed), host.inventory, host.vgpus);
+  const auto comparisons = judge_policy(policy(kMixed), host.vgpus, host.findings());
   EXPECT_EQ(comparisons.at(3).desired, std::nullopt);
   EXPECT_EQ(comparisons.at(1).found, Mode::vgpu);
   EXPECT_EQ(text(comparisons.at(1).found_vgpus), "1 x T4-4Q");
+}
+
+// A device that does not work is no GPU of any mode.
+TEST(PolicyComparison, DiffersWhereAGpuDoesNotWork) {
+  Host host;
+  host.add("vfio-pci");
+  host.add("nvidia");
+  host.add("nvidia");
+  host.carry(1, "T4-4Q");
+  for (const char* index : {"0", "1", "2"}) {
+    host.stuck = {"0000:0" + std::string(index) + ":00.0"};
+    const auto differences = host.differences(policy(kMixed));
+    for (unsigned i = 0; i < 3; ++i)
+      EXPECT_EQ(differences.at(i).empty(), std::to_string(i) != index) << differences.at(i);
+    const auto exported = export_policy(host.vgpus, host.findings(), "now");
+    ASSERT_TRUE(exported) << exported.error().message;
+    EXPECT_THAT(exported->notes, ElementsAre(HasSubstr("GPU " + std::string(index))));
+  }
+  host.stuck = {};
+  host.errors[host.vgpus.gpus[0].address()] = "1 fatal PCIe error";
+  EXPECT_THAT(host.differences(policy(kMixed)).at(0), HasSubstr("1 fatal PCIe error"));
 }
 
 TEST(PolicyComparison, SaysWhatIsOtherwise) {
@@ -152,7 +180,7 @@ TEST(PolicyExport, IsWhatTheNodeAgreesWith) {
   Host host;
   for (const char* driver : {"nvidia", "vfio-pci", "nvidia", "vfio-pci", ""}) host.add(driver);
   host.carry(0, "T4-4Q");
-  const auto exported = export_policy(host.inventory, host.vgpus, "now");
+  const auto exported = export_policy(host.vgpus, host.findings(), "now");
   ASSERT_TRUE(exported) << exported.error().message;
   EXPECT_EQ(policy_text({.file = {}, .policies = {exported->policy}}),
             "version: v2\n"
@@ -178,7 +206,7 @@ TEST(PolicyExport, HasTheAllocationOfGpusForClaims) {
       {.address = host.vgpus.gpus[0].address()},
       {.address = host.vgpus.gpus[1].address(), .whole = false},
       {.address = host.vgpus.gpus[2].address(), .for_dra = false}};
-  const auto exported = export_policy(host.inventory, host.vgpus, "now", {}, claimable);
+  const auto exported = export_policy(host.vgpus, host.findings(), "now", {}, claimable);
   ASSERT_TRUE(exported) << exported.error().message;
   EXPECT_EQ(policy_text({.file = {}, .policies = {exported->policy}}),
             "version: v2\n"
@@ -196,7 +224,7 @@ TEST(PolicyVerdict, AgreesWithAnyModeOfAGpuForClaims) {
   Host host;
   host.add("vfio-pci");
   const Policy dra = policy("  - {devices: all, allocation: dra}\n");
-  const auto verdicts = judge_policy(dra, host.inventory, host.vgpus);
+  const auto verdicts = judge_policy(dra, host.vgpus, host.findings());
   ASSERT_EQ(verdicts.size(), 1U);
   EXPECT_TRUE(verdicts[0].agrees());
   EXPECT_TRUE(verdicts[0].for_dra);
@@ -225,7 +253,7 @@ TEST(PolicyExport, LeavesOutAGpuThatNoPolicyDescribes) {
   for (int i = 0; i < 2; ++i) host.add("vfio-pci");
   host.companion(0).driver = "snd_hda_intel";
   host.companion(0).vfio_devices.clear();
-  const auto half = export_policy(host.inventory, host.vgpus, "now");
+  const auto half = export_policy(host.vgpus, host.findings(), "now");
   ASSERT_TRUE(half) << half.error().message;
   ASSERT_EQ(half->policy.items.size(), 1U);
   EXPECT_THAT(half->policy.items[0].gpus.indices, ElementsAre(1));
@@ -234,7 +262,7 @@ TEST(PolicyExport, LeavesOutAGpuThatNoPolicyDescribes) {
       ElementsAre(
           AllOf(HasSubstr("GPU 0 (0000:00:00.0): left out: "),
                 HasSubstr("(audio, driver snd_hda_intel) keeps the kernel from giving the group to a VM"))));
-  const auto name = export_policy(host.inventory, host.vgpus, "two words");
+  const auto name = export_policy(host.vgpus, host.findings(), "two words");
   ASSERT_FALSE(name);
   EXPECT_EQ(name.error().code, Errc::usage);
 }
@@ -246,7 +274,7 @@ TEST(PolicyExport, LeavesOutAGpuWhoseVgpusCannotBeRead) {
   for (const unsigned stuck : {0U, 2U})
     host.vgpus.gpus[stuck].parents.push_back({.address = host.vgpus.gpus[stuck].address(),
                                               .problem = Error{.code = Errc::stuck, .message = "stuck"}});
-  const auto exported = export_policy(host.inventory, host.vgpus, "now");
+  const auto exported = export_policy(host.vgpus, host.findings(), "now");
   ASSERT_TRUE(exported) << exported.error().message;
   EXPECT_THAT(exported->notes, ElementsAre("GPU 0 (0000:00:00.0): left out: stuck"));
   EXPECT_EQ(policy_text({.file = {}, .policies = {exported->policy}}),
@@ -283,7 +311,7 @@ mdev::ManagedGpu with_mixed_sizes(mdev::GpuSwitch mixed_sizes) {
 
 /// The items of what a host exports, and its notes.
 std::string exported(const Host& host, const ManagedGpus& managed = {}) {
-  const auto exported = export_policy(host.inventory, host.vgpus, "now", managed);
+  const auto exported = export_policy(host.vgpus, host.findings(), "now", managed);
   if (!exported) return exported.error().message;
   const std::string text = policy_text({.file = {}, .policies = {exported->policy}});
   const std::string head = "version: v2\npolicies:\n  now:\n";

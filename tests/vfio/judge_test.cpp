@@ -140,6 +140,19 @@ const std::vector<Row>& rows() {
          c.inventory.switch_management[at("0000:66:00.0")] = true;
        },
        {"switch-management yes 0000:66:00.0"}},
+      {"a network function of that maker that was not read",
+       [](Case& c) { c.add("0000:66:00.0", 0x020000, "").vendor = 0x15b3; },
+       {"switch-management not looked at 0000:66:00.0"}},
+      {"a virtual function of that maker",
+       [](Case& c) {
+         PciFunction& one = c.add("0000:66:00.0", 0x020000, "");
+         one.vendor = 0x15b3;
+         one.physical_function = at("0000:67:00.0");
+       },
+       {}},
+      {"another function of that maker",
+       [](Case& c) { c.add("0000:66:00.0", 0x030000, "").vendor = 0x15b3; },
+       {}},
       {"a function of the group manages no NVSwitches",
        [](Case& c) {
          c.add("0000:66:00.0", 0x020000, "").vendor = 0x15b3;
@@ -323,6 +336,46 @@ std::string table() {
     out += fmt::format("| `{}` | {} | {} | {} |\n", one.name, one.why, acts(one.blocks),
                        acts(one.blocks_unlooked));
   return out;
+}
+
+TEST(Illness, OfAnotherMemberCountsForAGpuThatAVmGetsWithIt) {
+  const auto gone = [](Case& c, const char* address) {
+    c.of(address).problem = Error{.code = Errc::malformed_host, .message = "no answer"};
+    c.of(address).bus = BusLook::all_ones;
+  };
+  const auto illness = [](const Case& c) -> std::string {
+    const auto findings = c.findings();
+    const Finding* found = illness_of(*c.inventory.find(at(kGpu)), findings);
+    return found == nullptr ? "" : fmt::format("{} {}", rule(found->rule).name, found->about.text());
+  };
+  for (const char* driver : {"vfio-pci", "nvidia", "nouveau"}) {
+    SCOPED_TRACE(driver);
+    const bool on_vfio = std::string_view(driver) == "vfio-pci";
+    const auto fresh = [&] {
+      Case c;
+      c.on_host(kGpu, driver);
+      return c;
+    };
+    EXPECT_EQ(illness(fresh()), "");
+    Case companion = fresh();
+    gone(companion, kAudio);
+    EXPECT_EQ(illness(companion), on_vfio ? "off-the-bus 0000:65:00.1" : "");
+    Case itself = fresh();
+    gone(itself, kGpu);
+    EXPECT_EQ(illness(itself), "off-the-bus 0000:65:00.0");
+    Case power = fresh();
+    power.of(kAudio).bus = BusLook::error;
+    EXPECT_EQ(illness(power), on_vfio ? "power-error 0000:65:00.1" : "");
+    Case stuck = fresh();
+    stuck.stuck = {kAudio};
+    EXPECT_EQ(illness(stuck), "stuck-write 0000:65:00.1") << "the write may keep the GPU's locks";
+    Case asleep = fresh();
+    asleep.of(kGpu).bus = BusLook::asleep;
+    EXPECT_EQ(illness(asleep), "") << "it was not looked at";
+    Case in_the_way = fresh();
+    in_the_way.add("0000:66:00.0", 0x010800, "nvme");
+    EXPECT_EQ(illness(in_the_way), "") << "the device works";
+  }
 }
 
 TEST(Judge, HasItsRulesOnThePage) {

@@ -5,6 +5,7 @@
 
 #include "tests/vfio/machines.h"
 #include "vfio/bind/driver_choice.h"
+#include "vfio/judgement/unit_facts.h"
 
 namespace ferry::vfio {
 namespace {
@@ -26,6 +27,7 @@ class RebindPlanTest : public testing::Test {
     request.untouchable = untouchable_;
     request.as_before = as_before_;
     Inventory inventory = scan(kernel_).value();
+    read_unit_facts(kernel_, test::gpu_rules(), inventory);
     read_overrides(kernel_, kernel_, concerned(inventory, request.accelerators), inventory);
     return plan_bind(inventory, test::gpu_rules(), request, use_, VfioDriverTable::read(kernel_), journal_,
                      stuck_);
@@ -173,6 +175,26 @@ TEST_F(SharedSlot, RebindsTheGpusOwnFunctionsAndNamesTheOthers) {
       ElementsAre(HasSubstr("0000:65:00.2 (15b3:1021, class 0200, driver mlx5_core) is in the slot of "
                             "0000:65:00.0 and stays"),
                   HasSubstr("--with 0000:65:00.3 binds it too")));
+}
+
+TEST_F(SharedSlot, TakesNoFunctionAlongThatManagesSwitches) {
+  const std::string vpd = "sys/bus/pci/devices/0000:65:00.2/vpd";
+  for (const char* group : {"its own", "the GPU's"}) {
+    if (std::string_view(group) != "its own")
+      kernel_.add_function({.address = "0000:65:00.2",
+                            .ids = "15b3:1021",
+                            .class_code = 0x020000,
+                            .group = 41,
+                            .driver = "mlx5_core"});
+    kernel_.file(vpd, "SMDL=SW_MNG");
+    const RebindPlan plan = bind({"0000:65:00.0"}, {"0000:65:00.2"});
+    EXPECT_THAT(plan.rebinds, IsEmpty()) << group;
+    ASSERT_EQ(plan.refusals.size(), 1U);
+    EXPECT_THAT(plan.refusals[0].reasons,
+                testing::Contains(HasSubstr("0000:65:00.2 (15b3:1021, class 0200")));
+    kernel_.file(vpd, "SMDL=");
+    EXPECT_EQ(bind({"0000:65:00.0"}, {"0000:65:00.2"}).rebinds.size(), 1U) << group;
+  }
 }
 
 TEST_F(SharedSlot, RebindsWhatWithNamesThereAndBack) {

@@ -59,8 +59,7 @@ void append(std::vector<Check>& to, std::vector<Check> more) {
 }  // namespace
 
 std::vector<Check> passthrough_checks(const HostFs& host, const Inventory& inventory,
-                                      const AcceleratorRules& rules,
-                                      const std::map<PciAddress, std::vector<Finding>>& findings) {
+                                      const AcceleratorRules& rules, const GpuFindings& findings) {
   std::vector<PciAddress> accelerators;
   for (const auto& [address, function] : inventory.functions)
     if (rules.match(function)) accelerators.push_back(address);

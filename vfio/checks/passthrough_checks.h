@@ -21,8 +21,7 @@ namespace ferry::vfio {
 /// rules (finding.h), and those of facts that keep no VM from it. Ids are stable; the order of checks is not.
 /// `findings`: judge_all(). A host without an accelerator has the host's checks alone.
 std::vector<Check> passthrough_checks(const HostFs& host, const Inventory& inventory,
-                                      const AcceleratorRules& rules,
-                                      const std::map<PciAddress, std::vector<Finding>>& findings);
+                                      const AcceleratorRules& rules, const GpuFindings& findings);
 
 }  // namespace ferry::vfio
 

@@ -5,6 +5,7 @@
 #include <array>
 
 #include "common/text/words.h"
+#include "vfio/pci/inventory.h"
 
 namespace ferry::vfio {
 namespace {
@@ -67,7 +68,8 @@ constexpr std::array kRules = {
          .check = "switch-management",
          .word = "not viable",
          .why = "a reset of this function resets the NVSwitches of all tenants",
-         .blocks = kAll},
+         .blocks = kAll,
+         .blocks_unlooked = bind | prepare},
     Rule{.id = RuleId::reserved_region,
          .name = "reserved-region",
          .check = "reserved-regions",
@@ -221,6 +223,11 @@ const Rule& rule(RuleId id) {
   return kRules.at(static_cast<std::size_t>(id));
 }
 
+std::span<const Finding> findings_about(const GpuFindings& all, const PciAddress& gpu) {
+  const auto found = all.find(gpu);
+  return found == all.end() ? std::span<const Finding>() : std::span<const Finding>(found->second);
+}
+
 const Finding* against(std::span<const Finding> findings, Blocks what) {
   const auto found =
       std::ranges::find_if(findings, [&](const Finding& finding) { return finding.blocks(what); });
@@ -233,6 +240,14 @@ std::vector<const Finding*> obstacles_to(std::span<const Finding> findings, Bloc
     if (finding.answer == Answer::yes && finding.blocks(what) && !rule(finding.rule).passes)
       out.push_back(&finding);
   return out;
+}
+
+const Finding* illness_of(const PciFunction& gpu, std::span<const Finding> findings) {
+  const auto found = std::ranges::find_if(findings, [&](const Finding& finding) {
+    return finding.answer == Answer::yes && rule(finding.rule).of_the_device &&
+           (on_vfio_driver(gpu) || finding.about == gpu.address || finding.rule == RuleId::stuck_write);
+  });
+  return found == findings.end() ? nullptr : &*found;
 }
 
 const Finding* obstacle_to(std::span<const Finding> findings, Blocks what) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "vfio/pci/pci_address.h"
+#include "vfio/pci/pci_function.h"
 #include "vfio/use_probe.h"
 
 namespace ferry::vfio {
@@ -107,11 +109,20 @@ struct Finding {
   }
 };
 
+/// By accelerator, the gravest first.
+using GpuFindings = std::map<PciAddress, std::vector<Finding>>;
+/// Empty for a GPU that is not in `all`.
+std::span<const Finding> findings_about(const GpuFindings& all, const PciAddress& gpu);
+
 /// The gravest finding that blocks `what`; nullptr: none does.
 const Finding* against(std::span<const Finding> findings, Blocks what);
 /// The same without those that pass (Rule::passes) and those that were not looked at.
 const Finding* obstacle_to(std::span<const Finding> findings, Blocks what);
 /// All of them.
 std::vector<const Finding*> obstacles_to(std::span<const Finding> findings, Blocks what);
+/// The gravest finding of a device that does not work (Rule::of_the_device); nullptr: there is none. Another
+/// member's counts for a GPU on a vfio driver, which a VM gets with it. For a GPU that serves the host or
+/// vGPUs only a write to the member counts, since it may keep locks that the GPU needs.
+const Finding* illness_of(const PciFunction& gpu, std::span<const Finding> findings);
 
 }  // namespace ferry::vfio

@@ -101,6 +101,11 @@ class Judgement {
 
   void judge_switch_management(const PciFunction& function) {
     const auto known = inventory_.switch_management.find(function.address);
+    if (known == inventory_.switch_management.end() && may_manage_switches(function))
+      return add(RuleId::switch_management, function,
+                 fmt::format("the vpd of {} cannot be read, so it may manage the NVSwitches of its board",
+                             describe(function)),
+                 "run as root", Answer::not_looked);
     if (known == inventory_.switch_management.end() || !known->second) return;
     add(RuleId::switch_management, function,
         fmt::format("{} manages the NVSwitches of its board (SW_MNG): its reset would reset the switches of "
@@ -392,13 +397,12 @@ std::vector<Finding> judge(const Unit& unit, const Inventory& inventory, const A
   return Judgement(unit, inventory, rules, observed, asked).findings();
 }
 
-std::map<PciAddress, std::vector<Finding>> judge_all(const Inventory& inventory,
-                                                     const AcceleratorRules& rules, const Observed& observed,
-                                                     const Asked& asked, const std::set<PciAddress>& more) {
+GpuFindings judge_all(const Inventory& inventory, const AcceleratorRules& rules, const Observed& observed,
+                      const Asked& asked, const std::set<PciAddress>& more) {
   std::vector<PciAddress> accelerators;
   for (const auto& [address, function] : inventory.functions)
     if (rules.match(function) || more.contains(address)) accelerators.push_back(address);
-  std::map<PciAddress, std::vector<Finding>> out;
+  GpuFindings out;
   for (const Unit& unit : units_of(inventory, accelerators, {})) {
     const std::vector<Finding> findings = judge(unit, inventory, rules, observed, asked);
     for (const PciAddress& address : unit.accelerators) out.emplace(address, findings);

@@ -47,10 +47,8 @@ std::vector<Finding> judge(const Unit& unit, const Inventory& inventory, const A
 
 /// The findings about every accelerator of the host (AcceleratorRules::match()) and `more`, as if all were
 /// asked for at once.
-std::map<PciAddress, std::vector<Finding>> judge_all(const Inventory& inventory,
-                                                     const AcceleratorRules& rules, const Observed& observed,
-                                                     const Asked& asked,
-                                                     const std::set<PciAddress>& more = {});
+GpuFindings judge_all(const Inventory& inventory, const AcceleratorRules& rules, const Observed& observed,
+                      const Asked& asked, const std::set<PciAddress>& more = {});
 
 /// A function in words: "0000:01:00.0 (10de:2684, class 0300, driver nouveau)".
 std::string describe(const PciFunction& function);

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "vfio/judgement/unit_facts.h"
 
+#include <algorithm>
 #include <fcntl.h>
 #include <sys/stat.h>
 
 #include <fmt/format.h>
 
+#include "vfio/judgement/unit_members.h"
 #include "vfio/pci/memory_map.h"
 #include "vfio/pci/pci_resources.h"
 #include "vfio/pci/vm_nodes.h"
@@ -39,14 +41,6 @@ void read_framebuffer(const HostFs& host, const MemoryMap& map, PciFunction& fun
     function.firmware_framebuffer = "";
 }
 
-// Another function's product data would cost a long read, and says nothing.
-bool may_manage_switches(const PciFunction& function) {
-  constexpr std::uint16_t kMellanox = 0x15b3;
-  constexpr std::uint32_t kNetwork = 0x02;
-  return function.vendor == kMellanox && function.class_code >> 16U == kNetwork &&
-         !function.is_virtual_function();
-}
-
 }  // namespace
 
 void read_unit_facts(const HostFs& host, const AcceleratorRules& rules, Inventory& inventory) {
@@ -67,12 +61,17 @@ void read_unit_facts(const HostFs& host, const AcceleratorRules& rules, Inventor
                    : is_gone(text.error()) ? Result<std::vector<ReservedRegion>>()
                                            : fail(Error(text.error()));
     if (regions) inventory.reserved.insert_or_assign(group, std::move(*regions));
-    for (const PciAddress& address : inventory.groups.at(group)) {
-      if (!may_manage_switches(*inventory.find(address))) continue;
-      const auto data = host.read_file(sysfs_path(address) / "vpd");
-      if (data || is_gone(data.error()))
-        inventory.switch_management[address] = data && data->find("SW_MNG") != std::string::npos;
-    }
+  }
+
+  // A bind may take a function of the slot along, too.
+  for (const auto& [address, function] : inventory.functions) {
+    const bool is_near = std::ranges::any_of(judged, [&](const PciFunction* one) {
+      return one->iommu_group == function.iommu_group || shares_slot(*one, function);
+    });
+    if (!is_near || !may_manage_switches(function)) continue;
+    const auto data = host.read_file(sysfs_path(address) / "vpd");
+    if (data || is_gone(data.error()))
+      inventory.switch_management[address] = data && data->find("SW_MNG") != std::string::npos;
   }
 
   const auto claims = host.read_file("proc/iomem");

@@ -56,6 +56,13 @@ bool is_accelerators_vf(const Inventory& inventory, const AcceleratorRules& rule
   return physical != nullptr && rules.match_by_name(*physical);
 }
 
+bool may_manage_switches(const PciFunction& function) {
+  constexpr std::uint16_t kMellanox = 0x15b3;
+  constexpr std::uint32_t kNetwork = 0x02;
+  return function.vendor == kMellanox && function.class_code >> 16U == kNetwork &&
+         !function.is_virtual_function();
+}
+
 bool on_vfio_driver(const PciFunction& function) {
   return function.driver && (*function.driver == "vfio-pci" || !function.vfio_devices.empty());
 }

@@ -77,8 +77,8 @@ struct Inventory {
   std::map<std::uint32_t, std::vector<ReservedRegion>> reserved = {};
   /// The paths of nodes that VMs need, as NodeIsThere takes them: "dev/vfio/12", kIommufd. Absent: not read.
   std::optional<std::set<std::string>> vm_nodes = {};
-  /// True for a network function that manages the NVSwitches of its board (unit_facts.h). A function of that
-  /// maker without an entry is not known.
+  /// True for a network function that manages the NVSwitches of its board (unit_facts.h). Of a function that
+  /// may_manage_switches() and has no entry it is not known.
   std::map<PciAddress, bool> switch_management = {};
   /// The advice of `ferry doctor` for a host without an active IOMMU. Empty if there are groups.
   std::string iommu_cure = {};
@@ -114,6 +114,8 @@ bool is_accelerators_vf(const Inventory& inventory, const AcceleratorRules& rule
 /// True if `function` is on a vfio driver: vfio-pci, or a driver under which the function has a vfio-dev
 /// entry (any variant driver, kernel 6.1 and newer).
 bool on_vfio_driver(const PciFunction& function);
+/// True for a network function of the maker whose functions manage NVSwitches on some boards.
+bool may_manage_switches(const PciFunction& function);
 
 /// True if the function's driver keeps the kernel from giving its IOMMU group to a VM, also on a bridge
 /// (shpchp). Only vfio drivers, pci-stub, pcieport and drivers with PciFunction::leaves_dma do not. A driver
