@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The KubeVirt objects of the pages, the manual and the reported cases, by kubevirt-strict (scripts/lib/kubevirt-strict)."""
 
+import csv
 import functools
 import os
 import pathlib
@@ -13,9 +14,11 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "cluster/li
 from cluster.page_blocks import REPOSITORY, Block, blocks, is_of_kubevirt  # noqa: E402
 
 TOOL = os.environ.get("FERRY_KUBEVIRT_STRICT", "")
-# Feature gates that pages and messages name.
-GATES = ("DisableMDEVConfiguration", "GPUsWithDRA", "GraceIOVirtualization", "HostDevices", "IOMMUFD", "ImageVolume",
-         "PCINUMAAwareTopology", "VGPULiveMigration")
+# Feature gates that pages name (scripts/lib/check-neighbours), and one that a message names.
+GATES = ["PCINUMAAwareTopology"]
+with (REPOSITORY / "tests/docs/neighbours.tsv").open(encoding="utf-8") as table:
+    GATES += [row["word"] for row in csv.DictReader(table, delimiter="\t")
+              if row["program"] == "KubeVirt" and "/featuregate/" in row["source"]]
 # Files with a key that the oldest release does not have.
 NEWER = {"keep-mediated-devices.yaml": 'mediatedDevicesConfiguration.enabled"', "no-image-volumes.yaml": 'disabledFeatureGates"'}
 # By file of the quick start: a text, a fault in its place, and a part of the complaint.

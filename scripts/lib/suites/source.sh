@@ -11,6 +11,8 @@ run() {
     check 'rooms include each other in one direction, and folders are small' "$root/scripts/lib/check-imports"
     check 'the pages are in plain English, and their links lead somewhere' "$root/scripts/lib/check-pages"
     check 'each rule of the pages finds what breaks it' "$root/scripts/lib/check-pages" --selftest
+    check 'the pages name words of other programs as their releases have them' "$root/scripts/lib/check-neighbours"
+    check 'each kind of such a word is found' "$root/scripts/lib/check-neighbours" --selftest
     check 'the comments name their subjects' "$root/scripts/lib/check-comments"
     check 'each rule of the comments finds what breaks it' "$root/scripts/lib/check-comments" --selftest
     check 'each mutant has its snippet and its tests' "$root/tests/mutants/run" --check
