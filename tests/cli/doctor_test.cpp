@@ -31,7 +31,7 @@ class Doctor : public testing::Test {
 };
 
 TEST_F(Doctor, ExitsWith0OnAHealthyHostAndSumsUp) {
-  constexpr const char* kVerdict = "passthrough: ready (36 passed, 0 warnings, 0 failed, 0 unknown)\n";
+  constexpr const char* kVerdict = "passthrough: ready (37 passed, 0 warnings, 0 failed, 0 unknown)\n";
   const auto result = doctor();
   EXPECT_EQ(result.status, 0) << result.err;
   EXPECT_EQ(result.out, std::string(kVerdict) + "`-v` also prints the checks that passed\n");
@@ -52,7 +52,7 @@ TEST_F(Doctor, ExitsWith0OnWarningsAndOnWhatIsUnknown) {
   EXPECT_THAT(result.out, HasSubstr("  warn     boot-display "));
   EXPECT_THAT(result.out, HasSubstr("  unknown  power-state "));
   EXPECT_THAT(result.out,
-              StartsWith("passthrough: ready, with remarks (34 passed, 1 warning, 0 failed, 1 unknown)\n"));
+              StartsWith("passthrough: ready, with remarks (35 passed, 1 warning, 0 failed, 1 unknown)\n"));
   EXPECT_THAT(result.out, Not(HasSubstr("  pass ")));
 }
 
@@ -123,8 +123,8 @@ TEST_F(Doctor, PrintsTheSameForMachines) {
   const auto document = nlohmann::json::parse(result.out);
   EXPECT_EQ(document["for"], nlohmann::json::array({"passthrough"}));
   EXPECT_EQ(document["summary"],
-            (nlohmann::json{{"passed", 35}, {"warnings", 0}, {"failed", 1}, {"unknown", 0}}));
-  ASSERT_EQ(document["checks"].size(), 36U);
+            (nlohmann::json{{"passed", 36}, {"warnings", 0}, {"failed", 1}, {"unknown", 0}}));
+  ASSERT_EQ(document["checks"].size(), 37U);
   for (const auto& check : document["checks"]) {
     std::vector<std::string> keys;
     for (const auto& item : check.items()) keys.push_back(item.key());

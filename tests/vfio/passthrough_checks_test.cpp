@@ -155,6 +155,21 @@ std::vector<Machine> machines() {
        "acs-override", host, pass, "config_acs=1111101@0000:00:01.0: it sets ACS bits", ""},
       {"AcsOverrideBesideBits", write("proc/cmdline", "pci=config_acs=1x1@a pcie_acs_override=downstream\n"),
        "acs-override", host, warn, "/proc/cmdline has pcie_acs_override=downstream", "take it out"},
+      {"KernelOfRhel9",
+       [](FakeKernel& kernel) {
+         kernel.file("proc/sys/kernel/osrelease", "5.14.0-687.el9.x86_64\n");
+         kernel.remove(of_gpu("vfio-dev"));
+       },
+       "kernel-release", host, warn, "Linux 5.14.0-687.el9.x86_64: a function on another vfio driver",
+       "video=efifb:off"},
+      {"KernelBeforeVfioDev", write("proc/sys/kernel/osrelease", "6.0.12\n"), "kernel-release", host, warn,
+       "Linux 6.0.12: a function", "Linux 6.1 or newer"},
+      {"KernelOfTwoDigits", write("proc/sys/kernel/osrelease", "6.12.0-55.el10\n"), "kernel-release", host,
+       pass, "Linux 6.12.0-55.el10", ""},
+      {"KernelOfANewMajor", write("proc/sys/kernel/osrelease", "7.0\n"), "kernel-release", host, pass,
+       "Linux 7.0", ""},
+      {"KernelOfNoNumber", write("proc/sys/kernel/osrelease", "mainline\n"), "kernel-release", host, unknown,
+       "mainline", ""},
       {"LockedDown", write("sys/kernel/security/lockdown", "none [integrity] confidentiality\n"),
        "kernel-lockdown", host, warn, "/sys/kernel/security/lockdown is integrity", "sign"},
       {"NoLockdown",
@@ -506,7 +521,7 @@ TEST(PassthroughChecks, PassOnAHealthyHostAndSayWhereTheyLooked) {
   FakeKernel kernel;
   test::build_healthy(kernel);
   const auto checks = checks_of(kernel);
-  EXPECT_EQ(checks.size(), 36U);
+  EXPECT_EQ(checks.size(), 37U);
   for (const Check& check : checks) {
     EXPECT_EQ(text(check.verdict), "pass") << check.id << ": " << check.found;
     EXPECT_THAT(check.found, HasSubstr("/")) << check.id;

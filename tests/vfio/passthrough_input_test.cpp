@@ -69,6 +69,7 @@ std::vector<Input> inputs() {
       {"proc/interrupts", "interrupt-remapping"},
       {"proc/iomem", "firmware-framebuffer", kGpu},
       {"proc/sys/kernel/osrelease", "vfio-pci-available"},
+      {"proc/sys/kernel/osrelease", "kernel-release"},
       {kModules, "vfio-pci-available", kHostSubject, directory},
       {kModules + "/modules.dep", "vfio-pci-available", kHostSubject},
       {kModules + "/modules.builtin", "vfio-pci-available", kHostSubject, {"empty"}},

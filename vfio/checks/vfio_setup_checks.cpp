@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "common/text/text.h"
 #include "hostfs/check_reading.h"
 #include "vfio/bind/rebind_plan.h"
 #include "vfio/checks/passthrough_checks.h"
@@ -13,6 +14,35 @@
 
 namespace ferry::vfio::checks {
 namespace {
+
+// A distribution may have brought vfio-dev into an older kernel, which a function on vfio then shows.
+Check release_check(const HostFs& host, const Inventory& inventory) {
+  constexpr const char* kPath = "proc/sys/kernel/osrelease";
+  Check check{"kernel-release", kHostSubject,
+              "from Linux 6.1 on sysfs shows each function that a vfio driver has, and from 6.0 on vfio-pci "
+              "takes the firmware's framebuffer from a VGA device"};
+  const auto release = read_text(host, kPath);
+  if (!release) return std::move(check).unreadable(release.error());
+  std::string_view rest = *release;
+  const auto major = whole_number<unsigned>(cut(rest, '.'));
+  const auto minor = whole_number<unsigned>(rest.substr(0, rest.find_first_not_of("0123456789")));
+  if (!major || !minor) return std::move(check).unknown(fmt::format("/{} says '{}'", kPath, shown(*release)));
+  const std::string linux = fmt::format("/{}: Linux {}", kPath, shown(*release));
+  if (std::pair(*major, *minor) >= std::pair(6U, 1U)) return std::move(check).passed(linux);
+  const bool keeps_framebuffer = *major < 6;
+  const bool shows_vfio = std::ranges::any_of(
+      inventory.functions, [](const auto& entry) { return !entry.second.vfio_devices.empty(); });
+  if (shows_vfio && !keeps_framebuffer)
+    return std::move(check).passed(linux + ", which shows functions on vfio all the same");
+  return std::move(check).warned(
+      fmt::format(
+          "{}{}{}", linux,
+          shows_vfio ? "" : ": a function on another vfio driver than vfio-pci counts as the host's",
+          keeps_framebuffer ? "; the firmware's framebuffer stays on a VGA device that vfio-pci has" : ""),
+      fmt::format(
+          "Linux 6.1 or newer{}",
+          keeps_framebuffer ? "; until then boot with video=efifb:off if the GPU has the screen" : ""));
+}
 
 Check lockdown_check(const HostFs& host) {
   constexpr const char* kPath = "sys/kernel/security/lockdown";
@@ -233,7 +263,8 @@ std::vector<Check> of_vfio_setup(const HostFs& host, const Inventory& inventory,
                                  const std::vector<PciAddress>& accelerators,
                                  const Result<KernelCommandLine>& command_line) {
   const ModprobeConfig modprobe = read_modprobe_config(host);
-  return {lockdown_check(host),
+  return {release_check(host, inventory),
+          lockdown_check(host),
           vfio_pci_check(host, inventory),
           install_check(modprobe),
           nodes_check(host),
