@@ -27,7 +27,11 @@ namespace ferry::agent {
 namespace {
 
 constexpr const char* kPlainText = "text/plain; charset=utf-8";
-constexpr const char* kTlsVersions = "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2";
+// Without CBC, which TLS 1.2 does not authenticate as a whole, and without key exchanges that keep no
+// secrecy.
+constexpr const char* kTlsVersions =
+    "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2:-AES-128-CBC:-AES-256-CBC:-CAMELLIA-128-CBC:"
+    "-CAMELLIA-256-CBC:-3DES-CBC:-RSA";
 
 // Pause after the process ran out of file descriptors.
 constexpr auto kNoDescriptors = std::chrono::seconds(1);

@@ -490,7 +490,7 @@ TEST_F(MetricsListenerRefuses, APortThatAnotherHas) {
 
 /// A client that trusts one authority; what it was answered, or why not.
 std::string ask_by_tls(std::uint16_t port, const std::filesystem::path& authority, const std::string& bytes,
-                       int newest = TLS1_3_VERSION) {
+                       int newest = TLS1_3_VERSION, const char* ciphers = nullptr) {
   const std::unique_ptr<SSL_CTX, decltype(&SSL_CTX_free)> context(::SSL_CTX_new(::TLS_client_method()),
                                                                   &SSL_CTX_free);
   ::SSL_CTX_set_verify(context.get(), SSL_VERIFY_PEER, nullptr);
@@ -498,6 +498,7 @@ std::string ask_by_tls(std::uint16_t port, const std::filesystem::path& authorit
   ::SSL_CTX_set_max_proto_version(context.get(), newest);
   ::SSL_CTX_set_min_proto_version(context.get(), TLS1_VERSION);
   ::SSL_CTX_set_security_level(context.get(), 0);
+  if (ciphers != nullptr) ::SSL_CTX_set_cipher_list(context.get(), ciphers);
   const std::unique_ptr<SSL, decltype(&SSL_free)> ssl(::SSL_new(context.get()), &SSL_free);
   const UniqueFd socket = connect_to(port);
   ::SSL_set_fd(ssl.get(), socket.get());
@@ -539,6 +540,20 @@ TEST_F(MetricsListenerTls, IsSpoken) {
     EXPECT_THAT(answer.substr(answer.size() - 8), "xxxxxxxx");
   }
   EXPECT_EQ(ask_by_tls(served.port(), file("first.pem"), get("/metrics"), TLS1_1_VERSION), "no TLS");
+}
+
+TEST_F(MetricsListenerTls, HasNoWeakCiphers) {
+  const Served served(settings());
+  const auto answer = [&](const char* cipher) {
+    return ask_by_tls(served.port(), file("first.pem"), get("/healthz"), TLS1_2_VERSION, cipher);
+  };
+  for (const char* good : {"ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-RSA-AES128-GCM-SHA256",
+                           "ECDHE-ECDSA-CHACHA20-POLY1305:ECDHE-RSA-CHACHA20-POLY1305"})
+    EXPECT_THAT(answer(good), StartsWith("HTTP/1.1 200 ")) << good;
+  for (const char* weak :
+       {"ECDHE-ECDSA-AES128-SHA:ECDHE-RSA-AES128-SHA", "ECDHE-ECDSA-AES256-SHA384:ECDHE-RSA-AES256-SHA384",
+        "DHE-RSA-AES256-SHA256", "AES128-SHA:AES256-SHA256", "AES128-GCM-SHA256:AES256-GCM-SHA384"})
+    EXPECT_EQ(answer(weak), "no TLS") << weak;
 }
 
 TEST_F(MetricsListenerTls, WhoSpeaksNoneIsNotAnswered) {
