@@ -178,15 +178,19 @@ class Walk {
     // hostd opens groups itself during a bind. In another PID namespace the number is absent.
     const auto ourselves = pid_of(host_->link_name("proc/self").value_or(""));
     for (const int pid : pids_) {
-      if (pid == ourselves || is_of_a_late_pod(pid)) continue;
-      auto use = ask<ProcessUse>(pid, [host = host_, asked = asked_, pid, patience = patience_] {
-        return scan_process(*host, pid, *asked, std::chrono::steady_clock::now() + patience);
+      const std::string pod = pod_of(pid);
+      if (pid == ourselves || late_pods_.contains(pod)) continue;
+      const auto begun = Clock::now();
+      const auto until = pod.empty() ? begun + patience_ : begun + patience_ - spent_[pod];
+      auto use = ask<ProcessUse>(pid, [host = host_, asked = asked_, pid, until] {
+        return scan_process(*host, pid, *asked, until);
       });
-      if (!use) continue;
-      if (use->blocked) blocked_.push_back(pid);
-      for (auto& [device, users] : use->users)
-        std::ranges::move(users, std::back_inserter(report_.users[device]));
-      if (use->late) has_too_many_files(pid);
+      if (!pod.empty()) spent_[pod] += Clock::now() - begun;
+      if (use) take(*use, pid, pod);
+      if (!use && !pod.empty() && is_silent(pid)) {
+        of_pods_.insert(pid);
+        counts_for_all(pid, pod, "a lock in the kernel, behind which its open files are");
+      }
     }
     keep_only_harmless_services();
     report_blind_spots();
@@ -207,40 +211,48 @@ class Walk {
   std::string pod_of(int pid) const {
     return pod_uid(host_->read_file(fs::path("proc") / std::to_string(pid) / "cgroup").value_or(""));
   }
-  /// True if the pod already counts as a user of every device.
-  bool is_of_a_late_pod(int pid) const { return !late_pods_.empty() && late_pods_.contains(pod_of(pid)); }
+  void take(ProcessUse& use, int pid, const std::string& pod) {
+    if (use.blocked) blocked_.push_back(pid);
+    for (auto& [device, users] : use.users)
+      std::ranges::move(users, std::back_inserter(report_.users[device]));
+    const bool late = use.late || spent_[pod] >= patience_;
+    if (late && pod.empty()) late_.push_back(pid);
+    if (!late || pod.empty()) return;
+    counts_for_all(pid, pod,
+                   fmt::format("more open files than can be looked through within {} ms", patience_.count()));
+    report_.unknown.push_back(too_many_files({pid}));
+  }
 
-  /// A pod chooses how many files its processes open. If that made the report blind, no drain could end it.
-  /// The process therefore counts as a user of every device, so that a drain evicts its pod.
-  void has_too_many_files(int pid) {
-    const std::string pod = pod_of(pid);
-    if (pod.empty()) return late_.push_back(pid);
+  bool is_silent(int pid) const { return std::ranges::find(silent_, pid) != silent_.end(); }
+
+  /// A pod chooses how many files its processes open, and may make them hang. If that made the report blind,
+  /// no drain could end it. The process therefore counts as a user of every device, so that a drain evicts
+  /// its pod.
+  void counts_for_all(int pid, const std::string& pod, std::string what) {
     late_pods_.insert(pod);
     const auto name = host_->read_attribute(fs::path("proc") / std::to_string(pid) / "comm");
-    const vfio::DeviceUser user{
-        .kind = vfio::DeviceUser::Kind::process,
-        .name = name.value_or("?"),
-        .pid = pid,
-        .what = fmt::format("more open files than can be looked through within {} ms", patience_.count()),
-        .pod_uid = pod};
+    const vfio::DeviceUser user{.kind = vfio::DeviceUser::Kind::process,
+                                .name = name.value_or("?"),
+                                .pid = pid,
+                                .what = std::move(what),
+                                .pod_uid = pod};
     for (const auto& [number, asked] : *asked_) {
       auto& users = report_.users[asked.device];
       const auto is_known = [pid](const vfio::DeviceUser& device_user) { return device_user.pid == pid; };
       if (std::ranges::none_of(users, is_known)) users.push_back(user);
     }
-    report_.unknown.push_back(too_many_files({pid}));
   }
   std::string too_many_files(const std::vector<int>& pids) const {
     return fmt::format("{} could not be looked through within {} ms: too many open files", named(pids),
                        patience_.count());
   }
 
-  // Each process that takes too long costs the whole patience, so three of them end the scan.
+  // Each process that takes too long costs the whole patience, so three of them end the scan. Pods may have
+  // more, since each pod costs its patience once.
   template <typename T>
   std::optional<T> ask(int pid, std::function<T()> question) {
     constexpr std::size_t kEnough = 3;
-    const bool is_silent = std::ranges::find(silent_, pid) != silent_.end();
-    if (is_silent || silent_.size() + late_.size() >= kEnough) return std::nullopt;
+    if (is_silent(pid) || silent_.size() - of_pods_.size() + late_.size() >= kEnough) return std::nullopt;
     if (late_looks_->contains(pid)) {
       silent_.push_back(pid);
       return std::nullopt;
@@ -291,6 +303,7 @@ class Walk {
     // A /proc of another namespace misses most of the host.
     const auto space = pid_namespace_of_proc(*host_);
     if (space && *space != kHostsPidNamespace) blind("/proc shows the processes of a container alone");
+    std::erase_if(silent_, [this](int pid) { return of_pods_.contains(pid); });
     if (!silent_.empty())
       blind(named(silent_) + " could not be looked into: the kernel did not answer in time");
     if (!late_.empty()) blind(too_many_files(late_));
@@ -331,12 +344,14 @@ class Walk {
   LateLooks* late_looks_;
   std::vector<int> pids_;
   std::vector<int> silent_;  // the kernel blocked the scan of these
+  std::set<int> of_pods_;    // those of them that count for their pods
   Clock::time_point begun_ = Clock::now();
   Clock::duration longest_{};        // the longest time for one process
   int slowest_ = 0;                  // the number of that process
   std::size_t unasked_ = 0;          // processes left when the time was over
   std::vector<int> late_;            // the scan ended at its own deadline, and the process is in no pod
-  std::set<std::string> late_pods_;  // the UIDs of pods with such a process
+  std::set<std::string> late_pods_;  // the UIDs of pods that count as users of every device
+  std::map<std::string, Clock::duration> spent_;  // on the processes of a pod, by its UID
   std::vector<int> blocked_;
   vfio::UseReport report_;
 };

@@ -88,16 +88,51 @@ TEST_F(ProcUseProbeTest, IsBlindForAProcessThatKeepsItWaitingAndSeesTheOthers) {
   process(20, "first", {"/dev/null"});
   process(30, "hangs", {});
   process(40, "last", {"/dev/null"});
-  tree_.file("proc/30/cgroup", "0::/kubepods/pod0f2c1d3e-1111-2222-3333-444455556666/x\n");
   tree_.remove("proc/30/maps");
   ASSERT_EQ(::mkfifo((tree_.path() / "proc/30/maps").c_str(), 0600), 0);
   const auto report =
       must(ProcUseProbe(host_, std::chrono::seconds(3)).look(std::vector{ask("gpu", "/dev/null", kNull)}));
-  EXPECT_EQ(report.blind,
-            "process 30 (hangs) in pod 0f2c1d3e-1111-2222-3333-444455556666 could not be looked into: the "
-            "kernel did not answer in time");
+  EXPECT_EQ(report.blind, "process 30 (hangs) could not be looked into: the kernel did not answer in time");
   EXPECT_THAT(texts(report.of("gpu")), ElementsAre(HasSubstr("20"), HasSubstr("40")));
   const UniqueFd writer = must(host_.open("proc/30/maps", O_RDWR | O_NONBLOCK));
+}
+
+TEST_F(ProcUseProbeTest, TakesPodsWhoseProcessesDoNotAnswerForUsersOfEachDevice) {
+  const auto pod = [](int n) { return "0f2c1d3e-1111-2222-3333-44445555666" + std::to_string(n); };
+  for (int n = 0; n < 4; ++n) {
+    const std::string folder = "proc/" + std::to_string(30 + n);
+    process(30 + n, "hangs", {});
+    tree_.file(folder + "/cgroup", "0::/kubepods/pod" + pod(n) + "/x\n");
+    tree_.remove(folder + "/maps");
+    ASSERT_EQ(::mkfifo((tree_.path() / folder / "maps").c_str(), 0600), 0);
+  }
+  process(40, "last", {"/dev/null"});
+  ProcUseProbe probe(host_, std::chrono::milliseconds(300));
+  for (const char* look : {"first", "second"}) {
+    const auto report = must(probe.look(std::vector{ask("gpu", "/dev/null", kNull)}));
+    EXPECT_EQ(report.blind, "") << look;
+    EXPECT_THAT(texts(report.of("gpu")),
+                testing::UnorderedElementsAre(HasSubstr(pod(0)), HasSubstr(pod(1)), HasSubstr(pod(2)),
+                                              HasSubstr(pod(3)), HasSubstr("last")))
+        << look;
+  }
+  for (int n = 0; n < 4; ++n) {
+    const UniqueFd writer = must(host_.open("proc/" + std::to_string(30 + n) + "/maps", O_RDWR | O_NONBLOCK));
+  }
+}
+
+// Each process takes less than the patience.
+TEST_F(ProcUseProbeTest, GivesThePatienceToAPodAndNotToEachOfItsProcesses) {
+  constexpr int kProcesses = 2000;
+  constexpr const char* kPod = "0f2c1d3e-1111-2222-3333-444455556666";
+  for (int pid = 30; pid < 30 + kProcesses; ++pid) {
+    process(pid, "many", {});
+    tree_.file("proc/" + std::to_string(pid) + "/cgroup", std::string("0::/kubepods/pod") + kPod + "/x\n");
+  }
+  process(20, "first", {"/dev/null"});
+  const auto report = look_within(std::chrono::milliseconds(10), "", {ask("gpu", "/dev/null", kNull)});
+  EXPECT_THAT(texts(report.of("gpu")),
+              testing::UnorderedElementsAre(HasSubstr("first"), HasSubstr(std::string("in pod ") + kPod)));
 }
 
 TEST_F(ProcUseProbeTest, AsksNobodyBehindSomeThatDoNotAnswer) {
