@@ -276,10 +276,8 @@ class NodeAgent::Impl {
   }
 
   void act(const ReconcileResult& result, const json& node) {
-    // A file that cannot be written is tried again; the node's state is reported all the same.
-    const auto files = write_validation_files(host_, result.files);
-    if (!files) queue_.retry(files.error());
     // serving.json precedes all requests to the cluster: until then two device plugins displace each other.
+    // If it cannot be written, that is tried again; the node's state is reported all the same.
     const auto served = write_serving(host_, result);
     if (!served) queue_.retry(served.error());
     if (patch_.is_sending()) return;  // its answer starts a reconcile
@@ -300,7 +298,7 @@ class NodeAgent::Impl {
                               .renewed_at = timers_.now() + kFeatureFileRenewal};
     }
     if (node_feature_ && result.node_feature) node_feature_->keep(*result.node_feature, node);
-    if (!files || !served || !kata_written) return;
+    if (!served || !kata_written) return;
     queue_.forget();
     if (!result.requeue) return;
     spdlog::debug("the next reconcile, if nothing happens, is when {}", result.requeue->reason);

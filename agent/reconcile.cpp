@@ -456,7 +456,6 @@ ReconcileResult reconcile(const NodeSnapshot& snapshot) {
                               snapshot.memory.messages.warnings);
   std::ranges::move(drain.events, std::back_inserter(result.events));
   std::ranges::copy(result.kata.events, std::back_inserter(result.events));
-  result.files = validation_files(result.desired_state, snapshot.host);
   plan_desired_file(snapshot, owners, operands, result);
   if (!snapshot.others.are_neighbours) result.standby = plugin_is_on_standby(snapshot.others);
   result.change_memory = next_change(snapshot, result);

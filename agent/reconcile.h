@@ -24,7 +24,6 @@
 #include "agent/node_report.h"
 #include "agent/operator_compat/operands.h"
 #include "agent/operator_compat/two_owners.h"
-#include "agent/operator_compat/validation_files.h"
 #include "agent/rollout/rollout.h"
 #include "common/config/config_tree.h"
 #include "common/result.h"
@@ -76,7 +75,6 @@ struct ReconcileResult : NodePatchContent {
   /// The new desired.json, to be written after the labels. Absent: the present one stays, or is removed.
   std::optional<api::DesiredFile> desired_file;
   bool remove_desired_file = false;
-  std::vector<ValidationFile> files;
   /// Content of serving.json: why Ferry's device plugin is on standby; empty: it serves, and there is no
   /// file. Absent: the file stays.
   std::optional<std::string> standby;

@@ -60,6 +60,7 @@ NodeKeeper::NodeKeeper(HostFs& host, const NodeProbes& uses, MakeContext make_co
       uses_(uses),
       make_context_(std::move(make_context)),
       settings_(std::move(settings)),
+      validations_(host_),
       status_(host_, settings_.status_file, settings_.advertised_file, memory_),
       claimable_(host_, settings_.claimable_file) {}
 
@@ -114,7 +115,10 @@ ReconcileResult NodeKeeper::reconcile_and_remember(Stage stage, RoundSnapshot& s
 }
 
 Result<> NodeKeeper::publish(ReconcileResult& result) {
-  return result.status ? status_.publish(std::move(*result.status)) : Result<>();
+  if (!result.status) return {};
+  // Whoever reads that the node is ready finds the files.
+  if (settings_.validations) validations_.keep(*result.status, policy_ ? &*policy_ : nullptr);
+  return status_.publish(std::move(*result.status));
 }
 
 void NodeKeeper::remember_vgpus(const ScannedNode& node) {
@@ -269,6 +273,7 @@ bool NodeKeeper::knows_allocations() {
 }
 
 Round NodeKeeper::keep_without_desired_state() {
+  policy_.reset();
   const auto report = [this](const Error& error) {
     return report_obstacle(std::nullopt, {.error = error, .ends_unavailability = true});
   };
@@ -305,6 +310,7 @@ void NodeKeeper::heed_plugin() {
 
 Round NodeKeeper::keep_desired_state(DesiredState desired) {
   heed_plugin();
+  policy_ = desired.policy;
   RoundSnapshot snapshot;
   snapshot.desired = mark_of(desired);
   auto plain = make_context_(uses_);

@@ -47,6 +47,7 @@
 #include "host/node_apply.h"
 #include "host/node_observation.h"
 #include "host/reconcile.h"
+#include "host/validation_files.h"
 #include "hostfs/host_fs.h"
 #include "vfio/pci/uevents.h"
 
@@ -67,6 +68,7 @@ struct KeeperSettings {
   /// may get a GPU that kClaimableGpusFile does not have, or has without `for_dra`. An error: any GPU may
   /// have a claim, and the round changes none.
   std::function<Result<GpusWithClaims>()> gpus_with_claims = [] { return GpusWithClaims(); };
+  bool validations = false;            ///< keeps the files for the gpu-operator's pods (validation_files.h)
   Reading profiles = Reading::strict;  ///< of NVIDIA's profiles (v1); Ferry's policies are always strict
   std::chrono::seconds plugin_patience{30};
   std::chrono::milliseconds lock_patience = std::chrono::seconds(30);
@@ -202,8 +204,10 @@ class NodeKeeper : Pinned {
   const KeeperSettings settings_;
   KeeperMemory memory_;
   BusWatch watch_;
-  std::uint64_t heeded_ = 0;    // generation of the plugin's lists that heed_plugin() has read
-  std::set<std::string> sick_;  // the Unhealthy devices of these lists
+  std::uint64_t heeded_ = 0;              // generation of the plugin's lists that heed_plugin() has read
+  std::set<std::string> sick_;            // the Unhealthy devices of these lists
+  std::optional<policy::Policy> policy_;  // the last one that was read; absent: there is no desired state
+  ValidationFiles validations_;
   StatusFile status_;
   ClaimableGpusFile claimable_;
 };

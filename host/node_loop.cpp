@@ -48,10 +48,13 @@ constexpr auto kClaimLockPatience = std::chrono::milliseconds(250);
 
 // The end of a plugin closes its lock, which is an event. hostd's own lock is watched for its removal.
 // `ferry claims release` writes the record of claims, and a person removes a record that cannot be read.
-// `ferry apply` removes the record of numbers.
+// `ferry apply` removes the record of numbers. An ending pod of the gpu-operator removes all ready files.
 std::vector<fs::path> files_to_watch(const KeeperSettings& settings) {
-  return {settings.desired_file, settings.serving_file(), settings.advertised_file, settings.plugin_liveness,
-          api::kHostdLock,       kClaimRecordFile,        kGpuNumbersFile};
+  std::vector<fs::path> out = {settings.desired_file,    settings.serving_file(), settings.advertised_file,
+                               settings.plugin_liveness, api::kHostdLock,         kClaimRecordFile,
+                               kGpuNumbersFile};
+  if (settings.validations) out.insert(out.end(), {kVfioReady, kVgpuReady, kWorkloadType});
+  return out;
 }
 
 KeeperSettings keeper_settings(KeeperSettings settings, const HostFs& host, ProcessEnds& ends) {
@@ -231,8 +234,9 @@ class NodeLoop {
     const KeeperSettings& keeper = options_.keeper;
     for (const fs::path& file : {keeper.desired_file, keeper.status_file, keeper.advertised_file})
       if (auto made = host_.make_directory(file.parent_path()); !made) return made;
-    // Only a policy with numbers needs it, and its record then reports the error.
+    // A write into one of these folders reports the error. Only a policy with numbers needs the first.
     (void)host_.make_directory(fs::path(kGpuNumbersFile).parent_path());
+    if (keeper.validations) (void)host_.make_directory(fs::path(kWorkloadType).parent_path());
     if (options_.keep_folders) options_.keep_folders();
     return {};
   }

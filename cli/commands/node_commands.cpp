@@ -87,6 +87,8 @@ void CommandTree::add_hostd(CLI::App& app) {
   add_value(*hostd, "--dra-folder DIR ...", hostd_.dra_folders,
             "a folder of the host that `ferry dra` may write in addition to /run/ferry/dra; may be repeated")
       ->needs(dra_group);
+  hostd->add_flag("--validations", hostd_.validations,
+                  "write the files in /run/nvidia/validations that pods of NVIDIA's gpu-operator wait for");
   hostd->add_flag("--lenient", hostd_.lenient,
                   "accept the faults of a vGPU profile file that NVIDIA's program accepts, with a warning");
   add_value(*hostd, "--wanted FILE [/var/lib/ferry/desired.json]", hostd_.desired,
@@ -131,8 +133,8 @@ void CommandTree::add_agent(CLI::App& app) {
   agent_list_.emplace(*agent, agent_.program);
   agent->footer(
       "Without --once the agent serves the node until SIGTERM, as the program ferry-agent.\n"
-      "It writes /var/lib/ferry/desired.json and /run/nvidia/validations. With --once the exit status is 4 "
-      "if NVIDIA's programs or another agent serve the node.");
+      "It writes /var/lib/ferry/desired.json. With --once the exit status is 4 if NVIDIA's programs or "
+      "another agent serve the node.");
 }
 
 void CommandTree::add_plugin(CLI::App& app) {

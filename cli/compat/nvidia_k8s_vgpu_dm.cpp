@@ -159,7 +159,8 @@ Result<> run(const Options& options) {
   if (options.with_reboot)
     print_to_stderr("nvidia-k8s-vgpu-dm: note: nothing is rebooted; a GPU that needs it is reported\n");
   Pair pair;
-  if (auto hostd = pair.start("ferry", {"ferry", "--host-root", options.host_root, "hostd"}); !hostd)
+  if (auto hostd = pair.start("ferry", {"ferry", "--host-root", options.host_root, "hostd", "--validations"});
+      !hostd)
     return hostd;
   if (auto agent = pair.start("ferry-agent", words_of_the_agent(options, clients)); !agent) return agent;
   return pair.wait();

@@ -10,7 +10,6 @@
 
 #include "agent/host_files.h"
 #include "agent/labels/feature_labels.h"
-#include "agent/operator_compat/validation_files.h"
 #include "agent/reconcile.h"
 #include "api/files.h"
 #include "cli/output/document.h"
@@ -123,10 +122,9 @@ json to_json(const agent::LabelChanges& changes) {
   return out;
 }
 
-/// The results that a step lacks: changes of other files (planned ones in a dry run), and hostd's state.
+/// The results that a step lacks: a change of serving.json (a planned one in a dry run), and hostd's state.
 struct Written {
   bool serving = false;
-  std::vector<agent::ValidationFileChange> files;
   std::optional<bool> hostd_runs = {};  ///< absent: it cannot be determined
 };
 
@@ -159,11 +157,6 @@ json document_of(const agent::NodeSnapshot& snapshot, const agent::ReconcileResu
                       {"reason", event.reason},
                       {"message", event.message}});
   }
-  json changed = json::array();
-  for (const agent::ValidationFileChange& file : written.files) {
-    changed.push_back(
-        {{"path", "/" + file.path}, {"action", file.removed ? "removed" : "written"}, {"why", file.why}});
-  }
   const json generation = step.desired_file ? json(step.desired_file->generation.value_or(0)) : json();
   return {{"node", snapshot.node.name},
           {"dry_run", dry_run},
@@ -187,8 +180,7 @@ json document_of(const agent::NodeSnapshot& snapshot, const agent::ReconcileResu
            {{"path", std::string("/") + api::kServingFile}, {"action", action_on_serving(step, written)}}},
           {"feature_file",
            {{"path", std::string("/") + agent::kFeatureFile}, {"action", action_on_features(step)}}},
-          {"node_feature", or_null(step.node_feature)},
-          {"status_files", changed}};
+          {"node_feature", or_null(step.node_feature)}};
 }
 
 void add_rows(Table& table, const char* kind, const agent::Labels& now, const agent::LabelChanges& changes) {
@@ -218,8 +210,6 @@ std::string text_of(const Session& session, const agent::NodeSnapshot& snapshot,
   if (written.serving && step.standby)
     file(api::kServingFile, action_on_serving(step, written),
          step.standby->empty() ? "no device plugin of NVIDIA's serves this node" : *step.standby);
-  for (const agent::ValidationFileChange& change : written.files)
-    file(change.path, change.removed ? "removed" : "written", change.why);
   if (step.feature_file) file(agent::kFeatureFile, action_on_features(step), "--feature-labels=file");
   if (!step.labels.empty() || !step.annotations.empty()) {
     Table table({"KIND", "NAME", "CURRENT", "DESIRED"});
@@ -291,9 +281,7 @@ ExitStatus agent_verb(const Session& session, const AgentOptions& options) {
   }
   const auto serving = agent::write_serving(*session.host, step, session.dry_run);
   if (!serving) return complain(serving.error());
-  const auto files = agent::write_validation_files(*session.host, step.files, session.dry_run);
-  if (!files) return complain(files.error());
-  Written written = {.serving = *serving, .files = *files};
+  Written written = {.serving = *serving};
   if (const auto runs = is_present(*session.host, api::kHostdLiveness)) written.hostd_runs = *runs;
   print(session, {.document = document_of(*snapshot, step, written, session.dry_run),
                   .text = text_of(session, *snapshot, step, written)});

@@ -132,6 +132,7 @@ ExitStatus hostd_verb(const Session& session, const HostdOptions& options) {
   settings.once = options.once;
   settings.keeper.desired_file = options.desired.relative_path();
   settings.keeper.status_file = options.status_file.relative_path();
+  settings.keeper.validations = options.validations;
   settings.keeper.profiles = options.lenient ? Reading::lenient : Reading::strict;
   if (!settings.once) settings.beside = [&](EventLoop& loop) { return kata_beside(session, loop, options); };
   if (options.dra_user && options.dra_group)

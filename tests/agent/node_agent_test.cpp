@@ -48,8 +48,7 @@ TEST_F(AgentLoop, FollowsALabelAndSaysWhatHasComeOfIt) {
   EXPECT_EQ(cluster.label(api::kStateLabel), "applying");
   pass(20s);
   EXPECT_EQ(cluster.label(api::kStateLabel), "ready");
-  EXPECT_EQ(cluster.host.read_file("run/nvidia/validations/workload-type").value_or(""), "vm-passthrough\n");
-  EXPECT_TRUE(cluster.host.exists("run/nvidia/validations/vfio-pci-ready"));
+  EXPECT_FALSE(cluster.host.exists("run/nvidia")) << "root reads scripts there: only hostd writes it";
   EXPECT_THAT(cluster.reasons(), testing::IsSupersetOf({"Ready", "Applying"}));
 
   cluster.label(api::kPolicyLabel, nullptr);
@@ -200,7 +199,7 @@ TEST_F(AgentLoop, ChangesTheNodeOnceThoughItsOwnWatchIsLate) {
   EXPECT_EQ(cluster.label(api::kStateLabel), "idle") << "and that is heard";
 }
 
-// An edit of another policy, and another name for this one: nobody is paused, and no ready file is withdrawn.
+// An edit of another policy, and another name for this one: nobody is paused.
 TEST_F(AgentLoop, IsCalmWhereNothingChanges) {
   cluster.put_validator();
   cluster.start_agent();
@@ -208,8 +207,7 @@ TEST_F(AgentLoop, IsCalmWhereNothingChanges) {
   pass(60s);
   ASSERT_EQ(cluster.label(api::kStateLabel), "ready");
   const auto disturbed = [&] {
-    return cluster.label(kValidator) != "true" || cluster.label(api::kStateLabel) != "ready" ||
-           !cluster.host.exists("run/nvidia/validations/vfio-pci-ready");
+    return cluster.label(kValidator) != "true" || cluster.label(api::kStateLabel) != "ready";
   };
   cluster.configure(std::string(kPolicies) + "  same: [{devices: all, mode: passthrough}]\n");
   EXPECT_FALSE(cluster.clock.run_until(disturbed, 10s));
@@ -238,7 +236,6 @@ TEST_F(AgentLoop, AnAnswerFromBeforeDesiredJsonWasRemovedCountsForNothing) {
   cluster.clock.run_for(5s);
   EXPECT_EQ(cluster.desired(), "given");
   EXPECT_EQ(cluster.label(api::kStateLabel), "pending") << "hostd has not answered yet";
-  EXPECT_FALSE(cluster.host.exists("run/nvidia/validations/vfio-pci-ready"));
 }
 
 TEST_F(AgentLoop, DoesNotFightWhoTakesAwayWhatItSays) {
@@ -251,24 +248,6 @@ TEST_F(AgentLoop, DoesNotFightWhoTakesAwayWhatItSays) {
   EXPECT_EQ(cluster.label(api::kStateLabel), "failed");
   EXPECT_GT(cluster.server.count("PATCH", "/nodes/"), 3U);
   EXPECT_LE(cluster.server.count("PATCH", "/nodes/"), 30U);
-}
-
-TEST_F(AgentLoop, KeepsItsFilesTrueWhileTheServerTakesNoWrites) {
-  const char* const ready = "run/nvidia/validations/vfio-pci-ready";
-  cluster.start_agent();
-  cluster.label(api::kPolicyLabel, "given");
-  pass(20s);
-  ASSERT_TRUE(cluster.host.exists(ready));
-  cluster.server.script = [](const kube::ApiRequest& request) {
-    return request.method == "PATCH" ? std::optional(test::ApiFault::status_of(503, "InternalError"))
-                                     : std::nullopt;
-  };
-  cluster.label(api::kPolicyLabel, "typo2");
-  cluster.clock.run_for(1s);
-  cluster.label(api::kPolicyLabel, "divided");
-  cluster.clock.run_for(1s);
-  EXPECT_FALSE(cluster.host.exists(ready)) << "although the node still says ready";
-  EXPECT_EQ(cluster.label(api::kStateLabel), "ready");
 }
 
 TEST_F(AgentLoop, RecordsAChangeWhoseAnswerWasLost) {

@@ -178,7 +178,6 @@ class Schedule : public AgentLoop {
     EXPECT_EQ(cluster.label(api::kStateLabel), "ready");
     EXPECT_EQ(cluster.label(kValidator), "true") << "an operand was left paused";
     EXPECT_EQ(cluster.annotation(api::kErrorAnnotation), "");
-    EXPECT_EQ(cluster.host.exists("run/nvidia/validations/vfio-pci-ready"), std::string(name) == "given");
   }
 
   /// hostd ends for good, in the middle of what is asked next or before it.

@@ -20,6 +20,7 @@ SWITCHES: dict[str, dict[str, Any]] = {
     "kata.readyNodesOnly": {"kata": {"enabled": True, "readyNodesOnly": True}},
     "kata.install": {"kata": {"enabled": True, "readyNodesOnly": True,
                               "install": {"enabled": True, "pullSecrets": ["kata-pull"]}}},
+    "gpuOperator.enabled": {"gpuOperator": {"enabled": True}},
     "dra.enabled": {"dra": {"enabled": True}},
     "agent.featureLabels": {"agent": {"featureLabels": "file"}},
     "agent.metrics": {"agent": {"metrics": {"enabled": True, "tlsSecret": "tls", "tokenSecret": "token"}}},
@@ -273,6 +274,25 @@ class RightsTest(unittest.TestCase):
                 self.assertIn(f"--agent-group={group}", words)
                 self.assertIn(group, chart.pod_of(objects)["spec"]["securityContext"]["supplementalGroups"])
                 self.assertNotIn("CHOWN", containers["hostd"]["securityContext"]["capabilities"]["add"])
+
+    def test_only_hostd_beside_the_operator_has_a_folder_of_the_operator(self) -> None:
+        """The operator's pods run scripts of that folder as root, so even its making is nothing for the agent's pod."""
+        for file in chart.SAMPLES:
+            for enabled in (True, False):
+                with self.subTest(values=file.name, enabled=enabled):
+                    values = chart.sample(file)
+                    values["gpuOperator"] = {**(values.get("gpuOperator") or {}), "enabled": enabled}
+                    objects = chart.render(values)
+                    there = {component: [one["hostPath"]["path"] for one in chart.pod_of(objects, component)["spec"]["volumes"]
+                                         if "nvidia" in one.get("hostPath", {}).get("path", "")]
+                             for component in chart.daemon_sets(objects)}
+                    containers = chart.containers_of(objects)
+                    has = enabled and "hostd" in containers
+                    self.assertEqual({name: paths for name, paths in there.items() if paths},
+                                     {"node": ["/run/nvidia/validations"]} if has else {})
+                    self.assertEqual([name for name, one in containers.items() for mount in one["volumeMounts"]
+                                      if mount["mountPath"].startswith("/host/run/nvidia")], ["hostd"] if has else [])
+                    self.assertEqual("--validations" in (containers["hostd"]["args"] if "hostd" in containers else []), has)
 
     def test_the_table_has_the_folders_that_the_agent_writes(self) -> None:
         text = (chart.REPOSITORY / "SECURITY.md").read_text().split("### Folders that the agent writes")[1].split("\n## ")[0]

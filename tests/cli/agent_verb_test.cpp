@@ -67,14 +67,11 @@ TEST_F(AgentVerb, AsksTheHostAndSaysWhatItAnswers) {
             "  ferry hostd does not run, so nothing is applied now; `ferry hostd --once` applies it once\n"
             "/var/lib/ferry/desired.json: written, generation 1\n"
             "  because label nvidia.com/vgpu.config=render-mix\n"
-            "/run/nvidia/validations/workload-type: written\n"
-            "  because policy render-mix is of vm-vgpu\n"
             "KIND   NAME                          CURRENT  DESIRED\n"
             "label  gpu-ferry.io/state            -        pending\n"
             "label  nvidia.com/vgpu.config.state  -        pending\n");
   const auto desired = json::parse(content("var/lib/ferry/desired.json"));
   EXPECT_EQ(desired.at("config"), content("policies.yaml"));
-  EXPECT_EQ(content("run/nvidia/validations/workload-type"), "vm-vgpu\n");
 
   answer("ready", kDivided);
   const auto done = agent({"-o", "json"});
@@ -86,7 +83,6 @@ TEST_F(AgentVerb, AsksTheHostAndSaysWhatItAnswers) {
   EXPECT_EQ(document.at("annotations"), json::object());
   EXPECT_EQ(document.at("events").at(0).at("reason"), "Ready");
   EXPECT_EQ(document.at("desired_file").at("action"), "kept");
-  EXPECT_EQ(document.at("status_files").at(0).at("path"), "/run/nvidia/validations/vgpu-devices-ready");
   EXPECT_EQ(document.at("desired_state").at("kind"), "policy");
 }
 
@@ -120,7 +116,6 @@ TEST_F(AgentVerb, WritesNothingWhereAnAgentServesTheNode) {
   EXPECT_THAT(beside.err, AllOf(HasSubstr("/var/lib/ferry/agent.lock: a ferry agent serves this node"),
                                 HasSubstr("--dry-run looks all the same")));
   EXPECT_EQ(content("var/lib/ferry/desired.json"), "(none)");
-  EXPECT_EQ(content("run/nvidia/validations/workload-type"), "(none)");
   EXPECT_EQ(agent({"--dry-run"}).status, 0);
 }
 
@@ -167,7 +162,6 @@ TEST_F(AgentVerb, WritesNothingTwiceNorInADryRun) {
   const auto dry = agent({"--dry-run"});
   EXPECT_THAT(dry.out, HasSubstr("desired.json: would be written, generation 1\n"));
   EXPECT_EQ(content("var/lib/ferry/desired.json"), "(none)");
-  EXPECT_EQ(content("run/nvidia/validations/workload-type"), "(none)");
   EXPECT_EQ(agent().status, 0);
   EXPECT_THAT(agent().out, Not(HasSubstr("written")));
 }

@@ -69,6 +69,19 @@ TEST_F(HostdVerb, SaysOnceHowTheNodeIs) {
   EXPECT_EQ(state()["accelerators"][0]["desired"], "host");
 }
 
+TEST_F(HostdVerb, WritesTheFilesOfTheGpuOperatorIfAsked) {
+  want("all");
+  EXPECT_EQ(ferry({"--once"}).status, 0);
+  EXPECT_FALSE(kernel_.exists("run/nvidia"));
+  EXPECT_EQ(ferry({"--once", "--validations"}).status, 0);
+  EXPECT_EQ(kernel_.read_file("run/nvidia/validations/workload-type").value_or(""), "vm-passthrough\n");
+  EXPECT_TRUE(kernel_.exists("run/nvidia/validations/vfio-pci-ready"));
+  want("none");
+  EXPECT_EQ(ferry({"--once", "--validations"}).status, 0);
+  EXPECT_FALSE(kernel_.exists("run/nvidia/validations/workload-type"));
+  EXPECT_FALSE(kernel_.exists("run/nvidia/validations/vfio-pci-ready"));
+}
+
 TEST_F(HostdVerb, TakesOtherFiles) {
   kernel_.file("tmp/w.json", R"({"version": 2, "file": "/etc/ferry/policy.yaml", "policy": "none"})");
   EXPECT_EQ(ferry({"--once", "--wanted", "/tmp/w.json", "--state", "/tmp/s.json"}).status, 0);
@@ -91,11 +104,11 @@ TEST_F(HostdVerb, GivesTheAgentItsFoldersBeforeItLooksAtTheNode) {
                                           "hostd",
                                           "--once",
                                           "--agent-group=" + std::to_string(group),
-                                          "--agent-folder=/run/nvidia/validations",
+                                          "--agent-folder=/etc/nfd",
                                           "--agent-tree=/opt/ferry/kata"};
   const auto first = run_ferry(words);
   EXPECT_EQ(first.status, 0) << first.err;
-  for (const char* const folder : {"var/lib/ferry", "run/nvidia/validations"})
+  for (const char* const folder : {"var/lib/ferry", "etc/nfd"})
     EXPECT_EQ(shown(folder), std::pair(group, 02775U)) << folder;
   EXPECT_EQ(shown("opt/ferry/kata/.ferry"), std::pair(group, 02775U));
   EXPECT_EQ(shown("opt/ferry/kata").second & 0022U, 0U) << "the folder above stays root's";
@@ -106,7 +119,7 @@ TEST_F(HostdVerb, GivesTheAgentItsFoldersBeforeItLooksAtTheNode) {
   EXPECT_EQ(shown("var/lib/ferry/desired.json").second & 0020U, 0U) << "a person's stays a person's";
   EXPECT_THAT(first.err, HasSubstr("/var/lib/ferry: the folder is given to group"));
   EXPECT_THAT(run_ferry(words).err, Not(HasSubstr("given to group"))) << "the second time nothing is written";
-  EXPECT_EQ(ferry({"--once", "--agent-folder", "/run/nvidia/validations"}).status, 2) << "to which group?";
+  EXPECT_EQ(ferry({"--once", "--agent-folder", "/etc/nfd"}).status, 2) << "to which group?";
   EXPECT_EQ(ferry({"--once", "--agent-group", "0"}).status, 2) << "an agent that is root needs none of it";
 }
 

@@ -544,9 +544,10 @@ TEST(ReportedCases, NodeWithoutGpuIsNotReportedAsReadyForVms) {
   const DescribedHost host("r31-no-gpu");
   const std::string agent = "agent --once --node-file @nodes/n4-labelled-without-gpu";
   EXPECT_EQ(ferry_on(host, agent).status, 0);
-  EXPECT_EQ(ferry_on(host, "hostd --once").status, 0);
+  EXPECT_EQ(ferry_on(host, "hostd --once --validations").status, 0);
   const auto said = ferry_on(host, agent);
   EXPECT_THAT(said.out, AllOf(HasSubstr("state: idle"), HasSubstr("this node has no GPU")));
+  EXPECT_TRUE(std::filesystem::exists(host.path() / "run/nvidia/validations/workload-type"));
   EXPECT_FALSE(std::filesystem::exists(host.path() / "run/nvidia/validations/vfio-pci-ready"));
 }
 

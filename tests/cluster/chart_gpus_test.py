@@ -31,7 +31,8 @@ vgpu-configs:
   four:
   - {devices: all, device-filter: "0x1EB810DE", vgpu-devices: {"T4-4Q": 4}}
 """
-CHOSEN: dict[str, Any] = {**VALUES, "defaults": {"workload": "container"}, "config": {"policies": MIXED, "configMaps": ["ours"]}}
+CHOSEN: dict[str, Any] = {**VALUES, "defaults": {"workload": "container"}, "config": {"policies": MIXED, "configMaps": ["ours"]},
+                          "gpuOperator": {"enabled": True}}
 
 
 class ChartGpusTest(unittest.TestCase):
@@ -51,6 +52,7 @@ class ChartGpusTest(unittest.TestCase):
         cls.host.become_the_boxes()
         cls.kubernetes.start()
         cls.ferry = FerryChart(cls.kubernetes)
+        cls.kubernetes.kubectl("create", "namespace", "gpu-operator")
 
     @classmethod
     def tearDownClass(cls) -> None:

@@ -400,17 +400,16 @@ TEST_F(AgentFoldersTest, AnotherNameOfAFileInThePlaceOfTheLockIsLeftAlone) {
 }
 
 TEST_F(AgentFoldersTest, ATreeIsLookedThroughOnceAndItsTopEachTime) {
-  AgentFolders folders(
-      host_, {.group = group_, .lock = {}, .folders = {"run/nvidia/validations"}, .trees = {"opt/kata"}});
+  AgentFolders folders(host_, {.group = group_, .lock = {}, .folders = {"etc/nfd"}, .trees = {"opt/kata"}});
   tree_.file("opt/kata/.ferry/first", "");
   folders.give();
   EXPECT_EQ(mode("opt/kata/.ferry/first") & 0060U, 0060U);
   tree_.file("opt/kata/.ferry/second", "");
   change_mode("opt/kata/.ferry/second", 0600);
-  std::filesystem::remove(tree_.path() / "run/nvidia/validations");
+  std::filesystem::remove(tree_.path() / "etc/nfd");
   folders.give();
   EXPECT_EQ(mode("opt/kata/.ferry/second"), 0600U);
-  EXPECT_EQ(mode("run/nvidia/validations"), 02775U);
+  EXPECT_EQ(mode("etc/nfd"), 02775U);
   std::filesystem::remove_all(tree_.path() / "opt/kata");
   folders.give();
   EXPECT_EQ(mode("opt/kata/.ferry"), 02775U) << "a folder that is made anew";

@@ -91,6 +91,45 @@ TEST_F(NodeKeeperTest, MakesTheNodeAsDesiredAndSaysSo) {
   EXPECT_EQ(gpu(kSecond).state, api::GpuState::ready);
 }
 
+TEST_F(NodeKeeperTest, WithdrawsTheReadyFilesBeforeItChangesAGpu) {
+  want(kAllAway);
+  rounds();
+  EXPECT_FALSE(kernel_.exists("run/nvidia/validations")) << "only if asked";
+  settings_.validations = true;
+  NodeKeeper keeper = make_keeper();
+  keeper.round();
+  EXPECT_TRUE(kernel_.exists(kVfioReady));
+  kernel_.forget_changes();
+  want(kAllAway, 2);
+  keeper.round();
+  for (const test::HostChange& change : kernel_.changes())
+    EXPECT_EQ(change.path, settings_.status_file) << "it is so already";
+  for (const char* const next : {kAllBack, kDivided}) {
+    want(kAllAway);
+    keeper.round();
+    ASSERT_TRUE(kernel_.exists(kVfioReady));
+    kernel_.forget_changes();
+    want(next);
+    keeper.round();
+    EXPECT_FALSE(kernel_.exists(kVfioReady));
+    const auto at = [&](std::string_view part) {
+      return std::ranges::find_if(kernel_.changes(), [=](const test::HostChange& change) {
+        return change.path.find(part) != std::string::npos;
+      });
+    };
+    EXPECT_LT(at(kVfioReady), at("unbind"));
+  }
+  EXPECT_TRUE(kernel_.exists(kVgpuReady));
+  EXPECT_EQ(kernel_.read_file(kWorkloadType).value_or(""), "vm-vgpu\n");
+  kernel_.file(kDesired, "{}");
+  keeper.round();
+  EXPECT_FALSE(kernel_.exists(kVgpuReady)) << "nothing says what is desired";
+  EXPECT_EQ(kernel_.read_file(kWorkloadType).value_or(""), "vm-vgpu\n");
+  kernel_.remove(kDesired);
+  keeper.round();
+  EXPECT_EQ(kernel_.read_file(kWorkloadType).value_or(""), "vm-vgpu\n");
+}
+
 // What is taken away cannot be put back for the pod that was given it. Groups come back.
 TEST_F(NodeKeeperTest, TakesNoVgpuAwayWhileItsUsersAreNotKnown) {
   want("  - {devices: [0], mode: passthrough}\n" + std::string(kDivided));

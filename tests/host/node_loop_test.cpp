@@ -108,7 +108,7 @@ class NodeLoopTest : public testing::Test {
   Result<ExitStatus> once() { return run({.keeper = {}, .once = true}, {}); }
   void start() {
     std::packaged_task<Result<ExitStatus>(std::stop_token)> task([this](const std::stop_token& token) {
-      return run({.keeper = {},
+      return run({.keeper = keeper_,
                   .use_poll_period = 20ms,
                   .without_uevents = without_uevents_,
                   .between_announcements = 20ms,
@@ -182,13 +182,19 @@ class NodeLoopTest : public testing::Test {
     return api::read_claim_answer(answer);
   }
   bool reported(const std::function<bool(const api::HostStatus&)>& desired) {
-    const auto watch = must(DirectoryWatch::open(kernel_.root() / "run/ferry"));
-    const auto end = std::chrono::steady_clock::now() + kPatience;
-    const auto is_so = [&] {
+    return changes_until("run/ferry", [&] {
       const auto text = kernel_.read_file(kStatusFile);
       const auto state = text ? api::read_host_status(*text) : Result<api::HostStatus>(fail(text.error()));
       return state && desired(*state);
-    };
+    });
+  }
+  bool appears(const std::filesystem::path& file) {
+    return changes_until(file.parent_path(), [&] { return kernel_.exists(file); });
+  }
+  /// Waits for changes in the folder until it is so.
+  bool changes_until(const std::filesystem::path& folder, const std::function<bool()>& is_so) {
+    const auto watch = must(DirectoryWatch::open(kernel_.root() / folder));
+    const auto end = std::chrono::steady_clock::now() + kPatience;
     while (!is_so()) {
       const auto left =
           std::chrono::duration_cast<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
@@ -205,6 +211,7 @@ class NodeLoopTest : public testing::Test {
   std::function<Result<vfio::Uevents>()> open_uevents_ = vfio::Uevents::open;
   bool are_sent_ = true;
   std::optional<ClaimServerSettings> claims_;
+  KeeperSettings keeper_;
   std::uint64_t generation_ = 0;
   std::atomic<EventLoop*> loop_ = nullptr;  // once it has begun
   std::future<Result<ExitStatus>> result_;
@@ -220,6 +227,19 @@ TEST_F(NodeLoopTest, FollowsTheFileAsItChanges) {
   kernel_.file("var/lib/ferry/desired.json", desired_text("host"));
   ASSERT_TRUE(becomes(api::NodePhase::ready, policy::Mode::host));
   EXPECT_EQ(stop().value_or(ExitStatus::failed), ExitStatus::done);
+}
+
+// A pod of the gpu-operator that ends removes all ready files.
+TEST_F(NodeLoopTest, WritesAReadyFileAnewWhenItIsRemoved) {
+  keeper_.validations = true;
+  want("passthrough");
+  start();
+  ASSERT_TRUE(becomes(api::NodePhase::ready, policy::Mode::passthrough));
+  for (const char* const file : {kVfioReady, kWorkloadType, kVfioReady}) {
+    ASSERT_TRUE(appears(file)) << file;
+    kernel_.remove(file);
+    EXPECT_TRUE(appears(file)) << file;
+  }
 }
 
 TEST_F(NodeLoopTest, ServesAClaimAndLooksAtTheNodeAfterIt) {

@@ -124,18 +124,20 @@ mkdir -p /run/systemd/system/ferry-hostd.service.d
 cp /mnt/tests/scenarios/release/agent.conf /run/systemd/system/ferry-hostd.service.d/
 systemctl daemon-reload
 agent=(setpriv --reuid=64711 --regid=64711 --clear-groups)
-folders() { stat -c '%U %g %a' /var/lib/ferry /run/nvidia/validations | sort -u | paste -sd,; }
+folders() { stat -c '%U %g %a' /var/lib/ferry /run/nvidia/validations | paste -sd,; }
 for start in first second; do
   expect_status "the $start start" 0 systemctl restart ferry-hostd
-  expect "the folders" wait_for '[[ $(folders) == "root 64711 2775" ]]' 60
+  expect "the folders" wait_for '[[ $(folders) == "root 64711 2775,root 0 755" ]]' 60
   # Files of the agent's own, which no start may give to root.
-  expect "the agent writes there" "${agent[@]}" touch /var/lib/ferry/agents /run/nvidia/validations/vfio-pci-ready
+  expect "the agent writes there" "${agent[@]}" touch /var/lib/ferry/agents
+  expect_status "and not where root runs scripts" 1 "${agent[@]}" touch /run/nvidia/validations/driver-ready
   want passthrough "${agent[@]}"
   expect "away, as the agent asks" wait_for "settled vfio-pci" 120
+  expect "the operator's pods learn it" wait_for "test -e /run/nvidia/validations/vfio-pci-ready" 60
   want host "${agent[@]}"
   expect "back" wait_for "settled $(planned gpu-a driver)" 120
   expect_equal "the agent's files" "64711:64711" \
-    "$(stat -c %u:%g /var/lib/ferry/agents /var/lib/ferry/desired.json /run/nvidia/validations/vfio-pci-ready | sort -u)"
+    "$(stat -c %u:%g /var/lib/ferry/agents /var/lib/ferry/desired.json | sort -u)"
 done
 is_confined "$(pid_of ferry-hostd)"
 cannot_write "$(pid_of ferry-hostd)" etc run/nvidia

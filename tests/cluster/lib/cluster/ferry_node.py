@@ -130,7 +130,8 @@ class FerryNode:
         self.kubernetes = Kubernetes(pathlib.Path(os.environ["CLUSTER_PROGRAMS"]), folder, os.environ["CLUSTER_GROUP"])
         logs = self.kubernetes.logs
         self.host = LivingHost(folder / "host", logs, f"{programs}/kernel-standin")
-        self.hostd = Program(logs, f"{programs}/ferry", "--host-root", str(self.host.root), "hostd", name="hostd")
+        self.hostd = Program(logs, f"{programs}/ferry", "--host-root", str(self.host.root), "hostd", "--validations",
+                             name="hostd")
         self.plugin = Program(logs, f"{programs}/ferry", "--host-root", str(self.host.root), "plugin", name="plugin")
         self._agent = [f"{programs}/ferry-agent", "--host-root", str(self.host.root), "--node-name", NODE,
                        "--default-workload", "container", *[f"--config-map={name}" for name in CONFIGURATIONS]]

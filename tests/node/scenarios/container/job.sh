@@ -148,7 +148,6 @@ kubelet-standin release --dir $plugins "$(dev lone)" > /dev/null
 
 # --- the three of them ------------------------------------------------------------------------------------------------
 
-ready=/run/nvidia/validations/vfio-pci-ready
 former=/var/run/cdi/nvidia.com-FORMER.yaml
 mkdir -p /var/run/cdi
 leave_former() { # as a plugin for Kata left it
@@ -181,7 +180,7 @@ expect_equal "driver" vfio-pci "$(driver lone)"
 expect "it is advertised" wait_for '[[ $(health) == Healthy ]]' 60
 expect_status "a pod gets it" 0 allocate
 kubelet-standin release --dir $plugins "$(dev lone)" > /dev/null
-expect "the operator's pods get the file" wait_for "test -e $ready" 60
+expect "without the operator nothing is made for it" test ! -e /run/nvidia/validations
 expect "a plugin for KubeVirt does not have CDI's folder" test -e $former
 rm $former
 plugin_root=$(root_of plugin)
@@ -313,11 +312,6 @@ step "without a mount of the agent's the way that needs it fails"
 refuses agent 2 "read .*/serviceaccount/token: No such file or directory" token
 refuses agent 1 "/var(/lib/ferry)?: Read-only file system" desired
 refuses agent 1 "/run/ferry: Read-only file system" ferry plugin-files
-rm $ready
-begin agent "$(without validations)"
-expect "it says so" wait_for "grep -q 'make directory /run/nvidia: Read-only file system' $logs/agent" 60
-expect "no file says ready" test ! -e $ready
-end agent
 
 step "where /dev/vfio is removed the plugin ends, so that its container gets the next one"
 ends_by_the_removed_folder() {
