@@ -210,11 +210,13 @@ class ValuesTest(unittest.TestCase):
         set_by_agent = {constants["StateLabel"], constants["VgpuStateLabel"]}
         paused = re.findall(r'Operand\{\.name = "([a-z-]+)"', operands)
         self.assertTrue(paused)
-        set_by_agent |= {constants["DeployPrefix"] + name for name in paused}
         policy = next(one for one in chart.of_kind(chart.render(), "ValidatingAdmissionPolicy")
                       if one["metadata"]["name"] == "ferry-own-node")
         variables = {one["name"]: one["expression"] for one in policy["spec"]["variables"]}
         self.assertEqual(set(re.findall("'([^']+)'", variables["ours"])), set_by_agent)
+        self.assertEqual(re.findall("'([^']+)'", variables["operands"]), [constants["DeployPrefix"] + name for name in paused])
+        header = (chart.REPOSITORY / "agent/operator_compat/operands.h").read_text()
+        self.assertEqual([variables["mark"].strip("'")], re.findall('kPauseMark = "([^"]+)"', header))
         self.assertEqual(variables["kata"].strip("'"), constants["KataPrefix"])
         self.assertEqual(re.findall("'([^']+)'", variables["oursOfNotes"]),
                          [constants[name] for name in ("ErrorAnnotation", "DrainAnnotation", "CordonedAnnotation",
