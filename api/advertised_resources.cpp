@@ -15,6 +15,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr const char* kHint = "ferry plugin writes it: is it of the same version? A restart writes it anew";
+
 Json json_of(const AdvertisedDevice& device) {
   return {{"id", device.id},
           {"healthy", device.healthy},
@@ -145,15 +147,14 @@ std::string advertised_resources_text(const AdvertisedResources& advertised) {
 }
 
 Result<AdvertisedResources> read_advertised_resources(std::string_view text) {
-  return read_json(text, kAdvertisedFile, "ferry plugin writes it: is it of the same version?", read_whole);
+  return read_json(text, kAdvertisedFile, kHint, read_whole);
 }
 
 Result<AdvertisedResources> read_allocations(std::string_view text) {
-  const auto file = nlohmann::json::parse(text, nullptr, false);
-  if (file.is_discarded())
-    return fail(Errc::malformed_host, "/" + std::string(kAdvertisedFile) + ": not JSON");
+  const auto file = parse_document(text, "/" + std::string(kAdvertisedFile), kHint);
+  if (!file) return fail(file.error());
   AdvertisedResources out;
-  for (const nlohmann::json& resource : entries(file, "resources")) {
+  for (const nlohmann::json& resource : entries(*file, "resources")) {
     const std::string name = text_at(resource, "name");
     if (json_at(resource, "env").is_string())
       out.resources.push_back({.name = name, .env = text_at(resource, "env")});
@@ -166,7 +167,7 @@ Result<AdvertisedResources> read_allocations(std::string_view text) {
                              .pod = text_at(device, "pod")});
     }
   }
-  for (const nlohmann::json& errors : entries(file, "fatal_errors")) {
+  for (const nlohmann::json& errors : entries(*file, "fatal_errors")) {
     std::string fault;
     auto read = read_fatal_errors(JsonObject(errors, fault));
     if (fault.empty()) out.fatal_errors.push_back(std::move(read));

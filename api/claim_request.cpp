@@ -166,17 +166,8 @@ Answer read_answer(const JsonObject& answer) {
 template <typename Read>
 auto read_message(std::string_view text, const char* what, Read read)
     -> Result<std::invoke_result_t<Read, const JsonObject&>> {
-  std::string fault;
-  if (text.size() > kLongestClaimMessage) {
-    fault = "it has more than " + std::to_string(kLongestClaimMessage) + " bytes";
-  } else if (const auto document = nlohmann::json::parse(text, nullptr, false); document.is_discarded()) {
-    fault = "not JSON";
-  } else {
-    auto out = read(JsonObject(document, fault));
-    if (fault.empty()) return out;
-  }
-  return fail(Errc::malformed_host, std::string(what) + ": " + fault,
-              "are `ferry dra` and `ferry hostd` of one version?");
+  return read_document(text, what, "are `ferry dra` and `ferry hostd` of one version?", read,
+                       {.bytes = kLongestClaimMessage});
 }
 
 // Writing.

@@ -16,7 +16,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kHint = "ferry hostd writes it: is it of the same version?";
+constexpr const char* kHint = "ferry hostd writes it: is it of the same version? A restart writes it anew";
 
 constexpr Words<VgpuFramework, 3> kFrameworks = {{{"none", VgpuFramework::none},
                                                   {"mdev", VgpuFramework::mdev},

@@ -97,6 +97,9 @@ class Reader : public ConfigReader {
 }  // namespace
 
 Result<DesiredFile> read_desired_file(const ConfigText& source) {
+  if (const std::string fault = beyond(source.text); !fault.empty())
+    return fail(Errc::invalid_config, source.file + ": " + fault,
+                "write it anew, or remove it: the agent writes its own file anew");
   const auto root = parse_config(source);
   if (!root) return fail(root.error());
   const Reader reader(source, *root);

@@ -15,7 +15,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kHint = "ferry hostd writes it: is it of the same version?";
+constexpr const char* kHint = "ferry hostd writes it: is it of the same version? A restart writes it anew";
 
 Json object_of(const std::map<std::string, std::uint32_t>& numbers) {
   auto out = Json::object();

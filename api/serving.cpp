@@ -7,6 +7,8 @@ namespace ferry::api {
 namespace {
 
 constexpr const char* kAgent = "agent";
+constexpr JsonBounds kBounds{.bytes = std::size_t{64} * 1024};
+
 std::string hint_of(std::string_view file) {
   return "remove /" + std::string(file) +
          " to have the device plugin serve; the agent writes it anew where it is needed";
@@ -27,12 +29,12 @@ std::string serving_file_text(std::string_view standby) {
 }
 
 Result<std::string> read_serving_file(std::string_view text, std::string_view file) {
-  return read_json(text, file, hint_of(file), read_standby);
+  return read_json(text, file, hint_of(file), read_standby, kBounds);
 }
 
 bool is_of_the_agent(std::string_view serving_file) {
-  const auto file = nlohmann::json::parse(serving_file, nullptr, false);
-  return json_at(file, "by") == kAgent;
+  const auto file = parse_document(serving_file, kServingFile, {}, kBounds);
+  return file && json_at(*file, "by") == kAgent;
 }
 
 }  // namespace ferry::api

@@ -71,8 +71,6 @@ Result<std::optional<DesiredState>> read_desired(const HostFs& host, const fs::p
   auto text = host.read_file(file, HostFs::Links::refused);
   if (!text && is_gone(text.error())) return std::optional<DesiredState>();
   if (!text) return fail(std::move(text).error());
-  if (text->size() > kLargest)
-    return fail(Errc::invalid_config, fmt::format("/{}: larger than {} MiB", file.string(), kLargest >> 20U));
   const ConfigText source = as_text(file, std::move(*text));
   auto read = api::read_desired_file(source);
   if (!read) return fail(std::move(read).error());

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/errc_words.h"
+#include "common/text/json.h"
 #include "common/text/text.h"
 #include "common/text/words.h"
 
@@ -96,8 +97,10 @@ SelftestReport report_of(const Json& value) {
 
 template <typename Reader>
 auto read(std::string_view text, Reader reader) -> Result<decltype(reader(Json()))> {
+  const auto document = parse_document(text, "ferry-virt's answer", {});
+  if (!document) return fail(document.error());
   try {
-    const Json answer = Json::parse(text);
+    const Json answer = *document;
     if (answer.contains("error")) return fail(error_of(answer["error"]));
     return reader(answer);
   } catch (const nlohmann::json::exception& unreadable) {

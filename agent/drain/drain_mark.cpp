@@ -46,7 +46,7 @@ std::chrono::seconds drain_time(const DrainMark& mark, std::chrono::system_clock
 }
 
 std::optional<DrainMark> read_drain_mark(std::string_view text) {
-  const json mark = json::parse(text, nullptr, false);
+  const json mark = parse_answer_json(text);
   if (!mark.is_object() || mark.size() != 2) return std::nullopt;
   const json& generation = json_at(mark, "generation");
   if (!generation.is_number_unsigned()) return std::nullopt;

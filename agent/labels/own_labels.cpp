@@ -7,6 +7,7 @@
 
 #include "api/labels.h"
 #include "common/text/text.h"
+#include "common/text/whole_json.h"
 
 namespace ferry::agent {
 
@@ -17,7 +18,7 @@ std::string label_record_text(const Labels& record) {
 }
 
 Labels read_label_record(std::string_view annotation) {
-  const json record = json::parse(annotation, nullptr, false);
+  const json record = parse_answer_json(annotation);
   if (!record.is_object()) return {};
   Labels out;
   for (const auto& [key, value] : record.items()) {

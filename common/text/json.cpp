@@ -107,6 +107,15 @@ std::string JsonObject::place_of(const std::string& key) const {
   return place_.empty() ? key : place_ + "." + key;
 }
 
+Result<nlohmann::json> parse_document(std::string_view text, const std::string& what, const std::string& hint,
+                                      const JsonBounds& bounds) {
+  std::string fault = beyond(text, bounds);
+  auto document = fault.empty() ? nlohmann::json::parse(text, nullptr, false) : nlohmann::json();
+  if (document.is_discarded()) fault = "not JSON";
+  if (!fault.empty()) return fail(Errc::malformed_host, what + ": " + fault, hint);
+  return document;
+}
+
 const nlohmann::json& json_at(const nlohmann::json& object, std::string_view key) {
   const auto found = object.is_object() ? object.find(key) : object.end();
   return found == object.end() ? kNothing : *found;

@@ -16,6 +16,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/result.h"
+#include "common/text/whole_json.h"
 
 namespace ferry {
 
@@ -76,20 +77,28 @@ class JsonObject {
   std::string& fault_;
 };
 
-/// The value that `read` makes of a document. Errc::malformed_host: the text is no JSON, or has a fault, with
-/// the path of the file, relative to the host's root, in the message.
+/// Parses a document that another process has written. Errc::malformed_host: the text is beyond the bounds,
+/// or no JSON. `what` names it in the message.
+Result<nlohmann::json> parse_document(std::string_view text, const std::string& what, const std::string& hint,
+                                      const JsonBounds& bounds = {});
+
+/// The value that `read` makes of such a document. Errc::malformed_host also for a fault that `read` blames.
 template <typename Read>
-auto read_json(std::string_view text, std::string_view file, std::string hint, Read read)
-    -> Result<std::invoke_result_t<Read, const JsonObject&>> {
-  const auto document = nlohmann::json::parse(text, nullptr, false);
+auto read_document(std::string_view text, const std::string& what, const std::string& hint, Read read,
+                   const JsonBounds& bounds = {}) -> Result<std::invoke_result_t<Read, const JsonObject&>> {
+  const auto document = parse_document(text, what, hint, bounds);
+  if (!document) return fail(document.error());
   std::string fault;
-  if (document.is_discarded()) {
-    fault = "not JSON";
-  } else {
-    auto out = read(JsonObject(document, fault));
-    if (fault.empty()) return out;
-  }
-  return fail(Errc::malformed_host, "/" + std::string(file) + ": " + fault, std::move(hint));
+  auto out = read(JsonObject(*document, fault));
+  if (fault.empty()) return out;
+  return fail(Errc::malformed_host, what + ": " + fault, hint);
+}
+
+/// read_document() for a file. `file`: its path, relative to the host's root.
+template <typename Read>
+auto read_json(std::string_view text, std::string_view file, const std::string& hint, Read read,
+               const JsonBounds& bounds = {}) -> Result<std::invoke_result_t<Read, const JsonObject&>> {
+  return read_document(text, "/" + std::string(file), hint, read, bounds);
 }
 
 /// The value of the key; null if there is none, or `object` is no object. For documents of others.

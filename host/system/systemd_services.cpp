@@ -162,14 +162,15 @@ class SystemdServices::Order : ferry::Pinned {
   }
 
   Result<> ask_for_scope(const std::string& unit, pid_t process) {
-    constexpr unsigned kProperties = 3;
+    constexpr unsigned kProperties = 4;
+    constexpr std::uint64_t kMostMemory = std::uint64_t{512} << 20U;  // as ferry-hostd.service has it
     constexpr unsigned kProcesses = 1;
     constexpr unsigned kOtherUnits = 0;
-    return answered(api_.call_method_async(bus_, nullptr, kSystemd, kPath, kManager, "StartTransientUnit",
-                                           on_answer, this, "ssa(sv)a(sa(sv))", unit.c_str(), "fail",
-                                           kProperties, "Description", "s", "GPUs by policy, of a container",
-                                           "CollectMode", "s", "inactive-or-failed", "PIDs", "au", kProcesses,
-                                           static_cast<std::uint32_t>(process), kOtherUnits));
+    return answered(api_.call_method_async(
+        bus_, nullptr, kSystemd, kPath, kManager, "StartTransientUnit", on_answer, this, "ssa(sv)a(sa(sv))",
+        unit.c_str(), "fail", kProperties, "Description", "s", "GPUs by policy, of a container",
+        "CollectMode", "s", "inactive-or-failed", "MemoryMax", "t", kMostMemory, "PIDs", "au", kProcesses,
+        static_cast<std::uint32_t>(process), kOtherUnits));
   }
 
   Result<> wait_for_the_end(const std::string& unit) {

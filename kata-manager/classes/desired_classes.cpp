@@ -25,8 +25,6 @@ constexpr const char* kPermitted = "permitted";
 constexpr const char* kUnlabelled = "unlabelled";
 constexpr const char* kSource = "source";
 constexpr const char* kConfidentialMode = "confidential_mode";
-// The same limit as for any configuration file.
-constexpr std::size_t kLargest = std::size_t{2} * 1024 * 1024;
 
 /// Reads parts of the document. Each error names the part's key.
 class Reader : public ConfigReader {
@@ -133,6 +131,9 @@ class Reader : public ConfigReader {
 }  // namespace
 
 Result<DesiredClasses> read_desired_classes(const ConfigText& source) {
+  if (const std::string fault = beyond(source.text); !fault.empty())
+    return fail(Errc::invalid_config, source.file + ": " + fault,
+                "remove it: the agent writes it anew, and the classes stay until then");
   const auto root = parse_config(source);
   if (!root) return fail(root.error());
   return Reader(source, *root).read();
@@ -178,10 +179,8 @@ Result<std::optional<DesiredClasses>> read_desired_classes(const HostFs& host) {
   auto text = host.read_file(api::kDesiredClassesFile, HostFs::Links::refused);
   if (!text && is_gone(text.error())) return std::optional<DesiredClasses>();
   if (!text) return fail(std::move(text).error());
-  const std::string place = std::string("/") + api::kDesiredClassesFile;
-  if (text->size() > kLargest)
-    return fail(Errc::invalid_config, fmt::format("{}: larger than {} MiB", place, kLargest >> 20U));
-  return read_desired_classes(ConfigText{.file = place, .text = std::move(*text)});
+  return read_desired_classes(
+      ConfigText{.file = std::string("/") + api::kDesiredClassesFile, .text = std::move(*text)});
 }
 
 }  // namespace ferry::kata

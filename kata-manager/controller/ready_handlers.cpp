@@ -27,7 +27,7 @@ constexpr Words<HandlerState, 6> kStates = {{{"installing", HandlerState::instal
                                              {"blocked", HandlerState::blocked},
                                              {"failed", HandlerState::failed}}};
 
-constexpr const char* kHint = "ferry hostd writes it: is it of the same version?";
+constexpr const char* kHint = "ferry hostd writes it: is it of the same version? A restart writes it anew";
 
 std::set<std::string> read_ready(const JsonObject& file) {
   // Version 1 has the same list of handlers; only the words of its other states differ.

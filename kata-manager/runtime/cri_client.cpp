@@ -88,7 +88,7 @@ std::optional<std::vector<std::string>> texts_at(const nlohmann::json& object, c
 }  // namespace
 
 Result<std::optional<std::vector<KnownRuntime>>> runtimes_of_info(std::string_view config) {
-  const auto document = nlohmann::json::parse(config, nullptr, false);
+  const auto document = parse_answer_json(config);
   if (document.is_discarded()) return fail(Errc::malformed_host, "its configuration is no JSON");
   const auto& runtimes = json_at(json_at(document, "containerd"), "runtimes");
   if (!runtimes.is_object()) return std::optional<std::vector<KnownRuntime>>();

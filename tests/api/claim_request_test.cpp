@@ -115,7 +115,7 @@ TEST(ClaimRequestText, OfAnotherFormIsRefusedWithTheKey) {
   }
   const auto longest = read_claim_request(text + std::string(kLongestClaimMessage, ' '));
   ASSERT_FALSE(longest);
-  EXPECT_EQ(longest.error().message, "the request: it has more than 65536 bytes");
+  EXPECT_EQ(longest.error().message, "the request: larger than 64 KiB");
 }
 
 TEST(ClaimAnswerText, OfAnotherFormIsRefusedWithTheKey) {

@@ -144,7 +144,7 @@ TEST_F(ClaimServerTest, RefusesWhatIsNoRequest) {
            {"garbage", "the request: not JSON"},
            {std::string(1, '\0'), "the request: not JSON"},
            {request("../a"), "the request: claim: it cannot be a UID of Kubernetes"},
-           {std::string(api::kLongestClaimMessage + 1, ' '), "the request: it has more than 65536 bytes"}}) {
+           {std::string(api::kLongestClaimMessage + 1, ' '), "the request: larger than 64 KiB"}}) {
     const UniqueFd client = connect();
     send(client, text);
     EXPECT_EQ(error_received(client), error);

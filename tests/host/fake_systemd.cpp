@@ -37,18 +37,22 @@ int end_job(sd_bus* bus, const char* job, const char* result) {
   return sd_bus_emit_signal(bus, kPath, kManager, "JobRemoved", "uoss", 17U, job, "a.service", result);
 }
 
-// The units' properties: texts, and numbers of processes, which are kept.
+// The units' properties: texts, and numbers of bytes and of processes, which are kept.
 bool read_processes(sd_bus_message* message, std::string& into, std::uint32_t& last) {
   if (sd_bus_message_enter_container(message, 'a', "(sv)") < 0) return false;
   while (sd_bus_message_enter_container(message, 'r', "sv") > 0) {
     const char* name = nullptr;
     const char* text = nullptr;
     std::uint32_t process = 0;
+    std::uint64_t bytes = 0;
     if (sd_bus_message_read(message, "s", &name) < 0) return false;
     const bool numbers = std::string_view(name) == "PIDs";
-    if ((numbers ? sd_bus_message_read(message, "v", "au", 1, &process)
-                 : sd_bus_message_read(message, "v", "s", &text)) < 0)
+    const bool limits = std::string_view(name) == "MemoryMax";
+    if ((numbers  ? sd_bus_message_read(message, "v", "au", 1, &process)
+         : limits ? sd_bus_message_read(message, "v", "t", &bytes)
+                  : sd_bus_message_read(message, "v", "s", &text)) < 0)
       return false;
+    if (limits) into += std::string(" MemoryMax ") + std::to_string(bytes);
     if (numbers) {
       into += std::string(" PIDs ") + std::to_string(process);
       last = process;

@@ -56,7 +56,9 @@ TEST_F(OwnScope, TheWorkIsDoneByAChildThatSystemdHasMoved) {
   const std::string done = (tree_.path() / "done").string();
   EXPECT_EQ(status_of([&] { return ::creat(done.c_str(), 0600) >= 0 ? 3 : 1; }), 3);
   EXPECT_TRUE(std::filesystem::exists(done));
-  EXPECT_THAT(systemd.orders(), ElementsAre("StartTransientUnit ferry-hostd-4711.scope fail PIDs 4711"));
+  EXPECT_THAT(systemd.orders(),
+              ElementsAre("StartTransientUnit ferry-hostd-4711.scope fail MemoryMax 536870912 PIDs 4711"))
+      << "the container's limit does not apply, and the node has none";
 }
 
 TEST_F(OwnScope, TheWorkIsDoneWhereThereIsNoSystemd) {

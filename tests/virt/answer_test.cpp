@@ -95,21 +95,22 @@ TEST_P(MalformedAnswer, IsAnErrorAndNeverAnEmptyList) {
 
 INSTANTIATE_TEST_SUITE_P(
     Rows, MalformedAnswer,
-    testing::Values(
-        Row{"Empty", "", "unexpected end of input"}, Row{"NoJson", "libvirt: error", "syntax error"},
-        Row{"CutOff", R"({"domains":[{"name":"a")", "unexpected end of input"},
-        Row{"TwoAnswers", "{}{}", "syntax error"}, Row{"Null", "null", "cannot use at() with null"},
-        Row{"AnotherObject", "{}", "domains"}, Row{"NoList", R"({"domains":7})", "type"},
-        Row{"NoName", R"({"domains":[{"uuid":"u","pci":[],"mdev":[]}]})", "name"},
-        Row{"NoPci", R"({"domains":[{"name":"a","uuid":"u","mdev":[]}]})", "pci"},
-        Row{"NumberAsAddress", R"({"domains":[{"name":"a","uuid":"u","pci":[1],"mdev":[]}]})",
-            "actual type is number"},
-        Row{"NoAddress", R"({"domains":[{"name":"a","uuid":"u","pci":["zz"],"mdev":[]}]})", "zz"},
-        Row{"TextAsPid", R"({"domains":[{"name":"a","uuid":"u","pid":"1","pci":[],"mdev":[]}]})",
-            "is no process ID"},
-        Row{"PidWithAFraction", R"({"domains":[{"name":"a","uuid":"u","pid":1.5,"pci":[],"mdev":[]}]})",
-            "1.5 is no process ID"},
-        Row{"ErrorWithoutMessage", R"({"error":{"code":"failed"}})", "message"}),
+    testing::Values(Row{"Empty", "", "not JSON"}, Row{"NoJson", "libvirt: error", "not JSON"},
+                    Row{"CutOff", R"({"domains":[{"name":"a")", "not JSON"},
+                    Row{"TwoAnswers", "{}{}", "not JSON"}, Row{"Null", "null", "cannot use at() with null"},
+                    Row{"AnotherObject", "{}", "domains"}, Row{"NoList", R"({"domains":7})", "type"},
+                    Row{"NoName", R"({"domains":[{"uuid":"u","pci":[],"mdev":[]}]})", "name"},
+                    Row{"NoPci", R"({"domains":[{"name":"a","uuid":"u","mdev":[]}]})", "pci"},
+                    Row{"NumberAsAddress", R"({"domains":[{"name":"a","uuid":"u","pci":[1],"mdev":[]}]})",
+                        "actual type is number"},
+                    Row{"NoAddress", R"({"domains":[{"name":"a","uuid":"u","pci":["zz"],"mdev":[]}]})", "zz"},
+                    Row{"TextAsPid", R"({"domains":[{"name":"a","uuid":"u","pid":"1","pci":[],"mdev":[]}]})",
+                        "is no process ID"},
+                    Row{"PidWithAFraction",
+                        R"({"domains":[{"name":"a","uuid":"u","pid":1.5,"pci":[],"mdev":[]}]})",
+                        "1.5 is no process ID"},
+                    Row{"Brackets", "[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[", "nested deeper than 32 levels"},
+                    Row{"ErrorWithoutMessage", R"({"error":{"code":"failed"}})", "message"}),
     [](const auto& row) { return row.param.name; });
 
 TEST(VirtAnswer, RefusesAReportWithOtherThanHexadecimalIds) {
