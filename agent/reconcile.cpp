@@ -16,6 +16,7 @@
 #include "agent/labels/own_labels.h"
 #include "agent/rollout/rollout.h"
 #include "api/labels.h"
+#include "common/generation.h"
 
 namespace ferry::agent {
 namespace {
@@ -260,7 +261,8 @@ void plan_desired_file(const NodeSnapshot& snapshot, const std::vector<OtherOwne
   // Higher than any generation that hostd has read, even of a lost file: its answer must belong to this file.
   const std::uint64_t written = host.written ? host.written->generation.value_or(0) : 0;
   const std::uint64_t seen = host.status ? host.status->desired_generation().value_or(0) : 0;
-  result.desired_file = file_of(result.desired_state.desired_policy, std::max(written, seen) + 1);
+  result.desired_file =
+      file_of(result.desired_state.desired_policy, next_generation(std::max(written, seen)));
 }
 
 /// Absent: the host status is not known, and the labels stay. Labels that vanish at each boot would move the

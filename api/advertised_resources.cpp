@@ -75,10 +75,9 @@ FatalErrorsOf read_fatal_errors(const JsonObject& errors) {
 
 AdvertisedResources read_whole(const JsonObject& file) {
   file.expect_version(kAdvertisedVersion);
-  AdvertisedResources out{
-      .generation = file.number_or_none<std::uint64_t>("generation").value_or(0),
-      .pid = file.number_or_none<int>("pid").value_or(0),
-      .state_generation = file.number_or_none<std::uint64_t>("state_generation").value_or(0)};
+  AdvertisedResources out{.generation = file.generation_or_none("generation").value_or(0),
+                          .pid = file.number_or_none<int>("pid").value_or(0),
+                          .state_generation = file.generation_or_none("state_generation").value_or(0)};
   out.resources = file.list("resources", [&out](const JsonObject& resource) {
     AdvertisedResource read{.name = resource.text("name"),
                             .env = resource.text_or_none("env"),

@@ -8,6 +8,7 @@
 
 #include "api/files.h"
 #include "common/config/config_reader.h"
+#include "common/generation.h"
 #include "common/text/json.h"
 
 namespace ferry::api {
@@ -55,9 +56,10 @@ class Reader : public ConfigReader {
     const ConfigNode* node = value(kGeneration);
     if (node == nullptr) return std::optional<std::uint64_t>();
     const auto number = read_number(*node, kGeneration);
-    if (!number || *number < 0)
-      return refuse(*node, kGeneration, "expected a number from 0 on, found " + node->described());
-    return std::optional(static_cast<std::uint64_t>(*number));
+    const auto generation = number && *number >= 0 ? static_cast<std::uint64_t>(*number) : UINT64_MAX;
+    if (generation > kLastGeneration)
+      return refuse(*node, kGeneration, "expected a number from 0 to 2^53 - 1, found " + node->described());
+    return std::optional(generation);
   }
   /// Reads the configuration, or the path of its file, into `desired`.
   Result<> config(DesiredFile& desired) const {

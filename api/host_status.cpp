@@ -154,7 +154,7 @@ NodeFeatures read_features(const JsonObject& features) {
 }
 
 DesiredMark read_desired(const JsonObject& desired) {
-  return {.generation = desired.number_or_none<std::uint64_t>("generation"),
+  return {.generation = desired.generation_or_none("generation"),
           .policy = desired.text_or_none("policy"),
           .source = desired.text_or_none("source")};
 }
@@ -165,7 +165,7 @@ StatusError read_error(const JsonObject& error) {
 
 PluginOrders read_orders(const JsonObject& file) {
   file.expect_version(kStatusVersion);
-  return {.generation = file.number_or_none<std::uint64_t>("generation").value_or(0),
+  return {.generation = file.generation_or_none("generation").value_or(0),
           .unavailable = file.list("unavailable", read_unavailable_device),
           .unfit = file.list_or_none("unfit", read_unfit).value_or(std::vector<UnfitDevice>{}),
           .standby = file.text_or_none("standby")};

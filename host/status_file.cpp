@@ -9,6 +9,7 @@
 #include <spdlog/spdlog.h>
 
 #include "api/serving.h"
+#include "common/generation.h"
 #include "host/gpu_conditions.h"
 #include "host/node_keeper.h"
 #include "host/usage/advertised_use_probe.h"
@@ -57,10 +58,11 @@ Result<> StatusFile::publish_again(api::HostStatus next) {
       vgpu.users = known == memory_.vgpu_use.users.end() ? std::nullopt : std::optional(known->second);
     }
   if (published && *published == next && host_.exists(file_)) return {};
-  next.generation = ++memory.generation;
+  next.generation = memory.generation = next_generation(memory.generation);
   if (auto written = host_.write_file(file_, api::host_status_text(next)); !written) return written;
   log_change(next, published);
-  if (!published || ids_of(published->unavailable) != ids_of(next.unavailable))
+  const bool began_again = memory.generation < memory.unavailable_since;
+  if (!published || began_again || ids_of(published->unavailable) != ids_of(next.unavailable))
     memory.unavailable_since = memory.generation;
   published = std::move(next);
   return {};

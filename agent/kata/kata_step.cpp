@@ -13,6 +13,7 @@
 #include "api/events.h"
 #include "api/files.h"
 #include "api/labels.h"
+#include "common/generation.h"
 
 namespace ferry::agent {
 namespace {
@@ -148,9 +149,9 @@ std::string why_failed(const policy::NodeObject& node, const HostSide& host) {
 }
 
 /// Higher than any generation that hostd has read, even if that file was lost.
-std::uint64_t next_generation(const HostSide& host) {
+std::uint64_t generation_after(const HostSide& host) {
   const std::uint64_t written = host.kata_written ? host.kata_written->generation : 0;
-  return std::max(written, host.kata.generation.value_or(0)) + 1;
+  return next_generation(std::max(written, host.kata.generation.value_or(0)));
 }
 
 kata::DesiredClasses next_file(const HostSide& host, const DesiredRuntimes& desired_runtimes) {
@@ -158,7 +159,7 @@ kata::DesiredClasses next_file(const HostSide& host, const DesiredRuntimes& desi
                     host.kata_written->classes == desired_runtimes.classes;
   if (same) return *host.kata_written;
   kata::DesiredClasses out;
-  out.generation = next_generation(host);
+  out.generation = generation_after(host);
   out.config = desired_runtimes.config;
   out.classes = desired_runtimes.classes;
   return out;
@@ -183,7 +184,7 @@ void say_mode(const policy::NodeObject& node, const HostSide& host, const kata::
   next.confidential_mode = now.state;
   const bool is_new = !host.kata_written || host.kata_written->generation != next.generation;
   if (is_new || admit_the_same(before, now, file)) return;
-  next.generation = next_generation(host);
+  next.generation = generation_after(host);
   next.permitted = false;
 }
 
@@ -340,7 +341,7 @@ KataStep kata_step(const policy::NodeObject& node, const HostSide& host, const K
     } else if (!plan.change.begin.empty() && rollout_step.may_begin) {
       next.permitted = true;
       // Only hostd's answer to this generation is the result of the permission.
-      ++next.generation;
+      next.generation = next_generation(next.generation);
     }
     const bool has_lease = next.permitted;
     if (!written || !says_the_same(next, *written)) out.file = std::move(next);

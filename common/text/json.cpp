@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "common/generation.h"
+
 namespace ferry {
 namespace {
 
@@ -33,6 +35,13 @@ bool JsonObject::flag(const char* key) const {
 
 bool JsonObject::flag_or(const char* key, bool otherwise) const {
   return object_.is_object() && object_.contains(key) ? flag(key) : otherwise;
+}
+
+std::optional<std::uint64_t> JsonObject::generation_or_none(const char* key) const {
+  const auto generation = number_or_none<std::uint64_t>(key);
+  if (generation <= kLastGeneration) return generation;
+  blame(key, "expected a number from 0 to 2^53 - 1");
+  return std::nullopt;
 }
 
 std::vector<std::uint32_t> JsonObject::numbers(const char* key) const {

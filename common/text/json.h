@@ -45,6 +45,8 @@ class JsonObject {
   template <typename Value>
   std::optional<Value> word_or_null(const char* key, std::optional<Value> (*parse)(std::string_view),
                                     Value otherwise) const;
+  /// A number from 0 to kLastGeneration.
+  std::optional<std::uint64_t> generation_or_none(const char* key) const;
   /// `read` makes a value of each object of a list.
   template <typename Read>
   auto list(const char* key, Read read) const -> std::vector<std::invoke_result_t<Read, const JsonObject&>>;

@@ -230,7 +230,7 @@ void SlicePublisher::reconcile() {
   });
   // A Node that was deleted and made again has another UID, and slices of the former one are collected.
   if (!std::exchange(node_read_, false) && creates) return read_node();
-  last_generation_ = std::max(last_generation_, plan.generation);
+  last_generation_ = plan.generation;
   std::ranges::move(plan.requests, std::back_inserter(requests_));
   send_next();
 }

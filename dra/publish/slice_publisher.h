@@ -82,7 +82,7 @@ struct SlicePlan {
   /// They are sent in this order, each after the success of the one before it. Empty: the API server
   /// has the desired slices already.
   ///
-  /// Either all slices get a higher generation, and the scheduler allocates nothing from the pool until the
+  /// Either all slices get another generation, and the scheduler allocates nothing from the pool until the
   /// last one is written; former slices are removed after that. Or the generation stays, since counters and
   /// devices stay, and slices with additional taints are written first.
   std::vector<SliceRequest> requests = {};

@@ -10,6 +10,7 @@
 
 #include <fmt/format.h>
 
+#include "common/generation.h"
 #include "dra/names.h"
 
 namespace ferry::dra {
@@ -502,7 +503,7 @@ std::uint64_t generation_for(std::span<const ResourceSlice> published, std::span
       newest >= last && std::ranges::equal(current, next, [](const ResourceSlice* a, const ResourceSlice& b) {
         return has_layout_of(*a, b);
       });
-  return same && !current.empty() ? newest : std::max(newest, last) + 1;
+  return same && !current.empty() ? newest : next_generation(std::max(newest, last));
 }
 
 void keep_taint_times(std::span<const ResourceSlice> published, std::span<ResourceSlice> next) {

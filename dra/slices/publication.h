@@ -89,8 +89,8 @@ std::vector<ResourceSlice> slices_of(const Publication& publication, const Slice
 
 /// The generation for `next` (whose own generations are not read), which replaces the `published` slices of
 /// the pool. It is theirs if each slice keeps its counter sets, its devices and their counters: then every
-/// slice can be updated alone. Else it is above theirs and above `last`, the last one that this process sent
-/// or found; 0: none.
+/// slice can be updated alone. Else it is the next one after theirs and after `last`, the last one that this
+/// process sent or found; 0: none.
 std::uint64_t generation_for(std::span<const ResourceSlice> published, std::span<const ResourceSlice> next,
                              std::uint64_t last = 0);
 

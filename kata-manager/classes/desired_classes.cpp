@@ -9,6 +9,7 @@
 
 #include "api/files.h"
 #include "common/config/config_reader.h"
+#include "common/generation.h"
 #include "common/text/json.h"
 #include "kata-manager/runtime/container_runtime.h"
 
@@ -84,9 +85,10 @@ class Reader : public ConfigReader {
     const auto node = needed(kGeneration);
     if (!node) return fail(node.error());
     const auto number = read_number(**node, kGeneration);
-    if (!number || *number < 0)
-      return refuse(**node, kGeneration, "expected a number from 0 on, found " + (*node)->described());
-    into = static_cast<std::uint64_t>(*number);
+    into = number && *number >= 0 ? static_cast<std::uint64_t>(*number) : UINT64_MAX;
+    if (into > kLastGeneration)
+      return refuse(**node, kGeneration,
+                    "expected a number from 0 to 2^53 - 1, found " + (*node)->described());
     return {};
   }
   Result<> read_config(ConfigText& into) const {

@@ -47,7 +47,7 @@ std::optional<OtherHandler> read_other(const JsonObject& other) {
 
 HandlersFile read_whole(const JsonObject& file) {
   HandlersFile out{.ready = read_ready(file),
-                   .generation = file.number_or_none<std::uint64_t>("generation"),
+                   .generation = file.generation_or_none("generation"),
                    .applying = file.flag_or("applying", false),
                    .error = file.text_or_none("error")};
   for (auto& other :

@@ -545,6 +545,8 @@ TEST(Reconcile, CountsGenerationsAboveAllThatWereSeen) {
   EXPECT_EQ(reconcile(snapshot).desired_file.value_or(api::DesiredFile{}).generation, 42U);
   snapshot.host.written = api::DesiredFile{.generation = 50, .policy = "x", .source = "z"};
   EXPECT_EQ(reconcile(snapshot).desired_file.value_or(api::DesiredFile{}).generation, 51U);
+  snapshot.host.written->generation = (1ULL << 53U) - 1;
+  EXPECT_EQ(reconcile(snapshot).desired_file.value_or(api::DesiredFile{}).generation, 1U);
 }
 
 TEST(Reconcile, TakesTroubleOffTheNodeOnceItIsOver) {

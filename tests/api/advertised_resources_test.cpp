@@ -138,6 +138,8 @@ TEST(AdvertisedFile, OfAnotherFormIsRefusedWithTheKey) {
        {std::tuple{R"("version": 2)", R"("version": 3)", "version: expected 2, found 3"},
         {R"("state_generation": 17)", R"("state_generation": -1)",
          "state_generation: expected a number from 0 on"},
+        {R"("state_generation": 17)", R"("state_generation": 9007199254740992)",
+         "state_generation: expected a number from 0 to 2^53 - 1"},
         {R"("resources": [)", R"("resources": 7, "r": [)", "resources: expected a list"},
         {R"("resources": [)", R"("resources": [5, )", "resources[0]: expected an object"},
         {R"("name": "nvidia.com/L40S")", R"("name": 7)", "resources[0].name: expected a text"},

@@ -662,6 +662,12 @@ TEST(Slices, KeepTheirGenerationWhileOnlyTaintsAndAttributesChange) {
   EXPECT_EQ(generation_for(published, slices(0), 12), 13U);
   node.gpus[0].types[0].allowed = false;
   EXPECT_EQ(generation_for(published, slices(0)), 10U) << "devices have gone";
+  for (const std::uint64_t last : {(1ULL << 53U) - 1, 1ULL << 53U, (1ULL << 63U) - 1, ~0ULL}) {
+    for (ResourceSlice& slice : published) slice.generation = last;
+    EXPECT_EQ(generation_for(published, slices(0)), 1U) << last;
+    EXPECT_EQ(generation_for({}, slices(0), last), 1U) << last;
+  }
+  for (ResourceSlice& slice : published) slice.generation = 9;
   node.gpus[0].types[0].allowed = true;
   std::vector<ResourceSlice> half = published;
   half.pop_back();

@@ -328,6 +328,22 @@ TEST_F(Publishing, ReadsAgainAfterAConflict) {
   EXPECT_EQ(slices().front().generation, 1U);
 }
 
+TEST_F(Publishing, BeginsAgainAtOneAfterTheLastGeneration) {
+  start_with({l4("0000:3b:00.0", 42)});
+  for (const std::uint64_t last : {(1ULL << 53U) - 1, 1ULL << 53U, (1ULL << 63U) - 1}) {
+    for (const std::string& name : slice_names())
+      server.edit(kSlicePath + name, {{"spec", {{"pool", {{"generation", last}}}}}});
+    server.edit(kSlicePath + slice_names().back(), {{"spec", {{"devices", json::array()}}}});
+    clock.run_for(1s);
+    settle();
+    expect_one_pool();
+    EXPECT_EQ(slices().front().generation, 1U) << last;
+    wipe();
+    settle();
+    EXPECT_EQ(slices().front().generation, 2U) << "it counts on after " << last;
+  }
+}
+
 TEST_F(Publishing, TakesBackWhatAnotherHasWrittenThere) {
   start_with({l4("0000:3b:00.0", 42)});
   server.edit(kSlicePath + slice_names().back(), {{"spec", {{"devices", json::array()}}}});
