@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <iterator>
 
 #include <fmt/format.h>
@@ -10,7 +11,7 @@
 namespace ferry {
 namespace {
 
-constexpr unsigned char kDelete = 0x7f;
+constexpr char32_t kDelete = 0x7f;
 
 unsigned char byte_at(std::string_view text, std::size_t at) {
   return static_cast<unsigned char>(text[at]);
@@ -56,15 +57,18 @@ std::size_t character_at(std::string_view text) {
                                                                                                     : 0;
 }
 
-// U+0080 to U+009F; terminals take some of them like ESC sequences.
-bool is_c1(std::string_view character) {
-  return character.size() == 2 && byte_at(character, 0) == 0xc2 && byte_at(character, 1) >= 0x80 &&
-         byte_at(character, 1) < 0xa0;
+char32_t code_point(std::string_view character) {
+  char32_t out = byte_at(character, 0);
+  if (character.size() > 1) out &= 0xffU >> (character.size() + 1);
+  for (std::size_t i = 1; i < character.size(); ++i) out = out << 6U | (byte_at(character, i) & 0x3fU);
+  return out;
 }
 
-bool is_control(std::string_view character) {
-  const unsigned char first = byte_at(character, 0);
-  return first < 0x20 || first == kDelete || is_c1(character);
+/// Terminals take some of U+0080 to U+009F like ESC sequences. Unicode's directional marks, embeddings,
+/// overrides and isolates show the text around them in another order.
+bool is_control(char32_t point) {
+  return point < 0x20 || (point >= kDelete && point < 0xa0) || point == 0x061c || point == 0x200e ||
+         point == 0x200f || (point >= 0x202a && point <= 0x202e) || (point >= 0x2066 && point <= 0x2069);
 }
 
 void escape(std::string_view bytes, std::string& out) {
@@ -79,7 +83,7 @@ std::string escaped(std::string_view text, Stays stays) {
   out.reserve(text.size());
   while (!text.empty()) {
     std::size_t taken = character_at(text);
-    if (taken > 0 && !is_control(text.substr(0, taken))) {
+    if (taken > 0 && !is_control(code_point(text.substr(0, taken)))) {
       out.append(text, 0, taken);
     } else if (const std::size_t kept = stays(text); kept > 0) {
       out.append(text, 0, taken = kept);
@@ -123,10 +127,11 @@ std::string visible_json(std::string_view json) {
   while (!json.empty()) {
     const std::size_t length = character_at(json);
     const std::string_view character = json.substr(0, std::max<std::size_t>(length, 1));
+    const char32_t point = code_point(character);
     if (length == 0) {
       out += "\\ufffd";
-    } else if (is_c1(character) || byte_at(character, 0) == kDelete) {
-      fmt::format_to(std::back_inserter(out), "\\u{:04x}", byte_at(character, length - 1));  // its code point
+    } else if (point >= kDelete && is_control(point)) {
+      fmt::format_to(std::back_inserter(out), "\\u{:04x}", static_cast<std::uint32_t>(point));
     } else {
       out += character;
     }

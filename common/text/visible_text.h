@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Makes other people's text safe for a terminal: a process names itself, and users name VMs and write
-// annotations. Control characters (C0, DEL, C1) and bytes that are no UTF-8 become escapes: "\x1b".
+// annotations. Control characters (C0, DEL, C1, and those that reorder text, as U+202E) and bytes that are no
+// UTF-8 become escapes: "\x1b".
 #pragma once
 
 #include <string>

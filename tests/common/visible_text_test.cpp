@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/text/visible_text.h"
 
+#include <array>
+#include <string>
+#include <vector>
+
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
@@ -16,9 +20,25 @@ TEST(VisibleText, ShowsControlCharactersInsteadOfObeyingThem) {
             R"(a\xc2\x9b2J)");
 }
 
+TEST(VisibleText, ShowsCharactersThatReorderTextInsteadOfObeyingThem) {
+  for (const auto& [character, bytes, point] :
+       std::vector<std::array<std::string, 3>>{{"\xd8\x9c", R"(\xd8\x9c)", "061c"},
+                                               {"\xe2\x80\x8e", R"(\xe2\x80\x8e)", "200e"},
+                                               {"\xe2\x80\x8f", R"(\xe2\x80\x8f)", "200f"},
+                                               {"\xe2\x80\xaa", R"(\xe2\x80\xaa)", "202a"},
+                                               {"\xe2\x80\xae", R"(\xe2\x80\xae)", "202e"},
+                                               {"\xe2\x81\xa6", R"(\xe2\x81\xa6)", "2066"},
+                                               {"\xe2\x81\xa9", R"(\xe2\x81\xa9)", "2069"}}) {
+    EXPECT_EQ(visible_line("a" + character + "b"), "a" + bytes + "b");
+    EXPECT_EQ(visible_lines("a\n" + character + "b"), "a\n" + bytes + "b");
+    EXPECT_EQ(visible_json("{\"a\": \"" + character + "\"}"), "{\"a\": \"\\u" + point + "\"}");
+  }
+}
+
 TEST(VisibleText, LeavesWhatIsText) {
   for (const char* text :
-       {"", "qemu-system-x86", "Grafikkarte für zwei", "\xc2\xa0", "├─ 東京 🚢", R"(\x1b)"}) {
+       {"", "qemu-system-x86", "\xd8\x9b\xd8\x9d", "\xe2\x80\x8d\xe2\x80\x90\xe2\x80\xaf",
+        "\xe2\x81\xa5\xe2\x81\xaa", "Grafikkarte für zwei", "\xc2\xa0", "├─ 東京 🚢", R"(\x1b)"}) {
     EXPECT_EQ(visible_line(text), text);
     EXPECT_EQ(visible_lines(text), text);
     EXPECT_EQ(visible_json(text), text);
