@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <deque>
 #include <map>
 #include <optional>
 #include <utility>
@@ -23,6 +24,10 @@ namespace {
 using Clock = EventLoop::Clock;
 using api::ClaimAction;
 using Devices = Result<std::vector<DeviceAnswer>>;
+
+// A work has a request to the API server or a connection to hostd, which has as many places. One request of
+// the kubelet may name thousands of claims.
+constexpr std::size_t kMostWorks = 16;
 
 Error goes_on(const ClaimKey& key, ClaimAction action) {
   const char* const what = action == ClaimAction::prepare ? "its devices are still being prepared"
@@ -140,14 +145,11 @@ class Driver final : public ClaimDriver {
   }
 
   void prepare(const std::vector<ClaimKey>& claims, Done done) override {
-    const auto request = open_request(ClaimAction::prepare, claims, std::move(done));
-    for (std::size_t i = 0; i < claims.size(); ++i) prepare_one(claims[i], {.request = request, .index = i});
+    take_on(ClaimAction::prepare, claims, std::move(done));
   }
 
   void unprepare(const std::vector<ClaimKey>& claims, Done done) override {
-    const auto request = open_request(ClaimAction::unprepare, claims, std::move(done));
-    for (std::size_t i = 0; i < claims.size(); ++i)
-      unprepare_one(claims[i], Waiter{.request = request, .index = i});
+    take_on(ClaimAction::unprepare, claims, std::move(done));
   }
 
   void unprepare_all_but(const std::set<std::string>& kept) override {
@@ -199,7 +201,43 @@ class Driver final : public ClaimDriver {
     std::vector<Waiter> waiters;
   };
 
+  /// A claim of a request whose work has not begun.
+  struct Queued {
+    ClaimAction action = ClaimAction::prepare;
+    ClaimKey key;
+    Waiter waiter;
+  };
+
   // Requests and their answers.
+
+  void take_on(ClaimAction action, const std::vector<ClaimKey>& claims, Done done) {
+    const auto request = open_request(action, claims, std::move(done));
+    for (std::size_t i = 0; i < claims.size(); ++i) {
+      Queued one{.action = action, .key = claims[i], .waiter = {.request = request, .index = i}};
+      if (works_.contains(one.key.uid))
+        start(one);
+      else
+        queue_.push_back(std::move(one));
+    }
+    begin_queued();
+  }
+
+  void start(const Queued& one) {
+    if (one.action == ClaimAction::prepare) return prepare_one(one.key, one.waiter);
+    unprepare_one(one.key, one.waiter);
+  }
+
+  /// Begins queued claims while there is room for their works. The end of a work calls this, too, and a work
+  /// may end at once, so an inner call leaves the queue to the outer one.
+  void begin_queued() {
+    if (std::exchange(begins_, true)) return;
+    while (!queue_.empty() && works_.size() < kMostWorks) {
+      const Queued next = std::move(queue_.front());
+      queue_.pop_front();
+      if (next.waiter.request->done) start(next);  // the kubelet asks again for a claim that is late
+    }
+    begins_ = false;
+  }
 
   std::shared_ptr<Request> open_request(ClaimAction action, const std::vector<ClaimKey>& claims, Done done) {
     auto request = std::make_shared<Request>();
@@ -243,6 +281,7 @@ class Driver final : public ClaimDriver {
                return waiter.request->done != nullptr;
              });
     });
+    begin_queued();
   }
 
   // Work.
@@ -260,6 +299,7 @@ class Driver final : public ClaimDriver {
     const auto found = works_.find(uid);
     const Work work = std::move(found->second);
     works_.erase(found);
+    begin_queued();
     if (!devices) parts_.events.failed(work.key, work.action, devices.error());
     for (const Waiter& waiter : work.waiters) answer(waiter, devices);
   }
@@ -489,6 +529,8 @@ class Driver final : public ClaimDriver {
   ClaimFolder files_;
   Checkpoint checkpoint_;
   std::map<std::string, Work> works_;  // by UID
+  std::deque<Queued> queue_;
+  bool begins_ = false;  // begin_queued() runs
   std::uint64_t last_work_ = 0;
   std::set<std::string> warned_;  // UIDs
   const std::shared_ptr<const bool> alive_ = std::make_shared<const bool>(true);

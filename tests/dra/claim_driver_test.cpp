@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dra/claims/claim_driver.h"
 
+#include <algorithm>
+#include <cstddef>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -589,6 +591,78 @@ TEST_F(ClaimDriverTest, WithoutAModelOfTheNodeAClaimWaits) {
   EXPECT_THAT(error_of(prepare({claim})), HasSubstr("the GPUs are not known yet"));
   node.error.reset();
   EXPECT_EQ(error_of(prepare({claim})), "");
+}
+
+// A request of the kubelet may name as many claims as fit into its message.
+
+class ManyClaims : public ClaimDriverTest {
+ protected:
+  static constexpr std::size_t kAtATime = 16;
+
+  static std::vector<ClaimKey> many(std::size_t count) {
+    std::vector<ClaimKey> out;
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::string name = "render-" + std::to_string(i);
+      out.push_back(key(name, name + "-uid"));
+    }
+    return out;
+  }
+};
+
+TEST_F(ManyClaims, AreReadSixteenAtATime) {
+  reader.silent = true;
+  const auto answers = ask(many(5000));
+  std::size_t most = 0;
+  while (!reader.waiting.empty()) {
+    most = std::max(most, reader.waiting.size());
+    const auto first = std::move(reader.waiting.front());
+    reader.waiting.erase(reader.waiting.begin());
+    first();
+  }
+  EXPECT_EQ(most, kAtATime);
+  ASSERT_TRUE(answers->has_value());
+  EXPECT_THAT(**answers, SizeIs(5000));
+  for (const ClaimAnswer& answer : **answers) {
+    ASSERT_FALSE(answer.devices);
+    EXPECT_EQ(answer.devices.error().code, Errc::not_found) << answer.uid;
+  }
+}
+
+TEST_F(ManyClaims, AreAnsweredAlsoIfEachReadEndsAtOnce) {
+  EXPECT_THAT(prepare(many(5000)), SizeIs(5000));
+  EXPECT_EQ(reader.reads, 5000);
+}
+
+TEST_F(ManyClaims, AreUndoneSixteenAtATime) {
+  slow(ClaimAction::unprepare);
+  const auto answers = ask_to_undo(many(200));
+  EXPECT_TRUE(run_until([&] { return hostd->count(ClaimAction::unprepare) >= kAtATime; }));
+  run_for(20ms);
+  EXPECT_EQ(hostd->count(ClaimAction::unprepare), kAtATime);
+  gate.open();
+  for (const ClaimAnswer& answer : wait_for(answers)) EXPECT_TRUE(answer.devices) << answer.uid;
+  EXPECT_EQ(hostd->count(ClaimAction::unprepare), 200U);
+}
+
+TEST_F(ManyClaims, AClaimWhoseWorkGoesOnDoesNotQueue) {
+  reader.silent = true;
+  const auto first = ask(many(kAtATime + 1));
+  const auto again = ask_to_undo({many(1)});
+  EXPECT_EQ(wait_for(again).size(), 1U) << "its prepare is given up";
+  EXPECT_EQ(reader.reads, static_cast<int>(kAtATime) + 1) << "and makes room for the last one";
+}
+
+TEST_F(ManyClaims, AreNotBegunOnceTheirRequestIsAnswered) {
+  settings.answer_within = 50ms;
+  start();
+  reader.silent = true;
+  const auto late = wait_for(ask(many(40)));
+  EXPECT_THAT(late, SizeIs(40));
+  for (const ClaimAnswer& answer : late)
+    EXPECT_THAT(answer.devices.error().message, HasSubstr("still being prepared")) << answer.uid;
+  EXPECT_EQ(reader.reads, static_cast<int>(kAtATime)) << "the kubelet asks again for the others";
+  reader.silent = false;
+  EXPECT_EQ(error_of(prepare({allocate("render-a", {{"card", kWhole}})})), "");
 }
 
 }  // namespace
