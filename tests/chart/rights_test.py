@@ -189,8 +189,13 @@ class RightsTest(unittest.TestCase):
                 context = agent["securityContext"]
                 self.assertIs(context["runAsNonRoot"], True)
                 user = context["runAsUser"]
-                self.assertGreater(user, 0)
-                self.assertEqual((context["runAsGroup"], context["fsGroup"]), (user, user))
+                group = context["runAsGroup"]
+                values = chart.sample(file).get("agent") or {}
+                self.assertEqual((user, group), (values.get("runAsUser", 64711), values.get("runAsGroup", 64711)))
+                self.assertEqual(context["fsGroup"], group)
+                self.assertIn(group, node["securityContext"]["supplementalGroups"])
+                if "hostd" in chart.containers_of(objects):
+                    self.assertIn(f"--agent-group={group}", chart.containers_of(objects)["hostd"]["args"])
                 self.assertNotIn("runAsUser", agent["containers"][0]["securityContext"])
                 self.assertEqual([one["securityContext"]["runAsUser"] for one in node["containers"]],
                                  [0] * len(node["containers"]))

@@ -36,11 +36,6 @@ app.kubernetes.io/name: {{ include "ferry.name" . | trunc 57 | trimSuffix "-" }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
-{{/* The agent's user and group. No file of a host or of another image belongs to this number. */}}
-{{- define "ferry.agentId" -}}
-64711
-{{- end }}
-
 {{/* The pods of `ferry dra` have another name, as the agent's. */}}
 {{- define "ferry.draName" -}}
 {{- printf "%s-dra" (include "ferry.fullname" . | trunc 59 | trimSuffix "-") }}
