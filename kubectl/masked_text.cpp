@@ -212,23 +212,18 @@ bool is_like_base64(std::string_view word) {
 
 constexpr std::size_t kShortestKey = 40;
 
-/// Tokens that their issuer marks by a prefix, and their least lengths.
+/// True: a token that its issuer marks by a prefix.
 bool has_prefix_of_a_token(std::string_view word) {
-  struct Issued {
-    std::string_view prefix;
-    std::size_t least;
-  };
-  constexpr std::array kIssued = {Issued{"AKIA", 20},      Issued{"ASIA", 20}, Issued{"glpat-", 20},
-                                  Issued{"ghp_", 20},      Issued{"gho_", 20}, Issued{"ghu_", 20},
-                                  Issued{"ghs_", 20},      Issued{"ghr_", 20}, Issued{"github_pat_", 20},
-                                  Issued{"dckr_pat_", 20}, Issued{"hf_", 20},  Issued{"xoxb-", 20},
-                                  Issued{"xoxp-", 20}};
-  // Pod names may begin like this prefix, but have no upper case.
-  constexpr Issued kAlsoAName{"sk-", 20};
-  const auto is_by = [word](const Issued& issued) {
-    return word.starts_with(issued.prefix) && word.size() >= issued.least;
-  };
-  return std::ranges::any_of(kIssued, is_by) || (is_by(kAlsoAName) && std::ranges::any_of(word, is_upper));
+  constexpr std::size_t kShortest = 20;
+  constexpr std::array<std::string_view, 22> kPrefixes = {
+      "AKIA",   "ASIA",        "AIza",      "glpat-",   "ghp_",     "gho_",    "ghu_",     "ghs_",
+      "ghr_",   "github_pat_", "dckr_pat_", "hf_",      "xoxb-",    "xoxp-",   "sk-proj-", "sk-ant-",
+      "sk-or-", "sk-svcacct-", "sk-admin-", "sk_live_", "sk_test_", "rk_live_"};
+  if (word.size() < kShortest) return false;
+  // Pod names may begin with "sk-", but have neither upper case nor "_".
+  const auto is_of_no_pod = [](char c) { return is_upper(c) || c == '_'; };
+  return std::ranges::any_of(kPrefixes, [&](auto prefix) { return word.starts_with(prefix); }) ||
+         (word.starts_with("sk-") && std::ranges::any_of(word, is_of_no_pod));
 }
 
 /// True: a word is as long and mixed as only keys are. Digests are lower case, and identify an image.

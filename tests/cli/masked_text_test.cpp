@@ -52,6 +52,13 @@ INSTANTIATE_TEST_SUITE_P(
         Row{"with AKIAIOSFODNN7EXAMPLE, glpat-abcdefghij0123456789", "with ***, ***"},
         Row{"sk-proj-AbC0123456789abcdef of pod sk-controller-manager-7d9f8",
             "*** of pod sk-controller-manager-7d9f8"},
+        Row{"sk-proj-abc_def-0123456789ab, (sk-proj-abcdefghij-klmnopqr)", "***, (***)"},
+        Row{"sk-ant-api03-ab_cd-efghijkl0 sk-ant-admin01-abcdefghij", "*** ***"},
+        Row{"'sk-svcacct-ab-cd_efghijklm' sk-admin-abcdefghijklmnop", "'***' ***"},
+        Row{"sk-or-v1-0123456789abcdef sk-abcdef_0123456789abcdef", "*** ***"},
+        Row{"sk_live_0123456789abcdef rk_live_0123456789abcdef", "*** ***"},
+        Row{"AIzaSyA0123456789abcdef-0123456789_abcde or AIza", "*** or AIza"},
+        Row{"sk-proj and sk-ant-controller", "sk-proj and sk-ant-controller"},
         Row{"AKIA and glpat-x", "AKIA and glpat-x"},
         Row{"connect 10.0.0.1:6443 and [fe80::1]:80", "connect ***:6443 and [***]:80"},
         // JSON in JSON, as --log-format=json has what others said.
