@@ -109,19 +109,27 @@ void ClaimServer::accept_one() {
     return ignore_socket();
   }
   if (!*connection) return;  // none waits
+  if (auto refusal = refuse_client((*connection)->get())) return turn_away(**connection, std::move(*refusal));
   begin(std::move(**connection));
   if (connections_.size() >= settings_.most_connections) ignore_socket();
 }
 
+/// The kernel drops the answer of a connection that is closed with an unread packet. So no further packets
+/// are taken, and those that are there are read.
+void ClaimServer::turn_away(const UniqueFd& client, Error why) {
+  warn_once(why.message);
+  ::shutdown(client.get(), SHUT_RD);
+  char packet = 0;
+  while (::recv(client.get(), &packet, sizeof(packet), MSG_DONTWAIT) > 0) {
+  }
+  answer(client.get(), fail(std::move(why)));
+}
+
 void ClaimServer::begin(UniqueFd fd) {
   const int number = fd.get();
-  auto refusal = refuse_client(number);
-  if (refusal) warn_once(refusal->message);
   const auto end_at = EventLoop::Clock::now() + settings_.patience;
-  connections_.insert_or_assign(number,
-                                Connection{.fd = std::move(fd),
-                                           .end = loop_.at(end_at, [this, number] { expire(number); }),
-                                           .refusal = std::move(refusal)});
+  connections_.insert_or_assign(
+      number, Connection{.fd = std::move(fd), .end = loop_.at(end_at, [this, number] { expire(number); })});
   loop_.watch(number, [this] { read_all(); });
   read(number);
 }
@@ -153,14 +161,12 @@ void ClaimServer::read(int fd) {
   if (size > 0) {
     // MSG_TRUNC gives the packet's whole size. The reader names the limit.
     text.resize(static_cast<std::size_t>(size));
-    answer(fd, result_of(connections_.at(fd), text));
+    answer(fd, result_of(text));
   }
   end(fd);
 }
 
-Result<std::vector<api::PreparedDevice>> ClaimServer::result_of(const Connection& connection,
-                                                                const std::string& text) {
-  if (connection.refusal) return fail(Error(*connection.refusal));
+Result<std::vector<api::PreparedDevice>> ClaimServer::result_of(const std::string& text) {
   const auto request = api::read_claim_request(text);
   if (request) return serve_(*request);
   warn_once(request.error().message);

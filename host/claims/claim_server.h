@@ -30,7 +30,7 @@ struct ClaimServerSettings {
   gid_t group = 0;  ///< may enter and read the socket's folder; this process is in it, or is root
   /// Relative to the host's root. Its folder gets mode 0750 and the group.
   std::filesystem::path socket = api::kClaimSocket;
-  /// Further clients wait until a connection ends.
+  /// Further clients of that user wait until a connection ends.
   std::size_t most_connections = 16;
   /// A connection without a request ends after this time.
   std::chrono::milliseconds patience = std::chrono::seconds(10);
@@ -53,9 +53,6 @@ class ClaimServer : Pinned {
   struct Connection {
     UniqueFd fd;
     EventLoop::Timer end;
-    /// Why the client may not ask; absent: it may. Its request is read before the answer, since the kernel
-    /// drops the answer of a connection that is closed with an unread packet.
-    std::optional<Error> refusal;
   };
 
   Result<> listen(UniqueFd folder);
@@ -66,15 +63,18 @@ class ClaimServer : Pinned {
   /// from its turn. A request that is there already is served at once: requests are served in the order in
   /// which their clients have connected.
   void accept_one();
+  /// Answers a client that may not ask at once, and keeps no place for it.
+  void turn_away(const UniqueFd& client, Error why);
   void begin(UniqueFd fd);
   /// Serves the requests that are there, in the order in which their clients have connected. An unprepare
   /// must not overtake the prepare of its claim.
   void read_all();
   void read(int fd);
-  Result<std::vector<api::PreparedDevice>> result_of(const Connection& connection, const std::string& text);
+  Result<std::vector<api::PreparedDevice>> result_of(const std::string& text);
   static void answer(int fd, const Result<std::vector<api::PreparedDevice>>& result);
   void end(int fd);
   void expire(int fd);
+  /// Why the client may not ask; absent: it may.
   std::optional<Error> refuse_client(int fd) const;
   void warn_once(const std::string& message);
 

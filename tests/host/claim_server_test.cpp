@@ -138,6 +138,25 @@ TEST_F(ClaimServerTest, RefusesAnotherUser) {
   EXPECT_THAT(served_, IsEmpty());
 }
 
+TEST_F(ClaimServerTest, AnotherUserTakesNoPlace) {
+  ClaimServerSettings few = settings();
+  few.user = ::geteuid() + 1;
+  few.most_connections = 2;
+  few.patience = 1h;
+  serve(few);
+  std::vector<UniqueFd> clients;
+  for (int i = 0; i < 5; ++i) clients.push_back(connect());
+  send(clients[1], request("a"));
+  send(clients[2], "garbage");
+  send(clients[3], request("a"));
+  send(clients[3], request("b"));
+  for (const UniqueFd& client : clients) {
+    EXPECT_THAT(error_received(client), HasSubstr("may not ask about claims"));
+    EXPECT_EQ(received(client), "") << "the connection is closed";
+  }
+  EXPECT_THAT(served_, IsEmpty());
+}
+
 TEST_F(ClaimServerTest, RefusesWhatIsNoRequest) {
   serve(settings());
   for (const auto& [text, error] : std::vector<std::pair<std::string, std::string>>{
