@@ -230,10 +230,12 @@ const CheckpointClaim* Checkpoint::find(std::string_view uid) const {
 }
 
 std::string checkpoint_text(const Checkpoint& checkpoint) {
-  return json_text(
-      {{"version", api::kClaimsVersion},
-       {"boot_id", checkpoint.boot_id},
-       {"claims", list_of(checkpoint.claims, [](const CheckpointClaim& claim) { return json_of(claim); })}});
+  const Json file = {
+      {"version", api::kClaimsVersion},
+      {"boot_id", checkpoint.boot_id},
+      {"claims", list_of(checkpoint.claims, [](const CheckpointClaim& claim) { return json_of(claim); })}};
+  // A claim of a GPU with mixed sizes takes 7 KB with indents, so those of a large node would be too large.
+  return file.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 Result<Checkpoint> read_checkpoint(std::string_view text) {

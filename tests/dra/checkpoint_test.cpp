@@ -5,9 +5,11 @@
 #include <tuple>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
+#include "dra/slices/publication.h"
 #include "tests/dra/some_gpus.h"
 
 namespace ferry::dra {
@@ -62,8 +64,41 @@ TEST(CheckpointFile, ReadsBackAsItself) {
   EXPECT_EQ(must(read_checkpoint(checkpoint_text(checkpoint))), checkpoint);
   const Checkpoint empty{.boot_id = "boot-1"};
   EXPECT_EQ(must(read_checkpoint(checkpoint_text(empty))), empty);
-  EXPECT_EQ(checkpoint_text(empty),
-            "{\n  \"version\": 1,\n  \"boot_id\": \"boot-1\",\n  \"claims\": []\n}\n");
+  EXPECT_EQ(checkpoint_text(empty), "{\"version\":1,\"boot_id\":\"boot-1\",\"claims\":[]}\n");
+}
+
+// Its reader has bounds, beyond which no claim could be undone.
+TEST(CheckpointFile, OfAFullNodeCanBeRead) {
+  std::vector<Gpu> gpus;
+  for (unsigned i = 0; i < 16; ++i) {
+    gpus.push_back(test::mixed(fmt::format("0000:{:02x}:00.0", i + 1), i + 1));
+    gpus.back().types = {test::placed_type("nvidia-1590", "A10-1Q", 1, 1, 32)};
+    gpus.back().memory_mib = 32768;
+  }
+  const NodeModel node = node_with(gpus);
+  const Publication published = publication_of(node);
+  Checkpoint full{.boot_id = "b57a0b4c-35ae-44b9-9ad5-2d7c4b0ec0a1"};
+  for (const PublishedDevice& device : published.devices) {
+    if (is_whole(device.device)) continue;
+    const std::string uid = fmt::format("b7064fe1-6802-5216-8eb4-{:012}", full.claims.size());
+    full.claims.push_back({.uid = uid,
+                           .space = std::string(63, 's'),
+                           .name = std::string(128, 'n'),
+                           .phase = CheckpointPhase::prepared});
+    full.claims.back().devices.push_back(
+        {.request = "card",
+         .pool = "node7/gpu-ferry",
+         .gpu = device.gpu,
+         .type = "nvidia-1590",
+         .placement = 31,
+         .device = device.device,
+         .counters = *published.counter_set(device.device.consumes.at(0).set),
+         .result = {.mdev_uuid = uid,
+                    .nodes = {{.path = "/dev/vfio/vfio", .mode = 0666U},
+                              {.path = "/dev/vfio/200", .mode = 0600U}}}});
+  }
+  EXPECT_EQ(full.claims.size(), 16U * 32U);
+  EXPECT_EQ(must(read_checkpoint(checkpoint_text(full))), full);
 }
 
 TEST(CheckpointFile, HasTheFormOfItsHeader) {
