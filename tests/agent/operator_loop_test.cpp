@@ -174,6 +174,9 @@ TEST_F(AgentLoop, ResumesThePodWhereTheNodeIsToBeLeftAlone) {
   ASSERT_EQ(cluster.label(kValidator), kPauseMark);
   cluster.label(api::kOperandsLabel, "false");
   pass(5s);
+  EXPECT_EQ(cluster.label(kValidator), kPauseMark) << "the label of a policy counts all the same";
+  cluster.label(api::kPolicyLabel, "");
+  pass(5s);
   EXPECT_EQ(cluster.label(kValidator), "true");
 }
 
