@@ -79,20 +79,20 @@ def of_kind(objects: list[Object], kind: str) -> list[Object]:
 
 
 def daemon_sets(objects: list[Object]) -> dict[str, Object]:
-    """The DaemonSets by the component of their pods: agent, node, and dra with `dra.enabled`."""
+    """The DaemonSets by the component of their pods: agent, plugin, node (hostd's), and dra with `dra.enabled`."""
     return {one["spec"]["template"]["metadata"]["labels"]["app.kubernetes.io/component"]: one
             for one in of_kind(objects, "DaemonSet")}
 
 
 def pod_of(objects: list[Object], component: str = "node") -> Object:
-    """The template of the pod with hostd and the plugin, of the agent's, or of that of `ferry dra`."""
+    """The template of the pod of hostd, or of another component."""
     template: Object = daemon_sets(objects)[component]["spec"]["template"]
     return template
 
 
 def component_of(container: str) -> str:
     """The component whose pod has the container."""
-    return container if container in ("agent", "dra") else "node"
+    return "node" if container == "hostd" else container
 
 
 def volumes_of(objects: list[Object], container: str) -> dict[str, Object]:

@@ -214,7 +214,7 @@ class RenderTest(unittest.TestCase):
                         return [one for one in yaml.safe_load_all(done.stdout) if one]
                     image = {"repository": "registry.example/ferry"}
                     on = rendered({name: {"enabled": True, "image": image}, "global": {"imageRegistry": "other"}})
-                    self.assertEqual(set(chart.daemon_sets(on)), {"agent", "node"})
+                    self.assertEqual(set(chart.daemon_sets(on)), {"agent", "node", "plugin"})
                     self.assertEqual({one["metadata"]["labels"]["helm.sh/chart"] for one in on if "labels" in one["metadata"]},
                                      {"ferry-0.1.0"}, "by which `kubectl ferry gather` knows pods")
                     self.assertEqual([one["kind"] for one in rendered({name: {"enabled": False}})], ["ConfigMap"])

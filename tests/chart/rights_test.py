@@ -180,12 +180,7 @@ class RightsTest(unittest.TestCase):
         for file in chart.SAMPLES:
             with self.subTest(values=file.name):
                 objects = chart.render(chart.sample(file))
-                self.assertEqual(set(chart.daemon_sets(objects)) - {"dra"}, {"agent", "node"})
-                agent, node = (chart.pod_of(objects, component)["spec"] for component in ("agent", "node"))
-                self.assertEqual([one["name"] for one in agent["containers"]], ["agent"])
-                self.assertNotIn("agent", [one["name"] for one in node["containers"]])
-                for key in ("hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace"):
-                    self.assertNotIn(key, agent)
+                agent = chart.pod_of(objects, "agent")["spec"]
                 context = agent["securityContext"]
                 self.assertIs(context["runAsNonRoot"], True)
                 user = context["runAsUser"]
@@ -197,21 +192,52 @@ class RightsTest(unittest.TestCase):
                 if "hostd" in chart.containers_of(objects):
                     self.assertIn(f"--agent-group={group}", chart.containers_of(objects)["hostd"]["args"])
                 self.assertNotIn("runAsUser", agent["containers"][0]["securityContext"])
-                self.assertEqual([one["securityContext"]["runAsUser"] for one in node["containers"]],
-                                 [0] * len(node["containers"]))
-                # No token, no Secret, and an account that no role is bound to.
-                self.assertEqual([one for one in node["volumes"] if not {"hostPath", "emptyDir"} & set(one)], [])
-                self.assertNotEqual(node["serviceAccountName"], agent["serviceAccountName"])
                 bound = {subject["name"] for kind in ("ClusterRoleBinding", "RoleBinding")
                          for one in chart.of_kind(objects, kind) for subject in one["subjects"]}
-                self.assertNotIn(node["serviceAccountName"], bound)
+                for component in set(chart.daemon_sets(objects)) & {"node", "plugin"}:
+                    pod = chart.pod_of(objects, component)["spec"]
+                    self.assertEqual([one["securityContext"]["runAsUser"] for one in pod["containers"]], [0])
+                    # No token, no Secret, and an account that no role is bound to.
+                    self.assertEqual([one for one in pod["volumes"] if not {"hostPath", "emptyDir"} & set(one)], [])
+                    self.assertNotEqual(pod["serviceAccountName"], agent["serviceAccountName"])
+                    self.assertNotIn(pod["serviceAccountName"], bound)
                 for volume in agent["volumes"]:
                     for kind in ("secret", "projected"):
                         if kind in volume:
                             self.assertEqual(volume[kind]["defaultMode"], 0o440, volume["name"])
 
+    def test_each_container_has_a_pod_and_hostd_alone_the_hosts_namespaces(self) -> None:
+        """In the host's PID namespace root reads /proc/PID/root and /proc/PID/environ of each pod, without a capability."""
+        manifests = [one for one in yaml.safe_load_all((chart.CHART.parent / "static/ferry.yaml").read_text()) if one]
+        for name, objects in (*((file.name, chart.render(chart.sample(file))) for file in chart.SAMPLES),
+                              *((switch, chart.render(values)) for switch, values in SWITCHES.items()),
+                              ("hostd.enabled", chart.render({"hostd": {"enabled": False}})),
+                              ("the static manifest", manifests)):
+            with self.subTest(values=name):
+                containers = chart.containers_of(objects)
+                self.assertLessEqual({"agent", "plugin"}, set(containers))
+                self.assertEqual(set(chart.daemon_sets(objects)), set(map(chart.component_of, containers)))
+                for container in containers:
+                    pod = chart.pod_of(objects, chart.component_of(container))["spec"]
+                    self.assertEqual([one["name"] for one in pod["containers"]], [container])
+                    self.assertNotIn("initContainers", pod)
+                    for key, of_hostd in (("hostPID", True), ("hostNetwork", True), ("hostIPC", False), ("shareProcessNamespace", False)):
+                        self.assertIs(pod.get(key, False), of_hostd and container == "hostd", (container, key))
+
+    def test_the_plugin_sees_no_process_and_no_device_of_the_host(self) -> None:
+        """Neither by a mount: it has its own folders of /run/ferry, the kubelet's, what it reads of sysfs, and vfio's nodes."""
+        always = {"/run/ferry", "/run/ferry/plugin", "/run/ferry/hostd/empty", "/dev/vfio", "/sys/bus", "/sys/class", "/sys/devices",
+                  "/sys/kernel/iommu_groups", "/var/lib/kubelet/device-plugins", "/var/lib/kubelet/pod-resources"}
+        cdi = {"/var/run/cdi", "/etc/cdi"}
+        for switch, values in {"": {}, "hostd.enabled": {"hostd": {"enabled": False}}, **SWITCHES}.items():
+            with self.subTest(switch=switch):
+                there = {one["hostPath"]["path"] for one in chart.volumes_of(chart.render(values), "plugin").values()}
+                if switch == "plugin.pluginWatcher":
+                    there = {path.replace("plugins_registry", "device-plugins") for path in there}
+                self.assertEqual(there, always | (cdi if switch.startswith("kata.") else set()))
+
     def test_each_daemon_set_selects_only_its_own_pods(self) -> None:
-        # An upgrade cannot change this: the earlier chart had all three containers in this DaemonSet's pods.
+        # An upgrade cannot change this: earlier charts had further containers in this DaemonSet's pods.
         of_before = {"app.kubernetes.io/name": "ferry", "app.kubernetes.io/instance": "ferry"}
         sets = chart.daemon_sets(chart.render({"podLabels": {"team": "gpus"}, "dra": {"enabled": True}}))
         self.assertEqual(sets["node"]["metadata"]["name"], "ferry")
@@ -223,12 +249,7 @@ class RightsTest(unittest.TestCase):
 
     def test_ferry_dra_shares_no_user_and_no_namespace(self) -> None:
         objects = chart.render({"dra": {"enabled": True}})
-        sets = chart.daemon_sets(objects)
-        self.assertEqual(set(sets), {"agent", "dra", "node"})
         agent, dra, node = (chart.pod_of(objects, component)["spec"] for component in ("agent", "dra", "node"))
-        self.assertEqual([one["name"] for one in dra["containers"]], ["dra"])
-        for key in ("hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace"):
-            self.assertNotIn(key, dra)
         context = dra["securityContext"]
         self.assertIs(context["runAsNonRoot"], True)
         user = context["runAsUser"]
@@ -309,30 +330,32 @@ class RightsTest(unittest.TestCase):
             written = {one["mountPath"].removeprefix("/host") for one in agent["volumeMounts"] if not one.get("readOnly")}
             self.assertEqual(written, {folder for folder, of in listed.items() if of in ("always", switch)})
 
-    def test_a_network_policy_selects_only_the_agent(self) -> None:
+    def test_a_network_policy_for_the_agent(self) -> None:
         self.assertEqual(chart.of_kind(chart.render(), "NetworkPolicy"), [])
         for metrics in (False, True):
             objects = chart.render({"networkPolicy": {"enabled": True, "egressPorts": [6443]},
                                     "agent": {"metrics": {"enabled": metrics}}})
-            (policy,) = chart.of_kind(objects, "NetworkPolicy")
-            selected = policy["spec"]["podSelector"]["matchLabels"].items()
-            self.assertLessEqual(selected, chart.pod_of(objects, "agent")["metadata"]["labels"].items())
-            self.assertFalse(selected <= chart.pod_of(objects)["metadata"]["labels"].items())
-            self.assertEqual(policy["spec"]["policyTypes"], ["Ingress", "Egress"])
+            policy = next(one for one in chart.of_kind(objects, "NetworkPolicy") if one["metadata"]["name"] == "ferry-agent")
             self.assertEqual([port["port"] for rule in policy["spec"].get("ingress", []) for port in rule["ports"]],
                              [9417] if metrics else [])
             self.assertEqual({(port["port"], port["protocol"]) for rule in policy["spec"]["egress"] for port in rule["ports"]},
                              {(53, "UDP"), (53, "TCP"), (6443, "TCP")})
 
+    def test_a_network_policy_selects_each_pod_with_a_network_of_its_own(self) -> None:
+        objects = chart.render({"networkPolicy": {"enabled": True}, "dra": {"enabled": True}})
+        policies = {one["metadata"]["name"]: one["spec"] for one in chart.of_kind(objects, "NetworkPolicy")}
+        self.assertEqual(set(policies), {"ferry-agent", "ferry-plugin", "ferry-dra"})
+        for name, spec in policies.items():
+            self.assertEqual(spec["policyTypes"], ["Ingress", "Egress"])
+            for component in ("agent", "dra", "node", "plugin"):
+                labels = chart.pod_of(objects, component)["metadata"]["labels"].items()
+                self.assertEqual(spec["podSelector"]["matchLabels"].items() <= labels, name == f"ferry-{component}")
+        self.assertEqual(set(policies["ferry-plugin"]), {"podSelector", "policyTypes"}, "nothing goes in or out")
+
     def test_a_network_policy_denies_traffic_to_ferry_dra(self) -> None:
         objects = chart.render({"networkPolicy": {"enabled": True, "egressPorts": [6443]}, "dra": {"enabled": True}})
         policies = {one["metadata"]["name"]: one["spec"] for one in chart.of_kind(objects, "NetworkPolicy")}
-        self.assertEqual(set(policies), {"ferry-agent", "ferry-dra"})
         spec = policies["ferry-dra"]
-        for component in ("agent", "dra", "node"):
-            selected = spec["podSelector"]["matchLabels"].items() <= chart.pod_of(objects, component)["metadata"]["labels"].items()
-            self.assertEqual(selected, component == "dra")
-        self.assertEqual(spec["policyTypes"], ["Ingress", "Egress"])
         self.assertNotIn("ingress", spec)
         self.assertEqual(spec["egress"], policies["ferry-agent"]["egress"])
 

@@ -58,8 +58,8 @@ class ValuesTest(unittest.TestCase):
     def test_the_nodes_of_the_pods(self) -> None:
         def terms(values: Any) -> Any:
             found = [chart.pod_of(chart.render(values), component)["spec"]["affinity"]["nodeAffinity"][
-                "requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"] for component in ("agent", "node")]
-            self.assertEqual(found[0], found[1])
+                "requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"] for component in ("agent", "node", "plugin")]
+            self.assertEqual(found, [found[0]] * 3)
             return found[0]
         out = {"key": "gpu-ferry.io/deploy", "operator": "NotIn", "values": ["false"]}
         self.assertEqual(terms({"gpuNodeLabels": []}), [{"matchExpressions": [out]}])
@@ -74,7 +74,7 @@ class ValuesTest(unittest.TestCase):
         preferred = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference": {"matchExpressions": zones}}]}
         given = {"nodeAffinity": {key: {"nodeSelectorTerms": [
             {"matchExpressions": [zones[0]]}, {"matchExpressions": [zones[1]], "matchFields": zones}]}, **preferred}, **others}
-        for component in ("agent", "node"):
+        for component in ("agent", "node", "plugin"):
             found = chart.pod_of(chart.render({"gpuNodeLabels": ["a", "b"], "affinity": given}), component)["spec"]["affinity"]
             terms = found["nodeAffinity"].pop(key)["nodeSelectorTerms"]
             self.assertEqual(found, {"nodeAffinity": preferred, **others})
@@ -131,15 +131,15 @@ class ValuesTest(unittest.TestCase):
 
     def test_defaults_can_be_removed(self) -> None:
         for helm in chart.helms().values():
-            for component in ("agent", "node"):
+            for component in ("agent", "node", "plugin"):
                 def pod(values: Any, helm: Any = helm, component: str = component) -> Any:
                     return chart.pod_of(chart.render(values, helm=helm), component)["spec"]
                 self.assertEqual(pod({})["securityContext"]["seLinuxOptions"], {"type": "spc_t"})
                 self.assertEqual(pod({"seLinuxOptions": {}}), pod({}))  # as values.yaml says of maps
                 for nothing in (None, {"type": None}):
-                    self.assertNotIn("seLinuxOptions", pod({"seLinuxOptions": nothing})["securityContext"])
+                    self.assertNotIn("seLinuxOptions", pod({"seLinuxOptions": nothing}).get("securityContext", {}))
                 microk8s = pod(chart.sample(chart.CHART / "ci/microk8s-values.yaml"))
-                self.assertNotIn("seLinuxOptions", microk8s["securityContext"])
+                self.assertNotIn("seLinuxOptions", microk8s.get("securityContext", {}))
                 self.assertEqual(pod({})["priorityClassName"], "system-node-critical")
                 self.assertNotIn("priorityClassName", pod({"priorityClassName": ""}))
             for given, there in (({"a": "b"}, {"a": "b", "grafana_dashboard": "1"}),
@@ -156,8 +156,10 @@ class ValuesTest(unittest.TestCase):
             pod = chart.pod_of(chart.render(kube_version=version))
             context = next(one for one in pod["spec"]["containers"] if one["name"] == "hostd")["securityContext"]
             self.assertEqual(context.get("appArmorProfile"), {"type": "Unconfined"} if field else None)
-            annotation = pod["metadata"]["annotations"].get("container.apparmor.security.beta.kubernetes.io/hostd")
-            self.assertEqual(annotation, None if field else "unconfined")
+            annotations = {name: one["spec"]["template"]["metadata"].get("annotations", {}) for name, one in
+                           chart.daemon_sets(chart.render(kube_version=version)).items()}
+            unconfined = {"container.apparmor.security.beta.kubernetes.io/hostd": "unconfined"}
+            self.assertEqual(annotations, {"agent": {}, "plugin": {}, "node": {} if field else unconfined})
 
     def test_the_admission_policy(self) -> None:
         def there(version: str, enabled: str) -> bool:
@@ -399,9 +401,10 @@ class ValuesTest(unittest.TestCase):
         self.assertIn("It runs on all nodes of nodeSelector.", notes({"gpuNodeLabels": []}))
         self.assertIn("hostd.enabled is false", notes({"hostd": {"enabled": False}}))
         self.assertIn("No admission policy", notes({"admissionPolicy": {"enabled": "never"}}))
-        self.assertIn("the DaemonSets ferry (hostd, plugin) and ferry-agent (agent).", notes({}))
+        self.assertIn("the DaemonSets ferry (hostd), ferry-plugin, ferry-agent.", notes({}))
+        self.assertIn("the DaemonSets ferry-plugin, ferry-agent.", notes({"hostd": {"enabled": False}}))
         with_claims = notes({"dra": {"enabled": True}, "admissionPolicy": {"enabled": "never"}})
-        self.assertIn("the DaemonSets ferry (hostd, plugin), ferry-agent (agent) and ferry-dra (ResourceClaims).", with_claims)
+        self.assertIn("the DaemonSets ferry (hostd), ferry-plugin, ferry-agent, ferry-dra (ResourceClaims).", with_claims)
         self.assertIn("the agent's token and that of `ferry dra` to its own node", with_claims)
 
     def test_the_notes_have_twelve_lines_at_most(self) -> None:

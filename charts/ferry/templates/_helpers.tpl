@@ -25,25 +25,59 @@ app.kubernetes.io/name: {{ include "ferry.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
-{{/* The agent's pods have another name: the selector of the DaemonSet with hostd and the plugin, which no upgrade can change,
-     would match them otherwise. */}}
-{{- define "ferry.agentName" -}}
-{{- printf "%s-agent" (include "ferry.fullname" . | trunc 57 | trimSuffix "-") }}
+{{/* The name of a part that has pods of its own, such as "agent", or of a Job: (list . PART). */}}
+{{- define "ferry.nameOf" -}}
+{{- include "ferry.joined" (list (include "ferry.fullname" (first .)) (last .)) }}
 {{- end }}
 
-{{- define "ferry.agentSelectorLabels" -}}
-app.kubernetes.io/name: {{ include "ferry.name" . | trunc 57 | trimSuffix "-" }}-agent
-app.kubernetes.io/instance: {{ .Release.Name }}
+{{/* (list NAME PART), within the 63 characters of a label. */}}
+{{- define "ferry.joined" -}}
+{{- printf "%s-%s" (first . | trunc (int (sub 62 (len (last .)))) | trimSuffix "-") (last .) }}
 {{- end }}
 
-{{/* The pods of `ferry dra` have another name, as the agent's. */}}
-{{- define "ferry.draName" -}}
-{{- printf "%s-dra" (include "ferry.fullname" . | trunc 59 | trimSuffix "-") }}
+{{/* The pods of a part have another name: the selector of hostd's DaemonSet, which no upgrade can change, would match them
+     otherwise. */}}
+{{- define "ferry.selectorLabelsOf" -}}
+app.kubernetes.io/name: {{ include "ferry.joined" (list (include "ferry.name" (first .)) (last .)) }}
+app.kubernetes.io/instance: {{ (first .).Release.Name }}
 {{- end }}
 
-{{- define "ferry.draSelectorLabels" -}}
-app.kubernetes.io/name: {{ include "ferry.name" . | trunc 59 | trimSuffix "-" }}-dra
-app.kubernetes.io/instance: {{ .Release.Name }}
+{{/* The DaemonSet of such a part, down to what all their pods have: (list . PART). */}}
+{{- define "ferry.daemonSet" -}}
+{{- $root := first . }}
+apiVersion: apps/v1
+kind: DaemonSet
+metadata:
+  name: {{ include "ferry.nameOf" . }}
+  namespace: {{ include "ferry.namespace" $root }}
+  labels:
+    {{- include "ferry.selectorLabelsOf" . | nindent 4 }}
+    {{- include "ferry.chartLabels" $root | nindent 4 }}
+    {{- with include "ferry.labelsOfUser" (list $root dict) }}
+    {{- . | nindent 4 }}
+    {{- end }}
+  {{- include "ferry.annotations" $root }}
+spec:
+  selector:
+    matchLabels: {{- include "ferry.selectorLabelsOf" . | nindent 6 }}
+  {{- include "ferry.update" $root | nindent 2 }}
+  template:
+    metadata:
+      labels:
+        {{- include "ferry.selectorLabelsOf" . | nindent 8 }}
+        {{- include "ferry.chartLabels" $root | nindent 8 }}
+        app.kubernetes.io/component: {{ last . }}
+        {{- with include "ferry.labelsOfUser" (list $root $root.Values.podLabels) }}
+        {{- . | nindent 8 }}
+        {{- end }}
+      {{- with $root.Values.podAnnotations }}
+      annotations: {{- toYaml . | nindent 8 }}
+      {{- end }}
+    spec:
+      # A container that needs the token mounts it itself.
+      automountServiceAccountToken: false
+      enableServiceLinks: false
+      {{- include "ferry.placement" $root | nindent 6 }}
 {{- end }}
 
 {{/* The user and group of `ferry dra` (docs/adr/0035). No file of a host or of another image belongs to this number. */}}
@@ -109,7 +143,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end }}
 {{- end }}
 
-{{/* The account of hostd and the plugin, which has no rights. */}}
+{{/* The account of the pods of hostd and of the plugin, which has no rights. */}}
 {{- define "ferry.nodeAccount" -}}
 {{- if .Values.serviceAccount.create }}
 {{- default (printf "%s-node" (include "ferry.fullname" .)) .Values.serviceAccount.nodeName }}
@@ -121,7 +155,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{/* The account of `ferry dra`. */}}
 {{- define "ferry.draAccount" -}}
 {{- if .Values.serviceAccount.create }}
-{{- default (include "ferry.draName" .) .Values.serviceAccount.draName }}
+{{- default (include "ferry.nameOf" (list . "dra")) .Values.serviceAccount.draName }}
 {{- else }}
 {{- default "default" .Values.serviceAccount.draName }}
 {{- end }}
