@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 
@@ -79,39 +78,41 @@ Check agent_runs(const ClusterNode& node, const std::vector<json>& pods) {
                   node.name));
 }
 
-// Looks for hostd and the plugin, which have a DaemonSet of their own.
+// Looks for hostd and the plugin, which have a DaemonSet each. An earlier chart has both in one pod.
 Check host_side_runs(const ClusterNode& node, const std::vector<json>& pods) {
   Check check{"ferry-hostd", node.name,
               "the agent only writes files: hostd changes the GPUs, and the plugin advertises them"};
-  std::set<std::string> running;
-  std::optional<std::string> fault;
+  std::map<std::string, std::string> faults;  // by verb; empty: a pod runs it
   bool agent = false;
   for (const json& pod : pods) {
     agent = agent || agent_options_in(pod);
-    std::set<std::string> verbs;
+    const std::string why = idle_because(pod);
+    const std::string fault = why.empty() ? "" : fmt::format("pod {} does not run: {}", full_name(pod), why);
     for (const json& container : items_field(json_at(pod, "spec"), "containers"))
-      if (auto verb = ferry_verb_in(container); !verb.empty()) verbs.insert(std::move(verb));
-    if (verbs.empty()) continue;
-    if (const std::string why = idle_because(pod); why.empty())
-      running.merge(verbs);
-    else if (!fault)
-      fault = fmt::format("pod {} does not run: {}", full_name(pod), why);
+      if (const auto verb = ferry_verb_in(container); !verb.empty()) {
+        const auto [known, first] = faults.emplace(verb, fault);
+        if (!first && fault.empty()) known->second.clear();
+      }
   }
-  // hostd may be a service of the host (hostd.enabled=false). The chart's plugin never is.
-  if (running.contains("plugin"))
-    return std::move(check).passed(running.contains("hostd") ? "hostd and plugin run"
-                                                             : "the plugin runs; no pod runs hostd");
-  if (fault) return std::move(check).failed(*fault, "kubectl describe pod says why");
-  if (running.contains("hostd"))
-    return std::move(check).failed("no pod of this node runs `ferry plugin`",
-                                   "`helm upgrade` with all of the chart's values puts it back");
-  if (!agent) return std::move(check).unknown("no pod of Ferry's is on this node");
-  return std::move(check).failed("the agent has a pod on this node, hostd and the plugin have none",
-                                 "`kubectl get daemonsets` in Ferry's namespace shows whether theirs is "
-                                 "missing; `helm upgrade` puts it back");
+  if (faults.empty() && !agent) return std::move(check).unknown("no pod of Ferry's is on this node");
+  for (const auto& [verb, fault] : faults)
+    if (!fault.empty()) return std::move(check).failed(fault, "kubectl describe pod says why");
+  const std::string missing =
+      "`kubectl get daemonsets` in Ferry's namespace shows which is missing; `helm upgrade` puts it back";
+  if (!faults.contains("plugin"))
+    return std::move(check).failed(faults.empty()
+                                       ? "the agent has a pod on this node, hostd and the plugin have none"
+                                       : "no pod of this node runs `ferry plugin`",
+                                   missing);
+  if (!faults.contains("hostd"))
+    return std::move(check).unknown(
+        "the plugin runs; no pod of this node runs hostd",
+        "where hostd is a service of the host (hostd.enabled=false): systemctl status ferry-hostd; else " +
+            missing);
+  return std::move(check).passed("hostd and plugin run");
 }
 
-// The two DaemonSets may have different versions during an update.
+// The DaemonSets may have different versions during an update.
 Check one_version(const ClusterNode& node, const std::vector<json>& pods) {
   Check check{
       "ferry-versions", node.name,
@@ -129,7 +130,7 @@ Check one_version(const ClusterNode& node, const std::vector<json>& pods) {
     parts.push_back(fmt::format("{}: {}", image, fmt::join(names, ", ")));
   return std::move(check).warned(fmt::format("images differ: {}", fmt::join(parts, "; ")),
                                  "wait where an update is under way: `kubectl rollout status daemonset` in "
-                                 "Ferry's namespace says so for each of the two");
+                                 "Ferry's namespace says so for each of them");
 }
 
 Check node_state(const ClusterNode& node) {

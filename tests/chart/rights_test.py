@@ -207,7 +207,7 @@ class RightsTest(unittest.TestCase):
                             self.assertEqual(volume[kind]["defaultMode"], 0o440, volume["name"])
 
     def test_each_container_has_a_pod_and_hostd_alone_the_hosts_namespaces(self) -> None:
-        """In the host's PID namespace root reads /proc/PID/root and /proc/PID/environ of each pod, without a capability."""
+        """In the host's PID namespace root reads /proc/PID/root and /proc/PID/environ of other pods, without a capability."""
         manifests = [one for one in yaml.safe_load_all((chart.CHART.parent / "static/ferry.yaml").read_text()) if one]
         for name, objects in (*((file.name, chart.render(chart.sample(file))) for file in chart.SAMPLES),
                               *((switch, chart.render(values)) for switch, values in SWITCHES.items()),

@@ -118,8 +118,8 @@ TEST(ClusterFacts, NameTheCommandThatShowsEachGpu) {
     return document["status_command"].is_null() ? "" : document["status_command"].get<std::string>();
   };
   EXPECT_THAT(command(), IsEmpty());
-  objects.pods.push_back(test::host_pod("n"));
-  EXPECT_EQ(command(), "kubectl -n gpu-system exec ferry-host-n -c hostd -- ferry --host-root=/host status");
+  objects.pods.push_back(test::host_pod("n", "hostd"));
+  EXPECT_EQ(command(), "kubectl -n gpu-system exec ferry-hostd-n -c hostd -- ferry --host-root=/host status");
   json& words = objects.pods[1]["spec"]["containers"][0]["args"];
   words = {"--host-root", "/host", "hostd"};
   EXPECT_THAT(command(), HasSubstr("-- ferry --host-root=/host status"));
@@ -130,7 +130,7 @@ TEST(ClusterFacts, NameTheCommandThatShowsEachGpu) {
 }
 
 TEST(ClusterFacts, NameNoCommandOfATenantsPod) {
-  kubectl::ClusterObjects objects = one_node({{kWholeL40s, 1}}, {test::host_pod("n")});
+  kubectl::ClusterObjects objects = one_node({{kWholeL40s, 1}}, {test::host_pod("n", "hostd")});
   const auto command = [&objects] {
     return kubectl::cluster_gpus(objects, kubectl::NodesShown::all).nodes.at(0).status_command;
   };
@@ -139,16 +139,16 @@ TEST(ClusterFacts, NameNoCommandOfATenantsPod) {
   EXPECT_THAT(command(), Not(IsEmpty())) << "an installer may change the other label";
   labels = {{"app.kubernetes.io/name", "game"}, {"helm.sh/chart", "game-0.1.0"}};
   EXPECT_THAT(command(), IsEmpty());
-  objects.pods = {test::host_pod("n"), test::host_pod("n")};
+  objects.pods = {test::host_pod("n", "hostd"), test::host_pod("n", "hostd")};
   EXPECT_THAT(command(), Not(IsEmpty())) << "an old pod and a new one of the same installation";
   objects.pods[1]["metadata"]["namespace"] = "tenant";
   EXPECT_THAT(command(), IsEmpty());
 }
 
 TEST(ClusterFacts, LeaveTheCommandThatShowsEachGpuOnOneLine) {
-  const auto cluster = kubectl::cluster_gpus(one_node({{kWholeL40s, 1}}, {test::host_pod("n")}));
+  const auto cluster = kubectl::cluster_gpus(one_node({{kWholeL40s, 1}}, {test::host_pod("n", "hostd")}));
   EXPECT_THAT(kubectl::node_text(cluster, cluster.nodes.at(0), 80),
-              HasSubstr("\neach GPU: kubectl -n gpu-system exec ferry-host-n -c hostd -- "
+              HasSubstr("\neach GPU: kubectl -n gpu-system exec ferry-hostd-n -c hostd -- "
                         "ferry --host-root=/host status\n"));
 }
 

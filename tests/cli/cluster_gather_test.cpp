@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
 #include <gmock/gmock.h>
 
 #include "kubectl/cluster_verbs.h"
@@ -284,7 +286,7 @@ std::vector<std::string> verdicts(const kubectl::ClusterObjects& objects,
 kubectl::ClusterObjects healthy() {
   kubectl::ClusterObjects out;
   out.nodes = {gpu_node("n", {{"gpu-ferry.io/state", "ready"}}, {{kWholeL40s, 1}})};
-  out.pods = {agent_pod("n", {}), host_pod("n")};
+  out.pods = {agent_pod("n", {}), host_pod("n", "hostd"), host_pod("n", "plugin")};
   return out;
 }
 
@@ -376,9 +378,9 @@ std::string found_by(const kubectl::ClusterObjects& objects, const std::string& 
   return {};
 }
 
-TEST(ClusterChecks, FindWhichOfTheTwoDaemonSetsIsMissing) {
+TEST(ClusterChecks, FindWhichDaemonSetIsMissing) {
   auto objects = healthy();
-  objects.pods.pop_back();
+  objects.pods.resize(1);
   EXPECT_THAT(verdicts(objects), AllOf(Contains("ferry-agent: pass"), Contains("ferry-hostd: fail")));
   EXPECT_THAT(found_by(objects, "ferry-hostd"), HasSubstr("hostd and the plugin have none"));
   objects = healthy();
@@ -388,21 +390,42 @@ TEST(ClusterChecks, FindWhichOfTheTwoDaemonSetsIsMissing) {
   objects.nodes[0]["metadata"]["labels"].clear();
   EXPECT_THAT(verdicts(objects), AllOf(Contains("ferry-agent: fail"), Contains("ferry-hostd: pass")));
   objects = healthy();
-  objects.pods[1]["status"]["containerStatuses"][0]["ready"] = false;
-  EXPECT_EQ(found_by(objects, "ferry-hostd"), "fail: pod gpu-system/ferry-host-n does not run: hostd");
-  // With hostd.enabled=false.
-  objects = healthy();
-  objects.pods[1]["spec"]["containers"].erase(0);
-  EXPECT_EQ(found_by(objects, "ferry-hostd"), "pass: the plugin runs; no pod runs hostd");
-  // The chart of before has all three in one pod.
-  objects = healthy();
-  objects.pods[0]["spec"]["containers"].insert(objects.pods[0]["spec"]["containers"].end(),
-                                               objects.pods[1]["spec"]["containers"].begin(),
-                                               objects.pods[1]["spec"]["containers"].end());
   objects.pods.pop_back();
+  EXPECT_EQ(found_by(objects, "ferry-hostd"), "fail: no pod of this node runs `ferry plugin`");
+  // As with hostd.enabled=false.
+  objects = healthy();
+  objects.pods.erase(objects.pods.begin() + 1);
+  EXPECT_EQ(found_by(objects, "ferry-hostd"), "unknown: the plugin runs; no pod of this node runs hostd");
+  // An earlier chart has the plugin in hostd's pod, and the one before that the agent as well.
+  objects = healthy();
+  json& in_one = objects.pods[1]["spec"]["containers"];
+  in_one.push_back(objects.pods[2]["spec"]["containers"][0]);
+  objects.pods.pop_back();
+  EXPECT_THAT(verdicts(objects), AllOf(Contains("ferry-agent: pass"), Contains("ferry-hostd: pass")));
+  in_one.push_back(objects.pods[0]["spec"]["containers"][0]);
+  objects.pods.erase(objects.pods.begin());
   EXPECT_THAT(verdicts(objects), AllOf(Contains("ferry-agent: pass"), Contains("ferry-hostd: pass")));
   objects.pods.clear();
   EXPECT_THAT(verdicts(objects), Contains("ferry-hostd: unknown"));
+}
+
+TEST(ClusterChecks, FindThePodOfHostdOrThePluginThatDoesNotRun) {
+  for (const std::size_t number : {1, 2}) {
+    auto objects = healthy();
+    const std::string verb = number == 1 ? "hostd" : "plugin";
+    objects.pods[number]["status"]["containerStatuses"][0]["ready"] = false;
+    EXPECT_EQ(found_by(objects, "ferry-hostd"),
+              "fail: pod gpu-system/ferry-" + verb + "-n does not run: " + verb);
+    objects.pods.push_back(healthy().pods[number]);
+    EXPECT_THAT(verdicts(objects), Contains("ferry-hostd: pass")) << "one takes the place of another";
+    std::ranges::reverse(objects.pods);
+    EXPECT_THAT(verdicts(objects), Contains("ferry-hostd: pass")) << "in any order";
+  }
+  // As in an upgrade: the plugin's new pod waits for an image, and the earlier pod has both.
+  auto objects = healthy();
+  objects.pods[1]["spec"]["containers"].push_back(objects.pods[2]["spec"]["containers"][0]);
+  objects.pods[2]["status"]["containerStatuses"][0]["ready"] = false;
+  EXPECT_THAT(verdicts(objects), Contains("ferry-hostd: pass"));
 }
 
 TEST(VmChecks, CountADeviceOfTheVmsOwnPodAsAllocated) {
@@ -444,8 +467,7 @@ TEST(KubevirtPermits, NameTheObjectThatLacksAnEntry) {
 
 TEST(ClusterChecks, FindTwoVersionsSideBySide) {
   auto objects = healthy();
-  for (json& container : objects.pods[1]["spec"]["containers"]) container["image"] = "r/ferry:2";
-  objects.pods[0]["spec"]["containers"][0]["image"] = "r/ferry:2";
+  for (json& pod : objects.pods) pod["spec"]["containers"][0]["image"] = "r/ferry:2";
   EXPECT_EQ(found_by(objects, "ferry-versions"), "pass: all run r/ferry:2");
   objects.pods[0]["spec"]["containers"][0]["image"] = "r/ferry:1";
   EXPECT_EQ(found_by(objects, "ferry-versions"),

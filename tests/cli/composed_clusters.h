@@ -100,22 +100,19 @@ inline nlohmann::json agent_pod(const std::string& node, const std::vector<std::
           {"status", {{"phase", "Running"}, {"containerStatuses", {{{"name", "agent"}, {"ready", true}}}}}}};
 }
 
-/// The pod with hostd and the plugin.
-inline nlohmann::json host_pod(const std::string& node) {
-  const auto container = [](const char* name) -> nlohmann::json {
-    return {{"name", name}, {"command", {"/usr/bin/ferry"}}, {"args", {"--host-root=/host", name}}};
-  };
+/// The pod of `verb`, "hostd" or "plugin", on a node.
+inline nlohmann::json host_pod(const std::string& node, const std::string& verb) {
   return {{"apiVersion", "v1"},
           {"kind", "Pod"},
           {"metadata",
-           {{"name", "ferry-host-" + node},
+           {{"name", "ferry-" + verb + "-" + node},
             {"namespace", "gpu-system"},
             {"labels", {{"app.kubernetes.io/name", "ferry"}, {"helm.sh/chart", "ferry-0.1.0"}}}}},
-          {"spec", {{"nodeName", node}, {"containers", {container("hostd"), container("plugin")}}}},
-          {"status",
-           {{"phase", "Running"},
-            {"containerStatuses",
-             {{{"name", "hostd"}, {"ready", true}}, {{"name", "plugin"}, {"ready", true}}}}}}};
+          {"spec",
+           {{"nodeName", node},
+            {"containers",
+             {{{"name", verb}, {"command", {"/usr/bin/ferry"}}, {"args", {"--host-root=/host", verb}}}}}}},
+          {"status", {{"phase", "Running"}, {"containerStatuses", {{{"name", verb}, {"ready", true}}}}}}};
 }
 
 struct ComposedCluster {

@@ -48,8 +48,12 @@ json agent() {
   return as_in_the_page(test::agent_pod("gpu-1", {}), "ferry-agent-m9d4c");
 }
 
-json host_side() {
-  return as_in_the_page(test::host_pod("gpu-1"), "ferry-7xk2p");
+json hostd() {
+  return as_in_the_page(test::host_pod("gpu-1", "hostd"), "ferry-7xk2p");
+}
+
+json plugin() {
+  return as_in_the_page(test::host_pod("gpu-1", "plugin"), "ferry-plugin-t5w8z");
 }
 
 /// The claim of the VM of docs/dra.md.
@@ -87,7 +91,7 @@ std::vector<kubectl::ClusterObjects> steps() {
       test::kata_pod("gpu-demo", "gpu-pod", "gpu-1", {{"nvidia.com/pgpu", 1}}, "kata-nvidia-gpu");
   std::vector<kubectl::ClusterObjects> out;
   const auto add = [&out](const json& node, std::vector<json> pods, std::vector<json> vmis) {
-    pods.insert(pods.end(), {agent(), host_side()});
+    pods.insert(pods.end(), {agent(), hostd(), plugin()});
     kubectl::ClusterObjects& step = out.emplace_back();
     step.nodes.push_back(node);
     step.pods = std::move(pods);

@@ -2,6 +2,7 @@
 """The chart's pods on a node whose GPUs can be bound: labels and configurations asked, in containers with the rights and the
 parts of the host that the chart gives them, and no more."""
 
+import json
 import os
 import pathlib
 import re
@@ -71,8 +72,7 @@ class ChartGpusTest(unittest.TestCase):
                    and self.metadata()["labels"].get(STATE) == "ready" and not self.error(), 90)
 
     def wait_until_allocatable(self, expected: dict[str, int]) -> None:
-        wait_until(f"the kubelet has {expected}", lambda: expected == {
-            name: count for name, count in self.kubernetes.devices().items() if count}, 60)
+        wait_until(f"the kubelet has {expected}", lambda: expected == self.devices_of_kubelet(), 60)
 
     def label(self, key: str, value: str = "") -> None:
         self.kubernetes.kubectl("label", "node", NODE, "--overwrite", f"{key}={value}" if value else f"{key}-")
@@ -115,9 +115,9 @@ class ChartGpusTest(unittest.TestCase):
         self.wait_until_allocatable({CARD: 1, AUDIO: 1, TESLA: 1})
         self.assertRegex(self.shown_by_guest_with(CARD), "(?s)=0000:01:00.0\n.*11\nvfio\n")
 
-        # Another version of both pods, below a pod that has a GPU.
+        # Another version of all pods, below a pod that has a GPU.
         self.ferry.helm(self.program, "upgrade", "ferry", CHART, "--reuse-values",
-                        values={"agent": {"logLevel": "debug"}, "hostd": {"logLevel": "debug"}})
+                        values={part: {"logLevel": "debug"} for part in ("agent", "hostd", "plugin")})
         wait_until("other pods run", lambda: self.ferry.runs() and not set(first.split()) & set(self.ferry.runs().split()),
                    120)
         self.wait_until_allocatable({CARD: 1, AUDIO: 1, TESLA: 1})
@@ -151,6 +151,90 @@ class ChartGpusTest(unittest.TestCase):
         self.wait_until_is("vfio-pci", "vfio-pci", "nvidia")
         self.wait_until_allocatable({CARD: 1, AUDIO: 1})
         self.leave_in_the_middle_of_a_drain()
+
+    def test_an_upgrade_from_a_release_with_the_plugin_in_hostds_pod(self) -> None:
+        """The new plugin waits beside the former pod and then serves; a pod keeps its GPU, and so it is on the way back."""
+        try:
+            self.upgrade_from_one_pod()
+        except Exception:
+            print(self.host.drivers(), self.metadata())
+            self.ferry.print_logs()
+            raise
+        finally:
+            self.kubernetes.remove_pods()
+            self.ferry.helm(self.program, "uninstall", "ferry")
+            wait_until("the pods are gone", lambda: not self.kubernetes.get("pods", "-n", SPACE)["items"], 120)
+            for key in (PRESENT, WORKLOAD, STATE):
+                self.label(key)
+
+    def upgrade_from_one_pod(self) -> None:
+        ferry, all_of_them = self.ferry, {CARD: 1, AUDIO: 1, TESLA: 1}
+        self.kubernetes.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "ours", "namespace": SPACE},
+                               "data": {"config.yaml": PROFILES}})
+        ferry.install_former(self.program, CHOSEN, "plugin")
+        self.label(PRESENT, "true")
+        self.label(WORKLOAD, "vm-passthrough")
+        self.wait_until_is(*ON_VFIO)
+        self.wait_until_allocatable(all_of_them)
+        self.kubernetes.run_pod("guest", {CARD: 1})
+        self.kubernetes.wait_for_pod("guest")
+        wait_until("the plugin knows who has it", lambda: self.held() == {"0000:01:00.0"}, 30)
+        (former,) = [pod for pod in ferry.pods() if len(pod["spec"]["containers"]) == 2]
+
+        # The former pod stays until it is deleted, as on a node whose turn has not come.
+        ferry.helm(self.program, "upgrade", "ferry", CHART, values={**CHOSEN, "updateStrategy": {"type": "OnDelete"}})
+        wait_until("the new plugin runs", lambda: ferry.uid("plugin"), 120)
+        new = ferry.pod("plugin")["metadata"]["name"]
+        wait_until("it waits", lambda: "waiting for its end" in self.kubernetes.kubectl("logs", "-n", SPACE, new), 60)
+        self.assertEqual(all_of_them, self.devices_of_kubelet(), "the former one serves")
+        self.assertEqual({"0000:01:00.0"}, self.held())
+
+        handed_over = self.seconds_without(all_of_them, former["metadata"]["name"])
+        wait_until("each has a pod of its own", ferry.runs, 120)
+        self.expect_the_guest_to_keep_its_gpu()
+        restarted = self.seconds_without(all_of_them, new)
+        self.expect_the_guest_to_keep_its_gpu()
+        print(f"the kubelet lacked devices for {handed_over:.1f} s in the upgrade, and {restarted:.1f} s in a restart of the plugin")
+        # The kubelet reports a change in its next status.
+        self.assertLess(handed_over, restarted + 5)
+
+        ferry.helm(self.program, "rollback", "ferry", "1")
+        wait_until("hostd and plugin share a pod again", lambda: [
+            pod for pod in ferry.pods() if len(pod["spec"]["containers"]) == 2 and pod["status"]["phase"] == "Running"], 120)
+        self.wait_until_allocatable(all_of_them)
+        self.expect_the_guest_to_keep_its_gpu()
+
+    def seconds_without(self, devices: dict[str, int], pod: str) -> float:
+        """For how long the Node lacks one of them while that pod goes and the plugin of another one serves."""
+        self.kubernetes.kubectl("delete", "pod", "-n", SPACE, pod, "--wait=false")
+        lacking = []
+
+        def is_over() -> bool:
+            if self.devices_of_kubelet() != devices:
+                lacking.append(time.monotonic())
+                return False
+            # The kubelet may not have reported the gap at all.
+            serving = self.ferry.pod("plugin")
+            name = serving["metadata"]["name"] if serving else pod
+            said = self.kubernetes.try_kubectl("logs", "-n", SPACE, name) if name != pod else None
+            return all(f"registered {resource} " in (said or "") for resource in devices)
+        wait_until(f"all are allocatable after the end of {pod}", is_over, 180)
+        return lacking[-1] - lacking[0] if lacking else 0.0
+
+    def devices_of_kubelet(self) -> dict[str, int]:
+        return {name: count for name, count in self.kubernetes.devices().items() if count}
+
+    @staticmethod
+    def held() -> set[str]:
+        """The cards that pods have, as the plugin knows it."""
+        advertised = json.loads(pathlib.Path("/run/ferry/plugin/advertised.json").read_text())
+        return {device["id"] for resource in advertised["resources"] if resource["name"] == CARD
+                for device in resource["devices"] if device["allocated"]}
+
+    def expect_the_guest_to_keep_its_gpu(self) -> None:
+        self.assertEqual(ON_VFIO, self.host.drivers())
+        self.assertIn("running", self.kubernetes.pod("guest")["containerStatuses"][0]["state"])
+        wait_until("the plugin knows who has it", lambda: self.held() == {"0000:01:00.0"}, 30)
 
     def leave_in_the_middle_of_a_drain(self) -> None:
         """Without Ferry a node stays as it is, and is nobody's to wait for."""

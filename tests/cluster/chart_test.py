@@ -5,12 +5,9 @@ import json
 import os
 import pathlib
 import subprocess
-import tempfile
 import time
 import unittest
 from typing import Any
-
-import yaml
 
 from cluster.ferry_chart import CHART, PRESENT, SPACE, VALUES, FerryChart, helms
 from cluster.kubernetes import NODE, Kubernetes
@@ -26,28 +23,6 @@ def said_by(file: pathlib.Path) -> str:
         return file.read_text()
     except OSError:
         return ""
-
-
-def write_former_chart(folder: pathlib.Path, rendered: str) -> str:
-    """A chart whose objects are these, but for the agent: a third container, of root, in the pod of hostd and the plugin."""
-    objects = [one for one in yaml.safe_load_all(rendered) if one]
-    agent, node = sorted((one for one in objects if one["kind"] == "DaemonSet"),
-                         key=lambda one: str(one["metadata"]["name"]), reverse=True)
-    objects.remove(agent)
-    former, pod = node["spec"]["template"]["spec"], agent["spec"]["template"]["spec"]
-    del node["spec"]["template"]["metadata"]["labels"]["app.kubernetes.io/component"]
-    former["serviceAccountName"] = pod["serviceAccountName"]
-    del former["securityContext"]["supplementalGroups"]
-    for container in former["containers"]:
-        container["args"] = [word for word in container["args"] if not word.startswith("--agent-")]
-    pod["containers"][0]["securityContext"]["runAsUser"] = 0
-    former["containers"].insert(0, pod["containers"][0])
-    there = {one["name"] for one in former["volumes"]}
-    former["volumes"] += [one for one in pod["volumes"] if one["name"] not in there]
-    (folder / "templates").mkdir()
-    (folder / "Chart.yaml").write_text("apiVersion: v2\nname: ferry\nversion: 0.0.1\n")
-    (folder / "templates/all.yaml").write_text(yaml.safe_dump_all(objects))
-    return str(folder)
 
 
 class ChartTest(unittest.TestCase):
@@ -120,13 +95,15 @@ class ChartTest(unittest.TestCase):
 
             self.expect_the_agent_alone_with_its_token()
 
-            # A change to one pod replaces that pod and not the other one.
+            self.expect_the_plugin_in_namespaces_of_its_own()
+
+            # A change to one pod replaces that pod and no other one.
             ferry.helm(program, "upgrade", "ferry", CHART, "--reuse-values",
                        values={"agent": {"logLevel": "debug"}})
             second = wait_until("another pod runs", lambda: ferry.runs() not in ("", first) and ferry.runs(), 120)
             ferry.helm(program, "rollback", "ferry", "2")
             third = wait_until("a third pod runs", lambda: ferry.runs() not in ("", first, second) and ferry.runs(), 120)
-            self.assertEqual([first.split()[1]] * 2, [second.split()[1], third.split()[1]], "hostd and the plugin run on")
+            self.assertEqual([first.split()[1:]] * 2, [second.split()[1:], third.split()[1:]], "hostd and the plugin run on")
             self.assertIn("--log-level=info", ferry.pod("agent")["spec"]["containers"][0]["args"])
 
             # A node that is not to have it.
@@ -139,7 +116,7 @@ class ChartTest(unittest.TestCase):
             ferry.helm(program, "uninstall", "ferry")
             self.assertEqual([], self.kubernetes.get("pods", "-n", SPACE, "-l", "app.kubernetes.io/component=agent")["items"])
             print(f"helm uninstall: the agent's pod is gone after {time.monotonic() - begin:.0f} s")
-            wait_until("the other pod is gone", lambda: not self.kubernetes.get("pods", "-n", SPACE)["items"], 60)
+            wait_until("the other pods are gone", lambda: not self.kubernetes.get("pods", "-n", SPACE)["items"], 60)
             for kind in ("daemonsets", "roles", "rolebindings"):
                 self.assertEqual(self.kubernetes.get(kind, "-n", SPACE)["items"], [])
             for kind in ("clusterroles", "clusterrolebindings"):
@@ -166,7 +143,7 @@ class ChartTest(unittest.TestCase):
             self.assertNotIn("ferry-test", left, kind)
 
     def expect_the_agent_alone_with_its_token(self) -> None:
-        """The plugin's container is another process of root on the node, without a capability."""
+        """Here another process of root, without a capability, looks for it in the node's PID namespace."""
         agent, node = self.ferry.pod("agent"), self.ferry.pod("node")
         self.assertNotEqual(agent["status"]["podIP"], node["status"]["podIP"])
         (process,) = [file.parent.name for file in pathlib.Path("/proc").glob("[0-9]*/comm")
@@ -185,14 +162,24 @@ class ChartTest(unittest.TestCase):
         done = subprocess.run([*without_capabilities, "kill", "-KILL", process], capture_output=True, text=True, check=False)
         self.assertNotEqual(0, done.returncode, "it cannot end it either")
 
+    def expect_the_plugin_in_namespaces_of_its_own(self) -> None:
+        """By its mounts and its PID namespace it sees no other process; hostd sees those of the node."""
+        processes = {words[-1]: file.parent for file in pathlib.Path("/proc").glob("[0-9]*/cmdline")
+                     for words in [[word for word in said_by(file).split("\0") if word in ("hostd", "plugin")]] if words}
+        self.assertEqual({"hostd", "plugin"}, set(processes))
+        for kind in ("pid", "net", "ipc"):
+            of_node = os.readlink(f"/proc/1/ns/{kind}")
+            self.assertEqual(of_node == os.readlink(processes["hostd"] / "ns" / kind), kind != "ipc", kind)
+            self.assertNotEqual(of_node, os.readlink(processes["plugin"] / "ns" / kind), kind)
+        seen = [one for one in os.listdir(processes["plugin"] / "root/proc") if one.isdigit()]
+        self.assertEqual(["1"], seen)
+        self.assertFalse((processes["plugin"] / "root/host/proc").exists())
+
     def test_an_upgrade_from_a_release_with_the_agent_in_hostds_pod(self) -> None:
         """The DaemonSet with the three containers keeps its name and its selector; its files become the agent's."""
         ferry, desired = self.ferry, pathlib.Path("/var/lib/ferry/desired.json")
         program = self.helms[-1]
-        with tempfile.TemporaryDirectory() as folder:
-            ferry.helm(program, "install", "ferry", write_former_chart(pathlib.Path(folder), ferry.helm(
-                program, "template", "ferry", CHART, "--no-hooks", f"--kube-version=1.{self.kubernetes.release.minor}.0",
-                values={**VALUES, "config": {"policies": POLICIES}})))
+        ferry.install_former(program, {**VALUES, "config": {"policies": POLICIES}}, "plugin", "agent")
         self.kubernetes.kubectl("label", "node", NODE, f"{PRESENT}=true", "gpu-ferry.io/policy=given")
         try:
             wait_until("the former agent has written the file", desired.exists, 120)

@@ -124,7 +124,7 @@ class KataTest(unittest.TestCase):
 
     def lives(self) -> dict[str, tuple[str, int]]:
         """The containers of the chart and of the pod that stays."""
-        pods = [self.kubernetes.get("pod", "stays"), self.ferry.pod("agent"), self.ferry.pod("node")]
+        pods = [self.kubernetes.get("pod", "stays"), *map(self.ferry.pod, ("agent", "node", "plugin"))]
         return {name: life for pod in pods for name, life in self.lives_of(pod).items()}
 
     def resident_mib(self) -> float:

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <optional>
 #include <sched.h>
 #include <string>
 #include <sys/wait.h>
@@ -47,19 +48,34 @@ INSTANTIATE_TEST_SUITE_P(
         Message{"Libudevs", "libudev|bytes that are no text|SUBSYSTEM", false}),
     [](const auto& row) { return row.param.row; });
 
-// As in a container with a user namespace: the socket opens there, and nothing comes.
-TEST(Uevents, AreNotSentToANetworkNamespaceOfAnotherUserNamespace) {
+/// Whether events are sent to a child in namespaces of its own. Absent: they cannot be made here.
+std::optional<bool> are_sent_in(int namespaces) {
   constexpr int kUntried = 2;
   const pid_t child = ::fork();
   if (child == 0) {
-    if (::unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0) ::_exit(kUntried);
+    if (::unshare(namespaces) != 0) ::_exit(kUntried);
     ::_exit(Uevents::are_sent() ? 1 : 0);
   }
   int status = -1;
-  ASSERT_EQ(::waitpid(child, &status, 0), child);
-  ASSERT_TRUE(WIFEXITED(status));
-  if (WEXITSTATUS(status) == kUntried) GTEST_SKIP() << "no namespaces can be made here";
-  EXPECT_EQ(WEXITSTATUS(status), 0);
+  if (::waitpid(child, &status, 0) != child || !WIFEXITED(status) || WEXITSTATUS(status) == kUntried)
+    return std::nullopt;
+  return WEXITSTATUS(status) == 1;
+}
+
+// As in a container with a user namespace: the socket opens there, and nothing comes.
+TEST(Uevents, AreNotSentToANetworkNamespaceOfAnotherUserNamespace) {
+  const auto sent = are_sent_in(CLONE_NEWUSER | CLONE_NEWNET);
+  if (!sent) GTEST_SKIP() << "no namespaces can be made here";
+  EXPECT_FALSE(*sent);
+}
+
+// As in the plugin's pod.
+TEST(Uevents, AreSentToANetworkNamespaceOfTheSameUserNamespace) {
+  for (const int namespaces : {CLONE_NEWNET, CLONE_NEWNET | CLONE_NEWPID, CLONE_NEWNET | CLONE_NEWIPC}) {
+    const auto sent = are_sent_in(namespaces);
+    if (!sent) GTEST_SKIP() << "no namespaces can be made here";
+    EXPECT_EQ(*sent, Uevents::are_sent()) << namespaces;
+  }
 }
 
 }  // namespace

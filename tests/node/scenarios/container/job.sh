@@ -204,18 +204,32 @@ for one in plugin agent; do
     "$(ls -d "$(root_of $one)/host/sys/"{fs/cgroup,kernel/debug} 2> /dev/null || true)"
 done
 
-step "the plugin, taken over, reads nothing of the agent's, and does not end it"
+step "the plugin, taken over, sees no process of the node"
+expect_equal "what it sees" 1 "$(cd "$plugin_root/proc" && printf '%s\n' [0-9]*)"
+for one in pid net; do
+  expect "its namespace: $one" test "$(readlink "${plugin_root%/root}/ns/$one")" != "$(readlink /proc/1/ns/$one)"
+done
+expect "no /proc of the node by a mount" test ! -e "$plugin_root/host/proc"
+
+step "the kernel's device events reach its network namespace"
+nsenter --net="${plugin_root%/root}/ns/net" udevadm monitor --kernel --subsystem-match=pci > /run/events &
+monitor=$!
+told() { echo change > "/sys/bus/pci/devices/$(dev lone)/uevent" && grep -q "change .*$(dev lone) (pci)" /run/events; }
+expect "an event" wait_for told 30
+kill $monitor
+
+step "root without capabilities reads nothing of the agent's, and does not end it"
 agent=$(pgrep -x ferry-agent)
 user=$(jq '.containers[] | select(.name == "agent") | .securityContext.runAsUser' $spec)
 expect_match "its user" "^Uid:.$user.$user.$user.$user$" "$(grep Uid: "/proc/$agent/status")"
 expect_match "its capabilities" "CapEff:.0000000000000000" "$(grep CapEff: "/proc/$agent/status")"
 expect "a PID namespace of its own" test "$(readlink "/proc/$agent/ns/pid")" != "$(readlink /proc/1/ns/pid)"
-as_the_plugin() { setpriv --bounding-set=-all --inh-caps=-all --clear-groups --no-new-privs "$@"; }
+bare() { setpriv --bounding-set=-all --inh-caps=-all --clear-groups --no-new-privs "$@"; }
 for one in environ mem root/var/run/secrets/kubernetes.io/serviceaccount/token; do
-  expect_status "read $one" 1 as_the_plugin head -c 1 "/proc/$agent/$one"
+  expect_status "read $one" 1 bare head -c 1 "/proc/$agent/$one"
   expect_match "read $one" "Permission denied" "$REPLY"
 done
-expect_status "a signal" 1 as_the_plugin kill -KILL "$agent"
+expect_status "a signal" 1 bare kill -KILL "$agent"
 expect_match "a signal" "[Nn]ot permitted" "$REPLY"
 expect_equal "the folder's group" "root 64711 2775" "$(stat -c '%U %g %a' /var/lib/ferry)"
 expect_equal "whose file it is" "$user" "$(stat -c %u /var/lib/ferry/desired.json)"

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash source-path=SCRIPTDIR/../../lib source=node.sh
-# The containers of the chart's two pods, by containerd and runc, and an API server for the agent.
+# The containers of the chart's pods, by containerd and runc, and an API server for the agent.
 spec=/mnt/tests/scenarios/container/pod.json # tests/chart keeps it as the chart renders it
 image=/run/image
 token=/run/token
@@ -27,8 +27,8 @@ systemctl start containerd
 
 # What a runtime of pods gives besides.
 usual=(CHOWN DAC_OVERRIDE FSETID FOWNER MKNOD NET_RAW SETGID SETUID SETFCAP SETPCAP NET_BIND_SERVICE SYS_CHROOT KILL AUDIT_WRITE)
-# A container's network is the node's here also for the agent: nothing makes networks of pods. Runs in a subshell, which it
-# ends: the container's status is for the one who waits for it, and fails no step by itself.
+# Nothing makes networks of pods here: the agent has the node's, and the plugin has one without a way out. Runs in a subshell,
+# which it ends: the container's status is for the one who waits for it, and fails no step by itself.
 container() { # NAME CHANGE WORD...: one of the pods', its specification changed by jq, with more words for its program
   local name=$1 words flags one
   local changed=".volumes as \$volumes | .containers[] | select(.name == \"$name\") | $2"
@@ -38,6 +38,7 @@ container() { # NAME CHANGE WORD...: one of the pods', its specification changed
     (.securityContext.capabilities.add[]? | "--cap-add=CAP_\(.)"),
     (.securityContext | "--user=\(.runAsUser)" + (if .runAsGroup then ":\(.runAsGroup)" else "" end)),
     (if .hostPID then "--with-ns=pid:/proc/1/ns/pid" else empty end),
+    (if .hostNetwork or .name == "agent" then "--net-host" else empty end),
     (.env[]? | "--env=\(.name)=\($fields[.valueFrom.fieldRef.fieldPath])"),
     (.volumeMounts[] | "--mount=type=bind,src=\($volumes[.name] // $token),dst=\(.mountPath),options=rbind:" +
       (if .recursiveReadOnly then "rro" elif .readOnly then "ro" else "rw" end) + (if .mountPropagation == "HostToContainer" then ":rslave" else ":rprivate" end))' $spec)
@@ -51,7 +52,7 @@ container() { # NAME CHANGE WORD...: one of the pods', its specification changed
   # Where ctr looks for the supplementary groups of a user.
   echo "root:x:0:0:root:/:/none" > "$image-$name/etc/passwd"
   jq -r "$changed"' | .securityContext.supplementalGroups[] | "group\(.):x:\(.):root"' $spec > "$image-$name/etc/group"
-  ctr run --rm --rootfs --read-only --net-host --seccomp "${flags[@]}" \
+  ctr run --rm --rootfs --read-only --seccomp "${flags[@]}" \
     --env=KUBERNETES_SERVICE_HOST=127.0.0.1 --env=KUBERNETES_SERVICE_PORT=6443 \
     "$image-$name" "$name" "${words[@]}" "$@" || exit $?
 }
