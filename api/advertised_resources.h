@@ -69,7 +69,7 @@ using vfio::FatalErrorsOf;
 
 struct AdvertisedResources {
   std::uint64_t generation = 0;
-  int pid = 0;
+  int pid = 0;  ///< the writer, in its own PID namespace
   /// Generation of the status.json whose unavailable devices the plugin has followed. 0: there is none, or
   /// the plugin does not know yet which devices are allocated. An unavailable device that is listed all the
   /// same is a pod's.

@@ -51,14 +51,16 @@ Result<SocketFile> SocketFile::listen(int directory, const std::string& name, Ri
       return fail(error_from_errno(EADDRINUSE, what + ": another process serves it"));
   }
 
-  // Made under another name and moved into place: the name always has a socket, so no rival makes its own.
-  const std::string scratch = fmt::format(".{}.{}", ::getpid(), name);
-  const auto address = address_of(directory, scratch);
-  if (!address) return fail(address.error());
   auto fd = make_socket(kind.type);
   if (!fd) return fail(std::move(fd).error());
-  ::unlinkat(directory, scratch.c_str(), 0);
   struct stat made {};
+  if (::fstat(fd->get(), &made) != 0) return fail(error_from_errno(errno, what));
+  // Made under another name and moved into place: the name always has a socket, so no rival makes its own.
+  // A process number would be that of rivals too, since each container has a process 1.
+  const std::string scratch = fmt::format(".{}.{}", made.st_ino, name);
+  const auto address = address_of(directory, scratch);
+  if (!address) return fail(address.error());
+  ::unlinkat(directory, scratch.c_str(), 0);
   // On Linux the file gets the mode set before bind(2), so it is never open to others.
   if (::fchmod(fd->get(), S_IRUSR | S_IWUSR) != 0 ||
       ::bind(fd->get(), reinterpret_cast<const sockaddr*>(&*address), sizeof(sockaddr_un)) != 0)
