@@ -179,9 +179,14 @@ void CommandTree::add_kubevirt_cr(CLI::App& app) {
   CLI::Option* check = verb->add_flag(
       "--check", permits_.check,
       "compare the object of the cluster with this host; the exit status is 3 if an entry is missing");
-  verb->add_flag("--apply", permits_.apply,
-                 "add the missing entries to the object of the cluster, and keep all others")
-      ->excludes(check);
+  CLI::Option* apply = verb->add_flag(
+      "--apply", permits_.apply, "add the missing entries to the object of the cluster, and keep all others");
+  apply->excludes(check);
+  add_value(*verb, "--model NAME", permits_.models,
+            "print the entries of this GPU or vGPU type, L40S or A40-12Q, by the tables of names: for a file "
+            "that is written before the device is there. May be repeated")
+      ->excludes(check)
+      ->excludes(apply);
   verb->add_flag("--dry-run", globals_.dry_run, "with --apply: print the entries that would be added");
   add_value(*verb, "--kubeconfig FILE", permits_.kubeconfig,
             "how to reach the API server; the default is $KUBECONFIG, then the pod's own account, then "

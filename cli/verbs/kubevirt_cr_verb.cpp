@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <cctype>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -17,7 +19,11 @@
 #include "cli/verbs/verbs.h"
 #include "common/kubevirt_rules.h"
 #include "common/process/standard_streams.h"
+#include "common/text/text.h"
+#include "hostfs/check_reading.h"
 #include "hostfs/locks.h"
+#include "kubevirt-plugin/discovery/device_names.h"
+#include "kubevirt-plugin/discovery/resource_name.h"
 #include "kubevirt-plugin/discovery/scanner.h"
 #include "kubevirt-plugin/kubevirt_resource.h"
 #include "vgpu-dm/types/type_table.h"
@@ -47,6 +53,90 @@ json object_of(const plugin::PermittedHostDevices& devices) {
           {"metadata", {{"name", "kubevirt"}, {"namespace", "kubevirt"}}},
           {"spec", {{"configuration", {{"permittedHostDevices", permitted}}}}}};
 }
+
+/// "A100-SXM4-40GB" and "A100 SXM4 40GB" name one model.
+std::string simple(std::string_view name) {
+  std::string out;
+  for (const char c : name)
+    if (std::isalnum(static_cast<unsigned char>(c)) != 0)
+      out += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return out;
+}
+
+/// The entries of GPUs and vGPU types by the tables of names. A name such as "GA107GL [A2 / A16]" is of two
+/// boards. A vGPU type has the name that its driver gives it: "NVIDIA A40-12Q".
+class ModelEntries {
+ public:
+  explicit ModelEntries(const plugin::ResourceRules& rules) : rules_(rules) {
+    for (std::string_view text = plugin::shipped_device_names(); !text.empty();) {
+      std::string_view line = cut(text, '\n');
+      if (line.starts_with('#')) continue;
+      const std::string device(cut(line, '\t'));
+      const std::string name(cut(line, '\t'));
+      std::string boards = name.substr(std::min(name.find('['), name.size()));
+      std::erase_if(boards, [](char c) { return c == '[' || c == ']'; });
+      for (std::string_view rest = boards; !rest.empty();
+           rest.remove_prefix(std::min(rest.find_first_not_of(' '), rest.size()))) {
+        std::string_view board = cut(rest, '/');
+        add_gpu(board.substr(0, board.find_last_not_of(' ') + 1), device, name);
+      }
+    }
+    for (std::string_view text = vgpu::type_table_text(); !text.empty();) {
+      std::string_view line = cut(text, '\n');
+      if (line.starts_with('#')) continue;
+      (void)cut(line, '\t');
+      (void)cut(line, '\t');
+      add_type(std::string(cut(line, '\t')));
+    }
+  }
+
+  Result<plugin::PermittedHostDevices> of(const std::vector<std::string>& models) const {
+    std::set<plugin::PermittedDevice> pci;
+    std::set<plugin::PermittedDevice> mediated;
+    for (const std::string& model : models) {
+      const auto gpus = gpus_.find(simple(model));
+      const auto types = types_.find(simple(model));
+      if (gpus == gpus_.end() && types == types_.end())
+        return fail(
+            Errc::not_found,
+            fmt::format("no table has a GPU or a vGPU type '{}'{}", model, did_you_mean(model, known_)),
+            "`ferry kubevirt-cr` on a node that has the device prints its entry");
+      if (gpus != gpus_.end()) pci.insert(gpus->second.begin(), gpus->second.end());
+      if (types != types_.end()) mediated.insert(types->second.begin(), types->second.end());
+    }
+    return plugin::PermittedHostDevices{.pci = {pci.begin(), pci.end()},
+                                        .mediated = {mediated.begin(), mediated.end()}};
+  }
+
+ private:
+  using Entries = std::map<std::string, std::set<plugin::PermittedDevice>>;  // by simple() name
+
+  std::string resource(const std::string& model, const std::string& usual) const {
+    const auto alias = rules_.names.aliases.find(model);
+    return rules_.domain + "/" + (alias == rules_.names.aliases.end() ? usual : alias->second);
+  }
+  void add_gpu(std::string_view board, const std::string& device, const std::string& name) {
+    const std::string part = plugin::fill_template(
+        rules_.names.functions,
+        {{"name", plugin::pci_resource_part(name)}, {"vendor", "10de"}, {"device", device}});
+    std::string selector = "10DE:" + device;
+    std::ranges::transform(selector, selector.begin(), [](unsigned char c) { return std::toupper(c); });
+    gpus_[simple(board)].insert({std::move(selector), resource("10de:" + device, part)});
+    known_.emplace_back(board);
+  }
+  void add_type(const std::string& name) {
+    const std::string part =
+        plugin::fill_template(rules_.names.vgpus, {{"name", plugin::mdev_resource_part(name)}});
+    const std::string type = name.substr(name.find(' ') + 1);
+    types_[simple(type)].insert({name, resource(name, part)});
+    known_.push_back(type);
+  }
+
+  const plugin::ResourceRules& rules_;
+  Entries gpus_;
+  Entries types_;
+  std::vector<std::string> known_;
+};
 
 std::optional<Error> misuse(const Session& session, const KubevirtCrOptions& options) {
   const auto wrong = [](const char* message, const char* hint) {
@@ -98,6 +188,16 @@ ExitStatus kubevirt_cr_verb(const Session& session, const KubevirtCrOptions& opt
   if (const auto wrong = misuse(session, options)) return complain(*wrong);
   const auto rules = resource_rules(session, options.naming);
   if (!rules) return complain(rules.error());
+  if (!options.models.empty()) {
+    const auto devices = ModelEntries(*rules).of(options.models);
+    if (!devices) return complain(devices.error());
+    print(session, {.document = object_of(*devices), .text = plugin::kubevirt_resource(*devices)});
+    if (!devices->mediated.empty())
+      print_to_stderr(
+          "A driver that makes vGPUs on virtual functions has these types below pciHostDevices: run `ferry "
+          "kubevirt-cr` on a node that has one.\n");
+    return ExitStatus::done;
+  }
   const auto resources = plugin::Scanner(*session.host, *rules, vgpu::scan_known_vgpus).scan();
   if (!resources) return complain(resources.error());
   for (const auto& device : resources->not_advertised)

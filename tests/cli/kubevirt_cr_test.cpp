@@ -91,6 +91,30 @@ TEST_F(KubevirtCr, NamesResourcesByThePluginsOptions) {
   EXPECT_EQ(typed["mediatedDevices"][0]["resourceName"], "nvidia.com/v-NVIDIA_A40-8Q");
 }
 
+// For Git, and for a HyperConverged object: no device is there yet.
+TEST_F(KubevirtCr, HasTheEntriesOfModelsByTheTables) {
+  const auto l40s = entry("pciVendorSelector", "10DE:26B9", "nvidia.com/AD102GL_L40S");
+  EXPECT_EQ(permitted({"--model", "L40S"}), (json{{"pciHostDevices", {l40s}}}));
+  EXPECT_EQ(permitted({"--model", "l40s", "--model", "L40S"}), (json{{"pciHostDevices", {l40s}}}));
+  EXPECT_EQ(permitted({"--model", "A2"}), permitted({"--model", "a16"})) << "they have one ID";
+  for (const char* spelling : {"A100 SXM4 40GB", "A100-SXM4-40GB", "a100sxm440gb"})
+    EXPECT_EQ(permitted({"--model", spelling})["pciHostDevices"][0]["resourceName"],
+              "nvidia.com/GA100_A100_SXM4_40GB");
+  const auto type = entry("mdevNameSelector", "NVIDIA A40-12Q", "nvidia.com/NVIDIA_A40-12Q");
+  EXPECT_EQ(permitted({"--model", "A40-12Q"}), (json{{"mediatedDevices", {type}}}));
+  const auto renamed = permitted({"--model", "L40S", "--model", "A40-12Q", "--alias", "10de:26b9=big",
+                                  "--vgpu-name-template", "v-{name}"});
+  EXPECT_EQ(renamed["pciHostDevices"][0]["resourceName"], "nvidia.com/big");
+  EXPECT_EQ(renamed["mediatedDevices"][0]["resourceName"], "nvidia.com/v-NVIDIA_A40-12Q");
+  for (const char* unknown : {"L40Z", "", "10de", "A40-12X"}) {
+    const auto result = ferry({"kubevirt-cr", "--model", unknown});
+    EXPECT_NE(result.status, 0) << unknown;
+    EXPECT_EQ(result.out, "");
+  }
+  EXPECT_THAT(ferry({"kubevirt-cr", "--model", "L40Z"}).err, HasSubstr("did you mean"));
+  EXPECT_EQ(ferry({"kubevirt-cr", "--model", "L40S", "--apply"}).status, 2);
+}
+
 TEST_F(KubevirtCr, WarnsOfNamesThatTheRunningPluginDoesNotHave) {
   add_gpu();
   kernel_.file(api::kAdvertisedFile,
