@@ -21,6 +21,7 @@
 #include "common/text/text.h"
 #include "dra/dra_checks.h"
 #include "host/node_description.h"
+#include "host/usage/use_probes.h"
 #include "host/vgpu_checks.h"
 #include "kata-manager/kata/kata_checks.h"
 #include "kata-manager/runtime/found_runtime.h"
@@ -119,8 +120,11 @@ Result<std::vector<Check>> checks_for(const std::string& purpose, const Session&
   if (purpose == "passthrough") {
     const auto snapshot = snapshot_node(session, Depth::rows);
     if (!snapshot) return fail(snapshot.error());
-    return vfio::passthrough_checks(*session.host, inventory, rules.accelerators,
-                                    host::judge_node(*snapshot, rules.accelerators, {}));
+    auto checks = vfio::passthrough_checks(*session.host, inventory, rules.accelerators,
+                                           host::judge_node(*snapshot, rules.accelerators, {}));
+    if (auto fabric = host::fabric_check(*session.host, inventory, rules.accelerators))
+      add_of_host(checks, std::move(*fabric));
+    return checks;
   }
   std::vector<Check> checks = dra::dra_checks(*session.host, inventory, rules.accelerators);
   add_of_host(checks, kata::cdi_check(*session.host, running_containerd(session)));

@@ -308,4 +308,27 @@ Result<vfio::UseReport> fabric_users(const HostFs& host, const vfio::Accelerator
   return report;
 }
 
+std::optional<Check> fabric_check(const HostFs& host, const vfio::Inventory& inventory,
+                                  const vfio::AcceleratorRules& rules) {
+  const std::size_t all = count(inventory, rules, is_switch);
+  if (all == 0) return std::nullopt;
+  Check check{"fabric-manager", kHostSubject,
+              "CUDA fails with error 802 on a GPU of this board, also in a VM, before a fabric manager has "
+              "set up the NVSwitches"};
+  const std::string switches = counted(all, "NVSwitch", "NVSwitches");
+  const std::size_t of_host = count(inventory, rules, is_switch_of_the_host);
+  if (const auto pid = fabric_manager(host))
+    return std::move(check).passed(
+        fmt::format("nv-fabricmanager (pid {}) runs in mode {} for {}", *pid, fabric_mode(host), switches));
+  const std::size_t on_vfio = count(inventory, rules, [](const auto& function, const auto& of) {
+    return is_switch(function, of) && vfio::on_vfio_driver(function);
+  });
+  if (on_vfio == all)
+    return std::move(check).passed(switches + " on vfio: the VM that has them runs the fabric manager");
+  return std::move(check).warned(
+      fmt::format("{}, of which {} on a driver of the host and {} on vfio, and no nv-fabricmanager runs",
+                  switches, of_host, on_vfio),
+      "start nvidia-fabricmanager on the host, or give a VM all GPUs and switches of the board");
+}
+
 }  // namespace ferry::host

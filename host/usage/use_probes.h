@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/check.h"
 #include "common/result.h"
 #include "hostfs/host_fs.h"
 #include "hostfs/host_writer.h"
@@ -166,6 +167,11 @@ Result<vfio::UseReport> module_users(const HostFs& host, std::span<const vfio::U
 /// switch. In its modes 1 and 2 the manager shares all switches among VMs, also those on a vfio driver.
 Result<vfio::UseReport> fabric_users(const HostFs& host, const vfio::AcceleratorRules& rules,
                                      std::span<const vfio::UseQuestion> questions);
+
+/// The check `fabric-manager`: a switch with a driver of the host needs its manager there. A VM with a GPU of
+/// such a board may work, but for CUDA, which fails with error 802. Absent: PCI shows no switch here.
+std::optional<Check> fabric_check(const HostFs& host, const vfio::Inventory& inventory,
+                                  const vfio::AcceleratorRules& rules);
 
 /// Finds screens that need a device: the boot display (sysfs boot_vga), and a framebuffer of the firmware
 /// inside its BARs (proc/iomem). If that file or the BARs cannot be read, or the file hides addresses for

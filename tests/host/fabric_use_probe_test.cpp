@@ -47,6 +47,30 @@ class FabricUseProbeTest : public testing::Test {
   test::FakeKernel kernel_;
 };
 
+TEST_F(FabricUseProbeTest, IsWhatTheDoctorAsksFor) {
+  const auto check = [this] {
+    const vfio::AcceleratorRules rules{.vendors = {0x10de},
+                                       .classes = {vfio::PciClass::display_3d},
+                                       .on_request = {vfio::PciClass::bridge_other}};
+    return fabric_check(kernel_, test::must(vfio::scan(kernel_)), rules);
+  };
+  EXPECT_FALSE(check()) << "the host has no switch";
+  for (const char* driver : {"nvidia", ""}) {
+    add_switch(driver);
+    const auto without = check();
+    ASSERT_TRUE(without);
+    EXPECT_EQ(without->verdict, Verdict::warn) << driver;
+    EXPECT_THAT(without->found, testing::HasSubstr("no nv-fabricmanager runs"));
+    EXPECT_THAT(without->why, testing::HasSubstr("802"));
+  }
+  add_switch("vfio-pci");
+  EXPECT_EQ(check().value_or(Check{}).verdict, Verdict::pass) << "the VM has a manager of its own";
+  add_switch("nvidia");
+  run("nv-fabricmanage");
+  kernel_.file("run/nvidia/driver/usr/share/nvidia/nvswitch/fabricmanager.cfg", "FABRIC_MODE=1\n");
+  EXPECT_THAT(check().value_or(Check{}).found, testing::HasSubstr("(pid 812) runs in mode 1 for 1 NVSwitch"));
+}
+
 TEST_F(FabricUseProbeTest, FindsGpusOfAFabricWhoseManagerRuns) {
   add_switch("nvidia");
   run("nv-fabricmanage");

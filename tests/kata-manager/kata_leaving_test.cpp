@@ -336,7 +336,9 @@ class TrialWriter final : public test::ModuleWriter {
     asked.push_back(command.text());
     if (command.text().find("serves.toml") != std::string::npos) {
       EXPECT_GE(deadline, kTrialServes);
-      if (ends.empty()) return fail(Errc::failed, "it did not end, and was killed");
+      if (ends.empty())
+        return fail(Error{.code = std::make_error_code(std::errc::timed_out),
+                          .message = "it did not end, and was killed"});
       return ends;
     }
     EXPECT_EQ(deadline, kTrialDeadline);
