@@ -61,11 +61,13 @@ DeviceUsers users_of(const api::HostStatus& host, const std::vector<NodePod>& po
   DeviceUsers out;
   for (const api::AcceleratorStatus& gpu : host.accelerators) {
     if (gpu.state != api::GpuState::blocked) continue;
+    // A GPU that has its mode, and is no good in it, needs no change that its users could keep from it.
+    const bool is_ill = !gpu.only_in_use && gpu.mode == gpu.desired && gpu.mode != policy::Mode::vgpu;
+    if (is_ill) continue;
     const bool named = !std::ranges::all_of(gpu.users, &api::ReportedUser::by_the_plugin);
     for (const api::ReportedUser& user : gpu.users)
       if (!named || !user.by_the_plugin) add_holder(user, pods, operands, out);
-    // A GPU that has its mode, and is no good in it, needs no change that a pod could keep from it.
-    if (!gpu.only_in_use && gpu.mode != gpu.desired)
+    if (!gpu.only_in_use)
       out.kept.push_back(gpu.address.text() + ", which is blocked by more than its users");
   }
   return out;

@@ -157,7 +157,18 @@ TEST(Drain, IsForGpusThatNeedAChange) {
     ill.reason = reason;
     EXPECT_EQ(reconcile(refused({held_by({of_kubelet("p")}), ill}, {pod("p")})).unschedulable, true);
     EXPECT_THAT(reconcile(begun({held_by({of_kubelet("p")}), ill}, {pod("p")})).evict, ElementsAre(pod("p")));
+    // A VM that runs on it stays: its end would mend nothing.
+    ill.users = {vm_in("vm"), of_kubelet("vm")};
+    const std::vector<NodePod> pods = {pod("p"), pod("vm")};
+    EXPECT_THAT(reconcile(begun({held_by({of_kubelet("p")}), ill}, pods)).evict, ElementsAre(pod("p")));
+    EXPECT_THAT(reconcile(refused({ill}, pods)), leaves_it());
+    ill.users = {};
   }
+  // Its vGPUs have other types than the policy asks for, and the GPU cannot have those.
+  api::AcceleratorStatus divided = held_by({of_kubelet("vm")}, false);
+  divided.mode = policy::Mode::vgpu;
+  divided.desired = policy::Mode::vgpu;
+  EXPECT_THAT(reconcile(refused({divided}, {pod("vm")})), leaves_it());
   api::AcceleratorStatus kept = held_by({}, false);
   kept.mode = policy::Mode::host;
   EXPECT_THAT(reconcile(refused({held_by({of_kubelet("p")}), kept}, {pod("p")})), leaves_it())
