@@ -79,18 +79,26 @@ Result<> check_templates(const RestartCheck& check) {
                    place.name + " makes containerd's file from it at its next start");
 }
 
+/// /var/run is a link to /run.
+std::filesystem::path below_run(const std::filesystem::path& socket) {
+  const std::string text = socket.lexically_normal().string();
+  return text.starts_with("/var/run/") ? text.substr(std::string_view("/var").size()) : text;
+}
+
 /// A daemon that runs without the socket of its files has another one, which a restart takes from the
 /// kubelet.
 Result<> check_socket(const RestartCheck& check) {
   const RuntimePlace& place = check.runtime->place;
-  if (check.accept_edited_files || check.host->exists(place.socket.relative_path())) return {};
+  if (check.accept_edited_files || !place.next_socket) return {};
+  const bool is_there = check.host->exists(place.socket.relative_path());
+  if (is_there && below_run(*place.next_socket) == below_run(place.socket)) return {};
   const auto unit = unit_of(*check.host, place);
   if (!unit || !is_active(*check.host, *unit)) return {};
   return fail(
       Errc::refused,
       fmt::format("{} names the socket {}, and {} runs without it: a restart would take its present "
                   "socket from the kubelet",
-                  place.configuration.string(), place.socket.string(), *unit),
+                  place.configuration.string(), place.next_socket->string(), *unit),
       "restart containerd yourself and see that the kubelet uses the new socket, then run this again; "
       "or say --accept-edited-files");
 }

@@ -159,9 +159,12 @@ Result<RuntimePlace> find_runtime(const HostFs& host, const RuntimeChoice& choic
     place->configuration = *choice.configuration;
     place->notes.clear();
   }
+  if (is_plain)
+    place->next_socket =
+        has_socket ? place->socket
+                   : socket_in_files(ConfigFiles(host), place->configuration).value_or(place->socket);
   if (!has_socket && !choice.socket) {
-    const auto usual = std::exchange(
-        place->socket, socket_in_files(ConfigFiles(host), place->configuration).value_or(place->socket));
+    const auto usual = std::exchange(place->socket, place->next_socket.value_or(place->socket));
     if (!is_there(host, place->socket) && is_there(host, usual))
       place->notes.push_back(
           fmt::format("{} names the socket {}, which is not there, and there is {}: containerd has not been "

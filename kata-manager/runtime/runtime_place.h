@@ -29,6 +29,9 @@ struct RuntimePlace {
   /// Values of a template's variables: each start fills them into the main file.
   std::map<std::string, std::string> placeholders = {};
   std::filesystem::path socket;
+  /// The socket that the unit and the files name, which the daemon has after its next start. Absent: not
+  /// known.
+  std::optional<std::filesystem::path> next_socket = {};
   std::vector<std::string> units = {};               ///< systemd units; the first that exists is the service
   std::vector<std::filesystem::path> programs = {};  ///< the first that exists gives the version
   /// The program that the unit starts, one of `programs`; absent: unknown.

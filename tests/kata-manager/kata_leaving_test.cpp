@@ -2,6 +2,7 @@
 // What a class is made of, and who may need it still when it leaves.
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <sys/stat.h>
@@ -58,9 +59,10 @@ class KataLeaving : public testing::Test {
             .control = restarts ? daemon.get() : nullptr,
             .patience = std::chrono::milliseconds(0)};
   }
-  static FoundRuntime runtime() {
+  FoundRuntime runtime() const {
     FoundRuntime out;
     out.place = must(runtime_place("containerd"));
+    out.place.next_socket = next_socket;
     out.release = test::kRelease;
     return out;
   }
@@ -116,6 +118,7 @@ class KataLeaving : public testing::Test {
   test::ModuleWriter writer;
   std::unique_ptr<test::PredictedDaemon> daemon;
   bool restarts = true;
+  std::optional<std::filesystem::path> next_socket;
   KataChange change;
   std::string installed;
 };
@@ -262,10 +265,25 @@ TEST_F(KataLeaving, IsRefusedWhereTheDaemonRunsWithoutTheSocketOfItsFiles) {
   scratch.file("lib/systemd/system/containerd.service", "[Service]\nExecStart=/usr/bin/containerd\n");
   for (const char* slice : {"sys/fs/cgroup/system.slice", "sys/fs/cgroup/systemd/system.slice"}) {
     scratch.file(std::string(slice) + "/containerd.service/cgroup.procs", "1\n");
-    expect_refused("containerd.service runs without it");
+    for (const char* named : {"/run/containerd/containerd.sock", "/run/new.sock"}) {
+      next_socket = named;
+      expect_refused("names the socket " + std::string(named) + ", and containerd.service runs without it");
+    }
+    // hostd is given the socket that the kubelet has.
+    scratch.file("run/containerd/containerd.sock", "");
+    expect_refused("names the socket /run/new.sock");
+    scratch.remove("run/containerd");
     scratch.remove("sys/fs");
   }
   EXPECT_TRUE(must(uninstall())) << "the daemon is stopped";
+}
+
+TEST_F(KataLeaving, IsTakenAwayWhereTheDaemonHasTheSocketOfItsFiles) {
+  scratch.file("lib/systemd/system/containerd.service", "[Service]\nExecStart=/usr/bin/containerd\n");
+  scratch.file("sys/fs/cgroup/system.slice/containerd.service/cgroup.procs", "1\n");
+  scratch.file("run/containerd/containerd.sock", "");
+  next_socket = "/var/run/containerd/../containerd/containerd.sock";
+  EXPECT_TRUE(must(uninstall()));
 }
 
 // A restart reads all that has changed in the files since the last one. Without containerd's program nothing

@@ -98,7 +98,9 @@ TEST_F(RuntimePlaceTest, HasTheSocketThatItsFilesName) {
       "etc/containerd/config.toml",
       "version = 2\nimports = [\"conf.d/*.toml\"]\n[grpc]\naddress = \"/run/containerd/orig.sock\"\n");
   EXPECT_EQ(test::must(found()).socket, "/run/containerd/orig.sock");
-  EXPECT_EQ(test::must(found({.socket = "/run/other.sock"})).socket, "/run/other.sock");
+  const RuntimePlace chosen = test::must(found({.socket = "/run/other.sock"}));
+  EXPECT_EQ(chosen.socket, "/run/other.sock");
+  EXPECT_EQ(chosen.next_socket, "/run/containerd/orig.sock") << "its next start has the socket of the files";
   scratch.file("etc/containerd/conf.d/a.toml", "[grpc]\naddress = \"/run/a.sock\"\n");
   scratch.file("etc/containerd/conf.d/b.toml", "[grpc]\nuid = 1\n");
   EXPECT_EQ(test::must(found()).socket, "/run/a.sock");
