@@ -89,10 +89,6 @@ std::optional<Error> gone_of(const std::set<std::int64_t>& numbers, const GpuNum
 
 }  // namespace
 
-bool has_numbers(const policy::Policy& policy) {
-  return !numbers_of(policy).empty();
-}
-
 Result<NumberedPolicy> resolve_numbers(const HostFs& host, policy::Policy policy,
                                        const mdev::VgpuInventory& vgpus) {
   NumberedPolicy out;

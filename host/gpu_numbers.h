@@ -34,9 +34,6 @@ struct NumberedPolicy {
   std::optional<Error> gone = {};
 };
 
-/// True if an item of the policy names GPUs by number.
-bool has_numbers(const policy::Policy& policy);
-
 /// Resolves the numbers of `policy` by the record, if that has the same content; the name is no part of it.
 /// Otherwise the GPUs of `vgpus` are counted. Errors: the policy has numbers, and the record cannot be read.
 Result<NumberedPolicy> resolve_numbers(const HostFs& host, policy::Policy policy,

@@ -502,7 +502,11 @@ std::optional<Error> NodeKeeper::roll_back(const NodeContext& context) const {
 
 std::optional<api::AdvertisedResources> NodeKeeper::advertised() const {
   auto read = read_advertised_resources(host_, settings_.advertised_file);
-  return read ? std::move(*read) : std::nullopt;
+  if (!read) return std::nullopt;
+  // Generations may begin again at 1, so a later one answers none of this hostd's.
+  if (*read && memory_.status.published && (*read)->state_generation > memory_.status.generation)
+    (*read)->state_generation = 0;
+  return std::move(*read);
 }
 
 std::optional<std::set<std::string>> NodeKeeper::allocated_now() const {

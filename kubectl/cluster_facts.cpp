@@ -223,8 +223,8 @@ std::string asked_for(const std::map<std::string, std::string>& labels) {
     const auto found = labels.find(key);
     return found == labels.end() ? std::string() : found->second;
   };
-  if (value(api::kOperandsLabel) == "false") return "to be left as it is";
   if (const auto policy = value(api::kPolicyLabel); !policy.empty()) return "policy " + policy;
+  if (value(api::kOperandsLabel) == "false") return "to be left as it is";
   auto workload = value(api::kWorkloadLabel);
   const auto vgpus = value(policy::kVgpuConfigLabel);
   if (workload == "vm-vgpu")

@@ -159,7 +159,9 @@ class Driver final : public ClaimDriver {
       if (!kept.contains(claim.uid) && !works_.contains(claim.uid))
         (is_half_undone(claim) ? half_undone : gone)
             .push_back({.uid = claim.uid, .space = claim.space, .name = claim.name});
-    for (const ClaimKey& key : half_undone) unprepare_one(key, std::nullopt);
+    for (const ClaimKey& key : half_undone)
+      queues_[ClaimAction::unprepare].push_back({.action = ClaimAction::unprepare, .key = key});
+    begin_queued();
     for (const ClaimKey& key : gone) {
       // `kept` may be older than the claim.
       parts_.reader.read(
@@ -201,11 +203,11 @@ class Driver final : public ClaimDriver {
     std::vector<Waiter> waiters;
   };
 
-  /// A claim of a request whose work has not begun.
+  /// A claim whose work has not begun. `waiter`: absent of one that no request asks for.
   struct Queued {
     ClaimAction action = ClaimAction::prepare;
     ClaimKey key;
-    Waiter waiter;
+    std::optional<Waiter> waiter = {};
   };
 
   // Requests and their answers.
@@ -213,28 +215,37 @@ class Driver final : public ClaimDriver {
   void take_on(ClaimAction action, const std::vector<ClaimKey>& claims, Done done) {
     const auto request = open_request(action, claims, std::move(done));
     for (std::size_t i = 0; i < claims.size(); ++i) {
-      Queued one{.action = action, .key = claims[i], .waiter = {.request = request, .index = i}};
+      Queued one{.action = action, .key = claims[i], .waiter = Waiter{.request = request, .index = i}};
       if (works_.contains(one.key.uid))
         start(one);
       else
-        queue_.push_back(std::move(one));
+        queues_[action].push_back(std::move(one));
     }
     begin_queued();
   }
 
   void start(const Queued& one) {
-    if (one.action == ClaimAction::prepare) return prepare_one(one.key, one.waiter);
+    if (one.action == ClaimAction::prepare) return prepare_one(one.key, *one.waiter);
     unprepare_one(one.key, one.waiter);
   }
 
-  /// Begins queued claims while there is room for their works. The end of a work calls this, too, and a work
-  /// may end at once, so an inner call leaves the queue to the outer one.
+  /// Begins queued claims while there is room for their works. Each action has its own room: a prepare waits
+  /// for the API server, and keeps no pod from its end. The end of a work calls this, too, and a work may end
+  /// at once, so an inner call leaves the queues to the outer one.
   void begin_queued() {
     if (std::exchange(begins_, true)) return;
-    while (!queue_.empty() && works_.size() < kMostWorks) {
-      const Queued next = std::move(queue_.front());
-      queue_.pop_front();
-      if (next.waiter.request->done) start(next);  // the kubelet asks again for a claim that is late
+    for (auto& [action, queue] : queues_) {
+      const auto has_room = [&, action = action] {
+        const auto count =
+            std::ranges::count(works_, action, [](const auto& work) { return work.second.action; });
+        return std::cmp_less(count, kMostWorks);
+      };
+      while (!queue.empty() && has_room()) {
+        const Queued next = std::move(queue.front());
+        queue.pop_front();
+        // The kubelet asks again for a claim that is late.
+        if (!next.waiter || next.waiter->request->done) start(next);
+      }
     }
     begins_ = false;
   }
@@ -529,7 +540,7 @@ class Driver final : public ClaimDriver {
   ClaimFolder files_;
   Checkpoint checkpoint_;
   std::map<std::string, Work> works_;  // by UID
-  std::deque<Queued> queue_;
+  std::map<ClaimAction, std::deque<Queued>> queues_;
   bool begins_ = false;  // begin_queued() runs
   std::uint64_t last_work_ = 0;
   std::set<std::string> warned_;  // UIDs

@@ -118,12 +118,12 @@ class ClaimDriver : Pinned {
   /// function returns.
   using Done = std::function<void(std::vector<ClaimAnswer>)>;
 
-  /// The claims are independent of each other. The driver works on 16 at a time; further ones wait. A claim
-  /// that is prepared already gets the same answer again, also while the API server does not answer or
-  /// refuses to show it, and if hostd is away, ends, cannot have the node's lock, or has not answered in
-  /// `hostd_limit`. If another program has removed its vGPU, hostd makes the vGPU again. If hostd refuses
-  /// that, the claim gets no answer before hostd has prepared it. A claim whose undo has begun and failed, or
-  /// that has the devices of a former allocation, is undone first, and the kubelet gets an error.
+  /// The claims are independent of each other. The driver prepares 16 at a time and undoes 16; further ones
+  /// wait. A claim that is prepared already gets the same answer again, also while the API server does not
+  /// answer or refuses to show it, and if hostd is away, ends, cannot have the node's lock, or has not
+  /// answered in `hostd_limit`. If another program has removed its vGPU, hostd makes the vGPU again. If hostd
+  /// refuses that, the claim gets no answer before hostd has prepared it. A claim whose undo has begun and
+  /// failed, or that has the devices of a former allocation, is undone first, and the kubelet gets an error.
   virtual void prepare(const std::vector<ClaimKey>& claims, Done done) = 0;
   /// hostd is asked about an unknown claim too, since its record may have the claim. Without an answer of
   /// hostd, an unknown claim succeeds. Namespace and name are used for messages alone.

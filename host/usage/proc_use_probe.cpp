@@ -160,6 +160,7 @@ class Walk {
   static constexpr std::chrono::milliseconds kToStop{1000};
   // A limit for many processes that each take a little less than `patience`.
   static constexpr int kMostPatiences = 30;
+  static constexpr int kOfAPod = 2;  // for all processes of a pod together
   using Clock = std::chrono::steady_clock;
 
  public:
@@ -181,7 +182,7 @@ class Walk {
       const std::string pod = pod_of(pid);
       if (pid == ourselves || late_pods_.contains(pod)) continue;
       const auto begun = Clock::now();
-      const auto until = pod.empty() ? begun + patience_ : begun + patience_ - spent_[pod];
+      const auto until = begun + std::min<Clock::duration>(patience_, kOfAPod * patience_ - spent_[pod]);
       auto use = ask<ProcessUse>(pid, [host = host_, asked = asked_, pid, until] {
         return scan_process(*host, pid, *asked, until);
       });
@@ -215,7 +216,7 @@ class Walk {
     if (use.blocked) blocked_.push_back(pid);
     for (auto& [device, users] : use.users)
       std::ranges::move(users, std::back_inserter(report_.users[device]));
-    const bool late = use.late || spent_[pod] >= patience_;
+    const bool late = use.late || spent_[pod] >= kOfAPod * patience_;
     if (late && pod.empty()) late_.push_back(pid);
     if (!late || pod.empty()) return;
     counts_for_all(pid, pod,

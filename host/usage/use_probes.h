@@ -102,7 +102,7 @@ class ClaimUseProbe final : public vfio::UseProbe {
 /// device. It needs the host's PID namespace. A process that may not be looked into is noted in
 /// UseReport::unknown. A process that takes longer than `patience` makes the report blind; after three of
 /// them no more are looked at. While such a look waits in the kernel, it keeps a thread, and later calls do
-/// not look at that process again. All processes of a pod together have one `patience`. A pod that takes
+/// not look at that process again. All processes of a pod together have two. A pod that takes
 /// longer counts as a user of every device instead, so that a drain can evict it. A process that ends
 /// meanwhile is no user. A user's service is named only if none of its processes is a VM or in a pod. Errors:
 /// /proc cannot be listed, or shows no process. ABI: proc(5): fd, maps, map_files, task, comm, cmdline,

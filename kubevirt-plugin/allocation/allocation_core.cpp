@@ -9,6 +9,8 @@
 
 #include <fmt/format.h>
 
+#include "common/generation.h"
+
 namespace ferry::plugin {
 namespace {
 
@@ -149,7 +151,7 @@ std::optional<NextLists> next_lists(const Allocations& allocations, const std::v
 
   const auto held = held_groups(allocations);
   auto next = std::make_shared<Snapshot>();
-  next->generation = before.generation + 1;
+  next->generation = next_generation(before.generation);
   next->unlisted = std::move(unlisted);
   next->resources.resize(device_lists.size());
   std::vector<bool> to_send(device_lists.size());

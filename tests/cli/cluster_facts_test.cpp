@@ -364,10 +364,10 @@ TEST(ClusterFacts, SaysWhatLabelsAskForInTheAgentsOrder) {
   EXPECT_EQ(asked(labels), "vm-vgpu, vGPU configuration v");
   labels["nvidia.com/gpu.workload.config"] = "container";
   EXPECT_EQ(asked(labels), "container");
-  labels["gpu-ferry.io/policy"] = "mixed";
-  EXPECT_EQ(asked(labels), "policy mixed");
   labels["nvidia.com/gpu.deploy.operands"] = "false";
   EXPECT_EQ(asked(labels), "to be left as it is");
+  labels["gpu-ferry.io/policy"] = "mixed";
+  EXPECT_EQ(asked(labels), "policy mixed");
   EXPECT_EQ(asked(json::object()), "");
 }
 

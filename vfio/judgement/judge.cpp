@@ -105,7 +105,7 @@ class Judgement {
       return add(RuleId::switch_management, function,
                  fmt::format("the vpd of {} cannot be read, so it may manage the NVSwitches of its board",
                              describe(function)),
-                 "run as root", Answer::not_looked);
+                 "read it as root; the kernel's log says why it fails", Answer::not_looked);
     if (known == inventory_.switch_management.end() || !known->second) return;
     add(RuleId::switch_management, function,
         fmt::format("{} manages the NVSwitches of its board (SW_MNG): its reset would reset the switches of "

@@ -63,15 +63,20 @@ void read_unit_facts(const HostFs& host, const AcceleratorRules& rules, Inventor
     if (regions) inventory.reserved.insert_or_assign(group, std::move(*regions));
   }
 
-  // A bind may take a function of the slot along, too.
-  for (const auto& [address, function] : inventory.functions) {
-    const bool is_near = std::ranges::any_of(judged, [&](const PciFunction* one) {
-      return one->iommu_group == function.iommu_group || shares_slot(*one, function);
-    });
-    if (!is_near || !may_manage_switches(function)) continue;
-    const auto data = host.read_file(sysfs_path(address) / "vpd");
-    if (data || is_gone(data.error()))
-      inventory.switch_management[address] = data && data->find("SW_MNG") != std::string::npos;
+  // Of those that a bind may take along, or that share a group with one.
+  std::vector<PciAddress> accelerators;
+  std::set<PciAddress> with;
+  for (const PciFunction* function : judged) accelerators.push_back(function->address);
+  for (const auto& [address, function] : inventory.functions)
+    if (may_manage_switches(function)) with.insert(address);
+  if (with.empty()) accelerators.clear();
+  for (const Unit& unit : units_of(inventory, accelerators, with)) {
+    for (const PciAddress& address : unit.functions) {
+      if (!with.contains(address)) continue;
+      const auto data = host.read_file(sysfs_path(address) / "vpd");
+      if (data || is_gone(data.error()))
+        inventory.switch_management[address] = data && data->find("SW_MNG") != std::string::npos;
+    }
   }
 
   const auto claims = host.read_file("proc/iomem");
