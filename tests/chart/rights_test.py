@@ -188,8 +188,9 @@ class RightsTest(unittest.TestCase):
                 values = chart.sample(file).get("agent") or {}
                 self.assertEqual((user, group), (values.get("runAsUser", 64711), values.get("runAsGroup", 64711)))
                 self.assertEqual(context["fsGroup"], group)
-                self.assertIn(group, node["securityContext"]["supplementalGroups"])
                 if "hostd" in chart.containers_of(objects):
+                    hostd = chart.pod_of(objects, "node")["spec"]
+                    self.assertIn(group, hostd["securityContext"]["supplementalGroups"])
                     self.assertIn(f"--agent-group={group}", chart.containers_of(objects)["hostd"]["args"])
                 self.assertNotIn("runAsUser", agent["containers"][0]["securityContext"])
                 bound = {subject["name"] for kind in ("ClusterRoleBinding", "RoleBinding")
