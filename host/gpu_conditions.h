@@ -37,7 +37,8 @@ GpuConditions conditions_of(const NodeOutcome& outcome);
 bool any(const GpuConditions& conditions, api::GpuState state);
 /// True if `after` has a condition that `before` lacks, or has in another state.
 bool adds_or_changes(const GpuConditions& after, const GpuConditions& before);
-/// True if pods and processes are the only users of the blocked GPUs.
+/// True if no GPU is blocked, or if some are in use, by pods and processes alone. Blocked GPUs that are not
+/// in use do not count beside those.
 bool only_pods_hold(const GpuConditions& conditions);
 
 struct ScannedNode {

@@ -116,7 +116,7 @@ ReconcileResult NodeKeeper::reconcile_and_remember(Stage stage, RoundSnapshot& s
 
 Result<> NodeKeeper::publish(ReconcileResult& result) {
   if (!result.status) return {};
-  // Whoever reads that the node is ready finds the files.
+  // A reader of the state `ready` finds the files.
   if (settings_.validations) validations_.keep(*result.status, policy_ ? &*policy_ : nullptr);
   return status_.publish(std::move(*result.status));
 }

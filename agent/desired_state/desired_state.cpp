@@ -149,8 +149,9 @@ class DesiredStateReader {
   DesiredState left_alone() {
     for (const char* key : {api::kWorkloadLabel, policy::kVgpuConfigLabel})
       if (!label(key).empty())
-        out_.warnings.push_back(fmt::format("{} does not count with {}; {} does", said(key),
-                                            said(api::kOperandsLabel), api::kPolicyLabel));
+        out_.warnings.push_back(
+            fmt::format("{} does not count, since {} is there; the label {} names a policy that counts",
+                        said(key), said(api::kOperandsLabel), api::kPolicyLabel));
     return nothing(said(api::kOperandsLabel));
   }
 

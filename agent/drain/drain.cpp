@@ -61,7 +61,8 @@ DeviceUsers users_of(const api::HostStatus& host, const std::vector<NodePod>& po
   DeviceUsers out;
   for (const api::AcceleratorStatus& gpu : host.accelerators) {
     if (gpu.state != api::GpuState::blocked) continue;
-    // A GPU that has its mode, and is no good in it, needs no change that its users could keep from it.
+    // A GPU that has its mode and does not work in it needs no change, and the end of its users mends
+    // nothing.
     const bool is_ill = !gpu.only_in_use && gpu.mode == gpu.desired && gpu.mode != policy::Mode::vgpu;
     if (is_ill) continue;
     const bool named = !std::ranges::all_of(gpu.users, &api::ReportedUser::by_the_plugin);
@@ -114,6 +115,9 @@ DrainNeed need_at_first(const HostSide& host, const DrainSnapshot& snapshot, Dev
 DrainNeed need_when_begun(const HostSide& host, const DrainSnapshot& snapshot, DeviceUsers users,
                           const DrainMark& mark, DrainNeed need) {
   need.begun = true;
+  // GPUs that do not work may keep the node blocked after the last eviction.
+  if (users.pods.empty() && users.operands.empty() && users.kept.empty() && users.unknown.empty())
+    return nothing();
   if (!snapshot.cordoned) return over(need, "the node was uncordoned during the drain");
   if (!snapshot.eviction_refused.empty()) return over(need, snapshot.eviction_refused);
   const seconds passed = snapshot.lasted.value_or(drain_time(mark, snapshot.now));

@@ -29,7 +29,7 @@ namespace {
 constexpr const char* kPlainText = "text/plain; charset=utf-8";
 // Without CBC, which TLS 1.2 does not authenticate as a whole, and without key exchanges that keep no
 // secrecy.
-constexpr const char* kTlsVersions =
+constexpr const char* kTlsPriorities =
     "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2:-AES-128-CBC:-AES-256-CBC:-CAMELLIA-128-CBC:"
     "-CAMELLIA-256-CBC:-3DES-CBC:-RSA";
 
@@ -269,7 +269,7 @@ Result<> MetricsListener::renew_server() {
 /// sleeps while it waits for the bytes of a handshake.
 Result<MetricsListener::Server> MetricsListener::start_server(std::string certificate, std::string key) {
   const bool tls = !settings_.certificate.empty();
-  std::string versions = kTlsVersions;
+  std::string versions = kTlsPriorities;
   std::vector<MHD_OptionItem> options;
   if (tls) {
     options = {{.option = MHD_OPTION_HTTPS_MEM_CERT, .value = 0, .ptr_value = certificate.data()},

@@ -75,11 +75,7 @@ class ModelEntries {
       const std::string name(cut(line, '\t'));
       std::string boards = name.substr(std::min(name.find('['), name.size()));
       std::erase_if(boards, [](char c) { return c == '[' || c == ']'; });
-      for (std::string_view rest = boards; !rest.empty();
-           rest.remove_prefix(std::min(rest.find_first_not_of(' '), rest.size()))) {
-        std::string_view board = cut(rest, '/');
-        add_gpu(board.substr(0, board.find_last_not_of(' ') + 1), device, name);
-      }
+      for (std::string_view rest = boards; !rest.empty();) add_gpu(trimmed(cut(rest, '/')), device, name);
     }
     for (std::string_view text = vgpu::type_table_text(); !text.empty();) {
       std::string_view line = cut(text, '\n');
@@ -182,6 +178,14 @@ void warn_of_other_names(const HostFs& host, const plugin::PermittedHostDevices&
       fmt::join(others, ", "));
 }
 
+void note_gates(const plugin::PermittedHostDevices& devices) {
+  const auto grace = std::ranges::find_if(
+      devices.pci, [](const plugin::PermittedDevice& one) { return is_grace_gpu(one.selector); });
+  if (grace != devices.pci.end())
+    print_to_stderr("From KubeVirt 1.9 on VMs with {} need the feature gates {}, and {}.\n", grace->resource,
+                    fmt::join(kGraceGates, ", "), kGraceVm);
+}
+
 }  // namespace
 
 ExitStatus kubevirt_cr_verb(const Session& session, const KubevirtCrOptions& options) {
@@ -196,6 +200,7 @@ ExitStatus kubevirt_cr_verb(const Session& session, const KubevirtCrOptions& opt
       print_to_stderr(
           "A driver that makes vGPUs on virtual functions has these types below pciHostDevices: run `ferry "
           "kubevirt-cr` on a node that has one.\n");
+    note_gates(*devices);
     return ExitStatus::done;
   }
   const auto resources = plugin::Scanner(*session.host, *rules, vgpu::scan_known_vgpus).scan();
@@ -224,11 +229,7 @@ ExitStatus kubevirt_cr_verb(const Session& session, const KubevirtCrOptions& opt
       "`ferry kubevirt-cr --apply` adds the entries to the lists that are there; `kubectl apply` or a merge\n"
       "patch of this alone would replace them, and remove the entries of other nodes and of other programs.\n"
       "VMs that ask under hostDevices need KubeVirt's feature gate HostDevices.\n");
-  const auto grace = std::ranges::find_if(
-      devices->pci, [](const plugin::PermittedDevice& one) { return is_grace_gpu(one.selector); });
-  if (grace != devices->pci.end())
-    print_to_stderr("From KubeVirt 1.9 on VMs with {} need the feature gates {}, and {}.\n", grace->resource,
-                    fmt::join(kGraceGates, ", "), kGraceVm);
+  note_gates(*devices);
   return ExitStatus::done;
 }
 

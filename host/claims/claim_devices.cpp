@@ -216,7 +216,7 @@ Result<> require_fit(const NodeContext& context, const std::vector<PciAddress>& 
   for (const api::ClaimableGpu& gpu : policy.gpus)
     if (gpu.health == api::GpuHealth::unhealthy && std::ranges::find(gpus, gpu.address) != gpus.end())
       return refuse(fmt::format("GPU {} is unhealthy: {}", gpu.address.text(), gpu.reason),
-                    "`ferry explain` says more");
+                    fmt::format("`ferry explain {}` says more", gpu.address.text()));
   return {};
 }
 

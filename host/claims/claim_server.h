@@ -30,7 +30,7 @@ struct ClaimServerSettings {
   gid_t group = 0;  ///< may enter and read the socket's folder; this process is in it, or is root
   /// Relative to the host's root. Its folder gets mode 0750 and the group.
   std::filesystem::path socket = api::kClaimSocket;
-  /// Further clients of that user wait until a connection ends.
+  /// Further clients that may ask wait until a connection ends.
   std::size_t most_connections = 16;
   /// A connection without a request ends after this time.
   std::chrono::milliseconds patience = std::chrono::seconds(10);

@@ -190,7 +190,7 @@ class Walk {
       if (use) take(*use, pid, pod);
       if (!use && !pod.empty() && is_silent(pid)) {
         of_pods_.insert(pid);
-        counts_for_all(pid, pod, "a lock in the kernel, behind which its open files are");
+        counts_for_all(pid, pod, "open files that the kernel did not show in time");
       }
     }
     keep_only_harmless_services();
@@ -216,11 +216,13 @@ class Walk {
     if (use.blocked) blocked_.push_back(pid);
     for (auto& [device, users] : use.users)
       std::ranges::move(users, std::back_inserter(report_.users[device]));
-    const bool late = use.late || spent_[pod] >= kOfAPod * patience_;
+    const auto whole = kOfAPod * patience_;
+    const bool late = use.late || spent_[pod] >= whole;
     if (late && pod.empty()) late_.push_back(pid);
     if (!late || pod.empty()) return;
     counts_for_all(pid, pod,
-                   fmt::format("more open files than can be looked through within {} ms", patience_.count()));
+                   fmt::format("more open files than can be looked through within {} ms",
+                               (use.late ? patience_ : whole).count()));
     report_.unknown.push_back(too_many_files({pid}));
   }
 
@@ -249,7 +251,7 @@ class Walk {
   }
 
   // Each process that takes too long costs the whole patience, so three of them end the scan. Pods may have
-  // more, since each pod costs its patience once.
+  // more, since the time of each pod is bounded.
   template <typename T>
   std::optional<T> ask(int pid, std::function<T()> question) {
     constexpr std::size_t kEnough = 3;

@@ -313,7 +313,7 @@ std::optional<Check> fabric_check(const HostFs& host, const vfio::Inventory& inv
   const std::size_t all = count(inventory, rules, is_switch);
   if (all == 0) return std::nullopt;
   Check check{"fabric-manager", kHostSubject,
-              "CUDA fails with error 802 on a GPU of this board, also in a VM, before a fabric manager has "
+              "CUDA may fail with error 802 on a GPU of this board, also in a VM, until a fabric manager has "
               "set up the NVSwitches"};
   const std::string switches = counted(all, "NVSwitch", "NVSwitches");
   const std::size_t of_host = count(inventory, rules, is_switch_of_the_host);
@@ -325,6 +325,9 @@ std::optional<Check> fabric_check(const HostFs& host, const vfio::Inventory& inv
   });
   if (on_vfio == all)
     return std::move(check).passed(switches + " on vfio: the VM that has them runs the fabric manager");
+  if (!host.exists("proc/1"))
+    return std::move(check).unknown(switches + ", and /proc shows no processes of the host",
+                                    "run it on the node or in hostd's container");
   return std::move(check).warned(
       fmt::format("{}, of which {} on a driver of the host and {} on vfio, and no nv-fabricmanager runs",
                   switches, of_host, on_vfio),

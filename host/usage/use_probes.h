@@ -102,11 +102,11 @@ class ClaimUseProbe final : public vfio::UseProbe {
 /// device. It needs the host's PID namespace. A process that may not be looked into is noted in
 /// UseReport::unknown. A process that takes longer than `patience` makes the report blind; after three of
 /// them no more are looked at. While such a look waits in the kernel, it keeps a thread, and later calls do
-/// not look at that process again. All processes of a pod together have two. A pod that takes
-/// longer counts as a user of every device instead, so that a drain can evict it. A process that ends
-/// meanwhile is no user. A user's service is named only if none of its processes is a VM or in a pod. Errors:
-/// /proc cannot be listed, or shows no process. ABI: proc(5): fd, maps, map_files, task, comm, cmdline,
-/// cgroup.
+/// not look at that process again. The processes of a pod have twice that time in all. A pod that takes
+/// longer, or in which the kernel does not answer about a process, counts as a user of every device instead,
+/// so that a drain can evict it. A process that ends meanwhile is no user. A user's service is named only if
+/// none of its processes is a VM or in a pod. Errors: /proc cannot be listed, or shows no process. ABI:
+/// proc(5): fd, maps, map_files, task, comm, cmdline, cgroup.
 class ProcUseProbe final : public vfio::UseProbe {
  public:
   explicit ProcUseProbe(const HostFs& host, std::chrono::milliseconds patience = kReadDeadline)

@@ -123,9 +123,11 @@ TEST(DesiredState, NamesTheLabelsThatDoNotCountWithTheOperatorsSwitch) {
     return desired_state_for(labels, {}).warnings;
   };
   EXPECT_THAT(warnings({}), IsEmpty());
-  EXPECT_THAT(warnings({{api::kWorkloadLabel, "vm-passthrough"}}),
-              ElementsAre("label nvidia.com/gpu.workload.config=vm-passthrough does not count with label "
-                          "nvidia.com/gpu.deploy.operands=false; gpu-ferry.io/policy does"));
+  EXPECT_THAT(
+      warnings({{api::kWorkloadLabel, "vm-passthrough"}}),
+      ElementsAre("label nvidia.com/gpu.workload.config=vm-passthrough does not count, since label "
+                  "nvidia.com/gpu.deploy.operands=false is there; the label gpu-ferry.io/policy names "
+                  "a policy that counts"));
   EXPECT_THAT(warnings({{policy::kVgpuConfigLabel, "small"}}), ElementsAre(HasSubstr("vgpu.config=small")));
   EXPECT_THAT(warnings({{api::kWorkloadLabel, "vm-vgpu"}, {policy::kVgpuConfigLabel, "small"}}), SizeIs(2));
   EXPECT_THAT(warnings({{api::kPolicyLabel, "mixed"}, {api::kWorkloadLabel, "vm-vgpu"}}), IsEmpty());

@@ -162,7 +162,9 @@ TEST(Drain, IsForGpusThatNeedAChange) {
     const std::vector<NodePod> pods = {pod("p"), pod("vm")};
     EXPECT_THAT(reconcile(begun({held_by({of_kubelet("p")}), ill}, pods)).evict, ElementsAre(pod("p")));
     EXPECT_THAT(reconcile(refused({ill}, pods)), leaves_it());
+    EXPECT_THAT(reconcile(begun({ill}, pods)), undoes_all()) << "the last change is made";
     ill.users = {};
+    EXPECT_THAT(reconcile(begun({ill}, {})), undoes_all());
   }
   // Its vGPUs have other types than the policy asks for, and the GPU cannot have those.
   api::AcceleratorStatus divided = held_by({of_kubelet("vm")}, false);

@@ -392,7 +392,7 @@ TEST(ClusterChecks, FindWhichDaemonSetIsMissing) {
   objects = healthy();
   objects.pods.pop_back();
   EXPECT_EQ(found_by(objects, "ferry-hostd"), "fail: no pod of this node runs `ferry plugin`");
-  // As with hostd.enabled=false.
+  // The chart with hostd.enabled=false has no such pod.
   objects = healthy();
   objects.pods.erase(objects.pods.begin() + 1);
   EXPECT_EQ(found_by(objects, "ferry-hostd"), "unknown: the plugin runs; no pod of this node runs hostd");
@@ -421,7 +421,7 @@ TEST(ClusterChecks, FindThePodOfHostdOrThePluginThatDoesNotRun) {
     std::ranges::reverse(objects.pods);
     EXPECT_THAT(verdicts(objects), Contains("ferry-hostd: pass")) << "in any order";
   }
-  // As in an upgrade: the plugin's new pod waits for an image, and the earlier pod has both.
+  // An upgrade looks so: the plugin's new pod waits for an image, and the earlier pod has both.
   auto objects = healthy();
   objects.pods[1]["spec"]["containers"].push_back(objects.pods[2]["spec"]["containers"][0]);
   objects.pods[2]["status"]["containerStatuses"][0]["ready"] = false;

@@ -56,6 +56,15 @@ TEST_F(Doctor, ExitsWith0OnWarningsAndOnWhatIsUnknown) {
   EXPECT_THAT(result.out, Not(HasSubstr("  pass ")));
 }
 
+TEST_F(Doctor, NamesNvSwitchesWithoutAFabricManager) {
+  EXPECT_THAT(doctor({"-v"}).out, Not(HasSubstr("fabric-manager")));
+  kernel_.add_function({.address = "0000:05:00.0", .ids = "10de:22a3", .class_code = 0x068000, .group = 2});
+  kernel_.file("proc/1/comm", "systemd\n");
+  EXPECT_THAT(doctor().out, HasSubstr("  warn     fabric-manager "));
+  kernel_.file("proc/812/comm", "nv-fabricmanage\n");
+  EXPECT_THAT(doctor({"-v"}).out, HasSubstr("  pass     fabric-manager "));
+}
+
 TEST_F(Doctor, ExitsWith1WhenACheckFailsAndShowsTheFix) {
   kernel_.file("sys/module/vfio/parameters/enable_unsafe_noiommu_mode", "Y\n");
   const auto result = doctor();

@@ -113,6 +113,8 @@ TEST_F(KubevirtCr, HasTheEntriesOfModelsByTheTables) {
   }
   EXPECT_THAT(ferry({"kubevirt-cr", "--model", "L40Z"}).err, HasSubstr("did you mean"));
   EXPECT_EQ(ferry({"kubevirt-cr", "--model", "L40S", "--apply"}).status, 2);
+  EXPECT_EQ(ferry({"kubevirt-cr", "--model", "L40S"}).err, "");
+  EXPECT_THAT(ferry({"kubevirt-cr", "--model", "GH200 120GB"}).err, HasSubstr("need the feature gates"));
 }
 
 TEST_F(KubevirtCr, WarnsOfNamesThatTheRunningPluginDoesNotHave) {

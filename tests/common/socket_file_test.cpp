@@ -31,7 +31,7 @@ class SocketFileTest : public testing::Test {
   const UniqueFd directory_{::open(scratch_.path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
 };
 
-// As in two pods that share the directory: each has a process of this number, in a PID namespace of its own.
+// Two pods may share the directory: each has a process of this number, in a PID namespace of its own.
 TEST_F(SocketFileTest, LeavesWhatAnotherProcessOfItsNumberIsAboutToMoveIntoPlace) {
   for (const std::string name : {"nvidia.com+GPU.sock", "a", "a.b.sock"}) {
     const std::string of_rival = fmt::format(".{}.{}", ::getpid(), name);

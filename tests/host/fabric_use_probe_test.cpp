@@ -55,6 +55,9 @@ TEST_F(FabricUseProbeTest, IsWhatTheDoctorAsksFor) {
     return fabric_check(kernel_, test::must(vfio::scan(kernel_)), rules);
   };
   EXPECT_FALSE(check()) << "the host has no switch";
+  add_switch("nvidia");
+  EXPECT_EQ(check().value_or(Check{}).verdict, Verdict::unknown) << "no process is seen";
+  kernel_.file("proc/1/comm", "systemd\n");
   for (const char* driver : {"nvidia", ""}) {
     add_switch(driver);
     const auto without = check();

@@ -48,7 +48,7 @@ INSTANTIATE_TEST_SUITE_P(
         Message{"Libudevs", "libudev|bytes that are no text|SUBSYSTEM", false}),
     [](const auto& row) { return row.param.row; });
 
-/// Whether events are sent to a child in namespaces of its own. Absent: they cannot be made here.
+/// True if events are sent to a child in namespaces of its own. Absent: this process may not make them.
 std::optional<bool> are_sent_in(int namespaces) {
   constexpr int kUntried = 2;
   const pid_t child = ::fork();
@@ -57,19 +57,20 @@ std::optional<bool> are_sent_in(int namespaces) {
     ::_exit(Uevents::are_sent() ? 1 : 0);
   }
   int status = -1;
-  if (::waitpid(child, &status, 0) != child || !WIFEXITED(status) || WEXITSTATUS(status) == kUntried)
-    return std::nullopt;
+  EXPECT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status));
+  if (WEXITSTATUS(status) == kUntried) return std::nullopt;
   return WEXITSTATUS(status) == 1;
 }
 
-// As in a container with a user namespace: the socket opens there, and nothing comes.
+// A container may have a user namespace: the socket opens there, and nothing comes.
 TEST(Uevents, AreNotSentToANetworkNamespaceOfAnotherUserNamespace) {
   const auto sent = are_sent_in(CLONE_NEWUSER | CLONE_NEWNET);
   if (!sent) GTEST_SKIP() << "no namespaces can be made here";
   EXPECT_FALSE(*sent);
 }
 
-// As in the plugin's pod.
+// The plugin's pod has such a network.
 TEST(Uevents, AreSentToANetworkNamespaceOfTheSameUserNamespace) {
   for (const int namespaces : {CLONE_NEWNET, CLONE_NEWNET | CLONE_NEWPID, CLONE_NEWNET | CLONE_NEWIPC}) {
     const auto sent = are_sent_in(namespaces);

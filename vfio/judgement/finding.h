@@ -109,7 +109,7 @@ struct Finding {
   }
 };
 
-/// By accelerator, the gravest first.
+/// The findings of each accelerator, the gravest first.
 using GpuFindings = std::map<PciAddress, std::vector<Finding>>;
 /// Empty for a GPU that is not in `all`.
 std::span<const Finding> findings_about(const GpuFindings& all, const PciAddress& gpu);

@@ -63,7 +63,7 @@ void read_unit_facts(const HostFs& host, const AcceleratorRules& rules, Inventor
     if (regions) inventory.reserved.insert_or_assign(group, std::move(*regions));
   }
 
-  // Of those that a bind may take along, or that share a group with one.
+  // A bind may take a function of the slot along, and each function of a group goes with it.
   std::vector<PciAddress> accelerators;
   std::set<PciAddress> with;
   for (const PciFunction* function : judged) accelerators.push_back(function->address);

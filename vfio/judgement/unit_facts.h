@@ -19,9 +19,9 @@ namespace ferry::vfio {
 
 /// Reads, of the functions that count as accelerators by `rules` or could be named, and of their groups:
 /// reserved regions, the firmware's framebuffer inside their BARs (proc/iomem), the nodes for VMs, and
-/// whether network functions in their groups manage NVSwitches. A fact that cannot be read stays unknown. It
-/// wakes no function but one that may manage NVSwitches. Reading the regions takes a lock of the group, so no
-/// thread that answers the kubelet may call it.
+/// whether network functions in their groups and slots manage NVSwitches. A fact that cannot be read stays
+/// unknown. It wakes no function but one that may manage NVSwitches. Reading the regions takes a lock of the
+/// group, so no thread that answers the kubelet may call it.
 ///
 /// ABI: a ConnectX function that manages the NVSwitches of an NVLink 5 board has SW_MNG in its vital product
 /// data (sysfs `vpd`, for root alone). Its reset resets the switches of all tenants.

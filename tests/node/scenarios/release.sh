@@ -117,11 +117,11 @@ for folder in run/ferry var/lib/ferry var/lib/ferry-hostd; do
   rm "/$folder/written"
 done
 
-step "with the drop-in of the page the agent's folders are the agent's, over every start of the unit"
+step "with the drop-in of the page for the gpu-operator the agent's folders are the agent's, over every start of the unit"
 rm /var/lib/ferry/desired.json
 echo "gpu-ferry-agent:x:64711:" >> /etc/group # as groupadd does
 mkdir -p /run/systemd/system/ferry-hostd.service.d
-cp /mnt/tests/scenarios/release/agent.conf /run/systemd/system/ferry-hostd.service.d/
+cat /mnt/tests/scenarios/release/{agent,operator}.conf > /run/systemd/system/ferry-hostd.service.d/agent.conf
 systemctl daemon-reload
 agent=(setpriv --reuid=64711 --regid=64711 --clear-groups)
 folders() { stat -c '%U %g %a' /var/lib/ferry /run/nvidia/validations | paste -sd,; }
