@@ -7,6 +7,7 @@
 
 #include "cli/output/wait_note.h"
 #include "host/system/nvidia_driver.h"
+#include "host/system/nvidia_persistence.h"
 #include "host/system/systemd_services.h"
 #include "host/usage/advertised_use_probe.h"
 #include "host/usage/use_probes.h"
@@ -37,7 +38,7 @@ Session open_session(const std::filesystem::path& host_root) {
       host::all_use_probes(*session.host, session.rules, pods, host::KubeletSilence::blinds);
   session.vgpu_probe = for_people(*session.hostd_vgpu_probe);
   session.driver_lock = std::make_unique<host::NvidiaUnbindLock>(*session.host, *session.writer);
-  session.persistence = host::nvidia_persistence(*session.host, *session.writer);
+  session.persistence = std::make_unique<host::NvidiaPersistence>(*session.host);
   session.management = std::make_unique<mdev::CalledGpuManagement>(*session.writer);
   session.service_manager = host::systemd_services(*session.host);
   return session;

@@ -36,7 +36,7 @@ struct Session {
   std::unique_ptr<vfio::UseProbe> vgpu_probe;  ///< for vGPUs: blind if the kubelet does not answer
   std::unique_ptr<vfio::UseProbe> open_probe;  ///< by /proc alone
   std::unique_ptr<vfio::DriverLock> driver_lock;
-  std::unique_ptr<vfio::PersistenceSwitch> persistence;   ///< nullptr: no nvidia-smi below the host's root
+  std::unique_ptr<vfio::PersistenceSwitch> persistence;
   std::unique_ptr<mdev::GpuManagement> management;        ///< NVML below the host's root
   std::unique_ptr<vfio::ServiceManager> service_manager;  ///< nullptr: no systemd below the host's root
   vfio::AcceleratorRules rules;

@@ -182,7 +182,7 @@ GpuUse use_of(const HostFs& host, const ScannedNode& node, vfio::UseProbe& uses,
       out.reasons.push_back(
           fmt::format("Ferry cannot find out whether {} is in use: {}", question.device, why));
     for (const vfio::DeviceUser& user : report->of(question.device)) {
-      if (!is_temporary(user) || vfio::may_release(user, release)) continue;
+      if (!is_temporary(user) || vfio::may_release(user, release, gpu)) continue;
       out.reasons.push_back(fmt::format("{} is in use: {}", question.device, user.text()));
       if (std::ranges::find(out.users, user) == out.users.end()) out.users.push_back(user);
     }

@@ -170,6 +170,17 @@ Result<UniqueFd> HostFs::open(const std::filesystem::path& relative, int flags, 
   return fd;
 }
 
+Result<UniqueFd> HostFs::open_below_root_of(int pid, const std::filesystem::path& relative, int flags) const {
+  const std::filesystem::path process = fmt::format("proc/{}/root", pid);
+  const auto path = process / relative;
+  if (!stays_inside(relative.native())) return fail(error_from_errno(EXDEV, describe("open", path)));
+  // The link leads to a directory, not to a path, so it cannot be resolved inside this root.
+  const UniqueFd root(::openat(root_fd_.get(), process.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  UniqueFd fd(root.valid() ? open_in_root(root.get(), relative.c_str(), flags | O_CLOEXEC, 0) : -1);
+  if (!fd.valid()) return fail(error_from_errno(errno, describe("open", path)));
+  return fd;
+}
+
 Result<std::string> HostFs::read_file(const std::filesystem::path& relative, Links links) const {
   auto fd = open(relative, O_RDONLY | O_NONBLOCK | (links == Links::refused ? O_NOFOLLOW : 0));
   if (!fd && links == Links::refused && fd.error().code == std::errc::too_many_symbolic_link_levels)

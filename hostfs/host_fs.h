@@ -107,6 +107,9 @@ class HostFs : Pinned {
 
   /// Opens a file for the caller. O_CLOEXEC is added; `mode` counts only with O_CREAT.
   Result<UniqueFd> open(const std::filesystem::path& relative, int flags, mode_t mode = 0) const;
+  /// Opens a file below the root directory of a process of proc, and resolves links there. Process 1 has the
+  /// host's mounts, also those that this process's container lacks. Needs the right to look into the process.
+  Result<UniqueFd> open_below_root_of(int pid, const std::filesystem::path& relative, int flags) const;
 
  private:
   std::filesystem::path root_;

@@ -14,7 +14,7 @@ namespace ferry::vfio {
 namespace {
 
 std::string as_named(const DeviceUser& user) {
-  const auto& [kind, name, pid, what, pod_uid, service, also] = user;
+  const auto& [kind, name, pid, what, pod_uid, service, closes, also] = user;
   using Kind = DeviceUser::Kind;
   std::string who;
   switch (kind) {

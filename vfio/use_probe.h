@@ -61,6 +61,7 @@ struct DeviceUser {
   /// The service of the host that a process belongs to, "nvidia-persistenced.service", if that can be stopped
   /// without ending a VM or a container. Empty otherwise.
   std::string service = {};
+  bool closes_on_request = false;  ///< nvidia-persistenced of a driver container, asked by PersistenceSwitch
   /// Other devices that a module uses and can only close together with this one.
   std::set<std::string> also = {};
 

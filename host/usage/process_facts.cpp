@@ -11,6 +11,7 @@
 
 #include "common/process/this_process.h"
 #include "common/text/text.h"
+#include "host/system/nvidia_persistence.h"
 #include "hostfs/check_reading.h"
 #include "hostfs/kernel_facts.h"
 
@@ -278,12 +279,15 @@ vfio::DeviceUser describe_process(const HostFs& host, int pid, std::string what,
   const std::string cgroup = host.read_file(directory / "cgroup").value_or("");
   const bool vm = runs_a_vm(host, pid, until);
   const bool stoppable = !vm && !what.starts_with("/dev/vfio/");
+  std::string pod = pod_uid(cgroup);
+  const bool closes = stoppable && !pod.empty() && closes_on_request(host, pid);
   return {.kind = vm ? vfio::DeviceUser::Kind::virtual_machine : vfio::DeviceUser::Kind::process,
           .name = name.empty() ? comm : name,
           .pid = pid,
           .what = std::move(what),
-          .pod_uid = pod_uid(cgroup),
-          .service = stoppable ? service_of(cgroup) : ""};
+          .pod_uid = std::move(pod),
+          .service = stoppable ? service_of(cgroup) : "",
+          .closes_on_request = closes};
 }
 
 namespace {

@@ -40,7 +40,7 @@ class Daemon final : public ServiceManager, public PersistenceSwitch {
   }
   Result<> set(const PciAddress& gpu, bool on) override {
     orders.push_back(gpu.text() + (on ? " on" : " off"));
-    if (tool_fails) return fail(Errc::failed, "nvidia-smi: it ended with status 9");
+    if (tool_fails) return fail(Errc::failed, "nvidia-persistenced has answered 3");
     return write("daemon/" + gpu.text() + "/desired", on);
   }
   Result<> stop(const std::string& unit) override {
@@ -52,6 +52,7 @@ class Daemon final : public ServiceManager, public PersistenceSwitch {
     return write("daemon/running", true);
   }
 
+  bool in_container = false;
   bool tool_fails = false;
   bool holds_on = false;  ///< whatever the tool says
   std::vector<std::string> orders;
@@ -69,11 +70,14 @@ class DaemonProbe final : public UseProbe {
     UseReport report;
     for (const UseQuestion& question : questions) {
       if (!daemon_->holds(question.device)) continue;
-      report.users[question.device] = {{.name = "nvidia-persiste",
-                                        .pid = 77,
-                                        .what = "/dev/nvidia0",
-                                        .pod_uid = {},
-                                        .service = kPersistenced}};
+      DeviceUser user{.name = "nvidia-persiste", .pid = 77, .what = "/dev/nvidia0"};
+      if (daemon_->in_container) {
+        user.pod_uid = "0f2c1d3e-1111-2222-3333-444455556666";
+        user.closes_on_request = true;
+      } else {
+        user.service = kPersistenced;
+      }
+      report.users[question.device] = {user};
     }
     return report;
   }
@@ -144,6 +148,45 @@ TEST(RebindPersistence, ComesBackWithItsGpu) {
   EXPECT_THAT(host.apply(Direction::back).errors, IsEmpty());
   EXPECT_THAT(host.daemon.orders, ElementsAre("0000:01:00.0 on"));
   EXPECT_TRUE(host.daemon.holds(kFirst));
+  host.expect_settled();
+}
+
+TEST(RebindPersistence, OfADriverContainerIsSwitchedForEachGpu) {
+  Host host;
+  host.daemon.in_container = true;
+  EXPECT_EQ(statuses(host.apply()), std::vector<Status>(2, Status::done));
+  EXPECT_TRUE(host.daemon.holds(kThird));
+  host.expect_settled();
+  host.request.accelerators = {at(kThird)};
+  EXPECT_EQ(statuses(host.apply()), std::vector<Status>{Status::done}) << "the last one, too";
+  host.request.accelerators = {at(kFirst), at(kSecond), at(kThird)};
+  EXPECT_EQ(statuses(host.apply(Direction::back)), std::vector<Status>(3, Status::done));
+  host.expect_settled();
+  EXPECT_THAT(host.daemon.orders,
+              testing::UnorderedElementsAre("0000:01:00.0 off", "0000:02:00.0 off", "0000:03:00.0 off",
+                                            "0000:01:00.0 on", "0000:02:00.0 on", "0000:03:00.0 on"));
+}
+
+TEST(RebindPersistence, OfADriverContainerThatRefusesKeepsTheGpu) {
+  Host host;
+  host.daemon.in_container = true;
+  host.daemon.tool_fails = true;
+  host.request.accelerators = {at(kFirst)};
+  const auto outcome = host.apply();
+  ASSERT_EQ(statuses(outcome), std::vector<Status>{Status::failed});
+  EXPECT_EQ(test::error_of(outcome.results[0]).message,
+            "switch persistence of 0000:01:00.0 off: nvidia-persistenced has answered 3");
+  EXPECT_EQ(host.kernel.driver_of(kFirst), "nvidia");
+}
+
+TEST(RebindPersistence, OfADriverContainerThatHoldsOnKeepsTheGpu) {
+  Host host;
+  host.daemon.in_container = true;
+  host.daemon.holds_on = true;
+  host.request.accelerators = {at(kFirst)};
+  EXPECT_EQ(statuses(host.apply()), std::vector<Status>{Status::refused});
+  EXPECT_EQ(host.kernel.driver_of(kFirst), "nvidia");
+  EXPECT_THAT(host.daemon.orders, ElementsAre("0000:01:00.0 off", "0000:01:00.0 on"));
   host.expect_settled();
 }
 

@@ -67,45 +67,61 @@ INSTANTIATE_TEST_SUITE_P(Names, NoName,
                                          "None!", "nvidia.socket", "system.slice", "a.scope",
                                          std::string(300, 'a')));
 
+const PciAddress kGpu = PciAddress::parse("0000:01:00.0").value();
+
 TEST(MayRelease, IsForProcessesOfListedServicesAlone) {
   const std::set<std::string> list = {"a.service", "docker.service", ""};
   const DeviceUser process{.name = "a", .pid = 5, .what = {}, .pod_uid = {}, .service = "a.service"};
-  EXPECT_TRUE(may_release(process, list));
-  EXPECT_FALSE(may_release(process, {}));
+  EXPECT_TRUE(may_release(process, list, kGpu));
+  EXPECT_FALSE(may_release(process, {}, kGpu));
 
   DeviceUser other = process;
   other.service = "b.service";
-  EXPECT_FALSE(may_release(other, list));
+  EXPECT_FALSE(may_release(other, list, kGpu));
   other.service = "";
-  EXPECT_FALSE(may_release(other, list));
+  EXPECT_FALSE(may_release(other, list, kGpu));
   other.service = "docker.service";
-  EXPECT_FALSE(may_release(other, list)) << "whatever list it is on";
+  EXPECT_FALSE(may_release(other, list, kGpu)) << "whatever list it is on";
 
   DeviceUser in_a_pod = process;
   in_a_pod.pod_uid = "0f2c1d3e-1111-2222-3333-444455556666";
-  EXPECT_FALSE(may_release(in_a_pod, list));
+  EXPECT_FALSE(may_release(in_a_pod, list, kGpu));
   for (const auto kind :
        {DeviceUser::Kind::console, DeviceUser::Kind::virtual_machine, DeviceUser::Kind::pod,
         DeviceUser::Kind::mount, DeviceUser::Kind::network_link, DeviceUser::Kind::boot_display,
         DeviceUser::Kind::framebuffer, DeviceUser::Kind::fabric, DeviceUser::Kind::resource_claim}) {
     DeviceUser another_kind = process;
     another_kind.kind = kind;
-    EXPECT_FALSE(may_release(another_kind, list));
+    EXPECT_FALSE(may_release(another_kind, list, kGpu));
   }
+}
+
+TEST(MayRelease, IsForOneGpuOfAPersistencedInAPod) {
+  const DeviceUser daemon{.name = "nvidia-persiste",
+                          .pid = 77,
+                          .what = "/dev/nvidia0",
+                          .pod_uid = "0f2c1d3e-1111-2222-3333-444455556666",
+                          .closes_on_request = true};
+  const auto may = may_release(daemon, default_release(), kGpu);
+  EXPECT_EQ(may ? may->quiesce_text() : "it may not", "switch persistence of 0000:01:00.0 off");
+  EXPECT_FALSE(may_release(daemon, {}, kGpu));
+  EXPECT_THAT(remedy_by_release(daemon), HasSubstr("let Ferry ask it to close the GPU: --release nvidia-pers"));
+  EXPECT_FALSE(may_release(daemon, {"nvidia-dcgm.service"}, kGpu));
 }
 
 TEST(MayRelease, IsForTheConsoleOfTheListedModule) {
   const DeviceUser console{
       .kind = DeviceUser::Kind::console, .name = "nvidia_drm", .pid = {}, .what = {}, .pod_uid = {}};
-  const auto may = may_release(console, {"nvidia_drm"});
+  const auto may = may_release(console, {"nvidia_drm"}, kGpu);
   EXPECT_EQ(may ? may->quiesce_text() : "it may not", "unload module nvidia_drm");
-  EXPECT_FALSE(may_release(console, default_release())) << "only if somebody says so: a screen goes dark";
+  EXPECT_FALSE(may_release(console, default_release(), kGpu))
+      << "only if somebody says so: a screen goes dark";
   DeviceUser process = console;
   process.kind = DeviceUser::Kind::process;
-  EXPECT_FALSE(may_release(process, {"nvidia_drm"})) << "what a process calls itself";
+  EXPECT_FALSE(may_release(process, {"nvidia_drm"}, kGpu)) << "what a process calls itself";
   DeviceUser other = console;
   other.name = "amdgpu";
-  EXPECT_FALSE(may_release(other, {"nvidia_drm", "amdgpu"}));
+  EXPECT_FALSE(may_release(other, {"nvidia_drm", "amdgpu"}, kGpu));
 }
 
 }  // namespace

@@ -226,7 +226,7 @@ void object_to_bind(const Inventory& inventory, const AcceleratorRules& rules, c
     if (!matters(finding, candidate.rebind)) continue;
     if (!finding.user) {
       candidate.objections.add(finding);
-    } else if (const auto may = may_release(*finding.user, request.release)) {
+    } else if (const auto may = may_release(*finding.user, request.release, finding.about)) {
       candidate.to_quiesce.add(*may, *finding.user, finding.about);
     } else {
       candidate.objections.add_user(finding.text, remedy_by_release(*finding.user));

@@ -44,7 +44,7 @@ class Quiesce {
       request.released.insert(user);
       return;
     }
-    // A GPU that the daemon cannot be asked for stays in use; its whole service stops in the next step.
+    // A GPU that the daemon does not close stays in use, which the next step deals with.
     if (user.kind == Kind::persistence && stopped.error().code != Errc::stuck) return;
     request.failure = std::move(stopped).error().during(user.quiesce_text());
   }
@@ -73,7 +73,7 @@ class Quiesce {
     }
   }
 
-  // Looks for users again, since success of the driver's tool proves nothing.
+  // Looks for users again, since the daemon's answer proves nothing. The host's service can stop as a whole.
   void stop_service_still_in_use(const Inventory& inventory) {
     std::vector<PciAddress> asked;
     each(Kind::persistence, [&](const QuiesceRequest&, const Releasable& gpu) {
@@ -81,15 +81,21 @@ class Quiesce {
     });
     if (asked.empty()) return;
     const auto use = context_.probe->look(use_questions(*context_.host, inventory, asked));
-    const auto is_still_in_use = [&](const PciAddress& gpu) {
-      return std::ranges::find(asked, gpu) != asked.end() &&
-             (!use || std::ranges::any_of(use->of(gpu.text()), [](const DeviceUser& user) {
-               return user.service == kPersistenced;
-             }));
-    };
     for (QuiesceRequest& request : requests_) {
-      if (!request.dropped_out() && std::ranges::any_of(request.devices, is_still_in_use))
-        stop(request, {.kind = Kind::service, .name = kPersistenced});
+      for (const PciAddress& gpu : request.devices) {
+        if (request.dropped_out() || std::ranges::find(asked, gpu) == asked.end()) continue;
+        const auto is_used_by = [&](auto test) {
+          return use && std::ranges::any_of(use->of(gpu.text()), test);
+        };
+        if (is_used_by([](const DeviceUser& user) { return user.closes_on_request; })) {
+          const Releasable persistence{.kind = Kind::persistence, .name = gpu.text()};
+          // The result of the first try.
+          if (auto result = services_.stop(persistence); !result)
+            request.failure = std::move(result).error().during(persistence.quiesce_text());
+        } else if (!use || is_used_by([](const DeviceUser& user) { return user.service == kPersistenced; })) {
+          stop(request, {.kind = Kind::service, .name = kPersistenced});
+        }
+      }
     }
   }
 

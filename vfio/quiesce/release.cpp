@@ -127,7 +127,8 @@ Result<std::set<std::string>> release_list(const std::vector<std::string>& names
   return out;
 }
 
-std::optional<Releasable> may_release(const DeviceUser& user, const std::set<std::string>& list) {
+std::optional<Releasable> may_release(const DeviceUser& user, const std::set<std::string>& list,
+                                      const PciAddress& device) {
   if (user.kind == DeviceUser::Kind::console) {
     if (user.name != kConsoleModule || !list.contains(user.name)) return std::nullopt;
     return Releasable{.kind = Releasable::Kind::module, .name = user.name};
@@ -136,6 +137,8 @@ std::optional<Releasable> may_release(const DeviceUser& user, const std::set<std
       list.contains(user.service) && !runs_others(user.service)) {
     return Releasable{.kind = Releasable::Kind::service, .name = user.service};
   }
+  if (user.closes_on_request && list.contains(kPersistenced))
+    return Releasable{.kind = Releasable::Kind::persistence, .name = device.text()};
   return std::nullopt;
 }
 
@@ -146,6 +149,9 @@ std::string remedy_by_release(const DeviceUser& user) {
         "policy: release: [{0}])",
         user.name);
   }
+  if (user.closes_on_request)
+    return fmt::format("let Ferry ask it to close the GPU: --release {0} (in a policy: release: [{0}])",
+                       kPersistenced);
   if (user.service.empty() || runs_others(user.service)) return std::string(user.remedy());
   return fmt::format(
       "stop it first, or let it be stopped meanwhile: --release {0} (in a policy: release: [{0}])",

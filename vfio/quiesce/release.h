@@ -51,13 +51,13 @@ class ServiceManager : Pinned {
   virtual Result<> start(const std::string& unit) = 0;
 };
 
-/// Switches nvidia-persistenced for single GPUs, by a tool of the host that the caller chooses.
+/// Asks nvidia-persistenced to close or open single GPUs.
 class PersistenceSwitch : Pinned {
  public:
   virtual ~PersistenceSwitch() = default;
 
   /// Returns once the daemon has answered. Success proves nothing, so the caller must look for users again.
-  /// Errc::stuck: the tool has not ended by its deadline and is left running.
+  /// Errc::unreachable: it was not asked.
   virtual Result<> set(const PciAddress& gpu, bool on) = 0;
 };
 
@@ -76,9 +76,10 @@ Result<std::set<std::string>> release_list(const std::vector<std::string>& names
 /// True if stopping `unit` would end VMs or containers, judged by its name.
 bool runs_others(std::string_view unit);
 
-/// The service or module to quiesce for `user`: on `list`, and running no VMs or containers. Absent: the
-/// user must not be quiesced.
-std::optional<Releasable> may_release(const DeviceUser& user, const std::set<std::string>& list);
+/// The service, module or persistence of a GPU to quiesce for `user` of `device`: on `list`, and running no
+/// VMs or containers. Absent: the user must not be quiesced.
+std::optional<Releasable> may_release(const DeviceUser& user, const std::set<std::string>& list,
+                                      const PciAddress& device);
 
 /// Advice about a device user that could be on the list and is not: to put it there, or DeviceUser::remedy().
 std::string remedy_by_release(const DeviceUser& user);

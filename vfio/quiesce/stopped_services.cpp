@@ -205,8 +205,7 @@ Result<> StoppedServices::stop(const Releasable& user) {
   if (done) {
     report_step(Step::Kind::quiesce, user);
     done = set_running(user, false);
-    // A tool that could not be run at all cannot switch persistence on either; the service that is stopped
-    // instead does so at its start. A tool that ran and failed may still have switched it off.
+    // A daemon that was not asked has the GPU open as before. One that has not answered may have closed it.
     const bool asked = done || done.error().code == Errc::stuck || done.error().code == Errc::failed;
     if (!asked && user.kind == Releasable::Kind::persistence) {
       after = stopped_;
@@ -249,7 +248,7 @@ StoppedServices::Restart StoppedServices::start_all() {
       continue;
     }
     Error error = std::move(started).error().during(user.resume_text());
-    // nvidia-smi fails for other reasons too, and a second try would fail again.
+    // The daemon may not know the GPU, or its driver may fail, and a second try would fail again.
     if (user.kind == Releasable::Kind::persistence && error.code == Errc::failed) {
       out.notes.push_back(error.message + "; see whether it is on: nvidia-smi -q -i " + user.name);
       continue;

@@ -237,7 +237,7 @@ std::set<vfio::Releasable> users_to_quiesce_of(const VgpuHost& on, const FullSna
                                                const mdev::VgpuGpu& gpu, const vfio::UseReport& use) {
   vfio::QuiescePlan out;
   for (const vfio::DeviceUser& user : use.of(gpu.address().text())) {
-    const auto may = vfio::may_release(user, full.snapshot.release);
+    const auto may = vfio::may_release(user, full.snapshot.release, gpu.address());
     if (may && may->kind != vfio::Releasable::Kind::module) out.add(*may, user, gpu.address());
   }
   const auto yes = [](const vfio::PciAddress&) { return true; };

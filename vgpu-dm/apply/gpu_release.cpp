@@ -86,7 +86,7 @@ void plan_release(const VgpuSnapshot& snapshot, VgpuPlan& plan) {
     const vfio::PciAddress& gpu = candidate.plan->gpu;
     for (const vfio::DeviceUser& user : snapshot.use.of(gpu.text())) {
       if (!has_it_open(user)) continue;
-      if (const auto may = vfio::may_release(user, snapshot.release)) {
+      if (const auto may = vfio::may_release(user, snapshot.release, gpu)) {
         candidate.to_quiesce.add(*may, user, gpu);
       } else {
         refuse(*candidate.plan, in_the_way(candidate, user));
@@ -142,7 +142,7 @@ void refuse_held(const VgpuSnapshot& snapshot, VgpuPlan& plan) {
     GpuPlan& gpu = *candidate.plan;
     for (const vfio::DeviceUser& user : snapshot.use.of(gpu.gpu.text())) {
       if (!has_it_open(user)) continue;
-      const auto asked = vfio::may_release(user, snapshot.release);
+      const auto asked = vfio::may_release(user, snapshot.release, gpu.gpu);
       refuse(gpu, asked && gpu.releases.contains(*asked) ? vfio::still_in_use(*asked, gpu.label())
                                                          : in_the_way(candidate, user));
     }

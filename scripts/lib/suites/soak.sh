@@ -58,8 +58,9 @@ run() {
     fi
     if kubernetes=$("$root/scripts/lib/kubernetes" --find); then
         FERRY_KUBERNETES=$kubernetes check "the chart's containers" "$root/tests/node/run" "$root/tests/node/scenarios/soak/container.toml"
+        FERRY_KUBERNETES=$kubernetes check 'a driver container' "$root/tests/node/run" "$root/tests/node/scenarios/soak/driver-container.toml"
         check 'the agents of 1,000 nodes, a rollout, 200 schedules of claims' unittests "$root/tests/cluster/run" --soak --kubernetes "$kubernetes"
     else
-        skipped "the chart's containers, the agents of 1,000 nodes, a rollout, schedules of claims: there is no Kubernetes to be had"
+        skipped "the chart's containers, a driver container, the agents of 1,000 nodes, a rollout, schedules of claims: there is no Kubernetes to be had"
     fi
 }

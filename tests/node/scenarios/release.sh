@@ -145,33 +145,28 @@ expect_status "stop" 0 systemctl stop ferry-hostd
 rm -r /run/systemd/system/ferry-hostd.service.d /var/lib/ferry/desired.json
 systemctl daemon-reload
 
-step "nvidia-persistenced lets go of one of two GPUs, asked through a tool below another root directory"
+step "nvidia-persistenced closes one of two GPUs on request"
 echo "$(planned gpu-b vendor) $(planned gpu-b device)" > /sys/bus/pci/drivers/bochs-drm/new_id
 expect_equal "driver of gpu-b" bochs-drm "$(driver gpu-b)"
 second=$(card_of gpu-b)
-unit nvidia-persistenced "sleep 100002 <$second & exec sleep 100000 <$card"
+orders=/run/nvidia-persistenced/orders
+mkdir -p /run/nvidia-persistenced
+cp /mnt/bin/persistenced-standin /usr/bin/nvidia-persistenced
+unit nvidia-persistenced "exec nvidia-persistenced /run/nvidia-persistenced/socket $orders $(dev gpu-a)=$card $(dev gpu-b)=$second"
 systemctl daemon-reload
 systemctl start nvidia-persistenced
-expect "it holds the GPU" wait_for "holds nvidia-persistenced" 60
-mkdir -p /run/nvidia-persistenced
-true > /run/nvidia-persistenced/socket
-# In the daemon's place: what holds the second GPU ends.
-cat > /usr/bin/nvidia-smi <<'TOOL'
-#!/bin/sh
-echo "$*" >> /run/asked
-[ "$4" = 1 ] || kill "$(pgrep -f 'sleep 100002')"
-TOOL
-chmod +x /usr/bin/nvidia-smi
-mount --rbind / /srv
 before=$(pid_of nvidia-persistenced)
-expect_status "bind" 0 ferry --host-root /srv vfio bind --device "$(dev gpu-b)" --explain
+has_open() { [[ -n $(find "/proc/$before/fd" -lname "$1") ]]; }
+expect "it has both open" wait_for "has_open $card && has_open $second && test -S /run/nvidia-persistenced/socket" 60
+expect_status "bind" 0 ferry vfio bind --device "$(dev gpu-b)" --explain
 expect_match "the step" "switch persistence of $(dev gpu-b) off" "$REPLY"
 expect_equal "driver" vfio-pci "$(driver gpu-b)"
+expect "it has the other open" has_open "$card"
 expect_equal "the service runs on" "$before" "$(pid_of nvidia-persistenced)"
-expect_status "again" 0 ferry --host-root /srv vfio bind --device "$(dev gpu-b)"
-expect_status "back" 0 ferry --host-root /srv vfio restore
+expect_status "again" 0 ferry vfio bind --device "$(dev gpu-b)"
+expect_status "back" 0 ferry vfio restore
 expect_match "the note" "persistence of $(dev gpu-b) was switched off by an earlier run" "$REPLY"
-expect_equal "what was asked" "-i $(dev gpu-b) -pm 0,-i $(dev gpu-b) -pm 1" \
-  "$(paste -sd, /run/asked)"
+expect_equal "its orders" "$(dev gpu-b) off,$(dev gpu-b) on" "$(paste -sd, $orders)"
+expect "it has both open again" has_open "$(card_of gpu-b)"
 expect "nothing is owed" test ! -e /run/ferry/hostd/stopped-services.json
 ok

@@ -15,7 +15,7 @@ mkdir -p $image/{usr/bin,usr/lib64,usr/lib,host,proc,sys,dev,run,tmp,etc,var/run
 ln -s usr/lib $image/lib
 ln -s usr/lib64 $image/lib64
 cp /mnt/bin/ferry{,-agent} $image/usr/bin/
-later=(/lib/x86_64-linux-gnu/{libkmod.so.2,libsystemd.so.0})
+later=(/lib/x86_64-linux-gnu/{libkmod.so.2,libsystemd.so.0,libtirpc.so.3})
 { ldd /mnt/bin/ferry{,-agent} "${later[@]}"; printf '%s\n' "${later[@]}"; } | grep -v ':$' |
   grep -oE '/lib[^ ]+' | sort -u | while read -r library; do install -D "$library" "$image$library"; done
 
