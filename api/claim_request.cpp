@@ -24,6 +24,9 @@ constexpr std::size_t kMostNodes = 64;    // far above the functions of an IOMMU
 constexpr std::size_t kLongestLabel = 63;
 constexpr std::size_t kLongestName = 253;
 constexpr std::size_t kLongestType = 64;
+constexpr std::size_t kLongestAttribute = 64;               // resource/v1, DeviceAttributeMaxValueLength
+constexpr std::size_t kLongestAttributeName = 63 + 1 + 32;  // a domain and a name
+constexpr std::size_t kMostAttributes = 32;
 constexpr std::size_t kUuid = 36;
 constexpr int kHighestErrno = 4095;  // MAX_ERRNO of the kernel
 // A byte takes six bytes of JSON text at most, so both together stay below kLongestClaimMessage.
@@ -93,6 +96,43 @@ vfio::PciAddress parse_address(const JsonObject& object, const char* key, const 
   return address.value_or(vfio::PciAddress());
 }
 
+bool is_request(std::string_view text) {
+  const auto parts = words_between(text, '/');
+  return parts.size() <= 2 && !text.ends_with('/') && std::ranges::all_of(parts, is_label);
+}
+
+bool is_pool(std::string_view text) {
+  return text.size() <= kLongestName && !text.ends_with('/') &&
+         std::ranges::all_of(words_between(text, '/'), is_object_name);
+}
+
+/// "type", "resource.kubernetes.io/pciBusID".
+bool is_attribute_name(std::string_view text) {
+  return !text.empty() && text.size() <= kLongestAttributeName && std::ranges::all_of(text, [](char c) {
+    return is_alphanumeric(c) || c == '-' || c == '_' || c == '.' || c == '/';
+  });
+}
+
+std::pair<std::string, Attribute> read_attribute(const JsonObject& attribute) {
+  std::string name = read_name(attribute, "name", is_attribute_name, "the name of an attribute");
+  if (const auto number = attribute.number_or_none<std::int64_t>("int"))
+    return {std::move(name), Attribute(*number)};
+  std::string text = attribute.text("string");
+  if (text.size() > kLongestAttribute) attribute.blame("string", "it is too long");
+  return {std::move(name), Attribute(std::move(text))};
+}
+
+DeviceOfPod read_published(const JsonObject& device) {
+  DeviceOfPod out{.request = read_name(device, "request", is_request, "the name of a request"),
+                  .pool = read_name(device, "pool", is_pool, "the name of a pool"),
+                  .name = read_name(device, "name", is_label, "the name of a device")};
+  auto attributes = device.list("attributes", read_attribute);
+  if (attributes.size() > kMostAttributes) device.blame("attributes", "there are too many");
+  out.attributes.insert(std::make_move_iterator(attributes.begin()),
+                        std::make_move_iterator(attributes.end()));
+  return out;
+}
+
 RequestedDevice read_requested(const JsonObject& device) {
   RequestedDevice out{.gpu = parse_address(device, "gpu", device.text("gpu")),
                       .type = device.text_or_none("type"),
@@ -127,8 +167,16 @@ ClaimRequest read_request(const JsonObject& request) {
   ClaimRequest out{.action = request.word("action", parse_action, ClaimAction::prepare),
                    .claim = read_name(request, "claim", is_label, "a UID of Kubernetes"),
                    .space = read_name(request, "namespace", is_label, "a namespace"),
-                   .name = read_name(request, "name", is_object_name, "the name of a ResourceClaim")};
-  out.devices = request.list("devices", read_requested);
+                   .name = read_name(request, "name", is_object_name, "the name of a ResourceClaim"),
+                   .pod_claim = request.text_or_none("pod_claim")};
+  if (!out.pod_claim.empty() && !is_label(out.pod_claim))
+    request.blame("pod_claim", "it cannot be a pod's name of a claim");
+  out.devices = request.list("devices", [&out](const JsonObject& device) {
+    out.published.push_back(read_published(device));
+    if (std::ranges::count(out.published, out.published.back().name, &DeviceOfPod::name) > 1)
+      device.blame("name", "two devices have it");
+    return read_requested(device);
+  });
   if (out.devices.size() > kMostDevices)
     request.blame("devices", "a claim has " + std::to_string(kMostDevices) + " at most");
   if (out.devices.empty() == (out.action == ClaimAction::prepare))
@@ -192,6 +240,23 @@ Json json_of(const Error& error) {
   return out;
 }
 
+Json json_of(const RequestedDevice& device, const DeviceOfPod& published) {
+  Json attributes = Json::array();
+  for (const auto& [name, value] : published.attributes) {
+    if (const auto* const number = std::get_if<std::int64_t>(&value))
+      attributes.push_back({{"name", name}, {"int", *number}});
+    else
+      attributes.push_back({{"name", name}, {"string", std::get<std::string>(value)}});
+  }
+  return {{"gpu", device.gpu.text()},
+          {"type", or_null(device.type)},
+          {"placement", or_null(device.placement)},
+          {"request", published.request},
+          {"pool", published.pool},
+          {"name", published.name},
+          {"attributes", std::move(attributes)}};
+}
+
 Json json_of(const PreparedDevice& device) {
   Json nodes = Json::array();
   for (const DeviceNode& node : device.nodes)
@@ -205,15 +270,14 @@ Json json_of(const PreparedDevice& device) {
 
 std::string claim_request_text(const ClaimRequest& request) {
   Json devices = Json::array();
-  for (const RequestedDevice& device : request.devices)
-    devices.push_back({{"gpu", device.gpu.text()},
-                       {"type", or_null(device.type)},
-                       {"placement", or_null(device.placement)}});
+  for (std::size_t i = 0; i < request.devices.size(); ++i)
+    devices.push_back(json_of(request.devices[i], request.published.at(i)));
   return message_text({{"version", kClaimRequestVersion},
                        {"action", word_for(kActions, request.action)},
                        {"claim", request.claim},
                        {"namespace", request.space},
                        {"name", request.name},
+                       {"pod_claim", or_null(request.pod_claim)},
                        {"devices", std::move(devices)}});
 }
 

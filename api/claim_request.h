@@ -4,25 +4,30 @@
 // user of the client (SO_PEERCRED). A connection has one request and one answer, each a packet of at most
 // kLongestClaimMessage bytes.
 //
-//   {"version": 1, "action": "prepare", "claim": "5be0c3aa-...", "namespace": "studio", "name": "render-a",
-//    "devices": [{"gpu": "0000:3b:00.0", "type": null, "placement": null},
-//                {"gpu": "0000:af:00.0", "type": "1150", "placement": null}]}
-//   {"version": 1, "devices": [
+//   {"version": 2, "action": "prepare", "claim": "5be0c3aa-...", "namespace": "studio", "name": "render-a",
+//    "pod_claim": null, "devices": [
+//     {"gpu": "0000:3b:00.0", "type": null, "placement": null, "request": "card", "pool": "node7/gpu-ferry",
+//      "name": "whole-0000-3b-00-0", "attributes": [{"name": "type", "string": "whole"}]},
+//     {"gpu": "0000:af:00.0", "type": "1150", "placement": null, ...}]}
+//   {"version": 2, "devices": [
 //     {"mdev_uuid": null, "function": "0000:3b:00.0",
 //      "nodes": [{"path": "/dev/vfio/vfio", "mode": 438}, {"path": "/dev/vfio/57", "mode": null}]}, ...]}
-//   {"version": 1, "error": {"code": "refused", "message": "...", "hint": "..."}}
-//   {"version": 1, "error": {"code": "errno", "errno": 16, "message": "...", "hint": null}}
+//   {"version": 2, "error": {"code": "refused", "message": "...", "hint": "..."}}
+//   {"version": 2, "error": {"code": "errno", "errno": 16, "message": "...", "hint": null}}
 //
-// hostd answers when the work has ended. A client that cannot wait closes the connection: hostd finishes the
-// work, and answers the same request at once when it comes again. A claim is prepared as a whole or not at
-// all. To unprepare a claim that hostd does not know, or that is undone already, succeeds.
+// hostd writes the files by which the devices reach a container (claim_files.h), before it answers. It
+// answers when the work has ended. A client that cannot wait closes the connection: hostd finishes the work,
+// and answers the same request at once when it comes again. A claim is prepared as a whole or not at all. To
+// unprepare a claim that hostd does not know, or that is undone already, succeeds.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 #include "common/result.h"
@@ -31,7 +36,7 @@
 namespace ferry::api {
 
 inline constexpr std::size_t kLongestClaimMessage = std::size_t{64} * 1024;
-inline constexpr int kClaimRequestVersion = 1;
+inline constexpr int kClaimRequestVersion = 2;
 
 enum class ClaimAction { prepare, unprepare };
 
@@ -43,12 +48,28 @@ struct RequestedDevice {
   bool operator==(const RequestedDevice&) const = default;
 };
 
+/// The value of an attribute. The API also has booleans and versions, which Ferry does not publish.
+using Attribute = std::variant<std::int64_t, std::string>;
+/// Values by the attribute's name. A name without a domain ("type") belongs to the driver's domain.
+using Attributes = std::map<std::string, Attribute>;
+
+/// A device as the API server has it: by these names a pod gets it.
+struct DeviceOfPod {
+  std::string request;  ///< "card", or "card/small" where the claim lists alternatives
+  std::string pool;
+  std::string name;  ///< a DNS label, unique in the pool
+  Attributes attributes = {};
+  bool operator==(const DeviceOfPod&) const = default;
+};
+
 struct ClaimRequest {
   ClaimAction action = ClaimAction::prepare;
   std::string claim;  ///< UID
   std::string space;  ///< namespace
   std::string name;
+  std::string pod_claim = {};                 ///< the pod's name of a claim from a template; else empty
   std::vector<RequestedDevice> devices = {};  ///< none with ClaimAction::unprepare: hostd has a record
+  std::vector<DeviceOfPod> published = {};    ///< the same devices, in the same order
   bool operator==(const ClaimRequest&) const = default;
 };
 

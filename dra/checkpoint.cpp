@@ -56,18 +56,13 @@ Json json_of(const CounterConsumption& consumption) {
 
 Json json_of(const ClaimDevice& device) {
   const auto consumption = [](const CounterConsumption& one) { return json_of(one); };
-  const auto node = [](const DeviceNode& one) {
-    return Json{{"path", one.path}, {"mode", or_null(one.mode)}};
-  };
   const CounterSet& set = device.counters;
   return {{"request", device.request},
           {"pool", device.pool},
           {"gpu", device.gpu.text()},
           {"type", or_null(device.type)},
           {"placement", or_null(device.placement)},
-          {"mdev_uuid", or_null(device.result.mdev_uuid)},
-          {"function", device.result.function ? Json(device.result.function->text()) : Json()},
-          {"nodes", list_of(device.result.nodes, node)},
+          {"id", or_null(device.id)},
           {"device",
            {{"name", device.device.name},
             {"attributes", json_of(device.device.attributes)},
@@ -137,10 +132,6 @@ CounterSet read_counter_set(const JsonObject& set) {
   return {.name = read_set_name(set), .counters = read_counters(set, "counters")};
 }
 
-DeviceNode read_node(const JsonObject& node) {
-  return {.path = node.text("path"), .mode = node.number_or_none<std::uint32_t>("mode")};
-}
-
 ClaimDevice read_claim_device(const JsonObject& device) {
   ClaimDevice out{.request = device.text("request"),
                   .pool = device.text("pool"),
@@ -148,10 +139,7 @@ ClaimDevice read_claim_device(const JsonObject& device) {
                   .type = device.text_or_none("type"),
                   .placement = device.number_or_none<std::uint32_t>("placement"),
                   .device = {.name = {}}};
-  out.result.mdev_uuid = device.text_or_none("mdev_uuid");
-  if (const std::string function = device.text_or_none("function"); !function.empty())
-    out.result.function = parse_address(device, "function", function);
-  out.result.nodes = device.list("nodes", read_node);
+  out.id = device.text_or_none("id");
   if (auto published = device.object_or_none("device", read_device))
     out.device = std::move(*published);
   else
@@ -267,7 +255,7 @@ Result<> begin_prepare(Checkpoint& checkpoint, CheckpointClaim claim) {
 }
 
 Result<> finish_prepare(Checkpoint& checkpoint, std::string_view uid,
-                        std::span<const PreparedDevice> results) {
+                        std::span<const api::PreparedDevice> results) {
   CheckpointClaim* const claim = find_record(checkpoint.claims, uid);
   if (claim == nullptr) return fail(Errc::not_found, fmt::format("no claim has the UID {}", uid));
   if (claim->phase == CheckpointPhase::unpreparing)
@@ -275,15 +263,18 @@ Result<> finish_prepare(Checkpoint& checkpoint, std::string_view uid,
   if (claim->devices.size() != results.size())
     return fail(Errc::failed, fmt::format("{} has {}, and hostd has prepared {}", label(*claim),
                                           counted(claim->devices.size(), "device"), results.size()));
-  for (std::size_t i = 0; i < results.size(); ++i) claim->devices[i].result = results[i];
+  for (std::size_t i = 0; i < results.size(); ++i)
+    claim->devices[i].id = results[i].function ? results[i].function->text() : results[i].mdev_uuid;
   claim->phase = CheckpointPhase::prepared;
   return {};
 }
 
 bool begin_again(Checkpoint& checkpoint, std::string_view uid) {
   CheckpointClaim* const claim = find_record(checkpoint.claims, uid);
-  const auto has_result = [](const ClaimDevice& device) { return device.result != PreparedDevice(); };
-  if (claim == nullptr || std::ranges::none_of(claim->devices, has_result)) return false;
+  const auto has_id = [](const ClaimDevice& device) { return !device.id.empty(); };
+  if (claim == nullptr ||
+      (claim->phase != CheckpointPhase::prepared && std::ranges::none_of(claim->devices, has_id)))
+    return false;
   claim->phase = CheckpointPhase::preparing;
   return true;
 }

@@ -7,8 +7,7 @@
 //     {"uid": "5be0c3aa-...", "namespace": "studio", "name": "render-a", "pod_claim": null,
 //      "phase": "prepared", "devices": [
 //       {"request": "card", "pool": "node7/gpu-ferry", "gpu": "0000:3b:00.0", "type": "1150",
-//        "placement": null, "mdev_uuid": null, "function": "0000:3b:00.4",
-//        "nodes": [{"path": "/dev/vfio/vfio", "mode": 438}, {"path": "/dev/vfio/57", "mode": null}],
+//        "placement": null, "id": "0000:3b:00.4",
 //        "device": {"name": "vgpu-0000-3b-00-0-1150-0",
 //                   "attributes": [{"name": "type", "string": "vgpu"}, {"name": "typeID", "int": 1150}],
 //                   "capacity": [{"name": "framebuffer", "value": 6442450944}],
@@ -20,7 +19,7 @@
 // A claim begins as `preparing`, before hostd is asked; is `prepared` once hostd has answered, until hostd
 // refuses a repeat; is `unpreparing` before hostd is asked to undo it, and then leaves the file. The file is
 // void after a reboot, which its boot ID shows. hostd has its own record of the same claims
-// (host/claims/claim_record.h).
+// (host/claims/claim_record.h), with their nodes, and does not believe this one.
 #pragma once
 
 #include <cstdint>
@@ -47,9 +46,6 @@ std::string_view text(CheckpointPhase phase);
 /// Absent: another word.
 std::optional<CheckpointPhase> parse_checkpoint_phase(std::string_view word);
 
-using api::DeviceNode;
-using api::PreparedDevice;
-
 /// A device that the scheduler allocated to a claim.
 struct ClaimDevice {
   std::string request;  ///< "card", or "card/small" where the claim lists alternatives
@@ -59,8 +55,9 @@ struct ClaimDevice {
   std::optional<std::uint32_t> placement = {};  ///< of a GPU with mixed sizes
   /// The device as it was published, without taints. It stays published like this until the claim ends.
   Device device;
-  CounterSet counters = {};    ///< that it consumes from, as published; no name: none
-  PreparedDevice result = {};  ///< empty until the claim is prepared
+  CounterSet counters = {};  ///< that it consumes from, as published; no name: none
+  /// The UUID of the mediated device or the function that the VM has, for people. Empty: never prepared.
+  std::string id = {};
   bool operator==(const ClaimDevice&) const = default;
 };
 
@@ -106,9 +103,9 @@ Result<> begin_prepare(Checkpoint& checkpoint, CheckpointClaim claim);
 /// Records hostd's answers, in order of the claim's devices. Errc::not_found: no such claim. Errc::failed:
 /// another number of devices, or the claim is being unprepared.
 Result<> finish_prepare(Checkpoint& checkpoint, std::string_view uid,
-                        std::span<const PreparedDevice> results);
+                        std::span<const api::PreparedDevice> results);
 /// Records that a claim must be prepared again: hostd has refused a repeat, and may have undone devices. The
-/// former results stay. False: the claim was never prepared, so that nothing changes.
+/// former IDs stay. False: the claim was never prepared, so that nothing changes.
 bool begin_again(Checkpoint& checkpoint, std::string_view uid);
 /// Records the intent to undo a claim. False: no such claim, so there is nothing to undo.
 bool begin_unprepare(Checkpoint& checkpoint, std::string_view uid);

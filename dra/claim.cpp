@@ -105,10 +105,6 @@ Result<> check_key(const ClaimKey& key) {
   return malformed(key, fmt::format("its UID {} or its name cannot be one of Kubernetes", key.uid));
 }
 
-std::string_view main_request(std::string_view request) {
-  return request.substr(0, request.find('/'));
-}
-
 Result<AllocatedClaim> read_allocated_claim(const json& object, const ClaimKey& key, std::string_view pool) {
   if (auto names = check_key(key); !names) return fail(std::move(names).error());
   const json& metadata = json_at(object, "metadata");

@@ -9,9 +9,12 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "api/claim_files.h"
 #include "common/result.h"
 
 namespace ferry::dra {
+
+using api::main_request;
 
 /// A claim as the kubelet names it.
 struct ClaimKey {
@@ -44,9 +47,6 @@ struct AllocatedClaim {
 /// Errc::malformed_host: the UID, the namespace or the name cannot be one of Kubernetes, and so must not
 /// become part of a path.
 Result<> check_key(const ClaimKey& key);
-
-/// The request without the alternative that was chosen: "card" of "card/small". The kubelet takes this one.
-std::string_view main_request(std::string_view request);
 
 /// Reads the allocation of the claim that the kubelet asks for. `pool`: the node's. The message names the
 /// claim, and the hint what a person can do.

@@ -26,10 +26,6 @@ void add_dra_options(CLI::App& app, DraProgramOptions& options) {
                  "the kubelet's own folder on the host, which has its folders for plugins")
       ->check(check_absolute)
       ->option_text("DIR [/var/lib/kubelet]");
-  app.add_option("--cdi-dir", options.cdi_folder,
-                 "the folder of the host from which the container runtime reads CDI files")
-      ->check(check_absolute)
-      ->option_text("DIR [/var/run/cdi]");
   app.add_option("--pod-uid", options.pod_uid,
                  "the UID of the pod of this program, for sockets of its own; the default is $POD_UID, and "
                  "without it all have the same names")
@@ -46,7 +42,6 @@ std::vector<std::string> words_of(const DraProgramOptions& options) {
   std::vector<std::string> out;
   add_word("--node-name", options.node, out);
   add_word("--kubelet-dir", options.kubelet_folder.string(), out);
-  add_word("--cdi-dir", options.cdi_folder.string(), out);
   add_word("--pod-uid", options.pod_uid, out);
   add_word("--kubeconfig", options.kubeconfig.string(), out);
   add_word("--context", options.context, out);

@@ -16,7 +16,6 @@ namespace ferry::dra {
 struct DraProgramOptions {
   std::string node;                                           ///< the Node's name; empty: not given
   std::filesystem::path kubelet_folder = "/var/lib/kubelet";  ///< on the host
-  std::filesystem::path cdi_folder = "/var/run/cdi";          ///< on the host
   std::string pod_uid;                                        ///< DraServer::Settings::pod_uid
   std::filesystem::path kubeconfig;                           ///< AccessChoice::kubeconfig
   std::string context;                                        ///< AccessChoice::context

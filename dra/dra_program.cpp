@@ -120,16 +120,13 @@ Result<> DraProgram::begin() {
 }
 
 Result<> DraProgram::open_driver() {
-  const std::filesystem::path kubelet = options_.kubelet_folder.relative_path();
   auto driver = ClaimDriver::open({.loop = loop_,
                                    .host = host_,
                                    .reader = reader_,
                                    .node = publisher_,
                                    .events = events_,
                                    .changed = [this] { publisher_.held_changed(); }},
-                                  {.node = options_.node,
-                                   .cdi_folder = options_.cdi_folder.relative_path(),
-                                   .metadata_folder = kubelet / "plugins" / kDriver / "metadata"});
+                                  {.node = options_.node});
   if (!driver) return fail(std::move(driver).error());
   driver_ = std::move(*driver);
   return {};

@@ -10,11 +10,12 @@
 #include <string>
 #include <string_view>
 
+#include "api/claim_files.h"
 #include "vfio/pci/pci_address.h"
 
 namespace ferry::dra {
 
-inline constexpr std::string_view kDriver = "gpu-ferry.io";
+inline constexpr std::string_view kDriver = api::kDraDriver;
 
 // Keys of taints.
 

@@ -37,6 +37,7 @@
 #include "common/exit_status.h"
 #include "common/pinned.h"
 #include "common/result.h"
+#include "host/claims/claim_folder.h"
 #include "host/claims/claim_record.h"
 #include "host/claims/claim_server.h"
 #include "host/claims/claimable_gpus.h"
@@ -236,6 +237,7 @@ struct NodeLoopOptions {
   /// Requests about claims are served between rounds, and a round follows each of them. Absent, or with
   /// `once`: none are.
   std::optional<ClaimServerSettings> claims = {};
+  std::filesystem::path claim_metadata = kClaimMetadataFolder;  ///< ClaimSettings::metadata_folder
 };
 
 /// Runs until `stop` is requested. It finishes the round that has begun, and leaves the host as it is then.

@@ -63,11 +63,12 @@ KeeperSettings keeper_settings(KeeperSettings settings, const HostFs& host, Proc
   return settings;
 }
 
-ClaimSettings claim_settings(const KeeperSettings& settings) {
-  return {.desired_file = settings.desired_file,
-          .profiles = settings.profiles,
-          .advertised_file = settings.advertised_file,
-          .plugin_liveness = settings.plugin_liveness,
+ClaimSettings claim_settings(const NodeLoopOptions& options) {
+  return {.desired_file = options.keeper.desired_file,
+          .profiles = options.keeper.profiles,
+          .advertised_file = options.keeper.advertised_file,
+          .plugin_liveness = options.keeper.plugin_liveness,
+          .metadata_folder = options.claim_metadata,
           .lock_patience = kClaimLockPatience};
 }
 
@@ -187,8 +188,7 @@ class NodeLoop {
             loop, host, files_to_watch(options.keeper), [this] { round_soon(); },
             [this](const Error& error) { warn_once(error); }) {
     if (!options.claims || options.once) return;
-    ClaimKeeper& keeper =
-        claim_keeper_.emplace(host, uses, std::move(make_context), claim_settings(options.keeper));
+    ClaimKeeper& keeper = claim_keeper_.emplace(host, uses, std::move(make_context), claim_settings(options));
     claim_server_.emplace(loop, host, *options.claims, [this, &keeper](const api::ClaimRequest& request) {
       return serve(keeper, request);
     });
@@ -293,6 +293,8 @@ class NodeLoop {
     show_liveness();
     files_.watch();  // before the first look, so that nothing comes between
     listen_to_the_kernel();
+    if (claim_keeper_)
+      if (const auto tidied = claim_keeper_->tidy(); !tidied) warn_once(tidied.error());
     loop_.post([this] { round(NodeKeeper::News::anything); });
     if (options_.beside) beside_ = options_.beside(loop_);
   }

@@ -87,6 +87,10 @@ void CommandTree::add_hostd(CLI::App& app) {
   add_value(*hostd, "--dra-folder DIR ...", hostd_.dra_folders,
             "a folder of the host that `ferry dra` may write in addition to /run/ferry/dra; may be repeated")
       ->needs(dra_group);
+  add_value(*hostd, "--claim-metadata DIR [/var/lib/kubelet/plugins/gpu-ferry.io.hostd]",
+            hostd_.claim_metadata,
+            "hostd's folder of the host for the files by which KubeVirt learns the devices of ResourceClaims")
+      ->needs(dra_user);
   hostd->add_flag("--validations", hostd_.validations,
                   "write the files in /run/nvidia/validations that pods of NVIDIA's gpu-operator wait for");
   hostd->add_flag("--lenient", hostd_.lenient,

@@ -26,12 +26,6 @@ std::string kind_of(const dra::ClaimDevice& device) {
   return visible_line(name == nullptr ? device.device.name : *name);
 }
 
-/// The UUID or the function that the VM has; empty: the claim is not prepared yet.
-std::string id_of(const dra::ClaimDevice& device) {
-  if (!device.result.mdev_uuid.empty()) return visible_line(device.result.mdev_uuid);
-  return device.result.function ? device.result.function->text() : std::string();
-}
-
 }  // namespace
 
 NodeClaims read_claims(const HostFs& host) {
@@ -54,12 +48,11 @@ json claims_document(const NodeClaims& node) {
   for (const dra::CheckpointClaim& claim : node.claims) {
     auto devices = json::array();
     for (const dra::ClaimDevice& device : claim.devices) {
-      const std::string id = id_of(device);
       devices.push_back({{"request", device.request},
                          {"gpu", device.gpu.text()},
                          {"device", device.device.name},
                          {"kind", kind_of(device)},
-                         {"id", or_null(id)}});
+                         {"id", or_null(visible_line(device.id))}});
     }
     out.push_back({{"uid", claim.uid},
                    {"namespace", claim.space},
@@ -77,7 +70,7 @@ std::string claims_text(const NodeClaims& node, const TextOutput& output) {
   for (const dra::CheckpointClaim& claim : node.claims)
     for (const dra::ClaimDevice& device : claim.devices)
       table.add({visible_line(fmt::format("{}/{}", claim.space, claim.name)), std::string(text(claim.phase)),
-                 device.gpu.text(), kind_of(device), id_of(device)});
+                 device.gpu.text(), kind_of(device), visible_line(device.id)});
   return table.text(output.columns);
 }
 

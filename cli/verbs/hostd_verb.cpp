@@ -135,6 +135,7 @@ ExitStatus hostd_verb(const Session& session, const HostdOptions& options) {
   settings.keeper.validations = options.validations;
   settings.keeper.profiles = options.lenient ? Reading::lenient : Reading::strict;
   if (!settings.once) settings.beside = [&](EventLoop& loop) { return kata_beside(session, loop, options); };
+  settings.claim_metadata = options.claim_metadata.relative_path();
   if (options.dra_user && options.dra_group)
     settings.claims = host::ClaimServerSettings{.user = *options.dra_user, .group = *options.dra_group};
   if (session.dry_run)

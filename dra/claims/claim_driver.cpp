@@ -70,68 +70,20 @@ api::ClaimRequest unprepare_request(const ClaimKey& claim) {
   return {.action = ClaimAction::unprepare, .claim = claim.uid, .space = claim.space, .name = claim.name};
 }
 
-/// The files of claims, below the host's root.
-class ClaimFolder {
- public:
-  ClaimFolder(HostFs& host, std::filesystem::path cdi, std::filesystem::path metadata)
-      : host_(host), cdi_(std::move(cdi)), metadata_(std::move(metadata)) {}
-
-  /// Writes the files that are missing or differ.
-  Result<> write(const CheckpointClaim& claim) {
-    for (const ClaimFile& file : claim_files(claim, "/" + metadata_.string())) {
-      const auto path = (file.folder == ClaimFile::Folder::metadata ? metadata_ : cdi_) / file.path;
-      const auto present = host_.read_file(path, HostFs::Links::refused);
-      if (present && *present == file.text) continue;
-      if (auto written = host_.write_file(path, file.text); !written) return written;
-    }
-    return {};
+std::vector<DeviceAnswer> answer_of(const CheckpointClaim& claim) {
+  std::set<std::string> requests;
+  std::vector<DeviceAnswer> out;
+  for (const ClaimDevice& device : claim.devices) {
+    const std::string request(main_request(device.request));
+    DeviceAnswer answer{.request = request,
+                        .pool = device.pool,
+                        .device = device.device.name,
+                        .cdi_ids = {api::claim_cdi_id(claim.uid, device.device.name)}};
+    if (requests.insert(request).second) answer.cdi_ids.push_back(api::metadata_cdi_id(claim.uid, request));
+    out.push_back(std::move(answer));
   }
-
-  /// Removes the files of all claims for which `over` is true, by UID; the CDI files first, since they name
-  /// the metadata.
-  template <typename Over>
-  Result<> remove(Over over) {
-    const auto cdi_files = names_in(cdi_);
-    if (!cdi_files) return fail(cdi_files.error());
-    for (const std::string& file : *cdi_files) {
-      const auto uid = claim_of_cdi_file(file);
-      if (!uid || !over(*uid)) continue;
-      if (auto removed = host_.remove_file(cdi_ / file); !removed) return removed;
-    }
-    const auto claims = names_in(metadata_);
-    if (!claims) return fail(claims.error());
-    for (const std::string& uid : *claims)
-      if (over(uid))
-        if (auto removed = remove_metadata(metadata_ / uid); !removed) return removed;
-    return {};
-  }
-
- private:
-  /// A missing folder has no files.
-  Result<std::vector<std::string>> names_in(const std::filesystem::path& folder) const {
-    auto names = host_.list(folder);
-    if (!names && is_gone(names.error())) return std::vector<std::string>();
-    return names;
-  }
-
-  /// Removes all files of the folders of requests, also those that a killed writer has left.
-  Result<> remove_metadata(const std::filesystem::path& claim) {
-    const auto requests = names_in(claim);
-    if (!requests) return fail(requests.error());
-    for (const std::string& request : *requests) {
-      const auto files = names_in(claim / request);
-      if (!files) return fail(files.error());
-      for (const std::string& file : *files)
-        if (auto removed = host_.remove_file(claim / request / file); !removed) return removed;
-      if (auto removed = host_.remove_empty_folder(claim / request); !removed) return removed;
-    }
-    return host_.remove_empty_folder(claim);
-  }
-
-  HostFs& host_;
-  const std::filesystem::path cdi_;
-  const std::filesystem::path metadata_;
-};
+  return out;
+}
 
 class Driver final : public ClaimDriver {
  public:
@@ -139,10 +91,7 @@ class Driver final : public ClaimDriver {
       : parts_(std::move(parts)),
         settings_(std::move(settings)),
         pool_(pool_name(settings_.node)),
-        files_(parts_.host, settings_.cdi_folder, settings_.metadata_folder),
-        checkpoint_(std::move(checkpoint)) {
-    tidy_files();
-  }
+        checkpoint_(std::move(checkpoint)) {}
 
   void prepare(const std::vector<ClaimKey>& claims, Done done) override {
     take_on(ClaimAction::prepare, claims, std::move(done));
@@ -401,7 +350,7 @@ class Driver final : public ClaimDriver {
     if (auto kept = keep(std::move(next)); !kept) return end_work(work, std::move(kept).error());
     work.hostd = std::move(*hostd);
     work.hostd->send(prepare_request(*checkpoint_.find(uid)), settings_.hostd_limit,
-                     [this, uid](const Result<std::vector<PreparedDevice>>& devices) {
+                     [this, uid](const Result<std::vector<api::PreparedDevice>>& devices) {
                        hostd_has_prepared(works_.at(uid), devices);
                      });
   }
@@ -412,7 +361,7 @@ class Driver final : public ClaimDriver {
     return record_of(claim, std::move(*node), checkpoint_, pool_);
   }
 
-  void hostd_has_prepared(Work& work, const Result<std::vector<PreparedDevice>>& devices) {
+  void hostd_has_prepared(Work& work, const Result<std::vector<api::PreparedDevice>>& devices) {
     if (!devices && devices.error().code == Errc::unreachable && is_prepared(checkpoint_, work.key.uid))
       return hand_over(work);
     if (!devices) return undo_refused(work, devices.error());
@@ -438,22 +387,20 @@ class Driver final : public ClaimDriver {
     if (!hostd) return end_work(work, std::move(why));
     const std::string uid = work.key.uid;
     work.hostd = std::move(*hostd);
-    work.hostd->send(unprepare_request(work.key), settings_.hostd_limit,
-                     [this, uid, why = std::move(why)](const Result<std::vector<PreparedDevice>>& undone) {
-                       if (undone) {
-                         Checkpoint next = checkpoint_;
-                         finish_unprepare(next, uid);
-                         if (auto kept = keep(std::move(next)); !kept)
-                           spdlog::error("{}", kept.error().text());
-                       }
-                       end_work(works_.at(uid), why);
-                     });
+    work.hostd->send(
+        unprepare_request(work.key), settings_.hostd_limit,
+        [this, uid, why = std::move(why)](const Result<std::vector<api::PreparedDevice>>& undone) {
+          if (undone) {
+            Checkpoint next = checkpoint_;
+            finish_unprepare(next, uid);
+            if (auto kept = keep(std::move(next)); !kept) spdlog::error("{}", kept.error().text());
+          }
+          end_work(works_.at(uid), why);
+        });
   }
 
-  /// Makes sure that the files of a prepared claim are there, and answers.
   void hand_over(Work& work) {
     const CheckpointClaim& claim = *checkpoint_.find(work.key.uid);
-    if (auto written = files_.write(claim); !written) return end_work(work, std::move(written).error());
     std::vector<std::string> names;
     names.reserve(claim.devices.size());
     for (const ClaimDevice& device : claim.devices) names.push_back(device.device.name);
@@ -485,7 +432,7 @@ class Driver final : public ClaimDriver {
     if (auto kept = keep(std::move(next)); !kept) return end_work(work, std::move(kept).error());
     work.hostd = std::move(*hostd);
     work.hostd->send(unprepare_request(key), settings_.hostd_limit,
-                     [this, uid = key.uid, is_known](const Result<std::vector<PreparedDevice>>& undone) {
+                     [this, uid = key.uid, is_known](const Result<std::vector<api::PreparedDevice>>& undone) {
                        Work& asked = works_.at(uid);
                        // hostd fails only for a claim that its record has, or may have.
                        hostd_has_undone(asked, undone, is_known || asked.hostd->has_answered());
@@ -505,12 +452,10 @@ class Driver final : public ClaimDriver {
   /// hostd's record may have a claim that the checkpoint has lost. Without an answer of hostd, an unknown
   /// claim is most likely one that was never begun, and its pod may end. `ferry claims release` frees the
   /// others.
-  void hostd_has_undone(Work& work, const Result<std::vector<PreparedDevice>>& undone, bool is_known) {
+  void hostd_has_undone(Work& work, const Result<std::vector<api::PreparedDevice>>& undone, bool is_known) {
     if (!undone && (is_known || undone.error().code != Errc::unreachable))
       return end_work(work, undone.error());
     const std::string uid = work.key.uid;
-    if (auto removed = files_.remove([&](const std::string& of) { return of == uid; }); !removed)
-      return end_work(work, std::move(removed).error());
     Checkpoint next = checkpoint_;
     finish_unprepare(next, uid);
     if (auto kept = keep(std::move(next)); !kept) return end_work(work, std::move(kept).error());
@@ -523,21 +468,9 @@ class Driver final : public ClaimDriver {
     end_work(uid, std::vector<DeviceAnswer>());
   }
 
-  /// Removes files of unknown claims, after a start.
-  void tidy_files() {
-    const auto is_unknown = [this](const std::string& uid) { return checkpoint_.find(uid) == nullptr; };
-    if (auto removed = files_.remove(is_unknown); !removed)
-      spdlog::error("files of claims that have ended stay: {}", removed.error().text());
-    for (const CheckpointClaim& claim : checkpoint_.claims) {
-      if (claim.phase != CheckpointPhase::prepared) continue;
-      if (auto written = files_.write(claim); !written) spdlog::error("{}", written.error().text());
-    }
-  }
-
   const Parts parts_;
   const Settings settings_;
   const std::string pool_;
-  ClaimFolder files_;
   Checkpoint checkpoint_;
   std::map<std::string, Work> works_;  // by UID
   std::map<ClaimAction, std::deque<Queued>> queues_;

@@ -8,8 +8,9 @@
 //   3. record the intent in the checkpoint (checkpoint.h)
 //   4. ask hostd, which prepares all devices of the claim or none; if it refuses, have it undo the claim and
 //      remove the record. The record of a claim that was prepared before stays, as an intent
-//   5. record hostd's answer, write the files of the claim (claim_files.h), and answer the kubelet
-// Unprepare asks hostd to undo the claim, removes its files and then its record. It needs no API server.
+//   5. record that it is prepared, and answer the kubelet
+// Unprepare asks hostd to undo the claim, and removes its record. It needs no API server. hostd writes and
+// removes the files of a claim (api/claim_files.h).
 #pragma once
 
 #include <chrono>
@@ -29,7 +30,6 @@
 #include "common/result.h"
 #include "dra/checkpoint.h"
 #include "dra/claim.h"
-#include "dra/claim_files.h"
 #include "dra/slices/node_model.h"
 #include "hostfs/host_fs.h"
 
@@ -71,6 +71,15 @@ class ClaimEvents : Pinned {
   virtual void warned(const ClaimKey& claim, const std::string& sentence) = 0;
 };
 
+/// A device in the answer to the kubelet.
+struct DeviceAnswer {
+  std::string request;  ///< without the alternative
+  std::string pool;
+  std::string device;
+  std::vector<std::string> cdi_ids;  ///< the first device of a request has the request's metadata, too
+  bool operator==(const DeviceAnswer&) const = default;
+};
+
 /// The answer about one claim of a request.
 struct ClaimAnswer {
   std::string uid;
@@ -97,8 +106,6 @@ class ClaimDriver : Pinned {
     std::string node;  ///< the Node's name
     std::filesystem::path claims_file = api::kCheckpointFile;
     std::filesystem::path hostd_socket = api::kClaimSocket;
-    std::filesystem::path cdi_folder = "var/run/cdi";
-    std::filesystem::path metadata_folder = "var/lib/kubelet/plugins/gpu-ferry.io/metadata";
     /// The kubelet ends a call after 45 s and loses the answers about all of its claims. A claim that takes
     /// longer than this is answered with the error that its preparation goes on.
     std::chrono::milliseconds answer_within = std::chrono::seconds(30);
@@ -106,10 +113,8 @@ class ClaimDriver : Pinned {
     std::chrono::milliseconds hostd_limit = std::chrono::minutes(10);
   };
 
-  /// Reads the checkpoint, without the claims of another boot. Removes files of claims that it does not have,
-  /// and writes files of prepared claims that are missing or differ; these failures are logged, and the next
-  /// request of the kubelet tries again. Errors: the checkpoint cannot be read, or is malformed: then it is
-  /// not known which GPUs claims have.
+  /// Reads the checkpoint, without the claims of another boot. Errors: the checkpoint cannot be read, or is
+  /// malformed: then it is not known which GPUs claims have.
   static Result<std::unique_ptr<ClaimDriver>> open(const Parts& parts, Settings settings);
   /// Requests that are not answered yet stay so. hostd finishes its work, and the next process asks again.
   virtual ~ClaimDriver() = default;

@@ -76,10 +76,18 @@ CheckpointClaim names_of(const AllocatedClaim& claim) {
 }
 
 api::ClaimRequest prepare_request(const CheckpointClaim& claim) {
-  api::ClaimRequest out{
-      .action = api::ClaimAction::prepare, .claim = claim.uid, .space = claim.space, .name = claim.name};
-  for (const ClaimDevice& device : claim.devices)
+  api::ClaimRequest out{.action = api::ClaimAction::prepare,
+                        .claim = claim.uid,
+                        .space = claim.space,
+                        .name = claim.name,
+                        .pod_claim = claim.pod_claim};
+  for (const ClaimDevice& device : claim.devices) {
     out.devices.push_back({.gpu = device.gpu, .type = device.type, .placement = device.placement});
+    out.published.push_back({.request = device.request,
+                             .pool = device.pool,
+                             .name = device.device.name,
+                             .attributes = device.device.attributes});
+  }
   return out;
 }
 

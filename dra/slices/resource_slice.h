@@ -7,19 +7,17 @@
 #include <cstdint>
 #include <map>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "api/claim_request.h"
 #include "common/result.h"
 
 namespace ferry::dra {
 
-/// The value of an attribute. The API also has booleans and versions, which Ferry does not publish.
-using Attribute = std::variant<std::int64_t, std::string>;
-/// Values by the attribute's name. A name without a domain ("type") belongs to the driver's domain.
-using Attributes = std::map<std::string, Attribute>;
+using api::Attribute;
+using api::Attributes;
 /// Quantities by the counter's name, as whole numbers. Memory is in bytes.
 using Counters = std::map<std::string, std::uint64_t>;
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host/claims/claim_keeper.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <set>
 #include <utility>
@@ -11,6 +12,7 @@
 #include "host/desired_state.h"
 #include "host/node_observation.h"
 #include "hostfs/locks.h"
+#include "hostfs/stuck_writes.h"
 
 namespace ferry::host {
 namespace {
@@ -35,6 +37,19 @@ std::set<PciAddress> gpus_of(const api::ClaimRequest& request, const Claim* know
   for (const ClaimedDevice& device : known->devices)
     for (const ClaimedGpu& gpu : device.gpus) out.insert(gpu.address);
   return out;
+}
+
+/// True if an earlier write to a GPU of the claim has not returned: it may still have its effect, and the
+/// record knows what the GPU had before. True also if that cannot be read.
+bool may_still_change(const HostFs& host, const Claim& claim) {
+  const auto stuck = stuck_writes(host);
+  const auto is_of = [&](const StuckWrite& write) {
+    return !is_read(write) && std::ranges::any_of(claim.devices, [&](const ClaimedDevice& device) {
+      return std::ranges::any_of(device.gpus,
+                                 [&](const ClaimedGpu& gpu) { return concerns(write, gpu.address.text()); });
+    });
+  };
+  return !stuck || std::ranges::any_of(*stuck, is_of);
 }
 
 bool has_devices(const Claim& claim, const std::vector<api::RequestedDevice>& requested) {
@@ -65,7 +80,17 @@ std::string described(const Claim& claim) {
 
 ClaimKeeper::ClaimKeeper(HostFs& host, const NodeProbes& uses, MakeContext make_context,
                          ClaimSettings settings)
-    : host_(host), uses_(uses), make_context_(std::move(make_context)), settings_(std::move(settings)) {}
+    : host_(host),
+      uses_(uses),
+      make_context_(std::move(make_context)),
+      settings_(std::move(settings)),
+      files_(host_, settings_.metadata_folder) {}
+
+Result<> ClaimKeeper::tidy() {
+  const auto record = load_claim_record(host_);
+  if (!record) return fail(record.error());
+  return files_.remove([&](const std::string& uid) { return record->find(uid) == nullptr; });
+}
 
 ClaimKeeper::Answer ClaimKeeper::serve(const api::ClaimRequest& request) {
   const bool undoes = request.action == api::ClaimAction::unprepare;
@@ -132,18 +157,21 @@ ClaimKeeper::Answer ClaimKeeper::prepare(const api::ClaimRequest& request) {
     const vfio::PciFunction* const gpu = node->inventory.find(missing.gpu);
     return gpu != nullptr && gpu->sriov_numvfs >= missing.functions;
   });
-  if (known != nullptr && known->phase == ClaimPhase::done && is_intact(*known, *node))
-    return results_of(*known);
+  if (known != nullptr && known->phase == ClaimPhase::done && is_intact(*known, *node)) {
+    auto results = results_of(*known);
+    if (auto written = files_.write(request, results); !written) return fail(std::move(written).error());
+    return results;
+  }
 
   if (!allowed) return fail(allowed.error());
   if (known == nullptr) {
     auto planned = plan_claim(request, context, *node, *allowed, *record);
     if (!planned) return fail(std::move(planned).error());
-    return make_ready(context, std::move(*node), *allowed, *record, std::move(*planned), true);
+    return make_ready(request, context, std::move(*node), *allowed, *record, std::move(*planned), true);
   }
   if (auto still = check_still_for_dra(*known, *allowed); !still) return fail(std::move(still).error());
   Claim claim = *known;
-  return make_ready(context, std::move(*node), *allowed, *record, std::move(claim), false);
+  return make_ready(request, context, std::move(*node), *allowed, *record, std::move(claim), false);
 }
 
 Result<ClaimPolicy> ClaimKeeper::read_policy() const {
@@ -158,9 +186,9 @@ Result<ClaimPolicy> ClaimKeeper::read_policy() const {
   return out;
 }
 
-ClaimKeeper::Answer ClaimKeeper::make_ready(const NodeContext& context, ScannedNode node,
-                                            const ClaimPolicy& policy, ClaimRecord& record, Claim claim,
-                                            bool is_new) {
+ClaimKeeper::Answer ClaimKeeper::make_ready(const api::ClaimRequest& request, const NodeContext& context,
+                                            ScannedNode node, const ClaimPolicy& policy, ClaimRecord& record,
+                                            Claim claim, bool is_new) {
   claim.phase = ClaimPhase::intent;
   const Claim* const known = record.find(claim.uid);
   if (known == nullptr || *known != claim) {
@@ -183,22 +211,30 @@ ClaimKeeper::Answer ClaimKeeper::make_ready(const NodeContext& context, ScannedN
     if (!result) return failed(i + 1, std::move(result).error());
     claim.devices[i].result = std::move(*result);
   }
+  auto results = results_of(claim);
+  if (auto written = files_.write(request, results); !written)
+    return failed(claim.devices.size(), std::move(written).error());
   claim.phase = ClaimPhase::done;
   record.put(claim);
   // Without the record the claim is still an intent, which the next request finishes.
   if (auto stored = store_claim_record(host_, record); !stored) return fail(std::move(stored).error());
   spdlog::info("{} is prepared: {}", claim.label(), described(claim));
-  return results_of(claim);
+  return results;
+}
+
+Result<> ClaimKeeper::remove_files(const std::string& uid) {
+  return files_.remove([&](const std::string& of) { return of == uid; });
 }
 
 Error ClaimKeeper::give_up(const NodeContext& context, ClaimRecord& record, const Claim& claim,
                            std::size_t devices, Error why) {
-  if (const auto undone = undo(context, record, claim, devices); !undone) {
+  auto undone = undo(context, record, claim, devices);
+  if (undone) undone = remove_files(claim.uid);
+  if (!undone) {
     why.message += "; it could not be undone: " + undone.error().message;
     return why;
   }
-  // A write that returns later may still have its effect.
-  if (why.code == Errc::stuck) return why;
+  if (why.code == Errc::stuck || may_still_change(host_, claim)) return why;
   record.remove(claim.uid);
   if (const auto stored = store_claim_record(host_, record); !stored)
     why.message += "; " + stored.error().message;
@@ -230,6 +266,7 @@ Result<> ClaimKeeper::unprepare(const std::string& uid) {
   if (!plain) return fail(std::move(plain).error());
   const NodeContext context = with_gpus(std::move(*plain), gpus_of(api::ClaimRequest(), &claim));
   if (auto undone = undo(context, *record, claim, claim.devices.size()); !undone) return undone;
+  if (auto removed = remove_files(uid); !removed) return removed;
   record->remove(uid);
   if (auto stored = store_claim_record(host_, *record); !stored) return stored;
   spdlog::info("{} is undone: {}", claim.label(), described(claim));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Serves the requests of `ferry dra` about ResourceClaims (api/claim_request.h), and those of `ferry claims
-// release`. A claim is prepared as a whole, or undone as a whole.
+// release`. A claim is prepared as a whole, or undone as a whole. Its files (api/claim_files.h) are written
+// once its devices are ready, and removed once they are undone.
 //
 // The record of claims (claim_record.h) has a claim before the first write to the host for it, and as done
 // after the last one. A repeated request goes on from the record: a claim that is done gets the same answer
@@ -21,6 +22,7 @@
 #include "common/pinned.h"
 #include "common/result.h"
 #include "host/claims/claim_devices.h"
+#include "host/claims/claim_folder.h"
 #include "host/claims/claim_record.h"
 #include "host/gpu_conditions.h"
 #include "host/node_apply.h"
@@ -36,6 +38,8 @@ struct ClaimSettings {
   std::filesystem::path claimable_file = api::kClaimableGpusFile;
   std::filesystem::path advertised_file = api::kAdvertisedFile;
   std::filesystem::path plugin_liveness = api::kPluginLiveness;
+  /// For files that are mounted into containers. `ferry dra` must not be able to write it or its parents.
+  std::filesystem::path metadata_folder = kClaimMetadataFolder;
   std::chrono::milliseconds lock_patience = std::chrono::seconds(30);
 };
 
@@ -53,6 +57,9 @@ class ClaimKeeper : Pinned {
   /// then, unless nothing was done or the error says that it could not be undone.
   Answer serve(const api::ClaimRequest& request);
 
+  /// Removes the files of claims that the record does not have, such as those of an earlier boot.
+  Result<> tidy();
+
   /// The claim of the record, if no program uses its devices now; without the node's lock. Absent: there is
   /// no such claim. Errors: Errc::refused, with the user of a device; those of the record and of the scan.
   Result<std::optional<Claim>> find_unused(const std::string& uid) const;
@@ -62,9 +69,10 @@ class ClaimKeeper : Pinned {
   Answer prepare(const api::ClaimRequest& request);
   /// Errors: kClaimableGpusFile cannot be read. An unreadable desired.json lets no device user be quiesced.
   Result<ClaimPolicy> read_policy() const;
-  Answer make_ready(const NodeContext& context, ScannedNode node, const ClaimPolicy& policy,
-                    ClaimRecord& record, Claim claim, bool is_new);
+  Answer make_ready(const api::ClaimRequest& request, const NodeContext& context, ScannedNode node,
+                    const ClaimPolicy& policy, ClaimRecord& record, Claim claim, bool is_new);
   Result<> unprepare(const std::string& uid);
+  Result<> remove_files(const std::string& uid);
   /// Undoes these devices of a claim, the last one first. Returns the first error, after it has tried all.
   static Result<> undo(const NodeContext& context, ClaimRecord& record, const Claim& claim,
                        std::size_t devices);
@@ -77,6 +85,7 @@ class ClaimKeeper : Pinned {
   const NodeProbes uses_;
   const MakeContext make_context_;
   const ClaimSettings settings_;
+  ClaimFolder files_;
 };
 
 }  // namespace ferry::host

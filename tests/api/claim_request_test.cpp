@@ -32,7 +32,12 @@ ClaimRequest some_request() {
           .space = "studio",
           .name = "render-a",
           .devices = {{.gpu = at("0000:3b:00.0")},
-                      {.gpu = at("10000:af:00.0"), .type = "nvidia-1150", .placement = 4U}}};
+                      {.gpu = at("10000:af:00.0"), .type = "nvidia-1150", .placement = 4U}},
+          .published = {{.request = "card",
+                         .pool = "node7/gpu-ferry",
+                         .name = "whole-a",
+                         .attributes = {{"numaNode", 1}, {"type", "whole"}}},
+                        {.request = "small/first", .pool = "node7/gpu-ferry", .name = "vgpu-b"}}};
 }
 
 std::vector<PreparedDevice> some_devices() {
@@ -49,13 +54,16 @@ std::string with(std::string text, const std::string& from, const std::string& t
 }
 
 TEST(ClaimRequestText, HasTheFormOfItsHeader) {
-  EXPECT_EQ(claim_request_text(some_request()),
-            R"({"version":1,"action":"prepare","claim":"5be0c3aa-2f4d-4a3e-8d55-9d1f5a0c7711",)"
-            R"("namespace":"studio","name":"render-a","devices":[)"
-            R"({"gpu":"0000:3b:00.0","type":null,"placement":null},)"
-            R"({"gpu":"10000:af:00.0","type":"nvidia-1150","placement":4}]})");
+  EXPECT_EQ(
+      claim_request_text(some_request()),
+      R"({"version":2,"action":"prepare","claim":"5be0c3aa-2f4d-4a3e-8d55-9d1f5a0c7711",)"
+      R"("namespace":"studio","name":"render-a","pod_claim":null,"devices":[)"
+      R"({"gpu":"0000:3b:00.0","type":null,"placement":null,"request":"card","pool":"node7/gpu-ferry",)"
+      R"("name":"whole-a","attributes":[{"name":"numaNode","int":1},{"name":"type","string":"whole"}]},)"
+      R"({"gpu":"10000:af:00.0","type":"nvidia-1150","placement":4,"request":"small/first",)"
+      R"("pool":"node7/gpu-ferry","name":"vgpu-b","attributes":[]}]})");
   EXPECT_EQ(claim_answer_text(some_devices()),
-            R"({"version":1,"devices":[{"mdev_uuid":null,"function":"0000:3b:00.0","nodes":[)"
+            R"({"version":2,"devices":[{"mdev_uuid":null,"function":"0000:3b:00.0","nodes":[)"
             R"({"path":"/dev/vfio/vfio","mode":438},{"path":"/dev/vfio/57","mode":null}]},)"
             R"({"mdev_uuid":"b7064fe1-6802-5216-8eb4-f5580c656c4f","function":null,"nodes":[)"
             R"({"path":"/dev/vfio/60","mode":null}]}]})");
@@ -63,6 +71,9 @@ TEST(ClaimRequestText, HasTheFormOfItsHeader) {
 
 TEST(ClaimRequestText, ReadsBackAsItself) {
   EXPECT_EQ(must(read_claim_request(claim_request_text(some_request()))), some_request());
+  ClaimRequest of_template = some_request();
+  of_template.pod_claim = "gpu";
+  EXPECT_EQ(must(read_claim_request(claim_request_text(of_template))), of_template);
   const ClaimRequest undo{
       .action = ClaimAction::unprepare, .claim = kUid, .space = "studio", .name = "render.a"};
   EXPECT_EQ(must(read_claim_request(claim_request_text(undo))), undo);
@@ -74,10 +85,14 @@ TEST(ClaimRequestText, OfAnotherFormIsRefusedWithTheKey) {
   const std::string text = claim_request_text(some_request());
   const std::string uid = kUid;
   std::string many = R"("devices":[)";
-  for (int i = 0; i < 31; ++i) many += R"({"gpu":"0000:01:00.0"},)";
+  for (int i = 0; i < 31; ++i)
+    many += R"({"gpu":"0000:01:00.0","request":"r","pool":"p","name":"n)" + std::to_string(i) +
+            R"(","attributes":[]},)";
+  std::string many_attributes = R"("attributes":[)";
+  for (int i = 0; i < 32; ++i) many_attributes += R"({"name":"a)" + std::to_string(i) + R"(","int":1},)";
   for (const auto& [from, to, message] : std::vector<std::tuple<std::string, std::string, std::string>>{
            {R"({"version")", R"([{"version")", "not JSON"},
-           {R"("version":1)", R"("version":2)", "version: expected 1, found 2"},
+           {R"("version":2)", R"("version":1)", "version: expected 2, found 1"},
            {R"("prepare")", R"("destroy")", "action: 'destroy' is none of its words"},
            {R"("action":"prepare")", R"("action":"unprepare")", "devices: expected none"},
            {R"("action":)", R"("act":)", "action: the key is missing"},
@@ -103,6 +118,27 @@ TEST(ClaimRequestText, OfAnotherFormIsRefusedWithTheKey) {
            {"0000:3b:00.0", "../../x", "devices[0].gpu: it is not a PCI address"},
            {R"("type":null,"placement":null)", R"("type":null,"placement":1)",
             "devices[0].placement: a whole device has none"},
+           {R"("pod_claim":null)", R"("pod_claim":"../gpu")",
+            "pod_claim: it cannot be a pod's name of a claim"},
+           {R"("request":"card")", R"("request":"../card")",
+            "devices[0].request: it cannot be the name of a request"},
+           {R"("request":"card")", R"("request":"a/b/c")",
+            "devices[0].request: it cannot be the name of a request"},
+           {R"("request":"card")", R"("request":"a/")",
+            "devices[0].request: it cannot be the name of a request"},
+           {R"("request":"card",)", "", "devices[0].request: the key is missing"},
+           {R"("pool":"node7/gpu-ferry")", R"("pool":"/")",
+            "devices[0].pool: it cannot be the name of a pool"},
+           {R"("name":"whole-a")", R"("name":"whole_a")",
+            "devices[0].name: it cannot be the name of a device"},
+           {R"("name":"whole-a")", R"("name":"vgpu-b")", "devices[1].name: two devices have it"},
+           {R"("attributes":[)", R"("attributes":[{"name":"a b","int":1},)",
+            "devices[0].attributes[0].name: it cannot be the name of an attribute"},
+           {R"("attributes":[)", R"("attributes":[{"name":"a","bool":true},)",
+            "devices[0].attributes[0].string: the key is missing"},
+           {R"("string":"whole")", R"("string":")" + std::string(65, 'w') + '"',
+            "devices[0].attributes[1].string: it is too long"},
+           {R"("attributes":[)", many_attributes, "devices[0].attributes: there are too many"},
            {R"("placement":4)", R"("placement":-4)", "devices[1].placement: expected a number from 0 on"},
            {R"("placement":4)", R"("placement":4.5)", "devices[1].placement: expected a number from 0 on"},
            {"nvidia-1150", "nvidia/1150", "devices[1].type: it cannot be the ID of a vGPU type"},
@@ -121,7 +157,7 @@ TEST(ClaimRequestText, OfAnotherFormIsRefusedWithTheKey) {
 TEST(ClaimAnswerText, OfAnotherFormIsRefusedWithTheKey) {
   const std::string text = claim_answer_text(some_devices());
   for (const auto& [from, to, message] : std::vector<std::tuple<std::string, std::string, std::string>>{
-           {R"("version":1)", R"("version":"1")", "version: expected 1, found no number"},
+           {R"("version":2)", R"("version":"2")", "version: expected 2, found no number"},
            {R"("devices":[)", R"("devices":{},"more":[)", "devices: expected a list"},
            {"b7064fe1", "B7064fe1", "devices[1].mdev_uuid: expected a UUID"},
            {"b7064fe1-", "b7064fe10", "devices[1].mdev_uuid: expected a UUID"},
@@ -139,12 +175,12 @@ TEST(ClaimAnswerText, OfAnotherFormIsRefusedWithTheKey) {
     EXPECT_EQ(read.error().code, Errc::malformed_host);
     EXPECT_EQ(read.error().message, "the answer of hostd: " + message);
   }
-  for (const char* const broken : {R"({"version":1,"error":{"code":"lost","message":"m"}})",
-                                   R"({"version":1,"error":{"code":"failed"}})",
-                                   R"({"version":1,"error":{"code":"errno","message":"m"}})",
-                                   R"({"version":1,"error":{"code":"errno","errno":0,"message":"m"}})",
-                                   R"({"version":1,"error":{"code":"errno","errno":4096,"message":"m"}})",
-                                   R"({"version":1,"error":7})", R"({"version":1})", "[]", ""}) {
+  for (const char* const broken : {R"({"version":2,"error":{"code":"lost","message":"m"}})",
+                                   R"({"version":2,"error":{"code":"failed"}})",
+                                   R"({"version":2,"error":{"code":"errno","message":"m"}})",
+                                   R"({"version":2,"error":{"code":"errno","errno":0,"message":"m"}})",
+                                   R"({"version":2,"error":{"code":"errno","errno":4096,"message":"m"}})",
+                                   R"({"version":2,"error":7})", R"({"version":2})", "[]", ""}) {
     const auto read = read_claim_answer(broken);
     ASSERT_FALSE(read) << broken;
     EXPECT_EQ(read.error().code, Errc::malformed_host) << broken;

@@ -272,9 +272,8 @@ class RightsTest(unittest.TestCase):
                 given = {word.split("=")[1] for word in hostd["args"] if word.startswith("--dra-folder=")}
                 written = {one["mountPath"].removeprefix("/host") for one in containers["dra"]["volumeMounts"]
                            if not one.get("readOnly")}
-                # hostd makes the folder of the checkpoint itself. /var/run is a link to /run on each host.
-                self.assertEqual({folder.replace("/run/cdi", "/var/run/cdi") for folder in given},
-                                 written - {"/run/ferry/dra"})
+                # hostd makes the folder of the checkpoint itself.
+                self.assertEqual(given, written - {"/run/ferry/dra"})
                 mounted = {one["mountPath"] for one in hostd["volumeMounts"] if not one.get("readOnly")}
                 self.assertLessEqual({f"/host{folder}" for folder in given}, mounted)
                 group = chart.pod_of(objects, "dra")["spec"]["securityContext"]["runAsGroup"]
@@ -282,6 +281,11 @@ class RightsTest(unittest.TestCase):
                 kubelet = (values.get("hostPaths") or {}).get("kubelet", "/var/lib/kubelet")
                 self.assertIn(f"--kubelet-dir={kubelet}", containers["dra"]["args"])
                 self.assertIn(f"{kubelet}/plugins_registry", given)
+                # A writer of these, or of a folder above one, could have root run a program or read a file.
+                for folder in (f"{kubelet}/plugins/gpu-ferry.io.hostd", "/run/cdi"):
+                    self.assertIn(f"/host{folder}", mounted)
+                    self.assertFalse([one for one in written if f"{folder}/".startswith(one.replace("/var/run/", "/run/") + "/")], folder)
+                self.assertIn(f"--claim-metadata={kubelet}/plugins/gpu-ferry.io.hostd", hostd["args"])
 
     def test_hostd_gives_the_agent_each_folder_that_it_writes(self) -> None:
         for file in chart.SAMPLES:

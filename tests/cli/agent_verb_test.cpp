@@ -230,12 +230,12 @@ TEST_F(AgentVerb, BecomesTheProgramWithAllItsArguments) {
 TEST_F(AgentVerb, AndTheVerbForClaimsBecomesItsProgram) {
   const std::string absent = path("kubeconfig");
   const auto there = run_ferry({"--host-root=" + scratch_.path().string(), "dra", "--node-name=n1",
-                                "--kubelet-dir=/data/kubelet", "--cdi-dir=/etc/cdi", "--pod-uid=u",
-                                "--context=c", "--log-level=error", "--kubeconfig=" + absent});
+                                "--kubelet-dir=/data/kubelet", "--pod-uid=u", "--context=c",
+                                "--log-level=error", "--kubeconfig=" + absent});
   EXPECT_EQ(there.status, 2);
   EXPECT_THAT(there.err, AllOf(HasSubstr("ferry-dra: "), HasSubstr(absent)));
   EXPECT_THAT(run_ferry({"dra", "--kubeconfig", absent}).err, HasSubstr("--node-name is required"));
-  EXPECT_THAT(run_ferry({"dra", "--cdi-dir", "cdi"}).err,
+  EXPECT_THAT(run_ferry({"dra", "--kubelet-dir", "kubelet"}).err,
               AllOf(HasSubstr("ferry: "), HasSubstr("no absolute path")))
       << "before the program changes";
 }

@@ -30,8 +30,7 @@ dra::CheckpointClaim claim_with_two() {
   whole.gpu = {.domain = 0, .bus = 0x3b, .device = 0, .function = 0};
   whole.device.name = "whole-0000-3b-00-0";
   whole.device.attributes = {{dra::kType, std::string(dra::kWhole)}, {"profile", std::string()}};
-  whole.result.function = whole.gpu;
-  whole.result.nodes = {{.path = "/dev/vfio/57"}};
+  whole.id = whole.gpu.text();
   dra::ClaimDevice vgpu;
   vgpu.request = "second";
   vgpu.pool = "node7/gpu-ferry";
@@ -40,8 +39,7 @@ dra::CheckpointClaim claim_with_two() {
   vgpu.device.name = "vgpu-0000-af-00-0-1150-0";
   vgpu.device.attributes = {{dra::kType, std::string(dra::kVgpu)},
                             {"profile", std::string("NVIDIA L40S-6Q")}};
-  vgpu.result.mdev_uuid = "b7064fe1-6802-5216-8eb4-f5580c656c4f";
-  vgpu.result.nodes = {{.path = "/dev/vfio/58"}};
+  vgpu.id = "b7064fe1-6802-5216-8eb4-f5580c656c4f";
   claim.devices = {whole, vgpu};
   return claim;
 }

@@ -137,10 +137,5 @@ TEST(AllocatedClaim, IsNeverReadFromSomethingElse) {
     EXPECT_EQ(read_allocated_claim(claim(), bad, kPool).error().code, Errc::malformed_host) << bad.uid;
 }
 
-TEST(AllocatedClaim, ItsMainRequestHasNoAlternative) {
-  EXPECT_EQ(main_request("card"), "card");
-  EXPECT_EQ(main_request("card/small"), "card");
-}
-
 }  // namespace
 }  // namespace ferry::dra

@@ -186,12 +186,9 @@ class ClaimsFixture : public testing::Test {
   dra::Checkpoint on_disk() const {
     return must(dra::read_checkpoint(must(host.read_file(settings.claims_file))));
   }
+
   std::vector<std::string> names_in(const std::filesystem::path& folder) const {
     return host.list(folder).value_or(std::vector<std::string>());
-  }
-  bool has_files(const std::string& uid) const {
-    return host.exists(settings.cdi_folder / dra::claim_cdi_file(uid)) &&
-           host.exists(settings.metadata_folder / dra::metadata_path(uid, "card"));
   }
 
   ScratchDirectory root;

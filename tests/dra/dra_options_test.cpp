@@ -26,7 +26,6 @@ DraProgramOptions parse(std::vector<std::string> words) {
 TEST(DraOptions, ReachTheProgramAsTheyWereGiven) {
   const DraProgramOptions given{.node = "gpu-1",
                                 .kubelet_folder = "/data/kubelet of a test",
-                                .cdi_folder = "/etc/cdi",
                                 .pod_uid = "-1",
                                 .kubeconfig = "config",
                                 .context = "lab"};
@@ -39,13 +38,11 @@ TEST(DraOptions, ReachTheProgramAsTheyWereGiven) {
 
 TEST(DraOptions, ThoseThatAreNotGivenAreLeftToTheEnvironment) {
   const auto words = words_of(parse({}));
-  EXPECT_THAT(words, SizeIs(2));
+  EXPECT_THAT(words, SizeIs(1));
   EXPECT_THAT(words, Contains("--kubelet-dir=/var/lib/kubelet"));
-  EXPECT_THAT(words, Contains("--cdi-dir=/var/run/cdi"));
 }
 
 TEST(DraOptions, FoldersOfTheHostAreAbsolute) {
-  EXPECT_THROW(parse({"--cdi-dir=cdi"}), CLI::ValidationError);
   EXPECT_THROW(parse({"--kubelet-dir=var/lib/kubelet"}), CLI::ValidationError);
 }
 

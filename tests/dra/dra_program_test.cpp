@@ -51,7 +51,6 @@ class DraProgramTest : public testing::Test {
     DraProgramOptions options;
     options.node = "node7";
     options.kubelet_folder = "/kubelet";
-    options.cdi_folder = "/cdi";
     DraProgram program(
         *loop, host, server, [] { return 0.5; }, options);
     std::stop_source stop;

@@ -193,7 +193,7 @@ TEST_F(DraServerTest, ServesBothVersions) {
     EXPECT_EQ(claim.devices(0).pool_name(), "node7/gpu-ferry");
     EXPECT_EQ(claim.devices(0).device_name(), kWhole);
     EXPECT_THAT(claim.devices(0).cdi_device_ids(),
-                ElementsAre(claim_cdi_id(good.uid, kWhole), metadata_cdi_id(good.uid, "card")));
+                ElementsAre(api::claim_cdi_id(good.uid, kWhole), api::metadata_cdi_id(good.uid, "card")));
     EXPECT_FALSE(claim.devices(0).has_share_id());
     EXPECT_THAT(prepared.claims().at(missing.uid).error(), HasSubstr("there is no such ResourceClaim"));
 

@@ -78,6 +78,7 @@ class EveryChangeForAClaim : public testing::TestWithParam<Case> {
     EXPECT_EQ(node.state(), before_);
     EXPECT_THAT(node.record().claims, IsEmpty());
     EXPECT_THAT(node.undo_journals(), IsEmpty());
+    EXPECT_THAT(node.files(), IsEmpty());
   }
 
   std::string before_;

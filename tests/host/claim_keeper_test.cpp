@@ -43,6 +43,7 @@ class ClaimKeeperTest : public testing::Test, protected ClaimNode {
     EXPECT_EQ(state(), before_);
     EXPECT_THAT(record().claims, IsEmpty());
     EXPECT_THAT(undo_journals(), IsEmpty());
+    EXPECT_THAT(files(), IsEmpty());
   }
   static std::vector<std::string> paths_of(const api::PreparedDevice& device) {
     std::vector<std::string> out;
@@ -65,6 +66,63 @@ class ClaimKeeperTest : public testing::Test, protected ClaimNode {
 
 vfio::DeviceUser tenant() {
   return {.kind = vfio::DeviceUser::Kind::virtual_machine, .name = "tenant", .pid = 412, .what = "its group"};
+}
+
+TEST_F(ClaimKeeperTest, WritesTheFilesByWhichAContainerGetsTheDevices) {
+  const auto devices = must(prepare("a", {whole(kWhole)}));
+  const auto expected = api::claim_files(request("a", {whole(kWhole)}), devices, kClaimMetadataFolder);
+  EXPECT_THAT(files(), SizeIs(expected.size()));
+  for (const api::ClaimFile& file : expected) EXPECT_EQ(must(kernel.read_file(file.path)), file.text);
+
+  kernel.forget_changes();
+  must(prepare("a", {whole(kWhole)}));
+  EXPECT_THAT(kernel.changes(), IsEmpty()) << "a repeat writes nothing";
+  // One is gone, one is another, and one has become a link.
+  must(kernel.remove_file(expected[0].path));
+  kernel.file(expected[1].path, "{}");
+  kernel.file("etc/shadow", "root:*");
+  must(kernel.remove_file(expected[2].path));
+  std::filesystem::create_symlink("/etc/shadow", kernel.root() / expected[2].path);
+  must(prepare("a", {whole(kWhole)}));
+  for (const api::ClaimFile& file : expected)
+    EXPECT_EQ(must(kernel.read_file(file.path, HostFs::Links::refused)), file.text);
+  EXPECT_EQ(must(kernel.read_file("etc/shadow")), "root:*");
+
+  users.held["0000:05:00.0"] = tenant();
+  refuses(unprepare("a"), "VM tenant (pid 412)");
+  EXPECT_THAT(files(), SizeIs(expected.size())) << "its container may start again";
+  users.held.clear();
+  must(unprepare("a"));
+  nothing_is_left();
+}
+
+TEST_F(ClaimKeeperTest, RemovesTheFilesOfUnknownClaimsAlone) {
+  must(prepare("a", {whole(kWhole)}));
+  const auto present = files();
+  const std::vector<std::string> theirs = {
+      "run/cdi/gpu.nvidia.com-claim_gone.json", "run/cdi/nvidia.com-pgpu.yaml",
+      "var/lib/kubelet/plugins/gpu-ferry.io.hostd/other", "var/lib/kubelet/plugins/gpu-ferry.io/dra.sock"};
+  for (const std::string& file : theirs) kernel.file(file, "theirs");
+  for (const char* file :
+       {"run/cdi/gpu-ferry.io-claim_gone.json", "run/cdi/gpu-ferry.io_metadata_gone_card.json",
+        "var/lib/kubelet/plugins/gpu-ferry.io.hostd/gone_card.json"})
+    kernel.file(file, "{}");
+  must(keeper.tidy());
+  for (const std::string& file : theirs) EXPECT_TRUE(kernel.exists(file)) << file;
+  EXPECT_THAT(files(), SizeIs(present.size() + 3));
+  for (const std::string& file : present) EXPECT_TRUE(kernel.exists(file)) << file;
+}
+
+TEST_F(ClaimKeeperTest, UndoesAClaimWhoseFilesCannotBeWritten) {
+  kernel.file("run/cdi", "no folder");
+  const auto answer = prepare("a", {whole(kWhole)});
+  ASSERT_FALSE(answer);
+  EXPECT_THAT(answer.error().message, HasSubstr("/run/cdi: Not a directory"));
+  EXPECT_EQ(state(), before_);
+  must(kernel.remove_file("run/cdi"));
+  must(prepare("a", {whole(kWhole)}));
+  must(unprepare("a"));
+  nothing_is_left();
 }
 
 TEST_F(ClaimKeeperTest, BindsAWholeGroupAndGivesItBack) {

@@ -102,11 +102,15 @@ class ClaimNode {
     return {.gpu = at(gpu), .type = type};
   }
   static api::ClaimRequest request(const std::string& uid, std::vector<api::RequestedDevice> devices) {
-    return {.action = api::ClaimAction::prepare,
-            .claim = uid,
-            .space = "studio",
-            .name = "render-" + uid,
-            .devices = std::move(devices)};
+    api::ClaimRequest out{.action = api::ClaimAction::prepare,
+                          .claim = uid,
+                          .space = "studio",
+                          .name = "render-" + uid,
+                          .devices = std::move(devices)};
+    for (std::size_t i = 0; i < out.devices.size(); ++i)
+      out.published.push_back(
+          {.request = "card", .pool = "node7/gpu-ferry", .name = "device-" + std::to_string(i)});
+    return out;
   }
   ClaimKeeper::Answer prepare(const std::string& uid, std::vector<api::RequestedDevice> devices) {
     return keeper.serve(request(uid, std::move(devices)));
@@ -133,11 +137,21 @@ class ClaimNode {
     if (gpu == kVendor) return vendor.devices_on(gpu);
     return gpu == kMdev ? mdev.devices_on(gpu) : std::vector<std::string>();
   }
+  /// The files of claims, in both folders.
+  std::vector<std::string> files() const {
+    std::vector<std::string> out;
+    for (const char* folder : {api::kCdiFolder, kClaimMetadataFolder})
+      for (const std::string& name : kernel.list(folder).value_or(std::vector<std::string>()))
+        out.push_back(std::string(folder) + "/" + name);
+    return out;
+  }
   /// Writes to sysfs, and loaded modules.
   std::size_t host_changes() const {
-    return static_cast<std::size_t>(std::ranges::count_if(
-        kernel.changes(),
-        [](const test::HostChange& change) { return change.path.find("run/ferry") == std::string::npos; }));
+    return static_cast<std::size_t>(
+        std::ranges::count_if(kernel.changes(), [](const test::HostChange& change) {
+          const auto has = [&](const char* folder) { return change.path.find(folder) != std::string::npos; };
+          return !has("run/ferry") && !has(api::kCdiFolder) && !has(kClaimMetadataFolder);
+        }));
   }
   std::vector<std::string> undo_journals() const {
     return kernel.list("run/ferry/hostd/moves").value_or(std::vector<std::string>());

@@ -90,11 +90,15 @@ spec:
 gpu-ferry.io
 {{- end }}
 
-{{/* The folders of the host that hostd gives to the group of `ferry dra`: the kubelet's, which root makes, and the one of CDI. */}}
+{{/* The kubelet's folders that hostd gives to the group of `ferry dra`. */}}
 {{- define "ferry.draFolders" -}}
 {{ .Values.hostPaths.kubelet }}/plugins/{{ include "ferry.draDriver" . }}
 {{ .Values.hostPaths.kubelet }}/plugins_registry
-/run/cdi
+{{- end }}
+
+{{/* hostd's folder for the metadata of claims, whose parents `ferry dra` cannot write either. */}}
+{{- define "ferry.claimMetadata" -}}
+{{ .Values.hostPaths.kubelet }}/plugins/{{ include "ferry.draDriver" . }}.hostd
 {{- end }}
 
 {{- define "ferry.labels" -}}

@@ -22,8 +22,9 @@ uid() { echo "5be0c3aa-2f4d-4a3e-8d55-$(md5sum <<< "$1" | head -c 12)"; } # CLAI
 
 request() { # ACTION CLAIM [ADDRESS[=TYPE]]...
   jq -nc --arg action "$1" --arg name "$2" --arg uid "$(uid "$2")" \
-    '{version: 1, action: $action, claim: $uid, namespace: "studio", name: $name,
-      devices: [$ARGS.positional[] | split("=") | {gpu: .[0], type: .[1], placement: null}]}' --args "${@:3}"
+    '{version: 2, action: $action, claim: $uid, namespace: "studio", name: $name,
+      devices: [$ARGS.positional | to_entries[] | .key as $at | .value | split("=") |
+        {gpu: .[0], type: .[1], placement: null, request: "card", pool: "node/gpu-ferry", name: "device-\($at)", attributes: []}]}' --args "${@:3}"
 }
 
 prepare() { request prepare "$@" | "${dra[@]}" claim-request; }           # CLAIM ADDRESS[=TYPE]...

@@ -194,7 +194,7 @@ class ListedNode:
         self.name, self.pool = name, f"{name}/gpu-ferry"
         self.gpus: list[dict[str, Any]] = []
         root = pathlib.Path("/run") / name
-        for folder in ("run/ferry/claims", "run/ferry/dra", f"var/lib/kubelet/plugins/{DRIVER}", "var/run/cdi",
+        for folder in ("run/ferry/claims", "run/ferry/dra", f"var/lib/kubelet/plugins/{DRIVER}",
                        "var/lib/kubelet/plugins_registry", "proc/sys/kernel/random"):
             (root / folder).mkdir(parents=True)
         (root / "proc/sys/kernel/random/boot_id").write_text("0e7c1a52-6b7e-4d0c-9c55-3f1f8e0a9b11\n")

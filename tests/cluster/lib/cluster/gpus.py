@@ -33,7 +33,7 @@ class Host:
                        "sys/module/vfio_pci/drivers"):
             (root / folder).mkdir(parents=True)
         (root / "sys/module/vfio_pci/drivers/pci:vfio-pci").symlink_to("../../../bus/pci/drivers/vfio-pci")
-        for folder in ("dev/vfio", "var/lib/kubelet", "var/run/cdi"):
+        for folder in ("dev/vfio", "var/lib/kubelet", "run/cdi", "var/run/cdi"):
             pathlib.Path("/", folder).mkdir(exist_ok=True)
             (root / folder).mkdir(parents=True)
             subprocess.run(["mount", "--bind", f"/{folder}", str(root / folder)], check=True)

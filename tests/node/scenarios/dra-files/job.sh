@@ -8,7 +8,7 @@ registry=/var/lib/kubelet/plugins_registry
 mkdir -p $logs /var/lib/ferry $plugin_folder $registry /run/cdi
 # shellcheck source=../dra/lib.sh
 . /mnt/tests/scenarios/dra/lib.sh
-dra_folders=("$plugin_folder" "$registry" /run/cdi)
+dra_folders=("$plugin_folder" "$registry")
 names=(whole mediated vendor) # of the claims
 
 echo 2 > "$(pf l40s-vfio)/sriov_numvfs"
@@ -95,10 +95,16 @@ $function 1153" "$(vgpus)"
 expect_equal "nodes of the GPU" "/dev/vfio/vfio /dev/vfio/$(group gpu)" "$(nodes_of whole)"
 expect_equal "nodes of the mediated device" "/dev/vfio/vfio /dev/vfio/$(group_of "$uuid")" "$(nodes_of mediated)"
 expect_equal "nodes of the virtual function" "/dev/vfio/vfio /dev/vfio/$(group_of "$function")" "$(nodes_of vendor)"
-files() { find /run/cdi $plugin_folder/metadata -type f | sort; }
+metadata_folder=$plugin_folder.hostd
+files() { find /run/cdi $metadata_folder -type f | sort; }
 files > /run/files
 evidence "the files" "$(< /run/files)"
 expect_equal "how many there are" 9 "$(wc -l < /run/files)"
+for folder in /run/cdi $metadata_folder $plugin_folder/..; do
+  expect_status "ferry dra writes no file in $folder" 1 "${dra[@]}" touch $folder/file
+done
+mapfile -t made < /run/files
+expect_equal "the files are root's" root "$(stat -c %U "${made[@]}" | sort -u)"
 
 step "a VM starts from the files of its claims alone"
 jq -r '.[].devices[].cdi_device_ids[]' /run/answer > /run/cdi-ids

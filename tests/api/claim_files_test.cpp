@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "dra/claim_files.h"
+#include "api/claim_files.h"
 
 #include <array>
 #include <filesystem>
@@ -11,40 +11,49 @@
 #include <nlohmann/json.hpp>
 
 #include "hostfs/cdi_registry.h"
-#include "tests/dra/some_gpus.h"
+#include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 
-namespace ferry::dra {
+namespace ferry::api {
 namespace {
 
 using nlohmann::json;
-using test::at;
 using testing::ElementsAre;
 using testing::IsEmpty;
 
 constexpr const char* kUid = "5be0c3aa-2f4d-4a3e-8d55-9d1f5a0c7711";
-constexpr const char* kFolder = "/var/lib/kubelet/plugins/gpu-ferry.io/metadata";
+constexpr const char* kFolder = "var/lib/kubelet/plugins/gpu-ferry.io.hostd";
 
-ClaimDevice whole(const std::string& request, const std::string& address, const std::string& group) {
-  return {.request = request,
-          .pool = "node7/gpu-ferry",
-          .gpu = at(address),
-          .device = {.name = "whole-" + group,
-                     .attributes = {{"type", "whole"},
-                                    {"resource.kubernetes.io/pciBusID", address},
-                                    {"resource.kubernetes.io/numaNode", 1}}},
-          .result = {.function = at(address),
-                     .nodes = {{.path = "/dev/vfio/vfio", .mode = 0666U},
-                               {.path = "/dev/vfio/" + group, .mode = 0600U}}}};
+vfio::PciAddress at(const std::string& address) {
+  return test::must(vfio::PciAddress::parse(address));
 }
 
+/// A claim, and hostd's answer.
+struct Claim {
+  ClaimRequest request;
+  std::vector<PreparedDevice> devices = {};
+
+  void add_whole(const std::string& name, const std::string& address, const std::string& group) {
+    request.devices.push_back({.gpu = at(address)});
+    request.published.push_back({.request = name,
+                                 .pool = "node7/gpu-ferry",
+                                 .name = "whole-" + group,
+                                 .attributes = {{"type", "whole"},
+                                                {"resource.kubernetes.io/pciBusID", address},
+                                                {"resource.kubernetes.io/numaNode", 1}}});
+    devices.push_back({.function = at(address),
+                       .nodes = {{.path = "/dev/vfio/vfio", .mode = 0666U},
+                                 {.path = "/dev/vfio/" + group, .mode = 0600U}}});
+  }
+  std::string metadata(const std::string& of) const { return metadata_text(request, devices, of); }
+  std::vector<ClaimFile> files() const { return claim_files(request, devices, kFolder); }
+};
+
 /// The claim render-a with one whole GPU.
-CheckpointClaim direct() {
-  return {.uid = kUid,
-          .space = "studio",
-          .name = "render-a",
-          .phase = CheckpointPhase::prepared,
-          .devices = {whole("card", "0000:3b:00.0", "42")}};
+Claim direct() {
+  Claim out{.request = {.claim = kUid, .space = "studio", .name = "render-a"}};
+  out.add_whole("card", "0000:3b:00.0", "42");
+  return out;
 }
 
 /// Reads a metadata file as KubeVirt's launcher does: the attribute by which it finds the request's only
@@ -71,7 +80,11 @@ TEST(ClaimFiles, HaveTheClaimsUidInTheirNames) {
   EXPECT_EQ(claim_cdi_id("u-1", "whole-a"), "gpu-ferry.io/claim=u-1-whole-a");
   EXPECT_EQ(metadata_cdi_file("u-1", "card"), "gpu-ferry.io_metadata_u-1_card.json");
   EXPECT_EQ(metadata_cdi_id("u-1", "card"), "gpu-ferry.io/metadata=u-1_card");
-  EXPECT_EQ(metadata_path("u-1", "card"), "u-1/card/metadata.json");
+  EXPECT_EQ(metadata_file("u-1", "card"), "u-1_card.json");
+  EXPECT_EQ(claim_of_metadata_file("u-1_card.json"), "u-1");
+  EXPECT_EQ(claim_of_metadata_file("u-1.json"), std::nullopt);
+  EXPECT_EQ(main_request("card"), "card");
+  EXPECT_EQ(main_request("card/small"), "card");
   EXPECT_EQ(claim_of_cdi_file("gpu-ferry.io-claim_u-1.json"), "u-1");
   EXPECT_EQ(claim_of_cdi_file("gpu-ferry.io_metadata_u-1_card.json"), "u-1");
   for (const char* const other : {"gpu-ferry.io_metadata_u-1.json", "gpu-ferry.io-claim_u-1.yaml",
@@ -80,10 +93,10 @@ TEST(ClaimFiles, HaveTheClaimsUidInTheirNames) {
 }
 
 TEST(ClaimFiles, GiveTheNodesOfEachDeviceToTheRuntime) {
-  CheckpointClaim claim = direct();
-  claim.devices.push_back(whole("second", "0000:5e:00.0", "7"));
-  claim.devices[1].result.nodes[1].mode = {};
-  EXPECT_EQ(json::parse(claim_cdi_text(claim)), json::parse(R"({
+  Claim claim = direct();
+  claim.add_whole("second", "0000:5e:00.0", "7");
+  claim.devices[1].nodes[1].mode = {};
+  EXPECT_EQ(json::parse(claim_cdi_text(claim.request, claim.devices)), json::parse(R"({
     "cdiVersion": "0.5.0", "kind": "gpu-ferry.io/claim", "devices": [
       {"name": "5be0c3aa-2f4d-4a3e-8d55-9d1f5a0c7711-whole-42", "containerEdits": {
         "env": ["NVIDIA_VISIBLE_DEVICES=void"],
@@ -94,7 +107,7 @@ TEST(ClaimFiles, GiveTheNodesOfEachDeviceToTheRuntime) {
 }
 
 TEST(ClaimFiles, TellKubevirtTheFunctionOfAWholeGpu) {
-  const std::string file = metadata_text(direct(), "card");
+  const std::string file = direct().metadata("card");
   EXPECT_EQ(json::parse(file), json::parse(R"({
     "apiVersion": "metadata.resource.k8s.io/v1alpha1", "kind": "DeviceMetadata",
     "metadata": {"name": "render-a", "namespace": "studio",
@@ -107,98 +120,83 @@ TEST(ClaimFiles, TellKubevirtTheFunctionOfAWholeGpu) {
   EXPECT_EQ(read_as_kubevirt(file, "card"), "0000:3b:00.0");
   EXPECT_EQ(read_as_kubevirt(file, "other"), "");
   EXPECT_EQ(
-      metadata_container_path(direct(), "card"),
+      metadata_container_path(direct().request, "card"),
       "/var/run/kubernetes.io/dra-device-attributes/resourceclaims/render-a/card/gpu-ferry.io-metadata.json");
 }
 
 TEST(ClaimFiles, TellKubevirtTheUuidOfAMediatedDevice) {
-  CheckpointClaim claim = direct();
-  claim.pod_claim = "gpu";
-  claim.devices[0].result = {.mdev_uuid = "b7064fe1-6802-5216-8eb4-f5580c656c4f",
-                             .nodes = {{.path = "/dev/vfio/57"}}};
-  const std::string file = metadata_text(claim, "card");
+  Claim claim = direct();
+  claim.request.pod_claim = "gpu";
+  claim.devices[0] = {.mdev_uuid = "b7064fe1-6802-5216-8eb4-f5580c656c4f",
+                      .nodes = {{.path = "/dev/vfio/57"}}};
+  const std::string file = claim.metadata("card");
   EXPECT_EQ(read_as_kubevirt(file, "card"), "b7064fe1-6802-5216-8eb4-f5580c656c4f");
   EXPECT_EQ(file.find("pciBusID"), std::string::npos) << "the parent's address would be the GPU's";
   EXPECT_EQ(json::parse(file).at("podClaimName"), "gpu");
-  EXPECT_EQ(metadata_container_path(claim, "card"),
+  EXPECT_EQ(metadata_container_path(claim.request, "card"),
             "/var/run/kubernetes.io/dra-device-attributes/resourceclaimtemplates/gpu/card/"
             "gpu-ferry.io-metadata.json");
 }
 
 TEST(ClaimFiles, TellKubevirtTheFunctionOfAVendorsVgpu) {
-  CheckpointClaim claim = direct();
-  claim.devices[0].device.attributes = {{"type", "vgpu"}, {"mdevUUID", "stale"}};
-  claim.devices[0].result.function = at("0000:3b:00.4");
-  const std::string file = metadata_text(claim, "card");
+  Claim claim = direct();
+  claim.request.published[0].attributes = {{"type", "vgpu"}, {"mdevUUID", "stale"}};
+  claim.devices[0].function = at("0000:3b:00.4");
+  const std::string file = claim.metadata("card");
   EXPECT_EQ(read_as_kubevirt(file, "card"), "0000:3b:00.4");
   EXPECT_EQ(file.find("mdevUUID"), std::string::npos);
-  claim.devices[0].result.function = at("10000:3b:00.4");
-  EXPECT_EQ(read_as_kubevirt(metadata_text(claim, "card"), "card"), "")
-      << "check_available() refuses it before";
+  claim.devices[0].function = at("10000:3b:00.4");
+  EXPECT_EQ(read_as_kubevirt(claim.metadata("card"), "card"), "") << "check_available() refuses it before";
 }
 
 TEST(ClaimFiles, HaveAMetadataFileForEachRequest) {
-  CheckpointClaim claim = direct();
-  claim.devices.push_back(whole("second/large", "0000:5e:00.0", "7"));
-  claim.devices.push_back(whole("second/large", "0000:86:00.0", "9"));
-  EXPECT_THAT(requests_of(claim), ElementsAre("card", "second"));
-  const json second = json::parse(metadata_text(claim, "second")).at("requests");
+  Claim claim = direct();
+  claim.add_whole("second/large", "0000:5e:00.0", "7");
+  claim.add_whole("second/large", "0000:86:00.0", "9");
+  const json second = json::parse(claim.metadata("second")).at("requests");
   EXPECT_EQ(second.size(), 1U);
   EXPECT_EQ(second.at(0).at("name"), "second/large") << "the alternative stays in the name";
   EXPECT_EQ(second.at(0).at("devices").size(), 2U);
-  EXPECT_EQ(read_as_kubevirt(metadata_text(claim, "card"), "card"), "0000:3b:00.0");
+  EXPECT_EQ(read_as_kubevirt(claim.metadata("card"), "card"), "0000:3b:00.0");
 
   std::vector<std::string> paths;
-  for (const ClaimFile& file : claim_files(claim, kFolder)) {
+  for (const ClaimFile& file : claim.files()) {
     paths.push_back(file.path);
-    EXPECT_EQ(file.folder == ClaimFile::Folder::cdi, claim_of_cdi_file(file.path) == kUid) << file.path;
     EXPECT_TRUE(file.text.ends_with("}\n"));
   }
   const std::string uid = kUid;
-  EXPECT_THAT(paths, ElementsAre(uid + "/card/metadata.json", uid + "/second/metadata.json",
-                                 "gpu-ferry.io_metadata_" + uid + "_card.json",
-                                 "gpu-ferry.io_metadata_" + uid + "_second.json",
-                                 "gpu-ferry.io-claim_" + uid + ".json"));
-  EXPECT_EQ(json::parse(metadata_cdi_text(claim, "second", kFolder)).at("devices").at(0), json::parse(R"({
+  const std::string folder = kFolder;
+  EXPECT_THAT(paths, ElementsAre(folder + "/" + uid + "_card.json", folder + "/" + uid + "_second.json",
+                                 "run/cdi/gpu-ferry.io_metadata_" + uid + "_card.json",
+                                 "run/cdi/gpu-ferry.io_metadata_" + uid + "_second.json",
+                                 "run/cdi/gpu-ferry.io-claim_" + uid + ".json"));
+  EXPECT_EQ(json::parse(metadata_cdi_text(claim.request, "second", "/" + folder)).at("devices").at(0),
+            json::parse(R"({
     "name": "5be0c3aa-2f4d-4a3e-8d55-9d1f5a0c7711_second",
     "containerEdits": {"mounts": [{
       "hostPath":
-        "/var/lib/kubelet/plugins/gpu-ferry.io/metadata/5be0c3aa-2f4d-4a3e-8d55-9d1f5a0c7711/second/metadata.json",
+        "/var/lib/kubelet/plugins/gpu-ferry.io.hostd/5be0c3aa-2f4d-4a3e-8d55-9d1f5a0c7711_second.json",
       "containerPath":
         "/var/run/kubernetes.io/dra-device-attributes/resourceclaims/render-a/second/gpu-ferry.io-metadata.json",
       "options": ["ro", "bind"]}]}})"));
-  EXPECT_THAT(
-      answer_of(claim),
-      ElementsAre(DeviceAnswer{.request = "card",
-                               .pool = "node7/gpu-ferry",
-                               .device = "whole-42",
-                               .cdi_ids = {claim_cdi_id(uid, "whole-42"), metadata_cdi_id(uid, "card")}},
-                  DeviceAnswer{.request = "second",
-                               .pool = "node7/gpu-ferry",
-                               .device = "whole-7",
-                               .cdi_ids = {claim_cdi_id(uid, "whole-7"), metadata_cdi_id(uid, "second")}},
-                  DeviceAnswer{.request = "second",
-                               .pool = "node7/gpu-ferry",
-                               .device = "whole-9",
-                               .cdi_ids = {claim_cdi_id(uid, "whole-9")}}));
 }
 
 TEST(ClaimFiles, AreValidByTheRulesOfARuntime) {
   const test::ScratchDirectory tree;
   const HostFs host(tree.path());
-  CheckpointClaim claim = direct();
-  claim.devices.push_back(whole("second", "0000:5e:00.0", "7"));
+  Claim claim = direct();
+  claim.add_whole("second", "0000:5e:00.0", "7");
   std::size_t files = 0;
-  for (const ClaimFile& file : claim_files(claim, kFolder)) {
-    if (file.folder != ClaimFile::Folder::cdi) continue;
-    tree.file("var/run/cdi/" + file.path, file.text);
+  for (const ClaimFile& file : claim.files()) {
+    if (file.path.parent_path() != kCdiFolder) continue;
+    tree.file(file.path, file.text);
     ++files;
   }
-  const std::array<std::filesystem::path, 1> folders = {"var/run/cdi"};
+  const std::array<std::filesystem::path, 1> folders = {kCdiFolder};
   const CdiRegistry registry = read_cdi_registry(host, folders);
   EXPECT_EQ(registry.files, files);
   EXPECT_THAT(registry.faults, IsEmpty());
 }
 
 }  // namespace
-}  // namespace ferry::dra
+}  // namespace ferry::api
