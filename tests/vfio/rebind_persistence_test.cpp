@@ -173,9 +173,9 @@ TEST(RebindPersistence, OfADriverContainerThatRefusesKeepsTheGpu) {
   host.daemon.tool_fails = true;
   host.request.accelerators = {at(kFirst)};
   const auto outcome = host.apply();
-  ASSERT_EQ(statuses(outcome), std::vector<Status>{Status::failed});
-  EXPECT_EQ(test::error_of(outcome.results[0]).message,
-            "switch persistence of 0000:01:00.0 off: nvidia-persistenced has answered 3");
+  ASSERT_EQ(statuses(outcome), std::vector<Status>{Status::refused});
+  EXPECT_THAT(outcome.results[0].refusal.reasons,
+              ElementsAre("switch persistence of 0000:01:00.0 off: nvidia-persistenced has answered 3"));
   EXPECT_EQ(host.kernel.driver_of(kFirst), "nvidia");
 }
 

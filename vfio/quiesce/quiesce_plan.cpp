@@ -91,7 +91,9 @@ class Quiesce {
           const Releasable persistence{.kind = Kind::persistence, .name = gpu.text()};
           // The result of the first try.
           if (auto result = services_.stop(persistence); !result)
-            request.failure = std::move(result).error().during(persistence.quiesce_text());
+            request.refusal = Error{.code = Errc::refused,
+                                    .message = persistence.quiesce_text() + ": " + result.error().message,
+                                    .hint = "see the log of the driver's pod: the GPU stays with the host"};
         } else if (!use || is_used_by([](const DeviceUser& user) { return user.service == kPersistenced; })) {
           stop(request, {.kind = Kind::service, .name = kPersistenced});
         }

@@ -50,7 +50,7 @@ struct QuiesceRequest {
   std::set<Releasable> users;          ///< to quiesce, as planned
   std::set<Releasable> released = {};  ///< quiesced so far
   std::optional<Error> failure = {};   ///< set: a service or module could not be quiesced
-  std::optional<Error> refusal = {};   ///< set: a module was left loaded on purpose
+  std::optional<Error> refusal = {};   ///< set: a module was left loaded on purpose, or a GPU was not closed
   bool dropped_out() const { return failure || refusal; }
 };
 

@@ -18,7 +18,7 @@ opened() { # the GPUs that the daemon has open
   local one cards
   for one in "${gpus[@]}"; do
     cards=("/sys/bus/pci/devices/$(dev "$one")/drm/card"*)
-    [[ ! -e ${cards[0]} ]] || [[ -z $(find "/proc/$daemon/fd" -lname "/dev/dri/${cards[0]##*/}") ]] || echo "$one"
+    [[ ! -e ${cards[0]} ]] || [[ -z $(find "/proc/$daemon/fd" -lname "*/dev/dri/${cards[0]##*/}") ]] || echo "$one"
   done | paste -sd' '
 }
 
