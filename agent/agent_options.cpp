@@ -99,6 +99,12 @@ AgentOptionList::AgentOptionList(CLI::App& app, AgentProgramOptions& options) {
                   "(Node Feature Discovery sets them, from a file or a NodeFeature object)")
           ->check(CLI::IsMember({"none", "node", "file", "nfd"}));
   among->excludes(features);
+  for_any_mode_
+      .emplace_back(app.add_flag(
+          "--not-confidential", options.not_confidential,
+          "declare that no GPU of the node is in confidential mode: the feature labels then have "
+          "nvidia.com/cc.ready.state=false on Hopper and newer, too"))
+      ->needs(features);
   of_server("--feature-owner", options.feature_owner, "NAME",
             "for nfd: the ConfigMap in --namespace that owns the NodeFeature object, which is deleted "
             "together with it; the default is the Node")

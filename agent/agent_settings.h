@@ -33,6 +33,7 @@ struct AgentSettings {
   /// Time limit of a drain; absent: the agent waits for pods, and undoes a former agent's drain. It has no
   /// effect with among_others, whose Role does not permit it.
   std::optional<std::chrono::seconds> drain_timeout = {};
+  bool not_confidential = false;           ///< feature_labels()
   FeatureWay features = FeatureWay::none;  ///< labels that a former agent set in another way are removed
   std::string feature_owner = {};          ///< NodeFeature::Settings::owner
   /// ConfigMap with Kata's classes, and its namespace. Empty: the agent does not manage Kata's runtimes.

@@ -115,6 +115,7 @@ Result<AgentSettings> settings_of(const AgentProgramOptions& command, std::chron
       // Beside NVIDIA's programs the agent has their role, which permits no Leases.
       .most_changing = command.among_others ? 0 : command.max_unavailable,
       .drain_timeout = command.drain ? std::optional(drain_timeout) : std::nullopt,
+      .not_confidential = command.not_confidential,
       .features = parse_feature_way(command.feature_labels).value_or(FeatureWay::none),
       .feature_owner = command.feature_owner,
       .kata_classes = kata_classes,

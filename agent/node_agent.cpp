@@ -196,6 +196,7 @@ class NodeAgent::Impl {
     if (leases_) snapshot.rollout = leases_->rollout();
     if (!settings_.among_others) snapshot.drain = observe_drain(node, snapshot.node);
     snapshot.features = settings_.features;
+    snapshot.not_confidential = settings_.not_confidential;
     if (settings_.features == FeatureWay::file) snapshot.has_feature_file = host_.exists(kFeatureFile);
     if (memory_.change.waits_since) snapshot.paused = seconds_since(*memory_.change.waits_since);
     snapshot.memory = memory_;

@@ -268,14 +268,14 @@ void plan_desired_file(const NodeSnapshot& snapshot, const std::vector<OtherOwne
 /// Absent: the host status is not known, and the labels stay. Labels that vanish at each boot would move the
 /// pods that they place. If hostd is down for too long, the labels are removed, since they are not kept up to
 /// date.
-std::optional<Labels> features_of(const HostSide& host) {
+std::optional<Labels> features_of(const HostSide& host, bool not_confidential) {
   if (hostd_is_gone(host)) return Labels();
-  return host.status ? feature_labels(*host.status) : std::nullopt;
+  return host.status ? feature_labels(*host.status, not_confidential) : std::nullopt;
 }
 
 void plan_features(const NodeSnapshot& snapshot, LabelChanges& labels, LabelChanges& annotations,
                    ReconcileResult& result) {
-  auto features = features_of(snapshot.host);
+  auto features = features_of(snapshot.host, snapshot.not_confidential);
   if (snapshot.features == FeatureWay::node && !features) return;
   const bool ours = snapshot.features == FeatureWay::node;
   // NFD may have set these labels already, and not yet listed them in its annotation.

@@ -49,6 +49,7 @@ struct NodeSnapshot {
   /// or the server has reported no error.
   std::optional<Moment> kata_given_up_at = {};
   FeatureWay features = FeatureWay::none;
+  bool not_confidential = false;   ///< feature_labels()
   bool has_feature_file = false;   ///< the file for Node Feature Discovery exists
   std::chrono::seconds paused{0};  ///< time since ReconcileResult::awaits_operands
   AgentMemory memory = {};

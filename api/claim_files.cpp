@@ -25,7 +25,7 @@ constexpr std::string_view kMetadataPrefix = "gpu-ferry.io_metadata_";
 constexpr std::string_view kJsonSuffix = ".json";
 
 std::string claim_cdi_name(std::string_view uid, std::string_view device) {
-  return fmt::format("{}-{}", uid, device);
+  return fmt::format("{}_{}", uid, device);
 }
 
 std::string metadata_cdi_name(std::string_view uid, std::string_view request) {

@@ -31,7 +31,7 @@ std::string_view main_request(std::string_view request);
 
 /// "gpu-ferry.io-claim_<uid>.json", the file of a claim's devices in the CDI folder.
 std::string claim_cdi_file(std::string_view uid);
-/// "gpu-ferry.io/claim=<uid>-<device>"
+/// "gpu-ferry.io/claim=<uid>_<device>"; neither has a `_`, so no two devices have one name.
 std::string claim_cdi_id(std::string_view uid, std::string_view device);
 /// "gpu-ferry.io_metadata_<uid>_<request>.json", the file of a request's metadata in the CDI folder.
 std::string metadata_cdi_file(std::string_view uid, std::string_view request);

@@ -98,11 +98,11 @@ vfio::PciAddress parse_address(const JsonObject& object, const char* key, const 
 
 bool is_request(std::string_view text) {
   const auto parts = words_between(text, '/');
-  return parts.size() <= 2 && !text.ends_with('/') && std::ranges::all_of(parts, is_label);
+  return !text.empty() && parts.size() <= 2 && !text.ends_with('/') && std::ranges::all_of(parts, is_label);
 }
 
 bool is_pool(std::string_view text) {
-  return text.size() <= kLongestName && !text.ends_with('/') &&
+  return !text.empty() && text.size() <= kLongestName && !text.ends_with('/') &&
          std::ranges::all_of(words_between(text, '/'), is_object_name);
 }
 

@@ -139,7 +139,9 @@ ClaimDevice read_claim_device(const JsonObject& device) {
                   .type = device.text_or_none("type"),
                   .placement = device.number_or_none<std::uint32_t>("placement"),
                   .device = {.name = {}}};
-  out.id = device.text_or_none("id");
+  // Builds before 0.1.0 have the other keys.
+  for (const char* key : {"id", "function", "mdev_uuid"})
+    if (out.id.empty()) out.id = device.text_or_none(key);
   if (auto published = device.object_or_none("device", read_device))
     out.device = std::move(*published);
   else

@@ -83,8 +83,8 @@ class HostFs : Pinned {
   /// The number of the device node at `relative`; ENODEV: not a device node.
   Result<DeviceNumber> device_number(const std::filesystem::path& relative) const;
   /// The device of an entry in proc/PID/fd or proc/PID/map_files, under whatever path the process sees it;
-  /// absent: not a device. Never opens it. Only this function follows a link out of the root: these links
-  /// lead to open files, not to paths.
+  /// absent: not a device. Never opens it. This and open_below_root_of() alone follow links out of the root:
+  /// these lead to open files, not to paths.
   Result<std::optional<OpenedDevice>> opened_device(const std::filesystem::path& proc_entry) const;
 
   /// Makes one write(2) of `value` to an existing attribute: never O_CREAT, never O_TRUNC, no retry. The
@@ -92,7 +92,7 @@ class HostFs : Pinned {
   /// HostWriter.
   virtual Result<> write_attribute(const std::filesystem::path& relative, std::string_view value);
 
-  /// Writes a file of Ferry (below run/ferry or var/lib/ferry) whole or not at all: writes beside it, syncs
+  /// Writes a file of Ferry whole or not at all: writes beside it, syncs
   /// and renames. An existing file keeps its owner and mode; a new one gets `mode`. Missing directories are
   /// made with mode 0755.
   virtual Result<> write_file(const std::filesystem::path& relative, std::string_view content,

@@ -48,7 +48,7 @@ struct HostCommand {
   /// Set for a program without a device: at the deadline it is killed with its process group, and its end is
   /// awaited. Other programs are left behind, since a driver may be half way.
   bool killed_when_late = false;
-  std::string text() const;  ///< "/usr/bin/nvidia-smi -i 0000:01:00.0 -pm 0"
+  std::string text() const;  ///< "/usr/lib/nvidia/sriov-manage -e 0000:01:00.0"
 };
 
 /// A call of a library of the host's driver.

@@ -159,6 +159,15 @@ Check other_programs(const ClusterNode& node, const std::vector<json>& pods) {
       std::ranges::find_if(on_node, [](const agent::PodOnNode& pod) { return !pod.doubt.empty(); });
   if (owners.empty() && doubted != on_node.end())
     return std::move(check).warned(doubted->doubt, "kubectl describe pod says who made it");
+  // The operator's GPUCluster reads no label of Ferry's.
+  constexpr const char* kDraDriver = "nvidia.com/gpu.deploy.dra-driver";
+  const auto dra_driver = node.labels.find(kDraDriver);
+  if (owners.empty() && !node.state.empty() && dra_driver != node.labels.end() &&
+      dra_driver->second == "true")
+    return std::move(check).warned(
+        fmt::format("{}=true: NVIDIA's DRA driver takes GPUs of this node, too", kDraDriver),
+        fmt::format("kubectl label --overwrite node {} nvidia.com/gpu.deploy.driver=false {}=false",
+                    node.name, kDraDriver));
   if (owners.empty()) return std::move(check).passed("none of them is here");
   std::vector<std::string> why;
   why.reserve(owners.size());

@@ -105,9 +105,6 @@ void put_gpus(const std::vector<Gpu>& gpus, Labels& labels) {
   put(labels, kNvidia, "gpu.memory", common(gpus, &Gpu::memory));
   put(labels, kNvidia, "gpu.family", common(gpus, &Gpu::family));
   put(labels, kNvidia, "gpu.mode", common(gpus, &Gpu::mode));
-  // kata-deploy's plain classes select this label. NVIDIA's CC manager, its usual writer, runs on few nodes.
-  if (std::ranges::all_of(gpus, [](const Gpu& gpu) { return has_no_confidential_mode(gpu.family); }))
-    put(labels, kNvidia, kCcReady, "false");
   if (!product.empty()) return;
   std::map<std::string, std::size_t> counts;
   for (const Gpu& gpu : gpus)
@@ -153,7 +150,7 @@ std::optional<FeatureWay> parse_feature_way(std::string_view word) {
   return value_for(kWays, word);
 }
 
-std::optional<Labels> feature_labels(const api::HostStatus& host) {
+std::optional<Labels> feature_labels(const api::HostStatus& host, bool not_confidential) {
   if (!host.features) return std::nullopt;
   const std::vector<Gpu> gpus = gpus_of(host);
   Labels labels;
@@ -161,6 +158,11 @@ std::optional<Labels> feature_labels(const api::HostStatus& host) {
     put_gpus(gpus, labels);
     put_counts(gpus, labels);
     put_node(*host.features, labels);
+    // kata-deploy's plain classes select this label. NVIDIA's CC manager, its usual writer, runs on few
+    // nodes.
+    if (not_confidential ||
+        std::ranges::all_of(gpus, [](const Gpu& gpu) { return has_no_confidential_mode(gpu.family); }))
+      put(labels, kNvidia, kCcReady, "false");
   }
   return labels;
 }

@@ -30,8 +30,9 @@ enum class FeatureWay {
 std::optional<FeatureWay> parse_feature_way(std::string_view word);
 
 /// All feature labels of a node; Kubernetes accepts each key and value. Empty: the node has no GPU. Absent:
-/// hostd has not reported the facts.
-std::optional<Labels> feature_labels(const api::HostStatus& host);
+/// hostd has not reported the facts. `not_confidential`: a person declares that no GPU of the node is in
+/// confidential mode, which hostd does not see on Hopper and newer.
+std::optional<Labels> feature_labels(const api::HostStatus& host, bool not_confidential = false);
 
 /// True for a key that the agent of this or another release may have set as a feature label. The chart's
 /// admission policy lets the agent remove only these.

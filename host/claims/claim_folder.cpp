@@ -9,7 +9,7 @@ Result<> ClaimFolder::write(const api::ClaimRequest& claim, std::span<const api:
   for (const api::ClaimFile& file : api::claim_files(claim, devices, metadata_)) {
     const auto present = host_.read_file(file.path, HostFs::Links::refused);
     if (present && *present == file.text) continue;
-    // A file of another owner would keep it, and a link would be followed.
+    // In its container hostd cannot give a new file the owner of the old one.
     if (present || !is_gone(present.error()))
       if (auto removed = host_.remove_file(file.path); !removed) return removed;
     if (auto written = host_.write_file(file.path, file.text); !written) return written;
@@ -26,7 +26,8 @@ Result<> ClaimFolder::remove(const std::function<bool(const std::string&)>& over
     if (!names && is_gone(names.error())) continue;
     if (!names) return fail(names.error());
     for (const std::string& file : *names) {
-      const auto uid = claim_of(file);
+      // A writer that was killed leaves ".NAME.8 digits".
+      const auto uid = claim_of(file.starts_with('.') ? file.substr(1, file.rfind('.') - 1) : file);
       if (!uid || !over(*uid)) continue;
       if (auto removed = host_.remove_file(folder / file); !removed) return removed;
     }

@@ -266,6 +266,9 @@ Result<> ClaimKeeper::unprepare(const std::string& uid) {
   if (!plain) return fail(std::move(plain).error());
   const NodeContext context = with_gpus(std::move(*plain), gpus_of(api::ClaimRequest(), &claim));
   if (auto undone = undo(context, *record, claim, claim.devices.size()); !undone) return undone;
+  if (may_still_change(host_, claim))
+    return fail(Errc::stuck, "an earlier write to a GPU of it has not returned from the kernel",
+                "see /run/ferry/stuck-writes; if it never returns, only a reboot helps");
   if (auto removed = remove_files(uid); !removed) return removed;
   record->remove(uid);
   if (auto stored = store_claim_record(host_, *record); !stored) return stored;

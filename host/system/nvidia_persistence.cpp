@@ -16,6 +16,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
@@ -122,20 +123,28 @@ Result<> result_of(const std::optional<Answer>& answer, std::chrono::millisecond
                                         at < kWords.size() ? kWords.at(at) : "unknown"));
 }
 
+bool is_no_listener(const std::error_code& code) {
+  return code == std::errc::no_such_file_or_directory || code == std::errc::not_a_directory ||
+         code == std::errc::connection_refused;
+}
+
 /// Absent: no daemon listens there.
-std::optional<UniqueFd> connect_below(const HostFs& host, const fs::path& root,
-                                      std::chrono::milliseconds patience) {
+Result<std::optional<UniqueFd>> connect_below(const HostFs& host, const fs::path& root,
+                                              std::chrono::milliseconds patience) {
   const auto file = host.open_below_root_of(kInit, root / kSocket, O_PATH);
-  if (!file) return std::nullopt;
+  if (!file && is_no_listener(file.error().code)) return std::nullopt;
+  if (!file) return fail(file.error());
   UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   fmt::format_to_n(address.sun_path, sizeof(address.sun_path) - 1, "/proc/self/fd/{}", file->get());
   const timeval limit = time_of(patience);
-  if (::setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit)) != 0 ||
-      ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0)
-    return std::nullopt;
-  return socket;
+  if (::setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit)) == 0 &&
+      ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0)
+    return socket;
+  Error error = error_from_errno(errno, "connect to nvidia-persistenced");
+  if (is_no_listener(error.code)) return std::nullopt;
+  return fail(std::move(error));
 }
 
 Result<> ask(UniqueFd connected, const Order& order, std::chrono::milliseconds patience) {
@@ -153,14 +162,21 @@ Result<> ask(UniqueFd connected, const Order& order, std::chrono::milliseconds p
 }  // namespace
 
 Result<> NvidiaPersistence::set(const vfio::PciAddress& gpu, bool on) {
+  constexpr std::chrono::minutes kSilence{1};
   const Order order{.words = {gpu.domain, gpu.bus, gpu.device, gpu.function, on ? 1 : 0}};
+  if (std::chrono::steady_clock::now() < silent_until_)
+    return fail(Errc::failed, "nvidia-persistenced has not answered a moment ago");
   Result<> done;
   bool asked = on;
   for (const fs::path& root : {fs::path(), fs::path(kDriverRoot)}) {
     auto socket = connect_below(host_, root, patience_);
-    if (!socket) continue;
+    if (!socket) return fail(std::move(socket).error());
+    if (!*socket) continue;
     asked = true;
-    if (auto answered = ask(std::move(*socket), order, patience_); !answered) done = std::move(answered);
+    const auto begun = std::chrono::steady_clock::now();
+    if (auto answered = ask(std::move(**socket), order, patience_); !answered) done = std::move(answered);
+    const auto now = std::chrono::steady_clock::now();
+    if (now - begun >= patience_) silent_until_ = now + kSilence;
   }
   if (!asked) return fail(Errc::unreachable, "nvidia-persistenced does not listen");
   return done;

@@ -22,12 +22,14 @@ class NvidiaPersistence final : public vfio::PersistenceSwitch {
       : host_(host), patience_(patience) {}
 
   /// Errc::unreachable: no daemon listens that could close the GPU. Switching on does nothing then, since a
-  /// daemon opens all GPUs when it starts.
+  /// daemon opens all GPUs when it starts. Errc::failed: it has refused, or not answered; after that it is
+  /// not asked for a minute, since each GPU would wait for it. Other errors: it cannot be asked.
   Result<> set(const vfio::PciAddress& gpu, bool on) override;
 
  private:
   const HostFs& host_;
   std::chrono::milliseconds patience_;
+  std::chrono::steady_clock::time_point silent_until_ = {};
 };
 
 /// True if the process, in a pod, is the nvidia-persistenced of the driver container, and listens.

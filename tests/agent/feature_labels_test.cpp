@@ -95,6 +95,9 @@ TEST(FeatureLabels, SayThatGpusHaveNoConfidentialMode) {
   EXPECT_THAT(labels_of(host_of({l40(), h100()})), Not(Contains(Key(kLabel))));
   EXPECT_THAT(labels_of(host_of({gpu("10de:ffff", "")})), Not(Contains(Key(kLabel))))
       << "its family is not known";
+  const auto declared = feature_labels(host_of({l40(), h100()}), true).value_or(Labels());
+  EXPECT_THAT(declared, Contains(Pair(kLabel, "false"))) << "a person declares it";
+  EXPECT_THAT(feature_labels(host_of({}), true).value_or(Labels()), testing::IsEmpty()) << "there is no GPU";
   EXPECT_TRUE(is_feature_label(kLabel));
   EXPECT_FALSE(is_feature_label("nvidia.com/cc.mode"));
 }

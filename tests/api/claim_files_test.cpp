@@ -77,7 +77,7 @@ std::string read_as_kubevirt(const std::string& file, const std::string& request
 
 TEST(ClaimFiles, HaveTheClaimsUidInTheirNames) {
   EXPECT_EQ(claim_cdi_file("u-1"), "gpu-ferry.io-claim_u-1.json");
-  EXPECT_EQ(claim_cdi_id("u-1", "whole-a"), "gpu-ferry.io/claim=u-1-whole-a");
+  EXPECT_EQ(claim_cdi_id("u-1", "whole-a"), "gpu-ferry.io/claim=u-1_whole-a");
   EXPECT_EQ(metadata_cdi_file("u-1", "card"), "gpu-ferry.io_metadata_u-1_card.json");
   EXPECT_EQ(metadata_cdi_id("u-1", "card"), "gpu-ferry.io/metadata=u-1_card");
   EXPECT_EQ(metadata_file("u-1", "card"), "u-1_card.json");
@@ -98,10 +98,10 @@ TEST(ClaimFiles, GiveTheNodesOfEachDeviceToTheRuntime) {
   claim.devices[1].nodes[1].mode = {};
   EXPECT_EQ(json::parse(claim_cdi_text(claim.request, claim.devices)), json::parse(R"({
     "cdiVersion": "0.5.0", "kind": "gpu-ferry.io/claim", "devices": [
-      {"name": "5be0c3aa-2f4d-4a3e-8d55-9d1f5a0c7711-whole-42", "containerEdits": {
+      {"name": "5be0c3aa-2f4d-4a3e-8d55-9d1f5a0c7711_whole-42", "containerEdits": {
         "env": ["NVIDIA_VISIBLE_DEVICES=void"],
         "deviceNodes": [{"path": "/dev/vfio/vfio", "fileMode": 438}, {"path": "/dev/vfio/42", "fileMode": 384}]}},
-      {"name": "5be0c3aa-2f4d-4a3e-8d55-9d1f5a0c7711-whole-7", "containerEdits": {
+      {"name": "5be0c3aa-2f4d-4a3e-8d55-9d1f5a0c7711_whole-7", "containerEdits": {
         "env": ["NVIDIA_VISIBLE_DEVICES=void"],
         "deviceNodes": [{"path": "/dev/vfio/vfio", "fileMode": 438}, {"path": "/dev/vfio/7"}]}}]})"));
 }

@@ -424,7 +424,9 @@ class RightsTest(unittest.TestCase):
                     if one["metadata"]["name"] in bound for rule in one["rules"] for resource in rule["resources"]
                     for verb in rule["verbs"] for name in rule.get("resourceNames", [""])}
         for way in ("node", "file"):
-            self.assertEqual(rules({"agent": {"featureLabels": way}}), rules({}))
+            declared = {"agent": {"featureLabels": way, "notConfidential": True}}
+            self.assertEqual(rules(declared), rules({}))
+            self.assertIn("--not-confidential", chart.containers_of(chart.render(declared))["agent"]["args"])
         nfd = {"agent": {"featureLabels": "nfd"}}
         self.assertEqual(rules(nfd) - rules({}), {
             *(("gpus", "nodefeatures", verb, "") for verb in ("list", "watch", "create", "patch")),

@@ -55,6 +55,7 @@ std::vector<std::string> given(const std::string& name) {
       {"--metrics-certificate", {"--metrics-address=-", "--metrics-certificate=-of a test"}},
       {"--metrics-key", {"--metrics-address=-", "--metrics-key=-of a test"}},
       {"--metrics-token-file", {"--metrics-address=-", "--metrics-token-file=-of a test"}},
+      {"--not-confidential", {"--feature-labels=node", "--not-confidential"}},
       {"--pull-secrets", {"--kata-classes=-of a test", "--pull-secrets=-of a test"}},
       {"--without-operator", {"--without-operator"}}};
   const auto special = kSpecial.find(name);
@@ -83,7 +84,7 @@ TEST(AgentOptions, SomeCountForOneReconcileToo) {
   for (const std::string& name : names())
     if (parse(given(name)).for_the_server.empty()) of_any_mode.push_back(name);
   EXPECT_THAT(of_any_mode, ElementsAre("--default-workload", "--default-policy", "--default-vgpu-config",
-                                       "--release", "--feature-labels"));
+                                       "--release", "--feature-labels", "--not-confidential"));
   EXPECT_EQ(parse({"--release=a", "--kubeconfig=b"}).for_the_server, "--kubeconfig");
 }
 

@@ -144,6 +144,9 @@ TEST_F(AgentVerb, TellsWhatTheGpusAreByTheWayThatIsChosen) {
   EXPECT_EQ(by_us.at("labels").at("nvidia.com/gpu.memory"), "81920");
   EXPECT_TRUE(by_us.at("annotations").contains("gpu-ferry.io/feature-labels"));
   EXPECT_EQ(by_us.at("feature_file").at("action"), "kept");
+  constexpr const char* kCcReady = "nvidia.com/cc.ready.state";
+  EXPECT_FALSE(by_us.at("labels").contains(kCcReady)) << "its GPU is a Hopper";
+  EXPECT_EQ(set({"--feature-labels=node", "--not-confidential"}).at("labels").at(kCcReady), "false");
   EXPECT_EQ(set({"--feature-labels=file", "--dry-run"}).at("feature_file").at("action"), "written");
   EXPECT_EQ(content(kFeatures), "(none)");
   EXPECT_FALSE(set({"--feature-labels=file"}).at("labels").contains("nvidia.com/gpu.memory"));

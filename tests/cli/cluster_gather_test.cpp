@@ -324,6 +324,11 @@ TEST(ClusterChecks, FindWhatIsNot) {
   objects.nodes[0]["metadata"]["labels"]["nvidia.com/gpu.deploy.vfio-manager"] = "true";
   EXPECT_THAT(verdicts(objects), Contains("one-owner: warn"));
   objects = healthy();
+  objects.nodes[0]["metadata"]["labels"]["nvidia.com/gpu.deploy.dra-driver"] = "false";
+  EXPECT_THAT(verdicts(objects), Contains("one-owner: pass"));
+  objects.nodes[0]["metadata"]["labels"]["nvidia.com/gpu.deploy.dra-driver"] = "true";
+  EXPECT_THAT(verdicts(objects), Contains("one-owner: warn")) << "of the operator's GPUCluster";
+  objects = healthy();
   objects.pods.push_back(
       {{"metadata",
         {{"name", "p"},

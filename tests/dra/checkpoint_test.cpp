@@ -127,6 +127,20 @@ TEST(CheckpointFile, MayLackWhatAReaderCanDoWithout) {
   EXPECT_EQ(device.counters.name, "");
 }
 
+TEST(CheckpointFile, OfAnEarlierBuildSaysWhatWasPrepared) {
+  for (const auto& [from, id] :
+       {std::pair{R"("mdev_uuid": null, "function": "0000:3b:00.4")", "0000:3b:00.4"},
+        {R"("mdev_uuid": "b7064fe1", "function": null)", "b7064fe1"}}) {
+    Checkpoint read = must(read_checkpoint(std::string(R"({"version": 1, "boot_id": "b", "claims": [
+      {"uid": "u", "namespace": "n", "name": "c", "phase": "preparing", "devices": [
+        {"request": "r", "pool": "p", "gpu": "0000:3b:00.0", "nodes": [{"path": "/dev/vfio/57", "mode": 438}], )") +
+                                           from + R"(,
+         "device": {"name": "d", "attributes": [], "capacity": [], "consumes": []}}]}]})"));
+    EXPECT_EQ(read.claims.at(0).devices.at(0).id, id);
+    EXPECT_TRUE(begin_again(read, "u")) << "a pod may have its devices";
+  }
+}
+
 TEST(CheckpointFile, OfAnotherFormIsRefusedWithTheKey) {
   const std::string file = nlohmann::ordered_json::parse(checkpoint_text(some_checkpoint())).dump();
   for (const auto& [from, to, message] :

@@ -105,7 +105,8 @@ TEST_F(ClaimKeeperTest, RemovesTheFilesOfUnknownClaimsAlone) {
   for (const std::string& file : theirs) kernel.file(file, "theirs");
   for (const char* file :
        {"run/cdi/gpu-ferry.io-claim_gone.json", "run/cdi/gpu-ferry.io_metadata_gone_card.json",
-        "var/lib/kubelet/plugins/gpu-ferry.io.hostd/gone_card.json"})
+        "var/lib/kubelet/plugins/gpu-ferry.io.hostd/gone_card.json",
+        "var/lib/kubelet/plugins/gpu-ferry.io.hostd/.gone_card.json.0badf00d"})
     kernel.file(file, "{}");
   must(keeper.tidy());
   for (const std::string& file : theirs) EXPECT_TRUE(kernel.exists(file)) << file;

@@ -78,7 +78,7 @@ TEST_F(NodeKeeperTest, LeavesAServiceThatWaitsForADevice) {
   EXPECT_FALSE(kernel_.exists(kStopped));
 }
 
-// nvidia-smi has gone with the driver's container, and an order about a service may be stuck.
+// nvidia-persistenced has gone with the driver's container, and an order about a service may be stuck.
 TEST_F(NodeKeeperTest, LeavesWhatCannotBeStartedNow) {
   const std::string persistence =
       R"({"version":1,"boot_id":"b","services":{},"gpus":{")" + std::string(kFirst) + R"(":"to start"}})";

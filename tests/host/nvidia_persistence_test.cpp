@@ -123,11 +123,27 @@ TEST_F(NvidiaPersistenceTest, PassesOnTheAnswer) {
   }
 }
 
-TEST_F(NvidiaPersistenceTest, WaitsForALimitedTime) {
+TEST_F(NvidiaPersistenceTest, WaitsForALimitedTimeAndNotForEachGpu) {
   const auto daemon = start(kOfContainer, {"--silent"});
-  const auto done = set(false, 200ms);
+  NvidiaPersistence persistence(host_, 200ms);
+  const auto done = persistence.set(kGpu, false);
   ASSERT_FALSE(done);
   EXPECT_EQ(done.error().message, "nvidia-persistenced has not answered in 200 ms");
+  const auto begun = std::chrono::steady_clock::now();
+  const auto again = persistence.set(kGpu, true);
+  ASSERT_FALSE(again);
+  EXPECT_EQ(again.error().code, Errc::failed);
+  EXPECT_LT(std::chrono::steady_clock::now() - begun, 200ms);
+}
+
+TEST_F(NvidiaPersistenceTest, PassesOnThatItMayNotAsk) {
+  fs::create_directories(folder(kOfHost));
+  fs::create_symlink("socket", folder(kOfHost) / "socket");
+  for (const bool on : {true, false}) {
+    const auto done = set(on);
+    ASSERT_FALSE(done) << "it is not known whether a daemon has the GPU open";
+    EXPECT_EQ(done.error().code, std::errc::too_many_symbolic_link_levels);
+  }
 }
 
 /// A listener that is no nvidia-persistenced, and speaks to each client as it likes.

@@ -233,5 +233,25 @@ TEST(ProcessFacts, DescribeAProcessThatHasJustEnded) {
             "process ? (pid 7) holds /dev/null");
 }
 
+TEST(DescribeProcess, SaysThatADriverContainersDaemonClosesOnRequest) {
+  const test::ScratchDirectory scratch;
+  const HostFs host(scratch.path());
+  scratch.link("proc/1/root", "../..");
+  scratch.file("run/nvidia/driver/run/nvidia-persistenced/socket", "");
+  scratch.directory("run/other");
+  const auto closes = [&](const std::string& root, const std::string& cgroup, const std::string& what) {
+    scratch.file("proc/77/comm", "nvidia-persiste\n");
+    scratch.file("proc/77/cgroup", cgroup);
+    scratch.link("proc/77/root", root);
+    return describe_process(host, 77, what).closes_on_request;
+  };
+  const std::string pod = "0::/kubepods/burstable/pod0f2c1d3e-1111-2222-3333-444455556666/1a\n";
+  EXPECT_TRUE(closes("../../run/nvidia/driver", pod, "/dev/nvidia0"));
+  EXPECT_FALSE(closes("../../run/other", pod, "/dev/nvidia0")) << "a pod may give any program that name";
+  EXPECT_FALSE(closes("../../run/nvidia/driver", "0::/system.slice/a.service\n", "/dev/nvidia0"))
+      << "a service can be stopped";
+  EXPECT_FALSE(closes("../../run/nvidia/driver", pod, "/dev/vfio/7")) << "a VM may have the group";
+}
+
 }  // namespace
 }  // namespace ferry::host

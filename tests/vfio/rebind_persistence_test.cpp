@@ -25,7 +25,7 @@ constexpr const char* kSecond = "0000:02:00.0";
 constexpr const char* kThird = "0000:03:00.0";
 constexpr const char* kRecord = "run/ferry/hostd/stopped-services.json";
 
-/// The daemon and its tool. Their state lies in the tree, so that it outlives a process: daemon/ADDRESS is
+/// The daemon. Its state lies in the tree, so that it outlives a process: daemon/ADDRESS is
 /// whether the daemon wants that GPU, daemon/running whether it runs.
 class Daemon final : public ServiceManager, public PersistenceSwitch {
  public:
@@ -198,7 +198,7 @@ TEST(RebindPersistence, StopsTheServiceWhenAllItsGpusRebind) {
               ElementsAre("stop nvidia-persistenced.service", "start nvidia-persistenced.service"));
 }
 
-// Its tool knows GPUs alone.
+// It is asked about GPUs alone.
 TEST(RebindPersistence, StopsTheServiceThatHoldsWhatIsNoGpu) {
   Host host;
   host.kernel.add_function({.address = "0000:01:00.1",

@@ -105,7 +105,8 @@ TEST(MayRelease, IsForOneGpuOfAPersistencedInAPod) {
   const auto may = may_release(daemon, default_release(), kGpu);
   EXPECT_EQ(may ? may->quiesce_text() : "it may not", "switch persistence of 0000:01:00.0 off");
   EXPECT_FALSE(may_release(daemon, {}, kGpu));
-  EXPECT_THAT(remedy_by_release(daemon), HasSubstr("let Ferry ask it to close the GPU: --release nvidia-pers"));
+  EXPECT_THAT(remedy_by_release(daemon),
+              HasSubstr("let Ferry ask it to close the GPU: --release nvidia-pers"));
   EXPECT_FALSE(may_release(daemon, {"nvidia-dcgm.service"}, kGpu));
 }
 

@@ -91,9 +91,12 @@ class Quiesce {
           const Releasable persistence{.kind = Kind::persistence, .name = gpu.text()};
           // The result of the first try.
           if (auto result = services_.stop(persistence); !result)
-            request.refusal = Error{.code = Errc::refused,
-                                    .message = persistence.quiesce_text() + ": " + result.error().message,
-                                    .hint = "see the log of the driver's pod: the GPU stays with the host"};
+            request.refusal =
+                Error{.code = Errc::refused,
+                      .message = persistence.quiesce_text() + ": " + result.error().message,
+                      .hint = result.error().hint.empty()
+                                  ? "see the log of the driver's pod: the GPU stays with the host"
+                                  : result.error().hint};
         } else if (!use || is_used_by([](const DeviceUser& user) { return user.service == kPersistenced; })) {
           stop(request, {.kind = Kind::service, .name = kPersistenced});
         }
@@ -120,7 +123,7 @@ std::set<std::string> possible_release(std::set<std::string> list, const Service
   return list;
 }
 
-// The service is stopped if no GPU remains with nvidia-persistenced. That needs no tool of the driver, also
+// The service is stopped if no GPU remains with nvidia-persistenced. That asks no daemon, also
 // closes the daemon's other nodes, and no GPU misses the daemon meanwhile.
 std::set<Releasable> users_to_quiesce(const QuiescePlan& plan, bool by_gpu,
                                       const std::function<bool(const PciAddress&)>& is_gpu,

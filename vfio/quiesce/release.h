@@ -57,7 +57,7 @@ class PersistenceSwitch : Pinned {
   virtual ~PersistenceSwitch() = default;
 
   /// Returns once the daemon has answered. Success proves nothing, so the caller must look for users again.
-  /// Errc::unreachable: it was not asked.
+  /// Errc::failed: it may have done so; with another error it was not asked.
   virtual Result<> set(const PciAddress& gpu, bool on) = 0;
 };
 

@@ -233,8 +233,7 @@ StoppedServices::Restart StoppedServices::start_all() {
         out.notes.push_back(
             user.kind == Releasable::Kind::service
                 ? fmt::format("{} is stopped and no service manager is there to start it", user.name)
-                : fmt::format("persistence of {} is off and no nvidia-smi is there to switch it on",
-                              user.name));
+                : fmt::format("persistence of {} is off and cannot be switched on", user.name));
       if (obstacle == Obstacle::stuck)
         out.notes.push_back(fmt::format(
             "{}: waits, since an earlier order about it has not returned (/run/ferry/stuck-writes)",

@@ -48,7 +48,7 @@ class StoppedServices {
   Result<> take_over();
 
   /// Quiesces `user`, or returns the result of the first try. After an error it may be quiesced or not, and
-  /// resumes with the others. A GPU for which the tool could not be run does not.
+  /// resumes with the others. A GPU about which no daemon was asked does not.
   Result<> stop(const Releasable& user);
 
   struct Restart {
