@@ -232,8 +232,7 @@ class ValuesTest(unittest.TestCase):
         self.assertIn(constants["CordonedAnnotation"], variables["markedNow"])
 
     def test_the_names_of_dra_are_those_of_the_program(self) -> None:
-        names = (chart.REPOSITORY / "dra/names.h").read_text()
-        driver = re.findall('kDriver = "([^"]+)"', names)[0]
+        driver = re.findall('kDraDriver = "([^"]+)"', (chart.REPOSITORY / "api/claim_files.h").read_text())[0]
         objects = chart.render({"dra": {"enabled": True}})
         classes = {one["metadata"]["name"]: one["spec"] for one in chart.of_kind(objects, "DeviceClass")}
         words = dict(re.findall(r'k(Whole|Vgpu|Type) = "([^"]+)"', (chart.REPOSITORY / "dra/slices/resource_slice.h").read_text()))

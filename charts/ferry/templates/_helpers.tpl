@@ -85,7 +85,7 @@ spec:
 64712
 {{- end }}
 
-{{/* The name of Ferry's driver in ResourceSlices, DeviceClasses and the kubelet's folders (dra/names.h). */}}
+{{/* The name of Ferry's driver in ResourceSlices, DeviceClasses and the kubelet's folders (api/claim_files.h). */}}
 {{- define "ferry.draDriver" -}}
 gpu-ferry.io
 {{- end }}
