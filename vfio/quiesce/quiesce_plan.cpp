@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <ranges>
+#include <span>
 #include <utility>
 
 #include <fmt/format.h>
@@ -12,6 +13,14 @@ namespace ferry::vfio {
 namespace {
 
 using Kind = Releasable::Kind;
+
+Error refused_by_the_daemon(const Releasable& persistence, const Error& why) {
+  Error out{.code = Errc::refused,
+            .message = persistence.quiesce_text() + ": " + why.message,
+            .hint = "see the log of the driver's pod: the GPU stays with the host"};
+  if (!why.hint.empty()) out.hint = why.hint;
+  return out;
+}
 
 class Quiesce {
  public:
@@ -32,7 +41,7 @@ class Quiesce {
 
   template <typename F>
   void each(Kind kind, const F& f) {
-    for (QuiesceRequest& request : requests_) {
+    for (auto& request : requests_) {
       for (const Releasable& user : request.users)
         if (user.kind == kind && !request.dropped_out()) f(request, user);
     }
@@ -84,23 +93,22 @@ class Quiesce {
     for (QuiesceRequest& request : requests_) {
       for (const PciAddress& gpu : request.devices) {
         if (request.dropped_out() || std::ranges::find(asked, gpu) == asked.end()) continue;
-        const auto is_used_by = [&](auto test) {
-          return use && std::ranges::any_of(use->of(gpu.text()), test);
-        };
-        if (is_used_by([](const DeviceUser& user) { return user.closes_on_request; })) {
-          const Releasable persistence{.kind = Kind::persistence, .name = gpu.text()};
-          // The result of the first try.
-          if (auto result = services_.stop(persistence); !result)
-            request.refusal =
-                Error{.code = Errc::refused,
-                      .message = persistence.quiesce_text() + ": " + result.error().message,
-                      .hint = result.error().hint.empty()
-                                  ? "see the log of the driver's pod: the GPU stays with the host"
-                                  : result.error().hint};
-        } else if (!use || is_used_by([](const DeviceUser& user) { return user.service == kPersistenced; })) {
+        if (use)
+          stop_users(request, gpu, use->of(gpu.text()));
+        else
           stop(request, {.kind = Kind::service, .name = kPersistenced});
-        }
       }
+    }
+  }
+
+  void stop_users(QuiesceRequest& request, const PciAddress& gpu, std::span<const DeviceUser> users) {
+    if (std::ranges::any_of(users, &DeviceUser::closes_on_request)) {
+      // The result of the first try.
+      const Releasable persistence{.kind = Kind::persistence, .name = gpu.text()};
+      if (auto result = services_.stop(persistence); !result)
+        request.refusal = refused_by_the_daemon(persistence, result.error());
+    } else if (std::ranges::find(users, kPersistenced, &DeviceUser::service) != users.end()) {
+      stop(request, {.kind = Kind::service, .name = kPersistenced});
     }
   }
 
