@@ -171,6 +171,7 @@ std::vector<ClaimFile> claim_files(const ClaimRequest& claim, std::span<const Pr
   const std::filesystem::path cdi = kCdiFolder;
   const std::vector<std::string> requests = requests_of(claim);
   std::vector<ClaimFile> out;
+  out.reserve(2 * requests.size() + 1);
   for (const std::string& request : requests)
     out.push_back({.path = metadata / metadata_file(claim.claim, request),
                    .text = metadata_text(claim, devices, request)});
