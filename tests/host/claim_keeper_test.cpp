@@ -77,7 +77,7 @@ TEST_F(ClaimKeeperTest, WritesTheFilesByWhichAContainerGetsTheDevices) {
   kernel.forget_changes();
   must(prepare("a", {whole(kWhole)}));
   EXPECT_THAT(kernel.changes(), IsEmpty()) << "a repeat writes nothing";
-  // One is gone, one is another, and one has become a link.
+  // Each file is lost in another way: it is gone, has another text, or has become a link.
   must(kernel.remove_file(expected[0].path));
   kernel.file(expected[1].path, "{}");
   kernel.file("etc/shadow", "root:*");

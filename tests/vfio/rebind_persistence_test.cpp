@@ -68,6 +68,7 @@ class DaemonProbe final : public UseProbe {
   explicit DaemonProbe(const Daemon& daemon) : daemon_(&daemon) {}
   Result<UseReport> look(std::span<const UseQuestion> questions) override {
     UseReport report;
+    if (++looks == fails_at) return fail(Errc::failed, "no answer");
     for (const UseQuestion& question : questions) {
       if (!daemon_->holds(question.device)) continue;
       DeviceUser user{.name = "nvidia-persiste", .pid = 77, .what = "/dev/nvidia0"};
@@ -81,6 +82,9 @@ class DaemonProbe final : public UseProbe {
     }
     return report;
   }
+
+  int looks = 0;
+  int fails_at = 0;  ///< 0: none
 
  private:
   const Daemon* daemon_;
@@ -238,6 +242,17 @@ TEST(RebindPersistence, StopsTheServiceThatHoldsOn) {
   EXPECT_EQ(statuses(host.apply()), std::vector<Status>(2, Status::done));
   EXPECT_THAT(host.daemon.orders, Contains("stop nvidia-persistenced.service").Times(1));
   EXPECT_TRUE(host.daemon.runs());
+}
+
+TEST(RebindPersistence, StopsNoServiceForALookThatFails) {
+  for (const bool in_container : {true, false}) {
+    Host host;
+    host.daemon.in_container = in_container;
+    host.probe.fails_at = 2;  // after the plan
+    EXPECT_EQ(statuses(host.apply()), std::vector<Status>(2, Status::done));
+    EXPECT_THAT(host.daemon.orders, ElementsAre("0000:01:00.0 off", "0000:02:00.0 off"));
+    EXPECT_EQ(host.probe.looks, 3) << "the one behind the fence decides";
+  }
 }
 
 TEST(RebindPersistence, IsLeftAloneByWhoMayReleaseNothing) {

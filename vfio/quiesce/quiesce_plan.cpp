@@ -90,13 +90,11 @@ class Quiesce {
     });
     if (asked.empty()) return;
     const auto use = context_.probe->look(use_questions(*context_.host, inventory, asked));
+    if (!use) return;  // the look behind the fence refuses then
     for (QuiesceRequest& request : requests_) {
       for (const PciAddress& gpu : request.devices) {
         if (request.dropped_out() || std::ranges::find(asked, gpu) == asked.end()) continue;
-        if (use)
-          stop_users(request, gpu, use->of(gpu.text()));
-        else
-          stop(request, {.kind = Kind::service, .name = kPersistenced});
+        stop_users(request, gpu, use->of(gpu.text()));
       }
     }
   }
