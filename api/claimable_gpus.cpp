@@ -61,7 +61,8 @@ Json json_of(const ClaimableGpu& gpu) {
           {"types", std::move(types)},
           {"health", word_for(kHealth, gpu.health)},
           {"reason", or_null(gpu.reason)},
-          {"vgpu_reason", or_null(gpu.vgpu_reason)}};
+          {"vgpu_reason", or_null(gpu.vgpu_reason)},
+          {"lost_claims", gpu.lost_claims}};
 }
 
 VgpuType read_type(const JsonObject& type) {
@@ -95,7 +96,8 @@ ClaimableGpu read_gpu(const JsonObject& gpu) {
           .types = gpu.list("types", read_type),
           .health = gpu.word("health", parse_health, GpuHealth::unhealthy),
           .reason = gpu.text_or_none("reason"),
-          .vgpu_reason = gpu.text_or_none("vgpu_reason")};
+          .vgpu_reason = gpu.text_or_none("vgpu_reason"),
+          .lost_claims = gpu.texts_or_none("lost_claims")};
 }
 
 std::vector<ClaimableGpu> read_whole(const JsonObject& file) {

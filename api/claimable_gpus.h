@@ -11,7 +11,8 @@
 //      "types": [
 //        {"id": "1150", "name": "NVIDIA L40S-6Q", "short_name": "L40S-6Q", "framebuffer_mib": 6144,
 //         "most_per_gpu": 8 | null, "allowed": true, "size": 0, "placements": []}],
-//      "health": "ready | unhealthy", "reason": null, "vgpu_reason": null}]}
+//      "health": "ready | unhealthy", "reason": null, "vgpu_reason": null,
+//      "lost_claims": ["5be0c3aa-..."]}]}
 #pragma once
 
 #include <cstdint>
@@ -72,6 +73,9 @@ struct ClaimableGpu {
   /// Why no new claim gets a vGPU of it, although it may be had whole: "8 of its 16 virtual functions are
   /// missing since a claim has ended". Empty: one may.
   std::string vgpu_reason = {};
+  /// UIDs of claims that were prepared with a device of this GPU, which another program has removed or taken
+  /// from vfio since. In order.
+  std::vector<std::string> lost_claims = {};
 
   /// True if a new claim may get the whole GPU, or with `whole_gpu` false a vGPU of it.
   bool is_ready(bool whole_gpu) const {

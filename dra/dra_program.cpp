@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dra/dra_program.h"
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <set>
@@ -9,11 +10,13 @@
 #include <utility>
 #include <vector>
 
+#include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
 #include "api/files.h"
 #include "common/process/this_process.h"
 #include "dra/checkpoint.h"
+#include "dra/claim.h"
 #include "dra/names.h"
 #include "dra/slices/publication.h"
 
@@ -30,11 +33,17 @@ constexpr auto kCalm = std::chrono::seconds(5);
 
 /// The reason of an event of the Node.
 constexpr const char* kNotPublished = "ResourceSlicesNotPublished";
+constexpr const char* kKeepVgpus =
+    ", and set mediatedDevicesConfiguration.enabled: false in the KubeVirt object if KubeVirt removes vGPUs";
 
 /// hostd makes the folder, and gives it to this process's group.
 bool may_come(const Error& error) {
   return (error.code == std::errc::permission_denied && ::geteuid() != 0) ||
          error.code == std::errc::no_such_file_or_directory;
+}
+
+bool has_vgpu(const CheckpointClaim& claim) {
+  return std::ranges::any_of(claim.devices, [](const ClaimDevice& device) { return !device.type.empty(); });
 }
 
 }  // namespace
@@ -155,8 +164,27 @@ Result<> DraProgram::open_server() {
 void DraProgram::node_changed() {
   drop_memory_later();
   if (!server_) return;
-  if (const auto node = publisher_.node()) server_->set_health(device_health(*node, publication_of(*node)));
+  if (const auto node = publisher_.node()) {
+    server_->set_health(device_health(*node, publication_of(*node)));
+    report_lost_devices(*node);
+  }
   if (auto claims = publisher_.claims()) lost_.look(std::move(*claims));
+}
+
+void DraProgram::report_lost_devices(const NodeModel& node) {
+  std::set<std::string> now;
+  for (const Gpu& gpu : node.gpus) {
+    for (const std::string& uid : gpu.lost_claims) {
+      const CheckpointClaim* const claim = driver_->checkpoint().find(uid);
+      if (claim == nullptr || !now.insert(uid).second || without_device_.contains(uid)) continue;
+      const ClaimKey key{.uid = uid, .space = claim->space, .name = claim->name};
+      events_.lost(key,
+                   fmt::format("{}: another program has taken away its device of GPU {}, so no container can "
+                               "start with it; delete the pod{}",
+                               label(key), gpu.address.text(), has_vgpu(*claim) ? kKeepVgpus : ""));
+    }
+  }
+  without_device_ = std::move(now);
 }
 
 /// Each reconcile of the slices touches as much memory as a start, even if it writes none.

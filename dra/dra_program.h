@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <optional>
+#include <set>
 #include <stop_token>
 #include <string>
 
@@ -17,6 +18,7 @@
 #include "dra/publish/claims_of_server.h"
 #include "dra/publish/slice_publisher.h"
 #include "dra/server/dra_server.h"
+#include "dra/slices/node_model.h"
 #include "hostfs/directory_watch.h"
 #include "hostfs/host_fs.h"
 #include "hostfs/locks.h"
@@ -47,6 +49,7 @@ class DraProgram : Pinned {
   Result<> open_driver();
   Result<> open_server();
   void node_changed();
+  void report_lost_devices(const NodeModel& node);
   void drop_memory_later();
   void end_by(Error error);
   void wait_for(const std::string& what);
@@ -64,9 +67,10 @@ class DraProgram : Pinned {
   std::unique_ptr<ClaimDriver> driver_;  ///< null: not begun
   LostClaims lost_;
   RpcQueue queue_;
-  std::unique_ptr<DraServer> server_;  ///< null: not begun
-  std::optional<FolderWatch> folder_;  ///< of hostd's list
-  std::string waits_for_;              ///< last logged message
+  std::unique_ptr<DraServer> server_;     ///< null: not begun
+  std::optional<FolderWatch> folder_;     ///< of hostd's list
+  std::string waits_for_;                 ///< last logged message
+  std::set<std::string> without_device_;  ///< UIDs of the claims whose loss was reported
   kube::OwnedTimer memory_timer_{timers_};
   std::optional<Error> failure_;
 };

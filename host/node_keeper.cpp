@@ -2,12 +2,14 @@
 #include "host/node_keeper.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <string>
 #include <utility>
 
 #include <spdlog/spdlog.h>
 
+#include "host/claims/claim_devices.h"
 #include "host/gpu_numbers.h"
 #include "host/node_observation.h"
 #include "host/usage/advertised_use_probe.h"
@@ -188,6 +190,38 @@ void NodeKeeper::remember_gpus_without_types(const ClaimableFacts& facts) {
   for (const vfio::PciAddress& gpu : waiting) since.try_emplace(gpu, settings_.now());
 }
 
+std::map<vfio::PciAddress, std::vector<std::string>> NodeKeeper::find_lost_claims(
+    const GpusWithClaims& claims, const ScannedNode& node, const NodeContext& context) {
+  if (lost_claims(claims.prepared, node).empty()) return {};
+  // The scan may be older than the record, and a claim may be undone meanwhile: a device is lost if it is not
+  // there between two readings of the record that agree.
+  const auto now = scan_node(context);
+  const auto later = settings_.gpus_with_claims();
+  if (!now || !later || later->fault) {
+    std::map<vfio::PciAddress, std::vector<std::string>> known;
+    for (const api::ClaimableGpu& gpu : claimable_.published())
+      if (!gpu.lost_claims.empty()) known.emplace(gpu.address, gpu.lost_claims);
+    return known;
+  }
+  std::vector<Claim> still;
+  std::ranges::copy_if(claims.prepared, std::back_inserter(still), [&](const Claim& claim) {
+    return std::ranges::find(later->prepared, claim) != later->prepared.end();
+  });
+  auto lost = lost_claims(still, *now);
+  for (const auto& [gpu, uids] : lost) {
+    const auto before = std::ranges::find(claimable_.published(), gpu, &api::ClaimableGpu::address);
+    for (const std::string& uid : uids) {
+      const bool is_known = before != claimable_.published().end() &&
+                            std::ranges::find(before->lost_claims, uid) != before->lost_claims.end();
+      const auto claim = std::ranges::find(still, uid, &Claim::uid);
+      if (!is_known && claim != still.end())
+        spdlog::warn("{}: its device of GPU {} is gone: another program has taken it away", claim->label(),
+                     gpu.text());
+    }
+  }
+  return lost;
+}
+
 void NodeKeeper::schedule_questions(Round& round) const {
   const Moment now = settings_.now();
   const auto come_at = [&](Moment again) {
@@ -215,6 +249,7 @@ Result<> NodeKeeper::allocate_gpus(const ScannedNode& node, const policy::Resolv
                              .for_dra = resolved.for_dra,
                              .dra = next.dra,
                              .without_functions = facts.without_functions,
+                             .lost_claims = find_lost_claims(*claims, node, context),
                              .before = claimable_.published()};
     if (auto read = read_claimable_facts(host_, claimable); !read) return read;
     ask_for_placements(context, claimable);

@@ -22,6 +22,7 @@
 #include <chrono>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -176,6 +177,10 @@ class NodeKeeper : Pinned {
   /// Asks the driver's library about GPUs for mixed sizes whose placements are not known yet.
   void ask_for_placements(const NodeContext& context, ClaimableFacts& facts);
   void remember_gpus_without_types(const ClaimableFacts& facts);
+  /// ClaimableFacts::lost_claims; logs those that are new.
+  std::map<vfio::PciAddress, std::vector<std::string>> find_lost_claims(const GpusWithClaims& claims,
+                                                                        const ScannedNode& node,
+                                                                        const NodeContext& context);
   /// Schedules the next round for facts that no event reports: a driver that is loaded later, types that are
   /// listed late, a mode that a person switches. A time already past is skipped. The round then failed before
   /// it could ask, and its own back-off decides; else rounds would follow each other without a pause.

@@ -69,6 +69,9 @@ class ClaimEvents : Pinned {
   virtual void failed(const ClaimKey& claim, api::ClaimAction action, const Error& error) = 0;
   /// The claim can be prepared, but a program cannot use it (AllocatedClaim::warnings). Once for each claim.
   virtual void warned(const ClaimKey& claim, const std::string& sentence) = 0;
+  /// Another program has taken a device of the prepared claim away. Once for each loss, and once more after
+  /// each start. The receiver may pass over a repeat within some minutes.
+  virtual void lost(const ClaimKey& claim, const std::string& sentence) = 0;
 };
 
 /// A device in the answer to the kubelet.

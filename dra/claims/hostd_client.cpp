@@ -78,8 +78,9 @@ void HostdCall::send(const api::ClaimRequest& request, std::chrono::milliseconds
                       .message = fmt::format("the request to hostd has {} bytes, more than {}", text.size(),
                                              api::kLongestClaimMessage),
                       .hint = "let the claim ask for fewer devices"});
-  // The packet goes whole or not at all.
-  if (::send(connection_.get(), text.data(), text.size(), MSG_NOSIGNAL) < 0)
+  // The packet goes whole or not at all. EPIPE: hostd has refused this user and closed the connection, and
+  // its answer can be read.
+  if (::send(connection_.get(), text.data(), text.size(), MSG_NOSIGNAL) < 0 && errno != EPIPE)
     return fail_soon(away(error_from_errno(errno, "send a request to hostd").message));
   loop_.watch(connection_.get(), [this] { read_answer(); });
   timer_.set(EventLoop::Clock::now() + limit, [this] {

@@ -77,6 +77,11 @@ void KubeClaimEvents::warned(const ClaimKey& claim, const std::string& sentence)
   give(claim, kWarning, sentence);
 }
 
+void KubeClaimEvents::lost(const ClaimKey& claim, const std::string& sentence) {
+  give(claim, kLost, sentence);
+  recorder_.record(kube::EventRecorder::Type::warning, kLost, sentence);
+}
+
 void KubeClaimEvents::give(const ClaimKey& claim, std::string_view reason, const std::string& message) {
   const auto now = timers_.now();
   std::erase_if(given_, [&](const auto& entry) { return now - entry.second.at >= kOnce; });

@@ -47,6 +47,7 @@ class KubeClaimEvents final : public ClaimEvents {
   static constexpr std::string_view kPrepareFailed = "GpuPrepareFailed";
   static constexpr std::string_view kUnprepareFailed = "GpuUnprepareFailed";
   static constexpr std::string_view kWarning = "GpuClaimWarning";
+  static constexpr std::string_view kLost = "GpuDeviceLost";  ///< also of an event of the Node
 
   /// An equal message about the same claim within this time is not given again.
   static constexpr kube::Timers::Clock::duration kOnce = std::chrono::minutes(10);
@@ -59,6 +60,7 @@ class KubeClaimEvents final : public ClaimEvents {
 
   void failed(const ClaimKey& claim, api::ClaimAction action, const Error& error) override;
   void warned(const ClaimKey& claim, const std::string& sentence) override;
+  void lost(const ClaimKey& claim, const std::string& sentence) override;
 
  private:
   struct Given {

@@ -472,6 +472,29 @@ Result<VmGroup> group_of_mediated_device(const HostFs& host, const std::string& 
   return VmGroup{.group = *group};
 }
 
+/// True if the scan has read all GPUs of the device.
+bool can_be_read(const ClaimedDevice& device, const ScannedNode& node) {
+  const mdev::VgpuGpu* const gpu = node.vgpus.find(device.request.gpu);
+  return gpu != nullptr && gpu->problem() == nullptr &&
+         std::ranges::all_of(device.gpus, [&](const ClaimedGpu& one) {
+           const vfio::PciFunction* const function = node.inventory.find(one.address);
+           return function != nullptr && !function->problem;
+         });
+}
+
+bool is_as_made_ready(const ClaimedDevice& device, const ScannedNode& node) {
+  if (!device.is_whole()) {
+    const mdev::VgpuDevice* const vgpu = node.vgpus.find(id_of(device));
+    const auto& placement = device.request.placement;
+    return vgpu != nullptr && vgpu->type_id == device.request.type &&
+           (!placement || !vgpu->placement || vgpu->placement == placement);
+  }
+  return std::ranges::all_of(device.gpus, [&](const ClaimedGpu& gpu) {
+    const vfio::PciFunction* const function = node.inventory.find(gpu.address);
+    return function != nullptr && vfio::on_vfio_driver(*function);
+  });
+}
+
 }  // namespace
 
 Result<Claim> plan_claim(const api::ClaimRequest& request, const NodeContext& context,
@@ -502,18 +525,21 @@ Result<> check_still_for_dra(const Claim& claim, const ClaimPolicy& policy) {
 }
 
 bool is_intact(const Claim& claim, const ScannedNode& node) {
-  return std::ranges::all_of(claim.devices, [&](const ClaimedDevice& device) {
-    if (!device.is_whole()) {
-      const mdev::VgpuDevice* const vgpu = node.vgpus.find(id_of(device));
-      const auto& placement = device.request.placement;
-      return vgpu != nullptr && vgpu->type_id == device.request.type &&
-             (!placement || !vgpu->placement || vgpu->placement == placement);
+  return std::ranges::all_of(claim.devices,
+                             [&](const ClaimedDevice& device) { return is_as_made_ready(device, node); });
+}
+
+std::map<PciAddress, std::vector<std::string>> lost_claims(const std::vector<Claim>& prepared,
+                                                           const ScannedNode& node) {
+  std::map<PciAddress, std::vector<std::string>> out;
+  for (const Claim& claim : prepared) {
+    for (const ClaimedDevice& device : claim.devices) {
+      if (!can_be_read(device, node) || is_as_made_ready(device, node)) continue;
+      auto& lost = out[device.request.gpu];
+      if (lost.empty() || lost.back() != claim.uid) lost.push_back(claim.uid);
     }
-    return std::ranges::all_of(device.gpus, [&](const ClaimedGpu& gpu) {
-      const vfio::PciFunction* const function = node.inventory.find(gpu.address);
-      return function != nullptr && vfio::on_vfio_driver(*function);
-    });
-  });
+  }
+  return out;
 }
 
 std::optional<DeviceFailure> make_device_ready(const NodeContext& context, const ScannedNode& node,

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -36,6 +37,10 @@ Result<> check_still_for_dra(const Claim& claim, const ClaimPolicy& policy);
 
 /// True if all devices of a claim are as they were made ready.
 bool is_intact(const Claim& claim, const ScannedNode& node);
+/// The UIDs of the claims of which a device is not as it was made ready, by the GPU of that device. A device
+/// of a GPU that is gone, cannot be read or is no accelerator by the policy's rules is not among them.
+std::map<vfio::PciAddress, std::vector<std::string>> lost_claims(const std::vector<Claim>& prepared,
+                                                                 const ScannedNode& node);
 
 /// A device that could not be made ready.
 struct DeviceFailure {

@@ -209,9 +209,12 @@ Result<> store_claim_record(HostFs& host, const ClaimRecord& record) {
 
 Result<GpusWithClaims> gpus_with_claims(const HostFs& host) {
   auto record = load_claim_record(host);
-  if (record)
-    return GpusWithClaims{
-        .gpus = record->gpus(), .missing_functions = std::move(record->missing_functions), .fault = {}};
+  if (record) {
+    GpusWithClaims out{.gpus = record->gpus(), .missing_functions = std::move(record->missing_functions)};
+    for (Claim& claim : record->claims)
+      if (claim.phase == ClaimPhase::done) out.prepared.push_back(std::move(claim));
+    return out;
+  }
   const auto file = host.read_file(api::kClaimableGpusFile);
   if (!file) return fail(std::move(record).error());
   const auto gpus = api::read_claimable_gpus(*file);

@@ -122,6 +122,7 @@ struct GpusWithClaims {
   /// The GPUs that claims have, in whole or in part. A change by a policy leaves these alone.
   std::set<vfio::PciAddress> gpus = {};
   std::vector<MissingFunctions> missing_functions = {};
+  std::vector<Claim> prepared = {};  ///< ClaimPhase::done
   /// Why the record cannot be read. Each GPU for DRA (kClaimableGpusFile) may have a claim then, so that
   /// `gpus` has all of them. Absent: it was read.
   std::optional<Error> fault = {};

@@ -200,6 +200,7 @@ api::ClaimableGpu claimable_gpu(const ClaimableFacts& facts, const mdev::VgpuGpu
     out.types = now.types;
     out.reason = now.reason;
     out.vgpu_reason = now.vgpu_reason;
+    out.lost_claims = {};
   }
   if (out.reason.empty()) {
     const auto findings = vfio::findings_about(facts.node.findings, gpu.address());
@@ -210,6 +211,8 @@ api::ClaimableGpu claimable_gpu(const ClaimableFacts& facts, const mdev::VgpuGpu
     const std::string unplaced = why_no_placements(facts, gpu, out);
     if (!out.whole && out.reason.empty()) out.reason = unplaced;
   }
+  if (const auto lost = facts.lost_claims.find(gpu.address()); lost != facts.lost_claims.end())
+    out.lost_claims = lost->second;
   out.health = out.reason.empty() ? api::GpuHealth::ready : api::GpuHealth::unhealthy;
   return out;
 }

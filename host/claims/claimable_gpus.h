@@ -32,6 +32,7 @@ struct ClaimableFacts {
   std::map<vfio::PciAddress, std::string> roots = {};  ///< pcie_root() of each GPU
   /// The GPUs that lack virtual functions since a claim, with the sentence (gpus_without_functions()).
   std::map<vfio::PciAddress, std::string> without_functions = {};
+  std::map<vfio::PciAddress, std::vector<std::string>> lost_claims = {};  ///< ClaimableGpu::lost_claims
   /// The GPUs of the last round. A GPU that has vGPUs, has no driver, is on a vfio driver or has just left it
   /// does not list all of its types, so they are taken from here.
   std::vector<api::ClaimableGpu> before = {};

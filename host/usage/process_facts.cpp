@@ -204,9 +204,11 @@ std::optional<std::string> vm_name(std::string_view cmdline) {
 
 std::string pod_uid(std::string_view cgroup) {
   // …/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod0f2c…_….slice/… (systemd driver) or
-  // …/kubepods/burstable/pod0f2c…-…/… (cgroupfs driver).
+  // …/kubepods/burstable/pod0f2c…-…/… (cgroupfs driver). In a cgroup namespace of another pod's container the
+  // last is /../../pod0f2c…-…/….
   constexpr std::string_view kPod = "pod";
-  if (cgroup.find("kubepods") == std::string_view::npos) return "";
+  if (cgroup.find("kubepods") == std::string_view::npos && cgroup.find(":/../") == std::string_view::npos)
+    return "";
   for (auto at = cgroup.find(kPod); at != std::string_view::npos; at = cgroup.find(kPod, at + 1)) {
     const std::string_view rest = cgroup.substr(at + kPod.size());
     const auto* const end = std::ranges::find_if_not(rest, is_uid_letter);
@@ -220,12 +222,23 @@ std::string pod_uid(std::string_view cgroup) {
   return "";
 }
 
-std::string service_of(std::string_view cgroup) {
+std::string_view systemd_root(std::string_view cgroup) {
+  constexpr std::string_view kScope = "/init.scope";
+  while (!cgroup.empty()) {
+    const auto hierarchy = hierarchy_of(cut(cgroup, '\n'));
+    if (hierarchy && hierarchy->of_systemd && hierarchy->path.ends_with(kScope))
+      return hierarchy->path.substr(0, hierarchy->path.size() - kScope.size());
+  }
+  return {};
+}
+
+std::string service_of(std::string_view cgroup, std::string_view root) {
   std::vector<Hierarchy> hierarchies;
   std::string_view own;
   while (!cgroup.empty()) {
-    const auto hierarchy = hierarchy_of(cut(cgroup, '\n'));
-    if (!hierarchy) return "";
+    auto hierarchy = hierarchy_of(cut(cgroup, '\n'));
+    if (!hierarchy || !hierarchy->path.starts_with(root)) return "";
+    hierarchy->path.remove_prefix(root.size());
     hierarchies.push_back(*hierarchy);
     if (!hierarchy->of_systemd || hierarchy->path == "/") continue;
     if (!own.empty() && own != hierarchy->path) return "";
@@ -277,6 +290,7 @@ vfio::DeviceUser describe_process(const HostFs& host, int pid, std::string what,
   const std::string comm = host.read_attribute(directory / "comm").value_or("?");
   const auto name = vm_name(command_line(host, pid)).value_or("");
   const std::string cgroup = host.read_file(directory / "cgroup").value_or("");
+  const std::string of_the_first = host.read_file(directory_of(1) / "cgroup").value_or("");
   const bool vm = runs_a_vm(host, pid, until);
   const bool stoppable = !vm && !what.starts_with("/dev/vfio/");
   std::string pod = pod_uid(cgroup);
@@ -286,7 +300,7 @@ vfio::DeviceUser describe_process(const HostFs& host, int pid, std::string what,
           .pid = pid,
           .what = std::move(what),
           .pod_uid = std::move(pod),
-          .service = stoppable ? service_of(cgroup) : "",
+          .service = stoppable ? service_of(cgroup, systemd_root(of_the_first)) : "",
           .closes_on_request = closes};
 }
 

@@ -61,9 +61,13 @@ std::string pod_uid(std::string_view cgroup);
 /// The service of the host's systemd whose control group (proc/PID/cgroup) this is:
 /// "0::/system.slice/nvidia-persistenced.service". "" if it is no service's, or if it lies deeper than a
 /// service's own group, where the service may run anything. "" also if another hierarchy of cgroup v1
-/// differs, or in a cgroup namespace that is not the host's. Names are escaped as in systemd's cg_escape(): a
-/// leading '_' is not part of the name.
-std::string service_of(std::string_view cgroup);
+/// differs. Names are escaped as in systemd's cg_escape(): a leading '_' is not part of the name.
+/// `root`: systemd_root(), which the host's services have before their paths.
+std::string service_of(std::string_view cgroup, std::string_view root = {});
+/// The root of the host's systemd as this process sees it, by the control group of process 1. "" on the host;
+/// "/../../../.." in a container with a cgroup namespace of its own, as version 2 gives it. "" also if
+/// process 1 is no systemd.
+std::string_view systemd_root(std::string_view cgroup);
 
 /// Reports the ends of processes, by a pidfd each. Belongs to the loop's thread.
 class ProcessEnds : Pinned {

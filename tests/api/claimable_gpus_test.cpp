@@ -50,7 +50,8 @@ std::vector<ClaimableGpu> two_gpus() {
            .pcie_root = "pci0000:3a",
            .framework = VgpuFramework::vendor_vfio,
            .types = {sixths},
-           .vgpu_reason = "its 16 virtual functions are missing"}};
+           .vgpu_reason = "its 16 virtual functions are missing",
+           .lost_claims = {"5be0c3aa", "c7"}}};
 }
 
 TEST(ClaimableGpusFile, ReadsBackAsItself) {
@@ -170,7 +171,9 @@ INSTANTIATE_TEST_SUITE_P(
               "gpus[0].health: 'good' is none of its words"},
         Fault{"reason", [](json& f) { f["gpus"][0]["reason"] = 5; }, "gpus[0].reason: expected a text"},
         Fault{"vgpu reason", [](json& f) { f["gpus"][0]["vgpu_reason"] = true; },
-              "gpus[0].vgpu_reason: expected a text"}));
+              "gpus[0].vgpu_reason: expected a text"},
+        Fault{"lost claims", [](json& f) { f["gpus"][0]["lost_claims"] = "5be0c3aa"; },
+              "gpus[0].lost_claims: expected a list of texts"}));
 
 TEST(ClaimableGpusFile, IsNotWhatIsNoJson) {
   for (const char* text : {"", "{", "nonsense"})

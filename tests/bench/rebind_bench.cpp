@@ -40,9 +40,10 @@ AttributeWrite write_of(const vfio::Step& step) {
       return driver("unbind");
     case vfio::Step::Kind::bind:
       return driver("bind");
+    case vfio::Step::Kind::probe:
+      return {.path = "sys/bus/pci/drivers_probe", .value = address};
     case vfio::Step::Kind::quiesce:
     case vfio::Step::Kind::load_module:
-    case vfio::Step::Kind::probe:
     case vfio::Step::Kind::resume:
       break;
   }

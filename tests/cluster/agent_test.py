@@ -15,7 +15,7 @@ from typing import Any
 from cluster.box import NODE_ADDRESS
 from cluster.ferry_node import (ACCOUNT, CONFIGURATIONS, OPERAND, OPERATOR, PAUSED, POLICY, STATE, VGPU_CONFIG,
                                 VGPU_STATE, VALIDATOR, WORKLOAD, FerryNode, NodeWatch, daemon_set, watched)
-from cluster.kubernetes import API_SERVER, AUDITED, NODE, moment
+from cluster.kubernetes import API_PORT, API_SERVER, AUDITED, NODE, moment
 from cluster.programs import wait_until
 
 CARD, TESLA = "nvidia.com/AD102_GEFORCE_RTX_4090", "nvidia.com/TU104GL_TESLA_T4"
@@ -285,7 +285,7 @@ class AgentTest(unittest.TestCase):
         over = threading.Event()
 
         def annotate() -> None:
-            server = http.client.HTTPSConnection(NODE_ADDRESS, 6443, context=ssl.create_default_context(
+            server = http.client.HTTPSConnection(NODE_ADDRESS, API_PORT, context=ssl.create_default_context(
                 cafile=str(self.node.kubernetes.authority)))
             for number in itertools.count():
                 if over.is_set():

@@ -37,7 +37,7 @@ policies:
   - {devices: all, allocation: dra}
 """
 CHOSEN: dict[str, Any] = {**VALUES, "defaults": {"policy": "claims"}, "config": {"policies": POLICIES},
-                          "dra": {"enabled": True, "extraEnv": VALUES["agent"]["extraEnv"]}}
+                          "dra": {"enabled": True}}
 
 
 A_CARD, A_TESLA, FOUR_GIB = whole("0x2684"), whole("0x1eb8"), vgpu("T4-4Q")

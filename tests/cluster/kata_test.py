@@ -44,7 +44,7 @@ runtimeClasses:
 VALUES_OF_ALL: dict[str, Any] = {
     **VALUES,
     "gpuOperator": {"enabled": True, "namespace": "default"},
-    "agent": {**VALUES["agent"], "drain": {"enabled": True}, "featureLabels": "node",
+    "agent": {"drain": {"enabled": True}, "featureLabels": "node",
               "metrics": {"enabled": True, "port": METRICS, "tlsSecret": "metrics-tls",
                           "tokenSecret": "metrics-token"}},
     "kata": {"enabled": True, "classes": CLASSES, "install": {"enabled": True},

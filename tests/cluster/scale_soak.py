@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from cluster.box import NODE_ADDRESS
 from cluster.ferry_node import ACCOUNT, CONFIGURATIONS, OPERATOR, POLICY, STATE
-from cluster.kubernetes import AUDITED, Kubernetes, moment
+from cluster.kubernetes import API_PORT, AUDITED, Kubernetes, moment
 from cluster.programs import Program, wait_until
 
 NODES = int(os.environ.get("FERRY_SCALE_NODES", "1000"))
@@ -41,7 +41,7 @@ class ScaleTest(unittest.TestCase):
 
     def make_nodes(self) -> None:
         server = http.client.HTTPSConnection(
-            NODE_ADDRESS, 6443, context=ssl.create_default_context(cafile=str(self.kubernetes.authority)))
+            NODE_ADDRESS, API_PORT, context=ssl.create_default_context(cafile=str(self.kubernetes.authority)))
         for number in range(NODES):
             server.request("POST", "/api/v1/nodes", json.dumps({
                 "apiVersion": "v1", "kind": "Node", "metadata": {"name": f"n{number}", "labels": {"scale": "true"}}}),

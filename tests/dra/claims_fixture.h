@@ -79,9 +79,13 @@ class RecordedEvents : public dra::ClaimEvents {
   void warned(const dra::ClaimKey& /*claim*/, const std::string& sentence) override {
     warnings.push_back(sentence);
   }
+  void lost(const dra::ClaimKey& /*claim*/, const std::string& sentence) override {
+    losses.push_back(sentence);
+  }
 
   std::vector<std::string> failures;
   std::vector<std::string> warnings;
+  std::vector<std::string> losses;
 };
 
 /// A device for a request: {"card", "whole-0000-3b-00-0"}.

@@ -134,6 +134,22 @@ TEST_F(ClaimsOfServer, HaveEachMessageOnce) {
   EXPECT_THAT(events(), SizeIs(4));
 }
 
+TEST_F(ClaimsOfServer, ALostDeviceIsAnEventOfTheClaimAndOfTheNode) {
+  kube::EventRecorder recorder(
+      client, clock, [this] { return server.draw(); }, [this] { return clock.wall(); }, "node7", {},
+      KubeClaimEvents::kController);
+  KubeClaimEvents given(recorder, clock);
+  given.lost(put("render-a"), "it is gone");
+  clock.run_for(5s);
+  std::vector<std::string> kinds;
+  for (const json& event : events()) {
+    EXPECT_EQ(event.at("reason"), json(KubeClaimEvents::kLost));
+    EXPECT_EQ(event.at("message"), "it is gone");
+    kinds.push_back(event.at("involvedObject").at("kind"));
+  }
+  EXPECT_THAT(kinds, testing::UnorderedElementsAre("ResourceClaim", "Node"));
+}
+
 // A connection whose other end is gone: no try ends by itself before its deadline.
 TEST_F(ClaimsOfServer, AReadEndsBeforeTheKubeletIsAnswered) {
   const ClaimKey key = put("render-a");

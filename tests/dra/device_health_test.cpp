@@ -63,6 +63,17 @@ TEST(DeviceHealthTest, OfFurtherVgpusIsBadOnAGpuThatMakesNone) {
             "GPU 0000:3b:00.0: its virtual functions are missing");
 }
 
+TEST(DeviceHealthTest, OfADeviceThatAnotherProgramHasTakenAwayIsBad) {
+  NodeModel node = node_with({l4("0000:3b:00.0", 42)});
+  test::hold(node, "vgpu-0000-3b-00-0-1150-0", "a");
+  test::hold(node, "vgpu-0000-3b-00-0-1150-1", "b");
+  node.gpus[0].lost_claims = {"b", "of-an-earlier-boot"};
+  EXPECT_EQ(health_of(node, "vgpu-0000-3b-00-0-1150-0").state, DeviceHealth::State::healthy);
+  EXPECT_EQ(health_of(node, "vgpu-0000-3b-00-0-1150-1").message,
+            "its claim has lost a device of this GPU: another program has taken it away");
+  EXPECT_EQ(health_of(node, "vgpu-0000-3b-00-0-1150-2").state, DeviceHealth::State::healthy);
+}
+
 TEST(DeviceHealthTest, OfAGpuThatIsGoneIsBad) {
   NodeModel node = node_with({l4("0000:3b:00.0", 42)});
   test::hold(node, "whole-0000-3b-00-0", "a");

@@ -220,8 +220,10 @@ class NodeKeeperTest : public ThreeT4s {
   Locks locks_;
   KeeperSettings settings_{.gpus_with_claims = [this]() -> Result<GpusWithClaims> {
                              if (claims_error_) return fail(Error(*claims_error_));
+                             if (undone_after_reads_ && (*undone_after_reads_)-- == 0) prepared_.clear();
                              return GpusWithClaims{.gpus = claimed_,
                                                    .missing_functions = missing_functions_,
+                                                   .prepared = prepared_,
                                                    .fault = claims_fault_};
                            },
                            .lock_patience = std::chrono::milliseconds(1),
@@ -234,6 +236,8 @@ class NodeKeeperTest : public ThreeT4s {
   std::set<std::string> listed_;
   std::set<vfio::PciAddress> claimed_;  ///< the GPUs that claims have
   std::vector<MissingFunctions> missing_functions_;
+  std::vector<Claim> prepared_;
+  std::optional<int> undone_after_reads_;  ///< so many reads of the record later, prepared_ is empty
   std::optional<Error> claims_fault_;
   std::optional<Error> claims_error_;
   bool silent_ = false;

@@ -8,6 +8,7 @@
 #include "api/claimable_gpus.h"
 #include "api/host_status.h"
 #include "tests/host/keeper_node.h"
+#include "tests/support/log_of.h"
 #include "tests/support/must.h"
 
 namespace ferry::host {
@@ -63,6 +64,67 @@ TEST_F(KeeperOfClaimableGpusTest, LeavesAGpuForDraAsItIs) {
   kernel_.forget_changes();
   EXPECT_EQ(round().phase, api::NodePhase::ready);
   EXPECT_THAT(kernel_.changes(), IsEmpty()) << "no file is written without a change";
+}
+
+// -- devices of claims that other programs take away --
+
+class KeeperOfLostDevicesTest : public KeeperOfClaimableGpusTest {
+ protected:
+  static constexpr const char* kUuid = "3f1c6a52-6b1f-4c6a-9b54-0d5d1a9f0c11";
+
+  /// The first GPU is for claims, and claim "a" has a vGPU of it.
+  void SetUp() override {
+    want(kFirstForDra);
+    round();
+    round();
+    mdev_.add_device(kFirst, "nvidia-230", kUuid);
+    claimed_ = {address(kFirst)};
+    prepared_ = {{.uid = "a",
+                  .space = "studio",
+                  .name = "render",
+                  .phase = ClaimPhase::done,
+                  .devices = {{.request = {.gpu = address(kFirst), .type = "nvidia-230"},
+                               .gpus = {{.address = address(kFirst)}},
+                               .result = {.mdev_uuid = kUuid}}}}};
+    round();
+    ASSERT_THAT(lost(), IsEmpty());
+  }
+  std::vector<std::string> lost() const { return claimable().at(0).lost_claims; }
+};
+
+TEST_F(KeeperOfLostDevicesTest, NamesTheClaimOfAVgpuThatIsRemoved) {
+  mdev_.remove_device(kFirst, kUuid);
+  const test::LogOf log;
+  EXPECT_EQ(round().phase, api::NodePhase::ready) << "no fault of the GPU";
+  EXPECT_THAT(lost(), ElementsAre("a"));
+  EXPECT_EQ(claimable().at(0).health, api::GpuHealth::ready);
+  EXPECT_THAT(log.text(), HasSubstr("claim studio/render: its device of GPU 0000:05:00.0 is gone"));
+  round();
+  EXPECT_EQ(log.text().find("is gone"), log.text().rfind("is gone")) << "once";
+  mdev_.add_device(kFirst, "nvidia-230", kUuid);  // the next prepare
+  round();
+  EXPECT_THAT(lost(), IsEmpty());
+}
+
+TEST_F(KeeperOfLostDevicesTest, NamesTheClaimOfAVgpuThatHasBecomeAnother) {
+  mdev_.remove_device(kFirst, kUuid);
+  mdev_.add_device(kFirst, "nvidia-231", kUuid);
+  round();
+  EXPECT_THAT(lost(), ElementsAre("a"));
+}
+
+TEST_F(KeeperOfLostDevicesTest, NamesTheClaimOfAWholeGpuThatIsNoLongerOnVfio) {
+  prepared_[0].devices[0].request.type = "";
+  mdev_.remove_device(kFirst, kUuid);
+  round();
+  EXPECT_THAT(lost(), ElementsAre("a")) << "it is on nvidia";
+}
+
+TEST_F(KeeperOfLostDevicesTest, TakesNoClaimThatIsUndoneMeanwhileForLost) {
+  mdev_.remove_device(kFirst, kUuid);
+  undone_after_reads_ = 1;
+  round();
+  EXPECT_THAT(lost(), IsEmpty());
 }
 
 TEST_F(KeeperOfClaimableGpusTest, AsksForPlacementsNowAndThen) {

@@ -77,6 +77,17 @@ INSTANTIATE_TEST_SUITE_P(
         PodRow{"SeveralHierarchies",
                "2:cpu:/user.slice\n1:name=systemd:/kubepods/pod0f2c1d3e-1111-2222-3333-444455556666/x\n",
                "0f2c1d3e-1111-2222-3333-444455556666"},
+        PodRow{"SeenFromAnotherPodsContainer", "0::/../../pod0f2c1d3e-1111-2222-3333-444455556666/8a7b\n",
+               "0f2c1d3e-1111-2222-3333-444455556666"},
+        PodRow{"OfAnotherClassSeenFromAPodsContainer",
+               "0::/../../../besteffort/pod0f2c1d3e-1111-2222-3333-444455556666/8a7b\n",
+               "0f2c1d3e-1111-2222-3333-444455556666"},
+        PodRow{"OfSystemdSeenFromAPodsContainer",
+               "0::/../../kubepods-burstable-pod0f2c1d3e_1111_2222_3333_444455556666.slice/cri-a.scope\n",
+               "0f2c1d3e-1111-2222-3333-444455556666"},
+        PodRow{"PodmanSeenFromAPodsContainer",
+               "0::/../../../../machine.slice/libpod-0123456789abcdef0123456789abcdef.scope\n", ""},
+        PodRow{"AServiceSeenFromAPodsContainer", "0::/../../../../system.slice/libvirtd.service\n", ""},
         PodRow{"NoPod", "0::/system.slice/libvirtd.service\n", ""},
         PodRow{"PodmanIsNone", "0::/machine.slice/libpod-0123456789abcdef0123456789abcdef.scope\n", ""},
         PodRow{"KubepodsAlone", "0::/kubepods.slice\n", ""},
@@ -95,6 +106,23 @@ class ServiceOf : public testing::TestWithParam<ServiceRow> {};
 
 TEST_P(ServiceOf, IsReadFromTheControlGroup) {
   EXPECT_EQ(service_of(GetParam().cgroup), GetParam().service);
+}
+
+TEST(ServiceOfTheHost, IsReadFromWithinACgroupNamespace) {
+  const std::string_view root = systemd_root("0::/../../../../init.scope\n");
+  EXPECT_EQ(root, "/../../../..");
+  EXPECT_EQ(service_of("0::/../../../../system.slice/a.service\n", root), "a.service");
+  EXPECT_EQ(service_of("0::/../../system.slice/a.service\n", root), "") << "below a group of the pod's";
+  EXPECT_EQ(service_of("0::/../../../../../system.slice/a.service\n", root), "") << "of a machine outside";
+  EXPECT_EQ(service_of("0::/system.slice/a.service\n", root), "") << "below hostd's own group";
+}
+
+TEST(SystemdRoot, IsThatOfTheHost) {
+  EXPECT_EQ(systemd_root("0::/init.scope\n"), "");
+  EXPECT_EQ(systemd_root("2:cpu:/\n1:name=systemd:/init.scope\n0::/init.scope\n"), "");
+  EXPECT_EQ(systemd_root("0::/\n"), "") << "no systemd";
+  EXPECT_EQ(systemd_root("x\n"), "");
+  EXPECT_EQ(systemd_root(""), "");
 }
 
 INSTANTIATE_TEST_SUITE_P(

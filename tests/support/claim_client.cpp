@@ -23,7 +23,8 @@ Result<UniqueFd> send_to_hostd(const HostFs& host, const std::string& request) {
   if (!folder) return fail(folder.error());
   auto connection = connect_to_socket(folder->get(), socket.filename().string(), SOCK_SEQPACKET);
   if (!connection) return fail(std::move(connection).error());
-  if (::send(connection->get(), request.data(), request.size(), MSG_NOSIGNAL) < 0)
+  // EPIPE: hostd has refused this user and closed the connection, and its answer can be read.
+  if (::send(connection->get(), request.data(), request.size(), MSG_NOSIGNAL) < 0 && errno != EPIPE)
     return fail(error_from_errno(errno, "send a request to hostd"));
   return connection;
 }

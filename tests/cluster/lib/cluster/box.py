@@ -16,6 +16,8 @@ from typing import BinaryIO
 CONTROL_GROUPS = pathlib.Path("/sys/fs/cgroup")
 # In each namespace its own: two clusters at once do not meet.
 NODE_ADDRESS = "10.200.0.1"
+# The address of the Service `kubernetes`. The API server listens on it itself: no proxy of Services runs here.
+SERVICE_ADDRESS = "10.96.0.1"
 
 
 def run_inside(script: pathlib.Path, arguments: list[str], said: BinaryIO | None = None) -> int:
@@ -46,7 +48,8 @@ def furnish(group: str) -> None:
     kubelet.mkdir(exist_ok=True)
     _mount("-t", "tmpfs", "tmpfs", str(kubelet))
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
-    subprocess.run(["ip", "address", "add", f"{NODE_ADDRESS}/32", "dev", "lo"], check=True)
+    for address in (NODE_ADDRESS, SERVICE_ADDRESS):
+        subprocess.run(["ip", "address", "add", f"{address}/32", "dev", "lo"], check=True)
     _make_control_groups(group)
 
 
@@ -70,9 +73,11 @@ def _furnish_dev() -> None:
     for name in ("null", "zero", "full", "random", "urandom", "tty", "kmsg"):
         (new / name).touch()
         _mount("--bind", f"/dev/{name}", str(new / name))
-    if pathlib.Path("/dev/fuse").exists():
-        (new / "fuse").touch()
-        _mount("--bind", "/dev/fuse", str(new / "fuse"))
+    for name in ("fuse", "net/tun"):
+        if pathlib.Path("/dev", name).exists():
+            (new / name).parent.mkdir(exist_ok=True)
+            (new / name).touch()
+            _mount("--bind", f"/dev/{name}", str(new / name))
     for name in ("pts", "shm"):
         (new / name).mkdir()
     _mount("-t", "devpts", "-o", "newinstance,ptmxmode=666", "devpts", str(new / "pts"))

@@ -14,7 +14,7 @@ from typing import Any
 
 from .box import NODE_ADDRESS
 from .ferry_chart import CHART, SPACE, VALUES, helm, helms
-from .kubernetes import Kubernetes
+from .kubernetes import API_PORT, Kubernetes
 from .programs import Failure, Program
 
 DRIVER = "gpu-ferry.io"
@@ -138,7 +138,7 @@ class Api:
 
     def __init__(self, kubernetes: Kubernetes) -> None:
         trusted = ssl.create_default_context(cafile=str(kubernetes.authority))
-        self._connection = http.client.HTTPSConnection(NODE_ADDRESS, 6443, timeout=60, context=trusted)
+        self._connection = http.client.HTTPSConnection(NODE_ADDRESS, API_PORT, timeout=60, context=trusted)
 
     def _ask(self, method: str, path: str, body: Any = None, may_lack: bool = False) -> Any:
         self._connection.request(method, path, None if body is None else json.dumps(body),

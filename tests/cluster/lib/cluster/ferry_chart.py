@@ -10,8 +10,7 @@ from typing import Any
 
 import yaml
 
-from .box import NODE_ADDRESS
-from .kubernetes import CONTAINERD, Kubernetes
+from .kubernetes import Kubernetes
 from .programs import Failure
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[4]
@@ -19,10 +18,7 @@ CHART = str(REPOSITORY / "charts/ferry")
 SPACE = "ferry"
 PRESENT = "feature.node.kubernetes.io/pci-10de.present"
 COMPONENT = "app.kubernetes.io/component"
-# No proxy forwards the cluster's address of the API server here; a container gets the real address itself.
-VALUES = {"image": {"repository": "ferry"}, "minReadySeconds": 1,
-          "agent": {"extraEnv": [{"name": "KUBERNETES_SERVICE_HOST", "value": NODE_ADDRESS},
-                                 {"name": "KUBERNETES_SERVICE_PORT", "value": "6443"}]}}
+VALUES = {"image": {"repository": "ferry"}, "minReadySeconds": 1}
 
 
 def helms() -> list[str]:
@@ -70,11 +66,10 @@ class FerryChart:
         """Has the image loaded, and makes the namespace."""
         self.kubernetes = kubernetes
         self.logs_of_hooks = ""  # of the last command of Helm
-        ctr = [pathlib.Path(os.environ["CLUSTER_PROGRAMS"]) / "ctr", "--address", CONTAINERD, "-n", "k8s.io"]
         with tempfile.TemporaryDirectory() as scratch:
-            image = f"{scratch}/ferry.tar"
+            image = pathlib.Path(scratch, "ferry.tar")
             subprocess.run([REPOSITORY / "images/build", "--bin", os.environ["CLUSTER_BIN"], image], check=True)
-            subprocess.run([*ctr, "images", "import", image], check=True, capture_output=True)
+            kubernetes.import_image(image)
         kubernetes.kubectl("create", "namespace", SPACE)
 
     def helm(self, program: str, *words: str, values: Any = None) -> str:

@@ -22,7 +22,8 @@ from .box import NODE_ADDRESS
 from .programs import Failure, Program, wait_until
 from .release import Release
 
-API_SERVER = f"https://{NODE_ADDRESS}:6443"
+API_PORT = 443
+API_SERVER = f"https://{NODE_ADDRESS}:{API_PORT}"
 CONTAINERD = "/run/containerd/containerd.sock"
 CONTAINERD_CONFIGURATION = pathlib.Path("/etc/containerd/config.toml")
 IMAGE = "localhost/busybox:1"
@@ -32,6 +33,7 @@ AUDITED = "ferry"
 USERS = {"admin": ("admin", "system:masters"), "nobody": ("nobody", ""),
          "kubelet": (f"system:node:{NODE}", "system:nodes"), "scheduler": ("system:kube-scheduler", ""),
          "controllers": ("system:kube-controller-manager", "")}
+OTHER_KUBELET = "other-kubelet"
 CAP_SYS_RESOURCE = 24
 
 
@@ -56,12 +58,18 @@ def moment() -> str:
 
 
 class Kubernetes:
-    def __init__(self, programs: pathlib.Path, folder: pathlib.Path, control_group: str, systemd: str = "") -> None:
+    def __init__(self, programs: pathlib.Path, folder: pathlib.Path, control_group: str, systemd: str = "",
+                 other_node: str = "", controllers: tuple[str, ...] = ()) -> None:
         """`programs`: as scripts/lib/kubernetes makes them. `folder`: for certificates, data and logs. `systemd`: a
-        stand-in (systemd_standin/main.cpp), of which containerd is a service then."""
+        stand-in (systemd_standin/main.cpp), of which containerd is a service then. `other_node`: the name of a second Node,
+        whose kubelet runs elsewhere as user OTHER_KUBELET. `controllers`: more of the controller manager's, for programs that
+        also serve APIs of their own."""
         self._programs, self._folder = programs, folder
         self.release = Release.of(programs / "kubelet")
         self._systemd, self._control_group = systemd, control_group
+        self._controllers = controllers
+        self.containerd_imports: list[str] = []  # files that its configuration includes
+        self._users = USERS | ({OTHER_KUBELET: (f"system:node:{other_node}", "system:nodes")} if other_node else {})
         # Where containerd looks for its shim, and that for runc.
         os.environ["PATH"] = f"{programs}:{os.environ['PATH']}"
         self.logs = folder / "logs"
@@ -70,7 +78,7 @@ class Kubernetes:
         self.authority = folder / "certificates/apiserver.crt"
         self.last_output = self.last_error = ""
         self._trusted: ssl.SSLContext | None = None
-        for user in USERS:
+        for user in self._users:
             self.add_user(user, f"{user}-token")
         kubelet = folder / "kubelet.yaml"
         kubelet.write_text(json.dumps({
@@ -121,21 +129,36 @@ class Kubernetes:
         key = self._folder / "service-accounts.key"
         subprocess.run(["openssl", "genrsa", "-out", str(key), "2048"], check=True, capture_output=True)
         tokens = self._folder / "tokens.csv"
-        tokens.write_text("".join(f"{user}-token,{name},{user},{group}\n" for user, (name, group) in USERS.items()))
+        tokens.write_text("".join(f"{user}-token,{name},{user},{group}\n" for user, (name, group) in self._users.items()))
         policy = self._folder / "audit.yaml"
         policy.write_text(json.dumps({
             "apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"],
             "rules": [{"level": "Metadata", "userGroups": [f"system:serviceaccounts:{AUDITED}"]}, {"level": "None"}]}))
         self._audit = self._folder / "audit.log"
         self.api_server = self._program(
-            "kube-apiserver", "--etcd-servers=http://127.0.0.1:2379", f"--bind-address={NODE_ADDRESS}", "--secure-port=6443",
+            "kube-apiserver", "--etcd-servers=http://127.0.0.1:2379", "--bind-address=0.0.0.0", f"--secure-port={API_PORT}",
             f"--advertise-address={NODE_ADDRESS}", f"--cert-dir={self.authority.parent}",
             "--service-cluster-ip-range=10.96.0.0/24", "--kubelet-preferred-address-types=InternalIP",
             f"--token-auth-file={tokens}", "--authorization-mode=Node,RBAC",
             "--enable-admission-plugins=NodeRestriction", "--service-account-issuer=https://kubernetes.default.svc",
             f"--service-account-key-file={key}", f"--service-account-signing-key-file={key}",
-            f"--audit-policy-file={policy}", f"--audit-log-path={self._audit}")
+            f"--audit-policy-file={policy}", f"--audit-log-path={self._audit}", *(self._aggregation() if self._controllers else []))
         self._key = key
+
+    def _aggregation(self) -> list[str]:
+        """The options with which the API server hands requests on to API servers in pods, which know it by a certificate; and
+        privileged pods are allowed."""
+        front = self._folder / "front"
+        front.mkdir()
+        authority, client = front / "authority", front / "client"
+        for name, more in ((authority, ["-x509"]), (client, ["-x509", "-CA", f"{authority}.crt", "-CAkey", f"{authority}.key"])):
+            subprocess.run(["openssl", "req", *more, "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=front-proxy",
+                            "-keyout", f"{name}.key", "-out", f"{name}.crt"], check=True, capture_output=True)
+        return ["--enable-aggregator-routing=true", f"--requestheader-client-ca-file={authority}.crt",
+                "--requestheader-allowed-names=front-proxy",
+                "--requestheader-username-headers=X-Remote-User", "--requestheader-group-headers=X-Remote-Group",
+                "--requestheader-extra-headers-prefix=X-Remote-Extra-", f"--proxy-client-cert-file={client}.crt",
+                f"--proxy-client-key-file={client}.key", f"--client-ca-file={authority}.crt", "--allow-privileged=true"]
 
     def _wait_for_api_server(self) -> None:
         self.api_server.wait_until("the API server is ready", lambda: self.try_kubectl("get", "--raw", "/readyz"), 180)
@@ -147,7 +170,7 @@ class Kubernetes:
             "kube-controller-manager", f"--kubeconfig={self.kubeconfig('controllers')}", "--leader-elect=false",
             *self.release.without_plain_http(), f"--service-account-private-key-file={self._key}", f"--root-ca-file={self.authority}",
             "--use-service-account-credentials=true", "--node-monitor-period=1s",
-            "--controllers=" + ",".join(self.release.controllers()))
+            "--controllers=" + ",".join([*self.release.controllers(), *self._controllers]))
         controllers.start()
         return controllers
 
@@ -161,11 +184,10 @@ class Kubernetes:
 
     def _start_containerd(self) -> Program:
         networks = self._folder / "networks"
-        networks.mkdir()
-        pod_network.install(networks)
+        pod_network.install(networks, pod_network.PROGRAMS)
         CONTAINERD_CONFIGURATION.parent.mkdir(exist_ok=True)
         CONTAINERD_CONFIGURATION.write_text(self.release.containerd_configuration(
-            restrict_oom_scores=not _may_lower_oom_scores(), image=IMAGE, networks=networks))
+            restrict_oom_scores=not _may_lower_oom_scores(), image=IMAGE, networks=networks, imports=self.containerd_imports))
         containerd = self._program("containerd")
         if self._systemd:
             containerd = self._as_a_service(self._programs / "containerd")
@@ -183,8 +205,11 @@ class Kubernetes:
         ctr = [str(self._programs / "ctr"), "--address", CONTAINERD]
         containerd.wait_until("containerd answers", lambda: subprocess.run(
             [*ctr, "version"], capture_output=True, check=False).returncode == 0, 60)
-        subprocess.run([*ctr, "-n", "k8s.io", "images", "import", str(self._programs / "image.tar")], check=True,
-                       capture_output=True)
+        self.import_image(self._programs / "image.tar")
+
+    def import_image(self, archive: pathlib.Path) -> None:
+        subprocess.run([str(self._programs / "ctr"), "--address", CONTAINERD, "-n", "k8s.io", "images", "import", str(archive)],
+                       check=True, capture_output=True)
 
     # --- asking and telling it ---------------------------------------------------------------------------------------
 
@@ -198,11 +223,15 @@ class Kubernetes:
         self.last_output, self.last_error = done.stdout, done.stderr
         return done.stdout if done.returncode == 0 else None
 
-    def kubectl_with_plugins(self, *words: str) -> str:
-        """The output of kubectl for a user who has Ferry's programs in the search path."""
+    def run_plugin(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """kubectl for a user who has Ferry's programs in the search path."""
         path = f"{os.environ['CLUSTER_BIN']}:{os.environ['PATH']}"
-        done = subprocess.run([str(self._programs / "kubectl"), *words], capture_output=True, text=True, check=False,
+        return subprocess.run([str(self._programs / "kubectl"), *words], capture_output=True, text=True, check=False,
                               env=os.environ | {"PATH": path, "KUBECONFIG": str(self.kubeconfig("admin"))})
+
+    def kubectl_with_plugins(self, *words: str) -> str:
+        """The output of run_plugin(), which succeeds."""
+        done = self.run_plugin(*words)
         if done.returncode:
             raise Failure(f"kubectl {' '.join(words)}: status {done.returncode}: {done.stderr}")
         return done.stdout

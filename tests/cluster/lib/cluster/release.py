@@ -3,6 +3,7 @@
 containerd 2, and the oldest one that Ferry supports (scripts/lib/kubernetes-oldest) with containerd 1.6."""
 
 import dataclasses
+import json
 import pathlib
 import re
 import subprocess
@@ -55,11 +56,13 @@ class Release:
     def controllers(self) -> list[str]:
         return [*CONTROLLERS, *(name for since, names in CONTROLLERS_SINCE.items() if self.minor >= since for name in names)]
 
-    def containerd_configuration(self, restrict_oom_scores: bool, image: str, networks: pathlib.Path) -> str:
+    def containerd_configuration(self, restrict_oom_scores: bool, image: str, networks: pathlib.Path,
+                                 imports: list[str]) -> str:
         restrict = str(restrict_oom_scores).lower()
         if self.current:
             return f"""version = 3
 root = "/run/containerd-root"
+{f"imports = {json.dumps(imports)}" if imports else ""}
 [plugins."io.containerd.cri.v1.images".pinned_images]
   sandbox = "{image}"
 [plugins."io.containerd.cri.v1.runtime"]

@@ -38,8 +38,10 @@ class Lines:
 
 
 def command_line(*, kernel: pathlib.Path, initrd: pathlib.Path, disks: list[pathlib.Path], iommu: str, memory_mib: int,
-                 shares: dict[str, tuple[pathlib.Path, bool]], kernel_args: list[str]) -> list[str]:
-    """QEMU's arguments for a node without its devices under test. Shares: tag -> (folder, writable)."""
+                 shares: dict[str, tuple[pathlib.Path, bool]], kernel_args: list[str], scratch_disk: pathlib.Path | None,
+                 tap: str) -> list[str]:
+    """QEMU's arguments for a node without its devices under test. Shares: tag -> (folder, writable). `scratch_disk`: another disk,
+    of which the node's writes last until it ends. `tap`: an interface of the machine that leads to the node's network card."""
     # Checks that count in real time take a busy machine for a broken one.
     append = ["console=ttyS0,115200", "panic=-1", "quiet", "random.trust_cpu=on", "no_timer_check", "nowatchdog",
               "rcupdate.rcu_cpu_stall_suppress=1"]
@@ -55,10 +57,15 @@ def command_line(*, kernel: pathlib.Path, initrd: pathlib.Path, disks: list[path
     for number, disk in enumerate(disks):
         command += ["-drive", f"if=none,id=disk{number},format=raw,readonly=on,file={disk}",
                     "-device", f"virtio-blk-pci,drive=disk{number},addr={2 + number:x}.0"]
+    if scratch_disk:
+        command += ["-drive", f"if=none,id=scratch,format=raw,snapshot=on,file={scratch_disk}",
+                    "-device", "virtio-blk-pci,drive=scratch,serial=scratch,addr=4.0"]
+    if tap:
+        command += ["-netdev", f"tap,id=net,ifname={tap},script=no,downscript=no", "-device", "virtio-net-pci,netdev=net,addr=5.0"]
     for number, (tag, (folder, writable)) in enumerate(shares.items()):
         readonly = "" if writable else ",readonly=on"
         command += ["-fsdev", f"local,id=share{number},path={folder},security_model=none,multidevs=remap{readonly}",
-                    "-device", f"virtio-9p-pci,fsdev=share{number},mount_tag={tag},addr=8.{number},multifunction=on"]
+                    "-device", f"virtio-9p-pci,fsdev=share{number},mount_tag={tag},addr={8 + number // 8:x}.{number % 8},multifunction=on"]
         append.append(f"node.{'rw' if writable else 'ro'}={tag}")
     return [*command, "-kernel", str(kernel), "-initrd", str(initrd), "-append", " ".join(append + kernel_args)]
 
