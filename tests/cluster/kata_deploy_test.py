@@ -32,10 +32,11 @@ container_annotations = ["io.kubernetes.container.terminationMessage*"]
 [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.{HANDLER}.options]
 ConfigPath = "{CONFIGURATION}"
 """
-GUEST = """[hypervisor.qemu]
+PLACE = pathlib.Path("/opt/kata/share/kata-containers")  # of the guest's kernel and image
+GUEST = f"""[hypervisor.qemu]
 path = "/opt/kata/bin/qemu-system-x86_64"
-kernel = "/where/it/was/made/vmlinuz"
-image = "/where/it/was/made/image"
+kernel = "{PLACE}/vmlinuz"
+image = "{PLACE}/image"
 machine_type = "q35"
 """
 CLASS: dict[str, Any] = {
@@ -70,8 +71,8 @@ class KataDeployTest(unittest.TestCase):
         cls.host = LivingHost(folder / "host", cls.kubernetes.logs, f"{binaries}/kernel-standin")
         cls.host.start()
         cls.host.become_the_boxes()
-        for file, text in ((DROP_IN, RUNTIME), (CONFIGURATION, "[hypervisor.qemu]\n")):
-            file.parent.mkdir(parents=True)
+        for file, text in ((DROP_IN, RUNTIME), (CONFIGURATION, GUEST), (PLACE / "vmlinuz", "kernel"), (PLACE / "image", "image")):
+            file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text)
         SHIM.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(REPOSITORY / "tests/cluster/kata_shim_standin.py", SHIM)
@@ -105,7 +106,7 @@ class KataDeployTest(unittest.TestCase):
         self.assertEqual("Pending", self.status()["phase"], "kata-deploy has not finished on this node")
         kubernetes.kubectl("label", "node", NODE, *INSTALLED)
         wait_until("the pod runs", lambda: self.status()["phase"] == "Running", 90)
-        self.assertEqual({"memory": "10240Mi", "cpu": "1"}, kubernetes.get("pod", "-n", "gpu-demo", "gpu-pod")["spec"]["overhead"])
+        self.assertEqual({"memory": "10Gi", "cpu": "1"}, kubernetes.get("pod", "-n", "gpu-demo", "gpu-pod")["spec"]["overhead"])
         nodes = kubernetes.kubectl("exec", "-n", "gpu-demo", "gpu-pod", "--", "ls", "/dev/vfio").split()
         self.assertIn(nodes, (["11", "vfio"], ["12", "vfio"]), "one group of the node")
         self.assertEqual(runtime_files, {file: file.read_bytes() for file in runtime_files}, "Ferry changes no runtime")
