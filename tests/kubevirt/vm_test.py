@@ -247,6 +247,8 @@ class VmTest(unittest.TestCase):
 
     def test_7_a_claimed_vgpu_that_kubevirt_removes_is_named(self) -> None:
         """KubeVirt removes mediated devices unless its object says otherwise, and Ferry names the claim."""
+        # While a VM of the node had a mediated device, virt-handler was not seen to remove another one.
+        self.kubernetes.kubectl("delete", "vm", "-n", DEMO, "vgpu-vm")
         self.kubernetes.kubectl("delete", "vmi", "-n", DEMO, "claimed-vgpu")
         self.kubernetes.apply(claim_of("vgpu", {"card": vgpu("T4-4Q")}))
         self.hold_claim("holder")
