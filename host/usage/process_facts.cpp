@@ -180,6 +180,20 @@ std::string_view service_at(std::string_view path) {
   return is_service_name(path) ? path : std::string_view{};
 }
 
+/// True below "kubepods". In a container of another pod, which has a cgroup namespace of its own on version
+/// 2, the path begins at the first group that the two pods share: "0::/../../pod0f2c…",
+/// "0::/../../../burstable/pod0f2c…". No other group that a user of the host may make lies there.
+bool is_of_kubelet(std::string_view cgroup) {
+  if (cgroup.find("kubepods") != std::string_view::npos) return true;
+  constexpr std::string_view kUp = "/..";
+  const auto begin = cgroup.find(":/../");
+  if (begin == std::string_view::npos) return false;
+  std::string_view path = cgroup.substr(begin + 1);
+  while (path.starts_with(kUp)) path.remove_prefix(kUp.size());
+  return path.starts_with("/pod") || path.starts_with("/burstable/pod") ||
+         path.starts_with("/besteffort/pod");
+}
+
 bool is_uid_letter(char c) {
   return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || c == '-' || c == '_';
 }
@@ -204,11 +218,9 @@ std::optional<std::string> vm_name(std::string_view cmdline) {
 
 std::string pod_uid(std::string_view cgroup) {
   // …/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod0f2c…_….slice/… (systemd driver) or
-  // …/kubepods/burstable/pod0f2c…-…/… (cgroupfs driver). In a cgroup namespace of another pod's container the
-  // last is /../../pod0f2c…-…/….
+  // …/kubepods/burstable/pod0f2c…-…/… (cgroupfs driver).
   constexpr std::string_view kPod = "pod";
-  if (cgroup.find("kubepods") == std::string_view::npos && cgroup.find(":/../") == std::string_view::npos)
-    return "";
+  if (!is_of_kubelet(cgroup)) return "";
   for (auto at = cgroup.find(kPod); at != std::string_view::npos; at = cgroup.find(kPod, at + 1)) {
     const std::string_view rest = cgroup.substr(at + kPod.size());
     const auto* const end = std::ranges::find_if_not(rest, is_uid_letter);

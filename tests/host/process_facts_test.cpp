@@ -87,6 +87,8 @@ INSTANTIATE_TEST_SUITE_P(
                "0f2c1d3e-1111-2222-3333-444455556666"},
         PodRow{"PodmanSeenFromAPodsContainer",
                "0::/../../../../machine.slice/libpod-0123456789abcdef0123456789abcdef.scope\n", ""},
+        PodRow{"AUsersGroupSeenFromAPodsContainer",
+               "0::/../../../../user.slice/user-1000.slice/pod0f2c1d3e-1111-2222-3333-444455556666/a\n", ""},
         PodRow{"AServiceSeenFromAPodsContainer", "0::/../../../../system.slice/libvirtd.service\n", ""},
         PodRow{"NoPod", "0::/system.slice/libvirtd.service\n", ""},
         PodRow{"PodmanIsNone", "0::/machine.slice/libpod-0123456789abcdef0123456789abcdef.scope\n", ""},

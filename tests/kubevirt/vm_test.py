@@ -291,7 +291,3 @@ class VmTest(unittest.TestCase):
     def losses(self, kind: str) -> list[str]:
         return [one["message"] for one in self.kubernetes.get("events", "-A")["items"]
                 if one["reason"] == "GpuDeviceLost" and one["involvedObject"]["kind"] == kind]
-
-
-if __name__ == "__main__":
-    unittest.main()
