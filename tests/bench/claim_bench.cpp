@@ -135,6 +135,7 @@ class NoEvents final : public dra::ClaimEvents {
  public:
   void failed(const dra::ClaimKey& /*claim*/, api::ClaimAction /*action*/, const Error& /*error*/) override {}
   void warned(const dra::ClaimKey& /*claim*/, const std::string& /*sentence*/) override {}
+  void lost(const dra::ClaimKey& /*claim*/, const std::string& /*sentence*/) override {}
 };
 
 struct CloseFile {
