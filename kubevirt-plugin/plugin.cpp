@@ -111,8 +111,9 @@ class Plugin : Pinned {
     // The kubelet may list those pods only in a moment. Allocations that are over are released as usual.
     core_.reconcile(before, {});
     publish_soon();  // even if there is nothing to list
-    monitor_.begin();
-    return serve_or_stand_by();
+    auto serves = serve_or_stand_by();
+    monitor_.begin();  // after the registration, which does not wait for it: calls wait at the gate
+    return serves;
   }
 
   /// Serves or goes on standby, according to hostd's last order.

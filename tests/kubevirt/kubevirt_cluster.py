@@ -24,8 +24,8 @@ CONFIGURATION = {
     # Template: KubeVirt's operator would wait for programs that are built from other sources.
     "developerConfiguration": {"useEmulation": True, "featureGates": ["HostDevices"], "disabledFeatureGates": ["Template"]},
     "mediatedDevicesConfiguration": {"enabled": False}}
-# For a VM of a page: it starts from a kernel and an initramfs, which say on the console which PCI devices there are.
-KERNEL_BOOT = {"kernelArgs": "console=ttyS0 quiet no_timer_check", "container": {
+# For a VM of a page: it starts from a kernel and an initramfs, which say on the console which PCI devices there are, and halt.
+KERNEL_BOOT = {"kernelArgs": "console=ttyS0 quiet no_timer_check ferry.halt=1", "container": {
     "image": "localhost/guest:1", "imagePullPolicy": "Never", "kernelPath": "/boot/kernel", "initrdPath": "/boot/initrd"}}
 
 
@@ -62,6 +62,7 @@ def lean(manifest: dict[str, Any]) -> dict[str, Any]:
     domain = spec["domain"]
     for key in ("volumes", "networks"):
         spec.pop(key, None)
+    spec["terminationGracePeriodSeconds"] = 0  # the guest does not listen
     for key in ("disks", "interfaces"):
         domain["devices"].pop(key, None)
     domain |= {"cpu": {"cores": 1}, "memory": {"guest": "128Mi"}, "firmware": {"kernelBoot": KERNEL_BOOT}}
