@@ -268,7 +268,7 @@ class VmTest(unittest.TestCase):
         self.kubernetes.kubectl("label", "node", NAME, f"{POLICY}-", f"{WORKLOAD}=container")
         wait_while_it_moves("the GPUs are the host's", lambda: self.labels().get(STATE) == "ready" and self.allocatable(CARD) == 0
                             and self.allocatable(VGPU) == 0, self.progress)
-        self.assertEqual("Failed", self.kubevirt.vmi("next-vm")["status"]["phase"])
+        self.assertIn(self.kubevirt.vmi("next-vm")["status"]["phase"], ("Succeeded", "Failed"))
         self.assertIn("nvidia", self.node.shell(f"readlink /sys/bus/pci/devices/{self.devices['l40s']}/driver"))
         self.say("the drain has evicted the VMs, and the GPUs are the host's")
 
