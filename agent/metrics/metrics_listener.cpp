@@ -7,15 +7,16 @@
 #include <cerrno>
 #include <cstdarg>
 #include <cstdio>
-#include <linux/tcp.h>
-#include <map>
 #include <microhttpd.h>
+#include <netdb.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <openssl/crypto.h>
 #include <strings.h>
 #include <sys/select.h>
 #include <sys/socket.h>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
@@ -37,62 +38,34 @@ constexpr const char* kTlsPriorities =
 constexpr auto kNoDescriptors = std::chrono::seconds(1);
 constexpr int kBacklog = 16;
 
-sockaddr_storage address_of(const ListenAddress& address, socklen_t& size) {
-  sockaddr_storage out{};
-  // sockaddr_storage holds either address family, as bind(2) expects.
-  auto* const four = reinterpret_cast<sockaddr_in*>(&out);
-  auto* const six = reinterpret_cast<sockaddr_in6*>(&out);
-  if (::inet_pton(AF_INET, address.host.c_str(), &four->sin_addr) == 1) {
-    four->sin_family = AF_INET;
-    four->sin_port = htons(address.port);
-    size = sizeof(sockaddr_in);
-  } else {
-    out = {};
-    ::inet_pton(AF_INET6, address.host.c_str(), &six->sin6_addr);
-    six->sin6_family = AF_INET6;
-    six->sin6_port = htons(address.port);
-    size = sizeof(sockaddr_in6);
-  }
-  return out;
-}
-
 bool is_number(const std::string& host, int family) {
   in6_addr room{};
   return ::inet_pton(family, host.c_str(), &room) == 1;
 }
 
 Result<UniqueFd> listen_on(const ListenAddress& address, std::uint16_t& port) {
-  const std::string what = "listen on " + address.text();
-  socklen_t size = 0;
-  auto place = address_of(address, size);
-  UniqueFd socket(::socket(place.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!socket.valid()) return fail(error_from_errno(errno, what));
+  const std::string operation = "listen on " + address.text();
+  addrinfo hints{};
+  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const std::string service = std::to_string(address.port);
+  if (const int error = ::getaddrinfo(address.host.c_str(), service.c_str(), &hints, &found); error != 0)
+    return fail(Errc::failed, operation + ": " + ::gai_strerror(error));
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> place(found, &::freeaddrinfo);
+
+  UniqueFd socket(::socket(place->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket.valid()) return fail(error_from_errno(errno, operation));
   // Closing connections of a former process must not block the port.
   const int yes = 1;
   ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
-  if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&place), size) != 0 ||
-      ::listen(socket.get(), kBacklog) != 0 ||
-      ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&place), &size) != 0)
-    return fail(error_from_errno(errno, what));
-  port = ntohs(place.ss_family == AF_INET ? reinterpret_cast<sockaddr_in*>(&place)->sin_port
-                                          : reinterpret_cast<sockaddr_in6*>(&place)->sin6_port);
+  sockaddr_in6 bound{};  // holds either family, with the port at the same place
+  socklen_t size = sizeof(bound);
+  if (::bind(socket.get(), place->ai_addr, place->ai_addrlen) != 0 || ::listen(socket.get(), kBacklog) != 0 ||
+      ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&bound), &size) != 0)
+    return fail(error_from_errno(errno, operation));
+  port = ntohs(bound.sin6_port);
   return socket;
-}
-
-/// The client's address without its port, which differs for each of its connections.
-std::string host_of(const sockaddr_storage& client) {
-  std::array<char, INET6_ADDRSTRLEN> text{};
-  const void* const number =
-      client.ss_family == AF_INET
-          ? static_cast<const void*>(&reinterpret_cast<const sockaddr_in&>(client).sin_addr)
-          : &reinterpret_cast<const sockaddr_in6&>(client).sin6_addr;
-  if (::inet_ntop(client.ss_family, number, text.data(), text.size()) == nullptr) return {};
-  return text.data();
-}
-
-// Compares in constant time: the duration must not reveal where the tokens differ.
-bool are_equal(std::string_view a, std::string_view b) {
-  return a.size() == b.size() && ::CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
 }
 
 /// The value of a header that the client sent; empty: none.
@@ -108,28 +81,6 @@ std::string_view bearer_token(std::string_view value) {
   const auto begin = value.find_first_not_of(' ', kScheme.size());
   if (begin == std::string_view::npos) return {};
   return value.substr(begin, value.find_last_not_of(" \t") - begin + 1);
-}
-
-int socket_of(MHD_Connection* client) {
-  const auto* const info = ::MHD_get_connection_info(client, MHD_CONNECTION_INFO_CONNECTION_FD);
-  return info->connect_fd;  // NOLINT(cppcoreguidelines-pro-type-union-access): the library's interface
-}
-
-/// Bytes of the request that have come; of an answered client the bytes of the answer that it has
-/// acknowledged. Bytes that were only written do not count: the kernel's send buffer takes megabytes.
-std::uint64_t progress_of(int socket, bool is_answered) {
-  tcp_info info{};  // ABI: linux/tcp.h, Linux 4.1
-  socklen_t size = sizeof(info);
-  ::getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &size);
-  return is_answered ? info.tcpi_bytes_acked : info.tcpi_bytes_received;
-}
-
-/// Ends a connection. The server closes the socket when it runs next. Without the linger option the kernel
-/// would keep retransmitting an answer that the client does not take.
-void cut_off(int socket) {
-  const linger at_once{.l_onoff = 1, .l_linger = 0};
-  ::setsockopt(socket, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
-  ::shutdown(socket, SHUT_RDWR);
 }
 
 /// Logs an error unless it was the last one.
@@ -197,7 +148,15 @@ struct MetricsListener::Callbacks {
 
   static void notify(void* self, MHD_Connection* client, void** /*context*/,
                      MHD_ConnectionNotificationCode code) {
-    if (code == MHD_CONNECTION_NOTIFY_CLOSED) static_cast<MetricsListener*>(self)->closed(socket_of(client));
+    // NOLINTNEXTLINE(cppcoreguidelines-pro-type-union-access): the library's interface
+    const int socket = ::MHD_get_connection_info(client, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
+    auto& listener = *static_cast<MetricsListener*>(self);
+    if (code == MHD_CONNECTION_NOTIFY_STARTED) {
+      listener.clients_.insert(socket);
+    } else {
+      listener.clients_.erase(socket);
+      listener.loop_.forget(socket);
+    }
   }
 };
 
@@ -215,7 +174,7 @@ MetricsListener::MetricsListener(EventLoop& loop, Settings settings, std::functi
 
 MetricsListener::~MetricsListener() {
   server_.reset();  // ends the connections
-  for (const auto& timer : {pause_, progress_, run_}) loop_.cancel(timer);
+  loop_.cancel(run_);
   if (socket_.valid()) loop_.forget(socket_.get());
 }
 
@@ -237,13 +196,14 @@ Result<std::unique_ptr<MetricsListener>> MetricsListener::open(EventLoop& loop, 
 Result<> MetricsListener::begin() {
   if (auto started = renew_server(); !started) return started;
   if (!settings_.token.empty()) {
-    const auto text = token_.now();
-    if (!text) return fail(text.error());
-    if (auto token = kube::token_of(**text); !token) return fail(std::move(token).error());
+    if (auto token = read_token(); !token) return fail(std::move(token).error());
   }
   auto socket = listen_on(settings_.address, port_);
   if (!socket) return fail(std::move(socket).error());
   socket_ = std::move(*socket);
+  // For the end of an answer, which the server has left to the kernel. The sockets of clients inherit it.
+  const auto idle = static_cast<unsigned>(std::chrono::milliseconds(settings_.idle).count());
+  ::setsockopt(socket_.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, &idle, sizeof(idle));
   loop_.watch(socket_.get(), [this] { accept_client(); });
   return {};
 }
@@ -282,7 +242,9 @@ Result<MetricsListener::Server> MetricsListener::start_server(std::string certif
   Server server(::MHD_start_daemon(
       flags, 0, nullptr, nullptr, &Callbacks::request, this, MHD_OPTION_EXTERNAL_LOGGER, &Callbacks::log,
       this, MHD_OPTION_NOTIFY_CONNECTION, &Callbacks::notify, this, MHD_OPTION_CONNECTION_LIMIT,
-      static_cast<unsigned>(kMostConnections), MHD_OPTION_CONNECTION_MEMORY_LIMIT, kMostRequestBytes,
+      static_cast<unsigned>(kMostConnections), MHD_OPTION_PER_IP_CONNECTION_LIMIT,
+      static_cast<unsigned>(kMostOfOneAddress), MHD_OPTION_CONNECTION_TIMEOUT,
+      static_cast<unsigned>(settings_.idle.count()), MHD_OPTION_CONNECTION_MEMORY_LIMIT, kMostRequestBytes,
       MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_ARRAY, options.data(), MHD_OPTION_END));
   if (server) return server;
   if (!tls) return fail(Errc::failed, "the HTTP server does not start: " + server_error_);
@@ -298,11 +260,14 @@ void MetricsListener::run_server() {
   fd_set write{};
   fd_set except{};
   ::MHD_get_fdset(server_.get(), &read, &write, &except, nullptr);
-  for (const Connection& connection : connections_) {
-    loop_.watch(connection.socket,
-                {.read = FD_ISSET(connection.socket, &read), .write = FD_ISSET(connection.socket, &write)},
+  for (const int client : clients_) {
+    loop_.watch(client, {.read = FD_ISSET(client, &read), .write = FD_ISSET(client, &write)},
                 [this](EventLoop::Readiness) { run_server(); });
   }
+  if (clients_.size() < kMostConnections)
+    loop_.watch(socket_.get(), [this] { accept_client(); });
+  else
+    loop_.forget(socket_.get());
   MHD_UNSIGNED_LONG_LONG wait = 0;
   loop_.cancel(run_);
   if (::MHD_get_timeout(server_.get(), &wait) == MHD_YES)
@@ -310,97 +275,25 @@ void MetricsListener::run_server() {
 }
 
 void MetricsListener::accept_client() {
-  if (connections_.size() >= kMostConnections) end_one_of_a_crowd();
-  if (connections_.size() >= kMostConnections) return wait_for_room();
   sockaddr_storage client{};
   socklen_t size = sizeof(client);
   auto* const address = reinterpret_cast<sockaddr*>(&client);
   const int socket = ::accept4(socket_.get(), address, &size, SOCK_CLOEXEC | SOCK_NONBLOCK);
   if (socket < 0) {
-    // The loop would report the socket again and again.
-    if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) pause_accepting();
+    if (errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM) return;
+    spdlog::warn("metrics: no connection is taken: {}", error_from_errno(errno, "accept").message);
+    loop_.forget(socket_.get());  // or the loop would report it again and again
+    loop_.cancel(run_);
+    run_ = loop_.at(EventLoop::Clock::now() + kNoDescriptors, [this] { run_server(); });
     return;
   }
   if (auto renewed = renew_server(); renewed)
     certificate_error_.clear();
   else
     log_once(certificate_error_, "the certificate stays as it was", renewed.error());
-  // The kernel's limit holds for the end of an answer, too, which the server has left to it.
-  const auto most = static_cast<unsigned>(settings_.to_take.count());
-  ::setsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &most, sizeof(most));
-  connections_.push_back({.socket = socket, .address = host_of(client), .since = EventLoop::Clock::now()});
-  limit(connections_.back(), settings_.to_ask);
-  if (::MHD_add_connection(server_.get(), socket, address, size) != MHD_YES) {
-    log_once(refusal_, "a client is refused", error_from_errno(errno, "libmicrohttpd"));
-    closed(socket);
-  }
+  // The library closes a client that is one too many of its address, and logs it.
+  static_cast<void>(::MHD_add_connection(server_.get(), socket, address, size));
   run_server();
-}
-
-void MetricsListener::pause_accepting() {
-  spdlog::warn("metrics: no connection is taken: {}", error_from_errno(errno, "accept").message);
-  loop_.forget(socket_.get());
-  pause_ = loop_.at(EventLoop::Clock::now() + kNoDescriptors,
-                    [this] { loop_.watch(socket_.get(), [this] { accept_client(); }); });
-}
-
-// The kernel keeps new clients in the listen backlog meanwhile.
-void MetricsListener::wait_for_room() {
-  waits_for_room_ = true;
-  loop_.forget(socket_.get());
-  if (progress_ == EventLoop::Timer()) look_for_progress();
-}
-
-/// Measures the progress of all connections, and ends those that have made none since the last time, while a
-/// client waits. They end together, so that a client behind many silent ones waits only once. A client that
-/// has not finished its request after a quarter of its time counts as silent: it may send a byte each second.
-void MetricsListener::look_for_progress() {
-  progress_ = {};
-  std::vector<int> take_nothing;
-  std::vector<int> send_nothing;
-  const auto late = EventLoop::Clock::now() - settings_.to_ask / 4;
-  for (Connection& connection : connections_) {
-    const std::uint64_t progress = progress_of(connection.socket, connection.is_answered);
-    const bool is_late = !connection.is_answered && connection.since < late;
-    if (waits_for_room_ && (is_late || connection.progress == progress))
-      (connection.is_answered ? take_nothing : send_nothing).push_back(connection.socket);
-    connection.progress = waits_for_room_ ? std::optional(progress) : std::nullopt;
-  }
-  if (!waits_for_room_) return;
-  progress_ = loop_.at(EventLoop::Clock::now() + settings_.to_stall, [this] { look_for_progress(); });
-  std::ranges::for_each(take_nothing.empty() ? send_nothing : take_nothing, cut_off);
-  run_server();
-}
-
-/// Ends the oldest connection of an address that has more than kMostOfOneAddress, so that no client can
-/// occupy all places.
-void MetricsListener::end_one_of_a_crowd() {
-  std::map<std::string_view, std::size_t> of_address;
-  for (const Connection& connection : connections_) ++of_address[connection.address];
-  const auto found = std::ranges::find_if(
-      connections_, [&](const Connection& one) { return of_address[one.address] > kMostOfOneAddress; });
-  if (found == connections_.end()) return;
-  cut_off(found->socket);
-  run_server();
-}
-
-void MetricsListener::limit(Connection& connection, std::chrono::milliseconds time) {
-  loop_.cancel(connection.deadline);
-  connection.deadline = loop_.at(EventLoop::Clock::now() + time, [this, socket = connection.socket] {
-    cut_off(socket);
-    run_server();
-  });
-}
-
-/// The server closes the socket after this.
-void MetricsListener::closed(int socket) {
-  const auto found = std::ranges::find(connections_, socket, &Connection::socket);
-  if (found == connections_.end()) return;
-  loop_.cancel(found->deadline);
-  loop_.forget(socket);
-  connections_.erase(found);
-  if (!std::exchange(waits_for_room_, false)) return;
-  loop_.watch(socket_.get(), [this] { accept_client(); });
 }
 
 /// False: the connection has to be closed.
@@ -409,8 +302,7 @@ bool MetricsListener::answer(MHD_Connection* client, std::string_view path, std:
   const std::unique_ptr<MHD_Response, decltype(&MHD_destroy_response)> response(
       ::MHD_create_response_from_buffer(answer.body.size(), answer.body.data(), MHD_RESPMEM_MUST_COPY),
       &MHD_destroy_response);
-  const auto found = std::ranges::find(connections_, socket_of(client), &Connection::socket);
-  if (!response || found == connections_.end()) return false;
+  if (!response) return false;
   const auto add = [&](const char* name, const char* value) {
     ::MHD_add_response_header(response.get(), name, value);
   };
@@ -419,9 +311,6 @@ bool MetricsListener::answer(MHD_Connection* client, std::string_view path, std:
   add(MHD_HTTP_HEADER_CONNECTION, "close");
   if (answer.status == MHD_HTTP_UNAUTHORIZED) add(MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer");
   if (answer.status == MHD_HTTP_METHOD_NOT_ALLOWED) add(MHD_HTTP_HEADER_ALLOW, "GET");
-  found->is_answered = true;
-  found->progress.reset();
-  limit(*found, settings_.to_take);
   return ::MHD_queue_response(client, answer.status, response.get()) == MHD_YES;
 }
 
@@ -438,24 +327,24 @@ MetricsListener::Answer MetricsListener::answer_to(MHD_Connection* client, std::
   if (method != MHD_HTTP_METHOD_GET) return plain(MHD_HTTP_METHOD_NOT_ALLOWED, "GET alone");
   if (!metrics) return plain(MHD_HTTP_OK, "ok");
   if (!settings_.token.empty()) {
-    const std::string token = own_token();
-    if (token.empty()) return plain(MHD_HTTP_SERVICE_UNAVAILABLE, "the token cannot be read here");
-    if (!are_equal(bearer_token(header(client, MHD_HTTP_HEADER_AUTHORIZATION)), token))
+    const auto token = read_token();
+    if (!token) {
+      log_once(token_error_, "requests for /metrics are refused", token.error());
+      return plain(MHD_HTTP_SERVICE_UNAVAILABLE, "the token cannot be read here");
+    }
+    token_error_.clear();
+    const auto given = bearer_token(header(client, MHD_HTTP_HEADER_AUTHORIZATION));
+    // In constant time: the duration must not reveal where the tokens differ.
+    if (given.size() != token->size() || ::CRYPTO_memcmp(given.data(), token->data(), given.size()) != 0)
       return plain(MHD_HTTP_UNAUTHORIZED, "a token is needed");
   }
   return {.status = MHD_HTTP_OK, .body = metrics_(), .content_type = kMetricsContentType};
 }
 
-// Empty: the token cannot be read.
-std::string MetricsListener::own_token() {
+Result<std::string> MetricsListener::read_token() {
   const auto text = token_.now();
-  auto token = text ? kube::token_of(**text) : Result<std::string>(fail(text.error()));
-  if (token) {
-    token_error_.clear();
-    return std::move(*token);
-  }
-  log_once(token_error_, "requests for /metrics are refused", token.error());
-  return {};
+  if (!text) return fail(text.error());
+  return kube::token_of(**text);
 }
 
 }  // namespace ferry::agent

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Serves metrics over HTTP: GET /metrics, with a token if one is configured, and GET /healthz. A connection
-// has a single request. libmicrohttpd speaks HTTP and TLS 1.2 and 1.3; this file bounds its connections
-// (docs/adr/0033-libmicrohttpd-serves-the-metrics.md).
+// has a single request. libmicrohttpd speaks HTTP and TLS 1.2 and 1.3, and bounds the connections
+// (docs/adr/0045-the-library-bounds-the-connections-of-the-metrics.md).
 #pragma once
 
 #include <chrono>
@@ -10,10 +10,9 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
-#include <optional>
+#include <set>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "common/event_loop.h"
 #include "common/pinned.h"
@@ -39,27 +38,23 @@ struct ListenAddress {
   std::string text() const;  ///< in the form that parse() takes
 };
 
-/// Only the loop's thread may use it. There are at most kMostConnections. If another client comes, the oldest
-/// connection of an address that has more than kMostOfOneAddress ends, whatever it does. Without such an
-/// address the client waits until a connection ends, at most about `to_stall` while others make no progress:
-/// then all that take nothing of their answers end, and if there are none, all that send nothing of their
-/// requests. A client that takes its answer, however slowly, keeps its time.
+/// Only the loop's thread may use it. While kMostConnections are open, the kernel keeps further clients
+/// waiting until a connection ends. A further connection of an address that has kMostOfOneAddress ends at
+/// once.
 class MetricsListener : Pinned {
  public:
   static constexpr std::size_t kMostConnections = 16;
-  /// Limit while others need room: enough for a pair of Prometheus servers behind the same address.
+  /// Enough for a pair of Prometheus servers behind the same address.
   static constexpr std::size_t kMostOfOneAddress = 4;
   /// Limit in bytes of a request, headers included.
   static constexpr std::size_t kMostRequestBytes = 8 * 1024;
 
   struct Settings {
     ListenAddress address = {};
-    std::filesystem::path certificate = {};                        ///< PEM; empty: no TLS
-    std::filesystem::path key = {};                                ///< of the certificate
-    std::filesystem::path token = {};                              ///< empty: each client is answered
-    std::chrono::milliseconds to_ask = std::chrono::seconds(10);   ///< for the whole request, TLS included
-    std::chrono::milliseconds to_take = std::chrono::seconds(30);  ///< for the whole answer
-    std::chrono::milliseconds to_stall = std::chrono::seconds(1);  ///< without progress, if others need room
+    std::filesystem::path certificate = {};                ///< PEM; empty: no TLS
+    std::filesystem::path key = {};                        ///< of the certificate
+    std::filesystem::path token = {};                      ///< empty: each client is answered
+    std::chrono::seconds idle = std::chrono::seconds(10);  ///< a connection without a byte ends after it
   };
 
   /// Begins to listen. `metrics` returns the content of each answer. The loop must outlive this object.
@@ -71,7 +66,7 @@ class MetricsListener : Pinned {
 
   /// The port in use, also if the settings leave it open.
   std::uint16_t port() const { return port_; }
-  std::size_t connections() const { return connections_.size(); }
+  std::size_t connections() const { return clients_.size(); }
 
  private:
   struct Callbacks;
@@ -79,14 +74,6 @@ class MetricsListener : Pinned {
     void operator()(MHD_Daemon* server) const noexcept;
   };
   using Server = std::unique_ptr<MHD_Daemon, StopServer>;
-  struct Connection {
-    int socket = -1;  ///< the server's, which closes it
-    std::string address;
-    EventLoop::Clock::time_point since = {};     ///< when it was accepted
-    bool is_answered = false;                    ///< its answer is being sent
-    EventLoop::Timer deadline = {};              ///< of the request or of the answer
-    std::optional<std::uint64_t> progress = {};  ///< bytes until the last look_for_progress()
-  };
   struct Answer {
     unsigned status;
     std::string body;
@@ -99,15 +86,9 @@ class MetricsListener : Pinned {
   Result<Server> start_server(std::string certificate, std::string key);
   void run_server();
   void accept_client();
-  void pause_accepting();
-  void wait_for_room();
-  void look_for_progress();
-  void end_one_of_a_crowd();
-  void limit(Connection& connection, std::chrono::milliseconds time);
-  void closed(int socket);
   bool answer(MHD_Connection* client, std::string_view path, std::string_view method);
   Answer answer_to(MHD_Connection* client, std::string_view path, std::string_view method);
-  std::string own_token();
+  Result<std::string> read_token();
 
   EventLoop& loop_;
   const Settings settings_;
@@ -118,15 +99,11 @@ class MetricsListener : Pinned {
   std::string loaded_;             ///< the certificate and the key of `server_`
   std::string certificate_error_;  ///< last logged error of the certificate or its key
   std::string token_error_;        ///< last logged error of the token file
-  std::string refusal_;            ///< last logged error of a client that the library refused
   std::string server_error_;       ///< first message of the library since start_server()
   UniqueFd socket_;
   std::uint16_t port_ = 0;
-  EventLoop::Timer pause_;
-  bool waits_for_room_ = false;          ///< no client is accepted until a connection ends
-  EventLoop::Timer progress_;            ///< the next look_for_progress()
-  EventLoop::Timer run_;                 ///< the server has more to do without any event
-  std::vector<Connection> connections_;  ///< oldest first
+  EventLoop::Timer run_;   ///< the next run_server() without any event
+  std::set<int> clients_;  ///< sockets of the server, which closes them
   Server server_;
 };
 
