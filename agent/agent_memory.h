@@ -82,12 +82,6 @@ struct PatchMemory {
   std::chrono::seconds error_pause{0};
 };
 
-/// The file for Node Feature Discovery. Lost at a restart: the file is written once more.
-struct FeatureFileMemory {
-  std::optional<Labels> labels;  ///< absent: unknown
-  Moment renewed_at;             ///< when it has to be renewed
-};
-
 /// Messages that are not repeated. Lost at a restart: each is logged or recorded once more.
 struct MessageMemory {
   std::set<std::string> warnings;  ///< DesiredState::warnings, recorded as events
@@ -104,7 +98,6 @@ struct AgentMemory {
   KataMemory kata;
   OthersMemory others;
   PatchMemory patch;
-  FeatureFileMemory feature_file;
   MessageMemory messages;
 };
 

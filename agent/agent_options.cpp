@@ -95,9 +95,13 @@ AgentOptionList::AgentOptionList(CLI::App& app, AgentProgramOptions& options) {
       ->needs(drain);
   CLI::Option* const features =
       of_any_mode("--feature-labels", options.feature_labels, "WAY [none]",
-                  "how labels describe the GPUs of the node: none; node (the agent sets them); file or nfd "
-                  "(Node Feature Discovery sets them, from a file or a NodeFeature object)")
-          ->check(CLI::IsMember({"none", "node", "file", "nfd"}));
+                  "how labels describe the GPUs of the node: none; node (the agent sets them); nfd (Node "
+                  "Feature Discovery sets them, from a NodeFeature object)")
+          ->check([](const std::string& way) {
+            return std::string(
+                way == "file" ? "there is no way file: with nfd Node Feature Discovery sets the labels" : "");
+          })
+          ->check(CLI::IsMember({"none", "node", "nfd"}));
   among->excludes(features);
   for_any_mode_
       .emplace_back(app.add_flag(

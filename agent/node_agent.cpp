@@ -110,10 +110,6 @@ class NodeAgent::Impl {
   Result<> begin() {
     observer_.read_files();
     observer_.read_liveness();
-    if (settings_.features != FeatureWay::file && !settings_.among_others) {
-      if (auto removed = host_.remove_file(kFeatureFile); !removed)
-        spdlog::warn("labels of a former agent stay: {}", removed.error().text());
-    }
     if (settings_.features != FeatureWay::nfd && !settings_.among_others) former_feature_.remove();
     if (node_feature_) {
       if (auto begun = node_feature_->begin(); !begun) return begun;
@@ -197,7 +193,6 @@ class NodeAgent::Impl {
     if (!settings_.among_others) snapshot.drain = observe_drain(node, snapshot.node);
     snapshot.features = settings_.features;
     snapshot.not_confidential = settings_.not_confidential;
-    if (settings_.features == FeatureWay::file) snapshot.has_feature_file = host_.exists(kFeatureFile);
     if (memory_.change.waits_since) snapshot.paused = seconds_since(*memory_.change.waits_since);
     snapshot.memory = memory_;
     return snapshot;
@@ -292,12 +287,6 @@ class NodeAgent::Impl {
     if (patch_.act(result, node) || !act_on_desired_file(result)) return;
     observer_.read();
     evictions_.act(result.evict);
-    if (result.feature_file && result.write_feature_file) {
-      if (auto kept = write_feature_file(host_, *result.feature_file, wall_clock_()); !kept)
-        return queue_.retry(kept.error());
-      memory_.feature_file = {.labels = result.feature_file,
-                              .renewed_at = timers_.now() + kFeatureFileRenewal};
-    }
     if (node_feature_ && result.node_feature) node_feature_->keep(*result.node_feature, node);
     if (!served || !kata_written) return;
     queue_.forget();

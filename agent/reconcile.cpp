@@ -279,7 +279,7 @@ void plan_features(const NodeSnapshot& snapshot, LabelChanges& labels, LabelChan
   if (snapshot.features == FeatureWay::node && !features) return;
   const bool ours = snapshot.features == FeatureWay::node;
   // NFD may have set these labels already, and not yet listed them in its annotation.
-  const bool nfds = snapshot.features == FeatureWay::file || snapshot.features == FeatureWay::nfd;
+  const bool nfds = snapshot.features == FeatureWay::nfd;
   Labels record = read_label_record(value_of(snapshot.node.annotations, api::kFeaturesAnnotation));
   std::erase_if(record, [](const auto& label) { return !is_feature_label(label.first); });
   OwnLabels own = own_labels(
@@ -292,10 +292,7 @@ void plan_features(const NodeSnapshot& snapshot, LabelChanges& labels, LabelChan
   } else if (!own.changes.empty()) {
     return;  // NFD sets no label that the agent has yet to remove
   }
-  if (snapshot.features == FeatureWay::file)
-    result.feature_file = std::move(features);
-  else if (snapshot.features == FeatureWay::nfd)
-    result.node_feature = std::move(features);
+  if (nfds) result.node_feature = std::move(features);
 }
 
 void plan_labels(const NodeSnapshot& snapshot, const OperandPause& operands, LabelChanges annotations,
@@ -370,14 +367,6 @@ void plan_patch(const NodeSnapshot& snapshot, ReconcileResult& result) {
   result.record_events = in_vain || changes.empty();
 }
 
-void plan_feature_file(const NodeSnapshot& snapshot, ReconcileResult& result) {
-  const FeatureFileMemory& memory = snapshot.memory.feature_file;
-  if (!result.feature_file) return;
-  const bool is_so =
-      memory.labels == result.feature_file && snapshot.has_feature_file != result.feature_file->empty();
-  result.write_feature_file = !is_so || snapshot.now >= memory.renewed_at;
-}
-
 /// The first deadline that no watch and no file reports, as for a silent hostd.
 std::optional<Requeue> next_deadline(const NodeSnapshot& snapshot, const ReconcileResult& result) {
   constexpr std::chrono::seconds kBeyond{1};
@@ -402,9 +391,6 @@ std::optional<Requeue> next_deadline(const NodeSnapshot& snapshot, const Reconci
   if (result.drain_left)
     at(snapshot.now + *result.drain_left + kBeyond, "the drain has reached its time limit");
   if (snapshot.kata_given_up_at) at(*snapshot.kata_given_up_at, "Kata's ConfigMap counts as missing");
-  if (result.feature_file)
-    at(result.write_feature_file ? snapshot.now + kFeatureFileRenewal : memory.feature_file.renewed_at,
-       "the feature file is renewed");
   if (result.change_memory.waits_since)
     at(*result.change_memory.waits_since + kPausePatience + kBeyond, "the change begins without operands");
   const Moment host = memory.host.changed_at + kBeyond;
@@ -462,7 +448,6 @@ ReconcileResult reconcile(const NodeSnapshot& snapshot) {
   if (!snapshot.others.are_neighbours) result.standby = plugin_is_on_standby(snapshot.others);
   result.change_memory = next_change(snapshot, result);
   plan_patch(snapshot, result);
-  plan_feature_file(snapshot, result);
   result.requeue = next_deadline(snapshot, result);
   return result;
 }

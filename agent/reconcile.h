@@ -50,7 +50,6 @@ struct NodeSnapshot {
   std::optional<Moment> kata_given_up_at = {};
   FeatureWay features = FeatureWay::none;
   bool not_confidential = false;   ///< feature_labels()
-  bool has_feature_file = false;   ///< the file for Node Feature Discovery exists
   std::chrono::seconds paused{0};  ///< time since ReconcileResult::awaits_operands
   AgentMemory memory = {};
   Moment now = {};
@@ -79,8 +78,6 @@ struct ReconcileResult : NodePatchContent {
   /// Content of serving.json: why Ferry's device plugin is on standby; empty: it serves, and there is no
   /// file. Absent: the file stays.
   std::optional<std::string> standby;
-  std::optional<Labels> feature_file;  ///< content of the feature file; absent: it stays
-  bool write_feature_file = false;     ///< false: the file is so, and need not be renewed yet
   std::optional<Labels> node_feature;  ///< labels of the NodeFeature (node_feature.h); absent: they stay
   bool awaits_operands = false;        ///< desired.json waits for operands, or for their labels
   ChangeOutcome outcome = ChangeOutcome::none;  ///< of desired.json

@@ -11,7 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 
 #include "common/text/text.h"
@@ -143,10 +142,8 @@ bool is_own_feature(std::string_view key) {
 }  // namespace
 
 std::optional<FeatureWay> parse_feature_way(std::string_view word) {
-  constexpr Words<FeatureWay, 4> kWays = {{{"none", FeatureWay::none},
-                                           {"node", FeatureWay::node},
-                                           {"file", FeatureWay::file},
-                                           {"nfd", FeatureWay::nfd}}};
+  constexpr Words<FeatureWay, 3> kWays = {
+      {{"none", FeatureWay::none}, {"node", FeatureWay::node}, {"nfd", FeatureWay::nfd}}};
   return value_for(kWays, word);
 }
 
@@ -194,19 +191,6 @@ Labels own_features(const Labels& labels, std::string_view set_by_nfd) {
   for (const auto& label : labels)
     if (is_own_feature(label.first) && !of_nfd.contains(label.first)) out.insert(label);
   return out;
-}
-
-std::string feature_file_text(const Labels& labels, std::chrono::system_clock::time_point until) {
-  std::string out =
-      fmt::format("# What Ferry's agent knows of this node's GPUs.\n# +expiry-time={:%Y-%m-%dT%H:%M:%SZ}\n",
-                  fmt::gmtime(std::chrono::system_clock::to_time_t(until)));
-  for (const auto& [key, value] : labels) out += fmt::format("{}={}\n", key, value);
-  return out;
-}
-
-Result<> write_feature_file(HostFs& host, const Labels& labels, std::chrono::system_clock::time_point now) {
-  if (labels.empty()) return host.remove_file(kFeatureFile);
-  return host.write_file(kFeatureFile, feature_file_text(labels, now + kFeatureFileLife));
 }
 
 }  // namespace ferry::agent

@@ -64,11 +64,13 @@ void CommandTree::add_hostd(CLI::App& app) {
   const CLI::Range numbers(1U, std::numeric_limits<unsigned>::max() - 1);
   CLI::Option* group = add_value(*hostd, "--agent-group GID", hostd_.agent_group,
                                  "the number of the group of an agent that is not root; the group may "
-                                 "write /var/lib/ferry and the folders of the next two options");
+                                 "write /var/lib/ferry and in the folders of the next option");
   group->check(numbers);
-  add_value(*hostd, "--agent-folder DIR ...", hostd_.agent_folders,
-            "a folder of the host that the agent may write; may be repeated")
-      ->needs(group);
+  hostd->add_option("--agent-folder")->group("")->check([](const std::string&) {
+    return std::string(
+        "the agent writes no folder of another program: remove the option; for labels by Node Feature "
+        "Discovery start the agent with --feature-labels=nfd");
+  });
   add_value(*hostd, "--agent-tree DIR ...", hostd_.agent_trees,
             "a folder of Kata's artifacts, in which the agent may write Ferry's store and the lock; "
             "other files in it stay root's; may be repeated")

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // `agent --once`: reconciles a Node object and the host once, without an API server.
-#include <chrono>
 #include <optional>
 #include <string>
 #include <vector>
@@ -112,11 +111,6 @@ const char* action_on_desired(const agent::ReconcileResult& step) {
   return step.remove_desired_file ? "removed" : "kept";
 }
 
-const char* action_on_features(const agent::ReconcileResult& step) {
-  if (!step.feature_file) return "kept";
-  return step.feature_file->empty() ? "removed" : "written";
-}
-
 json to_json(const agent::LabelChanges& changes) {
   json out = json::object();
   for (const auto& [key, value] : changes) out[key] = or_null(value);
@@ -179,8 +173,6 @@ json document_of(const agent::NodeSnapshot& snapshot, const agent::ReconcileResu
             {"generation", generation}}},
           {"serving_file",
            {{"path", std::string("/") + api::kServingFile}, {"action", action_on_serving(step, written)}}},
-          {"feature_file",
-           {{"path", std::string("/") + agent::kFeatureFile}, {"action", action_on_features(step)}}},
           {"node_feature", or_null(step.node_feature)}};
 }
 
@@ -211,7 +203,6 @@ std::string text_of(const Session& session, const agent::NodeSnapshot& snapshot,
   if (written.serving && step.standby)
     file(api::kServingFile, action_on_serving(step, written),
          step.standby->empty() ? "no device plugin of NVIDIA's serves this node" : *step.standby);
-  if (step.feature_file) file(agent::kFeatureFile, action_on_features(step), "--feature-labels=file");
   if (!step.labels.empty() || !step.annotations.empty()) {
     Table table({"KIND", "NAME", "CURRENT", "DESIRED"});
     add_rows(table, "label", snapshot.node.labels, step.labels);
@@ -267,17 +258,9 @@ ExitStatus agent_verb(const Session& session, const AgentOptions& options) {
   auto host = agent::read_host_side(*session.host);
   if (!host) return complain(host.error());
   snapshot->host = std::move(*host);
-  agent::ReconcileResult step = steps_of(*snapshot);
-  // Empties a feature file of an earlier agent. Node Feature Discovery would believe it for a day.
-  if (snapshot->features != agent::FeatureWay::file && session.host->exists(agent::kFeatureFile))
-    step.feature_file = agent::Labels();
+  const agent::ReconcileResult step = steps_of(*snapshot);
   if (!session.dry_run) {
     if (auto written = agent::write_desired_file(*session.host, step); !written)
-      return complain(written.error());
-  }
-  if (!session.dry_run && step.feature_file) {
-    const auto now = std::chrono::system_clock::now();
-    if (auto written = agent::write_feature_file(*session.host, *step.feature_file, now); !written)
       return complain(written.error());
   }
   const auto serving = agent::write_serving(*session.host, step, session.dry_run);

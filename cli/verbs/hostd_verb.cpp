@@ -74,7 +74,7 @@ std::function<void()> keep_folders(const HostFs& host, const HostdOptions& optio
   if (options.agent_group)
     add({.group = *options.agent_group,
          .lock = api::kAgentLock,
-         .folders = of_the_host(options.agent_folders),
+         .folders = {},
          .trees = of_the_host(options.agent_trees)});
   if (options.dra_group) {
     // The kubelet and the runtime make most of the folders that `ferry dra` writes, as root's.

@@ -105,7 +105,6 @@ struct HostdOptions {
   std::filesystem::path cri_socket = {};  ///< empty: it is unknown which Kata handlers are ready
   bool kata = false;  ///< also install the runtimes of the agent's class file (desired_classes.h)
   std::optional<unsigned> agent_group;  ///< an agent's that is not root (host/system/agent_folders.h)
-  std::vector<std::filesystem::path> agent_folders = {};  ///< beside the folder of its lock
   std::vector<std::filesystem::path> agent_trees = {};
   std::optional<unsigned> dra_user = {};   ///< of `ferry dra`; absent: requests about claims are not served
   std::optional<unsigned> dra_group = {};  ///< of `ferry dra`; with `dra_user`

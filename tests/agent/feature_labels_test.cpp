@@ -194,10 +194,11 @@ TEST(FeatureLabels, LeaveOutWhatMakesNoKey) {
   }
 }
 
-TEST(FeatureLabels, ComeByOneOfThreeWays) {
+TEST(FeatureLabels, ComeByOneOfTwoWays) {
   EXPECT_EQ(parse_feature_way("none"), FeatureWay::none);
   EXPECT_EQ(parse_feature_way("node"), FeatureWay::node);
-  EXPECT_EQ(parse_feature_way("file"), FeatureWay::file);
+  EXPECT_EQ(parse_feature_way("nfd"), FeatureWay::nfd);
+  EXPECT_EQ(parse_feature_way("file"), std::nullopt);
   EXPECT_EQ(parse_feature_way(""), std::nullopt);
 }
 

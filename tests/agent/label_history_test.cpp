@@ -56,7 +56,7 @@ class World {
       case 9:
         return hostd(one_in(4));
       case 10:
-        snapshot_.features = pick({FeatureWay::none, FeatureWay::node, FeatureWay::file});
+        snapshot_.features = pick({FeatureWay::none, FeatureWay::node, FeatureWay::nfd});
         return;
       case 11:
         return another_counts();

@@ -65,13 +65,13 @@ TEST_F(AgentLabels, StayUntilHostdHasSpoken) {
 TEST_F(AgentLabels, WhoseRecordIsLostAreKnownByName) {
   const std::string old_type = "gpu-ferry.io/vgpu.T4-8Q.count";
   cluster.hostd.desired_changed();
-  for (const FeatureWay way : {FeatureWay::node, FeatureWay::none, FeatureWay::file}) {
+  for (const FeatureWay way : {FeatureWay::node, FeatureWay::none, FeatureWay::nfd}) {
     cluster.label(kGiven, "7");
     cluster.label(old_type, "2");
     cluster.label(kCount, "7");
     start(way);
     const bool says = way == FeatureWay::node;
-    const bool nfds = way == FeatureWay::file;  // it may be NFD that has set it
+    const bool nfds = way == FeatureWay::nfd;  // it may be NFD that has set it
     EXPECT_EQ(cluster.label(kGiven), says ? "0" : nfds ? "7" : "there is none");
     EXPECT_EQ(cluster.label(old_type), nfds ? "2" : "there is none");
     EXPECT_EQ(cluster.label(kCount), "7") << "GPU feature discovery may say that";
@@ -218,47 +218,9 @@ TEST_F(AgentLabels, AreLeftToNodeFeatureDiscovery) {
   cluster.hostd.desired_changed();
   start(FeatureWay::node);
   cluster.kill_agent();
-  start(FeatureWay::file);
+  start(FeatureWay::nfd);
   EXPECT_TRUE(features().empty());
   EXPECT_EQ(cluster.annotation(api::kFeaturesAnnotation), "");
-  EXPECT_THAT(file(), HasSubstr("\nnvidia.com/gpu.count=1\n"));
-  EXPECT_THAT(file(), HasSubstr("\ngpu-ferry.io/gpu.passthrough.count=0\n"));
-  const std::string first = file();
-  pass(20s);
-  EXPECT_EQ(file(), first);
-  cluster.label(api::kPolicyLabel, "given");
-  pass(30s);
-  EXPECT_THAT(file(), HasSubstr("\ngpu-ferry.io/gpu.passthrough.count=1\n"));
-  cluster.kill_agent();
-  start(FeatureWay::none);
-  EXPECT_EQ(file(), "");
-}
-
-TEST_F(AgentLabels, OfAFileGoWithHostd) {
-  cluster.hostd.desired_changed();
-  start(FeatureWay::file);
-  ASSERT_NE(file(), "");
-  cluster.hostd.stop();
-  pass(11min);
-  EXPECT_EQ(file(), "");
-  cluster.hostd.start();
-  pass(5s);
-  EXPECT_NE(file(), "");
-}
-
-TEST_F(AgentLabels, OfAFileAreRenewedBeforeItsEnd) {
-  cluster.hostd.desired_changed();
-  start(FeatureWay::file);
-  const std::string first = file();
-  ASSERT_NE(first, "");
-  cluster.clock.run_for(kFeatureFileRenewal - 1min);
-  EXPECT_EQ(file(), first);
-  cluster.clock.run_for(2min);
-  EXPECT_NE(file(), first);
-  EXPECT_TRUE(cluster.host.remove_file(kFeatureFile));
-  cluster.agent->configurations_changed();
-  pass(5s);
-  EXPECT_NE(file(), "") << "one that somebody has removed is there again at the next look";
 }
 
 }  // namespace

@@ -27,7 +27,6 @@ class AgentLabels : public AgentLoop {
       if (key.starts_with("gpu-ferry.io/gpu.") || key.starts_with("nvidia.com/gpu.")) out.insert(key);
     return out;
   }
-  std::string file() const { return cluster.host.read_file(agent::kFeatureFile).value_or(""); }
 };
 
 }  // namespace ferry::test

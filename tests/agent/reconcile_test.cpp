@@ -622,22 +622,5 @@ TEST(Reconcile, HoldsAPatchThatOthersHaveReverted) {
   EXPECT_TRUE(reconcile(snapshot).record_events);
 }
 
-TEST(Reconcile, WritesTheFeatureFileWhenItIsNotSoOrOld) {
-  NodeSnapshot snapshot = snapshot_of({});
-  snapshot.now = kNow;
-  snapshot.features = FeatureWay::file;
-  snapshot.host.hostd_down = kGonePatience + seconds(1);  // so there are no labels, and no file
-  EXPECT_TRUE(reconcile(snapshot).write_feature_file);
-  snapshot.memory.feature_file = {.labels = Labels(), .renewed_at = kNow + seconds(9)};
-  EXPECT_FALSE(reconcile(snapshot).write_feature_file);
-  EXPECT_EQ(requeue_of(reconcile(snapshot)), "9 s: the feature file is renewed");
-  snapshot.has_feature_file = true;
-  EXPECT_TRUE(reconcile(snapshot).write_feature_file);
-  snapshot.has_feature_file = false;
-  snapshot.now += seconds(9);
-  EXPECT_TRUE(reconcile(snapshot).write_feature_file);
-  EXPECT_EQ(requeue_of(reconcile(snapshot)), "43200 s: the feature file is renewed");
-}
-
 }  // namespace
 }  // namespace ferry::agent

@@ -22,7 +22,6 @@ SWITCHES: dict[str, dict[str, Any]] = {
                               "install": {"enabled": True, "pullSecrets": ["kata-pull"]}}},
     "gpuOperator.enabled": {"gpuOperator": {"enabled": True}},
     "dra.enabled": {"dra": {"enabled": True}},
-    "agent.featureLabels": {"agent": {"featureLabels": "file"}},
     "agent.metrics": {"agent": {"metrics": {"enabled": True, "tlsSecret": "tls", "tokenSecret": "token"}}},
 }
 # The switches that a switch needs.
@@ -297,7 +296,7 @@ class RightsTest(unittest.TestCase):
                     return {one["mountPath"].removeprefix("/host") for one in containers[name]["volumeMounts"]
                             if not one.get("readOnly")}
                 words = containers["hostd"]["args"]
-                given = {word.split("=")[1] for word in words if word.startswith(("--agent-folder=", "--agent-tree="))}
+                given = {word.split("=")[1] for word in words if word.startswith("--agent-tree=")}
                 self.assertEqual(given | {"/var/lib/ferry"}, written("agent"))
                 self.assertLessEqual(given, written("hostd"), "it can only give what it may write")
                 objects = chart.render(chart.sample(file))
@@ -329,8 +328,7 @@ class RightsTest(unittest.TestCase):
         text = (chart.REPOSITORY / "SECURITY.md").read_text().split("### Folders that the agent writes")[1].split("\n## ")[0]
         rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("| `")]
         listed = {row[0].strip("`"): row[1] for row in rows}
-        for values, switch in (({}, ""), ({"agent": {"featureLabels": "file"}}, "`agent.featureLabels: file`"),
-                               ({"kata": {"enabled": True, "install": {"enabled": True}}}, "`kata.install.enabled`")):
+        for values, switch in (({}, ""), ({"kata": {"enabled": True, "install": {"enabled": True}}}, "`kata.install.enabled`")):
             agent = chart.containers_of(chart.render(values))["agent"]
             written = {one["mountPath"].removeprefix("/host") for one in agent["volumeMounts"] if not one.get("readOnly")}
             self.assertEqual(written, {folder for folder, of in listed.items() if of in ("always", switch)})
@@ -423,10 +421,9 @@ class RightsTest(unittest.TestCase):
             return {(one["metadata"]["namespace"], resource, verb, name) for one in chart.of_kind(objects, "Role")
                     if one["metadata"]["name"] in bound for rule in one["rules"] for resource in rule["resources"]
                     for verb in rule["verbs"] for name in rule.get("resourceNames", [""])}
-        for way in ("node", "file"):
-            declared = {"agent": {"featureLabels": way, "notConfidential": True}}
-            self.assertEqual(rules(declared), rules({}))
-            self.assertIn("--not-confidential", chart.containers_of(chart.render(declared))["agent"]["args"])
+        declared = {"agent": {"featureLabels": "node", "notConfidential": True}}
+        self.assertEqual(rules(declared), rules({}))
+        self.assertIn("--not-confidential", chart.containers_of(chart.render(declared))["agent"]["args"])
         nfd = {"agent": {"featureLabels": "nfd"}}
         self.assertEqual(rules(nfd) - rules({}), {
             *(("gpus", "nodefeatures", verb, "") for verb in ("list", "watch", "create", "patch")),

@@ -126,8 +126,6 @@ TEST_F(AgentVerb, PausesAndAsksInOneGo) {
   EXPECT_EQ(document.at("desired_file").at("action"), "written");
 }
 
-constexpr const char* kFeatures = "etc/kubernetes/node-feature-discovery/features.d/ferry";
-
 TEST_F(AgentVerb, TellsWhatTheGpusAreByTheWayThatIsChosen) {
   scratch_.file("run/ferry/status.json",
                 R"({"version": 2, "desired": null, "phase": "idle", "accelerators": [
@@ -143,22 +141,15 @@ TEST_F(AgentVerb, TellsWhatTheGpusAreByTheWayThatIsChosen) {
   const json by_us = set({"--feature-labels=node"});
   EXPECT_EQ(by_us.at("labels").at("nvidia.com/gpu.memory"), "81920");
   EXPECT_TRUE(by_us.at("annotations").contains("gpu-ferry.io/feature-labels"));
-  EXPECT_EQ(by_us.at("feature_file").at("action"), "kept");
   constexpr const char* kCcReady = "nvidia.com/cc.ready.state";
   EXPECT_FALSE(by_us.at("labels").contains(kCcReady)) << "its GPU is a Hopper";
   EXPECT_EQ(set({"--feature-labels=node", "--not-confidential"}).at("labels").at(kCcReady), "false");
-  EXPECT_EQ(set({"--feature-labels=file", "--dry-run"}).at("feature_file").at("action"), "written");
-  EXPECT_EQ(content(kFeatures), "(none)");
-  EXPECT_FALSE(set({"--feature-labels=file"}).at("labels").contains("nvidia.com/gpu.memory"));
-  EXPECT_THAT(content(kFeatures), HasSubstr("\nnvidia.com/gpu.memory=81920\n"));
   EXPECT_TRUE(by_us.at("node_feature").is_null());
-  EXPECT_EQ(set({"--feature-labels=none", "--dry-run"}).at("feature_file").at("action"), "removed");
-  EXPECT_NE(content(kFeatures), "(none)");
-  EXPECT_EQ(set({"--feature-labels=none"}).at("feature_file").at("action"), "removed");
-  EXPECT_EQ(content(kFeatures), "(none)");
-  EXPECT_EQ(set({"--feature-labels=none"}).at("feature_file").at("action"), "kept");
   EXPECT_EQ(set({"--feature-labels=nfd"}).at("node_feature").at("gpu-ferry.io/iommu.mode"), "on");
   EXPECT_EQ(agent({"--feature-labels=both"}).status, 2);
+  const auto by_a_file = agent({"--feature-labels=file"});
+  EXPECT_EQ(by_a_file.status, 2);
+  EXPECT_THAT(by_a_file.err, HasSubstr("with nfd Node Feature Discovery sets the labels"));
 }
 
 TEST_F(AgentVerb, WritesNothingTwiceNorInADryRun) {

@@ -112,12 +112,10 @@ TEST_F(HostdVerb, GivesTheAgentItsFoldersBeforeItLooksAtTheNode) {
                                           "hostd",
                                           "--once",
                                           "--agent-group=" + std::to_string(group),
-                                          "--agent-folder=/etc/nfd",
                                           "--agent-tree=/opt/ferry/kata"};
   const auto first = run_ferry(words);
   EXPECT_EQ(first.status, 0) << first.err;
-  for (const char* const folder : {"var/lib/ferry", "etc/nfd"})
-    EXPECT_EQ(shown(folder), std::pair(group, 02775U)) << folder;
+  EXPECT_EQ(shown("var/lib/ferry"), std::pair(group, 02775U));
   EXPECT_EQ(shown("opt/ferry/kata/.ferry"), std::pair(group, 02775U));
   EXPECT_EQ(shown("opt/ferry/kata").second & 0022U, 0U) << "the folder above stays root's";
   EXPECT_EQ(shown("var/lib/ferry/agent.lock").second & 0660U, 0660U);
@@ -127,7 +125,9 @@ TEST_F(HostdVerb, GivesTheAgentItsFoldersBeforeItLooksAtTheNode) {
   EXPECT_EQ(shown("var/lib/ferry/desired.json").second & 0020U, 0U) << "a person's stays a person's";
   EXPECT_THAT(first.err, HasSubstr("/var/lib/ferry: the folder is given to group"));
   EXPECT_THAT(run_ferry(words).err, Not(HasSubstr("given to group"))) << "the second time nothing is written";
-  EXPECT_EQ(ferry({"--once", "--agent-folder", "/etc/nfd"}).status, 2) << "to which group?";
+  EXPECT_EQ(ferry({"--once", "--agent-tree", "/opt/ferry/kata"}).status, 2) << "to which group?";
+  EXPECT_THAT(ferry({"--once", "--agent-folder", "/etc/nfd"}).err,
+              HasSubstr("start the agent with --feature-labels=nfd"));
   EXPECT_EQ(ferry({"--once", "--agent-group", "0"}).status, 2) << "an agent that is root needs none of it";
 }
 
