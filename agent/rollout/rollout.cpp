@@ -15,23 +15,12 @@ namespace {
 
 using Kind = RolloutStep::Kind;
 
-// FNV-1a tells configurations apart; a collision would help no attacker.
-std::uint64_t hash_of(std::string_view text) {
-  constexpr std::uint64_t kPrime = 0x100000001b3;
-  std::uint64_t hash = 0xcbf29ce484222325;
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * kPrime;
-  return hash;
-}
+constexpr const char* kKata = "kata-";
 
 /// Null: the lease has no object yet.
 const RolloutLease* lease_at(const Rollout& rollout, std::size_t index) {
   const auto found = std::ranges::find(rollout.leases, index, &RolloutLease::index);
   return found == rollout.leases.end() ? nullptr : &*found;
-}
-
-bool is_free(const Rollout& rollout, std::size_t index) {
-  const RolloutLease* const lease = lease_at(rollout, index);
-  return lease == nullptr || lease->holder.empty() || lease->silent;
 }
 
 bool has_passed(const Rollout& rollout, const std::string& configuration) {
@@ -46,40 +35,25 @@ std::string failure(const Rollout& rollout, const NodeChange& change) {
   return change.by_label && has_passed(rollout, change.begin) ? std::string() : found->second;
 }
 
-bool is_of(const std::string& result, const std::string& node) {
-  return result.starts_with(node + ":");
-}
-
 /// True if other nodes wait because this node has failed at the configuration in desired.json.
 bool is_blamed(const Rollout& rollout, const NodeChange& change) {
   const auto found = rollout.results.failed.find(change.written);
-  return found != rollout.results.failed.end() && is_of(found->second, change.node);
+  return found != rollout.results.failed.end() && found->second.starts_with(change.node + ":");
 }
 
-/// True if this node has succeeded at a configuration that it had failed before.
-bool is_mended(const Rollout& rollout, const NodeChange& change) {
-  return change.outcome == ChangeOutcome::done && is_blamed(rollout, change);
-}
-
-/// Failure of the configuration in desired.json; absent: it has not failed, or the Leases say so already.
-std::optional<std::string> failure_to_report(const Rollout& rollout, const NodeChange& change) {
-  if (change.outcome != ChangeOutcome::failed || rollout.results.failed.contains(change.written))
+/// The mark of the configuration in desired.json, as in RolloutStep::result. A success without a lease is
+/// marked only if it ends this node's own failure, and a failure without a lease only once: an administrator
+/// may have removed the mark since.
+std::optional<std::string> mark_of(const Rollout& rollout, const NodeChange& change, bool has_lease) {
+  if (change.outcome == ChangeOutcome::done) {
+    const bool proves = change.has_any || !has_lease;
+    const bool is_new = has_lease && !has_passed(rollout, change.written);
+    return proves && (is_new || is_blamed(rollout, change)) ? std::optional<std::string>("") : std::nullopt;
+  }
+  const bool is_news = has_lease || (change.is_news && !change.written.empty());
+  if (change.outcome != ChangeOutcome::failed || !is_news || rollout.results.failed.contains(change.written))
     return std::nullopt;
   return fmt::format("{}: {}", change.node, change.why.empty() ? "failed" : change.why);
-}
-
-/// Result of a change that has ended in this node's lease; absent: none is to be written.
-std::optional<std::string> result_with_lease(const Rollout& rollout, const NodeChange& change) {
-  const bool proves = change.outcome == ChangeOutcome::done && change.has_any;
-  if (proves && (is_mended(rollout, change) || !has_passed(rollout, change.written))) return std::string();
-  return failure_to_report(rollout, change);
-}
-
-/// Result of a change without a lease, also after the lease was given back. A failure is reported only once:
-/// an administrator may have removed the result since.
-std::optional<std::string> result_without_lease(const Rollout& rollout, const NodeChange& change) {
-  if (is_mended(rollout, change)) return std::string();
-  return change.is_news && !change.written.empty() ? failure_to_report(rollout, change) : std::nullopt;
 }
 
 RolloutStep waits(RolloutStep step, std::string why) {
@@ -103,23 +77,16 @@ RolloutStep step_in(const RolloutLease& lease, const Rollout& rollout, const Nod
     if (!fits && !change.begin.empty()) return waits(step, "the change begun before to end");
     return rollout.renewed || change.begin.empty() ? step : waits(step, "its rollout lease to be written");
   }
-  if (lease.configuration == change.written) step.result = result_with_lease(rollout, change);
-  // Lease 0 holds the results, so there a single write does both. For other leases the result comes first.
+  if (lease.configuration == change.written) step.result = mark_of(rollout, change, true);
+  // Lease 0 holds the marks, so there a single write does both. For other leases the mark comes first.
   step.kind = step.result && lease.index != 0 ? Kind::report : Kind::give_back;
   return change.begin.empty() ? step : waits(step, "its lease of another configuration to be freed");
-}
-
-std::string holders(const Rollout& rollout) {
-  std::vector<std::string> names;
-  for (const RolloutLease& lease : rollout.leases)
-    if (!lease.holder.empty() && lease.index < rollout.most) names.push_back(lease.holder);
-  return fmt::format("{}", fmt::join(names, ", "));
 }
 
 /// The next step of a node without a lease.
 RolloutStep step_outside(const Rollout& rollout, const NodeChange& change) {
   RolloutStep step;
-  step.result = result_without_lease(rollout, change);
+  step.result = mark_of(rollout, change, false);
   if (step.result) {
     step.kind = Kind::report;
     step.configuration = change.written;
@@ -145,23 +112,19 @@ RolloutStep step_outside(const Rollout& rollout, const NodeChange& change) {
   }
   // The highest free lease first: lease 0 is kept for configurations that no node has passed yet.
   for (std::size_t index = passed ? rollout.most : std::min<std::size_t>(rollout.most, 1); index-- > 0;) {
-    if (!is_free(rollout, index)) continue;
+    const RolloutLease* const lease = lease_at(rollout, index);
+    if (lease != nullptr && !lease->holder.empty() && !lease->silent) continue;
     step.kind = Kind::take;
     step.index = index;
     step.configuration = change.begin;
     return waits(step, "its rollout lease to be written");
   }
-  return waits(step, passed || first == nullptr
-                         ? fmt::format("one of {} to be done", holders(rollout))
-                         : fmt::format("{} to be done, which goes ahead of others", first->holder));
-}
-
-RolloutStep with_trouble(RolloutStep step, const Rollout& rollout) {
-  if (!step.may_begin && step.held.empty() && !rollout.trouble.empty()) {
-    step.held = "how many nodes change cannot be learnt or said: " + rollout.trouble;
-    step.unknown = true;
-  }
-  return step;
+  if (!passed && first != nullptr)
+    return waits(step, fmt::format("{} to be done, which goes ahead of others", first->holder));
+  std::vector<std::string> holders;
+  for (const RolloutLease& lease : rollout.leases)
+    if (!lease.holder.empty() && lease.index < rollout.most) holders.push_back(lease.holder);
+  return waits(step, fmt::format("one of {} to be done", fmt::join(holders, ", ")));
 }
 
 }  // namespace
@@ -173,39 +136,12 @@ std::string configuration_id(const policy::Policy& policy) {
 }
 
 std::string configuration_id(std::string_view text) {
-  return fmt::format("{:016x}", hash_of(text));
+  // FNV-1a tells configurations apart; a collision would help no attacker.
+  constexpr std::uint64_t kPrime = 0x100000001b3;
+  std::uint64_t hash = 0xcbf29ce484222325;
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * kPrime;
+  return fmt::format("{:016x}", hash);
 }
-
-RolloutStep rollout_step(const Rollout& rollout, const NodeChange& change) {
-  const auto ours = std::ranges::find(rollout.leases, change.node, &RolloutLease::holder);
-  const bool has_one = ours != rollout.leases.end();
-  if (!rollout.known) {
-    RolloutStep step;
-    // RolloutLeases renews the lease that a step names, and gives up a lease that it does not watch.
-    if (has_one) {
-      step.index = ours->index;
-      step.configuration = ours->configuration;
-    }
-    step.watches_leases =
-        has_one || !change.begin.empty() || change.outcome == ChangeOutcome::failed || !rollout.searched;
-    return with_trouble(change.begin.empty() ? step : waits(step, "word of who else changes"), rollout);
-  }
-  return with_trouble(has_one ? step_in(*ours, rollout, change) : step_outside(rollout, change), rollout);
-}
-
-namespace {
-
-constexpr const char* kKata = "kata-";
-
-RolloutStep waits_for(const NodeChange& change, std::string what) {
-  RolloutStep out;
-  if (change.begin.empty()) return out;
-  out.may_begin = false;
-  out.waits_for = std::move(what);
-  return out;
-}
-
-}  // namespace
 
 std::string kata_configuration_id(const ConfigText& config) {
   return kKata + configuration_id(config.text);
@@ -215,19 +151,42 @@ bool is_kata_configuration(const std::string& id) {
   return id.starts_with(kKata);
 }
 
+RolloutStep rollout_step(const Rollout& rollout, const NodeChange& change) {
+  const auto ours = std::ranges::find(rollout.leases, change.node, &RolloutLease::holder);
+  const bool has_one = ours != rollout.leases.end();
+  RolloutStep step;
+  if (rollout.known) {
+    step = has_one ? step_in(*ours, rollout, change) : step_outside(rollout, change);
+  } else {
+    // RolloutLeases renews the lease that a step names, and gives up a lease that it does not watch.
+    if (has_one) {
+      step.index = ours->index;
+      step.configuration = ours->configuration;
+    }
+    step.watches_leases =
+        has_one || !change.begin.empty() || change.outcome == ChangeOutcome::failed || !rollout.searched;
+    if (!change.begin.empty()) step = waits(step, "word of who else changes");
+  }
+  if (!step.may_begin && step.held.empty() && !rollout.trouble.empty()) {
+    step.held = "how many nodes change cannot be learnt or said: " + rollout.trouble;
+    step.unknown = true;
+  }
+  return step;
+}
+
 SharedLease share_lease(const Rollout& rollout, const NodeChange& gpus, const NodeChange& kata) {
   SharedLease out;
   const auto ours = std::ranges::find(rollout.leases, gpus.node, &RolloutLease::holder);
   const bool has_one = ours != rollout.leases.end();
   if (has_one && is_kata_configuration(ours->configuration)) {
-    out.gpus = waits_for(gpus, "the change of Kata's runtimes to end");
+    if (!gpus.begin.empty()) out.gpus = waits({}, "the change of Kata's runtimes to end");
     out.lease = out.kata = rollout_step(rollout, kata);
     return out;
   }
   out.lease = out.gpus = rollout_step(rollout, gpus);
   const bool comes = !gpus.begin.empty() && out.gpus.held.empty();
   if (has_one || comes || out.gpus.kind != RolloutStep::Kind::nothing) {
-    out.kata = waits_for(kata, "the GPUs to be changed");
+    if (!kata.begin.empty()) out.kata = waits({}, "the GPUs to be changed");
     return out;
   }
   out.kata = rollout_step(rollout, kata);

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
@@ -36,12 +37,37 @@ std::string micro_time(std::chrono::system_clock::time_point time) {
                      micros % kMicros);
 }
 
-/// Number of annotations with the prefix, except the key `but`.
-std::size_t count_others(const json& annotations, const std::string& prefix, const std::string& but) {
-  std::size_t count = 0;
-  for (const auto& [key, value] : annotations.items())
-    if (key.starts_with(prefix) && key != but) ++count;
-  return count;
+/// A text that changes with each write of the lease's holder.
+std::string sign_of_life(const json& lease) {
+  const json& spec = json_at(lease, "spec");
+  return text_at(spec, "holderIdentity") + " " + text_at(spec, "renewTime") + " " +
+         text_at(annotations_of(lease), api::kLeaseConfiguration);
+}
+
+/// A merge patch that gives the lease to `node`. `lease`: the present object; null: there is none. `policy`:
+/// its name, for people; empty: unchanged.
+json patch_to_take(const json& lease, const std::string& node, const std::string& configuration,
+                   const std::string& policy, std::chrono::system_clock::time_point time) {
+  const std::string now = micro_time(time);
+  const json& before = json_at(lease, "spec");
+  json spec = {{"holderIdentity", node}, {"leaseDurationSeconds", kLeaseLife.count()}, {"renewTime", now}};
+  if (text_at(before, "holderIdentity") != node) {
+    const json& transitions = json_at(before, "leaseTransitions");
+    constexpr std::int64_t kMost = 1'000'000;
+    spec["acquireTime"] = now;
+    spec["leaseTransitions"] =
+        transitions.is_number_integer() ? std::min(transitions.get<std::int64_t>(), kMost) + 1 : 0;
+  }
+  json annotations = {{api::kLeaseConfiguration, configuration}};
+  if (!policy.empty()) annotations[api::kLeasePolicy] = policy;
+  return {{"spec", std::move(spec)}, {"metadata", {{"annotations", std::move(annotations)}}}};
+}
+
+/// A merge patch that frees the lease.
+json patch_to_give_back() {
+  return {
+      {"spec", {{"holderIdentity", nullptr}, {"acquireTime", nullptr}, {"renewTime", nullptr}}},
+      {"metadata", {{"annotations", {{api::kLeaseConfiguration, nullptr}, {api::kLeasePolicy, nullptr}}}}}};
 }
 
 }  // namespace
@@ -70,7 +96,7 @@ std::optional<RolloutLease> rollout_lease_of(const json& lease) {
 void read_canary_results(const json& lease, CanaryResults& out) {
   const auto rollout_lease = rollout_lease_of(lease);
   const json& annotations = annotations_of(lease);
-  if (!rollout_lease || rollout_lease->index != 0 || !annotations.is_object()) return;
+  if (!rollout_lease || rollout_lease->index != 0) return;
   const std::string_view passed = kPassedPrefix;
   const std::string_view failed = kFailedPrefix;
   for (const auto& [key, value] : annotations.items()) {
@@ -78,35 +104,6 @@ void read_canary_results(const json& lease, CanaryResults& out) {
     if (key.starts_with(passed)) out.passed.insert(key.substr(passed.size()));
     if (key.starts_with(failed)) out.failed[key.substr(failed.size())] = value.get<std::string>();
   }
-}
-
-std::string sign_of_life(const json& lease) {
-  const json& spec = json_at(lease, "spec");
-  return text_at(spec, "holderIdentity") + " " + text_at(spec, "renewTime") + " " +
-         text_at(annotations_of(lease), api::kLeaseConfiguration);
-}
-
-json patch_to_take(const json& lease, const LeaseHolder& holder) {
-  const std::string now = micro_time(holder.now);
-  const json& before = json_at(lease, "spec");
-  json spec = {
-      {"holderIdentity", holder.node}, {"leaseDurationSeconds", kLeaseLife.count()}, {"renewTime", now}};
-  if (text_at(before, "holderIdentity") != holder.node) {
-    const json& transitions = json_at(before, "leaseTransitions");
-    constexpr std::int64_t kMost = 1'000'000;
-    spec["acquireTime"] = now;
-    spec["leaseTransitions"] =
-        transitions.is_number_integer() ? std::min(transitions.get<std::int64_t>(), kMost) + 1 : 0;
-  }
-  json annotations = {{api::kLeaseConfiguration, holder.configuration}};
-  if (!holder.policy.empty()) annotations[api::kLeasePolicy] = holder.policy;
-  return {{"spec", std::move(spec)}, {"metadata", {{"annotations", std::move(annotations)}}}};
-}
-
-json patch_to_give_back() {
-  return {
-      {"spec", {{"holderIdentity", nullptr}, {"acquireTime", nullptr}, {"renewTime", nullptr}}},
-      {"metadata", {{"annotations", {{api::kLeaseConfiguration, nullptr}, {api::kLeasePolicy, nullptr}}}}}};
 }
 
 json patch_to_report(const json& lease, const std::string& node, const std::string& configuration,
@@ -122,45 +119,13 @@ json patch_to_report(const json& lease, const std::string& node, const std::stri
   } else {
     changes[failed] = one_line(result, kLongestResult);
   }
-  if (annotations.is_object()) {
-    for (const auto& [prefix, ours] : {std::pair<std::string, std::string>{kPassedPrefix, passed},
-                                       std::pair<std::string, std::string>{kFailedPrefix, failed}}) {
-      std::size_t others = count_others(annotations, prefix, ours);
-      for (const auto& [key, value] : annotations.items()) {
-        if (others < kMostResults) break;
-        if (!key.starts_with(prefix) || key == ours) continue;
-        changes[key] = nullptr;
-        --others;
-      }
-    }
+  for (const auto& [prefix, ours] : {std::pair(kPassedPrefix, passed), std::pair(kFailedPrefix, failed)}) {
+    std::vector<std::string> others;
+    for (const auto& [key, value] : annotations.items())
+      if (key.starts_with(prefix) && key != ours) others.push_back(key);
+    for (; others.size() >= kMostResults; others.pop_back()) changes[others.back()] = nullptr;
   }
   return {{"metadata", {{"annotations", std::move(changes)}}}};
-}
-
-json both(json patch, const json& other) {
-  for (const auto& [key, value] : other.items()) {
-    const auto found = patch.find(key);
-    if (found != patch.end() && found->is_object() && value.is_object()) {
-      *found = both(*found, value);
-    } else {
-      patch[key] = value;
-    }
-  }
-  return patch;
-}
-
-json new_rollout_lease(const std::string& space, std::size_t index, const json& patch) {
-  const kube::ObjectRef ref = rollout_lease_ref(space, index);
-  json out = {
-      {"apiVersion", kube::kLeases.api_version},
-      {"kind", kube::kLeases.kind},
-      {"metadata",
-       {{"name", ref.name},
-        {"namespace", space},
-        {"labels",
-         {{api::kRolloutLeaseLabel, std::to_string(index)}, {"app.kubernetes.io/part-of", "ferry"}}}}}};
-  out.merge_patch(patch);
-  return out;
 }
 
 namespace {
@@ -257,17 +222,6 @@ bool RolloutLeases::may_have_one() const {
          std::ranges::any_of(leases(), [this](const auto& lease) { return is_ours(lease.second); });
 }
 
-void RolloutLeases::observe(RolloutLease& rollout_lease, const json& lease) {
-  if (rollout_lease.holder.empty() || rollout_lease.holder == settings_.node) {
-    observed_.erase(rollout_lease.index);
-    return;
-  }
-  Observed& observed = observed_[rollout_lease.index];
-  if (std::string sign = sign_of_life(lease); observed.sign != sign)
-    observed = {.sign = sign, .since = timers_.now()};
-  rollout_lease.silent = timers_.now() - observed.since >= kLeaseLife;
-}
-
 Rollout RolloutLeases::rollout() {
   Rollout out;
   out.most = settings_.most;
@@ -278,10 +232,17 @@ Rollout RolloutLeases::rollout() {
   for (const auto& [name, object] : leases()) {
     auto rollout_lease = rollout_lease_of(object);
     if (!rollout_lease) continue;
-    observe(*rollout_lease, object);
     read_canary_results(object, out.results);
-    const bool ours = rollout_lease->holder == settings_.node && renewed_ == rollout_lease->index;
-    if (ours) out.renewed = timers_.now() - renewed_at_ < kLeaseLife;
+    const bool ours = rollout_lease->holder == settings_.node;
+    if (ours || rollout_lease->holder.empty()) {
+      observed_.erase(rollout_lease->index);
+    } else {
+      Observed& observed = observed_[rollout_lease->index];
+      if (std::string sign = sign_of_life(object); observed.sign != sign)
+        observed = {.sign = std::move(sign), .since = timers_.now()};
+      rollout_lease->silent = timers_.now() - observed.since >= kLeaseLife;
+    }
+    if (ours && renewed_ == rollout_lease->index) out.renewed = timers_.now() - renewed_at_ < kLeaseLife;
     out.leases.push_back(std::move(*rollout_lease));
   }
   std::ranges::sort(out.leases, {}, &RolloutLease::index);
@@ -320,15 +281,11 @@ void RolloutLeases::write(const RolloutStep& step, const std::string& policy) {
                    .message = fmt::format("Lease {}{}: another was first", kRolloutLeasePrefix, step.index)});
     json out = json::object();
     if (step.kind == RolloutStep::Kind::take) {
-      out = patch_to_take(now, {.node = settings_.node,
-                                .configuration = step.configuration,
-                                .policy = policy,
-                                .now = wall_clock_()});
+      out = patch_to_take(now, settings_.node, step.configuration, policy, wall_clock_());
     } else if (step.kind != RolloutStep::Kind::report) {
       out = patch_to_give_back();
     }
-    if (step.result)
-      out = both(std::move(out), patch_to_report(now, settings_.node, step.configuration, *step.result));
+    if (step.result) out.update(patch_to_report(now, settings_.node, step.configuration, *step.result), true);
     return out;
   };
   const Moment sent = timers_.now();
@@ -339,8 +296,16 @@ void RolloutLeases::write(const RolloutStep& step, const std::string& policy) {
   }
   const auto content = patch(json());
   if (!content) return;  // never: without a Lease there is no conflict
-  writing_ = client_.create(kube::kLeases, settings_.space,
-                            new_rollout_lease(settings_.space, index, *content), std::move(done));
+  json object = {
+      {"apiVersion", kube::kLeases.api_version},
+      {"kind", kube::kLeases.kind},
+      {"metadata",
+       {{"name", rollout_lease_ref(settings_.space, index).name},
+        {"namespace", settings_.space},
+        {"labels",
+         {{api::kRolloutLeaseLabel, std::to_string(index)}, {"app.kubernetes.io/part-of", "ferry"}}}}}};
+  object.merge_patch(*content);
+  writing_ = client_.create(kube::kLeases, settings_.space, std::move(object), std::move(done));
 }
 
 void RolloutLeases::written(std::size_t index, Moment sent, Result<json> result) {

@@ -46,32 +46,11 @@ kube::Selection rollout_lease_objects(const std::string& space);
 std::optional<RolloutLease> rollout_lease_of(const nlohmann::json& lease);
 /// Adds the results of lease 0; other Leases have none.
 void read_canary_results(const nlohmann::json& lease, CanaryResults& out);
-/// A text that changes with each write of the lease's holder.
-std::string sign_of_life(const nlohmann::json& lease);
-
-/// The holder to write into a lease, and the time of the write.
-struct LeaseHolder {
-  std::string node;
-  std::string configuration;
-  std::string policy;  ///< empty: unchanged
-  std::chrono::system_clock::time_point now;
-};
-
-/// A merge patch that gives the lease to the holder. `lease`: the present object; null: there is none.
-nlohmann::json patch_to_take(const nlohmann::json& lease, const LeaseHolder& holder);
-/// A merge patch that frees the lease.
-nlohmann::json patch_to_give_back();
 /// A merge patch of lease 0 that writes a RolloutStep::result. At most kMostResults of a kind are kept; the
 /// patch removes others.
 nlohmann::json patch_to_report(const nlohmann::json& lease, const std::string& node,
                                const std::string& configuration, const std::string& result);
 inline constexpr std::size_t kMostResults = 32;
-
-/// A merge patch with the changes of both; `other` wins where they differ.
-nlohmann::json both(nlohmann::json patch, const nlohmann::json& other);
-
-/// The object to create for a lease that has none yet.
-nlohmann::json new_rollout_lease(const std::string& space, std::size_t index, const nlohmann::json& patch);
 
 /// Only one thread may use it. While this node has no change to begin and no lease, there is neither a
 /// request nor a timer.
@@ -112,7 +91,6 @@ class RolloutLeases : Pinned {
   nlohmann::json lease(std::size_t index) const;
   bool is_ours(const nlohmann::json& lease) const;
   std::map<std::string, nlohmann::json> leases() const;
-  void observe(RolloutLease& rollout_lease, const nlohmann::json& lease);
   void write(const RolloutStep& step, const std::string& policy);
   void written(std::size_t index, Moment sent, Result<nlohmann::json> result);
   void wait_for(const RolloutStep& step);
