@@ -49,14 +49,12 @@ json undoing(const json& node, bool with_cordon) {
   return patch_of(resume_operands(now.labels), drain.annotations, drain.unschedulable);
 }
 
-bool is_permitted_at_work(const HostSide& host) {
-  const auto& written = host.kata_written;
-  return host.kata.applying || (written && written->permitted && host.kata.generation != written->generation);
-}
-
 /// If the node has a rollout lease, its result matters to the cluster, even if hostd has yet to begin.
 bool is_at_work(const HostSide& host, bool has_lease) {
-  return host_is_changing(host) || (has_lease && (!has_answered(host) || is_permitted_at_work(host)));
+  const auto& kata = host.kata_written;
+  return host_is_changing(host) ||
+         (has_lease && (!has_answered(host) || host.kata.applying ||
+                        (kata && kata->permitted && host.kata.generation != kata->generation)));
 }
 
 /// The configuration's name for people; empty: not known here.

@@ -162,25 +162,22 @@ void warn_of_idle_plugin(const OtherPrograms& others, const std::vector<OtherOwn
       lines.empty() ? "remove it to hand the node over" : "ClusterPolicy hands it over with " + lines));
 }
 
-/// True if a label of this node asks for the policy, and desired.json is not from that label.
-bool is_by_label(const DesiredState& desired_state, const HostSide& host) {
-  return desired_state.desired_policy.source.starts_with("label ") &&
-         (!host.written || host.written->source != desired_state.desired_policy.source);
-}
-
 NodeChange change_of(const NodeSnapshot& snapshot, const DesiredState& desired_state,
                      const DrainNeed& drain) {
   const HostSide& host = snapshot.host;
   NodeChange change;
   change.node = snapshot.node.name;
+  const std::string& source = desired_state.desired_policy.source;
+  const bool of_label = source.starts_with("label ");
   // While desired.json cannot be written, each try may be the one that begins the change.
   if (would_change(desired_state, host)) {
     change.begin = configuration_id(desired_state.desired_policy.policy);
-    change.by_label = is_by_label(desired_state, host);
+    // A label of this node asks for the policy, and desired.json is not from that label.
+    change.by_label = of_label && (!host.written || host.written->source != source);
   }
   if (drain.kind == DrainNeed::Kind::evict) {
     change.begin = configuration_id(desired_state.desired_policy.policy);
-    change.by_label = desired_state.desired_policy.source.starts_with("label ");
+    change.by_label = of_label;
   }
   if (host.written) {
     const auto policy = policy_in(*host.written);
@@ -196,11 +193,6 @@ NodeChange change_of(const NodeSnapshot& snapshot, const DesiredState& desired_s
         return gpu.desired.has_value() || gpu.allocation == policy::Allocation::dra;
       });
   return change;
-}
-
-bool is_recorded(const std::optional<Rollout>& rollout, const NodeChange& change) {
-  return change.outcome == ChangeOutcome::failed && rollout && rollout->known &&
-         rollout->results.failed.contains(change.written);
 }
 
 /// The rollout leases of the node; without a budget no lease is needed.
@@ -265,17 +257,16 @@ void plan_desired_file(const NodeSnapshot& snapshot, const std::vector<OtherOwne
       file_of(result.desired_state.desired_policy, next_generation(std::max(written, seen)));
 }
 
-/// Absent: the host status is not known, and the labels stay. Labels that vanish at each boot would move the
-/// pods that they place. If hostd is down for too long, the labels are removed, since they are not kept up to
-/// date.
-std::optional<Labels> features_of(const HostSide& host, bool not_confidential) {
-  if (hostd_is_gone(host)) return Labels();
-  return host.status ? feature_labels(*host.status, not_confidential) : std::nullopt;
-}
-
 void plan_features(const NodeSnapshot& snapshot, LabelChanges& labels, LabelChanges& annotations,
                    ReconcileResult& result) {
-  auto features = features_of(snapshot.host, snapshot.not_confidential);
+  // Absent: the host status is not known, and the labels stay. Labels that vanish at each boot would move the
+  // pods that they place. If hostd is down for too long, the labels are removed: nothing keeps them up to
+  // date.
+  std::optional<Labels> features;
+  if (hostd_is_gone(snapshot.host))
+    features = Labels();
+  else if (snapshot.host.status)
+    features = feature_labels(*snapshot.host.status, snapshot.not_confidential);
   if (snapshot.features == FeatureWay::node && !features) return;
   const bool ours = snapshot.features == FeatureWay::node;
   // NFD may have set these labels already, and not yet listed them in its annotation.
@@ -321,24 +312,6 @@ void add_refusal(const char* which, const std::string& why, ReconcileResult& res
   std::string text = fmt::format("{} stay as they are: {}", which, why);
   add_to_error(result.report, text);
   result.desired_state.warnings.push_back(std::move(text));
-}
-
-/// The plan of an agent that ends: no change and no pull begins.
-KataPlan last_kata_plan(const NodeSnapshot& snapshot) {
-  if (!snapshot.kata) return {};
-  KataSnapshot kata = *snapshot.kata;
-  kata.pulls_no_more = true;
-  KataPlan out =
-      kata_plan(snapshot.node, snapshot.host, kata, snapshot.rollout ? &*snapshot.rollout : nullptr);
-  out.change.begin.clear();
-  return out;
-}
-
-/// A vGPU configuration that is no longer desired, and that hostd never took up, is not pending.
-void end_pending(const Labels& labels, ReconcileResult& result) {
-  if (result.desired_state.of_vgpu_config || result.desired_state.kind == DesiredState::Kind::policy) return;
-  if (value_of(labels, api::kVgpuStateLabel) == "pending")
-    result.report.labels[api::kVgpuStateLabel] = std::nullopt;
 }
 
 /// Operands are awaited from the first wait until desired.json is written or needs no write. A blocked change
@@ -420,7 +393,9 @@ ReconcileResult reconcile(const NodeSnapshot& snapshot) {
                                       : KataPlan();
   const NodeChange change = change_of(snapshot, result.desired_state, need);
   result.outcome = change.outcome;
-  result.failure_is_recorded = is_recorded(snapshot.rollout, change);
+  result.failure_is_recorded = change.outcome == ChangeOutcome::failed && snapshot.rollout &&
+                               snapshot.rollout->known &&
+                               snapshot.rollout->results.failed.contains(change.written);
   SharedLease leases = leases_of(snapshot, change, kata);
   result.rollout = std::move(leases.gpus);
   result.lease = std::move(leases.lease);
@@ -435,7 +410,11 @@ ReconcileResult reconcile(const NodeSnapshot& snapshot) {
   add_warnings(snapshot, operands.pause, result.desired_state);
   warn_of_absent_gpus(snapshot.host, result.desired_state);
   warn_of_idle_plugin(snapshot.others, owners, result.desired_state);
-  if (owners.empty() && !operands.keep) end_pending(snapshot.node.labels, result);
+  // A vGPU configuration that is no longer desired, and that hostd never took up, is not pending.
+  if (owners.empty() && !operands.keep && !result.desired_state.of_vgpu_config &&
+      result.desired_state.kind != DesiredState::Kind::policy &&
+      value_of(snapshot.node.labels, api::kVgpuStateLabel) == "pending")
+    result.report.labels[api::kVgpuStateLabel] = std::nullopt;
   plan_labels(snapshot, operands, std::move(drain.annotations), result);
   result.unschedulable = drain.unschedulable;
   result.evict = std::move(drain.evict);
@@ -455,8 +434,14 @@ ReconcileResult reconcile(const NodeSnapshot& snapshot) {
 LastLease last_lease(const NodeSnapshot& snapshot) {
   LastLease out;
   if (!snapshot.rollout) return out;
-  RolloutStep lease =
-      leases_of(snapshot, change_of(snapshot, DesiredState(), DrainNeed()), last_kata_plan(snapshot)).lease;
+  KataPlan plan;  // no change and no pull begins
+  if (snapshot.kata) {
+    KataSnapshot kata = *snapshot.kata;
+    kata.pulls_no_more = true;
+    plan = kata_plan(snapshot.node, snapshot.host, kata, &*snapshot.rollout);
+    plan.change.begin.clear();
+  }
+  RolloutStep lease = leases_of(snapshot, change_of(snapshot, DesiredState(), DrainNeed()), plan).lease;
   if (lease.kind == RolloutStep::Kind::take) return out;
   out.lease = std::move(lease);
   const auto& written = snapshot.host.kata_written;

@@ -112,26 +112,6 @@ void put_gpus(const std::vector<Gpu>& gpus, Labels& labels) {
     put(labels, kNvidia, fmt::format("gpu.{}.count", name), std::to_string(count));
 }
 
-void put_counts(const std::vector<Gpu>& gpus, Labels& labels) {
-  for (const api::Mode mode : {api::Mode::host, api::Mode::passthrough, api::Mode::vgpu}) {
-    const auto count = std::ranges::count(gpus, mode, [](const Gpu& gpu) { return gpu.seen->mode; });
-    put(labels, kOurs, fmt::format("gpu.{}.count", text(mode)), std::to_string(count));
-  }
-  std::map<std::string, std::size_t> drivers;
-  for (const Gpu& gpu : gpus) ++drivers[gpu.seen->driver.value_or("none")];
-  for (const auto& [driver, count] : drivers)
-    put(labels, kOurs, fmt::format("gpu.driver.{}.count", driver), std::to_string(count));
-}
-
-void put_node(const api::NodeFeatures& features, Labels& labels) {
-  put(labels, kNvidia, "gpu.machine", cleaned(features.machine));
-  put(labels, kOurs, "iommu.mode", features.iommu);
-  if (features.largest_group)
-    put(labels, kOurs, "iommu.largest-group", std::to_string(*features.largest_group));
-  for (const auto& [type, most] : features.vgpu_types)
-    put(labels, kOurs, fmt::format("vgpu.{}.count", type), std::to_string(most));
-}
-
 bool is_own_feature(std::string_view key) {
   if (!key.starts_with(kOurs)) return false;
   key.remove_prefix(kOurs.size());
@@ -151,16 +131,30 @@ std::optional<Labels> feature_labels(const api::HostStatus& host, bool not_confi
   if (!host.features) return std::nullopt;
   const std::vector<Gpu> gpus = gpus_of(host);
   Labels labels;
-  if (!gpus.empty()) {
-    put_gpus(gpus, labels);
-    put_counts(gpus, labels);
-    put_node(*host.features, labels);
-    // kata-deploy's plain classes select this label. NVIDIA's CC manager, its usual writer, runs on few
-    // nodes.
-    if (not_confidential ||
-        std::ranges::all_of(gpus, [](const Gpu& gpu) { return has_no_confidential_mode(gpu.family); }))
-      put(labels, kNvidia, kCcReady, "false");
+  if (gpus.empty()) return labels;
+  put_gpus(gpus, labels);
+
+  for (const api::Mode mode : {api::Mode::host, api::Mode::passthrough, api::Mode::vgpu}) {
+    const auto count = std::ranges::count(gpus, mode, [](const Gpu& gpu) { return gpu.seen->mode; });
+    put(labels, kOurs, fmt::format("gpu.{}.count", text(mode)), std::to_string(count));
   }
+  std::map<std::string, std::size_t> drivers;
+  for (const Gpu& gpu : gpus) ++drivers[gpu.seen->driver.value_or("none")];
+  for (const auto& [driver, count] : drivers)
+    put(labels, kOurs, fmt::format("gpu.driver.{}.count", driver), std::to_string(count));
+
+  const api::NodeFeatures& features = *host.features;
+  put(labels, kNvidia, "gpu.machine", cleaned(features.machine));
+  put(labels, kOurs, "iommu.mode", features.iommu);
+  if (features.largest_group)
+    put(labels, kOurs, "iommu.largest-group", std::to_string(*features.largest_group));
+  for (const auto& [type, most] : features.vgpu_types)
+    put(labels, kOurs, fmt::format("vgpu.{}.count", type), std::to_string(most));
+
+  // kata-deploy's plain classes select this label. NVIDIA's CC manager, its usual writer, runs on few nodes.
+  if (not_confidential ||
+      std::ranges::all_of(gpus, [](const Gpu& gpu) { return has_no_confidential_mode(gpu.family); }))
+    put(labels, kNvidia, kCcReady, "false");
   return labels;
 }
 

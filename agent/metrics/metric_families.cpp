@@ -85,10 +85,6 @@ void add_states(Family& family, const std::array<std::string_view, N>& words, st
 
 constexpr std::array<std::string_view, 5> kPhases = {"ready", "applying", "failed", "blocked", "idle"};
 
-Labels of_gpu(const api::AcceleratorStatus& gpu) {
-  return {{"pci_bus_id", gpu.address.text()}};
-}
-
 std::string number_text(const auto& number) {
   return number ? std::to_string(*number) : std::string();
 }
@@ -107,7 +103,7 @@ void add_inventory(const api::HostStatus& host, const std::vector<GpuFacts>& fac
     // The alert FerryGpuBlocked uses this sample, also for functions that an unplugged GPU has left.
     const bool is_gpu = gpu.counts_as_gpu();
     if (is_gpu || gpu.state == api::GpuState::blocked || gpu.state == api::GpuState::pending)
-      add_states(states, kGpuStates, text(gpu.state), of_gpu(gpu), "state");
+      add_states(states, kGpuStates, text(gpu.state), {{"pci_bus_id", gpu.address.text()}}, "state");
     if (!is_gpu) continue;
     const auto fact = std::ranges::find(facts, gpu.address, &GpuFacts::address);
     info.add(1, {{"pci_bus_id", gpu.address.text()},
@@ -141,11 +137,6 @@ void add_refusals(const api::HostStatus& host, Families& all) {
     for (const auto& [kind, count] : by_kind)
       users.add(count, {{"pci_bus_id", gpu.address.text()}, {"kind", std::string(kind)}});
   }
-}
-
-void add_phase(const api::HostStatus& host, Families& all) {
-  Family& phase = all.gauge("ferry_node_phase", "1 for the phase of `ferry hostd`.");
-  add_states(phase, kPhases, text(host.phase), {}, "phase");
 }
 
 // ---- what sysfs says
@@ -351,13 +342,6 @@ void add_changes(const ChangeHistory::Counts& changes, Families& all) {
   }
 }
 
-void add_requests(const kube::RequestCounts& requests, Families& all) {
-  Family& family = all.counter("ferry_api_requests_total",
-                               "Requests to the API server that ended; code none: no answer came.");
-  for (const auto& [outcome, count] : requests)
-    family.add(count, {{"verb", outcome.verb}, {"code", outcome.code}});
-}
-
 void add_pulls(const PullCounts& pulls, Families& all) {
   Family& ended = all.counter("ferry_artifact_pulls_total",
                               "Pulls of Kata's artifacts that ended since the agent started, by result.");
@@ -370,11 +354,6 @@ void add_pulls(const PullCounts& pulls, Families& all) {
     bytes.add(here, {{"class", pulls.under_way}, {"state", "here"}});
     bytes.add(total > here ? total - here : 0, {{"class", pulls.under_way}, {"state", "missing"}});
   }
-}
-
-void add_claims(const std::map<std::string, std::size_t>& claims, Families& all) {
-  Family& family = all.gauge("ferry_dra_claims", "ResourceClaims that have devices of the node, by phase.");
-  for (const auto& [phase, count] : claims) family.add(count, {{"phase", phase}});
 }
 
 void add_programs(const MetricsSnapshot& snapshot, Families& all) {
@@ -402,7 +381,8 @@ std::vector<MetricFamily> metric_families(const MetricsSnapshot& snapshot) {
   if (host) {
     add_inventory(*host, snapshot.facts, all);
     add_refusals(*host, all);
-    add_phase(*host, all);
+    add_states(all.gauge("ferry_node_phase", "1 for the phase of `ferry hostd`."), kPhases, text(host->phase),
+               {}, "phase");
     add_capacity(*host, all);
   }
   add_links(snapshot.facts, all);
@@ -416,8 +396,14 @@ std::vector<MetricFamily> metric_families(const MetricsSnapshot& snapshot) {
   if (host) add_vgpus(*host, advertised, all);
   add_changes(snapshot.changes, all);
   if (snapshot.pulls) add_pulls(*snapshot.pulls, all);
-  if (snapshot.claims) add_claims(*snapshot.claims, all);
-  add_requests(snapshot.requests, all);
+  if (snapshot.claims) {
+    Family& claims = all.gauge("ferry_dra_claims", "ResourceClaims that have devices of the node, by phase.");
+    for (const auto& [phase, count] : *snapshot.claims) claims.add(count, {{"phase", phase}});
+  }
+  Family& requests = all.counter("ferry_api_requests_total",
+                                 "Requests to the API server that ended; code none: no answer came.");
+  for (const auto& [outcome, count] : snapshot.requests)
+    requests.add(count, {{"verb", outcome.verb}, {"code", outcome.code}});
   return all.take();
 }
 
