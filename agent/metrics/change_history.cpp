@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/rollout/change_history.h"
+#include "agent/metrics/change_history.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "agent/metrics/gpu_facts.h"
+
 #include <algorithm>
 #include <array>
 #include <filesystem>
 #include <utility>
 
-#include "agent/metrics/metric_families.h"
 #include "common/text/text.h"
 #include "common/text/words.h"
 #include "hostfs/check_reading.h"

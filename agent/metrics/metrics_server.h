@@ -8,9 +8,9 @@
 #include <optional>
 #include <string>
 
+#include "agent/metrics/change_history.h"
 #include "agent/metrics/metric_families.h"
 #include "agent/metrics/metrics_listener.h"
-#include "agent/rollout/change_history.h"
 #include "common/event_loop.h"
 #include "common/pinned.h"
 #include "common/result.h"

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "agent/metrics/gpu_facts.h"
+
 #include <optional>
 #include <string>
 #include <utility>
@@ -7,7 +9,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "agent/metrics/metric_families.h"
 #include "hostfs/stuck_writes.h"
 #include "tests/support/fake_kernel.h"
 #include "tests/support/must.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/metrics/metric_families.h"
+#include "agent/metrics/gpu_facts.h"
 #include "tests/fuzz/fuzz.h"
 
 // What the kernel writes into aer_dev_*, and into current_link_speed.
