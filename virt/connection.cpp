@@ -14,12 +14,11 @@ namespace {
 
 // In a container libvirt's own default would be the container's /run. The host runs a daemon for QEMU alone,
 // or one for all drivers.
-std::string system_uri(const HostFs& host, Access access) {
+std::string system_uri(const HostFs& host) {
   std::string plain = "qemu:///system";
   if (host.root() == "/") return plain;
-  const std::string suffix = access == Access::read_only ? "-sock-ro" : "-sock";
-  const std::string modular = "run/libvirt/virtqemud" + suffix;
-  const std::string socket = host.exists(modular) ? modular : "run/libvirt/libvirt" + suffix;
+  const std::string modular = "run/libvirt/virtqemud-sock-ro";
+  const std::string socket = host.exists(modular) ? modular : "run/libvirt/libvirt-sock-ro";
   return plain + "?socket=" + (host.root() / socket).string();
 }
 
@@ -42,11 +41,10 @@ std::string taken(char* text) {
   return text != nullptr ? text : "";
 }
 
-Result<Connection> connect(const HostFs& host, std::string uri, Access access) {
-  if (uri.empty()) uri = system_uri(host, access);
+Result<Connection> connect(const HostFs& host, std::string uri) {
+  if (uri.empty()) uri = system_uri(host);
   ::virSetErrorFunc(nullptr, be_silent);  // the default handler also prints errors to stderr
-  Connection connection(access == Access::read_only ? ::virConnectOpenReadOnly(uri.c_str())
-                                                    : ::virConnectOpen(uri.c_str()));
+  Connection connection(::virConnectOpenReadOnly(uri.c_str()));
   if (!connection) {
     Error error = libvirt_error(Errc::unreachable, "connect to libvirt at " + uri);
     error.hint = "start its daemon (systemctl start libvirtd, or virtqemud), or name another with --connect";
@@ -89,11 +87,6 @@ Result<std::vector<Domain>> list_running_domains(const HostFs& host, const Conne
   }
   std::ranges::sort(domains, {}, &Domain::name);
   return domains;
-}
-
-bool has_kvm(const Connection& connection) {
-  return !taken(::virConnectGetDomainCapabilities(connection.get(), nullptr, "x86_64", "q35", "kvm", 0))
-              .empty();
 }
 
 }  // namespace ferry::virt

@@ -24,11 +24,9 @@ struct FreeDomain {
 };
 using DomainHandle = std::unique_ptr<virDomain, FreeDomain>;
 
-enum class Access { read_only, full };
-
-/// Connects to `uri`; empty: the host's own daemon, whose socket is looked for below the host's root.
-/// Errc::unreachable names the URI and a remedy.
-Result<Connection> connect(const HostFs& host, std::string uri, Access access);
+/// Connects to `uri`, for reading only; empty: the host's own daemon, whose socket is looked for below the
+/// host's root. Errc::unreachable names the URI and a remedy.
+Result<Connection> connect(const HostFs& host, std::string uri);
 
 /// libvirt's last error in this thread.
 Error libvirt_error(Errc code, const std::string& what);
@@ -39,8 +37,5 @@ std::string taken(char* text);
 /// All running domains in order of name, without domains that end meanwhile. `pid` comes from the pid files
 /// of the host's own daemon (run/libvirt/qemu).
 Result<std::vector<Domain>> list_running_domains(const HostFs& host, const Connection& connection);
-
-/// True if libvirt would run a PC with KVM here.
-bool has_kvm(const Connection& connection);
 
 }  // namespace ferry::virt

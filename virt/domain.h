@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts of libvirt's domain XML that Ferry reads and writes. Format: libvirt.org/formatdomain.html.
+// The parts of libvirt's domain XML that Ferry reads. Format: libvirt.org/formatdomain.html.
 #pragma once
 
-#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -10,7 +9,6 @@
 
 #include "common/result.h"
 #include "vfio/pci/pci_address.h"
-#include "virt/selftest.h"
 
 namespace ferry::virt {
 
@@ -29,20 +27,5 @@ struct Domain {
 /// network functions too. `pid` is not in the XML. Addresses are read as libvirt reads them, 0x for
 /// hexadecimal. Errc::malformed_host names the fault.
 Result<Domain> read_domain_xml(std::string_view xml);
-
-/// The throw-away VM of a self-test. Its devices are not managed: they are bound already, and libvirt does
-/// not bind them back.
-struct SelftestDomain {
-  std::string name;
-  GuestAccelerator accelerator = GuestAccelerator::tcg;  ///< kvm or tcg
-  std::uint32_t memory_mib = 0;
-  std::string kernel;
-  std::string initrd;
-  std::string kernel_arguments;
-  std::string console_socket;  ///< unix socket that QEMU connects its serial port to
-  std::vector<vfio::PciAddress> pci;
-  std::vector<std::string> mdev;
-};
-std::string domain_xml(const SelftestDomain& domain);
 
 }  // namespace ferry::virt

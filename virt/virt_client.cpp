@@ -40,8 +40,7 @@ Result<Pipe> make_pipe() {
   return Pipe{.reader = UniqueFd(ends[0]), .writer = UniqueFd(ends[1])};
 }
 
-Result<Child> start(const std::filesystem::path& program, const std::vector<std::string>& arguments,
-                    OnCtrlC on_ctrl_c) {
+Result<Child> start(const std::filesystem::path& program, const std::vector<std::string>& arguments) {
   auto out = make_pipe();
   if (!out) return fail(std::move(out).error());
   auto err = make_pipe();
@@ -49,9 +48,8 @@ Result<Child> start(const std::filesystem::path& program, const std::vector<std:
 
   std::vector<std::string> words = {program.string()};
   words.insert(words.end(), arguments.begin(), arguments.end());
-  auto pid = spawn(
-      program, words,
-      {.out = out->writer.get(), .err = err->writer.get(), .own_session = on_ctrl_c == OnCtrlC::goes_on});
+  // Ctrl-C does not reach the program: the caller may need the answer to finish its work (FinishOnSignal).
+  auto pid = spawn(program, words, {.out = out->writer.get(), .err = err->writer.get(), .own_session = true});
   if (!pid) return fail(std::move(pid).error());
   Child child;
   child.pid = *pid;
@@ -114,10 +112,10 @@ void collect_later(pid_t pid) {
 }  // namespace
 
 Result<HelperOutput> run_helper(const std::filesystem::path& program,
-                                const std::vector<std::string>& arguments, std::chrono::milliseconds deadline,
-                                OnCtrlC on_ctrl_c) {
+                                const std::vector<std::string>& arguments,
+                                std::chrono::milliseconds deadline) {
   const auto until = Clock::now() + deadline;
-  auto child = start(program, arguments, on_ctrl_c);
+  auto child = start(program, arguments);
   if (!child) return fail(std::move(child).error());
   HelperOutput output;
   const bool in_time = collect(*child, until, output) && ends(child->pid, until);
@@ -143,10 +141,10 @@ std::string last_line(std::string_view text) {
 }
 
 Result<std::string> ask(const VirtHelper& helper, std::vector<std::string> arguments,
-                        std::chrono::milliseconds deadline, OnCtrlC on_ctrl_c) {
+                        std::chrono::milliseconds deadline) {
   arguments.insert(arguments.end(), {"--host-root", helper.host_root.string()});
   if (!helper.uri.empty()) arguments.insert(arguments.end(), {"--connect", helper.uri});
-  auto output = run_helper(helper.program, arguments, deadline, on_ctrl_c);
+  auto output = run_helper(helper.program, arguments, deadline);
   if (!output && is_gone(output.error()))
     return fail(Errc::unreachable, std::move(output.error().message),
                 "install ferry-virt in the folder of ferry");
@@ -170,23 +168,9 @@ std::filesystem::path virt_program() {
 }
 
 Result<std::vector<Domain>> running_domains(const VirtHelper& helper, std::chrono::milliseconds deadline) {
-  auto answer = ask(helper, {"domains"}, deadline, OnCtrlC::goes_on);
+  auto answer = ask(helper, {"domains"}, deadline);
   if (!answer) return fail(std::move(answer).error());
   return read_domains_answer(*answer);
-}
-
-Result<SelftestReport> run_selftest(const VirtHelper& helper, const SelftestOptions& options) {
-  // ferry-virt keeps the timeout itself and cleans up after it; the grace is for a libvirt that hangs.
-  constexpr std::chrono::seconds kGrace{30};
-  std::vector<std::string> arguments = {"selftest"};
-  for (const std::string& device : options.devices) arguments.insert(arguments.end(), {"--device", device});
-  arguments.insert(arguments.end(),
-                   {"--kernel", options.kernel, "--initrd", options.initrd, "--memory",
-                    std::to_string(options.memory_mib), "--timeout", std::to_string(options.timeout.count()),
-                    "--accel", std::string(text(options.accelerator))});
-  auto answer = ask(helper, std::move(arguments), options.timeout + kGrace, OnCtrlC::ends);
-  if (!answer) return fail(std::move(answer).error());
-  return read_selftest_answer(*answer);
 }
 
 }  // namespace ferry::virt

@@ -10,7 +10,6 @@
 
 #include "common/result.h"
 #include "virt/domain.h"
-#include "virt/selftest.h"
 
 namespace ferry::virt {
 
@@ -20,18 +19,12 @@ struct HelperOutput {
   int exit_status = 0;  ///< 128 + the signal's number if a signal ended it
 };
 
-/// Effect of a Ctrl-C on the terminal on a helper.
-enum class OnCtrlC {
-  ends,     ///< the helper ends and cleans up after itself
-  goes_on,  ///< none: the caller may need the answer to finish its work (FinishOnSignal)
-};
-
 /// Runs a program to its end, with an empty stdin, both outputs collected and the caller's environment. A
 /// name without '/' is looked up in PATH. After the deadline the program is killed: Errc::unreachable. So it
 /// must hold no lock or other state of Ferry's, and never write to the host, as only HostWriter does.
 Result<HelperOutput> run_helper(const std::filesystem::path& program,
-                                const std::vector<std::string>& arguments, std::chrono::milliseconds deadline,
-                                OnCtrlC on_ctrl_c = OnCtrlC::ends);
+                                const std::vector<std::string>& arguments,
+                                std::chrono::milliseconds deadline);
 
 /// The program to ask, and the libvirt that it connects to.
 struct VirtHelper {
@@ -50,10 +43,5 @@ inline constexpr std::chrono::milliseconds kDomainsDeadline{2000};
 /// (ferry-virt is killed then; it holds no lock). Errc::malformed_host: the answer cannot be read.
 Result<std::vector<Domain>> running_domains(const VirtHelper& helper,
                                             std::chrono::milliseconds deadline = kDomainsDeadline);
-
-/// Runs the test VM to its end and reports the devices that it saw; SelftestReport::passed() judges them. The
-/// VM never outlives this call. Errors as above. Errc::usage: a value of `options` is wrong. Errc::not_found:
-/// no such device or file. Errc::failed: the VM does not start, or its guest ends or is silent for too long.
-Result<SelftestReport> run_selftest(const VirtHelper& helper, const SelftestOptions& options);
 
 }  // namespace ferry::virt

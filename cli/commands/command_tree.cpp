@@ -48,7 +48,6 @@ CommandTree::CommandTree(CLI::App& app, Globals& globals, Verb& verb, const MayB
       {"claims", &CommandTree::add_claims},
       {"kubevirt-cr", &CommandTree::add_kubevirt_cr},
       {"kata", &CommandTree::add_kata},
-      {"selftest", &CommandTree::add_selftest},
       {"completion", &CommandTree::add_completion},
       {"help", &CommandTree::add_help},
       {"version", &CommandTree::add_version}};

@@ -61,7 +61,6 @@ class CommandTree {
   void add_status(CLI::App& app);
   void add_explain(CLI::App& app);
   void add_doctor(CLI::App& app);
-  void add_selftest(CLI::App& app);
   void add_completion(CLI::App& app);
   void add_help(CLI::App& app);
   void add_version(CLI::App& app);
@@ -108,7 +107,6 @@ class CommandTree {
   std::string export_name_ = "current";
   VgpuChooseOptions vgpu_choose_;
   VgpuDeleteOptions vgpu_delete_;
-  virt::SelftestOptions selftest_;
   KataOptions kata_;
   PluginVerbOptions plugin_;
   AgentOptions agent_;

@@ -68,12 +68,15 @@ constexpr std::array kExamples = {
             "ferry kata verify -f classes.yaml --containerd-version 1.7.24"},
     Example{"kata runtimeclass", "Create the RuntimeClass objects in the cluster",
             "ferry kata runtimeclass -f classes.yaml | kubectl apply -f -"},
-    Example{"selftest", "Look at a GPU from inside a VM",
-            "ferry selftest --device 0000:3b:00.0 --kernel vmlinuz --initrd initrd.img"},
     Example{"completion", "Complete command lines of bash for all users",
             "ferry completion bash > /usr/share/bash-completion/completions/ferry"},
     Example{"help", "Print the options and examples of a command", "ferry help vfio bind"},
     Example{"version", "Print the version", "ferry version"}};
+
+constexpr std::array kFormerWords = {
+    FormerWord{"", "selftest",
+               "start a VM of your own with the GPU, and run `lspci -nn` in it; Ferry's tests do so: "
+               "tests/node/run tests/node/scenarios/selftest.toml, in the source tree"}};
 
 constexpr std::array kStatuses = {
     StatusMeaning{"0", "done, or there was nothing to do"},
@@ -87,7 +90,7 @@ constexpr std::array kStatuses = {
 }  // namespace
 
 HelpFrame help_frame() {
-  return {.program = "ferry", .examples = kExamples, .statuses = kStatuses};
+  return {.program = "ferry", .examples = kExamples, .statuses = kStatuses, .former_words = kFormerWords};
 }
 
 }  // namespace ferry::cli

@@ -65,28 +65,6 @@ void CommandTree::add_doctor(CLI::App& app) {
   add_naming_options(*doctor, doctor_.naming);
 }
 
-void CommandTree::add_selftest(CLI::App& app) {
-  CLI::App* selftest =
-      add_verb(app, "selftest", "start a temporary VM that has the devices, and look from inside",
-               call_with(selftest_verb, selftest_));
-  add_value(*selftest, "--device ADDRESS|UUID ...", selftest_.devices,
-            "the PCI address of a GPU, or the UUID of a vGPU; may be repeated")
-      ->required();
-  add_value(*selftest, "--kernel FILE", selftest_.kernel, "the kernel of the VM")->required();
-  add_value(*selftest, "--initrd FILE", selftest_.initrd,
-            "the initrd of the VM, which has to print the PCI devices that it sees")
-      ->required();
-  selftest->add_option("--memory", selftest_.memory_mib, "the memory of the VM in MiB")
-      ->check(CLI::Range(16, 1 << 20))
-      ->option_text(fmt::format("MIB [{}]", selftest_.memory_mib));
-  selftest
-      ->add_option_function<unsigned>(
-          "--timeout", [this](unsigned seconds) { selftest_.timeout = std::chrono::seconds(seconds); },
-          "the time after which Ferry ends the VM and fails")
-      ->check(CLI::Range(1, 86400))
-      ->option_text(fmt::format("SECONDS [{}]", selftest_.timeout.count()));
-}
-
 void CommandTree::add_completion(CLI::App& app) {
   CLI::App* completion = add_verb(app, "completion", "print a script that completes command lines in a shell",
                                   call_with(completion_verb, shell_));

@@ -155,7 +155,16 @@ Error usage_fault(const CLI::App& app, const CLI::ParseError& error, std::span<c
                   const HelpFrame& frame) {
   const CLI::App& at = parsed_command(app);
   const std::string path = path_of(at);
-  const std::string message = message_of(app, at, error, unread_word(app, words), frame);
+  const auto unread = unread_word(app, words);
+  const auto former = std::ranges::find_if(frame.former_words, [&](const FormerWord& known) {
+    return known.command == path && unread && unread->substr(0, unread->find('=')) == known.word;
+  });
+  if (former != frame.former_words.end())
+    return {.code = make_error_code(Errc::usage),
+            .message = fmt::format("`{}{}{} {}` was removed", frame.program, path.empty() ? "" : " ", path,
+                                   former->word),
+            .hint = std::string(former->instead)};
+  const std::string message = message_of(app, at, error, unread, frame);
   std::string hint =
       fmt::format("`{}{}{} --help` lists what there is", frame.program, path.empty() ? "" : " ", path);
   const auto example = std::ranges::find(frame.examples, std::string_view(path), &Example::command);

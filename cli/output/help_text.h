@@ -35,12 +35,20 @@ struct OtherWord {
   std::string_view verb;
 };
 
+/// A verb or an option that a former state of the program had.
+struct FormerWord {
+  std::string_view command;  ///< the path of the command that had it; empty: the program itself
+  std::string_view word;     ///< "selftest", "--capture"
+  std::string_view instead;  ///< the new way, as a hint
+};
+
 /// The parts of a program's help that its command line does not have.
 struct HelpFrame {
   std::string program = {};  ///< "kubectl ferry"; empty: the name of the command line
   std::span<const Example> examples = {};
   std::span<const StatusMeaning> statuses = {};
   std::span<const OtherWord> other_words = {};
+  std::span<const FormerWord> former_words = {};
 };
 
 /// The help of `command`: its options in two columns, then notes, examples and exit statuses. Examples of the

@@ -14,7 +14,6 @@
 #include "cli/session.h"
 #include "policy/policy.h"
 #include "vfio/bind/rebind_apply.h"
-#include "virt/selftest.h"
 
 namespace ferry::cli {
 
@@ -201,8 +200,5 @@ ExitStatus kata_status_verb(const Session& session, const KataOptions& options);
 ExitStatus kata_verify_verb(const Session& session, const KataOptions& options);
 /// `kata runtimeclass`: the RuntimeClass objects of a class file.
 ExitStatus kata_runtimeclass_verb(const Session& session, const KataOptions& options);
-
-/// `selftest`: starts a throw-away VM with the devices and checks them from inside.
-ExitStatus selftest_verb(const Session& session, const virt::SelftestOptions& options);
 
 }  // namespace ferry::cli

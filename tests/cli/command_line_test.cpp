@@ -267,23 +267,11 @@ INSTANTIATE_TEST_SUITE_P(
                  2,
                  "var/lib/kubelet/plugins_registry does not exist",
                  ""},
-        BadInput{"SelftestOfAGpuThatIsNotBound",
-                 {"selftest", "--device", "0000:65:00.0", "--kernel", "@good.yaml", "--initrd", "@good.yaml"},
-                 4,
-                 "0000:65:00.0 is on driver nouveau",
-                 "ferry vfio bind --device 0000:65:00.0"},
-        BadInput{"SelftestWithoutMemory",
-                 {"selftest", "--device", "0000:65:00.0", "--kernel", "@good.yaml", "--initrd", "@good.yaml",
-                  "--memory", "1"},
+        BadInput{"SelftestIsGone",
+                 {"selftest", "--device", "0000:65:00.0", "--kernel", "k", "--initrd", "i"},
                  2,
-                 "--memory: Value 1 not in range 16 to 1048576",
-                 "selftest --help"},
-        BadInput{"SelftestWithoutTime",
-                 {"selftest", "--device", "0000:65:00.0", "--kernel", "@good.yaml", "--initrd", "@good.yaml",
-                  "--timeout", "0"},
-                 2,
-                 "--timeout: Value 0 not in range 1 to 86400",
-                 "selftest --help"}),
+                 "`ferry selftest` was removed",
+                 "tests/node/run tests/node/scenarios/selftest.toml"}),
     [](const auto& row) { return row.param.name; });
 
 TEST_F(CommandLine, PlansToReleaseWhatIsListedAndRefusesTheRest) {
@@ -632,7 +620,7 @@ TEST_F(CommandLine, AClosedStreamIsNoFileOfItsOwn) {
 TEST_F(CommandLine, ListsItsVerbsAndItsVersion) {
   const auto help = run_ferry({"--help"});
   EXPECT_EQ(help.status, 0);
-  for (const char* verb : {"status", "vfio", "vgpu", "plugin", "selftest"})
+  for (const char* verb : {"status", "vfio", "vgpu", "plugin", "kata"})
     EXPECT_THAT(help.out, HasSubstr(verb));
   EXPECT_THAT(help.out, HasSubstr("\nExit status:\n  0  done"));
   EXPECT_THAT(help.out, HasSubstr("-o, --output FORMAT")) << "and not a table of numbers";

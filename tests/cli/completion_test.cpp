@@ -91,7 +91,7 @@ TEST_P(CompletedWord, IsOneThatMayStandThere) {
 INSTANTIATE_TEST_SUITE_P(
     Table, CompletedWord,
     testing::Values(
-        Completed{"AVerb", {"s"}, {"status", "selftest", ":4"}},
+        Completed{"AVerb", {"s"}, {"status", ":4"}},
         Completed{"AVerbBelowAnother", {"vfio", ""}, {"plan", "bind", "unbind", "restore", ":4"}},
         Completed{"AVerbBehindAnOptionWithAValue", {"--host-root", "vfio", "st"}, {"status", ":4"}},
         Completed{"AVerbBehindAnOptionWithAValueInOne", {"--output=json", "st"}, {"status", ":4"}},
@@ -249,7 +249,6 @@ TEST_F(HostNames, AreThoseOfAccelerators) {
   EXPECT_EQ(names({"vfio", "bind", "--device"}), addresses);
   EXPECT_EQ(names({"vfio", "bind", "--with"}), addresses);
   EXPECT_THAT(names({"explain"}), IsSupersetOf(addresses));
-  EXPECT_THAT(names({"selftest", "--device"}), IsSupersetOf(addresses));
   EXPECT_THAT(names({"vfio", "plan", "--model"}), ElementsAre("10de:1eb8"));
   EXPECT_THAT(names({"vfio", "unbind", "--group"}), ElementsAre("30", "31", "32", "33"));
   EXPECT_THAT(names({"vfio", "restore", "--numa"}), ElementsAre("0", "1"));

@@ -20,17 +20,6 @@ std::vector<Domain> some_domains() {
           {.name = "c", .uuid = "u2", .pid = {}, .pci = {}, .mdev = {"m1", "m2"}}};
 }
 
-SelftestReport some_report() {
-  const PciIds ids{.vendor = 0x10de, .device = 0x0684, .subsystem_vendor = 0x10de, .subsystem_device = 0xf};
-  const vfio::PciAddress address{.domain = 0, .bus = 1, .device = 0, .function = 0};
-  return {.domain = "ferry-selftest-1",
-          .accelerator = GuestAccelerator::kvm,
-          .seconds = 1.5,
-          .guest = {{.address = address, .ids = ids, .class_code = 0x030200}},
-          .devices = {{.device = "0000:65:00.0", .host_ids = ids, .seen_as = address},
-                      {.device = "x", .host_ids = {}, .seen_as = {}}}};
-}
-
 TEST(VirtAnswer, GivesDomainsInTheirDocumentedForm) {
   EXPECT_EQ(answer_text(some_domains()),
             R"({"domains":[{"name":"a \"b\"","uuid":"u1","pid":412,"pci":["0000:01:00.0"],"mdev":[]},)"
@@ -39,20 +28,8 @@ TEST(VirtAnswer, GivesDomainsInTheirDocumentedForm) {
   EXPECT_EQ(answer_text(std::vector<Domain>{}), "{\"domains\":[]}\n");
 }
 
-TEST(VirtAnswer, GivesAReportInItsDocumentedForm) {
-  EXPECT_EQ(
-      answer_text(some_report()),
-      R"({"domain":"ferry-selftest-1","accelerator":"kvm","seconds":1.5,"passed":false,"guest":[{"address":"0000:01:00.0",)"
-      R"("class":"030200","vendor":"10de","device":"0684","subsystem_vendor":"10de","subsystem_device":"000f"}],)"
-      R"("devices":[{"device":"0000:65:00.0","host":{"vendor":"10de","device":"0684","subsystem_vendor":"10de",)"
-      R"("subsystem_device":"000f"},"seen_as":"0000:01:00.0"},{"device":"x","host":{"vendor":"0000","device":"0000",)"
-      R"("subsystem_vendor":"0000","subsystem_device":"0000"},"seen_as":null}]})"
-      "\n");
-}
-
 TEST(VirtAnswer, IsReadBackAsItWasWritten) {
   EXPECT_EQ(must(read_domains_answer(answer_text(some_domains()))), some_domains());
-  EXPECT_EQ(must(read_selftest_answer(answer_text(some_report()))), some_report());
 }
 
 TEST(VirtAnswer, HasAnErrorWithItsCodeAndHint) {
@@ -64,7 +41,6 @@ TEST(VirtAnswer, HasAnErrorWithItsCodeAndHint) {
     EXPECT_EQ(read.error().code, code);
     EXPECT_EQ(read.error().message, "what");
     EXPECT_EQ(read.error().hint, "how");
-    EXPECT_EQ(read_selftest_answer(answer_text(error)).error().code, code);
   }
 }
 
@@ -90,7 +66,6 @@ TEST_P(MalformedAnswer, IsAnErrorAndNeverAnEmptyList) {
   ASSERT_FALSE(domains);
   EXPECT_EQ(domains.error().code, Errc::malformed_host);
   EXPECT_THAT(domains.error().message, HasSubstr(GetParam().why));
-  EXPECT_FALSE(read_selftest_answer(GetParam().text));
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -112,14 +87,6 @@ INSTANTIATE_TEST_SUITE_P(
                     Row{"Brackets", "[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[", "nested deeper than 32 levels"},
                     Row{"ErrorWithoutMessage", R"({"error":{"code":"failed"}})", "message"}),
     [](const auto& row) { return row.param.name; });
-
-TEST(VirtAnswer, RefusesAReportWithOtherThanHexadecimalIds) {
-  std::string text = answer_text(some_report());
-  text.replace(text.find("0684"), 4, "0x68");
-  const auto report = read_selftest_answer(text);
-  ASSERT_FALSE(report);
-  EXPECT_EQ(report.error().message, "ferry-virt's answer cannot be read: '0x68' is no hexadecimal number");
-}
 
 }  // namespace
 }  // namespace ferry::virt
