@@ -226,8 +226,4 @@ vfio::UseQuestion use_question(const VgpuDevice& device) {
   return {.device = device.id.text, .nodes = device.nodes};
 }
 
-std::string captured_line(const VgpuId& id, unsigned number) {
-  return fmt::format("{} {}\n", id.text, number);
-}
-
 }  // namespace ferry::mdev

@@ -55,11 +55,9 @@ std::map<vfio::PciAddress, std::string> carriers_of_vgpus(const VgpuInventory& i
 vfio::UseQuestion use_question(const VgpuDevice& device);
 
 // vGPUs of a captured host that Ferry made there. Their UUIDs show it only together with the machine's ID,
-// which no capture has. So a file of the capture lists them, one line "UUID NUMBER" each.
+// which no capture has. So a file of the capture (scripts/capture-host) lists them, one line "UUID NUMBER" each.
 
 /// Exists in a captured host's root only; scan_vgpus() reads it.
 inline constexpr const char* kCapturedVgpus = "captured-by-ferry/vgpus";
-
-std::string captured_line(const VgpuId& id, unsigned number);
 
 }  // namespace ferry::mdev

@@ -76,7 +76,10 @@ constexpr std::array kExamples = {
 constexpr std::array kFormerWords = {
     FormerWord{"", "selftest",
                "start a VM of your own with the GPU, and run `lspci -nn` in it; Ferry's tests do so: "
-               "tests/node/run tests/node/scenarios/selftest.toml, in the source tree"}};
+               "tests/node/run tests/node/scenarios/selftest.toml, in the source tree"},
+    FormerWord{
+        "status", "--capture",
+        "run `scripts/capture-host DIR` of the source tree as root; it needs bash and coreutils alone"}};
 
 constexpr std::array kStatuses = {
     StatusMeaning{"0", "done, or there was nothing to do"},

@@ -30,12 +30,8 @@ void CommandTree::add_status(CLI::App& app) {
   CLI::App* status =
       add_verb(app, "status", "list the accelerators of this host with their groups, drivers and users",
                call_with(status_verb, status_));
-  CLI::Option* watch = status->add_flag("--watch", status_.watch,
-                                        "print the table again whenever something changes, until Ctrl-C");
-  add_value(*status, "--capture DIR", status_.capture,
-            "write this host into a folder instead, for a report or a test; --host-root reads it")
-      ->check([](const std::string& to) { return to.empty() ? "'' names no folder" : ""; })
-      ->excludes(watch);
+  status->add_flag("--watch", status_.watch,
+                   "print the table again whenever something changes, until Ctrl-C");
   status->footer(
       "On a terminal the table is as wide as the terminal. The environment variable COLUMNS sets another "
       "width. `-o wide` also prints the NUMA node, the PCIe link, the desired mode and the resource of each "

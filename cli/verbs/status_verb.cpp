@@ -18,9 +18,7 @@
 #include "cli/output/status_document.h"
 #include "cli/output/status_text.h"
 #include "cli/output/text_output.h"
-#include "cli/output/wait_note.h"
 #include "cli/session.h"
-#include "cli/verbs/capture.h"
 #include "cli/verbs/node_inputs.h"
 #include "cli/verbs/verbs.h"
 #include "common/event_loop.h"
@@ -217,30 +215,9 @@ Result<VerbOutput> report_of(const Session& session) {
   return shown;
 }
 
-ExitStatus capture(const Session& session, const std::filesystem::path& to) {
-  const auto captured = [&] {
-    const WaitNote waits("copying the host");
-    return capture_host(*session.host, *session.writer, session.rules, to);
-  }();
-  if (!captured) return complain(captured.error());
-  VerbOutput shown;
-  shown.document = {{"directory", to.string()},
-                    {"files", captured->files},
-                    {"links", captured->links},
-                    {"bytes", captured->bytes},
-                    {"left_out", captured->left_out}};
-  constexpr std::uint64_t kKib = 1024;
-  shown.text = fmt::format("{}: {}, {}, {} KiB\n", to.string(), counted(captured->files, "file"),
-                           counted(captured->links, "link"), (captured->bytes + kKib - 1) / kKib);
-  for (const std::string& left : captured->left_out) shown.text += "left out: " + left + "\n";
-  shown.text += fmt::format("read it with `ferry --host-root {} status`\n", to.string());
-  return print(session, shown);
-}
-
 }  // namespace
 
 ExitStatus status_verb(const Session& session, const StatusOptions& options) {
-  if (!options.capture.empty()) return capture(session, options.capture);
   if (options.watch) return watch(session, [&session] { return report_of(session); });
   const auto shown = report_of(session);
   return shown ? print(session, *shown) : complain(shown.error());

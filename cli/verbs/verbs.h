@@ -18,8 +18,7 @@
 namespace ferry::cli {
 
 struct StatusOptions {
-  bool watch = false;             ///< again whenever something changes, until SIGINT or SIGTERM
-  std::filesystem::path capture;  ///< folder for a copy of this host, for --host-root; empty: none
+  bool watch = false;  ///< again whenever something changes, until SIGINT or SIGTERM
 };
 /// `status`: every accelerator with its IOMMU group's other members, its driver and its users.
 ExitStatus status_verb(const Session& session, const StatusOptions& options);

@@ -115,8 +115,7 @@ INSTANTIATE_TEST_SUITE_P(
         Completed{"AValueBehindASign", {"plugin", "--vgpu-placement="}, {"pack", "spread", ":4"}},
         Completed{"AValueBehindASignThatHasBegun", {"plugin", "--mode=b"}, {"both", ":4"}},
         Completed{"AValueOfAnyText", {"vfio", "bind", "--device", ""}, {":4"}},
-        Completed{"AFile", {"apply", "-f", "po"}, {":0"}},
-        Completed{"AFolder", {"status", "--capture", ""}, {":16"}},
+        Completed{"AFile", {"apply", "-f", "po"}, {":0"}}, Completed{"AFolder", {"--host-root", ""}, {":16"}},
         Completed{"APositional", {"completion", ""}, {"bash", "zsh", "fish", ":4"}},
         Completed{"AnOptionBehindAPositional", {"completion", "bash", "--he"}, {"--help", ":4"}},
         Completed{"NothingElseForAPositional", {"explain", "--log-format", "js"}, {"json", ":4"}},
@@ -167,7 +166,7 @@ TEST_F(CompletionScript, OfBashOffersTheAnswer) {
   EXPECT_THAT(bash({""}, "status\nvfio\n:4\n"), ElementsAre("status", "vfio"));
   EXPECT_EQ(asked(), "<complete><>");
   EXPECT_THAT(bash({"apply", "-f", "po"}, ":0\n"), ElementsAre("(default)"));
-  EXPECT_THAT(bash({"status", "--capture", ""}, ":16\n"), ElementsAre("(dirnames)"));
+  EXPECT_THAT(bash({"--host-root", ""}, ":16\n"), ElementsAre("(dirnames)"));
   EXPECT_THAT(bash({"x"}, ":4\n"), IsEmpty());
   EXPECT_THAT(bash({"x"}, ""), IsEmpty());
 }
@@ -206,7 +205,7 @@ TEST_F(CompletionScript, OfZshDescribesTheAnswer) {
   EXPECT_EQ(asked(), "<complete><--host-root></host><vfio><bind><--device><>");
   EXPECT_THAT(zsh("apply --file=", ":0\n"), Contains("compset -P --*="));
   EXPECT_THAT(zsh("apply -f ''", ":0\n"), Contains("_files "));
-  EXPECT_THAT(zsh("status --capture ''", ":16\n"), Contains("_files -/"));
+  EXPECT_THAT(zsh("--host-root ''", ":16\n"), Contains("_files -/"));
   EXPECT_THAT(run("zsh", "", "compdef() { print -r -- \"$@\" }\n" + std::string(completion_script("zsh"))),
               ElementsAre("_ferry ferry"));
 }
@@ -223,7 +222,7 @@ TEST_F(CompletionScript, OfFishOffersTheAnswer) {
   EXPECT_THAT(fish("ferry status --output=", "json\nyaml\n:4\n"),
               ElementsAre("--output=json", "--output=yaml"));
   EXPECT_THAT(fish("ferry vfio bind --dr", "--dry-run\n:4\n"), ElementsAre("--dry-run"));
-  EXPECT_THAT(fish("ferry status --capture /us", ":16\n"), Contains(StartsWith("/usr/")));
+  EXPECT_THAT(fish("ferry --host-root /us", ":16\n"), Contains(StartsWith("/usr/")));
   EXPECT_THAT(fish("ferry apply --file=/etc/pass", ":0\n"), Contains(StartsWith("--file=/etc/passwd")));
   EXPECT_THAT(fish("ferry x", ""), IsEmpty());
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `ferry status --watch`, `--capture` and `ferry explain` as a user meets them.
+// `ferry status --watch` and `ferry explain` as a user meets them.
 #include <array>
 #include <chrono>
 #include <csignal>
@@ -13,12 +13,9 @@
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
-#include "cli/verbs/capture.h"
 #include "common/unique_fd.h"
 #include "tests/cli/run_program.h"
 #include "tests/support/machines.h"
-#include "tests/vfio/machines.h"
-#include "vgpu-dm/plan/stable_uuid.h"
 
 namespace ferry::cli {
 namespace {
@@ -28,7 +25,6 @@ using nlohmann::json;
 using test::run_ferry;
 using testing::AllOf;
 using testing::Contains;
-using testing::Each;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
@@ -178,249 +174,6 @@ TEST_F(StatusVerbs, SaysHowOldAFailureIsThatHostdDoesNotLookAtAgain) {
   fs::last_write_time(file, fs::file_time_type::clock::now() - std::chrono::minutes{190});
   EXPECT_THAT(on(machine_.kernel.root(), {"status"}).out,
               HasSubstr("that was 3 hours ago: ferry hostd does not run"));
-}
-
-TEST_F(StatusVerbs, ACapturedHostSaysTheSame) {
-  for (const test::ComposedMachine& composed : test::composed_machines()) {
-    if (std::string(composed.name) == "large") continue;  // the same as sriov-host, and slow
-    test::Machine machine;
-    composed.build(machine);
-    machine.kernel.file("etc/machine-id", "0123456789abcdef0123456789abcdef\n");
-    machine.kernel.directory("proc/sys/kernel");  // no process: nobody can be asked who uses what
-    for (const char* socket : {"device-plugins/kubelet.sock", "device-plugins/kubevirt-nvidia.com-A40.sock",
-                               "pod-resources/kubelet.sock"})
-      machine.kernel.file(std::string("var/lib/kubelet/") + socket, "");
-    const fs::path to = scratch_.path() / composed.name;
-    const auto captured = on(machine.kernel.root(), {"status", "--capture", to.string(), "-o", "json"});
-    ASSERT_EQ(captured.status, 0) << composed.name << captured.err;
-    EXPECT_THAT(json::parse(captured.out).at("left_out"), IsEmpty()) << composed.name;
-    for (const std::vector<std::string>& verb :
-         {std::vector<std::string>{"status", "-o", "json"},
-          {"doctor", "--for", "passthrough,vgpu,kubevirt", "-o", "json"},
-          {"vgpu", "types", "-o", "json"},
-          {"vgpu", "export"},
-          {"export"},
-          {"vfio", "plan", "--all", "-o", "json"},
-          {"vfio", "restore", "--dry-run"}}) {
-      const auto there = on(machine.kernel.root(), verb);
-      const auto here = on(to, verb);
-      EXPECT_EQ(here.out, there.out) << composed.name << ": ferry " << verb[0] << ' ' << verb.back();
-      EXPECT_EQ(here.status, there.status) << composed.name << here.err;
-    }
-  }
-}
-
-// Of the daemon nothing is taken, and so nothing known.
-TEST_F(StatusVerbs, ACapturedHostIsNotFailedForItsProcesses) {
-  build("t4-server");
-  machine_.kernel.file("proc/412/comm", "nvidia-vgpu-mgr\n");
-  const fs::path to = scratch_.path() / "captured";
-  ASSERT_EQ(on(root(), {"status", "--capture", to.string()}).status, 0);
-  const auto verdict = [](const test::ProgramResult& doctor) {
-    const json document = json::parse(doctor.out);
-    for (const json& check : document.at("checks"))
-      if (check.at("id") == "vgpu-manager-runs") return check.at("verdict").get<std::string>();
-    return std::string();
-  };
-  const std::vector<std::string> doctor = {"doctor", "--for", "vgpu", "-o", "json"};
-  EXPECT_EQ(verdict(on(root(), doctor)), "pass");
-  EXPECT_EQ(verdict(on(to, doctor)), "unknown");
-}
-
-// What the kubelet keeps of its pods is theirs.
-TEST_F(StatusVerbs, ACaptureHasNamesAloneOfTheKubeletsFolders) {
-  build("laptop");
-  const std::string checkpoint = "var/lib/kubelet/device-plugins/kubelet_internal_checkpoint";
-  machine_.kernel.file(checkpoint, "secret-pod");
-  machine_.kernel.file("dev/vhost-vsock", "");
-  const fs::path to = scratch_.path() / "captured";
-  ASSERT_EQ(on(root(), {"status", "--capture", to.string()}).status, 0);
-  EXPECT_TRUE(fs::exists(to / "dev/vhost-vsock"));
-  EXPECT_TRUE(fs::exists(to / checkpoint));
-  EXPECT_EQ(content(to / checkpoint), "");
-}
-
-TEST_F(StatusVerbs, ACapturedHostWithAnUnreadFunctionIsCapturedAgain) {
-  build("laptop");
-  const fs::path to = scratch_.path() / "captured";
-  ASSERT_EQ(on(root(), {"status", "--capture", to.string()}).status, 0);
-  const std::ofstream emptied(to / "sys/bus/pci/devices/0000:01:00.0/vendor");
-  const auto again = on(to, {"status", "--capture", (scratch_.path() / "again").string()});
-  EXPECT_EQ(again.status, 0) << again.err;
-}
-
-// By their UUIDs, which only the machine's ID tells.
-TEST_F(StatusVerbs, ACapturedHostKnowsWhichVgpusFerryMade) {
-  build("t4-server");
-  const std::string id = "0123456789abcdef0123456789abcdef";
-  const std::string gpu = "0000:d8:00.0";
-  const std::string ours = vgpu::stable_uuid(id, test::at(gpu), "T4-4Q", 2).text;
-  machine_.mdev().remove_device(gpu, "7b1e6c52-4f0a-5d9b-a3c4-1122334455aa");  // somebody else's
-  machine_.mdev().add_device(gpu, "nvidia-232", ours);
-  const std::string type = content(machine_.kernel.root() / "sys/bus/mdev/devices" / ours / "mdev_type/name");
-  ASSERT_THAT(type, HasSubstr("T4-4Q"));
-  const fs::path to = scratch_.path() / "captured";
-  const fs::path again = scratch_.path() / "again";
-  ASSERT_EQ(on(root(), {"status", "--capture", to.string()}).status, 0);
-  ASSERT_EQ(on(to, {"status", "--capture", again.string()}).status, 0) << "one that is captured itself";
-  for (const std::string& word : {ours, gpu}) {
-    const auto there = on(root(), {"explain", word});
-    EXPECT_THAT(there.out, HasSubstr("ferry vgpu delete --device"));
-    for (const fs::path& captured : {to, again}) {
-      const auto here = on(captured, {"explain", word});
-      EXPECT_EQ(here.out, there.out);
-      EXPECT_EQ(here.status, there.status) << here.err;
-    }
-  }
-  EXPECT_THAT(on(to, {"explain", gpu}).out, Not(HasSubstr("--foreign")));
-}
-
-TEST_F(StatusVerbs, ACapturedHostHasTheParametersOfWholeFunctions) {
-  auto& kernel = machine_.kernel;
-  const std::string gpu = "0000:03:00.0";
-  kernel.add_driver({.name = "xe", .ids = {"8086:e211"}, .sriov = true});
-  kernel.add_driver({.name = "vfio-pci", .vfio = true});
-  kernel.add_function({.address = gpu,
-                       .ids = "8086:e211",
-                       .class_code = 0x030000,
-                       .group = 3,
-                       .driver = "xe",
-                       .totalvfs = 4});
-  kernel.enable_vfs(gpu, 1);
-  const std::string function = kernel.vfs_of(gpu).at(0);
-  const std::string home = "sys/devices/pci0000:00/";
-  kernel.file(home + function + "/driver_override", "vfio-pci\n");
-  ASSERT_TRUE(kernel.write("sys/bus/pci/drivers/xe/unbind", function));
-  ASSERT_TRUE(kernel.write("sys/bus/pci/drivers/vfio-pci/bind", function));
-  kernel.file(home + gpu + "/sriov_admin/vf1/profile/exec_quantum_ms", "20\n");
-  kernel.file(home + gpu + "/sriov_admin/vf1/profile/preempt_timeout_us", "0\n");
-  kernel.file("etc/machine-id", "0123456789abcdef0123456789abcdef\n");
-  const fs::path to = scratch_.path() / "captured";
-  ASSERT_EQ(on(root(), {"status", "--capture", to.string()}).status, 0);
-  const auto exported = on(root(), {"export"});
-  EXPECT_THAT(exported.out, HasSubstr("vgpu-params: \"exec_quantum_ms=20\"")) << exported.err;
-  EXPECT_EQ(on(to, {"export"}).out, exported.out);
-  EXPECT_EQ(content(to / home / gpu / "sriov_drivers_autoprobe"), "1\n");
-}
-
-void put_word(std::string& config, std::size_t at, unsigned word) {
-  config[at] = static_cast<char>(word & 0xffU);
-  config[at + 1] = static_cast<char>(word >> 8U);
-}
-
-/// With VPD at 0x60 and the serial number at 0x148, both behind another capability.
-std::string config_space(const std::string& serial) {
-  std::string config(4096, '\0');
-  config.replace(0, 4, "\xde\x10\xb8\x1e");
-  config[0x34] = 0x40;
-  config.replace(0x40, 2, "\x10\x60");
-  config.replace(0x60, 2, std::string("\x03\0", 2));
-  config.replace(0x64, 4, serial, 0, 4);
-  put_word(config, 0x100, 0x0001);
-  put_word(config, 0x102, 0x1481);  // its version stands in the lower four bits
-  put_word(config, 0x148, 0x0003);
-  put_word(config, 0x14a, 0x2001);
-  config.replace(0x14c, 8, serial);
-  put_word(config, 0x200, 0x000d);
-  return config;
-}
-
-TEST(CapturedConfig, LosesSerialNumbersAndNothingElse) {
-  EXPECT_EQ(without_serial_numbers(config_space("sesame!!")), config_space(std::string(8, '\0')));
-}
-
-// Each ends, within the bytes that there are.
-TEST(CapturedConfig, FollowsAListNoFurtherThanItLeads) {
-  const std::string whole = config_space("sesame!!");
-  std::string circles = whole;
-  put_word(circles, 0x202, 0x1001);
-  circles[0x61] = 0x40;
-  EXPECT_THAT(without_serial_numbers(circles), Not(HasSubstr("sesa"))) << "round and round";
-  for (const std::size_t size : {0U, 64U, 255U}) {
-    EXPECT_EQ(without_serial_numbers(whole.substr(0, size)), whole.substr(0, size));
-  }
-  for (const std::size_t size : {256U, 257U, 259U, 0x149U, 0x14bU, 0x14cU, 0x14eU, 0x153U}) {
-    const std::string cut = without_serial_numbers(whole.substr(0, size));
-    EXPECT_EQ(cut.size(), size);
-    EXPECT_THAT(cut, Not(HasSubstr("se"))) << size;
-  }
-  const std::string ones(4096, '\xff');
-  EXPECT_EQ(without_serial_numbers(ones), ones) << "off the bus";
-  std::string at_the_end = whole;
-  put_word(at_the_end, 0x14a, 0xffc1);
-  put_word(at_the_end, 0xffc, 0x0003);
-  at_the_end[0x61] = static_cast<char>(0xfc);
-  at_the_end[0xfc] = 0x03;
-  EXPECT_EQ(without_serial_numbers(at_the_end).size(), 4096U);
-  std::string into_the_header = whole;
-  put_word(into_the_header, 0x102, 0x0201);
-  EXPECT_EQ(without_serial_numbers(into_the_header).substr(0, 64), whole.substr(0, 64));
-}
-
-TEST_F(StatusVerbs, ACapturedHostHasNothingSecret) {
-  build("t4-server");
-  auto& kernel = machine_.kernel;
-  kernel.file(
-      "proc/cmdline",
-      "BOOT_IMAGE=/vmlinuz root=UUID=1234 intel_iommu=on ip=10.0.0.1 token=sesame vfio-pci.ids=10de:1eb8\n");
-  kernel.file("proc/1234/cmdline", "mysqld --password=sesame");
-  kernel.file("proc/driver/nvidia/gpus/0000:3b:00.0/information",
-              "Model: Tesla T4\nGPU UUID: GPU-sesame\nDevice Minor: 0\n");
-  const std::string gpu = "sys/devices/pci0000:00/0000:3b:00.0/";
-  kernel.file(gpu + "serial_number", "sesame\n");
-  for (const char* unread : {"vpd", "rom", "resource0", "reset", "drm/card0/card0-DP-1/edid"})
-    kernel.file(gpu + unread, "sesame");
-  kernel.file(gpu + "config", config_space("sesame!!"));
-  kernel.file("proc/cpuinfo", "processor : 0\nSerial : sesame\n");
-  const fs::path to = scratch_.path() / "captured";
-  ASSERT_EQ(on(root(), {"status", "--capture", to.string()}).status, 0);
-  for (const auto& entry : fs::recursive_directory_iterator(to)) {
-    if (entry.is_regular_file() && !entry.is_symlink()) {
-      EXPECT_THAT(content(entry.path()), Not(HasSubstr("sesame"))) << entry.path();
-    }
-  }
-  EXPECT_FALSE(fs::exists(to / "proc/1234"));
-  EXPECT_EQ(content(to / "proc/cmdline"), "intel_iommu=on vfio-pci.ids=10de:1eb8\n");
-  EXPECT_EQ(content(to / "etc/machine-id"), std::string(32, '0') + "\n");
-  EXPECT_TRUE(fs::exists(to / gpu / "rom")) << "that it is there is no secret";
-}
-
-TEST_F(StatusVerbs, ACaptureReadsNothingThatADriverWouldHangOn) {
-  build("t4-server");
-  auto& kernel = machine_.kernel;
-  kernel.hang_change(1);
-  ASSERT_FALSE(kernel.write("sys/bus/pci/drivers/nvidia/unbind", "0000:af:00.0"));
-  const fs::path to = scratch_.path() / "captured";
-  const auto captured = on(root(), {"status", "--capture", to.string(), "-o", "json"});
-  ASSERT_EQ(captured.status, 0) << captured.err;
-  EXPECT_THAT(json::parse(captured.out).at("left_out").dump(),
-              HasSubstr("0000:af:00.0/mdev_supported_types: an earlier write to its GPU has not returned"));
-  EXPECT_FALSE(fs::exists(to / "sys/devices/pci0000:00/0000:af:00.0/mdev_supported_types"));
-  EXPECT_TRUE(fs::exists(to / "sys/devices/pci0000:00/0000:d8:00.0/mdev_supported_types"));
-}
-
-TEST_F(StatusVerbs, ACaptureOverwritesNothing) {
-  build("laptop");
-  scratch_.file("full/mine", "x");
-  const auto result = on(root(), {"status", "--capture", (scratch_.path() / "full").string()});
-  EXPECT_EQ(result.status, 2);
-  EXPECT_THAT(result.err, HasSubstr("something is in it already"));
-  EXPECT_EQ(std::distance(fs::directory_iterator(scratch_.path() / "full"), {}), 1);
-}
-
-TEST(PrivateWords, AreNotCaptured) {
-  EXPECT_EQ(without_private_words("a=b iommu=pt  quiet pci=noaer\n"), "iommu=pt pci=noaer\n");
-  EXPECT_EQ(without_private_words(""), "\n");
-  EXPECT_EQ(without_private_words("quiet"), "\n");
-}
-
-TEST(PciIds, AreCutToTheDevicesThatThereAre) {
-  EXPECT_EQ(
-      only_these_ids(
-          "# head\n10de  NVIDIA\n\t1eb8  T4\n\t\t10de 12a2  board\n\t2684  4090\n1002  AMD\n\t1eb8  x\n",
-          {"10de:1eb8", "8086:1111"}),
-      "10de  NVIDIA\n\t1eb8  T4\n");
-  EXPECT_EQ(only_these_ids("", {"10de:1eb8"}), "");
 }
 
 }  // namespace
