@@ -55,7 +55,7 @@ std::map<vfio::PciAddress, std::string> carriers_of_vgpus(const VgpuInventory& i
 vfio::UseQuestion use_question(const VgpuDevice& device);
 
 // vGPUs of a captured host that Ferry made there. Their UUIDs show it only together with the machine's ID,
-// which no capture has. So a file of the capture (scripts/capture-host) lists them, one line "UUID NUMBER" each.
+// which no capture has. So scripts/capture-host lists them in a file, one line "UUID NUMBER" each.
 
 /// Exists in a captured host's root only; scan_vgpus() reads it.
 inline constexpr const char* kCapturedVgpus = "captured-by-ferry/vgpus";
