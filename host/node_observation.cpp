@@ -69,10 +69,7 @@ bool is_temporary(const vfio::DeviceUser& user) {
     case Kind::process:
     case Kind::virtual_machine:
     case Kind::pod:
-    case Kind::mount:
-    case Kind::swap:
-    case Kind::claim:
-    case Kind::network_link:
+    case Kind::attached:
     case Kind::resource_claim:
       return true;
     case Kind::boot_display:

@@ -16,7 +16,6 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/sysmacros.h>
 #include <sys/uio.h>
 #include <sys/utsname.h>
 #include <sys/wait.h>
@@ -211,20 +210,6 @@ int read_attribute(const HostFs& host, std::string_view path, std::string& into)
   return 0;
 }
 
-// Does not wait for a medium, and never opens another device's node: some devices are made by that (md).
-int try_claim(const HostFs& host, std::string_view request) {
-  const std::string_view path = cut(request, '\0');
-  const auto node = host.open(path, O_PATH);
-  if (!node) return errno_of(fail(node.error()));
-  struct stat status {};
-  if (::fstat(node->get(), &status) != 0) return errno;
-  const std::string number =
-      std::to_string(::major(status.st_rdev)) + ":" + std::to_string(::minor(status.st_rdev));
-  if (!S_ISBLK(status.st_mode) || number != request) return ENODEV;
-  const auto claimed = host.open(path, O_RDONLY | O_EXCL | O_NONBLOCK);
-  return claimed ? 0 : errno_of(fail(claimed.error()));
-}
-
 int ask_library(const HostFs& host, std::span<const HostLibrary> libraries, std::string_view request,
                 std::string& into) {
   const std::string_view name = cut(request, '\0');
@@ -257,8 +242,6 @@ int perform(HostFs& host, const std::string& root, std::span<const HostLibrary> 
       return ask_library(host, libraries, request, read);
     case ActKind::read:
       return read_attribute(host, request, read);
-    case ActKind::claim:
-      return try_claim(host, request);
     case ActKind::load_module:
       return load_module(root, std::string(request));
     case ActKind::unload_module:

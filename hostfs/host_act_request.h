@@ -19,7 +19,6 @@ enum class ActKind : char {
   load_module = 'm',  ///< NAME
   unload_module = 'u',   ///< NAME
   read = 'r',            ///< PATH of an attribute
-  claim = 'e',           ///< PATH|8:17, a block device and its number
   run = 'x',             ///< DEVICE|ROOT|WORDS, a program on a device; words are separated by "|"
   output = 'o',          ///< as `run`; the answer is its output
   run_or_kill = 'k',     ///< MS|ROOT|WORDS without a device, killed after MS milliseconds (ETIMEDOUT)

@@ -245,16 +245,6 @@ bool HostFs::exists(const char* relative) const {
   return UniqueFd(open_in_root(root_fd_.get(), relative, O_PATH | O_CLOEXEC, 0)).valid();
 }
 
-Result<DeviceNumber> HostFs::device_number(const std::filesystem::path& relative) const {
-  auto fd = open(relative, O_PATH);
-  if (!fd) return fail(std::move(fd).error());
-  struct stat status {};
-  if (::fstat(fd->get(), &status) != 0) return fail(error_from_errno(errno, describe("stat", relative)));
-  if (!S_ISCHR(status.st_mode) && !S_ISBLK(status.st_mode))
-    return fail(error_from_errno(ENODEV, describe("stat", relative)));
-  return DeviceNumber{.major = ::major(status.st_rdev), .minor = ::minor(status.st_rdev)};
-}
-
 Result<std::optional<OpenedDevice>> HostFs::opened_device(const std::filesystem::path& proc_entry) const {
   assert(proc_entry.is_relative());
   if (!stays_inside(proc_entry.native())) return fail(error_from_errno(EXDEV, describe("stat", proc_entry)));

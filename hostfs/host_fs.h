@@ -80,8 +80,6 @@ class HostFs : Pinned {
   /// False: missing, a dangling link, or any error. The overload for text, not null, makes no path.
   bool exists(const char* relative) const;
   bool exists(const std::filesystem::path& relative) const { return exists(relative.c_str()); }
-  /// The number of the device node at `relative`; ENODEV: not a device node.
-  Result<DeviceNumber> device_number(const std::filesystem::path& relative) const;
   /// The device of an entry in proc/PID/fd or proc/PID/map_files, under whatever path the process sees it;
   /// absent: not a device. Never opens it. This and open_below_root_of() alone follow links out of the root:
   /// these lead to open files, not to paths.

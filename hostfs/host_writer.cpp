@@ -338,11 +338,7 @@ Result<> SpawningWriter::load_module(std::string_view name, std::chrono::millise
 
 Result<std::string> SpawningWriter::read(const std::filesystem::path& relative,
                                          std::chrono::milliseconds deadline) {
-  return act_once(act_request(ActKind::read, relative.string()), "read /" + relative.string(), deadline);
-}
-
-Result<std::string> SpawningWriter::act_once(const std::string& request, const std::string& what,
-                                             std::chrono::milliseconds deadline) {
+  const std::string what = "read /" + relative.string();
   collect_late();
   {
     const std::lock_guard lock(mutex_);
@@ -354,15 +350,7 @@ Result<std::string> SpawningWriter::act_once(const std::string& request, const s
                   kLockedHint);
     }
   }
-  return act(request, what, {}, deadline);
-}
-
-// The act is named a read: it changes nothing, and waits for another act on the device.
-Result<> SpawningWriter::try_claim(const std::filesystem::path& relative, DeviceNumber number,
-                                   std::chrono::milliseconds deadline) {
-  const std::string value = std::to_string(number.major) + ":" + std::to_string(number.minor);
-  return done(act_once(write_request(ActKind::claim, relative, value),
-                       "read the claim on /" + relative.string(), deadline));
+  return act(act_request(ActKind::read, relative.string()), what, {}, deadline);
 }
 
 Result<> SpawningWriter::unload_module(std::string_view name, std::chrono::milliseconds deadline) {

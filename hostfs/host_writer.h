@@ -124,15 +124,6 @@ class HostWriter : Pinned {
   virtual Result<std::string> read(const std::filesystem::path& relative,
                                    std::chrono::milliseconds deadline = kReadDeadline) = 0;
 
-  /// Opens a block device's node exclusively (O_EXCL) for reading, and closes it at once; in that moment
-  /// nothing can be mounted from it. EBUSY: the device or a part of it is claimed; ENODEV: the node has
-  /// another device number; ENXIO, ENOMEDIUM: not claimed, but it cannot be opened. Other errors as in
-  /// read(). Errc::unsupported: this writer cannot ask.
-  virtual Result<> try_claim(const std::filesystem::path& relative, DeviceNumber /*number*/,
-                             std::chrono::milliseconds /*deadline*/ = kReadDeadline) {
-    return fail(Errc::unsupported, "read the claim on /" + relative.string() + ": it cannot be asked for");
-  }
-
   /// Calls a library in the child: the library may crash, hang, or keep a GPU open while it is loaded.
   /// Returns the library's answer, its own errors included. Errc::unsupported: the child has no such library.
   virtual Result<std::string> call(const LibraryCall& call, std::chrono::milliseconds /*deadline*/) {
@@ -167,8 +158,6 @@ class SpawningWriter final : public HostWriter {
   Result<std::string> transcript(const HostCommand& command, std::chrono::milliseconds deadline) override;
   Result<std::string> read(const std::filesystem::path& relative,
                            std::chrono::milliseconds deadline) override;
-  Result<> try_claim(const std::filesystem::path& relative, DeviceNumber number,
-                     std::chrono::milliseconds deadline) override;
   Result<std::string> call(const LibraryCall& call, std::chrono::milliseconds deadline) override;
   void prepare(std::size_t acts) override;
   /// The child gets all writes at once, with no wait between two of them.
@@ -217,9 +206,6 @@ class SpawningWriter final : public HostWriter {
                                   std::chrono::milliseconds deadline);
   Result<std::string> act(const std::string& request, const std::string& what, const std::string& value,
                           std::chrono::milliseconds deadline);
-  /// act() for a request that changes nothing: while an earlier one of the same name is stuck, none is begun.
-  Result<std::string> act_once(const std::string& request, const std::string& what,
-                               std::chrono::milliseconds deadline);
 
   HostFs* host_;
   std::filesystem::path program_;

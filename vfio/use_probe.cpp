@@ -27,16 +27,8 @@ std::string as_named(const DeviceUser& user) {
     case Kind::pod:
       who = "pod " + name;
       break;
-    case Kind::mount:
-      who = "the file system mounted at " + name;
-      break;
-    case Kind::swap:
-      return fmt::format("{} is swap of the host", what);
-    case Kind::claim:
-      return fmt::format("{} is claimed in the kernel{}", what, name.empty() ? "" : " by " + name);
-    case Kind::network_link:
-      return name.empty() ? "a network link of it is in another network namespace"
-                          : fmt::format("network link {} is up", name);
+    case Kind::attached:
+      return name + " is attached to it";
     case Kind::boot_display:
       return "the host's boot display";
     case Kind::framebuffer:
@@ -79,15 +71,8 @@ std::string_view DeviceUser::remedy() const {
       return "stop the VM first";
     case Kind::pod:
       return "delete the pod first";
-    case Kind::mount:
-      return "unmount it first";
-    case Kind::swap:
-      return "take it out of use first (swapoff)";
-    case Kind::claim:
-      return "end what lies on it first: a volume group, a RAID, a pool, a file system, an export";
-    case Kind::network_link:
-      if (name.empty()) return "give the link back first: end the container or namespace that has it";
-      return "take the link down first (ip link set dev NAME down), if nothing needs it";
+    case Kind::attached:
+      return "end its use and unplug it first, or unbind its USB driver";
     case Kind::boot_display:
     case Kind::framebuffer:
       return "`ferry vfio bind --force` binds it all the same: the screen then shows nothing more";
@@ -103,18 +88,15 @@ std::string_view DeviceUser::remedy() const {
 
 std::string_view text(DeviceUser::Kind kind) {
   using Kind = DeviceUser::Kind;
-  constexpr Words<Kind, 12> kWords = {{{"process", Kind::process},
-                                       {"virtual_machine", Kind::virtual_machine},
-                                       {"pod", Kind::pod},
-                                       {"mount", Kind::mount},
-                                       {"swap", Kind::swap},
-                                       {"claim", Kind::claim},
-                                       {"network_link", Kind::network_link},
-                                       {"boot_display", Kind::boot_display},
-                                       {"framebuffer", Kind::framebuffer},
-                                       {"fabric", Kind::fabric},
-                                       {"console", Kind::console},
-                                       {"resource_claim", Kind::resource_claim}}};
+  constexpr Words<Kind, 9> kWords = {{{"process", Kind::process},
+                                      {"virtual_machine", Kind::virtual_machine},
+                                      {"pod", Kind::pod},
+                                      {"attached_device", Kind::attached},
+                                      {"boot_display", Kind::boot_display},
+                                      {"framebuffer", Kind::framebuffer},
+                                      {"fabric", Kind::fabric},
+                                      {"console", Kind::console},
+                                      {"resource_claim", Kind::resource_claim}}};
   return word_for(kWords, kind);
 }
 
@@ -129,13 +111,12 @@ std::string_view UseReport::blind_to(const std::string& device) const {
   return blind.empty() && found != unseen.end() ? found->second : blind;
 }
 
-// The device nodes that lead to a function: those below its directory in sysfs, those of devices on its
-// disks, and its group's.
+// The device nodes that lead to a function: those below its directory in sysfs, and its group's.
 
 namespace {
 
 void add_node(const HostFs& host, const std::filesystem::path& directory, const std::string& name,
-              std::vector<DeviceNode>& nodes) {
+              UseQuestion& question) {
   const auto text = host.read_attribute(directory / "dev");
   if (!text) return;
   const auto number = parse_device_number(*text);
@@ -143,7 +124,9 @@ void add_node(const HostFs& host, const std::filesystem::path& directory, const 
   // The path does not show the kind: .../6:0:0:0/block/sdb, but .../nvme/nvme0/nvme0n1.
   const bool block = host.link_name(directory / "subsystem").value_or("") == "block";
   const auto known = [&](const DeviceNode& node) { return node.number == *number && node.block == block; };
-  if (std::ranges::none_of(nodes, known)) nodes.push_back({.name = name, .number = *number, .block = block});
+  if (std::ranges::any_of(question.nodes, known)) return;
+  question.nodes.push_back({.name = name, .number = *number, .block = block});
+  if (block && !host.exists(directory / "partition")) question.attached.push_back("disk " + name);
 }
 
 std::string node_name(const HostFs& host, const std::filesystem::path& directory) {
@@ -154,54 +137,24 @@ std::string node_name(const HostFs& host, const std::filesystem::path& directory
   return "/dev/" + uevent.substr(at + kName.size(), uevent.find('\n', at) - at - kName.size());
 }
 
-// nvme0n1 for nvme0c1n1. A disk that is reached over several controllers belongs to the NVMe subsystem; below
-// each controller lies a path to it, which has no node (drivers/nvme/host/multipath.c).
-std::string head_of_nvme_path(const std::string& name) {
-  const std::string_view text = name;
-  const auto number = [&](std::size_t& at) {
-    const std::size_t begin = at;
-    while (at < text.size() && text[at] >= '0' && text[at] <= '9') ++at;
-    return at > begin;
-  };
-  constexpr std::string_view kNvme = "nvme";
-  if (!text.starts_with(kNvme)) return {};
-  std::size_t at = kNvme.size();
-  if (!number(at) || at >= text.size() || text[at] != 'c') return {};
-  const std::size_t controller = at++;
-  if (!number(at) || at >= text.size() || text[at] != 'n') return {};
-  const std::size_t disk = at++;
-  if (!number(at) || at != text.size()) return {};
-  return name.substr(0, controller) + name.substr(disk);
-}
-
-void collect_nodes(const HostFs& host, const std::filesystem::path& directory, int depth,
-                   std::vector<DeviceNode>& nodes);
-
-void collect_disk(const HostFs& host, const std::string& name, int depth, std::vector<DeviceNode>& nodes) {
-  if (depth > 0) collect_nodes(host, std::filesystem::path("sys/class/block") / name, depth - 1, nodes);
-}
-
 // Walks down from a function's own directory: .../drm/card0/dev, .../sound/card1/pcmC1D3p/dev,
 // .../usb3/3-1/... Links lead out of it (driver, subsystem, physfn), and other PCI functions are not part of
-// it. A disk's `holders` are part: a device-mapper or md device on a disk may be in use when the disk is not.
+// it. A folder `net` is of a network adapter, also if it looks empty: its link is then in another network
+// namespace.
 void collect_nodes(const HostFs& host, const std::filesystem::path& directory, int depth,
-                   std::vector<DeviceNode>& nodes) {
+                   UseQuestion& question) {
   const auto entries = host.entries(directory);
   if (!entries) return;
   for (const auto& [name, is_directory] : *entries) {
     if (name == "dev") {
-      add_node(host, directory, node_name(host, directory), nodes);
+      add_node(host, directory, node_name(host, directory), question);
       continue;
     }
     if (depth == 0 || !is_directory || PciAddress::parse(name)) continue;
-    if (const std::string head = head_of_nvme_path(name); !head.empty()) {
-      collect_disk(host, head, depth, nodes);
-    } else if (name == "holders") {
-      for (const std::string& user : host.list(directory / name).value_or(std::vector<std::string>{}))
-        collect_disk(host, user, depth, nodes);
-      continue;
-    }
-    collect_nodes(host, directory / name, depth - 1, nodes);
+    if (name == "net")
+      question.attached.push_back("network adapter " + directory.filename().string());
+    else
+      collect_nodes(host, directory / name, depth - 1, question);
   }
 }
 
@@ -217,10 +170,11 @@ std::vector<UseQuestion> use_questions(const HostFs& host, const Inventory& inve
     const PciFunction* function = inventory.find(address);
     if (function == nullptr) continue;
     UseQuestion question{.device = address.text(), .nodes = {}};
-    collect_nodes(host, sysfs_path(address), kDeepest, question.nodes);
+    collect_nodes(host, sysfs_path(address), kDeepest, question);
+    if (function->pci_class() != PciClass::usb) question.attached.clear();
     if (function->iommu_group && on_vfio_driver(*function)) {
       for (const std::string& name : group_node_names(*function->iommu_group))
-        add_node(host, std::filesystem::path("sys/class/vfio") / name, "/dev/vfio/" + name, question.nodes);
+        add_node(host, std::filesystem::path("sys/class/vfio") / name, "/dev/vfio/" + name, question);
     }
     questions.push_back(std::move(question));
   }

@@ -35,6 +35,8 @@ std::optional<DeviceNumber> parse_device_number(std::string_view text);
 struct UseQuestion {
   std::string device;  ///< PCI address or mdev UUID: the key of the answer
   std::vector<DeviceNode> nodes;
+  /// Disks and network adapters at the ports of a USB controller: "disk /dev/sdb". They count as in use.
+  std::vector<std::string> attached = {};
 };
 
 /// A device user, or a part of the host that depends on the device.
@@ -43,10 +45,7 @@ struct DeviceUser {
     process,
     virtual_machine,
     pod,
-    mount,           ///< a file system on it is mounted
-    swap,            ///< the host swaps to it
-    claim,           ///< claimed elsewhere in the kernel, by `name` if that is known
-    network_link,    ///< a network link of it is up
+    attached,        ///< a disk or a network adapter at one of its USB ports
     boot_display,    ///< the firmware's screen
     framebuffer,     ///< the firmware's framebuffer lies in its memory
     fabric,          ///< part of an NVLink fabric whose manager is active
@@ -54,7 +53,7 @@ struct DeviceUser {
     resource_claim,  ///< of Kubernetes: hostd has prepared it for a pod
   };
   Kind kind = Kind::process;
-  std::string name = {};        ///< a command, VM, mount point, link, framebuffer or module
+  std::string name = {};        ///< a command, VM, attached device, framebuffer or module
   std::optional<int> pid = {};  ///< absent if only libvirt or the kubelet knows the user
   std::string what;             ///< the node or claim that is in use; empty if `name` says all
   std::string pod_uid = {};     ///< empty: in no pod

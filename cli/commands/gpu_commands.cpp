@@ -23,9 +23,9 @@ void CommandTree::add_selection(CLI::App* verb) {
             "the accelerators of this model, such as '*H100*' or 10de:2330; may be repeated");
   add_value(*verb, "--numa NODE ...", selection_.filter.numa_nodes,
             "the accelerators on this NUMA node; may be repeated");
-  add_value(*verb, "--with ADDRESS ...", selection_.with,
-            "include this device, which shares the group or the slot but is not part of the card; may be "
-            "repeated");
+  add_value(
+      *verb, "--with ADDRESS ...", selection_.with,
+      "this audio, USB or USB-C function of the group or the slot is of the card, too; may be repeated");
   verb->footer(
       "Name accelerators by --device or --group. Or choose among all by --all, --vendor, --class, --model "
       "and --numa: an accelerator has to match each of these options that is given, and one of the values of "

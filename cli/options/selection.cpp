@@ -13,6 +13,7 @@
 #include "policy/accelerators.h"
 #include "policy/gpu_selection.h"
 #include "vfio/bind/undo_journal.h"
+#include "vfio/judgement/judge.h"
 #include "vfio/judgement/unit_members.h"
 
 namespace ferry::cli {
@@ -327,7 +328,7 @@ Result<vfio::PciAddress> accelerator_of(const vfio::PciAddress& address, const v
   return fail(Errc::usage,
               fmt::format("{} is no accelerator ({}, class {:04x}{})", address.text(), function.ids(),
                           function.class_code >> 8U, function.driver ? ", driver " + *function.driver : ""),
-              "`ferry status` lists the accelerators; --with takes a foreign member of a group along");
+              "`ferry status` lists the accelerators");
 }
 
 void add(std::vector<vfio::PciAddress>& into, const vfio::PciAddress& address) {
@@ -412,15 +413,27 @@ Result<> add_groups(const SelectionOptions& options, const vfio::Inventory& inve
 }
 
 // An empty selection changes nothing, so its --with is no error.
-Result<> each_shares_a_group(const vfio::Inventory& inventory, const vfio::RebindRequest& request) {
+Result<> each_is_of_a_card(const vfio::Inventory& inventory, const vfio::RebindRequest& request) {
   if (request.accelerators.empty()) return {};
   const auto reached = vfio::concerned(inventory, request.accelerators, request.with);
   for (const vfio::PciAddress& address : request.with) {
-    if (std::find(reached.begin(), reached.end(), address) != reached.end()) continue;
-    return fail(
-        Errc::usage,
-        fmt::format("--with: {} shares no IOMMU group and no slot with what is chosen", address.text()),
-        "leave it out, or choose the accelerator that it shares a group or a slot with");
+    const vfio::PciFunction& function = *inventory.find(address);
+    const auto has = [&](const vfio::PciAddress& accelerator) {
+      return vfio::is_companion(*inventory.find(accelerator), function) ||
+             vfio::may_be_of_the_card(*inventory.find(accelerator), function);
+    };
+    if (std::ranges::none_of(request.accelerators, has))
+      return fail(
+          Errc::usage,
+          fmt::format("--with: {} is no audio, USB or USB-C function of a chosen card",
+                      vfio::describe(function)),
+          "leave it out; with a driver of the host it keeps its group from VMs, so unbind that driver "
+          "yourself if the host can do without the device");
+    if (std::ranges::find(reached, address) == reached.end())
+      return fail(
+          Errc::usage,
+          fmt::format("--with: {} shares no IOMMU group and no slot with what is chosen", address.text()),
+          "leave it out, or choose the accelerator that it shares a group or a slot with");
   }
   return {};
 }
@@ -490,7 +503,7 @@ Result<ChosenUnits> select(const SelectionOptions& options, const vfio::Inventor
   }
   // An accelerator that is back on its driver is not selected by --all, so --with may lack its partner.
   if (named || direction == vfio::Direction::to_vfio) {
-    auto meant = each_shares_a_group(inventory, out.request);
+    auto meant = each_is_of_a_card(inventory, out.request);
     if (!meant) return fail(std::move(meant).error());
   }
   out.request.untouchable = mdev::carriers_of_vgpus(vgpus);

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -38,6 +37,9 @@ Result<vfio::UseReport> CombinedUseProbe::look(std::span<const vfio::UseQuestion
   for (vfio::UseQuestion& question : questions) {
     if (auto added = add_nvidia_nodes(*host_, read_, question); !added)
       all.unseen.emplace(question.device, added.error().message);
+    for (const std::string& name : question.attached)
+      all.users[question.device].push_back(
+          {.kind = vfio::DeviceUser::Kind::attached, .name = name, .what = {}});
   }
   for (const FindUsers& find_users : sources_) {
     auto report = find_users(questions);
@@ -56,10 +58,6 @@ std::unique_ptr<vfio::UseProbe> all_use_probes(const HostFs& host, const vfio::A
   const virt::VirtHelper helper{.program = virt::virt_program(), .host_root = host.root()};
   std::vector<FindUsers> sources = {
       [proc = std::make_shared<ProcUseProbe>(host)](Questions questions) { return proc->look(questions); },
-      [&host, claim = claim_by_another_process(host)](Questions questions) {
-        return disk_users(host, claim, questions);
-      },
-      [&host](Questions questions) { return network_users(host, questions); },
       [&host](Questions questions) { return screen_users(host, questions); },
       [&host](Questions questions) { return console_users(host, questions); },
       [&host](Questions questions) { return module_users(host, questions); },
@@ -133,69 +131,6 @@ Result<vfio::UseReport> libvirt_users(const HostFs& host, const virt::VirtHelper
                                                .pid = domain.pid,
                                                .what = question.device + " as a host device"});
     }
-  }
-  return report;
-}
-
-namespace {
-
-// "0x1003". Unreadable flags count as up, since a link that was cut cannot be repaired remotely.
-bool is_up(const HostFs& host, const std::filesystem::path& link) {
-  const auto text = host.read_attribute(link / "flags");
-  constexpr std::string_view kHex = "0x";
-  if (!text) return !is_gone(text.error());
-  unsigned flags = 0;
-  if (!text->starts_with(kHex) ||
-      std::from_chars(text->data() + kHex.size(), text->data() + text->size(), flags, 16).ec != std::errc())
-    return true;
-  constexpr unsigned kIffUp = 0x1;
-  return (flags & kIffUp) != 0;
-}
-
-struct Links {
-  std::vector<std::filesystem::path> seen;
-  bool any_hidden = false;
-};
-
-// Finds net/enp2s0 of a network card, virtio3/net/eth0 of a virtual one, usb3/3-1/3-1:1.0/net/enx... of a USB
-// adapter. Symbolic links lead out of the function's directory and are not followed.
-void collect_links(const HostFs& host, const std::filesystem::path& directory, int depth, Links& links) {
-  const auto entries = host.entries(directory);
-  const bool of_links = directory.filename() == "net";
-  if (!entries) {
-    if (of_links && !is_gone(entries.error())) links.any_hidden = true;
-    return;
-  }
-  bool any = false;
-  for (const auto& [name, is_directory] : *entries) {
-    if (!is_directory) continue;
-    any = true;
-    if (of_links) {
-      links.seen.push_back(directory / name);
-    } else if (depth > 0) {
-      collect_links(host, directory / name, depth - 1, links);
-    }
-  }
-  if (of_links && !any) links.any_hidden = true;
-}
-
-}  // namespace
-
-Result<vfio::UseReport> network_users(const HostFs& host, std::span<const vfio::UseQuestion> questions) {
-  constexpr int kDeepest = 16;  // behind five hubs: usb3/3-1/3-1.1/.../3-1.1.1.1.1.1:1.0/net
-  vfio::UseReport report;
-  for (const vfio::UseQuestion& question : questions) {
-    const auto address = vfio::PciAddress::parse(question.device);
-    if (!address) continue;
-    Links links;
-    collect_links(host, vfio::sysfs_path(*address), kDeepest, links);
-    const auto add = [&](std::string name) {
-      report.users[question.device].push_back(
-          {.kind = vfio::DeviceUser::Kind::network_link, .name = std::move(name), .what = {}});
-    };
-    for (const std::filesystem::path& link : links.seen)
-      if (is_up(host, link)) add(link.filename().string());
-    if (links.any_hidden) add({});
   }
   return report;
 }

@@ -59,10 +59,11 @@ enum class KubeletSilence {
 /// Finds device users as vfio::UseProbe::look() does.
 using FindUsers = std::function<Result<vfio::UseReport>(std::span<const vfio::UseQuestion> questions)>;
 
-/// Asks several sources and merges their reports. A VM that an earlier source found by its open device node
-/// is not listed again by a later one that found it by configuration. An error of any source is an error.
-/// Device nodes that a driver creates without an entry in sysfs are added to the questions here. If that
-/// driver does not name a device's node, the report is blind to that device.
+/// Asks several sources and merges their reports. UseQuestion::attached are device users, too. A VM that an
+/// earlier source found by its open device node is not listed again by a later one that found it by
+/// configuration. An error of any source is an error. Device nodes that a driver creates without an entry in
+/// sysfs are added to the questions here. If that driver does not name a device's node, the report is blind
+/// to that device.
 class CombinedUseProbe final : public vfio::UseProbe {
  public:
   /// `host` must outlive this.
@@ -76,8 +77,8 @@ class CombinedUseProbe final : public vfio::UseProbe {
   std::vector<FindUsers> sources_;
 };
 
-/// Every probe for this host: /proc, disks, network links, screens, nvidia_drm's console, modules, the NVLink
-/// fabric, libvirt, the kubelet and Ferry's device plugin. `rules` say which classes are NVSwitches. `pods`
+/// Every probe for this host: /proc, screens, nvidia_drm's console, modules, the NVLink fabric, libvirt, the
+/// kubelet and Ferry's device plugin. `rules` say which classes are NVSwitches. `pods`
 /// asks the kubelet. The plugin's allocations are read from its file. `host` must outlive the result.
 std::unique_ptr<vfio::UseProbe> all_use_probes(const HostFs& host, const vfio::AcceleratorRules& rules,
                                                ListPodDevices pods,
@@ -149,12 +150,6 @@ Result<vfio::UseReport> libvirt_users(const HostFs& host, const virt::VirtHelper
                                       std::span<const vfio::UseQuestion> questions,
                                       std::chrono::milliseconds deadline = virt::kDomainsDeadline);
 
-/// Finds network links of a device, or of USB devices at it, that are up (IFF_UP in sysfs net/NAME/flags,
-/// include/uapi/linux/if.h). A bind of the device would cut them. sysfs hides links in other network
-/// namespaces, such as those of containers: their directory `net` exists and looks empty. The device user for
-/// such a link has no name.
-Result<vfio::UseReport> network_users(const HostFs& host, std::span<const vfio::UseQuestion> questions);
-
 /// Reports kernel modules that use NVIDIA's and may keep a GPU without any process (nvidia_peermem,
 /// nvidia_fs, gdrdrv). The kernel does not say which GPU a module uses, so the report is a note and not a
 /// device user. Modules whose use other probes see are left out. There are no errors.
@@ -186,37 +181,5 @@ Result<vfio::UseReport> screen_users(const HostFs& host, std::span<const vfio::U
 /// way. An unreadable parameter (its mode is 0400) is reported as `unknown`. Devices that are not PCI
 /// functions are skipped. ABI: NVIDIA's open kernel module, nv_drm_dev_load() in nvidia-drm-drv.c.
 Result<vfio::UseReport> console_users(const HostFs& host, std::span<const vfio::UseQuestion> questions);
-
-// The users of disks. mount_table.cpp reads the kernel's lists of mounted file systems and of swap.
-
-struct Mount {
-  std::string number;  ///< of the device, in the kernel's form: "8:17"
-  std::string point;
-  std::string source;  ///< "/dev/sdb1"; needed for btrfs, whose number is not the device's
-};
-
-/// Reads a proc/PID/mountinfo. Lines of another form are skipped. ABI: proc(5).
-std::vector<Mount> parse_mountinfo(std::string_view text);
-
-/// The paths in a proc/swaps, both partitions and files. ABI: proc(5).
-std::vector<std::string> parse_swaps(std::string_view text);
-
-/// Opens a block device exclusively (O_EXCL) and closes it at once. EBUSY: something in the kernel has
-/// claimed the device. ENXIO and ENOMEDIUM: the device has no claim and cannot be opened for another reason.
-using TryClaim = std::function<Result<>(const vfio::DeviceNode& node)>;
-
-/// Opens the device in a child process, because an open may wait in a driver where no signal ends the wait.
-/// The child is started with the first question. Needs the node in the host's /dev and permission to open it.
-TryClaim claim_by_another_process(const HostFs& host);
-
-/// Finds the users of the disks that hang on a device, for example at a GPU's USB port or in its group. It
-/// looks for uses without a process: mounted file systems in every mount namespace, swap, loop devices and
-/// NVMe targets. If it finds none for a disk, it asks the kernel for another claim: a volume, a RAID, a ZFS
-/// pool, the second disk of a btrfs or a SCSI target. The report is blind if the host's mounts cannot be read
-/// or the kernel cannot be asked; there are no errors.
-/// ABI: proc(5), /proc/PID/mountinfo, /proc/swaps; open(2), O_EXCL on a block device; loop/backing_file of
-/// sysfs; drivers/nvme/target/configfs.c.
-Result<vfio::UseReport> disk_users(const HostFs& host, const TryClaim& claim,
-                                   std::span<const vfio::UseQuestion> questions);
 
 }  // namespace ferry::host

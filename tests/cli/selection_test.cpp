@@ -33,6 +33,11 @@ class SelectionTest : public testing::Test {
                           .class_code = 0x010802,
                           .group = 8,
                           .driver = "nvme"});
+    kernel_.add_function({.address = "0000:0d:00.0",
+                          .ids = "10de:1ad8",
+                          .class_code = 0x0c0330,
+                          .group = 12,
+                          .driver = "xhci_hcd"});
     kernel_.add_function({.address = "0000:0a:00.4",
                           .ids = "10de:1eb8",
                           .class_code = 0x030200,
@@ -155,34 +160,34 @@ TEST_F(SelectionTest, AllThatWasReboundIsAllOfItWithOrWithoutTheWord) {
   EXPECT_EQ(recorded({.all = true, .devices = {}, .groups = {}, .with = {}}), recorded({}));
 }
 
-// Unplugged since, the GPU that the disk was taken along with stands for it no longer.
+// Unplugged since, the GPU that the USB controller was taken along with stands for it no longer.
 TEST_F(SelectionTest, WhatWasTakenAlongGoesBackThoughItsAcceleratorIsGone) {
-  kernel_.add_function({.address = "0000:0e:00.0", .group = 8, .driver = "nouveau"});
+  kernel_.add_function({.address = "0000:0e:00.0", .group = 12, .driver = "nouveau"});
   test::TableProbe probe;
   const vfio::RebindContext context{
       .host = &kernel_, .writer = &kernel_, .probe = &probe, .rules = test::gpu_rules(), .on_step = {}};
   const SelectionOptions with{
-      .all = false, .devices = {"0000:0e:00.0"}, .groups = {}, .with = {"0000:0b:00.0"}};
+      .all = false, .devices = {"0000:0e:00.0"}, .groups = {}, .with = {"0000:0d:00.0"}};
   const auto there = vfio::apply_rebinds(context, choose(with).value().request, vfio::Direction::to_vfio);
   ASSERT_TRUE(there) << there.error().message;
-  ASSERT_EQ(kernel_.driver_of("0000:0b:00.0"), "vfio-pci");
+  ASSERT_EQ(kernel_.driver_of("0000:0d:00.0"), "vfio-pci");
   kernel_.remove_function("0000:0e:00.0");
 
   const SelectionOptions all{.all = true, .devices = {}, .groups = {}, .with = {}};
-  EXPECT_THAT(choose(all, vfio::Direction::back)->request.accelerators, ElementsAre(at("0000:0b:00.0")));
-  const SelectionOptions named{.all = false, .devices = {"0000:0b:00.0"}, .groups = {}, .with = {}};
+  EXPECT_THAT(choose(all, vfio::Direction::back)->request.accelerators, ElementsAre(at("0000:0d:00.0")));
+  const SelectionOptions named{.all = false, .devices = {"0000:0d:00.0"}, .groups = {}, .with = {}};
   EXPECT_FALSE(choose(named));
-  EXPECT_THAT(choose(named, vfio::Direction::back)->request.accelerators, ElementsAre(at("0000:0b:00.0")));
+  EXPECT_THAT(choose(named, vfio::Direction::back)->request.accelerators, ElementsAre(at("0000:0d:00.0")));
 
   vfio::RebindRequest restore;
   restore.accelerators = recorded_accelerators(vfio::scan(kernel_).value(), test::gpu_rules(),
                                                vfio::read_undo_journal(kernel_).value());
   restore.recorded_only = true;
-  EXPECT_THAT(restore.accelerators, ElementsAre(at("0000:0b:00.0")));
+  EXPECT_THAT(restore.accelerators, ElementsAre(at("0000:0d:00.0")));
   const auto back = vfio::apply_rebinds(context, restore, vfio::Direction::back);
   ASSERT_TRUE(back) << back.error().message;
   EXPECT_EQ(back->results.at(0).status, vfio::RebindResult::Status::done);
-  EXPECT_EQ(kernel_.driver_of("0000:0b:00.0"), "nvme");
+  EXPECT_EQ(kernel_.driver_of("0000:0d:00.0"), "xhci_hcd");
 }
 
 TEST_F(SelectionTest, AnotherCardWhereOneWasTakenAlongIsNobodysToGiveBack) {
@@ -271,9 +276,14 @@ INSTANTIATE_TEST_SUITE_P(
                      {.all = false, .devices = {}, .groups = {8}, .with = {}},
                      "group 8 has no accelerator: 0000:0b:00.0",
                      "ferry status"},
-        BadSelection{"WithInNoChosenGroup",
+        BadSelection{"WithADisk",
                      {.all = false, .devices = {"0000:65:00.0"}, .groups = {}, .with = {"0000:0b:00.0"}},
-                     "--with: 0000:0b:00.0 shares no IOMMU group and no slot with what is chosen",
+                     "--with: 0000:0b:00.0 (144d:a80a, class 0108, driver nvme) is no audio, USB or USB-C "
+                     "function of a chosen card",
+                     "unbind that driver yourself"},
+        BadSelection{"WithInNoChosenGroup",
+                     {.all = false, .devices = {"0000:65:00.0"}, .groups = {}, .with = {"0000:0d:00.0"}},
+                     "--with: 0000:0d:00.0 shares no IOMMU group and no slot with what is chosen",
                      "leave it out"},
         BadSelection{"UnknownWith",
                      {.all = false, .devices = {"0000:65:00.0"}, .groups = {}, .with = {"0000:77:00.0"}},

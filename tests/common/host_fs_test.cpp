@@ -195,13 +195,6 @@ TEST_F(HostFsTest, WritesAndRemovesWhereItReads) {
   EXPECT_TRUE(host_.remove_file("none/at/all"));
 }
 
-TEST_F(HostFsTest, DistinguishesDeviceNodesFromFiles) {
-  const HostFs real("/");
-  EXPECT_EQ(real.device_number("dev/null").value(), (DeviceNumber{.major = 1, .minor = 3}));
-  tree_.file("plain", "");
-  EXPECT_EQ(host_.device_number("plain").error().code, std::errc::no_such_device);
-}
-
 TEST_F(HostFsTest, FindsWhichDeviceAProcessHasOpen) {
   const HostFs real("/");
   const UniqueFd null(::open("/dev/null", O_RDWR | O_CLOEXEC));

@@ -176,51 +176,6 @@ TEST_F(HostWriterTest, ReadsAPageOfALongerAttribute) {
   EXPECT_EQ(writer_.read("sys/long", 10s).value(), std::string(4096, 'x'));
 }
 
-TEST_F(HostWriterTest, ClaimsNoNodeThatIsNotTheDevice) {
-  tree_.file("dev/sdb", "");
-  const auto regular = writer_.try_claim("dev/sdb", {.major = 8, .minor = 16}, kReadDeadline);
-  ASSERT_FALSE(regular);
-  EXPECT_EQ(regular.error().code, std::errc::no_such_device);
-  EXPECT_THAT(regular.error().message, HasSubstr("read the claim on /dev/sdb"));
-  EXPECT_EQ(writer_.try_claim("dev/none", {}, kReadDeadline).error().code,
-            std::errc::no_such_file_or_directory);
-  HostFs real("/");
-  SpawningWriter writer(real);
-  EXPECT_EQ(writer.try_claim("dev/null", {.major = 1, .minor = 3}, kReadDeadline).error().code,
-            std::errc::no_such_device)
-      << "a character device of that number";
-}
-
-/// One that the kernel has made for whoever comes first, and that nobody has given a file yet.
-std::optional<std::string> unused_loop_device(const HostFs& host) {
-  for (int i = 7; i >= 0; --i) {
-    std::string name = "loop" + std::to_string(i);
-    if (!host.exists("sys/class/block/" + name + "/loop") && host.open("dev/" + name, O_RDONLY | O_EXCL))
-      return name;
-  }
-  return std::nullopt;
-}
-
-TEST_F(HostWriterTest, FindsWhetherABlockDeviceIsClaimedAndLeavesItFree) {
-  HostFs real("/");
-  const std::string name = unused_loop_device(real).value_or("");
-  if (name.empty()) GTEST_SKIP() << "no unused loop device here that may be opened";
-  const DeviceNumber number = must(real.device_number("dev/" + name));
-  SpawningWriter writer(real);
-  for (int i = 0; i < 2; ++i)
-    EXPECT_TRUE(writer.try_claim("dev/" + name, number, kReadDeadline)) << "claimed by the question itself";
-  EXPECT_EQ(writer.try_claim("dev/" + name, {.major = number.major, .minor = number.minor + 1}, kReadDeadline)
-                .error()
-                .code,
-            std::errc::no_such_device);
-  const UniqueFd opened = must(real.open("dev/" + name, O_RDONLY));
-  EXPECT_TRUE(writer.try_claim("dev/" + name, number, kReadDeadline)) << "a process's plain open is no claim";
-  const UniqueFd claimed = must(real.open("dev/" + name, O_RDONLY | O_EXCL));
-  const auto tried = writer.try_claim("dev/" + name, number, kReadDeadline);
-  ASSERT_FALSE(tried);
-  EXPECT_EQ(tried.error().code, std::errc::device_or_resource_busy);
-}
-
 TEST_F(HostWriterTest, StartsItsChildrenBeforeTheyAreNeeded) {
   const HostFs real("/");
   const auto children = [&] {

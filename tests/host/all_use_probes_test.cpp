@@ -89,22 +89,23 @@ TEST(CombinedUseProbe, FailsWhenAProbeCanSayNothingAtAll) {
   EXPECT_EQ(all.error().message, "/proc shows no process");
 }
 
-TEST(AllUseProbes, AskProcMountsLibvirtAndTheKubelet) {
+TEST(AllUseProbes, AskProcLibvirtAndTheKubeletAndNameAttachedDisks) {
   const test::ScratchDirectory tree;
-  tree.file("proc/1/mountinfo", "22 1 8:17 / /media/disk rw - ext4 /dev/sdb1 rw\n");
   tree.file("proc/12/comm", "reader\n");
   tree.link("proc/12/fd/3", "/dev/null");
   tree.file("run/libvirt/libvirt-sock", "not a socket");
   const HostFs host(tree.path());
   const std::vector<vfio::UseQuestion> questions = {
       {.device = "a", .nodes = {{.name = "/dev/n", .number = {.major = 1, .minor = 3}}}},
-      {.device = "b", .nodes = {{.name = "/dev/sdb1", .number = {.major = 8, .minor = 17}, .block = true}}}};
+      {.device = "b",
+       .nodes = {{.name = "/dev/sdb1", .number = {.major = 8, .minor = 17}, .block = true}},
+       .attached = {"disk /dev/sdb"}}};
   const auto no_kubelet_answers = [] { return fail(Errc::unreachable, "no answer"); };
   const vfio::UseReport report = must(all_use_probes(host, {}, no_kubelet_answers)->look(questions));
   ASSERT_EQ(report.of("a").size(), 1U);
   EXPECT_EQ(report.of("a")[0].text(), "process reader (pid 12) holds /dev/n");
   ASSERT_EQ(report.of("b").size(), 1U);
-  EXPECT_EQ(report.of("b")[0].text(), "the file system mounted at /media/disk holds /dev/sdb1");
+  EXPECT_EQ(report.of("b")[0].text(), "disk /dev/sdb is attached to it");
   EXPECT_THAT(report.unknown, ElementsAre(HasSubstr("libvirt: "), "pod resources: no answer"));
   EXPECT_EQ(report.blind, "");
   const auto for_vgpus = all_use_probes(host, {}, no_kubelet_answers, KubeletSilence::blinds);

@@ -26,7 +26,7 @@ using test::FakeKernel;
 using test::must;
 
 constexpr const char* kOnVfio = "0000:01:00.0";        // in use by process 900, in group 7
-constexpr const char* kDisk = "0000:02:00.0";          // mounted at /data
+constexpr const char* kUsb = "0000:02:00.0";           // with a disk
 constexpr const char* kFree = "0000:03:00.0";          // in group 9
 constexpr const char* kGpu = "0000:04:00.0";           // on nvidia
 constexpr DeviceNumber kHeld{.major = 1, .minor = 3};  // that of a device every host has
@@ -43,21 +43,19 @@ class RandomProc {
     kernel.add_driver({.name = "vfio-pci", .vfio = true});
     kernel.add_driver({.name = "nvidia"});
     kernel.add_function({.address = kOnVfio, .group = 7, .driver = "vfio-pci"});
-    kernel.add_function({.address = kDisk, .group = 8});
+    kernel.add_function({.address = kUsb, .class_code = 0x0c0330, .group = 8});
     kernel.add_function({.address = kFree, .group = 9, .driver = "vfio-pci"});
     kernel.add_function({.address = kGpu, .group = 10, .driver = "nvidia"});
     kernel.file("sys/class/vfio/7/dev", number(kHeld));
     kernel.file("sys/class/vfio/9/dev", number(kUnheld));
-    const std::string disk = "sys/devices/pci0000:00/" + std::string(kDisk) + "/nvme/nvme0/nvme0n1";
-    kernel.file(disk + "/dev", "259:1\n");
-    kernel.file(disk + "/uevent", "DEVNAME=nvme0n1\n");
+    const std::string disk = "sys/devices/pci0000:00/" + std::string(kUsb) + "/usb3/3-1/host6/block/sdb";
+    kernel.file(disk + "/dev", "8:16\n");
+    kernel.file(disk + "/uevent", "DEVNAME=sdb\n");
     kernel.link(disk + "/subsystem", "/sys/class/block");
     kernel.file("proc/driver/nvidia/gpus/" + std::string(kGpu) + "/information", "Device Minor: \t 3\n");
     kernel.file("proc/devices", "Character devices:\n195 nvidia\n234 nvidia-nvswitch\n");
-    kernel.file("proc/swaps", "Filename Type\n/dev/sdx partition 1 0 -2\n");
     kernel.directory("sys/module/nvidia/holders/gdrdrv");
     kernel.add_plain_module("nvidia_drm", {{"modeset", "Y"}, {"fbdev", "N"}});
-    kernel.file("proc/1/mountinfo", "22 1 259:1 / /data rw - ext4 /dev/nvme0n1 rw\n");
     for (const int pid : {11, 12, 13}) process(pid, "/dev/full");
     process(900, "/dev/null");
     const auto harms = 1 + below(8);
@@ -83,18 +81,14 @@ class RandomProc {
     kernel.file(directory + "/cmdline", std::string("program\0", 8));
     kernel.file(directory + "/cgroup", "0::/system.slice/a.service\n");
     kernel.file(directory + "/maps", "00e03000-00e24000 rw-s 00000000 00:06 409 /dev/x\n");
-    kernel.file(directory + "/mountinfo", "30 1 8:77 / /x rw - ext4 /dev/sdx rw\n");
-    kernel.link(directory + "/ns/mnt", "mnt:[4026532" + std::to_string(pid) + "]");
     kernel.link(directory + "/fd/3", opened);
     kernel.directory(directory + "/task/" + std::to_string(pid));
   }
 
   fs::path victim() {
-    constexpr std::array kOfProcesses = {"comm",      "cmdline", "cgroup", "maps",       "map_files",
-                                         "mountinfo", "ns",      "ns/mnt", "fd",         "fd/3",
-                                         "task",      "stat",    "task/x", "task/14/fd", ""};
-    constexpr std::array kElsewhere = {"proc/swaps",
-                                       "proc/devices",
+    constexpr std::array kOfProcesses = {"comm", "cmdline", "cgroup", "maps",   "map_files",  "fd",
+                                         "fd/3", "task",    "stat",   "task/x", "task/14/fd", ""};
+    constexpr std::array kElsewhere = {"proc/devices",
                                        "proc/iomem",
                                        "proc/self",
                                        "proc/99999999999",
@@ -134,7 +128,6 @@ class RandomProc {
                                    "0-0 rw-s /\n\n",
                                    "a b\tc",
                                    "anon_inode:kvm-vm",
-                                   "22 1 8:1 / /x rw - -\n",
                                    "0::/kubepods/pod/x\n",
                                    "Device Minor:",
                                    "Character devices:\n4294967296 nvidia\n"};
@@ -176,23 +169,19 @@ TEST(RandomProcs, HideNobodyWhoIsWholeAndMakeNobodyUp) {
     const RandomProc machine(seed);
     const FakeKernel& kernel = machine.kernel;
     using Questions = std::span<const vfio::UseQuestion>;
-    const auto claim = [](const vfio::DeviceNode&) { return Result<>(); };
     std::vector<FindUsers> sources = {[&](Questions asked) { return ProcUseProbe(kernel).look(asked); },
-                                      [&](Questions asked) { return disk_users(kernel, claim, asked); },
-                                      [&](Questions asked) { return network_users(kernel, asked); },
                                       [&](Questions asked) { return screen_users(kernel, asked); },
                                       [&](Questions asked) { return console_users(kernel, asked); },
                                       [&](Questions asked) { return module_users(kernel, asked); },
                                       [&](Questions asked) { return fabric_users(kernel, rules, asked); }};
     std::vector<vfio::PciAddress> addresses;
-    for (const char* address : {kOnVfio, kDisk, kFree, kGpu})
+    for (const char* address : {kOnVfio, kUsb, kFree, kGpu})
       addresses.push_back(must(vfio::PciAddress::parse(address)));
     const auto questions = vfio::use_questions(kernel, must(vfio::scan(kernel)), addresses);
     const vfio::UseReport report =
         must(CombinedUseProbe(kernel, read_by_another_process(kernel), std::move(sources)).look(questions));
     EXPECT_THAT(texts(report, kOnVfio), testing::ElementsAre("process p900 (pid 900) holds /dev/vfio/7"));
-    EXPECT_THAT(texts(report, kDisk),
-                testing::ElementsAre("the file system mounted at /data holds /dev/nvme0n1"));
+    EXPECT_THAT(texts(report, kUsb), testing::ElementsAre("disk /dev/sdb is attached to it"));
     for (const char* free : {kFree, kGpu}) EXPECT_THAT(texts(report, free), testing::IsEmpty());
     if (testing::Test::HasFailure()) return;  // the first one is reported; the others are of its kind
   }

@@ -390,11 +390,11 @@ TEST(HostdReconcile, ReportsTheResultAndTheTimeOfTheNextRound) {
       {"a pod uses it, and the plugin does not list the device",
        [](RoundSnapshot& now) { now.conditions[kGpu] = blocked_by(pod("default/a")); },
        api::NodePhase::blocked, ExitStatus::refused, 10s, 4},
-      {"a file system uses it",
+      {"a disk is attached to it",
        [](RoundSnapshot& now) {
-         vfio::DeviceUser mount = process(std::nullopt);
-         mount.kind = vfio::DeviceUser::Kind::mount;
-         now.conditions[kGpu] = blocked_by(mount);
+         vfio::DeviceUser disk = process(std::nullopt);
+         disk.kind = vfio::DeviceUser::Kind::attached;
+         now.conditions[kGpu] = blocked_by(disk);
        },
        api::NodePhase::blocked, ExitStatus::refused, 80s, 4},
       {"a pod uses it, and another GPU does not work",
@@ -403,12 +403,12 @@ TEST(HostdReconcile, ReportsTheResultAndTheTimeOfTheNextRound) {
          now.conditions[kOther] = condition_with(api::GpuState::blocked);
        },
        api::NodePhase::blocked, ExitStatus::refused, 10s, 4},
-      {"a pod uses it, and a file system another GPU",
+      {"a pod uses it, and a disk is attached to another GPU",
        [](RoundSnapshot& now) {
-         vfio::DeviceUser mount = process(std::nullopt);
-         mount.kind = vfio::DeviceUser::Kind::mount;
+         vfio::DeviceUser disk = process(std::nullopt);
+         disk.kind = vfio::DeviceUser::Kind::attached;
          now.conditions[kGpu] = blocked_by(pod("default/a"));
-         now.conditions[kOther] = blocked_by(mount);
+         now.conditions[kOther] = blocked_by(disk);
        },
        api::NodePhase::blocked, ExitStatus::refused, 80s, 4},
       {"it is blocked for another reason",

@@ -628,8 +628,7 @@ TEST_F(RebindApplyTest, RebindsNothingThatIsCutIntoMediatedDevices) {
   const std::string mediated = "sys/devices/pci0000:00/0000:66:00.0/83b8f4f2-509f-382f-3c1e-e6bfe0fa1001";
   kernel_.link(mediated + "/mdev_type", "../mdev_supported_types/i915-GVTg_V5_4");
   RebindRequest request;
-  request.accelerators = {at("0000:65:00.0")};
-  request.with = {at("0000:66:00.0")};
+  request.accelerators = {at("0000:65:00.0"), at("0000:66:00.0")};
   const auto outcome = must(apply_rebinds(context(), request, Direction::to_vfio));
   ASSERT_EQ(outcome.results.at(0).status, Status::refused);
   EXPECT_THAT(outcome.results[0].refusal.reasons, ElementsAre("0000:66:00.0 carries 1 mediated device"));

@@ -165,14 +165,14 @@ const std::vector<Machine>& machines() {
        {},
        {},
        true},
-      {"AForeignMember",
+      {"UsbBehindTheCardsBridge",
        [](FakeKernel& kernel) {
          kernel.add_function({.address = "0000:65:00.0", .group = 41, .driver = "nouveau"});
          kernel.add_function({.address = "0000:66:00.0",
-                              .ids = "144d:a80a",
-                              .class_code = 0x010802,
+                              .ids = "10de:1ad8",
+                              .class_code = 0x0c0330,
                               .group = 41,
-                              .driver = "nvme"});
+                              .driver = "xhci_hcd"});
        },
        {"0000:65:00.0"},
        {"0000:66:00.0"}},

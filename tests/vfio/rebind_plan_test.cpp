@@ -173,38 +173,44 @@ TEST_F(SharedSlot, RebindsTheGpusOwnFunctionsAndNamesTheOthers) {
   EXPECT_THAT(
       plan.rebinds[0].notes,
       ElementsAre(HasSubstr("0000:65:00.2 (15b3:1021, class 0200, driver mlx5_core) is in the slot of "
-                            "0000:65:00.0 and stays"),
-                  HasSubstr("--with 0000:65:00.3 binds it too")));
+                            "0000:65:00.0 and stays: it is none of the card's audio, USB or USB-C functions"),
+                  HasSubstr("0000:65:00.3 (144d:a80a, class 0108, driver nvme)")));
 }
 
-TEST_F(SharedSlot, TakesNoFunctionAlongThatManagesSwitches) {
-  const std::string vpd = "sys/bus/pci/devices/0000:65:00.2/vpd";
-  for (const char* group : {"its own", "the GPU's"}) {
-    if (std::string_view(group) != "its own")
-      kernel_.add_function({.address = "0000:65:00.2",
-                            .ids = "15b3:1021",
-                            .class_code = 0x020000,
-                            .group = 41,
-                            .driver = "mlx5_core"});
-    kernel_.file(vpd, "SMDL=SW_MNG");
-    const RebindPlan plan = bind({"0000:65:00.0"}, {"0000:65:00.2"});
-    EXPECT_THAT(plan.rebinds, IsEmpty()) << group;
-    ASSERT_EQ(plan.refusals.size(), 1U);
-    EXPECT_THAT(plan.refusals[0].reasons,
-                testing::Contains(HasSubstr("0000:65:00.2 (15b3:1021, class 0200")));
-    kernel_.file(vpd, "SMDL=");
-    EXPECT_EQ(bind({"0000:65:00.0"}, {"0000:65:00.2"}).rebinds.size(), 1U) << group;
-  }
+TEST_F(SharedSlot, StaysWithItsNetworkFunctionThoughWithNamesIt) {
+  const RebindPlan own_group = bind({"0000:65:00.0"}, {"0000:65:00.2"});
+  ASSERT_EQ(own_group.rebinds.size(), 1U);
+  EXPECT_THAT(own_group.rebinds[0].groups, ElementsAre(41, 42));
+  kernel_.add_function({.address = "0000:65:00.2",
+                        .ids = "15b3:1021",
+                        .class_code = 0x020000,
+                        .group = 41,
+                        .driver = "mlx5_core"});
+  kernel_.file("sys/bus/pci/devices/0000:65:00.2/vpd", "SMDL=");
+  const RebindPlan shared = bind({"0000:65:00.0"}, {"0000:65:00.2"});
+  EXPECT_THAT(shared.rebinds, IsEmpty());
+  ASSERT_EQ(shared.refusals.size(), 1U);
+  EXPECT_THAT(
+      shared.refusals[0].reasons,
+      ElementsAre("0000:65:00.2 (15b3:1021, class 0200, driver mlx5_core) shares the group and is not "
+                  "part of the card"));
 }
 
 TEST_F(SharedSlot, RebindsWhatWithNamesThereAndBack) {
+  kernel_.add_function({.address = "0000:65:00.2",
+                        .ids = "1022:149c",
+                        .class_code = 0x0c0330,
+                        .group = 43,
+                        .driver = "xhci_hcd"});
+  EXPECT_THAT(bind({"0000:65:00.0"}).rebinds.at(0).notes,
+              testing::Contains(HasSubstr("stays: if it is of the card, --with 0000:65:00.2 binds it too")));
   const RebindPlan plan = bind({"0000:65:00.0"}, {"0000:65:00.2"});
   ASSERT_EQ(plan.rebinds.size(), 1U);
   EXPECT_EQ(roles(plan.rebinds[0]).at("0000:65:00.2"), MemberRole::taken_along);
   EXPECT_THAT(plan.rebinds[0].groups, ElementsAre(41, 42, 43));
 
   journal_.members[at("0000:65:00.2")] = {
-      .ids = "15b3:1021", .driver = "mlx5_core", .driver_override = {}, .role = "taken_along"};
+      .ids = "1022:149c", .driver = "xhci_hcd", .driver_override = {}, .role = "taken_along"};
   RebindRequest request;
   request.accelerators = {at("0000:65:00.0")};
   const RebindPlan back =
@@ -237,15 +243,44 @@ TEST_F(RebindPlanTest, RefusesAGroupWithAForeignDeviceAndNamesIt) {
   EXPECT_THAT(plan.refusals[0].reasons,
               ElementsAre("0000:05:02.0 (1002:5046, class 0300, driver radeon) shares the "
                           "group and is not part of the card"));
-  EXPECT_THAT(plan.refusals[0].hint, HasSubstr("--with 0000:05:02.0"));
+  EXPECT_THAT(plan.refusals[0].hint, HasSubstr("unbind the driver of each such device"));
+  EXPECT_THAT(bind({"0000:05:01.0"}, {"0000:05:02.0"}).rebinds, IsEmpty());
 }
 
-TEST_F(RebindPlanTest, TakesAForeignDeviceAlongWhenAsked) {
+struct OfTheCard {
+  const char* address;
+  const char* ids;
+  std::uint32_t class_code;
+  bool goes_along;
+};
+
+TEST_F(RebindPlanTest, TakesAudioAndUsbOfTheCardAlongWhenAsked) {
   kernel_.add_function({.address = "0000:05:01.0", .group = 12, .driver = "nouveau"});
-  kernel_.add_function({.address = "0000:05:02.0", .ids = "1002:5046", .group = 12, .driver = "radeon"});
-  const RebindPlan plan = bind({"0000:05:01.0"}, {"0000:05:02.0"});
-  ASSERT_EQ(plan.rebinds.size(), 1U);
-  EXPECT_THAT(plan.rebinds[0].rebinding(), ElementsAre(at("0000:05:01.0"), at("0000:05:02.0")));
+  for (const OfTheCard& one : {OfTheCard{"0000:06:00.0", "10de:22ba", 0x040300, true},
+                               OfTheCard{"0000:06:00.0", "10de:1ad8", 0x0c0330, true},
+                               OfTheCard{"0000:06:00.0", "10de:1ad9", 0x0c8000, true},
+                               OfTheCard{"0000:05:01.3", "1022:149c", 0x0c0330, true},
+                               OfTheCard{"0000:06:00.0", "1022:149c", 0x0c0330, false},
+                               OfTheCard{"0000:06:00.1", "10de:22ba", 0x040300, false},
+                               OfTheCard{"0000:05:01.3", "144d:a80a", 0x010802, false}}) {
+    SCOPED_TRACE(one.address);
+    SCOPED_TRACE(one.ids);
+    kernel_.add_function({.address = one.address,
+                          .ids = one.ids,
+                          .class_code = one.class_code,
+                          .group = 12,
+                          .driver = "snd_hda_intel"});
+    const RebindPlan alone = bind({"0000:05:01.0"});
+    ASSERT_EQ(alone.refusals.size(), 1U);
+    const std::string with = std::string("if it is of the card, `--with ") + one.address + "` binds it too";
+    EXPECT_EQ(alone.refusals[0].hint == with, one.goes_along);
+    const RebindPlan plan = bind({"0000:05:01.0"}, {one.address});
+    EXPECT_EQ(plan.rebinds.size(), one.goes_along ? 1U : 0U);
+    if (one.goes_along)
+      EXPECT_THAT(plan.rebinds[0].rebinding(),
+                  testing::UnorderedElementsAre(at("0000:05:01.0"), at(one.address)));
+    kernel_.remove_function(one.address);
+  }
 }
 
 TEST_F(RebindPlanTest, RefusesTheOtherAcceleratorOfAGroupUnlessAskedFor) {

@@ -200,7 +200,7 @@ TEST(RebindRelease, IsRefusedWithoutAServiceManager) {
 // Whatever else holds the device, the service is not stopped for nothing.
 TEST(RebindRelease, StopsNothingForAGroupThatSomebodyElseHolds) {
   for (const auto kind : {DeviceUser::Kind::process, DeviceUser::Kind::virtual_machine, DeviceUser::Kind::pod,
-                          DeviceUser::Kind::mount, DeviceUser::Kind::fabric}) {
+                          DeviceUser::Kind::attached, DeviceUser::Kind::fabric}) {
     Host host(1);
     host.probe.others["0000:01:00.0"] = {
         {.kind = kind, .name = "x", .pid = 9, .what = "/dev/nvidia0", .pod_uid = {}}};

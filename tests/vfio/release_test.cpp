@@ -88,8 +88,8 @@ TEST(MayRelease, IsForProcessesOfListedServicesAlone) {
   EXPECT_FALSE(may_release(in_a_pod, list, kGpu));
   for (const auto kind :
        {DeviceUser::Kind::console, DeviceUser::Kind::virtual_machine, DeviceUser::Kind::pod,
-        DeviceUser::Kind::mount, DeviceUser::Kind::network_link, DeviceUser::Kind::boot_display,
-        DeviceUser::Kind::framebuffer, DeviceUser::Kind::fabric, DeviceUser::Kind::resource_claim}) {
+        DeviceUser::Kind::attached, DeviceUser::Kind::boot_display, DeviceUser::Kind::framebuffer,
+        DeviceUser::Kind::fabric, DeviceUser::Kind::resource_claim}) {
     DeviceUser another_kind = process;
     another_kind.kind = kind;
     EXPECT_FALSE(may_release(another_kind, list, kGpu));

@@ -24,7 +24,7 @@ TEST(UseQuestions, NameEveryNodeBelowAFunctionAndTheNodeOfItsGroup) {
   kernel.add_driver({.name = "vfio-pci", .vfio = true});
   kernel.add_function(
       {.address = "0000:01:00.0", .group = 9, .driver = "vfio-pci", .driver_override = "vfio-pci"});
-  kernel.add_function({.address = "0000:02:00.0", .group = 10});
+  kernel.add_function({.address = "0000:02:00.0", .class_code = 0x0c0330, .group = 10});
   const std::string dir = "sys/devices/pci0000:00/0000:02:00.0";
   kernel.file(dir + "/drm/card1/dev", "226:1\n");
   kernel.file(dir + "/drm/card1/uevent", "MAJOR=226\nMINOR=1\nDEVNAME=dri/card1\nDEVTYPE=drm_minor\n");
@@ -36,6 +36,7 @@ TEST(UseQuestions, NameEveryNodeBelowAFunctionAndTheNodeOfItsGroup) {
   kernel.file(stick + "/dev", "8:33\n");
   kernel.file(stick + "/uevent", "DEVNAME=sdc1\n");
   kernel.link(stick + "/subsystem", "/sys/class/block");
+  kernel.file(stick + "/partition", "1\n");
   kernel.link(dir + "/usb3/3-1/3-1:1.0/host6/target6/6:0/block/sdb/subsystem",
               "../../../../../../../../../../../class/block");
   kernel.file(dir + "/broken/dev", "x\n");
@@ -50,6 +51,26 @@ TEST(UseQuestions, NameEveryNodeBelowAFunctionAndTheNodeOfItsGroup) {
   EXPECT_THAT(
       nodes(questions[1]),
       testing::UnorderedElementsAre("/dev/dri/card1 226:1", "/dev/sdb block 8:16", "/dev/sdc1 block 8:33"));
+  EXPECT_THAT(questions[0].attached, testing::IsEmpty());
+  EXPECT_THAT(questions[1].attached, testing::ElementsAre("disk /dev/sdb"));
+}
+
+// As `ip link set enp2s0 netns X` leaves a link's folder: empty. Without a link a driver has none at all.
+TEST(UseQuestions, NameNetworkAdaptersAtAUsbControllerAlone) {
+  for (const std::uint32_t class_code : {0x0c0330U, 0x020000U}) {
+    FakeKernel kernel;
+    kernel.add_function({.address = "0000:02:00.0", .class_code = class_code, .group = 10});
+    const std::string dir = "sys/devices/pci0000:00/0000:02:00.0/usb3/";
+    kernel.directory(dir + "3-1/3-1:1.0/net/enp2s0");
+    kernel.directory(dir + "3-2/3-2.4/3-2.4.2/3-2.4.2:1.0/net");
+    kernel.directory(dir + "3-3/3-3:1.0");
+    const auto attached = use_questions(kernel, scan(kernel).value(), {at("0000:02:00.0")}).at(0).attached;
+    if (class_code == 0x020000U)
+      EXPECT_THAT(attached, testing::IsEmpty());
+    else
+      EXPECT_THAT(attached,
+                  testing::UnorderedElementsAre("network adapter 3-1:1.0", "network adapter 3-2.4.2:1.0"));
+  }
 }
 
 TEST(UseQuestions, NameTheNodeOfAGroupWithoutAnIommu) {
@@ -99,28 +120,6 @@ TEST(UseQuestions, KnowANamespaceOfAnNvmeControllerForADisk) {
   EXPECT_THAT(
       nodes_of_disk_controller(kernel),
       testing::ElementsAre("/dev/nvme0 240:0", "/dev/nvme0n1 block 259:0", "/dev/nvme0n1p1 block 259:1"));
-}
-
-TEST(UseQuestions, FollowThePathToADiskThatHasSeveral) {
-  FakeKernel kernel;
-  kernel.add_function({.address = "0000:02:00.0", .group = 10});
-  kernel.file("sys/devices/pci0000:00/0000:02:00.0/nvme/nvme1/nvme0c1n2/size", "8\n");
-  const std::string subsystem = "sys/devices/virtual/nvme-subsystem/nvme-subsys0";
-  add_disk(kernel, add_disk(kernel, subsystem, "nvme0n2", "259:2"), "nvme0n2p1", "259:3");
-  EXPECT_THAT(nodes_of_disk_controller(kernel),
-              testing::ElementsAre("/dev/nvme0n2 block 259:2", "/dev/nvme0n2p1 block 259:3"));
-}
-
-TEST(UseQuestions, FollowWhatLiesOnADisk) {
-  FakeKernel kernel;
-  kernel.add_function({.address = "0000:02:00.0", .group = 10});
-  const std::string disk = add_disk(kernel, "sys/devices/pci0000:00/0000:02:00.0/host6/block", "sdb", "8:16");
-  const std::string volume = add_disk(kernel, "sys/devices/virtual/block", "dm-0", "253:0");
-  add_disk(kernel, "sys/devices/virtual/block", "dm-1", "253:1");
-  kernel.link(disk + "/holders/dm-0", "/" + volume);
-  kernel.link(volume + "/holders/dm-1", "/sys/devices/virtual/block/dm-1");
-  EXPECT_THAT(nodes_of_disk_controller(kernel),
-              testing::ElementsAre("/dev/sdb block 8:16", "/dev/dm-0 block 253:0", "/dev/dm-1 block 253:1"));
 }
 
 }  // namespace

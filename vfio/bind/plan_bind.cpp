@@ -163,9 +163,10 @@ void note_what_stays(const Inventory& inventory, const Unit& unit, const Acceler
       if (!shares_slot(*inventory.find(asked), function) || unit.functions.contains(address)) continue;
       if (!function.driver || on_vfio_driver(function) || rules.match(function)) continue;
       notes.push_back(
-          fmt::format("{} is in the slot of {} and stays: it is none of the card's audio, USB or "
-                      "USB-C functions; --with {} binds it too",
-                      describe(function), asked.text(), address.text()));
+          fmt::format("{} is in the slot of {} and stays: {}", describe(function), asked.text(),
+                      may_be_of_the_card(*inventory.find(asked), function)
+                          ? fmt::format("if it is of the card, --with {} binds it too", address.text())
+                          : "it is none of the card's audio, USB or USB-C functions"));
     }
   }
 }

@@ -97,7 +97,7 @@ struct RebindRequest {
   std::vector<PciAddress> accelerators;
   /// Accelerators that the user named: if one is gone, that is an error. Others may vanish without one.
   std::set<PciAddress> by_name = {};
-  std::set<PciAddress> with;  ///< foreign members that may change drivers too
+  std::set<PciAddress> with;  ///< Asked::with
   std::map<PciAddress, std::string>
       untouchable;  ///< accelerators that must stay, with the reason ("carries 2 vGPUs")
   std::map<PciAddress, std::string> named_at = {};  ///< Asked::named_at

@@ -18,6 +18,10 @@ constexpr const char* kBackOnTheBus =
     "may "
     "bring it back";
 
+constexpr const char* kForeign =
+    "another slot, or ACS and SR-IOV in the firmware, may give the card a group of its own; or unbind the "
+    "driver of each such device that the host can do without: a device without a driver is no obstacle";
+
 /// The findings of one unit, as they are made.
 class Judgement {
  public:
@@ -138,7 +142,13 @@ class Judgement {
       return add(RuleId::foreign_driver, function,
                  fmt::format("the group is blocked by the driver of bridge {}", describe(function)), "");
     }
-    strangers_.push_back(&function);
+    const bool of_card = std::ranges::any_of(unit_.accelerators, [&](const PciAddress& asked) {
+      return may_be_of_the_card(*inventory_.find(asked), function);
+    });
+    add(blocks_viability(function) ? RuleId::foreign_driver : RuleId::foreign_user, function,
+        fmt::format("{} shares the group and is not part of the card", describe(function)),
+        of_card ? fmt::format("if it is of the card, `--with {}` binds it too", function.address.text())
+                : kForeign);
   }
 
   void judge_place(const PciFunction& function, MemberRole role) {
@@ -255,7 +265,6 @@ class Judgement {
   }
 
   void judge_groups() {
-    add_strangers();
     add_others();
     const auto groups = groups_of(inventory_, unit_.functions);
     for (const std::uint32_t group : groups) {
@@ -265,25 +274,6 @@ class Judgement {
       if (const auto record = observed_.unreadable_records->find(group);
           record != observed_.unreadable_records->end())
         add(RuleId::record_unreadable, first(), record->second.message, record->second.hint);
-    }
-  }
-
-  /// One advice names all, since the group goes only with every one of them.
-  void add_strangers() {
-    std::vector<std::string> names;
-    std::vector<std::string> kinds;
-    for (const PciFunction* function : strangers_) {
-      names.push_back(function->address.text());
-      kinds.push_back(kind_of(*function));
-    }
-    for (const PciFunction* function : strangers_) {
-      const std::string with =
-          names.size() == 1 ? fmt::format("--with {} binds that device too", names.front())
-                            : fmt::format("`--with {}` binds these devices too ({}), and the host loses them",
-                                          fmt::join(names, " --with "), fmt::join(kinds, ", "));
-      add(blocks_viability(*function) ? RuleId::foreign_driver : RuleId::foreign_user, *function,
-          fmt::format("{} shares the group and is not part of the card", describe(*function)),
-          "another slot, or ACS and SR-IOV in the firmware, may give the card a group of its own; " + with);
     }
   }
 
@@ -385,7 +375,6 @@ class Judgement {
   const Observed& observed_;
   const Asked& asked_;
   std::vector<std::pair<const PciFunction*, MemberRole>> members_;
-  std::vector<const PciFunction*> strangers_;
   std::vector<const PciFunction*> others_;
   std::vector<Finding> found_;
 };

@@ -32,7 +32,7 @@ struct Observed {
 
 /// What the caller asks for.
 struct Asked {
-  std::set<PciAddress> with = {};   ///< foreign members that may change drivers too
+  std::set<PciAddress> with = {};   ///< members that are of the card, by the user's word
   std::set<PciAddress> sheds = {};  ///< accelerators that lose their virtual functions and vGPUs first
   bool all_shed = false;            ///< all of them do
   bool force = false;               ///< a screen does not count

@@ -26,12 +26,26 @@ bool shares_slot(const PciFunction& accelerator, const PciFunction& function) {
   return function.address.same_slot(accelerator.address);
 }
 
-bool is_companion(const PciFunction& accelerator, const PciFunction& function) {
-  if (!shares_slot(accelerator, function)) return false;
+namespace {
+
+// The functions that a card has beside its accelerator: audio, USB and UCSI.
+bool is_of_a_cards_class(const PciFunction& function) {
   const PciClass what = function.pci_class();
-  if (what != PciClass::audio && what != PciClass::usb && what != PciClass::serial_bus_other) return false;
+  return what == PciClass::audio || what == PciClass::usb || what == PciClass::serial_bus_other;
+}
+
+}  // namespace
+
+bool is_companion(const PciFunction& accelerator, const PciFunction& function) {
+  if (!shares_slot(accelerator, function) || !is_of_a_cards_class(function)) return false;
   return function.vendor == accelerator.vendor ||
          std::ranges::count(accelerator.consumers, function.address) > 0;
+}
+
+bool may_be_of_the_card(const PciFunction& accelerator, const PciFunction& function) {
+  if (!is_of_a_cards_class(function)) return false;
+  const bool own_slot = function.vendor == accelerator.vendor && function.address.function == 0;
+  return shares_slot(accelerator, function) || (own_slot && function.address != accelerator.address);
 }
 
 namespace {
@@ -51,7 +65,7 @@ Unit unit_around(const Inventory& inventory, const PciFunction& accelerator,
        entry != inventory.functions.end() && entry->first.same_slot(at); ++entry) {
     const PciFunction& function = entry->second;
     if (is_companion(accelerator, function) ||
-        (with.contains(entry->first) && shares_slot(accelerator, function)))
+        (with.contains(entry->first) && may_be_of_the_card(accelerator, function)))
       add_group_of(function);
   }
   return unit;
@@ -100,10 +114,12 @@ MemberRole role_in(const Inventory& inventory, const Unit& unit, const std::set<
                    const AcceleratorRules& rules, const PciFunction& function) {
   if (function.is_bridge()) return is_the_hosts(function) ? MemberRole::in_the_way : MemberRole::bridge;
   if (std::ranges::count(unit.accelerators, function.address) > 0) return MemberRole::accelerator;
-  const bool companion = std::ranges::any_of(
-      unit.accelerators, [&](const PciAddress& a) { return is_companion(*inventory.find(a), function); });
-  if (companion && !rules.match(function)) return MemberRole::companion;
-  if (with.contains(function.address)) return MemberRole::taken_along;
+  const auto any_has = [&](bool (*has)(const PciFunction&, const PciFunction&)) {
+    return std::ranges::any_of(unit.accelerators,
+                               [&](const PciAddress& a) { return has(*inventory.find(a), function); });
+  };
+  if (any_has(is_companion) && !rules.match(function)) return MemberRole::companion;
+  if (with.contains(function.address) && any_has(may_be_of_the_card)) return MemberRole::taken_along;
   return is_the_hosts(function) ? MemberRole::in_the_way : MemberRole::bystander;
 }
 

@@ -15,7 +15,7 @@ namespace ferry::vfio {
 enum class MemberRole {
   accelerator,  ///< of the request, also a virtual function: changes drivers
   companion,    ///< function of the accelerator's card, or linked to it: changes drivers
-  taken_along,  ///< foreign, named by --with: changes drivers
+  taken_along,  ///< of the card, as --with says: changes drivers
   bridge,       ///< PCI bridge or port without a blocking driver: left alone
   bystander,    ///< foreign, without a driver or with one that does not block: left alone
   in_the_way,   ///< any other member: the unit is refused
@@ -37,6 +37,10 @@ bool shares_slot(const PciFunction& accelerator, const PciFunction& function);
 /// to it as a consumer. Another vendor's network or storage function in the slot stays with the host.
 bool is_companion(const PciFunction& accelerator, const PciFunction& function);
 
+/// True for audio, USB or UCSI that --with may name as part of the accelerator's card: in its slot, of any
+/// vendor, or of its vendor in a slot of its own, behind a bridge of the card.
+bool may_be_of_the_card(const PciFunction& accelerator, const PciFunction& function);
+
 /// Functions that change drivers together or not at all.
 struct Unit {
   std::vector<PciAddress> accelerators;  ///< the accelerators of the request, in order of address
@@ -44,14 +48,15 @@ struct Unit {
 };
 
 /// The units around `accelerators`, which the inventory must have. A unit has the accelerator's group, and
-/// the groups of its companions and of functions of `with` in its slot. Units that share one are merged.
+/// the groups of its companions and of those of `with` in its slot that may be of the card. Units that share
+/// one are merged.
 std::vector<Unit> units_of(const Inventory& inventory, const std::vector<PciAddress>& accelerators,
                            const std::set<PciAddress>& with);
 
 std::vector<std::uint32_t> groups_of(const Inventory& inventory, const std::set<PciAddress>& functions);
 
-/// `function` with its role in `unit`, and its present driver before and after. `with` names foreign members
-/// that may change drivers too.
+/// `function` with its role in `unit`, and its present driver before and after. `with` names members that
+/// are of the card, if they may be (may_be_of_the_card()).
 Member member_of(const Inventory& inventory, const Unit& unit, const std::set<PciAddress>& with,
                  const AcceleratorRules& rules, const PciFunction& function);
 
