@@ -16,13 +16,6 @@ namespace {
 
 constexpr std::size_t kLongestTypeLabel = 30;  // so that the longest name has kLongestName bytes
 
-// FNV-1a with 32 bits.
-std::uint32_t hash_of(std::string_view text) {
-  std::uint32_t hash = 0x811c9dc5U;
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x01000193U;
-  return hash;
-}
-
 bool is_label_character(char c) {
   return is_lower(c) || is_digit(c) || c == '-';
 }
@@ -45,11 +38,7 @@ std::string type_label(std::string_view type_id) {
   std::string label = lower(bare.substr(0, kLongestTypeLabel - 9));
   std::ranges::replace_if(
       label, [](char c) { return !is_label_character(c); }, '-');
-  return fmt::format("{}-{:08x}", label, hash_of(bare));
-}
-
-bool continues_a_character(char c) {
-  return (static_cast<unsigned char>(c) & 0xC0U) == 0x80U;
+  return fmt::format("{}-{:08x}", label, stable_hash_32(bare));
 }
 
 /// The suffixes at the beginning of kSuffixes, after the empty one.
@@ -76,7 +65,7 @@ std::string pool_name(std::string_view node) {
   const std::string_view label = kDriver.substr(0, kDriver.find('.'));
   if (node.size() + 1 + label.size() <= kLongestPool) return fmt::format("{}/{}", node, label);
   const std::string_view cut = without_end(node.substr(0, kLongestPool - label.size() - 10));
-  return fmt::format("{}-{:08x}/{}", cut, hash_of(node), label);
+  return fmt::format("{}-{:08x}/{}", cut, stable_hash_32(node), label);
 }
 
 std::string slice_name_prefix(std::size_t index, std::string_view node) {
@@ -106,12 +95,7 @@ std::optional<std::uint32_t> type_number(std::string_view type_id) {
 }
 
 std::string attribute_text(std::string_view text) {
-  std::string out = visible_line(text);
-  if (out.size() <= kLongestText) return out;
-  std::size_t end = kLongestText;
-  while (end > 0 && continues_a_character(out[end])) --end;
-  out.resize(end);
-  return out;
+  return std::string(beginning_of(visible_line(text), kLongestText));
 }
 
 std::string taint_value(std::string_view text) {

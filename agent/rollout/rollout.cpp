@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "common/text/text.h"
 #include "policy/policy_export.h"
 
 namespace ferry::agent {
@@ -136,11 +137,7 @@ std::string configuration_id(const policy::Policy& policy) {
 }
 
 std::string configuration_id(std::string_view text) {
-  // FNV-1a tells configurations apart; a collision would help no attacker.
-  constexpr std::uint64_t kPrime = 0x100000001b3;
-  std::uint64_t hash = 0xcbf29ce484222325;
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * kPrime;
-  return fmt::format("{:016x}", hash);
+  return fmt::format("{:016x}", stable_hash_64(text));
 }
 
 std::string kata_configuration_id(const ConfigText& config) {

@@ -15,6 +15,7 @@
 #include <yaml-cpp/yaml.h>
 
 #include "common/text/text.h"
+#include "common/text/visible_text.h"
 
 namespace ferry {
 namespace {
@@ -24,27 +25,6 @@ constexpr std::size_t kMostValues = 50'000;  // aliases of aliases multiply with
 constexpr std::size_t kMostOpen = 1'000;     // brackets
 constexpr std::size_t kMostMarks = 100'000;  // characters that begin tokens
 constexpr std::size_t kLongestPlain = 64;    // longer than any null, boolean or number
-
-bool is_utf8(std::string_view text) {
-  for (std::size_t i = 0; i < text.size();) {
-    const auto byte = static_cast<unsigned char>(text[i]);
-    std::size_t length = 0;
-    if (byte < 0x80) {
-      length = 1;
-    } else if (byte >= 0xc2 && byte < 0xe0) {
-      length = 2;
-    } else if (byte >= 0xe0 && byte < 0xf0) {
-      length = 3;
-    } else if (byte >= 0xf0 && byte < 0xf5) {
-      length = 4;
-    }
-    if (length == 0 || i + length > text.size()) return false;
-    for (std::size_t k = 1; k < length; ++k)
-      if ((static_cast<unsigned char>(text[i + k]) & 0xc0U) != 0x80) return false;
-    i += length;
-  }
-  return true;
-}
 
 // Bounds yaml-cpp's memory. The library keeps tokens of some 100 bytes each before its first callback. They
 // are the tokens of a line, or of a whole outermost list in brackets, which may be a key. 300 KiB of "[" took

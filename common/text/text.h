@@ -56,6 +56,18 @@ constexpr bool is_alphanumeric(char c) {
 /// The text with its ASCII letters in lower case; all others stay.
 std::string lower(std::string_view text);
 
+/// A number for names and records: FNV-1a, the same in every process and version. It keeps no attacker out.
+constexpr std::uint32_t stable_hash_32(std::string_view text) {
+  std::uint32_t hash = 0x811c9dc5U;
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x01000193U;
+  return hash;
+}
+constexpr std::uint64_t stable_hash_64(std::string_view text) {
+  std::uint64_t hash = 0xcbf29ce484222325U;
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
+  return hash;
+}
+
 /// The words between separators, such as the NUL of /proc/PID/cmdline. A separator at the end begins no word;
 /// two in a row have an empty word between them.
 std::vector<std::string> words_between(std::string_view text, char separator);

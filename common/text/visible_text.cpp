@@ -113,6 +113,15 @@ std::size_t layout_or_colour_at(std::string_view text) {
 
 }  // namespace
 
+bool is_utf8(std::string_view text) {
+  while (!text.empty()) {
+    const std::size_t length = character_at(text);
+    if (length == 0) return false;
+    text.remove_prefix(length);
+  }
+  return true;
+}
+
 std::string visible_line(std::string_view text) {
   return escaped(text, [](std::string_view) { return std::size_t{0}; });
 }

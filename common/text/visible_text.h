@@ -9,6 +9,8 @@
 
 namespace ferry {
 
+bool is_utf8(std::string_view text);
+
 /// Escapes line breaks too, so that all is on one line.
 std::string visible_line(std::string_view text);
 

@@ -22,6 +22,7 @@
 #include "common/rpc/rpc_queue.h"
 #include "common/rpc/rpc_server.h"
 #include "common/rpc/socket_file.h"
+#include "common/text/text.h"
 #include "dra.pb.h"
 #include "dra/claims/claim_driver.h"
 #include "dra/names.h"
@@ -45,13 +46,6 @@ constexpr Clock::duration kPatience = std::chrono::seconds(1);
 /// The kubelet chooses the first one that it knows. ABI: "<last part of the package>.<service>".
 constexpr std::array kServices = {"v1.DRAPlugin", "v1beta1.DRAPlugin", "v1.DRAResourceHealth",
                                   "v1alpha1.DRAResourceHealth"};
-
-/// FNV-1a with 64 bits.
-std::uint64_t hash_of(std::string_view text) {
-  std::uint64_t hash = 0xcbf29ce484222325U;
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
-  return hash;
-}
 
 std::string registration_name(std::string_view tag) {
   return tag.empty() ? fmt::format("{}-reg.sock", kDriver) : fmt::format("{}-{}-reg.sock", kDriver, tag);
@@ -161,7 +155,7 @@ SocketNames socket_names(const std::filesystem::path& registry, std::string_view
   if (pod_uid.empty()) return {.plugin = "dra.sock", .registration = registration_name({})};
   std::string tag(pod_uid);
   if ((registry / registration_name(tag)).native().size() > kLongestSocketPath)
-    tag = fmt::format("{:016x}", hash_of(pod_uid));
+    tag = fmt::format("{:016x}", stable_hash_64(pod_uid));
   return {.plugin = fmt::format("dra-{}.sock", tag), .registration = registration_name(tag)};
 }
 

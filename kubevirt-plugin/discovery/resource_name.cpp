@@ -72,13 +72,6 @@ tl::unexpected<Error> refuse(std::string_view text, std::string_view why) {
   return fail(Errc::invalid_config, fmt::format("resource name '{}': {}", text, why));
 }
 
-// FNV-1a, only to distinguish long names.
-std::uint32_t checksum(std::string_view text) {
-  std::uint32_t hash = 2166136261U;
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619U;
-  return hash;
-}
-
 }  // namespace
 
 Result<ResourceName> ResourceName::parse(std::string_view text) {
@@ -151,7 +144,7 @@ std::string endpoint_name(const ResourceName& name, EnvPrefix prefix) {
     std::ranges::replace(own, '/', '+');  // which no name has
   std::string endpoint = fmt::format("{}-{}.sock", owner, own);
   if (endpoint.size() <= kLongestEndpoint) return endpoint;
-  const std::string end = fmt::format("-{:08x}.sock", checksum(name.text()));
+  const std::string end = fmt::format("-{:08x}.sock", stable_hash_32(name.text()));
   return endpoint.substr(0, kLongestEndpoint - end.size()) + end;
 }
 
