@@ -11,8 +11,8 @@
 #include "mdev/framework.h"
 #include "mdev/vgpu_inventory.h"
 #include "policy/policy_comparison.h"
+#include "vfio/bind/driver_modules.h"
 #include "vfio/judgement/unit_facts.h"
-#include "vfio/pci/driver_modules.h"
 
 namespace ferry::host {
 namespace {

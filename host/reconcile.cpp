@@ -7,7 +7,7 @@
 #include "common/exit_status.h"
 #include "host/usage/advertised_use_probe.h"
 #include "policy/policy_comparison.h"
-#include "vfio/pci/driver_modules.h"
+#include "vfio/bind/driver_modules.h"
 
 namespace ferry::host {
 namespace {

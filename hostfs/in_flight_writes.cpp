@@ -28,10 +28,6 @@ constexpr std::chrono::milliseconds kPollPeriod{20};
 constexpr std::size_t kSize = 8192;
 constexpr std::size_t kLongestValue = 1024;
 
-NumberedProcess ourselves(const HostFs& host) {
-  return {.pid = ::getpid(), .pid_namespace = own_pid_namespace(host).value_or("")};
-}
-
 // wait_for_acts() removes a file without a lock, also one that its process has opened and not yet locked.
 bool is_linked(const UniqueFd& file) {
   struct stat status {};
@@ -54,11 +50,6 @@ bool is_pid_namespace(std::string_view text) {
   text = text.substr(kBegin.size(), text.size() - kBegin.size() - 1);
   return !text.empty() && text.size() <= kLongestNumber &&
          text.find_first_not_of("0123456789") == std::string_view::npos;
-}
-
-// The first line, written before any act. is_done_by() overwrites the number in place.
-std::string head(const NumberedProcess& self) {
-  return fmt::format("{:>10} {}\n", self.pid, self.pid_namespace);
 }
 
 bool tells_of_nothing(std::string_view text) {
@@ -107,7 +98,7 @@ std::span<char> map(const UniqueFd& file) {
 }  // namespace
 
 void InFlightWrite::open(int how_to_lock) {
-  const NumberedProcess self = ourselves(host_);
+  const NumberedProcess self{.pid = ::getpid(), .pid_namespace = own_pid_namespace(host_).value_or("")};
   path_ = std::filesystem::path(kDirectory) / file_name_of(self);
   constexpr int kTries = 10;
   for (int i = 0; i < kTries; ++i) {
@@ -118,7 +109,8 @@ void InFlightWrite::open(int how_to_lock) {
     file_ = std::move(*file);
     text_ = map(file_);
     if (text_.empty()) return;
-    const std::string first = head(self);
+    // The first line, written before any act. is_done_by() overwrites the number in place.
+    const std::string first = fmt::format("{:>10} {}\n", self.pid, self.pid_namespace);
     std::ranges::copy(first, text_.begin());
     act_ = text_.subspan(first.size());
     return;

@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "vfio/pci/driver_modules.h"
+#include "vfio/bind/driver_modules.h"
 #include "vgpu-dm/plan/comparison.h"
 
 namespace ferry::policy {

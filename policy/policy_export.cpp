@@ -12,7 +12,7 @@
 #include "mdev/framework.h"
 #include "policy/policy_comparison.h"
 #include "policy/policy_yaml.h"
-#include "vfio/pci/driver_modules.h"
+#include "vfio/bind/driver_modules.h"
 #include "vgpu-dm/types/export.h"
 
 namespace ferry::policy {

@@ -8,7 +8,6 @@
 #include "common/text/text.h"
 #include "common/text/visible_text.h"
 #include "common/text/words.h"
-#include "vfio/bind/rebind_plan.h"
 
 namespace ferry::vfio {
 namespace {

@@ -19,6 +19,7 @@
 #include "common/pinned.h"
 #include "common/result.h"
 #include "hostfs/host_fs.h"
+#include "vfio/pci/inventory.h"
 
 namespace ferry::vfio {
 
@@ -38,6 +39,11 @@ struct UseQuestion {
   /// Disks and network adapters at the ports of a USB controller: "disk /dev/sdb". They count as in use.
   std::vector<std::string> attached = {};
 };
+
+/// The UseProbe questions before a change of `addresses`: every device node below each function, and its
+/// group's node. Nodes are found through the sysfs `dev` files, so they need no name.
+std::vector<UseQuestion> use_questions(const HostFs& host, const Inventory& inventory,
+                                       const std::vector<PciAddress>& addresses);
 
 /// A device user, or a part of the host that depends on the device.
 struct DeviceUser {

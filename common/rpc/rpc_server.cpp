@@ -45,11 +45,6 @@ struct Other : Pinned {
   grpc_metadata_array metadata{};
 };
 
-RpcAnswer too_large() {
-  return {.status = GRPC_STATUS_RESOURCE_EXHAUSTED,
-          .message = fmt::format("the request is larger than {} MiB", kLargestRequest >> 20)};
-}
-
 grpc_server* create_server() {
   std::string minimal = GRPC_ARG_MINIMAL_STACK;
   grpc_arg setting = integer_arg(minimal.data(), 1);
@@ -136,7 +131,9 @@ void RpcServer::expect(const Registered& method) {
         grpc_metadata_array_destroy(&incoming->metadata);
         grpc_metadata_array_init(&incoming->metadata);
         if (request != nullptr && grpc_byte_buffer_length(request.get()) > kLargestRequest)
-          return send_answer(incoming->call, too_large());
+          return send_answer(incoming->call, {.status = GRPC_STATUS_RESOURCE_EXHAUSTED,
+                                              .message = fmt::format("the request is larger than {} MiB",
+                                                                     kLargestRequest >> 20)});
         method.serve(incoming->call, std::move(request));
       }));
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "vfio/pci/driver_modules.h"
+#include "vfio/bind/driver_modules.h"
 
 #include <gmock/gmock.h>
 

@@ -99,15 +99,7 @@ VfioDriver VfioDriverTable::choose(std::string_view modalias) const {
   return {module, module == "vfio_pci" ? "vfio-pci" : module};
 }
 
-namespace {
-
-Error still_read(const StuckWrite& act) {
-  return {.code = Errc::stuck,
-          .message = "an earlier act has not returned from the kernel: " + act.act,
-          .hint = kLockedHint};
-}
-
-}  // namespace
+namespace {}  // namespace
 
 void read_overrides(const HostFs& host, HostWriter& reader, std::span<const PciAddress> functions,
                     Inventory& inventory, std::chrono::milliseconds deadline) {
@@ -121,7 +113,11 @@ void read_overrides(const HostFs& host, HostWriter& reader, std::span<const PciA
           std::ranges::find_if(*stuck, [&](const StuckWrite& act) { return concerns(act, address.text()); });
       if (hangs != stuck->end()) {
         function.override_unread = true;
-        if (is_read(*hangs) && !function.problem) function.problem = still_read(*hangs);
+        if (is_read(*hangs) && !function.problem)
+          function.problem =
+              Error{.code = Errc::stuck,
+                    .message = "an earlier act has not returned from the kernel: " + hangs->act,
+                    .hint = kLockedHint};
         continue;
       }
     }

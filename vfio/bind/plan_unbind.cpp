@@ -4,10 +4,10 @@
 
 #include <fmt/format.h>
 
+#include "vfio/bind/driver_modules.h"
 #include "vfio/bind/objections.h"
 #include "vfio/bind/rebind_plan.h"
 #include "vfio/judgement/judge.h"
-#include "vfio/pci/driver_modules.h"
 
 namespace ferry::vfio {
 namespace {

@@ -15,32 +15,12 @@
 #include "vfio/bind/fence.h"
 #include "vfio/bind/rebind_plan.h"
 #include "vfio/pci/inventory.h"
-#include "vfio/quiesce/release.h"
-#include "vfio/use_probe.h"
 
 namespace ferry::vfio {
 
 enum class Direction {
   to_vfio,  ///< bind: to the vfio driver that fits
   back,     ///< unbind: to the driver that each function had before
-};
-
-/// The means to change drivers. A caller of apply_rebinds() holds the node's lock (hostfs/locks.h).
-struct RebindContext {
-  HostFs* host = nullptr;
-  HostWriter* writer = nullptr;
-  UseProbe* probe = nullptr;
-  AcceleratorRules rules;
-  /// Reports progress before each write, from one thread at a time; may be empty.
-  std::function<void(const Step&)> on_step;
-  DriverLock* driver_lock = nullptr;  ///< nullptr: no driver of this host has a lock against unbinding
-  /// nullptr: no service is stopped, despite RebindRequest::release.
-  ServiceManager* service_manager = nullptr;
-  PersistenceSwitch* persistence = nullptr;  ///< nullptr: nvidia-persistenced gives up all GPUs or none
-  /// Called behind the fence of a bind: returns the devices that must stay, like RebindRequest::untouchable.
-  /// That list may be outdated by then, since no lock of Ferry keeps vGPUs from being created. Empty: only
-  /// that list counts.
-  std::function<Result<std::map<PciAddress, std::string>>(const Inventory&)> must_stay = {};
 };
 
 struct RebindPreview {

@@ -16,29 +16,13 @@
 #include "vfio/bind/undo_journal.h"
 #include "vfio/judgement/unit_members.h"
 #include "vfio/pci/inventory.h"
-#include "vfio/quiesce/release.h"
+#include "vfio/rebind_context.h"
 #include "vfio/use_probe.h"
 
 namespace ferry::vfio {
 
 /// Member::driver_after of a function whose earlier driver is not recorded, or cannot be loaded.
 inline constexpr const char* kKernelsChoice = "the kernel's choice";
-
-/// A single write, or an order to quiesce or resume. `value` is a module, an override ("" clears it) or a
-/// driver, depending on the kind.
-struct Step {
-  enum class Kind { quiesce, load_module, set_override, unbind, bind, probe, resume };
-  Kind kind = Kind::bind;
-  PciAddress address = {};  ///< the function; of load_module: the one whose driver was unloaded, if any
-  std::string value = {};
-  std::string why = {};
-  Releasable user = {};  ///< the service or module to quiesce or resume; unused for other kinds
-  /// The step in words: "unbind 0000:01:00.1 from snd_hda_intel".
-  std::string text() const;
-  bool of_a_device_user() const { return kind == Kind::quiesce || kind == Kind::resume; }
-  bool of_a_function() const { return kind != Kind::load_module && !of_a_device_user(); }
-  bool operator==(const Step&) const = default;
-};
 
 /// The step that sets a function's override; "" clears it.
 Step override_step(const PciFunction& function, const std::string& value, std::string why);
@@ -115,11 +99,6 @@ struct RebindRequest {
   /// driver that fits, and an override that names it.
   std::map<PciAddress, OnVfio> as_before = {};
 };
-
-/// The UseProbe questions before a change of `addresses`: every device node below each function, and its
-/// group's node. Nodes are found through the sysfs `dev` files, so they need no name.
-std::vector<UseQuestion> use_questions(const HostFs& host, const Inventory& inventory,
-                                       const std::vector<PciAddress>& addresses);
 
 /// Plans to bind `request.accelerators` to vfio. A function that another program bound to vfio is taken over
 /// as it is. A function that `journal` has gets the override back that a killed unbind removed. `stuck` names

@@ -6,10 +6,10 @@
 
 #include "hostfs/stuck_writes.h"
 #include "vfio/bind/driver_choice.h"
+#include "vfio/bind/driver_modules.h"
 #include "vfio/bind/fence.h"
 #include "vfio/bind/rebind_apply.h"
 #include "vfio/judgement/unit_members.h"
-#include "vfio/pci/driver_modules.h"
 #include "vfio/pci/kernel_options.h"
 #include "vfio/use_probe.h"
 

@@ -9,80 +9,10 @@
 #include "common/text/text.h"
 #include "hostfs/check_reading.h"
 #include "vfio/checks/passthrough_checks.h"
+#include "vfio/pci/iommu_state.h"
 
 namespace ferry::vfio::checks {
 namespace {
-
-constexpr const char* kTables = "sys/firmware/acpi/tables";
-constexpr const char* kUnits = "sys/class/iommu";
-constexpr const char* kGroups = "sys/kernel/iommu_groups";
-
-using Names = Result<std::vector<std::string>>;
-
-/// The processor's maker decides which words the advice uses for the IOMMU's switch.
-struct Processor {
-  enum class Maker { intel, amd, arm, other };
-  Maker maker = Maker::other;
-  bool virtual_machine = false;  ///< this host is a VM itself
-};
-
-// x86 names its maker as vendor_id, Arm as "CPU implementer". The first processor counts for all.
-Processor read_processor(const HostFs& host) {
-  Processor processor;
-  const auto text = read_text(host, "proc/cpuinfo", kListBytes);
-  if (!text) return processor;  // the advice then names all makers
-  std::string_view rest = *text;
-  while (!rest.empty()) {
-    std::string_view line = cut(rest, '\n');
-    if (line.empty()) break;
-    const auto key = words_of(cut(line, ':'));
-    const auto values = words_of(line);
-    if (key.empty() || values.empty()) continue;
-    if (key[0] == "vendor_id" && values[0] == "GenuineIntel") processor.maker = Processor::Maker::intel;
-    // Hygon's processors are AMD's design, IOMMU included.
-    if (key[0] == "vendor_id" && (values[0] == "AuthenticAMD" || values[0] == "HygonGenuine"))
-      processor.maker = Processor::Maker::amd;
-    if (key.size() > 1 && key[0] == "CPU" && key[1] == "implementer") processor.maker = Processor::Maker::arm;
-    if (key[0] == "flags" && std::ranges::find(values, "hypervisor") != values.end())
-      processor.virtual_machine = true;
-  }
-  return processor;
-}
-
-std::string firmware_switch(const Processor& processor) {
-  if (processor.virtual_machine) {
-    return "this host is a VM itself: its hypervisor has to give it an IOMMU (QEMU: -device intel-iommu, "
-           "amd-iommu or virtio-iommu-pci)";
-  }
-  switch (processor.maker) {
-    case Processor::Maker::intel:
-      return "switch VT-d (Intel VT for Directed I/O) on in the firmware setup and reboot";
-    case Processor::Maker::amd:
-      return "switch the IOMMU (AMD-Vi) on in the firmware setup, enabled rather than auto, and reboot";
-    case Processor::Maker::arm:
-      return "switch the SMMU on in the firmware setup and reboot";
-    case Processor::Maker::other:
-      break;
-  }
-  return "switch the IOMMU (Intel VT-d, AMD-Vi, Arm SMMU) on in the firmware setup and reboot";
-}
-
-std::vector<std::string> iommu_tables(const std::vector<std::string>& names) {
-  std::vector<std::string> out;
-  for (const char* table : {"DMAR", "IVRS", "IORT", "VIOT"})
-    if (std::ranges::find(names, table) != names.end()) out.emplace_back(table);
-  return out;
-}
-
-/// The kernel's facts about its IOMMUs, read once for all checks.
-struct IommuState {
-  Processor processor;
-  Names tables;
-  Names units;               // empty without the directory: a kernel without IOMMU drivers
-  Names groups;              // the same
-  bool device_tree = false;  // it describes the host, in place of ACPI's tables
-  bool active() const { return units && !units->empty() && groups && !groups->empty(); }
-};
 
 Check firmware_table_check(const IommuState& state) {
   Check check{"firmware-iommu-table", kHostSubject,
@@ -91,64 +21,17 @@ Check firmware_table_check(const IommuState& state) {
     return std::move(check).unreadable(state.tables.error());
   if (!state.tables) {
     return std::move(check).unknown(fmt::format(
-        "there is no /{}{}", kTables,
+        "there is no /{}{}", kIommuTables,
         state.device_tree ? ": this host is described by a device tree, and whether that names an IOMMU is "
                             "seen only by its being active"
                           : ""));
   }
   const auto tables = iommu_tables(*state.tables);
   if (!tables.empty())
-    return std::move(check).passed(fmt::format("/{} has {}", kTables, fmt::join(tables, ", ")));
-  const std::string found = fmt::format("/{} has none of DMAR, IVRS, IORT, VIOT", kTables);
+    return std::move(check).passed(fmt::format("/{} has {}", kIommuTables, fmt::join(tables, ", ")));
+  const std::string found = fmt::format("/{} has none of DMAR, IVRS, IORT, VIOT", kIommuTables);
   if (state.active()) return std::move(check).passed(found + "; an IOMMU is active all the same");
   return std::move(check).failed(found, firmware_switch(state.processor));
-}
-
-// The parameter that keeps the IOMMU off, or nullptr. Parameters count as the kernel parses them: the last
-// intel_iommu= wins, one "off" of the others is final.
-const KernelParameter* off_switch(const KernelCommandLine& line) {
-  if (const auto* off = line.listing("iommu", "off")) return off;
-  if (const auto* off = line.listing("amd_iommu", "off")) return off;
-  if (const auto* off = line.listing("acpi", "off")) return off;
-  if (const auto* last = line.last("intel_iommu"); last != nullptr && last->lists("off")) return last;
-  return nullptr;
-}
-
-// The advice for the most likely reason why no IOMMU is active.
-std::string cure_of_inactive(const IommuState& state, const Result<KernelCommandLine>& command_line) {
-  if (command_line) {
-    if (const auto* off = off_switch(*command_line))
-      return fmt::format("take {} out of the kernel's command line and reboot", shown(off->text));
-  }
-  if (state.device_tree) {
-    return "the device tree must name an SMMU for this PCI host (iommu-map), and the kernel have its driver: "
-           "a "
-           "firmware setup has no switch for it";
-  }
-  if (!state.tables) {
-    return firmware_switch(state.processor) + (state.processor.maker == Processor::Maker::other ||
-                                                       state.processor.maker == Processor::Maker::intel
-                                                   ? "; on Intel, boot with intel_iommu=on as well"
-                                                   : "");
-  }
-  const auto tables = iommu_tables(*state.tables);
-  if (tables.empty()) return firmware_switch(state.processor);
-  const auto has = [&](const char* table) { return std::ranges::find(tables, table) != tables.end(); };
-  if (has("DMAR")) {
-    if (!command_line || command_line->listing("intel_iommu", "on") == nullptr)
-      return "boot with intel_iommu=on: many kernels leave Intel's IOMMU off by default";
-    return "the kernel was asked to and did not: `dmesg` says why in its lines with DMAR; a firmware update "
-           "may mend the table";
-  }
-  if (has("IVRS")) {
-    return "the firmware announces it and the kernel did not take it: `dmesg` says why in its lines with "
-           "AMD-Vi (the kernel needs CONFIG_AMD_IOMMU)";
-  }
-  if (has("IORT")) {
-    return "IORT is there on boards without an SMMU too: switch the SMMU on in the firmware setup; the "
-           "kernel needs CONFIG_ARM_SMMU_V3";
-  }
-  return "the IOMMU is a virtual one: the kernel needs CONFIG_VIRTIO_IOMMU, and its module early";
 }
 
 // A note such as "; /proc/cmdline has intel_iommu=off iommu=pt"; empty: no parameter concerns the IOMMU.
@@ -170,8 +53,8 @@ Check iommu_check(const IommuState& state, const Result<KernelCommandLine>& comm
   if (!state.groups) return std::move(check).unreadable(state.groups.error());
   const std::size_t units = state.units->size();
   const std::size_t groups = state.groups->size();
-  std::string found = fmt::format("{} in /{}, {} in /{}", counted(units, "IOMMU"), kUnits,
-                                  counted(groups, "group"), kGroups) +
+  std::string found = fmt::format("{} in /{}, {} in /{}", counted(units, "IOMMU"), kIommuUnits,
+                                  counted(groups, "group"), kIommuGroups) +
                       command_line_note(command_line);
   if (units > 0 && groups > 0) return std::move(check).passed(std::move(found));
   if (groups > 0) {
@@ -179,7 +62,7 @@ Check iommu_check(const IommuState& state, const Result<KernelCommandLine>& comm
         std::move(found) + "; vfio makes such groups, without isolation, in its mode without an IOMMU",
         "look at /sys/kernel/iommu_groups/*/name: vfio-noiommu is no isolation");
   }
-  return std::move(check).failed(std::move(found), cure_of_inactive(state, command_line));
+  return std::move(check).failed(std::move(found), cure_of_inactive_iommu(state, command_line));
 }
 
 Check noiommu_check(const HostFs& host) {
@@ -285,19 +168,7 @@ Check acs_check(const Result<KernelCommandLine>& command_line) {
       "/proc/cmdline has {}: it sets ACS bits of ports, and the groups follow them", fmt::join(bits, " ")));
 }
 
-IommuState read_iommu_state(const HostFs& host) {
-  return {.processor = read_processor(host),
-          .tables = host.list(kTables),
-          .units = names_in(host, kUnits),
-          .groups = names_in(host, kGroups),
-          .device_tree = !host.exists(kTables) && host.exists("sys/firmware/devicetree/base")};
-}
-
 }  // namespace
-
-std::string cure_of_inactive_iommu(const HostFs& host) {
-  return cure_of_inactive(read_iommu_state(host), KernelCommandLine::read(host));
-}
 
 std::vector<Check> of_isolation(const HostFs& host, const Inventory& inventory, const AcceleratorRules& rules,
                                 const Result<KernelCommandLine>& command_line) {

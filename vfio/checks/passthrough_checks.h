@@ -31,8 +31,6 @@ namespace ferry::vfio::checks {
 /// Isolation of devices: firmware, IOMMU, interrupts, and settings that weaken them.
 std::vector<Check> of_isolation(const HostFs& host, const Inventory& inventory, const AcceleratorRules& rules,
                                 const Result<KernelCommandLine>& command_line);
-/// The advice for a host without an active IOMMU, from its processor, firmware tables and command line.
-std::string cure_of_inactive_iommu(const HostFs& host);
 /// Availability of vfio, and other programs that set drivers.
 std::vector<Check> of_vfio_setup(const HostFs& host, const Inventory& inventory,
                                  const std::vector<PciAddress>& accelerators,

@@ -7,9 +7,8 @@
 
 #include "common/text/text.h"
 #include "hostfs/check_reading.h"
-#include "vfio/bind/rebind_plan.h"
+#include "vfio/bind/driver_modules.h"
 #include "vfio/checks/passthrough_checks.h"
-#include "vfio/pci/driver_modules.h"
 #include "vfio/pci/kernel_options.h"
 
 namespace ferry::vfio::checks {

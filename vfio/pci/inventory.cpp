@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "hostfs/check_reading.h"
-#include "vfio/checks/passthrough_checks.h"
+#include "vfio/pci/iommu_state.h"
 
 namespace ferry::vfio {
 
@@ -86,7 +86,8 @@ void read_host_facts(const HostFs& host, Inventory& inventory) {
   if (auto drivers = host.list("sys/bus/pci/drivers")) inventory.drivers = {drivers->begin(), drivers->end()};
   inventory.unsafe_noiommu =
       host.read_attribute("sys/module/vfio/parameters/enable_unsafe_noiommu_mode").value_or("N") == "Y";
-  if (inventory.groups.empty()) inventory.iommu_cure = checks::cure_of_inactive_iommu(host);
+  if (inventory.groups.empty())
+    inventory.iommu_cure = cure_of_inactive_iommu(read_iommu_state(host), KernelCommandLine::read(host));
 }
 
 /// The error of a host without the folder of PCI functions: most often the root is a wrong folder.

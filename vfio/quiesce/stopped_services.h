@@ -13,8 +13,8 @@
 
 #include "common/result.h"
 #include "hostfs/host_fs.h"
-#include "vfio/bind/rebind_apply.h"
 #include "vfio/quiesce/release.h"
+#include "vfio/rebind_context.h"
 
 namespace ferry::vfio {
 

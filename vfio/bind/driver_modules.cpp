@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "vfio/pci/driver_modules.h"
+#include "vfio/bind/driver_modules.h"
 
 #include <algorithm>
 #include <fnmatch.h>
@@ -11,11 +11,6 @@
 
 namespace ferry::vfio {
 namespace {
-
-std::string modules_alias_of(const HostFs& host) {
-  return host.read_file(std::filesystem::path("lib/modules") / kernel_release(host) / "modules.alias")
-      .value_or("");
-}
 
 // A driver's name in a module's spelling.
 std::string module_named_as(std::string_view driver) {
@@ -123,13 +118,14 @@ std::string module_for(const PriorState& prior) {
 }
 
 void find_lost_modules(const HostFs& host, const Inventory& inventory, UndoJournal& journal) {
+  const auto file = std::filesystem::path("lib/modules") / kernel_release(host) / "modules.alias";
   std::optional<std::string> aliases;  // a big file, read once a driver is lost
   std::map<std::string, bool> nowhere;
   for (auto& [address, prior] : journal.members) {
     const PciFunction* function = inventory.find(address);
     if (function == nullptr || !prior.driver || inventory.drivers.contains(*prior.driver)) continue;
     if (!prior.module) {
-      if (!aliases) aliases = modules_alias_of(host);
+      if (!aliases) aliases = host.read_file(file).value_or("");
       const auto candidates = modules_for(function->modalias, *aliases);
       auto module = module_to_load(host, *prior.driver, candidates);
       if (!module.empty()) prior.module = std::move(module);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-
 #include "common/result.h"
+
 #include "common/text/words.h"
 
 namespace ferry {
