@@ -2,99 +2,96 @@
 #include "api/advertised_resources.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <utility>
 
 #include <nlohmann/json.hpp>
 
 #include "api/files.h"
+#include "common/generation.h"
 #include "common/text/json.h"
+#include "common/text/json_fields.h"
+
+namespace ferry::vfio {
+
+template <typename Io, SameAs<FatalErrorsOf> Value>
+void fields(Io& io, Value& errors) {
+  io("function", errors.function);
+  io("since", errors.since);
+  io.or_default("binding", errors.binding);
+}
+
+}  // namespace ferry::vfio
 
 namespace ferry::api {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 constexpr const char* kHint = "ferry plugin writes it: is it of the same version? A restart writes it anew";
 
-Json json_of(const AdvertisedDevice& device) {
-  return {{"id", device.id},
-          {"healthy", device.healthy},
-          {"reason", device.reason},
-          {"numa_node", or_null(device.numa_node)},
-          {"iommu_group", device.iommu_group},
-          {"allocated", device.allocated},
-          {"awaits_release", device.awaits_release},
-          {"held_with_group", device.held_with_group},
-          {"pod", or_null(device.pod)}};
+}  // namespace
+
+template <typename Io, SameAs<AdvertisedDevice> Value>
+void fields(Io& io, Value& device) {
+  io("id", device.id);
+  io.or_default("healthy", device.healthy);
+  io.or_default("reason", device.reason);
+  io.or_null("numa_node", device.numa_node);
+  io("iommu_group", device.iommu_group);
+  io("allocated", device.allocated);
+  io.or_default("awaits_release", device.awaits_release);
+  io.or_default("held_with_group", device.held_with_group);
+  io.or_null("pod", device.pod);
 }
 
-Json json_of(const AdvertisedResource& resource, const std::vector<AdvertisedDevice>& all) {
-  auto devices = Json::array();
-  for (const AdvertisedDevice& device : all)
-    if (device.resource == resource.name) devices.push_back(json_of(device));
-  Json out = {{"name", resource.name},
-              {"env", resource.env},
-              {"registered", resource.registered},
-              {"devices", std::move(devices)}};
-  if (!resource.places) return out;
-  auto& places = out["places"] = Json::array();
-  for (const AdvertisedPlace& place : *resource.places)
-    places.push_back({{"id", place.id}, {"healthy", place.healthy}, {"reason", place.reason}});
-  return out;
+template <typename Io, SameAs<AdvertisedPlace> Value>
+void fields(Io& io, Value& place) {
+  io("id", place.id);
+  io.or_default("healthy", place.healthy);
+  io.or_default("reason", place.reason);
 }
 
-AdvertisedDevice read_device(const JsonObject& device) {
-  return {.resource = {},
-          .id = device.text("id"),
-          .iommu_group = device.number<std::uint32_t>("iommu_group"),
-          .numa_node = device.number_or_none<int>("numa_node"),
-          .allocated = device.flag("allocated"),
-          .healthy = device.flag_or("healthy", true),
-          .reason = device.text_or_none("reason"),
-          .awaits_release = device.flag_or("awaits_release", false),
-          .held_with_group = device.flag_or("held_with_group", false),
-          .pod = device.text_or_none("pod")};
+template <typename Io, SameAs<NotAdvertised> Value>
+void fields(Io& io, Value& device) {
+  io("id", device.id);
+  io.or_default("reason", device.reason);
 }
 
-AdvertisedPlace read_place(const JsonObject& place) {
-  return {.id = place.text("id"),
-          .healthy = place.flag_or("healthy", true),
-          .reason = place.text_or_none("reason")};
+namespace {
+
+/// A resource with its devices, as the file has it.
+struct Listed {
+  AdvertisedResource resource = {};
+  std::vector<AdvertisedDevice> devices = {};
+};
+
+template <typename Io, SameAs<Listed> Value>
+void fields(Io& io, Value& listed) {
+  io("name", listed.resource.name);
+  io.or_default("env", listed.resource.env);
+  io.or_default("registered", listed.resource.registered);
+  io("devices", listed.devices);
+  if (Io::kReads || listed.resource.places) io.or_null("places", listed.resource.places);
 }
 
-NotAdvertised read_not_advertised(const JsonObject& device) {
-  return {.id = device.text("id"), .reason = device.text_or_none("reason")};
-}
+struct File {
+  AdvertisedResources advertised = {};  ///< without its devices and resources
+  std::vector<Listed> resources = {};
+};
 
-FatalErrorsOf read_fatal_errors(const JsonObject& errors) {
-  return {.function = errors.text("function"),
-          .since = errors.number<std::uint64_t>("since"),
-          .binding = errors.number_or_none<std::uint64_t>("binding").value_or(0)};
-}
-
-AdvertisedResources read_whole(const JsonObject& file) {
-  file.expect_version(kAdvertisedVersion);
-  AdvertisedResources out{.generation = file.generation_or_none("generation").value_or(0),
-                          .pid = file.number_or_none<int>("pid").value_or(0),
-                          .state_generation = file.generation_or_none("state_generation").value_or(0)};
-  out.resources = file.list("resources", [&out](const JsonObject& resource) {
-    AdvertisedResource read{.name = resource.text("name"),
-                            .env = resource.text_or_none("env"),
-                            .registered = resource.flag_or("registered", true),
-                            .places = resource.list_or_none("places", read_place)};
-    for (AdvertisedDevice& device : resource.list("devices", read_device)) {
-      device.resource = read.name;
-      out.devices.push_back(std::move(device));
-    }
-    return read;
-  });
-  out.not_advertised =
-      file.list_or_none("not_advertised", read_not_advertised).value_or(std::vector<NotAdvertised>());
-  out.fatal_errors =
-      file.list_or_none("fatal_errors", read_fatal_errors).value_or(std::vector<FatalErrorsOf>());
-  out.standby = file.text_or_none("standby");
-  return out;
+template <typename Io, SameAs<File> Value>
+void fields(Io& io, Value& file) {
+  io.version(kAdvertisedVersion);
+  io.or_default("generation", file.advertised.generation);
+  io.check("generation", file.advertised.generation <= kLastGeneration, kGenerationFault);
+  io.or_default("pid", file.advertised.pid);
+  io.or_default("state_generation", file.advertised.state_generation);
+  io.check("state_generation", file.advertised.state_generation <= kLastGeneration, kGenerationFault);
+  io("resources", file.resources);
+  io.or_default("not_advertised", file.advertised.not_advertised);
+  io.or_null("standby", file.advertised.standby);
+  if (Io::kReads || !file.advertised.fatal_errors.empty())
+    io.or_default("fatal_errors", file.advertised.fatal_errors);
 }
 
 /// The entries of a list. Empty: it is no list.
@@ -127,26 +124,32 @@ const AdvertisedResource* AdvertisedResources::resource(std::string_view name) c
 }
 
 std::string advertised_resources_text(const AdvertisedResources& advertised) {
-  auto resources = Json::array();
-  for (const AdvertisedResource& resource : advertised.resources)
-    resources.push_back(json_of(resource, advertised.devices));
-  auto left_out = Json::array();
-  for (const NotAdvertised& device : advertised.not_advertised)
-    left_out.push_back({{"id", device.id}, {"reason", device.reason}});
-  Json file = {{"version", kAdvertisedVersion},
-               {"generation", advertised.generation},
-               {"pid", advertised.pid},
-               {"state_generation", advertised.state_generation},
-               {"resources", std::move(resources)},
-               {"not_advertised", std::move(left_out)},
-               {"standby", or_null(advertised.standby)}};
-  for (const auto& [function, since, binding] : advertised.fatal_errors)
-    file["fatal_errors"].push_back({{"function", function}, {"since", since}, {"binding", binding}});
-  return json_text(file);
+  File file{.advertised = {.generation = advertised.generation,
+                           .pid = advertised.pid,
+                           .state_generation = advertised.state_generation,
+                           .not_advertised = advertised.not_advertised,
+                           .fatal_errors = advertised.fatal_errors,
+                           .standby = advertised.standby}};
+  for (const AdvertisedResource& resource : advertised.resources) {
+    Listed& listed = file.resources.emplace_back(Listed{.resource = resource});
+    std::ranges::copy_if(advertised.devices, std::back_inserter(listed.devices),
+                         [&](const AdvertisedDevice& device) { return device.resource == resource.name; });
+  }
+  return json_text(written_fields(file));
 }
 
 Result<AdvertisedResources> read_advertised_resources(std::string_view text) {
-  return read_json(text, kAdvertisedFile, kHint, read_whole);
+  auto file = read_json(text, kAdvertisedFile, kHint, read_fields<File>);
+  if (!file) return fail(std::move(file).error());
+  AdvertisedResources out = std::move(file->advertised);
+  for (auto& [resource, devices] : file->resources) {
+    for (AdvertisedDevice& device : devices) {
+      device.resource = resource.name;
+      out.devices.push_back(std::move(device));
+    }
+    out.resources.push_back(std::move(resource));
+  }
+  return out;
 }
 
 Result<AdvertisedResources> read_allocations(std::string_view text) {
@@ -168,7 +171,7 @@ Result<AdvertisedResources> read_allocations(std::string_view text) {
   }
   for (const nlohmann::json& errors : entries(*file, "fatal_errors")) {
     std::string fault;
-    auto read = read_fatal_errors(JsonObject(errors, fault));
+    auto read = read_fields<FatalErrorsOf>(JsonObject(errors, fault));
     if (fault.empty()) out.fatal_errors.push_back(std::move(read));
   }
   return out;

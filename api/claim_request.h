@@ -31,6 +31,7 @@
 #include <vector>
 
 #include "common/result.h"
+#include "common/text/words.h"
 #include "vfio/pci/pci_address.h"
 
 namespace ferry::api {
@@ -39,6 +40,11 @@ inline constexpr std::size_t kLongestClaimMessage = std::size_t{64} * 1024;
 inline constexpr int kClaimRequestVersion = 2;
 
 enum class ClaimAction { prepare, unprepare };
+inline constexpr Words<ClaimAction, 2> kClaimActions = {
+    {{"prepare", ClaimAction::prepare}, {"unprepare", ClaimAction::unprepare}}};
+constexpr const auto& words_of(ClaimAction /*action*/) {
+  return kClaimActions;
+}
 
 struct RequestedDevice {
   vfio::PciAddress gpu;   ///< of a whole device: the first GPU of its IOMMU group

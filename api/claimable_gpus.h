@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "common/result.h"
+#include "common/text/words.h"
 #include "vfio/pci/pci_address.h"
 
 namespace ferry::api {
@@ -31,6 +32,12 @@ enum class VgpuFramework {
   mdev,         ///< a VM gets a mediated device, which has a UUID
   vendor_vfio,  ///< a VM gets a virtual function
 };
+inline constexpr Words<VgpuFramework, 3> kVgpuFrameworks = {{{"none", VgpuFramework::none},
+                                                             {"mdev", VgpuFramework::mdev},
+                                                             {"vendor_vfio", VgpuFramework::vendor_vfio}}};
+constexpr const auto& words_of(VgpuFramework /*framework*/) {
+  return kVgpuFrameworks;
+}
 
 /// A vGPU type of a GPU without vGPUs. A GPU with vGPUs lists fewer types, so the caller remembers them.
 struct VgpuType {
@@ -50,6 +57,11 @@ enum class GpuHealth {
   ready,
   unhealthy,  ///< no new claim gets a device of it
 };
+inline constexpr Words<GpuHealth, 2> kGpuHealths = {
+    {{"ready", GpuHealth::ready}, {"unhealthy", GpuHealth::unhealthy}}};
+constexpr const auto& words_of(GpuHealth /*health*/) {
+  return kGpuHealths;
+}
 
 /// A GPU whose policy is `allocation: dra`, or that has claims still.
 struct ClaimableGpu {

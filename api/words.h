@@ -5,6 +5,8 @@
 #include <optional>
 #include <string_view>
 
+#include "common/text/words.h"
+
 namespace ferry::api {
 
 /// The use that a GPU is made ready for.
@@ -13,9 +15,18 @@ enum class Mode {
   passthrough,  ///< whole, on a vfio driver
   vgpu,         ///< on its own driver, divided
 };
-std::string_view text(Mode mode);
+inline constexpr Words<Mode, 3> kModes = {
+    {{"host", Mode::host}, {"passthrough", Mode::passthrough}, {"vgpu", Mode::vgpu}}};
+constexpr const auto& words_of(Mode /*mode*/) {
+  return kModes;
+}
+constexpr std::string_view text(Mode mode) {
+  return word_for(words_of(mode), mode);
+}
 /// Absent for another word; so below.
-std::optional<Mode> parse_mode(std::string_view word);
+constexpr std::optional<Mode> parse_mode(std::string_view word) {
+  return value_for(words_of(Mode()), word);
+}
 
 enum class NodePhase {
   idle,  ///< there is no desired.json, and nothing is changed
@@ -24,8 +35,20 @@ enum class NodePhase {
   blocked,   ///< a device is in use or cannot be bound whole; the rest is as desired
   failed,    ///< a change was attempted and did not succeed, or the desired state cannot be read
 };
-std::string_view text(NodePhase phase);
-std::optional<NodePhase> parse_node_phase(std::string_view word);
+inline constexpr Words<NodePhase, 5> kNodePhases = {{{"idle", NodePhase::idle},
+                                                     {"ready", NodePhase::ready},
+                                                     {"applying", NodePhase::applying},
+                                                     {"blocked", NodePhase::blocked},
+                                                     {"failed", NodePhase::failed}}};
+constexpr const auto& words_of(NodePhase /*phase*/) {
+  return kNodePhases;
+}
+constexpr std::string_view text(NodePhase phase) {
+  return word_for(words_of(phase), phase);
+}
+constexpr std::optional<NodePhase> parse_node_phase(std::string_view word) {
+  return value_for(words_of(NodePhase()), word);
+}
 
 /// The state of one accelerator in relation to its desired mode.
 enum class GpuState {
@@ -35,16 +58,36 @@ enum class GpuState {
   pending,    ///< about to be changed
   unmanaged,  ///< the policy does not cover it
 };
-std::string_view text(GpuState state);
-std::optional<GpuState> parse_gpu_state(std::string_view word);
+inline constexpr Words<GpuState, 5> kGpuStates = {{{"ready", GpuState::ready},
+                                                   {"blocked", GpuState::blocked},
+                                                   {"failed", GpuState::failed},
+                                                   {"pending", GpuState::pending},
+                                                   {"unmanaged", GpuState::unmanaged}}};
+constexpr const auto& words_of(GpuState /*state*/) {
+  return kGpuStates;
+}
+constexpr std::string_view text(GpuState state) {
+  return word_for(words_of(state), state);
+}
+constexpr std::optional<GpuState> parse_gpu_state(std::string_view word) {
+  return value_for(words_of(GpuState()), word);
+}
 
 /// The program that gives the devices of a GPU to pods and VMs.
 enum class Allocation {
   device_plugin,  ///< `ferry plugin`, by resources of the node
   dra,            ///< `ferry dra`, by ResourceClaims
 };
-/// "device-plugin", "dra"
-std::string_view text(Allocation allocation);
-std::optional<Allocation> parse_allocation(std::string_view word);
+inline constexpr Words<Allocation, 2> kAllocations = {
+    {{"device-plugin", Allocation::device_plugin}, {"dra", Allocation::dra}}};
+constexpr const auto& words_of(Allocation /*allocation*/) {
+  return kAllocations;
+}
+constexpr std::string_view text(Allocation allocation) {
+  return word_for(words_of(allocation), allocation);
+}
+constexpr std::optional<Allocation> parse_allocation(std::string_view word) {
+  return value_for(words_of(Allocation()), word);
+}
 
 }  // namespace ferry::api

@@ -2,176 +2,113 @@
 #include "dra/checkpoint.h"
 
 #include <algorithm>
-#include <array>
 #include <set>
 #include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "api/claim_fields.h"
 #include "api/files.h"
 #include "common/text/json.h"
+#include "common/text/json_fields.h"
 #include "common/text/text.h"
 
 namespace ferry::dra {
 namespace {
 
-using Json = nlohmann::ordered_json;
+struct CounterEntry {
+  std::string name = {};
+  std::uint64_t value = 0;
+};
 
-constexpr std::array<std::pair<std::string_view, CheckpointPhase>, 3> kPhases = {
-    {{"preparing", CheckpointPhase::preparing},
-     {"prepared", CheckpointPhase::prepared},
-     {"unpreparing", CheckpointPhase::unpreparing}}};
-
-// Writing.
-
-template <typename Values, typename Write>
-Json list_of(const Values& values, Write write) {
-  Json out = Json::array();
-  for (const auto& value : values) out.push_back(write(value));
-  return out;
+template <typename Io, SameAs<CounterEntry> Value>
+void fields(Io& io, Value& counter) {
+  io("name", counter.name);
+  io("value", counter.value);
 }
 
-Json json_of(const Counters& counters) {
-  return list_of(counters, [](const auto& counter) {
-    return Json{{"name", counter.first}, {"value", counter.second}};
-  });
+/// {"name": "size-6144"}
+struct GroupEntry {
+  std::string name = {};
+};
+
+template <typename Io, SameAs<GroupEntry> Value>
+void fields(Io& io, Value& group) {
+  io("name", group.name);
 }
 
-Json json_of(const Attributes& attributes) {
-  return list_of(attributes, [](const auto& attribute) {
-    const auto& [name, value] = attribute;
-    if (const auto* const number = std::get_if<std::int64_t>(&value))
-      return Json{{"name", name}, {"int", *number}};
-    return Json{{"name", name}, {"string", std::get<std::string>(value)}};
-  });
+}  // namespace
+
+template <typename Io, SameAs<CounterConsumption> Value>
+void fields(Io& io, Value& consumption) {
+  io("name", consumption.set);
+  io.check("name", !consumption.set.empty(), "expected the name of a counter set");
+  std::vector<GroupEntry> groups;
+  for (const std::string& group : consumption.compatibility_groups) groups.push_back({group});
+  io("compatibility_groups", groups);
+  if constexpr (Io::kReads)
+    for (GroupEntry& group : groups) consumption.compatibility_groups.push_back(std::move(group.name));
+  named_entries<CounterEntry>(io, "counters", consumption.counters);
 }
 
-Json json_of(const CounterConsumption& consumption) {
-  const auto named = [](const std::string& group) { return Json{{"name", group}}; };
-  return {{"name", consumption.set},
-          {"compatibility_groups", list_of(consumption.compatibility_groups, named)},
-          {"counters", json_of(consumption.counters)}};
+template <typename Io, SameAs<Device> Value>
+void fields(Io& io, Value& device) {
+  io("name", device.name);
+  named_entries<api::AttributeEntry>(io, "attributes", device.attributes);
+  named_entries<CounterEntry>(io, "capacity", device.capacity);
+  io("consumes", device.consumes);
 }
 
-Json json_of(const ClaimDevice& device) {
-  const auto consumption = [](const CounterConsumption& one) { return json_of(one); };
-  const CounterSet& set = device.counters;
-  return {{"request", device.request},
-          {"pool", device.pool},
-          {"gpu", device.gpu.text()},
-          {"type", or_null(device.type)},
-          {"placement", or_null(device.placement)},
-          {"id", or_null(device.id)},
-          {"device",
-           {{"name", device.device.name},
-            {"attributes", json_of(device.device.attributes)},
-            {"capacity", json_of(device.device.capacity)},
-            {"consumes", list_of(device.device.consumes, consumption)}}},
-          {"counter_set",
-           set.name.empty() ? Json() : Json{{"name", set.name}, {"counters", json_of(set.counters)}}}};
+template <typename Io, SameAs<CounterSet> Value>
+void fields(Io& io, Value& set) {
+  io("name", set.name);
+  io.check("name", !set.name.empty(), "expected the name of a counter set");
+  named_entries<CounterEntry>(io, "counters", set.counters);
 }
 
-Json json_of(const CheckpointClaim& claim) {
-  return {{"uid", claim.uid},
-          {"namespace", claim.space},
-          {"name", claim.name},
-          {"pod_claim", or_null(claim.pod_claim)},
-          {"phase", text(claim.phase)},
-          {"devices", list_of(claim.devices, [](const ClaimDevice& device) { return json_of(device); })}};
+template <typename Io, SameAs<ClaimDevice> Value>
+void fields(Io& io, Value& device) {
+  io("request", device.request);
+  io("pool", device.pool);
+  io("gpu", device.gpu);
+  io.or_null("type", device.type);
+  io.or_null("placement", device.placement);
+  io.or_null("id", device.id);
+  io("device", device.device);
+  auto counters = device.counters.name.empty() ? std::nullopt : std::optional<CounterSet>(device.counters);
+  io.or_null("counter_set", counters);
+  if constexpr (Io::kReads) device.counters = counters.value_or(CounterSet());
+  for (const CounterConsumption& consumption : device.device.consumes)
+    io.check("counter_set", consumption.set == device.counters.name,
+             fmt::format("expected {}, from which the device consumes", consumption.set));
 }
 
-// Reading.
-
-/// The first fault is kept by the document, and the address is then of no use.
-vfio::PciAddress parse_address(const JsonObject& object, const char* key, const std::string& address) {
-  auto parsed = vfio::PciAddress::parse(address);
-  if (!parsed) object.blame(key, parsed.error().message);
-  return parsed.value_or(vfio::PciAddress{});
+template <typename Io, SameAs<CheckpointClaim> Value>
+void fields(Io& io, Value& claim) {
+  io("uid", claim.uid);
+  io("namespace", claim.space);
+  io("name", claim.name);
+  io.or_null("pod_claim", claim.pod_claim);
+  io("phase", claim.phase);
+  io("devices", claim.devices);
 }
 
-Counters read_counters(const JsonObject& object, const char* key) {
-  const auto read = [](const JsonObject& counter) {
-    return std::pair(counter.text("name"), counter.number<std::uint64_t>("value"));
-  };
-  Counters out;
-  for (const auto& [name, value] : object.list(key, read)) out[name] = value;
-  return out;
+template <typename Io, SameAs<Checkpoint> Value>
+void fields(Io& io, Value& checkpoint) {
+  io.version(api::kClaimsVersion);
+  io("boot_id", checkpoint.boot_id);
+  io("claims", checkpoint.claims);
 }
 
-std::pair<std::string, Attribute> read_attribute(const JsonObject& attribute) {
-  std::string name = attribute.text("name");
-  if (const auto number = attribute.number_or_none<std::int64_t>("int"))
-    return {std::move(name), Attribute(*number)};
-  return {std::move(name), Attribute(attribute.text("string"))};
-}
+namespace {
 
-std::string read_set_name(const JsonObject& set) {
-  std::string name = set.text("name");
-  if (name.empty()) set.blame("name", "expected the name of a counter set");
-  return name;
-}
-
-CounterConsumption read_consumption(const JsonObject& consumption) {
-  return {.set = read_set_name(consumption),
-          .counters = read_counters(consumption, "counters"),
-          .compatibility_groups = consumption.list(
-              "compatibility_groups", [](const JsonObject& group) { return group.text("name"); })};
-}
-
-Device read_device(const JsonObject& device) {
-  Device out{.name = device.text("name")};
-  for (auto& [name, value] : device.list("attributes", read_attribute))
-    out.attributes.insert_or_assign(name, std::move(value));
-  out.capacity = read_counters(device, "capacity");
-  out.consumes = device.list("consumes", read_consumption);
-  return out;
-}
-
-CounterSet read_counter_set(const JsonObject& set) {
-  return {.name = read_set_name(set), .counters = read_counters(set, "counters")};
-}
-
-ClaimDevice read_claim_device(const JsonObject& device) {
-  ClaimDevice out{.request = device.text("request"),
-                  .pool = device.text("pool"),
-                  .gpu = parse_address(device, "gpu", device.text("gpu")),
-                  .type = device.text_or_none("type"),
-                  .placement = device.number_or_none<std::uint32_t>("placement"),
-                  .device = {.name = {}}};
-  // Builds before 0.1.0 have the other keys.
-  for (const char* key : {"id", "function", "mdev_uuid"})
-    if (out.id.empty()) out.id = device.text_or_none(key);
-  if (auto published = device.object_or_none("device", read_device))
-    out.device = std::move(*published);
-  else
-    device.blame("device", "expected an object");
-  out.counters = device.object_or_none("counter_set", read_counter_set).value_or(CounterSet());
-  for (const CounterConsumption& consumption : out.device.consumes)
-    if (consumption.set != out.counters.name)
-      device.blame("counter_set",
-                   fmt::format("expected {}, from which the device consumes", consumption.set));
-  return out;
-}
-
-CheckpointClaim read_claim(const JsonObject& claim) {
-  return {.uid = claim.text("uid"),
-          .space = claim.text("namespace"),
-          .name = claim.text("name"),
-          .pod_claim = claim.text_or_none("pod_claim"),
-          .phase = claim.word("phase", parse_checkpoint_phase, CheckpointPhase::preparing),
-          .devices = claim.list("devices", read_claim_device)};
-}
-
-Checkpoint read_whole(const JsonObject& file) {
-  file.expect_version(api::kClaimsVersion);
-  Checkpoint out{.boot_id = file.text("boot_id")};
+Checkpoint read_file(const JsonObject& file) {
+  auto out = read_fields<Checkpoint>(file);
   std::set<std::string> uids;
-  out.claims = file.list("claims", [&uids](const JsonObject& claim) {
-    CheckpointClaim read = read_claim(claim);
-    if (!uids.insert(read.uid).second) claim.blame("uid", "another claim has it");
-    return read;
-  });
+  for (std::size_t i = 0; i < out.claims.size(); ++i)
+    if (!uids.insert(out.claims[i].uid).second)
+      file.blame(fmt::format("claims[{}].uid", i), "another claim has it");
   std::ranges::sort(out.claims, {}, &CheckpointClaim::uid);
   return out;
 }
@@ -205,31 +142,18 @@ const CheckpointClaim* user_of(const Checkpoint& checkpoint, const std::string& 
 
 }  // namespace
 
-std::string_view text(CheckpointPhase phase) {
-  return std::ranges::find(kPhases, phase, &std::pair<std::string_view, CheckpointPhase>::second)->first;
-}
-
-std::optional<CheckpointPhase> parse_checkpoint_phase(std::string_view word) {
-  const auto* const found =
-      std::ranges::find(kPhases, word, &std::pair<std::string_view, CheckpointPhase>::first);
-  return found == kPhases.end() ? std::nullopt : std::optional(found->second);
-}
-
 const CheckpointClaim* Checkpoint::find(std::string_view uid) const {
   return find_record(claims, uid);
 }
 
 std::string checkpoint_text(const Checkpoint& checkpoint) {
-  const Json file = {
-      {"version", api::kClaimsVersion},
-      {"boot_id", checkpoint.boot_id},
-      {"claims", list_of(checkpoint.claims, [](const CheckpointClaim& claim) { return json_of(claim); })}};
   // A claim of a GPU with mixed sizes takes 7 KB with indents, so those of a large node would be too large.
-  return file.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  return written_fields(checkpoint).dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) +
+         "\n";
 }
 
 Result<Checkpoint> read_checkpoint(std::string_view text) {
-  return read_json(text, api::kCheckpointFile, kCheckpointHint, read_whole);
+  return read_json(text, api::kCheckpointFile, kCheckpointHint, read_file);
 }
 
 Checkpoint for_boot(Checkpoint checkpoint, std::string_view boot_id) {

@@ -31,6 +31,7 @@
 
 #include "api/claim_request.h"
 #include "common/result.h"
+#include "common/text/words.h"
 #include "dra/slices/node_model.h"
 #include "dra/slices/resource_slice.h"
 #include "vfio/pci/pci_address.h"
@@ -42,9 +43,16 @@ inline constexpr const char* kCheckpointHint =
     "`ferry dra` writes it: is it of the same version? If no VM of this node has a GPU by a claim, remove it";
 
 enum class CheckpointPhase { preparing, prepared, unpreparing };
-std::string_view text(CheckpointPhase phase);
-/// Absent: another word.
-std::optional<CheckpointPhase> parse_checkpoint_phase(std::string_view word);
+inline constexpr Words<CheckpointPhase, 3> kCheckpointPhases = {
+    {{"preparing", CheckpointPhase::preparing},
+     {"prepared", CheckpointPhase::prepared},
+     {"unpreparing", CheckpointPhase::unpreparing}}};
+constexpr const auto& words_of(CheckpointPhase /*phase*/) {
+  return kCheckpointPhases;
+}
+constexpr std::string_view text(CheckpointPhase phase) {
+  return word_for(words_of(phase), phase);
+}
 
 /// A device that the scheduler allocated to a claim.
 struct ClaimDevice {

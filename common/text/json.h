@@ -39,12 +39,6 @@ class JsonObject {
   Number number(const char* key) const;
   template <typename Number>
   std::optional<Number> number_or_none(const char* key) const;
-  /// A word that `parse` knows, else `otherwise`.
-  template <typename Value>
-  Value word(const char* key, std::optional<Value> (*parse)(std::string_view), Value otherwise) const;
-  template <typename Value>
-  std::optional<Value> word_or_null(const char* key, std::optional<Value> (*parse)(std::string_view),
-                                    Value otherwise) const;
   /// A number from 0 to kLastGeneration.
   std::optional<std::uint64_t> generation_or_none(const char* key) const;
   /// `read` makes a value of each object of a list.
@@ -62,6 +56,8 @@ class JsonObject {
   /// A list of texts.
   std::vector<std::string> texts_or_none(const char* key) const;
 
+  /// The key is there, and its value is not null.
+  bool has(const char* key) const { return find(key) != nullptr; }
   /// The key must be there, also if its value is null.
   void expect_key(const char* key) const;
   /// The fault of another version says which one was found.
@@ -132,23 +128,6 @@ Number JsonObject::number(const char* key) const {
 template <typename Number>
 std::optional<Number> JsonObject::number_or_none(const char* key) const {
   return find(key) == nullptr ? std::nullopt : std::optional(number<Number>(key));
-}
-
-template <typename Value>
-Value JsonObject::word(const char* key, std::optional<Value> (*parse)(std::string_view),
-                       Value otherwise) const {
-  const std::string said = text(key);
-  const auto value = parse(said);
-  if (!value) blame(key, "'" + said + "' is none of its words");
-  return value.value_or(otherwise);
-}
-
-template <typename Value>
-std::optional<Value> JsonObject::word_or_null(const char* key,
-                                              std::optional<Value> (*parse)(std::string_view),
-                                              Value otherwise) const {
-  expect_key(key);
-  return find(key) == nullptr ? std::nullopt : std::optional(word(key, parse, otherwise));
 }
 
 template <typename Read>

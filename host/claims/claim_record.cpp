@@ -5,122 +5,76 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
+#include "api/claim_fields.h"
 #include "api/claimable_gpus.h"
 #include "api/files.h"
 #include "common/text/json.h"
+#include "common/text/json_fields.h"
 #include "common/text/text.h"
-#include "common/text/words.h"
 #include "hostfs/kernel_facts.h"
 
 namespace ferry::host {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 constexpr const char* kHint =
     "hostd writes it: is it of the same version? If no VM of this node has a GPU by a claim, remove it";
 
-constexpr Words<ClaimPhase, 2> kPhases = {{{"intent", ClaimPhase::intent}, {"done", ClaimPhase::done}}};
+}  // namespace
 
-Json json_of(const ClaimedDevice& device) {
-  Json gpus = Json::array();
-  for (const ClaimedGpu& gpu : device.gpus)
-    gpus.push_back({{"address", gpu.address.text()}, {"functions", gpu.functions}});
-  Json nodes = Json::array();
-  for (const api::DeviceNode& node : device.result.nodes)
-    nodes.push_back({{"path", node.path}, {"mode", or_null(node.mode)}});
-  const auto& function = device.result.function;
-  return {{"gpu", device.request.gpu.text()},
-          {"type", or_null(device.request.type)},
-          {"placement", or_null(device.request.placement)},
-          {"was_on_vfio", device.was_on_vfio},
-          {"gpus", std::move(gpus)},
-          {"mdev_uuid", or_null(device.result.mdev_uuid)},
-          {"function", function ? Json(function->text()) : Json()},
-          {"nodes", std::move(nodes)}};
+template <typename Io, SameAs<ClaimedGpu> Value>
+void fields(Io& io, Value& gpu) {
+  io("address", gpu.address);
+  io("functions", gpu.functions);
 }
 
-Json json_of(const MissingFunctions& missing) {
-  return {{"gpu", missing.gpu.text()}, {"functions", missing.functions}, {"reason", or_null(missing.reason)}};
+template <typename Io, SameAs<ClaimedDevice> Value>
+void fields(Io& io, Value& device) {
+  fields(io, device.request);
+  io("was_on_vfio", device.was_on_vfio);
+  io("gpus", device.gpus);
+  fields(io, device.result);
 }
 
-Json json_of(const Claim& claim);
-
-template <typename T>
-Json list_of(const std::vector<T>& items) {
-  Json out = Json::array();
-  for (const T& item : items) out.push_back(json_of(item));
-  return out;
+template <typename Io, SameAs<Claim> Value>
+void fields(Io& io, Value& claim) {
+  io("uid", claim.uid);
+  io("namespace", claim.space);
+  io("name", claim.name);
+  io("phase", claim.phase);
+  io("devices", claim.devices);
 }
 
-Json json_of(const Claim& claim) {
-  return {{"uid", claim.uid},
-          {"namespace", claim.space},
-          {"name", claim.name},
-          {"phase", text(claim.phase)},
-          {"devices", list_of(claim.devices)}};
+template <typename Io, SameAs<MissingFunctions> Value>
+void fields(Io& io, Value& missing) {
+  io("gpu", missing.gpu);
+  io("functions", missing.functions);
+  io.or_null("reason", missing.reason);
 }
 
-vfio::PciAddress parse_address(const JsonObject& object, const char* key) {
-  const std::string word = object.text(key);
-  const auto address = vfio::PciAddress::parse(word);
-  if (!address) object.blame(key, "'" + word + "' is not a PCI address");
-  return address.value_or(vfio::PciAddress());
+template <typename Io, SameAs<ClaimRecord> Value>
+void fields(Io& io, Value& record) {
+  io.version(kClaimRecordVersion);
+  io("boot_id", record.boot_id);
+  io("claims", record.claims);
+  io("missing_functions", record.missing_functions);
 }
 
-ClaimedGpu read_gpu(const JsonObject& gpu) {
-  return {.address = parse_address(gpu, "address"), .functions = gpu.number<std::uint32_t>("functions")};
-}
+namespace {
 
-MissingFunctions read_missing(const JsonObject& missing) {
-  return {.gpu = parse_address(missing, "gpu"),
-          .functions = missing.number<std::uint32_t>("functions"),
-          .reason = missing.text_or_none("reason")};
-}
-
-ClaimedDevice read_device(const JsonObject& device) {
-  ClaimedDevice out{.request = {.gpu = parse_address(device, "gpu"),
-                                .type = device.text_or_none("type"),
-                                .placement = device.number_or_none<std::uint32_t>("placement")},
-                    .gpus = device.list("gpus", read_gpu),
-                    .was_on_vfio = device.flag("was_on_vfio")};
-  out.result.mdev_uuid = device.text_or_none("mdev_uuid");
-  if (!device.text_or_none("function").empty()) out.result.function = parse_address(device, "function");
-  out.result.nodes = device.list("nodes", [](const JsonObject& node) {
-    return api::DeviceNode{.path = node.text("path"), .mode = node.number_or_none<std::uint32_t>("mode")};
-  });
-  return out;
-}
-
-ClaimRecord read_whole(const JsonObject& file) {
-  file.expect_version(kClaimRecordVersion);
-  ClaimRecord out{.boot_id = file.text("boot_id")};
-  std::set<std::string> uids;
-  out.claims = file.list("claims", [&uids](const JsonObject& claim) {
-    Claim read{.uid = claim.text("uid"),
-               .space = claim.text("namespace"),
-               .name = claim.text("name"),
-               .phase = claim.word("phase", parse_claim_phase, ClaimPhase::intent),
-               .devices = claim.list("devices", read_device)};
-    if (!uids.insert(read.uid).second) claim.blame("uid", "another claim has it");
-    return read;
-  });
-  std::ranges::sort(out.claims, {}, &Claim::uid);
-  for (const MissingFunctions& one : file.list("missing_functions", read_missing)) out.put(one);
+ClaimRecord read_record(const JsonObject& file) {
+  const auto read = read_fields<ClaimRecord>(file);
+  ClaimRecord out{.boot_id = read.boot_id};
+  for (std::size_t i = 0; i < read.claims.size(); ++i) {
+    if (out.find(read.claims[i].uid) != nullptr)
+      file.blame(fmt::format("claims[{}].uid", i), "another claim has it");
+    out.put(read.claims[i]);
+  }
+  for (const MissingFunctions& one : read.missing_functions) out.put(one);
   return out;
 }
 
 }  // namespace
-
-std::string_view text(ClaimPhase phase) {
-  return word_for(kPhases, phase, "intent");
-}
-
-std::optional<ClaimPhase> parse_claim_phase(std::string_view word) {
-  return value_for(kPhases, word);
-}
 
 std::string Claim::label() const {
   return fmt::format("claim {}/{}", space, name);
@@ -176,14 +130,11 @@ const MissingFunctions* ClaimRecord::missing_of(const vfio::PciAddress& gpu) con
 }
 
 std::string claim_record_text(const ClaimRecord& record) {
-  return json_text({{"version", kClaimRecordVersion},
-                    {"boot_id", record.boot_id},
-                    {"claims", list_of(record.claims)},
-                    {"missing_functions", list_of(record.missing_functions)}});
+  return json_text(written_fields(record));
 }
 
 Result<ClaimRecord> read_claim_record(std::string_view text) {
-  return read_json(text, kClaimRecordFile, kHint, read_whole);
+  return read_json(text, kClaimRecordFile, kHint, read_record);
 }
 
 Result<ClaimRecord> load_claim_record(const HostFs& host) {

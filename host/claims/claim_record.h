@@ -27,6 +27,7 @@
 
 #include "api/claim_request.h"
 #include "common/result.h"
+#include "common/text/words.h"
 #include "hostfs/host_fs.h"
 #include "vfio/pci/inventory.h"
 #include "vfio/pci/pci_address.h"
@@ -40,9 +41,11 @@ enum class ClaimPhase {
   intent,  ///< devices are being made ready or undone; each may be in either state
   done,
 };
-std::string_view text(ClaimPhase phase);
-/// Absent: another word.
-std::optional<ClaimPhase> parse_claim_phase(std::string_view word);
+inline constexpr Words<ClaimPhase, 2> kClaimPhases = {
+    {{"intent", ClaimPhase::intent}, {"done", ClaimPhase::done}}};
+constexpr const auto& words_of(ClaimPhase /*phase*/) {
+  return kClaimPhases;
+}
 
 struct ClaimedGpu {
   vfio::PciAddress address;
