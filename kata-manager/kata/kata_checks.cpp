@@ -11,9 +11,9 @@
 #include <fmt/ranges.h>
 
 #include "api/labels.h"
+#include "api/own_cdi_files.h"
 #include "common/config/config_tree.h"
 #include "common/text/text.h"
-#include "hostfs/cdi_registry.h"
 #include "kata-manager/classes/host_paths.h"
 #include "kata-manager/classes/kubernetes_words.h"
 #include "kata-manager/classes/runtime_class.h"
@@ -487,20 +487,25 @@ Check ready_label_check(const ConfidentialMode& mode) {
 }
 
 Check cdi_check(const HostFs& host) {
-  Check check = question("cdi-files",
-                         "Kata looks a pod's devices up in all CDI files, and one that is wrong keeps every "
-                         "pod with devices from starting");
-  const std::array<std::filesystem::path, 2> directories = {"etc/cdi", "var/run/cdi"};
-  const CdiRegistry registry = read_cdi_registry(host, directories);
-  if (registry.faults.empty())
-    return std::move(check).passed(fmt::format(
-        "{} in /etc/cdi and /var/run/cdi, and Kata can read all of them", counted(registry.files, "file")));
-  std::string found;
-  for (const CdiFault& fault : registry.faults)
-    found += fmt::format("{}{}: {}", found.empty() ? "" : "; ", fault.file.string(), fault.what);
-  return std::move(check).failed(std::move(found),
-                                 "correct or remove the file, or have its program write a version up to "
-                                 "0.6.0; `ferry plugin` writes its own anew");
+  Check check = question("cdi-files", "Kata looks a pod's devices up in Ferry's CDI files");
+  const std::filesystem::path folder = "var/run/cdi";
+  std::size_t files = 0;
+  std::string faults;
+  for (const std::string& name : host.list(folder).value_or(std::vector<std::string>())) {
+    auto text = host.read_file(folder / name);
+    if (!text || !api::is_own_cdi_file(name, *text)) continue;
+    ++files;
+    const auto checked =
+        api::check_own_cdi_file({.file = ("/" / folder / name).string(), .text = std::move(*text)});
+    if (!checked) faults += (faults.empty() ? "" : "; ") + checked.error().message;
+  }
+  if (faults.empty())
+    return std::move(check).passed(
+        fmt::format("{} of Ferry in /var/run/cdi, each as Ferry writes it", counted(files, "file")));
+  return std::move(check).failed(
+      std::move(faults),
+      "find the program that has changed it, and remove the file: `ferry plugin` writes its own anew at its "
+      "next scan, hostd a claim's when it prepares that");
 }
 
 Check mode_check(const ClassFile& file, const ConfidentialMode& mode) {

@@ -7,16 +7,10 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include "api/own_cdi_files.h"
 #include "vfio/pci/vm_nodes.h"
 
 namespace ferry::plugin {
-namespace {
-
-// The first line, which marks a file as Ferry's.
-constexpr std::string_view kHead = "# Made by `ferry plugin`, and removed by it.\n";
-
-}  // namespace
-
 std::string cdi_file_name(const ResourceName& name) {
   std::string file = name.text() + ".yaml";
   std::replace(file.begin(), file.end(), '/', '-');
@@ -37,8 +31,8 @@ std::string cdi_spec(const Resource& resource, const NodeMode& mode_of) {
   if (devices.empty()) return {};
   // A "." in the class is allowed from 0.6.0 on.
   const bool dotted = resource.name.name().find('.') != std::string_view::npos;
-  return fmt::format("{}cdiVersion: \"{}\"\nkind: {}\ndevices:\n{}", kHead, dotted ? "0.6.0" : "0.5.0",
-                     resource.name.text(), devices);
+  return fmt::format("{}cdiVersion: \"{}\"\nkind: {}\ndevices:\n{}", api::kPluginCdiHead,
+                     dotted ? "0.6.0" : "0.5.0", resource.name.text(), devices);
 }
 
 std::vector<CdiFailure> CdiFiles::update(std::span<const Resource> resources,
@@ -67,7 +61,8 @@ std::vector<CdiFailure> CdiFiles::update(std::span<const Resource> resources,
 std::vector<std::string> CdiFiles::own_files() const {
   auto names = host_.list(directory_).value_or(std::vector<std::string>{});
   std::erase_if(names, [&](const std::string& name) {
-    return !name.ends_with(".yaml") || !host_.read_file(directory_ / name).value_or("").starts_with(kHead);
+    return !name.ends_with(".yaml") ||
+           !host_.read_file(directory_ / name).value_or("").starts_with(api::kPluginCdiHead);
   });
   return names;
 }
@@ -86,13 +81,6 @@ std::set<std::string> CdiFiles::resources() const {
   for (const auto& name : own_files())
     if (auto kind = kind_of(name); !kind.empty()) kinds.insert(std::move(kind));
   return kinds;
-}
-
-std::optional<std::vector<CdiFault>> CdiWatch::look() {
-  std::string stamp = cdi_registry_stamp(host_, directories_);
-  if (stamp_ == stamp) return std::nullopt;
-  stamp_ = std::move(stamp);
-  return read_cdi_registry(host_, directories_).faults;
 }
 
 namespace {
@@ -163,20 +151,7 @@ bool CdiPublisher::replace(std::span<const Resource> found, std::vector<Resource
         device.problem = "Kata would not find it, without its CDI specification: " + error.message;
     }
   }
-  check_files();
   return failures.empty();
-}
-
-void CdiPublisher::check_files() {
-  auto faults = watch_.look();
-  if (!faults) return;
-  for (const CdiFault& fault : *faults) {
-    if (std::ranges::find(faults_, fault) != faults_.end()) continue;
-    spdlog::warn("{}: {}: Kata reads no CDI file while this one is wrong, and its pods get no device",
-                 fault.file.string(), fault.what);
-  }
-  if (faults->empty() && !faults_.empty()) spdlog::info("Kata can read all CDI files again");
-  faults_ = std::move(*faults);
 }
 
 std::set<std::string> CdiPublisher::former_in_use(bool allocations_known) const {

@@ -14,7 +14,6 @@
 #include <utility>
 #include <vector>
 
-#include "hostfs/cdi_registry.h"
 #include "hostfs/host_fs.h"
 #include "kubevirt-plugin/allocation/allocation_core.h"
 #include "kubevirt-plugin/allocation/snapshot.h"
@@ -61,23 +60,6 @@ class CdiFiles {
   const std::filesystem::path directory_;
 };
 
-/// Checks all CDI files of the host, including other programs', since Kata finds no device at all while one
-/// of them is invalid.
-class CdiWatch {
- public:
-  /// `directory`: that of CdiFiles. `host` must outlive this object.
-  CdiWatch(const HostFs& host, const std::filesystem::path& directory)
-      : host_(host), directories_({"etc/cdi", directory}) {}
-
-  /// The present faults; absent: no file has changed since the last call.
-  std::optional<std::vector<CdiFault>> look();
-
- private:
-  const HostFs& host_;
-  const std::vector<std::filesystem::path> directories_;
-  std::optional<std::string> stamp_;
-};
-
 // The content of the CDI specifications from scan to scan: devices that are advertised for Kata, and devices
 // that a pod still has. Kata looks a device up whenever it creates a sandbox of the pod, so also after the
 // device has become unavailable.
@@ -108,7 +90,7 @@ class CdiPublisher {
  public:
   /// `directory`: relative to the host's root. `host` and `core` must outlive this object.
   CdiPublisher(HostFs& host, const std::filesystem::path& directory, AllocationCore& core)
-      : core_(core), files_(host, directory), watch_(host, directory) {}
+      : core_(core), files_(host, directory) {}
 
   /// Takes the resources for Kata of an earlier process, perhaps under other names. `listed`: those of its
   /// advertised.json; its CDI files have others.
@@ -125,13 +107,10 @@ class CdiPublisher {
 
  private:
   std::set<std::string> former_in_use(bool allocations_known) const;
-  void check_files();
 
   AllocationCore& core_;
   CdiFiles files_;
   CdiEntries entries_;
-  CdiWatch watch_;
-  std::vector<CdiFault> faults_;
   std::set<std::string> former_;  // an earlier process's resources, as long as pods may have their devices
 };
 

@@ -228,7 +228,7 @@ class RightsTest(unittest.TestCase):
         """Neither by a mount: it has its own folders of /run/ferry, the kubelet's, what it reads of sysfs, and vfio's nodes."""
         always = {"/run/ferry", "/run/ferry/plugin", "/run/ferry/hostd/empty", "/dev/vfio", "/sys/bus", "/sys/class", "/sys/devices",
                   "/sys/kernel/iommu_groups", "/var/lib/kubelet/device-plugins", "/var/lib/kubelet/pod-resources"}
-        cdi = {"/var/run/cdi", "/etc/cdi"}
+        cdi = {"/var/run/cdi"}
         for switch, values in {"": {}, "hostd.enabled": {"hostd": {"enabled": False}}, **SWITCHES}.items():
             with self.subTest(switch=switch):
                 there = {one["hostPath"]["path"] for one in chart.volumes_of(chart.render(values), "plugin").values()}

@@ -8,6 +8,7 @@
 
 #include <gmock/gmock.h>
 
+#include "api/own_cdi_files.h"
 #include "kata-manager/kata/confidential_mode.h"
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
@@ -118,12 +119,14 @@ TEST_F(KataChecks, FindASettingOfTheGoRuntimeInAConfigurationForRuntimeRs) {
   EXPECT_THAT(answer("kata-configuration", file), StartsWith("pass: "));
 }
 
-TEST_F(KataChecks, NameACdiFileForWhichKataReadsNone) {
-  EXPECT_EQ(answer("cdi-files"), "pass: 0 files in /etc/cdi and /var/run/cdi, and Kata can read all of them");
-  scratch.file("etc/cdi/nvidia.yaml",
-               "cdiVersion: 0.7.0\nkind: nvidia.com/gpu\ncontainerEdits: {additionalGids: [44]}\n");
+TEST_F(KataChecks, NameACdiFileOfFerryThatIsNotAsFerryWritesIt) {
+  EXPECT_EQ(answer("cdi-files"), "pass: 0 files of Ferry in /var/run/cdi, each as Ferry writes it");
+  const std::string text = "cdiVersion: 0.7.0\nkind: nvidia.com/gpu\n";
+  scratch.file("var/run/cdi/nvidia.yaml", text);
+  EXPECT_EQ(answer("cdi-files"), "pass: 0 files of Ferry in /var/run/cdi, each as Ferry writes it");
+  scratch.file("var/run/cdi/nvidia.com-pgpu.yaml", std::string(api::kPluginCdiHead) + text);
   EXPECT_EQ(answer("cdi-files"),
-            "fail: /etc/cdi/nvidia.yaml: line 3: unknown field \"additionalGids\" in containerEdits");
+            "fail: /var/run/cdi/nvidia.com-pgpu.yaml:2: cdiVersion: is not 0.5.0 or 0.6.0");
 }
 
 TEST_F(KataChecks, HaveNothingAgainstAHealthyHost) {

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 
+#include "api/own_cdi_files.h"
 #include "tests/support/fake_kernel.h"
 #include "tests/support/kata_cdi_check.h"
 #include "tests/support/must.h"
@@ -71,20 +72,6 @@ Snapshot allocated(const std::string& id) {
   return snapshot;
 }
 
-TEST(CdiWatch, NamesAFileOfAnotherProgramUntilItIsRight) {
-  test::FakeKernel kernel;
-  CdiWatch watch(kernel, "var/run/cdi");
-  EXPECT_THAT(watch.look(), testing::Optional(IsEmpty()));
-  EXPECT_EQ(watch.look(), std::nullopt) << "nothing has changed";
-  kernel.file("etc/cdi/other.yaml", "cdiVersion: 1.0.0\nkind: aa/bb\n");
-  const auto faults = watch.look();
-  ASSERT_TRUE(faults);
-  ASSERT_THAT(*faults, SizeIs(1));
-  EXPECT_EQ(faults->front().file, "/etc/cdi/other.yaml");
-  kernel.remove("etc/cdi/other.yaml");
-  EXPECT_THAT(watch.look(), testing::Optional(IsEmpty()));
-}
-
 TEST(CdiEntries, KeepWhatAPodHasWithItsNodes) {
   const auto both = kata("pgpu", {{"8", {"/dev/vfio/8"}}, {"9", {"/dev/vfio/9"}}});
   const auto eight = kata("pgpu", {{"8", {"/dev/vfio/8"}}});
@@ -115,7 +102,15 @@ TEST(CdiEntries, HaveWhatWasFoundAndIsUnavailableFromTheStart) {
 
 class CdiFilesTest : public testing::Test {
  protected:
-  void TearDown() override { test::expect_kata_reads_our_cdi_files(kernel.root()); }
+  void TearDown() override {
+    for (const auto& name : kernel.list("var/run/cdi").value_or(std::vector<std::string>{})) {
+      const std::string text = content(name);
+      if (api::is_own_cdi_file(name, text)) {
+        EXPECT_TRUE(api::check_own_cdi_file({.file = name, .text = text})) << text;
+      }
+    }
+    test::expect_kata_reads_our_cdi_files(kernel.root());
+  }
   std::string content(const std::string& name) const {
     return kernel.read_file("var/run/cdi/" + name).value_or("");
   }

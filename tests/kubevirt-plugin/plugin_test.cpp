@@ -17,7 +17,6 @@
 #include "tests/kubevirt-plugin/whole_plugin.h"
 #include "tests/support/fake_vendor_vfio.h"
 #include "tests/support/inotify_limits.h"
-#include "tests/support/log_of.h"
 
 namespace ferry::plugin {
 namespace {
@@ -555,18 +554,6 @@ TEST_F(PluginTest, GivesKataTheModeThatUdevSetsAfterANodeWasRead) {
     ASSERT_EQ(::poll(&written, 1, static_cast<int>(std::chrono::milliseconds(kPatience).count())), 1);
     watch->read();
   }
-}
-
-// Kata's library refuses all files for it.
-TEST_F(PluginTest, NamesACdiFileOfAnotherProgramThatKeepsKataFromAll) {
-  const test::LogOf log;
-  options.rules.kata = true;
-  kernel.file("etc/cdi/other.yaml", "cdiVersion: 1.0.0\nkind: aa/bb\n");
-  add_gpu("0000:01:00.0", 15);
-  start_both();
-  ASSERT_TRUE(allocatable("nvidia.com/pgpu", 1));
-  EXPECT_TRUE(stop()) << "before the log";
-  EXPECT_THAT(log.text(), HasSubstr("[warning] /etc/cdi/other.yaml: line 1: cdiVersion is \"1.0.0\""));
 }
 
 TEST_F(PluginTest, GivesKataNothingThatItWouldNotFind) {

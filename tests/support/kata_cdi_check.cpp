@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/kata_cdi_check.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <fcntl.h>
 #include <fstream>
@@ -23,26 +24,6 @@ std::optional<std::string> kata_cdi_check() {
   return program;
 }
 
-std::vector<CdiAnswer> ask_kata_cdi_check(const std::string& program,
-                                          const std::vector<std::string>& registries) {
-  const ScratchDirectory scratch;
-  const auto answers = scratch.path() / "answers";
-  const UniqueFd out(::open(answers.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
-  std::vector<std::string> words = {program};
-  words.insert(words.end(), registries.begin(), registries.end());
-  const int status = reap(must(spawn(program, words, {.out = out.get(), .err = 2})));
-  if (status != 0) throw std::runtime_error(program + " ended with status " + std::to_string(status));
-  std::vector<CdiAnswer> found;
-  std::ifstream in(answers);
-  for (std::string line; std::getline(in, line);) {
-    constexpr std::string_view kGood = "good ";
-    constexpr std::string_view kBad = "bad ";
-    const bool good = line.starts_with(kGood);
-    found.push_back({.good = good, .text = line.substr(good ? kGood.size() : kBad.size())});
-  }
-  return found;
-}
-
 std::string expect_kata_reads_our_cdi_files(const std::filesystem::path& host_root) {
   const auto program = kata_cdi_check();
   const auto directory = host_root / "var/run/cdi";
@@ -54,10 +35,18 @@ std::string expect_kata_reads_our_cdi_files(const std::filesystem::path& host_ro
     const std::string text{std::istreambuf_iterator<char>(in), {}};
     if (text.starts_with("# Made by `ferry plugin`")) ours.file(entry.path().filename(), text);
   }
-  const auto found = ask_kata_cdi_check(*program, {ours.path().string()});
-  if (found.size() != 1) throw std::runtime_error(*program + " has not answered with one line");
-  EXPECT_TRUE(found[0].good) << found[0].text;
-  return found[0].text;
+  const ScratchDirectory scratch;
+  const auto answer = scratch.path() / "answer";
+  const UniqueFd out(::open(answer.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+  const int status =
+      reap(must(spawn(*program, {*program, ours.path().string()}, {.out = out.get(), .err = 2})));
+  if (status != 0) throw std::runtime_error(*program + " ended with status " + std::to_string(status));
+  std::ifstream in(answer);
+  std::string line;
+  std::getline(in, line);
+  constexpr std::string_view kGood = "good ";
+  EXPECT_TRUE(line.starts_with(kGood)) << line;
+  return line.substr(std::min(kGood.size(), line.size()));
 }
 
 }  // namespace ferry::test

@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <optional>
 #include <string>
-#include <vector>
 
 namespace ferry::test {
 
@@ -14,15 +13,6 @@ namespace ferry::test {
 std::optional<std::string> kata_cdi_check();
 inline constexpr const char* kNoKataCdiCheck =
     "FERRY_KATA_CDI_CHECK names no program (scripts/lib/kata-cdi-check compiles it)";
-
-struct CdiAnswer {
-  bool good = false;
-  std::string text;  ///< the names of all devices ("nvidia.com/pgpu=8 ..."), or the library's error
-};
-
-/// An answer for each registry, in their order: folders joined by ":", a later folder with a higher priority.
-std::vector<CdiAnswer> ask_kata_cdi_check(const std::string& program,
-                                          const std::vector<std::string>& registries);
 
 /// The names of all devices in the CDI files that `ferry plugin` has written below a host's root; a file that
 /// the library refuses fails the test. Empty without kata_cdi_check().
