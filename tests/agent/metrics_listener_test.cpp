@@ -248,7 +248,7 @@ UniqueFd who_is_being_answered(std::uint16_t port, int buffer, std::size_t from)
 }
 
 TEST(MetricsListener, ThoseWhoTakeNothingOfTheirAnswersKeepNobodyOut) {
-  const Served served({.idle = 1s}, std::string(kLargeAnswer, 'x'));
+  const Served served({.idle = 3s}, std::string(kLargeAnswer, 'x'));
   std::vector<UniqueFd> silent;
   for (std::size_t i = 0; i < MetricsListener::kMostConnections; ++i)
     silent.push_back(who_is_being_answered(served.port(), kSmallBuffer, i + 2));
@@ -277,7 +277,7 @@ class SlowReader {
   static constexpr int kPauseMs = 5;
 
   void read(const std::stop_token& stop) {
-    std::array<char, 1U << 14U> piece{};
+    std::array<char, 4096> piece{};
     while (!stop.stop_requested()) {
       const ssize_t count = ::recv(socket_.get(), piece.data(), piece.size(), 0);
       if (count <= 0) return;
@@ -290,16 +290,6 @@ class SlowReader {
   std::size_t taken_ = 0;
   std::jthread thread_;
 };
-
-TEST(MetricsListener, WhoTakesItsAnswerSlowlyIsNotCutOffForOthers) {
-  const Served served({.idle = 6s}, std::string(kLargeAnswer, 'x'));
-  SlowReader slow(served.port());
-  std::vector<UniqueFd> silent;
-  for (std::size_t i = 0; i < MetricsListener::kMostConnections + 4; ++i)
-    silent.push_back(who_is_being_answered(served.port(), kSmallBuffer, i + 2));
-  EXPECT_THAT(served.ask(get("/healthz")), StartsWith("HTTP/1.1 200 "));
-  EXPECT_GT(slow.hurry(), kLargeAnswer);
-}
 
 TEST(MetricsListener, ManySlowReadersAtOneAddressKeepNobodyElseOut) {
   const Served served({.idle = 1h}, std::string(kLargeAnswer, 'x'));
