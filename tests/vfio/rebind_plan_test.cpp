@@ -276,9 +276,10 @@ TEST_F(RebindPlanTest, TakesAudioAndUsbOfTheCardAlongWhenAsked) {
     EXPECT_EQ(alone.refusals[0].hint == with, one.goes_along);
     const RebindPlan plan = bind({"0000:05:01.0"}, {one.address});
     EXPECT_EQ(plan.rebinds.size(), one.goes_along ? 1U : 0U);
-    if (one.goes_along)
+    if (one.goes_along) {
       EXPECT_THAT(plan.rebinds[0].rebinding(),
                   testing::UnorderedElementsAre(at("0000:05:01.0"), at(one.address)));
+    }
     kernel_.remove_function(one.address);
   }
 }

@@ -65,11 +65,12 @@ TEST(UseQuestions, NameNetworkAdaptersAtAUsbControllerAlone) {
     kernel.directory(dir + "3-2/3-2.4/3-2.4.2/3-2.4.2:1.0/net");
     kernel.directory(dir + "3-3/3-3:1.0");
     const auto attached = use_questions(kernel, scan(kernel).value(), {at("0000:02:00.0")}).at(0).attached;
-    if (class_code == 0x020000U)
+    if (class_code == 0x020000U) {
       EXPECT_THAT(attached, testing::IsEmpty());
-    else
+    } else {
       EXPECT_THAT(attached,
                   testing::UnorderedElementsAre("network adapter 3-1:1.0", "network adapter 3-2.4.2:1.0"));
+    }
   }
 }
 
