@@ -16,7 +16,8 @@ using Words = std::array<std::pair<std::string_view, Value>, N>;
 
 /// The first word for `value`; `otherwise` if the table has none.
 template <typename Value, std::size_t N>
-constexpr std::string_view word_for(const Words<Value, N>& words, Value value, std::string_view otherwise = {}) {
+constexpr std::string_view word_for(const Words<Value, N>& words, Value value,
+                                    std::string_view otherwise = {}) {
   const auto* const found = std::ranges::find(words, value, &std::pair<std::string_view, Value>::second);
   return found == words.end() ? otherwise : found->first;
 }
