@@ -29,7 +29,6 @@ bool is_uuid(std::string_view text);
 
 inline constexpr std::size_t kLongestAttribute = 64;  // resource/v1, DeviceAttributeMaxValueLength
 inline constexpr std::size_t kMostAttributes = 32;
-inline constexpr std::size_t kMostNodes = 64;  // far above the functions of an IOMMU group
 
 /// {"name": "type", "string": "whole"} or {"name": "typeID", "int": 1150}
 struct AttributeEntry {
@@ -91,7 +90,6 @@ void fields(Io& io, Value& device) {
   io.check("mdev_uuid", device.mdev_uuid.empty() || is_uuid(device.mdev_uuid), "expected a UUID");
   io.or_null("function", device.function);
   io("nodes", device.nodes);
-  io.check("nodes", device.nodes.size() <= kMostNodes, "there are too many");
 }
 
 }  // namespace ferry::api

@@ -20,6 +20,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::size_t kMostDevices = 32;  // of a ResourceClaim: resource/v1, AllocationResultsMaxSize
+constexpr std::size_t kMostNodes = 64;    // far above the functions of an IOMMU group
 constexpr int kHighestErrno = 4095;       // MAX_ERRNO of the kernel
 // A byte takes six bytes of JSON text at most, so both together stay below kLongestClaimMessage.
 constexpr std::size_t kLongestErrorText = 8000;
@@ -101,6 +102,7 @@ Answer read_answer(const JsonObject& answer) {
     auto device = read_fields<PreparedDevice>(object);
     if (device.mdev_uuid.empty() == !device.function)
       object.blame("function", "expected a function or a mediated device, and not both");
+    if (device.nodes.size() > kMostNodes) object.blame("nodes", "there are too many");
     return device;
   });
   if (out.devices.size() > kMostDevices) answer.blame("devices", "there are too many");

@@ -75,6 +75,9 @@ void fields(Io& io, Value& device) {
   io.or_null("type", device.type);
   io.or_null("placement", device.placement);
   io.or_null("id", device.id);
+  if constexpr (Io::kReads)
+    for (const char* former : {"function", "mdev_uuid"})  // the keys of builds before 0.1.0
+      if (device.id.empty()) io.or_null(former, device.id);
   io("device", device.device);
   auto counters = device.counters.name.empty() ? std::nullopt : std::optional<CounterSet>(device.counters);
   io.or_null("counter_set", counters);

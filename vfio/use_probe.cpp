@@ -170,7 +170,6 @@ std::vector<UseQuestion> use_questions(const HostFs& host, const Inventory& inve
     if (function == nullptr) continue;
     UseQuestion question{.device = address.text(), .nodes = {}};
     collect_nodes(host, sysfs_path(address), kDeepest, question);
-    if (function->pci_class() != PciClass::usb) question.attached.clear();
     if (function->iommu_group && on_vfio_driver(*function)) {
       for (const std::string& name : group_node_names(*function->iommu_group))
         add_node(host, std::filesystem::path("sys/class/vfio") / name, "/dev/vfio/" + name, question);

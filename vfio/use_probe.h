@@ -51,7 +51,7 @@ struct DeviceUser {
     process,
     virtual_machine,
     pod,
-    attached,        ///< a disk or a network adapter at one of its USB ports
+    attached,        ///< a disk or a network link of it, or at one of its USB ports
     boot_display,    ///< the firmware's screen
     framebuffer,     ///< the firmware's framebuffer lies in its memory
     fabric,          ///< part of an NVLink fabric whose manager is active

@@ -121,9 +121,9 @@ void add_inventory(const api::HostStatus& host, const std::vector<GpuFacts>& fac
 
 void add_refusals(const api::HostStatus& host, Families& all) {
   // The kinds of DeviceUser::Kind. "other" stands for kinds that only a newer hostd knows.
-  constexpr std::array<std::string_view, 12> kKinds = {
-      "virtual_machine", "process",      "pod",         "mount",  "swap",    "claim",
-      "network_link",    "boot_display", "framebuffer", "fabric", "console", "other"};
+  constexpr std::array<std::string_view, 10> kKinds = {
+      "virtual_machine", "process", "pod",     "attached_device", "boot_display",
+      "framebuffer",     "fabric",  "console", "resource_claim",  "other"};
   Family& refused = all.gauge("ferry_gpu_blocked", "1 while a GPU is blocked, by reason.");
   Family& users = all.gauge("ferry_gpu_users", "Device users of a blocked GPU, by kind.");
   for (const api::AcceleratorStatus& gpu : host.accelerators) {

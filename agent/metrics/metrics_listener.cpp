@@ -175,6 +175,7 @@ MetricsListener::MetricsListener(EventLoop& loop, Settings settings, std::functi
 MetricsListener::~MetricsListener() {
   server_.reset();  // ends the connections
   loop_.cancel(run_);
+  loop_.cancel(pause_);
   if (socket_.valid()) loop_.forget(socket_.get());
 }
 
@@ -264,7 +265,7 @@ void MetricsListener::run_server() {
     loop_.watch(client, {.read = FD_ISSET(client, &read), .write = FD_ISSET(client, &write)},
                 [this](EventLoop::Readiness) { run_server(); });
   }
-  if (clients_.size() < kMostConnections)
+  if (clients_.size() < kMostConnections && pause_ == EventLoop::Timer())
     loop_.watch(socket_.get(), [this] { accept_client(); });
   else
     loop_.forget(socket_.get());
@@ -283,16 +284,22 @@ void MetricsListener::accept_client() {
     if (errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM) return;
     spdlog::warn("metrics: no connection is taken: {}", error_from_errno(errno, "accept").message);
     loop_.forget(socket_.get());  // or the loop would report it again and again
-    loop_.cancel(run_);
-    run_ = loop_.at(EventLoop::Clock::now() + kNoDescriptors, [this] { run_server(); });
+    pause_ = loop_.at(EventLoop::Clock::now() + kNoDescriptors, [this] {
+      pause_ = {};
+      run_server();
+    });
     return;
   }
   if (auto renewed = renew_server(); renewed)
     certificate_error_.clear();
   else
     log_once(certificate_error_, "the certificate stays as it was", renewed.error());
-  // The library closes a client that is one too many of its address, and logs it.
-  static_cast<void>(::MHD_add_connection(server_.get(), socket, address, size));
+  ::MHD_run(server_.get());  // clients that have gone no longer count
+  // The library closes a client that is one too many of its address.
+  if (::MHD_add_connection(server_.get(), socket, address, size) == MHD_YES)
+    refusal_.clear();
+  else
+    log_once(refusal_, "a client is refused", error_from_errno(errno, "take it"));
   run_server();
 }
 

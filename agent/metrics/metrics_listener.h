@@ -51,10 +51,10 @@ class MetricsListener : Pinned {
 
   struct Settings {
     ListenAddress address = {};
-    std::filesystem::path certificate = {};                ///< PEM; empty: no TLS
-    std::filesystem::path key = {};                        ///< of the certificate
-    std::filesystem::path token = {};                      ///< empty: each client is answered
-    std::chrono::seconds idle = std::chrono::seconds(10);  ///< a connection without a byte ends after it
+    std::filesystem::path certificate = {};               ///< PEM; empty: no TLS
+    std::filesystem::path key = {};                       ///< of the certificate
+    std::filesystem::path token = {};                     ///< empty: each client is answered
+    std::chrono::seconds idle = std::chrono::seconds(5);  ///< a connection without a byte ends after it
   };
 
   /// Begins to listen. `metrics` returns the content of each answer. The loop must outlive this object.
@@ -98,12 +98,14 @@ class MetricsListener : Pinned {
   kube::CredentialReader token_;
   std::string loaded_;             ///< the certificate and the key of `server_`
   std::string certificate_error_;  ///< last logged error of the certificate or its key
+  std::string refusal_;            ///< last logged error of a client
   std::string token_error_;        ///< last logged error of the token file
   std::string server_error_;       ///< first message of the library since start_server()
   UniqueFd socket_;
   std::uint16_t port_ = 0;
-  EventLoop::Timer run_;   ///< the next run_server() without any event
-  std::set<int> clients_;  ///< sockets of the server, which closes them
+  EventLoop::Timer run_;    ///< the next run_server() without any event
+  EventLoop::Timer pause_;  ///< no client is taken until then; Timer(): each is
+  std::set<int> clients_;   ///< sockets of the server, which closes them
   Server server_;
 };
 

@@ -123,7 +123,7 @@ json patch_to_report(const json& lease, const std::string& node, const std::stri
     std::vector<std::string> others;
     for (const auto& [key, value] : annotations.items())
       if (key.starts_with(prefix) && key != ours) others.push_back(key);
-    for (; others.size() >= kMostResults; others.pop_back()) changes[others.back()] = nullptr;
+    for (std::size_t i = 0; others.size() - i >= kMostResults; ++i) changes[others[i]] = nullptr;
   }
   return {{"metadata", {{"annotations", std::move(changes)}}}};
 }

@@ -68,8 +68,8 @@ void CommandTree::add_hostd(CLI::App& app) {
   group->check(numbers);
   hostd->add_option("--agent-folder")->group("")->check([](const std::string&) {
     return std::string(
-        "the agent writes no folder of another program: remove the option; for labels by Node Feature "
-        "Discovery start the agent with --feature-labels=nfd");
+        "the agent writes no folder of another program: remove the option; for /run/nvidia/validations give "
+        "--validations, and for labels by Node Feature Discovery start the agent with --feature-labels=nfd");
   });
   add_value(*hostd, "--agent-tree DIR ...", hostd_.agent_trees,
             "a folder of Kata's artifacts, in which the agent may write Ferry's store and the lock; "

@@ -57,6 +57,12 @@ void fields(Io& io, Value& record) {
   io.version(kClaimRecordVersion);
   io("boot_id", record.boot_id);
   io("claims", record.claims);
+  for (auto claim = record.claims.begin(); claim != record.claims.end(); ++claim) {
+    const auto same = std::find_if(record.claims.begin(), claim,
+                                   [&](const Claim& other) { return other.uid == claim->uid; });
+    io.check(fmt::format("claims[{}].uid", claim - record.claims.begin()).c_str(), same == claim,
+             "another claim has it");
+  }
   io("missing_functions", record.missing_functions);
 }
 
@@ -65,11 +71,7 @@ namespace {
 ClaimRecord read_record(const JsonObject& file) {
   const auto read = read_fields<ClaimRecord>(file);
   ClaimRecord out{.boot_id = read.boot_id};
-  for (std::size_t i = 0; i < read.claims.size(); ++i) {
-    if (out.find(read.claims[i].uid) != nullptr)
-      file.blame(fmt::format("claims[{}].uid", i), "another claim has it");
-    out.put(read.claims[i]);
-  }
+  for (const Claim& claim : read.claims) out.put(claim);
   for (const MissingFunctions& one : read.missing_functions) out.put(one);
   return out;
 }

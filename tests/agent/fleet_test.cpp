@@ -6,6 +6,8 @@
 #include <array>
 #include <random>
 
+#include <fmt/format.h>
+
 #include "tests/agent/overlaps.h"
 #include "tests/agent/schedules.h"
 
@@ -40,6 +42,17 @@ TEST(ChangeLeases, KeepWhatHasFailedOnAnotherNode) {
   EXPECT_TRUE(taken_back("n1: in vain"));
   EXPECT_FALSE(taken_back("n10: in vain"));
   EXPECT_FALSE(taken_back("n2: in vain"));
+}
+
+// A class rollout keeps its mark beside those of many GPU configurations.
+TEST(ChangeLeases, DropTheFirstOfTooManyResults) {
+  nlohmann::json annotations = {{std::string(kPassedPrefix) + "kata-1", "n2"}};
+  for (std::size_t i = 0; i < kMostResults - 1; ++i)
+    annotations[fmt::format("{}{:016x}", kPassedPrefix, i)] = "n2";
+  const nlohmann::json lease = {{"metadata", {{"annotations", annotations}}}};
+  const auto changes = patch_to_report(lease, "n1", "aa", "").at("metadata").at("annotations");
+  EXPECT_EQ(changes.size(), 2U) << changes.dump();
+  EXPECT_TRUE(changes.at(fmt::format("{}{:016x}", kPassedPrefix, 0)).is_null());
 }
 
 TEST(Fleet, ChangesOneNodeAtATime) {

@@ -94,6 +94,7 @@ std::string receive_all(const UniqueFd& socket) {
   std::array<char, 4096> piece{};
   while (true) {
     const ssize_t count = ::recv(socket.get(), piece.data(), piece.size(), 0);
+    EXPECT_FALSE(count < 0 && errno == EAGAIN) << "the listener has neither answered nor hung up";
     if (count <= 0) return out;
     out.append(piece.data(), static_cast<std::size_t>(count));
   }

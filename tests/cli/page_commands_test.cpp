@@ -46,7 +46,9 @@ constexpr std::array kNotRun = {
            "asks a registry and restarts the container runtime: kata_verbs_test.cpp does, tests/node too"},
     NotRun{"docs/labels.md", "agent --node-name", "serves a node of an API server: tests/cluster runs it"},
     NotRun{"docs/metrics.md", "agent --node-name",
-           "serves a node of an API server: tests/chart/prometheus_test.py runs it"}};
+           "serves a node of an API server: tests/chart/prometheus_test.py runs it"},
+    NotRun{"docs/troubleshooting.md", "--host-root gpu-1",
+           "reads a copy of a host: capture_host_test.cpp makes one"}};
 
 /// What these change the kernel answers, and this tree does not: what they would do is asked for. The whole
 /// is done on the virtual node (tests/node/scenarios/demo).

@@ -99,8 +99,6 @@ VfioDriver VfioDriverTable::choose(std::string_view modalias) const {
   return {module, module == "vfio_pci" ? "vfio-pci" : module};
 }
 
-namespace {}  // namespace
-
 void read_overrides(const HostFs& host, HostWriter& reader, std::span<const PciAddress> functions,
                     Inventory& inventory, std::chrono::milliseconds deadline) {
   const auto stuck = stuck_writes(host);

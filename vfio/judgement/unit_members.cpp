@@ -65,7 +65,8 @@ Unit unit_around(const Inventory& inventory, const PciFunction& accelerator,
        entry != inventory.functions.end() && entry->first.same_slot(at); ++entry) {
     const PciFunction& function = entry->second;
     if (is_companion(accelerator, function) ||
-        (with.contains(entry->first) && may_be_of_the_card(accelerator, function)))
+        (with.contains(entry->first) &&
+         (on_vfio_driver(function) || may_be_of_the_card(accelerator, function))))
       add_group_of(function);
   }
   return unit;
@@ -119,7 +120,9 @@ MemberRole role_in(const Inventory& inventory, const Unit& unit, const std::set<
                                [&](const PciAddress& a) { return has(*inventory.find(a), function); });
   };
   if (any_has(is_companion) && !rules.match(function)) return MemberRole::companion;
-  if (with.contains(function.address) && any_has(may_be_of_the_card)) return MemberRole::taken_along;
+  // A former version took along any function; what is on vfio by its journal goes back with its GPU.
+  if (with.contains(function.address) && (on_vfio_driver(function) || any_has(may_be_of_the_card)))
+    return MemberRole::taken_along;
   return is_the_hosts(function) ? MemberRole::in_the_way : MemberRole::bystander;
 }
 
