@@ -40,16 +40,16 @@ class CaptureHost : public testing::Test {
     machine_.kernel.file("etc/machine-id", "0123456789abcdef0123456789abcdef\n");
   }
   std::string root() const { return machine_.kernel.root().string(); }
-  test::ProgramResult on(const fs::path& root, std::vector<std::string> arguments) const {
+  static test::ProgramResult on(const fs::path& root, std::vector<std::string> arguments) {
     arguments.insert(arguments.begin(), {"--host-root", root.string()});
     return run_ferry(arguments);
   }
   test::ProgramResult capture(const fs::path& from, const fs::path& to) const {
     const fs::path out = scratch_.path() / "script.out";
     const fs::path err = scratch_.path() / "script.err";
-    const int status = std::system(fmt::format("'{}' --from '{}' '{}' > '{}' 2> '{}'", FERRY_CAPTURE_HOST,
-                                               from.string(), to.string(), out.string(), err.string())
-                                       .c_str());
+    const std::string line = fmt::format("'{}' --from '{}' '{}' > '{}' 2> '{}'", FERRY_CAPTURE_HOST,
+                                         from.string(), to.string(), out.string(), err.string());
+    const int status = std::system(line.c_str());  // NOLINT(cert-env33-c): a script, as a shell runs it
     return {.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1, .out = content(out), .err = content(err)};
   }
   void must_capture(const fs::path& from, const fs::path& to) const {
