@@ -538,6 +538,7 @@ TEST_F(RebindPlanTest, SaysWhatTheKernelWouldStillObjectTo) {
   RebindPlan plan = bind({"0000:65:00.0"});
   EXPECT_THAT(plan.refusals.at(0).blockers, testing::Optional(ElementsAre(at("0000:66:00.0"))));
   untouchable_[at("0000:65:00.0")] = "carries 2 vGPUs";
+  kernel_.remove_function("0000:66:00.0");
   kernel_.add_function({.address = "0000:66:00.0", .ids = "144d:a80a", .class_code = 0x010802, .group = 41});
   plan = bind({"0000:65:00.0"});
   EXPECT_THAT(plan.refusals.at(0).blockers, testing::Optional(IsEmpty()));
