@@ -299,7 +299,10 @@ void MetricsListener::accept_client() {
   if (::MHD_add_connection(server_.get(), socket, address, size) == MHD_YES)
     refusal_.clear();
   else
-    log_once(refusal_, "a client is refused", error_from_errno(errno, "take it"));
+    log_once(refusal_, "a client is refused",
+             {.code = make_error_code(Errc::refused),
+              .message =
+                  "its address has 4 connections already, or the process has no memory or descriptors left"});
   run_server();
 }
 

@@ -10,7 +10,7 @@
 namespace ferry::api {
 namespace {
 
-/// As `ferry plugin` writes it.
+/// A file as `ferry plugin` writes it.
 const std::string kOurs = std::string(kPluginCdiHead) +
                           "cdiVersion: \"0.5.0\"\nkind: nvidia.com/pgpu\ndevices:\n- name: \"1\"\n"
                           "  containerEdits:\n    deviceNodes:\n    - path: /dev/vfio/1\n";

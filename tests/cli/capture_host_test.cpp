@@ -105,7 +105,7 @@ TEST_F(CaptureHost, ACapturedHostSaysTheSame) {
   }
 }
 
-// Of the daemon nothing is taken, and so nothing known.
+// A capture has nothing of the daemon, so `ferry` knows nothing of it.
 TEST_F(CaptureHost, ACapturedHostIsNotFailedForItsProcesses) {
   build("t4-server");
   machine_.kernel.file("proc/412/comm", "nvidia-vgpu-mgr\n");
@@ -122,7 +122,7 @@ TEST_F(CaptureHost, ACapturedHostIsNotFailedForItsProcesses) {
   EXPECT_EQ(verdict(on(to, doctor)), "unknown");
 }
 
-// What the kubelet keeps of its pods is theirs.
+// The kubelet's files about pods belong to the pods, so a capture has their names alone.
 TEST_F(CaptureHost, ACaptureHasNamesAloneOfTheKubeletsFolders) {
   build("laptop");
   const std::string checkpoint = "var/lib/kubelet/device-plugins/kubelet_internal_checkpoint";
@@ -143,7 +143,7 @@ TEST_F(CaptureHost, ACapturedHostWithAnUnreadFunctionIsCapturedAgain) {
   must_capture(to, scratch_.path() / "again");
 }
 
-// By their UUIDs, which only the machine's ID tells.
+// The UUIDs of vGPUs tell Ferry's own, but only with the ID of the machine.
 TEST_F(CaptureHost, ACapturedHostKnowsWhichVgpusFerryMade) {
   build("t4-server");
   const std::string id = "0123456789abcdef0123456789abcdef";
@@ -202,7 +202,7 @@ void put_word(std::string& config, std::size_t at, unsigned word) {
   config[at + 1] = static_cast<char>(word >> 8U);
 }
 
-/// With VPD at 0x60 and the serial number at 0x148, both behind another capability.
+/// A config space with VPD at 0x60 and the serial number at 0x148, both after another capability.
 std::string config_space(const std::string& serial) {
   std::string config(4096, '\0');
   config.replace(0, 4, "\xde\x10\xb8\x1e");

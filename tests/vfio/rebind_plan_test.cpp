@@ -219,6 +219,32 @@ TEST_F(SharedSlot, RebindsWhatWithNamesThereAndBack) {
   EXPECT_EQ(roles(back.rebinds[0]).at("0000:65:00.2"), MemberRole::taken_along);
 }
 
+// Builds before ADR 47 took a network card along, and their journals may have one.
+TEST_F(SharedSlot, UnbindAsksWhoUsesANetworkCardThatAFormerBuildTookAlong) {
+  kernel_.add_driver({.name = "vfio-pci", .vfio = true});
+  kernel_.remove_function("0000:65:00.2");
+  kernel_.add_function({.address = "0000:65:00.2",
+                        .ids = "15b3:1021",
+                        .class_code = 0x020000,
+                        .group = 43,
+                        .driver = "vfio-pci",
+                        .driver_override = "vfio-pci"});
+  for (const bool used : {false, true}) {
+    if (used) {
+      use_.users["0000:65:00.2"] = {
+          {.kind = DeviceUser::Kind::virtual_machine, .name = "vm1", .pid = 7, .what = "/dev/vfio/43"}};
+    }
+    journal_.members[at("0000:65:00.2")] = {
+        .ids = "15b3:1021", .driver = "mlx5_core", .driver_override = {}, .role = "taken_along"};
+    RebindRequest request;
+    request.accelerators = {at("0000:65:00.0")};
+    const RebindPlan back =
+        plan_unbind(scan(kernel_).value(), test::gpu_rules(), request, use_, journal_, stuck_);
+    EXPECT_EQ(back.rebinds.size(), used ? 0U : 1U);
+    EXPECT_EQ(back.refusals.size(), used ? 1U : 0U);
+  }
+}
+
 // In the GPU's own group it keeps the group on the host, as any foreign device does.
 TEST_F(SharedSlot, RefusesAForeignFunctionInTheGpusGroup) {
   kernel_.add_function(

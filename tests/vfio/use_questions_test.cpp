@@ -55,7 +55,7 @@ TEST(UseQuestions, NameEveryNodeBelowAFunctionAndTheNodeOfItsGroup) {
   EXPECT_THAT(questions[1].attached, testing::ElementsAre("disk /dev/sdb"));
 }
 
-// As `ip link set enp2s0 netns X` leaves a link's folder: empty. Without a link a driver has none at all.
+// `ip link set enp2s0 netns X` leaves the folder `net` empty. A driver without a link has no such folder.
 TEST(UseQuestions, NameNetworkAdaptersOfEachFunction) {
   for (const std::uint32_t class_code : {0x0c0330U, 0x120000U}) {
     FakeKernel kernel;
