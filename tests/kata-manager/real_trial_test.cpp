@@ -65,6 +65,8 @@ struct Row {
   By refused;
   std::string words;
   bool has_line = true;  ///< the fault's line is known
+  /// containerd 1.6 asks its services in the order of a Go map: another may miss first.
+  std::string or_words = {};
 };
 
 std::vector<Row> rows() {
@@ -117,7 +119,7 @@ std::vector<Row> rows() {
        "snapshotter = \"nydus\"\n",
        By::containerd_2, "snapshotter \"nydus\" not found", false},
       {"a plugin that CRI needs is off", "disabled_plugins = [\"io.containerd.metadata.v1.bolt\"]\n", By::all,
-       "io.containerd.metadata.v1", false},
+       "io.containerd.metadata.v1", false, "no runtimes available to create task service"},
       // Refused when it begins to listen.
       {"an address that the host lacks", cri + "]\nstream_server_address = \"192.0.2.9\"\n", By::all,
        "listen tcp 192.0.2.9:0: bind: cannot assign requested address", false},
@@ -178,9 +180,11 @@ TEST_F(RealTrial, SaysWhyCriWouldNotBeServed) {
           row.refused == By::all || row.refused == (is_2 ? By::containerd_2 : By::containerd_1);
       ASSERT_EQ(!fault.reason.empty(), refused) << fault.reason;
       if (!refused) continue;
-      EXPECT_THAT(fault.reason, HasSubstr(row.what == std::string("a text for a number") && !is_2
-                                              ? "Can't convert x(string) to int"
-                                              : row.words));
+      const std::string words = row.what == std::string("a text for a number") && !is_2
+                                    ? "Can't convert x(string) to int"
+                                    : row.words;
+      EXPECT_THAT(fault.reason,
+                  testing::AnyOf(HasSubstr(words), HasSubstr(row.or_words.empty() ? words : row.or_words)));
       EXPECT_THAT(fault.reason, testing::Not(testing::ContainsRegex("[(][0-9]+, [0-9]+[)]|row [0-9]")))
           << "a place in a copy";
       if (row.has_line) {
