@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ferry-agent, which talks to an API server, and so links libcurl (docs/adr/0015). `ferry agent`
-// execs it, as does `ferry kubevirt-cr` with --check or --apply. The chart's uninstall hook runs `retire`.
-// Linked as kubectl-ferry it is `kubectl ferry`; as kubectl_complete-ferry it answers kubectl's completion.
+// ferry-agent, which talks to an API server, and so links libcurl (docs/adr/0015). `ferry agent` execs it.
+// The chart's uninstall hook runs `retire`, and its test `get`.
 // This file may use all rooms.
 #include <array>
 #include <charconv>
@@ -36,7 +35,6 @@
 #include "kube/api_client.h"
 #include "kube/cluster_access.h"
 #include "kube/curl_transport.h"
-#include "kubectl/kubectl_program.h"
 #include "vfio/quiesce/release.h"
 
 namespace ferry::agent {
@@ -178,12 +176,7 @@ Result<> serve(const AgentProgramOptions& command, HostFs& host, const std::stop
 
 int main(int argc, char** argv) {
   ferry::guard_standard_streams();
-  if (argc > 0 && ferry::kubectl::is_kubectl_plugin(argv[0]))
-    return ferry::kubectl::kubectl_program(argc, argv);
-  if (argc > 0 && ferry::kubectl::is_kubectl_completion(argv[0]))
-    return ferry::kubectl::kubectl_completion_program(argc, argv);
-  if (argc > 1 && std::string_view(argv[1]) == "kubevirt-cr")
-    return ferry::agent::kubevirt_cr_program(argc - 1, argv + 1);
+  if (argc > 1 && std::string_view(argv[1]) == "get") return ferry::agent::get_program(argc - 1, argv + 1);
   if (argc > 1 && std::string_view(argv[1]) == "retire")
     return ferry::agent::retire_program(argc - 1, argv + 1);
   CLI::App app("Turns the labels of a Node into the desired state of its host, and reports the result",

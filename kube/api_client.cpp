@@ -243,18 +243,6 @@ ApiClient::Call ApiClient::list(const Selection& selection, const ListRange& ran
   return begin(path_of(selection, range), {.asked = asked, .done = on_object(asked, std::move(done))});
 }
 
-ApiClient::Call ApiClient::log(const ObjectRef& pod, const LogEnd& end,
-                               std::function<void(Result<std::string>)> done) {
-  const Asked asked{.verb = "get",
-                    .kind = pod.kind,
-                    .subresource = "log",
-                    .object = fmt::format("log of {} {}", pod.text(), end.container)};
-  return begin(log_path(pod, end), {.asked = asked, .done = [done = std::move(done)](Call, auto reply, auto) {
-                                      if (!reply) return done(fail(std::move(reply).error()));
-                                      done(std::move(reply->body));
-                                    }});
-}
-
 ApiClient::Call ApiClient::merge_patch(const ObjectRef& object, const json& patch, Done done) {
   const Asked asked{.verb = "patch", .kind = object.kind, .object = object.text()};
   return begin(with_manager(path_of(object)), {.request = request_of("PATCH", kMergePatch, patch),

@@ -100,9 +100,6 @@ class ApiClient : Pinned {
   /// Gets a part of the list; paged_list.h gets the whole in parts.
   Call list(const Selection& selection, const ListRange& range, Done done);
 
-  /// Gets the text that the container wrote.
-  Call log(const ObjectRef& pod, const LogEnd& end, std::function<void(Result<std::string>)> done);
-
   /// Patches the object in any state: the last patch wins, and a patch that was slow on its way may be the
   /// last. Use change() where that matters.
   Call merge_patch(const ObjectRef& object, const nlohmann::json& patch, Done done);

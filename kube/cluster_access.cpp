@@ -229,22 +229,24 @@ Result<std::string> text_in(const fs::path& file) {
   return **text;
 }
 
-// The existing files of KUBECONFIG; absent: it is not set.
-Result<std::optional<std::vector<ConfigText>>> files_of_environment(const Environment& environment) {
+// The existing file of KUBECONFIG; empty: it is not set.
+Result<fs::path> file_of_environment(const Environment& environment) {
   const std::string list = value_of(environment, "KUBECONFIG");
-  if (list.empty()) return std::optional<std::vector<ConfigText>>();
-  std::vector<ConfigText> files;
+  fs::path found;
   for (const fs::path file : words_between(list, ':')) {
     std::error_code ignored;
     if (file.empty() || !fs::exists(file, ignored)) continue;
-    auto text = read_config_text(file);
-    if (!text) return fail(std::move(text).error());
-    files.push_back(std::move(*text));
+    if (!found.empty())
+      return fail(Errc::invalid_config,
+                  fmt::format("KUBECONFIG names several files, {} and {}, and one is read here",
+                              found.string(), file.string()),
+                  "name one, or write them into one: kubectl config view --flatten");
+    found = file;
   }
-  if (files.empty())
+  if (found.empty() && !list.empty())
     return fail(Errc::invalid_config, "none of the files in KUBECONFIG is there: " + list,
                 "name one that is, or unset it");
-  return std::optional(std::move(files));
+  return found;
 }
 
 }  // namespace
@@ -261,7 +263,6 @@ Result<ClusterAccess> access_from_pod(const Environment& environment, const fs::
                             value_of(environment, kPort)),
                 "Kubernetes sets both in each container");
   out.server = std::move(*server);
-  out.said_by = fmt::format("{} and {} of this pod", kHost, kPort);
   auto proxy = proxy_of_environment(out.server, environment);
   if (!proxy) return invalid(std::move(proxy).error(), "correct the variable");
   out.proxy = std::move(*proxy);
@@ -280,10 +281,11 @@ Result<ClusterAccess> cluster_access(const AccessChoice& choice, const Environme
                                      const fs::path& service_account) {
   fs::path kubeconfig = choice.kubeconfig;
   if (kubeconfig.empty()) {
-    auto files = files_of_environment(environment);
-    if (!files) return fail(std::move(files).error());
-    if (const auto& named = *files; named)
-      return access_from_kubeconfig(*named, choice.context, environment, choice.reader);
+    auto named = file_of_environment(environment);
+    if (!named) return fail(std::move(named).error());
+    kubeconfig = std::move(*named);
+  }
+  if (kubeconfig.empty()) {
     if (!value_of(environment, kHost).empty() && choice.context.empty())
       return access_from_pod(environment, service_account);
     const fs::path home = value_of(environment, "HOME");
@@ -295,7 +297,7 @@ Result<ClusterAccess> cluster_access(const AccessChoice& choice, const Environme
   }
   auto file = read_config_text(kubeconfig);
   if (!file) return fail(std::move(file).error());
-  return access_from_kubeconfig({std::move(*file)}, choice.context, environment, choice.reader);
+  return access_from_kubeconfig(*file, choice.context, environment);
 }
 
 }  // namespace ferry::kube

@@ -20,10 +20,6 @@ constexpr off_t kMostBytes = off_t{1} << 20U;
 }  // namespace
 
 Result<const std::string*> CredentialReader::now() {
-  if (const auto& live = credential_.live; live != nullptr) {
-    if (live->error) return fail(*live->error);
-    return &live->text;
-  }
   if (credential_.file.empty()) return &credential_.text;
   auto read = from_file();
   if (!read && !credential_.text.empty()) return &credential_.text;

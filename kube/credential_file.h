@@ -19,7 +19,7 @@ class CredentialReader {
   explicit CredentialReader(Credential credential) : credential_(std::move(credential)) {}
 
   /// Empty: no credential. Valid until the next call. Errc::failed: the file is missing, no regular file,
-  /// unreadable, or larger than 1 MiB; the program has given no credential.
+  /// unreadable, or larger than 1 MiB.
   Result<const std::string*> now();
 
  private:

@@ -218,7 +218,6 @@ class CurlExchange : Pinned {
     const bool is_a_stream = listener_.received && request_.deadline == milliseconds(0);
     if (access.compressed && !is_a_stream) curl_.set(CURLOPT_ACCEPT_ENCODING, "gzip");
     curl_.add_header("Accept: application/json");
-    for (const std::string& header : access.impersonation) curl_.add_header(header);
     curl_.set(CURLOPT_CUSTOMREQUEST, request_.method.c_str());
     if (!request_.body.empty() || request_.method == "POST") {
       curl_.send(request_.body);
@@ -311,11 +310,6 @@ class CurlExchange : Pinned {
       curl_.set(CURLOPT_PROXY_CAINFO_BLOB, &authorities);
       curl_.set(CURLOPT_PROXY_CAPATH, nullptr);
     }
-    if (access.insecure) {
-      for (const CURLoption check : {CURLOPT_SSL_VERIFYPEER, CURLOPT_SSL_VERIFYHOST,
-                                     CURLOPT_PROXY_SSL_VERIFYPEER, CURLOPT_PROXY_SSL_VERIFYHOST})
-        curl_.set(check, 0L);
-    }
     if (!credentials.certificate.empty()) {
       const curl_blob certificate = curl_blob_of(credentials.certificate);
       const curl_blob key = curl_blob_of(credentials.key);
@@ -370,7 +364,7 @@ Result<CurlCredentials> CurlTransport::credentials() {
     if (!text) return fail(text.error());
     *into = **text;
   }
-  if (access_.token.empty() || (access_.token.live != nullptr && now.token.empty())) return now;
+  if (access_.token.empty()) return now;
   auto token = token_of(now.token);
   if (!token)
     return fail(

@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <algorithm>
 #include <array>
-#include <charconv>
 #include <optional>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <nlohmann/json.hpp>
 
 #include "common/config/config_reader.h"
 #include "common/text/encoding.h"
@@ -17,7 +14,6 @@
 namespace ferry::kube {
 namespace {
 
-using nlohmann::json;
 using Kind = ConfigNode::Kind;
 
 // A key that Ferry refuses and kubectl takes, with the reason.
@@ -25,7 +21,6 @@ struct Refused {
   const char* key;
   const char* why;
   const char* hint;
-  bool for_persons = false;  ///< refused also where a person has started the program
 };
 
 constexpr const char* kWhyNotAs = "Ferry acts only as the user that it is logged in as";
@@ -34,7 +29,7 @@ constexpr std::array kRefused = {
     Refused{"exec", "Ferry runs no programs of a kubeconfig here, so exec cannot log it in",
             "give it a token, a tokenFile or a client certificate"},
     Refused{"auth-provider", "logging in by a provider is not done here",
-            "log in by exec, as with kubelogin, or by a token, a tokenFile or a client certificate", true},
+            "log in by a token, a tokenFile or a client certificate"},
     Refused{"as", kWhyNotAs, kHintAs},
     Refused{"as-uid", kWhyNotAs, kHintAs},
     Refused{"as-groups", kWhyNotAs, kHintAs},
@@ -53,7 +48,6 @@ struct File {
   const ConfigText* source;
   ConfigReader reader;
   ConfigNode root;
-  AccessFor whose;
 };
 
 /// A map in a file. Without a map: an entry without content.
@@ -77,12 +71,7 @@ struct Part {
   Result<> check_keys(const std::vector<std::string>& known) const {
     if (at->kind == Kind::null) return {};
     if (at->kind != Kind::map) return file->reader.refuse(*at, path, "expected a map, found " + sort_of(*at));
-    if (file->whose == AccessFor::service) return file->reader.check_keys(*at, path, known);
-    // kubectl ignores unknown keys. A mistyped one would leave out something that the user has written.
-    ConfigNode near;
-    for (const ConfigMember& member : at->members)
-      if (!suggest(member.key.text, known).empty()) near.members.push_back({.key = member.key, .value = {}});
-    return file->reader.check_keys(near, path, known);
+    return file->reader.check_keys(*at, path, known);
   }
   Result<std::string> text(std::string_view name) const {
     const ConfigNode* node = find(name);
@@ -94,31 +83,6 @@ struct Part {
   Result<bool> flag(std::string_view name) const {
     const ConfigNode* node = find(name);
     return node == nullptr ? Result<bool>(false) : file->reader.read_flag(*node, key(name));
-  }
-  /// A text that can be handed to a program or stand in a header.
-  Result<std::string> word(std::string_view name) const {
-    auto read = text(name);
-    if (read && std::ranges::any_of(*read, is_control))
-      return refuse(*find(name), name, "a control character is in it");
-    return read;
-  }
-  /// A list of such texts. Empty: absent.
-  Result<std::vector<std::string>> words(std::string_view name) const {
-    std::vector<std::string> out;
-    const ConfigNode* list = find(name);
-    if (list == nullptr) return out;
-    if (list->kind != Kind::list) return refuse(*list, name, "expected a list, found " + sort_of(*list));
-    for (std::size_t i = 0; i < list->items.size(); ++i) {
-      const ConfigNode& item = list->items[i];
-      const std::string place = fmt::format("{}[{}]", name, i);
-      if (item.kind != Kind::null && !item.is_string())
-        return refuse(item, place, "expected a string, found " + sort_of(item),
-                      item.kind == Kind::scalar ? "put it in quotes" : "");
-      if (item.text.find('\0') != std::string::npos)
-        return refuse(item, place, "a control character is in it");
-      out.push_back(item.text);
-    }
-    return out;
   }
   /// The PEM text in place, or else the file, whose path is relative to the kubeconfig.
   Result<Credential> pem(const std::string& name) const {
@@ -142,7 +106,6 @@ struct Part {
                       .file = std::filesystem::path(file->source->file).parent_path() / *relative};
   }
 
-  static bool is_control(char c) { return static_cast<unsigned char>(c) < ' ' || c == '\x7F'; }
   static std::string sort_of(const ConfigNode& node) {
     switch (node.kind) {
       case Kind::null:
@@ -158,10 +121,10 @@ struct Part {
   }
 };
 
-Result<File> read_file(const ConfigText& source, AccessFor whose) {
+Result<File> read_file(const ConfigText& source) {
   auto root = parse_config(source);
   if (!root) return fail(std::move(root).error());
-  File file{.source = &source, .reader = ConfigReader(source), .root = std::move(*root), .whose = whose};
+  File file{.source = &source, .reader = ConfigReader(source), .root = std::move(*root)};
   const Part top{.file = &file, .at = &file.root, .path = {}};
   if (auto known = top.check_keys({"apiVersion", "kind", "preferences", "clusters", "users", "contexts",
                                    "current-context", "extensions"});
@@ -200,32 +163,27 @@ Result<std::optional<Part>> find_entry(const File& file, const std::string& list
   return found;
 }
 
-std::vector<std::string> names_in(const std::vector<File>& files, const std::string& list) {
+std::vector<std::string> names_in(const File& file, const std::string& list) {
   std::vector<std::string> names;
-  for (const File& file : files) {
-    const ConfigMember* items = file.root.find(list);
-    if (items == nullptr) continue;
-    for (const ConfigNode& item : items->value.items)
-      if (const ConfigMember* name = item.find("name"); name != nullptr) names.push_back(name->value.text);
-  }
+  const ConfigMember* items = file.root.find(list);
+  if (items == nullptr) return names;
+  for (const ConfigNode& item : items->value.items)
+    if (const ConfigMember* name = item.find("name"); name != nullptr) names.push_back(name->value.text);
   return names;
 }
 
-/// The entry of that name in the first file that has one. `asked` is the node in `by` that names the entry;
-/// nullptr: the command line does.
-Result<Part> entry_of(const std::vector<File>& files, const std::string& list, const char* inner,
-                      const std::string& name, const Part& by, const ConfigNode* asked) {
-  for (const File& file : files) {
-    auto entry = find_entry(file, list, inner, name);
-    if (!entry) return fail(std::move(entry).error());
-    if (const std::optional<Part>& found = *entry; found) return *found;
-  }
-  const auto names = names_in(files, list);
+/// The entry of that name. `asked` is the node in `by` that names the entry; nullptr: the command line does.
+Result<Part> entry_of(const File& file, const std::string& list, const char* inner, const std::string& name,
+                      const Part& by, const ConfigNode* asked) {
+  auto entry = find_entry(file, list, inner, name);
+  if (!entry) return fail(std::move(entry).error());
+  if (const std::optional<Part>& found = *entry; found) return *found;
+  const auto names = names_in(file, list);
   const std::string what = fmt::format("there is no {} '{}'{}", inner, name, did_you_mean(name, names));
   std::string hint = names.empty() ? "" : fmt::format("there are: {}", fmt::join(names, ", "));
   if (asked != nullptr)
-    return by.file->reader.refuse(*asked, asked == by.at ? by.path : by.key(inner), what, std::move(hint));
-  return fail(Errc::invalid_config, fmt::format("{}: {}", by.file->source->file, what), std::move(hint));
+    return file.reader.refuse(*asked, asked == by.at ? by.path : by.key(inner), what, std::move(hint));
+  return fail(Errc::invalid_config, fmt::format("{}: {}", file.source->file, what), std::move(hint));
 }
 
 Result<> read_cluster(const Part& cluster, const Environment& environment, ClusterAccess& into) {
@@ -245,8 +203,9 @@ Result<> read_cluster(const Part& cluster, const Environment& environment, Clust
     return cluster.refuse(server_node, "server", "without TLS only this machine itself is talked to",
                           "write https://");
 
-  if (auto read = store(cluster.flag("insecure-skip-tls-verify"), into.insecure); !read) return read;
-  if (into.insecure && cluster.file->whose == AccessFor::service)
+  const auto insecure = cluster.flag("insecure-skip-tls-verify");
+  if (!insecure) return fail(insecure.error());
+  if (*insecure)
     return cluster.refuse(*cluster.find("insecure-skip-tls-verify"), "insecure-skip-tls-verify",
                           "the server's certificate is always verified",
                           "give its authority by certificate-authority or certificate-authority-data");
@@ -260,9 +219,6 @@ Result<> read_cluster(const Part& cluster, const Environment& environment, Clust
                           fmt::format("'{}' is neither a name nor an IP address", into.tls_server_name));
 
   if (auto read = store(cluster.pem("certificate-authority"), into.authorities); !read) return read;
-  if (into.insecure && !into.authorities.empty())
-    return cluster.refuse(*cluster.find("insecure-skip-tls-verify"), "insecure-skip-tls-verify",
-                          "an authority to verify the server by is there too", "keep one of them");
 
   const auto proxy = cluster.text("proxy-url");
   if (!proxy) return fail(proxy.error());
@@ -277,203 +233,12 @@ Result<> read_cluster(const Part& cluster, const Environment& environment, Clust
   return {};
 }
 
-// A scalar in the sense of kubectl's reader.
-json json_of_scalar(const ConfigNode& node) {
-  if (node.quoted || node.is_string()) return node.text;
-  if (const auto number = plain_number(node)) return *number;
-  for (const char* word : {"null", "Null", "NULL", "~"})
-    if (node.text == word) return nullptr;
-  for (const char* word : {"true", "True", "TRUE", "false", "False", "FALSE"})
-    if (node.text == word) return lower(word) == "true";
-  double real = 0;
-  const char* const end = node.text.data() + node.text.size();
-  const auto [at, error] = std::from_chars(node.text.data(), end, real);
-  if (error == std::errc() && at == end) return real;
-  return node.text;
-}
-
-json json_of(const ConfigNode& node) {
-  switch (node.kind) {
-    case Kind::null:
-      return nullptr;
-    case Kind::scalar:
-      return json_of_scalar(node);
-    case Kind::list: {
-      json out = json::array();
-      for (const ConfigNode& item : node.items) out.push_back(json_of(item));
-      return out;
-    }
-    case Kind::map: {
-      json out = json::object();
-      for (const ConfigMember& member : node.members) out[member.key.text] = json_of(member.value);
-      return out;
-    }
-  }
-  return nullptr;
-}
-
-/// spec.cluster of KUBERNETES_EXEC_INFO. The cluster has been read without an error.
-/// ABI: k8s.io/client-go/rest, ConfigToExecCluster; the extension is that of clientcmd.
-json exec_cluster(const Part& cluster, const ClusterAccess& access) {
-  constexpr std::string_view kExtension = "client.authentication.k8s.io/exec";
-  json out = {{"server", cluster.text("server").value_or("")}};
-  if (!access.tls_server_name.empty()) out["tls-server-name"] = access.tls_server_name;
-  if (access.insecure) out["insecure-skip-tls-verify"] = true;
-  if (!access.compressed) out["disable-compression"] = true;
-  if (const auto proxy = cluster.text("proxy-url"); proxy && !proxy->empty()) out["proxy-url"] = *proxy;
-  const ConfigNode* extensions = cluster.find("extensions");
-  if (extensions == nullptr) return out;
-  for (const ConfigNode& item : extensions->items) {
-    const ConfigMember* name = item.find("name");
-    const ConfigMember* content = item.find("extension");
-    if (name != nullptr && name->value.text == kExtension && content != nullptr)
-      out["config"] = json_of(content->value);
-  }
-  return out;
-}
-
-Result<ExecConfig::InteractiveMode> read_interactive_mode(const Part& exec, bool is_beta) {
-  using Mode = ExecConfig::InteractiveMode;
-  constexpr const char* kKey = "interactiveMode";
-  const auto mode = exec.text(kKey);
-  if (!mode) return fail(mode.error());
-  if (mode->empty() && is_beta) return Mode::if_available;
-  for (const auto& [name, value] :
-       {std::pair{"Never", Mode::never}, {"IfAvailable", Mode::if_available}, {"Always", Mode::always}}) {
-    if (*mode == name) return value;
-  }
-  const char* const hint = "write Never, IfAvailable or Always";
-  if (mode->empty()) return exec.refuse(*exec.at, kKey, "the key is missing", hint);
-  return exec.refuse(*exec.find(kKey), kKey, fmt::format("'{}' is no mode", shortened(*mode)), hint);
-}
-
-Result<> read_exec_variables(const Part& exec, Environment& into) {
-  const ConfigNode* list = exec.find("env");
-  if (list == nullptr) return {};
-  if (list->kind != Kind::list)
-    return exec.refuse(*list, "env", "expected a list, found " + Part::sort_of(*list));
-  for (std::size_t i = 0; i < list->items.size(); ++i) {
-    const Part entry{
-        .file = exec.file, .at = &list->items[i], .path = fmt::format("{}[{}]", exec.key("env"), i)};
-    if (auto known = entry.check_keys({"name", "value"}); !known) return known;
-    const auto name = entry.word("name");
-    if (!name) return fail(name.error());
-    if (name->empty() || name->find('=') != std::string::npos)
-      return entry.refuse(*entry.at, "name",
-                          name->empty() ? "the key is missing" : "no variable has a '=' in its name");
-    auto value = entry.text("value");
-    if (!value) return fail(std::move(value).error());
-    if (value->find('\0') != std::string::npos)
-      return entry.refuse(*entry.find("value"), "value", "a control character is in it");
-    into[*name] = std::move(*value);
-  }
-  return {};
-}
-
-Result<ExecConfig> read_exec(const Part& exec) {
-  if (auto known = exec.check_keys(
-          {"apiVersion", "command", "args", "env", "installHint", "provideClusterInfo", "interactiveMode"});
-      !known)
-    return fail(std::move(known).error());
-  ExecConfig out;
-  out.place = fmt::format("{}: {}", exec.file->reader.place(*exec.at), exec.path);
-  if (auto read = store(exec.word("command"), out.command); !read) return fail(std::move(read).error());
-  if (out.command.empty()) return exec.refuse(*exec.at, "command", "the key is missing");
-  if (out.command.find('/') != std::string::npos)
-    out.program = std::filesystem::path(exec.file->source->file).parent_path() / out.command;
-
-  constexpr std::array<std::string_view, 2> kVersions = {"client.authentication.k8s.io/v1",
-                                                         "client.authentication.k8s.io/v1beta1"};
-  if (auto read = store(exec.word("apiVersion"), out.api_version); !read)
-    return fail(std::move(read).error());
-  const std::string hint =
-      fmt::format("write {} or {}, as the program prints it", kVersions[0], kVersions[1]);
-  if (out.api_version.empty()) return exec.refuse(*exec.at, "apiVersion", "the key is missing", hint);
-  if (std::ranges::find(kVersions, out.api_version) == kVersions.end())
-    return exec.refuse(*exec.find("apiVersion"), "apiVersion",
-                       fmt::format("neither kubectl nor Ferry knows '{}'", shortened(out.api_version)), hint);
-
-  if (auto read = store(exec.words("args"), out.arguments); !read) return fail(std::move(read).error());
-  if (auto read = read_exec_variables(exec, out.variables); !read) return fail(std::move(read).error());
-  if (auto read = store(exec.text("installHint"), out.install_hint); !read)
-    return fail(std::move(read).error());
-  if (auto read = store(read_interactive_mode(exec, out.api_version == kVersions[1]), out.interactive); !read)
-    return fail(std::move(read).error());
-  const auto informed = exec.flag("provideClusterInfo");
-  if (!informed) return fail(informed.error());
-  if (*informed) out.cluster = "{}";  // filled by access_from_kubeconfig()
-  return out;
-}
-
-// A key of as-user-extra as a part of a header's name.
-// ABI: k8s.io/client-go/transport, headerKeyEscape.
-std::string header_key(std::string_view key) {
-  std::string out;
-  for (const char c : key) {
-    const bool plain =
-        is_alphanumeric(c) || std::string_view("!#$&'*+-.^_`|~").find(c) != std::string_view::npos;
-    out += plain ? std::string(1, c) : fmt::format("%{:02X}", static_cast<unsigned char>(c));
-  }
-  return out;
-}
-
-/// Headers of one name. A blank value would be no header.
-Result<> add_headers(const Part& part, const std::string& key, const std::string& header,
-                     std::vector<std::string>& into) {
-  const auto values = part.words(key);
-  if (!values) return fail(values.error());
-  for (const std::string& value : *values) {
-    const bool is_blank = value.find_first_not_of(' ') == std::string::npos;
-    if (is_blank || std::ranges::any_of(value, Part::is_control))
-      return part.refuse(*part.find(key), key,
-                         is_blank ? "an empty name is in it" : "a control character is in it");
-    into.push_back(fmt::format("{}: {}", header, value));
-  }
-  return {};
-}
-
-/// The headers by which the server lets our user act as another one.
-/// ABI: Kubernetes, "User impersonation".
-Result<std::vector<std::string>> read_impersonation(const Part& user) {
-  std::vector<std::string> out;
-  const auto name = user.word("as");
-  if (!name) return fail(name.error());
-  if (name->empty()) {
-    for (const char* key : {"as-uid", "as-groups", "as-user-extra"})
-      if (const ConfigNode* node = user.find(key); node != nullptr)
-        return user.refuse(*node, key, "only a user named by `as` can have it", "add `as`, or remove it");
-    return out;
-  }
-  // A blank header is not sent, and the request would be made as the user's own account.
-  if (name->find_first_not_of(' ') == std::string::npos)
-    return user.refuse(*user.find("as"), "as", "an empty name is in it");
-  out.push_back("Impersonate-User: " + *name);
-  const auto uid = user.word("as-uid");
-  if (!uid) return fail(uid.error());
-  if (!uid->empty()) out.push_back("Impersonate-Uid: " + *uid);
-  if (auto added = add_headers(user, "as-groups", "Impersonate-Group", out); !added)
-    return fail(std::move(added).error());
-  const ConfigNode* extra = user.find("as-user-extra");
-  if (extra == nullptr) return out;
-  if (extra->kind != Kind::map)
-    return user.refuse(*extra, "as-user-extra", "expected a map, found " + Part::sort_of(*extra));
-  const Part part{.file = user.file, .at = extra, .path = user.key("as-user-extra")};
-  for (const ConfigMember& member : extra->members) {
-    if (member.key.text.empty()) return user.refuse(member.key, "as-user-extra", "a key in it is empty");
-    if (auto added =
-            add_headers(part, member.key.text, "Impersonate-Extra-" + header_key(member.key.text), out);
-        !added)
-      return fail(std::move(added).error());
-  }
-  return out;
-}
-
 Result<> read_token(const Part& user, ClusterAccess& into) {
   const auto token = user.text("token");
   if (!token) return fail(token.error());
   auto file = user.path_at("tokenFile");
   if (!file) return fail(std::move(file).error());
-  if (!token->empty() && !file->empty() && user.file->whose == AccessFor::service)
+  if (!token->empty() && !file->empty())
     return user.refuse(*user.find("token"), "token",
                        "tokenFile is there too, and which counts is not agreed on", "keep one of them");
   into.token = std::move(*file);
@@ -488,14 +253,12 @@ Result<> read_token(const Part& user, ClusterAccess& into) {
 }
 
 Result<> read_user(const Part& user, ClusterAccess& into) {
-  for (const Refused& refused : kRefused) {
-    const ConfigNode* node = user.find(refused.key);
-    if (node != nullptr && (user.file->whose == AccessFor::service || refused.for_persons))
+  for (const Refused& refused : kRefused)
+    if (const ConfigNode* node = user.find(refused.key); node != nullptr)
       return user.refuse(*node, refused.key, refused.why, refused.hint);
-  }
-  if (auto known = user.check_keys({"client-certificate", "client-certificate-data", "client-key",
-                                    "client-key-data", "token", "tokenFile", "username", "password", "exec",
-                                    "as", "as-uid", "as-groups", "as-user-extra", "extensions"});
+  if (auto known =
+          user.check_keys({"client-certificate", "client-certificate-data", "client-key", "client-key-data",
+                           "token", "tokenFile", "username", "password", "extensions"});
       !known)
     return known;
   for (const auto& [name, part] :
@@ -508,50 +271,26 @@ Result<> read_user(const Part& user, ClusterAccess& into) {
   for (const auto& [name, part] :
        {std::pair{"username", &into.username}, std::pair{"password", &into.password}})
     if (auto read = store(user.text(name), *part); !read) return read;
-  if (auto read = read_token(user, into); !read) return read;
-  if (auto read = store(read_impersonation(user), into.impersonation); !read) return read;
-
-  const ConfigNode* node = user.find("exec");
-  if (node == nullptr) return {};
-  auto exec = read_exec({.file = user.file, .at = node, .path = user.key("exec")});
-  if (!exec) return fail(std::move(exec).error());
-  // kubectl does not run the program for a user with other credentials.
-  const bool has_others =
-      !into.token.empty() || !into.certificate.empty() || !into.username.empty() || !into.password.empty();
-  if (!has_others) into.exec = std::move(*exec);
-  return {};
+  return read_token(user, into);
 }
 
 }  // namespace
 
-Result<ClusterAccess> access_from_kubeconfig(const std::vector<ConfigText>& sources,
-                                             const std::string& context, const Environment& environment,
-                                             AccessFor reader) {
-  std::vector<File> files;
-  for (const ConfigText& source : sources) {
-    auto file = read_file(source, reader);
-    if (!file) return fail(std::move(file).error());
-    files.push_back(std::move(*file));
-  }
-  Part by{.file = &files.front(), .at = &files.front().root, .path = {}};
-  const ConfigNode* asked = nullptr;
-  std::string name = context;
-  for (const File& file : files) {
-    if (!name.empty()) break;
-    const Part top{.file = &file, .at = &file.root, .path = {}};
-    const auto current = top.text("current-context");
-    if (!current) return fail(current.error());
-    if (current->empty()) continue;
-    name = *current;
-    asked = top.find("current-context");
-    by = {.file = &file, .at = asked, .path = "current-context"};
-  }
+Result<ClusterAccess> access_from_kubeconfig(const ConfigText& source, const std::string& context,
+                                             const Environment& environment) {
+  const auto file = read_file(source);
+  if (!file) return fail(file.error());
+  const Part top{.file = &*file, .at = &file->root, .path = {}};
+  const auto current = top.text("current-context");
+  if (!current) return fail(current.error());
+  const std::string& name = context.empty() ? *current : context;
   if (name.empty())
-    return fail(Errc::invalid_config,
-                sources.front().file + ": no context is chosen: there is no current-context",
+    return fail(Errc::invalid_config, source.file + ": no context is chosen: there is no current-context",
                 "choose one of its contexts");
-  auto chosen = entry_of(files, "contexts", "context", name, by, asked);
-  if (!chosen) return fail(std::move(chosen).error());
+  const ConfigNode* const asked = context.empty() ? top.find("current-context") : nullptr;
+  const Part by{.file = &*file, .at = asked == nullptr ? top.at : asked, .path = "current-context"};
+  const auto chosen = entry_of(*file, "contexts", "context", name, by, asked);
+  if (!chosen) return fail(chosen.error());
   if (auto known = chosen->check_keys({"cluster", "user", "namespace", "extensions"}); !known)
     return fail(std::move(known).error());
 
@@ -560,22 +299,16 @@ Result<ClusterAccess> access_from_kubeconfig(const std::vector<ConfigText>& sour
   if (!cluster_name) return fail(cluster_name.error());
   if (cluster_name->empty()) return chosen->refuse(*chosen->at, "cluster", "the key is missing");
   const auto cluster =
-      entry_of(files, "clusters", "cluster", *cluster_name, *chosen, chosen->find("cluster"));
+      entry_of(*file, "clusters", "cluster", *cluster_name, *chosen, chosen->find("cluster"));
   if (!cluster) return fail(cluster.error());
   if (auto read = read_cluster(*cluster, environment, out); !read) return fail(std::move(read).error());
-
-  out.said_by = fmt::format("context '{}' of {}", name, chosen->file->source->file);
-  if (cluster->file != chosen->file)
-    out.said_by += fmt::format(", whose cluster '{}' is in {}", *cluster_name, cluster->file->source->file);
 
   const auto user_name = chosen->text("user");
   if (!user_name) return fail(user_name.error());
   if (!user_name->empty()) {
-    const auto user = entry_of(files, "users", "user", *user_name, *chosen, chosen->find("user"));
+    const auto user = entry_of(*file, "users", "user", *user_name, *chosen, chosen->find("user"));
     if (!user) return fail(user.error());
     if (auto read = read_user(*user, out); !read) return fail(std::move(read).error());
-    if (out.exec && !out.exec->cluster.empty())
-      out.exec->cluster = exec_cluster(*cluster, out).dump(-1, ' ', false, json::error_handler_t::replace);
   }
   if (auto read = store(chosen->text("namespace"), out.default_namespace); !read)
     return fail(std::move(read).error());

@@ -138,10 +138,7 @@ Check node_state(const ClusterNode& node) {
   if (node.state.empty()) return std::move(check).unknown("there is no label gpu-ferry.io/state");
   const std::string found = node.last_error.empty() ? node.state : node.state + ": " + node.last_error;
   if (node.state == "ready" || node.state == "idle") return std::move(check).passed(found);
-  if (node.state == "failed")
-    return std::move(check).failed(
-        found, "`kubectl describe node` has the events; `ferry status` on the node all of it");
-  return std::move(check).warned(
+  return std::move(check).failed(
       found, "`kubectl describe node` has the events; `ferry status` on the node all of it");
 }
 
@@ -223,7 +220,10 @@ Check kubevirt_permits(const ClusterNode& node, const std::optional<std::vector<
   Check check{"kubevirt-permits", node.name,
               "KubeVirt starts no VM with a device that its object does not list, and advertises one "
               "itself that has no externalResourceProvider: true; pods in VMs of Kata need neither"};
-  constexpr const char* kCure = "`ferry kubevirt-cr --apply` on the node";
+  constexpr const char* kCure =
+      "`kubectl ferry kubevirt-cr --check` with the output of `ferry kubevirt-cr -o json` on the node has "
+      "the "
+      "patch";
   if (!kubevirts) return std::move(check).unknown("the KubeVirt object cannot be seen");
   if (kubevirts->empty()) return std::move(check).passed("the cluster has no KubeVirt");
   if (!permitted_by(kubevirts->front())) return std::move(check).passed("it permits everything");

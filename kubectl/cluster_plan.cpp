@@ -78,7 +78,7 @@ class Planner {
   Result<LabelPlan> plan(const std::string& node, const agent::LabelChanges& changes) {
     auto objects = read_cluster_node(ask_, node);
     if (!objects) return fail(std::move(objects).error());
-    find_agent(objects->pods);
+    if (auto found = find_agent(objects->pods); !found) return fail(std::move(found).error());
     if (auto read = read_configs(); !read) return fail(std::move(read).error());
     auto defaults = defaults_of(agent_);
     if (!defaults) return fail(std::move(defaults).error());
@@ -99,21 +99,42 @@ class Planner {
   }
 
  private:
-  void find_agent(const std::vector<json>& pods) {
+  Result<> find_agent(const std::vector<json>& pods) {
     for (const json& pod : pods) {
       auto options = agent_options_in(pod);
       if (!options) continue;
       agent_ = std::move(*options);
       if (!agent_.config_files.empty())
         plan_.notes.emplace_back("the agent reads configurations from files too, which are not known here");
-      return;
+      return {};
     }
-    agent_.space = assumed_.space;
-    agent_.config_maps = assumed_.config_maps;
+    return assume_agent();
+  }
+
+  /// The user's words count, then the agent of another node, then the names of the chart.
+  Result<> assume_agent() {
+    agent_.space = "ferry";
+    agent_.config_maps = {"ferry-policies", "ferry-vgpu-profiles"};
+    std::string defaults = "without defaults";
+    if (assumed_.space.empty() || assumed_.config_maps.empty()) {
+      const auto pods =
+          kube::list_by_parts(ask_, {.kind = kube::kPods, .labels = "app.kubernetes.io/component=agent"});
+      if (!pods) return fail(pods.error());
+      for (const json& pod : *pods) {
+        auto options = agent_options_in(pod);
+        if (!options) continue;
+        agent_ = std::move(*options);
+        defaults = "as the agent on node " + text_field(json_at(pod, "spec"), "nodeName");
+        break;
+      }
+    }
+    if (!assumed_.space.empty()) agent_.space = assumed_.space;
+    if (!assumed_.config_maps.empty()) agent_.config_maps = assumed_.config_maps;
     plan_.notes.push_back(
         fmt::format("no pod on this node runs ferry-agent: unless a service of the host does, nothing "
-                    "happens; it is assumed to read ConfigMap {} in namespace {}, without defaults",
-                    fmt::join(agent_.config_maps, ", "), agent_.space));
+                    "happens; it is assumed to read ConfigMap {} in namespace {}, {}",
+                    fmt::join(agent_.config_maps, ", "), agent_.space, defaults));
+    return {};
   }
 
   Result<> read_configs() {
@@ -195,7 +216,7 @@ std::string sentence(const agent::DesiredState& status) {
     case agent::DesiredState::Kind::nothing:
       return fmt::format("nothing: {}", status.reason);
     case agent::DesiredState::Kind::invalid:
-      return fmt::format("what cannot be: {}", status.error.message);
+      return fmt::format("this cannot be done: {}", status.error.message);
     case agent::DesiredState::Kind::standby:
       break;
   }

@@ -9,7 +9,6 @@
 #include "common/text/visible_text.h"
 #include "dra/names.h"
 #include "kube/api_error.h"
-#include "kube/field_filter.h"
 
 namespace ferry::kubectl {
 
@@ -116,18 +115,6 @@ kube::Selection running_pods() {
 Result<> read_claims(const kube::AskForPart& ask, ClusterObjects& objects) {
   return read_if_known(ask, kube::kResourceClaims, counted_claim, objects.claims,
                        "ResourceClaims are not shown: ", objects.notes);
-}
-
-std::vector<kube::WatchedList> cluster_lists(const NodeChoice& choice) {
-  // A cluster of 5,000 nodes has some 15 MiB of these parts.
-  constexpr std::size_t kMost = std::size_t{64} << 20U;
-  // managedFields have the time of the agent's last change. The list of images is the longest part.
-  const kube::FieldChoice no_images{.mode = kube::FieldChoice::Mode::all_but,
-                                    .fields = {{"status", {{"images"}}}}};
-  return {
-      {.selection = chosen_nodes(choice),
-       .kept = {.fields = no_images, .take = counted_node, .most = kMost, .page = kube::kListPart}},
-      {.selection = running_pods(), .kept = {.take = counted_pod, .most = kMost, .page = kube::kListPart}}};
 }
 
 Result<ClusterObjects> read_cluster(const kube::AskForPart& ask, VmisRead vmis, const NodeChoice& choice) {

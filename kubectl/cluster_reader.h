@@ -16,7 +16,6 @@
 #include "common/result.h"
 #include "common/text/json.h"
 #include "kube/paged_list.h"
-#include "kube/watched_lists.h"
 #include "kubectl/cluster_facts.h"
 
 namespace ferry::kubectl {
@@ -55,9 +54,6 @@ Result<ClusterObjects> read_cluster(const kube::AskForPart& ask, VmisRead vmis, 
 /// Adds the ResourceClaims that have devices of Ferry's driver. A server without them has none; a role that
 /// hides them becomes a note. Errors: those of `ask`.
 Result<> read_claims(const kube::AskForPart& ask, ClusterObjects& objects);
-
-/// The lists that read_cluster() asks for without VMs, to be watched.
-std::vector<kube::WatchedList> cluster_lists(const NodeChoice& nodes);
 
 /// Reads one node and its pods that have not ended. Errc::not_found: there is no such node.
 Result<ClusterObjects> read_cluster_node(const kube::AskForPart& ask, const std::string& node);

@@ -146,10 +146,11 @@ nlohmann::json gathered_event(const nlohmann::json& event);
 /// comes twice, or Kubernetes permits no such label.
 Result<agent::LabelChanges> parse_label_changes(const std::vector<std::string>& words);
 
-/// Assumptions about an agent that the node's pods do not show.
+/// The user's words about an agent that the node's pods do not show. Without them another node's agent
+/// counts, or the names of the chart.
 struct AssumedAgent {
-  std::string space;  ///< namespace of its ConfigMaps
-  std::vector<std::string> config_maps;
+  std::string space = {};                     ///< namespace of its ConfigMaps; empty: not given
+  std::vector<std::string> config_maps = {};  ///< empty: not given
 };
 
 struct LabelPlan {

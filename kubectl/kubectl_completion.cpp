@@ -6,11 +6,6 @@
 namespace ferry::kubectl {
 namespace {
 
-std::string value_in(const cli::WordsBefore& before, const std::string& option) {
-  const auto at = before.values.find(option);
-  return at == before.values.end() ? std::string() : at->second;
-}
-
 /// The names that the positional takes: NODE, NODE..., or NODE|vm... of `doctor`.
 cli::Names names_of(const cli::OptionModel& positional, const cli::WordsBefore& before,
                     const AskForNames& ask) {
@@ -21,9 +16,8 @@ cli::Names names_of(const cli::OptionModel& positional, const cli::WordsBefore& 
   if (!is_node && !is_vm) return {};
   cli::Names out;
   if (is_target && is_node) out["vm"] = "a VM, as NAMESPACE/NAME";
-  for (std::string& name : ask({.kind = is_vm ? NameQuestion::Kind::vms : NameQuestion::Kind::nodes,
-                           .kubeconfig = value_in(before, "--kubeconfig"),
-                           .context = value_in(before, "--context")}))
+  for (std::string& name :
+       ask({.kind = is_vm ? NameQuestion::Kind::vms : NameQuestion::Kind::nodes, .options = before.values}))
     out.emplace(std::move(name), "");
   return out;
 }

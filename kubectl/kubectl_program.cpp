@@ -8,16 +8,16 @@
 #include <csignal>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <ctime>
 #include <exception>
 #include <fcntl.h>
-#include <filesystem>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <system_error>
-#include <thread>
 #include <unistd.h>
 #include <utility>
 #include <vector>
@@ -37,12 +37,13 @@
 #include "common/exit_status.h"
 #include "common/process/standard_streams.h"
 #include "common/version.h"
-#include "kube/api_calls.h"
 #include "kube/paged_list.h"
 #include "kubectl/agent_pod.h"
 #include "kubectl/cluster_facts.h"
 #include "kubectl/cluster_reader.h"
 #include "kubectl/cluster_verbs.h"
+#include "kubectl/kubectl_child.h"
+#include "kubectl/permit_change.h"
 
 namespace ferry::kubectl {
 namespace {
@@ -65,6 +66,8 @@ constexpr std::array kExamples = {
     cli::Example{"doctor", "Find what keeps the GPUs of a node from VMs", "kubectl ferry doctor gpu-1"},
     cli::Example{"doctor", "Find why a VM gets no GPU", "kubectl ferry doctor vm studio/render"},
     cli::Example{"kubevirt-cr", "Show which resources KubeVirt does not permit", "kubectl ferry kubevirt-cr"},
+    cli::Example{"kubevirt-cr", "Show what the KubeVirt object lacks of a node's devices",
+                 "kubectl ferry kubevirt-cr --check node.json"},
     cli::Example{"gather", "Collect a file for a report", "kubectl ferry gather -n ferry > support.json"},
     cli::Example{"help", "Print the options and examples of a command", "kubectl ferry help list"},
     cli::Example{"version", "Print the version", "kubectl ferry version"}};
@@ -72,12 +75,14 @@ constexpr std::array kExamples = {
 constexpr std::array kStatuses = {
     cli::StatusMeaning{"0", "done"},
     cli::StatusMeaning{"1",
-                       "the API server does not answer or refuses; doctor found a fault; gather has not all"},
+                       "kubectl is missing or fails, or the API server refuses; doctor found a fault; gather "
+                       "has not all"},
     cli::StatusMeaning{"2",
                        "the command line is wrong, or there is no such node or VM; plan: the labels ask for "
                        "something impossible"},
     cli::StatusMeaning{"3", "kubevirt-cr: KubeVirt does not permit a resource"},
-    cli::StatusMeaning{"4", "plan: NVIDIA's programs serve the node"}};
+    cli::StatusMeaning{"4",
+                       "plan: NVIDIA's programs serve the node; kubevirt-cr --patch: a part is left to you"}};
 
 // Verbs of `ferry` and of kubectl.
 constexpr std::array kOtherWords = {cli::OtherWord{"get", "list"}, cli::OtherWord{"nodes", "list"},
@@ -91,7 +96,6 @@ cli::HelpFrame frame() {
 struct Report {  // NOLINT(bugprone-exception-escape): JSON is moved, which throws nothing
   json document;
   std::string text;
-  std::optional<std::string> without_ages = {};  ///< `text` without ages; absent: it has none
   ExitStatus status = ExitStatus::done;
   bool tinted = false;                  ///< `text` has escapes of cli::tinted()
   std::vector<std::string> notes = {};  ///< for stderr, when the document goes to a file
@@ -99,17 +103,18 @@ struct Report {  // NOLINT(bugprone-exception-escape): JSON is moved, which thro
 
 struct Command {
   cli::OutputFormat output = cli::OutputFormat::table;
-  std::string kubeconfig;
-  std::string context;
+  std::string kubectl;                                     ///< kubectl_words(); empty: not given
+  std::map<std::string, std::vector<std::string>> handed;  ///< kHandedOn by long_name(), with their values
   std::string node;
   std::vector<std::string> nodes;   ///< of `list`
   std::vector<std::string> target;  ///< of `doctor`: a node, or "vm" and a VM
   std::vector<std::string> help_for;
   std::string labels;  ///< a label selector
-  bool watch = false;
   bool verbose = false;
+  std::string offered;  ///< of `kubevirt-cr`: a file of `ferry kubevirt-cr -o json`; "-" is standard input
+  bool patch = false;
   std::string space;
-  std::vector<std::string> config_maps = {"ferry"};
+  std::vector<std::string> config_maps;
   std::vector<std::string> changes;
 };
 
@@ -117,7 +122,7 @@ struct Command {
 struct Cluster {
   kube::AskForPart ask;
   AskForLog ask_for_log;
-  std::string default_namespace;
+  std::function<std::string()> default_namespace;
   cli::TextOutput output;
   std::optional<std::int64_t> now;  ///< for ages; absent: none are asked for
 
@@ -129,15 +134,11 @@ using ClusterVerb = std::function<Result<Report>(const Cluster&)>;
 Result<Report> list_cluster(const Cluster& cluster, const Command& command) {
   auto objects = read_cluster(cluster.ask, VmisRead::no, {.names = command.nodes, .labels = command.labels});
   if (!objects) return fail(objects.error());
-  // The watched lists are those of read_cluster() alone.
-  if (!command.watch)
-    if (auto read = read_claims(cluster.ask, *objects); !read) return fail(std::move(read).error());
+  if (auto read = read_claims(cluster.ask, *objects); !read) return fail(std::move(read).error());
   const bool named = !command.nodes.empty() || !command.labels.empty();
   const ClusterGpus gpus = cluster_gpus(*objects, named ? NodesShown::all : NodesShown::with_gpus);
-  Report out{.document = list_document(gpus), .text = list_text(gpus, cluster.columns())};
-  if (command.output == cli::OutputFormat::wide)
-    out.without_ages = std::exchange(out.text, list_text(gpus, cluster.columns(), cluster.now));
-  return out;
+  const auto now = command.output == cli::OutputFormat::wide ? cluster.now : std::nullopt;
+  return Report{.document = list_document(gpus), .text = list_text(gpus, cluster.columns(), now)};
 }
 
 Result<Report> show_node(const Cluster& cluster, const Command& command) {
@@ -161,18 +162,15 @@ Result<Report> show_vms(const Cluster& cluster) {
   return Report{.document = vms_document(gpus), .text = vms_text(gpus, cluster.columns())};
 }
 
-// Ferry's namespace: the option's, or the client's default. `plan` uses it only if no pod shows the agent's.
 std::string space_of(const Cluster& cluster, const Command& command) {
-  if (!command.space.empty()) return command.space;
-  return cluster.default_namespace.empty() ? "default" : cluster.default_namespace;
+  return command.space.empty() ? cluster.default_namespace() : command.space;
 }
 
 Result<Report> plan_labels(const Cluster& cluster, const Command& command) {
   const auto changes = parse_label_changes(command.changes);
   if (!changes) return fail(changes.error());
-  const auto plan =
-      read_label_plan(cluster.ask, command.node, *changes,
-                      {.space = space_of(cluster, command), .config_maps = command.config_maps});
+  const auto plan = read_label_plan(cluster.ask, command.node, *changes,
+                                    {.space = command.space, .config_maps = command.config_maps});
   if (!plan) return fail(plan.error());
   return Report{.document = plan_document(*plan),
                 .text = plan_text(*plan, cluster.columns()),
@@ -230,22 +228,55 @@ Result<> check_target(const Command& command) {
               "for example `kubectl ferry doctor gpu-1`, or `kubectl ferry doctor vm studio/render`");
 }
 
-Result<Report> show_permitted(const Cluster& cluster) {
-  const auto objects = read_cluster(cluster.ask, VmisRead::no);
-  if (!objects) return fail(objects.error());
-  const auto kubevirts = read_kubevirts(cluster.ask);
-  if (!kubevirts) return fail(kubevirts.error());
+/// The KubeVirt objects, one at least.
+Result<std::vector<json>> known_kubevirts(const Cluster& cluster) {
+  auto kubevirts = read_kubevirts(cluster.ask);
+  if (!kubevirts) return fail(std::move(kubevirts).error());
   if (!*kubevirts)
     return fail(Errc::failed, "your role may not list KubeVirt objects",
                 "let your role list `kubevirts` in the API group \"kubevirt.io\"");
   if ((*kubevirts)->empty())
     return fail(Errc::failed, "the cluster has no KubeVirt object",
                 "KubeVirt is installed by its operator and the object kubevirt/kubevirt");
-  const auto resources = permitted_resources(cluster_gpus(*objects), (*kubevirts)->front());
+  return std::move(**kubevirts);
+}
+
+Result<Report> show_permitted(const Cluster& cluster) {
+  const auto objects = read_cluster(cluster.ask, VmisRead::no);
+  if (!objects) return fail(objects.error());
+  const auto kubevirts = known_kubevirts(cluster);
+  if (!kubevirts) return fail(kubevirts.error());
+  const json& kubevirt = kubevirts->front();
+  const auto resources = permitted_resources(cluster_gpus(*objects), kubevirt);
   const bool all = std::ranges::all_of(resources, &PermittedResource::permitted);
   return Report{.document = permitted_document(resources),
-                .text = permitted_text(resources, (*kubevirts)->front(), cluster.columns()),
+                .text = permitted_text(resources, kubevirt, cluster.columns()),
                 .status = all ? ExitStatus::done : ExitStatus::differs};
+}
+
+Result<Report> compare_permitted(const Cluster& cluster, const Command& command) {
+  const auto offered = read_offered(command.offered);
+  if (!offered) return fail(offered.error());
+  const auto kubevirts = known_kubevirts(cluster);
+  if (!kubevirts) return fail(kubevirts.error());
+  const json& kubevirt = kubevirts->front();
+  auto change = permit_change(kubevirt, *offered);
+  if (!change) return fail(std::move(change).error().during("KubeVirt " + full_name(kubevirt)));
+  // The API server refuses the patch of an object that has changed meanwhile.
+  if (const json& version = field_at(kubevirt, {"metadata", "resourceVersion"});
+      !change->patch.is_null() && version.is_string())
+    change->patch["metadata"]["resourceVersion"] = version;
+  json document = {{"object", full_name(kubevirt)}, {"fits", change->fits()}, {"lacks", change->lacks},
+                   {"by_hand", change->by_hand},    {"notes", change->notes}, {"patch", change->patch}};
+  if (!command.patch)
+    return Report{.document = std::move(document),
+                  .text = change_text(full_name(kubevirt), *change),
+                  .status = change->fits() ? ExitStatus::done : ExitStatus::differs};
+  const json patch = change->patch.is_null() ? json::object() : change->patch;
+  return Report{.document = patch,
+                .text = patch.dump(2) + "\n",
+                .status = change->by_hand.empty() ? ExitStatus::done : ExitStatus::refused,
+                .notes = change->by_hand};
 }
 
 Result<Report> gather(const Cluster& cluster, const Command& command) {
@@ -265,10 +296,9 @@ class PluginVerbs {
     app.set_help_flag("-h,--help", "print this help");
     cli::add_choice(app, "-o,--output FORMAT [table]", command.output, cli::output_formats(),
                     "the format of the data: table, wide (a table with more columns), json or yaml");
-    cli::add_value(app, "--kubeconfig FILE", command.kubeconfig,
-                   "how to reach the API server; the default is $KUBECONFIG, then ~/.kube/config");
-    cli::add_value(app, "--context NAME", command.context,
-                   "the context of that file; the default is its current context");
+    cli::add_value(app, "--kubectl PROGRAM", command.kubectl,
+                   "the program to ask; the default is $KUBECTL, then kubectl. It may have several words");
+    for (const HandedOn& flag : kHandedOn) add_handed_on(app, flag);
     app.set_version_flag("--version", std::string("ferry ") + kVersion, "print the version");
     app.footer(kNotes);
     add_list(app);
@@ -285,7 +315,7 @@ class PluginVerbs {
         show_vms);
     add_plan(app);
     add_doctor(app);
-    add(app, "kubevirt-cr", "show which of the nodes' resources the KubeVirt object permits", show_permitted);
+    add_kubevirt_cr(app);
     CLI::App* const archive =
         add(app, "gather", "print what support needs as one JSON document, with possible secrets left out",
             [this](const Cluster& cluster) { return gather(cluster, command_); });
@@ -304,6 +334,19 @@ class PluginVerbs {
     verb->callback([this, action = std::move(action)] { verb_ = action; });
     return verb;
   }
+  void add_handed_on(CLI::App& app, const HandedOn& flag) {
+    std::vector<std::string>& values = command_.handed[std::string(long_name(flag))];
+    if (flag.value == nullptr) {
+      app.add_flag_callback(
+          flag.name, [&values] { values = {"true"}; }, flag.help);
+    } else if (std::string_view(flag.value).ends_with("...")) {
+      app.add_option(flag.name, values, flag.help)->option_text(flag.value)->allow_extra_args(false);
+    } else {
+      app.add_option_function<std::string>(
+             flag.name, [&values](const std::string& value) { values = {value}; }, flag.help)
+          ->option_text(flag.value);
+    }
+  }
   void name_space(CLI::App* verb, const char* description) {
     cli::add_value(*verb, "-n,--namespace NAME", command_.space, description);
   }
@@ -313,7 +356,7 @@ class PluginVerbs {
     cli::add_value(*list, "nodes NODE...", command_.nodes, "only these nodes");
     cli::add_value(*list, "-l,--selector SELECTOR", command_.labels,
                    "only nodes with these labels, such as zone=a,gpu-ferry.io/state!=ready");
-    list->add_flag("-w,--watch", command_.watch, "print the list again when it changes, until Ctrl-C");
+    cli::refuse_option(*list, "-w,--watch", "`watch kubectl ferry list` prints the list again and again");
     list->footer(
         "`-o wide` adds the column CHANGED: how long ago the agent last changed any label or annotation of "
         "the node. It is not the age of the state, which may be older.");
@@ -328,8 +371,24 @@ class PluginVerbs {
     cli::add_value(
         *plan, "--config-map NAME ...", command_.config_maps,
         "a ConfigMap with policies and vGPU profiles, if no pod of the agent on the node shows it; "
-        "may be repeated")
-        ->capture_default_str();
+        "may be repeated. Without it those of another node's agent count, or the chart's");
+  }
+  void add_kubevirt_cr(CLI::App& app) {
+    CLI::App* const permits = add(
+        app, "kubevirt-cr", "show which of the nodes' resources the KubeVirt object permits",
+        [this](const Cluster& cluster) {
+          return command_.offered.empty() ? show_permitted(cluster) : compare_permitted(cluster, command_);
+        });
+    CLI::Option* const check = cli::add_value(*permits, "--check FILE", command_.offered,
+                                              "compare the KubeVirt object with this output of `ferry "
+                                              "kubevirt-cr -o json` of a node; - is standard "
+                                              "input. The exit status is 3 if an entry is missing");
+    permits
+        ->add_flag(
+            "--patch", command_.patch,
+            "with --check: print the merge patch that adds the missing entries and keeps all others, for "
+            "`kubectl patch --type merge --patch-file /dev/stdin`")
+        ->needs(check);
   }
   void add_doctor(CLI::App& app) {
     CLI::App* const doctor =
@@ -365,90 +424,34 @@ ExitStatus write_out(const std::string& out) {
 }
 
 /// The report, with a note for a person who waits long for it.
-Result<Report> with_note(const ClusterVerb& verb, const std::function<Cluster()>& cluster) {
+Result<Report> with_note(const ClusterVerb& verb, const Cluster& cluster) {
   const cli::WaitNote waits("reading from the API server");
-  return verb(cluster());
+  return verb(cluster);
 }
 
-/// Prints the first report, and each later one that differs. Each later error is printed once. Ages alone are
-/// no difference.
-class WatchOutput {
- public:
-  explicit WatchOutput(const Command& command) : command_(command) {}
+/// The flags of kubectl that were given, as words for it.
+std::vector<std::string> flags_of(const std::map<std::string, std::vector<std::string>>& handed) {
+  std::vector<std::string> out;
+  for (const auto& [name, values] : handed)
+    for (const std::string& value : values) out.push_back(fmt::format("{}={}", name, value));
+  return out;
+}
 
-  /// True: all was printed, if anything was to print.
-  bool look(const Result<Report>& report) {
-    if (!report) {
-      if (std::exchange(complaint_, report.error().message) != report.error().message)
-        report_error(report.error());
-      return true;
-    }
-    complaint_.clear();
-    std::string block = formatted(command_, *report);
-    std::string compared = report->without_ages.value_or(block);
-    if (begun_ && compared == last_) return true;
-    last_ = std::move(compared);
-    if (std::exchange(begun_, true))
-      block.insert(0, command_.output == cli::OutputFormat::yaml ? "---\n" : "\n");
-    return write_out(block) == ExitStatus::done;
-  }
-
- private:
-  const Command& command_;
-  bool begun_ = false;
-  std::string last_;
-  std::string complaint_;
-};
-
-/// Prints the list whenever it changes, until a signal ends the program or nothing can be printed. If the
-/// first look fails, it ends, too: the names or the role may be wrong. The API server reports the changes. If
-/// the role or a proxy does not let the watches through, the list is still read again and again.
-int watch(const Command& command, const ClusterVerb& verb, kube::ApiCalls& api,
-          const std::function<Cluster()>& cluster) {
-  constexpr auto kPause = std::chrono::seconds(5);
-  constexpr unsigned kPollsBetweenWatches = 12;
-  WatchOutput output(command);
-  const auto first = with_note(verb, cluster);
-  if (!first) return report_error(first.error());
-  if (!output.look(first)) return static_cast<int>(ExitStatus::failed);
-  const auto lists = cluster_lists({.names = command.nodes, .labels = command.labels});
-  const auto look = [&](const kube::AskForPart& ask) {
-    Cluster watched = cluster();
-    watched.ask = ask;
-    return output.look(verb(watched));
-  };
-  for (bool noted = false;; noted = true) {
-    const auto followed = api.follow(lists, look);
-    if (followed) return static_cast<int>(ExitStatus::failed);
-    if (followed.error().code == Errc::usage) return report_error(followed.error());
-    if (!noted)
-      print_to_stderr("kubectl ferry: note: {}; the list is read again every {} seconds instead\n",
-                      followed.error().text(), kPause.count());
-    for (unsigned polls = 0; polls < kPollsBetweenWatches; ++polls) {
-      std::this_thread::sleep_for(kPause);
-      if (!output.look(verb(cluster()))) return static_cast<int>(ExitStatus::failed);
-    }
-  }
+std::vector<std::string> program_of(const std::string& option) {
+  const char* const variable = std::getenv("KUBECTL");
+  return kubectl_words(option, variable == nullptr ? "" : variable);
 }
 
 int run(const Command& command, const ClusterVerb& verb) {
   if (const auto target = check_target(command); !target) return report_error(target.error());
-  const auto calls = [&command] {
-    const cli::WaitNote waits("logging in to the cluster");
-    return kube::ApiCalls::reach(command.kubeconfig, command.context);
-  }();
-  if (!calls) return report_error(calls.error());
-  kube::ApiCalls& api = **calls;
-  const auto cluster = [&api] {
-    return Cluster{.ask = [&api](const kube::Selection& what,
-                                 const kube::ListRange& range) { return api.list(what, range); },
-                   .ask_for_log = [&api](const kube::ObjectRef& pod,
-                                         const kube::LogEnd& end) { return api.log(pod, end); },
-                   .default_namespace = api.default_namespace(),
-                   .output = cli::text_output_of(stdout),
-                   .now = std::time(nullptr)};
-  };
-  if (command.watch) return watch(command, verb, api, cluster);
+  const Kubectl kubectl({.program = program_of(command.kubectl), .flags = flags_of(command.handed)});
+  const Cluster cluster{.ask = [&kubectl](const kube::Selection& what,
+                                          const kube::ListRange& range) { return kubectl.list(what, range); },
+                        .ask_for_log = [&kubectl](const kube::ObjectRef& pod,
+                                                  const kube::LogEnd& end) { return kubectl.log(pod, end); },
+                        .default_namespace = [&kubectl] { return kubectl.default_namespace(); },
+                        .output = cli::text_output_of(stdout),
+                        .now = std::time(nullptr)};
   const auto report = with_note(verb, cluster);
   if (!report) return report_error(report.error());
   if (const ExitStatus status = write_out(formatted(command, *report)); status != ExitStatus::done)
@@ -480,24 +483,32 @@ void end_without_names(int /*signal*/) {
 /// The names of a cluster's objects, or none: a user who completes a word gets no messages and no questions.
 std::vector<std::string> names_in_cluster(const NameQuestion& question) {
   constexpr unsigned kSeconds = 3;
-  // The program that logs the user in ends before this one does.
-  constexpr std::chrono::seconds kLogin{kSeconds - 1};
+  // kubectl, and a program that it runs for the login, end before this one does.
+  constexpr std::chrono::seconds kLimit{kSeconds - 1};
   std::signal(SIGALRM, end_without_names);
   ::alarm(kSeconds);
-  // A program that logs the user in has these streams, too.
+  // kubectl has these streams, too.
   const int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
   if (null < 0 || ::dup2(null, STDIN_FILENO) < 0 || ::dup2(null, STDERR_FILENO) < 0) return {};
-  const auto api = kube::ApiCalls::reach(question.kubeconfig, question.context, kLogin);
-  if (!api) return {};
+  const auto program = question.options.find("--kubectl");
+  std::vector<std::string> flags;
+  for (const HandedOn& flag : kHandedOn)
+    if (const auto given = question.options.find(std::string(long_name(flag)));
+        given != question.options.end())
+      flags.push_back(fmt::format("{}={}", given->first, given->second));
+  const Kubectl kubectl({.program = program_of(program == question.options.end() ? "" : program->second),
+                         .flags = std::move(flags),
+                         .limit = kLimit});
   const bool of_vms = question.kind == NameQuestion::Kind::vms;
   const auto name_of = [of_vms](const json& object) -> json {
     const json& metadata = json_at(object, "metadata");
     const std::string name = text_field(metadata, "name");
     return of_vms ? text_field(metadata, "namespace") + "/" + name : name;
   };
-  const auto names = kube::list_by_parts(
-      [&api](const kube::Selection& what, const kube::ListRange& range) { return (*api)->list(what, range); },
-      {.kind = of_vms ? kube::kVmis : kube::kNodes}, name_of);
+  const auto names =
+      kube::list_by_parts([&kubectl](const kube::Selection& what,
+                                     const kube::ListRange& range) { return kubectl.list(what, range); },
+                          {.kind = of_vms ? kube::kVmis : kube::kNodes}, name_of);
   ::alarm(0);
   if (!names) return {};
   std::vector<std::string> out;
@@ -507,10 +518,6 @@ std::vector<std::string> names_in_cluster(const NameQuestion& question) {
 }
 
 }  // namespace
-
-bool is_kubectl_plugin(std::string_view name) {
-  return std::filesystem::path(name).filename() == "kubectl-ferry";
-}
 
 cli::CommandModel kubectl_commands() {
   CLI::App app(kWhat, "kubectl ferry");

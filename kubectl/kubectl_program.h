@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -9,10 +10,6 @@
 #include "cli/completion/completion.h"
 
 namespace ferry::kubectl {
-
-/// True: the program is called `kubectl-ferry` (argv[0], with or without a path), as kubectl calls its
-/// plugin.
-bool is_kubectl_plugin(std::string_view name);
 
 /// `kubectl ferry`: the GPUs of a whole cluster as its API server shows them. Changes nothing. Exit status:
 /// 0; 1 the API server does not answer or refuses; 2 wrong usage, no such node, or `plan`: the desired state
@@ -36,8 +33,7 @@ struct NameQuestion {
     vms,  ///< "NAMESPACE/NAME" of VirtualMachineInstances
   };
   Kind kind = Kind::nodes;
-  std::string kubeconfig = {};  ///< of the command line; empty: not given
-  std::string context = {};     ///< as `kubeconfig`
+  std::map<std::string, std::string> options = {};  ///< of the command line, by name: "--context"
 };
 /// Returns the names; none if they are not known.
 using AskForNames = std::function<std::vector<std::string>(const NameQuestion&)>;

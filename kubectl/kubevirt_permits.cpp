@@ -85,9 +85,8 @@ std::string permitted_text(const std::vector<PermittedResource>& resources, cons
   out += cli::wrapped_lines(
       fmt::format(
           "hint: in Ferry's pod on node {} `ferry --host-root=/host kubevirt-cr` prints the entries with "
-          "their selectors; add them with `kubectl edit kubevirt -n {} {}`, or with `ferry kubevirt-cr "
-          "--apply`, "
-          "which keeps all other entries",
+          "their selectors; add them with `kubectl edit kubevirt -n {} {}`, or by the patch of "
+          "`kubectl ferry kubevirt-cr --check FILE --patch`, which keeps all other entries",
           missing->nodes.front(), text_field(metadata, "namespace"), text_field(metadata, "name")),
       columns);
   return out;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The programs `ferry-agent kubevirt-cr` and `ferry-agent retire`, with the parts of them that need no
-// server.
+// The programs `ferry-agent retire` and `ferry-agent get`, with the parts of them that need no server.
 #pragma once
 
 #include <chrono>
@@ -21,43 +20,6 @@
 #include "kube/timers.h"
 
 namespace ferry::agent {
-
-// Compares the cluster's KubeVirt object with the devices that a node offers. Pure.
-// ABI: kubevirt.io/v1 KubeVirt, spec.configuration.permittedHostDevices and mediatedDevicesConfiguration
-// (KubeVirt v1.9.0).
-
-/// Differences between the cluster's object and the needs of a node.
-struct PermitChange {
-  /// Entries to add, or to mark as served by an external device plugin; a sentence each.
-  std::vector<std::string> lacks;
-  /// Differences that a person has to resolve; a sentence each, with advice.
-  std::vector<std::string> by_hand;
-  /// Facts worth knowing that are no fault.
-  std::vector<std::string> notes;
-  /// The merge patch that resolves `lacks`; null: nothing to do. A merge patch replaces whole lists. So these
-  /// are the object's own lists with the new entries in them: every other entry stays.
-  nlohmann::json patch;
-
-  bool fits() const { return lacks.empty() && by_hand.empty(); }
-};
-
-/// `kubevirt` is the cluster's object; `ours` is the output of `ferry kubevirt-cr -o json`.
-///
-/// An object without permittedHostDevices permits everything, and a new list would forbid all other devices.
-/// So nothing is added then. Only mediated devices need the list, since KubeVirt removes unlisted ones; that
-/// is `by_hand`.
-///
-/// A list of another field manager (`kubectl apply`, a GitOps tool) is not changed either: that manager would
-/// revert the change while VMs run. Its missing entries are `by_hand`.
-///
-/// Errors: Errc::malformed_host: an argument is no such object; the message names the wrong key.
-Result<PermitChange> permit_change(const nlohmann::json& kubevirt, const nlohmann::json& ours);
-
-/// `ferry-agent kubevirt-cr`, the program behind `ferry kubevirt-cr --check` and `--apply`: compares the
-/// cluster's KubeVirt object with the output of `ferry kubevirt-cr -o json` on standard input, or adds to it.
-/// Exit status: 0 the object permits the node's devices, 3 it does not, 4 a person has to decide; 1 and 2 as
-/// everywhere.
-int kubevirt_cr_program(int argc, char** argv);
 
 /// Ends all agents of a cluster while they have their RBAC rights: removes their DaemonSet after its pods
 /// (propagationPolicy Foreground). An agent that ends resumes operands and uncordons the node, for which it
@@ -105,5 +67,10 @@ class Retirement : Pinned {
 /// `ferry-agent retire`, which the chart runs before `helm uninstall` removes the agents' rights. Exit
 /// status: 0 the agents have ended; 1 and 2 as everywhere.
 int retire_program(int argc, char** argv);
+
+/// `ferry-agent get --raw PATH` prints the API server's answer, and its refusals, as kubectl does. In Ferry's
+/// image it stands in for kubectl where `helm test` runs kubectl-ferry. Exit status: 0; 1 the server refuses
+/// or does not answer; 2 as everywhere.
+int get_program(int argc, char** argv);
 
 }  // namespace ferry::agent

@@ -56,8 +56,8 @@ constexpr std::array kExamples = {
             "ferry claims release 5be0c3aa-2f4d-4a3e-8d55-9d1f5a0c7711"},
     Example{"kubevirt-cr", "Print the entries that KubeVirt needs for the GPUs of this host",
             "ferry kubevirt-cr"},
-    Example{"kubevirt-cr", "Add the missing entries to the object of the cluster",
-            "ferry kubevirt-cr --apply"},
+    Example{"kubevirt-cr", "Write them for `kubectl ferry kubevirt-cr --check`",
+            "ferry kubevirt-cr -o json > node.json"},
     Example{"kata plan", "Look at all differences before you install",
             "ferry kata plan -f classes.yaml --containerd-version 1.7.24"},
     Example{"kata install", "Install the classes", "ferry kata install -f classes.yaml"},
@@ -85,7 +85,7 @@ constexpr std::array kStatuses = {
     StatusMeaning{"0", "done, or there was nothing to do"},
     StatusMeaning{"1", "failed; for doctor: no GPU is ready"},
     StatusMeaning{"2", "the command line is wrong, or a file is invalid on any host"},
-    StatusMeaning{"3", "assert, vgpu assert, kata verify or kubevirt-cr --check found a difference"},
+    StatusMeaning{"3", "assert, vgpu assert or kata verify found a difference"},
     StatusMeaning{"4",
                   "refused: the device is in use, or its present state does not permit the change; nothing "
                   "was written for that group or GPU"}};

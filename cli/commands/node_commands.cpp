@@ -182,26 +182,18 @@ void CommandTree::add_kubevirt_cr(CLI::App& app) {
   CLI::App* verb =
       add_verb(app, "kubevirt-cr", "print the part of the KubeVirt object that permits this host's devices",
                call_with(kubevirt_cr_verb, permits_));
-  CLI::Option* check = verb->add_flag(
-      "--check", permits_.check,
-      "compare the object of the cluster with this host; the exit status is 3 if an entry is missing");
-  CLI::Option* apply = verb->add_flag(
-      "--apply", permits_.apply, "add the missing entries to the object of the cluster, and keep all others");
-  apply->excludes(check);
   add_value(*verb, "--model NAME", permits_.models,
             "print the entries of this GPU or vGPU type, L40S or A40-12Q, by the tables of names: for a file "
-            "that is written before the device is there. May be repeated")
-      ->excludes(check)
-      ->excludes(apply);
-  verb->add_flag("--dry-run", globals_.dry_run, "with --apply: print the entries that would be added");
-  add_value(*verb, "--kubeconfig FILE", permits_.kubeconfig,
-            "how to reach the API server; the default is $KUBECONFIG, then the pod's own account, then "
-            "~/.kube/config");
-  add_value(*verb, "--context NAME", permits_.context,
-            "the context of that file; the default is its current context");
+            "that is written before the device is there. May be repeated");
+  const std::string plugin =
+      "`kubectl ferry kubevirt-cr --check FILE` reads the output of `ferry kubevirt-cr -o json`";
+  refuse_option(*verb, "--check", plugin);
+  refuse_option(*verb, "--apply", plugin + ", and prints a patch for `kubectl patch` with --patch");
+  for (const char* const option : {"--dry-run", "--kubeconfig", "--context"})
+    refuse_option(*verb, option, "this command asks no API server; " + plugin);
   verb->footer(
-      "Give it the naming options of `ferry plugin`. Without --check or --apply it only prints. Do not apply "
-      "that output with kubectl: it would replace the lists of the object, with the entries of other nodes.");
+      "Give it the naming options of `ferry plugin`. It only prints. Do not apply that output with kubectl: "
+      "it would replace the lists of the object, with the entries of other nodes.");
   add_naming_options(*verb, permits_.naming);
 }
 

@@ -35,4 +35,17 @@ CLI::Option* add_choice(CLI::App& app, const std::string& form, Value& value,
       ->check(CLI::IsMember(names));
 }
 
+/// Refuses an option that earlier versions had, with a value or without, by its name. `instead`: a sentence
+/// with the new way.
+inline void refuse_option(CLI::App& app, const std::string& names, const std::string& instead) {
+  const std::string name = names.substr(names.find("--"));
+  app.add_option_function<std::vector<std::string>>(
+         names,
+         [name, instead](const std::vector<std::string>& /*values*/) {
+           throw CLI::ValidationError(name, "it is gone; " + instead);
+         })
+      ->expected(0, 1)
+      ->group("");
+}
+
 }  // namespace ferry::cli

@@ -3,31 +3,11 @@
 
 #include <cerrno>
 #include <filesystem>
-#include <sys/mman.h>
 #include <system_error>
 #include <unistd.h>
 #include <utility>
 
-#include "common/unique_fd.h"
-
 namespace ferry::cli {
-namespace {
-
-// Input goes into a memfd: a pipe without a reader would block as soon as it is full.
-Result<> replace_input(const std::string& input) {
-  const UniqueFd file(::memfd_create("input", MFD_CLOEXEC));
-  if (!file.valid()) return fail(error_from_errno(errno, "make a file in memory"));
-  for (std::size_t done = 0; done < input.size();) {
-    const ssize_t count = ::write(file.get(), input.data() + done, input.size() - done);
-    if (count < 0) return fail(error_from_errno(errno, "write to a file in memory"));
-    done += static_cast<std::size_t>(count);
-  }
-  if (::lseek(file.get(), 0, SEEK_SET) < 0 || ::dup2(file.get(), STDIN_FILENO) < 0)
-    return fail(error_from_errno(errno, "replace standard input"));
-  return {};
-}
-
-}  // namespace
 
 Error become_program(const std::string& name, std::vector<std::string> arguments) {
   arguments.insert(arguments.begin(), name);
@@ -44,10 +24,7 @@ Error become_program(const std::string& name, std::vector<std::string> arguments
   return error;
 }
 
-Error become_agent_program(std::vector<std::string> arguments, const std::string& input) {
-  if (!input.empty()) {
-    if (auto replaced = replace_input(input); !replaced) return replaced.error();
-  }
+Error become_agent_program(std::vector<std::string> arguments) {
   return become_program("ferry-agent", std::move(arguments));
 }
 

@@ -11,8 +11,7 @@ namespace ferry::cli {
 /// Execs the program of this name in this program's folder. Returns only if exec fails.
 Error become_program(const std::string& name, std::vector<std::string> arguments);
 
-/// Execs `ferry-agent`, which talks to an API server (docs/adr/0015). `input` becomes its standard input;
-/// empty: it keeps this process's own.
-Error become_agent_program(std::vector<std::string> arguments, const std::string& input = {});
+/// Execs `ferry-agent`, which talks to an API server (docs/adr/0015).
+Error become_agent_program(std::vector<std::string> arguments);
 
 }  // namespace ferry::cli

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cctype>
 #include <map>
-#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -15,7 +14,6 @@
 #include "api/files.h"
 #include "cli/options/plugin_options.h"
 #include "cli/output/document.h"
-#include "cli/verbs/agent_program.h"
 #include "cli/verbs/verbs.h"
 #include "common/kubevirt_rules.h"
 #include "common/process/standard_streams.h"
@@ -134,29 +132,6 @@ class ModelEntries {
   std::vector<std::string> known_;
 };
 
-std::optional<Error> misuse(const Session& session, const KubevirtCrOptions& options) {
-  const auto wrong = [](const char* message, const char* hint) {
-    return Error{.code = make_error_code(Errc::usage), .message = message, .hint = hint};
-  };
-  if (session.dry_run && !options.apply)
-    return wrong("kubevirt-cr: only --apply writes", "leave --dry-run out, or add --apply");
-  const bool of_server = !options.kubeconfig.empty() || !options.context.empty();
-  if (of_server && !options.apply && !options.check)
-    return wrong("kubevirt-cr: without --check or --apply no API server is asked",
-                 "add one of them, or leave --kubeconfig and --context out");
-  return std::nullopt;
-}
-
-std::vector<std::string> words_for_the_program(const Session& session, const KubevirtCrOptions& options) {
-  std::vector<std::string> out = {"kubevirt-cr", options.apply ? "--apply" : "--check"};
-  if (session.dry_run) out.emplace_back("--dry-run");
-  // ferry-agent prints JSON, which is valid YAML, too.
-  if (!is_text(session.output)) out.emplace_back("--json");
-  if (!options.kubeconfig.empty()) out.insert(out.end(), {"--kubeconfig", options.kubeconfig});
-  if (!options.context.empty()) out.insert(out.end(), {"--context", options.context});
-  return out;
-}
-
 // The names follow this command's options. A name that the running plugin does not have permits nothing.
 void warn_of_other_names(const HostFs& host, const plugin::PermittedHostDevices& devices) {
   if (!is_present(host, api::kPluginLiveness).value_or(false)) return;
@@ -189,7 +164,6 @@ void note_gates(const plugin::PermittedHostDevices& devices) {
 }  // namespace
 
 ExitStatus kubevirt_cr_verb(const Session& session, const KubevirtCrOptions& options) {
-  if (const auto wrong = misuse(session, options)) return complain(*wrong);
   const auto rules = resource_rules(session, options.naming);
   if (!rules) return complain(rules.error());
   if (!options.models.empty()) {
@@ -210,10 +184,6 @@ ExitStatus kubevirt_cr_verb(const Session& session, const KubevirtCrOptions& opt
   const auto devices = plugin::permitted_host_devices(*session.host, *resources);
   if (!devices) return complain(devices.error());
   warn_of_other_names(*session.host, *devices);
-  if (options.check || options.apply) {
-    return complain(
-        become_agent_program(words_for_the_program(session, options), object_of(*devices).dump()));
-  }
   if (devices->pci.empty() && devices->mediated.empty()) {
     if (!is_text(session.output)) print(session, {.document = object_of(*devices), .text = {}});
     return complain(
@@ -223,12 +193,12 @@ ExitStatus kubevirt_cr_verb(const Session& session, const KubevirtCrOptions& opt
                  "status` lists the GPUs"});
   }
   print(session, {.document = object_of(*devices), .text = plugin::kubevirt_resource(*devices)});
-  fmt::print(
-      stderr,
-      "This is one node's part: the lists of all nodes belong into the one object of the cluster.\n"
-      "`ferry kubevirt-cr --apply` adds the entries to the lists that are there; `kubectl apply` or a merge\n"
-      "patch of this alone would replace them, and remove the entries of other nodes and of other programs.\n"
-      "VMs that ask under hostDevices need KubeVirt's feature gate HostDevices.\n");
+  fmt::print(stderr,
+             "This is one node's part: the lists of all nodes belong into the one object of the cluster.\n"
+             "`kubectl apply` or a merge patch of this alone would replace them, and\n"
+             "remove the entries of other nodes and of other programs.\n"
+             "`kubectl ferry kubevirt-cr --check FILE --patch` makes a patch that keeps them.\n"
+             "VMs that ask under hostDevices need KubeVirt's feature gate HostDevices.\n");
   note_gates(*devices);
   return ExitStatus::done;
 }

@@ -157,16 +157,11 @@ ExitStatus claims_list_verb(const Session& session);
 ExitStatus claims_release_verb(const Session& session, const std::string& uid);
 
 struct KubevirtCrOptions {
-  bool check = false;
-  bool apply = false;
-  std::string kubeconfig;           ///< empty: see cluster_access()
-  std::string context;              ///< empty: the file's own
   std::vector<std::string> models;  ///< GPUs and vGPU types by name, instead of this host's devices
   NamingOptions naming;             ///< as the plugin has them
 };
 /// `kubevirt-cr`: prints the part of the KubeVirt object that permits this host's resources, or those of
-/// `models` by the tables of names. Errc::not_found: no table has such a name. `check` or
-/// `apply` execs ferry-agent to compare the cluster's object with it, or to add to that object.
+/// `models` by the tables of names. Errc::not_found: no table has such a name.
 ExitStatus kubevirt_cr_verb(const Session& session, const KubevirtCrOptions& options);
 
 struct KataOptions {

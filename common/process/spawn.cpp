@@ -84,24 +84,45 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+using Heard = std::function<void(std::string_view)>;
+
+struct Pipe {
+  UniqueFd reader;
+  UniqueFd writer;
+};
+
+/// A pipe whose reading end does not block. The flag belongs to an open file, and the ends are two of them.
+Result<Pipe> make_pipe() {
+  std::array<int, 2> ends{};
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return fail(error_from_errno(errno, "make a pipe"));
+  Pipe out{.reader = UniqueFd(ends[0]), .writer = UniqueFd(ends[1])};
+  if (::fcntl(ends[0], F_SETFL, O_NONBLOCK) != 0) return fail(error_from_errno(errno, "make a pipe"));
+  return out;
+}
+
 /// A started program whose output is read. Without an end it is killed and reaped.
 class RunningChild : Pinned {
  public:
   // glibc has no wrapper before 2.36. ABI: pidfd_open(2), Linux 5.3. Without it the output's end has to do.
-  RunningChild(int pid, UniqueFd output)
+  RunningChild(int pid, bool leads_group, UniqueFd output, UniqueFd errors)
       : pid_(pid),
+        group_(leads_group ? -pid : pid),
         output_(std::move(output)),
+        errors_(std::move(errors)),
         process_(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))) {}
   ~RunningChild() {
     if (pid_ == 0) return;
     constexpr std::chrono::milliseconds kToEnd{2'000};
     output_.reset();
-    ::kill(pid_, SIGTERM);
-    if (!process_.valid() || !wait(Clock::now() + kToEnd)) ::kill(pid_, SIGKILL);
+    errors_.reset();
+    ::kill(group_, SIGTERM);
+    const bool ended = process_.valid() && wait(Clock::now() + kToEnd);
+    // Until it is reaped, its ID is also that of its group, which may have others in it.
+    if (!ended || group_ != pid_) ::kill(group_, SIGKILL);
     reap(pid_);
   }
 
-  Result<ProgramOutput> collect(const std::string& name, const OutputLimits& limits) {
+  Result<ProgramOutput> collect(const std::string& name, const OutputLimits& limits, const Heard& heard) {
     ProgramOutput output;
     const auto until = limits.time ? std::optional(Clock::now() + *limits.time) : std::nullopt;
     for (bool ended = false; !ended;) {
@@ -111,13 +132,15 @@ class RunningChild : Pinned {
                                 std::chrono::ceil<std::chrono::seconds>(*limits.time).count()));
       }
       ended = ended_;
-      // All that an ended program has written is in the pipe already.
+      // All that an ended program has written is in the pipes already.
       const bool open = output_.valid();
-      if (auto read = take(output.text, limits.bytes); !read)
+      if (auto read = take(output_, output.text, limits.bytes); !read)
         return fail(std::move(read).error().during(name));
+      if (auto read = hear(heard); !read) return fail(std::move(read).error().during(name));
       if (output.text.size() > limits.bytes)
-        return fail(Errc::failed,
-                    fmt::format("{} has printed more than {} bytes, the limit", name, limits.bytes));
+        return fail(
+            {.code = std::make_error_code(std::errc::file_too_large),
+             .message = fmt::format("{} has printed more than {} bytes, the limit", name, limits.bytes)});
       if (open && !output_.valid() && !process_.valid()) break;
     }
     output.status = reap(std::exchange(pid_, 0));
@@ -129,7 +152,8 @@ class RunningChild : Pinned {
   bool wait(std::optional<Clock::time_point> until) {
     for (;;) {
       // poll() ignores a negative descriptor.
-      std::array<pollfd, 2> watched = {{{.fd = output_.get(), .events = POLLIN, .revents = 0},
+      std::array<pollfd, 3> watched = {{{.fd = output_.get(), .events = POLLIN, .revents = 0},
+                                        {.fd = errors_.get(), .events = POLLIN, .revents = 0},
                                         {.fd = process_.get(), .events = POLLIN, .revents = 0}}};
       int left = -1;
       if (until) {
@@ -137,28 +161,38 @@ class RunningChild : Pinned {
         left = static_cast<int>(std::clamp<std::int64_t>(time.count(), 0, 1'000'000));
       }
       const int ready = ::poll(watched.data(), watched.size(), left);
-      ended_ = watched[1].revents != 0;
+      ended_ = watched.back().revents != 0;
       if (ready > 0) return true;
       if (until && Clock::now() >= *until) return false;
     }
   }
 
   /// Takes what is in the pipe, at most a little more than `most`. At its end the pipe is closed.
-  Result<> take(std::string& into, std::size_t most) {
+  static Result<> take(UniqueFd& pipe, std::string& into, std::size_t most) {
     std::array<char, 4096> buffer;  // NOLINT(cppcoreguidelines-pro-type-member-init): filled by read
-    while (output_.valid() && into.size() <= most) {
-      const ssize_t n = ::read(output_.get(), buffer.data(), buffer.size());
+    while (pipe.valid() && into.size() <= most) {
+      const ssize_t n = ::read(pipe.get(), buffer.data(), buffer.size());
       if (n < 0 && errno == EINTR) continue;
       if (n < 0 && errno == EAGAIN) return {};
       if (n < 0) return fail(error_from_errno(errno, "read its output"));
-      if (n == 0) output_.reset();
+      if (n == 0) pipe.reset();
       into.append(buffer.data(), static_cast<std::size_t>(n));
     }
     return {};
   }
 
+  Result<> hear(const Heard& heard) {
+    constexpr std::size_t kAtOnce = std::size_t{64} << 10U;
+    std::string text;
+    auto read = take(errors_, text, kAtOnce);
+    if (!text.empty()) heard(text);
+    return read;
+  }
+
   int pid_;
+  const int group_;  ///< as kill(2) takes it
   UniqueFd output_;
+  UniqueFd errors_;
   UniqueFd process_;
   bool ended_ = false;
 };
@@ -167,18 +201,23 @@ class RunningChild : Pinned {
 
 Result<ProgramOutput> run_for_output(const std::filesystem::path& program,
                                      const std::vector<std::string>& words, SpawnOptions options,
-                                     const OutputLimits& limits) {
-  std::array<int, 2> ends{};
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return fail(error_from_errno(errno, "make a pipe"));
-  UniqueFd reader(ends[0]);
-  UniqueFd writer(ends[1]);
-  // Only the reading end gets the flag: the ends are two open files.
-  if (::fcntl(reader.get(), F_SETFL, O_NONBLOCK) != 0) return fail(error_from_errno(errno, "make a pipe"));
-  options.out = writer.get();
+                                     const OutputLimits& limits, const Heard& heard) {
+  auto output = make_pipe();
+  if (!output) return fail(std::move(output).error());
+  options.out = output->writer.get();
+  Pipe errors;
+  if (heard) {
+    auto made = make_pipe();
+    if (!made) return fail(std::move(made).error());
+    errors = std::move(*made);
+    options.err = errors.writer.get();
+  }
   const auto pid = spawn(program, words, options);
   if (!pid) return fail(pid.error());
-  writer.reset();
-  return RunningChild(*pid, std::move(reader)).collect(program.filename().string(), limits);
+  output->writer.reset();
+  errors.writer.reset();
+  return RunningChild(*pid, options.own_session, std::move(output->reader), std::move(errors.reader))
+      .collect(program.filename().string(), limits, heard);
 }
 
 }  // namespace ferry

@@ -6,8 +6,10 @@
 #include <chrono>
 #include <cstddef>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/process/this_process.h"
@@ -47,11 +49,13 @@ struct OutputLimits {
 };
 
 /// Starts a program as spawn() does and waits for its end and its output; `options.out` does not count.
-/// Output that a child of the program writes after the program's end is lost. Errors: those of spawn();
-/// Errc::failed: more bytes than the limit; Errc::unreachable: no end within the limit. Then the program is
-/// ended.
+/// `heard` gets its standard error as it comes, cut anywhere; absent: `options.err` counts. Output that a
+/// child of the program writes after the program's end is lost. Errors: those of spawn();
+/// std::errc::file_too_large: more bytes than the limit; Errc::unreachable: no end within the limit. Then the
+/// program is ended, and with `own_session` all that it has started in its session's first group.
 Result<ProgramOutput> run_for_output(const std::filesystem::path& program,
                                      const std::vector<std::string>& words, SpawnOptions options,
-                                     const OutputLimits& limits);
+                                     const OutputLimits& limits,
+                                     const std::function<void(std::string_view)>& heard = {});
 
 }  // namespace ferry

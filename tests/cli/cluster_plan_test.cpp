@@ -47,8 +47,9 @@ class ClusterPlan : public testing::Test, public KubeFixture {
         [this](const kube::Selection& selection, const kube::ListRange& range) {
           return outcome<json>([&](auto done) { client.list(selection, range, std::move(done)); });
         },
-        node, changes, {.space = "elsewhere", .config_maps = {"ferry"}});
+        node, changes, assumed);
   }
+  kubectl::AssumedAgent assumed{.space = "elsewhere", .config_maps = {"ferry"}};
   kubectl::LabelPlan planned(const std::vector<std::string>& words) { return must(plan(words)); }
 };
 
@@ -117,10 +118,36 @@ TEST_F(ClusterPlan, KnowsTheAgentsDefaultsByItsPod) {
 TEST_F(ClusterPlan, SaysWhatItAssumesWithoutAPod) {
   server.put(gpu_node("gpu-9", {{"gpu-ferry.io/policy", "mixed"}}, {}));
   server.put(config_map("elsewhere", "ferry", kTwoPolicies));
-  const auto assumed = plan({"gpu-ferry.io/policy=whole"}, "gpu-9");
-  ASSERT_TRUE(assumed) << message_of(assumed);
-  EXPECT_EQ(assumed->effect, kubectl::LabelPlan::Effect::change);
-  EXPECT_THAT(assumed->notes, Contains(HasSubstr("no pod on this node runs ferry-agent")));
+  const auto by_words = plan({"gpu-ferry.io/policy=whole"}, "gpu-9");
+  ASSERT_TRUE(by_words) << message_of(by_words);
+  EXPECT_EQ(by_words->effect, kubectl::LabelPlan::Effect::change);
+  EXPECT_THAT(by_words->notes, Contains(HasSubstr("no pod on this node runs ferry-agent")));
+}
+
+TEST_F(ClusterPlan, TakesTheAgentOfAnotherNodeForTheOneThatIsMissing) {
+  server.put(gpu_node("gpu-9", {{"gpu-ferry.io/policy", "mixed"}}, {}));
+  json agent = agent_pod("gpu-3", {"--config-map=policies"});
+  agent["metadata"]["labels"]["app.kubernetes.io/component"] = "agent";
+  server.put(agent);
+  assumed = {};
+  const auto like_gpu_3 = plan({"gpu-ferry.io/policy=whole"}, "gpu-9");
+  ASSERT_TRUE(like_gpu_3) << message_of(like_gpu_3);
+  EXPECT_EQ(like_gpu_3->effect, kubectl::LabelPlan::Effect::change);
+  EXPECT_THAT(like_gpu_3->notes,
+              Contains(HasSubstr("ConfigMap policies in namespace gpu-system, as the agent "
+                                 "on node gpu-3")));
+}
+
+TEST_F(ClusterPlan, LooksForTheConfigMapsOfTheChartWhereNoAgentRuns) {
+  server.put(gpu_node("gpu-9", {}, {}));
+  server.put(config_map("ferry", "ferry-policies", kTwoPolicies));
+  assumed = {};
+  const auto by_chart = plan({"gpu-ferry.io/policy=whole"}, "gpu-9");
+  ASSERT_TRUE(by_chart) << message_of(by_chart);
+  EXPECT_EQ(by_chart->effect, kubectl::LabelPlan::Effect::change);
+  EXPECT_THAT(by_chart->notes,
+              AllOf(Contains(HasSubstr("ferry-policies, ferry-vgpu-profiles in namespace ferry")),
+                    Contains("there is no ConfigMap ferry/ferry-vgpu-profiles")));
 }
 
 TEST_F(ClusterPlan, IsOnStandbyWhereNvidiasProgramsServeTheNode) {

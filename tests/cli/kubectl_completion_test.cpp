@@ -24,7 +24,11 @@ std::vector<std::string> words_of(const std::string& text) {
 }
 /// A cluster with two nodes and a VM; the context "empty" has none.
 std::vector<std::string> names(const kubectl::NameQuestion& question) {
-  if (question.context == "empty" || question.kubeconfig == "/none") return {};
+  const auto is = [&](const char* option, const char* value) {
+    const auto given = question.options.find(option);
+    return given != question.options.end() && given->second == value;
+  };
+  if (is("--context", "empty") || is("--kubeconfig", "/none")) return {};
   if (question.kind == kubectl::NameQuestion::Kind::vms) return {"studio/render"};
   return {"gpu-1", "node-2"};
 }

@@ -12,7 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <yaml-cpp/yaml.h>
 
-#include "agent/programs/programs.h"
+#include "kubectl/permit_change.h"
 #include "tests/cli/run_program.h"
 #include "tests/support/described_host.h"
 
@@ -565,18 +565,18 @@ nlohmann::json json_of(const YAML::Node& node) {
 }
 
 /// What the object of a report lacks of what a host offers.
-agent::PermitChange permits_for(const std::string& report) {
+kubectl::PermitChange permits_for(const std::string& report) {
   const auto ours = ferry_on(DescribedHost(host_of(report)), "-o json kubevirt-cr");
   EXPECT_THAT(ours.status, testing::AnyOf(0, 4)) << ours.err;
   const auto theirs = json_of(YAML::LoadFile(case_file("kubevirt/kv1-two-names.yaml").string()));
-  auto change = agent::permit_change(theirs, nlohmann::json::parse(ours.out));
+  auto change = kubectl::permit_change(theirs, nlohmann::json::parse(ours.out));
   EXPECT_TRUE(change) << change.error().message;
-  return change.value_or(agent::PermitChange());
+  return change.value_or(kubectl::PermitChange());
 }
 
 // Of two names for one selector KubeVirt's own plugin serves one, and both GPUs are of it.
 TEST(ReportedCases, KubeVirtsOwnNamesForTheSameGpusAreNamed) {
-  const agent::PermitChange change = permits_for("r28");
+  const kubectl::PermitChange change = permits_for("r28");
   EXPECT_THAT(change.by_hand,
               IsSupersetOf({AllOf(HasSubstr("10DE:1E07 as example.com/2080_Ti,"), HasSubstr("remove it")),
                             AllOf(HasSubstr("10DE:1E07 as example.com/2080_Ti2,"), HasSubstr("remove it"))}));
@@ -589,7 +589,7 @@ TEST(ReportedCases, KubeVirtsOwnNamesForTheSameGpusAreNamed) {
 
 // Its GPUs are on the host's driver: the container plugin's nvidia.com/gpu is no business of Ferry's.
 TEST(ReportedCases, NothingIsAskedOfTheObjectWhereNothingIsAdvertised) {
-  const agent::PermitChange change = permits_for("r29");
+  const kubectl::PermitChange change = permits_for("r29");
   EXPECT_TRUE(change.fits());
   EXPECT_TRUE(change.patch.is_null());
 }

@@ -121,10 +121,13 @@ ProgramResult run_kubectl_ferry(const std::vector<std::string>& arguments,
 
 ProgramResult run_beside_ferry(const std::string& name, const std::vector<std::string>& arguments,
                                const std::vector<std::string>& environment) {
-  const auto program = (std::filesystem::path(FERRY_PROGRAM).parent_path() / name).string();
+  const auto folder = std::filesystem::path(FERRY_PROGRAM).parent_path();
   std::vector<std::string> words = {name};
   words.insert(words.end(), arguments.begin(), arguments.end());
-  return run(std::move(words), environment, 0, program);
+  std::vector<std::string> variables = {"KUBECTL=" + (folder / "ferry-agent").string()};
+  for (const std::string& variable : environment)
+    variable.starts_with("KUBECTL=") ? variables.front() = variable : variables.emplace_back(variable);
+  return run(std::move(words), variables, 0, (folder / name).string());
 }
 
 RunningProgram::RunningProgram(const std::string& name, const std::vector<std::string>& arguments,
@@ -133,8 +136,7 @@ RunningProgram::RunningProgram(const std::string& name, const std::vector<std::s
   words.insert(words.end(), arguments.begin(), arguments.end());
   const auto argv = pointers(words);
   const auto envp = pointers(environment);
-  std::filesystem::path program = FERRY_PROGRAM;
-  if (name == "kubectl-ferry") program.replace_filename(name);
+  const std::filesystem::path program = FERRY_PROGRAM;
   pid_ = ::fork();
   if (pid_ != 0) return;
   const int null = ::open("/dev/null", O_RDWR);

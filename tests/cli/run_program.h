@@ -26,7 +26,8 @@ ProgramResult run_ferry_on_terminal(const std::vector<std::string>& arguments, c
 ProgramResult run_ferry_as(const std::string& name, const std::vector<std::string>& arguments,
                            const std::vector<std::string>& environment = {});
 
-/// Runs kubectl's plugin, which the build links beside `ferry`, with `environment` alone.
+/// Runs kubectl's plugin, which the build puts beside `ferry`, with `environment` alone. Where that has no
+/// KUBECTL, `ferry-agent get` stands in for kubectl.
 ProgramResult run_kubectl_ferry(const std::vector<std::string>& arguments,
                                 const std::vector<std::string>& environment = {});
 
@@ -35,7 +36,6 @@ ProgramResult run_beside_ferry(const std::string& name, const std::vector<std::s
                                const std::vector<std::string>& environment = {});
 
 /// `ferry` under another name, until a signal ends it. What it prints goes to the file `into`, or nowhere.
-/// The name kubectl-ferry starts kubectl's plugin.
 class RunningProgram {
  public:
   RunningProgram(const std::string& name, const std::vector<std::string>& arguments,

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`ferry kubevirt-cr --check` and `--apply` against an API server that keeps a KubeVirt object: for a test whose cluster
-and host are there (plugin_test.py). KubeVirt itself is not; its object has a schema of the fields that count here."""
+"""`kubectl ferry kubevirt-cr --check` and the patch that it prints against an API server that keeps a KubeVirt object: for
+a test whose cluster and host are there (plugin_test.py). KubeVirt itself is not; its object has a schema of the fields that
+count here."""
 
 import json
 import os
@@ -15,7 +16,7 @@ ACCOUNT = "kubevirt-cr"
 SPACE = "kubevirt"
 OBJECT = ("kubevirt", "kubevirt", "-n", SPACE)
 THEIRS = {"pciVendorSelector": "1002:73A1", "resourceName": "amd.com/GPU", "externalResourceProvider": True}
-STATUS_DONE, STATUS_USAGE, STATUS_DIFFERS, STATUS_REFUSED = 0, 2, 3, 4
+STATUS_DONE, STATUS_FAILED, STATUS_DIFFERS, STATUS_REFUSED = 0, 1, 3, 4
 
 
 def list_of(selector: str) -> dict[str, Any]:
@@ -53,7 +54,7 @@ RIGHTS = [
 
 
 class KubevirtObject:
-    """The cluster's, and `ferry kubevirt-cr` under an account that may do with it what it needs to."""
+    """The cluster's, and `kubectl ferry kubevirt-cr` under an account that may do with it what it needs to."""
 
     def __init__(self, kubernetes: Kubernetes, root: pathlib.Path) -> None:
         self.kubernetes = kubernetes
@@ -79,14 +80,30 @@ class KubevirtObject:
     def get(self) -> Any:
         return self.kubernetes.get(*OBJECT)
 
-    def begin(self, *words: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [os.environ["CLUSTER_BIN"] + "/ferry", "--host-root", str(self._root), "kubevirt-cr", *words,
-             "--kubeconfig", str(self.kubernetes.kubeconfig(ACCOUNT))],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL)
+    def offered(self, *naming: str) -> str:
+        """The devices of the node."""
+        return subprocess.run([os.environ["CLUSTER_BIN"] + "/ferry", "--host-root", str(self._root), "kubevirt-cr", "-o", "json",
+                               *naming], check=True, capture_output=True, text=True).stdout
 
-    def ferry(self, *words: str) -> tuple[int, str]:
+    def plugin(self, *words: str, offered: str) -> subprocess.CompletedProcess[str]:
+        kubectl, kubeconfig = self.kubernetes.kubectl_command(ACCOUNT)
+        return subprocess.run([os.environ["CLUSTER_BIN"] + "/kubectl-ferry", "--kubectl", kubectl, kubeconfig, "kubevirt-cr",
+                               "--check", "-", *words], check=False, capture_output=True, text=True, input=offered, timeout=60)
+
+    def check(self) -> tuple[int, str]:
         """Exit status, and what was said."""
-        with self.begin(*words) as program:
-            said, complained = program.communicate(timeout=60)
-        return program.returncode, said + complained
+        done = self.plugin(offered=self.offered())
+        return done.returncode, done.stdout + done.stderr
+
+    def add(self, *naming: str) -> tuple[int, str, int]:
+        """The same of the patch, which is applied until the object has not changed meanwhile; and how often it had."""
+        offered = self.offered(*naming)
+        for conflicts in range(20):
+            done = self.plugin("--patch", offered=offered)
+            if done.returncode != STATUS_DONE:
+                return done.returncode, done.stdout + done.stderr, conflicts
+            patched = subprocess.run([*self.kubernetes.kubectl_command(ACCOUNT), "patch", *OBJECT, "--type", "merge",
+                                      "--patch-file", "/dev/stdin"], check=False, capture_output=True, text=True, input=done.stdout)
+            if "(Conflict)" not in patched.stderr:
+                return patched.returncode, patched.stdout + patched.stderr, conflicts
+        return STATUS_FAILED, "the object changes all the time", conflicts

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`ferry plugin` on a node of a cluster: what the API server shows and what pods get; and `ferry kubevirt-cr` there."""
+"""`ferry plugin` on a node of a cluster: what the API server shows and what pods get; and `kubectl ferry kubevirt-cr`
+there."""
 
+import concurrent.futures
 import contextlib
 import json
 import os
@@ -16,7 +18,7 @@ from typing import Any
 from cluster.gpus import NODE_OF_ALL, Host, number_of
 from cluster.kubernetes import Kubernetes
 from cluster.programs import Program, wait_until
-from kubevirt_cr import STATUS_DIFFERS, STATUS_DONE, STATUS_REFUSED, STATUS_USAGE, THEIRS, KubevirtObject
+from kubevirt_cr import STATUS_DIFFERS, STATUS_DONE, STATUS_FAILED, STATUS_REFUSED, THEIRS, KubevirtObject
 
 CARD = "nvidia.com/AD102_GEFORCE_RTX_4090"
 AUDIO = "nvidia.com/AD102_HIGH_DEFINITION_AUDIO_CONTROLLER"
@@ -295,9 +297,9 @@ class PluginTest(unittest.TestCase):
 
     def test_the_kubevirt_object_gets_missing_devices_and_keeps_the_rest(self) -> None:
         kubevirt = KubevirtObject(self.kubernetes, self.host.root)
-        status, said = kubevirt.ferry("--check")
-        self.assertEqual(STATUS_USAGE, status, said)
-        self.assertIn("there is no KubeVirt object", said)
+        status, said = kubevirt.check()
+        self.assertEqual(STATUS_FAILED, status, said)
+        self.assertIn("the cluster has no KubeVirt object", said)
         with self.subTest("added to"):
             self.lacks_are_added(kubevirt)
         with self.subTest("by several nodes at once"):
@@ -310,14 +312,13 @@ class PluginTest(unittest.TestCase):
         kubevirt.make({"developerConfiguration": {"featureGates": ["HostDevices"]},
                        "permittedHostDevices": {"pciHostDevices": [THEIRS]}})
         before = kubevirt.get()
-        for words in (["--check"], ["--apply", "--dry-run"]):
-            status, said = kubevirt.ferry(*words)
-            self.assertEqual(STATUS_DIFFERS if words == ["--check"] else STATUS_DONE, status, said)
-            self.assertIn(f"{CARD} (10DE:2684) is not permitted", said)
-            self.assertIn(f"{OTHER} (10DE:2330) is not permitted", said)
-        self.assertEqual(before, kubevirt.get(), "neither writes")
+        status, said = kubevirt.check()
+        self.assertEqual(STATUS_DIFFERS, status, said)
+        self.assertIn(f"{CARD} (10DE:2684) is not permitted", said)
+        self.assertIn(f"{OTHER} (10DE:2330) is not permitted", said)
+        self.assertEqual(before, kubevirt.get(), "it writes nothing")
 
-        status, said = kubevirt.ferry("--apply")
+        status, said, _ = kubevirt.add()
         self.assertEqual(STATUS_DONE, status, said)
         after = kubevirt.get()
         lists = after["spec"]["configuration"].pop("permittedHostDevices")
@@ -328,8 +329,8 @@ class PluginTest(unittest.TestCase):
         self.assertEqual(["pciHostDevices"], list(lists))
         before["spec"]["configuration"].pop("permittedHostDevices")
         self.assertEqual(before["spec"], after["spec"], "what else others say stays")
-        self.assertEqual(STATUS_DONE, kubevirt.ferry("--check")[0])
-        self.assertEqual(STATUS_DONE, kubevirt.ferry("--apply")[0])
+        self.assertEqual(STATUS_DONE, kubevirt.check()[0])
+        self.assertEqual(STATUS_DONE, kubevirt.add()[0])
         self.assertEqual(after["metadata"], kubevirt.get()["metadata"], "nothing is written twice")
 
     def nodes_add_at_once(self, kubevirt: KubevirtObject) -> None:
@@ -339,14 +340,12 @@ class PluginTest(unittest.TestCase):
 
         def conflicted() -> bool:
             new = [f"{len(names) + number}" for number in range(4)]
-            started = [kubevirt.begin("--apply", "--name-template", f"node{number}_{{name}}") for number in new]
-            for program in started:
-                with program:
-                    said = program.communicate(timeout=60)
-                self.assertEqual(STATUS_DONE, program.returncode, said)
+            with concurrent.futures.ThreadPoolExecutor(len(new)) as threads:
+                added = list(threads.map(lambda number: kubevirt.add("--name-template", f"node{number}_{{name}}"), new))
+            for status, said, _ in added:
+                self.assertEqual(STATUS_DONE, status, said)
             names.update(new)
-            return any(request.get("responseStatus", {}).get("code") == 409
-                       for request in self.kubernetes.requests())
+            return any(conflicts for _, _, conflicts in added)
         wait_until("two have met", conflicted, 60)
         found = [one["resourceName"] for one in
                  kubevirt.get()["spec"]["configuration"]["permittedHostDevices"]["pciHostDevices"]]
@@ -359,9 +358,8 @@ class PluginTest(unittest.TestCase):
         self.kubernetes.kubectl("apply", "--server-side", "--field-manager=repository", "-f", "-",
                                 stdin=kubevirt.manifest({"permittedHostDevices": {"pciHostDevices": [THEIRS]}}))
         before = kubevirt.get()
-        status, said = kubevirt.ferry("--apply")
+        status, said, _ = kubevirt.add()
         self.assertEqual(STATUS_REFUSED, status, said)
-        self.assertIn(f"by hand: {CARD} (10DE:2684) is not permitted; the field manager repository applies pciHostDevices",
-                      said)
-        self.assertEqual(STATUS_DIFFERS, kubevirt.ferry("--check")[0])
+        self.assertIn(f"{CARD} (10DE:2684) is not permitted; the field manager repository applies pciHostDevices", said)
+        self.assertEqual(STATUS_DIFFERS, kubevirt.check()[0])
         self.assertEqual(before, kubevirt.get())

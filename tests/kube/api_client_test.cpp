@@ -234,25 +234,6 @@ TEST_F(ApiClientTest, SendsNothingForANameThatNoObjectCanHave) {
   EXPECT_TRUE(server.seen().empty());
 }
 
-TEST_F(ApiClientTest, PassesOnTheEndOfALogAsItIs) {
-  server.logs["a/p/main"] = "{\nnot json";
-  const auto log = [&](const std::string& container, bool previous = false) {
-    return outcome<std::string>([&](auto done) {
-      client.log(kube::pod_ref("a", "p"), {.container = container, .previous = previous, .lines = 3},
-                 std::move(done));
-    });
-  };
-  EXPECT_EQ(log("main").value_or(""), "{\nnot json");
-  EXPECT_EQ(server.seen().back().request.path,
-            "/api/v1/namespaces/a/pods/p/log?container=main&tailLines=3&limitBytes=4194304&timestamps=true");
-  EXPECT_EQ(code_of(log("other", true)), kube::ApiErrc::not_found);
-  EXPECT_THAT(server.seen().back().request.path, testing::EndsWith("&previous=true"));
-  server.next = {ApiFault::status_of(403, "Forbidden")};
-  const auto refused = log("main");
-  ASSERT_FALSE(refused);
-  EXPECT_THAT(refused.error().hint, HasSubstr("get on pods/log"));
-}
-
 TEST_F(ApiClientTest, AnAnswerThatCannotBeReadIsAnError) {
   server.next = {ApiFault{.status = 200, .body = "<html>"}};
   EXPECT_EQ(code_of(get(kube::node_ref("n1"))), Errc::malformed_host);

@@ -6,11 +6,13 @@
 #include <gmock/gmock.h>
 
 #include "tests/kube/kube_fixture.h"
+#include "tests/support/must.h"
 
 namespace {
 
 using namespace ferry;
 using test::code_of;
+using test::must;
 
 TEST(ApiPath, IsWhereTheServerKeepsIt) {
   EXPECT_EQ(kube::path_of(kube::node_ref("n1")).value_or(""), "/api/v1/nodes/n1");
@@ -78,6 +80,13 @@ INSTANTIATE_TEST_SUITE_P(Table, NameOfNoObject,
                                          BadName{"Nul", std::string("a\0b", 3)},
                                          BadName{"TooLong", std::string(254, 'a')}),
                          [](const auto& row) { return row.param.what; });
+
+TEST(ApiPath, IsThatOfTheEndOfALog) {
+  EXPECT_EQ(must(kube::log_path(kube::pod_ref("a", "p"), {.container = "main", .lines = 3})),
+            "/api/v1/namespaces/a/pods/p/log?container=main&tailLines=3&limitBytes=4194304&timestamps=true");
+  EXPECT_THAT(must(kube::log_path(kube::pod_ref("a", "p"), {.container = "main", .previous = true})),
+              testing::EndsWith("&previous=true"));
+}
 
 TEST(ApiPath, SaysWhatItIsToPeople) {
   EXPECT_EQ(kube::node_ref("n1").text(), "Node n1");

@@ -4,7 +4,6 @@
 #include <ostream>
 
 #include <gmock/gmock.h>
-#include <nlohmann/json.hpp>
 
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
@@ -13,9 +12,7 @@ namespace ferry::kube {
 namespace {
 
 using test::must;
-using testing::ElementsAre;
 using testing::HasSubstr;
-using testing::IsEmpty;
 using testing::Not;
 using testing::StartsWith;
 
@@ -32,8 +29,8 @@ std::string config(const std::string& cluster, const std::string& user) {
 }
 
 Result<ClusterAccess> read(const std::string& text, const std::string& context = {},
-                           const Environment& environment = {}, AccessFor reader = AccessFor::service) {
-  return access_from_kubeconfig({{.file = "some/config", .text = text}}, context, environment, reader);
+                           const Environment& environment = {}) {
+  return access_from_kubeconfig({.file = "some/config", .text = text}, context, environment);
 }
 Result<ClusterAccess> read_user(const std::string& user) {
   return read(config("server: https://a", user));
@@ -76,8 +73,6 @@ contexts:
   EXPECT_EQ(access.key, (Credential{.text = {}, .file = "some/../admin.key"}));
   EXPECT_TRUE(access.token.empty());
   EXPECT_EQ(access.default_namespace, "gpu");
-  EXPECT_FALSE(access.insecure);
-  EXPECT_FALSE(access.exec.has_value());
 }
 
 TEST(Kubeconfig, MayBeJson) {
@@ -123,119 +118,6 @@ TEST(Kubeconfig, HasTheEnvironmentsProxyUnlessItHasItsOwn) {
   const auto wrong = read(config("server: https://a", ""), "", {{"HTTPS_PROXY", "a b"}});
   ASSERT_FALSE(wrong.has_value());
   EXPECT_EQ(wrong.error().message, "HTTPS_PROXY: it is not the URL of a proxy");
-}
-
-TEST(Kubeconfig, IsReadFromSeveralFilesTheFirstOfWhichCounts) {
-  const std::string contexts =
-      "contexts: [{name: a, context: {cluster: k, user: u}}, {name: b, context: {cluster: k, user: v}}]\n";
-  const std::vector<ConfigText> files = {
-      {.file = "one/config", .text = "users: [{name: u, user: {tokenFile: t}}]\n"},
-      {.file = "two/config",
-       .text = "current-context: b\nclusters: [{name: k, cluster: {server: https://two}}]\n" + contexts},
-      {.file = "three/config",
-       .text = "current-context: a\nclusters: [{name: k, cluster: {server: https://three}}]\n"
-               "users: [{name: u, user: {token: x}}, {name: v, user: {tokenFile: t}}]\n"}};
-  const ClusterAccess current = must(access_from_kubeconfig(files, "", {}));
-  EXPECT_EQ(current.server.host, "two");
-  EXPECT_EQ(current.token.file, "three/t");
-  EXPECT_EQ(must(access_from_kubeconfig(files, "a", {})).token.file, "one/t");
-}
-
-// ---- what kubectl takes, and Ferry from a person alone
-
-Result<ClusterAccess> read_for_person(const std::string& user, const std::string& more_of_cluster = {}) {
-  return read(config("server: https://a" + more_of_cluster, user), "", {}, AccessFor::person);
-}
-
-TEST(PersonsKubeconfig, MayNameAProgram) {
-  const ClusterAccess access = must(read_for_person(
-      "exec: {apiVersion: client.authentication.k8s.io/v1beta1, command: aws, args: [eks, get-token, '7', "
-      "''],"
-      " env: [{name: AWS_PROFILE, value: lab}, {name: EMPTY, value: }], provideClusterInfo: false,"
-      " installHint: \"Install it.\\nSoon.\"}"));
-  ASSERT_TRUE(access.exec.has_value());
-  const ExecConfig exec = access.exec.value_or(ExecConfig());
-  EXPECT_EQ(exec.place, "some/config:11: users[0].user.exec");
-  EXPECT_EQ(exec.api_version, "client.authentication.k8s.io/v1beta1");
-  EXPECT_EQ(exec.command, "aws");
-  EXPECT_EQ(exec.program, "");
-  EXPECT_THAT(exec.arguments, ElementsAre("eks", "get-token", "7", ""));
-  EXPECT_EQ(exec.variables, (Environment{{"AWS_PROFILE", "lab"}, {"EMPTY", ""}}));
-  EXPECT_EQ(exec.install_hint, "Install it.\nSoon.");
-  EXPECT_EQ(exec.interactive, ExecConfig::InteractiveMode::if_available);
-  EXPECT_EQ(exec.cluster, "");
-  EXPECT_TRUE(access.token.empty());
-}
-
-TEST(PersonsKubeconfig, NamesAProgramFromItsOwnFolder) {
-  const auto program = [](const std::string& command) {
-    return must(read_for_person("exec: {apiVersion: client.authentication.k8s.io/v1, command: " + command +
-                                ", interactiveMode: Never}"))
-        .exec->program;
-  };
-  EXPECT_EQ(program("bin/login"), "some/bin/login");
-  EXPECT_EQ(program("./login"), "some/./login");
-  EXPECT_EQ(program("/opt/login"), "/opt/login");
-  EXPECT_EQ(program("login"), "");
-}
-
-TEST(PersonsKubeconfig, SaysInWhichModeAProgramAsks) {
-  using Mode = ExecConfig::InteractiveMode;
-  for (const auto& [text, mode] :
-       {std::pair{"Never", Mode::never}, {"IfAvailable", Mode::if_available}, {"Always", Mode::always}}) {
-    const auto access = must(read_for_person(
-        std::string("exec: {apiVersion: client.authentication.k8s.io/v1, command: a, interactiveMode: ") +
-        text + "}"));
-    EXPECT_EQ(access.exec->interactive, mode) << text;
-  }
-}
-
-TEST(PersonsKubeconfig, GivesAProgramTheCluster) {
-  const ClusterAccess access = must(read_for_person(
-      "exec: {apiVersion: client.authentication.k8s.io/v1, command: a, interactiveMode: Never, "
-      "provideClusterInfo: true}",
-      "/k8s/, tls-server-name: b, proxy-url: http://proxy:3128, disable-compression: true, "
-      "certificate-authority: ca.crt, extensions: [{name: other, extension: {c: d}}, "
-      "{name: client.authentication.k8s.io/exec, extension: {audience: e, numbers: [1, -2, 1.5, '3'], "
-      "flags: [true, false, null], map: {}}}]"));
-  EXPECT_EQ(nlohmann::json::parse(access.exec ? access.exec->cluster : "null"), nlohmann::json::parse(R"({
-    "server": "https://a/k8s/", "tls-server-name": "b", "proxy-url": "http://proxy:3128",
-    "disable-compression": true, "config": {"audience": "e", "numbers": [1, -2, 1.5, "3"],
-    "flags": [true, false, null], "map": {}}})"));
-  EXPECT_EQ(access.authorities.file, "some/ca.crt");
-}
-
-TEST(PersonsKubeconfig, RunsNoProgramForAUserWithOtherCredentials) {
-  const std::string exec = ", exec: {apiVersion: client.authentication.k8s.io/v1beta1, command: a}";
-  for (const char* others :
-       {"token: abc", "tokenFile: t", "username: a", "client-certificate: a, client-key: b"})
-    EXPECT_FALSE(must(read_for_person(others + exec)).exec.has_value()) << others;
-  EXPECT_TRUE(must(read_for_person("token: ''" + exec)).exec.has_value());
-}
-
-TEST(PersonsKubeconfig, MayActAsAnotherUser) {
-  EXPECT_THAT(must(read_for_person("token: abc, as: system:admin, as-uid: u-1, as-groups: [one, system:two], "
-                                   "as-user-extra: {Example.com/a%b: [x, z], empty: []}"))
-                  .impersonation,
-              ElementsAre("Impersonate-User: system:admin", "Impersonate-Uid: u-1", "Impersonate-Group: one",
-                          "Impersonate-Group: system:two", "Impersonate-Extra-Example.com%2Fa%25b: x",
-                          "Impersonate-Extra-Example.com%2Fa%25b: z"));
-  EXPECT_THAT(must(read_for_person("token: abc, as: '', as-groups: ")).impersonation, IsEmpty());
-}
-
-TEST(PersonsKubeconfig, MayTrustAnyServer) {
-  EXPECT_TRUE(must(read_for_person("", ", insecure-skip-tls-verify: true")).insecure);
-  EXPECT_FALSE(must(read_for_person("", ", insecure-skip-tls-verify: false")).insecure);
-}
-
-TEST(PersonsKubeconfig, ReadsATokensFileBeforeTheToken) {
-  EXPECT_EQ(must(read_for_person("token: abc, tokenFile: t")).token,
-            (Credential{.text = "abc", .file = "some/t"}));
-}
-
-TEST(PersonsKubeconfig, MayHaveKeysThatAreNotLikeKnownOnes) {
-  must(read("some-day: 1\n" + config("server: https://a, api-version: v1", "auth-path: x, token: abc"), "",
-            {}, AccessFor::person));
 }
 
 struct BadKubeconfig {
@@ -372,75 +254,6 @@ INSTANTIATE_TEST_SUITE_P(
                  "Never}",
                  ".exec: Ferry runs no programs of a kubeconfig here, so exec cannot log it in")));
 
-class BadPersonsKubeconfigTest : public testing::TestWithParam<BadKubeconfig> {};
-
-TEST_P(BadPersonsKubeconfigTest, IsRefusedToo) {
-  const auto access = read(GetParam().text, "", {}, AccessFor::person);
-  ASSERT_FALSE(access.has_value());
-  EXPECT_EQ(access.error().code, Errc::invalid_config);
-  EXPECT_EQ(access.error().message, "some/config" + GetParam().message);
-  EXPECT_THAT(access.error().message + access.error().hint, Not(HasSubstr("hunter2")));
-}
-
-BadKubeconfig bad_exec(const std::string& keys, const std::string& message) {
-  return bad_user("exec: {command: a, " + keys + "}", ".exec" + message);
-}
-
-INSTANTIATE_TEST_SUITE_P(
-    Exec, BadPersonsKubeconfigTest,
-    testing::Values(
-        bad_user("exec: []", ".exec: expected a map, found a list"),
-        bad_user("exec: {}", ".exec.command: the key is missing"),
-        bad_user("exec: {command: ''}", ".exec.command: the key is missing"),
-        bad_user("exec: {command: \"a\\0b\"}", ".exec.command: a control character is in it"),
-        bad_user("exec: {command: a}", ".exec.apiVersion: the key is missing"),
-        bad_user("token: hunter2, exec: {command: a}", ".exec.apiVersion: the key is missing"),
-        bad_exec("apiVersion: client.authentication.k8s.io/v1alpha1",
-                 ".apiVersion: neither kubectl nor Ferry knows 'client.authentication.k8s.io/v1alpha1'"),
-        bad_exec("apiVersion: client.authentication.k8s.io/v1", ".interactiveMode: the key is missing"),
-        bad_exec("apiVersion: client.authentication.k8s.io/v1, interactiveMode: Sometimes",
-                 ".interactiveMode: 'Sometimes' is no mode"),
-        bad_exec("apiVersion: client.authentication.k8s.io/v1beta1, args: hunter2",
-                 ".args: expected a list, found a string"),
-        bad_exec("apiVersion: client.authentication.k8s.io/v1beta1, args: [a, 7]",
-                 ".args[1]: expected a string, found a number, a boolean or a date"),
-        bad_exec("apiVersion: client.authentication.k8s.io/v1beta1, args: [\"hunter2\\0\"]",
-                 ".args[0]: a control character is in it"),
-        bad_exec("apiVersion: client.authentication.k8s.io/v1beta1, env: {A: hunter2}",
-                 ".env: expected a list, found a map"),
-        bad_exec("apiVersion: client.authentication.k8s.io/v1beta1, env: [{value: hunter2}]",
-                 ".env[0].name: the key is missing"),
-        bad_exec("apiVersion: client.authentication.k8s.io/v1beta1, env: [{name: 'A=B', value: hunter2}]",
-                 ".env[0].name: no variable has a '=' in its name"),
-        bad_exec("apiVersion: client.authentication.k8s.io/v1beta1, env: [{name: A, value: \"hunter2\\0\"}]",
-                 ".env[0].value: a control character is in it"),
-        bad_exec("apiVersion: client.authentication.k8s.io/v1beta1, provideClusterInfo: 1",
-                 ".provideClusterInfo: expected true or false, found 1"),
-        bad_exec("apiVersion: client.authentication.k8s.io/v1beta1, installHnt: a",
-                 ".installHnt: unknown key; did you mean 'installHint'?")));
-
-INSTANTIATE_TEST_SUITE_P(
-    Others, BadPersonsKubeconfigTest,
-    testing::Values(
-        BadKubeconfig{"current-contxt: c",
-                      ":1: current-contxt: unknown key; did you mean 'current-context'?"},
-        bad_user("tokn: hunter2", ".tokn: unknown key; did you mean 'token'?"),
-        bad_user("auth-provider: {name: oidc, config: {id-token: hunter2}}",
-                 ".auth-provider: logging in by a provider is not done here"),
-        bad_user("token: hunter2, username: a", ".username: a token is there too"),
-        bad_user("as-groups: [a]", ".as-groups: only a user named by `as` can have it"),
-        bad_user("as: '', as-uid: a", ".as-uid: only a user named by `as` can have it"),
-        bad_user("as: \"a\\r\\nX: y\"", ".as: a control character is in it"),
-        bad_user("as: a, as-groups: a", ".as-groups: expected a list, found a string"),
-        bad_user("as: a, as-groups: ['']", ".as-groups: an empty name is in it"),
-        bad_user("as: a, as-groups: [\"a\\nb\"]", ".as-groups: a control character is in it"),
-        bad_user("as: a, as-user-extra: [a]", ".as-user-extra: expected a map, found a list"),
-        bad_user("as: a, as-user-extra: {b: c}", ".as-user-extra.b: expected a list, found a string"),
-        bad_user("as: a, as-user-extra: {'': [c]}", ".as-user-extra: a key in it is empty"),
-        bad_cluster("server: http://192.0.2.1", ".server: without TLS only this machine itself is talked to"),
-        bad_cluster("server: https://a, insecure-skip-tls-verify: true, certificate-authority: ca.crt",
-                    ".insecure-skip-tls-verify: an authority to verify the server by is there too")));
-
 TEST(Kubeconfig, KnowsNoContextThatWasAskedFor) {
   const auto access = read(config("server: https://a", ""), "cc");
   ASSERT_FALSE(access.has_value());
@@ -514,6 +327,12 @@ TEST_F(ClusterAccessTest, IsLookedForInOrder) {
   folder_.file("chosen", named("chosen"));
   EXPECT_EQ(must(access(environment, {.kubeconfig = in("chosen")})).server.host, "chosen");
   EXPECT_EQ(must(access(environment)).server.host, "config");
+  environment["KUBECONFIG"] = in("chosen") + ":" + in("config");
+  const auto several = access(environment);
+  ASSERT_FALSE(several.has_value());
+  EXPECT_EQ(several.error().code, Errc::invalid_config);
+  EXPECT_EQ(several.error().message, "KUBECONFIG names several files, " + in("chosen") + " and " +
+                                         in("config") + ", and one is read here");
   environment["KUBECONFIG"] = "";
   EXPECT_EQ(must(access(environment)).server.host, "10.96.0.1");
   EXPECT_EQ(must(access(environment, {.kubeconfig = {}, .context = "c"})).server.host, "home");

@@ -227,7 +227,8 @@ class Kubernetes:
         """kubectl for a user who has Ferry's programs in the search path."""
         path = f"{os.environ['CLUSTER_BIN']}:{os.environ['PATH']}"
         return subprocess.run([str(self._programs / "kubectl"), *words], capture_output=True, text=True, check=False,
-                              env=os.environ | {"PATH": path, "KUBECONFIG": str(self.kubeconfig("admin"))})
+                              env=os.environ | {"PATH": path, "KUBECONFIG": str(self.kubeconfig("admin")),
+                                                  "KUBECTL": str(self._programs / "kubectl")})
 
     def kubectl_with_plugins(self, *words: str) -> str:
         """The output of run_plugin(), which succeeds."""

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a cluster's KubeVirt object lacks of what a node offers, object by object.
+#include "kubectl/permit_change.h"
+
 #include <string>
 #include <utility>
 
 #include <gmock/gmock.h>
 
-#include "agent/programs/programs.h"
-
-namespace ferry::agent {
+namespace ferry::kubectl {
 namespace {
 
 using nlohmann::json;
@@ -275,4 +275,4 @@ TEST(KubevirtPermits, SaysWhichKeyIsWrong) {
 }
 
 }  // namespace
-}  // namespace ferry::agent
+}  // namespace ferry::kubectl
