@@ -303,7 +303,7 @@ class CurlExchange : Pinned {
  private:
   // Credentials are bytes: libcurl reuses a connection only for a request with the same ones.
   void set_credentials(const ClusterAccess& access, const CurlCredentials& credentials) {
-    curl_.trust(credentials.authorities, false);
+    curl_.trust(credentials.authorities);
     // Only the same authorities sign for a proxy with https://, as in Go's clients.
     if (!credentials.authorities.empty()) {
       const curl_blob authorities = curl_blob_of(credentials.authorities);

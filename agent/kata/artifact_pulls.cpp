@@ -8,9 +8,6 @@
 namespace ferry::agent {
 namespace {
 
-constexpr std::chrono::seconds kBetweenWords{30};
-constexpr double kMib = 1024.0 * 1024.0;
-
 bool is_the_same(const PullOrder& a, const PullOrder& b) {
   return a.kata.name == b.kata.name && a.configuration == b.configuration;
 }
@@ -66,18 +63,14 @@ void ArtifactPulls::begin(const PullOrder& order) {
   auto request = kata::fetch_request(host_, credentials_, order.file, order.kata);
   if (!request) return failed(order, request.error());
   request->makes_link = false;
-  auto begun = fetcher_.begin(
-      *request, [this](const kata::FetchProgress& progress) { report_progress(progress); },
-      [this, order, request = *request](Result<kata::Artifact> artifact) {
-        ended(order, request, std::move(artifact));
-        changed_();
-      });
+  auto begun = fetcher_.begin(*request, [this, order, request = *request](Result<kata::Artifact> artifact) {
+    ended(order, request, std::move(artifact));
+    changed_();
+  });
   if (!begun) return failed(order, begun.error());
   spdlog::info("{}: pulling {}", order.kata.name, order.kata.artifacts.url);
   running_ = order;
   counts_.under_way = order.kata.name;
-  counts_.progress = {};
-  reported_at_ = timers_.now();
   deadline_.set(timers_.now() + request->deadline, [this, order] {
     stop();
     failed(order,
@@ -121,14 +114,6 @@ void ArtifactPulls::stop() {
   fetcher_.stop();
 }
 
-void ArtifactPulls::report_progress(const kata::FetchProgress& progress) {
-  counts_.progress = progress;
-  if (!running_ || timers_.now() - *reported_at_ < kBetweenWords) return;
-  reported_at_ = timers_.now();
-  spdlog::info("{}: {:.0f} of {:.0f} MiB", running_->kata.name, static_cast<double>(progress.done) / kMib,
-               static_cast<double>(progress.total) / kMib);
-}
-
 void ArtifactPulls::wait() {
   timer_.cancel();
   if (running_) return;
@@ -146,8 +131,8 @@ FetchRunner::~FetchRunner() {
   if (process_) forget_process();
 }
 
-Result<> FetchRunner::begin(const kata::FetchRequest& request, OnProgress on_progress, Done done) {
-  fetch_.emplace(Fetch{.request = request, .on_progress = std::move(on_progress), .done = std::move(done)});
+Result<> FetchRunner::begin(const kata::FetchRequest& request, Done done) {
+  fetch_.emplace(Fetch{.request = request, .done = std::move(done)});
   if (is_killed_) return {};
   auto started = start();
   if (!started) fetch_.reset();
@@ -169,7 +154,7 @@ void FetchRunner::stop() {
 }
 
 void FetchRunner::heard() {
-  const auto ended = process_->hear(fetch_->on_progress);
+  const auto ended = process_->hear();
   if (ended && !*ended) return;
   auto artifact = ended ? process_->answer() : Result<kata::Artifact>(fail(ended.error()));
   // `done` may begin the next fetch.
@@ -180,7 +165,7 @@ void FetchRunner::heard() {
 }
 
 void FetchRunner::await_end() {
-  const auto ended = process_->hear({});
+  const auto ended = process_->hear();
   if (!ended || !*ended) return;
   forget_process();
   if (!fetch_) return;

@@ -28,24 +28,22 @@ namespace ferry::agent {
 
 /// Counts of pulls, for Prometheus.
 struct PullCounts {
-  std::uint64_t done = 0;        ///< since the agent started
-  std::uint64_t failed = 0;      ///< since the agent started; a stopped pull does not count
-  std::string under_way;         ///< class of the running pull; empty: none
-  kata::FetchProgress progress;  ///< of the running pull
+  std::uint64_t done = 0;    ///< since the agent started
+  std::uint64_t failed = 0;  ///< since the agent started; a stopped pull does not count
+  std::string under_way;     ///< class of the running pull; empty: none
 };
 
 /// Fetches a single artifact at a time: ferry-fetch (FetchRunner), or a test's substitute.
 class Fetcher : Pinned {
  public:
-  using OnProgress = std::function<void(const kata::FetchProgress&)>;
   using Done = std::function<void(Result<kata::Artifact>)>;
 
   virtual ~Fetcher() = default;
 
   /// Call this only while no fetch runs. `done` is called once, never from within this call, and not at
   /// all after stop(). Errors: the fetch was not started.
-  virtual Result<> begin(const kata::FetchRequest& request, OnProgress on_progress, Done done) = 0;
-  /// Ends the running fetch, if any. The next fetch of the same artifact resumes where this fetch ended.
+  virtual Result<> begin(const kata::FetchRequest& request, Done done) = 0;
+  /// Ends the running fetch, if any.
   virtual void stop() = 0;
 };
 
@@ -89,7 +87,6 @@ class ArtifactPulls : Pinned {
   void ended(const PullOrder& order, const kata::FetchRequest& request, Result<kata::Artifact> artifact);
   void failed(const PullOrder& order, const Error& error);
   void stop();
-  void report_progress(const kata::FetchProgress& progress);
   void wait();
 
   const HostFs& host_;
@@ -102,12 +99,11 @@ class ArtifactPulls : Pinned {
   std::optional<PullOrder> running_;
   PullCounts counts_;
   bool news_ = false;
-  std::optional<Moment> reported_at_;  ///< time of the last progress message
   kube::OwnedTimer deadline_;
   kube::OwnedTimer timer_;
 };
 
-// Runs ferry-fetch as a child process and follows its progress in the agent's event loop.
+// Runs ferry-fetch as a child process of the agent, and takes its answer in the agent's event loop.
 
 class FetchRunner final : public Fetcher {
  public:
@@ -115,14 +111,13 @@ class FetchRunner final : public Fetcher {
   FetchRunner(EventLoop& loop, const HostFs& host, std::filesystem::path program = kata::fetch_program());
   ~FetchRunner() override;
 
-  Result<> begin(const kata::FetchRequest& request, OnProgress on_progress, Done done) override;
+  Result<> begin(const kata::FetchRequest& request, Done done) override;
   /// Does not wait for the child's end. The next fetch does, because the child has the artifacts' lock.
   void stop() override;
 
  private:
   struct Fetch {
     kata::FetchRequest request;
-    OnProgress on_progress;
     Done done;
   };
   Result<> start();

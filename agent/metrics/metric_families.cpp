@@ -347,13 +347,9 @@ void add_pulls(const PullCounts& pulls, Families& all) {
                               "Pulls of Kata's artifacts that ended since the agent started, by result.");
   ended.add(pulls.done, {{"result", "done"}});
   ended.add(pulls.failed, {{"result", "failed"}});
-  Family& bytes = all.gauge("ferry_artifact_pull_bytes",
-                            "Bytes of the artifact that is being pulled: already here, and still missing.");
-  if (!pulls.under_way.empty()) {
-    const auto [here, total] = pulls.progress;
-    bytes.add(here, {{"class", pulls.under_way}, {"state", "here"}});
-    bytes.add(total > here ? total - here : 0, {{"class", pulls.under_way}, {"state", "missing"}});
-  }
+  Family& running =
+      all.gauge("ferry_artifact_pull_running", "1 while the artifact of a class is being pulled.");
+  if (!pulls.under_way.empty()) running.add(1, {{"class", pulls.under_way}});
 }
 
 void add_programs(const MetricsSnapshot& snapshot, Families& all) {

@@ -24,10 +24,10 @@ double mib(std::uint64_t bytes) {
 
 }  // namespace
 
-FetchProgressLines::FetchProgressLines(std::string name, std::function<Clock::time_point()> now)
+CheckProgressLines::CheckProgressLines(std::string name, std::function<Clock::time_point()> now)
     : name_(std::move(name)), now_(std::move(now)), last_(now_()) {}
 
-std::optional<std::string> FetchProgressLines::line(const kata::FetchProgress& progress) {
+std::optional<std::string> CheckProgressLines::line(const kata::CheckProgress& progress) {
   const auto now = now_();
   if (now - last_ < kTellAfter) return std::nullopt;
   last_ = now;

@@ -11,6 +11,7 @@
 #include "cli/output/document.h"
 #include "cli/session.h"
 #include "kata-manager/artifacts/artifacts.h"
+#include "kata-manager/artifacts/content_hash.h"
 #include "kata-manager/controller/kata_install.h"
 #include "kata-manager/kata/kata_setup.h"
 #include "kata-manager/runtime/container_runtime.h"
@@ -18,15 +19,15 @@
 
 namespace ferry::cli {
 
-/// Progress of a fetch, or of a check of fetched files, as lines for people. A short wait prints nothing, and
-/// a long one few lines.
-class FetchProgressLines {
+/// Progress of a check of fetched files, as lines for people. A short wait prints nothing, and a long one few
+/// lines.
+class CheckProgressLines {
  public:
   using Clock = std::chrono::steady_clock;
   /// The wait begins now. `name`: the class's.
-  explicit FetchProgressLines(std::string name, std::function<Clock::time_point()> now = Clock::now);
+  explicit CheckProgressLines(std::string name, std::function<Clock::time_point()> now = Clock::now);
   /// "kata-gpu: 12 of 340 MiB\n"; absent: the last line or the start was less than two seconds ago.
-  std::optional<std::string> line(const kata::FetchProgress& progress);
+  std::optional<std::string> line(const kata::CheckProgress& progress);
 
  private:
   std::string name_;

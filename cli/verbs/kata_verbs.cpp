@@ -88,8 +88,8 @@ void foresee_refusal(const Session& session, const KataOptions& options, const k
 }
 
 /// Prints progress to stderr, since stdout is for data.
-std::function<void(const kata::FetchProgress&)> fetch_note(const std::string& name) {
-  return [lines = FetchProgressLines(name)](const kata::FetchProgress& progress) mutable {
+std::function<void(const kata::CheckProgress&)> check_note(const std::string& name) {
+  return [lines = CheckProgressLines(name)](const kata::CheckProgress& progress) mutable {
     if (const auto line = lines.line(progress)) print_to_stderr("{}", *line);
   };
 }
@@ -98,7 +98,7 @@ kata::PullCredentials credentials(const KataOptions& options) {
   return {.secrets = options.pull_secrets, .docker_config = options.docker_config};
 }
 
-/// Fetches a class's files, or finds them on this host. A long fetch prints progress to stderr.
+/// Fetches a class's files, or finds them on this host. A fetch may take long, so stderr says that it begins.
 Result<kata::Artifact> fetch_class(const Session& session, const KataOptions& options,
                                    const kata::ClassFile& file, const kata::KataClass& kata) {
   auto request = kata::fetch_request(*session.host, credentials(options), file, kata);
@@ -106,7 +106,8 @@ Result<kata::Artifact> fetch_class(const Session& session, const KataOptions& op
   // Without a registry the files here are enough: a change that began with them can end, or be reported
   // again.
   request->or_what_is_here = true;
-  auto artifact = kata::fetch(*session.host, *request, fetch_note(kata.name));
+  if (!kata.artifacts.folder()) print_to_stderr("{}: pulling {}\n", kata.name, kata.artifacts.url);
+  auto artifact = kata::fetch(*session.host, *request);
   if (!artifact) return fail(kata::explained(std::move(artifact).error(), kata, *request));
   return artifact;
 }
@@ -300,7 +301,7 @@ Result<std::vector<std::string>> changed_files(const Session& session, const kat
     if (!known) continue;
     const auto& artifact = *known;
     if (!artifact) continue;
-    auto changed = kata::changes_since_fetch(*session.host, *artifact, fetch_note(artifact->name));
+    auto changed = kata::changes_since_fetch(*session.host, *artifact, check_note(artifact->name));
     if (!changed) return changed;
     std::ranges::move(*changed, std::back_inserter(out));
   }

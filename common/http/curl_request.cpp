@@ -74,11 +74,11 @@ void CurlRequest::add_header(const std::string& line) {
   set(CURLOPT_HTTPHEADER, headers_.get());
 }
 
-void CurlRequest::trust(const std::string& authorities, bool and_system) {
+void CurlRequest::trust(const std::string& authorities) {
   if (authorities.empty()) return;
   const curl_blob blob = curl_blob_of(authorities);
   set(CURLOPT_CAINFO_BLOB, &blob);
-  if (!and_system) ::curl_easy_setopt(easy_, CURLOPT_CAPATH, nullptr);
+  ::curl_easy_setopt(easy_, CURLOPT_CAPATH, nullptr);
 }
 
 void CurlRequest::sign_in(const std::string& username, const std::string& password) {

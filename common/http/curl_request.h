@@ -36,8 +36,8 @@ class CurlRequest : Pinned {
   }
   /// "Name: value".
   void add_header(const std::string& line);
-  /// PEM; empty: the system's authorities alone. `and_system`: these stay trusted beside them.
-  void trust(const std::string& authorities, bool and_system);
+  /// PEM, in place of the system's authorities; empty: these.
+  void trust(const std::string& authorities);
   /// Sent as Basic, unless both are empty.
   void sign_in(const std::string& username, const std::string& password);
   /// Sends `body` by POST if no other method is set. `body` must outlive the request.

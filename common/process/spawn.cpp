@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <spawn.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -20,6 +21,18 @@
 #include "common/unique_fd.h"
 
 namespace ferry {
+
+Result<UniqueFd> memory_file(std::string_view text) {
+  UniqueFd file(::memfd_create("ferry", MFD_CLOEXEC));
+  if (!file.valid()) return fail(error_from_errno(errno, "make a file in memory"));
+  for (std::size_t at = 0; at < text.size();) {
+    const ssize_t n = ::pwrite(file.get(), text.data() + at, text.size() - at, static_cast<off_t>(at));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return fail(error_from_errno(errno, "write a file in memory"));
+    at += static_cast<std::size_t>(n);
+  }
+  return file;
+}
 
 std::vector<char*> pointers_to(const std::vector<std::string>& words) {
   std::vector<char*> out;
@@ -44,6 +57,7 @@ Result<int> spawn(const std::filesystem::path& program, const std::vector<std::s
     }
     ++stream;
   }
+  if (options.folder >= 0) ::posix_spawn_file_actions_addfchdir_np(&actions, options.folder);
   // Descriptors of Ferry are close-on-exec; this closes those that libraries have opened.
   ::posix_spawn_file_actions_addclosefrom_np(&actions, STDERR_FILENO + 1);
   posix_spawnattr_t attributes;

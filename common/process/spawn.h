@@ -14,6 +14,7 @@
 
 #include "common/process/this_process.h"
 #include "common/result.h"
+#include "common/unique_fd.h"
 
 namespace ferry {
 
@@ -24,7 +25,12 @@ struct SpawnOptions {
   bool environment = true;                    ///< inherits ours; false: none
   bool own_session = false;                   ///< a Ctrl-C in our terminal does not reach it
   std::optional<Environment> variables = {};  ///< its whole environment; absent: see `environment`
+  int folder = -1;                            ///< an open folder to work in; -1: ours
 };
+
+/// An unnamed file in memory with that text, at its beginning. As a child's input or output it is never full,
+/// and no other process waits for it to be read.
+Result<UniqueFd> memory_file(std::string_view text);
 
 /// Pointers to the words and a null pointer, as execve(2) takes them; it writes to no word.
 std::vector<char*> pointers_to(const std::vector<std::string>& words);

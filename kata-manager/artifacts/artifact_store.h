@@ -39,12 +39,12 @@ class ArtifactPlaces {
 };
 
 // Names in a store, beside the versions.
-inline constexpr const char* kBlobs = "blobs";      ///< whole layers; NAME.part: not whole yet
+inline constexpr const char* kPull = "pull";        ///< the folder of a running skopeo
 inline constexpr const char* kStaging = "staging";  ///< a version in the making
 inline constexpr const char* kPulled =
     "pulled";  ///< a file with the name of the version that was fetched last
 
-/// True for a version's folder. Other names are kBlobs, kPulled and unfinished work.
+/// True for a version's folder. Other names are kPulled and unfinished work.
 bool is_version(std::string_view name);
 
 /// The version that link() leads to; absent: none of Ferry's.

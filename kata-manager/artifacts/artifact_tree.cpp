@@ -60,7 +60,7 @@ struct Lister {
                            O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | (is_folder ? O_DIRECTORY : 0)));
       if (!fd.valid()) return fail(error_from_errno(errno, "open " + path.string()));
       if (is_folder) return folder(std::move(fd), path);
-      auto hash = sha256_of(fd.get(), path.string());
+      auto hash = hash_of(fd.get(), path.string());
       if (!hash) return fail(std::move(hash).error());
       file.sha256 = std::move(*hash);
     }

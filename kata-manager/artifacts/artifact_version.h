@@ -9,9 +9,7 @@
 #include "hostfs/host_fs.h"
 #include "kata-manager/artifacts/artifact_store.h"
 #include "kata-manager/artifacts/artifacts.h"
-#include "kata-manager/fetch/fetch.h"
 #include "kata-manager/fetch/manifest.h"
-#include "kata-manager/fetch/registry.h"
 
 namespace ferry::kata {
 
@@ -27,14 +25,13 @@ Result<> check_configuration(const HostFs& host, const std::filesystem::path& fo
 Result<> publish_staging(const UniqueFd& store, const ArtifactPlaces& places, const std::string& version);
 
 /// Removes unfinished work.
-Result<> tidy_store(const UniqueFd& store, const ArtifactPlaces& places, bool blobs_too);
+Result<> tidy_store(const UniqueFd& store, const ArtifactPlaces& places);
 
 // Builds a version from its manifest, in the staging folder.
 
-/// Downloads the layers into the store's `blobs`, continuing an earlier try, and makes the folder `staging`
-/// of them, which must not exist yet. A layer's content goes there only after its digest matched.
-Result<> build_version(const UniqueFd& store, const ArtifactPlaces& places, RegistryClient& registry,
-                       const ArtifactManifest& manifest, const FetchRequest& request,
-                       const FetchWorld& world);
+/// Makes the folder `staging` of the layers, which must not exist yet. `blobs`: Skopeo::copy(), on the same
+/// file system. A layer's content goes there only after its digest matched. Errc::failed: another digest.
+Result<> build_version(const UniqueFd& store, const ArtifactPlaces& places, const UniqueFd& blobs,
+                       const ArtifactManifest& manifest, const FetchRequest& request);
 
 }  // namespace ferry::kata

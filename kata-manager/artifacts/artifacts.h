@@ -6,19 +6,19 @@
 //   <artifacts_dir>/.ferry/<name>/sha256-…     a version, never changed once it is there
 //   <artifacts_dir>/.ferry/<name>/sha256-….json  its record: URLs, digest, files
 //   <artifacts_dir>/.ferry/<name>/pulled       the name of the version that was fetched last
-//   <artifacts_dir>/.ferry/<name>/blobs, staging   unfinished work, which the next fetch continues
+//   <artifacts_dir>/.ferry/<name>/pull, staging   unfinished work, which the next fetch removes
 //   <artifacts_dir>/.<name>.replaced-N         a folder that was in the link's place
 //
 // On a cluster the agent, which is not root, fetches into `.ferry` alone. Root writes the folder above: hostd
 // makes the link once the change is permitted, and `ferry kata install` makes it at the end of its fetch.
 //
-// Another program, `ferry-fetch` (docs/adr/0012), does network, TLS and archives. It runs for one artifact,
-// reads the request and its credentials from standard input, and loads the libraries that would slow down
-// every other verb.
+// Another program, `ferry-fetch` (docs/adr/0043), unpacks archives, and runs skopeo(1) for network and TLS.
+// It runs for one artifact, reads the request and its credentials from standard input, and loads the
+// libraries that would slow down every other verb.
 //
-// A fetch that is killed anywhere leaves the version in use unchanged, and the next fetch continues its
-// work. Only one fetch at a time works in a folder. Its lock is that of the replaced program
-// (k8s-kata-manager.pid), so that the two never work together.
+// A fetch that is killed anywhere leaves the version in use unchanged. Only one fetch at a time works in a
+// folder. Its lock is that of the replaced program (k8s-kata-manager.pid), so that the two never work
+// together.
 #pragma once
 
 #include <chrono>
@@ -45,18 +45,7 @@ struct ArtifactLimits {
   std::uint64_t bytes = 16ULL << 30;    ///< of all layers, and of all files once unpacked
   std::uint64_t files = 100'000;        ///< files, folders and links
   std::uint32_t layers = 256;           ///< of one manifest
-  std::uint64_t document = 4ULL << 20;  ///< bytes of a manifest, an index or a token
-};
-
-/// Timeouts and retries.
-struct FetchPatience {
-  std::chrono::milliseconds connect{15'000};
-  /// A server that sends fewer than `slow_bytes` a second for this time is given up and retried.
-  std::chrono::seconds slow{30};
-  std::uint32_t slow_bytes = 1024;
-  unsigned tries = 5;  ///< in a row without a gain of a MiB
-  std::chrono::milliseconds first_pause{200};
-  std::chrono::milliseconds longest_pause{30'000};  ///< limits Retry-After, too
+  std::uint64_t document = 4ULL << 20;  ///< bytes of a manifest or an index
 };
 
 struct FetchRequest {
@@ -85,7 +74,7 @@ struct FetchRequest {
   /// is whole and of the same URL.
   bool or_what_is_here = false;
   ArtifactLimits limits = {};
-  FetchPatience patience = {};
+  unsigned retries = 3;                 ///< of skopeo, after pauses of 1 s, 2 s, 4 s, …
   std::chrono::seconds deadline{3600};  ///< for the whole fetch; then ferry-fetch is killed
 };
 
@@ -108,26 +97,20 @@ struct Artifact {
   std::filesystem::path configuration = {};  ///< Kata's, below `folder`
   std::vector<ArtifactFile> files = {};      ///< sorted by path
   bool changed = false;                      ///< something was written on the host
-  std::vector<std::string> notes = {};       ///< for the administrator: a mirror that failed, skipped layers
-};
-
-struct FetchProgress {
-  std::uint64_t done = 0;   ///< bytes on the host, earlier tries included
-  std::uint64_t total = 0;  ///< bytes of all layers
+  std::vector<std::string> notes = {};  ///< for the administrator: an older version is used, skipped layers
 };
 
 /// `ferry-fetch` beside this executable, else the bare name for PATH to find.
 std::filesystem::path fetch_program();
 
 /// Makes <artifacts_dir>/<name> the artifact of `url`, or only its store; no change if it is already.
-/// `on_progress` is called as bytes arrive, a few times a second. Errors: Errc::usage: a wrong value in the
-/// request; Errc::invalid_config: docker_config, authorities; Errc::not_found: no such artifact or folder;
-/// Errc::unreachable: the registry, a missing ferry-fetch, or the deadline; Errc::malformed_host: an
-/// unreadable answer; Errc::refused: a forbidden path, entry or size, several *.toml and none named, or
-/// another fetch or k8s-kata-manager at work; Errc::failed: refused credentials, a wrong digest. After an
-/// error the version in use is unchanged.
+/// Errors: Errc::usage: a wrong value in the request; Errc::invalid_config: docker_config; Errc::not_found:
+/// no such artifact or folder; Errc::unreachable: the registry, a missing ferry-fetch or skopeo, or the
+/// deadline; Errc::malformed_host: an unreadable answer; Errc::refused: a forbidden path, entry or size,
+/// several *.toml and none named, or another fetch or k8s-kata-manager at work; Errc::failed: refused
+/// credentials, a wrong digest, and all else that skopeo reports. After an error the version in use is
+/// unchanged.
 Result<Artifact> fetch(const HostFs& host, const FetchRequest& request,
-                       const std::function<void(const FetchProgress&)>& on_progress = {},
                        const std::filesystem::path& program = fetch_program());
 
 /// Locks a folder of artifacts, relative to the host's root: <top>/k8s-kata-manager.pid, with this

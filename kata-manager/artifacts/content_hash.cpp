@@ -79,11 +79,11 @@ std::string ContentHash::hex() {
   return text;
 }
 
-Result<std::string> sha256_of(int fd, const std::string& path,
-                              const std::function<void(std::size_t)>& on_progress) {
+Result<std::string> hash_of(int fd, const std::string& path, std::string_view algorithm,
+                            const std::function<void(std::size_t)>& on_progress) {
   constexpr std::size_t kAtOnce = 256UL * 1024;
   if (!loaded()) return fail(loaded().error());
-  ContentHash hash;
+  ContentHash hash(algorithm);
   std::vector<char> buffer(kAtOnce);
   for (off_t at = 0;;) {
     const ssize_t n = ::pread(fd, buffer.data(), buffer.size(), at);
@@ -121,7 +121,7 @@ Result<Found> changed_file(const HostFs& host, const ArtifactFile& file, const s
   const auto size = static_cast<std::uint64_t>(status.st_size);
   if (size != file.size)
     return Found(fmt::format("has {} bytes, and had {} when it was fetched", size, file.size));
-  const auto hash = sha256_of(fd->get(), path.string(), on_progress);
+  const auto hash = hash_of(fd->get(), path.string(), "sha256", on_progress);
   if (!hash) return fail(hash.error());
   if (*hash != file.sha256) return Found("has another content than when it was fetched");
   return Found();
@@ -131,8 +131,8 @@ Result<Found> changed_file(const HostFs& host, const ArtifactFile& file, const s
 
 Result<std::vector<std::string>> changes_since_fetch(
     const HostFs& host, const Artifact& artifact,
-    const std::function<void(const FetchProgress&)>& on_progress) {
-  FetchProgress progress;
+    const std::function<void(const CheckProgress&)>& on_progress) {
+  CheckProgress progress;
   for (const ArtifactFile& file : artifact.files) progress.total += file.size;
   const auto report = [&](std::size_t bytes) {
     progress.done += bytes;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -14,8 +15,8 @@
 
 namespace ferry::kata {
 
-/// SHA-256 or SHA-512 of a stream, by OpenSSL. The constructor throws if OpenSSL is missing. sha256_of()
-/// returns that as an error; ferry-fetch has OpenSSL through libcurl.
+/// SHA-256 or SHA-512 of a stream, by OpenSSL. The constructor throws if OpenSSL is missing. hash_of()
+/// returns that as an error; ferry-fetch is linked with it.
 class ContentHash {
  public:
   /// "sha256" or "sha512", as Digest::parse() accepts.
@@ -31,10 +32,16 @@ class ContentHash {
   std::unique_ptr<void, Free> context_;
 };
 
-/// SHA-256 of a whole open file; the file's offset stays. `on_progress`: the bytes read since the last call.
-/// Errors: read errors; Errc::unsupported: OpenSSL is missing.
-Result<std::string> sha256_of(int fd, const std::string& path,
-                              const std::function<void(std::size_t)>& on_progress = {});
+/// How far a comparison of files is.
+struct CheckProgress {
+  std::uint64_t done = 0;   ///< bytes that are read
+  std::uint64_t total = 0;  ///< bytes of all files
+};
+
+/// The hash of a whole open file; the file's offset stays. `algorithm`: as of ContentHash. `on_progress`: the
+/// bytes read since the last call. Errors: read errors; Errc::unsupported: OpenSSL is missing.
+Result<std::string> hash_of(int fd, const std::string& path, std::string_view algorithm = "sha256",
+                            const std::function<void(std::size_t)>& on_progress = {});
 
 /// Compares an artifact's files with its record. Returns a sentence for each difference, sorted by path: a
 /// missing file, another size, another link target, or other content of the same size. Every byte is read,
@@ -42,6 +49,6 @@ Result<std::string> sha256_of(int fd, const std::string& path,
 /// read errors.
 Result<std::vector<std::string>> changes_since_fetch(
     const HostFs& host, const Artifact& artifact,
-    const std::function<void(const FetchProgress&)>& on_progress = {});
+    const std::function<void(const CheckProgress&)>& on_progress = {});
 
 }  // namespace ferry::kata

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kata-manager/artifacts/fetch_protocol.h"
 
+#include <chrono>
+
 #include <nlohmann/json.hpp>
 
 #include "common/text/whole_json.h"
 
-template <typename Rep, typename Period>
-struct nlohmann::adl_serializer<std::chrono::duration<Rep, Period>> {
-  static void to_json(json& out, const std::chrono::duration<Rep, Period>& time) { out = time.count(); }
-  static void from_json(const json& in, std::chrono::duration<Rep, Period>& time) {
-    time = std::chrono::duration<Rep, Period>(in.get<Rep>());
+template <>
+struct nlohmann::adl_serializer<std::chrono::seconds> {
+  static void to_json(json& out, std::chrono::seconds time) { out = time.count(); }
+  static void from_json(const json& in, std::chrono::seconds& time) {
+    time = std::chrono::seconds(in.get<std::int64_t>());
   }
 };
 
@@ -18,17 +20,14 @@ namespace ferry::kata {
 using nlohmann::json;
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ArtifactLimits, bytes, files, layers, document)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(FetchPatience, connect, slow, slow_bytes, tries, first_pause,
-                                   longest_pause)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(FetchRequest, name, url, artifacts_dir, configuration, docker_config,
                                    authorities, registries, proxy, no_proxy, makes_link, allow_setuid,
-                                   or_what_is_here, limits, patience, deadline)
+                                   or_what_is_here, limits, retries, deadline)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(FetchJob, host_root, request)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ArtifactFile, path, size, sha256, link)
 // Only a record has `earlier_urls`.
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Artifact, name, url, digest, folder, version, configuration, files,
                                    changed, notes)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(FetchProgress, done, total)
 
 namespace {
 
@@ -60,15 +59,9 @@ Result<FetchJob> read_job(std::string_view text) {
   }
 }
 
-std::string message_text(const FetchProgress& progress) {
-  return dump({{"progress", progress}});
-}
-
-std::string message_text(const Artifact& artifact) {
-  return dump({{"artifact", artifact}});
-}
-
-std::string message_text(const Error& error) {
+std::string answer_text(const Result<Artifact>& answer) {
+  if (answer) return dump({{"artifact", *answer}});
+  const Error& error = answer.error();
   return dump({{"error",
                 {{"category", error.code.category().name()},
                  {"code", error.code.value()},
@@ -76,14 +69,11 @@ std::string message_text(const Error& error) {
                  {"hint", error.hint}}}});
 }
 
-Result<FetchMessage> read_message(std::string_view line) {
+Result<Artifact> read_answer(std::string_view text) {
   try {
-    const json value = parse_whole_json(line);
-    FetchMessage message;
-    if (value.contains("progress")) message.progress = value.at("progress").get<FetchProgress>();
-    if (value.contains("artifact")) message.artifact = value.at("artifact").get<Artifact>();
-    if (value.contains("error")) message.error = error_of(value.at("error"));
-    return message;
+    const json value = parse_whole_json(text);
+    if (value.contains("error")) return fail(error_of(value.at("error")));
+    return value.at("artifact").get<Artifact>();
   } catch (const json::exception& error) {
     return fail(Errc::malformed_host, std::string("ferry-fetch's answer cannot be read: ") + error.what());
   }

@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The protocol of `ferry` and `ferry-fetch`. Input: one JSON object, the request, then end of file. Output:
-// one line of JSON for each message; the last has an artifact or an error:
+// one JSON object, an artifact or an error:
 //
-//   {"progress":{"done":1048576,"total":734003200}}
 //   {"artifact":{"name":"kata-gpu","digest":"sha256:…","files":[…],…}}
 //   {"error":{"category":"ferry","code":4,"message":"…","hint":"…"}}
 //
 // Both programs are of one build, so the protocol has no versions.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <string_view>
 
@@ -27,16 +25,8 @@ std::string job_text(const FetchJob& job);
 /// Errc::malformed_host: unreadable text.
 Result<FetchJob> read_job(std::string_view text);
 
-std::string message_text(const FetchProgress& progress);
-std::string message_text(const Artifact& artifact);
-std::string message_text(const Error& error);
-
-struct FetchMessage {
-  std::optional<FetchProgress> progress;
-  std::optional<Artifact> artifact;
-  std::optional<Error> error;
-};
-/// Parses one line. Errc::malformed_host: unreadable text.
-Result<FetchMessage> read_message(std::string_view line);
+std::string answer_text(const Result<Artifact>& answer);
+/// The answer, an error too. Errc::malformed_host: unreadable text.
+Result<Artifact> read_answer(std::string_view text);
 
 }  // namespace ferry::kata

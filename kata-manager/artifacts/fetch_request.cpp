@@ -72,6 +72,10 @@ Result<FetchRequest> fetch_request(const HostFs& host, const PullCredentials& cr
   if (!docker) return fail(std::move(docker).error());
   auto authorities = text_of(host, file.pull.certificates);
   if (!authorities) return fail(std::move(authorities).error());
+  if (file.pull.certificates && authorities->find("-----BEGIN CERTIFICATE-----") == std::string::npos)
+    return fail(Errc::invalid_config,
+                fmt::format("{} has no certificate in PEM", file.pull.certificates->string()),
+                "name the registry's authority with `pull: {certificates: FILE}`");
   return FetchRequest{.name = kata.name,
                       .url = kata.artifacts.url,
                       .artifacts_dir = file.artifacts_dir,

@@ -34,7 +34,8 @@ struct PullCredentials {
 Result<std::string> credentials_of(const HostFs& host, const PullCredentials& credentials,
                                    const ClassFile& file, const KataClass& kata);
 
-/// Errors: as credentials_of(), and read errors of the certificates that the class file names.
+/// Errors: as credentials_of(), and read errors of the certificates that the class file names;
+/// Errc::invalid_config: that file has none.
 Result<FetchRequest> fetch_request(const HostFs& host, const PullCredentials& credentials,
                                    const ClassFile& file, const KataClass& kata);
 

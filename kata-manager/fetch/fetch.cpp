@@ -2,8 +2,10 @@
 #include "kata-manager/fetch/fetch.h"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <fcntl.h>
+#include <span>
 #include <sys/stat.h>
 #include <utility>
 
@@ -13,7 +15,8 @@
 #include "kata-manager/artifacts/artifact_store.h"
 #include "kata-manager/artifacts/artifact_tree.h"
 #include "kata-manager/artifacts/artifact_version.h"
-#include "kata-manager/fetch/registry.h"
+#include "kata-manager/artifacts/content_hash.h"
+#include "kata-manager/fetch/skopeo.h"
 
 namespace ferry::kata {
 namespace {
@@ -27,6 +30,15 @@ struct FolderIdentity {
   bool operator==(const FolderIdentity&) const = default;
 };
 
+// True if a registry has refused the credentials, or the lack of them.
+bool is_denied(const Error& error) {
+  constexpr std::array kWords = {"unauthorized", "authentication required", "denied", "StatusCode: 401",
+                                 "StatusCode: 403"};
+  return error.code == Errc::failed && std::ranges::any_of(kWords, [&](const char* word) {
+           return error.message.find(word) != std::string::npos;
+         });
+}
+
 FolderIdentity identity(const UniqueFd& folder) {
   struct stat status {};
   if (::fstat(folder.get(), &status) != 0) return {};
@@ -36,7 +48,6 @@ FolderIdentity identity(const UniqueFd& folder) {
 struct Fetch {
   HostFs& host;
   const FetchRequest& request;
-  const FetchWorld& world;
   const ArtifactPlaces& places;
   const UniqueFd& top;
   const UniqueFd& store;  ///< open_store(); not needed for a folder of the host
@@ -76,17 +87,20 @@ struct Fetch {
     if (!credentials) return fail(std::move(credentials).error());
     auto endpoints = registry_endpoints(*reference, request, *credentials);
     if (!endpoints) return fail(std::move(endpoints).error());
-    RegistryClient registry(std::move(*endpoints), request, world.pause);
-    auto artifact = asked(registry, *reference);
+    auto artifact = asked(*reference, *endpoints);
     // If the registry answered, the version may have changed, so the present one is not used.
     if (!artifact && artifact.error().code == Errc::unreachable && request.or_what_is_here && !answered) {
       if (auto here = in_use()) artifact = used_unasked(std::move(*here), artifact.error());
     }
-    if (!artifact && credentials->names_helpers() && artifact.error().code == Errc::failed)
-      artifact.error().hint += "; programs that docker asks for credentials are not asked";
+    if (!artifact && is_denied(artifact.error())) {
+      const RegistryEndpoint& itself = endpoints->back();
+      artifact.error().hint = itself.credentials.empty()
+                                  ? fmt::format("there are no credentials for {}: give some", itself.host)
+                                  : fmt::format("the credentials for {} do not let in", itself.host);
+      if (credentials->names_helpers())
+        artifact.error().hint += "; programs that docker asks for credentials are not asked";
+    }
     if (!artifact) return fail(std::move(artifact).error().during(reference->text()));
-    const auto& notes = registry.notes();
-    artifact->notes.insert(artifact->notes.begin(), notes.begin(), notes.end());
     return artifact;
   }
 
@@ -118,25 +132,29 @@ struct Fetch {
     return own == link;
   }
 
-  Result<Artifact> asked(RegistryClient& registry, const ImageReference& reference) {
-    auto document = registry.manifest(reference.manifest_key());
+  Result<Artifact> asked(const ImageReference& reference, std::span<const RegistryEndpoint> endpoints) {
+    auto folder = open_or_make_in(store, places.store() / kPull);
+    if (!folder) return fail(std::move(folder).error());
+    const auto skopeo = Skopeo::prepare(std::move(*folder), reference, endpoints, request);
+    if (!skopeo) return fail(skopeo.error());
+    auto document = skopeo->manifest(reference.manifest_key());
     if (!document) return fail(std::move(document).error());
     answered = true;
-    auto parsed = parse_manifest(document->bytes, document->content_type, request.limits);
+    auto parsed = parse_manifest(document->bytes, request.limits);
     if (!parsed) return fail(std::move(parsed).error());
     if (const auto* const index = std::get_if<ImageIndex>(&*parsed)) {
       auto platform = choose_platform(*index, own_architecture());
       if (!platform) return fail(std::move(platform).error());
-      document = registry.manifest(platform->digest.text());
+      document = skopeo->manifest(platform->digest.text());
       if (!document) return fail(std::move(document).error());
-      parsed = parse_manifest(document->bytes, document->content_type, request.limits);
+      parsed = parse_manifest(document->bytes, request.limits);
       if (!parsed) return fail(std::move(parsed).error());
     }
     const auto* const manifest = std::get_if<ArtifactManifest>(&*parsed);
     if (manifest == nullptr) return fail(Errc::malformed_host, "manifest: an index leads to an index");
     const std::string version = document->digest.file_name();
     auto here = sound(version);
-    auto artifact = here ? use(std::move(*here)) : made(registry, *manifest, document->digest);
+    auto artifact = here ? use(std::move(*here)) : made(*skopeo, *manifest, document->digest);
     if (!artifact) return artifact;
     const auto passed_over =
         std::ranges::count(manifest->layers, ArtifactLayer::Use::nothing, &ArtifactLayer::use);
@@ -196,8 +214,10 @@ struct Fetch {
     return artifact;
   }
 
-  Result<Artifact> made(RegistryClient& registry, const ArtifactManifest& manifest, const Digest& digest) {
-    if (auto built = build_version(store, places, registry, manifest, request, world); !built)
+  Result<Artifact> made(const Skopeo& skopeo, const ArtifactManifest& manifest, const Digest& digest) {
+    const auto blobs = skopeo.copy(digest, manifest.largest);
+    if (!blobs) return fail(blobs.error());
+    if (auto built = build_version(store, places, *blobs, manifest, request); !built)
       return fail(std::move(built).error());
     auto listing = list_in_store(kStaging, true);
     if (!listing) return fail(std::move(listing).error());
@@ -226,7 +246,7 @@ struct Fetch {
       return fail(std::move(written).error());
     auto switched = lead_to(places.link_target(version));
     if (!switched) return switched;
-    if (auto tidied = tidy_store(store, places, true); !tidied) return fail(std::move(tidied).error());
+    if (auto tidied = tidy_store(store, places); !tidied) return fail(std::move(tidied).error());
     return !is_last || *switched;
   }
 
@@ -299,7 +319,7 @@ struct Fetch {
 
 }  // namespace
 
-Result<Artifact> fetch_here(HostFs& host, const FetchRequest& request, const FetchWorld& world) {
+Result<Artifact> fetch_here(HostFs& host, const FetchRequest& request) {
   auto places = ArtifactPlaces::of(request.artifacts_dir, request.name);
   if (!places) return fail(std::move(places).error());
   const auto top = open_or_make_folder(host, places->top());
@@ -313,12 +333,11 @@ Result<Artifact> fetch_here(HostFs& host, const FetchRequest& request, const Fet
   if (!opened && !(is_of_host && is_gone(opened.error()))) return fail(std::move(opened).error());
   const UniqueFd store = opened ? std::move(*opened) : UniqueFd();
   if (store.valid())
-    if (auto tidied = tidy_store(store, *places, false); !tidied) return fail(std::move(tidied).error());
-  Fetch fetch{host, request, world, *places, *top, store};
+    if (auto tidied = tidy_store(store, *places); !tidied) return fail(std::move(tidied).error());
+  Fetch fetch{host, request, *places, *top, store};
   auto artifact = is_of_host ? fetch.from_folder() : fetch.from_registry();
-  // Whole layers stay for the next fetch; `staging` goes, since it may be as large again. A failed removal
-  // is not reported: the fetch's own error matters, and the next fetch tries again.
-  if (!artifact && store.valid()) (void)remove_entry(store, places->store() / kStaging);
+  // A failed removal is not reported: the fetch's own error matters, and the next fetch tries again.
+  if (!artifact && store.valid()) (void)tidy_store(store, *places);
   return artifact;
 }
 

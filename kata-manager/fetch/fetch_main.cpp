@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// ferry-fetch, the only program that loads libcurl and libarchive. It brings one artifact onto the host:
-// the request comes on stdin, the result goes to stdout (fetch_protocol.h).
+// ferry-fetch, the only program that loads libarchive and that runs skopeo. It brings one artifact onto the
+// host: the request comes on stdin, the result goes to stdout (fetch_protocol.h).
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -35,10 +36,13 @@ bool confine_ourselves() {
   constexpr rlimit kNoCore{.rlim_cur = 0, .rlim_max = 0};
   if (::setrlimit(RLIMIT_CORE, &kNoCore) != 0) return false;
 #ifndef FERRY_SANITIZED
-  // Blobs pass through in pieces, but libarchive's copy of an archive's headers has no limit of its own.
+  // Archives pass through in pieces, but libarchive's copy of an archive's headers has no limit of its own.
+  // The hard limit stays, for skopeo.
   constexpr rlim_t kMostMemory = 1ULL << 30;
-  constexpr rlimit kMemory{.rlim_cur = kMostMemory, .rlim_max = kMostMemory};
-  return ::setrlimit(RLIMIT_AS, &kMemory) == 0;
+  rlimit memory{};
+  if (::getrlimit(RLIMIT_AS, &memory) != 0) return false;
+  memory.rlim_cur = std::min(kMostMemory, memory.rlim_max);
+  return ::setrlimit(RLIMIT_AS, &memory) == 0;
 #else
   return true;
 #endif
@@ -50,23 +54,17 @@ std::string everything(std::FILE* from) {
   return text;
 }
 
-bool print_line(const std::string& line) {
-  return std::fputs(line.c_str(), stdout) >= 0 && std::fflush(stdout) == 0;
-}
-
-ExitStatus answer(const Error& error) {
-  return print_line(message_text(error)) ? exit_status_of(error) : ExitStatus::failed;
+ExitStatus answer(const Result<Artifact>& artifact) {
+  const std::string text = answer_text(artifact);
+  if (std::fputs(text.c_str(), stdout) < 0 || std::fflush(stdout) != 0) return ExitStatus::failed;
+  return artifact ? ExitStatus::done : exit_status_of(artifact.error());
 }
 
 ExitStatus run() {
   const auto job = read_job(everything(stdin));
-  if (!job) return answer(job.error());
+  if (!job) return answer(fail(job.error()));
   HostFs host(job->host_root);
-  const auto artifact =
-      fetch_here(host, job->request,
-                 {.on_progress = [](const FetchProgress& p) { return print_line(message_text(p)); }});
-  if (!artifact) return answer(artifact.error());
-  return print_line(message_text(*artifact)) ? ExitStatus::done : ExitStatus::failed;
+  return answer(fetch_here(host, job->request));
 }
 
 }  // namespace
@@ -85,7 +83,7 @@ int main(int argc, char** argv) {
     return std::string_view(argv[1]) == "--help" ? 0 : static_cast<int>(ExitStatus::usage);
   }
   if (!confine_ourselves()) {
-    (void)answer(error_from_errno(errno, "limit ferry-fetch"));
+    (void)answer(fail(error_from_errno(errno, "limit ferry-fetch")));
     return static_cast<int>(ExitStatus::failed);
   }
   // If the reader is gone, a write fails and the fetch ends in order.
@@ -93,7 +91,7 @@ int main(int argc, char** argv) {
   try {
     return static_cast<int>(run());
   } catch (const std::exception& failure) {
-    (void)answer({.code = make_error_code(Errc::failed), .message = failure.what(), .hint = {}});
+    (void)answer(fail(Errc::failed, failure.what()));
     return static_cast<int>(ExitStatus::failed);
   }
 }

@@ -102,16 +102,19 @@ ArtifactManifest manifest_of(const json& document, const ArtifactLimits& limits)
   if (layers.size() > limits.layers)
     unreadable(fmt::format("{} layers, and {} is the limit", layers.size(), limits.layers), Errc::refused);
   ArtifactManifest manifest;
+  const auto count = [&](std::uint64_t size) {
+    if (size > limits.bytes - manifest.size)
+      unreadable(fmt::format("its layers have more than {} bytes, the limit", limits.bytes), Errc::refused);
+    manifest.size += size;
+    manifest.largest = std::max(manifest.largest, size);
+  };
+  if (document.contains("config")) count(size_of(document.at("config")));
   std::set<std::string> titles;
   for (const json& value : layers) {
     ArtifactLayer layer = layer_of(value);
     if (!layer.title.empty() && !titles.insert(layer.title).second)
       unreadable(fmt::format("two layers have the title '{}'", layer.title));
-    if (layer.use != ArtifactLayer::Use::nothing) {
-      if (layer.size > limits.bytes - manifest.size)
-        unreadable(fmt::format("its layers have more than {} bytes, the limit", limits.bytes), Errc::refused);
-      manifest.size += layer.size;
-    }
+    count(layer.size);
     manifest.layers.push_back(std::move(layer));
   }
   return manifest;
@@ -136,26 +139,16 @@ ImageIndex index_of(const json& document) {
 
 }  // namespace
 
-std::vector<std::string> manifest_media_types() {
-  std::vector<std::string> types(kManifests.begin(), kManifests.end());
-  types.insert(types.end(), kIndexes.begin(), kIndexes.end());
-  return types;
-}
-
 Result<std::variant<ArtifactManifest, ImageIndex>> parse_manifest(std::string_view text,
-                                                                  std::string_view content_type,
                                                                   const ArtifactLimits& limits) {
-  const auto type = content_type.substr(0, content_type.find_first_of("; "));
-  const bool is_index = is_one_of(kIndexes, type);
-  if (!is_index && !is_one_of(kManifests, type))
-    return fail(Errc::unsupported, fmt::format("manifest: '{}' is no image and no index", content_type));
   const auto document = parse_strict_json(text, "manifest", Errc::malformed_host);
   if (!document) return fail(document.error());
   try {
     if (!document->is_object()) unreadable("it is no JSON object");
-    const std::string inside = text_or_empty(*document, "mediaType");
-    if (!inside.empty() && inside != type)
-      unreadable(fmt::format("the registry calls it {}, and it calls itself {}", type, inside));
+    const std::string type = text_or_empty(*document, "mediaType");
+    const bool is_index = type.empty() ? document->contains("manifests") : is_one_of(kIndexes, type);
+    if (!type.empty() && !is_index && !is_one_of(kManifests, type))
+      unreadable(fmt::format("'{}' is no image and no index", type), Errc::unsupported);
     if (member(*document, "schemaVersion", json::value_t::number_unsigned) != 2)
       unreadable("its schemaVersion is not 2");
     if (is_index) return index_of(*document);

@@ -15,9 +15,6 @@
 
 namespace ferry::kata {
 
-/// The media types that parse_manifest() reads, for the Accept header.
-std::vector<std::string> manifest_media_types();
-
 struct ArtifactLayer {
   enum class Use {
     file,           ///< becomes the file `title`
@@ -34,7 +31,8 @@ struct ArtifactLayer {
 
 struct ArtifactManifest {
   std::vector<ArtifactLayer> layers;
-  std::uint64_t size = 0;  ///< of all used layers
+  std::uint64_t size = 0;     ///< of all layers and the configuration, which skopeo copies too
+  std::uint64_t largest = 0;  ///< of these
 };
 
 struct PlatformManifest {
@@ -46,10 +44,9 @@ struct PlatformManifest {
 
 using ImageIndex = std::vector<PlatformManifest>;
 
-/// `content_type` is the registry's header. Errc::malformed_host: an unreadable manifest;
+/// A text without a media type is an index if it has manifests. Errc::malformed_host: an unreadable manifest;
 /// Errc::unsupported: neither an image nor an index; Errc::refused: a limit, or a title is no inner_path().
 Result<std::variant<ArtifactManifest, ImageIndex>> parse_manifest(std::string_view text,
-                                                                  std::string_view content_type,
                                                                   const ArtifactLimits& limits);
 
 /// The image for Linux on `architecture`, or the only image if that names no platform. Errc::not_found

@@ -134,9 +134,8 @@ class FetcherStandin final : public agent::Fetcher {
   FetcherStandin& operator=(FetcherStandin&&) = delete;
   ~FetcherStandin() override { stop(); }
 
-  Result<> begin(const kata::FetchRequest& request, OnProgress on_progress, Done done) override {
+  Result<> begin(const kata::FetchRequest& request, Done done) override {
     asked.push_back(request);
-    on_progress({.done = 1, .total = 4});
     under_way = true;
     end_ = clock_.at(clock_.now() + takes, [this, request, done = std::move(done)] {
       under_way = false;

@@ -359,16 +359,14 @@ TEST(MetricFamilies, OfWhatHasHappened) {
               ElementsAre("ferry_api_requests_total{verb=\"get\",code=\"none\"} 1",
                           "ferry_api_requests_total{verb=\"watch\",code=\"200\"} 3"));
   EXPECT_THAT(samples(snapshot, "ferry_artifact_pulls_total"), testing::IsEmpty());
-  snapshot.pulls =
-      PullCounts{.done = 2, .failed = 1, .under_way = "kata-a", .progress = {.done = 30, .total = 100}};
+  snapshot.pulls = PullCounts{.done = 2, .failed = 1, .under_way = "kata-a"};
   EXPECT_THAT(samples(snapshot, "ferry_artifact_pulls_total"),
               ElementsAre("ferry_artifact_pulls_total{result=\"done\"} 2",
                           "ferry_artifact_pulls_total{result=\"failed\"} 1"));
-  EXPECT_THAT(samples(snapshot, "ferry_artifact_pull_bytes"),
-              ElementsAre("ferry_artifact_pull_bytes{class=\"kata-a\",state=\"here\"} 30",
-                          "ferry_artifact_pull_bytes{class=\"kata-a\",state=\"missing\"} 70"));
+  EXPECT_THAT(samples(snapshot, "ferry_artifact_pull_running"),
+              ElementsAre("ferry_artifact_pull_running{class=\"kata-a\"} 1"));
   snapshot.pulls->under_way.clear();
-  EXPECT_THAT(samples(snapshot, "ferry_artifact_pull_bytes"), testing::IsEmpty());
+  EXPECT_THAT(samples(snapshot, "ferry_artifact_pull_running"), testing::IsEmpty());
   EXPECT_THAT(samples(snapshot, "ferry_blocked_changes_total"),
               ElementsAre("ferry_blocked_changes_total{reason=\"in_use\"} 0",
                           "ferry_blocked_changes_total{reason=\"other\"} 0"));
@@ -420,8 +418,7 @@ TEST(MetricFamilies, KeepPrometheusConventions) {
   const char* const promtool = std::getenv("FERRY_PROMTOOL");
   if (promtool == nullptr) GTEST_SKIP() << "FERRY_PROMTOOL names no promtool";
   MetricsSnapshot snapshot = two_gpus();
-  snapshot.pulls =
-      PullCounts{.done = 1, .failed = 0, .under_way = "kata-a", .progress = {.done = 1, .total = 2}};
+  snapshot.pulls = PullCounts{.done = 1, .failed = 0, .under_way = "kata-a"};
   snapshot.looked_at = std::chrono::system_clock::now();
   snapshot.host.content->accelerators[1].state = api::GpuState::blocked;
   snapshot.host.content->accelerators[1].users = {{.kind = "process", .name = "a"}};

@@ -30,12 +30,12 @@ class ImageTest(unittest.TestCase):
         root = self.folder / "root"
         self.build("--folder", str(root))
         self.assertEqual(sorted(file.name for file in (root / "usr/bin").iterdir()), ["ferry", "ferry-agent", "ferry-dra", "ferry-fetch",
-                                                                                   "kubectl-ferry"])
+                                                                                   "kubectl-ferry", "prlimit", "setpriv", "skopeo"])
         self.assertIn("BEGIN CERTIFICATE", (root / "etc/ssl/certs/ca-certificates.crt").read_text())
         if os.geteuid() != 0:
             self.skipTest("only root can go into it")
         used = {container["command"][0] for container in chart.containers_of(chart.render({"dra": {"enabled": True}})).values()}
-        used |= {"/usr/bin/ferry-fetch", chart.hooks(event="test")["Job"]["spec"]["template"]["spec"]["containers"][0]["command"][0]}
+        used |= {"/usr/bin/ferry-fetch", "/usr/bin/prlimit", "/usr/bin/setpriv", "/usr/bin/skopeo", chart.hooks(event="test")["Job"]["spec"]["template"]["spec"]["containers"][0]["command"][0]}
         for program in sorted(used):
             said = subprocess.run(["chroot", root, program, "--version"], capture_output=True, text=True, check=False)
             self.assertEqual(said.returncode, 0, said.stderr)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The first line is the media type, the rest a manifest or an index.
+// A manifest or an index.
 #include <algorithm>
 
 #include "kata-manager/artifacts/inner_path.h"
@@ -8,8 +8,7 @@
 
 void ferry::fuzz::one_input(std::string_view text) {
   constexpr kata::ArtifactLimits kLimits{.bytes = 1000, .layers = 8};
-  const auto [type, document] = first_line(text);
-  const auto parsed = kata::parse_manifest(document, type, kLimits);
+  const auto parsed = kata::parse_manifest(text, kLimits);
   if (!parsed) return require(!parsed.error().message.empty(), "a refusal says why");
   if (const auto* const index = std::get_if<kata::ImageIndex>(&*parsed))
     return (void)kata::choose_platform(*index, "amd64");

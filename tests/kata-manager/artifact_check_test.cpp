@@ -26,13 +26,13 @@ class ArtifactCheck : public testing::Test {
   }
   std::vector<std::string> changes() {
     return test::must(
-        changes_since_fetch(host, artifact, [&](const FetchProgress& progress) { last = progress; }));
+        changes_since_fetch(host, artifact, [&](const CheckProgress& progress) { last = progress; }));
   }
 
   test::ScratchDirectory scratch;
   HostFs host{scratch.path()};
   Artifact artifact;
-  FetchProgress last;
+  CheckProgress last;
 };
 
 TEST_F(ArtifactCheck, ReadsEveryByte) {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "kata-manager/fetch/docker_config.h"
+
 #include <vector>
 
 #include <gmock/gmock.h>
 
-#include "kata-manager/fetch/registry.h"
 #include "tests/support/must.h"
 
 namespace ferry::kata {

@@ -108,11 +108,6 @@ void DockerRegistry::keep_manifest(const std::string& tag, const std::string& ty
        url() + kRepository + "/manifests/" + tag, 201);
 }
 
-HttpAnswer DockerRegistry::answer(const ReceivedRequest& seen) {
-  if (!seen.path.starts_with('/')) return {.status = 404};  // asked as a proxy, which it is not
-  return ask(seen, url() + seen.path);
-}
-
 HttpAnswer DockerRegistry::push(const ReceivedRequest& question, const std::string& url, int desired) const {
   HttpAnswer answer = ask(question, url);
   if (answer.status != desired)

@@ -43,7 +43,6 @@ class DockerRegistry final : public RegistryStore {
   void keep_blob(const std::string& bytes) override;
   void keep_manifest(const std::string& tag, const std::string& type, const std::string& text) override;
   void damage_blob(const std::string& digest, const std::string& bytes) override;
-  HttpAnswer answer(const ReceivedRequest& seen) override;
 
  private:
   void stop();

@@ -29,27 +29,24 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 namespace fs = std::filesystem;
 
-TEST_F(Fetch, GoesOnAfterItsEnd) {
+TEST_F(Fetch, BeginsAnewAfterItsEnd) {
   registry.image(layers(std::string(3'000'000, 'g')));
-  request.patience.tries = 1;
   registry.spoil = [](const ReceivedRequest& seen, HttpAnswer& answer) {
     if (seen.path.find("/blobs/") != std::string::npos) answer.sent = 1'000'000;
   };
-  EXPECT_FALSE(fetch().has_value());
+  EXPECT_EQ(refusal().code, Errc::unreachable);
   EXPECT_FALSE(fs::exists(top() / "kata-gpu"));
+  EXPECT_THAT(in_store(), IsEmpty());
   registry.spoil = {};
   must(fetch());
   EXPECT_EQ(seen("guest.img"), std::string(3'000'000, 'g'));
-  const auto all = registry.seen();
-  EXPECT_TRUE(std::ranges::any_of(
-      all, [](const ReceivedRequest& one) { return one.header("range") == "bytes=1000000-"; }));
 }
 
 TEST_F(Fetch, TrustsNothingThatAnEarlierOneLeft) {
   const std::string digest = registry.image(layers());
-  scratch.file(fs::path("opt/artifacts/.ferry/kata-gpu/blobs") / (folder_of(registry.first_blob()) + ".part"),
-               "evil");
-  scratch.file("opt/artifacts/.ferry/kata-gpu/blobs/sha256-old.part", "of another image");
+  scratch.file(fs::path("opt/artifacts/.ferry/kata-gpu/pull/image") / registry.first_blob().substr(7),
+               "evil!");
+  scratch.file("opt/artifacts/.ferry/kata-gpu/pull/registries.conf", "of another image");
   scratch.file("opt/artifacts/.ferry/kata-gpu/staging/evil", "x");
   scratch.file("opt/artifacts/.ferry/kata-gpu/" + folder_of(digest) + "/evil", "a version without a record");
   scratch.link("opt/artifacts/.kata-gpu.link", "half");
@@ -61,19 +58,6 @@ TEST_F(Fetch, TrustsNothingThatAnEarlierOneLeft) {
   EXPECT_THAT(in_store(), ElementsAre(folder_of(digest), folder_of(digest) + ".json"));
   EXPECT_EQ(must(host.list("opt/artifacts")),
             (std::vector<std::string>{".ferry", "k8s-kata-manager.pid", "kata-gpu"}));
-}
-
-TEST_F(Fetch, HashesABlobThatAnEarlierOneLeft) {
-  for (const char* left : {"guest", "GUEST", "gu", "guest and more"}) {
-    registry.image(layers());
-    scratch.file(fs::path("opt/artifacts/.ferry/kata-gpu/blobs") / folder_of(registry.first_blob()), left);
-    const auto asked = registry.asked(registry.first_blob());
-    must(fetch());
-    EXPECT_EQ(seen("guest.img"), "guest") << left;
-    const bool right = std::string_view(left) == "guest";
-    EXPECT_EQ(registry.asked(registry.first_blob()), asked + (right ? 0U : 1U)) << left;
-    must(remove_artifact(host, request.artifacts_dir, request.name, Replaced::comes_back));
-  }
 }
 
 TEST_F(Fetch, MakesAnewAVersionThatIsBroken) {
@@ -123,13 +107,6 @@ TEST_F(Fetch, IsRightAfterAKillAnywhere) {
     }
     EXPECT_GT(kills, 30U) << "it was killed at many places";
   }
-}
-
-TEST_F(Fetch, EndsWhenNobodyWaitsForIt) {
-  registry.image(layers());
-  world.on_progress = [](const FetchProgress&) { return false; };
-  EXPECT_EQ(refusal().code, Errc::failed);
-  EXPECT_FALSE(fs::exists(top() / "kata-gpu"));
 }
 
 TEST_F(Fetch, IsAloneInItsFolder) {

@@ -34,11 +34,14 @@ namespace fs = std::filesystem;
 
 TEST_F(Fetch, TwiceWritesNothing) {
   registry.image(layers());
-  must(fetch());
-  const auto before = fs::last_write_time(store());
+  const fs::path version = scratch.path() / must(fetch()).version.relative_path();
+  const auto written = [&] {
+    return std::pair(fs::last_write_time(version), fs::last_write_time(version.string() + ".json"));
+  };
+  const auto before = written();
   const Artifact again = must(fetch());
   EXPECT_FALSE(again.changed);
-  EXPECT_EQ(fs::last_write_time(store()), before);
+  EXPECT_EQ(written(), before);
   EXPECT_EQ(registry.asked("/blobs/"), 2U) << "no blob again";
 }
 

@@ -6,25 +6,25 @@
 
 namespace ferry::test {
 
-RegistryFront::RegistryFront(std::unique_ptr<RegistryStore> behind)
-    : store_(std::move(behind)), server_([this](const ReceivedRequest& seen) {
+RegistryFront::RegistryFront()
+    : server_([this](const ReceivedRequest& seen) {
         if (instead) {
           if (auto other = instead(seen)) return *other;
         }
-        HttpAnswer truth = store_->answer(seen);
+        HttpAnswer truth = store_.answer(seen);
         if (spoil) spoil(seen, truth);
         return truth;
       }) {}
 
 std::string RegistryFront::manifest(const std::string& text, const std::string& type,
                                     const std::string& tag) {
-  store_->keep_manifest(tag, type, text);
+  store_.keep_manifest(tag, type, text);
   return sha256_of_text(text);
 }
 
 std::string RegistryFront::image(const std::vector<ImageLayer>& layers, const std::string& tag) {
   if (!layers.empty()) first_blob_ = sha256_of_text(layers.front().content);
-  return push_image(*store_, layers, tag);
+  return push_image(store_, layers, tag);
 }
 
 std::size_t RegistryFront::asked(const std::string& part) const {

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <functional>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,9 +14,8 @@ namespace ferry::test {
 
 class RegistryFront {
  public:
-  explicit RegistryFront(std::unique_ptr<RegistryStore> behind = std::make_unique<MemoryStore>());
+  RegistryFront();
 
-  std::uint16_t port() const { return server_.port(); }
   std::string address() const { return server_.address(); }
   /// "127.0.0.1:PORT/kata/gpu:TAG"
   std::string reference(const std::string& tag = "1") const { return address() + "/kata/gpu:" + tag; }
@@ -26,7 +24,6 @@ class RegistryFront {
   std::string manifest(const std::string& text, const std::string& type, const std::string& tag = "1");
   /// The first layer's digest of the last image.
   std::string first_blob() const { return first_blob_; }
-  RegistryStore& store() { return *store_; }
 
   /// What it says instead of the truth, if it says something; set before the first question.
   std::function<std::optional<HttpAnswer>(const ReceivedRequest&)> instead;
@@ -38,7 +35,7 @@ class RegistryFront {
   std::size_t asked(const std::string& part) const;
 
  private:
-  std::unique_ptr<RegistryStore> store_;
+  MemoryStore store_;
   std::string first_blob_;
   HttpStandin server_;
 };

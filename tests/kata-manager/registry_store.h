@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a registry keeps, and what it truly answers: that in memory here, and the real program of
-// docker_registry.h.
+// What a registry keeps: in memory here, and on the disk of the real program of docker_registry.h.
 #pragma once
 
 #include <cstdint>
@@ -38,8 +37,6 @@ class RegistryStore {
   virtual void keep_manifest(const std::string& tag, const std::string& type, const std::string& text) = 0;
   /// Another content where that blob lies, as a disk that rots has it.
   virtual void damage_blob(const std::string& digest, const std::string& bytes) = 0;
-
-  virtual HttpAnswer answer(const ReceivedRequest& seen) = 0;
 };
 
 /// Pushes an image as that tag; the digest of its manifest.
@@ -51,7 +48,7 @@ class MemoryStore final : public RegistryStore {
   void keep_blob(const std::string& bytes) override { blobs_[sha256_of_text(bytes)] = bytes; }
   void keep_manifest(const std::string& tag, const std::string& type, const std::string& text) override;
   void damage_blob(const std::string& digest, const std::string& bytes) override { blobs_[digest] = bytes; }
-  HttpAnswer answer(const ReceivedRequest& seen) override;
+  HttpAnswer answer(const ReceivedRequest& seen);
 
  private:
   struct Manifest {

@@ -8,12 +8,12 @@ namespace {
 
 using std::chrono::milliseconds;
 
-TEST(FetchProgressLines, AreSaidEveryTwoSecondsFromTheThirdSecondOn) {
-  FetchProgressLines::Clock::time_point now{};
-  FetchProgressLines lines("kata-gpu", [&] { return now; });
+TEST(CheckProgressLines, AreSaidEveryTwoSecondsFromTheThirdSecondOn) {
+  CheckProgressLines::Clock::time_point now{};
+  CheckProgressLines lines("kata-gpu", [&] { return now; });
   constexpr std::uint64_t kMib = 1ULL << 20U;
   const auto at = [&](int milliseconds_since, std::uint64_t done) {
-    now = FetchProgressLines::Clock::time_point() + milliseconds(milliseconds_since);
+    now = CheckProgressLines::Clock::time_point() + milliseconds(milliseconds_since);
     return lines.line({.done = done, .total = 340 * kMib}).value_or("");
   };
   EXPECT_EQ(at(0, 0), "");
