@@ -74,7 +74,7 @@ struct FetchRequest {
   /// is whole and of the same URL.
   bool or_what_is_here = false;
   ArtifactLimits limits = {};
-  unsigned retries = 3;                 ///< of skopeo, after pauses of 1 s, 2 s, 4 s, …
+  unsigned retries = 3;                 ///< of what time may mend, after pauses of 1 s, 2 s, 4 s, …
   std::chrono::seconds deadline{3600};  ///< for the whole fetch; then ferry-fetch is killed
 };
 

@@ -9,6 +9,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <system_error>
+#include <thread>
 #include <unistd.h>
 #include <utility>
 
@@ -228,6 +229,18 @@ std::string Skopeo::image(const std::string& tag_or_digest) const {
 }
 
 Result<std::string> Skopeo::run(const std::vector<std::string>& words, const Limits& limits) const {
+  const auto until = std::chrono::steady_clock::now() + limits.time;
+  std::chrono::seconds pause{1};
+  // Skopeo's own retries leave out a connection that was cut off.
+  for (unsigned left = request_->retries;; --left, pause *= 2) {
+    auto output = run_once(words, limits);
+    const bool may_mend = !output && output.error().code == Errc::unreachable && output.error().hint.empty();
+    if (!may_mend || left == 0 || std::chrono::steady_clock::now() + pause >= until) return output;
+    std::this_thread::sleep_for(pause);
+  }
+}
+
+Result<std::string> Skopeo::run_once(const std::vector<std::string>& words, const Limits& limits) const {
   std::vector<std::string> all = {"setpriv", "--no-new-privs", "--pdeathsig=KILL"};
   if (::geteuid() == 0)
     all.insert(all.end(), {fmt::format("--reuid={}", kNoRights), fmt::format("--regid={}", kNoRights),
@@ -260,10 +273,9 @@ Result<std::string> Skopeo::run(const std::vector<std::string>& words, const Lim
 Result<Skopeo::Document> Skopeo::manifest(const std::string& tag_or_digest) const {
   constexpr std::chrono::minutes kLongEnough{5};
   const std::uint64_t most = request_->limits.document;
-  auto bytes =
-      run({"inspect", "--raw", fmt::format("--retry-times={}", request_->retries), "--authfile=/dev/stdin",
-           fmt::format("--cert-dir={}", kAuthorities), image(tag_or_digest)},
-          {.file_bytes = most, .output_bytes = most, .time = kLongEnough});
+  auto bytes = run({"inspect", "--raw", "--authfile=/dev/stdin", fmt::format("--cert-dir={}", kAuthorities),
+                    image(tag_or_digest)},
+                   {.file_bytes = most, .output_bytes = most, .time = kLongEnough});
   if (!bytes) return fail(std::move(bytes).error());
   const auto asked = Digest::parse(tag_or_digest);
   Document document{.bytes = std::move(*bytes), .digest = {.algorithm = "sha256", .hex = {}}};
@@ -280,8 +292,7 @@ Result<Skopeo::Document> Skopeo::manifest(const std::string& tag_or_digest) cons
 Result<UniqueFd> Skopeo::copy(const Digest& manifest, std::uint64_t most) const {
   constexpr std::size_t kWords = std::size_t{1} << 16U;
   const auto copied = run(
-      {"copy", "--quiet", "--preserve-digests", "--remove-signatures",
-       fmt::format("--retry-times={}", request_->retries), "--src-authfile=/dev/stdin",
+      {"copy", "--quiet", "--preserve-digests", "--remove-signatures", "--src-authfile=/dev/stdin",
        fmt::format("--src-cert-dir={}", kAuthorities), image(manifest.text()), fmt::format("dir:{}", kImage)},
       {.file_bytes = std::max(most, request_->limits.document),
        .output_bytes = kWords,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pulls by skopeo(1), a child process. On the host it can write one folder only. Skopeo decides about TLS,
-// redirects, tokens and retries; the caller decides which manifest and which blobs are the right ones.
+// redirects and tokens; the caller decides which manifest and which blobs are the right ones.
 #pragma once
 
 #include <chrono>
@@ -70,6 +70,7 @@ class Skopeo {
   Skopeo(UniqueFd folder, std::string repository, const FetchRequest& request)
       : folder_(std::move(folder)), repository_(std::move(repository)), request_(&request) {}
   Result<std::string> run(const std::vector<std::string>& words, const Limits& limits) const;
+  Result<std::string> run_once(const std::vector<std::string>& words, const Limits& limits) const;
   std::string image(const std::string& tag_or_digest) const;
 
   UniqueFd folder_;

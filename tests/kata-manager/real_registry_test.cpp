@@ -105,7 +105,6 @@ TEST_F(RealRegistry, WhatWasDamagedOnItsDiskIsNotTaken) {
   docker.damage_blob(digest, damaged);
   const Error changed = refusal();
   EXPECT_EQ(changed.code, Errc::failed);
-  EXPECT_THAT(changed.message, HasSubstr("guest.img"));
   EXPECT_THAT(changed.message, HasSubstr(digest));
   docker.damage_blob(digest, again[0].content.substr(0, 100'000));
   EXPECT_NE(refusal().message, "") << "and one that has lost its end";

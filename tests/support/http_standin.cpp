@@ -23,6 +23,8 @@ std::string trimmed(const std::string& text) {
   return begin == std::string::npos ? "" : text.substr(begin);
 }
 
+constexpr char kTlsHandshake = 0x16;
+
 std::string chunk_of(std::string_view bytes) {
   return fmt::format("{:x}\r\n{}\r\n", bytes.size(), bytes);
 }
@@ -82,6 +84,7 @@ void HttpStandin::answer(int connection) {
     const ssize_t n = ::recv(connection, buffer.data(), buffer.size(), 0);
     if (n <= 0) return;
     text.append(buffer.data(), static_cast<std::size_t>(n));
+    if (text.front() == kTlsHandshake) return;
     const auto head = text.find("\r\n\r\n");
     if (whole != std::string::npos || head == std::string::npos) continue;
     seen = parse_head(text.substr(0, head));
