@@ -65,7 +65,12 @@ class Held : public Node {
       this->probe.users = others;
       for (const auto& [gpu, unit] : held) {
         const bool closes_alone = unit == kDaemon && !persistence.on_of(gpu);
-        if (services.runs(unit) && !closes_alone) this->probe.users[gpu].push_back(process_of(unit));
+        if (!services.runs(unit) || closes_alone) continue;
+        vfio::DeviceUser& user = this->probe.users[gpu].emplace_back(process_of(unit));
+        if (!daemon_in_container) continue;
+        user.service.clear();
+        user.pod_uid = "0f2c1d3e-1111-2222-3333-444455556666";
+        user.closes_on_request = true;
       }
       if (look == 2 && before_second_look) before_second_look();
     };
@@ -95,6 +100,7 @@ class Held : public Node {
   test::FileServices services{this->kernel};
   Persistence persistence;
   bool by_gpu = false;
+  bool daemon_in_container = false;
   vfio::ServiceManager* service_manager = &services;
   std::set<std::string> release = {kDaemon, kDcgm};
   std::multimap<std::string, std::string> held;                 ///< units by GPU
@@ -305,6 +311,18 @@ TEST(GpuRelease, OfAllGpusStopsPersistencedOnce) {
   EXPECT_THAT(node.persistence.orders, IsEmpty());
   EXPECT_THAT(node.services.orders,
               ElementsAre(std::string("stop ") + kDaemon, std::string("start ") + kDaemon));
+}
+
+TEST(GpuRelease, OfADriverContainerAsksItsDaemonForEachGpu) {
+  Two node;
+  node.by_gpu = true;
+  node.daemon_in_container = true;
+  node.held = {{Two::gpu(0), kDaemon}, {Two::gpu(1), kDaemon}};
+  EXPECT_EQ(node.apply("{T4-4Q: 1}", "all").status(), ExitStatus::done);
+  EXPECT_THAT(node.services.orders, IsEmpty()) << "no unit of the host runs it";
+  EXPECT_THAT(node.persistence.orders,
+              testing::UnorderedElementsAre(Two::gpu(0) + " off", Two::gpu(1) + " off", Two::gpu(0) + " on",
+                                            Two::gpu(1) + " on"));
 }
 
 TEST(GpuRelease, OfTheConsoleNeedsAllItsGpus) {
