@@ -13,7 +13,7 @@
 #include "policy/policy_comparison.h"
 #include "policy/policy_yaml.h"
 #include "vfio/bind/driver_modules.h"
-#include "vgpu-dm/types/export.h"
+#include "vgpu-dm/plan/export.h"
 
 namespace ferry::policy {
 namespace {

@@ -12,7 +12,7 @@
 #include "common/version.h"
 #include "kata-manager/artifacts/artifacts.h"
 #include "kata-manager/classes/class_file.h"
-#include "kata-manager/runtime/runtime_place.h"
+#include "kata-manager/runtimes/runtime_place.h"
 
 namespace ferry::cli {
 namespace {

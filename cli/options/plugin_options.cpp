@@ -15,6 +15,8 @@
 #include "cli/options/value_option.h"
 #include "kubevirt-plugin/discovery/resource_assembly.h"
 #include "kubevirt-plugin/discovery/resource_name.h"
+#include "kubevirt-plugin/discovery/resource_rules.h"
+#include "kubevirt-plugin/plugin.h"
 #include "policy/accelerators.h"
 #include "vgpu-dm/types/type_table.h"
 

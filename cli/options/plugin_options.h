@@ -1,17 +1,46 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
 #include "cli/session.h"
-#include "cli/verbs/verbs.h"
 #include "common/result.h"
-#include "kubevirt-plugin/discovery/resource_rules.h"
-#include "kubevirt-plugin/plugin.h"
 
 namespace CLI {
 class App;
 }
 
+namespace ferry::plugin {
+struct PluginOptions;
+struct ResourceRules;
+}  // namespace ferry::plugin
+
 namespace ferry::cli {
+
+/// The options that name resources. `plugin` takes them, and the verbs about its resources must get the same.
+struct NamingOptions {
+  std::vector<std::string> aliases;  ///< MODEL=NAME
+  std::string name_template = "{name}";
+  std::string vgpu_name_template = "{name}";
+  // At most one of these is true. By default companions are places (docs/adr/0032).
+  bool companions = false;
+  bool companion_places = false;
+  bool no_companion_places = false;
+};
+
+/// The options of `ferry plugin`.
+struct PluginVerbOptions {
+  std::optional<std::filesystem::path> kubelet_directory;  ///< absent: the kubelet's usual one
+  bool plugin_watcher = false;    ///< the kubelet's plugin watcher watches the directory
+  std::string mode = "kubevirt";  ///< kubevirt, kata, both
+  NamingOptions naming;
+  std::string vgpu_placement = "pack";  ///< pack, spread
+  bool cdi_names = false;
+  bool name_pods = false;  ///< PodResourcesMonitor::Settings::names
+};
 
 /// The rules of the resources for KubeVirt. Errc::usage: an alias is malformed.
 Result<plugin::ResourceRules> resource_rules(const Session& session, const NamingOptions& naming);

@@ -12,10 +12,10 @@
 #include "cli/session.h"
 #include "kata-manager/artifacts/artifacts.h"
 #include "kata-manager/artifacts/content_hash.h"
+#include "kata-manager/controller/found_runtime.h"
 #include "kata-manager/controller/kata_install.h"
-#include "kata-manager/kata/kata_setup.h"
-#include "kata-manager/runtime/container_runtime.h"
-#include "kata-manager/runtime/found_runtime.h"
+#include "kata-manager/controller/kata_setup.h"
+#include "kata-manager/runtimes/container_runtime.h"
 
 namespace ferry::cli {
 

@@ -17,7 +17,7 @@
 #include "host/system/agent_folders.h"
 #include "host/system/systemd_services.h"
 #include "kata-manager/controller/kata_keeper.h"
-#include "kata-manager/runtime/cri_client.h"
+#include "kata-manager/runtimes/cri_client.h"
 
 namespace ferry::cli {
 namespace {

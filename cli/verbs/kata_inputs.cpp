@@ -11,8 +11,8 @@
 #include "cli/output/wait_note.h"
 #include "common/process/standard_streams.h"
 #include "host/system/systemd_services.h"
-#include "kata-manager/runtime/cri_client.h"
-#include "kata-manager/runtime/unit_file.h"
+#include "kata-manager/runtimes/cri_client.h"
+#include "kata-manager/runtimes/unit_file.h"
 #include "policy/kubernetes_files.h"
 #include "vfio/pci/inventory.h"
 

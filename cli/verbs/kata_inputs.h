@@ -13,10 +13,10 @@
 #include "hostfs/host_fs.h"
 #include "hostfs/host_writer.h"
 #include "kata-manager/classes/class_file.h"
+#include "kata-manager/classes/confidential_mode.h"
+#include "kata-manager/configuration/kata_configuration.h"
 #include "kata-manager/controller/kata_install.h"
-#include "kata-manager/kata/confidential_mode.h"
-#include "kata-manager/kata/kata_configuration.h"
-#include "kata-manager/runtime/runtime_change.h"
+#include "kata-manager/controller/runtime_change.h"
 
 namespace ferry::cli {
 

@@ -21,8 +21,8 @@
 #include "kata-manager/artifacts/image_reference.h"
 #include "kata-manager/artifacts/known_artifacts.h"
 #include "kata-manager/classes/runtime_class.h"
+#include "kata-manager/configuration/kata_users.h"
 #include "kata-manager/controller/kata_install.h"
-#include "kata-manager/kata/kata_users.h"
 
 namespace ferry::cli {
 namespace {

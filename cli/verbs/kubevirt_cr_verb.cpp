@@ -22,6 +22,7 @@
 #include "hostfs/locks.h"
 #include "kubevirt-plugin/discovery/device_names.h"
 #include "kubevirt-plugin/discovery/resource_name.h"
+#include "kubevirt-plugin/discovery/resource_rules.h"
 #include "kubevirt-plugin/discovery/scanner.h"
 #include "kubevirt-plugin/kubevirt_resource.h"
 #include "vgpu-dm/types/type_table.h"

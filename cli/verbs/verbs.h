@@ -10,6 +10,7 @@
 
 #include "agent/agent_options.h"
 #include "api/files.h"
+#include "cli/options/plugin_options.h"
 #include "cli/options/selection.h"
 #include "cli/session.h"
 #include "policy/policy.h"
@@ -25,17 +26,6 @@ ExitStatus status_verb(const Session& session, const StatusOptions& options);
 /// `explain`: everything about the PCI function, vGPU or resource that `word` names. Usage error: none has
 /// that name.
 ExitStatus explain_verb(const Session& session, const std::string& word);
-
-/// The options that name resources. `plugin` takes them, and the verbs about its resources must get the same.
-struct NamingOptions {
-  std::vector<std::string> aliases;  ///< MODEL=NAME
-  std::string name_template = "{name}";
-  std::string vgpu_name_template = "{name}";
-  // At most one of these is true. By default companions are places (docs/adr/0032).
-  bool companions = false;
-  bool companion_places = false;
-  bool no_companion_places = false;
-};
 
 struct DoctorOptions {
   std::string purposes = "passthrough";  ///< separated by commas
@@ -119,15 +109,6 @@ ExitStatus export_verb(const Session& session, const std::string& name);
 /// `convert`: policies, v2 or v1, as a v2 file. It does not read the host.
 ExitStatus convert_verb(const Session& session, const ProfileOptions& options);
 
-struct PluginVerbOptions {
-  std::optional<std::filesystem::path> kubelet_directory;  ///< absent: the kubelet's usual one
-  bool plugin_watcher = false;    ///< the kubelet's plugin watcher watches the directory
-  std::string mode = "kubevirt";  ///< kubevirt, kata, both
-  NamingOptions naming;
-  std::string vgpu_placement = "pack";  ///< pack, spread
-  bool cdi_names = false;
-  bool name_pods = false;  ///< PodResourcesMonitor::Settings::names
-};
 /// `plugin`: serves the kubelet until SIGTERM or SIGINT. P_GPU_ALIAS and NVSWITCH_ALIAS in the environment
 /// name Kata's GPUs and NVSwitches, as for NVIDIA's plugin; empty: each model has its own name. POD_NAME and
 /// POD_NAMESPACE are PodResourcesMonitor::Settings::own_pod.

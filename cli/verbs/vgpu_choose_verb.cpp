@@ -8,7 +8,7 @@
 #include "cli/verbs/node_inputs.h"
 #include "cli/verbs/verbs.h"
 #include "common/text/json.h"
-#include "vgpu-dm/types/choose.h"
+#include "vgpu-dm/plan/choose.h"
 
 namespace ferry::cli {
 namespace {

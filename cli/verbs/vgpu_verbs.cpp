@@ -27,8 +27,8 @@
 #include "vfio/quiesce/stopped_services.h"
 #include "vgpu-dm/apply/apply.h"
 #include "vgpu-dm/plan/comparison.h"
+#include "vgpu-dm/plan/export.h"
 #include "vgpu-dm/profile/profile_yaml.h"
-#include "vgpu-dm/types/export.h"
 #include "vgpu-dm/types/type_capacity.h"
 #include "vgpu-dm/types/type_names.h"
 

@@ -11,7 +11,7 @@
 
 #include "common/process/this_process.h"
 #include "common/text/text.h"
-#include "host/system/nvidia_persistence.h"
+#include "host/usage/nvidia_persistence.h"
 #include "hostfs/check_reading.h"
 #include "hostfs/kernel_facts.h"
 

@@ -20,8 +20,8 @@
 #include "kata-manager/artifacts/artifact_links.h"
 #include "kata-manager/artifacts/image_reference.h"
 #include "kata-manager/artifacts/inner_path.h"
-#include "kata-manager/kata/kata_configuration.h"
-#include "kata-manager/kata/kata_users.h"
+#include "kata-manager/configuration/kata_configuration.h"
+#include "kata-manager/configuration/kata_users.h"
 
 namespace ferry::kata {
 namespace {

@@ -13,7 +13,7 @@
 #include "hostfs/host_fs.h"
 #include "kata-manager/artifacts/artifacts.h"
 #include "kata-manager/classes/class_file.h"
-#include "kata-manager/runtime/container_runtime.h"
+#include "kata-manager/runtimes/container_runtime.h"
 
 namespace ferry::kata {
 

@@ -14,7 +14,7 @@
 
 #include "kata-manager/artifacts/content_hash.h"
 #include "kata-manager/artifacts/inner_path.h"
-#include "kata-manager/fetch/unpack.h"
+#include "kata-manager/artifacts/unpack.h"
 #include "kata-manager/toml/toml.h"
 
 namespace ferry::kata {

@@ -9,7 +9,7 @@
 #include "hostfs/host_fs.h"
 #include "kata-manager/artifacts/artifact_store.h"
 #include "kata-manager/artifacts/artifacts.h"
-#include "kata-manager/fetch/manifest.h"
+#include "kata-manager/artifacts/manifest.h"
 
 namespace ferry::kata {
 

@@ -9,8 +9,8 @@
 #include <nlohmann/json.hpp>
 
 #include "kata-manager/artifacts/artifact_tree.h"
-#include "kata-manager/kata/root_only.h"
-#include "kata-manager/runtime/config_files.h"
+#include "kata-manager/classes/root_only.h"
+#include "kata-manager/runtimes/config_files.h"
 
 namespace ferry::kata {
 namespace {

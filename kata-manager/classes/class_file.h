@@ -28,7 +28,7 @@
 #include "common/config/config_reader.h"
 #include "common/config/config_tree.h"
 #include "common/result.h"
-#include "kata-manager/runtime/runtime_place.h"
+#include "kata-manager/runtimes/runtime_place.h"
 #include "kata-manager/toml/toml.h"
 
 namespace ferry::kata {

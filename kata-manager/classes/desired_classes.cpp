@@ -11,7 +11,7 @@
 #include "common/config/config_reader.h"
 #include "common/generation.h"
 #include "common/text/json.h"
-#include "kata-manager/runtime/container_runtime.h"
+#include "kata-manager/runtimes/container_runtime.h"
 
 namespace ferry::kata {
 namespace {

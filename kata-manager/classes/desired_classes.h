@@ -42,7 +42,7 @@
 #include "common/result.h"
 #include "hostfs/host_fs.h"
 #include "kata-manager/classes/class_file.h"
-#include "kata-manager/kata/confidential_mode.h"
+#include "kata-manager/classes/confidential_mode.h"
 
 namespace ferry::kata {
 

@@ -9,7 +9,7 @@
 #include "common/text/words.h"
 #include "kata-manager/classes/class_parts.h"
 #include "kata-manager/classes/kubernetes_words.h"
-#include "kata-manager/runtime/container_runtime.h"
+#include "kata-manager/runtimes/container_runtime.h"
 
 namespace ferry::kata {
 namespace {

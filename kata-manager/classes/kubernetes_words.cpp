@@ -7,7 +7,7 @@
 
 #include "common/text/text.h"
 #include "common/text/words.h"
-#include "kata-manager/runtime/container_runtime.h"
+#include "kata-manager/runtimes/container_runtime.h"
 
 namespace ferry::kata {
 namespace {

@@ -11,9 +11,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "kata-manager/kata/kata_users.h"
-#include "kata-manager/runtime/restart_check.h"
-#include "kata-manager/runtime/runtime_record.h"
+#include "kata-manager/configuration/kata_users.h"
+#include "kata-manager/controller/restart_check.h"
+#include "kata-manager/runtimes/runtime_record.h"
 
 namespace ferry::kata {
 namespace {

@@ -14,10 +14,10 @@
 #include "hostfs/host_fs.h"
 #include "hostfs/host_writer.h"
 #include "kata-manager/artifacts/artifacts.h"
-#include "kata-manager/kata/kata_setup.h"
-#include "kata-manager/runtime/container_runtime.h"
-#include "kata-manager/runtime/found_runtime.h"
-#include "kata-manager/runtime/runtime_change.h"
+#include "kata-manager/controller/found_runtime.h"
+#include "kata-manager/controller/kata_setup.h"
+#include "kata-manager/controller/runtime_change.h"
+#include "kata-manager/runtimes/container_runtime.h"
 
 namespace ferry::kata {
 

@@ -13,8 +13,8 @@
 #include "kata-manager/artifacts/artifact_links.h"
 #include "kata-manager/artifacts/artifact_store.h"
 #include "kata-manager/artifacts/known_artifacts.h"
-#include "kata-manager/kata/kata_users.h"
-#include "kata-manager/runtime/runtime_record.h"
+#include "kata-manager/configuration/kata_users.h"
+#include "kata-manager/runtimes/runtime_record.h"
 
 namespace ferry::kata {
 namespace {

@@ -29,10 +29,10 @@
 #include "hostfs/host_fs.h"
 #include "hostfs/host_writer.h"
 #include "kata-manager/classes/desired_classes.h"
+#include "kata-manager/configuration/kata_configuration.h"
 #include "kata-manager/controller/kata_install.h"
 #include "kata-manager/controller/ready_handlers.h"
-#include "kata-manager/kata/kata_configuration.h"
-#include "kata-manager/runtime/container_runtime.h"
+#include "kata-manager/runtimes/container_runtime.h"
 
 namespace ferry::kata {
 

@@ -9,7 +9,7 @@
 #include "api/files.h"
 #include "common/text/json.h"
 #include "common/text/words.h"
-#include "kata-manager/kata/kata_configuration.h"
+#include "kata-manager/configuration/kata_configuration.h"
 
 namespace ferry::kata {
 namespace {

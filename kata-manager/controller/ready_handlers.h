@@ -33,7 +33,7 @@
 #include <vector>
 
 #include "common/result.h"
-#include "kata-manager/runtime/container_runtime.h"
+#include "kata-manager/runtimes/container_runtime.h"
 
 namespace ferry::kata {
 

@@ -18,8 +18,8 @@
 #include "common/result.h"
 #include "common/unique_fd.h"
 #include "hostfs/host_fs.h"
+#include "kubevirt-plugin/allocation/kubelet_call.h"
 #include "kubevirt-plugin/allocation/pod_list.h"
-#include "kubevirt-plugin/server/kubelet_call.h"
 #include "vfio/use_probe.h"
 
 namespace ferry::plugin {

@@ -28,8 +28,8 @@
 #include "hostfs/host_fs.h"
 #include "kubevirt-plugin/allocation/allocate_gate.h"
 #include "kubevirt-plugin/allocation/allocation_core.h"
+#include "kubevirt-plugin/allocation/kubelet_call.h"
 #include "kubevirt-plugin/allocation/pod_list.h"
-#include "kubevirt-plugin/server/kubelet_call.h"
 
 namespace ferry::plugin {
 

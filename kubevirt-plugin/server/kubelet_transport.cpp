@@ -16,8 +16,8 @@
 #include "common/rpc/socket_file.h"
 #include "deviceplugin.pb.h"
 #include "hostfs/directory_watch.h"
+#include "kubevirt-plugin/allocation/kubelet_call.h"
 #include "kubevirt-plugin/plugin.h"
-#include "kubevirt-plugin/server/kubelet_call.h"
 
 namespace ferry::plugin {
 namespace {

@@ -11,6 +11,8 @@
 #include <CLI/CLI.hpp>
 #include <gmock/gmock.h>
 
+#include "kubevirt-plugin/discovery/resource_rules.h"
+#include "kubevirt-plugin/plugin.h"
 #include "tests/support/scratch_directory.h"
 
 namespace ferry::cli {

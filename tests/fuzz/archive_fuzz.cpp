@@ -9,7 +9,7 @@
 #include "common/unique_fd.h"
 #include "kata-manager/artifacts/artifact_tree.h"
 #include "kata-manager/artifacts/inner_path.h"
-#include "kata-manager/fetch/unpack.h"
+#include "kata-manager/artifacts/unpack.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/support/scratch_directory.h"
 

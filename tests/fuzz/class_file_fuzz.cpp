@@ -7,8 +7,8 @@
 #include "common/config/config_tree.h"
 #include "kata-manager/classes/class_file.h"
 #include "kata-manager/classes/runtime_class.h"
-#include "kata-manager/kata/kata_configuration.h"
-#include "kata-manager/runtime/container_runtime.h"
+#include "kata-manager/configuration/kata_configuration.h"
+#include "kata-manager/runtimes/container_runtime.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace ferry {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "kata-manager/containerd/containerd_plan.h"
+#include "kata-manager/runtimes/containerd_plan.h"
 #include "kata-manager/toml/toml.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/support/scratch_directory.h"

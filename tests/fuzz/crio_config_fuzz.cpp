@@ -2,7 +2,7 @@
 // What `crio config` prints: no line is lost, and what is no comment stays as it is.
 #include <algorithm>
 
-#include "kata-manager/crio/crio.h"
+#include "kata-manager/runtimes/crio.h"
 #include "tests/fuzz/fuzz.h"
 
 void ferry::fuzz::one_input(std::string_view text) {

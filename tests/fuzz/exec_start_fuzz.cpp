@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kata-manager/containerd/containerd_start.h"
+#include "kata-manager/runtimes/containerd_start.h"
 #include "tests/fuzz/fuzz.h"
 
 void ferry::fuzz::one_input(std::string_view text) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kata's configuration as an artifact has it: with our drop-in it is what is said to count, and a drop-in
 // that is there already leaves nothing to be said. A pulled configuration starts no programs but Kata's.
-#include "kata-manager/kata/kata_configuration.h"
+#include "kata-manager/configuration/kata_configuration.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace ferry {

@@ -2,7 +2,7 @@
 #include <string>
 
 #include "kata-manager/classes/kubernetes_words.h"
-#include "kata-manager/kata/kata_checks.h"
+#include "kata-manager/configuration/kata_checks.h"
 #include "tests/fuzz/fuzz.h"
 
 // Words that the API takes hold nothing that would end one: no blank, no quote, no line's end.

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "kata-manager/artifacts/inner_path.h"
-#include "kata-manager/fetch/manifest.h"
+#include "kata-manager/artifacts/manifest.h"
 #include "tests/fuzz/fuzz.h"
 
 void ferry::fuzz::one_input(std::string_view text) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/fuzz/fuzz.h"
-#include "vgpu-dm/types/choose.h"
+#include "vgpu-dm/plan/choose.h"
 
 void ferry::fuzz::one_input(std::string_view text) {
   const auto size = vgpu::parse_memory_mib(text);

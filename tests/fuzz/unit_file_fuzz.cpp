@@ -2,7 +2,7 @@
 #include <string>
 
 #include "common/text/text.h"
-#include "kata-manager/runtime/unit_file.h"
+#include "kata-manager/runtimes/unit_file.h"
 #include "tests/fuzz/fuzz.h"
 
 // The runtime's unit says whether its restart ends pods.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "host/system/nvidia_persistence.h"
+#include "host/usage/nvidia_persistence.h"
 
 #include <array>
 #include <csignal>

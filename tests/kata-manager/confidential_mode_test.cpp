@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kata-manager/kata/confidential_mode.h"
+#include "kata-manager/classes/confidential_mode.h"
 
 #include <gmock/gmock.h>
 

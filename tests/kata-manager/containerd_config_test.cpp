@@ -2,7 +2,7 @@
 // The model against what real releases did, case by case (tests/fixtures/containerd). The model refuses
 // nothing that runs, and merges the files as the release does. Faults that it leaves to the trial start of
 // the host's own containerd have names here.
-#include "kata-manager/containerd/containerd_config.h"
+#include "kata-manager/runtimes/containerd_config.h"
 
 #include <algorithm>
 #include <filesystem>

@@ -15,7 +15,7 @@
 
 #include <gmock/gmock.h>
 
-#include "kata-manager/runtime/runtime_place.h"
+#include "kata-manager/runtimes/runtime_place.h"
 #include "tests/kata-manager/containerd_cases.h"
 #include "tests/kata-manager/containerd_host.h"
 #include "tests/support/must.h"

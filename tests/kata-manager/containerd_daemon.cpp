@@ -14,7 +14,7 @@
 #include <fmt/format.h>
 
 #include "common/process/spawn.h"
-#include "kata-manager/runtime/cri_client.h"
+#include "kata-manager/runtimes/cri_client.h"
 #include "tests/support/must.h"
 
 namespace ferry::test {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "common/unique_fd.h"
-#include "kata-manager/containerd/containerd_release.h"
+#include "kata-manager/runtimes/containerd_release.h"
 
 namespace ferry::test {
 

@@ -8,8 +8,8 @@
 
 #include <gtest/gtest.h>
 
-#include "kata-manager/containerd/containerd_plan.h"
-#include "kata-manager/runtime/runtime_place.h"
+#include "kata-manager/runtimes/containerd_plan.h"
+#include "kata-manager/runtimes/runtime_place.h"
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 

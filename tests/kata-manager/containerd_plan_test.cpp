@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Our runtimes in the configuration of one host: installed, known again, changed, refused.
-#include "kata-manager/containerd/containerd_plan.h"
+#include "kata-manager/runtimes/containerd_plan.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -17,7 +17,7 @@
 #include <gmock/gmock.h>
 
 #include "common/text/text.h"
-#include "kata-manager/runtime/runtime_place.h"
+#include "kata-manager/runtimes/runtime_place.h"
 #include "kata-manager/toml/toml.h"
 #include "tests/kata-manager/containerd_host.h"
 #include "tests/support/must.h"

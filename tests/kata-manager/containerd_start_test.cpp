@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kata-manager/containerd/containerd_start.h"
+#include "kata-manager/runtimes/containerd_start.h"
 
 #include <gmock/gmock.h>
 

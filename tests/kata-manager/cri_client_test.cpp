@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kata-manager/runtime/cri_client.h"
+#include "kata-manager/runtimes/cri_client.h"
 
 #include <fstream>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 
-#include "kata-manager/crio/crio.h"
+#include "kata-manager/runtimes/crio.h"
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 

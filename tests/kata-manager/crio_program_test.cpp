@@ -2,9 +2,9 @@
 // What CRI-O's own program says of a change, with a stand-in of it that prints as its sources have it.
 #include <gmock/gmock.h>
 
-#include "kata-manager/crio/crio.h"
-#include "kata-manager/runtime/found_runtime.h"
-#include "kata-manager/runtime/runtime_change.h"
+#include "kata-manager/controller/found_runtime.h"
+#include "kata-manager/controller/runtime_change.h"
+#include "kata-manager/runtimes/crio.h"
 #include "kata-manager/toml/toml.h"
 #include "tests/kata-manager/stub_programs.h"
 #include "tests/support/must.h"

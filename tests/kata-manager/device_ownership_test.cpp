@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 
-#include "kata-manager/kata/kata_checks.h"
+#include "kata-manager/configuration/kata_checks.h"
 #include "tests/support/scratch_directory.h"
 
 namespace ferry::kata {

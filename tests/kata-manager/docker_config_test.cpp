@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kata-manager/fetch/docker_config.h"
+#include "kata-manager/artifacts/docker_config.h"
 
 #include <vector>
 

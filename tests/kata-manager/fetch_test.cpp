@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The versions that a fetch makes, and the link to the one in use.
-#include "kata-manager/fetch/fetch.h"
+#include "kata-manager/artifacts/fetch.h"
 
 #include <fcntl.h>
 #include <stdexcept>
@@ -16,7 +16,7 @@
 #include "kata-manager/artifacts/artifact_links.h"
 #include "kata-manager/artifacts/artifact_store.h"
 #include "kata-manager/artifacts/known_artifacts.h"
-#include "kata-manager/fetch/manifest.h"
+#include "kata-manager/artifacts/manifest.h"
 #include "tests/kata-manager/archives.h"
 #include "tests/kata-manager/fetch_store.h"
 #include "tests/kata-manager/killed_at.h"

@@ -9,7 +9,7 @@
 
 #include <gmock/gmock.h>
 
-#include "kata-manager/fetch/fetch.h"
+#include "kata-manager/artifacts/fetch.h"
 #include "tests/kata-manager/registry_front.h"
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"

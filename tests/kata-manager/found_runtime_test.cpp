@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kata-manager/runtime/found_runtime.h"
+#include "kata-manager/controller/found_runtime.h"
 
 #include <gmock/gmock.h>
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kata-manager/classes/host_paths.h"
+#include "kata-manager/configuration/host_paths.h"
 
 #include <ostream>
 
 #include <gmock/gmock.h>
 
-#include "kata-manager/kata/kata_configuration.h"
+#include "kata-manager/configuration/kata_configuration.h"
 #include "tests/support/must.h"
 
 namespace ferry::kata {

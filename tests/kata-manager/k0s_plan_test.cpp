@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kata-manager/containerd/k0s_plan.h"
+#include "kata-manager/runtimes/k0s_plan.h"
 
 #include <gmock/gmock.h>
 

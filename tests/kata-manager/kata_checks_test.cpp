@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kata-manager/kata/kata_checks.h"
+#include "kata-manager/configuration/kata_checks.h"
 
 #include <filesystem>
 #include <initializer_list>
@@ -9,7 +9,7 @@
 #include <gmock/gmock.h>
 
 #include "api/own_cdi_files.h"
-#include "kata-manager/kata/confidential_mode.h"
+#include "kata-manager/classes/confidential_mode.h"
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 

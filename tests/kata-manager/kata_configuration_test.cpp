@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kata-manager/kata/kata_configuration.h"
+#include "kata-manager/configuration/kata_configuration.h"
 
 #include <initializer_list>
 #include <ostream>

@@ -13,7 +13,7 @@
 #include <gmock/gmock.h>
 
 #include "hostfs/locks.h"
-#include "kata-manager/runtime/runtime_record.h"
+#include "kata-manager/runtimes/runtime_record.h"
 #include "tests/kata-manager/kept_node.h"
 #include "tests/support/log_of.h"
 

@@ -12,7 +12,7 @@
 #include <gmock/gmock.h>
 
 #include "hostfs/locks.h"
-#include "kata-manager/runtime/runtime_record.h"
+#include "kata-manager/runtimes/runtime_record.h"
 #include "tests/kata-manager/kept_node.h"
 
 namespace ferry::kata {

@@ -11,11 +11,11 @@
 #include <gmock/gmock.h>
 
 #include "kata-manager/artifacts/known_artifacts.h"
+#include "kata-manager/configuration/kata_users.h"
+#include "kata-manager/controller/containerd_trial.h"
 #include "kata-manager/controller/kata_install.h"
-#include "kata-manager/kata/kata_users.h"
-#include "kata-manager/runtime/containerd_trial.h"
-#include "kata-manager/runtime/restart_check.h"
-#include "kata-manager/runtime/runtime_record.h"
+#include "kata-manager/controller/restart_check.h"
+#include "kata-manager/runtimes/runtime_record.h"
 #include "tests/kata-manager/faulty_host.h"
 #include "tests/kata-manager/gpu_artifact.h"
 #include "tests/kata-manager/predicted_daemon.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kata-manager/kata/kata_shim.h"
+#include "kata-manager/configuration/kata_shim.h"
 
 #include <map>
 #include <string>

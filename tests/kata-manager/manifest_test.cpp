@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kata-manager/fetch/manifest.h"
+#include "kata-manager/artifacts/manifest.h"
 
 #include <gmock/gmock.h>
 

@@ -13,11 +13,11 @@
 
 #include "hostfs/host_fs.h"
 #include "hostfs/host_writer.h"
-#include "kata-manager/containerd/containerd_config.h"
-#include "kata-manager/containerd/containerd_plan.h"
-#include "kata-manager/runtime/config_files.h"
-#include "kata-manager/runtime/container_runtime.h"
-#include "kata-manager/runtime/runtime_change.h"
+#include "kata-manager/controller/runtime_change.h"
+#include "kata-manager/runtimes/config_files.h"
+#include "kata-manager/runtimes/container_runtime.h"
+#include "kata-manager/runtimes/containerd_config.h"
+#include "kata-manager/runtimes/containerd_plan.h"
 #include "tests/support/must.h"
 
 namespace ferry::test {

@@ -23,8 +23,8 @@
 
 #include "common/process/spawn.h"
 #include "common/unique_fd.h"
-#include "kata-manager/containerd/containerd_place.h"
-#include "kata-manager/containerd/containerd_plan.h"
+#include "kata-manager/runtimes/containerd_place.h"
+#include "kata-manager/runtimes/containerd_plan.h"
 #include "kata-manager/toml/toml.h"
 #include "tests/kata-manager/containerd_cases.h"
 #include "tests/kata-manager/containerd_daemon.h"

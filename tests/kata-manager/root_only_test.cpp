@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kata-manager/kata/root_only.h"
+#include "kata-manager/classes/root_only.h"
 
 #include <stdexcept>
 #include <string>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kata-manager/runtime/runtime_change.h"
+#include "kata-manager/controller/runtime_change.h"
 
 #include <cstdlib>
 #include <functional>
@@ -10,7 +10,7 @@
 
 #include <gmock/gmock.h>
 
-#include "kata-manager/runtime/runtime_record.h"
+#include "kata-manager/runtimes/runtime_record.h"
 #include "tests/kata-manager/faulty_host.h"
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kata-manager/runtime/runtime_place.h"
+#include "kata-manager/runtimes/runtime_place.h"
 
 #include <cerrno>
 #include <sys/stat.h>
@@ -8,7 +8,7 @@
 
 #include <gmock/gmock.h>
 
-#include "kata-manager/runtime/unit_file.h"
+#include "kata-manager/runtimes/unit_file.h"
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pulls by the real skopeo from a registry that a test can spoil.
-#include "kata-manager/fetch/skopeo.h"
+#include "kata-manager/artifacts/skopeo.h"
 
 #include <fcntl.h>
 

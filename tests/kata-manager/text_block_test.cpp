@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include "kata-manager/runtime/config_files.h"
+#include "kata-manager/runtimes/config_files.h"
 #include "tests/support/must.h"
 
 namespace ferry::kata {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kata-manager/fetch/unpack.h"
+#include "kata-manager/artifacts/unpack.h"
 
 #include <fcntl.h>
 #include <filesystem>

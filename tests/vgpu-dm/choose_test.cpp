@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "vgpu-dm/types/choose.h"
+#include "vgpu-dm/plan/choose.h"
 
 #include <gmock/gmock.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "vgpu-dm/types/export.h"
+#include "vgpu-dm/plan/export.h"
 
 #include <ostream>
 

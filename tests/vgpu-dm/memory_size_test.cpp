@@ -3,7 +3,7 @@
 
 #include <gmock/gmock.h>
 
-#include "vgpu-dm/types/choose.h"
+#include "vgpu-dm/plan/choose.h"
 
 namespace ferry::vgpu {
 namespace {

@@ -18,7 +18,7 @@
 #include "vfio/bind/undo_journal.h"
 #include "vgpu-dm/apply/apply.h"
 #include "vgpu-dm/plan/comparison.h"
-#include "vgpu-dm/types/export.h"
+#include "vgpu-dm/plan/export.h"
 
 namespace ferry::vgpu {
 namespace {

@@ -12,11 +12,12 @@
 #include "mdev/framework.h"
 #include "vfio/bind/undo_journal.h"
 #include "vfio/pci/pci_function.h"
-#include "vgpu-dm/apply/gpu_release.h"
+#include "vfio/quiesce/quiesce_plan.h"
 #include "vgpu-dm/apply/gpu_run.h"
 #include "vgpu-dm/apply/write_turns.h"
 #include "vgpu-dm/plan/gpu_preparation.h"
 #include "vgpu-dm/plan/plan_parts.h"
+#include "vgpu-dm/plan/release_plan.h"
 #include "vgpu-dm/types/type_names.h"
 #include "vgpu-dm/types/type_table.h"
 
@@ -39,6 +40,36 @@ Result<std::set<std::string>> stuck_devices(HostFs& host, const mdev::VgpuInvent
     }
   }
   return out;
+}
+
+vfio::RebindContext release_context(const VgpuHost& on) {
+  return {.host = &on.host,
+          .writer = &on.writer,
+          .probe = &on.uses,
+          .rules = on.rules,
+          .on_step = on.on_release,
+          .service_manager = on.service_manager,
+          .persistence = on.persistence};
+}
+
+/// Quiesces the plan's device users and returns the result for each GPU of it. A GPU is refused in the plan
+/// if one of its users was not even asked.
+std::vector<vfio::QuiesceRequest> quiesce(const vfio::RebindContext& context,
+                                          const vfio::Inventory& inventory, vfio::StoppedServices& services,
+                                          VgpuPlan& plan) {
+  std::vector<vfio::QuiesceRequest> requests;
+  requests.reserve(plan.gpus.size());
+  for (const GpuPlan& gpu : plan.gpus) {
+    vfio::QuiesceRequest& request = requests.emplace_back();
+    request.devices = {gpu.gpu};
+    request.users = gpu.releases;
+  }
+  quiesce(context, inventory, services, requests);
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    if (auto& refusal = requests[i].refusal)
+      plan.gpus[i].refusal = std::move(*refusal).during(plan.gpus[i].label());
+  }
+  return requests;
 }
 
 /// The whole virtual functions that Ferry bound. No record is read on a host without one on a VFIO driver.

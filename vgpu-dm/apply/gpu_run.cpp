@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "vgpu-dm/apply/gpu_run.h"
 
+#include <algorithm>
+#include <functional>
 #include <iterator>
+#include <span>
+#include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -228,6 +233,26 @@ Result<> GpuRun::undo_stage(const Steps& steps) {
   // reports a vGPU or function that does not come or go.
   if (!awaited.empty()) (void)read_back(awaited);
   return look_again(Users::as_before);
+}
+
+Result<vfio::UseReport> ask(
+    const VgpuHost& on, const vfio::Inventory& inventory, std::span<const mdev::VgpuGpu> gpus,
+    const std::function<std::vector<vfio::PciAddress>(const mdev::VgpuGpu&)>& besides) {
+  std::vector<vfio::UseQuestion> questions;
+  for (const mdev::VgpuGpu& gpu : gpus) {
+    for (const mdev::VgpuDevice& device : gpu.devices) questions.push_back(mdev::use_question(device));
+    for (vfio::UseQuestion& question : vfio::use_questions(on.host, inventory, besides(gpu))) {
+      const auto same = [&](const vfio::UseQuestion& known) { return known.device == question.device; };
+      const auto known = std::ranges::find_if(questions, same);  // asked about as a vGPU
+      if (known == questions.end()) {
+        questions.push_back(std::move(question));
+      } else {
+        std::ranges::move(question.nodes, std::back_inserter(known->nodes));
+      }
+    }
+  }
+  if (questions.empty()) return vfio::UseReport{};
+  return on.uses.look(questions);
 }
 
 }  // namespace ferry::vgpu

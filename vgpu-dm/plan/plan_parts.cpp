@@ -9,7 +9,7 @@
 #include <fmt/ranges.h>
 
 #include "vfio/pci/inventory.h"
-#include "vgpu-dm/apply/gpu_release.h"
+#include "vgpu-dm/plan/release_plan.h"
 
 namespace ferry::vgpu {
 namespace {

@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kata-manager/artifacts/skopeo.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <fcntl.h>
+#include <set>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <system_error>
+#include <thread>
+#include <unistd.h>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+#include "common/process/spawn.h"
+#include "common/text/encoding.h"
+#include "common/text/text.h"
+#include "hostfs/descriptor_reads.h"
+#include "kata-manager/artifacts/content_hash.h"
+#include "kata-manager/artifacts/unpack.h"
+
+namespace ferry::kata {
+namespace {
+
+// Names in the folder.
+constexpr const char* kPolicy = "policy.json";
+constexpr const char* kRegistries = "registries.conf";
+constexpr const char* kAuthorities = "authorities";
+constexpr const char* kImage = "image";
+
+// The user and group of skopeo where this process is root. No file belongs to it, and no other program runs
+// as it: a process of the same user could read the credentials in skopeo's memory.
+constexpr uid_t kNoRights = 64'713;
+
+// The parts of an endpoint's URL; the host is empty if it is none.
+RegistryEndpoint endpoint_of(std::string_view url) {
+  constexpr std::string_view kPlain = "http://";
+  constexpr std::string_view kTls = "https://";
+  const bool in_the_clear = url.starts_with(kPlain);
+  if (!in_the_clear && !url.starts_with(kTls)) return {};
+  std::string_view location = url.substr(in_the_clear ? kPlain.size() : kTls.size());
+  while (location.ends_with('/')) location.remove_suffix(1);
+  const std::string_view host = location.substr(0, location.find('/'));
+  // The grammar of references is that of skopeo's files, which quotes and line ends would break.
+  const auto reference = ImageReference::parse(fmt::format("{}/x", location));
+  const bool is_host = reference && reference->registry == plain_registry(host) && reference->tag == "latest";
+  if (!is_host) return {};
+  return {.host = std::string(host), .location = std::string(location), .in_the_clear = in_the_clear};
+}
+
+}  // namespace
+
+Result<std::vector<RegistryEndpoint>> registry_endpoints(const ImageReference& reference,
+                                                         const FetchRequest& request,
+                                                         const DockerConfig& credentials) {
+  std::vector<std::string> urls;
+  std::set<std::string> seen;
+  for (const auto& [registry, servers] : request.registries) {
+    const std::string name = plain_registry(registry);
+    if (!seen.insert(name).second)
+      return fail(Errc::usage, fmt::format("registry {} is there twice", registry),
+                  "put its endpoints into one list");
+    if (name == reference.registry) urls = servers;
+  }
+  RegistryEndpoint itself{.host = reference.registry,
+                          .location = reference.registry,
+                          .in_the_clear = is_loopback(reference.registry)};
+  std::vector<RegistryEndpoint> endpoints;
+  for (const std::string& url : urls) {
+    RegistryEndpoint endpoint = endpoint_of(url);
+    if (endpoint.host.empty())
+      return fail(
+          Errc::usage,
+          fmt::format("endpoint '{}' of registry {} is no URL of a registry", url, reference.registry),
+          "write https://HOST[:PORT][/PATH], or http:// for one without TLS");
+    if (plain_registry(endpoint.location) == reference.registry) itself.in_the_clear = endpoint.in_the_clear;
+    endpoints.push_back(std::move(endpoint));
+  }
+  // Skopeo asks the registry itself last, and that need not be said twice.
+  if (!endpoints.empty() && plain_registry(endpoints.back().location) == reference.registry)
+    endpoints.pop_back();
+  endpoints.push_back(std::move(itself));
+  for (RegistryEndpoint& endpoint : endpoints)
+    endpoint.credentials = credentials.credentials(endpoint.host, reference.repository);
+  return endpoints;
+}
+
+std::string registries_conf(std::span<const RegistryEndpoint> endpoints) {
+  const auto text_of = [](const RegistryEndpoint& endpoint) {
+    return fmt::format("location = \"{}\"\ninsecure = {}\n", endpoint.location, endpoint.in_the_clear);
+  };
+  const RegistryEndpoint& itself = endpoints.back();
+  std::string text = fmt::format("[[registry]]\nprefix = \"{}\"\n{}", itself.location, text_of(itself));
+  for (const RegistryEndpoint& mirror : endpoints.first(endpoints.size() - 1))
+    text += "[[registry.mirror]]\n" + text_of(mirror);
+  return text;
+}
+
+Result<std::string> auth_file(std::span<const RegistryEndpoint> endpoints) {
+  nlohmann::json auths = nlohmann::json::object();
+  for (const RegistryEndpoint& endpoint : endpoints) {
+    const RegistryCredentials& own = endpoint.credentials;
+    if (own.empty()) continue;
+    if (!own.registry_token.empty())
+      return fail(Errc::invalid_config,
+                  fmt::format("registry credentials: '{}': registrytoken cannot be used", endpoint.host),
+                  "give username and password, or an identitytoken");
+    auto& entry = auths[plain_registry(endpoint.host)];
+    entry["auth"] = to_base64(own.username + ":" + own.password);
+    if (!own.identity_token.empty()) entry["identitytoken"] = own.identity_token;
+  }
+  return nlohmann::json{{"auths", std::move(auths)}}.dump();
+}
+
+namespace {
+
+Result<> write_new(SafeTree& tree, const InnerParts& path, const std::string& text) {
+  const auto file = tree.file(path, 0644);
+  if (!file) return fail(file.error());
+  if (::write(file->get(), text.data(), text.size()) == static_cast<ssize_t>(text.size())) return {};
+  return fail(error_from_errno(errno, "write " + path.back()));
+}
+
+// Of the environment, skopeo gets what leads to the network. Without a home it reads and keeps nothing there.
+Environment environment_of(const FetchRequest& request) {
+  Environment out = {{"HOME", "/nonexistent"}};
+  const Environment ours = process_environment();
+  for (const char* name :
+       {"PATH", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"})
+    if (const auto found = ours.find(name); found != ours.end()) out.insert(*found);
+  if (!request.proxy.empty()) out["HTTP_PROXY"] = out["HTTPS_PROXY"] = request.proxy;
+  if (!request.no_proxy.empty()) out["NO_PROXY"] = fmt::format("{}", fmt::join(request.no_proxy, ","));
+  return out;
+}
+
+// An option of prlimit(1). A limit that is lower already stays.
+std::string limit_option(const char* name, __rlimit_resource resource, rlim_t most) {
+  rlimit now{};
+  if (::getrlimit(resource, &now) == 0) most = std::min(most, now.rlim_max);
+  return most == RLIM_INFINITY ? fmt::format("--{}=unlimited", name) : fmt::format("--{}={}", name, most);
+}
+
+// The words of skopeo's last line, without the time and the level in front of them.
+std::string last_words(std::string_view text) {
+  constexpr std::string_view kMessage = "msg=\"";
+  text = trimmed(text);
+  text.remove_prefix(std::min(text.rfind('\n') + 1, text.size()));
+  const auto at = text.find(kMessage);
+  if (at == std::string_view::npos || !text.ends_with('"')) return std::string(text);
+  text = text.substr(at + kMessage.size(), text.size() - at - kMessage.size() - 1);
+  std::string out;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '\\' && i + 1 < text.size()) ++i;
+    out.push_back(text[i]);
+  }
+  return out;
+}
+
+// Skopeo's failures are all of one status, and its words tell them apart. Words that are not known are a
+// failure that no retry mends.
+Error error_of(const std::string& words) {
+  struct Row {
+    std::string_view part;
+    std::error_code code;
+  };
+  const std::array rows = {
+      Row{"no space left on device", std::make_error_code(std::errc::no_space_on_device)},
+      Row{"manifest unknown", Errc::not_found},
+      Row{"name unknown", Errc::not_found},
+      Row{"404 (Not Found)", Errc::not_found},
+      Row{"StatusCode: 404", Errc::not_found},
+      Row{"x509: ", Errc::failed},
+      Row{"dial tcp", Errc::unreachable},
+      Row{"proxyconnect tcp", Errc::unreachable},
+      Row{"connection reset", Errc::unreachable},
+      Row{"broken pipe", Errc::unreachable},
+      Row{"timeout", Errc::unreachable},
+      Row{"EOF", Errc::unreachable},
+      Row{"toomanyrequests", Errc::unreachable},
+      Row{"too many requests", Errc::unreachable},
+      Row{"StatusCode: 429", Errc::unreachable},
+      Row{"StatusCode: 5", Errc::unreachable},
+      Row{"HTTP status: 5", Errc::unreachable},
+      Row{"registry 5", Errc::unreachable},
+  };
+  const auto row =
+      std::ranges::find_if(rows, [&](const Row& one) { return words.find(one.part) != std::string::npos; });
+  return {.code = row == rows.end() ? make_error_code(Errc::failed) : row->code,
+          .message = words.empty() ? "skopeo failed" : words,
+          .hint = {}};
+}
+
+}  // namespace
+
+Result<Skopeo> Skopeo::prepare(UniqueFd folder, const ImageReference& reference,
+                               std::span<const RegistryEndpoint> endpoints, const FetchRequest& request) {
+  Skopeo skopeo(std::move(folder), reference.registry + "/" + reference.repository, request);
+  skopeo.environment_ = environment_of(request);
+  const auto credentials = auth_file(endpoints);
+  if (!credentials) return fail(credentials.error());
+  auto kept = memory_file(*credentials);
+  if (!kept) return fail(std::move(kept).error());
+  skopeo.credentials_ = std::move(*kept);
+
+  // The agent, which is not root, may write the folder above: it must change nothing in here.
+  const UniqueFd& at = skopeo.folder_;
+  const bool is_root = ::geteuid() == 0;
+  if (::fchmod(at.get(), S_IRWXU) != 0 || (is_root && ::fchown(at.get(), kNoRights, kNoRights) != 0))
+    return fail(error_from_errno(errno, "give skopeo its folder"));
+  SafeTree tree(UniqueFd(::openat(at.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)), request.limits);
+  // The digest is the proof, so no signature is asked for.
+  auto written = write_new(tree, {kPolicy}, R"({"default":[{"type":"insecureAcceptAnything"}]})");
+  if (written) written = write_new(tree, {kRegistries}, registries_conf(endpoints));
+  if (written) written = write_new(tree, {kAuthorities, "own.crt"}, request.authorities);
+  if (!written) return fail(std::move(written).error().during("skopeo's files"));
+  if (::fchmodat(at.get(), kAuthorities, 0755, 0) != 0)
+    return fail(error_from_errno(errno, "give skopeo its folder"));
+  return skopeo;
+}
+
+std::string Skopeo::image(const std::string& tag_or_digest) const {
+  const bool is_digest = tag_or_digest.find(':') != std::string::npos;
+  return fmt::format("docker://{}{}{}", repository_, is_digest ? '@' : ':', tag_or_digest);
+}
+
+Result<std::string> Skopeo::run(const std::vector<std::string>& words, const Limits& limits) const {
+  const auto until = std::chrono::steady_clock::now() + limits.time;
+  std::chrono::seconds pause{1};
+  // Skopeo's own retries leave out a connection that was cut off.
+  for (unsigned left = request_->retries;; --left, pause *= 2) {
+    auto output = run_once(words, limits);
+    const bool may_mend = !output && output.error().code == Errc::unreachable && output.error().hint.empty();
+    if (!may_mend || left == 0 || std::chrono::steady_clock::now() + pause >= until) return output;
+    std::this_thread::sleep_for(pause);
+  }
+}
+
+Result<std::string> Skopeo::run_once(const std::vector<std::string>& words, const Limits& limits) const {
+  std::vector<std::string> all = {"setpriv", "--no-new-privs", "--pdeathsig=KILL"};
+  if (::geteuid() == 0)
+    all.insert(all.end(), {fmt::format("--reuid={}", kNoRights), fmt::format("--regid={}", kNoRights),
+                           "--clear-groups"});
+  // Go reserves more addresses than this process may have.
+  all.insert(all.end(), {"--", "prlimit", limit_option("fsize", RLIMIT_FSIZE, limits.file_bytes),
+                         limit_option("core", RLIMIT_CORE, 0), limit_option("as", RLIMIT_AS, RLIM_INFINITY),
+                         "--", "skopeo", "--policy", kPolicy, "--registries-conf", kRegistries,
+                         "--registries.d", kAuthorities});
+  all.insert(all.end(), words.begin(), words.end());
+  const auto errors = memory_file("");
+  if (!errors) return fail(errors.error());
+  auto output = run_for_output(
+      "setpriv", all,
+      {.in = credentials_.get(), .err = errors->get(), .variables = environment_, .folder = folder_.get()},
+      {.bytes = limits.output_bytes, .time = limits.time});
+  constexpr const char* kInstall = "install skopeo, which pulls artifacts, and util-linux";
+  if (!output && is_gone(output.error())) return fail(Errc::unreachable, output.error().message, kInstall);
+  if (!output) return fail(std::move(output).error().during("skopeo"));
+  if (output->status == 0) return std::move(output->text);
+  // The child's writes have moved the position.
+  ::lseek(errors->get(), 0, SEEK_SET);
+  const auto said = read_to_end(errors->get(), [] { return "read skopeo's errors"; });
+  Error error = error_of(last_words(said.value_or("")));
+  constexpr int kNotFound = 127;  // of setpriv and prlimit, as of shells
+  if (output->status == kNotFound) error = {make_error_code(Errc::unreachable), error.message, kInstall};
+  return fail(std::move(error));
+}
+
+Result<Skopeo::Document> Skopeo::manifest(const std::string& tag_or_digest) const {
+  constexpr std::chrono::minutes kLongEnough{5};
+  const std::uint64_t most = request_->limits.document;
+  auto bytes = run({"inspect", "--raw", "--authfile=/dev/stdin", fmt::format("--cert-dir={}", kAuthorities),
+                    image(tag_or_digest)},
+                   {.file_bytes = most, .output_bytes = most, .time = kLongEnough});
+  if (!bytes) return fail(std::move(bytes).error());
+  const auto asked = Digest::parse(tag_or_digest);
+  Document document{.bytes = std::move(*bytes), .digest = {.algorithm = "sha256", .hex = {}}};
+  if (asked) document.digest.algorithm = asked->algorithm;
+  ContentHash hash(document.digest.algorithm);
+  hash.add(document.bytes);
+  document.digest.hex = hash.hex();
+  if (asked && document.digest != *asked)
+    return fail(Errc::failed, fmt::format("manifest {}: what came has the digest {}", tag_or_digest,
+                                          document.digest.text()));
+  return document;
+}
+
+Result<UniqueFd> Skopeo::copy(const Digest& manifest, std::uint64_t most) const {
+  constexpr std::size_t kWords = std::size_t{1} << 16U;
+  const auto copied = run(
+      {"copy", "--quiet", "--preserve-digests", "--remove-signatures", "--src-authfile=/dev/stdin",
+       fmt::format("--src-cert-dir={}", kAuthorities), image(manifest.text()), fmt::format("dir:{}", kImage)},
+      {.file_bytes = std::max(most, request_->limits.document),
+       .output_bytes = kWords,
+       .time = request_->deadline});
+  if (!copied) return fail(copied.error());
+  UniqueFd blobs(::openat(folder_.get(), kImage, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (!blobs.valid()) return fail(error_from_errno(errno, "open what skopeo has written"));
+  return blobs;
+}
+
+}  // namespace ferry::kata

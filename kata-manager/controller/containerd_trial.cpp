@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kata-manager/controller/containerd_trial.h"
+
+#include <algorithm>
+#include <sstream>
+#include <string_view>
+#include <sys/types.h>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "common/text/text.h"
+#include "kata-manager/artifacts/artifact_store.h"
+#include "kata-manager/runtimes/fault_place.h"
+#include "kata-manager/runtimes/trial_configuration.h"
+#include "kata-manager/toml/toml.h"
+
+namespace ferry::kata {
+namespace {
+
+// No plugin has this ID. A containerd that reports it missing has loaded all others.
+constexpr const char* kNoSuchPlugin = "io.containerd.ferry.v1.trial";
+constexpr mode_t kOwnerOnly = 0600;  // values may hold registry credentials
+
+TomlValue text(std::string value) {
+  return {std::move(value)};
+}
+
+/// The text, or the word, after a key of a log line: msg="Failed to run CRI service"
+std::string logged(const std::string& line, const std::string& key) {
+  const auto begin = line.find(" " + key + "=");
+  if (begin == std::string::npos) return {};
+  std::string out;
+  auto at = begin + key.size() + 2;
+  const bool quoted = line.substr(at).starts_with('"');
+  for (at += quoted ? 1 : 0; at < line.size() && line[at] != (quoted ? '"' : ' '); ++at) {
+    if (quoted && line[at] == '\\' && at + 1 < line.size()) ++at;
+    out += line[at];
+  }
+  return out;
+}
+
+/// Why containerd ended, by its last line. Empty: it only lacks the plugin that does not exist. Absent:
+/// unknown output.
+std::optional<std::string> last_words(const std::string& said) {
+  constexpr std::string_view kOwnName = "containerd: ";
+  constexpr std::string_view kRequired = "load required plugin ";
+  constexpr std::string_view kNotIncluded = "required plugin [";
+  std::istringstream lines(said);
+  std::optional<std::string> out;
+  for (std::string line; std::getline(lines, line);) {
+    // A service that cannot go on ends the program.
+    if (line.find(" level=fatal ") != std::string::npos && !out)
+      out = fmt::format("{}: {}", logged(line, "msg"), logged(line, "error"));
+    if (!line.starts_with(kOwnName)) continue;
+    line.erase(0, kOwnName.size());
+    if (line.starts_with(kNotIncluded)) {
+      auto ids = words_between(line.substr(kNotIncluded.size(), line.find(']') - kNotIncluded.size()), ' ');
+      std::erase(ids, kNoSuchPlugin);
+      const bool is_cri = std::ranges::any_of(ids, [](const std::string& id) {
+        return id == kCriOfVersion2 || id == kCriRuntime || id == kCriImages;
+      });
+      line = is_cri ? "its CRI plugin is not included, or is disabled"
+             : ids.empty()
+                 ? ""
+                 : fmt::format("required plugin [{}] not included, or disabled", fmt::join(ids, " "));
+    }
+    if (line.starts_with(kRequired)) line.erase(0, kRequired.size());
+    out = line;
+  }
+  return out;
+}
+
+class Trial {
+ public:
+  Trial(HostFs& host, HostWriter& writer, std::filesystem::path program, std::filesystem::path folder,
+        std::span<const ContainerdFile> files, std::chrono::milliseconds serves)
+      : host_(host),
+        writer_(writer),
+        program_(std::move(program)),
+        folder_(std::move(folder)),
+        files_(files),
+        serves_(serves) {}
+
+  Result<std::optional<TrialFault>> run() {
+    if (auto r = remove_all(host_, folder_); !r) return fail(std::move(r).error());
+    auto words = run_on_copies();
+    auto removed = remove_all(host_, folder_);
+    if (!words) return fail(std::move(words).error());
+    if (!removed) return fail(std::move(removed).error());
+    if (words->empty()) return std::optional<TrialFault>();
+    TrialFault fault{.reason = with_real_names(std::move(*words)), .place = {}};
+    fault.place = place_of_fault(host_, files_, copies_, fault.reason);
+    return std::optional(std::move(fault));
+  }
+
+ private:
+  /// 0.toml is the main file, and imports the others.
+  Result<> write_copies() {
+    TomlArray imports;
+    for (std::size_t i = 1; i < files_.size(); ++i)
+      imports.push_back(text("/" / folder_ / fmt::format("{}.toml", i)));
+    for (std::size_t i = 0; i < files_.size(); ++i) {
+      TomlTable root = files_[i].root;
+      root.erase("imports");
+      if (i == 0 && !imports.empty()) root["imports"] = {imports};
+      copies_.push_back(toml_text({}, root));
+      if (auto r = write(fmt::format("{}.toml", i), copies_.back()); !r) return r;
+    }
+    return {};
+  }
+
+  /// containerd's words with the names of the files in place of those of their copies.
+  std::string with_real_names(std::string words) const {
+    for (std::size_t i = 0; i < files_.size(); ++i) {
+      const std::string copy = "/" / folder_ / fmt::format("{}.toml", i);
+      for (auto at = words.find(copy); at != std::string::npos; at = words.find(copy))
+        words.replace(at, copy.size(), files_[i].path.native());
+    }
+    return words;
+  }
+
+  /// Why it would serve no CRI; empty: it would.
+  Result<std::string> run_on_copies() {
+    if (auto r = write_copies(); !r) return fail(std::move(r).error());
+    const HostCommand dump = command("0.toml", {"config", "dump"});
+    const auto said = writer_.output(dump, kTrialDeadline);
+    if (!said) return why_not_read(dump, said.error());
+    auto read = parse_toml(*said, program_.string() + " config dump");
+    if (!read) return fail(std::move(read).error());
+    TomlTable apart = kept_apart(host_, std::move(*read), "/" / folder_);
+    if (auto r = write("serves.toml", toml_text({}, apart)); !r) return fail(std::move(r).error());
+    TomlArray required = *apart["required_plugins"].array();
+    required.push_back(text(kNoSuchPlugin));
+    apart["required_plugins"] = {std::move(required)};
+    if (auto r = write("loads.toml", toml_text({}, apart)); !r) return fail(std::move(r).error());
+
+    const auto begin = std::chrono::steady_clock::now();
+    auto loaded = transcript_of(command("loads.toml"), kTrialDeadline);
+    if (!loaded || !loaded->empty()) return loaded;
+    const auto took =
+        std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - begin);
+    auto served = transcript_of(command("serves.toml"), serves_ + 2 * took);
+    // It served until it was killed.
+    if (!served && served.error().code == std::errc::timed_out) return std::string();
+    return served;
+  }
+
+  Result<> write(const std::string& name, const std::string& content) {
+    return host_.write_file(folder_ / name, content, kOwnerOnly);
+  }
+
+  Result<std::string> transcript_of(const HostCommand& command, std::chrono::milliseconds deadline) {
+    const auto said = writer_.transcript(command, deadline);
+    if (!said) return fail(said.error());
+    if (auto words = last_words(*said)) return std::move(*words);
+    return fail(Errc::malformed_host, fmt::format("{}, started apart, says \"{}\"", program_.string(),
+                                                  said->substr(0, said->find('\n'))));
+  }
+
+  /// A configuration that cannot be read is a reason, too.
+  Result<std::string> why_not_read(const HostCommand& dump, const Error& error) {
+    if (error.code != make_error_code(Errc::failed)) return fail(Error(error));
+    auto words = transcript_of(dump, kTrialDeadline);
+    if (words && words->empty()) return fail(Error(error));
+    return words;
+  }
+
+  HostCommand command(const std::string& configuration, const std::vector<std::string>& words = {}) const {
+    HostCommand out{.words = {program_.string(), "--config", ("/" / folder_ / configuration).string()},
+                    .killed_when_late = true};
+    out.words.insert(out.words.end(), words.begin(), words.end());
+    return out;
+  }
+
+  HostFs& host_;
+  HostWriter& writer_;
+  const std::filesystem::path program_;
+  const std::filesystem::path folder_;
+  const std::span<const ContainerdFile> files_;
+  const std::chrono::milliseconds serves_;
+  std::vector<std::string> copies_;  // the texts of the files' copies
+};
+
+}  // namespace
+
+Result<std::optional<TrialFault>> why_no_cri(HostFs& host, HostWriter& writer,
+                                             const std::filesystem::path& program,
+                                             std::span<const ContainerdFile> files,
+                                             const std::filesystem::path& folder,
+                                             std::chrono::milliseconds serves) {
+  return Trial(host, writer, program, folder, files, serves).run();
+}
+
+}  // namespace ferry::kata

@@ -1,0 +1,382 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kata-manager/runtimes/containerd_config.h"
+
+#include <algorithm>
+#include <deque>
+#include <iterator>
+#include <set>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace ferry::kata {
+namespace {
+
+Error refused(std::string message, std::string hint = {}) {
+  return {.code = Errc::invalid_config, .message = std::move(message), .hint = std::move(hint)};
+}
+
+// Checks the root keys whose type the daemon needs to read the file at all.
+std::optional<Error> wrong_root(const ContainerdFile& file) {
+  const auto at = [&](const char* key) { return find(file.root, {key}); };
+  const auto wrong = [&](const std::string& what) { return refused(file.path.string() + ": " + what); };
+  if (const TomlValue* version = at("version"); version != nullptr && version->integer() == nullptr)
+    return wrong("version is no whole number");
+  for (const char* list : {"imports", "disabled_plugins"}) {
+    const TomlValue* value = at(list);
+    if (value == nullptr) continue;
+    if (value->array() == nullptr) return wrong(fmt::format("{} is no list", list));
+    for (const TomlValue& element : *value->array()) {
+      if (element.string() == nullptr) return wrong(fmt::format("{} lists what is no text", list));
+    }
+  }
+  const TomlValue* plugins = at("plugins");
+  if (plugins != nullptr && plugins->table() == nullptr) return wrong("plugins is no table");
+  return std::nullopt;
+}
+
+Result<ContainerdFile> read_one(const ContainerdRelease& release, const ConfigFiles& files,
+                                const std::filesystem::path& path) {
+  auto text = files.read(path);
+  if (!text) return fail(std::move(text).error());
+  // A trial start does not find it: its copies of the files have none.
+  if (release.merges_sections() && text->starts_with("\xEF\xBB\xBF"))
+    return fail(
+        refused(path.string() + ": it begins with a byte-order mark, which containerd 2 does not take"));
+  auto root = parse_toml(*text, path.string());
+  if (!root) return fail(std::move(root).error());
+  ContainerdFile file{.path = path, .root = std::move(*root)};
+  if (auto problem = wrong_root(file)) return fail(std::move(*problem));
+  return file;
+}
+
+Result<std::vector<std::filesystem::path>> imported(const ContainerdRelease& release,
+                                                    const ConfigFiles& files, const ContainerdFile& file) {
+  std::vector<std::filesystem::path> out;
+  for (const std::filesystem::path named : texts_at(file.root, {"imports"})) {
+    const bool starred = named.string().find('*') != std::string::npos;
+    const auto base = starred && !release.globs_beside_the_file() ? "/" : file.path.parent_path();
+    const auto whole = (base / named).lexically_normal();
+    if (!starred) {
+      out.push_back(whole);
+      continue;
+    }
+    auto found = files.glob(whole);
+    if (!found) return fail(std::move(found).error());
+    std::ranges::move(*found, std::back_inserter(out));
+  }
+  return out;
+}
+
+/// containerd 2 ignores an entry that is no section; containerd 1 says so in a trial start.
+TomlTable plugins_of(const ContainerdFile& file) {
+  const TomlTable* plugins = find_table(file.root, {"plugins"});
+  TomlTable out = plugins == nullptr ? TomlTable{} : *plugins;
+  std::erase_if(out, [](const auto& entry) { return entry.second.table() == nullptr; });
+  return out;
+}
+
+std::optional<Error> too_high(const ContainerdRelease& release, std::int64_t version) {
+  if (version <= release.highest_version() || !release.checks_version()) return std::nullopt;
+  return refused(fmt::format("version {} is above what containerd {} knows, {}", version, release.text(),
+                             release.highest_version()));
+}
+
+/// Renames the dot-less section of version 1 to its full name.
+TomlTable with_full_names(const TomlTable& plugins) {
+  TomlTable out = plugins;
+  if (const auto old = out.extract(kCriOfVersion1); !old.empty()) {
+    TomlTable renamed = {{kCriOfVersion2, old.mapped()}};
+    merge_over(renamed, out);
+    return renamed;
+  }
+  return out;
+}
+
+// Before 2.0 a later file replaces a whole section, and versions 1 and 2 name their sections differently.
+std::optional<Error> merge_by_section(const ContainerdRelease& release, ContainerdOutcome& out) {
+  std::int64_t version = 0;
+  for (const ContainerdFile& file : out.files) {
+    if (file.version() != 0) version = file.version();
+    for (auto& [id, section] : plugins_of(file)) out.plugins.insert_or_assign(id, section);
+  }
+  if (auto problem = too_high(release, version)) return problem;
+  if (version >= 2) return std::nullopt;
+  out.plugins.erase(kCriOfVersion2);
+  out.plugins = with_full_names(out.plugins);
+  return std::nullopt;
+}
+
+// 2.x renames the dot-less sections of a file of version 1, or without one. If the file has both names,
+// they become one map key, and which of them counts differs from start to start.
+std::optional<Error> names_cri_twice(const ContainerdFile& file) {
+  const TomlTable plugins = plugins_of(file);
+  if (file.version() >= 2 || !plugins.contains(kCriOfVersion1) || !plugins.contains(kCriOfVersion2))
+    return std::nullopt;
+  return refused(
+      fmt::format("{}: to containerd 2 plugins.{} and plugins.\"{}\" of a file without version 2 are "
+                  "one section, and which of them counts is chance",
+                  file.path.string(), kCriOfVersion1, kCriOfVersion2),
+      "leave one of them");
+}
+
+TomlTable plugins_by_full_names(const ContainerdFile& file) {
+  return file.version() < 2 ? with_full_names(plugins_of(file)) : plugins_of(file);
+}
+
+// Existing keys win, also one level down. Deeper values are not merged.
+void fill_in(TomlTable& into, const TomlTable& from) {
+  for (const auto& [key, value] : from) {
+    const auto [there, is_new] = into.try_emplace(key, value);
+    if (is_new || there->second.table() == nullptr || value.table() == nullptr) continue;
+    for (const auto& [inner, inner_value] : *value.table())
+      there->second.table()->try_emplace(inner, inner_value);
+  }
+}
+
+/// Moves CRI's section of version 2 into those of version 3. Of the images' keys only `registry` moves, which
+/// CriRefusal reads. containerd moves more, but no edit of Ferry meets those keys.
+TomlTable migrated_to_version_3(TomlTable plugins) {
+  auto node = plugins.extract(kCriOfVersion2);
+  if (node.empty()) return plugins;
+  TomlTable& old = *node.mapped().table();
+  if (const auto registry = old.extract("registry"); !registry.empty())
+    fill_in(table_at(plugins, {kCriImages}), {{"registry", registry.mapped()}});
+  fill_in(table_at(plugins, {kCriRuntime}), old);
+  return plugins;
+}
+
+// 2.0 to 2.2 merge the files first, then migrate the sum once, by the last version. A file of version 1
+// counts as one without a version: it is migrated to the version so far.
+std::optional<Error> merge_then_migrate(const ContainerdRelease& release, ContainerdOutcome& out) {
+  std::int64_t version = 0;
+  bool unnumbered_behind = false;
+  for (const ContainerdFile& file : out.files) {
+    if (file.version() >= 2) version = file.version();
+    unnumbered_behind |= &file != out.files.data() && file.version() < 2;
+    if (auto problem = names_cri_twice(file)) return problem;
+    merge_over(out.plugins, plugins_by_full_names(file));
+  }
+  if (unnumbered_behind && out.files.front().version() > release.highest_version()) {
+    return refused(fmt::format("{}: version {} and a drop-in without one: containerd {} crashes",
+                               out.files.front().path.string(), out.files.front().version(), release.text()));
+  }
+  if (auto problem = too_high(release, version)) return problem;
+  if (version == 2) out.plugins = migrated_to_version_3(std::move(out.plugins));
+  return std::nullopt;
+}
+
+// containerd 2.3 and later: each file is migrated by itself, then merged.
+std::optional<Error> migrate_then_merge(const ContainerdRelease& release, ContainerdOutcome& out) {
+  const std::int64_t root = out.files.front().version();
+  for (const ContainerdFile& file : out.files) {
+    if (auto problem = too_high(release, file.version()))
+      return std::move(*problem).during(file.path.string());
+    if (release.refuses_higher_drop_ins() && root > 0 && file.version() > root) {
+      return refused(fmt::format("{}: version {} is above the main file's, {}: containerd {} does not start",
+                                 file.path.string(), file.version(), root, release.text()),
+                     "a drop-in needs no version");
+    }
+    if (auto problem = names_cri_twice(file)) return problem;
+    merge_over(out.plugins, migrated_to_version_3(plugins_by_full_names(file)));
+  }
+  return std::nullopt;
+}
+
+/// Lays the files over the built-in default runtime. Before 2.0 a file's map of runtimes replaces the
+/// built-in one, so runc may be missing.
+void lay_over_built_in(const ContainerdRelease& release, TomlTable& plugins) {
+  TomlTable runc = {{"runtime_type", {std::string("io.containerd.runc.v2")}}};
+  if (!release.merges_sections()) runc["sandbox_mode"] = {std::string("podsandbox")};
+  TomlTable all;
+  TomlTable& containerd =
+      table_at(all, {release.merges_sections() ? kCriRuntime : kCriOfVersion2, "containerd"});
+  containerd["default_runtime_name"] = {std::string("runc")};
+  if (release.merges_sections() || find(plugins, {kCriOfVersion2, "containerd", "runtimes"}) == nullptr)
+    table_at(containerd, {"runtimes"})["runc"] = {std::move(runc)};
+  merge_over(all, plugins);
+  plugins = std::move(all);
+}
+
+/// Finds the reason why CRI does not load, with its files and lines.
+class CriRefusal {
+ public:
+  CriRefusal(const ContainerdRelease& release, const ConfigFiles& files, const ContainerdOutcome& out)
+      : release_(release), files_(files), out_(out) {}
+
+  /// Absent: CRI loads.
+  std::optional<Error> reason() const {
+    if (auto why = disabled()) return why;
+    if (auto why = lacks_default_runtime()) return why;
+    if (auto why = names_mirrors_twice()) return why;
+    return release_.merges_sections() ? std::nullopt : has_a_key_of_the_old_runtime();
+  }
+
+ private:
+  using Keys = std::vector<std::string>;
+
+  static void add_to(std::string& places, const std::string& place) {
+    places += (places.empty() ? "" : ", ") + place;
+  }
+
+  /// "FILE:LINE" of each file that has these keys, from its root.
+  std::string places_of(const Keys& keys, const std::string& element = {}) const {
+    std::string places;
+    for (const ContainerdFile& file : out_.files) {
+      const auto text = files_.read(file.path);
+      const auto line = text ? line_of(*text, keys) : std::nullopt;
+      if (!line || (!element.empty() && !lists(file, keys.front(), element))) continue;
+      add_to(places, fmt::format("{}:{}", file.path.string(), *line));
+    }
+    return places;
+  }
+
+  static bool lists(const ContainerdFile& file, const std::string& key, const std::string& element) {
+    const auto all = texts_at(file.root, {key});
+    return std::ranges::find(all, element) != all.end();
+  }
+
+  /// places_of() for keys in CRI's sections.
+  std::string places_in_cri(const Keys& keys) const {
+    std::string places;
+    for (const char* section : {kCriOfVersion1, kCriOfVersion2, kCriRuntime, kCriImages}) {
+      Keys whole = {"plugins", section};
+      whole.insert(whole.end(), keys.begin(), keys.end());
+      if (const std::string found = places_of(whole); !found.empty()) add_to(places, found);
+    }
+    return places;
+  }
+
+  static Error refuse_at(const std::string& places, const std::string& what, std::string hint) {
+    return refused(fmt::format("CRI does not load: {}{}{}", places, places.empty() ? "" : ": ", what),
+                   std::move(hint));
+  }
+  Error refuse(const Keys& keys, const std::string& what, std::string hint) const {
+    return refuse_at(places_in_cri(keys), what, std::move(hint));
+  }
+
+  std::optional<Error> disabled() const {
+    for (const ContainerdFile& file : out_.files) {
+      for (const std::string& id : texts_at(file.root, {"disabled_plugins"})) {
+        if (id != kCriOfVersion1 && id != kCriOfVersion2 && id != kCriRuntime && id != kCriImages) continue;
+        return refuse_at(places_of({"disabled_plugins"}, id), "disabled_plugins has " + id,
+                         fmt::format("take {} out of that list", id));
+      }
+    }
+    return std::nullopt;
+  }
+
+  const TomlTable& section() const { return *out_.plugins.at(out_.runtime_section).table(); }
+
+  std::string default_runtime() const { return text_at(section(), {"containerd", "default_runtime_name"}); }
+
+  std::optional<Error> lacks_default_runtime() const {
+    const std::string name = default_runtime();
+    if (out_.runtimes().contains(name)) return std::nullopt;
+    std::string places = places_in_cri({"containerd", "default_runtime_name"});
+    if (places.empty()) places = places_in_cri({"containerd", "runtimes"});
+    std::string hint =
+        fmt::format("add a table for the runtime {}, or name another in default_runtime_name", name);
+    if (!release_.merges_sections())
+      hint += "; before containerd 2 a table of runtimes leaves the built-in runc out";
+    return refuse_at(places, fmt::format("its default runtime is not among its runtimes: {}", name),
+                     std::move(hint));
+  }
+
+  std::optional<Error> names_mirrors_twice() const {
+    const std::string id = release_.merges_sections() ? kCriImages : out_.runtime_section;
+    const TomlTable* mirrors = find_table(out_.plugins, {id, "registry", "mirrors"});
+    if (mirrors == nullptr || mirrors->empty()) return std::nullopt;
+    if (text_at(out_.plugins, {id, "registry", "config_path"}).empty()) return std::nullopt;
+    return refuse({"registry", "mirrors"}, "registry.mirrors and registry.config_path are both given",
+                  "leave one of them: a hosts.toml in the folder of config_path names a mirror, too");
+  }
+
+  std::optional<Error> has_a_key_of_the_old_runtime() const {
+    constexpr const char* kOldRuntime = "io.containerd.runtime.v1.linux";
+    const std::string name = default_runtime();
+    if (!is_true_at(section(), {"systemd_cgroup"})) return std::nullopt;
+    if (text_at(out_.runtimes(), {name, "runtime_type"}) == kOldRuntime) return std::nullopt;
+    return refuse(
+        {"systemd_cgroup"}, fmt::format("systemd_cgroup is for the runtime {} alone", kOldRuntime),
+        fmt::format("take it out, and say SystemdCgroup = true in the options of the runtime {}", name));
+  }
+
+  const ContainerdRelease& release_;
+  const ConfigFiles& files_;
+  const ContainerdOutcome& out_;
+};
+
+}  // namespace
+
+std::int64_t ContainerdFile::version() const {
+  const TomlValue* value = find(root, {"version"});
+  return value == nullptr || value->integer() == nullptr ? 0 : *value->integer();
+}
+
+FilesRead read_containerd_files(const ContainerdRelease& release, const ConfigFiles& files,
+                                const std::filesystem::path& main) {
+  FilesRead out;
+  std::set<std::filesystem::path> seen;
+  std::deque<std::filesystem::path> waiting = {main.lexically_normal()};
+  while (!waiting.empty()) {
+    const std::filesystem::path path = std::move(waiting.front());
+    waiting.pop_front();
+    if (!seen.insert(path).second) continue;
+    auto file = read_one(release, files, path);
+    if (!file) {
+      out.problem = std::move(file).error();
+      return out;
+    }
+    auto more = imported(release, files, *file);
+    if (!more) {
+      out.problem = std::move(more).error();
+      return out;
+    }
+    std::ranges::move(*more, std::back_inserter(waiting));
+    out.files.push_back(std::move(*file));
+  }
+  return out;
+}
+
+std::optional<std::filesystem::path> socket_in_files(const ConfigFiles& files,
+                                                     const std::filesystem::path& main) {
+  std::optional<std::filesystem::path> out;
+  const ContainerdRelease any{.major_number = 1, .minor_number = 7};  // they import files alike
+  for (const ContainerdFile& file : read_containerd_files(any, files, main).files) {
+    for (const std::string& address :
+         {text_at(file.root, {"grpc", "address"}),
+          text_at(file.root, {"plugins", "io.containerd.server.v1.grpc", "address"})})
+      if (!address.empty()) out = (std::filesystem::path("/") / address).lexically_normal();
+  }
+  return out;
+}
+
+const TomlTable& ContainerdOutcome::runtimes() const {
+  static const TomlTable none;
+  const TomlTable* found = find_table(plugins, {runtime_section, "containerd", "runtimes"});
+  return found == nullptr ? none : *found;
+}
+
+ContainerdOutcome predict_containerd(const ContainerdRelease& release, const ConfigFiles& files,
+                                     const std::filesystem::path& main) {
+  ContainerdOutcome out;
+  out.runtime_section = release.merges_sections() ? kCriRuntime : kCriOfVersion2;
+  FilesRead read = read_containerd_files(release, files, main);
+  out.files = std::move(read.files);
+  out.no_start = std::move(read.problem);
+  if (!out.no_start) {
+    out.no_start = !release.merges_sections()     ? merge_by_section(release, out)
+                   : release.migrates_each_file() ? migrate_then_merge(release, out)
+                                                  : merge_then_migrate(release, out);
+  }
+  if (out.no_start) {
+    out.plugins.clear();
+    return out;
+  }
+  lay_over_built_in(release, out.plugins);
+  out.no_cri = CriRefusal(release, files, out).reason();
+  return out;
+}
+
+}  // namespace ferry::kata

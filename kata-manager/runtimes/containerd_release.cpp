@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kata-manager/runtimes/containerd_release.h"
+
+#include <array>
+#include <charconv>
+
+#include <fmt/format.h>
+
+namespace ferry::kata {
+namespace {
+
+Error unreadable(std::string_view text) {
+  return {.code = Errc::malformed_host,
+          .message = fmt::format("'{}' is no release of containerd", text),
+          .hint = "such as 1.7.24 or 2.2.2-k3s1"};
+}
+
+void drop(std::string_view& text, std::string_view prefix) {
+  if (text.starts_with(prefix)) text.remove_prefix(prefix.size());
+}
+
+}  // namespace
+
+Result<ContainerdRelease> ContainerdRelease::parse(std::string_view text) {
+  std::string_view rest = text;
+  drop(rest, "containerd://");
+  drop(rest, "v");
+  std::array<unsigned, 3> numbers{};
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    if (i > 0) {
+      if (!rest.starts_with('.')) return fail(unreadable(text));
+      rest.remove_prefix(1);
+    }
+    const auto [end, problem] = std::from_chars(rest.begin(), rest.end(), numbers.at(i));
+    if (problem != std::errc()) return fail(unreadable(text));
+    rest.remove_prefix(static_cast<std::size_t>(end - rest.begin()));
+  }
+  if (!rest.empty() && std::string_view("-~+").find(rest.front()) == std::string_view::npos)
+    return fail(unreadable(text));
+  if (!rest.empty()) rest.remove_prefix(1);
+  const bool early = rest.starts_with("alpha") || rest.starts_with("beta") || rest.starts_with("rc");
+  const ContainerdRelease out{
+      .major_number = numbers[0], .minor_number = numbers[1], .patch = numbers[2], .final_one = !early};
+  if (out < ContainerdRelease{1, 6, 0} || out.major_number > 2) {
+    return fail(Errc::unsupported,
+                fmt::format("containerd {}: how it reads its configuration is not known", text),
+                "known are 1.6, 1.7 and 2");
+  }
+  return out;
+}
+
+std::string ContainerdRelease::text() const {
+  return fmt::format("{}.{}.{}{}", major_number, minor_number, patch,
+                     final_one ? "" : " (before its release)");
+}
+
+std::int64_t ContainerdRelease::highest_version() const {
+  if (major_number < 2) return 2;
+  return migrates_each_file() ? 4 : 3;
+}
+
+}  // namespace ferry::kata

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kata-manager/runtimes/crio.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "common/text/text.h"
+
+namespace ferry::kata {
+namespace {
+
+constexpr std::chrono::seconds kPatience{10};
+constexpr std::string_view kComment = "# ";
+constexpr std::string_view kRuntime = "[crio.runtime.runtimes.";
+
+/// True for "key = value" with a plain key, not for a sentence.
+bool is_setting(std::string_view line) {
+  const auto end = line.find(" = ");
+  if (end == std::string_view::npos || end == 0) return false;
+  return std::ranges::all_of(line.substr(0, end),
+                             [](char c) { return is_lower(c) || is_digit(c) || c == '_'; });
+}
+
+bool is_needed(std::string_view key) {
+  return key == "runtime_path" || key == "runtime_type";
+}
+
+/// A handler's table in Ferry's drop-in: crio.runtime.runtimes.NAME.
+TomlTable entry_of(const RuntimeHandler& handler) {
+  // A guest with GPUs takes minutes to start; CRI-O's default limit is 240 s.
+  constexpr std::int64_t kCreateSeconds = 1200;
+  return {{"runtime_type", {std::string("vm")}},
+          {"runtime_path", {handler.shim.string()}},
+          {"runtime_config_path", {handler.configuration.string()}},
+          {"runtime_root", {std::string("/run/vc")}},
+          {"privileged_without_host_devices", {true}},
+          {"container_create_timeout", {kCreateSeconds}}};
+}
+
+}  // namespace
+
+std::string with_built_in_runtimes(std::string_view printed) {
+  std::string out;
+  bool in_runtime = false;  // after a commented header, in its settings
+  while (!printed.empty()) {
+    const auto end = std::min(printed.find('\n'), printed.size());
+    std::string_view line = printed.substr(0, end);
+    printed.remove_prefix(std::min(end + 1, printed.size()));
+    const bool is_comment = line.starts_with(kComment);
+    const std::string_view inner = is_comment ? line.substr(kComment.size()) : line;
+    if (is_comment && inner.starts_with(kRuntime)) {
+      in_runtime = true;
+      line = inner;
+    } else if (in_runtime && is_comment && is_setting(inner)) {
+      line = inner;
+    } else {
+      in_runtime = false;
+    }
+    out.append(line).append("\n");
+  }
+  return out;
+}
+
+Result<std::optional<TomlTable>> crio_configuration(HostWriter& writer, const std::filesystem::path& program,
+                                                    const std::filesystem::path& folder) {
+  const auto cannot = std::optional<TomlTable>();
+  auto text =
+      writer.output({.words = {program.string(), "--config", (folder.parent_path() / "crio.conf").string(),
+                               "--config-dir", folder.string(), "config"}},
+                    kPatience);
+  if (!text && text.error().code == make_error_code(Errc::failed)) return cannot;
+  if (!text) return fail(std::move(text).error());
+  const std::string name = program.string() + " config";
+  auto said = parse_toml(with_built_in_runtimes(*text), name);
+  // A comment may only look like a runtime. Then the comments stay comments.
+  if (!said) said = parse_toml(*text, name);
+  if (!said) return fail(said.error());
+  const TomlTable* crio = find_table(*said, {"crio"});
+  if (crio == nullptr) return cannot;
+  return std::optional(*crio);
+}
+
+std::optional<std::string> unplanned(const std::optional<TomlTable>& before,
+                                     const std::optional<TomlTable>& after,
+                                     const std::vector<std::string>& leaving,
+                                     std::span<const RuntimeHandler> handlers) {
+  if (!after) return "it cannot read them";
+  for (const RuntimeHandler& handler : handlers) {
+    const TomlTable* said = find_table(*after, {"runtime", "runtimes", handler.name});
+    const std::string name = "runtime " + handler.name;
+    if (said == nullptr) return name + " is not there";
+    for (const auto& [key, value] : entry_of(handler)) {
+      const auto there = said->find(key);
+      const bool is_there = there != said->end();
+      // Some releases lack, or do not print, some of the keys.
+      if (!is_there && is_needed(key)) return fmt::format("{}.{} is not there", name, key);
+      if (is_there && !(there->second == value)) return fmt::format("{}.{} has another value", name, key);
+    }
+  }
+  for (const std::string& name : leaving)
+    if (find(*after, {"runtime", "runtimes", name}) != nullptr) return "runtime " + name + " is still there";
+  if (!before) return std::nullopt;
+  TomlTable was = *before;
+  TomlTable is = *after;
+  for (TomlTable* const crio : {&was, &is}) {
+    TomlTable& runtimes = table_at(*crio, {"runtime", "runtimes"});
+    for (const RuntimeHandler& handler : handlers) runtimes.erase(handler.name);
+    for (const std::string& name : leaving) runtimes.erase(name);
+  }
+  return first_difference(was, is, "crio");
+}
+
+namespace {
+
+// The number sorts after distributions' files and before an administrator's additions.
+constexpr const char* kDropIn = "60-ferry-kata.conf";
+constexpr const char* kHeader =
+    "# Written by ferry; changes are lost. `ferry kata uninstall` takes it away.\n";
+const TomlTable& runtimes_of(const TomlTable& root) {
+  static const TomlTable none;
+  const TomlTable* runtimes = find_table(root, {"crio", "runtime", "runtimes"});
+  return runtimes == nullptr ? none : *runtimes;
+}
+
+// ABI: CRI-O's own check of a runtime of type vm: ^containerd-shim-[a-zA-Z0-9\-\+]+$
+bool is_shim_name(const std::string& name) {
+  constexpr std::string_view kPrefix = "containerd-shim-";
+  return name.starts_with(kPrefix) && name.size() > kPrefix.size() &&
+         std::all_of(name.begin() + kPrefix.size(), name.end(),
+                     [](char c) { return is_alphanumeric(c) || c == '-' || c == '+'; });
+}
+
+Result<> check(const RuntimeHandler& handler) {
+  if (!is_shim_name(handler.shim.filename())) {
+    return fail(Errc::unsupported,
+                fmt::format("CRI-O takes no shim of the name {}", handler.shim.filename().string()),
+                "its file must be called containerd-shim-…, with letters, digits, - and + only");
+  }
+  if (handler.snapshotter) {
+    return fail(
+        Errc::unsupported,
+        fmt::format("CRI-O has no snapshotters, and {} asks for {}", handler.name, *handler.snapshotter),
+        "leave it out");
+  }
+  return {};
+}
+
+std::string text_of(std::span<const RuntimeHandler> handlers) {
+  std::string out = kHeader;
+  for (const RuntimeHandler& handler : handlers)
+    out += toml_text({"crio", "runtime", "runtimes", handler.name}, entry_of(handler));
+  return out;
+}
+
+/// The main file and all drop-ins but Ferry's, in subfolders too.
+Result<std::vector<std::filesystem::path>> foreign_files(const std::filesystem::path& folder,
+                                                         const ConfigFiles& files) {
+  std::vector<std::filesystem::path> out = {folder.parent_path() / "crio.conf"};
+  for (const char* pattern : {"*", "*/*", "*/*/*"}) {
+    auto found = files.glob(folder / pattern);
+    if (!found) return fail(std::move(found).error());
+    std::ranges::move(*found, std::back_inserter(out));
+  }
+  std::erase(out, folder / kDropIn);
+  return out;
+}
+
+Result<TomlTable> parsed(const std::filesystem::path& path, const ConfigFiles& files) {
+  const auto text = files.read_if_there(path);
+  if (!text && text.error().code == std::errc::is_a_directory) return TomlTable();
+  if (!text) return fail(text.error());
+  return parse_toml((*text).value_or(""), path.string());
+}
+
+Result<> check_names(const std::filesystem::path& folder, const ConfigFiles& files,
+                     std::span<const RuntimeHandler> handlers) {
+  const auto others = foreign_files(folder, files);
+  if (!others) return fail(others.error());
+  for (const auto& path : *others) {
+    const auto root = parsed(path, files);
+    if (!root) return fail(root.error());
+    for (const RuntimeHandler& handler : handlers) {
+      if (!runtimes_of(*root).contains(handler.name)) continue;
+      return fail(Errc::refused,
+                  fmt::format("{} has a runtime {} that is not ours", path.string(), handler.name),
+                  "give Ferry's another name, or remove that one");
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<RuntimePlan> plan_crio(const std::filesystem::path& folder, const ConfigFiles& files,
+                              std::span<const RuntimeHandler> handlers) {
+  for (const RuntimeHandler& handler : handlers)
+    if (auto r = check(handler); !r) return fail(std::move(r).error());
+  if (!handlers.empty())
+    if (auto r = check_names(folder, files, handlers); !r) return fail(std::move(r).error());
+  RuntimePlan out;
+  FileChange change{.path = folder / kDropIn, .before = {}, .after = {}};
+  const auto now = files.read_if_there(change.path);
+  if (!now) return fail(now.error());
+  change.before = *now;
+  if (!handlers.empty()) change.after = text_of(handlers);
+  const auto here = configured_in_crio(folder, files);
+  if (!here) return fail(here.error());
+  for (const ConfiguredRuntime& runtime : *here) {
+    if (std::ranges::find(handlers, runtime.name, &RuntimeHandler::name) == handlers.end())
+      out.leaving.push_back(runtime.name);
+  }
+  if (change.before != change.after) out.changes.push_back(std::move(change));
+  return out;
+}
+
+Result<std::vector<ConfiguredRuntime>> configured_in_crio(const std::filesystem::path& folder,
+                                                          const ConfigFiles& files) {
+  const auto path = folder / kDropIn;
+  const auto root = parsed(path, files);
+  if (!root) return fail(root.error());
+  std::vector<ConfiguredRuntime> out;
+  for (const auto& [name, entry] : runtimes_of(*root)) {
+    if (entry.table() == nullptr) continue;
+    out.push_back({{.name = name,
+                    .shim = text_at(*entry.table(), {"runtime_path"}),
+                    .configuration = text_at(*entry.table(), {"runtime_config_path"})},
+                   path});
+  }
+  return out;
+}
+
+}  // namespace ferry::kata

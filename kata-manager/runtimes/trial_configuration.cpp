@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kata-manager/runtimes/trial_configuration.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <fcntl.h>
+#include <initializer_list>
+#include <set>
+#include <string>
+#include <string_view>
+#include <sys/vfs.h>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "common/text/text.h"
+#include "kata-manager/runtimes/containerd_config.h"
+#include "kata-manager/runtimes/containerd_place.h"
+
+namespace ferry::kata {
+namespace {
+
+constexpr const char* kSnapshotters = "io.containerd.snapshotter.v1.";
+constexpr const char* kServers = "io.containerd.server.v1.";
+constexpr const char* kTasks = "io.containerd.service.v1.tasks-service";
+constexpr const char* kTransfer = "io.containerd.transfer.v1.local";
+constexpr const char* kNative = "native";
+constexpr const char* kDefaultSnapshotter = "overlayfs";
+
+// Plugins that act on, or store, anything outside containerd's root and state.
+constexpr std::array kOff = {"io.containerd.internal.v1.opt", "io.containerd.internal.v1.restart",
+                             "io.containerd.internal.v1.tracing", "io.containerd.tracing.processor.v1.otlp"};
+
+// Plugins whose paths are only read, or lie below root and state.
+constexpr std::array kHarmless = {"io.containerd.grpc.v1.cri",
+                                  kCriRuntime,
+                                  kCriImages,
+                                  "io.containerd.nri.v1.nri",
+                                  "io.containerd.image-verifier.v1.bindir",
+                                  "io.containerd.metadata.v1.bolt",
+                                  "io.containerd.runtime.v1.linux",
+                                  "io.containerd.runtime.v2.task",
+                                  kTasks,
+                                  "io.containerd.shim.v1.manager",
+                                  kTransfer};
+
+/// True if a value, or one inside it, names a path or an address.
+bool leads_elsewhere(const TomlValue& value) {
+  if (const auto* text = value.string()) return text->find('/') != std::string::npos;
+  if (const auto* list = value.array()) return std::ranges::any_of(*list, leads_elsewhere);
+  if (const auto* table = value.table())
+    return std::ranges::any_of(*table, [](const auto& entry) { return leads_elsewhere(entry.second); });
+  return false;
+}
+
+TomlValue text(std::string value) {
+  return {std::move(value)};
+}
+
+/// This host in Go's words.
+constexpr const char* platform() {
+#if defined(__aarch64__)
+  return "linux/arm64";
+#elif defined(__x86_64__)
+  return "linux/amd64";
+#else
+#error "add the platform as Go names it"
+#endif
+}
+
+class ApartConfiguration {
+ public:
+  ApartConfiguration(const HostFs& host, TomlTable dump, std::filesystem::path folder)
+      : host_(host), folder_(std::move(folder)), root_(std::move(dump)) {}
+
+  TomlTable make() && {
+    keep_folders_apart();
+    if (const std::string socket = text_at(root_, {"grpc", "address"}); !socket.empty())
+      real_socket_ = socket;
+    for (const char* server : {"grpc", "ttrpc", "metrics", "debug"})
+      keep_server_apart(table_at(root_, {server}), server);
+    table_at(root_, {"debug"})["level"] = text("error");
+    // Since version 4 each server is a plugin.
+    const TomlValue* version = find(root_, {"version"});
+    if (version != nullptr && version->integer() != nullptr && *version->integer() >= 4)
+      for (const char* server : {"grpc", "ttrpc"}) table_at(plugins(), {std::string(kServers) + server});
+    for (const std::string& server : sections_of(kServers))
+      keep_server_apart(table_at(plugins(), {server}), server);
+    keep_cri_apart();
+    keep_differs_apart();
+    keep_plugins_apart();
+    for (const char* key :
+         {"cgroup", "imports", "oom_score", "plugin_dir", "proxy_plugins", "stream_processors", "temp"})
+      root_.erase(key);
+    return std::move(root_);
+  }
+
+ private:
+  TomlTable& plugins() { return table_at(root_, {"plugins"}); }
+
+  std::vector<std::string> sections_of(std::string_view kind) {
+    std::vector<std::string> out;
+    for (const auto& [id, section] : plugins())
+      if (id.starts_with(kind) && section.table() != nullptr) out.push_back(id);
+    return out;
+  }
+
+  /// True: no folder can be made there, because a part of the path is no folder.
+  bool is_blocked(const std::filesystem::path& folder) const {
+    const auto found = host_.open(folder.relative_path(), O_PATH | O_DIRECTORY);
+    return !found && (found.error().code == std::errc::not_a_directory ||
+                      found.error().code == std::errc::too_many_symbolic_link_levels);
+  }
+
+  TomlValue folder_in_place_of(const std::string& real, const char* name) const {
+    return text(is_blocked(real) ? real : (folder_ / name).string());
+  }
+
+  void keep_folders_apart() {
+    const std::string state = text_at(root_, {"state"});
+    const std::string root = text_at(root_, {"root"});
+    root_["state"] = folder_in_place_of(state, state == root ? "root" : "state");
+    root_["root"] = folder_in_place_of(root, "root");
+    real_root_ = root;
+  }
+
+  /// A path that is too long stays, since containerd refuses it before it touches anything.
+  std::string socket_in_place_of(const std::string& real, const std::string& name) const {
+    constexpr std::size_t kLongest = 104;  // in containerd, on every system
+    const auto folder = std::filesystem::path(real).parent_path();
+    const bool is_refused = real.size() > kLongest && host_.exists(folder.relative_path());
+    return is_refused || is_blocked(folder) ? real : (folder_ / (name + ".sock")).string();
+  }
+
+  /// Without an address containerd would take its usual one, which is the live daemon's.
+  void keep_server_apart(TomlTable& server, const std::string& name) const {
+    for (const char* key : {"uid", "gid", "format"}) server.erase(key);
+    if (name.ends_with("grpc") && text_at(server, {"address"}).empty())
+      server["address"] = text(kContainerdSocket);
+    if (name.ends_with("ttrpc") && text_at(server, {"address"}).empty())
+      server["address"] = text(real_socket_ + ".ttrpc");
+    for (const char* key : {"address", "tcp_address"}) {
+      const std::string real = text_at(server, {key});
+      const auto colon = real.rfind(':');
+      if (real.empty()) continue;
+      const bool is_tcp =
+          std::string_view(key) == "tcp_address" || name.ends_with("metrics") || name.ends_with("tcp");
+      if (real.starts_with('/') || colon == std::string::npos || !is_tcp) {
+        // containerd takes any other address as a path, from the root that it runs in.
+        server[key] = text(socket_in_place_of(real.starts_with('/') ? real : "/" + real, name));
+      } else if (whole_number<std::uint16_t>(std::string_view(real).substr(colon + 1))) {
+        server[key] = text(real.substr(0, colon) + ":0");
+      }
+    }
+  }
+
+  bool is_disabled(const std::string& id) const {
+    const auto disabled = texts_at(root_, {"disabled_plugins"});
+    return std::ranges::find(disabled, id) != disabled.end();
+  }
+
+  /// True: the trial's folder cannot show whether a snapshotter that needs a filesystem of its own works.
+  /// ZFS's program and device may be out of reach here.
+  bool has_a_filesystem_of_its_own(std::string_view snapshotter) const {
+    constexpr std::int64_t kZfs = 0x2fc12fc1;  // ABI: ZFS_SUPER_MAGIC of OpenZFS
+    if (snapshotter != "btrfs" && snapshotter != "zfs") return false;
+    const auto type_of = [&](std::filesystem::path path) -> std::int64_t {
+      struct statfs status {};
+      for (;; path = path.parent_path()) {
+        const auto folder = host_.open(path.relative_path().empty() ? "." : path.relative_path(), O_PATH);
+        if (folder) return ::fstatfs(folder->get(), &status) == 0 ? std::int64_t{status.f_type} : -1;
+        if (!path.has_relative_path()) return -1;
+      }
+    };
+    const auto real = type_of(real_root_);
+    return real == kZfs || real != type_of(folder_);
+  }
+
+  /// The name for the trial. A proxy's socket, and a snapshotter with state elsewhere, are out of its reach.
+  std::string snapshotter(const std::string& name) {
+    const std::string id = kSnapshotters + name;
+    const TomlTable* settings = find_table(root_, {"plugins", id});
+    if (text_at(root_, {"proxy_plugins", name, "type"}) == "snapshot") return kNative;
+    if (is_disabled(id) || settings == nullptr) return name;
+    const bool is_configured = std::ranges::any_of(*settings, [](const auto& entry) {
+      return entry.second.string() != nullptr && !entry.second.string()->empty();
+    });
+    if (name == kDefaultSnapshotter || is_configured || has_a_filesystem_of_its_own(name)) return kNative;
+    tried_.insert(id);
+    return name;
+  }
+
+  void keep_entry_apart(TomlTable& entry) {
+    if (const std::string name = text_at(entry, {"snapshotter"}); !name.empty())
+      entry["snapshotter"] = text(snapshotter(name));
+    if (is_proxy(text_at(entry, {"differ"}))) entry.erase("differ");
+    for (const char* key : {"conf_dir", "cni_conf_dir"})
+      if (const std::string real = text_at(entry, {key}); !real.empty())
+        entry[key] = folder_in_place_of(real, "cni");
+  }
+
+  void keep_entries_apart(TomlTable& section, std::initializer_list<std::string_view> keys) {
+    if (find_table(section, keys) == nullptr) return;
+    for (auto& [name, entry] : table_at(section, keys))
+      if (entry.table() != nullptr) keep_entry_apart(*entry.table());
+  }
+
+  /// In containerd 1 the section has the images' settings, too.
+  void keep_cri_apart() {
+    for (const std::string& id : texts_at(root_, {"required_plugins"}))
+      if (id.starts_with(kSnapshotters)) snapshotter(id.substr(std::string_view(kSnapshotters).size()));
+    for (const char* id : {kCriOfVersion2, kCriRuntime, kCriImages}) {
+      if (find_table(root_, {"plugins", id}) == nullptr) continue;
+      TomlTable& section = table_at(plugins(), {id});
+      if (whole_number<std::uint16_t>(text_at(section, {"stream_server_port"})))
+        section["stream_server_port"] = text("0");
+      keep_entry_apart(section);
+      for (const char* key : {"cni", "containerd"})
+        if (find_table(section, {key}) != nullptr) keep_entry_apart(table_at(section, {key}));
+      for (const char* key : {"default_runtime", "untrusted_workload_runtime"})
+        if (find_table(section, {"containerd", key}) != nullptr)
+          keep_entry_apart(table_at(section, {"containerd", key}));
+      keep_entries_apart(section, {"containerd", "runtimes"});
+      keep_entries_apart(section, {"runtime_platforms"});
+    }
+    if (find_table(root_, {"plugins", kCriImages}) != nullptr) keep_transfer_apart();
+  }
+
+  /// Images are unpacked by containerd's default snapshotter, if the section names none.
+  void keep_transfer_apart() {
+    TomlTable& section = table_at(plugins(), {kTransfer});
+    const TomlValue* given = find(section, {"unpack_config"});
+    TomlArray all;
+    if (given != nullptr && given->array() != nullptr) all = *given->array();
+    if (all.empty() && !is_disabled(std::string(kSnapshotters) + kDefaultSnapshotter))
+      all.push_back({TomlTable{{"platform", text(platform())}, {"snapshotter", text(kNative)}}});
+    for (TomlValue& one : all)
+      if (one.table() != nullptr) keep_entry_apart(*one.table());
+    section["unpack_config"] = {std::move(all)};
+  }
+
+  /// The IDs of plugins behind a socket, which is out of the trial's reach.
+  /// ABI: containerd's cmd/containerd/server/server.go, LoadPlugins().
+  std::set<std::string> proxies() const {
+    constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kKinds = {
+        {{"snapshot", kSnapshotters},
+         {"content", "io.containerd.content.v1."},
+         {"diff", "io.containerd.differ.v1."},
+         {"sandbox", "io.containerd.sandbox.controller.v1."}}};
+    std::set<std::string> out;
+    if (const TomlTable* all = find_table(root_, {"proxy_plugins"}))
+      for (const auto& [name, proxy] : *all)
+        for (const auto& [type, kind] : kKinds)
+          if (text_at(root_, {"proxy_plugins", name, "type"}) == type) out.insert(std::string(kind) + name);
+    return out;
+  }
+
+  bool is_proxy(const std::string& differ) const {
+    return text_at(root_, {"proxy_plugins", differ, "type"}) == "diff";
+  }
+
+  void keep_differs_apart() {
+    constexpr const char* kDiffs = "io.containerd.service.v1.diff-service";
+    if (find_table(root_, {"plugins", kDiffs}) == nullptr) return;
+    TomlTable& section = table_at(plugins(), {kDiffs});
+    TomlArray left;
+    for (std::string& differ : texts_at(section, {"default"}))
+      if (!is_proxy(differ)) left.push_back(text(std::move(differ)));
+    if (left.empty())
+      section.erase("default");
+    else
+      section["default"] = {std::move(left)};
+  }
+
+  void keep_plugins_apart() {
+    const std::string native = std::string(kSnapshotters) + kNative;
+    std::set<std::string> off = proxies();
+    off.insert(kOff.begin(), kOff.end());
+    for (const std::string_view name : kBuiltInSnapshotters)
+      off.insert(fmt::format("{}{}", kSnapshotters, name));
+    for (const auto& [id, section] : plugins()) {
+      const bool is_harmless =
+          id.starts_with(kServers) || std::ranges::find(kHarmless, id) != kHarmless.end();
+      if (id.starts_with(kSnapshotters) || (!is_harmless && leads_elsewhere(section))) off.insert(id);
+    }
+    off.erase(native);
+    for (const std::string& id : tried_) off.erase(id);
+    for (const std::string& id : off) plugins().erase(id);
+    plugins().erase(native);
+    // The section has files of RDT and blockio, which containerd would apply.
+    plugins().erase(kTasks);
+    if (plugins().contains("io.containerd.nri.v1.nri"))
+      plugins()["io.containerd.nri.v1.nri"] = {TomlTable{{"disable", {true}}}};
+
+    TomlArray required;
+    for (std::string& id : texts_at(root_, {"required_plugins"}))
+      if (!off.contains(id)) required.push_back(text(std::move(id)));
+    required.push_back(text(kCriOfVersion2));
+    if (plugins().contains(kCriRuntime)) {
+      required.push_back(text(kCriRuntime));
+      required.push_back(text(kCriImages));
+    }
+    root_["required_plugins"] = {std::move(required)};
+
+    TomlArray disabled;
+    for (std::string& id : texts_at(root_, {"disabled_plugins"}))
+      if (id != native) disabled.push_back(text(std::move(id)));
+    for (const std::string& id : off) disabled.push_back(text(id));
+    root_["disabled_plugins"] = {std::move(disabled)};
+  }
+
+  const HostFs& host_;
+  const std::filesystem::path folder_;
+  TomlTable root_;
+  std::string real_root_;
+  std::string real_socket_ = kContainerdSocket;
+  std::set<std::string> tried_;  // snapshotters that stay on
+};
+
+}  // namespace
+
+TomlTable kept_apart(const HostFs& host, TomlTable dump, const std::filesystem::path& folder) {
+  return ApartConfiguration(host, std::move(dump), folder).make();
+}
+
+}  // namespace ferry::kata

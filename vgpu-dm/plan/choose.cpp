@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "vgpu-dm/plan/choose.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <limits>
+#include <tuple>
+
+#include <fmt/format.h>
+
+#include "common/text/text.h"
+#include "vgpu-dm/plan/gpu_match.h"
+#include "vgpu-dm/types/type_capacity.h"
+#include "vgpu-dm/types/type_names.h"
+
+namespace ferry::vgpu {
+namespace {
+
+constexpr std::uint64_t kMebibyte = 1ULL << 20U;
+
+struct Unit {
+  std::string_view name;
+  std::uint64_t bytes;
+};
+
+constexpr std::array kUnits = {
+    Unit{"MiB", 1ULL << 20U}, Unit{"GiB", 1ULL << 30U},  Unit{"TiB", 1ULL << 40U},
+    Unit{"Mi", 1ULL << 20U},  Unit{"Gi", 1ULL << 30U},   Unit{"Ti", 1ULL << 40U},
+    Unit{"MB", 1'000'000},    Unit{"GB", 1'000'000'000}, Unit{"TB", 1'000'000'000'000},
+    Unit{"M", 1'000'000},     Unit{"G", 1'000'000'000},  Unit{"T", 1'000'000'000'000},
+};
+
+std::string meant(std::string_view unit) {
+  if (unit.size() == 1) return {};  // every other letter would be close
+  std::vector<std::string> names;
+  names.reserve(kUnits.size());
+  for (const Unit& known : kUnits) names.emplace_back(known.name);
+  return did_you_mean(unit, names);
+}
+
+}  // namespace
+
+Result<std::uint32_t> parse_memory_mib(std::string_view text) {
+  const auto refuse = [&](const std::string& why) {
+    return fail(
+        Errc::usage, fmt::format("'{}' is not an amount of memory: {}", text, why),
+        "write a whole number and its unit: 6GiB or 6Gi, 4096MiB, or 6G, which means 6,000,000,000 bytes");
+  };
+  const std::size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
+  const std::string_view unit_name = text.substr(digits);
+  if (digits == 0) return refuse("it begins with no digit");
+  if (unit_name.empty()) return refuse("it has no unit");
+  const auto* const unit =
+      std::ranges::find_if(kUnits, [&](const Unit& known) { return known.name == unit_name; });
+  if (unit == kUnits.end()) return refuse(fmt::format("'{}' is no unit{}", unit_name, meant(unit_name)));
+
+  std::uint64_t number = 0;
+  const auto parsed = std::from_chars(text.data(), text.data() + digits, number);
+  const std::uint64_t most = std::uint64_t{std::numeric_limits<std::uint32_t>::max()} * kMebibyte;
+  if (parsed.ec != std::errc() || number > most / unit->bytes) return refuse("no GPU has that much");
+  if (number == 0) return refuse("it is none");
+  return static_cast<std::uint32_t>((number * unit->bytes + kMebibyte - 1) / kMebibyte);
+}
+
+namespace {
+
+char series_of(const mdev::VgpuType& type) {
+  const auto name = VgpuTypeName::of_driver(type.short_name);
+  return name ? name->series : '\0';
+}
+
+std::tuple<std::uint32_t, std::size_t, std::string> rank(const mdev::VgpuType& fit) {
+  return {fit.framebuffer_mib.value_or(0), std::string_view("QCBA").find(series_of(fit)), fit.short_name};
+}
+
+/// Types of a GPU that a profile can name, each with the number left over all parents.
+std::vector<mdev::VgpuType> candidates_on(const mdev::VgpuGpu& gpu) {
+  std::vector<mdev::VgpuType> types = types_of(gpu);
+  // Present vGPUs may keep other types unlisted: such types would fit, though none can be made now.
+  if (!gpu.devices.empty()) types.insert(types.end(), gpu.unlisted.begin(), gpu.unlisted.end());
+  std::vector<mdev::VgpuType> out;
+  for (const mdev::VgpuType& type : types) {
+    const auto name = VgpuTypeName::parse(type.short_name);
+    // Nothing tells the memory of a whole function.
+    if (!name || name->is_whole_function() || !type.framebuffer_mib) continue;
+    const auto found = find_type(*name, types);
+    if (found && *found == &type) out.push_back(type);  // a name that two types share chooses neither
+  }
+  std::ranges::sort(out, {}, rank);
+  return out;
+}
+
+std::string described(const mdev::VgpuType& fit) {
+  return fmt::format("{} ({} MiB)", fit.short_name, fit.framebuffer_mib.value_or(0));
+}
+
+std::string of_series(const TypeRequest& desired_state) {
+  return desired_state.series ? fmt::format(" of series {}", *desired_state.series) : "";
+}
+
+Error no_fit(const mdev::VgpuGpu& gpu, const std::vector<mdev::VgpuType>& fitting,
+             const std::vector<mdev::VgpuType>& all, const TypeRequest& desired_state) {
+  if (!fitting.empty() && gpu.devices.empty()) {
+    return {
+        .code = Errc::unsupported,
+        .message = fmt::format("{}: {} would do, but its driver makes none now, though it carries nothing",
+                               gpu.label(), described(fitting.front())),
+        .hint = "types that need a GPU instance are made in MIG mode only, the others only without it"};
+  }
+  if (!fitting.empty()) {
+    const std::string carried = text(match_gpu({}, gpu, {}, {}).found());
+    return {.code = Errc::refused,
+            .message = fmt::format("{}: {} would do, but none can be made now; it carries {}", gpu.label(),
+                                   described(fitting.front()), carried),
+            .hint = "all vGPUs of a GPU have one size: remove its vGPUs, or ask for that size"};
+  }
+  if (all.empty()) {
+    return {.code = Errc::unsupported,
+            .message = fmt::format("{}: offers no vGPU type{}", gpu.label(), of_series(desired_state)),
+            .hint = "`ferry vgpu types` shows what each GPU offers"};
+  }
+  return {
+      .code = Errc::unsupported,
+      .message = fmt::format("{}: no vGPU type{} has {} MiB; the largest is {}", gpu.label(),
+                             of_series(desired_state), desired_state.framebuffer_mib, described(all.back())),
+      .hint = "ask for less, or give the GPU away whole: `ferry vfio bind`"};
+}
+
+struct GpuAnswer {
+  GpuChoice choice;
+  std::optional<mdev::VgpuType> largest = {};
+};
+
+GpuAnswer choose_on(const mdev::VgpuGpu& gpu, const TypeRequest& desired_state) {
+  GpuAnswer out{.choice = {.index = gpu.index, .gpu = gpu.address(), .fit = {}, .reason = {}}};
+  if (!gpu.obstacle.empty()) {
+    out.choice.reason = Error{.code = Errc::unsupported,
+                              .message = fmt::format("{}: {}", gpu.label(), gpu.obstacle),
+                              .hint = "`ferry vgpu types` shows what each GPU offers"};
+    return out;
+  }
+  std::vector<mdev::VgpuType> all = candidates_on(gpu);
+  std::erase_if(all, [&](const mdev::VgpuType& c) {
+    return desired_state.series && series_of(c) != *desired_state.series;
+  });
+  std::vector<mdev::VgpuType> fitting = all;
+  std::erase_if(fitting,
+                [&](const mdev::VgpuType& c) { return c.framebuffer_mib < desired_state.framebuffer_mib; });
+  if (!all.empty()) out.largest = all.back();
+  const auto first = std::ranges::find_if(fitting, [](const mdev::VgpuType& c) { return c.available > 0; });
+  if (first != fitting.end()) {
+    out.choice.fit = *first;
+  } else {
+    out.choice.reason = no_fit(gpu, fitting, all, desired_state);
+  }
+  return out;
+}
+
+Error nowhere(const std::vector<GpuAnswer>& answers, const TypeRequest& desired_state) {
+  const std::string what =
+      fmt::format("vGPU type{} with {} MiB or more", of_series(desired_state), desired_state.framebuffer_mib);
+  // A type that only present vGPUs prevent is a better reason than the largest type there is.
+  const auto taken = [](const GpuAnswer& answer) {
+    return answer.choice.reason && answer.choice.reason->code == Errc::refused;
+  };
+  const auto fits = [&](const GpuAnswer& answer) {
+    return answer.largest && answer.largest->framebuffer_mib >= desired_state.framebuffer_mib;
+  };
+  auto found = std::ranges::find_if(answers, taken);
+  if (found == answers.end()) found = std::ranges::find_if(answers, fits);
+  if (found != answers.end() && found->choice.reason) return *found->choice.reason;
+  std::optional<mdev::VgpuType> most;
+  std::string hint;
+  for (const GpuAnswer& answer : answers) {
+    if (!answer.largest || (most && rank(*most) >= rank(*answer.largest))) continue;
+    most = answer.largest;
+    hint = answer.choice.reason ? answer.choice.reason->hint : "";
+  }
+  if (most) {
+    return {.code = Errc::unsupported,
+            .message = fmt::format("no GPU asked has a {}; the largest is {}", what, described(*most)),
+            .hint = hint};
+  }
+  return {.code = Errc::unsupported,
+          .message = fmt::format("no GPU asked offers a {}", what),
+          .hint = "`ferry vgpu types` shows what each GPU offers, or why it offers nothing"};
+}
+
+}  // namespace
+
+Choice choose_types(const mdev::VgpuInventory& inventory, const std::set<vfio::PciAddress>& gpus,
+                    const TypeRequest& desired_state) {
+  std::vector<GpuAnswer> answers;
+  for (const mdev::VgpuGpu& gpu : inventory.gpus) {
+    if (gpus.empty() || gpus.contains(gpu.address())) answers.push_back(choose_on(gpu, desired_state));
+  }
+  Choice out;
+  for (const GpuAnswer& answer : answers) {
+    const auto& fit = answer.choice.fit;
+    if (fit && (!out.smallest || rank(*fit) < rank(*out.smallest))) out.smallest = fit;
+    out.gpus.push_back(answer.choice);
+  }
+  if (!out.smallest) {
+    out.reason = nowhere(answers, desired_state);
+    return out;
+  }
+  out.smallest->available = 0;
+  for (const GpuChoice& gpu : out.gpus) {
+    if (!gpu.fit || gpu.fit->name != out.smallest->name) continue;
+    out.smallest->available += gpu.fit->available;
+    out.smallest->fewer_may_fit = out.smallest->fewer_may_fit || gpu.fit->fewer_may_fit;
+  }
+  return out;
+}
+
+}  // namespace ferry::vgpu
