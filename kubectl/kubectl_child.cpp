@@ -44,8 +44,9 @@ class ChildWords {
   }
 
  private:
+  // Programs of a login say "error: ", too, in front of an address to open.
   static constexpr std::array<std::string_view, 4> kVerdicts = {
-      "Error from server", "error: ", "Unable to connect to the server", "The connection to the server"};
+      "Error from server", kNoLogin, "Unable to connect to the server", "The connection to the server"};
 
   static bool may_be_verdict(std::string_view line) {
     return std::ranges::any_of(kVerdicts, [line](std::string_view verdict) {
@@ -66,6 +67,7 @@ class ChildWords {
 /// ABI: k8s.io/apimachinery/pkg/apis/meta/v1, StatusReason.
 int status_of(std::string_view reason) {
   for (const auto& [name, status] : {std::pair{"Forbidden", 403},
+                                     {"Unauthorized", 401},
                                      {"NotFound", 404},
                                      {"Expired", 410},
                                      {"Gone", 410},
@@ -109,11 +111,11 @@ Result<std::string> ask(const Kubectl::Settings& settings, const std::string& pa
   words.insert(words.end(), settings.flags.begin(), settings.flags.end());
   const bool terminal = ::isatty(STDIN_FILENO) == 1;
   ChildWords child;
-  auto output =
-      run_for_output(words.front(), words,
-                     {.in = terminal ? STDIN_FILENO : -1, .err = STDERR_FILENO, .own_session = !terminal},
-                     {.bytes = Kubectl::kMostBytes, .time = settings.limit},
-                     [&child](std::string_view text) { child.hear(text); });
+  auto output = run_for_output(
+      words.front(), words,
+      {.in = terminal ? STDIN_FILENO : -1, .err = STDERR_FILENO, .own_session = settings.own_session},
+      {.bytes = Kubectl::kMostBytes, .time = settings.limit},
+      [&child](std::string_view text) { child.hear(text); });
   const std::string last = child.last();
   if (output && output->status == 0) return std::move(output->text);
   if (output) return fail(refusal(asked, output->status, last));

@@ -484,7 +484,7 @@ void end_without_names(int /*signal*/) {
 std::vector<std::string> names_in_cluster(const NameQuestion& question) {
   constexpr unsigned kSeconds = 3;
   // kubectl, and a program that it runs for the login, end before this one does.
-  constexpr std::chrono::seconds kLimit{kSeconds - 1};
+  constexpr std::chrono::seconds kLimit{1};
   std::signal(SIGALRM, end_without_names);
   ::alarm(kSeconds);
   // kubectl has these streams, too.
@@ -498,7 +498,8 @@ std::vector<std::string> names_in_cluster(const NameQuestion& question) {
       flags.push_back(fmt::format("{}={}", given->first, given->second));
   const Kubectl kubectl({.program = program_of(program == question.options.end() ? "" : program->second),
                          .flags = std::move(flags),
-                         .limit = kLimit});
+                         .limit = kLimit,
+                         .own_session = true});
   const bool of_vms = question.kind == NameQuestion::Kind::vms;
   const auto name_of = [of_vms](const json& object) -> json {
     const json& metadata = json_at(object, "metadata");

@@ -311,7 +311,7 @@ Result<json> read_offered(const std::string& file) {
   }
   std::istream& in = file == "-" ? std::cin : opened;
   json offered = json::parse(in, nullptr, false);
-  if (offered.is_object()) return offered;
+  if (permitted(offered).is_object()) return offered;
   return fail(Errc::usage, fmt::format("{} is not what `ferry kubevirt-cr -o json` prints",
                                        file == "-" ? "standard input" : file));
 }

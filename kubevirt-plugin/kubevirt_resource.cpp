@@ -255,7 +255,7 @@ std::optional<Check> grace_check(const ResourceSet& scan) {
     if (!out)
       out = std::move(check).unknown(fmt::format("VMs with it need the feature gates {}, and {}",
                                                  fmt::join(kGraceGates, ", "), kGraceVm),
-                                     "`ferry kubevirt-cr --check` asks the cluster for the gates");
+                                     "`kubectl ferry kubevirt-cr --check` asks the cluster for the gates");
   }
   return out;
 }

@@ -39,7 +39,7 @@ class ArtifactPlaces {
 };
 
 // Names in a store, beside the versions.
-inline constexpr const char* kPull = "pull";        ///< the folder of a running skopeo
+inline constexpr const char* kPull = ".pull";       ///< the folder of a running skopeo
 inline constexpr const char* kStaging = "staging";  ///< a version in the making
 inline constexpr const char* kPulled =
     "pulled";  ///< a file with the name of the version that was fetched last

@@ -51,7 +51,7 @@ Result<> tidy_store(const UniqueFd& store, const ArtifactPlaces& places) {
   if (!entries) return fail(entries.error());
   for (const DirectoryEntry& entry : *entries) {
     // Names that begin with a dot are files that were being written.
-    const bool is_left = entry.name.starts_with('.') || entry.name == kStaging || entry.name == kPull;
+    const bool is_left = entry.name.starts_with('.') || entry.name == kStaging;
     if (!is_left) continue;
     if (auto removed = remove_entry(store, places.store() / entry.name); !removed) return removed;
   }
@@ -69,14 +69,14 @@ Result<UniqueFd> open_blob(const UniqueFd& blobs, const ArtifactLayer& layer) {
   if (!blob.valid() || ::fstat(blob.get(), &status) != 0)
     return fail(error_from_errno(errno, "open blob " + layer.digest.text()));
   const bool is_whole = S_ISREG(status.st_mode) && static_cast<std::uint64_t>(status.st_size) == layer.size;
-  auto hex = is_whole ? hash_of(blob.get(), name, layer.digest.algorithm) : Result<std::string>();
+  auto hex = is_whole ? hash_of(blob.get(), name) : Result<std::string>();
   if (!hex) return fail(std::move(hex).error());
   if (*hex != name)
     return fail(Errc::failed, fmt::format("blob {}: what came is not of that digest and of {} bytes",
                                           layer.digest.text(), layer.size));
   // It becomes a file of the artifact, and is skopeo's user's until now.
   const bool is_ours = status.st_uid == ::geteuid();
-  if (::fchmod(blob.get(), 0644) != 0 || (!is_ours && ::fchown(blob.get(), ::geteuid(), ::getegid()) != 0))
+  if ((!is_ours && ::fchown(blob.get(), ::geteuid(), ::getegid()) != 0) || ::fchmod(blob.get(), 0644) != 0)
     return fail(error_from_errno(errno, "take blob " + layer.digest.text()));
   return blob;
 }

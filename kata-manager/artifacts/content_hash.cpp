@@ -23,7 +23,6 @@ struct Crypto {
   decltype(&::EVP_MD_CTX_new) make = nullptr;
   decltype(&::EVP_MD_CTX_free) free = nullptr;
   decltype(&::EVP_sha256) sha256 = nullptr;
-  decltype(&::EVP_sha512) sha512 = nullptr;
   decltype(&::EVP_DigestInit_ex) begin = nullptr;
   decltype(&::EVP_DigestUpdate) update = nullptr;
   decltype(&::EVP_DigestFinal_ex) end = nullptr;
@@ -36,7 +35,6 @@ Result<Crypto> load() {
   library->find("EVP_MD_CTX_new", crypto.make);
   library->find("EVP_MD_CTX_free", crypto.free);
   library->find("EVP_sha256", crypto.sha256);
-  library->find("EVP_sha512", crypto.sha512);
   library->find("EVP_DigestInit_ex", crypto.begin);
   library->find("EVP_DigestUpdate", crypto.update);
   library->find("EVP_DigestFinal_ex", crypto.end);
@@ -59,10 +57,9 @@ void ContentHash::Free::operator()(void* context) const {
   loaded()->free(own(context));
 }
 
-ContentHash::ContentHash(std::string_view algorithm) : context_(loaded().value().make()) {
+ContentHash::ContentHash() : context_(loaded().value().make()) {
   // These calls fail only if memory runs out.
-  const EVP_MD* method = algorithm == "sha512" ? loaded()->sha512() : loaded()->sha256();
-  if (context_ == nullptr || loaded()->begin(own(context_.get()), method, nullptr) != 1)
+  if (context_ == nullptr || loaded()->begin(own(context_.get()), loaded()->sha256(), nullptr) != 1)
     throw std::bad_alloc();
 }
 
@@ -79,11 +76,11 @@ std::string ContentHash::hex() {
   return text;
 }
 
-Result<std::string> hash_of(int fd, const std::string& path, std::string_view algorithm,
+Result<std::string> hash_of(int fd, const std::string& path,
                             const std::function<void(std::size_t)>& on_progress) {
   constexpr std::size_t kAtOnce = 256UL * 1024;
   if (!loaded()) return fail(loaded().error());
-  ContentHash hash(algorithm);
+  ContentHash hash;
   std::vector<char> buffer(kAtOnce);
   for (off_t at = 0;;) {
     const ssize_t n = ::pread(fd, buffer.data(), buffer.size(), at);
@@ -121,7 +118,7 @@ Result<Found> changed_file(const HostFs& host, const ArtifactFile& file, const s
   const auto size = static_cast<std::uint64_t>(status.st_size);
   if (size != file.size)
     return Found(fmt::format("has {} bytes, and had {} when it was fetched", size, file.size));
-  const auto hash = hash_of(fd->get(), path.string(), "sha256", on_progress);
+  const auto hash = hash_of(fd->get(), path.string(), on_progress);
   if (!hash) return fail(hash.error());
   if (*hash != file.sha256) return Found("has another content than when it was fetched");
   return Found();

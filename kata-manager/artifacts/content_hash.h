@@ -15,12 +15,11 @@
 
 namespace ferry::kata {
 
-/// SHA-256 or SHA-512 of a stream, by OpenSSL. The constructor throws if OpenSSL is missing. hash_of()
+/// SHA-256 of a stream, by OpenSSL. The constructor throws if OpenSSL is missing. hash_of()
 /// returns that as an error; ferry-fetch is linked with it.
 class ContentHash {
  public:
-  /// "sha256" or "sha512", as Digest::parse() accepts.
-  explicit ContentHash(std::string_view algorithm = "sha256");
+  ContentHash();
   void add(std::string_view bytes);
   /// Lower-case hexadecimal digits. add() must not follow.
   std::string hex();
@@ -38,9 +37,9 @@ struct CheckProgress {
   std::uint64_t total = 0;  ///< bytes of all files
 };
 
-/// The hash of a whole open file; the file's offset stays. `algorithm`: as of ContentHash. `on_progress`: the
-/// bytes read since the last call. Errors: read errors; Errc::unsupported: OpenSSL is missing.
-Result<std::string> hash_of(int fd, const std::string& path, std::string_view algorithm = "sha256",
+/// The hash of a whole open file; the file's offset stays. `on_progress`: the bytes read since the last call.
+/// Errors: read errors; Errc::unsupported: OpenSSL is missing.
+Result<std::string> hash_of(int fd, const std::string& path,
                             const std::function<void(std::size_t)>& on_progress = {});
 
 /// Compares an artifact's files with its record. Returns a sentence for each difference, sorted by path: a

@@ -32,8 +32,8 @@ struct FolderIdentity {
 
 // True if a registry has refused the credentials, or the lack of them.
 bool is_denied(const Error& error) {
-  constexpr std::array kWords = {"unauthorized", "authentication required", "denied", "StatusCode: 401",
-                                 "StatusCode: 403"};
+  constexpr std::array kWords = {"unauthorized", "authentication required", "denied: ",       "access denied",
+                                 "is denied",    "StatusCode: 401",         "StatusCode: 403"};
   return error.code == Errc::failed && std::ranges::any_of(kWords, [&](const char* word) {
            return error.message.find(word) != std::string::npos;
          });
@@ -132,8 +132,18 @@ struct Fetch {
     return own == link;
   }
 
+  // A new folder for skopeo. Root's is in no folder of the store: the agent's group may write there.
+  Result<UniqueFd> make_pull_folder() const {
+    const bool is_root = ::geteuid() == 0;
+    const UniqueFd& parent = is_root ? top : store;
+    const auto path = (is_root ? places.top() : places.store()) / kPull;
+    if (::mkdirat(parent.get(), kPull, S_IRWXU) != 0)
+      return fail(error_from_errno(errno, "make folder /" + path.string()));
+    return open_or_make_in(parent, path);
+  }
+
   Result<Artifact> asked(const ImageReference& reference, std::span<const RegistryEndpoint> endpoints) {
-    auto folder = open_or_make_in(store, places.store() / kPull);
+    auto folder = make_pull_folder();
     if (!folder) return fail(std::move(folder).error());
     const auto skopeo = Skopeo::prepare(std::move(*folder), reference, endpoints, request);
     if (!skopeo) return fail(skopeo.error());
@@ -317,6 +327,11 @@ struct Fetch {
   }
 };
 
+// Removes root's folder of a skopeo that was killed. The agent cannot, and needs not.
+Result<> tidy_pull(const UniqueFd& top, const ArtifactPlaces& places) {
+  return ::geteuid() == 0 && is_folder_in(top, kPull) ? remove_entry(top, places.top() / kPull) : Result<>();
+}
+
 }  // namespace
 
 Result<Artifact> fetch_here(HostFs& host, const FetchRequest& request) {
@@ -328,6 +343,7 @@ Result<Artifact> fetch_here(HostFs& host, const FetchRequest& request) {
   if (!lock) return fail(lock.error());
   if (request.makes_link)
     if (auto tidied = tidy_links(*top, *places); !tidied) return fail(std::move(tidied).error());
+  if (auto tidied = tidy_pull(*top, *places); !tidied) return fail(std::move(tidied).error());
   const bool is_of_host = request.url.starts_with(kFileScheme);
   auto opened = is_of_host ? open_store(*top, *places) : open_or_make_store(*top, *places);
   if (!opened && !(is_of_host && is_gone(opened.error()))) return fail(std::move(opened).error());
@@ -336,7 +352,8 @@ Result<Artifact> fetch_here(HostFs& host, const FetchRequest& request) {
     if (auto tidied = tidy_store(store, *places); !tidied) return fail(std::move(tidied).error());
   Fetch fetch{host, request, *places, *top, store};
   auto artifact = is_of_host ? fetch.from_folder() : fetch.from_registry();
-  // A failed removal is not reported: the fetch's own error matters, and the next fetch tries again.
+  // A failed removal is not reported: the fetch's own result matters, and the next fetch tries again.
+  (void)tidy_pull(*top, *places);
   if (!artifact && store.valid()) (void)tidy_store(store, *places);
   return artifact;
 }

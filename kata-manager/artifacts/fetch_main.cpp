@@ -9,6 +9,7 @@
 #include <string_view>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include "common/exit_status.h"
 #include "common/process/this_process.h"
@@ -32,6 +33,8 @@ namespace {
 bool confine_ourselves() {
   // Without its parent, ferry-fetch would hold the lock and work for no caller.
   if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return false;
+  // Skopeo's user has to pass the folders that this process makes.
+  ::umask(022);
   // Credentials are in this process's memory.
   constexpr rlimit kNoCore{.rlim_cur = 0, .rlim_max = 0};
   if (::setrlimit(RLIMIT_CORE, &kNoCore) != 0) return false;

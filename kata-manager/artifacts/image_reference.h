@@ -9,18 +9,17 @@
 
 namespace ferry::kata {
 
-/// "sha256:" or "sha512:" and lower-case hexadecimal digits, as OCI names content. ABI: OCI image
-/// specification, descriptor.md.
+/// "sha256:" and lower-case hexadecimal digits, as OCI names content. ABI: OCI image specification,
+/// descriptor.md. Skopeo checks no other algorithm.
 struct Digest {
-  std::string algorithm;
   std::string hex;
   auto operator<=>(const Digest&) const = default;
 
   /// Errc::usage: not a digest, with the reason.
   static Result<Digest> parse(std::string_view text);
-  std::string text() const { return algorithm + ":" + hex; }
+  std::string text() const { return "sha256:" + hex; }
   /// The digest as a name of a file or folder.
-  std::string file_name() const { return algorithm + "-" + hex; }
+  std::string file_name() const { return "sha256-" + hex; }
 };
 
 /// The name of an image or artifact: HOST[:PORT]/REPOSITORY[:TAG][@DIGEST]. Without a host it is Docker

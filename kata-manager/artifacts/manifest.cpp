@@ -73,11 +73,18 @@ std::uint64_t size_of(const json& descriptor) {
   return member(descriptor, "size", json::value_t::number_unsigned).get<std::uint64_t>();
 }
 
+// Skopeo would fetch it from any address, past the registry's settings.
+void refuse_urls(const json& descriptor) {
+  if (descriptor.contains("urls"))
+    unreadable("'urls': a layer or a configuration is to come from outside the registry", Errc::refused);
+}
+
 ArtifactLayer layer_of(const json& value) {
   ArtifactLayer layer{.digest = digest_of(value),
                       .size = size_of(value),
                       .media_type = member(value, "mediaType", json::value_t::string),
                       .title = {}};
+  refuse_urls(value);
   bool unpack = false;
   if (value.contains("annotations")) {
     const json& annotations = member(value, "annotations", json::value_t::object);
@@ -108,7 +115,10 @@ ArtifactManifest manifest_of(const json& document, const ArtifactLimits& limits)
     manifest.size += size;
     manifest.largest = std::max(manifest.largest, size);
   };
-  if (document.contains("config")) count(size_of(document.at("config")));
+  if (document.contains("config")) {
+    count(size_of(document.at("config")));
+    refuse_urls(document.at("config"));
+  }
   std::set<std::string> titles;
   for (const json& value : layers) {
     ArtifactLayer layer = layer_of(value);

@@ -162,8 +162,8 @@ std::string last_words(std::string_view text) {
 }
 
 // Skopeo's failures are all of one status, and its words tell them apart. Words that are not known are a
-// failure that no retry mends.
-Error error_of(const std::string& words) {
+// failure that no retry mends. The registry's words count, not those of its mirrors, and no words of `image`.
+Error error_of(const std::string& words, const std::string& image) {
   struct Row {
     std::string_view part;
     std::error_code code;
@@ -186,13 +186,23 @@ Error error_of(const std::string& words) {
       Row{"StatusCode: 429", Errc::unreachable},
       Row{"StatusCode: 5", Errc::unreachable},
       Row{"HTTP status: 5", Errc::unreachable},
-      Row{"registry 5", Errc::unreachable},
+      Row{"code from registry 5", Errc::unreachable},
   };
+  std::string judged = words;
+  constexpr std::string_view kEndOfMirrors = "]): ";
+  if (judged.find("(Mirrors also failed: [") != std::string::npos)
+    if (const auto end = judged.rfind(kEndOfMirrors); end != std::string::npos)
+      judged.erase(0, end + kEndOfMirrors.size());
+  for (auto at = judged.find(image); at != std::string::npos; at = judged.find(image))
+    judged.erase(at, image.size());
   const auto row =
-      std::ranges::find_if(rows, [&](const Row& one) { return words.find(one.part) != std::string::npos; });
-  return {.code = row == rows.end() ? make_error_code(Errc::failed) : row->code,
-          .message = words.empty() ? "skopeo failed" : words,
-          .hint = {}};
+      std::ranges::find_if(rows, [&](const Row& one) { return judged.find(one.part) != std::string::npos; });
+  return {
+      .code = row == rows.end() ? make_error_code(Errc::failed) : row->code,
+      .message = words.empty() ? "skopeo failed" : words,
+      .hint = words.ends_with("permission denied")
+                  ? "skopeo runs as a user without rights: let all users pass the folders above artifactsDir"
+                  : ""};
 }
 
 }  // namespace
@@ -207,18 +217,16 @@ Result<Skopeo> Skopeo::prepare(UniqueFd folder, const ImageReference& reference,
   if (!kept) return fail(std::move(kept).error());
   skopeo.credentials_ = std::move(*kept);
 
-  // The agent, which is not root, may write the folder above: it must change nothing in here.
   const UniqueFd& at = skopeo.folder_;
-  const bool is_root = ::geteuid() == 0;
-  if (::fchmod(at.get(), S_IRWXU) != 0 || (is_root && ::fchown(at.get(), kNoRights, kNoRights) != 0))
-    return fail(error_from_errno(errno, "give skopeo its folder"));
   SafeTree tree(UniqueFd(::openat(at.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)), request.limits);
   // The digest is the proof, so no signature is asked for.
   auto written = write_new(tree, {kPolicy}, R"({"default":[{"type":"insecureAcceptAnything"}]})");
   if (written) written = write_new(tree, {kRegistries}, registries_conf(endpoints));
   if (written) written = write_new(tree, {kAuthorities, "own.crt"}, request.authorities);
   if (!written) return fail(std::move(written).error().during("skopeo's files"));
-  if (::fchmodat(at.get(), kAuthorities, 0755, 0) != 0)
+  const bool is_root = ::geteuid() == 0;
+  if (::fchmodat(at.get(), kAuthorities, 0755, 0) != 0 ||
+      (is_root && ::fchown(at.get(), kNoRights, kNoRights) != 0))
     return fail(error_from_errno(errno, "give skopeo its folder"));
   return skopeo;
 }
@@ -229,11 +237,13 @@ std::string Skopeo::image(const std::string& tag_or_digest) const {
 }
 
 Result<std::string> Skopeo::run(const std::vector<std::string>& words, const Limits& limits) const {
-  const auto until = std::chrono::steady_clock::now() + limits.time;
+  const auto until = std::min(until_, std::chrono::steady_clock::now() + limits.time);
   std::chrono::seconds pause{1};
   // Skopeo's own retries leave out a connection that was cut off.
   for (unsigned left = request_->retries;; --left, pause *= 2) {
-    auto output = run_once(words, limits);
+    Limits rest = limits;
+    rest.time = std::chrono::ceil<std::chrono::milliseconds>(until - std::chrono::steady_clock::now());
+    auto output = run_once(words, rest);
     const bool may_mend = !output && output.error().code == Errc::unreachable && output.error().hint.empty();
     if (!may_mend || left == 0 || std::chrono::steady_clock::now() + pause >= until) return output;
     std::this_thread::sleep_for(pause);
@@ -246,25 +256,28 @@ Result<std::string> Skopeo::run_once(const std::vector<std::string>& words, cons
     all.insert(all.end(), {fmt::format("--reuid={}", kNoRights), fmt::format("--regid={}", kNoRights),
                            "--clear-groups"});
   // Go reserves more addresses than this process may have.
-  all.insert(all.end(), {"--", "prlimit", limit_option("fsize", RLIMIT_FSIZE, limits.file_bytes),
-                         limit_option("core", RLIMIT_CORE, 0), limit_option("as", RLIMIT_AS, RLIM_INFINITY),
-                         "--", "skopeo", "--policy", kPolicy, "--registries-conf", kRegistries,
-                         "--registries.d", kAuthorities});
+  all.insert(
+      all.end(),
+      {"--", "prlimit", limit_option("fsize", RLIMIT_FSIZE, limits.file_bytes),
+       limit_option("core", RLIMIT_CORE, 0), limit_option("as", RLIMIT_AS, RLIM_INFINITY), "--", "skopeo",
+       fmt::format("--command-timeout={}s", std::chrono::ceil<std::chrono::seconds>(limits.time).count()),
+       "--policy", kPolicy, "--registries-conf", kRegistries, "--registries.d", kAuthorities});
   all.insert(all.end(), words.begin(), words.end());
-  const auto errors = memory_file("");
-  if (!errors) return fail(errors.error());
+  std::string said;
+  const auto hear = [&said](std::string_view text) {
+    constexpr std::size_t kMost = 8192;
+    said += text;
+    if (said.size() > kMost) said.erase(0, said.size() - kMost);
+  };
   auto output = run_for_output(
       "setpriv", all,
-      {.in = credentials_.get(), .err = errors->get(), .variables = environment_, .folder = folder_.get()},
-      {.bytes = limits.output_bytes, .time = limits.time});
+      {.in = credentials_.get(), .own_session = true, .variables = environment_, .folder = folder_.get()},
+      {.bytes = limits.output_bytes, .time = limits.time}, hear);
   constexpr const char* kInstall = "install skopeo, which pulls artifacts, and util-linux";
   if (!output && is_gone(output.error())) return fail(Errc::unreachable, output.error().message, kInstall);
   if (!output) return fail(std::move(output).error().during("skopeo"));
   if (output->status == 0) return std::move(output->text);
-  // The child's writes have moved the position.
-  ::lseek(errors->get(), 0, SEEK_SET);
-  const auto said = read_to_end(errors->get(), [] { return "read skopeo's errors"; });
-  Error error = error_of(last_words(said.value_or("")));
+  Error error = error_of(last_words(said), repository_);
   constexpr int kNotFound = 127;  // of setpriv and prlimit, as of shells
   if (output->status == kNotFound) error = {make_error_code(Errc::unreachable), error.message, kInstall};
   return fail(std::move(error));
@@ -278,9 +291,8 @@ Result<Skopeo::Document> Skopeo::manifest(const std::string& tag_or_digest) cons
                    {.file_bytes = most, .output_bytes = most, .time = kLongEnough});
   if (!bytes) return fail(std::move(bytes).error());
   const auto asked = Digest::parse(tag_or_digest);
-  Document document{.bytes = std::move(*bytes), .digest = {.algorithm = "sha256", .hex = {}}};
-  if (asked) document.digest.algorithm = asked->algorithm;
-  ContentHash hash(document.digest.algorithm);
+  Document document{.bytes = std::move(*bytes), .digest = {}};
+  ContentHash hash;
   hash.add(document.bytes);
   document.digest.hex = hash.hex();
   if (asked && document.digest != *asked)

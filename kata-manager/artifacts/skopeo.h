@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pulls by skopeo(1), a child process. On the host it can write one folder only. Skopeo decides about TLS,
-// redirects and tokens; the caller decides which manifest and which blobs are the right ones.
+// Pulls by skopeo(1), a child process. If this process is root, skopeo can write one folder only; else it has
+// the rights of this process's user. Skopeo decides about TLS, redirects and tokens; the caller decides which
+// manifest and which blobs are the right ones.
 #pragma once
 
 #include <chrono>
@@ -68,7 +69,11 @@ class Skopeo {
     std::chrono::milliseconds time;
   };
   Skopeo(UniqueFd folder, std::string repository, const FetchRequest& request)
-      : folder_(std::move(folder)), repository_(std::move(repository)), request_(&request) {}
+      : folder_(std::move(folder)),
+        repository_(std::move(repository)),
+        request_(&request),
+        // The caller ends this process at the deadline, which counts from its start.
+        until_(std::chrono::steady_clock::now() + std::chrono::milliseconds(request.deadline) * 9 / 10) {}
   Result<std::string> run(const std::vector<std::string>& words, const Limits& limits) const;
   Result<std::string> run_once(const std::vector<std::string>& words, const Limits& limits) const;
   std::string image(const std::string& tag_or_digest) const;
@@ -76,6 +81,7 @@ class Skopeo {
   UniqueFd folder_;
   std::string repository_;
   const FetchRequest* request_;
+  std::chrono::steady_clock::time_point until_;
   UniqueFd credentials_;
   Environment environment_;
 };

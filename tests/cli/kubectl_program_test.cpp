@@ -236,9 +236,11 @@ TEST_F(KubectlFerry, SaysWhatIsWrong) {
   EXPECT_THAT(no_node.err, HasSubstr("there is no node 'gpu-11'; did you mean 'gpu-1'?"));
   const auto no_server = run({"list", "--context", "nowhere"});
   EXPECT_EQ(no_server.status, 1);
-  EXPECT_THAT(no_server.err,
-              AllOf(StartsWith("kubectl ferry: list Node: kubectl has ended with status 2: error: "),
-                    HasSubstr("nowhere")));
+  EXPECT_THAT(
+      no_server.err,
+      AllOf(
+          StartsWith("error: "), HasSubstr("nowhere"),
+          HasSubstr("kubectl ferry: list Node: kubectl has ended with status 2; its own message is above")));
   refuse_ = true;
   const auto refused = run({"list"});
   EXPECT_EQ(refused.status, 1);
@@ -250,10 +252,11 @@ TEST_F(KubectlFerry, SaysWhatIsWrong) {
 TEST_F(KubectlFerry, ShowsKubectlsOwnWords) {
   const auto result = run({"list", "--context", "other"});
   EXPECT_EQ(result.status, 1);
-  EXPECT_THAT(result.err,
-              AllOf(StartsWith("kubectl ferry: list Node: kubectl has ended with status 1: error: "),
-                    HasSubstr("https://127.0.0.1:1: GET /api/v1/nodes"),
-                    HasSubstr("hint: does `kubectl get nodes` work?"), Not(HasSubstr("secret-token"))));
+  EXPECT_THAT(
+      result.err,
+      AllOf(StartsWith("error: "), HasSubstr("kubectl ferry: list Node: kubectl has ended with status 1"),
+            HasSubstr("https://127.0.0.1:1: GET /api/v1/nodes"),
+            HasSubstr("hint: does `kubectl get nodes` work?"), Not(HasSubstr("secret-token"))));
   const std::string kubectl = script(
       "echo 'To sign in, open a page.' >&2\n"
       "echo 'Unable to connect to the server: getting credentials: exec: executable aws not found' >&2\n"
@@ -312,6 +315,10 @@ TEST_F(KubectlFerry, ComparesAnotherNodesDevicesWithTheObject) {
   EXPECT_EQ(merged["spec"]["configuration"]["permittedHostDevices"]["pciHostDevices"].size(), 2U);
   EXPECT_EQ(run({"kubevirt-cr", "--patch"}, variables).status, 2);
   EXPECT_EQ(run({"kubevirt-cr", "--check", "/none"}, variables).status, 1);
+  folder_.file("another", R"({"kind":"Node","spec":{}})");
+  const auto another = run({"kubevirt-cr", "--check", (folder_.path() / "another").string()}, variables);
+  EXPECT_EQ(another.status, 2);
+  EXPECT_THAT(another.err, HasSubstr("is not what `ferry kubevirt-cr -o json` prints"));
 }
 
 TEST_F(KubectlFerry, AsksForSmallerPartsOfALargeList) {
@@ -387,7 +394,7 @@ std::vector<test::CommandWords> plugin_commands_in(const std::string& line) {
 
 TEST_F(KubectlFerry, DoesWhatThePagesShow) {
   has_kubevirt_ = true;
-  folder_.file("node.json", "{}");
+  folder_.file("node.json", R"({"spec":{"configuration":{"permittedHostDevices":{}}}})");
   std::size_t ran = 0;
   for (const auto& page : pages()) {
     bool fenced = false;

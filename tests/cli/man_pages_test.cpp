@@ -114,6 +114,7 @@ TEST(ManPages, LeadToPagesThatAreThere) {
     for (const std::string& line : lines_of(page)) {
       if (!line.starts_with(".Xr ")) continue;
       const auto words = words_of(line);
+      if (words.at(1) == "skopeo") continue;  // of another package
       EXPECT_TRUE(std::filesystem::exists(page.parent_path() / (words.at(1) + "." + words.at(2))))
           << page << ": " << line;
     }

@@ -192,13 +192,13 @@ TEST_F(Fetch, StaysInTheStoreThatItOpened) {
 TEST_F(Fetch, FollowsNoLinkInThePlaceOfSkopeosFolder) {
   scratch.directory("etc/containerd");
   registry.image(layers());
-  scratch.link("opt/artifacts/.ferry/kata-gpu/pull", "../../../../etc/containerd");
+  scratch.link("opt/artifacts/.ferry/kata-gpu/.pull", "../../../../etc/containerd");
   must(fetch());
   EXPECT_THAT(must(host.list("etc/containerd")), IsEmpty());
   registry.spoil = [&](const ReceivedRequest& seen, HttpAnswer&) {
     struct stat status {};
     if (seen.path.find("/manifests/") == std::string::npos) return;
-    EXPECT_EQ(::stat((store() / "pull").c_str(), &status), 0);
+    EXPECT_EQ(::stat(((::geteuid() == 0 ? top() : store()) / ".pull").c_str(), &status), 0);
     EXPECT_EQ(status.st_mode & 07777U, 0700U) << "the agent cannot enter";
     // Root's files cannot be written from there.
     EXPECT_EQ(status.st_uid, ::geteuid() == 0 ? 64'713U : ::geteuid());
@@ -216,7 +216,7 @@ TEST_F(Fetch, FollowsNoLinkInThePlaceOfSkopeosFolder) {
 TEST_F(Fetch, HashesBlobsWhereTheyLie) {
   const std::string name = test::sha256_of_text("guest").substr(7);
   ArtifactManifest manifest;
-  manifest.layers = {{.digest = {.algorithm = "sha256", .hex = name},
+  manifest.layers = {{.digest = {.hex = name},
                       .size = 5,
                       .media_type = {},
                       .title = "guest.img",

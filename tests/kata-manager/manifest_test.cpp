@@ -84,6 +84,8 @@ TEST(Manifest, IsRefusedWhereItCannotBeTakenAsItIs) {
       {manifest(titled("a//b")), "has an empty part", Errc::refused},
       {manifest(titled(".//")), "has an empty part", Errc::refused},
       {manifest(titled(".")), "names no file", Errc::refused},
+      {manifest(titled("a") + "," + layer(R"(,"urls":["http://192.0.2.1/"])")), "'urls'", Errc::refused},
+      {manifest(titled("a"), R"(,"config":)" + layer(R"(,"urls":[])")), "'urls'", Errc::refused},
       {manifest(titled(std::string(256, 'n'))), "too long", Errc::refused},
       {manifest(titled("a", R"(,"io.deis.oras.content.unpack":true)")), "of another type",
        Errc::malformed_host},
