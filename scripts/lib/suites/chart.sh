@@ -4,7 +4,7 @@
 
 prepare() {
     install_packages chart
-    build release ferry ferry-agent ferry-dra ferry-fetch ferry-virt
+    build release ferry ferry-agent ferry-dra ferry-fetch ferry-virt kubectl-ferry
     # run says what it leaves out.
     "$root/scripts/lib/helm" >/dev/null || true
     "$root/scripts/lib/kubernetes" >/dev/null || true
