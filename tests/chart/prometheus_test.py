@@ -75,7 +75,7 @@ PANEL_RESULTS: dict[str, list[list[Sample]]] = {
     "Files that cannot be read": [[of(1)]],
     "Versions": [[of(3, "0.1.0")]],
     "Pulls of Kata's artifacts that ended": [[of(0, "done"), of(None, "failed")]],
-    "How far pulls are": [[of(0.25, "kata-gpu", "n1")]],
+    "Running pulls": [[of(1, "kata-gpu", "n1")]],
 }
 
 ALERT_RESULTS: dict[str, list[Sample]] = {
