@@ -38,10 +38,6 @@ bool is_word(std::string_view text) {
   });
 }
 
-bool is_argument(std::string_view text) {
-  return text.find('\0') == std::string_view::npos;
-}
-
 bool is_web_address(std::string_view text) {
   constexpr std::string_view kPlain = "http://";
   constexpr std::string_view kSecure = "https://";
@@ -85,14 +81,25 @@ Result<> read_restart(const ClassPart& root, ClassFile& into) {
                            into.runtime.unit.emplace());
   }
   into.restart.how = RuntimeRestart::How::command;
-  if (auto r = restart.texts_at("command", "a word of a command", is_argument, into.restart.command); !r)
+  const auto has_no_nul = [](std::string_view text) { return text.find('\0') == std::string_view::npos; };
+  if (auto r = restart.texts_at("command", "a word of a command", has_no_nul, into.restart.command); !r)
     return r;
   if (!into.restart.command.empty() && is_host_path(into.restart.command.front())) return {};
   return restart.refuse(*restart.find("command"), "command",
                         "expected a program's absolute path, then its arguments");
 }
 
-Result<> read_mirrors(const ClassPart& pull, ClassFile& into) {
+Result<> read_pull(const ClassPart& root, ClassFile& into) {
+  ClassPart pull;
+  if (auto r = root.at("pull", pull); !r || pull.map == nullptr) return r;
+  if (auto r = pull.check_keys({"proxy", "noProxy", kMirrors, "certificates", "dockerConfig"}, {}); !r)
+    return r;
+  if (auto r = pull.text_at("proxy", "a URL, http://HOST:PORT", is_web_address, into.pull.proxy); !r)
+    return r;
+  if (auto r = pull.texts_at("noProxy", "a host or a domain", is_word, into.pull.no_proxy); !r) return r;
+  if (auto r = pull.path_at("certificates", into.pull.certificates); !r) return r;
+  if (auto r = pull.path_at("dockerConfig", into.pull.docker_configuration); !r) return r;
+
   ClassPart mirrors;
   if (auto r = pull.at(kMirrors, mirrors); !r || mirrors.map == nullptr) return r;
   for (const ConfigMember& registry : mirrors.map->members) {
@@ -107,36 +114,22 @@ Result<> read_mirrors(const ClassPart& pull, ClassFile& into) {
   return {};
 }
 
-Result<> read_pull(const ClassPart& root, ClassFile& into) {
-  ClassPart pull;
-  if (auto r = root.at("pull", pull); !r || pull.map == nullptr) return r;
-  if (auto r = pull.check_keys({"proxy", "noProxy", kMirrors, "certificates", "dockerConfig"}, {}); !r)
-    return r;
-  if (auto r = pull.text_at("proxy", "a URL, http://HOST:PORT", is_web_address, into.pull.proxy); !r)
-    return r;
-  if (auto r = pull.texts_at("noProxy", "a host or a domain", is_word, into.pull.no_proxy); !r) return r;
-  if (auto r = pull.path_at("certificates", into.pull.certificates); !r) return r;
-  if (auto r = pull.path_at("dockerConfig", into.pull.docker_configuration); !r) return r;
-  return read_mirrors(pull, into);
-}
-
-Result<> read_pod_resources(const ClassPart& root, ClassFile& into) {
-  const auto may_be = [](std::string_view text) { return text.empty() || is_host_path(text); };
-  std::string text = into.pod_resources;
-  if (auto r = root.text_at(kPodResources, "the path of the kubelet's socket, or \"\"", may_be, text); !r)
-    return r;
-  into.pod_resources = text;
-  return {};
-}
-
 Result<> read_node(const ClassPart& root, ClassFile& into) {
   std::optional<std::filesystem::path> artifacts_dir;
   if (auto r = root.path_at(kArtifactsDir, artifacts_dir); !r) return r;
   if (artifacts_dir) into.artifacts_dir = *artifacts_dir;
   if (root.is_nvidias) return {};
   if (auto r = root.flag_at("loadModules", into.load_modules); !r) return r;
-  for (const auto read : {read_runtime, read_restart, read_pull, read_pod_resources})
+  for (const auto read : {read_runtime, read_restart, read_pull})
     if (auto r = read(root, into); !r) return r;
+
+  const auto may_be = [](std::string_view text) { return text.empty() || is_host_path(text); };
+  std::string pod_resources = into.pod_resources;
+  if (auto r =
+          root.text_at(kPodResources, "the path of the kubelet's socket, or \"\"", may_be, pod_resources);
+      !r)
+    return r;
+  into.pod_resources = pod_resources;
   return {};
 }
 
@@ -146,17 +139,6 @@ bool is_blank(const ConfigNode& map, std::string_view key) {
   const ConfigMember* member = map.find(key);
   if (member == nullptr || member->value.kind == Kind::null) return true;
   return member->value.kind == Kind::scalar && member->value.text.empty();
-}
-
-// NVIDIA's program drops such a class and goes on.
-bool is_dropped(const ClassPart& part) {
-  if (!part.is_nvidias) return false;
-  const ConfigMember* artifacts = part.map->find("artifacts");
-  const bool has_url =
-      artifacts != nullptr && artifacts->value.kind == Kind::map && !is_blank(artifacts->value, "url");
-  if (is_blank(*part.map, "name"))
-    return part.reader->let_pass(*part.map, part.path, "a class without a name is dropped");
-  return !has_url && part.reader->let_pass(*part.map, part.path, "a class without a URL is dropped");
 }
 
 Result<> add_class(const ClassPart& part, KataClass kata, std::vector<KataClass>& classes) {
@@ -194,22 +176,21 @@ Result<> read_all_classes(const ClassPart& root, std::vector<KataClass>& into) {
           item, path, fmt::format("expected a map with name and artifacts, found {}", item.described()));
     }
     const ClassPart part{.reader = root.reader, .map = &item, .path = path, .is_nvidias = root.is_nvidias};
-    if (is_dropped(part)) continue;
+    // NVIDIA's program drops a class without a name or a URL, and goes on.
+    if (part.is_nvidias) {
+      const ConfigMember* artifacts = item.find("artifacts");
+      const bool has_url =
+          artifacts != nullptr && artifacts->value.kind == Kind::map && !is_blank(artifacts->value, "url");
+      const char* const lack = is_blank(item, "name") ? "a name" : (has_url ? nullptr : "a URL");
+      if (lack != nullptr &&
+          part.reader->let_pass(item, path, fmt::format("a class without {} is dropped", lack)))
+        continue;
+    }
     auto kata = read_kata_class(part);
     if (!kata) return fail(std::move(kata).error());
     if (auto r = add_class(part, std::move(*kata), into); !r) return r;
   }
   return {};
-}
-
-/// True: Ferry's format; false: NVIDIA's. An error if `version` names neither.
-Result<bool> is_ours(const ConfigReader& reader, const ConfigNode& root, Reading how) {
-  const ConfigMember* version = root.find(kVersion);
-  if (version == nullptr) return false;
-  if (version->value.is_string() && version->value.text == "v2") return true;
-  if (how == Reading::lenient) return false;  // NVIDIA's program ignores this unknown key
-  return reader.refuse(version->value, kVersion, "expected v2, found " + version->value.described(),
-                       "NVIDIA's file has no such key");
 }
 
 }  // namespace
@@ -226,10 +207,18 @@ Result<ClassFile> read_classes(const ConfigText& source, Reading how) {
     return reader.refuse(*root, "",
                          fmt::format("expected a map with {}, found {}", kClasses, root->described()));
   }
-  const auto ours = is_ours(reader, *root, how);
-  if (!ours) return fail(ours.error());
+  bool is_ours = false;
+  if (const ConfigMember* version = root->find(kVersion)) {
+    is_ours = version->value.is_string() && version->value.text == "v2";
+    // NVIDIA's program ignores this unknown key.
+    if (!is_ours && how != Reading::lenient) {
+      return reader.refuse(version->value, kVersion, "expected v2, found " + version->value.described(),
+                           "NVIDIA's file has no such key");
+    }
+  }
   const ConfigReader strict(source);
-  const ClassPart part{.reader = *ours ? &strict : &reader, .map = &*root, .path = {}, .is_nvidias = !*ours};
+  const ClassPart part{
+      .reader = is_ours ? &strict : &reader, .map = &*root, .path = {}, .is_nvidias = !is_ours};
   if (auto r = part.check_keys({kArtifactsDir, kClasses},
                                {kVersion, "runtime", kRestart, "loadModules", kPodResources, "pull"});
       !r)

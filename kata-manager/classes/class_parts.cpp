@@ -12,12 +12,31 @@ namespace {
 
 using Kind = ConfigNode::Kind;
 
-// GCC 12 warns of an uninitialised variant if it is moved out of a temporary, so `into` is a parameter.
 Result<> read_value(const ConfigReader& reader, const ConfigNode& node, const std::string& path,
-                    TomlValue& into);
+                    TomlValue& into) {
+  switch (node.kind) {
+    case Kind::null:
+      return reader.refuse(node, path, "expected a value, found nothing", "leave the key out, or write \"\"");
+    case Kind::map: {
+      auto table = toml_of(reader, node, path);
+      if (!table) return fail(std::move(table).error());
+      into.value = std::move(*table);
+      return {};
+    }
+    case Kind::list: {
+      TomlArray out;
+      for (const ConfigNode& item : node.items) {
+        TomlValue& value = out.emplace_back();
+        if (auto r = read_value(reader, item, fmt::format("{}[{}]", path, out.size() - 1), value); !r)
+          return r;
+      }
+      into.value = std::move(out);
+      return {};
+    }
+    case Kind::scalar:
+      break;
+  }
 
-Result<> read_scalar(const ConfigReader& reader, const ConfigNode& node, const std::string& path,
-                     TomlValue& into) {
   double real = 0;
   const char* const end_of_text = node.text.data() + node.text.size();
   const auto [end, error] = std::from_chars(node.text.data(), end_of_text, real, std::chars_format::fixed);
@@ -33,36 +52,6 @@ Result<> read_scalar(const ConfigReader& reader, const ConfigNode& node, const s
   } else {
     return reader.refuse(node, path, fmt::format("readers of YAML do not agree on what {} is", node.text),
                          fmt::format("put it in quotes: \"{}\"", node.text));
-  }
-  return {};
-}
-
-Result<> read_array(const ConfigReader& reader, const ConfigNode& node, const std::string& path,
-                    TomlValue& into) {
-  TomlArray out;
-  for (const ConfigNode& item : node.items) {
-    TomlValue& value = out.emplace_back();
-    if (auto r = read_value(reader, item, fmt::format("{}[{}]", path, out.size() - 1), value); !r) return r;
-  }
-  into.value = std::move(out);
-  return {};
-}
-
-Result<> read_value(const ConfigReader& reader, const ConfigNode& node, const std::string& path,
-                    TomlValue& into) {
-  switch (node.kind) {
-    case Kind::null:
-      return reader.refuse(node, path, "expected a value, found nothing", "leave the key out, or write \"\"");
-    case Kind::map: {
-      auto table = toml_of(reader, node, path);
-      if (!table) return fail(std::move(table).error());
-      into.value = std::move(*table);
-      return {};
-    }
-    case Kind::list:
-      return read_array(reader, node, path, into);
-    case Kind::scalar:
-      return read_scalar(reader, node, path, into);
   }
   return {};
 }

@@ -41,8 +41,17 @@ class Reader : public ConfigReader {
         !known)
       return fail(std::move(known).error());
     DesiredClasses out;
-    if (auto r = check_version(); !r) return fail(std::move(r).error());
-    if (auto r = read_generation(out.generation); !r) return fail(std::move(r).error());
+    const auto version = needed(kVersion);
+    if (!version) return fail(version.error());
+    if (read_number(**version, kVersion) != api::kDesiredClassesVersion)
+      return refuse(**version, kVersion, "expected 2, found " + (*version)->described());
+    const auto generation = needed(kGeneration);
+    if (!generation) return fail(generation.error());
+    const auto number = read_number(**generation, kGeneration);
+    if (!number || *number < 0 || static_cast<std::uint64_t>(*number) > kLastGeneration)
+      return refuse(**generation, kGeneration,
+                    "expected a number from 0 to 2^53 - 1, found " + (*generation)->described());
+    out.generation = static_cast<std::uint64_t>(*number);
     if (auto r = read_config(out.config); !r) return fail(std::move(r).error());
     const auto classes = needed(kClasses);
     if (!classes) return fail(classes.error());
@@ -61,7 +70,13 @@ class Reader : public ConfigReader {
       if (!node->is_string()) return refuse(*node, kSource, "expected a string, found " + node->described());
       out.source = node->text;
     }
-    if (auto r = read_mode(out.confidential_mode); !r) return fail(std::move(r).error());
+    if (const ConfigNode* node = value(kConfidentialMode); node != nullptr) {
+      const auto state = node->is_string() ? confidential_state(node->text) : std::nullopt;
+      if (!state)
+        return refuse(*node, kConfidentialMode,
+                      "expected on, off, devtools, ppcie or failed, found " + node->described());
+      out.confidential_mode = *state;
+    }
     return out;
   }
 
@@ -75,22 +90,6 @@ class Reader : public ConfigReader {
     if (node == nullptr) return refuse(root_, key, "the key is missing");
     return node;
   }
-  Result<> check_version() const {
-    const auto node = needed(kVersion);
-    if (!node) return fail(node.error());
-    if (read_number(**node, kVersion) == api::kDesiredClassesVersion) return {};
-    return refuse(**node, kVersion, "expected 2, found " + (*node)->described());
-  }
-  Result<> read_generation(std::uint64_t& into) const {
-    const auto node = needed(kGeneration);
-    if (!node) return fail(node.error());
-    const auto number = read_number(**node, kGeneration);
-    into = number && *number >= 0 ? static_cast<std::uint64_t>(*number) : UINT64_MAX;
-    if (into > kLastGeneration)
-      return refuse(**node, kGeneration,
-                    "expected a number from 0 to 2^53 - 1, found " + (*node)->described());
-    return {};
-  }
   Result<> read_config(ConfigText& into) const {
     const auto node = needed(kConfig);
     if (!node) return fail(node.error());
@@ -100,16 +99,6 @@ class Reader : public ConfigReader {
             .text = config.text,
             .first_line = config.block_line.value_or(config.line),
             .one_line = !config.block_line.has_value()};
-    return {};
-  }
-  Result<> read_mode(ConfidentialMode::State& into) const {
-    const ConfigNode* const node = value(kConfidentialMode);
-    if (node == nullptr) return {};
-    const auto state = node->is_string() ? confidential_state(node->text) : std::nullopt;
-    if (!state)
-      return refuse(*node, kConfidentialMode,
-                    "expected on, off, devtools, ppcie or failed, found " + node->described());
-    into = *state;
     return {};
   }
   Result<> read_names(const std::string& key, const ConfigNode& node, std::vector<std::string>& into) const {

@@ -30,31 +30,13 @@ constexpr const char* kConfiguration = "configuration";
 constexpr const char* kAllowSetuid = "allowSetuid";
 constexpr const char* kAllowHostPaths = "allowHostPaths";
 
-bool is_pull_secret(std::string_view text) {
-  return text.empty() || is_object_name(text);
-}
-
 bool is_toml_path(std::string_view text) {
   return text.ends_with(".toml") && is_host_path("/" + std::string(text)) && !text.starts_with('/');
-}
-
-bool is_allowed_path(std::string_view text) {
-  return text == "*" || is_host_path(text);
 }
 
 bool is_setting(std::string_view text) {
   const auto is_plain = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_'; };
   return !text.empty() && std::ranges::all_of(text, is_plain);
-}
-
-bool is_snapshotter(std::string_view text) {
-  return !text.empty() && is_label_value(text);
-}
-
-// Without a key `kind`, the name's suffix decides: NVIDIA's file has no such key.
-KataKind kind_by_name(std::string_view name) {
-  if (name.ends_with("-snp")) return KataKind::snp;
-  return name.ends_with("-tdx") ? KataKind::tdx : KataKind::gpu;
 }
 
 Result<> read_kind(const ClassPart& part, KataKind& into) {
@@ -102,6 +84,7 @@ Result<> read_artifacts(const ClassPart& part, KataArtifacts& into) {
   const ConfigNode* url = artifacts.find(kUrl);
   if (url == nullptr) return artifacts.refuse(*artifacts.map, kUrl, "the key is missing");
   const auto is_given = [](std::string_view text) { return !text.empty(); };
+  const auto is_pull_secret = [](std::string_view text) { return text.empty() || is_object_name(text); };
   if (auto r = artifacts.text_at(kUrl, "an OCI reference or file:///DIR", is_given, into.url); !r) return r;
   if (auto r = check_url(artifacts, *url, into.url); !r) return r;
   if (auto r = artifacts.text_at(kPullSecret, "the name of a Secret", is_pull_secret, into.pull_secret); !r)
@@ -112,25 +95,12 @@ Result<> read_artifacts(const ClassPart& part, KataArtifacts& into) {
       !r)
     return r;
   if (!configuration.empty()) into.configuration = configuration;
+  const auto is_allowed_path = [](std::string_view text) { return text == "*" || is_host_path(text); };
   if (auto r = artifacts.texts_at(kAllowHostPaths, "an absolute path of the host, or *", is_allowed_path,
                                   into.allow_host_paths);
       !r)
     return r;
   return artifacts.flag_at(kAllowSetuid, into.allow_setuid);
-}
-
-Result<> read_node_selector(const ClassPart& part, KataClass& into) {
-  ClassPart selector;
-  if (auto r = part.at(kNodeSelector, selector); !r || selector.map == nullptr) return r;
-  into.node_selector.emplace();
-  for (const ConfigMember& label : selector.map->members) {
-    const std::string& name = label.key.text;
-    if (!is_label_key(name)) return selector.refuse(label.key, name, "this is not the name of a label");
-    std::string value;
-    if (auto r = selector.text_at(name, "the value of a label", is_label_value, value); !r) return r;
-    into.node_selector->emplace(name, value);
-  }
-  return {};
 }
 
 Result<> read_overhead(const ClassPart& part, KataClass& into) {
@@ -184,6 +154,7 @@ Result<> read_ours(const ClassPart& part, KataClass& into) {
     return r;
   if (auto r = read_kind(part, into.kind); !r) return r;
   if (auto r = read_overhead(part, into); !r) return r;
+  const auto is_snapshotter = [](std::string_view text) { return !text.empty() && is_label_value(text); };
   std::string snapshotter;
   if (auto r = part.text_at("snapshotter", "the name of a snapshotter", is_snapshotter, snapshotter); !r)
     return r;
@@ -229,8 +200,23 @@ Result<KataClass> read_kata_class(const ClassPart& part) {
   if (part.find(kName) == nullptr) return part.refuse(*part.map, kName, "the key is missing");
   if (auto r = part.text_at(kName, "the name of a handler, a DNS label", is_handler_name, out.name); !r)
     return fail(std::move(r).error());
-  out.kind = kind_by_name(out.name);
-  if (auto r = read_node_selector(part, out); !r) return fail(std::move(r).error());
+  // NVIDIA's file has no key `kind`, so the name's suffix decides where there is none.
+  if (out.name.ends_with("-snp")) out.kind = KataKind::snp;
+  if (out.name.ends_with("-tdx")) out.kind = KataKind::tdx;
+
+  ClassPart selector;
+  if (auto r = part.at(kNodeSelector, selector); !r) return fail(std::move(r).error());
+  if (selector.map != nullptr) {
+    out.node_selector.emplace();
+    for (const ConfigMember& label : selector.map->members) {
+      const std::string& name = label.key.text;
+      if (!is_label_key(name)) return selector.refuse(label.key, name, "this is not the name of a label");
+      std::string value;
+      if (auto r = selector.text_at(name, "the value of a label", is_label_value, value); !r)
+        return fail(std::move(r).error());
+      out.node_selector->emplace(name, value);
+    }
+  }
   if (!part.is_nvidias)
     if (auto r = read_ours(part, out); !r) return fail(std::move(r).error());
   if (auto r = read_artifacts(part, out.artifacts); !r) return fail(std::move(r).error());

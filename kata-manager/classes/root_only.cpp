@@ -97,7 +97,12 @@ class RootOnly {
       }
       const fs::path next = here / part;
       const auto entry = entry_at(next);
-      if (!entry) return fail(may_be_missing(here, next, Error(entry.error())));
+      if (!entry) {
+        const auto above = entry_at(here);
+        if (is_gone(entry.error()) && above && above->others_write())
+          return refuse(next, "is missing, and others can make it");
+        return fail(entry.error());
+      }
       if (auto r = check_owner(next, *entry); !r) return fail(std::move(r).error());
       if (!entry->is_link()) {
         if (!entry->is_sticky())
@@ -120,13 +125,6 @@ class RootOnly {
     return here;
   }
 
-  /// The error for a missing entry: Errc::refused if another user can make it.
-  Error may_be_missing(const fs::path& folder, const fs::path& path, Error error) const {
-    const auto above = entry_at(folder);
-    if (!is_gone(error) || !above || !above->others_write()) return error;
-    return refuse(path, "is missing, and others can make it").value();
-  }
-
   Result<> check_tree(const fs::path& folder, unsigned level) {
     if (!looked_at_.insert(folder).second) return {};
     if (level > kMostLevels) return refuse(folder, fmt::format("is more than {} levels deep", kMostLevels));
@@ -141,20 +139,21 @@ class RootOnly {
       if (!entry && is_gone(entry.error())) continue;
       if (!entry) return fail(entry.error());
       if (auto r = check_entry(path, *entry); !r) return r;
-      if (auto r = check_below(path, *entry, level); !r) return r;
+      fs::path below = path;
+      bool is_folder = entry->is_folder();
+      if (entry->is_link()) {
+        auto end = end_of(path);
+        if (!end && is_gone(end.error())) continue;
+        if (!end) return fail(std::move(end).error());
+        const auto target = entry_at(*end);
+        if (!target) return fail(target.error());
+        below = std::move(*end);
+        is_folder = target->is_folder();
+      }
+      if (!is_folder) continue;
+      if (auto r = check_tree(below, level + 1); !r) return r;
     }
     return {};
-  }
-
-  Result<> check_below(const fs::path& path, const Entry& entry, unsigned level) {
-    if (entry.is_folder()) return check_tree(path, level + 1);
-    if (!entry.is_link()) return {};
-    const auto end = end_of(path);
-    if (!end && is_gone(end.error())) return {};
-    if (!end) return fail(end.error());
-    const auto target = entry_at(*end);
-    if (!target) return fail(target.error());
-    return target->is_folder() ? check_tree(*end, level + 1) : Result<>();
   }
 
   const HostFs& host_;

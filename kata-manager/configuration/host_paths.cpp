@@ -179,16 +179,14 @@ class Judge {
   static bool is_plain_path(const fs::path& path) {
     return path.is_absolute() && std::ranges::none_of(path, [](const auto& part) { return part == ".."; });
   }
-  // A registry's file is not Kata's, even if the artifacts' folder lies in Kata's installation.
-  bool is_of_artifacts(const fs::path& path) const {
-    if (is_below(path, bounds_.version) || is_below(path, bounds_.link)) return true;
-    return is_below(path, bounds_.artifacts_dir) && !is_below(installation_, bounds_.artifacts_dir) &&
-           !is_below("/opt/kata", bounds_.artifacts_dir);
-  }
   bool is_of_kata(const std::string& text) const {
     const fs::path path = fs::path(text).lexically_normal();
-    return is_plain_path(text) && !is_of_artifacts(path) &&
-           (is_below(path, installation_) || is_below(path, "/opt/kata"));
+    // A registry's file is not Kata's, even if the artifacts' folder lies in Kata's installation.
+    if (is_below(path, bounds_.version) || is_below(path, bounds_.link)) return false;
+    if (is_below(path, bounds_.artifacts_dir) && !is_below(installation_, bounds_.artifacts_dir) &&
+        !is_below("/opt/kata", bounds_.artifacts_dir))
+      return false;
+    return is_plain_path(text) && (is_below(path, installation_) || is_below(path, "/opt/kata"));
   }
   bool is_file_within(const std::string& text) const {
     const fs::path path = fs::path(text).lexically_normal();

@@ -63,28 +63,6 @@ std::optional<bool> truth_of(std::string_view text) {
   return std::nullopt;
 }
 
-void read_flags(const std::vector<std::string>& arguments, KubeletSettings& into) {
-  for (const std::string& gate : words_between(flag_of(arguments, "feature-gates").value_or(""), ',')) {
-    const std::size_t equals = gate.find('=');
-    if (equals == std::string::npos || std::string_view(gate).substr(0, equals) != kGate) continue;
-    into.pod_resources_get = truth_of(std::string_view(gate).substr(equals + 1));
-  }
-  if (const auto timeout = flag_of(arguments, "runtime-request-timeout"))
-    into.request_timeout = parse_go_duration(*timeout);
-}
-
-void read_tree(const ConfigNode& root, KubeletSettings& into) {
-  if (root.kind != Kind::map) return;
-  const ConfigMember* gates = root.find("featureGates");
-  const ConfigMember* gate =
-      gates == nullptr || gates->value.kind != Kind::map ? nullptr : gates->value.find(kGate);
-  if (gate != nullptr) into.pod_resources_get = truth_of(gate->value.text);
-  const ConfigMember* timeout = root.find("runtimeRequestTimeout");
-  if (timeout != nullptr) into.request_timeout = parse_go_duration(timeout->value.text);
-  // The kubelet treats 0 as unset.
-  if (into.request_timeout == std::chrono::seconds(0)) into.request_timeout.reset();
-}
-
 }  // namespace
 
 std::optional<std::chrono::seconds> parse_go_duration(std::string_view text) {
@@ -123,9 +101,26 @@ Result<KubeletSettings> KubeletSettings::read(const HostFs& host) {
     if (!text) return fail(std::move(text).error());
     auto root = parse_config({.file = file, .text = std::move(*text)});
     if (!root) return fail(std::move(root).error());
-    read_tree(*root, out);
+    if (root->kind == Kind::map) {
+      const ConfigMember* gates = root->find("featureGates");
+      const ConfigMember* gate =
+          gates == nullptr || gates->value.kind != Kind::map ? nullptr : gates->value.find(kGate);
+      if (gate != nullptr) out.pod_resources_get = truth_of(gate->value.text);
+      const ConfigMember* timeout = root->find("runtimeRequestTimeout");
+      if (timeout != nullptr) out.request_timeout = parse_go_duration(timeout->value.text);
+      // The kubelet treats 0 as unset.
+      if (out.request_timeout == std::chrono::seconds(0)) out.request_timeout.reset();
+    }
   }
-  read_flags(arguments, out);
+
+  // A flag counts more than the file.
+  for (const std::string& gate : words_between(flag_of(arguments, "feature-gates").value_or(""), ',')) {
+    const std::size_t equals = gate.find('=');
+    if (equals == std::string::npos || std::string_view(gate).substr(0, equals) != kGate) continue;
+    out.pod_resources_get = truth_of(std::string_view(gate).substr(equals + 1));
+  }
+  if (const auto timeout = flag_of(arguments, "runtime-request-timeout"))
+    out.request_timeout = parse_go_duration(*timeout);
   return out;
 }
 
@@ -158,28 +153,21 @@ struct Installed {
 std::vector<ContainerdFile> files_of_containerd(const RuntimePlace& place, const ConfigFiles& files) {
   return read_containerd_files(ContainerdRelease{2, 3, 4}, files, place.configuration).files;
 }
-TomlTable runtimes_of_containerd(const RuntimePlace& place, const ConfigFiles& files) {
-  TomlTable out;
-  for (const ContainerdFile& file : files_of_containerd(place, files))
-    merge_over(out, runtimes_in(file.root));
-  return out;
-}
-
-std::optional<Installed> installed_in(const TomlTable& runtimes, const std::string& handler) {
-  const TomlTable* entry = find_table(runtimes, {handler});
-  if (entry == nullptr) return std::nullopt;
-  return Installed{.configuration = text_at(*entry, {"options", "ConfigPath"}),
-                   .pod_annotations = texts_at(*entry, {"pod_annotations"})};
-}
-
 /// Absent: no file of the runtime has the handler.
 Result<std::optional<Installed>> find_installed(const HostFs& host, const ClassFile& file,
                                                 const std::string& handler) {
   const auto place = find_runtime(host, file.runtime);
   if (!place) return fail(place.error());
   const ConfigFiles files(host);
-  if (place->kind == RuntimeKind::containerd)
-    return installed_in(runtimes_of_containerd(*place, files), handler);
+  if (place->kind == RuntimeKind::containerd) {
+    TomlTable runtimes;
+    for (const ContainerdFile& read : files_of_containerd(*place, files))
+      merge_over(runtimes, runtimes_in(read.root));
+    const TomlTable* entry = find_table(runtimes, {handler});
+    if (entry == nullptr) return std::optional<Installed>();
+    return std::optional<Installed>({.configuration = text_at(*entry, {"options", "ConfigPath"}),
+                                     .pod_annotations = texts_at(*entry, {"pod_annotations"})});
+  }
   const bool is_k0s = place->kind == RuntimeKind::k0s;
   const auto configured = is_k0s ? configured_in_k0s(place->configuration, files)
                                  : configured_in_crio(place->configuration, files);

@@ -77,7 +77,8 @@ class DropInMaker {
 
   Result<KataDropIn> make(const KataDevices& devices, const std::filesystem::path& pod_resources) {
     if (auto r = read_sources(); !r) return fail(std::move(r).error());
-    const TomlTable before = merged(earlier_);
+    TomlTable before;
+    for (const Source& source : earlier_) merge_over(before, source.settings);
     const auto hypervisor = hypervisor_of(before);
     if (!hypervisor) return refuse(hypervisor.error().message, hypervisor.error().hint);
     const TomlTable ready = ready_settings(kata_, base_, devices, pod_resources, before, *hypervisor);
@@ -105,7 +106,15 @@ class DropInMaker {
     out.programs = host_programs(out.effective);
     out.guest_memory_mib = static_cast<std::uint64_t>(settings.number("default_memory").value_or(0));
     out.host_files = host_files_of(settings);
-    note_overridden(ready, ours, out);
+
+    for_each_contradiction(ready, kata_.configuration, "", [&](const std::string& path) {
+      out.notes.push_back(fmt::format("{}: the class says otherwise than Ferry would", path));
+    });
+    for (const Source& source : later_) {
+      for_each_contradiction(source.settings, ours, "", [&](const std::string& path) {
+        out.notes.push_back(fmt::format("{}: {} counts more than {}", path, source.name, kKataDropIn));
+      });
+    }
     if (keeps_hot_plug(base_.shim, pod_resources, settings)) {
       out.notes.push_back(
           fmt::format("hot_plug_vfio stays {}: {} does not ask the kubelet which devices a pod has",
@@ -134,12 +143,6 @@ class DropInMaker {
     return {};
   }
 
-  static TomlTable merged(const std::vector<Source>& sources) {
-    TomlTable out;
-    for (const Source& source : sources) merge_over(out, source.settings);
-    return out;
-  }
-
   tl::unexpected<Error> refuse(const std::string& what, const std::string& hint = {}) const {
     return fail(Errc::invalid_config, fmt::format("{}: class {}: {}", kata_.place, kata_.name, what), hint);
   }
@@ -154,36 +157,20 @@ class DropInMaker {
                        fmt::join(names, ", "));
   }
 
-  /// The settings of the class and of administrators' drop-ins, and the socket that Ferry sets.
-  TomlTable trusted(const std::filesystem::path& pod_resources) const {
-    TomlTable out;
-    table_at(out, {"runtime"})["pod_resource_api_sock"].value = pod_resources.string();
-    for (std::size_t i = 1; i < earlier_.size(); ++i) merge_over(out, earlier_[i].settings);
-    merge_over(out, kata_.configuration);
-    for (const Source& source : later_) merge_over(out, source.settings);
-    return out;
-  }
-
   Result<> stay_within_bounds(const std::filesystem::path& pod_resources, KataDropIn& out) const {
     if (!base_.bounds) return {};
-    const auto beyond = beyond_bounds(kata_, out.effective, trusted(pod_resources), *base_.bounds);
+    // The class, administrators' drop-ins and the socket that Ferry sets are trusted.
+    TomlTable trusted;
+    table_at(trusted, {"runtime"})["pod_resource_api_sock"].value = pod_resources.string();
+    for (std::size_t i = 1; i < earlier_.size(); ++i) merge_over(trusted, earlier_[i].settings);
+    merge_over(trusted, kata_.configuration);
+    for (const Source& source : later_) merge_over(trusted, source.settings);
+    const auto beyond = beyond_bounds(kata_, out.effective, trusted, *base_.bounds);
     if (!base_.is_pulled) {
       for (const BeyondBounds& setting : beyond) out.notes.push_back(setting.what);
       return {};
     }
     return refuse_beyond(kata_, beyond);
-  }
-
-  /// Notes settings where the class overrides Ferry, and settings of Ferry that a later file overrides.
-  void note_overridden(const TomlTable& ready, const TomlTable& ours, KataDropIn& out) const {
-    for_each_contradiction(ready, kata_.configuration, "", [&](const std::string& path) {
-      out.notes.push_back(fmt::format("{}: the class says otherwise than Ferry would", path));
-    });
-    for (const Source& source : later_) {
-      for_each_contradiction(source.settings, ours, "", [&](const std::string& path) {
-        out.notes.push_back(fmt::format("{}: {} counts more than {}", path, source.name, kKataDropIn));
-      });
-    }
   }
 
   void note_limits(const KataDevices& devices, const TomlTable& before, const std::string& hypervisor,

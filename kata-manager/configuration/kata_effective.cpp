@@ -59,18 +59,6 @@ Wrong wrong_ports(const HypervisorSettings& settings) {
   return std::nullopt;
 }
 
-Wrong wrong_boot(const HypervisorSettings& settings, const std::string& hypervisor) {
-  const bool image = !settings.text("image").empty();
-  const bool initrd = !settings.text("initrd").empty();
-  if (settings.text("kernel").empty()) return "kernel is not set";
-  if (image && initrd) return "image and initrd are both set: Kata takes one of them";
-  if (!image && !initrd) return "neither image nor initrd is set";
-  const std::string machine = settings.text("machine_type");
-  if (hypervisor == kQemu && !machine.empty() && machine != "q35" && machine != "virt")
-    return fmt::format("machine_type is '{}', which has no PCIe ports; q35 and virt have", machine);
-  return std::nullopt;
-}
-
 Wrong wrong_kind(const KataClass& kata, const HypervisorSettings& settings, const std::string& hypervisor) {
   const bool confidential = settings.flag("confidential_guest");
   const bool snp = settings.flag("sev_snp_guest");
@@ -196,7 +184,16 @@ std::optional<std::string> wrong_in(const KataClass& kata, const TomlTable& effe
   if (auto wrong = wrong_type(settings)) return wrong;
   if (auto wrong = wrong_kind(kata, settings, hypervisor)) return wrong;
   if (auto wrong = wrong_ports(settings)) return wrong;
-  return wrong_boot(settings, hypervisor);
+
+  const bool image = !settings.text("image").empty();
+  const bool initrd = !settings.text("initrd").empty();
+  if (settings.text("kernel").empty()) return "kernel is not set";
+  if (image && initrd) return "image and initrd are both set: Kata takes one of them";
+  if (!image && !initrd) return "neither image nor initrd is set";
+  const std::string machine = settings.text("machine_type");
+  if (hypervisor == kQemu && !machine.empty() && machine != "q35" && machine != "virt")
+    return fmt::format("machine_type is '{}', which has no PCIe ports; q35 and virt have", machine);
+  return std::nullopt;
 }
 
 }  // namespace ferry::kata

@@ -16,50 +16,6 @@ namespace {
 constexpr std::chrono::seconds kPatience{10};
 constexpr const char* kFolderOfRust = "runtime-rs";
 
-/// The value after a word in the line that a shim prints: "version: 3.24.0, commit: …".
-std::string_view behind(std::string_view line, std::string_view word) {
-  const std::size_t at = line.find(word);
-  if (at == std::string_view::npos) return {};
-  const std::string_view rest = line.substr(at + word.size());
-  return rest.substr(0, rest.find_first_of(",\n"));
-}
-
-Result<> read_answer(const std::string& answer, KataShim& shim) {
-  shim.release = KataRelease::parse(behind(answer, " version: "));
-  if (answer.find("(Golang)") != std::string::npos) shim.runtime = ShimRuntime::go;
-  if (answer.find("(Rust)") != std::string::npos) shim.runtime = ShimRuntime::rust;
-  if (shim.release && shim.runtime) return {};
-  return fail(Errc::malformed_host, fmt::format("{} --version says \"{}\"", shim.path.string(),
-                                                answer.substr(0, answer.find('\n'))));
-}
-
-bool is_in_folder_of_rust(const std::filesystem::path& path) {
-  return std::ranges::find(path, std::filesystem::path(kFolderOfRust)) != path.end();
-}
-
-/// The release in the file VERSION beside the folder bin. runtime-rs has a folder of its own beside that
-/// file.
-std::optional<KataRelease> release_of_installation(const HostFs& host, const std::filesystem::path& shim) {
-  std::filesystem::path folder = shim.parent_path().parent_path();
-  if (folder.filename() == kFolderOfRust) folder = folder.parent_path();
-  const auto text = host.read_file((folder / "VERSION").relative_path());
-  return text ? KataRelease::parse(*text) : std::nullopt;
-}
-
-tl::unexpected<Error> of_other_runtime(const KataClass& kata, const std::vector<KataShim>& here,
-                                       ShimRuntime runtime) {
-  std::vector<std::string> names;
-  for (const KataShim& shim : here) names.push_back(shim.text());
-  return fail(
-      Errc::unsupported,
-      fmt::format("{}: class {}: its artifact's configuration is for {}, and the shim here is {}", kata.place,
-                  kata.name, text(runtime), fmt::join(names, ", ")),
-      runtime == ShimRuntime::rust
-          ? "install runtime-rs (Kata has its shim in /opt/kata/runtime-rs/bin), name its shim in the "
-            "class, or take an artifact for the Go runtime"
-          : "install Kata's Go runtime, name its shim in the class, or take an artifact for runtime-rs");
-}
-
 }  // namespace
 
 std::string_view text(ShimRuntime runtime) {
@@ -124,11 +80,32 @@ KataShim kata_shim_at(const HostFs& host, const std::filesystem::path& path, con
   KataShim shim{.path = path};
   const auto answer =
       version_of ? version_of(path) : Result<std::string>(fail(Errc::unsupported, "not asked"));
-  const auto read = answer ? read_answer(*answer, shim) : Result<>(fail(answer.error()));
-  if (read) return shim;
-  shim.unknown = read.error().message;
-  if (!shim.release) shim.release = release_of_installation(host, path);
-  if (!shim.runtime && is_in_folder_of_rust(path)) shim.runtime = ShimRuntime::rust;
+  if (answer) {
+    // The line of a shim has "… version: 3.24.0, commit: …".
+    constexpr std::string_view kVersion = " version: ";
+    if (const std::size_t at = answer->find(kVersion); at != std::string::npos) {
+      const std::string_view rest = std::string_view(*answer).substr(at + kVersion.size());
+      shim.release = KataRelease::parse(rest.substr(0, rest.find_first_of(",\n")));
+    }
+    if (answer->find("(Golang)") != std::string::npos) shim.runtime = ShimRuntime::go;
+    if (answer->find("(Rust)") != std::string::npos) shim.runtime = ShimRuntime::rust;
+    if (shim.release && shim.runtime) return shim;
+    shim.unknown =
+        fmt::format("{} --version says \"{}\"", path.string(), answer->substr(0, answer->find('\n')));
+  } else {
+    shim.unknown = answer.error().message;
+  }
+  if (!shim.release) {
+    // An installation has the file VERSION beside its folder bin. runtime-rs has a folder of its own beside
+    // that file.
+    std::filesystem::path folder = path.parent_path().parent_path();
+    if (folder.filename() == kFolderOfRust) folder = folder.parent_path();
+    const auto text = host.read_file((folder / "VERSION").relative_path());
+    if (text) shim.release = KataRelease::parse(*text);
+  }
+  const bool is_in_folder_of_rust =
+      std::ranges::find(path, std::filesystem::path(kFolderOfRust)) != path.end();
+  if (!shim.runtime && is_in_folder_of_rust) shim.runtime = ShimRuntime::rust;
   return shim;
 }
 
@@ -160,7 +137,16 @@ Result<KataShim> find_kata_shim(const HostFs& host, const KataClass& kata, const
     const auto found = std::ranges::find(here, fitting, &KataShim::runtime);
     if (found != here.end()) return *found;
   }
-  return of_other_runtime(kata, here, *runtime);
+  std::vector<std::string> names;
+  for (const KataShim& shim : here) names.push_back(shim.text());
+  return fail(
+      Errc::unsupported,
+      fmt::format("{}: class {}: its artifact's configuration is for {}, and the shim here is {}", kata.place,
+                  kata.name, text(*runtime), fmt::join(names, ", ")),
+      *runtime == ShimRuntime::rust
+          ? "install runtime-rs (Kata has its shim in /opt/kata/runtime-rs/bin), name its shim in the "
+            "class, or take an artifact for the Go runtime"
+          : "install Kata's Go runtime, name its shim in the class, or take an artifact for runtime-rs");
 }
 
 }  // namespace ferry::kata

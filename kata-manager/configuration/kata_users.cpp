@@ -41,14 +41,6 @@ Result<std::optional<std::string>> sandbox_of(const HostFs& host, const std::str
   return flag == words.end() || flag + 1 == words.end() ? std::string() : *(flag + 1);
 }
 
-/// True if a pod's runtime is, or may be, a leaving one.
-bool may_be_theirs(const RunningPod& pod, bool has_shim, const RuntimeState& state,
-                   std::span<const std::string> theirs, const LeavingClasses& leaving) {
-  if (contains(theirs, pod.handler)) return true;
-  const bool known = state.runtimes ? state.has(pod.handler) : contains(leaving.others, pod.handler);
-  return has_shim && !known;
-}
-
 }  // namespace
 
 std::vector<std::string> runtimes_of_classes(const RuntimeState& state,
@@ -100,7 +92,9 @@ Result<std::optional<std::string>> who_has(const HostFs& host, ContainerRuntime&
       theirs.insert(theirs.end(), more->begin(), more->end());
     for (const RunningPod& pod : *pods) {
       const bool has_shim = shims->by_sandbox.erase(pod.sandbox) != 0;
-      if (may_be_theirs(pod, has_shim, *state, theirs, leaving)) users.push_back(text(pod));
+      const bool known = state->runtimes ? state->has(pod.handler) : contains(leaving.others, pod.handler);
+      // A runtime that is not known may be a leaving one.
+      if (contains(theirs, pod.handler) || (has_shim && !known)) users.push_back(text(pod));
     }
   }
   for (const auto& [sandbox, pid] : shims->by_sandbox)

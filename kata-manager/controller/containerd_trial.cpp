@@ -91,14 +91,21 @@ class Trial {
     if (!words) return fail(std::move(words).error());
     if (!removed) return fail(std::move(removed).error());
     if (words->empty()) return std::optional<TrialFault>();
-    TrialFault fault{.reason = with_real_names(std::move(*words)), .place = {}};
+    // The reason names the files, not their copies.
+    for (std::size_t i = 0; i < files_.size(); ++i) {
+      const std::string copy = "/" / folder_ / fmt::format("{}.toml", i);
+      for (auto at = words->find(copy); at != std::string::npos; at = words->find(copy))
+        words->replace(at, copy.size(), files_[i].path.native());
+    }
+    TrialFault fault{.reason = std::move(*words), .place = {}};
     fault.place = place_of_fault(host_, files_, copies_, fault.reason);
     return std::optional(std::move(fault));
   }
 
  private:
-  /// 0.toml is the main file, and imports the others.
-  Result<> write_copies() {
+  /// Why it would serve no CRI; empty: it would.
+  Result<std::string> run_on_copies() {
+    // 0.toml is the main file, and imports the others.
     TomlArray imports;
     for (std::size_t i = 1; i < files_.size(); ++i)
       imports.push_back(text("/" / folder_ / fmt::format("{}.toml", i)));
@@ -107,27 +114,18 @@ class Trial {
       root.erase("imports");
       if (i == 0 && !imports.empty()) root["imports"] = {imports};
       copies_.push_back(toml_text({}, root));
-      if (auto r = write(fmt::format("{}.toml", i), copies_.back()); !r) return r;
+      if (auto r = write(fmt::format("{}.toml", i), copies_.back()); !r) return fail(std::move(r).error());
     }
-    return {};
-  }
 
-  /// containerd's words with the names of the files in place of those of their copies.
-  std::string with_real_names(std::string words) const {
-    for (std::size_t i = 0; i < files_.size(); ++i) {
-      const std::string copy = "/" / folder_ / fmt::format("{}.toml", i);
-      for (auto at = words.find(copy); at != std::string::npos; at = words.find(copy))
-        words.replace(at, copy.size(), files_[i].path.native());
-    }
-    return words;
-  }
-
-  /// Why it would serve no CRI; empty: it would.
-  Result<std::string> run_on_copies() {
-    if (auto r = write_copies(); !r) return fail(std::move(r).error());
     const HostCommand dump = command("0.toml", {"config", "dump"});
     const auto said = writer_.output(dump, kTrialDeadline);
-    if (!said) return why_not_read(dump, said.error());
+    if (!said) {
+      // A configuration that cannot be read is a reason, too.
+      if (said.error().code != make_error_code(Errc::failed)) return fail(said.error());
+      auto words = transcript_of(dump, kTrialDeadline);
+      if (words && words->empty()) return fail(said.error());
+      return words;
+    }
     auto read = parse_toml(*said, program_.string() + " config dump");
     if (!read) return fail(std::move(read).error());
     TomlTable apart = kept_apart(host_, std::move(*read), "/" / folder_);
@@ -158,14 +156,6 @@ class Trial {
     if (auto words = last_words(*said)) return std::move(*words);
     return fail(Errc::malformed_host, fmt::format("{}, started apart, says \"{}\"", program_.string(),
                                                   said->substr(0, said->find('\n'))));
-  }
-
-  /// A configuration that cannot be read is a reason, too.
-  Result<std::string> why_not_read(const HostCommand& dump, const Error& error) {
-    if (error.code != make_error_code(Errc::failed)) return fail(Error(error));
-    auto words = transcript_of(dump, kTrialDeadline);
-    if (words && words->empty()) return fail(Error(error));
-    return words;
   }
 
   HostCommand command(const std::string& configuration, const std::vector<std::string>& words = {}) const {

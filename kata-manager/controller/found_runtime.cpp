@@ -25,15 +25,6 @@ ContainerdSetup setup_of(const FoundRuntime& runtime) {
           .placeholders = runtime.place.placeholders};
 }
 
-std::string without_config_dump(const FoundRuntime& runtime) {
-  const bool is_crio = runtime.place.kind == RuntimeKind::crio;
-  return fmt::format(
-      "not tried: only Ferry's model of {} has judged this, since its own program could not be asked what it "
-      "makes of the files ({})",
-      is_crio ? "CRI-O" : "containerd " + runtime.release.text(),
-      runtime.no_program.empty() ? "it is not known" : runtime.no_program);
-}
-
 class RuntimeSearch {
  public:
   RuntimeSearch(const HostFs& host, HostWriter& writer, ContainerRuntime& running, RuntimePlace place)
@@ -45,7 +36,14 @@ class RuntimeSearch {
 
   Result<FoundRuntime> look(const std::optional<std::string>& said) {
     if (out_.place.kind == RuntimeKind::crio) {
-      find_program_of_crio();
+      for (const auto& path : out_.place.programs) {
+        if (host_.exists(path.relative_path())) {
+          out_.program = path;
+          out_.no_program.clear();
+          break;
+        }
+        add_to(out_.no_program, "there is no " + path.string());
+      }
       return std::move(out_);
     }
     const auto by_itself = ask_the_running_one();
@@ -65,7 +63,9 @@ class RuntimeSearch {
       out_.release = *by_itself;
       out_.release_by = "the running containerd itself";
     } else {
-      return fail(Errc::failed, "containerd was not found, or does not report its version: " + why(),
+      std::string why = out_.no_program;
+      if (!why_.empty()) add_to(why, why_);
+      return fail(Errc::failed, "containerd was not found, or does not report its version: " + why,
                   "install or start containerd, or name its version: --containerd-version 1.7.24");
     }
     if (by_itself && *by_itself != out_.release) {
@@ -127,18 +127,6 @@ class RuntimeSearch {
     return std::nullopt;
   }
 
-  void find_program_of_crio() {
-    for (const auto& path : out_.place.programs) {
-      if (!host_.exists(path.relative_path())) {
-        add_to(out_.no_program, "there is no " + path.string());
-        continue;
-      }
-      out_.program = path;
-      out_.no_program.clear();
-      return;
-    }
-  }
-
   std::optional<ContainerdRelease> ask_the_running_one() {
     const auto state = running_.state();
     if (!state) {
@@ -154,10 +142,6 @@ class RuntimeSearch {
   static void add_to(std::string& list, const std::string& what) {
     list += (list.empty() ? "" : "; ") + what;
   }
-  std::string why() const {
-    return out_.no_program.empty() ? why_ : out_.no_program + (why_.empty() ? "" : "; ") + why_;
-  }
-
   const HostFs& host_;
   HostWriter& writer_;
   ContainerRuntime& running_;
@@ -191,7 +175,11 @@ Result<RuntimePlan> plan_runtime(const HostFs& host, const FoundRuntime& runtime
     plan->notes.push_back(
         "nothing proves this before containerd reads it: k0s takes its drop-ins in by itself, at once");
   } else if (plan && !plan->changes.empty() && !runtime.program) {
-    plan->notes.push_back(without_config_dump(runtime));
+    plan->notes.push_back(fmt::format(
+        "not tried: only Ferry's model of {} has judged this, since its own program could not be asked what "
+        "it makes of the files ({})",
+        place.kind == RuntimeKind::crio ? "CRI-O" : "containerd " + runtime.release.text(),
+        runtime.no_program.empty() ? "it is not known" : runtime.no_program));
   }
   return plan;
 }
@@ -231,13 +219,6 @@ namespace {
 
 constexpr const char* kUsualFile = "/etc/containerd/config.toml";
 
-/// ABI: proc(5), /proc/PID/exe: a deleted file has this suffix.
-std::filesystem::path without_mark(std::string path) {
-  constexpr std::string_view kGone = " (deleted)";
-  if (path.ends_with(kGone)) path.resize(path.size() - kGone.size());
-  return path;
-}
-
 bool serves(const HostFs& host, const std::vector<std::string>& words, const RuntimePlace& place) {
   const ContainerdStart start = containerd_start({.words = words});
   if (start.socket) return *start.socket == place.socket;
@@ -254,9 +235,12 @@ std::optional<std::filesystem::path> running_containerd(const HostFs& host, cons
   std::optional<std::filesystem::path> out;
   for (const std::string& name : *names) {
     if (!whole_number(name)) continue;
-    const auto link = host.link_target("proc/" + name + "/exe");
+    auto link = host.link_target("proc/" + name + "/exe");
     if (!link) continue;
-    const auto program = without_mark(*link);
+    // ABI: proc(5), /proc/PID/exe: a deleted file has this suffix.
+    constexpr std::string_view kGone = " (deleted)";
+    if (link->ends_with(kGone)) link->resize(link->size() - kGone.size());
+    const std::filesystem::path program = *link;
     if (program.filename() != "containerd") continue;
     auto words = words_between(host.read_file("proc/" + name + "/cmdline").value_or(""), '\0');
     if (words.empty()) continue;

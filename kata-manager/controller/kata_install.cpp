@@ -21,7 +21,7 @@ namespace {
 constexpr std::array kModules = {"vhost_vsock", "vhost_net"};
 
 /// The runtimes that a stopped daemon will know when it starts.
-RuntimeState as_predicted(const RuntimePlan& plan) {
+RuntimeState predicted_state(const RuntimePlan& plan) {
   RuntimeState out;
   auto& runtimes = out.runtimes.emplace();
   for (const auto& [name, entry] : plan.after.runtimes()) {
@@ -44,7 +44,7 @@ Result<std::optional<std::string>> still_needed(const ChangeContext& context, co
   const RuntimeOutcome outcome = change.outcome.value_or(RuntimeOutcome());
   if (state && outcome.unverified && !outcome.acted)
     return std::optional<std::string>("the container runtime has not read its own files yet");
-  const auto known = runtimes_of_classes(state ? *state : as_predicted(change.plan), gone);
+  const auto known = runtimes_of_classes(state ? *state : predicted_state(change.plan), gone);
   if (!known.empty())
     return std::optional(fmt::format("the container runtime {} {} with them by a file that is not ours",
                                      state ? "knows" : "will know", fmt::join(known, ", ")));
@@ -59,8 +59,8 @@ struct LockedFolder {
 };
 
 /// The folders of artifacts that can be written, for removing artifacts. Two paths may lead to one folder.
-Result<std::vector<LockedFolder>> lock_what_goes(const HostFs& host, KataChange& change,
-                                                 const std::vector<std::filesystem::path>& artifacts_dirs) {
+Result<std::vector<LockedFolder>> lock_leaving(const HostFs& host, KataChange& change,
+                                               const std::vector<std::filesystem::path>& artifacts_dirs) {
   std::vector<LockedFolder> out;
   std::set<std::pair<dev_t, ino_t>> known;
   for (const auto& path : artifacts_dirs) {
@@ -178,7 +178,7 @@ Result<> load_kata_modules(HostWriter& writer, const std::string& hint) {
 Result<bool> apply_kata(const ChangeContext& context, HostWriter& writer, KataChange& change,
                         const std::vector<std::filesystem::path>& artifacts_dirs, Replaced replaced) {
   // Locks and checks come before any write, because the plan may be old.
-  const auto folders = lock_what_goes(*context.host, change, artifacts_dirs);
+  const auto folders = lock_leaving(*context.host, change, artifacts_dirs);
   if (!folders) return fail(folders.error());
   const RestartCheck check = restart_check_of(context, writer, change);
   ChangeContext whole = context;

@@ -64,14 +64,18 @@ class Planner {
     out_.change.runtime = *inputs_.runtime;
     out_.change.setup = std::move(*setup);
     own_ = out_.change.setup.handlers.size();
-    look_at_what_leaves();
-    leave_alone();
+    sort_out_leaving();
+    // set_up() plans to remove the folders of kept classes, because `possible_` lacks them. They stay.
+    std::erase_if(out_.change.setup.gone, [&](const std::string& name) { return kept_.contains(name); });
+    std::erase_if(out_.change.setup.files, [&](const FileChange& change) {
+      return !change.after && kept_.contains(class_of_file(change.path));
+    });
     auto plan = plan_runtime(host_, *inputs_.runtime, out_.change.setup.handlers);
     if (!plan) return fail(std::move(plan).error());
     out_.change.plan = std::move(*plan);
     // The same handlers in another order need no restart.
     if (handlers().size() > own_ && is_in_place()) out_.change.plan.changes.clear();
-    find_what_changes();
+    find_changes();
     for (auto& [name, other] : others_) out_.others.push_back(std::move(other));
     return std::move(out_);
   }
@@ -115,7 +119,7 @@ class Planner {
     possible_.classes.push_back(kata);
   }
 
-  void look_at_what_leaves() {
+  void sort_out_leaving() {
     for (const ConfiguredRuntime& configured : configured_) {
       if (std::ranges::find(handlers(), configured.name, &RuntimeHandler::name) != handlers().end()) continue;
       const auto set_aside = [&](const KataClass& kata) {
@@ -142,18 +146,15 @@ class Planner {
     }
     // A killed run may leave a class folder that no handler leads to.
     for (const std::string& name : out_.change.setup.gone) {
-      if (kept_.contains(name) ||
-          std::ranges::find(configured_, name, class_of_configured) != configured_.end())
-        continue;
+      const bool has_handler = std::ranges::any_of(configured_, [&](const ConfiguredRuntime& configured) {
+        return class_of(configured.configuration) == name;
+      });
+      if (kept_.contains(name) || has_handler) continue;
       if (const auto why = in_use(name, {})) {
         set_state(name, HandlerState::blocked, *why);
         kept_.insert(name);
       }
     }
-  }
-
-  static std::string class_of_configured(const ConfiguredRuntime& configured) {
-    return class_of(configured.configuration);
   }
 
   std::optional<std::string> in_use(const std::string& name, std::vector<std::string> handlers) const {
@@ -174,16 +175,7 @@ class Planner {
     kept_.insert(class_of(configured.configuration));
   }
 
-  // set_up() plans to remove the folders of kept classes, because `possible_` lacks them. They stay.
-  void leave_alone() {
-    KataSetup& setup = out_.change.setup;
-    std::erase_if(setup.gone, [&](const std::string& name) { return kept_.contains(name); });
-    std::erase_if(setup.files, [&](const FileChange& change) {
-      return !change.after && kept_.contains(class_of_file(change.path));
-    });
-  }
-
-  bool is_so(const ConfiguredRuntime& configured, const RuntimeHandler& handler) const {
+  bool matches(const ConfiguredRuntime& configured, const RuntimeHandler& handler) const {
     return configured.handler() == handler &&
            (configured.type.empty() || handler.may_have_type(configured.type, inputs_.runtime->release));
   }
@@ -191,7 +183,7 @@ class Planner {
     return configured_.size() == handlers().size() &&
            std::ranges::all_of(handlers(), [&](const auto& handler) {
              return std::ranges::any_of(configured_,
-                                        [&](const auto& configured) { return is_so(configured, handler); });
+                                        [&](const auto& configured) { return matches(configured, handler); });
            });
   }
 
@@ -199,13 +191,13 @@ class Planner {
     return !inputs_.state.reports_handlers() || inputs_.state.knows(handler);
   }
 
-  void find_what_changes() {
+  void find_changes() {
     const KataSetup& setup = out_.change.setup;
     bool all_known = true;
     for (std::size_t i = 0; i < own_; ++i) {
       const RuntimeHandler& handler = setup.handlers[i];
       const bool configured =
-          std::ranges::any_of(configured_, [&](const auto& p) { return is_so(p, handler); });
+          std::ranges::any_of(configured_, [&](const auto& p) { return matches(p, handler); });
       const bool same_files = std::ranges::none_of(setup.files, [&](const FileChange& change) {
         return class_of_file(change.path) == class_of(handler.configuration);
       });

@@ -52,26 +52,6 @@ std::optional<std::filesystem::path> file_of(const KataBase& base, const std::fi
   return base.folder / found.front();
 }
 
-// A shipped configuration has the paths of its build host. A path without a file in the artifact stays as
-// it is.
-void set_paths(const KataBase& base, const HypervisorSettings& was, TomlTable& out) {
-  for (const char* key : {"kernel", "image", "initrd", "firmware", "firmware_volume"})
-    if (const auto file = file_of(base, was.text(key))) set(out, key, file->string());
-}
-
-// Kata makes one port for each device when a VM starts, and at least the configured number. Confidential
-// classes keep the artifact's number of ports.
-void set_ports(const KataClass& kata, const KataDevices& devices, const HypervisorSettings& was,
-               bool plugs_hot, TomlTable& out) {
-  const std::string cold = was.text(kColdPlug);
-  if (!plugs_hot && (cold.empty() || cold == kNoPort)) set(out, kColdPlug, std::string("root-port"));
-  if (!plugs_hot && !was.text(kHotPlug).empty()) set(out, kHotPlug, std::string(kNoPort));
-  if (is_confidential(kata.kind)) return;
-  const std::string key = cold == "switch-port" ? "pcie_switch_port" : "pcie_root_port";
-  const std::int64_t needed = std::min<std::int64_t>(devices.ports(), kMostPorts);
-  set(out, key, std::max(was.number(key).value_or(0), needed));
-}
-
 void set_kernel_parameters(const KataClass& kata, const HypervisorSettings& was, TomlTable& out) {
   std::string parameters = was.text(kKernelParams);
   const auto add = [&](const std::string& word) { parameters += (parameters.empty() ? "" : " ") + word; };
@@ -99,13 +79,6 @@ void set_annotations(const KataClass& kata, const HypervisorSettings& was, TomlT
   set(out, kKey, allowed);
 }
 
-void set_confidential(const KataClass& kata, TomlTable& out) {
-  if (!is_confidential(kata.kind)) return;
-  set(out, "confidential_guest", true);
-  if (kata.kind == KataKind::snp) set(out, "sev_snp_guest", true);
-  set(out, "shared_fs", std::string("none"));
-}
-
 /// Sets `key` to its present value, or to `least` if that is more.
 void set_at_least(TomlTable& out, const TomlTable& before, std::initializer_list<std::string_view> tables,
                   const std::string& key, std::int64_t least) {
@@ -128,12 +101,6 @@ void set_timeouts(ShimRuntime runtime, const TomlTable& before, TomlTable& out) 
   set_at_least(out, before, {"agent", "kata"}, "reconnect_timeout_ms", kStartSeconds * kMilliseconds);
 }
 
-bool is_header_of_extension_image(std::string_view line) {
-  constexpr std::string_view kEnd = ".guest_extension_images]]";
-  const std::string_view header = line.substr(0, line.find("]]") + 2);
-  return header.starts_with("[[hypervisor.") && header.ends_with(kEnd);
-}
-
 }  // namespace
 
 std::string with_extension_images_of(const KataBase& base) {
@@ -144,7 +111,10 @@ std::string with_extension_images_of(const KataBase& base) {
     const std::string_view whole = rest.substr(0, length);
     rest.remove_prefix(length);
     const std::string_view line = whole.substr(std::min(whole.find_first_not_of(" \t"), whole.size()));
-    if (line.starts_with('[')) in_image = is_header_of_extension_image(line);
+    if (line.starts_with('[')) {
+      const std::string_view header = line.substr(0, line.find("]]") + 2);
+      in_image = header.starts_with("[[hypervisor.") && header.ends_with(".guest_extension_images]]");
+    }
     const auto setting =
         in_image && line.starts_with("path") ? parse_toml(line, base.file) : Result<TomlTable>(TomlTable());
     const std::string path = setting ? text_at(*setting, {"path"}) : "";
@@ -193,16 +163,35 @@ TomlTable ready_settings(const KataClass& kata, const KataBase& base, const Kata
   const HypervisorSettings was(before, hypervisor);
   TomlTable out;
   TomlTable& settings = table_at(out, {kHypervisor, hypervisor});
-  set_paths(base, was, settings);
+  // A shipped configuration has the paths of its build host. A path without a file in the artifact stays as
+  // it is.
+  for (const char* key : {"kernel", "image", "initrd", "firmware", "firmware_volume"})
+    if (const auto file = file_of(base, was.text(key))) set(settings, key, file->string());
+
   TomlTable with_class = before;
   merge_over(with_class, kata.configuration);
   const bool plugs_hot = keeps_hot_plug(base.shim, pod_resources, HypervisorSettings(with_class, hypervisor));
-  set_ports(kata, devices, was, plugs_hot, settings);
+  const std::string cold = was.text(kColdPlug);
+  if (!plugs_hot && (cold.empty() || cold == kNoPort)) set(settings, kColdPlug, std::string("root-port"));
+  if (!plugs_hot && !was.text(kHotPlug).empty()) set(settings, kHotPlug, std::string(kNoPort));
+  // Kata makes one port for each device when a VM starts, and at least the configured number. Confidential
+  // classes keep the artifact's number of ports.
+  if (!is_confidential(kata.kind)) {
+    const std::string key = cold == "switch-port" ? "pcie_switch_port" : "pcie_root_port";
+    const std::int64_t needed = std::min<std::int64_t>(devices.ports(), kMostPorts);
+    set(settings, key, std::max(was.number(key).value_or(0), needed));
+  }
+
   if (hypervisor == kQemu) set_kernel_parameters(kata, was, settings);
   set_annotations(kata, was, settings);
-  set_confidential(kata, settings);
+  if (is_confidential(kata.kind)) {
+    set(settings, "confidential_guest", true);
+    if (kata.kind == KataKind::snp) set(settings, "sev_snp_guest", true);
+    set(settings, "shared_fs", std::string("none"));
+  }
   if (!was.number("default_memory"))
     set(settings, "default_memory", static_cast<std::int64_t>(kGuestMemoryMib));
+
   TomlTable& runtime = table_at(out, {"runtime"});
   set(runtime, "vfio_mode", std::string("guest-kernel"));
   set(runtime, "sandbox_cgroup_only", true);

@@ -20,19 +20,6 @@ std::filesystem::path all_folders() {
   return kata_configuration_folder("x").parent_path();
 }
 
-Result<std::vector<KataDropInFile>> drop_ins_in(const HostFs& host, const std::filesystem::path& folder) {
-  const auto names = host.list(folder.relative_path());
-  if (!names && is_gone(names.error())) return std::vector<KataDropInFile>();
-  if (!names) return fail(names.error());
-  std::vector<KataDropInFile> out;
-  for (const std::string& name : *names) {
-    auto text = host.read_file(folder.relative_path() / name);
-    if (!text) return fail(std::move(text).error());
-    out.push_back({.name = name, .text = std::move(*text)});
-  }
-  return out;
-}
-
 /// A path by the artifact's link, in the version's folder. The link may be missing, or lead elsewhere by now.
 std::filesystem::path in_version(const Artifact& artifact, const std::filesystem::path& path) {
   if (is_below(path, artifact.version) || !is_below(path, artifact.folder)) return path;
@@ -88,7 +75,11 @@ class SettingUp {
                          .shim = shim->path,
                          .configuration = kata_configuration_folder(kata.name) / kConfiguration,
                          .artifact = std::move(artifact)};
-    note_tag(kata, setup.artifact);
+    // A push to the registry can move a tag. A digest always names the same files.
+    const std::string& url = kata.artifacts.url;
+    if (!kata.artifacts.folder() && url.find('@') == std::string::npos)
+      out_.notes.push_back(fmt::format("{}: pulled by tag: {}; pin it by digest, {}@{}", kata.name, url, url,
+                                       setup.artifact ? setup.artifact->digest : "sha256:…"));
     if (const auto& here = setup.artifact) {
       auto added = add_configuration(kata, *here, std::move(*configuration), *shim, setup);
       if (!added && added.error().code == make_error_code(Errc::unsupported)) return added;
@@ -96,7 +87,7 @@ class SettingUp {
     } else {
       out_.notes.push_back(
           fmt::format("{}: its files come from {} first; what Kata's configuration becomes is known then",
-                      kata.name, kata.artifacts.url));
+                      kata.name, url));
     }
     for (const std::string& name : setup.handlers) {
       out_.handlers.push_back({.name = name,
@@ -126,21 +117,21 @@ class SettingUp {
     return text;
   }
 
-  // A push to the registry can move a tag. A digest always names the same files.
-  void note_tag(const KataClass& kata, const std::optional<Artifact>& artifact) {
-    const std::string& url = kata.artifacts.url;
-    if (kata.artifacts.folder() || url.find('@') != std::string::npos) return;
-    out_.notes.push_back(fmt::format("{}: pulled by tag: {}; pin it by digest, {}@{}", kata.name, url, url,
-                                     artifact ? artifact->digest : "sha256:…"));
-  }
-
   Result<> add_configuration(const KataClass& kata, const Artifact& artifact, std::string configuration,
                              const KataShim& shim, KataClassSetup& setup) {
-    const auto drop_ins = drop_ins_in(host_, setup.configuration.parent_path() / "config.d");
-    if (!drop_ins) return fail(drop_ins.error());
+    const auto folder = setup.configuration.parent_path().relative_path() / "config.d";
+    const auto names = host_.list(folder);
+    if (!names && !is_gone(names.error())) return fail(names.error());
+    std::vector<KataDropInFile> drop_ins;
+    for (const std::string& name : names.value_or(std::vector<std::string>{})) {
+      auto text = host_.read_file(folder / name);
+      if (!text) return fail(std::move(text).error());
+      drop_ins.push_back({.name = name, .text = std::move(*text)});
+    }
+
     KataBase base{.file = setup.configuration,
                   .text = std::move(configuration),
-                  .drop_ins = *drop_ins,
+                  .drop_ins = std::move(drop_ins),
                   // `artifact.folder` is a link, which a later fetch moves to another version.
                   .folder = artifact.version,
                   .files = {},

@@ -29,39 +29,30 @@ std::optional<timespec> changed_at(const HostFs& host, const std::filesystem::pa
   return status.st_ctim;
 }
 
-bool is_later(const timespec& a, const timespec& b) {
-  return a.tv_sec != b.tv_sec ? a.tv_sec > b.tv_sec : a.tv_nsec > b.tv_nsec;
-}
-
-/// A file that changed after the daemon's start, which made its socket by the same clock. Files that Ferry
-/// wrote for a later start do not count.
-Result<std::optional<std::filesystem::path>> edited_file(const RestartCheck& check,
-                                                         const std::vector<std::filesystem::path>& files) {
+Result<> check_age(const RestartCheck& check, const std::vector<std::filesystem::path>& files,
+                   const std::string& why_not_asked) {
+  if (check.accept_edited_files) return {};
+  // The daemon made its socket at its start, by the same clock. Files that Ferry wrote for a later start do
+  // not count.
   const auto started = changed_at(*check.host, check.runtime->place.socket);
-  if (!started) return std::optional<std::filesystem::path>();
+  if (!started) return {};
   const auto own = read_runtime_record(*check.host);
   if (!own) return fail(own.error());
   for (const std::filesystem::path& file : files) {
     if (std::ranges::find(*own, file, &FileChange::path) != own->end()) continue;
     const auto changed = changed_at(*check.host, file);
-    if (changed && is_later(*changed, *started)) return std::optional(file);
+    if (!changed ||
+        std::pair(changed->tv_sec, changed->tv_nsec) <= std::pair(started->tv_sec, started->tv_nsec))
+      continue;
+    return fail(
+        Errc::refused,
+        fmt::format("{} has changed since containerd was started, and containerd could not be asked if "
+                    "CRI loads with it ({})",
+                    file.string(), why_not_asked),
+        "restart containerd yourself and see that its CRI serves, then run this again; or say "
+        "--accept-edited-files");
   }
-  return std::optional<std::filesystem::path>();
-}
-
-Result<> check_age(const RestartCheck& check, const std::vector<std::filesystem::path>& files,
-                   const std::string& why_not_asked) {
-  if (check.accept_edited_files) return {};
-  auto looked = edited_file(check, files);
-  if (!looked) return fail(std::move(looked).error());
-  const std::optional<std::filesystem::path>& edited = *looked;
-  if (!edited) return {};
-  return fail(Errc::refused,
-              fmt::format("{} has changed since containerd was started, and containerd could not be asked if "
-                          "CRI loads with it ({})",
-                          edited->string(), why_not_asked),
-              "restart containerd yourself and see that its CRI serves, then run this again; or say "
-              "--accept-edited-files");
+  return {};
 }
 
 std::vector<std::filesystem::path> files_of(const RestartCheck& check) {

@@ -29,9 +29,19 @@ class Changing {
     undo_ = std::move(*unverified);
     interrupted_ = context_.host->exists(kRuntimeRecord);
     if (auto r = look_before(); !r) return fail(std::move(r).error());
-    if (auto r = leave_out_what_was_read(); !r) return fail(std::move(r).error());
-    if (auto r = nobody_has_what_goes(); !r) return fail(std::move(r).error());
-    if (change_.files.empty() && !interrupted_ && is_as_it_shall_be()) return nothing_to_do();
+    // Changes that the daemon has read and works with are no longer rolled back.
+    if (running_ && !interrupted_) {
+      const auto read = has_been_read(*context_.host, state_);
+      if (!read) return fail(read.error());
+      if (*read) undo_.clear();
+    }
+    if (auto r = check_unused(); !r) return fail(std::move(r).error());
+    if (change_.files.empty() && !interrupted_ && matches_plan()) {
+      // If the daemon reports its runtimes, it has read the earlier changes, too.
+      if (running_ && state_.reports_handlers())
+        if (auto r = forget_runtime_record(*context_.host); !r) return fail(std::move(r).error());
+      return outcome_;
+    }
     if (auto r = may_change(); !r) return fail(std::move(r).error());
     if (auto r = write(); !r) return put_back(std::move(r).error(), false);
     if (auto r = ask_its_program(); !r) return put_back(std::move(r).error(), false);
@@ -48,8 +58,14 @@ class Changing {
     say(context_.control->text());
     outcome_.acted = true;
     auto proof = context_.control->act();
-    if (proof) proof = wait_for_the_proof();
-    if (!proof) return with_own_words(put_back(std::move(proof).error(), true).value());
+    if (proof) proof = wait_for_proof();
+    if (!proof) {
+      Error why = put_back(std::move(proof).error(), true).value();
+      // The question takes time, and the node needs its runtime first.
+      const auto words = context_.own_words ? context_.own_words() : std::nullopt;
+      if (words) why.message += "; with the files as they were planned it says itself: " + *words;
+      return fail(std::move(why));
+    }
     if (!reports_handlers_) outcome_.unverified = "it answers, but does not say which runtimes it knows";
     return finish();
   }
@@ -59,8 +75,8 @@ class Changing {
       return fail(std::move(unverified).error());
     interrupted_ = context_.host->exists(kRuntimeRecord);
     if (auto r = look_before(); !r) return r;
-    if (auto r = nobody_has_what_goes(); !r) return r;
-    if (change_.files.empty() && !interrupted_ && is_as_it_shall_be()) return {};
+    if (auto r = check_unused(); !r) return r;
+    if (change_.files.empty() && !interrupted_ && matches_plan()) return {};
     if (auto r = may_change(); !r) return r;
     // A killed run may be why the daemon is down, and its roll back may be the cure.
     if (!context_.restart_check || (!running_ && interrupted_)) return {};
@@ -93,7 +109,7 @@ class Changing {
     return fail(std::move(state).error().during("the container runtime"));
   }
 
-  Result<> nobody_has_what_goes() const {
+  Result<> check_unused() const {
     // A killed run may be why the daemon is down, and that repair comes first. The class's files stay.
     if (!running_ && interrupted_) return {};
     const auto state = running_ ? std::optional(state_) : std::nullopt;
@@ -107,23 +123,7 @@ class Changing {
                 "end them first; `ferry kata uninstall` waits for pods with --wait");
   }
 
-  // Changes that the daemon has read and works with are no longer rolled back.
-  Result<> leave_out_what_was_read() {
-    if (!running_ || interrupted_) return {};
-    const auto read = has_been_read(*context_.host, state_);
-    if (!read) return fail(read.error());
-    if (*read) undo_.clear();
-    return {};
-  }
-
-  // If the daemon reports its runtimes, it has read the earlier changes, too.
-  Result<RuntimeOutcome> nothing_to_do() const {
-    if (!running_ || !state_.reports_handlers()) return outcome_;
-    if (auto r = forget_runtime_record(*context_.host); !r) return fail(std::move(r).error());
-    return outcome_;
-  }
-
-  bool is_as_it_shall_be() {
+  bool matches_plan() {
     if (!running_) {
       outcome_.unverified = "it does not run: it reads them when it starts";
       return true;
@@ -186,21 +186,19 @@ class Changing {
       // A write may report an error after it took effect.
       const auto now =
           made ? Result<std::optional<std::string>>(file.after) : content_of(*context_.host, file.path);
-      if (!now || *now == file.after) note_written(file);
+      if (!now || *now == file.after) {
+        outcome_.written = true;
+        written_.push_back(file);
+        const auto known = std::ranges::find(undo_, file.path, &FileChange::path);
+        if (known == undo_.end()) {
+          undo_.push_back(file);
+        } else {
+          known->after = file.after;
+        }
+      }
       if (!made) return made;
     }
     return {};
-  }
-
-  void note_written(const FileChange& file) {
-    outcome_.written = true;
-    written_.push_back(file);
-    const auto known = std::ranges::find(undo_, file.path, &FileChange::path);
-    if (known == undo_.end()) {
-      undo_.push_back(file);
-    } else {
-      known->after = file.after;
-    }
   }
 
   Result<> ask_its_program() const {
@@ -241,7 +239,7 @@ class Changing {
     }
   }
 
-  Result<> wait_for_the_proof() {
+  Result<> wait_for_proof() {
     return wait_until([&](const RuntimeState& state) -> std::optional<std::string> {
       reports_handlers_ = state.reports_handlers();
       if (const auto lost = lost_of_others(state))
@@ -249,13 +247,6 @@ class Changing {
       if (!knows_all(state)) return "it answers, but does not have the runtimes as they are written";
       return std::nullopt;
     });
-  }
-
-  // Runs after the rollback, because it takes time and the node needs its runtime first.
-  tl::unexpected<Error> with_own_words(Error why) const {
-    const auto words = context_.own_words ? context_.own_words() : std::nullopt;
-    if (words) why.message += "; with the files as they were planned it says itself: " + *words;
-    return fail(std::move(why));
   }
 
   tl::unexpected<Error> put_back(Error why, bool acted) {

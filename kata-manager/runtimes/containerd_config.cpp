@@ -183,21 +183,6 @@ std::optional<Error> migrate_then_merge(const ContainerdRelease& release, Contai
   return std::nullopt;
 }
 
-/// Lays the files over the built-in default runtime. Before 2.0 a file's map of runtimes replaces the
-/// built-in one, so runc may be missing.
-void lay_over_built_in(const ContainerdRelease& release, TomlTable& plugins) {
-  TomlTable runc = {{"runtime_type", {std::string("io.containerd.runc.v2")}}};
-  if (!release.merges_sections()) runc["sandbox_mode"] = {std::string("podsandbox")};
-  TomlTable all;
-  TomlTable& containerd =
-      table_at(all, {release.merges_sections() ? kCriRuntime : kCriOfVersion2, "containerd"});
-  containerd["default_runtime_name"] = {std::string("runc")};
-  if (release.merges_sections() || find(plugins, {kCriOfVersion2, "containerd", "runtimes"}) == nullptr)
-    table_at(containerd, {"runtimes"})["runc"] = {std::move(runc)};
-  merge_over(all, plugins);
-  plugins = std::move(all);
-}
-
 /// Finds the reason why CRI does not load, with its files and lines.
 class CriRefusal {
  public:
@@ -206,10 +191,43 @@ class CriRefusal {
 
   /// Absent: CRI loads.
   std::optional<Error> reason() const {
-    if (auto why = disabled()) return why;
-    if (auto why = lacks_default_runtime()) return why;
-    if (auto why = names_mirrors_twice()) return why;
-    return release_.merges_sections() ? std::nullopt : has_a_key_of_the_old_runtime();
+    for (const ContainerdFile& file : out_.files) {
+      for (const std::string& id : texts_at(file.root, {"disabled_plugins"})) {
+        if (id != kCriOfVersion1 && id != kCriOfVersion2 && id != kCriRuntime && id != kCriImages) continue;
+        return refuse_at(places_of({"disabled_plugins"}, id), "disabled_plugins has " + id,
+                         fmt::format("take {} out of that list", id));
+      }
+    }
+
+    const TomlTable& section = *out_.plugins.at(out_.runtime_section).table();
+    const std::string runtime = text_at(section, {"containerd", "default_runtime_name"});
+    if (!out_.runtimes().contains(runtime)) {
+      std::string places = places_in_cri({"containerd", "default_runtime_name"});
+      if (places.empty()) places = places_in_cri({"containerd", "runtimes"});
+      std::string hint =
+          fmt::format("add a table for the runtime {}, or name another in default_runtime_name", runtime);
+      if (!release_.merges_sections())
+        hint += "; before containerd 2 a table of runtimes leaves the built-in runc out";
+      return refuse_at(places, fmt::format("its default runtime is not among its runtimes: {}", runtime),
+                       std::move(hint));
+    }
+
+    const std::string images = release_.merges_sections() ? kCriImages : out_.runtime_section;
+    const TomlTable* mirrors = find_table(out_.plugins, {images, "registry", "mirrors"});
+    if (mirrors != nullptr && !mirrors->empty() &&
+        !text_at(out_.plugins, {images, "registry", "config_path"}).empty()) {
+      return refuse({"registry", "mirrors"}, "registry.mirrors and registry.config_path are both given",
+                    "leave one of them: a hosts.toml in the folder of config_path names a mirror, too");
+    }
+
+    constexpr const char* kOldRuntime = "io.containerd.runtime.v1.linux";
+    if (!release_.merges_sections() && is_true_at(section, {"systemd_cgroup"}) &&
+        text_at(out_.runtimes(), {runtime, "runtime_type"}) != kOldRuntime) {
+      return refuse(
+          {"systemd_cgroup"}, fmt::format("systemd_cgroup is for the runtime {} alone", kOldRuntime),
+          fmt::format("take it out, and say SystemdCgroup = true in the options of the runtime {}", runtime));
+    }
+    return std::nullopt;
   }
 
  private:
@@ -253,53 +271,6 @@ class CriRefusal {
   }
   Error refuse(const Keys& keys, const std::string& what, std::string hint) const {
     return refuse_at(places_in_cri(keys), what, std::move(hint));
-  }
-
-  std::optional<Error> disabled() const {
-    for (const ContainerdFile& file : out_.files) {
-      for (const std::string& id : texts_at(file.root, {"disabled_plugins"})) {
-        if (id != kCriOfVersion1 && id != kCriOfVersion2 && id != kCriRuntime && id != kCriImages) continue;
-        return refuse_at(places_of({"disabled_plugins"}, id), "disabled_plugins has " + id,
-                         fmt::format("take {} out of that list", id));
-      }
-    }
-    return std::nullopt;
-  }
-
-  const TomlTable& section() const { return *out_.plugins.at(out_.runtime_section).table(); }
-
-  std::string default_runtime() const { return text_at(section(), {"containerd", "default_runtime_name"}); }
-
-  std::optional<Error> lacks_default_runtime() const {
-    const std::string name = default_runtime();
-    if (out_.runtimes().contains(name)) return std::nullopt;
-    std::string places = places_in_cri({"containerd", "default_runtime_name"});
-    if (places.empty()) places = places_in_cri({"containerd", "runtimes"});
-    std::string hint =
-        fmt::format("add a table for the runtime {}, or name another in default_runtime_name", name);
-    if (!release_.merges_sections())
-      hint += "; before containerd 2 a table of runtimes leaves the built-in runc out";
-    return refuse_at(places, fmt::format("its default runtime is not among its runtimes: {}", name),
-                     std::move(hint));
-  }
-
-  std::optional<Error> names_mirrors_twice() const {
-    const std::string id = release_.merges_sections() ? kCriImages : out_.runtime_section;
-    const TomlTable* mirrors = find_table(out_.plugins, {id, "registry", "mirrors"});
-    if (mirrors == nullptr || mirrors->empty()) return std::nullopt;
-    if (text_at(out_.plugins, {id, "registry", "config_path"}).empty()) return std::nullopt;
-    return refuse({"registry", "mirrors"}, "registry.mirrors and registry.config_path are both given",
-                  "leave one of them: a hosts.toml in the folder of config_path names a mirror, too");
-  }
-
-  std::optional<Error> has_a_key_of_the_old_runtime() const {
-    constexpr const char* kOldRuntime = "io.containerd.runtime.v1.linux";
-    const std::string name = default_runtime();
-    if (!is_true_at(section(), {"systemd_cgroup"})) return std::nullopt;
-    if (text_at(out_.runtimes(), {name, "runtime_type"}) == kOldRuntime) return std::nullopt;
-    return refuse(
-        {"systemd_cgroup"}, fmt::format("systemd_cgroup is for the runtime {} alone", kOldRuntime),
-        fmt::format("take it out, and say SystemdCgroup = true in the options of the runtime {}", name));
   }
 
   const ContainerdRelease& release_;
@@ -374,7 +345,19 @@ ContainerdOutcome predict_containerd(const ContainerdRelease& release, const Con
     out.plugins.clear();
     return out;
   }
-  lay_over_built_in(release, out.plugins);
+
+  // The files lie over the built-in default runtime. Before 2.0 a file's map of runtimes replaces the
+  // built-in one, so runc may be missing.
+  TomlTable runc = {{"runtime_type", {std::string("io.containerd.runc.v2")}}};
+  if (!release.merges_sections()) runc["sandbox_mode"] = {std::string("podsandbox")};
+  TomlTable all;
+  TomlTable& containerd = table_at(all, {out.runtime_section, "containerd"});
+  containerd["default_runtime_name"] = {std::string("runc")};
+  if (release.merges_sections() || find(out.plugins, {kCriOfVersion2, "containerd", "runtimes"}) == nullptr)
+    table_at(containerd, {"runtimes"})["runc"] = {std::move(runc)};
+  merge_over(all, out.plugins);
+  out.plugins = std::move(all);
+
   out.no_cri = CriRefusal(release, files, out).reason();
   return out;
 }

@@ -48,20 +48,17 @@ Result<std::optional<TomlTable>> said_in_block(const ConfigFiles& files, const s
   return parse_toml(*lines, path.string());
 }
 
-std::string filled_in(std::string text, const std::map<std::string, std::string>& placeholders) {
-  for (const auto& [name, value] : placeholders) {
-    for (auto at = text.find(name); at != std::string::npos; at = text.find(name, at + value.size()))
-      text.replace(at, name.size(), value);
-  }
-  return text;
-}
-
 // A daemon without --config treats a missing main file as an empty one.
 ContainerdOutcome predict(const ContainerdSetup& setup, const ConfigFiles& files) {
   const auto main = files.read_if_there(setup.main);
   if (!main) return predict_containerd(setup.release, files, setup.main);
+  std::string text = (*main).value_or("");
+  for (const auto& [name, value] : setup.placeholders) {
+    for (auto at = text.find(name); at != std::string::npos; at = text.find(name, at + value.size()))
+      text.replace(at, name.size(), value);
+  }
   ConfigFiles as_read = files;
-  as_read.suppose(setup.main, filled_in((*main).value_or(""), setup.placeholders));
+  as_read.suppose(setup.main, std::move(text));
   return predict_containerd(setup.release, as_read, setup.main);
 }
 
@@ -133,10 +130,21 @@ class Planner {
                   "start the service that writes it");
     }
     now_ = predict(setup_, files_);
-    if (auto r = check_spelling(); !r) return fail(std::move(r).error());
-    if (auto r = take_ours_away(); !r) return fail(std::move(r).error());
+    if (setup_.release.merges_sections()) {
+      for (const ContainerdFile& file : now_.files) {
+        if (const auto key = spelt_otherwise(file)) {
+          return fail(
+              Errc::refused,
+              fmt::format("{}: containerd 2 reads {} whatever the case of its letters, and what comes of "
+                          "it is not predicted",
+                          file.path.string(), *key),
+              "write it in small letters");
+        }
+      }
+    }
+    if (auto r = remove_blocks(); !r) return fail(std::move(r).error());
     const bool removes_all = handlers_.empty();
-    if (auto r = take_unmarked_away(); !r) return fail(std::move(r).error());
+    if (auto r = remove_unmarked(); !r) return fail(std::move(r).error());
     before_ = predict(setup_, without_);
     // The type's spelling stays as it is, so an upgrade from 1.6 causes no restart.
     for (RuntimeHandler& handler : handlers_)
@@ -145,37 +153,17 @@ class Planner {
   }
 
  private:
-  Result<> check_spelling() const {
-    if (!setup_.release.merges_sections()) return {};
-    for (const ContainerdFile& file : now_.files) {
-      if (const auto key = spelt_otherwise(file)) {
-        return fail(
-            Errc::refused,
-            fmt::format("{}: containerd 2 reads {} whatever the case of its letters, and what comes of "
-                        "it is not predicted",
-                        file.path.string(), *key),
-            "write it in small letters");
-      }
-    }
-    return {};
-  }
-
-  Result<> take_away(const std::filesystem::path& path) {
-    const auto block = said_in_block(files_, path);
-    if (!block) return fail(block.error());
-    const auto& said = *block;
-    if (!said) return {};
-    auto rest = without_block(files_.read(path).value_or(""));
-    if (!rest) return fail(std::move(rest).error().during(path.string()));
-    without_.suppose(path, std::move(*rest));
-    touched_.insert(path);
-    merge_over(ours_, runtimes_in(*said));
-    return {};
-  }
-
-  Result<> take_ours_away() {
+  Result<> remove_blocks() {
     for (const auto& path : files_with_ours(setup_, now_)) {
-      if (auto r = take_away(path); !r) return r;
+      const auto block = said_in_block(files_, path);
+      if (!block) return fail(block.error());
+      const auto& said = *block;
+      if (!said) continue;
+      auto rest = without_block(files_.read(path).value_or(""));
+      if (!rest) return fail(std::move(rest).error().during(path.string()));
+      without_.suppose(path, std::move(*rest));
+      touched_.insert(path);
+      merge_over(ours_, runtimes_in(*said));
     }
     for (const ContainerdFile& file : now_.files) {
       if (touched_.contains(file.path)) own_.push_back(file.path);
@@ -184,7 +172,7 @@ class Planner {
   }
 
   /// Tables that lost their marks stay if they equal the plan, and need no block. Other unmarked tables go.
-  Result<> take_unmarked_away() {
+  Result<> remove_unmarked() {
     const TomlTable marked = ours_;
     for (const ContainerdFile& file : now_.files) {
       const auto text = without_.read_if_there(file.path);
@@ -195,7 +183,7 @@ class Planner {
       std::vector<TomlPath> leaving;
       std::vector<std::string> names;
       for (const UnmarkedRuntime& runtime : unmarked_runtimes(*root)) {
-        if (is_as_desired(runtime.name)) {
+        if (equals_plan(runtime.name)) {
           staying_.insert(runtime.name);
           continue;
         }
@@ -203,7 +191,7 @@ class Planner {
         names.push_back(runtime.name);
         ours_.try_emplace(runtime.name, TomlValue{runtime.entry});
       }
-      if (auto r = take_tables_away(file.path, **text, leaving); !r) return r;
+      if (auto r = remove_tables(file.path, **text, leaving); !r) return r;
       if (!names.empty())
         notes_.push_back(
             fmt::format("{}: {} had lost Ferry's marks: another program has written the file anew",
@@ -219,8 +207,8 @@ class Planner {
     return {};
   }
 
-  Result<> take_tables_away(const std::filesystem::path& path, const std::string& text,
-                            const std::vector<TomlPath>& tables) {
+  Result<> remove_tables(const std::filesystem::path& path, const std::string& text,
+                         const std::vector<TomlPath>& tables) {
     if (tables.empty()) return {};
     if (setup_.main_is_rendered && path == setup_.main) {
       return fail(Errc::refused,
@@ -236,7 +224,7 @@ class Planner {
     return {};
   }
 
-  bool is_as_desired(const std::string& name) const {
+  bool equals_plan(const std::string& name) const {
     const auto handler = std::ranges::find(handlers_, name, &RuntimeHandler::name);
     const TomlTable* const there = find_table(now_.runtimes(), {name});
     if (handler == handlers_.end() || there == nullptr) return false;

@@ -24,10 +24,6 @@ bool is_setting(std::string_view line) {
                              [](char c) { return is_lower(c) || is_digit(c) || c == '_'; });
 }
 
-bool is_needed(std::string_view key) {
-  return key == "runtime_path" || key == "runtime_type";
-}
-
 /// A handler's table in Ferry's drop-in: crio.runtime.runtimes.NAME.
 TomlTable entry_of(const RuntimeHandler& handler) {
   // A guest with GPUs takes minutes to start; CRI-O's default limit is 240 s.
@@ -96,7 +92,8 @@ std::optional<std::string> unplanned(const std::optional<TomlTable>& before,
       const auto there = said->find(key);
       const bool is_there = there != said->end();
       // Some releases lack, or do not print, some of the keys.
-      if (!is_there && is_needed(key)) return fmt::format("{}.{} is not there", name, key);
+      const bool is_needed = key == "runtime_path" || key == "runtime_type";
+      if (!is_there && is_needed) return fmt::format("{}.{} is not there", name, key);
       if (is_there && !(there->second == value)) return fmt::format("{}.{} has another value", name, key);
     }
   }
@@ -125,18 +122,14 @@ const TomlTable& runtimes_of(const TomlTable& root) {
   return runtimes == nullptr ? none : *runtimes;
 }
 
-// ABI: CRI-O's own check of a runtime of type vm: ^containerd-shim-[a-zA-Z0-9\-\+]+$
-bool is_shim_name(const std::string& name) {
-  constexpr std::string_view kPrefix = "containerd-shim-";
-  return name.starts_with(kPrefix) && name.size() > kPrefix.size() &&
-         std::all_of(name.begin() + kPrefix.size(), name.end(),
-                     [](char c) { return is_alphanumeric(c) || c == '-' || c == '+'; });
-}
-
 Result<> check(const RuntimeHandler& handler) {
-  if (!is_shim_name(handler.shim.filename())) {
-    return fail(Errc::unsupported,
-                fmt::format("CRI-O takes no shim of the name {}", handler.shim.filename().string()),
+  // ABI: CRI-O's own check of a runtime of type vm: ^containerd-shim-[a-zA-Z0-9\-\+]+$
+  constexpr std::string_view kPrefix = "containerd-shim-";
+  const std::string shim = handler.shim.filename();
+  if (!shim.starts_with(kPrefix) || shim.size() == kPrefix.size() ||
+      !std::all_of(shim.begin() + kPrefix.size(), shim.end(),
+                   [](char c) { return is_alphanumeric(c) || c == '-' || c == '+'; })) {
+    return fail(Errc::unsupported, fmt::format("CRI-O takes no shim of the name {}", shim),
                 "its file must be called containerd-shim-…, with letters, digits, - and + only");
   }
   if (handler.snapshotter) {
@@ -148,26 +141,6 @@ Result<> check(const RuntimeHandler& handler) {
   return {};
 }
 
-std::string text_of(std::span<const RuntimeHandler> handlers) {
-  std::string out = kHeader;
-  for (const RuntimeHandler& handler : handlers)
-    out += toml_text({"crio", "runtime", "runtimes", handler.name}, entry_of(handler));
-  return out;
-}
-
-/// The main file and all drop-ins but Ferry's, in subfolders too.
-Result<std::vector<std::filesystem::path>> foreign_files(const std::filesystem::path& folder,
-                                                         const ConfigFiles& files) {
-  std::vector<std::filesystem::path> out = {folder.parent_path() / "crio.conf"};
-  for (const char* pattern : {"*", "*/*", "*/*/*"}) {
-    auto found = files.glob(folder / pattern);
-    if (!found) return fail(std::move(found).error());
-    std::ranges::move(*found, std::back_inserter(out));
-  }
-  std::erase(out, folder / kDropIn);
-  return out;
-}
-
 Result<TomlTable> parsed(const std::filesystem::path& path, const ConfigFiles& files) {
   const auto text = files.read_if_there(path);
   if (!text && text.error().code == std::errc::is_a_directory) return TomlTable();
@@ -177,9 +150,15 @@ Result<TomlTable> parsed(const std::filesystem::path& path, const ConfigFiles& f
 
 Result<> check_names(const std::filesystem::path& folder, const ConfigFiles& files,
                      std::span<const RuntimeHandler> handlers) {
-  const auto others = foreign_files(folder, files);
-  if (!others) return fail(others.error());
-  for (const auto& path : *others) {
+  // The main file and all drop-ins but Ferry's, in subfolders too.
+  std::vector<std::filesystem::path> others = {folder.parent_path() / "crio.conf"};
+  for (const char* pattern : {"*", "*/*", "*/*/*"}) {
+    auto found = files.glob(folder / pattern);
+    if (!found) return fail(std::move(found).error());
+    std::ranges::move(*found, std::back_inserter(others));
+  }
+  std::erase(others, folder / kDropIn);
+  for (const auto& path : others) {
     const auto root = parsed(path, files);
     if (!root) return fail(root.error());
     for (const RuntimeHandler& handler : handlers) {
@@ -205,7 +184,11 @@ Result<RuntimePlan> plan_crio(const std::filesystem::path& folder, const ConfigF
   const auto now = files.read_if_there(change.path);
   if (!now) return fail(now.error());
   change.before = *now;
-  if (!handlers.empty()) change.after = text_of(handlers);
+  if (!handlers.empty()) {
+    std::string& text = change.after.emplace(kHeader);
+    for (const RuntimeHandler& handler : handlers)
+      text += toml_text({"crio", "runtime", "runtimes", handler.name}, entry_of(handler));
+  }
   const auto here = configured_in_crio(folder, files);
   if (!here) return fail(here.error());
   for (const ConfiguredRuntime& runtime : *here) {

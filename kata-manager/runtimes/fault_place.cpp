@@ -35,8 +35,8 @@ class FaultPlace {
 
   /// "/etc/containerd/config.toml:13"; empty: not found, or not certain. `copies`: the files as containerd
   /// read them, by which it counts `row`.
-  std::string of(const std::string& words, std::optional<std::uint32_t> row,
-                 const std::vector<std::string>& copies) const {
+  std::string find(const std::string& words, std::optional<std::uint32_t> row,
+                   const std::vector<std::string>& copies) const {
     // Keys in backquotes, and Go's field of a key.
     static const std::regex names(R"(`([^`]+)`|struct field [\w.]*\.(\w+))");
     for (std::sregex_iterator it(words.begin(), words.end(), names), end; it != end; ++it) {
@@ -102,8 +102,8 @@ class FaultPlace {
     return places.size() == 1 ? places.front() : "";
   }
 
-  /// True: the words have the value in quotes, or whole if no other word looks like it.
-  static bool have(const std::string& words, const std::string& value) {
+  /// True: the words names_value the value in quotes, or whole if no other word looks like it.
+  static bool names_value(const std::string& words, const std::string& value) {
     if (value.empty()) return false;
     if (words.find('"' + value + '"') != std::string::npos) return true;
     if (value.find_first_of("./:") == std::string::npos) return false;
@@ -118,7 +118,7 @@ class FaultPlace {
     std::string longest;
     const auto collect = [&](std::size_t, const TomlPath&, const TomlValue& value) {
       if (const auto* text = value.string();
-          text != nullptr && text->size() > longest.size() && have(words, *text))
+          text != nullptr && text->size() > longest.size() && names_value(words, *text))
         longest = *text;
       return false;
     };
@@ -138,7 +138,7 @@ class FaultPlace {
 std::string place_of_fault(const HostFs& host, std::span<const ContainerdFile> files,
                            const std::vector<std::string>& copies, std::string& words) {
   const auto row = take_row(words);
-  return FaultPlace(host, files).of(words, row, copies);
+  return FaultPlace(host, files).find(words, row, copies);
 }
 
 }  // namespace ferry::kata

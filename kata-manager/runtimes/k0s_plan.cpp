@@ -28,18 +28,17 @@ std::filesystem::path main_file(const std::filesystem::path& folder) {
   return folder.parent_path() / kMain;
 }
 
-bool is_managed(std::string_view text) {
-  return std::ranges::any_of(std::views::split(text, '\n'), [](const auto& between) {
+Result<> check_managed(const std::filesystem::path& folder, const ConfigFiles& files) {
+  const auto path = main_file(folder);
+  const auto read = files.read_if_there(path);
+  if (!read) return fail(read.error());
+  if (!*read) return {};
+  const std::string& text = **read;
+  const bool is_managed = std::ranges::any_of(std::views::split(text, '\n'), [](const auto& between) {
     const std::string_view line(between.begin(), between.end());
     return trimmed(line, " \t").starts_with('#') && line.find(kManaged) != std::string_view::npos;
   });
-}
-
-Result<> check_managed(const std::filesystem::path& folder, const ConfigFiles& files) {
-  const auto path = main_file(folder);
-  const auto text = files.read_if_there(path);
-  if (!text) return fail(text.error());
-  if (!*text || is_managed((*text).value_or(""))) return {};
+  if (is_managed) return {};
   return fail(
       Errc::refused,
       fmt::format("{} is not k0s's own: it has no comment `# {}`, and so k0s does not read {}", path.string(),

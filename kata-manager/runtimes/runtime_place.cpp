@@ -110,7 +110,7 @@ constexpr const char* kService = "Service";
 
 // The unit and its drop-ins name containerd's file, which may not be the default. True: they name the socket,
 // too.
-bool take_what_is_started(const HostFs& host, RuntimePlace& place) {
+bool take_from_unit(const HostFs& host, RuntimePlace& place) {
   const auto name = unit_of(host, place);
   if (!name) return false;
   const auto unit = UnitFile::read(host, *name);
@@ -154,7 +154,7 @@ Result<RuntimePlace> find_runtime(const HostFs& host, const RuntimeChoice& choic
   if (choice.unit) place->units = {*choice.unit};
   // Units of other places start k3s and the like, which name the socket in containerd's command.
   const bool is_plain = place->name == "containerd";
-  const bool has_socket = !is_plain || take_what_is_started(host, *place);
+  const bool has_socket = !is_plain || take_from_unit(host, *place);
   if (choice.configuration) {
     place->configuration = *choice.configuration;
     place->notes.clear();

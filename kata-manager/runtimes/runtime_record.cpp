@@ -49,7 +49,7 @@ Result<json> document_of(const HostFs& host, const char* record) {
   return document;
 }
 
-Result<std::vector<FileChange>> all_of_it(const HostFs& host, const char* record) {
+Result<std::vector<FileChange>> read_changes(const HostFs& host, const char* record) {
   const auto read = document_of(host, record);
   if (!read) return fail(read.error());
   const json& document = *read;
@@ -111,7 +111,7 @@ Result<> leave_unread(HostFs& host, const std::vector<FileChange>& changes,
 
 Result<std::vector<FileChange>> read_runtime_record(const HostFs& host) {
   // A run's journal includes the unread changes that were still in place.
-  const auto all = all_of_it(host, host.exists(kRuntimeRecord) ? kRuntimeRecord : kUnreadRecord);
+  const auto all = read_changes(host, host.exists(kRuntimeRecord) ? kRuntimeRecord : kUnreadRecord);
   if (!all) return fail(all.error());
   std::vector<FileChange> out;
   for (const FileChange& change : *all) {

@@ -76,7 +76,10 @@ class ApartConfiguration {
       : host_(host), folder_(std::move(folder)), root_(std::move(dump)) {}
 
   TomlTable make() && {
-    keep_folders_apart();
+    const std::string state = text_at(root_, {"state"});
+    real_root_ = text_at(root_, {"root"});
+    root_["state"] = folder_in_place_of(state, state == real_root_ ? "root" : "state");
+    root_["root"] = folder_in_place_of(real_root_, "root");
     if (const std::string socket = text_at(root_, {"grpc", "address"}); !socket.empty())
       real_socket_ = socket;
     for (const char* server : {"grpc", "ttrpc", "metrics", "debug"})
@@ -118,14 +121,6 @@ class ApartConfiguration {
     return text(is_blocked(real) ? real : (folder_ / name).string());
   }
 
-  void keep_folders_apart() {
-    const std::string state = text_at(root_, {"state"});
-    const std::string root = text_at(root_, {"root"});
-    root_["state"] = folder_in_place_of(state, state == root ? "root" : "state");
-    root_["root"] = folder_in_place_of(root, "root");
-    real_root_ = root;
-  }
-
   /// A path that is too long stays, since containerd refuses it before it touches anything.
   std::string socket_in_place_of(const std::string& real, const std::string& name) const {
     constexpr std::size_t kLongest = 104;  // in containerd, on every system
@@ -163,7 +158,7 @@ class ApartConfiguration {
 
   /// True: the trial's folder cannot show whether a snapshotter that needs a filesystem of its own works.
   /// ZFS's program and device may be out of reach here.
-  bool has_a_filesystem_of_its_own(std::string_view snapshotter) const {
+  bool has_own_filesystem(std::string_view snapshotter) const {
     constexpr std::int64_t kZfs = 0x2fc12fc1;  // ABI: ZFS_SUPER_MAGIC of OpenZFS
     if (snapshotter != "btrfs" && snapshotter != "zfs") return false;
     const auto type_of = [&](std::filesystem::path path) -> std::int64_t {
@@ -187,7 +182,7 @@ class ApartConfiguration {
     const bool is_configured = std::ranges::any_of(*settings, [](const auto& entry) {
       return entry.second.string() != nullptr && !entry.second.string()->empty();
     });
-    if (name == kDefaultSnapshotter || is_configured || has_a_filesystem_of_its_own(name)) return kNative;
+    if (name == kDefaultSnapshotter || is_configured || has_own_filesystem(name)) return kNative;
     tried_.insert(id);
     return name;
   }
@@ -225,11 +220,9 @@ class ApartConfiguration {
       keep_entries_apart(section, {"containerd", "runtimes"});
       keep_entries_apart(section, {"runtime_platforms"});
     }
-    if (find_table(root_, {"plugins", kCriImages}) != nullptr) keep_transfer_apart();
-  }
+    if (find_table(root_, {"plugins", kCriImages}) == nullptr) return;
 
-  /// Images are unpacked by containerd's default snapshotter, if the section names none.
-  void keep_transfer_apart() {
+    // Images are unpacked by containerd's default snapshotter, if the section names none.
     TomlTable& section = table_at(plugins(), {kTransfer});
     const TomlValue* given = find(section, {"unpack_config"});
     TomlArray all;

@@ -35,22 +35,16 @@ std::string key_text(const std::string& key) {
   return !key.empty() && std::ranges::all_of(key, is_plain) ? key : quoted_text(key);
 }
 
-std::string value_text(const TomlValue& value);
-
-std::string list_text(const TomlArray& list) {
-  std::vector<std::string> parts;
-  parts.reserve(list.size());
-  for (const TomlValue& element : list) parts.push_back(value_text(element));
-  return fmt::format("[{}]", fmt::join(parts, ", "));
-}
-
 std::string value_text(const TomlValue& value) {
   if (const auto* text = value.string()) return quoted_text(*text);
   if (const auto* truth = value.boolean()) return *truth ? "true" : "false";
   if (const auto* number = value.integer()) return std::to_string(*number);
-  if (const auto* list = value.array()) return list_text(*list);
+  std::vector<std::string> parts;
+  if (const auto* list = value.array()) {
+    for (const TomlValue& element : *list) parts.push_back(value_text(element));
+    return fmt::format("[{}]", fmt::join(parts, ", "));
+  }
   if (const auto* table = value.table()) {
-    std::vector<std::string> parts;
     for (const auto& [key, inner] : *table) parts.push_back(key_text(key) + " = " + value_text(inner));
     return fmt::format("{{{}}}", fmt::join(parts, ", "));
   }
@@ -95,10 +89,6 @@ std::optional<TomlPath> header_keys(std::string_view line) {
   return keys;
 }
 
-bool is_below(const TomlPath& keys, const TomlPath& path) {
-  return keys.size() >= path.size() && std::equal(path.begin(), path.end(), keys.begin());
-}
-
 bool is_blank_or_comment(std::string_view line) {
   const auto first = line.find_first_not_of(kBlanks);
   return first == std::string_view::npos || line[first] == '#';
@@ -139,7 +129,9 @@ Result<std::string> without_tables(std::string_view text, const std::string& fil
     const std::string_view line = text.substr(at, end - at);
     at = end;
     if (const auto keys = header_keys(line)) {
-      removing = std::ranges::any_of(paths, [&](const TomlPath& path) { return is_below(*keys, path); });
+      removing = std::ranges::any_of(paths, [&](const TomlPath& path) {
+        return keys->size() >= path.size() && std::equal(path.begin(), path.end(), keys->begin());
+      });
       out += std::exchange(skipped, {});
     }
     if (!removing) {
