@@ -32,18 +32,8 @@ bool has_alias(std::string_view modules_alias, const std::string& module) {
   return false;
 }
 
-// modprobe may know `module` by an alias or a command: Debian's nvidia is a command that loads
-// nvidia-current.
-bool configuration_may_bring(const HostFs& host, const std::string& module) {
-  const ModprobeConfig config = read_modprobe_config(host);
-  return !config.troubles.empty() || std::ranges::any_of(config.lines, [&](const ModprobeLine& line) {
-    return line.words.size() > 2 && (line.words[0] == "alias" || line.words[0] == "install") &&
-           stands_for(line.words[1], module);
-  });
-}
-
 // True if certainly no load can bring `module`. A file that cannot be read may know the module.
-bool is_nowhere(const HostFs& host, const std::string& module) {
+bool cannot_load(const HostFs& host, const std::string& module) {
   const std::filesystem::path directory = std::filesystem::path("lib/modules") / kernel_release(host);
   // After an upgrade the running kernel's modules may be gone. Without lib/modules nothing is known.
   if (!host.exists("lib/modules")) return false;
@@ -54,7 +44,13 @@ bool is_nowhere(const HostFs& host, const std::string& module) {
   if (builtin ? path_of_module(*builtin, module).has_value() : !is_gone(builtin.error())) return false;
   const auto aliases = read_text(host, directory / "modules.alias", kListBytes);
   if (aliases ? has_alias(*aliases, module) : !is_gone(aliases.error())) return false;
-  return !configuration_may_bring(host, module);
+  // modprobe may know `module` by an alias or a command: Debian's nvidia is a command that loads
+  // nvidia-current.
+  const ModprobeConfig config = read_modprobe_config(host);
+  return config.troubles.empty() && std::ranges::none_of(config.lines, [&](const ModprobeLine& line) {
+           return line.words.size() > 2 && (line.words[0] == "alias" || line.words[0] == "install") &&
+                  stands_for(line.words[1], module);
+         });
 }
 
 // The candidate that could bring `driver`; empty: not clear.
@@ -133,7 +129,7 @@ void find_lost_modules(const HostFs& host, const Inventory& inventory, UndoJourn
     }
     const std::string module = module_for(prior);
     auto known = nowhere.find(module);
-    if (known == nowhere.end()) known = nowhere.emplace(module, is_nowhere(host, module)).first;
+    if (known == nowhere.end()) known = nowhere.emplace(module, cannot_load(host, module)).first;
     if (known->second) journal.lost.insert(address);
   }
 }

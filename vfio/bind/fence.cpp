@@ -49,16 +49,6 @@ Result<std::vector<PciAddress>> recorded_locks(const HostFs& host) {
   return out;
 }
 
-namespace {
-
-// sysfs decides, since a /dev that is not the host's lacks a group's node as well.
-bool has_no_node(const HostFs& host, const std::string& name) {
-  const auto entry = host.open("sys/class/vfio/" + name, O_PATH);
-  return !entry && is_gone(entry.error());
-}
-
-}  // namespace
-
 Fence::Fence(Fence&& other) noexcept
     : host_(other.host_),
       lock_(other.lock_),
@@ -107,7 +97,11 @@ Result<> Fence::hold_group(std::uint32_t group) {
       groups_.emplace(group, std::move(*held));
       return {};
     }
-    if (is_gone(held.error()) && has_no_node(*host_, name)) continue;
+    if (is_gone(held.error())) {
+      // sysfs decides, since a /dev that is not the host's lacks a group's node as well.
+      const auto entry = host_->open("sys/class/vfio/" + name, O_PATH);
+      if (!entry && is_gone(entry.error())) continue;
+    }
     if (held.error().code == std::errc::device_or_resource_busy) {
       return fail(Errc::refused, "/" + node + " was opened after the check for device users",
                   "stop the VM first");
@@ -135,17 +129,6 @@ Result<> Fence::hold_driver(const PciAddress& device) {
   return taken;
 }
 
-namespace {
-
-/// A device and the other members of its group.
-std::vector<std::string> members_of_its_group(const HostFs& host, const PciAddress& device) {
-  auto names =
-      host.list(std::filesystem::path("sys/bus/pci/devices") / device.text() / "iommu_group/devices");
-  return names ? std::move(*names) : std::vector<std::string>{device.text()};
-}
-
-}  // namespace
-
 std::vector<std::string> release_left_locks(HostFs& host, DriverLock& lock) {
   const auto left = recorded_locks(host);
   if (!left) return {left.error().message};
@@ -157,7 +140,9 @@ std::vector<std::string> release_left_locks(HostFs& host, DriverLock& lock) {
     const auto hangs = [&](const std::string& member) {
       return std::ranges::any_of(*stuck, [&](const StuckWrite& act) { return concerns(act, member); });
     };
-    if (std::ranges::any_of(members_of_its_group(host, device), hangs)) continue;
+    const auto folder = std::filesystem::path("sys/bus/pci/devices") / device.text() / "iommu_group/devices";
+    const auto members = host.list(folder).value_or(std::vector<std::string>{device.text()});
+    if (std::ranges::any_of(members, hangs)) continue;
     const bool held = lock.has(device);
     auto done = lock.release(device);
     if (done) done = forget_lock(host, device);

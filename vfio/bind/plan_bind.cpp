@@ -152,8 +152,8 @@ std::vector<Step> steps_to_vfio(const Inventory& inventory, const std::vector<Me
 }
 
 // Notes functions in a GPU's slot that are no companions and in no group of the unit.
-void note_what_stays(const Inventory& inventory, const Unit& unit, const AcceleratorRules& rules,
-                     std::vector<std::string>& notes) {
+void note_staying(const Inventory& inventory, const Unit& unit, const AcceleratorRules& rules,
+                  std::vector<std::string>& notes) {
   for (const PciAddress& asked : unit.accelerators) {
     PciAddress first = asked;
     first.function = 0;
@@ -169,18 +169,6 @@ void note_what_stays(const Inventory& inventory, const Unit& unit, const Acceler
                           : "it is none of the card's audio, USB or USB-C functions"));
     }
   }
-}
-
-// Members that still block by the kernel's rule once the whole request is on vfio.
-std::vector<PciAddress> still_blocking(const Inventory& inventory, const Rebind& rebind) {
-  const auto rebinding = rebind.rebinding();
-  std::vector<PciAddress> out;
-  for (const std::uint32_t group : rebind.groups) {
-    std::ranges::copy_if(
-        viability_blockers(inventory, group), std::back_inserter(out),
-        [&](const PciAddress& address) { return std::ranges::find(rebinding, address) == rebinding.end(); });
-  }
-  return out;
 }
 
 Candidate candidate_of(const Inventory& inventory, const AcceleratorRules& rules,
@@ -202,7 +190,7 @@ Candidate candidate_of(const Inventory& inventory, const AcceleratorRules& rules
     }
     rebind.members.push_back(std::move(member));
   }
-  note_what_stays(inventory, unit, rules, rebind.notes);
+  note_staying(inventory, unit, rules, rebind.notes);
   rebind.steps = steps_to_vfio(inventory, rebind.members, drivers, journal, request);
   return {.unit = std::move(unit), .rebind = std::move(rebind), .objections = {}, .to_quiesce = {}};
 }
@@ -255,7 +243,15 @@ RebindPlan plan_bind(const Inventory& inventory, const AcceleratorRules& rules, 
   RebindPlan plan;
   for (auto& [unit, rebind, objections, to_quiesce] : candidates) {
     if (objections.any()) {
-      auto blockers = still_blocking(inventory, rebind);
+      // Members that still block by the kernel's rule once the whole request is on vfio.
+      const auto rebinding = rebind.rebinding();
+      std::vector<PciAddress> blockers;
+      for (const std::uint32_t group : rebind.groups) {
+        std::ranges::copy_if(viability_blockers(inventory, group), std::back_inserter(blockers),
+                             [&](const PciAddress& address) {
+                               return std::ranges::find(rebinding, address) == rebinding.end();
+                             });
+      }
       plan.refusals.push_back(std::move(objections).refusal(unit, std::move(rebind.groups)));
       plan.refusals.back().blockers = std::move(blockers);
       continue;

@@ -23,8 +23,6 @@ struct Home {
   PriorState prior;
   bool lost = false;  ///< the driver is not loaded and cannot be: UndoJournal::lost
   bool kernel_chooses() const { return !known || prior.kernels_choice; }
-  /// Its driver cannot be loaded, and its earlier override names another driver.
-  bool lost_to_another() const { return lost && prior.driver_override != prior.driver; }
   /// It had no driver before its bind. In the end the kernel gives it one that was loaded since.
   bool probed = false;
   /// The unbind of a function whose driver the kernel chooses has begun and not ended.
@@ -44,8 +42,8 @@ bool names_vfio(const std::optional<std::string>& driver_override) {
 
 // The driver cannot be loaded now. A function kept on vfio could wait for it forever: NVIDIA's driver does
 // not load while every GPU is on vfio, and then its container brings no driver.
-void leave_to_who_comes(const Home& home, std::vector<Step>& unbinds, std::vector<Step>& binds,
-                        std::vector<std::string>& notes) {
+void leave_to_kernel(const Home& home, std::vector<Step>& unbinds, std::vector<Step>& binds,
+                     std::vector<std::string>& notes) {
   const PciFunction& function = *home.function;
   if (function.driver) {
     unbinds.push_back({Step::Kind::unbind, function.address, *function.driver, "given back to the host"});
@@ -99,12 +97,13 @@ std::vector<Step> rollback(const Inventory& inventory, const std::vector<Home>& 
       }
     } else {
       // If the driver is lost, an override of another driver would keep it away once it is loaded.
-      add_override(function, *home.prior.driver,
-                   home.lost_to_another() ? std::nullopt : home.prior.driver_override, why, overrides);
+      const bool keeps_away = home.lost && home.prior.driver_override != home.prior.driver;
+      add_override(function, *home.prior.driver, keeps_away ? std::nullopt : home.prior.driver_override, why,
+                   overrides);
     }
     if (home_already && !home.probed) continue;
     if (home.lost) {
-      leave_to_who_comes(home, unbinds, binds, notes);
+      leave_to_kernel(home, unbinds, binds, notes);
       continue;
     }
     if (function.driver)
@@ -125,32 +124,19 @@ std::vector<Step> rollback(const Inventory& inventory, const std::vector<Home>& 
   return steps;
 }
 
-// True for a virtual function of vendor-specific VFIO, which serves VMs on the driver of its physical
-// function.
-bool on_driver_of_its_gpu(const Inventory& inventory, const PciFunction& function) {
+Home home_of(const Inventory& inventory, const PciFunction& function, const UndoJournal& journal) {
+  // A virtual function of vendor-specific VFIO serves VMs on the driver of its physical function.
   const PciFunction* physical =
       function.physical_function ? inventory.find(*function.physical_function) : nullptr;
-  return physical != nullptr && physical->driver == function.driver && !on_vfio_driver(*physical);
-}
-
-Home home_of(const Inventory& inventory, const PciFunction& function, const UndoJournal& journal) {
-  Home home{.function = &function,
-            .on_vfio = on_vfio_driver(function) && !on_driver_of_its_gpu(inventory, function),
-            .prior = {}};
+  const bool on_gpus_driver =
+      physical != nullptr && physical->driver == function.driver && !on_vfio_driver(*physical);
+  Home home{.function = &function, .on_vfio = on_vfio_driver(function) && !on_gpus_driver, .prior = {}};
   const auto found = journal.members.find(function.address);
   if (found == journal.members.end() || found->second.ids != function.ids()) return home;
   home.known = true;
   home.prior = found->second;
   home.lost = journal.lost.contains(function.address);
   return home;
-}
-
-// An override of a vfio driver would bring that driver again. A virtual function had no driver on purpose:
-// programs that make functions for VMs keep the host's drivers from them.
-bool ends_with_probe(const Home& home) {
-  const PciFunction& function = *home.function;
-  return home.known && !home.kernel_chooses() && !home.prior.driver && !function.is_virtual_function() &&
-         !names_vfio(home.prior.driver_override) && (home.on_vfio || !function.driver);
 }
 
 // The driver that a function has in the end; empty: none.
@@ -171,7 +157,11 @@ std::vector<Home> add_members(const Inventory& inventory, const AcceleratorRules
     const PciFunction& function = *inventory.find(address);
     Member member = member_of(inventory, unit, request.with, rules, function);
     Home home = home_of(inventory, function, journal);
-    home.probed = ends_with_probe(home);
+    // An override of a vfio driver would bring that driver again. A virtual function had no driver on
+    // purpose: programs that make functions for VMs keep the host's drivers from them.
+    home.probed = home.known && !home.kernel_chooses() && !home.prior.driver &&
+                  !function.is_virtual_function() && !names_vfio(home.prior.driver_override) &&
+                  (home.on_vfio || !function.driver);
     // A foreign function is unbound only if Ferry took it along.
     if (home.known && !changes_driver(member.role)) member.role = MemberRole::taken_along;
     if (!home.known && request.recorded_only && changes_driver(member.role))

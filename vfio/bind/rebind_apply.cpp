@@ -168,14 +168,6 @@ RebindResult already(const RebindContext& context, Rebind rebind, Direction dire
   return result_of(RebindResult::Status::already, std::move(rebind));
 }
 
-std::set<PciAddress> unbound_by(const std::vector<Rebind>& rebinds) {
-  std::set<PciAddress> out;
-  for (const Rebind& rebind : rebinds)
-    for (const Step& step : rebind.steps)
-      if (step.kind == Step::Kind::unbind) out.insert(step.address);
-  return out;
-}
-
 bool is_load(const Step& step) {
   return step.kind == Step::Kind::load_module;
 }
@@ -287,8 +279,15 @@ class Apply {
     });
     RebindRequest request = request_;
     request.accelerators = devices();
-    if (auto known = ask_what_must_stay(request); !known) return fail_all(known.error());
-    const std::set<PciAddress> fenced = unbound_by(rebinds_);
+    if (direction_ != Direction::back && context_.must_stay) {
+      auto stay = context_.must_stay(snapshot_.inventory);
+      if (!stay) return fail_all(std::move(stay).error().during("scan again for vGPUs"));
+      for (auto& [address, why] : *stay) request.untouchable.insert_or_assign(address, std::move(why));
+    }
+    std::set<PciAddress> fenced;
+    for (const Rebind& rebind : rebinds_)
+      for (const Step& step : rebind.steps)
+        if (step.kind == Step::Kind::unbind) fenced.insert(step.address);
     rebinds_.clear();
     begin(plan(context_, snapshot_, request, direction_));
     refuse_unfenced(fenced);
@@ -317,7 +316,13 @@ class Apply {
     side_by_side(rebinds_.size(), [&](std::size_t i) {
       Rebind& rebind = rebinds_[i];
       auto [rebound, hangs] = apply_unit(context_, snapshot_.inventory, rebind, direction_);
-      open_fences_of(rebind, hangs);
+      // Each fence belongs to one unit, so units that end side by side share none.
+      for (const PciAddress& device : rebind.devices) {
+        const auto fence = fences_.find(device);
+        if (fence == fences_.end()) continue;
+        if (hangs) fence->second.abandon_locks();
+        fence->second.open();
+      }
       if (rebound) {
         done[i] = result_of(RebindResult::Status::done, std::move(rebind));
       } else {
@@ -377,24 +382,6 @@ class Apply {
       }
       return std::nullopt;
     });
-  }
-
-  Result<> ask_what_must_stay(RebindRequest& request) const {
-    if (direction_ == Direction::back || !context_.must_stay) return {};
-    auto stay = context_.must_stay(snapshot_.inventory);
-    if (!stay) return fail(std::move(stay).error().during("scan again for vGPUs"));
-    for (auto& [address, why] : *stay) request.untouchable.insert_or_assign(address, std::move(why));
-    return {};
-  }
-
-  // Each fence belongs to one unit, so units that end side by side share none.
-  void open_fences_of(const Rebind& rebind, bool stuck) {
-    for (const PciAddress& device : rebind.devices) {
-      const auto fence = fences_.find(device);
-      if (fence == fences_.end()) continue;
-      if (stuck) fence->second.abandon_locks();
-      fence->second.open();
-    }
   }
 
   // A VM that caused a refusal must find its group's node free.

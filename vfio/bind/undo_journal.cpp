@@ -117,10 +117,6 @@ Result<std::set<std::uint32_t>> recorded_groups(const HostFs& host) {
   return groups;
 }
 
-bool is_in_group(const HostFs& host, const PciAddress& address, std::uint32_t group) {
-  return host.link_name(sysfs_path(address) / "iommu_group").value_or("") == std::to_string(group);
-}
-
 }  // namespace
 
 std::set<PciAddress> UndoJournal::gone_along() const {
@@ -133,7 +129,7 @@ std::set<PciAddress> UndoJournal::gone_along() const {
 namespace {
 
 // True if `now` has its driver back, but not yet the earlier override, which names another driver.
-bool lacks_its_override(const PriorState& recorded, const PriorState& now) {
+bool lacks_override(const PriorState& recorded, const PriorState& now) {
   return recorded.ids == now.ids && recorded.driver == now.driver && now.driver_override == now.driver &&
          recorded.driver_override && recorded.driver_override != recorded.driver;
 }
@@ -166,7 +162,8 @@ Result<UndoJournal> read_undo_journal(const HostFs& host) {
                                       file_of(group).string()));
     }
     for (auto& [address, prior] : record->members) {
-      if (!all.members.contains(address) || is_in_group(host, address, group))
+      if (!all.members.contains(address) ||
+          host.link_name(sysfs_path(address) / "iommu_group").value_or("") == std::to_string(group))
         all.members.insert_or_assign(address, std::move(prior));
     }
   }
@@ -181,7 +178,7 @@ Result<> write_undo_journal(HostFs& host, std::uint32_t group,
   const auto before = known->members;
   for (const auto& [address, prior] : members) {
     const auto found = known->members.find(address);
-    if (found != known->members.end() && lacks_its_override(found->second, prior)) continue;
+    if (found != known->members.end() && lacks_override(found->second, prior)) continue;
     // Another card at the same address replaces the entry.
     if (found == known->members.end() || found->second.ids != prior.ids || fresh.contains(address)) {
       known->members.insert_or_assign(address, prior);

@@ -77,11 +77,6 @@ Result<> perform_some(const RebindContext& context, const std::vector<Step>& ste
   return {};
 }
 
-Result<> perform_all(const RebindContext& context, const std::vector<Step>& steps) {
-  std::size_t next = 0;
-  return perform_some(context, steps, next);
-}
-
 struct Failure {
   Step step;
   Error error;
@@ -316,11 +311,6 @@ Undone undo(const RebindContext& context, const Rebind& rebind) {
   return {.troubles = std::move(troubles)};
 }
 
-bool is_as_planned(const Member& member, const PciFunction& function) {
-  if (member.driver_after == kKernelsChoice) return !on_vfio_driver(function);
-  return function.driver.value_or("") == member.driver_after;
-}
-
 // Binds a function to vfio again if the host's driver does not take it. Without a driver no VM could use it,
 // and the next unbind would not begin where this one did.
 std::vector<Failure> stay_on_vfio(const RebindContext& context, const Inventory& before, const Rebind& rebind,
@@ -359,13 +349,16 @@ Result<> give_each_back(const RebindContext& context, const Inventory& before, c
 }
 
 // Adds the places of functions that the unbind has not returned to their drivers.
-Error after_way_back(const RebindContext& context, const Inventory& before, const Rebind& rebind,
-                     Error error) {
+Error with_places(const RebindContext& context, const Inventory& before, const Rebind& rebind, Error error) {
   const auto now = scan_members_again(*context.host, rebind.groups, all_members(rebind), before);
   if (!now) return error;
   for (const Member& member : rebind.members) {
     const PciFunction* function = now->find(member.address);
-    if (function == nullptr || !changes_driver(member.role) || is_as_planned(member, *function)) continue;
+    if (function == nullptr || !changes_driver(member.role)) continue;
+    const bool as_planned = member.driver_after == kKernelsChoice
+                                ? !on_vfio_driver(*function)
+                                : function->driver.value_or("") == member.driver_after;
+    if (as_planned) continue;
     error.message += function->driver
                          ? fmt::format("; {} stays on {}", member.address.text(), *function->driver)
                          : fmt::format("; {} has no driver now", member.address.text());
@@ -381,7 +374,7 @@ Error after_way_back(const RebindContext& context, const Inventory& before, cons
 
 // Forgets functions that another program bound to vfio and that show no trace of the failed unbind: Ferry has
 // nothing left to finish there.
-void forget_what_stays_as_it_was(const RebindContext& context, const Rebind& rebind) {
+void forget_unchanged(const RebindContext& context, const Rebind& rebind) {
   const auto now = scan_unit_to_undo(context, rebind);
   const auto journal = read_undo_journal(*context.host);
   if (!now || !journal) return;
@@ -395,18 +388,6 @@ void forget_what_stays_as_it_was(const RebindContext& context, const Rebind& reb
       stays.push_back(address);
   }
   (void)erase_from_undo_journal(*context.host, stays);  // a record that stays is true all the same
-}
-
-Error after_undo(Error error, const std::vector<std::string>& troubles) {
-  if (troubles.empty()) {
-    error.message += "; everything written to this group was taken back";
-    return error;
-  }
-  error.message += "; taking it back failed too";
-  for (const std::string& trouble : troubles) error.message += ": " + trouble;
-  if (error.hint.empty())
-    error.hint = "run the same command again, or `ferry vfio unbind`: the record is kept";
-  return error;
 }
 
 // While a load of the module is stuck, a second load would hang too.
@@ -440,7 +421,8 @@ Applied apply_unit(const RebindContext& context, const Inventory& before, Rebind
                    Direction direction) {
   if (auto recorded = record_before(context, before, rebind, direction); !recorded)
     return {.done = std::move(recorded)};
-  auto done = direction == Direction::to_vfio ? perform_all(context, rebind.steps)
+  std::size_t next = 0;
+  auto done = direction == Direction::to_vfio ? perform_some(context, rebind.steps, next)
                                               : give_each_back(context, before, rebind);
   if (done) done = verify(context, before, rebind, direction);
   if (done) report_choice(context, before, rebind);
@@ -450,13 +432,23 @@ Applied apply_unit(const RebindContext& context, const Inventory& before, Rebind
   // A driver that has not returned keeps its device's lock, so further writes would only queue.
   if (done.error().code == Errc::stuck) return {.done = std::move(done), .hangs = true};
   if (direction == Direction::back) {
-    forget_what_stays_as_it_was(context, rebind);
-    return {.done = fail(after_way_back(context, before, rebind, std::move(done).error()))};
+    forget_unchanged(context, rebind);
+    return {.done = fail(with_places(context, before, rebind, std::move(done).error()))};
   }
   // Functions that were on vfio before stay there: a VM may use them.
   if (take_nothing(rebind.steps)) return {.done = std::move(done)};
+
   const Undone undone = undo(context, rebind);
-  return {.done = fail(after_undo(std::move(done).error(), undone.troubles)), .hangs = undone.hangs};
+  Error error = std::move(done).error();
+  if (undone.troubles.empty()) {
+    error.message += "; everything written to this group was taken back";
+  } else {
+    error.message += "; taking it back failed too";
+    for (const std::string& trouble : undone.troubles) error.message += ": " + trouble;
+    if (error.hint.empty())
+      error.hint = "run the same command again, or `ferry vfio unbind`: the record is kept";
+  }
+  return {.done = fail(std::move(error)), .hangs = undone.hangs};
 }
 
 }  // namespace ferry::vfio

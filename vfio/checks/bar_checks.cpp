@@ -25,17 +25,12 @@ std::string size_text(std::uint64_t bytes) {
   return fmt::format("{} bytes", bytes);
 }
 
-std::optional<PciAddress> bridge_above(const HostFs& host, const PciFunction& function) {
-  const auto above = read_place(host, function.address).above;
-  if (above.empty()) return std::nullopt;
-  const auto bridge = PciAddress::parse(above.back());
-  return bridge ? std::optional(*bridge) : std::nullopt;
-}
-
 // ", and the window of bridge 0000:64:00.0 above it has 512 MiB", if less than `needed`; else "".
 std::string window_note(const HostFs& host, const PciFunction& function, const Bar& bar,
                         std::uint64_t needed) {
-  const auto bridge = bridge_above(host, function);
+  const auto above = read_place(host, function.address).above;
+  if (above.empty()) return {};
+  const auto bridge = PciAddress::parse(above.back());
   if (!bridge) return {};
   const auto config = host.read_file(sysfs_path(*bridge) / "config");
   if (!config) return {};

@@ -35,10 +35,15 @@ class Judgement {
   }
 
   std::vector<Finding> findings() && {
-    judge_iommu();
+    if (const auto active = require_iommu(inventory_); !active)
+      add(inventory_.unsafe_noiommu ? RuleId::noiommu_mode : RuleId::iommu_off, first(),
+          active.error().message, active.error().hint);
     for (const auto& [function, role] : members_) {
       if (role != MemberRole::bridge) judge_bus(*function, role);
-      judge_stuck(*function);
+      if (observed_.stuck != nullptr && observed_.stuck->contains(function->address.text()))
+        add(RuleId::stuck_write, *function,
+            fmt::format("an earlier write to {} has not returned from the kernel", function->address.text()),
+            "see /run/ferry/stuck-writes; if it never returns, only a reboot helps");
       judge_switch_management(*function);
       if (role == MemberRole::in_the_way) judge_foreign(*function);
       if (!changes_driver(role)) continue;
@@ -69,13 +74,6 @@ class Judgement {
   }
   const PciFunction& first() const { return *inventory_.find(unit_.accelerators.front()); }
 
-  void judge_iommu() {
-    const auto active = require_iommu(inventory_);
-    if (active) return;
-    add(inventory_.unsafe_noiommu ? RuleId::noiommu_mode : RuleId::iommu_off, first(), active.error().message,
-        active.error().hint);
-  }
-
   void judge_bus(const PciFunction& function, MemberRole role) {
     const std::string name = function.address.text();
     if (function.bus == BusLook::asleep && changes_driver(role))
@@ -94,13 +92,6 @@ class Judgement {
         fmt::format("{}{} cannot be read: {}", name, changes_driver(role) ? "" : " shares the group and",
                     function.problem->message),
         std::move(advice));
-  }
-
-  void judge_stuck(const PciFunction& function) {
-    if (observed_.stuck == nullptr || !observed_.stuck->contains(function.address.text())) return;
-    add(RuleId::stuck_write, function,
-        fmt::format("an earlier write to {} has not returned from the kernel", function.address.text()),
-        "see /run/ferry/stuck-writes; if it never returns, only a reboot helps");
   }
 
   void judge_switch_management(const PciFunction& function) {

@@ -15,20 +15,6 @@
 namespace ferry::vfio {
 namespace {
 
-bool is_judged(const Inventory& inventory, const AcceleratorRules& rules, const PciFunction& function) {
-  return rules.match_by_name(function) ||
-         (on_vfio_driver(function) && is_accelerators_vf(inventory, rules, function));
-}
-
-std::set<std::string> read_vm_nodes(const HostFs& host) {
-  std::set<std::string> out;
-  for (const char* folder : {"dev/vfio", "dev/vfio/devices"})
-    for (const std::string& name : host.list(folder).value_or(std::vector<std::string>{}))
-      out.insert(fmt::format("{}/{}", folder, name));
-  if (host.exists(kIommufd)) out.insert(kIommufd);
-  return out;
-}
-
 void read_framebuffer(const HostFs& host, const MemoryMap& map, PciFunction& function) {
   if (function.firmware_framebuffer) return;
   const auto ranges = host.read_attribute(sysfs_path(function.address) / "resource");
@@ -47,12 +33,20 @@ void read_unit_facts(const HostFs& host, const AcceleratorRules& rules, Inventor
   std::set<std::uint32_t> groups;
   std::vector<PciFunction*> judged;
   for (auto& [address, function] : inventory.functions) {
-    if (!is_judged(inventory, rules, function)) continue;
+    if (!rules.match_by_name(function) &&
+        !(on_vfio_driver(function) && is_accelerators_vf(inventory, rules, function)))
+      continue;
     judged.push_back(&function);
     if (function.iommu_group) groups.insert(*function.iommu_group);
   }
   if (judged.empty()) return;
-  if (host.exists("dev")) inventory.vm_nodes = read_vm_nodes(host);
+  if (host.exists("dev")) {
+    std::set<std::string>& nodes = inventory.vm_nodes.emplace();
+    for (const char* folder : {"dev/vfio", "dev/vfio/devices"})
+      for (const std::string& name : host.list(folder).value_or(std::vector<std::string>{}))
+        nodes.insert(fmt::format("{}/{}", folder, name));
+    if (host.exists(kIommufd)) nodes.insert(kIommufd);
+  }
 
   for (const std::uint32_t group : groups) {
     const auto text = host.read_file(fmt::format("sys/kernel/iommu_groups/{}/reserved_regions", group));

@@ -14,13 +14,6 @@
 namespace ferry::vfio {
 namespace {
 
-// A directory's names, each true for a directory: a careless bind mount makes a directory in place of a node.
-std::map<std::string, bool> is_directory_by_name(std::vector<DirectoryEntry> entries) {
-  std::map<std::string, bool> out;
-  for (DirectoryEntry& entry : entries) out.emplace(std::move(entry.name), entry.is_directory);
-  return out;
-}
-
 bool has_file(const HostFs& host, const std::filesystem::path& directory, const std::string& name) {
   const auto entries = host.entries(directory);
   return entries &&
@@ -172,7 +165,9 @@ DeviceFacts read_device_facts(const HostFs& host, const PciAddress& address) {
     facts.notes.push_back(entries.error().message);
     return facts;
   }
-  const auto names = is_directory_by_name(std::move(*entries));
+  // Each name is true for a directory: a careless bind mount makes a directory in place of a node.
+  std::map<std::string, bool> names;
+  for (DirectoryEntry& entry : *entries) names.emplace(std::move(entry.name), entry.is_directory);
   const auto is_file = [&](const char* name) {
     const auto found = names.find(name);
     return found != names.end() && !found->second;
@@ -214,26 +209,19 @@ bool has_iommufd(const HostFs& host) {
   return has_file(host, "dev", "iommu");
 }
 
-namespace {
-
-// A slot's address is that of a device, without the function: "0000:3b:00".
-std::optional<std::string> slot_of(const HostFs& host, const PciAddress& address) {
+DevicePlace read_place(const HostFs& host, const PciAddress& address) {
+  DevicePlace place;
+  // A slot's address is that of a device, without the function: "0000:3b:00".
   constexpr const char* kSlots = "sys/bus/pci/slots";
   const std::string text = address.text();
   const std::string device = text.substr(0, text.find_last_of('.'));
-  const auto names = host.list(kSlots);
-  if (!names) return std::nullopt;
-  for (const std::string& name : *names) {
-    if (host.read_attribute(std::filesystem::path(kSlots) / name / "address").value_or("") == device)
-      return name;
+  for (const std::string& name : host.list(kSlots).value_or(std::vector<std::string>{})) {
+    if (host.read_attribute(std::filesystem::path(kSlots) / name / "address").value_or("") != device)
+      continue;
+    place.slot = name;
+    break;
   }
-  return std::nullopt;
-}
 
-}  // namespace
-
-DevicePlace read_place(const HostFs& host, const PciAddress& address) {
-  DevicePlace place{.slot = slot_of(host, address), .above = {}};
   const std::filesystem::path target = host.link_target(sysfs_path(address)).value_or("");
   std::vector<std::string> parts;
   for (const auto& part : target.parent_path()) parts.push_back(part.string());

@@ -90,24 +90,23 @@ void read_host_facts(const HostFs& host, Inventory& inventory) {
     inventory.iommu_cure = cure_of_inactive_iommu(read_iommu_state(host), KernelCommandLine::read(host));
 }
 
-/// The error of a host without the folder of PCI functions: most often the root is a wrong folder.
-Error no_functions(const HostFs& host, Error error) {
-  if (is_gone(error)) {
-    error.hint =
-        host.root() == "/"
-            ? "mount sysfs at /sys; without PCI a host has no accelerators"
-            : "is " + host.root().string() +
-                  " the root of a host? --host-root needs the folder on which it is mounted, with its /sys";
-  }
-  return std::move(error).during("scan PCI functions");
-}
-
 }  // namespace
 
 Result<Inventory> scan(const HostFs& host) {
   Inventory inventory;
   auto names = host.list("sys/bus/pci/devices");
-  if (!names) return fail(no_functions(host, std::move(names).error()));
+  if (!names) {
+    Error error = std::move(names).error();
+    // Most often the root is a wrong folder.
+    if (is_gone(error)) {
+      error.hint =
+          host.root() == "/"
+              ? "mount sysfs at /sys; without PCI a host has no accelerators"
+              : "is " + host.root().string() +
+                    " the root of a host? --host-root needs the folder on which it is mounted, with its /sys";
+    }
+    return fail(std::move(error).during("scan PCI functions"));
+  }
   for (const std::string& name : *names) {
     // The kernel puts only PCI addresses there; any other name is ignored.
     const auto address = PciAddress::parse(name);

@@ -104,19 +104,6 @@ class Reader {
   PciFunction& function_;
 };
 
-// Reads only the bytes that every function defines. The kernel passes a longer read on to the device, and
-// some devices hang at registers that they do not define. ABI: drivers/pci/pci-sysfs.c, pci_read_config().
-Result<std::string> read_header(const HostDirectory& directory, const std::filesystem::path& path) {
-  constexpr std::size_t kSize = 64;
-  const auto config = directory.open("config", O_RDONLY);
-  if (!config) return fail(config.error());
-  std::string header(kSize, '\0');
-  const ssize_t size = ::pread(config->get(), header.data(), header.size(), 0);
-  if (size < 0) return fail(error_from_errno(errno, "read /" + (path / "config").string()));
-  header.resize(static_cast<std::size_t>(size));
-  return header;
-}
-
 // modalias has the values of five attributes, which are read if it is missing, as on a test's host.
 void read_ids(const HostDirectory& directory, PciFunction& function, Reader& reader) {
   function.modalias = directory.read_attribute("modalias").value_or("");
@@ -140,14 +127,6 @@ void read_ids(const HostDirectory& directory, PciFunction& function, Reader& rea
   }
 }
 
-HeaderType header_of_class(std::uint32_t class_code) {
-  constexpr std::uint32_t kPciBridge = 0x0604;
-  constexpr std::uint32_t kCardbusBridge = 0x0607;
-  const std::uint32_t what = class_code >> 8U;
-  if (what == kPciBridge) return HeaderType::pci_bridge;
-  return what == kCardbusBridge ? HeaderType::cardbus_bridge : HeaderType::endpoint;
-}
-
 /// The header type, or the error that is the function's problem, and what the bus says.
 struct HeaderLook {
   Result<HeaderType> type;
@@ -156,20 +135,27 @@ struct HeaderLook {
 
 // Byte 0x0e of config space, without the multi-function bit; every user can read the first 64 bytes.
 HeaderLook read_header_type(const HostDirectory& directory, const std::filesystem::path& path) {
-  const auto config = read_header(directory, path);
+  const auto config = directory.open("config", O_RDONLY);
   if (!config) return {.type = fail(config.error())};
+  // Reads only the bytes that every function defines. The kernel passes a longer read on to the device, and
+  // some devices hang at registers that they do not define. ABI: drivers/pci/pci-sysfs.c, pci_read_config().
+  constexpr std::size_t kSize = 64;
+  std::string header(kSize, '\0');
+  const ssize_t size = ::pread(config->get(), header.data(), header.size(), 0);
+  if (size < 0) return {.type = fail(error_from_errno(errno, "read /" + (path / "config").string()))};
+  header.resize(static_cast<std::size_t>(size));
   constexpr std::size_t kHeaderTypeOffset = 0x0e;
-  if (config->size() <= kHeaderTypeOffset) {
+  if (header.size() <= kHeaderTypeOffset) {
     return {.type = fail(Errc::malformed_host,
-                         fmt::format("/{}/config: only {}", path.string(), counted(config->size(), "byte")))};
+                         fmt::format("/{}/config: only {}", path.string(), counted(header.size(), "byte")))};
   }
   // A virtual function has no vendor and device in config space, but a header type (SR-IOV 1.1, 3.4.1).
-  if ((*config)[0] == '\xff' && (*config)[1] == '\xff' && (*config)[kHeaderTypeOffset] == '\xff') {
+  if (header[0] == '\xff' && header[1] == '\xff' && header[kHeaderTypeOffset] == '\xff') {
     return {.type = fail(Errc::malformed_host,
                          fmt::format("/{}/config: reads all ones; the device is off the bus", path.string())),
             .bus = BusLook::all_ones};
   }
-  const auto type = static_cast<std::uint8_t>((*config)[kHeaderTypeOffset]) & 0x7fU;
+  const auto type = static_cast<std::uint8_t>(header[kHeaderTypeOffset]) & 0x7fU;
   if (type > static_cast<std::uint8_t>(HeaderType::cardbus_bridge)) {
     return {.type = fail(Errc::malformed_host,
                          fmt::format("/{}/config: header type {:#x}", path.string(), type))};
@@ -185,8 +171,15 @@ HeaderLook look_at_header(const HostDirectory& directory, const std::filesystem:
                           std::uint32_t class_code, bool has_power_state) {
   const std::string state =
       has_power_state ? directory.read_attribute("power_state").value_or("") : std::string();
-  if (state == "D3cold" && directory.read_attribute("power/runtime_status").value_or("") != "active")
-    return {.type = header_of_class(class_code), .bus = BusLook::asleep};
+  if (state == "D3cold" && directory.read_attribute("power/runtime_status").value_or("") != "active") {
+    constexpr std::uint32_t kPciBridge = 0x0604;
+    constexpr std::uint32_t kCardbusBridge = 0x0607;
+    const std::uint32_t kind = class_code >> 8U;
+    HeaderType type = HeaderType::endpoint;
+    if (kind == kPciBridge) type = HeaderType::pci_bridge;
+    if (kind == kCardbusBridge) type = HeaderType::cardbus_bridge;
+    return {.type = type, .bus = BusLook::asleep};
+  }
   HeaderLook look = read_header_type(directory, path);
   if (state == "error" && look.bus == BusLook::answers) look.bus = BusLook::error;
   return look;

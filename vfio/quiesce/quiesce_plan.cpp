@@ -14,14 +14,6 @@ namespace {
 
 using Kind = Releasable::Kind;
 
-Error refused_by_the_daemon(const Releasable& persistence, const Error& why) {
-  Error out{.code = Errc::refused,
-            .message = persistence.quiesce_text() + ": " + why.message,
-            .hint = "see the log of the driver's pod: the GPU stays with the host"};
-  if (!why.hint.empty()) out.hint = why.hint;
-  return out;
-}
-
 class Quiesce {
  public:
   Quiesce(const RebindContext& context, StoppedServices& services, std::vector<QuiesceRequest>& requests)
@@ -103,8 +95,14 @@ class Quiesce {
     if (std::ranges::any_of(users, &DeviceUser::closes_on_request)) {
       // The result of the first try.
       const Releasable persistence{.kind = Kind::persistence, .name = gpu.text()};
-      if (auto result = services_.stop(persistence); !result)
-        request.refusal = refused_by_the_daemon(persistence, result.error());
+      if (auto result = services_.stop(persistence); !result) {
+        const Error& why = result.error();
+        request.refusal =
+            Error{.code = Errc::refused,
+                  .message = persistence.quiesce_text() + ": " + why.message,
+                  .hint = why.hint.empty() ? "see the log of the driver's pod: the GPU stays with the host"
+                                           : why.hint};
+      }
     } else if (std::ranges::find(users, kPersistenced, &DeviceUser::service) != users.end()) {
       stop(request, {.kind = Kind::service, .name = kPersistenced});
     }

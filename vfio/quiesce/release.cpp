@@ -20,13 +20,6 @@ bool is_unit_letter(char c) {
   return is_alphanumeric(c) || std::string_view(":-_.\\@").find(c) != std::string_view::npos;
 }
 
-// Units of other kinds have no device open.
-bool of_another_kind(std::string_view name) {
-  constexpr std::array kKinds = {".socket", ".target", ".slice", ".scope",     ".mount",
-                                 ".device", ".swap",   ".path",  ".automount", ".timer"};
-  return std::ranges::any_of(kKinds, [&](std::string_view kind) { return name.ends_with(kind); });
-}
-
 }  // namespace
 
 std::string Releasable::quiesce_text() const {
@@ -98,11 +91,16 @@ Result<std::vector<std::string>> services_named(std::string_view name) {
   if (name == "nv-hostengine") return std::vector<std::string>{"nvidia-dcgm.service", "dcgm.service"};
   // The kernel takes either spelling of a module's name and shows this one.
   if (name == kConsoleModule || name == "nvidia-drm") return std::vector<std::string>{kConsoleModule};
+  // Units of other kinds have no device open.
+  constexpr std::array kOtherKinds = {".socket", ".target", ".slice", ".scope",     ".mount",
+                                      ".device", ".swap",   ".path",  ".automount", ".timer"};
+  const bool is_other_kind =
+      std::ranges::any_of(kOtherKinds, [&](std::string_view kind) { return name.ends_with(kind); });
   constexpr std::size_t kLongest = 255;
   std::string unit(name);
   if (!unit.ends_with(kService)) unit += kService;
   if (unit.size() == kService.size() || unit.size() > kLongest ||
-      !std::ranges::all_of(unit, is_unit_letter) || of_another_kind(name)) {
+      !std::ranges::all_of(unit, is_unit_letter) || is_other_kind) {
     return fail(
         Errc::usage, fmt::format("'{}' is not the name of a service", name),
         "name a systemd service as `systemctl` does (nvidia-dcgm), or nvidia_drm, which has GPUs open "
