@@ -197,13 +197,6 @@ void look_again(const VgpuHost& on, const GpuPlanner& planner, FullSnapshot& ful
   }
 }
 
-GpuOutcome not_quiesced(const GpuPlan& plan, Error why) {
-  return {.index = plan.index,
-          .gpu = plan.gpu,
-          .kind = GpuOutcome::Kind::failed,
-          .error = std::move(why).during(plan.label())};
-}
-
 VgpuOutcome apply_plan(const VgpuHost& on, vfio::StoppedServices& services, FullSnapshot full, VgpuPlan plan,
                        const GpuPlanner& planner, const StepObserver& observe) {
   VgpuOutcome out;
@@ -236,7 +229,10 @@ VgpuOutcome apply_plan(const VgpuHost& on, vfio::StoppedServices& services, Full
   side_by_side(plan.gpus.size(), [&](std::size_t i) {
     const GpuPlan& gpu = plan.gpus[i];
     if (auto& failure = requests[i].failure) {
-      out.gpus[i] = not_quiesced(gpu, std::move(*failure));
+      out.gpus[i] = {.index = gpu.index,
+                     .gpu = gpu.gpu,
+                     .kind = GpuOutcome::Kind::failed,
+                     .error = std::move(*failure).during(gpu.label())};
       return;
     }
     const SnapshotAge age = one_has_ended ? SnapshotAge::old : SnapshotAge::fresh;

@@ -27,11 +27,6 @@ Error held_by_a_vm(const Error& error) {
   return {.code = Errc::refused, .message = "a VM holds it: " + error.message, .hint = "stop the VM first"};
 }
 
-// The number still available changes with each vGPU that is made, by any program.
-bool is_available(const VgpuHost& on, const VgpuStep& step) {
-  return step.framework->available_now(on.host, step.parent, step.type_id).value_or(1) > 0;
-}
-
 using Kind = VgpuStep::Kind;
 
 tl::unexpected<Error> lied(const VgpuStep& step, const char* what) {
@@ -97,7 +92,9 @@ Result<> place(const VgpuHost& on, const VgpuStep& step, std::uint32_t placement
 }
 
 Error explained(const VgpuHost& on, const VgpuStep& step, Error error) {
-  if (step.kind == VgpuStep::Kind::create && error.code != Errc::stuck && !is_available(on, step)) {
+  // The number still available changes with each vGPU that is made, by any program.
+  if (step.kind == VgpuStep::Kind::create && error.code != Errc::stuck &&
+      step.framework->available_now(on.host, step.parent, step.type_id).value_or(1) == 0) {
     return {.code = Errc::failed,
             .message =
                 fmt::format("{} no longer offers {}: {}", step.parent.text(), step.short_name, error.message),

@@ -31,14 +31,6 @@ constexpr std::array kUnits = {
     Unit{"M", 1'000'000},     Unit{"G", 1'000'000'000},  Unit{"T", 1'000'000'000'000},
 };
 
-std::string meant(std::string_view unit) {
-  if (unit.size() == 1) return {};  // every other letter would be close
-  std::vector<std::string> names;
-  names.reserve(kUnits.size());
-  for (const Unit& known : kUnits) names.emplace_back(known.name);
-  return did_you_mean(unit, names);
-}
-
 }  // namespace
 
 Result<std::uint32_t> parse_memory_mib(std::string_view text) {
@@ -53,7 +45,14 @@ Result<std::uint32_t> parse_memory_mib(std::string_view text) {
   if (unit_name.empty()) return refuse("it has no unit");
   const auto* const unit =
       std::ranges::find_if(kUnits, [&](const Unit& known) { return known.name == unit_name; });
-  if (unit == kUnits.end()) return refuse(fmt::format("'{}' is no unit{}", unit_name, meant(unit_name)));
+  if (unit == kUnits.end()) {
+    std::vector<std::string> names;
+    names.reserve(kUnits.size());
+    for (const Unit& known : kUnits) names.emplace_back(known.name);
+    // To a unit of one letter every other letter would be close.
+    const std::string meant = unit_name.size() == 1 ? std::string() : did_you_mean(unit_name, names);
+    return refuse(fmt::format("'{}' is no unit{}", unit_name, meant));
+  }
 
   std::uint64_t number = 0;
   const auto parsed = std::from_chars(text.data(), text.data() + digits, number);

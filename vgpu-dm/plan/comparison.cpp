@@ -86,36 +86,6 @@ Result<> assert_profile(const Profile& profile, const mdev::VgpuInventory& inven
 
 namespace {
 
-/// The GPU instance that NVIDIA's program derives from a MIG-backed name's slices, size and suffix alone.
-std::string derived_instance(const VgpuTypeName& name) {
-  constexpr Words<MigAttribute, 5> kSuffixes = {{{"", MigAttribute::none},
-                                                 {"+me", MigAttribute::me},
-                                                 {"-me", MigAttribute::nome},
-                                                 {"+me.all", MigAttribute::meall},
-                                                 {"+gfx", MigAttribute::gfx}}};
-  return fmt::format("{}g.{}gb{}", name.slices.value_or(0), name.size_gib,
-                     word_for(kSuffixes, name.attribute));
-}
-
-std::optional<std::string> never_under_nvidias(const VgpuTypeName& name, const mdev::VgpuType& type) {
-  if (type.mig_profile.empty()) return std::nullopt;
-  const std::string derived = derived_instance(name);
-  if (derived == type.mig_profile) return std::nullopt;
-  return fmt::format(
-      "{} never works under NVIDIA's program, which makes a GPU instance {} for it; the type needs {}",
-      name.text(), derived, type.mig_profile);
-}
-
-/// Error if an empty GPU of this board cannot carry the vGPUs, by the table.
-std::optional<Error> never_fits(const ProfileItem& item, mdev::VgpuGpu gpu, const BoardTypes& known) {
-  gpu.devices.clear();
-  gpu.unlisted = known.all();
-  const GpuMatch match = match_gpu(item, gpu, {}, {});
-  if (match.problem) return std::nullopt;
-  auto lacking = lacking_instances(match, gpu);
-  return lacking ? lacking : lacking_when_empty(match, gpu);
-}
-
 void check_by_table(const ProfileItem& item, const mdev::VgpuGpu& gpu, GpuPlan& plan) {
   const BoardTypes known(gpu.function);
   const bool offers =
@@ -132,11 +102,34 @@ void check_by_table(const ProfileItem& item, const mdev::VgpuGpu& gpu, GpuPlan& 
       }
       continue;
     }
-    if (auto note = never_under_nvidias(entry.type, *type)) plan.notes.push_back(entry.place + ": " + *note);
+    if (type->mig_profile.empty()) continue;
+    // NVIDIA's program derives the GPU instance from a MIG-backed name's slices, size and suffix alone.
+    constexpr Words<MigAttribute, 5> kSuffixes = {{{"", MigAttribute::none},
+                                                   {"+me", MigAttribute::me},
+                                                   {"-me", MigAttribute::nome},
+                                                   {"+me.all", MigAttribute::meall},
+                                                   {"+gfx", MigAttribute::gfx}}};
+    const VgpuTypeName& name = entry.type;
+    const std::string derived = fmt::format("{}g.{}gb{}", name.slices.value_or(0), name.size_gib,
+                                            word_for(kSuffixes, name.attribute));
+    if (derived == type->mig_profile) continue;
+    plan.notes.push_back(
+        fmt::format("{}: {} never works under NVIDIA's program, which makes a GPU instance {} "
+                    "for it; the type needs {}",
+                    entry.place, name.text(), derived, type->mig_profile));
   }
-  // This fault outweighs a driver that offers no types now.
   if (offers || !plan.refusal) return;
-  if (auto fault = never_fits(item, gpu, known)) plan.refusal = std::move(fault);
+
+  // By the table, an empty GPU of this board cannot carry the vGPUs: this fault outweighs a driver that
+  // offers no types now.
+  mdev::VgpuGpu empty = gpu;
+  empty.devices.clear();
+  empty.unlisted = known.all();
+  const GpuMatch match = match_gpu(item, empty, {}, {});
+  if (match.problem) return;
+  auto fault = lacking_instances(match, empty);
+  if (!fault) fault = lacking_when_empty(match, empty);
+  if (fault) plan.refusal = std::move(fault);
 }
 
 /// Items that are in effect on no GPU, in few words: a file for many nodes has many.

@@ -111,14 +111,6 @@ std::vector<DeviceFilter> filters_for(const mdev::VgpuGpu& gpu) {
                        .subsystem_device = function.subsystem_device}};
 }
 
-ProfileItem item_of(const Carried& carried) {
-  ProfileItem item;
-  for (const auto& [type, count] : carried) {
-    item.vgpus.push_back({.type = VgpuTypeName::parse(type).value(), .count = count, .place = {}});
-  }
-  return item;
-}
-
 /// Verifies that the file describes the host, with the code that reads profiles and judges hosts.
 Result<> check(const Profile& profile, const mdev::VgpuInventory& inventory) {
   const ConfigText text{.file = "the profile of this host", .text = profile_text(profile)};
@@ -162,8 +154,10 @@ Result<Profile> export_profile(const mdev::VgpuInventory& inventory, const std::
     // as under NVIDIA's program; `apply` changes nothing on a GPU without vGPUs, whatever its driver.
     const auto [place, fresh] = item_for.emplace(std::pair(filter, *carried), profile.items.size());
     if (fresh) {
-      profile.items.push_back(item_of(*carried));
-      profile.items.back().filters = filters;
+      ProfileItem& item = profile.items.emplace_back();
+      for (const auto& [type, count] : *carried)
+        item.vgpus.push_back({.type = VgpuTypeName::parse(type).value(), .count = count, .place = {}});
+      item.filters = filters;
       ++items_of[filter];
     }
     profile.items[place->second].indices.push_back(std::int64_t{gpu.index});

@@ -26,13 +26,6 @@ bool carries_size_of(const mdev::VgpuGpu& gpu, const mdev::VgpuType& type, const
   });
 }
 
-std::uint32_t still_available(const mdev::VgpuGpu& gpu, const mdev::VgpuType& type) {
-  std::uint32_t left = 0;
-  for (const mdev::VgpuParent& parent : gpu.parents)
-    if (const mdev::VgpuType* found = parent.find(type.id)) left += found->available;
-  return left;
-}
-
 /// The total of vGPUs up to which a type can still be made; absent: unknown.
 struct Limit {
   std::optional<std::uint32_t> most;
@@ -49,7 +42,9 @@ Limit limit_of(const Want& want, const mdev::VgpuGpu& gpu, const TypeIndex& type
   // lacking_instances() has compared it with its maximum.
   if (want.entry->type.is_mig_backed() && gpu.on_virtual_functions())
     return {.most = functions, .certain = instances_fit || type.max_instances};
-  const std::uint32_t left = still_available(gpu, type);
+  std::uint32_t left = 0;
+  for (const mdev::VgpuParent& parent : gpu.parents)
+    if (const mdev::VgpuType* found = parent.find(type.id)) left += found->available;
   const bool known = left > 0 || carried == 0 || carries_size_of(gpu, type, types);
   if (!gpu.on_virtual_functions()) {
     return known ? Limit{.most = left + carried} : Limit{.most = type.max_instances};

@@ -78,12 +78,6 @@ std::optional<Error> cannot_tell(const GpuMatch& match, const mdev::VgpuGpu& gpu
   return std::nullopt;
 }
 
-bool has_params(const mdev::VgpuDevice& device, const VgpuParams& desired) {
-  if (!device.params) return desired.entries.empty();
-  const auto now = VgpuParams::parse(*device.params);
-  return now && *now == desired;
-}
-
 std::optional<Error> has_no_places(const ProfileItem& item, const mdev::VgpuGpu& gpu) {
   const auto placed =
       std::ranges::find_if(item.vgpus, [](const VgpuCount& entry) { return !entry.placement.empty(); });
@@ -105,20 +99,6 @@ std::optional<Error> cannot_have_params(const ProfileItem& item, const mdev::Vgp
     if (!checked) return std::move(checked).error().during(entry.place + ": " + gpu.label());
   }
   return std::nullopt;
-}
-
-/// The number of vGPUs decides the share of the GPU that each has, so there are no functions beside them. An
-/// item without vGPUs leaves the functions to the host.
-std::optional<std::uint32_t> other_number_of_functions(const ProfileItem& item, const mdev::VgpuGpu& gpu) {
-  if (!gpu.framework->binds_functions() || item.vgpus.empty()) return std::nullopt;
-  std::uint32_t desired = 0;
-  for (const VgpuCount& entry : item.vgpus) desired += entry.count;
-  if (desired == gpu.function.sriov_numvfs) return std::nullopt;
-  return desired;
-}
-
-bool is_at_a_place(const mdev::VgpuDevice& device, const VgpuCount& entry) {
-  return device.placement && std::ranges::find(entry.placement, *device.placement) != entry.placement.end();
 }
 
 /// Ranks MIG-backed vGPUs so that vGPUs on one GPU instance stay together, first those beside a vGPU in use.
@@ -143,8 +123,10 @@ void order_by_worth(Want& want, const vfio::UseReport& use, std::string_view nod
         !want.functions.empty() && std::ranges::find(want.functions, device.parent) == want.functions.end();
     // Removing a spared vGPU gets the whole GPU refused, so a vGPU made by Ferry is removed before it.
     const bool yields = spares_foreign && number;
-    return std::tuple(use.of(device.id.text).empty(), yields, !is_at_a_place(device, *want.entry),
-                      instance_rank(want, use, device), !number, astray, number.value_or(0));
+    const auto& places = want.entry->placement;
+    const bool is_placed = device.placement && std::ranges::find(places, *device.placement) != places.end();
+    return std::tuple(use.of(device.id.text).empty(), yields, !is_placed, instance_rank(want, use, device),
+                      !number, astray, number.value_or(0));
   };
   std::map<const mdev::VgpuDevice*, decltype(rank_of(*want.kept.front()))> ranks;
   for (const mdev::VgpuDevice* device : want.kept) ranks.emplace(device, rank_of(*device));
@@ -157,8 +139,11 @@ std::vector<const mdev::VgpuDevice*> Want::untuned() const {
   std::vector<const mdev::VgpuDevice*> out;
   const auto& desired = entry->params;
   if (!desired) return out;
-  std::ranges::copy_if(kept, std::back_inserter(out),
-                       [&](const mdev::VgpuDevice* device) { return !has_params(*device, *desired); });
+  std::ranges::copy_if(kept, std::back_inserter(out), [&](const mdev::VgpuDevice* device) {
+    if (!device->params) return !desired->entries.empty();
+    const auto now = VgpuParams::parse(*device->params);
+    return !now || !(*now == *desired);
+  });
   return out;
 }
 
@@ -214,7 +199,13 @@ GpuMatch match_gpu(const ProfileItem& item, const mdev::VgpuGpu& gpu, const vfio
                    std::string_view node, bool spares_foreign) {
   GpuMatch out;
   out.mixed_sizes = item.mixed_sizes;
-  out.functions = other_number_of_functions(item, gpu);
+  // The number of vGPUs decides the share of the GPU that each has, so there are no functions beside them. An
+  // item without vGPUs leaves the functions to the host.
+  if (gpu.framework->binds_functions() && !item.vgpus.empty()) {
+    std::uint32_t desired = 0;
+    for (const VgpuCount& entry : item.vgpus) desired += entry.count;
+    if (desired != gpu.function.sriov_numvfs) out.functions = desired;
+  }
   out.problem = has_no_places(item, gpu);
   if (!out.problem) out.problem = cannot_have_params(item, gpu);
   std::vector<const mdev::VgpuDevice*> devices;

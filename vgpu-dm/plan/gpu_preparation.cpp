@@ -20,11 +20,6 @@ bool wants_instances(const ProfileItem& item) {
   return std::ranges::any_of(item.vgpus, [](const VgpuCount& entry) { return entry.type.is_mig_backed(); });
 }
 
-bool all_listed(const GpuMatch& match) {
-  return std::ranges::all_of(match.wants,
-                             [](const Want& want) { return want.missing() == 0 || want.listed; });
-}
-
 VgpuStep instance_step(VgpuStep::Kind kind, const mdev::VgpuGpu& gpu, std::uint32_t number,
                        std::string profile, std::string why) {
   VgpuStep step = step_of(kind, gpu, number, std::move(why));
@@ -62,7 +57,9 @@ Preparation plan_mode(const ProfileItem& item, const GpuMatch& match, const mdev
   const mdev::ManagedGpu* now = snapshot.managed_gpu(gpu.address());
   if (now == nullptr) {
     // Another program may have set the mode. If not, the GPU offers no type, and that is reported later.
-    if (!on || all_listed(match)) return {};
+    const bool all_listed =
+        std::ranges::all_of(match.wants, [](const Want& want) { return want.missing() == 0 || want.listed; });
+    if (!on || all_listed) return {};
     return cannot_ask(item, gpu, snapshot, "its vGPUs need GPU instances (MIG)");
   }
   if (!now->vgpu_host) {
@@ -192,30 +189,6 @@ Preparation plan_slices(const ProfileItem& item, const GpuMatch& match, const md
   return plan;
 }
 
-/// The GPU after its virtual functions were switched, which deletes GPU instances and mixed sizes.
-mdev::ManagedGpu behind_functions(const mdev::ManagedGpu& now, bool mig) {
-  mdev::ManagedGpu then = now;
-  then.mig = mig ? mdev::GpuSwitch::on : mdev::GpuSwitch::off;
-  then.instances.clear();
-  for (mdev::GpuInstanceProfile& profile : then.profiles) profile.left = profile.most;
-  if (then.mixed_sizes == mdev::GpuSwitch::on || now.mig == mdev::GpuSwitch::on)
-    then.mixed_sizes = mdev::GpuSwitch::off;
-  return then;
-}
-
-/// Steps of the stages after a switch of MIG mode or of functions.
-std::vector<VgpuStep> foreseen(const ProfileItem& item, const GpuMatch& match, const mdev::VgpuGpu& gpu,
-                               const VgpuSnapshot& snapshot, bool mode_changes) {
-  std::vector<VgpuStep> out;
-  if (mode_changes) out.push_back(switch_on_functions(gpu, item.place + " asks for vGPUs"));
-  const mdev::ManagedGpu* now = snapshot.managed_gpu(gpu.address());
-  if (now == nullptr) return out;
-  const mdev::ManagedGpu then = behind_functions(*now, wants_instances(item));
-  Preparation slices = plan_slices(item, match, gpu, snapshot, &then);
-  std::ranges::move(slices.steps, std::back_inserter(out));
-  return out;
-}
-
 /// A GPU instance that these steps delete and that could not be restored as it is; nullptr: none.
 const mdev::GpuInstance* lost_by(const std::vector<VgpuStep>& steps, bool functions_first,
                                  const mdev::ManagedGpu* now) {
@@ -293,7 +266,17 @@ Preparation prepare(const ProfileItem& item, const GpuMatch& match, const mdev::
   // A library that does not answer now would not answer after a switch of functions either.
   if (slices.refusal && (wants_instances(item) || !functions_first || now == nullptr)) return slices;
   if (!functions_first) return slices;
-  mode.later = foreseen(item, match, gpu, snapshot, !mode.steps.empty());
+  // The stages after the switch of MIG mode or of functions, which deletes GPU instances and mixed sizes.
+  if (!mode.steps.empty()) mode.later.push_back(switch_on_functions(gpu, item.place + " asks for vGPUs"));
+  if (now == nullptr) return mode;
+  mdev::ManagedGpu then = *now;
+  then.mig = wants_instances(item) ? mdev::GpuSwitch::on : mdev::GpuSwitch::off;
+  then.instances.clear();
+  for (mdev::GpuInstanceProfile& profile : then.profiles) profile.left = profile.most;
+  if (then.mixed_sizes == mdev::GpuSwitch::on || now->mig == mdev::GpuSwitch::on)
+    then.mixed_sizes = mdev::GpuSwitch::off;
+  Preparation later = plan_slices(item, match, gpu, snapshot, &then);
+  std::ranges::move(later.steps, std::back_inserter(mode.later));
   return mode;
 }
 

@@ -90,11 +90,6 @@ struct Need {
   std::uint64_t size = 0;  ///< vGPUs of one size share instances
 };
 
-const mdev::GpuInstanceProfile* profile_by_name(const mdev::ManagedGpu& gpu, std::string_view name) {
-  const auto found = std::ranges::find(gpu.profiles, name, &mdev::GpuInstanceProfile::name);
-  return found == gpu.profiles.end() ? nullptr : &*found;
-}
-
 const mdev::ManagedType* managed_type(const mdev::ManagedGpu& gpu, const VgpuTypeName& name) {
   for (const std::string& text : {name.text(), name.driver_short_name()}) {
     for (const mdev::ManagedType& type : gpu.types) {
@@ -117,9 +112,9 @@ std::optional<Need> need_of(const VgpuTypeName& name, const mdev::ManagedGpu& gp
   const mdev::VgpuType* known = board.find(name.text());
   if (known == nullptr) known = board.find(name.driver_short_name());
   if (known == nullptr || known->mig_profile.empty()) return std::nullopt;
-  const mdev::GpuInstanceProfile* profile = profile_by_name(gpu, known->mig_profile);
-  if (profile == nullptr) return std::nullopt;
-  return Need{.profile = profile,
+  const auto profile = std::ranges::find(gpu.profiles, known->mig_profile, &mdev::GpuInstanceProfile::name);
+  if (profile == gpu.profiles.end()) return std::nullopt;
+  return Need{.profile = &*profile,
               .per_instance = std::max(known->max_per_instance.value_or(1), 1U),
               .size = known->framebuffer_mib.value_or(0)};
 }
@@ -135,7 +130,7 @@ Error unknown_type(std::string_view label, const InstanceWant& want, const mdev:
 }
 
 /// "; GPU instance 1 keeps vGPU 0000:17:00.4", or nothing.
-std::string who_stays(std::span<const InstanceWant> wants) {
+std::string staying_note(std::span<const InstanceWant> wants) {
   std::map<std::uint32_t, std::vector<std::string_view>> by_instance;
   for (const InstanceWant& want : wants) {
     for (const StayingVgpu& vgpu : want.staying) by_instance[vgpu.instance].emplace_back(vgpu.id);
@@ -168,7 +163,7 @@ Error no_capacity(std::string_view label, const std::vector<const InstanceWant*>
   return {.code = Errc::invalid_config,
           .message = fmt::format("{}: {}: {} need {} {}, and {} fit{}", askers.front()->place, label,
                                  fmt::join(asked, ", "), counted(needed, "GPU instance"), profile.name,
-                                 profile.most, who_stays(wants)),
+                                 profile.most, staying_note(wants)),
           .hint = hint_for_capacity(wants)};
 }
 
@@ -245,29 +240,8 @@ Error no_capacity_together(std::string_view label, std::span<const InstanceWant>
   for (const auto& [profile, count] : kinds) parts.push_back(fmt::format("{} x {}", count, profile->name));
   return {.code = Errc::invalid_config,
           .message = fmt::format("{}: {}: the GPU instances that its vGPUs need do not fit together: {}{}",
-                                 wants.front().place, label, fmt::join(parts, ", "), who_stays(wants)),
+                                 wants.front().place, label, fmt::join(parts, ", "), staying_note(wants)),
           .hint = hint_for_capacity(wants)};
-}
-
-// Removes unneeded instances, the youngest first. Busy instances are counted as needed before others.
-std::vector<VgpuStep> removals(const mdev::ManagedGpu& gpu, const InstanceCounts& needed,
-                               const std::set<std::uint32_t>& busy) {
-  InstanceCounts surplus = existing(gpu);
-  for (auto& [profile, count] : surplus) {
-    const auto need = needed.find(profile);
-    count -= std::min(count, need == needed.end() ? 0 : need->second);
-  }
-  std::vector<VgpuStep> out;
-  for (auto instance = gpu.instances.rbegin(); instance != gpu.instances.rend(); ++instance) {
-    const auto* profile = profile_by_id(gpu, instance->profile);
-    if (profile == nullptr || busy.contains(instance->id) || surplus[profile] == 0) continue;
-    --surplus[profile];
-    out.push_back({.kind = VgpuStep::Kind::remove_instance,
-                   .number = instance->id,
-                   .short_name = profile->name,
-                   .why = "it carries nothing and leaves no room for those that are needed"});
-  }
-  return out;
 }
 
 /// The instances of `idle` that `chosen` has a bit for.
@@ -312,7 +286,23 @@ std::vector<mdev::GpuInstance> giving_way(const mdev::ManagedGpu& gpu, const Ins
 /// `steps` make missing instances; adds in front the removals that these need.
 void free_capacity(const mdev::ManagedGpu& gpu, const InstanceCounts& needed,
                    const std::set<std::uint32_t>& busy, std::vector<VgpuStep>& steps) {
-  std::vector<VgpuStep> first = removals(gpu, needed, busy);
+  InstanceCounts surplus = existing(gpu);
+  for (auto& [profile, count] : surplus) {
+    const auto need = needed.find(profile);
+    count -= std::min(count, need == needed.end() ? 0 : need->second);
+  }
+  // The youngest go first. Busy instances are counted as needed before others.
+  std::vector<VgpuStep> first;
+  for (auto instance = gpu.instances.rbegin(); instance != gpu.instances.rend(); ++instance) {
+    const auto* profile = profile_by_id(gpu, instance->profile);
+    if (profile == nullptr || busy.contains(instance->id) || surplus[profile] == 0) continue;
+    --surplus[profile];
+    first.push_back({.kind = VgpuStep::Kind::remove_instance,
+                     .number = instance->id,
+                     .short_name = profile->name,
+                     .why = "it carries nothing and leaves no room for those that are needed"});
+  }
+
   std::vector<mdev::GpuInstance> left = gpu.instances;
   for (const VgpuStep& step : first)
     std::erase_if(left, [&](const mdev::GpuInstance& instance) { return instance.id == step.number; });

@@ -41,13 +41,6 @@ std::map<std::uint32_t, const mdev::VgpuDevice*> taken_places(const GpuMatch& ma
   return out;
 }
 
-/// True if the GPU's vGPUs show that it has no placements. Placements may still come with mixed sizes.
-bool tells_no_places(const GpuMatch& match, const mdev::VgpuGpu& gpu) {
-  return !match.mixed_sizes && !gpu.devices.empty() &&
-         std::ranges::none_of(gpu.devices,
-                              [](const mdev::VgpuDevice& device) { return device.placement.has_value(); });
-}
-
 }  // namespace
 
 std::vector<VgpuMove> in_order(std::vector<VgpuMove>& moves) {
@@ -71,11 +64,16 @@ std::optional<Error> cannot_place(const GpuMatch& match, const mdev::VgpuGpu& gp
                                   const vfio::UseReport& use) {
   std::vector<VgpuMove> moves = all_moves(match);
   const auto taken = taken_places(match, moves);
+  // The GPU's vGPUs show that it has no placements. Placements may still come with mixed sizes.
+  const bool tells_no_places = !match.mixed_sizes && !gpu.devices.empty() &&
+                               std::ranges::none_of(gpu.devices, [](const mdev::VgpuDevice& device) {
+                                 return device.placement.has_value();
+                               });
   std::optional<Error> held;  // ends with device users: lasting reasons are returned before it
   for (const Want& want : match.wants) {
     const Placing placing = want.placing();
     if (placing.moves.empty() && placing.left.empty()) continue;
-    if (tells_no_places(match, gpu)) {
+    if (tells_no_places) {
       return refused(want, gpu, Errc::unsupported,
                      "its driver tells no places of vGPUs, so that none can be chosen",
                      "leave placement out, or ask for mixed-sizes: GPUs before Ada have places only then");

@@ -58,13 +58,6 @@ Line parse_line(std::string_view line) {
   return out;
 }
 
-bool lists(std::string_view boards, std::string_view board) {
-  while (!boards.empty()) {
-    if (cut(boards, ',') == board) return true;
-  }
-  return false;
-}
-
 std::vector<mdev::VgpuType> types_of_board(const vfio::PciFunction& gpu) {
   std::string_view text = type_table_text();
   const std::string head = fmt::format("\n{}\t", gpu.ids());
@@ -79,7 +72,10 @@ std::vector<mdev::VgpuType> types_of_board(const vfio::PciFunction& gpu) {
 
   const std::string board =
       fmt::format("{:04x}:{:04x}", gpu.subsystem_vendor.value_or(0), gpu.subsystem_device.value_or(0));
-  const auto listed = [&](const Line& line) { return lists(line.boards, board); };
+  const auto listed = [&](const Line& line) {
+    const auto boards = words_between(line.boards, ',');
+    return std::ranges::find(boards, board) != boards.end();
+  };
   const auto of_others = [](const Line& line) { return !line.boards.empty(); };
   if (std::ranges::any_of(lines, listed)) {
     std::erase_if(lines, std::not_fn(listed));
@@ -124,21 +120,6 @@ void complete(const BoardTypes& known, mdev::VgpuDevice& device) {
   }
 }
 
-bool has_nothing_to_complete(const mdev::VgpuGpu& gpu) {
-  return gpu.parents.empty() && gpu.devices.empty() && !gpu.may_get_virtual_functions() &&
-         !gpu.awaits_types();
-}
-
-// Serves a driver that lists only creatable types, or a GPU that may come to have such a driver's functions.
-void add_unlisted(const BoardTypes& known, mdev::VgpuGpu& gpu) {
-  std::set<std::string_view> listed;  // names and ids: a release may have another name for an id
-  for (const mdev::VgpuParent& parent : gpu.parents) {
-    for (const mdev::VgpuType& type : parent.types) listed.insert({type.name, type.id});
-  }
-  for (const mdev::VgpuType& type : known.all())
-    if (!listed.contains(type.name) && !listed.contains(type.id)) gpu.unlisted.push_back(type);
-}
-
 void complete(const BoardTypes& known, mdev::VgpuGpu& gpu) {
   std::vector<mdev::VgpuType*> types;
   for (mdev::VgpuParent& parent : gpu.parents) {
@@ -150,7 +131,15 @@ void complete(const BoardTypes& known, mdev::VgpuGpu& gpu) {
   for (mdev::VgpuDevice& device : gpu.devices) complete(known, device);
   gpu.unlisted.clear();
   const bool lists_all = !gpu.framework->lists_only_creatable_types();
-  if (!lists_all || gpu.may_get_virtual_functions() || gpu.awaits_types()) add_unlisted(known, gpu);
+  // The GPU's driver lists only creatable types, or the GPU may come to have such a driver's functions.
+  if (!lists_all || gpu.may_get_virtual_functions() || gpu.awaits_types()) {
+    std::set<std::string_view> listed;  // names and ids: a release may have another name for an id
+    for (const mdev::VgpuParent& parent : gpu.parents) {
+      for (const mdev::VgpuType& type : parent.types) listed.insert({type.name, type.id});
+    }
+    for (const mdev::VgpuType& type : known.all())
+      if (!listed.contains(type.name) && !listed.contains(type.id)) gpu.unlisted.push_back(type);
+  }
   for (mdev::VgpuType& type : gpu.unlisted) types.push_back(&type);
   // On the GPU itself the driver counts.
   if (gpu.on_virtual_functions())
@@ -193,7 +182,8 @@ void fill_in(std::span<mdev::VgpuGpu> gpus) {
   using Board = decltype(board_of(vfio::PciFunction{}));
   std::map<Board, BoardTypes> boards;
   for (mdev::VgpuGpu& gpu : gpus) {
-    if (has_nothing_to_complete(gpu)) continue;
+    if (gpu.parents.empty() && gpu.devices.empty() && !gpu.may_get_virtual_functions() && !gpu.awaits_types())
+      continue;
     complete(boards.try_emplace(board_of(gpu.function), gpu.function).first->second, gpu);
   }
 }
