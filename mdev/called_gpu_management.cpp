@@ -117,15 +117,6 @@ Result<> order(HostWriter& writer, const vfio::PciAddress& gpu, const std::strin
   return ask(writer, gpu, act, number, std::move(what)).map([](const json&) {});
 }
 
-Result<> perform(GpuManagement& management, const std::string& act, const vfio::PciAddress& gpu,
-                 std::uint32_t number) {
-  if (act == "make_instance") return management.make_instance(gpu, number);
-  if (act == "remove_instance") return management.remove_instance(gpu, number);
-  if (act == "set_mixed_sizes") return management.set_mixed_sizes(gpu, number != 0);
-  if (act == "set_mig") return management.set_mig(gpu, number != 0);
-  return fail(Errc::usage, "no such act: " + act);
-}
-
 json answered(GpuManagement& management, const json& request) {
   const auto address = vfio::PciAddress::parse(request.at("gpu").get<std::string>());
   if (!address) return {{"error", to_json(address.error())}};
@@ -135,7 +126,12 @@ json answered(GpuManagement& management, const json& request) {
     if (!gpu) return {{"error", to_json(gpu.error())}};
     return {{"gpu", to_json(*gpu)}};
   }
-  const auto done = perform(management, act, *address, request.at("number").get<std::uint32_t>());
+  const auto number = request.at("number").get<std::uint32_t>();
+  Result<> done = fail(Errc::usage, "no such act: " + act);
+  if (act == "make_instance") done = management.make_instance(*address, number);
+  if (act == "remove_instance") done = management.remove_instance(*address, number);
+  if (act == "set_mixed_sizes") done = management.set_mixed_sizes(*address, number != 0);
+  if (act == "set_mig") done = management.set_mig(*address, number != 0);
   if (!done) return {{"error", to_json(done.error())}};
   return json::object();
 }

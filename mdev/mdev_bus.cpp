@@ -43,20 +43,6 @@ std::tuple<std::uint32_t, std::string> by_number(const VgpuType& type) {
 /// the availability differs.
 using KnownTypes = std::map<std::pair<std::string, std::string>, VgpuType>;
 
-Result<VgpuType> read_constants(const HostFs& host, const std::filesystem::path& directory) {
-  VgpuType type;
-  type.id = directory.filename();
-  const auto name = host.read_attribute(directory / "name");
-  // Kernels before 6.1 leave the file to the driver, so it may be absent. Any other failure is an error.
-  if (!name && !is_gone(name.error())) return fail(name.error());
-  type.name = trimmed(name.value_or(""));
-  if (type.name.empty()) type.name = type.id;
-  type.short_name = last_word(type.name);
-  type.device_api = host.read_attribute(directory / "device_api").value_or("");
-  read_description(host.read_attribute(directory / "description").value_or(""), type);
-  return type;
-}
-
 Result<VgpuType> read_type(const HostFs& host, const std::filesystem::path& directory,
                            const std::string& owner, KnownTypes& known) {
   auto number = read_available(host, directory);
@@ -64,9 +50,17 @@ Result<VgpuType> read_type(const HostFs& host, const std::filesystem::path& dire
   const std::pair<std::string, std::string> key = {owner, directory.filename()};
   auto found = known.find(key);
   if (found == known.end()) {
-    auto constants = read_constants(host, directory);
-    if (!constants) return constants;
-    found = known.emplace(key, std::move(*constants)).first;
+    VgpuType constants;
+    constants.id = directory.filename();
+    const auto name = host.read_attribute(directory / "name");
+    // Kernels before 6.1 leave the file to the driver, so it may be absent. Any other failure is an error.
+    if (!name && !is_gone(name.error())) return fail(name.error());
+    constants.name = trimmed(name.value_or(""));
+    if (constants.name.empty()) constants.name = constants.id;
+    constants.short_name = last_word(constants.name);
+    constants.device_api = host.read_attribute(directory / "device_api").value_or("");
+    read_description(host.read_attribute(directory / "description").value_or(""), constants);
+    found = known.emplace(key, std::move(constants)).first;
   }
   VgpuType type = found->second;
   type.available = *number;
@@ -159,13 +153,6 @@ void read_device_into(const HostFs& host, VgpuFacts facts, const VgpuId& id, Vgp
   }
 }
 
-// The name of the directory above the device: .../0000:17:00.0/<uuid>.
-Result<std::string> parent_name(const HostFs& host, const std::string& uuid) {
-  auto target = host.link_target(std::filesystem::path(kDevices) / uuid);
-  if (!target) return fail(std::move(target).error());
-  return std::filesystem::path(*target).parent_path().filename().string();
-}
-
 }  // namespace
 
 Result<MdevBus> read_mdev_bus(const HostFs& host, const std::set<vfio::PciAddress>* only) {
@@ -191,9 +178,12 @@ Result<MdevBus> read_mdev_bus(const HostFs& host, const std::set<vfio::PciAddres
   if (!devices) return fail(std::move(devices).error().during("scan mediated devices"));
   for (const std::string& uuid : *devices) {
     const auto id = parse_mdev_uuid(uuid);
-    const auto parent = parent_name(host, uuid);
-    if (!parent && is_gone(parent.error())) continue;  // removed since it was listed
-    const auto address = parent ? vfio::PciAddress::parse(*parent) : fail(parent.error());
+    const auto target = host.link_target(std::filesystem::path(kDevices) / uuid);
+    if (!target && is_gone(target.error())) continue;  // removed since it was listed
+    // The parent is the directory above the device: .../0000:17:00.0/<uuid>.
+    const auto address =
+        target ? vfio::PciAddress::parse(std::filesystem::path(*target).parent_path().filename().string())
+               : fail(target.error());
     if (!id || !address) {
       bus.notes.push_back(fmt::format("mediated device {} is on no PCI function: passed over", uuid));
       continue;

@@ -70,18 +70,15 @@ constexpr std::array<const char*, 7> kDirectories = {
     ""};
 constexpr const char* kName = "libnvidia-ml.so.1";
 
-std::string last_dl_error() {
-  const char* text = ::dlerror();
-  return text == nullptr ? "unknown reason" : text;
-}
-
 // Loads through a descriptor, since a link in the host's root must not lead out of that root.
 Result<void*> load(const HostFs& host, const std::filesystem::path& path) {
   const auto file = host.open(path, O_RDONLY | O_CLOEXEC);
   if (!file) return fail(file.error());
   void* handle = ::dlopen(fmt::format("/proc/self/fd/{}", file->get()).c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle != nullptr) return handle;
-  return fail(Errc::unsupported, fmt::format("load /{}: {}", path.string(), last_dl_error()));
+  const char* const why = ::dlerror();
+  return fail(Errc::unsupported,
+              fmt::format("load /{}: {}", path.string(), why == nullptr ? "unknown reason" : why));
 }
 
 // A library that cannot be used may be left from an old package of a host whose driver is in a container.
@@ -150,36 +147,6 @@ void read_mig(const Library& library, ManagedGpu& gpu) {
   gpu.mig_pending = switch_of(status, pending);
 }
 
-GpuSwitch mixed_sizes_of(const Library& library) {
-  nvml::HeterogeneousMode mode{.version = nvml::version_of<nvml::HeterogeneousMode>(1)};
-  const auto status = library.call("nvmlDeviceGetVgpuHeterogeneousMode", library.device(), &mode);
-  return switch_of(status, mode.mode);
-}
-
-// NVML's name is "MIG 2g.35gb"; other tools leave out the first word.
-std::string profile_name(const nvml::GpuInstanceProfileInfo& info) {
-  const auto* const end = std::find(info.name.begin(), info.name.end(), '\0');
-  std::string_view name(info.name.data(), static_cast<std::size_t>(end - info.name.begin()));
-  constexpr std::string_view kMig = "MIG ";
-  if (name.starts_with(kMig)) name.remove_prefix(kMig.size());
-  return std::string(name);
-}
-
-// NVML reports placements also while MIG mode is off.
-void read_places(const Library& library, GpuInstanceProfile& profile) {
-  std::vector<nvml::GpuInstancePlacement> places(nvml::kInstancePlacements);
-  unsigned count = nvml::kInstancePlacements;
-  const auto status = library.call("nvmlDeviceGetGpuInstancePossiblePlacements_v2", library.device(),
-                                   profile.id, places.data(), &count);
-  places.resize(status == nvml::kSuccess ? std::min(count, nvml::kInstancePlacements) : 0);
-  profile.starts.reserve(places.size());
-  for (const nvml::GpuInstancePlacement& place : places) {
-    profile.size = place.size;
-    profile.starts.push_back(place.start);
-  }
-  std::ranges::sort(profile.starts);
-}
-
 // `number` is nvml.h's own profile number; a GPU's profile ids are other numbers.
 std::vector<GpuInstanceProfile> profiles_of(const Library& library) {
   std::vector<GpuInstanceProfile> out;
@@ -188,26 +155,33 @@ std::vector<GpuInstanceProfile> profiles_of(const Library& library) {
     if (library.call("nvmlDeviceGetGpuInstanceProfileInfoV", library.device(), number, &info) !=
         nvml::kSuccess)
       continue;
+    // NVML's name is "MIG 2g.35gb"; other tools leave out the first word.
+    const auto* const end = std::find(info.name.begin(), info.name.end(), '\0');
+    std::string_view name(info.name.data(), static_cast<std::size_t>(end - info.name.begin()));
+    constexpr std::string_view kMig = "MIG ";
+    if (name.starts_with(kMig)) name.remove_prefix(kMig.size());
     unsigned left = 0;
     (void)library.call("nvmlDeviceGetGpuInstanceRemainingCapacity", library.device(), info.id, &left);
     out.push_back({.id = info.id,
-                   .name = profile_name(info),
+                   .name = std::string(name),
                    .most = info.instance_count,
                    .left = left,
                    .slices = info.slice_count});
-    read_places(library, out.back());
+    // NVML reports placements also while MIG mode is off.
+    std::vector<nvml::GpuInstancePlacement> places(nvml::kInstancePlacements);
+    unsigned count = nvml::kInstancePlacements;
+    const auto status = library.call("nvmlDeviceGetGpuInstancePossiblePlacements_v2", library.device(),
+                                     info.id, places.data(), &count);
+    places.resize(status == nvml::kSuccess ? std::min(count, nvml::kInstancePlacements) : 0);
+    GpuInstanceProfile& profile = out.back();
+    profile.starts.reserve(places.size());
+    for (const nvml::GpuInstancePlacement& place : places) {
+      profile.size = place.size;
+      profile.starts.push_back(place.start);
+    }
+    std::ranges::sort(profile.starts);
   }
   std::ranges::sort(out, {}, &GpuInstanceProfile::id);
-  return out;
-}
-
-std::vector<nvml::Instance> handles_of(const Library& library, unsigned profile, unsigned most) {
-  // This call cannot report the number of instances first: it fills the array that it gets.
-  std::vector<nvml::Instance> out(most);
-  unsigned count = most;
-  const auto status =
-      library.call("nvmlDeviceGetGpuInstances", library.device(), profile, out.data(), &count);
-  out.resize(status == nvml::kSuccess ? std::min(count, most) : 0);
   return out;
 }
 
@@ -261,7 +235,13 @@ std::vector<GpuInstance> instances_of(const Library& library,
                                       const std::vector<GpuInstanceProfile>& profiles) {
   std::vector<GpuInstance> out;
   for (const GpuInstanceProfile& profile : profiles) {
-    for (nvml::Instance handle : handles_of(library, profile.id, profile.most)) {
+    // This call cannot report the number of instances first: it fills the array that it gets.
+    std::vector<nvml::Instance> handles(profile.most);
+    unsigned count = profile.most;
+    const auto status =
+        library.call("nvmlDeviceGetGpuInstances", library.device(), profile.id, handles.data(), &count);
+    handles.resize(status == nvml::kSuccess ? std::min(count, profile.most) : 0);
+    for (nvml::Instance handle : handles) {
       nvml::GpuInstanceInfo info;
       if (library.call("nvmlGpuInstanceGetInfo", handle, &info) != nvml::kSuccess) continue;
       out.push_back({.id = info.id,
@@ -272,15 +252,6 @@ std::vector<GpuInstance> instances_of(const Library& library,
   }
   std::ranges::sort(out, {}, &GpuInstance::id);
   return out;
-}
-
-std::string type_name(const Library& library, unsigned id) {
-  constexpr unsigned kLongest = 64;  // NVML_VGPU_NAME_BUFFER_SIZE
-  std::string name(kLongest, '\0');
-  unsigned size = kLongest;
-  if (library.call("nvmlVgpuTypeGetName", id, name.data(), &size) != nvml::kSuccess) return {};
-  name.resize(std::min(name.find('\0'), name.size()));
-  return name;
 }
 
 bool read_placements(const Library& library, unsigned version, ManagedType& type) {
@@ -301,7 +272,12 @@ bool read_placements(const Library& library, unsigned version, ManagedType& type
 }
 
 ManagedType type_of(const Library& library, unsigned id) {
-  ManagedType type{.id = id, .name = type_name(library, id)};
+  constexpr unsigned kLongest = 64;  // NVML_VGPU_NAME_BUFFER_SIZE
+  std::string name(kLongest, '\0');
+  unsigned size = kLongest;
+  if (library.call("nvmlVgpuTypeGetName", id, name.data(), &size) != nvml::kSuccess) name.clear();
+  name.resize(std::min(name.find('\0'), name.size()));
+  ManagedType type{.id = id, .name = std::move(name)};
   unsigned long long framebuffer = 0;
   (void)library.call("nvmlVgpuTypeGetFramebufferSize", id, &framebuffer);
   type.framebuffer = framebuffer;
@@ -354,7 +330,9 @@ Result<ManagedGpu> Nvml::read(const vfio::PciAddress& gpu) {
       library.call("nvmlDeviceGetVirtualizationMode", library.device(), &mode) == nvml::kSuccess &&
       mode == nvml::kModeHostVgpu;
   read_mig(library, out);
-  out.mixed_sizes = mixed_sizes_of(library);
+  nvml::HeterogeneousMode mixed{.version = nvml::version_of<nvml::HeterogeneousMode>(1)};
+  const auto answer = library.call("nvmlDeviceGetVgpuHeterogeneousMode", library.device(), &mixed);
+  out.mixed_sizes = switch_of(answer, mixed.mode);
   out.profiles = profiles_of(library);
   if (out.mig == GpuSwitch::on) out.instances = instances_of(library, out.profiles);
   if (out.vgpu_host) out.types = types_of(library);

@@ -25,19 +25,6 @@ std::vector<const vfio::PciFunction*> virtual_functions_of(const vfio::Inventory
   return out;
 }
 
-void remember_the_rest(const std::vector<VgpuDevice>& before, std::vector<VgpuDevice>& now) {
-  for (VgpuDevice& device : now) {
-    const auto same = [&](const VgpuDevice& other) {
-      return other.id == device.id && other.parent == device.parent && other.type_id == device.type_id;
-    };
-    const auto known = std::ranges::find_if(before, same);
-    if (known == before.end()) continue;
-    const auto group = device.iommu_group;
-    device = *known;
-    device.iommu_group = group;
-  }
-}
-
 std::string obstacle(const VgpuGpu& gpu) {
   const vfio::PciFunction& function = gpu.function;
   if (function.problem) return "cannot be read: " + function.problem->message;
@@ -176,7 +163,17 @@ Result<VgpuGpu> scan_gpu_again(const HostFs& host, const vfio::Inventory& invent
 void scan_devices_again(const HostFs& host, const vfio::Inventory& inventory, VgpuFacts facts, VgpuGpu& gpu) {
   const std::vector<VgpuDevice> before = std::exchange(gpu.devices, {});
   gpu.framework->read_devices(host, inventory, facts, gpu);
-  if (facts == VgpuFacts::identity) remember_the_rest(before, gpu.devices);
+  if (facts != VgpuFacts::identity) return;
+  for (VgpuDevice& device : gpu.devices) {
+    const auto same = [&](const VgpuDevice& other) {
+      return other.id == device.id && other.parent == device.parent && other.type_id == device.type_id;
+    };
+    const auto known = std::ranges::find_if(before, same);
+    if (known == before.end()) continue;
+    const auto group = device.iommu_group;
+    device = *known;
+    device.iommu_group = group;
+  }
 }
 
 std::map<vfio::PciAddress, std::string> kept_for_vgpus(const VgpuInventory& inventory) {

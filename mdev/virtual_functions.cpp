@@ -143,15 +143,6 @@ Result<> forget_autoprobe(HostFs& host, const vfio::PciAddress& gpu) {
   return host.remove_file(memory);
 }
 
-Result<> switch_autoprobe_off(const VfSwitch& on, const vfio::PciAddress& gpu) {
-  const auto boot = boot_id(on.host);
-  if (!boot) return fail(Error(boot.error()).during("remember sriov_drivers_autoprobe of " + gpu.text()));
-  if (auto kept = on.host.write_file(memory_path(gpu), *boot + "\n"); !kept) return kept;
-  auto off = set_autoprobe(on, gpu, false);
-  if (!off && off.error().code != Errc::stuck) (void)forget_autoprobe(on.host, gpu);
-  return off;
-}
-
 }  // namespace
 
 std::optional<bool> read_autoprobe(const HostFs& host, const vfio::PciAddress& gpu) {
@@ -175,7 +166,12 @@ Result<> enable_bare_vfs(const VfSwitch& on, const vfio::PciAddress& gpu, std::u
                          bool for_host) {
   const bool probed = !for_host && read_autoprobe(on.host, gpu).value_or(false);
   if (probed) {
-    if (auto off = switch_autoprobe_off(on, gpu); !off) return off;
+    const auto boot = boot_id(on.host);
+    if (!boot) return fail(Error(boot.error()).during("remember sriov_drivers_autoprobe of " + gpu.text()));
+    if (auto kept = on.host.write_file(memory_path(gpu), *boot + "\n"); !kept) return kept;
+    auto off = set_autoprobe(on, gpu, false);
+    if (!off && off.error().code != Errc::stuck) (void)forget_autoprobe(on.host, gpu);
+    if (!off) return off;
   }
   auto done = write_number(on, gpu, number);
   // A write that has not returned keeps the GPU's lock: nothing more is written to the GPU.

@@ -42,15 +42,6 @@ VgpuType type_of(const std::string& ids, std::uint32_t most, bool available) {
           .device_api = "vfio-pci"};
 }
 
-/// The IDs that the GPU's virtual functions will have; absent: the kernel does not say.
-std::optional<std::string> ids_to_come(const HostFs& host, const vfio::PciFunction& gpu) {
-  const auto text = host.read_attribute(vfio::sysfs_path(gpu.address) / "sriov_vf_device");
-  // The kernel writes hex digits without zeros in front.
-  const auto device = text ? whole_number<std::uint16_t>(*text, 16) : std::nullopt;
-  if (!device) return std::nullopt;
-  return fmt::format("{:04x}:{:04x}", gpu.vendor, *device);
-}
-
 tl::unexpected<Error> no_params() {
   return fail(Errc::unsupported, "the driver of its GPU has no sriov_admin/ with its parameters",
               "leave vgpu-params out");
@@ -197,7 +188,12 @@ class WholeFunctions final : public Framework {
       read_parent(scan.host, VgpuFacts::all, stuck, most, parent, gpu.devices);
     }
     if (!functions.empty()) return;
-    if (auto ids = ids_to_come(scan.host, gpu.function)) gpu.unlisted.push_back(type_of(*ids, most, false));
+    // The device ID that the virtual functions will have, in hex digits without zeros in front.
+    const auto text = scan.host.read_attribute(vfio::sysfs_path(gpu.address()) / "sriov_vf_device");
+    const auto device = text ? whole_number<std::uint16_t>(*text, 16) : std::nullopt;
+    if (device)
+      gpu.unlisted.push_back(
+          type_of(fmt::format("{:04x}:{:04x}", gpu.function.vendor, *device), most, false));
   }
 
   void read_devices(const HostFs& host, const vfio::Inventory& /*inventory*/, VgpuFacts facts,
