@@ -71,16 +71,6 @@ extern const char ferry_gpu_models_end[];
 // NOLINTEND(modernize-avoid-c-arrays,cppcoreguidelines-avoid-c-arrays)
 }
 
-namespace {
-
-bool lists(std::string_view boards, std::string_view board) {
-  while (!boards.empty())
-    if (cut(boards, ',') == board) return true;
-  return false;
-}
-
-}  // namespace
-
 std::string_view gpu_models_text() {
   return {ferry_gpu_models_begin, static_cast<std::size_t>(ferry_gpu_models_end - ferry_gpu_models_begin)};
 }
@@ -95,8 +85,8 @@ GpuModel gpu_model(std::string_view ids, std::string_view subsystem_ids) {
   GpuModel out;
   while (text.starts_with(head)) {  // lines of one device stand together
     std::string_view line = cut(text, '\n').substr(head.size());
-    const std::string_view boards = cut(line, '\t');
-    const bool of_this_board = lists(boards, subsystem_ids);
+    const auto boards = words_between(cut(line, '\t'), ',');
+    const bool of_this_board = std::ranges::find(boards, subsystem_ids) != boards.end();
     if (!boards.empty() && !of_this_board) continue;
     out.product = cut(line, '\t');
     out.memory_mib = whole_number(cut(line, '\t'));

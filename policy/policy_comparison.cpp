@@ -12,14 +12,6 @@
 namespace ferry::policy {
 namespace {
 
-std::string driver_of(const vfio::PciFunction& function) {
-  return function.driver ? "driver " + *function.driver : "no driver";
-}
-
-std::string as_found(const mdev::VgpuGpu& gpu, Mode found) {
-  return fmt::format("{} ({})", text(found), driver_of(gpu.function));
-}
-
 void compare(const mdev::VgpuGpu& gpu, std::span<const vfio::Finding> findings,
              const vgpu::GpuComparison& carried, ModeComparison& comparison) {
   const Mode desired = comparison.desired.value_or(comparison.found);
@@ -27,8 +19,9 @@ void compare(const mdev::VgpuGpu& gpu, std::span<const vfio::Finding> findings,
   if (const vfio::Finding* sick = vfio::illness_of(gpu.function, findings)) {
     comparison.difference = fmt::format("{}: expected {}, but {}", gpu.label(), text(desired), sick->text);
   } else if (away != (comparison.found == Mode::passthrough)) {
-    comparison.difference =
-        fmt::format("{}: expected {}, found {}", gpu.label(), text(desired), as_found(gpu, comparison.found));
+    const auto& driver = gpu.function.driver;
+    comparison.difference = fmt::format("{}: expected {}, found {} ({})", gpu.label(), text(desired),
+                                        text(comparison.found), driver ? "driver " + *driver : "no driver");
   } else if (away) {
     if (const vfio::Finding* obstacle = vfio::obstacle_to(findings, vfio::Blocks::ready))
       comparison.difference =

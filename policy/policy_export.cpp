@@ -27,16 +27,6 @@ bool same(const PolicyItem& a, const PolicyItem& b) {
          std::ranges::equal(a.gpus.vgpus, b.gpus.vgpus, same_count);
 }
 
-/// True if mixed sizes are on for a GPU whose vGPUs have one size. Without an answer a note is added.
-bool has_mixed_sizes(const mdev::VgpuGpu& gpu, const ManagedGpus& managed, std::vector<std::string>& notes) {
-  const auto found = managed.find(gpu.address());
-  if (found == managed.end()) return false;
-  if (found->second) return found->second->mixed_sizes == mdev::GpuSwitch::on;
-  notes.push_back(fmt::format("{}: whether mixed sizes are on is not known, and left out: {}", gpu.label(),
-                              found->second.error().message));
-  return false;
-}
-
 PolicyItem item_of(const mdev::VgpuGpu& gpu, const vgpu::ProfileItem* carried, const ManagedGpus& managed,
                    std::vector<std::string>& notes) {
   PolicyItem item{.gpus = {}, .mode = mode_of(gpu)};
@@ -48,15 +38,18 @@ PolicyItem item_of(const mdev::VgpuGpu& gpu, const vgpu::ProfileItem* carried, c
     if (params != extras.params.end()) entry.params = std::move(params->second);
   }
   std::ranges::move(extras.unsaid, std::back_inserter(notes));
-  item.gpus.mixed_sizes = extras.several_sizes || has_mixed_sizes(gpu, managed, notes);
-  return item;
-}
+  item.gpus.mixed_sizes = extras.several_sizes;
+  const auto found = managed.find(gpu.address());
+  if (extras.several_sizes || found == managed.end()) return item;
 
-/// nullptr: the GPU is not for claims.
-const api::ClaimableGpu* for_claims(const mdev::VgpuGpu& gpu,
-                                    const std::vector<api::ClaimableGpu>& claimable) {
-  const auto found = std::ranges::find(claimable, gpu.address(), &api::ClaimableGpu::address);
-  return found != claimable.end() && found->for_dra ? &*found : nullptr;
+  // Mixed sizes may be on for a GPU whose vGPUs have one size.
+  if (found->second) {
+    item.gpus.mixed_sizes = found->second->mixed_sizes == mdev::GpuSwitch::on;
+  } else {
+    notes.push_back(fmt::format("{}: whether mixed sizes are on is not known, and left out: {}", gpu.label(),
+                                found->second.error().message));
+  }
+  return item;
 }
 
 /// The item of a GPU for claims, whose vGPUs are theirs.
@@ -118,7 +111,8 @@ Result<ExportedPolicy> export_policy(const mdev::VgpuInventory& vgpus, const vfi
   ExportedPolicy out{.policy = {.name = name, .items = {}, .place = {}}, .notes = {}};
   auto& items = out.policy.items;
   for (const mdev::VgpuGpu& gpu : vgpus.gpus) {
-    const api::ClaimableGpu* of_claims = for_claims(gpu, claimable);
+    const auto claimed = std::ranges::find(claimable, gpu.address(), &api::ClaimableGpu::address);
+    const api::ClaimableGpu* of_claims = claimed != claimable.end() && claimed->for_dra ? &*claimed : nullptr;
     if (gpu.by_name && gpu.devices.empty() && of_claims == nullptr) continue;  // not in the profile either
     if (const std::string why = why_left_out(vfio::findings_about(findings, gpu.address()), gpu);
         of_claims == nullptr && !why.empty()) {
@@ -183,13 +177,6 @@ std::string count_text(const vgpu::VgpuCount& entry) {
   return out + "}";
 }
 
-std::string allow_text(const AllowedDevices& allow) {
-  std::vector<std::string> entries;
-  if (allow.whole) entries.emplace_back("whole");
-  entries.insert(entries.end(), allow.types.begin(), allow.types.end());
-  return list_text(entries, quoted);
-}
-
 std::string item_text(const PolicyItem& item) {
   std::vector<std::string> lines;
   const vgpu::ProfileItem& gpus = item.gpus;
@@ -220,7 +207,12 @@ std::string item_text(const PolicyItem& item) {
   if (item.allocation == Allocation::dra) {
     lines.push_back(fmt::format("allocation: {}", text(item.allocation)));
     const AllowedDevices all{.mixed_sizes = item.allow.mixed_sizes};
-    if (item.allow != all) lines.push_back("allow: " + allow_text(item.allow));
+    if (item.allow != all) {
+      std::vector<std::string> allowed;
+      if (item.allow.whole) allowed.emplace_back("whole");
+      allowed.insert(allowed.end(), item.allow.types.begin(), item.allow.types.end());
+      lines.push_back("allow: " + list_text(allowed, quoted));
+    }
     if (item.allow.mixed_sizes) lines.emplace_back("mixed-sizes: true");
     return fmt::format("  - {}\n", fmt::join(lines, "\n    "));
   }
@@ -234,24 +226,22 @@ std::string item_text(const PolicyItem& item) {
   return fmt::format("  - {}\n", fmt::join(lines, "\n    "));
 }
 
-// The units beside the default, and "none" if `release` lacks the default.
-std::string release_text(const std::set<std::string>& release) {
-  std::vector<std::string> names;
-  const std::set<std::string> unasked = vfio::default_release();
-  for (const std::string& name : unasked)
-    if (!release.contains(name)) names.emplace_back("none");
-  for (const std::string& name : release)
-    if (!unasked.contains(name)) names.push_back(key_text(name));
-  return names.empty() ? "" : fmt::format("release: [{}]\n", fmt::join(names, ", "));
-}
-
 }  // namespace
 
 std::string policy_text(const PolicyFile& file) {
   std::string out = "version: v2\n";
   if (file.policies.empty()) return out;
   const Policy& any = file.policies.front();  // keys beside the policies are the same in all
-  out += release_text(any.release);
+
+  // The units beside the default, and "none" if the default is missing.
+  std::vector<std::string> release;
+  const std::set<std::string> unasked = vfio::default_release();
+  for (const std::string& name : unasked)
+    if (!any.release.contains(name)) release.emplace_back("none");
+  for (const std::string& name : any.release)
+    if (!unasked.contains(name)) release.push_back(key_text(name));
+  if (!release.empty()) out += fmt::format("release: [{}]\n", fmt::join(release, ", "));
+
   if (any.foreign) out += fmt::format("foreign: {}\n", text(*any.foreign));
   out += "policies:\n";
   for (const Policy& policy : file.policies) {

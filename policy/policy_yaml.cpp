@@ -311,31 +311,28 @@ Result<std::set<std::string>> read_release(const vgpu::ItemReader& reader, const
   return vfio::release_list(names);
 }
 
-Result<std::optional<Foreign>> read_foreign(const vgpu::ItemReader& reader, const ConfigNode& root) {
-  const ConfigMember* word = root.find(kForeign);
-  if (word == nullptr) return std::nullopt;
-  auto known = word->value.is_string() ? parse_foreign(word->value.text) : std::nullopt;
-  if (known) return known;
-  return reader.refuse(
-      word->value, kForeign, fmt::format("expected keep or take, found {}", word->value.described()),
-      "keep refuses a GPU on which a mediated device that Ferry did not make would have to be removed");
-}
-
 Result<PolicyFile> read_v2(const ConfigText& source, const ConfigNode& root) {
   const vgpu::ItemReader reader(source);
   auto lists = reader.read_lists(root, kVersion, kPolicies, {kRelease, kForeign});
   if (!lists) return fail(std::move(lists).error());
   const auto release = read_release(reader, root);
   if (!release) return fail(release.error());
-  const auto foreign = read_foreign(reader, root);
-  if (!foreign) return fail(foreign.error());
+  std::optional<Foreign> foreign;
+  if (const ConfigMember* word = root.find(kForeign)) {
+    foreign = word->value.is_string() ? parse_foreign(word->value.text) : std::nullopt;
+    if (!foreign) {
+      return reader.refuse(
+          word->value, kForeign, fmt::format("expected keep or take, found {}", word->value.described()),
+          "keep refuses a GPU on which a mediated device that Ferry did not make would have to be removed");
+    }
+  }
   PolicyFile out{.file = source.file, .policies = {}};
   for (vgpu::NamedItems& list : *lists) {
     Policy policy{.name = std::move(list.name),
                   .items = {},
                   .place = std::move(list.place),
                   .release = *release,
-                  .foreign = *foreign};
+                  .foreign = foreign};
     for (const vgpu::NamedItems::Item& item : list.items) {
       auto read = read_policy_item(reader, item);
       if (!read) return fail(std::move(read).error());
@@ -343,13 +340,6 @@ Result<PolicyFile> read_v2(const ConfigText& source, const ConfigNode& root) {
     }
     out.policies.push_back(std::move(policy));
   }
-  return out;
-}
-
-Policy policy_of(const vgpu::Profile& profile) {
-  Policy out{.name = profile.name, .items = {}, .place = profile.place};
-  out.items.reserve(profile.items.size());
-  for (const vgpu::ProfileItem& item : profile.items) out.items.push_back({.gpus = item, .mode = Mode::vgpu});
   return out;
 }
 
@@ -376,7 +366,12 @@ Result<PolicyFile> read_policies(const ConfigText& source, Reading how) {
   if (!profiles) return fail(std::move(profiles).error());
   PolicyFile out{
       .file = source.file, .policies = {}, .of_profiles = true, .warnings = std::move(profiles->warnings)};
-  for (const vgpu::Profile& profile : profiles->profiles) out.policies.push_back(policy_of(profile));
+  for (const vgpu::Profile& profile : profiles->profiles) {
+    Policy policy{.name = profile.name, .items = {}, .place = profile.place};
+    for (const vgpu::ProfileItem& item : profile.items)
+      policy.items.push_back({.gpus = item, .mode = Mode::vgpu});
+    out.policies.push_back(std::move(policy));
+  }
   return out;
 }
 
