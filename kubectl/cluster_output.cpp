@@ -188,11 +188,7 @@ void add_troubles(std::string& out, const ClusterNode& node, Columns columns) {
   if (!node.drain.empty()) add_line(out, fmt::format("{}: drain: {}", node.name, node.drain), columns);
 }
 
-/// The form of resources in a list. In a narrow one the heading has NVIDIA's domain.
-enum class Names { whole, behind_the_domain };
-
-cli::Table list_table(const ClusterGpus& cluster, Names names, Now now) {
-  const bool whole = names == Names::whole;
+cli::Table list_table(const ClusterGpus& cluster, Now now) {
   const auto row = [now](std::string node, std::string state, std::string age,
                          std::vector<std::string> of_resource) {
     std::vector<std::string> out = {std::move(node), std::move(state)};
@@ -200,8 +196,7 @@ cli::Table list_table(const ClusterGpus& cluster, Names names, Now now) {
     out.insert(out.end(), of_resource.begin(), of_resource.end());
     return out;
   };
-  cli::Table table(row("NODE", "STATE", "CHANGED",
-                       {whole ? "RESOURCE" : std::string(kGpuResources), "MODE", "USED", "BY"}));
+  cli::Table table(row("NODE", "STATE", "CHANGED", {"RESOURCE", "MODE", "USED", "BY"}));
   for (const ClusterNode& node : cluster.nodes) {
     if (node.resources.empty())
       table.add(row(node.name, state_text(node), age_text(node, now), {"", "", "", ""}));
@@ -209,8 +204,7 @@ cli::Table list_table(const ClusterGpus& cluster, Names names, Now now) {
     for (const auto& [name, resource] : node.resources) {
       table.add(row(first ? node.name : " ", first ? state_text(node) : " ",
                     first ? age_text(node, now) : " ",
-                    {whole || !name.starts_with(kGpuResources) ? name : name.substr(kGpuResources.size()),
-                     mode_text(name), used_text(resource), users_text(cluster, node, name)}));
+                    {name, mode_text(name), used_text(resource), users_text(cluster, node, name)}));
       first = false;
     }
   }
@@ -237,31 +231,6 @@ bool is_plain_pod(const GpuUser& user) {
   return user.kind == GpuUser::Kind::pod;
 }
 
-// Seven readable columns take more than 80 characters; the five of a narrow table do not.
-cli::Table vms_table(const ClusterGpus& cluster, bool narrow) {
-  cli::Table table(
-      narrow ? std::vector<std::string>{"NAME", "KIND", "NODE", "GPUS", "DEVICES"}
-             : std::vector<std::string>{"NAMESPACE", "NAME", "KIND", "PHASE", "NODE", "GPUS", "DEVICES"});
-  for (const GpuUser& user : cluster.users) {
-    if (is_plain_pod(user)) continue;
-    const std::string kind(text(user.kind));
-    if (narrow) {
-      table.add({user.space + "/" + user.name, user.phase.empty() ? kind : kind + "\n" + user.phase,
-                 user.node, resources_text(user), devices_text(user)});
-    } else {
-      table.add(
-          {user.space, user.name, kind, user.phase, user.node, resources_text(user), devices_text(user)});
-    }
-  }
-  return table;
-}
-
-bool goes_into(const std::string& text, Columns columns) {
-  return !columns || std::ranges::all_of(words_between(text, '\n'), [&](const std::string& line) {
-    return cli::width_of(line) <= *columns;
-  });
-}
-
 }  // namespace
 
 std::string list_text(const ClusterGpus& cluster, Columns columns, Now now) {
@@ -269,9 +238,7 @@ std::string list_text(const ClusterGpus& cluster, Columns columns, Now now) {
   if (cluster.nodes.empty()) {
     out = "no node advertises GPUs, and no label names any\n";
   } else {
-    const cli::Table table = list_table(cluster, Names::whole, now);
-    const bool fits = !columns || table.width() <= *columns;
-    out = fits ? table.text() : list_table(cluster, Names::behind_the_domain, now).text(columns);
+    out = list_table(cluster, now).text(columns);
   }
   for (const ClusterNode& node : cluster.nodes) add_claims(out, node, columns);
   for (const ClusterNode& node : cluster.nodes) add_troubles(out, node, columns);
@@ -315,8 +282,14 @@ std::string vms_text(const ClusterGpus& cluster, Columns columns) {
   if (std::ranges::all_of(cluster.users, is_plain_pod)) {
     out = "no VM has a GPU, or asks for one\n";
   } else {
-    const std::string apart = vms_table(cluster, false).text(columns);
-    out = goes_into(apart, columns) ? apart : vms_table(cluster, true).text(columns);
+    cli::Table table({"NAME", "KIND", "NODE", "GPUS", "DEVICES"});
+    for (const GpuUser& user : cluster.users) {
+      if (is_plain_pod(user)) continue;
+      const std::string kind(text(user.kind));
+      table.add({user.space + "/" + user.name, user.phase.empty() ? kind : kind + "\n" + user.phase,
+                 user.node, resources_text(user), devices_text(user)});
+    }
+    out = table.text(columns);
   }
   add_notes(out, cluster, columns);
   return out;

@@ -21,62 +21,49 @@ std::string before(const vfio::PriorState& prior) {
   return "before that it had " + driver_text(prior.driver);
 }
 
-std::vector<std::string> mode_lines(const ExplainInputs& inputs,
-                                    const host::AcceleratorDescription& description) {
-  std::vector<std::string> lines;
-  switch (description.mode) {
-    case policy::Mode::passthrough:
-      if (description.prior) {
-        lines.push_back("Ferry bound it to vfio; " + before(*description.prior));
-      } else if (description.function.driver_override) {
-        lines.push_back(fmt::format(
-            "its driver_override is {}, and Ferry did not set it: another program or a person did",
-            *description.function.driver_override));
-      } else {
-        lines.emplace_back(
-            "there is no driver override and no record of Ferry: the driver took it by its IDs (ids= of "
-            "vfio-pci, new_id)");
-      }
-      break;
-    case policy::Mode::vgpu:
-      lines.push_back(fmt::format("it has {} ({})", counted(description.vgpus.size(), "vGPU"),
-                                  description.framework->name()));
-      break;
-    case policy::Mode::host:
-      if (description.prior) {
-        lines.push_back("Ferry has a record of binding it; " + before(*description.prior));
-      } else if (description.function.driver) {
-        lines.push_back(description.function.driver_override
-                            ? fmt::format("its driver_override is {}", *description.function.driver_override)
-                            : fmt::format("the kernel's choice: {} took it when it was found",
-                                          *description.function.driver));
-      } else {
-        lines.emplace_back("no driver of the host takes it, or it was unbound from its driver");
-      }
-      break;
-  }
-  const std::string policy = inputs.description.desired
-                                 ? fmt::format("policy {}{}", inputs.description.desired->policy,
-                                               inputs.description.desired->source.empty()
-                                                   ? ""
-                                                   : " (" + inputs.description.desired->source + ")")
-                                 : std::string();
-  if (policy.empty() && inputs.asked_for) {
-    lines.push_back(
-        fmt::format("policy {} is desired (/var/lib/ferry/desired.json), and ferry hostd has not applied it",
-                    *inputs.asked_for));
-  } else if (policy.empty()) {
-    lines.emplace_back("no policy selects it (/var/lib/ferry/desired.json)");
-  } else if (description.status && description.status->desired) {
-    lines.push_back(fmt::format("{} asks for {}", policy, text(*description.status->desired)));
-  } else if (description.status && description.status->allocation == api::Allocation::dra) {
-    lines.push_back(policy + " gives it to ResourceClaims (DRA), which decide its mode");
+/// The reason for its mode, and the policy for it.
+void add_mode(Explanation& out, const ExplainInputs& inputs, const host::AcceleratorDescription& gpu) {
+  const auto& driver = gpu.function.driver;
+  const auto& driver_override = gpu.function.driver_override;
+  std::string why;
+  if (gpu.mode == policy::Mode::vgpu) {
+    why = fmt::format("it has {} ({})", counted(gpu.vgpus.size(), "vGPU"), gpu.framework->name());
+  } else if (gpu.mode == policy::Mode::passthrough) {
+    why = gpu.prior ? "Ferry bound it to vfio; " + before(*gpu.prior)
+          : driver_override
+              ? fmt::format(
+                    "its driver_override is {}, and Ferry did not set it: another program or a person did",
+                    *driver_override)
+              : "there is no driver override and no record of Ferry: the driver took it by its IDs (ids= of "
+                "vfio-pci, new_id)";
   } else {
-    lines.push_back(policy + " does not name it");
+    why = gpu.prior         ? "Ferry has a record of binding it; " + before(*gpu.prior)
+          : !driver         ? "no driver of the host takes it, or it was unbound from its driver"
+          : driver_override ? fmt::format("its driver_override is {}", *driver_override)
+                            : fmt::format("the kernel's choice: {} took it when it was found", *driver);
   }
-  if (!policy.empty() && !inputs.hostd_runs)
-    lines.emplace_back("ferry hostd does not run, so nothing keeps it in this state");
-  return lines;
+  out.add("reason", std::move(why));
+  if (!inputs.description.desired) {
+    out.add(
+        "reason",
+        inputs.asked_for
+            ? fmt::format(
+                  "policy {} is desired (/var/lib/ferry/desired.json), and ferry hostd has not applied it",
+                  *inputs.asked_for)
+            : "no policy selects it (/var/lib/ferry/desired.json)");
+    return;
+  }
+  const api::DesiredMark& desired = *inputs.description.desired;
+  const std::string policy =
+      fmt::format("policy {}{}", desired.policy, desired.source.empty() ? "" : " (" + desired.source + ")");
+  if (gpu.status && gpu.status->desired) {
+    out.add("reason", fmt::format("{} asks for {}", policy, text(*gpu.status->desired)));
+  } else if (gpu.status && gpu.status->allocation == api::Allocation::dra) {
+    out.add("reason", policy + " gives it to ResourceClaims (DRA), which decide its mode");
+  } else {
+    out.add("reason", policy + " does not name it");
+  }
+  if (!inputs.hostd_runs) out.add("reason", "ferry hostd does not run, so nothing keeps it in this state");
 }
 
 void add_reasons(const std::vector<std::string>& reasons, const std::string& hint, const std::string& so,
@@ -96,58 +83,46 @@ void add_objections(const host::AcceleratorDescription& description, const std::
   }
 }
 
-ExplanationPart condition_part(policy::Mode mode, const host::Condition& condition) {
-  ExplanationPart out{.label = "state",
-                      .lines = {{.text = fmt::format("{}, {}", text(mode), condition.word),
-                                 .tint = tint_of(condition.health)}}};
-  if (!condition.reason.empty()) out.lines.push_back({.text = condition.reason});
-  if (!condition.hint.empty()) out.lines.push_back({.text = "hint: " + condition.hint, .tint = Tint::dim});
-  return out;
+void add_condition(Explanation& out, policy::Mode mode, const host::Condition& condition) {
+  out.add("state", fmt::format("{}, {}", text(mode), condition.word), tint_of(condition.health));
+  if (!condition.reason.empty()) out.add("state", condition.reason);
+  if (!condition.hint.empty()) out.add("state", "hint: " + condition.hint, Tint::dim);
 }
 
 /// Every reason of the judgement that the state above does not name.
-ExplanationPart findings_part(const host::AcceleratorDescription& description) {
-  ExplanationPart out{.label = "findings", .lines = {}};
+void add_findings(Explanation& out, const host::AcceleratorDescription& description) {
   for (const vfio::Finding& finding : description.findings) {
     if (description.condition.reason.find(finding.text) != std::string::npos || finding.user) continue;
     const bool seen = finding.answer == vfio::Answer::yes;
-    out.lines.push_back({.text = fmt::format("{}{}: {}", vfio::rule(finding.rule).name,
-                                             seen ? "" : " (not looked at)", finding.text),
-                         .tint = seen ? Tint::attention : Tint::dim});
+    out.add(
+        "findings",
+        fmt::format("{}{}: {}", vfio::rule(finding.rule).name, seen ? "" : " (not looked at)", finding.text),
+        seen ? Tint::attention : Tint::dim);
   }
-  return out;
 }
 
-ExplanationPart vgpus_part(const host::AcceleratorDescription& description) {
-  ExplanationPart out{.label = "vGPUs", .lines = {}};
+void add_vgpus(Explanation& out, const host::AcceleratorDescription& description) {
   for (const host::VgpuDescription& vgpu : description.vgpus) {
     std::vector<std::string> users;
     std::ranges::transform(vgpu.users, std::back_inserter(users), who);
-    out.lines.push_back({.text = fmt::format("{}  {}{}{}", vgpu.device.id.text, vgpu.device.type_name,
-                                             users.empty() ? "" : ", in use: ", fmt::join(users, ", "))});
+    out.add("vGPUs", fmt::format("{}  {}{}{}", vgpu.device.id.text, vgpu.device.type_name,
+                                 users.empty() ? "" : ", in use: ", fmt::join(users, ", ")));
   }
-  if (out.lines.empty()) {
-    if (description.framework->makes_vgpus() && description.obstacle.empty()) {
-      out.lines.push_back({.text = fmt::format("none made ({})", description.framework->name())});
-    } else {
-      out.lines.push_back(
-          {.text = "none" + (description.obstacle.empty() ? "" : ": " + description.obstacle)});
-    }
-  }
-  return out;
+  if (!description.vgpus.empty()) return;
+  const std::string& obstacle = description.obstacle;
+  out.add("vGPUs", description.framework->makes_vgpus() && obstacle.empty()
+                       ? fmt::format("none made ({})", description.framework->name())
+                       : "none" + (obstacle.empty() ? "" : ": " + obstacle));
 }
 
-void add_facts(Explanation& explanation, const vfio::DeviceFacts& facts) {
-  if (ExplanationLine link = link_line(facts.link); !link.text.empty())
-    explanation.parts.push_back({.label = "link", .lines = {std::move(link)}});
+void add_facts(Explanation& out, const vfio::DeviceFacts& facts) {
+  if (ExplanationLine link = link_line(facts.link); !link.text.empty()) out.lines.push_back(std::move(link));
   if (facts.power.state)
-    explanation.parts.push_back(
-        part("power", {*facts.power.state +
-                       (facts.power.runtime_status ? ", " + *facts.power.runtime_status : std::string())}));
+    out.add("power", *facts.power.state +
+                         (facts.power.runtime_status ? ", " + *facts.power.runtime_status : std::string()));
   if (facts.reset.methods)
-    explanation.parts.push_back(part(
-        "reset", {facts.reset.methods->empty() ? std::string("no method is enabled")
-                                               : fmt::format("{}", fmt::join(*facts.reset.methods, ", "))}));
+    out.add("reset", facts.reset.methods->empty() ? "no method is enabled"
+                                                  : fmt::format("{}", fmt::join(*facts.reset.methods, ", ")));
 }
 
 }  // namespace
@@ -196,22 +171,20 @@ std::vector<Way> ways_of(const ExplainInputs& inputs, const host::AcceleratorDes
 }
 
 Explanation of_accelerator(const ExplainInputs& inputs, const host::AcceleratorDescription& description) {
-  Explanation explanation{.title = fmt::format("{}  {} ({})", description.address().text(), description.model,
-                                               description.function.ids()),
-                          .parts = {}};
-  explanation.parts.push_back(condition_part(description.mode, description.condition));
-  if (auto findings = findings_part(description); !findings.lines.empty())
-    explanation.parts.push_back(std::move(findings));
-  explanation.parts.push_back(part("place", place_lines(inputs, description.function)));
-  explanation.parts.push_back(group_part(inputs, description.function));
-  if (description.facts) add_facts(explanation, *description.facts);
-  explanation.parts.push_back(part("reason", mode_lines(inputs, description)));
-  explanation.parts.push_back(vgpus_part(description));
-  explanation.parts.push_back(users_part(inputs, description.users));
-  explanation.parts.push_back(advertised_part(inputs, description.advertised_as, description.not_advertised));
-  explanation.parts.push_back(ways_part(ways_of(inputs, description)));
-  if (!inputs.description.notes.empty()) explanation.parts.push_back(part("notes", inputs.description.notes));
-  return explanation;
+  Explanation out{.title = fmt::format("{}  {} ({})", description.address().text(), description.model,
+                                       description.function.ids())};
+  add_condition(out, description.mode, description.condition);
+  add_findings(out, description);
+  add_place(out, inputs, description.function);
+  add_group(out, inputs, description.function);
+  if (description.facts) add_facts(out, *description.facts);
+  add_mode(out, inputs, description);
+  add_vgpus(out, description);
+  add_users(out, inputs, description.users);
+  add_advertised(out, inputs, description.advertised_as, description.not_advertised);
+  add_ways(out, ways_of(inputs, description));
+  for (const std::string& note : inputs.description.notes) out.add("notes", note);
+  return out;
 }
 
 namespace {
@@ -267,80 +240,71 @@ std::vector<Way> ways_by_name(const ExplainInputs& inputs, const vfio::PciFuncti
 }
 
 Explanation of_function(const ExplainInputs& inputs, const vfio::PciFunction& function) {
-  Explanation explanation{
-      .title = fmt::format("{}  {} ({})", function.address.text(), vfio::kind_of(function), function.ids()),
-      .parts = {}};
+  Explanation out{
+      .title = fmt::format("{}  {} ({})", function.address.text(), vfio::kind_of(function), function.ids())};
   const host::AcceleratorDescription* gpu = gpu_of(inputs, function);
-  explanation.parts.push_back(part("state", {driver_text(function.driver)}));
-  if (function.problem)
-    explanation.parts.push_back(
-        {.label = "problem", .lines = {{.text = function.problem->message, .tint = Tint::bad}}});
+  out.add("state", driver_text(function.driver));
+  if (function.problem) out.add("problem", function.problem->message, Tint::bad);
   const host::NamedDescription* named = inputs.description.find_by_name(function.address);
   const host::NamedDescription* physical =
       inputs.description.find_by_name(function.physical_function.value_or(function.address));
   const bool is_vf = physical != nullptr && function.physical_function;
-  explanation.parts.push_back(
-      part("is", {is_vf              ? virtual_function_text(*physical)
-                  : named != nullptr ? by_name_text(*named)
-                  : gpu == nullptr   ? "no accelerator, and no part of one: Ferry never changes it"
-                                     : fmt::format("{} ({})", relation(*gpu, function), gpu->model)}));
-  explanation.parts.push_back(part("place", place_lines(inputs, function)));
-  explanation.parts.push_back(group_part(inputs, function));
+  out.add("is", is_vf              ? virtual_function_text(*physical)
+                : named != nullptr ? by_name_text(*named)
+                : gpu == nullptr   ? "no accelerator, and no part of one: Ferry never changes it"
+                                   : fmt::format("{} ({})", relation(*gpu, function), gpu->model));
+  add_place(out, inputs, function);
+  add_group(out, inputs, function);
   if (gpu != nullptr && function.physical_function) {
     const host::VgpuDescription* vgpu = vgpu_on(*gpu, function.address);
-    explanation.parts.push_back(part(
-        "vGPUs", {vgpu == nullptr ? std::string("none")
-                                  : fmt::format("{}  {}", vgpu->device.id.text, vgpu->device.type_name)}));
-    explanation.parts.push_back(
-        advertised_part(inputs,
-                        vgpu == nullptr ? host::advertised_as(inputs.snapshot, function.address.text(), {})
-                                        : vgpu->advertised_as,
-                        {}));
+    out.add("vGPUs",
+            vgpu == nullptr ? "none" : fmt::format("{}  {}", vgpu->device.id.text, vgpu->device.type_name));
+    add_advertised(out, inputs,
+                   vgpu == nullptr ? host::advertised_as(inputs.snapshot, function.address.text(), {})
+                                   : vgpu->advertised_as,
+                   {});
   }
-  if (named != nullptr)
-    explanation.parts.push_back(advertised_part(inputs, named->advertised_as, named->not_advertised));
-  const auto users = inputs.snapshot.use.of(function.address.text());
-  if (!users.empty()) explanation.parts.push_back(part("used by", user_lines({users.begin(), users.end()})));
+  if (named != nullptr) add_advertised(out, inputs, named->advertised_as, named->not_advertised);
+  for (const vfio::DeviceUser& user : inputs.snapshot.use.of(function.address.text()))
+    out.add("used by", user.text());
   if (named != nullptr || is_vf) {
-    explanation.parts.push_back(ways_part(ways_by_name(inputs, function)));
-  } else if (gpu != nullptr)
-    explanation.parts.push_back(
-        part("to change", {fmt::format("`ferry explain {}` describes its GPU", gpu->address().text())}));
-  return explanation;
+    add_ways(out, ways_by_name(inputs, function));
+  } else if (gpu != nullptr) {
+    out.add("to change", fmt::format("`ferry explain {}` describes its GPU", gpu->address().text()));
+  }
+  return out;
 }
 
 Explanation of_vgpu(const ExplainInputs& inputs, const FoundVgpu& found) {
   const mdev::VgpuDevice& device = found.vgpu->device;
-  Explanation explanation{.title = fmt::format("{}  vGPU {}", device.id.text, device.type_name), .parts = {}};
+  Explanation out{.title = fmt::format("{}  vGPU {}", device.id.text, device.type_name)};
   const bool usable = device.iommu_group && device.driver;
   const bool used = !found.vgpu->users.empty();
   const bool seen = inputs.snapshot.use.blind_to(device.id.text).empty();
-  explanation.parts.push_back({.label = "state",
-                               .lines = {{.text = used      ? "in use"
-                                                  : !usable ? "broken: no VM can be given it"
-                                                  : seen    ? "free"
-                                                            : "use unknown",
-                                          .tint = usable ? Tint::plain : Tint::bad}}});
-  std::vector<std::string> on = {fmt::format("GPU {}, {}", found.gpu->address().text(), found.gpu->model)};
-  if (device.parent != found.gpu->address()) on.push_back("its virtual function " + device.parent.text());
-  if (device.placement) on.push_back(fmt::format("place {} in its memory", *device.placement));
-  if (device.gpu_instance) on.push_back(fmt::format("GPU instance {}", *device.gpu_instance));
-  explanation.parts.push_back(part("on", std::move(on)));
-  explanation.parts.push_back(
-      part("group", {device.iommu_group ? fmt::format("IOMMU group {}", *device.iommu_group)
-                                        : std::string("none: no VM can be given it")}));
-  explanation.parts.push_back(part("driver", {device.driver.value_or("none: no VM can be given it")}));
-  if (device.params && !device.params->empty()) explanation.parts.push_back(part("params", {*device.params}));
-  explanation.parts.push_back(users_part(inputs, found.vgpu->users));
-  explanation.parts.push_back(advertised_part(inputs, found.vgpu->advertised_as, {}));
+  out.add("state",
+          used      ? "in use"
+          : !usable ? "broken: no VM can be given it"
+          : seen    ? "free"
+                    : "use unknown",
+          usable ? Tint::plain : Tint::bad);
+  out.add("on", fmt::format("GPU {}, {}", found.gpu->address().text(), found.gpu->model));
+  if (device.parent != found.gpu->address()) out.add("on", "its virtual function " + device.parent.text());
+  if (device.placement) out.add("on", fmt::format("place {} in its memory", *device.placement));
+  if (device.gpu_instance) out.add("on", fmt::format("GPU instance {}", *device.gpu_instance));
+  out.add("group", device.iommu_group ? fmt::format("IOMMU group {}", *device.iommu_group)
+                                      : "none: no VM can be given it");
+  out.add("driver", device.driver.value_or("none: no VM can be given it"));
+  if (device.params && !device.params->empty()) out.add("params", *device.params);
+  add_users(out, inputs, found.vgpu->users);
+  add_advertised(out, inputs, found.vgpu->advertised_as, {});
   std::vector<Way> ways;
   ways.reserve(found.vgpu->users.size() + 1);
   for (const vfio::DeviceUser& user : found.vgpu->users)
     ways.push_back({.command = {}, .does = std::string(user.remedy())});
   ways.push_back({.command = removal_of(inputs, found.gpu->address()),
                   .does = "removes it, with all others of its GPU"});
-  explanation.parts.push_back(ways_part(ways));
-  return explanation;
+  add_ways(out, ways);
+  return out;
 }
 
 std::vector<api::AdvertisedDevice> devices_of(const ExplainInputs& inputs, const std::string& resource) {
@@ -383,36 +347,29 @@ Explanation of_resource(const ExplainInputs& inputs, const std::string& resource
   const auto devices = devices_of(inputs, resource);
   const auto taken = std::ranges::count_if(devices, &api::AdvertisedDevice::allocated);
   const auto healthy = std::ranges::count_if(devices, &api::AdvertisedDevice::healthy);
-  Explanation explanation{.title = resource, .parts = {}};
   const auto held = std::ranges::count_if(devices, &api::AdvertisedDevice::held_with_group);
-  ExplanationPart state =
-      part("state", {fmt::format("{}, {} healthy, {} allocated to pods{}", counted(devices.size(), "device"),
-                                 healthy, taken, held == 0 ? "" : fmt::format(", {} held back", held))});
+  Explanation out{.title = resource};
+  out.add("state", fmt::format("{}, {} healthy, {} allocated to pods{}", counted(devices.size(), "device"),
+                               healthy, taken, held == 0 ? "" : fmt::format(", {} held back", held)));
   const api::AdvertisedResource* advertised =
       inputs.snapshot.advertised ? inputs.snapshot.advertised->resource(resource) : nullptr;
   if (advertised != nullptr && advertised->places && !advertised->places->empty())
-    state.lines.push_back(
-        {.text = counted(advertised->places->size(), "place") + " to ask for together with a GPU"});
+    out.add("state", counted(advertised->places->size(), "place") + " to ask for together with a GPU");
   if (const auto why = not_served(inputs, resource); !why.empty())
-    state.lines.push_back({.text = "allocated to no further pod now: " + why, .tint = Tint::attention});
-  explanation.parts.push_back(std::move(state));
-  ExplanationPart list{.label = "devices", .lines = {}};
+    out.add("state", "allocated to no further pod now: " + why, Tint::attention);
+  std::string known;  // a name that may be asked for next
   for (const api::AdvertisedDevice& device : devices) {
+    const std::string name = name_of(inputs, device);
+    if (known.empty()) known = name;
     std::string line = device.id;
-    if (const auto name = name_of(inputs, device); !name.empty() && name != device.id)
-      line += fmt::format(" ({})", name);
+    if (!name.empty() && name != device.id) line += fmt::format(" ({})", name);
     if (device.allocated) line += device.pod.empty() ? ", allocated" : ", " + allocated_text(device.pod);
     if (!device.healthy) line += (device.held_with_group ? ", " : ", unhealthy: ") + device.reason;
     const bool well = device.healthy || device.held_with_group;
-    list.lines.push_back({.text = std::move(line), .tint = well ? Tint::plain : Tint::bad});
+    out.add("devices", std::move(line), well ? Tint::plain : Tint::bad);
   }
-  if (!list.lines.empty()) explanation.parts.push_back(std::move(list));
-  const auto known = std::ranges::find_if(
-      devices, [&](const api::AdvertisedDevice& device) { return !name_of(inputs, device).empty(); });
-  if (known != devices.end())
-    explanation.parts.push_back(
-        part("more", {fmt::format("`ferry explain {}` describes one of them", name_of(inputs, *known))}));
-  return explanation;
+  if (!known.empty()) out.add("more", fmt::format("`ferry explain {}` describes one of them", known));
+  return out;
 }
 
 }  // namespace ferry::cli

@@ -10,6 +10,7 @@
 #include "cli/output/document.h"
 #include "cli/output/explanation_parts.h"
 #include "cli/output/status_document.h"
+#include "cli/output/table.h"
 #include "common/text/json.h"
 #include "common/text/text.h"
 
@@ -41,17 +42,17 @@ json place_document(const ExplainInputs& inputs, const vfio::PciAddress& address
   return {{"slot", or_null(slot)}, {"above", place->second.above}};
 }
 
-json parts_document(const Explanation& explanation) {
+json lines_document(const Explanation& explanation) {
   json out = json::object();
-  for (const ExplanationPart& part : explanation.parts) {
-    json lines = json::array();
-    for (const ExplanationLine& line : part.lines) lines.push_back(line.text);
-    out[part.label] = std::move(lines);
-  }
+  for (const ExplanationLine& line : explanation.lines) out[line.label].push_back(line.text);
   return out;
 }
 
 }  // namespace
+
+void Explanation::add(const std::string& label, std::string text, Tint tint) {
+  lines.push_back({.label = label, .text = std::move(text), .tint = tint});
+}
 
 Result<Subject> find_subject(const ExplainInputs& inputs, const std::string& word) {
   const std::string small = lower(word);
@@ -142,30 +143,19 @@ json to_json(const ExplainInputs& inputs, const Subject& subject) {
       break;
     }
   }
-  out["description"] = parts_document(explanation_of(inputs, subject));
+  out["description"] = lines_document(explanation_of(inputs, subject));
   return out;
 }
 
 std::string explanation_text(const Explanation& explanation, const TextOutput& output) {
-  constexpr std::size_t kGap = 2;
-  std::size_t label = 0;
-  for (const ExplanationPart& part : explanation.parts) label = std::max(label, width_of(part.label));
-  std::string out;
-  for (const std::string& line : wrapped(explanation.title, output.columns))
-    out += tinted(output, Tint::heading, line) + "\n";
-  for (const ExplanationPart& part : explanation.parts) {
-    std::string head = part.label;
-    for (const ExplanationLine& line : part.lines) {
-      constexpr std::size_t kLeast = 24;
-      const std::size_t start = kGap + label + kGap;
-      for (const std::string& text : wrapped(line.text, width_behind(output, start, kLeast))) {
-        out += std::string(kGap, ' ') + tinted(output, Tint::dim, padded(head, label + kGap)) +
-               tinted(output, line.tint, text) + "\n";
-        head.clear();
-      }
-    }
+  Table table({"", ""});
+  std::string label;
+  for (const ExplanationLine& line : explanation.lines) {
+    table.add({line.label == label ? " " : "  " + line.label, line.text}, line.tint);
+    table.tint(0, Tint::dim);
+    label = line.label;
   }
-  return out;
+  return tinted_lines(output, Tint::heading, explanation.title) + table.text(output);
 }
 
 }  // namespace ferry::cli

@@ -16,19 +16,16 @@
 namespace ferry::cli {
 
 struct ExplanationLine {
+  std::string label;  ///< "link"; lines with the same one follow each other
   std::string text;
   Tint tint = Tint::plain;
 };
 
-/// A label, such as "link", with its lines.
-struct ExplanationPart {
-  std::string label;
-  std::vector<ExplanationLine> lines;
-};
-
 struct Explanation {
   std::string title;
-  std::vector<ExplanationPart> parts;
+  std::vector<ExplanationLine> lines = {};
+
+  void add(const std::string& label, std::string text, Tint tint = Tint::plain);
 };
 
 /// The input of an explanation.
@@ -66,8 +63,8 @@ nlohmann::json to_json(const ExplainInputs& inputs, const Subject& subject);
 
 std::string explanation_text(const Explanation& explanation, const TextOutput& output);
 
-/// Compares a link with its best speed and width: "2.5 GT/s x8, could be 16.0 GT/s x16". Empty: the kernel
-/// reports none.
+/// Compares a link with its best speed and width: "2.5 GT/s x8, could be 16.0 GT/s x16". Without a text: the
+/// kernel reports none.
 ExplanationLine link_line(const vfio::LinkFacts& link);
 
 }  // namespace ferry::cli

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <iterator>
 #include <utility>
 
 #include <fmt/format.h>
@@ -20,32 +19,22 @@ std::string driver_text(const std::optional<std::string>& driver) {
   return driver ? "driver " + *driver : "no driver";
 }
 
-ExplanationPart part(std::string label, std::vector<std::string> texts) {
-  ExplanationPart out{.label = std::move(label), .lines = {}};
-  for (std::string& text : texts) out.lines.push_back({.text = std::move(text)});
-  return out;
-}
-
-std::vector<std::string> place_lines(const ExplainInputs& inputs, const vfio::PciFunction& function) {
+void add_place(Explanation& out, const ExplainInputs& inputs, const vfio::PciFunction& function) {
   const auto known = inputs.places.find(function.address);
   const vfio::DevicePlace place = known == inputs.places.end() ? vfio::DevicePlace{} : known->second;
-  std::vector<std::string> lines = {
-      fmt::format("{}, {}", place.slot ? "slot " + *place.slot : "no named slot",
-                  function.numa_node ? fmt::format("NUMA node {}", *function.numa_node)
-                                     : std::string("no NUMA node is known"))};
-  if (!place.above.empty()) lines.push_back(fmt::format("below {}", fmt::join(place.above, " > ")));
-  return lines;
+  out.add("place", fmt::format("{}, {}", place.slot ? "slot " + *place.slot : "no named slot",
+                               function.numa_node ? fmt::format("NUMA node {}", *function.numa_node)
+                                                  : std::string("no NUMA node is known")));
+  if (!place.above.empty()) out.add("place", fmt::format("below {}", fmt::join(place.above, " > ")));
 }
 
-ExplanationPart group_part(const ExplainInputs& inputs, const vfio::PciFunction& function) {
-  ExplanationPart out{.label = "group", .lines = {}};
+void add_group(Explanation& out, const ExplainInputs& inputs, const vfio::PciFunction& function) {
   const vfio::Inventory& inventory = inputs.snapshot.inventory;
   if (!function.iommu_group) {
     const auto& none = inputs.description.no_iommu;
-    out.lines.push_back(
-        {.text = none ? "none: " + none->message : "none: no IOMMU handles it", .tint = Tint::bad});
-    if (none && !none->hint.empty()) out.lines.push_back({.text = "hint: " + none->hint, .tint = Tint::dim});
-    return out;
+    out.add("group", none ? "none: " + none->message : "none: no IOMMU handles it", Tint::bad);
+    if (none && !none->hint.empty()) out.add("group", "hint: " + none->hint, Tint::dim);
+    return;
   }
   const auto members = inventory.group_of(function);
   // Without a member on vfio no other member blocks the group.
@@ -54,18 +43,15 @@ ExplanationPart group_part(const ExplainInputs& inputs, const vfio::PciFunction&
   });
   const auto blockers =
       given ? vfio::viability_blockers(inventory, *function.iommu_group) : std::vector<vfio::PciAddress>{};
-  out.lines.push_back(
-      {.text = fmt::format("IOMMU group {}, {}", *function.iommu_group,
-                           members.size() == 1 ? "alone in it" : counted(members.size(), "member"))});
-  if (members.size() == 1) return out;
+  out.add("group", fmt::format("IOMMU group {}, {}", *function.iommu_group,
+                               members.size() == 1 ? "alone in it" : counted(members.size(), "member")));
+  if (members.size() == 1) return;
   for (const vfio::PciAddress& address : members) {
     const vfio::PciFunction& member = *inventory.find(address);
     const bool blocks = std::ranges::find(blockers, address) != blockers.end();
-    out.lines.push_back(
-        {.text = fmt::format("{}  {}, {}{}", address.text(), vfio::kind_of(member),
-                             driver_text(member.driver), blocks ? ": keeps the group from VMs" : "")});
+    out.add("group", fmt::format("{}  {}, {}{}", address.text(), vfio::kind_of(member),
+                                 driver_text(member.driver), blocks ? ": keeps the group from VMs" : ""));
   }
-  return out;
 }
 
 namespace {
@@ -88,7 +74,7 @@ std::string link_text(const std::optional<std::string>& speed, const std::option
 
 ExplanationLine link_line(const vfio::LinkFacts& link) {
   if (!link.current_speed && !link.current_width) return {};
-  ExplanationLine line{.text = link_text(link.current_speed, link.current_width)};
+  ExplanationLine line{.label = "link", .text = link_text(link.current_speed, link.current_width)};
   const bool narrow = link.current_width && link.max_width && *link.current_width < *link.max_width;
   const auto now = gigatransfers(link.current_speed);
   const auto most = gigatransfers(link.max_speed);
@@ -103,17 +89,10 @@ ExplanationLine link_line(const vfio::LinkFacts& link) {
   return line;
 }
 
-std::vector<std::string> user_lines(const std::vector<vfio::DeviceUser>& users) {
-  std::vector<std::string> lines;
-  std::ranges::transform(users, std::back_inserter(lines), &vfio::DeviceUser::text);
-  return lines;
-}
-
-ExplanationPart users_part(const ExplainInputs& inputs, const std::vector<vfio::DeviceUser>& users) {
-  auto lines = user_lines(users);
-  if (lines.empty()) lines.emplace_back("no user was found");
-  for (const std::string& unknown : inputs.description.unknown) lines.push_back("not known: " + unknown);
-  return part("used by", std::move(lines));
+void add_users(Explanation& out, const ExplainInputs& inputs, const std::vector<vfio::DeviceUser>& users) {
+  for (const vfio::DeviceUser& user : users) out.add("used by", user.text());
+  if (users.empty()) out.add("used by", "no user was found");
+  for (const std::string& unknown : inputs.description.unknown) out.add("used by", "not known: " + unknown);
 }
 
 std::string allocated_text(const std::string& pod) {
@@ -129,30 +108,24 @@ std::string not_served(const ExplainInputs& inputs, const std::string& resource)
   return found == nullptr || found->registered ? std::string() : "the kubelet does not read its list";
 }
 
-ExplanationPart advertised_part(const ExplainInputs& inputs,
-                                const std::vector<api::AdvertisedDevice>& advertised_as,
-                                const std::string& not_advertised) {
-  ExplanationPart out{.label = "advertised", .lines = {}};
+void add_advertised(Explanation& out, const ExplainInputs& inputs,
+                    const std::vector<api::AdvertisedDevice>& advertised_as,
+                    const std::string& not_advertised) {
+  const std::string label = "advertised";
   for (const api::AdvertisedDevice& listed : advertised_as) {
-    const std::string who =
-        fmt::format("as {}{}", listed.resource, listed.allocated ? ", " + allocated_text(listed.pod) : "");
-    if (listed.healthy) {
-      out.lines.push_back({.text = who});
-    } else if (listed.held_with_group) {
-      out.lines.push_back({.text = fmt::format("{}, {}", who, listed.reason)});
-    } else {
-      out.lines.push_back({.text = fmt::format("{}, unhealthy: {}", who, listed.reason), .tint = Tint::bad});
-    }
+    const bool well = listed.healthy || listed.held_with_group;
+    std::string text = "as " + listed.resource;
+    if (listed.allocated) text += ", " + allocated_text(listed.pod);
+    if (!listed.healthy) text += (well ? ", " : ", unhealthy: ") + listed.reason;
+    out.add(label, std::move(text), well ? Tint::plain : Tint::bad);
   }
   if (!advertised_as.empty()) {
     if (const auto why = not_served(inputs, advertised_as.front().resource); !why.empty())
-      out.lines.push_back({.text = "to no further pod now: " + why, .tint = Tint::attention});
+      out.add(label, "to no further pod now: " + why, Tint::attention);
   }
-  if (!not_advertised.empty())
-    out.lines.push_back({.text = "not: " + not_advertised, .tint = Tint::attention});
-  if (out.lines.empty())
-    out.lines.push_back({.text = inputs.snapshot.advertised ? "to no pod" : "ferry plugin has not run here"});
-  return out;
+  if (!not_advertised.empty()) out.add(label, "not: " + not_advertised, Tint::attention);
+  if (advertised_as.empty() && not_advertised.empty())
+    out.add(label, inputs.snapshot.advertised ? "to no pod" : "ferry plugin has not run here");
 }
 
 std::string removal_of(const ExplainInputs& inputs, const vfio::PciAddress& address) {
@@ -166,12 +139,9 @@ std::string removal_of(const ExplainInputs& inputs, const vfio::PciAddress& addr
   return mdev::removal_command(*gpu, ours);
 }
 
-ExplanationPart ways_part(const std::vector<Way>& ways) {
-  ExplanationPart out{.label = "to change", .lines = {}};
+void add_ways(Explanation& out, const std::vector<Way>& ways) {
   for (const Way& way : ways)
-    out.lines.push_back(
-        {.text = way.command.empty() ? way.does : fmt::format("`{}` {}", way.command, way.does)});
-  return out;
+    out.add("to change", way.command.empty() ? way.does : fmt::format("`{}` {}", way.command, way.does));
 }
 
 FoundVgpu find_vgpu(const host::NodeDescription& description, const std::string& id) {

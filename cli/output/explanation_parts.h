@@ -17,25 +17,23 @@ struct Way {
 };
 
 std::string driver_text(const std::optional<std::string>& driver);
-ExplanationPart part(std::string label, std::vector<std::string> texts);
 
 /// The slot, the NUMA node and the bridges above a function.
-std::vector<std::string> place_lines(const ExplainInputs& inputs, const vfio::PciFunction& function);
-ExplanationPart group_part(const ExplainInputs& inputs, const vfio::PciFunction& function);
-std::vector<std::string> user_lines(const std::vector<vfio::DeviceUser>& users);
-/// user_lines(), or a line that none was found, and the sources that could not be asked.
-ExplanationPart users_part(const ExplainInputs& inputs, const std::vector<vfio::DeviceUser>& users);
+void add_place(Explanation& out, const ExplainInputs& inputs, const vfio::PciFunction& function);
+void add_group(Explanation& out, const ExplainInputs& inputs, const vfio::PciFunction& function);
+/// The users, or a line that none was found, and the sources that could not be asked.
+void add_users(Explanation& out, const ExplainInputs& inputs, const std::vector<vfio::DeviceUser>& users);
 /// "allocated to pod studio/render"
 std::string allocated_text(const std::string& pod);
 /// The reason why the kubelet allocates none of the resource, even if the file lists it; empty: it allocates.
 /// The file outlives the plugin that wrote it.
 std::string not_served(const ExplainInputs& inputs, const std::string& resource);
-ExplanationPart advertised_part(const ExplainInputs& inputs,
-                                const std::vector<api::AdvertisedDevice>& advertised_as,
-                                const std::string& not_advertised);
+void add_advertised(Explanation& out, const ExplainInputs& inputs,
+                    const std::vector<api::AdvertisedDevice>& advertised_as,
+                    const std::string& not_advertised);
 /// The command that removes the vGPUs of a GPU.
 std::string removal_of(const ExplainInputs& inputs, const vfio::PciAddress& address);
-ExplanationPart ways_part(const std::vector<Way>& ways);
+void add_ways(Explanation& out, const std::vector<Way>& ways);
 
 /// A vGPU with its GPU; nullptr: there is none.
 struct FoundVgpu {

@@ -3,79 +3,45 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <map>
 #include <set>
+#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "cli/output/explanation.h"
+#include "cli/output/table.h"
 #include "common/text/text.h"
-#include "common/text/visible_text.h"
 #include "mdev/framework.h"
 #include "policy/gpu_selection.h"
 
 namespace ferry::cli {
 namespace {
 
-enum Column : std::size_t {
-  kAddress,
-  kModel,
-  kGroup,
-  kNuma,
-  kLink,
-  kDriver,
-  kMode,
-  kDesired,
-  kResource,
-  kState,
-  kColumns
-};
-constexpr std::array<std::string_view, kColumns> kHeading = {
-    "ACCELERATOR", "MODEL", "GROUP", "NUMA", "LINK", "DRIVER", "MODE", "DESIRED", "RESOURCE", "STATE"};
-constexpr std::array kOnlyWide = {kNuma, kLink, kDesired, kResource};
-constexpr std::size_t kGap = 2;
-constexpr std::size_t kIndent = 4;     // of lines below a row
 constexpr std::size_t kMostNamed = 3;  // users of one row
-constexpr std::size_t kLeastModel = 10;
-constexpr std::size_t kLeastDriver = 8;
-constexpr std::size_t kLeastNote = 24;  // in less the terminal cuts a note off
-
-struct Note {
-  std::string text;
-  Tint tint = Tint::plain;
-};
-
-struct Row {
-  std::array<std::string, kColumns> cells;
-  Tint tint = Tint::plain;  // of all cells but the state
-  Tint state = Tint::plain;
-  std::vector<Note> notes;
-  std::string below;  // stands before notes below the row: the line to the group's next member
-};
 
 std::string others(std::size_t count, const vfio::PciAddress& address) {
   return fmt::format("and {} more: `ferry explain {}`", count, address.text());
 }
 
 void add_condition(const host::AcceleratorDescription& description, const host::NodeDescription& node,
-                   std::vector<Note>& notes) {
+                   Table& table) {
   const host::Condition& condition = description.condition;
   // A line below the table says it of all accelerators.
   if (node.no_iommu && condition.reason == node.no_iommu->message) return;
-  if (!condition.reason.empty())
-    notes.push_back({.text = condition.reason, .tint = tint_of(condition.health)});
+  if (!condition.reason.empty()) table.note(condition.reason, tint_of(condition.health));
   if (!condition.hint.empty()) {
-    notes.push_back({.text = "hint: " + condition.hint, .tint = Tint::dim});
+    table.note("hint: " + condition.hint, Tint::dim);
   } else if (condition.health == host::Health::bad) {
-    notes.push_back(
-        {.text = fmt::format("hint: `ferry explain {}` says what would help", description.address().text()),
-         .tint = Tint::dim});
+    table.note(fmt::format("hint: `ferry explain {}` says what would help", description.address().text()),
+               Tint::dim);
   }
 }
 
 // A user that the reason already names is left out.
-void add_users(const host::AcceleratorDescription& description, std::vector<Note>& notes) {
+void add_users(const host::AcceleratorDescription& description, Table& table) {
   std::vector<std::string> texts;
   for (const vfio::DeviceUser& user : description.users) {
     const bool of_a_vgpu = std::ranges::any_of(description.vgpus, [&](const host::VgpuDescription& vgpu) {
@@ -85,13 +51,12 @@ void add_users(const host::AcceleratorDescription& description, std::vector<Note
     if (!of_a_vgpu && description.condition.reason.find(text) == std::string::npos)
       texts.push_back(std::move(text));
   }
-  for (std::size_t i = 0; i < std::min(texts.size(), kMostNamed); ++i) notes.push_back({.text = texts[i]});
-  if (texts.size() > kMostNamed)
-    notes.push_back({.text = others(texts.size() - kMostNamed, description.address())});
+  for (std::size_t i = 0; i < std::min(texts.size(), kMostNamed); ++i) table.note(texts[i]);
+  if (texts.size() > kMostNamed) table.note(others(texts.size() - kMostNamed, description.address()));
 }
 
 // "2 x GRID T4-4Q, 1 in use: VM half (pid 811)"
-void add_vgpus(const host::AcceleratorDescription& description, std::vector<Note>& notes) {
+void add_vgpus(const host::AcceleratorDescription& description, Table& table) {
   struct Made {
     std::size_t count = 0;
     std::size_t used = 0;
@@ -112,11 +77,10 @@ void add_vgpus(const host::AcceleratorDescription& description, std::vector<Note
       text += fmt::format(", {} in use: {}", made.used, fmt::join(made.users, ", "));
       if (left_out > 0) text += " " + others(left_out, description.address());
     }
-    notes.push_back({.text = std::move(text)});
+    table.note(std::move(text));
   }
   if (types.empty() && description.framework->makes_vgpus())
-    notes.push_back(
-        {.text = fmt::format("no vGPU made ({})", description.framework->name()), .tint = Tint::dim});
+    table.note(fmt::format("no vGPU made ({})", description.framework->name()), Tint::dim);
 }
 
 std::string driver_text(const vfio::PciFunction& function) {
@@ -140,147 +104,78 @@ std::string resources_of(const host::AcceleratorDescription& description) {
 
 /// The desired mode; "dra" for a GPU of DRA, whose claims decide.
 std::string desired_text(const host::AcceleratorDescription& description) {
-  if (!description.status) return "-";
+  if (!description.status) return {};
   if (description.status->desired) return std::string(text(*description.status->desired));
-  return description.status->allocation == api::Allocation::dra ? "dra" : "-";
+  return description.status->allocation == api::Allocation::dra ? "dra" : "";
 }
 
-Row row_of(const host::AcceleratorDescription& description, const host::NodeDescription& node,
-           bool heads_group) {
-  Row row;
-  const auto& group = description.function.iommu_group;
-  row.cells[kAddress] = description.address().text();
-  row.cells[kModel] = description.model;
-  row.cells[kGroup] = heads_group ? (group ? std::to_string(*group) : "none") : "";
-  row.cells[kNuma] = description.function.numa_node ? std::to_string(*description.function.numa_node) : "-";
-  row.cells[kLink] = link_of(description);
-  row.cells[kDriver] = driver_text(description.function);
-  row.cells[kMode] = std::string(text(description.mode));
-  row.cells[kDesired] = desired_text(description);
-  row.cells[kResource] = resources_of(description);
-  row.cells[kState] = description.condition.word;
-  row.state = tint_of(description.condition.health);
-  add_condition(description, node, row.notes);
-  if (auto other = vfio::override_of_another_driver(description.function))
-    row.notes.push_back({.text = std::move(*other), .tint = Tint::dim});
-  add_users(description, row.notes);
-  add_vgpus(description, row.notes);
-  return row;
-}
+enum class Models { whole, short_names };
 
-Row row_of(const host::MemberDescription& member) {
-  Row row;
-  row.cells[kAddress] = member.function.address.text();
-  row.cells[kModel] = member.what;
-  row.cells[kDriver] = driver_text(member.function);
-  row.tint = Tint::dim;
-  return row;
-}
-
-/// The rows in the order of the output, with those of a group together.
-std::vector<Row> rows_of(const host::NodeDescription& description, const TextOutput& output) {
-  const std::string more = output.unicode ? "├─ " : "|- ";
-  const std::string last = output.unicode ? "└─ " : "`- ";
-  const std::string down = output.unicode ? "│" : "|";
-  std::vector<Row> rows;
-  std::set<vfio::PciAddress> drawn;
-  for (const host::AcceleratorDescription& head : description.accelerators) {
-    if (!drawn.insert(head.address()).second) continue;
-    rows.push_back(row_of(head, description, true));
-    if (!head.members.empty()) rows.back().below = down;
-    for (std::size_t i = 0; i < head.members.size(); ++i) {
-      const host::MemberDescription& member = head.members[i];
-      const bool ends = i + 1 == head.members.size();
-      const host::AcceleratorDescription* known = description.find(member.function.address);
-      rows.push_back(known == nullptr ? row_of(member) : row_of(*known, description, false));
-      rows.back().cells[kAddress].insert(0, ends ? last : more);
-      if (!ends) rows.back().below = down;
-      drawn.insert(member.function.address);
-    }
-  }
-  return rows;
-}
-
-class Drawing {
+/// The accelerators, those of a group together.
+class AcceleratorTable {
  public:
-  Drawing(std::vector<Row> rows, const TextOutput& output, bool wide)
-      : rows_(std::move(rows)), output_(output) {
-    for (const Column column : kOnlyWide) hidden_[column] = !wide;
-    measure();
-    if (output_.columns && total() > *output_.columns) {
-      for (Row& row : rows_) row.cells[kModel] = policy::short_model(row.cells[kModel]);
-      measure();
-      shrink(kModel, kLeastModel);
-      shrink(kDriver, kLeastDriver);
-    }
-  }
-
-  std::string text() const {
-    std::string out;
-    std::string line;
-    for (std::size_t c = 0; c < kColumns; ++c)
-      line += c + 1 == kColumns ? std::string(kHeading[c]) : cell(std::string(kHeading[c]), c);
-    out += tinted(output_, Tint::heading, line) + "\n";
-    for (const Row& row : rows_) draw(row, out);
-    return out;
-  }
-
- private:
-  void measure() {
-    for (std::size_t c = 0; c < kColumns; ++c) {
-      if (hidden_[c]) continue;
-      widths_[c] = width_of(kHeading[c]);
-      for (const Row& row : rows_) widths_[c] = std::max(widths_[c], width_of(row.cells[c]));
-    }
-  }
-  std::size_t total() const {
-    const auto hidden = static_cast<std::size_t>(std::ranges::count(hidden_, true));
-    std::size_t sum = kGap * (kColumns - hidden - 1);
-    for (const std::size_t width : widths_) sum += width;
-    return sum;
-  }
-  void shrink(Column column, std::size_t least) {
-    if (total() <= *output_.columns) return;
-    const std::size_t over = total() - *output_.columns;
-    std::size_t& width = widths_[column];
-    width = width > least + over ? width - over : std::min(width, least);
-  }
-  std::string cell(const std::string& text, std::size_t column) const {
-    if (hidden_[column]) return {};
-    return padded(cut_to(output_, text, widths_[column]), widths_[column] + kGap);
-  }
-
-  void draw(const Row& row, std::string& out) const {
-    std::string start;
-    for (std::size_t c = 0; c < kState; ++c) start += cell(row.cells[c], c);
-    const std::string& state = row.cells[kState];
-    if (state.empty()) start.erase(start.find_last_not_of(' ') + 1);
-    std::string line = tinted(output_, row.tint, start) + tinted(output_, row.state, state);
-    std::size_t first = 0;
-    if (!row.notes.empty() && !state.empty()) {
-      const Note& beside = row.notes.front();
-      const std::size_t at = width_of(start) + std::max(width_of(state), widths_[kState]) + kGap;
-      if (!output_.columns || at + width_of(beside.text) <= *output_.columns) {
-        line += std::string(at - width_of(start) - width_of(state), ' ') +
-                tinted(output_, beside.tint, beside.text);
-        first = 1;
+  AcceleratorTable(const host::NodeDescription& node, bool wide, Models models)
+      : node_(node),
+        wide_(wide),
+        models_(models),
+        table_(shown({"ACCELERATOR", "MODEL", "GROUP", "NUMA", "LINK", "DRIVER", "MODE", "DESIRED",
+                      "RESOURCE", "STATE"})) {
+    std::set<vfio::PciAddress> listed;
+    for (const host::AcceleratorDescription& head : node.accelerators) {
+      if (!listed.insert(head.address()).second) continue;
+      const auto& group = head.function.iommu_group;
+      add(head, "", group ? std::to_string(*group) : "none");
+      for (const host::MemberDescription& member : head.members) {
+        const std::string branch = &member == &head.members.back() ? "`- " : "|- ";
+        const host::AcceleratorDescription* known = node.find(member.function.address);
+        if (known == nullptr)
+          add(member, branch);
+        else
+          add(*known, branch, " ");
+        listed.insert(member.function.address);
       }
     }
-    out += line + "\n";
-    for (std::size_t i = first; i < row.notes.size(); ++i) draw(row.notes[i], row.below, out);
+  }
+  const Table& table() const { return table_; }
+
+ private:
+  std::vector<std::string> shown(std::vector<std::string> row) const {
+    constexpr std::array<std::ptrdiff_t, 4> kOnlyWide = {8, 7, 4, 3};
+    if (!wide_)
+      for (const std::ptrdiff_t column : kOnlyWide) row.erase(row.begin() + column);
+    return row;
+  }
+  void add(const host::AcceleratorDescription& gpu, const std::string& branch, const std::string& group) {
+    const auto& numa = gpu.function.numa_node;
+    const auto row = shown(
+        {branch + gpu.address().text(), models_ == Models::whole ? gpu.model : policy::short_model(gpu.model),
+         group, numa ? std::to_string(*numa) : "", link_of(gpu), driver_text(gpu.function),
+         std::string(text(gpu.mode)), desired_text(gpu), resources_of(gpu), gpu.condition.word});
+    table_.add(row);
+    table_.tint(row.size() - 1, tint_of(gpu.condition.health));
+    add_condition(gpu, node_, table_);
+    if (auto other = vfio::override_of_another_driver(gpu.function))
+      table_.note(std::move(*other), Tint::dim);
+    add_users(gpu, table_);
+    add_vgpus(gpu, table_);
+  }
+  void add(const host::MemberDescription& member, const std::string& branch) {
+    table_.add(shown({branch + member.function.address.text(), member.what, " ", " ", " ",
+                      driver_text(member.function), " ", " ", " ", " "}),
+               Tint::dim);
   }
 
-  void draw(const Note& note, const std::string& below, std::string& out) const {
-    for (const std::string& line : wrapped(note.text, width_behind(output_, kIndent, kLeastNote)))
-      out += tinted(output_, Tint::dim, below) + std::string(kIndent - width_of(below), ' ') +
-             tinted(output_, note.tint, line) + "\n";
-  }
-
-  std::vector<Row> rows_;
-  const TextOutput& output_;
-  std::array<std::size_t, kColumns> widths_{};
-  std::array<bool, kColumns> hidden_{};
+  const host::NodeDescription& node_;
+  const bool wide_;
+  const Models models_;
+  Table table_;
 };
+
+std::string table_text(const host::NodeDescription& node, const TextOutput& output, bool wide) {
+  const Table table = AcceleratorTable(node, wide, Models::whole).table();
+  const bool fits = !output.columns || table.width() <= *output.columns;
+  return (fits ? table : AcceleratorTable(node, wide, Models::short_names).table()).text(output);
+}
 
 Tint tint_of(api::NodePhase phase) {
   if (phase == api::NodePhase::blocked || phase == api::NodePhase::failed) return Tint::bad;
@@ -290,12 +185,10 @@ Tint tint_of(api::NodePhase phase) {
 /// A line for each function that counts only if it is named.
 std::string by_name_lines(const host::NodeDescription& description, const TextOutput& output) {
   if (description.by_name.empty()) return {};
-  const auto in_lines = [&](const std::string& text) {
-    return wrapped_lines(visible_line(text), output.columns);
-  };
   std::string out =
-      in_lines(fmt::format("counted only where they are named, as in `ferry vfio bind --device {}`:",
-                           description.by_name.front().function.address.text()));
+      tinted_lines(output, Tint::plain,
+                   fmt::format("counted only where they are named, as in `ferry vfio bind --device {}`:",
+                               description.by_name.front().function.address.text()));
   for (const auto& [function, model, advertised_as, not_advertised] : description.by_name) {
     std::string line =
         fmt::format("{}  {} {}, {}, {}", function.address.text(), vfio::kind_of(function),
@@ -306,7 +199,7 @@ std::string by_name_lines(const host::NodeDescription& description, const TextOu
       line += fmt::format(", advertised as {}{}", advertised.resource,
                           advertised.healthy ? "" : ", unhealthy: " + advertised.reason);
     if (!not_advertised.empty()) line += ", not advertised: " + not_advertised;
-    out += in_lines(line);
+    out += tinted_lines(output, Tint::plain, line);
   }
   return out;
 }
@@ -335,23 +228,17 @@ std::string stale_failure(const host::NodeDescription& description) {
 // "policy mixed (label gpu-ferry.io/policy=mixed): ready"
 std::string policy_lines(const host::NodeDescription& description, const TextOutput& output) {
   if (!description.phase || (!description.desired && !description.error)) return {};
-  const std::string phase(text(*description.phase));
-  std::string head = "policy";
-  if (description.desired) head += " " + description.desired->policy;
+  std::string line = "policy";
+  if (description.desired) line += " " + description.desired->policy;
   if (description.desired && !description.desired->source.empty())
-    head += fmt::format(" ({})", description.desired->source);
-  head = visible_line(head + ": ");
-  const std::string rest =
-      description.error ? visible_line(", " + description.error->message) : std::string();
-  std::string out = wrapped_lines(head + phase + rest, output.columns);
-  // Line breaks replace blanks, so the phase keeps its place, unless a word before it was broken: then it has
-  // no colour.
-  if (out.compare(head.size(), phase.size(), phase) == 0)
-    out.replace(head.size(), phase.size(), tinted(output, tint_of(*description.phase), phase));
+    line += fmt::format(" ({})", description.desired->source);
+  line += fmt::format(": {}", text(*description.phase));
+  if (description.error) line += ", " + description.error->message;
+  std::string out = tinted_lines(output, tint_of(*description.phase), line);
   if (description.error && !description.error->hint.empty())
-    out += wrapped_lines(visible_line("hint: " + description.error->hint), output.columns);
+    out += tinted_lines(output, Tint::plain, "hint: " + description.error->hint);
   if (const std::string stale = stale_failure(description); !stale.empty())
-    out += wrapped_lines(stale, output.columns);
+    out += tinted_lines(output, Tint::plain, stale);
   return out;
 }
 
@@ -368,21 +255,19 @@ std::string who(const vfio::DeviceUser& user) {
 }
 
 std::string status_text(const host::NodeDescription& description, const TextOutput& output, bool wide) {
-  std::string out =
-      !description.accelerators.empty() ? Drawing(rows_of(description, output), output, wide).text()
-      : description.by_name.empty()     ? "no accelerators on this host\n"
-                                    : fmt::format("no accelerators of {} on this host\n", description.whose);
+  std::string out = !description.accelerators.empty() ? table_text(description, output, wide)
+                    : description.by_name.empty()
+                        ? "no accelerators on this host\n"
+                        : fmt::format("no accelerators of {} on this host\n", description.whose);
   out += by_name_lines(description, output);
   out += policy_lines(description, output);
-  const auto add = [&](const std::string& text, Tint tint = Tint::plain) {
-    for (const std::string& line : wrapped(text, output.columns)) out += tinted(output, tint, line) + "\n";
-  };
   if (description.no_iommu) {
-    add("nothing here can be given to a VM: " + description.no_iommu->message, Tint::bad);
-    add("hint: " + description.no_iommu->hint);
+    out += tinted_lines(output, Tint::bad,
+                        "nothing here can be given to a VM: " + description.no_iommu->message);
+    out += tinted_lines(output, Tint::plain, "hint: " + description.no_iommu->hint);
   }
-  for (const std::string& note : description.unknown) add("note: " + note);
-  for (const std::string& note : description.notes) add("note: " + note);
+  for (const auto* notes : {&description.unknown, &description.notes})
+    for (const std::string& note : *notes) out += tinted_lines(output, Tint::plain, "note: " + note);
   return out;
 }
 

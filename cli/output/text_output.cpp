@@ -3,8 +3,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <clocale>
-#include <langinfo.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -29,15 +27,6 @@ std::optional<std::size_t> columns_of(const winsize& size, bool terminal, const 
   if (std::from_chars(said.data(), end, columns).ptr == end && columns > 0) return columns;
   if (!terminal) return std::nullopt;
   return size.ws_col > 0 ? size.ws_col : kUsual;
-}
-
-// Leaves the process's own locale alone, since numbers are printed and parsed in it.
-bool is_utf8() {
-  const locale_t locale = ::newlocale(LC_CTYPE_MASK, "", nullptr);
-  if (locale == nullptr) return false;
-  const bool utf8 = std::string_view(::nl_langinfo_l(CODESET, locale)) == "UTF-8";
-  ::freelocale(locale);
-  return utf8;
 }
 
 std::string_view code_of(Tint tint) {
@@ -72,8 +61,7 @@ TextOutput text_output_of(std::FILE* out, const Environment& environment, Colour
       terminal && value_of(environment, "NO_COLOR").empty() && value_of(environment, "TERM") != "dumb";
   return {.columns = columns_of(size, terminal, environment),
           .rows = size.ws_row > 0 ? std::optional<std::size_t>(size.ws_row) : std::nullopt,
-          .colour = colours == ColourChoice::always || (colours == ColourChoice::terminal && usual),
-          .unicode = is_utf8()};
+          .colour = colours == ColourChoice::always || (colours == ColourChoice::terminal && usual)};
 }
 
 std::string tinted(const TextOutput& output, Tint tint, std::string_view text) {
@@ -84,15 +72,6 @@ std::string tinted(const TextOutput& output, Tint tint, std::string_view text) {
 
 std::size_t width_of(std::string_view text) {
   return static_cast<std::size_t>(std::ranges::count_if(text, [](char byte) { return !continues(byte); }));
-}
-
-std::string cut_to(const TextOutput& output, std::string_view text, std::size_t width) {
-  if (width_of(text) <= width) return std::string(text);
-  const std::string_view mark = output.unicode ? "…" : "...";
-  const std::size_t room = width > width_of(mark) ? width - width_of(mark) : 0;
-  std::string out(text.substr(0, end_of_columns(text, room)));
-  out.erase(out.find_last_not_of(' ') + 1);
-  return out + std::string(mark);
 }
 
 std::string padded(std::string text, std::size_t width) {
@@ -135,6 +114,12 @@ std::vector<std::string> wrapped(std::string_view text, std::optional<std::size_
 
 std::string wrapped_lines(std::string_view text, std::optional<std::size_t> width) {
   return fmt::format("{}\n", fmt::join(wrapped(text, width), "\n"));
+}
+
+std::string tinted_lines(const TextOutput& output, Tint tint, std::string_view text) {
+  std::string out;
+  for (const std::string& line : wrapped(text, output.columns)) out += tinted(output, tint, line) + "\n";
+  return out;
 }
 
 std::optional<std::size_t> width_behind(const TextOutput& output, std::size_t start, std::size_t least) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The output device of text for people: its width, its colours and its characters for lines.
+// The output device of text for people: its width and its colours.
 #pragma once
 
 #include <cstddef>
@@ -22,12 +22,11 @@ struct TextOutput {
   std::optional<std::size_t> columns = {};  ///< absent: no limit, as in a file
   std::optional<std::size_t> rows = {};     ///< absent: no limit
   bool colour = false;
-  bool unicode = false;  ///< false: ASCII only
 };
 
 /// The output for an open file. COLUMNS overrides the terminal's own width and is the only width of a file
 /// that is no terminal. A terminal has colours unless NO_COLOR is set to anything or TERM is "dumb"
-/// (no-color.org). The locale's character set decides about `unicode`.
+/// (no-color.org).
 TextOutput text_output_of(std::FILE* out, const Environment& environment = process_environment(),
                           ColourChoice colours = ColourChoice::terminal);
 
@@ -36,8 +35,6 @@ std::string tinted(const TextOutput& output, Tint tint, std::string_view text);
 
 /// The columns that UTF-8 text takes, counted in characters: Ferry prints no wide ones.
 std::size_t width_of(std::string_view text);
-/// Returns at most `width` columns of `text`, with a mark if the end was cut off.
-std::string cut_to(const TextOutput& output, std::string_view text, std::size_t width);
 /// `text` filled with blanks up to `width` columns.
 std::string padded(std::string text, std::size_t width);
 /// The bytes of a word wider than `width` columns that its first line takes. That line ends after a character
@@ -48,6 +45,8 @@ std::size_t end_of_part(std::string_view word, std::size_t width);
 std::vector<std::string> wrapped(std::string_view text, std::optional<std::size_t> width);
 /// wrapped() as one text in which each line ends with a line break.
 std::string wrapped_lines(std::string_view text, std::optional<std::size_t> width);
+/// The same for a text in a colour, whose control characters are made visible.
+std::string tinted_lines(const TextOutput& output, Tint tint, std::string_view text);
 /// The width that is left of `output` behind `start` columns, at least `least`; absent: no limit.
 std::optional<std::size_t> width_behind(const TextOutput& output, std::size_t start, std::size_t least);
 

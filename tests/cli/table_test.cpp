@@ -28,6 +28,30 @@ TEST(Table, BreaksTheWidestCellsWhereNamesHaveParts) {
   EXPECT_EQ(table.text(45), table.text()) << "it fits";
 }
 
+TEST(Table, HasNotesBesideAndBelowItsRows) {
+  Table table({"A", "B"});
+  table.add({"one", "two"});
+  table.note("first note");
+  table.note("second note");
+  EXPECT_EQ(table.text({.columns = 30}),
+            "A    B\n"
+            "one  two  first note\n"
+            "    second note\n");
+  EXPECT_EQ(table.text({.columns = 12}),
+            "A    B\n"
+            "one  two\n"
+            "    first note\n"
+            "    second note\n");
+}
+
+TEST(Table, HasColoursOfItsCells) {
+  Table table({"", ""});
+  table.add({"one", "\033[31m"}, Tint::dim);
+  table.tint(1, Tint::bad);
+  EXPECT_EQ(table.text({.colour = true}), "\033[2mone\033[0m  \033[31m\\x1b[31m\033[0m\n")
+      << "no heading; nothing else colours";
+}
+
 TEST(Table, BreaksNoColumnBelowWhatCanBeRead) {
   Table table({"A", "B"});
   table.add({std::string(30, 'x'), "short one"});

@@ -62,13 +62,7 @@ TEST(IntoAFile, IsAsWideAsItTakesAndHasNoColours) {
   EXPECT_THAT(text_output_of(out.get(), Environment({{"COLUMNS", "72"}})).columns, Optional(72U));
 }
 
-TEST(Text, IsCutWhereCharactersEnd) {
-  const TextOutput ascii;
-  const TextOutput unicode{.unicode = true};
-  EXPECT_EQ(cut_to(ascii, "GeForce RTX 4090", 16), "GeForce RTX 4090");
-  EXPECT_EQ(cut_to(ascii, "GeForce RTX 4090", 11), "GeForce...");
-  EXPECT_EQ(cut_to(unicode, "GeForce RTX 4090", 11), "GeForce RT…");
-  EXPECT_EQ(cut_to(unicode, "äöüß", 3), "äö…");
+TEST(Text, IsAsWideAsItHasCharacters) {
   EXPECT_EQ(width_of("├─ äöü"), 6U);
 }
 
