@@ -61,8 +61,7 @@ std::string glob_fault(std::string_view pattern) {
   return {};
 }
 
-bool GpuSelection::matches(const mdev::VgpuGpu& gpu, const ModelNames& models_of) const {
-  const vfio::PciFunction& function = gpu.function;
+bool GpuSelection::matches(const vfio::PciFunction& function, const ModelNames& models_of) const {
   return any_or_none(addresses,
                      [&](const vfio::PciAddress& address) { return function.address == address; }) &&
          any_or_none(vendors, [&](std::uint16_t vendor) { return function.vendor == vendor; }) &&

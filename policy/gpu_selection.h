@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "mdev/vgpu.h"
+#include "vfio/pci/inventory.h"
 
 namespace ferry::policy {
 
@@ -28,7 +28,7 @@ struct GpuSelection {
   std::vector<int> numa_nodes;
   std::vector<std::uint16_t> vendors;
 
-  bool matches(const mdev::VgpuGpu& gpu, const ModelNames& models_of) const;
+  bool matches(const vfio::PciFunction& function, const ModelNames& models_of) const;
 };
 
 // Model names as users write and see them.

@@ -24,7 +24,7 @@ bool AllowedDevices::allows(const mdev::VgpuType& type) const {
 
 bool PolicyItem::matches(const mdev::VgpuGpu& gpu, const ModelNames& models) const {
   const bool named = !selection.addresses.empty() || !selection.vendors.empty();
-  return (named ? gpus.selects(gpu) : gpus.matches(gpu)) && selection.matches(gpu, models);
+  return (named ? gpus.selects(gpu) : gpus.matches(gpu)) && selection.matches(gpu.function, models);
 }
 
 vfio::AcceleratorRules rules_for(const Policy& policy, vfio::AcceleratorRules rules) {

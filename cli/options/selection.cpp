@@ -2,8 +2,6 @@
 #include "cli/options/selection.h"
 
 #include <algorithm>
-#include <array>
-#include <functional>
 #include <optional>
 #include <set>
 
@@ -32,22 +30,6 @@ std::vector<std::string> names_of(std::span<const Named> table) {
   return out;
 }
 
-struct Candidate {
-  const vfio::PciFunction* function = nullptr;
-  std::string model;  ///< as output shows it: its name, or its IDs if no table has a name
-};
-
-/// True: the candidate matches one value of an option.
-using Test = std::function<bool(const Candidate&)>;
-
-std::string vendor_of(const Candidate& candidate) {
-  const std::uint16_t vendor = candidate.function->vendor;
-  for (const policy::NamedVendor& named : policy::named_vendors()) {
-    if (named.id == vendor) return fmt::format("{:04x} ({})", vendor, named.name);
-  }
-  return fmt::format("{:04x}", vendor);
-}
-
 std::optional<std::uint16_t> desired_vendor(const std::string& text) {
   for (const policy::NamedVendor& named : policy::named_vendors()) {
     if (lower(named.name) == lower(text)) return named.id;
@@ -56,28 +38,13 @@ std::optional<std::uint16_t> desired_vendor(const std::string& text) {
   return std::nullopt;
 }
 
-Result<Test> parse_vendor(const std::string& text) {
-  if (const auto id = desired_vendor(text))
-    return [id = *id](const Candidate& candidate) { return candidate.function->vendor == id; };
-  const auto known = names_of(policy::named_vendors());
-  return fail(
-      Errc::usage, fmt::format("--vendor: '{}' is no vendor{}", text, did_you_mean(text, known)),
-      fmt::format("a vendor is four hex digits, as in --vendor 10de, or a name: {}", fmt::join(known, ", ")));
-}
-
-std::string class_of(const Candidate& candidate) {
-  const std::uint32_t code = candidate.function->class_code >> 8U;
-  for (const policy::NamedClass& named : policy::named_classes()) {
-    if (named.pci_class == candidate.function->pci_class())
-      return fmt::format("{:04x} ({})", code, named.name);
-  }
-  return fmt::format("{:04x}", code);
-}
-
 struct DesiredClass {
   std::uint32_t code = 0;       ///< 24 bits
   bool with_interface = false;  ///< the value has a programming interface, which must match
   vfio::PciClass pci_class() const { return static_cast<vfio::PciClass>(code >> 8U); }
+  bool matches(const vfio::PciFunction& function) const {
+    return with_interface ? function.class_code == code : function.pci_class() == pci_class();
+  }
 };
 
 std::optional<DesiredClass> desired_class(const std::string& text) {
@@ -91,174 +58,106 @@ std::optional<DesiredClass> desired_class(const std::string& text) {
   return std::nullopt;
 }
 
-Result<Test> parse_class(const std::string& text) {
-  const auto desired = desired_class(text);
-  if (desired) {
-    return [desired = *desired](const Candidate& candidate) {
-      return desired.with_interface ? candidate.function->class_code == desired.code
-                                    : candidate.function->pci_class() == desired.pci_class();
-    };
-  }
-  const auto known = names_of(policy::named_classes());
-  return fail(Errc::usage, fmt::format("--class: '{}' is no class{}", text, did_you_mean(text, known)),
-              fmt::format("a class is four or six hex digits, as in --class 0302, or a word: {}",
-                          fmt::join(known, ", ")));
-}
+/// The filter options, parsed.
+struct Filter {
+  policy::GpuSelection selection;     ///< without addresses
+  std::vector<DesiredClass> classes;  ///< empty: any
 
-std::string model_of_candidate(const Candidate& candidate) {
-  return candidate.model;
-}
-
-Result<Test> parse_model(const std::string& pattern) {
-  if (const std::string fault = policy::glob_fault(pattern); !fault.empty()) {
-    return fail(Errc::usage, fmt::format("--model: '{}' {}", pattern, fault),
-                "a glob has * for anything, ? for one character and [...] for one of several");
-  }
-  if (!pattern.empty()) {
-    return [pattern](const Candidate& candidate) {
-      return policy::fits_model(pattern, candidate.model, *candidate.function);
-    };
-  }
-  return fail(Errc::usage, "--model: '' is no model",
-              "a model is a glob on what `ferry status` shows, as in --model '*H100*', or on the IDs, as in "
-              "--model 10de:2330");
-}
-
-std::string numa_node_of(const Candidate& candidate) {
-  const auto node = candidate.function->numa_node;
-  return node ? std::to_string(*node) : "unknown";
-}
-
-Result<Test> parse_numa_node(const std::string& text) {
-  if (const auto node = whole_number<int>(text); node && *node >= 0)
-    return [node = *node](const Candidate& candidate) { return candidate.function->numa_node == node; };
-  return fail(Errc::usage, fmt::format("--numa: '{}' is no NUMA node", text),
-              "a NUMA node is a number from 0, as in --numa 1");
-}
-
-struct Kind {
-  const char* option = nullptr;
-  const char* what = nullptr;
-  std::vector<std::string> FilterOptions::*given = nullptr;
-  Result<Test> (*parse)(const std::string&) = nullptr;  ///< Errc::usage: malformed; the hint shows the form
-  std::string (*is)(const Candidate&) = nullptr;        ///< the candidate's own value of this kind
-  bool globs = false;                                   ///< values may have stars
-};
-constexpr std::array kKinds = {
-    Kind{"--vendor", "vendor", &FilterOptions::vendors, parse_vendor, vendor_of},
-    Kind{"--class", "class", &FilterOptions::classes, parse_class, class_of},
-    Kind{"--model", "model", &FilterOptions::models, parse_model, model_of_candidate, true},
-    Kind{"--numa", "NUMA node", &FilterOptions::numa_nodes, parse_numa_node, numa_node_of}};
-
-// Corrects a mistyped value to one of this host or to a word of one, since a glob names a part.
-std::string meant(const std::string& given, const std::vector<std::string>& there, bool globs) {
-  constexpr const char* kStars = "*";
-  constexpr const char* kBetween = " []()/";
-  std::vector<std::string> candidates = there;
-  for (const std::string& whole : there) {
-    for (std::size_t at = 0; (at = whole.find_first_not_of(kBetween, at)) != std::string::npos;) {
-      const auto end = std::min(whole.find_first_of(kBetween, at), whole.size());
-      candidates.push_back(whole.substr(at, end - at));
-      at = end;
-    }
-  }
-  const auto first = given.find_first_not_of(kStars);
-  if (first == std::string::npos || given.size() == 1) return {};  // one digit is as near to any other
-  const auto last = given.find_last_not_of(kStars);
-  const std::string word = suggest(given.substr(first, last - first + 1), candidates);
-  if (word.empty()) return {};
-  // The user gave a part of a value without stars, which matches only as '*PART*'.
-  const bool part = globs && std::ranges::find(there, word) == there.end();
-  const bool bare = part && first == 0 && last + 1 == given.size();
-  return bare ? fmt::format("; did you mean '*{}*'?", word)
-              : fmt::format("; did you mean '{}{}{}'?", given.substr(0, first), word, given.substr(last + 1));
-}
-
-std::string quoted(const std::vector<std::string>& values) {
-  return fmt::format("'{}'", fmt::join(values, "' or '"));
-}
-
-/// The first option that has values, as "--vendor"; empty: none has.
-std::string first_of(const FilterOptions& options) {
-  const auto* const found =
-      std::ranges::find_if(kKinds, [&](const Kind& kind) { return !(options.*kind.given).empty(); });
-  return found == kKinds.end() ? "" : found->option;
-}
-
-/// The values of one option, with a test for each.
-struct Criterion {
-  const Kind& kind;
-  std::vector<std::string> given;
-  std::vector<Test> alternatives;
-
-  bool holds(const Candidate& candidate) const {
-    return std::ranges::any_of(alternatives, [&](const Test& test) { return test(candidate); });
+  bool matches(const vfio::PciFunction& function, const policy::ModelNames& models) const {
+    return selection.matches(function, models) &&
+           (classes.empty() || std::ranges::any_of(classes, [&](const DesiredClass& desired) {
+              return desired.matches(function);
+            }));
   }
 };
 
-Result<std::vector<Criterion>> criteria_of(const FilterOptions& options) {
-  std::vector<Criterion> out;
-  for (const Kind& kind : kKinds) {
-    Criterion criterion{.kind = kind, .given = options.*kind.given, .alternatives = {}};
-    for (const std::string& text : criterion.given) {
-      auto test = kind.parse(text);
-      if (!test) return fail(std::move(test).error());
-      criterion.alternatives.push_back(std::move(*test));
-    }
-    if (!criterion.given.empty()) out.push_back(std::move(criterion));
+Result<Filter> parse(const FilterOptions& options) {
+  Filter out;
+  for (const std::string& text : options.vendors) {
+    const auto id = desired_vendor(text);
+    const auto known = names_of(policy::named_vendors());
+    if (!id)
+      return fail(Errc::usage, fmt::format("--vendor: '{}' is no vendor{}", text, did_you_mean(text, known)),
+                  fmt::format("a vendor is four hex digits, as in --vendor 10de, or a name: {}",
+                              fmt::join(known, ", ")));
+    out.selection.vendors.push_back(*id);
+  }
+  for (const std::string& text : options.classes) {
+    const auto desired = desired_class(text);
+    const auto known = names_of(policy::named_classes());
+    if (!desired)
+      return fail(Errc::usage, fmt::format("--class: '{}' is no class{}", text, did_you_mean(text, known)),
+                  fmt::format("a class is four or six hex digits, as in --class 0302, or a word: {}",
+                              fmt::join(known, ", ")));
+    out.classes.push_back(*desired);
+  }
+  for (const std::string& pattern : options.models) {
+    if (const std::string fault = policy::glob_fault(pattern); !fault.empty())
+      return fail(Errc::usage, fmt::format("--model: '{}' {}", pattern, fault),
+                  "a glob has * for anything, ? for one character and [...] for one of several");
+    if (pattern.empty())
+      return fail(Errc::usage, "--model: '' is no model",
+                  "a model is a glob on what `ferry status` shows, as in --model '*H100*', or on the IDs, as "
+                  "in --model 10de:2330");
+    out.selection.models.push_back(pattern);
+  }
+  for (const std::string& text : options.numa_nodes) {
+    const auto node = whole_number<int>(text);
+    if (!node || *node < 0)
+      return fail(Errc::usage, fmt::format("--numa: '{}' is no NUMA node", text),
+                  "a NUMA node is a number from 0, as in --numa 1");
+    out.selection.numa_nodes.push_back(*node);
   }
   return out;
 }
 
-Error nothing_is(const Criterion& criterion, const std::vector<Candidate>& there) {
-  const Kind& kind = criterion.kind;
-  std::set<std::string> is;
-  for (const Candidate& candidate : there) is.insert(kind.is(candidate));
-  const std::vector<std::string> known(is.begin(), is.end());
-  return {.code = make_error_code(Errc::not_found),
-          .message = fmt::format(
-              "no accelerator on this host is of {} {}{}", kind.what, quoted(criterion.given),
-              criterion.given.size() == 1 ? meant(criterion.given.front(), known, kind.globs) : ""),
-          .hint = fmt::format("those here are of {} {}", kind.what, fmt::join(known, ", "))};
+/// The options that have values, each with its values: "--vendor", "vendor", "10de".
+struct GivenFilter {
+  const char* option = nullptr;
+  const char* what = nullptr;
+  std::vector<std::string> values;
+};
+std::vector<GivenFilter> given_filters(const FilterOptions& options) {
+  std::vector<GivenFilter> out = {{"--vendor", "vendor", options.vendors},
+                                  {"--class", "class", options.classes},
+                                  {"--model", "model", options.models},
+                                  {"--numa", "NUMA node", options.numa_nodes}};
+  std::erase_if(out, [](const GivenFilter& one) { return one.values.empty(); });
+  return out;
 }
 
-// Reports that each criterion holds for some accelerator, and that no accelerator meets them all.
-Error nothing_is_all(const std::vector<Criterion>& criteria, const std::vector<Candidate>& there) {
-  std::vector<std::string> desired;
-  desired.reserve(criteria.size());
-  for (const Criterion& c : criteria) desired.push_back(fmt::format("{} {}", c.kind.what, quoted(c.given)));
-  std::vector<std::string> known;
-  for (const Candidate& candidate : there) {
-    std::vector<std::string> is;
-    is.reserve(criteria.size());
-    for (const Criterion& c : criteria) is.push_back(fmt::format("{} {}", c.kind.what, c.kind.is(candidate)));
-    known.push_back(fmt::format("{} is of {}", candidate.function->address.text(), fmt::join(is, ", ")));
-  }
-  return {.code = make_error_code(Errc::not_found),
-          .message = fmt::format("no accelerator on this host is of {} at once", fmt::join(desired, " and ")),
-          .hint = fmt::format("{}", fmt::join(known, "; "))};
+/// The values that a filter can name, as "vendor 10de (nvidia), class 0302 (3d), model TU104GL [Tesla T4]".
+std::string filterable(const vfio::PciFunction& function, const std::string& model) {
+  std::string out = fmt::format("vendor {:04x}", function.vendor);
+  for (const policy::NamedVendor& named : policy::named_vendors())
+    if (named.id == function.vendor) out += fmt::format(" ({})", named.name);
+  out += fmt::format(", class {:04x}", function.class_code >> 8U);
+  for (const policy::NamedClass& named : policy::named_classes())
+    if (named.pci_class == function.pci_class()) out += fmt::format(" ({})", named.name);
+  return out + fmt::format(", model {}, NUMA node {}", model,
+                           function.numa_node ? std::to_string(*function.numa_node) : "unknown");
 }
 
-/// The accelerators under `rules` that meet all criteria, in order of address. Errc::not_found: none does;
-/// the hint lists the values of this host. Without criteria it returns all of them and does not fail, nor on
+/// The accelerators under `rules` that match the options, in order of address. Errc::not_found: none does;
+/// the hint lists the values of this host. Without options it returns all of them and does not fail, nor on
 /// a host without any.
-Result<std::vector<vfio::PciAddress>> choose(const std::vector<Criterion>& criteria,
-                                             const vfio::Inventory& inventory,
+Result<std::vector<vfio::PciAddress>> choose(const FilterOptions& options, const vfio::Inventory& inventory,
                                              const vfio::AcceleratorRules& rules,
                                              plugin::DeviceNames& names) {
-  std::vector<Candidate> there;
+  const auto filter = parse(options);
+  if (!filter) return fail(filter.error());
+  const policy::ModelNames model_of = [&names](const vfio::PciFunction& function) {
+    return names.find(function.vendor, function.device).value_or(function.ids());
+  };
+  std::vector<vfio::PciAddress> out;
+  std::set<std::string> there;
   for (const auto& [address, function] : inventory.functions) {
     if (!rules.match(function)) continue;
-    there.push_back({.function = &function,
-                     .model = names.find(function.vendor, function.device).value_or(function.ids())});
+    there.insert(filterable(function, model_of(function)));
+    if (filter->matches(function, model_of)) out.push_back(address);
   }
-  std::vector<vfio::PciAddress> out;
-  for (const Candidate& candidate : there) {
-    if (std::ranges::all_of(criteria, [&](const Criterion& c) { return c.holds(candidate); })) {
-      out.push_back(candidate.function->address);
-    }
-  }
-  if (!out.empty() || criteria.empty()) return out;
+  const auto given = given_filters(options);
+  if (!out.empty() || given.empty()) return out;
 
   if (there.empty()) {
     if (const vfio::PciFunction* other = gpu_of_another_vendor(inventory, rules)) {
@@ -270,12 +169,12 @@ Result<std::vector<vfio::PciAddress>> choose(const std::vector<Criterion>& crite
     }
     return out;
   }
-  for (const Criterion& criterion : criteria) {
-    if (std::ranges::none_of(there, [&](const Candidate& c) { return criterion.holds(c); })) {
-      return fail(nothing_is(criterion, there));
-    }
-  }
-  return fail(nothing_is_all(criteria, there));
+  std::vector<std::string> desired;
+  for (const GivenFilter& one : given)
+    desired.push_back(fmt::format("{} '{}'", one.what, fmt::join(one.values, "' or '")));
+  return fail(Errc::not_found,
+              fmt::format("no accelerator on this host is of {}", fmt::join(desired, " and ")),
+              fmt::format("those here are of {}", fmt::join(there, "; or of ")));
 }
 
 std::vector<vfio::PciAddress> accelerators(const vfio::Inventory& inventory,
@@ -338,7 +237,7 @@ void add(std::vector<vfio::PciAddress>& into, const vfio::PciAddress& address) {
 // True: no option but --all is given.
 bool leaves_nothing_out(const SelectionOptions& options) {
   return options.devices.empty() && options.groups.empty() && options.with.empty() &&
-         first_of(options.filter).empty();
+         given_filters(options.filter).empty();
 }
 
 /// `chosen`: the accelerators that meet the filter.
@@ -359,7 +258,7 @@ void add_filtered(const std::vector<vfio::PciAddress>& chosen, const SelectionOp
       out.request.accelerators.push_back(address);
     }
   }
-  if (direction == vfio::Direction::back && options.all && first_of(options.filter).empty()) {
+  if (direction == vfio::Direction::back && options.all && given_filters(options.filter).empty()) {
     for (const vfio::PciAddress& address : half_way) {
       // A virtual function must be named. Other functions have lost the accelerator that stood for them.
       if (!inventory.find(address)->is_virtual_function()) add(out.request.accelerators, address);
@@ -471,18 +370,17 @@ Result<ChosenUnits> select(const SelectionOptions& options, const vfio::Inventor
                            vfio::Direction direction) {
   ChosenUnits out;
   const bool named = !options.devices.empty() || !options.groups.empty();
-  const std::string wide = options.all ? "--all" : first_of(options.filter);
+  const auto given = given_filters(options.filter);
+  const std::string wide = options.all ? "--all" : given.empty() ? "" : given.front().option;
   if (named == !wide.empty()) {
     return fail(
         Errc::usage, named ? wide + " goes without --device and --group" : "no device is named",
         "name accelerators with --device ADDRESS or --group N, or choose among all of them with --vendor, "
         "--class, --model or --numa, or take --all");
   }
-  const auto criteria = criteria_of(options.filter);
-  if (!criteria) return fail(criteria.error());
   out.rules = rules_asked_by(options.filter, rules);
   if (!named) {
-    const auto chosen = choose(*criteria, inventory, out.rules, names);
+    const auto chosen = choose(options.filter, inventory, out.rules, names);
     if (!chosen) return fail(chosen.error());
     add_filtered(*chosen, options, inventory, vgpus, record, direction, out);
     const auto counts = [&](const auto& entry) { return out.rules.match(entry.second); };
