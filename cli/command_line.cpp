@@ -12,7 +12,6 @@
 #include <CLI/CLI.hpp>
 
 #include "cli/commands/command_tree.h"
-#include "cli/completion/host_completion.h"
 #include "cli/options/usage_fault.h"
 #include "common/log.h"
 #include "common/process/standard_streams.h"
@@ -79,8 +78,6 @@ CommandModel ferry_commands() {
 
 int run_command_line(int argc, char** argv) {
   const std::span<char*> words(argv, static_cast<std::size_t>(argc));
-  if (words.size() > 1 && words[1] == kCompleteWord)
-    return print_completions(ferry_commands(), {words.begin() + 2, words.end()});
   // Building all verbs takes a quarter of a start, so the first try has only those that a word may name.
   Program program([words](std::string_view verb) { return std::ranges::find(words, verb) != words.end(); });
   try {

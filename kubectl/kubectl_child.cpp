@@ -111,11 +111,10 @@ Result<std::string> ask(const Kubectl::Settings& settings, const std::string& pa
   words.insert(words.end(), settings.flags.begin(), settings.flags.end());
   const bool terminal = ::isatty(STDIN_FILENO) == 1;
   ChildWords child;
-  auto output = run_for_output(
-      words.front(), words,
-      {.in = terminal ? STDIN_FILENO : -1, .err = STDERR_FILENO, .own_session = settings.own_session},
-      {.bytes = Kubectl::kMostBytes, .time = settings.limit},
-      [&child](std::string_view text) { child.hear(text); });
+  auto output =
+      run_for_output(words.front(), words, {.in = terminal ? STDIN_FILENO : -1, .err = STDERR_FILENO},
+                     {.bytes = Kubectl::kMostBytes, .time = settings.limit},
+                     [&child](std::string_view text) { child.hear(text); });
   const std::string last = child.last();
   if (output && output->status == 0) return std::move(output->text);
   if (output) return fail(refusal(asked, output->status, last));

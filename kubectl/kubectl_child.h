@@ -54,7 +54,6 @@ class Kubectl {
     std::vector<std::string> flags = {};             ///< kHandedOn with their values, each "--name=value"
     /// Time for one child. A person may have to log in within it.
     std::chrono::milliseconds limit = std::chrono::minutes(10);
-    bool own_session = false;  ///< at the limit, programs of the login end with kubectl; Ctrl-C reaches none
   };
   /// Bytes of one answer. A list in smaller parts (kube/paged_list.h) may succeed after more.
   static constexpr std::size_t kMostBytes = std::size_t{16} << 20U;

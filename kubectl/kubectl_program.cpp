@@ -4,21 +4,17 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <chrono>
-#include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
 #include <exception>
-#include <fcntl.h>
 #include <functional>
 #include <map>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <system_error>
-#include <unistd.h>
 #include <utility>
 #include <vector>
 
@@ -27,6 +23,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/completion/command_model.h"
+#include "cli/completion/completion.h"
 #include "cli/options/output_format.h"
 #include "cli/options/usage_fault.h"
 #include "cli/options/value_option.h"
@@ -37,7 +34,6 @@
 #include "common/exit_status.h"
 #include "common/process/standard_streams.h"
 #include "common/version.h"
-#include "kube/paged_list.h"
 #include "kubectl/agent_pod.h"
 #include "kubectl/cluster_facts.h"
 #include "kubectl/cluster_reader.h"
@@ -69,6 +65,8 @@ constexpr std::array kExamples = {
     cli::Example{"kubevirt-cr", "Show what the KubeVirt object lacks of a node's devices",
                  "kubectl ferry kubevirt-cr --check node.json"},
     cli::Example{"gather", "Collect a file for a report", "kubectl ferry gather -n ferry > support.json"},
+    cli::Example{"completion", "Let kubectl complete command lines of the plugin",
+                 "kubectl ferry completion > /usr/local/bin/kubectl_complete-ferry"},
     cli::Example{"help", "Print the options and examples of a command", "kubectl ferry help list"},
     cli::Example{"version", "Print the version", "kubectl ferry version"}};
 
@@ -320,6 +318,8 @@ class PluginVerbs {
         add(app, "gather", "print what support needs as one JSON document, with possible secrets left out",
             [this](const Cluster& cluster) { return gather(cluster, command_); });
     name_space(archive, "the namespace of Ferry; the default is the namespace of the context");
+    add(app, "completion",
+        "print the program kubectl_complete-ferry, by which kubectl completes command lines", nullptr);
     add(app, "help", "print the commands, or the options and examples of one", nullptr)
         ->add_option("verb", command_.help_for, "the words of a command")
         ->option_text("VERB...");
@@ -394,8 +394,9 @@ class PluginVerbs {
     CLI::App* const doctor =
         add(app, "doctor", "find what keeps the GPUs of a node from VMs, or a VM from its GPUs",
             [this](const Cluster& cluster) { return check(cluster, command_); });
-    cli::add_value(*doctor, "target NODE|vm...", command_.target,
-                   "a node, or the word vm and NAMESPACE/NAME of a VM")
+    cli::suggest_words(cli::add_value(*doctor, "target NODE|vm...", command_.target,
+                                      "a node, or the word vm and NAMESPACE/NAME of a VM"),
+                       {"vm"})
         ->required();
     doctor->add_flag("-v,--verbose", command_.verbose, "also print the checks that passed");
     name_space(doctor, "the namespace of a VM that is named without one");
@@ -462,60 +463,17 @@ int run(const Command& command, const ClusterVerb& verb) {
 
 /// The verbs that need no cluster.
 int run_alone(const CLI::App& app, const Command& command) {
-  if (cli::parsed_command(app).get_name() == "version") {
+  const std::string verb = cli::parsed_command(app).get_name();
+  if (verb == "version") {
     fmt::print("ferry {}\n", kVersion);
     return static_cast<int>(ExitStatus::done);
   }
-  const auto text =
-      cli::help_of(cli::command_model(app), command.help_for, frame(), cli::text_output_of(stdout));
+  if (verb == "completion")
+    return static_cast<int>(write_out(cli::completion_program(cli::command_model(app))));
+  const auto text = cli::help_of(app, command.help_for, frame(), cli::text_output_of(stdout));
   if (!text) return report_error(text.error());
   fmt::print("{}", *text);
   return static_cast<int>(ExitStatus::done);
-}
-
-/// Ends a completion whose names do not come in time, without a word: the directive is "nothing else".
-void end_without_names(int /*signal*/) {
-  constexpr std::string_view kNothing = ":4\n";
-  const bool written = ::write(STDOUT_FILENO, kNothing.data(), kNothing.size()) > 0;
-  ::_exit(written ? 0 : 1);
-}
-
-/// The names of a cluster's objects, or none: a user who completes a word gets no messages and no questions.
-std::vector<std::string> names_in_cluster(const NameQuestion& question) {
-  constexpr unsigned kSeconds = 3;
-  // kubectl, and a program that it runs for the login, end before this one does.
-  constexpr std::chrono::seconds kLimit{1};
-  std::signal(SIGALRM, end_without_names);
-  ::alarm(kSeconds);
-  // kubectl has these streams, too.
-  const int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
-  if (null < 0 || ::dup2(null, STDIN_FILENO) < 0 || ::dup2(null, STDERR_FILENO) < 0) return {};
-  const auto program = question.options.find("--kubectl");
-  std::vector<std::string> flags;
-  for (const HandedOn& flag : kHandedOn)
-    if (const auto given = question.options.find(std::string(long_name(flag)));
-        given != question.options.end())
-      flags.push_back(fmt::format("{}={}", given->first, given->second));
-  const Kubectl kubectl({.program = program_of(program == question.options.end() ? "" : program->second),
-                         .flags = std::move(flags),
-                         .limit = kLimit,
-                         .own_session = true});
-  const bool of_vms = question.kind == NameQuestion::Kind::vms;
-  const auto name_of = [of_vms](const json& object) -> json {
-    const json& metadata = json_at(object, "metadata");
-    const std::string name = text_field(metadata, "name");
-    return of_vms ? text_field(metadata, "namespace") + "/" + name : name;
-  };
-  const auto names =
-      kube::list_by_parts([&kubectl](const kube::Selection& what,
-                                     const kube::ListRange& range) { return kubectl.list(what, range); },
-                          {.kind = of_vms ? kube::kVmis : kube::kNodes}, name_of);
-  ::alarm(0);
-  if (!names) return {};
-  std::vector<std::string> out;
-  out.reserve(names->size());
-  for (const json& name : *names) out.push_back(name.get<std::string>());
-  return out;
 }
 
 }  // namespace
@@ -526,14 +484,6 @@ cli::CommandModel kubectl_commands() {
   ClusterVerb verb;
   const PluginVerbs verbs(app, command, verb);
   return cli::command_model(app);
-}
-
-int kubectl_completion_program(int argc, char** argv) {
-  const std::string out = kubectl_completion(
-      kubectl_commands(), std::vector<std::string>(argv + 1, argv + argc), names_in_cluster);
-  const bool written =
-      std::fwrite(out.data(), 1, out.size(), stdout) == out.size() && std::fflush(stdout) == 0;
-  return static_cast<int>(written ? ExitStatus::done : ExitStatus::failed);
 }
 
 int kubectl_program(int argc, char** argv) {

@@ -4,7 +4,7 @@
 
 #include "cli/command_line.h"
 #include "cli/commands/command_tree.h"
-#include "cli/completion/host_completion.h"
+#include "cli/completion/completion.h"
 #include "cli/options/plugin_options.h"
 #include "cli/options/value_option.h"
 #include "common/version.h"
@@ -13,14 +13,15 @@ namespace ferry::cli {
 namespace {
 
 ExitStatus help_verb(const Session& session, const std::vector<std::string>& words) {
-  const auto text = help_of(ferry_commands(), words, help_frame(), text_output(session));
+  const Program program([](std::string_view /*verb*/) { return true; });
+  const auto text = help_of(program.app, words, help_frame(), text_output(session));
   if (!text) return complain(text.error());
   fmt::print(session.out, "{}", *text);
   return ExitStatus::done;
 }
 
 ExitStatus completion_verb(const Session& session, const std::string& shell) {
-  fmt::print(session.out, "{}", completion_script(shell));
+  fmt::print(session.out, "{}", completion_script(ferry_commands(), shell));
   return ExitStatus::done;
 }
 

@@ -67,22 +67,6 @@ std::vector<std::string> names_of(const std::set<CLI::Option*>& options) {
   return out;
 }
 
-OptionModel option_model(const CLI::Option& option) {
-  OptionModel out{.description = option.get_description(),
-                  .value = value_name(option),
-                  .words = words_of(option.get_type_name()),
-                  .repeats = option.get_items_expected_max() > 1,
-                  .required = option.get_required(),
-                  .usual = usual_value(option),
-                  .group = option.get_group(),
-                  .needs = names_of(option.get_needs()),
-                  .excludes = names_of(option.get_excludes()),
-                  .variable = option.get_envname()};
-  for (const std::string& name : option.get_snames()) out.names.push_back("-" + name);
-  for (const std::string& name : option.get_lnames()) out.names.push_back("--" + name);
-  return out;
-}
-
 bool is_named_in(const OptionModel& option, const std::vector<OptionModel>& others) {
   return std::ranges::any_of(others, [&](const OptionModel& other) {
     return std::ranges::find_first_of(option.names, other.names) != option.names.end();
@@ -129,8 +113,31 @@ std::string CommandModel::words() const {
   return fmt::format("{}", fmt::join(path, " "));
 }
 
+std::vector<std::string> CommandModel::names() const {
+  std::vector<std::string> out = aliases;
+  if (!path.empty()) out.insert(out.begin(), path.back());
+  return out;
+}
+
 bool CommandModel::is_called(std::string_view word) const {
-  return (!path.empty() && path.back() == word) || std::ranges::find(aliases, word) != aliases.end();
+  const auto all = names();
+  return std::ranges::find(all, word) != all.end();
+}
+
+OptionModel option_model(const CLI::Option& option) {
+  OptionModel out{.description = option.get_description(),
+                  .value = value_name(option),
+                  .words = words_of(option.get_type_name()),
+                  .repeats = option.get_items_expected_max() > 1,
+                  .required = option.get_required(),
+                  .usual = usual_value(option),
+                  .group = option.get_group(),
+                  .needs = names_of(option.get_needs()),
+                  .excludes = names_of(option.get_excludes()),
+                  .variable = option.get_envname()};
+  for (const std::string& name : option.get_snames()) out.names.push_back("-" + name);
+  for (const std::string& name : option.get_lnames()) out.names.push_back("--" + name);
+  return out;
 }
 
 CommandModel command_model(const CLI::App& app) {
@@ -155,6 +162,22 @@ const CLI::App& parsed_command(const CLI::App& app) {
   const CLI::App* at = &app;
   while (!at->get_subcommands().empty()) at = at->get_subcommands().back();
   return *at;
+}
+
+std::string path_of(const CLI::App& command) {
+  std::string out;
+  for (const CLI::App* at = &command; at->get_parent() != nullptr; at = at->get_parent())
+    out = out.empty() ? at->get_name() : at->get_name() + " " + out;
+  return out;
+}
+
+std::vector<std::string> verbs_of(const CLI::App& app) {
+  std::vector<std::string> out;
+  for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; })) {
+    out.push_back(verb->get_name());
+    out.insert(out.end(), verb->get_aliases().begin(), verb->get_aliases().end());
+  }
+  return out;
 }
 
 }  // namespace ferry::cli

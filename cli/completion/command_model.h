@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The model of a command line, read from the tree that parses it. Completion is made from it, and tests
-// compare pages with it.
+// The model of a command line, read from the tree that parses it. Help and completion are made from it, and
+// tests compare pages with it.
 #pragma once
 
 #include <string>
@@ -42,6 +42,7 @@ struct CommandModel {
 
   std::vector<OptionModel> all_options() const;  ///< its own and the inherited ones
   std::string words() const;                     ///< the path with blanks between: "vfio bind"
+  std::vector<std::string> names() const;        ///< the last word of the path, and the aliases
   /// True: `word` is the last word of the path, or an alias.
   bool is_called(std::string_view word) const;
 };
@@ -52,11 +53,20 @@ CommandModel command_model(const CLI::App& app);
 /// `root` and all commands below it, each before its own subcommands.
 std::vector<const CommandModel*> all_commands(const CommandModel& root);
 
+/// The model of an option or a positional.
+OptionModel option_model(const CLI::Option& option);
+
 /// Makes `words` the suggestions of an option that also takes others, or reports wrong ones itself. Returns
 /// the option.
 CLI::Option* suggest_words(CLI::Option* option, const std::vector<std::string>& words);
 
 /// The deepest command that was parsed. Its help and its names are those that the user needs.
 const CLI::App& parsed_command(const CLI::App& app);
+
+/// The words of a command below the program's name: "vfio bind"; empty: the program itself.
+std::string path_of(const CLI::App& command);
+
+/// The names of the commands right below `app`, and their aliases.
+std::vector<std::string> verbs_of(const CLI::App& app);
 
 }  // namespace ferry::cli

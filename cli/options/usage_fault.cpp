@@ -17,28 +17,11 @@
 namespace ferry::cli {
 namespace {
 
-std::vector<std::string> verbs_of(const CLI::App& app) {
-  std::vector<std::string> out;
-  for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; })) {
-    out.push_back(verb->get_name());
-    out.insert(out.end(), verb->get_aliases().begin(), verb->get_aliases().end());
-  }
-  return out;
-}
-
 std::vector<std::string> options_at(const CLI::App& app) {
   std::vector<std::string> out;
   for (const CLI::App* with = &app; with != nullptr; with = with->get_parent())
     for (const CLI::Option* option : with->get_options())
       for (const std::string& name : option->get_lnames()) out.push_back("--" + name);
-  return out;
-}
-
-// "vfio bind"; empty: the program itself.
-std::string path_of(const CLI::App& at) {
-  std::string out;
-  for (const CLI::App* with = &at; with->get_parent() != nullptr; with = with->get_parent())
-    out = out.empty() ? with->get_name() : with->get_name() + " " + out;
   return out;
 }
 

@@ -7,13 +7,13 @@
 #include <string_view>
 #include <vector>
 
-#include "cli/completion/command_model.h"
 #include "cli/output/text_output.h"
 #include "common/result.h"
 
 namespace CLI {
+class App;
 class Success;
-}
+}  // namespace CLI
 
 namespace ferry::cli {
 
@@ -51,12 +51,13 @@ struct HelpFrame {
   std::span<const FormerWord> former_words = {};
 };
 
-/// The help of `command`: its options in two columns, then notes, examples and exit statuses. Examples of the
-/// commands below it count as its own. The help of the program itself has the first ones of a few commands.
-std::string help_text(const CommandModel& command, const HelpFrame& frame, const TextOutput& output);
+/// The help of `command` as CLI11 formats it, no wider than `output`, with notes, examples and exit statuses.
+/// Examples of the commands below it count as its own. The help of the program itself has the first ones of a
+/// few commands.
+std::string help_text(const CLI::App& command, const HelpFrame& frame, const TextOutput& output);
 
 /// help_text() of the command with these words below `root`. Errc::usage: there is none.
-Result<std::string> help_of(const CommandModel& root, const std::vector<std::string>& words,
+Result<std::string> help_of(const CLI::App& root, const std::vector<std::string>& words,
                             const HelpFrame& frame, const TextOutput& output);
 
 /// Prints the help or version that was asked for instead of a command, to standard output. Returns the exit

@@ -583,7 +583,7 @@ TEST_F(CommandLine, HasTheVerbsThatItsPageLists) {
   const auto in_help = [](const std::string& verb) {
     const auto help = verb.empty() ? run_ferry({"--help"}) : run_ferry({verb, "--help"});
     std::set<std::string> out;
-    std::istringstream lines(help.out.substr(help.out.find("\nCommands:\n") + 1));
+    std::istringstream lines(help.out.substr(help.out.find("\nSubcommands:\n") + 1));
     std::string line;
     std::getline(lines, line);
     while (std::getline(lines, line) && line.starts_with("  ")) {
@@ -627,7 +627,7 @@ TEST_F(CommandLine, ListsItsVerbsAndItsVersion) {
   for (const char* verb : {"status", "vfio", "vgpu", "plugin", "kata"})
     EXPECT_THAT(help.out, HasSubstr(verb));
   EXPECT_THAT(help.out, HasSubstr("\nExit status:\n  0  done"));
-  EXPECT_THAT(help.out, HasSubstr("-o, --output FORMAT")) << "and not a table of numbers";
+  EXPECT_THAT(help.out, HasSubstr("-o,--output FORMAT")) << "and not a table of numbers";
   for (const char* word : {"--version", "version"})
     EXPECT_EQ(run_ferry({word}).out, std::string("ferry ") + kVersion + "\n");
   EXPECT_EQ(run_ferry({"help"}).out, help.out);

@@ -9,12 +9,15 @@
 #include <string>
 #include <vector>
 
+#include <CLI/CLI.hpp>
 #include <gmock/gmock.h>
 
 #include "cli/command_line.h"
+#include "cli/commands/command_tree.h"
 #include "cli/completion/command_model.h"
 #include "tests/cli/run_program.h"
 #include "tests/cli/written_commands.h"
+#include "tests/support/must.h"
 
 namespace ferry::cli {
 namespace {
@@ -35,54 +38,56 @@ std::size_t widest(const std::string& text) {
   return width;
 }
 
-/// A command with one of each kind of thing.
-CommandModel composed_command() {
-  CommandModel out;
-  out.path = {"make"};
-  out.description = "make it";
-  out.positionals = {
-      {.description = "a device: its address", .value = "ADDRESS", .required = true, .group = "Options"}};
-  out.options = {{.names = {"-h", "--help"}, .description = "print this help", .group = "Options"},
-                 {.names = {"--with"},
-                  .description = "include this device, which shares the group; may be repeated",
-                  .value = "ADDRESS",
-                  .repeats = true,
-                  .group = "Options",
-                  .excludes = {"--all"}},
-                 {.names = {"--a-name-that-is-longer-than-the-column"},
-                  .description = "long",
-                  .value = "NAME",
-                  .usual = "none",
-                  .group = "Resources"}};
-  out.inherited = {{.names = {"-o", "--output"}, .description = "the format", .value = "FORMAT"}};
-  out.notes = "One note.\nAnother note.";
-  return out;
-}
+/// A program with a command that has one of each kind of thing.
+class ComposedHelp : public testing::Test {
+ protected:
+  ComposedHelp() : app_("all of it", "ferry"), make_(*app_.add_subcommand("make", "make it")) {
+    app_.add_option("-o,--output", word_, "the format")->option_text("FORMAT");
+    make_.fallthrough();
+    make_.add_option("device", word_, "a device: its address")->option_text("ADDRESS")->required();
+    CLI::Option* const all = make_.add_flag("--all", flag_, "all of them");
+    make_.add_option("--with", list_, "include this device, which shares the group; may be repeated")
+        ->option_text("ADDRESS ...")
+        ->excludes(all);
+    make_.add_option("--a-name-that-is-longer-than-the-column", word_, "long")
+        ->option_text("NAME [none]")
+        ->group("Resources");
+    make_.footer("One note.\nAnother note.");
+  }
+  CLI::App app_;
+  CLI::App& make_;
+  std::string word_;
+  bool flag_ = false;
+  std::vector<std::string> list_;
+};
 
-TEST(HelpText, HasTwoColumnsThatNeverRunTogether) {
+TEST_F(ComposedHelp, HasTwoColumnsThatNeverRunTogether) {
   constexpr std::array kExamples = {Example{"make", "Make it", "ferry make 0000:3b:00.0"},
                                     Example{"other", "Not this", "ferry other"}};
   constexpr std::array kStatuses = {StatusMeaning{"0", "done"}};
   const HelpFrame frame{.program = "ferry", .examples = kExamples, .statuses = kStatuses};
-  EXPECT_EQ(help_text(composed_command(), frame, {.columns = 60}),
-            "Usage: ferry make ADDRESS [OPTION ...]\n"
-            "\n"
+  EXPECT_EQ(help_text(make_, frame, {.columns = 60}),
             "Make it.\n"
             "\n"
+            "Usage: ferry make [OPTION ...] ADDRESS\n"
+            "\n"
             "Arguments:\n"
-            "  ADDRESS  a device: its address\n"
+            "  ADDRESS                     a device: its address\n"
             "\n"
             "Options:\n"
-            "  -h, --help      print this help\n"
-            "  --with ADDRESS  include this device, which shares the\n"
-            "                  group; may be repeated (not with --all)\n"
+            "  -h,--help                   Print this help message and\n"
+            "                              exit\n"
+            "  --all                       all of them (not with --with)\n"
+            "  --with ADDRESS              include this device, which\n"
+            "                              shares the group; may be\n"
+            "                              repeated (not with --all)\n"
             "\n"
             "Resources:\n"
             "  --a-name-that-is-longer-than-the-column NAME\n"
-            "    long (default: none)\n"
+            "                              long (default: none)\n"
             "\n"
-            "Options of every command: -o FORMAT. `ferry --help`\n"
-            "describes them.\n"
+            "`ferry --help` describes the options of every command, such\n"
+            "as -o.\n"
             "\n"
             "One note.\n"
             "\n"
@@ -96,25 +101,23 @@ TEST(HelpText, HasTwoColumnsThatNeverRunTogether) {
             "  0  done\n");
 }
 
-TEST(HelpText, NamesAnEnvironmentVariableOnce) {
-  CommandModel command;
-  command.path = {"make"};
-  command.description = "make it";
-  command.options = {{.names = {"--node"},
-                      .description = "the node; the default is $NODE_NAME",
-                      .value = "NAME",
-                      .required = true,
-                      .group = "Options",
-                      .variable = "NODE_NAME"},
-                     {.names = {"--folder"},
-                      .description = "the folder",
-                      .value = "DIR",
-                      .required = true,
-                      .group = "Options",
-                      .variable = "FOLDER"}};
-  EXPECT_THAT(help_text(command, help_frame(), {}),
-              AllOf(HasSubstr("--node NAME   the node; the default is $NODE_NAME\n"),
-                    HasSubstr("--folder DIR  the folder (or environment variable FOLDER; required)\n")));
+TEST_F(ComposedHelp, NamesAnEnvironmentVariableOnce) {
+  make_.add_option("--node", word_, "the node; the default is $NODE_NAME")
+      ->option_text("NAME")
+      ->required()
+      ->envname("NODE_NAME");
+  make_.add_option("--folder", word_, "the folder")->option_text("DIR")->required()->envname("FOLDER");
+  EXPECT_THAT(help_text(make_, help_frame(), {}),
+              AllOf(HasSubstr("  --node NAME                 the node; the default is $NODE_NAME\n"),
+                    HasSubstr("the folder (or environment variable FOLDER; required)\n")));
+}
+
+TEST_F(ComposedHelp, IsFoundByTheWordsOfACommand) {
+  const HelpFrame frame{.program = "ferry"};
+  EXPECT_THAT(test::must(help_of(app_, {"make"}, frame, {})), HasSubstr("Usage: ferry make"));
+  EXPECT_THAT(test::must(help_of(app_, {}, frame, {})), HasSubstr("Usage: ferry [OPTION ...] [COMMAND]"));
+  EXPECT_EQ(help_of(app_, {"mkae"}, frame, {}).error().message,
+            "there is no verb 'mkae'; did you mean 'make'?");
 }
 
 TEST(HelpText, FitsTheTerminalWhateverTheCommand) {
@@ -145,6 +148,7 @@ TEST(HelpText, IsInPlainEnglish) {
 
 TEST(HelpText, EndsWithExamplesThatAreUnderstood) {
   const CommandModel root = ferry_commands();
+  const Program program([](std::string_view /*verb*/) { return true; });
   std::set<std::string> with_examples;
   for (const Example& example : help_frame().examples) {
     with_examples.insert(std::string(example.command));
@@ -157,7 +161,9 @@ TEST(HelpText, EndsWithExamplesThatAreUnderstood) {
     if (command->commands.empty()) {
       EXPECT_TRUE(with_examples.contains(command->words())) << command->words();
     }
-    EXPECT_THAT(help_text(*command, help_frame(), {}), HasSubstr("\nExamples:\n  ")) << command->words();
+    EXPECT_THAT(test::must(help_of(program.app, command->path, help_frame(), {})),
+                HasSubstr("\nExamples:\n  "))
+        << command->words();
   }
 }
 

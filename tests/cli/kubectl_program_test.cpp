@@ -174,38 +174,6 @@ TEST_F(KubectlFerry, RefusesAWatchByItsName) {
   EXPECT_THAT(server_.seen(), IsEmpty());
 }
 
-TEST_F(KubectlFerry, CompletesNamesOfTheCluster) {
-  const std::vector<std::string> environment = {"KUBECONFIG=" + (folder_.path() / "config").string()};
-  const auto completed = [&](const std::vector<std::string>& words) {
-    return test::run_beside_ferry("kubectl_complete-ferry", words, environment);
-  };
-  EXPECT_EQ(completed({"node", "g"}).out, "gpu-1\n:4\n");
-  EXPECT_EQ(completed({"doctor", "vm", "studio/render-a"}).out, "studio/render-a\n:4\n");
-  refuse_ = true;
-  for (const std::vector<std::string>& words : {std::vector<std::string>{"node", "g"},
-                                                {"node", "--context", "nowhere", ""},
-                                                {"node", "--context", "other", ""}}) {
-    const auto none = completed(words);
-    EXPECT_EQ(none.status, 0);
-    EXPECT_EQ(none.out, ":4\n");
-    EXPECT_THAT(none.err, IsEmpty());
-  }
-}
-
-TEST_F(KubectlFerry, CompletionLeavesNoLoginRunning) {
-  const std::string pid = (folder_.path() / "pid").string();
-  const std::string kubectl = script("sleep 600 &\necho $! > '" + pid + "'\nwait\n");
-  const auto none =
-      test::run_beside_ferry("kubectl_complete-ferry", {"node", ""}, {"KUBECTL=" + kubectl, kPath});
-  EXPECT_EQ(none.status, 0);
-  EXPECT_EQ(none.out, ":4\n");
-  const std::string text = content(pid);
-  ASSERT_THAT(text, Not(IsEmpty()));
-  // Its parent is gone, and whoever inherits it may not have reaped it yet: then this file is empty.
-  EXPECT_THAT(content(fmt::format("/proc/{}/cmdline", std::stoi(text))), IsEmpty())
-      << "the program of the login still runs";
-}
-
 TEST_F(KubectlFerry, ShowsMachinesTheSame) {
   const json as_json = json::parse(run({"list", "-o", "json"}).out, nullptr, false);
   EXPECT_EQ(as_json["nodes"][0]["resources"][0]["used"], 3);

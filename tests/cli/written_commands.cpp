@@ -2,6 +2,7 @@
 #include "tests/cli/written_commands.h"
 
 #include <algorithm>
+#include <fcntl.h>
 #include <fstream>
 #include <iterator>
 #include <regex>
@@ -10,6 +11,11 @@
 #include <utility>
 
 #include <fmt/format.h>
+
+#include "cli/completion/completion.h"
+#include "common/process/spawn.h"
+#include "common/unique_fd.h"
+#include "tests/support/scratch_directory.h"
 
 namespace ferry::test {
 namespace {
@@ -147,6 +153,19 @@ std::vector<std::string> lines_of(const std::filesystem::path& file) {
   std::ifstream in(file);
   for (std::string line; std::getline(in, line);) out.push_back(line);
   return out;
+}
+
+std::vector<std::string> completed(const cli::CommandModel& root, const std::vector<std::string>& words) {
+  const ScratchDirectory scratch;
+  scratch.file("program", cli::completion_program(root));
+  std::vector<std::string> all = {"sh", (scratch.path() / "program").string()};
+  all.insert(all.end(), words.begin(), words.end());
+  const UniqueFd out(::open((scratch.path() / "out").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+  const auto child = spawn("sh", all, {.out = out.get()});
+  if (!child || reap(*child) != 0) return {"it failed"};
+  auto lines = lines_of(scratch.path() / "out");
+  for (std::string& line : lines) line.erase(std::min(line.find('\t'), line.size()));
+  return lines;
 }
 
 }  // namespace ferry::test

@@ -28,4 +28,7 @@ std::vector<std::string> faults_of_help(const cli::CommandModel& root);
 
 std::vector<std::string> lines_of(const std::filesystem::path& file);
 
+/// The lines of completion_program() for these words, without descriptions; the directive is last.
+std::vector<std::string> completed(const cli::CommandModel& root, const std::vector<std::string>& words);
+
 }  // namespace ferry::test
