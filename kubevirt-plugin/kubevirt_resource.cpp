@@ -38,14 +38,13 @@ Result<std::string> read_ids(const HostFs& host, const std::string& address) {
   return ids;
 }
 
-std::string list_of(std::string_view key, std::string_view selector_key,
+std::string list_of(const std::string& indent, std::string_view key, std::string_view selector_key,
                     const std::vector<PermittedDevice>& devices) {
   if (devices.empty()) return {};
-  std::string out = fmt::format("      {}:\n", key);
+  std::string out = fmt::format("{}{}:\n", indent, key);
   for (const auto& device : devices) {
-    out +=
-        fmt::format("      - {}: \"{}\"\n        resourceName: {}\n        externalResourceProvider: true\n",
-                    selector_key, device.selector, device.resource);
+    out += fmt::format("{0}- {1}: \"{2}\"\n{0}  resourceName: {3}\n{0}  externalResourceProvider: true\n",
+                       indent, selector_key, device.selector, device.resource);
   }
   return out;
 }
@@ -82,19 +81,35 @@ Result<PermittedHostDevices> permitted_host_devices(const HostFs& host, const Re
                               .mediated = {mediated.begin(), mediated.end()}};
 }
 
-std::string kubevirt_resource(const PermittedHostDevices& devices) {
-  std::string lists = list_of("pciHostDevices", "pciVendorSelector", devices.pci) +
-                      list_of("mediatedDevices", "mdevNameSelector", devices.mediated);
-  if (lists.empty()) lists = "      {}\n";
-  return "apiVersion: kubevirt.io/v1\n"
-         "kind: KubeVirt\n"
-         "metadata:\n"
-         "  name: kubevirt\n"
-         "  namespace: kubevirt\n"
-         "spec:\n"
-         "  configuration:\n"
-         "    permittedHostDevices:\n" +
-         lists;
+PermittingObject permitting_object(std::string_view hyperconverged_version) {
+  if (hyperconverged_version.empty())
+    return {.api_version = "kubevirt.io/v1",
+            .kind = "KubeVirt",
+            .name = "kubevirt",
+            .space = "kubevirt",
+            .path = {"configuration", "permittedHostDevices"},
+            .pci_selector = "pciVendorSelector"};
+  PermittingObject out{.api_version = fmt::format("hco.kubevirt.io/{}", hyperconverged_version),
+                       .kind = "HyperConverged",
+                       .name = "kubevirt-hyperconverged",
+                       .space = "kubevirt-hyperconverged",
+                       .path = {"permittedHostDevices"},
+                       .pci_selector = "pciDeviceSelector"};
+  if (hyperconverged_version == "v1") out.path.insert(out.path.begin(), "virtualization");
+  return out;
+}
+
+std::string kubevirt_resource(const PermittedHostDevices& devices, const PermittingObject& object) {
+  std::string out = fmt::format("apiVersion: {}\nkind: {}\nmetadata:\n  name: {}\n  namespace: {}\nspec:\n",
+                                object.api_version, object.kind, object.name, object.space);
+  std::string indent = "  ";
+  for (const std::string& key : object.path) {
+    out += fmt::format("{}{}:\n", indent, key);
+    indent += "  ";
+  }
+  const std::string lists = list_of(indent, "pciHostDevices", object.pci_selector, devices.pci) +
+                            list_of(indent, "mediatedDevices", "mdevNameSelector", devices.mediated);
+  return out + (lists.empty() ? indent + "{}\n" : lists);
 }
 
 namespace {

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of KubeVirt's custom resource that permits a node's resources.
-// ABI: kubevirt.io/v1 KubeVirt, spec.configuration.permittedHostDevices (KubeVirt v1.9.0).
+// The part of KubeVirt's custom resource, or of HyperConverged's, that permits a node's resources.
+// ABI: kubevirt.io/v1 KubeVirt, spec.configuration.permittedHostDevices (KubeVirt v1.9.0); hco.kubevirt.io
+// HyperConverged (v1.18.1), v1 spec.virtualization.permittedHostDevices, v1beta1 spec.permittedHostDevices.
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/check.h"
@@ -32,9 +34,22 @@ struct PermittedHostDevices {
 /// of a virtual function cannot be read.
 Result<PermittedHostDevices> permitted_host_devices(const HostFs& host, const ResourceSet& scan);
 
-/// A KubeVirt object with only this part, as YAML to merge into the existing object. Each resource is marked
+/// An object of the cluster that permits devices, with its own words for the same lists.
+struct PermittingObject {
+  std::string api_version;
+  std::string kind;
+  std::string name;
+  std::string space;
+  std::vector<std::string> path;  ///< keys from `spec` to the lists
+  std::string pci_selector;       ///< the key of an entry with a PCI ID
+};
+
+/// The KubeVirt object, or with a version of its API the HyperConverged object: "v1" or "v1beta1".
+PermittingObject permitting_object(std::string_view hyperconverged_version);
+
+/// An object with only this part, as YAML to merge into the existing object. Each resource is marked
 /// externalResourceProvider; otherwise KubeVirt would advertise it too, and remove mediated devices.
-std::string kubevirt_resource(const PermittedHostDevices& devices);
+std::string kubevirt_resource(const PermittedHostDevices& devices, const PermittingObject& object);
 
 // Checks if this host can advertise its GPUs and vGPUs to KubeVirt, and which change is needed if not.
 //

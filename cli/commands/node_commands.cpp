@@ -185,6 +185,11 @@ void CommandTree::add_kubevirt_cr(CLI::App& app) {
   add_value(*verb, "--model NAME", permits_.models,
             "print the entries of this GPU or vGPU type, L40S or A40-12Q, by the tables of names: for a file "
             "that is written before the device is there. May be repeated");
+  add_value(
+      *verb, "--hyperconverged VERSION", permits_.hyperconverged,
+      "print the part of the HyperConverged object, which owns the KubeVirt object, by this version of its "
+      "API: v1 or v1beta1")
+      ->check(CLI::IsMember({"v1", "v1beta1"}));
   const std::string plugin =
       "`kubectl ferry kubevirt-cr --check FILE` reads the output of `ferry kubevirt-cr -o json`";
   refuse_option(*verb, "--check", plugin);

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cctype>
+#include <iterator>
 #include <map>
+#include <ranges>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -32,7 +35,7 @@ namespace {
 
 using nlohmann::json;
 
-json to_json(const char* selector, const std::vector<plugin::PermittedDevice>& devices) {
+json to_json(const std::string& selector, const std::vector<plugin::PermittedDevice>& devices) {
   auto list = json::array();
   for (const auto& device : devices) {
     list.push_back(
@@ -41,16 +44,17 @@ json to_json(const char* selector, const std::vector<plugin::PermittedDevice>& d
   return list;
 }
 
-// Uses KubeVirt's own keys. A list replaces the one in the cluster, so an empty list is left out: it would
+// Uses the object's own keys. A list replaces the one in the cluster, so an empty list is left out: it would
 // take away other nodes' entries.
-json object_of(const plugin::PermittedHostDevices& devices) {
-  json permitted = json::object();
-  if (!devices.pci.empty()) permitted["pciHostDevices"] = to_json("pciVendorSelector", devices.pci);
-  if (!devices.mediated.empty()) permitted["mediatedDevices"] = to_json("mdevNameSelector", devices.mediated);
-  return {{"apiVersion", "kubevirt.io/v1"},
-          {"kind", "KubeVirt"},
-          {"metadata", {{"name", "kubevirt"}, {"namespace", "kubevirt"}}},
-          {"spec", {{"configuration", {{"permittedHostDevices", permitted}}}}}};
+json object_of(const plugin::PermittedHostDevices& devices, const plugin::PermittingObject& object) {
+  json part = json::object();
+  if (!devices.pci.empty()) part["pciHostDevices"] = to_json(object.pci_selector, devices.pci);
+  if (!devices.mediated.empty()) part["mediatedDevices"] = to_json("mdevNameSelector", devices.mediated);
+  for (const std::string& key : object.path | std::views::reverse) part = {{key, std::move(part)}};
+  return {{"apiVersion", object.api_version},
+          {"kind", object.kind},
+          {"metadata", {{"name", object.name}, {"namespace", object.space}}},
+          {"spec", std::move(part)}};
 }
 
 /// "A100-SXM4-40GB" and "A100 SXM4 40GB" name one model.
@@ -162,6 +166,22 @@ void note_gates(const plugin::PermittedHostDevices& devices) {
                     fmt::join(kGraceGates, ", "), kGraceVm);
 }
 
+/// Prints the part, or complains of an ID that the object cannot have twice.
+ExitStatus print_part(const Session& session, const std::string& hyperconverged,
+                      const plugin::PermittedHostDevices& devices) {
+  const auto twice = std::ranges::adjacent_find(devices.pci, {}, &plugin::PermittedDevice::selector);
+  if (!hyperconverged.empty() && twice != devices.pci.end())
+    return complain(
+        {.code = make_error_code(Errc::refused),
+         .message = fmt::format("a HyperConverged object takes each ID once, and {} is of {} and {}",
+                                twice->selector, twice->resource, std::next(twice)->resource),
+         .hint = "permit one of them: `ferry kubevirt-cr -o json` prints the entries of both"});
+  const plugin::PermittingObject object = plugin::permitting_object(hyperconverged);
+  print(session,
+        {.document = object_of(devices, object), .text = plugin::kubevirt_resource(devices, object)});
+  return ExitStatus::done;
+}
+
 }  // namespace
 
 ExitStatus kubevirt_cr_verb(const Session& session, const KubevirtCrOptions& options) {
@@ -170,7 +190,8 @@ ExitStatus kubevirt_cr_verb(const Session& session, const KubevirtCrOptions& opt
   if (!options.models.empty()) {
     const auto devices = ModelEntries(*rules).of(options.models);
     if (!devices) return complain(devices.error());
-    print(session, {.document = object_of(*devices), .text = plugin::kubevirt_resource(*devices)});
+    const ExitStatus status = print_part(session, options.hyperconverged, *devices);
+    if (status != ExitStatus::done) return status;
     if (!devices->mediated.empty())
       print_to_stderr(
           "A driver that makes vGPUs on virtual functions has these types below pciHostDevices: run `ferry "
@@ -186,20 +207,23 @@ ExitStatus kubevirt_cr_verb(const Session& session, const KubevirtCrOptions& opt
   if (!devices) return complain(devices.error());
   warn_of_other_names(*session.host, *devices);
   if (devices->pci.empty() && devices->mediated.empty()) {
-    if (!is_text(session.output)) print(session, {.document = object_of(*devices), .text = {}});
+    if (!is_text(session.output)) (void)print_part(session, options.hyperconverged, *devices);
     return complain(
         {.code = make_error_code(Errc::refused),
          .message = "kubevirt-cr: this host has no device for VMs yet, so there is nothing to permit",
          .hint = "bind a GPU with `ferry vfio bind`, or make vGPUs with `ferry vgpu apply`; `ferry "
                  "status` lists the GPUs"});
   }
-  print(session, {.document = object_of(*devices), .text = plugin::kubevirt_resource(*devices)});
+  const ExitStatus status = print_part(session, options.hyperconverged, *devices);
+  if (status != ExitStatus::done) return status;
   fmt::print(stderr,
              "This is one node's part: the lists of all nodes belong into the one object of the cluster.\n"
              "`kubectl apply` or a merge patch of this alone would replace them, and\n"
-             "remove the entries of other nodes and of other programs.\n"
-             "`kubectl ferry kubevirt-cr --check FILE --patch` makes a patch that keeps them.\n"
-             "VMs that ask under hostDevices need KubeVirt's feature gate HostDevices.\n");
+             "remove the entries of other nodes and of other programs.\n");
+  if (options.hyperconverged.empty())
+    fmt::print(stderr,
+               "`kubectl ferry kubevirt-cr --check FILE --patch` makes a patch that keeps them.\n"
+               "VMs that ask under hostDevices need KubeVirt's feature gate HostDevices.\n");
   note_gates(*devices);
   return ExitStatus::done;
 }

@@ -54,7 +54,7 @@ def rights(objects: list[chart.Object]) -> set[Right]:
     out: set[Right] = set()
     for name, container in chart.containers_of(objects).items():
         context = container["securityContext"]
-        for capability in context["capabilities"].get("add", []):
+        for capability in context.get("capabilities", {}).get("add", []):
             out.add((name, f"CAP_{capability}", ""))
         if "appArmorProfile" in context:
             out.add((name, f"AppArmor {context['appArmorProfile']['type']}", ""))

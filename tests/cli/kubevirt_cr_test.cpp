@@ -9,6 +9,7 @@
 #include "hostfs/locks.h"
 #include "tests/cli/run_program.h"
 #include "tests/support/fake_kernel.h"
+#include "tests/support/fake_vendor_vfio.h"
 #include "tests/support/must.h"
 
 namespace ferry::cli {
@@ -115,6 +116,69 @@ TEST_F(KubevirtCr, HasTheEntriesOfModelsByTheTables) {
   EXPECT_EQ(ferry({"kubevirt-cr", "--model", "L40S", "--apply"}).status, 2);
   EXPECT_EQ(ferry({"kubevirt-cr", "--model", "L40S"}).err, "");
   EXPECT_THAT(ferry({"kubevirt-cr", "--model", "GH200 120GB"}).err, HasSubstr("need the feature gates"));
+}
+
+TEST_F(KubevirtCr, HasThePlacesAndKeysOfAHyperConvergedObject) {
+  const auto part = [&](const std::string& version, std::vector<std::string> more = {}) {
+    more.insert(more.begin(), {"-o", "json", "kubevirt-cr", "--hyperconverged", version});
+    return json::parse(ferry(std::move(more)).out, nullptr, false);
+  };
+  const json l40s = {
+      {"pciHostDevices", {entry("pciDeviceSelector", "10DE:26B9", "nvidia.com/AD102GL_L40S")}}};
+  const json stable = part("v1", {"--model", "L40S"});
+  EXPECT_EQ(stable["apiVersion"], "hco.kubevirt.io/v1");
+  EXPECT_EQ(stable["kind"], "HyperConverged");
+  EXPECT_EQ(stable["spec"], (json{{"virtualization", {{"permittedHostDevices", l40s}}}}));
+  const json former = part("v1beta1", {"--model", "L40S"});
+  EXPECT_EQ(former["apiVersion"], "hco.kubevirt.io/v1beta1");
+  EXPECT_EQ(former["spec"], (json{{"permittedHostDevices", l40s}}));
+  EXPECT_EQ(ferry({"kubevirt-cr", "--hyperconverged", "v1", "--model", "L40S", "--model", "A40-12Q"}).out,
+            "apiVersion: hco.kubevirt.io/v1\n"
+            "kind: HyperConverged\n"
+            "metadata:\n"
+            "  name: kubevirt-hyperconverged\n"
+            "  namespace: kubevirt-hyperconverged\n"
+            "spec:\n"
+            "  virtualization:\n"
+            "    permittedHostDevices:\n"
+            "      pciHostDevices:\n"
+            "      - pciDeviceSelector: \"10DE:26B9\"\n"
+            "        resourceName: nvidia.com/AD102GL_L40S\n"
+            "        externalResourceProvider: true\n"
+            "      mediatedDevices:\n"
+            "      - mdevNameSelector: \"NVIDIA A40-12Q\"\n"
+            "        resourceName: nvidia.com/NVIDIA_A40-12Q\n"
+            "        externalResourceProvider: true\n");
+  add_gpu();
+  EXPECT_EQ(part("v1")["spec"]["virtualization"]["permittedHostDevices"]["pciHostDevices"].size(), 2U);
+  const auto here = ferry({"kubevirt-cr", "--hyperconverged", "v1beta1"});
+  EXPECT_EQ(here.status, 0);
+  EXPECT_THAT(here.err, AllOf(HasSubstr("remove the entries of other nodes"), Not(HasSubstr("--check"))));
+  for (const char* version : {"v1alpha1", ""})
+    EXPECT_EQ(ferry({"kubevirt-cr", "--hyperconverged", version, "--model", "L40S"}).status, 2) << version;
+}
+
+// The key of its list is the ID. A vGPU that is a virtual function has the ID of its GPU.
+TEST_F(KubevirtCr, RefusesAnIdThatAHyperConvergedObjectWouldHaveTwice) {
+  for (const char* address : {"0000:11:00.0", "0000:12:00.0"})
+    kernel_.add_function(
+        {.address = address, .ids = "10de:26b9", .group = address[6] - '0' + 40U, .driver = "vfio-pci"});
+  EXPECT_EQ(ferry({"kubevirt-cr", "--hyperconverged", "v1"}).status, 0) << "two GPUs of one model";
+  kernel_.add_function(
+      {.address = "0000:17:00.0", .ids = "10de:26b9", .group = 20, .driver = "nvidia", .totalvfs = 3});
+  kernel_.enable_vfs("0000:17:00.0", 3);
+  test::FakeVendorVfio vendor(kernel_);
+  vendor.add_gpu("0000:17:00.0");
+  vendor.set("0000:17:00.4", "1153");
+  for (const char* node : {"dev/vfio/100", "dev/vfio/101", "dev/vfio/102"}) kernel_.file(node, "");
+  EXPECT_EQ(permitted()["pciHostDevices"].size(), 2U) << "the KubeVirt object takes both";
+  for (const char* version : {"v1", "v1beta1"}) {
+    const auto result = ferry({"kubevirt-cr", "--hyperconverged", version});
+    EXPECT_EQ(result.status, 4);
+    EXPECT_EQ(result.out, "");
+    EXPECT_THAT(result.err, HasSubstr("a HyperConverged object takes each ID once, and 10DE:26B9 is of "
+                                      "nvidia.com/AD102GL_L40S and nvidia.com/NVIDIA_L40S-12Q"));
+  }
 }
 
 TEST_F(KubevirtCr, WarnsOfNamesThatTheRunningPluginDoesNotHave) {

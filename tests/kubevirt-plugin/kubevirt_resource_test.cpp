@@ -36,7 +36,8 @@ class KubeVirtTest : public testing::Test {
     kernel.add_function({.address = address, .ids = ids, .group = group, .driver = driver});
   }
   std::string resource() const {
-    return kubevirt_resource(must(permitted_host_devices(kernel, must(Scanner(kernel, rules).scan()))));
+    const auto devices = must(permitted_host_devices(kernel, must(Scanner(kernel, rules).scan())));
+    return kubevirt_resource(devices, permitting_object(""));
   }
   void add_mdev() {
     const std::string home = "sys/devices/pci0000:00/0000:81:00.0/";

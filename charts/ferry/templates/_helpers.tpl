@@ -204,6 +204,31 @@ tolerations: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 
+{{/* SELinux's label of the pods with directories of the host. OpenShift compares the level, too, and gives a pod without
+     options a level of its namespace: with options and without a level no pod would fit. */}}
+{{- define "ferry.seLinuxOptions" -}}
+{{- $level := ternary (dict "level" "s0") dict .Values.openshift.enabled }}
+{{- with .Values.seLinuxOptions }}
+{{- toYaml (merge (dict) . $level) }}
+{{- end }}
+{{- end }}
+
+{{- define "ferry.hostdCapabilities" -}}
+# Loads vfio drivers.
+- SYS_MODULE
+# These find the users of a GPU among all processes of the host.
+- SYS_PTRACE
+- DAC_READ_SEARCH
+- CHECKPOINT_RESTORE
+{{- if .Values.hostd.hostTools }}
+# Runs the driver's tools below the host's root.
+- SYS_CHROOT
+{{- end }}
+{{- range .Values.hostd.extraCapabilities }}
+- {{ . }}
+{{- end }}
+{{- end }}
+
 {{- define "ferry.update" -}}
 minReadySeconds: {{ .Values.minReadySeconds }}
 revisionHistoryLimit: {{ .Values.revisionHistoryLimit }}

@@ -11,6 +11,7 @@ prepare() {
     "$root/scripts/lib/prometheus" >/dev/null || true
     "$root/scripts/lib/grafana-schema" >/dev/null || true
     "$root/scripts/lib/kubevirt-strict" >/dev/null || true
+    "$root/scripts/lib/openshift-admit" >/dev/null || true
 }
 
 run() {
@@ -31,6 +32,10 @@ run() {
     if FERRY_KUBEVIRT_STRICT=$("$root/scripts/lib/kubevirt-strict"); then export FERRY_KUBEVIRT_STRICT; else
         unset FERRY_KUBEVIRT_STRICT
         skipped 'kubevirt-strict cannot be had: no manifest is held against the types and schemas of KubeVirt'
+    fi
+    if FERRY_OPENSHIFT_ADMIT=$("$root/scripts/lib/openshift-admit"); then export FERRY_OPENSHIFT_ADMIT; else
+        unset FERRY_OPENSHIFT_ADMIT
+        skipped "OpenShift's admission cannot be had: no pod is admitted by its constraints"
     fi
     unittests "$root/tests/chart/run" || status=$?
     case $status in
