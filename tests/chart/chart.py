@@ -74,6 +74,13 @@ def sample(file: pathlib.Path) -> Any:
     return yaml.safe_load(file.read_text())
 
 
+def paths(values: Any) -> dict[str, Any]:
+    """The paths of the nodes with these values."""
+    known = sample(CHART / "files/distributions.yaml")
+    given = {key: path for key, path in ((values or {}).get("hostPaths") or {}).items() if path not in ("", None)}
+    return {**known["usual"], **known.get((values or {}).get("distribution") or "usual", {}), **given}
+
+
 def of_kind(objects: list[Object], kind: str) -> list[Object]:
     return [one for one in objects if one["kind"] == kind]
 

@@ -14,6 +14,7 @@ TITLE = "## What the chart's containers have"
 SWITCHES: dict[str, dict[str, Any]] = {
     "hostd.hostTools": {"hostd": {"hostTools": True}},
     "hostd.systemd": {"hostd": {"systemd": True}},
+    "hostd.privileged": {"hostd": {"privileged": True}},
     "hostd.extraCapabilities": {"hostd": {"extraCapabilities": ["SYS_ADMIN", "SYS_RAWIO"]}},
     "plugin.pluginWatcher": {"plugin": {"pluginWatcher": True}},
     "kata.enabled": {"kata": {"enabled": True, "readyNodesOnly": False}},
@@ -56,6 +57,8 @@ def rights(objects: list[chart.Object]) -> set[Right]:
         context = container["securityContext"]
         for capability in context.get("capabilities", {}).get("add", []):
             out.add((name, f"CAP_{capability}", ""))
+        if context["privileged"]:
+            out.add((name, "privileged", ""))
         if "appArmorProfile" in context:
             out.add((name, f"AppArmor {context['appArmorProfile']['type']}", ""))
         for mount in container["volumeMounts"]:
@@ -104,7 +107,7 @@ class RightsTest(unittest.TestCase):
     def test_a_mount_has_the_hosts_path(self) -> None:
         for file in chart.SAMPLES:
             objects = chart.render(chart.sample(file))
-            kubelet = (chart.sample(file).get("hostPaths") or {}).get("kubelet", "/var/lib/kubelet")
+            kubelet = chart.paths(chart.sample(file))["kubelet"]
             used: dict[str, set[str]] = {}
             for name, container in chart.containers_of(objects).items():
                 volumes = chart.volumes_of(objects, name)
@@ -165,11 +168,13 @@ class RightsTest(unittest.TestCase):
             for name, container in chart.containers_of(objects).items():
                 with self.subTest(values=file.name, container=name):
                     context = container["securityContext"]
-                    self.assertIs(context["privileged"], False)
-                    self.assertIs(context["allowPrivilegeEscalation"], False)
                     self.assertIs(context["readOnlyRootFilesystem"], True)
-                    self.assertEqual(context["capabilities"]["drop"], ["ALL"])
-                    self.assertEqual(context["seccompProfile"], {"type": "RuntimeDefault"})
+                    on_request = name == "hostd" and (chart.sample(file).get("hostd") or {}).get("privileged", False)
+                    self.assertIs(context["privileged"], on_request)
+                    if not on_request:
+                        self.assertIs(context["allowPrivilegeEscalation"], False)
+                        self.assertEqual(context["capabilities"]["drop"], ["ALL"])
+                        self.assertEqual(context["seccompProfile"], {"type": "RuntimeDefault"})
                     self.assertEqual("token" in [mount["name"] for mount in container["volumeMounts"]],
                                      name in ("agent", "dra"))
                     self.assertLessEqual({"requests", "limits"}, set(container["resources"]))
@@ -277,7 +282,7 @@ class RightsTest(unittest.TestCase):
                 self.assertLessEqual({f"/host{folder}" for folder in given}, mounted)
                 group = chart.pod_of(objects, "dra")["spec"]["securityContext"]["runAsGroup"]
                 self.assertIn(group, chart.pod_of(objects)["spec"]["securityContext"]["supplementalGroups"])
-                kubelet = (values.get("hostPaths") or {}).get("kubelet", "/var/lib/kubelet")
+                kubelet = chart.paths(values)["kubelet"]
                 self.assertIn(f"--kubelet-dir={kubelet}", containers["dra"]["args"])
                 self.assertIn(f"{kubelet}/plugins_registry", given)
                 # A writer of these, or of a folder above one, could have root run a program or read a file.
@@ -303,7 +308,8 @@ class RightsTest(unittest.TestCase):
                 group = chart.pod_of(objects, "agent")["spec"]["securityContext"]["runAsGroup"]
                 self.assertIn(f"--agent-group={group}", words)
                 self.assertIn(group, chart.pod_of(objects)["spec"]["securityContext"]["supplementalGroups"])
-                self.assertNotIn("CHOWN", containers["hostd"]["securityContext"]["capabilities"]["add"])
+                if not containers["hostd"]["securityContext"]["privileged"]:
+                    self.assertNotIn("CHOWN", containers["hostd"]["securityContext"]["capabilities"]["add"])
 
     def test_only_hostd_beside_the_operator_has_a_folder_of_the_operator(self) -> None:
         """The operator's pods run scripts of that folder as root, so even its making is nothing for the agent's pod."""

@@ -263,6 +263,45 @@ class ValuesTest(unittest.TestCase):
         self.assertEqual(kubelets("microk8s-values.yaml"), {"plugins": f"{root}/plugins_registry",
                                                             "pod-resources": f"{root}/pod-resources"})
 
+    def test_a_distribution_sets_the_paths_and_host_paths_count_more(self) -> None:
+        known = chart.sample(chart.CHART / "files/distributions.yaml")
+        schema = json.loads((chart.CHART / "values.schema.json").read_text())
+        self.assertEqual(set(schema["properties"]["distribution"]["enum"]) - {""}, set(known) - {"usual"})
+        self.assertEqual(set(known["usual"]), set(schema["properties"]["hostPaths"]["properties"]))
+        own = {"kubelet": "/a/kubelet", "containerRuntime": "/a/run/c.sock", "containerRuntimeConfig": "/a/etc", "kata": "/a/kata",
+               "kataArtifacts": "/a/artifacts", "units": ["/lib/systemd"], "modprobe": ["/run/modprobe.d"]}
+        kata = {"kata": {"enabled": True, "install": {"enabled": True}}}
+        for distribution in schema["properties"]["distribution"]["enum"]:
+            for host_paths in ({}, own, {"modprobe": []}):
+                values = {"distribution": distribution, "hostPaths": host_paths, **({} if distribution == "talos" else kata)}
+                with self.subTest(distribution=distribution, hostPaths=host_paths):
+                    objects = chart.render(values)
+                    expected = chart.paths(values)
+                    volumes = {name: one["hostPath"]["path"] for name, one in chart.volumes_of(objects, "hostd").items()}
+                    self.assertEqual(volumes["pod-resources"], expected["kubelet"] + "/pod-resources")
+                    self.assertEqual([path for name, path in volumes.items() if name.startswith("modprobe-")], expected["modprobe"])
+                    if distribution == "talos":
+                        continue
+                    self.assertEqual([path for name, path in volumes.items() if name.startswith("units-")], expected["units"])
+                    self.assertEqual([volumes[name] for name in ("container-runtime", "runtime-config", "kata", "kata-artifacts")],
+                                     [os.path.dirname(expected["containerRuntime"]), expected["containerRuntimeConfig"],
+                                      expected["kata"], expected["kataArtifacts"]])
+                    words = chart.containers_of(objects)["hostd"]["args"]
+                    self.assertIn("--cri-socket=" + expected["containerRuntime"], words)
+                    self.assertIn("--agent-tree=" + expected["kataArtifacts"], words)
+
+    def test_a_privileged_hostd_has_the_hosts_root_and_nodes_and_leaves_no_control_group(self) -> None:
+        for values in ({}, {"hostTools": True}, {"systemd": False}):
+            objects = chart.render({"distribution": "k0s", "hostd": {**values, "privileged": True}})
+            hostd = chart.containers_of(objects)["hostd"]
+            self.assertEqual(set(hostd["securityContext"]) - {"appArmorProfile"}, {"privileged", "readOnlyRootFilesystem", "runAsUser"})
+            mounts = {one["mountPath"]: one for one in hostd["volumeMounts"]}
+            self.assertIs(mounts["/host"]["readOnly"], False)
+            self.assertEqual(mounts["/host"]["mountPropagation"], "HostToContainer")
+            self.assertFalse(mounts["/dev"].get("readOnly", False))
+            self.assertNotIn("--own-scope", hostd["args"])
+            self.assertEqual("/host/run/systemd" in mounts, values.get("systemd", True))
+
     def test_runtime_classes_lack_the_label_for_deletion(self) -> None:
         self.assertEqual(chart.of_kind(chart.render(), "RuntimeClass"), [])
         file = chart.CHART / "ci/kata-values.yaml"

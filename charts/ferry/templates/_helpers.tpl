@@ -92,13 +92,15 @@ gpu-ferry.io
 
 {{/* The kubelet's folders that hostd gives to the group of `ferry dra`. */}}
 {{- define "ferry.draFolders" -}}
-{{ .Values.hostPaths.kubelet }}/plugins/{{ include "ferry.draDriver" . }}
-{{ .Values.hostPaths.kubelet }}/plugins_registry
+{{- $kubelet := (include "ferry.paths" . | fromJson).kubelet -}}
+{{ $kubelet }}/plugins/{{ include "ferry.draDriver" . }}
+{{ $kubelet }}/plugins_registry
 {{- end }}
 
 {{/* hostd's folder for the metadata of claims, whose parents `ferry dra` cannot write either. */}}
 {{- define "ferry.claimMetadata" -}}
-{{ .Values.hostPaths.kubelet }}/plugins/{{ include "ferry.draDriver" . }}.hostd
+{{- $kubelet := (include "ferry.paths" . | fromJson).kubelet -}}
+{{ $kubelet }}/plugins/{{ include "ferry.draDriver" . }}.hostd
 {{- end }}
 
 {{- define "ferry.labels" -}}
@@ -202,6 +204,25 @@ affinity: {{- include "ferry.affinity" . | nindent 2 }}
 {{- with .Values.tolerations }}
 tolerations: {{- toYaml . | nindent 2 }}
 {{- end }}
+{{- end }}
+
+{{/* The directories of `hostPaths`, as JSON: those that the user sets, else the distribution's, else the usual ones. */}}
+{{- define "ferry.paths" -}}
+{{- $known := .Files.Get "files/distributions.yaml" | fromYaml }}
+{{- $paths := dict }}
+{{- range $source := list $known.usual (get $known .Values.distribution | default dict) .Values.hostPaths }}
+{{- range $key, $path := $source }}
+{{- if not (or (kindIs "invalid" $path) (eq (toString $path) "")) }}
+{{- $_ := set $paths $key $path }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- toJson $paths }}
+{{- end }}
+
+{{/* "yes" if hostd's container has the host's root. */}}
+{{- define "ferry.hostRoot" -}}
+{{- if or .Values.hostd.hostTools .Values.hostd.privileged }}yes{{ end }}
 {{- end }}
 
 {{/* SELinux's label of the pods with directories of the host. OpenShift compares the level, too, and gives a pod without
