@@ -62,6 +62,12 @@ bool is_pool(std::string_view text) {
          std::ranges::all_of(words_between(text, '/'), is_object_name);
 }
 
+bool is_resource_name(std::string_view text) {
+  return !text.empty() && text.size() <= kLongestName && std::ranges::all_of(text, [](char c) {
+    return is_alphanumeric(c) || c == '-' || c == '_' || c == '.' || c == '/';
+  });
+}
+
 bool is_attribute_name(std::string_view text) {
   return !text.empty() && text.size() <= kLongestAttributeName && std::ranges::all_of(text, [](char c) {
     return is_alphanumeric(c) || c == '-' || c == '_' || c == '.' || c == '/';

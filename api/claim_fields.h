@@ -2,6 +2,7 @@
 // The JSON form of devices of claims, in messages to hostd and in the records of hostd and `ferry dra`.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -22,6 +23,8 @@ bool is_request(std::string_view text);
 bool is_pool(std::string_view text);
 /// "type", "resource.kubernetes.io/pciBusID"
 bool is_attribute_name(std::string_view text);
+/// "nvidia.com/AD102GL_L40S", as far as it matters for a variable's name.
+bool is_resource_name(std::string_view text);
 /// The ID of a type: a name in sysfs, a number, or the IDs of a virtual function.
 bool is_type(std::string_view text);
 /// A UUID as the kernel shows it, in lower case.
@@ -29,6 +32,7 @@ bool is_uuid(std::string_view text);
 
 inline constexpr std::size_t kLongestAttribute = 64;  // resource/v1, DeviceAttributeMaxValueLength
 inline constexpr std::size_t kMostAttributes = 32;
+inline constexpr std::size_t kMostResources = 2;  // of a DeviceClass: its own name and the implicit one
 
 /// {"name": "type", "string": "whole"} or {"name": "typeID", "int": 1150}
 struct AttributeEntry {
@@ -73,6 +77,10 @@ void fields(Io& io, Value& device) {
   io.check("name", is_label(device.name), "it cannot be the name of a device");
   named_entries<AttributeEntry>(io, "attributes", device.attributes);
   io.check("attributes", device.attributes.size() <= kMostAttributes, "there are too many");
+  io.or_null("resources", device.resources);
+  io.check("resources", device.resources.size() <= kMostResources, "there are too many");
+  io.check("resources", std::ranges::all_of(device.resources, is_resource_name),
+           "one cannot be the name of a resource");
 }
 
 template <typename Io, SameAs<DeviceNode> Value>

@@ -7,8 +7,10 @@
 #include <variant>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include "common/kubevirt_rules.h"
 #include "common/text/json.h"
 
 namespace ferry::api {
@@ -74,6 +76,29 @@ std::vector<std::string> requests_of(const ClaimRequest& claim) {
     const std::string_view request = main_request(device.request);
     if (std::ranges::find(out, request) == out.end()) out.emplace_back(request);
   }
+  return out;
+}
+
+/// The variables by which KubeVirt finds the devices of a request for an extended resource. They stand on the
+/// request, since a container that has several devices gets the variable of the last one alone.
+Json variables_of(const ClaimRequest& claim, std::span<const PreparedDevice> devices,
+                  std::string_view request) {
+  std::vector<std::string> resources;
+  std::vector<std::string> functions;
+  std::vector<std::string> uuids;
+  for (std::size_t i = 0; i < devices.size(); ++i) {
+    if (main_request(claim.published.at(i).request) != request) continue;
+    resources = claim.published[i].resources;
+    if (const auto& function = devices[i].function)
+      functions.push_back(function->text());
+    else
+      uuids.push_back(devices[i].mdev_uuid);
+  }
+  Json out = Json::array();
+  for (const std::string& resource : resources)
+    for (const auto& [prefix, ids] : {std::pair(kPciResource, functions), {kMdevResource, uuids}})
+      if (!ids.empty())
+        out.push_back(fmt::format("{}={}", resource_variable(prefix, resource), fmt::join(ids, ",")));
   return out;
 }
 
@@ -159,12 +184,15 @@ std::string metadata_text(const ClaimRequest& claim, std::span<const PreparedDev
   return json_text(out);
 }
 
-std::string metadata_cdi_text(const ClaimRequest& claim, std::string_view request, std::string_view folder) {
+std::string metadata_cdi_text(const ClaimRequest& claim, std::span<const PreparedDevice> devices,
+                              std::string_view request, std::string_view folder) {
   const Json mount = {{"hostPath", fmt::format("{}/{}", folder, metadata_file(claim.claim, request))},
                       {"containerPath", metadata_container_path(claim, request)},
                       {"options", Json::array({"ro", "bind"})}};
-  const Json device = {{"name", metadata_cdi_name(claim.claim, request)},
-                       {"containerEdits", {{"mounts", Json::array({mount})}}}};
+  Json edits = {{"mounts", Json::array({mount})}};
+  if (Json variables = variables_of(claim, devices, request); !variables.empty())
+    edits["env"] = std::move(variables);
+  const Json device = {{"name", metadata_cdi_name(claim.claim, request)}, {"containerEdits", edits}};
   return cdi_text("metadata", Json::array({device}));
 }
 
@@ -179,7 +207,7 @@ std::vector<ClaimFile> claim_files(const ClaimRequest& claim, std::span<const Pr
                    .text = metadata_text(claim, devices, request)});
   for (const std::string& request : requests)
     out.push_back({.path = cdi / metadata_cdi_file(claim.claim, request),
-                   .text = metadata_cdi_text(claim, request, "/" + metadata.string())});
+                   .text = metadata_cdi_text(claim, devices, request, "/" + metadata.string())});
   out.push_back({.path = cdi / claim_cdi_file(claim.claim), .text = claim_cdi_text(claim, devices)});
   return out;
 }

@@ -54,8 +54,11 @@ std::string metadata_container_path(const ClaimRequest& claim, std::string_view 
 /// `mdevUUID` and no PCI address; all others have the address of the function that the VM gets.
 std::string metadata_text(const ClaimRequest& claim, std::span<const PreparedDevice> devices,
                           std::string_view request);
-/// The CDI file that mounts it. `folder`: hostd's folder for metadata, an absolute path on the host.
-std::string metadata_cdi_text(const ClaimRequest& claim, std::string_view request, std::string_view folder);
+/// The CDI file that mounts it. For a request by an extended resource it also has the variables by which
+/// KubeVirt finds the devices (resource_variable()), in the allocation's order. `folder`: hostd's folder for
+/// metadata, an absolute path on the host.
+std::string metadata_cdi_text(const ClaimRequest& claim, std::span<const PreparedDevice> devices,
+                              std::string_view request, std::string_view folder);
 
 struct ClaimFile {
   std::filesystem::path path;  ///< relative to the host's root

@@ -7,7 +7,7 @@
 //   {"version": 2, "action": "prepare", "claim": "5be0c3aa-...", "namespace": "studio", "name": "render-a",
 //    "pod_claim": null, "devices": [
 //     {"gpu": "0000:3b:00.0", "type": null, "placement": null, "request": "card", "pool": "node7/gpu-ferry",
-//      "name": "whole-0000-3b-00-0", "attributes": [{"name": "type", "string": "whole"}]},
+//      "name": "whole-0000-3b-00-0", "attributes": [{"name": "type", "string": "whole"}], "resources": null},
 //     {"gpu": "0000:af:00.0", "type": "1150", "placement": null, ...}]}
 //   {"version": 2, "devices": [
 //     {"mdev_uuid": null, "function": "0000:3b:00.0",
@@ -65,6 +65,9 @@ struct DeviceOfPod {
   std::string pool;
   std::string name;  ///< a DNS label, unique in the pool
   Attributes attributes = {};
+  /// Names of the extended resource by which the pod asks for the device: "nvidia.com/AD102GL_L40S". Empty:
+  /// the pod names a claim.
+  std::vector<std::string> resources = {};
   bool operator==(const DeviceOfPod&) const = default;
 };
 

@@ -1,14 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
-// KubeVirt's rules for VMs with certain GPUs and vGPUs.
+// KubeVirt's rules for VMs with GPUs and vGPUs.
 #pragma once
 
 #include <algorithm>
 #include <array>
+#include <string>
 #include <string_view>
 
 #include "common/text/text.h"
 
 namespace ferry {
+
+// How KubeVirt's launcher finds the devices of a resource: by a variable that has their PCI addresses, and
+// one that has their UUIDs, joined by commas. Source: KubeVirt v1.9.0, ResourceNameToEnvVar in
+// pkg/util/util.go, and pkg/virt-launcher/virtwrap/device/hostdevice/addresspool.go.
+
+inline constexpr std::string_view kPciResource = "PCI_RESOURCE";
+inline constexpr std::string_view kMdevResource = "MDEV_PCI_RESOURCE";
+
+/// "PCI_RESOURCE_NVIDIA_COM_GH100_H100_SXM5_80GB": the prefix, "_", and the name in upper case with "/" and
+/// "." as "_". Two names may have one variable.
+inline std::string resource_variable(std::string_view prefix, std::string_view resource) {
+  std::string out = std::string(prefix) + "_";
+  for (const char c : resource) {
+    const char upper = is_lower(c) ? static_cast<char>(c - 'a' + 'A') : c;
+    out += c == '/' || c == '.' ? '_' : upper;
+  }
+  return out;
+}
 
 // GPUs of NVIDIA's Grace CPUs, for which KubeVirt 1.9 and newer has rules of its own for VMs.
 // Source: KubeVirt v1.9.0, pkg/util/hardware/grace.go and its admission webhook for VMIs.

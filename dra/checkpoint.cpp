@@ -78,6 +78,7 @@ void fields(Io& io, Value& device) {
   if constexpr (Io::kReads)
     for (const char* former : {"function", "mdev_uuid"})  // the keys of builds before 0.1.0
       if (device.id.empty()) io.or_null(former, device.id);
+  io.or_null("resources", device.resources);
   io("device", device.device);
   auto counters = device.counters.name.empty() ? std::nullopt : std::optional<CounterSet>(device.counters);
   io.or_null("counter_set", counters);

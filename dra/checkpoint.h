@@ -7,7 +7,7 @@
 //     {"uid": "5be0c3aa-...", "namespace": "studio", "name": "render-a", "pod_claim": null,
 //      "phase": "prepared", "devices": [
 //       {"request": "card", "pool": "node7/gpu-ferry", "gpu": "0000:3b:00.0", "type": "1150",
-//        "placement": null, "id": "0000:3b:00.4",
+//        "placement": null, "id": "0000:3b:00.4", "resources": null,
 //        "device": {"name": "vgpu-0000-3b-00-0-1150-0",
 //                   "attributes": [{"name": "type", "string": "vgpu"}, {"name": "typeID", "int": 1150}],
 //                   "capacity": [{"name": "framebuffer", "value": 6442450944}],
@@ -66,6 +66,7 @@ struct ClaimDevice {
   CounterSet counters = {};  ///< that it consumes from, as published; no name: none
   /// The UUID of the mediated device or the function that the VM has, for people. Empty: never prepared.
   std::string id = {};
+  std::vector<std::string> resources = {};  ///< api::DeviceOfPod::resources
   bool operator==(const ClaimDevice&) const = default;
 };
 

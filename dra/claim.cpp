@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "api/claim_fields.h"
 #include "common/text/json.h"
 #include "common/text/text.h"
 #include "dra/names.h"
@@ -18,6 +19,10 @@ namespace {
 using nlohmann::json;
 
 constexpr const char* kPodClaimAnnotation = "resource.kubernetes.io/pod-claim-name";
+// ABI: KEP 5004. The scheduler makes a claim with this annotation for a pod that asks for extended resources.
+constexpr const char* kForResourcesAnnotation = "resource.kubernetes.io/extended-resource-claim";
+constexpr const char* kImplicitDomain = "deviceclass.resource.kubernetes.io";
+constexpr std::size_t kLongestResourcePart = 63;  // behind the "/"
 constexpr std::size_t kLongestObjectName = 253;
 
 tl::unexpected<Error> refuse(Errc code, const ClaimKey& key, const std::string& problem, std::string hint) {
@@ -43,6 +48,15 @@ bool is_label(std::string_view text) {
 bool is_request(std::string_view request) {
   const std::string_view first = main_request(request);
   return is_label(first) && (first.size() == request.size() || is_label(request.substr(first.size() + 1)));
+}
+
+/// The class of a request that has no alternatives; empty: there is none.
+std::string class_of(const json& object, std::string_view request) {
+  const json& requests = json_at(json_at(json_at(object, "spec"), "devices"), "requests");
+  if (!requests.is_array()) return {};
+  for (const json& one : requests)
+    if (text_at(one, "name") == request) return text_at(json_at(one, "exactly"), "deviceClassName");
+  return {};
 }
 
 /// Errors of one result of Ferry's driver.
@@ -80,7 +94,7 @@ std::vector<std::string> warnings_of(const AllocatedClaim& claim) {
   std::vector<std::string> out;
   for (const AllocatedDevice& device : claim.devices) {
     const std::string_view request = main_request(device.request);
-    if (++devices[request] == 2)
+    if (++devices[request] == 2 && device.device_class.empty())
       out.push_back(
           fmt::format("{}: the request {} has more than one device, and KubeVirt takes one for each request: "
                       "make a request for each GPU",
@@ -124,10 +138,14 @@ Result<AllocatedClaim> read_allocated_claim(const json& object, const ClaimKey& 
   AllocatedClaim out{.key = key, .pod_claim = text_at(json_at(metadata, "annotations"), kPodClaimAnnotation)};
   if (!out.pod_claim.empty() && !is_label(out.pod_claim))
     return malformed(key, fmt::format("the pod cannot call it '{}'", out.pod_claim));
+  const bool for_resources = text_at(json_at(metadata, "annotations"), kForResourcesAnnotation) == "true";
   for (const json& result : results) {
     if (text_at(result, "driver") != kDriver) continue;
     auto device = read_device(result, key, pool);
     if (!device) return fail(std::move(device).error());
+    if (for_resources) device->device_class = class_of(object, device->request);
+    if (for_resources && !is_name(device->device_class, kLongestObjectName))
+      return malformed(key, fmt::format("its request {} has no DeviceClass", device->request));
     if (std::ranges::find(out.devices, device->device, &AllocatedDevice::device) != out.devices.end())
       return malformed(key, fmt::format("it has the device '{}' twice", device->device));
     out.devices.push_back(std::move(*device));
@@ -138,6 +156,20 @@ Result<AllocatedClaim> read_allocated_claim(const json& object, const ClaimKey& 
   if (auto parameters = check_parameters(devices, key); !parameters)
     return fail(std::move(parameters).error());
   out.warnings = warnings_of(out);
+  return out;
+}
+
+Result<std::vector<std::string>> resources_of(const json& device_class, const std::string& name) {
+  std::vector<std::string> out;
+  const std::string own = text_at(json_at(device_class, "spec"), "extendedResourceName");
+  if (!own.empty() && !api::is_resource_name(own))
+    return fail(
+        Errc::unsupported,
+        fmt::format("DeviceClass {}: its extendedResourceName '{}' cannot be a variable's", name, own),
+        "give the class a name of at most 253 letters, digits and `.`, `_`, `-`, `/`");
+  if (!own.empty()) out.push_back(own);
+  // No pod can ask by a longer one.
+  if (name.size() <= kLongestResourcePart) out.push_back(fmt::format("{}/{}", kImplicitDomain, name));
   return out;
 }
 

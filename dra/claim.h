@@ -31,6 +31,10 @@ std::string label(const ClaimKey& key);
 struct AllocatedDevice {
   std::string request;  ///< "card", or "card/small" where the claim lists alternatives
   std::string device;   ///< its name in the node's pool
+  /// The DeviceClass of the request, in a claim that the scheduler has made for extended resources. Empty in
+  /// others, and once `resources` has the names of the class.
+  std::string device_class = {};
+  std::vector<std::string> resources = {};  ///< api::DeviceOfPod::resources
   bool operator==(const AllocatedDevice&) const = default;
 };
 
@@ -57,5 +61,10 @@ Result<> check_key(const ClaimKey& key);
 /// device twice, or a name in it cannot be one of Kubernetes.
 Result<AllocatedClaim> read_allocated_claim(const nlohmann::json& object, const ClaimKey& key,
                                             std::string_view pool);
+
+/// The names by which pods ask for devices of a DeviceClass as an extended resource: the one that the class
+/// has, and the one that each class has by its own name. `name`: the class's. Errc::unsupported: the name of
+/// the resource is too long, or has a character that the name of a variable cannot have.
+Result<std::vector<std::string>> resources_of(const nlohmann::json& device_class, const std::string& name);
 
 }  // namespace ferry::dra

@@ -38,6 +38,8 @@ inline constexpr ApiKind kResourceSlices{
     .api_version = "resource.k8s.io/v1", .kind = "ResourceSlice", .plural = "resourceslices"};
 inline constexpr ApiKind kResourceClaims{
     .api_version = "resource.k8s.io/v1", .kind = "ResourceClaim", .plural = "resourceclaims"};
+inline constexpr ApiKind kDeviceClasses{
+    .api_version = "resource.k8s.io/v1", .kind = "DeviceClass", .plural = "deviceclasses"};
 
 /// Names an object.
 struct ObjectRef {

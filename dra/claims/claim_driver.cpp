@@ -318,7 +318,33 @@ class Driver final : public ClaimDriver {
     if (!claim) return end_work(work, claim.error());
     if (!claim->warnings.empty() && warned_.insert(work.key.uid).second)
       for (const std::string& warning : claim->warnings) parts_.events.warned(work.key, warning);
-    begin(work, *claim);
+    read_classes(work, *claim);
+  }
+
+  /// Reads the DeviceClasses of a new claim one after the other, and begins. A claim that is known keeps its
+  /// names.
+  void read_classes(Work& work, AllocatedClaim claim) {
+    const auto of_class = std::ranges::find_if(
+        claim.devices, [](const AllocatedDevice& device) { return !device.device_class.empty(); });
+    if (of_class == claim.devices.end() || checkpoint_.find(work.key.uid) != nullptr)
+      return begin(work, claim);
+    const std::string name = of_class->device_class;
+    parts_.reader.read_class(name, [this, alive = std::weak_ptr<const bool>(alive_), number = work.number,
+                                    name, claim = std::move(claim)](const Result<nlohmann::json>& object) {
+      if (alive.expired()) return;
+      const auto reading = works_.find(claim.key.uid);
+      if (reading == works_.end() || reading->second.number != number) return;
+      if (!object) return end_work(reading->second, object.error());
+      const auto resources = resources_of(*object, name);
+      if (!resources) return end_work(reading->second, resources.error());
+      AllocatedClaim next = claim;
+      for (AllocatedDevice& device : next.devices)
+        if (device.device_class == name) {
+          device.device_class.clear();
+          device.resources = *resources;
+        }
+      read_classes(reading->second, std::move(next));
+    });
   }
 
   void begin(Work& work, const AllocatedClaim& claim) {

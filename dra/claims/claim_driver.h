@@ -3,7 +3,8 @@
 //
 // A claim that is prepared passes these steps. Each may be repeated, and a process that was killed between
 // two of them goes on from the checkpoint.
-//   1. read the claim from the API server, and check that its devices are free
+//   1. read the claim from the API server, and check that its devices are free; a new claim for extended
+//      resources also needs the names of its DeviceClasses
 //   2. connect to hostd: while hostd is away, nothing is recorded
 //   3. record the intent in the checkpoint (checkpoint.h)
 //   4. ask hostd, which prepares all devices of the claim or none; if it refuses, have it undo the claim and
@@ -35,7 +36,7 @@
 
 namespace ferry::dra {
 
-/// Reads ResourceClaims from the API server. Belongs to the loop's thread.
+/// Reads ResourceClaims and their DeviceClasses from the API server. Belongs to the loop's thread.
 class ClaimReader : Pinned {
  public:
   using Done = std::function<void(Result<nlohmann::json>)>;
@@ -44,8 +45,10 @@ class ClaimReader : Pinned {
 
   /// Reads the claim of this namespace and name, whatever its UID is. `done` runs once, in the loop; it may
   /// run before read() returns. Errc::not_found: there is no such claim. Errc::unreachable: the API server
-  /// does not answer. Each error's message names the claim.
+  /// does not answer. Each error's message names the object.
   virtual void read(const ClaimKey& key, Done done) = 0;
+  /// Reads a DeviceClass, in the same way.
+  virtual void read_class(const std::string& name, Done done) = 0;
 };
 
 /// The node's GPUs, as its ResourceSlices are made of them. Belongs to the loop's thread.

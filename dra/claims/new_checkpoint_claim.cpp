@@ -24,8 +24,11 @@ Result<ClaimDevice> claim_device(const NodeModel& node, const Publication& publi
                 "delete the pod, so that its claim is allocated again");
   };
   if (gpu == nullptr) return unknown();
-  ClaimDevice out{
-      .request = allocated.request, .pool = pool, .gpu = published->gpu, .device = published->device};
+  ClaimDevice out{.request = allocated.request,
+                  .pool = pool,
+                  .gpu = published->gpu,
+                  .device = published->device,
+                  .resources = allocated.resources};
   out.device.taints.clear();
   if (!out.device.consumes.empty())
     if (const CounterSet* const set = publication.counter_set(out.device.consumes.front().set))
@@ -86,7 +89,8 @@ api::ClaimRequest prepare_request(const CheckpointClaim& claim) {
     out.published.push_back({.request = device.request,
                              .pool = device.pool,
                              .name = device.device.name,
-                             .attributes = device.device.attributes});
+                             .attributes = device.device.attributes,
+                             .resources = device.resources});
   }
   return out;
 }

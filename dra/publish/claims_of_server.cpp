@@ -26,12 +26,17 @@ struct Reading {
 };
 
 /// All but large fields that are not read. A tenant writes most of them.
-kube::FieldChoice read_fields() {
+kube::FieldChoice fields_of_claim() {
   return {
       .mode = kube::FieldChoice::Mode::all_but,
       .fields = {
           {"metadata", {{"managedFields"}, {"labels"}, {"finalizers"}, {"ownerReferences"}}},
-          {"spec"},
+          {"spec",
+           {{"devices",
+             {{"constraints"},
+              {"config"},
+              {"requests",
+               {{"firstAvailable"}, {"exactly", {{"selectors"}, {"tolerations"}, {"capacity"}}}}}}}}},
           {"status",
            {{"reservedFor"},
             {"devices"},
@@ -50,17 +55,28 @@ Error meaning_of(Error error) {
 }  // namespace
 
 void KubeClaimReader::read(const ClaimKey& key, Done done) {
-  const kube::ObjectRef object{.kind = kube::kResourceClaims, .space = key.space, .name = key.name};
+  ask({.kind = kube::kResourceClaims, .space = key.space, .name = key.name}, fields_of_claim(),
+      std::move(done));
+}
+
+void KubeClaimReader::read_class(const std::string& name, Done done) {
+  ask({.kind = kube::kDeviceClasses, .name = name},
+      {.mode = kube::FieldChoice::Mode::all_but,
+       .fields = {{"metadata"}, {"spec", {{"selectors"}, {"config"}}}}},
+      std::move(done));
+}
+
+void KubeClaimReader::ask(const kube::ObjectRef& object, const kube::FieldChoice& fields, Done done) {
   const auto reading = std::make_shared<Reading>();
   reading->done = std::move(done);
   reading->call = client_.get(
       object,
-      [&timers = timers_, reading](Result<nlohmann::json> claim) {
+      [&timers = timers_, reading](Result<nlohmann::json> read) {
         timers.cancel(reading->end);
-        if (!claim) return reading->done(fail(meaning_of(std::move(claim).error())));
-        reading->done(std::move(claim));
+        if (!read) return reading->done(fail(meaning_of(std::move(read).error())));
+        reading->done(std::move(read));
       },
-      read_fields());
+      fields);
   reading->end = timers_.at(timers_.now() + kLongest, [&client = client_, reading, name = object.text()] {
     client.cancel(reading->call);
     reading->done(fail(

@@ -16,12 +16,15 @@
 #include "dra/claim.h"
 #include "dra/claims/claim_driver.h"
 #include "kube/api_client.h"
+#include "kube/api_path.h"
 #include "kube/event_recorder.h"
+#include "kube/field_filter.h"
 #include "kube/timers.h"
 
 namespace ferry::dra {
 
-/// Reads ResourceClaims from the API server, without the fields that are of no use to read_allocated_claim().
+/// Reads ResourceClaims and DeviceClasses from the API server, without the fields that are of no use to
+/// read_allocated_claim() and resources_of().
 class KubeClaimReader final : public ClaimReader {
  public:
   /// The time for an answer, all tries together: a connection whose other end is gone is silent for longer.
@@ -32,8 +35,11 @@ class KubeClaimReader final : public ClaimReader {
   KubeClaimReader(kube::ApiClient& client, kube::Timers& timers) : client_(client), timers_(timers) {}
 
   void read(const ClaimKey& key, Done done) override;
+  void read_class(const std::string& name, Done done) override;
 
  private:
+  void ask(const kube::ObjectRef& object, const kube::FieldChoice& fields, Done done);
+
   kube::ApiClient& client_;
   kube::Timers& timers_;
 };

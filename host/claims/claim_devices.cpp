@@ -512,6 +512,7 @@ Result<Claim> plan_claim(const api::ClaimRequest& request, const NodeContext& co
       if (exclude_each_other(*device, other))
         return refuse(fmt::format("GPU {} is asked for twice, and once it is to be whole", asked.gpu.text()));
     }
+    device->resources = request.published.at(claim.devices.size()).resources;
     claim.devices.push_back(std::move(*device));
   }
   return claim;

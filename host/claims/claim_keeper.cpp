@@ -66,6 +66,13 @@ std::vector<api::PreparedDevice> results_of(const Claim& claim) {
   return out;
 }
 
+/// The request with the resource names of the record.
+api::ClaimRequest with_names_of(const Claim& claim, api::ClaimRequest request) {
+  for (std::size_t i = 0; i < claim.devices.size(); ++i)
+    request.published.at(i).resources = claim.devices[i].resources;
+  return request;
+}
+
 std::string described(const Claim& claim) {
   std::string out;
   for (const ClaimedDevice& device : claim.devices) {
@@ -159,7 +166,8 @@ ClaimKeeper::Answer ClaimKeeper::prepare(const api::ClaimRequest& request) {
   });
   if (known != nullptr && known->phase == ClaimPhase::done && is_intact(*known, *node)) {
     auto results = results_of(*known);
-    if (auto written = files_.write(request, results); !written) return fail(std::move(written).error());
+    if (auto written = files_.write(with_names_of(*known, request), results); !written)
+      return fail(std::move(written).error());
     return results;
   }
 
@@ -212,7 +220,7 @@ ClaimKeeper::Answer ClaimKeeper::make_ready(const api::ClaimRequest& request, co
     claim.devices[i].result = std::move(*result);
   }
   auto results = results_of(claim);
-  if (auto written = files_.write(request, results); !written)
+  if (auto written = files_.write(with_names_of(claim, request), results); !written)
     return failed(claim.devices.size(), std::move(written).error());
   claim.phase = ClaimPhase::done;
   record.put(claim);

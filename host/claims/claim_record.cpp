@@ -34,6 +34,7 @@ void fields(Io& io, Value& device) {
   io("was_on_vfio", device.was_on_vfio);
   io("gpus", device.gpus);
   fields(io, device.result);
+  io.or_null("resources", device.resources);
 }
 
 template <typename Io, SameAs<Claim> Value>

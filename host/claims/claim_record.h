@@ -9,7 +9,8 @@
 //        {"gpu": "0000:3b:00.0", "type": null, "placement": null, "was_on_vfio": false,
 //         "gpus": [{"address": "0000:3b:00.0", "functions": 16}],
 //         "mdev_uuid": null, "function": "0000:3b:00.0",
-//         "nodes": [{"path": "/dev/vfio/57", "mode": 384}]}]}],
+//         "nodes": [{"path": "/dev/vfio/57", "mode": 384}],
+//         "resources": ["nvidia.com/AD102GL_L40S"] | null}]}],
 //    "missing_functions": [{"gpu": "0000:5e:00.0", "functions": 16, "reason": "..." | null}]}
 //
 // The record is void after a reboot, which its boot ID shows: vGPUs and drivers are as after a boot then. The
@@ -63,6 +64,9 @@ struct ClaimedDevice {
   bool was_on_vfio = false;
   /// The UUID or virtual function that was chosen for the vGPU; the nodes only with ClaimPhase::done.
   api::PreparedDevice result = {};
+  /// api::DeviceOfPod::resources at the first request. The variables of a container keep these names, also if
+  /// the DeviceClass gets another one.
+  std::vector<std::string> resources = {};
 
   bool is_whole() const { return request.type.empty(); }
   bool operator==(const ClaimedDevice&) const = default;

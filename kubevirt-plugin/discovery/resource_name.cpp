@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "common/kubevirt_rules.h"
 #include "common/text/text.h"
 
 namespace ferry::plugin {
@@ -130,9 +131,7 @@ std::string mdev_resource_part(std::string_view type_name) {
 
 std::string env_name(EnvPrefix prefix, const ResourceName& name) {
   if (prefix == EnvPrefix::none) return {};
-  std::string env = prefix == EnvPrefix::pci_resource ? "PCI_RESOURCE_" : "MDEV_PCI_RESOURCE_";
-  for (const char c : name.text()) env += c == '/' || c == '.' ? '_' : upper(c);
-  return env;
+  return resource_variable(prefix == EnvPrefix::pci_resource ? kPciResource : kMdevResource, name.text());
 }
 
 std::string endpoint_name(const ResourceName& name, EnvPrefix prefix) {

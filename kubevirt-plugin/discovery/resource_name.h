@@ -47,8 +47,8 @@ std::string kata_resource_part(std::string_view human_name);
 /// The prefix of the variable from which KubeVirt reads addresses, exactly one per resource; Kata has none.
 enum class EnvPrefix { pci_resource, mdev_pci_resource, none };
 
-/// "PCI_RESOURCE_NVIDIA_COM_GH100_H100_SXM5_80GB": the prefix, "_", and the whole name in upper case with "/"
-/// and "." as "_". Distinct resources may get the same variable; the scanner refuses such a pair.
+/// resource_variable() of the resource; empty for Kata. Distinct resources may get the same variable; the
+/// scanner refuses such a pair.
 std::string env_name(EnvPrefix prefix, const ResourceName& name);
 
 /// The socket's file name: "kubevirt-NAME.sock" as that of NVIDIA's plugin, for Kata "sandbox-NAME.sock".

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <regex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -41,6 +42,19 @@ struct Claim {
     devices.push_back({.function = at(address),
                        .nodes = {{.path = "/dev/vfio/vfio", .mode = 0666U},
                                  {.path = "/dev/vfio/" + group, .mode = 0600U}}});
+  }
+  /// Gives a request the names of an extended resource.
+  void ask_by(const std::string& of, const std::vector<std::string>& resources) {
+    for (DeviceOfPod& device : request.published)
+      if (device.request == of) device.resources = resources;
+  }
+  /// The variables that a container with this request gets.
+  json variables(const std::string& of) const {
+    const json file = json::parse(metadata_cdi_text(request, devices, of, "/m"));
+    EXPECT_EQ(file.at("devices").size(), 1U) << "it is there once for each request";
+    const json& edits = file.at("devices").at(0).at("containerEdits");
+    EXPECT_EQ(edits.at("mounts").size(), 1U);
+    return edits.value("env", json::array());
   }
   std::string metadata(const std::string& of) const { return metadata_text(request, devices, of); }
   std::vector<ClaimFile> files() const { return claim_files(request, devices, kFolder); }
@@ -167,7 +181,9 @@ TEST(ClaimFiles, HaveAMetadataFileForEachRequest) {
                                  "run/cdi/gpu-ferry.io_metadata_" + uid + "_card.json",
                                  "run/cdi/gpu-ferry.io_metadata_" + uid + "_second.json",
                                  "run/cdi/gpu-ferry.io-claim_" + uid + ".json"));
-  EXPECT_EQ(json::parse(metadata_cdi_text(claim.request, "second", "/" + folder)).at("devices").at(0),
+  EXPECT_EQ(json::parse(metadata_cdi_text(claim.request, claim.devices, "second", "/" + folder))
+                .at("devices")
+                .at(0),
             json::parse(R"({
     "name": "5be0c3aa-2f4d-4a3e-8d55-9d1f5a0c7711_second",
     "containerEdits": {"mounts": [{
@@ -178,9 +194,64 @@ TEST(ClaimFiles, HaveAMetadataFileForEachRequest) {
       "options": ["ro", "bind"]}]}})"));
 }
 
+// Source of the names: KubeVirt v1.9.0, ResourceNameToEnvVar in pkg/util/util.go.
+TEST(ClaimFiles, NameTheDevicesOfAnExtendedResourceToKubevirt) {
+  EXPECT_EQ(direct().variables("card"), json::array()) << "a claim that the pod names";
+  for (const auto& [resource, variable] :
+       {std::pair{"nvidia.com/AD102GL_L40S", "PCI_RESOURCE_NVIDIA_COM_AD102GL_L40S"},
+        {"nvidia.com/GRID_T4-4Q", "PCI_RESOURCE_NVIDIA_COM_GRID_T4-4Q"},
+        {"example.com/gpu.small", "PCI_RESOURCE_EXAMPLE_COM_GPU_SMALL"},
+        {"deviceclass.resource.kubernetes.io/l40s",
+         "PCI_RESOURCE_DEVICECLASS_RESOURCE_KUBERNETES_IO_L40S"}}) {
+    Claim claim = direct();
+    claim.ask_by("card", {resource});
+    EXPECT_EQ(claim.variables("card"), json::array({std::string(variable) + "=0000:3b:00.0"}));
+  }
+}
+
+TEST(ClaimFiles, NameAllDevicesOfARequestInTheOrderOfTheAllocation) {
+  Claim claim{.request = {.claim = kUid, .space = "studio", .name = "render-a"}};
+  for (int i = 8; i > 0; --i)
+    claim.add_whole("container-0-request-0", "0000:0" + std::to_string(i) + ":00.0", std::to_string(i));
+  claim.ask_by("container-0-request-0", {"nvidia.com/L40S", "deviceclass.resource.kubernetes.io/l40s"});
+  const std::string all =
+      "0000:08:00.0,0000:07:00.0,0000:06:00.0,0000:05:00.0,0000:04:00.0,0000:03:00.0,0000:02:00.0,"
+      "0000:01:00.0";
+  EXPECT_EQ(claim.variables("container-0-request-0"),
+            json::array({"PCI_RESOURCE_NVIDIA_COM_L40S=" + all,
+                         "PCI_RESOURCE_DEVICECLASS_RESOURCE_KUBERNETES_IO_L40S=" + all}));
+  EXPECT_EQ(claim_cdi_text(claim.request, claim.devices).find("PCI_RESOURCE"), std::string::npos)
+      << "of several devices the last variable would win";
+}
+
+TEST(ClaimFiles, NameAGpuAndAVgpuOfOnePodEachToItsContainer) {
+  constexpr const char* kUuid = "b7064fe1-6802-5216-8eb4-f5580c656c4f";
+  Claim claim{.request = {.claim = kUid, .space = "studio", .name = "render-a"}};
+  claim.add_whole("container-0-request-0", "0000:3b:00.0", "42");
+  claim.add_whole("container-0-request-1", "0000:5e:00.0", "43");
+  claim.add_whole("container-1-request-0", "0000:af:00.0", "44");
+  claim.devices[1] = {.mdev_uuid = kUuid, .nodes = {{.path = "/dev/vfio/57"}}};
+  claim.ask_by("container-0-request-0", {"nvidia.com/L40S"});
+  claim.ask_by("container-0-request-1", {"nvidia.com/L40S-6Q"});
+  claim.ask_by("container-1-request-0", {"nvidia.com/L40S"});
+  EXPECT_EQ(claim.variables("container-0-request-0"),
+            json::array({"PCI_RESOURCE_NVIDIA_COM_L40S=0000:3b:00.0"}));
+  EXPECT_EQ(claim.variables("container-0-request-1"),
+            json::array({std::string("MDEV_PCI_RESOURCE_NVIDIA_COM_L40S-6Q=") + kUuid}));
+  EXPECT_EQ(claim.variables("container-1-request-0"),
+            json::array({"PCI_RESOURCE_NVIDIA_COM_L40S=0000:af:00.0"}));
+  // One name for vGPUs of both kinds, as on nodes with different drivers.
+  claim.add_whole("container-0-request-1", "0000:5e:00.4", "58");
+  claim.ask_by("container-0-request-1", {"nvidia.com/L40S-6Q"});
+  EXPECT_EQ(claim.variables("container-0-request-1"),
+            json::array({"PCI_RESOURCE_NVIDIA_COM_L40S-6Q=0000:5e:00.4",
+                         std::string("MDEV_PCI_RESOURCE_NVIDIA_COM_L40S-6Q=") + kUuid}));
+}
+
 TEST(ClaimFiles, AreAsTheJudgeOfOwnFilesTakesThem) {
   Claim claim = direct();
   claim.add_whole("second", "0000:5e:00.0", "7");
+  claim.ask_by("second", {"nvidia.com/L40S"});
   std::size_t files = 0;
   for (const ClaimFile& file : claim.files()) {
     if (file.path.parent_path() != kCdiFolder) continue;

@@ -37,7 +37,10 @@ ClaimRequest some_request() {
                          .pool = "node7/gpu-ferry",
                          .name = "whole-a",
                          .attributes = {{"numaNode", 1}, {"type", "whole"}}},
-                        {.request = "small/first", .pool = "node7/gpu-ferry", .name = "vgpu-b"}}};
+                        {.request = "small/first",
+                         .pool = "node7/gpu-ferry",
+                         .name = "vgpu-b",
+                         .resources = {"nvidia.com/NVIDIA_L40S-6Q"}}}};
 }
 
 std::vector<PreparedDevice> some_devices() {
@@ -59,9 +62,10 @@ TEST(ClaimRequestText, HasTheFormOfItsHeader) {
       R"({"version":2,"action":"prepare","claim":"5be0c3aa-2f4d-4a3e-8d55-9d1f5a0c7711",)"
       R"("namespace":"studio","name":"render-a","pod_claim":null,"devices":[)"
       R"({"gpu":"0000:3b:00.0","type":null,"placement":null,"request":"card","pool":"node7/gpu-ferry",)"
-      R"("name":"whole-a","attributes":[{"name":"numaNode","int":1},{"name":"type","string":"whole"}]},)"
+      R"("name":"whole-a","attributes":[{"name":"numaNode","int":1},{"name":"type","string":"whole"}],)"
+      R"("resources":null},)"
       R"({"gpu":"10000:af:00.0","type":"nvidia-1150","placement":4,"request":"small/first",)"
-      R"("pool":"node7/gpu-ferry","name":"vgpu-b","attributes":[]}]})");
+      R"("pool":"node7/gpu-ferry","name":"vgpu-b","attributes":[],"resources":["nvidia.com/NVIDIA_L40S-6Q"]}]})");
   EXPECT_EQ(claim_answer_text(some_devices()),
             R"({"version":2,"devices":[{"mdev_uuid":null,"function":"0000:3b:00.0","nodes":[)"
             R"({"path":"/dev/vfio/vfio","mode":438},{"path":"/dev/vfio/57","mode":null}]},)"
@@ -143,6 +147,13 @@ TEST(ClaimRequestText, OfAnotherFormIsRefusedWithTheKey) {
            {R"("string":"whole")", R"("string":")" + std::string(65, 'w') + '"',
             "devices[0].attributes[1].string: it is too long"},
            {R"("attributes":[)", many_attributes, "devices[0].attributes: there are too many"},
+           {R"("resources":[)", R"("resources":["a/b","c/d",)", "devices[1].resources: there are too many"},
+           {R"("resources":[)", R"("resources":[7,)", "devices[1].resources[0]: expected a text"},
+           {"nvidia.com/NVIDIA_L40S-6Q", "", "devices[1].resources: one cannot be the name of a resource"},
+           {"nvidia.com/", "LD_PRELOAD=", "devices[1].resources: one cannot be the name of a resource"},
+           {"nvidia.com/", R"(a\nb)", "devices[1].resources: one cannot be the name of a resource"},
+           {"nvidia.com/NVIDIA_L40S-6Q", std::string(254, 'a'),
+            "devices[1].resources: one cannot be the name of a resource"},
            {R"("placement":4)", R"("placement":-4)", "devices[1].placement: expected a number from 0 on"},
            {R"("placement":4)", R"("placement":4.5)", "devices[1].placement: expected a number from 0 on"},
            {"nvidia-1150", "nvidia/1150", "devices[1].type: it cannot be the ID of a vGPU type"},

@@ -380,6 +380,7 @@ class RightsTest(unittest.TestCase):
         self.assertEqual(granted({"dra": {"enabled": True}}), {
             *(("resource.k8s.io", "resourceslices", verb) for verb in ("list", "watch", "create", "update", "delete")),
             *(("resource.k8s.io", "resourceclaims", verb) for verb in ("get", "list", "watch")),
+            ("resource.k8s.io", "deviceclasses", "get"),
             ("", "nodes", "get"), *(("", "events", verb) for verb in ("create", "patch"))})
         # The agent and the node's pod get no more by it.
         more = [one for kind in ("Role", "RoleBinding") for one in chart.of_kind(chart.render({"dra": {"enabled": True}}), kind)]

@@ -49,6 +49,7 @@ Checkpoint some_checkpoint() {
   must(finish_prepare(out, "b", std::vector<api::PreparedDevice>{{.function = at("0000:3b:00.4")}}));
   CheckpointClaim whole = claim_of(node, "a", {"whole-10000-e1-00-0"});
   whole.devices[0].placement = 4U;
+  whole.devices[0].resources = {"nvidia.com/L4", "deviceclass.resource.kubernetes.io/l4"};
   must(begin_prepare(out, whole));
   return out;
 }

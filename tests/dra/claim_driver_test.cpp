@@ -87,6 +87,68 @@ TEST_F(ClaimDriverTest, PreparesAWholeGpuAndAVgpu) {
   EXPECT_THAT(events.warnings, ElementsAre(HasSubstr("do without firstAvailable")));
 }
 
+constexpr const char* kImplicit = "deviceclass.resource.kubernetes.io/";
+
+TEST_F(ClaimDriverTest, TellsHostdTheNamesOfExtendedResources) {
+  reader.classes = {{"whole-l4", "nvidia.com/AD104GL_L4"}, {"small", ""}};
+  const ClaimKey claim = allocate_for_resources("render-a", {{"whole-l4", kWhole}, {"small", kVgpu}});
+  ASSERT_EQ(error_of(prepare({claim})), "");
+  const auto asked = hostd->requests();
+  ASSERT_THAT(asked, SizeIs(1));
+  EXPECT_THAT(asked[0].published.at(0).resources,
+              ElementsAre("nvidia.com/AD104GL_L4", std::string(kImplicit) + "whole-l4"));
+  EXPECT_THAT(asked[0].published.at(1).resources, ElementsAre(std::string(kImplicit) + "small"));
+  EXPECT_EQ(reader.class_reads, 2);
+
+  const ClaimKey plain = allocate("render-b", {{"card", "vgpu-0000-5e-00-0-1150-1"}});
+  ASSERT_EQ(error_of(prepare({plain})), "");
+  EXPECT_THAT(hostd->requests().at(1).published.at(0).resources, IsEmpty());
+  EXPECT_EQ(reader.class_reads, 2) << "a claim that a pod names needs no class";
+}
+
+TEST_F(ClaimDriverTest, ReadsAClassOnceForAllDevicesOfARequest) {
+  reader.classes = {{"whole-l4", "nvidia.com/AD104GL_L4"}};
+  const ClaimKey claim =
+      allocate_for_resources("render-a", {{"whole-l4", kWhole}, {"whole-l4", "whole-0000-5e-00-0"}});
+  ASSERT_EQ(error_of(prepare({claim})), "");
+  EXPECT_EQ(reader.class_reads, 1);
+  for (const api::DeviceOfPod& device : hostd->requests().at(0).published)
+    EXPECT_THAT(device.resources, SizeIs(2));
+  EXPECT_THAT(events.warnings, IsEmpty());
+}
+
+TEST_F(ClaimDriverTest, KeepsTheNamesOfExtendedResourcesWhileAClaimIsHeld) {
+  reader.classes = {{"whole-l4", "nvidia.com/AD104GL_L4"}};
+  const ClaimKey claim = allocate_for_resources("render-a", {{"whole-l4", kWhole}});
+  ASSERT_EQ(error_of(prepare({claim})), "");
+  const auto before = hostd->requests().at(0).published;
+  reader.classes["whole-l4"] = "nvidia.com/RENAMED";
+  ASSERT_EQ(error_of(prepare({claim})), "");
+  start();
+  ASSERT_EQ(error_of(prepare({claim})), "");
+  reader.classes.clear();
+  reader.error = Error{.code = Errc::unreachable, .message = "no answer"};
+  ASSERT_EQ(error_of(prepare({claim})), "") << "without the API server";
+  ASSERT_THAT(hostd->requests(), SizeIs(4));
+  for (const api::ClaimRequest& request : hostd->requests()) EXPECT_EQ(request.published, before);
+  EXPECT_EQ(reader.class_reads, 1);
+}
+
+TEST_F(ClaimDriverTest, AClaimForExtendedResourcesNeedsItsClass) {
+  const ClaimKey claim = allocate_for_resources("render-a", {{"whole-l4", kWhole}});
+  EXPECT_EQ(error_of(prepare({claim})), "claim studio/render-a: get DeviceClass whole-l4: there is none");
+  reader.class_error = Error{.code = Errc::unreachable, .message = "no answer"};
+  EXPECT_EQ(error_of(prepare({claim})), "claim studio/render-a: no answer");
+  reader.class_error.reset();
+  reader.classes = {{"whole-l4", "a=b"}};
+  EXPECT_THAT(error_of(prepare({claim})), HasSubstr("its extendedResourceName 'a=b' cannot be a variable's"));
+  EXPECT_THAT(hostd->requests(), IsEmpty());
+  EXPECT_THAT(on_disk().claims, IsEmpty());
+  EXPECT_THAT(events.failures, SizeIs(3));
+  reader.classes = {{"whole-l4", "nvidia.com/AD104GL_L4"}};
+  EXPECT_EQ(error_of(prepare({claim})), "");
+}
+
 TEST_F(ClaimDriverTest, AsksForThePlacementOfAGpuWithMixedSizes) {
   const ClaimKey claim = allocate("render-a", {{"card", "vgpu-0000-af-00-0-592-4"}});
   ASSERT_EQ(error_of(prepare({claim})), "");

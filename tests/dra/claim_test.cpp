@@ -3,6 +3,7 @@
 
 #include <string>
 #include <tuple>
+#include <utility>
 
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
@@ -17,6 +18,7 @@ using test::must;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::SizeIs;
 
 constexpr const char* kPool = "node7/gpu-ferry";
 
@@ -78,6 +80,65 @@ TEST(AllocatedClaim, WarnsOfFormsThatKubevirtCannotRead) {
   const AllocatedClaim read = must(read_allocated_claim(object, key(), kPool));
   EXPECT_EQ(read.devices.size(), 3U);
   EXPECT_THAT(read.warnings, ElementsAre(HasSubstr("make a request for each GPU")));
+}
+
+constexpr const char* kForResources = "resource.kubernetes.io/extended-resource-claim";
+
+/// As the scheduler of Kubernetes 1.36 makes a claim for a pod with two GPUs by an extended resource.
+json claim_for_resources() {
+  json object = claim();
+  object["metadata"]["annotations"][kForResources] = "true";
+  object["spec"]["devices"]["requests"] = json::parse(R"([
+    {"name": "container-1-request-0", "exactly": {"deviceClassName": "other.example.com", "count": 1}},
+    {"name": "container-0-request-0", "exactly": {"deviceClassName": "l40s.example.com", "count": 2}}])");
+  json& list = results(object);
+  list.erase(0);
+  list[0]["request"] = "container-0-request-0";
+  list.push_back(list[0]);
+  list[1]["device"] = "vgpu-0000-3b-00-0-1150-1";
+  return object;
+}
+
+TEST(AllocatedClaim, ForExtendedResourcesHasTheClassOfEachRequest) {
+  json object = claim_for_resources();
+  const AllocatedClaim read = must(read_allocated_claim(object, key(), kPool));
+  ASSERT_THAT(read.devices, SizeIs(2));
+  EXPECT_EQ(read.devices[0].device_class, "l40s.example.com");
+  EXPECT_EQ(read.devices[1].device_class, "l40s.example.com");
+  EXPECT_THAT(read.warnings, IsEmpty()) << "KubeVirt takes all devices of such a request";
+
+  object["metadata"]["annotations"][kForResources] = "false";
+  EXPECT_EQ(must(read_allocated_claim(object, key(), kPool)).devices[0].device_class, "");
+
+  for (const auto& [at, value] : {std::pair{"/spec/devices/requests/1/exactly", "{}"},
+                                  {"/spec/devices/requests/1/exactly/deviceClassName", "\"../x\""},
+                                  {"/spec/devices/requests/1/name", "\"other\""},
+                                  {"/spec", "null"}}) {
+    json bad = claim_for_resources();
+    bad[json::json_pointer(at)] = json::parse(value);
+    const auto refused = read_allocated_claim(bad, key(), kPool);
+    ASSERT_FALSE(refused) << at;
+    EXPECT_EQ(refused.error().message,
+              "claim studio/render-a: its request container-0-request-0 has no DeviceClass");
+  }
+}
+
+TEST(AllocatedClaim, HasTheNamesByWhichAPodCanAskForAClass) {
+  const auto with_name = [](const std::string& name) {
+    return json{{"spec", {{"extendedResourceName", name}}}};
+  };
+  EXPECT_THAT(must(resources_of(with_name("nvidia.com/AD102GL_L40S"), "l40s")),
+              ElementsAre("nvidia.com/AD102GL_L40S", "deviceclass.resource.kubernetes.io/l40s"));
+  EXPECT_THAT(must(resources_of(json::object(), "l40s")),
+              ElementsAre("deviceclass.resource.kubernetes.io/l40s"));
+  EXPECT_THAT(must(resources_of(with_name("a.example/b"), std::string(64, 'l'))), ElementsAre("a.example/b"))
+      << "no pod can ask by a longer name";
+  for (const std::string& bad : {std::string("a b"), std::string("a=b"), std::string(254, 'a')}) {
+    const auto refused = resources_of(with_name(bad), "l40s");
+    ASSERT_FALSE(refused) << bad;
+    EXPECT_EQ(refused.error().code, Errc::unsupported);
+    EXPECT_THAT(refused.error().message, HasSubstr("DeviceClass l40s"));
+  }
 }
 
 TEST(AllocatedClaim, ThatCannotBePreparedSaysWhatToDo) {

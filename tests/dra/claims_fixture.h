@@ -42,7 +42,19 @@ class FakeReader : public dra::ClaimReader {
     done(answer(key));
   }
 
+  void read_class(const std::string& name, Done done) override {
+    ++class_reads;
+    const auto found = classes.find(name);
+    if (class_error) return done(fail(Error(*class_error)));
+    if (found == classes.end())
+      return done(fail(Errc::not_found, "get DeviceClass " + name + ": there is none"));
+    done(nlohmann::json{{"spec", {{"extendedResourceName", found->second}}}});
+  }
+
   std::map<std::string, nlohmann::json> objects;  // by "namespace/name"
+  std::map<std::string, std::string> classes;     // resource names by class
+  std::optional<Error> class_error;
+  int class_reads = 0;
   std::optional<Error> error;
   bool silent = false;
   std::vector<std::function<void()>> waiting;  // answers that a silent server owes
@@ -157,6 +169,18 @@ class ClaimsFixture : public testing::Test {
                          const std::string& uid = {}) {
     const dra::ClaimKey made = key(name, uid.empty() ? name + "-uid" : uid);
     reader.objects["studio/" + name] = claim_object(made, devices);
+    return made;
+  }
+
+  /// Allocates devices to a claim that the scheduler makes for extended resources. Each request has the class
+  /// of its name.
+  dra::ClaimKey allocate_for_resources(const std::string& name, const std::vector<AskedDevice>& devices) {
+    const dra::ClaimKey made = allocate(name, devices);
+    nlohmann::json& object = reader.objects["studio/" + name];
+    object["metadata"]["annotations"]["resource.kubernetes.io/extended-resource-claim"] = "true";
+    for (const auto& [request, device] : devices)
+      object["spec"]["devices"]["requests"].push_back(
+          {{"name", request}, {"exactly", {{"deviceClassName", request}}}});
     return made;
   }
 

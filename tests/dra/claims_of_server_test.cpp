@@ -44,7 +44,14 @@ class ClaimsOfServer : public testing::Test {
            {"namespace", "studio"},
            {"labels", {{"a", "b"}}},
            {"annotations", {{"resource.kubernetes.io/pod-claim-name", "gpu"}}}}},
-         {"spec", {{"devices", {{"requests", json::array()}}}}},
+         {"spec",
+          {{"devices",
+            {{"constraints", json::array({{{"matchAttribute", "x"}}})},
+             {"requests", json::array({{{"name", "card"},
+                                        {"exactly",
+                                         {{"deviceClassName", "l40s"},
+                                          {"count", 1},
+                                          {"selectors", json::array({{{"cel", "large"}}})}}}}})}}}}},
          {"status",
           {{"reservedFor", json::array({{{"name", "pod"}}})},
            {"allocation",
@@ -83,10 +90,33 @@ TEST_F(ClaimsOfServer, AreReadWithAllThatIsNeeded) {
   ASSERT_TRUE(allocated) << allocated.error().message;
   EXPECT_EQ(allocated->pod_claim, "gpu");
   EXPECT_THAT(allocated->devices, SizeIs(1));
-  EXPECT_FALSE(claim->contains("spec"));
+  EXPECT_EQ(claim->at("spec"), json::parse(R"({"devices": {"requests": [
+    {"name": "card", "exactly": {"deviceClassName": "l40s", "count": 1}}]}})"));
   EXPECT_FALSE(claim->at("metadata").contains("labels"));
   const json& config = claim->at("status").at("allocation").at("devices").at("config").at(0);
   EXPECT_EQ(config.at("opaque"), (json{{"driver", "other"}}));
+}
+
+TEST_F(ClaimsOfServer, HaveTheNamesOfTheirClasses) {
+  server.put(
+      {{"apiVersion", "resource.k8s.io/v1"},
+       {"kind", "DeviceClass"},
+       {"metadata", {{"name", "l40s"}}},
+       {"spec",
+        {{"selectors", json::array({{{"cel", "large"}}})}, {"extendedResourceName", "nvidia.com/L40S"}}}});
+  const auto read_class = [&](const std::string& name) {
+    std::optional<Result<json>> out;
+    reader.read_class(name, [&out](Result<json> object) { out = std::move(object); });
+    clock.run_until([&] { return out.has_value(); }, 5min);
+    return out.value_or(fail(Errc::stuck, "no answer has come"));
+  };
+  const auto read = read_class("l40s");
+  ASSERT_TRUE(read) << read.error().message;
+  EXPECT_EQ(read->at("spec"), (json{{"extendedResourceName", "nvidia.com/L40S"}}));
+  const auto missing = read_class("h100");
+  ASSERT_FALSE(missing);
+  EXPECT_EQ(missing.error().code, Errc::not_found);
+  EXPECT_THAT(missing.error().message, HasSubstr("DeviceClass h100"));
 }
 
 TEST_F(ClaimsOfServer, AMissingOneAndASilentServerAreToldApart) {

@@ -25,6 +25,7 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 using testing::SizeIs;
 using testing::UnorderedElementsAre;
 
@@ -94,6 +95,36 @@ TEST_F(ClaimKeeperTest, WritesTheFilesByWhichAContainerGetsTheDevices) {
   users.held.clear();
   must(unprepare("a"));
   nothing_is_left();
+}
+
+TEST_F(ClaimKeeperTest, KeepsTheNamesOfExtendedResourcesWhileAClaimIsHeld) {
+  const std::string file = (std::filesystem::path(api::kCdiFolder) / api::metadata_cdi_file("a", "card"));
+  api::ClaimRequest asked = request("a", {whole(kWhole), vgpu(kMdev, kMdevType)});
+  asked.published[1].request = "small";
+  asked.published[0].resources = {"nvidia.com/TU104GL_TESLA_T4"};
+  asked.published[1].resources = {"nvidia.com/GRID_T4-4Q"};
+  const auto devices = must(keeper.serve(asked));
+  const std::string text = must(kernel.read_file(file));
+  EXPECT_THAT(text, HasSubstr("\"PCI_RESOURCE_NVIDIA_COM_TU104GL_TESLA_T4=0000:05:00.0\""));
+  EXPECT_THAT(
+      must(kernel.read_file(std::filesystem::path(api::kCdiFolder) / api::metadata_cdi_file("a", "small"))),
+      HasSubstr("\"MDEV_PCI_RESOURCE_NVIDIA_COM_GRID_T4-4Q=" + devices.at(1).mdev_uuid + "\""));
+  EXPECT_THAT(record().claims.at(0).devices.at(0).resources, ElementsAre("nvidia.com/TU104GL_TESLA_T4"));
+
+  // The class has another name by now, or the API server does not answer.
+  for (const std::vector<std::string>& now : {std::vector<std::string>{"nvidia.com/RENAMED"}, {}}) {
+    asked.published[0].resources = now;
+    kernel.forget_changes();
+    must(keeper.serve(asked));
+    EXPECT_THAT(kernel.changes(), IsEmpty());
+    must(kernel.remove_file(file));
+    must(keeper.serve(asked));
+    EXPECT_EQ(must(kernel.read_file(file)), text);
+  }
+  must(unprepare("a"));
+  nothing_is_left();
+  must(keeper.serve(asked));
+  EXPECT_THAT(must(kernel.read_file(file)), Not(HasSubstr("PCI_RESOURCE"))) << "the record is gone";
 }
 
 TEST_F(ClaimKeeperTest, RemovesTheFilesOfUnknownClaimsAlone) {
@@ -522,6 +553,7 @@ TEST(ClaimRecordFile, ReadsBackAsItself) {
       {.request = {.gpu = Node::at(Node::kMdev), .type = Node::kMdevType, .placement = 4U},
        .gpus = {{.address = Node::at(Node::kMdev)}}});
   claim.devices[1].result.mdev_uuid = kAnothersUuid;
+  claim.devices[1].resources = {"nvidia.com/GRID_T4-4Q"};
   record.put(claim);
   record.put(MissingFunctions{.gpu = Node::at(Node::kVendor), .functions = 16, .reason = "busy"});
   record.put(MissingFunctions{.gpu = Node::at(Node::kWhole), .functions = 8});

@@ -17,10 +17,10 @@ using nlohmann::json;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr std::array<kube::ApiKind, 11> kKinds = {
-    kube::kNodes,        kube::kConfigMaps,     kube::kPods,          kube::kEvents,
-    kube::kLeases,       kube::kDaemonSets,     kube::kKubeVirts,     kube::kVmis,
-    kube::kNodeFeatures, kube::kResourceSlices, kube::kResourceClaims};
+constexpr std::array<kube::ApiKind, 12> kKinds = {
+    kube::kNodes,        kube::kConfigMaps,     kube::kPods,           kube::kEvents,
+    kube::kLeases,       kube::kDaemonSets,     kube::kKubeVirts,      kube::kVmis,
+    kube::kNodeFeatures, kube::kResourceSlices, kube::kResourceClaims, kube::kDeviceClasses};
 constexpr seconds kBookmarks{60};
 // For an answer to begin, where there is no deadline for the whole: as the transport has it.
 constexpr milliseconds kBegins{30'000};
