@@ -329,11 +329,42 @@ Check slices_have_counters(const ClusterNode& node, const Result<std::vector<jso
                                  "manager; 1.36 has both on, and 1.34 cannot");
 }
 
+/// The names of extended resources, each with the DeviceClasses that have it.
+std::map<std::string, std::vector<std::string>> classes_by_resource(const std::vector<json>& classes) {
+  std::map<std::string, std::vector<std::string>> out;
+  for (const json& one : classes)
+    if (const auto name = text_field(json_at(one, "spec"), "extendedResourceName"); !name.empty())
+      out[name].push_back(text_field(json_at(one, "metadata"), "name"));
+  return out;
+}
+
+Check resource_names(const ClusterNode& node, const Result<std::vector<json>>& classes) {
+  Check check{"dra-resource-names", node.name,
+              "of two DeviceClasses with one extendedResourceName the newer counts alone; and a pod that a "
+              "DeviceClass serves is counted against the device plugin's GPUs of the name, too"};
+  if (!classes) return std::move(check).unknown(classes.error().message, classes.error().hint);
+  const auto by_resource = classes_by_resource(*classes);
+  for (const auto& [resource, names] : by_resource)
+    if (names.size() > 1)
+      return std::move(check).warned(
+          fmt::format("the DeviceClasses {} have the name {}", fmt::join(names, ", "), resource),
+          "leave the name to one of them");
+  for (const auto& [resource, numbers] : node.resources)
+    if (const auto found = by_resource.find(resource); numbers.capacity > 0 && found != by_resource.end())
+      return std::move(check).failed(
+          fmt::format("a device plugin advertises {}, which is the name of the DeviceClass {}, too", resource,
+                      found->second.front()),
+          "give all GPUs of this name on the node to claims, or all to the device plugin; or name the "
+          "plugin's by an alias (plugin.aliases)");
+  return std::move(check).passed("no name is given twice");
+}
+
 }  // namespace
 
 std::vector<Check> cluster_checks(const ClusterObjects& objects,
                                   const std::optional<std::vector<json>>& kubevirts,
-                                  const Result<std::vector<json>>& slices) {
+                                  const Result<std::vector<json>>& slices,
+                                  const Result<std::vector<json>>& classes) {
   const ClusterGpus cluster = cluster_gpus(objects, NodesShown::all);
   std::vector<Check> out;
   for (const ClusterNode& node : cluster.nodes) {
@@ -348,6 +379,7 @@ std::vector<Check> cluster_checks(const ClusterObjects& objects,
     out.push_back(kubevirt_permits(node, kubevirts));
     if (!has_dra) continue;
     out.push_back(slices_have_counters(node, slices));
+    out.push_back(resource_names(node, classes));
     out.push_back(kubevirt_reads_claims(node, kubevirts));
     out.push_back(kubevirt_keeps_mediated(node, kubevirts));
   }

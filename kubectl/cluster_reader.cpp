@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "common/text/text.h"
 #include "common/text/visible_text.h"
 #include "dra/names.h"
@@ -162,6 +164,19 @@ Result<json> read_vmi(const kube::AskForPart& ask, const std::string& space, con
 
 Result<std::vector<json>> read_slices(const kube::AskForPart& ask, const std::string& node) {
   return kube::list_by_parts(ask, kube::slices_of_node(node, dra::kDriver));
+}
+
+Result<std::vector<json>> read_all_slices(const kube::AskForPart& ask) {
+  return kube::list_by_parts(
+      ask, {.kind = kube::kResourceSlices, .fields = fmt::format("spec.driver={}", dra::kDriver)});
+}
+
+Result<std::vector<json>> read_plugins(const kube::AskForPart& ask) {
+  return kube::list_by_parts(ask, {.kind = kube::kPods, .labels = "app.kubernetes.io/component=plugin"});
+}
+
+Result<std::vector<json>> read_device_classes(const kube::AskForPart& ask) {
+  return kube::list_by_parts(ask, {.kind = kube::kDeviceClasses});
 }
 
 Result<std::optional<std::vector<json>>> read_kubevirts(const kube::AskForPart& ask) {

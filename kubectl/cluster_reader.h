@@ -66,6 +66,14 @@ Result<nlohmann::json> read_vmi(const kube::AskForPart& ask, const std::string& 
 /// kind. Other errors: those of `ask`.
 Result<std::vector<nlohmann::json>> read_slices(const kube::AskForPart& ask, const std::string& node);
 
+/// Reads the ResourceSlices of Ferry's driver on all nodes. Errors: as read_slices().
+Result<std::vector<nlohmann::json>> read_all_slices(const kube::AskForPart& ask);
+/// Reads the pods of Ferry's plugin, by the chart's labels. Errors: those of `ask`.
+Result<std::vector<nlohmann::json>> read_plugins(const kube::AskForPart& ask);
+
+/// Reads all DeviceClasses. Errors: as read_slices().
+Result<std::vector<nlohmann::json>> read_device_classes(const kube::AskForPart& ask);
+
 /// Reads the KubeVirt objects. Empty: the cluster has no KubeVirt. Absent: the role hides them. Errors: those
 /// of `ask`.
 Result<std::optional<std::vector<nlohmann::json>>> read_kubevirts(const kube::AskForPart& ask);

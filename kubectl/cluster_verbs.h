@@ -48,10 +48,12 @@ std::string vms_text(const ClusterGpus& cluster, std::optional<std::size_t> colu
 // Only `ferry doctor` on the node sees the host itself.
 
 /// `objects`: a node and its pods. `kubevirts`: the cluster's KubeVirt objects; absent: they cannot be read.
-/// `slices`: read_slices() of the node, which counts only if one of the pods runs `ferry dra`.
+/// `slices`: read_slices() of the node, `classes`: the DeviceClasses. Both count only if one of the pods runs
+/// `ferry dra`.
 std::vector<Check> cluster_checks(const ClusterObjects& objects,
                                   const std::optional<std::vector<nlohmann::json>>& kubevirts,
-                                  const Result<std::vector<nlohmann::json>>& slices = {});
+                                  const Result<std::vector<nlohmann::json>>& slices = {},
+                                  const Result<std::vector<nlohmann::json>>& classes = {});
 
 /// `kubectl ferry doctor vm`: checks why a VM has no GPU. `vmi`: the VirtualMachineInstance. `objects`: all
 /// nodes and pods. The subject of the checks is "NAMESPACE/NAME".

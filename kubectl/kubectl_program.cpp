@@ -40,6 +40,7 @@
 #include "kubectl/cluster_verbs.h"
 #include "kubectl/kubectl_child.h"
 #include "kubectl/permit_change.h"
+#include "kubectl/published_classes.h"
 
 namespace ferry::kubectl {
 namespace {
@@ -111,6 +112,7 @@ struct Command {
   bool verbose = false;
   std::string offered;  ///< of `kubevirt-cr`: a file of `ferry kubevirt-cr -o json`; "-" is standard input
   bool patch = false;
+  bool device_classes = false;
   std::string space;
   std::vector<std::string> config_maps;
   std::vector<std::string> changes;
@@ -194,8 +196,9 @@ Result<Report> check_node(const Cluster& cluster, const Command& command) {
   if (!kubevirts) return fail(kubevirts.error());
   const bool has_dra = std::ranges::any_of(objects->pods, runs_dra);
   const auto slices = has_dra ? read_slices(cluster.ask, name) : Result<std::vector<json>>();
+  const auto classes = has_dra ? read_device_classes(cluster.ask) : Result<std::vector<json>>();
   return checks_report("node " + name, json::object({{"node", name}}),
-                       cluster_checks(*objects, *kubevirts, slices), cluster, command);
+                       cluster_checks(*objects, *kubevirts, slices, classes), cluster, command);
 }
 
 Result<Report> check_vm(const Cluster& cluster, const Command& command) {
@@ -250,6 +253,20 @@ Result<Report> show_permitted(const Cluster& cluster) {
   return Report{.document = permitted_document(resources),
                 .text = permitted_text(resources, kubevirt, cluster.columns()),
                 .status = all ? ExitStatus::done : ExitStatus::differs};
+}
+
+Result<Report> print_classes(const Cluster& cluster) {
+  const auto slices = read_all_slices(cluster.ask);
+  if (!slices) return fail(slices.error());
+  const auto plugins = read_plugins(cluster.ask);
+  if (!plugins) return fail(plugins.error());
+  auto published = published_classes(*slices, *plugins);
+  if (published.classes.empty())
+    return fail(Errc::refused, "no node publishes devices for claims, so no class has devices",
+                "docs/dra.md says how a GPU is given to claims");
+  return Report{.document = plugin::device_classes_document(published.classes),
+                .text = plugin::device_classes_text(published.classes),
+                .notes = std::move(published.notes)};
 }
 
 Result<Report> compare_permitted(const Cluster& cluster, const Command& command) {
@@ -377,6 +394,7 @@ class PluginVerbs {
     CLI::App* const permits = add(
         app, "kubevirt-cr", "show which of the nodes' resources the KubeVirt object permits",
         [this](const Cluster& cluster) {
+          if (command_.device_classes) return print_classes(cluster);
           return command_.offered.empty() ? show_permitted(cluster) : compare_permitted(cluster, command_);
         });
     CLI::Option* const check = cli::add_value(*permits, "--check FILE", command_.offered,
@@ -389,6 +407,12 @@ class PluginVerbs {
             "with --check: print the merge patch that adds the missing entries and keeps all others, for "
             "`kubectl patch --type merge --patch-file /dev/stdin`")
         ->needs(check);
+    permits
+        ->add_flag(
+            "--device-classes", command_.device_classes,
+            "print the chart's value dra.deviceClasses.more for all devices that the nodes publish for "
+            "claims: with it VMs that ask by a resource's name get them by claims")
+        ->excludes(check);
   }
   void add_doctor(CLI::App& app) {
     CLI::App* const doctor =

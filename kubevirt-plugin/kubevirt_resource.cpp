@@ -12,11 +12,14 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "api/claimable_gpus.h"
 #include "api/files.h"
 #include "common/kubevirt_rules.h"
 #include "common/text/text.h"
 #include "hostfs/locks.h"
 #include "kubevirt-plugin/advertised_file.h"
+#include "kubevirt-plugin/discovery/device_names.h"
+#include "kubevirt-plugin/discovery/resource_name.h"
 
 namespace ferry::plugin {
 namespace {
@@ -79,6 +82,91 @@ Result<PermittedHostDevices> permitted_host_devices(const HostFs& host, const Re
   }
   return PermittedHostDevices{.pci = {pci.begin(), pci.end()},
                               .mediated = {mediated.begin(), mediated.end()}};
+}
+
+namespace {
+
+/// The selector of the virtual functions of a GPU that makes its vGPUs on them.
+std::string vf_selector(const HostFs& host, const api::ClaimableGpu& gpu) {
+  // ABI: Documentation/ABI/testing/sysfs-bus-pci, sriov_vf_device: hex without "0x".
+  const auto device = host.read_attribute(vfio::sysfs_path(gpu.address) / "sriov_vf_device");
+  return selector_of(
+      fmt::format("{:04x}:{}", gpu.vendor, device.value_or(fmt::format("{:04x}", gpu.device))));
+}
+
+class ClaimableNames {
+ public:
+  ClaimableNames(const HostFs& host, const ResourceRules& rules) : host_(host), rules_(rules), names_(host) {}
+
+  void add(const api::ClaimableGpu& gpu) {
+    if (!gpu.for_dra) return;
+    const std::string ids = fmt::format("{:04x}:{:04x}", gpu.vendor, gpu.device);
+    if (gpu.whole)
+      if (const auto name = name_of_gpu(gpu, ids)) {
+        pci_.insert({selector_of(ids), *name});
+        classes_.insert({"model", ids, *name});
+      }
+    for (const api::VgpuType& type : gpu.types) {
+      const bool is_published = type.allowed && type.framebuffer_mib > 0;
+      const auto name =
+          is_published ? legal(type.name, rules_.domain, rules_.names.vgpu_part(type.name)) : std::nullopt;
+      if (!name) continue;
+      if (gpu.framework == api::VgpuFramework::mdev)
+        mediated_.insert({type.name, *name});
+      else
+        pci_.insert({vf_selector(host_, gpu), *name});
+      classes_.insert({"vgpuType", type.short_name, *name});
+    }
+  }
+
+  ClaimableResources finish() && {
+    return {
+        .permitted = {.pci = {pci_.begin(), pci_.end()}, .mediated = {mediated_.begin(), mediated_.end()}},
+        .classes = {classes_.begin(), classes_.end()},
+        .not_named = std::move(not_named_)};
+  }
+
+ private:
+  std::optional<std::string> name_of_gpu(const api::ClaimableGpu& gpu, const std::string& ids) {
+    const auto domain = resource_domain(rules_, gpu.vendor, names_);
+    if (!domain) {
+      not_named_.push_back({.id = gpu.address.text(), .reason = domain.error().message});
+      return std::nullopt;
+    }
+    const std::string human = names_.find(gpu.vendor, gpu.device).value_or("");
+    const auto name = ResourceName::parse(*domain + "/" + rules_.names.function_part(ids, human));
+    if (name) return name->text();
+    return legal(ids, *domain, fmt::format("{:04x}", gpu.device));
+  }
+
+  std::optional<std::string> legal(const std::string& id, const std::string& domain,
+                                   const std::string& part) {
+    const auto name = ResourceName::parse(domain + "/" + part);
+    if (name) return name->text();
+    not_named_.push_back({.id = id, .reason = name.error().message});
+    return std::nullopt;
+  }
+
+  const HostFs& host_;
+  const ResourceRules& rules_;
+  DeviceNames names_;
+  std::set<PermittedDevice> pci_;
+  std::set<PermittedDevice> mediated_;
+  std::set<ResourceClass> classes_;
+  std::vector<NotAdvertised> not_named_;
+};
+
+}  // namespace
+
+Result<ClaimableResources> claimable_resources(const HostFs& host, const ResourceRules& rules) {
+  const auto text = host.read_file(api::kClaimableGpusFile);
+  if (!text && is_gone(text.error())) return ClaimableResources();
+  if (!text) return fail(text.error());
+  const auto gpus = api::read_claimable_gpus(*text);
+  if (!gpus) return fail(gpus.error());
+  ClaimableNames names(host, rules);
+  for (const api::ClaimableGpu& gpu : *gpus) names.add(gpu);
+  return std::move(names).finish();
 }
 
 PermittingObject permitting_object(std::string_view hyperconverged_version) {
@@ -326,6 +414,33 @@ std::vector<Check> device_checks(const ResourceSet& scan, std::span<const NotAdv
 }
 
 }  // namespace
+
+Check claimable_names_check(const HostFs& host, const ResourceRules& rules) {
+  Check check =
+      question("dra-resource-names",
+               "a pod that gets a GPU by a DeviceClass with a resource's name is counted against the "
+               "device plugin's GPUs of the name, and one of those then goes to no pod");
+  const auto claimable = claimable_resources(host, rules);
+  if (!claimable) return std::move(check).unreadable(claimable.error());
+  const auto file = host.read_file(api::kAdvertisedFile);
+  const auto advertised = file                    ? api::read_advertised_resources(*file)
+                          : is_gone(file.error()) ? api::AdvertisedResources()
+                                                  : Result<api::AdvertisedResources>(fail(file.error()));
+  if (!advertised) return std::move(check).unreadable(advertised.error());
+  std::set<std::string> both;
+  for (const ResourceClass& one : claimable->classes)
+    if (std::ranges::find(advertised->devices, one.resource, &api::AdvertisedDevice::resource) !=
+        advertised->devices.end())
+      both.insert(one.resource);
+  if (both.empty())
+    return std::move(check).passed("the device plugin advertises no name of a GPU for claims");
+  return std::move(check).unknown(
+      fmt::format("the device plugin advertises {}, and GPUs for claims have the same name",
+                  fmt::join(both, ", ")),
+      "`kubectl ferry doctor NODE` looks for a DeviceClass with the name; without one there is nothing to "
+      "do, "
+      "else give all GPUs of that name on this node one `allocation`");
+}
 
 std::vector<Check> kubevirt_checks(const HostFs& host, const ResourceRules& rules, ReadVgpus read_vgpus) {
   const auto file = host.read_file(api::kAdvertisedFile);

@@ -12,6 +12,7 @@
 #include "common/result.h"
 #include "hostfs/host_fs.h"
 #include "kubevirt-plugin/discovery/resource_assembly.h"
+#include "kubevirt-plugin/discovery/resource_class.h"
 #include "kubevirt-plugin/discovery/resource_rules.h"
 #include "kubevirt-plugin/discovery/scanner.h"
 
@@ -34,6 +35,16 @@ struct PermittedHostDevices {
 /// of a virtual function cannot be read.
 Result<PermittedHostDevices> permitted_host_devices(const HostFs& host, const ResourceSet& scan);
 
+/// The resources of the GPUs that are for claims, under the names that the plugin would give them.
+struct ClaimableResources {
+  PermittedHostDevices permitted = {};
+  std::vector<ResourceClass> classes = {};
+  std::vector<NotAdvertised> not_named = {};  ///< GPUs and types for which there is no legal name
+};
+
+/// Each entry once, sorted. Errors: kClaimableGpusFile cannot be read; without it there are none.
+Result<ClaimableResources> claimable_resources(const HostFs& host, const ResourceRules& rules);
+
 /// An object of the cluster that permits devices, with its own words for the same lists.
 struct PermittingObject {
   std::string api_version;
@@ -50,6 +61,9 @@ PermittingObject permitting_object(std::string_view hyperconverged_version);
 /// An object with only this part, as YAML to merge into the existing object. Each resource is marked
 /// externalResourceProvider; otherwise KubeVirt would advertise it too, and remove mediated devices.
 std::string kubevirt_resource(const PermittedHostDevices& devices, const PermittingObject& object);
+
+/// A check of `ferry doctor --for dra`: whether the plugin advertises a name that GPUs for claims have, too.
+Check claimable_names_check(const HostFs& host, const ResourceRules& rules);
 
 // Checks if this host can advertise its GPUs and vGPUs to KubeVirt, and which change is needed if not.
 //

@@ -190,6 +190,11 @@ void CommandTree::add_kubevirt_cr(CLI::App& app) {
       "print the part of the HyperConverged object, which owns the KubeVirt object, by this version of its "
       "API: v1 or v1beta1")
       ->check(CLI::IsMember({"v1", "v1beta1"}));
+  verb->add_flag("--device-classes", permits_.device_classes,
+                 "print the chart's value dra.deviceClasses.more for this host's GPUs with `allocation: dra` "
+                 "instead: "
+                 "with it VMs that ask by a resource's name get them by claims")
+      ->excludes("--model");
   const std::string plugin =
       "`kubectl ferry kubevirt-cr --check FILE` reads the output of `ferry kubevirt-cr -o json`";
   refuse_option(*verb, "--check", plugin);

@@ -129,6 +129,7 @@ Result<std::vector<Check>> checks_for(const std::string& purpose, const Session&
   }
   std::vector<Check> checks = dra::dra_checks(*session.host, inventory, rules.accelerators);
   add_of_host(checks, kata::cdi_check(*session.host, running_containerd(session)));
+  add_of_host(checks, plugin::claimable_names_check(*session.host, rules));
   return checks;
 }
 

@@ -110,24 +110,16 @@ class ModelEntries {
  private:
   using Entries = std::map<std::string, std::set<plugin::PermittedDevice>>;  // by simple() name
 
-  std::string resource(const std::string& model, const std::string& usual) const {
-    const auto alias = rules_.names.aliases.find(model);
-    return rules_.domain + "/" + (alias == rules_.names.aliases.end() ? usual : alias->second);
-  }
   void add_gpu(std::string_view board, const std::string& device, const std::string& name) {
-    const std::string part = plugin::fill_template(
-        rules_.names.functions,
-        {{"name", plugin::pci_resource_part(name)}, {"vendor", "10de"}, {"device", device}});
+    const std::string resource = rules_.domain + "/" + rules_.names.function_part("10de:" + device, name);
     std::string selector = "10DE:" + device;
     std::ranges::transform(selector, selector.begin(), [](unsigned char c) { return std::toupper(c); });
-    gpus_[simple(board)].insert({std::move(selector), resource("10de:" + device, part)});
+    gpus_[simple(board)].insert({std::move(selector), resource});
     known_.emplace_back(board);
   }
   void add_type(const std::string& name) {
-    const std::string part =
-        plugin::fill_template(rules_.names.vgpus, {{"name", plugin::mdev_resource_part(name)}});
     const std::string type = name.substr(name.find(' ') + 1);
-    types_[simple(type)].insert({name, resource(name, part)});
+    types_[simple(type)].insert({name, rules_.domain + "/" + rules_.names.vgpu_part(name)});
     known_.push_back(type);
   }
 
@@ -137,8 +129,10 @@ class ModelEntries {
   std::vector<std::string> known_;
 };
 
-// The names follow this command's options. A name that the running plugin does not have permits nothing.
-void warn_of_other_names(const HostFs& host, const plugin::PermittedHostDevices& devices) {
+// The names follow this command's options. A name that the running plugin does not have permits nothing,
+// unless claims have its devices.
+void warn_of_other_names(const HostFs& host, const plugin::PermittedHostDevices& devices,
+                         const std::vector<plugin::ResourceClass>& classes) {
   if (!is_present(host, api::kPluginLiveness).value_or(false)) return;
   const auto text = host.read_file(api::kAdvertisedFile);
   if (!text) return;
@@ -147,7 +141,9 @@ void warn_of_other_names(const HostFs& host, const plugin::PermittedHostDevices&
   std::set<std::string> others;
   for (const auto* list : {&devices.pci, &devices.mediated}) {
     for (const plugin::PermittedDevice& device : *list)
-      if (advertised->resource(device.resource) == nullptr) others.insert(device.resource);
+      if (advertised->resource(device.resource) == nullptr &&
+          std::ranges::find(classes, device.resource, &plugin::ResourceClass::resource) == classes.end())
+        others.insert(device.resource);
   }
   if (others.empty()) return;
   print_to_stderr(
@@ -182,6 +178,26 @@ ExitStatus print_part(const Session& session, const std::string& hyperconverged,
   return ExitStatus::done;
 }
 
+void add(std::vector<plugin::PermittedDevice>& list, const std::vector<plugin::PermittedDevice>& more) {
+  list.insert(list.end(), more.begin(), more.end());
+  std::ranges::sort(list);
+  const auto repeats = std::ranges::unique(list);
+  list.erase(repeats.begin(), repeats.end());
+}
+
+ExitStatus print_classes(const Session& session, const std::vector<plugin::ResourceClass>& classes) {
+  if (classes.empty())
+    return complain({.code = make_error_code(Errc::refused),
+                     .message = "kubevirt-cr: this host has no GPU for claims, so no class has devices",
+                     .hint = "give a GPU `allocation: dra` in the policy of this node"});
+  print(session,
+        {.document = plugin::device_classes_document(classes), .text = plugin::device_classes_text(classes)});
+  print_to_stderr(
+      "This is one node's part of the chart's values, for Kubernetes 1.36 and newer: the lists of all nodes "
+      "belong into one, without the names that the device plugin advertises.\n");
+  return ExitStatus::done;
+}
+
 }  // namespace
 
 ExitStatus kubevirt_cr_verb(const Session& session, const KubevirtCrOptions& options) {
@@ -199,13 +215,20 @@ ExitStatus kubevirt_cr_verb(const Session& session, const KubevirtCrOptions& opt
     note_gates(*devices);
     return ExitStatus::done;
   }
+  const auto claimable = plugin::claimable_resources(*session.host, *rules);
+  if (!claimable) return complain(claimable.error());
+  for (const auto& device : claimable->not_named)
+    print_to_stderr("{} is left out: {}\n", device.id, device.reason);
+  if (options.device_classes) return print_classes(session, claimable->classes);
   const auto resources = plugin::Scanner(*session.host, *rules, vgpu::scan_known_vgpus).scan();
   if (!resources) return complain(resources.error());
   for (const auto& device : resources->not_advertised)
     print_to_stderr("{} is left out: {}\n", device.id, device.reason);
-  const auto devices = plugin::permitted_host_devices(*session.host, *resources);
+  auto devices = plugin::permitted_host_devices(*session.host, *resources);
   if (!devices) return complain(devices.error());
-  warn_of_other_names(*session.host, *devices);
+  warn_of_other_names(*session.host, *devices, claimable->classes);
+  add(devices->pci, claimable->permitted.pci);
+  add(devices->mediated, claimable->permitted.mediated);
   if (devices->pci.empty() && devices->mediated.empty()) {
     if (!is_text(session.output)) (void)print_part(session, options.hyperconverged, *devices);
     return complain(

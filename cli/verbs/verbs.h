@@ -140,10 +140,12 @@ ExitStatus claims_release_verb(const Session& session, const std::string& uid);
 struct KubevirtCrOptions {
   std::vector<std::string> models;  ///< GPUs and vGPU types by name, instead of this host's devices
   std::string hyperconverged;       ///< v1 or v1beta1: the HyperConverged object; empty: the KubeVirt object
+  bool device_classes = false;      ///< print the chart's dra.deviceClasses.more instead
   NamingOptions naming;             ///< as the plugin has them
 };
-/// `kubevirt-cr`: prints the part of the object that permits this host's resources, or those of `models` by
-/// the tables of names. Errc::not_found: no table has such a name; Errc::refused: the object cannot have it.
+/// `kubevirt-cr`: prints the part of the object that permits this host's resources, also those of GPUs for
+/// claims, or those of `models` by the tables of names. Errc::not_found: no table has such a name;
+/// Errc::refused: the object cannot have it.
 ExitStatus kubevirt_cr_verb(const Session& session, const KubevirtCrOptions& options);
 
 struct KataOptions {

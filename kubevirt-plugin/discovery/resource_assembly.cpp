@@ -21,6 +21,29 @@ std::string fill_template(std::string text, const std::map<std::string, std::str
   return text;
 }
 
+namespace {
+
+std::string alias_or(const NameRules& rules, const std::string& model, std::string part) {
+  const auto alias = rules.aliases.find(model);
+  return alias == rules.aliases.end() ? std::move(part) : alias->second;
+}
+
+}  // namespace
+
+std::string NameRules::function_part(const std::string& ids, const std::string& human) const {
+  const std::string device = ids.substr(ids.find(':') + 1);
+  // A template's own text would give all models without a name the same one.
+  const bool nameless = human.empty() && functions != "{name}";
+  return alias_or(*this, ids,
+                  fill_template(functions, {{"name", nameless ? device : pci_resource_part(human)},
+                                            {"vendor", ids.substr(0, ids.find(':'))},
+                                            {"device", device}}));
+}
+
+std::string NameRules::vgpu_part(const std::string& type) const {
+  return alias_or(*this, type, fill_template(vgpus, {{"name", mdev_resource_part(type)}}));
+}
+
 Result<> check_template(std::string_view text, std::span<const std::string_view> fields) {
   std::vector<std::string> known;
   for (const std::string_view field : fields) known.push_back(fmt::format("{{{}}}", field));

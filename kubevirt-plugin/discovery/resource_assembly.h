@@ -24,6 +24,10 @@ struct NameRules {
   /// Names by model ("10de:2330") or vGPU type ("NVIDIA A40-8Q"). They have priority over the templates.
   std::map<std::string, std::string> aliases = {};
 
+  /// The name part for a whole function. `ids`: "10de:2330". `human`: empty where it has no name for people.
+  std::string function_part(const std::string& ids, const std::string& human) const;
+  /// The name part for a vGPU. `type`: as its driver has it, "NVIDIA A40-8Q".
+  std::string vgpu_part(const std::string& type) const;
   bool operator==(const NameRules&) const = default;
 };
 

@@ -125,6 +125,17 @@ const Error* trouble_with(const mdev::VgpuParent* parent) {
 
 }  // namespace
 
+Result<std::string> resource_domain(const ResourceRules& rules, std::uint16_t vendor, DeviceNames& names) {
+  if (rules.accelerators.vendors.contains(vendor)) return rules.domain;
+  if (const auto known = rules.domains.find(vendor); known != rules.domains.end()) return known->second;
+  std::string domain = vendor_domain(names.find_vendor(vendor).value_or(""));
+  if (!domain.empty()) return domain;
+  return fail(
+      Errc::unsupported,
+      fmt::format("the host has no pci.ids with a name for vendor {:04x}, by which its resource is called",
+                  vendor));
+}
+
 /// The work of one scan.
 class Scanner::Round {
  public:
@@ -288,25 +299,11 @@ class Scanner::Round {
                           "KubeVirt does not pass: bind {} to the driver that made the virtual functions",
                           physical->address.text(), physical->address.text()));
     }
-    const auto domain = domain_of(function);
+    const auto domain = resource_domain(rules_, function.vendor, scanner_.names_);
     if (!domain) return assembly_.add_unusable(id, domain.error().message);
     if (device.nodes.empty() && device.problem.empty()) device.problem = missing_nodes(device.iommu_group);
     assembly_.add(std::move(device), function_part(function, human), hex_of(function) + vf_suffix(function),
                   EnvPrefix::pci_resource, *domain);
-  }
-
-  /// The part of the resource's name before the "/".
-  Result<std::string> domain_of(const vfio::PciFunction& function) const {
-    if (rules_.accelerators.vendors.contains(function.vendor)) return rules_.domain;
-    if (const auto known = rules_.domains.find(function.vendor); known != rules_.domains.end())
-      return known->second;
-    const auto name = scanner_.names_.find_vendor(function.vendor);
-    std::string domain = vendor_domain(name.value_or(""));
-    if (!domain.empty()) return domain;
-    return fail(
-        Errc::unsupported,
-        fmt::format("the host has no pci.ids with a name for vendor {:04x}, by which its resource is called",
-                    function.vendor));
   }
 
   /// Adds a companion to the GPU of its card and IOMMU group. Without such a GPU no pod can ask for it.
@@ -344,13 +341,7 @@ class Scanner::Round {
 
   /// A whole function's name part; `human` is empty where it has no name.
   std::string function_part(const vfio::PciFunction& function, const std::string& human) const {
-    // A template's own text would give all models without a name the same one.
-    const bool nameless = human.empty() && rules_.names.functions != "{name}";
-    return named(function.ids(), rules_.names.functions,
-                 {{"name", nameless ? hex_of(function) : pci_resource_part(human)},
-                  {"vendor", fmt::format("{:04x}", function.vendor)},
-                  {"device", hex_of(function)}}) +
-           vf_suffix(function);
+    return rules_.names.function_part(function.ids(), human) + vf_suffix(function);
   }
 
   /// Adds the device for Kata: like `device` for KubeVirt, but with Kata's ID and CDI name.
@@ -381,17 +372,10 @@ class Scanner::Round {
                          .fallback = fmt::format("device_{:04x}", function.device)});
   }
 
-  /// A resource's name part, by alias or template.
-  std::string named(const std::string& model, const std::string& text,
-                    const std::map<std::string, std::string>& values) const {
-    const auto alias = rules_.names.aliases.find(model);
-    return alias == rules_.names.aliases.end() ? fill_template(text, values) : alias->second;
-  }
-
   void add_vgpu(AdvertisedDevice device, EnvPrefix prefix) {
     if (device.nodes.empty()) device.problem = missing_nodes(device.iommu_group);
     const std::string usual = mdev_resource_part(device.model);
-    const std::string part = named(device.model, rules_.names.vgpus, {{"name", usual}});
+    const std::string part = rules_.names.vgpu_part(device.model);
     assembly_.add(std::move(device), part, part == usual ? std::string() : usual, prefix);
   }
 

@@ -5,6 +5,7 @@
 // order as in NVIDIA's KubeVirt plugin v1.6.0, except where that plugin gives a pod too much.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <set>
@@ -28,6 +29,9 @@ namespace ferry::plugin {
 /// Reads the vGPUs of a host: scan_vgpus(), or a function that knows more names of types.
 using ReadVgpus = std::function<Result<mdev::VgpuInventory>(const HostFs&, const vfio::Inventory&,
                                                             const vfio::AcceleratorRules&)>;
+
+/// The part of a resource's name before the "/". Errc::unsupported: no table has the vendor.
+Result<std::string> resource_domain(const ResourceRules& rules, std::uint16_t vendor, DeviceNames& names);
 
 class Scanner {
  public:

@@ -250,8 +250,18 @@ class ValuesTest(unittest.TestCase):
         values = chart.sample(chart.CHART / "ci/dra-values.yaml")
         classes = {one["metadata"]["name"]: one["spec"] for one in chart.of_kind(chart.render(values), "DeviceClass")}
         self.assertEqual({name: spec.get("extendedResourceName") for name, spec in classes.items()}, {
-            "whole.example.com": None, "l40s.example.com": "nvidia.com/AD102GL_L40S", "six-gib.example.com": None})
-        self.assertEqual([len(spec["selectors"]) for spec in classes.values()].count(2), 2)
+            "whole.example.com": None, "l40s.example.com": "nvidia.com/AD102GL_L40S", "six-gib.example.com": None,
+            "gh100-h100-sxm5-80gb.nvidia.com": "nvidia.com/GH100_H100_SXM5_80GB",
+            "nvidia-l40s-6q.nvidia.com": "nvidia.com/NVIDIA_L40S-6Q", "a16.example.com": "example.com/gpu.a16"})
+        self.assertEqual([len(spec["selectors"]) for spec in classes.values()].count(2), 5)
+        of = "device.attributes['gpu-ferry.io']"
+
+        def chosen(name: str) -> list[str]:
+            return [one["cel"]["expression"] for one in classes[name]["selectors"]]
+        whole, vgpu = (f"device.driver == 'gpu-ferry.io' && {of}.type == '{kind}'" for kind in ("whole", "vgpu"))
+        self.assertEqual(chosen("gh100-h100-sxm5-80gb.nvidia.com"),
+                         [whole, f"{of}.vendorID == '0x10de' && {of}.deviceID == '0x2330'"])
+        self.assertEqual(chosen("nvidia-l40s-6q.nvidia.com"), [vgpu, f"{of}.vgpuType == 'L40S-6Q'"])
 
     def test_the_kubelets_default_folder_is_the_same_everywhere(self) -> None:
         def kubelets(file: str) -> dict[str, str]:

@@ -11,6 +11,7 @@
 
 #include "kube/api_error.h"
 #include "kubectl/cluster_verbs.h"
+#include "kubectl/published_classes.h"
 #include "tests/cli/composed_clusters.h"
 
 namespace ferry::cli {
@@ -283,6 +284,80 @@ TEST(ClusterFacts, LooksForCountersInTheSlicesOfTheNode) {
   EXPECT_THAT(answer({pod}, std::vector<json>{empty}, "gpus-advertised"), StartsWith("warn"));
   EXPECT_THAT(answer({pod}, fail(Error{.code = kube::ApiErrc::not_found, .message = "no such kind"})),
               AllOf(StartsWith("fail"), HasSubstr("1.34")));
+}
+
+TEST(ClusterFacts, LooksForNamesThatAPluginOrTwoDeviceClassesHave) {
+  json pod = gpu_pod("ferry", "ferry-dra-x", "n", {});
+  pod["spec"]["containers"] = {{{"name", "dra"}, {"command", {"/usr/bin/ferry-dra"}}}};
+  const auto device_class = [](const char* name, const char* resource) {
+    return json{{"metadata", {{"name", name}}}, {"spec", {{"extendedResourceName", resource}}}};
+  };
+  const auto answer = [&](const test::Quantities& capacity, const Result<std::vector<json>>& classes) {
+    const auto all =
+        kubectl::cluster_checks(one_node(capacity, {pod}), std::vector<json>(), std::vector<json>(), classes);
+    const auto found = std::ranges::find(all, "dra-resource-names", &Check::id);
+    return found == all.end() ? std::string("none") : std::string(text(found->verdict)) + " " + found->found;
+  };
+  const json l40s = device_class("l40s", kWholeL40s);
+  const json none = {{"metadata", {{"name", "whole.gpu-ferry.io"}}}, {"spec", json::object()}};
+  EXPECT_THAT(answer({{kWholeL40s, 2}}, std::vector<json>{none, none}), StartsWith("pass"));
+  EXPECT_THAT(answer({}, std::vector<json>{none, l40s}), StartsWith("pass"));
+  EXPECT_THAT(answer({{kWholeL40s, 0}}, std::vector<json>{l40s}), StartsWith("pass"));
+  EXPECT_THAT(answer({{kWholeL40s, 2}}, std::vector<json>{none, l40s}),
+              AllOf(StartsWith("fail"), HasSubstr(kWholeL40s), HasSubstr("DeviceClass l40s")));
+  EXPECT_THAT(answer({}, std::vector<json>{l40s, device_class("newer", kWholeL40s)}),
+              AllOf(StartsWith("warn"), HasSubstr("l40s, newer")));
+  EXPECT_THAT(answer({}, fail(Error{.code = kube::ApiErrc::forbidden, .message = "no right"})),
+              StartsWith("unknown"));
+}
+
+json published_device(const char* type, const char* device, const char* profile = "", const char* vgpu = "") {
+  const auto text = [](const char* value) { return json{{"string", value}}; };
+  return {{"name", "any"},
+          {"attributes",
+           {{"type", text(type)},
+            {"vendorID", text("0x10de")},
+            {"deviceID", text(device)},
+            {"productName", text("AD102GL [L40S]")},
+            {"profile", text(profile)},
+            {"vgpuType", text(vgpu)}}}};
+}
+
+json slice_of(const char* node, std::vector<json> devices) {
+  return {{"spec", {{"driver", "gpu-ferry.io"}, {"nodeName", node}, {"devices", std::move(devices)}}}};
+}
+
+TEST(ClusterFacts, NamesTheDeviceClassesOfPublishedDevices) {
+  const std::vector<json> slices = {
+      {{"spec", {{"nodeName", "n"}, {"sharedCounters", json::array()}}}},
+      slice_of("n", {published_device("whole", "0x26b9"),
+                     published_device("vgpu", "0x26b9", "NVIDIA L40S-6Q", "L40S-6Q"),
+                     published_device("vgpu", "0x26b9", "NVIDIA L40S-6Q", "L40S-6Q")}),
+      slice_of("other", {published_device("whole", "0x26b9"), published_device("whole", "0x2330")})};
+  const auto usual = kubectl::published_classes(slices, {});
+  EXPECT_EQ(plugin::device_classes_text(usual.classes),
+            "dra:\n"
+            "  deviceClasses:\n"
+            "    more:\n"
+            "    - {model: \"10de:2330\", extendedResourceName: nvidia.com/AD102GL_L40S}\n"
+            "    - {model: \"10de:26b9\", extendedResourceName: nvidia.com/AD102GL_L40S}\n"
+            "    - {vgpuType: \"L40S-6Q\", extendedResourceName: nvidia.com/NVIDIA_L40S-6Q}\n");
+  EXPECT_THAT(usual.notes, IsEmpty());
+  const auto plugin_with = [](const char* node, std::vector<std::string> options) {
+    json pod = gpu_pod("ferry", "plugin", node, {});
+    pod["spec"]["containers"] = {
+        {{"command", {"/usr/bin/ferry"}}, {"args", {"--host-root=/host", "plugin"}}}};
+    for (const std::string& option : options) pod["spec"]["containers"][0]["args"].push_back(option);
+    return pod;
+  };
+  const auto renamed = kubectl::published_classes(
+      slices, {plugin_with("n", {"--mode=both", "--alias=10de:26b9=big", "--vgpu-name-template=v-{name}"}),
+               plugin_with("other", {"--name-template=gpu-{device}", "--alias=10de:26b9=-"})});
+  EXPECT_THAT(renamed.classes,
+              ElementsAre(plugin::ResourceClass{"model", "10de:2330", "nvidia.com/gpu-2330"},
+                          plugin::ResourceClass{"model", "10de:26b9", "nvidia.com/big"},
+                          plugin::ResourceClass{"vgpuType", "L40S-6Q", "nvidia.com/v-NVIDIA_L40S-6Q"}));
+  EXPECT_THAT(renamed.notes, ElementsAre(HasSubstr("10de:26b9 is left out")));
 }
 
 TEST(ClusterFacts, ReadsQuantitiesAsTheApiServerWritesThem) {

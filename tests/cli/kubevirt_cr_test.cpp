@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
+#include "api/claimable_gpus.h"
 #include "api/files.h"
 #include "hostfs/locks.h"
 #include "tests/cli/run_program.h"
@@ -179,6 +180,80 @@ TEST_F(KubevirtCr, RefusesAnIdThatAHyperConvergedObjectWouldHaveTwice) {
     EXPECT_THAT(result.err, HasSubstr("a HyperConverged object takes each ID once, and 10DE:26B9 is of "
                                       "nvidia.com/AD102GL_L40S and nvidia.com/NVIDIA_L40S-12Q"));
   }
+}
+
+/// GPUs for claims: an L40S that makes vGPUs on virtual functions, and an A40 that makes mediated devices.
+std::string gpus_for_claims() {
+  api::ClaimableGpu l40s{.address = test::must(vfio::PciAddress::parse("0000:65:00.0")),
+                         .vendor = 0x10de,
+                         .device = 0x26b9,
+                         .framework = api::VgpuFramework::vendor_vfio};
+  l40s.types = {{.id = "1151", .name = "NVIDIA L40S-6Q", .short_name = "L40S-6Q", .framebuffer_mib = 6144},
+                {.id = "1152", .name = "NVIDIA L40S-8Q", .short_name = "L40S-8Q", .framebuffer_mib = 8192},
+                {.id = "1153", .name = "NVIDIA L40S-0Q", .short_name = "L40S-0Q"}};
+  l40s.types[1].allowed = false;
+  api::ClaimableGpu a40{.address = test::must(vfio::PciAddress::parse("0000:81:00.0")),
+                        .vendor = 0x10de,
+                        .device = 0x2235,
+                        .whole = false,
+                        .framework = api::VgpuFramework::mdev};
+  a40.types = {
+      {.id = "nvidia-558", .name = "NVIDIA A40-8Q", .short_name = "A40-8Q", .framebuffer_mib = 8192}};
+  api::ClaimableGpu leaves{
+      .address = test::must(vfio::PciAddress::parse("0000:99:00.0")), .vendor = 0x10de, .device = 0x2330};
+  leaves.for_dra = false;
+  return api::claimable_gpus_text({l40s, a40, leaves});
+}
+
+TEST_F(KubevirtCr, HasTheEntriesOfGpusForClaims) {
+  add_gpu();
+  kernel_.file(api::kClaimableGpusFile, gpus_for_claims());
+  kernel_.file("sys/bus/pci/devices/0000:65:00.0/sriov_vf_device", "26ba\n");
+  const auto both = permitted({"--no-companion-places"});
+  EXPECT_EQ(both["pciHostDevices"],
+            (json{entry("pciVendorSelector", "10DE:2684", "nvidia.com/AD102_GEFORCE_RTX_4090"),
+                  entry("pciVendorSelector", "10DE:26B9", "nvidia.com/AD102GL_L40S"),
+                  entry("pciVendorSelector", "10DE:26BA", "nvidia.com/NVIDIA_L40S-6Q")}));
+  EXPECT_EQ(both["mediatedDevices"],
+            json::array({entry("mdevNameSelector", "NVIDIA A40-8Q", "nvidia.com/NVIDIA_A40-8Q")}));
+  kernel_.file(api::kClaimableGpusFile, "{");
+  EXPECT_EQ(ferry({"kubevirt-cr"}).status, 1);
+}
+
+TEST_F(KubevirtCr, PrintsTheDeviceClassesOfGpusForClaims) {
+  const auto none = ferry({"kubevirt-cr", "--device-classes"});
+  EXPECT_EQ(none.status, 4);
+  EXPECT_THAT(none.err, HasSubstr("this host has no GPU for claims"));
+  add_gpu();
+  kernel_.file(api::kClaimableGpusFile, gpus_for_claims());
+  EXPECT_EQ(ferry({"kubevirt-cr", "--device-classes"}).out,
+            "dra:\n"
+            "  deviceClasses:\n"
+            "    more:\n"
+            "    - {model: \"10de:26b9\", extendedResourceName: nvidia.com/AD102GL_L40S}\n"
+            "    - {vgpuType: \"A40-8Q\", extendedResourceName: nvidia.com/NVIDIA_A40-8Q}\n"
+            "    - {vgpuType: \"L40S-6Q\", extendedResourceName: nvidia.com/NVIDIA_L40S-6Q}\n");
+  const auto renamed = ferry({"-o", "json", "kubevirt-cr", "--device-classes", "--alias", "10de:26b9=big",
+                              "--vgpu-name-template", "v-{name}"});
+  EXPECT_EQ(json::parse(renamed.out)["dra"]["deviceClasses"]["more"],
+            (json{{{"model", "10de:26b9"}, {"extendedResourceName", "nvidia.com/big"}},
+                  {{"vgpuType", "A40-8Q"}, {"extendedResourceName", "nvidia.com/v-NVIDIA_A40-8Q"}},
+                  {{"vgpuType", "L40S-6Q"}, {"extendedResourceName", "nvidia.com/v-NVIDIA_L40S-6Q"}}}));
+  EXPECT_EQ(ferry({"kubevirt-cr", "--device-classes", "--model", "L40S"}).status, 2);
+}
+
+TEST_F(KubevirtCr, NamesAreLookedAtByTheDoctorForGpusOfClaims) {
+  add_gpu();
+  const auto checks = [&] { return ferry({"doctor", "-v", "--for", "dra"}).out; };
+  kernel_.file(api::kClaimableGpusFile, gpus_for_claims());
+  EXPECT_THAT(checks(), HasSubstr("pass     dra-resource-names"));
+  kernel_.file(api::kAdvertisedFile, R"({"version": 2, "resources": [
+    {"name": "nvidia.com/AD102GL_L40S", "devices": []}]})");
+  EXPECT_THAT(checks(), HasSubstr("pass     dra-resource-names"));
+  kernel_.file(api::kAdvertisedFile, R"({"version": 2, "resources": [
+    {"name": "nvidia.com/AD102GL_L40S", "devices": [{"id": "0000:17:00.0", "healthy": true, "iommu_group": 17}]}]})");
+  EXPECT_THAT(checks(), AllOf(HasSubstr("unknown  dra-resource-names"),
+                              HasSubstr("the device plugin advertises nvidia.com/AD102GL_L40S")));
 }
 
 TEST_F(KubevirtCr, WarnsOfNamesThatTheRunningPluginDoesNotHave) {

@@ -90,6 +90,17 @@ spec:
 gpu-ferry.io
 {{- end }}
 
+{{/* The name of a DeviceClass of `more`. In the short form it is made of the resource's: nvidia.com/AD102GL_L40S gives
+     ad102gl-l40s.nvidia.com. */}}
+{{- define "ferry.nameOfClass" -}}
+{{- if .name -}}
+{{ .name }}
+{{- else -}}
+{{- $parts := splitList "/" .extendedResourceName -}}
+{{ last $parts | lower | replace "_" "-" | replace "." "-" }}.{{ first $parts }}
+{{- end -}}
+{{- end }}
+
 {{/* The kubelet's folders that hostd gives to the group of `ferry dra`. */}}
 {{- define "ferry.draFolders" -}}
 {{- $kubelet := (include "ferry.paths" . | fromJson).kubelet -}}
