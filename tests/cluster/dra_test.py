@@ -41,6 +41,9 @@ CHOSEN: dict[str, Any] = {**VALUES, "defaults": {"policy": "claims"}, "config": 
 
 
 A_CARD, A_TESLA, FOUR_GIB = whole("0x2684"), whole("0x1eb8"), vgpu("T4-4Q")
+A_CARD_BY_NAME, FOUR_GIB_BY_NAME = "example.com/rtx-4090", "example.com/T4_4Q"
+# No shell exports a variable whose name has a `-`.
+SHOW_VARIABLES = "tr '\\0' '\\n' < /proc/1/environ | grep PCI_RESOURCE; echo END"
 
 
 class DraTest(unittest.TestCase):
@@ -290,19 +293,84 @@ class DraTest(unittest.TestCase):
         wait_until("an event says that KubeVirt does not find it", lambda: "GpuClaimWarning" in [
             reason for reason, _ in self.events_of("some")], 60)
 
-    def test_a_pod_asks_for_the_extended_resource_of_a_class(self) -> None:
-        """The scheduler makes the claim."""
+    def have_classes(self) -> None:
+        """A class for the card and one for T4-4Q, by the chart's short form."""
         gates = self.kubernetes.kubectl("get", "--raw", "/metrics")
         if not re.search(r'(?m)^kubernetes_feature_enabled\{name="DRAExtendedResource",[^}]*\} 1$', gates):
             self.skipTest("this Kubernetes has no DRAExtendedResource, or the feature gate is off")
         self.addCleanup(self.choose_classes, [])
-        self.choose_classes([{"name": "rtx-4090.example.com", "type": "whole", "extendedResourceName": "example.com/rtx-4090",
-                              "expression": f"device.attributes['{DRIVER}'].deviceID == '0x2684'"}])
-        self.kubernetes.run_pod("guest", {"example.com/rtx-4090": 1}, "ls /dev/vfio; echo END", terminationGracePeriodSeconds=1)
-        self.assertEqual(["11", "vfio"], self.shown_by("guest"))
+        self.choose_classes([{"model": "10de:2684", "extendedResourceName": A_CARD_BY_NAME},
+                             {"vgpuType": "T4-4Q", "extendedResourceName": FOUR_GIB_BY_NAME}])
+
+    def variables(self, pod: str, container: str = "c") -> dict[str, str]:
+        """The variables by which KubeVirt finds devices."""
+        self.kubernetes.wait_for_pod(pod)
+        lines = wait_until(f"{pod} has said all", lambda: [found for found in [
+            self.kubernetes.kubectl("logs", pod, "-c", container).splitlines()] if "END" in found], 60)[0]
+        return {name: value for name, _, value in (line.partition("=") for line in lines) if "PCI_RESOURCE" in name}
+
+    def test_a_pod_asks_for_the_extended_resource_of_a_class(self) -> None:
+        """The scheduler makes the claim, and KubeVirt finds the device as one of a device plugin."""
+        self.have_classes()
+        self.kubernetes.run_pod("guest", {A_CARD_BY_NAME: 1}, f"ls /dev/vfio; {SHOW_VARIABLES}", terminationGracePeriodSeconds=1)
+        self.assertEqual({"PCI_RESOURCE_EXAMPLE_COM_RTX-4090": CARD,
+                          "PCI_RESOURCE_DEVICECLASS_RESOURCE_KUBERNETES_IO_RTX-4090_EXAMPLE_COM": CARD}, self.variables("guest"))
+        self.assertEqual(["11", "vfio"], self.shown_by("guest")[:2])
         self.assertEqual(("vfio-pci", "vfio-pci", "nvidia"), self.host.drivers(), "its whole group")
         (record,) = self.checkpoint().values()
         self.assertEqual("prepared", record["phase"])
+        self.assertNotIn(A_CARD_BY_NAME, self.kubernetes.node()["status"]["capacity"], "no plugin registers the name")
+
+    def test_several_devices_by_names_in_one_container(self) -> None:
+        """A whole GPU and two vGPUs: a request for each name, and one variable for both vGPUs."""
+        self.have_classes()
+        self.kubernetes.run_pod("guest", {A_CARD_BY_NAME: 1, FOUR_GIB_BY_NAME: 2}, SHOW_VARIABLES,
+                                terminationGracePeriodSeconds=1)
+        found = self.variables("guest")
+        self.assertEqual(CARD, found["PCI_RESOURCE_EXAMPLE_COM_RTX-4090"])
+        vgpus = found["MDEV_PCI_RESOURCE_EXAMPLE_COM_T4_4Q"].split(",")
+        self.assertEqual((2, sorted(self.host.vgpus())), (len(vgpus), sorted(vgpus)))
+        self.assertEqual(4, len(found), found)
+
+    def test_each_container_has_its_own_devices_by_names(self) -> None:
+        self.have_classes()
+        asked = {"first": {A_CARD_BY_NAME: "1"}, "second": {FOUR_GIB_BY_NAME: "1"}, "third": {}}
+        self.kubernetes.kubectl("create", "-f", "-", stdin=json.dumps({
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "guest"},
+            "spec": {"hostNetwork": True, "restartPolicy": "Never", "terminationGracePeriodSeconds": 1, "containers": [{
+                "name": name, "image": IMAGE, "imagePullPolicy": "Never", "resources": {"limits": limits},
+                "command": ["sh", "-c", f"trap exit TERM; ls /dev/vfio; {SHOW_VARIABLES}; sleep infinity & wait"]}
+                for name, limits in asked.items()]}}))
+        self.assertEqual({CARD}, set(self.variables("guest", "first").values()))
+        self.assertEqual(set(self.host.vgpus()), set(self.variables("guest", "second").values()))
+        self.assertEqual({}, self.variables("guest", "third"))
+        self.assertNotIn("vfio", self.kubernetes.kubectl("logs", "guest", "-c", "third").splitlines())
+
+    def test_a_class_gets_another_name_while_a_claim_is_held(self) -> None:
+        self.have_classes()
+        self.kubernetes.run_pod("guest", {A_CARD_BY_NAME: 1}, SHOW_VARIABLES, terminationGracePeriodSeconds=1)
+        before = self.variables("guest")
+        files = {file: (CDI / file).read_text() for file in self.cdi_files()}
+        self.choose_classes([{"name": "rtx-4090.example.com", "model": "10de:2684", "extendedResourceName": "example.com/other"}])
+        uid = self.ferry.uid("dra")
+        self.kubernetes.kubectl("delete", "pod", "-n", SPACE, "-l", "app.kubernetes.io/component=dra", "--timeout=60s")
+        wait_until("another one runs", lambda: self.ferry.uid("dra") not in ("", uid), 120)
+        self.kubernetes.restart_kubelet(signal.SIGKILL)  # which asks for the claim again
+        wait_until("the slices are back", lambda: {WHOLE_CARD, WHOLE_TESLA} <= set(self.devices()), 90)
+        self.assertEqual(files, {file: (CDI / file).read_text() for file in self.cdi_files()})
+        self.assertEqual(before, self.variables("guest"))
+
+    def test_doctor_names_a_resource_of_two_classes(self) -> None:
+        self.have_classes()
+        second = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "second"},
+                  "spec": {"extendedResourceName": A_CARD_BY_NAME}}
+        self.addCleanup(self.kubernetes.kubectl, "delete", "deviceclass", "second")
+        self.kubernetes.apply(second)
+        self.assertIn(f"the DeviceClasses rtx-4090.example.com, second have the name {A_CARD_BY_NAME}",
+                      self.kubernetes.run_plugin("ferry", "doctor", NODE).stdout)
+        said = self.kubernetes.kubectl_with_plugins("ferry", "kubevirt-cr", "--device-classes")
+        self.assertIn('{model: "10de:2684", extendedResourceName: nvidia.com/AD102_GEFORCE_RTX_4090}', said)
+        self.assertIn('{vgpuType: "T4-4Q", extendedResourceName: nvidia.com/', said)
 
     def test_names_over_64_bytes(self) -> None:
         claim, request, inside = "a" + "-long-name" * 20, "r" * 63, "c" * 63
