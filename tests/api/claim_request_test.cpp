@@ -148,7 +148,7 @@ TEST(ClaimRequestText, OfAnotherFormIsRefusedWithTheKey) {
             "devices[0].attributes[1].string: it is too long"},
            {R"("attributes":[)", many_attributes, "devices[0].attributes: there are too many"},
            {R"("resources":[)", R"("resources":["a/b","c/d",)", "devices[1].resources: there are too many"},
-           {R"("resources":[)", R"("resources":[7,)", "devices[1].resources[0]: expected a text"},
+           {R"("resources":[)", R"("resources":[7,)", "devices[1].resources: expected a list of texts"},
            {"nvidia.com/NVIDIA_L40S-6Q", "", "devices[1].resources: one cannot be the name of a resource"},
            {"nvidia.com/", "LD_PRELOAD=", "devices[1].resources: one cannot be the name of a resource"},
            {"nvidia.com/", R"(a\nb)", "devices[1].resources: one cannot be the name of a resource"},

@@ -208,6 +208,7 @@ std::string gpus_for_claims() {
 TEST_F(KubevirtCr, HasTheEntriesOfGpusForClaims) {
   add_gpu();
   kernel_.file(api::kClaimableGpusFile, gpus_for_claims());
+  kernel_.add_function({.address = "0000:65:00.0", .ids = "10de:26b9", .group = 65, .driver = "nvidia"});
   kernel_.file("sys/bus/pci/devices/0000:65:00.0/sriov_vf_device", "26ba\n");
   const auto both = permitted({"--no-companion-places"});
   EXPECT_EQ(both["pciHostDevices"],
