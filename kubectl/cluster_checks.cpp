@@ -338,7 +338,8 @@ std::map<std::string, std::vector<std::string>> classes_by_resource(const std::v
   return out;
 }
 
-Check resource_names(const ClusterNode& node, const Result<std::vector<json>>& classes) {
+Check resource_names(const ClusterNode& node, const Result<std::vector<json>>& slices,
+                     const Result<std::vector<json>>& classes) {
   Check check{"dra-resource-names", node.name,
               "of two DeviceClasses with one extendedResourceName the newer counts alone; and a pod that a "
               "DeviceClass serves is counted against the device plugin's GPUs of the name, too"};
@@ -349,8 +350,11 @@ Check resource_names(const ClusterNode& node, const Result<std::vector<json>>& c
       return std::move(check).warned(
           fmt::format("the DeviceClasses {} have the name {}", fmt::join(names, ", "), resource),
           "leave the name to one of them");
+  if (!slices) return std::move(check).unknown(slices.error().message, slices.error().hint);
+  const bool has_claims = one_has(*slices, "devices");
   for (const auto& [resource, numbers] : node.resources)
-    if (const auto found = by_resource.find(resource); numbers.capacity > 0 && found != by_resource.end())
+    if (const auto found = by_resource.find(resource);
+        has_claims && numbers.capacity > 0 && found != by_resource.end())
       return std::move(check).failed(
           fmt::format("a device plugin advertises {}, which is the name of the DeviceClass {}, too", resource,
                       found->second.front()),
@@ -379,7 +383,7 @@ std::vector<Check> cluster_checks(const ClusterObjects& objects,
     out.push_back(kubevirt_permits(node, kubevirts));
     if (!has_dra) continue;
     out.push_back(slices_have_counters(node, slices));
-    out.push_back(resource_names(node, classes));
+    out.push_back(resource_names(node, slices, classes));
     out.push_back(kubevirt_reads_claims(node, kubevirts));
     out.push_back(kubevirt_keeps_mediated(node, kubevirts));
   }

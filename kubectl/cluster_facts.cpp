@@ -155,6 +155,11 @@ std::optional<GpuUser> user_of(const json& pod, const std::set<std::string>& han
   GpuUser user;
   user.resources = asked_by_pod(pod);
   if (user.resources.empty()) return std::nullopt;
+  // ABI: Kubernetes 1.34, PodExtendedResourceClaimStatus. No device plugin has a part in these.
+  for (const json& mapping :
+       items_field(field_at(pod, {"status", "extendedResourceClaimStatus"}), "requestMappings"))
+    if (const std::string name = text_field(mapping, "resourceName"); user.resources.erase(name) > 0)
+      user.by_claim.insert(name);
   const json& metadata = json_at(pod, "metadata");
   const json& spec = json_at(pod, "spec");
   user.space = text_field(metadata, "namespace");

@@ -49,12 +49,13 @@ struct GpuUser {
   };
   Kind kind = Kind::pod;
   std::string space;
-  std::string name;                ///< the VM's, or the pod's
-  std::string pod = {};            ///< a VM's launcher; empty: there is none yet
-  std::string node;                ///< empty: on none yet
-  std::string phase;               ///< the VM's or the pod's; empty: not reported
-  std::string runtime_class = {};  ///< a pod's; empty: the default one
-  ResourceCounts resources = {};
+  std::string name;                      ///< the VM's, or the pod's
+  std::string pod = {};                  ///< a VM's launcher; empty: there is none yet
+  std::string node;                      ///< empty: on none yet
+  std::string phase;                     ///< the VM's or the pod's; empty: not reported
+  std::string runtime_class = {};        ///< a pod's; empty: the default one
+  ResourceCounts resources = {};         ///< without those of `by_claim`
+  std::set<std::string> by_claim = {};   ///< resources that a claim of the scheduler serves
   std::vector<std::string> claims = {};  ///< of a VM's GPUs: "claim/request"
   std::vector<GivenDevice> devices = {};
 

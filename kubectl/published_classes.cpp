@@ -97,13 +97,17 @@ PublishedClasses published_classes(const std::vector<json>& slices, const std::v
     const auto of_node = names.find(text_field(spec, "nodeName"));
     for (const json& device : items_field(spec, "devices")) {
       auto one = class_of(device, of_node == names.end() ? first : of_node->second);
-      if (const auto name = plugin::ResourceName::parse(one.resource); !name)
+      if (one.value.empty())
+        notes.insert(fmt::format("a type of vGPUs without a short name is left out: {}", one.resource));
+      else if (const auto name = plugin::ResourceName::parse(one.resource); !name)
         notes.insert(fmt::format("{} is left out: {}", one.value, name.error().message));
       else
         classes.insert(std::move(one));
     }
   }
-  return {.classes = {classes.begin(), classes.end()}, .notes = {notes.begin(), notes.end()}};
+  PublishedClasses out{.classes = {}, .notes = {notes.begin(), notes.end()}};
+  out.classes = plugin::with_one_class_a_name({classes.begin(), classes.end()}, out.notes);
+  return out;
 }
 
 }  // namespace ferry::kubectl

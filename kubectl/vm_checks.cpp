@@ -88,7 +88,7 @@ bool has_devices(const ClusterGpus& cluster, const json& metadata, const std::st
   const std::string name = text_field(metadata, "name");
   return std::ranges::any_of(cluster.users, [&](const GpuUser& user) {
     return user.kind == GpuUser::Kind::vm && user.space == space && user.name == name &&
-           user.is_on(user.node) && user.resources.contains(resource);
+           user.is_on(user.node) && (user.resources.contains(resource) || user.by_claim.contains(resource));
   });
 }
 
@@ -96,6 +96,7 @@ Check resource_is_free(const ClusterGpus& cluster, const std::string& vm, const 
                        std::uint64_t count, bool allocated) {
   Check check{"gpu-free", vm,
               "the scheduler starts a VM only on a node that has all devices that it asks for"};
+  if (allocated) return std::move(check).passed(fmt::format("{} x {} is allocated to it", count, resource));
   const auto free = free_on_nodes(cluster, resource);
   if (free.empty()) {
     std::vector<std::string> known;
@@ -103,9 +104,9 @@ Check resource_is_free(const ClusterGpus& cluster, const std::string& vm, const 
       for (const auto& [name, numbers] : node.resources) known.push_back(name);
     return std::move(check).failed(
         fmt::format("it asks for {}, which no node advertises{}", resource, did_you_mean(resource, known)),
-        "`kubectl ferry list` shows the resources; deviceName must be one of them");
+        "`kubectl ferry list` shows the resources; deviceName must be one of them, or the name of a "
+        "DeviceClass: `kubectl get deviceclasses`");
   }
-  if (allocated) return std::move(check).passed(fmt::format("{} x {} is allocated to it", count, resource));
   std::vector<std::string> parts;
   for (const auto& [node, left] : free) {
     const auto found = std::ranges::find(cluster.nodes, node, &ClusterNode::name);

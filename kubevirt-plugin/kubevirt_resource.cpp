@@ -115,7 +115,7 @@ class ClaimableNames {
         mediated_.insert({type.name, *name});
       else
         pci_.insert({vf_selector(host_, gpu), *name});
-      classes_.insert({"vgpuType", type.short_name, *name});
+      if (!type.short_name.empty()) classes_.insert({"vgpuType", type.short_name, *name});
     }
   }
 

@@ -13,6 +13,7 @@
 #include "cli/output/table.h"
 #include "common/text/json.h"
 #include "common/text/text.h"
+#include "common/text/visible_text.h"
 
 namespace ferry::cli {
 namespace {
@@ -45,6 +46,8 @@ json place_document(const ExplainInputs& inputs, const vfio::PciAddress& address
 json lines_document(const Explanation& explanation) {
   json out = json::object();
   for (const ExplanationLine& line : explanation.lines) out[line.label].push_back(line.text);
+  // Readers of the document find the list where there is no way, too.
+  if (!out.contains("to change")) out["to change"] = json::array();
   return out;
 }
 
@@ -151,7 +154,7 @@ std::string explanation_text(const Explanation& explanation, const TextOutput& o
   Table table({"", ""});
   std::string label;
   for (const ExplanationLine& line : explanation.lines) {
-    table.add({line.label == label ? " " : "  " + line.label, line.text}, line.tint);
+    table.add({line.label == label ? " " : "  " + line.label, visible_line(line.text)}, line.tint);
     table.tint(0, Tint::dim);
     label = line.label;
   }

@@ -190,8 +190,11 @@ ExitStatus print_classes(const Session& session, const std::vector<plugin::Resou
     return complain({.code = make_error_code(Errc::refused),
                      .message = "kubevirt-cr: this host has no GPU for claims, so no class has devices",
                      .hint = "give a GPU `allocation: dra` in the policy of this node"});
+  std::vector<std::string> notes;
+  const auto listed = plugin::with_one_class_a_name(classes, notes);
+  for (const std::string& note : notes) print_to_stderr("{}\n", note);
   print(session,
-        {.document = plugin::device_classes_document(classes), .text = plugin::device_classes_text(classes)});
+        {.document = plugin::device_classes_document(listed), .text = plugin::device_classes_text(listed)});
   print_to_stderr(
       "This is one node's part of the chart's values, for Kubernetes 1.36 and newer: the lists of all nodes "
       "belong into one, without the names that the device plugin advertises.\n");

@@ -102,7 +102,7 @@ class FaultPlace {
     return places.size() == 1 ? places.front() : "";
   }
 
-  /// True: the words names_value the value in quotes, or whole if no other word looks like it.
+  /// True: the words have the value in quotes, or whole if no other word looks like it.
   static bool names_value(const std::string& words, const std::string& value) {
     if (value.empty()) return false;
     if (words.find('"' + value + '"') != std::string::npos) return true;

@@ -17,6 +17,11 @@ struct ResourceClass {
   auto operator<=>(const ResourceClass&) const = default;
 };
 
+/// The sorted list in which each name stands once, since Kubernetes takes one class of a name. `notes` gets a
+/// line for each entry that is left out.
+std::vector<ResourceClass> with_one_class_a_name(std::vector<ResourceClass> classes,
+                                                 std::vector<std::string>& notes);
+
 /// The value for `helm upgrade -f`, as YAML and as JSON.
 std::string device_classes_text(const std::vector<ResourceClass>& classes);
 nlohmann::json device_classes_document(const std::vector<ResourceClass>& classes);

@@ -292,9 +292,9 @@ TEST(ClusterFacts, LooksForNamesThatAPluginOrTwoDeviceClassesHave) {
   const auto device_class = [](const char* name, const char* resource) {
     return json{{"metadata", {{"name", name}}}, {"spec", {{"extendedResourceName", resource}}}};
   };
+  std::vector<json> slices = {{{"spec", {{"nodeName", "n"}, {"devices", {{{"name", "gpu"}}}}}}}};
   const auto answer = [&](const test::Quantities& capacity, const Result<std::vector<json>>& classes) {
-    const auto all =
-        kubectl::cluster_checks(one_node(capacity, {pod}), std::vector<json>(), std::vector<json>(), classes);
+    const auto all = kubectl::cluster_checks(one_node(capacity, {pod}), std::vector<json>(), slices, classes);
     const auto found = std::ranges::find(all, "dra-resource-names", &Check::id);
     return found == all.end() ? std::string("none") : std::string(text(found->verdict)) + " " + found->found;
   };
@@ -309,6 +309,9 @@ TEST(ClusterFacts, LooksForNamesThatAPluginOrTwoDeviceClassesHave) {
               AllOf(StartsWith("warn"), HasSubstr("l40s, newer")));
   EXPECT_THAT(answer({}, fail(Error{.code = kube::ApiErrc::forbidden, .message = "no right"})),
               StartsWith("unknown"));
+  slices.clear();
+  EXPECT_THAT(answer({{kWholeL40s, 2}}, std::vector<json>{l40s}), StartsWith("pass"))
+      << "a node of the device plugin alone";
 }
 
 json published_device(const char* type, const char* device, const char* profile = "", const char* vgpu = "") {
@@ -340,9 +343,10 @@ TEST(ClusterFacts, NamesTheDeviceClassesOfPublishedDevices) {
             "  deviceClasses:\n"
             "    more:\n"
             "    - {model: \"10de:2330\", extendedResourceName: nvidia.com/AD102GL_L40S}\n"
-            "    - {model: \"10de:26b9\", extendedResourceName: nvidia.com/AD102GL_L40S}\n"
             "    - {vgpuType: \"L40S-6Q\", extendedResourceName: nvidia.com/NVIDIA_L40S-6Q}\n");
-  EXPECT_THAT(usual.notes, IsEmpty());
+  EXPECT_THAT(
+      usual.notes,
+      ElementsAre(HasSubstr("10de:26b9 is left out: nvidia.com/AD102GL_L40S is the name of 10de:2330")));
   const auto plugin_with = [](const char* node, std::vector<std::string> options) {
     json pod = gpu_pod("ferry", "plugin", node, {});
     pod["spec"]["containers"] = {
