@@ -44,7 +44,7 @@ std::vector<unsigned> chosen(const std::string& selection) {
   const PolicyItem by = item(selection);
   std::vector<unsigned> out;
   for (const mdev::VgpuGpu& gpu : host()) {
-    if (by.matches(gpu.function, name_of)) out.push_back(gpu.index);
+    if (by.matches(gpu, name_of)) out.push_back(gpu.index);
   }
   return out;
 }
