@@ -62,6 +62,8 @@ struct Policy {
   std::set<std::string> release = vfio::default_release();
   /// Absent: the program that applies the policy decides.
   std::optional<Foreign> foreign = std::nullopt;
+  /// Labels of the nodes that have this policy in a cluster unless a label of theirs decides. Empty: none.
+  std::map<std::string, std::string> node_selector = {};
 
   /// The item in effect for a GPU; nullptr: none matches, and the GPU is left as it is.
   const PolicyItem* item_for(const mdev::VgpuGpu& gpu, const ModelNames& models = {}) const;

@@ -243,6 +243,14 @@ std::string policy_text(const PolicyFile& file) {
   if (!release.empty()) out += fmt::format("release: [{}]\n", fmt::join(release, ", "));
 
   if (any.foreign) out += fmt::format("foreign: {}\n", text(*any.foreign));
+  std::string selectors;
+  for (const Policy& policy : file.policies) {
+    if (policy.node_selector.empty()) continue;
+    selectors += fmt::format("  {}:\n", key_text(policy.name));
+    for (const auto& [key, value] : policy.node_selector)
+      selectors += fmt::format("    {}: {}\n", key_text(key), key_text(value));
+  }
+  if (!selectors.empty()) out += "nodeSelector:\n" + selectors;
   out += "policies:\n";
   for (const Policy& policy : file.policies) {
     out += fmt::format("  {}:\n", key_text(policy.name));

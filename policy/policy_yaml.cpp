@@ -288,6 +288,7 @@ constexpr const char* kVersion = "v2";
 constexpr const char* kPolicies = "policies";
 constexpr const char* kRelease = "release";
 constexpr const char* kForeign = "foreign";
+constexpr const char* kNodeSelector = "nodeSelector";
 
 // The key stands beside the policies, not in one: users of GPUs are the host's, whatever the policy.
 Result<std::set<std::string>> read_release(const vgpu::ItemReader& reader, const ConfigNode& root) {
@@ -311,9 +312,55 @@ Result<std::set<std::string>> read_release(const vgpu::ItemReader& reader, const
   return vfio::release_list(names);
 }
 
+Result<std::map<std::string, std::string>> read_labels(const vgpu::ItemReader& reader, const ConfigMember& of,
+                                                       const std::string& path) {
+  if (of.value.kind != Kind::map || of.value.members.empty())
+    return reader.refuse(of.key, path,
+                         fmt::format("expected at least one label, found {}",
+                                     of.value.kind == Kind::map ? "none" : of.value.described()),
+                         "for all nodes without labels there is the chart's value defaults.policy");
+  std::map<std::string, std::string> out;
+  for (const auto& [key, value] : of.value.members) {
+    const std::string label = fmt::format("{}.{}", path, key.text);
+    if (!key.is_string() || !value.is_string())
+      return reader.refuse(key, label, fmt::format("expected a string, found {}", value.described()),
+                           "put it in quotes");
+    // Such a label may follow the policy's own changes of the node.
+    if (key.text.starts_with("gpu-ferry.io/"))
+      return reader.refuse(key, label, "Ferry itself sets labels with this prefix",
+                           "name a label of your own, or of Node Feature Discovery");
+    out.emplace(key.text, value.text);
+  }
+  return out;
+}
+
+// The key stands beside the policies, since a policy is a list of items.
+Result<> read_node_selectors(const vgpu::ItemReader& reader, const ConfigNode& root,
+                             std::vector<Policy>& policies) {
+  const ConfigMember* selectors = root.find(kNodeSelector);
+  if (selectors == nullptr) return {};
+  if (selectors->value.kind != Kind::map)
+    return reader.refuse(
+        selectors->value, kNodeSelector,
+        fmt::format("expected labels for names of policies, found {}", selectors->value.described()));
+  std::vector<std::string> names;
+  for (const Policy& policy : policies) names.push_back(policy.name);
+  for (const ConfigMember& member : selectors->value.members) {
+    const std::string path = fmt::format("{}.{}", kNodeSelector, member.key.text);
+    const auto policy = std::ranges::find(policies, member.key.text, &Policy::name);
+    if (policy == policies.end())
+      return reader.refuse(member.key, path,
+                           "no policy of this file has this name" + did_you_mean(member.key.text, names));
+    auto labels = read_labels(reader, member, path);
+    if (!labels) return fail(std::move(labels).error());
+    policy->node_selector = std::move(*labels);
+  }
+  return {};
+}
+
 Result<PolicyFile> read_v2(const ConfigText& source, const ConfigNode& root) {
   const vgpu::ItemReader reader(source);
-  auto lists = reader.read_lists(root, kVersion, kPolicies, {kRelease, kForeign});
+  auto lists = reader.read_lists(root, kVersion, kPolicies, {kRelease, kForeign, kNodeSelector});
   if (!lists) return fail(std::move(lists).error());
   const auto release = read_release(reader, root);
   if (!release) return fail(release.error());
@@ -340,6 +387,7 @@ Result<PolicyFile> read_v2(const ConfigText& source, const ConfigNode& root) {
     }
     out.policies.push_back(std::move(policy));
   }
+  if (auto r = read_node_selectors(reader, root, out.policies); !r) return fail(std::move(r).error());
   return out;
 }
 

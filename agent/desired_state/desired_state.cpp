@@ -114,6 +114,9 @@ class DesiredStateReader {
     if (label(api::kOperandsLabel) == "false") return left_alone();
     if (const auto workload = labelled_workload()) return by_workload(*workload, said(api::kWorkloadLabel));
     const std::string vgpus = label(policy::kVgpuConfigLabel);
+    const bool counts = !vgpus.empty() && defaults_.workload.value_or(Workload::vm_vgpu) == Workload::vm_vgpu;
+    if (!counts)
+      if (auto selected = by_node_selector()) return std::move(*selected);
     if (defaults_.workload) {
       if (!vgpus.empty() && *defaults_.workload != Workload::vm_vgpu) {
         out_.warnings.push_back(fmt::format("{} does not count: this node is for {}, by default",
@@ -189,6 +192,47 @@ class DesiredStateReader {
     return desired_policy(std::move(*found), source);
   }
 
+  bool is_named_by(const policy::Policy& policy) const {
+    return !policy.node_selector.empty() &&
+           std::ranges::all_of(policy.node_selector, [&](const auto& wanted) {
+             const auto found = node_.labels.find(wanted.first);
+             return found != node_.labels.end() && found->second == wanted.second;
+           });
+  }
+
+  /// Absent: no policy names this node. A default must not take effect while a configuration that may name
+  /// the node cannot be read.
+  std::optional<DesiredState> by_node_selector() {
+    std::optional<Error> fault;
+    if (!unreadable_.empty()) fault = unreadable_.front();
+    std::string name;
+    std::string place;
+    for (const ConfigText& config : configs_) {
+      const auto known = known_policies(config);
+      if (!*known) {
+        if (config.text.find("nodeSelector") != std::string::npos) fault = known->error();
+        continue;
+      }
+      for (const policy::Policy& policy : (*known)->policies) {
+        if (!is_named_by(policy) || policy.name == name) continue;
+        if (!name.empty())
+          return invalid(
+              {.code = Errc::invalid_config,
+               .message = fmt::format("the labels of {} fit those of the policies '{}' ({}) and '{}' ({})",
+                                      node_.name, name, place, policy.name, policy.place),
+               .hint = fmt::format("change one of the two, or choose one: kubectl label node {} {}={}",
+                                   node_.name, api::kPolicyLabel, name)},
+              "nodeSelector");
+        name = policy.name;
+        place = policy.place;
+      }
+    }
+    if (!name.empty()) return by_name(name, fmt::format("nodeSelector of policy {}", name));
+    if (fault)
+      return invalid(std::move(*fault).during("this configuration may name the node"), "nodeSelector");
+    return std::nullopt;
+  }
+
   DesiredState by_vgpu_config(const std::string& name, const std::string& source) {
     out_.of_vgpu_config = true;
     auto found = find_policy(configs_, unreadable_, name, out_.warnings);
@@ -252,6 +296,7 @@ DesiredState resolve_desired_state(const policy::NodeObject& node, std::span<con
 bool same_policy(const policy::Policy& a, const policy::Policy& b) {
   policy::Policy renamed = b;
   renamed.name = a.name;
+  renamed.node_selector = a.node_selector;
   return text_of(a) == text_of(renamed);
 }
 

@@ -6,9 +6,9 @@
 //   nvidia.com/gpu.deploy.operands=false      no change
 //   nvidia.com/gpu.workload.config=VALUE      container: all GPUs for the host; vm-passthrough: all GPUs for
 //                                             VMs; vm-vgpu: the configuration in nvidia.com/vgpu.config
-//   (no such label) the default workload      the same
-//   nvidia.com/vgpu.config=NAME alone         counts where there is no default workload
-//   the default policy
+//   nvidia.com/vgpu.config=NAME alone         counts where there is no default workload, or vm-vgpu
+//   nodeSelector in a configuration           the policy that names this node by its labels
+//   the default policy, or workload
 //
 // The first line that applies wins. An empty label counts as none. docs/agent.md has the details.
 #pragma once
@@ -78,7 +78,7 @@ struct DesiredState {
 DesiredState resolve_desired_state(const policy::NodeObject& node, std::span<const ConfigText> configs,
                                    const DesiredDefaults& defaults, std::span<const Error> unreadable = {});
 
-/// True if two policies have the same content, whatever their names.
+/// True if two policies have the same content, whatever their names and nodes.
 bool same_policy(const policy::Policy& a, const policy::Policy& b);
 
 }  // namespace ferry::agent

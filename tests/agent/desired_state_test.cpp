@@ -281,5 +281,99 @@ TEST(DesiredState, IsTheSamePolicyWhateverItIsCalledAndWhereverItStands) {
   EXPECT_TRUE(same_policy(quarters, profile));
 }
 
+constexpr const char* kSelecting =
+    "version: v2\n"
+    "nodeSelector:\n"
+    "  render: {example.com/pool: render, example.com/site: a}\n"
+    "  whole: {example.com/pool: whole}\n"
+    "policies:\n"
+    "  render: [{devices: all, mode: vgpu, vgpu-devices: {L40S-12Q: 4}}]\n"
+    "  whole: [{devices: all, mode: passthrough}]\n";
+
+std::string selected(Labels labels, const DesiredDefaults& defaults = {},
+                     const std::vector<ConfigText>& more = {}, std::span<const Error> unreadable = {}) {
+  std::vector<ConfigText> configs = test::usual_configs();
+  configs.push_back(config("select.yaml", kSelecting));
+  configs.insert(configs.end(), more.begin(), more.end());
+  return shown(resolve_desired_state(node_with(std::move(labels)), configs, defaults, unreadable));
+}
+
+const DesiredDefaults kByPolicy = {.policy = "mixed"};
+constexpr const char* kWhole = "policy whole by nodeSelector of policy whole";
+
+TEST(NodeSelector, NamesTheNodesThatHaveAllItsLabels) {
+  EXPECT_EQ(selected({{"example.com/pool", "whole"}}), kWhole);
+  EXPECT_EQ(selected({{"example.com/pool", "render"}, {"example.com/site", "a"}}),
+            "policy render by nodeSelector of policy render");
+  EXPECT_EQ(selected({{"example.com/pool", "render"}}), kNobody);
+  EXPECT_EQ(selected({{"example.com/pool", "render"}, {"example.com/site", "b"}}), kNobody);
+  EXPECT_EQ(selected({{"example.com/pool", ""}}), kNobody);
+}
+
+TEST(NodeSelector, CountsAfterTheNodesLabelsAndBeforeDefaults) {
+  const auto with = [](const char* key, const char* value, const DesiredDefaults& defaults = {}) {
+    return selected({{"example.com/pool", "whole"}, {key, value}}, defaults);
+  };
+  EXPECT_EQ(with(api::kPolicyLabel, "mixed"), "policy mixed by label gpu-ferry.io/policy=mixed");
+  EXPECT_EQ(with(api::kOperandsLabel, "false"), kOff);
+  EXPECT_EQ(with(api::kWorkloadLabel, "container"),
+            "policy container by label nvidia.com/gpu.workload.config=container");
+  EXPECT_EQ(with(policy::kVgpuConfigLabel, "render-mix"),
+            "policy render-mix by label nvidia.com/vgpu.config=render-mix");
+  EXPECT_EQ(with(policy::kVgpuConfigLabel, "render-mix", {.workload = Workload::vm_vgpu}),
+            "policy render-mix by default workload vm-vgpu, label nvidia.com/vgpu.config=render-mix");
+  EXPECT_EQ(with(policy::kVgpuConfigLabel, "render-mix", {.workload = Workload::container}), kWhole);
+  EXPECT_EQ(with(api::kPolicyLabel, "", kByPolicy), kWhole) << "an empty label counts as none";
+  EXPECT_EQ(with("a", "b", {.workload = Workload::container}), kWhole);
+  EXPECT_EQ(selected({}, kByPolicy), "policy mixed by default policy mixed");
+  EXPECT_EQ(selected({}, {.workload = Workload::container}),
+            "policy container by default workload container");
+}
+
+TEST(NodeSelector, OfTwoPoliciesForOneNodeIsRefusedWithBothNames) {
+  const std::string other =
+      "version: v2\nnodeSelector: {all-vms: {example.com/site: a}}\npolicies:\n"
+      "  all-vms: [{devices: all, mode: passthrough}]\n";
+  const Labels both = {{"example.com/pool", "whole"}, {"example.com/site", "a"}};
+  EXPECT_EQ(
+      selected(both, kByPolicy, {config("more.yaml", other)}),
+      "invalid: nodeSelector: the labels of gpu-7 fit those of the policies 'whole' (select.yaml:7) and "
+      "'all-vms' (more.yaml:4) | change one of the two, or choose one: kubectl label node gpu-7 "
+      "gpu-ferry.io/policy=whole");
+  Labels chosen = both;
+  chosen[api::kPolicyLabel] = "all-vms";
+  EXPECT_EQ(selected(chosen, kByPolicy, {config("more.yaml", other)}),
+            "policy all-vms by label gpu-ferry.io/policy=all-vms");
+}
+
+TEST(NodeSelector, OfOneNameInTwoFilesCountsOnceIfBothSayTheSame) {
+  const Labels labels = {{"example.com/pool", "whole"}};
+  EXPECT_EQ(selected(labels, {}, {config("copy.yaml", kSelecting)}), kWhole);
+  std::string without(kSelecting);
+  without.erase(without.find("  whole: {"), std::string_view("  whole: {example.com/pool: whole}\n").size());
+  EXPECT_EQ(selected(labels, {}, {config("copy.yaml", without)}), kWhole) << "nodes are no part of a policy";
+  std::string differs(kSelecting);
+  differs.replace(differs.find("mode: passthrough"), 17, "mode: host");
+  EXPECT_THAT(selected(labels, {}, {config("copy.yaml", differs)}),
+              testing::StartsWith("invalid: nodeSelector of policy whole: 'whole' stands at select.yaml:7 "
+                                  "and, saying something else, at copy.yaml:7"));
+}
+
+// A default would take the GPUs of a node whose own policy cannot be read just now.
+TEST(NodeSelector, ThatCannotBeReadKeepsDefaultsFromTakingEffect) {
+  const ConfigText selects =
+      config("bad.yaml", "version: v2\nnodeSelector: {x: {a: b}}\npolicies:\n  x: 7\n");
+  const ConfigText selects_none = config("bad.yaml", "version: v2\npolicies:\n  x: 7\n");
+  const std::vector<Error> missing = {{.code = Errc::invalid_config, .message = "ConfigMap a: forbidden"}};
+  EXPECT_THAT(
+      selected({}, kByPolicy, {selects}),
+      testing::StartsWith("invalid: nodeSelector: this configuration may name the node: bad.yaml:4: "));
+  EXPECT_EQ(selected({}, kByPolicy, {selects_none}), "policy mixed by default policy mixed");
+  EXPECT_EQ(selected({}, kByPolicy, {}, missing),
+            "invalid: nodeSelector: this configuration may name the node: ConfigMap a: forbidden");
+  for (const auto& labels : {Labels{{api::kPolicyLabel, "mixed"}}, Labels{{"example.com/pool", "whole"}}})
+    EXPECT_THAT(selected(labels, kByPolicy, {selects}, missing), testing::StartsWith("policy "));
+}
+
 }  // namespace
 }  // namespace ferry::agent

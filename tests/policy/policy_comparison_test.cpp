@@ -248,6 +248,23 @@ TEST(PolicyText, HasTheDevicesThatClaimsCanHave) {
   EXPECT_EQ(policy_text(read(text)), text);
 }
 
+TEST(PolicyText, HasTheNodesOfAPolicy) {
+  const std::string text =
+      "version: v2\n"
+      "nodeSelector:\n"
+      "  b:\n"
+      "    example.com/gpu: \"true\"\n"
+      "    example.com/pool: render\n"
+      "policies:\n"
+      "  a:\n"
+      "  - devices: all\n"
+      "    mode: host\n"
+      "  b:\n"
+      "  - devices: all\n"
+      "    mode: passthrough\n";
+  EXPECT_EQ(policy_text(read(text)), text);
+}
+
 TEST(PolicyExport, LeavesOutAGpuThatNoPolicyDescribes) {
   Host host;
   for (int i = 0; i < 2; ++i) host.add("vfio-pci");

@@ -278,6 +278,24 @@ INSTANTIATE_TEST_SUITE_P(
                   "p.yaml:2: foreign: expected keep or take, found the string 'spare'"},
         BadPolicy{"version: v2\nforeign: [keep]\n", "p.yaml:2: foreign: expected keep or take, found a list"},
         BadPolicy{"version: v2\nforeign:\n", "p.yaml:2: foreign: expected keep or take, found nothing"},
+        BadPolicy{"version: v2\nnodeSelector: [a]\npolicies: {p: [{devices: all, mode: host}]}\n",
+                  "p.yaml:2: nodeSelector: expected labels for names of policies, found a list"},
+        BadPolicy{"version: v2\nnodeSelector: {}\npolicies: {pool: [{devices: all, mode: host}]}\n"
+                  "nodeSelectors: {}\n",
+                  "p.yaml:4: nodeSelectors: unknown key; did you mean 'nodeSelector'?"},
+        BadPolicy{
+            "version: v2\nnodeSelector: {pol: {a: b}}\npolicies: {pool: [{devices: all, mode: host}]}\n",
+            "p.yaml:2: nodeSelector.pol: no policy of this file has this name; did you mean 'pool'?"},
+        BadPolicy{"version: v2\nnodeSelector:\n  p: {}\npolicies: {p: [{devices: all, mode: host}]}\n",
+                  "p.yaml:3: nodeSelector.p: expected at least one label, found none"},
+        BadPolicy{"version: v2\nnodeSelector:\n  p: x\npolicies: {p: [{devices: all, mode: host}]}\n",
+                  "p.yaml:3: nodeSelector.p: expected at least one label, found the string 'x'"},
+        BadPolicy{
+            "version: v2\nnodeSelector:\n  p: {gpu: true}\npolicies: {p: [{devices: all, mode: host}]}\n",
+            "p.yaml:3: nodeSelector.p.gpu: expected a string, found true"},
+        BadPolicy{"version: v2\nnodeSelector:\n  p: {gpu-ferry.io/state: ready}\n"
+                  "policies: {p: [{devices: all, mode: host}]}\n",
+                  "p.yaml:3: nodeSelector.p.gpu-ferry.io/state: Ferry itself sets labels with this prefix"},
         BadPolicy{"version: v2\nforiegn: keep\n", "p.yaml:2: foriegn: unknown key; did you mean 'foreign'?"},
         BadPolicy{"version: v1\nforeign: keep\n", "p.yaml:2: foreign: unknown key"},
         BadPolicy{"version: v2\nrelaese: []\n", "p.yaml:2: relaese: unknown key; did you mean 'release'?"},
