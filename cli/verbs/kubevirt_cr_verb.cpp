@@ -50,7 +50,8 @@ json object_of(const plugin::PermittedHostDevices& devices, const plugin::Permit
   json part = json::object();
   if (!devices.pci.empty()) part["pciHostDevices"] = to_json(object.pci_selector, devices.pci);
   if (!devices.mediated.empty()) part["mediatedDevices"] = to_json("mdevNameSelector", devices.mediated);
-  for (const std::string& key : object.path | std::views::reverse) part = {{key, std::move(part)}};
+  for (const std::string& key : object.path | std::views::reverse)
+    part = json::object({{key, std::move(part)}});
   return {{"apiVersion", object.api_version},
           {"kind", object.kind},
           {"metadata", {{"name", object.name}, {"namespace", object.space}}},

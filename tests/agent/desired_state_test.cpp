@@ -298,7 +298,17 @@ std::string selected(Labels labels, const DesiredDefaults& defaults = {},
   return shown(resolve_desired_state(node_with(std::move(labels)), configs, defaults, unreadable));
 }
 
-const DesiredDefaults kByPolicy = {.policy = "mixed"};
+DesiredDefaults by_policy() {
+  DesiredDefaults out;
+  out.policy = "mixed";
+  return out;
+}
+DesiredDefaults by_workload(Workload workload) {
+  DesiredDefaults out;
+  out.workload = workload;
+  return out;
+}
+
 constexpr const char* kWhole = "policy whole by nodeSelector of policy whole";
 
 TEST(NodeSelector, NamesTheNodesThatHaveAllItsLabels) {
@@ -320,14 +330,13 @@ TEST(NodeSelector, CountsAfterTheNodesLabelsAndBeforeDefaults) {
             "policy container by label nvidia.com/gpu.workload.config=container");
   EXPECT_EQ(with(policy::kVgpuConfigLabel, "render-mix"),
             "policy render-mix by label nvidia.com/vgpu.config=render-mix");
-  EXPECT_EQ(with(policy::kVgpuConfigLabel, "render-mix", {.workload = Workload::vm_vgpu}),
+  EXPECT_EQ(with(policy::kVgpuConfigLabel, "render-mix", by_workload(Workload::vm_vgpu)),
             "policy render-mix by default workload vm-vgpu, label nvidia.com/vgpu.config=render-mix");
-  EXPECT_EQ(with(policy::kVgpuConfigLabel, "render-mix", {.workload = Workload::container}), kWhole);
-  EXPECT_EQ(with(api::kPolicyLabel, "", kByPolicy), kWhole) << "an empty label counts as none";
-  EXPECT_EQ(with("a", "b", {.workload = Workload::container}), kWhole);
-  EXPECT_EQ(selected({}, kByPolicy), "policy mixed by default policy mixed");
-  EXPECT_EQ(selected({}, {.workload = Workload::container}),
-            "policy container by default workload container");
+  EXPECT_EQ(with(policy::kVgpuConfigLabel, "render-mix", by_workload(Workload::container)), kWhole);
+  EXPECT_EQ(with(api::kPolicyLabel, "", by_policy()), kWhole) << "an empty label counts as none";
+  EXPECT_EQ(with("a", "b", by_workload(Workload::container)), kWhole);
+  EXPECT_EQ(selected({}, by_policy()), "policy mixed by default policy mixed");
+  EXPECT_EQ(selected({}, by_workload(Workload::container)), "policy container by default workload container");
 }
 
 TEST(NodeSelector, OfTwoPoliciesForOneNodeIsRefusedWithBothNames) {
@@ -336,13 +345,13 @@ TEST(NodeSelector, OfTwoPoliciesForOneNodeIsRefusedWithBothNames) {
       "  all-vms: [{devices: all, mode: passthrough}]\n";
   const Labels both = {{"example.com/pool", "whole"}, {"example.com/site", "a"}};
   EXPECT_EQ(
-      selected(both, kByPolicy, {config("more.yaml", other)}),
+      selected(both, by_policy(), {config("more.yaml", other)}),
       "invalid: nodeSelector: the labels of gpu-7 fit those of the policies 'whole' (select.yaml:7) and "
       "'all-vms' (more.yaml:4) | change one of the two, or choose one: kubectl label node gpu-7 "
       "gpu-ferry.io/policy=whole");
   Labels chosen = both;
   chosen[api::kPolicyLabel] = "all-vms";
-  EXPECT_EQ(selected(chosen, kByPolicy, {config("more.yaml", other)}),
+  EXPECT_EQ(selected(chosen, by_policy(), {config("more.yaml", other)}),
             "policy all-vms by label gpu-ferry.io/policy=all-vms");
 }
 
@@ -366,13 +375,13 @@ TEST(NodeSelector, ThatCannotBeReadKeepsDefaultsFromTakingEffect) {
   const ConfigText selects_none = config("bad.yaml", "version: v2\npolicies:\n  x: 7\n");
   const std::vector<Error> missing = {{.code = Errc::invalid_config, .message = "ConfigMap a: forbidden"}};
   EXPECT_THAT(
-      selected({}, kByPolicy, {selects}),
+      selected({}, by_policy(), {selects}),
       testing::StartsWith("invalid: nodeSelector: this configuration may name the node: bad.yaml:4: "));
-  EXPECT_EQ(selected({}, kByPolicy, {selects_none}), "policy mixed by default policy mixed");
-  EXPECT_EQ(selected({}, kByPolicy, {}, missing),
+  EXPECT_EQ(selected({}, by_policy(), {selects_none}), "policy mixed by default policy mixed");
+  EXPECT_EQ(selected({}, by_policy(), {}, missing),
             "invalid: nodeSelector: this configuration may name the node: ConfigMap a: forbidden");
   for (const auto& labels : {Labels{{api::kPolicyLabel, "mixed"}}, Labels{{"example.com/pool", "whole"}}})
-    EXPECT_THAT(selected(labels, kByPolicy, {selects}, missing), testing::StartsWith("policy "));
+    EXPECT_THAT(selected(labels, by_policy(), {selects}, missing), testing::StartsWith("policy "));
 }
 
 }  // namespace

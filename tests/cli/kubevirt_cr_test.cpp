@@ -161,9 +161,8 @@ TEST_F(KubevirtCr, HasThePlacesAndKeysOfAHyperConvergedObject) {
 
 // The key of its list is the ID. A vGPU that is a virtual function has the ID of its GPU.
 TEST_F(KubevirtCr, RefusesAnIdThatAHyperConvergedObjectWouldHaveTwice) {
-  for (const char* address : {"0000:11:00.0", "0000:12:00.0"})
-    kernel_.add_function(
-        {.address = address, .ids = "10de:26b9", .group = address[6] - '0' + 40U, .driver = "vfio-pci"});
+  kernel_.add_function({.address = "0000:11:00.0", .ids = "10de:26b9", .group = 41, .driver = "vfio-pci"});
+  kernel_.add_function({.address = "0000:12:00.0", .ids = "10de:26b9", .group = 42, .driver = "vfio-pci"});
   EXPECT_EQ(ferry({"kubevirt-cr", "--hyperconverged", "v1"}).status, 0) << "two GPUs of one model";
   kernel_.add_function(
       {.address = "0000:17:00.0", .ids = "10de:26b9", .group = 20, .driver = "nvidia", .totalvfs = 3});
