@@ -203,14 +203,19 @@ class DesiredStateReader {
   /// Absent: no policy names this node. A default must not take effect while a configuration that may name
   /// the node cannot be read.
   std::optional<DesiredState> by_node_selector() {
+    constexpr std::string_view kKey = "nodeSelector";
     std::optional<Error> fault;
-    if (!unreadable_.empty()) fault = unreadable_.front();
+    // Where no configuration has the key, one that cannot be read stops no default.
+    if (!unreadable_.empty() && std::ranges::any_of(configs_, [&](const ConfigText& config) {
+          return config.text.find(kKey) != std::string::npos;
+        }))
+      fault = unreadable_.front();
     std::string name;
     std::string place;
     for (const ConfigText& config : configs_) {
       const auto known = known_policies(config);
       if (!*known) {
-        if (config.text.find("nodeSelector") != std::string::npos) fault = known->error();
+        if (config.text.find(kKey) != std::string::npos) fault = known->error();
         continue;
       }
       for (const policy::Policy& policy : (*known)->policies) {
