@@ -33,11 +33,11 @@ constexpr std::string_view kHead = R"sh(_ferry_words() {
     BEGIN {
         FS = "\t"
         directive = 4
+        at = "ferry"
         for (last = 1; last < ARGC; last++) typed[last] = ARGV[last]
         if (ARGC > 1) last--
         ARGC = 1
     }
-    NR == 1 { at = $1 }
     { place[NR] = $1; word[NR] = $2; text[NR] = $4; known[$1, $2] = $3 }
     END {
         for (i = 1; i < last; i++) {

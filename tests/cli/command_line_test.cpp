@@ -200,7 +200,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadInput{"ModelThatIsNotHere",
                  {"vfio", "bind", "--all", "--model", "*4091*"},
                  2,
-                 "did you mean '*4090*'?",
+                 "no accelerator on this host is of model '*4091*'",
                  "AD102 [GeForce RTX 4090]"},
         BadInput{"FilterBesideADevice",
                  {"vfio", "unbind", "--device", "0000:65:00.0", "--class", "vga"},

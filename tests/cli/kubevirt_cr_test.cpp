@@ -251,7 +251,7 @@ TEST_F(KubevirtCr, NamesAreLookedAtByTheDoctorForGpusOfClaims) {
     {"name": "nvidia.com/AD102GL_L40S", "devices": []}]})");
   EXPECT_THAT(checks(), HasSubstr("pass     dra-resource-names"));
   kernel_.file(api::kAdvertisedFile, R"({"version": 2, "resources": [
-    {"name": "nvidia.com/AD102GL_L40S", "devices": [{"id": "0000:17:00.0", "healthy": true, "iommu_group": 17}]}]})");
+    {"name": "nvidia.com/AD102GL_L40S", "devices": [{"id": "0000:17:00.0", "healthy": true, "iommu_group": 17, "allocated": false}]}]})");
   EXPECT_THAT(checks(), AllOf(HasSubstr("unknown  dra-resource-names"),
                               HasSubstr("the device plugin advertises nvidia.com/AD102GL_L40S")));
 }
