@@ -215,14 +215,6 @@ class Plugin : Pinned {
       }
       scan.left_to_host.push_back(reason);
     }
-    // A name that all devices have left is not registered with 0 of them: claims may serve it.
-    std::set<std::string> places;
-    for (const Resource& resource : scan.resources)
-      for (const AdvertisedDevice& device : resource.devices)
-        for (const Companion& companion : device.companions) places.insert(companion.resource);
-    std::erase_if(scan.resources, [&](const Resource& resource) {
-      return resource.devices.empty() && !places.contains(resource.name.text());
-    });
     return withheld;
   }
 

@@ -101,26 +101,6 @@ TEST_F(PluginWithdrawalTest, HearsOfNodesThoughTheirFolderCameLater) {
   EXPECT_TRUE(allocatable(kGpu, 2));
 }
 
-// The scheduler takes a name with a device of a plugin for the plugin's, and one that no plugin has for
-// DRA's.
-TEST_F(PluginWithdrawalTest, RegistersNoNameWhoseGpusAreAllForClaims) {
-  options.rules.companions = Companions::places;
-  add_gpu("0000:01:00.0", 15);
-  kernel.add_function({.address = "0000:01:00.1",
-                       .ids = "10de:22ba",
-                       .class_code = 0x040300,
-                       .group = 15,
-                       .driver = "vfio-pci"});
-  publish(1, {"0000:01:00.0"});
-  start_both();
-  ASSERT_TRUE(follows(1));
-  EXPECT_THAT(advertised()["resources"], IsEmpty());
-  publish(2, {});
-  ASSERT_TRUE(allocatable(kGpu, 1));
-  publish(3, {"0000:01:00.0"});
-  EXPECT_TRUE(allocatable(kGpu, 0)) << "a name that the kubelet knows stays";
-}
-
 TEST_F(PluginWithdrawalTest, AdvertisesAllWithoutAStatusFile) {
   add_gpu("0000:01:00.0", 15);
   start_both();
