@@ -388,7 +388,7 @@ class ValuesTest(unittest.TestCase):
             self.assertTrue(taken(name), name)
         for begin in words_of("kBeginnings"):
             self.assertFalse(taken(begin + "-x.service"), begin)
-        for kind in words_of("kKinds"):
+        for kind in words_of("kOtherKinds"):
             self.assertFalse(taken("nvidia" + kind), kind)
         self.assertFalse(taken("a" * 248))
 
