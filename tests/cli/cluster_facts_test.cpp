@@ -101,8 +101,8 @@ TEST(ClusterFacts, ShowsWhenTheAgentLastChangedTheNode) {
   const auto cluster = kubectl::cluster_gpus(objects);
   const auto& node = cluster.nodes.at(0);
   ASSERT_TRUE(node.last_changed);
-  EXPECT_EQ(kubectl::node_document(cluster, node)["last_changed"], *node.last_changed);
-  const std::int64_t now = *node.last_changed + 12 * 60;
+  EXPECT_EQ(kubectl::node_document(cluster, node)["last_changed"], node.last_changed.value_or(0));
+  const std::int64_t now = node.last_changed.value_or(0) + std::int64_t{12} * 60;
   EXPECT_THAT(kubectl::node_text(cluster, node, {}, now),
               HasSubstr("state: ready\nlast changed: 12m ago by the agent\n"));
   EXPECT_THAT(kubectl::list_text(cluster, {}, now), AllOf(HasSubstr("CHANGED"), HasSubstr("12m")));
@@ -347,7 +347,7 @@ TEST(ClusterFacts, NamesTheDeviceClassesOfPublishedDevices) {
   EXPECT_THAT(
       usual.notes,
       ElementsAre(HasSubstr("10de:26b9 is left out: nvidia.com/AD102GL_L40S is the name of 10de:2330")));
-  const auto plugin_with = [](const char* node, std::vector<std::string> options) {
+  const auto plugin_with = [](const char* node, const std::vector<std::string>& options) {
     json pod = gpu_pod("ferry", "plugin", node, {});
     pod["spec"]["containers"] = {
         {{"command", {"/usr/bin/ferry"}}, {"args", {"--host-root=/host", "plugin"}}}};
