@@ -75,6 +75,7 @@ int get_program(int argc, char** argv) {
     print_to_stderr("error: ferry-agent get: {}\n", error.what());
     return static_cast<int>(ExitStatus::usage);
   }
+  hide_process();  // it has a token for the API server
   constexpr int kOk = 200;
   const auto reply = ask(command);
   if (!reply) return static_cast<int>(print_error("error", reply.error()));

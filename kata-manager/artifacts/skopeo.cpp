@@ -126,7 +126,7 @@ Result<> write_new(SafeTree& tree, const InnerParts& path, const std::string& te
   return fail(error_from_errno(errno, "write " + path.back()));
 }
 
-// Of the environment, skopeo gets what leads to the network. Without a home it reads and keeps nothing there.
+// Skopeo gets the variables that lead to the network alone. Without a home it reads and keeps nothing there.
 Environment environment_of(const FetchRequest& request) {
   Environment out = {{"HOME", "/nonexistent"}};
   const Environment ours = process_environment();

@@ -240,7 +240,7 @@ TEST(ClaimFiles, NameAGpuAndAVgpuOfOnePodEachToItsContainer) {
             json::array({std::string("MDEV_PCI_RESOURCE_NVIDIA_COM_L40S-6Q=") + kUuid}));
   EXPECT_EQ(claim.variables("container-1-request-0"),
             json::array({"PCI_RESOURCE_NVIDIA_COM_L40S=0000:af:00.0"}));
-  // One name for vGPUs of both kinds, as on nodes with different drivers.
+  // Nodes with different drivers have vGPUs of both kinds under one name.
   claim.add_whole("container-0-request-1", "0000:5e:00.4", "58");
   claim.ask_by("container-0-request-1", {"nvidia.com/L40S-6Q"});
   EXPECT_EQ(claim.variables("container-0-request-1"),

@@ -84,7 +84,7 @@ TEST(AllocatedClaim, WarnsOfFormsThatKubevirtCannotRead) {
 
 constexpr const char* kForResources = "resource.kubernetes.io/extended-resource-claim";
 
-/// As the scheduler of Kubernetes 1.36 makes a claim for a pod with two GPUs by an extended resource.
+/// The claim that the scheduler of Kubernetes 1.36 makes for a pod with two GPUs by an extended resource.
 json claim_for_resources() {
   json object = claim();
   object["metadata"]["annotations"][kForResources] = "true";

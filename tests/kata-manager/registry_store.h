@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a registry keeps: in memory here, and on the disk of the real program of docker_registry.h.
+// A registry's content: in memory here, and on the disk of the real program of docker_registry.h.
 #pragma once
 
 #include <cstdint>

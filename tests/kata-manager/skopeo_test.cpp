@@ -293,7 +293,7 @@ TEST_F(Registry, IsReachedThroughAProxy) {
   must(fetch());
 }
 
-// As it may be on a host without the package.
+// A host without the package has no skopeo.
 TEST_F(Registry, IsNotAskedWithoutSkopeo) {
   const std::string before = std::getenv("PATH");
   scratch.link("bin/setpriv", "/usr/bin/setpriv");

@@ -120,7 +120,7 @@ void check_by_table(const ProfileItem& item, const mdev::VgpuGpu& gpu, GpuPlan& 
   }
   if (offers || !plan.refusal) return;
 
-  // By the table, an empty GPU of this board cannot carry the vGPUs: this fault outweighs a driver that
+  // An empty GPU of this board cannot carry the vGPUs by the table: this fault outweighs a driver that
   // offers no types now.
   mdev::VgpuGpu empty = gpu;
   empty.devices.clear();
