@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // ferry-agent, which talks to an API server, and so links libcurl (docs/adr/0015). `ferry agent` execs it.
 // The chart's uninstall hook runs `retire`, and its test `get`.
-// This file may use all rooms.
 #include <array>
 #include <charconv>
 #include <chrono>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // ferry-dra, the program of `ferry dra` (docs/adr/0035). It is a program of its own, since `ferry` links no
-// libcurl. This file may use all rooms.
+// libcurl.
 #include <stop_token>
 #include <string>
 #include <utility>
