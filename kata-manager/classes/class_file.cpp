@@ -2,6 +2,7 @@
 #include "kata-manager/classes/class_file.h"
 
 #include <algorithm>
+#include <cstdint>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -38,12 +39,31 @@ bool is_word(std::string_view text) {
   });
 }
 
+/// http:// or https://, with a host and perhaps a user, a port and a path. Skopeo takes no proxy at all for
+/// an address that it cannot read, and says nothing.
 bool is_web_address(std::string_view text) {
-  constexpr std::string_view kPlain = "http://";
-  constexpr std::string_view kSecure = "https://";
-  const std::size_t scheme =
-      text.starts_with(kPlain) ? kPlain.size() : (text.starts_with(kSecure) ? kSecure.size() : 0);
-  return scheme > 0 && text.size() > scheme && text[scheme] != '/' && is_word(text);
+  const std::size_t scheme = text.starts_with("http://") ? 7 : text.starts_with("https://") ? 8 : 0;
+  if (scheme == 0 || !is_word(text)) return false;
+  std::string_view host = text.substr(scheme);
+  host = host.substr(0, host.find_first_of("/?#"));
+
+  const auto has_only = [](std::string_view part, std::string_view signs) {
+    return std::ranges::all_of(
+        part, [&](char c) { return is_alphanumeric(c) || signs.find(c) != std::string_view::npos; });
+  };
+
+  const std::string_view user = host.substr(0, host.rfind('@') + 1);
+  for (std::size_t i = user.find('%'); i != std::string_view::npos; i = user.find('%', i + 1))
+    if (i + 3 > user.size() || !whole_number<unsigned>(user.substr(i + 1, 2), 16)) return false;
+  if (!has_only(user, "-._:~!$&'()*+,;=%@")) return false;
+  host.remove_prefix(user.size());
+
+  const bool is_v6 = host.starts_with('[') && host.find(']') != std::string_view::npos;
+  const std::size_t end = is_v6 ? host.find(']') + 1 : std::min(host.find(':'), host.size());
+  const std::string_view port = host.substr(end);
+  if (!port.empty() && (port.front() != ':' || !whole_number<std::uint16_t>(port.substr(1)))) return false;
+  const std::string_view name = is_v6 ? host.substr(1, end - 2) : host.substr(0, end);
+  return !name.empty() && has_only(name, is_v6 ? ":." : "-._");
 }
 
 Result<> read_runtime(const ClassPart& root, ClassFile& into) {

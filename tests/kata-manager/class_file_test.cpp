@@ -185,6 +185,15 @@ TEST_F(ExampleFile, SaysWhatAClassIsMadeOf) {
   EXPECT_EQ(file.classes.at(2).snapshotter.value_or(""), "nydus");
 }
 
+TEST(ClassFile, TakesEachFormOfAProxysAddress) {
+  for (const char* const address :
+       {"http://proxy.example", "https://proxy_1.example:3128/", "http://user:p%40ss@10.0.0.1:3128",
+        "http://[fd00::1]:3128", "http://a@b@proxy.example/path?x"}) {
+    const ClassFile file = file_of(std::string("version: v2\npull: {proxy: \"") + address + "\"}\n");
+    EXPECT_EQ(file.pull.proxy, address);
+  }
+}
+
 TEST_F(ExampleFile, SaysHowTheNodeIs) {
   EXPECT_EQ(file.artifacts_dir, "/opt/ferry/kata");
   EXPECT_EQ(file.runtime.name.value_or(""), "containerd");
@@ -349,6 +358,28 @@ INSTANTIATE_TEST_SUITE_P(
                    "string 'kubelet.sock'"},
         BadClasses{"version: v2\npull: {proxy: proxy:3128}\n",
                    "k.yaml:2: pull.proxy: expected a URL, http://HOST:PORT, found the string 'proxy:3128'"},
+        BadClasses{"version: v2\npull: {proxy: \"http://:3128\"}\n",
+                   "k.yaml:2: pull.proxy: expected a URL, http://HOST:PORT, found the string 'http://:3128'"},
+        BadClasses{"version: v2\npull: {proxy: \"http://proxy.example:99999\"}\n",
+                   "k.yaml:2: pull.proxy: expected a URL, http://HOST:PORT, found the string "
+                   "'http://proxy.example:99999'"},
+        BadClasses{"version: v2\npull: {proxy: \"http://proxy.example:web\"}\n",
+                   "k.yaml:2: pull.proxy: expected a URL, http://HOST:PORT, found the string "
+                   "'http://proxy.example:web'"},
+        BadClasses{"version: v2\npull: {proxy: \"http://user:100%@proxy.example:3128\"}\n",
+                   "k.yaml:2: pull.proxy: expected a URL, http://HOST:PORT, found the string "
+                   "'http://user:100%@proxy.example:3128'"},
+        BadClasses{
+            "version: v2\npull: {proxy: \"http://[fd00::1\"}\n",
+            "k.yaml:2: pull.proxy: expected a URL, http://HOST:PORT, found the string 'http://[fd00::1'"},
+        BadClasses{"version: v2\npull: {proxy: \"http://proxy.example%00:3128\"}\n",
+                   "k.yaml:2: pull.proxy: expected a URL, http://HOST:PORT, found the string "
+                   "'http://proxy.example%00:3128'"},
+        BadClasses{"version: v2\npull: {proxy: \"http://us^er@proxy.example\"}\n",
+                   "k.yaml:2: pull.proxy: expected a URL, http://HOST:PORT, found the string "
+                   "'http://us^er@proxy.example'"},
+        BadClasses{"version: v2\npull: {proxy: \"http://user@\"}\n",
+                   "k.yaml:2: pull.proxy: expected a URL, http://HOST:PORT, found the string 'http://user@'"},
         BadClasses{
             "version: v2\npull: {mirrors: {docker.io: [mirror.example]}}\n",
             "k.yaml:2: pull.mirrors.docker.io[0]: expected a URL, https://HOST or http://HOST, found the "
