@@ -2,8 +2,10 @@
 #include "dma_ownership.h"
 
 #include <linux/device/bus.h>
+#include <linux/mm.h>
 #include <linux/mutex.h>
 #include <linux/rcupdate.h>
+#include <linux/vmalloc.h>
 
 static struct pci_driver *watched;
 static bool (*is_managed)(struct pci_dev *pdev);
@@ -36,21 +38,41 @@ static void dma_cleanup(struct device *dev)
 	mutex_unlock(&flag_lock);
 }
 
-void watch_dma(struct pci_driver *driver, bool (*managed)(struct pci_dev *pdev))
+/* The bus type is read-only memory from Linux 6.9 on, so the pointer is written by another mapping of its page. */
+static int set_callback(const void *slot, const void *callback)
 {
+	struct page *page = virt_to_page(slot);
+	void *alias = vmap(&page, 1, VM_MAP, PAGE_KERNEL);
+
+	if (!alias)
+		return -ENOMEM;
+	WRITE_ONCE(*(const void **)(alias + offset_in_page(slot)), callback);
+	vunmap(alias);
+	return 0;
+}
+
+int watch_dma(struct pci_driver *driver, bool (*managed)(struct pci_dev *pdev))
+{
+	int ret;
+
 	watched = driver;
 	is_managed = managed;
 	real_configure = pci_bus_type.dma_configure;
 	real_cleanup = pci_bus_type.dma_cleanup;
 	smp_wmb(); /* who comes through the bus finds all of it */
-	WRITE_ONCE(pci_bus_type.dma_cleanup, dma_cleanup);
-	WRITE_ONCE(pci_bus_type.dma_configure, dma_configure);
+	ret = set_callback(&pci_bus_type.dma_cleanup, dma_cleanup);
+	if (ret)
+		return ret;
+	ret = set_callback(&pci_bus_type.dma_configure, dma_configure);
+	if (ret)
+		set_callback(&pci_bus_type.dma_cleanup, real_cleanup);
+	return ret;
 }
 
 void unwatch_dma(void)
 {
-	WRITE_ONCE(pci_bus_type.dma_configure, real_configure);
-	WRITE_ONCE(pci_bus_type.dma_cleanup, real_cleanup);
+	WARN_ON(set_callback(&pci_bus_type.dma_configure, real_configure));
+	WARN_ON(set_callback(&pci_bus_type.dma_cleanup, real_cleanup));
 	/* Nobody holds a lock that we could wait for; a tasks grace period ends the calls under way. */
 	synchronize_rcu_tasks();
 }

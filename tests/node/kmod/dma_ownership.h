@@ -8,8 +8,9 @@
 
 #include <linux/pci.h>
 
-/* From now on those functions on @driver for which @managed is true leave DMA to a VM; the others do not. */
-void watch_dma(struct pci_driver *driver, bool (*managed)(struct pci_dev *pdev));
+/* From now on those functions on @driver for which @managed is true leave DMA to a VM; the others do not. -ENOMEM:
+ * nothing is watched. */
+int watch_dma(struct pci_driver *driver, bool (*managed)(struct pci_dev *pdev));
 
 /* Call once @driver is unregistered. */
 void unwatch_dma(void);

@@ -176,12 +176,14 @@ int register_nvidia_driver(void)
 	ret = add_driver_folder();
 	if (ret)
 		return ret;
-	watch_dma(&nvidia_driver, leaves_dma);
-	ret = pci_register_driver(&nvidia_driver);
-	if (ret) {
-		unwatch_dma();
-		remove_driver_folder();
+	ret = watch_dma(&nvidia_driver, leaves_dma);
+	if (!ret) {
+		ret = pci_register_driver(&nvidia_driver);
+		if (ret)
+			unwatch_dma();
 	}
+	if (ret)
+		remove_driver_folder();
 	return ret;
 }
 

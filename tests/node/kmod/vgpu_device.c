@@ -6,6 +6,7 @@
 #include <linux/module.h>
 #include <linux/mutex.h>
 #include <linux/string.h>
+#include <linux/version.h>
 #include <linux/vfio.h>
 
 #include "gpu.h"
@@ -46,7 +47,9 @@ static int vgpu_init(struct vfio_device *vdev)
 static void vgpu_free(struct vfio_device *vdev)
 {
 	free_vgpu_pci(&to_vgpu(vdev)->pci);
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 3, 0) /* later kernels free it themselves */
 	vfio_free_device(vdev);
+#endif
 }
 
 static int vgpu_open(struct vfio_device *vdev)

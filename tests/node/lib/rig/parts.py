@@ -25,6 +25,7 @@ from graphlib import TopologicalSorter
 NODE = pathlib.Path(__file__).resolve().parents[2]
 RECIPES = NODE / "lib/parts"
 ARCHIVE = NODE / "lib/archive"
+NEWER = "-newer"  # ends the names of the parts that the newer kernel has of its own
 
 
 class PartError(Exception):
@@ -41,9 +42,14 @@ class Recipe:
     versions: tuple[str, ...] = ()  # names in the output of "archive versions"
     files: tuple[pathlib.Path, ...] = ()
     env: dict[str, str] = dataclasses.field(default_factory=dict)  # paths for the recipe; {NAME} is the folder of that part
+    usual: bool = True  # prepare makes it without being asked, and every mirror has its packages
+
+    @property
+    def script(self) -> pathlib.Path:
+        return RECIPES / self.name.removesuffix(NEWER)
 
     def digest(self) -> "hashlib._Hash":
-        digest = hashlib.sha256((RECIPES / self.name).read_bytes())
+        digest = hashlib.sha256(self.script.read_bytes())
         for file in self.files:
             digest.update(f"\0{file.relative_to(NODE)}\0".encode() + file.read_bytes())
         return digest
@@ -73,18 +79,23 @@ def recipes() -> list[Recipe]:
     """In the order of their needs."""
     packages, kmod, config = NODE / "lib/packages", NODE / "kmod", NODE / "guest/kernel.config"
     node_init, guest_init = NODE / "lib/init/initramfs", NODE / "guest/init"
-    kernel = ("KVER", "KPKG")
-    return [
+    out = [
         Recipe("guest-kernel", 240, versions=("KPKG",), files=(config,), env={"CONFIG": str(config)}),
         Recipe("root", 35, versions=("ROOT",), files=(packages,), env={"PACKAGES": str(packages)}),
-        Recipe("kernel", 15, versions=kernel),
-        Recipe("modules", 15, versions=(*kernel, "KBUILD"), files=files_below(kmod), env={"SOURCES": str(kmod)}),
         Recipe("busybox", 2, versions=("BUSYBOX",)),
-        Recipe("initramfs", 1, needs=("busybox", "kernel"), files=(node_init,),
-               env={"BUSYBOX": "{busybox}/busybox", "BOOT": "{kernel}/boot", "INIT": str(node_init)}),
         Recipe("guest", 1, needs=("busybox", "guest-kernel"), files=(guest_init,),
                env={"BUSYBOX": "{busybox}/busybox", "KERNEL": "{guest-kernel}/kernel", "INIT": str(guest_init)}),
     ]
+    for suffix, prefix in (("", ""), (NEWER, "NEWER_")):
+        kernel = (f"{prefix}KVER", f"{prefix}KPKG")
+        out += [
+            Recipe(f"kernel{suffix}", 15, versions=kernel, usual=not suffix),
+            Recipe(f"modules{suffix}", 15, versions=(*kernel, f"{prefix}KBUILD"), files=files_below(kmod), env={"SOURCES": str(kmod)},
+                   usual=not suffix),
+            Recipe(f"initramfs{suffix}", 1, needs=("busybox", f"kernel{suffix}"), files=(node_init,),
+                   env={"BUSYBOX": "{busybox}/busybox", "BOOT": f"{{kernel{suffix}}}/boot", "INIT": str(node_init)}, usual=not suffix),
+        ]
+    return out
 
 
 def files_below(folder: pathlib.Path) -> tuple[pathlib.Path, ...]:
@@ -145,8 +156,10 @@ def planned() -> list[Part]:
     folders: dict[str, str] = {}
     parts = []
     for recipe in recipes():
+        if not (versions.keys() >= set(recipe.versions) and keys.keys() >= set(recipe.needs)):
+            continue  # the mirror has no backports
         digest = recipe.digest()
-        chosen = {name: versions[name] for name in recipe.versions}
+        chosen = {name.removeprefix("NEWER_"): versions[name] for name in recipe.versions}
         for word in (*(f"{name}={value}" for name, value in chosen.items()), *(keys[need] for need in recipe.needs)):
             digest.update(f"\0{word}".encode())
         keys[recipe.name] = digest.hexdigest()[:16]
@@ -167,8 +180,8 @@ def missing_seconds() -> float:
     try:
         parts = planned()
     except PartError:
-        return sum(recipe.cold_s for recipe in recipes())
-    return sum(part.recipe.cold_s for part in parts if not part.made())
+        return sum(recipe.cold_s for recipe in recipes() if recipe.usual)
+    return sum(part.recipe.cold_s for part in parts if part.recipe.usual and not part.made())
 
 
 def with_needs(parts: list[Part], names: Iterable[str]) -> list[Part]:
@@ -176,6 +189,8 @@ def with_needs(parts: list[Part], names: Iterable[str]) -> list[Part]:
     chosen: dict[str, Part] = {}
 
     def take(name: str) -> None:
+        if name not in by_name:
+            raise PartError(f"part {name}: the mirror has no backports of Debian 12")
         for need in by_name[name].recipe.needs:
             take(need)
         chosen[name] = by_name[name]
@@ -212,7 +227,7 @@ def make(part: Part) -> Cost | None:
         log = cache / f"{part.name}.log"
         with open(log, "w", encoding="utf-8") as out:
             # A descriptor inherited by the recipe would keep the lock after us.
-            recipe = subprocess.Popen([RECIPES / part.name], env=os.environ | part.env | {"OUT": str(scratch)},
+            recipe = subprocess.Popen([part.recipe.script], env=os.environ | part.env | {"OUT": str(scratch)},
                                       stdin=subprocess.DEVNULL, stdout=out, stderr=out, close_fds=True)
             _, status, usage = os.wait4(recipe.pid, 0)
             recipe.returncode = os.waitstatus_to_exitcode(status)
