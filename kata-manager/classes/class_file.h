@@ -15,7 +15,7 @@
 //   runtime: {name: containerd}
 //   restart: {unit: containerd.service}
 //
-// docs/kata.md describes all of it.
+// docs/kata-reference.md describes all of it.
 #pragma once
 
 #include <filesystem>

@@ -42,7 +42,7 @@ struct NotRun {
 constexpr std::array kNotRun = {
     NotRun{"docs/demo.md", "plugin", "serves a kubelet until a signal ends it: scripts/demo runs it"},
     NotRun{"docs/demo.md", "hostd", "keeps the node until a signal ends it: scripts/demo runs it"},
-    NotRun{"docs/kata.md", "kata",
+    NotRun{"docs/kata-tasks.md", "kata",
            "asks a registry and restarts the container runtime: kata_verbs_test.cpp does, tests/node too"},
     NotRun{"docs/labels.md", "agent --node-name", "serves a node of an API server: tests/cluster runs it"},
     NotRun{"docs/metrics.md", "agent --node-name",
