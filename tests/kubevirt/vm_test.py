@@ -14,6 +14,7 @@ import yaml
 from cluster.claims import claim_of, pod_on, vgpu
 from cluster.ferry_chart import CHART, PRESENT, SPACE, VALUES, FerryChart, helms
 from cluster.kubernetes import Kubernetes
+from cluster.programs import Failure
 from kubevirt_cluster import CONTROLLERS, KubeVirt, manifests_of, wait_while_it_moves
 from kubevirt_cluster import SPACE as KUBEVIRT
 from virtual_node import NAME, VirtualNode
@@ -273,8 +274,17 @@ class VmTest(unittest.TestCase):
         self.say("the drain has evicted the VMs, and the GPUs are the host's")
 
     def configure(self, configuration: dict[str, Any]) -> None:
-        self.kubernetes.kubectl("-n", KUBEVIRT, "patch", "kubevirt", "kubevirt", "--type", "merge", "--patch",
-                                json.dumps({"spec": {"configuration": configuration}}))
+        patch = json.dumps({"spec": {"configuration": configuration}})
+
+        def is_taken() -> bool:
+            try:
+                self.kubernetes.kubectl("-n", KUBEVIRT, "patch", "kubevirt", "kubevirt", "--type", "merge", "--patch", patch)
+            except Failure as failure:
+                if "failed to call webhook" not in str(failure):
+                    raise
+                return False  # the operator, which answers it, is not ready for a moment
+            return True
+        wait_while_it_moves("KubeVirt takes its configuration", is_taken, self.progress)
 
     def hold_claim(self, name: str) -> None:
         """Returns when a pod with the claim `vgpu` runs."""
