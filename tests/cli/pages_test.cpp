@@ -119,7 +119,7 @@ TEST(Troubleshooting, NamesCommandsThatAreUnderstood) {
 std::string messages() {
   std::string out;
   for (const char* room : {"common", "hostfs", "vfio", "mdev", "vgpu-dm", "policy", "host", "kubevirt-plugin",
-                           "kata-manager", "kube", "agent", "virt", "kubectl", "cli"}) {
+                           "kata-manager", "kube", "agent", "virt", "kubectl", "cli", "dra", "programs"}) {
     for (const auto& entry : std::filesystem::recursive_directory_iterator(kSource / room)) {
       if (entry.path().extension() != ".cpp" && entry.path().extension() != ".h") continue;
       std::ifstream in(entry.path());
