@@ -68,6 +68,7 @@ class RenderTest(unittest.TestCase):
         program = chart.REPOSITORY / "tests/chart/pod-spec"
         folder = chart.REPOSITORY / "tests/node/scenarios/container"
         for name, values in {"pod.json": [], "host-tools.json": ["hostd.hostTools=true"],
+                             "privileged.json": ["hostd.privileged=true", "hostd.systemd=false"],
                              "metrics.json": ["agent.metrics.enabled=true"]}.items():
             with self.subTest(file=name):
                 now = subprocess.run([program, *values], capture_output=True, text=True, check=True).stdout

@@ -20,10 +20,15 @@ later=(/lib/x86_64-linux-gnu/{libkmod.so.2,libsystemd.so.0,libtirpc.so.3})
   grep -oE '/lib[^ ]+' | sort -u | while read -r library; do install -D "$library" "$image$library"; done
 
 printf 'version = 2\nroot = "/run/containerd-root"\n' > /etc/containerd/config.toml
-printf '[Unit]\nDefaultDependencies=no\n[Service]\nType=notify\nDelegate=yes\nKillMode=process\nTimeoutStartSec=120\nExecStart=/usr/bin/containerd\nStandardError=append:%s/containerd\n' \
-  $logs > /run/systemd/system/containerd.service
-systemctl daemon-reload
-systemctl start containerd
+if [[ -d /run/systemd/system ]]; then
+  printf '[Unit]\nDefaultDependencies=no\n[Service]\nType=notify\nDelegate=yes\nKillMode=process\nTimeoutStartSec=120\nExecStart=/usr/bin/containerd\nStandardError=append:%s/containerd\n' \
+    $logs > /run/systemd/system/containerd.service
+  systemctl daemon-reload
+  systemctl start containerd
+else
+  containerd 2> $logs/containerd &
+  wait_for "ctr version > /dev/null 2>&1" 120 || fail "containerd does not answer: $(< $logs/containerd)"
+fi
 
 # What a runtime of pods gives besides.
 usual=(CHOWN DAC_OVERRIDE FSETID FOWNER MKNOD NET_RAW SETGID SETUID SETFCAP SETPCAP NET_BIND_SERVICE SYS_CHROOT KILL AUDIT_WRITE)
@@ -36,6 +41,7 @@ container() { # NAME CHANGE WORD...: one of the pods', its specification changed
   mapfile -t flags < <(jq -r --arg token $token "$changed"' |
     {"spec.nodeName": "node", "metadata.namespace": "ferry", "metadata.name": "ferry"} as $fields |
     (.securityContext.capabilities.add[]? | "--cap-add=CAP_\(.)"),
+    (if .securityContext.privileged then "--privileged" else "--seccomp" end),
     (.securityContext | "--user=\(.runAsUser)" + (if .runAsGroup then ":\(.runAsGroup)" else "" end)),
     (if .hostPID then "--with-ns=pid:/proc/1/ns/pid" else empty end),
     (if .hostNetwork or .name == "agent" then "--net-host" else empty end),
@@ -44,7 +50,7 @@ container() { # NAME CHANGE WORD...: one of the pods', its specification changed
       (if .recursiveReadOnly then "rro" elif .readOnly then "ro" else "rw" end) + (if .mountPropagation == "HostToContainer" then ":rslave" else ":rprivate" end))' $spec)
   mapfile -t words < <(jq -r "$changed | .command[], .args[]" $spec)
   for one in "${usual[@]}"; do
-    [[ " ${flags[*]} " == *" --cap-add=CAP_$one "* ]] || flags+=("--cap-drop=CAP_$one")
+    [[ " ${flags[*]} " == *" --cap-add=CAP_$one "* || " ${flags[*]} " == *" --privileged "* ]] || flags+=("--cap-drop=CAP_$one")
   done
   # Its own root, in which runc makes places for mounts: what is not mounted is not there.
   rm -rf "$image-$name"
@@ -52,7 +58,7 @@ container() { # NAME CHANGE WORD...: one of the pods', its specification changed
   # Where ctr looks for the supplementary groups of a user.
   echo "root:x:0:0:root:/:/none" > "$image-$name/etc/passwd"
   jq -r "$changed"' | .securityContext.supplementalGroups[] | "group\(.):x:\(.):root"' $spec > "$image-$name/etc/group"
-  ctr run --rm --rootfs --read-only --seccomp "${flags[@]}" \
+  ctr run --rm --rootfs --read-only "${flags[@]}" \
     --env=KUBERNETES_SERVICE_HOST=127.0.0.1 --env=KUBERNETES_SERVICE_PORT=6443 \
     "$image-$name" "$name" "${words[@]}" "$@" || exit $?
 }
