@@ -2,73 +2,18 @@
 #include "vfio/pci/bridge_config.h"
 
 #include <array>
-#include <set>
 #include <vector>
 
 #include <fmt/format.h>
+
+#include "vfio/pci/config_space.h"
 
 namespace ferry::vfio {
 namespace {
 
 constexpr std::size_t kHeaderBytes = 64;
-constexpr std::size_t kConventionalBytes = 256;  // all without extended capabilities
 constexpr std::size_t kHeaderType = 0x0e;
 constexpr unsigned kMultiFunction = 0x80;
-
-std::uint8_t byte_at(std::string_view config, std::size_t at) {
-  return static_cast<std::uint8_t>(config[at]);
-}
-std::uint16_t word_at(std::string_view config, std::size_t at) {
-  return static_cast<std::uint16_t>(byte_at(config, at) | (byte_at(config, at + 1) << 8U));
-}
-std::uint32_t dword_at(std::string_view config, std::size_t at) {
-  return word_at(config, at) | (static_cast<std::uint32_t>(word_at(config, at + 2)) << 16U);
-}
-
-tl::unexpected<Error> malformed(std::string_view what) {
-  return fail(Errc::malformed_host, fmt::format("config space: {}", what));
-}
-
-// The offset of a capability; absent: not in the list. Needs kConventionalBytes.
-Result<std::optional<std::size_t>> find_capability(std::string_view config, std::uint8_t capability) {
-  constexpr std::size_t kStatus = 0x06;
-  constexpr unsigned kHasList = 0x10;
-  constexpr std::size_t kFirst = 0x34;
-  if ((word_at(config, kStatus) & kHasList) == 0) return std::optional<std::size_t>();
-  std::set<std::size_t> seen;
-  std::size_t at = byte_at(config, kFirst) & 0xfcU;  // the lower two bits are reserved
-  while (at != 0) {
-    if (at < kHeaderBytes) return malformed(fmt::format("a capability at {:#x}, inside the header", at));
-    if (!seen.insert(at).second) return malformed(fmt::format("the capability at {:#x} comes twice", at));
-    const std::uint8_t id = byte_at(config, at);
-    if (id == 0xff) return malformed(fmt::format("all ones at {:#x}, where a capability should be", at));
-    if (id == capability) return std::optional(at);
-    at = byte_at(config, at + 1) & 0xfcU;
-  }
-  return std::optional<std::size_t>();
-}
-
-// The offset of an extended capability. Config space that ends before them has none.
-Result<std::optional<std::size_t>> find_extended(std::string_view config, std::uint16_t capability) {
-  constexpr std::size_t kHeader = 4;
-  std::set<std::size_t> seen;
-  for (std::size_t at = kConventionalBytes; config.size() > kConventionalBytes;) {
-    if (at + kHeader > config.size())
-      return malformed(fmt::format("an extended capability at {:#x}, and only {} bytes", at, config.size()));
-    if (!seen.insert(at).second)
-      return malformed(fmt::format("the extended capability at {:#x} comes twice", at));
-    const std::uint32_t header = dword_at(config, at);
-    if (header == 0xffffffffU)
-      return malformed(fmt::format("all ones at {:#x}, where an extended capability should be", at));
-    if ((header & 0xffffU) == capability) return std::optional(at);
-    const std::size_t next = (header >> 20U) & 0xffcU;  // the lower two bits are reserved
-    if (next == 0) break;
-    if (next < kConventionalBytes)
-      return malformed(fmt::format("an extended capability at {:#x}, before their list", next));
-    at = next;
-  }
-  return std::optional<std::size_t>();
-}
 
 struct AcsBit {
   std::uint16_t bit;
@@ -85,7 +30,7 @@ Result<PortIsolation> acs_of_port(std::string_view config, std::size_t at) {
   constexpr std::size_t kCapability = 4;
   constexpr std::size_t kControl = 6;
   if (at + kControl + 2 > config.size())
-    return malformed(fmt::format("ACS at {:#x}, and only {} bytes", at, config.size()));
+    return malformed_config(fmt::format("ACS at {:#x}, and only {} bytes", at, config.size()));
   const std::uint16_t can = word_at(config, at + kCapability);
   const std::uint16_t does = word_at(config, at + kControl);
   std::uint16_t missing = 0;
@@ -111,7 +56,7 @@ Result<PortIsolation> port_isolation(std::string_view config) {
     of_conventional = 8
   };
   if (config.size() < kConventionalBytes)
-    return malformed(fmt::format("only {} bytes; the rest is root's to read", config.size()));
+    return malformed_config(fmt::format("only {} bytes; the rest is root's to read", config.size()));
   const auto express = find_capability(config, kPciExpress);
   if (!express) return fail(express.error());
   if (!*express) return PortIsolation{.kind = PortIsolation::Kind::conventional};
