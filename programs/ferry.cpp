@@ -6,12 +6,14 @@
 #include "common/process/standard_streams.h"
 #include "hostfs/host_writer.h"
 #include "mdev/gpu_management.h"
+#include "vfio/registers/register_reading.h"
 
 int main(int argc, char** argv) {
   // The hang guard's child process begins here, before anything else, so that it holds and starts nothing.
   if (argc > 1 && argv[1] == ferry::kHostActVerb) {
-    constexpr std::array<ferry::HostLibrary, 1> kLibraries = {
-        {{.name = ferry::mdev::kGpuLibrary, .answer = ferry::mdev::answer_nvml_call}}};
+    constexpr std::array<ferry::HostLibrary, 2> kLibraries = {
+        {{.name = ferry::mdev::kGpuLibrary, .answer = ferry::mdev::answer_nvml_call},
+         {.name = ferry::vfio::kRegisterLibrary, .answer = ferry::vfio::answer_register_call}}};
     return ferry::host_act_main(argc, argv, kLibraries);
   }
   ferry::guard_standard_streams();

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every test executable can be its own host writer, as `ferry` is.
-#include <array>
 #include <cstdlib>
 #include <string>
 #include <string_view>
@@ -9,6 +8,7 @@
 #include <gmock/gmock.h>
 
 #include "hostfs/host_writer.h"
+#include "tests/support/child_libraries.h"
 
 namespace {
 
@@ -28,8 +28,8 @@ std::string echo(const ferry::HostFs& host, std::string_view request) {
 int main(int argc, char** argv) {
   ::umask(S_IWGRP | S_IWOTH);  // tests look at the modes of what they make
   if (argc > 1 && argv[1] == ferry::kHostActVerb) {
-    constexpr std::array<ferry::HostLibrary, 1> kLibraries = {{{.name = "echo", .answer = echo}}};
-    return ferry::host_act_main(argc, argv, kLibraries);
+    ferry::test::child_libraries().push_back({.name = "echo", .answer = echo});
+    return ferry::host_act_main(argc, argv, ferry::test::child_libraries());
   }
   testing::InitGoogleMock(&argc, argv);
   return RUN_ALL_TESTS();
