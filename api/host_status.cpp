@@ -8,6 +8,7 @@
 #include "common/generation.h"
 #include "common/text/json.h"
 #include "common/text/json_fields.h"
+#include "vfio/registers/register_fields.h"
 
 namespace ferry::api {
 namespace {
@@ -45,6 +46,12 @@ void fields(Io& io, Value& vgpu) {
   io.or_null("users", vgpu.users);
 }
 
+template <typename Io, SameAs<ReportedRegisters> Value>
+void fields(Io& io, Value& registers) {
+  io("read_at", registers.read_at);
+  fields(io, registers.facts);
+}
+
 template <typename Io, SameAs<AcceleratorStatus> Value>
 void fields(Io& io, Value& gpu) {
   io("address", gpu.address);
@@ -65,6 +72,7 @@ void fields(Io& io, Value& gpu) {
   io.or_null("findings", gpu.findings);
   io("vgpus", gpu.vgpus);
   io.or_default("more_vgpus", gpu.more_vgpus);
+  io.or_default("registers", gpu.registers);
 }
 
 template <typename Io, SameAs<NodeFeatures> Value>

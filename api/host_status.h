@@ -16,7 +16,8 @@
 //       "findings": [{"rule": "off-the-bus", "about": "0000:17:00.0", "answer": "yes | not looked at",
 //                     "blocks": ["bind", "ready"], "text": "...", "advice": "..."}],
 //       "vgpus": [{"id": "...", "type": "...", "users": [as above] | null}],
-//        "more_vgpus": {"L40S-12Q": 4}}],
+//        "more_vgpus": {"L40S-12Q": 4},
+//        "registers": {"read_at": 1796000000, keys of vfio/registers/register_fields.h} | null}],
 //    "unavailable": [{"id": "0000:17:00.0", "reason": "..."}],
 //    "unfit": [{"id": "0000:17:00.0", "driver": "vfio-pci", "reason": "..."}],
 //    "error": {"message": "...", "hint": "..."} | null,
@@ -40,6 +41,7 @@
 #include "common/result.h"
 #include "vfio/judgement/finding.h"
 #include "vfio/pci/pci_address.h"
+#include "vfio/registers/register_facts.h"
 
 namespace ferry::api {
 
@@ -78,6 +80,14 @@ struct VgpuStatus {
   bool operator==(const VgpuStatus&) const = default;
 };
 
+/// The registers of an accelerator (vfio/registers).
+struct ReportedRegisters {
+  /// With `in_use`, the facts beside the problem are of an earlier reading.
+  vfio::RegisterFacts facts;
+  std::uint64_t read_at = 0;  ///< time of the facts, in seconds since 1970; 0: none were ever read
+  bool operator==(const ReportedRegisters&) const = default;
+};
+
 struct AcceleratorStatus {
   vfio::PciAddress address;
   std::string id;              ///< "10de:2330"
@@ -100,6 +110,7 @@ struct AcceleratorStatus {
   std::vector<VgpuStatus> vgpus;
   /// Further vGPUs that can be created now, by type. Empty: the GPU cannot be divided, or not yet.
   std::map<std::string, std::uint32_t> more_vgpus = {};
+  std::optional<ReportedRegisters> registers = {};  ///< absent: hostd does not read them, or not yet
 
   /// True if its PCI class is that of a GPU, or unknown. The rest of an unplugged GPU, such as an audio
   /// function, does not count.

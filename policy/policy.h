@@ -11,6 +11,7 @@
 
 #include "api/words.h"
 #include "common/result.h"
+#include "common/text/words.h"
 #include "mdev/vgpu.h"
 #include "policy/gpu_selection.h"
 #include "vfio/pci/inventory.h"
@@ -54,6 +55,15 @@ std::string_view text(Foreign foreign);
 /// "keep", "take"; absent for another word.
 std::optional<Foreign> parse_foreign(std::string_view word);
 
+/// The accelerators whose registers hostd reads (vfio/registers).
+enum class ReadRegisters {
+  automatic,  ///< those on vfio-pci or without a driver, where a Kata class is confidential
+  all,        ///< those on vfio-pci or without a driver
+  off,
+};
+inline constexpr Words<ReadRegisters, 3> kReadRegisters = {
+    {{"auto", ReadRegisters::automatic}, {"all", ReadRegisters::all}, {"off", ReadRegisters::off}}};
+
 struct Policy {
   std::string name;
   std::vector<PolicyItem> items;  ///< at least one; the last item that matches a GPU is in effect
@@ -62,6 +72,7 @@ struct Policy {
   std::set<std::string> release = vfio::default_release();
   /// Absent: the program that applies the policy decides.
   std::optional<Foreign> foreign = std::nullopt;
+  ReadRegisters registers = ReadRegisters::automatic;
   /// Labels of the nodes that have this policy in a cluster unless a label of theirs decides. Empty: none.
   std::map<std::string, std::string> node_selector = {};
 

@@ -243,6 +243,8 @@ std::string policy_text(const PolicyFile& file) {
   if (!release.empty()) out += fmt::format("release: [{}]\n", fmt::join(release, ", "));
 
   if (any.foreign) out += fmt::format("foreign: {}\n", text(*any.foreign));
+  if (any.registers != ReadRegisters::automatic)
+    out += fmt::format("registers: {}\n", word_for(kReadRegisters, any.registers));
   std::string selectors;
   for (const Policy& policy : file.policies) {
     if (policy.node_selector.empty()) continue;

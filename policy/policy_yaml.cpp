@@ -288,6 +288,7 @@ constexpr const char* kVersion = "v2";
 constexpr const char* kPolicies = "policies";
 constexpr const char* kRelease = "release";
 constexpr const char* kForeign = "foreign";
+constexpr const char* kRegisters = "registers";
 constexpr const char* kNodeSelector = "nodeSelector";
 
 // The key stands beside the policies, not in one: users of GPUs are the host's, whatever the policy.
@@ -360,7 +361,7 @@ Result<> read_node_selectors(const vgpu::ItemReader& reader, const ConfigNode& r
 
 Result<PolicyFile> read_v2(const ConfigText& source, const ConfigNode& root) {
   const vgpu::ItemReader reader(source);
-  auto lists = reader.read_lists(root, kVersion, kPolicies, {kRelease, kForeign, kNodeSelector});
+  auto lists = reader.read_lists(root, kVersion, kPolicies, {kRelease, kForeign, kRegisters, kNodeSelector});
   if (!lists) return fail(std::move(lists).error());
   const auto release = read_release(reader, root);
   if (!release) return fail(release.error());
@@ -373,13 +374,24 @@ Result<PolicyFile> read_v2(const ConfigText& source, const ConfigNode& root) {
           "keep refuses a GPU on which a mediated device that Ferry did not make would have to be removed");
     }
   }
+  auto registers = std::optional(ReadRegisters::automatic);
+  if (const ConfigMember* word = root.find(kRegisters)) {
+    // YAML 1.1 takes `off` for a boolean.
+    const bool is_word = word->value.kind == Kind::scalar;
+    registers = is_word ? value_for(kReadRegisters, word->value.text) : std::nullopt;
+    if (!registers)
+      return reader.refuse(word->value, kRegisters,
+                           fmt::format("expected auto, all or off, found {}", word->value.described()),
+                           "auto reads the registers of GPUs where a Kata class is confidential");
+  }
   PolicyFile out{.file = source.file, .policies = {}};
   for (vgpu::NamedItems& list : *lists) {
     Policy policy{.name = std::move(list.name),
                   .items = {},
                   .place = std::move(list.place),
                   .release = *release,
-                  .foreign = foreign};
+                  .foreign = foreign,
+                  .registers = *registers};
     for (const vgpu::NamedItems::Item& item : list.items) {
       auto read = read_policy_item(reader, item);
       if (!read) return fail(std::move(read).error());

@@ -4,6 +4,7 @@
 //   version: v2
 //   release: [nvidia-dcgm]              # optional; services that may be quiesced for a change
 //   foreign: keep                       # optional; keep or take: mediated devices that Ferry has not made
+//   registers: auto                     # optional; auto, all or off: GPUs whose registers hostd reads
 //   policies:
 //     NAME:
 //     - devices: all                    # or a list of GPU numbers
@@ -16,9 +17,9 @@
 //       allow: [whole, "L40S-*Q"]       # with allocation dra, and only there; default: whole and all types
 //       mixed-sizes: true               # also with allocation dra
 //
-// `release` and `foreign` apply to all policies of the file. `release` adds to nvidia-persistenced; [none]
-// excludes even that. If several items match a GPU, the last one is in effect, as in v1. A GPU that no item
-// matches is left as it is. docs/policy.md describes the format.
+// `release`, `foreign` and `registers` apply to all policies of the file. `release` adds to
+// nvidia-persistenced; [none] excludes even that. If several items match a GPU, the last one is in effect, as
+// in v1. A GPU that no item matches is left as it is. docs/policy.md describes the format.
 #pragma once
 
 #include <optional>

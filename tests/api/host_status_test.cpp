@@ -16,6 +16,20 @@ using nlohmann::json;
 using test::must;
 using testing::HasSubstr;
 
+ReportedRegisters some_registers() {
+  return {.facts = {.chip = "gh100",
+                    .problem = "it is in use",
+                    .in_use = true,
+                    .booted = true,
+                    .recovery = false,
+                    .cc_mode = vfio::CcMode::devtools,
+                    .ppcie = false,
+                    .memory_bytes = std::uint64_t{80} << 30U,
+                    .chip_id = "0123456789abcdef",
+                    .unknown = {{.fact = "ecc", .reason = "blocked"}}},
+          .read_at = 1796000000};
+}
+
 HostStatus some_state() {
   const std::vector<ReportedUser> by_hand = {{.kind = "virtual_machine", .name = "by-hand", .pid = 7}};
   AcceleratorStatus gpu{.address = must(vfio::PciAddress::parse("0000:17:00.0")),
@@ -38,7 +52,8 @@ HostStatus some_state() {
                         .vgpus = {{"0000:17:00.4", "H100-4C", {}},
                                   {"0000:17:00.5", "H100-4C", by_hand},
                                   {"0000:17:00.6", "H100-4C", std::vector<ReportedUser>()}},
-                        .more_vgpus = {{"H100-4C", 19}, {"H100-8C", 0}}};
+                        .more_vgpus = {{"H100-4C", 19}, {"H100-8C", 0}},
+                        .registers = some_registers()};
   return {.generation = 17,
           .pid = 4711,
           .boot_id = "b",
@@ -105,7 +120,7 @@ TEST(HostStatusFile, MayLackWhatAReaderCanDoWithout) {
   EXPECT_TRUE(gpu["vgpus"][0]["users"].is_null());
   EXPECT_EQ(gpu["vgpus"][2]["users"], json::array());
   for (const char* key : {"id", "subsystem", "class", "model", "iommu_group", "driver", "reason", "hint",
-                          "only_in_use", "more_vgpus", "allocation"})
+                          "only_in_use", "more_vgpus", "allocation", "registers"})
     gpu.erase(key);
   for (auto& user : gpu["users"])
     for (const char* key : {"kind", "pid", "pod_uid", "by_the_plugin"}) user.erase(key);

@@ -478,6 +478,7 @@ TEST(PolicyText, HasEverythingThatAPolicySays) {
       "version: v2\n"
       "release: [none, nvidia-dcgm.service, nvidia_drm]\n"
       "foreign: keep\n"
+      "registers: all\n"
       "policies:\n"
       "  a.b-c:\n"
       "  - devices: all\n"

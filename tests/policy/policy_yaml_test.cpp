@@ -160,6 +160,14 @@ TEST(PolicyFile, MaySayWhatBecomesOfWhatFerryHasNotMade) {
   }
 }
 
+TEST(PolicyFile, NamesTheGpusWhoseRegistersAreRead) {
+  const std::string policies = "policies:\n  a: [{devices: all, mode: host}]\n";
+  EXPECT_EQ(read("version: v2\n" + policies)->policies.at(0).registers, ReadRegisters::automatic);
+  for (const auto& [word, value] : kReadRegisters)
+    EXPECT_EQ(read(fmt::format("version: v2\nregisters: {}\n{}", word, policies))->policies.at(0).registers,
+              value);
+}
+
 TEST(PolicyFile, IsOfTheDefaultReleaseWhenItIsNvidias) {
   const auto file = read("version: v1\nvgpu-configs:\n  q:\n  - {devices: all, vgpu-devices: {T4-4Q: 4}}\n");
   EXPECT_EQ(file->policies.at(0).release, vfio::default_release());
@@ -296,6 +304,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadPolicy{"version: v2\nnodeSelector:\n  p: {gpu-ferry.io/state: ready}\n"
                   "policies: {p: [{devices: all, mode: host}]}\n",
                   "p.yaml:3: nodeSelector.p.gpu-ferry.io/state: Ferry itself sets labels with this prefix"},
+        BadPolicy{"version: v2\nregisters: never\n",
+                  "p.yaml:2: registers: expected auto, all or off, found the string 'never'"},
         BadPolicy{"version: v2\nforiegn: keep\n", "p.yaml:2: foriegn: unknown key; did you mean 'foreign'?"},
         BadPolicy{"version: v1\nforeign: keep\n", "p.yaml:2: foreign: unknown key"},
         BadPolicy{"version: v2\nrelaese: []\n", "p.yaml:2: relaese: unknown key; did you mean 'release'?"},
