@@ -97,6 +97,7 @@ class Plugin : Pinned {
     const auto before = read_former(host_, options_.advertised_file);
     cdi_.begin(kata_resources_of(before));
     scan_.remember(before.fatal_errors);
+    for (const auto& resource : before.resources) names_.insert(resource.name);
     host_watch_.begin();  // before the scan, so that no event is missed
     shared_.watch();
     scan_.begin();
@@ -124,7 +125,23 @@ class Plugin : Pinned {
       monitor_.begin_anew();  // the other plugin's allocations must be learnt first
       publish_soon();
     }
-    return transport_->advertise_resources();
+    return serve_names();
+  }
+
+  /// The names that the kubelet knows or has to know: of resources with a device, of pods' devices, and all
+  /// that were served before. A name that never had a device to give stays free for a DeviceClass.
+  std::set<std::string> names_to_serve() const {
+    std::set<std::string> names = names_;
+    const auto snapshot = core_.snapshot();
+    for (const auto& resource : snapshot->resources)
+      if (!resource->devices.empty()) names.insert(resource->name.text());
+    for (const auto& device : snapshot->unlisted) names.insert(device.resource);
+    return names;
+  }
+
+  Result<> serve_names() {
+    names_ = names_to_serve();
+    return transport_->advertise_resources(names_);
   }
 
   /// Ends every stream and removes every socket, as at the end, so that each name has one owner at the
@@ -335,6 +352,8 @@ class Plugin : Pinned {
   void snapshot_changed() {
     drop_memory_soon();
     monitor_.snapshot_changed();
+    if (advertised_ && !standby_ && names_to_serve() != names_)  // a pod has a device of another name
+      if (auto done = serve_names(); !done) failed_to_advertise(std::move(done).error());
     if (!cdi_.drop_released(monitor_.known())) scan_in(options_.after_failure);
     publish_soon(kTogether);  // after the Allocate that changed it, not beside it
   }
@@ -362,9 +381,12 @@ class Plugin : Pinned {
 
   Result<> write_advertised(const std::set<std::string>& registered) {
     // Until the allocations are known, an unavailable device that is not listed may be a pod's.
-    const auto content = api::advertised_resources_text(advertised_resources(
-        *core_.snapshot(), registered, not_advertised_, monitor_.known() ? applied_orders_.generation : 0,
-        fatal_errors_, standby_ ? shared_.orders().standby : std::string()));
+    auto advertised = advertised_resources(*core_.snapshot(), registered, not_advertised_,
+                                           monitor_.known() ? applied_orders_.generation : 0, fatal_errors_,
+                                           standby_ ? shared_.orders().standby : std::string());
+    const auto names = names_to_serve();
+    std::erase_if(advertised.resources, [&](const auto& resource) { return !names.contains(resource.name); });
+    const auto content = api::advertised_resources_text(advertised);
     if (content == published_) return {};
     if (auto written = host_.write_file(options_.advertised_file, content); !written) return written;
     published_ = content;
@@ -383,7 +405,8 @@ class Plugin : Pinned {
   AllocateGate gate_;
   PodResourcesMonitor monitor_;
   bool kubelet_reads_ = false;
-  bool standby_ = false;  // on standby: the transport serves nothing
+  bool standby_ = false;         // on standby: the transport serves nothing
+  std::set<std::string> names_;  // of resources that are served or were by the earlier process
   std::vector<NotAdvertised> not_advertised_;
   std::vector<api::FatalErrorsOf> fatal_errors_;
   std::set<std::string> warned_;

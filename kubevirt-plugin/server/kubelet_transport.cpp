@@ -65,11 +65,11 @@ class Transport final : public KubeletTransport {
     for (auto& endpoint : endpoints_) endpoint.server->wait_stopped(give_up);
   }
 
-  Result<> advertise_resources() override {
+  Result<> advertise_resources(const std::set<std::string>& names) override {
     Result<> all;
     for (const auto& resource : parts_.core.snapshot()->resources) {
       const std::string& name = resource->name.text();
-      if (find(name) != nullptr) continue;
+      if (!names.contains(name) || find(name) != nullptr) continue;
       auto& endpoint = endpoints_.emplace_back(name, endpoint_name(resource->name, resource->env_prefix));
       endpoint.server =
           ResourceServer::make(parts_.queue, parts_.core, parts_.gate, name,

@@ -85,9 +85,9 @@ class KubeletTransport : Pinned {
   /// wait at the gate any more.
   virtual ~KubeletTransport() = default;
 
-  /// Serves and registers the core's resources that are not served yet. Errors: the first socket that cannot
-  /// be created; the others are served all the same.
-  virtual Result<> advertise_resources() = 0;
+  /// Serves and registers those of the core's resources that `names` has and that are not served yet. Errors:
+  /// the first socket that cannot be created; the others are served all the same.
+  virtual Result<> advertise_resources(const std::set<std::string>& names) = 0;
 
   virtual bool serves_any() const = 0;
 

@@ -101,6 +101,58 @@ TEST_F(PluginWithdrawalTest, HearsOfNodesThoughTheirFolderCameLater) {
   EXPECT_TRUE(allocatable(kGpu, 2));
 }
 
+// The scheduler takes a name that no plugin has for a DeviceClass's.
+TEST_F(PluginWithdrawalTest, RegistersNoNameThatNeverHadADeviceToGive) {
+  options.rules.companions = Companions::places;
+  add_gpu("0000:01:00.0", 15);
+  kernel.add_function({.address = "0000:01:00.1",
+                       .ids = "10de:22ba",
+                       .class_code = 0x040300,
+                       .group = 15,
+                       .driver = "vfio-pci"});
+  add_vgpu();
+  publish(1, {"0000:01:00.0", kUuid});
+  start_both();
+  ASSERT_TRUE(follows(1));
+  EXPECT_THAT(advertised()["resources"], IsEmpty());
+  EXPECT_THAT(kubelet->registrations(), IsEmpty());
+  publish(2, {kUuid});
+  ASSERT_TRUE(allocatable(kGpu, 1));
+  EXPECT_EQ(registrations(kVgpu), 0U);
+  publish(3, {"0000:01:00.0", kUuid});
+  EXPECT_TRUE(allocatable(kGpu, 0)) << "a name that the kubelet knows stays";
+}
+
+TEST_F(PluginWithdrawalTest, RegistersANameOfBeforeAgainThoughItHasNoDevice) {
+  add_gpu("0000:01:00.0", 15);
+  add_vgpu();
+  publish(1, {kUuid});
+  start_both();
+  ASSERT_TRUE(allocatable(kGpu, 1));
+  publish(2, {"0000:01:00.0", kUuid});
+  ASSERT_TRUE(follows(2));
+  for (int restarts = 1; restarts <= 2; ++restarts) {
+    EXPECT_TRUE(stop());
+    start();
+    ASSERT_TRUE(follows(2));
+    EXPECT_TRUE(allocatable(kGpu, 0));
+    EXPECT_EQ(registrations(kGpu), 1U + restarts);
+    EXPECT_EQ(registrations(kVgpu), 0U);
+  }
+}
+
+TEST_F(PluginWithdrawalTest, RegistersNoNameForKataThatNeverHadADeviceToGive) {
+  offer_to_kata();
+  add_gpu("0000:01:00.0", 15);
+  publish(1, {"0000:01:00.0"});
+  start_both();
+  ASSERT_TRUE(follows(1));
+  EXPECT_THAT(advertised()["resources"], IsEmpty());
+  EXPECT_THAT(kubelet->registrations(), IsEmpty());
+  publish(2, {});
+  EXPECT_TRUE(allocatable(kPgpu, 1));
+}
+
 TEST_F(PluginWithdrawalTest, AdvertisesAllWithoutAStatusFile) {
   add_gpu("0000:01:00.0", 15);
   start_both();
@@ -185,6 +237,7 @@ TEST_F(PluginWithdrawalTest, ListsWhatAPodHasThoughItIsUnavailableAtTheStart) {
   EXPECT_EQ(device["iommu_group"], 15);
   EXPECT_EQ(device["allocated"], true);
   EXPECT_EQ(device["healthy"], false);
+  EXPECT_TRUE(allocatable(kGpu, 0)) << "its name is registered as soon as the pod is known";
   kubelet->release({"0000:01:00.0"});
   EXPECT_TRUE(advertised_becomes([](const Json& file) { return listed(file).empty(); }))
       << "and asks about it";
@@ -201,6 +254,7 @@ TEST_F(PluginWithdrawalTest, SaysNothingOfWithdrawalsBeforeItKnowsWhoHoldsWhat) 
     left.wait_for(kPatience);
   });
   add_gpu("0000:01:00.0", 15);
+  add_gpu("0000:02:00.0", 16);
   kubelet->remember({.name = "vm", .resource = kGpu, .ids = {"0000:01:00.0"}});
   publish(7, {"0000:01:00.0"});
   start_both();
@@ -211,7 +265,7 @@ TEST_F(PluginWithdrawalTest, SaysNothingOfWithdrawalsBeforeItKnowsWhoHoldsWhat) 
   EXPECT_EQ(advertised()["state_generation"], 0);
   leave.set_value();
   EXPECT_TRUE(follows(7));
-  EXPECT_THAT(listed(advertised()), testing::ElementsAre("0000:01:00.0"));
+  EXPECT_THAT(listed(advertised()), testing::UnorderedElementsAre("0000:01:00.0", "0000:02:00.0"));
 }
 
 TEST_F(PluginWithdrawalTest, WithdrawsAVgpu) {
