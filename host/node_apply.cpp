@@ -46,9 +46,6 @@ bool is_away(const policy::ResolvedPolicy& resolved, const vfio::PciAddress& gpu
 
 // Finds requests that no change can fulfil, before anything is begun.
 Result<> check_possible(const PolicyInput& input) {
-  if (auto allocations = policy::check_allocations(input.resolved, input.inventory, input.vgpus);
-      !allocations)
-    return allocations;
   for (const auto& [gpu, mode] : input.resolved.modes) {
     if (mode != policy::Mode::passthrough || input.inventory.find(gpu) == nullptr) continue;
     for (const vfio::PciAddress& other : vfio::concerned(input.inventory, {gpu})) {
@@ -70,6 +67,8 @@ Result<PolicyInput> read_input(const NodeContext& context, const policy::Policy&
   auto vgpus = vgpu::scan_known_vgpus(context.fs(), *inventory, context.rebind_context.rules);
   if (!vgpus) return fail(std::move(vgpus).error());
   policy::ResolvedPolicy resolved = policy::resolve(policy, *vgpus, context.models);
+  if (auto allowed = policy::check_allocations(resolved, *inventory, *vgpus, context.resources); !allowed)
+    return fail(std::move(allowed).error());
   for (const vfio::PciAddress& gpu : context.dra) resolved.modes.erase(gpu);
   std::erase_if(resolved.vgpus.items,
                 [&](const vgpu::ProfileItem& item) { return item.only && context.dra.contains(*item.only); });

@@ -33,6 +33,7 @@ struct NodeContext {
       {};  ///< gives the `model` of policies its meaning; without it policies match IDs only
   /// The GPUs that DRA has. They stay as they are, whatever the policy says.
   std::set<vfio::PciAddress> dra = {};
+  policy::ResourceNames resources = {};
 
   HostFs& fs() const { return *rebind_context.host; }
 };

@@ -5,6 +5,9 @@
 
 #include <fmt/format.h>
 
+#include "vfio/bind/rebind_plan.h"
+#include "vgpu-dm/types/type_table.h"
+
 namespace ferry::policy {
 std::string_view text(Foreign foreign) {
   return foreign == Foreign::keep ? "keep" : "take";
@@ -75,8 +78,63 @@ ResolvedPolicy resolve(const Policy& policy, const mdev::VgpuInventory& inventor
   return out;
 }
 
+namespace {
+
+/// True if claims can have such a device of the GPU.
+bool goes_to_claims(const mdev::VgpuGpu& gpu, const std::string& device, const AllowedDevices& allow) {
+  if (gpu.function.ids() == device) return allow.whole;
+  const vgpu::BoardTypes types(gpu.function);
+  const mdev::VgpuType* type = types.find(device);
+  return type != nullptr && allow.allows(*type);
+}
+
+/// The names under which the device plugin has a GPU and its vGPUs, once the policy is applied.
+std::set<std::string> plugin_names(const mdev::VgpuGpu& gpu, const ResolvedPolicy& resolved,
+                                   const ResourceNames& names) {
+  std::set<std::string> out;
+  const auto mode = resolved.modes.find(gpu.address());
+  if (mode == resolved.modes.end()) {
+    if (vfio::on_vfio_driver(gpu.function)) out.insert(names.of_gpu(gpu.function));
+    for (const mdev::VgpuDevice& vgpu : gpu.devices) out.insert(names.of_vgpus(vgpu.type_name));
+  } else if (mode->second == Mode::passthrough) {
+    out.insert(names.of_gpu(gpu.function));
+  } else if (const vgpu::ProfileItem* item = resolved.vgpus.item_for(gpu); item != nullptr) {
+    const vgpu::BoardTypes types(gpu.function);
+    for (const vgpu::VgpuCount& vgpus : item->vgpus)
+      if (const mdev::VgpuType* type = types.find(vgpus.type.driver_short_name()); type != nullptr)
+        out.insert(names.of_vgpus(type->name));
+  }
+  return out;
+}
+
+Result<> check_names(const ResolvedPolicy& resolved, const mdev::VgpuInventory& vgpus,
+                     const ResourceNames& names) {
+  for (const NamedDevices& one : names.classes) {
+    const mdev::VgpuGpu* of_class = nullptr;
+    const mdev::VgpuGpu* of_plugin = nullptr;
+    for (const mdev::VgpuGpu& gpu : vgpus.gpus) {
+      const auto allow = resolved.for_dra.find(gpu.address());
+      if (allow == resolved.for_dra.end()) {
+        if (plugin_names(gpu, resolved, names).contains(one.resource)) of_plugin = &gpu;
+      } else if (goes_to_claims(gpu, one.device, allow->second)) {
+        of_class = &gpu;
+      }
+    }
+    if (of_class == nullptr || of_plugin == nullptr) continue;
+    return fail(
+        Errc::refused,
+        fmt::format("{} has two owners: a DeviceClass, for claims of {}, and the device plugin, for {}",
+                    one.resource, of_class->address().text(), of_plugin->address().text()),
+        "give all devices of this name on the node to claims, or all to the device plugin; or name "
+        "the plugin's by an alias (plugin.aliases)");
+  }
+  return {};
+}
+
+}  // namespace
+
 Result<> check_allocations(const ResolvedPolicy& resolved, const vfio::Inventory& inventory,
-                           const mdev::VgpuInventory& vgpus) {
+                           const mdev::VgpuInventory& vgpus, const ResourceNames& names) {
   for (const auto& [gpu, allow] : resolved.for_dra) {
     const vfio::PciFunction* function = inventory.find(gpu);
     if (function == nullptr) continue;
@@ -88,7 +146,7 @@ Result<> check_allocations(const ResolvedPolicy& resolved, const vfio::Inventory
           "give both one allocation, or the card another slot");
     }
   }
-  return {};
+  return check_names(resolved, vgpus, names);
 }
 
 }  // namespace ferry::policy

@@ -2,6 +2,7 @@
 // The desired mode of each GPU of a node: plain values; policy_yaml.h reads the file.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -106,9 +107,25 @@ struct ResolvedPolicy {
 ResolvedPolicy resolve(const Policy& policy, const mdev::VgpuInventory& inventory,
                        const ModelNames& models = {});
 
+/// A DeviceClass by whose name pods ask for an extended resource.
+struct NamedDevices {
+  std::string resource;  ///< "nvidia.com/AD102GL_L40S"
+  std::string device;    ///< the GPUs that it selects whole, "10de:26b9", or a vGPU type, "L40S-6Q"
+};
+
+/// The names by which pods of the cluster ask for a node's devices.
+struct ResourceNames {
+  std::vector<NamedDevices> classes = {};
+  // The device plugin's names, "nvidia.com/NVIDIA_L40S-6Q". Needed with `classes`.
+  std::function<std::string(const vfio::PciFunction& gpu)> of_gpu = {};
+  std::function<std::string(const std::string& type)> of_vgpus = {};  ///< `type`: the driver's name
+};
+
 /// Errc::refused: a GPU with Allocation::dra shares its IOMMU group with a GPU without it, which a claim
-/// would bind too. The message has both addresses.
+/// would bind too; or a DeviceClass and the device plugin would have devices of one name on this node. The
+/// message has both addresses. The scheduler counts a pod that the class serves against the plugin's devices,
+/// too, which then go to no pod.
 Result<> check_allocations(const ResolvedPolicy& resolved, const vfio::Inventory& inventory,
-                           const mdev::VgpuInventory& vgpus);
+                           const mdev::VgpuInventory& vgpus, const ResourceNames& names = {});
 
 }  // namespace ferry::policy

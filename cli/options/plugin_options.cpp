@@ -105,6 +105,8 @@ std::filesystem::path directory_of(const PluginVerbOptions& options) {
   return options.plugin_watcher ? "/var/lib/kubelet/plugins_registry" : "/var/lib/kubelet/device-plugins";
 }
 
+constexpr const char* kGroup = "Resources";
+
 }  // namespace
 
 Result<plugin::PluginOptions> plugin_options(const Session& session, const PluginVerbOptions& options) {
@@ -129,8 +131,7 @@ bool asks_for_labels(const PluginVerbOptions& options) {
          std::ranges::find(kTrue, environment_or("ENABLE_GFD", {})) != kTrue.end();
 }
 
-void add_naming_options(CLI::App& verb, NamingOptions& naming) {
-  constexpr const char* kGroup = "Resources";
+void add_name_options(CLI::App& verb, NamingOptions& naming) {
   add_value(verb, "--alias MODEL=NAME ...", naming.aliases,
             "the name of the resource for a model, such as 10de:2330=h100 or 'NVIDIA A40-8Q=small'; may be "
             "repeated")
@@ -143,6 +144,10 @@ void add_naming_options(CLI::App& verb, NamingOptions& naming) {
             "the name of vGPUs; {name} is replaced")
       ->capture_default_str()
       ->group(kGroup);
+}
+
+void add_naming_options(CLI::App& verb, NamingOptions& naming) {
+  add_name_options(verb, naming);
   CLI::Option* apart =
       verb.add_flag("--companions", naming.companions,
                     "advertise the audio and other functions of a GPU as resources, too: a pod "

@@ -45,7 +45,9 @@ struct PluginVerbOptions {
 /// The rules of the resources for KubeVirt. Errc::usage: an alias is malformed.
 Result<plugin::ResourceRules> resource_rules(const Session& session, const NamingOptions& naming);
 
-/// Adds the options that name resources, the same for all verbs about the plugin's resources. Parsing the
+/// Adds the options for the names of whole GPUs and vGPUs.
+void add_name_options(CLI::App& verb, NamingOptions& naming);
+/// Adds all options that name resources, the same for all verbs about the plugin's resources. Parsing the
 /// command line writes `naming`.
 void add_naming_options(CLI::App& verb, NamingOptions& naming);
 /// Adds the options of `ferry plugin` and the naming options. Parsing the command line writes `options`.

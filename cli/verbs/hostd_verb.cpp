@@ -2,10 +2,14 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include <fmt/format.h>
+
 #include "api/files.h"
+#include "cli/options/plugin_options.h"
 #include "cli/verbs/kata_inputs.h"
 #include "cli/verbs/node_inputs.h"
 #include "cli/verbs/verbs.h"
@@ -18,6 +22,9 @@
 #include "host/system/systemd_services.h"
 #include "kata-manager/controller/kata_keeper.h"
 #include "kata-manager/runtimes/cri_client.h"
+#include "kubevirt-plugin/discovery/resource_name.h"
+#include "kubevirt-plugin/discovery/resource_rules.h"
+#include "policy/accelerators.h"
 
 namespace ferry::cli {
 namespace {
@@ -115,12 +122,43 @@ void say_if_nothing_is_desired(const Session& session, const host::NodeLoopOptio
                     options.keeper.desired_file.string());
 }
 
-ExitStatus keep(const Session& session, const host::NodeLoopOptions& options) {
+/// Errc::usage: a class or an option for names is malformed.
+Result<policy::ResourceNames> resource_names(const Session& session, const HostdOptions& options) {
+  const auto rules = resource_rules(session, options.naming);
+  if (!rules) return fail(rules.error());
+  policy::ResourceNames out;
+  for (const std::string& text : options.classes) {
+    const auto sign = text.find('=');
+    const std::string device = sign == std::string::npos ? std::string() : text.substr(sign + 1);
+    const auto resource = plugin::ResourceName::parse(text.substr(0, sign));
+    if (!resource || device.empty())
+      return fail(Errc::usage, fmt::format("class '{}': not of the form RESOURCE=DEVICE", text),
+                  "as nvidia.com/AD102GL_L40S=10de:26b9 or nvidia.com/NVIDIA_L40S-6Q=L40S-6Q");
+    out.classes.push_back({.resource = resource->text(), .device = device});
+  }
+  out.of_gpu = [names = rules->names, domains = rules->domains,
+                model_of = model_names(session)](const vfio::PciFunction& gpu) {
+    const auto domain = domains.find(gpu.vendor);
+    if (domain == domains.end()) return std::string();  // no class of such a vendor's devices has a model
+    return fmt::format("{}/{}", domain->second, names.function_part(gpu.ids(), model_of(gpu)));
+  };
+  out.of_vgpus = [names = rules->names](const std::string& type) {
+    return fmt::format("{}/{}", policy::kResourceDomain, names.vgpu_part(type));
+  };
+  return out;
+}
+
+ExitStatus keep(const Session& session, const host::NodeLoopOptions& options,
+                const policy::ResourceNames& resources) {
   const StopOnSignal stop;
   const auto ended = host::run_node_loop(
       *session.host, hostd_probes(session),
-      [&session](const host::NodeProbes& uses) { return hostd_context(session, uses); }, options,
-      stop.token());
+      [&](const host::NodeProbes& uses) {
+        auto context = hostd_context(session, uses);
+        if (context) context->resources = resources;
+        return context;
+      },
+      options, stop.token());
   if (!ended) return complain(ended.error());
   return *ended;
 }
@@ -128,6 +166,8 @@ ExitStatus keep(const Session& session, const host::NodeLoopOptions& options) {
 }  // namespace
 
 ExitStatus hostd_verb(const Session& session, const HostdOptions& options) {
+  const auto resources = resource_names(session, options);
+  if (!resources) return complain(resources.error());
   host::NodeLoopOptions settings;
   settings.once = options.once;
   settings.keeper.desired_file = options.desired.relative_path();
@@ -143,9 +183,9 @@ ExitStatus hostd_verb(const Session& session, const HostdOptions& options) {
   if (auto root = require_root(session); !root) return complain(root.error());
   settings.keep_folders = keep_folders(*session.host, options);
   say_if_nothing_is_desired(session, settings);
-  if (!options.own_scope) return keep(session, settings);
-  const int ended =
-      host::in_own_scope(*session.host, [&] { return static_cast<int>(keep(session, settings)); });
+  if (!options.own_scope) return keep(session, settings, *resources);
+  const int ended = host::in_own_scope(*session.host,
+                                       [&] { return static_cast<int>(keep(session, settings, *resources)); });
   if (ended >= 0) return static_cast<ExitStatus>(ended);
   return complain({.code = make_error_code(Errc::failed),
                    .message = "hostd: no process could be made",

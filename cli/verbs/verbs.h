@@ -98,6 +98,8 @@ struct HostdOptions {
   std::optional<unsigned> dra_group = {};  ///< of `ferry dra`; with `dra_user`
   std::vector<std::filesystem::path> dra_folders = {};  ///< beside the folder of its checkpoint
   std::filesystem::path claim_metadata = "/var/lib/kubelet/plugins/gpu-ferry.io.hostd";
+  std::vector<std::string> classes = {};  ///< RESOURCE=DEVICE (policy::NamedDevices)
+  NamingOptions naming = {};              ///< as the plugin has them; with `classes`
 };
 /// `hostd`: keeps the node as a file says, whenever the file or the node changes, until SIGTERM or SIGINT.
 /// `once`: applies the file one time and ends as apply_verb(). A dry run prints the plan.

@@ -290,6 +290,13 @@ class RightsTest(unittest.TestCase):
                     self.assertIn(f"/host{folder}", mounted)
                     self.assertFalse([one for one in written if f"{folder}/".startswith(one.replace("/var/run/", "/run/") + "/")], folder)
                 self.assertIn(f"--claim-metadata={kubelet}/plugins/gpu-ferry.io.hostd", hostd["args"])
+                # The classes in the short form, and the names that the plugin gives.
+                more = values.get("dra", {}).get("deviceClasses", {}).get("more", [])
+                classes = [f"--class={one['extendedResourceName']}={one.get('model', one.get('vgpuType'))}"
+                           for one in more if "model" in one or "vgpuType" in one]
+                self.assertEqual([word for word in hostd["args"] if word.startswith("--class=")], classes)
+                names = [word for word in containers["plugin"]["args"] if word.startswith(("--alias=", "--name-", "--vgpu-name-"))]
+                self.assertEqual([word for word in hostd["args"] if word in names], names if classes else [])
 
     def test_hostd_gives_the_agent_each_folder_that_it_writes(self) -> None:
         for file in chart.SAMPLES:

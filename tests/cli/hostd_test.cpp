@@ -156,6 +156,44 @@ TEST_F(HostdVerb, ListensForClaimsInAFolderOfTheirGroup) {
   }
 }
 
+TEST_F(HostdVerb, RefusesANameOfADeviceClassThatThePluginHasToo) {
+  for (const char* address : {"0000:17:00.0", "0000:18:00.0"})
+    kernel_.add_function({.address = address,
+                          .ids = "10de:26b9",
+                          .class_code = 0x030200,
+                          .group = address[6] == '7' ? 17U : 18U,
+                          .driver = "nvidia"});
+  kernel_.file("etc/ferry/policy.yaml",
+               "version: v2\npolicies:\n  all:\n"
+               "  - {address: \"0000:17:00.0\", allocation: dra}\n"
+               "  - {address: \"0000:18:00.0\", mode: passthrough}\n");
+  want("all");
+  const std::vector<std::string> plain = {"--once", "--class", "nvidia.com/AD102GL_L40S=10de:26b9"};
+  EXPECT_NE(ferry(plain).status, 0);
+  EXPECT_EQ(
+      state()["error"]["message"],
+      "nvidia.com/AD102GL_L40S has two owners: a DeviceClass, for claims of 0000:17:00.0, and the device "
+      "plugin, for 0000:18:00.0");
+  EXPECT_EQ(kernel_.driver_of("0000:18:00.0"), "nvidia");
+  std::vector<std::string> aliased = plain;
+  aliased.insert(aliased.end(), {"--alias", "10de:26b9=l40s"});
+  EXPECT_EQ(ferry(aliased).status, 0);
+  EXPECT_EQ(kernel_.driver_of("0000:18:00.0"), "vfio-pci");
+  aliased[2] = "nvidia.com/l40s=10de:26b9";
+  EXPECT_NE(ferry(aliased).status, 0) << "the alias is the class's name";
+  std::vector<std::string> shaped = plain;
+  shaped.insert(shaped.end(), {"--name-template", "vm-{name}"});
+  EXPECT_EQ(ferry(shaped).status, 0);
+
+  for (const char* wrong :
+       {"nvidia.com/AD102GL_L40S", "=10de:26b9", "AD102GL_L40S=10de:26b9", "nvidia.com/A="}) {
+    const auto result = ferry({"--once", "--class", wrong});
+    EXPECT_EQ(result.status, 2) << wrong;
+    EXPECT_THAT(result.err, HasSubstr("not of the form RESOURCE=DEVICE")) << wrong;
+  }
+  EXPECT_EQ(ferry({"--once", "--alias", "10de:26b9=l40s"}).status, 2) << "of which class?";
+}
+
 TEST_F(HostdVerb, ExitsTwoForAFileThatItCannotRead) {
   want("nnone");
   const auto result = ferry({"--once"});

@@ -110,16 +110,19 @@ class NodeKeeperTest : public ThreeT4s {
     const vfio::AcceleratorRules rules{.vendors = {0x10de},
                                        .classes = {vfio::PciClass::display_3d},
                                        .of_other_vendors = {vfio::PciClass::display_3d}};
-    return {
-        .rebind_context = {.host = &kernel_,
-                           .writer = &kernel_,
-                           .probe = &uses.for_rebinds,
-                           .rules = rules,
-                           .on_step = {},
-                           .driver_lock = &locks_,
-                           .service_manager = &services_},
-        .vgpu_host = {
-            .host = kernel_, .writer = kernel_, .uses = uses.for_vgpus, .rules = rules, .node = "node-a"}};
+    return {.rebind_context = {.host = &kernel_,
+                               .writer = &kernel_,
+                               .probe = &uses.for_rebinds,
+                               .rules = rules,
+                               .on_step = {},
+                               .driver_lock = &locks_,
+                               .service_manager = &services_},
+            .vgpu_host = {.host = kernel_,
+                          .writer = kernel_,
+                          .uses = uses.for_vgpus,
+                          .rules = rules,
+                          .node = "node-a"},
+            .resources = resources_};
   }
   NodeKeeper make_keeper() {
     return {kernel_,
@@ -237,6 +240,7 @@ class NodeKeeperTest : public ThreeT4s {
   std::set<vfio::PciAddress> claimed_;  ///< the GPUs that claims have
   std::vector<MissingFunctions> missing_functions_;
   std::vector<Claim> prepared_;
+  policy::ResourceNames resources_;
   std::optional<int> undone_after_reads_;  ///< so many reads of the record later, prepared_ is empty
   std::optional<Error> claims_fault_;
   std::optional<Error> claims_error_;

@@ -497,5 +497,28 @@ TEST_F(KeeperOfClaimableGpusTest, RefusesAGroupWithTwoAllocations) {
   EXPECT_THAT(addresses(), IsEmpty());
 }
 
+TEST_F(KeeperOfClaimableGpusTest, RefusesANameOfADeviceClassAndOfThePlugin) {
+  resources_.of_gpu = [](const vfio::PciFunction&) { return std::string("nvidia.com/TU104GL_TESLA_T4"); };
+  resources_.of_vgpus = [](const std::string& type) { return "nvidia.com/" + type; };
+  resources_.classes = {{.resource = "nvidia.com/TU104GL_TESLA_T4", .device = "10de:1eb8"}};
+  want(kFirstForDra);
+  EXPECT_EQ(round().phase, api::NodePhase::blocked);
+  EXPECT_THAT(state().error.value_or(api::StatusError()).message,
+              HasSubstr("nvidia.com/TU104GL_TESLA_T4 has two owners: a DeviceClass, for claims of " +
+                        std::string(kFirst) + ", and the device plugin"));
+  EXPECT_THAT(addresses(), IsEmpty());
+  EXPECT_THAT(drivers(), ElementsAre("nvidia", "nvidia", "nvidia")) << "nothing is changed";
+
+  want(kAllAway, 2);
+  rounds();
+  ASSERT_THAT(drivers(), ElementsAre("vfio-pci", "vfio-pci", "vfio-pci"));
+  claimed_ = {address(kThird)};
+  want("  - {devices: all, allocation: dra}\n  - {devices: [2], mode: host}\n", 3);
+  rounds();
+  round();
+  EXPECT_FALSE(state().error) << "the GPU of a claim is not the plugin's, though it stays on vfio";
+  EXPECT_THAT(addresses(), ElementsAre(kFirst, kSecond, kThird));
+}
+
 }  // namespace
 }  // namespace ferry::host

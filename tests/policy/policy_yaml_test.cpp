@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "policy/policy_yaml.h"
 
+#include <algorithm>
 #include <ostream>
+#include <utility>
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -241,6 +243,71 @@ TEST(Allocations, AreTheSameInAnIommuGroup) {
     EXPECT_EQ(refused.error().message,
               "0000:00:00.0 is for DRA and 0000:01:00.0 is not, but they share an IOMMU group");
   }
+}
+
+/// Two L40S and an A40; the plugin names them as in a cluster without aliases.
+class NamesOfClasses : public testing::Test {
+ protected:
+  NamesOfClasses() {
+    for (const auto& [index, device] : {std::pair(0U, 0x26b9), {1U, 0x26b9}, {2U, 0x2235}}) {
+      vgpus_.gpus.push_back(gpu(index, static_cast<std::uint16_t>(device)));
+      inventory_.functions.emplace(vgpus_.gpus.back().address(), vgpus_.gpus.back().function);
+    }
+    names_.of_gpu = [](const vfio::PciFunction& function) {
+      return std::string(function.device == 0x26b9 ? kL40s : "nvidia.com/GA102GL_A40");
+    };
+    names_.of_vgpus = [](std::string type) {
+      std::ranges::replace(type, ' ', '_');
+      return "nvidia.com/" + type;
+    };
+    names_.classes = {{.resource = kL40s, .device = "10de:26b9"}, {.resource = kSixths, .device = "L40S-6Q"}};
+  }
+  /// Empty: it is allowed.
+  std::string refusal(const std::string& items) const {
+    const Policy policy = read("version: v2\npolicies:\n  a:\n" + items).value().policies.at(0);
+    const auto checked = check_allocations(resolve(policy, vgpus_), inventory_, vgpus_, names_);
+    if (checked) return {};
+    EXPECT_EQ(checked.error().code, Errc::refused);
+    return checked.error().message;
+  }
+  static constexpr const char* kL40s = "nvidia.com/AD102GL_L40S";
+  static constexpr const char* kSixths = "nvidia.com/NVIDIA_L40S-6Q";
+  static constexpr const char* kTwoOwners =
+      " has two owners: a DeviceClass, for claims of 0000:00:00.0, and the device plugin, for 0000:01:00.0";
+  vfio::Inventory inventory_;
+  mdev::VgpuInventory vgpus_;
+  ResourceNames names_;
+};
+
+TEST_F(NamesOfClasses, AreNotThoseOfThePluginOnOneNode) {
+  EXPECT_EQ(refusal("  - {devices: [0], allocation: dra}\n  - {devices: [1], mode: passthrough}\n"),
+            std::string(kL40s) + kTwoOwners);
+  EXPECT_EQ(refusal("  - {devices: [0], allocation: dra}\n"
+                    "  - {devices: [1], mode: vgpu, vgpu-devices: {L40S-6Q: 2}}\n"),
+            std::string(kSixths) + kTwoOwners);
+  vgpus_.gpus[1].devices.emplace_back().type_name = "NVIDIA L40S-6Q";
+  EXPECT_EQ(refusal("  - {devices: [0], allocation: dra, allow: [L40S-6Q]}\n"),
+            std::string(kSixths) + kTwoOwners)
+      << "no item changes the vGPUs of the second one";
+  vgpus_.gpus[1].devices.clear();
+  vgpus_.gpus[1].function.driver = "vfio-pci";
+  EXPECT_EQ(refusal("  - {devices: [0], allocation: dra}\n"), std::string(kL40s) + kTwoOwners);
+}
+
+TEST_F(NamesOfClasses, MayBeOfDevicesThatNoPolicyGivesToBoth) {
+  for (const char* allowed :
+       {"  - {devices: [0, 1], allocation: dra}\n  - {devices: [2], mode: passthrough}\n",
+        "  - {devices: [0], allocation: dra}\n  - {devices: [1], mode: host}\n",
+        "  - {devices: [0], allocation: dra}\n",
+        "  - {devices: [2], allocation: dra}\n  - {devices: [0, 1], mode: passthrough}\n",
+        "  - {devices: [0], allocation: dra, allow: [L40S-6Q]}\n  - {devices: [1], mode: passthrough}\n",
+        "  - {devices: [0], allocation: dra, allow: [whole]}\n"
+        "  - {devices: [1], mode: vgpu, vgpu-devices: {L40S-6Q: 2}}\n",
+        "  - {devices: [0], allocation: dra, allow: [L40S-6Q]}\n"
+        "  - {devices: [1], mode: vgpu, vgpu-devices: {L40S-12Q: 2}}\n"})
+    EXPECT_EQ(refusal(allowed), "") << allowed;
+  names_.classes = {{.resource = "example.com/l40s", .device = "10de:26b9"}};
+  EXPECT_EQ(refusal("  - {devices: [0], allocation: dra}\n  - {devices: [1], mode: passthrough}\n"), "");
 }
 
 struct BadPolicy {

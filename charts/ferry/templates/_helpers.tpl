@@ -101,6 +101,30 @@ gpu-ferry.io
 {{- end -}}
 {{- end }}
 
+{{/* hostd's options for the short form of `more`: it refuses a policy by which the device plugin has the name, too. */}}
+{{- define "ferry.namedClasses" -}}
+{{- if and .Values.dra.enabled (ne (include "ferry.pluginMode" .) "kata") -}}
+{{- range $one := .Values.dra.deviceClasses.more }}
+{{- with or $one.model $one.vgpuType }}
+- {{ printf "--class=%s=%s" $one.extendedResourceName . | quote }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Options for the names of resources, as arguments of a container. */}}
+{{- define "ferry.pluginNames" -}}
+{{- range .Values.plugin.aliases }}
+        - {{ printf "--alias=%s" . | quote }}
+{{- end }}
+{{- with .Values.plugin.nameTemplate }}
+        - {{ printf "--name-template=%s" . | quote }}
+{{- end }}
+{{- with .Values.plugin.vgpuNameTemplate }}
+        - {{ printf "--vgpu-name-template=%s" . | quote }}
+{{- end }}
+{{- end }}
+
 {{/* The kubelet's folders that hostd gives to the group of `ferry dra`. */}}
 {{- define "ferry.draFolders" -}}
 {{- $kubelet := (include "ferry.paths" . | fromJson).kubelet -}}
