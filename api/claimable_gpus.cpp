@@ -38,6 +38,7 @@ void fields(Io& io, Value& gpu) {
   io("device", gpu.device);
   io.or_default("product", gpu.product);
   io("memory_mib", gpu.memory_mib);
+  io.or_default("bar_mib", gpu.bar_mib);
   io.or_null("numa_node", gpu.numa_node);
   io.or_null("pcie_root", gpu.pcie_root);
   io("for_dra", gpu.for_dra);
@@ -49,6 +50,7 @@ void fields(Io& io, Value& gpu) {
   io.or_null("reason", gpu.reason);
   io.or_null("vgpu_reason", gpu.vgpu_reason);
   io.or_default("lost_claims", gpu.lost_claims);
+  io.or_default("unplugged", gpu.unplugged);
 }
 
 namespace {

@@ -6,13 +6,13 @@
 //   {"version": 1, "gpus": [
 //     {"address": "0000:3b:00.0", "iommu_group": 42 | null, "vendor": 4318, "device": 9913,
 //      "product": "AD102GL [L40S]",
-//      "memory_mib": 49140, "numa_node": 0 | null, "pcie_root": "pci0000:3a" | null,
+//      "memory_mib": 49140, "bar_mib": 0, "numa_node": 0 | null, "pcie_root": "pci0000:3a" | null,
 //      "for_dra": true, "whole": true, "framework": "none | mdev | vendor_vfio", "mixed_sizes": false,
 //      "types": [
 //        {"id": "1150", "name": "NVIDIA L40S-6Q", "short_name": "L40S-6Q", "framebuffer_mib": 6144,
 //         "most_per_gpu": 8 | null, "allowed": true, "size": 0, "placements": []}],
 //      "health": "ready | unhealthy", "reason": null, "vgpu_reason": null,
-//      "lost_claims": ["5be0c3aa-..."]}]}
+//      "lost_claims": ["5be0c3aa-..."], "unplugged": []}]}
 #pragma once
 
 #include <cstdint>
@@ -71,6 +71,8 @@ struct ClaimableGpu {
   std::uint16_t device = 0;
   std::string product = {};      ///< "GH100 [H100 SXM5 80GB]"; may be of any length
   std::uint32_t memory_mib = 0;  ///< 0: unknown
+  /// Size of its largest range of addresses, if `memory_mib` is unknown. 0: it has none.
+  std::uint32_t bar_mib = 0;
   std::optional<int> numa_node = {};
   std::string pcie_root = {};  ///< "pci0000:16"; empty: unknown
   bool for_dra = true;         ///< its policy is `allocation: dra`
@@ -88,6 +90,8 @@ struct ClaimableGpu {
   /// UIDs of claims that were prepared with a device of this GPU, which another program has removed or taken
   /// from vfio since. In order.
   std::vector<std::string> lost_claims = {};
+  /// Addresses of GPUs that are gone, of whole devices that claims have and whose first GPU is this one.
+  std::vector<std::string> unplugged = {};
 
   /// True if a new claim may get the whole GPU, or with `whole_gpu` false a vGPU of it.
   bool is_ready(bool whole_gpu) const {

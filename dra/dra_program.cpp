@@ -42,10 +42,6 @@ bool may_come(const Error& error) {
          error.code == std::errc::no_such_file_or_directory;
 }
 
-bool has_vgpu(const CheckpointClaim& claim) {
-  return std::ranges::any_of(claim.devices, [](const ClaimDevice& device) { return !device.type.empty(); });
-}
-
 }  // namespace
 
 DraProgram::DraProgram(EventLoop& loop, HostFs& host, kube::ApiTransport& transport,
@@ -173,16 +169,15 @@ void DraProgram::node_changed() {
 
 void DraProgram::report_lost_devices(const NodeModel& node) {
   std::set<std::string> now;
-  for (const Gpu& gpu : node.gpus) {
-    for (const std::string& uid : gpu.lost_claims) {
-      const CheckpointClaim* const claim = driver_->checkpoint().find(uid);
-      if (claim == nullptr || !now.insert(uid).second || without_device_.contains(uid)) continue;
-      const ClaimKey key{.uid = uid, .space = claim->space, .name = claim->name};
-      events_.lost(key,
-                   fmt::format("{}: another program has taken away its device of GPU {}, so no container can "
-                               "start with it; delete the pod{}",
-                               label(key), gpu.address.text(), has_vgpu(*claim) ? kKeepVgpus : ""));
-    }
+  for (const HeldDevice& held : node.held) {
+    const std::string loss = loss_of(node, held);
+    const CheckpointClaim* const claim = driver_->checkpoint().find(held.claim);
+    if (loss.empty() || claim == nullptr || !now.insert(held.claim).second) continue;
+    if (without_device_.contains(held.claim)) continue;
+    const ClaimKey key{.uid = held.claim, .space = claim->space, .name = claim->name};
+    const bool is_removed = node.find(held.gpu) != nullptr && !is_whole(held.device);
+    events_.lost(key, fmt::format("{}: {}, so no container can start with it; delete the pod{}", label(key),
+                                  loss, is_removed ? kKeepVgpus : ""));
   }
   without_device_ = std::move(now);
 }

@@ -250,6 +250,7 @@ Result<> NodeKeeper::allocate_gpus(const ScannedNode& node, const policy::Resolv
                              .dra = next.dra,
                              .without_functions = facts.without_functions,
                              .lost_claims = find_lost_claims(*claims, node, context),
+                             .unplugged = unplugged_gpus(claims->prepared, node.inventory),
                              .before = claimable_.published()};
     if (auto read = read_claimable_facts(host_, claimable); !read) return read;
     ask_for_placements(context, claimable);

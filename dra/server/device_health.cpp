@@ -30,6 +30,15 @@ const Gpu* unhealthy_gpu(const NodeModel& node, const Gpu& first, const Device& 
 
 }  // namespace
 
+std::string loss_of(const NodeModel& node, const HeldDevice& held) {
+  const Gpu* const first = node.find(held.gpu);
+  if (first == nullptr) return fmt::format("GPU {} is gone", held.gpu.text());
+  if (is_whole(held.device) && !first->unplugged.empty())
+    return fmt::format("GPU {} of its IOMMU group is gone", first->unplugged.front());
+  if (std::ranges::find(first->lost_claims, held.claim) == first->lost_claims.end()) return {};
+  return fmt::format("another program has taken away its device of GPU {}", held.gpu.text());
+}
+
 std::vector<DeviceHealth> device_health(const NodeModel& node, const Publication& publication) {
   const std::string pool = pool_name(node.owner.node);
   std::vector<DeviceHealth> out;
@@ -37,11 +46,11 @@ std::vector<DeviceHealth> device_health(const NodeModel& node, const Publication
     DeviceHealth health{.pool = pool, .device = published.device.name};
     const Gpu* const first = node.find(published.gpu);
     const HeldDevice* const held = held_device(node, published.device);
-    if (first == nullptr) {
+    std::string loss = held != nullptr ? loss_of(node, *held) : std::string();
+    if (!loss.empty()) {
+      health.message = std::move(loss);
+    } else if (first == nullptr) {
       health.message = fmt::format("GPU {} is gone", published.gpu.text());
-    } else if (held != nullptr &&
-               std::ranges::find(first->lost_claims, held->claim) != first->lost_claims.end()) {
-      health.message = "its claim has lost a device of this GPU: another program has taken it away";
     } else if (const Gpu* const gpu = unhealthy_gpu(node, *first, published.device, held != nullptr)) {
       health.message = fmt::format("GPU {}: {}", gpu->address.text(), gpu->obstacle());
     } else {

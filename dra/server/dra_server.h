@@ -49,8 +49,12 @@ struct DeviceHealth {
   bool operator==(const DeviceHealth&) const = default;
 };
 
+/// Why the claim that has the device cannot use it any more: a GPU of it is gone, or another program has
+/// taken the device away. Empty: it can.
+std::string loss_of(const NodeModel& node, const HeldDevice& held);
+
 /// The health of all devices of the publication. A device whose GPU is gone is unhealthy. A whole device is
-/// unhealthy if one of the GPUs of its IOMMU group is.
+/// unhealthy if one of the GPUs of its IOMMU group is, or is gone.
 std::vector<DeviceHealth> device_health(const NodeModel& node, const Publication& publication);
 
 /// Belongs to the loop's thread.

@@ -216,7 +216,9 @@ class GroupPlan {
   void add_whole(std::vector<std::string>& notes) {
     const Gpu& first = *group_.gpus.front();
     const GpuPlan& plan = plans_.front();
-    const std::uint64_t memory = first.memory_mib != 0 ? first.memory_mib : plan.framebuffer_mib;
+    std::uint64_t memory = first.memory_mib != 0 ? first.memory_mib : plan.framebuffer_mib;
+    // A BAR has the next power of two above the memory, or shows less of it: there is more than half of it.
+    if (memory == 0) memory = first.bar_mib / 2;
     Device device{.name = whole_device_name(first.address),
                   .attributes = attributes_of(first, nullptr),
                   .capacity = {{kFramebuffer, memory * kMiB}},

@@ -543,6 +543,16 @@ std::map<PciAddress, std::vector<std::string>> lost_claims(const std::vector<Cla
   return out;
 }
 
+std::map<PciAddress, std::vector<std::string>> unplugged_gpus(const std::vector<Claim>& prepared,
+                                                              const vfio::Inventory& inventory) {
+  std::map<PciAddress, std::vector<std::string>> out;
+  for (const Claim& claim : prepared)
+    for (const ClaimedDevice& device : claim.devices)
+      for (const ClaimedGpu& gpu : device.gpus)
+        if (inventory.find(gpu.address) == nullptr) out[device.request.gpu].push_back(gpu.address.text());
+  return out;
+}
+
 std::optional<DeviceFailure> make_device_ready(const NodeContext& context, const ScannedNode& node,
                                                const Claim& claim, std::size_t index,
                                                const ClaimPolicy& policy) {

@@ -42,6 +42,10 @@ bool is_intact(const Claim& claim, const ScannedNode& node);
 std::map<vfio::PciAddress, std::vector<std::string>> lost_claims(const std::vector<Claim>& prepared,
                                                                  const ScannedNode& node);
 
+/// The GPUs that are gone of whole devices that claims have, by the device's first GPU.
+std::map<vfio::PciAddress, std::vector<std::string>> unplugged_gpus(const std::vector<Claim>& prepared,
+                                                                    const vfio::Inventory& inventory);
+
 /// A device that could not be made ready.
 struct DeviceFailure {
   Error error;

@@ -13,8 +13,10 @@
 #include "mdev/framework.h"
 #include "policy/accelerators.h"
 #include "vfio/bind/rebind_plan.h"
+#include "vfio/pci/pci_resources.h"
 #include "vgpu-dm/types/type_capacity.h"
 #include "vgpu-dm/types/type_names.h"
+#include "vgpu-dm/types/type_table.h"
 
 namespace ferry::host {
 namespace {
@@ -171,21 +173,42 @@ std::string illness_of(const ClaimableFacts& facts, const mdev::VgpuGpu& gpu) {
   return unread ? "its vGPU types cannot be read: " + gpu.parents.front().problem->message : std::string();
 }
 
+/// By the name of the model, or by the board's largest vGPU type, which has all of the memory. 0: no table
+/// tells it.
+std::uint32_t memory_by_tables(const vfio::PciFunction& function) {
+  if (const auto known = policy::gpu_model(function.ids(), subsystem_of(function)).memory_mib) return *known;
+  const vgpu::BoardTypes types(function);
+  std::uint32_t most = 0;
+  for (const mdev::VgpuType& type : types.all())
+    if (!is_mig_backed(type)) most = std::max(most, type.framebuffer_mib.value_or(0));
+  return most;
+}
+
+std::uint32_t largest_bar_mib(const HostFs& host, const vfio::PciAddress& gpu) {
+  const auto ranges = host.read_file(vfio::sysfs_path(gpu) / "resource");
+  std::uint64_t largest = 0;
+  if (ranges)
+    for (const vfio::Bar& bar : vfio::parse_pci_resources(*ranges).bars)
+      if (bar.is_memory()) largest = std::max(largest, bar.size >> 20U);
+  return static_cast<std::uint32_t>(std::min<std::uint64_t>(largest, std::numeric_limits<int>::max()));
+}
+
 api::ClaimableGpu claimable_gpu(const ClaimableFacts& facts, const mdev::VgpuGpu& gpu) {
   const vfio::PciFunction& function = gpu.function;
   const auto allow = facts.for_dra.find(gpu.address());
-  api::ClaimableGpu out{
-      .address = gpu.address(),
-      .iommu_group = function.iommu_group,
-      .vendor = function.vendor,
-      .device = function.device,
-      .product = facts.models ? facts.models(function) : std::string(),
-      .memory_mib = policy::gpu_model(function.ids(), subsystem_of(function)).memory_mib.value_or(0),
-      .numa_node = function.numa_node,
-      .for_dra = allow != facts.for_dra.end(),
-      .whole = allow == facts.for_dra.end() || allow->second.whole};
+  api::ClaimableGpu out{.address = gpu.address(),
+                        .iommu_group = function.iommu_group,
+                        .vendor = function.vendor,
+                        .device = function.device,
+                        .product = facts.models ? facts.models(function) : std::string(),
+                        .memory_mib = memory_by_tables(function),
+                        .numa_node = function.numa_node,
+                        .for_dra = allow != facts.for_dra.end(),
+                        .whole = allow == facts.for_dra.end() || allow->second.whole};
   if (const auto root = facts.roots.find(gpu.address()); root != facts.roots.end())
     out.pcie_root = root->second;
+  if (const auto bar = facts.bars.find(gpu.address()); bar != facts.bars.end() && out.memory_mib == 0)
+    out.bar_mib = bar->second;
   out.reason = illness_of(facts, gpu);
   if (const auto lacks = facts.without_functions.find(gpu.address()); lacks != facts.without_functions.end())
     out.vgpu_reason = lacks->second;
@@ -208,11 +231,19 @@ api::ClaimableGpu claimable_gpu(const ClaimableFacts& facts, const mdev::VgpuGpu
       out.whole = false;
       if (out.types.empty() || !out.iommu_group) out.reason = obstacle->text;
     }
+    // With a capacity of 0 no selector by memory would find it, and without one such selectors would fail.
+    if (out.whole && out.memory_mib == 0 && out.bar_mib == 0 && out.types.empty()) {
+      out.whole = false;
+      out.reason = "the size of its memory is not known, and it has no memory BAR to judge by";
+    }
     const std::string unplaced = why_no_placements(facts, gpu, out);
     if (!out.whole && out.reason.empty()) out.reason = unplaced;
   }
   if (const auto lost = facts.lost_claims.find(gpu.address()); lost != facts.lost_claims.end())
     out.lost_claims = lost->second;
+  out.unplugged.clear();
+  if (const auto unplugged = facts.unplugged.find(gpu.address()); unplugged != facts.unplugged.end())
+    out.unplugged = unplugged->second;
   out.health = out.reason.empty() ? api::GpuHealth::ready : api::GpuHealth::unhealthy;
   return out;
 }
@@ -281,7 +312,10 @@ std::string why_no_mixed_sizes(const Result<mdev::ManagedGpu>& managed) {
 
 Result<> read_claimable_facts(const HostFs& host, ClaimableFacts& facts) {
   if (facts.dra.empty()) return {};
-  for (const vfio::PciAddress& gpu : facts.dra) facts.roots.emplace(gpu, vfio::pcie_root(host, gpu));
+  for (const vfio::PciAddress& gpu : facts.dra) {
+    facts.roots.emplace(gpu, vfio::pcie_root(host, gpu));
+    facts.bars.emplace(gpu, largest_bar_mib(host, gpu));
+  }
   const auto writes = stuck_writes(host);
   if (!writes) return fail(writes.error());
   for (const StuckWrite& write : *writes) {

@@ -2,6 +2,7 @@
 // The GPUs that claims can have (api/claimable_gpus.h), from a scan of the host, and their file.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <map>
 #include <optional>
@@ -33,6 +34,8 @@ struct ClaimableFacts {
   /// The GPUs that lack virtual functions since a claim, with the sentence (gpus_without_functions()).
   std::map<vfio::PciAddress, std::string> without_functions = {};
   std::map<vfio::PciAddress, std::vector<std::string>> lost_claims = {};  ///< ClaimableGpu::lost_claims
+  std::map<vfio::PciAddress, std::uint32_t> bars = {};                    ///< ClaimableGpu::bar_mib
+  std::map<vfio::PciAddress, std::vector<std::string>> unplugged = {};    ///< ClaimableGpu::unplugged
   /// The GPUs of the last round. A GPU that has vGPUs, has no driver, is on a vfio driver or has just left it
   /// does not list all of its types, so they are taken from here.
   std::vector<api::ClaimableGpu> before = {};
@@ -61,8 +64,8 @@ std::set<vfio::PciAddress> gpus_without_placements(const ClaimableFacts& facts);
 /// The reason why a GPU cannot have mixed sizes, by the library's answer; empty: it can.
 std::string why_no_mixed_sizes(const Result<mdev::ManagedGpu>& managed);
 
-/// Reads ClaimableFacts::stuck and `roots`. Error: a record of a stuck write cannot be read, and it may be
-/// about any GPU.
+/// Reads ClaimableFacts::stuck, `roots` and `bars`. Error: a record of a stuck write cannot be read, and it
+/// may be about any GPU.
 Result<> read_claimable_facts(const HostFs& host, ClaimableFacts& facts);
 
 /// kClaimableGpusFile, which this process alone writes.

@@ -51,7 +51,8 @@ std::vector<ClaimableGpu> two_gpus() {
            .framework = VgpuFramework::vendor_vfio,
            .types = {sixths},
            .vgpu_reason = "its 16 virtual functions are missing",
-           .lost_claims = {"5be0c3aa", "c7"}}};
+           .lost_claims = {"5be0c3aa", "c7"},
+           .unplugged = {"0000:3c:00.0"}}};
 }
 
 TEST(ClaimableGpusFile, ReadsBackAsItself) {
@@ -173,7 +174,11 @@ INSTANTIATE_TEST_SUITE_P(
         Fault{"vgpu reason", [](json& f) { f["gpus"][0]["vgpu_reason"] = true; },
               "gpus[0].vgpu_reason: expected a text"},
         Fault{"lost claims", [](json& f) { f["gpus"][0]["lost_claims"] = "5be0c3aa"; },
-              "gpus[0].lost_claims: expected a list of texts"}));
+              "gpus[0].lost_claims: expected a list of texts"},
+        Fault{"bar", [](json& f) { f["gpus"][0]["bar_mib"] = -1; },
+              "gpus[0].bar_mib: expected a number from 0 on"},
+        Fault{"unplugged", [](json& f) { f["gpus"][0]["unplugged"] = "third"; },
+              "gpus[0].unplugged: expected a list of texts"}));
 
 TEST(ClaimableGpusFile, IsNotWhatIsNoJson) {
   for (const char* text : {"", "{", "nonsense"})

@@ -70,7 +70,7 @@ TEST(DeviceHealthTest, OfADeviceThatAnotherProgramHasTakenAwayIsBad) {
   node.gpus[0].lost_claims = {"b", "of-an-earlier-boot"};
   EXPECT_EQ(health_of(node, "vgpu-0000-3b-00-0-1150-0").state, DeviceHealth::State::healthy);
   EXPECT_EQ(health_of(node, "vgpu-0000-3b-00-0-1150-1").message,
-            "its claim has lost a device of this GPU: another program has taken it away");
+            "another program has taken away its device of GPU 0000:3b:00.0");
   EXPECT_EQ(health_of(node, "vgpu-0000-3b-00-0-1150-2").state, DeviceHealth::State::healthy);
 }
 
@@ -80,6 +80,37 @@ TEST(DeviceHealthTest, OfAGpuThatIsGoneIsBad) {
   node.gpus.clear();
   EXPECT_EQ(health_of(node, "whole-0000-3b-00-0").state, DeviceHealth::State::unhealthy);
   EXPECT_EQ(health_of(node, "whole-0000-3b-00-0").message, "GPU 0000:3b:00.0 is gone");
+}
+
+TEST(DeviceHealthTest, OfAWholeDeviceIsBadOnceOneOfItsGpusIsGone) {
+  NodeModel both = node_with({l4("0000:3b:00.0", 42), l4("0000:3c:00.0", 42), l4("0000:af:00.0", 44)});
+  test::hold(both, "whole-0000-3b-00-0", "a");
+  test::hold(both, "whole-0000-af-00-0", "b");
+  NodeModel node = both;
+  node.gpus.erase(node.gpus.begin() + 1);
+  node.gpus[0].unplugged = {"0000:3c:00.0"};
+  EXPECT_EQ(health_of(node, "whole-0000-3b-00-0").state, DeviceHealth::State::unhealthy);
+  EXPECT_EQ(health_of(node, "whole-0000-3b-00-0").message, "GPU 0000:3c:00.0 of its IOMMU group is gone");
+  EXPECT_EQ(health_of(node, "whole-0000-af-00-0").state, DeviceHealth::State::healthy);
+  node = both;
+  node.gpus.erase(node.gpus.begin());
+  EXPECT_EQ(health_of(node, "whole-0000-3b-00-0").message, "GPU 0000:3b:00.0 is gone");
+}
+
+TEST(LossOfADevice, IsThatOfItsClaimAlone) {
+  NodeModel node = node_with({l4("0000:3b:00.0", 42), l4("0000:af:00.0", 44)});
+  test::hold(node, "vgpu-0000-3b-00-0-1150-0", "a");
+  test::hold(node, "whole-0000-af-00-0", "b");
+  for (const HeldDevice& held : node.held) EXPECT_EQ(loss_of(node, held), "");
+  node.gpus[0].unplugged = {"0000:3c:00.0"};
+  EXPECT_EQ(loss_of(node, node.held[0]), "") << "a vGPU is on one GPU";
+  node.gpus[0].lost_claims = {"a"};
+  EXPECT_EQ(loss_of(node, node.held[0]), "another program has taken away its device of GPU 0000:3b:00.0");
+  node.gpus[1].lost_claims = {"a"};
+  EXPECT_EQ(loss_of(node, node.held[1]), "");
+  node.gpus.clear();
+  EXPECT_EQ(loss_of(node, node.held[0]), "GPU 0000:3b:00.0 is gone");
+  EXPECT_EQ(loss_of(node, node.held[1]), "GPU 0000:af:00.0 is gone");
 }
 
 }  // namespace

@@ -142,6 +142,23 @@ TEST(Publication, OfAGpuWithoutDriverHasTheWholeGpu) {
   EXPECT_EQ(device(published, "whole-0000-3b-00-0").capacity, (Counters{{"framebuffer", 0}}));
 }
 
+// A BAR of 64 GiB belongs to more than 32 GiB, such as the 46,068 MiB of an L40S.
+TEST(Publication, HasAtLeastHalfOfTheBarAsMemoryWhereNoTableKnowsIt) {
+  const auto memory_of = [](const Gpu& gpu) {
+    return device(publication_of(node_with({gpu})), "whole-0000-3b-00-0").capacity.at("framebuffer") / kGiB;
+  };
+  Gpu gpu = l4("0000:3b:00.0", 42);
+  gpu.bar_mib = 128 * 1024;
+  gpu.memory_mib = 48 * 1024;
+  EXPECT_EQ(memory_of(gpu), 48U);
+  gpu.memory_mib = 0;
+  EXPECT_EQ(memory_of(gpu), 24U) << "its vGPUs tell more than its BAR";
+  gpu.types.clear();
+  EXPECT_EQ(memory_of(gpu), 64U);
+  const Publication published = publication_of(node_with({gpu}));
+  EXPECT_THAT(published.counter_sets, ElementsAre(CounterSet{.name = "group-42", .counters = {{"gpu", 1}}}));
+}
+
 TEST(Publication, PutsAGpuWithoutAGroupIntoNoOthersGroup) {
   NodeModel node = node_with({l4("0000:3b:00.0", 0), l4("0000:3c:00.0", 0), l4("0000:3d:00.0", 0)});
   node.gpus[1].iommu_group.reset();

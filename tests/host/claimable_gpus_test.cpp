@@ -111,6 +111,38 @@ class ClaimableGpusTest : public testing::Test {
   std::vector<api::ClaimableGpu> before_;
 };
 
+TEST_F(ClaimableGpusTest, HasABarWhereNoTableKnowsTheMemory) {
+  ClaimableFacts facts = given();
+  facts.bars = {{kGpu, 256}};
+  EXPECT_EQ(claimable_gpus(facts).front().memory_mib, 16384U) << "that of a T4-16Q";
+  EXPECT_EQ(claimable_gpus(facts).front().bar_mib, 0U);
+  vfio::PciFunction unknown = gpu().function;
+  unknown.device = 0x0666;
+  set(unknown);
+  ClaimableFacts of_unknown = given();
+  of_unknown.bars = {{kGpu, 65536}};
+  EXPECT_EQ(claimable_gpus(of_unknown).front().memory_mib, 0U);
+  EXPECT_EQ(claimable_gpus(of_unknown).front().bar_mib, 65536U);
+  EXPECT_TRUE(claimable_gpus(given()).front().whole) << "its vGPU types tell the memory";
+  give_to_vfio();
+  unknown.driver = "vfio-pci";
+  unknown.vfio_devices = {"vfio0"};
+  set(unknown);
+  EXPECT_FALSE(claimable().whole);
+  EXPECT_THAT(claimable().reason, HasSubstr("the size of its memory is not known"));
+  ClaimableFacts on_vfio = given();
+  on_vfio.bars = {{kGpu, 65536}};
+  EXPECT_TRUE(claimable_gpus(on_vfio).front().whole);
+}
+
+TEST_F(ClaimableGpusTest, NamesGpusOfItsClaimsThatAreGone) {
+  ClaimableFacts facts = given();
+  facts.unplugged = {{kGpu, {"0000:06:00.0"}}};
+  EXPECT_THAT(claimable_gpus(facts).front().unplugged, ElementsAre("0000:06:00.0"));
+  before_ = claimable_gpus(facts);
+  EXPECT_THAT(claimable().unplugged, IsEmpty()) << "it is back";
+}
+
 TEST_F(ClaimableGpusTest, HasTheFactsOfTheScan) {
   ClaimableFacts facts = given();
   facts.roots = {{kGpu, "pci0000:00"}};
@@ -431,7 +463,16 @@ TEST(ClaimableFactsRead, HaveTheHostBridgeAndStuckWrites) {
   ClaimableFacts facts{.node = node, .models = models, .rules = rules, .for_dra = for_dra, .dra = dra};
   must(read_claimable_facts(kernel, facts));
   EXPECT_EQ(facts.roots.at(kGpu), "pci0000:00");
+  EXPECT_EQ(facts.bars.at(kGpu), 0U);
   EXPECT_THAT(facts.stuck, IsEmpty());
+  kernel.file("sys/bus/pci/devices/0000:05:00.0/resource",
+              "0x00000000fa000000 0x00000000faffffff 0x0000000000040200\n"
+              "0x0000020000000000 0x0000020fffffffff 0x000000000014220c\n"
+              "0x0000000000000000 0x0000000000000000 0x0000000000000000\n"
+              "0x000000000000e000 0x000003000000e07f 0x0000000000040101\n");
+  facts.bars.clear();
+  must(read_claimable_facts(kernel, facts));
+  EXPECT_EQ(facts.bars.at(kGpu), 65536U) << "ports are no memory";
   kernel.file("run/ferry/stuck-writes/700.json/in-its-place", "");
   EXPECT_FALSE(read_claimable_facts(kernel, facts)) << "it may be about any GPU";
 }

@@ -120,6 +120,19 @@ TEST_F(KeeperOfLostDevicesTest, NamesTheClaimOfAWholeGpuThatIsNoLongerOnVfio) {
   EXPECT_THAT(lost(), ElementsAre("a")) << "it is on nvidia";
 }
 
+TEST_F(KeeperOfLostDevicesTest, NamesAGpuOfAWholeDeviceThatIsUnplugged) {
+  prepared_[0].devices[0].request.type = "";
+  prepared_[0].devices[0].gpus = {{.address = address(kFirst)}, {.address = address(kThird)}};
+  round();
+  EXPECT_THAT(claimable().at(0).unplugged, IsEmpty());
+  kernel_.remove_function(kThird);
+  round();
+  ASSERT_THAT(claimable().at(0).unplugged, ElementsAre(kThird));
+  prepared_.clear();
+  round();
+  EXPECT_THAT(claimable().at(0).unplugged, IsEmpty());
+}
+
 TEST_F(KeeperOfLostDevicesTest, TakesNoClaimThatIsUndoneMeanwhileForLost) {
   mdev_.remove_device(kFirst, kUuid);
   undone_after_reads_ = 1;
