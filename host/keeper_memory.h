@@ -80,6 +80,14 @@ struct LibraryAnswer {
   Moment again;  ///< the GPU is not asked about before
 };
 
+/// A change of a GPU's virtual functions that has failed. Needed since a try takes a minute and changes
+/// nothing. Lost at a restart: it is tried again at once.
+struct FunctionsTry {
+  Moment first;
+  Moment again;  ///< it is not tried before
+  std::string reason;
+};
+
 /// The GPUs of DRA. Needed to report them while the policy cannot be read, and for the plugin's time limit.
 /// Lost at a restart: the GPUs are decided in the first round, from kClaimableGpusFile, and the plugin gets
 /// the whole time again.
@@ -92,6 +100,7 @@ struct AllocationMemory {
   /// When the GPUs of gpus_without_types() were first seen so. Lost at a restart: the first pause is short
   /// again.
   std::map<vfio::PciAddress, Moment> without_types_since;
+  std::map<vfio::PciAddress, FunctionsTry> functions;
 };
 
 struct KeeperMemory {

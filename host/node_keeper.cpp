@@ -10,6 +10,7 @@
 #include <spdlog/spdlog.h>
 
 #include "host/claims/claim_devices.h"
+#include "host/claims/claim_functions.h"
 #include "host/gpu_numbers.h"
 #include "host/node_observation.h"
 #include "host/usage/advertised_use_probe.h"
@@ -183,6 +184,25 @@ void NodeKeeper::ask_for_placements(const NodeContext& context, ClaimableFacts& 
   }
 }
 
+void NodeKeeper::change_functions_for_claims(const std::vector<FunctionsChange>& changes,
+                                             const std::set<std::string>& release,
+                                             const NodeContext& context) {
+  auto& tries = memory_.allocation.functions;
+  for (const FunctionsChange& change : changes) {
+    const auto known = tries.find(change.gpu);
+    if (known != tries.end() && settings_.now() < known->second.again) continue;
+    const auto lock = NodeLock::take(host_, settings_.lock_patience);
+    const auto done = lock ? change_functions(context, change, release) : Result<>(fail(lock.error()));
+    const Moment now = settings_.now();
+    const Moment first = known == tries.end() ? now : known->second.first;
+    const std::string reason = done ? std::string() : done.error().text();
+    if (!reason.empty() && (known == tries.end() || known->second.reason != reason))
+      spdlog::warn("{}: its virtual functions stay as they are: {}", change.gpu.text(), reason);
+    const Moment again = now + std::clamp(now - first, kFirstLookForTypes, kLastLookForTypes);
+    tries.insert_or_assign(change.gpu, FunctionsTry{.first = first, .again = again, .reason = reason});
+  }
+}
+
 void NodeKeeper::remember_gpus_without_types(const ClaimableFacts& facts) {
   auto& since = memory_.allocation.without_types_since;
   const std::set<vfio::PciAddress> waiting = gpus_without_types(facts);
@@ -228,6 +248,7 @@ void NodeKeeper::schedule_questions(Round& round) const {
     if (now < again && (!round.again || again < *round.again)) round.again = again;
   };
   for (const auto& [gpu, answer] : memory_.allocation.placements_of) come_at(answer.again);
+  for (const auto& [gpu, one] : memory_.allocation.functions) come_at(one.again);
   for (const auto& [gpu, since] : memory_.allocation.without_types_since)
     come_at(now + std::clamp(now - since, kFirstLookForTypes, kLastLookForTypes));
 }
@@ -236,11 +257,22 @@ Result<> NodeKeeper::allocate_gpus(const ScannedNode& node, const policy::Resolv
                                    const NodeContext& context) {
   auto claims = settings_.gpus_with_claims();
   if (!claims) return fail(std::move(claims).error());
+  std::set<vfio::PciAddress> published;
+  for (const api::ClaimableGpu& gpu : claimable_.published()) published.insert(gpu.address);
+  auto& tries = memory_.allocation.functions;
+  const auto due = functions_to_change(node, resolved, published, *claims);
+  std::erase_if(tries, [&](const auto& entry) {
+    return std::ranges::find(due, entry.first, &FunctionsChange::gpu) == due.end();
+  });
   AllocationFacts facts{
       .for_dra = resolved.for_dra,
+      .published = std::move(published),
       .claimed = std::move(claims->gpus),
       .without_functions = gpus_without_functions(claims->missing_functions, node.inventory)};
-  for (const api::ClaimableGpu& gpu : claimable_.published()) facts.published.insert(gpu.address);
+  for (const auto& [gpu, one] : tries)
+    if (resolved.for_dra.contains(gpu) && !one.reason.empty())
+      facts.without_functions.emplace(
+          gpu, "it has no virtual functions, which vGPUs for claims need: " + one.reason);
   read_allocation_facts(node, resolved, facts);
   const auto write = [&](const Allocations& next) {
     ClaimableFacts claimable{.node = node,
@@ -268,7 +300,11 @@ Result<> NodeKeeper::allocate_gpus(const ScannedNode& node, const policy::Resolv
     next = allocate(node, facts);
     if (auto written = write(next); !written) return written;
   }
-  next.fault = std::move(claims->fault);
+  next.fault = claims->fault;
+  claims->gpus = std::move(facts.claimed);
+  if (!claims->fault)
+    change_functions_for_claims(functions_to_change(node, resolved, next.dra, *claims), resolved.release,
+                                context);
   memory_.allocation.last = std::move(next);
   memory_.allocation.is_known = true;
   return {};

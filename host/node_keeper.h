@@ -39,6 +39,7 @@
 #include "common/pinned.h"
 #include "common/result.h"
 #include "host/claims/claim_folder.h"
+#include "host/claims/claim_functions.h"
 #include "host/claims/claim_record.h"
 #include "host/claims/claim_server.h"
 #include "host/claims/claimable_gpus.h"
@@ -174,6 +175,9 @@ class NodeKeeper : Pinned {
   /// unavailable.
   void read_allocation_facts(const ScannedNode& node, const policy::ResolvedPolicy& resolved,
                              AllocationFacts& facts);
+  /// Gives GPUs for claims their virtual functions, and takes those of GPUs that have left DRA away.
+  void change_functions_for_claims(const std::vector<FunctionsChange>& changes,
+                                   const std::set<std::string>& release, const NodeContext& context);
   /// Asks the driver's library about GPUs for mixed sizes whose placements are not known yet.
   void ask_for_placements(const NodeContext& context, ClaimableFacts& facts);
   void remember_gpus_without_types(const ClaimableFacts& facts);

@@ -10,6 +10,7 @@
 #include <spdlog/spdlog.h>
 
 #include "common/text/text.h"
+#include "host/claims/claim_functions.h"
 #include "mdev/framework.h"
 #include "mdev/vgpu_inventory.h"
 #include "policy/policy.h"
@@ -235,21 +236,6 @@ Result<> judge(const vfio::RebindOutcome& outcome, const std::vector<PciAddress>
   return {};
 }
 
-Result<> judge(const vgpu::GpuOutcome& outcome) {
-  for (const std::string& note : outcome.notes) spdlog::info("{}", note);
-  if (outcome.kind != vgpu::GpuOutcome::Kind::refused && outcome.kind != vgpu::GpuOutcome::Kind::failed)
-    return {};
-  Error error = outcome.error.value_or(
-      Error{.code = make_error_code(Errc::failed), .message = outcome.gpu.text() + ": it was not changed"});
-  for (const Error& undo : outcome.undo_errors) error.message += "; " + undo.message;
-  return fail(std::move(error));
-}
-
-Result<> judge(const vgpu::VgpuOutcome& outcome, const PciAddress& gpu) {
-  const auto found = std::ranges::find(outcome.gpus, gpu, &vgpu::GpuOutcome::gpu);
-  return found == outcome.gpus.end() ? gone(gpu) : judge(*found);
-}
-
 policy::Policy passthrough_for(const std::vector<PciAddress>& gpus, const std::string& label,
                                const std::set<std::string>& release) {
   policy::Policy out;
@@ -277,7 +263,7 @@ Result<> bind_without_functions(const NodeContext& context, const std::vector<Pc
   log_rest(outcome->bound);
   if (const auto& error = outcome->error) return fail(Error(*error));
   for (const PciAddress& gpu : gpus)
-    if (auto done = judge(outcome->vgpus, gpu); !done) return done;
+    if (auto done = check_outcome(outcome->vgpus, gpu); !done) return done;
   return judge(outcome->bound, gpus);
 }
 
@@ -309,34 +295,6 @@ Result<> bind_whole(const NodeContext& context, const ScannedNode& node, const C
   if (!rebound) return fail(rebound.error());
   log_rest(*rebound);
   return judge(*rebound, gpus);
-}
-
-/// Enables the virtual functions that a GPU had. A failure keeps no claim from its end: the GPU then goes to
-/// claims whole alone until a person enables them. Returns the error; empty: there was none.
-std::string restore_functions(const NodeContext& context, const ClaimedGpu& gpu) {
-  const auto outcome =
-      vgpu::enable_functions_again(context.vgpu_host, {.gpu = gpu.address, .number = gpu.functions});
-  if (!outcome) return outcome.error().text();
-  for (const Error& error : outcome->errors) spdlog::warn("{}", error.text());
-  const auto done = judge(*outcome, gpu.address);
-  return done ? std::string() : done.error().text();
-}
-
-/// Records the virtual functions that the GPU lacks after its claim. A GPU that is gone lacks none. Empty
-/// `reason`: a reason of an earlier claim stays.
-void note_missing(const NodeContext& context, const ClaimedGpu& gpu, std::string reason,
-                  ClaimRecord& record) {
-  const auto now = vfio::read_function(context.fs(), gpu.address);
-  if (!now || vfio::on_vfio_driver(*now)) return;
-  // An earlier claim may have cost the GPU functions.
-  const MissingFunctions* const before = record.missing_of(gpu.address);
-  const std::uint32_t functions = std::max(gpu.functions, before != nullptr ? before->functions : 0U);
-  if (before != nullptr && reason.empty()) reason = before->reason;
-  record.remove_missing(gpu.address);
-  if (now->sriov_numvfs >= functions) return;
-  spdlog::warn("{}: it has {} of the {} that it had before the claim{}{}", gpu.address.text(),
-               now->sriov_numvfs, counted(functions, "virtual function"), reason.empty() ? "" : ": ", reason);
-  record.put(MissingFunctions{.gpu = gpu.address, .functions = functions, .reason = std::move(reason)});
 }
 
 Result<> unbind_whole(const NodeContext& context, const ClaimedDevice& device, ClaimRecord& record) {
@@ -412,7 +370,7 @@ std::optional<DeviceFailure> make_vgpu(const NodeContext& context, const Scanned
   const auto of_gpu = std::ranges::find(made->gpus, device.request.gpu, &vgpu::GpuOutcome::gpu);
   if (of_gpu == made->gpus.end())
     return DeviceFailure{.error = gone(device.request.gpu).value(), .is_clean = there == nullptr};
-  if (auto done = judge(*of_gpu); !done)
+  if (auto done = check_outcome(*of_gpu); !done)
     return DeviceFailure{.error = std::move(done).error(),
                          .is_clean = there == nullptr && of_gpu->undo_errors.empty()};
   // A UUID shows whose vGPU it is, and an address does not.
@@ -431,7 +389,7 @@ Result<> remove_vgpu(const NodeContext& context, const ClaimedDevice& device, Cl
       .gpus = {gpu}, .foreign = true, .only = id_of(device), .only_type = device.request.type};
   const auto removed = vgpu::remove_vgpus(context.vgpu_host, removal);
   if (!removed) return fail(removed.error());
-  if (auto done = judge(*removed, gpu); !done) return done;
+  if (auto done = check_outcome(*removed, gpu); !done) return done;
   for (const ClaimedGpu& one : device.gpus) note_missing(context, one, {}, record);
   return {};
 }

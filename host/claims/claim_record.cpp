@@ -65,6 +65,7 @@ void fields(Io& io, Value& record) {
              "another claim has it");
   }
   io("missing_functions", record.missing_functions);
+  io.or_default("made_functions", record.made_functions);
 }
 
 namespace {
@@ -74,6 +75,7 @@ ClaimRecord read_record(const JsonObject& file) {
   ClaimRecord out{.boot_id = read.boot_id};
   for (const Claim& claim : read.claims) out.put(claim);
   for (const MissingFunctions& one : read.missing_functions) out.put(one);
+  out.made_functions = read.made_functions;
   return out;
 }
 
@@ -164,7 +166,9 @@ Result<> store_claim_record(HostFs& host, const ClaimRecord& record) {
 Result<GpusWithClaims> gpus_with_claims(const HostFs& host) {
   auto record = load_claim_record(host);
   if (record) {
-    GpusWithClaims out{.gpus = record->gpus(), .missing_functions = std::move(record->missing_functions)};
+    GpusWithClaims out{.gpus = record->gpus(),
+                       .missing_functions = std::move(record->missing_functions),
+                       .made_functions = std::move(record->made_functions)};
     for (Claim& claim : record->claims)
       if (claim.phase == ClaimPhase::done) out.prepared.push_back(std::move(claim));
     return out;

@@ -11,7 +11,8 @@
 //         "mdev_uuid": null, "function": "0000:3b:00.0",
 //         "nodes": [{"path": "/dev/vfio/57", "mode": 384}],
 //         "resources": ["nvidia.com/AD102GL_L40S"] | null}]}],
-//    "missing_functions": [{"gpu": "0000:5e:00.0", "functions": 16, "reason": "..." | null}]}
+//    "missing_functions": [{"gpu": "0000:5e:00.0", "functions": 16, "reason": "..." | null}],
+//    "made_functions": ["0000:5e:00.0"]}
 //
 // The record is void after a reboot, which its boot ID shows: vGPUs and drivers are as after a boot then. The
 // earlier drivers of a whole device are not in it, since the undo journal has them
@@ -97,6 +98,7 @@ struct ClaimRecord {
   std::vector<Claim> claims = {};  ///< in order of UID
   /// Each GPU once, in order. A GPU whose functions are back stays here until the next claim.
   std::vector<MissingFunctions> missing_functions = {};
+  std::vector<std::string> made_functions = {};  ///< addresses of GPUs whose functions hostd has enabled
 
   /// nullptr: there is no such claim.
   const Claim* find(std::string_view uid) const;
@@ -129,6 +131,7 @@ struct GpusWithClaims {
   /// The GPUs that claims have, in whole or in part. A change by a policy leaves these alone.
   std::set<vfio::PciAddress> gpus = {};
   std::vector<MissingFunctions> missing_functions = {};
+  std::vector<std::string> made_functions = {};
   std::vector<Claim> prepared = {};  ///< ClaimPhase::done
   /// Why the record cannot be read. Each GPU for DRA (kClaimableGpusFile) may have a claim then, so that
   /// `gpus` has all of them. Absent: it was read.

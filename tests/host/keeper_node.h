@@ -224,10 +224,12 @@ class NodeKeeperTest : public ThreeT4s {
   KeeperSettings settings_{.gpus_with_claims = [this]() -> Result<GpusWithClaims> {
                              if (claims_error_) return fail(Error(*claims_error_));
                              if (undone_after_reads_ && (*undone_after_reads_)-- == 0) prepared_.clear();
-                             return GpusWithClaims{.gpus = claimed_,
-                                                   .missing_functions = missing_functions_,
-                                                   .prepared = prepared_,
-                                                   .fault = claims_fault_};
+                             return GpusWithClaims{
+                                 .gpus = claimed_,
+                                 .missing_functions = missing_functions_,
+                                 .made_functions = test::must(load_claim_record(kernel_)).made_functions,
+                                 .prepared = prepared_,
+                                 .fault = claims_fault_};
                            },
                            .lock_patience = std::chrono::milliseconds(1),
                            .watch_ends = [](const std::set<int>& processes) { return processes.size() <= 2; },

@@ -7,7 +7,9 @@
 
 #include "api/claimable_gpus.h"
 #include "api/host_status.h"
+#include "host/claims/claim_record.h"
 #include "tests/host/keeper_node.h"
+#include "tests/support/fake_vendor_vfio.h"
 #include "tests/support/log_of.h"
 #include "tests/support/must.h"
 
@@ -138,6 +140,130 @@ TEST_F(KeeperOfLostDevicesTest, TakesNoClaimThatIsUndoneMeanwhileForLost) {
   undone_after_reads_ = 1;
   round();
   EXPECT_THAT(lost(), IsEmpty());
+}
+
+// -- virtual functions for claims --
+
+/// Beside the T4s one that makes its vGPUs on virtual functions, and has none.
+class KeeperOfFunctionsTest : public KeeperOfClaimableGpusTest {
+ protected:
+  static constexpr const char* kFourth = "0000:08:00.0";
+  static constexpr const char* kForDra = "  - {address: \"0000:08:00.0\", allocation: dra}\n";
+  static constexpr const char* kToTheHost = "  - {address: \"0000:08:00.0\", mode: host}\n";
+
+  KeeperOfFunctionsTest() {
+    kernel_.add_driver({.name = "nvidia", .ids = {"10de:1eb8"}, .sriov = true});
+    kernel_.add_function({.address = kFourth,
+                          .ids = "10de:1eb8",
+                          .subsystem_ids = "10de:12a2",
+                          .class_code = 0x030200,
+                          .group = 8,
+                          .driver = "nvidia",
+                          .totalvfs = 4});
+    kernel_.file("proc/driver/nvidia/gpus/0000:08:00.0/unbindLock", "0\n");
+    vendor_.add_gpu(kFourth, test::t4_types());
+  }
+  std::size_t functions() const { return kernel_.vfs_of(kFourth).size(); }
+  std::vector<std::string> made() const { return must(load_claim_record(kernel_)).made_functions; }
+
+  test::FakeVendorVfio vendor_{kernel_};
+};
+
+TEST_F(KeeperOfFunctionsTest, MakesThemForAGpuThatEntersDra) {
+  want(kForDra);
+  rounds();
+  EXPECT_EQ(round().phase, api::NodePhase::ready);
+  EXPECT_EQ(functions(), 4U);
+  EXPECT_THAT(made(), ElementsAre(kFourth));
+  round();
+  ASSERT_THAT(addresses(), ElementsAre(kFourth));
+  EXPECT_EQ(claimable().at(0).framework, api::VgpuFramework::vendor_vfio);
+  EXPECT_THAT(claimable().at(0).types, Not(IsEmpty()));
+  kernel_.forget_changes();
+  EXPECT_EQ(round().again, std::nullopt);
+  EXPECT_THAT(kernel_.changes(), IsEmpty());
+}
+
+TEST_F(KeeperOfFunctionsTest, MakesThemAgainAfterABoot) {
+  want(kForDra);
+  rounds();
+  round();
+  ASSERT_EQ(functions(), 4U);
+  kernel_.enable_vfs(kFourth, 0);
+  kernel_.file("proc/sys/kernel/random/boot_id", "c\n");
+  NodeKeeper next = make_keeper();
+  next.round();
+  EXPECT_EQ(functions(), 4U);
+}
+
+TEST_F(KeeperOfFunctionsTest, MakesNoneThatNoClaimCanUse) {
+  want("  - {address: \"0000:08:00.0\", allocation: dra, allow: [whole]}\n");
+  rounds();
+  round();
+  EXPECT_EQ(functions(), 0U);
+  ASSERT_THAT(addresses(), ElementsAre(kFourth));
+  missing_functions_ = {{.gpu = address(kFourth), .functions = 2}};
+  round();
+  EXPECT_EQ(functions(), 2U) << "those that a claim has cost it come back";
+  EXPECT_THAT(made(), IsEmpty());
+}
+
+TEST_F(KeeperOfFunctionsTest, MakesNoneOfAGpuThatIsInUse) {
+  want(kForDra);
+  claimed_ = {address(kFourth)};
+  rounds();
+  round();
+  EXPECT_EQ(functions(), 0U);
+  claimed_.clear();
+  round();
+  EXPECT_EQ(functions(), 4U);
+}
+
+TEST_F(KeeperOfFunctionsTest, ShowsThatThereAreNone) {
+  kernel_.remove("sys/devices/pci0000:00/0000:08:00.0/sriov_numvfs");
+  want(kForDra);
+  rounds();
+  round();
+  const auto failed = round();
+  EXPECT_EQ(failed.phase, api::NodePhase::failed);
+  ASSERT_TRUE(failed.again);
+  EXPECT_GT(*failed.again, now_);
+  EXPECT_THAT(gpu(kFourth).reason, HasSubstr("it has no virtual functions, which vGPUs for claims need: "));
+  EXPECT_EQ(claimable().at(0).vgpu_reason, gpu(kFourth).reason);
+  EXPECT_EQ(claimable().at(0).health, api::GpuHealth::ready) << "claims can have it whole";
+  kernel_.file("sys/devices/pci0000:00/0000:08:00.0/sriov_numvfs", "0\n");
+  want("  - {address: \"0000:08:00.0\", allocation: dra, allow: [whole]}\n", 2);
+  EXPECT_EQ(rounds().phase, api::NodePhase::ready);
+}
+
+TEST_F(KeeperOfFunctionsTest, TakesItsOwnAwayWhenTheGpuLeavesDra) {
+  want(kForDra);
+  rounds();
+  round();
+  ASSERT_EQ(functions(), 4U);
+  users_.held = {{"0000:08:00.5", vm(412)}};
+  want(kToTheHost, 2);
+  rounds();
+  round();
+  EXPECT_EQ(functions(), 4U) << "one is in use";
+  users_.held.clear();
+  now_ += 10min;
+  rounds();
+  EXPECT_EQ(functions(), 0U);
+  EXPECT_THAT(made(), IsEmpty());
+  EXPECT_EQ(round().again, std::nullopt);
+}
+
+TEST_F(KeeperOfFunctionsTest, LeavesThoseOfOthersWhenTheGpuLeavesDra) {
+  kernel_.enable_vfs(kFourth, 4);
+  want(kForDra);
+  rounds();
+  round();
+  EXPECT_THAT(made(), IsEmpty());
+  want(kToTheHost, 2);
+  rounds();
+  round();
+  EXPECT_EQ(functions(), 4U);
 }
 
 TEST_F(KeeperOfClaimableGpusTest, AsksForPlacementsNowAndThen) {

@@ -231,8 +231,7 @@ GpuPlan plan_functions_again(const FunctionsAgain& functions, const VgpuSnapshot
   plan.matched = true;
   if (gpu.function.sriov_numvfs > 0) return plan;
   plan.refusal = cannot_write(gpu, snapshot);
-  if (!plan.refusal)
-    plan.steps.push_back(functions_on(gpu, functions.number, "it had them before it went to a VM whole"));
+  if (!plan.refusal) plan.steps.push_back(functions_on(gpu, functions.number, functions.why));
   return plan;
 }
 

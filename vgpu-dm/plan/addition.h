@@ -54,6 +54,7 @@ GpuPlan plan_addition(const Addition& addition, const VgpuSnapshot& snapshot, co
 struct FunctionsAgain {
   vfio::PciAddress gpu;
   std::uint32_t number = 0;
+  std::string why;  ///< for VgpuStep::why
 };
 
 /// Plans to enable them. A GPU that has virtual functions keeps those.
