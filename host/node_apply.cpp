@@ -67,7 +67,8 @@ Result<PolicyInput> read_input(const NodeContext& context, const policy::Policy&
   auto vgpus = vgpu::scan_known_vgpus(context.fs(), *inventory, context.rebind_context.rules);
   if (!vgpus) return fail(std::move(vgpus).error());
   policy::ResolvedPolicy resolved = policy::resolve(policy, *vgpus, context.models);
-  if (auto allowed = policy::check_allocations(resolved, *inventory, *vgpus, context.resources); !allowed)
+  if (auto allowed = policy::check_allocations(resolved, *inventory, *vgpus, context.resources, context.dra);
+      !allowed)
     return fail(std::move(allowed).error());
   for (const vfio::PciAddress& gpu : context.dra) resolved.modes.erase(gpu);
   std::erase_if(resolved.vgpus.items,

@@ -319,7 +319,7 @@ void NodeKeeper::look_at_claims(const DesiredState& desired) {
   const auto numbered = resolve_numbers(host_, desired.policy, node->vgpus);
   if (!numbered) return;
   const policy::ResolvedPolicy resolved = policy::resolve(numbered->policy, node->vgpus, context.models);
-  if (policy::check_allocations(resolved, node->inventory, node->vgpus, context.resources))
+  if (policy::check_allocations(resolved, node->inventory, node->vgpus, context.resources, context.dra))
     (void)allocate_gpus(*node, resolved, context);
 }
 
@@ -398,7 +398,7 @@ Round NodeKeeper::keep_desired_state(DesiredState desired) {
   snapshot.gone_gpus = std::move(numbered->gone);
   const policy::ResolvedPolicy resolved = policy::resolve(desired.policy, node->vgpus, context->models);
   // preview_policy() refuses a policy that fails this check; no GPU changes its allocation for it.
-  if (policy::check_allocations(resolved, node->inventory, node->vgpus, context->resources)) {
+  if (policy::check_allocations(resolved, node->inventory, node->vgpus, context->resources, context->dra)) {
     if (auto done = allocate_gpus(*node, resolved, *context); !done)
       return roll_back_and_report(snapshot.desired, {.error = done.error()});
   } else {

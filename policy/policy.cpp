@@ -85,15 +85,16 @@ bool goes_to_claims(const mdev::VgpuGpu& gpu, const std::string& device, const A
   if (gpu.function.ids() == device) return allow.whole;
   const vgpu::BoardTypes types(gpu.function);
   const mdev::VgpuType* type = types.find(device);
-  return type != nullptr && allow.allows(*type);
+  return type != nullptr && type->mig_profile.empty() && allow.allows(*type);
 }
 
 /// The names under which the device plugin has a GPU and its vGPUs, once the policy is applied.
 std::set<std::string> plugin_names(const mdev::VgpuGpu& gpu, const ResolvedPolicy& resolved,
-                                   const ResourceNames& names) {
+                                   const ResourceNames& names, const std::set<vfio::PciAddress>& claimed) {
   std::set<std::string> out;
   const auto mode = resolved.modes.find(gpu.address());
   if (mode == resolved.modes.end()) {
+    if (claimed.contains(gpu.address())) return out;
     if (vfio::on_vfio_driver(gpu.function)) out.insert(names.of_gpu(gpu.function));
     for (const mdev::VgpuDevice& vgpu : gpu.devices) out.insert(names.of_vgpus(vgpu.type_name));
   } else if (mode->second == Mode::passthrough) {
@@ -108,14 +109,14 @@ std::set<std::string> plugin_names(const mdev::VgpuGpu& gpu, const ResolvedPolic
 }
 
 Result<> check_names(const ResolvedPolicy& resolved, const mdev::VgpuInventory& vgpus,
-                     const ResourceNames& names) {
+                     const ResourceNames& names, const std::set<vfio::PciAddress>& claimed) {
   for (const NamedDevices& one : names.classes) {
     const mdev::VgpuGpu* of_class = nullptr;
     const mdev::VgpuGpu* of_plugin = nullptr;
     for (const mdev::VgpuGpu& gpu : vgpus.gpus) {
       const auto allow = resolved.for_dra.find(gpu.address());
       if (allow == resolved.for_dra.end()) {
-        if (plugin_names(gpu, resolved, names).contains(one.resource)) of_plugin = &gpu;
+        if (plugin_names(gpu, resolved, names, claimed).contains(one.resource)) of_plugin = &gpu;
       } else if (goes_to_claims(gpu, one.device, allow->second)) {
         of_class = &gpu;
       }
@@ -134,7 +135,8 @@ Result<> check_names(const ResolvedPolicy& resolved, const mdev::VgpuInventory& 
 }  // namespace
 
 Result<> check_allocations(const ResolvedPolicy& resolved, const vfio::Inventory& inventory,
-                           const mdev::VgpuInventory& vgpus, const ResourceNames& names) {
+                           const mdev::VgpuInventory& vgpus, const ResourceNames& names,
+                           const std::set<vfio::PciAddress>& claimed) {
   for (const auto& [gpu, allow] : resolved.for_dra) {
     const vfio::PciFunction* function = inventory.find(gpu);
     if (function == nullptr) continue;
@@ -146,7 +148,7 @@ Result<> check_allocations(const ResolvedPolicy& resolved, const vfio::Inventory
           "give both one allocation, or the card another slot");
     }
   }
-  return check_names(resolved, vgpus, names);
+  return check_names(resolved, vgpus, names, claimed);
 }
 
 }  // namespace ferry::policy

@@ -124,8 +124,10 @@ struct ResourceNames {
 /// Errc::refused: a GPU with Allocation::dra shares its IOMMU group with a GPU without it, which a claim
 /// would bind too; or a DeviceClass and the device plugin would have devices of one name on this node. The
 /// message has both addresses. The scheduler counts a pod that the class serves against the plugin's devices,
-/// too, which then go to no pod.
+/// too, which then go to no pod. `claimed`: GPUs of which a claim has a device. Without an item of the
+/// policy they stay with it.
 Result<> check_allocations(const ResolvedPolicy& resolved, const vfio::Inventory& inventory,
-                           const mdev::VgpuInventory& vgpus, const ResourceNames& names = {});
+                           const mdev::VgpuInventory& vgpus, const ResourceNames& names = {},
+                           const std::set<vfio::PciAddress>& claimed = {});
 
 }  // namespace ferry::policy

@@ -265,7 +265,7 @@ class NamesOfClasses : public testing::Test {
   /// Empty: it is allowed.
   std::string refusal(const std::string& items) const {
     const Policy policy = read("version: v2\npolicies:\n  a:\n" + items).value().policies.at(0);
-    const auto checked = check_allocations(resolve(policy, vgpus_), inventory_, vgpus_, names_);
+    const auto checked = check_allocations(resolve(policy, vgpus_), inventory_, vgpus_, names_, claimed_);
     if (checked) return {};
     EXPECT_EQ(checked.error().code, Errc::refused);
     return checked.error().message;
@@ -277,6 +277,7 @@ class NamesOfClasses : public testing::Test {
   vfio::Inventory inventory_;
   mdev::VgpuInventory vgpus_;
   ResourceNames names_;
+  std::set<vfio::PciAddress> claimed_;
 };
 
 TEST_F(NamesOfClasses, AreNotThoseOfThePluginOnOneNode) {
@@ -292,6 +293,18 @@ TEST_F(NamesOfClasses, AreNotThoseOfThePluginOnOneNode) {
   vgpus_.gpus[1].devices.clear();
   vgpus_.gpus[1].function.driver = "vfio-pci";
   EXPECT_EQ(refusal("  - {devices: [0], allocation: dra}\n"), std::string(kL40s) + kTwoOwners);
+}
+
+TEST_F(NamesOfClasses, AreNotThePluginsForAGpuThatAClaimStillHas) {
+  claimed_ = {vgpus_.gpus[1].address()};
+  vgpus_.gpus[1].devices.emplace_back().type_name = "NVIDIA L40S-6Q";
+  EXPECT_EQ(refusal("  - {devices: [0], allocation: dra}\n"), "") << "a vGPU of a claim";
+  vgpus_.gpus[1].devices.clear();
+  vgpus_.gpus[1].function.driver = "vfio-pci";
+  EXPECT_EQ(refusal("  - {devices: [0], allocation: dra}\n"), "") << "the whole GPU";
+  EXPECT_EQ(refusal("  - {devices: [0], allocation: dra}\n  - {devices: [1], mode: passthrough}\n"),
+            std::string(kL40s) + kTwoOwners)
+      << "it is the plugin's once the claim ends";
 }
 
 TEST_F(NamesOfClasses, MayBeOfDevicesThatNoPolicyGivesToBoth) {
