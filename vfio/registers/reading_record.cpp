@@ -77,6 +77,8 @@ Result<ReadingRecord> ReadingRecord::take(const HostFs& host) {
   if (!text) return fail(text.error());
   ReadingRecord record(std::move(*file), *boot);
   record.parse(*text);
+  if (record.changes_.empty() && !text->empty())  // of another boot, or its first line was cut off
+    if (auto emptied = record.write(); !emptied) return fail(std::move(emptied).error());
   return record;
 }
 

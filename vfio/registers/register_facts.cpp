@@ -121,7 +121,8 @@ RegisterFacts read_switch_facts(Registers& registers) {
 
 std::string_view RegisterFacts::mode() const {
   if (ppcie.value_or(false)) return "ppcie";
-  return cc_mode ? word_for(words_of(*cc_mode), *cc_mode) : std::string_view();
+  if (cc_mode) return word_for(words_of(*cc_mode), *cc_mode);
+  return ppcie ? "off" : "";  // an NVSwitch has no other mode
 }
 
 }  // namespace ferry::vfio

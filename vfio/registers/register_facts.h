@@ -58,8 +58,8 @@ struct RegisterFacts {
   bool operator==(const RegisterFacts&) const = default;
 };
 
-/// Reads each register once and waits for none: a GPU that still boots has `booted` false. Reads a register
-/// whose mode blocks it not at all.
+/// Reads each register once and waits for none: a GPU that still boots has `booted` false. Reads no
+/// register that the mode blocks, but that of the recovery mode, which comes before.
 RegisterFacts read_register_facts(Registers& registers, const Chip& chip);
 
 /// The same for an NVSwitch, whose chip is in its registers.

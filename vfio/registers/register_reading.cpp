@@ -2,6 +2,7 @@
 #include "vfio/registers/register_reading.h"
 
 #include <algorithm>
+#include <chrono>
 #include <fcntl.h>
 #include <iterator>
 #include <memory>
@@ -12,6 +13,7 @@
 #include <fmt/format.h>
 
 #include "common/text/json.h"
+#include "common/text/text.h"
 #include "hostfs/check_reading.h"
 #include "vfio/pci/config_space.h"
 #include "vfio/pci/pci_function.h"
@@ -151,16 +153,26 @@ Result<std::unique_ptr<MappedRegisters>> map_registers(const HostFs& host, const
       Error{.code = in_use ? kInUse : mapped.error().code, .message = why_not_mapped(mapped.error())});
 }
 
+// Waking a function takes time, in which a VM may open it, or another process may bind it.
+Result<> expect_free(const HostFs& host, const PciFunction& function) {
+  const std::string driver = function.driver.value_or("");
+  if (host.link_name(sysfs_path(function.address) / "driver").value_or("") != driver)
+    return fail(Errc::refused, "its driver has changed meanwhile");
+  if (!driver.empty() && is_opened(host, function.address))
+    return fail(Error{.code = kInUse, .message = "it is in use: a user has opened it"});
+  return {};
+}
+
 // The changes that this needs are undone by the caller, by the record.
 Result<RegisterFacts> read_function_registers(const HostFs& host, ReadingRecord& record,
                                               const PciAddress& address) {
   const auto function = read_function(host, address);
   if (!function) return fail(function.error());
   if (auto why = why_not_touched(*function); !why.empty()) return fail(Errc::refused, std::move(why));
-  if (function->driver && is_opened(host, address))
-    return fail(Error{.code = kInUse, .message = "it is in use: a user has opened it"});
+  if (auto free = expect_free(host, *function); !free) return fail(std::move(free).error());
 
   if (auto awake = record.keep_awake(host, address); !awake) return fail(std::move(awake).error());
+  if (auto free = expect_free(host, *function); !free) return fail(std::move(free).error());
   const auto chip = is_switch(*function) ? std::nullopt : gpu_chip(function->device);
   const bool blackwell = chip && chip->family != ChipFamily::hopper;
   const auto config = read_config(host, address, blackwell ? kWholeConfig : kConventionalBytes);
@@ -181,17 +193,21 @@ Result<RegisterFacts> read_function_registers(const HostFs& host, ReadingRecord&
                                      : enabled.error().message});
   const auto registers = map_registers(host, address);
   if (!registers) return fail(registers.error());
+  if (auto free = expect_free(host, *function); !free) return fail(std::move(free).error());
   RegisterFacts facts = chip ? read_register_facts(**registers, *chip) : read_switch_facts(**registers);
-  if (chip && is_security_fault((*registers)->read32(0)))
-    facts.problem += fault_detail(host, address, chip->family);
+  // After a fault no fact counts that was read before.
+  if (const std::uint32_t boot_0 = (*registers)->read32(0); chip && is_security_fault(boot_0))
+    return RegisterFacts{.chip = std::string(chip->name),
+                         .problem = fmt::format("register 0x0 reads {:#x}, a security fault{}", boot_0,
+                                                fault_detail(host, address, chip->family))};
   return facts;
 }
 
 Result<RegisterReading> ask_child(HostWriter& writer, std::span<const PciAddress> functions,
                                   std::chrono::milliseconds deadline) {
   LibraryCall call{.name = std::string(kRegisterLibrary),
-                   .request = {},
-                   .device = {},
+                   .request = fmt::format("{}\n", deadline.count()),
+                   .device = functions.size() == 1 ? functions.front().text() : std::string(),
                    .changes = false,
                    .what = functions.size() == 1
                                ? "read the registers of " + functions.front().text()
@@ -217,9 +233,12 @@ std::string why_not_mapped(const Error& error) {
 
 std::string answer_register_call(const HostFs& host, std::string_view request) {
   RegisterReading out;
+  const auto until = std::chrono::steady_clock::now() +
+                     std::chrono::milliseconds(whole_number(cut(request, '\n')).value_or(0));
   auto record = ReadingRecord::take(host);
   if (record) out.faults = record->restore(host);
-  while (!request.empty()) {
+  // After the deadline the asker has gone, and may change functions itself.
+  while (!request.empty() && std::chrono::steady_clock::now() < until) {
     const auto address = PciAddress::parse(cut(request, '\n'));
     if (!address) continue;
     FunctionRegisters function{.address = *address, .registers = {}};

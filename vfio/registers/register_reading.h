@@ -36,14 +36,15 @@ struct RegisterReading {
 /// Reads all functions in one child and restores each before the next. Without functions it only restores
 /// those of a killed child. If the child dies, each function is read again alone. Never fails: a function
 /// that cannot be read has its `problem`, and so have all after the deadline; the late child restores its
-/// function once it returns from the kernel.
+/// function once it returns from the kernel, and reads no other.
 RegisterReading read_registers(HostWriter& writer, std::span<const PciAddress> functions,
                                std::chrono::milliseconds deadline = kRegisterDeadline);
 
 /// True if a killed child may have left a function changed.
 bool has_unfinished_reading(const HostFs& host);
 
-/// The child's side, a HostLibrary of this name. The request has an address a line.
+/// The child's side, a HostLibrary of this name. The request has the deadline in
+/// milliseconds, and then an address a line.
 inline constexpr std::string_view kRegisterLibrary = "registers";
 std::string answer_register_call(const HostFs& host, std::string_view request);
 

@@ -26,9 +26,10 @@ inline constexpr std::uint32_t kAllOnes = 0xffffffff;
 inline constexpr bool is_security_fault(std::uint32_t boot_0) {
   return boot_0 == 0xbadf0200 || boot_0 == 0xbad00200;
 }
-/// True for an answer that is an error and no value: no device, or a register that the device does not serve.
+/// True for an answer that is an error and no value: no device, a register that the device does not serve, or
+/// a violation of its rules.
 inline constexpr bool is_bad_read(std::uint32_t value) {
-  return value == kAllOnes || value >> 16U == 0xbadf;
+  return value == kAllOnes || value >> 16U == 0xbadf || is_security_fault(value);
 }
 
 /// The size that BAR 0 has at least. Every register of this folder is inside.
