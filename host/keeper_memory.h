@@ -103,12 +103,24 @@ struct AllocationMemory {
   std::map<vfio::PciAddress, FunctionsTry> functions;
 };
 
+/// The registers of accelerators. Needed because each reading wakes them. Lost at a restart: they are read
+/// again.
+struct RegisterMemory {
+  struct Entry {
+    std::uint64_t binding = 0;  ///< vfio::binding_of(), at the reading
+    Moment read;                ///< the last reading, also one without facts
+    api::ReportedRegisters registers;
+  };
+  std::map<vfio::PciAddress, Entry> entries;
+};
+
 struct KeeperMemory {
   StatusMemory status;
   ServingMemory serving;
   VgpuUseMemory vgpu_use;
   AttemptMemory attempt;
   AllocationMemory allocation;
+  RegisterMemory registers;
   std::string fault_of_records = {};  ///< why the last round could not clear ended records; logged once
 };
 

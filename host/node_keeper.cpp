@@ -13,6 +13,7 @@
 #include "host/claims/claim_functions.h"
 #include "host/gpu_numbers.h"
 #include "host/node_observation.h"
+#include "host/register_look.h"
 #include "host/usage/advertised_use_probe.h"
 #include "hostfs/locks.h"
 #include "hostfs/stuck_writes.h"
@@ -95,6 +96,7 @@ Round NodeKeeper::round(News news) {
                 : !desired ? roll_back_and_report(std::nullopt, {.error = desired.error()})
                 : *desired ? keep_desired_state(std::move(**desired))
                            : keep_without_desired_state();
+  look_at_registers();
   schedule_questions(round);
   round.file = named_file(host_, settings_.desired_file);
   if (begin.kind == BeginResult::Kind::rereads) return round;
@@ -249,6 +251,7 @@ void NodeKeeper::schedule_questions(Round& round) const {
   };
   for (const auto& [gpu, answer] : memory_.allocation.placements_of) come_at(answer.again);
   for (const auto& [gpu, one] : memory_.allocation.functions) come_at(one.again);
+  for (const auto& [gpu, entry] : memory_.registers.entries) come_at(entry.read + kBetweenReadings);
   for (const auto& [gpu, since] : memory_.allocation.without_types_since)
     come_at(now + std::clamp(now - since, kFirstLookForTypes, kLastLookForTypes));
 }

@@ -71,6 +71,8 @@ struct KeeperSettings {
   /// may get a GPU that kClaimableGpusFile does not have, or has without `for_dra`. An error: any GPU may
   /// have a claim, and the round changes none.
   std::function<Result<GpusWithClaims>()> gpus_with_claims = [] { return GpusWithClaims(); };
+  /// True if a Kata class of the node is confidential: the registers of its GPUs are then read by default.
+  std::function<bool()> has_confidential_class = [] { return false; };
   bool validations = false;            ///< keeps the files for the gpu-operator's pods (validation_files.h)
   Reading profiles = Reading::strict;  ///< of NVIDIA's profiles (v1); Ferry's policies are always strict
   std::chrono::seconds plugin_patience{30};
@@ -167,6 +169,8 @@ class NodeKeeper : Pinned {
   ReconcileResult reconcile_and_remember(Stage stage, RoundSnapshot& snapshot);
   Result<> publish(ReconcileResult& result);
   void remember_vgpus(const ScannedNode& node);
+  /// Reads the registers that are due, and publishes them (register_look.cpp).
+  void look_at_registers();
 
   /// Decides which GPUs DRA has in this round, and writes them to kClaimableGpusFile.
   Result<> allocate_gpus(const ScannedNode& node, const policy::ResolvedPolicy& resolved,

@@ -52,11 +52,15 @@ Result<> StatusFile::publish_again(api::HostStatus next) {
   auto& published = memory.published;
   if (!published) begin_generations();
   next.generation = memory.generation;
-  for (api::AcceleratorStatus& gpu : next.accelerators)
+  for (api::AcceleratorStatus& gpu : next.accelerators) {
     for (api::VgpuStatus& vgpu : gpu.vgpus) {
       const auto known = memory_.vgpu_use.users.find(vgpu.id);
       vgpu.users = known == memory_.vgpu_use.users.end() ? std::nullopt : std::optional(known->second);
     }
+    const auto read = memory_.registers.entries.find(gpu.address);
+    gpu.registers =
+        read == memory_.registers.entries.end() ? std::nullopt : std::optional(read->second.registers);
+  }
   if (published && *published == next && host_.exists(file_)) return {};
   next.generation = memory.generation = next_generation(memory.generation);
   if (auto written = host_.write_file(file_, api::host_status_text(next)); !written) return written;

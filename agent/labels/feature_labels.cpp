@@ -90,6 +90,11 @@ std::string common(const std::vector<Gpu>& gpus, std::string Gpu::*property) {
   return same ? first : std::string();
 }
 
+/// By the registers, where hostd reads them.
+bool is_not_confidential(const api::AcceleratorStatus& gpu) {
+  return gpu.registers && gpu.registers->facts.mode() == "off";
+}
+
 /// Hopper is the first family with a confidential mode.
 bool has_no_confidential_mode(std::string_view family) {
   constexpr std::array<std::string_view, 7> kBefore = {"kepler", "maxwell", "pascal",      "volta",
@@ -152,8 +157,9 @@ std::optional<Labels> feature_labels(const api::HostStatus& host, bool not_confi
     put(labels, kOurs, fmt::format("vgpu.{}.count", type), std::to_string(most));
 
   // kata-deploy's plain classes select this label. NVIDIA's CC manager, its usual writer, runs on few nodes.
-  if (not_confidential ||
-      std::ranges::all_of(gpus, [](const Gpu& gpu) { return has_no_confidential_mode(gpu.family); }))
+  if (not_confidential || std::ranges::all_of(gpus, [](const Gpu& gpu) {
+        return has_no_confidential_mode(gpu.family) || is_not_confidential(*gpu.seen);
+      }))
     put(labels, kNvidia, kCcReady, "false");
   return labels;
 }

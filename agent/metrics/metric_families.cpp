@@ -309,6 +309,27 @@ void add_capacity(const api::HostStatus& host, Families& all) {
       more.add(count, {{"pci_bus_id", gpu.address.text()}, {"type", type}});
 }
 
+void add_registers(const api::HostStatus& host, Families& all) {
+  constexpr std::array<std::string_view, 5> kCcModes = {"off", "on", "devtools", "ppcie", "invalid"};
+  Family& modes = all.gauge("ferry_gpu_confidential_mode", "1 for the confidential mode of a GPU.");
+  Family& recovery = all.gauge("ferry_gpu_recovery_mode",
+                               "1 if the firmware of a GPU is in recovery mode, by its registers.");
+  Family& memory = all.gauge("ferry_gpu_memory_bytes", "Memory of a GPU, by its registers.");
+  Family& ecc = all.gauge("ferry_gpu_memory_ecc", "1 if the memory of a GPU has ECC, by its registers.");
+  Family& read = all.gauge("ferry_gpu_registers_read_timestamp_seconds",
+                           "Time of the last reading of a GPU's registers that gave facts.");
+  for (const api::AcceleratorStatus& gpu : host.accelerators) {
+    if (!gpu.registers || gpu.registers->read_at == 0) continue;
+    const vfio::RegisterFacts& facts = gpu.registers->facts;
+    const Labels labels = {{"pci_bus_id", gpu.address.text()}};
+    read.add(gpu.registers->read_at, labels);
+    if (!facts.mode().empty()) add_states(modes, kCcModes, facts.mode(), labels, "mode");
+    if (facts.recovery) recovery.add(*facts.recovery ? 1 : 0, labels);
+    if (facts.memory_bytes) memory.add(*facts.memory_bytes, labels);
+    if (facts.ecc) ecc.add(*facts.ecc ? 1 : 0, labels);
+  }
+}
+
 // ---- what has happened
 
 void add_changes(const ChangeHistory::Counts& changes, Families& all) {
@@ -380,6 +401,7 @@ std::vector<MetricFamily> metric_families(const MetricsSnapshot& snapshot) {
     add_states(all.gauge("ferry_node_phase", "1 for the phase of `ferry hostd`."), kPhases, text(host->phase),
                {}, "phase");
     add_capacity(*host, all);
+    add_registers(*host, all);
   }
   add_links(snapshot.facts, all);
   add_errors(snapshot.facts, all);

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The explanations of an accelerator, of another PCI function, of a vGPU and of a resource of the kubelet.
 #include <algorithm>
+#include <chrono>
 #include <iterator>
 #include <utility>
 
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -125,7 +127,38 @@ void add_facts(Explanation& out, const vfio::DeviceFacts& facts) {
                                                   : fmt::format("{}", fmt::join(*facts.reset.methods, ", ")));
 }
 
+void add_registers(Explanation& out, const api::ReportedRegisters& registers) {
+  const vfio::RegisterFacts& facts = registers.facts;
+  const std::string label = "registers";
+  const auto [note, tint] = registers_note(registers);
+  const std::chrono::sys_seconds read_at{std::chrono::seconds(registers.read_at)};
+  out.add(label, registers.read_at == 0 ? note : fmt::format("{}, as read at {:%F %T} UTC", note, read_at),
+          tint);
+  if (registers.read_at == 0) return;
+  std::vector<std::string> parts;
+  if (!facts.chip.empty()) parts.push_back("chip " + facts.chip);
+  if (!facts.chip_id.empty()) parts.push_back("id " + facts.chip_id);
+  if (facts.memory_bytes) parts.push_back(fmt::format("memory of {} MiB", *facts.memory_bytes >> 20U));
+  if (facts.ecc) parts.emplace_back(*facts.ecc ? "with ECC" : "without ECC");
+  if (facts.scrubbed) parts.emplace_back(*facts.scrubbed ? "cleared since its reset" : "not cleared yet");
+  if (facts.bar0_filter) parts.emplace_back(*facts.bar0_filter ? "BAR 0 filtered" : "BAR 0 open");
+  if (facts.nvlink_encryption.value_or(false)) parts.emplace_back("NVLink encrypted");
+  out.add(label, fmt::format("{}", fmt::join(parts, ", ")));
+  for (const vfio::UnknownFact& unknown : facts.unknown)
+    out.add(label, fmt::format("{} not known: {}", unknown.fact, unknown.reason), Tint::dim);
+}
+
 }  // namespace
+
+std::pair<std::string, Tint> registers_note(const api::ReportedRegisters& registers) {
+  const vfio::RegisterFacts& facts = registers.facts;
+  if (registers.read_at == 0) return {"not read: " + facts.problem, Tint::dim};
+  if (facts.recovery.value_or(false)) return {"its firmware is in recovery mode", Tint::bad};
+  if (!facts.booted.value_or(true)) return {"its boot was not complete", Tint::attention};
+  const std::string_view mode = facts.mode();
+  if (mode == "invalid") return {"confidential mode invalid: setting any mode repairs it", Tint::attention};
+  return {fmt::format("confidential mode {}", mode.empty() ? "not known" : mode), Tint::dim};
+}
 
 std::vector<Way> ways_of(const ExplainInputs& inputs, const host::AcceleratorDescription& description) {
   const std::string address = description.address().text();
@@ -178,6 +211,7 @@ Explanation of_accelerator(const ExplainInputs& inputs, const host::AcceleratorD
   add_place(out, inputs, description.function);
   add_group(out, inputs, description.function);
   if (description.facts) add_facts(out, *description.facts);
+  if (description.status && description.status->registers) add_registers(out, *description.status->registers);
   add_mode(out, inputs, description);
   add_vgpus(out, description);
   add_users(out, inputs, description.users);

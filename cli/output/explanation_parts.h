@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cli/output/explanation.h"
@@ -44,6 +45,9 @@ FoundVgpu find_vgpu(const host::NodeDescription& description, const std::string&
 
 /// The accelerator on the function's card or in its group; nullptr: none.
 const host::AcceleratorDescription* gpu_of(const ExplainInputs& inputs, const vfio::PciFunction& function);
+
+/// The gravest fact of an accelerator's registers, or why they were not read.
+std::pair<std::string, Tint> registers_note(const api::ReportedRegisters& registers);
 
 // The explanations of the kinds of objects, each with the commands that would change it.
 

@@ -5,7 +5,9 @@
 
 #include "cli/output/document.h"
 #include "common/text/json.h"
+#include "common/text/json_fields.h"
 #include "mdev/framework.h"
+#include "vfio/registers/register_fields.h"
 
 namespace ferry::cli {
 namespace {
@@ -104,6 +106,11 @@ json to_json(const host::AcceleratorDescription& description) {
   entry["advertised"] = list_of(description.advertised_as);
   entry["not_advertised"] = or_null(description.not_advertised);
   entry["desired"] = description.status ? status_of(*description.status) : json(nullptr);
+  entry["registers"] = nullptr;
+  if (description.status && description.status->registers) {
+    entry["registers"] = json(written_fields(description.status->registers->facts));
+    entry["registers"]["read_at"] = description.status->registers->read_at;
+  }
   entry["before"] = description.prior ? to_json(*description.prior) : json(nullptr);
   entry["problem"] = description.function.problem ? to_json(*description.function.problem) : json(nullptr);
   return entry;

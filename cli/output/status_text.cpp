@@ -12,6 +12,7 @@
 #include <fmt/ranges.h>
 
 #include "cli/output/explanation.h"
+#include "cli/output/explanation_parts.h"
 #include "cli/output/table.h"
 #include "common/text/text.h"
 #include "mdev/framework.h"
@@ -156,6 +157,10 @@ class AcceleratorTable {
     add_condition(gpu, node_, table_);
     if (auto other = vfio::override_of_another_driver(gpu.function))
       table_.note(std::move(*other), Tint::dim);
+    if (gpu.status && gpu.status->registers) {
+      auto [note, tint] = registers_note(*gpu.status->registers);
+      table_.note("registers: " + note, tint);
+    }
     add_users(gpu, table_);
     add_vgpus(gpu, table_);
   }

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -20,6 +21,8 @@
 #include "host/node_keeper.h"
 #include "host/system/agent_folders.h"
 #include "host/system/systemd_services.h"
+#include "kata-manager/classes/class_file.h"
+#include "kata-manager/classes/desired_classes.h"
 #include "kata-manager/controller/kata_keeper.h"
 #include "kata-manager/runtimes/cri_client.h"
 #include "kubevirt-plugin/discovery/resource_name.h"
@@ -116,6 +119,13 @@ ExitStatus preview_desired(const Session& session, const std::filesystem::path& 
   return ExitStatus::done;
 }
 
+bool has_confidential_class(const HostFs& host) {
+  const auto desired = kata::read_desired_classes(host);
+  if (!desired || !*desired) return false;
+  const auto file = kata::desired_class_file(**desired);
+  return file && std::ranges::any_of(file->classes, kata::is_confidential, &kata::KataClass::kind);
+}
+
 void say_if_nothing_is_desired(const Session& session, const host::NodeLoopOptions& options) {
   if (options.once && !session.host->exists(options.keeper.desired_file))
     print_to_stderr("ferry: there is no /{}: there is no desired state, so nothing is changed\n",
@@ -173,6 +183,7 @@ ExitStatus hostd_verb(const Session& session, const HostdOptions& options) {
   settings.keeper.desired_file = options.desired.relative_path();
   settings.keeper.status_file = options.status_file.relative_path();
   settings.keeper.validations = options.validations;
+  settings.keeper.has_confidential_class = [&] { return has_confidential_class(*session.host); };
   settings.keeper.profiles = options.lenient ? Reading::lenient : Reading::strict;
   if (!settings.once) settings.beside = [&](EventLoop& loop) { return kata_beside(session, loop, options); };
   settings.claim_metadata = options.claim_metadata.relative_path();

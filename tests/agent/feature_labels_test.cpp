@@ -98,6 +98,12 @@ TEST(FeatureLabels, SayThatGpusHaveNoConfidentialMode) {
   const auto declared = feature_labels(host_of({l40(), h100()}), true).value_or(Labels());
   EXPECT_THAT(declared, Contains(Pair(kLabel, "false"))) << "a person declares it";
   EXPECT_THAT(feature_labels(host_of({}), true).value_or(Labels()), testing::IsEmpty()) << "there is no GPU";
+  api::AcceleratorStatus read = h100();
+  read.registers = api::ReportedRegisters{.facts = {.cc_mode = vfio::CcMode::off}, .read_at = 1};
+  EXPECT_THAT(labels_of(host_of({l40(), read})), Contains(Pair(kLabel, "false"))) << "its registers say it";
+  EXPECT_THAT(labels_of(host_of({h100(), read})), Not(Contains(Key(kLabel))));
+  read.registers->facts.ppcie = true;
+  EXPECT_THAT(labels_of(host_of({read})), Not(Contains(Key(kLabel))));
   EXPECT_TRUE(is_feature_label(kLabel));
   EXPECT_FALSE(is_feature_label("nvidia.com/cc.mode"));
 }

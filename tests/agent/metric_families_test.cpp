@@ -31,6 +31,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
+using testing::SizeIs;
 using testing::StartsWith;
 
 std::vector<std::string> lines(const MetricsSnapshot& snapshot) {
@@ -120,6 +121,28 @@ TEST(MetricFamilies, CountClaimsWhereThereIsACheckpoint) {
   EXPECT_THAT(samples(snapshot, "ferry_dra_claims"), IsEmpty());
   snapshot.claims = std::map<std::string, std::size_t>{{"preparing", 0}, {"prepared", 2}, {"unpreparing", 0}};
   EXPECT_THAT(samples(snapshot, "ferry_dra_claims"), Contains("ferry_dra_claims{phase=\"prepared\"} 2"));
+}
+
+TEST(MetricFamilies, OfRegisters) {
+  MetricsSnapshot snapshot = two_gpus();
+  EXPECT_THAT(samples(snapshot, "ferry_gpu_confidential_mode"), IsEmpty());
+  api::AcceleratorStatus& gpu = snapshot.host.content->accelerators.back();
+  gpu.registers = api::ReportedRegisters{
+      .facts = {.recovery = false, .cc_mode = vfio::CcMode::on, .memory_bytes = 1024, .ecc = true},
+      .read_at = 17};
+  const std::string of = "{pci_bus_id=\"" + gpu.address.text() + "\"";
+  EXPECT_THAT(samples(snapshot, "ferry_gpu_confidential_mode"),
+              AllOf(SizeIs(5), Contains("ferry_gpu_confidential_mode" + of + ",mode=\"on\"} 1"),
+                    Contains("ferry_gpu_confidential_mode" + of + ",mode=\"off\"} 0")));
+  EXPECT_THAT(samples(snapshot, "ferry_gpu_recovery_mode"),
+              ElementsAre("ferry_gpu_recovery_mode" + of + "} 0"));
+  EXPECT_THAT(samples(snapshot, "ferry_gpu_memory_bytes"),
+              ElementsAre("ferry_gpu_memory_bytes" + of + "} 1024"));
+  EXPECT_THAT(samples(snapshot, "ferry_gpu_memory_ecc"), ElementsAre("ferry_gpu_memory_ecc" + of + "} 1"));
+  EXPECT_THAT(samples(snapshot, "ferry_gpu_registers_read_timestamp_seconds"),
+              ElementsAre("ferry_gpu_registers_read_timestamp_seconds" + of + "} 17"));
+  gpu.registers->read_at = 0;
+  EXPECT_THAT(samples(snapshot, "ferry_gpu_confidential_mode"), IsEmpty()) << "it was never read";
 }
 
 // The sound card of one that was unplugged: status and labels do not have it either.

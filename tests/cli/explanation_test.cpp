@@ -59,6 +59,37 @@ TEST_F(ExplainAdvertisedDevice, SaysThatItIsNotAdvertisedNow) {
     EXPECT_THAT(explained(word), HasSubstr("to no further pod now: ferry plugin does not run")) << word;
 }
 
+TEST_F(ExplainAdvertisedDevice, ShowsTheRegistersThatHostdHasRead) {
+  const auto with = [&](api::ReportedRegisters registers) {
+    for (host::AcceleratorDescription& gpu : inputs.description.accelerators) {
+      if (!gpu.status) gpu.status.emplace();
+      gpu.status->registers = registers;
+    }
+    return explained(kGpu);
+  };
+  EXPECT_THAT(explained(kGpu), Not(HasSubstr("registers")));
+  api::ReportedRegisters registers{.facts = {.chip = "gh100",
+                                             .booted = true,
+                                             .cc_mode = vfio::CcMode::on,
+                                             .memory_bytes = std::uint64_t{80} << 30U,
+                                             .ecc = true,
+                                             .scrubbed = false,
+                                             .chip_id = "0123456789abcdef"},
+                                   .read_at = 1796000000};
+  EXPECT_THAT(
+      with(registers),
+      AllOf(HasSubstr("confidential mode on, as read at 2026-11-30 00:53:20 UTC"),
+            HasSubstr("chip gh100, id 0123456789abcdef, memory of 81920 MiB, with ECC, not cleared yet")));
+  registers.facts.unknown = {{.fact = "ecc", .reason = "blocked by the mode 'on'"}};
+  EXPECT_THAT(with(registers), HasSubstr("ecc not known: blocked by the mode 'on'"));
+  registers.facts.cc_mode = vfio::CcMode::invalid;
+  EXPECT_THAT(with(registers), HasSubstr("confidential mode invalid: setting any mode repairs it"));
+  registers.facts.recovery = true;
+  EXPECT_THAT(with(registers), HasSubstr("its firmware is in recovery mode"));
+  EXPECT_THAT(with({.facts = {.problem = "driver nvidia owns it"}}),
+              HasSubstr("not read: driver nvidia owns it"));
+}
+
 TEST_F(ExplainAdvertisedDevice, SeesWhetherThePluginRuns) {
   EXPECT_FALSE(must(read_explain_inputs(session_)).plugin_runs);
   const auto plugin = must(LivenessLock::announce(machine_.kernel, api::kPluginLiveness));

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/register_look.h"
+
+#include <algorithm>
+#include <optional>
+#include <string>
+
+#include <spdlog/spdlog.h>
+
+#include "host/node_keeper.h"
+#include "vfio/judgement/unit_facts.h"
+#include "vfio/registers/register_reading.h"
+
+namespace ferry::host {
+namespace {
+
+/// Keeps the facts of an earlier reading for a function that is in use now.
+api::ReportedRegisters reported(vfio::RegisterFacts facts, const RegisterMemory::Entry* before) {
+  if (facts.in_use && before != nullptr && before->registers.read_at != 0) {
+    api::ReportedRegisters out = before->registers;
+    out.facts.problem = std::move(facts.problem);
+    out.facts.in_use = true;
+    return out;
+  }
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(now).count();
+  const std::uint64_t read_at = facts.problem.empty() ? static_cast<std::uint64_t>(seconds) : 0;
+  return {.facts = std::move(facts), .read_at = read_at};
+}
+
+}  // namespace
+
+std::vector<vfio::PciAddress> with_registers(const api::HostStatus& status, policy::ReadRegisters which,
+                                             bool confidential) {
+  std::vector<vfio::PciAddress> out;
+  if (which == policy::ReadRegisters::off) return out;
+  if (which == policy::ReadRegisters::automatic && !confidential) return out;
+  for (const api::AcceleratorStatus& gpu : status.accelerators)
+    if (gpu.id.starts_with("10de:") && gpu.driver.value_or("vfio-pci") == "vfio-pci")
+      out.push_back(gpu.address);
+  return out;
+}
+
+void look_at_registers(const HostFs& host, HostWriter& writer, const std::vector<vfio::PciAddress>& wanted,
+                       Moment now, RegisterMemory& memory) {
+  std::erase_if(memory.entries,
+                [&](const auto& entry) { return std::ranges::find(wanted, entry.first) == wanted.end(); });
+  std::vector<vfio::PciAddress> due;
+  for (const vfio::PciAddress& gpu : wanted) {
+    const auto known = memory.entries.find(gpu);
+    const bool as_it_was = known != memory.entries.end() && !known->second.registers.facts.in_use &&
+                           known->second.binding == vfio::binding_of(host, gpu) &&
+                           now < known->second.read + kBetweenReadings;
+    if (!as_it_was) due.push_back(gpu);
+  }
+  if (due.empty() && !vfio::has_unfinished_reading(host)) return;
+  vfio::RegisterReading reading = vfio::read_registers(writer, due);
+  for (const std::string& fault : reading.faults) spdlog::warn("{}", fault);
+  for (auto& [gpu, facts] : reading.functions) {
+    const std::uint64_t binding = vfio::binding_of(host, gpu);
+    const auto known = memory.entries.find(gpu);
+    const bool same = known != memory.entries.end() && known->second.binding == binding;
+    auto next = reported(std::move(facts), same ? &known->second : nullptr);
+    memory.entries.insert_or_assign(
+        gpu, RegisterMemory::Entry{.binding = binding, .read = now, .registers = std::move(next)});
+  }
+}
+
+void NodeKeeper::look_at_registers() {
+  const auto& published = memory_.status.published;
+  if (!published || published->phase == api::NodePhase::applying) return;
+  const auto which = policy_ ? policy_->registers : policy::ReadRegisters::automatic;
+  const auto wanted = with_registers(*published, which, settings_.has_confidential_class());
+  if (wanted.empty() && memory_.registers.entries.empty() && !vfio::has_unfinished_reading(host_)) return;
+  const auto context = make_context_(uses_);
+  if (!context || context->rebind_context.writer == nullptr) return;
+  host::look_at_registers(host_, *context->rebind_context.writer, wanted, settings_.now(), memory_.registers);
+  if (auto written = status_.publish_again(*published); !written)
+    spdlog::error("{}", written.error().message);
+}
+
+}  // namespace ferry::host

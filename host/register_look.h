@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// hostd's readings of registers (vfio/registers): which accelerators, and when again.
+#pragma once
+
+#include <chrono>
+#include <vector>
+
+#include "api/host_status.h"
+#include "host/keeper_memory.h"
+#include "hostfs/host_writer.h"
+#include "policy/policy.h"
+#include "vfio/pci/pci_address.h"
+
+namespace ferry::host {
+
+/// The time after which registers are read again. A mode changes at resets alone, which cause no event.
+inline constexpr std::chrono::minutes kBetweenReadings{5};
+
+/// The accelerators of a status whose registers `which` names: NVIDIA's, on vfio-pci or without a driver.
+/// `confidential`: a Kata class of the node is confidential.
+std::vector<vfio::PciAddress> with_registers(const api::HostStatus& status, policy::ReadRegisters which,
+                                             bool confidential);
+
+/// Reads those of `wanted` that were never read, were bound since, were in use, or were last read
+/// kBetweenReadings ago. Also restores functions of a reading that was killed. Forgets all others.
+void look_at_registers(const HostFs& host, HostWriter& writer, const std::vector<vfio::PciAddress>& wanted,
+                       Moment now, RegisterMemory& memory);
+
+}  // namespace ferry::host

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/register_look.h"
+
+#include <sstream>
+
+#include <gmock/gmock.h>
+
+#include "tests/support/must.h"
+#include "tests/support/scratch_directory.h"
+#include "vfio/registers/register_reading.h"
+
+namespace ferry::host {
+namespace {
+
+using policy::ReadRegisters;
+using testing::ElementsAre;
+using testing::IsEmpty;
+using namespace std::chrono_literals;
+
+vfio::PciAddress at(const char* text) {
+  return test::must(vfio::PciAddress::parse(text));
+}
+const vfio::PciAddress kOne = at("0000:17:00.0");
+const vfio::PciAddress kTwo = at("0000:3b:00.0");
+
+/// Answers as the child does, with the facts of a test.
+class Child final : public HostWriter {
+ public:
+  std::string facts = R"("cc_mode": "off")";
+  std::vector<std::string> asked;
+  Result<std::string> call(const LibraryCall& call, std::chrono::milliseconds /*deadline*/) override {
+    asked.push_back(call.request);
+    std::string functions;
+    std::istringstream lines(call.request);
+    for (std::string address; std::getline(lines, address);)
+      functions += (functions.empty() ? "" : ", ") + (R"({"address": ")" + address) + R"(", "registers": {)" +
+                   facts + "}}";
+    return R"({"functions": [)" + functions + R"(], "faults": []})";
+  }
+  Result<> write(const std::filesystem::path& /*relative*/, std::string_view /*value*/,
+                 std::chrono::milliseconds /*deadline*/) override {
+    return fail(Errc::unsupported, "no write");
+  }
+  Result<> load_module(std::string_view /*name*/, std::chrono::milliseconds /*deadline*/) override {
+    return fail(Errc::unsupported, "no module");
+  }
+  Result<> unload_module(std::string_view /*name*/, std::chrono::milliseconds /*deadline*/) override {
+    return fail(Errc::unsupported, "no module");
+  }
+  Result<> run(const HostCommand& /*command*/, std::chrono::milliseconds /*deadline*/) override {
+    return fail(Errc::unsupported, "no program");
+  }
+  Result<std::string> read(const std::filesystem::path& /*relative*/,
+                           std::chrono::milliseconds /*deadline*/) override {
+    return fail(Errc::unsupported, "no read");
+  }
+};
+
+class RegisterLook : public testing::Test {
+ protected:
+  void bind(const vfio::PciAddress& gpu, const std::string& driver) {
+    tree_.link(vfio::sysfs_path(gpu) / "driver", "../../drivers/" + driver);
+  }
+  void look(const std::vector<vfio::PciAddress>& wanted, Moment::duration after) {
+    look_at_registers(fs_, child_, wanted, Moment() + 1h + after, memory_);
+  }
+  const vfio::RegisterFacts& facts(const vfio::PciAddress& gpu) {
+    return memory_.entries.at(gpu).registers.facts;
+  }
+  test::ScratchDirectory tree_;
+  HostFs fs_{tree_.path()};
+  Child child_;
+  RegisterMemory memory_;
+};
+
+TEST_F(RegisterLook, ReadsEachFunctionOnceInFiveMinutes) {
+  look({kOne}, 0s);
+  look({kOne}, 299s);
+  EXPECT_THAT(child_.asked, ElementsAre("0000:17:00.0\n"));
+  look({kOne, kTwo}, 299s);
+  look({kOne, kTwo}, 300s);
+  EXPECT_THAT(child_.asked, ElementsAre("0000:17:00.0\n", "0000:3b:00.0\n", "0000:17:00.0\n"));
+  EXPECT_EQ(facts(kOne).mode(), "off");
+  EXPECT_NE(memory_.entries.at(kOne).registers.read_at, 0U);
+}
+
+TEST_F(RegisterLook, ReadsAgainAfterAnotherBinding) {
+  look({kOne}, 0s);
+  bind(kOne, "vfio-pci");
+  look({kOne}, 1s);
+  EXPECT_EQ(child_.asked.size(), 2U);
+}
+
+TEST_F(RegisterLook, KeepsTheFactsOfAFunctionThatAVmHas) {
+  look({kOne}, 0s);
+  const auto read_at = memory_.entries.at(kOne).registers.read_at;
+  child_.facts = R"("problem": "it is in use", "in_use": true)";
+  look({kOne}, 300s);
+  EXPECT_EQ(facts(kOne).mode(), "off");
+  EXPECT_EQ(facts(kOne).problem, "it is in use");
+  EXPECT_EQ(memory_.entries.at(kOne).registers.read_at, read_at);
+  child_.facts = R"("cc_mode": "on")";
+  look({kOne}, 301s);
+  EXPECT_EQ(facts(kOne).mode(), "on");
+  EXPECT_EQ(facts(kOne).problem, "");
+}
+
+TEST_F(RegisterLook, HasNoFactsOfAFunctionThatWasBoundAnewAndIsInUse) {
+  look({kOne}, 0s);
+  bind(kOne, "vfio-pci");
+  child_.facts = R"("problem": "it is in use", "in_use": true)";
+  look({kOne}, 1s);
+  EXPECT_EQ(facts(kOne).mode(), "");
+  EXPECT_EQ(memory_.entries.at(kOne).registers.read_at, 0U);
+}
+
+TEST_F(RegisterLook, DropsTheFactsAfterAnotherProblem) {
+  look({kOne}, 0s);
+  child_.facts = R"("problem": "it sleeps")";
+  look({kOne}, 300s);
+  EXPECT_EQ(facts(kOne).mode(), "");
+  EXPECT_EQ(memory_.entries.at(kOne).registers.read_at, 0U);
+}
+
+TEST_F(RegisterLook, ForgetsFunctionsThatAreNotWanted) {
+  look({kOne, kTwo}, 0s);
+  look({kTwo}, 1s);
+  EXPECT_EQ(memory_.entries.count(kOne), 0U);
+  EXPECT_EQ(memory_.entries.count(kTwo), 1U);
+}
+
+TEST_F(RegisterLook, RestoresAfterAKilledReading) {
+  look({}, 0s);
+  EXPECT_THAT(child_.asked, IsEmpty());
+  tree_.file("run/ferry/hostd/register-reading", "b\n");
+  look({}, 0s);
+  EXPECT_THAT(child_.asked, ElementsAre(""));
+}
+
+TEST(WithRegisters, AreNvidiasFunctionsOnVfioPciOrWithoutADriver) {
+  api::HostStatus status;
+  status.accelerators = {{.address = kOne, .id = "10de:2330", .driver = "vfio-pci"},
+                         {.address = kTwo, .id = "10de:2330"},
+                         {.address = at("0000:5e:00.0"), .id = "10de:2330", .driver = "nvidia"},
+                         {.address = at("0000:5f:00.0"), .id = "1002:74a1", .driver = "vfio-pci"}};
+  EXPECT_THAT(with_registers(status, ReadRegisters::all, false), ElementsAre(kOne, kTwo));
+  EXPECT_THAT(with_registers(status, ReadRegisters::automatic, false), IsEmpty());
+  EXPECT_THAT(with_registers(status, ReadRegisters::automatic, true), ElementsAre(kOne, kTwo));
+  EXPECT_THAT(with_registers(status, ReadRegisters::off, true), IsEmpty());
+}
+
+}  // namespace
+}  // namespace ferry::host
