@@ -93,11 +93,10 @@ void CommandTree::add_hostd(CLI::App& app) {
             hostd_.claim_metadata,
             "hostd's folder of the host for the files by which KubeVirt learns the devices of ResourceClaims")
       ->needs(dra_user);
-  CLI::Option* classes =
-      add_value(*hostd, "--class RESOURCE=DEVICE ...", hostd_.classes,
-                "a DeviceClass by whose name pods ask for claims' devices: the GPUs' IDs or a vGPU type, as "
-                "nvidia.com/AD102GL_L40S=10de:26b9; hostd refuses a policy by which the device plugin would "
-                "have a device of the name, too; may be repeated");
+  CLI::Option* classes = add_value(*hostd, "--class RESOURCE=DEVICE ...", hostd_.classes,
+                                   "a DeviceClass's name for pods, and its GPUs' IDs or vGPU type, as "
+                                   "nvidia.com/AD102GL_L40S=10de:26b9: the device plugin must have no device "
+                                   "of the name; may be repeated");
   add_name_options(*hostd, hostd_.naming);
   for (const char* name : {"--alias", "--name-template", "--vgpu-name-template"})
     hostd->get_option(name)->needs(classes);

@@ -71,9 +71,9 @@ TEST_F(ExplainAdvertisedDevice, ShowsTheRegistersThatHostdHasRead) {
   api::ReportedRegisters registers{.facts = {.chip = "gh100",
                                              .booted = true,
                                              .cc_mode = vfio::CcMode::on,
+                                             .scrubbed = false,
                                              .memory_bytes = std::uint64_t{80} << 30U,
                                              .ecc = true,
-                                             .scrubbed = false,
                                              .chip_id = "0123456789abcdef"},
                                    .read_at = 1796000000};
   EXPECT_THAT(

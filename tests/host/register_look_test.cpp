@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host/register_look.h"
 
+#include <chrono>
+#include <optional>
 #include <sstream>
+#include <string>
+#include <utility>
 
 #include <gmock/gmock.h>
 
@@ -27,11 +31,11 @@ const vfio::PciAddress kTwo = at("0000:3b:00.0");
 class Child final : public HostWriter {
  public:
   std::string facts = R"("cc_mode": "off")";
-  std::vector<std::string> asked;
+  std::vector<std::string> asked;  ///< without the deadline, the first line
   Result<std::string> call(const LibraryCall& call, std::chrono::milliseconds /*deadline*/) override {
-    asked.push_back(call.request);
+    asked.push_back(call.request.substr(call.request.find('\n') + 1));
     std::string functions;
-    std::istringstream lines(call.request);
+    std::istringstream lines(asked.back());
     for (std::string address; std::getline(lines, address);)
       functions += (functions.empty() ? "" : ", ") + (R"({"address": ")" + address) + R"(", "registers": {)" +
                    facts + "}}";
@@ -139,10 +143,16 @@ TEST_F(RegisterLook, RestoresAfterAKilledReading) {
 
 TEST(WithRegisters, AreNvidiasFunctionsOnVfioPciOrWithoutADriver) {
   api::HostStatus status;
-  status.accelerators = {{.address = kOne, .id = "10de:2330", .driver = "vfio-pci"},
-                         {.address = kTwo, .id = "10de:2330"},
-                         {.address = at("0000:5e:00.0"), .id = "10de:2330", .driver = "nvidia"},
-                         {.address = at("0000:5f:00.0"), .id = "1002:74a1", .driver = "vfio-pci"}};
+  const auto add = [&](const vfio::PciAddress& address, const char* id, std::optional<std::string> driver) {
+    auto& gpu = status.accelerators.emplace_back();
+    gpu.address = address;
+    gpu.id = id;
+    gpu.driver = std::move(driver);
+  };
+  add(kOne, "10de:2330", "vfio-pci");
+  add(kTwo, "10de:2330", std::nullopt);
+  add(at("0000:5e:00.0"), "10de:2330", "nvidia");
+  add(at("0000:5f:00.0"), "1002:74a1", "vfio-pci");
   EXPECT_THAT(with_registers(status, ReadRegisters::all, false), ElementsAre(kOne, kTwo));
   EXPECT_THAT(with_registers(status, ReadRegisters::automatic, false), IsEmpty());
   EXPECT_THAT(with_registers(status, ReadRegisters::automatic, true), ElementsAre(kOne, kTwo));
