@@ -80,12 +80,13 @@ struct LibraryAnswer {
   Moment again;  ///< the GPU is not asked about before
 };
 
-/// A change of a GPU's virtual functions that has failed. Needed since a try takes a minute and changes
-/// nothing. Lost at a restart: it is tried again at once.
+/// A change of a GPU's virtual functions that has failed. Needed since a try takes a minute, and the driver's
+/// tool unbinds the GPU meanwhile. Lost at a restart: it is tried again at once.
 struct FunctionsTry {
   Moment first;
-  Moment again;  ///< it is not tried before
+  Moment again;  ///< it is not tried before; Moment::max(): not again until the GPU has changed
   std::string reason;
+  unsigned failures = 0;  ///< other than refusals, which change nothing
 };
 
 /// The GPUs of DRA. Needed to report them while the policy cannot be read, and for the plugin's time limit.

@@ -189,6 +189,7 @@ void NodeKeeper::ask_for_placements(const NodeContext& context, ClaimableFacts& 
 void NodeKeeper::change_functions_for_claims(const std::vector<FunctionsChange>& changes,
                                              const std::set<std::string>& release,
                                              const NodeContext& context) {
+  constexpr unsigned kMostFailures = 3;
   auto& tries = memory_.allocation.functions;
   for (const FunctionsChange& change : changes) {
     const auto known = tries.find(change.gpu);
@@ -200,8 +201,14 @@ void NodeKeeper::change_functions_for_claims(const std::vector<FunctionsChange>&
     const std::string reason = done ? std::string() : done.error().text();
     if (!reason.empty() && (known == tries.end() || known->second.reason != reason))
       spdlog::warn("{}: its virtual functions stay as they are: {}", change.gpu.text(), reason);
-    const Moment again = now + std::clamp(now - first, kFirstLookForTypes, kLastLookForTypes);
-    tries.insert_or_assign(change.gpu, FunctionsTry{.first = first, .again = again, .reason = reason});
+    const bool failed = !done && done.error().code != Errc::refused;
+    const unsigned failures = (known == tries.end() ? 0 : known->second.failures) + (failed ? 1U : 0U);
+    const Moment again = failures >= kMostFailures
+                             ? Moment::max()
+                             : now + std::clamp(now - first, kFirstLookForTypes, kLastLookForTypes);
+    tries.insert_or_assign(
+        change.gpu, FunctionsTry{.first = first, .again = again, .reason = reason, .failures = failures});
+    return;  // claims wait for the round, so the next GPU comes in the next one
   }
 }
 
@@ -247,7 +254,7 @@ std::map<vfio::PciAddress, std::vector<std::string>> NodeKeeper::find_lost_claim
 void NodeKeeper::schedule_questions(Round& round) const {
   const Moment now = settings_.now();
   const auto come_at = [&](Moment again) {
-    if (now < again && (!round.again || again < *round.again)) round.again = again;
+    if (now < again && again != Moment::max() && (!round.again || again < *round.again)) round.again = again;
   };
   for (const auto& [gpu, answer] : memory_.allocation.placements_of) come_at(answer.again);
   for (const auto& [gpu, one] : memory_.allocation.functions) come_at(one.again);
@@ -305,7 +312,7 @@ Result<> NodeKeeper::allocate_gpus(const ScannedNode& node, const policy::Resolv
   }
   next.fault = claims->fault;
   claims->gpus = std::move(facts.claimed);
-  if (!claims->fault)
+  if (!claims->fault && policy_)
     change_functions_for_claims(functions_to_change(node, resolved, next.dra, *claims), resolved.release,
                                 context);
   memory_.allocation.last = std::move(next);

@@ -9,6 +9,7 @@
 
 #include "host/node_keeper.h"
 #include "vfio/judgement/unit_facts.h"
+#include "vfio/registers/reading_record.h"
 #include "vfio/registers/register_reading.h"
 
 namespace ferry::host {
@@ -48,9 +49,10 @@ void look_at_registers(const HostFs& host, HostWriter& writer, const std::vector
   std::vector<vfio::PciAddress> due;
   for (const vfio::PciAddress& gpu : wanted) {
     const auto known = memory.entries.find(gpu);
-    const bool as_it_was = known != memory.entries.end() && !known->second.registers.facts.in_use &&
-                           known->second.binding == vfio::binding_of(host, gpu) &&
-                           now < known->second.read + kBetweenReadings;
+    const bool as_it_was =
+        known != memory.entries.end() && known->second.binding == vfio::binding_of(host, gpu) &&
+        (known->second.registers.facts.in_use ? vfio::is_opened(host, gpu)
+                                              : now < known->second.read + kBetweenReadings);
     if (!as_it_was) due.push_back(gpu);
   }
   if (due.empty() && !vfio::has_unfinished_reading(host)) return;

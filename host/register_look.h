@@ -21,7 +21,7 @@ inline constexpr std::chrono::minutes kBetweenReadings{5};
 std::vector<vfio::PciAddress> with_registers(const api::HostStatus& status, policy::ReadRegisters which,
                                              bool confidential);
 
-/// Reads those of `wanted` that were never read, were bound since, were in use, or were last read
+/// Reads those of `wanted` that were never read, were bound since, are no longer in use, or were last read
 /// kBetweenReadings ago. Also restores functions of a reading that was killed. Forgets all others.
 void look_at_registers(const HostFs& host, HostWriter& writer, const std::vector<vfio::PciAddress>& wanted,
                        Moment now, RegisterMemory& memory);

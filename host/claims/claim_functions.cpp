@@ -80,8 +80,8 @@ std::vector<FunctionsChange> functions_to_change(const ScannedNode& node,
       else if (!allow->second.types.empty() && gpu.may_get_virtual_functions())
         out.push_back(
             {.gpu = address, .number = function.sriov_totalvfs, .why = "claims may ask for its vGPUs"});
-    } else if (std::ranges::find(claims.made_functions, address.text()) != claims.made_functions.end() &&
-               function.sriov_numvfs > 0) {
+    } else if (std::ranges::find(claims.made_functions, address.text()) != claims.made_functions.end()) {
+      // Without functions only the record changes: those that come later are another's.
       const auto mode = resolved.modes.find(address);
       if (mode == resolved.modes.end() || mode->second == policy::Mode::host)
         out.push_back({.gpu = address, .number = 0, .why = "it has left DRA"});

@@ -60,7 +60,7 @@ TEST_F(ExplainAdvertisedDevice, SaysThatItIsNotAdvertisedNow) {
 }
 
 TEST_F(ExplainAdvertisedDevice, ShowsTheRegistersThatHostdHasRead) {
-  const auto with = [&](api::ReportedRegisters registers) {
+  const auto with = [&](const api::ReportedRegisters& registers) {
     for (host::AcceleratorDescription& gpu : inputs.description.accelerators) {
       if (!gpu.status) gpu.status.emplace();
       gpu.status->registers = registers;

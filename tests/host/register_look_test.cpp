@@ -19,6 +19,7 @@ namespace {
 using policy::ReadRegisters;
 using testing::ElementsAre;
 using testing::IsEmpty;
+using testing::SizeIs;
 using namespace std::chrono_literals;
 
 vfio::PciAddress at(const char* text) {
@@ -99,12 +100,16 @@ TEST_F(RegisterLook, KeepsTheFactsOfAFunctionThatAVmHas) {
   look({kOne}, 0s);
   const auto read_at = memory_.entries.at(kOne).registers.read_at;
   child_.facts = R"("problem": "it is in use", "in_use": true)";
+  tree_.file(vfio::sysfs_path(kOne) / "enable", "1\n");
   look({kOne}, 300s);
   EXPECT_EQ(facts(kOne).mode(), "off");
   EXPECT_EQ(facts(kOne).problem, "it is in use");
   EXPECT_EQ(memory_.entries.at(kOne).registers.read_at, read_at);
+  look({kOne}, 1000s);
+  EXPECT_THAT(child_.asked, SizeIs(2)) << "no child as long as it is open";
   child_.facts = R"("cc_mode": "on")";
-  look({kOne}, 301s);
+  tree_.file(vfio::sysfs_path(kOne) / "enable", "0\n");
+  look({kOne}, 1001s);
   EXPECT_EQ(facts(kOne).mode(), "on");
   EXPECT_EQ(facts(kOne).problem, "");
 }

@@ -314,6 +314,7 @@ GpuPlanner planner_for(const Addition& addition) {
 GpuPlanner planner_for(const FunctionsAgain& functions) {
   return {.plan = [&](const VgpuSnapshot& snapshot,
                       const mdev::VgpuGpu& gpu) { return plan_functions_again(functions, snapshot, gpu); },
+          .asks_library = [gpu = functions.gpu](const mdev::VgpuGpu& one) { return one.address() == gpu; },
           .may_switch = [gpu = functions.gpu](const mdev::VgpuGpu& one,
                                               const mdev::ManagedGpu*) { return one.address() == gpu; }};
 }

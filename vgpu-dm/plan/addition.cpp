@@ -231,6 +231,11 @@ GpuPlan plan_functions_again(const FunctionsAgain& functions, const VgpuSnapshot
   plan.matched = true;
   if (gpu.function.sriov_numvfs > 0) return plan;
   plan.refusal = cannot_write(gpu, snapshot);
+  if (const mdev::ManagedGpu* said = snapshot.managed_gpu(gpu.address());
+      !plan.refusal && said != nullptr && !said->instances.empty())
+    plan.refusal = Error{.code = Errc::refused,
+                         .message = "it has GPU instances (MIG), which the driver deletes with this change",
+                         .hint = "remove them with `nvidia-smi mig`, or allow whole GPUs alone"};
   if (!plan.refusal) plan.steps.push_back(functions_on(gpu, functions.number, functions.why));
   return plan;
 }
