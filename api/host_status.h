@@ -82,7 +82,7 @@ struct VgpuStatus {
 
 /// The registers of an accelerator (vfio/registers).
 struct ReportedRegisters {
-  /// With `in_use`, the facts beside the problem are of an earlier reading.
+  /// The facts beside the problem are of an earlier reading if `in_use` is set.
   vfio::RegisterFacts facts;
   std::uint64_t read_at = 0;  ///< time of the facts, in seconds since 1970; 0: none were ever read
   bool operator==(const ReportedRegisters&) const = default;

@@ -198,14 +198,17 @@ void NodeKeeper::change_functions_for_claims(const std::vector<FunctionsChange>&
     const auto done = lock ? change_functions(context, change, release) : Result<>(fail(lock.error()));
     const Moment now = settings_.now();
     const Moment first = known == tries.end() ? now : known->second.first;
-    const std::string reason = done ? std::string() : done.error().text();
-    if (!reason.empty() && (known == tries.end() || known->second.reason != reason))
-      spdlog::warn("{}: its virtual functions stay as they are: {}", change.gpu.text(), reason);
+    std::string reason = done ? std::string() : done.error().text();
     const bool failed = !done && done.error().code != Errc::refused;
     const unsigned failures = (known == tries.end() ? 0 : known->second.failures) + (failed ? 1U : 0U);
-    const Moment again = failures >= kMostFailures
-                             ? Moment::max()
-                             : now + std::clamp(now - first, kFirstLookForTypes, kLastLookForTypes);
+    const bool ends = failures >= kMostFailures;
+    if (ends)
+      reason +=
+          "; this has failed three times, and is tried again once the GPU is bound again or hostd restarts";
+    if (!reason.empty() && (known == tries.end() || known->second.reason != reason))
+      spdlog::warn("{}: its virtual functions stay as they are: {}", change.gpu.text(), reason);
+    const Moment again =
+        ends ? Moment::max() : now + std::clamp(now - first, kFirstLookForTypes, kLastLookForTypes);
     tries.insert_or_assign(
         change.gpu, FunctionsTry{.first = first, .again = again, .reason = reason, .failures = failures});
     return;  // claims wait for the round, so the next GPU comes in the next one

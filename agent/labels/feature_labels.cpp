@@ -90,7 +90,7 @@ std::string common(const std::vector<Gpu>& gpus, std::string Gpu::*property) {
   return same ? first : std::string();
 }
 
-/// By the registers, where hostd reads them.
+/// True if the registers say so. False where hostd does not read them.
 bool is_not_confidential(const api::AcceleratorStatus& gpu) {
   return gpu.registers && gpu.registers->facts.mode() == "off";
 }

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -119,11 +120,14 @@ ExitStatus preview_desired(const Session& session, const std::filesystem::path& 
   return ExitStatus::done;
 }
 
-bool has_confidential_class(const HostFs& host) {
+/// Absent: the classes cannot be read.
+std::optional<bool> has_confidential_class(const HostFs& host) {
   const auto desired = kata::read_desired_classes(host);
-  if (!desired || !*desired) return false;
+  if (!desired) return std::nullopt;
+  if (!*desired) return false;
   const auto file = kata::desired_class_file(**desired);
-  return file && std::ranges::any_of(file->classes, kata::is_confidential, &kata::KataClass::kind);
+  if (!file) return std::nullopt;
+  return std::ranges::any_of(file->classes, kata::is_confidential, &kata::KataClass::kind);
 }
 
 void say_if_nothing_is_desired(const Session& session, const host::NodeLoopOptions& options) {
@@ -183,7 +187,9 @@ ExitStatus hostd_verb(const Session& session, const HostdOptions& options) {
   settings.keeper.desired_file = options.desired.relative_path();
   settings.keeper.status_file = options.status_file.relative_path();
   settings.keeper.validations = options.validations;
-  settings.keeper.has_confidential_class = [&] { return has_confidential_class(*session.host); };
+  settings.keeper.has_confidential_class = [&session, last = false]() mutable {
+    return last = has_confidential_class(*session.host).value_or(last);
+  };
   settings.keeper.profiles = options.lenient ? Reading::lenient : Reading::strict;
   if (!settings.once) settings.beside = [&](EventLoop& loop) { return kata_beside(session, loop, options); };
   settings.claim_metadata = options.claim_metadata.relative_path();

@@ -173,8 +173,8 @@ std::string illness_of(const ClaimableFacts& facts, const mdev::VgpuGpu& gpu) {
   return unread ? "its vGPU types cannot be read: " + gpu.parents.front().problem->message : std::string();
 }
 
-/// By the name of the model, or by the board's largest vGPU type, which has all of the memory. 0: no table
-/// tells it.
+/// The memory that the model's name tells, or that of the board's largest vGPU type, which has all of it. 0:
+/// no table has either.
 std::uint32_t memory_by_tables(const vfio::PciFunction& function) {
   if (const auto known = policy::gpu_model(function.ids(), subsystem_of(function)).memory_mib) return *known;
   const vgpu::BoardTypes types(function);
@@ -231,7 +231,7 @@ api::ClaimableGpu claimable_gpu(const ClaimableFacts& facts, const mdev::VgpuGpu
       out.whole = false;
       if (out.types.empty() || !out.iommu_group) out.reason = obstacle->text;
     }
-    // With a capacity of 0 no selector by memory would find it, and without one such selectors would fail.
+    // A selector by memory finds no capacity of 0, and fails where there is none.
     if (out.whole && out.memory_mib == 0 && out.bar_mib == 0 && out.types.empty()) {
       out.whole = false;
       out.reason = "the size of its memory is not known, and it has no memory BAR to judge by";

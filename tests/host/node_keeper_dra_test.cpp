@@ -236,6 +236,41 @@ TEST_F(KeeperOfFunctionsTest, ShowsThatThereAreNone) {
   EXPECT_EQ(rounds().phase, api::NodePhase::ready);
 }
 
+TEST_F(KeeperOfFunctionsTest, StopsAfterThreeFailures) {
+  kernel_.remove("sys/devices/pci0000:00/0000:08:00.0/sriov_numvfs");
+  want(kForDra);
+  rounds();
+  for (int i = 0; i < 10; ++i) {
+    now_ += 10min;
+    round();
+  }
+  EXPECT_THAT(gpu(kFourth).reason, HasSubstr("this has failed three times"));
+  kernel_.forget_changes();
+  now_ += 24h;
+  round();
+  EXPECT_THAT(kernel_.changes(), IsEmpty());
+  kernel_.file("sys/devices/pci0000:00/0000:08:00.0/sriov_numvfs", "0\n");
+  NodeKeeper next = make_keeper();
+  next.round();
+  EXPECT_EQ(functions(), 4U) << "a new hostd tries again";
+}
+
+TEST_F(KeeperOfFunctionsTest, TakesNoFunctionsAwayThatCameWhileItsOwnWereGone) {
+  want(kForDra);
+  rounds();
+  round();
+  ASSERT_THAT(made(), ElementsAre(kFourth));
+  kernel_.enable_vfs(kFourth, 0);
+  want(kToTheHost, 2);
+  rounds();
+  round();
+  EXPECT_THAT(made(), IsEmpty());
+  kernel_.enable_vfs(kFourth, 4);
+  rounds();
+  round();
+  EXPECT_EQ(functions(), 4U);
+}
+
 TEST_F(KeeperOfFunctionsTest, TakesItsOwnAwayWhenTheGpuLeavesDra) {
   want(kForDra);
   rounds();

@@ -280,5 +280,38 @@ TEST(MemoryBytes, HaveRoomForEveryWord) {
   EXPECT_EQ(memory_bytes(0x3fffffff & ~0xfU), std::uint64_t{0x3ffffff & 0xffffff} << 20U);
 }
 
+/// A device that reports a security fault after some reads.
+class FaultsAfter final : public Registers {
+ public:
+  FaultsAfter(Registers& device, unsigned reads) : device_(device), reads_(reads) {}
+  std::uint32_t read32(std::uint32_t offset) override {
+    if (reads_ == 0) return 0xbad00200;
+    --reads_;
+    return device_.read32(offset);
+  }
+  void write32(std::uint32_t /*offset*/, std::uint32_t /*value*/) override { ADD_FAILURE() << "a write"; }
+  unsigned left() const { return reads_; }
+
+ private:
+  Registers& device_;
+  unsigned reads_;
+};
+
+TEST(RegisterFacts, NoneCountsWhereAFaultComesInTheMiddle) {
+  const Chip chip = gpu_chip(0x2330).value();
+  constexpr unsigned kMore = 1000;
+  BarModel all(Kind::gh100);
+  FaultsAfter never(all, kMore);
+  ASSERT_EQ(read_register_facts(never, chip).problem, "");
+  const unsigned reads = kMore - never.left();
+  for (unsigned after = 0; after < reads; ++after) {
+    BarModel model(Kind::gh100);
+    FaultsAfter device(model, after);
+    EXPECT_EQ(read_register_facts(device, chip),
+              (RegisterFacts{.chip = "gh100", .problem = "register 0x0 reads 0xbad00200, a security fault"}))
+        << after;
+  }
+}
+
 }  // namespace
 }  // namespace ferry::vfio

@@ -41,6 +41,31 @@ TEST(MigApply, FromABootToMigBackedVgpus) {
   EXPECT_THAT(node.kernel.changes(), IsEmpty());
 }
 
+// Enabling functions deletes GPU instances, also idle ones.
+TEST(MigApply, EnablesNoFunctionsForClaimsBesideGpuInstances) {
+  MigNode node;
+  const auto enable = [&] {
+    const auto outcome = must(
+        enable_functions_again(node.host(), {.gpu = test::at(MigNode::kGpu), .number = 4, .why = "test"}));
+    return outcome.gpus.at(0);
+  };
+  must(node.mig.set_mig(test::at(MigNode::kGpu), true));
+  must(node.mig.make_instance(test::at(MigNode::kGpu),
+                              must(node.mig.read(test::at(MigNode::kGpu))).profiles.front().id));
+  const std::string before = node.state();
+  node.kernel.forget_changes();
+  const GpuOutcome refused = enable();
+  EXPECT_EQ(refused.kind, Kind::refused);
+  EXPECT_THAT(message_of(refused.error), HasSubstr("it has GPU instances (MIG)"));
+  EXPECT_EQ(node.state(), before);
+  EXPECT_THAT(node.kernel.changes(), IsEmpty());
+
+  must(node.mig.remove_instance(test::at(MigNode::kGpu),
+                                must(node.mig.read(test::at(MigNode::kGpu))).instances.front().id));
+  EXPECT_EQ(enable().kind, Kind::changed);
+  EXPECT_EQ(node.kernel.vfs_of(MigNode::kGpu).size(), 4U);
+}
+
 std::vector<std::string> texts(const std::vector<VgpuStep>& steps) {
   std::vector<std::string> out;
   out.reserve(steps.size());

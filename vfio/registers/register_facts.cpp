@@ -108,6 +108,9 @@ RegisterFacts read_register_facts(Registers& registers, const Chip& chip) {
         facts.chip_id = fmt::format("{:08x}{:08x}", *high, *low);
     }
   }
+  // No fact counts that was read before or after a fault: the values may be the fault's.
+  if (const std::uint32_t now = registers.read32(0); is_security_fault(now))
+    return {.chip = facts.chip, .problem = problem_in(now)};
   return facts;
 }
 

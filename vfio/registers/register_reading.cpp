@@ -195,11 +195,8 @@ Result<RegisterFacts> read_function_registers(const HostFs& host, ReadingRecord&
   if (!registers) return fail(registers.error());
   if (auto free = expect_free(host, *function); !free) return fail(std::move(free).error());
   RegisterFacts facts = chip ? read_register_facts(**registers, *chip) : read_switch_facts(**registers);
-  // After a fault no fact counts that was read before.
-  if (const std::uint32_t boot_0 = (*registers)->read32(0); chip && is_security_fault(boot_0))
-    return RegisterFacts{.chip = std::string(chip->name),
-                         .problem = fmt::format("register 0x0 reads {:#x}, a security fault{}", boot_0,
-                                                fault_detail(host, address, chip->family))};
+  if (chip && !facts.problem.empty() && is_security_fault((*registers)->read32(0)))
+    facts.problem += fault_detail(host, address, chip->family);
   return facts;
 }
 

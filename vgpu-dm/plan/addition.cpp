@@ -235,7 +235,7 @@ GpuPlan plan_functions_again(const FunctionsAgain& functions, const VgpuSnapshot
       !plan.refusal && said != nullptr && !said->instances.empty())
     plan.refusal = Error{.code = Errc::refused,
                          .message = "it has GPU instances (MIG), which the driver deletes with this change",
-                         .hint = "remove them with `nvidia-smi mig`, or allow whole GPUs alone"};
+                         .hint = "remove them with `nvidia-smi mig`, or set `allow: [whole]` in the policy"};
   if (!plan.refusal) plan.steps.push_back(functions_on(gpu, functions.number, functions.why));
   return plan;
 }
