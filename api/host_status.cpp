@@ -49,6 +49,7 @@ void fields(Io& io, Value& vgpu) {
 template <typename Io, SameAs<ReportedRegisters> Value>
 void fields(Io& io, Value& registers) {
   io("read_at", registers.read_at);
+  io.or_default("binding", registers.binding);
   fields(io, registers.facts);
 }
 

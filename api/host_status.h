@@ -85,6 +85,7 @@ struct ReportedRegisters {
   /// The facts beside the problem are of an earlier reading if `in_use` is set.
   vfio::RegisterFacts facts;
   std::uint64_t read_at = 0;  ///< time of the facts, in seconds since 1970; 0: none were ever read
+  std::uint64_t binding = 0;  ///< vfio::binding_of(), at the last reading
   bool operator==(const ReportedRegisters&) const = default;
 };
 

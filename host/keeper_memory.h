@@ -96,7 +96,8 @@ struct AllocationMemory {
   Allocations last;                ///< of the last round
   bool is_known = false;           ///< `last` is of a round of this hostd
   std::optional<Moment> asked_at;  ///< when GPUs for DRA first became unavailable, until the plugin answers
-  /// By GPU for mixed sizes that lacks placements. A GPU that has them is in kClaimableGpusFile.
+  /// By GPU for mixed sizes that lacks placements, and by empty GPU with GPU instances. The placements of
+  /// other GPUs are in kClaimableGpusFile.
   std::map<vfio::PciAddress, LibraryAnswer> placements_of;
   /// When the GPUs of gpus_without_types() were first seen so. Lost at a restart: the first pause is short
   /// again.
@@ -104,12 +105,11 @@ struct AllocationMemory {
   std::map<vfio::PciAddress, FunctionsTry> functions;
 };
 
-/// The registers of accelerators. Needed because each reading wakes them. Lost at a restart: they are read
-/// again.
+/// The registers of accelerators. Needed because each reading wakes them, and a function that is in use
+/// cannot be read. A restarted hostd takes them from the status.
 struct RegisterMemory {
   struct Entry {
-    std::uint64_t binding = 0;  ///< vfio::binding_of(), at the reading
-    Moment read;                ///< the last reading, also one without facts
+    Moment read;  ///< the last reading, also one without facts
     api::ReportedRegisters registers;
   };
   std::map<vfio::PciAddress, Entry> entries;

@@ -8,6 +8,7 @@
 #include <spdlog/spdlog.h>
 
 #include "host/node_keeper.h"
+#include "hostfs/kernel_facts.h"
 #include "vfio/judgement/unit_facts.h"
 #include "vfio/registers/reading_record.h"
 #include "vfio/registers/register_reading.h"
@@ -16,7 +17,8 @@ namespace ferry::host {
 namespace {
 
 /// Keeps the facts of an earlier reading for a function that is in use now.
-api::ReportedRegisters reported(vfio::RegisterFacts facts, const RegisterMemory::Entry* before) {
+api::ReportedRegisters reported(vfio::RegisterFacts facts, std::uint64_t binding,
+                                const RegisterMemory::Entry* before) {
   if (facts.in_use && before != nullptr && before->registers.read_at != 0) {
     api::ReportedRegisters out = before->registers;
     out.facts.problem = std::move(facts.problem);
@@ -26,7 +28,7 @@ api::ReportedRegisters reported(vfio::RegisterFacts facts, const RegisterMemory:
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(now).count();
   const std::uint64_t read_at = facts.problem.empty() ? static_cast<std::uint64_t>(seconds) : 0;
-  return {.facts = std::move(facts), .read_at = read_at};
+  return {.facts = std::move(facts), .read_at = read_at, .binding = binding};
 }
 
 }  // namespace
@@ -50,7 +52,7 @@ void look_at_registers(const HostFs& host, HostWriter& writer, const std::vector
   for (const vfio::PciAddress& gpu : wanted) {
     const auto known = memory.entries.find(gpu);
     const bool as_it_was =
-        known != memory.entries.end() && known->second.binding == vfio::binding_of(host, gpu) &&
+        known != memory.entries.end() && known->second.registers.binding == vfio::binding_of(host, gpu) &&
         (known->second.registers.facts.in_use ? vfio::is_opened(host, gpu)
                                               : now < known->second.read + kBetweenReadings);
     if (!as_it_was) due.push_back(gpu);
@@ -61,11 +63,18 @@ void look_at_registers(const HostFs& host, HostWriter& writer, const std::vector
   for (auto& [gpu, facts] : reading.functions) {
     const std::uint64_t binding = vfio::binding_of(host, gpu);
     const auto known = memory.entries.find(gpu);
-    const bool same = known != memory.entries.end() && known->second.binding == binding;
-    auto next = reported(std::move(facts), same ? &known->second : nullptr);
-    memory.entries.insert_or_assign(
-        gpu, RegisterMemory::Entry{.binding = binding, .read = now, .registers = std::move(next)});
+    const bool same = known != memory.entries.end() && known->second.registers.binding == binding;
+    auto next = reported(std::move(facts), binding, same ? &known->second : nullptr);
+    memory.entries.insert_or_assign(gpu, RegisterMemory::Entry{.read = now, .registers = std::move(next)});
   }
+}
+
+void take_over_registers(const HostFs& host, const api::HostStatus& left, RegisterMemory& memory) {
+  if (left.boot_id.empty() || left.boot_id != boot_id(host).value_or("")) return;
+  for (const api::AcceleratorStatus& gpu : left.accelerators)
+    if (gpu.registers && gpu.registers->binding == vfio::binding_of(host, gpu.address))
+      memory.entries.try_emplace(gpu.address,
+                                 RegisterMemory::Entry{.read = Moment::min(), .registers = *gpu.registers});
 }
 
 void NodeKeeper::look_at_registers() {

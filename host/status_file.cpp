@@ -12,6 +12,7 @@
 #include "common/generation.h"
 #include "host/gpu_conditions.h"
 #include "host/node_keeper.h"
+#include "host/register_look.h"
 #include "host/usage/advertised_use_probe.h"
 #include "hostfs/kernel_facts.h"
 
@@ -105,8 +106,12 @@ api::PluginOrders StatusFile::left_by_the_last() const {
   return text ? api::read_plugin_orders(*text).value_or(api::PluginOrders()) : api::PluginOrders();
 }
 
-/// Generations continue after a restart: the plugin's answer to an earlier hostd is no answer to this one.
+/// Generations continue after a restart: the plugin's answer to an earlier hostd is no answer to this one. So
+/// do the registers of GPUs that are in use.
 void StatusFile::begin_generations() {
+  const auto text = host_.read_file(file_);
+  if (const auto left = text ? api::read_host_status(*text) : Result<api::HostStatus>(fail(text.error())))
+    take_over_registers(host_, *left, memory_.registers);
   std::uint64_t& generation = memory_.status.generation;
   if (const auto last = left_by_the_last().generation; last > 0) generation = last;
   if (const auto listing = read_advertised_resources(host_, advertised_); listing && *listing)

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <initializer_list>
 #include <map>
 #include <ranges>
 #include <set>
@@ -24,8 +25,9 @@ namespace {
 constexpr std::string_view kNvidia = "nvidia.com";
 constexpr std::string_view kOurs = "gpu-ferry.io";
 
-/// Label of NVIDIA's CC manager, which sets it on the nodes where it runs.
+/// Labels of NVIDIA's CC manager, which sets them on the nodes where it runs.
 constexpr const char* kCcReady = "cc.ready.state";
+constexpr const char* kCcMode = "cc.mode.state";
 
 constexpr std::string_view kVga = "0300";
 constexpr std::string_view kDisplay3d = "0302";
@@ -65,7 +67,16 @@ struct Gpu {
   std::string memory;
   std::string family;
   std::string mode;
+  std::string confidential =
+      {};  ///< RegisterFacts::mode(), or "none" for a chip without such a mode; empty: unknown
 };
+
+/// Hopper is the first family with a confidential mode.
+bool has_no_confidential_mode(std::string_view family) {
+  constexpr std::array<std::string_view, 7> kBefore = {"kepler", "maxwell", "pascal",      "volta",
+                                                       "turing", "ampere",  "ada-lovelace"};
+  return std::ranges::find(kBefore, family) != kBefore.end();
+}
 
 std::vector<Gpu> gpus_of(const api::HostStatus& host) {
   std::vector<Gpu> out;
@@ -79,6 +90,11 @@ std::vector<Gpu> gpus_of(const api::HostStatus& host) {
                    .memory = model.memory_mib ? std::to_string(*model.memory_mib) : std::string(),
                    .family = std::string(model.family),
                    .mode = compute ? "compute" : "graphics"});
+    if (has_no_confidential_mode(model.family)) {
+      out.back().confidential = "none";
+    } else if (one.registers) {
+      out.back().confidential = one.registers->facts.mode();
+    }
   }
   return out;
 }
@@ -88,18 +104,6 @@ std::string common(const std::vector<Gpu>& gpus, std::string Gpu::*property) {
   const std::string& first = gpus.front().*property;
   const bool same = std::ranges::all_of(gpus, [&](const Gpu& gpu) { return gpu.*property == first; });
   return same ? first : std::string();
-}
-
-/// True if the registers say so. False where hostd does not read them.
-bool is_not_confidential(const api::AcceleratorStatus& gpu) {
-  return gpu.registers && gpu.registers->facts.mode() == "off";
-}
-
-/// Hopper is the first family with a confidential mode.
-bool has_no_confidential_mode(std::string_view family) {
-  constexpr std::array<std::string_view, 7> kBefore = {"kepler", "maxwell", "pascal",      "volta",
-                                                       "turing", "ampere",  "ada-lovelace"};
-  return std::ranges::find(kBefore, family) != kBefore.end();
 }
 
 void put_gpus(const std::vector<Gpu>& gpus, Labels& labels) {
@@ -115,6 +119,22 @@ void put_gpus(const std::vector<Gpu>& gpus, Labels& labels) {
     if (!gpu.product.empty()) ++counts[gpu.product];
   for (const auto& [name, count] : counts)
     put(labels, kNvidia, fmt::format("gpu.{}.count", name), std::to_string(count));
+}
+
+// kata-deploy's classes select nodes by these labels. NVIDIA's CC manager, their usual writer, runs on few
+// nodes.
+void put_confidential_mode(const std::vector<Gpu>& gpus, bool not_confidential, Labels& labels) {
+  const auto all_are = [&](std::initializer_list<std::string_view> modes) {
+    return std::ranges::all_of(
+        gpus, [&](const Gpu& gpu) { return std::ranges::find(modes, gpu.confidential) != modes.end(); });
+  };
+  const std::string mode = common(gpus, &Gpu::confidential);
+  if (mode == "off" || mode == "on" || mode == "devtools" || mode == "ppcie")
+    put(labels, kNvidia, kCcMode, mode);
+  if (mode == "on" || mode == "ppcie") return put(labels, kNvidia, kCcReady, "true");
+  // A person's declaration covers GPUs of an unknown mode.
+  if (all_are({"none", "off"}) || (not_confidential && all_are({"none", "off", ""})))
+    put(labels, kNvidia, kCcReady, "false");
 }
 
 bool is_own_feature(std::string_view key) {
@@ -156,17 +176,13 @@ std::optional<Labels> feature_labels(const api::HostStatus& host, bool not_confi
   for (const auto& [type, most] : features.vgpu_types)
     put(labels, kOurs, fmt::format("vgpu.{}.count", type), std::to_string(most));
 
-  // kata-deploy's plain classes select this label. NVIDIA's CC manager, its usual writer, runs on few nodes.
-  if (not_confidential || std::ranges::all_of(gpus, [](const Gpu& gpu) {
-        return has_no_confidential_mode(gpu.family) || is_not_confidential(*gpu.seen);
-      }))
-    put(labels, kNvidia, kCcReady, "false");
+  put_confidential_mode(gpus, not_confidential, labels);
   return labels;
 }
 
 bool is_feature_label(std::string_view key) {
-  constexpr std::array<std::string_view, 7> kOfNvidia = {
-      "gpu.count", "gpu.product", "gpu.memory", "gpu.family", "gpu.mode", "gpu.machine", kCcReady};
+  constexpr std::array<std::string_view, 8> kOfNvidia = {
+      "gpu.count", "gpu.product", "gpu.memory", "gpu.family", "gpu.mode", "gpu.machine", kCcReady, kCcMode};
   const auto slash = key.find('/');
   if (slash == std::string_view::npos) return false;
   const std::string_view domain = key.substr(0, slash);
@@ -181,6 +197,10 @@ bool is_feature_label(std::string_view key) {
   return std::ranges::find(kOfNvidia, name) != kOfNvidia.end() ||
          (is_below("gpu.") && name.ends_with(kCount) &&
           name.size() > std::string_view("gpu.").size() + kCount.size());
+}
+
+bool is_mode_label(std::string_view key) {
+  return key == fmt::format("{}/{}", kNvidia, kCcReady) || key == fmt::format("{}/{}", kNvidia, kCcMode);
 }
 
 Labels own_features(const Labels& labels, std::string_view set_by_nfd) {

@@ -27,12 +27,15 @@ std::optional<FeatureWay> parse_feature_way(std::string_view word);
 
 /// All feature labels of a node; Kubernetes accepts each key and value. Empty: the node has no GPU. Absent:
 /// hostd has not reported the facts. `not_confidential`: a person declares that no GPU of the node is in
-/// confidential mode, which hostd does not see on Hopper and newer.
+/// confidential mode. A register that shows such a mode counts more.
 std::optional<Labels> feature_labels(const api::HostStatus& host, bool not_confidential = false);
 
 /// True for a key that the agent of this or another release may have set as a feature label. The chart's
 /// admission policy lets the agent remove only these.
 bool is_feature_label(std::string_view key);
+
+/// True for the keys of the confidential mode, which NVIDIA's CC manager has, too.
+bool is_mode_label(std::string_view key);
 
 /// The labels that only Ferry can have set: keys of feature_labels() under gpu-ferry.io/, without those that
 /// NFD has set. `set_by_nfd` is NFD's annotation.

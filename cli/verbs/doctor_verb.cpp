@@ -91,7 +91,7 @@ std::vector<Check> checks_for_kubevirt(const HostFs& host, const vfio::Inventory
 }
 
 Result<std::vector<Check>> checks_for_kata(const Session& session, const DoctorOptions& options) {
-  const auto mode = confidential_mode(options.node);
+  const auto mode = confidential_mode(*session.host, options.node);
   if (!mode) return fail(mode.error());
   const kata::VersionOf version_of = kata::version_by(*session.writer);
   if (options.classes.empty()) return kata::kata_checks(*session.host, {}, *mode, version_of);

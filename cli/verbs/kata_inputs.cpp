@@ -8,9 +8,12 @@
 
 #include <fmt/format.h>
 
+#include "api/files.h"
+#include "api/host_status.h"
 #include "cli/output/wait_note.h"
 #include "common/process/standard_streams.h"
 #include "host/system/systemd_services.h"
+#include "hostfs/kernel_facts.h"
 #include "kata-manager/runtimes/cri_client.h"
 #include "kata-manager/runtimes/unit_file.h"
 #include "policy/kubernetes_files.h"
@@ -164,15 +167,22 @@ Result<kata::KataRuntime> kata_runtime(const Session& session, const KataOptions
   return out;
 }
 
-Result<kata::ConfidentialMode> confidential_mode(const std::filesystem::path& node) {
-  if (node.empty()) return kata::ConfidentialMode();
-  const auto object = policy::read_node_object(node);
-  if (!object) return fail(object.error());
-  return kata::ConfidentialMode::of_labels(object->labels);
+Result<kata::ConfidentialMode> confidential_mode(const HostFs& host, const std::filesystem::path& node) {
+  kata::ConfidentialMode out;
+  if (!node.empty()) {
+    const auto object = policy::read_node_object(node);
+    if (!object) return fail(object.error());
+    out = kata::ConfidentialMode::of_labels(object->labels);
+  }
+  const auto boot = boot_id(host);
+  if (const auto text = host.read_file(api::kStatusFile); boot && text)
+    if (const auto status = api::read_host_status(*text); status && status->boot_id == *boot)
+      out.take_registers(*status);
+  return out;
 }
 
 Result<kata::KataDevices> kata_devices(const Session& session, const KataOptions& options) {
-  auto mode = confidential_mode(options.node);
+  auto mode = confidential_mode(*session.host, options.node);
   if (!mode) return fail(std::move(mode).error());
   const auto inventory = vfio::scan(*session.host);
   // A tree without GPUs or without sysfs can still be prepared.

@@ -43,8 +43,9 @@ Result<kata::ClassFile> read_classes_for(const KataOptions& options);
 Result<kata::KataRuntime> kata_runtime(const Session& session, const KataOptions& options,
                                        const kata::ClassFile* file);
 
-/// The GPUs' mode of confidential computing, by the Node object in file `node`; unknown if `node` is empty.
-Result<kata::ConfidentialMode> confidential_mode(const std::filesystem::path& node);
+/// The GPUs' mode of confidential computing: by their registers in hostd's status, else by the Node object in
+/// file `node`; without both it is unknown.
+Result<kata::ConfidentialMode> confidential_mode(const HostFs& host, const std::filesystem::path& node);
 
 /// The most devices that a pod here can get, and their mode.
 Result<kata::KataDevices> kata_devices(const Session& session, const KataOptions& options);

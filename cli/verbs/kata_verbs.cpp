@@ -337,7 +337,7 @@ ExitStatus kata_status_verb(const Session& session, const KataOptions& options) 
   if (!runtime) return complain(runtime.error());
   auto configured = kata::configured_runtimes(*session.host, runtime->found_runtime);
   if (!configured) return complain(configured.error());
-  const auto mode = confidential_mode(options.node);
+  const auto mode = confidential_mode(*session.host, options.node);
   if (!mode) return complain(mode.error());
   const auto state = runtime->asked->state();
   const auto pods = runtime->asked->pods();

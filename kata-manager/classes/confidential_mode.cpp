@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kata-manager/classes/confidential_mode.h"
 
+#include <vector>
+
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "api/labels.h"
 #include "common/text/words.h"
@@ -49,7 +52,7 @@ namespace {
 
 using State = ConfidentialMode::State;
 
-constexpr const char* kAskedFor = "nvidia.com/cc.mode";
+constexpr const char* kAskedFor = api::kCcModeLabel;
 constexpr const char* kReached = "nvidia.com/cc.mode.state";
 
 constexpr Words<State, 5> kWritten = {{{"off", State::off},
@@ -89,8 +92,30 @@ ConfidentialMode ConfidentialMode::of_labels(const std::map<std::string, std::st
   return out;
 }
 
+void ConfidentialMode::take_registers(const api::HostStatus& host) {
+  std::map<std::string_view, std::vector<std::string>> gpus;  // by mode
+  bool all_known = true;
+  bool all_protected = true;
+  for (const api::AcceleratorStatus& one : host.accelerators) {
+    if (!one.counts_as_gpu()) continue;
+    const std::string_view mode = one.registers ? one.registers->facts.mode() : std::string_view();
+    all_known = all_known && !mode.empty();
+    if (mode.empty()) continue;
+    gpus[mode].push_back(one.address.text());
+    all_protected = all_protected && (mode == "on" || mode == "ppcie");
+  }
+  // Registers of some GPUs say nothing of the others, which a pod may get.
+  if (gpus.empty() || (all_protected && !all_known)) return;
+  // "invalid" is no word of the labels.
+  state = gpus.size() > 1 ? State::failed : confidential_state(gpus.begin()->first).value_or(State::failed);
+  std::vector<std::string> found;
+  for (const auto& [mode, of] : gpus)
+    found.push_back(fmt::format("{} by the registers of {}", mode, fmt::join(of, ", ")));
+  by_registers = fmt::format("{}", fmt::join(found, "; "));
+}
+
 std::string ConfidentialMode::text() const {
-  std::string out(ferry::kata::text(state));
+  std::string out(by_registers.empty() ? ferry::kata::text(state) : by_registers);
   if (!known()) out += ": " + why_unknown;
   if (!asked_for.empty() && asked_for != ferry::kata::text(state))
     out += fmt::format("; {} is asked for", asked_for);
@@ -101,8 +126,8 @@ Result<> ConfidentialMode::admits(const KataClass& kata) const {
   if (!is_confidential(kata.kind) || !known() || state == State::on || state == State::ppcie) return {};
   return fail(
       Errc::unsupported,
-      fmt::format("class {}: the mode of the GPUs for confidential computing is {} ({})", kata.name, text(),
-                  kReached),
+      fmt::format("class {}: the mode of the GPUs for confidential computing is {}{}", kata.name, text(),
+                  by_registers.empty() ? fmt::format(" ({})", kReached) : ""),
       fmt::format("set the node's label {} to on, or ppcie for all GPUs of a board in one VM, and wait "
                   "until NVIDIA's CC manager has switched them; or leave the class to other nodes",
                   kAskedFor));

@@ -502,6 +502,7 @@ Check mode_check(const ClassFile& file, const ConfidentialMode& mode) {
   const std::string found = "the mode of the GPUs for confidential computing is " + mode.text();
   if (!mode.known())
     return std::move(check).unknown(found,
+                                    "let hostd read the GPUs' registers (`registers: all` in the policy); or "
                                     "name the node's object, which NVIDIA's CC manager labels: kubectl get "
                                     "node NODE -o yaml > FILE; ferry doctor --for kata --node-file FILE");
   for (const KataClass& kata : file.classes) {

@@ -422,7 +422,7 @@ Result<DesiredPlan> KataKeeper::plan_for(const DesiredClasses& desired, const Cl
                                          KataRuntime& runtime, const RuntimeState& state) const {
   auto devices = uses_.devices();
   if (!devices) return fail(std::move(devices).error());
-  devices->mode = confidential_mode_of(desired);
+  if (devices->mode.by_registers.empty()) devices->mode = confidential_mode_of(desired);
   const DesiredInputs inputs{.runtime = &runtime.found_runtime,
                              .asked = runtime.asked.get(),
                              .state = state,

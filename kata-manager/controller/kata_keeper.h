@@ -64,7 +64,7 @@ class KataKeeper {
     /// Resolves the container runtime that a class file names. Empty, as `devices` is then: no class file
     /// is followed, and only the ready handlers are published.
     std::function<Result<KataRuntime>(const ClassFile& file)> runtime_for = {};
-    /// The devices that a pod here can get. The mode of the GPUs comes from the desired classes instead.
+    /// The devices that a pod here can get. A mode that no register shows comes from the desired classes.
     std::function<Result<KataDevices>()> devices = {};
   };
 

@@ -84,8 +84,7 @@ TEST(FeatureLabels, OfModelsThatHaveItInCommonSayIt) {
   EXPECT_THAT(labels, Not(Contains(Key("nvidia.com/gpu.product"))));
 }
 
-// kata-deploy's RuntimeClasses select it. Hopper has such a mode, and which it is in says NVIDIA's CC manager
-// alone.
+// kata-deploy's RuntimeClasses select it. Hopper has such a mode, which its registers show.
 TEST(FeatureLabels, SayThatGpusHaveNoConfidentialMode) {
   constexpr const char* kLabel = "nvidia.com/cc.ready.state";
   EXPECT_THAT(labels_of(host_of({l40()})), Contains(Pair(kLabel, "false")));
@@ -103,9 +102,37 @@ TEST(FeatureLabels, SayThatGpusHaveNoConfidentialMode) {
   EXPECT_THAT(labels_of(host_of({l40(), read})), Contains(Pair(kLabel, "false"))) << "its registers say it";
   EXPECT_THAT(labels_of(host_of({h100(), read})), Not(Contains(Key(kLabel))));
   read.registers->facts.ppcie = true;
-  EXPECT_THAT(labels_of(host_of({read})), Not(Contains(Key(kLabel))));
+  EXPECT_THAT(feature_labels(host_of({l40(), read}), true).value_or(Labels()), Not(Contains(Key(kLabel))))
+      << "a register counts more than the declaration";
   EXPECT_TRUE(is_feature_label(kLabel));
   EXPECT_FALSE(is_feature_label("nvidia.com/cc.mode"));
+}
+
+TEST(FeatureLabels, SayTheConfidentialModeThatAllRegistersShow) {
+  const auto in_mode = [](std::optional<vfio::CcMode> mode, bool ppcie = false) {
+    api::AcceleratorStatus out = h100();
+    out.registers = api::ReportedRegisters{.facts = {.cc_mode = mode, .ppcie = ppcie}, .read_at = 1};
+    return out;
+  };
+  const auto labels = [](const std::vector<api::AcceleratorStatus>& gpus) {
+    const Labels all = labels_of(host_of(gpus));
+    std::string out;
+    for (const char* key : {"nvidia.com/cc.mode.state", "nvidia.com/cc.ready.state"})
+      out += (out.empty() ? "" : " ") + (all.contains(key) ? all.at(key) : std::string("-"));
+    return out;
+  };
+  using enum vfio::CcMode;
+  EXPECT_EQ(labels({in_mode(on), in_mode(on)}), "on true");
+  EXPECT_EQ(labels({in_mode(off), in_mode(off)}), "off false");
+  EXPECT_EQ(labels({in_mode(off, true)}), "ppcie true");
+  EXPECT_EQ(labels({in_mode(devtools)}), "devtools -") << "the manager has no ready state for it either";
+  EXPECT_EQ(labels({in_mode(invalid)}), "- -");
+  EXPECT_EQ(labels({in_mode(on), in_mode(off)}), "- -") << "a pod may get either";
+  EXPECT_EQ(labels({in_mode(on), h100()}), "- -") << "the mode of one is not known";
+  EXPECT_EQ(labels({in_mode(on), l40()}), "- -") << "a confidential pod could get the other";
+  EXPECT_EQ(labels({in_mode(off), l40()}), "- false");
+  EXPECT_EQ(labels({l40()}), "- false");
+  EXPECT_TRUE(is_feature_label("nvidia.com/cc.mode.state"));
 }
 
 TEST(FeatureLabels, SayNothingThatIsNotKnown) {

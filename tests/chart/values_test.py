@@ -227,7 +227,7 @@ class ValuesTest(unittest.TestCase):
         seen = {line.split("=")[0] for file in (chart.REPOSITORY / "tests/fixtures/labels").glob("*.txt")
                 for line in file.read_text().splitlines() if "=" in line}
         self.assertGreater(len(seen), 20)
-        # The policy permits this one label with the value "false" alone.
+        # The policy permits this one label with two values alone.
         self.assertEqual([key for key in seen if not features.search(key)], ["nvidia.com/cc.ready.state"])
         self.assertIn(constants["CordonedAnnotation"], variables["markedNow"])
 

@@ -102,6 +102,33 @@ class AgentTest(unittest.TestCase):
         self.node.kubernetes.remove_pods()
         self.node.wait_until_is(*OWN)
 
+    def test_pods_go_by_the_confidential_mode_that_hostd_has_read(self) -> None:
+        """hostd's file names GPUs of Hopper with their registers, which this host does not have."""
+        kubernetes, former, ready = self.node.kubernetes, self.node.agent, "nvidia.com/cc.ready.state"
+        self.node.hostd.stop()
+        self.addCleanup(self.node.hostd.start)
+        file = self.node.host.root / "run/ferry/status.json"
+        status = json.loads(file.read_text())
+        former.stop()
+        agent = self.node.agent_at(API_SERVER, "--feature-labels=node")
+        agent.start()
+        self.addCleanup(former.start)
+        self.addCleanup(self.node.label, ready)
+        self.addCleanup(self.node.label, "nvidia.com/cc.mode.state")
+        self.addCleanup(agent.stop)
+        for mode, goes, stays in (("on", "true", "false"), ("off", "false", "true")):
+            for gpu in status["accelerators"]:
+                gpu |= {"id": "10de:2330", "registers": {"read_at": 1, "cc_mode": mode}}
+            file.with_suffix(".new").write_text(json.dumps(status))
+            file.with_suffix(".new").rename(file)
+            wait_until(f"the labels have the mode {mode}", lambda: (
+                self.node.labels().get("nvidia.com/cc.mode.state"), self.node.labels().get(ready)) == (mode, goes), 60)
+            for value in (goes, stays):
+                kubernetes.run_pod(f"in-{mode}-{value}", nodeSelector={ready: value})
+            kubernetes.wait_for_pod(f"in-{mode}-{goes}")
+            self.assertEqual("Pending", kubernetes.pod(f"in-{mode}-{stays}")["phase"])
+            kubernetes.remove_pods()
+
     def test_a_label_chooses_the_vgpus(self) -> None:
         """vgpu.config alone counts where there is no default workload; here the workload says that there are some."""
         before = self.node.events()

@@ -123,6 +123,33 @@ TEST_F(RegisterLook, HasNoFactsOfAFunctionThatWasBoundAnewAndIsInUse) {
   EXPECT_EQ(memory_.entries.at(kOne).registers.read_at, 0U);
 }
 
+TEST_F(RegisterLook, KeepsTheFactsOfAFunctionInUseOverARestart) {
+  bind(kOne, "vfio-pci");
+  bind(kTwo, "vfio-pci");
+  look({kOne, kTwo}, 0s);
+  api::HostStatus left;
+  for (const auto& gpu : {kOne, kTwo}) {
+    left.accelerators.emplace_back().address = gpu;
+    left.accelerators.back().registers = memory_.entries.at(gpu).registers;
+  }
+  memory_ = {};
+  tree_.file("proc/sys/kernel/random/boot_id", "b\n");
+  for (const char* other_boot : {"", "a"}) {
+    left.boot_id = other_boot;
+    take_over_registers(fs_, left, memory_);
+    EXPECT_THAT(memory_.entries, IsEmpty());
+  }
+  left.boot_id = "b";
+  take_over_registers(fs_, left, memory_);
+  child_.facts = R"("problem": "it is in use", "in_use": true)";
+  bind(kTwo, "vfio-pci");  // anew
+  look({kOne, kTwo}, 1s);
+  EXPECT_EQ(child_.asked.back(), "0000:17:00.0\n0000:3b:00.0\n") << "both are due";
+  EXPECT_EQ(facts(kOne).mode(), "off");
+  EXPECT_EQ(facts(kOne).problem, "it is in use");
+  EXPECT_EQ(facts(kTwo).mode(), "") << "it was bound since";
+}
+
 TEST_F(RegisterLook, DropsTheFactsAfterAnotherProblem) {
   look({kOne}, 0s);
   child_.facts = R"("problem": "it sleeps")";

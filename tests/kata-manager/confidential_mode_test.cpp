@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kata-manager/classes/confidential_mode.h"
 
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
 #include <gmock/gmock.h>
 
 namespace ferry::kata {
@@ -62,6 +67,47 @@ TEST(ConfidentialMode, KeepsConfidentialClassesFromGpusThatProtectNothing) {
     EXPECT_TRUE(ConfidentialMode().admits(of_kind(kind))) << "unknown is no reason";
   }
   EXPECT_TRUE(reached("off").admits(of_kind(KataKind::gpu)));
+}
+
+TEST(ConfidentialMode, OfRegistersCountsMoreThanTheLabel) {
+  const auto node = [](const std::vector<std::pair<const char*, std::optional<vfio::CcMode>>>& gpus) {
+    api::HostStatus out;
+    for (const auto& [address, mode] : gpus) {
+      api::AcceleratorStatus& gpu = out.accelerators.emplace_back();
+      gpu.address = vfio::PciAddress::parse(address).value();
+      gpu.pci_class = "0302";
+      gpu.registers = api::ReportedRegisters{.facts = {.cc_mode = mode}, .read_at = 1};
+    }
+    return out;
+  };
+  using enum vfio::CcMode;
+  constexpr const char* kOne = "0000:17:00.0";
+  constexpr const char* kOther = "0000:65:00.0";
+  const auto shown = [&](const api::HostStatus& host, const char* label = "on") {
+    ConfidentialMode mode = reached(label);
+    mode.take_registers(host);
+    return std::pair(mode.text(), mode.admits(of_kind(KataKind::snp)).has_value());
+  };
+  EXPECT_EQ(shown(node({{kOne, off}, {kOther, off}})),
+            std::pair(std::string("off by the registers of 0000:17:00.0, 0000:65:00.0"), false));
+  EXPECT_EQ(shown(node({{kOne, on}}), "off"),
+            std::pair(std::string("on by the registers of 0000:17:00.0"), true));
+  EXPECT_EQ(
+      shown(node({{kOne, on}, {kOther, off}})),
+      std::pair(std::string("off by the registers of 0000:65:00.0; on by the registers of 0000:17:00.0"),
+                false));
+  EXPECT_FALSE(shown(node({{kOne, devtools}})).second);
+  EXPECT_FALSE(shown(node({{kOne, invalid}})).second);
+  EXPECT_EQ(shown(node({{kOne, std::nullopt}}), "devtools"), std::pair(std::string("devtools"), false));
+  EXPECT_EQ(shown(node({{kOne, on}, {kOther, std::nullopt}}), "failed"),
+            std::pair(std::string("failed"), false))
+      << "a pod may get the other one";
+  EXPECT_FALSE(shown(node({{kOne, off}, {kOther, std::nullopt}})).second);
+  EXPECT_EQ(shown(node({}), "ppcie"), std::pair(std::string("ppcie"), true));
+  // An NVSwitch has no mode of its own for a GPU's classes.
+  api::HostStatus with_switch = node({{kOne, on}, {kOther, off}});
+  with_switch.accelerators.back().pci_class = "0680";
+  EXPECT_TRUE(shown(with_switch).second);
 }
 
 }  // namespace

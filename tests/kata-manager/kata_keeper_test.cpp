@@ -196,6 +196,12 @@ TEST_F(KataKeeperTest, ConfidentialClassesGoByTheModeThatTheFileSays) {
   }
   EXPECT_THAT(want_in(State::on), ElementsAre("kata-snp"));
   EXPECT_THAT(want_in(State::unknown), ElementsAre("kata-snp")) << "nobody says it: no reason to refuse";
+  by_registers.state = State::off;
+  by_registers.by_registers = "off by the registers of 0000:17:00.0";
+  EXPECT_THAT(want_in(State::on), IsEmpty()) << "a register counts more";
+  EXPECT_THAT(why_of("kata-snp"), HasSubstr("off by the registers of 0000:17:00.0"));
+  by_registers.state = State::on;
+  EXPECT_THAT(want_in(State::off), ElementsAre("kata-snp"));
 }
 
 TEST_F(KataKeeperTest, WhatLeavesLosesItsLabelFirst) {

@@ -43,11 +43,12 @@ struct KeptNode {
   void begin() {
     daemon = std::make_unique<test::PredictedDaemon>(host, release);
     keeper = std::make_unique<KataKeeper>(
-        KataKeeper::Uses{.host = &host,
-                         .writer = &writer,
-                         .asked = daemon.get(),
-                         .runtime_for = [this](const ClassFile& file) { return runtime_for(file); },
-                         .devices = [] { return Result<KataDevices>(KataDevices{.gpus = 1, .mode = {}}); }},
+        KataKeeper::Uses{
+            .host = &host,
+            .writer = &writer,
+            .asked = daemon.get(),
+            .runtime_for = [this](const ClassFile& file) { return runtime_for(file); },
+            .devices = [this] { return Result<KataDevices>(KataDevices{.gpus = 1, .mode = by_registers}); }},
         KataKeeper::Pauses{.first = std::chrono::seconds(10),
                            .longest = std::chrono::seconds(40),
                            .lock = std::chrono::milliseconds(0),
@@ -135,6 +136,7 @@ struct KeptNode {
   test::FaultyHost host{scratch.path()};
   test::ModuleWriter writer;
   DesiredClasses desired;
+  ConfidentialMode by_registers;  ///< mode of the host's GPUs
   KataKeeper::Clock::time_point now{std::chrono::seconds(1000)};
   std::unique_ptr<test::PredictedDaemon> daemon;
   std::unique_ptr<KataKeeper> keeper;
