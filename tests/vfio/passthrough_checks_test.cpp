@@ -318,6 +318,13 @@ std::vector<Machine> machines() {
        "write `default`"},
       {"ResetOfAnOldKernel", remove_gpu("reset_method"), "reset-method", kGpu, pass, "/reset is there", ""},
       {"Asleep", write_gpu("power_state", "D3hot\n"), "power-state", kGpu, pass, "D3hot", ""},
+      {"AsleepByVfioPci",
+       [](FakeKernel& kernel) {
+         kernel.file(of_gpu("power_state"), "D3hot\n");
+         kernel.file("sys/module/vfio_pci/parameters/disable_idle_d3", "N\n");
+         kernel.link(of_gpu("driver"), "../../../../bus/pci/drivers/vfio-pci");
+       },
+       "power-state", kGpu, pass, "options vfio-pci disable_idle_d3=1 keeps devices awake", ""},
       {"WithoutPower", write_gpu("power_state", "D3cold\n"), "power-state", kGpu, warn, "D3cold",
        "d3cold_allowed"},
       {"PowerError", write_gpu("power_state", "error\n"), "power-state", kGpu, fail, "error", "cold start"},
@@ -413,6 +420,8 @@ std::vector<Machine> machines() {
       {"LargestBar", [](FakeKernel&) {}, "bar-size", kGpu, pass,
        "BAR 1 has 16 GiB, the most that it can have; a guest needs a 64-bit window for the 16 GiB of BAR 1",
        ""},
+      {"LargestBarInAGuest", [](FakeKernel&) {}, "bar-size", kGpu, pass,
+       "for each such GPU of the VM, 32768 MiB in QEMU's option -fw_cfg name=opt/ovmf/X-PciMmio64Mb", ""},
       {"BarBelow4GiB", write_gpu("resource", small_bar1("c0000000", "cfffffff")), "bar-size", kGpu, warn,
        "BAR 1 has 256 MiB, below 4 GiB, and by /sys/bus/pci/devices/0000:65:00.0/resource1_resize could have "
        "16 GiB",

@@ -79,14 +79,17 @@ void judge(const HostFs& host, const PciFunction& function, const std::vector<Ba
   sizes.cures.push_back(write_for(can.sizes_mib.back()));
 }
 
-// A BAR of 4 GiB or more has no room below 4 GiB, neither on the host nor in a guest.
+// A BAR of 4 GiB or more has no room below 4 GiB, neither on the host nor in a guest. A window of twice its
+// size holds it at an address that is a multiple of its size, and the smaller BARs beside it.
+// Source of the option: edk2, OvmfPkg/Library/PlatformInitLib/MemDetect.c.
 std::string guest_note(const std::vector<Bar>& bars) {
   const auto largest = std::ranges::max_element(bars, {}, &Bar::size);
   if (largest == bars.end() || largest->size < k4GiB) return {};
   return fmt::format(
       "; a guest needs a 64-bit window for the {} of BAR {}: Q35, OVMF and a CPU of mode host-passthrough "
-      "have it",
-      size_text(largest->size), largest->index);
+      "have it; an OVMF from before 2023 needs, for each such GPU of the VM, {} MiB in QEMU's option -fw_cfg "
+      "name=opt/ovmf/X-PciMmio64Mb,string=MIB, which Kata does not set",
+      size_text(largest->size), largest->index, std::bit_ceil(2 * largest->size) / kMiB);
 }
 
 Check size_check(const HostFs& host, const PciFunction& function, const DeviceFacts& facts) {

@@ -34,7 +34,7 @@ Check reset_check(const PciFunction& function, const DeviceFacts& facts) {
                                  kCure);
 }
 
-Check power_check(const PciFunction& function, const DeviceFacts& facts) {
+Check power_check(const HostFs& host, const PciFunction& function, const DeviceFacts& facts) {
   Check check{"power-state", function.address.text(),
               "a device without power does not answer, and some come back broken"};
   const auto path = path_text(function, "power_state");
@@ -44,8 +44,14 @@ Check power_check(const PciFunction& function, const DeviceFacts& facts) {
   const std::string& state = *facts.power.state;
   if (state == "D0" || state == "D1" || state == "D2")
     return std::move(check).passed(fmt::format("{} is {}", path, state));
-  if (state == "D3hot")
-    return std::move(check).passed(fmt::format("{} is D3hot: asleep while not in use", path));
+  if (state == "D3hot") {
+    const auto idles = host.read_attribute("sys/module/vfio_pci/parameters/disable_idle_d3");
+    return std::move(check).passed(
+        fmt::format("{} is D3hot: asleep while not in use{}", path,
+                    idles && *idles == "N" && function.driver == "vfio-pci"
+                        ? "; options vfio-pci disable_idle_d3=1 keeps devices awake that come back broken"
+                        : ""));
+  }
   if (state == "D3cold") {
     return std::move(check).warned(
         fmt::format("{} is D3cold: without power", path),
@@ -187,7 +193,7 @@ std::string trouble_with(const DeviceFacts& facts, std::string_view attribute) {
 std::vector<Check> of_condition(const HostFs& host, const PciFunction& function, const DeviceFacts& facts) {
   std::vector<Check> out = {bars_check(host, function, facts), reset_check(function, facts),
                             link_check(function, facts), numa_check(host, function, facts)};
-  if (function.bus != BusLook::error) out.push_back(power_check(function, facts));
+  if (function.bus != BusLook::error) out.push_back(power_check(host, function, facts));
   return out;
 }
 
