@@ -28,6 +28,7 @@ void fields(Io& io, Value& type) {
   io("allowed", type.allowed);
   io("size", type.size);
   io("placements", type.placements);
+  io.or_null("fills", type.fills);
 }
 
 template <typename Io, SameAs<ClaimableGpu> Value>

@@ -10,11 +10,13 @@
 //      "for_dra": true, "whole": true, "framework": "none | mdev | vendor_vfio", "mixed_sizes": false,
 //      "types": [
 //        {"id": "1150", "name": "NVIDIA L40S-6Q", "short_name": "L40S-6Q", "framebuffer_mib": 6144,
-//         "most_per_gpu": 8 | null, "allowed": true, "size": 0, "placements": []}],
+//         "most_per_gpu": 8 | null, "allowed": true, "size": 0, "placements": [],
+//         "fills": "gi-1g.18gb" | "vf" | null}],
 //      "health": "ready | unhealthy", "reason": null, "vgpu_reason": null,
 //      "lost_claims": ["5be0c3aa-..."], "unplugged": []}]}
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -50,6 +52,9 @@ struct VgpuType {
   bool allowed = true;                         ///< the admin allows it. False: it is not published
   std::uint32_t size = 0;                      ///< of a GPU with mixed sizes: in the driver's unit
   std::vector<std::uint32_t> placements = {};  ///< of a GPU with mixed sizes: first units, ascending
+  /// The part of the GPU that each vGPU fills, of which there are `most_per_gpu`: a GPU instance (MIG) of a
+  /// profile, "gi-1g.18gb", or a virtual function that a VM gets whole, "vf". Empty: time-sliced.
+  std::string fills = {};
   bool operator==(const VgpuType&) const = default;
 };
 
@@ -93,6 +98,12 @@ struct ClaimableGpu {
   /// Addresses of GPUs that are gone, of whole devices that claims have and whose first GPU is this one.
   std::vector<std::string> unplugged = {};
 
+  /// True if each vGPU fills a part of the GPU that exists already.
+  bool has_parts() const {
+    return std::ranges::any_of(types, [](const VgpuType& type) { return !type.fills.empty(); });
+  }
+  /// True if the vGPUs share the GPU, and all that exist at a time have one size.
+  bool has_one_size() const { return !mixed_sizes && !has_parts(); }
   /// True if a new claim may get the whole GPU, or with `whole_gpu` false a vGPU of it.
   bool is_ready(bool whole_gpu) const {
     return health == GpuHealth::ready && (whole_gpu || vgpu_reason.empty());

@@ -168,16 +168,22 @@ void NodeKeeper::read_allocation_facts(const ScannedNode& node, const policy::Re
 
 void NodeKeeper::ask_for_placements(const NodeContext& context, ClaimableFacts& facts) {
   auto& answers = memory_.allocation.placements_of;
-  const std::set<vfio::PciAddress> unknown = gpus_without_placements(facts);
+  std::set<vfio::PciAddress> unknown = gpus_without_placements(facts);
+  const std::set<vfio::PciAddress> with_instances = gpus_with_instances(facts);
+  unknown.insert(with_instances.begin(), with_instances.end());
   std::erase_if(answers, [&](const auto& entry) { return !unknown.contains(entry.first); });
+  const auto why_none = [&](const vfio::PciAddress& gpu, const Result<mdev::ManagedGpu>& said) {
+    if (!with_instances.contains(gpu)) return why_no_mixed_sizes(said);
+    return said ? std::string() : "NVML does not report its GPU instances (MIG): " + said.error().message;
+  };
   for (const vfio::PciAddress& gpu : unknown) {
     const auto known = answers.find(gpu);
     if (known == answers.end() || settings_.now() >= known->second.again) {
       auto said = context.vgpu_host.management != nullptr
                       ? context.vgpu_host.management->read(gpu)
                       : Result<mdev::ManagedGpu>(fail(Errc::unsupported, "this hostd has no library to ask"));
-      const std::string why = why_no_mixed_sizes(said);
-      const bool is_news = known == answers.end() || why != why_no_mixed_sizes(known->second.said);
+      const std::string why = why_none(gpu, said);
+      const bool is_news = known == answers.end() || why != why_none(gpu, known->second.said);
       if (is_news && !why.empty()) spdlog::warn("GPU {}: claims get no vGPUs of it: {}", gpu.text(), why);
       answers.insert_or_assign(
           gpu, LibraryAnswer{.said = std::move(said), .again = settings_.now() + kBetweenQuestions});

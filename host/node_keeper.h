@@ -182,7 +182,8 @@ class NodeKeeper : Pinned {
   /// Gives GPUs for claims their virtual functions, and takes those of GPUs that have left DRA away.
   void change_functions_for_claims(const std::vector<FunctionsChange>& changes,
                                    const std::set<std::string>& release, const NodeContext& context);
-  /// Asks the driver's library about GPUs for mixed sizes whose placements are not known yet.
+  /// Asks the driver's library about GPUs for mixed sizes whose placements are not known yet, and about the
+  /// GPU instances of empty GPUs in MIG mode.
   void ask_for_placements(const NodeContext& context, ClaimableFacts& facts);
   void remember_gpus_without_types(const ClaimableFacts& facts);
   /// ClaimableFacts::lost_claims; logs those that are new.

@@ -5,7 +5,9 @@
 
 #include <fmt/format.h>
 
+#include "mdev/framework.h"
 #include "vfio/bind/rebind_plan.h"
+#include "vgpu-dm/types/type_capacity.h"
 #include "vgpu-dm/types/type_table.h"
 
 namespace ferry::policy {
@@ -80,9 +82,12 @@ ResolvedPolicy resolve(const Policy& policy, const mdev::VgpuInventory& inventor
 
 namespace {
 
-/// True if claims can have such a device of the GPU.
+/// True if claims can have such a device of the GPU. A GPU in MIG mode lists the types of its GPU instances,
+/// and one with functions that VMs get whole lists their IDs.
 bool goes_to_claims(const mdev::VgpuGpu& gpu, const std::string& device, const AllowedDevices& allow) {
   if (gpu.function.ids() == device) return allow.whole;
+  for (const mdev::VgpuType& type : vgpu::types_of(gpu))
+    if (type.short_name == device) return allow.allows(type);
   const vgpu::BoardTypes types(gpu.function);
   const mdev::VgpuType* type = types.find(device);
   return type != nullptr && type->mig_profile.empty() && allow.allows(*type);
@@ -90,16 +95,26 @@ bool goes_to_claims(const mdev::VgpuGpu& gpu, const std::string& device, const A
 
 /// The names under which the device plugin has a GPU and its vGPUs, once the policy is applied.
 std::set<std::string> plugin_names(const mdev::VgpuGpu& gpu, const ResolvedPolicy& resolved,
-                                   const ResourceNames& names, const std::set<vfio::PciAddress>& claimed) {
+                                   const vfio::Inventory& inventory, const ResourceNames& names,
+                                   const std::set<vfio::PciAddress>& claimed) {
   std::set<std::string> out;
+  const auto add_function = [&](const vfio::PciAddress& address) {
+    if (const vfio::PciFunction* function = inventory.find(address)) out.insert(names.of_gpu(*function));
+  };
+  const bool whole_functions = gpu.framework->binds_functions();
   const auto mode = resolved.modes.find(gpu.address());
   if (mode == resolved.modes.end()) {
     if (claimed.contains(gpu.address())) return out;
     if (vfio::on_vfio_driver(gpu.function)) out.insert(names.of_gpu(gpu.function));
-    for (const mdev::VgpuDevice& vgpu : gpu.devices) out.insert(names.of_vgpus(vgpu.type_name));
+    for (const mdev::VgpuDevice& vgpu : gpu.devices)
+      if (whole_functions)
+        add_function(vgpu.parent);
+      else
+        out.insert(names.of_vgpus(vgpu.type_name));
   } else if (mode->second == Mode::passthrough) {
     out.insert(names.of_gpu(gpu.function));
   } else if (const vgpu::ProfileItem* item = resolved.vgpus.item_for(gpu); item != nullptr) {
+    if (whole_functions && !item->vgpus.empty()) std::ranges::for_each(gpu.functions, add_function);
     const vgpu::BoardTypes types(gpu.function);
     for (const vgpu::VgpuCount& vgpus : item->vgpus)
       if (const mdev::VgpuType* type = types.find(vgpus.type.driver_short_name()); type != nullptr)
@@ -108,15 +123,16 @@ std::set<std::string> plugin_names(const mdev::VgpuGpu& gpu, const ResolvedPolic
   return out;
 }
 
-Result<> check_names(const ResolvedPolicy& resolved, const mdev::VgpuInventory& vgpus,
-                     const ResourceNames& names, const std::set<vfio::PciAddress>& claimed) {
+Result<> check_names(const ResolvedPolicy& resolved, const vfio::Inventory& inventory,
+                     const mdev::VgpuInventory& vgpus, const ResourceNames& names,
+                     const std::set<vfio::PciAddress>& claimed) {
   for (const NamedDevices& one : names.classes) {
     const mdev::VgpuGpu* of_class = nullptr;
     const mdev::VgpuGpu* of_plugin = nullptr;
     for (const mdev::VgpuGpu& gpu : vgpus.gpus) {
       const auto allow = resolved.for_dra.find(gpu.address());
       if (allow == resolved.for_dra.end()) {
-        if (plugin_names(gpu, resolved, names, claimed).contains(one.resource)) of_plugin = &gpu;
+        if (plugin_names(gpu, resolved, inventory, names, claimed).contains(one.resource)) of_plugin = &gpu;
       } else if (goes_to_claims(gpu, one.device, allow->second)) {
         of_class = &gpu;
       }
@@ -148,7 +164,7 @@ Result<> check_allocations(const ResolvedPolicy& resolved, const vfio::Inventory
           "give both one allocation, or the card another slot");
     }
   }
-  return check_names(resolved, vgpus, names, claimed);
+  return check_names(resolved, inventory, vgpus, names, claimed);
 }
 
 }  // namespace ferry::policy

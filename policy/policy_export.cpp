@@ -55,7 +55,8 @@ PolicyItem item_of(const mdev::VgpuGpu& gpu, const vgpu::ProfileItem* carried, c
 /// The item of a GPU for claims, whose vGPUs are theirs.
 PolicyItem item_for_claims(const mdev::VgpuGpu& gpu, const api::ClaimableGpu& claimable,
                            std::vector<std::string>& notes) {
-  const bool limited = !claimable.whole || !std::ranges::all_of(claimable.types, &api::VgpuType::allowed);
+  const bool limited = (!claimable.whole && !claimable.has_parts()) ||
+                       !std::ranges::all_of(claimable.types, &api::VgpuType::allowed);
   if (limited)
     notes.push_back(
         fmt::format("{}: claims cannot have all of its devices: `allow` is left out", gpu.label()));

@@ -54,7 +54,7 @@ Result<> check_neighbour(const NodeModel& node, const Gpu& gpu, const PublishedD
         "the claim waits until that one has ended");
   const std::uint64_t size = framebuffer_of(device.device);
   const std::uint64_t other = framebuffer_of(held.device);
-  if (gpu.mixed_sizes || held.gpu != gpu.address || size == other) return {};
+  if (!gpu.has_one_size() || held.gpu != gpu.address || size == other) return {};
   return fail(Errc::refused,
               fmt::format("{}: the vGPUs of GPU {} have {} MiB each now, and this one needs {} MiB", name,
                           gpu.address.text(), other / kMiB, size / kMiB),

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "common/text/text.h"
 #include "dra/names.h"
 #include "dra/slices/publication.h"
 
@@ -64,6 +65,30 @@ GpuPlan plan_equal_sizes(const Gpu& gpu, const std::string& suffix) {
     if (is_limited(type, most)) counters["instances" + suffix] = instances / most;
     for (std::uint32_t slot = 0; slot < most; ++slot)
       out.vgpus.push_back({.type = &type, .number = slot, .counters = counters});
+  }
+  return out;
+}
+
+/// "gi-1g-18gb-plus-me" of "gi-1g.18gb+me"
+std::string part_counter(const VgpuType& type, const std::string& suffix) {
+  std::string out;
+  for (const char c : type.fills)
+    if (c == '+')
+      out += "-plus-";
+    else
+      out += c == '-' || is_alphanumeric(c) ? c : '-';
+  return out + suffix;
+}
+
+GpuPlan plan_parts(const Gpu& gpu, const std::string& suffix, std::size_t most_counters) {
+  GpuPlan out{.counters = {}, .framebuffer_mib = memory_of_equal_sizes(gpu)};
+  for (const VgpuType& type : gpu.types) {
+    const std::uint64_t most = type.fills.empty() ? 0 : most_vgpus(type, gpu.memory_mib);
+    const std::string counter = part_counter(type, suffix);
+    if (most == 0 || (out.counters.size() == most_counters && !out.counters.contains(counter))) continue;
+    out.counters[counter] = most;
+    for (std::uint32_t slot = 0; slot < most; ++slot)
+      out.vgpus.push_back({.type = &type, .number = slot, .counters = {{counter, 1}}});
   }
   return out;
 }
@@ -169,8 +194,9 @@ GpuPlan plan_gpu(const Gpu& gpu, std::size_t gpus_of_group, std::vector<std::str
                                   gpus_of_group));
     return {.counters = {}, .framebuffer_mib = gpu.memory_mib};
   }
-  GpuPlan out =
-      gpu.mixed_sizes ? plan_mixed_sizes(gpu, suffix, most_counters, notes) : plan_equal_sizes(gpu, suffix);
+  GpuPlan out = gpu.mixed_sizes   ? plan_mixed_sizes(gpu, suffix, most_counters, notes)
+                : gpu.has_parts() ? plan_parts(gpu, suffix, most_counters)
+                                  : plan_equal_sizes(gpu, suffix);
   for (const VgpuType& type : gpu.types)
     if (gpu.mixed_sizes ? !has_placements(type) : most_vgpus(type, gpu.memory_mib) == 0)
       notes.push_back(fmt::format("GPU {}: {} is left out, since its {} unknown", gpu.address.text(),

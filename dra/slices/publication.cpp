@@ -185,7 +185,7 @@ class GroupPlan {
   /// The names would be compared between all GPUs of the group. A claim from before they were published has
   /// none, and none is compatible with no name.
   bool can_use_groups() const {
-    return server_.compatibility_groups && plans_.size() == 1 && !group_.gpus.front()->mixed_sizes &&
+    return server_.compatibility_groups && plans_.size() == 1 && group_.gpus.front()->has_one_size() &&
            !plans_.front().vgpus.empty() && std::ranges::all_of(group_.held, [](const HeldDevice* held) {
              return has_compatibility_groups(held->device);
            });
@@ -206,7 +206,7 @@ class GroupPlan {
       if (uses_groups_)
         device.consumes.front().compatibility_groups = {fmt::format("size-{}", vgpu.type->framebuffer_mib)};
       // Also beside compatibility groups: the scheduler reads those of claims that the API knows.
-      if (!gpu.mixed_sizes && !sizes.empty() && !sizes.contains(size))
+      if (gpu.has_one_size() && !sizes.empty() && !sizes.contains(size))
         device.taints.push_back(
             {.key = std::string(kOtherSizeTaint), .value = std::to_string(*sizes.begin() / kMiB)});
       add(gpu, std::move(device), vgpu.type->id, vgpu.type->allowed, !health.empty());

@@ -23,6 +23,8 @@
 //                since drivers round the sizes of types up
 //   instances    only if the maximum of a type is below the number that fits into memory
 //   unit-NN      one for each placement unit of a GPU with mixed sizes
+//   gi-PROFILE   the GPU instances (MIG) of a profile, each of which a vGPU fills
+//   vf           the virtual functions that VMs get whole
 //   gpu          of a GPU whose memory is unknown and which has no vGPU types
 // If the group has several GPUs, each counter ends in the GPU's address.
 #pragma once

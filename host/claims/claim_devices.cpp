@@ -16,6 +16,7 @@
 #include "policy/policy.h"
 #include "vfio/bind/rebind_apply.h"
 #include "vfio/bind/rebind_plan.h"
+#include "vfio/bind/undo_journal.h"
 #include "vfio/judgement/judge.h"
 #include "vfio/judgement/unit_facts.h"
 #include "vfio/pci/inventory.h"
@@ -23,6 +24,7 @@
 #include "vgpu-dm/apply/apply.h"
 #include "vgpu-dm/plan/addition.h"
 #include "vgpu-dm/plan/stable_uuid.h"
+#include "vgpu-dm/types/type_table.h"
 
 namespace ferry::host {
 namespace {
@@ -49,6 +51,35 @@ std::vector<PciAddress> addresses_of(const ClaimedDevice& device) {
 mdev::VgpuId id_of(const ClaimedDevice& device) {
   const auto& function = device.result.function;
   return {function ? function->text() : device.result.mdev_uuid};
+}
+
+// Users.
+
+/// Errc::refused if a user of the device may have been missed.
+Result<> require_seen(const vfio::UseReport& use, const std::string& device) {
+  const auto blind = use.blind_to(device);
+  if (blind.empty()) return {};
+  return refuse(fmt::format("{}: Ferry cannot find out whether it is in use: {}", device, blind),
+                "hostd needs the host's PID namespace, and the capabilities that SECURITY.md names");
+}
+
+/// Errc::refused if one of the GPUs, or a function beside it, is in use. A bind leaves a device that is on
+/// vfio already where it is, even with a user.
+Result<> require_unused(const NodeContext& context, const vfio::Inventory& inventory,
+                        const std::vector<PciAddress>& gpus) {
+  const auto functions = vfio::concerned(inventory, gpus);
+  const auto use =
+      context.rebind_context.probe->look(vfio::use_questions(context.fs(), inventory, functions));
+  if (!use) return fail(use.error());
+  for (const PciAddress& function : functions) {
+    const std::string name = function.text();
+    if (auto seen = require_seen(*use, name); !seen) return seen;
+    for (const vfio::DeviceUser& user : use->of(name)) {
+      if (!user.only_a_screen())
+        return refuse(fmt::format("{} is in use: {}", name, user.text()), std::string(user.remedy()));
+    }
+  }
+  return {};
 }
 
 // Plans.
@@ -81,8 +112,8 @@ Result<> check_policy(const PciAddress& gpu, const api::RequestedDevice& request
   if (type.empty()) {
     if (found->whole) return {};
     return refuse(
-        fmt::format("no claim can have GPU {} as a whole: the node's policy does not allow it, or its IOMMU "
-                    "group cannot be bound to a vfio driver",
+        fmt::format("no claim can have GPU {} as a whole: the node's policy does not allow it, it has GPU "
+                    "instances (MIG), or its IOMMU group cannot be bound to a vfio driver",
                     gpu.text()),
         "see the item's key `allow` in the policy, and `ferry doctor --for passthrough`");
   }
@@ -111,6 +142,20 @@ Result<> check_carries_none(const ScannedNode& node, const PciAddress& gpu) {
   return refuse(fmt::format("GPU {} {}", gpu.text(), carrier->second));
 }
 
+/// Errc::refused: the GPU has GPU instances, which end with its driver's binding. A library that does not
+/// answer is no reason to refuse.
+Result<> check_has_no_instances(const NodeContext& context, const vfio::PciFunction& gpu) {
+  const vgpu::BoardTypes types(gpu);
+  const bool may_have_some =
+      std::ranges::any_of(types.all(), [](const mdev::VgpuType& type) { return !type.mig_profile.empty(); });
+  if (!may_have_some || vfio::on_vfio_driver(gpu) || context.vgpu_host.management == nullptr) return {};
+  const auto said = context.vgpu_host.management->read(gpu.address);
+  if (!said || said->instances.empty()) return {};
+  return refuse(fmt::format("GPU {} goes to no VM whole: it has {} (MIG)", gpu.address.text(),
+                            counted(said->instances.size(), "GPU instance")),
+                "remove them with `nvidia-smi mig -dci` and `-dgi`, or ask for a vGPU that fills one");
+}
+
 Result<ClaimedDevice> plan_whole(const api::RequestedDevice& request, const std::string& uid,
                                  const NodeContext& context, const ScannedNode& node,
                                  const ClaimPolicy& policy, const ClaimRecord& record) {
@@ -122,6 +167,7 @@ Result<ClaimedDevice> plan_whole(const api::RequestedDevice& request, const std:
     if (auto free = check_gpu(address, request, uid, policy, record); !free)
       return fail(std::move(free).error());
     if (auto empty = check_carries_none(node, address); !empty) return fail(std::move(empty).error());
+    if (auto none = check_has_no_instances(context, function); !none) return fail(std::move(none).error());
     const bool on_vfio = vfio::on_vfio_driver(function);
     out.was_on_vfio = out.was_on_vfio && on_vfio;
     // Functions that an earlier claim has cost are enabled after this one, if that is possible by then.
@@ -133,9 +179,27 @@ Result<ClaimedDevice> plan_whole(const api::RequestedDevice& request, const std:
   return out;
 }
 
+/// The virtual function for a vGPU; `taken` gets it, and those that a program uses.
+Result<PciAddress> free_function(const NodeContext& context, const ScannedNode& node,
+                                 const mdev::VgpuGpu& gpu, const std::string& type,
+                                 std::set<PciAddress>& taken) {
+  std::optional<Error> used;
+  while (true) {
+    auto function = vgpu::free_parent(gpu, type, taken);
+    if (!function && used) return fail(std::move(*used));
+    if (!function) return function;
+    taken.insert(*function);
+    if (!gpu.framework->binds_functions()) return function;
+    auto unused = require_unused(context, node.inventory, {*function});
+    if (unused) return function;
+    used = std::move(unused).error();
+  }
+}
+
 Result<ClaimedDevice> plan_vgpu(const api::RequestedDevice& request, const std::string& uid,
-                                std::size_t index, const ScannedNode& node, const ClaimPolicy& policy,
-                                const ClaimRecord& record, std::set<PciAddress>& taken) {
+                                std::size_t index, const NodeContext& context, const ScannedNode& node,
+                                const ClaimPolicy& policy, const ClaimRecord& record,
+                                std::set<PciAddress>& taken) {
   if (auto free = check_gpu(request.gpu, request, uid, policy, record); !free)
     return fail(std::move(free).error());
   const mdev::VgpuGpu* const gpu = node.vgpus.find(request.gpu);
@@ -146,9 +210,8 @@ Result<ClaimedDevice> plan_vgpu(const api::RequestedDevice& request, const std::
     out.result.mdev_uuid = vgpu::claim_uuid(uid, index).text;
     return out;
   }
-  auto function = vgpu::free_parent(*gpu, request.type, taken);
+  auto function = free_function(context, node, *gpu, request.type, taken);
   if (!function) return fail(std::move(function).error());
-  taken.insert(*function);
   out.result.function = *function;
   return out;
 }
@@ -169,33 +232,6 @@ bool exclude_each_other(const ClaimedDevice& one, const ClaimedDevice& other) {
 }
 
 // Whole devices.
-
-/// Errc::refused if a user of the device may have been missed.
-Result<> require_seen(const vfio::UseReport& use, const std::string& device) {
-  const auto blind = use.blind_to(device);
-  if (blind.empty()) return {};
-  return refuse(fmt::format("{}: Ferry cannot find out whether it is in use: {}", device, blind),
-                "hostd needs the host's PID namespace, and the capabilities that SECURITY.md names");
-}
-
-/// Errc::refused if one of the GPUs, or a function beside it, is in use. A bind leaves a device that is on
-/// vfio already where it is, even with a user.
-Result<> require_unused(const NodeContext& context, const vfio::Inventory& inventory,
-                        const std::vector<PciAddress>& gpus) {
-  const auto functions = vfio::concerned(inventory, gpus);
-  const auto use =
-      context.rebind_context.probe->look(vfio::use_questions(context.fs(), inventory, functions));
-  if (!use) return fail(use.error());
-  for (const PciAddress& function : functions) {
-    const std::string name = function.text();
-    if (auto seen = require_seen(*use, name); !seen) return seen;
-    for (const vfio::DeviceUser& user : use->of(name)) {
-      if (!user.only_a_screen())
-        return refuse(fmt::format("{} is in use: {}", name, user.text()), std::string(user.remedy()));
-    }
-  }
-  return {};
-}
 
 /// Errc::refused: a fact about the host keeps the GPUs from a VM. Asks the devices, and wakes them for it.
 /// The facts that only a round of hostd knows come from the policy's file.
@@ -338,6 +374,17 @@ std::optional<DeviceFailure> clean(Error error) {
   return DeviceFailure{.error = std::move(error), .is_clean = true};
 }
 
+/// Errc::refused: another program has bound the virtual function, which goes to a VM whole.
+Result<> check_bound_by_ferry(const NodeContext& context, const mdev::VgpuGpu& gpu,
+                              const mdev::VgpuDevice& function) {
+  if (!gpu.framework->binds_functions()) return {};
+  const auto journal = vfio::read_undo_journal(context.fs());
+  if (!journal) return fail(journal.error());
+  if (journal->has_bound(function.parent, function.type_id)) return {};
+  return refuse(fmt::format("another program has bound virtual function {}", function.parent.text()),
+                "the next try takes another virtual function");
+}
+
 std::optional<DeviceFailure> make_vgpu(const NodeContext& context, const ScannedNode& node,
                                        const Claim& claim, const ClaimedDevice& device,
                                        const ClaimPolicy& policy) {
@@ -350,6 +397,7 @@ std::optional<DeviceFailure> make_vgpu(const NodeContext& context, const Scanned
     // The vGPU may be this claim's own one, so that it is undone, if nothing has it open.
     if (auto unused = require_unused(use_of_vgpu(context, *there), *there); !unused)
       return DeviceFailure{.error = std::move(unused).error()};
+    if (auto ours = check_bound_by_ferry(context, *gpu, *there); !ours) return clean(std::move(ours).error());
     parent = there->parent;
   } else if (!parent) {
     auto chosen = vgpu::free_parent(*gpu, device.request.type);
@@ -462,9 +510,9 @@ Result<Claim> plan_claim(const api::ClaimRequest& request, const NodeContext& co
   for (const api::RequestedDevice& asked : request.devices) {
     const vfio::PciFunction* const gpu = node.inventory.find(asked.gpu);
     if (gpu == nullptr || !context.rebind_context.rules.match(*gpu)) return gone(asked.gpu);
-    auto device = asked.type.empty()
-                      ? plan_whole(asked, claim.uid, context, node, policy, record)
-                      : plan_vgpu(asked, claim.uid, claim.devices.size(), node, policy, record, taken);
+    auto device = asked.type.empty() ? plan_whole(asked, claim.uid, context, node, policy, record)
+                                     : plan_vgpu(asked, claim.uid, claim.devices.size(), context, node,
+                                                 policy, record, taken);
     if (!device) return fail(std::move(device).error());
     for (const ClaimedDevice& other : claim.devices) {
       if (exclude_each_other(*device, other))

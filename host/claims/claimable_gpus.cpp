@@ -2,6 +2,7 @@
 #include "host/claims/claimable_gpus.h"
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 #include <string_view>
 
@@ -24,8 +25,7 @@ namespace {
 api::VgpuFramework framework_of(const mdev::VgpuGpu& gpu) {
   using enum api::VgpuFramework;
   const auto& framework = *gpu.framework;
-  // A virtual function that VMs get whole has the size of the GPU's share, so no claim can choose one.
-  if (!framework.makes_vgpus() || framework.binds_functions()) return none;
+  if (!framework.makes_vgpus()) return none;
   return framework.has_mediated_devices() ? mdev : vendor_vfio;
 }
 
@@ -51,7 +51,20 @@ bool lists_all_types(const mdev::VgpuGpu& gpu, bool lacks_some) {
                               [](const mdev::VgpuParent& parent) { return parent.problem.has_value(); });
 }
 
-/// The types by the scan. A GPU with vGPUs also has types in VgpuGpu::unlisted, of which some have no ID.
+/// True if the GPU is in MIG mode and has GPU instances: its driver lists no other types then, and no
+/// MIG-backed type without.
+bool lists_mig_types(const mdev::VgpuGpu& gpu) {
+  bool any = false;
+  for (const mdev::VgpuType& type : vgpu::types_of(gpu)) {
+    if (type.available == 0) continue;
+    if (!is_mig_backed(type)) return false;
+    any = true;
+  }
+  return any;
+}
+
+/// The time-sliced types by the scan. A GPU with vGPUs also has types in VgpuGpu::unlisted, of which some
+/// have no ID.
 std::vector<mdev::VgpuType> scanned_types(const mdev::VgpuGpu& gpu, bool is_empty) {
   std::vector<mdev::VgpuType> out = vgpu::types_of(gpu);
   if (is_empty)
@@ -74,6 +87,60 @@ mdev::VgpuType named(const api::VgpuType& type) {
   return out;
 }
 
+/// The number of a type in the library: 1153 of "nvidia-1153".
+std::optional<std::uint32_t> number_of(std::string_view id) {
+  return whole_number<std::uint32_t>(id.substr(id.find_last_of('-') + 1));
+}
+
+/// The types that fill a GPU instance, with the number of these instances. The driver chooses the instance of
+/// a vGPU. It could put one of several that share an instance where a larger type of a claim was to go, so
+/// types that share an instance are left out.
+std::vector<api::VgpuType> types_of_instances(const mdev::VgpuGpu& gpu, const mdev::ManagedGpu& managed) {
+  std::vector<api::VgpuType> out;
+  for (const mdev::VgpuType& type : vgpu::types_of(gpu)) {
+    const auto known = std::ranges::find_if(managed.types, [&](const mdev::ManagedType& one) {
+      return number_of(type.id) == one.id && one.instance_profile && one.most_per_instance.value_or(1) == 1;
+    });
+    if (known == managed.types.end()) continue;
+    const auto profile =
+        std::ranges::find(managed.profiles, *known->instance_profile, &mdev::GpuInstanceProfile::id);
+    const auto instances = std::ranges::count_if(managed.instances, [&](const mdev::GpuInstance& instance) {
+      return instance.profile == *known->instance_profile && !instance.divided;
+    });
+    if (profile == managed.profiles.end() || instances == 0) continue;
+    out.push_back({.id = type.id,
+                   .name = type.name,
+                   .short_name = type.short_name,
+                   .framebuffer_mib = type.framebuffer_mib.value_or(0),
+                   .most_per_gpu = static_cast<std::uint32_t>(instances),
+                   .fills = "gi-" + profile->name});
+  }
+  return out;
+}
+
+/// The reason why no vGPU can be made on GPU instances; empty: one can be.
+std::string why_no_instances(const Result<mdev::ManagedGpu>& said, const std::vector<api::VgpuType>& types) {
+  if (!said)
+    return "its vGPUs need its GPU instances (MIG), and NVML does not report them: " + said.error().message;
+  return types.empty() ? "no vGPU type fills one of its GPU instances (MIG)" : std::string();
+}
+
+/// The type of virtual functions that VMs get whole, as many as the GPU has. No driver tells how much memory
+/// one has. Half of its largest BAR is an estimate: a BAR has the next power of two above the memory.
+std::vector<api::VgpuType> types_of_functions(const ClaimableFacts& facts, const mdev::VgpuGpu& gpu) {
+  std::vector<api::VgpuType> out;
+  for (const mdev::VgpuType& type : vgpu::types_of(gpu)) {
+    const auto bar = facts.bars.find(gpu.parents.front().address);
+    out.push_back({.id = type.id,
+                   .name = type.name,
+                   .short_name = type.short_name,
+                   .framebuffer_mib = bar == facts.bars.end() ? 0 : bar->second / 2,
+                   .most_per_gpu = static_cast<std::uint32_t>(gpu.parents.size()),
+                   .fills = "vf"});
+  }
+  return out;
+}
+
 /// The GPU of the last round; nullptr: there is none, or another GPU had the address.
 const api::ClaimableGpu* earlier(const ClaimableFacts& facts, const mdev::VgpuGpu& gpu) {
   const auto found = std::ranges::find(facts.before, gpu.address(), &api::ClaimableGpu::address);
@@ -86,9 +153,8 @@ const api::ClaimableGpu* earlier(const ClaimableFacts& facts, const mdev::VgpuGp
 /// Adds the placements of a type, by its ID: from the library's answer, else from the last round.
 void add_placements(const mdev::ManagedGpu* managed, const api::ClaimableGpu* before, api::VgpuType& type) {
   if (managed != nullptr) {
-    const auto number = whole_number(std::string_view(type.id).substr(type.id.find_last_of('-') + 1));
     const auto found = std::ranges::find_if(managed->types, [&](const mdev::ManagedType& one) {
-      return one.id == number && !one.instance_profile;
+      return number_of(type.id) == one.id && !one.instance_profile;
     });
     if (found != managed->types.end() && !found->placements.empty()) {
       type.size = found->size;
@@ -119,8 +185,10 @@ void add_types(const ClaimableFacts& facts, const mdev::VgpuGpu& gpu, bool lacks
   const bool is_empty = !is_waiting && lists_all_types(gpu, lacks_some);
   out.mixed_sizes = has_mixed_sizes(facts, gpu, is_empty, before);
   out.framework = framework_of(gpu);
+  const auto is_of_instance = [](const api::VgpuType& type) { return type.fills.starts_with("gi-"); };
   if (!is_empty && before != nullptr) {
     out.types = before->types;
+    if (is_waiting) std::erase_if(out.types, is_of_instance);  // a person has removed the GPU instances
     if (out.framework == api::VgpuFramework::none) out.framework = before->framework;
   }
   if (out.framework == api::VgpuFramework::none) {
@@ -130,8 +198,23 @@ void add_types(const ClaimableFacts& facts, const mdev::VgpuGpu& gpu, bool lacks
   if (out.vgpu_reason.empty() && is_waiting) out.vgpu_reason = "its driver lists no vGPU types now";
   if (out.vgpu_reason.empty() && !gpu.function.problem && !gpu.function.driver)
     out.vgpu_reason = "no driver is bound to it";
+  const auto said = facts.managed.find(gpu.address());
+  const bool is_answered = said != facts.managed.end() && said->second;
+  const bool in_mig_mode = is_empty && lists_mig_types(gpu);
+  if (in_mig_mode) out.whole = false;
+  const bool by_instances = in_mig_mode && !out.mixed_sizes;
+  if (by_instances) {
+    if (is_answered)
+      out.types = types_of_instances(gpu, *said->second);
+    else if (before != nullptr)
+      std::ranges::copy_if(before->types, std::back_inserter(out.types), is_of_instance);
+    if (said != facts.managed.end() && out.vgpu_reason.empty())
+      out.vgpu_reason = why_no_instances(said->second, out.types);
+  }
+  const bool by_functions = is_empty && gpu.framework->binds_functions();
+  if (by_functions) out.types = types_of_functions(facts, gpu);
   // A further type would change the counters under claims that have vGPUs, and the driver may not have it.
-  const bool is_settled = is_waiting || (!is_empty && !out.types.empty());
+  const bool is_settled = is_waiting || by_instances || by_functions || (!is_empty && !out.types.empty());
   for (const mdev::VgpuType& type : scanned_types(gpu, is_empty)) {
     if (is_settled || has_type(out.types, type.id)) continue;
     out.types.push_back({.id = type.id,
@@ -140,8 +223,6 @@ void add_types(const ClaimableFacts& facts, const mdev::VgpuGpu& gpu, bool lacks
                          .framebuffer_mib = type.framebuffer_mib.value_or(0),
                          .most_per_gpu = type.max_instances});
   }
-  const auto said = facts.managed.find(gpu.address());
-  const bool is_answered = said != facts.managed.end() && said->second;
   const auto allow = facts.for_dra.find(gpu.address());
   for (api::VgpuType& type : out.types) {
     type.allowed = allow == facts.for_dra.end() || allow->second.allows(named(type));
@@ -214,6 +295,8 @@ api::ClaimableGpu claimable_gpu(const ClaimableFacts& facts, const mdev::VgpuGpu
     out.vgpu_reason = lacks->second;
   const bool is_unnamed = facts.node.vgpus.find(gpu.address()) == nullptr;
   add_types(facts, gpu, is_unnamed || !out.reason.empty() || !out.vgpu_reason.empty(), out);
+  if (std::ranges::any_of(out.types, [](const api::VgpuType& type) { return type.fills.starts_with("gi-"); }))
+    out.whole = false;
   // An unreadable GPU keeps the facts on which its published devices rest.
   if (const api::ClaimableGpu* before = earlier(facts, gpu); function.problem && before != nullptr) {
     const api::ClaimableGpu now = out;
@@ -299,6 +382,17 @@ std::set<vfio::PciAddress> gpus_without_placements(const ClaimableFacts& facts) 
   return out;
 }
 
+std::set<vfio::PciAddress> gpus_with_instances(const ClaimableFacts& facts) {
+  std::set<vfio::PciAddress> out;
+  for (const vfio::PciAddress& address : facts.dra) {
+    const mdev::VgpuGpu* gpu = facts.node.vgpus.find(address);
+    if (gpu != nullptr && gpu->framework->by_nvidias_driver() && !facts.stuck.contains(address) &&
+        lists_all_types(*gpu, false) && lists_mig_types(*gpu))
+      out.insert(address);
+  }
+  return out;
+}
+
 std::string why_no_mixed_sizes(const Result<mdev::ManagedGpu>& managed) {
   if (!managed) return "its vGPUs need placements, and NVML does not report them: " + managed.error().message;
   if (managed->mig == mdev::GpuSwitch::on) return "it is in MIG mode, in which it has no mixed sizes";
@@ -315,6 +409,12 @@ Result<> read_claimable_facts(const HostFs& host, ClaimableFacts& facts) {
   for (const vfio::PciAddress& gpu : facts.dra) {
     facts.roots.emplace(gpu, vfio::pcie_root(host, gpu));
     facts.bars.emplace(gpu, largest_bar_mib(host, gpu));
+    const mdev::VgpuGpu* const vgpus = facts.node.vgpus.find(gpu);
+    if (vgpus == nullptr || !vgpus->framework->binds_functions()) continue;
+    if (!vgpus->parents.empty()) {
+      const vfio::PciAddress& function = vgpus->parents.front().address;
+      facts.bars.emplace(function, largest_bar_mib(host, function));
+    }
   }
   const auto writes = stuck_writes(host);
   if (!writes) return fail(writes.error());

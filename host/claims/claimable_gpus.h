@@ -34,19 +34,24 @@ struct ClaimableFacts {
   /// The GPUs that lack virtual functions since a claim, with the sentence (gpus_without_functions()).
   std::map<vfio::PciAddress, std::string> without_functions = {};
   std::map<vfio::PciAddress, std::vector<std::string>> lost_claims = {};  ///< ClaimableGpu::lost_claims
-  std::map<vfio::PciAddress, std::uint32_t> bars = {};                    ///< ClaimableGpu::bar_mib
-  std::map<vfio::PciAddress, std::vector<std::string>> unplugged = {};    ///< ClaimableGpu::unplugged
+  std::map<vfio::PciAddress, std::uint32_t> bars = {};  ///< ClaimableGpu::bar_mib, also of virtual functions
+  std::map<vfio::PciAddress, std::vector<std::string>> unplugged = {};  ///< ClaimableGpu::unplugged
   /// The GPUs of the last round. A GPU that has vGPUs, has no driver, is on a vfio driver or has just left it
   /// does not list all of its types, so they are taken from here.
   std::vector<api::ClaimableGpu> before = {};
-  /// The answer of the driver's library about GPUs for mixed sizes, or its error, which becomes the reason
-  /// why they have no vGPUs. Absent: it was not asked.
+  /// The answer of the driver's library about GPUs for mixed sizes or with GPU instances, or its error, which
+  /// becomes the reason why they have no vGPUs. Absent: it was not asked.
   std::map<vfio::PciAddress, Result<mdev::ManagedGpu>> managed = {};
 };
 
 /// The GPUs of ClaimableFacts::dra that the host has, in order of address, also one that no policy names any
-/// more or that cannot be read: `ferry dra` has the pods of a GPU that is missing here deleted. MIG-backed
-/// types are left out: they need GPU instances, which claims do not make.
+/// more or that cannot be read: `ferry dra` has the pods of a GPU that is missing here deleted.
+///
+/// A GPU whose virtual functions VMs get whole has one type, as many as it has functions.
+///
+/// A GPU with GPU instances (MIG) has the types that fill one of them, as many as there are instances, and is
+/// for no claim whole: its instances would end. The instances come from the driver's library while the GPU
+/// has no vGPUs, and later from the last round. Claims make none.
 ///
 /// A GPU has mixed sizes if the policy says so. While it has vGPUs, it keeps the value of the last round, so
 /// that a policy changes no counters under a claim. The placements of its types come from the driver's
@@ -60,6 +65,10 @@ std::set<vfio::PciAddress> gpus_without_types(const ClaimableFacts& facts);
 /// is slow. A GPU that no driver can be asked about now is not among them, and none with vGPUs of which a
 /// type has placements.
 std::set<vfio::PciAddress> gpus_without_placements(const ClaimableFacts& facts);
+
+/// The GPUs without vGPUs whose driver lists MIG-backed types, so that the library has to be asked about
+/// their GPU instances. No event tells that a person has made or removed one.
+std::set<vfio::PciAddress> gpus_with_instances(const ClaimableFacts& facts);
 
 /// The reason why a GPU cannot have mixed sizes, by the library's answer; empty: it can.
 std::string why_no_mixed_sizes(const Result<mdev::ManagedGpu>& managed);

@@ -23,6 +23,8 @@
 #include "tests/support/must.h"
 #include "vfio/judgement/judge.h"
 #include "vfio/judgement/unit_facts.h"
+#include "vgpu-dm/types/type_capacity.h"
+#include "vgpu-dm/types/type_names.h"
 
 namespace ferry::cli {
 namespace {
@@ -157,7 +159,15 @@ TEST_P(JudgementMatrix, IsWhatClaimsGet) {
     const auto& findings = judged_.node.findings.at(gpu.address);
     const Finding* obstacle = vfio::obstacle_to(findings, Blocks::prepare);
     const bool sick = obstacle != nullptr && vfio::rule(obstacle->rule).of_the_device;
-    EXPECT_EQ(gpu.whole && gpu.health == api::GpuHealth::ready, obstacle == nullptr && gpu.reason.empty())
+    // A GPU with GPU instances (MIG) goes to no VM whole, and they are no row: claims alone end them.
+    const mdev::VgpuGpu* const vgpus = judged_.node.vgpus.find(gpu.address);
+    const bool has_instances =
+        vgpus != nullptr && std::ranges::any_of(vgpu::types_of(*vgpus), [](const mdev::VgpuType& type) {
+          const auto name = vgpu::VgpuTypeName::parse(type.short_name);
+          return type.available > 0 && name && name->is_mig_backed();
+        });
+    EXPECT_EQ(gpu.whole && gpu.health == api::GpuHealth::ready,
+              obstacle == nullptr && gpu.reason.empty() && !has_instances)
         << gpu.address.text() << ": " << gpu.reason;
     if (sick || (obstacle != nullptr && gpu.types.empty())) {
       EXPECT_EQ(gpu.reason, obstacle->text) << gpu.address.text();

@@ -310,6 +310,30 @@ TEST(Publication, OfMixedSizesTakesNoImpossiblePlacements) {
 
 // Equal sizes.
 
+TEST(Publication, OfAGpuInMigModeCountsItsGpuInstances) {
+  NodeModel node = node_with({test::in_instances("0000:ca:00.0", 9)});
+  node.server.compatibility_groups = true;
+  const Publication out = publication_of(node);
+  ASSERT_EQ(out.counter_sets.size(), 1U);
+  EXPECT_EQ(out.counter_sets[0].counters, (Counters{{"gi-1g-5gb", 2}, {"gi-2g-10gb", 1}}));
+  EXPECT_THAT(test::names_of(out),
+              ElementsAre("vgpu-0000-ca-00-0-474-0", "vgpu-0000-ca-00-0-474-1", "vgpu-0000-ca-00-0-475-0",
+                          "vgpu-0000-ca-00-0-475-1", "vgpu-0000-ca-00-0-476-0"))
+      << "and no whole GPU, with which its instances would end";
+  for (const PublishedDevice& one : out.devices) {
+    EXPECT_EQ(one.device.consumes.at(0).counters.size(), 1U) << one.device.name;
+    EXPECT_FALSE(has_compatibility_groups(one.device)) << "sizes exist side by side";
+  }
+  hold(node, "vgpu-0000-ca-00-0-474-0", "a");
+  for (const PublishedDevice& one : publication_of(node).devices)
+    EXPECT_EQ(one.device.taints.empty(), one.device.name != "vgpu-0000-ca-00-0-474-0") << one.device.name;
+  EXPECT_TRUE(
+      check_available(node, publication_of(node), std::vector<std::string>{"vgpu-0000-ca-00-0-476-0"}, "b"));
+  hold(node, "vgpu-0000-ca-00-0-475-1", "b");
+  EXPECT_FALSE(
+      check_available(node, publication_of(node), std::vector<std::string>{"vgpu-0000-ca-00-0-474-1"}, "c"));
+}
+
 TEST(Publication, TaintsOtherSizesWhileAClaimHasAVgpu) {
   NodeModel node = node_with({l4("0000:3b:00.0", 42), l4("0000:5e:00.0", 7)});
   hold(node, "vgpu-0000-3b-00-0-1150-2", "a");

@@ -39,8 +39,8 @@ int schedules() {
 }
 
 NodeModel whole_node() {
-  return test::node_with(
-      {l4("0000:3b:00.0", 42), l4("0000:5e:00.0", 7), l4("0000:5f:00.0", 7), mixed("0000:65:00.0", 5)});
+  return test::node_with({l4("0000:3b:00.0", 42), l4("0000:5e:00.0", 7), l4("0000:5f:00.0", 7),
+                          mixed("0000:65:00.0", 5), test::in_instances("0000:ca:00.0", 9)});
 }
 
 /// The GPUs whose vGPUs must have one size.
@@ -68,6 +68,8 @@ class Truth {
                                                                      .group = gpu.iommu_group.value(),
                                                                      .alone = alone,
                                                                      .mixed = gpu.mixed_sizes,
+                                                                     .fills = type.fills,
+                                                                     .parts = most,
                                                                      .mib = type.framebuffer_mib,
                                                                      .first_unit = number,
                                                                      .units = type.size};
@@ -87,11 +89,17 @@ class Truth {
             one_size == OneSize::everywhere || (one_size == OneSize::on_lone_gpus && a.alone);
         if (devices[i] == devices[j] || (a.group == b.group && (a.whole || b.whole)) ||
             (same_gpu && a.mixed && overlap(a, b)) ||
-            (same_gpu && !a.mixed && has_one_size && a.mib != b.mib))
+            (same_gpu && !a.mixed && a.fills.empty() && has_one_size && a.mib != b.mib))
           return devices[i] + " and " + devices[j];
       }
     std::map<vfio::PciAddress, std::uint64_t> used;
-    for (const std::string& device : devices) used[pieces_.at(device).gpu] += pieces_.at(device).mib;
+    std::map<std::pair<vfio::PciAddress, std::string>, std::uint32_t> filled;
+    for (const std::string& device : devices) {
+      const Piece& piece = pieces_.at(device);
+      used[piece.gpu] += piece.mib;
+      if (!piece.fills.empty() && ++filled[{piece.gpu, piece.fills}] > piece.parts)
+        return fmt::format("{}: more than {} of {}", device, piece.parts, piece.fills);
+    }
     for (const auto& [gpu, mib] : used)
       if (mib > 24 * 1024) return fmt::format("{} MiB of {}", mib, gpu.text());
     return {};
@@ -104,6 +112,8 @@ class Truth {
     bool whole = false;
     bool alone = false;
     bool mixed = false;
+    std::string fills = {};  // the part of the GPU
+    std::uint32_t parts = 0;
     std::uint32_t mib = 0;
     std::uint32_t first_unit = 0;
     std::uint32_t units = 0;
@@ -232,6 +242,8 @@ class ClaimSchedules : public testing::TestWithParam<int> {
                                                         vgpu_of_type("L4-12Q"),
                                                         vgpu_of_type("A10-2Q"),
                                                         vgpu_of_type("A10-8Q"),
+                                                        vgpu_of_type("A100X-1-5C"),
+                                                        vgpu_of_type("A100X-1-5CME"),
                                                         vgpu_with_memory(draw(13) * test::kGiB)};
     DeviceRequest out{.name = name, .alternatives = {kinds.at(draw(kinds.size()))}};
     if (draw(4) == 0) out.alternatives.push_back(kinds.at(draw(kinds.size())));
@@ -242,7 +254,13 @@ class ClaimSchedules : public testing::TestWithParam<int> {
   void make_claim() {
     if (prompt_ || draw(4) != 0) scheduler_.see(slices_);
     std::vector<DeviceRequest> requests = {any_request("a")};
-    if (draw(4) == 0) requests.push_back(any_request("b"));
+    if (draw(4) == 0) {
+      // A claim for an extended resource has one request for several devices of one class.
+      requests.front().alternatives.resize(1);
+      requests.resize(1 + draw(3), requests.front());
+    } else if (draw(4) == 0) {
+      requests.push_back(any_request("b"));
+    }
     scheduler_.allocate(fmt::format("claim-{:03}", ++claims_), requests);
     if (rough_ && !prompt_) return;
     const OneSize one_size = node_.server.compatibility_groups ? OneSize::on_lone_gpus : OneSize::nowhere;
@@ -389,7 +407,7 @@ class ClaimSchedules : public testing::TestWithParam<int> {
     }
   }
 
-  /// All claims end. Then every GPU can be given whole.
+  /// All claims end. Then every GPU can be given whole, or has its GPU instances free.
   void settle() {
     expect_progress();
     const NodeModel fresh = whole_node();
@@ -408,6 +426,10 @@ class ClaimSchedules : public testing::TestWithParam<int> {
     scheduler_.see(next);
     for (const char* const claim : {"x", "y", "z"})
       ASSERT_TRUE(scheduler_.allocate(claim, {{.name = "a", .alternatives = {whole_gpu()}}}))
+          << scheduler_.problem();
+    for (const char* const type : {"A100X-1-5C", "A100X-1-5CME", "A100X-2-10C"})
+      ASSERT_EQ(node_.server.counters,
+                scheduler_.allocate(type, {{.name = "a", .alternatives = {vgpu_of_type(type)}}}))
           << scheduler_.problem();
     ASSERT_FALSE(scheduler_.allocate("v", {{.name = "a", .alternatives = {vgpu_with_memory(0)}}}));
   }

@@ -70,6 +70,24 @@ inline dra::Gpu mixed(std::string_view address, std::uint32_t iommu_group) {
                 placed_type("nvidia-594", "A10-8Q", 8, 8, 16)}};
 }
 
+/// In MIG mode, with two GPU instances of 5 GiB and one of 10 GiB: two types fill the small ones.
+inline dra::Gpu in_instances(std::string_view address, std::uint32_t iommu_group) {
+  dra::Gpu out{.address = at(address),
+               .iommu_group = iommu_group,
+               .vendor = 0x10de,
+               .device = 0x20b0,
+               .product = "GA100 [A100 SXM4 40GB]",
+               .memory_mib = 40960,
+               .pcie_root = "pci0000:c0",
+               .whole = false,
+               .framework = dra::VgpuFramework::vendor_vfio,
+               .types = {vgpu_type("474", "A100X-1-5C", 5, 2), vgpu_type("475", "A100X-1-5CME", 5, 2),
+                         vgpu_type("476", "A100X-2-10C", 10, 1)}};
+  for (dra::VgpuType& type : out.types)
+    type.fills = type.framebuffer_mib == 5120 ? "gi-1g.5gb" : "gi-2g.10gb";
+  return out;
+}
+
 /// The server stores counters and taints.
 inline dra::NodeModel node_with(std::vector<dra::Gpu> gpus) {
   return {.owner = {.node = "node7", .node_uid = "8a6e"},

@@ -4,12 +4,14 @@
 // from any state.
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <cstdlib>
 #include <string>
 #include <vector>
 
 #include <gmock/gmock.h>
 
+#include "host/claims/claim_functions.h"
 #include "tests/host/claim_node.h"
 #include "tests/support/must.h"
 #include "tests/vfio/rebinds.h"
@@ -173,6 +175,88 @@ TEST_P(EveryChangeForAClaim, ThatIsTheLastBeforeDeathInTheRollBackIsRepeatedByTh
     is_undone(node);
   }
 }
+
+/// hostd enables the virtual functions of a GPU that enters DRA, and takes them away when it leaves. Every
+/// round asks for the same change until the GPU has them, or has none.
+class EveryChangeOfFunctions : public testing::TestWithParam<bool> {
+ protected:
+  static constexpr std::uint32_t kNumber = 4;
+  static bool enters() { return GetParam(); }
+
+  static Result<> change(ClaimNode& node, std::uint32_t number) {
+    const NodeProbes uses{.for_rebinds = node.users, .for_vgpus = node.users, .open_nodes = node.users};
+    return change_functions(node.context(uses),
+                            {.gpu = ClaimNode::at(ClaimNode::kVendor), .number = number, .why = "a test"},
+                            {});
+  }
+  static Result<> change(ClaimNode& node) { return change(node, enters() ? kNumber : 0); }
+  static void begin(ClaimNode& node) {
+    node.kernel.enable_vfs(ClaimNode::kVendor, 0);
+    if (!enters()) must(change(node, kNumber));
+    node.kernel.forget_changes();
+  }
+  static std::size_t changes() {
+    ClaimNode model;
+    begin(model);
+    must(change(model));
+    is_done(model);
+    return model.kernel.changes().size();
+  }
+  static void is_done(const ClaimNode& node) {
+    EXPECT_EQ(node.kernel.vfs_of(ClaimNode::kVendor).size(), enters() ? kNumber : 0);
+    EXPECT_EQ(node.record().made_functions.size(), enters() ? 1U : 0U);
+  }
+};
+
+TEST_P(EveryChangeOfFunctions, ThatFailsIsRepeated) {
+  for (std::size_t n = 1; n <= changes(); n += stride()) {
+    SCOPED_TRACE(n);
+    ClaimNode node;
+    begin(node);
+    node.kernel.fail_change(n, EIO);
+    (void)change(node);
+    must(change(node));
+    is_done(node);
+  }
+}
+
+TEST_P(EveryChangeOfFunctions, ThatIsTheLastBeforeDeathIsRepeatedByTheNextHostd) {
+  for (std::size_t n = 1; n <= changes(); n += stride()) {
+    SCOPED_TRACE(n);
+    ClaimNode node;
+    begin(node);
+    ASSERT_TRUE(test::dies([&] {
+      node.kernel.die_at_change(n);
+      (void)change(node);
+    }));
+    node.kernel.adopt_vfs(ClaimNode::kVendor);
+    must(change(node));
+    is_done(node);
+  }
+}
+
+TEST_P(EveryChangeOfFunctions, ThatHangsIsLeftAloneUntilItReturns) {
+  for (const auto ending : {FakeKernel::Ending::without_effect, FakeKernel::Ending::with_effect}) {
+    for (std::size_t n = 1; n <= changes(); n += stride()) {
+      SCOPED_TRACE(n);
+      ClaimNode node;
+      begin(node);
+      node.kernel.hang_change(n);
+      (void)change(node);
+      const std::size_t hanging = hanging_writes(node);
+      (void)change(node);
+      EXPECT_EQ(hanging_writes(node), hanging) << "written again to what hangs";
+      node.kernel.release_stuck(ending);
+      must(change(node));
+      is_done(node);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Claims, EveryChangeOfFunctions, testing::Bool(),
+                         [](const testing::TestParamInfo<bool>& enters) {
+                           return std::string(enters.param ? "Made" : "TakenAway");
+                         });
 
 INSTANTIATE_TEST_SUITE_P(Claims, EveryChangeForAClaim, testing::ValuesIn(cases()),
                          [](const testing::TestParamInfo<Case>& param) {

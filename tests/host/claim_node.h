@@ -157,6 +157,23 @@ class ClaimNode {
     return kernel.list("run/ferry/hostd/moves").value_or(std::vector<std::string>());
   }
 
+  NodeContext context(const NodeProbes& uses) {
+    const vfio::AcceleratorRules rules{.vendors = {0x10de},
+                                       .classes = {vfio::PciClass::display_3d},
+                                       .of_other_vendors = {vfio::PciClass::vga}};
+    return {.rebind_context = {.host = &kernel,
+                               .writer = &kernel,
+                               .probe = &uses.for_rebinds,
+                               .rules = rules,
+                               .on_step = {}},
+            .vgpu_host = {.host = kernel,
+                          .writer = kernel,
+                          .uses = uses.for_vgpus,
+                          .rules = rules,
+                          .node = "node-a",
+                          .pause = [](auto) {}}};
+  }
+
   test::FakeKernel kernel;
   test::FakeMdev mdev{kernel};
   test::FakeVendorVfio vendor{kernel};
@@ -180,22 +197,6 @@ class ClaimNode {
     gpu.framework = framework;
     gpu.types.push_back(
         {.id = id, .name = "GRID T4-4Q", .short_name = "T4-4Q", .framebuffer_mib = 4096, .most_per_gpu = 4});
-  }
-  NodeContext context(const NodeProbes& uses) {
-    const vfio::AcceleratorRules rules{.vendors = {0x10de},
-                                       .classes = {vfio::PciClass::display_3d},
-                                       .of_other_vendors = {vfio::PciClass::vga}};
-    return {.rebind_context = {.host = &kernel,
-                               .writer = &kernel,
-                               .probe = &uses.for_rebinds,
-                               .rules = rules,
-                               .on_step = {}},
-            .vgpu_host = {.host = kernel,
-                          .writer = kernel,
-                          .uses = uses.for_vgpus,
-                          .rules = rules,
-                          .node = "node-a",
-                          .pause = [](auto) {}}};
   }
 };
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Claims for vGPUs of different sizes on one GPU: each gets the placement that the scheduler has chosen.
+// Claims for vGPUs of different sizes on one GPU: each gets the placement that the scheduler has chosen, or a
+// GPU instance (MIG) that exists.
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
@@ -10,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include "api/claim_request.h"
@@ -72,7 +74,9 @@ class SizesNode {
                          .before = claimable_};
     must(read_claimable_facts(kernel_, facts));
     asked_ = gpus_without_placements(facts);
-    for (const vfio::PciAddress& one : asked_) facts.managed.emplace(one, mig_.read(one));
+    asked_.merge(gpus_with_instances(facts));
+    for (const vfio::PciAddress& one : asked_)
+      facts.managed.emplace(one, library_ ? mig_.read(one) : fail(Errc::unsupported, "no libnvidia-ml.so.1"));
     claimable_ = claimable_gpus(facts);
     kernel_.file(api::kClaimableGpusFile, api::claimable_gpus_text(claimable_));
   }
@@ -104,6 +108,7 @@ class SizesNode {
   std::set<vfio::PciAddress> dra_ = {gpu()};
   std::vector<api::ClaimableGpu> claimable_;
   std::set<vfio::PciAddress> asked_;  // by the last round
+  bool library_ = true;               // the host has it
   ClaimUsers users_;
   ClaimKeeper keeper_{kernel_,
                       {.for_rebinds = users_, .for_vgpus = users_, .open_nodes = users_},
@@ -227,6 +232,96 @@ TEST_F(ClaimSizesTest, GetNoFurtherPlacementsWhileVgpusExist) {
   publish();
   EXPECT_THAT(asked_, ElementsAre(gpu()));
   EXPECT_THAT(type(kLarge).placements, ElementsAre(1U, 2U));
+}
+
+/// The H200 in MIG mode, with two small GPU instances and one of another size.
+class ClaimInstancesTest : public ClaimSizesTest {
+ protected:
+  static constexpr const char* kOfSmall = "1414";  // H200X-1-18C
+  static constexpr const char* kOfOther = "1416";  // H200X-2-35C
+  ClaimInstancesTest() {
+    for_dra_[gpu()] = {};
+    kernel_.enable_vfs(kGpu, 0);
+    must(mig_.set_mig(gpu(), true));
+    kernel_.enable_vfs(kGpu, 8);
+    for (const std::uint32_t profile : {19U, 19U, 14U}) must(mig_.make_instance(gpu(), profile));
+    publish();
+  }
+  std::vector<std::string> published() const {
+    std::vector<std::string> out;
+    for (const api::VgpuType& type : claimable_.at(0).types)
+      out.push_back(fmt::format("{}x {} on {}", type.most_per_gpu.value_or(0), type.short_name, type.fills));
+    return out;
+  }
+};
+
+TEST_F(ClaimInstancesTest, ArePublishedAsTheGpuInstancesAreThere) {
+  EXPECT_THAT(published(), ElementsAre("2x H200X-1-18C on gi-1g.18gb", "1x H200X-2-35C on gi-2g.35gb"));
+  EXPECT_FALSE(claimable_.at(0).whole) << "its instances would end";
+  EXPECT_FALSE(claimable_.at(0).has_one_size());
+  EXPECT_EQ(claimable_.at(0).health, api::GpuHealth::ready) << claimable_.at(0).reason;
+  EXPECT_EQ(must(api::read_claimable_gpus(api::claimable_gpus_text(claimable_))), claimable_);
+  const std::uint32_t one = must(mig_.read(gpu())).instances.front().id;
+  must(mig_.remove_instance(gpu(), one));
+  publish();
+  EXPECT_THAT(published(), ElementsAre("1x H200X-1-18C on gi-1g.18gb", "1x H200X-2-35C on gi-2g.35gb"));
+}
+
+TEST_F(ClaimInstancesTest, AreFilledAndLeftByClaims) {
+  const auto instances = mig_.instances(kGpu);
+  must(prepare("a", kOfSmall, std::nullopt));
+  must(prepare("b", kOfOther, std::nullopt));
+  publish();
+  EXPECT_THAT(asked_, IsEmpty()) << "the counters under claims stay";
+  EXPECT_THAT(published(), ElementsAre("2x H200X-1-18C on gi-1g.18gb", "1x H200X-2-35C on gi-2g.35gb"));
+  must(prepare("c", kOfSmall, std::nullopt));
+  EXPECT_EQ(vgpus().size(), 3U);
+  const auto refused = prepare("d", kOfSmall, std::nullopt);
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().message, HasSubstr("none of type 1414 fits now"));
+  for (const char* uid : {"a", "b", "c"}) must(unprepare(uid));
+  EXPECT_THAT(vgpus(), IsEmpty());
+  EXPECT_EQ(mig_.instances(kGpu), instances) << "claims make and remove none";
+}
+
+TEST_F(ClaimInstancesTest, AreRefusedForTheWholeGpu) {
+  const auto refused = keeper_.serve(ClaimNode::request("a", {api::RequestedDevice{.gpu = gpu()}}));
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().message, HasSubstr("it has GPU instances (MIG)"));
+  EXPECT_EQ(mig_.instances(kGpu).size(), 3U);
+}
+
+TEST_F(ClaimInstancesTest, KeepTheGpuFromAClaimThatWasAllocatedBeforeThem) {
+  claimable_.at(0).whole = true;
+  kernel_.file(api::kClaimableGpusFile, api::claimable_gpus_text(claimable_));
+  const auto refused = keeper_.serve(ClaimNode::request("a", {api::RequestedDevice{.gpu = gpu()}}));
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().message, HasSubstr("it has 3 GPU instances (MIG)"));
+  EXPECT_EQ(mig_.instances(kGpu).size(), 3U);
+}
+
+TEST_F(ClaimInstancesTest, LeaveTheGpuWholeOnceAllAreGone) {
+  for (const mdev::GpuInstance& one : must(mig_.read(gpu())).instances)
+    must(mig_.remove_instance(gpu(), one.id));
+  publish();
+  EXPECT_THAT(published(), IsEmpty());
+  EXPECT_TRUE(claimable_.at(0).whole);
+}
+
+TEST_F(ClaimInstancesTest, AreUnknownWithoutTheLibrary) {
+  library_ = false;
+  publish();
+  EXPECT_EQ(published().size(), 2U) << "a claim may have one already, and is prepared in a moment";
+  EXPECT_THAT(claimable_.at(0).vgpu_reason, HasSubstr("NVML does not report them: no libnvidia-ml.so.1"));
+  claimable_.clear();
+  publish();
+  EXPECT_THAT(published(), IsEmpty());
+  EXPECT_FALSE(claimable_.at(0).whole);
+  EXPECT_THAT(claimable_.at(0).vgpu_reason, HasSubstr("NVML does not report them: no libnvidia-ml.so.1"));
+  library_ = true;
+  publish();
+  EXPECT_EQ(published().size(), 2U);
+  EXPECT_EQ(claimable_.at(0).vgpu_reason, "");
 }
 
 TEST(ClaimSizes, AreRightAfterADeathAtAnyChange) {

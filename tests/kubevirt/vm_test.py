@@ -23,6 +23,9 @@ STATE, POLICY, ERROR = "gpu-ferry.io/state", "gpu-ferry.io/policy", "gpu-ferry.i
 WORKLOAD = "nvidia.com/gpu.workload.config"
 CARD, AUDIO, VGPU = "nvidia.com/AD102GL_L40S", "nvidia.com/AD102_HIGH_DEFINITION_AUDIO_CONTROLLER", "nvidia.com/NVIDIA_L40S-12Q"
 
+# A name that only a DeviceClass has.
+OF_CLAIMS, EXTENDED_SINCE = "nvidia.com/GRID_T4-8Q", 36
+
 DEMO = "gpu-demo"
 # The VMs of the pages: page, namespace, and the device IDs that their guests see. A mediated device has the ID of its GPU.
 VMS = {"gpu-vm": ("README.md", "default", ["22ba", "26b9"]), "vgpu-vm": ("docs/quickstart.md", DEMO, ["26b9"]),
@@ -244,7 +247,25 @@ class VmTest(unittest.TestCase):
         self.assertRegex(self.kubernetes.run_plugin("ferry", "list").stdout, f"{CARD} .* 1 of 1 ")
         self.say("the next VM has the GPU")
 
-    def test_7_a_claimed_vgpu_that_kubevirt_removes_is_named(self) -> None:
+    def test_7_a_vm_gets_a_claimed_vgpu_by_the_name_of_a_resource(self) -> None:
+        """A DeviceClass has the name for which the VM asks. The VM's manifest says nothing of claims."""
+        if self.kubernetes.release.minor < EXTENDED_SINCE:
+            self.skipTest(f"Kubernetes before 1.{EXTENDED_SINCE} has no extended resources by claims")
+        self.values["dra"] |= {"deviceClasses": {"more": [{"vgpuType": "T4-8Q", "extendedResourceName": OF_CLAIMS}]}}
+        self.ferry_restarts("node", lambda: self.ferry.helm(self.helm, "upgrade", "ferry", CHART, values=self.values))
+        self.permit()
+        vm = manifests_of("README.md", "gpu-vm")[-1]
+        vm["metadata"]["name"] = "named-vm"
+        vm["spec"]["domain"]["devices"]["gpus"][0]["deviceName"] = OF_CLAIMS
+        self.kubevirt.apply([vm])
+        self.assertEqual(["1eb8"], self.kubevirt.devices_of_guest("named-vm"))
+        claims = [one["metadata"] for one in self.kubernetes.get("resourceclaims", "-n", "default")["items"]]
+        self.assertEqual(["true"], [one["annotations"]["resource.kubernetes.io/extended-resource-claim"] for one in claims])
+        self.kubernetes.kubectl("delete", "vmi", "named-vm")
+        wait_while_it_moves("its claim is gone", lambda: not self.kubernetes.get("resourceclaims", "-n", "default")["items"], self.progress)
+        self.say(f"a VM got {OF_CLAIMS} of a claim that its manifest does not name")
+
+    def test_8_a_claimed_vgpu_that_kubevirt_removes_is_named(self) -> None:
         """KubeVirt removes mediated devices unless its object says otherwise, and Ferry names the claim."""
         # While a VM of the node had a mediated device, virt-handler was not seen to remove another one.
         self.kubernetes.kubectl("delete", "vm", "-n", DEMO, "vgpu-vm")
@@ -262,7 +283,7 @@ class VmTest(unittest.TestCase):
         self.kubernetes.kubectl("delete", "resourceclaim", "vgpu")
         self.say("KubeVirt removed a claimed vGPU, and the next pod got it anew")
 
-    def test_8_a_drain_evicts_them(self) -> None:
+    def test_9_a_drain_evicts_them(self) -> None:
         """With agent.drain the label evicts the VMs, and the GPUs go back to their drivers."""
         self.values["agent"] = {"drain": {"enabled": True}}
         self.ferry_restarts("agent", lambda: self.ferry.helm(self.helm, "upgrade", "ferry", CHART, values=self.values))

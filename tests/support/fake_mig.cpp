@@ -162,6 +162,7 @@ Result<mdev::ManagedGpu> FakeMig::read(const vfio::PciAddress& gpu) {
                          .framebuffer = std::uint64_t{type.framebuffer_mib} << 20U,
                          .instance_profile = needed_profile(type),
                          .most_per_gpu = most});
+    if (needed_profile(type)) out.types.back().most_per_instance = 1;
     const auto places = mixed_places(type);
     if (!places) continue;
     out.types.back().size = places->size;

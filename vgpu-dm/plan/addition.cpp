@@ -22,12 +22,6 @@ std::optional<Error> makes_no_vgpu(const mdev::VgpuGpu& gpu) {
                  .message = fmt::format("{}: no vGPU can be made on it: {}", gpu.label(), gpu.obstacle),
                  .hint = "`ferry doctor --for vgpu` shows the requirements that this host lacks"};
   }
-  if (gpu.framework->binds_functions()) {
-    return Error{
-        .code = Errc::unsupported,
-        .message = gpu.label() + ": its vGPUs are whole virtual functions, which are not made singly",
-        .hint = "a policy of mode vgpu makes them"};
-  }
   return std::nullopt;
 }
 

@@ -35,8 +35,8 @@ struct Addition {
 };
 
 /// The function for one more vGPU of a type: the GPU itself, or its first free virtual function that is not
-/// in `taken`. Errors: Errc::unsupported, the GPU makes no vGPUs now, or none that are made one by one;
-/// Errc::refused, none of the type fits beside its present vGPUs.
+/// in `taken`. Errors: Errc::unsupported, the GPU makes no vGPUs now; Errc::refused, none of the type fits
+/// beside its present vGPUs.
 Result<vfio::PciAddress> free_parent(const mdev::VgpuGpu& gpu, const std::string& type_id,
                                      const std::set<vfio::PciAddress>& taken = {});
 
