@@ -272,13 +272,8 @@ void plan_features(const NodeSnapshot& snapshot, LabelChanges& labels, LabelChan
   // NFD may have set these labels already, and not yet listed them in its annotation.
   const bool nfds = snapshot.features == FeatureWay::nfd;
   Labels record = read_label_record(value_of(snapshot.node.annotations, api::kFeaturesAnnotation));
-  // A mode is asked for: NVIDIA's CC manager, which switches to it, may write the same labels.
-  const bool has_manager = snapshot.node.labels.contains(api::kCcModeLabel);
-  const auto is_anothers = [&](const auto& label) {
-    return !is_feature_label(label.first) || (has_manager && is_mode_label(label.first));
-  };
-  std::erase_if(record, is_anothers);
-  if (features) std::erase_if(*features, is_anothers);
+  std::erase_if(record, [](const auto& label) { return !is_feature_label(label.first); });
+  if (features && has_cc_manager(snapshot.node.labels)) leave_mode_labels(record, *features);
   OwnLabels own = own_labels(
       snapshot.node.labels, std::move(record), ours ? features.value_or(Labels()) : Labels(),
       nfds ? Labels()

@@ -40,7 +40,6 @@ inline constexpr const char* kLeaseConfiguration = "gpu-ferry.io/configuration";
 /// An annotation of such a Lease: the policy of that configuration, for people.
 inline constexpr const char* kLeasePolicy = "gpu-ferry.io/policy";
 /// "true", "false": the result of NVIDIA's CC manager, which sets it on the nodes where it runs.
-inline constexpr const char* kCcModeLabel = "nvidia.com/cc.mode";
 inline constexpr const char* kCcReadyLabel = "nvidia.com/cc.ready.state";
 /// "true": the agent has cordoned the node, which was schedulable before.
 inline constexpr const char* kCordonedAnnotation = "gpu-ferry.io/cordoned";

@@ -72,7 +72,8 @@ void look_at_registers(const HostFs& host, HostWriter& writer, const std::vector
 void take_over_registers(const HostFs& host, const api::HostStatus& left, RegisterMemory& memory) {
   if (left.boot_id.empty() || left.boot_id != boot_id(host).value_or("")) return;
   for (const api::AcceleratorStatus& gpu : left.accelerators)
-    if (gpu.registers && gpu.registers->binding == vfio::binding_of(host, gpu.address))
+    if (gpu.registers && gpu.registers->binding != 0 &&
+        gpu.registers->binding == vfio::binding_of(host, gpu.address))
       memory.entries.try_emplace(gpu.address,
                                  RegisterMemory::Entry{.read = Moment::min(), .registers = *gpu.registers});
 }

@@ -26,8 +26,8 @@ std::vector<vfio::PciAddress> with_registers(const api::HostStatus& status, poli
 void look_at_registers(const HostFs& host, HostWriter& writer, const std::vector<vfio::PciAddress>& wanted,
                        Moment now, RegisterMemory& memory);
 
-/// Takes over what an earlier hostd has published in this boot, of functions that were not bound since. All
-/// are due for a reading.
+/// Takes over what an earlier hostd has published in this boot, of functions with a driver that were not
+/// bound since. Those that are in no use are due for a reading.
 void take_over_registers(const HostFs& host, const api::HostStatus& left, RegisterMemory& memory);
 
 }  // namespace ferry::host

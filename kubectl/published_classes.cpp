@@ -96,6 +96,8 @@ PublishedClasses published_classes(const std::vector<json>& slices, const std::v
     const json& spec = json_at(slice, "spec");
     const auto of_node = names.find(text_field(spec, "nodeName"));
     for (const json& device : items_field(spec, "devices")) {
+      // A virtual function that a VM gets whole has a claim, and no name of a resource.
+      if (attribute(device, "vgpuType").find(':') != std::string::npos) continue;
       auto one = class_of(device, of_node == names.end() ? first : of_node->second);
       if (one.value.empty())
         notes.insert(fmt::format("a type of vGPUs without a short name is left out: {}", one.resource));

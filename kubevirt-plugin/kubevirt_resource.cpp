@@ -102,23 +102,19 @@ class ClaimableNames {
     if (!gpu.for_dra) return;
     const std::string ids = fmt::format("{:04x}:{:04x}", gpu.vendor, gpu.device);
     if (gpu.whole)
-      if (const auto name = name_of_function(gpu.address.text(), gpu.vendor, gpu.device)) {
+      if (const auto name = name_of_gpu(gpu, ids)) {
         pci_.insert({selector_of(ids), *name});
         classes_.insert({"model", ids, *name});
       }
     for (const api::VgpuType& type : gpu.types) {
-      if (!type.allowed || type.framebuffer_mib == 0) continue;
-      // The type of a function that a VM gets whole is its IDs, and the plugin names it as other functions.
-      const auto device = type.fills == "vf"
-                              ? whole_number<std::uint16_t>(type.id.substr(type.id.find(':') + 1), 16)
-                              : std::nullopt;
-      const auto name = device ? name_of_function(type.id, gpu.vendor, *device)
-                               : legal(type.name, rules_.domain, rules_.names.vgpu_part(type.name));
+      // A virtual function that a VM gets whole has a claim, and no name of a resource.
+      if (!type.allowed || type.framebuffer_mib == 0 || type.fills == "vf") continue;
+      const auto name = legal(type.name, rules_.domain, rules_.names.vgpu_part(type.name));
       if (!name) continue;
       if (gpu.framework == api::VgpuFramework::mdev)
         mediated_.insert({type.name, *name});
       else
-        pci_.insert({device ? selector_of(type.id) : vf_selector(host_, gpu), *name});
+        pci_.insert({vf_selector(host_, gpu), *name});
       if (!type.short_name.empty()) classes_.insert({"vgpuType", type.short_name, *name});
     }
   }
@@ -131,18 +127,16 @@ class ClaimableNames {
   }
 
  private:
-  std::optional<std::string> name_of_function(const std::string& id, std::uint16_t vendor,
-                                              std::uint16_t device) {
-    const auto domain = resource_domain(rules_, vendor, names_);
+  std::optional<std::string> name_of_gpu(const api::ClaimableGpu& gpu, const std::string& ids) {
+    const auto domain = resource_domain(rules_, gpu.vendor, names_);
     if (!domain) {
-      not_named_.push_back({.id = id, .reason = domain.error().message});
+      not_named_.push_back({.id = gpu.address.text(), .reason = domain.error().message});
       return std::nullopt;
     }
-    const std::string ids = fmt::format("{:04x}:{:04x}", vendor, device);
-    const std::string human = names_.find(vendor, device).value_or("");
+    const std::string human = names_.find(gpu.vendor, gpu.device).value_or("");
     const auto name = ResourceName::parse(*domain + "/" + rules_.names.function_part(ids, human));
     if (name) return name->text();
-    return legal(ids, *domain, fmt::format("{:04x}", device));
+    return legal(ids, *domain, fmt::format("{:04x}", gpu.device));
   }
 
   std::optional<std::string> legal(const std::string& id, const std::string& domain,

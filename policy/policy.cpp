@@ -8,6 +8,7 @@
 #include "mdev/framework.h"
 #include "vfio/bind/rebind_plan.h"
 #include "vgpu-dm/types/type_capacity.h"
+#include "vgpu-dm/types/type_names.h"
 #include "vgpu-dm/types/type_table.h"
 
 namespace ferry::policy {
@@ -82,15 +83,28 @@ ResolvedPolicy resolve(const Policy& policy, const mdev::VgpuInventory& inventor
 
 namespace {
 
-/// True if claims can have such a device of the GPU. A GPU in MIG mode lists the types of its GPU instances,
-/// and one with functions that VMs get whole lists their IDs.
+/// True if the GPU is in MIG mode with GPU instances. Its types are not listed while vGPUs fill all of them.
+bool has_mig_types(const mdev::VgpuGpu& gpu) {
+  const auto is_mig_backed = [](const auto& one) {
+    const auto name = vgpu::VgpuTypeName::parse(one.short_name);
+    return name && name->is_mig_backed();
+  };
+  return std::ranges::any_of(gpu.devices, is_mig_backed) ||
+         std::ranges::any_of(vgpu::types_of(gpu), [&](const mdev::VgpuType& type) {
+           return type.available > 0 && is_mig_backed(type);
+         });
+}
+
+/// True if claims can have such a device of the GPU.
 bool goes_to_claims(const mdev::VgpuGpu& gpu, const std::string& device, const AllowedDevices& allow) {
-  if (gpu.function.ids() == device) return allow.whole;
-  for (const mdev::VgpuType& type : vgpu::types_of(gpu))
-    if (type.short_name == device) return allow.allows(type);
+  if (gpu.function.ids() == device && allow.whole) return true;
+  if (gpu.framework->binds_functions()) {
+    const auto allowed = [&](const mdev::VgpuType& type) { return type.id == device && allow.allows(type); };
+    return std::ranges::any_of(vgpu::types_of(gpu), allowed);
+  }
   const vgpu::BoardTypes types(gpu.function);
   const mdev::VgpuType* type = types.find(device);
-  return type != nullptr && type->mig_profile.empty() && allow.allows(*type);
+  return type != nullptr && type->mig_profile.empty() == !has_mig_types(gpu) && allow.allows(*type);
 }
 
 /// The names under which the device plugin has a GPU and its vGPUs, once the policy is applied.
@@ -99,7 +113,10 @@ std::set<std::string> plugin_names(const mdev::VgpuGpu& gpu, const ResolvedPolic
                                    const std::set<vfio::PciAddress>& claimed) {
   std::set<std::string> out;
   const auto add_function = [&](const vfio::PciAddress& address) {
-    if (const vfio::PciFunction* function = inventory.find(address)) out.insert(names.of_gpu(*function));
+    const vfio::PciFunction* const function = inventory.find(address);
+    // The plugin marks a function that has the IDs of its GPU.
+    if (function != nullptr)
+      out.insert(names.of_gpu(*function) + (function->ids() == gpu.function.ids() ? "_VF" : ""));
   };
   const bool whole_functions = gpu.framework->binds_functions();
   const auto mode = resolved.modes.find(gpu.address());

@@ -55,8 +55,11 @@ PolicyItem item_of(const mdev::VgpuGpu& gpu, const vgpu::ProfileItem* carried, c
 /// The item of a GPU for claims, whose vGPUs are theirs.
 PolicyItem item_for_claims(const mdev::VgpuGpu& gpu, const api::ClaimableGpu& claimable,
                            std::vector<std::string>& notes) {
-  const bool limited = (!claimable.whole && !claimable.has_parts()) ||
-                       !std::ranges::all_of(claimable.types, &api::VgpuType::allowed);
+  // A GPU with GPU instances is for no claim whole, whatever the policy allows.
+  const bool has_instances = std::ranges::any_of(
+      claimable.types, [](const api::VgpuType& type) { return type.fills.starts_with("gi-"); });
+  const bool limited =
+      (!claimable.whole && !has_instances) || !std::ranges::all_of(claimable.types, &api::VgpuType::allowed);
   if (limited)
     notes.push_back(
         fmt::format("{}: claims cannot have all of its devices: `allow` is left out", gpu.label()));

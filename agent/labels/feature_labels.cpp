@@ -199,8 +199,18 @@ bool is_feature_label(std::string_view key) {
           name.size() > std::string_view("gpu.").size() + kCount.size());
 }
 
-bool is_mode_label(std::string_view key) {
-  return key == fmt::format("{}/{}", kNvidia, kCcReady) || key == fmt::format("{}/{}", kNvidia, kCcMode);
+bool has_cc_manager(const Labels& labels) {
+  const auto deployed = labels.find("nvidia.com/gpu.deploy.cc-manager");
+  return deployed != labels.end() && !deployed->second.empty() && deployed->second != "false";
+}
+
+void leave_mode_labels(const Labels& record, Labels& desired) {
+  const std::string mode = fmt::format("{}/{}", kNvidia, kCcMode);
+  if (!record.contains(mode) && !desired.contains(mode)) return;
+  for (const std::string& key : {mode, fmt::format("{}/{}", kNvidia, kCcReady)}) {
+    desired.erase(key);
+    if (const auto set = record.find(key); set != record.end()) desired.insert(*set);
+  }
 }
 
 Labels own_features(const Labels& labels, std::string_view set_by_nfd) {

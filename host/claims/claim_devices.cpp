@@ -48,6 +48,16 @@ std::vector<PciAddress> addresses_of(const ClaimedDevice& device) {
   return out;
 }
 
+/// True for a virtual function that a VM gets whole: its type is its IDs.
+bool is_whole_function(const ClaimedDevice& device) {
+  return device.request.type.find(':') != std::string::npos;
+}
+
+/// The functions that the engine of `ferry vfio bind` binds for the device.
+std::vector<PciAddress> bound_for(const ClaimedDevice& device) {
+  return is_whole_function(device) ? std::vector{device.result.function.value()} : addresses_of(device);
+}
+
 mdev::VgpuId id_of(const ClaimedDevice& device) {
   const auto& function = device.result.function;
   return {function ? function->text() : device.result.mdev_uuid};
@@ -333,13 +343,13 @@ Result<> bind_whole(const NodeContext& context, const ScannedNode& node, const C
   return judge(*rebound, gpus);
 }
 
-Result<> unbind_whole(const NodeContext& context, const ClaimedDevice& device, ClaimRecord& record) {
+Result<> unbind(const NodeContext& context, const ClaimedDevice& device, ClaimRecord& record) {
   const auto inventory = vfio::scan(context.fs());
   if (!inventory) return fail(inventory.error());
   vfio::RebindRequest request;
   request.recorded_only = true;
-  for (const PciAddress& gpu : addresses_of(device))
-    if (inventory->find(gpu) != nullptr) request.accelerators.push_back(gpu);
+  for (const PciAddress& function : bound_for(device))
+    if (inventory->find(function) != nullptr) request.accelerators.push_back(function);
   if (request.accelerators.empty()) return {};
   if (device.was_on_vfio) return require_unused(context, *inventory, request.accelerators);
   const auto rebound =
@@ -347,6 +357,7 @@ Result<> unbind_whole(const NodeContext& context, const ClaimedDevice& device, C
   if (!rebound) return fail(rebound.error());
   log_rest(*rebound);
   if (auto done = judge(*rebound, request.accelerators); !done) return done;
+  if (is_whole_function(device)) return {};
   for (const ClaimedGpu& gpu : device.gpus)
     if (gpu.functions > 0 && inventory->find(gpu.address) != nullptr)
       note_missing(context, gpu, restore_functions(context, gpu), record);
@@ -394,10 +405,10 @@ std::optional<DeviceFailure> make_vgpu(const NodeContext& context, const Scanned
   const mdev::VgpuDevice* const there = node.vgpus.find(id);
   std::optional<PciAddress> parent = device.result.function;
   if (there != nullptr) {
+    if (auto ours = check_bound_by_ferry(context, *gpu, *there); !ours) return clean(std::move(ours).error());
     // The vGPU may be this claim's own one, so that it is undone, if nothing has it open.
     if (auto unused = require_unused(use_of_vgpu(context, *there), *there); !unused)
       return DeviceFailure{.error = std::move(unused).error()};
-    if (auto ours = check_bound_by_ferry(context, *gpu, *there); !ours) return clean(std::move(ours).error());
     parent = there->parent;
   } else if (!parent) {
     auto chosen = vgpu::free_parent(*gpu, device.request.type);
@@ -595,7 +606,8 @@ Result<api::PreparedDevice> read_prepared(const NodeContext& context, const Clai
 
 Result<> undo_device(const NodeContext& context, const Claim& claim, std::size_t index, ClaimRecord& record) {
   const ClaimedDevice& device = claim.devices.at(index);
-  return device.is_whole() ? unbind_whole(context, device, record) : remove_vgpu(context, device, record);
+  return device.is_whole() || is_whole_function(device) ? unbind(context, device, record)
+                                                        : remove_vgpu(context, device, record);
 }
 
 Result<> check_unused(const NodeContext& context, const ScannedNode& node, const Claim& claim) {

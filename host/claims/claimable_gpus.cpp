@@ -43,6 +43,17 @@ bool may_list_types_later(const mdev::VgpuGpu& gpu) {
          vgpu::types_of(gpu).empty();
 }
 
+/// True if the driver lists no types now, which GPU instances may have.
+bool hides_its_types(const mdev::VgpuGpu& gpu) {
+  return may_list_types_later(gpu) || gpu.may_get_virtual_functions();
+}
+
+bool can_have_instances(const vfio::PciFunction& function) {
+  const vgpu::BoardTypes types(function);
+  return std::ranges::any_of(types.all(),
+                             [](const mdev::VgpuType& type) { return !type.mig_profile.empty(); });
+}
+
 /// True if the GPU lists now the types of an empty GPU.
 bool lists_all_types(const mdev::VgpuGpu& gpu, bool lacks_some) {
   return !gpu.function.problem && gpu.function.driver && !lacks_some && gpu.devices.empty() &&
@@ -185,10 +196,14 @@ void add_types(const ClaimableFacts& facts, const mdev::VgpuGpu& gpu, bool lacks
   const bool is_empty = !is_waiting && lists_all_types(gpu, lacks_some);
   out.mixed_sizes = has_mixed_sizes(facts, gpu, is_empty, before);
   out.framework = framework_of(gpu);
+  const auto said = facts.managed.find(gpu.address());
+  const bool is_answered = said != facts.managed.end() && said->second;
+  const bool has_no_instances = is_answered && said->second->instances.empty();
+  if (is_answered && !has_no_instances) out.whole = false;
   const auto is_of_instance = [](const api::VgpuType& type) { return type.fills.starts_with("gi-"); };
   if (!is_empty && before != nullptr) {
     out.types = before->types;
-    if (is_waiting) std::erase_if(out.types, is_of_instance);  // a person has removed the GPU instances
+    if (has_no_instances) std::erase_if(out.types, is_of_instance);
     if (out.framework == api::VgpuFramework::none) out.framework = before->framework;
   }
   if (out.framework == api::VgpuFramework::none) {
@@ -198,8 +213,6 @@ void add_types(const ClaimableFacts& facts, const mdev::VgpuGpu& gpu, bool lacks
   if (out.vgpu_reason.empty() && is_waiting) out.vgpu_reason = "its driver lists no vGPU types now";
   if (out.vgpu_reason.empty() && !gpu.function.problem && !gpu.function.driver)
     out.vgpu_reason = "no driver is bound to it";
-  const auto said = facts.managed.find(gpu.address());
-  const bool is_answered = said != facts.managed.end() && said->second;
   const bool in_mig_mode = is_empty && lists_mig_types(gpu);
   if (in_mig_mode) out.whole = false;
   const bool by_instances = in_mig_mode && !out.mixed_sizes;
@@ -386,8 +399,10 @@ std::set<vfio::PciAddress> gpus_with_instances(const ClaimableFacts& facts) {
   std::set<vfio::PciAddress> out;
   for (const vfio::PciAddress& address : facts.dra) {
     const mdev::VgpuGpu* gpu = facts.node.vgpus.find(address);
-    if (gpu != nullptr && gpu->framework->by_nvidias_driver() && !facts.stuck.contains(address) &&
-        lists_all_types(*gpu, false) && lists_mig_types(*gpu))
+    if (gpu == nullptr || !gpu->framework->by_nvidias_driver() || facts.stuck.contains(address) ||
+        !lists_all_types(*gpu, false))
+      continue;
+    if (lists_mig_types(*gpu) || (hides_its_types(*gpu) && can_have_instances(gpu->function)))
       out.insert(address);
   }
   return out;

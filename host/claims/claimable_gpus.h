@@ -66,8 +66,9 @@ std::set<vfio::PciAddress> gpus_without_types(const ClaimableFacts& facts);
 /// type has placements.
 std::set<vfio::PciAddress> gpus_without_placements(const ClaimableFacts& facts);
 
-/// The GPUs without vGPUs whose driver lists MIG-backed types, so that the library has to be asked about
-/// their GPU instances. No event tells that a person has made or removed one.
+/// The GPUs without vGPUs whose driver lists MIG-backed types, or none although the board can have GPU
+/// instances, so that the library has to be asked about these. No event tells that a person has made or
+/// removed one.
 std::set<vfio::PciAddress> gpus_with_instances(const ClaimableFacts& facts);
 
 /// The reason why a GPU cannot have mixed sizes, by the library's answer; empty: it can.

@@ -52,7 +52,7 @@ namespace {
 
 using State = ConfidentialMode::State;
 
-constexpr const char* kAskedFor = api::kCcModeLabel;
+constexpr const char* kAskedFor = "nvidia.com/cc.mode";
 constexpr const char* kReached = "nvidia.com/cc.mode.state";
 
 constexpr Words<State, 5> kWritten = {{{"off", State::off},

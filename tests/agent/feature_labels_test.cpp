@@ -135,6 +135,26 @@ TEST(FeatureLabels, SayTheConfidentialModeThatAllRegistersShow) {
   EXPECT_TRUE(is_feature_label("nvidia.com/cc.mode.state"));
 }
 
+TEST(FeatureLabels, OfAModeAreLeftToTheManagerOnItsNodes) {
+  constexpr const char* kMode = "nvidia.com/cc.mode.state";
+  constexpr const char* kReady = "nvidia.com/cc.ready.state";
+  for (const char* word : {"true", "paused-for-cc-mode-change"})
+    EXPECT_TRUE(has_cc_manager({{"nvidia.com/gpu.deploy.cc-manager", word}}));
+  for (const char* word : {"", "false"})
+    EXPECT_FALSE(has_cc_manager({{"nvidia.com/gpu.deploy.cc-manager", word}}));
+  EXPECT_FALSE(has_cc_manager({{"nvidia.com/cc.mode", "on"}}));
+  const auto left = [](const Labels& record, Labels desired) {
+    leave_mode_labels(record, desired);
+    return desired;
+  };
+  const Labels off = {{kMode, "off"}, {kReady, "false"}};
+  const Labels on = {{kMode, "on"}, {kReady, "true"}};
+  EXPECT_EQ(left({}, on), Labels()) << "it sets none";
+  EXPECT_EQ(left(off, on), off) << "it changes none";
+  EXPECT_EQ(left(off, {}), off) << "it removes none";
+  EXPECT_EQ(left({}, {{kReady, "false"}}), (Labels{{kReady, "false"}})) << "GPUs without such a mode";
+}
+
 TEST(FeatureLabels, SayNothingThatIsNotKnown) {
   const Labels one = labels_of(host_of({gpu("10de:ffff", "")}));
   EXPECT_THAT(one, Contains(Pair("nvidia.com/gpu.count", "1")));

@@ -230,6 +230,9 @@ TEST_P(EveryChangeOfFunctions, ThatIsTheLastBeforeDeathIsRepeatedByTheNextHostd)
       (void)change(node);
     }));
     node.kernel.adopt_vfs(ClaimNode::kVendor);
+    if (!node.kernel.vfs_of(ClaimNode::kVendor).empty()) {
+      EXPECT_THAT(node.record().made_functions, testing::ElementsAre(ClaimNode::kVendor));
+    }
     must(change(node));
     is_done(node);
   }

@@ -2,6 +2,7 @@
 // Claims for virtual functions that VMs get whole, of an Intel GPU under xe.
 #include <chrono>
 #include <cstddef>
+#include <filesystem>
 #include <map>
 #include <optional>
 #include <set>
@@ -191,17 +192,51 @@ TEST(ClaimsOfWholeFunctions, AreRightAfterADeathAtAnyChange) {
   }
   ASSERT_GT(changes, 3U) << "the record, the journal, the override, the bind";
   for (std::size_t n = 1; n <= changes; ++n) {
-    SCOPED_TRACE(n);
+    for (const bool finishes : {true, false}) {
+      SCOPED_TRACE(testing::Message() << "change " << n << (finishes ? ", prepared again" : ", undone"));
+      FunctionsNode node;
+      node.kernel_.forget_changes();
+      ASSERT_TRUE(test::dies([&] {
+        node.kernel_.die_at_change(n);
+        (void)node.prepare("a");
+      }));
+      if (finishes) {
+        must(node.prepare("a"));
+        EXPECT_THAT(node.drivers(), ElementsAre("xe-vfio-pci", "xe", "xe"));
+      }
+      must(node.unprepare("a"));
+      EXPECT_THAT(node.drivers(), ElementsAre("xe", "xe", "xe"));
+    }
+  }
+}
+
+TEST(ClaimsOfWholeFunctions, LeaveAFunctionThatAnotherProgramHasBoundSinceADeath) {
+  for (const bool prepares : {true, false}) {
     FunctionsNode node;
     node.kernel_.forget_changes();
     ASSERT_TRUE(test::dies([&] {
-      node.kernel_.die_at_change(n);
+      node.kernel_.die_at_change(2);  // after the record
       (void)node.prepare("a");
     }));
-    must(node.prepare("a"));
-    EXPECT_THAT(node.drivers(), ElementsAre("xe-vfio-pci", "xe", "xe"));
+    const std::string first = node.kernel_.vfs_of(kGpu).at(0);
+    ASSERT_EQ(must(load_claim_record(node.kernel_)).claims.size(), 1U);
+    const std::filesystem::path function = "sys/bus/pci/devices/" + first;
+    constexpr std::chrono::seconds kSoon{1};
+    must(node.kernel_.write(function / "driver_override", "xe-vfio-pci", kSoon));
+    must(node.kernel_.write("sys/bus/pci/drivers/xe/unbind", first, kSoon));
+    must(node.kernel_.write("sys/bus/pci/drivers/xe-vfio-pci/bind", first, kSoon));
+    ASSERT_EQ(node.kernel_.driver_of(first), "xe-vfio-pci");
+    if (prepares) {
+      const auto refused = node.prepare("a");
+      ASSERT_FALSE(refused);
+      EXPECT_THAT(refused.error().message, HasSubstr("another program has bound virtual function " + first));
+      EXPECT_THAT(must(load_claim_record(node.kernel_)).claims, IsEmpty());
+    }
     must(node.unprepare("a"));
-    EXPECT_THAT(node.drivers(), ElementsAre("xe", "xe", "xe"));
+    EXPECT_THAT(node.drivers(), ElementsAre("xe-vfio-pci", "xe", "xe")) << "it is the other program's";
+    EXPECT_THAT(must(load_claim_record(node.kernel_)).claims, IsEmpty());
+    must(node.prepare("b"));
+    EXPECT_THAT(node.drivers(), ElementsAre("xe-vfio-pci", "xe-vfio-pci", "xe"));
   }
 }
 
