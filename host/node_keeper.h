@@ -50,6 +50,7 @@
 #include "host/node_apply.h"
 #include "host/node_observation.h"
 #include "host/reconcile.h"
+#include "host/usage/advertised_use_probe.h"
 #include "host/validation_files.h"
 #include "hostfs/host_fs.h"
 #include "vfio/pci/uevents.h"
@@ -66,6 +67,9 @@ struct KeeperSettings {
   std::filesystem::path status_file = api::kStatusFile;
   std::filesystem::path advertised_file = api::kAdvertisedFile;
   std::filesystem::path plugin_liveness = api::kPluginLiveness;
+  StillAdvertisedProbe::Files plugin_files() const {
+    return {.advertised = advertised_file, .liveness = plugin_liveness};
+  }
   std::filesystem::path claimable_file = api::kClaimableGpusFile;
   /// Gives the GPUs that ResourceClaims have: at least one of each IOMMU group. From the call on, no claim
   /// may get a GPU that kClaimableGpusFile does not have, or has without `for_dra`. An error: any GPU may
@@ -171,6 +175,8 @@ class NodeKeeper : Pinned {
   void remember_vgpus(const ScannedNode& node);
   /// Reads the registers that are due, and publishes them (register_look.cpp).
   void look_at_registers();
+
+  // Claims (node_claims.cpp).
 
   /// Decides which GPUs DRA has in this round, and writes them to kClaimableGpusFile.
   Result<> allocate_gpus(const ScannedNode& node, const policy::ResolvedPolicy& resolved,

@@ -55,12 +55,9 @@ bool is_whole_function(const ClaimedDevice& device) {
 
 /// The functions that the engine of `ferry vfio bind` binds for the device.
 std::vector<PciAddress> bound_for(const ClaimedDevice& device) {
-  return is_whole_function(device) ? std::vector{device.result.function.value()} : addresses_of(device);
-}
-
-mdev::VgpuId id_of(const ClaimedDevice& device) {
-  const auto& function = device.result.function;
-  return {function ? function->text() : device.result.mdev_uuid};
+  if (const auto& function = device.result.function; function && is_whole_function(device))
+    return {*function};
+  return addresses_of(device);
 }
 
 // Users.
@@ -401,7 +398,7 @@ std::optional<DeviceFailure> make_vgpu(const NodeContext& context, const Scanned
                                        const ClaimPolicy& policy) {
   const mdev::VgpuGpu* const gpu = node.vgpus.find(device.request.gpu);
   if (gpu == nullptr) return clean(gone(device.request.gpu).value());
-  const mdev::VgpuId id = id_of(device);
+  const mdev::VgpuId id{device.id()};
   const mdev::VgpuDevice* const there = node.vgpus.find(id);
   std::optional<PciAddress> parent = device.result.function;
   if (there != nullptr) {
@@ -445,71 +442,12 @@ Result<> remove_vgpu(const NodeContext& context, const ClaimedDevice& device, Cl
   const PciAddress& gpu = device.request.gpu;
   if (!context.fs().exists(vfio::sysfs_path(gpu))) return {};
   const vgpu::Removal removal{
-      .gpus = {gpu}, .foreign = true, .only = id_of(device), .only_type = device.request.type};
+      .gpus = {gpu}, .foreign = true, .only = {device.id()}, .only_type = device.request.type};
   const auto removed = vgpu::remove_vgpus(context.vgpu_host, removal);
   if (!removed) return fail(removed.error());
   if (auto done = check_outcome(*removed, gpu); !done) return done;
   for (const ClaimedGpu& one : device.gpus) note_missing(context, one, {}, record);
   return {};
-}
-
-// Answers.
-
-/// The IOMMU group of a device, and the names of its members' own entries in vfio.
-struct VmGroup {
-  std::uint32_t group = 0;
-  std::vector<std::string> vfio_devices = {};
-};
-
-Result<VmGroup> group_of_function(const HostFs& host, const PciAddress& address) {
-  const auto function = vfio::read_function(host, address);
-  if (!function) return fail(function.error());
-  const auto group = function->iommu_group;
-  if (!group) {
-    return fail(Errc::failed, address.text() + " is in no IOMMU group",
-                "`ferry doctor --for passthrough` says why");
-  }
-  VmGroup out{.group = *group};
-  const auto members = vfio::scan_members(host, {out.group}, {address});
-  if (!members) return fail(members.error());
-  for (const PciAddress& one : members->group_of(*function)) {
-    const vfio::PciFunction* const member = members->find(one);
-    // The device of another vendor in the group is given by the group's node.
-    if (member != nullptr && member->vendor == function->vendor && !member->vfio_devices.empty())
-      out.vfio_devices.push_back(member->vfio_devices.front());
-  }
-  return out;
-}
-
-Result<VmGroup> group_of_mediated_device(const HostFs& host, const std::string& uuid) {
-  const auto link = host.link_name(std::filesystem::path("sys/bus/mdev/devices") / uuid / "iommu_group");
-  if (!link) return fail(link.error());
-  const auto group = whole_number(*link);
-  if (!group) return fail(Errc::malformed_host, fmt::format("vGPU {}: its IOMMU group is '{}'", uuid, *link));
-  return VmGroup{.group = *group};
-}
-
-/// True if the scan has read all GPUs of the device.
-bool can_be_read(const ClaimedDevice& device, const ScannedNode& node) {
-  const mdev::VgpuGpu* const gpu = node.vgpus.find(device.request.gpu);
-  return gpu != nullptr && gpu->problem() == nullptr &&
-         std::ranges::all_of(device.gpus, [&](const ClaimedGpu& one) {
-           const vfio::PciFunction* const function = node.inventory.find(one.address);
-           return function != nullptr && !function->problem;
-         });
-}
-
-bool is_as_made_ready(const ClaimedDevice& device, const ScannedNode& node) {
-  if (!device.is_whole()) {
-    const mdev::VgpuDevice* const vgpu = node.vgpus.find(id_of(device));
-    const auto& placement = device.request.placement;
-    return vgpu != nullptr && vgpu->type_id == device.request.type &&
-           (!placement || !vgpu->placement || vgpu->placement == placement);
-  }
-  return std::ranges::all_of(device.gpus, [&](const ClaimedGpu& gpu) {
-    const vfio::PciFunction* const function = node.inventory.find(gpu.address);
-    return function != nullptr && vfio::on_vfio_driver(*function);
-  });
 }
 
 }  // namespace
@@ -542,34 +480,6 @@ Result<> check_still_for_dra(const Claim& claim, const ClaimPolicy& policy) {
   return {};
 }
 
-bool is_intact(const Claim& claim, const ScannedNode& node) {
-  return std::ranges::all_of(claim.devices,
-                             [&](const ClaimedDevice& device) { return is_as_made_ready(device, node); });
-}
-
-std::map<PciAddress, std::vector<std::string>> lost_claims(const std::vector<Claim>& prepared,
-                                                           const ScannedNode& node) {
-  std::map<PciAddress, std::vector<std::string>> out;
-  for (const Claim& claim : prepared) {
-    for (const ClaimedDevice& device : claim.devices) {
-      if (!can_be_read(device, node) || is_as_made_ready(device, node)) continue;
-      auto& lost = out[device.request.gpu];
-      if (lost.empty() || lost.back() != claim.uid) lost.push_back(claim.uid);
-    }
-  }
-  return out;
-}
-
-std::map<PciAddress, std::vector<std::string>> unplugged_gpus(const std::vector<Claim>& prepared,
-                                                              const vfio::Inventory& inventory) {
-  std::map<PciAddress, std::vector<std::string>> out;
-  for (const Claim& claim : prepared)
-    for (const ClaimedDevice& device : claim.devices)
-      for (const ClaimedGpu& gpu : device.gpus)
-        if (inventory.find(gpu.address) == nullptr) out[device.request.gpu].push_back(gpu.address.text());
-  return out;
-}
-
 std::optional<DeviceFailure> make_device_ready(const NodeContext& context, const ScannedNode& node,
                                                const Claim& claim, std::size_t index,
                                                const ClaimPolicy& policy) {
@@ -582,26 +492,6 @@ std::optional<DeviceFailure> make_device_ready(const NodeContext& context, const
   if (bound) bound = require_fit(context, addresses_of(device), ClaimPolicy());
   if (!bound) return DeviceFailure{.error = std::move(bound).error(), .is_clean = device.was_on_vfio};
   return std::nullopt;
-}
-
-Result<api::PreparedDevice> read_prepared(const NodeContext& context, const ClaimedDevice& device) {
-  const HostFs& fs = context.fs();
-  const auto& function = device.result.function;
-  const auto group =
-      function ? group_of_function(fs, *function) : group_of_mediated_device(fs, device.result.mdev_uuid);
-  if (!group) return fail(group.error());
-  api::PreparedDevice out{.mdev_uuid = device.result.mdev_uuid, .function = function};
-  const auto is_there = [&fs](const std::string& path) { return fs.exists(path.c_str()); };
-  for (std::string& path : vfio::vm_nodes(is_there, group->group, group->vfio_devices)) {
-    const auto mode = vfio::node_mode(fs, path);
-    out.nodes.push_back(
-        {.path = std::move(path), .mode = mode ? std::optional<std::uint32_t>(*mode) : std::nullopt});
-  }
-  if (out.nodes.empty()) {
-    return fail(Errc::failed, vfio::missing_nodes(group->group),
-                "does udev make the nodes, and has the kernel CONFIG_VFIO_GROUP?");
-  }
-  return out;
 }
 
 Result<> undo_device(const NodeContext& context, const Claim& claim, std::size_t index, ClaimRecord& record) {
@@ -619,7 +509,7 @@ Result<> check_unused(const NodeContext& context, const ScannedNode& node, const
       if (auto unused = require_unused(context, node.inventory, gpus); !unused) return unused;
       continue;
     }
-    const mdev::VgpuDevice* const vgpu = node.vgpus.find(id_of(device));
+    const mdev::VgpuDevice* const vgpu = node.vgpus.find({device.id()});
     if (vgpu == nullptr || vgpu->type_id != device.request.type) continue;  // it is not the claim's any more
     const auto use = use_of_vgpu(context, *vgpu);
     if (auto unused = require_unused(use, *vgpu); !unused) return unused;

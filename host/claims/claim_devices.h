@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstddef>
-#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -35,17 +34,6 @@ Result<Claim> plan_claim(const api::ClaimRequest& request, const NodeContext& co
 /// Errc::refused: a GPU of the claim is not for DRA any more, or not for such a device.
 Result<> check_still_for_dra(const Claim& claim, const ClaimPolicy& policy);
 
-/// True if all devices of a claim are as they were made ready.
-bool is_intact(const Claim& claim, const ScannedNode& node);
-/// The UIDs of the claims of which a device is not as it was made ready, by the GPU of that device. A device
-/// of a GPU that is gone, cannot be read or is no accelerator by the policy's rules is not among them.
-std::map<vfio::PciAddress, std::vector<std::string>> lost_claims(const std::vector<Claim>& prepared,
-                                                                 const ScannedNode& node);
-
-/// The GPUs that are gone of whole devices that claims have, by the device's first GPU.
-std::map<vfio::PciAddress, std::vector<std::string>> unplugged_gpus(const std::vector<Claim>& prepared,
-                                                                    const vfio::Inventory& inventory);
-
 /// A device that could not be made ready.
 struct DeviceFailure {
   Error error;
@@ -58,9 +46,6 @@ struct DeviceFailure {
 std::optional<DeviceFailure> make_device_ready(const NodeContext& context, const ScannedNode& node,
                                                const Claim& claim, std::size_t index,
                                                const ClaimPolicy& policy);
-
-/// The answer about a device that is ready. Errc::failed: its nodes are missing.
-Result<api::PreparedDevice> read_prepared(const NodeContext& context, const ClaimedDevice& device);
 
 /// Errc::refused: a program uses a device of the claim, or it cannot be found out.
 Result<> check_unused(const NodeContext& context, const ScannedNode& node, const Claim& claim);

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include "host/claims/claim_state.h"
 #include "host/desired_state.h"
 #include "host/node_observation.h"
 #include "hostfs/locks.h"

@@ -70,6 +70,8 @@ struct ClaimedDevice {
   std::vector<std::string> resources = {};
 
   bool is_whole() const { return request.type.empty(); }
+  /// The address of its function, or the UUID of its mediated device.
+  std::string id() const { return result.function ? result.function->text() : result.mdev_uuid; }
   bool operator==(const ClaimedDevice&) const = default;
 };
 
