@@ -96,8 +96,8 @@ struct AllocationMemory {
   Allocations last;                ///< of the last round
   bool is_known = false;           ///< `last` is of a round of this hostd
   std::optional<Moment> asked_at;  ///< when GPUs for DRA first became unavailable, until the plugin answers
-  /// By GPU for mixed sizes that lacks placements, and by empty GPU with GPU instances. The placements of
-  /// other GPUs are in kClaimableGpusFile.
+  /// The GPUs of gpus_without_placements() and of gpus_with_instances(). The facts of all others are in
+  /// kClaimableGpusFile.
   std::map<vfio::PciAddress, LibraryAnswer> placements_of;
   /// When the GPUs of gpus_without_types() were first seen so. Lost at a restart: the first pause is short
   /// again.
