@@ -37,10 +37,12 @@ struct Case {
   std::map<std::uint32_t, Error> records;
   std::map<PciAddress, std::string> carriers;
   std::map<PciAddress, std::string> errors;
+  std::map<PciAddress, std::string> unsanitized;
   Observed observed{.use = &use,
                     .stuck = &stuck,
                     .unreadable_records = &records,
                     .carriers = &carriers,
+                    .unsanitized = &unsanitized,
                     .fatal_errors = &errors};
   Asked asked;
   std::vector<PciAddress> accelerators = {at(kGpu)};
@@ -220,6 +222,9 @@ const std::vector<Row>& rows() {
       {"fatal errors",
        [](Case& c) { c.errors[at(kGpu)] = "1 fatal PCIe error"; },
        {"fatal-errors yes 0000:65:00.0"}},
+      {"its last VM has ended",
+       [](Case& c) { c.unsanitized[at(kGpu)] = "it is being sanitized"; },
+       {"not-sanitized yes 0000:65:00.0"}},
       {"the host's boot display",
        [](Case& c) {
          c.on_host(kGpu, "nvidia");

@@ -17,7 +17,10 @@
 #include <gmock/gmock.h>
 
 #include "hostfs/host_directory.h"
+#include "tests/support/child_libraries.h"
 #include "tests/support/fake_kernel.h"
+#include "vfio/sanitize/function_reset.h"
+#include "vfio/sanitize/sanitizing.h"
 
 namespace ferry::vfio {
 namespace {
@@ -331,6 +334,97 @@ TEST(ModuleEffects, UnloadingTakesAModuleThatNobodyNeeds) {
   kernel.add_plain_module("vfio", {});
   kernel.directory("sys/module/vfio/holders/vfio_pci");
   check_unloading(kernel, kernel, "dummy", "vfio");
+}
+
+const bool kSanitizes = [] {
+  test::child_libraries().push_back({.name = kSanitizeLibrary, .answer = answer_sanitize_call});
+  return true;
+}();
+
+/// Functions, each with its own driver, that are on vfio-pci until destruction.
+class OnVfio {
+ public:
+  OnVfio(HostFs& host, std::map<std::string, std::string> functions)
+      : host_(host), functions_(std::move(functions)) {
+    for (const auto& [address, driver] : functions_) {
+      const std::string function = "sys/bus/pci/devices/" + address;
+      EXPECT_TRUE(host_.write_attribute(function + "/driver/unbind", address));
+      EXPECT_TRUE(host_.write_attribute(function + "/driver_override", "vfio-pci"));
+      EXPECT_TRUE(host_.write_attribute("sys/bus/pci/drivers/vfio-pci/bind", address));
+    }
+  }
+  OnVfio(const OnVfio&) = delete;
+  OnVfio& operator=(const OnVfio&) = delete;
+  ~OnVfio() {
+    for (const auto& [address, driver] : functions_) {
+      const std::string function = "sys/bus/pci/devices/" + address;
+      EXPECT_EQ(host_.link_name(function + "/driver").value_or("none"), "vfio-pci") << "it has stayed bound";
+      EXPECT_TRUE(host_.write_attribute(function + "/driver/unbind", address));
+      EXPECT_TRUE(host_.write_attribute(function + "/driver_override", "\n"));
+      EXPECT_TRUE(host_.write_attribute("sys/bus/pci/drivers/" + driver + "/bind", address));
+    }
+  }
+
+ private:
+  HostFs& host_;
+  std::map<std::string, std::string> functions_;
+};
+
+// On the real kernel alone: the fake one has no calls of VFIO.
+TEST(ResetOnTheRealKernel, IsAHotResetThroughTheGroup) {
+  std::map<std::string, std::string> names;
+  if (!test::real_machine(names)) GTEST_SKIP();
+  HostFs host("/");
+  SpawningWriter writer(host);
+  const auto gpu = PciAddress::parse(names.at("gpu"));
+  ASSERT_TRUE(gpu);
+  const std::pair<const std::string, std::string> gpu_driver = {names.at("gpu"), names.at("gpu_driver")};
+  {
+    const OnVfio both(host, {gpu_driver, {names.at("audio"), names.at("audio_driver")}});
+    const Sanitizing reset = sanitize(writer, host, *gpu);
+    EXPECT_EQ(reset.problem, "");
+    EXPECT_EQ(reset.method, kHotReset);
+    EXPECT_EQ(reset.unproven, "the registers of this GPU are not known");
+    const auto vm = host.open("dev/vfio/" + names.at("group"), O_RDWR);
+    ASSERT_TRUE(vm) << "the group is free after a reset";
+    const Sanitizing refused = sanitize(writer, host, *gpu);
+    EXPECT_TRUE(refused.in_use);
+    EXPECT_EQ(refused.method, "");
+    EXPECT_EQ(refused.problem, "");
+  }
+  // With a host driver in its group there is no hot reset, and the method "bus" would reset the other
+  // function.
+  const OnVfio alone(host, {gpu_driver});
+  const Sanitizing none = sanitize(writer, host, *gpu);
+  EXPECT_EQ(none.method, "");
+  EXPECT_FALSE(none.in_use);
+  EXPECT_EQ(none.problem, "reset " + names.at("gpu") + ": none of the kernel's methods (bus) can reset it");
+}
+
+/// A container that may not open the nodes of groups.
+class NoGroups final : public GroupCalls {
+ public:
+  Result<> hold(std::uint32_t /*group*/) override { return fail(error_from_errno(EPERM, "hold")); }
+  Result<std::vector<TouchedFunction>> open_and_list(const PciAddress& /*function*/,
+                                                     std::uint32_t /*group*/) override {
+    return fail(error_from_errno(EPERM, "open"));
+  }
+  Result<> hot_reset() override { return fail(error_from_errno(EPERM, "reset")); }
+  void close_function() override {}
+};
+
+// A GPU alone on its bus.
+TEST(ResetOnTheRealKernel, IsTheKernelsOwnWhereNoGroupCanBeOpened) {
+  std::map<std::string, std::string> names;
+  if (!test::real_machine(names)) GTEST_SKIP();
+  HostFs host("/");
+  const auto gpu = PciAddress::parse(names.at("vgpu"));
+  ASSERT_TRUE(gpu);
+  const OnVfio bound(host, {{names.at("vgpu"), "nvidia"}});
+  NoGroups groups;
+  const Sanitizing reset = reset_function(host, *gpu, groups);
+  EXPECT_EQ(reset.problem, "");
+  EXPECT_EQ(reset.method, "bus");
 }
 
 }  // namespace

@@ -18,12 +18,20 @@
 #include "tests/support/scratch_directory.h"
 #include "tests/vfio/bar_model.h"
 #include "tests/vfio/bridge_space.h"
+#include "tests/vfio/register_host.h"
 #include "vfio/registers/reading_record.h"
 
 namespace ferry::vfio {
 namespace {
 
+using test::address;
 using test::BarModel;
+using test::Device;
+using test::gpu_config;
+using test::kB200;
+using test::kGpu;
+using test::kH100;
+using test::kNext;
 using testing::AllOf;
 using testing::Contains;
 using testing::ElementsAre;
@@ -37,81 +45,12 @@ const bool kAdded = [] {
   return true;
 }();
 
-constexpr const char* kGpu = "0000:17:00.0";
-constexpr const char* kNext = "0000:3b:00.0";
-constexpr std::uint16_t kH100 = 0x2330;
-constexpr std::uint16_t kB200 = 0x2901;
-
-PciAddress address(const std::string& text) {
-  return test::must(PciAddress::parse(text));
-}
-
-// Config space with power management at 0x40, and on a Blackwell GPU the capabilities that show its firewall.
-std::string gpu_config(std::uint16_t device) {
-  std::string space(4096, '\0');
-  test::put16(space, 0x00, kNvidia);
-  test::put16(space, 0x02, device);
-  test::put16(space, 0x06, 0x0010);
-  space[0x34] = 0x40;
-  space[0x40] = 0x01;
-  test::put32(space, 0x100, 0x00000001U | (0x148U << 20U));
-  test::put32(space, 0x148, 0x00000023U | (0x180U << 20U));
-  test::put32(space, 0x14c, kNvidia);
-  test::put32(space, 0x180, 0x0000000bU);
-  test::put32(space, 0x184, 0x10001U);
-  test::put32(space, 0x2b4, 0xcafe);
-  return space;
-}
-
-struct Device {
-  std::uint16_t vendor = kNvidia;
-  std::uint16_t device = kH100;
-  unsigned device_class = 0x030200;
-  std::string driver = "vfio-pci";
-  std::string control = "auto";
-  std::string enable = "0";
-  std::string config = gpu_config(kH100);
-  std::uint64_t bar_bytes = kRegisterBytes;
-};
-
-/// A host on files: its functions, and the child's writer.
-class Host {
+/// A host whose registers are read.
+class Host : public test::RegisterHost {
  public:
-  Host() {
-    tree_.file("proc/sys/kernel/random/boot_id", "boot-1\n");
-    tree_.directory("run/ferry/hostd");
-  }
-  static std::string path(const std::string& gpu, const std::string& name) {
-    return "sys/bus/pci/devices/" + gpu + "/" + name;
-  }
-  void add(const std::string& gpu, const Device& device = {}) {
-    tree_.file(path(gpu, "vendor"), fmt::format("{:#06x}\n", device.vendor));
-    tree_.file(path(gpu, "device"), fmt::format("{:#06x}\n", device.device));
-    tree_.file(path(gpu, "class"), fmt::format("{:#08x}\n", device.device_class));
-    tree_.file(path(gpu, "config"), device.config);
-    tree_.file(path(gpu, "enable"), device.enable + "\n");
-    tree_.file(path(gpu, "power/control"), device.control + "\n");
-    tree_.file(path(gpu, "resource"), fmt::format("0x{:016x} 0x{:016x} 0x{:016x}\n", 0x90000000U,
-                                                  0x90000000U + device.bar_bytes - 1, 0x40200U));
-    if (!device.driver.empty()) tree_.link(path(gpu, "driver"), "../../drivers/" + device.driver);
-    BarModel model(device.device == kH100 ? BarModel::Kind::gh100 : BarModel::Kind::gb100);
-    save(gpu, model);
-  }
-  void save(const std::string& gpu, BarModel& model) {
-    model.save((tree_.path() / path(gpu, "resource0")).string());
-  }
-  test::ScratchDirectory& tree() { return tree_; }
-  HostFs& fs() { return fs_; }
-  SpawningWriter& writer() { return writer_; }
-  std::string text(const std::string& gpu, const std::string& name) {
-    return fs_.read_attribute(path(gpu, name)).value_or("?");
-  }
-  unsigned command(const std::string& gpu) {
-    return static_cast<unsigned char>(test::must(fs_.read_file(path(gpu, "config")))[4]);
-  }
   RegisterFacts read(const std::string& gpu) {
     const std::vector<PciAddress> one = {address(gpu)};
-    RegisterReading reading = read_registers(writer_, one);
+    RegisterReading reading = read_registers(writer(), one);
     EXPECT_THAT(reading.faults, IsEmpty());
     EXPECT_THAT(reading.functions, SizeIs(1));
     return reading.functions.empty() ? RegisterFacts{} : reading.functions.front().registers;
@@ -119,13 +58,8 @@ class Host {
   void expect_restored(const std::string& gpu) {
     EXPECT_EQ(text(gpu, "power/control"), "auto");
     EXPECT_EQ(command(gpu), 0U);
-    EXPECT_FALSE(has_unfinished_reading(fs_));
+    EXPECT_FALSE(has_unfinished_reading(fs()));
   }
-
- private:
-  test::ScratchDirectory tree_;
-  HostFs fs_{tree_.path()};
-  SpawningWriter writer_{fs_};
 };
 
 // Waits for a state of another process that no event shows.
@@ -253,6 +187,12 @@ TEST(RegisterReading, VirtualFunctionsAndTheirParentAreLeftAlone) {
 TEST(RegisterReading, AFunctionThatIsGone) {
   Host host;
   EXPECT_EQ(host.read(kGpu).problem, "there is no PCI function 0000:17:00.0");
+}
+
+TEST(RegisterReading, AGpuBehindItsFirewallHasItsChip) {
+  Host host;
+  host.add(kGpu, with_config(kB200, 0x150, 1U << 20U));
+  EXPECT_EQ(host.read(kGpu).chip, "gb100");
 }
 
 TEST(RegisterReading, TheVendorBitCountsOnWorkstationsAlone) {

@@ -3,6 +3,9 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
+
+#include <fmt/format.h>
 
 #include "common/text/words.h"
 #include "vfio/pci/inventory.h"
@@ -113,6 +116,12 @@ constexpr std::array kRules = {
          .why = "after a fatal PCIe error the device may answer with wrong data",
          .blocks = kOfVms,
          .of_the_device = true},
+    Rule{.id = RuleId::not_sanitized,
+         .name = "not-sanitized",
+         .check = "",
+         .word = "not sanitized",
+         .why = "a VM must not find the memory of the VM before it",
+         .blocks = advertise | allocate | prepare},
     Rule{.id = RuleId::fabric_switch,
          .name = "fabric-switch",
          .check = "",
@@ -221,6 +230,14 @@ std::span<const Rule> rules() {
 
 const Rule& rule(RuleId id) {
   return kRules.at(static_cast<std::size_t>(id));
+}
+
+Finding not_sanitized(const PciAddress& gpu, std::string why) {
+  return {.rule = RuleId::not_sanitized,
+          .about = gpu,
+          .text = std::move(why),
+          .advice = fmt::format("`ferry history {0}` says when and how; `ferry sanitize {0}` tries again",
+                                gpu.text())};
 }
 
 std::span<const Finding> findings_about(const GpuFindings& all, const PciAddress& gpu) {

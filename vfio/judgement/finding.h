@@ -58,6 +58,7 @@ enum class RuleId : std::uint8_t {
   framebuffer_on_vfio,
   nodes_missing,
   fatal_errors,
+  not_sanitized,
   fabric_switch,
   unfinished_card,
   boot_display,
@@ -108,6 +109,9 @@ struct Finding {
     return has(answer == Answer::yes ? of.blocks : of.blocks_unlooked, what);
   }
 };
+
+/// The finding of RuleId::not_sanitized. `why`: a sentence without its full stop, with the address.
+Finding not_sanitized(const PciAddress& gpu, std::string why);
 
 /// The findings of each accelerator, the gravest first.
 using GpuFindings = std::map<PciAddress, std::vector<Finding>>;

@@ -151,6 +151,10 @@ class Judgement {
       add(RuleId::no_group, function, fmt::format("{} is in no IOMMU group", function.address.text()),
           "another slot: the IOMMU is on and does not cover this one");
     }
+    if (observed_.unsanitized != nullptr && role == MemberRole::accelerator) {
+      if (const auto why = observed_.unsanitized->find(function.address); why != observed_.unsanitized->end())
+        found_.push_back(not_sanitized(function.address, why->second));
+    }
     if (!on_vfio_driver(function)) return;
     if (observed_.fatal_errors == nullptr) {
       add(RuleId::fatal_errors, function,

@@ -26,6 +26,8 @@ struct Observed {
   const std::map<std::uint32_t, Error>* unreadable_records = nullptr;
   /// Accelerators that must stay where they are, with the reason as a clause: "carries 2 vGPUs".
   const std::map<PciAddress, std::string>* carriers = nullptr;
+  /// Accelerators whose last use is over and that are not sanitized, with the reason as a sentence.
+  const std::map<PciAddress, std::string>* unsanitized = nullptr;
   /// Fatal PCIe errors since the present binding, as a clause, by function (FatalErrors).
   const std::map<PciAddress, std::string>* fatal_errors = nullptr;
 };

@@ -39,10 +39,6 @@ namespace {
 
 constexpr std::size_t kWholeConfig = 4096;
 
-// The kernel then writes no config space and maps no memory of devices.
-// ABI: LOCKDOWN_PCI_ACCESS, drivers/pci/pci-sysfs.c.
-constexpr const char* kLockedDown = "the kernel is locked down, as with Secure Boot, and maps no registers";
-
 // The code of errors for RegisterFacts::in_use.
 const std::error_code kInUse = std::make_error_code(std::errc::device_or_resource_busy);
 
@@ -183,7 +179,9 @@ Result<RegisterFacts> read_function_registers(const HostFs& host, ReadingRecord&
   if (blackwell) {
     const auto closed = firewall_is_up(*config, chip->family);
     if (!closed) return fail(closed.error());
-    if (*closed) return fail(Errc::failed, "its firewall is up, as while it boots");
+    if (*closed)
+      return RegisterFacts{.chip = std::string(chip->name),
+                           .problem = "its firewall is up, as while it boots"};
   }
 
   if (auto enabled = record.enable_memory(host, address); !enabled)

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "vfio/sanitize/sanitizing.h"
+
+#include <algorithm>
+#include <cstring>
+#include <fcntl.h>
+#include <linux/vfio.h>
+#include <map>
+#include <ranges>
+#include <span>
+#include <sys/ioctl.h>
+#include <thread>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "common/text/json.h"
+#include "common/text/json_fields.h"
+#include "common/unique_fd.h"
+#include "vfio/pci/pci_function.h"
+#include "vfio/registers/register_reading.h"
+#include "vfio/sanitize/function_reset.h"
+#include "vfio/use_probe.h"
+
+namespace ferry::vfio {
+
+// The child's answer.
+template <typename Io, SameAs<Sanitizing> Value>
+void fields(Io& io, Value& reset) {
+  io("in_use", reset.in_use);
+  io("method", reset.method);
+  io("problem", reset.problem);
+}
+
+namespace {
+
+// A register raises no event when its value changes.
+constexpr std::chrono::milliseconds kPause{100};
+
+// ABI: linux/vfio.h; Documentation/driver-api/vfio.rst.
+class KernelGroups final : public GroupCalls {
+ public:
+  explicit KernelGroups(const HostFs& host) : host_(host) {}
+
+  Result<> hold(std::uint32_t group) override {
+    for (const std::string& name : group_node_names(group)) {
+      auto node = host_.open("dev/vfio/" + name, O_RDWR);
+      if (!node && is_gone(node.error())) continue;
+      if (!node) return fail(std::move(node).error());
+      // Before Linux 5.19 a hot reset takes a group only with a container. If this fails, so does the reset.
+      if (container_.valid()) (void)attach(*node);
+      groups_.insert_or_assign(group, std::move(*node));
+      return {};
+    }
+    return fail(Errc::not_found, fmt::format("group {} has no node in /dev/vfio", group));
+  }
+
+  Result<std::vector<TouchedFunction>> open_and_list(const PciAddress& function,
+                                                     std::uint32_t group) override {
+    auto container = host_.open("dev/vfio/vfio", O_RDWR);
+    if (!container) return fail(std::move(container).error());
+    container_ = std::move(*container);
+    const int node = groups_.at(group).get();
+    if (!attach(groups_.at(group))) return failed("attach its group to a container");
+    if (::ioctl(container_.get(), VFIO_SET_IOMMU, VFIO_TYPE1v2_IOMMU) != 0 &&
+        ::ioctl(container_.get(), VFIO_SET_IOMMU, VFIO_TYPE1_IOMMU) != 0)
+      return failed("set the container's IOMMU");
+    function_ = UniqueFd(::ioctl(node, VFIO_GROUP_GET_DEVICE_FD, function.text().c_str()));
+    if (!function_.valid()) return failed("open the function");
+    return touched();
+  }
+
+  Result<> hot_reset() override {
+    std::vector<std::uint32_t> words = {0, 0, static_cast<std::uint32_t>(groups_.size())};
+    for (const UniqueFd& node : groups_ | std::views::values)
+      words.push_back(static_cast<std::uint32_t>(node.get()));
+    words.front() = static_cast<std::uint32_t>(words.size() * sizeof(std::uint32_t));
+    if (::ioctl(function_.get(), VFIO_DEVICE_PCI_HOT_RESET, words.data()) != 0) return failed("hot reset");
+    return {};
+  }
+
+  void close_function() override { function_.reset(); }
+
+ private:
+  static tl::unexpected<Error> failed(std::string_view what) { return fail(error_from_errno(errno, what)); }
+
+  bool attach(const UniqueFd& node) const {
+    const int container = container_.get();
+    return ::ioctl(node.get(), VFIO_GROUP_SET_CONTAINER, &container) == 0;
+  }
+
+  // The buffer has the words argsz, flags and count of vfio_pci_hot_reset_info, and then its devices. The
+  // kernel sets `count` also where it finds the buffer too small.
+  Result<std::vector<TouchedFunction>> touched() const {
+    constexpr std::size_t kHead = 3;
+    constexpr std::size_t kEach = sizeof(vfio_pci_dependent_device) / sizeof(std::uint32_t);
+    std::vector<std::uint32_t> words(kHead);
+    for (;;) {
+      words.front() = static_cast<std::uint32_t>(words.size() * sizeof(std::uint32_t));
+      if (::ioctl(function_.get(), VFIO_DEVICE_GET_PCI_HOT_RESET_INFO, words.data()) == 0) break;
+      const std::size_t needed = kHead + words[2] * kEach;
+      if (errno != ENOSPC || needed <= words.size()) return failed("ask for the functions of a hot reset");
+      words.resize(needed);
+    }
+    std::vector<TouchedFunction> out(std::min<std::size_t>(words[2], (words.size() - kHead) / kEach));
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      vfio_pci_dependent_device device{};
+      std::memcpy(&device, &words[kHead + i * kEach], sizeof device);
+      out[i] = {.address = {.domain = device.segment,
+                            .bus = device.bus,
+                            .device = static_cast<std::uint8_t>(device.devfn >> 3U),
+                            .function = static_cast<std::uint8_t>(device.devfn & 7U)},
+                .group = device.group_id};
+    }
+    return out;
+  }
+
+  const HostFs& host_;
+  std::map<std::uint32_t, UniqueFd> groups_;
+  UniqueFd container_;
+  UniqueFd function_;  // closed first
+};
+
+Sanitizing reset_in_child(HostWriter& writer, const PciAddress& gpu, std::chrono::milliseconds deadline) {
+  const LibraryCall call{.name = std::string(kSanitizeLibrary),
+                         .request = gpu.text(),
+                         .device = gpu.text(),
+                         .changes = true,
+                         .what = "reset " + gpu.text()};
+  const auto answer = writer.call(call, deadline);
+  if (!answer) return {.problem = answer.error().message};
+  auto reset = read_document(*answer, call.what, "", read_fields<Sanitizing>);
+  if (!reset) return {.problem = reset.error().message};
+  return std::move(*reset);
+}
+
+// Empty: the function is there, and answers.
+std::string why_lost(const HostFs& host, const PciAddress& gpu) {
+  const auto read = read_function(host, gpu);
+  if (!read) return read.error().message;
+  const PciFunction& function = *read;
+  return function.bus == BusLook::all_ones && function.problem ? function.problem->message : std::string();
+}
+
+/// The outcome of one reading. If a later one may say more, this one counts at the deadline alone.
+struct Verdict {
+  bool last = true;
+  bool in_use = false;
+  std::string problem = {};
+  std::string unproven = {};
+};
+
+Verdict judge(const RegisterFacts& facts) {
+  if (facts.in_use) return {.in_use = true, .unproven = facts.problem};
+  if (!facts.problem.empty()) {
+    // Registers that could be mapped and read as errors show a fault. They read so for a while after a reset.
+    if (!facts.chip.empty()) return {.last = false, .problem = facts.problem};
+    return {.last = facts.problem == kLockedDown, .unproven = facts.problem};
+  }
+  // While it boots, the bits of the recovery mode may have any value.
+  if (facts.recovery.value_or(false)) return {.last = false, .problem = "its firmware is in recovery mode"};
+  if (!facts.booted.value_or(false)) return {.last = false, .problem = "it has not booted"};
+  if (facts.scrubbed && !*facts.scrubbed)
+    return {.last = false, .problem = "its memory has not been cleared"};
+  if (facts.scrubbed) return {};
+  const auto why = std::ranges::find(facts.unknown, "scrubbed", &UnknownFact::fact);
+  return {.last = facts.cc_mode == CcMode::on || facts.ppcie.value_or(false),
+          .unproven = why == facts.unknown.end() ? "the chip does not show whether its memory is cleared"
+                                                 : why->reason};
+}
+
+// Waits until the registers prove that the GPU has booted and that its memory was cleared.
+void prove(HostWriter& writer, const PciAddress& gpu, std::chrono::milliseconds deadline, Sanitizing& out) {
+  const auto until = std::chrono::steady_clock::now() + deadline;
+  Verdict verdict;
+  for (;;) {
+    RegisterReading reading = read_registers(writer, std::span(&gpu, 1));
+    out.registers = reading.functions.empty() ? RegisterFacts{.problem = "its registers were not read"}
+                                              : std::move(reading.functions.front().registers);
+    verdict = judge(*out.registers);
+    if (verdict.last || std::chrono::steady_clock::now() >= until) break;
+    std::this_thread::sleep_for(kPause);
+  }
+  out.in_use = verdict.in_use;
+  out.unproven = std::move(verdict.unproven);
+  if (!verdict.problem.empty())
+    out.problem = fmt::format("{}: {}, {:g} s after the reset", gpu.text(), verdict.problem,
+                              std::chrono::duration<double>(deadline).count());
+}
+
+}  // namespace
+
+std::string answer_sanitize_call(const HostFs& host, std::string_view request) {
+  Sanitizing out;
+  if (const auto address = PciAddress::parse(request)) {
+    HostFs writable(host.root());
+    KernelGroups groups(host);
+    out = reset_function(writable, *address, groups);
+  } else {
+    out.problem = address.error().message;
+  }
+  return json_text(written_fields(out));
+}
+
+Sanitizing sanitize(HostWriter& writer, const HostFs& host, const PciAddress& gpu,
+                    std::chrono::milliseconds deadline, std::chrono::milliseconds reset_deadline) {
+  Sanitizing out = reset_in_child(writer, gpu, reset_deadline);
+  if (!out.is_reset()) return out;
+  const auto function = read_function(host, gpu);
+  const bool known = function && function->vendor == kNvidia && !function->is_virtual_function() &&
+                     gpu_chip(function->device);
+  // Another method may leave the register as it was.
+  const bool resets_chip = out.method == kHotReset || out.method == "flr" || out.method == "bus";
+  if (known)
+    prove(writer, gpu, deadline, out);
+  else
+    out.unproven = "the registers of this GPU are not known";
+  if (known && out.is_proven() && !resets_chip)
+    out.unproven = fmt::format("the method {} may not reset the whole chip", out.method);
+  if (out.is_proven() || !out.problem.empty()) return out;
+  if (const std::string lost = why_lost(host, gpu); !lost.empty()) out.problem = gpu.text() + ": " + lost;
+  return out;
+}
+
+}  // namespace ferry::vfio
