@@ -41,6 +41,7 @@ void fields(Io& io, Value& device) {
   io("allocated", device.allocated);
   io.or_default("awaits_release", device.awaits_release);
   io.or_default("held_with_group", device.held_with_group);
+  if (Io::kReads || device.used_since) io.or_null("used_since", device.used_since);
   io.or_null("pod", device.pod);
 }
 
@@ -161,12 +162,15 @@ Result<AdvertisedResources> read_allocations(std::string_view text) {
     if (json_at(resource, "env").is_string())
       out.resources.push_back({.name = name, .env = text_at(resource, "env")});
     for (const nlohmann::json& device : entries(resource, "devices")) {
-      if (json_at(device, "allocated") != true) continue;
+      const bool allocated = json_at(device, "allocated") == true;
+      const auto* const used_since = json_at(device, "used_since").get_ptr<const std::uint64_t*>();
+      if (!allocated && used_since == nullptr) continue;
       out.devices.push_back({.resource = name,
                              .id = text_at(device, "id"),
                              .iommu_group = group_of(device),
-                             .allocated = true,
+                             .allocated = allocated,
                              .pod = text_at(device, "pod")});
+      if (used_since != nullptr) out.devices.back().used_since = *used_since;
     }
   }
   for (const nlohmann::json& errors : entries(*file, "fatal_errors")) {

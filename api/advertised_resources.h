@@ -6,7 +6,8 @@
 //     {"name": "nvidia.com/GH100_H100_SXM5_80GB", "env": "PCI_RESOURCE_NVIDIA_COM_GH100_H100_SXM5_80GB",
 //      "registered": true, "devices": [
 //       {"id": "0000:17:00.0", "healthy": false, "reason": "...", "numa_node": 0, "iommu_group": 42,
-//        "allocated": false, "awaits_release": false, "held_with_group": false, "pod": null}]}],
+//        "allocated": false, "awaits_release": false, "held_with_group": false, "used_since": 3 | null,
+//        "pod": null}]}],
 //    "not_advertised": [{"id": "0000:65:00.0", "reason": "..."}],
 //    "standby": "NVIDIA's sandbox-device-plugin serves this node" | null,
 //    "fatal_errors": [{"function": "0000:17:00.0", "since": 2, "binding": 31207}]}
@@ -42,9 +43,12 @@ struct AdvertisedDevice {
   bool allocated = false;
   bool healthy = true;
   std::string reason = {};       ///< why it is not healthy; empty: it is
-  bool awaits_release = false;   ///< not healthy only until a pod or a VM releases it or its group
+  bool awaits_release = false;   ///< not healthy only until its release, its group's, or its sanitizing
   bool held_with_group = false;  ///< not healthy only because a pod has another device of its IOMMU group
-  std::string pod = {};          ///< "namespace/name" of the pod that has it; empty: not known
+  /// hostd's SanitizeStatus::count when a pod has released it. The device stays Unhealthy until hostd has
+  /// another count. Absent: no pod has had it since hostd has sanitized it, or hostd does not sanitize it.
+  std::optional<std::uint64_t> used_since = {};
+  std::string pod = {};  ///< "namespace/name" of the pod that has it; empty: not known
 };
 
 struct AdvertisedPlace {
@@ -95,9 +99,9 @@ std::string advertised_resources_text(const AdvertisedResources& advertised);
 /// such a file, another version, or a key that is missing or has a wrong value; the message has the place.
 Result<AdvertisedResources> read_advertised_resources(std::string_view text);
 
-/// Reads, of any version, only facts that must not get lost between two processes: the allocated devices, the
-/// resources with their variables, and fatal errors. An entry of another form is left out, and the others
-/// count. Errc::malformed_host: the text is not JSON.
+/// Reads, of any version, only facts that must not get lost between two processes: the devices that are
+/// allocated or have `used_since`, the resources with their variables, and fatal errors. An entry of another
+/// form is left out, and the others count. Errc::malformed_host: the text is not JSON.
 Result<AdvertisedResources> read_allocations(std::string_view text);
 
 }  // namespace ferry::api

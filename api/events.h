@@ -16,6 +16,7 @@ inline constexpr const char* kHostdUnavailable = "HostdUnavailable";
 inline constexpr const char* kIdle = "Idle";
 inline constexpr const char* kInvalidConfig = "InvalidConfig";
 inline constexpr const char* kInvalidRuntimeClasses = "InvalidRuntimeClasses";
+inline constexpr const char* kNotSanitized = "NotSanitized";
 inline constexpr const char* kReady = "Ready";
 inline constexpr const char* kRolloutHeld = "RolloutHeld";
 inline constexpr const char* kRuntimeBlocked = "RuntimeBlocked";

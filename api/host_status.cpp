@@ -5,6 +5,7 @@
 #include <array>
 
 #include "api/files.h"
+#include "api/sanitize_fields.h"
 #include "common/generation.h"
 #include "common/text/json.h"
 #include "common/text/json_fields.h"
@@ -74,6 +75,7 @@ void fields(Io& io, Value& gpu) {
   io("vgpus", gpu.vgpus);
   io.or_default("more_vgpus", gpu.more_vgpus);
   io.or_default("registers", gpu.registers);
+  io.or_default("sanitize", gpu.sanitize);
 }
 
 template <typename Io, SameAs<NodeFeatures> Value>
@@ -111,6 +113,13 @@ void fields(Io& io, Value& device) {
   io("reason", device.reason);
 }
 
+template <typename Io, SameAs<SanitizedDevice> Value>
+void fields(Io& io, Value& device) {
+  io("id", device.id);
+  io("state", device.state);
+  io("count", device.count);
+}
+
 template <typename Io, SameAs<PluginOrders> Value>
 void fields(Io& io, Value& orders) {
   io("generation", orders.generation);  // the plugin answers with it
@@ -118,6 +127,7 @@ void fields(Io& io, Value& orders) {
   io.version(kStatusVersion);
   io("unavailable", orders.unavailable);
   io.or_default("unfit", orders.unfit);
+  io.or_default("sanitized", orders.sanitized);
   io.or_null("standby", orders.standby);
 }
 
@@ -133,6 +143,7 @@ void fields(Io& io, Value& status) {
   io("accelerators", status.accelerators);
   io("unavailable", status.unavailable);
   if constexpr (!Io::kReads) io("unfit", unfit_devices(status));
+  if constexpr (!Io::kReads) io("sanitized", sanitized_devices(status));
   io.or_null("error", status.error);
   io.or_null("features", status.features);
   io.or_null("standby", status.standby);
@@ -172,6 +183,14 @@ std::vector<UnfitDevice> unfit_devices(const HostStatus& status) {
       break;  // the gravest comes first
     }
   }
+  return out;
+}
+
+std::vector<SanitizedDevice> sanitized_devices(const HostStatus& status) {
+  std::vector<SanitizedDevice> out;
+  for (const AcceleratorStatus& gpu : status.accelerators)
+    if (gpu.sanitize)
+      out.push_back({.id = gpu.address.text(), .state = gpu.sanitize->state, .count = gpu.sanitize->count});
   return out;
 }
 

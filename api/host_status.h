@@ -17,9 +17,13 @@
 //                     "blocks": ["bind", "ready"], "text": "...", "advice": "..."}],
 //       "vgpus": [{"id": "...", "type": "...", "users": [as above] | null}],
 //        "more_vgpus": {"L40S-12Q": 4},
-//        "registers": {"read_at": 1796000000, keys of vfio/registers/register_fields.h} | null}],
+//        "registers": {"read_at": 1796000000, keys of vfio/registers/register_fields.h} | null,
+//        "sanitize": {"state": "in_use | sanitizing | available | failed", "since": 1796000000, "count": 3,
+//                     "result": "none | proven | unproven | failed | accepted", "method": "hot-reset",
+//                     "detail": "...", "milliseconds": 2100} | null}],
 //    "unavailable": [{"id": "0000:17:00.0", "reason": "..."}],
 //    "unfit": [{"id": "0000:17:00.0", "driver": "vfio-pci", "reason": "..."}],
+//    "sanitized": [{"id": "0000:17:00.0", "state": as above, "count": 3}],
 //    "error": {"message": "...", "hint": "..."} | null,
 //    "features": {"iommu": "on | off | unsafe_noiommu", "largest_group": 2 | null, "machine": "..." | null,
 //                 "vgpu_types": {"L40S-12Q": 8}} | null,
@@ -89,6 +93,20 @@ struct ReportedRegisters {
   bool operator==(const ReportedRegisters&) const = default;
 };
 
+/// A GPU between two users (host/sanitize). The facts beside the state are of the last sanitizing.
+struct SanitizeStatus {
+  SanitizeState state = SanitizeState::available;
+  std::uint64_t since = 0;  ///< of the state, in seconds since 1970
+  /// The sanitizings that have ended, also in vain. The device plugin tells by it that one has ended since a
+  /// release.
+  std::uint64_t count = 0;
+  SanitizeResult result = SanitizeResult::none;
+  std::string method = {};  ///< vfio::Sanitizing::method; empty: no reset was made
+  std::string detail = {};  ///< why nothing is proven, or what failed; empty: it is proven
+  std::uint64_t milliseconds = 0;
+  bool operator==(const SanitizeStatus&) const = default;
+};
+
 struct AcceleratorStatus {
   vfio::PciAddress address;
   std::string id;              ///< "10de:2330"
@@ -112,6 +130,8 @@ struct AcceleratorStatus {
   /// Further vGPUs that can be created now, by type. Empty: the GPU cannot be divided, or not yet.
   std::map<std::string, std::uint32_t> more_vgpus = {};
   std::optional<ReportedRegisters> registers = {};  ///< absent: hostd does not read them, or not yet
+  /// Absent: the policy does not ask for it, or no VM gets the GPU whole.
+  std::optional<SanitizeStatus> sanitize = {};
 
   /// True if its PCI class is that of a GPU, or unknown. The rest of an unplugged GPU, such as an audio
   /// function, does not count.
@@ -180,6 +200,15 @@ struct UnfitDevice {
 /// The accelerators with a finding against "advertise".
 std::vector<UnfitDevice> unfit_devices(const HostStatus& status);
 
+/// A GPU that hostd sanitizes after each use.
+struct SanitizedDevice {
+  std::string id;  ///< the address of the accelerator
+  SanitizeState state = SanitizeState::available;
+  std::uint64_t count = 0;  ///< SanitizeStatus::count
+  bool operator==(const SanitizedDevice&) const = default;
+};
+std::vector<SanitizedDevice> sanitized_devices(const HostStatus& status);
+
 /// The file's content. Bytes that are not UTF-8 are replaced; a process may have such a name.
 std::string host_status_text(const HostStatus& status);
 
@@ -191,7 +220,8 @@ Result<HostStatus> read_host_status(std::string_view text);
 struct PluginOrders {
   std::uint64_t generation = 0;
   std::vector<UnavailableDevice> unavailable;
-  std::vector<UnfitDevice> unfit = {};  ///< unfit_devices()
+  std::vector<UnfitDevice> unfit = {};          ///< unfit_devices()
+  std::vector<SanitizedDevice> sanitized = {};  ///< sanitized_devices()
   std::string standby = {};
   bool operator==(const PluginOrders&) const = default;
 };

@@ -73,6 +73,44 @@ constexpr std::optional<GpuState> parse_gpu_state(std::string_view word) {
   return value_for(words_of(GpuState()), word);
 }
 
+/// The state of a GPU that VMs get whole, between two of its users.
+enum class SanitizeState {
+  in_use,      ///< a pod, claim or VM has it, or has had it, and its end is not seen yet
+  sanitizing,  ///< its last use is over, and its reset and the proof are not
+  available,
+  failed,  ///< it could not be sanitized, and the policy asks for it
+};
+inline constexpr Words<SanitizeState, 4> kSanitizeStates = {{{"in_use", SanitizeState::in_use},
+                                                             {"sanitizing", SanitizeState::sanitizing},
+                                                             {"available", SanitizeState::available},
+                                                             {"failed", SanitizeState::failed}}};
+constexpr const auto& words_of(SanitizeState /*state*/) {
+  return kSanitizeStates;
+}
+constexpr std::string_view text(SanitizeState state) {
+  return word_for(words_of(state), state);
+}
+
+/// The end of a sanitizing.
+enum class SanitizeResult {
+  none,      ///< there was none yet
+  proven,    ///< it was reset, and a register says that its memory was cleared since
+  unproven,  ///< it was reset, and no register says so
+  failed,    ///< it was not reset, or its registers say that something is wrong
+  accepted,  ///< it failed, and an administrator has released the GPU all the same
+};
+inline constexpr Words<SanitizeResult, 5> kSanitizeResults = {{{"none", SanitizeResult::none},
+                                                               {"proven", SanitizeResult::proven},
+                                                               {"unproven", SanitizeResult::unproven},
+                                                               {"failed", SanitizeResult::failed},
+                                                               {"accepted", SanitizeResult::accepted}}};
+constexpr const auto& words_of(SanitizeResult /*result*/) {
+  return kSanitizeResults;
+}
+constexpr std::string_view text(SanitizeResult result) {
+  return word_for(words_of(result), result);
+}
+
 /// The program that gives the devices of a GPU to pods and VMs.
 enum class Allocation {
   device_plugin,  ///< `ferry plugin`, by resources of the node

@@ -65,6 +65,18 @@ enum class ReadRegisters {
 inline constexpr Words<ReadRegisters, 3> kReadRegisters = {
     {{"auto", ReadRegisters::automatic}, {"all", ReadRegisters::all}, {"off", ReadRegisters::off}}};
 
+/// The sanitizing of GPUs that VMs get whole, between two users (host/sanitize).
+enum class Sanitize {
+  off,
+  best_effort,  ///< each is reset; a GPU of which this fails or is not proven is available all the same
+  required,     ///< a GPU that could not be reset, or without a proof, is kept back
+};
+inline constexpr Words<Sanitize, 3> kSanitize = {
+    {{"off", Sanitize::off}, {"best-effort", Sanitize::best_effort}, {"required", Sanitize::required}}};
+constexpr const auto& words_of(Sanitize /*sanitize*/) {
+  return kSanitize;
+}
+
 struct Policy {
   std::string name;
   std::vector<PolicyItem> items;  ///< at least one; the last item that matches a GPU is in effect
@@ -74,6 +86,7 @@ struct Policy {
   /// Absent: the program that applies the policy decides.
   std::optional<Foreign> foreign = std::nullopt;
   ReadRegisters registers = ReadRegisters::automatic;
+  Sanitize sanitize = Sanitize::off;
   /// Labels of the nodes that have this policy in a cluster unless a label of theirs decides. Empty: none.
   std::map<std::string, std::string> node_selector = {};
 

@@ -289,6 +289,7 @@ constexpr const char* kPolicies = "policies";
 constexpr const char* kRelease = "release";
 constexpr const char* kForeign = "foreign";
 constexpr const char* kRegisters = "registers";
+constexpr const char* kSanitizeKey = "sanitize";
 constexpr const char* kNodeSelector = "nodeSelector";
 
 // The key stands beside the policies, not in one: users of GPUs are the host's, whatever the policy.
@@ -361,7 +362,8 @@ Result<> read_node_selectors(const vgpu::ItemReader& reader, const ConfigNode& r
 
 Result<PolicyFile> read_v2(const ConfigText& source, const ConfigNode& root) {
   const vgpu::ItemReader reader(source);
-  auto lists = reader.read_lists(root, kVersion, kPolicies, {kRelease, kForeign, kRegisters, kNodeSelector});
+  auto lists = reader.read_lists(root, kVersion, kPolicies,
+                                 {kRelease, kForeign, kRegisters, kSanitizeKey, kNodeSelector});
   if (!lists) return fail(std::move(lists).error());
   const auto release = read_release(reader, root);
   if (!release) return fail(release.error());
@@ -384,6 +386,16 @@ Result<PolicyFile> read_v2(const ConfigText& source, const ConfigNode& root) {
                            fmt::format("expected auto, all or off, found {}", word->value.described()),
                            "auto reads the registers of GPUs where a Kata class is confidential");
   }
+  auto sanitize = std::optional(Sanitize::off);
+  if (const ConfigMember* word = root.find(kSanitizeKey)) {
+    const bool is_word = word->value.kind == Kind::scalar;
+    sanitize = is_word ? value_for(kSanitize, word->value.text) : std::nullopt;
+    if (!sanitize)
+      return reader.refuse(
+          word->value, kSanitizeKey,
+          fmt::format("expected required, best-effort or off, found {}", word->value.described()),
+          "required keeps back a GPU that could not be reset between two VMs, or without a proof");
+  }
   PolicyFile out{.file = source.file, .policies = {}};
   for (vgpu::NamedItems& list : *lists) {
     Policy policy{.name = std::move(list.name),
@@ -391,7 +403,8 @@ Result<PolicyFile> read_v2(const ConfigText& source, const ConfigNode& root) {
                   .place = std::move(list.place),
                   .release = *release,
                   .foreign = foreign,
-                  .registers = *registers};
+                  .registers = *registers,
+                  .sanitize = *sanitize};
     for (const vgpu::NamedItems::Item& item : list.items) {
       auto read = read_policy_item(reader, item);
       if (!read) return fail(std::move(read).error());

@@ -176,6 +176,31 @@ TEST(AdvertisedFile, OfAnotherFormIsRefusedWithTheKey) {
     EXPECT_FALSE(read_advertised_resources(bad)) << bad;
 }
 
+TEST(AdvertisedFile, SaysSinceWhichCountADeviceIsUsed) {
+  const AdvertisedResources advertised = {.devices = {{.resource = "r", .id = "a", .used_since = 0},
+                                                      {.resource = "r", .id = "b", .used_since = 3},
+                                                      {.resource = "r", .id = "c"}},
+                                          .resources = {{.name = "r", .env = "E"}}};
+  const std::string text = advertised_resources_text(advertised);
+  for (const auto& read : {must(read_advertised_resources(text)), must(read_allocations(text))}) {
+    ASSERT_GE(read.devices.size(), 2U);
+    EXPECT_EQ(read.devices[0].used_since, 0U);
+    EXPECT_EQ(read.devices[1].used_since, 3U);
+    EXPECT_FALSE(read.devices[1].allocated);
+  }
+  EXPECT_EQ(must(read_allocations(text)).devices.size(), 2U);
+}
+
+TEST(Allocations, HaveNoCountOfAnotherForm) {
+  for (const std::string count : {"-1", "1.5", "\"3\"", "null", "{}"}) {
+    const auto read = must(read_allocations(R"({"resources": [{"name": "r", "devices": [
+        {"id": "a", "allocated": true, "used_since": )" +
+                                            count + R"(}, {"id": "b", "used_since": )" + count + "}]}]}"));
+    ASSERT_EQ(read.devices.size(), 1U) << count;
+    EXPECT_EQ(read.devices[0].used_since, std::nullopt) << count;
+  }
+}
+
 // One bad entry, or another version, must not make an allocated device free.
 TEST(Allocations, AreReadWhateverElseIsInTheFile) {
   for (const auto& [from, to] : std::vector<std::pair<const char*, const char*>>{

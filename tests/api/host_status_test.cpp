@@ -187,7 +187,17 @@ TEST(PluginOrders, OfAnotherFormAreRefusedWithTheKey) {
         {R"({"version": 2, "generation": 1, "unavailable": {}})", "unavailable: expected a list"},
         {R"({"version": 2, "generation": 1, "unavailable": ["a"]})", "unavailable[0]: expected an object"},
         {R"({"version": 2, "generation": 1, "unavailable": [{"id": 5}]})",
-         "unavailable[0].id: expected a text"}}) {
+         "unavailable[0].id: expected a text"},
+        {R"({"version": 2, "generation": 1, "unavailable": [], "sanitized": {}})",
+         "sanitized: expected a list"},
+        {R"({"version": 2, "generation": 1, "unavailable": [], "sanitized": [{"id": "a", "count": 1}]})",
+         "sanitized[0].state: the key is missing"},
+        {R"({"version": 2, "generation": 1, "unavailable": [],
+             "sanitized": [{"id": "a", "state": "new", "count": 1}]})",
+         "sanitized[0].state: 'new' is none of its words"},
+        {R"({"version": 2, "generation": 1, "unavailable": [],
+             "sanitized": [{"id": "a", "state": "failed", "count": -1}]})",
+         "sanitized[0].count: expected a number from 0 on"}}) {
     const auto read = read_plugin_orders(text);
     ASSERT_FALSE(read) << text;
     EXPECT_EQ(read.error().message, std::string("/run/ferry/status.json: ") + message);

@@ -8,6 +8,8 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
+#include "policy/policy_export.h"
+
 namespace ferry::policy {
 namespace {
 
@@ -168,6 +170,16 @@ TEST(PolicyFile, NamesTheGpusWhoseRegistersAreRead) {
   for (const auto& [word, value] : kReadRegisters)
     EXPECT_EQ(read(fmt::format("version: v2\nregisters: {}\n{}", word, policies))->policies.at(0).registers,
               value);
+}
+
+TEST(PolicyFile, SaysIfGpusAreSanitized) {
+  const std::string policies = "policies:\n  a: [{devices: all, mode: host}]\n";
+  EXPECT_EQ(read("version: v2\n" + policies)->policies.at(0).sanitize, Sanitize::off);
+  for (const auto& [word, value] : kSanitize) {
+    const auto file = read(fmt::format("version: v2\nsanitize: {}\n{}", word, policies));
+    EXPECT_EQ(file->policies.at(0).sanitize, value);
+    EXPECT_EQ(read(policy_text(*file))->policies.at(0).sanitize, value) << "it is exported";
+  }
 }
 
 TEST(PolicyFile, IsOfTheDefaultReleaseWhenItIsNvidias) {
@@ -384,6 +396,10 @@ INSTANTIATE_TEST_SUITE_P(
         BadPolicy{"version: v2\nnodeSelector:\n  p: {gpu-ferry.io/state: ready}\n"
                   "policies: {p: [{devices: all, mode: host}]}\n",
                   "p.yaml:3: nodeSelector.p.gpu-ferry.io/state: Ferry itself sets labels with this prefix"},
+        BadPolicy{"version: v2\nsanitize: always\n",
+                  "p.yaml:2: sanitize: expected required, best-effort or off, found the string 'always'"},
+        BadPolicy{"version: v2\nsanitize: [required]\n",
+                  "p.yaml:2: sanitize: expected required, best-effort or off, found a list"},
         BadPolicy{"version: v2\nregisters: never\n",
                   "p.yaml:2: registers: expected auto, all or off, found the string 'never'"},
         BadPolicy{"version: v2\nforiegn: keep\n", "p.yaml:2: foriegn: unknown key; did you mean 'foreign'?"},
