@@ -39,6 +39,7 @@ api::AdvertisedResources advertised_resources(const Snapshot& snapshot,
                              .reason = device.reason,
                              .awaits_release = device.awaits_release,
                              .held_with_group = device.held_with_group,
+                             .used_since = device.used_since,
                              .pod = device.pod});
     }
     for (const auto& device : snapshot.unlisted) {
@@ -73,6 +74,13 @@ std::vector<Holding> allocated_by(const api::AdvertisedResources& advertised) {
   for (const auto& device : advertised.devices)
     if (device.allocated) allocated.push_back({.resource = device.resource, .ids = {device.id}});
   return allocated;
+}
+
+Allocations::UseCounts used_by(const api::AdvertisedResources& advertised) {
+  Allocations::UseCounts used;
+  for (const auto& device : advertised.devices)
+    if (device.used_since) used.emplace(device.id, *device.used_since);
+  return used;
 }
 
 std::vector<NotAdvertised> unfit_by(const api::AdvertisedResources& advertised) {

@@ -34,6 +34,9 @@ api::AdvertisedResources read_former(const HostFs& host, const std::filesystem::
 /// The allocated devices, each by itself.
 std::vector<Holding> allocated_by(const api::AdvertisedResources& advertised);
 
+/// The devices that their pods have released and hostd has not sanitized since.
+Allocations::UseCounts used_by(const api::AdvertisedResources& advertised);
+
 /// Devices that are not allocated and cannot be, each with the reason. Devices that only await a release are
 /// left out.
 std::vector<NotAdvertised> unfit_by(const api::AdvertisedResources& advertised);

@@ -68,7 +68,12 @@ class Plugin : Pinned {
                 {.claimed = [this] { serve(); },
                  .changed = [this] { follow_orders(); },
                  .restored = [this] { publish_anew(); },
-                 .lost = [this](Error error) { end_by(std::move(error)); }}) {}
+                 .lost = [this](Error error) { end_by(std::move(error)); }}) {
+    // The callback runs on the queue's thread.
+    gate_.on_hold([this](EventLoop::Clock::time_point until) {
+      loop_.post([this, until] { loop_.at(until, [this, until] { gate_.refuse_held(until); }); });
+    });
+  }
 
   Result<> run(const std::stop_token& stop) {
     auto transport = open_transport();
@@ -96,6 +101,7 @@ class Plugin : Pinned {
   void serve() {
     const auto before = read_former(host_, options_.advertised_file);
     cdi_.begin(kata_resources_of(before));
+    core_.remember_used(used_by(before));
     scan_.remember(before.fatal_errors);
     for (const auto& resource : before.resources) names_.insert(resource.name);
     host_watch_.begin();  // before the scan, so that no event is missed
@@ -196,8 +202,18 @@ class Plugin : Pinned {
     // The comparison is with AllocationCore's state, since the scan in between may have failed.
     const api::PluginOrders& orders = shared_.orders();
     if (orders.unavailable != applied_orders_.unavailable || orders.unfit != applied_orders_.unfit)
-      return scan_soon();
+      return scan_soon();  // which follows all orders together
+    follow_sanitizing();
     if (std::exchange(applied_orders_.generation, orders.generation) != orders.generation) publish_soon();
+  }
+
+  /// Also tries calls again that wait for hostd.
+  void follow_sanitizing() {
+    const auto& orders = shared_.orders().sanitized;
+    if (orders == applied_orders_.sanitized) return;
+    applied_orders_.sanitized = orders;
+    core_.follow(orders);
+    gate_.retry_held();
   }
 
   /// advertised.json was removed with its directory.
@@ -314,6 +330,7 @@ class Plugin : Pinned {
     if (options_.rules.kata)  // before the kubelet learns of the devices
       written = cdi_.replace(found, scan.resources, monitor_.known());
     core_.replace(scan.resources, lost, scan.left_to_host);
+    follow_sanitizing();
     written = cdi_.drop_released(monitor_.known()) && written;  // after they can no longer be allocated
     if (std::exchange(applied_orders_, shared_.orders()) != shared_.orders()) publish_soon();
     drop_memory_soon();
@@ -402,7 +419,7 @@ class Plugin : Pinned {
   const SysfsCheck check_;
   AllocationCore core_;
   CdiPublisher cdi_{host_, options_.cdi_directory, core_};
-  AllocateGate gate_;
+  AllocateGate gate_{options_.sanitize_patience};
   PodResourcesMonitor monitor_;
   bool kubelet_reads_ = false;
   bool standby_ = false;         // on standby: the transport serves nothing

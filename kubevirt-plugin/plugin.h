@@ -43,6 +43,8 @@ struct PluginOptions {
   /// Answer for Kata with CDI names in place of device nodes (Kubernetes 1.31 and newer).
   bool cdi_names = false;
   VgpuPlacement vgpu_placement = VgpuPlacement::pack;
+  /// How long an Allocate waits, at most, until hostd has sanitized a device after its last use.
+  std::chrono::milliseconds sanitize_patience = std::chrono::seconds(10);
   /// The time between two scans without events, since error counters and types of functions raise none.
   std::chrono::milliseconds rescan = std::chrono::minutes(1);
   /// The time until a failed scan, socket or file is tried again without an event.

@@ -40,7 +40,8 @@ HeldGroups held_groups(const Allocations& allocations) {
 }
 
 ListedResource list(const Allocations::ResourceDevices& resource_devices, const HeldGroups& held,
-                    const std::map<std::uint32_t, std::string>& left_open) {
+                    const Allocations& allocations) {
+  const auto& left_open = allocations.left_open();
   const bool all_nodes_known = std::ranges::all_of(
       resource_devices.entries, [](const auto& entry) { return entry.device.numa_node.has_value(); });
   ListedResource listed{.name = resource_devices.name,
@@ -54,13 +55,18 @@ ListedResource list(const Allocations::ResourceDevices& resource_devices, const 
                         .numa_node = all_nodes_known ? entry.device.numa_node : std::nullopt,
                         .iommu_group = entry.device.iommu_group,
                         .allocated = entry.user != 0,
-                        .awaits_release = false};
+                        .awaits_release = false,
+                        .used_since = allocations.used_since(entry)};
     // The pod's name counts only if it belongs to the present allocation.
     if (device.allocated && entry.named == entry.user) device.pod = entry.pod;
     const auto open = left_open.find(device.iommu_group);
     const bool is_open = open != left_open.end();
     device.awaits_release = entry.gone || is_open || (device.allocated && !device.reason.empty());
     const auto user = held.find(device.iommu_group);
+    if (device.reason.empty() && device.used_since) {
+      device.awaits_release = true;
+      device.reason = fmt::format("{} is being sanitized after its last use", entry.device.host_name());
+    }
     // An allocated device stays Healthy: the kubelet does not allocate it again anyway.
     if (device.reason.empty() && !device.allocated && user != held.end()) {
       device.awaits_release = true;
@@ -170,14 +176,15 @@ std::optional<NextLists> next_lists(const Allocations& allocations, const std::v
     if (former(i) != nullptr && !stale[i]) {
       next->resources[i] = former(i);
     } else {
-      put(i, list(device_lists[i], held, allocations.left_open()));
+      put(i, list(device_lists[i], held, allocations));
     }
   }
   for (std::size_t i = 0; i < device_lists.size(); ++i)  // after the devices, on whose health places depend
     if (device_lists[i].places)
       put(i, list_places(device_lists[i].name, device_lists[i].env_prefix, device_lists, next->resources));
   next->awaits_release = !next->unlisted.empty() || any_device(*next, &ListedDevice::awaits_release) ||
-                         decides_placement(device_lists) || has_group_of_two_users(allocations);
+                         decides_placement(device_lists) || has_group_of_two_users(allocations) ||
+                         allocations.gives_sanitized();
   if (same && next->awaits_release == before.awaits_release) return std::nullopt;
   next->is_allocated = any_device(*next, &ListedDevice::allocated);
   next->awaits_name =
@@ -229,6 +236,15 @@ AllocationCore::AllocationCore(const DeviceCheck& check, Listener listener, Vgpu
 void AllocationCore::came_before(std::set<std::string> former) {
   const std::scoped_lock lock(mutex_);
   allocations_.came_before(std::move(former));
+}
+
+void AllocationCore::remember_used(Allocations::UseCounts used) {
+  const std::scoped_lock lock(mutex_);
+  allocations_.remember_used(std::move(used));
+}
+
+void AllocationCore::follow(std::span<const api::SanitizedDevice> sanitized) {
+  change([&] { allocations_.follow(sanitized); });
 }
 
 std::shared_ptr<const Snapshot> AllocationCore::snapshot() const {
@@ -345,6 +361,10 @@ AllocationCore::Verdict AllocationCore::judge(const Allocations::Grant& grant, H
     }
     nodes.push_back(std::move(container.shared));
     found.allocations.push_back(allocation(grant.env_name, grant.containers[i], nodes));
+  }
+  if (!found.error && !grant.used.empty()) {
+    found.over = true;
+    found.error = being_sanitized(grant.used);
   }
   return found;
 }

@@ -139,6 +139,9 @@ class AllocationCore {
 
   /// Resources of an earlier plugin process whose IDs were numbers (kata_key()).
   void came_before(std::set<std::string> former);
+  /// See Allocations::remember_used() and follow().
+  void remember_used(Allocations::UseCounts used);
+  void follow(std::span<const api::SanitizedDevice> sanitized);
 
   /// Takes a new scan. IDs are unique over all resources. A listed device that is one of `lost` (by its ID or
   /// its name in sysfs) stays listed, Unhealthy for the reason given there. An allocated device stays until
@@ -168,7 +171,9 @@ class AllocationCore {
   /// Errors name the ID and the reason. Errc::not_found: no such resource or device. Errc::usage: an empty
   /// request, or one ID twice. Errc::refused: the device is Unhealthy, or its group is allocated or open; an
   /// open group stays Unhealthy until reconcile() or another request finds it closed. DeviceCheck's error:
-  /// the device no longer matches the scan, and is listed as Unhealthy from then on.
+  /// the device no longer matches the scan, and is listed as Unhealthy from then on. kBeingSanitized: hostd
+  /// has to sanitize the device first. If the request has shown that an earlier allocation of it is over,
+  /// that one is released now. The caller may ask again after the next follow().
   ///
   /// `allocated` is called once, on the thread that DeviceCheck::ask() uses. If that was another thread, the
   /// caller must touch nothing after this call, since its objects may be gone.

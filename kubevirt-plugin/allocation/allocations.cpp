@@ -45,6 +45,10 @@ std::string still_open(std::uint32_t group) {
   return fmt::format("/dev/vfio/{} is open: its previous user has not closed it yet", group);
 }
 
+Error being_sanitized(const std::string& id) {
+  return {.code = kBeingSanitized, .message = id + ": it is being sanitized after its last use"};
+}
+
 Result<std::size_t> Allocations::find_resource(std::string_view resource) const {
   const auto resource_devices = std::ranges::find_if(
       device_lists_, [&](const ResourceDevices& one) { return one.name.text() == resource; });
@@ -157,14 +161,25 @@ Result<Allocations::Grant> Allocations::examine(std::string_view resource,
       if (entry == nullptr) return fail(Errc::not_found, fmt::format("{}: no such device is advertised", id));
       if (std::find(entries.begin(), entries.end(), entry) != entries.end())
         return fail(Errc::usage, fmt::format("{}: asked for twice", id));
+      const auto* const order = sanitized(entry->device.host_name());
+      const auto state = order == nullptr ? api::SanitizeState::available : order->state;
+      // Before the problems: hostd reports one as long as it sanitizes.
+      const bool awaited = state == api::SanitizeState::sanitizing || used_since(*entry);
+      if (entry->user == 0 && awaited && state != api::SanitizeState::failed)
+        return fail(being_sanitized(id));
       if (!entry->device.problem.empty() || !entry->fault.empty()) {
         return fail(Errc::refused,
                     fmt::format("{}: Unhealthy: {}", id,
                                 entry->device.problem.empty() ? entry->fault : entry->device.problem));
       }
+      if (state == api::SanitizeState::failed)
+        return fail(Errc::refused, fmt::format("{}: it could not be sanitized after its last use", id));
       if (pending_.contains(entry->user))
         return fail(Errc::refused, fmt::format("{}: another request for it is not answered yet", id));
       if (entry->user != 0) grant.superseded.insert(entry->user);
+      // In use without an allocation: its user has not ended, or hostd has not seen that. The group shows
+      // which.
+      if (order != nullptr && (entry->user != 0 || state == api::SanitizeState::in_use)) grant.used = id;
       grant.groups.emplace(entry->device.iommu_group, id);
       entries.push_back(entry);
       asked.push_back(entry->device);
@@ -243,10 +258,16 @@ void Allocations::give_up(const Grant& grant, const Doubts& found) {
         entry.fault = found.fault;
         resource_devices.stale = true;
       }
-      if (entry.user != grant.ticket) continue;
-      entry.user = std::exchange(entry.before, 0);
-      mark_stale(entry.device.iommu_group);  // it may have been listed as allocated
+      if (entry.user == grant.ticket) {
+        entry.user = std::exchange(entry.before, 0);
+        mark_stale(entry.device.iommu_group);  // it may have been listed as allocated
+      }
+      if (found.over && grant.superseded.contains(entry.user)) voided_[entry.device.id] = grant.ticket;
     }
+  }
+  if (found.over) {
+    release(grant.superseded);
+    for (const auto& [group, id] : grant.groups) forget_open(group);
   }
   for (const auto& [group, why] : found.open) {
     left_open_.insert_or_assign(group, why);
@@ -422,14 +443,49 @@ void Allocations::release(const std::set<Ticket>& tickets) {
     for (auto& entry : resource_devices.entries) {
       if (!tickets.contains(entry.user)) continue;
       entry.user = 0;
+      if (const auto* const order = sanitized(entry.device.host_name()))
+        used_[entry.device.id] = order->count;
       mark_stale(entry.device.iommu_group);
     }
   }
   std::erase_if(claims_, [&](const Claim& claim) {
     if (!tickets.contains(claim.ticket)) return false;
+    if (const auto* const order = sanitized(claim.id)) used_[claim.id] = order->count;
     if (claim.group) mark_stale(*claim.group);
     return true;
   });
+}
+
+const api::SanitizedDevice* Allocations::sanitized(std::string_view host_name) const {
+  const auto order = sanitized_.find(host_name);
+  return order == sanitized_.end() ? nullptr : &order->second;
+}
+
+std::optional<std::uint64_t> Allocations::used_since(const Entry& entry) const {
+  const auto used = used_.find(entry.device.id);
+  if (entry.user != 0 || used == used_.end()) return std::nullopt;
+  const auto* const order = sanitized(entry.device.host_name());
+  return order != nullptr && order->count == used->second ? std::optional(used->second) : std::nullopt;
+}
+
+bool Allocations::gives_sanitized() const {
+  return std::ranges::any_of(device_lists_, [&](const ResourceDevices& resource_devices) {
+    return std::ranges::any_of(resource_devices.entries, [&](const Entry& entry) {
+      return entry.user != 0 && sanitized(entry.device.host_name()) != nullptr;
+    });
+  });
+}
+
+void Allocations::follow(std::span<const api::SanitizedDevice> sanitized) {
+  std::map<std::string, api::SanitizedDevice, std::less<>> orders;
+  for (const auto& order : sanitized) orders.emplace(order.id, order);
+  if (orders == sanitized_) return;
+  sanitized_ = std::move(orders);
+  for (auto& resource_devices : device_lists_) {
+    resource_devices.stale = true;
+    for (const auto& entry : resource_devices.entries)
+      if (!used_since(entry)) used_.erase(entry.device.id);
+  }
 }
 
 void Allocations::forget_open(std::uint32_t group) {

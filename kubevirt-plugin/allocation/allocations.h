@@ -2,19 +2,25 @@
 // The allocations as values: the devices of the last scan, the reservations that pods have on them, and their
 // order. It neither asks the host nor calls listeners (allocation_core.h does); one thread at a time.
 // next_lists() decides how the kubelet sees a device's state.
+//
+// hostd sanitizes some devices after each use (api::SanitizedDevice). A release marks such a device as used.
+// The mark lasts until hostd's count has changed, and no request gets the device before that.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
 #include <span>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
+#include "api/host_status.h"
 #include "common/result.h"
 #include "kubevirt-plugin/allocation/snapshot.h"
 #include "kubevirt-plugin/discovery/advertised_device.h"
@@ -31,6 +37,10 @@ struct Holding {
 
 /// The reason why a group with an open node is not allocated.
 std::string still_open(std::uint32_t group);
+
+/// The code of a refusal that lasts only until hostd has sanitized the device.
+inline const std::error_code kBeingSanitized = std::make_error_code(std::errc::operation_in_progress);
+Error being_sanitized(const std::string& id);
 
 class Allocations {
  public:
@@ -81,12 +91,15 @@ class Allocations {
     std::vector<std::vector<AdvertisedDevice>> containers = {};
     std::set<Ticket> superseded = {};
     std::map<std::uint32_t, std::string> groups = {};  ///< these must not be open; each with a device of it
+    /// A device that its earlier user gives up only now, and that hostd must sanitize first. Empty: none.
+    std::string used = {};
   };
   /// The host's objections to a grant.
   struct Doubts {
     std::string faulty;  ///< the ID of a device that no longer matches the scan; empty: all match
     std::string fault;   ///< the reason for that
     std::map<std::uint32_t, std::string> open;  ///< the grant's open groups, each with its message
+    bool over = false;  ///< the superseded allocations have ended, and Grant::used must be sanitized
   };
 
   /// The vector only grows; resources are in order of first appearance.
@@ -114,6 +127,16 @@ class Allocations {
   /// See AllocationCore::replace(). `groups`: those of the claims.
   void replace(std::span<const Resource> scanned, std::span<const NotAdvertised> lost,
                std::span<const NotAdvertised> reassigned, const Groups& groups);
+
+  using UseCounts = std::map<std::string, std::uint64_t>;  ///< hostd's count at the release, by ID
+  /// The marks of an earlier plugin process.
+  void remember_used(UseCounts used) { used_ = std::move(used); }
+  /// Takes hostd's orders. A mark ends if its device has another count there, or is missing.
+  void follow(std::span<const api::SanitizedDevice> sanitized);
+  /// hostd's count when the device was released. Absent: it is allocated, or has been sanitized since.
+  std::optional<std::uint64_t> used_since(const Entry& entry) const;
+  /// A listed device is allocated that hostd sanitizes.
+  bool gives_sanitized() const;
 
   /// See AllocationCore::node_gone().
   void node_gone(const std::string& node);
@@ -147,12 +170,16 @@ class Allocations {
   const Claim* claim_on(std::uint32_t group, const std::set<Ticket>& superseded) const;
   void release(const std::set<Ticket>& tickets);
   void mark_stale(std::uint32_t group);
+  /// nullptr: hostd does not sanitize it.
+  const api::SanitizedDevice* sanitized(std::string_view host_name) const;
 
   std::set<std::string> former_;
   std::vector<ResourceDevices> device_lists_;
   std::vector<Claim> claims_;
   std::set<Ticket> pending_;  // reservations while the host is being asked
   std::map<std::uint32_t, std::string> left_open_;
+  std::map<std::string, api::SanitizedDevice, std::less<>> sanitized_;  // by the name in sysfs
+  UseCounts used_;                                                      // kept if a device is not listed
   std::map<std::string, Ticket> voided_;  // by ID: the ticket that made the earlier allocation void
   Ticket last_ticket_ = 0;
 };

@@ -19,9 +19,10 @@ struct ListedDevice {
   std::uint32_t iommu_group = 0;
   bool allocated = false;
   std::string pod = {};  ///< "namespace/name", who has it, as far as the kubelet has said; empty: not known
-  bool awaits_release = false;  ///< held back, or Unhealthy and still allocated
+  bool awaits_release = false;  ///< held back, being sanitized, or Unhealthy and still allocated
   /// It is well, and listed Unhealthy only because a pod has another device of its IOMMU group.
   bool held_with_group = false;
+  std::optional<std::uint64_t> used_since = {};  ///< Allocations::used_since()
 
   bool healthy() const { return reason.empty(); }
   bool operator==(const ListedDevice&) const = default;
@@ -53,8 +54,8 @@ struct Snapshot {
   /// Allocated devices without a list entry, except other plugins' and those without a known group.
   std::vector<UnlistedDevice> unlisted;
   /// A release is awaited: a device is held back or only listed until one, a group has two allocations, or
-  /// there are unlisted devices. Also true if a release would change the preferred GPU for a vGPU of another
-  /// type (VgpuPlacement).
+  /// there are unlisted devices, or hostd sanitizes an allocated device after its use. Also true if a release
+  /// would change the preferred GPU for a vGPU of another type (VgpuPlacement).
   bool awaits_release = false;
   /// A listed device is allocated.
   bool is_allocated = false;

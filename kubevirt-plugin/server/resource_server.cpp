@@ -157,30 +157,48 @@ class Server final : public ResourceServer {
     if (!readable) return send_answer(call, unreadable_request());
     gate_.pass([this, call, request, here = std::this_thread::get_id()](const Error* closed) {
       if (closed != nullptr) return send_answer(call, refused(*closed));
-      if (std::this_thread::get_id() == here) return give(call, *request);
-      RpcQueue::post(call, [this, call, request] { give(call, *request); });
+      const auto attempt = gate_.first_attempt();
+      if (std::this_thread::get_id() == here) return give(call, request, attempt);
+      RpcQueue::post(call, [this, call, request, attempt] { give(call, request, attempt); });
     });
   }
 
+  using Request = std::shared_ptr<const v1beta1::AllocateRequest>;
+
   /// Runs on the queue's thread.
-  void give(grpc_call* call, const v1beta1::AllocateRequest& request) {
+  void give(grpc_call* call, const Request& request, const AllocateGate::Attempt& attempt) {
     std::vector<std::vector<std::string>> containers;
-    containers.reserve(static_cast<std::size_t>(request.container_requests_size()));
-    for (const auto& container : request.container_requests())
+    containers.reserve(static_cast<std::size_t>(request->container_requests_size()));
+    for (const auto& container : request->container_requests())
       containers.push_back(strings(container.devices_ids()));
     // Another thread that answers tells this one through `relieved` if it has been replaced.
     const auto by_this_thread = std::make_shared<bool>(false);
     const auto relieved = std::make_shared<std::promise<bool>>();
     core_.allocate(resource_, containers,
-                   [this, call, by_this_thread, relieved, here = std::this_thread::get_id()](auto allocated) {
+                   [this, call, request, attempt, by_this_thread, relieved,
+                    here = std::this_thread::get_id()](auto allocated) {
                      const bool is_here = std::this_thread::get_id() == here;
                      if (is_here) *by_this_thread = true;
-                     send_answer(call, guarded([&] { return answer_of(allocated); }));
+                     if (!allocated && allocated.error().code == kBeingSanitized)
+                       hold(call, request, attempt, std::move(allocated).error());
+                     else
+                       send_answer(call, guarded([&] { return answer_of(allocated); }));
                      // Last, because nothing of this is destroyed until the queue is served again.
                      if (!is_here) relieved->set_value(queue_.relieve(here));
                    });
     // If this thread has been replaced, this object may be gone from here on.
     if (!*by_this_thread && relieved->get_future().get()) RpcQueue::leave();
+  }
+
+  /// The call is tried again whenever hostd's orders change, until its patience ends.
+  void hold(grpc_call* call, const Request& request, const AllocateGate::Attempt& attempt, Error why) {
+    why.code = make_error_code(Errc::refused);
+    why.message += fmt::format("; hostd has not finished within {:g} s",
+                               std::chrono::duration<double>(gate_.patience()).count());
+    gate_.hold(attempt, std::move(why), [this, call, request, until = attempt.until](const Error* late) {
+      if (late != nullptr) return send_answer(call, refused(*late));
+      RpcQueue::post(call, [this, call, request, until] { give(call, request, gate_.next_attempt(until)); });
+    });
   }
 
   static RpcAnswer refused(const Error& error) {

@@ -25,6 +25,13 @@ class AllocateGateTest : public testing::Test {
     return {.code = make_error_code(Errc::unreachable), .message = message, .hint = {}};
   }
 
+  /// A call that has passed, and whose attempt was in vain.
+  void hold(const std::string& name, const AllocateGate::Attempt& attempt) {
+    gate.hold(attempt, error("late"), [this, name](const Error* why) {
+      answers.push_back(why == nullptr ? name : name + ": " + why->message);
+    });
+  }
+
   AllocateGate gate;
   std::vector<std::string> answers;
 };
@@ -62,6 +69,55 @@ TEST_F(AllocateGateTest, AnswersWhyItIsClosedUntilACallMayPass) {
   gate.let_pass(gate.arrivals());
   come("three");
   EXPECT_TRUE(gate.anybody_waits());
+}
+
+TEST_F(AllocateGateTest, HoldsACallUntilTheNextRetry) {
+  gate.open();
+  hold("one", gate.first_attempt());
+  gate.wait();
+  gate.open();
+  EXPECT_THAT(answers, IsEmpty());
+  EXPECT_FALSE(gate.anybody_waits()) << "no answer of the kubelet's helps it";
+  gate.retry_held();
+  EXPECT_THAT(answers, ElementsAre("one"));
+  gate.retry_held();
+  EXPECT_THAT(answers, ElementsAre("one"));
+}
+
+// The orders may change between the attempt and its end.
+TEST_F(AllocateGateTest, HoldsNoCallWhoseAttemptIsOlderThanARetry) {
+  gate.open();
+  const auto attempt = gate.first_attempt();
+  gate.retry_held();
+  hold("one", attempt);
+  EXPECT_THAT(answers, ElementsAre("one"));
+  hold("two", gate.next_attempt(attempt.until));
+  EXPECT_THAT(answers, ElementsAre("one"));
+}
+
+TEST_F(AllocateGateTest, RefusesHeldCallsWhosePatienceHasEnded) {
+  std::vector<AllocateGate::Clock::time_point> ends;
+  gate.on_hold([&](auto until) { ends.push_back(until); });
+  gate.open();
+  auto attempt = gate.first_attempt();
+  hold("one", attempt);
+  const auto first = attempt.until;
+  attempt.until += std::chrono::seconds(1);
+  hold("two", attempt);
+  hold("three", {.retries = 0, .until = first});
+  EXPECT_THAT(ends, ElementsAre(first, attempt.until, first));
+  gate.refuse_held(first);
+  EXPECT_THAT(answers, ElementsAre("one: late", "three: late"));
+  gate.refuse_held(attempt.until);
+  EXPECT_THAT(answers, ElementsAre("one: late", "three: late", "two: late"));
+}
+
+TEST_F(AllocateGateTest, RefusesHeldCallsWhenItCloses) {
+  gate.open();
+  hold("one", gate.first_attempt());
+  gate.close(error("ending"));
+  hold("two", gate.first_attempt());
+  EXPECT_THAT(answers, ElementsAre("one: ending", "two: ending"));
 }
 
 TEST_F(AllocateGateTest, CallsForWhoBeginsToWaitAndForNobodyElse) {
