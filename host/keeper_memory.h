@@ -17,7 +17,9 @@
 #include "common/exit_status.h"
 #include "common/result.h"
 #include "host/claims/gpu_allocation.h"
+#include "host/sanitize/gpu_history.h"
 #include "mdev/gpu_management.h"
+#include "policy/policy.h"
 #include "vfio/pci/pci_address.h"
 #include "vfio/use_probe.h"
 
@@ -115,6 +117,20 @@ struct RegisterMemory {
   std::map<vfio::PciAddress, Entry> entries;
 };
 
+/// The GPUs that hostd sanitizes. Needed for each status that is published before the look of its round. A
+/// restarted hostd takes them from its record.
+struct SanitizeMemory {
+  std::optional<policy::Sanitize> policy;       ///< absent: no policy was read, nor the record
+  std::map<vfio::PciAddress, GpuHistory> gpus;  ///< without their events
+  /// GPUs that a program had open when they were to be reset. They are not tried again before.
+  std::map<vfio::PciAddress, Moment> not_before;
+  std::optional<Moment> again;  ///< time of the next look without an event
+  std::string fault = {};       ///< why the record could not be read last; logged once
+};
+
+/// Without the events. With the policy off no GPU counts.
+void remember(const GpuHistories& histories, SanitizeMemory& memory);
+
 struct KeeperMemory {
   StatusMemory status;
   ServingMemory serving;
@@ -122,6 +138,7 @@ struct KeeperMemory {
   AttemptMemory attempt;
   AllocationMemory allocation;
   RegisterMemory registers;
+  SanitizeMemory sanitize;
   std::string fault_of_records = {};  ///< why the last round could not clear ended records; logged once
 };
 

@@ -167,6 +167,7 @@ void NodeKeeper::schedule_questions(Round& round) const {
   for (const auto& [gpu, answer] : memory_.allocation.placements_of) come_at(answer.again);
   for (const auto& [gpu, one] : memory_.allocation.functions) come_at(one.again);
   for (const auto& [gpu, entry] : memory_.registers.entries) come_at(entry.read + kBetweenReadings);
+  if (memory_.sanitize.again) come_at(*memory_.sanitize.again);
   for (const auto& [gpu, since] : memory_.allocation.without_types_since)
     come_at(now + std::clamp(now - since, kFirstLookForTypes, kLastLookForTypes));
 }

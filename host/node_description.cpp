@@ -349,9 +349,12 @@ std::vector<api::AdvertisedDevice> advertised_as(const NodeSnapshot& snapshot, c
 vfio::GpuFindings judge_node(const NodeSnapshot& snapshot, const vfio::AcceleratorRules& rules,
                              const vfio::Asked& asked) {
   const auto stuck = vfio::stuck_functions(snapshot.stuck, snapshot.inventory);
-  auto out = vfio::judge_all(
-      snapshot.inventory, rules,
-      {.use = &snapshot.use, .stuck = &stuck, .unreadable_records = &snapshot.journal.unreadable}, asked);
+  auto out = vfio::judge_all(snapshot.inventory, rules,
+                             {.use = &snapshot.use,
+                              .stuck = &stuck,
+                              .unreadable_records = &snapshot.journal.unreadable,
+                              .unsanitized = &snapshot.unsanitized},
+                             asked);
   for (auto& [gpu, findings] : out)
     std::erase_if(findings, [&](const vfio::Finding& finding) {
       return finding.rule == vfio::RuleId::fatal_errors && finding.answer == vfio::Answer::not_looked &&

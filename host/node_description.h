@@ -33,6 +33,7 @@ struct NodeSnapshot {
   vfio::UseReport use;
   vfio::UndoJournal journal;
   std::vector<StuckWrite> stuck;
+  std::map<vfio::PciAddress, std::string> unsanitized = {};  ///< unsanitized_gpus()
   /// Functions on vfio of which the kernel has counted a fatal error at some time (had_fatal_errors()).
   std::set<vfio::PciAddress> had_fatal_errors = {};
   std::optional<api::HostStatus> status;                ///< absent: hostd has written none

@@ -74,6 +74,7 @@ Round NodeKeeper::round(News news) {
   memory_.attempt = std::move(begin.memory);
   if (begin.kind == BeginResult::Kind::backs_off) {
     if (desired && *desired && !claimable_.published().empty()) look_at_claims(**desired);
+    look_at_sanitizing();
     schedule_questions(begin.round);
     return std::move(begin.round);
   }
@@ -82,6 +83,7 @@ Round NodeKeeper::round(News news) {
                 : *desired ? keep_desired_state(std::move(**desired))
                            : keep_without_desired_state();
   look_at_registers();
+  look_at_sanitizing();
   schedule_questions(round);
   round.file = named_file(host_, settings_.desired_file);
   if (begin.kind == BeginResult::Kind::rereads) return round;
@@ -120,6 +122,7 @@ void NodeKeeper::remember_vgpus(const ScannedNode& node) {
 
 Round NodeKeeper::keep_without_desired_state() {
   policy_.reset();
+  memory_.sanitize.policy = policy::Sanitize::off;
   const auto report = [this](const Error& error) {
     return report_obstacle(std::nullopt, {.error = error, .ends_unavailability = true});
   };
@@ -157,6 +160,7 @@ void NodeKeeper::heed_plugin() {
 Round NodeKeeper::keep_desired_state(DesiredState desired) {
   heed_plugin();
   policy_ = desired.policy;
+  memory_.sanitize.policy = desired.policy.sanitize;
   RoundSnapshot snapshot;
   snapshot.desired = mark_of(desired);
   auto plain = make_context_(uses_);

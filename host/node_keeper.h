@@ -50,6 +50,8 @@
 #include "host/node_apply.h"
 #include "host/node_observation.h"
 #include "host/reconcile.h"
+#include "host/sanitize/sanitize_step.h"
+#include "host/sanitize_look.h"
 #include "host/usage/advertised_use_probe.h"
 #include "host/validation_files.h"
 #include "hostfs/host_fs.h"
@@ -84,6 +86,10 @@ struct KeeperSettings {
   /// Makes the caller start a round with News::process_ended when one of these processes ends, and forget all
   /// others. Returns true if the caller will notice the end of each of them. Empty: it notices none.
   std::function<bool(const std::set<int>& processes)> watch_ends = {};
+  /// Runs a job that takes seconds beside the rounds, and starts a round after it. Without a loop it runs at
+  /// once, and the next round takes its result.
+  std::function<void(std::function<void()> job)> beside = [](const std::function<void()>& job) { job(); };
+  Sanitizer sanitize = default_sanitizer();
   /// A change may take minutes, so a round's requeue time counts from its end.
   std::function<std::chrono::steady_clock::time_point()> now = std::chrono::steady_clock::now;
 };
@@ -111,6 +117,7 @@ class StatusFile {
 
  private:
   api::PluginOrders left_by_the_last() const;
+  std::optional<api::SanitizeStatus> sanitize_status(const api::AcceleratorStatus& gpu) const;
   void begin_generations();
 
   HostFs& host_;
@@ -176,6 +183,18 @@ class NodeKeeper : Pinned {
   /// Reads the registers that are due, and publishes them (register_look.cpp).
   void look_at_registers();
 
+  // GPUs between two users (sanitize_look.cpp).
+
+  /// Follows the users of each GPU that VMs get whole, records and publishes its state, and starts the resets
+  /// that are due.
+  void look_at_sanitizing();
+  void take_up_policy(GpuHistories& histories);
+  std::string user_of(const api::AcceleratorStatus& gpu, const ListedGpu& listed,
+                      const GpusWithClaims& claims);
+  /// A hot reset of one GPU concerns its whole group, so the GPUs of a group follow each other.
+  using GpusByGroup = std::map<std::optional<std::uint32_t>, std::vector<vfio::PciAddress>>;
+  void start_sanitizing(const GpusByGroup& waiting);
+
   // Claims (node_claims.cpp).
 
   /// Decides which GPUs DRA has in this round, and writes them to kClaimableGpusFile.
@@ -228,6 +247,7 @@ class NodeKeeper : Pinned {
   std::uint64_t heeded_ = 0;              // generation of the plugin's lists that heed_plugin() has read
   std::set<std::string> sick_;            // the Unhealthy devices of these lists
   std::optional<policy::Policy> policy_;  // the last one that was read; absent: there is no desired state
+  std::shared_ptr<SanitizeRuns> sanitize_runs_ = std::make_shared<SanitizeRuns>();  // shared with the jobs
   ValidationFiles validations_;
   StatusFile status_;
   ClaimableGpusFile claimable_;

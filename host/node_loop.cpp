@@ -4,11 +4,13 @@
 #include <fcntl.h>
 #include <filesystem>
 #include <functional>
+#include <list>
 #include <map>
 #include <memory>
 #include <optional>
 #include <set>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -24,6 +26,7 @@
 #include "host/claims/claim_server.h"
 #include "host/gpu_numbers.h"
 #include "host/node_keeper.h"
+#include "host/sanitize_look.h"
 #include "host/usage/process_facts.h"
 #include "hostfs/directory_watch.h"
 #include "hostfs/locks.h"
@@ -52,12 +55,14 @@ constexpr auto kClaimLockPatience = std::chrono::milliseconds(250);
 std::vector<fs::path> files_to_watch(const KeeperSettings& settings) {
   std::vector<fs::path> out = {settings.desired_file,    settings.serving_file(), settings.advertised_file,
                                settings.plugin_liveness, api::kHostdLock,         kClaimRecordFile,
-                               kGpuNumbersFile};
+                               kGpuNumbersFile,          kSanitizeRequestFile};
   if (settings.validations) out.insert(out.end(), {kVfioReady, kVgpuReady, kWorkloadType});
   return out;
 }
 
-KeeperSettings keeper_settings(KeeperSettings settings, const HostFs& host, ProcessEnds& ends) {
+KeeperSettings keeper_settings(KeeperSettings settings, const HostFs& host, ProcessEnds& ends,
+                               std::function<void(std::function<void()>)> beside) {
+  if (beside) settings.beside = std::move(beside);
   settings.watch_ends = [&ends](const std::set<int>& processes) { return ends.watch(processes); };
   settings.gpus_with_claims = [&host] { return gpus_with_claims(host); };
   return settings;
@@ -183,7 +188,11 @@ class NodeLoop {
                 round_soon(due_.ends_soon, due_.no_ends_before, kBetweenEnds,
                            NodeKeeper::News::process_ended);
               }),
-        keeper_(host, uses, make_context, keeper_settings(options.keeper, host, ends_)),
+        keeper_(host, uses, make_context,
+                keeper_settings(
+                    options.keeper, host, ends_,
+                    options.once ? std::function<void(std::function<void()>)>()
+                                 : [this](std::function<void()> job) { run_beside(std::move(job)); })),
         files_(
             loop, host, files_to_watch(options.keeper), [this] { round_soon(); },
             [this](const Error& error) { warn_once(error); }) {
@@ -380,6 +389,18 @@ class NodeLoop {
     return answer;
   }
 
+  /// Runs a job in a thread of its own, and starts a round after it.
+  void run_beside(std::function<void()> job) {
+    const auto thread = jobs_.emplace(jobs_.end());
+    *thread = std::jthread([this, thread, job = std::move(job)] {
+      job();
+      loop_.post([this, thread] {
+        jobs_.erase(thread);
+        round_soon();
+      });
+    });
+  }
+
   void look_at_use() {
     if (auto looked = keeper_.look_at_use(); !looked) warn_once(looked.error());
   }
@@ -411,6 +432,7 @@ class NodeLoop {
   std::optional<ClaimKeeper> claim_keeper_;
   std::optional<ClaimServer> claim_server_;
   std::shared_ptr<void> beside_;
+  std::list<std::jthread> jobs_;  // last: their ends are awaited before anything that they use goes
 };
 
 }  // namespace

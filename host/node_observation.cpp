@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "host/gpu_numbers.h"
+#include "host/sanitize/gpu_history.h"
 #include "hostfs/stuck_writes.h"
 #include "mdev/vgpu_inventory.h"
 #include "vfio/bind/fence.h"
@@ -118,9 +119,11 @@ Result<ScannedNode> scan_node(const NodeContext& context, BusWatch* watch, const
   const auto stuck =
       vfio::stuck_functions(stuck_writes(context.fs()).value_or(std::vector<StuckWrite>{}), node.inventory);
   const auto journal = vfio::read_undo_journal(context.fs());
+  const auto unsanitized = unsanitized_gpus(context.fs());
   node.findings = vfio::judge_all(node.inventory, rules,
                                   {.stuck = &stuck,
                                    .unreadable_records = journal ? &journal->unreadable : nullptr,
+                                   .unsanitized = &unsanitized,
                                    .fatal_errors = watch != nullptr ? &errors : nullptr},
                                   {.all_shed = true}, context.dra);
   return node;

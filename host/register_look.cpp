@@ -80,7 +80,8 @@ void take_over_registers(const HostFs& host, const api::HostStatus& left, Regist
 
 void NodeKeeper::look_at_registers() {
   const auto& published = memory_.status.published;
-  if (!published || published->phase == api::NodePhase::applying) return;
+  // A reset needs the readings itself, and a round follows it.
+  if (!published || published->phase == api::NodePhase::applying || sanitize_runs_->any()) return;
   const auto which = policy_ ? policy_->registers : policy::ReadRegisters::automatic;
   const auto wanted = with_registers(*published, which, settings_.has_confidential_class());
   if (wanted.empty() && memory_.registers.entries.empty() && !vfio::has_unfinished_reading(host_)) return;

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <unistd.h>
 #include <utility>
 
@@ -13,8 +14,12 @@
 #include "host/gpu_conditions.h"
 #include "host/node_keeper.h"
 #include "host/register_look.h"
+#include "host/sanitize/gpu_history.h"
+#include "host/sanitize_look.h"
 #include "host/usage/advertised_use_probe.h"
 #include "hostfs/kernel_facts.h"
+#include "vfio/judgement/finding.h"
+#include "vfio/judgement/unit_facts.h"
 
 namespace ferry::host {
 namespace {
@@ -39,7 +44,40 @@ void log_change(const api::HostStatus& now, const std::optional<api::HostStatus>
   }
 }
 
+/// The state may have changed since the scan that judged the GPU. The plugin reads both, and refuses a
+/// waiting pod if the GPU is available again with the finding.
+void renew_finding(api::AcceleratorStatus& gpu) {
+  if (!gpu.sanitize || !gpu.findings) return;
+  const std::string_view rule = vfio::rule(vfio::RuleId::not_sanitized).name;
+  std::erase_if(*gpu.findings, [&](const api::ReportedFinding& finding) {
+    return finding.rule == rule && finding.about == gpu.address;
+  });
+  const std::string why = why_not_available(gpu.address, *gpu.sanitize);
+  if (why.empty()) return;
+  const auto is_less_grave = [](const api::ReportedFinding& finding) {
+    const auto known = std::ranges::find(vfio::rules(), finding.rule, &vfio::Rule::name);
+    return finding.answer != vfio::Answer::yes || known == vfio::rules().end() ||
+           known->id > vfio::RuleId::not_sanitized;
+  };
+  gpu.findings->insert(std::ranges::find_if(*gpu.findings, is_less_grave),
+                       api::reported(vfio::not_sanitized(gpu.address, why)));
+}
+
 }  // namespace
+
+/// No status may let a GPU go whose past the look of this round has not judged yet.
+std::optional<api::SanitizeStatus> StatusFile::sanitize_status(const api::AcceleratorStatus& gpu) const {
+  const SanitizeMemory& memory = memory_.sanitize;
+  if (memory.policy.value_or(policy::Sanitize::off) == policy::Sanitize::off || !is_sanitized(gpu))
+    return std::nullopt;
+  const auto known = memory.gpus.find(gpu.address);
+  if (known == memory.gpus.end()) return api::SanitizeStatus{.state = api::SanitizeState::sanitizing};
+  api::SanitizeStatus out = known->second.status;
+  if (out.state != api::SanitizeState::in_use &&
+      !known->second.knows(boot_id(host_).value_or(""), vfio::binding_of(host_, gpu.address)))
+    out.state = api::SanitizeState::sanitizing;
+  return out;
+}
 
 Result<> StatusFile::publish(api::HostStatus next) {
   next.pid = ::getpid();
@@ -61,6 +99,8 @@ Result<> StatusFile::publish_again(api::HostStatus next) {
     const auto read = memory_.registers.entries.find(gpu.address);
     gpu.registers =
         read == memory_.registers.entries.end() ? std::nullopt : std::optional(read->second.registers);
+    gpu.sanitize = sanitize_status(gpu);
+    renew_finding(gpu);
   }
   if (published && *published == next && host_.exists(file_)) return {};
   next.generation = memory.generation = next_generation(memory.generation);
@@ -106,12 +146,27 @@ api::PluginOrders StatusFile::left_by_the_last() const {
   return text ? api::read_plugin_orders(*text).value_or(api::PluginOrders()) : api::PluginOrders();
 }
 
+void remember(const GpuHistories& histories, SanitizeMemory& memory) {
+  memory.policy = histories.policy;
+  memory.gpus.clear();
+  if (histories.policy == policy::Sanitize::off) return;
+  for (const GpuHistory& gpu : histories.gpus) {
+    GpuHistory& kept = memory.gpus[gpu.address] = gpu;
+    kept.events.clear();
+  }
+}
+
 /// Generations continue after a restart: the plugin's answer to an earlier hostd is no answer to this one. So
-/// do the registers of GPUs that are in use.
+/// do the registers of GPUs that are in use. A GPU that waits for its reset must not seem free of it.
 void StatusFile::begin_generations() {
   const auto text = host_.read_file(file_);
   if (const auto left = text ? api::read_host_status(*text) : Result<api::HostStatus>(fail(text.error())))
     take_over_registers(host_, *left, memory_.registers);
+  if (const auto histories = load_gpu_histories(host_)) {
+    const auto policy = memory_.sanitize.policy;
+    remember(*histories, memory_.sanitize);
+    if (policy) memory_.sanitize.policy = policy;
+  }
   std::uint64_t& generation = memory_.status.generation;
   if (const auto last = left_by_the_last().generation; last > 0) generation = last;
   if (const auto listing = read_advertised_resources(host_, advertised_); listing && *listing)

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include "host/claims/claim_sanitizing.h"
 #include "host/claims/claim_state.h"
 #include "host/desired_state.h"
 #include "host/node_observation.h"
@@ -176,6 +177,7 @@ ClaimKeeper::Answer ClaimKeeper::prepare(const api::ClaimRequest& request) {
   if (known == nullptr) {
     auto planned = plan_claim(request, context, *node, *allowed, *record);
     if (!planned) return fail(std::move(planned).error());
+    if (auto clean = check_sanitized(host_, *planned); !clean) return fail(std::move(clean).error());
     return make_ready(request, context, std::move(*node), *allowed, *record, std::move(*planned), true);
   }
   if (auto still = check_still_for_dra(*known, *allowed); !still) return fail(std::move(still).error());
@@ -216,6 +218,10 @@ ClaimKeeper::Answer ClaimKeeper::make_ready(const api::ClaimRequest& request, co
     }
     if (auto failure = make_device_ready(context, node, claim, i, policy))
       return failed(failure->is_clean ? i : i + 1, std::move(failure->error));
+    if (auto clean = sanitize_before(host_, *context.rebind_context.writer, settings_.sanitize, claim,
+                                     claim.devices[i]);
+        !clean)
+      return failed(i + 1, std::move(clean).error());
     auto result = read_prepared(context, claim.devices[i]);
     if (!result) return failed(i + 1, std::move(result).error());
     claim.devices[i].result = std::move(*result);
@@ -266,14 +272,16 @@ Result<> ClaimKeeper::unprepare(const std::string& uid) {
   const Claim* const known = record->find(uid);
   if (known == nullptr) return {};
   Claim claim = *known;
-  if (claim.phase == ClaimPhase::done) {
+  auto plain = make_context_(uses_);
+  if (!plain) return fail(std::move(plain).error());
+  const NodeContext context = with_gpus(std::move(*plain), gpus_of(api::ClaimRequest(), &claim));
+  if (claim.phase == ClaimPhase::done) {  // else it has been sanitized, or no pod has had it
+    if (auto clean = sanitize_after(host_, *context.rebind_context.writer, settings_.sanitize, claim); !clean)
+      return clean;
     claim.phase = ClaimPhase::intent;
     record->put(claim);
     if (auto stored = store_claim_record(host_, *record); !stored) return stored;
   }
-  auto plain = make_context_(uses_);
-  if (!plain) return fail(std::move(plain).error());
-  const NodeContext context = with_gpus(std::move(*plain), gpus_of(api::ClaimRequest(), &claim));
   if (auto undone = undo(context, *record, claim, claim.devices.size()); !undone) return undone;
   if (may_still_change(host_, claim))
     return fail(Errc::stuck, "an earlier write to a GPU of it has not returned from the kernel",

@@ -26,6 +26,7 @@
 #include "host/claims/claim_record.h"
 #include "host/gpu_conditions.h"
 #include "host/node_apply.h"
+#include "host/sanitize/sanitize_step.h"
 #include "hostfs/host_fs.h"
 
 namespace ferry::host {
@@ -41,6 +42,7 @@ struct ClaimSettings {
   /// For files that are mounted into containers. `ferry dra` must not be able to write it or its parents.
   std::filesystem::path metadata_folder = kClaimMetadataFolder;
   std::chrono::milliseconds lock_patience = std::chrono::seconds(30);
+  Sanitizer sanitize = default_sanitizer();  ///< for the GPUs of a claim that ends
 };
 
 class ClaimKeeper : Pinned {

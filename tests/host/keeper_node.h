@@ -135,7 +135,7 @@ class NodeKeeperTest : public ThreeT4s {
     const api::DesiredFile desired{
         .generation = generation,
         .policy = "a",
-        .config = ConfigText{.file = {}, .text = "version: v2\npolicies:\n  a:\n" + items},
+        .config = ConfigText{.file = {}, .text = "version: v2\n" + keys_ + "policies:\n  a:\n" + items},
         .source = "a test"};
     kernel_.file(kDesired, api::desired_file_text(desired));
   }
@@ -197,8 +197,13 @@ class NodeKeeperTest : public ThreeT4s {
         return;
       }
       listed_.insert(id);
-      devices.push_back(
-          {{"id", kata_ ? std::to_string(group) : id}, {"iommu_group", group}, {"allocated", allocated}});
+      const bool unfit = std::ranges::find(orders.unfit, id, &api::UnfitDevice::id) != orders.unfit.end();
+      devices.push_back({{"id", kata_ ? std::to_string(group) : id},
+                         {"healthy", !unfit},
+                         {"iommu_group", group},
+                         {"allocated", allocated}});
+      if (const auto used = used_since_.find(id); used != used_since_.end())
+        devices.back()["used_since"] = used->second;
     };
     for (const char* address : kGpus) {
       const std::string driver = kernel_.driver_of(address);
@@ -238,6 +243,8 @@ class NodeKeeperTest : public ThreeT4s {
   Clock::time_point now_ = Clock::time_point() + std::chrono::hours(1);
   std::optional<LivenessLock> liveness_;
   std::set<std::string> allocated_;
+  std::map<std::string, std::uint64_t> used_since_;  ///< api::AdvertisedDevice::used_since
+  std::string keys_;                                 ///< of the policy, beside the list: "sanitize: off\n"
   std::set<std::string> listed_;
   std::set<vfio::PciAddress> claimed_;  ///< the GPUs that claims have
   std::vector<MissingFunctions> missing_functions_;

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/sanitize/sanitize_step.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace ferry::host {
+namespace {
+
+using api::SanitizeResult;
+using api::SanitizeState;
+
+/// "reset by hot-reset in 2100 ms, proven"
+std::string text_of(const api::SanitizeStatus& status) {
+  if (status.result == SanitizeResult::failed) return "not sanitized";
+  return fmt::format("reset by {} in {} ms, {}", status.method, status.milliseconds,
+                     api::text(status.result));
+}
+
+/// Empty: the GPU stays as it is.
+std::string why_sanitized(const GpuHistory& gpu, const SanitizeFacts& facts) {
+  if (facts.is_asked) return "an administrator asks for it";
+  if (!gpu.knows(facts.boot_id, facts.binding)) return "it was bound since, or its past is not known";
+  if (gpu.status.state == SanitizeState::in_use || facts.used_since == gpu.status.count)
+    return "its last use is over";
+  return {};
+}
+
+}  // namespace
+
+void follow(GpuHistory& gpu, const SanitizeFacts& facts, std::uint64_t now) {
+  const std::string why = why_sanitized(gpu, facts);
+  gpu.boot_id = facts.boot_id;
+  gpu.binding = facts.binding;
+  if (!facts.user.empty()) {
+    if (gpu.status.state != SanitizeState::in_use) gpu.enter(SanitizeState::in_use, facts.user, now);
+  } else if (!why.empty() && gpu.status.state != SanitizeState::sanitizing) {
+    gpu.enter(SanitizeState::sanitizing, why, now);
+  }
+}
+
+SanitizeRun run_sanitizer(const Sanitizer& sanitize, HostWriter& writer, const HostFs& host,
+                          const vfio::PciAddress& gpu) {
+  const auto began = std::chrono::steady_clock::now();
+  vfio::Sanitizing result = sanitize(writer, host, gpu);
+  const auto took = std::chrono::steady_clock::now() - began;
+  return {.result = std::move(result), .took = std::chrono::duration_cast<std::chrono::milliseconds>(took)};
+}
+
+Sanitizer default_sanitizer() {
+  return [](HostWriter& writer, const HostFs& host, const vfio::PciAddress& gpu) {
+    return vfio::sanitize(writer, host, gpu);
+  };
+}
+
+std::uint64_t seconds_now() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::seconds>(now).count());
+}
+
+void finish(GpuHistory& gpu, const SanitizeRun& run, policy::Sanitize policy, std::uint64_t now) {
+  const vfio::Sanitizing& done = run.result;
+  if (done.in_use) {
+    // One try after another leaves one event.
+    const auto n = gpu.events.size();
+    const bool was_so = n >= 2 && gpu.events[n - 2].state == SanitizeState::in_use &&
+                        gpu.events[n - 1].state == SanitizeState::sanitizing;
+    if (!was_so) return gpu.enter(SanitizeState::in_use, kUnknownUser, now);
+    gpu.events.pop_back();
+    gpu.status.state = SanitizeState::in_use;
+    gpu.status.since = gpu.events.back().at;
+    return;
+  }
+  api::SanitizeStatus& status = gpu.status;
+  ++status.count;
+  status.method = done.method;
+  status.milliseconds = static_cast<std::uint64_t>(run.took.count());
+  status.detail = done.is_reset() ? done.unproven : done.problem;
+  status.result = done.is_proven()  ? SanitizeResult::proven
+                  : done.is_reset() ? SanitizeResult::unproven
+                                    : SanitizeResult::failed;
+  if (status.result == SanitizeResult::failed && status.detail.empty()) status.detail = "it was not reset";
+  std::string text = fmt::format("{}{}{}", text_of(status), status.detail.empty() ? "" : ": ", status.detail);
+  const bool kept_back = policy == policy::Sanitize::required && status.result != SanitizeResult::proven;
+  gpu.enter(kept_back ? SanitizeState::failed : SanitizeState::available, std::move(text), now);
+}
+
+void accept(GpuHistory& gpu, std::uint64_t now) {
+  if (gpu.status.state != SanitizeState::failed) return;
+  ++gpu.status.count;
+  gpu.status.result = SanitizeResult::accepted;
+  gpu.enter(SanitizeState::available, "an administrator has accepted it without a proof", now);
+}
+
+bool SanitizeRuns::begin(const vfio::PciAddress& gpu) {
+  const std::scoped_lock lock(mutex_);
+  return runs_.try_emplace(gpu).second;
+}
+
+void SanitizeRuns::end(const vfio::PciAddress& gpu, SanitizeRun run) {
+  const std::scoped_lock lock(mutex_);
+  runs_[gpu] = std::move(run);
+}
+
+bool SanitizeRuns::has(const vfio::PciAddress& gpu) const {
+  const std::scoped_lock lock(mutex_);
+  return runs_.contains(gpu);
+}
+
+bool SanitizeRuns::any() const {
+  const std::scoped_lock lock(mutex_);
+  return !runs_.empty();
+}
+
+bool SanitizeRuns::any_ended() const {
+  const std::scoped_lock lock(mutex_);
+  return std::ranges::any_of(runs_, [](const auto& run) { return run.second.has_value(); });
+}
+
+std::map<vfio::PciAddress, SanitizeRun> SanitizeRuns::take() {
+  const std::scoped_lock lock(mutex_);
+  std::map<vfio::PciAddress, SanitizeRun> out;
+  for (auto run = runs_.begin(); run != runs_.end();) {
+    if (!run->second) {
+      ++run;
+      continue;
+    }
+    out.emplace(run->first, std::move(*run->second));
+    run = runs_.erase(run);
+  }
+  return out;
+}
+
+}  // namespace ferry::host

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/sanitize_look.h"
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include "common/text/text.h"
+#include "host/node_keeper.h"
+#include "host/sanitize/gpu_history.h"
+#include "host/sanitize/sanitize_step.h"
+#include "hostfs/check_reading.h"
+#include "hostfs/kernel_facts.h"
+#include "vfio/judgement/unit_facts.h"
+#include "vfio/registers/reading_record.h"
+
+namespace ferry::host {
+namespace {
+
+constexpr auto kUnknownUserPause = std::chrono::seconds(10);
+constexpr auto kNewsPause = std::chrono::milliseconds(10);
+// A namespace and a name; the plugin's file is that of a less trusted process.
+constexpr std::size_t kLongestName = 507;
+
+constexpr std::string_view kAgain = "again";
+constexpr std::string_view kAccept = "accept";
+
+void log_change(const GpuHistory& now, const GpuHistory* before) {
+  if (before != nullptr && before->status == now.status) return;
+  if (now.events.empty()) return;
+  const bool bad = now.status.state == api::SanitizeState::failed ||
+                   (before != nullptr && before->status.count != now.status.count &&
+                    now.status.result == api::SanitizeResult::failed);
+  spdlog::log(bad ? spdlog::level::warn : spdlog::level::info, "{}: {}: {}", now.address.text(),
+              text(now.status.state), now.events.back().text);
+}
+
+}  // namespace
+
+std::optional<SanitizeRequest> read_sanitize_request(const HostFs& host) {
+  const auto text = host.read_file(kSanitizeRequestFile, HostFs::Links::refused);
+  if (!text) return std::nullopt;
+  std::string_view line = *text;
+  line = cut(line, '\n');
+  const auto words = ferry::words_of(line);
+  if (words.size() != 2 || (words[1] != kAgain && words[1] != kAccept)) return std::nullopt;
+  const auto gpu = vfio::PciAddress::parse(words[0]);
+  if (!gpu) return std::nullopt;
+  return SanitizeRequest{.gpu = *gpu, .accepts = words[1] == kAccept};
+}
+
+Result<> write_sanitize_request(HostFs& host, const SanitizeRequest& request) {
+  if (host.exists(kSanitizeRequestFile))
+    return fail(Errc::refused, "hostd has not read an earlier request yet",
+                "its log says why: `journalctl -u ferry-hostd`, or `kubectl logs` of the container hostd");
+  return host.write_file(kSanitizeRequestFile,
+                         fmt::format("{} {}\n", request.gpu.text(), request.accepts ? kAccept : kAgain));
+}
+
+bool is_sanitized(const api::AcceleratorStatus& gpu) {
+  return gpu.counts_as_gpu() && gpu.mode == api::Mode::passthrough;
+}
+
+ListedGpu listed_as(const api::AcceleratorStatus& gpu, const api::AdvertisedResources& listed) {
+  ListedGpu out;
+  if (gpu.allocation == api::Allocation::dra) return out;  // the plugin has no say about it
+  const std::string id = gpu.address.text();
+  for (const api::AdvertisedDevice& device : listed.devices) {
+    // Kata has the number of the group as an ID. A pod with one device of a group has the whole group.
+    const bool is_it = device.id == id || device.id == std::to_string(device.iommu_group);
+    if (device.id != id && device.iommu_group != gpu.iommu_group) continue;
+    if (device.allocated && out.user.empty())
+      out.user = device.pod.empty() ? "a pod" : "pod " + device.pod.substr(0, kLongestName);
+    if (is_it && device.used_since) out.used_since = device.used_since;
+    out.may_be_allocated = out.may_be_allocated || device.healthy;
+  }
+  return out;
+}
+
+std::string claimed_by(const vfio::PciAddress& gpu, const GpusWithClaims& claims) {
+  if (!claims.gpus.contains(gpu)) return {};
+  for (const Claim& claim : claims.prepared)
+    for (const ClaimedDevice& device : claim.devices)
+      if (std::ranges::find(device.gpus, gpu, &ClaimedGpu::address) != device.gpus.end())
+        return claim.label();
+  return "a claim";
+}
+
+void NodeKeeper::take_up_policy(GpuHistories& histories) {
+  histories.policy = *memory_.sanitize.policy;
+  // A use under another policy was not followed, or its end was judged otherwise.
+  for (GpuHistory& gpu : histories.gpus) {
+    gpu.boot_id.clear();
+    gpu.binding = 0;
+    if (gpu.status.state == api::SanitizeState::failed) gpu.status.state = api::SanitizeState::in_use;
+  }
+}
+
+std::string NodeKeeper::user_of(const api::AcceleratorStatus& gpu, const ListedGpu& listed,
+                                const GpusWithClaims& claims) {
+  auto& memory = memory_.sanitize;
+  if (!listed.user.empty()) return listed.user;
+  if (std::string claim = claimed_by(gpu.address, claims); !claim.empty()) return claim;
+  if (sanitize_runs_->has(gpu.address))
+    return {};  // Ferry itself has it open, and keeps its group from others
+  const auto waits = memory.not_before.find(gpu.address);
+  const bool is_early = waits != memory.not_before.end() && settings_.now() < waits->second;
+  if (!is_early) memory.not_before.erase(gpu.address);
+  if (!is_early && !vfio::is_opened(host_, gpu.address)) return {};
+  memory.again = settings_.now() + kUnknownUserPause;  // no event reports the end of such a user
+  return kUnknownUser;
+}
+
+void NodeKeeper::look_at_sanitizing() {
+  auto& memory = memory_.sanitize;
+  memory.again.reset();
+  const auto& published = memory_.status.published;
+  if (!published) return;
+  const auto before = load_gpu_histories(host_);
+  const auto claims = before ? settings_.gpus_with_claims() : Result<GpusWithClaims>(fail(before.error()));
+  const std::string fault = claims ? std::string() : claims.error().message;
+  if (std::exchange(memory.fault, fault) != fault && !fault.empty() &&
+      memory.policy.value_or(policy::Sanitize::off) != policy::Sanitize::off)
+    spdlog::error("GPUs are not sanitized, and stay as they are: {}", fault);
+  if (!claims) return;
+
+  GpuHistories next = *before;
+  if (memory.policy && next.policy != *memory.policy) take_up_policy(next);
+  const std::uint64_t now = seconds_now();
+  for (const auto& [address, run] : sanitize_runs_->take()) {
+    if (GpuHistory* const gpu = next.find(address)) finish(*gpu, run, next.policy, now);
+    if (run.result.in_use) memory.not_before[address] = settings_.now() + kUnknownUserPause;
+  }
+  const auto request = read_sanitize_request(host_);
+  GpuHistory* const asked = request ? next.find(request->gpu) : nullptr;
+  if (asked != nullptr && request->accepts) accept(*asked, now);
+  const auto listing = advertised();
+  const bool plugin_serves = plugin_runs(host_, settings_.plugin_liveness);
+  const std::string boot = boot_id(host_).value_or("");
+  GpusByGroup waiting;
+  for (const api::AcceleratorStatus& gpu : published->accelerators) {
+    if (next.policy == policy::Sanitize::off || !is_sanitized(gpu)) continue;
+    const ListedGpu listed = listed_as(gpu, listing.value_or(api::AdvertisedResources()));
+    GpuHistory& history = next.of(gpu.address, gpu.id);
+    follow(history,
+           {.user = user_of(gpu, listed, *claims),
+            .used_since = listed.used_since,
+            .boot_id = boot,
+            .binding = vfio::binding_of(host_, gpu.address),
+            .is_asked = request && request->gpu == gpu.address && !request->accepts},
+           now);
+    // The kubelet may allocate a device for as long as it has read that it is Healthy.
+    const bool may_be_allocated = plugin_serves && (!listing || listed.may_be_allocated);
+    if (history.status.state == api::SanitizeState::sanitizing && !may_be_allocated)
+      waiting[gpu.iommu_group].push_back(gpu.address);
+  }
+  for (GpuHistory& gpu : next.gpus) {
+    const auto there =
+        std::ranges::find(published->accelerators, gpu.address, &api::AcceleratorStatus::address);
+    const bool is_followed = next.policy != policy::Sanitize::off && there != published->accelerators.end() &&
+                             is_sanitized(*there);
+    if (gpu.status.state == api::SanitizeState::sanitizing && !is_followed)
+      gpu.enter(api::SanitizeState::in_use,
+                "hostd does not follow it: it has left vfio-pci, or the policy is off", now);
+  }
+  if (next != *before) {
+    if (const auto stored = store_gpu_histories(host_, next); !stored) {
+      spdlog::error("{}", stored.error().message);
+      memory.again = settings_.now() + kUnknownUserPause;
+      return;
+    }
+    for (const GpuHistory& gpu : next.gpus) log_change(gpu, before->find(gpu.address));
+    memory.again = settings_.now() + kNewsPause;  // the next scan judges with the new state
+  }
+  if (request || host_.exists(kSanitizeRequestFile)) (void)host_.remove_file(kSanitizeRequestFile);
+  remember(next, memory);
+  if (auto written = status_.publish_again(*published); !written)
+    spdlog::error("{}", written.error().message);
+  start_sanitizing(waiting);
+  if (sanitize_runs_->any_ended()) look_at_sanitizing();
+}
+
+void NodeKeeper::start_sanitizing(const GpusByGroup& waiting) {
+  if (waiting.empty()) return;
+  const auto context = make_context_(uses_);
+  if (!context || context->rebind_context.writer == nullptr) return;
+  for (const auto& [group, gpus] : waiting) {
+    std::vector<vfio::PciAddress> due;
+    for (const vfio::PciAddress& gpu : gpus)
+      if (sanitize_runs_->begin(gpu)) due.push_back(gpu);
+    if (due.empty()) continue;
+    settings_.beside([runs = sanitize_runs_, &host = std::as_const(host_), sanitize = settings_.sanitize,
+                      writer = context->rebind_context.writer, due = std::move(due)] {
+      for (const vfio::PciAddress& gpu : due) runs->end(gpu, run_sanitizer(sanitize, *writer, host, gpu));
+    });
+  }
+}
+
+}  // namespace ferry::host

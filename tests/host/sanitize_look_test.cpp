@@ -1,0 +1,411 @@
+// SPDX-License-Identifier: Apache-2.0
+// hostd's rounds: GPUs that VMs get whole are sanitized between two users.
+#include "host/sanitize_look.h"
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <new>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+
+#include "host/sanitize/gpu_history.h"
+#include "host/sanitize/sanitize_step.h"
+#include "tests/host/keeper_node.h"
+#include "tests/support/must.h"
+
+namespace ferry::host {
+namespace {
+
+using api::SanitizeResult;
+using api::SanitizeState;
+using test::must;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::Ge;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Le;
+using testing::SizeIs;
+using testing::UnorderedElementsAre;
+using vfio::Sanitizing;
+
+class SanitizeLook : public NodeKeeperTest {
+ protected:
+  SanitizeLook() {
+    for (const char* gpu : kGpus) opened(gpu, false);
+    settings_.sanitize = [this](HostWriter&, const HostFs&, const vfio::PciAddress& gpu) {
+      reset_.push_back(gpu.text());
+      const auto said = answers_.find(gpu.text());
+      return said == answers_.end() ? Sanitizing{.method = "hot-reset"} : said->second;
+    };
+    restart();
+  }
+  /// hostd begins anew.
+  void restart() {
+    std::destroy_at(&keeper_);
+    new (&keeper_) NodeKeeper(make_keeper());
+  }
+  void opened(const std::string& gpu, bool is_open) {
+    kernel_.file("sys/bus/pci/devices/" + gpu + "/enable", is_open ? "1\n" : "0\n");
+  }
+  /// All GPUs are on vfio-pci, and sanitized once.
+  void begin(const std::string& policy = "required") {
+    keys_ = "sanitize: " + policy + "\n";
+    want(kAllAway);
+    start_plugin();
+    settle();
+    reset_.clear();
+  }
+  /// Rounds until nothing is left to be done, as the loop makes them.
+  Round settle() {
+    Round last;
+    for (int i = 0; i < 6; ++i) {
+      last = round();
+      plugin_follows();
+    }
+    return last;
+  }
+  api::SanitizeStatus sanitize(const std::string& address) const {
+    const auto gpu = this->gpu(address).sanitize;
+    EXPECT_TRUE(gpu) << address;
+    return gpu.value_or(api::SanitizeStatus());
+  }
+  std::string unfit(const std::string& address) const {
+    for (const api::UnfitDevice& one : api::unfit_devices(state()))
+      if (one.id == address) return one.reason;
+    return {};
+  }
+  void ask(const std::string& gpu, bool accepts) {
+    must(write_sanitize_request(kernel_, {.gpu = must(vfio::PciAddress::parse(gpu)), .accepts = accepts}));
+  }
+
+  std::map<std::string, Sanitizing> answers_;
+  std::vector<std::string> reset_;  ///< in this order
+};
+
+TEST_F(SanitizeLook, DoesNothingUnlessThePolicyAsks) {
+  want(kAllAway);
+  start_plugin();
+  settle();
+  EXPECT_THAT(reset_, IsEmpty());
+  EXPECT_FALSE(gpu(kFirst).sanitize);
+  EXPECT_FALSE(kernel_.exists(kGpuHistoryFile));
+}
+
+TEST_F(SanitizeLook, ResetsAGpuOnceItsPodHasEnded) {
+  begin();
+  EXPECT_EQ(sanitize(kFirst).state, SanitizeState::available) << "it was sanitized after it was bound";
+  EXPECT_EQ(sanitize(kFirst).count, 1U);
+  allocated_.insert(kFirst);
+  plugin_follows();
+  settle();
+  EXPECT_EQ(sanitize(kFirst).state, SanitizeState::in_use);
+  EXPECT_THAT(reset_, IsEmpty());
+  EXPECT_EQ(unfit(kFirst), "") << "the pod's device stays Healthy";
+
+  allocated_.clear();
+  plugin_follows();
+  round();
+  EXPECT_EQ(sanitize(kFirst).state, SanitizeState::sanitizing);
+  EXPECT_THAT(reset_, IsEmpty()) << "the kubelet may still allocate it";
+  EXPECT_THAT(unfit(kFirst), HasSubstr("is being sanitized after its last use")) << "in the same file";
+  round();
+  EXPECT_THAT(reset_, IsEmpty());
+  plugin_follows();
+  round();
+  EXPECT_THAT(reset_, ElementsAre(kFirst));
+  while (sanitize(kFirst).state == SanitizeState::sanitizing) {
+    EXPECT_NE(unfit(kFirst), "");
+    round();
+  }
+  EXPECT_EQ(unfit(kFirst), "") << "in the same file";
+  plugin_follows();
+  settle();
+  EXPECT_EQ(sanitize(kFirst).state, SanitizeState::available);
+  EXPECT_EQ(sanitize(kFirst).result, SanitizeResult::proven);
+  EXPECT_EQ(sanitize(kFirst).count, 2U);
+  EXPECT_EQ(unfit(kFirst), "");
+  kernel_.forget_changes();
+  settle();
+  EXPECT_THAT(kernel_.writes(), IsEmpty()) << "a second run writes nothing";
+}
+
+TEST_F(SanitizeLook, WaitsForNoPluginThatDoesNotRun) {
+  begin();
+  allocated_.insert(kFirst);
+  plugin_follows();
+  settle();
+  allocated_.clear();
+  plugin_follows();
+  kill_plugin();
+  settle();
+  EXPECT_THAT(reset_, ElementsAre(kFirst));
+}
+
+TEST_F(SanitizeLook, SeesAUseThatNoRoundHasSeen) {
+  begin();
+  used_since_[kFirst] = sanitize(kFirst).count;
+  plugin_follows();
+  settle();
+  EXPECT_THAT(reset_, ElementsAre(kFirst));
+  settle();
+  EXPECT_THAT(reset_, ElementsAre(kFirst)) << "the plugin's mark has an older count now";
+}
+
+TEST_F(SanitizeLook, TouchesNoGpuThatAProgramOrAClaimHas) {
+  begin();
+  opened(kFirst, true);
+  claimed_.insert(must(vfio::PciAddress::parse(kSecond)));
+  ask(kFirst, false);
+  settle();
+  ask(kSecond, false);
+  settle();
+  EXPECT_THAT(reset_, IsEmpty());
+  EXPECT_EQ(sanitize(kFirst).state, SanitizeState::in_use);
+  EXPECT_EQ(sanitize(kSecond).state, SanitizeState::in_use);
+  EXPECT_FALSE(kernel_.exists(kSanitizeRequestFile));
+}
+
+TEST_F(SanitizeLook, TakesItsOwnResetForNoUser) {
+  begin();
+  std::vector<std::function<void()>> jobs;
+  settings_.beside = [&](std::function<void()> job) { jobs.push_back(std::move(job)); };
+  restart();
+  settle();
+  ask(kFirst, false);
+  settle();
+  ASSERT_EQ(jobs.size(), 1U);
+  opened(kFirst, true);
+  settle();
+  EXPECT_EQ(sanitize(kFirst).state, SanitizeState::sanitizing);
+  EXPECT_EQ(jobs.size(), 1U) << "one at a time";
+  opened(kFirst, false);
+  jobs.front()();
+  settle();
+  EXPECT_EQ(sanitize(kFirst).state, SanitizeState::available);
+}
+
+TEST_F(SanitizeLook, KeepsAGpuBackThatFails) {
+  begin();
+  answers_[kFirst] = {.method = "flr", .unproven = "its registers are not known"};
+  ask(kFirst, false);
+  settle();
+  EXPECT_EQ(sanitize(kFirst).state, SanitizeState::failed);
+  EXPECT_THAT(unfit(kFirst), HasSubstr("could not be sanitized after its last use: its registers are not"));
+  EXPECT_EQ(gpu(kFirst).state, api::GpuState::ready) << "the policy's mode is reached";
+  reset_.clear();
+  settle();
+  EXPECT_THAT(reset_, IsEmpty()) << "it waits for an administrator";
+  ask(kFirst, true);
+  settle();
+  EXPECT_EQ(sanitize(kFirst).state, SanitizeState::available);
+  EXPECT_EQ(sanitize(kFirst).result, SanitizeResult::accepted);
+  EXPECT_EQ(unfit(kFirst), "");
+  EXPECT_THAT(reset_, IsEmpty());
+}
+
+TEST_F(SanitizeLook, BestEffortKeepsNoGpuBack) {
+  begin("best-effort");
+  answers_[kFirst] = {.problem = "the kernel knows no method to reset it"};
+  ask(kFirst, false);
+  settle();
+  EXPECT_EQ(sanitize(kFirst).state, SanitizeState::available);
+  EXPECT_EQ(sanitize(kFirst).result, SanitizeResult::failed);
+  EXPECT_EQ(unfit(kFirst), "");
+}
+
+TEST_F(SanitizeLook, GoesOnAfterARestartOfHostd) {
+  begin();
+  allocated_.insert(kFirst);
+  plugin_follows();
+  settle();
+  allocated_.clear();
+  plugin_follows();
+  round();
+  ASSERT_EQ(sanitize(kFirst).state, SanitizeState::sanitizing);
+  restart();
+  round();
+  EXPECT_EQ(sanitize(kFirst).state, SanitizeState::sanitizing) << "no status in between lets it go";
+  EXPECT_THAT(unfit(kFirst), HasSubstr("is being sanitized"));
+  plugin_follows();
+  settle();
+  EXPECT_THAT(reset_, ElementsAre(kFirst));
+  EXPECT_EQ(sanitize(kFirst).state, SanitizeState::available);
+}
+
+TEST_F(SanitizeLook, EndsWithThePolicy) {
+  begin();
+  answers_[kFirst] = {.problem = "no"};
+  ask(kFirst, false);
+  settle();
+  ASSERT_NE(unfit(kFirst), "");
+  keys_.clear();
+  want(kAllAway, 2);
+  settle();
+  EXPECT_FALSE(gpu(kFirst).sanitize);
+  EXPECT_EQ(unfit(kFirst), "");
+}
+
+TEST_F(SanitizeLook, FollowsNoUseWhileThePolicyIsOff) {
+  begin();
+  keys_.clear();
+  want(kAllAway, 2);
+  settle();
+  allocated_.insert(kFirst);
+  plugin_follows();
+  settle();
+  allocated_.clear();
+  plugin_follows();
+  settle();
+  EXPECT_THAT(reset_, IsEmpty());
+  keys_ = "sanitize: required\n";
+  want(kAllAway, 3);
+  settle();
+  EXPECT_THAT(reset_, UnorderedElementsAre(kFirst, kSecond, kThird)) << "each may have had a user";
+}
+
+TEST_F(SanitizeLook, JudgesAFailureByTheNextPolicy) {
+  begin();
+  answers_[kFirst] = {.method = "flr", .unproven = "its registers are not known"};
+  ask(kFirst, false);
+  settle();
+  ASSERT_EQ(sanitize(kFirst).state, SanitizeState::failed);
+  keys_ = "sanitize: best-effort\n";
+  want(kAllAway, 2);
+  settle();
+  EXPECT_EQ(sanitize(kFirst).state, SanitizeState::available);
+  keys_ = "sanitize: required\n";
+  want(kAllAway, 3);
+  settle();
+  EXPECT_EQ(sanitize(kFirst).state, SanitizeState::failed);
+}
+
+// The reset says that another program has the group open, and nothing that hostd sees does.
+TEST_F(SanitizeLook, TriesABusyGpuAgainAfterAPause) {
+  begin();
+  answers_[kFirst] = {.in_use = true};
+  ask(kFirst, false);
+  settle();
+  EXPECT_THAT(reset_, ElementsAre(kFirst));
+  EXPECT_EQ(sanitize(kFirst).state, SanitizeState::in_use);
+  for (int i = 0; i < 40; ++i) {
+    EXPECT_TRUE(round().again) << "no event reports the end of that user";
+    plugin_follows();
+  }
+  EXPECT_THAT(reset_, SizeIs(AllOf(Ge(3U), Le(5U))));
+  const GpuHistories histories = must(load_gpu_histories(kernel_));
+  EXPECT_LE(histories.gpus.front().events.size(), 6U) << "its history is not flooded";
+  answers_.clear();
+  for (int i = 0; i < 12; ++i) settle();
+  EXPECT_EQ(sanitize(kFirst).state, SanitizeState::available);
+}
+
+TEST_F(SanitizeLook, SeesAfterAPauseThatAProgramHasClosedTheGroup) {
+  begin();
+  opened(kFirst, true);
+  settle();
+  ASSERT_EQ(sanitize(kFirst).state, SanitizeState::in_use);
+  EXPECT_TRUE(round().again);
+  opened(kFirst, false);
+  settle();
+  EXPECT_THAT(reset_, ElementsAre(kFirst));
+}
+
+// -- no status lets a GPU go before its look --
+
+TEST_F(SanitizeLook, PublishesNoGpuWhosePastIsNotKnown) {
+  const auto published_as = [&](KeeperMemory& memory, const char* driver_binding) {
+    kernel_.file("proc/sys/kernel/random/boot_id", driver_binding);
+    StatusFile file(kernel_, "run/ferry/status.json", "run/ferry/plugin/advertised.json", memory);
+    api::HostStatus status;
+    api::AcceleratorStatus& one = status.accelerators.emplace_back();
+    one.address = must(vfio::PciAddress::parse(kFirst));
+    one.id = "10de:1eb8";
+    one.mode = api::Mode::passthrough;
+    one.findings.emplace();
+    must(file.publish(status));
+    return gpu(kFirst).sanitize;
+  };
+  KeeperMemory off;
+  EXPECT_FALSE(published_as(off, "b\n"));
+  KeeperMemory first;
+  first.sanitize.policy = policy::Sanitize::best_effort;
+  ASSERT_TRUE(published_as(first, "b\n"));
+  EXPECT_EQ(sanitize(kFirst).state, SanitizeState::sanitizing);
+  EXPECT_THAT(unfit(kFirst), HasSubstr("is being sanitized"));
+  begin();
+  KeeperMemory restarted;
+  EXPECT_EQ(published_as(restarted, "b\n")->state, SanitizeState::available);
+  KeeperMemory another_boot;
+  EXPECT_EQ(published_as(another_boot, "c\n")->state, SanitizeState::sanitizing);
+}
+
+TEST(ListedAs, IsOfTheGpuOrItsWholeGroup) {
+  api::AcceleratorStatus gpu;
+  gpu.address = must(vfio::PciAddress::parse("0000:18:00.0"));
+  gpu.iommu_group = 42;
+  const auto listed = [](std::vector<api::AdvertisedDevice> devices) {
+    return api::AdvertisedResources{.devices = std::move(devices)};
+  };
+  const api::AdvertisedDevice other{
+      .resource = "r", .id = "0000:17:00.0", .iommu_group = 42, .healthy = false, .used_since = 7};
+  const api::AdvertisedDevice own{
+      .resource = "r", .id = "0000:18:00.0", .iommu_group = 42, .healthy = false, .used_since = 3};
+  EXPECT_EQ(listed_as(gpu, listed({other, own})).used_since, 3U);
+  EXPECT_EQ(listed_as(gpu, listed({other})).used_since, std::nullopt) << "another device's count";
+  EXPECT_FALSE(listed_as(gpu, listed({other, own})).may_be_allocated);
+  api::AdvertisedDevice healthy = other;
+  healthy.healthy = true;
+  EXPECT_TRUE(listed_as(gpu, listed({healthy, own})).may_be_allocated) << "with it goes the group";
+  api::AdvertisedDevice allocated = other;
+  allocated.allocated = true;
+  allocated.pod = "games/vm-1";
+  EXPECT_EQ(listed_as(gpu, listed({own, allocated})).user, "pod games/vm-1");
+  const api::AdvertisedDevice by_number{
+      .resource = "r", .id = "42", .iommu_group = 42, .allocated = true, .used_since = 5};
+  EXPECT_EQ(listed_as(gpu, listed({by_number})).user, "a pod");
+  EXPECT_EQ(listed_as(gpu, listed({by_number})).used_since, 5U);
+  const api::AdvertisedDevice elsewhere{
+      .resource = "r", .id = "0000:65:00.0", .iommu_group = 50, .allocated = true};
+  EXPECT_EQ(listed_as(gpu, listed({elsewhere})).user, "");
+  gpu.allocation = api::Allocation::dra;
+  EXPECT_EQ(listed_as(gpu, listed({allocated})).user, "") << "the plugin has no say about GPUs for claims";
+}
+
+TEST_F(SanitizeLook, ChangesNothingWhileTheRecordCannotBeRead) {
+  begin();
+  answers_[kFirst] = {.problem = "no"};
+  ask(kFirst, false);
+  settle();
+  kernel_.file(kGpuHistoryFile, "{");
+  allocated_.insert(kSecond);
+  plugin_follows();
+  settle();
+  EXPECT_EQ(sanitize(kFirst).state, SanitizeState::failed) << "the plugin keeps it back";
+  EXPECT_EQ(must(kernel_.read_file(kGpuHistoryFile)), "{") << "a person may repair it";
+}
+
+TEST_F(SanitizeLook, ReadsRequestsOfThatFormAlone) {
+  for (const char* text :
+       {"", "0000:17:00.0", "0000:17:00.0 perhaps", "17 again", "0000:17:00.0 again now"}) {
+    kernel_.file(kSanitizeRequestFile, text);
+    EXPECT_FALSE(read_sanitize_request(kernel_)) << text;
+  }
+  for (const bool accepts : {false, true}) {
+    must(kernel_.remove_file(kSanitizeRequestFile));
+    ask(kSecond, accepts);
+    const auto read = read_sanitize_request(kernel_);
+    ASSERT_TRUE(read);
+    EXPECT_EQ(read->gpu.text(), kSecond);
+    EXPECT_EQ(read->accepts, accepts);
+  }
+  const auto again = write_sanitize_request(kernel_, {});
+  ASSERT_FALSE(again) << "hostd has not read the earlier one";
+  EXPECT_EQ(again.error().code, Errc::refused);
+}
+
+}  // namespace
+}  // namespace ferry::host
