@@ -46,6 +46,8 @@ CommandTree::CommandTree(CLI::App& app, Globals& globals, Verb& verb, const MayB
       {"agent", &CommandTree::add_agent},
       {"dra", &CommandTree::add_dra},
       {"claims", &CommandTree::add_claims},
+      {"history", &CommandTree::add_history},
+      {"sanitize", &CommandTree::add_sanitize},
       {"kubevirt-cr", &CommandTree::add_kubevirt_cr},
       {"kata", &CommandTree::add_kata},
       {"completion", &CommandTree::add_completion},

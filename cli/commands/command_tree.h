@@ -75,6 +75,8 @@ class CommandTree {
   void add_agent(CLI::App& app);
   void add_dra(CLI::App& app);
   void add_claims(CLI::App& app);
+  void add_history(CLI::App& app);
+  void add_sanitize(CLI::App& app);
   void add_plugin(CLI::App& app);
   void add_kubevirt_cr(CLI::App& app);
 
@@ -114,6 +116,7 @@ class CommandTree {
   dra::DraProgramOptions dra_;
   KubevirtCrOptions permits_;
   std::string claim_;
+  SanitizeOptions sanitize_;
   std::string shell_;
 };
 

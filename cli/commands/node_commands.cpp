@@ -185,6 +185,26 @@ void CommandTree::add_claims(CLI::App& app) {
       "instead. A claim whose device a program uses is refused, with the name of that program.");
 }
 
+void CommandTree::add_history(CLI::App& app) {
+  add_verb(app, "history", "list the users of the GPUs of this host, and the resets between them",
+           call_with(history_verb, word_))
+      ->add_option("gpu", word_, "a GPU's PCI address; without it, all GPUs")
+      ->option_text("ADDRESS");
+}
+
+void CommandTree::add_sanitize(CLI::App& app) {
+  CLI::App* verb = add_verb(app, "sanitize", "have hostd reset a free GPU as between two VMs",
+                            call_with(sanitize_verb, sanitize_));
+  verb->add_flag("--accept", sanitize_.accepts,
+                 "reset nothing: make a GPU that could not be sanitized available without a proof");
+  verb->add_flag("--dry-run", globals_.dry_run, "print what would be done");
+  add_value(*verb, "gpu ADDRESS", sanitize_.gpu, "a GPU's PCI address")->required();
+  verb->footer(
+      "hostd sanitizes GPUs by itself if the policy has `sanitize: best-effort` or `required`. Use this "
+      "command "
+      "for a GPU that has failed.");
+}
+
 void CommandTree::add_kubevirt_cr(CLI::App& app) {
   CLI::App* verb =
       add_verb(app, "kubevirt-cr", "print the part of the KubeVirt object that permits this host's devices",

@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "api/sanitize_fields.h"
 #include "cli/output/document.h"
 #include "common/text/json.h"
 #include "common/text/json_fields.h"
@@ -111,6 +112,9 @@ json to_json(const host::AcceleratorDescription& description) {
     entry["registers"] = json(written_fields(description.status->registers->facts));
     entry["registers"]["read_at"] = description.status->registers->read_at;
   }
+  entry["sanitize"] = nullptr;
+  if (description.status && description.status->sanitize)
+    entry["sanitize"] = json(written_fields(*description.status->sanitize));
   entry["before"] = description.prior ? to_json(*description.prior) : json(nullptr);
   entry["problem"] = description.function.problem ? to_json(*description.function.problem) : json(nullptr);
   return entry;

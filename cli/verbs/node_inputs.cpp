@@ -16,6 +16,7 @@
 #include "common/process/standard_streams.h"
 #include "host/claims/claim_record.h"
 #include "host/desired_state.h"
+#include "host/sanitize/gpu_history.h"
 #include "host/usage/advertised_use_probe.h"
 #include "hostfs/locks.h"
 #include "kubevirt-plugin/discovery/device_names.h"
@@ -212,6 +213,7 @@ Result<host::NodeSnapshot> snapshot_node(const Session& session, Depth depth,
   add_use(session, snapshot, members);
   snapshot.journal = or_note(vfio::read_undo_journal(*session.host), snapshot);
   snapshot.notes.insert(snapshot.notes.end(), snapshot.journal.notes.begin(), snapshot.journal.notes.end());
+  snapshot.unsanitized = host::unsanitized_gpus(*session.host);
   snapshot.stuck = or_note(stuck_writes(*session.host), snapshot);
   snapshot.advertised = or_note(host::read_advertised_resources(*session.host), snapshot);
   snapshot.status = read_status(*session.host, snapshot);

@@ -139,6 +139,18 @@ ExitStatus claims_list_verb(const Session& session);
 /// `ferry dra` runs and has the claim.
 ExitStatus claims_release_verb(const Session& session, const std::string& uid);
 
+/// `history`: the users of one GPU, or of all, and the resets between them, by hostd's record.
+/// Errc::not_found: hostd has none of this GPU.
+ExitStatus history_verb(const Session& session, const std::string& gpu);
+
+struct SanitizeOptions {
+  std::string gpu;
+  bool accepts = false;  ///< make a GPU that failed available without a proof
+};
+/// `sanitize`: has hostd reset a free GPU again, or release one that failed, and waits for the end. Refused:
+/// the GPU is in use, or hostd does not run. Failed: it could not be reset, or by `required` not proven.
+ExitStatus sanitize_verb(const Session& session, const SanitizeOptions& options);
+
 struct KubevirtCrOptions {
   std::vector<std::string> models;  ///< GPUs and vGPU types by name, instead of this host's devices
   std::string hyperconverged;       ///< v1 or v1beta1: the HyperConverged object; empty: the KubeVirt object

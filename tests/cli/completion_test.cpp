@@ -76,7 +76,7 @@ TEST_P(CompletedWord, IsOneThatMayStandThere) {
 INSTANTIATE_TEST_SUITE_P(
     Table, CompletedWord,
     testing::Values(
-        Completed{"AVerb", {"s"}, {"status", ":4"}},
+        Completed{"AVerb", {"s"}, {"status", "sanitize", ":4"}},
         Completed{"AVerbBelowAnother", {"vfio", ""}, {"plan", "bind", "unbind", "restore", ":4"}},
         Completed{"AVerbBehindAnOptionWithAValue", {"--host-root", "vfio", "st"}, {"status", ":4"}},
         Completed{"AVerbBehindAnOptionWithAValueInOne", {"--output=json", "st"}, {"status", ":4"}},

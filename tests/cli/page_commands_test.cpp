@@ -47,6 +47,9 @@ constexpr std::array kNotRun = {
     NotRun{"docs/labels.md", "agent --node-name", "serves a node of an API server: tests/cluster runs it"},
     NotRun{"docs/metrics.md", "agent --node-name",
            "serves a node of an API server: tests/chart/prometheus_test.py runs it"},
+    NotRun{"docs/sanitize.md", "history",
+           "shows what hostd has recorded: tests/node/scenarios/sanitize.sh does"},
+    NotRun{"docs/sanitize.md", "sanitize", "asks a hostd that runs: tests/node/scenarios/sanitize.sh does"},
     NotRun{"docs/troubleshooting.md", "--host-root gpu-1",
            "reads a copy of a host: capture_host_test.cpp makes one"}};
 
