@@ -373,13 +373,29 @@ void add_condition(std::vector<NodeEvent>& out, const DesiredState& desired_stat
 
 }  // namespace
 
+std::vector<std::string> unsanitized_gpus(const HostSide& host) {
+  std::vector<std::string> out;
+  if (!host.status) return out;
+  for (const api::AcceleratorStatus& gpu : host.status->accelerators)
+    if (gpu.sanitize && gpu.sanitize->state == api::SanitizeState::failed)
+      out.push_back(
+          fmt::format("{0} could not be sanitized after its last use, and no VM gets it: {1}; `ferry "
+                      "sanitize {0}` on the node tries again",
+                      gpu.address.text(), gpu.sanitize->detail));
+  return out;
+}
+
 std::vector<NodeEvent> node_events(const policy::NodeObject& node, const DesiredState& desired_state,
                                    const HostSide& host, const NodeReport& report,
                                    const std::set<std::string>& recorded_before) {
   std::vector<NodeEvent> out;
+  const std::vector<std::string> unsanitized = unsanitized_gpus(host);
   for (const std::string& warning : desired_state.warnings) {
-    if (!recorded_before.contains(warning))
-      out.push_back({.warning = true, .reason = api::event::kConfigWarning, .message = warning});
+    if (recorded_before.contains(warning)) continue;
+    const bool of_gpu = std::ranges::find(unsanitized, warning) != unsanitized.end();
+    out.push_back({.warning = true,
+                   .reason = of_gpu ? api::event::kNotSanitized : api::event::kConfigWarning,
+                   .message = warning});
   }
   const auto error = report.annotations.find(api::kErrorAnnotation);
   const bool shown =

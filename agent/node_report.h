@@ -148,6 +148,9 @@ struct NodeEvent {
   bool operator==(const NodeEvent&) const = default;
 };
 
+/// A sentence for each GPU that hostd keeps back, since it could not sanitize it.
+std::vector<std::string> unsanitized_gpus(const HostSide& host);
+
 /// The events of `report` that the Node does not show yet. The Node's label and annotation are the memory, so
 /// that a restarted agent records no event twice. `recorded_before`: warnings that are recorded already.
 std::vector<NodeEvent> node_events(const policy::NodeObject& node, const DesiredState& desired_state,

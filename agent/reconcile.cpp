@@ -410,6 +410,7 @@ ReconcileResult reconcile(const NodeSnapshot& snapshot) {
   const OperandPause operands = operand_pause(snapshot, result.desired_state, need, result.rollout);
   add_warnings(snapshot, operands.pause, result.desired_state);
   warn_of_absent_gpus(snapshot.host, result.desired_state);
+  std::ranges::move(unsanitized_gpus(snapshot.host), std::back_inserter(result.desired_state.warnings));
   warn_of_idle_plugin(snapshot.others, owners, result.desired_state);
   // A vGPU configuration that is no longer desired, and that hostd never took up, is not pending.
   if (owners.empty() && !operands.keep && !result.desired_state.of_vgpu_config &&

@@ -330,6 +330,25 @@ void add_registers(const api::HostStatus& host, Families& all) {
   }
 }
 
+void add_sanitizing(const api::HostStatus& host, Families& all) {
+  constexpr std::array<std::string_view, 4> kStates = {"in_use", "sanitizing", "available", "failed"};
+  constexpr std::array<std::string_view, 5> kResults = {"none", "proven", "unproven", "failed", "accepted"};
+  Family& states = all.gauge("ferry_gpu_sanitize_state", "1 for the state of a GPU between two users.");
+  Family& results =
+      all.gauge("ferry_gpu_sanitize_result", "1 for the result of the last sanitizing of a GPU.");
+  Family& seconds = all.gauge("ferry_gpu_sanitize_seconds", "Duration of the last sanitizing of a GPU.");
+  Family& count =
+      all.counter("ferry_gpu_sanitizings_total", "Sanitizings of a GPU that ended, also in vain.");
+  for (const api::AcceleratorStatus& gpu : host.accelerators) {
+    if (!gpu.sanitize) continue;
+    const Labels labels = {{"pci_bus_id", gpu.address.text()}};
+    add_states(states, kStates, text(gpu.sanitize->state), labels, "state");
+    add_states(results, kResults, text(gpu.sanitize->result), labels, "result");
+    seconds.add(static_cast<double>(gpu.sanitize->milliseconds) / 1000.0, labels);
+    count.add(gpu.sanitize->count, labels);
+  }
+}
+
 // ---- what has happened
 
 void add_changes(const ChangeHistory::Counts& changes, Families& all) {
@@ -402,6 +421,7 @@ std::vector<MetricFamily> metric_families(const MetricsSnapshot& snapshot) {
                {}, "phase");
     add_capacity(*host, all);
     add_registers(*host, all);
+    add_sanitizing(*host, all);
   }
   add_links(snapshot.facts, all);
   add_errors(snapshot.facts, all);

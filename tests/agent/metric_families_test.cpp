@@ -145,6 +145,26 @@ TEST(MetricFamilies, OfRegisters) {
   EXPECT_THAT(samples(snapshot, "ferry_gpu_confidential_mode"), IsEmpty()) << "it was never read";
 }
 
+TEST(MetricFamilies, OfSanitizing) {
+  MetricsSnapshot snapshot = two_gpus();
+  EXPECT_THAT(samples(snapshot, "ferry_gpu_sanitize_state"), IsEmpty());
+  api::AcceleratorStatus& gpu = snapshot.host.content->accelerators.back();
+  gpu.sanitize = api::SanitizeStatus{.state = api::SanitizeState::failed,
+                                     .count = 3,
+                                     .result = api::SanitizeResult::unproven,
+                                     .milliseconds = 2100};
+  const std::string of = "{pci_bus_id=\"" + gpu.address.text() + "\"";
+  EXPECT_THAT(samples(snapshot, "ferry_gpu_sanitize_state"),
+              AllOf(SizeIs(4), Contains("ferry_gpu_sanitize_state" + of + ",state=\"failed\"} 1"),
+                    Contains("ferry_gpu_sanitize_state" + of + ",state=\"available\"} 0")));
+  EXPECT_THAT(samples(snapshot, "ferry_gpu_sanitize_result"),
+              AllOf(SizeIs(5), Contains("ferry_gpu_sanitize_result" + of + ",result=\"unproven\"} 1")));
+  EXPECT_THAT(samples(snapshot, "ferry_gpu_sanitize_seconds"),
+              ElementsAre("ferry_gpu_sanitize_seconds" + of + "} 2.1"));
+  EXPECT_THAT(samples(snapshot, "ferry_gpu_sanitizings_total"),
+              ElementsAre("ferry_gpu_sanitizings_total" + of + "} 3"));
+}
+
 // The sound card of one that was unplugged: status and labels do not have it either.
 TEST(MetricFamilies, WhatAnUnpluggedGpuHasLeftBehindIsNoGpu) {
   MetricsSnapshot snapshot = two_gpus();

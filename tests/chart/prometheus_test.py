@@ -93,6 +93,7 @@ ALERT_RESULTS: dict[str, list[Sample]] = {
     "FerryResourceNotRegistered": [of(0, "n3", PART)],
     "FerryDevicesUnhealthy": [of(3, "n3", PART)],
     "FerryFileUnreadable": [of(1, "advertised.json", "n2")],
+    "FerryGpuNotSanitized": [],
     "FerryGpuOffBus": [],
     "FerryGpuGone": [],
     "FerryAgentDown": [],
