@@ -22,7 +22,8 @@ from cluster.page_blocks import Block, blocks, is_of_kubevirt  # noqa: E402
 # Parts of a file, by page and first key. Other suites read the whole files of these forms.
 FRAGMENTS = {("docs/agent.md", "spec"), ("docs/dra.md", "version"), ("docs/kata.md", "runtimeRequestTimeout"),
              ("docs/kata.md", "version"), ("docs/kata-reference.md", "version"),
-             ("docs/labels.md", "master"), ("docs/policy.md", "version")}
+             ("docs/labels.md", "master"), ("docs/policy.md", "version"),
+             ("docs/sanitize.md", "version")}
 UPGRADE = re.compile(r"^\$ helm upgrade ferry charts/ferry --namespace ferry --reset-then-reuse-values((?:.*\\\n)*.*)$", re.MULTILINE)
 
 

@@ -289,7 +289,8 @@ class PluginTest(unittest.TestCase):
         for uuid in uuids:
             self.host.remove_mediated_device(uuid)
         self.expect_allocatable(ALL | {VGPU: 0})
-        self.assertEqual(1, self.devices("capacity")[VGPU], "a pod's stays until the pod ends")
+        # Both are Unhealthy for a moment before the free one leaves the list.
+        wait_until("a pod's stays until the pod ends", lambda: self.devices("capacity")[VGPU] == 1, 60)
         self.kubernetes.remove_pods()
         wait_until("both have gone", lambda: VGPU not in self.devices("capacity"), 60)
 
