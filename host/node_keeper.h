@@ -87,7 +87,7 @@ struct KeeperSettings {
   /// others. Returns true if the caller will notice the end of each of them. Empty: it notices none.
   std::function<bool(const std::set<int>& processes)> watch_ends = {};
   /// Runs a job that takes seconds beside the rounds, and starts a round after it. Without a loop it runs at
-  /// once, and the next round takes its result.
+  /// once.
   std::function<void(std::function<void()> job)> beside = [](const std::function<void()>& job) { job(); };
   Sanitizer sanitize = default_sanitizer();
   /// A change may take minutes, so a round's requeue time counts from its end.

@@ -42,7 +42,7 @@ struct ClaimSettings {
   /// For files that are mounted into containers. `ferry dra` must not be able to write it or its parents.
   std::filesystem::path metadata_folder = kClaimMetadataFolder;
   std::chrono::milliseconds lock_patience = std::chrono::seconds(30);
-  Sanitizer sanitize = default_sanitizer();  ///< for the GPUs of a claim that ends
+  Sanitizer sanitize = default_sanitizer();  ///< for the whole GPUs of claims
 };
 
 class ClaimKeeper : Pinned {

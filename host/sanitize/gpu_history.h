@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The record of the users of each GPU and of the resets between them. hostd alone writes it; it outlives a
-// reboot. `ferry history` prints it, and each judgement of a GPU reads from it whether VMs must wait for it.
+// The record of the users of each GPU and of the resets between them. hostd writes it, and so does
+// `ferry claims release`; it outlives a reboot. `ferry history` prints it, and each judgement of a GPU reads
+// from it whether VMs must wait for it.
 //
 //   {"version": 1, "policy": "required", "gpus": [
 //     {"address": "0000:17:00.0", "id": "10de:2331", "boot_id": "...", "binding": 31207, "status": {...},

@@ -63,7 +63,7 @@ std::uint64_t seconds_now() {
 void finish(GpuHistory& gpu, const SanitizeRun& run, policy::Sanitize policy, std::uint64_t now) {
   const vfio::Sanitizing& done = run.result;
   if (done.in_use) {
-    // One try after another leaves one event.
+    // Tries that follow each other leave a single event.
     const auto n = gpu.events.size();
     const bool was_so = n >= 2 && gpu.events[n - 2].state == SanitizeState::in_use &&
                         gpu.events[n - 1].state == SanitizeState::sanitizing;

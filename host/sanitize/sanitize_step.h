@@ -71,7 +71,7 @@ class SanitizeRuns : Pinned {
   bool has(const vfio::PciAddress& gpu) const;
   bool any() const;
   bool any_ended() const;
-  /// Those that have ended since the last call.
+  /// The runs that have ended since the last call.
   std::map<vfio::PciAddress, SanitizeRun> take();
 
  private:

@@ -29,7 +29,7 @@ vfio::PciAddress at(const char* text) {
 }
 const vfio::PciAddress kGpu = at("0000:17:00.0");
 
-/// Of a GPU that has been sanitized since it was bound.
+/// The history of a GPU that has been sanitized since it was bound.
 GpuHistory clean() {
   GpuHistory out{.address = kGpu, .id = "10de:2331", .boot_id = "b", .binding = 5};
   out.status.count = 3;

@@ -51,7 +51,7 @@ inline constexpr std::chrono::seconds kSanitizeDeadline{20};
 /// Resets a GPU on vfio-pci, and waits until its registers prove that it has booted and that its memory was
 /// cleared. A GPU of another vendor or with unknown registers is reset alone. Never fails. Only one call at a
 /// time may concern the functions of one IOMMU group; several groups may be sanitized side by side. If a hot
-/// reset of one touches another that is being sanitized, it is in use.
+/// reset would touch a group that is held, the function is reset by sysfs.
 /// `deadline` is that of the proof, which begins after the reset. It may take kRegisterDeadline longer.
 Sanitizing sanitize(HostWriter& writer, const HostFs& host, const PciAddress& gpu,
                     std::chrono::milliseconds deadline = kSanitizeDeadline,
