@@ -303,10 +303,10 @@ class DraTest(unittest.TestCase):
                              {"vgpuType": "T4-4Q", "extendedResourceName": FOUR_GIB_BY_NAME}])
 
     def variables(self, pod: str, container: str = "c") -> dict[str, str]:
-        """The variables by which KubeVirt finds devices."""
+        """The variables by which KubeVirt finds devices. A kubelet that has just begun has no logs yet."""
         self.kubernetes.wait_for_pod(pod)
         lines = wait_until(f"{pod} has said all", lambda: [found for found in [
-            self.kubernetes.kubectl("logs", pod, "-c", container).splitlines()] if "END" in found], 60)[0]
+            (self.kubernetes.try_kubectl("logs", pod, "-c", container) or "").splitlines()] if "END" in found], 60)[0]
         return {name: value for name, _, value in (line.partition("=") for line in lines) if "PCI_RESOURCE" in name}
 
     def test_a_pod_asks_for_the_extended_resource_of_a_class(self) -> None:

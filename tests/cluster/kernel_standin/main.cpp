@@ -52,6 +52,10 @@ class Machine {
     kernel_.add_driver({.name = "nvidia", .ids = {"10de:2684", "10de:1eb8"}});
     kernel_.add_driver({.name = "snd_hda_intel", .ids = {"class:0403"}});
     kernel_.add_function({.address = "0000:01:00.0", .group = kCardGroup, .driver = "nvidia"});
+    // Registers, and a BAR as large as the next power of two above its memory: no table has that of a 4090.
+    kernel_.file("sys/bus/pci/devices/0000:01:00.0/resource",
+                 "0x00000000fb000000 0x00000000fbffffff 0x0000000000040200\n"
+                 "0x0000004000000000 0x00000047ffffffff 0x000000000014220c\n");
     kernel_.add_function({.address = "0000:01:00.1",
                           .ids = "10de:22ba",
                           .class_code = 0x040300,
