@@ -9,6 +9,8 @@
 
 #include "host/node_keeper.h"
 #include "hostfs/kernel_facts.h"
+#include "hostfs/locks.h"
+#include "vfio/confidential/mode_setting.h"
 #include "vfio/judgement/unit_facts.h"
 #include "vfio/registers/reading_record.h"
 #include "vfio/registers/register_reading.h"
@@ -69,6 +71,18 @@ void look_at_registers(const HostFs& host, HostWriter& writer, const std::vector
   }
 }
 
+void undo_mode_change(HostFs& host, HostWriter& writer, RegisterMemory& memory) {
+  memory.undid_mode_change = true;
+  if (const auto lock = NodeLock::take(host, std::chrono::milliseconds(0)); lock) {
+    const vfio::ModeOutcome outcome = vfio::undo_interrupted_mode_change(writer, host);
+    spdlog::warn("{}", outcome.problem);
+    for (const vfio::DeviceOutcome& device : outcome.devices)
+      if (device.result == vfio::ModeResult::unknown)
+        spdlog::error("{}: {}; start no VM with it before `ferry cc set` has undone the change",
+                      device.address.text(), device.problem);
+  }
+}
+
 void take_over_registers(const HostFs& host, const api::HostStatus& left, RegisterMemory& memory) {
   if (left.boot_id.empty() || left.boot_id != boot_id(host).value_or("")) return;
   for (const api::AcceleratorStatus& gpu : left.accelerators)
@@ -79,6 +93,11 @@ void take_over_registers(const HostFs& host, const api::HostStatus& left, Regist
 }
 
 void NodeKeeper::look_at_registers() {
+  if (!memory_.registers.undid_mode_change && vfio::has_interrupted_mode_change(host_)) {
+    const auto context = make_context_(uses_);
+    if (context && context->rebind_context.writer != nullptr)
+      host::undo_mode_change(host_, *context->rebind_context.writer, memory_.registers);
+  }
   const auto& published = memory_.status.published;
   // A reset needs the readings itself, and a round follows it.
   if (!published || published->phase == api::NodePhase::applying || sanitize_runs_->any()) return;

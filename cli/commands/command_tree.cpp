@@ -32,27 +32,17 @@ CommandTree::CommandTree(CLI::App& app, Globals& globals, Verb& verb, const MayB
 
   // In the order of the help text.
   const std::vector<std::pair<std::string_view, void (CommandTree::*)(CLI::App&)>> verbs = {
-      {"status", &CommandTree::add_status},
-      {"explain", &CommandTree::add_explain},
-      {"doctor", &CommandTree::add_doctor},
-      {"apply", &CommandTree::add_apply},
-      {"assert", &CommandTree::add_assert},
-      {"export", &CommandTree::add_export},
-      {"convert", &CommandTree::add_convert},
-      {"hostd", &CommandTree::add_hostd},
-      {"vfio", &CommandTree::add_vfio},
-      {"vgpu", &CommandTree::add_vgpu},
-      {"plugin", &CommandTree::add_plugin},
-      {"agent", &CommandTree::add_agent},
-      {"dra", &CommandTree::add_dra},
-      {"claims", &CommandTree::add_claims},
-      {"history", &CommandTree::add_history},
-      {"sanitize", &CommandTree::add_sanitize},
-      {"kubevirt-cr", &CommandTree::add_kubevirt_cr},
-      {"kata", &CommandTree::add_kata},
-      {"completion", &CommandTree::add_completion},
-      {"help", &CommandTree::add_help},
-      {"version", &CommandTree::add_version}};
+      {"status", &CommandTree::add_status},   {"explain", &CommandTree::add_explain},
+      {"doctor", &CommandTree::add_doctor},   {"apply", &CommandTree::add_apply},
+      {"assert", &CommandTree::add_assert},   {"export", &CommandTree::add_export},
+      {"convert", &CommandTree::add_convert}, {"hostd", &CommandTree::add_hostd},
+      {"vfio", &CommandTree::add_vfio},       {"vgpu", &CommandTree::add_vgpu},
+      {"plugin", &CommandTree::add_plugin},   {"agent", &CommandTree::add_agent},
+      {"dra", &CommandTree::add_dra},         {"claims", &CommandTree::add_claims},
+      {"history", &CommandTree::add_history}, {"sanitize", &CommandTree::add_sanitize},
+      {"cc", &CommandTree::add_cc},           {"kubevirt-cr", &CommandTree::add_kubevirt_cr},
+      {"kata", &CommandTree::add_kata},       {"completion", &CommandTree::add_completion},
+      {"help", &CommandTree::add_help},       {"version", &CommandTree::add_version}};
   for (const auto& [name, add] : verbs)
     if (may_be_named(name)) (this->*add)(app);
 }

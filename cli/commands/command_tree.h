@@ -77,6 +77,7 @@ class CommandTree {
   void add_claims(CLI::App& app);
   void add_history(CLI::App& app);
   void add_sanitize(CLI::App& app);
+  void add_cc(CLI::App& app);
   void add_plugin(CLI::App& app);
   void add_kubevirt_cr(CLI::App& app);
 
@@ -117,6 +118,7 @@ class CommandTree {
   KubevirtCrOptions permits_;
   std::string claim_;
   SanitizeOptions sanitize_;
+  CcOptions cc_;
   std::string shell_;
 };
 

@@ -57,6 +57,8 @@ constexpr std::array kExamples = {
     Example{"history", "List the users of a GPU and the resets between them", "ferry history 0000:3b:00.0"},
     Example{"sanitize", "Reset a GPU again that could not be sanitized", "ferry sanitize 0000:3b:00.0"},
     Example{"sanitize", "Release it without a proof", "ferry sanitize 0000:3b:00.0 --accept"},
+    Example{"cc plan", "Look which GPUs would be switched", "ferry cc plan on"},
+    Example{"cc set", "Turn confidential computing off on one GPU", "ferry cc set off --device 0000:3b:00.0"},
     Example{"kubevirt-cr", "Print the entries that KubeVirt needs for the GPUs of this host",
             "ferry kubevirt-cr"},
     Example{"kubevirt-cr", "Write them for `kubectl ferry kubevirt-cr --check`",

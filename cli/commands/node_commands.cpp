@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "cli/commands/command_tree.h"
+#include "cli/completion/command_model.h"
 #include "cli/options/plugin_options.h"
 #include "cli/options/value_option.h"
 #include "cli/verbs/agent_program.h"
@@ -203,6 +204,27 @@ void CommandTree::add_sanitize(CLI::App& app) {
       "hostd sanitizes GPUs by itself if the policy has `sanitize: best-effort` or `required`. Use this "
       "command "
       "for a GPU that has failed.");
+}
+
+void CommandTree::add_cc(CLI::App& app) {
+  CLI::App* cc = add_group(app, "cc", "set the confidential-computing mode of GPUs on vfio-pci");
+  const auto action = call_with(cc_verb, cc_);
+  CLI::App* plan = add_plan_verb(*cc, "print the modes now and then, and write nothing", action);
+  CLI::App* set =
+      add_verb(*cc, "set", "set the mode of all chosen devices, or of none, and reset them", action);
+  set->add_flag("--dry-run", globals_.dry_run, "print the modes now and then, and write nothing");
+  for (CLI::App* verb : {plan, set}) {
+    suggest_words(add_value(*verb, "mode MODE", cc_.mode, "off, on, devtools or ppcie"),
+                  {"off", "on", "devtools", "ppcie"})
+        ->required()
+        ->check(CLI::IsMember({"off", "on", "devtools", "ppcie"}));
+    add_value(*verb, "--device ADDRESS ...", cc_.devices,
+              "this GPU or NVSwitch alone; may be repeated; the default is all that have the mode");
+    verb->footer(
+        "A mode is kept over a power cycle. A device in use is refused. Protected PCIe (ppcie) is set and "
+        "ended "
+        "for all GPUs and NVSwitches of a Hopper board at once. This has not been tried on hardware.");
+  }
 }
 
 void CommandTree::add_kubevirt_cr(CLI::App& app) {

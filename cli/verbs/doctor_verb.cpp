@@ -31,6 +31,7 @@
 #include "kubevirt-plugin/kubevirt_resource.h"
 #include "vfio/bind/driver_choice.h"
 #include "vfio/checks/passthrough_checks.h"
+#include "vfio/confidential/cc_manager_check.h"
 #include "vfio/pci/device_facts.h"
 #include "vgpu-dm/types/type_table.h"
 
@@ -121,8 +122,10 @@ Result<std::vector<Check>> checks_for(const std::string& purpose, const Session&
   if (purpose == "passthrough") {
     const auto snapshot = snapshot_node(session, Depth::rows);
     if (!snapshot) return fail(snapshot.error());
-    auto checks = vfio::passthrough_checks(*session.host, inventory, rules.accelerators,
-                                           host::judge_node(*snapshot, rules.accelerators, {}));
+    const vfio::GpuFindings findings = host::judge_node(*snapshot, rules.accelerators, {});
+    auto checks = vfio::passthrough_checks(*session.host, inventory, rules.accelerators, findings);
+    if (auto manager = vfio::cc_manager_check(*session.host, inventory, findings))
+      add_of_host(checks, std::move(*manager));
     if (auto fabric = host::fabric_check(*session.host, inventory, rules.accelerators))
       add_of_host(checks, std::move(*fabric));
     return checks;

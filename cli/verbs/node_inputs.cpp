@@ -24,6 +24,7 @@
 #include "policy/kubernetes_files.h"
 #include "policy/policy_yaml.h"
 #include "vfio/bind/driver_choice.h"
+#include "vfio/confidential/mode_setting.h"
 #include "vfio/judgement/fatal_errors.h"
 #include "vfio/judgement/unit_facts.h"
 #include "vgpu-dm/plan/stable_uuid.h"
@@ -214,6 +215,11 @@ Result<host::NodeSnapshot> snapshot_node(const Session& session, Depth depth,
   snapshot.journal = or_note(vfio::read_undo_journal(*session.host), snapshot);
   snapshot.notes.insert(snapshot.notes.end(), snapshot.journal.notes.begin(), snapshot.journal.notes.end());
   snapshot.unsanitized = host::unsanitized_gpus(*session.host);
+  if (vfio::has_interrupted_mode_change(*session.host))
+    snapshot.notes.emplace_back(
+        "a change of the confidential mode was interrupted: start no VM with its GPUs before `ferry cc set` "
+        "has "
+        "undone it");
   snapshot.stuck = or_note(stuck_writes(*session.host), snapshot);
   snapshot.advertised = or_note(host::read_advertised_resources(*session.host), snapshot);
   snapshot.status = read_status(*session.host, snapshot);

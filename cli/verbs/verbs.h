@@ -151,6 +151,14 @@ struct SanitizeOptions {
 /// the GPU is in use, or hostd does not run. Failed: it could not be reset, or by `required` not proven.
 ExitStatus sanitize_verb(const Session& session, const SanitizeOptions& options);
 
+struct CcOptions {
+  std::string mode;                  ///< off, on, devtools or ppcie
+  std::vector<std::string> devices;  ///< PCI addresses; empty: all that have the mode
+};
+/// `cc plan` and `cc set`: changes the confidential mode of GPUs and NVSwitches on vfio-pci, all or none.
+/// Refused: a device is in use, or is not on vfio-pci. Failed: the change was undone, or could not be.
+ExitStatus cc_verb(const Session& session, const CcOptions& options);
+
 struct KubevirtCrOptions {
   std::vector<std::string> models;  ///< GPUs and vGPU types by name, instead of this host's devices
   std::string hyperconverged;       ///< v1 or v1beta1: the HyperConverged object; empty: the KubeVirt object

@@ -9,8 +9,10 @@
 
 #include <gmock/gmock.h>
 
+#include "hostfs/locks.h"
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
+#include "vfio/confidential/mode_setting.h"
 #include "vfio/registers/register_reading.h"
 
 namespace ferry::host {
@@ -189,6 +191,24 @@ TEST(WithRegisters, AreNvidiasFunctionsOnVfioPciOrWithoutADriver) {
   EXPECT_THAT(with_registers(status, ReadRegisters::automatic, false), IsEmpty());
   EXPECT_THAT(with_registers(status, ReadRegisters::automatic, true), ElementsAre(kOne, kTwo));
   EXPECT_THAT(with_registers(status, ReadRegisters::off, true), IsEmpty());
+}
+
+TEST(ModeChangeLook, AnInterruptedChangeIsUndoneUnlessACommandMakesIt) {
+  test::ScratchDirectory tree;
+  tree.file(vfio::kModeRecordFile,
+            R"({"version": 1, "devices": [{"address": "0000:17:00.0", "ids": "10de:2330",
+      "wanted": "on", "mode": "off", "knobs": []}]})");
+  HostFs host(tree.path());
+  Child child;
+  RegisterMemory memory;
+  {
+    const auto command = test::must(NodeLock::take(host, 1s));
+    undo_mode_change(host, child, memory);
+    EXPECT_THAT(child.asked, IsEmpty());
+  }
+  undo_mode_change(host, child, memory);
+  EXPECT_THAT(child.asked, ElementsAre("undo"));
+  EXPECT_TRUE(memory.undid_mode_change);
 }
 
 }  // namespace

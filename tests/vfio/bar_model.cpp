@@ -15,12 +15,16 @@ constexpr std::array<std::uint32_t, 17> kKnown = {0x0,      0x590,    0x200bc,  
 }  // namespace
 
 void BarModel::reset() {
+  polls_left_ = polls_until_boot;
+  if (resets_without_effect > 0) {
+    --resets_without_effect;
+    return;
+  }
   effective_on_ = knob(kConfidential) == 1;
   effective_devtools_ = knob(kDevtools) == 1;
   const bool has_ppcie = kind_ == Kind::gh100 || kind_ == Kind::ls10;
   effective_ppcie_ = has_ppcie && knob(kProtectedPcie) == 1;
   effective_filter_ = knob(kDecoupler) == 2;
-  polls_left_ = polls_until_boot;
 }
 
 std::uint32_t BarModel::knob(unsigned number) const {
@@ -72,11 +76,12 @@ std::uint32_t BarModel::read32(std::uint32_t offset) {
   ++reads[offset];
   if (dead) return 0xffffffff;
   if (const auto found = forced.find(offset); found != forced.end()) return found->second;
-  return value_of(offset);
+  return fsp.owns(offset) ? fsp.read(offset) : value_of(offset);
 }
 
-void BarModel::write32(std::uint32_t /*offset*/, std::uint32_t /*value*/) {
+void BarModel::write32(std::uint32_t offset, std::uint32_t value) {
   ++writes;
+  if (!dead && fsp.owns(offset)) fsp.write(offset, value);
 }
 
 void BarModel::save(const std::string& path) {

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 
+#include "tests/vfio/fsp_model.h"
 #include "vfio/registers/registers.h"
 
 namespace ferry::test {
@@ -15,7 +16,12 @@ namespace ferry::test {
 class BarModel final : public vfio::Registers {
  public:
   enum class Kind { gh100, gb100, gb202, ls10, lr10 };
-  explicit BarModel(Kind kind) : kind_(kind) { reset(); }
+  explicit BarModel(Kind kind)
+      : fsp(kind == Kind::gb100 || kind == Kind::gb202 ? FspModel::Way::mailbox : FspModel::Way::queues,
+            knobs_),
+        kind_(kind) {
+    reset();
+  }
 
   /// Knobs, by their numbers in the firmware. They take effect at the next reset.
   static constexpr unsigned kDevtools = 6;
@@ -23,6 +29,7 @@ class BarModel final : public vfio::Registers {
   static constexpr unsigned kDecoupler = 10;
   static constexpr unsigned kProtectedPcie = 45;
   void set_knob(unsigned knob, std::uint32_t value) { knobs_[knob] = value; }
+  std::uint32_t knob(unsigned number) const;
   /// Any reset: modes become those of the knobs, and the boot begins anew.
   void reset();
 
@@ -34,6 +41,13 @@ class BarModel final : public vfio::Registers {
   bool scrubbed = true;
   std::uint32_t memory_word = 0;
   std::map<std::uint32_t, std::uint32_t> forced = {};  ///< the value of an offset, whatever else holds
+  unsigned resets_without_effect = 0;                  ///< so many next resets leave the modes as they are
+
+ private:
+  std::map<unsigned, std::uint32_t> knobs_;
+
+ public:
+  FspModel fsp;
 
   std::uint32_t read32(std::uint32_t offset) override;
   void write32(std::uint32_t offset, std::uint32_t value) override;
@@ -47,11 +61,9 @@ class BarModel final : public vfio::Registers {
  private:
   std::uint32_t value_of(std::uint32_t offset);
   std::uint32_t mode_word() const;
-  std::uint32_t knob(unsigned number) const;
   bool blocks() const { return effective_on_ || effective_ppcie_; }
 
   Kind kind_;
-  std::map<unsigned, std::uint32_t> knobs_;
   bool effective_on_ = false;
   bool effective_devtools_ = false;
   bool effective_ppcie_ = false;

@@ -20,6 +20,7 @@
 #include "tests/vfio/bridge_space.h"
 #include "tests/vfio/register_host.h"
 #include "vfio/registers/reading_record.h"
+#include "vfio/registers/register_access.h"
 
 namespace ferry::vfio {
 namespace {

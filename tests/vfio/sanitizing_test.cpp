@@ -17,6 +17,7 @@
 #include "common/text/json.h"
 #include "tests/support/child_libraries.h"
 #include "tests/vfio/register_host.h"
+#include "vfio/registers/register_access.h"
 #include "vfio/registers/register_fields.h"
 #include "vfio/registers/register_reading.h"
 #include "vfio/sanitize/function_reset.h"

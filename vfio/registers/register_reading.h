@@ -48,12 +48,4 @@ bool has_unfinished_reading(const HostFs& host);
 inline constexpr std::string_view kRegisterLibrary = "registers";
 std::string answer_register_call(const HostFs& host, std::string_view request);
 
-/// The problem of a function whose kernel writes no config space and maps no memory of devices.
-/// ABI: LOCKDOWN_PCI_ACCESS, drivers/pci/pci-sysfs.c.
-inline constexpr const char* kLockedDown =
-    "the kernel is locked down, as with Secure Boot, and maps no registers";
-
-/// The reason that the errno of a failed mapping gives (MappedRegisters::map).
-std::string why_not_mapped(const Error& error);
-
 }  // namespace ferry::vfio

@@ -18,6 +18,7 @@
 #include "common/text/json_fields.h"
 #include "common/unique_fd.h"
 #include "vfio/pci/pci_function.h"
+#include "vfio/registers/register_access.h"
 #include "vfio/registers/register_reading.h"
 #include "vfio/sanitize/function_reset.h"
 #include "vfio/use_probe.h"

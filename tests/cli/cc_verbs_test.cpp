@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+// `ferry cc` by its executable, on a host whose GPUs have the registers of a model.
+#include <gmock/gmock.h>
+#include <nlohmann/json.hpp>
+
+#include "tests/cli/run_program.h"
+#include "tests/support/fake_kernel.h"
+#include "tests/vfio/bar_model.h"
+
+namespace ferry::cli {
+namespace {
+
+using test::BarModel;
+
+constexpr const char* kFirst = "0000:17:00.0";
+constexpr const char* kSecond = "0000:3b:00.0";
+constexpr const char* kSwitch = "0000:05:00.0";
+
+class CcVerbs : public testing::Test {
+ protected:
+  CcVerbs() {
+    kernel_.add_driver({.name = "vfio-pci", .vfio = true});
+    kernel_.file("etc/machine-id", "0123456789abcdef0123456789abcdef\n");
+    kernel_.directory("proc/1/fd");
+    kernel_.file("proc/sys/kernel/random/boot_id", "boot-1\n");
+    add(kFirst, "10de:2330", 0x030200, 7, BarModel::Kind::gh100);
+    add(kSecond, "10de:2901", 0x030200, 8, BarModel::Kind::gb100);
+  }
+  void add(const std::string& gpu, const std::string& ids, std::uint32_t device_class, unsigned group,
+           BarModel::Kind kind) {
+    kernel_.add_function({.address = gpu,
+                          .ids = ids,
+                          .class_code = device_class,
+                          .group = group,
+                          .driver = "vfio-pci",
+                          .driver_override = "vfio-pci"});
+    const std::string folder = "sys/bus/pci/devices/" + gpu + "/";
+    kernel_.file(folder + "enable", "0\n");
+    kernel_.file(folder + "power/control", "on\n");
+    kernel_.file(folder + "resource", "0x0000000090000000 0x0000000090ffffff 0x0000000000040200\n");
+    BarModel(kind).save((kernel_.root() / folder / "resource0").string());
+  }
+  test::ProgramResult cc(std::vector<std::string> words) {
+    words.insert(words.begin(), {"--host-root", kernel_.root().string(), "cc"});
+    return test::run_ferry(words);
+  }
+  test::FakeKernel kernel_;
+};
+
+TEST_F(CcVerbs, PlanShowsTheModesNowAndThen) {
+  const auto plan = cc({"plan", "on"});
+  EXPECT_EQ(plan.status, 0) << plan.err;
+  EXPECT_EQ(plan.out,
+            "DEVICE        CHIP   NOW  THEN\n"
+            "0000:17:00.0  gh100  off  on\n"
+            "0000:3b:00.0  gb100  off  on\n");
+  EXPECT_EQ(nlohmann::json::parse(cc({"plan", "on", "-o", "json"}).out)["devices"][1],
+            nlohmann::json({{"address", kSecond}, {"chip", "gb100"}, {"mode", "off"}}));
+}
+
+// The registers of a file answer no message.
+TEST_F(CcVerbs, SetThatFailsSaysThatAllIsAsBefore) {
+  const std::string problem =
+      "read knob 2: its security processor took more than 5 s to answer (register 0x8f2c90 reads 0x0)";
+  const auto set = cc({"set", "on", "--device", kFirst, "-o", "json"});
+  EXPECT_EQ(set.status, 1);
+  EXPECT_EQ(nlohmann::json::parse(set.out), nlohmann::json({{"mode", "on"},
+                                                            {"problem", "0000:17:00.0: " + problem},
+                                                            {"devices",
+                                                             {{{"address", kFirst},
+                                                               {"before", "off"},
+                                                               {"after", "off"},
+                                                               {"result", "kept"},
+                                                               {"problem", problem}}}}}));
+  EXPECT_EQ(set.err, "ferry: 0000:17:00.0: " + problem + "\nhint: all devices are as before\n");
+}
+
+TEST_F(CcVerbs, ProtectedPcieIsOfAWholeBoard) {
+  add(kSwitch, "10de:22a3", 0x068000, 5, BarModel::Kind::ls10);
+  EXPECT_EQ(cc({"plan", "ppcie"}).out,
+            "DEVICE        CHIP   NOW  THEN\n"
+            "0000:05:00.0  ls10   off  ppcie\n"
+            "0000:17:00.0  gh100  off  ppcie\n");
+  EXPECT_EQ(cc({"plan", "on"}).out,
+            "DEVICE        CHIP   NOW  THEN\n"
+            "0000:17:00.0  gh100  off  on\n"
+            "0000:3b:00.0  gb100  off  on\n");
+}
+
+struct Refused {
+  std::string name;
+  std::vector<std::string> words;
+  int status;
+  std::string message;
+};
+void PrintTo(const Refused& row, std::ostream* out) {
+  *out << row.name;
+}
+class CcRefuses : public CcVerbs, public testing::WithParamInterface<Refused> {};
+
+TEST_P(CcRefuses, BeforeAnythingIsWritten) {
+  add(kSwitch, "10de:22a3", 0x068000, 5, BarModel::Kind::ls10);
+  kernel_.file("sys/bus/pci/devices/0000:3b:00.0/enable", "1\n");
+  std::vector<std::string> words = {"set"};
+  words.insert(words.end(), GetParam().words.begin(), GetParam().words.end());
+  const auto set = cc(words);
+  EXPECT_EQ(set.status, GetParam().status);
+  EXPECT_THAT(set.err, testing::StartsWith("ferry: " + GetParam().message));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, CcRefuses,
+    testing::Values(
+        Refused{"no_such_device",
+                {"on", "--device", "0000:99:00.0"},
+                2,
+                "0000:99:00.0 is no device of this host with confidential modes"},
+        Refused{"no_address", {"on", "--device", "gpu"}, 2, "'gpu' is not a PCI address"},
+        Refused{"no_mode", {"yes"}, 2, "mode: 'yes' is none of off, on, devtools, ppcie"},
+        Refused{"part_of_a_board",
+                {"ppcie", "--device", kFirst},
+                4,
+                "0000:05:00.0 is left out, and protected PCIe is of all GPUs and NVSwitches of a board"},
+        Refused{"ppcie_of_blackwell",
+                {"ppcie", "--device", kSecond},
+                4,
+                "0000:3b:00.0: only boards of Hopper have protected PCIe"},
+        Refused{"opened_by_a_vm", {"on"}, 4, "0000:3b:00.0: it is in use: a user has opened it"}),
+    [](const auto& row) { return row.param.name; });
+
+}  // namespace
+}  // namespace ferry::cli

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "vfio/confidential/mode_setting.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+
+#include "tests/support/child_libraries.h"
+#include "tests/vfio/register_host.h"
+#include "vfio/registers/register_reading.h"
+
+namespace ferry::vfio {
+namespace {
+
+using test::address;
+using test::kGpu;
+using test::kNext;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::SizeIs;
+
+const bool kAdded = [] {
+  test::child_libraries().push_back({.name = kModeLibrary, .answer = answer_mode_call});
+  return true;
+}();
+
+/// A host with GPUs on vfio-pci, whose security processors never answer: registers are a file.
+class Host : public test::RegisterHost {
+ public:
+  Host() {
+    add(kGpu);
+    add(kNext);
+    give_group(kGpu, 7);
+    give_group(kNext, 8);
+  }
+  void give_group(const std::string& gpu, unsigned group) {
+    tree().link(path(gpu, "iommu_group"), fmt::format("../../../../kernel/iommu_groups/{}", group));
+    tree().file(fmt::format("dev/vfio/{}", group), "");
+  }
+  ModeOutcome set(const std::vector<std::string>& gpus, WantedMode mode = WantedMode::on) {
+    std::vector<PciAddress> addresses;
+    for (const std::string& gpu : gpus) addresses.push_back(address(gpu));
+    return set_modes(writer(), fs(), addresses, mode);
+  }
+  void expect_untouched() {
+    EXPECT_FALSE(has_interrupted_mode_change(fs()));
+    EXPECT_FALSE(has_unfinished_reading(fs()));
+    for (const char* gpu : {kGpu, kNext}) {
+      EXPECT_EQ(text(gpu, "power/control"), "auto");
+      EXPECT_EQ(command(gpu), 0U);
+    }
+  }
+};
+
+std::string record_of(const std::string& gpu, const std::string& ids = "10de:2330") {
+  return fmt::format(
+      R"({{"version": 1, "devices": [{{"address": "{}", "ids": "{}", "wanted": "on", "mode": "off",
+          "knobs": [{{"knob": 8, "value": 0}}]}}]}})",
+      gpu, ids);
+}
+
+TEST(ModeSetting, ASilentProcessorLeavesEverythingAsItWas) {
+  Host host;
+  const ModeOutcome outcome = host.set({kGpu});
+  EXPECT_THAT(outcome.problem,
+              HasSubstr("0000:17:00.0: read knob 2: its security processor took more than 5 s"));
+  ASSERT_THAT(outcome.devices, SizeIs(1));
+  EXPECT_EQ(outcome.devices[0].before, "off");
+  EXPECT_EQ(outcome.devices[0].result, ModeResult::kept);
+  host.expect_untouched();
+}
+
+struct Refused {
+  std::string name;
+  void (*set_up)(Host& host);
+  std::string problem;
+};
+void PrintTo(const Refused& row, std::ostream* out) {
+  *out << row.name;
+}
+class ModeSettingRefuses : public testing::TestWithParam<Refused> {};
+
+TEST_P(ModeSettingRefuses, BeforeAnythingIsTouched) {
+  Host host;
+  GetParam().set_up(host);
+  EXPECT_THAT(host.set({kGpu, kNext}).problem, HasSubstr(GetParam().problem));
+  EXPECT_FALSE(has_unfinished_reading(host.fs()));
+  EXPECT_EQ(host.text(kGpu, "power/control"), "auto");
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, ModeSettingRefuses,
+    testing::Values(Refused{"another_driver",
+                            [](Host& host) {
+                              host.tree().remove(Host::path(kNext, "driver"));
+                              host.tree().link(Host::path(kNext, "driver"), "../../drivers/nvidia");
+                            },
+                            "0000:3b:00.0 is not on vfio-pci"},
+                    Refused{"no_driver", [](Host& host) { host.tree().remove(Host::path(kNext, "driver")); },
+                            "0000:3b:00.0 is not on vfio-pci"},
+                    Refused{"no_group",
+                            [](Host& host) { host.tree().remove(Host::path(kNext, "iommu_group")); },
+                            "0000:3b:00.0 is not on vfio-pci"},
+                    Refused{"no_node", [](Host& host) { host.tree().remove("dev/vfio/8"); },
+                            "0000:3b:00.0: its IOMMU group has no node in /dev/vfio"},
+                    Refused{"opened", [](Host& host) { host.tree().file(Host::path(kGpu, "enable"), "1\n"); },
+                            "0000:17:00.0: it is in use"},
+                    Refused{"interrupted",
+                            [](Host& host) { host.tree().file(kModeRecordFile, record_of(kNext)); },
+                            "0000:3b:00.0: an earlier change of its mode is not undone yet"}),
+    [](const auto& row) { return row.param.name; });
+
+TEST(ModeSetting, AnUnreadableRecordIsKept) {
+  Host host;
+  host.tree().file(kModeRecordFile, "[[[[");
+  const ModeOutcome undone = undo_interrupted_mode_change(host.writer(), host.fs());
+  EXPECT_THAT(undone.problem, HasSubstr("mode-change.json"));
+  EXPECT_TRUE(has_interrupted_mode_change(host.fs()));
+}
+
+TEST(ModeSetting, ADeviceThatIsGoneOrAnotherOneStaysRecorded) {
+  Host host;
+  for (const auto& [gpu, ids, problem] : {std::tuple("0000:99:00.0", "10de:2330", "there is no PCI function"),
+                                          std::tuple(kGpu, "10de:2901", "is another device by now")}) {
+    host.tree().file(kModeRecordFile, record_of(gpu, ids));
+    const ModeOutcome undone = undo_interrupted_mode_change(host.writer(), host.fs());
+    ASSERT_THAT(undone.devices, SizeIs(1));
+    EXPECT_EQ(undone.devices[0].result, ModeResult::unknown);
+    EXPECT_THAT(undone.devices[0].problem, HasSubstr(problem));
+    EXPECT_THAT(interrupted_mode_changes(host.fs()), ElementsAre(address(gpu)));
+  }
+}
+
+TEST(ModeSetting, ASilentDeviceStaysRecorded) {
+  Host host;
+  host.tree().file(kModeRecordFile, record_of(kGpu));
+  const ModeOutcome undone = undo_interrupted_mode_change(host.writer(), host.fs());
+  ASSERT_THAT(undone.devices, SizeIs(1));
+  EXPECT_EQ(undone.devices[0].result, ModeResult::unknown);
+  EXPECT_THAT(undone.devices[0].problem, HasSubstr("its security processor took more than 5 s"));
+  EXPECT_THAT(interrupted_mode_changes(host.fs()), ElementsAre(address(kGpu)));
+}
+
+}  // namespace
+}  // namespace ferry::vfio

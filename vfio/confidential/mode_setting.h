@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// Changes the confidential mode of this host's GPUs and NVSwitches, in a child of the host writer.
+//
+// The child holds the node of each device's IOMMU group for the whole change, so that no VM opens the group
+// meanwhile. It does not open the device, which would reset it and make staged knobs take effect. It resets
+// by the sysfs files `reset` and `reset_method`. The record of a change is in var/lib, since knobs outlive a
+// boot.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/result.h"
+#include "hostfs/host_fs.h"
+#include "hostfs/host_writer.h"
+#include "vfio/confidential/mode_change.h"
+#include "vfio/pci/pci_address.h"
+
+namespace ferry::vfio {
+
+/// The record of a change, relative to the host's root. It is there only during a change, after a crash in
+/// one, and while a device could not be brought back.
+inline constexpr const char* kModeRecordFile = "var/lib/ferry-hostd/gpus/mode-change.json";
+
+bool has_interrupted_mode_change(const HostFs& host);
+/// Its devices; empty: there are none, or the record cannot be read.
+std::vector<PciAddress> interrupted_mode_changes(const HostFs& host);
+
+/// Gives every device the mode, or none. Refused, with nothing written: a device is not on vfio-pci, its
+/// group is open, or an earlier change of it is recorded. If the child dies, the change is undone.
+ModeOutcome set_modes(HostWriter& writer, const HostFs& host, std::span<const PciAddress> devices,
+                      WantedMode mode);
+
+/// Undoes the recorded changes. A device that cannot be held, or is gone, is `unknown` and stays recorded.
+ModeOutcome undo_interrupted_mode_change(HostWriter& writer, const HostFs& host);
+
+/// The child's side, a HostLibrary of this name. The request is a mode and a line for each address, or
+/// "undo".
+inline constexpr std::string_view kModeLibrary = "modes";
+std::string answer_mode_call(const HostFs& host, std::string_view request);
+
+}  // namespace ferry::vfio
