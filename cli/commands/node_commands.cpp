@@ -209,10 +209,14 @@ void CommandTree::add_sanitize(CLI::App& app) {
 void CommandTree::add_cc(CLI::App& app) {
   CLI::App* cc = add_group(app, "cc", "set the confidential-computing mode of GPUs on vfio-pci");
   const auto action = call_with(cc_verb, cc_);
-  CLI::App* plan = add_plan_verb(*cc, "print the modes now and then, and write nothing", action);
+  CLI::App* plan = add_verb(*cc, "plan", "print the modes now and then, and change none", nullptr);
+  plan->callback([this, action] {
+    globals_.dry_run = true;
+    verb_ = action;
+  });
   CLI::App* set =
       add_verb(*cc, "set", "set the mode of all chosen devices, or of none, and reset them", action);
-  set->add_flag("--dry-run", globals_.dry_run, "print the modes now and then, and write nothing");
+  set->add_flag("--dry-run", globals_.dry_run, "print the modes now and then, and change none");
   for (CLI::App* verb : {plan, set}) {
     suggest_words(add_value(*verb, "mode MODE", cc_.mode, "off, on, devtools or ppcie"),
                   {"off", "on", "devtools", "ppcie"})
