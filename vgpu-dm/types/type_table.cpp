@@ -166,6 +166,10 @@ BoardTypes::BoardTypes(const vfio::PciFunction& gpu) : types_(types_of_board(gpu
   for (std::size_t i = 0; i < types_.size(); ++i) by_name_.emplace(types_[i].short_name, i);
 }
 
+bool BoardTypes::has_mig_backed() const {
+  return std::ranges::any_of(types_, [](const mdev::VgpuType& type) { return is_mig_backed(type); });
+}
+
 const mdev::VgpuType* BoardTypes::find(std::string_view name) const {
   const auto found = by_name_.find(name);
   return found == by_name_.end() ? nullptr : &types_[found->second];
