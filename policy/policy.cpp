@@ -83,18 +83,6 @@ ResolvedPolicy resolve(const Policy& policy, const mdev::VgpuInventory& inventor
 
 namespace {
 
-/// True if the GPU is in MIG mode with GPU instances. Its types are not listed while vGPUs fill all of them.
-bool has_mig_types(const mdev::VgpuGpu& gpu) {
-  const auto is_mig_backed = [](const auto& one) {
-    const auto name = vgpu::VgpuTypeName::parse(one.short_name);
-    return name && name->is_mig_backed();
-  };
-  return std::ranges::any_of(gpu.devices, is_mig_backed) ||
-         std::ranges::any_of(vgpu::types_of(gpu), [&](const mdev::VgpuType& type) {
-           return type.available > 0 && is_mig_backed(type);
-         });
-}
-
 /// True if claims can have such a device of the GPU.
 bool goes_to_claims(const mdev::VgpuGpu& gpu, const std::string& device, const AllowedDevices& allow) {
   if (gpu.function.ids() == device && allow.whole) return true;
@@ -104,7 +92,7 @@ bool goes_to_claims(const mdev::VgpuGpu& gpu, const std::string& device, const A
   }
   const vgpu::BoardTypes types(gpu.function);
   const mdev::VgpuType* type = types.find(device);
-  return type != nullptr && type->mig_profile.empty() == !has_mig_types(gpu) && allow.allows(*type);
+  return type != nullptr && vgpu::is_mig_backed(*type) == vgpu::has_instances(gpu) && allow.allows(*type);
 }
 
 /// The names under which the device plugin has a GPU and its vGPUs, once the policy is applied.

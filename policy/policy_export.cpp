@@ -98,10 +98,8 @@ bool asks_library_to_export(const mdev::VgpuGpu& gpu) {
   if (!gpu.framework->by_nvidias_driver() || !gpu.on_virtual_functions() || mode_of(gpu) != Mode::vgpu ||
       vgpu::extras_of(gpu).several_sizes)
     return false;
-  return std::ranges::none_of(gpu.devices, [](const mdev::VgpuDevice& device) {
-    const auto name = vgpu::VgpuTypeName::parse(device.short_name);
-    return name && name->is_mig_backed();
-  });
+  return std::ranges::none_of(gpu.devices,
+                              [](const mdev::VgpuDevice& device) { return vgpu::is_mig_backed(device); });
 }
 
 Result<ExportedPolicy> export_policy(const mdev::VgpuInventory& vgpus, const vfio::GpuFindings& findings,
