@@ -128,9 +128,23 @@ std::set<std::string> plugin_names(const mdev::VgpuGpu& gpu, const ResolvedPolic
   return out;
 }
 
-Result<> check_names(const ResolvedPolicy& resolved, const vfio::Inventory& inventory,
-                     const mdev::VgpuInventory& vgpus, const ResourceNames& names,
-                     const std::set<vfio::PciAddress>& claimed) {
+}  // namespace
+
+Result<> check_allocations(const ResolvedPolicy& resolved, const vfio::Inventory& inventory,
+                           const mdev::VgpuInventory& vgpus, const ResourceNames& names,
+                           const std::set<vfio::PciAddress>& claimed) {
+  for (const auto& [gpu, allow] : resolved.for_dra) {
+    const vfio::PciFunction* function = inventory.find(gpu);
+    if (function == nullptr) continue;
+    for (const vfio::PciAddress& other : inventory.group_of(*function)) {
+      if (resolved.for_dra.contains(other) || vgpus.find(other) == nullptr) continue;
+      return fail(
+          Errc::refused,
+          fmt::format("{} is for DRA and {} is not, but they share an IOMMU group", gpu.text(), other.text()),
+          "give both one allocation, or the card another slot");
+    }
+  }
+
   for (const NamedDevices& one : names.classes) {
     const mdev::VgpuGpu* of_class = nullptr;
     const mdev::VgpuGpu* of_plugin = nullptr;
@@ -151,25 +165,6 @@ Result<> check_names(const ResolvedPolicy& resolved, const vfio::Inventory& inve
         "the plugin's by an alias (plugin.aliases)");
   }
   return {};
-}
-
-}  // namespace
-
-Result<> check_allocations(const ResolvedPolicy& resolved, const vfio::Inventory& inventory,
-                           const mdev::VgpuInventory& vgpus, const ResourceNames& names,
-                           const std::set<vfio::PciAddress>& claimed) {
-  for (const auto& [gpu, allow] : resolved.for_dra) {
-    const vfio::PciFunction* function = inventory.find(gpu);
-    if (function == nullptr) continue;
-    for (const vfio::PciAddress& other : inventory.group_of(*function)) {
-      if (resolved.for_dra.contains(other) || vgpus.find(other) == nullptr) continue;
-      return fail(
-          Errc::refused,
-          fmt::format("{} is for DRA and {} is not, but they share an IOMMU group", gpu.text(), other.text()),
-          "give both one allocation, or the card another slot");
-    }
-  }
-  return check_names(resolved, inventory, vgpus, names, claimed);
 }
 
 }  // namespace ferry::policy
