@@ -21,19 +21,6 @@ constexpr std::uint32_t kAppeared = IN_CREATE | IN_MOVED_TO;
 constexpr std::uint32_t kVanished = IN_DELETE | IN_MOVED_FROM;
 constexpr std::uint32_t kGone = IN_DELETE_SELF | IN_MOVE_SELF;
 
-std::uint32_t mask_of(DirectoryWatch::Contents contents) {
-  constexpr std::uint32_t kAlways = kAppeared | kVanished | kGone | IN_ONLYDIR;
-  switch (contents) {
-    case DirectoryWatch::Contents::written:
-      return kAlways | IN_CLOSE_WRITE;
-    case DirectoryWatch::Contents::attributes:
-      return kAlways | IN_ATTRIB;
-    case DirectoryWatch::Contents::names:
-      break;
-  }
-  return kAlways;
-}
-
 DirectoryEvent::Kind kind_of(std::uint32_t mask) {
   if ((mask & IN_Q_OVERFLOW) != 0) return DirectoryEvent::Kind::lost;
   if ((mask & kAppeared) != 0) return DirectoryEvent::Kind::appeared;
@@ -69,16 +56,6 @@ Result<Inotify> watch_by_inotify(const char* path, std::uint32_t mask, const std
   return Inotify{.fd = std::move(fd), .watch = watch};
 }
 
-UniqueFd timer_of(std::chrono::milliseconds pause) {
-  UniqueFd timer(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
-  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(pause);
-  const timespec each{.tv_sec = seconds.count(),
-                      .tv_nsec = std::chrono::nanoseconds(pause - seconds).count()};
-  const itimerspec times{.it_interval = each, .it_value = each};
-  if (timer.valid() && ::timerfd_settime(timer.get(), 0, &times, nullptr) != 0) return {};
-  return timer;
-}
-
 }  // namespace
 
 Result<DirectoryWatch> DirectoryWatch::open(const std::filesystem::path& path, Contents contents,
@@ -88,7 +65,9 @@ Result<DirectoryWatch> DirectoryWatch::open(const std::filesystem::path& path, C
 
 Result<DirectoryWatch> DirectoryWatch::open_named(const std::filesystem::path& path, const std::string& name,
                                                   Contents contents, Pause rescan) {
-  const std::uint32_t mask = mask_of(contents);
+  std::uint32_t mask = kAppeared | kVanished | kGone | IN_ONLYDIR;
+  if (contents == Contents::written) mask |= IN_CLOSE_WRITE;
+  if (contents == Contents::attributes) mask |= IN_ATTRIB;
   auto inotify = watch_by_inotify(path.c_str(), mask, name);
   if (inotify) return DirectoryWatch(std::move(inotify->fd), inotify->watch);
   Error why = std::move(inotify).error();
@@ -98,10 +77,13 @@ Result<DirectoryWatch> DirectoryWatch::open_named(const std::filesystem::path& p
   // EMFILE: this process has no descriptor left; the kernel's inotify limit is not the reason.
   if (!directory.valid())
     return fail(errno == EMFILE ? std::move(why) : error_from_errno(errno, "watch " + name));
-  UniqueFd timer = timer_of(rescan);
-  if (!timer.valid()) return fail(std::move(why));
-  spdlog::warn("{}: {} is looked at every {} s instead; {}", why.message, name,
-               std::chrono::duration_cast<std::chrono::seconds>(rescan).count(), why.hint);
+  UniqueFd timer(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(rescan);
+  const timespec each{.tv_sec = seconds.count(),
+                      .tv_nsec = std::chrono::nanoseconds(rescan - seconds).count()};
+  const itimerspec times{.it_interval = each, .it_value = each};
+  if (!timer.valid() || ::timerfd_settime(timer.get(), 0, &times, nullptr) != 0) return fail(std::move(why));
+  spdlog::warn("{}: {} is looked at every {} s instead; {}", why.message, name, seconds.count(), why.hint);
   DirectoryWatch watch(std::move(timer), -1);
   watch.directory_ = std::move(directory);
   watch.mask_ = mask;

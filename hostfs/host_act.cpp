@@ -287,16 +287,13 @@ std::optional<Recorded> to_record(std::string_view request) {
   return Recorded{.act = (kind == ActKind::run ? "run" : "ask") + (" " + rest), .value = first};
 }
 
-bool nobody_listens() {
-  pollfd line{.fd = STDIN_FILENO, .events = 0, .revents = 0};
-  return ::poll(&line, 1, 0) == 1 && (line.revents & (POLLHUP | POLLERR)) != 0;
-}
-
 // Records an act; false: the parent is gone, and the act must not begin. The parent's successor looks at the
 // records, and must not miss an act.
 bool begin(InFlightWrite& in_flight, std::string_view act, std::string_view value) {
   in_flight.begin(act, value);
-  return !nobody_listens();
+  pollfd line{.fd = STDIN_FILENO, .events = 0, .revents = 0};
+  const bool is_hung_up = ::poll(&line, 1, 0) == 1 && (line.revents & (POLLHUP | POLLERR)) != 0;
+  return !is_hung_up;
 }
 
 bool answer(int number, std::string_view read) {

@@ -46,16 +46,6 @@ class Scratch : Pinned {
   bool taken_ = false;
 };
 
-Result<> write_everything(int fd, std::string_view content, const std::string& what) {
-  while (!content.empty()) {
-    const ssize_t n = ::write(fd, content.data(), content.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return fail(error_from_errno(errno, what));
-    content.remove_prefix(static_cast<std::size_t>(n));
-  }
-  return {};
-}
-
 }  // namespace
 
 Result<> write_atomically(const AtomicTarget& target, std::string_view content, mode_t mode) {
@@ -63,7 +53,12 @@ Result<> write_atomically(const AtomicTarget& target, std::string_view content, 
   Scratch scratch(target.directory, target.name);
   const UniqueFd& fd = scratch.fd();
   if (!fd.valid()) return fail(error_from_errno(errno, what));
-  if (auto written = write_everything(fd.get(), content, what); !written) return written;
+  while (!content.empty()) {
+    const ssize_t n = ::write(fd.get(), content.data(), content.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return fail(error_from_errno(errno, what));
+    content.remove_prefix(static_cast<std::size_t>(n));
+  }
 
   struct stat old {};
   if (target.existing >= 0 && ::fstat(target.existing, &old) == 0) {

@@ -28,11 +28,6 @@ constexpr std::size_t kLongestAnswer = 64UL * 1024;
 // Bytes of a batch in one request; less than the child takes at once.
 constexpr std::size_t kLongestRun = 32UL * 1024;
 
-bool has_ended(const UniqueFd& line) {
-  pollfd watched{.fd = line.get(), .events = 0, .revents = 0};
-  return ::poll(&watched, 1, 0) == 1;
-}
-
 // Errors are ignored: the missing answer shows that a child is gone.
 void send_to(const UniqueFd& line, const std::string& request) {
   (void)::send(line.get(), request.data(), request.size(), MSG_NOSIGNAL);
@@ -42,22 +37,6 @@ std::string write_request(ActKind kind, const std::filesystem::path& path, std::
   std::string request = act_request(kind, path.string());
   request += '\0';
   request += value;
-  return request;
-}
-
-// Puts the first writes into one request, as many as fit and at least one, and cuts `writes` to them.
-std::string run_request(std::span<const AttributeWrite>& writes) {
-  std::string request = act_request(ActKind::batch, {});
-  std::size_t count = 0;
-  for (const AttributeWrite& write : writes) {
-    const std::string path = write.path.string();
-    if (count > 0 && request.size() + path.size() + write.value.size() > kLongestRun) break;
-    request += write_request(write.only_if_unset ? ActKind::write_if_unset : ActKind::write, write.path,
-                             write.value);
-    request += '\0';
-    ++count;
-  }
-  writes = writes.first(count);
   return request;
 }
 
@@ -143,7 +122,9 @@ Result<SpawningWriter::Child> SpawningWriter::idle_child() {
     while (!idle_.empty()) {
       Child child = std::move(idle_.back());
       idle_.pop_back();
-      if (!has_ended(child.line)) return child;
+      pollfd line{.fd = child.line.get(), .events = 0, .revents = 0};
+      const bool has_ended = ::poll(&line, 1, 0) == 1;
+      if (!has_ended) return child;
       reap(child.pid);
     }
   }
@@ -285,14 +266,23 @@ Result<> SpawningWriter::write_in_order(std::span<const AttributeWrite> writes,
   if (!child) return fail(std::move(child).error());
   Result<> written;
   for (std::size_t first = 0; first < writes.size() && written;) {
-    auto some = writes.subspan(first);
-    const std::string request = run_request(some);
+    // One request has as many writes as fit, and at least one.
+    std::string request = act_request(ActKind::batch, {});
+    std::size_t count = 0;
+    for (const AttributeWrite& write : writes.subspan(first)) {
+      const std::string path = write.path.string();
+      if (count > 0 && request.size() + path.size() + write.value.size() > kLongestRun) break;
+      request += write_request(write.only_if_unset ? ActKind::write_if_unset : ActKind::write, write.path,
+                               write.value);
+      request += '\0';
+      ++count;
+    }
     child->progress.start();
     send_to(child->line, request);
-    written = finish(*child, some, [&](std::size_t i) {
+    written = finish(*child, writes.subspan(first, count), [&](std::size_t i) {
       if (begin) begin(first + i);
     });
-    first += some.size();
+    first += count;
   }
   keep(std::move(*child));
   return written;

@@ -87,14 +87,6 @@ Result<std::string> text_of(HostFs& host, const std::filesystem::path& path) {
   return text;
 }
 
-// Allocates all blocks now: if the file system were full later, a store to the mapping would raise SIGBUS.
-std::span<char> map(const UniqueFd& file) {
-  if (::ftruncate(file.get(), 0) != 0 || ::posix_fallocate(file.get(), 0, kSize) != 0) return {};
-  void* const begin = ::mmap(nullptr, kSize, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
-  if (begin == MAP_FAILED) return {};
-  return {static_cast<char*>(begin), kSize};
-}
-
 }  // namespace
 
 void InFlightWrite::open(int how_to_lock) {
@@ -107,8 +99,12 @@ void InFlightWrite::open(int how_to_lock) {
     if (!file || ::flock(file->get(), how_to_lock) != 0) return;
     if (!is_linked(*file)) continue;
     file_ = std::move(*file);
-    text_ = map(file_);
-    if (text_.empty()) return;
+    // Allocates all blocks now: if the file system were full later, a store to the mapping would raise
+    // SIGBUS.
+    if (::ftruncate(file_.get(), 0) != 0 || ::posix_fallocate(file_.get(), 0, kSize) != 0) return;
+    void* const memory = ::mmap(nullptr, kSize, PROT_READ | PROT_WRITE, MAP_SHARED, file_.get(), 0);
+    if (memory == MAP_FAILED) return;
+    text_ = {static_cast<char*>(memory), kSize};
     // The first line, written before any act. is_done_by() overwrites the number in place.
     const std::string first = fmt::format("{:>10} {}\n", self.pid, self.pid_namespace);
     std::ranges::copy(first, text_.begin());

@@ -68,13 +68,6 @@ json preconditions(std::string_view uid) {
   return {{"preconditions", {{"uid", uid}}}};
 }
 
-json eviction_of(const ObjectRef& pod, std::string_view uid, bool old_policy) {
-  return {{"apiVersion", old_policy ? "policy/v1beta1" : "policy/v1"},
-          {"kind", "Eviction"},
-          {"metadata", {{"name", pod.name}, {"namespace", pod.space}}},
-          {"deleteOptions", preconditions(uid)}};
-}
-
 // Plain text comes from an overloaded proxy, and is a delay; a Status is a decision about this very request.
 bool is_decision(const ApiReply& reply) {
   const auto status = parse_answer_json(reply.body);
@@ -392,7 +385,11 @@ ApiClient::Exchange ApiClient::eviction(const ObjectRef& pod, std::string_view u
     // The server knows neither version, or a policy refuses the request: the first answer says why.
     done(fail(error.code == ApiErrc::invalid && first ? *first : error));
   };
-  return {.request = request_of("POST", kJson, eviction_of(pod, uid, old_policy)),
+  const json body = {{"apiVersion", old_policy ? "policy/v1beta1" : "policy/v1"},
+                     {"kind", "Eviction"},
+                     {"metadata", {{"name", pod.name}, {"namespace", pod.space}}},
+                     {"deleteOptions", preconditions(uid)}};
+  return {.request = request_of("POST", kJson, body),
           .asked = {.verb = "create",
                     .kind = pod.kind,
                     .subresource = "eviction",

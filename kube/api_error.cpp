@@ -83,23 +83,22 @@ ApiErrc meaning_of(int status, std::string_view reason) {
   }
 }
 
-std::string hint_for(ApiErrc code, const Asked& asked) {
-  if (code == ApiErrc::unauthorized)
-    return "the token or client certificate is not, or no longer, one that this cluster knows";
-  if (code != ApiErrc::forbidden) return {};
-  const auto slash = asked.kind.api_version.find('/');
-  const auto group = slash == std::string_view::npos ? "" : asked.kind.api_version.substr(0, slash);
-  return fmt::format("the role bound to our account lacks the verb {} on {}{}{} in the API group \"{}\"",
-                     asked.verb, asked.kind.plural, asked.subresource.empty() ? "" : "/", asked.subresource,
-                     group);
-}
-
 Error error_of(int status, std::string_view reason, std::string_view said, const Asked& asked) {
   const auto code = meaning_of(status, reason);
   auto message = fmt::format("{} {}: the API server answers {}", asked.verb, asked.object, status);
   if (!reason.empty()) message += " " + shown(reason);
   if (!said.empty()) message += ": " + shown(said);
-  return {.code = make_error_code(code), .message = std::move(message), .hint = hint_for(code, asked)};
+  std::string hint;
+  if (code == ApiErrc::unauthorized)
+    hint = "the token or client certificate is not, or no longer, one that this cluster knows";
+  if (code == ApiErrc::forbidden) {
+    const auto slash = asked.kind.api_version.find('/');
+    const auto group = slash == std::string_view::npos ? "" : asked.kind.api_version.substr(0, slash);
+    hint = fmt::format("the role bound to our account lacks the verb {} on {}{}{} in the API group \"{}\"",
+                       asked.verb, asked.kind.plural, asked.subresource.empty() ? "" : "/", asked.subresource,
+                       group);
+  }
+  return {.code = make_error_code(code), .message = std::move(message), .hint = std::move(hint)};
 }
 
 }  // namespace

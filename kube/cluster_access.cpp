@@ -24,12 +24,6 @@ bool is_plain(std::string_view text) {
   });
 }
 
-bool is_name(std::string_view text) {
-  return !text.empty() && std::ranges::all_of(text, [](char c) {
-    return is_alphanumeric(c) || c == '-' || c == '.' || c == '_';
-  });
-}
-
 std::optional<std::uint16_t> port_of(std::string_view text) {
   const auto port = whole_number<std::uint16_t>(text);
   return port == 0 ? std::nullopt : port;
@@ -111,13 +105,6 @@ bool is_exempt(const ServerAddress& server, std::string_view entry) {
   return is_below(server.host, parts->host);
 }
 
-bool is_exempt_by_list(const ServerAddress& server, std::string_view list) {
-  return std::ranges::any_of(words_between(list, ','), [&](const std::string& word) {
-    const std::string_view entry = trimmed(word, " ");
-    return !entry.empty() && is_exempt(server, lower(entry));
-  });
-}
-
 // The first of the two variables that is set and not empty.
 Environment::const_iterator first_of(const Environment& environment, const char* name, const char* other) {
   for (const char* const each : {name, other})
@@ -129,7 +116,10 @@ Environment::const_iterator first_of(const Environment& environment, const char*
 }  // namespace
 
 bool is_host(std::string_view text) {
-  return is_name(text) || !ip_bytes(text).empty();
+  const bool is_name = !text.empty() && std::ranges::all_of(text, [](char c) {
+    return is_alphanumeric(c) || c == '-' || c == '.' || c == '_';
+  });
+  return is_name || !ip_bytes(text).empty();
 }
 
 Result<ServerAddress> ServerAddress::parse(std::string_view url) {
@@ -204,7 +194,11 @@ Result<std::string> proxy_of_environment(const ServerAddress& server, const Envi
   // Go's clients use no proxy for this machine itself.
   if (proxy == environment.end() || server.is_loopback()) return std::string();
   const auto exempt = first_of(environment, "NO_PROXY", "no_proxy");
-  if (exempt != environment.end() && is_exempt_by_list(server, exempt->second)) return std::string();
+  const std::string list = exempt == environment.end() ? std::string() : exempt->second;
+  for (const std::string& word : words_between(list, ',')) {
+    const std::string_view entry = trimmed(word, " ");
+    if (!entry.empty() && is_exempt(server, lower(entry))) return std::string();
+  }
   const bool has_scheme = proxy->second.find("://") != std::string::npos;
   auto url = proxy_url(has_scheme ? proxy->second : "http://" + proxy->second);
   if (!url) return fail(std::move(url).error().during(proxy->first));
@@ -227,26 +221,6 @@ Result<std::string> text_in(const fs::path& file) {
   const auto text = reader.now();
   if (!text) return fail(text.error());
   return **text;
-}
-
-// The existing file of KUBECONFIG; empty: it is not set.
-Result<fs::path> file_of_environment(const Environment& environment) {
-  const std::string list = value_of(environment, "KUBECONFIG");
-  fs::path found;
-  for (const fs::path file : words_between(list, ':')) {
-    std::error_code ignored;
-    if (file.empty() || !fs::exists(file, ignored)) continue;
-    if (!found.empty())
-      return fail(Errc::invalid_config,
-                  fmt::format("KUBECONFIG names several files, {} and {}, and one is read here",
-                              found.string(), file.string()),
-                  "name one, or write them into one: kubectl config view --flatten");
-    found = file;
-  }
-  if (found.empty() && !list.empty())
-    return fail(Errc::invalid_config, "none of the files in KUBECONFIG is there: " + list,
-                "name one that is, or unset it");
-  return found;
 }
 
 }  // namespace
@@ -280,11 +254,21 @@ Result<ClusterAccess> access_from_pod(const Environment& environment, const fs::
 Result<ClusterAccess> cluster_access(const AccessChoice& choice, const Environment& environment,
                                      const fs::path& service_account) {
   fs::path kubeconfig = choice.kubeconfig;
-  if (kubeconfig.empty()) {
-    auto named = file_of_environment(environment);
-    if (!named) return fail(std::move(named).error());
-    kubeconfig = std::move(*named);
+  const std::string list = kubeconfig.empty() ? value_of(environment, "KUBECONFIG") : std::string();
+  for (const fs::path file : words_between(list, ':')) {
+    std::error_code ignored;
+    if (file.empty() || !fs::exists(file, ignored)) continue;
+    if (!kubeconfig.empty())
+      return fail(Errc::invalid_config,
+                  fmt::format("KUBECONFIG names several files, {} and {}, and one is read here",
+                              kubeconfig.string(), file.string()),
+                  "name one, or write them into one: kubectl config view --flatten");
+    kubeconfig = file;
   }
+  if (kubeconfig.empty() && !list.empty())
+    return fail(Errc::invalid_config, "none of the files in KUBECONFIG is there: " + list,
+                "name one that is, or unset it");
+
   if (kubeconfig.empty()) {
     if (!value_of(environment, kHost).empty() && choice.context.empty())
       return access_from_pod(environment, service_account);

@@ -37,19 +37,6 @@ constexpr milliseconds kBegins{30'000};
 constexpr long kKeepaliveSeconds = 30;
 constexpr long kUploadBytes = 16L << 10U;  // our bodies are small; libcurl's default is four times that
 
-std::string hint_of(CURLcode code) {
-  switch (static_cast<int>(code)) {
-    case CURLE_PEER_FAILED_VERIFICATION:
-    case CURLE_SSL_CACERT_BADFILE:
-      return "the authority, also of a proxy with https://, is certificate-authority of the kubeconfig, or "
-             "ca.crt of the pod";
-    case CURLE_SSL_CERTPROBLEM:
-      return "it is client-certificate and client-key of the kubeconfig";
-    default:
-      return {};
-  }
-}
-
 std::string duration(milliseconds time) {
   constexpr milliseconds kSecond{1000};
   return time % kSecond == milliseconds(0) ? fmt::format("{} s", time / kSecond)
@@ -266,7 +253,12 @@ class CurlExchange : Pinned {
     if (how != CURLE_OK) {
       const Error reason = curl_.failure(how);
       Error out = error(reason.code, reason.message);
-      out.hint = hint_of(how);
+      if (how == CURLE_PEER_FAILED_VERIFICATION || how == CURLE_SSL_CACERT_BADFILE)
+        out.hint =
+            "the authority, also of a proxy with https://, is certificate-authority of the kubeconfig, or "
+            "ca.crt of the pod";
+      if (how == CURLE_SSL_CERTPROBLEM)
+        out.hint = "it is client-certificate and client-key of the kubeconfig";
       return fail(std::move(out));
     }
     ApiReply reply;

@@ -138,20 +138,22 @@ Result<File> read_file(const ConfigText& source) {
   return file;
 }
 
-/// The only entry of that name in a list of a file; absent: there is none.
-Result<std::optional<Part>> find_entry(const File& file, const std::string& list, const char* inner,
-                                       const std::string& name) {
+/// The only entry of that name in a list of a file. `asked` is the node in `by` that names the entry;
+/// nullptr: the command line does.
+Result<Part> entry_of(const File& file, const std::string& list, const char* inner, const std::string& name,
+                      const Part& by, const ConfigNode* asked) {
   const Part top{.file = &file, .at = &file.root, .path = {}};
   const ConfigNode* items = top.find(list);
-  std::optional<Part> found;
-  if (items == nullptr) return found;
-  if (items->kind != Kind::list)
+  if (items != nullptr && items->kind != Kind::list)
     return top.refuse(*items, list, "expected a list, found " + Part::sort_of(*items));
-  for (std::size_t i = 0; i < items->items.size(); ++i) {
+  std::optional<Part> found;
+  std::vector<std::string> names;
+  for (std::size_t i = 0; items != nullptr && i < items->items.size(); ++i) {
     const Part entry{.file = &file, .at = &items->items[i], .path = fmt::format("{}[{}]", list, i)};
     const ConfigNode* called = entry.find("name");
     if (called == nullptr || !called->is_string())
       return file.reader.refuse(*entry.at, entry.path, "expected a map with a name that is a string");
+    names.push_back(called->text);
     if (called->text != name) continue;
     if (found)
       return entry.refuse(*called, "name", fmt::format("an entry before it is called '{}' too", name));
@@ -160,25 +162,8 @@ Result<std::optional<Part>> find_entry(const File& file, const std::string& list
     if (content == nullptr) return entry.refuse(*called, inner, "the key is missing");
     found = Part{.file = &file, .at = &content->value, .path = fmt::format("{}[{}].{}", list, i, inner)};
   }
-  return found;
-}
+  if (found) return *found;
 
-std::vector<std::string> names_in(const File& file, const std::string& list) {
-  std::vector<std::string> names;
-  const ConfigMember* items = file.root.find(list);
-  if (items == nullptr) return names;
-  for (const ConfigNode& item : items->value.items)
-    if (const ConfigMember* name = item.find("name"); name != nullptr) names.push_back(name->value.text);
-  return names;
-}
-
-/// The entry of that name. `asked` is the node in `by` that names the entry; nullptr: the command line does.
-Result<Part> entry_of(const File& file, const std::string& list, const char* inner, const std::string& name,
-                      const Part& by, const ConfigNode* asked) {
-  auto entry = find_entry(file, list, inner, name);
-  if (!entry) return fail(std::move(entry).error());
-  if (const std::optional<Part>& found = *entry; found) return *found;
-  const auto names = names_in(file, list);
   const std::string what = fmt::format("there is no {} '{}'{}", inner, name, did_you_mean(name, names));
   std::string hint = names.empty() ? "" : fmt::format("there are: {}", fmt::join(names, ", "));
   if (asked != nullptr)
@@ -233,25 +218,6 @@ Result<> read_cluster(const Part& cluster, const Environment& environment, Clust
   return {};
 }
 
-Result<> read_token(const Part& user, ClusterAccess& into) {
-  const auto token = user.text("token");
-  if (!token) return fail(token.error());
-  auto file = user.path_at("tokenFile");
-  if (!file) return fail(std::move(file).error());
-  if (!token->empty() && !file->empty())
-    return user.refuse(*user.find("token"), "token",
-                       "tokenFile is there too, and which counts is not agreed on", "keep one of them");
-  into.token = std::move(*file);
-  if (!token->empty()) {
-    auto word = token_of(*token);
-    if (!word) return user.refuse(*user.find("token"), "token", word.error().message, word.error().hint);
-    into.token.text = std::move(*word);
-  }
-  if (!into.token.empty() && !(into.username.empty() && into.password.empty()))
-    return user.refuse(*user.at, "username", "a token is there too", "keep one of them");
-  return {};
-}
-
 Result<> read_user(const Part& user, ClusterAccess& into) {
   for (const Refused& refused : kRefused)
     if (const ConfigNode* node = user.find(refused.key); node != nullptr)
@@ -271,7 +237,23 @@ Result<> read_user(const Part& user, ClusterAccess& into) {
   for (const auto& [name, part] :
        {std::pair{"username", &into.username}, std::pair{"password", &into.password}})
     if (auto read = store(user.text(name), *part); !read) return read;
-  return read_token(user, into);
+
+  const auto token = user.text("token");
+  if (!token) return fail(token.error());
+  auto file = user.path_at("tokenFile");
+  if (!file) return fail(std::move(file).error());
+  if (!token->empty() && !file->empty())
+    return user.refuse(*user.find("token"), "token",
+                       "tokenFile is there too, and which counts is not agreed on", "keep one of them");
+  into.token = std::move(*file);
+  if (!token->empty()) {
+    auto word = token_of(*token);
+    if (!word) return user.refuse(*user.find("token"), "token", word.error().message, word.error().hint);
+    into.token.text = std::move(*word);
+  }
+  if (!into.token.empty() && !(into.username.empty() && into.password.empty()))
+    return user.refuse(*user.at, "username", "a token is there too", "keep one of them");
+  return {};
 }
 
 }  // namespace

@@ -84,11 +84,6 @@ json to_json(const Error& error) {
           {"message", error.message},
           {"hint", error.hint}};
 }
-Error error_from(const json& value) {
-  return {.code = make_error_code(static_cast<Errc>(value.at("code").get<int>())),
-          .message = value.at("message"),
-          .hint = value.at("hint")};
-}
 
 Result<json> ask(HostWriter& writer, const vfio::PciAddress& gpu, const std::string& act,
                  std::uint32_t number, std::string what) {
@@ -108,8 +103,12 @@ Result<json> ask(HostWriter& writer, const vfio::PciAddress& gpu, const std::str
     said = nullptr;  // handled like any other answer that is no object
   }
   if (!said.is_object()) return fail(Errc::failed, what + ": the answer cannot be read");
-  if (said.contains("error")) return fail(error_from(said["error"]).during(gpu.text()));
-  return said;
+  if (!said.contains("error")) return said;
+  const json& error = said["error"];
+  return fail(Error{.code = make_error_code(static_cast<Errc>(error.at("code").get<int>())),
+                    .message = error.at("message"),
+                    .hint = error.at("hint")}
+                  .during(gpu.text()));
 }
 
 Result<> order(HostWriter& writer, const vfio::PciAddress& gpu, const std::string& act, std::uint32_t number,

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <tuple>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -21,9 +22,7 @@ constexpr const char* kDevices = "sys/bus/mdev/devices";
 // Other drivers write other lines; unknown parts are ignored.
 void read_description(std::string_view line, VgpuType& type) {
   while (!line.empty()) {
-    const auto comma = line.find(',');
-    const std::string_view pair = trimmed(line.substr(0, comma));
-    line = comma == std::string_view::npos ? std::string_view() : line.substr(comma + 1);
+    const std::string_view pair = trimmed(cut(line, ','));
     const auto equals = pair.find('=');
     if (equals == std::string_view::npos) continue;
     const std::string_view value = pair.substr(equals + 1);
@@ -31,12 +30,6 @@ void read_description(std::string_view line, VgpuType& type) {
     if (pair.starts_with("framebuffer=") && value.ends_with('M'))
       type.framebuffer_mib = number_at_start(value);
   }
-}
-
-// Type directories are named "<driver>-<number>"; text order would put nvidia-1153 before nvidia-222.
-std::tuple<std::uint32_t, std::string> by_number(const VgpuType& type) {
-  const std::string_view id = type.id;
-  return {number_at_start(id.substr(id.find_last_of('-') + 1)).value_or(0), type.id};
 }
 
 /// Types by owner and ID. The owner is the GPU, also for a type of its virtual functions, between which only
@@ -93,7 +86,11 @@ VgpuParent read_parent(const HostFs& host, const StuckGpus& stuck, const vfio::P
       parent.problem = std::move(type).error();
     }
   }
-  std::ranges::sort(parent.types, {}, by_number);
+  // Type directories are named "<driver>-<number>"; text order would put nvidia-1153 before nvidia-222.
+  std::ranges::sort(parent.types, {}, [](const VgpuType& type) {
+    const std::string_view number = std::string_view(type.id).substr(type.id.find_last_of('-') + 1);
+    return std::pair(number_at_start(number).value_or(0), type.id);
+  });
   return parent;
 }
 

@@ -298,26 +298,6 @@ ManagedType type_of(const Library& library, unsigned id) {
   return type;
 }
 
-std::vector<ManagedType> types_of(const Library& library) {
-  std::vector<unsigned> ids;
-  unsigned count = 0;  // the call reports it without an array
-  const auto fill_ids = [&](unsigned* into) {
-    return library.call("nvmlDeviceGetSupportedVgpus", library.device(), &count, into);
-  };
-  nvml::Status status = fill_ids(nullptr);
-  constexpr int kTries = 3;  // the list may grow between the two calls
-  for (int i = 0; i < kTries && status == nvml::kInsufficientSize; ++i) {
-    ids.resize(count);
-    status = fill_ids(ids.data());
-  }
-  ids.resize(status == nvml::kSuccess ? count : 0);
-  std::vector<ManagedType> out;
-  out.reserve(ids.size());
-  for (const unsigned id : ids) out.push_back(type_of(library, id));
-  std::ranges::sort(out, {}, &ManagedType::id);
-  return out;
-}
-
 }  // namespace
 
 Result<ManagedGpu> Nvml::read(const vfio::PciAddress& gpu) {
@@ -335,7 +315,20 @@ Result<ManagedGpu> Nvml::read(const vfio::PciAddress& gpu) {
   out.mixed_sizes = switch_of(answer, mixed.mode);
   out.profiles = profiles_of(library);
   if (out.mig == GpuSwitch::on) out.instances = instances_of(library, out.profiles);
-  if (out.vgpu_host) out.types = types_of(library);
+  if (!out.vgpu_host) return out;
+
+  std::vector<unsigned> ids;
+  unsigned count = 0;  // the call reports it without an array
+  auto status = library.call("nvmlDeviceGetSupportedVgpus", library.device(), &count, ids.data());
+  constexpr int kTries = 3;  // the list may grow between two calls
+  for (int i = 0; i < kTries && status == nvml::kInsufficientSize; ++i) {
+    ids.resize(count);
+    status = library.call("nvmlDeviceGetSupportedVgpus", library.device(), &count, ids.data());
+  }
+  ids.resize(status == nvml::kSuccess ? count : 0);
+  out.types.reserve(ids.size());
+  for (const unsigned id : ids) out.types.push_back(type_of(library, id));
+  std::ranges::sort(out.types, {}, &ManagedType::id);
   return out;
 }
 

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "common/text/text.h"
+#include "hostfs/check_reading.h"
 #include "mdev/framework.h"
 #include "mdev/vfio_nodes.h"
 
@@ -91,9 +92,7 @@ Result<std::optional<VgpuDevice>> read_vendor_device(const HostFs& host, VgpuFac
 std::vector<VgpuType> parse_creatable_types(std::string_view text) {
   std::vector<VgpuType> out;
   while (!text.empty()) {
-    const auto end = text.find('\n');
-    auto type = parse_line(trimmed(text.substr(0, end)));
-    text = end == std::string_view::npos ? std::string_view() : text.substr(end + 1);
+    auto type = parse_line(trimmed(cut(text, '\n')));
     if (type && std::ranges::find(out, type->id, &VgpuType::id) == out.end()) out.push_back(std::move(*type));
   }
   return out;

@@ -74,18 +74,14 @@ Result<> write_number(const VfSwitch& on, const vfio::PciAddress& gpu, std::uint
   return on.writer.write(vfio::sysfs_path(gpu) / "sriov_numvfs", std::to_string(number), on.deadline);
 }
 
-Result<> try_once(const VfSwitch& on, const vfio::PciAddress& gpu, std::uint32_t count) {
-  if (const auto tool = sriov_tool(on.host, gpu, count > 0)) return on.writer.run(*tool, on.deadline);
-  return write_number(on, gpu, count);
-}
-
 // Returns the final number of virtual functions. A partly enabled set is not tried again. A try that enabled
 // none, or left some to disable, may have met a process that had the GPU open for a moment.
 Result<std::uint32_t> switch_to(const VfSwitch& on, const vfio::PciAddress& gpu, std::uint32_t count) {
   const bool with_tool = sriov_tool(on.host, gpu, count > 0).has_value();
   const auto driver = on.host.link_name(vfio::sysfs_path(gpu) / "driver");
   for (int attempt = 1;; ++attempt) {
-    auto done = try_once(on, gpu, count);
+    const auto tool = sriov_tool(on.host, gpu, count > 0);
+    auto done = tool ? on.writer.run(*tool, on.deadline) : write_number(on, gpu, count);
     if (!done && done.error().code == Errc::stuck) return fail(std::move(done).error());
     if (with_tool && driver) {
       if (auto bound = bind_as_before(on, gpu, *driver); !bound) return fail(std::move(bound).error());

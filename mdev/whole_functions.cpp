@@ -16,6 +16,7 @@
 #include <fmt/format.h>
 
 #include "common/text/text.h"
+#include "hostfs/check_reading.h"
 #include "mdev/framework.h"
 #include "mdev/vfio_nodes.h"
 
@@ -52,9 +53,7 @@ tl::unexpected<Error> no_params() {
 Result<std::array<std::uint32_t, kParams.size()>> parse_params(std::string_view params) {
   std::array<std::uint32_t, kParams.size()> values{};
   for (std::string_view left = params; !left.empty();) {
-    const auto comma = left.find(',');
-    const std::string_view one = trimmed(left.substr(0, comma));
-    left = comma == std::string_view::npos ? std::string_view() : left.substr(comma + 1);
+    const std::string_view one = trimmed(cut(left, ','));
     if (one.empty()) continue;
     const auto equals = one.find('=');
     const std::string_view written = equals == std::string_view::npos ? "" : one.substr(equals + 1);

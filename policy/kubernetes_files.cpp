@@ -57,29 +57,6 @@ Result<> read_strings(const ConfigText& file, const ConfigNode& metadata, std::s
   return {};
 }
 
-Result<> read_runtime_handlers(const ConfigText& file, const ConfigNode& node, std::set<std::string>& into) {
-  const ConfigNode* status = value_at(node, "status");
-  const ConfigNode* list =
-      status == nullptr || status->kind != Kind::map ? nullptr : value_at(*status, "runtimeHandlers");
-  if (list == nullptr || list->kind == Kind::null) return {};
-  if (list->kind != Kind::list) {
-    return refuse(file, list->line,
-                  fmt::format("status.runtimeHandlers: expected a list, found {}", list->described()));
-  }
-  for (const ConfigNode& handler : list->items) {
-    if (handler.kind != Kind::map) {
-      return refuse(file, handler.line,
-                    fmt::format("status.runtimeHandlers: expected a map, found {}", handler.described()));
-    }
-    const ConfigMember* name = handler.find("name");
-    if (name == nullptr) continue;  // the runtime's default handler
-    auto text = text_of(file, *name);
-    if (!text) return fail(std::move(text).error());
-    into.insert(std::move(*text));
-  }
-  return {};
-}
-
 }  // namespace
 
 Result<NodeObject> read_node_object(const std::filesystem::path& path) {
@@ -104,8 +81,25 @@ Result<NodeObject> read_node_object(const std::filesystem::path& path) {
   if (auto r = read_strings(*file, *metadata, "labels", node.labels); !r) return fail(std::move(r).error());
   if (auto r = read_strings(*file, *metadata, "annotations", node.annotations); !r)
     return fail(std::move(r).error());
-  if (auto r = read_runtime_handlers(*file, *root, node.runtime_handlers); !r)
-    return fail(std::move(r).error());
+  const ConfigNode* status = value_at(*root, "status");
+  const ConfigNode* handlers =
+      status == nullptr || status->kind != Kind::map ? nullptr : value_at(*status, "runtimeHandlers");
+  if (handlers == nullptr || handlers->kind == Kind::null) return node;
+  if (handlers->kind != Kind::list) {
+    return refuse(*file, handlers->line,
+                  fmt::format("status.runtimeHandlers: expected a list, found {}", handlers->described()));
+  }
+  for (const ConfigNode& handler : handlers->items) {
+    if (handler.kind != Kind::map) {
+      return refuse(*file, handler.line,
+                    fmt::format("status.runtimeHandlers: expected a map, found {}", handler.described()));
+    }
+    const ConfigMember* called = handler.find("name");
+    if (called == nullptr) continue;  // the runtime's default handler
+    auto handler_name = text_of(*file, *called);
+    if (!handler_name) return fail(std::move(handler_name).error());
+    node.runtime_handlers.insert(std::move(*handler_name));
+  }
   return node;
 }
 

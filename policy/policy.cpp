@@ -83,18 +83,6 @@ ResolvedPolicy resolve(const Policy& policy, const mdev::VgpuInventory& inventor
 
 namespace {
 
-/// True if the GPU is in MIG mode with GPU instances. Its types are not listed while vGPUs fill all of them.
-bool has_mig_types(const mdev::VgpuGpu& gpu) {
-  const auto is_mig_backed = [](const auto& one) {
-    const auto name = vgpu::VgpuTypeName::parse(one.short_name);
-    return name && name->is_mig_backed();
-  };
-  return std::ranges::any_of(gpu.devices, is_mig_backed) ||
-         std::ranges::any_of(vgpu::types_of(gpu), [&](const mdev::VgpuType& type) {
-           return type.available > 0 && is_mig_backed(type);
-         });
-}
-
 /// True if claims can have such a device of the GPU.
 bool goes_to_claims(const mdev::VgpuGpu& gpu, const std::string& device, const AllowedDevices& allow) {
   if (gpu.function.ids() == device && allow.whole) return true;
@@ -104,7 +92,7 @@ bool goes_to_claims(const mdev::VgpuGpu& gpu, const std::string& device, const A
   }
   const vgpu::BoardTypes types(gpu.function);
   const mdev::VgpuType* type = types.find(device);
-  return type != nullptr && type->mig_profile.empty() == !has_mig_types(gpu) && allow.allows(*type);
+  return type != nullptr && vgpu::is_mig_backed(*type) == vgpu::has_instances(gpu) && allow.allows(*type);
 }
 
 /// The names under which the device plugin has a GPU and its vGPUs, once the policy is applied.
@@ -140,9 +128,23 @@ std::set<std::string> plugin_names(const mdev::VgpuGpu& gpu, const ResolvedPolic
   return out;
 }
 
-Result<> check_names(const ResolvedPolicy& resolved, const vfio::Inventory& inventory,
-                     const mdev::VgpuInventory& vgpus, const ResourceNames& names,
-                     const std::set<vfio::PciAddress>& claimed) {
+}  // namespace
+
+Result<> check_allocations(const ResolvedPolicy& resolved, const vfio::Inventory& inventory,
+                           const mdev::VgpuInventory& vgpus, const ResourceNames& names,
+                           const std::set<vfio::PciAddress>& claimed) {
+  for (const auto& [gpu, allow] : resolved.for_dra) {
+    const vfio::PciFunction* function = inventory.find(gpu);
+    if (function == nullptr) continue;
+    for (const vfio::PciAddress& other : inventory.group_of(*function)) {
+      if (resolved.for_dra.contains(other) || vgpus.find(other) == nullptr) continue;
+      return fail(
+          Errc::refused,
+          fmt::format("{} is for DRA and {} is not, but they share an IOMMU group", gpu.text(), other.text()),
+          "give both one allocation, or the card another slot");
+    }
+  }
+
   for (const NamedDevices& one : names.classes) {
     const mdev::VgpuGpu* of_class = nullptr;
     const mdev::VgpuGpu* of_plugin = nullptr;
@@ -163,25 +165,6 @@ Result<> check_names(const ResolvedPolicy& resolved, const vfio::Inventory& inve
         "the plugin's by an alias (plugin.aliases)");
   }
   return {};
-}
-
-}  // namespace
-
-Result<> check_allocations(const ResolvedPolicy& resolved, const vfio::Inventory& inventory,
-                           const mdev::VgpuInventory& vgpus, const ResourceNames& names,
-                           const std::set<vfio::PciAddress>& claimed) {
-  for (const auto& [gpu, allow] : resolved.for_dra) {
-    const vfio::PciFunction* function = inventory.find(gpu);
-    if (function == nullptr) continue;
-    for (const vfio::PciAddress& other : inventory.group_of(*function)) {
-      if (resolved.for_dra.contains(other) || vgpus.find(other) == nullptr) continue;
-      return fail(
-          Errc::refused,
-          fmt::format("{} is for DRA and {} is not, but they share an IOMMU group", gpu.text(), other.text()),
-          "give both one allocation, or the card another slot");
-    }
-  }
-  return check_names(resolved, inventory, vgpus, names, claimed);
 }
 
 }  // namespace ferry::policy

@@ -10,31 +10,6 @@
 #include "vgpu-dm/plan/comparison.h"
 
 namespace ferry::policy {
-namespace {
-
-void compare(const mdev::VgpuGpu& gpu, std::span<const vfio::Finding> findings,
-             const vgpu::GpuComparison& carried, ModeComparison& comparison) {
-  const Mode desired = comparison.desired.value_or(comparison.found);
-  const bool away = desired == Mode::passthrough;
-  if (const vfio::Finding* sick = vfio::illness_of(gpu.function, findings)) {
-    comparison.difference = fmt::format("{}: expected {}, but {}", gpu.label(), text(desired), sick->text);
-  } else if (away != (comparison.found == Mode::passthrough)) {
-    const auto& driver = gpu.function.driver;
-    comparison.difference = fmt::format("{}: expected {}, found {} ({})", gpu.label(), text(desired),
-                                        text(comparison.found), driver ? "driver " + *driver : "no driver");
-  } else if (away) {
-    if (const vfio::Finding* obstacle = vfio::obstacle_to(findings, vfio::Blocks::ready))
-      comparison.difference =
-          fmt::format("{}: expected {}, but {}", gpu.label(), text(desired), obstacle->text);
-  } else if (const auto none = vfio::no_host_driver(gpu.function); none && desired == Mode::host) {
-    comparison.difference = fmt::format("{}: expected host, but {}", gpu.label(), none->message);
-  } else {
-    comparison.difference = carried.difference;
-  }
-}
-
-}  // namespace
-
 Mode mode_of(const mdev::VgpuGpu& gpu) {
   if (vfio::on_vfio_driver(gpu.function)) return Mode::passthrough;
   return gpu.devices.empty() ? Mode::host : Mode::vgpu;
@@ -54,7 +29,27 @@ std::vector<ModeComparison> judge_policy(const Policy& policy, const mdev::VgpuI
     ModeComparison comparison{.index = carried.index, .gpu = carried.gpu, .found = mode_of(*gpu)};
     if (const auto mode = resolved.modes.find(carried.gpu); mode != resolved.modes.end()) {
       comparison.desired = mode->second;
-      compare(*gpu, vfio::findings_about(findings, carried.gpu), carried, comparison);
+      const auto of_gpu = vfio::findings_about(findings, carried.gpu);
+      const vfio::Finding* sick = vfio::illness_of(gpu->function, of_gpu);
+      const bool away = mode->second == Mode::passthrough;
+      const vfio::Finding* obstacle = away ? vfio::obstacle_to(of_gpu, vfio::Blocks::ready) : nullptr;
+      const auto no_driver = vfio::no_host_driver(gpu->function);
+      if (sick != nullptr) {
+        comparison.difference =
+            fmt::format("{}: expected {}, but {}", gpu->label(), text(mode->second), sick->text);
+      } else if (away != (comparison.found == Mode::passthrough)) {
+        const auto& driver = gpu->function.driver;
+        comparison.difference =
+            fmt::format("{}: expected {}, found {} ({})", gpu->label(), text(mode->second),
+                        text(comparison.found), driver ? "driver " + *driver : "no driver");
+      } else if (obstacle != nullptr) {
+        comparison.difference =
+            fmt::format("{}: expected {}, but {}", gpu->label(), text(mode->second), obstacle->text);
+      } else if (no_driver && mode->second == Mode::host) {
+        comparison.difference = fmt::format("{}: expected host, but {}", gpu->label(), no_driver->message);
+      } else if (!away) {
+        comparison.difference = carried.difference;
+      }
       comparison.desired_vgpus = std::move(carried.desired);
     }
     comparison.for_dra = resolved.for_dra.contains(carried.gpu);

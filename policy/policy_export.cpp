@@ -81,27 +81,14 @@ std::string why_left_out(std::span<const vfio::Finding> findings, const mdev::Vg
   return obstacle->advice.empty() ? obstacle->text : fmt::format("{} ({})", obstacle->text, obstacle->advice);
 }
 
-/// Verifies that the file describes the host, with the code that reads policies and judges hosts.
-Result<> check(const Policy& policy, const mdev::VgpuInventory& vgpus, const vfio::GpuFindings& findings) {
-  PolicyFile file;
-  file.policies.push_back(policy);
-  auto read = read_policies({.file = "the policy of this host", .text = policy_text(file)});
-  if (!read) return fail(Errc::unsupported, read.error().message, read.error().hint);
-  for (const ModeComparison& comparison : judge_policy(read->policies.front(), vgpus, findings))
-    if (!comparison.agrees()) return fail(Errc::unsupported, comparison.difference);
-  return {};
-}
-
 }  // namespace
 
 bool asks_library_to_export(const mdev::VgpuGpu& gpu) {
   if (!gpu.framework->by_nvidias_driver() || !gpu.on_virtual_functions() || mode_of(gpu) != Mode::vgpu ||
       vgpu::extras_of(gpu).several_sizes)
     return false;
-  return std::ranges::none_of(gpu.devices, [](const mdev::VgpuDevice& device) {
-    const auto name = vgpu::VgpuTypeName::parse(device.short_name);
-    return name && name->is_mig_backed();
-  });
+  return std::ranges::none_of(gpu.devices,
+                              [](const mdev::VgpuDevice& device) { return vgpu::is_mig_backed(device); });
 }
 
 Result<ExportedPolicy> export_policy(const mdev::VgpuInventory& vgpus, const vfio::GpuFindings& findings,
@@ -136,7 +123,14 @@ Result<ExportedPolicy> export_policy(const mdev::VgpuInventory& vgpus, const vfi
     found->gpus.indices.push_back(gpu.index);
   }
   if (items.empty()) items.emplace_back();  // a policy has an item; this one matches no GPU
-  if (auto checked = check(out.policy, vgpus, findings); !checked) return fail(std::move(checked).error());
+
+  // The code that reads policies and judges hosts verifies that the file describes the host.
+  PolicyFile file;
+  file.policies.push_back(out.policy);
+  const auto read = read_policies({.file = "the policy of this host", .text = policy_text(file)});
+  if (!read) return fail(Errc::unsupported, read.error().message, read.error().hint);
+  for (const ModeComparison& comparison : judge_policy(read->policies.front(), vgpus, findings))
+    if (!comparison.agrees()) return fail(Errc::unsupported, comparison.difference);
   return out;
 }
 

@@ -101,21 +101,19 @@ Result<> read_numa_node(const vgpu::ItemReader& reader, const ConfigNode& node, 
   return {};
 }
 
-std::optional<std::uint16_t> parse_vendor(const std::string& text) {
-  for (const NamedVendor& named : named_vendors()) {
-    if (text.size() == named.name.size() && ::strncasecmp(text.data(), named.name.data(), text.size()) == 0)
-      return named.id;
-  }
-  constexpr std::size_t kDigits = 4;
-  return text.size() == kDigits ? whole_number<std::uint16_t>(text, 16) : std::nullopt;
-}
-
 Result<> read_vendor(const vgpu::ItemReader& reader, const ConfigNode& node, const std::string& key,
                      GpuSelection& into) {
-  const auto vendor = node.kind == Kind::scalar ? parse_vendor(node.text) : std::nullopt;
+  const std::string word = node.kind == Kind::scalar ? node.text : std::string();
+  constexpr std::size_t kDigits = 4;
+  std::optional<std::uint16_t> vendor;
+  if (word.size() == kDigits) vendor = whole_number<std::uint16_t>(word, 16);
+  std::vector<std::string> names;
+  for (const NamedVendor& named : named_vendors()) {
+    names.emplace_back(named.name);
+    if (word.size() == named.name.size() && ::strncasecmp(word.data(), named.name.data(), word.size()) == 0)
+      vendor = named.id;
+  }
   if (!vendor) {
-    std::vector<std::string> names;
-    for (const NamedVendor& named : named_vendors()) names.emplace_back(named.name);
     return reader.refuse(
         node, key,
         fmt::format("expected a vendor, found {}{}", node.described(), did_you_mean(node.text, names)),
@@ -148,24 +146,6 @@ Result<GpuSelection> read_selectors(const vgpu::ItemReader& reader, const Config
   return out;
 }
 
-Result<> read_mixed_sizes(const vgpu::ItemReader& reader, const ConfigNode& item, const std::string& path,
-                          vgpu::ProfileItem& into) {
-  const ConfigMember* member = item.find(kMixedSizes);
-  if (member == nullptr) return {};
-  const std::string key = path + "." + kMixedSizes;
-  auto on = reader.read_flag(member->value, key);
-  if (!on) return fail(std::move(on).error());
-  into.mixed_sizes = *on;
-  const bool mig_backed = !into.vgpus.empty() && into.vgpus.front().type.is_mig_backed();
-  if (*on && mig_backed) {
-    return reader.refuse(member->key, key,
-                         fmt::format("{} is MIG-backed: its GPU instances have one size each, and may differ",
-                                     into.vgpus.front().type.text()),
-                         "leave the key out");
-  }
-  return {};
-}
-
 /// Reads the vGPUs of an item. Only mode vgpu may have their keys.
 Result<> read_carried(const vgpu::ItemReader& reader, const ConfigNode& item, const std::string& path,
                       Mode mode, vgpu::ProfileItem& into) {
@@ -189,7 +169,20 @@ Result<> read_carried(const vgpu::ItemReader& reader, const ConfigNode& item, co
     for (vgpu::VgpuCount& entry : into.vgpus)
       if (!entry.params) entry.params = *read;
   }
-  return read_mixed_sizes(reader, item, path, into);
+  if (const ConfigMember* mixed = item.find(kMixedSizes)) {
+    const std::string mixed_key = path + "." + kMixedSizes;
+    const auto on = reader.read_flag(mixed->value, mixed_key);
+    if (!on) return fail(on.error());
+    into.mixed_sizes = *on;
+    if (*on && !into.vgpus.empty() && into.vgpus.front().type.is_mig_backed()) {
+      return reader.refuse(
+          mixed->key, mixed_key,
+          fmt::format("{} is MIG-backed: its GPU instances have one size each, and may differ",
+                      into.vgpus.front().type.text()),
+          "leave the key out");
+    }
+  }
+  return {};
 }
 
 /// Reads `allow`. Without the key, claims can have the whole GPU and all of its vGPU types.
@@ -284,6 +277,20 @@ Result<PolicyItem> read_policy_item(const vgpu::ItemReader& reader, const vgpu::
   return PolicyItem{.gpus = std::move(*gpus), .mode = *mode, .selection = std::move(*selection)};
 }
 
+/// Reads one of a few words below the document; without the key it is `otherwise`. Each scalar counts, since
+/// YAML 1.1 takes `off` for a boolean. `expected` names the words.
+template <typename Value, std::size_t Size>
+Result<Value> read_word(const vgpu::ItemReader& reader, const ConfigNode& root, const char* key,
+                        const Words<Value, Size>& words, Value otherwise, const char* expected,
+                        const char* hint) {
+  const ConfigMember* word = root.find(key);
+  if (word == nullptr) return otherwise;
+  const auto known = word->value.kind == Kind::scalar ? value_for(words, word->value.text) : std::nullopt;
+  if (known) return *known;
+  return reader.refuse(word->value, key,
+                       fmt::format("expected {}, found {}", expected, word->value.described()), hint);
+}
+
 constexpr const char* kVersion = "v2";
 constexpr const char* kPolicies = "policies";
 constexpr const char* kRelease = "release";
@@ -314,28 +321,6 @@ Result<std::set<std::string>> read_release(const vgpu::ItemReader& reader, const
   return vfio::release_list(names);
 }
 
-Result<std::map<std::string, std::string>> read_labels(const vgpu::ItemReader& reader, const ConfigMember& of,
-                                                       const std::string& path) {
-  if (of.value.kind != Kind::map || of.value.members.empty())
-    return reader.refuse(of.key, path,
-                         fmt::format("expected at least one label, found {}",
-                                     of.value.kind == Kind::map ? "none" : of.value.described()),
-                         "for all nodes without labels there is the chart's value defaults.policy");
-  std::map<std::string, std::string> out;
-  for (const auto& [key, value] : of.value.members) {
-    const std::string label = fmt::format("{}.{}", path, key.text);
-    if (!key.is_string() || !value.is_string())
-      return reader.refuse(key, label, fmt::format("expected a string, found {}", value.described()),
-                           "put it in quotes");
-    // Such a label may follow the policy's own changes of the node.
-    if (key.text.starts_with("gpu-ferry.io/"))
-      return reader.refuse(key, label, "Ferry itself sets labels with this prefix",
-                           "name a label of your own, or of Node Feature Discovery");
-    out.emplace(key.text, value.text);
-  }
-  return out;
-}
-
 // The key stands beside the policies, since a policy is a list of items.
 Result<> read_node_selectors(const vgpu::ItemReader& reader, const ConfigNode& root,
                              std::vector<Policy>& policies) {
@@ -353,9 +338,23 @@ Result<> read_node_selectors(const vgpu::ItemReader& reader, const ConfigNode& r
     if (policy == policies.end())
       return reader.refuse(member.key, path,
                            "no policy of this file has this name" + did_you_mean(member.key.text, names));
-    auto labels = read_labels(reader, member, path);
-    if (!labels) return fail(std::move(labels).error());
-    policy->node_selector = std::move(*labels);
+    if (member.value.kind != Kind::map || member.value.members.empty())
+      return reader.refuse(member.key, path,
+                           fmt::format("expected at least one label, found {}",
+                                       member.value.kind == Kind::map ? "none" : member.value.described()),
+                           "for all nodes without labels there is the chart's value defaults.policy");
+    policy->node_selector.clear();
+    for (const auto& [key, value] : member.value.members) {
+      const std::string label = fmt::format("{}.{}", path, key.text);
+      if (!key.is_string() || !value.is_string())
+        return reader.refuse(key, label, fmt::format("expected a string, found {}", value.described()),
+                             "put it in quotes");
+      // Such a label may follow the policy's own changes of the node.
+      if (key.text.starts_with("gpu-ferry.io/"))
+        return reader.refuse(key, label, "Ferry itself sets labels with this prefix",
+                             "name a label of your own, or of Node Feature Discovery");
+      policy->node_selector.emplace(key.text, value.text);
+    }
   }
   return {};
 }
@@ -376,26 +375,14 @@ Result<PolicyFile> read_v2(const ConfigText& source, const ConfigNode& root) {
           "keep refuses a GPU on which a mediated device that Ferry did not make would have to be removed");
     }
   }
-  auto registers = std::optional(ReadRegisters::automatic);
-  if (const ConfigMember* word = root.find(kRegisters)) {
-    // YAML 1.1 takes `off` for a boolean.
-    const bool is_word = word->value.kind == Kind::scalar;
-    registers = is_word ? value_for(kReadRegisters, word->value.text) : std::nullopt;
-    if (!registers)
-      return reader.refuse(word->value, kRegisters,
-                           fmt::format("expected auto, all or off, found {}", word->value.described()),
-                           "auto reads the registers of GPUs where a Kata class is confidential");
-  }
-  auto sanitize = std::optional(Sanitize::off);
-  if (const ConfigMember* word = root.find(kSanitizeKey)) {
-    const bool is_word = word->value.kind == Kind::scalar;
-    sanitize = is_word ? value_for(kSanitize, word->value.text) : std::nullopt;
-    if (!sanitize)
-      return reader.refuse(
-          word->value, kSanitizeKey,
-          fmt::format("expected required, best-effort or off, found {}", word->value.described()),
-          "required keeps back a GPU that could not be reset between two VMs, or without a proof");
-  }
+  const auto registers =
+      read_word(reader, root, kRegisters, kReadRegisters, ReadRegisters::automatic, "auto, all or off",
+                "auto reads the registers of GPUs where a Kata class is confidential");
+  if (!registers) return fail(registers.error());
+  const auto sanitize =
+      read_word(reader, root, kSanitizeKey, kSanitize, Sanitize::off, "required, best-effort or off",
+                "required keeps back a GPU that could not be reset between two VMs, or without a proof");
+  if (!sanitize) return fail(sanitize.error());
   PolicyFile out{.file = source.file, .policies = {}};
   for (vgpu::NamedItems& list : *lists) {
     Policy policy{.name = std::move(list.name),

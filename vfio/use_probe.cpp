@@ -128,14 +128,6 @@ void add_node(const HostFs& host, const std::filesystem::path& directory, const 
   if (block && !host.exists(directory / "partition")) question.attached.push_back("disk " + name);
 }
 
-std::string node_name(const HostFs& host, const std::filesystem::path& directory) {
-  const auto uevent = host.read_attribute(directory / "uevent").value_or("");
-  constexpr std::string_view kName = "DEVNAME=";
-  const auto at = uevent.find(kName);
-  if (at == std::string::npos) return "/dev/" + directory.filename().string();
-  return "/dev/" + uevent.substr(at + kName.size(), uevent.find('\n', at) - at - kName.size());
-}
-
 // Walks down from a function's own directory: .../drm/card0/dev, .../sound/card1/pcmC1D3p/dev,
 // .../usb3/3-1/... Links lead out of it (driver, subsystem, physfn), and other PCI functions are not part of
 // it. A folder `net` is of a network adapter, also if it looks empty: its link is then in another network
@@ -146,7 +138,14 @@ void collect_nodes(const HostFs& host, const std::filesystem::path& directory, i
   if (!entries) return;
   for (const auto& [name, is_directory] : *entries) {
     if (name == "dev") {
-      add_node(host, directory, node_name(host, directory), question);
+      constexpr std::string_view kName = "DEVNAME=";
+      const std::string uevent = host.read_attribute(directory / "uevent").value_or("");
+      const auto at = uevent.find(kName);
+      const std::string node =
+          at == std::string::npos
+              ? directory.filename().string()
+              : uevent.substr(at + kName.size(), uevent.find('\n', at) - at - kName.size());
+      add_node(host, directory, "/dev/" + node, question);
       continue;
     }
     if (depth == 0 || !is_directory || PciAddress::parse(name)) continue;

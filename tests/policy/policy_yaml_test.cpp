@@ -319,6 +319,20 @@ TEST_F(NamesOfClasses, AreNotThePluginsForAGpuThatAClaimStillHas) {
       << "it is the plugin's once the claim ends";
 }
 
+TEST_F(NamesOfClasses, MayBeOfMigBackedTypesWithoutASeries) {
+  constexpr const char* kQuarter = "NVIDIA RTX Pro 6000 Blackwell DC-1-24";
+  names_.classes = {{.resource = names_.of_vgpus(kQuarter), .device = "DC-1-24"}};
+  for (const std::size_t i : {0U, 1U}) {
+    vgpus_.gpus[i].function.device = 0x2bb5;
+    mdev::VgpuDevice& vgpu = vgpus_.gpus[i].devices.emplace_back();
+    vgpu.type_name = kQuarter;
+    vgpu.short_name = "DC-1-24";
+  }
+  EXPECT_EQ(refusal("  - {devices: [0], allocation: dra}\n"), names_.classes[0].resource + kTwoOwners);
+  vgpus_.gpus[0].devices.clear();
+  EXPECT_EQ(refusal("  - {devices: [0], allocation: dra}\n"), "") << "it has no GPU instances";
+}
+
 TEST_F(NamesOfClasses, MayBeOfDevicesThatNoPolicyGivesToBoth) {
   for (const char* allowed :
        {"  - {devices: [0, 1], allocation: dra}\n  - {devices: [2], mode: passthrough}\n",

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 
+#include "hostfs/kernel_facts.h"
 #include "tests/vfio/machines.h"
 
 namespace ferry::vfio {
@@ -46,12 +47,14 @@ class LostModule : public testing::Test {
     record.members[test::at("0000:01:00.0")] = {
         .ids = "10de:1111", .driver = driver, .driver_override = {}, .role = "accelerator"};
     find_lost_modules(kernel_, scan(kernel_).value(), record);
+    is_lost_ = !record.lost.empty();
     return record.members.begin()->second.module;
   }
   void alias(const std::string& module) {
     test::add_alias(kernel_, "pci:v000010DEd00001111sv*sd*bc*sc*i* " + module);
   }
   test::FakeKernel kernel_;
+  bool is_lost_ = false;
 };
 
 TEST_F(LostModule, IsTheOnlyOneForTheFunction) {
@@ -70,6 +73,19 @@ TEST_F(LostModule, OfSeveralIsTheOneThatBearsTheDriversName) {
   alias("nvidia_gpu");
   EXPECT_EQ(found("nvidia-gpu"), "nvidia_gpu");
   EXPECT_EQ(found("other"), std::nullopt) << "not clear";
+}
+
+TEST_F(LostModule, ThatIsFoundByItsAliasIsLostWithoutItsFile) {
+  const auto modules = std::filesystem::path("lib/modules") / kernel_release(kernel_);
+  kernel_.file(modules / "modules.dep", "kernel/nouveau.ko.xz:\n");
+  EXPECT_EQ(found("bochs-drm"), "nouveau");
+  EXPECT_FALSE(is_lost_);
+  kernel_.file(modules / "modules.dep", "kernel/other.ko.xz:\n");
+  EXPECT_EQ(found("bochs-drm"), "nouveau");
+  EXPECT_TRUE(is_lost_);
+  alias("nvidia");
+  EXPECT_EQ(found("bochs-drm"), std::nullopt);
+  EXPECT_FALSE(is_lost_) << "not clear";
 }
 
 TEST_F(LostModule, IsNotLookedForWhileTheDriverIsThere) {

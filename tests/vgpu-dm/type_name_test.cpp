@@ -81,6 +81,20 @@ INSTANTIATE_TEST_SUITE_P(
                     "T4-1.5Q", "T4--1Q", "nvidia-230", "1002:75B3", "1002:75b", "75b3", "1002:75b3-1Q",
                     "ABCDEFGHIJKLMNOPQRSTUVWXYZABCDEFGHIJKLMNOPQRSTUVWXYZABCDEFGHIJKLMN-1Q"));
 
+TEST(MigBackedTypes, AreThoseThatTheirNameOrTheTableTells) {
+  const auto is_one = [](std::string short_name, std::string mig_profile = {}) {
+    mdev::VgpuType type;
+    type.short_name = std::move(short_name);
+    type.mig_profile = std::move(mig_profile);
+    return is_mig_backed(type);
+  };
+  for (const char* name : {"H100-1-10C", "A100-1-5CME", "DC-2-48Q", "DC-2-48"})
+    EXPECT_TRUE(is_one(name)) << name;
+  for (const char* name : {"L40S-12Q", "RTX6000-Ada-24Q", "T4-2B4", "3050", "1002:75b3"})
+    EXPECT_FALSE(is_one(name)) << name;
+  EXPECT_TRUE(is_one("3050", "1g.24gb+gfx"));
+}
+
 std::vector<mdev::VgpuType> types_named(const std::vector<std::string>& names) {
   std::vector<mdev::VgpuType> out;
   out.reserve(names.size());

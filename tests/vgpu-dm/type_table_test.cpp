@@ -51,6 +51,12 @@ std::string known(const vfio::PciFunction& gpu, std::string_view name) {
          shown(type->max_per_instance);
 }
 
+TEST(TypeTable, KnowsTheBoardsThatCanHaveGpuInstances) {
+  EXPECT_TRUE(BoardTypes(board(0x2bb5)).has_mig_backed());
+  EXPECT_TRUE(BoardTypes(board(0x2c3a)).has_mig_backed()) << "the names of its instances are not known";
+  EXPECT_FALSE(BoardTypes(board(0x26b9)).has_mig_backed());
+}
+
 TEST(TypeTable, KnowsNumbersSizesAndMaxima) {
   EXPECT_EQ(known(board(0x26b9), "NVIDIA L40S-12Q"), "1153, 12288 MiB, 4 at most");
   EXPECT_EQ(known(board(0x26b9), "L40S-12Q"), "1153, 12288 MiB, 4 at most");

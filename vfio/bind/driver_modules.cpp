@@ -124,8 +124,8 @@ void find_lost_modules(const HostFs& host, const Inventory& inventory, UndoJourn
       if (!aliases) aliases = host.read_file(file).value_or("");
       const auto candidates = modules_for(function->modalias, *aliases);
       auto module = module_to_load(host, *prior.driver, candidates);
-      if (!module.empty()) prior.module = std::move(module);
       if (module.empty() && !candidates.empty()) continue;  // several modules are possible
+      if (!module.empty()) prior.module = std::move(module);
     }
     const std::string module = module_for(prior);
     auto known = nowhere.find(module);

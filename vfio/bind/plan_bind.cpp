@@ -42,19 +42,6 @@ void object_to_shared_modules(std::vector<Candidate>& candidates, bool (Objectio
   }
 }
 
-std::set<Releasable> users_to_quiesce_of(const Inventory& inventory, const AcceleratorRules& rules,
-                                         const RebindRequest& request, const QuiescePlan& to_quiesce) {
-  const auto is_gpu = [&](const PciAddress& address) { return rules.match(*inventory.find(address)); };
-  const auto serves_others = [&](const PciAddress& held) {
-    return std::ranges::any_of(inventory.functions, [&](const auto& entry) {
-      const auto& [address, function] = entry;
-      return is_gpu(address) && function.driver == inventory.find(held)->driver &&
-             std::ranges::find(request.accelerators, address) == request.accelerators.end();
-    });
-  };
-  return users_to_quiesce(to_quiesce, request.persistence_by_gpu, is_gpu, serves_others);
-}
-
 // Companions first, unless `accelerators_first`: a card's audio depends on its GPU in power management.
 std::vector<const PciFunction*> in_order(const Inventory& inventory, const std::vector<Member>& members,
                                          bool accelerators_first) {
@@ -151,26 +138,6 @@ std::vector<Step> steps_to_vfio(const Inventory& inventory, const std::vector<Me
   return steps;
 }
 
-// Notes functions in a GPU's slot that are no companions and in no group of the unit.
-void note_staying(const Inventory& inventory, const Unit& unit, const AcceleratorRules& rules,
-                  std::vector<std::string>& notes) {
-  for (const PciAddress& asked : unit.accelerators) {
-    PciAddress first = asked;
-    first.function = 0;
-    for (auto entry = inventory.functions.lower_bound(first);
-         entry != inventory.functions.end() && entry->first.same_slot(first); ++entry) {
-      const auto& [address, function] = *entry;
-      if (!shares_slot(*inventory.find(asked), function) || unit.functions.contains(address)) continue;
-      if (!function.driver || on_vfio_driver(function) || rules.match(function)) continue;
-      notes.push_back(
-          fmt::format("{} is in the slot of {} and stays: {}", describe(function), asked.text(),
-                      may_be_of_the_card(*inventory.find(asked), function)
-                          ? fmt::format("if it is of the card, --with {} binds it too", address.text())
-                          : "it is none of the card's audio, USB or USB-C functions"));
-    }
-  }
-}
-
 Candidate candidate_of(const Inventory& inventory, const AcceleratorRules& rules,
                        const RebindRequest& request, const VfioDriverTable& drivers,
                        const UndoJournal& journal, Unit unit) {
@@ -190,7 +157,24 @@ Candidate candidate_of(const Inventory& inventory, const AcceleratorRules& rules
     }
     rebind.members.push_back(std::move(member));
   }
-  note_staying(inventory, unit, rules, rebind.notes);
+
+  // A note for each function in a GPU's slot that is no companion and in no group of the unit.
+  for (const PciAddress& asked : unit.accelerators) {
+    const PciFunction& gpu = *inventory.find(asked);
+    PciAddress first = asked;
+    first.function = 0;
+    for (auto entry = inventory.functions.lower_bound(first);
+         entry != inventory.functions.end() && entry->first.same_slot(first); ++entry) {
+      const auto& [address, function] = *entry;
+      if (!shares_slot(gpu, function) || unit.functions.contains(address)) continue;
+      if (!function.driver || on_vfio_driver(function) || rules.match(function)) continue;
+      rebind.notes.push_back(
+          fmt::format("{} is in the slot of {} and stays: {}", describe(function), asked.text(),
+                      may_be_of_the_card(gpu, function)
+                          ? fmt::format("if it is of the card, --with {} binds it too", address.text())
+                          : "it is none of the card's audio, USB or USB-C functions"));
+    }
+  }
   rebind.steps = steps_to_vfio(inventory, rebind.members, drivers, journal, request);
   return {.unit = std::move(unit), .rebind = std::move(rebind), .objections = {}, .to_quiesce = {}};
 }
@@ -240,6 +224,15 @@ RebindPlan plan_bind(const Inventory& inventory, const AcceleratorRules& rules, 
   // Lasting objections come first: no service should stop for a unit that is refused anyway.
   object_to_shared_modules(candidates, &Objections::lasting);
   object_to_shared_modules(candidates, &Objections::any);
+
+  const auto is_gpu = [&](const PciAddress& address) { return rules.match(*inventory.find(address)); };
+  const auto serves_others = [&](const PciAddress& held) {
+    return std::ranges::any_of(inventory.functions, [&](const auto& entry) {
+      const auto& [address, function] = entry;
+      return is_gpu(address) && function.driver == inventory.find(held)->driver &&
+             std::ranges::find(request.accelerators, address) == request.accelerators.end();
+    });
+  };
   RebindPlan plan;
   for (auto& [unit, rebind, objections, to_quiesce] : candidates) {
     if (objections.any()) {
@@ -256,7 +249,8 @@ RebindPlan plan_bind(const Inventory& inventory, const AcceleratorRules& rules, 
       plan.refusals.back().blockers = std::move(blockers);
       continue;
     }
-    quiesce_around(rebind.steps, users_to_quiesce_of(inventory, rules, request, to_quiesce));
+    quiesce_around(rebind.steps,
+                   users_to_quiesce(to_quiesce, request.persistence_by_gpu, is_gpu, serves_others));
     plan.rebinds.push_back(std::move(rebind));
   }
   return plan;

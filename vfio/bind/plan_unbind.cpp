@@ -148,35 +148,6 @@ std::string driver_after(const Home& home) {
   return home.prior.driver.value_or("");
 }
 
-// Adds the members of a unit, and returns the homes of those that change drivers.
-std::vector<Home> add_members(const Inventory& inventory, const AcceleratorRules& rules,
-                              const RebindRequest& request, const UndoJournal& journal, const Unit& unit,
-                              Rebind& rebind) {
-  std::vector<Home> homes;
-  for (const PciAddress& address : unit.functions) {
-    const PciFunction& function = *inventory.find(address);
-    Member member = member_of(inventory, unit, request.with, rules, function);
-    Home home = home_of(inventory, function, journal);
-    // An override of a vfio driver would bring that driver again. A virtual function had no driver on
-    // purpose: programs that make functions for VMs keep the host's drivers from them.
-    home.probed = home.known && !home.kernel_chooses() && !home.prior.driver &&
-                  !function.is_virtual_function() && !names_vfio(home.prior.driver_override) &&
-                  (home.on_vfio || !function.driver);
-    // A foreign function is unbound only if Ferry took it along.
-    if (home.known && !changes_driver(member.role)) member.role = MemberRole::taken_along;
-    if (!home.known && request.recorded_only && changes_driver(member.role))
-      member.role = MemberRole::bystander;
-    if (changes_driver(member.role)) {
-      homes.push_back(home);
-      member.driver_after = driver_after(home);
-      member.removed_next = request.removed_next.contains(address);
-      if (member.removed_next && (home.on_vfio || !function.driver)) member.driver_after.clear();
-    }
-    rebind.members.push_back(std::move(member));
-  }
-  return homes;
-}
-
 // A function that is back on its driver stays there, so its users are no obstacle.
 Objections objections_to_unbind(const Inventory& inventory, const AcceleratorRules& rules,
                                 const Observed& observed, const std::set<PciAddress>& with, const Unit& unit,
@@ -221,7 +192,29 @@ RebindPlan plan_unbind(const Inventory& inventory, const AcceleratorRules& rules
   const std::set<PciAddress> along = journal.gone_along();
   for (const Unit& unit : units_of(inventory, request.accelerators, along)) {
     Rebind rebind{.devices = unit.accelerators, .groups = groups_of(inventory, unit.functions)};
-    const std::vector<Home> homes = add_members(inventory, rules, request, journal, unit, rebind);
+    std::vector<Home> homes;  // of the members that change drivers
+    for (const PciAddress& address : unit.functions) {
+      const PciFunction& function = *inventory.find(address);
+      Member member = member_of(inventory, unit, request.with, rules, function);
+      Home home = home_of(inventory, function, journal);
+      // An override of a vfio driver would bring that driver again. A virtual function had no driver on
+      // purpose: programs that make functions for VMs keep the host's drivers from them.
+      home.probed = home.known && !home.kernel_chooses() && !home.prior.driver &&
+                    !function.is_virtual_function() && !names_vfio(home.prior.driver_override) &&
+                    (home.on_vfio || !function.driver);
+      // A foreign function is unbound only if Ferry took it along.
+      if (home.known && !changes_driver(member.role)) member.role = MemberRole::taken_along;
+      if (!home.known && request.recorded_only && changes_driver(member.role))
+        member.role = MemberRole::bystander;
+      if (changes_driver(member.role)) {
+        homes.push_back(home);
+        member.driver_after = driver_after(home);
+        member.removed_next = request.removed_next.contains(address);
+        if (member.removed_next && (home.on_vfio || !function.driver)) member.driver_after.clear();
+      }
+      rebind.members.push_back(std::move(member));
+    }
+
     rebind.steps = rollback(inventory, homes, rebind.notes);
     std::erase_if(rebind.steps, [&](const Step& step) {
       const bool brings_driver = step.kind == Step::Kind::load_module || step.kind == Step::Kind::bind ||

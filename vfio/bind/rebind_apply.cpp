@@ -76,16 +76,6 @@ Error gone(const PciAddress& device) {
   return {.code = Errc::not_found, .message = "there is no PCI function " + device.text() + " any more"};
 }
 
-// Counts sys/devices/.../0000:01:00.0/UUID/mdev_type. ABI: Documentation/driver-api/vfio-mediated-device.rst
-std::size_t mediated_devices(const HostFs& host, const PciAddress& parent) {
-  constexpr std::size_t kUuid = 36;  // in letters
-  const auto entries = host.entries(sysfs_path(parent)).value_or(std::vector<DirectoryEntry>{});
-  return static_cast<std::size_t>(std::ranges::count_if(entries, [&](const DirectoryEntry& entry) {
-    return entry.is_directory && entry.name.size() == kUuid &&
-           host.link_name(sysfs_path(parent) / entry.name / "mdev_type").has_value();
-  }));
-}
-
 /// Takes a snapshot; `accelerators` that are gone are skipped. `scanned` as for preview_rebinds(). Errors:
 /// the host cannot be scanned, the records cannot be listed, or no probe for device users works.
 Result<RebindSnapshot> take_snapshot(const RebindContext& context,
@@ -113,9 +103,17 @@ Result<RebindSnapshot> take_snapshot(const RebindContext& context,
   auto use = context.probe->look(use_questions(*context.host, out.inventory, members));
   if (!use) return fail(std::move(use).error().during("ask who uses the devices"));
   out.use = std::move(*use);
+  // Mediated devices are sys/devices/.../0000:01:00.0/UUID/mdev_type.
+  // ABI: Documentation/driver-api/vfio-mediated-device.rst
   for (const PciAddress& address : members) {
-    if (const std::size_t count = mediated_devices(*context.host, address); count > 0)
-      out.mediated.emplace(address, count);
+    constexpr std::size_t kUuid = 36;  // in letters
+    const auto path = sysfs_path(address);
+    const auto entries = context.host->entries(path).value_or(std::vector<DirectoryEntry>{});
+    const auto count = std::ranges::count_if(entries, [&](const DirectoryEntry& entry) {
+      return entry.is_directory && entry.name.size() == kUuid &&
+             context.host->link_name(path / entry.name / "mdev_type").has_value();
+    });
+    if (count > 0) out.mediated.emplace(address, static_cast<std::size_t>(count));
   }
 
   auto stuck = stuck_writes(*context.host);
@@ -185,10 +183,44 @@ class Apply {
         StoppedServices& services)
       : context_(context), request_(request), direction_(direction), services_(services) {}
 
-  /// Adds failures for devices that vanished before the first plan.
-  void begin(const std::vector<PciAddress>& vanished) {
-    for (const PciAddress& device : vanished) results_.push_back(failed({.devices = {device}}, gone(device)));
+  /// Changes the units of the first plan side by side. A device that vanished before it is a failure.
+  RebindOutcome run(const FirstSnapshot& first) {
+    RebindOutcome outcome{.results = {}, .notes = first.snapshot.notes(direction_)};
+    for (const PciAddress& device : first.vanished)
+      results_.push_back(failed({.devices = {device}}, gone(device)));
+    begin(plan(context_, first.snapshot, first.request, direction_));
+    quiesce(first.snapshot.inventory);
+    load_modules();
+    close_fences(first.snapshot.inventory);
+    context_.writer->prepare(std::min(rebinds_.size(), kMostSideBySide));  // they start during the next scan
+    if (!rebinds_.empty()) plan_again();
+    for (std::string& note : snapshot_.notes(direction_)) {
+      if (std::ranges::find(outcome.notes, note) == outcome.notes.end())
+        outcome.notes.push_back(std::move(note));
+    }
+
+    const auto start = std::chrono::steady_clock::now();
+    std::vector<RebindResult> done(rebinds_.size());
+    side_by_side(rebinds_.size(), [&](std::size_t i) {
+      Rebind& rebind = rebinds_[i];
+      auto [rebound, hangs] = apply_unit(context_, snapshot_.inventory, rebind, direction_);
+      // Each fence belongs to one unit, so units that end side by side share none.
+      for (const PciAddress& device : rebind.devices) {
+        const auto fence = fences_.find(device);
+        if (fence == fences_.end()) continue;
+        if (hangs) fence->second.abandon_locks();
+        fence->second.open();
+      }
+      done[i] = rebound ? result_of(RebindResult::Status::done, std::move(rebind))
+                        : failed(std::move(rebind), std::move(rebound).error());
+    });
+    std::move(done.begin(), done.end(), std::back_inserter(results_));
+    outcome.applied = std::chrono::steady_clock::now() - start;
+    outcome.results = std::move(results_);
+    return outcome;
   }
+
+ private:
   void begin(RebindPlan plan) {
     for (Refusal& refusal : plan.refusals) results_.push_back(refused(std::move(refusal)));
     for (Rebind& rebind : plan.rebinds) {
@@ -216,11 +248,6 @@ class Apply {
       return refused(rebind, std::move(refusal->message), std::move(refusal->hint));
     });
   }
-
-  bool anything_left() const { return !rebinds_.empty(); }
-  std::size_t side_by_side_at_most() const { return std::min(rebinds_.size(), kMostSideBySide); }
-  /// The snapshot from behind the fence; empty if no unit was left.
-  const RebindSnapshot& last_snapshot() const { return snapshot_; }
 
   /// Loads drivers before anything else is touched, so that a failure has changed nothing of a unit. In an
   /// unbind a load is one step of many: a function without its driver must not keep others from theirs.
@@ -311,29 +338,6 @@ class Apply {
     open_fences_of_others();
   }
 
-  std::vector<RebindResult> apply_all() {
-    std::vector<RebindResult> done(rebinds_.size());
-    side_by_side(rebinds_.size(), [&](std::size_t i) {
-      Rebind& rebind = rebinds_[i];
-      auto [rebound, hangs] = apply_unit(context_, snapshot_.inventory, rebind, direction_);
-      // Each fence belongs to one unit, so units that end side by side share none.
-      for (const PciAddress& device : rebind.devices) {
-        const auto fence = fences_.find(device);
-        if (fence == fences_.end()) continue;
-        if (hangs) fence->second.abandon_locks();
-        fence->second.open();
-      }
-      if (rebound) {
-        done[i] = result_of(RebindResult::Status::done, std::move(rebind));
-      } else {
-        done[i] = failed(std::move(rebind), std::move(rebound).error());
-      }
-    });
-    std::move(done.begin(), done.end(), std::back_inserter(results_));
-    return std::move(results_);
-  }
-
- private:
   /// Calls f for each unit of rebinds_; a unit for which f returns a result leaves them.
   template <typename F>
   void each(const F& f) {
@@ -399,7 +403,7 @@ class Apply {
   StoppedServices& services_;
   std::map<PciAddress, std::set<Releasable>> released_;  // by accelerator
   std::map<PciAddress, Fence> fences_;                   // by a unit's first device
-  RebindSnapshot snapshot_;
+  RebindSnapshot snapshot_;                              ///< from behind the fence; empty if no unit was left
 };
 
 std::vector<std::string> give_back_left_locks(const RebindContext& context) {
@@ -412,23 +416,7 @@ Result<RebindOutcome> rebind_all(const RebindContext& context, const RebindReque
   context.writer->prepare(1);
   auto first = take_first_snapshot(context, request, scanned);
   if (!first) return fail(std::move(first).error());
-  RebindOutcome outcome{.results = {}, .notes = first->snapshot.notes(direction)};
-  Apply apply(context, request, direction, services);
-  apply.begin(first->vanished);
-  apply.begin(plan(context, first->snapshot, first->request, direction));
-  apply.quiesce(first->snapshot.inventory);
-  apply.load_modules();
-  apply.close_fences(first->snapshot.inventory);
-  context.writer->prepare(apply.side_by_side_at_most());  // children start during the next scan
-  if (apply.anything_left()) apply.plan_again();
-  for (std::string& note : apply.last_snapshot().notes(direction)) {
-    if (std::ranges::find(outcome.notes, note) == outcome.notes.end())
-      outcome.notes.push_back(std::move(note));
-  }
-  const auto begin = std::chrono::steady_clock::now();
-  outcome.results = apply.apply_all();
-  outcome.applied = std::chrono::steady_clock::now() - begin;
-  return outcome;
+  return Apply(context, request, direction, services).run(*first);
 }
 
 }  // namespace

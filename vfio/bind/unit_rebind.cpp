@@ -339,15 +339,6 @@ std::vector<Failure> stay_on_vfio(const RebindContext& context, const Inventory&
   return perform_each(context, steps);
 }
 
-// A failure does not stop the others: each function that gets its driver is a gain.
-Result<> give_each_back(const RebindContext& context, const Inventory& before, const Rebind& rebind) {
-  auto failures = perform_each(context, rebind.steps);
-  if (failures.empty() || hangs(failures)) return combined(std::move(failures));
-  if (auto staying = stay_on_vfio(context, before, rebind, failures); hangs(staying))
-    failures.push_back(std::move(staying.back()));
-  return combined(std::move(failures));
-}
-
 // Adds the places of functions that the unbind has not returned to their drivers.
 Error with_places(const RebindContext& context, const Inventory& before, const Rebind& rebind, Error error) {
   const auto now = scan_members_again(*context.host, rebind.groups, all_members(rebind), before);
@@ -421,9 +412,19 @@ Applied apply_unit(const RebindContext& context, const Inventory& before, Rebind
                    Direction direction) {
   if (auto recorded = record_before(context, before, rebind, direction); !recorded)
     return {.done = std::move(recorded)};
-  std::size_t next = 0;
-  auto done = direction == Direction::to_vfio ? perform_some(context, rebind.steps, next)
-                                              : give_each_back(context, before, rebind);
+  Result<> done;
+  if (direction == Direction::to_vfio) {
+    std::size_t next = 0;
+    done = perform_some(context, rebind.steps, next);
+  } else {
+    // A failure does not stop the others: each function that gets its driver is a gain.
+    auto failures = perform_each(context, rebind.steps);
+    if (!failures.empty() && !hangs(failures)) {
+      auto staying = stay_on_vfio(context, before, rebind, failures);
+      if (hangs(staying)) failures.push_back(std::move(staying.back()));
+    }
+    done = combined(std::move(failures));
+  }
   if (done) done = verify(context, before, rebind, direction);
   if (done) report_choice(context, before, rebind);
   if (done)

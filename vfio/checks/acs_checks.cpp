@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // ABI: Documentation/driver-api/vfio.rst (groups); sysfs-bus-pci (config); bridge_config.h.
 #include <algorithm>
+#include <span>
 
 #include <fmt/format.h>
 
@@ -11,38 +12,6 @@
 
 namespace ferry::vfio::checks {
 namespace {
-
-// The bridges above a function, outermost first. They follow the last host bridge, since behind VMD there is
-// a second one.
-std::vector<PciAddress> bridges_above(const HostFs& host, const PciAddress& address) {
-  std::vector<PciAddress> out;
-  for (const std::string& name : read_place(host, address).above) {
-    if (const auto bridge = PciAddress::parse(name)) {
-      out.push_back(*bridge);
-    } else {
-      out.clear();
-    }
-  }
-  return out;
-}
-
-// Addresses of the group's members that are not part of the function's card, without bridges.
-std::vector<std::string> strangers(const Inventory& inventory, const PciFunction& function) {
-  std::vector<std::string> out;
-  for (const PciAddress& address : inventory.group_of(function)) {
-    const PciFunction* member = inventory.find(address);
-    if (member == nullptr || member->is_bridge() || address == function.address) continue;
-    if (!is_companion(function, *member)) out.push_back(address.text());
-  }
-  return out;
-}
-
-std::string some_of(const std::vector<std::string>& names) {
-  constexpr std::size_t kMostNamed = 3;
-  if (names.size() <= kMostNamed) return fmt::format("{}", fmt::join(names, ", "));
-  return fmt::format("{} and {} more", fmt::join(names.begin(), names.begin() + kMostNamed, ", "),
-                     names.size() - kMostNamed);
-}
 
 struct Way {
   std::vector<std::string> open;     // reasons why isolation is missing, by bridge
@@ -87,7 +56,9 @@ void look_at(const HostFs& host, const PciAddress& bridge, Way& way) {
   }
 }
 
-Check acs_check(const HostFs& host, const Inventory& inventory, const PciFunction& function) {
+}  // namespace
+
+Check bridge_check(const HostFs& host, const Inventory& inventory, const PciFunction& function) {
   Check check{"acs-isolation", function.address.text(),
               "a bridge that lets the devices below it reach each other past the IOMMU makes them one group, "
               "and a VM gets all of it or nothing"};
@@ -96,11 +67,28 @@ Check acs_check(const HostFs& host, const Inventory& inventory, const PciFunctio
                                     "see iommu-active and in-iommu-group");
   }
   const std::string group = fmt::format("/sys/kernel/iommu_groups/{}", *function.iommu_group);
-  const auto others = strangers(inventory, function);
+  std::vector<std::string> others;  // members of the group that are not part of the card, without bridges
+  for (const PciAddress& address : inventory.group_of(function)) {
+    const PciFunction* member = inventory.find(address);
+    if (member == nullptr || member->is_bridge() || address == function.address) continue;
+    if (!is_companion(function, *member)) others.push_back(address.text());
+  }
   if (others.empty()) return std::move(check).passed(group + " has nothing that is not part of the card");
-  const std::string shared = fmt::format("{} has {} too", group, some_of(others));
+  constexpr std::size_t kMostNamed = 3;
+  const auto named = std::span(others).first(std::min(others.size(), kMostNamed));
+  std::string shared = fmt::format("{} has {}", group, fmt::join(named, ", "));
+  if (others.size() > kMostNamed) shared += fmt::format(" and {} more", others.size() - kMostNamed);
+  shared += " too";
+
+  // The bridges follow the last host bridge, since behind VMD there is a second one.
+  std::vector<PciAddress> bridges;
+  for (const std::string& name : read_place(host, function.address).above) {
+    if (const auto bridge = PciAddress::parse(name))
+      bridges.push_back(*bridge);
+    else
+      bridges.clear();
+  }
   Way way;
-  const auto bridges = bridges_above(host, function.address);
   for (const PciAddress& bridge : bridges) look_at(host, bridge, way);
   if (!way.open.empty()) {
     return std::move(check).warned(fmt::format("{}; {}", shared, fmt::join(way.open, "; ")),
@@ -112,12 +100,6 @@ Check acs_check(const HostFs& host, const Inventory& inventory, const PciFunctio
       bridges.empty() ? shared + "; there is no bridge above it that could keep them apart"
                       : shared + "; by their ACS registers the bridges above it keep devices apart",
       "another slot; the firmware of the board decides what shares a group there");
-}
-
-}  // namespace
-
-std::vector<Check> of_acs(const HostFs& host, const Inventory& inventory, const PciFunction& function) {
-  return {acs_check(host, inventory, function)};
 }
 
 }  // namespace ferry::vfio::checks

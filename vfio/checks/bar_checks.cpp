@@ -92,7 +92,9 @@ std::string guest_note(const std::vector<Bar>& bars) {
       size_text(largest->size), largest->index, std::bit_ceil(2 * largest->size) / kMiB);
 }
 
-Check size_check(const HostFs& host, const PciFunction& function, const DeviceFacts& facts) {
+}  // namespace
+
+Check bar_size_check(const HostFs& host, const PciFunction& function, const DeviceFacts& facts) {
   Check check{"bar-size", function.address.text(),
               "a guest finds the BARs as large as they are here, and cannot make them larger"};
   const auto path = path_text(function, "resource");
@@ -165,12 +167,6 @@ Check rom_check(const PciFunction& function, const DeviceFacts& facts) {
   }
   return std::move(check).passed(
       fmt::format("{} has {} at {:#x}", path, size_text(facts.rom_range->size), facts.rom_range->start));
-}
-
-}  // namespace
-
-std::vector<Check> of_bars(const HostFs& host, const PciFunction& function, const DeviceFacts& facts) {
-  return {size_check(host, function, facts), rom_check(function, facts)};
 }
 
 }  // namespace ferry::vfio::checks

@@ -9,25 +9,6 @@
 namespace ferry::vfio::checks {
 namespace {
 
-struct Framebuffers {
-  std::vector<std::string> names;  // of this function: "fb0"
-  std::string trouble;             // the first failed read
-};
-
-Framebuffers framebuffers_of(const HostFs& host, const PciFunction& function) {
-  const std::filesystem::path directory = "sys/class/graphics";
-  Framebuffers out;
-  const auto names = names_in(host, directory);
-  if (!names) return {.names = {}, .trouble = names.error().message};
-  for (const std::string& name : *names) {
-    if (!name.starts_with("fb") || name == "fbcon") continue;
-    const auto device = host.link_name(directory / name / "device");
-    if (device && *device == function.address.text()) out.names.push_back(name);
-    if (!device && !is_gone(device.error()) && out.trouble.empty()) out.trouble = device.error().message;
-  }
-  return out;
-}
-
 // The `bind` files of consoles that draw on framebuffers and are in use. fbcon does not name the framebuffer.
 Result<std::vector<std::string>> bound_consoles(const HostFs& host) {
   const std::filesystem::path directory = "sys/class/vtconsole";
@@ -50,28 +31,32 @@ Result<std::vector<std::string>> bound_consoles(const HostFs& host) {
   return out;
 }
 
+}  // namespace
+
 Check console_check(const HostFs& host, const PciFunction& function) {
   Check check{
       "console-framebuffer", function.address.text(),
       "a text console that draws on the GPU uses its driver, and may keep the driver from being unbound"};
-  const Framebuffers ours = framebuffers_of(host, function);
-  if (ours.names.empty()) {
-    if (!ours.trouble.empty()) return std::move(check).unknown(ours.trouble, "run as root");
-    return std::move(check).passed("no framebuffer in /sys/class/graphics is this device's");
+  const std::filesystem::path directory = "sys/class/graphics";
+  const auto names = names_in(host, directory);
+  if (!names) return std::move(check).unknown(names.error().message, "run as root");
+  std::vector<std::string> ours;
+  std::string trouble;  // the first failed read
+  for (const std::string& name : *names) {
+    if (!name.starts_with("fb") || name == "fbcon") continue;
+    const auto device = host.link_name(directory / name / "device");
+    if (device && *device == function.address.text()) ours.push_back(name);
+    if (!device && !is_gone(device.error()) && trouble.empty()) trouble = device.error().message;
   }
+  if (ours.empty() && !trouble.empty()) return std::move(check).unknown(trouble, "run as root");
+  if (ours.empty()) return std::move(check).passed("no framebuffer in /sys/class/graphics is this device's");
+
   const auto consoles = bound_consoles(host);
   if (!consoles) return std::move(check).unreadable(consoles.error());
-  const std::string found =
-      fmt::format("/sys/class/graphics/{} is this device's", fmt::join(ours.names, ", "));
+  const std::string found = fmt::format("/sys/class/graphics/{} is this device's", fmt::join(ours, ", "));
   if (consoles->empty()) return std::move(check).passed(found + "; no console draws on framebuffers");
   return std::move(check).warned(fmt::format("{}; {} is 1", found, fmt::join(*consoles, ", ")),
                                  fmt::format("write 0 to {} before the GPU is bound", consoles->front()));
-}
-
-}  // namespace
-
-std::vector<Check> of_console(const HostFs& host, const PciFunction& function) {
-  return {console_check(host, function)};
 }
 
 }  // namespace ferry::vfio::checks

@@ -34,18 +34,6 @@ Check firmware_table_check(const IommuState& state) {
   return std::move(check).failed(found, firmware_switch(state.processor));
 }
 
-// A note such as "; /proc/cmdline has intel_iommu=off iommu=pt"; empty: no parameter concerns the IOMMU.
-std::string command_line_note(const Result<KernelCommandLine>& command_line) {
-  if (!command_line) return {};
-  constexpr std::array<std::string_view, 4> kNames = {"iommu", "intel_iommu", "amd_iommu",
-                                                      "iommu.passthrough"};
-  std::vector<std::string> said;
-  for (const KernelParameter& parameter : command_line->parameters())
-    if (std::ranges::find(kNames, parameter.name) != kNames.end()) said.push_back(shown(parameter.text));
-  if (said.empty()) return {};
-  return fmt::format("; /proc/cmdline has {}", fmt::join(said, " "));
-}
-
 Check iommu_check(const IommuState& state, const Result<KernelCommandLine>& command_line) {
   Check check{"iommu-active", kHostSubject,
               "vfio takes a device only when an IOMMU keeps it to its VM's memory"};
@@ -54,8 +42,16 @@ Check iommu_check(const IommuState& state, const Result<KernelCommandLine>& comm
   const std::size_t units = state.units->size();
   const std::size_t groups = state.groups->size();
   std::string found = fmt::format("{} in /{}, {} in /{}", counted(units, "IOMMU"), kIommuUnits,
-                                  counted(groups, "group"), kIommuGroups) +
-                      command_line_note(command_line);
+                                  counted(groups, "group"), kIommuGroups);
+  constexpr std::array<std::string_view, 4> kParameters = {"iommu", "intel_iommu", "amd_iommu",
+                                                           "iommu.passthrough"};
+  std::vector<std::string> said;
+  if (command_line) {
+    for (const KernelParameter& parameter : command_line->parameters())
+      if (std::ranges::find(kParameters, parameter.name) != kParameters.end())
+        said.push_back(shown(parameter.text));
+  }
+  if (!said.empty()) found += fmt::format("; /proc/cmdline has {}", fmt::join(said, " "));
   if (units > 0 && groups > 0) return std::move(check).passed(std::move(found));
   if (groups > 0) {
     return std::move(check).unknown(

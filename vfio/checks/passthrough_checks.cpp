@@ -73,10 +73,11 @@ std::vector<Check> passthrough_checks(const HostFs& host, const Inventory& inven
     const DeviceFacts facts = read_device_facts(host, address);
     if (const auto judged = findings.find(address); judged != findings.end())
       append(out, checks::of_rules(inventory, rules, function, judged->second));
-    append(out, checks::of_acs(host, inventory, function));
-    append(out, checks::of_console(host, function));
+    out.push_back(checks::bridge_check(host, inventory, function));
+    out.push_back(checks::console_check(host, function));
     append(out, checks::of_condition(host, function, facts));
-    append(out, checks::of_bars(host, function, facts));
+    out.push_back(checks::bar_size_check(host, function, facts));
+    out.push_back(checks::rom_check(function, facts));
   }
   return out;
 }

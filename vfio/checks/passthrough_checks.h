@@ -39,14 +39,16 @@ std::vector<Check> of_vfio_setup(const HostFs& host, const Inventory& inventory,
 std::vector<Check> of_rules(const Inventory& inventory, const AcceleratorRules& rules,
                             const PciFunction& function, const std::vector<Finding>& findings);
 /// Bridges above the function that put more than its card into its group.
-std::vector<Check> of_acs(const HostFs& host, const Inventory& inventory, const PciFunction& function);
+Check bridge_check(const HostFs& host, const Inventory& inventory, const PciFunction& function);
 /// Use of the function by the host's own console.
-std::vector<Check> of_console(const HostFs& host, const PciFunction& function);
+Check console_check(const HostFs& host, const PciFunction& function);
 /// Condition of the function for a VM: reset, power, BARs, link, NUMA.
 std::vector<Check> of_condition(const HostFs& host, const PciFunction& function, const DeviceFacts& facts);
 
-/// Sizes of the function's BARs, and the ROM with which a guest's firmware draws on it.
-std::vector<Check> of_bars(const HostFs& host, const PciFunction& function, const DeviceFacts& facts);
+/// Sizes of the function's BARs, which a guest cannot change.
+Check bar_size_check(const HostFs& host, const PciFunction& function, const DeviceFacts& facts);
+/// The ROM with which a guest's firmware draws on the function.
+Check rom_check(const PciFunction& function, const DeviceFacts& facts);
 
 /// The reason why an existing `attribute` could not be read and is absent in `facts`; "" otherwise.
 std::string trouble_with(const DeviceFacts& facts, std::string_view attribute);

@@ -45,21 +45,6 @@ std::string fine(std::string_view check, const Inventory& inventory, const Accel
   return group + "/devices has no function that manages NVSwitches";
 }
 
-Check answered(Check check, const std::vector<const Finding*>& findings) {
-  const Finding& gravest = *findings.front();
-  std::vector<std::string> texts;
-  std::string advice = "see what driver the named device is on, and keep it from loading";
-  for (const Finding* finding : findings | std::views::reverse)
-    if (finding->answer == gravest.answer && !finding->advice.empty()) advice = finding->advice;
-  for (const Finding* finding : findings)
-    if (finding->answer == gravest.answer && std::ranges::find(texts, finding->text) == texts.end())
-      texts.push_back(finding->text);
-  std::string found = fmt::format("{}", fmt::join(texts, "; "));
-  if (gravest.answer == Answer::not_looked) return std::move(check).unknown(std::move(found), advice);
-  return rule(gravest.rule).warns ? std::move(check).warned(std::move(found), advice)
-                                  : std::move(check).failed(std::move(found), advice);
-}
-
 }  // namespace
 
 std::vector<Check> of_rules(const Inventory& inventory, const AcceleratorRules& rules,
@@ -78,13 +63,29 @@ std::vector<Check> of_rules(const Inventory& inventory, const AcceleratorRules& 
                           one.check == "group-viable" || one.check == "reserved-regions";
     // Without this error the facts of power_check() say more.
     if (of_it.empty() && one.id == RuleId::power_error) continue;
-    if (!of_it.empty())
-      out.push_back(answered(std::move(check), of_it));
-    else if (of_group && !has_group)
-      out.push_back(std::move(check).unknown("without an IOMMU group there is none to judge",
-                                             "see iommu-active and noiommu-mode"));
+    if (of_it.empty()) {
+      out.push_back(of_group && !has_group
+                        ? std::move(check).unknown("without an IOMMU group there is none to judge",
+                                                   "see iommu-active and noiommu-mode")
+                        : std::move(check).passed(fine(one.check, inventory, rules, function)));
+      continue;
+    }
+
+    // The first finding is the gravest. Its advice is the first one that a finding of its kind has.
+    const Finding& gravest = *of_it.front();
+    std::vector<std::string> texts;
+    std::string advice = "see what driver the named device is on, and keep it from loading";
+    for (const Finding* finding : of_it | std::views::reverse)
+      if (finding->answer == gravest.answer && !finding->advice.empty()) advice = finding->advice;
+    for (const Finding* finding : of_it)
+      if (finding->answer == gravest.answer && std::ranges::find(texts, finding->text) == texts.end())
+        texts.push_back(finding->text);
+    std::string found = fmt::format("{}", fmt::join(texts, "; "));
+    if (gravest.answer == Answer::not_looked)
+      out.push_back(std::move(check).unknown(std::move(found), advice));
     else
-      out.push_back(std::move(check).passed(fine(one.check, inventory, rules, function)));
+      out.push_back(rule(gravest.rule).warns ? std::move(check).warned(std::move(found), advice)
+                                             : std::move(check).failed(std::move(found), advice));
   }
   return out;
 }

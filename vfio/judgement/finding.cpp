@@ -197,12 +197,13 @@ constexpr std::array kRules = {
          .of_a_change = true},
 };
 
-constexpr bool in_order() {
-  for (std::size_t i = 0; i < kRules.size(); ++i)
-    if (static_cast<std::size_t>(kRules.at(i).id) != i) return false;
-  return true;
-}
-static_assert(in_order(), "rule() finds a rule by its number");
+static_assert(
+    [] {
+      for (std::size_t i = 0; i < kRules.size(); ++i)
+        if (static_cast<std::size_t>(kRules.at(i).id) != i) return false;
+      return true;
+    }(),
+    "rule() finds a rule by its number");
 
 }  // namespace
 

@@ -56,7 +56,15 @@ class Judgement {
             fmt::format("{} cannot be read: {}", function->address.text(), function->problem->message),
             function->problem->hint);
     }
-    judge_groups();
+    add_others();
+    for (const std::uint32_t group : groups_of(inventory_, unit_.functions)) {
+      judge_regions(group);
+      judge_viability(group);
+      if (observed_.unreadable_records == nullptr) continue;
+      if (const auto record = observed_.unreadable_records->find(group);
+          record != observed_.unreadable_records->end())
+        add(RuleId::record_unreadable, first(), record->second.message, record->second.hint);
+    }
     std::ranges::stable_sort(found_, {}, [](const Finding& finding) {
       return std::pair(finding.answer != Answer::yes, finding.rule);
     });
@@ -257,19 +265,6 @@ class Judgement {
                       counted(function.sriov_numvfs, "virtual function")),
           "disable the virtual functions first: a physical function that has some does not change its "
           "driver");
-  }
-
-  void judge_groups() {
-    add_others();
-    const auto groups = groups_of(inventory_, unit_.functions);
-    for (const std::uint32_t group : groups) {
-      judge_regions(group);
-      judge_viability(group);
-      if (observed_.unreadable_records == nullptr) continue;
-      if (const auto record = observed_.unreadable_records->find(group);
-          record != observed_.unreadable_records->end())
-        add(RuleId::record_unreadable, first(), record->second.message, record->second.hint);
-    }
   }
 
   void add_others() {

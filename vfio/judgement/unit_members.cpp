@@ -50,28 +50,6 @@ bool may_be_of_the_card(const PciFunction& accelerator, const PciFunction& funct
 
 namespace {
 
-Unit unit_around(const Inventory& inventory, const PciFunction& accelerator,
-                 const std::set<PciAddress>& with) {
-  Unit unit{.accelerators = {accelerator.address}, .functions = {}};
-  const auto add_group_of = [&](const PciFunction& function) {
-    const auto members = inventory.group_of(function);
-    unit.functions.insert(members.begin(), members.end());
-  };
-  add_group_of(accelerator);
-  // Addresses are in order, so those of a slot stand together.
-  PciAddress at = accelerator.address;
-  at.function = 0;
-  for (auto entry = inventory.functions.lower_bound(at);
-       entry != inventory.functions.end() && entry->first.same_slot(at); ++entry) {
-    const PciFunction& function = entry->second;
-    if (is_companion(accelerator, function) ||
-        (with.contains(entry->first) &&
-         (on_vfio_driver(function) || may_be_of_the_card(accelerator, function))))
-      add_group_of(function);
-  }
-  return unit;
-}
-
 // Stricter than the kernel's rule: a driver that leaves DMA to VFIO still uses its function, which a VM with
 // another function of the group may reset.
 bool is_the_hosts(const PciFunction& function) {
@@ -85,7 +63,23 @@ std::vector<Unit> units_of(const Inventory& inventory, const std::vector<PciAddr
   std::vector<Unit> units;
   std::map<PciAddress, std::size_t> unit_of;  // by function
   for (const PciAddress& address : accelerators) {
-    Unit unit = unit_around(inventory, *inventory.find(address), with);
+    // The groups of the accelerator, and of the functions in its slot that go with it. Addresses are in
+    // order, so those of a slot stand together.
+    const PciFunction& accelerator = *inventory.find(address);
+    const auto group = inventory.group_of(accelerator);
+    Unit unit{.accelerators = {address}, .functions = {group.begin(), group.end()}};
+    PciAddress at = address;
+    at.function = 0;
+    for (auto entry = inventory.functions.lower_bound(at);
+         entry != inventory.functions.end() && entry->first.same_slot(at); ++entry) {
+      const PciFunction& function = entry->second;
+      const bool goes_along = with.contains(entry->first) &&
+                              (on_vfio_driver(function) || may_be_of_the_card(accelerator, function));
+      if (!goes_along && !is_companion(accelerator, function)) continue;
+      const auto members = inventory.group_of(function);
+      unit.functions.insert(members.begin(), members.end());
+    }
+
     for (const PciAddress& function : std::set<PciAddress>(unit.functions)) {
       const auto known = unit_of.find(function);
       if (known == unit_of.end() || units[known->second].accelerators.empty()) continue;

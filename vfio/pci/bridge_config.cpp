@@ -25,24 +25,6 @@ constexpr std::array<AcsBit, 4> kIsolationBits = {{{.bit = 0x0001, .name = "sour
                                                    {.bit = 0x0008, .name = "P2P completion redirect"},
                                                    {.bit = 0x0010, .name = "upstream forwarding"}}};
 
-// Judges a port with ACS at `at`. A bit that the port lacks is not required: the hardware is wired that way.
-Result<PortIsolation> acs_of_port(std::string_view config, std::size_t at) {
-  constexpr std::size_t kCapability = 4;
-  constexpr std::size_t kControl = 6;
-  if (at + kControl + 2 > config.size())
-    return malformed_config(fmt::format("ACS at {:#x}, and only {} bytes", at, config.size()));
-  const std::uint16_t can = word_at(config, at + kCapability);
-  const std::uint16_t does = word_at(config, at + kControl);
-  std::uint16_t missing = 0;
-  for (const AcsBit& needed : kIsolationBits)
-    if ((can & needed.bit) != 0 && (does & needed.bit) == 0) missing |= needed.bit;
-  if (missing == 0) return PortIsolation{};
-  return PortIsolation{.kind = PortIsolation::Kind::bits_off,
-                       .control = does,
-                       .control_at = at + kControl,
-                       .missing = missing};
-}
-
 }  // namespace
 
 Result<PortIsolation> port_isolation(std::string_view config) {
@@ -71,7 +53,22 @@ Result<PortIsolation> port_isolation(std::string_view config) {
   if (!acs) return fail(acs.error());
   if (!*acs)
     return PortIsolation{.kind = PortIsolation::Kind::no_acs, .extended = config.size() > kConventionalBytes};
-  return acs_of_port(config, **acs);
+
+  constexpr std::size_t kCapability = 4;
+  constexpr std::size_t kControl = 6;
+  if (**acs + kControl + 2 > config.size())
+    return malformed_config(fmt::format("ACS at {:#x}, and only {} bytes", **acs, config.size()));
+  // A bit that the port lacks is not required: the hardware is wired that way.
+  const std::uint16_t can = word_at(config, **acs + kCapability);
+  const std::uint16_t does = word_at(config, **acs + kControl);
+  std::uint16_t missing = 0;
+  for (const AcsBit& needed : kIsolationBits)
+    if ((can & needed.bit) != 0 && (does & needed.bit) == 0) missing |= needed.bit;
+  if (missing == 0) return PortIsolation{};
+  return PortIsolation{.kind = PortIsolation::Kind::bits_off,
+                       .control = does,
+                       .control_at = **acs + kControl,
+                       .missing = missing};
 }
 
 std::string acs_bits_text(std::uint16_t bits) {

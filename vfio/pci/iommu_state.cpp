@@ -10,29 +10,6 @@
 namespace ferry::vfio {
 namespace {
 
-// x86 names its maker as vendor_id, Arm as "CPU implementer". The first processor counts for all.
-Processor read_processor(const HostFs& host) {
-  Processor processor;
-  const auto text = read_text(host, "proc/cpuinfo", kListBytes);
-  if (!text) return processor;  // the advice then names all makers
-  std::string_view rest = *text;
-  while (!rest.empty()) {
-    std::string_view line = cut(rest, '\n');
-    if (line.empty()) break;
-    const auto key = words_of(cut(line, ':'));
-    const auto values = words_of(line);
-    if (key.empty() || values.empty()) continue;
-    if (key[0] == "vendor_id" && values[0] == "GenuineIntel") processor.maker = Processor::Maker::intel;
-    // Hygon's processors are AMD's design, IOMMU included.
-    if (key[0] == "vendor_id" && (values[0] == "AuthenticAMD" || values[0] == "HygonGenuine"))
-      processor.maker = Processor::Maker::amd;
-    if (key.size() > 1 && key[0] == "CPU" && key[1] == "implementer") processor.maker = Processor::Maker::arm;
-    if (key[0] == "flags" && std::ranges::find(values, "hypervisor") != values.end())
-      processor.virtual_machine = true;
-  }
-  return processor;
-}
-
 // The parameter that keeps the IOMMU off, or nullptr. Parameters count as the kernel parses them: the last
 // intel_iommu= wins, one "off" of the others is final.
 const KernelParameter* off_switch(const KernelCommandLine& line) {
@@ -71,11 +48,31 @@ std::vector<std::string> iommu_tables(const std::vector<std::string>& names) {
 }
 
 IommuState read_iommu_state(const HostFs& host) {
-  return {.processor = read_processor(host),
-          .tables = host.list(kIommuTables),
-          .units = names_in(host, kIommuUnits),
-          .groups = names_in(host, kIommuGroups),
-          .device_tree = !host.exists(kIommuTables) && host.exists("sys/firmware/devicetree/base")};
+  IommuState state{.processor = {},
+                   .tables = host.list(kIommuTables),
+                   .units = names_in(host, kIommuUnits),
+                   .groups = names_in(host, kIommuGroups),
+                   .device_tree = !host.exists(kIommuTables) && host.exists("sys/firmware/devicetree/base")};
+  // x86 names its maker as vendor_id, Arm as "CPU implementer". The first processor counts for all. If the
+  // file cannot be read, the advice names all makers.
+  const auto text = read_text(host, "proc/cpuinfo", kListBytes);
+  std::string_view rest = text ? std::string_view(*text) : std::string_view();
+  while (!rest.empty()) {
+    std::string_view line = cut(rest, '\n');
+    if (line.empty()) break;
+    const auto key = words_of(cut(line, ':'));
+    const auto values = words_of(line);
+    if (key.empty() || values.empty()) continue;
+    using Maker = Processor::Maker;
+    if (key[0] == "vendor_id" && values[0] == "GenuineIntel") state.processor.maker = Maker::intel;
+    // Hygon's processors are AMD's design, IOMMU included.
+    if (key[0] == "vendor_id" && (values[0] == "AuthenticAMD" || values[0] == "HygonGenuine"))
+      state.processor.maker = Maker::amd;
+    if (key.size() > 1 && key[0] == "CPU" && key[1] == "implementer") state.processor.maker = Maker::arm;
+    if (key[0] == "flags" && std::ranges::find(values, "hypervisor") != values.end())
+      state.processor.virtual_machine = true;
+  }
+  return state;
 }
 
 std::string cure_of_inactive_iommu(const IommuState& state, const Result<KernelCommandLine>& command_line) {

@@ -13,44 +13,31 @@
 namespace ferry::vfio {
 namespace {
 
-/// Takes fields off the front of a text: a marker, then a number with a given count of digits.
-class Fields {
- public:
-  explicit Fields(std::string_view text) : rest_(text) {}
-
-  std::uint16_t take(std::string_view marker, std::size_t digits) {
-    const std::size_t size = marker.size() + digits;
-    if (!rest_.starts_with(marker) || rest_.size() < size) return fail();
-    const auto value = whole_number<std::uint16_t>(rest_.substr(marker.size(), digits), 16);
-    if (!value) return fail();
-    rest_.remove_prefix(size);
-    return *value;
-  }
-  bool all_taken() const { return good_ && rest_.empty(); }
-
- private:
-  std::uint16_t fail() {
-    good_ = false;
-    return 0;
-  }
-  std::string_view rest_;
-  bool good_ = true;
-};
+/// Takes a marker and a number with a given count of hex digits off the front of a text. False: it has none.
+bool take(std::string_view& text, std::string_view marker, std::size_t digits, std::uint16_t& into) {
+  const std::size_t size = marker.size() + digits;
+  if (!text.starts_with(marker) || text.size() < size) return false;
+  const auto value = whole_number<std::uint16_t>(text.substr(marker.size(), digits), 16);
+  text.remove_prefix(size);
+  into = value.value_or(0);
+  return value.has_value();
+}
 
 }  // namespace
 
 std::optional<PciModalias> parse_pci_modalias(std::string_view text) {
   constexpr std::size_t kId = 8;
   constexpr std::size_t kByte = 2;
-  Fields fields(text);
   PciModalias modalias;
-  modalias.vendor = fields.take("pci:v", kId);
-  modalias.device = fields.take("d", kId);
-  modalias.subsystem_vendor = fields.take("sv", kId);
-  modalias.subsystem_device = fields.take("sd", kId);
-  for (const auto* const part : {"bc", "sc", "i"})
-    modalias.class_code = modalias.class_code << 8U | fields.take(part, kByte);
-  if (!fields.all_taken()) return std::nullopt;
+  if (!take(text, "pci:v", kId, modalias.vendor) || !take(text, "d", kId, modalias.device) ||
+      !take(text, "sv", kId, modalias.subsystem_vendor) || !take(text, "sd", kId, modalias.subsystem_device))
+    return std::nullopt;
+  for (const auto* const part : {"bc", "sc", "i"}) {
+    std::uint16_t byte = 0;
+    if (!take(text, part, kByte, byte)) return std::nullopt;
+    modalias.class_code = modalias.class_code << 8U | byte;
+  }
+  if (!text.empty()) return std::nullopt;
   return modalias;
 }
 

@@ -19,36 +19,7 @@ class Quiesce {
   Quiesce(const RebindContext& context, StoppedServices& services, std::vector<QuiesceRequest>& requests)
       : context_(context), services_(services), requests_(requests) {}
 
-  void run(const Inventory& inventory) {
-    const auto planned = users_of_modules();
-    stop_all(Kind::persistence);
-    stop_service_still_in_use(inventory);
-    stop_all(Kind::service);
-    keep_needed_modules(planned);
-    stop_all(Kind::module);
-  }
-
- private:
   using UsersOfModules = std::map<std::string, std::size_t>;
-
-  template <typename F>
-  void each(Kind kind, const F& f) {
-    for (auto& request : requests_) {
-      for (const Releasable& user : request.users)
-        if (user.kind == kind && !request.dropped_out()) f(request, user);
-    }
-  }
-
-  void stop(QuiesceRequest& request, const Releasable& user) {
-    auto stopped = services_.stop(user);
-    if (stopped) {
-      request.released.insert(user);
-      return;
-    }
-    // A GPU that the daemon does not close stays in use, which the next step deals with.
-    if (user.kind == Kind::persistence && stopped.error().code != Errc::stuck) return;
-    request.failure = std::move(stopped).error().during(user.quiesce_text());
-  }
 
   void stop_all(Kind kind) {
     each(kind, [&](QuiesceRequest& request, const Releasable& user) { stop(request, user); });
@@ -86,16 +57,15 @@ class Quiesce {
     for (QuiesceRequest& request : requests_) {
       for (const PciAddress& gpu : request.devices) {
         if (request.dropped_out() || std::ranges::find(asked, gpu) == asked.end()) continue;
-        stop_users(request, gpu, use->of(gpu.text()));
-      }
-    }
-  }
-
-  void stop_users(QuiesceRequest& request, const PciAddress& gpu, std::span<const DeviceUser> users) {
-    if (std::ranges::any_of(users, &DeviceUser::closes_on_request)) {
-      // The result of the first try.
-      const Releasable persistence{.kind = Kind::persistence, .name = gpu.text()};
-      if (auto result = services_.stop(persistence); !result) {
+        const auto users = use->of(gpu.text());
+        const bool closes = std::ranges::any_of(users, &DeviceUser::closes_on_request);
+        if (!closes && std::ranges::find(users, kPersistenced, &DeviceUser::service) != users.end())
+          stop(request, {.kind = Kind::service, .name = kPersistenced});
+        if (!closes) continue;
+        // The result of the first try.
+        const Releasable persistence{.kind = Kind::persistence, .name = gpu.text()};
+        const auto result = services_.stop(persistence);
+        if (result) continue;
         const Error& why = result.error();
         request.refusal =
             Error{.code = Errc::refused,
@@ -103,9 +73,27 @@ class Quiesce {
                   .hint = why.hint.empty() ? "see the log of the driver's pod: the GPU stays with the host"
                                            : why.hint};
       }
-    } else if (std::ranges::find(users, kPersistenced, &DeviceUser::service) != users.end()) {
-      stop(request, {.kind = Kind::service, .name = kPersistenced});
     }
+  }
+
+ private:
+  template <typename F>
+  void each(Kind kind, const F& f) {
+    for (auto& request : requests_) {
+      for (const Releasable& user : request.users)
+        if (user.kind == kind && !request.dropped_out()) f(request, user);
+    }
+  }
+
+  void stop(QuiesceRequest& request, const Releasable& user) {
+    auto stopped = services_.stop(user);
+    if (stopped) {
+      request.released.insert(user);
+      return;
+    }
+    // A GPU that the daemon does not close stays in use, which the next step deals with.
+    if (user.kind == Kind::persistence && stopped.error().code != Errc::stuck) return;
+    request.failure = std::move(stopped).error().during(user.quiesce_text());
   }
 
   const RebindContext& context_;
@@ -198,7 +186,13 @@ std::set<Releasable> users_quiesced_by(const std::vector<Step>& steps) {
 
 void quiesce(const RebindContext& context, const Inventory& inventory, StoppedServices& services,
              std::vector<QuiesceRequest>& requests) {
-  Quiesce(context, services, requests).run(inventory);
+  Quiesce steps(context, services, requests);
+  const auto planned = steps.users_of_modules();
+  steps.stop_all(Kind::persistence);
+  steps.stop_service_still_in_use(inventory);
+  steps.stop_all(Kind::service);
+  steps.keep_needed_modules(planned);
+  steps.stop_all(Kind::module);
 }
 
 }  // namespace ferry::vfio

@@ -60,28 +60,25 @@ Result<std::string> sleep_state(const HostFs& host, const PciAddress& address, s
   return state == 0 ? std::string() : fmt::format("D{}", state);
 }
 
-// The place of a capability of NVIDIA: of PCI Express' kind for vendors (DVSEC) with id 0, and of the older
-// kind (VSEC) with id 1 and revision 1. Source as in chip.h.
+// The place of NVIDIA's capability of PCI Express' kind for vendors (DVSEC), with id 0. Source as in chip.h.
 Result<std::optional<std::size_t>> designated_capability(std::string_view config) {
   constexpr std::uint16_t kDesignated = 0x0023;
   return find_extended(config, kDesignated, [&](std::size_t at) {
     return at + 0x18 <= config.size() && word_at(config, at + 4) == kNvidia && word_at(config, at + 8) == 0;
   });
 }
-Result<std::optional<std::size_t>> vendor_capability(std::string_view config) {
-  constexpr std::uint16_t kVendorSpecific = 0x000b;
-  return find_extended(config, kVendorSpecific, [&](std::size_t at) {
-    return at + 0x18 <= config.size() && (dword_at(config, at + 4) & 0xfffffU) == 0x10001U;
-  });
-}
 
-// A Blackwell GPU shows in config space that its registers cannot be read yet.
+// A Blackwell GPU shows in config space that its registers cannot be read yet. Some chips show it also in
+// NVIDIA's capability of the older kind for vendors (VSEC), with id 1 and revision 1. Source as in chip.h.
 Result<bool> firewall_is_up(std::string_view config, ChipFamily family) {
   const auto designated = designated_capability(config);
   if (!designated) return fail(designated.error());
   if (*designated && ((dword_at(config, **designated + 0x8) >> 20U) & 1U) != 0) return true;
   if (family != ChipFamily::gb20x) return false;
-  const auto vendor = vendor_capability(config);
+  constexpr std::uint16_t kVendorSpecific = 0x000b;
+  const auto vendor = find_extended(config, kVendorSpecific, [&](std::size_t at) {
+    return at + 0x18 <= config.size() && (dword_at(config, at + 4) & 0xfffffU) == 0x10001U;
+  });
   if (!vendor) return fail(vendor.error());
   return *vendor && ((dword_at(config, **vendor + 0x14) >> 24U) & 1U) != 0;
 }

@@ -27,10 +27,6 @@ std::string why_not_reset(const PciFunction& function) {
   return {};
 }
 
-bool is_busy(const Result<>& held) {
-  return !held && held.error().code == std::errc::device_or_resource_busy;
-}
-
 // The kernel demands that each function that a hot reset touches is on a vfio driver, and that a given group
 // has each one that is open. A function that is closed at that moment may still be a VM's. So all groups are
 // held. False: it is not possible, or another group that it reaches is in use.
@@ -77,7 +73,7 @@ Sanitizing reset_function(HostFs& host, const PciAddress& address, GroupCalls& c
   if (is_opened(host, address)) return {.in_use = true};
   if (const auto group = function->iommu_group) {
     const auto held = calls.hold(*group);
-    if (is_busy(held)) return {.in_use = true};
+    if (!held && held.error().code == std::errc::device_or_resource_busy) return {.in_use = true};
     if (held) {
       const bool done = try_hot_reset(host, address, *group, calls);
       calls.close_function();

@@ -68,31 +68,9 @@ class KernelGroups final : public GroupCalls {
       return failed("set the container's IOMMU");
     function_ = UniqueFd(::ioctl(node, VFIO_GROUP_GET_DEVICE_FD, function.text().c_str()));
     if (!function_.valid()) return failed("open the function");
-    return touched();
-  }
 
-  Result<> hot_reset() override {
-    std::vector<std::uint32_t> words = {0, 0, static_cast<std::uint32_t>(groups_.size())};
-    for (const UniqueFd& node : groups_ | std::views::values)
-      words.push_back(static_cast<std::uint32_t>(node.get()));
-    words.front() = static_cast<std::uint32_t>(words.size() * sizeof(std::uint32_t));
-    if (::ioctl(function_.get(), VFIO_DEVICE_PCI_HOT_RESET, words.data()) != 0) return failed("hot reset");
-    return {};
-  }
-
-  void close_function() override { function_.reset(); }
-
- private:
-  static tl::unexpected<Error> failed(std::string_view what) { return fail(error_from_errno(errno, what)); }
-
-  bool attach(const UniqueFd& node) const {
-    const int container = container_.get();
-    return ::ioctl(node.get(), VFIO_GROUP_SET_CONTAINER, &container) == 0;
-  }
-
-  // The buffer has the words argsz, flags and count of vfio_pci_hot_reset_info, and then its devices. The
-  // kernel sets `count` also where it finds the buffer too small.
-  Result<std::vector<TouchedFunction>> touched() const {
+    // The buffer has the words argsz, flags and count of vfio_pci_hot_reset_info, and then its devices. The
+    // kernel sets `count` also where it finds the buffer too small.
     constexpr std::size_t kHead = 3;
     constexpr std::size_t kEach = sizeof(vfio_pci_dependent_device) / sizeof(std::uint32_t);
     std::vector<std::uint32_t> words(kHead);
@@ -116,32 +94,30 @@ class KernelGroups final : public GroupCalls {
     return out;
   }
 
+  Result<> hot_reset() override {
+    std::vector<std::uint32_t> words = {0, 0, static_cast<std::uint32_t>(groups_.size())};
+    for (const UniqueFd& node : groups_ | std::views::values)
+      words.push_back(static_cast<std::uint32_t>(node.get()));
+    words.front() = static_cast<std::uint32_t>(words.size() * sizeof(std::uint32_t));
+    if (::ioctl(function_.get(), VFIO_DEVICE_PCI_HOT_RESET, words.data()) != 0) return failed("hot reset");
+    return {};
+  }
+
+  void close_function() override { function_.reset(); }
+
+ private:
+  static tl::unexpected<Error> failed(std::string_view what) { return fail(error_from_errno(errno, what)); }
+
+  bool attach(const UniqueFd& node) const {
+    const int container = container_.get();
+    return ::ioctl(node.get(), VFIO_GROUP_SET_CONTAINER, &container) == 0;
+  }
+
   const HostFs& host_;
   std::map<std::uint32_t, UniqueFd> groups_;
   UniqueFd container_;
   UniqueFd function_;  // closed first
 };
-
-Sanitizing reset_in_child(HostWriter& writer, const PciAddress& gpu, std::chrono::milliseconds deadline) {
-  const LibraryCall call{.name = std::string(kSanitizeLibrary),
-                         .request = gpu.text(),
-                         .device = gpu.text(),
-                         .changes = true,
-                         .what = "reset " + gpu.text()};
-  const auto answer = writer.call(call, deadline);
-  if (!answer) return {.problem = answer.error().message};
-  auto reset = read_document(*answer, call.what, "", read_fields<Sanitizing>);
-  if (!reset) return {.problem = reset.error().message};
-  return std::move(*reset);
-}
-
-// Empty: the function is there, and answers.
-std::string why_lost(const HostFs& host, const PciAddress& gpu) {
-  const auto read = read_function(host, gpu);
-  if (!read) return read.error().message;
-  const PciFunction& function = *read;
-  return function.bus == BusLook::all_ones && function.problem ? function.problem->message : std::string();
-}
 
 /// The outcome of one reading. If a later one may say more, this one counts at the deadline alone.
 struct Verdict {
@@ -205,8 +181,18 @@ std::string answer_sanitize_call(const HostFs& host, std::string_view request) {
 
 Sanitizing sanitize(HostWriter& writer, const HostFs& host, const PciAddress& gpu,
                     std::chrono::milliseconds deadline, std::chrono::milliseconds reset_deadline) {
-  Sanitizing out = reset_in_child(writer, gpu, reset_deadline);
+  const LibraryCall call{.name = std::string(kSanitizeLibrary),
+                         .request = gpu.text(),
+                         .device = gpu.text(),
+                         .changes = true,
+                         .what = "reset " + gpu.text()};
+  const auto answer = writer.call(call, reset_deadline);
+  if (!answer) return {.problem = answer.error().message};
+  auto reset = read_document(*answer, call.what, "", read_fields<Sanitizing>);
+  if (!reset) return {.problem = reset.error().message};
+  Sanitizing out = std::move(*reset);
   if (!out.is_reset()) return out;
+
   const auto function = read_function(host, gpu);
   const bool known = function && function->vendor == kNvidia && !function->is_virtual_function() &&
                      gpu_chip(function->device);
@@ -219,7 +205,13 @@ Sanitizing sanitize(HostWriter& writer, const HostFs& host, const PciAddress& gp
   if (known && out.is_proven() && !resets_chip)
     out.unproven = fmt::format("the method {} may not reset the whole chip", out.method);
   if (out.is_proven() || !out.problem.empty()) return out;
-  if (const std::string lost = why_lost(host, gpu); !lost.empty()) out.problem = gpu.text() + ": " + lost;
+
+  // Without a proof the function must at least be there, and answer.
+  const auto after = read_function(host, gpu);
+  if (!after)
+    out.problem = fmt::format("{}: {}", gpu.text(), after.error().message);
+  else if (after->bus == BusLook::all_ones && after->problem)
+    out.problem = fmt::format("{}: {}", gpu.text(), after->problem->message);
   return out;
 }
 

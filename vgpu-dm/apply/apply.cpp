@@ -259,18 +259,6 @@ Result<VgpuOutcome> plan_and_apply(const VgpuHost& on, const GpuPlanner& planner
   return outcome;
 }
 
-/// Device users of the GPU that may be quiesced. Modules are left out: other GPUs may need them by now.
-std::set<vfio::Releasable> users_to_quiesce_of(const VgpuHost& on, const FullSnapshot& full,
-                                               const mdev::VgpuGpu& gpu, const vfio::UseReport& use) {
-  vfio::QuiescePlan out;
-  for (const vfio::DeviceUser& user : use.of(gpu.address().text())) {
-    const auto may = vfio::may_release(user, full.snapshot.release, gpu.address());
-    if (may && may->kind != vfio::Releasable::Kind::module) out.add(*may, user, gpu.address());
-  }
-  const auto yes = [](const vfio::PciAddress&) { return true; };
-  return vfio::users_to_quiesce(out, on.persistence != nullptr, yes, yes);
-}
-
 /// A planner without plans, for a scan on behalf of any of these profiles.
 GpuPlanner looker_for(std::span<const Profile> profiles) {
   const auto any = [=](auto test) {
@@ -393,7 +381,14 @@ std::vector<Error> put_back(const VgpuHost& on, const Profile& profile, const Gp
     const auto use = ask(on, full->inventory, {&gpu, 1}, itself);
     if (!use) return {use.error()};
     requests.front().devices = {changed.gpu};
-    requests.front().users = users_to_quiesce_of(on, *full, gpu, *use);
+    // Modules are left out: other GPUs may need them by now.
+    vfio::QuiescePlan to_quiesce;
+    for (const vfio::DeviceUser& user : use->of(changed.gpu.text())) {
+      const auto may = vfio::may_release(user, full->snapshot.release, changed.gpu);
+      if (may && may->kind != vfio::Releasable::Kind::module) to_quiesce.add(*may, user, changed.gpu);
+    }
+    const auto yes = [](const vfio::PciAddress&) { return true; };
+    requests.front().users = vfio::users_to_quiesce(to_quiesce, on.persistence != nullptr, yes, yes);
     quiesce(release_context(on), full->inventory, services, requests);
     for (const auto& why : {requests.front().failure, requests.front().refusal})
       if (why) errors.push_back(*why);

@@ -63,13 +63,6 @@ std::optional<Error> taken_by_another(const Addition& addition, const VgpuSnapsh
                              other->short_name));
 }
 
-std::optional<Error> cannot_choose_placement(const Addition& addition, const mdev::VgpuGpu& gpu) {
-  const std::string_view why = gpu.framework->why_no_placement();
-  if (!addition.placement || why.empty()) return std::nullopt;
-  return Error{.code = Errc::unsupported,
-               .message = fmt::format("{}: no placement can be chosen: {}", gpu.label(), why)};
-}
-
 /// nullptr: NVML has no such type, or no placements for it.
 const mdev::ManagedType* placed_type(const mdev::ManagedGpu& gpu, std::string_view id) {
   const auto number = whole_number(id.substr(id.find_last_of('-') + 1));
@@ -192,7 +185,10 @@ GpuPlan plan_addition(const Addition& addition, const VgpuSnapshot& snapshot, co
   plan.refusal = cannot_write(gpu, snapshot);
   if (!plan.refusal) plan.refusal = makes_no_vgpu(gpu);
   if (!plan.refusal) plan.refusal = taken_by_another(addition, snapshot, gpu);
-  if (!plan.refusal) plan.refusal = cannot_choose_placement(addition, gpu);
+  const std::string_view why = gpu.framework->why_no_placement();
+  if (!plan.refusal && addition.placement && !why.empty())
+    plan.refusal = Error{.code = Errc::unsupported,
+                         .message = fmt::format("{}: no placement can be chosen: {}", gpu.label(), why)};
   if (!plan.refusal) plan.refusal = lacks_mixed_sizes(addition, snapshot, gpu);
   if (plan.refusal) return plan;
   const auto parent = std::ranges::find(gpu.parents, addition.parent, &mdev::VgpuParent::address);

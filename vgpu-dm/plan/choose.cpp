@@ -73,23 +73,6 @@ std::tuple<std::uint32_t, std::size_t, std::string> rank(const mdev::VgpuType& f
   return {fit.framebuffer_mib.value_or(0), std::string_view("QCBA").find(series_of(fit)), fit.short_name};
 }
 
-/// Types of a GPU that a profile can name, each with the number left over all parents.
-std::vector<mdev::VgpuType> candidates_on(const mdev::VgpuGpu& gpu) {
-  std::vector<mdev::VgpuType> types = types_of(gpu);
-  // Present vGPUs may keep other types unlisted: such types would fit, though none can be made now.
-  if (!gpu.devices.empty()) types.insert(types.end(), gpu.unlisted.begin(), gpu.unlisted.end());
-  std::vector<mdev::VgpuType> out;
-  for (const mdev::VgpuType& type : types) {
-    const auto name = VgpuTypeName::parse(type.short_name);
-    // Nothing tells the memory of a whole function.
-    if (!name || name->is_whole_function() || !type.framebuffer_mib) continue;
-    const auto found = find_type(*name, types);
-    if (found && *found == &type) out.push_back(type);  // a name that two types share chooses neither
-  }
-  std::ranges::sort(out, {}, rank);
-  return out;
-}
-
 std::string described(const mdev::VgpuType& fit) {
   return fmt::format("{} ({} MiB)", fit.short_name, fit.framebuffer_mib.value_or(0));
 }
@@ -139,10 +122,20 @@ GpuAnswer choose_on(const mdev::VgpuGpu& gpu, const TypeRequest& desired_state) 
                               .hint = "`ferry vgpu types` shows what each GPU offers"};
     return out;
   }
-  std::vector<mdev::VgpuType> all = candidates_on(gpu);
-  std::erase_if(all, [&](const mdev::VgpuType& c) {
-    return desired_state.series && series_of(c) != *desired_state.series;
-  });
+  std::vector<mdev::VgpuType> types = types_of(gpu);
+  // Present vGPUs may keep other types unlisted: such types would fit, though none can be made now.
+  if (!gpu.devices.empty()) types.insert(types.end(), gpu.unlisted.begin(), gpu.unlisted.end());
+  std::vector<mdev::VgpuType> all;  // that a profile can name, each with the number left over all parents
+  for (const mdev::VgpuType& type : types) {
+    const auto name = VgpuTypeName::parse(type.short_name);
+    // Nothing tells the memory of a whole function.
+    if (!name || name->is_whole_function() || !type.framebuffer_mib) continue;
+    if (desired_state.series && series_of(type) != *desired_state.series) continue;
+    const auto found = find_type(*name, types);
+    if (found && *found == &type) all.push_back(type);  // a name that two types share chooses neither
+  }
+  std::ranges::sort(all, {}, rank);
+
   std::vector<mdev::VgpuType> fitting = all;
   std::erase_if(fitting,
                 [&](const mdev::VgpuType& c) { return c.framebuffer_mib < desired_state.framebuffer_mib; });

@@ -45,32 +45,28 @@ std::string difference(const mdev::VgpuGpu& gpu, const GpuMatch& match) {
   return fmt::format("{}: expected {}, found {}", gpu.label(), text(match.desired()), text(match.found()));
 }
 
-GpuComparison judge_gpu(const Profile& profile, const mdev::VgpuGpu& gpu) {
-  GpuComparison comparison{.index = gpu.index, .gpu = gpu.address()};
-  const ProfileItem* item = profile.item_for(gpu);
-  static const ProfileItem kNothing;  // the match points into its item
-  const GpuMatch match = match_gpu(item != nullptr ? *item : kNothing, gpu, {}, {});
-  comparison.desired = match.desired();
-  comparison.found = match.found();
-  if (item == nullptr && gpu.by_name) {
-    comparison.difference.clear();  // another item may be the one that names its vendor
-  } else if (item == nullptr) {
-    comparison.difference = fmt::format("{}: no item of '{}' is for it", gpu.label(), profile.name);
-  } else if (const Error* problem = gpu.problem()) {  // it makes all counts worthless
-    comparison.difference = fmt::format("{}: {}", gpu.label(), problem->message);
-  } else if (!match.agrees()) {
-    comparison.difference = difference(gpu, match);
-  }
-  comparison.agrees = comparison.difference.empty();
-  return comparison;
-}
-
 }  // namespace
 
 std::vector<GpuComparison> judge(const Profile& profile, const mdev::VgpuInventory& inventory) {
   std::vector<GpuComparison> out;
   out.reserve(inventory.gpus.size());
-  for (const mdev::VgpuGpu& gpu : inventory.gpus) out.push_back(judge_gpu(profile, gpu));
+  for (const mdev::VgpuGpu& gpu : inventory.gpus) {
+    GpuComparison& comparison = out.emplace_back(GpuComparison{.index = gpu.index, .gpu = gpu.address()});
+    const ProfileItem* item = profile.item_for(gpu);
+    static const ProfileItem kNothing;  // the match points into its item
+    const GpuMatch match = match_gpu(item != nullptr ? *item : kNothing, gpu, {}, {});
+    comparison.desired = match.desired();
+    comparison.found = match.found();
+    if (item == nullptr && !gpu.by_name) {  // another item may be the one that names its vendor
+      comparison.difference = fmt::format("{}: no item of '{}' is for it", gpu.label(), profile.name);
+    } else if (const Error* problem = gpu.problem(); item != nullptr && problem != nullptr) {
+      // The counts are worthless.
+      comparison.difference = fmt::format("{}: {}", gpu.label(), problem->message);
+    } else if (item != nullptr && !match.agrees()) {
+      comparison.difference = difference(gpu, match);
+    }
+    comparison.agrees = comparison.difference.empty();
+  }
   return out;
 }
 
@@ -132,29 +128,6 @@ void check_by_table(const ProfileItem& item, const mdev::VgpuGpu& gpu, GpuPlan& 
   if (fault) plan.refusal = std::move(fault);
 }
 
-/// Items that are in effect on no GPU, in few words: a file for many nodes has many.
-std::vector<std::string> idle_items(const Profile& profile, const mdev::VgpuInventory& inventory) {
-  std::vector<std::string> out;
-  std::vector<std::string> unmatched;
-  for (const ProfileItem& item : profile.items) {
-    const auto matches = [&](const mdev::VgpuGpu& gpu) { return item.matches(gpu); };
-    const auto holds = [&](const mdev::VgpuGpu& gpu) { return profile.item_for(gpu) == &item; };
-    if (std::ranges::none_of(inventory.gpus, matches)) {
-      unmatched.push_back(item.place);
-    } else if (std::ranges::none_of(inventory.gpus, holds)) {
-      out.push_back(fmt::format("{}: a later item holds for every GPU that it matches", item.place));
-    }
-  }
-  constexpr std::size_t kMost = 3;
-  if (unmatched.size() > kMost) {
-    out.push_back(fmt::format("{} match no GPU of this node, the first at {}",
-                              counted(unmatched.size(), "item"), unmatched.front()));
-  } else {
-    for (const std::string& place : unmatched) out.push_back(place + ": matches no GPU of this node");
-  }
-  return out;
-}
-
 }  // namespace
 
 bool HostCheck::works() const {
@@ -174,9 +147,28 @@ ExitStatus HostCheck::status() const {
 }
 
 HostCheck check_on_host(const Profile& profile, const VgpuSnapshot& snapshot) {
-  HostCheck out{.profile = profile.name,
-                .gpus = plan_profile(profile, snapshot).gpus,
-                .notes = idle_items(profile, snapshot.inventory)};
+  const std::vector<mdev::VgpuGpu>& gpus = snapshot.inventory.gpus;
+  HostCheck out{.profile = profile.name, .gpus = plan_profile(profile, snapshot).gpus, .notes = {}};
+
+  // Notes on items that are in effect on no GPU are short: a file for many nodes has many.
+  std::vector<std::string> unmatched;
+  for (const ProfileItem& item : profile.items) {
+    const auto matches = [&](const mdev::VgpuGpu& gpu) { return item.matches(gpu); };
+    const auto holds = [&](const mdev::VgpuGpu& gpu) { return profile.item_for(gpu) == &item; };
+    if (std::ranges::none_of(gpus, matches)) {
+      unmatched.push_back(item.place);
+    } else if (std::ranges::none_of(gpus, holds)) {
+      out.notes.push_back(fmt::format("{}: a later item holds for every GPU that it matches", item.place));
+    }
+  }
+  constexpr std::size_t kMost = 3;
+  if (unmatched.size() > kMost) {
+    out.notes.push_back(fmt::format("{} match no GPU of this node, the first at {}",
+                                    counted(unmatched.size(), "item"), unmatched.front()));
+    unmatched.clear();
+  }
+  for (const std::string& place : unmatched) out.notes.push_back(place + ": matches no GPU of this node");
+
   for (GpuPlan& plan : out.gpus) {
     const mdev::VgpuGpu* gpu = snapshot.inventory.find(plan.gpu);
     const ProfileItem* item = gpu != nullptr ? profile.item_for(*gpu) : nullptr;

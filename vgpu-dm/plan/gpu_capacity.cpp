@@ -168,8 +168,7 @@ bool carries_several_sizes(const mdev::VgpuGpu& gpu) {
   const TypeIndex types = index_of(gpu);
   std::set<std::uint32_t> sizes;
   for (const mdev::VgpuDevice& device : gpu.devices) {
-    const auto name = VgpuTypeName::of_driver(device.short_name);
-    const mdev::VgpuType* type = name && name->is_mig_backed() ? nullptr : type_of(device, types);
+    const mdev::VgpuType* type = is_mig_backed(device) ? nullptr : type_of(device, types);
     if (type != nullptr && type->framebuffer_mib) sizes.insert(*type->framebuffer_mib);
   }
   return sizes.size() > 1;

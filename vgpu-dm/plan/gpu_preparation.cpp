@@ -86,17 +86,6 @@ Preparation plan_mode(const ProfileItem& item, const GpuMatch& match, const mdev
   return out;
 }
 
-/// A MIG-backed vGPU that stays and whose GPU instance is unknown; nullptr: there is none.
-const mdev::VgpuDevice* on_unknown_instance(const GpuMatch& match) {
-  for (const Want& want : match.wants) {
-    if (!want.entry->type.is_mig_backed()) continue;
-    const auto unknown = std::ranges::find_if(
-        want.kept, [](const mdev::VgpuDevice* device) { return !device->gpu_instance.has_value(); });
-    if (unknown != want.kept.end()) return *unknown;
-  }
-  return nullptr;
-}
-
 /// Maximum of the entry's type in the GPU's present mode, by the library; absent: unknown.
 std::optional<std::uint32_t> most_in_mode(const Want& want, const mdev::ManagedGpu& now) {
   if (want.type == nullptr) return std::nullopt;
@@ -167,11 +156,15 @@ Preparation plan_slices(const ProfileItem& item, const GpuMatch& match, const md
   if (now == nullptr) return {};  // plan_mode() found nothing missing
   std::vector<InstanceWant> wants;
   std::set<std::uint32_t> busy;
+  const mdev::VgpuDevice* on_unknown = nullptr;  // the first one that stays and whose GPU instance is unknown
   for (const Want& want : match.wants) {
     if (!want.entry->type.is_mig_backed()) continue;
     InstanceWant& needs = wants.emplace_back(want.entry->type, want.entry->count, want.entry->place);
     for (const mdev::VgpuDevice* device : want.kept) {
-      if (!device->gpu_instance) continue;
+      if (!device->gpu_instance) {
+        if (on_unknown == nullptr) on_unknown = device;
+        continue;
+      }
       busy.insert(*device->gpu_instance);
       needs.staying.push_back({.id = device->id.text, .instance = *device->gpu_instance});
     }
@@ -179,11 +172,11 @@ Preparation plan_slices(const ProfileItem& item, const GpuMatch& match, const md
   Preparation plan = plan_instances(gpu, wants, *now, busy);
   const bool some_go = std::ranges::any_of(
       plan.steps, [](const VgpuStep& step) { return step.kind == VgpuStep::Kind::remove_instance; });
-  if (const mdev::VgpuDevice* device = on_unknown_instance(match); device != nullptr && some_go) {
+  if (on_unknown != nullptr && some_go) {
     return refused(Errc::refused,
                    fmt::format("{}: GPU instances would have to be removed, and vGPU {} ({}), which stays, "
                                "does not show which it is on",
-                               label(item, gpu), device->id.text, device->short_name),
+                               label(item, gpu), on_unknown->id.text, on_unknown->short_name),
                    "`ferry vgpu delete` removes the GPU's vGPUs; then no vGPU can be on them");
   }
   return plan;

@@ -90,18 +90,14 @@ struct Need {
   std::uint64_t size = 0;  ///< vGPUs of one size share instances
 };
 
-const mdev::ManagedType* managed_type(const mdev::ManagedGpu& gpu, const VgpuTypeName& name) {
-  for (const std::string& text : {name.text(), name.driver_short_name()}) {
-    for (const mdev::ManagedType& type : gpu.types) {
-      if (mdev::last_word(type.name) == text) return &type;
-    }
-  }
-  return nullptr;
-}
-
 // The driver's answer comes first; the table's is used if the driver does not know the type.
 std::optional<Need> need_of(const VgpuTypeName& name, const mdev::ManagedGpu& gpu, const BoardTypes& board) {
-  const mdev::ManagedType* listed = managed_type(gpu, name);
+  const mdev::ManagedType* listed = nullptr;
+  for (const std::string& text : {name.text(), name.driver_short_name()}) {
+    const auto found = std::ranges::find(
+        gpu.types, text, [](const mdev::ManagedType& type) { return mdev::last_word(type.name); });
+    if (listed == nullptr && found != gpu.types.end()) listed = &*found;
+  }
   if (listed != nullptr && listed->instance_profile) {
     const mdev::GpuInstanceProfile* profile = profile_by_id(gpu, *listed->instance_profile);
     if (profile == nullptr) return std::nullopt;
@@ -167,48 +163,47 @@ Error no_capacity(std::string_view label, const std::vector<const InstanceWant*>
           .hint = hint_for_capacity(wants)};
 }
 
+/// The needed GPU instances, and the entries that need them, by profile.
+struct Demand {
+  InstanceCounts needed;
+  std::map<const mdev::GpuInstanceProfile*, std::vector<const InstanceWant*>> askers;
+};
+
 /// Counts the needed GPU instances. vGPUs of one size fill instances together, whatever their series. vGPUs
 /// that stay keep their instance, and leave its free room to their own size.
-class Demand {
- public:
-  explicit Demand(const mdev::ManagedGpu& gpu) : gpu_(gpu) {}
-
-  /// Called for all entries before the first add(): vGPUs of one entry may find room beside those of another.
-  void keep(const InstanceWant& want, const Need& need) {
-    for (const StayingVgpu& vgpu : want.staying) {
-      const auto instance = std::ranges::find(gpu_.instances, vgpu.instance, &mdev::GpuInstance::id);
-      if (instance == gpu_.instances.end()) continue;
-      const mdev::GpuInstanceProfile* profile = profile_by_id(gpu_, instance->profile);
+Demand demand_of(const mdev::ManagedGpu& gpu, std::span<const std::pair<const InstanceWant*, Need>> needs) {
+  Demand out;
+  std::set<std::uint32_t> hosts;
+  std::map<const InstanceWant*, std::uint32_t> settled;
+  std::map<std::pair<const mdev::GpuInstanceProfile*, std::uint64_t>, std::uint32_t> capacity;
+  // First the vGPUs of all entries that stay: vGPUs of one entry may find room beside those of another.
+  for (const auto& [want, need] : needs) {
+    for (const StayingVgpu& vgpu : want->staying) {
+      const auto instance = std::ranges::find(gpu.instances, vgpu.instance, &mdev::GpuInstance::id);
+      if (instance == gpu.instances.end()) continue;
+      const mdev::GpuInstanceProfile* profile = profile_by_id(gpu, instance->profile);
       if (profile == nullptr) continue;
-      std::uint32_t& left = capacity_[{profile, need.size}];
-      if (hosts_.insert(instance->id).second) {
-        ++needed[profile];
+      std::uint32_t& left = capacity[{profile, need.size}];
+      if (hosts.insert(instance->id).second) {
+        ++out.needed[profile];
         left += need.per_instance;
       }
       left -= std::min(left, 1U);
-      ++settled_[&want];
+      ++settled[want];
     }
   }
 
-  void add(const InstanceWant& want, const Need& need) {
-    const std::uint32_t missing = want.count - std::min(want.count, settled_[&want]);
-    std::uint32_t& left = capacity_[{need.profile, need.size}];
+  for (const auto& [want, need] : needs) {
+    const std::uint32_t missing = want->count - std::min(want->count, settled[want]);
+    std::uint32_t& left = capacity[{need.profile, need.size}];
     const std::uint32_t more = missing - std::min(missing, left);
     const std::uint32_t instances = (more + need.per_instance - 1) / need.per_instance;
     left += instances * need.per_instance - missing;
-    needed[need.profile] += instances;
-    askers[need.profile].push_back(&want);
+    out.needed[need.profile] += instances;
+    out.askers[need.profile].push_back(want);
   }
-
-  InstanceCounts needed;
-  std::map<const mdev::GpuInstanceProfile*, std::vector<const InstanceWant*>> askers;
-
- private:
-  const mdev::ManagedGpu& gpu_;
-  std::set<std::uint32_t> hosts_;
-  std::map<const InstanceWant*, std::uint32_t> settled_;
-  std::map<std::pair<const mdev::GpuInstanceProfile*, std::uint64_t>, std::uint32_t> capacity_;
-};
+  return out;
+}
 
 InstanceCounts existing(const mdev::ManagedGpu& gpu) {
   InstanceCounts out;
@@ -341,9 +336,7 @@ Preparation plan_instances(const mdev::VgpuGpu& on, std::span<const InstanceWant
     }
     needs.emplace_back(&want, *need);
   }
-  Demand demand(gpu);
-  for (const auto& [want, need] : needs) demand.keep(*want, need);
-  for (const auto& [want, need] : needs) demand.add(*want, need);
+  Demand demand = demand_of(gpu, needs);
   const InstanceCounts& needed = demand.needed;
 
   InstanceCounts there = existing(gpu);

@@ -54,18 +54,6 @@ bool offers(const mdev::VgpuParent& parent, const mdev::VgpuType& type) {
   return found != nullptr && found->available > 0;
 }
 
-std::string hint_without_parents(const mdev::VgpuGpu& gpu) {
-  if (gpu.offers_nothing()) {
-    return fmt::format(
-        "`ferry doctor --for vgpu` shows whether anything else is missing on this host; if not, {}",
-        mdev::reason_for_no_types(gpu));
-  }
-  return gpu.awaits_types()
-             ? "start nvidia-vgpud.service, and try again"
-             : "choose the GPUs with devices or device-filter, or have the vGPU host driver take this one; "
-               "`ferry doctor --for vgpu` says what is missing";
-}
-
 /// Error if the missing vGPUs cannot be made here at all.
 std::optional<Error> cannot_create(const GpuMatch& match, const mdev::VgpuGpu& gpu) {
   if (match.problem) return match.problem;
@@ -74,10 +62,21 @@ std::optional<Error> cannot_create(const GpuMatch& match, const mdev::VgpuGpu& g
   if (!gpu.obstacle.empty()) {
     const std::string place = missing->entry->place + ": " + gpu.label();
     const bool none = !gpu.framework->makes_vgpus();
+    std::string hint;
+    if (gpu.offers_nothing()) {
+      hint = fmt::format(
+          "`ferry doctor --for vgpu` shows whether anything else is missing on this host; if not, {}",
+          mdev::reason_for_no_types(gpu));
+    } else if (none) {
+      hint = gpu.awaits_types()
+                 ? "start nvidia-vgpud.service, and try again"
+                 : "choose the GPUs with devices or device-filter, or have the vGPU host driver take this "
+                   "one; `ferry doctor --for vgpu` says what is missing";
+    }
     return Error{.code = Errc::unsupported,
                  .message = none ? fmt::format("{}: no parent devices found: {}", place, gpu.obstacle)
                                  : fmt::format("{}: {}", place, gpu.obstacle),
-                 .hint = none || gpu.offers_nothing() ? hint_without_parents(gpu) : ""};
+                 .hint = std::move(hint)};
   }
   for (const Want& want : match.wants) {
     // In another MIG mode an empty GPU may list a type and make none of it.

@@ -22,19 +22,15 @@ struct Candidate {
   vfio::QuiescePlan to_quiesce = {};
 };
 
-const VgpuStep* first_switch(const GpuPlan& plan) {
-  for (const auto* steps : {&plan.steps, &plan.later}) {
-    const auto found = std::ranges::find_if(*steps, &VgpuStep::needs_gpu_free);
-    if (found != steps->end()) return &*found;
-  }
-  return nullptr;
-}
-
 std::vector<Candidate> candidates_of(VgpuPlan& plan) {
   std::vector<Candidate> out;
   for (GpuPlan& gpu : plan.gpus) {
-    const VgpuStep* step = first_switch(gpu);
-    if (step != nullptr && !gpu.refusal) out.push_back({.plan = &gpu, .step = step});
+    const VgpuStep* first = nullptr;
+    for (const auto* steps : {&gpu.later, &gpu.steps}) {
+      const auto found = std::ranges::find_if(*steps, &VgpuStep::needs_gpu_free);
+      if (found != steps->end()) first = &*found;
+    }
+    if (first != nullptr && !gpu.refusal) out.push_back({.plan = &gpu, .step = first});
   }
   return out;
 }

@@ -94,25 +94,22 @@ constexpr std::uint16_t low(std::uint32_t number) {
   return static_cast<std::uint16_t>(number & 0xffffU);
 }
 
-std::string hint_for(std::string_view text) {
-  const auto is_bare_hex = [](std::string_view part) {
-    return part.size() == 8 && part.find_first_not_of("0123456789abcdefABCDEF") == std::string_view::npos;
-  };
-  const auto colon = text.find(':');
-  if (is_bare_hex(text.substr(0, colon))) return fmt::format("put 0x in front: 0x{}", text.substr(0, colon));
-  return "write 0xDDDDVVVV or 0xDDDDVVVV:0xSSSSWWWW: device and vendor ID, then the board's subsystem IDs";
-}
-
 }  // namespace
 
 Result<DeviceFilter> DeviceFilter::parse(std::string_view text) {
   const auto colon = text.find(':');
-  const auto ids = parse_number(text.substr(0, colon));
+  const std::string_view first = text.substr(0, colon);
+  const auto ids = parse_number(first);
   DeviceFilter filter;
   std::optional<std::uint32_t> board;
   if (colon != std::string_view::npos) board = parse_number(text.substr(colon + 1));
   if (!ids || (colon != std::string_view::npos && !board)) {
-    return fail(Errc::invalid_config, fmt::format("'{}' is not a device filter", text), hint_for(text));
+    const bool is_bare_hex =
+        first.size() == 8 && first.find_first_not_of("0123456789abcdefABCDEF") == std::string_view::npos;
+    return fail(Errc::invalid_config, fmt::format("'{}' is not a device filter", text),
+                is_bare_hex ? fmt::format("put 0x in front: 0x{}", first)
+                            : "write 0xDDDDVVVV or 0xDDDDVVVV:0xSSSSWWWW: device and vendor ID, then the "
+                              "board's subsystem IDs");
   }
   filter.device = high(*ids);
   filter.vendor = low(*ids);

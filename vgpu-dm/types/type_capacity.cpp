@@ -27,11 +27,6 @@ std::optional<Kind> kind_of(const mdev::VgpuType& type) {
   return Kind(std::move(name->board), name->slices.value_or(0), name->attribute == MigAttribute::me);
 }
 
-bool is_mig_backed(const mdev::VgpuType& type) {
-  const auto name = VgpuTypeName::of_driver(type.short_name);
-  return name && name->is_mig_backed();
-}
-
 constexpr std::uint32_t kMemorySlices = 8;  // of every GPU so far
 
 /// "2g.48gb+gfx" is an instance with 2 slices and 48 GiB. The largest profile has the whole GPU, and a
@@ -215,6 +210,12 @@ std::uint64_t time_sliced_memory(const mdev::VgpuGpu& gpu) {
     if (takes > most && !is_mig_backed(*type)) most = takes;
   }
   return most;
+}
+
+bool has_instances(const mdev::VgpuGpu& gpu) {
+  const auto is_listed = [](const mdev::VgpuType& type) { return type.available > 0 && is_mig_backed(type); };
+  return std::ranges::any_of(gpu.devices, [](const auto& device) { return is_mig_backed(device); }) ||
+         std::ranges::any_of(types_of(gpu), is_listed);
 }
 
 mdev::ManagedGpu instances_by_types(const mdev::VgpuGpu& gpu) {

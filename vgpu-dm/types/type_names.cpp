@@ -130,6 +130,16 @@ Result<const mdev::VgpuType*> find_type(const VgpuTypeName& name, std::span<cons
   return find_by_short_name(name.driver_short_name(), types);
 }
 
+bool is_mig_backed(const mdev::VgpuType& type) {
+  const auto name = VgpuTypeName::of_driver(type.short_name);
+  return !type.mig_profile.empty() || (name && name->is_mig_backed());
+}
+
+bool is_mig_backed(const mdev::VgpuDevice& device) {
+  const auto name = VgpuTypeName::of_driver(device.short_name);
+  return name && name->is_mig_backed();
+}
+
 namespace {
 
 using nlohmann::json;

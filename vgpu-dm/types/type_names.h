@@ -50,6 +50,10 @@ struct VgpuTypeName {
   bool operator==(const VgpuTypeName&) const = default;
 };
 
+/// True if the type needs a GPU instance, as its name or the table tells ("H100-1-10C", "DC-2-48").
+bool is_mig_backed(const mdev::VgpuType& type);
+bool is_mig_backed(const mdev::VgpuDevice& device);
+
 /// The listed type with exactly this short name, else the type without NOME, MEALL or GFX. nullptr: none.
 /// Errc::unsupported: two types have that short name.
 Result<const mdev::VgpuType*> find_type(const VgpuTypeName& name, std::span<const mdev::VgpuType> types);

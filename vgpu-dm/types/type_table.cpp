@@ -58,40 +58,6 @@ Line parse_line(std::string_view line) {
   return out;
 }
 
-std::vector<mdev::VgpuType> types_of_board(const vfio::PciFunction& gpu) {
-  std::string_view text = type_table_text();
-  const std::string head = fmt::format("\n{}\t", gpu.ids());
-  const auto begin = text.find(head);
-  if (begin == std::string_view::npos) return {};
-  text.remove_prefix(begin + 1);
-  const std::string_view start = std::string_view(head).substr(1);
-  std::vector<Line> lines;  // lines of one device stand together
-  while (text.starts_with(start)) {
-    lines.push_back(parse_line(cut(text, '\n').substr(start.size())));
-  }
-
-  const std::string board =
-      fmt::format("{:04x}:{:04x}", gpu.subsystem_vendor.value_or(0), gpu.subsystem_device.value_or(0));
-  const auto listed = [&](const Line& line) {
-    const auto boards = words_between(line.boards, ',');
-    return std::ranges::find(boards, board) != boards.end();
-  };
-  const auto of_others = [](const Line& line) { return !line.boards.empty(); };
-  if (std::ranges::any_of(lines, listed)) {
-    std::erase_if(lines, std::not_fn(listed));
-  } else if (!std::ranges::all_of(lines, of_others)) {
-    std::erase_if(lines, of_others);
-  }
-  std::vector<mdev::VgpuType> out;
-  out.reserve(lines.size());
-  for (Line& line : lines) out.push_back(std::move(line.type));
-  std::vector<mdev::VgpuType*> all;
-  all.reserve(out.size());
-  for (mdev::VgpuType& type : out) all.push_back(&type);
-  add_maxima(all, true);
-  return out;
-}
-
 void complete(const BoardTypes& known, mdev::VgpuType& type) {
   const bool nameless = type.name == type.id;
   const mdev::VgpuType* found = nameless ? known.find_id(type.id) : known.find(type.name);
@@ -157,13 +123,47 @@ std::string_view type_table_text() {
   return {ferry_vgpu_types_begin, static_cast<std::size_t>(ferry_vgpu_types_end - ferry_vgpu_types_begin)};
 }
 
-BoardTypes::BoardTypes(const vfio::PciFunction& gpu) : types_(types_of_board(gpu)) {
+BoardTypes::BoardTypes(const vfio::PciFunction& gpu) {
+  std::string_view text = type_table_text();
+  const std::string head = fmt::format("\n{}\t", gpu.ids());
+  const auto begin = text.find(head);
+  if (begin == std::string_view::npos) return;
+  text.remove_prefix(begin + 1);
+  const std::string_view start = std::string_view(head).substr(1);
+  std::vector<Line> lines;  // lines of one device stand together
+  while (text.starts_with(start)) {
+    lines.push_back(parse_line(cut(text, '\n').substr(start.size())));
+  }
+
+  const std::string board =
+      fmt::format("{:04x}:{:04x}", gpu.subsystem_vendor.value_or(0), gpu.subsystem_device.value_or(0));
+  const auto listed = [&](const Line& line) {
+    const auto boards = words_between(line.boards, ',');
+    return std::ranges::find(boards, board) != boards.end();
+  };
+  const auto of_others = [](const Line& line) { return !line.boards.empty(); };
+  if (std::ranges::any_of(lines, listed)) {
+    std::erase_if(lines, std::not_fn(listed));
+  } else if (!std::ranges::all_of(lines, of_others)) {
+    std::erase_if(lines, of_others);
+  }
+  types_.reserve(lines.size());
+  for (Line& line : lines) types_.push_back(std::move(line.type));
+  std::vector<mdev::VgpuType*> all;
+  all.reserve(types_.size());
+  for (mdev::VgpuType& type : types_) all.push_back(&type);
+  add_maxima(all, true);
+
   // The first type with a name or a number is kept.
   for (std::size_t i = 0; i < types_.size(); ++i) {
     by_name_.emplace(types_[i].name, i);
     if (const auto known = whole_number(types_[i].id)) by_number_.emplace(*known, i);
   }
   for (std::size_t i = 0; i < types_.size(); ++i) by_name_.emplace(types_[i].short_name, i);
+}
+
+bool BoardTypes::has_mig_backed() const {
+  return std::ranges::any_of(types_, [](const mdev::VgpuType& type) { return is_mig_backed(type); });
 }
 
 const mdev::VgpuType* BoardTypes::find(std::string_view name) const {

@@ -29,6 +29,8 @@ class BoardTypes : Pinned {
   explicit BoardTypes(const vfio::PciFunction& gpu);
 
   const std::vector<mdev::VgpuType>& all() const { return types_; }
+  /// True if a type needs a GPU instance (MIG): the board can have instances that vGPUs fill.
+  bool has_mig_backed() const;
   /// The type with a driver's name or short name; nullptr: none.
   const mdev::VgpuType* find(std::string_view name) const;
   /// The type with an id as the host has it, "nvidia-1153" or "1153"; nullptr: none. If releases of the
